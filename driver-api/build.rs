@@ -1,7 +1,7 @@
-//! Turns the tables of `data/` into Rust tables: exported names, and what `cuGetProcAddress` answers.
+//! Turns the tables of `data/` into Rust tables: exported names, and the answers of `cuGetProcAddress`.
 //!
-//! Driver 550 is taken as measured. A signature that only a newer toolkit declares gets its symbol by the rule that
-//! holds for all others: the n-th version of a name ends in `_vn`, a stream variant in `_ptds` or `_ptsz` after that.
+//! For driver 550 the measured answers are used. A signature that only a newer toolkit declares gets its symbol by the
+//! rule of all others: the n-th version of a name ends in `_vn`, a stream variant then in `_ptds` or `_ptsz`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -37,7 +37,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             &functions,
         )? + &table(
             "CUDA_DATA_EXPORTS",
-            "Those of them that are data, not functions.",
+            "The exports of the simulated driver library that are data, not functions.",
             &driver.data,
         )? + &table(
             "NVML_EXPORTS",
@@ -54,7 +54,7 @@ struct Exports {
     data: BTreeSet<String>,
 }
 
-/// A file of `nm -D` letters and names.
+/// Reads a file of `nm -D` letters and names.
 fn exports(path: &Path) -> Result<Exports, Box<dyn Error>> {
     let mut exports = Exports {
         all: BTreeSet::new(),
@@ -132,7 +132,7 @@ fn measured(path: &Path) -> Result<Answers, Box<dyn Error>> {
     Ok(answers)
 }
 
-/// A signature without a stream variant answers every flag; the variant then replaces it for flag 2.
+/// Adds the newer signatures. One without a stream variant answers every flag; the variant then replaces it for flag 2.
 fn add_newer(answers: &mut Answers, newer: &[Signature]) {
     for signature in newer.iter().filter(|signature| !signature.per_thread) {
         for flags in 0..=2 {

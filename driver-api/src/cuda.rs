@@ -44,7 +44,7 @@ pub type CUhostFn = Option<unsafe extern "C" fn(*mut c_void)>;
 pub type CUstreamCallback = Option<unsafe extern "C" fn(CUstream, CUresult, *mut c_void)>;
 /// Shared memory (bytes) that a block of the given size needs.
 pub type CUoccupancyB2DSize = Option<unsafe extern "C" fn(c_int) -> usize>;
-/// Asked for each node when a stream is recaptured into a graph.
+/// The function that is called for each node when a stream is recaptured into a graph.
 pub type CUgraphRecaptureCallback = Option<
     unsafe extern "C" fn(
         *mut c_void,

@@ -1,6 +1,6 @@
-//! The macros by which both interfaces declare their types and prototypes.
+//! The macros with which both interfaces declare their types and prototypes.
 
-/// Opaque handles: addresses that only their maker may follow. As numbers they are `Send`, comparable and hashable.
+/// Opaque handles: addresses that only the driver dereferences. As numbers they are `Send`, comparable and hashable.
 macro_rules! handles {
     ($($(#[$meta:meta])* $name:ident)*) => {$(
         $(#[$meta])*
@@ -52,7 +52,7 @@ macro_rules! structs {
     )*};
 }
 
-/// `Debug` of a structure shows its fields, of a union its name: which member counts is not in it.
+/// Implements `Debug`. A union shows its name only, as it does not tell which member is valid.
 macro_rules! debug {
     (struct $name:ident $($field:ident)*) => {
         impl std::fmt::Debug for $name {
@@ -70,7 +70,7 @@ macro_rules! debug {
     };
 }
 
-/// Makes `file_list!`, which puts its lines behind those it is given and hands all to the next macro named.
+/// Makes `file_list!`. That macro appends its lines to those that it is given, and hands all to the next macro named.
 macro_rules! list {
     ($list:ident $d:tt $($lines:tt)*) => {
         macro_rules! $list {
@@ -81,7 +81,7 @@ macro_rules! list {
     };
 }
 
-/// One function pointer type, under the name of its function.
+/// A function pointer type, under the name of its function.
 macro_rules! function_type {
     ($result:ident $name:ident ($($argument:ident : $type:ty),* $(,)?)) => {
         #[doc = concat!("A pointer to `", stringify!($name), "`.")]

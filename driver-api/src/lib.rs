@@ -9,16 +9,16 @@
 //! - [`names`]: every name that a driver library exports, typed here or not.
 //! - [`lookup`]: what `cuGetProcAddress` answers.
 //!
-//! A prototype is written once. Three macros hand it on:
+//! A prototype is written once. Macros hand it on:
 //!
 //! - `signature!(cuMemAlloc_v2, callback! { anything })` expands to
 //!   `callback! { { anything } cuMemAlloc_v2 (dptr: *mut CUdeviceptr, bytesize: usize) -> CUresult }`;
 //! - `cuda_functions!(callback! { anything })` and `nvml_functions!(callback! { anything })` expand to
 //!   `callback! { { anything } name (args) -> Result; name (args) -> Result; ... }`.
 //!
-//! Types stand in a prototype by their plain names, so the place of use needs
-//! `use vcuda_driver_api::{cuda::*, nvml::*, result::*}` and `use std::ffi::{c_char, c_int, c_uint, c_void}`
-//! (or [`prelude`], which has it all). [`cuda::fn_types`] and [`nvml::fn_types`] hold the function pointer types.
+//! Types stand in a prototype by their plain names. So the place of use needs
+//! `use vcuda_driver_api::{cuda::*, nvml::*, result::*}` and `use std::ffi::{c_char, c_int, c_uint, c_void}`, or
+//! [`prelude`], which has all of them. [`cuda::fn_types`] and [`nvml::fn_types`] hold the function pointer types.
 #![forbid(unsafe_code)]
 
 #[macro_use]
@@ -32,7 +32,7 @@ pub mod result;
 
 pub use result::{CUerror, CUresult, NvmlError, Status, nvmlReturn_t};
 
-/// All that a prototype of `signature!` mentions.
+/// All names that a prototype of `signature!` mentions.
 #[expect(
     ambiguous_glob_reexports,
     reason = "`TYPED` and `fn_types` are reached through their modules"

@@ -3,7 +3,7 @@
 //! Source: measured on driver 550.163.01, every name, version and flag; for signatures newer than that driver, the
 //! toolkit's declarations (`data/`, and the rule in `build.rs`). CUDA Driver API, "Driver Entry Point Access".
 
-/// Flag: what stream 0 means is left as the driver has it (legacy).
+/// Flag: stream 0 is the driver's default (the legacy stream).
 pub const DEFAULT: u64 = 0;
 /// Flag: stream 0 is the legacy stream.
 pub const LEGACY_STREAM: u64 = 1;
@@ -34,7 +34,7 @@ include!(concat!(env!("OUT_DIR"), "/answers.rs"));
 /// The symbol for `base` in the interface of CUDA `version` (12040 is 12.4), with the flags of `cuGetProcAddress`.
 ///
 /// A version above the driver's is accepted, as the driver accepts it. Flags other than [`LEGACY_STREAM`] and
-/// [`PER_THREAD_DEFAULT_STREAM`] count as [`DEFAULT`]: refusing unknown ones is the caller's.
+/// [`PER_THREAD_DEFAULT_STREAM`] count as [`DEFAULT`]: the caller refuses unknown ones.
 pub fn symbol_for(base: &str, version: i32, flags: u64) -> Answer {
     let flags = match flags {
         LEGACY_STREAM => 1,

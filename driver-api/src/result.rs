@@ -52,22 +52,22 @@ macro_rules! open_codes {
                 self.0.get()
             }
 
-            /// Its documented name, as C text; `None` for a code outside the list.
+            /// The code's documented name, as C text; `None` for a code outside the list.
             pub fn c_name(self) -> Option<&'static CStr> {
                 Self::KNOWN.iter().find(|known| known.0 == self).map(|known| known.1)
             }
 
-            /// Its documented name; `None` for a code outside the list.
+            /// The code's documented name; `None` for a code outside the list.
             pub fn name(self) -> Option<&'static str> {
                 self.c_name().and_then(|name| name.to_str().ok())
             }
 
-            /// A sentence for people, as C text; `None` for a code outside the list.
+            /// The code's message for people, as C text; `None` for a code outside the list.
             pub fn message(self) -> Option<&'static CStr> {
                 Self::KNOWN.iter().find(|known| known.0 == self).map(|known| known.2)
             }
 
-            /// All documented codes, in rising order.
+            /// All documented codes, in ascending order.
             pub fn all() -> impl Iterator<Item = Self> {
                 Self::KNOWN.iter().map(|known| known.0)
             }
@@ -107,7 +107,7 @@ macro_rules! open_codes {
     };
 }
 
-/// `text` ends with its only NUL.
+/// `text` as a C string. It ends with its only NUL.
 const fn terminated(text: &'static str) -> &'static CStr {
     match CStr::from_bytes_with_nul(text.as_bytes()) {
         Ok(text) => text,

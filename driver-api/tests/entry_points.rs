@@ -1,6 +1,6 @@
-//! Every function that the project hooks or asks has a prototype, in each of its versions.
+//! Every function that the project hooks or calls has a prototype, in each of its versions.
 //!
-//! The patterns are those of the project's list of entry points: `{a,b}` stands for each, `+z` adds `_ptsz`.
+//! The patterns are the project's list of entry points: `{a,b}` stands for each, `+z` adds `_ptsz`.
 #![expect(clippy::unwrap_used, reason = "a malformed table fails the test")]
 
 use vcuda_driver_api::{cuda, nvml};
@@ -45,7 +45,7 @@ nvmlInit{,_v2,WithFlags} nvmlShutdown nvmlDeviceGetHandleBy{Index,PciBusId}{,_v2
 nvmlDeviceGetHandleByUUIDV
 ";
 
-/// Exported by driver 550, but no header of NVIDIA's declares a prototype; `cuGetProcAddress` does not answer them.
+/// Exported by driver 550, but declared in no header of NVIDIA's; `cuGetProcAddress` does not answer them.
 const WITHOUT_PROTOTYPE: &[&str] = &["cuEGLApiInit", "cuMemGetAttribute", "cuMemGetAttribute_v2"];
 
 fn expand(pattern: &str) -> Vec<String> {

@@ -1,4 +1,4 @@
-//! The macros that hand a prototype on, used as another crate uses them.
+//! The macros that hand on prototypes, used as another crate uses them.
 #![allow(non_snake_case, reason = "C names")]
 
 use vcuda_driver_api::{cuda, prelude::*, signature};
@@ -13,7 +13,7 @@ macro_rules! answering {
 signature!(cuMemAlloc_v2, answering! { Err(CUerror::OUT_OF_MEMORY) });
 signature!(cuLaunchKernel_ptsz, answering! { Ok(()) });
 
-/// Counts what it is handed.
+/// Counts the prototypes that it is given.
 macro_rules! count {
     ({ $count:ident } $($name:ident $arguments:tt -> $result:ident;)*) => {
         const $count: usize = [$(stringify!($name)),*].len();

@@ -1,4 +1,4 @@
-//! The crate's tables against the files of `data/`, row by row.
+//! The crate's tables, compared with the files of `data/` row by row.
 #![expect(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -18,7 +18,7 @@ const CUDA_EXPORTS: &str = include_str!("../data/libcuda-550.163.01-exports.txt"
 const NVML_EXPORTS: &str = include_str!("../data/libnvidia-ml-550.163.01-exports.txt");
 const NVML_DECLARED: &str = include_str!("../data/nvml-13-declared.txt");
 
-/// Base name, lowest version, flags, symbol.
+/// Base name, lowest version, flags and symbol of each measured row.
 fn measured() -> Vec<(&'static str, i32, u64, &'static str)> {
     let row = |line: &'static str| {
         let fields: Vec<&str> = line.split('\t').collect();
@@ -59,7 +59,7 @@ fn every_measured_answer_is_given() {
     }
 }
 
-/// Up to CUDA 12.4 nothing but the measured rows answers.
+/// Up to CUDA 12.4 only the measured rows answer.
 #[test]
 fn newer_signatures_change_no_older_answer() {
     let rows = measured();

@@ -1,5 +1,5 @@
-//! The CUDA driver API, opened as most programs do: `dlopen` of `libcuda.so.1`, then `dlsym`. A program that stands for others
-//! gets the functions that they get.
+//! The CUDA driver API, opened as most programs do: `dlopen` of `libcuda.so.1`, then `dlsym`. So a benchmark calls the
+//! functions that an application calls.
 
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::fmt;
@@ -21,7 +21,7 @@ const NAME: &str = "libcuda.so.1";
 /// The driver cannot be used, or refused a call.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum CudaProblem {
-    /// The library is not there: no NVIDIA driver. Holds the loader's words.
+    /// The library is not there: no NVIDIA driver. Holds the loader's message.
     #[error("{NAME} does not load: {0}")]
     NoDriver(String),
     /// A function is missing: a very old driver.
@@ -38,7 +38,7 @@ pub enum CudaProblem {
 }
 
 impl CudaProblem {
-    /// Whether it is `CUDA_ERROR_OUT_OF_MEMORY`.
+    /// Whether the driver's answer is `CUDA_ERROR_OUT_OF_MEMORY`.
     pub fn is_out_of_memory(&self) -> bool {
         matches!(
             self,
@@ -87,7 +87,7 @@ impl Cuda {
     /// Loads the driver that the loader finds; nothing is initialised yet.
     ///
     /// # Errors
-    /// There is none.
+    /// [`CudaProblem::NoDriver`]: the library does not load.
     pub fn load() -> Result<Cuda, CudaProblem> {
         Cuda::load_from(Path::new(NAME))
     }
@@ -95,7 +95,7 @@ impl Cuda {
     /// As [`Cuda::load`], with the library at this path.
     ///
     /// # Errors
-    /// It does not load.
+    /// As [`Cuda::load`].
     pub fn load_from(path: &Path) -> Result<Cuda, CudaProblem> {
         // SAFETY: loading the driver runs its own initialisers, as every program with a GPU does.
         let library = unsafe { Library::new(path) };
@@ -141,7 +141,7 @@ impl Cuda {
         Ok(uuid.bytes.map(|byte| byte.to_ne_bytes()[0]))
     }
 
-    /// All of the GPU's memory (bytes).
+    /// The GPU's whole memory (bytes).
     pub fn total_memory(&self, device: CUdevice) -> Result<u64, CudaProblem> {
         let get = function!(self, cuDeviceTotalMem_v2);
         let mut total = 0_usize;
@@ -212,7 +212,7 @@ impl Cuda {
         Ok(function)
     }
 
-    /// Where `dlsym` finds `symbol`.
+    /// Address at which `dlsym` finds `symbol`; `None` if it finds none.
     pub fn symbol_address(&self, symbol: &str) -> Option<usize> {
         // SAFETY: only the address is looked at; nothing is called.
         let found = unsafe { self.library.get::<*const c_void>(symbol) };
@@ -220,7 +220,7 @@ impl Cuda {
         found.ok().map(|symbol| (*symbol).addr())
     }
 
-    /// Where `cuGetProcAddress` of a CUDA 12 program finds the function of this base name.
+    /// Address that `cuGetProcAddress` gives a CUDA 12 program for the function of this base name.
     pub fn proc_address(&self, base: &str) -> Result<usize, CudaProblem> {
         let get = function!(self, cuGetProcAddress_v2);
         let name = CString::new(base).unwrap_or_default();

@@ -1,5 +1,5 @@
-//! Access of vcuda's programs to NVIDIA's driver: calls of its C functions behind safe ones. The shim has its own way, as
-//! it is loaded into programs that have opened the driver.
+//! Safe functions by which vcuda's programs call NVIDIA's driver. The shim does not use them: it is loaded into programs
+//! that open the driver themselves.
 #![expect(unsafe_code, reason = "calls into C libraries")]
 
 mod cuda;
@@ -11,17 +11,17 @@ pub use cuda::{Cuda, CudaProblem};
 pub use memory::{GpuMemory, memory_of_gpus};
 pub use nvml::{Nvml, NvmlGpu, NvmlProblem};
 
-/// Whether two of nvml-wrapper's devices are one GPU, by their handles: a GPU that has just been lost cannot be asked who it is.
+/// Whether two of nvml-wrapper's devices are one GPU. Handles are compared, as a lost GPU cannot be asked for its UUID.
 #[must_use]
 pub fn is_same_device(one: &nvml_wrapper::Device<'_>, other: &nvml_wrapper::Device<'_>) -> bool {
-    // SAFETY: the handle is compared and goes nowhere.
+    // SAFETY: the handle is only compared.
     let one = unsafe { one.handle() };
     // SAFETY: as above.
     let other = unsafe { other.handle() };
     one == other
 }
 
-/// The loader's own words: libloading wraps them.
+/// The loader's own message, which libloading wraps.
 fn innermost(error: &dyn std::error::Error) -> String {
     error.source().map_or_else(|| error.to_string(), innermost)
 }

@@ -1,5 +1,5 @@
-//! Memory of the GPUs, as the CUDA driver says. NVML does not tell that of GPUs that share their memory with the processor
-//! (`NVML_ERROR_NOT_SUPPORTED` on a GB10: nvtop issue 466).
+//! Memory of the GPUs, as the CUDA driver reports it. NVML does not report it for a GPU that shares its memory with the
+//! processor (`NVML_ERROR_NOT_SUPPORTED` on a GB10: nvtop issue 466).
 
 use std::path::Path;
 
@@ -8,16 +8,17 @@ use crate::cuda::{Cuda, CudaProblem};
 /// A GPU as the CUDA driver shows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GpuMemory {
-    /// Its UUID (`cuDeviceGetUuid`).
+    /// UUID of the GPU (`cuDeviceGetUuid`).
     pub uuid: [u8; 16],
-    /// All of its memory (`cuDeviceTotalMem`), in bytes.
+    /// The GPU's whole memory (`cuDeviceTotalMem`), in bytes.
     pub total_bytes: u64,
 }
 
-/// The GPUs that the CUDA driver shows, with their memory. Initialises the driver in this process, makes no context.
+/// The GPUs that the CUDA driver shows, with their memory. Initialises the driver in this process, but makes no context.
+/// `library`: the driver's path, or None for the library that the loader finds.
 ///
 /// # Errors
-/// There is no driver, or it refuses; `library` is where it lies, if not where the loader finds it.
+/// The driver does not load, or refuses a call.
 pub fn memory_of_gpus(library: Option<&Path>) -> Result<Vec<GpuMemory>, CudaProblem> {
     let cuda = library.map_or_else(Cuda::load, Cuda::load_from)?;
     cuda.init()?;

@@ -1,4 +1,4 @@
-//! NVML. Without a driver there is none.
+//! NVML, which comes with NVIDIA's driver.
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char, c_uint};
@@ -22,13 +22,13 @@ pub enum NvmlProblem {
     /// The library is not there: no NVIDIA driver.
     #[error("no NVIDIA driver here ({NAME} does not load)")]
     NoDriver,
-    /// A function of the list is missing: a very old driver.
+    /// A function is missing: a very old driver.
     #[error("{NAME} has no {0}: the driver is too old; update it")]
     Missing(&'static str),
-    /// NVML does not tell how much memory a GPU has, and the CUDA driver neither.
+    /// Neither NVML nor the CUDA driver reports how much memory a GPU has.
     #[error("NVML does not tell how much memory the GPU has, and {0}")]
     Untold(CudaProblem),
-    /// NVML says no.
+    /// NVML answered with an error.
     #[error("{call}: {error}")]
     Refused {
         /// The function.
@@ -39,7 +39,7 @@ pub enum NvmlProblem {
 }
 
 impl NvmlProblem {
-    /// Whether NVML has no answer for a GPU of this kind.
+    /// Whether NVML does not support the call for this GPU.
     pub fn is_unsupported(&self) -> bool {
         matches!(
             self,
@@ -51,8 +51,8 @@ impl NvmlProblem {
     }
 }
 
-/// An initialised NVML. Never shut down: processes of vcuda are short, and a shutdown would only cost time. A call fails as
-/// [`NvmlProblem`] says.
+/// An initialised NVML. It is never shut down: vcuda's processes are short, and a shutdown would only cost time. A call
+/// fails as [`NvmlProblem`] says.
 pub struct Nvml {
     library: Library,
 }
@@ -63,7 +63,7 @@ impl fmt::Debug for Nvml {
     }
 }
 
-/// One GPU of NVML.
+/// A GPU, by NVML's handle.
 #[derive(Clone, Copy, Debug)]
 pub struct NvmlGpu(nvmlDevice_t);
 
@@ -128,14 +128,14 @@ impl Nvml {
         Ok(None)
     }
 
-    /// `GPU-...`.
+    /// The GPU's UUID: `GPU-...`.
     pub fn uuid(&self, gpu: NvmlGpu) -> Result<String, NvmlProblem> {
         let get = function!(self, nvmlDeviceGetUUID);
         // SAFETY: `text` writes at most the length that is passed with it.
         text(|buffer, length| checked!(nvmlDeviceGetUUID, unsafe { get(gpu.0, buffer, length) }))
     }
 
-    /// The marketing name.
+    /// The GPU's marketing name.
     pub fn name(&self, gpu: NvmlGpu) -> Result<String, NvmlProblem> {
         let get = function!(self, nvmlDeviceGetName);
         // SAFETY: `text` passes a buffer of the length that it names.
@@ -162,7 +162,7 @@ impl Nvml {
         Ok(memory)
     }
 
-    /// Sum of the memory of the compute processes on the GPU (bytes), as far as NVML tells.
+    /// Sum of the memory of the compute processes on the GPU (bytes), as far as NVML reports it.
     pub fn used_by_processes(&self, gpu: NvmlGpu) -> Result<u64, NvmlProblem> {
         let list = function!(self, nvmlDeviceGetComputeRunningProcesses_v3);
         let empty = nvmlProcessInfo_t {
@@ -173,7 +173,7 @@ impl Nvml {
         };
         let mut infos = vec![empty; 4096];
         let mut count: c_uint = 4096;
-        // SAFETY: room for as many records as `count` says; NVML writes as many at most.
+        // SAFETY: room for `count` records; NVML writes at most as many.
         let status = unsafe { list(gpu.0, &raw mut count, infos.as_mut_ptr()) };
         match checked!(nvmlDeviceGetComputeRunningProcesses_v3, status) {
             Err(problem) if problem.is_unsupported() => return Ok(0),
@@ -187,7 +187,7 @@ impl Nvml {
         Ok(of_each.values().sum())
     }
 
-    /// Memory that the driver keeps for itself (bytes); 0 if it does not tell.
+    /// Memory that the driver keeps for itself (bytes); 0 if NVML does not report it.
     pub fn reserved_bytes(&self, gpu: NvmlGpu) -> u64 {
         let ask = || {
             let get = function!(self, nvmlDeviceGetMemoryInfo_v2);
@@ -226,7 +226,7 @@ impl Nvml {
     }
 }
 
-/// Text that NVML writes into a buffer of ours.
+/// Text that NVML writes into a buffer, through `write`.
 fn text(write: impl FnOnce(*mut c_char, c_uint) -> Result<(), NvmlProblem>) -> Result<String, NvmlProblem> {
     // NVML_DEVICE_UUID_V2_BUFFER_SIZE and NVML_DEVICE_NAME_V2_BUFFER_SIZE are 96, the longest of the three.
     let mut buffer = [0_u8; 96];

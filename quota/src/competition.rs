@@ -24,7 +24,7 @@ pub enum Policy {
 }
 
 impl Policy {
-    /// Every policy, in the order of their numbers in `limits`.
+    /// All policies, in the order of their numbers in `limits`.
     pub const ALL: [Self; 3] = [Self::Fixed, Self::Burst, Self::BestEffort];
 
     /// The name on command lines, in annotations and in files.
@@ -53,7 +53,7 @@ impl FromStr for Policy {
     }
 }
 
-/// Which tenants come first where there is not enough GPU time for all.
+/// Rank of a tenant if there is not enough GPU time for all.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
@@ -68,7 +68,7 @@ pub enum Priority {
 }
 
 impl Priority {
-    /// Every priority, the lowest first.
+    /// All priorities, the lowest first.
     pub const ALL: [Self; 3] = [Self::Low, Self::Normal, Self::High];
 
     /// The name on command lines, in annotations and in files.
@@ -97,7 +97,7 @@ impl FromStr for Priority {
     }
 }
 
-/// The weight that a person or a pod has written.
+/// Reads a weight, as a person or a pod writes it.
 ///
 /// # Errors
 /// [`ParseError::Weight`]: not a whole number, or outside [`WEIGHTS`].

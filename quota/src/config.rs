@@ -1,4 +1,4 @@
-//! Form of a quota in the file `limits`.
+//! The form of a quota in the file `limits`.
 
 use crate::{Policy, Priority, WEIGHTS};
 
@@ -20,12 +20,12 @@ pub struct DeviceConfig {
     pub policy: Policy,
     /// Rank among tenants where there is not enough GPU time for all.
     pub priority: Priority,
-    /// Unused GPU time that may be banked (ns).
+    /// Most unused GPU time that the token bucket keeps (ns).
     pub burst_ns: u64,
-    /// Time that a launch waits for tokens or for its turn until it may proceed on debt (ns). One launch of the tenant does so in each
-    /// such time, however many wait. It is stored in `limits`, so a new default reaches a tenant with its next quota.
+    /// Time after which a launch that waits for tokens or for its turn may proceed on debt (ns). In each such period one
+    /// launch of the tenant does so, however many wait. A new default reaches a tenant with its next quota.
     pub hold_max_ns: u64,
-    /// Largest debt; more is forgiven and counted (ns).
+    /// Largest debt (ns); more is forgiven, and counted as forgiven.
     pub debt_max_ns: u64,
 }
 
@@ -46,7 +46,7 @@ impl DeviceConfig {
         }
     }
 
-    /// The rate of a tenant while no arbiter says what it may borrow (thousandths): what it was promised.
+    /// The tenant's promised rate (thousandths), which applies while no arbiter says what it may borrow.
     #[must_use]
     pub fn promised_permille(&self) -> u32 {
         match self.policy {

@@ -1,12 +1,12 @@
-//! Quota of a tenant on one GPU: memory, GPU time, and how it competes. Declared once for every crate.
+//! Quota of a tenant on one GPU: memory, GPU time, and its competition with others. Declared once for every crate.
 //!
 //! | type | what it is |
 //! |---|---|
-//! | [`Quota`] | what is asked for: on the command line, by a pod, of the manager |
+//! | [`Quota`] | a quota as the command line, a pod or the manager states it |
 //! | [`QuotaChange`] | the parts of a quota that a command line or a pod names; [`Quota::merge`] puts them into a quota |
 //! | [`Policy`], [`Priority`], [`WEIGHTS`] | how tenants compete for GPU time (docs/policies.md) |
 //! | [`MemorySize`], [`CoreShare`] | memory and GPU time as people type and read them |
-//! | [`DeviceConfig`] | what a quota means in the file `limits` |
+//! | [`DeviceConfig`] | the form of a quota in the file `limits` |
 //!
 //! The feature `serde` reads and writes quotas as JSON or TOML. Without it the crate depends on nothing, as the shim needs.
 #![forbid(unsafe_code)]

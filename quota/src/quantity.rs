@@ -8,28 +8,28 @@ use core::str::FromStr;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct MemorySize(pub u64);
 
-/// Why a typed value was not understood. The text says what to write instead; whoever shows it names the value.
+/// The reason why a typed value was rejected. The text says what to write instead; the caller adds the value itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ParseError {
-    /// Nothing that starts with a digit.
+    /// The value does not begin with a decimal number.
     NotANumber {
         /// A valid value.
         example: &'static str,
     },
-    /// A unit that Kubernetes does not know either.
+    /// The unit is not known.
     UnknownUnit {
         /// Text behind the number.
         unit: String,
     },
-    /// Zero, or less than one byte.
+    /// Zero bytes.
     NoMemory,
     /// A fraction that is not a whole number of bytes.
     Fraction,
-    /// More than 64 bits.
+    /// More bytes than 64 bits hold.
     TooLarge,
-    /// No share at all.
+    /// A share of zero.
     NoShare,
-    /// A percentage outside what can be metered.
+    /// A percentage outside 0.1 to 100.
     PercentRange,
     /// More digits than a thousandth of the GPU can express.
     PercentPrecision,
@@ -90,7 +90,7 @@ impl FromStr for MemorySize {
     }
 }
 
-/// Bytes per unit. Case matters as in Kubernetes (`M` is mega, `m` would be milli), save for the old habit `K`.
+/// Bytes per unit. Case matters as in Kubernetes (`M` is mega, `m` would be milli), but `K` is accepted for `k`.
 fn unit_bytes(unit: &str) -> Result<u64, ParseError> {
     Ok(match unit {
         "" | "B" => 1,
@@ -117,7 +117,7 @@ struct Decimal {
 }
 
 impl Decimal {
-    /// At most 18 digits, so that `digits` and `10^places` both fit.
+    /// Reads a number with at most 18 decimal places, so that `10^places` fits; `None` if it is not one.
     fn parse(text: &str) -> Option<Decimal> {
         let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
         if whole.is_empty() || (fraction.is_empty() && text.contains('.')) {

@@ -1,4 +1,4 @@
-//! A quota as it is asked for, changes to it, and the configuration of a GPU that it means.
+//! A tenant's quota, changes to it, and its conversion from and to a GPU's configuration.
 
 use crate::{DeviceConfig, NO_MEMORY_LIMIT, Policy, Priority, WEIGHTS};
 
@@ -7,7 +7,7 @@ const WHOLE_PERMILLE: u32 = 1000;
 
 /// Quota of a tenant on each of its GPUs.
 ///
-/// The manager's ledger holds it as JSON under these names of fields, which therefore never change.
+/// The manager's ledger holds it as JSON under these field names, which therefore never change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Quota {
@@ -25,7 +25,7 @@ pub struct Quota {
     pub weight: Option<u32>,
 }
 
-/// Parts of a quota that a command line or a pod's annotations name. What is None stays as it is.
+/// Parts of a quota that a command line or a pod's annotations name. A part that is None stays as it is.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct QuotaChange {
     /// Memory limit (bytes).
@@ -125,7 +125,7 @@ impl Quota {
             && self.weight.is_none_or(|weight| WEIGHTS.contains(&weight))
     }
 
-    /// Whether an arbiter has to divide GPU time for this tenant. Where it is false, a tenant alone on its GPU is not metered.
+    /// Whether an arbiter has to divide GPU time for this tenant. If not, a tenant alone on its GPU is not metered.
     #[must_use]
     pub fn is_metered(&self) -> bool {
         *self != Self::fixed(self.memory_bytes, WHOLE_PERMILLE)
@@ -150,13 +150,13 @@ impl Quota {
         }
     }
 
-    /// The weight that was asked for, or else the share.
+    /// The configured weight, or else the share.
     #[must_use]
     pub fn weight(&self) -> u32 {
         self.weight.unwrap_or_else(|| self.cores_permille.max(1))
     }
 
-    /// Form of the quota in `limits`, with the defaults of [`DeviceConfig::new`] for all that a quota does not name.
+    /// The quota's form in `limits`, with the defaults of [`DeviceConfig::new`] for all that a quota does not name.
     #[must_use]
     pub fn config(&self) -> DeviceConfig {
         let memory_limit_bytes = self.memory_bytes.unwrap_or(NO_MEMORY_LIMIT);
@@ -169,7 +169,7 @@ impl Quota {
         }
     }
 
-    /// The quota that means `config`.
+    /// The quota whose [`Quota::config`] is `config`.
     #[must_use]
     pub fn of(config: &DeviceConfig) -> Self {
         let cores_permille = match config.policy {
@@ -278,7 +278,7 @@ mod tests {
                 policy: Policy::Fixed
             })
         );
-        // What becomes `burst` has no maximum from before.
+        // A quota that becomes `burst` keeps no earlier maximum.
         let again = QuotaChange {
             cores_max_permille: None,
             ..BURST

@@ -1,4 +1,4 @@
-//! Cost of one call of this crate: nanoseconds per operation, the least of several rounds.
+//! Cost of each call of this crate: nanoseconds per operation, the least of several rounds.
 //! `cargo bench -p vcuda-region --bench pair`
 #![expect(clippy::print_stdout, reason = "the figures are the program's output")]
 
@@ -26,7 +26,7 @@ fn measure(name: &str, mut call: impl FnMut()) {
     println!("{name:<44} {:>8.1} ns", best as f64 / f64::from(CALLS));
 }
 
-/// Threads of one process at once: elapsed time by pairs done (ns), the median of several rounds.
+/// Measures several threads of one process at once: elapsed time per pair (ns), the median of several rounds.
 fn contended(me: &Identity, device: DeviceIndex, threads: u32) -> Result<f64, Box<dyn std::error::Error>> {
     const ROUNDS: u32 = 2_000_000;
     let usage = Usage::in_memory()?;
@@ -53,8 +53,8 @@ fn contended(me: &Identity, device: DeviceIndex, threads: u32) -> Result<f64, Bo
     Ok(median as f64 / f64::from(ROUNDS))
 }
 
-/// Calls of one process beside others that hold slots and memory.
-fn beside(
+/// Measures calls of one process while others hold slots and memory.
+fn with_neighbours(
     neighbours: u32,
     me: &Identity,
     limits: &Limits,
@@ -90,8 +90,8 @@ fn beside(
     Ok(())
 }
 
-/// The calls on the way of a launch.
-fn of_a_launch(
+/// Measures the calls that a launch makes.
+fn launch_calls(
     me: &Identity,
     limits: &Limits,
     device: DeviceIndex,
@@ -126,7 +126,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let limits = limits.limits();
     let me = Identity::current()?;
     for neighbours in [0, 1, 7, 63] {
-        beside(neighbours, &me, limits, device)?;
+        with_neighbours(neighbours, &me, limits, device)?;
     }
     for threads in [1, 2, 8] {
         println!(
@@ -135,5 +135,5 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             contended(&me, device, threads)?
         );
     }
-    of_a_launch(&me, limits, device)
+    launch_calls(&me, limits, device)
 }

@@ -11,7 +11,7 @@ pub enum Bypass {
     Namespace = 1,
     /// The driver gave, for a hooked name, an address that is none of its known functions.
     UnknownAddress = 2,
-    /// The driver accepted a handle that the shim never saw made: it was made past the shim.
+    /// The driver accepted a handle whose creation the shim did not see.
     UnseenHandle = 3,
     /// The process has no limit of the kind that the call is about.
     NoLimit = 4,
@@ -55,7 +55,7 @@ impl Bypass {
         }
     }
 
-    /// Whether the process may use the GPU past the shim. In all other cases the driver's answer is the right one.
+    /// Whether the process may use the GPU past the shim. For all other reasons the driver's answer is the right one.
     #[must_use]
     pub const fn is_past_the_shim(self) -> bool {
         matches!(
@@ -73,7 +73,7 @@ impl Bypass {
         if condition { Err(self) } else { Ok(()) }
     }
 
-    /// The reason's bit in a word of several.
+    /// The reason's bit in a word of bypasses.
     #[must_use]
     pub const fn bit(self) -> u64 {
         1 << self as u32

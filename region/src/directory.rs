@@ -1,4 +1,4 @@
-//! A tenant's directory: made, joined, found, and removed when its last process is gone.
+//! A tenant's directory: creation, joining, look-up, and removal once its last process is gone.
 //!
 //! A directory lives while a process of the run lives. Two things show that. One is a shared lock on the directory,
 //! which `vcuda run` leaves to the command and all its descendants: it covers those that have not used a GPU yet. The
@@ -30,7 +30,7 @@ pub use error::DirectoryError;
 pub use granted::{
     GRANT, create_granted, discard, is_granted, is_used, read_grant, remove_granted, restore_usage, set_grant,
 };
-use in_use::{Held, hold};
+use in_use::{LockOutcome, lock_directory};
 use remove::{is_abandoned, remove};
 
 use crate::limits::Limits;
@@ -61,16 +61,16 @@ fn resolve_with(managed: &Path, from_environment: Option<&Path>) -> Option<PathB
                 io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
             ) =>
         {
-            from_environment.map(|directory| within_reach(directory.to_owned()))
+            from_environment.map(|directory| reachable(directory.to_owned()))
         }
-        // It exists, or may not be looked into: either way this is a managed container.
+        // It exists or cannot be read: either way this is a managed container.
         _ => Some(managed.to_owned()),
     }
 }
 
 /// `directory` itself, or, if this user cannot reach it, the descriptor of it that `vcuda run` left open. A command
 /// of another user (by `su`, `setpriv`, a set-user-ID program) has no other way.
-fn within_reach(directory: PathBuf) -> PathBuf {
+fn reachable(directory: PathBuf) -> PathBuf {
     let closed =
         |error: io::Error| (error.kind() == io::ErrorKind::PermissionDenied).then_some(directory.as_path());
     let Some(closed) = fs::metadata(&directory).err().and_then(closed) else {
@@ -87,7 +87,7 @@ fn within_reach(directory: PathBuf) -> PathBuf {
 pub struct Tenant {
     /// Name of the tenant and of its directory.
     pub name: String,
-    /// Its GPUs.
+    /// The tenant's GPUs, each with its configuration.
     pub devices: Vec<(GpuUuid, DeviceConfig)>,
 }
 
@@ -115,7 +115,7 @@ impl Tenant {
 pub enum Origin {
     /// Made by this call.
     Created,
-    /// A living run of this name was joined: its limits hold, the given ones do not.
+    /// A living run of this name was joined: its limits apply, the given ones do not.
     Joined,
 }
 
@@ -146,17 +146,17 @@ impl Directory {
         for attempt in 0..1000 {
             match open_directory(&path) {
                 Ok(_) if is_granted(&path) => return Err(DirectoryError::Granted(path)),
-                Ok(lock) => match hold(&path, &lock, me)? {
-                    Held::Living => {
+                Ok(lock) => match lock_directory(&path, &lock, me)? {
+                    LockOutcome::Living => {
                         join(&path, me)?;
                         return Ok((Self { path, lock }, Origin::Joined));
                     }
-                    Held::Dead => {
+                    LockOutcome::Dead => {
                         debts = debts::read(&path, now_ns);
                         remove(&path)?;
                     }
-                    Held::Gone => {}
-                    Held::Locked => std::thread::sleep(Duration::from_millis(1)),
+                    LockOutcome::Gone => {}
+                    LockOutcome::Locked => std::thread::sleep(Duration::from_millis(1)),
                 },
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
                     if let Some(lock) = create(&containers, &path, (tenant, &debts), me, (now_ns, attempt))? {
@@ -192,7 +192,7 @@ impl Directory {
 /// `root` cannot be read. A root that does not exist has no tenants.
 pub fn list(root: &Path) -> Result<Vec<(String, PathBuf)>, DirectoryError> {
     let mut found: Vec<_> = read(&root.join("containers"), |entry| {
-        // The folder itself tells the kind of most entries.
+        // Most file systems list an entry with its kind.
         let is_directory = entry.file_type().is_ok_and(|kind| kind.is_dir());
         let name = entry.file_name().into_string().ok()?;
         (is_directory && !name.starts_with('.')).then(|| (name, entry.path()))
@@ -209,7 +209,7 @@ pub fn list(root: &Path) -> Result<Vec<(String, PathBuf)>, DirectoryError> {
 pub fn remove_dead(root: &Path, me: &Identity) -> Result<usize, DirectoryError> {
     let mut removed = 0;
     for path in entries(&root.join("containers"))? {
-        // An entry that is no directory is not vcuda's. One that is gone was removed by another command.
+        // An entry that is no directory is not vcuda's. An entry that is gone was removed by another command.
         let Ok(lock) = open_directory(&path) else { continue };
         let is_unfinished = path
             .file_name()
@@ -217,7 +217,7 @@ pub fn remove_dead(root: &Path, me: &Identity) -> Result<usize, DirectoryError> 
         let is_dead = if is_unfinished {
             is_abandoned(&lock)
         } else {
-            !is_granted(&path) && matches!(hold(&path, &lock, me)?, Held::Dead)
+            !is_granted(&path) && matches!(lock_directory(&path, &lock, me)?, LockOutcome::Dead)
         };
         if is_dead {
             remove(&path)?;
@@ -233,7 +233,7 @@ pub fn all_granted(root: &Path) -> bool {
     list(root).is_ok_and(|listed| listed.iter().all(|(_, path)| is_granted(path)))
 }
 
-/// Time at which a tenant's directory last came or went under `root`; `None` if the file system does not tell.
+/// Time of the last creation or removal of a tenant's directory under `root`; `None` if the file system does not tell.
 #[must_use]
 pub fn changed(root: &Path) -> Option<SystemTime> {
     root.join("containers").metadata().ok()?.modified().ok()

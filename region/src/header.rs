@@ -84,7 +84,7 @@ mod tests {
         // It changed something: neither uses the other's.
         assert!(!is_compatible(older, older, newer, newer));
         assert!(!is_compatible(newer, newer, older, older));
-        // Its own, each uses.
+        // Each uses its own files.
         assert!(is_compatible(newer, newer, newer, newer));
         assert!(is_compatible(newer, older, older, newer));
         // What an older file says of still older versions does not matter. Nor can it let in a file that is too old.

@@ -1,9 +1,9 @@
 //! The two files of a tenant's directory as they lie in memory, word for word.
 //!
-//! Atomic integers only: no `bool`, enum, float, reference or hidden padding. So any bytes are a valid value, and
-//! words that a stranger wrote can be read. All zero is a valid, empty `usage`. The numbers have the machine's byte
-//! order, as the files never leave it. A change of layout changes [`VERSION`]; [`crate::header`] decides which
-//! versions go together.
+//! Atomic integers only: no `bool`, enum, float, reference or hidden padding. So any bytes are a valid value, and words
+//! of an untrusted process can be read. All zero is a valid, empty `usage`. The numbers have the machine's byte order,
+//! as the files never leave it. A change of layout changes [`VERSION`]; [`crate::header`] decides which versions go
+//! together.
 
 use crate::ledger::Record;
 use crate::primitive::{AtomicU32, AtomicU64};
@@ -71,9 +71,9 @@ pub struct LimitsFile {
 #[repr(C, align(128))]
 #[derive(Debug, Default)]
 pub struct DeviceLimits {
-    /// Its UUID.
+    /// UUID of the GPU.
     pub uuid: [AtomicU64; 2],
-    /// [`crate::limits::NOT_METERED`], or anything else.
+    /// [`crate::limits::NOT_METERED`], or any other value for metered.
     pub metered: AtomicU32,
     reserved_half: AtomicU32,
     reserved: [AtomicU64; 12],
@@ -89,12 +89,12 @@ pub struct DeviceLimits {
 pub struct UsageFile {
     /// Magic, versions, size.
     pub header: Header,
-    /// One more than the highest slot ever used: the number of slots that a sum covers. Never falls.
+    /// Number of slots that a sum covers: the highest slot ever used, plus one. Never falls.
     pub slots_used: AtomicU32,
-    /// One more than the highest place of an object ever used. Never falls.
+    /// Number of places that a sum covers: the highest place of an object ever used, plus one. Never falls.
     pub objects_used: AtomicU32,
-    /// Counts changes of `limits` that the tenant's processes should look at soon. It is only a hint: the values
-    /// stand in `limits`.
+    /// Number of changes of `limits` that the tenant's processes should read soon. It is only a hint: the values stand
+    /// in `limits`.
     pub limits_notice: AtomicU32,
     reserved: [AtomicU32; 23],
     /// Owner of each slot.
@@ -128,8 +128,8 @@ pub struct IdentityRecord {
     pub bypasses: AtomicU64,
     /// The state under which the owner has locked the slot's byte of the file. Any other value: not locked.
     pub locked_state: AtomicU64,
-    /// Time at which its owner's death was last seen to leave memory behind: see [`crate::slots::Usage::reap_dead`].
-    /// 0 before.
+    /// Time at which the dead owner's memory was last seen to be kept: see [`crate::slots::Usage::reap_dead`]. 0
+    /// before.
     pub gone: AtomicU64,
     /// Time at which the worker last settled the finished work of the process (`CLOCK_MONOTONIC`, ns): see
     /// [`crate::slots::Slot::tell_settled`]. 0 before its first metered launch.
@@ -137,13 +137,13 @@ pub struct IdentityRecord {
     reserved: [AtomicU64; 7],
 }
 
-/// One process on one device: two cache lines.
+/// A process on a device: two cache lines.
 #[repr(C, align(128))]
 #[derive(Debug, Default)]
 pub struct SlotDevice {
-    /// Its memory.
+    /// Memory of the process.
     pub ledger: Record,
-    /// Its GPU time.
+    /// GPU time of the process.
     pub meter: Meter,
 }
 

@@ -35,12 +35,12 @@ pub use record::Record;
 pub(crate) use record::Amounts;
 use record::{ASKED, CANCELLED, EMPTY, GRANTED, Head, RANK_MAX, TAG_SHIFT, UNGRANTED};
 
-/// More than any GPU has. A larger wish is counted as this much.
+/// More than any GPU has. A larger request counts as this much.
 pub(crate) const COUNTABLE_BYTES: u64 = 1 << 56;
 
-/// Number of looks for which a process of lower rank lets one of higher rank finish: some 50 microseconds. It offers
-/// the processor to that one, which may wait only for that.
-const PATIENCE: u32 = if cfg!(any(loom, miri)) { 1 } else { 2048 };
+/// Pauses in which a process of lower rank lets one of higher rank finish: some 50 microseconds. Each offers the
+/// processor to that one, which may wait only for it.
+const MAX_PAUSES: u32 = if cfg!(any(loom, miri)) { 1 } else { 2048 };
 
 /// All that counts on one device: the records of all processes, the number of records ever used, and the objects that
 /// several processes hold.
@@ -205,7 +205,7 @@ impl Ledger<'_> {
                 let counted = others.counted_bytes.saturating_add(used);
                 let needed = counted.saturating_add(asked);
                 if needed.saturating_add(others.undecided_bytes) <= limit_bytes {
-                    if own.turn(mine, GRANTED) {
+                    if own.exchange(mine, GRANTED) {
                         return Ok(());
                     }
                     break;
@@ -220,7 +220,7 @@ impl Ledger<'_> {
                         });
                     }
                 } else if own.head.load(Ordering::Acquire) == mine.0 {
-                    self.overrule(Party::slot(me), mine.rank());
+                    self.cancel_rivals(Party::slot(me), mine.rank());
                 } else {
                     break;
                 }
@@ -231,7 +231,7 @@ impl Ledger<'_> {
 
     /// Cancels the undecided requests of others: those of lower rank at once, the others after a moment.
     #[cold]
-    pub(crate) fn overrule(self, me: Party, rank: u64) {
+    pub(crate) fn cancel_rivals(self, me: Party, rank: u64) {
         for (slot, record) in self.used_records().iter().enumerate() {
             let head = Head(record.ledger.head.load(Ordering::Acquire));
             let other = Party::slot(slot);
@@ -239,20 +239,20 @@ impl Ledger<'_> {
                 if (head.rank(), me.0) > (rank, other.0) {
                     wait_while(|| record.ledger.head.load(Ordering::Acquire) == head.0);
                 }
-                record.ledger.turn(head, CANCELLED);
+                record.ledger.exchange(head, CANCELLED);
             }
         }
-        self.overrule_objects(me, rank);
+        self.cancel_rival_objects(me, rank);
     }
 }
 
 /// Gives another party a moment to finish.
 fn wait_while(is_unfinished: impl Fn() -> bool) {
-    let mut turns = 0..PATIENCE;
+    let mut pauses = 0..MAX_PAUSES;
     while is_unfinished()
-        && let Some(turn) = turns.next()
+        && let Some(number) = pauses.next()
     {
-        pause(turn);
+        pause(number);
     }
 }
 

@@ -1,8 +1,8 @@
 //! The memory that shim and manager share: limits, usage, ledger, bucket.
 //!
-//! A tenant (a container, or one `vcuda run`) has a directory with two files. The manager or `vcuda run` writes
-//! `limits`, and the container only reads it: it says what the tenant may use. The tenant's processes write `usage`:
-//! what they use of it. Neither side calls the other: both look into mapped memory.
+//! A tenant (a container, or all processes of one `vcuda run` name) has a directory with two files. `limits` says what
+//! the tenant may use; the manager or `vcuda run` writes it, and the tenant only reads it. `usage` says what the tenant
+//! uses; its processes write it. Neither side calls the other: each reads the other's file.
 //!
 //! The path of one allocation: [`directory::resolve`] finds the tenant's directory, and [`limits::Limits`] tells the
 //! limit. [`slots::Usage::claim`] gives the process its slot. [`slots::Slot::reserve`] counts the bytes before the

@@ -38,7 +38,7 @@ pub struct Damaged;
 
 impl fmt::Display for Damaged {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the limits of this container are damaged, so GPU memory is denied; start it again")
+        f.write_str("the limits of this tenant are damaged, so GPU memory is denied; start it again")
     }
 }
 
@@ -81,7 +81,7 @@ impl Limits {
         Self::copied(&path, &file)
     }
 
-    /// A sound copy of `file`. A writer that is at work is given time to finish.
+    /// A sound copy of `file`. A writer at work is given time to finish.
     fn copied(path: &Path, file: &File) -> Result<Self, OpenError> {
         for _ in 0..READ_ATTEMPTS {
             let bytes = read_bytes::<LimitsFile>(path, file)?;
@@ -93,7 +93,7 @@ impl Limits {
         Err(OpenError::Damaged(path.to_owned()))
     }
 
-    /// Limits in this process's own memory, for tests and for models of a machine.
+    /// Limits in this process's own memory, for tests and simulations.
     ///
     /// # Errors
     /// The system gives no memory.
@@ -149,7 +149,7 @@ impl Limits {
             .map(|(device, _)| device)
     }
 
-    /// Number of times that a configuration was written.
+    /// Number of configurations written so far.
     #[must_use]
     pub fn generation(&self) -> u64 {
         self.mapping.generation.load(Ordering::Acquire)

@@ -3,10 +3,7 @@
 //!
 //! The mapped types are `repr(C)` records of atomic integers: every byte pattern is a valid value, and another process
 //! may write at any time. That is why a shared reference to them is sound.
-#![expect(
-    unsafe_code,
-    reason = "mapping a file, and calling the bytes a record, cannot be said otherwise"
-)]
+#![expect(unsafe_code, reason = "a file is mapped, and its bytes are used as a record")]
 
 use core::fmt;
 use core::ops::Deref;
@@ -21,8 +18,8 @@ use crate::sys;
 /// A record that may be laid over bytes that other processes write.
 ///
 /// # Safety
-/// The type is `repr(C)`, made of atomic integers and arrays of them only, without padding, so that any bytes are a
-/// valid value and all access goes through atomic operations.
+/// The type is `repr(C)`, made of atomic integers and arrays of them only, without padding. So any bytes are a valid
+/// value, and all access goes through atomic operations.
 pub(crate) unsafe trait Mapped: Sized {
     /// First word of its file.
     const MAGIC: u64;
@@ -79,7 +76,7 @@ impl<T: Mapped> Mapping<T> {
         )
     }
 
-    /// A copy in memory of this process's own.
+    /// A copy of `bytes` in memory of this process alone.
     pub(crate) fn of_bytes(bytes: &[u8]) -> io::Result<Self> {
         let copy = Self::map(
             libc::PROT_READ | libc::PROT_WRITE,
@@ -92,7 +89,7 @@ impl<T: Mapped> Mapping<T> {
         Ok(copy)
     }
 
-    /// Copies the mapped bytes into `copy` without touching them: a file that was cut short is an error and no fault.
+    /// Copies the mapped bytes into `copy` by a system call: if the file was cut short, that is an error and no fault.
     /// No other thread may read or write `copy` meanwhile.
     ///
     /// # Errors

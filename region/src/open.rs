@@ -10,18 +10,18 @@ use crate::header::{HEADER_BYTES, Words};
 use crate::map::Mapped;
 use crate::{release, sys};
 
-/// A file of the tenant's directory cannot be used. The caller denies a managed process GPU memory then (I11).
+/// The error if a tenant's file cannot be used. The caller then denies a managed process GPU memory (I11).
 #[derive(Debug)]
 pub enum OpenError {
-    /// It cannot be opened, read or mapped.
+    /// The file cannot be opened, read or mapped.
     Io(PathBuf, io::Error),
-    /// It is a symbolic link, which is never followed.
+    /// The file is a symbolic link, which is never followed.
     Symlink(PathBuf),
-    /// It is a directory, device, pipe or socket.
+    /// The path is a directory, device, pipe or socket.
     NotAFile(PathBuf),
-    /// It does not begin with the right word.
+    /// The file does not begin with the right word.
     Foreign(PathBuf),
-    /// It was made by another version of vcuda, which this one is not compatible with.
+    /// Another version of vcuda made the file, and this one is not compatible with it.
     Version {
         /// The file.
         path: PathBuf,
@@ -30,7 +30,7 @@ pub enum OpenError {
         /// The oldest version that can use it, by its header.
         compatible: u32,
     },
-    /// It is shorter or longer than its layout.
+    /// The file is shorter or longer than its layout.
     Size {
         /// The file.
         path: PathBuf,
@@ -39,12 +39,12 @@ pub enum OpenError {
         /// Size that its layout needs.
         expected: u64,
     },
-    /// Its checksum or a value in it is wrong.
+    /// The file's checksum or a value in it is wrong.
     Damaged(PathBuf),
 }
 
 impl OpenError {
-    /// Whether the file may be sound, and is only of another version.
+    /// Whether the file may be sound, and only has another version.
     pub(crate) fn is_of_another_version(&self) -> bool {
         matches!(self, Self::Version { .. })
     }

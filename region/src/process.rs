@@ -120,11 +120,11 @@ impl fmt::Display for Identity {
 /// Whether a process lives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Liveness {
-    /// It is alive.
+    /// The process is alive.
     Alive,
-    /// It is gone, as the kernel says.
+    /// The process is gone, as the kernel says.
     Dead,
-    /// It cannot be seen from here, and counts as alive: quota that is not used is better than quota used twice.
+    /// The process cannot be seen from here, and counts as alive: unused quota is better than quota used twice.
     Unknown,
 }
 
@@ -212,7 +212,7 @@ impl<'a> Stat<'a> {
         })
     }
 
-    /// Whether it has ended. A zombie has given everything back, unless other threads of it still run.
+    /// Whether the process has ended. A zombie has given everything back, unless other threads of it still run.
     fn is_dead(&self) -> bool {
         matches!(self.state, "Z" | "X" | "x") && self.threads <= 1
     }
@@ -265,9 +265,9 @@ impl ProcessView {
         if self.me.is_same(other) {
             Liveness::Alive
         } else if other.pid_namespace == self.me.pid_namespace {
-            self.neighbour(other)
+            self.liveness_by_pid(other)
         } else {
-            self.stranger(other)
+            self.liveness_by_search(other)
         }
     }
 
@@ -282,12 +282,12 @@ impl ProcessView {
         !self.is_brief && other.pid_namespace != self.me.pid_namespace
     }
 
-    /// Whether no process has this PID, if nothing else is known of the process.
+    /// Whether no process has this PID, for a process of which nothing else is known.
     pub(crate) fn pid_is_gone(&self, pid: u32) -> bool {
         !sys::process_exists(pid)
     }
 
-    fn neighbour(&self, other: &Identity) -> Liveness {
+    fn liveness_by_pid(&self, other: &Identity) -> Liveness {
         if self.is_brief {
             return match sys::has_ended(other.pid) {
                 Ok(true) => Liveness::Dead,
@@ -307,12 +307,12 @@ impl ProcessView {
         let Some(stat) = Stat::parse(&text) else {
             return Liveness::Unknown;
         };
-        self.verdict(&stat, other)
+        self.liveness_by_stat(&stat, other)
     }
 
-    /// The liveness of `other`, given the `stat` that its PID shows now. The PID may belong to another process by
-    /// now. So may the number of a namespace, which the kernel gives out again once its last container is gone.
-    fn verdict(&self, stat: &Stat<'_>, other: &Identity) -> Liveness {
+    /// The liveness of `other`, given the `stat` that its PID shows now. The PID may belong to another process by now.
+    /// So may the namespace's number, which the kernel reuses once the namespace is gone.
+    fn liveness_by_stat(&self, stat: &Stat<'_>, other: &Identity) -> Liveness {
         let same_clock = other.time_namespace == self.me.time_namespace;
         if stat.is_dead() || (same_clock && stat.start_ticks != other.start_ticks) {
             Liveness::Dead
@@ -321,7 +321,7 @@ impl ProcessView {
         }
     }
 
-    fn stranger(&self, other: &Identity) -> Liveness {
+    fn liveness_by_search(&self, other: &Identity) -> Liveness {
         if !self.proc_is_ours {
             return Liveness::Unknown;
         }
@@ -343,7 +343,7 @@ impl ProcessView {
             let Ok(status) = read(&format!("{path}/status")) else {
                 continue;
             };
-            // In the caller's namespace, so not the process that is looked for.
+            // This one is in the caller's namespace, so it is not the process that is looked for.
             let Some(pid) = inner_pid(&status) else { continue };
             let same_pid = pid == other.pid;
             match namespace(path, "pid") {
@@ -355,7 +355,7 @@ impl ProcessView {
             }
             if same_pid {
                 let text = read(&format!("{path}/stat")).unwrap_or_default();
-                return Stat::parse(&text).map_or(Liveness::Dead, |stat| self.verdict(&stat, other));
+                return Stat::parse(&text).map_or(Liveness::Dead, |stat| self.liveness_by_stat(&stat, other));
             }
         }
         if sees_namespace {

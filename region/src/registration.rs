@@ -1,10 +1,10 @@
 //! Messages between a process that registers and the manager. One goes each way over the `manager.sock` in the
 //! tenant's directory, of fixed size and little-endian.
 //!
-//! The socket is of the kind `SOCK_SEQPACKET`. A message comes whole or not at all, so neither side ever holds half
-//! of one, and a peer that is gone is noticed. Connecting only needs the path of the socket: it works through a
-//! read-only mount, and with any libc. The kernel tells the manager which process it is (`SO_PEERCRED`). The message
-//! only tells which of the tenant's slots is its own.
+//! The socket is of the kind `SOCK_SEQPACKET`. A message comes whole or not at all, and a peer that is gone is noticed.
+//! Connecting only needs the path of the socket: it works through a read-only mount, and with any libc. The kernel
+//! tells the manager which process connects (`SO_PEERCRED`). The message only tells which of the tenant's slots is the
+//! process's own.
 //!
 //! Versions: the process offers a range, and the manager chooses the newest that both know. The first [`HELLO_BYTES`]
 //! of a message have the same meaning in every version. A later version may append to them, as a [`Question`] does.
@@ -34,7 +34,7 @@ pub const NO_SLOT: u32 = u32::MAX;
 const HELLO_MAGIC: u64 = u64::from_le_bytes(*b"vcuhello");
 const ANSWER_MAGIC: u64 = u64::from_le_bytes(*b"vcuanswr");
 
-/// Message of a process about itself.
+/// The message of a process about itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hello {
     /// The oldest and the newest version that it speaks.

@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use crate::{layout, registration};
 
-/// Bytes before the words in the built file.
+/// Marker before the words in the built file.
 pub const MAGIC: [u8; 16] = *b"vcuda-release-1\0";
 /// This source's release as one number that grows with each release: major, minor and patch, a byte each.
 pub const NUMBER: u32 = part(env!("CARGO_PKG_VERSION_MAJOR")) << 16

@@ -4,10 +4,10 @@
 //! An object has a [state](state::State) and an [`ObjectRecord`] in a table of `usage`. It is counted in one of two
 //! ways:
 //!
-//! * Its *payer's* own record in the ledger includes it. So it is for memory that a process of the tenant has
-//!   allocated and then [`Slot::share`]d with others.
-//! * Else the object counts itself. So it is for memory from outside, which a process has joined
-//!   ([`Slot::join_foreign`]), and for memory whose payer let go or died while others held it.
+//! * Its *payer's* own record in the ledger includes it: memory that a process of the tenant has allocated and then
+//!   [`Slot::share`]d with others.
+//! * Else the object counts itself: memory from outside, which a process has joined ([`Slot::join_foreign`]), and
+//!   memory whose payer let go or died while others held it.
 //!
 //! *Never uncounted, never twice*: the payer's record includes the object as long as three things hold. Its slot is
 //! still the same process's, its head is not empty, and the head's tag is at most the object's `until`. The payer
@@ -58,7 +58,7 @@ pub(crate) use table::Objects;
 /// Number of objects that a tenant can share at a time. (Miri follows each word of their records.)
 pub const MAX_OBJECTS: usize = if cfg!(miri) { 8 } else { 1024 };
 
-/// Holders that one word names.
+/// Holders that one word can name.
 const HOLDERS_A_WORD: usize = 32;
 /// Words of holders. (Loom follows each of them.)
 pub(crate) const HOLDER_WORDS: usize = if cfg!(loom) {

@@ -1,9 +1,9 @@
-//! `usage`: one slot per process of the tenant, claimed, cleared when its process is dead, and never moved.
+//! `usage`: one slot per process of the tenant. A slot is claimed, cleared once its process is dead, and never moved.
 //!
 //! A slot's state is one word: incarnation, PID and status. So a claim is one exchange that also names its owner. Any
-//! process may clear a dead one. Several may at once, and each may be killed in it: every step can be repeated, and
-//! the slot is freed last. Its memory records are emptied by exchanges that fail once a next owner has written. The
-//! next owner itself clears the rest.
+//! process may clear a dead one. Several may do so at once, and each may be killed meanwhile: every step can be
+//! repeated, and the slot is freed last. Its memory records are emptied by exchanges that fail once a next owner has
+//! written. The next owner itself clears the rest.
 
 use core::fmt;
 use std::path::Path;
@@ -27,11 +27,11 @@ use held::Held;
 pub(crate) use held::is_locked;
 pub use slot::Slot;
 
-/// A living process with work in flight whose worker has not looked for so long is silent (ns): it is stopped, or gets no
-/// processor. (An idle worker looks each 250 ms, a busy one each 16 ms.)
+/// Time without a report of its worker after which a living process with work in flight is silent (ns): it is stopped,
+/// or gets no processor. (An idle worker reports every 250 ms, a busy one every 16 ms.)
 pub const SILENT_NS: u64 = 400_000_000;
-/// A process that begins to use GPU time touches `usage` ([`Usage::touch`]), if it has not within this time (ns). An arbiter
-/// looks at a tenant for longer than that after it last saw it do something.
+/// Time after which a process that begins to use GPU time touches `usage` again (ns): see [`Usage::touch`]. An arbiter
+/// watches a tenant for longer than that after its last sign of activity.
 pub const TOUCH_NS: u64 = 1_000_000_000;
 
 /// A tenant's usage, mapped for reading and writing.
@@ -74,7 +74,7 @@ impl State {
         self.status() == LIVE
     }
 
-    fn turned(self, status: u64) -> Self {
+    fn with_status(self, status: u64) -> Self {
         Self(self.0 & !0xff | status)
     }
 
@@ -89,7 +89,7 @@ impl IdentityRecord {
         State(self.state.load(Ordering::Acquire))
     }
 
-    fn turn(&self, from: State, to: State) -> bool {
+    fn exchange(&self, from: State, to: State) -> bool {
         self.state
             .compare_exchange(from.0, to.0, Ordering::AcqRel, Ordering::Relaxed)
             .is_ok()
@@ -149,18 +149,18 @@ impl Usage {
         let path = directory.join("usage");
         let file = open_to_write::<UsageFile>(&path)?;
         let mapping = Mapping::of_file(&file, true).map_err(|error| OpenError::Io(path, error))?;
-        let held = Held::by(&file);
+        let held = Held::of_file(&file);
         Ok(Self { mapping, held })
     }
 
-    /// Usage in memory that this process shares with its later children only, for tests and models of a machine.
+    /// Usage in memory that this process shares with its later children only, for tests and simulations.
     ///
     /// # Errors
     /// The system gives no memory.
     pub fn in_memory() -> std::io::Result<Self> {
         let mapping = Mapping::anonymous()?;
         fill(&mapping);
-        let held = Held::by_nothing();
+        let held = Held::none();
         Ok(Self { mapping, held })
     }
 
@@ -186,13 +186,13 @@ impl Usage {
             }
             // A child of the program before an `exec` has the driver's descriptors, and may keep that program's
             // memory.
-            if record.locked_state.load(Ordering::Relaxed) == state.0 && !self.held.is_free(index) {
+            if record.locked_state.load(Ordering::Relaxed) == state.0 && !self.held.is_unlocked(index) {
                 return None;
             }
             // The memory of the program before an `exec` is cleared like a dead process's.
             let is_cleared = self.clear(index, record, state);
             self.objects().sweep();
-            (is_cleared && self.take(index, record, record.state(), me)).then(|| self.slot(index))
+            (is_cleared && self.claim_slot(index, record, record.state(), me)).then(|| self.slot(index))
         })
     }
 
@@ -203,12 +203,13 @@ impl Usage {
             .enumerate()
             .find_map(|(index, record)| {
                 let state = record.state();
-                self.take(index, record, state, me).then(|| self.slot(index))
+                self.claim_slot(index, record, state, me)
+                    .then(|| self.slot(index))
             })
     }
 
     /// Makes the slot `me`'s, if it is free and its state is still `state`.
-    fn take(&self, index: usize, record: &IdentityRecord, state: State, me: &Identity) -> bool {
+    fn claim_slot(&self, index: usize, record: &IdentityRecord, state: State, me: &Identity) -> bool {
         if state.status() != FREE {
             return false;
         }
@@ -216,23 +217,23 @@ impl Usage {
         let needed = u32::try_from(index + 1).unwrap_or(u32::MAX);
         self.mapping.slots_used.fetch_max(needed, Ordering::SeqCst);
         let claimed = state.claimed_for(me.pid);
-        if !record.turn(state, claimed) {
+        if !record.exchange(state, claimed) {
             return false;
         }
         record.write(me);
         for (device, bucket) in DeviceIndex::all().zip(&self.mapping.buckets) {
-            let line = self.line(device, index);
+            let line = self.slot_device(device, index);
             line.ledger.begin();
             line.meter.begin(bucket);
             self.queue(device).leave(index);
         }
-        let live = claimed.turned(LIVE);
-        let locked_state = if self.held.take(index) { live.0 } else { 0 };
+        let live = claimed.with_status(LIVE);
+        let locked_state = if self.held.try_lock(index) { live.0 } else { 0 };
         record.locked_state.store(locked_state, Ordering::Relaxed);
         record.gone.store(0, Ordering::Relaxed);
         // Fails if another process took this one for dead: then the slot was never this one's, and another slot will
         // do.
-        record.turn(claimed, live)
+        record.exchange(claimed, live)
     }
 
     fn slot(&self, index: usize) -> Slot<'_> {
@@ -259,12 +260,12 @@ impl Usage {
         if slot >= MAX_SLOTS {
             return (0, 0);
         }
-        let record = &self.line(device, slot).ledger;
+        let record = &self.slot_device(device, slot).ledger;
         (record.used_bytes(), record.peak_bytes.load(Ordering::Relaxed))
     }
 
     /// The word that changes when `limits` has, for a caller that keeps its address: a process then calls
-    /// [`Limits::follow`]. It lies in the tenant's hands and is only a hint.
+    /// [`Limits::follow`]. The tenant can write the word, so it is only a hint.
     ///
     /// [`Limits::follow`]: crate::limits::Limits::follow
     #[inline]
@@ -273,14 +274,14 @@ impl Usage {
         &self.mapping.limits_notice
     }
 
-    /// The part that no process counts: objects from outside of the tenant, and those whose payer is gone (bytes).
+    /// Bytes that no process counts: objects from outside of the tenant, and those whose payer is gone.
     #[must_use]
     pub fn unpaid_bytes(&self, device: DeviceIndex) -> u64 {
         self.ledger(device).unpaid_bytes()
     }
 
-    /// Wakes an arbiter or manager that sleeps until something changes: one system call. Called by a process that begins to
-    /// use GPU time after a rest ([`TOUCH_NS`]), and after a refusal of memory. Without it they look within seconds.
+    /// Wakes an arbiter or manager that sleeps until something changes: one system call. Called by a process that
+    /// begins to use GPU time after a rest ([`TOUCH_NS`]), and after a refusal of memory. Else they notice in seconds.
     pub fn touch(&self) {
         self.held.touch();
     }
@@ -318,9 +319,9 @@ impl Usage {
         self.slots_used() > 1
     }
 
-    /// Work of the tenant's processes on `device`, launched and not yet finished: nanoseconds as predicted, and launches. A
-    /// process that is dead or stopped (no word of it for [`SILENT_NS`] before `now_ns`) says of none that it has finished:
-    /// its work does not count.
+    /// Work of the tenant's processes on `device`, launched and not yet finished: nanoseconds as predicted, and
+    /// launches. The work of a dead or silent process does not count, as its end is not reported ([`SILENT_NS`] before
+    /// `now_ns`).
     #[must_use]
     pub fn in_flight(&self, device: DeviceIndex, now_ns: u64) -> (u64, u64) {
         let is_silent = |record: &IdentityRecord| {
@@ -329,7 +330,7 @@ impl Usage {
         };
         let heard = self.living().filter(|(_, record)| !is_silent(record));
         heard.fold((0, 0), |(ns, count), (index, _)| {
-            let meter = &self.line(device, index).meter;
+            let meter = &self.slot_device(device, index).meter;
             (
                 ns.saturating_add(meter.in_flight_ns()),
                 count + u64::from(meter.in_flight_launches()),
@@ -340,7 +341,7 @@ impl Usage {
     /// The meters of the processes that hold a slot now, without those that were seen to be dead.
     pub fn meters(&self, device: DeviceIndex) -> impl Iterator<Item = &Meter> {
         self.living()
-            .map(move |(index, _)| &self.line(device, index).meter)
+            .map(move |(index, _)| &self.slot_device(device, index).meter)
     }
 
     /// The identities of the processes that hold a slot now, without those that were seen to be dead.
@@ -390,7 +391,7 @@ impl Usage {
         reason = "callers have the index from an array of MAX_SLOTS"
     )]
     #[inline]
-    fn line(&self, device: DeviceIndex, slot: usize) -> &SlotDevice {
+    fn slot_device(&self, device: DeviceIndex, slot: usize) -> &SlotDevice {
         &self.mapping.devices[device.get()][slot]
     }
 }
@@ -408,7 +409,7 @@ impl fmt::Display for SlotsFull {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{MAX_SLOTS} processes of this container use a GPU already; end some of them"
+            "{MAX_SLOTS} processes of this tenant use a GPU already; end some of them"
         )
     }
 }

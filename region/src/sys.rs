@@ -132,8 +132,8 @@ pub(crate) fn try_lock(file: &File, lock: Lock) -> io::Result<bool> {
     }
 }
 
-/// Sets the file's times to now. Who watches the file hears of that (inotify(7), `IN_ATTRIB`); a write to mapped memory
-/// is not heard.
+/// Sets the file's times to now. That wakes watchers of the file (inotify(7), `IN_ATTRIB`), which a write to mapped
+/// memory does not.
 pub(crate) fn touch(file: &File) {
     // SAFETY: the descriptor is open for as long as `file` lives; no times means now, for which any writer has the right.
     unsafe { libc::futimens(file.as_raw_fd(), core::ptr::null()) };

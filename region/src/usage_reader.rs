@@ -57,15 +57,15 @@ impl UsageReader {
         self.is_locked(slot, identity) == Some(true)
     }
 
-    /// Whether the process in a slot had a lock, and neither it nor a child of it has it now. Of a process that cannot be seen
-    /// this tells its end.
+    /// Whether the process in a slot had a lock, and neither it nor a child of it has it now. For a process that cannot
+    /// be seen, that means that it has ended.
     #[must_use]
     pub fn is_unlocked(&self, slot: usize, identity: &Identity) -> bool {
         self.is_locked(slot, identity) == Some(false)
     }
 
-    /// Whether the lock of the process in a slot is held, by itself or by a child of it; nothing if it never had one, or has left
-    /// the slot.
+    /// Whether the lock of the process in a slot is held, by itself or by a child of it; `None` if it never had one, or
+    /// has left the slot.
     fn is_locked(&self, slot: usize, identity: &Identity) -> Option<bool> {
         let record =
             offset_of!(UsageFile, identities) + slot.min(MAX_SLOTS - 1) * size_of::<IdentityRecord>();
@@ -93,7 +93,7 @@ impl UsageReader {
             })
             .collect();
         for device in DeviceIndex::all().take(device_count) {
-            let lines = self.lines(device, slots)?;
+            let lines = self.slot_devices(device, slots)?;
             for process in &mut found {
                 let line = lines.get(process.slot);
                 let use_now = line.map(|(line, head)| use_of_line(line, *head));
@@ -111,10 +111,10 @@ impl UsageReader {
             .any(|(slot, identity)| !self.is_gone(*slot, identity, view)))
     }
 
-    /// Whether the process in a slot is dead, and no child may keep its memory and contexts. Of a PID namespace that `view`
-    /// cannot see, the lock tells, as in [`crate::slots::Usage::reap_dead`]: a manager on a node that is itself a container
-    /// sees none of a container that has ended. One in the machine's first PID namespace sees all but what it may not
-    /// read: that is in use.
+    /// Whether the process in a slot is dead, and no child may keep its memory and contexts. For a PID namespace that
+    /// `view` cannot see, the lock tells, as in [`crate::slots::Usage::reap_dead`]: a manager on a node that is itself
+    /// a container cannot see that of an ended container. A manager in the machine's first PID namespace sees every
+    /// process that it may read; others count as in use.
     #[must_use]
     pub fn is_gone(&self, slot: usize, identity: &Identity, view: &ProcessView) -> bool {
         match view.liveness(identity) {
@@ -139,9 +139,9 @@ impl UsageReader {
             .collect())
     }
 
-    /// The lines of `device` of the first `slots` slots, each with its head. A record is read between two looks at
-    /// its head, so that both amounts are of the same moment. One that changes all the time is taken as it was read.
-    fn lines(&self, device: DeviceIndex, slots: usize) -> Result<Vec<(Vec<u8>, u64)>, OpenError> {
+    /// The records of the first `slots` slots on `device`, each with its head. A record is read between two looks at
+    /// its head, so that both amounts are of the same moment. If it changes all the time, it is taken as it was read.
+    fn slot_devices(&self, device: DeviceIndex, slots: usize) -> Result<Vec<(Vec<u8>, u64)>, OpenError> {
         const LINE: usize = size_of::<SlotDevice>();
         let offset = offset_of!(UsageFile, devices) + device.get() * MAX_SLOTS * LINE;
         let mut before = self.read(offset, slots * LINE)?;

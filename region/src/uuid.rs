@@ -21,7 +21,7 @@ impl GpuUuid {
         &self.0
     }
 
-    /// As two words of the shared layout.
+    /// The UUID as two words of the shared layout.
     pub(crate) fn to_words(self) -> [u64; 2] {
         let value = u128::from_le_bytes(self.0);
         #[expect(
@@ -31,7 +31,7 @@ impl GpuUuid {
         [value as u64, (value >> 64) as u64]
     }
 
-    /// From two words of the shared layout.
+    /// The UUID in two words of the shared layout.
     pub(crate) fn from_words([low, high]: [u64; 2]) -> Self {
         Self((u128::from(low) | u128::from(high) << 64).to_le_bytes())
     }
@@ -56,7 +56,7 @@ impl fmt::Debug for GpuUuid {
     }
 }
 
-/// The text is not a GPU's UUID.
+/// The error for a text that is not a GPU's UUID.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UuidError(String);
 

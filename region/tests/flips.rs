@@ -1,5 +1,5 @@
-//! Every byte of the two files, changed while they are in use: readers, writers and the processes themselves answer, and
-//! none panics, hangs or takes a wrong limit for a right one. `VCUDA_SOAK` changes each bit.
+//! Every byte of the two files, changed while they are in use. Readers, writers and the processes themselves answer,
+//! and none panics, hangs or takes a wrong limit for a right one. `VCUDA_SOAK` changes each bit.
 #![cfg(not(any(loom, miri)))]
 #![expect(
     clippy::unwrap_used,
@@ -42,7 +42,7 @@ fn masks(few: &[u8]) -> Vec<u8> {
     }
 }
 
-fn container(root: &Path, me: &Identity) -> Directory {
+fn tenant_directory(root: &Path, me: &Identity) -> Directory {
     fs::set_permissions(root, PermissionsExt::from_mode(0o700)).unwrap();
     let tenant = Tenant {
         name: "a".to_owned(),
@@ -113,7 +113,7 @@ fn parts_of_usage() -> [Part; 6] {
 fn every_byte_of_usage() {
     let root = tempfile::tempdir().unwrap();
     let me = Identity::current().unwrap();
-    let directory = container(root.path(), &me);
+    let directory = tenant_directory(root.path(), &me);
     let device = DeviceIndex::new(0).unwrap();
     let usage = Usage::open(directory.path()).unwrap();
     let slot = usage.claim(&me).unwrap();
@@ -220,7 +220,7 @@ fn start_of(pid: u32) -> u64 {
 fn every_byte_of_limits() {
     let root = tempfile::tempdir().unwrap();
     let me = Identity::current().unwrap();
-    let directory = container(root.path(), &me);
+    let directory = tenant_directory(root.path(), &me);
     let (device, uuid) = (DeviceIndex::new(0).unwrap(), GpuUuid::from_bytes([1; 16]));
     let mapped = Limits::open(directory.path()).unwrap();
     let pace = mapped.pace(device).unwrap();
@@ -255,7 +255,7 @@ fn every_byte_of_limits() {
             } else {
                 refused += 1;
             }
-            // Who writes refuses too, or writes what was asked for.
+            // A writer refuses too, or writes what was asked for.
             if let Ok(mut writer) = LimitsWriter::open(directory.path()) {
                 let config = DeviceConfig::new(LIMIT / 2, CAP);
                 if writer.set_config(device, &config, now_ns()).is_ok() {

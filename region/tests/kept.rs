@@ -208,8 +208,8 @@ fn a_childs_lock_goes_after_all_files_that_were_open() {
     assert_eq!([&below, &above].map(|path| is_open(path)), [false; 2]);
 }
 
-/// A manager in a PID namespace below the machine's first one, as on a node that is itself a container, cannot see the PID
-/// namespace of a container that has ended. The lock tells.
+/// A manager may be in a PID namespace below the machine's first one, on a node that is itself a container. It cannot
+/// see the PID namespace of a container that has ended. The lock tells.
 #[test]
 fn death_in_a_namespace_that_cannot_be_seen_is_told_by_the_lock() {
     let _alone = ALONE.lock();

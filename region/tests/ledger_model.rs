@@ -1,11 +1,11 @@
-//! The experiment before the ledger: the protocol as a machine of single steps, every interleaving of three parties
-//! searched, and in every state that can be reached each party left to run alone while the others stand still.
+//! A model of the ledger's protocol in single steps. Every interleaving of three parties is searched. In every state
+//! that can be reached, each party is left to run alone while the others stand still.
 //!
-//! One step is one access to one party's cell: `vcuda_region::ledger` makes a cell of two copies and a head word, and its
+//! A step is one access to one party's cell: `vcuda_region::ledger` makes a cell of two copies and a head word, and its
 //! loom models check that part, and the orderings, on the real code. Found here, for each party and amount:
 //! - the granted bytes never exceed the limit, in any state;
 //! - a refusal is only given if at some moment during the call the bytes would not have fitted;
-//! - whoever stands still at whatever step, the others finish, within the number of steps that the test states.
+//! - if some parties stand still at whatever step, the others finish, within the number of steps that the test states.
 #![cfg(not(loom))]
 #![expect(
     clippy::indexing_slicing,
@@ -63,7 +63,7 @@ type Seen = (u8, Status);
 enum At {
     /// Between two operations.
     Idle,
-    /// About to publish the wish.
+    /// About to publish the request.
     Announce,
     /// Reading the cells of the others, the next one named.
     Collect(usize),
@@ -71,11 +71,11 @@ enum At {
     Grant,
     /// The sum does not fit: reading again, the next one named, to know that the sum was real.
     Verify(usize),
-    /// About to give the wish up.
+    /// About to give the request up.
     Withdraw,
-    /// The sum would fit but for wishes: looking whether one's own still stands.
+    /// The sum would fit but for requests: looking whether one's own still stands.
     Conflict,
-    /// About to cancel the wish of the party named.
+    /// About to cancel the request of the party named.
     Cancel(usize),
     /// About to give bytes back.
     Release,
@@ -139,16 +139,16 @@ impl State {
         self.cells.iter().map(Cell::counted).sum()
     }
 
-    /// One step of party `me`. `patient`: where it may wait instead of cancelling, it does (reads again).
+    /// The next step of party `me`. `patient`: where it may wait instead of cancelling, it does (reads again).
     fn step(&self, me: usize, script: &Script, patient: bool) -> Self {
         let mut next = self.clone();
         let op = self.op(me, script).expect("an operation is left");
-        let (Op::Reserve(wish) | Op::Release(wish)) = op;
+        let (Op::Reserve(request) | Op::Release(request)) = op;
         match self.parties[me].at {
             At::Idle => next.begin(me, op),
-            At::Release => next.give_back(me, wish),
-            At::Announce => next.announce(me, wish),
-            At::Collect(other) => next.collect(me, other, wish),
+            At::Release => next.give_back(me, request),
+            At::Announce => next.announce(me, request),
+            At::Collect(other) => next.collect(me, other, request),
             At::Grant => next.grant(me),
             At::Verify(other) => next.verify(me, other),
             At::Withdraw => next.withdraw(me),
@@ -175,13 +175,13 @@ impl State {
         self.parties[me].finish(false);
     }
 
-    fn announce(&mut self, me: usize, wish: u8) {
+    fn announce(&mut self, me: usize, request: u8) {
         let own = &mut self.cells[me];
-        own.write(Status::Asking, own.counted(), wish);
+        own.write(Status::Asking, own.counted(), request);
         self.parties[me].collect_from(me);
     }
 
-    fn collect(&mut self, me: usize, other: usize, wish: u8) {
+    fn collect(&mut self, me: usize, other: usize, request: u8) {
         let (own, cell) = (self.cells[me], self.cells[other]);
         let party = &mut self.parties[me];
         party.seen[other] = Some((cell.version, cell.status));
@@ -193,8 +193,8 @@ impl State {
         };
         party.at = match following(other, me) {
             Some(other) => At::Collect(other),
-            None if own.used + wish + party.counted + party.asked <= LIMIT => At::Grant,
-            None if own.used + wish + party.counted > LIMIT => At::Verify(first_other(me)),
+            None if own.used + request + party.counted + party.asked <= LIMIT => At::Grant,
+            None if own.used + request + party.counted > LIMIT => At::Verify(first_other(me)),
             None => At::Conflict,
         };
     }
@@ -255,15 +255,15 @@ impl State {
     fn note_fullness(&mut self, script: &Script) {
         let total = self.total();
         for me in 0..PARTIES {
-            if let Some(Op::Reserve(wish)) = self.op(me, script)
+            if let Some(Op::Reserve(request)) = self.op(me, script)
                 && self.parties[me].at != At::Idle
             {
-                let own_wish = if self.cells[me].status == Status::Granted {
+                let own_request = if self.cells[me].status == Status::Granted {
                     0
                 } else {
-                    wish
+                    request
                 };
-                self.parties[me].was_full |= total + own_wish > LIMIT;
+                self.parties[me].was_full |= total + own_request > LIMIT;
             }
         }
     }
@@ -352,7 +352,7 @@ fn explore(script: Script) -> (usize, usize) {
     (reached.len(), most)
 }
 
-/// Steps that `me` needs to finish its operation while everybody else stands still.
+/// Steps that `me` needs to finish its operation while all others stand still.
 fn alone(state: &State, me: usize, script: &Script) -> usize {
     let mut state = state.clone();
     let op = state.parties[me].next_op;
@@ -381,7 +381,7 @@ fn three_parties_one_frozen_anywhere() {
             &[Reserve(9), Release(9)],
             &[Reserve(1)],
         ],
-        // A wish that never fits must not refuse others.
+        // A request that never fits must not refuse others.
         [&[Reserve(11)], &[Reserve(5)], &[Reserve(5)]],
         [
             &[Reserve(5), Release(5), Reserve(5)],

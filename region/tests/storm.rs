@@ -172,7 +172,7 @@ fn exchange(slot: &Slot<'_>, seed: u64, mut is_over: impl FnMut() -> bool) {
     let mut numbers = Numbers(seed);
     let mut held: Vec<Shared> = Vec::new();
     while !is_over() {
-        // Objects from outside have the same size for everybody, who exports makes a name of its own.
+        // Objects from outside have the same size for all processes; each exporter makes a name of its own.
         let outside = numbers.below(3);
         let key = ObjectKey::from_parts(1 + outside, 0);
         match numbers.below(4) {
@@ -194,7 +194,7 @@ fn exchange(slot: &Slot<'_>, seed: u64, mut is_over: impl FnMut() -> bool) {
                 }
             }
         }
-        // Whatever is held is counted, whoever dies.
+        // Whatever is held is counted, whichever process dies.
         let mut kinds: Vec<&Shared> = Vec::new();
         for object in &held {
             if !kinds.contains(&object) {
@@ -286,8 +286,8 @@ fn stopped_processes_hold_up_no_other() {
         std::thread::sleep(Duration::from_micros(500 + numbers.below(3000)));
         signal(stopped.0, libc::SIGSTOP);
         assert!(libc::WIFSTOPPED(wait_with(stopped.0, libc::WUNTRACED)));
-        // Whether it holds what it asked for was decided before it was stopped, or can be decided against it. Who waited
-        // for it would wait for ever.
+        // Whether it holds what it asked for was decided before it was stopped, or can be decided against it. A process
+        // that waited for it would wait for ever.
         let other = Mortal(child(|| {
             let slot = usage.claim(&Identity::current().unwrap()).unwrap();
             let left = LIMIT - usage.used_bytes(device());

@@ -78,7 +78,7 @@ fn the_files_of_a_release_before_and_after_are_used_to_the_byte() {
         assert_eq!(origin, Origin::Joined);
         for name in ["limits", "usage"] {
             let bytes = fs::read(directory.path().join(name)).unwrap();
-            assert_eq!(bytes[8..12], version.to_ne_bytes(), "who made it stays its maker");
+            assert_eq!(bytes[8..12], version.to_ne_bytes(), "its maker's version");
             assert!(bytes[bytes.len() - appended..].iter().all(|byte| *byte == 0xab));
         }
     }
@@ -119,7 +119,7 @@ fn the_files_of_a_release_that_does_not_go_together_are_refused_and_left_alone()
             );
             assert!(words.contains("; use the vcuda release that made it"), "{words}");
         }
-        // One that had it open before sees that it is another's now.
+        // A writer that had the file open before sees that it is another version's now.
         let change = writer.set_config(device, &DeviceConfig::new(1, 1), now_ns());
         assert!(matches!(change, Err(WriteError::Open(OpenError::Version { .. }))));
         assert!(writer.refresh().is_err());

@@ -17,7 +17,7 @@ use core::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use cancel::Shield;
-use real::Answering;
+use real::DriverStatus;
 use reentrancy::HookGuard;
 use vcuda_driver_api::Status;
 
@@ -26,7 +26,7 @@ pub(crate) use default_stream::DefaultStream;
 pub(crate) use object_list::ObjectList;
 pub(crate) use relaxed::Relaxed;
 
-/// Answer of a hook if the shim itself breaks before the driver was called: the first word of its row.
+/// Answer of a hook if the shim panics before the driver was called: the first word of its row.
 #[expect(non_camel_case_types, reason = "the words of the table's rows")]
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Answer {
@@ -36,11 +36,11 @@ pub(crate) enum Answer {
     pass,
 }
 
-/// One call of the application, on its way to the driver.
+/// A call of the application, on its way to the driver.
 pub(crate) struct Call<'a, R> {
     real: &'a dyn Fn() -> R,
     status: Cell<Option<R>>,
-    /// Meaning of stream 0 in it.
+    /// Meaning of stream 0 in the call.
     pub(crate) default_stream: DefaultStream,
 }
 
@@ -55,9 +55,9 @@ where
     }
 }
 
-impl<R: Answering> Call<'_, R> {
-    /// Calls the driver with the application's own arguments. The driver is called once: asked again, its first
-    /// answer stands.
+impl<R: DriverStatus> Call<'_, R> {
+    /// Calls the driver with the application's own arguments. The driver is called once: a second call of this function
+    /// returns the first answer.
     #[inline]
     pub(crate) fn real(&self) -> R {
         if let Some(status) = self.status.get() {
@@ -68,7 +68,7 @@ impl<R: Answering> Call<'_, R> {
         status
     }
 
-    /// Notes the driver's answer to a call that was made in place of the application's own and means the same.
+    /// Notes the driver's answer to an equivalent call that was made in place of the application's own.
     pub(crate) fn answered(&self, status: R) {
         self.status.set(Some(status));
     }
@@ -76,7 +76,7 @@ impl<R: Answering> Call<'_, R> {
 
 impl<E: Copy> Call<'_, Result<(), E>>
 where
-    Result<(), E>: Answering + Status,
+    Result<(), E>: DriverStatus + Status,
 {
     /// Turns a handler's outcome into the application's answer: for a bypass, the driver's.
     #[inline]
@@ -91,10 +91,10 @@ where
     }
 }
 
-/// Runs a handler. A call from within a hook goes straight to the driver; a panic ends here; a cancellation of the thread
-/// waits, if `SHIELDED`.
+/// Runs a handler. A call from within a hook goes straight to the driver. A panic ends here. If `SHIELDED`, a
+/// cancellation of the thread waits.
 #[inline]
-pub(crate) fn guarded<const SHIELDED: bool, R: Answering>(
+pub(crate) fn guarded<const SHIELDED: bool, R: DriverStatus>(
     answer: Answer,
     default_stream: DefaultStream,
     real: &dyn Fn() -> R,
@@ -111,12 +111,16 @@ pub(crate) fn guarded<const SHIELDED: bool, R: Answering>(
     };
     match catch_unwind(AssertUnwindSafe(|| handler(&call))) {
         Ok(status) => status,
-        Err(payload) => broken(answer, &call, payload),
+        Err(payload) => after_panic(answer, &call, payload),
     }
 }
 
 #[cold]
-fn broken<R: Answering>(answer: Answer, call: &Call<'_, R>, payload: Box<dyn core::any::Any + Send>) -> R {
+fn after_panic<R: DriverStatus>(
+    answer: Answer,
+    call: &Call<'_, R>,
+    payload: Box<dyn core::any::Any + Send>,
+) -> R {
     // Its destructor could panic again.
     core::mem::forget(payload);
     match (call.status.get(), answer) {

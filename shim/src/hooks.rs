@@ -1,4 +1,4 @@
-//! THE TABLE: every function that is hooked, and its handler. How a row is read: [`crate::hooks::table`].
+//! The table: every function that is hooked, and its handler. How a row is read: [`crate::hooks::table`].
 
 mod array;
 mod context;
@@ -6,7 +6,6 @@ mod copy;
 mod copy_shapes;
 mod device;
 mod external;
-mod find;
 mod graph;
 mod graph_memory;
 mod green;
@@ -21,6 +20,7 @@ mod nvml;
 mod pitch;
 mod pool;
 mod pool_share;
+mod rows;
 mod set;
 mod sparse;
 mod synchronise;
@@ -28,7 +28,7 @@ pub(crate) mod table;
 mod vmm;
 mod vmm_share;
 
-pub(crate) use find::{find_all, hook_behind, hook_of, is_same, is_variant_hooked, row};
+pub(crate) use rows::{find_all, hook_behind, hook_of, is_same, is_variant_hooked, row};
 
 use vcuda_driver_api::{CUresult, nvmlReturn_t};
 
@@ -132,10 +132,10 @@ hooks! {
     pass cuModuleUnload                 => module::unload;
     pass cuLibraryUnload                => module::library_unload;
 
-    pass cuLaunchKernel                 => launch::kernel unless kernel_goes;
-    pass cuLaunchKernel_ptsz            => launch::kernel unless kernel_goes;
-    pass cuLaunchKernelEx               => launch::kernel_ex unless kernel_ex_goes;
-    pass cuLaunchKernelEx_ptsz          => launch::kernel_ex unless kernel_ex_goes;
+    pass cuLaunchKernel                 => launch::kernel unless is_kernel_paid;
+    pass cuLaunchKernel_ptsz            => launch::kernel unless is_kernel_paid;
+    pass cuLaunchKernelEx               => launch::kernel_ex unless is_kernel_ex_paid;
+    pass cuLaunchKernelEx_ptsz          => launch::kernel_ex unless is_kernel_ex_paid;
     pass cuLaunchCooperativeKernel      => launch::cooperative;
     pass cuLaunchCooperativeKernel_ptsz => launch::cooperative;
     pass cuLaunchCooperativeKernelMultiDevice => launch::multi_device;

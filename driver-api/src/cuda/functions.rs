@@ -1,4 +1,4 @@
-//! **The** list of typed prototypes, one file per subject, and the macros that hand it on.
+//! The list of typed prototypes, one file per subject, and the macros that hand it on.
 //!
 //! A line is `name, same_prototype_under_another_name: (argument: type, ...);`. All functions of the driver API return
 //! [`CUresult`](crate::CUresult). What is exported but not listed here is known by name only (`names`).
@@ -12,7 +12,7 @@ mod stream;
 #[macro_use]
 mod graph;
 
-/// Makes of the whole list what the crate publishes. `$d` is a dollar sign, for the macros that this one makes.
+/// Makes the crate's public names and macros from the list. `$d` is a dollar sign, for the macros made here.
 macro_rules! define {
     ([] $d:tt $($($name:ident),+: $arguments:tt;)*) => {
         /// The names of all typed functions of the driver API, in the order of the list.
@@ -27,7 +27,7 @@ macro_rules! define {
             $($(function_type! { CUresult $name $arguments })+)*
         }
 
-        /// Hands the prototype of one function to a macro: see the documentation of the crate.
+        /// Hands the prototype of one function to a macro; see the documentation of the crate.
         #[macro_export]
         macro_rules! signature {
             $($(
@@ -38,7 +38,7 @@ macro_rules! define {
             ($d($d nvml:tt)*) => { $crate::nvml_signature! { $d($d nvml)* } };
         }
 
-        /// Hands every prototype of the driver API to a macro: see the documentation of the crate.
+        /// Hands every prototype of the driver API to a macro; see the documentation of the crate.
         #[macro_export]
         macro_rules! cuda_functions {
             ($d callback:ident ! { $d($d extra:tt)* }) => {

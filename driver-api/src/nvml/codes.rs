@@ -15,7 +15,7 @@ codes! {
         OK = 0, CHIPSET_NOT_SUPPORTED = 1, GPU_NOT_SUPPORTED = 2, IOH_TOPOLOGY_NOT_SUPPORTED = 3,
         DISABLED_BY_REGKEY = 4, NOT_SUPPORTED = 5, UNKNOWN = 6,
     }
-    /// Which access between two GPUs is asked about.
+    /// Kind of access between two GPUs.
     nvmlGpuP2PCapsIndex_t "NVML_P2P_CAPS_INDEX_" {
         READ = 0, WRITE = 1, NVLINK = 2, ATOMICS = 3, PCI = 4, PROP = 4, UNKNOWN = 5,
     }
@@ -30,7 +30,7 @@ codes! {
     nvmlPcieUtilCounter_t "NVML_PCIE_UTIL_" {
         TX_BYTES = 0, RX_BYTES = 1,
     }
-    /// Which member of `nvmlValue_t` counts.
+    /// Type of a value, which selects the member of `nvmlValue_t`.
     nvmlValueType_t "NVML_VALUE_TYPE_" {
         DOUBLE = 0, UNSIGNED_INT = 1, UNSIGNED_LONG = 2, UNSIGNED_LONG_LONG = 3, SIGNED_LONG_LONG = 4,
         SIGNED_INT = 5, UNSIGNED_SHORT = 6,
@@ -63,7 +63,7 @@ codes! {
     nvmlMemoryErrorType_t "NVML_MEMORY_ERROR_TYPE_" {
         CORRECTED = 0, UNCORRECTED = 1,
     }
-    /// Since when errors are counted.
+    /// Period over which errors are counted.
     nvmlEccCounterType_t "NVML_" {
         VOLATILE_ECC = 0, AGGREGATE_ECC = 1,
     }
@@ -71,7 +71,7 @@ codes! {
     nvmlClockType_t "NVML_CLOCK_" {
         GRAPHICS = 0, SM = 1, MEM = 2, VIDEO = 3,
     }
-    /// Which figure of a clock is asked for.
+    /// Kind of clock, such as the current one or a default.
     nvmlClockId_t "NVML_CLOCK_ID_" {
         CURRENT = 0, APP_CLOCK_TARGET = 1, APP_CLOCK_DEFAULT = 2, CUSTOMER_BOOST_MAX = 3,
     }
@@ -80,7 +80,7 @@ codes! {
         P0 = 0, P1 = 1, P2 = 2, P3 = 3, P4 = 4, P5 = 5, P6 = 6, P7 = 7, P8 = 8, P9 = 9, P10 = 10, P11 = 11,
         P12 = 12, P13 = 13, P14 = 14, P15 = 15, UNKNOWN = 32,
     }
-    /// Where a memory error was.
+    /// Location of a memory error.
     nvmlMemoryLocation_t "NVML_MEMORY_LOCATION_" {
         L1_CACHE = 0, L2_CACHE = 1, DRAM = 2, DEVICE_MEMORY = 2, REGISTER_FILE = 3, TEXTURE_MEMORY = 4,
         TEXTURE_SHM = 5, CBU = 6, SRAM = 7,

@@ -30,9 +30,9 @@ pub const nvmlTemperature_v1: c_uint = struct_version::<nvmlTemperature_v1_t>(1)
 pub const NVML_INIT_FLAG_NO_GPUS: c_uint = 1;
 /// `nvmlInitWithFlags`: do not attach the GPUs.
 pub const NVML_INIT_FLAG_NO_ATTACH: c_uint = 2;
-/// A memory figure that is not to be had.
+/// The value for a memory figure that is not available.
 pub const NVML_VALUE_NOT_AVAILABLE: u64 = u64::MAX;
-/// A MIG instance id of a process outside MIG.
+/// The MIG instance id of a process outside MIG.
 pub const NVML_NO_INSTANCE: c_uint = u32::MAX;
 /// `nvmlUUID_t.type`: text.
 pub const NVML_UUID_TYPE_ASCII: c_uint = 1;
@@ -42,7 +42,7 @@ pub const NVML_UUID_TYPE_BINARY: c_uint = 2;
 pub const NVML_DEVICE_MIG_DISABLE: c_uint = 0;
 /// `NVML_DEVICE_MIG_ENABLE`: MIG mode is on.
 pub const NVML_DEVICE_MIG_ENABLE: c_uint = 1;
-/// Links of a device, at most.
+/// Maximum number of links of a device.
 pub const NVML_NVLINK_MAX_LINKS: c_uint = 36;
 /// Bus of a device: PCI Express.
 pub const NVML_BUS_TYPE_PCIE: c_uint = 2;
@@ -59,7 +59,7 @@ pub const nvmlEventTypeClock: u64 = 0x10;
 /// Reason for lower clocks: the GPU is idle.
 pub const nvmlClocksEventReasonGpuIdle: u64 = 0x1;
 
-/// Architectures, as `nvmlDeviceGetArchitecture` numbers them.
+/// Architectures, with the numbers of `nvmlDeviceGetArchitecture`.
 pub mod architecture {
     use std::ffi::c_uint;
 

@@ -1,4 +1,4 @@
-//! The list of typed NVML prototypes, and the macros that hand it on; as for the driver API.
+//! The list of typed NVML prototypes, and the macros that hand it on, as for the driver API.
 //!
 //! All return [`nvmlReturn_t`](crate::nvmlReturn_t), except `nvmlErrorString`, which stands apart.
 
@@ -177,7 +177,7 @@ list! { nvml_list $
     nvmlDeviceGetSupportedEventTypes: (device: nvmlDevice_t, event_types: *mut u64);
 }
 
-/// Makes of the list what the crate publishes. `$d` is a dollar sign, for the macros that this one makes.
+/// Makes the crate's public names and macros from the list. `$d` is a dollar sign, for the macros made here.
 macro_rules! define {
     ([] $d:tt $($($name:ident),+: $arguments:tt;)*) => {
         /// The names of all typed functions of NVML, in the order of the list.
@@ -194,7 +194,7 @@ macro_rules! define {
             $($(function_type! { nvmlReturn_t $name $arguments })+)*
         }
 
-        /// Hands the prototype of one NVML function to a macro: see the documentation of the crate.
+        /// Hands the prototype of one NVML function to a macro; see the documentation of the crate.
         #[macro_export]
         macro_rules! nvml_signature {
             (nvmlErrorString, $d callback:ident ! { $d($d extra:tt)* }) => {
@@ -210,7 +210,7 @@ macro_rules! define {
             };
         }
 
-        /// Hands every NVML prototype that returns a status to a macro: see the documentation of the crate.
+        /// Hands every NVML prototype that returns a status to a macro; see the documentation of the crate.
         #[macro_export]
         macro_rules! nvml_functions {
             ($d callback:ident ! { $d($d extra:tt)* }) => {

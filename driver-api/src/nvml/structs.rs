@@ -23,7 +23,7 @@ structs! {
     struct nvmlMemory_t [24] {
         total: u64, free: u64, used: u64,
     }
-    /// Memory of a device, in bytes; here `reserved` is apart: total = reserved + free + used.
+    /// Memory of a device, in bytes. Here `reserved` is not part of `used`: total = reserved + free + used.
     struct nvmlMemory_v2_t [40] {
         version: c_uint, total: u64, reserved: u64, free: u64, used: u64,
     }
@@ -43,7 +43,7 @@ structs! {
     struct nvmlSample_t [16] {
         timeStamp: u64, sampleValue: nvmlValue_t,
     }
-    /// A field asked for and its answer; times in microseconds.
+    /// A field asked for, and its value; times in microseconds.
     struct nvmlFieldValue_t [40] {
         fieldId: c_uint, scopeId: c_uint, timestamp: i64, latencyUsec: i64, valueType: nvmlValueType_t,
         nvmlReturn: nvmlReturn_t, value: nvmlValue_t,

@@ -1,5 +1,5 @@
-//! Work that a program submits again and again. The driver's functions are looked up once, so that what a call costs is the
-//! call.
+//! Calls that a program repeats, and setup for them. The driver's functions are looked up once, so that a measured call
+//! includes no look-up.
 
 use std::ffi::c_void;
 use std::marker::PhantomData;
@@ -12,7 +12,7 @@ use vcuda_driver_api::cuda::{
 
 use super::{Cuda, CudaProblem};
 
-/// The driver's functions of the submitting thread.
+/// The driver's functions that a submitting thread repeats.
 #[derive(Debug)]
 pub struct Calls<'a> {
     launch: fn_types::cuLaunchKernel,
@@ -22,12 +22,12 @@ pub struct Calls<'a> {
     wait: fn_types::cuEventSynchronize,
     alloc: fn_types::cuMemAlloc_v2,
     free: fn_types::cuMemFree_v2,
-    /// The functions are the library's, which `Cuda` keeps loaded.
-    of: PhantomData<&'a Cuda>,
+    /// The functions lie in the library, which `Cuda` keeps loaded.
+    library: PhantomData<&'a Cuda>,
 }
 
 impl Cuda {
-    /// Looks the functions up.
+    /// Looks up the functions.
     pub fn calls(&self) -> Result<Calls<'_>, CudaProblem> {
         Ok(Calls {
             launch: function!(self, cuLaunchKernel),
@@ -37,7 +37,7 @@ impl Cuda {
             wait: function!(self, cuEventSynchronize),
             alloc: function!(self, cuMemAlloc_v2),
             free: function!(self, cuMemFree_v2),
-            of: PhantomData,
+            library: PhantomData,
         })
     }
 
@@ -51,7 +51,7 @@ impl Cuda {
         Ok(stream)
     }
 
-    /// A timing event; whoever waits for it sleeps.
+    /// A timing event; a thread that waits for it sleeps.
     pub fn event(&self) -> Result<CUevent, CudaProblem> {
         let create = function!(self, cuEventCreate);
         let mut event = CUevent::NULL;
@@ -70,7 +70,7 @@ impl Cuda {
         Ok(ms)
     }
 
-    /// Makes an executable graph of what `submit` puts into the stream.
+    /// Makes an executable graph of the work that `submit` puts into the stream.
     pub fn captured(
         &self,
         stream: CUstream,
@@ -127,7 +127,7 @@ impl Calls<'_> {
         checked!(cuGraphLaunch, unsafe { replay(graph, stream) })
     }
 
-    /// Waits until the stream is empty.
+    /// Waits until the stream's work is done.
     pub fn synchronize(&self, stream: CUstream) -> Result<(), CudaProblem> {
         let synchronize = self.synchronize;
         // SAFETY: `stream` came from `Cuda` and is never destroyed.

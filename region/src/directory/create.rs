@@ -1,4 +1,4 @@
-//! Making a directory: under a name of its own first, then renamed.
+//! Creation of a directory: under a temporary name first, then renamed.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;

@@ -7,7 +7,7 @@ use crate::limits::{Limits, LimitsWriter, WriteError};
 use crate::usage_reader::UsageReader;
 use vcuda_limiter::token_bucket::Pace;
 
-/// Largest debt that a name keeps (ns of GPU time).
+/// Largest debt that a new run of a name inherits (ns of GPU time).
 const MOST_NS: i64 = 2_000_000_000;
 
 /// Debts of a directory's run at `now_ns` (`CLOCK_MONOTONIC`), by GPU (ns of GPU time). A directory that cannot be

@@ -8,7 +8,7 @@ use crate::limits::OpenError;
 use crate::slots::SlotsFull;
 use crate::{GpuUuid, MAX_DEVICES};
 
-/// A tenant's directory cannot be made or used.
+/// The error if a tenant's directory cannot be made or used.
 #[derive(Debug)]
 pub enum DirectoryError {
     /// The name cannot be a directory's name.
@@ -17,11 +17,11 @@ pub enum DirectoryError {
     Devices(usize),
     /// The configuration of this GPU is out of its ranges.
     OutOfRange(GpuUuid),
-    /// It is a link or no directory, or others could write there.
+    /// The path is a link or no directory, or others could write there.
     Unsafe(PathBuf),
-    /// It belongs to a tenant of the node's manager.
+    /// The directory belongs to a tenant of the node's manager.
     Granted(PathBuf),
-    /// Another program holds a lock on it and does not end.
+    /// Another program keeps a lock on the directory.
     Busy(PathBuf),
     /// The files of a living run cannot be used.
     Open(OpenError),
@@ -63,7 +63,7 @@ impl fmt::Display for DirectoryError {
             }
             Self::Granted(path) => write!(
                 f,
-                "{} is a container's that the node's manager granted; choose another name",
+                "{} belongs to a tenant of the node's manager; choose another name",
                 path.display()
             ),
             Self::Busy(path) => write!(

@@ -1,4 +1,4 @@
-//! Directories that the node's manager owns: those with a file `grant`, its record of the tenant's pod and container.
+//! Directories that the node's manager owns. They have a file `grant`: its record of the tenant's pod and container.
 //!
 //! No other program removes, replaces or joins them ([`super::Directory::create_or_join`], [`super::remove_dead`]). They live
 //! as long as the grant, not as long as a process.
@@ -21,7 +21,7 @@ pub const GRANT: &str = "grant";
 /// The largest record that is read (bytes).
 const GRANT_MAX: u64 = 64 << 10;
 
-/// Whether the directory has a record, or something in its place. One that cannot be looked into counts as granted.
+/// Whether the directory has a record, or anything of that name. One that cannot be read counts as granted.
 #[must_use]
 pub fn is_granted(directory: &Path) -> bool {
     match fs::symlink_metadata(directory.join(GRANT)) {
@@ -33,7 +33,7 @@ pub fn is_granted(directory: &Path) -> bool {
     }
 }
 
-/// Makes `<root>/containers/<name>` with `limits`, `usage` and `grant`, whole or not at all. `now_ns` is of
+/// Makes `<root>/containers/<name>` with `limits`, `usage` and `grant`, whole or not at all. `now_ns`:
 /// `CLOCK_MONOTONIC`.
 ///
 /// # Errors
@@ -64,7 +64,7 @@ pub fn create_granted(
     }
 }
 
-/// Replaces the record, at once or not at all.
+/// Replaces the record, whole or not at all.
 ///
 /// # Errors
 /// No space, or not permitted.
@@ -115,10 +115,10 @@ pub fn read_grant(directory: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Makes `usage` again in a directory that has lost it.
+/// Makes `usage` anew in a directory that has lost it.
 ///
 /// # Errors
-/// It is there, or there is no space.
+/// `usage` is there, or there is no space.
 pub fn restore_usage(directory: &Path) -> Result<(), DirectoryError> {
     let path = directory.join("usage");
     let mapped =
@@ -137,7 +137,7 @@ pub fn is_used(directory: &Path, me: &Identity) -> bool {
 /// [`discard`]. Processes that have its files open keep them. `None` if there was none.
 ///
 /// # Errors
-/// It cannot be renamed.
+/// The directory cannot be renamed.
 pub fn remove_granted(root: &Path, name: &str) -> Result<Option<PathBuf>, DirectoryError> {
     let path = root.join("containers").join(name);
     match set_aside(&path) {

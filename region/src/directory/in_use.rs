@@ -1,4 +1,4 @@
-//! Whether a directory is in use: by a lock, by a process that is meant to start, or by a slot.
+//! Whether a directory is in use: by a lock, by a process whose environment names it, or by a slot.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -12,31 +12,31 @@ use crate::sys::{self, Lock};
 use crate::usage_reader::UsageReader;
 
 /// The result of an attempt to lock a directory.
-pub(super) enum Held {
-    /// Held shared: a run lives here, and it cannot be removed any more.
+pub(super) enum LockOutcome {
+    /// Locked shared: a run lives here, and the directory cannot be removed any more.
     Living,
-    /// Held exclusively: no process lives here, and none can join.
+    /// Locked exclusively: no process lives here, and none can join.
     Dead,
     /// The name belongs to another directory by now.
     Gone,
-    /// Another process holds it exclusively, for a moment.
+    /// Another process has it locked exclusively, for a moment.
     Locked,
 }
 
-pub(super) fn hold(path: &Path, lock: &File, me: &Identity) -> Result<Held, DirectoryError> {
+pub(super) fn lock_directory(path: &Path, lock: &File, me: &Identity) -> Result<LockOutcome, DirectoryError> {
     let io = |error| DirectoryError::Io(path.to_owned(), error);
     let alone = sys::try_lock(lock, Lock::Exclusive).map_err(io)?;
-    if alone && is_linked(path, lock) && !has_living_slots(path, me) && !is_meant_by_a_process(path) {
-        return Ok(Held::Dead);
+    if alone && is_linked(path, lock) && !has_living_slots(path, me) && !is_in_an_environment(path) {
+        return Ok(LockOutcome::Dead);
     }
-    // To become shared, the lock is open for a moment: so the name is looked up after that.
+    // A change to shared opens the lock for a moment, so the name is looked up afterwards.
     if !sys::try_lock(lock, Lock::Shared).map_err(io)? {
-        return Ok(Held::Locked);
+        return Ok(LockOutcome::Locked);
     }
     Ok(if is_linked(path, lock) {
-        Held::Living
+        LockOutcome::Living
     } else {
-        Held::Gone
+        LockOutcome::Gone
     })
 }
 
@@ -48,7 +48,7 @@ pub(super) fn is_linked(path: &Path, lock: &File) -> bool {
 
 /// Whether a process other than the calling one was started with this directory in its environment. A daemon closes
 /// inherited descriptors, and may use a GPU only later.
-fn is_meant_by_a_process(path: &Path) -> bool {
+fn is_in_an_environment(path: &Path) -> bool {
     let mut meant = ENV_DIRECTORY.as_bytes().to_vec();
     meant.push(b'=');
     meant.extend_from_slice(path.as_os_str().as_bytes());

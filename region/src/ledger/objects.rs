@@ -1,4 +1,4 @@
-//! The objects' part of the sum.
+//! The part of the sum that shared objects count.
 
 use super::{COUNTABLE_BYTES, EMPTY, Head, Ledger, Party, Record, Sum, TAG_SHIFT, wait_while};
 use crate::primitive::{AtomicU64, Ordering};
@@ -6,7 +6,7 @@ use crate::shared::state::{ASKED, CANCELLED, FREE, State};
 use crate::shared::{ObjectRecord, Payer};
 
 impl Record {
-    /// The tag of its head.
+    /// Tag of the record's head.
     fn tag(&self) -> u64 {
         self.head.load(Ordering::Relaxed) >> TAG_SHIFT
     }
@@ -40,8 +40,8 @@ impl Ledger<'_> {
         })
     }
 
-    /// Sum of the objects that count beside the records. It takes the ledger by value, like all that an allocation
-    /// seldom calls: else the ledger would be written to the stack each time.
+    /// Sum of the objects that count beside the records. Takes the ledger by value, as all functions that an allocation
+    /// seldom calls: a reference would write the ledger to the stack each time.
     #[inline(never)]
     pub(super) fn of_objects(self, me: Party) -> Sum {
         let mut sum = Sum::default();
@@ -64,7 +64,7 @@ impl Ledger<'_> {
         sum
     }
 
-    /// Bytes that objects count and no process does.
+    /// Bytes of objects that no process's record includes.
     pub(crate) fn unpaid_bytes(&self) -> u64 {
         self.of_objects(Party::NONE).counted_bytes
     }
@@ -76,9 +76,9 @@ impl Ledger<'_> {
             let state = self.objects.state(*place);
             state.device() == self.device
                 && state.is_granted()
-                && !self.is_paid_by_living(self.objects.at(*place).1)
+                && !self.is_paid_by_living(self.objects.entry(*place).1)
         });
-        let bytes = unpaid.map(|place| self.objects.at(place).1.bytes.load(Ordering::Relaxed));
+        let bytes = unpaid.map(|place| self.objects.entry(place).1.bytes.load(Ordering::Relaxed));
         bytes.fold(0, |sum, bytes| sum.saturating_add(bytes.min(COUNTABLE_BYTES)))
     }
 
@@ -86,15 +86,15 @@ impl Ledger<'_> {
     #[cfg(not(loom))]
     pub(crate) fn is_any_paid_by_others(&self, me: Payer, mut places: impl Iterator<Item = usize>) -> bool {
         places.any(|place| {
-            let record = self.objects.at(place).1;
+            let record = self.objects.entry(place).1;
             self.objects.state(place).device() == self.device
                 && self.is_paid_by_living(record)
                 && record.payer.load(Ordering::Relaxed) != me.0
         })
     }
 
-    /// Whether a process counts it that was not seen to be dead. The driver attributes memory of the dead to another
-    /// holder.
+    /// Whether the record of a process that is not known to be dead includes the object. The driver attributes a dead
+    /// process's memory to another holder.
     #[cfg(not(loom))]
     fn is_paid_by_living(&self, record: &ObjectRecord) -> bool {
         let payer = Payer(record.payer.load(Ordering::Relaxed));
@@ -102,7 +102,7 @@ impl Ledger<'_> {
         self.is_paid(record) && identity.is_none_or(|identity| identity.gone_ns().is_none())
     }
 
-    pub(super) fn overrule_objects(self, me: Party, rank: u64) {
+    pub(super) fn cancel_rival_objects(self, me: Party, rank: u64) {
         for (place, word, _) in self.objects.all() {
             let state = State(word.load(Ordering::SeqCst));
             let other = Party::object(place);
@@ -110,7 +110,7 @@ impl Ledger<'_> {
                 if (state.rank(), me.0) > (rank, other.0) {
                     wait_while(|| self.objects.state(place) == state);
                 }
-                self.objects.turn(place, state, state.next(CANCELLED));
+                self.objects.exchange(place, state, state.next(CANCELLED));
             }
         }
     }

@@ -4,7 +4,7 @@ use super::{Amounts, COUNTABLE_BYTES, Record};
 use crate::primitive::{AtomicU64, Ordering};
 
 impl Record {
-    /// A record read elsewhere, from the words of its head and copies.
+    /// The record whose head and copies have these words, as read elsewhere.
     #[cfg(not(loom))]
     pub(crate) fn of_words(head: u64, [even_used, even_asked, odd_used, odd_asked]: [u64; 4]) -> Self {
         let amounts = |used, asked| Amounts {
@@ -51,7 +51,7 @@ impl Record {
         }
     }
 
-    /// Whether no process ever wrote here: the head only grows.
+    /// Whether no process ever wrote the record: the head only grows.
     fn is_untouched(&self) -> bool {
         let others = [&self.peak_bytes, &self.denied, &self.overhead_bytes];
         self.head.load(Ordering::Relaxed) == 0 && others.iter().all(|word| word.load(Ordering::Relaxed) == 0)

@@ -2,7 +2,7 @@
 
 use crate::primitive::{AtomicU64, Ordering, fence};
 
-/// One process's bytes on one device: a head word and two copies of the amounts.
+/// A process's bytes on a device: a head word and two copies of the amounts.
 ///
 /// The head holds a tag that grows with each announcement, the rank, and the state. The lowest bit of the tag selects
 /// the copy that counts, so that one store or exchange of the head publishes both amounts. As a number the head only
@@ -17,7 +17,7 @@ pub struct Record {
     pub(crate) overhead_bytes: AtomicU64,
 }
 
-/// One of the two copies of a record.
+/// A copy of a record's amounts, of which there are two.
 #[repr(C)]
 #[derive(Debug, Default)]
 pub(crate) struct Amounts {
@@ -45,7 +45,7 @@ pub(super) const TAG_SHIFT: u32 = 8;
 pub(super) struct Head(pub(super) u64);
 
 impl Head {
-    /// Its state.
+    /// State of the record.
     pub(super) fn state(self) -> u64 {
         self.0 & STATE
     }
@@ -61,12 +61,12 @@ impl Head {
     }
 
     /// The same announcement in another state.
-    fn turned(self, state: u64) -> Self {
+    fn with_state(self, state: u64) -> Self {
         Self(self.0 & !STATE | state)
     }
 }
 
-/// A record at one moment.
+/// The content of a record at one moment.
 #[derive(Clone, Copy)]
 pub(super) struct Seen {
     pub(super) head: Head,
@@ -172,14 +172,14 @@ impl Record {
     /// Turns `head` into the same announcement in another state. Returns `false` if another process did, or if its
     /// owner moved on.
     #[inline]
-    pub(super) fn turn(&self, head: Head, state: u64) -> bool {
-        let turned = head.turned(state).0;
+    pub(super) fn exchange(&self, head: Head, state: u64) -> bool {
+        let next = head.with_state(state);
         self.head
-            .compare_exchange(head.0, turned, Ordering::SeqCst, Ordering::Relaxed)
+            .compare_exchange(head.0, next.0, Ordering::SeqCst, Ordering::Relaxed)
             .is_ok()
     }
 
-    /// Whether it counts nothing: no memory, and no granted request.
+    /// Whether the record counts nothing: no memory, and no granted request.
     pub(crate) fn is_empty(&self) -> bool {
         self.read().counted_bytes() == 0
     }

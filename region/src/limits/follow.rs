@@ -1,10 +1,10 @@
 //! Following of `limits` by a running process.
 //!
 //! A process of the tenant never touches the mapped file. Another process of the same user can cut it short, and the
-//! access would end this one with SIGBUS. So the process keeps a copy of its own, in which it looks at every
-//! allocation and launch. The kernel reads the file into the copy when [`Usage::limits_notice`] says that a quota has
-//! changed. Else it does so every few milliseconds while the process requests memory or has work on the GPU. A file
-//! that cannot be read, or is damaged, is a limit of nothing (I11) until it is sound again.
+//! access would end this one with SIGBUS. So the process keeps a copy of its own, which it reads at every allocation
+//! and launch. The kernel reads the file into the copy when [`Usage::limits_notice`] says that a quota has changed. It
+//! also does so every few milliseconds while the process requests memory or has work on the GPU. A file that cannot be
+//! read, or is damaged, is a limit of nothing (I11) until it is sound again.
 //!
 //! [`Usage::limits_notice`]: crate::slots::Usage::limits_notice
 
@@ -32,7 +32,7 @@ pub(super) struct Source {
     is_closed: AtomicBool,
 }
 
-/// The next look at the file replaces whatever a panic left in the image.
+/// Unwind-safe: the next read of the file replaces whatever a panic left in the image.
 impl std::panic::RefUnwindSafe for Source {}
 
 impl Source {
@@ -47,7 +47,7 @@ impl Source {
 }
 
 impl Limits {
-    /// Whether they were last followed more than `age_ns` before `now_ns` (`CLOCK_MONOTONIC`).
+    /// Whether the limits were last followed more than `age_ns` before `now_ns` (`CLOCK_MONOTONIC`).
     #[inline]
     #[must_use]
     pub fn are_older(&self, age_ns: u64, now_ns: u64) -> bool {
@@ -66,8 +66,8 @@ impl Limits {
         };
         source.followed_ns.store(now_ns, Ordering::Relaxed);
         let sum = self.mapping.checksum.load(Ordering::Relaxed);
-        // A writer that is at work is given time to finish. A file that stays damaged is taken over as it is, and
-        // found damaged at each look.
+        // A writer at work is given time to finish. A file that stays damaged is taken over as it is, and found damaged
+        // at each read.
         let mut is_ours = false;
         for _ in 0..READ_ATTEMPTS {
             is_ours = source.file.copy_to(&mut image).is_ok()
@@ -81,7 +81,7 @@ impl Limits {
         if is_ours {
             self.take_over(&image);
         } else if !was_closed {
-            self.close();
+            self.deny_all();
         }
         true
     }
@@ -113,8 +113,8 @@ impl Limits {
             .store(get(&image.generation), Ordering::Release);
     }
 
-    /// Sets no memory and the least GPU time: neither value agrees with its checksum.
-    fn close(&self) {
+    /// Sets no memory and the least GPU time. Neither value agrees with its checksum, so both deny.
+    fn deny_all(&self) {
         for device in self.mapping.devices.iter().take(self.devices.len()) {
             device.config.write([0; CONFIG_WORDS]);
             device.pace.write([0; PACE_WORDS]);

@@ -50,7 +50,7 @@ impl LimitsReader {
         self.reread().map(|()| true)
     }
 
-    /// Reads and checks all of it.
+    /// Reads and checks the whole file.
     ///
     /// # Errors
     /// As [`LimitsReader::refresh`].

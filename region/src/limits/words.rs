@@ -160,7 +160,7 @@ fn priority_of_word(word: u64) -> Option<Priority> {
         .find(|priority| word_of_priority(*priority) == word)
 }
 
-/// The value for metered; any value but [`NOT_METERED`] means the same.
+/// The value for metered. Any value but [`NOT_METERED`] means the same.
 pub(super) const METERED: u32 = 1;
 
 /// Value of the word beside a device's pace.

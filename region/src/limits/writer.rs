@@ -201,7 +201,7 @@ impl LimitsWriter {
         })
     }
 
-    /// Notes that the arbiter works at `now_ns`.
+    /// Records that the arbiter works at `now_ns`.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -237,7 +237,7 @@ impl LimitsWriter {
         self.store(at + offset_of!(DeviceLimits, metered), &metered.to_ne_bytes())
     }
 
-    /// Replaces a value at this place of the file, and in the own copy, which agrees with it.
+    /// Replaces a value at this place of the file, and in this writer's copy.
     fn put<const N: usize>(
         &self,
         at: usize,

@@ -114,14 +114,14 @@ fn a_pid_and_a_namespace_that_were_given_out_again_are_another_process() {
         pid_namespace: me.pid_namespace ^ 1,
         ..me
     };
-    assert_eq!(view.verdict(&stat, &started(4711)), Liveness::Alive);
-    assert_eq!(view.verdict(&stat, &started(4710)), Liveness::Dead);
+    assert_eq!(view.liveness_by_stat(&stat, &started(4711)), Liveness::Alive);
+    assert_eq!(view.liveness_by_stat(&stat, &started(4710)), Liveness::Dead);
     // With a clock of its own, the times cannot be compared.
     let elsewhere = Identity {
         time_namespace: me.time_namespace ^ 1,
         ..started(4710)
     };
-    assert_eq!(view.verdict(&stat, &elsewhere), Liveness::Alive);
+    assert_eq!(view.liveness_by_stat(&stat, &elsewhere), Liveness::Alive);
 }
 
 #[test]

@@ -1,5 +1,5 @@
 //! The question of a process about itself: "which memory of this GPU does NVML attribute to me?". The manager sees
-//! every process by its host PID, which a container often does not.
+//! every process by its host PID, which a process in a container often does not know.
 //!
 //! The question is a [`Hello`] with an appendix. A manager of the previous release reads the hello alone, registers
 //! the process, and answers with a plain [`Answer`], which means that it cannot tell. The reply is an [`Answer`] with
@@ -29,7 +29,7 @@ pub struct Question {
 pub enum ProcessMemory {
     /// Its memory (bytes); not 0, as a listed process has a context.
     Bytes(u64),
-    /// It is not listed there.
+    /// NVML does not list the process on the GPU.
     NotListed,
     /// NVML does not tell, or could not be asked in time.
     Unknown,

@@ -1,5 +1,5 @@
-//! Joining of objects from outside of the container. The object itself asks for its bytes, and a process that wants
-//! it carries that out.
+//! Joining of objects from outside of the tenant. The object itself requests its bytes, and a process that joins it
+//! carries that out.
 
 use super::record::Payer;
 use super::state::{ABANDONED, ASKED, CANCELLED, CLOSING, LIVE};
@@ -7,7 +7,7 @@ use super::{ObjectKey, Objects};
 use crate::ledger::{COUNTABLE_BYTES, Denied, Ledger, Party};
 use crate::primitive::{Ordering, fence};
 
-/// Attempts if two objects with the same key meet. Each time one of them has gone.
+/// Attempts to join if two objects with the same key meet. Each time one of them has gone.
 pub(super) const ATTEMPTS: u32 = 64;
 
 impl Ledger<'_> {
@@ -23,7 +23,7 @@ impl Ledger<'_> {
         let objects = self.objects;
         for _ in 0..ATTEMPTS {
             let place = if let Some(place) = objects.find(key) {
-                if !objects.hold(place, slot, key) {
+                if !objects.add_holder(place, slot, key) {
                     continue;
                 }
                 place
@@ -34,11 +34,11 @@ impl Ledger<'_> {
                 };
                 place
             };
-            match self.drive(place, key, limit_bytes) {
+            match self.grant_or_yield(place, key, limit_bytes) {
                 Ok(true) => return Ok(Some(place)),
-                Ok(false) => objects.let_go(place, slot),
+                Ok(false) => objects.remove_holder(place, slot),
                 Err(denied) => {
-                    objects.let_go(place, slot);
+                    objects.remove_holder(place, slot);
                     return Err(denied);
                 }
             }
@@ -46,12 +46,12 @@ impl Ledger<'_> {
         Ok(None)
     }
 
-    /// Has the object at `place`, which the caller holds, granted. Returns `false` if it yields to another with this
+    /// Gets the object at `place`, which the caller holds, granted. Returns `false` if it yields to another with this
     /// key.
-    fn drive(&self, place: usize, key: ObjectKey, limit_bytes: u64) -> Result<bool, Denied> {
+    fn grant_or_yield(&self, place: usize, key: ObjectKey, limit_bytes: u64) -> Result<bool, Denied> {
         let objects = self.objects;
         let bytes = objects
-            .at(place)
+            .entry(place)
             .1
             .bytes
             .load(Ordering::Relaxed)
@@ -59,16 +59,16 @@ impl Ledger<'_> {
         let mut rank = 0;
         loop {
             let mine = objects.state(place);
-            // Any process may have announced it; the look at the others comes after that.
+            // Any process may have announced the object; the look at the others comes after that.
             fence(Ordering::SeqCst);
             match mine.status() {
                 LIVE => return Ok(true),
                 CLOSING => {
-                    objects.turn(place, mine, mine.next(LIVE));
+                    objects.exchange(place, mine, mine.next(LIVE));
                     continue;
                 }
                 CANCELLED => {
-                    objects.turn(place, mine, mine.announced(rank));
+                    objects.exchange(place, mine, mine.announced(rank));
                     continue;
                 }
                 ASKED if mine.device() == self.device && objects.is_only_one(place, key) => {}
@@ -78,7 +78,7 @@ impl Ledger<'_> {
                 let others = self.others(Party::object(place));
                 let needed = others.counted_bytes.saturating_add(bytes);
                 if needed.saturating_add(others.undecided_bytes) <= limit_bytes {
-                    if objects.turn(place, mine, mine.next(LIVE)) {
+                    if objects.exchange(place, mine, mine.next(LIVE)) {
                         return Ok(true);
                     }
                     break;
@@ -87,7 +87,7 @@ impl Ledger<'_> {
                     break;
                 }
                 if needed <= limit_bytes {
-                    self.overrule(Party::object(place), mine.rank());
+                    self.cancel_rivals(Party::object(place), mine.rank());
                 } else if self.others(Party::object(place)).changes == others.changes {
                     return Err(Denied {
                         requested_bytes: bytes,
@@ -114,7 +114,7 @@ impl Objects<'_> {
                 if state.is_granted() || other < place {
                     return false;
                 }
-                self.turn(other, state, state.next(ABANDONED));
+                self.exchange(other, state, state.next(ABANDONED));
             }
         })
     }

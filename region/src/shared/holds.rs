@@ -30,7 +30,7 @@ impl Slot<'_> {
             *holds.get_mut(&place)? += 1;
             return shared_at(&objects, place);
         }
-        let payer = Payer::of(self.index(), self.usage().identity_state(self.index()));
+        let payer = Payer::new(self.index(), self.usage().identity_state(self.index()));
         let place = objects.insert(self.index(), device.get(), (key, bytes), payer, LIVE)?;
         holds.insert(place, 1);
         shared_at(&objects, place)
@@ -44,7 +44,7 @@ impl Slot<'_> {
         let Some(place) = object.place.filter(|place| holds.contains_key(place)) else {
             return false;
         };
-        self.usage().objects().at(place).1.set_outlives(by);
+        self.usage().objects().entry(place).1.set_outlives(by);
         true
     }
 
@@ -66,7 +66,7 @@ impl Slot<'_> {
             if !objects.state(place).is_granted() {
                 return None;
             }
-            if objects.hold(place, self.index(), key) {
+            if objects.add_holder(place, self.index(), key) {
                 holds.insert(place, 1);
                 return shared_at(&objects, place);
             }
@@ -74,7 +74,7 @@ impl Slot<'_> {
         None
     }
 
-    /// Joins an object from outside of the container: counts its `bytes` once for all processes that join it.
+    /// Joins an object from outside of the tenant: counts its `bytes` once for all processes that join it.
     ///
     /// # Errors
     /// Fails if it would not fit.
@@ -124,7 +124,7 @@ impl Slot<'_> {
     pub fn holds_of_others(&self, device: DeviceIndex) -> bool {
         let holds = self.holds.0.lock();
         !holds.is_empty() && {
-            let me = Payer::of(self.index(), self.usage().identity_state(self.index()));
+            let me = Payer::new(self.index(), self.usage().identity_state(self.index()));
             self.usage()
                 .ledger(device)
                 .is_any_paid_by_others(me, holds.keys().copied())
@@ -140,14 +140,14 @@ impl Slot<'_> {
         let Some(place) = object.place.filter(|place| holds.get(place) == Some(&1)) else {
             return false;
         };
-        self.pay_no_more(place, object)
+        self.hand_over_bytes(place, object)
     }
 
     /// Hands over the bytes that this process pays for the object, if it does.
-    fn pay_no_more(&self, place: usize, object: &Shared) -> bool {
+    fn hand_over_bytes(&self, place: usize, object: &Shared) -> bool {
         let objects = self.usage().objects();
-        let record = objects.at(place).1;
-        let me = Payer::of(self.index(), self.usage().identity_state(self.index()));
+        let record = objects.entry(place).1;
+        let me = Payer::new(self.index(), self.usage().identity_state(self.index()));
         let is_paid =
             record.payer.load(Ordering::Relaxed) == me.0 && record.until.load(Ordering::Relaxed) == u64::MAX;
         if is_paid {
@@ -167,8 +167,8 @@ impl Slot<'_> {
             Some(count) if *count > 1 => *count -= 1,
             Some(_) => {
                 holds.remove(&place);
-                self.pay_no_more(place, &object);
-                self.usage().objects().let_go(place, self.index());
+                self.hand_over_bytes(place, &object);
+                self.usage().objects().remove_holder(place, self.index());
             }
             None => {}
         }
@@ -180,6 +180,6 @@ fn shared_at(objects: &Objects<'_>, place: usize) -> Option<Shared> {
     Some(Shared {
         place: Some(place),
         device: DeviceIndex::new(objects.state(place).device())?,
-        bytes: objects.at(place).1.bytes.load(Ordering::Relaxed),
+        bytes: objects.entry(place).1.bytes.load(Ordering::Relaxed),
     })
 }

@@ -1,4 +1,4 @@
-//! Name of an object in every process of the tenant.
+//! The name of an object in every process of the tenant.
 
 #[cfg(not(loom))]
 use crate::sys;

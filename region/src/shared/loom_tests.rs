@@ -22,20 +22,20 @@ fn model(check: impl Fn() + Clone + Sync + Send + 'static) {
 fn exported(slots: u32, places: usize) -> Arc<Table> {
     let table = Arc::new(Table::new(slots, places));
     table.reserve(0, 6, LIMIT).unwrap();
-    let payer = Payer::of(0, 1 << 40 | 2);
+    let payer = Payer::new(0, 1 << 40 | 2);
     assert_eq!(table.objects().insert(0, 0, (key(1), 6), payer, LIVE), Some(0));
     table
 }
 
 /// As `Slot::part` does it for the payer.
 fn part_as_payer(table: &Table) {
-    let record = table.objects().at(0).1;
+    let record = table.objects().entry(0).1;
     table.record(0).hand_over(6, &record.until);
-    table.objects().let_go(0, 0);
+    table.objects().remove_holder(0, 0);
 }
 
 fn holders(table: &Table) -> usize {
-    let record = table.objects().at(0).1;
+    let record = table.objects().entry(0).1;
     (0..3).filter(|slot| record.is_held_by(*slot)).count()
 }
 
@@ -43,7 +43,7 @@ fn holders(table: &Table) -> usize {
 fn loom_what_moves_from_its_payer_to_the_object_is_seen_once_by_a_third() {
     model(|| {
         let table = exported(3, 1);
-        assert!(table.objects().hold(0, 1, key(1)));
+        assert!(table.objects().add_holder(0, 1, key(1)));
         let payer = Arc::clone(&table);
         let thread = loom::thread::spawn(move || part_as_payer(&payer));
         // Seen twice, 4 would be refused; missed, 5 would be granted.
@@ -52,7 +52,7 @@ fn loom_what_moves_from_its_payer_to_the_object_is_seen_once_by_a_third() {
         thread.join().unwrap();
         assert_eq!(table.ledger().used_bytes(), 10);
         assert_eq!(table.ledger().unpaid_bytes(), 6);
-        table.objects().let_go(0, 1);
+        table.objects().remove_holder(0, 1);
         assert_eq!(table.ledger().used_bytes(), 4);
     });
 }
@@ -61,7 +61,7 @@ fn loom_what_moves_from_its_payer_to_the_object_is_seen_once_by_a_third() {
 fn loom_a_payer_found_dead_leaves_what_others_hold() {
     model(|| {
         let table = exported(3, 1);
-        assert!(table.objects().hold(0, 1, key(1)));
+        assert!(table.objects().add_holder(0, 1, key(1)));
         let cleaner = Arc::clone(&table);
         let thread = loom::thread::spawn(move || {
             // As `Usage::clear` does it, and the next owner begins.
@@ -84,14 +84,14 @@ fn loom_who_joins_while_the_last_one_parts_has_it_or_it_is_gone() {
         let table = exported(2, 1);
         let payer = Arc::clone(&table);
         let thread = loom::thread::spawn(move || part_as_payer(&payer));
-        let joined = table.objects().hold(0, 1, key(1));
+        let joined = table.objects().add_holder(0, 1, key(1));
         thread.join().unwrap();
         assert_eq!(table.ledger().used_bytes(), if joined { 6 } else { 0 });
         assert_eq!(holders(&table), usize::from(joined));
         table.objects().sweep();
         assert_eq!(table.ledger().used_bytes(), if joined { 6 } else { 0 });
         if joined {
-            table.objects().let_go(0, 1);
+            table.objects().remove_holder(0, 1);
             assert_eq!(table.ledger().used_bytes(), 0);
         }
     });
@@ -107,7 +107,7 @@ fn loom_who_joins_late_does_not_hold_what_came_after() {
             // The place is free, unless the other one has joined.
             owner.objects().insert(0, 0, (key(2), 3), Payer::NONE, LIVE)
         });
-        let joined = table.objects().hold(0, 1, key(1));
+        let joined = table.objects().add_holder(0, 1, key(1));
         let again = thread.join().unwrap();
         assert_eq!(joined, again.is_none());
         assert_eq!(holders(&table), 1);
@@ -126,9 +126,9 @@ fn loom_two_who_join_the_same_foreign_object_have_one() {
         assert!(mine.is_some());
         assert_eq!(mine, theirs, "room for one, and one object");
         assert_eq!(table.ledger().used_bytes(), 6);
-        table.objects().let_go(mine.unwrap(), 0);
+        table.objects().remove_holder(mine.unwrap(), 0);
         assert_eq!(table.ledger().used_bytes(), 6);
-        table.objects().let_go(mine.unwrap(), 1);
+        table.objects().remove_holder(mine.unwrap(), 1);
         assert_eq!(table.ledger().used_bytes(), 0);
     });
 }
@@ -191,7 +191,7 @@ fn loom_a_late_cleaner_takes_no_hold_of_the_next_owner() {
     model(|| {
         let table = exported(2, 1);
         let owner = Arc::new(Plain::new(1));
-        assert!(table.objects().hold(0, 1, key(1)));
+        assert!(table.objects().add_holder(0, 1, key(1)));
         let (late, late_owner) = (Arc::clone(&table), Arc::clone(&owner));
         let late = loom::thread::spawn(move || {
             late.objects()
@@ -199,9 +199,9 @@ fn loom_a_late_cleaner_takes_no_hold_of_the_next_owner() {
         });
         table.objects().clear(1, || true);
         owner.store(2, Ordering::Release);
-        assert!(table.objects().hold(0, 1, key(1)));
+        assert!(table.objects().add_holder(0, 1, key(1)));
         late.join().unwrap();
-        assert!(table.objects().at(0).1.is_held_by(1));
+        assert!(table.objects().entry(0).1.is_held_by(1));
     });
 }
 
@@ -226,15 +226,15 @@ fn loom_a_proof_ends_its_own_object_and_not_the_next_one_at_its_place() {
     model(|| {
         let kept = Outlives::UNPROVABLE;
         let table = exported(1, 1);
-        table.objects().at(0).1.set_outlives(kept);
+        table.objects().entry(0).1.set_outlives(kept);
         part_as_payer(&table);
         let prover = Arc::clone(&table);
         let thread = loom::thread::spawn(move || prover.objects().close_released(0, key(1)));
         let objects = table.objects();
         let next = objects.insert(0, 0, (key(2), 1), Payer::NONE, LIVE);
         if let Some(place) = next {
-            objects.at(place).1.set_outlives(kept);
-            objects.let_go(place, 0);
+            objects.entry(place).1.set_outlives(kept);
+            objects.remove_holder(place, 0);
         }
         thread.join().unwrap();
         assert_eq!(objects.state(0).is_granted(), next.is_some());

@@ -16,9 +16,9 @@ const UNPROVABLE: u64 = 1;
 const INODE: u64 = 2;
 
 impl Outlives {
-    /// Nothing keeps it: it ends with its last holder.
+    /// No descriptor keeps the object: it ends with its last holder.
     pub const NOTHING: Self = Self(NOTHING);
-    /// Something may keep it of which no process can learn whether it still exists.
+    /// Descriptors may keep the object, and no process can learn whether they still exist.
     pub const UNPROVABLE: Self = Self(UNPROVABLE);
 
     /// Open descriptions of this inode (`st_dev`, `st_ino` of stat(2)) that carry the object's lock.
@@ -29,7 +29,7 @@ impl Outlives {
         Self(word | INODE)
     }
 
-    /// Either of two may keep it. If they differ, no single look can prove the release.
+    /// Two kinds, either of which may keep the object. If they differ, no single look can prove the release.
     pub(super) fn and(self, other: Self) -> Self {
         match (self.0, other.0) {
             (NOTHING, _) => other,

@@ -3,12 +3,12 @@
 use super::{HOLDER_WORDS, HOLDERS_A_WORD, ObjectKey, Outlives};
 use crate::primitive::{AtomicU64, Ordering, fence};
 
-/// One object. Its owner writes all of it before the state says that it is known. Afterwards only `until` (once),
+/// An object. Its owner writes all of it before the state says that it is known. Afterwards only `until` (once),
 /// `outlives` (twice at most) and the holders change.
 #[repr(C, align(64))]
 #[derive(Debug, Default)]
 pub struct ObjectRecord {
-    /// Its name, see [`ObjectKey`].
+    /// The object's name, see [`ObjectKey`].
     pub(crate) key: [AtomicU64; 2],
     /// Bytes counted for it.
     pub(crate) bytes: AtomicU64,
@@ -32,7 +32,7 @@ impl Payer {
     pub(crate) const NONE: Self = Self(0);
 
     /// The process that has `slot` now, whose state is `identity`.
-    pub(crate) fn of(slot: usize, identity: u64) -> Self {
+    pub(crate) fn new(slot: usize, identity: u64) -> Self {
         Self((slot as u64 + 1) << 24 | identity >> 40)
     }
 
@@ -70,7 +70,7 @@ impl ObjectRecord {
         record
     }
 
-    /// Its name.
+    /// The object's name.
     #[cfg(not(loom))]
     pub(crate) fn key(&self) -> ObjectKey {
         let [first, second] = [&self.key[0], &self.key[1]].map(|word| word.load(Ordering::Relaxed));
@@ -133,13 +133,13 @@ impl ObjectRecord {
 
     /// Makes `slot` a holder if `may` returns true. It is called after each look at the word: so it was true of the
     /// object whose word is changed.
-    pub(crate) fn hold(&self, slot: usize, may: impl Fn() -> bool) -> bool {
+    pub(crate) fn add_holder(&self, slot: usize, may: impl Fn() -> bool) -> bool {
         let (word, bit) = self.word_of(slot);
         Self::change(word, |_| may(), |holders| holders | bit)
     }
 
     /// Clears the holder `slot` if `may` returns true. It is called after each look at the word.
-    pub(crate) fn let_go(&self, slot: usize, may: impl Fn() -> bool) {
+    pub(crate) fn remove_holder(&self, slot: usize, may: impl Fn() -> bool) {
         let (word, bit) = self.word_of(slot);
         Self::change(word, |now| now & bit != 0 && may(), |holders| holders & !bit);
     }

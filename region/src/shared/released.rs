@@ -1,5 +1,4 @@
-//! Objects that no process holds and that descriptors may keep: to be asked about, and ended once their release is
-//! proved.
+//! Objects that no process holds and that descriptors may keep. They end once their release is proved.
 
 use super::{ObjectKey, Outlives};
 use crate::DeviceIndex;
@@ -7,11 +6,11 @@ use crate::ledger::COUNTABLE_BYTES;
 use crate::primitive::Ordering;
 use crate::slots::Usage;
 
-/// An object that no process of the tenant holds, and that may still be there.
+/// An object that no process of the tenant holds, and that may still exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Unheld {
     place: usize,
-    /// Its name.
+    /// The object's name.
     pub key: ObjectKey,
     /// The device that it is on.
     pub device: DeviceIndex,
@@ -29,7 +28,7 @@ impl Usage {
         self.objects().is_ever_used()
     }
 
-    /// The objects that no process holds and that may still be there. Empty, at the cost of one load, for a tenant that
+    /// The objects that no process holds and that may still exist. Empty, at the cost of one load, for a tenant that
     /// never shared anything.
     pub fn unheld(&self) -> impl Iterator<Item = Unheld> + '_ {
         let objects = self.objects();

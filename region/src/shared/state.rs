@@ -10,7 +10,7 @@ pub(crate) const ASKED: u64 = 2;
 pub(crate) const CANCELLED: u64 = 3;
 /// Known, and counted unless its payer's record includes it.
 pub(crate) const LIVE: u64 = 4;
-/// As [`LIVE`], while a process looks whether it has holders left.
+/// As [`LIVE`], while a process checks whether it has holders left.
 pub(crate) const CLOSING: u64 = 5;
 /// Never granted, and never will be.
 pub(crate) const ABANDONED: u64 = 6;

@@ -10,7 +10,7 @@ use crate::primitive::{AtomicU32, AtomicU64, Ordering};
 pub(crate) struct Objects<'u> {
     pub(crate) states: &'u [AtomicU64],
     pub(crate) records: &'u [ObjectRecord],
-    /// One more than the highest place ever used. Never falls.
+    /// The highest place ever used, plus one. Never falls.
     pub(crate) used: &'u AtomicU32,
 }
 
@@ -40,17 +40,17 @@ impl<'u> Objects<'u> {
         clippy::indexing_slicing,
         reason = "callers have the place from a walk over the table"
     )]
-    pub(crate) fn at(&self, place: usize) -> (&'u AtomicU64, &'u ObjectRecord) {
+    pub(crate) fn entry(&self, place: usize) -> (&'u AtomicU64, &'u ObjectRecord) {
         (&self.states[place], &self.records[place])
     }
 
     pub(crate) fn state(&self, place: usize) -> State {
-        State(self.at(place).0.load(Ordering::SeqCst))
+        State(self.entry(place).0.load(Ordering::SeqCst))
     }
 
     /// Exchanges the state.
-    pub(crate) fn turn(&self, place: usize, from: State, to: State) -> bool {
-        self.at(place)
+    pub(crate) fn exchange(&self, place: usize, from: State, to: State) -> bool {
+        self.entry(place)
             .0
             .compare_exchange(from.0, to.0, Ordering::SeqCst, Ordering::SeqCst)
             .is_ok()
@@ -92,33 +92,35 @@ impl<'u> Objects<'u> {
             let needed = u32::try_from(place + 1).unwrap_or(u32::MAX);
             self.used.fetch_max(needed, Ordering::SeqCst);
             let claimed = free.claimed(slot, device);
-            if !self.turn(place, free, claimed) {
+            if !self.exchange(place, free, claimed) {
                 continue;
             }
             record.write(key, bytes, payer);
-            record.hold(slot, || true);
+            record.add_holder(slot, || true);
             // Fails if another process took this one for dead: then the place was never this one's, and there is no
             // object.
-            return self.turn(place, claimed, claimed.next(status)).then_some(place);
+            return self
+                .exchange(place, claimed, claimed.next(status))
+                .then_some(place);
         }
         None
     }
 
     /// Makes `slot` a holder of the object with this key at `place`. Returns `false` if the object is no longer
     /// there.
-    pub(crate) fn hold(&self, place: usize, slot: usize, key: ObjectKey) -> bool {
-        let record = self.at(place).1;
+    pub(crate) fn add_holder(&self, place: usize, slot: usize, key: ObjectKey) -> bool {
+        let record = self.entry(place).1;
         let is_there = || self.state(place).is_known() && record.is_named(key);
-        while record.hold(slot, is_there) {
+        while record.add_holder(slot, is_there) {
             loop {
                 let state = self.state(place);
                 if !state.is_known() || !record.is_named(key) {
                     // This also frees an object that another process did not free because of this holder.
-                    self.let_go(place, slot);
+                    self.remove_holder(place, slot);
                     return false;
                 }
                 // A process has not seen this holder and is about to free the object. Now it cannot.
-                if state.status() != CLOSING || self.turn(place, state, state.next(LIVE)) {
+                if state.status() != CLOSING || self.exchange(place, state, state.next(LIVE)) {
                     break;
                 }
             }
@@ -131,8 +133,8 @@ impl<'u> Objects<'u> {
     }
 
     /// Ends the hold of `slot` on the object at `place`, and the object if it was the last one.
-    pub(crate) fn let_go(&self, place: usize, slot: usize) {
-        self.at(place).1.let_go(slot, || true);
+    pub(crate) fn remove_holder(&self, place: usize, slot: usize) {
+        self.entry(place).1.remove_holder(slot, || true);
         self.close(place);
     }
 
@@ -151,7 +153,7 @@ impl<'u> Objects<'u> {
     /// look at the state, and the exchange fails if the state has changed since: so it was true of the object that
     /// ends.
     fn close_if(&self, place: usize, may_end: impl Fn(&ObjectRecord) -> bool) {
-        let record = self.at(place).1;
+        let record = self.entry(place).1;
         loop {
             let state = self.state(place);
             let to = match state.status() {
@@ -165,11 +167,11 @@ impl<'u> Objects<'u> {
             if record.is_held() || (state.is_granted() && !may_end(record)) {
                 // The process that closed it before may have been killed: reset, so that the next look is not misled.
                 if state.status() == CLOSING {
-                    self.turn(place, state, state.next(LIVE));
+                    self.exchange(place, state, state.next(LIVE));
                 }
                 return;
             }
-            if self.turn(place, state, state.next(to)) && to == FREE {
+            if self.exchange(place, state, state.next(to)) && to == FREE {
                 // Whatever is here by the next look is another object.
                 return;
             }
@@ -182,9 +184,9 @@ impl<'u> Objects<'u> {
         for (place, word, record) in self.all() {
             let state = State(word.load(Ordering::Acquire));
             if state.status() == WRITING && state.owner() == slot && is_still_dead() {
-                self.turn(place, state, state.next(FREE));
+                self.exchange(place, state, state.next(FREE));
             }
-            record.let_go(slot, &is_still_dead);
+            record.remove_holder(slot, &is_still_dead);
         }
     }
 

@@ -20,7 +20,7 @@ pub const RELEASED_AFTER_NS: u64 = 20_000_000;
 /// Mask of the incarnation's bits in [`IdentityRecord::gone`]; the other bits are the time.
 const INCARNATION: u64 = 0xff;
 
-/// Result of a look for dead processes.
+/// Result of a search for dead processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Reaped {
     /// Slots that were cleared.
@@ -33,9 +33,9 @@ pub struct Reaped {
 /// Fate of the process that a slot names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ending {
-    /// It lives, or may live, or something keeps its memory.
+    /// The process lives or may live, or something keeps its memory.
     Holds,
-    /// Its memory counts as released in so many ns; 0: now.
+    /// Time after which the process's memory counts as released (ns); 0: now.
     ReleasedIn(u64),
 }
 
@@ -122,7 +122,7 @@ impl Usage {
             Liveness::Alive => false,
             Liveness::Dead => true,
             Liveness::Unknown => {
-                view.cannot_see(holder) && is_locked_by_holder(record, state) && self.held.is_free(index)
+                view.cannot_see(holder) && is_locked_by_holder(record, state) && self.held.is_unlocked(index)
             }
         }
     }
@@ -137,7 +137,7 @@ impl Usage {
         if !self.has_memory(index) {
             return Ending::ReleasedIn(0);
         }
-        let is_kept = is_locked_by_holder(record, state) && !self.held.is_free(index);
+        let is_kept = is_locked_by_holder(record, state) && !self.held.is_unlocked(index);
         let seen_ns = record.gone_ns();
         if is_kept || seen_ns.is_none() {
             record.set_gone_ns(state, now_ns);
@@ -158,7 +158,7 @@ impl Usage {
 
     /// Whether the process of a slot has memory, requests included, or holds objects.
     fn has_memory(&self, index: usize) -> bool {
-        DeviceIndex::all().any(|device| !self.line(device, index).ledger.is_empty())
+        DeviceIndex::all().any(|device| !self.slot_device(device, index).ledger.is_empty())
             || self
                 .objects()
                 .all()
@@ -168,7 +168,7 @@ impl Usage {
     fn give_back_time(&self, index: usize, is_still_dead: impl Fn() -> bool) {
         for (device, bucket) in DeviceIndex::all().zip(&self.mapping.buckets) {
             if is_still_dead() {
-                self.line(device, index).meter.give_back(bucket);
+                self.slot_device(device, index).meter.give_back(bucket);
             }
         }
     }
@@ -176,18 +176,18 @@ impl Usage {
     /// Empties a dead process's slot and frees it. Returns whether this call freed it. `state` is the state in which
     /// its death was seen. By now the slot may be that of another process, after a third one cleared it.
     pub(super) fn clear(&self, index: usize, record: &IdentityRecord, state: State) -> bool {
-        let clearing = state.turned(CLEARING);
-        if state.status() == FREE || (state != clearing && !record.turn(state, clearing)) {
+        let clearing = state.with_status(CLEARING);
+        if state.status() == FREE || (state != clearing && !record.exchange(state, clearing)) {
             return false;
         }
         for device in DeviceIndex::all() {
-            let line = self.line(device, index);
+            let line = self.slot_device(device, index);
             line.ledger.empty(|| record.state() == clearing);
         }
         self.give_back_time(index, || record.state() == clearing);
         // After the records: an object that it paid counts by itself now, as long as others hold it.
         self.objects().clear(index, || record.state() == clearing);
-        record.turn(clearing, clearing.turned(FREE))
+        record.exchange(clearing, clearing.with_status(FREE))
     }
 }
 

@@ -37,16 +37,16 @@ pub(super) struct Held {
 }
 
 impl Held {
-    /// Opens by this descriptor, duplicated to a high number: programs expect theirs from 3 on.
-    pub(super) fn by(file: &File) -> Self {
+    /// Keeps a duplicate of `file`. It has a high number, as programs expect theirs from 3 on.
+    pub(super) fn of_file(file: &File) -> Self {
         Self {
             file: sys::aside(file).ok(),
             _last: sys::released_last(file).ok(),
         }
     }
 
-    /// A hold for memory that is no file.
-    pub(super) const fn by_nothing() -> Self {
+    /// No file and no locks, for memory that is no file.
+    pub(super) const fn none() -> Self {
         Self {
             file: None,
             _last: None,
@@ -61,21 +61,21 @@ impl Held {
     }
 
     /// Locks the byte of a slot. Returns `false` if another process has it, or there are no locks.
-    pub(super) fn take(&self, slot: usize) -> bool {
+    pub(super) fn try_lock(&self, slot: usize) -> bool {
         self.file
             .as_ref()
             .is_some_and(|file| sys::try_lock_byte(file, FIRST_BYTE + slot as u64).is_ok())
     }
 
     /// Unlocks the byte of a slot of this process.
-    pub(super) fn let_go(&self, slot: usize) {
+    pub(super) fn unlock(&self, slot: usize) {
         if let Some(file) = &self.file {
             sys::unlock_byte(file, FIRST_BYTE + slot as u64);
         }
     }
 
     /// Whether no other process has locked the byte of a slot.
-    pub(super) fn is_free(&self, slot: usize) -> bool {
+    pub(super) fn is_unlocked(&self, slot: usize) -> bool {
         self.file.as_ref().is_some_and(|file| !is_locked(file, slot))
     }
 }

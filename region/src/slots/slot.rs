@@ -156,7 +156,7 @@ impl<'u> Slot<'u> {
     #[inline]
     #[must_use]
     pub fn meter(&self, device: DeviceIndex) -> &'u Meter {
-        &self.usage.line(device, self.index).meter
+        &self.usage.slot_device(device, self.index).meter
     }
 
     /// The tenant's usage.
@@ -176,14 +176,14 @@ impl<'u> Slot<'u> {
     pub fn leave(self) {
         if let Some(record) = self.usage.mapping.identities.get(self.index) {
             self.usage.clear(self.index, record, record.state());
-            self.usage.held.let_go(self.index);
+            self.usage.held.unlock(self.index);
             self.usage.objects().sweep();
         }
     }
 
     #[inline]
     fn record(&self, device: DeviceIndex) -> &'u Record {
-        &self.usage.line(device, self.index).ledger
+        &self.usage.slot_device(device, self.index).ledger
     }
 
     #[expect(
@@ -209,7 +209,7 @@ impl<'u> Slot<'u> {
 #[cold]
 fn wait_for(word: &AtomicU32) {
     let mut turn = 0;
-    // Looks before it tries: a try would take the cache line away from the thread that is about to open the lock.
+    // Reads before it tries: a try would take the cache line away from the thread that is about to open the lock.
     while word.load(Ordering::Relaxed) != 0
         || word
             .compare_exchange_weak(0, 1, Ordering::Acquire, Ordering::Relaxed)

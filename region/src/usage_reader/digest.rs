@@ -40,14 +40,14 @@ impl UsageReader {
     pub fn has_changed(&self, device_count: usize, digest: &mut UsageDigest) -> Result<bool, OpenError> {
         core::mem::swap(&mut digest.seen, &mut digest.spare);
         digest.seen.clear();
-        let looked = self.look(device_count, digest);
+        let looked = self.read_into(device_count, digest);
         if looked.is_err() {
             digest.seen.clear();
         }
         looked.map(|()| digest.seen != digest.spare)
     }
 
-    fn look(&self, device_count: usize, digest: &mut UsageDigest) -> Result<(), OpenError> {
+    fn read_into(&self, device_count: usize, digest: &mut UsageDigest) -> Result<(), OpenError> {
         const LINE: usize = size_of::<SlotDevice>();
         const RECORD: usize = size_of::<IdentityRecord>();
         const FIRST: usize = offset_of!(UsageFile, identities);

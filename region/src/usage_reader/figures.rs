@@ -5,7 +5,7 @@ use vcuda_limiter::token_bucket::LatenessUse;
 
 use crate::process::Identity;
 
-/// One process's use of one device.
+/// A process's use of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DeviceUse {
     /// Memory counted, overhead included (bytes).
@@ -34,7 +34,7 @@ pub struct DeviceUse {
     pub in_flight_launches: u64,
 }
 
-/// One process that holds a slot.
+/// A process that holds a slot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProcessUse {
     /// The slot.

@@ -60,7 +60,7 @@ impl UsageReader {
         Ok(seen.0)
     }
 
-    /// One look at records and objects, in the ledger's order, and the sum of the changes. The processes in the slots
+    /// A look at records and objects, in the ledger's order, and the sum of the changes. The processes in the slots
     /// `dead` have nothing and hold nothing.
     fn seen(&self, device: DeviceIndex, dead: &[usize]) -> Result<(MemoryUse, u64), OpenError> {
         let [slots, places] = [
@@ -70,7 +70,7 @@ impl UsageReader {
         .map(|(offset, most)| Ok((half(&self.read(offset, 4)?, 0) as usize).min(most)));
         let (slots, places) = (slots?, places?);
         let records: Vec<SlotDevice> = self
-            .lines(device, slots)?
+            .slot_devices(device, slots)?
             .into_iter()
             .enumerate()
             .map(|(slot, (line, head))| SlotDevice {

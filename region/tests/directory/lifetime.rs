@@ -1,4 +1,4 @@
-//! Life of a directory: who keeps it, and who removes it.
+//! The life of a directory: what keeps it, and what removes it.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -145,7 +145,7 @@ fn the_dead_of_a_containers_first_life_are_told_by_their_locks() {
         after.reap_dead_and_wait(&view);
         after.used_bytes(device) == 5
     });
-    // A slot that another holds now is his, with his own lock.
+    // A slot that another process holds now is that one's, with its own lock.
     let next = other.claim(&me).unwrap();
     next.reserve(device, 7, 100).unwrap().commit();
     let from_elsewhere = ProcessView::new(process(1, 3));

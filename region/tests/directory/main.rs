@@ -63,7 +63,7 @@ fn soon(mut done: impl FnMut() -> bool) {
     assert!(in_time, "not within 5 s");
 }
 
-/// A living process, and who it is.
+/// A living process, and its identity.
 struct Sleeper {
     child: Child,
     identity: Identity,

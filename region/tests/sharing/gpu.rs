@@ -1,7 +1,7 @@
 //! A GPU that gives each context a slice in turn.
 
 use super::STEP_NS;
-use super::tenant::{Mark, Tenant};
+use super::tenant::{Tenant, TimingEvent};
 
 const SLICE_NS: u64 = 2_000_000;
 const SWITCH_NS: u64 = 20_000;
@@ -49,13 +49,13 @@ impl Gpu {
                 continue;
             }
             let tenant = &mut tenants[self.resident];
-            for mark in tenant
-                .marks
+            for event in tenant
+                .events
                 .iter_mut()
-                .take_while(|mark| mark.after <= tenant.done)
+                .take_while(|event| event.after <= tenant.done)
             {
-                if mark.start_ns == Mark::NOT_YET {
-                    mark.start_ns = Some(from_ns + STEP_NS - left_ns);
+                if event.start_ns == TimingEvent::NOT_YET {
+                    event.start_ns = Some(from_ns + STEP_NS - left_ns);
                 }
             }
             let kernel = tenant.queue.front_mut().unwrap();

@@ -55,8 +55,8 @@ fn shares(caps: &[u32], kernels: Vec<Kernels>, seconds: u64) -> Vec<f64> {
         gpu.run(&mut tenants, now_ns);
         now_ns += STEP_NS;
         for tenant in &mut tenants {
-            tenant.reap(now_ns);
-            tenant.host(now_ns);
+            tenant.settle(now_ns);
+            tenant.launch(now_ns);
         }
         if now_ns % controller::CONTENDED_NS == 0 {
             arbitrate(&mut tenants, now_ns);
@@ -70,7 +70,7 @@ fn shares(caps: &[u32], kernels: Vec<Kernels>, seconds: u64) -> Vec<f64> {
 
 fn arbitrate(tenants: &mut [Tenant], now_ns: u64) {
     let look = |tenant: &Tenant| Busy {
-        map: tenant.look(now_ns),
+        map: tenant.busy_words(now_ns),
         contexts: Contexts::default(),
     };
     let busy: Vec<Busy> = tenants.iter().map(look).collect();

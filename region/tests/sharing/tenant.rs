@@ -13,18 +13,18 @@ use super::{Kernels, STEP_NS};
 
 /// Time that one launch costs the host, and delay with which a finished event is seen (ns).
 const LAUNCH_NS: u64 = 2_500;
-const REAP_NS: u64 = 100_000;
+const SETTLE_NS: u64 = 100_000;
 
-pub(super) struct Mark {
+pub(super) struct TimingEvent {
     /// Kernels done when it is reached.
     pub(super) after: u64,
     count: u32,
     predicted_ns: u64,
-    /// The stream was idle: the mark is reached when the context runs next, and the next segment starts then.
+    /// The stream was idle: the event is reached when the context runs next, and the next segment starts then.
     pub(super) start_ns: Option<u64>,
 }
 
-impl Mark {
+impl TimingEvent {
     pub(super) const NOT_YET: Option<u64> = Some(0);
 }
 
@@ -41,12 +41,12 @@ pub(super) struct Tenant {
     launched: u64,
     pub(super) done: u64,
     pub(super) ends: VecDeque<(u64, u64)>,
-    pub(super) marks: VecDeque<Mark>,
-    unmarked: (u32, u64),
+    pub(super) events: VecDeque<TimingEvent>,
+    unmeasured: (u32, u64),
     settled_ns: u64,
     entered: (u64, u64),
     host_free_ns: u64,
-    reap_at_ns: u64,
+    settle_at_ns: u64,
     pub(super) service_ns: u64,
 }
 
@@ -75,12 +75,12 @@ impl Tenant {
             launched: 0,
             done: 0,
             ends: VecDeque::new(),
-            marks: VecDeque::new(),
-            unmarked: (0, 0),
+            events: VecDeque::new(),
+            unmeasured: (0, 0),
             settled_ns: 0,
             entered: (0, 0),
             host_free_ns: now_ns,
-            reap_at_ns: now_ns,
+            settle_at_ns: now_ns,
             service_ns: 0,
         }
     }
@@ -89,10 +89,10 @@ impl Tenant {
         View::new(self.pace, self.config, now_ns, now_ns)
     }
 
-    fn mark(&mut self) {
-        let (count, predicted_ns) = std::mem::take(&mut self.unmarked);
+    fn record_event(&mut self) {
+        let (count, predicted_ns) = std::mem::take(&mut self.unmeasured);
         if count > 0 {
-            self.marks.push_back(Mark {
+            self.events.push_back(TimingEvent {
                 after: self.launched,
                 count,
                 predicted_ns,
@@ -102,14 +102,14 @@ impl Tenant {
     }
 
     /// Launches until `now_ns`, as far as it may.
-    pub(super) fn host(&mut self, now_ns: u64) {
+    pub(super) fn launch(&mut self, now_ns: u64) {
         let key = Key::function(0x1000);
         while self.host_free_ns <= now_ns {
             let predicted = self.table.predict(key, key);
             let view = self.view(now_ns);
             if predicted.samples == 0 && self.launched >= 4 {
-                // Nothing is known of the kernel yet: no more of it before the first mark.
-                self.mark();
+                // Nothing is known of the kernel yet: no more of it before the first event.
+                self.record_event();
                 return;
             }
             if !self.meter.spend(predicted.cost_ns) {
@@ -120,66 +120,73 @@ impl Tenant {
                 let full = launches > 0 && (ns > view.window_ns || launches >= 512);
                 if full || self.throttle.verdict(&self.bucket, &view, now_ns) != Verdict::Go {
                     self.meter.refund(predicted.cost_ns);
-                    self.mark();
+                    self.record_event();
                     return;
                 }
                 self.meter.take(&self.bucket, predicted.cost_ns);
             }
-            if self.queue.is_empty() && self.marks.is_empty() && self.unmarked.0 == 0 {
-                self.marks.push_back(Mark {
+            if self.queue.is_empty() && self.events.is_empty() && self.unmeasured.0 == 0 {
+                self.events.push_back(TimingEvent {
                     after: self.launched,
                     count: 0,
                     predicted_ns: 0,
-                    start_ns: Mark::NOT_YET,
+                    start_ns: TimingEvent::NOT_YET,
                 });
             }
             self.queue.push_back((self.kernels)());
             self.launched += 1;
             self.host_free_ns = self.host_free_ns.max(now_ns - STEP_NS) + LAUNCH_NS;
-            self.unmarked = (self.unmarked.0 + 1, self.unmarked.1 + predicted.cost_ns);
-            if predicted.cost_ns >= 200_000 || self.unmarked.1 >= view.segment_ns || self.unmarked.0 >= 128 {
-                self.mark();
+            self.unmeasured = (self.unmeasured.0 + 1, self.unmeasured.1 + predicted.cost_ns);
+            if predicted.cost_ns >= 200_000
+                || self.unmeasured.1 >= view.segment_ns
+                || self.unmeasured.0 >= 128
+            {
+                self.record_event();
             }
         }
     }
 
-    /// Settles the marks that were reached, and enters the running segment in the busy map.
-    pub(super) fn reap(&mut self, now_ns: u64) {
-        if now_ns < self.reap_at_ns {
+    /// Settles the events that were reached, and enters the running segment in the busy map.
+    pub(super) fn settle(&mut self, now_ns: u64) {
+        if now_ns < self.settle_at_ns {
             return;
         }
-        self.reap_at_ns = now_ns + REAP_NS;
+        self.settle_at_ns = now_ns + SETTLE_NS;
         let view = self.view(now_ns);
         while self
-            .marks
+            .events
             .front()
-            .is_some_and(|mark| mark.after <= self.done && mark.start_ns != Mark::NOT_YET)
+            .is_some_and(|event| event.after <= self.done && event.start_ns != TimingEvent::NOT_YET)
         {
-            let mark = self.marks.pop_front().unwrap();
+            let event = self.events.pop_front().unwrap();
             let mut reached_ns = self.settled_ns;
-            while self.ends.front().is_some_and(|(kernel, _)| *kernel <= mark.after) {
+            while self
+                .ends
+                .front()
+                .is_some_and(|(kernel, _)| *kernel <= event.after)
+            {
                 reached_ns = self.ends.pop_front().unwrap().1;
             }
-            if let Some(start_ns) = mark.start_ns {
+            if let Some(start_ns) = event.start_ns {
                 self.settled_ns = start_ns.max(reached_ns);
                 continue;
             }
             let charged_ns = self.entered.1 + self.charge(&view, reached_ns);
-            self.bucket.settle(mark.predicted_ns, charged_ns, 1000);
-            self.meter.finish(mark.predicted_ns, mark.count);
+            self.bucket.settle(event.predicted_ns, charged_ns, 1000);
+            self.meter.finish(event.predicted_ns, event.count);
             let took_ns = view.scaled(reached_ns - self.settled_ns);
             let key = Key::function(0x1000);
             let known = self.table.predict(key, key);
             let part = Part {
                 index: known.index,
-                count: u16::try_from(mark.count).unwrap(),
+                count: u16::try_from(event.count).unwrap(),
             };
             self.table
-                .learn(&[part], known.cost_ns * u64::from(mark.count), took_ns);
+                .learn(&[part], known.cost_ns * u64::from(event.count), took_ns);
             self.settled_ns = reached_ns;
             self.entered = (reached_ns, 0);
         }
-        let runs = self.marks.front().is_some_and(|mark| mark.start_ns.is_none());
+        let runs = self.events.front().is_some_and(|event| event.start_ns.is_none());
         if runs && now_ns > self.entered.0.max(self.settled_ns) + 500_000 {
             let charged_ns = self.charge(&view, now_ns);
             self.entered = (now_ns, self.entered.1 + charged_ns);
@@ -192,7 +199,7 @@ impl Tenant {
         view.scaled(busy::mark(&self.bucket.busy, from_ns, to_ns).charge_ns(elapsed_ns))
     }
 
-    pub(super) fn look(&self, now_ns: u64) -> Vec<u64> {
+    pub(super) fn busy_words(&self, now_ns: u64) -> Vec<u64> {
         let last = word_at(now_ns - 3_000_000);
         let word = |word: u64| {
             let (index, _) = busy::place(busy::WORDS, word);

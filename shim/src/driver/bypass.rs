@@ -1,5 +1,5 @@
-//! Outcome of a handler for a call that is not its own: a [`Bypass`], upon which the driver answers ([`crate::driver::Call::conclude`]).
-//! The reasons that a process has met are kept here, in one word. `runtime/bypass.rs` tells them to the log and to `vcuda doctor`.
+//! Outcome of a handler for a call that is not its own: a [`Bypass`], for which the driver answers ([`super::Call::conclude`]).
+//! The reasons that a process has met are kept here, in one word; `runtime/bypass.rs` reports them.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -7,8 +7,8 @@ use vcuda_driver_api::prelude::*;
 
 pub(crate) use vcuda_region::bypass::Bypass;
 
-/// Why a handler ends before its story does: an error that the application gets, or a bypass. It is a status itself, so that
-/// the outcome of a handler is one word, as the driver's answers are: a bypass is a number from [`FIRST`] on.
+/// An early end of a handler: an error for the application, or a bypass. It is one word, as the driver's status is: a
+/// bypass is a number from [`FIRST`] on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(transparent)]
 pub(crate) struct Stop<E>(E);
@@ -16,8 +16,8 @@ pub(crate) struct Stop<E>(E);
 /// Outcome of a handler.
 pub(crate) type Handled<E = CUerror> = Result<(), Stop<E>>;
 
-/// The number of the first bypass: its highest bit is set, as that of no status of the driver's is. Should the driver answer
-/// with such a number all the same, it is the answer: [`crate::driver::Call::real`] remembers it.
+/// The number of the first bypass. No status of the driver's has its highest bit. If the driver answers with such a
+/// number all the same, that is the answer: [`crate::driver::Call::real`] keeps it.
 const FIRST: u32 = 0x8000_0000;
 
 /// Both libraries' errors.
@@ -45,10 +45,10 @@ impl<E: Copy> Stop<E>
 where
     Result<(), E>: Status,
 {
-    /// The error.
+    /// The error for the application.
     ///
     /// # Errors
-    /// It is a bypass.
+    /// The reason, if it is a bypass.
     #[inline]
     pub(super) fn error(self) -> Result<E, Bypass> {
         let number = Err(self.0).code();
@@ -83,7 +83,7 @@ pub(crate) fn note(reason: Bypass) {
 pub(super) fn bypassed<E>(reason: Bypass, real: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
     let answer = real();
     note(match reason {
-        // What the driver does not know either was never made.
+        // A handle that the driver does not know either was never made.
         Bypass::UnseenHandle if answer.is_err() => Bypass::BadArgument,
         reason => reason,
     });

@@ -1,9 +1,9 @@
 //! `pthread_cancel` and hooks. glibc ends a cancelled thread by unwinding its stack, which Rust cannot catch and would
-//! answer with `abort`. So while a handler runs, a cancellation waits: the thread ends at its next chance after the hook.
+//! answer with `abort`. So a cancellation waits until the handler has ended: it acts at the next cancellation point.
 //!
-//! Two exceptions to that cost. An idle hook is a jump, through which the unwinding passes as if it were not there. And
-//! a launch is not shielded: the two atomic exchanges would be a quarter of the whole hook, and of a launch's own parts
-//! only the driver could be cancelled in it.
+//! Two kinds of calls do without that cost. An idle hook is a jump, which the unwinding does not notice. A launch is
+//! not shielded: the two atomic exchanges would be a quarter of the whole hook, and within a launch only the driver
+//! could be cancelled.
 
 use core::ffi::c_int;
 
@@ -15,7 +15,7 @@ unsafe extern "C" {
 /// `PTHREAD_CANCEL_DISABLE` of the C library's `pthread.h`.
 const DISABLE: c_int = 1;
 
-/// The thread is not cancelled while this lives.
+/// A guard: the thread is not cancelled while it lives.
 #[derive(Debug)]
 pub(crate) struct Shield {
     before: c_int,

@@ -1,11 +1,11 @@
-//! The two meanings of stream 0, which a function tells by its name.
+//! The two meanings of stream 0, as a function's name tells them.
 
 /// Meaning of stream 0 in the function that was called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DefaultStream {
     /// The legacy stream, for all threads.
     Legacy,
-    /// The calling thread's own.
+    /// The calling thread's own stream.
     PerThread,
 }
 

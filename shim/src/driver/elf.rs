@@ -1,6 +1,6 @@
 //! The libraries loaded in this process and their symbol tables, read where they lie in memory.
 //!
-//! Nothing here allocates, takes a lock of ours or asks `dlsym`: it runs inside `dlsym`, before constructors and inside
+//! Nothing here allocates, takes a lock of the shim or asks `dlsym`: it runs inside `dlsym`, before constructors and inside
 //! replacements of malloc. Nothing here calls a function by a name that another library may define, not even `strlen`:
 //! such a function may ask `dlsym` for the C library's, and a sanitizer's dies if it is called before its own start.
 //! Formats: ELF-64 gABI ("Dynamic Section", "Symbol Table", "Hash Table"), the GNU hash section and symbol versions as
@@ -44,9 +44,9 @@ pub(crate) struct Relocation {
 /// A word of a loaded object that the loader fills with the address of a function of some other object.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Import {
-    /// Where the word is.
+    /// Address of the word.
     pub(crate) place: usize,
-    /// The function's name, as long as the object is loaded.
+    /// The function's name, valid as long as the object is loaded.
     pub(crate) name: *const c_char,
 }
 
@@ -74,7 +74,7 @@ const STT_FUNC: u8 = 2;
 /// In a version word: not the version that an unversioned reference binds.
 const VERSION_HIDDEN: u16 = 0x8000;
 
-/// Visits the loaded objects in load order (the program is first) until `visit` answers.
+/// Visits the loaded objects in load order (the program is first) until `visit` returns a value.
 pub(crate) fn find<T, F: FnMut(&Object<'_>) -> Option<T>>(visit: F) -> Option<T> {
     struct Search<T, F> {
         visit: F,
@@ -104,7 +104,7 @@ pub(crate) fn find<T, F: FnMut(&Object<'_>) -> Option<T>>(visit: F) -> Option<T>
 
 /// The address of `symbol` in the first loaded library whose name is `soname`.
 pub(crate) fn symbol_of(soname: &CStr, symbol: &CStr) -> Option<usize> {
-    find(|object| object.is(soname).then(|| object.symbol(symbol)).flatten())
+    find(|object| object.is_named(soname).then(|| object.symbol(symbol)).flatten())
 }
 
 /// The address of a function of the C library. Before glibc 2.34 some are in libdl.
@@ -174,12 +174,12 @@ impl<'a> Object<'a> {
         })
     }
 
-    /// Whether the object says where libraries that it opens by name alone are looked for.
+    /// Whether the object has a search path for the libraries that it opens by name.
     pub(crate) fn has_search_path(&self) -> bool {
         self.entries().any(|(tag, _)| tag == DT_RUNPATH)
     }
 
-    /// Whether it says so for what it loads, too.
+    /// Whether the object has a search path that also applies to the libraries that it loads.
     pub(crate) fn has_inherited_path(&self) -> bool {
         self.entries().any(|(tag, _)| tag == DT_RPATH)
     }
@@ -193,7 +193,7 @@ impl<'a> Object<'a> {
             .any(|header| offset.wrapping_sub(header.p_vaddr) < header.p_memsz)
     }
 
-    /// The functions that the object takes from others.
+    /// The functions that the object imports.
     pub(crate) fn imports(&self) -> impl Iterator<Item = Import> + '_ {
         let value = |wanted| {
             self.entries()
@@ -240,11 +240,11 @@ impl<'a> Object<'a> {
     }
 
     /// Whether the object's own name is `soname`.
-    pub(crate) fn is(&self, soname: &CStr) -> bool {
+    pub(crate) fn is_named(&self, soname: &CStr) -> bool {
         self.soname.is_some_and(|offset| self.string_is(offset, soname))
     }
 
-    /// Where the object begins in memory, as far as its addresses are relative.
+    /// Base address of the object, to which its own addresses are relative.
     pub(crate) fn base(&self) -> usize {
         self.base
     }

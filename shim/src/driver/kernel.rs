@@ -1,5 +1,5 @@
-//! System calls without the C library: its functions may be defined by another library too, which then is called instead
-//! and may ask `dlsym` for the real ones. For what runs inside `dlsym`.
+//! System calls without the C library, for code that runs inside `dlsym`. Another library may define the C library's
+//! functions too, and may ask `dlsym` for the real ones when it is called.
 
 use core::arch::asm;
 use core::ffi::{CStr, c_long};
@@ -71,7 +71,7 @@ pub(crate) fn nap(ns: c_long) {
     unsafe { call(libc::SYS_nanosleep, [(&raw const nap) as usize, 0, 0, 0]) };
 }
 
-/// The whole words of a file's beginning, as far as `buffer` has room. None if the file cannot be opened or read.
+/// The whole words of a file's beginning, as far as `buffer` has room. Empty if the file cannot be opened or read.
 pub(crate) fn read_file<'b>(path: &CStr, buffer: &'b mut [MaybeUninit<usize>]) -> &'b [usize] {
     let flags = (libc::O_RDONLY | libc::O_CLOEXEC).cast_unsigned() as usize;
     let at = (libc::AT_FDCWD as isize).cast_unsigned();

@@ -1,5 +1,5 @@
 //! The C library's `dl_iterate_phdr`, found without the loader: a sanitizer, or any other library, may define a
-//! function of that name, which the loader would bind ours to.
+//! function of that name, to which the loader would bind the shim's calls.
 //!
 //! The loader publishes its list of objects for debuggers (`_r_debug`, `struct link_map` of `link.h`). Read without its
 //! lock, the list is safe up to the C library: that and what stands before it were loaded with the program and never
@@ -40,7 +40,7 @@ type Visit = extern "C" fn(*mut libc::dl_phdr_info, usize, *mut c_void) -> c_int
 /// `dl_iterate_phdr(3)`.
 pub(crate) type Iterate = unsafe extern "C" fn(Visit, *mut c_void) -> c_int;
 
-/// The C library's `dl_iterate_phdr`; nothing if there is no C library, which does not happen.
+/// The C library's `dl_iterate_phdr`; `None` if there is no C library, which does not happen.
 pub(crate) fn iterate() -> Option<Iterate> {
     static FOUND: AtomicUsize = AtomicUsize::new(0);
     let mut address = FOUND.load(Ordering::Relaxed);
@@ -62,7 +62,7 @@ fn in_libc(first: *const LinkMap, name: &CStr) -> Option<usize> {
         let map = unsafe { &*next };
         // SAFETY: the loader says where the object and its dynamic section lie.
         let object = unsafe { Object::at(map.base, map.dynamic) };
-        if let Some(libc) = object.filter(|object| object.is(c"libc.so.6")) {
+        if let Some(libc) = object.filter(|object| object.is_named(c"libc.so.6")) {
             return libc.symbol(name);
         }
         next = map.next;
@@ -79,9 +79,9 @@ unsafe impl Sync for OwnAddress {}
 
 static OWN_ADDRESS: OwnAddress = OwnAddress(&raw const OWN_ADDRESS);
 
-/// Whether the loader has relocated this library. It may call a function of another library before (an indirect function's
-/// resolver), and that may ask for a symbol. Until then a pointer in a constant is not valid, nor is any name of another
-/// library.
+/// Whether the loader has relocated this library. Before that it may call an indirect function's resolver in another
+/// library, which may ask for a symbol. Until then neither a pointer in a constant nor a name of another library is
+/// valid.
 #[inline]
 pub(crate) fn is_relocated() -> bool {
     let place = &raw const OWN_ADDRESS;
@@ -89,7 +89,7 @@ pub(crate) fn is_relocated() -> bool {
     unsafe { place.cast::<*const OwnAddress>().read_volatile() == place }
 }
 
-/// The C library's function of this name, while this library is not relocated. That one is relocated first.
+/// The C library's function of this name, while this library is not relocated. The C library is relocated first.
 #[cold]
 pub(crate) fn early(name: &CStr) -> Option<usize> {
     in_libc(first_by_auxiliary_vector()?, name)
@@ -97,7 +97,7 @@ pub(crate) fn early(name: &CStr) -> Option<usize> {
 
 const AT_PHDR: usize = 3;
 const AT_BASE: usize = 7;
-/// Words of the auxiliary vector that are looked at: the kernel's has some 20 pairs.
+/// Words of the auxiliary vector that are read: the kernel's has some 20 pairs.
 const AUXILIARY_WORDS: usize = 128;
 
 /// The loader's list, by what the kernel tells of the loader (getauxval(3), `/proc/self/auxv`).

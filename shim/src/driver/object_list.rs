@@ -1,25 +1,25 @@
-//! Forks and walks over the loaded objects. `dl_iterate_phdr` holds a lock of the loader which glibc does not make anew
-//! in a forked child (only `dl_load_lock` is): a child forked while another thread walks would wait for ever at its own
-//! first walk. So a fork waits for walks to end, and a walk for a fork.
+//! Forks and walks over the loaded objects. `dl_iterate_phdr` holds a lock of the loader that glibc does not reset in a
+//! forked child (only `dl_load_lock` is). A child forked while another thread walks would wait for ever at its first
+//! walk. So a fork waits for walks to end, and a walk for a fork.
 //!
-//! Both waits are bounded. They meet their bound where a thread waits for itself (a signal handler that forks in the
-//! middle of a walk, a fork handler of the application's that asks for a symbol), and where our start of NVML takes longer,
-//! which counts as a walk too.
+//! Both waits are bounded. They reach the bound if a thread waits for itself: a signal handler that forks during a
+//! walk, or the application's fork handler that asks for a symbol. They also reach it if the shim's start of NVML takes
+//! longer, which counts as a walk.
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use super::kernel;
 
-/// Threads that walk.
+/// Number of threads that walk.
 static WALKING: AtomicUsize = AtomicUsize::new(0);
-/// Threads that fork.
+/// Number of threads that fork.
 static FORKING: AtomicUsize = AtomicUsize::new(0);
 
 /// Naps before a wait is given up: about a fifth of a second.
 const NAPS: u32 = 2000;
 const NAP_NS: i64 = 50_000;
 
-/// The thread walks for as long as this lives; or does something else in whose middle no child is to be forked.
+/// A guard: while it lives, the thread walks, or does other work during which no child may be forked.
 #[derive(Debug)]
 pub(crate) struct ObjectList(());
 
@@ -56,14 +56,14 @@ extern "C" fn in_parent() {
     FORKING.fetch_sub(1, Ordering::SeqCst);
 }
 
-/// The child has one thread, and it is not walking.
+/// Resets the count: the child has one thread, which does not walk.
 extern "C" fn in_child() {
     FORKING.store(0, Ordering::SeqCst);
     WALKING.store(0, Ordering::SeqCst);
     crate::runtime::fork::in_child();
 }
 
-/// Whether it came true in time.
+/// Waits until `holds` is true. Returns whether it was in time.
 fn wait_until(holds: impl Fn() -> bool) -> bool {
     for turn in 0..NAPS {
         if holds() {

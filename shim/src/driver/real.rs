@@ -13,7 +13,7 @@ mod own;
 
 pub(crate) use own::*;
 
-/// Which driver library a function belongs to.
+/// A driver library.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Library {
     /// The CUDA driver.
@@ -35,10 +35,10 @@ impl Library {
     pub(crate) fn is_any(object: &elf::Object<'_>) -> bool {
         [Self::Cuda, Self::Nvml]
             .into_iter()
-            .any(|library| object.is(library.soname()))
+            .any(|library| object.is_named(library.soname()))
     }
 
-    /// Keeps the library loaded: our slots hold its addresses. Never loads it.
+    /// Keeps the library loaded, as the slots hold its addresses. Never loads it.
     fn pin(self) {
         static PINNED: [AtomicBool; 2] = [const { AtomicBool::new(false) }; 2];
         type Dlopen = unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void;
@@ -57,29 +57,29 @@ impl Library {
     }
 }
 
-/// Result type of a driver function, as far as the shim must know it.
-pub(crate) trait Answering: Copy {
+/// Status type of a driver function, as far as the shim must know it.
+pub(crate) trait DriverStatus: Copy {
     /// Library of the status.
     const LIBRARY: Library;
-    /// No memory can be had.
+    /// The status for out of memory.
     const DENIED: Self;
-    /// The driver has no such function: its own word for that.
+    /// The driver's own status for a function that it does not have.
     const MISSING: Self;
 }
 
-impl Answering for CUresult {
+impl DriverStatus for CUresult {
     const LIBRARY: Library = Library::Cuda;
     const DENIED: Self = Err(CUerror::OUT_OF_MEMORY);
     const MISSING: Self = Err(CUerror::NOT_FOUND);
 }
 
-impl Answering for nvmlReturn_t {
+impl DriverStatus for nvmlReturn_t {
     const LIBRARY: Library = Library::Nvml;
     const DENIED: Self = Err(NvmlError::MEMORY);
     const MISSING: Self = Err(NvmlError::FUNCTION_NOT_FOUND);
 }
 
-/// Where the driver's function of one name is.
+/// Address of the driver's function of one name.
 #[derive(Debug)]
 pub(crate) struct Slot {
     name: &'static CStr,
@@ -88,7 +88,7 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
-    /// Not looked for yet.
+    /// A slot whose function was not looked up yet.
     pub(crate) const fn new(name: &'static CStr, library: Library) -> Self {
         Self {
             name,
@@ -97,12 +97,12 @@ impl Slot {
         }
     }
 
-    /// The name.
+    /// Name of the function.
     pub(crate) fn name(&self) -> &'static CStr {
         self.name
     }
 
-    /// The library.
+    /// Library of the function.
     pub(crate) fn library(&self) -> Library {
         self.library
     }
@@ -115,8 +115,8 @@ impl Slot {
         if address.is_null() { self.find() } else { address }
     }
 
-    /// As [`Slot::get`], for a lookup inside `dlsym`: keeps nothing and loads nothing, since a replacement of malloc may
-    /// ask while `dlopen` maps the driver, and `dlopen` does not survive being called from there.
+    /// As [`Slot::get`], for a look-up inside `dlsym`: keeps no address and does not call `dlopen`. A replacement of
+    /// malloc may ask while `dlopen` maps the driver, and `dlopen` does not survive a call from there.
     pub(crate) fn peek(&self) -> *mut c_void {
         let address = self.address.load(Ordering::Relaxed);
         if address.is_null() {
@@ -162,7 +162,7 @@ macro_rules! call_through {
     ($slot:expr, ($($arg:ident : $ty:ty),*) -> $ret:ty) => {{
         let address = $slot.get();
         if address.is_null() {
-            return <$ret as $crate::driver::real::Answering>::MISSING;
+            return <$ret as $crate::driver::real::DriverStatus>::MISSING;
         }
         // SAFETY: the slot holds the address of the driver's function of this name, whose prototype this is.
         let function: unsafe extern "C-unwind" fn($($ty),*) -> $ret = unsafe { core::mem::transmute(address) };

@@ -1,5 +1,5 @@
-//! State of the calling thread: whether it is inside a hook of ours already, so that what it calls goes straight to the
-//! driver; and whether it is in relaxed capture mode on our account ([`super::relaxed`]).
+//! State of the calling thread. First, whether it is inside a hook: then its calls go straight to the driver. Second,
+//! whether the shim has set relaxed capture mode for it ([`super::relaxed`]).
 //!
 //! Two thread-local words with the initial-exec model, which cost one load each: the library is loaded with the program, and
 //! `thread_local!` would call `__tls_get_addr`, which may allocate.
@@ -18,7 +18,7 @@ global_asm!(
     ".popsection",
 );
 
-/// This thread's first word: whether it is inside. The second one, behind it: whether it is relaxed.
+/// This thread's first word: whether it is inside a hook. The word behind it: whether it is relaxed.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 fn word() -> NonNull<u32> {
@@ -36,7 +36,7 @@ fn word() -> NonNull<u32> {
     unsafe { NonNull::new_unchecked(address) }
 }
 
-/// This thread's first word: whether it is inside. The second one, behind it: whether it is relaxed.
+/// This thread's first word: whether it is inside a hook. The word behind it: whether it is relaxed.
 #[cfg(target_arch = "aarch64")]
 #[inline]
 fn word() -> NonNull<u32> {
@@ -57,14 +57,14 @@ fn word() -> NonNull<u32> {
     unsafe { NonNull::new_unchecked(address) }
 }
 
-/// The thread is inside a hook for as long as this lives.
+/// A guard: the thread is inside a hook while it lives.
 #[derive(Debug)]
 pub(crate) struct HookGuard {
     word: NonNull<u32>,
 }
 
 impl HookGuard {
-    /// Nothing if the thread is inside already.
+    /// Enters a hook; `None` if the thread is inside one already.
     #[inline]
     pub(crate) fn enter() -> Option<Self> {
         let word = word();
@@ -78,14 +78,14 @@ impl HookGuard {
     }
 }
 
-/// Notes whether the call that this thread is in moves memory.
+/// Notes whether the thread's current call moves memory.
 #[inline]
 pub(crate) fn set_in_flight(is_in_flight: bool) {
     // SAFETY: the word belongs to this thread alone. Callers are inside a hook, so it is not 0.
     unsafe { word().write(if is_in_flight { 2 } else { 1 }) };
 }
 
-/// Whether the call that this thread is in moves memory; no, outside of hooks.
+/// Whether the thread's current call moves memory; `false` outside of hooks.
 #[inline]
 pub(crate) fn is_in_flight() -> bool {
     // SAFETY: as above.
@@ -99,14 +99,14 @@ fn relaxed_word() -> NonNull<u32> {
     unsafe { word().add(1) }
 }
 
-/// Notes whether this thread is in relaxed capture mode on our account.
+/// Notes whether the shim has set relaxed capture mode for this thread.
 #[inline]
 pub(super) fn set_relaxed(is_relaxed: bool) {
     // SAFETY: the word belongs to this thread alone.
     unsafe { relaxed_word().write(u32::from(is_relaxed)) };
 }
 
-/// Whether this thread is in relaxed capture mode on our account.
+/// Whether the shim has set relaxed capture mode for this thread.
 #[inline]
 pub(super) fn is_relaxed() -> bool {
     // SAFETY: as above.

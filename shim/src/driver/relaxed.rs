@@ -7,8 +7,8 @@
 //! A thread in relaxed mode "is not prohibited from potentially unsafe API calls", its own capture or not. That is how
 //! libcu++ asks pools, and how PyTorch's allocator queries events, while another thread captures.
 //!
-//! So each call of the shim's own is made in relaxed mode, whether a capture is open or not: it need not be known, and one
-//! that begins at the same moment is not broken either. The exceptions are listed in `real/own.rs`.
+//! So each of the shim's own calls is made in relaxed mode, whether a capture is open or not. The shim need not know,
+//! and a capture that begins at the same moment is not broken either. The exceptions are listed in `real/own.rs`.
 
 use core::marker::PhantomData;
 
@@ -16,18 +16,18 @@ use vcuda_driver_api::prelude::*;
 
 use super::{real, reentrancy};
 
-/// The calling thread is in relaxed mode until this is dropped. Never held while the application's own call is made: what
-/// the driver would refuse it must be refused.
+/// A guard: the calling thread is in relaxed mode while it lives. It is never held during the application's own call:
+/// what the driver would refuse it must be refused.
 #[derive(Debug)]
 pub(crate) struct Relaxed {
-    /// The mode to return to; nothing if the thread was relaxed already, or the driver knows no modes.
+    /// The mode to return to; `None` if the thread was relaxed already, or the driver knows no modes.
     before: Option<CUstreamCaptureMode>,
-    /// The mode is the thread's.
+    /// Not `Send`: the mode is the thread's.
     not_send: PhantomData<*const ()>,
 }
 
 impl Relaxed {
-    /// Enters relaxed mode. Within another of these it costs a load.
+    /// Enters relaxed mode. If the thread is in it already, that costs a load.
     #[inline]
     pub(crate) fn enter() -> Self {
         Self {
@@ -48,7 +48,7 @@ impl Drop for Relaxed {
     }
 }
 
-/// Returns the mode that the thread was in; nothing if that could not be changed.
+/// Changes to relaxed mode. Returns the thread's mode before; `None` if it could not be changed.
 fn relax() -> Option<CUstreamCaptureMode> {
     let mut mode = CUstreamCaptureMode::RELAXED;
     // SAFETY: the driver exchanges the mode, or does nothing.

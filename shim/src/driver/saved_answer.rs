@@ -1,4 +1,4 @@
-//! Value at the place where the driver will write an answer that may have to be taken back.
+//! The value at a place where the driver will write an answer, in case that the answer is taken back.
 
 use core::mem::MaybeUninit;
 
@@ -6,8 +6,9 @@ use core::mem::MaybeUninit;
 /// (`vm.mmap_min_addr`), below the least upper end of a process's addresses.
 const USUAL: core::ops::Range<usize> = 1 << 16..1 << 47;
 
-/// Whether something can be read at an application's pointer. Usual addresses are taken for readable: frequent calls make no system
-/// call, and the driver reads there too. All others the kernel judges, so that no address lets a call go uncharged.
+/// Whether something can be read at an application's pointer. Usual addresses are taken for readable: frequent calls
+/// make no system call, and the driver reads there too. The kernel checks all others, so that no address lets a call go
+/// uncharged.
 #[inline]
 pub(crate) fn is_there<T: Copy>(place: *const T) -> bool {
     USUAL.contains(&place.addr()) || is_unusual_and_there(place)
@@ -26,8 +27,8 @@ fn is_unusual_and_there<T: Copy>(place: *const T) -> bool {
     peek(place).is_some()
 }
 
-/// The value at an application's pointer; nothing if nothing can be read there. The kernel reads, so that a wild pointer is
-/// no fault of ours: the driver judges it.
+/// The value at an application's pointer; `None` if nothing can be read there. The kernel reads, so that a wild pointer
+/// causes no fault in the shim: the driver judges it.
 pub(crate) fn peek<T: Copy>(place: *const T) -> Option<T> {
     if place.is_null() {
         return None;
@@ -42,7 +43,7 @@ pub(crate) fn peek<T: Copy>(place: *const T) -> Option<T> {
         iov_base: place.cast_mut().cast(),
         iov_len: bytes,
     };
-    // Not the process: once its main thread has ended, the kernel finds no memory under that number.
+    // The thread's number: once the main thread has ended, the kernel finds no memory under the process's.
     // SAFETY: takes nothing.
     let me = unsafe { libc::syscall(libc::SYS_gettid) };
     let me = libc::pid_t::try_from(me).unwrap_or(0);
@@ -53,12 +54,12 @@ pub(crate) fn peek<T: Copy>(place: *const T) -> Option<T> {
         return Some(unsafe { value.assume_init() });
     }
     let why = std::io::Error::last_os_error().raw_os_error();
-    // A sandbox may forbid the call: then the pointer is taken to be as good as the driver needs it.
+    // A sandbox may forbid the call: then the pointer is taken to be valid, as the driver needs it to be.
     // SAFETY: the driver is about to write here.
     (read < 0 && why != Some(libc::EFAULT)).then(|| unsafe { place.read_unaligned() })
 }
 
-/// A place for a handle, with what stood there before the driver wrote.
+/// A place for a handle, with the value from before the driver wrote.
 #[derive(Debug)]
 pub(crate) struct SavedAnswer<H> {
     place: *mut H,
@@ -66,7 +67,7 @@ pub(crate) struct SavedAnswer<H> {
 }
 
 impl<H: Copy> SavedAnswer<H> {
-    /// Nothing if the place cannot be read: the driver says what it thinks of it.
+    /// Saves the value at `place`; `None` if the place cannot be read: the driver then judges it.
     pub(crate) fn at(place: *mut H) -> Option<Self> {
         let before = peek(place)?;
         Some(Self { place, before })
@@ -78,7 +79,7 @@ impl<H: Copy> SavedAnswer<H> {
         unsafe { self.place.read_unaligned() }
     }
 
-    /// The handle that the driver has written; in its place is again what was there before.
+    /// Restores the value from before. Returns the handle that the driver had written.
     pub(crate) fn take_back(&self) -> H {
         let handle = self.now();
         // SAFETY: the driver has just written there.
@@ -108,7 +109,7 @@ mod tests {
         }
     }
 
-    /// A process that may map the lowest pages could else have its memory and its launches uncharged.
+    /// A process that may map the lowest pages could else use memory and launch uncharged.
     #[test]
     fn memory_at_an_unusual_address_is_there() {
         const PAGE: usize = 0x8000;

@@ -21,7 +21,7 @@ use crate::runtime::shim;
 /// Properties of these handlers that the table needs.
 pub(super) const HANDLERS: Handlers = Handlers::MOVING_MEMORY;
 
-/// Nothing is limited: the driver alone is asked.
+/// Whether no limit applies, so that the driver alone answers.
 #[inline]
 pub(super) fn idle() -> bool {
     shim::passes()
@@ -142,7 +142,7 @@ fn counted<H: Copy>(
     }
     let need = match need_of_probe(&shape, levels, kind) {
         Ok(need) => Some(need),
-        // The driver knows no such twins, or says what is wrong with the array itself.
+        // The driver cannot make such probes, or reports what is wrong with the array itself.
         Err(CUerror::INVALID_VALUE | CUerror::NOT_SUPPORTED) => None,
         Err(error) => return Err(error.into()),
     };
@@ -152,16 +152,16 @@ fn counted<H: Copy>(
     let handle = unsafe { place.read() };
     keep(shim, reserved, name(handle), context, kind);
     if need.is_none() {
-        // What the driver took beyond the elements is seen by NVML.
+        // NVML shows what the driver took beyond the elements.
         crate::memory::overhead::changed();
     }
     Ok(())
 }
 
-/// Need of the array by the driver's word (bytes).
+/// Memory that the array needs, as the driver says (bytes).
 ///
 /// # Errors
-/// The driver's. `CUDA_ERROR_INVALID_VALUE` also where it does not tell.
+/// The driver's error; `CUDA_ERROR_INVALID_VALUE` also if it does not say.
 fn need_of_probe(shape: &CUDA_ARRAY3D_DESCRIPTOR, levels: c_uint, kind: Kind) -> Result<u64, CUerror> {
     let ordinal = current_ordinal().ok_or(CUerror::INVALID_VALUE)?;
     let probe = CUDA_ARRAY3D_DESCRIPTOR {
@@ -199,7 +199,7 @@ fn need_of_probe(shape: &CUDA_ARRAY3D_DESCRIPTOR, levels: c_uint, kind: Kind) ->
 
 /// The bytes of all elements of all levels. A height or depth of 0 means that there is no such dimension.
 fn bytes_of_elements(shape: &CUDA_ARRAY3D_DESCRIPTOR, levels: c_uint) -> u64 {
-    let element = Element::of(shape.Format, u64::from(shape.NumChannels));
+    let element = Element::of_format(shape.Format, u64::from(shape.NumChannels));
     // The depth of a layered array counts its layers, which are as many on each level; a cube has six faces on each.
     let is_layered = shape.Flags & (CUDA_ARRAY3D_LAYERED | CUDA_ARRAY3D_CUBEMAP) != 0;
     let depth_dimension = if is_layered { 0 } else { shape.Depth };
@@ -241,9 +241,9 @@ struct Element {
 }
 
 impl Element {
-    /// Formats that pack channels, blocks or planes say their own number of channels. Where the documentation leaves room
-    /// (packed 4:2:2), the larger; a format that is not known is none that takes less than four channels of 32 bits.
-    fn of(format: CUarray_format, channels: u64) -> Self {
+    /// Formats that pack channels, blocks or planes imply their number of channels. If the documentation leaves room
+    /// (packed 4:2:2), the larger size is used. An unknown format counts as at least four channels of 32 bits.
+    fn of_format(format: CUarray_format, channels: u64) -> Self {
         use CUarray_format as F;
         let (bits, side) = match format {
             F::UNSIGNED_INT8 | F::SIGNED_INT8 => (8 * channels.max(1), 1),

@@ -1,6 +1,6 @@
-//! Contexts: what the driver takes for one is charged when it is made, and all that lived in it is given back when it
-//! ends. One that does not fit is not made: the answer is out-of-memory, and the process may go on, on another GPU say.
-//! Retaining a primary context that is active already changes nothing.
+//! Contexts. What the driver takes for a context is charged when it is made, and all that lived in it is given back
+//! when it ends. A context that does not fit is not made: the answer is out-of-memory, and the process may go on, for
+//! example on another GPU. Retaining an active primary context changes nothing.
 
 use vcuda_driver_api::prelude::*;
 
@@ -9,7 +9,7 @@ use crate::compute;
 use crate::driver::saved_answer::SavedAnswer;
 use crate::driver::{Bypass, Call, Handled, real};
 use crate::memory::allocations::Allocation;
-use crate::memory::overhead::{self, ContextCharges, DriverObject, What};
+use crate::memory::overhead::{self, ContextCharges, DriverObject, ObjectKind};
 use crate::memory::state;
 use crate::runtime::capture;
 use crate::runtime::devices::{Device, current_context, is_primary_active, primary_context};
@@ -18,7 +18,7 @@ use crate::runtime::shim::{self, Shim};
 /// Properties of these handlers that the table needs.
 pub(super) const HANDLERS: Handlers = Handlers::MOVING_MEMORY;
 
-/// Nothing is limited: the driver alone is asked.
+/// Whether no limit applies, so that the driver alone answers.
 #[inline]
 pub(super) fn idle() -> bool {
     shim::passes()
@@ -88,7 +88,7 @@ pub(super) fn detach(call: &Call<'_, CUresult>, context: CUcontext) -> Handled {
     ending(call, context, || current_context() != context)
 }
 
-/// The handle is never shown to the driver but by the application: it may be wild, and afterwards it names no context.
+/// Ends a context. The shim itself never passes the handle to the driver: it may be wild, and afterwards it names none.
 fn ending(call: &Call<'_, CUresult>, context: CUcontext, has_ended: impl Fn() -> bool) -> Handled {
     let shim = state::managed()?;
     let gone = shim
@@ -123,8 +123,8 @@ pub(super) fn release_primary(call: &Call<'_, CUresult>, ordinal: CUdevice) -> H
     primary_may_end(call, ordinal, None)
 }
 
-/// A call after which the device's primary context may be gone, and that ends the context `green`, which stands for a green
-/// one. All green contexts of the device go with the primary one.
+/// Makes a call that may end the device's primary context, and that ends `green`, the context that stands for a green
+/// one. All green contexts of the device end with the primary one.
 pub(super) fn primary_may_end(
     call: &Call<'_, CUresult>,
     ordinal: CUdevice,
@@ -173,7 +173,7 @@ fn created(call: &Call<'_, CUresult>, context: *mut CUcontext, ordinal: CUdevice
     })
 }
 
-/// A context that does not fit is undone, and its handle with it.
+/// Charges a context that was made. One that does not fit is undone, and its handle with it.
 fn made(
     call: &Call<'_, CUresult>,
     place: *mut CUcontext,
@@ -183,7 +183,12 @@ fn made(
     let shim = state::managed()?;
     let device = shim.device(ordinal).ok_or(Bypass::BadArgument)?;
     let kept = SavedAnswer::at(place).ok_or(Bypass::BadArgument)?;
-    let bytes = overhead::take(device, What::Context, || call.real(), || unmake(kept.take_back()))?;
+    let bytes = overhead::make_charged(
+        device,
+        ObjectKind::Context,
+        || call.real(),
+        || unmake(kept.take_back()),
+    )?;
     let context = kept.now();
     shim.devices().forget_contexts();
     shim.greens.lock().forget(context);
@@ -194,8 +199,8 @@ fn made(
     Ok(())
 }
 
-/// Gives back what lived in a context that has ended. What waited for its streams is given back before: the driver's figure, with
-/// which the ledger is compared here, has none of that any more.
+/// Gives back what lived in a context that has ended. Memory that waited for its streams is given back before: the
+/// driver's figure, with which the ledger is compared here, no longer includes it.
 fn end(
     shim: &'static Shim,
     device: Option<&'static Device>,
@@ -208,7 +213,7 @@ fn end(
     }
 }
 
-/// Memory of a pool belongs to its device and outlives the context.
+/// Whether an allocation ends with the context. Memory of a pool belongs to its device and outlives the context.
 fn lives_in(allocation: &Allocation, context: CUcontext) -> bool {
     allocation.context == context && allocation.kind.ends_with_context()
 }

@@ -1,7 +1,7 @@
-//! Copies. From device memory to device memory they are the GPU's work as kernels are, charged and held as those; between
-//! the host and the device they are a copy engine's, and only counted. Whatever the shape and the age of the function: what
-//! counts is how many bytes move, between what, and in which stream. What a function takes beside bytes and stream is of any
-//! type, so that one handler serves both widths that addresses had, and each kind of end.
+//! Copies. A copy within device memory is GPU work: it is charged and throttled as kernels are. A copy between host and
+//! device is a copy engine's work, and only counted. For every function three facts matter: the bytes, the kinds of
+//! memory, and the stream. Other parameters are of any type, so that one handler serves both widths of addresses and
+//! each kind of end.
 
 use vcuda_driver_api::prelude::*;
 use vcuda_limiter::predict::Transfer;
@@ -19,7 +19,7 @@ use crate::runtime::stream::Stream;
 /// Properties of these handlers that the table needs.
 pub(super) const HANDLERS: Handlers = Handlers::MOVING_NOTHING;
 
-/// No launch is metered: the driver alone is asked.
+/// Whether no launch is metered, so that the driver alone answers.
 #[inline]
 pub(super) fn idle() -> bool {
     limits::is_unmetered()
@@ -37,7 +37,7 @@ fn with_host(call: &Call<'_, CUresult>, stream: CUstream, bytes: u64) -> Handled
     Ok(launches.host_copy(call, stream, bytes)?)
 }
 
-/// Copies of which only the ends tell what they are: `parts` are the bytes between each pair.
+/// Handles copies whose ends tell their kinds of memory: `parts` has the ends and bytes of each.
 fn between(
     call: &Call<'_, CUresult>,
     stream: CUstream,
@@ -59,7 +59,7 @@ fn between(
     }
 }
 
-/// The elements of an array of the application's; none of one that cannot be there.
+/// The elements of an application's array; none if its address cannot be valid.
 fn each<T: Copy>(array: *const T, count: usize) -> impl Iterator<Item = T> {
     let count = if is_there(array) { count } else { 0 };
     (0..count).map(move |at| {

@@ -5,14 +5,14 @@ use vcuda_driver_api::prelude::*;
 use super::memory::Word;
 use crate::driver::real;
 
-/// One end of a copy.
+/// An end of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum End {
     /// Device memory or an array.
     Device,
     /// Memory of the host.
     Host,
-    /// The driver knows, by the address.
+    /// Memory whose kind the driver tells by its address.
     Unified(CUdeviceptr),
 }
 
@@ -29,7 +29,7 @@ fn is_on_device(end: End) -> bool {
     }
 }
 
-/// Whether an address is memory of a device: what the driver does not know is the host's own.
+/// Whether an address is device memory. An address that the driver does not know is the host's.
 fn is_device_memory(address: CUdeviceptr) -> bool {
     let mut kind: c_uint = 0;
     let attribute = CUpointer_attribute::MEMORY_TYPE;
@@ -40,7 +40,7 @@ fn is_device_memory(address: CUdeviceptr) -> bool {
 
 /// A structure that describes a copy.
 pub(super) trait Shape: Copy {
-    /// From, and to.
+    /// Source and target.
     fn ends(&self) -> (End, End);
     /// Size of the copy (bytes).
     fn bytes(&self) -> u64;
@@ -96,7 +96,7 @@ impl Shape for CUDA_MEMCPY3D_BATCH_OP {
         (end(&self.src), end(&self.dst))
     }
 
-    /// With an array the extent counts elements, of a size that only the driver knows: then it is too small by that.
+    /// For an array the extent counts elements, whose size only the driver knows: the result is then too small.
     fn bytes(&self) -> u64 {
         volume([
             self.extent.width as u64,

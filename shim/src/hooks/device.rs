@@ -1,4 +1,4 @@
-//! Memory of its GPU as the application sees it: the quota looks like the whole GPU.
+//! Memory of a GPU as the application sees it: the quota looks like the whole GPU.
 
 use vcuda_driver_api::prelude::*;
 use vcuda_quota::NO_MEMORY_LIMIT;
@@ -14,7 +14,7 @@ use crate::runtime::shim;
 /// Properties of these handlers that the table needs.
 pub(super) const HANDLERS: Handlers = Handlers::MOVING_NOTHING;
 
-/// Nothing is limited: the driver alone is asked.
+/// Whether no limit applies, so that the driver alone answers.
 #[inline]
 pub(super) fn idle() -> bool {
     shim::passes()
@@ -28,13 +28,13 @@ pub(super) fn mem_info(call: &Call<'_, CUresult>, free: *mut usize, total: *mut 
         return Ok(());
     };
     device.notice_contexts();
-    shim.look_if_due();
+    shim.refresh_if_due();
     answer_info(device, free, total, |bytes| {
         usize::try_from(bytes).unwrap_or(usize::MAX)
     })
 }
 
-/// `cuMemGetInfo` before CUDA 3.2: what does not fit 32 bits is said as the largest number.
+/// `cuMemGetInfo` before CUDA 3.2: a value that does not fit 32 bits becomes the largest number.
 pub(super) fn mem_info_v1(call: &Call<'_, CUresult>, free: *mut c_uint, total: *mut c_uint) -> Handled {
     let shim = state::managed()?;
     call.real()?;
@@ -42,7 +42,7 @@ pub(super) fn mem_info_v1(call: &Call<'_, CUresult>, free: *mut c_uint, total: *
         return Ok(());
     };
     device.notice_contexts();
-    shim.look_if_due();
+    shim.refresh_if_due();
     answer_info(device, free, total, |bytes| {
         u32::try_from(bytes).unwrap_or(u32::MAX)
     })
@@ -80,13 +80,13 @@ fn answer_info<W: Word>(device: &Device, free: *mut W, total: *mut W, narrow: im
     // SAFETY: as above.
     unsafe { free.write(narrow(left.min(gpu_free))) };
     // SAFETY: as above.
-    unsafe { total.write(narrow(told_total(gpu_total, limit))) };
+    unsafe { total.write(narrow(shown_total(gpu_total, limit))) };
     Ok(())
 }
 
-/// The quota looks like the whole GPU. Where nothing is granted the GPU keeps its size, and none of it is free: programs
-/// divide by the total.
-fn told_total(gpu_bytes: u64, limit_bytes: u64) -> u64 {
+/// Total memory that the application sees (bytes): the quota. If nothing is granted, the GPU keeps its size, as
+/// programs divide by the total.
+fn shown_total(gpu_bytes: u64, limit_bytes: u64) -> u64 {
     if limit_bytes == 0 {
         gpu_bytes
     } else {
@@ -111,6 +111,6 @@ fn answer_total<W: Word>(
     // SAFETY: the driver returned success, so it has just written here.
     let gpu = unsafe { bytes.read() }.wide();
     // SAFETY: as above.
-    unsafe { bytes.write(narrow(told_total(gpu, device.memory_limit_bytes()))) };
+    unsafe { bytes.write(narrow(shown_total(gpu, device.memory_limit_bytes()))) };
     Ok(())
 }

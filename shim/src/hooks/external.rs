@@ -1,9 +1,9 @@
-//! Memory of other interfaces, such as Vulkan (CUDA Driver API, "External Resource Interoperability"): charged when it is
-//! imported, with the size that the application names, on the device of the current context. What is mapped from it costs
-//! nothing more, and holds it.
+//! Memory of other interfaces, such as Vulkan (CUDA Driver API, "External Resource Interoperability"). It is charged
+//! when it is imported, with the size that the application names, on the device of the current context. What is mapped
+//! from it holds it, and costs nothing more.
 //!
-//! The descriptor may also be one that a process of the container has exported (`cuMemExportToShareableHandle`): then it is
-//! paid for already.
+//! The descriptor may also be one that a process of the tenant has exported (`cuMemExportToShareableHandle`): then it
+//! is paid for already.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use crate::runtime::shim;
 /// Properties of these handlers that the table needs.
 pub(super) const HANDLERS: Handlers = Handlers::MOVING_MEMORY;
 
-/// Nothing is limited: the driver alone is asked.
+/// Whether no limit applies, so that the driver alone answers.
 #[inline]
 pub(super) fn idle() -> bool {
     shim::passes()
@@ -41,7 +41,7 @@ pub(super) fn import(
     let device = shim.current_device().ok_or(Bypass::NoContext)?;
     Bypass::BadArgument.when(!is_plausible(&description))?;
     let context = current_context();
-    // With success the descriptor is the driver's, so it is looked at before.
+    // After success the descriptor belongs to the driver, so it is read before.
     let key = file_of(&description)
         .and_then(|file| ofd_key::assign(file, None, description.size, false))
         .map(|tag| tag.key);
@@ -103,15 +103,15 @@ fn mapped<H: Copy>(
     Ok(())
 }
 
-/// The descriptor, of the kinds that come as one.
+/// The descriptor, if the memory comes as one.
 fn file_of(description: &CUDA_EXTERNAL_MEMORY_HANDLE_DESC) -> Option<c_int> {
     use CUexternalMemoryHandleType as Type;
     // SAFETY: the kind says that this member was filled; any number is valid.
     matches!(description.r#type, Type::OPAQUE_FD | Type::DMABUF_FD).then(|| unsafe { description.handle.fd })
 }
 
-/// Whether the driver may find memory by this description: of a known kind, of some size, and the descriptor is open.
-/// Otherwise it has its own word for what is wrong, however large the size.
+/// Whether the driver may find memory by this description: a known kind, some size, and an open descriptor. Otherwise
+/// the driver reports what is wrong, whatever the size.
 fn is_plausible(description: &CUDA_EXTERNAL_MEMORY_HANDLE_DESC) -> bool {
     let known = CUexternalMemoryHandleType::OPAQUE_FD.0..=CUexternalMemoryHandleType::DMABUF_FD.0;
     // SAFETY: asks for the flags of a descriptor, which may be any number.

@@ -1,5 +1,5 @@
-//! Graphs and captures: launches of graphs, which cost what their executable was measured to cost, and the bounds of
-//! captures, within which the shim keeps still (I5).
+//! Graphs and captures. A launch of a graph costs what its executable was measured to cost. While a stream is captured,
+//! the shim makes no call that could break the capture (I5).
 
 use vcuda_driver_api::prelude::*;
 use vcuda_limiter::predict::Key;
@@ -18,7 +18,7 @@ use crate::runtime::stream::Stream;
 /// Properties of these handlers that the table needs.
 pub(super) const HANDLERS: Handlers = Handlers::MOVING_MEMORY;
 
-/// Nothing is limited: the driver alone is asked.
+/// Whether no limit applies, so that the driver alone answers.
 #[inline]
 pub(super) fn idle() -> bool {
     shim::passes()
@@ -41,10 +41,10 @@ fn meter(call: &Call<'_, CUresult>, graph: CUgraphExec, stream: Stream) -> CUres
     }
 }
 
-/// `cuGraphExecDestroy`: the handle may come back as another. What it allocated stays with the device's graphs.
+/// `cuGraphExecDestroy`: the handle may be reused. Memory that the graph allocated stays with the device's graphs.
 pub(super) fn exec_destroy(call: &Call<'_, CUresult>, graph: CUgraphExec) -> Handled {
     let shim = state::managed()?;
-    let parts = shim.accounts().graphs.take(graph);
+    let parts = shim.accounts().graphs.remove(graph);
     if let Err(error) = call.real() {
         if let Some(parts) = parts {
             shim.accounts().graphs.put_back(graph, parts);
@@ -157,7 +157,7 @@ pub(super) fn end_to_cig(call: &Call<'_, CUresult>, stream: CUstream) -> Handled
     ended(call, stream)
 }
 
-/// An invalidated capture ends with an error; a call on the wrong stream or thread ends nothing. The driver knows.
+/// Ends a capture. An invalidated one ends with an error; a call on the wrong stream or thread ends none.
 fn ended(call: &Call<'_, CUresult>, stream: CUstream) -> Handled {
     let stream = Stream::of_call(call, stream);
     let is_open = || capture::is_capturing(stream.handle, stream.default);
@@ -169,7 +169,7 @@ fn ended(call: &Call<'_, CUresult>, stream: CUstream) -> Handled {
     Ok(answer?)
 }
 
-/// `cuStreamDestroy`: its last work, and the last frees in it, get their events first, and a capture that began on it is over.
+/// `cuStreamDestroy`: events are recorded behind its last work and frees, and a capture that began on it is over.
 pub(super) fn stream_destroy(call: &Call<'_, CUresult>, stream: CUstream) -> Handled {
     let stream = Stream::of_call(call, stream);
     compute::stream_closing(stream);

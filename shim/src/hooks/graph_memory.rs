@@ -18,7 +18,7 @@ use crate::runtime::stream::Stream;
 /// Properties of these handlers that the table needs.
 pub(super) const HANDLERS: Handlers = Handlers::MOVING_MEMORY;
 
-/// Nothing is limited: the driver alone is asked.
+/// Whether no limit applies, so that the driver alone answers.
 #[inline]
 pub(super) fn idle() -> bool {
     shim::passes()
@@ -118,7 +118,7 @@ pub(super) fn instantiate_with_params(
     Ok(())
 }
 
-/// The first launch is charged what the nodes are predicted to take.
+/// Predicts the cost of a graph's first launch from its nodes.
 fn expect_cost(made: CUgraphExec, graph: CUgraph) {
     if !limits::is_unmetered() {
         graph_cost::expect(made, graph);
@@ -144,7 +144,7 @@ pub(super) fn upload(call: &Call<'_, CUresult>, graph: CUgraphExec, stream: CUst
     Ok(backed(graph, Stream::of_call(call, stream), || call.real())?)
 }
 
-/// A launch or an upload, after which memory stands behind the graph's allocations.
+/// Launches or uploads a graph. Afterwards there is memory behind its allocations.
 #[inline]
 pub(super) fn backed(graph: CUgraphExec, stream: Stream, launch: impl FnOnce() -> CUresult) -> CUresult {
     if graph_memory::may_allocate(graph)

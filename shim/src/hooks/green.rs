@@ -1,8 +1,8 @@
-//! Green contexts: parts of a GPU's multiprocessors. One holds a reference of its device's primary context, which it may so
-//! make or end, and whose memory is its memory (CUDA Driver API, "Green Contexts").
+//! Green contexts: parts of a GPU's multiprocessors. A green context holds a reference to its device's primary context,
+//! which it may so make or end. Its memory is the primary context's (CUDA Driver API, "Green Contexts").
 //!
-//! "A green context can be current to only one thread at a time" (`cuGreenCtxCreate`): the shim makes none current. So the
-//! context that stands for a green one is noted when that is made, and with it where it is.
+//! "A green context can be current to only one thread at a time" (`cuGreenCtxCreate`): the shim makes none current. So
+//! the context that stands for a green one is noted when that is made, with its device.
 
 use vcuda_driver_api::prelude::*;
 
@@ -10,7 +10,7 @@ use super::context::primary_may_end;
 use super::table::Handlers;
 use crate::driver::saved_answer::SavedAnswer;
 use crate::driver::{Bypass, Call, Handled, real};
-use crate::memory::overhead::{self, DriverObject, What};
+use crate::memory::overhead::{self, DriverObject, ObjectKind};
 use crate::memory::state;
 use crate::runtime::devices::{GreenContext, is_primary_active, primary_context};
 use crate::runtime::shim::{self, Shim};
@@ -18,13 +18,13 @@ use crate::runtime::shim::{self, Shim};
 /// Properties of these handlers that the table needs.
 pub(super) const HANDLERS: Handlers = Handlers::MOVING_MEMORY;
 
-/// Nothing is limited: the driver alone is asked.
+/// Whether no limit applies, so that the driver alone answers.
 #[inline]
 pub(super) fn idle() -> bool {
     shim::passes()
 }
 
-/// `cuGreenCtxCreate`: as a context, refused where what it takes does not fit.
+/// `cuGreenCtxCreate`: as a context, refused if its memory does not fit.
 pub(super) fn create(
     call: &Call<'_, CUresult>,
     place: *mut CUgreenCtx,
@@ -40,27 +40,27 @@ pub(super) fn create(
         let _ = unsafe { real::cuGreenCtxDestroy(kept.take_back()) };
     };
     let had_primary = is_primary_active(ordinal);
-    let what = if had_primary {
-        What::Green
+    let kind = if had_primary {
+        ObjectKind::Green
     } else {
-        What::GreenAndContext
+        ObjectKind::GreenAndContext
     };
-    let bytes = overhead::take(device, what, || call.real(), unmake)?;
+    let bytes = overhead::make_charged(device, kind, || call.real(), unmake)?;
     note(shim, kept.now(), ordinal);
     if let Some(primary) = primary_context(ordinal) {
         // The primary context may outlive this one, and be most of it.
-        let thing = if had_primary {
+        let object = if had_primary {
             DriverObject::Green(kept.now())
         } else {
             DriverObject::Context(primary)
         };
-        shim.accounts().overhead.note(device, primary, thing, bytes);
+        shim.accounts().overhead.note(device, primary, object, bytes);
     }
     Ok(())
 }
 
-/// Notes a green context, and what stands for it. That question "does not create a new independent context and does not
-/// change the underlying context lifetime" (CUDA Driver API, `cuCtxFromGreenCtx`).
+/// Notes a green context, and the context that stands for it. To ask for that one "does not create a new independent
+/// context and does not change the underlying context lifetime" (CUDA Driver API, `cuCtxFromGreenCtx`).
 fn note(shim: &'static Shim, green: CUgreenCtx, ordinal: CUdevice) {
     let mut context = CUcontext::NULL;
     // SAFETY: the driver has just made it, and writes a handle or nothing.
@@ -80,7 +80,7 @@ fn note(shim: &'static Shim, green: CUgreenCtx, ordinal: CUdevice) {
 /// `cuGreenCtxDestroy`.
 pub(super) fn destroy(call: &Call<'_, CUresult>, green: CUgreenCtx) -> Handled {
     let shim = state::managed()?;
-    // Taken out first: the handle may come back at once.
+    // Removed first: the handle may be reused at once.
     let known = shim.greens.lock().remove(green);
     let known = known.ok_or(Bypass::UnseenHandle)?;
     let destroy = || call.conclude(primary_may_end(call, known.ordinal, known.context));
@@ -94,7 +94,7 @@ pub(super) fn destroy(call: &Call<'_, CUresult>, green: CUgreenCtx) -> Handled {
     Ok(status?)
 }
 
-/// `cuCtxFromGreenCtx`: what is allocated in that context is the primary context's.
+/// `cuCtxFromGreenCtx`: memory that is allocated in that context is the primary context's.
 pub(super) fn context(call: &Call<'_, CUresult>, place: *mut CUcontext, green: CUgreenCtx) -> Handled {
     let shim = state::managed()?;
     call.real()?;

@@ -1,5 +1,5 @@
-//! Streams that wait for the host: for a function to return, for a value to be set. The time that they wait is no GPU
-//! time, and a waiting launch may be what the host has yet to do before it sets the value.
+//! Streams that wait for the host: for a function to return, or for a value to be set. That wait is not GPU time, and a
+//! waiting launch may be what the host has yet to do before it sets the value.
 
 use vcuda_driver_api::prelude::*;
 
@@ -13,7 +13,7 @@ use crate::runtime::stream::Stream;
 /// Properties of these handlers that the table needs.
 pub(super) const HANDLERS: Handlers = Handlers::MOVING_NOTHING;
 
-/// No launch is metered: the driver alone is asked.
+/// Whether no launch is metered, so that the driver alone answers.
 #[inline]
 pub(super) fn idle() -> bool {
     limits::is_unmetered()

@@ -1,9 +1,9 @@
 //! Memory of `cuMemAlloc` that is passed from process to process by handles of 64 bytes (CUDA Driver API,
 //! `cuIpcGetMemHandle`).
 //!
-//! The exporter pays as before, and the container gets to know the memory; who opens it in the container pays nothing. If
-//! the exporter lets go or dies first, the memory stays counted as long as a process has it open. Memory from outside of
-//! the container is paid for by whoever opens it first, once in the container.
+//! The exporter pays as before, and the tenant gets to know the memory; a process of the tenant that opens it pays
+//! nothing. If the exporter lets go or dies first, the memory stays counted as long as a process has it open. Memory
+//! from outside of the tenant is paid for by the first process that opens it, once in the tenant.
 
 use vcuda_driver_api::prelude::*;
 use vcuda_region::shared::ObjectKey;
@@ -20,7 +20,7 @@ use crate::runtime::shim::{self, Shim};
 /// Properties of these handlers that the table needs.
 pub(super) const HANDLERS: Handlers = Handlers::MOVING_MEMORY;
 
-/// Nothing is limited: the driver alone is asked.
+/// Whether no limit applies, so that the driver alone answers.
 #[inline]
 pub(super) fn idle() -> bool {
     shim::passes()
@@ -76,9 +76,9 @@ pub(super) fn exported(shim: &Shim, address: CUdeviceptr, key: ObjectKey) {
     }
 }
 
-/// Opens memory of another process. What is known to the container is held before the driver is asked, since its exporter
-/// may let go meanwhile. What is from outside tells its size only when it is open: if that does not fit, it is closed
-/// again, and the application has seen nothing.
+/// Opens memory of another process. Memory that the tenant knows is held before the driver is asked, since its exporter
+/// may let go meanwhile. Other memory tells its size only once it is open. If that does not fit, it is closed again,
+/// before the application sees it.
 pub(super) fn imported(
     call: &Call<'_, CUresult>,
     place: *mut CUdeviceptr,
@@ -92,7 +92,7 @@ pub(super) fn imported(
     call.real()?;
     let address = kept.now();
     if shim.accounts().allocations.open_again(address, key) {
-        return Ok(()); // the driver counts its openings, and so do we
+        return Ok(()); // the driver counts its openings, and so does the shim
     }
     let charge = match known.map_or_else(|| join_foreign(shim, address, key), Ok) {
         Ok(charge) => charge,
@@ -106,7 +106,7 @@ pub(super) fn imported(
     Ok(())
 }
 
-/// Counts what is open at an address. What the driver does not tell the size of is refused: it would be free.
+/// Counts memory that is open at an address. If the driver does not tell its size, it is refused: it would be free.
 fn join_foreign(shim: &'static Shim, address: CUdeviceptr, key: ObjectKey) -> Result<Charge, Denied> {
     let (_, bytes) = range_of(address).ok_or(Denied)?;
     Charge::join_foreign(device_at(shim, address).ok_or(Denied)?, key, bytes)

@@ -1,4 +1,4 @@
-//! Launches of kernels: every way there is, one path. What a launch costs and whether it waits: [`crate::compute`].
+//! Launches of kernels: every launching function, one path. A launch's cost and wait: [`crate::compute`].
 
 use vcuda_driver_api::prelude::*;
 use vcuda_limiter::predict::Key;
@@ -18,7 +18,7 @@ pub(super) const HANDLERS: Handlers = Handlers {
     defers_cancellation: false,
 };
 
-/// No launch is metered: the driver alone is asked.
+/// Whether no launch is metered, so that the driver alone answers.
 #[inline]
 pub(super) fn idle() -> bool {
     limits::is_unmetered()
@@ -38,7 +38,7 @@ fn meter(
     Ok(launches.launch(call, stream, key, Key::function(function.0))?)
 }
 
-/// Blocks of a grid. What wraps is no grid: the driver refuses it.
+/// Number of blocks of a grid. If it wraps, it is no grid: the driver refuses it.
 #[inline]
 fn blocks(x: c_uint, y: c_uint, z: c_uint) -> u64 {
     u64::from(x).wrapping_mul(u64::from(y)).wrapping_mul(u64::from(z))
@@ -88,7 +88,7 @@ pub(super) fn cooperative(
 /// Behind `unless` in the rows of `cuLaunchKernel`: whether a launch was paid for at once ([`compute::at_once`]).
 #[expect(clippy::too_many_arguments, reason = "the driver's prototype")]
 #[inline(always)]
-pub(super) fn kernel_goes(
+pub(super) fn is_kernel_paid(
     default: DefaultStream,
     function: CUfunction,
     grid_x: c_uint,
@@ -110,9 +110,9 @@ pub(super) fn kernel_goes(
     compute::at_once(function.0, blocks, shared_bytes, stream)
 }
 
-/// As [`kernel_goes`], of `cuLaunchKernelEx`.
+/// As [`is_kernel_paid`], for `cuLaunchKernelEx`.
 #[inline(always)]
-pub(super) fn kernel_ex_goes(
+pub(super) fn is_kernel_ex_paid(
     default: DefaultStream,
     config: *const CUlaunchConfig,
     function: CUfunction,
@@ -173,7 +173,7 @@ pub(super) fn grid_async(
 /// Most devices that one launch can span here.
 const DEVICES_MAX: usize = 16;
 
-/// `cuLaunchCooperativeKernelMultiDevice`: each device's part is paid before any of them goes.
+/// `cuLaunchCooperativeKernelMultiDevice`: the parts of all devices are paid for before any of them is launched.
 pub(super) fn multi_device(
     call: &Call<'_, CUresult>,
     list: *mut CUDA_LAUNCH_PARAMS,

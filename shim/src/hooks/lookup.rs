@@ -13,7 +13,7 @@ use crate::runtime::bypass;
 /// Properties of these handlers that the table needs.
 pub(super) const HANDLERS: Handlers = Handlers::MOVING_NOTHING;
 
-/// Never: a hook must be handed out before it is known whether a limit applies.
+/// Never idle: a hook must be handed out before it is known whether a limit applies.
 pub(super) const fn idle() -> bool {
     false
 }
@@ -45,7 +45,7 @@ pub(super) fn proc_address_v2(
     proc_address(call, symbol, function, version, flags)
 }
 
-/// `cuGetExportTable`: passes. Its tables are private to NVIDIA's own libraries; which ones are fetched is worth knowing.
+/// `cuGetExportTable`: the driver answers. The log tells which of its tables, private to NVIDIA's libraries, are fetched.
 pub(super) fn export_table(
     call: &Call<'_, CUresult>,
     table: *mut *const c_void,
@@ -56,7 +56,7 @@ pub(super) fn export_table(
     Ok(status?)
 }
 
-/// `nvmlInternalGetExportTable`: passes likewise.
+/// `nvmlInternalGetExportTable`: NVML answers, likewise.
 pub(super) fn nvml_export_table(
     call: &Call<'_, nvmlReturn_t>,
     table: *mut *const c_void,
@@ -103,7 +103,7 @@ fn exchange(symbol: *const c_char, function: *mut *mut c_void) {
     } else if crate::hooks::is_variant_hooked(symbol) && !is_exported(address) {
         note(Bypass::UnknownAddress);
         if let Some(shim) = crate::memory::state::get() {
-            bypass::tell(shim);
+            bypass::report(shim);
         }
     }
 }

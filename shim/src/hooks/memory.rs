@@ -6,7 +6,7 @@ use super::table::Handlers;
 use crate::driver::saved_answer::SavedAnswer;
 use crate::driver::{Bypass, Call, Handled, real};
 use crate::memory::allocations::{Allocation, Ended, Holds, Kind};
-use crate::memory::overhead::{Look, ManagedCharge};
+use crate::memory::overhead::{ManagedCharge, WatchedAllocation};
 use crate::memory::reserve::Reserved;
 use crate::memory::state;
 use crate::runtime::devices::{Device, current_context};
@@ -15,7 +15,7 @@ use crate::runtime::shim::{self, Shim};
 /// Properties of these handlers that the table needs.
 pub(super) const HANDLERS: Handlers = Handlers::MOVING_MEMORY;
 
-/// Nothing is limited: the driver alone is asked.
+/// Whether no limit applies, so that the driver alone answers.
 #[inline]
 pub(super) fn idle() -> bool {
     shim::passes()
@@ -66,7 +66,7 @@ pub(super) fn free_v1(call: &Call<'_, CUresult>, address: CUdeviceptr_v1) -> Han
 
 /// An address or a length, in whichever width the function has it.
 pub(super) trait Word: Copy {
-    /// In 64 bits.
+    /// The value in 64 bits.
     fn wide(self) -> u64;
 }
 
@@ -88,10 +88,10 @@ impl Word for usize {
     }
 }
 
-/// The device that pays for so many bytes, and the context that they will live in.
+/// The device that pays for `bytes`, and the context that they will live in.
 ///
 /// # Errors
-/// There is no place for the address, no byte, or no context: the driver says what is wrong.
+/// No place for the address, no byte, or no context: the driver says what is wrong.
 #[inline(always)]
 fn paying<A>(address: *mut A, bytes: u64) -> Result<(&'static Shim, &'static Device, CUcontext), Bypass> {
     let shim = state::managed()?;
@@ -104,13 +104,13 @@ fn paying<A>(address: *mut A, bytes: u64) -> Result<(&'static Shim, &'static Dev
 #[inline]
 fn counted<A: Word>(call: &Call<'_, CUresult>, address: *mut A, bytes: u64) -> Handled {
     let (shim, device, context) = paying(address, bytes)?;
-    let (expected_bytes, look) = shim.accounts().overhead.expect_allocation(device, bytes);
-    // Only then: the kernel is asked to read there.
-    let look = look.and_then(|look| Some((look, SavedAnswer::at(address)?)));
+    let (expected_bytes, watched) = shim.accounts().overhead.expect_allocation(device, bytes);
+    // Only then, as the kernel may be asked to read there.
+    let watched = watched.and_then(|watched| Some((watched, SavedAnswer::at(address)?)));
     let mut reserved = device.reserve(expected_bytes)?;
     call.real()?;
-    if let Some((look, kept)) = look {
-        reserved = count_taken(shim, reserved, &look, &kept)?;
+    if let Some((watched, kept)) = watched {
+        reserved = count_taken(shim, reserved, &watched, &kept)?;
     }
     // SAFETY: the driver returned success, so it has just written an address here.
     let address = unsafe { address.read() }.wide();
@@ -118,18 +118,18 @@ fn counted<A: Word>(call: &Call<'_, CUresult>, address: *mut A, bytes: u64) -> H
     Ok(())
 }
 
-/// Counts what an allocation was seen to take.
+/// Corrects the count to what an allocation was seen to take.
 ///
 /// # Errors
-/// It does not fit: the allocation is undone.
+/// The memory does not fit: the allocation is undone.
 #[cold]
 fn count_taken<A: Word>(
     shim: &'static Shim,
     mut reserved: Reserved,
-    look: &Look,
+    watched: &WatchedAllocation,
     kept: &SavedAnswer<A>,
 ) -> Result<Reserved, CUerror> {
-    let taken_bytes = shim.accounts().overhead.taken_bytes(look);
+    let taken_bytes = shim.accounts().overhead.taken_bytes(watched);
     if taken_bytes != reserved.bytes() && reserved.resize(taken_bytes).is_err() {
         // SAFETY: just allocated, and no other code uses it yet.
         let _ = unsafe { real::cuMemFree_v2(kept.take_back().wide()) };
@@ -148,7 +148,7 @@ pub(super) fn freed(call: &Call<'_, CUresult>, address: u64) -> Handled {
     }?)
 }
 
-/// A free whose time its stream decides: `leave` gets what stays counted until then.
+/// Frees in the order of a stream. `leave` gets what stays counted until the stream is there.
 pub(super) fn freed_after(
     call: &Call<'_, CUresult>,
     address: u64,
@@ -167,7 +167,7 @@ pub(super) fn freed_after(
     Ok(())
 }
 
-/// The end of an address, an array or a mipmapped array.
+/// Ends the allocation of an address, an array or a mipmapped array.
 pub(super) fn freed_as(call: &Call<'_, CUresult>, name: u64, kind: Kind) -> Handled {
     Ok(ended(state::managed()?, call, name, kind)?)
 }

@@ -1,6 +1,6 @@
-//! Code on the GPU, and the heaps of a context: the driver takes memory for them, which is measured when it has changed, and
-//! taken back if it does not fit. A library is loaded into a context when its module or one of its kernels is first asked
-//! for, or when a kernel is first launched.
+//! Code on the GPU, and the heaps of a context. The driver takes memory for them, which is measured when it has
+//! changed; if it does not fit, the call is undone. A library is loaded into a context when its module or one of its
+//! kernels is first asked for, or when a kernel is first launched.
 
 use vcuda_driver_api::prelude::*;
 
@@ -8,7 +8,7 @@ use super::table::Handlers;
 use crate::compute;
 use crate::driver::saved_answer::SavedAnswer;
 use crate::driver::{Bypass, Call, Handled, real};
-use crate::memory::overhead::{self, DriverObject, What};
+use crate::memory::overhead::{self, DriverObject, ObjectKind};
 use crate::memory::state;
 use crate::runtime::devices::current_context;
 use crate::runtime::shim;
@@ -16,36 +16,36 @@ use crate::runtime::shim;
 /// Properties of these handlers that the table needs.
 pub(super) const HANDLERS: Handlers = Handlers::MOVING_MEMORY;
 
-/// Nothing is limited: the driver alone is asked.
+/// Whether no limit applies, so that the driver alone answers.
 #[inline]
 pub(super) fn idle() -> bool {
     shim::passes()
 }
 
-/// Has the driver take memory for a thing in the current context, or undo it if that does not fit.
-fn taken(
+/// Has the driver make an object in the current context, and charges it. If it does not fit, it is undone.
+fn make_in_context(
     call: &Call<'_, CUresult>,
-    what: What,
-    thing: impl FnOnce(CUcontext) -> DriverObject,
+    kind: ObjectKind,
+    object: impl FnOnce(CUcontext) -> DriverObject,
     unmake: impl FnOnce(),
 ) -> Handled {
     let shim = state::managed()?;
     let device = shim.current_device().ok_or(Bypass::NoContext)?;
     Bypass::Uncharged.when(device.grant.is_none())?;
-    let bytes = overhead::take(device, what, || call.real(), unmake)?;
+    let bytes = overhead::make_charged(device, kind, || call.real(), unmake)?;
     let context = current_context();
     shim.accounts()
         .overhead
-        .note(device, context, thing(context), bytes);
+        .note(device, context, object(context), bytes);
     Ok(())
 }
 
-/// A module that does not fit is unloaded again, and its handle with it.
+/// Loads a module. One that does not fit is unloaded again, and its handle with it.
 fn module(call: &Call<'_, CUresult>, place: *mut CUmodule) -> Handled {
     let kept = SavedAnswer::at(place).ok_or(Bypass::BadArgument)?;
-    taken(
+    make_in_context(
         call,
-        What::Code,
+        ObjectKind::Code,
         |_| DriverObject::Module(kept.now()),
         || {
             // SAFETY: just loaded, and no other code uses it yet.
@@ -54,12 +54,12 @@ fn module(call: &Call<'_, CUresult>, place: *mut CUmodule) -> Handled {
     )
 }
 
-/// A library, as a module. One that is loaded before there is a context takes nothing yet.
+/// Loads a library, as [`module`]. One that is loaded before there is a context takes nothing yet.
 fn library(call: &Call<'_, CUresult>, place: *mut CUlibrary) -> Handled {
     let kept = SavedAnswer::at(place).ok_or(Bypass::BadArgument)?;
-    taken(
+    make_in_context(
         call,
-        What::Code,
+        ObjectKind::Code,
         |_| DriverObject::Library(kept.now()),
         || {
             // SAFETY: just loaded, and no other code uses it yet.
@@ -68,9 +68,9 @@ fn library(call: &Call<'_, CUresult>, place: *mut CUlibrary) -> Handled {
     )
 }
 
-/// For what programs call thousands of times, and what cannot be undone.
-fn followed(call: &Call<'_, CUresult>) -> Handled {
-    Ok(overhead::may_take(|| call.real())?)
+/// Makes a call that programs repeat thousands of times, or that cannot be undone: it is measured later.
+fn measured_later(call: &Call<'_, CUresult>) -> Handled {
+    Ok(overhead::make_with_code(|| call.real())?)
 }
 
 /// `cuModuleLoad`.
@@ -133,7 +133,7 @@ pub(super) fn library_module(
     _module: *mut CUmodule,
     _library: CUlibrary,
 ) -> Handled {
-    followed(call)
+    measured_later(call)
 }
 
 /// `cuKernelGetFunction`.
@@ -142,16 +142,16 @@ pub(super) fn kernel_function(
     _function: *mut CUfunction,
     _kernel: CUkernel,
 ) -> Handled {
-    followed(call)
+    measured_later(call)
 }
 
 /// `cuFuncLoad`.
 pub(super) fn function_load(call: &Call<'_, CUresult>, _function: CUfunction) -> Handled {
-    followed(call)
+    measured_later(call)
 }
 
-/// `cuCtxSetLimit`: stacks, heaps and buffers of the device's side. What that takes is known afterwards; a limit that does
-/// not fit is set back.
+/// `cuCtxSetLimit`: stacks, heaps and buffers on the device. Their memory is known afterwards; a limit that does not
+/// fit is set back.
 pub(super) fn set_limit(call: &Call<'_, CUresult>, limit: CUlimit, value: usize) -> Handled {
     let mut before = 0;
     // SAFETY: the driver writes a number or nothing.
@@ -159,9 +159,9 @@ pub(super) fn set_limit(call: &Call<'_, CUresult>, limit: CUlimit, value: usize)
     if value < before {
         return lowered(call, DriverObject::Limit(current_context(), limit));
     }
-    taken(
+    make_in_context(
         call,
-        What::Heap,
+        ObjectKind::Heap,
         |context| DriverObject::Limit(context, limit),
         || {
             // SAFETY: takes numbers only.
@@ -170,7 +170,7 @@ pub(super) fn set_limit(call: &Call<'_, CUresult>, limit: CUlimit, value: usize)
     )
 }
 
-/// A limit is lowered: what that frees is known afterwards too.
+/// Lowers a limit; what that frees is known afterwards.
 fn lowered(call: &Call<'_, CUresult>, limit: DriverObject) -> Handled {
     let shim = state::managed()?;
     let device = shim.current_device().ok_or(Bypass::NoContext)?;
@@ -180,13 +180,13 @@ fn lowered(call: &Call<'_, CUresult>, limit: DriverObject) -> Handled {
 
 /// `cuCtxEnablePeerAccess`: page tables on the current device.
 pub(super) fn enable_peer(call: &Call<'_, CUresult>, peer: CUcontext, _flags: c_uint) -> Handled {
-    taken(call, What::Code, DriverObject::Context, || {
+    make_in_context(call, ObjectKind::Code, DriverObject::Context, || {
         // SAFETY: the driver has just taken this handle.
         let _ = unsafe { real::cuCtxDisablePeerAccess(peer) };
     })
 }
 
-/// `cuModuleUnload`. Handles of its kernels may come back as others: what they cost is learnt anew.
+/// `cuModuleUnload`. Handles of its kernels may be reused: their costs are learnt anew.
 pub(super) fn unload(call: &Call<'_, CUresult>, module: CUmodule) -> Handled {
     ended(call, DriverObject::Module(module))
 }
@@ -196,10 +196,10 @@ pub(super) fn library_unload(call: &Call<'_, CUresult>, library: CUlibrary) -> H
     ended(call, DriverObject::Library(library))
 }
 
-fn ended(call: &Call<'_, CUresult>, thing: DriverObject) -> Handled {
+fn ended(call: &Call<'_, CUresult>, object: DriverObject) -> Handled {
     let shim = state::managed()?;
     let device = shim.current_device().filter(|device| device.grant.is_some());
-    shim.accounts().overhead.end(device, thing, || call.real())?;
+    shim.accounts().overhead.end(device, object, || call.real())?;
     compute::COSTS.relearn_all();
     Ok(())
 }

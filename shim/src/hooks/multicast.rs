@@ -1,5 +1,5 @@
-//! Multicast objects (CUDA Driver API, "Multicast Object Management"): they cost nothing themselves. Memory that is bound
-//! to one stays held until it is unbound or the object is gone, whatever becomes of its own handle and mappings.
+//! Multicast objects (CUDA Driver API, "Multicast Object Management") cost nothing themselves. Memory that is bound to
+//! one stays held until it is unbound or the object is gone, whatever becomes of the memory's own handle and mappings.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::runtime::shim::{self, Shim};
 /// Properties of these handlers that the table needs.
 pub(super) const HANDLERS: Handlers = Handlers::MOVING_MEMORY;
 
-/// Nothing is limited: the driver alone is asked.
+/// Whether no limit applies, so that the driver alone answers.
 #[inline]
 pub(super) fn idle() -> bool {
     shim::passes()
@@ -38,7 +38,7 @@ pub(super) fn create(
     Ok(())
 }
 
-/// `cuMulticastAddDevice`: an imported handle that has this done to it is a multicast object.
+/// `cuMulticastAddDevice`: an imported handle that is passed here is a multicast object.
 pub(super) fn add_device(
     call: &Call<'_, CUresult>,
     object: CUmemGenericAllocationHandle,
@@ -46,7 +46,7 @@ pub(super) fn add_device(
 ) -> Handled {
     let shim = state::managed()?;
     call.real()?;
-    if let Some(object) = shim.accounts().mappings.behind(object) {
+    if let Some(object) = shim.accounts().mappings.by_handle(object) {
         object.set_multicast();
     }
     Ok(())
@@ -63,7 +63,7 @@ pub(super) fn bind_mem(
     _flags: u64,
 ) -> Handled {
     bound(call, None, object, offset, bytes, |shim| {
-        shim.accounts().mappings.behind(memory).into_iter().collect()
+        shim.accounts().mappings.by_handle(memory).into_iter().collect()
     })
 }
 
@@ -80,11 +80,11 @@ pub(super) fn bind_mem_v2(
     _flags: u64,
 ) -> Handled {
     bound(call, Some(ordinal), object, offset, bytes, |shim| {
-        shim.accounts().mappings.behind(memory).into_iter().collect()
+        shim.accounts().mappings.by_handle(memory).into_iter().collect()
     })
 }
 
-/// `cuMulticastBindAddr`. Memory of a pool, which may be bound too, is the pool's to hold.
+/// `cuMulticastBindAddr`. Memory of a pool may be bound too: the pool holds it.
 pub(super) fn bind_addr(
     call: &Call<'_, CUresult>,
     object: CUmemGenericAllocationHandle,
@@ -94,7 +94,7 @@ pub(super) fn bind_addr(
     _flags: u64,
 ) -> Handled {
     bound(call, None, object, offset, bytes, |shim| {
-        shim.accounts().mappings.over(address, bytes as u64)
+        shim.accounts().mappings.mapped_in(address, bytes as u64)
     })
 }
 
@@ -109,11 +109,11 @@ pub(super) fn bind_addr_v2(
     _flags: u64,
 ) -> Handled {
     bound(call, Some(ordinal), object, offset, bytes, |shim| {
-        shim.accounts().mappings.over(address, bytes as u64)
+        shim.accounts().mappings.mapped_in(address, bytes as u64)
     })
 }
 
-/// `cuMulticastUnbind`: taken out before the driver unbinds, since the range may be bound again at once.
+/// `cuMulticastUnbind`: the binding is removed before the driver unbinds, since the range may be bound again at once.
 pub(super) fn unbind(
     call: &Call<'_, CUresult>,
     object: CUmemGenericAllocationHandle,
@@ -122,7 +122,7 @@ pub(super) fn unbind(
     bytes: usize,
 ) -> Handled {
     let shim = state::managed()?;
-    let object = shim.accounts().mappings.behind(object);
+    let object = shim.accounts().mappings.by_handle(object);
     let gone = object
         .as_ref()
         .map(|object| object.unbind(ordinal, offset as u64, bytes as u64));
@@ -145,7 +145,7 @@ fn bound(
 ) -> Handled {
     let shim = state::managed()?;
     // Held, should another thread let go of it meanwhile.
-    let (object, memory) = (shim.accounts().mappings.behind(object), memory(shim));
+    let (object, memory) = (shim.accounts().mappings.by_handle(object), memory(shim));
     call.real()?;
     let Some(object) = object else {
         return Ok(());

@@ -2,14 +2,15 @@
 //!
 //! - *Memory* is the quota, as `cuMemGetInfo` tells it. A GPU that was not granted stays listed under its index, UUID and
 //!   size, and has nothing free.
-//! - *Processes* are those of the container that hold a slot, with the PIDs that this process knows them by and the memory
+//! - *Processes* are those of the tenant that hold a slot, with the PIDs that this process knows them by and the memory
 //!   that the ledger has. Those of another PID namespace have no such PID and are left out.
-//! - *Utilisation* is the part of the GPU's time that the container used, as `vcuda smi` tells it: a container at its cap of
+//! - *Utilisation* is the part of the GPU's time that the tenant used, as `vcuda smi` tells it: a tenant at its cap of
 //!   30 % shows 30.
 //!
-//! Where the container has the whole GPU's memory, its figures are NVML's; its processes are its own all the same. A
-//! process without limits gets NVML's own answers untouched, as do handles of MIG instances, to which no quota applies.
-//! Count, order, UUIDs, serials and addresses of GPUs are NVML's: nothing asks the shim for them. No field of `nvmlDeviceGetFieldValues` speaks of memory in use, processes or utilisation.
+//! If the tenant has the whole GPU's memory, its figures are NVML's; its processes are its own all the same. A process
+//! without limits gets NVML's own answers, as do handles of MIG instances, to which no quota applies. Count, order,
+//! UUIDs, serials and addresses of GPUs are NVML's, and are not hooked. No field of `nvmlDeviceGetFieldValues` tells
+//! memory in use, processes or utilisation.
 
 mod accounting;
 mod array;
@@ -35,32 +36,32 @@ use crate::runtime::shim::{self, Region, Shim};
 /// Properties of these handlers that the table needs.
 pub(super) const HANDLERS: Handlers = Handlers::MOVING_NOTHING;
 
-/// Nothing is limited: NVML alone is asked.
+/// Whether no limit applies, so that NVML alone answers.
 #[inline]
 pub(super) fn idle() -> bool {
     shim::passes()
 }
 
-/// A GPU of which this container has a part, or nothing.
+/// A GPU, and the tenant's grant of it.
 #[derive(Debug, Clone, Copy)]
 struct Part {
     shim: &'static Shim,
-    /// Nothing was granted of it, or the limits cannot be used.
+    /// None: there is no grant, or the limits cannot be used.
     grant: Option<(&'static Region, DeviceIndex)>,
 }
 
 impl Part {
-    /// The part of a GPU.
+    /// The tenant's part of a GPU.
     ///
     /// # Errors
-    /// NVML's own answer is right: no limits apply, or the handle is none, or none of a GPU.
-    fn of(device: nvmlDevice_t) -> Result<Self, Bypass> {
+    /// NVML's own answer is right: no limits apply, or the handle is not a GPU's.
+    fn of_device(device: nvmlDevice_t) -> Result<Self, Bypass> {
         let shim = state::managed()?;
         let uuid = uuid_of(device).ok_or(Bypass::BadArgument)?;
         let grant = shim
             .region()
             .and_then(|region| Some((region, region.limits.find(&uuid)?)));
-        shim.look_if_due();
+        shim.refresh_if_due();
         Ok(Self { shim, grant })
     }
 
@@ -70,7 +71,7 @@ impl Part {
             .map_or(0, |(region, index)| region.memory_limit_bytes(index))
     }
 
-    /// The container's processes that have something of this GPU.
+    /// The tenant's processes that use this GPU.
     fn processes(&self) -> Vec<Process> {
         let (Some((region, index)), Some(me)) = (self.grant, self.shim.identity()) else {
             return Vec::new();
@@ -90,7 +91,7 @@ impl Part {
     }
 }
 
-/// A process of the container.
+/// A process of the tenant.
 #[derive(Debug, Clone, Copy)]
 struct Process {
     pid: c_uint,
@@ -98,7 +99,7 @@ struct Process {
     peak_bytes: u64,
 }
 
-/// A GPU's UUID from NVML, which writes it as we do.
+/// A GPU's UUID from NVML, in the same form as vcuda's.
 fn uuid_of(device: nvmlDevice_t) -> Option<GpuUuid> {
     let mut text: [c_char; 96] = [0; 96];
     // SAFETY: room for 96 characters; NVML writes a C string within them or nothing.

@@ -1,4 +1,4 @@
-//! Pitched memory: the driver pads each row, and tells by how much only with the memory.
+//! Pitched memory: the driver pads each row, and tells the padding only with the memory.
 
 use vcuda_driver_api::prelude::*;
 
@@ -17,7 +17,7 @@ pub(super) const HANDLERS: Handlers = Handlers::MOVING_MEMORY;
 /// Unit to which rows are padded on every GPU so far (bytes).
 const USUAL_UNIT: u64 = 512;
 
-/// `cuMemAllocPitch`: reserved with the usual padding of its rows, and settled with the driver's.
+/// `cuMemAllocPitch`: reserved with the usual padding of rows, and corrected to the driver's.
 pub(super) fn pitch(
     call: &Call<'_, CUresult>,
     address: *mut CUdeviceptr,
@@ -59,7 +59,7 @@ fn pitched<A: Word, P: Word>(
     };
     let mut reserved = match device.reserve_if_it_fits(bytes(USUAL_UNIT)) {
         Some(reserved) => reserved,
-        // No allocation is refused because of a usual value.
+        // The usual unit is a guess: it must not refuse an allocation.
         None => device.reserve(bytes(unit_of(device)))?,
     };
     call.real()?;
@@ -77,8 +77,8 @@ fn pitched<A: Word, P: Word>(
     Ok(())
 }
 
-/// Unit to which this device's driver pads rows (bytes), asked once by a row of 16 bytes. The usual where there is no
-/// room even for that.
+/// Unit to which this device's driver pads rows (bytes), measured once with a row of 16 bytes. The usual unit if there
+/// is no room even for that.
 #[cold]
 fn unit_of(device: &'static Device) -> u64 {
     let ask = || {

@@ -1,6 +1,6 @@
-//! Stream-ordered allocation and memory pools. The container pays for what a pool holds, on the pool's device: a request
-//! is counted as far as it may make the pool grow, and what the driver gives back is credited when it says so; nothing
-//! is synchronised (`pool_accounts.rs`).
+//! Stream-ordered allocation and memory pools. The tenant pays for what a pool holds, on the pool's device. A request
+//! is counted as far as it may make the pool grow. Memory that the driver gives back is credited when the driver says
+//! so; nothing is synchronised (`pool_accounts.rs`).
 //!
 //! During a capture an allocation is a node of the graph, and the driver's answer is the answer.
 
@@ -12,7 +12,7 @@ use super::table::Handlers;
 use crate::driver::saved_answer::is_there;
 use crate::driver::{Bypass, Call, Handled, Relaxed, real};
 use crate::memory::graph_memory;
-use crate::memory::pool_accounts::{self, Block, Home, Owed, PoolAccount};
+use crate::memory::pool_accounts::{self, Block, DeferredFree, PoolAccount, PoolLocation};
 use crate::memory::state;
 use crate::runtime::capture;
 use crate::runtime::devices::{Device, context_of_stream, current_context, device_of_context, is_device};
@@ -22,7 +22,7 @@ use crate::runtime::stream::Stream;
 /// Properties of these handlers that the table needs.
 pub(super) const HANDLERS: Handlers = Handlers::MOVING_MEMORY;
 
-/// Nothing is limited: the driver alone is asked.
+/// Whether no limit applies, so that the driver alone answers.
 #[inline]
 pub(super) fn idle() -> bool {
     shim::passes()
@@ -47,13 +47,13 @@ pub(super) fn alloc(
     let mut relaxed = Relaxed::enter();
     let (device, mut pool) = pool_of_stream(shim, stream.handle).ok_or(Bypass::NoContext)?;
     for _ in 0..ATTEMPTS {
-        // A current pool without a note was made behind our back, and is local to the device.
-        let home = shim
+        // A current pool without a note was made unseen, and is local to the device.
+        let location = shim
             .accounts()
             .pool_accounts
-            .home(pool)
+            .location(pool)
             .unwrap_or_else(|| shim.accounts().pool_accounts.note_on(pool, device));
-        let Home::Device(pool_account) = &home else {
+        let PoolLocation::Device(pool_account) = &location else {
             return Err(Bypass::Uncharged.into());
         };
         let request = Request {
@@ -89,12 +89,12 @@ pub(super) fn alloc_from(
     let stream = Stream::of_call(call, stream);
     let shim = allocating(address, bytes, stream)?;
     let relaxed = Relaxed::enter();
-    let home = shim.accounts().pool_accounts.home(pool).or_else(|| {
+    let location = shim.accounts().pool_accounts.location(pool).or_else(|| {
         let device = owner_of(shim, pool)?;
         Some(shim.accounts().pool_accounts.note_on(pool, device))
     });
-    match home {
-        Some(Home::Device(pool_account)) => {
+    match location {
+        Some(PoolLocation::Device(pool_account)) => {
             let request = Request {
                 address,
                 bytes,
@@ -103,13 +103,13 @@ pub(super) fn alloc_from(
             };
             Ok(counted(call, shim, &pool_account, request, relaxed)?)
         }
-        Some(Home::Host | Home::Imported) => Err(Bypass::Uncharged.into()),
+        Some(PoolLocation::Host | PoolLocation::Imported) => Err(Bypass::Uncharged.into()),
         None => Err(Bypass::UnseenHandle.into()),
     }
 }
 
-/// Whether these are the arguments of an allocation that is made now. In a capture it becomes a node, which is charged with its
-/// graph.
+/// The shim's state, if these are the arguments of an allocation that is made now. In a capture it becomes a node,
+/// which is charged with its graph.
 fn allocating(address: *mut CUdeviceptr, bytes: usize, stream: Stream) -> Result<&'static Shim, Bypass> {
     let shim = state::managed()?;
     Bypass::BadArgument.when(!is_there(address) || bytes == 0)?;
@@ -128,19 +128,19 @@ pub(super) fn free(call: &Call<'_, CUresult>, address: CUdeviceptr, stream: CUst
     let stream = Stream::of_call(call, stream);
     let shim = state::managed()?;
     Bypass::Capturing.when(capture::is_capturing(stream.handle, stream.default))?;
-    if let Some(block) = shim.accounts().pool_accounts.take(address) {
+    if let Some(block) = shim.accounts().pool_accounts.remove_block(address) {
         return Ok(give_back(shim, address, block, stream, || call.real())?);
     }
     super::memory::freed_after(call, address, |allocation| {
         shim.accounts()
             .pool_accounts
             .ordered
-            .after(stream, Owed::Linear(allocation));
+            .after(stream, DeferredFree::Linear(allocation));
         shim.accounts().pool_accounts.note_shrinking();
     })
 }
 
-/// `cuMemFree` of a piece of a pool; nothing if the address is none.
+/// `cuMemFree` of a piece of a pool; `None` if the address is none.
 #[inline]
 pub(super) fn freed_now(shim: &Shim, call: &Call<'_, CUresult>, address: CUdeviceptr) -> Option<CUresult> {
     if pool_accounts::is_any() {
@@ -151,13 +151,13 @@ pub(super) fn freed_now(shim: &Shim, call: &Call<'_, CUresult>, address: CUdevic
 }
 
 fn freed_from_pool(shim: &Shim, call: &Call<'_, CUresult>, address: CUdeviceptr) -> Option<CUresult> {
-    let block = shim.accounts().pool_accounts.take(address)?;
+    let block = shim.accounts().pool_accounts.remove_block(address)?;
     let status = call.real();
     if status.is_ok() {
         block.pool_account.recount();
         shim.accounts().pool_accounts.note_shrinking();
     } else {
-        shim.accounts().pool_accounts.put_back(address, block);
+        shim.accounts().pool_accounts.put_block_back(address, block);
     }
     Some(status)
 }
@@ -179,36 +179,36 @@ pub(super) fn create(
     let pool = unsafe { pool.read() };
     match device_of(shim, &properties) {
         Some(device) => shim.accounts().pool_accounts.note_made_on(pool, device),
-        None => shim.accounts().pool_accounts.note(pool, Home::Host),
+        None => shim.accounts().pool_accounts.note(pool, PoolLocation::Host),
     }
     Ok(())
 }
 
-/// `cuMemPoolDestroy`: what is allocated from it stays, and is paid for, until it is freed.
+/// `cuMemPoolDestroy`: its pieces stay, and are paid for, until they are freed.
 pub(super) fn destroy(call: &Call<'_, CUresult>, pool: CUmemoryPool) -> Handled {
     let shim = state::managed()?;
-    let home = shim
+    let location = shim
         .accounts()
         .pool_accounts
-        .home(pool)
+        .location(pool)
         .ok_or(Bypass::UnseenHandle)?;
-    if let Home::Device(pool_account) = &home {
+    if let PoolLocation::Device(pool_account) = &location {
         pool_account.orphan();
     }
     let status = call.real();
-    match (&home, status) {
-        (_, Ok(())) => shim.accounts().pool_accounts.destroyed(pool, &home),
-        (Home::Device(pool_account), Err(_)) => pool_account.undo_orphan(pool),
+    match (&location, status) {
+        (_, Ok(())) => shim.accounts().pool_accounts.destroyed(pool, &location),
+        (PoolLocation::Device(pool_account), Err(_)) => pool_account.undo_orphan(pool),
         _ => {}
     }
     Ok(status?)
 }
 
-/// `cuMemPoolTrimTo`: what the pool has given back is free for others.
+/// `cuMemPoolTrimTo`: memory that the pool has given back is free for others.
 pub(super) fn trim(call: &Call<'_, CUresult>, pool: CUmemoryPool, _keep_bytes: usize) -> Handled {
     let status = call.real();
     if let Some(shim) = state::get()
-        && let Some(Home::Device(pool_account)) = shim.accounts().pool_accounts.home(pool)
+        && let Some(PoolLocation::Device(pool_account)) = shim.accounts().pool_accounts.location(pool)
     {
         pool_account.recount();
     }
@@ -229,7 +229,7 @@ pub(super) fn set_attribute(
     Ok(status?)
 }
 
-/// Device of a pool; nothing for a pool on the host. Managed memory is charged where it is made, wherever it lives for
+/// Device of a pool; `None` for a pool on the host. Managed memory is charged where it is made, wherever it lives for
 /// now.
 fn device_of(shim: &'static Shim, properties: &CUmemPoolProps) -> Option<&'static Device> {
     let location = properties.location;
@@ -243,17 +243,17 @@ fn device_of(shim: &'static Shim, properties: &CUmemPoolProps) -> Option<&'stati
     }
 }
 
-/// What an application asks a pool for.
+/// An application's request to a pool.
 struct Request {
-    /// Where it wants the address.
+    /// Place for the address.
     address: *mut CUdeviceptr,
     bytes: usize,
     pool: CUmemoryPool,
     stream: Stream,
 }
 
-/// Serves a request. The driver writes to a place of the shim's own: the application's is touched only if all is well.
-/// `relaxed` is the mode in which the pool was looked for.
+/// Serves a request. The driver writes to a place of the shim's own; the application's is written only on success.
+/// `relaxed`: the guard under which the pool was looked up.
 fn counted(
     call: &Call<'_, CUresult>,
     shim: &'static Shim,
@@ -274,7 +274,7 @@ fn counted(
     // The application's own call is made in the thread's own mode.
     drop(relaxed);
     if is_first_managed {
-        // All that is asked for is made.
+        // An empty pool takes all of the request from the GPU, so that the figures before and after can be compared.
         shim.accounts()
             .overhead
             .watch_managed(pool_account.device, bytes, ask)?;
@@ -292,9 +292,9 @@ fn counted(
     Ok(())
 }
 
-/// The pool grew beyond the limit, which could not be known before: the piece is freed, in the order of its stream.
+/// Frees a piece whose pool grew beyond the limit, which could not be known before, in the order of its stream.
 fn undo(shim: &Shim, pool_account: &Arc<PoolAccount>, made: CUdeviceptr, stream: Stream) {
-    if let Some(block) = shim.accounts().pool_accounts.take(made) {
+    if let Some(block) = shim.accounts().pool_accounts.remove_block(made) {
         // SAFETY: an address of the driver's own that no other code has yet.
         let _ = give_back(shim, made, block, stream, || unsafe {
             real::cuMemFreeAsync(made, stream.explicit())
@@ -303,8 +303,8 @@ fn undo(shim: &Shim, pool_account: &Arc<PoolAccount>, made: CUdeviceptr, stream:
     pool_account.trim();
 }
 
-/// Frees a piece of a pool, which was taken out, in the order of a stream. Its pool may be destroyed before, meanwhile, or
-/// before the stream gets there: so the stream is noted first, and the pool is looked at afterwards.
+/// Frees a piece of a pool, which was taken out, in the order of a stream. Its pool may be destroyed before the stream
+/// gets there. So the stream is noted first, and the pool is examined afterwards.
 fn give_back(
     shim: &Shim,
     address: CUdeviceptr,
@@ -312,19 +312,19 @@ fn give_back(
     stream: Stream,
     free: impl FnOnce() -> CUresult,
 ) -> CUresult {
-    let is_noted = block.pool_account.frees_in(stream);
+    let is_noted = block.pool_account.note_free_in(stream);
     if let Err(error) = free() {
-        shim.accounts().pool_accounts.put_back(address, block);
+        shim.accounts().pool_accounts.put_block_back(address, block);
         return Err(error);
     }
-    // Another process may import it until the stream is there, and the container must know it then.
+    // Another process may import it until the stream is there, and the tenant must know it then.
     if block.pool_account.is_orphan() || block.is_exported() {
         shim.accounts()
             .pool_accounts
             .ordered
-            .after(stream, Owed::Block(block));
+            .after(stream, DeferredFree::Block(block));
     } else if !is_noted {
-        let pool = Owed::Pool(Arc::clone(&block.pool_account));
+        let pool = DeferredFree::Pool(Arc::clone(&block.pool_account));
         shim.accounts().pool_accounts.ordered.after(stream, pool);
     }
     shim.accounts().pool_accounts.note_shrinking();
@@ -352,8 +352,8 @@ fn device_of_stream(shim: &'static Shim, stream: CUstream) -> Option<&'static De
     }
 }
 
-/// Device of a pool that was not noted: a device's own pool, or one made behind our back, which is taken to be on the
-/// current device. Nothing for a handle that is none, or without a context.
+/// Device of a pool that was not noted: a device's own pool, or one made unseen, which is taken to be on the current
+/// device. `None` for an invalid handle, or without a context.
 fn owner_of(shim: &'static Shim, pool: CUmemoryPool) -> Option<&'static Device> {
     let mut devices = 0;
     // SAFETY: the driver writes a count or nothing.

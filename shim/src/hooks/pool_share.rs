@@ -1,7 +1,7 @@
 //! Pools and pieces of pools that are passed from process to process (CUDA Driver API, Stream Ordered Memory Allocator).
 //!
 //! An imported pool costs nothing, and nothing can be allocated from it: the exporter pays for what the pool holds. A
-//! piece whose pointer is exported becomes an object of the container; its importers pay nothing, unless it is from outside.
+//! piece whose pointer is exported becomes an object of the tenant. Only importers of other tenants pay for it.
 
 use vcuda_driver_api::prelude::*;
 use vcuda_region::shared::ObjectKey;
@@ -11,14 +11,14 @@ use super::table::Handlers;
 use crate::driver::saved_answer::peek;
 use crate::driver::{Bypass, Call, Handled, real};
 use crate::memory::allocations::Kind;
-use crate::memory::pool_accounts::Home;
+use crate::memory::pool_accounts::PoolLocation;
 use crate::memory::state;
 use crate::runtime::shim;
 
 /// Properties of these handlers that the table needs.
 pub(super) const HANDLERS: Handlers = Handlers::MOVING_MEMORY;
 
-/// Nothing is limited: the driver alone is asked.
+/// Whether no limit applies, so that the driver alone answers.
 #[inline]
 pub(super) fn idle() -> bool {
     shim::passes()
@@ -37,7 +37,7 @@ pub(super) fn import(
     if !pool.is_null() {
         // SAFETY: the driver returned success, so it has just written a handle here.
         let pool = unsafe { pool.read() };
-        shim.accounts().pool_accounts.note(pool, Home::Imported);
+        shim.accounts().pool_accounts.note(pool, PoolLocation::Imported);
     }
     Ok(())
 }

@@ -1,6 +1,5 @@
-//! Sets of device memory: the GPU's work as kernels are, charged and held as those. Whatever the width, the shape and the
-//! age of the function: what counts is how many bytes are written, and in which stream. An address has either width that
-//! addresses had, so its type is a parameter.
+//! Sets of device memory: GPU work, charged and throttled as kernels are. For every function two facts matter: the
+//! bytes written, and the stream. Addresses have two widths, so their type is a parameter.
 
 use vcuda_driver_api::prelude::*;
 use vcuda_limiter::predict::Transfer;
@@ -16,13 +15,13 @@ use crate::runtime::stream::Stream;
 /// Properties of these handlers that the table needs.
 pub(super) const HANDLERS: Handlers = Handlers::MOVING_NOTHING;
 
-/// No launch is metered: the driver alone is asked.
+/// Whether no launch is metered, so that the driver alone answers.
 #[inline]
 pub(super) fn idle() -> bool {
     limits::is_unmetered()
 }
 
-/// So many elements of a value's width, in so many rows.
+/// Charges `rows` rows of `width` elements of a value's size.
 fn set<V, N: Word>(call: &Call<'_, CUresult>, _value: V, width: N, rows: u64, stream: CUstream) -> Handled {
     let stream = Stream::of_call(call, stream);
     let launches = Launches::get(state::get()).ok_or(Bypass::NoLimit)?;

@@ -1,9 +1,9 @@
 //! Physical memory that is mapped into sparse arrays, and into arrays whose mapping was deferred (CUDA Driver API,
 //! `cuMemMapArrayAsync`): the arrays cost nothing, and what is mapped stays held whatever becomes of its handle.
 //!
-//! Mappings are made and undone in the order of a stream. Memory is held from the call that maps it, which is earlier than
-//! the stream gets there, to the moment that the stream has got to its unmapping (`pool_accounts/ordered.rs`): never less than the driver
-//! holds.
+//! Mappings are made and undone in the order of a stream. Memory is held from the call that maps it, before the stream
+//! gets there. It is held until the stream has got to its unmapping (`pool_accounts/ordered.rs`): never less than the
+//! driver holds.
 
 use vcuda_driver_api::prelude::*;
 
@@ -11,7 +11,7 @@ use super::table::Handlers;
 use crate::driver::saved_answer::peek;
 use crate::driver::{Bypass, Call, Handled};
 use crate::memory::allocations::Kind;
-use crate::memory::pool_accounts::Owed;
+use crate::memory::pool_accounts::DeferredFree;
 use crate::memory::sparse_mappings::Region;
 use crate::memory::state;
 use crate::runtime::shim;
@@ -20,7 +20,7 @@ use crate::runtime::stream::Stream;
 /// Properties of these handlers that the table needs.
 pub(super) const HANDLERS: Handlers = Handlers::MOVING_MEMORY;
 
-/// Nothing is limited: the driver alone is asked.
+/// Whether no limit applies, so that the driver alone answers.
 #[inline]
 pub(super) fn idle() -> bool {
     shim::passes()
@@ -40,7 +40,7 @@ pub(super) fn map(
     let operations: Option<Vec<_>> = (0..count as usize)
         .map(|at| {
             let info = peek(list.cast_const().wrapping_add(at))?;
-            Some((info, shim.accounts().mappings.behind(info.memHandle)))
+            Some((info, shim.accounts().mappings.by_handle(info.memHandle)))
         })
         .collect();
     let operations = operations.ok_or(Bypass::BadArgument)?;
@@ -56,7 +56,7 @@ pub(super) fn map(
             .accounts()
             .allocations
             .sparse_mappings(info.resource.0 as u64, kind);
-        let Some((sparse_mappings, region)) = sparse_mappings.zip(Region::of(&info)) else {
+        let Some((sparse_mappings, region)) = sparse_mappings.zip(Region::from_info(&info)) else {
             continue;
         };
         match (info.memOperationType, backing) {
@@ -68,7 +68,7 @@ pub(super) fn map(
         shim.accounts()
             .pool_accounts
             .ordered
-            .after(stream, Owed::SparseMappings(gone));
+            .after(stream, DeferredFree::SparseMappings(gone));
         shim.accounts().pool_accounts.note_shrinking();
     }
     Ok(())

@@ -1,7 +1,7 @@
-//! The application waits for the GPU: at that moment pools give back what they hold beyond their threshold (CUDA Driver
-//! API, `CU_MEMPOOL_ATTR_RELEASE_THRESHOLD`), and what was freed in the order of a stream is free. So the container is
-//! credited then. And what was launched is done: what is launched next finds its stream idle ([`crate::compute`]). Without a share
-//! and without such memory on its way these hooks are idle.
+//! Calls by which the application waits for the GPU. Pools then give back what they hold beyond their threshold (CUDA
+//! Driver API, `CU_MEMPOOL_ATTR_RELEASE_THRESHOLD`), and memory freed in the order of a stream is free: the tenant is
+//! credited. All launched work is done, so the next launch finds its stream idle ([`crate::compute`]). Without a share,
+//! and without such memory, these hooks are idle.
 
 use vcuda_driver_api::prelude::*;
 
@@ -17,7 +17,7 @@ use crate::runtime::stream::Stream;
 /// Properties of these handlers that the table needs.
 pub(super) const HANDLERS: Handlers = Handlers::MOVING_NOTHING;
 
-/// Nothing is on its way back: the driver alone is asked.
+/// Whether nothing waits to be given back, so that the driver alone answers.
 #[inline]
 pub(super) fn idle() -> bool {
     shim::passes() || (!pool_accounts::is_shrinking() && limits::is_unmetered())

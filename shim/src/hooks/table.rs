@@ -3,16 +3,16 @@
 //! ```text
 //! hooks! {
 //!     deny cuMemAlloc_v2  => memory::alloc;    // handler `alloc` of module `memory`
-//!     pass cuLaunchKernel => launch::kernel unless kernel_goes;
+//!     pass cuLaunchKernel => launch::kernel unless is_kernel_paid;
 //! }
 //! ```
-//! The first word is the answer if the shim itself breaks before the driver was called: `deny` says "out of memory",
-//! `pass` calls the driver. The prototype comes from driver-api. The end of the name says what stream 0 means
+//! The first word is the answer if the shim panics before the driver was called: `deny` says "out of memory", `pass`
+//! calls the driver. The prototype comes from driver-api. The end of the name says what stream 0 means
 //! ([`DefaultStream`](crate::driver::DefaultStream)): variants with `_ptsz` and `_ptds` share their handlers with those
 //! without. A row yields
-//! - the exported C function of that name (link-time symbol), which goes straight to the driver while the
-//!   handler's module is `idle()`, or if the row's function behind `unless` has done with the arguments what there is to
-//!   do, and else runs the handler under the guard ([`crate::driver::guarded`]);
+//! - the exported C function of that name (link-time symbol). It goes straight to the driver while the handler's module
+//!   is `idle()`, or if the row's function behind `unless` has already done what there is to do. Else it runs the handler
+//!   under the guard ([`crate::driver::guarded`]);
 //! - the slot of the driver's own function of the same name, by which the application's call goes on;
 //! - an entry in [`TABLE`](crate::hooks::TABLE), which serves `dlsym`, `dlvsym` and `cuGetProcAddress`.
 
@@ -45,15 +45,15 @@ impl Row {
         &self.slot
     }
 
-    /// Our function of this name.
+    /// The shim's function of this name.
     #[inline]
     pub(crate) fn hook(&self) -> *mut c_void {
         self.hook.cast_mut()
     }
 }
 
-/// Properties of a module's handlers that the table needs, besides when they are idle. Each module of hooks has a constant
-/// `HANDLERS`.
+/// Properties of a module's handlers that the table needs, besides when they are idle. Each module of hooks has a
+/// constant `HANDLERS`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Handlers {
     /// Whether a call may give or take GPU memory, so that no figure of the driver's is compared with the ledger meanwhile
@@ -113,17 +113,17 @@ const fn before(left: &str, right: &str) -> bool {
     left.len() < right.len()
 }
 
-/// See the module.
+/// Makes the table from its rows, see the module.
 macro_rules! hooks {
-    ($($answer:ident $name:ident => $module:ident :: $handler:ident $(unless $goes:ident)?;)*) => {
-        /// Where each row stands in the table.
+    ($($answer:ident $name:ident => $module:ident :: $handler:ident $(unless $is_done:ident)?;)*) => {
+        /// The position of each row in the table.
         #[allow(non_camel_case_types, reason = "the driver's names")]
         #[derive(Clone, Copy)]
         enum Position { $($name),* }
 
         const NAMES: [&str; [$(stringify!($name)),*].len()] = [$(stringify!($name)),*];
 
-        /// Every hook there is.
+        /// All hooks.
         pub(crate) static TABLE: [$crate::hooks::table::Row; NAMES.len()] = [
             $(vcuda_driver_api::signature!($name, entry! {})),*
         ];
@@ -135,7 +135,7 @@ macro_rules! hooks {
         mod exports {
             use vcuda_driver_api::prelude::*;
             use $crate::hooks::table::export;
-            $(vcuda_driver_api::signature!($name, export! { $answer $module $handler $($goes)? });)*
+            $(vcuda_driver_api::signature!($name, export! { $answer $module $handler $($is_done)? });)*
 
             /// The driver's functions of the same names, for the application's own calls.
             mod real {
@@ -149,22 +149,22 @@ macro_rules! hooks {
 }
 pub(crate) use hooks;
 
-/// The row itself.
+/// Makes a row.
 macro_rules! entry {
     ({} $name:ident ($($arg:ident : $ty:ty),* $(,)?) -> $ret:ty) => {
         $crate::hooks::table::Row::new(
             $crate::driver::real::c_name(concat!(stringify!($name), "\0")),
-            <$ret as $crate::driver::real::Answering>::LIBRARY,
+            <$ret as $crate::driver::real::DriverStatus>::LIBRARY,
             exports::$name as *const core::ffi::c_void,
         )
     };
 }
 pub(crate) use entry;
 
-/// The exported function of a row. Idle, it is a load, a branch and a jump to the driver: all else is in a function of
-/// its own, so that its registers are not saved for nothing.
+/// The exported function of a row. If idle, it is a load, a branch and a jump to the driver. All else is in a function
+/// of its own, so that its registers are not saved for nothing.
 macro_rules! export {
-    ({ $answer:ident $module:ident $handler:ident $($goes:ident)? } $name:ident ($($arg:ident : $ty:ty),* $(,)?) -> $ret:ty) => {
+    ({ $answer:ident $module:ident $handler:ident $($is_done:ident)? } $name:ident ($($arg:ident : $ty:ty),* $(,)?) -> $ret:ty) => {
         #[allow(non_snake_case, clippy::too_many_arguments, reason = "the driver's name and prototype")]
         #[unsafe(no_mangle)]
         pub(super) unsafe extern "C-unwind" fn $name($($arg: $ty),*) -> $ret {
@@ -181,23 +181,23 @@ macro_rules! export {
                     call.conclude(super::$module::$handler(call, $($arg),*))
                 })
             }
-            let next = $crate::hooks::table::unless!({ managed $module $($goes)? } $name ($($arg: $ty),*) -> $ret);
+            let next = $crate::hooks::table::unless!({ managed $module $($is_done)? } $name ($($arg: $ty),*) -> $ret);
             $crate::hooks::table::jump!(super::$module::idle(), next, $name ($($arg: $ty),*) -> $ret)
         }
     };
 }
 pub(crate) use export;
 
-/// Continuation of an exported function that is not idle: the handler, or first the row's function behind `unless`, which also
-/// gets the meaning of stream 0. If that says so, the call ends in a jump to the driver, as an idle one does.
+/// Continuation of an exported function that is not idle: the handler, or first the row's function behind `unless`,
+/// which also gets the meaning of stream 0. If that returns true, the call ends in a jump to the driver.
 macro_rules! unless {
     ({ $managed:ident $module:ident } $name:ident ($($arg:ident : $ty:ty),*) -> $ret:ty) => { $managed };
-    ({ $managed:ident $module:ident $goes:ident } $name:ident ($($arg:ident : $ty:ty),*) -> $ret:ty) => {{
+    ({ $managed:ident $module:ident $is_done:ident } $name:ident ($($arg:ident : $ty:ty),*) -> $ret:ty) => {{
         #[allow(clippy::too_many_arguments, reason = "the driver's prototype")]
         #[inline(never)]
         unsafe extern "C-unwind" fn may_go($($arg: $ty),*) -> $ret {
             const DEFAULT_STREAM: $crate::driver::DefaultStream = $crate::driver::DefaultStream::of_function(stringify!($name));
-            $crate::hooks::table::jump!(super::$module::$goes(DEFAULT_STREAM, $($arg),*), $managed, $name ($($arg: $ty),*) -> $ret)
+            $crate::hooks::table::jump!(super::$module::$is_done(DEFAULT_STREAM, $($arg),*), $managed, $name ($($arg: $ty),*) -> $ret)
         }
         may_go
     }};

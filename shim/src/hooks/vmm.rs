@@ -1,5 +1,5 @@
-//! Physical memory that the application maps itself: `cuMemCreate`, and what holds its memory. Address reservations cost
-//! nothing. Memory from another process is in `vmm_share.rs`.
+//! Physical memory that the application maps itself: `cuMemCreate`, and the calls that hold its memory. Address
+//! reservations cost nothing. Memory from another process is in `vmm_share.rs`.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::runtime::shim;
 /// Properties of these handlers that the table needs.
 pub(super) const HANDLERS: Handlers = Handlers::MOVING_MEMORY;
 
-/// Nothing is limited: the driver alone is asked.
+/// Whether no limit applies, so that the driver alone answers.
 #[inline]
 pub(super) fn idle() -> bool {
     shim::passes()
@@ -67,7 +67,7 @@ pub(super) fn retain(
     if handle.is_null() {
         return Ok(());
     }
-    if let Some(backing) = shim.accounts().mappings.at(address as u64) {
+    if let Some(backing) = shim.accounts().mappings.mapped_at(address as u64) {
         // SAFETY: the driver returned success, so it has just written a handle here.
         let handle = unsafe { handle.read() };
         shim.accounts().mappings.retain(handle, backing);
@@ -86,7 +86,7 @@ pub(super) fn map(
     _flags: u64,
 ) -> Handled {
     let shim = state::managed()?;
-    let backing = shim.accounts().mappings.behind(handle);
+    let backing = shim.accounts().mappings.by_handle(handle);
     call.real()?;
     let Some(backing) = backing else {
         return Ok(());

@@ -1,10 +1,10 @@
 //! Physical memory that is passed from process to process: `cuMemExportToShareableHandle` and
 //! `cuMemImportFromShareableHandle`.
 //!
-//! The exporter pays as before, and the container gets to know the memory; importers of the container pay nothing. Memory
-//! from outside is paid for by its first importer, from the moment that its size is known: when it is imported, if its
-//! exporter has named it (`ofd_key.rs`), and else when it is mapped. Memory whose last handle and mapping are gone while a
-//! descriptor of it is open stays counted, also when its exporter has ended (`exported.rs`).
+//! The exporter pays as before, and the tenant gets to know the memory; importers of the tenant pay nothing. Memory
+//! from outside is paid for by its first importer, once its size is known: when it is imported, if its exporter has
+//! named it (`ofd_key.rs`), and else when it is mapped. Memory whose last handle and mapping are gone stays counted
+//! while a descriptor of it is open, also when its exporter has ended (`exported.rs`).
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ use crate::runtime::shim::{self, Shim};
 /// Properties of these handlers that the table needs.
 pub(super) const HANDLERS: Handlers = Handlers::MOVING_MEMORY;
 
-/// Nothing is limited: the driver alone is asked.
+/// Whether no limit applies, so that the driver alone answers.
 #[inline]
 pub(super) fn idle() -> bool {
     shim::passes()
@@ -41,10 +41,10 @@ pub(super) fn export(
     let shim = state::managed()?;
     Bypass::BadArgument.when(shareable.is_null())?;
     // Held, should another thread let go of it meanwhile.
-    let backing = shim.accounts().mappings.behind(handle);
+    let backing = shim.accounts().mappings.by_handle(handle);
     match (kind, backing) {
         (CUmemAllocationHandleType::POSIX_FILE_DESCRIPTOR, Some(backing)) => {
-            give_away(call, shareable.cast(), |file| name_exported(shim, &backing, file))
+            export_descriptor(call, shareable.cast(), |file| name_exported(shim, &backing, file))
         }
         (CUmemAllocationHandleType::FABRIC, Some(backing)) => {
             call.real()?;
@@ -71,21 +71,21 @@ pub(super) fn export_range(
 ) -> Handled {
     let shim = state::managed()?;
     Bypass::BadArgument.when(place.is_null())?;
-    if let Some(backing) = shim.accounts().mappings.at(address) {
-        return give_away(call, place.cast(), |file| name_exported(shim, &backing, file));
+    if let Some(backing) = shim.accounts().mappings.mapped_at(address) {
+        return export_descriptor(call, place.cast(), |file| name_exported(shim, &backing, file));
     }
     let (base, bytes) = super::ipc::range_of(address).ok_or(Bypass::BadArgument)?;
     let known = shim.accounts().allocations.key(base).ok_or(Bypass::Uncharged)?;
-    give_away(call, place.cast(), |file| {
+    export_descriptor(call, place.cast(), |file| {
         let named = ofd_key::assign(file, known, bytes, false);
         let (key, keeper) = key_and_keeper(shim, named, file)?;
-        shim.accounts().allocations.give_away(base, key, keeper)
+        shim.accounts().allocations.note_export(base, key, keeper)
     })
 }
 
-/// Has the driver make a descriptor of memory, and `note` what it stands for. If that cannot be, the descriptor is closed
-/// again, and the application has seen nothing.
-fn give_away(
+/// Has the driver make a descriptor of memory, and calls `note` for it. If that fails, the descriptor is closed again,
+/// before the application sees it.
+fn export_descriptor(
     call: &Call<'_, CUresult>,
     place: *mut c_int,
     note: impl FnOnce(c_int) -> Result<(), Denied>,
@@ -102,14 +102,14 @@ fn give_away(
 /// The descriptor carries the memory's key, and the memory counts as long as it is open anywhere.
 ///
 /// # Errors
-/// The container has no place for one more object that may outlive its process.
+/// The tenant has no place for one more object that may outlive its process.
 fn name_exported(shim: &Shim, backing: &Backing, file: c_int) -> Result<(), Denied> {
     let named = ofd_key::assign(file, backing.key(), backing.bytes(), backing.is_multicast());
     let (key, keeper) = key_and_keeper(shim, named, file)?;
-    backing.give_away(key, keeper)
+    backing.note_export(key, keeper)
 }
 
-/// The key under which memory is given away as a descriptor, and what keeps it from then on.
+/// The key under which memory is exported as a descriptor, and the descriptors that keep it from then on.
 fn key_and_keeper(shim: &Shim, named: Option<OfdKey>, file: c_int) -> Result<(ObjectKey, Outlives), Denied> {
     match named {
         Some(named) => Ok((named.key, shim.accounts().exported.keeper(file))),
@@ -165,7 +165,7 @@ pub(super) fn import(
     Ok(())
 }
 
-/// Memory that the container does not know.
+/// The backing of memory that the tenant does not know.
 ///
 /// # Errors
 /// Its size is known, and does not fit.
@@ -209,7 +209,7 @@ fn fabric_key(handle: &FabricHandle) -> ObjectKey {
     ObjectKey::of(handle)
 }
 
-/// Where imported memory is; nothing if it is not on a GPU, or is no memory but a multicast object.
+/// Device of imported memory; `None` if it is not on a GPU, or is a multicast object.
 fn device_of(shim: &'static Shim, handle: CUmemGenericAllocationHandle) -> Option<&'static Device> {
     let mut properties = core::mem::MaybeUninit::<CUmemAllocationProp>::zeroed();
     // SAFETY: the driver writes the properties or nothing.

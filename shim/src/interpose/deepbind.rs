@@ -1,18 +1,18 @@
-//! `dlopen` with `RTLD_DEEPBIND`: what is opened so binds its own names in itself and its own dependencies first, past
-//! every preloaded library: a plugin linked against the driver would call the driver, one with NVIDIA's static runtime
-//! would ask libc's `dlsym`. So after such an opening, the words of the opened objects that lead to the driver's hooked
-//! functions, or to libc's functions of this family, are made to lead to ours. All other names stay as they were bound.
+//! `dlopen` with `RTLD_DEEPBIND`. A library opened so binds its names in itself and its dependencies first, past every
+//! preloaded library. A plugin linked against the driver would call the driver, one with NVIDIA's static runtime libc's
+//! `dlsym`. So after such an opening, the opened objects' pointers to the driver's hooked functions, and to libc's
+//! `dlsym` family, are redirected to the shim. All other names stay as they were bound.
 //!
 //! Any other `dlopen` leaves by a tail jump, since glibc looks at the return address (the caller's search path, its
-//! namespace). So does one with `RTLD_DEEPBIND` where the caller's search path decides: that one passes, and is told.
+//! namespace). So does one with `RTLD_DEEPBIND` if the caller's search path decides: that one is reported as a bypass.
 //!
 //! `dlmopen` always leaves by a jump. A driver in a namespace of its own is another driver with its own handles, so its
-//! calls cannot be led here; that there is one is told, and what it takes is measured as overhead.
+//! calls cannot be redirected. It is reported as a bypass, and its memory is measured as overhead.
 
 use core::arch::naked_asm;
 use core::ffi::{CStr, c_char, c_int, c_long, c_void};
 
-use super::dlsym::{DLSYM, Route, answer, early, jump, ours};
+use super::dlsym::{DLSYM, Route, answer, early, jump, replacement_of};
 use super::libc_function::{LibcFunction, here};
 use crate::driver::bypass::{Bypass, note};
 use crate::driver::real::Library;
@@ -182,13 +182,13 @@ extern "C" fn route_dlmopen(namespace: c_long, _file: *const c_char, _mode: c_in
     DLMOPEN.get().unwrap_or(0)
 }
 
-/// Whether who calls decides what `file` is: by its search path, or where it lies itself (dlopen(3), "$ORIGIN").
+/// Whether the caller decides what `file` is: by its search path, or by its own place (dlopen(3), "$ORIGIN").
 fn needs_its_caller(file: &CStr, caller: usize) -> bool {
     let has = |byte| file.to_bytes().contains(&byte);
     if has(b'$') {
         return true;
     }
-    // What the program itself hands down counts for every caller; what others do, only for what they loaded, which
+    // The program's own inherited path counts for every caller. Another object's counts only for what it loaded, which
     // cannot be told from here.
     let mut is_program = true;
     let path = |object: &elf::Object<'_>| {
@@ -200,13 +200,13 @@ fn needs_its_caller(file: &CStr, caller: usize) -> bool {
     !has(b'/') && elf::find(path).is_some()
 }
 
-/// A word that may have to lead to us.
+/// A pointer that may have to be redirected to the shim.
 #[derive(Debug)]
 struct Candidate {
     place: usize,
     /// Content of the slot.
     now: usize,
-    /// Still the way into the loader, which binds it at the first call.
+    /// Set if it leads into the loader, which binds it at the first call.
     is_unbound: bool,
     name: &'static CStr,
     hook: *mut c_void,
@@ -214,16 +214,16 @@ struct Candidate {
     real: usize,
 }
 
-/// Leads the words of what was opened as `handle` to the hooks.
+/// Redirects pointers of the library that was opened as `handle` to the hooks.
 #[cold]
 fn rebind(handle: *mut c_void) {
     let mut candidates = Vec::new();
     elf::find(|object| {
-        if object.contains(here()) || Library::is_any(object) || object.is(c"libc.so.6") {
+        if object.contains(here()) || Library::is_any(object) || object.is_named(c"libc.so.6") {
             return None::<()>;
         }
         for import in object.imports() {
-            if let Some((name, hook, real)) = ours(import.name) {
+            if let Some((name, hook, real)) = replacement_of(import.name) {
                 // SAFETY: a word of a loaded object, which the loader has filled.
                 let now = unsafe { (import.place as *const usize).read() };
                 candidates.push(Candidate {
@@ -244,7 +244,7 @@ fn rebind(handle: *mut c_void) {
         } else {
             candidate.now
         };
-        // What is ours already, or some third library's, stays.
+        // A pointer to the shim, or to some third library, stays.
         let is_theirs = bound != 0 && (bound == candidate.real || is_drivers(bound));
         if is_theirs && !replace(&candidate) {
             note(Bypass::DeepBind);
@@ -257,7 +257,7 @@ pub(super) fn is_drivers(address: usize) -> bool {
     elf::find(|object| object.contains(address).then(|| Library::is_any(object))) == Some(true)
 }
 
-/// As the opened library itself would find the name: in its own and its dependencies' symbols.
+/// Address of a name as the opened library itself would find it: in its own and its dependencies' symbols.
 fn look_up(handle: *mut c_void, name: &CStr) -> usize {
     let Some(address) = DLSYM.get() else { return 0 };
     // SAFETY: libc's function of this name has this type.

@@ -1,4 +1,4 @@
-//! `dlsym` and `dlvsym`: the doors by which an application asks for a function by name.
+//! `dlsym` and `dlvsym`: the functions by which an application asks for a function by name.
 //!
 //! glibc reads the return address of its `dlsym` to give `RTLD_NEXT` and `RTLD_DEFAULT` their meaning. So a name that
 //! is not in the table leaves by a tail jump, registers and return address intact: the application stays the caller
@@ -13,7 +13,7 @@ use super::libc_function::{LibcFunction, here};
 use crate::driver::{elf, loader};
 use crate::hooks;
 
-/// Where a call goes: by a jump to `jump`, or, if that is 0, back to the caller with `answer`. Two registers.
+/// Route of a call: a jump to `jump`, or, if that is 0, a return to the caller with `answer`. Two registers.
 #[repr(C)]
 pub(super) struct Route {
     jump: usize,
@@ -157,7 +157,7 @@ extern "C" fn route_dlsym(handle: *mut c_void, name: *const c_char, caller: usiz
     let Some(address) = DLSYM.next(caller) else {
         return answer(core::ptr::null_mut());
     };
-    let Some(target) = Target::of(name, caller) else {
+    let Some(target) = Target::find(name, caller) else {
         return jump(address);
     };
     // SAFETY: a function of this name has this type.
@@ -166,8 +166,8 @@ extern "C" fn route_dlsym(handle: *mut c_void, name: *const c_char, caller: usiz
     answer(target.look_up(handle, caller, |handle| unsafe { real(handle, name) }))
 }
 
-/// Decides on a `dlvsym` of `caller`. The driver's libraries define no symbol versions: what the C library makes of a
-/// version there is its own affair.
+/// Decides on a `dlvsym` of `caller`. The driver's libraries define no symbol versions: what a version means there is
+/// up to the C library.
 extern "C" fn route_dlvsym(
     handle: *mut c_void,
     name: *const c_char,
@@ -180,7 +180,7 @@ extern "C" fn route_dlvsym(
     let Some(address) = DLVSYM.next(caller) else {
         return answer(core::ptr::null_mut());
     };
-    let Some(target) = Target::of(name, caller) else {
+    let Some(target) = Target::find(name, caller) else {
         return jump(address);
     };
     // SAFETY: a function of this name has this type.
@@ -209,8 +209,8 @@ pub(super) fn early(name: &CStr) -> Route {
 pub(super) static DLSYM: LibcFunction = LibcFunction::new(c"dlsym");
 static DLVSYM: LibcFunction = LibcFunction::new(c"dlvsym");
 
-/// The functions of libc that we stand before, and ours.
-fn own(name: *const c_char) -> Option<(&'static LibcFunction, *mut c_void)> {
+/// The functions of libc that the shim replaces, and the shim's own.
+fn libc_replacement(name: *const c_char) -> Option<(&'static LibcFunction, *mut c_void)> {
     let all = [
         (&DLSYM, dlsym as *const ()),
         (&DLVSYM, dlvsym as *const ()),
@@ -222,34 +222,34 @@ fn own(name: *const c_char) -> Option<(&'static LibcFunction, *mut c_void)> {
         .map(|(function, hook)| (function, hook.cast_mut().cast()))
 }
 
-/// Ours for a name, and libc's if that is where theirs is.
-pub(super) fn ours(
+/// The shim's function for a name, and the libc function that it replaces, if any.
+pub(super) fn replacement_of(
     name: *const c_char,
 ) -> Option<(&'static CStr, *mut c_void, Option<&'static LibcFunction>)> {
     match hooks::row(name) {
         Some(row) => Some((row.slot().name(), row.hook(), None)),
-        None => own(name).map(|(function, hook)| (function.name, hook, Some(function))),
+        None => libc_replacement(name).map(|(function, hook)| (function.name, hook, Some(function))),
     }
 }
 
 const LIBC: &CStr = c"libc.so.6";
 
-/// A name that we answer for: a row of the table, or one of these functions of libc.
+/// A name that the shim answers for: a row of the table, or a function of libc that it replaces.
 struct Target {
     name: &'static CStr,
-    /// Ours.
+    /// The shim's function.
     hook: *mut c_void,
-    /// Theirs; null while no driver is loaded.
+    /// The real function; null while no driver is loaded.
     real: *mut c_void,
-    /// The library that theirs is in.
+    /// The library of the real function.
     soname: &'static CStr,
-    /// Whether the caller gets theirs: the driver (on WSL2 it asks for its own functions), or a library that stands before
-    /// libc's function. Ours would call it back, without end.
-    is_raw: bool,
+    /// Whether the caller gets the real function. Such a caller is the driver (on WSL2 it asks for its own functions),
+    /// or a library that replaces libc's function: the shim's would call it back, without end.
+    gets_real: bool,
 }
 
 impl Target {
-    fn of(name: *const c_char, caller: usize) -> Option<Self> {
+    fn find(name: *const c_char, caller: usize) -> Option<Self> {
         if let Some(row) = hooks::row(name) {
             let (name, soname) = (row.slot().name(), row.slot().library().soname());
             return Some(Self {
@@ -257,16 +257,16 @@ impl Target {
                 hook: row.hook(),
                 real: row.slot().peek(),
                 soname,
-                is_raw: deepbind::is_drivers(caller),
+                gets_real: deepbind::is_drivers(caller),
             });
         }
-        let (function, hook) = own(name)?;
+        let (function, hook) = libc_replacement(name)?;
         Some(Self {
             name: function.name,
             hook,
             real: function.get()? as *mut c_void,
             soname: LIBC,
-            is_raw: deepbind::is_drivers(caller) || function.is_before_libc(caller),
+            gets_real: deepbind::is_drivers(caller) || function.is_before_libc(caller),
         })
     }
 
@@ -274,13 +274,13 @@ impl Target {
         core::ptr::eq(self.soname, LIBC)
     }
 
-    /// Our function in place of theirs.
+    /// The shim's function in place of the real one.
     fn substitute(&self) -> *mut c_void {
-        if self.is_raw { self.real } else { self.hook }
+        if self.gets_real { self.real } else { self.hook }
     }
 
-    /// The hook where the application would have got the real function, and otherwise what it would have got without
-    /// us. `real` is the C library's function, called from here.
+    /// The hook if the application would have got the real function, and otherwise what it would have got without the
+    /// shim. `real` is the C library's function, called from here.
     fn look_up(
         &self,
         handle: *mut c_void,
@@ -298,10 +298,10 @@ impl Target {
             return found;
         }
         if self.is_libcs() {
-            // Ours goes on to what comes behind it.
+            // The shim's function goes on to the next one behind it.
             return self.substitute();
         }
-        // Our export stood in the way: what comes behind it? Called from here, RTLD_NEXT means "after the shim".
+        // The shim's own export was found. Called from here, `RTLD_NEXT` means "after the shim".
         let behind = real(libc::RTLD_NEXT);
         if !behind.is_null() {
             return self.exchanged(behind);
@@ -332,18 +332,21 @@ impl Target {
             Some(found) => self.exchanged(found),
             // Loaded before its caller: the caller reaches it by its dependencies.
             None if !self.real.is_null() => self.substitute(),
-            // Nothing anywhere: libc says so, in its words.
+            // Defined nowhere: libc reports that itself.
             None => real(libc::RTLD_NEXT),
         }
     }
 
-    /// Ours for theirs, in whichever copy of their library; anything else as it is, and all of it for who gets theirs.
+    /// The shim's function if `found` is the real one, in any copy of its library, and the caller gets it; else `found`.
     fn exchanged(&self, found: *mut c_void) -> *mut c_void {
-        if found.is_null() || self.is_raw {
+        if found.is_null() || self.gets_real {
             return found;
         }
-        let owner_is_theirs =
-            |object: &elf::Object<'_>| object.contains(found as usize).then(|| object.is(self.soname));
+        let owner_is_theirs = |object: &elf::Object<'_>| {
+            object
+                .contains(found as usize)
+                .then(|| object.is_named(self.soname))
+        };
         if found == self.real || elf::find(owner_is_theirs) == Some(true) {
             self.hook
         } else {

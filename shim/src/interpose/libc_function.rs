@@ -1,11 +1,11 @@
-//! Functions of the C library that the shim stands before.
+//! Functions of the C library that the shim replaces.
 
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::driver::elf;
 
-/// A function of the C library, found by its symbol table: asking `dlsym` for it would be asking ourselves.
+/// A function of the C library, found in its symbol table: `dlsym` is the shim's own.
 #[derive(Debug)]
 pub(super) struct LibcFunction {
     pub(super) name: &'static CStr,
@@ -22,8 +22,8 @@ impl LibcFunction {
         }
     }
 
-    /// Where a call of ours by `caller` goes on: where it would go without us. That is libc's function, or that of another
-    /// library behind ours which stands before libc's (a sanitizer, a tracer), unless it is that library that calls.
+    /// Address of the function that a call by `caller` would reach without the shim. It is libc's, or that of another
+    /// library behind the shim that replaces it (a sanitizer, a tracer), unless that library is the caller.
     pub(super) fn next(&self, caller: usize) -> Option<usize> {
         let (next, libcs) = (self.behind()?, self.get()?);
         Some(if next != libcs && self.is_before_libc(caller) {
@@ -33,7 +33,7 @@ impl LibcFunction {
         })
     }
 
-    /// The first function of this name behind ours, in load order.
+    /// The first function of this name behind the shim's, in load order.
     fn behind(&self) -> Option<usize> {
         let address = self.next.load(Ordering::Relaxed);
         if address != 0 {
@@ -52,8 +52,8 @@ impl LibcFunction {
         Some(address)
     }
 
-    /// Whether `caller` lies in a library behind ours that stands before libc's function itself. Calls reach it through
-    /// ours, so it is given libc's: ours would lead back to it.
+    /// Whether `caller` lies in a library behind the shim that replaces libc's function itself. Its calls come through
+    /// the shim, so it is given libc's: the shim's would lead back to it.
     pub(super) fn is_before_libc(&self, caller: usize) -> bool {
         if self.behind() == self.get() {
             return false;

@@ -65,7 +65,7 @@ pub(crate) enum Holds {
     SparseMappings(Arc<SparseMappings>),
 }
 
-/// One allocation. Its charge is given back when it is dropped.
+/// An allocation. Its charge is given back when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Allocation {
     /// The context that it was made in.
@@ -123,7 +123,7 @@ impl Allocation {
 pub(crate) enum Ended {
     /// Nothing is known at this address or handle.
     Unknown,
-    /// One of several openings ended.
+    /// An opening ended, and others are left.
     Opening,
     /// The allocation ended.
     All(Allocation),
@@ -248,7 +248,7 @@ impl Allocations {
         }
     }
 
-    /// Publishes the allocation at this address to the container under `key`. Returns `false` if there is none.
+    /// Publishes the allocation at this address to the tenant under `key`. Returns `false` if there is none.
     pub(crate) fn share(&self, address: u64, key: ObjectKey) -> bool {
         let mut shard = self.shard(address).lock();
         match shard.get_mut(&Name::new(address, Kind::Linear)) {
@@ -263,7 +263,7 @@ impl Allocations {
         }
     }
 
-    /// The key of the allocation at this address, if the container knows it by one. `None` if there is no allocation.
+    /// The key of the allocation at this address, if the tenant knows it by one. `None` if there is no allocation.
     pub(crate) fn key(&self, address: u64) -> Option<Option<ObjectKey>> {
         let shard = self.shard(address).lock();
         let known = shard.get(&Name::new(address, Kind::Linear))?;
@@ -274,14 +274,14 @@ impl Allocations {
     /// memory.
     ///
     /// # Errors
-    /// Fails if the container cannot count it beyond the end of this process, or if there is no such allocation.
-    pub(crate) fn give_away(&self, address: u64, key: ObjectKey, keeper: Outlives) -> Result<(), Denied> {
+    /// Fails if the tenant cannot count it beyond the end of this process, or if there is no such allocation.
+    pub(crate) fn note_export(&self, address: u64, key: ObjectKey, keeper: Outlives) -> Result<(), Denied> {
         let mut shard = self.shard(address).lock();
         match shard.get_mut(&Name::new(address, Kind::Linear)) {
             Some(Allocation {
                 holds: Holds::Charge(charge),
                 ..
-            }) => charge.give_away(key, keeper),
+            }) => charge.note_export(key, keeper),
             _ => Err(Denied),
         }
     }

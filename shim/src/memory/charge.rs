@@ -1,4 +1,4 @@
-//! Bytes that this process counts in the ledger, alone or together with other processes of the container.
+//! Bytes that this process counts in the ledger, alone or together with other processes of the tenant.
 
 use vcuda_region::shared::{ObjectKey, Outlives, Shared};
 
@@ -14,12 +14,12 @@ pub(crate) struct Charge {
     device: &'static Device,
     bytes: u64,
     /// Boxed: few are shared, and allocations are many.
-    together: Option<Box<Together>>,
+    object: Option<Box<SharedObject>>,
 }
 
-/// An object that the container knows by a key.
+/// An object that the tenant knows by a key.
 #[derive(Debug)]
-struct Together {
+struct SharedObject {
     key: ObjectKey,
     shared: Shared,
     /// Set if it was exported in a way that allows no proof of release: it is held until this process ends.
@@ -27,19 +27,19 @@ struct Together {
 }
 
 impl Charge {
-    /// The hold of an importer on an object that the container pays for already. `None` if the container does not
-    /// know the key.
+    /// The hold of an importer on an object that the tenant pays for already. `None` if the tenant does not know the
+    /// key.
     pub(crate) fn join(shim: &'static Shim, key: ObjectKey) -> Option<Self> {
         let (device, shared) = devices::join(shim, key)?;
-        Some(Self::together(device, key, shared))
+        Some(Self::object(device, key, shared))
     }
 
-    /// The charge for an object from outside of the container, which its first importer pays for.
+    /// The charge for an object from outside of the tenant, which its first importer pays for.
     ///
     /// # Errors
     /// Fails if the bytes do not fit.
     pub(crate) fn join_foreign(device: &'static Device, key: ObjectKey, bytes: u64) -> Result<Self, Denied> {
-        Ok(Self::together(device, key, device.join_foreign(key, bytes)?))
+        Ok(Self::object(device, key, device.join_foreign(key, bytes)?))
     }
 
     /// A charge for bytes that are counted in this process's slot already.
@@ -47,15 +47,15 @@ impl Charge {
         Self {
             device,
             bytes,
-            together: None,
+            object: None,
         }
     }
 
-    fn together(device: &'static Device, key: ObjectKey, shared: Shared) -> Self {
+    fn object(device: &'static Device, key: ObjectKey, shared: Shared) -> Self {
         Self {
             device,
             bytes: shared.bytes(),
-            together: Some(Box::new(Together {
+            object: Some(Box::new(SharedObject {
                 key,
                 shared,
                 is_kept: false,
@@ -63,13 +63,13 @@ impl Charge {
         }
     }
 
-    /// Publishes the memory to the container under `key`. If that cannot be noted, importers pay too: too much is
-    /// counted, never too little. An object keeps its first key.
+    /// Publishes the memory to the tenant under `key`. If that cannot be noted, importers pay too: too much is counted,
+    /// never too little. An object keeps its first key.
     pub(crate) fn share(&mut self, key: ObjectKey) {
-        if self.together.is_none() {
+        if self.object.is_none() {
             let shared = self.device.share(key, self.bytes);
-            self.together = shared.map(|shared| {
-                Box::new(Together {
+            self.object = shared.map(|shared| {
+                Box::new(SharedObject {
                     key,
                     shared,
                     is_kept: false,
@@ -78,40 +78,40 @@ impl Charge {
         }
     }
 
-    /// Notes that the memory was exported under `key`. From now on `keeper` may keep it beyond the end of this
-    /// process: the container counts it until its release is proved.
+    /// Notes that the memory was exported under `key`. From now on `keeper` may keep it beyond the end of this process:
+    /// the tenant counts it until its release is proved.
     ///
     /// # Errors
-    /// Fails if the container has no place for it: the memory must not be exported.
-    pub(crate) fn give_away(&mut self, key: ObjectKey, keeper: Outlives) -> Result<(), Denied> {
+    /// Fails if the tenant has no place for it: the memory must not be exported.
+    pub(crate) fn note_export(&mut self, key: ObjectKey, keeper: Outlives) -> Result<(), Denied> {
         self.share(key);
-        let together = self.together.as_mut().ok_or(Denied)?;
+        let object = self.object.as_mut().ok_or(Denied)?;
         // Exported under another key by another thread meanwhile: no process looks for this one.
-        let keeper = if ofd_key::offset_of(together.key) == ofd_key::offset_of(key) {
+        let keeper = if ofd_key::offset_of(object.key) == ofd_key::offset_of(key) {
             keeper
         } else {
             Outlives::UNPROVABLE
         };
-        together.is_kept |= keeper == Outlives::UNPROVABLE;
-        if self.device.outlive(&together.shared, keeper) {
+        object.is_kept |= keeper == Outlives::UNPROVABLE;
+        if self.device.outlive(&object.shared, keeper) {
             Ok(())
         } else {
             Err(Denied)
         }
     }
 
-    /// Prepares for the driver's free. Other processes of the container may hold the memory, and the driver
-    /// attributes it to one of them as soon as it is freed here. From now on the object counts itself, so that the
-    /// container's sum stays true.
+    /// Prepares for the driver's free. Other processes of the tenant may hold the memory, and the driver attributes it
+    /// to one of them as soon as it is freed here. From now on the object counts itself, so that the tenant's sum stays
+    /// true.
     pub(crate) fn end(&mut self) {
-        if let Some(together) = &self.together {
-            self.device.stop_paying(&together.shared);
+        if let Some(object) = &self.object {
+            self.device.stop_paying(&object.shared);
         }
     }
 
-    /// The key by which the container knows it.
+    /// The key by which the tenant knows it.
     pub(crate) fn key(&self) -> Option<ObjectKey> {
-        self.together.as_ref().map(|together| together.key)
+        self.object.as_ref().map(|object| object.key)
     }
 
     /// The device that pays.
@@ -124,19 +124,19 @@ impl Charge {
         self.bytes
     }
 
-    /// Bytes that this process alone counts for it on the device; 0 for an object of the container.
+    /// Bytes that this process alone counts for it on the device; 0 for an object of the tenant.
     pub(crate) fn own_bytes_on(&self, device: &Device) -> u64 {
-        let is_own = self.together.is_none() && self.device.ordinal == device.ordinal;
+        let is_own = self.object.is_none() && self.device.ordinal == device.ordinal;
         if is_own { self.bytes } else { 0 }
     }
 
-    /// One byte of a device for which nothing was granted.
+    /// A charge of one byte on a device without a grant.
     #[cfg(test)]
     pub(crate) fn for_tests() -> Self {
         Self {
             device: Device::for_tests(Shim::for_tests()),
             bytes: 1,
-            together: None,
+            object: None,
         }
     }
 }
@@ -154,17 +154,17 @@ impl From<Reserved> for Charge {
 impl Drop for Charge {
     #[inline]
     fn drop(&mut self) {
-        match self.together.take() {
+        match self.object.take() {
             None => self.device.release(self.bytes),
-            Some(together) => let_go(self.device, *together),
+            Some(object) => let_go(self.device, *object),
         }
     }
 }
 
 /// Gives back the hold on an object.
 #[cold]
-fn let_go(device: &'static Device, together: Together) {
-    if !together.is_kept {
-        device.part(together.shared);
+fn let_go(device: &'static Device, object: SharedObject) {
+    if !object.is_kept {
+        device.part(object.shared);
     }
 }

@@ -1,5 +1,5 @@
-//! Memory that was exported as descriptors and that no process of the container holds any more. The question is
-//! whether a descriptor of it is still open anywhere, as the driver then keeps it (I18).
+//! Memory that was exported as descriptors and that no process of the tenant holds any more. The question is whether a
+//! descriptor of it is still open anywhere, as the driver then keeps it (I18).
 //!
 //! The proof is the kernel's own answer about that object. The exported description carries a read lock at an offset
 //! that is the object's key (`ofd_key.rs`). This process opens another description of the same inode for itself. It
@@ -66,17 +66,17 @@ impl Exported {
         if usage.unheld().next().is_none() {
             return;
         }
-        let waits_ns = self.0.lock().look(usage, clock::now_ns());
+        let waits_ns = self.0.lock().end_released(usage, clock::now_ns());
         if may_wait && waits_ns > 0 {
             std::thread::sleep(core::time::Duration::from_nanos(waits_ns));
-            self.0.lock().look(usage, clock::now_ns());
+            self.0.lock().end_released(usage, clock::now_ns());
         }
     }
 }
 
 impl State {
     /// Ends objects whose release is proved. Returns the time until all that are closed now can be ended (ns).
-    fn look(&mut self, usage: &Usage, now_ns: u64) -> u64 {
+    fn end_released(&mut self, usage: &Usage, now_ns: u64) -> u64 {
         let unheld: Vec<_> = usage.unheld().collect();
         self.closed
             .retain(|(key, _)| unheld.iter().any(|object| object.key == *key));
@@ -102,7 +102,7 @@ impl State {
 
     fn descriptors_of(&mut self, object: &Unheld, usage: &Usage) -> Descriptors {
         if object.outlives == Outlives::UNPROVABLE {
-            // Not as long as another process lives that may have a descriptor; the asking one has none.
+            // Unknown while another process lives, which may have a descriptor; the asking one has none.
             let is_alone = usage.processes().nth(1).is_none();
             return if is_alone {
                 Descriptors::Closed

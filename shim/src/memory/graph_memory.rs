@@ -38,7 +38,7 @@ pub(crate) struct Executables {
     known: Mutex<HashMap<CUgraphExec, Arc<[Part]>, ByNumber>>,
 }
 
-/// Declares that graphs are to be looked at when they are instantiated.
+/// Declares that graphs may have allocation nodes, which are sought when graphs are instantiated.
 pub(crate) fn expect_nodes() {
     HAS_NODES.store(true, Ordering::Relaxed);
 }
@@ -72,8 +72,8 @@ impl Executables {
         }
     }
 
-    /// Takes out a graph that is about to be destroyed.
-    pub(crate) fn take(&self, graph: CUgraphExec) -> Option<Arc<[Part]>> {
+    /// Removes a graph that is about to be destroyed.
+    pub(crate) fn remove(&self, graph: CUgraphExec) -> Option<Arc<[Part]>> {
         if !may_allocate(graph) {
             return None;
         }
@@ -82,7 +82,7 @@ impl Executables {
         Some(parts)
     }
 
-    /// Undoes [`Executables::take`], as the graph was not destroyed.
+    /// Undoes [`Executables::remove`], as the graph was not destroyed.
     pub(crate) fn put_back(&self, graph: CUgraphExec, parts: Arc<[Part]>) {
         if self.known.lock().insert(graph, parts).is_none() {
             allocating_like(graph).fetch_add(1, Ordering::Relaxed);
@@ -121,7 +121,7 @@ pub(crate) fn with_memory(parts: &[Part], launch: impl FnOnce() -> CUresult) -> 
 pub(crate) fn parts_of(shim: &'static Shim, graph: CUgraph) -> Vec<Part> {
     let _relaxed = Relaxed::enter();
     let mut found: Vec<(&'static Device, u64)> = Vec::new();
-    walk(graph, 0, &mut |ordinal, bytes| {
+    each_allocation(graph, 0, &mut |ordinal, bytes| {
         let Some(device) = shim.device(ordinal) else {
             return;
         };
@@ -138,8 +138,8 @@ pub(crate) fn parts_of(shim: &'static Shim, graph: CUgraph) -> Vec<Part> {
     found.into_iter().map(part).collect()
 }
 
-/// Shows `see` the device and bytes of each allocation node.
-fn walk(graph: CUgraph, depth: u32, see: &mut dyn FnMut(CUdevice, u64)) {
+/// Calls `visit` with the device and bytes of each allocation node.
+fn each_allocation(graph: CUgraph, depth: u32, visit: &mut dyn FnMut(CUdevice, u64)) {
     if depth > graph::DEEPEST {
         return;
     }
@@ -149,13 +149,13 @@ fn walk(graph: CUgraph, depth: u32, see: &mut dyn FnMut(CUdevice, u64)) {
         };
         if kind == CUgraphNodeType::GRAPH {
             if let Some(child) = graph::child_graph(node) {
-                walk(child, depth + 1, see);
+                each_allocation(child, depth + 1, visit);
             }
         } else if kind == CUgraphNodeType::MEM_ALLOC
             && let Some((location, bytes)) = allocation(node)
             && is_device(location.r#type)
         {
-            see(location.id, bytes);
+            visit(location.id, bytes);
         }
     }
 }
@@ -190,9 +190,9 @@ mod tests {
         graphs.note(with, part());
         graphs.note(with, part());
         assert!(may_allocate(with) && graphs.parts(with).is_some());
-        let taken = graphs.take(with).unwrap();
+        let taken = graphs.remove(with).unwrap();
         assert!(!may_allocate(with), "counted once however often it was noted");
         graphs.put_back(with, taken);
-        assert!(may_allocate(with) && graphs.take(with).is_some() && graphs.take(with).is_none());
+        assert!(may_allocate(with) && graphs.remove(with).is_some() && graphs.remove(with).is_none());
     }
 }

@@ -61,7 +61,7 @@ impl Mappings {
     }
 
     /// The memory behind a handle.
-    pub(crate) fn behind(&self, handle: CUmemGenericAllocationHandle) -> Option<Arc<Backing>> {
+    pub(crate) fn by_handle(&self, handle: CUmemGenericAllocationHandle) -> Option<Arc<Backing>> {
         self.handles
             .lock()
             .get(&handle)
@@ -85,12 +85,12 @@ impl Mappings {
     }
 
     /// The memory mapped at an address.
-    pub(crate) fn at(&self, address: CUdeviceptr) -> Option<Arc<Backing>> {
-        self.over(address, 1).pop()
+    pub(crate) fn mapped_at(&self, address: CUdeviceptr) -> Option<Arc<Backing>> {
+        self.mapped_in(address, 1).pop()
     }
 
     /// The memory mapped anywhere in a range.
-    pub(crate) fn over(&self, address: CUdeviceptr, bytes: u64) -> Vec<Arc<Backing>> {
+    pub(crate) fn mapped_in(&self, address: CUdeviceptr, bytes: u64) -> Vec<Arc<Backing>> {
         let end = address.saturating_add(bytes);
         let ranges = self.ranges.lock();
         ranges
@@ -117,12 +117,12 @@ mod tests {
         let memory = backing();
         let alive = Arc::downgrade(&memory);
         mappings.create(5, memory);
-        mappings.map((4096, 8192, mappings.behind(5).unwrap()));
-        mappings.retain(5, mappings.at(4096 + 8191).unwrap());
-        assert!(mappings.at(4096 + 8192).is_none() && mappings.at(0).is_none());
+        mappings.map((4096, 8192, mappings.by_handle(5).unwrap()));
+        mappings.retain(5, mappings.mapped_at(4096 + 8191).unwrap());
+        assert!(mappings.mapped_at(4096 + 8192).is_none() && mappings.mapped_at(0).is_none());
         drop(mappings.release(5));
         drop(mappings.release(5));
-        assert!(mappings.release(5).is_none() && mappings.behind(5).is_none());
+        assert!(mappings.release(5).is_none() && mappings.by_handle(5).is_none());
         assert!(alive.upgrade().is_some(), "still mapped");
         assert!(mappings.unmap(0, 4096).is_empty());
         drop(mappings.unmap(4096, 8192));
@@ -137,12 +137,12 @@ mod tests {
         let alive = Arc::downgrade(&memory);
         mappings.map((0, 10, Arc::clone(&memory)));
         mappings.map((50, 10, memory));
-        assert_eq!(mappings.over(5, 50).len(), 2);
-        assert_eq!(mappings.over(10, 40).len(), 0);
+        assert_eq!(mappings.mapped_in(5, 50).len(), 2);
+        assert_eq!(mappings.mapped_in(10, 40).len(), 0);
         drop(mappings.unmap(50, 10));
         assert!(alive.upgrade().is_some());
         // The handle can be had again from the mapping, and keeps the memory.
-        mappings.retain(5, mappings.at(0).unwrap());
+        mappings.retain(5, mappings.mapped_at(0).unwrap());
         drop(mappings.unmap(0, 10));
         assert!(alive.upgrade().is_some());
         drop(mappings.release(5));
@@ -172,8 +172,8 @@ mod tests {
             surplus.upgrade().is_none(),
             "the handle stands for what it stood for"
         );
-        assert!(mappings.release(5).is_some() && mappings.behind(5).is_some());
-        assert!(mappings.release(5).is_some() && mappings.behind(5).is_none());
+        assert!(mappings.release(5).is_some() && mappings.by_handle(5).is_some());
+        assert!(mappings.release(5).is_some() && mappings.by_handle(5).is_none());
     }
 
     #[test]
@@ -184,6 +184,6 @@ mod tests {
         for mapping in mappings.unmap(0, 20) {
             mappings.map(mapping);
         }
-        assert!(mappings.at(5).is_some() && mappings.at(19).is_some());
+        assert!(mappings.mapped_at(5).is_some() && mappings.mapped_at(19).is_some());
     }
 }

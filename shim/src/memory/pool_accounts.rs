@@ -1,8 +1,8 @@
 //! Memory that the driver holds for this process in pools and for graphs, beyond what it has handed out.
 //!
-//! The container pays for all that is held, not only for what is in use. A pool keeps freed memory up to its release
-//! threshold, until a synchronisation or a trim (CUDA Driver API, Stream Ordered Memory Allocator). Memory of graphs
-//! is kept until `cuDeviceGraphMemTrim` (Graph Management).
+//! The tenant pays for all that is held, not only for what is in use. A pool keeps freed memory up to its release
+//! threshold, until a synchronisation or a trim (CUDA Driver API, Stream Ordered Memory Allocator). Memory of graphs is
+//! kept until `cuDeviceGraphMemTrim` (Graph Management).
 //!
 //! `balance.rs` is the arithmetic, and `account.rs` asks the driver. `ordered.rs` has memory that is given back once
 //! a stream reaches its free. `recount.rs` decides when to look. Nothing here synchronises. What the driver gave back
@@ -27,7 +27,7 @@ use vcuda_driver_api::prelude::*;
 
 pub(crate) use account::PoolAccount;
 pub(crate) use block::Block;
-pub(crate) use ordered::{Ordered, Owed};
+pub(crate) use ordered::{DeferredFree, Ordered};
 pub(crate) use recount::is_shrinking;
 
 use crate::runtime::by_number::ByNumber;
@@ -35,7 +35,7 @@ use crate::runtime::devices::Device;
 
 /// The place of a pool's memory, and the payer.
 #[derive(Debug, Clone)]
-pub(crate) enum Home {
+pub(crate) enum PoolLocation {
     /// Memory on a device of the process.
     Device(Arc<PoolAccount>),
     /// Memory that is not on a GPU.
@@ -63,7 +63,7 @@ pub(crate) struct PoolAccounts {
     changes: AtomicU64,
     /// The value of `changes` up to which all is counted.
     counted: AtomicU64,
-    pools: Mutex<HashMap<CUmemoryPool, Home, ByNumber>>,
+    pools: Mutex<HashMap<CUmemoryPool, PoolLocation, ByNumber>>,
     graphs: Mutex<HashMap<CUdevice, Arc<PoolAccount>, ByNumber>>,
     /// Pieces of pools, by address.
     blocks: Mutex<HashMap<CUdeviceptr, Block, ByNumber>>,
@@ -80,11 +80,11 @@ pub(crate) struct PoolAccounts {
 #[derive(Debug)]
 #[must_use = "dropping it gives back what waits for these streams"]
 pub(crate) struct StreamsOfContexts {
-    waiting: ordered::Taken,
+    waiting: ordered::RemovedEntries,
     freeing: Vec<(Arc<PoolAccount>, Vec<freeing::Place>)>,
 }
 
-impl Home {
+impl PoolLocation {
     /// Whether both mean the same pool.
     fn is(&self, other: &Self) -> bool {
         match (self, other) {
@@ -97,32 +97,32 @@ impl Home {
 
 impl PoolAccounts {
     /// Notes where the memory of a pool is that was just made.
-    pub(crate) fn note(&self, pool: CUmemoryPool, home: Home) {
-        let before = self.pools.lock().insert(pool, home);
+    pub(crate) fn note(&self, pool: CUmemoryPool, location: PoolLocation) {
+        let before = self.pools.lock().insert(pool, location);
         drop(before);
     }
 
     /// Notes a pool that was just made with memory on this device.
     pub(crate) fn note_made_on(&self, pool: CUmemoryPool, device: &'static Device) {
-        let home = self.home_on(pool, device, true);
-        self.note(pool, home);
+        let location = self.location_on(pool, device, true);
+        self.note(pool, location);
     }
 
     /// Notes a pool that existed before, with memory on this device.
-    pub(crate) fn note_on(&self, pool: CUmemoryPool, device: &'static Device) -> Home {
+    pub(crate) fn note_on(&self, pool: CUmemoryPool, device: &'static Device) -> PoolLocation {
         let can_end = !PoolAccount::is_default(device, pool);
-        let home = self.home_on(pool, device, can_end);
+        let location = self.location_on(pool, device, can_end);
         // Another thread may have met it at the same time.
-        self.pools.lock().entry(pool).or_insert(home).clone()
+        self.pools.lock().entry(pool).or_insert(location).clone()
     }
 
-    fn home_on(&self, pool: CUmemoryPool, device: &'static Device, can_end: bool) -> Home {
+    fn location_on(&self, pool: CUmemoryPool, device: &'static Device, can_end: bool) -> PoolLocation {
         let pool_account = PoolAccount::of_pool(device, pool, can_end);
         IS_ANY.store(true, Ordering::Relaxed);
         if pool_account.is_managed() {
             self.is_managed.store(true, Ordering::Relaxed);
         }
-        Home::Device(Arc::new(pool_account))
+        PoolLocation::Device(Arc::new(pool_account))
     }
 
     /// Bytes counted on the device for pools of managed memory, without destroyed ones.
@@ -130,31 +130,32 @@ impl PoolAccounts {
         if !self.is_managed.load(Ordering::Relaxed) {
             return 0;
         }
-        let all = self.of(Some(device)).into_iter();
+        let all = self.accounts_of(Some(device)).into_iter();
         let managed = all.filter(|pool_account| pool_account.is_managed());
         managed.map(|pool_account| pool_account.counted_bytes()).sum()
     }
 
     /// The place of the pool's memory, if the pool is known.
-    pub(crate) fn home(&self, pool: CUmemoryPool) -> Option<Home> {
+    pub(crate) fn location(&self, pool: CUmemoryPool) -> Option<PoolLocation> {
         self.pools.lock().get(&pool).cloned()
     }
 
     /// Forgets a pool that was destroyed; its handle may be another pool's by now. Frees that wait for their streams
     /// stay counted until these streams reach them.
-    pub(crate) fn destroyed(&self, pool: CUmemoryPool, home: &Home) {
+    pub(crate) fn destroyed(&self, pool: CUmemoryPool, location: &PoolLocation) {
         let mut pools = self.pools.lock();
-        if pools.get(&pool).is_some_and(|known| known.is(home)) {
+        if pools.get(&pool).is_some_and(|known| known.is(location)) {
             pools.remove(&pool);
         }
         drop(pools);
-        if let Home::Device(pool_account) = home {
+        if let PoolLocation::Device(pool_account) = location {
             let mut destroyed = self.destroyed.lock();
             destroyed.retain(|pool_account| pool_account.strong_count() > 0);
             destroyed.push(Arc::downgrade(pool_account));
             drop(destroyed);
             for place in pool_account.take_streams(|_| true) {
-                self.ordered.wait_for(place, Owed::Pool(Arc::clone(pool_account)));
+                self.ordered
+                    .wait_for(place, DeferredFree::Pool(Arc::clone(pool_account)));
             }
         }
     }
@@ -165,18 +166,18 @@ impl PoolAccounts {
             return;
         }
         self.ordered.stream_closing(stream);
-        for pool_account in self.of(None) {
+        for pool_account in self.accounts_of(None) {
             for place in pool_account.take_streams(|place| place.stream == stream) {
                 self.ordered
-                    .wait_for(place, Owed::Pool(Arc::clone(&pool_account)));
+                    .wait_for(place, DeferredFree::Pool(Arc::clone(&pool_account)));
             }
         }
     }
 
     /// Takes out the state of streams of contexts that are about to end. Dropping it gives their memory back.
     pub(crate) fn take_streams(&self, contexts: &[CUcontext]) -> StreamsOfContexts {
-        let waiting = self.ordered.take(contexts);
-        let freeing = self.of(None).into_iter().map(|pool_account| {
+        let waiting = self.ordered.remove(contexts);
+        let freeing = self.accounts_of(None).into_iter().map(|pool_account| {
             let places = pool_account.take_streams(|place| contexts.contains(&place.context));
             (pool_account, places)
         });
@@ -205,14 +206,14 @@ impl PoolAccounts {
     }
 
     /// The pool accounts of one device, or all. The caller holds no lock when it looks at them.
-    fn of(&self, device: Option<&Device>) -> Vec<Arc<PoolAccount>> {
+    fn accounts_of(&self, device: Option<&Device>) -> Vec<Arc<PoolAccount>> {
         let is_there = |pool_account: &&Arc<PoolAccount>| {
             device.is_none_or(|device| device.ordinal == pool_account.device.ordinal)
         };
         let pools = self.pools.lock();
-        let pools = pools.values().filter_map(|home| match home {
-            Home::Device(pool_account) => Some(pool_account),
-            Home::Host | Home::Imported => None,
+        let pools = pools.values().filter_map(|location| match location {
+            PoolLocation::Device(pool_account) => Some(pool_account),
+            PoolLocation::Host | PoolLocation::Imported => None,
         });
         let mut found: Vec<_> = pools.filter(is_there).cloned().collect();
         found.extend(self.graphs.lock().values().filter(is_there).cloned());

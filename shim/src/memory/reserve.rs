@@ -32,7 +32,7 @@ impl Reserved {
     /// Fails if the driver took more and that does not fit.
     pub(crate) fn resize(&mut self, bytes: u64) -> Result<(), Denied> {
         let device = self.device;
-        device.insist(|| self.reservation.resize(bytes, device.memory_limit_bytes()))
+        device.attempt_twice(|| self.reservation.resize(bytes, device.memory_limit_bytes()))
     }
 
     /// Turns the bytes into overhead, as the driver keeps them for itself. At no moment do they count as nothing or
@@ -53,8 +53,7 @@ impl Reserved {
 }
 
 impl Device {
-    /// Bytes that all processes of the container use on this device, including the driver's current pools of this
-    /// one.
+    /// Bytes that all processes of the tenant use on this device, including the driver's current pools of this one.
     #[inline]
     pub(crate) fn used_bytes(&self) -> u64 {
         self.shim().accounts().pool_accounts.recount();
@@ -68,7 +67,7 @@ impl Device {
     /// Counts `bytes` before the driver is asked for them.
     ///
     /// # Errors
-    /// Fails if they do not fit, if the container has no usable limits, or if it was not given this GPU.
+    /// Fails if they do not fit, if the tenant has no usable limits, or if it was not given this GPU.
     #[inline]
     pub(crate) fn reserve(&'static self, bytes: u64) -> Result<Reserved, Denied> {
         // For this request the driver may take memory from its pools.
@@ -82,8 +81,7 @@ impl Device {
         })
     }
 
-    /// Counts `bytes` exported by a process of another container, once for all processes of this container that hold
-    /// them.
+    /// Counts `bytes` exported by a process of another tenant, once for all processes of this tenant that hold them.
     ///
     /// # Errors
     /// As [`Device::reserve`].
@@ -113,7 +111,7 @@ impl Device {
             return Err(self.refuse(bytes));
         };
         region.follow();
-        self.insist(move || attempt(slot, index, region.memory_limit_bytes(index)))
+        self.attempt_twice(move || attempt(slot, index, region.memory_limit_bytes(index)))
     }
 
     /// Counts `bytes` if they fit without making room. A refusal is not counted as a denial: the caller asks for
@@ -132,17 +130,20 @@ impl Device {
 
     /// Makes `attempt` on the ledger, and once more after making room. Only the second refusal is a denial.
     #[inline]
-    fn insist<T>(&'static self, mut attempt: impl FnMut() -> Result<T, ledger::Denied>) -> Result<T, Denied> {
+    fn attempt_twice<T>(
+        &'static self,
+        mut attempt: impl FnMut() -> Result<T, ledger::Denied>,
+    ) -> Result<T, Denied> {
         match attempt() {
             Ok(got) => Ok(got),
-            Err(_) => self.insist_after_room(attempt),
+            Err(_) => self.attempt_after_room(attempt),
         }
     }
 
     /// The second attempt: a function of its own, so that the first needs no stack for it.
     #[cold]
     #[inline(never)]
-    fn insist_after_room<T>(
+    fn attempt_after_room<T>(
         &'static self,
         mut attempt: impl FnMut() -> Result<T, ledger::Denied>,
     ) -> Result<T, Denied> {
@@ -154,7 +155,7 @@ impl Device {
     #[cold]
     fn make_room(&'static self) {
         // Slots of dead processes, and the driver's own use as it is now.
-        self.shim().look();
+        self.shim().refresh_before_refusal();
         self.shim().accounts().pool_accounts.make_room(self);
         if let Some((region, _)) = self.region() {
             self.shim().settle_released(region);
@@ -178,14 +179,14 @@ impl Device {
             slot.part(shared);
             if was_ambiguous {
                 // The driver's figure for this process is easier to interpret now.
-                self.shim().accounts().overhead.follow(self, Haste::Later);
+                self.shim().accounts().overhead.remeasure(self, Haste::Later);
             }
         }
     }
 
-    /// Beyond [`Device::own_bytes`], what the driver may say that this process has (bytes): what it holds together with
-    /// others and no process pays for, and what may be given back already. What only descriptors hold is not among it,
-    /// whosever the driver says that it is: it would explain away a context that is made meanwhile.
+    /// Memory beyond [`Device::own_bytes`] that the driver may attribute to this process (bytes): memory held together
+    /// with others that no process pays for, and memory that may be given back already. Memory that only descriptors
+    /// hold is left out, whichever process the driver attributes it to: it would explain away a context made meanwhile.
     pub(crate) fn ambiguous_bytes(&self) -> u64 {
         let slot = self.region().zip(self.shim().slot());
         slot.map_or(0, |((_, index), slot)| {
@@ -194,7 +195,7 @@ impl Device {
         })
     }
 
-    /// What this process has on the device for certain, by the driver's count too; overhead left out (bytes).
+    /// Memory that this process certainly has on the device, by the driver's count too, without overhead (bytes).
     pub(crate) fn own_bytes(&self) -> u64 {
         self.shim().accounts().pool_accounts.recount_on(self);
         let (used_bytes, overhead_bytes) = self.amounts();
@@ -203,7 +204,7 @@ impl Device {
             .saturating_sub(self.shim().accounts().pool_accounts.uncertain_bytes(self))
     }
 
-    /// What of [`Device::own_bytes`] is managed memory (bytes): at most so much of it is, if other threads make some now.
+    /// The part of [`Device::own_bytes`] that is managed memory (bytes); no more, if other threads make some now.
     pub(crate) fn managed_bytes(&self) -> u64 {
         let pools_bytes = self.shim().accounts().pool_accounts.managed_bytes(self);
         self.allocated_managed_bytes().saturating_add(pools_bytes)
@@ -213,8 +214,8 @@ impl Device {
     fn refuse(&self, bytes: u64) -> Denied {
         let why = match self.shim().closed() {
             Some(why) => why,
-            None if self.grant.is_none() => "the container was not given this GPU; see `vcuda smi`",
-            None => "too many processes of this container use a GPU; end some",
+            None if self.grant.is_none() => "the tenant was not given this GPU; see `vcuda smi`",
+            None => "too many processes of this tenant use a GPU; end some",
         };
         self.shim()
             .log(format_args!("denied {bytes} bytes on {}: {why}", self.uuid));

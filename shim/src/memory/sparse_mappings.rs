@@ -12,15 +12,15 @@ use crate::memory::mappings::Backing;
 /// A box of an array: a range of elements of a level, or of bytes of the tail of its levels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Region {
-    /// Whether it is the tail; level; layer.
+    /// Whether the box is in the tail, its level, and its layer.
     part: (bool, u32, u32),
     from: [u64; 3],
     to: [u64; 3],
 }
 
 impl Region {
-    /// The box that a mapping names; `None` if its kind is not known.
-    pub(crate) fn of(info: &CUarrayMapInfo) -> Option<Self> {
+    /// The box of a mapping; `None` if its kind is not known.
+    pub(crate) fn from_info(info: &CUarrayMapInfo) -> Option<Self> {
         match info.subresourceType {
             CUarraySparseSubresourceType::SPARSE_LEVEL => {
                 // SAFETY: the kind says that this member was filled; all of its values are valid.

@@ -59,7 +59,7 @@ impl MemorySide for Accounts {
 }
 
 impl Shim {
-    /// What this process uses.
+    /// GPU memory that this process uses.
     #[inline]
     pub(crate) fn accounts(&self) -> &'static Accounts {
         let memory: *const dyn MemorySide = self.memory;

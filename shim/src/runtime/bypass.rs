@@ -15,28 +15,28 @@ const NAMESPACE: u64 = Bypass::Namespace.bit();
 /// Reports the bypasses met since the last call. If the program opened another namespace, looks in `/proc` for a
 /// driver there.
 #[inline]
-pub(crate) fn tell(shim: &'static Shim) {
-    let news = met() & !shim.told_bypasses.load(Ordering::Relaxed);
+pub(crate) fn report(shim: &'static Shim) {
+    let news = met() & !shim.reported_bypasses.load(Ordering::Relaxed);
     if news & NAMESPACE != 0 && is_driver_loaded_twice() {
-        tell_news(shim, news);
+        report_new(shim, news);
     } else {
-        tell_known(shim);
+        report_known(shim);
     }
 }
 
-/// As [`tell`], but leaves a namespace to that: for frequent callers.
+/// As [`report`], but leaves a namespace to that: for frequent callers.
 #[inline]
-pub(crate) fn tell_known(shim: &'static Shim) {
+pub(crate) fn report_known(shim: &'static Shim) {
     let known = met() & !NAMESPACE;
-    let news = known & !shim.told_bypasses.load(Ordering::Relaxed);
+    let news = known & !shim.reported_bypasses.load(Ordering::Relaxed);
     if news != 0 {
-        tell_news(shim, news);
+        report_new(shim, news);
     }
 }
 
 #[cold]
-fn tell_news(shim: &'static Shim, news: u64) {
-    let told = shim.told_bypasses.fetch_or(news, Ordering::Relaxed);
+fn report_new(shim: &'static Shim, news: u64) {
+    let told = shim.reported_bypasses.fetch_or(news, Ordering::Relaxed);
     let is_past = Bypass::of_word(news).any(Bypass::is_past_the_shim);
     // A process without a slot takes one only for a bypass that an operator should know.
     if let Some(slot) = if is_past { shim.slot() } else { shim.claimed() } {
@@ -80,14 +80,14 @@ pub(crate) fn is_new_table(id: &[u8; 16]) -> bool {
 /// Whether the driver's file is mapped from its beginning more than once: each namespace has a copy of its own.
 fn is_driver_loaded_twice() -> bool {
     let soname = Library::Cuda.soname();
-    let Some(base) = elf::find(|object| object.is(soname).then(|| object.base())) else {
+    let Some(base) = elf::find(|object| object.is_named(soname).then(|| object.base())) else {
         return false;
     };
     let Ok(maps) = fs::read(vcuda_region::process::own_file("maps")) else {
         return false;
     };
     let maps = String::from_utf8_lossy(&maps);
-    let beginnings = || maps.lines().filter_map(Beginning::of);
+    let beginnings = || maps.lines().filter_map(Beginning::parse);
     let driver = beginnings().find(|one| one.address == base);
     driver.is_some_and(|driver| beginnings().filter(|one| one.file == driver.file).count() > 1)
 }
@@ -101,7 +101,7 @@ struct Beginning<'a> {
 
 impl<'a> Beginning<'a> {
     /// The mapping in a line of `/proc/PID/maps`: range, permissions, offset, device, inode (proc(5)).
-    fn of(line: &'a str) -> Option<Self> {
+    fn parse(line: &'a str) -> Option<Self> {
         let mut words = line.split_ascii_whitespace();
         let (start, _) = words.next()?.split_once('-')?;
         let offset = words.nth(1)?;

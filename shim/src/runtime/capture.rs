@@ -162,7 +162,7 @@ pub(crate) fn is_captured(stream: CUstream, default: DefaultStream) -> bool {
 mod tests {
     use super::*;
 
-    /// One test, as the captures of a process are counted together.
+    /// A single test, as the captures of a process are counted together.
     #[test]
     fn every_capture_that_begins_is_counted_until_it_ends() {
         let [one, two] = [CUcontext(1), CUcontext(2)];

@@ -1,6 +1,6 @@
-//! Chores of a process that uses a GPU: it registers with the manager, clears the slots of dead processes, and looks whether
-//! threads of the application are left. The worker of the launching side does them ([`crate::compute`]). Until there is one,
-//! a thread registers that ends when the worker begins.
+//! Chores of a process that uses a GPU: it registers with the manager, clears the slots of dead processes, and checks
+//! whether threads of the application are left. The worker ([`crate::compute`]) does them. Until there is a worker, a
+//! thread registers that ends when the worker begins.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -13,9 +13,9 @@ use crate::runtime::registration::Registration;
 use crate::runtime::shim::{self, Shim};
 use crate::runtime::threads;
 
-/// Time between two looks for dead processes, and the longest sleep (ns).
+/// Time between two searches for dead processes, and the longest sleep (ns).
 const DEAD_NS: u64 = 250_000_000;
-/// Time between two looks for the manager's answer (ns).
+/// Time between two checks for the manager's answer (ns).
 const ANSWER_NS: u64 = 10_000_000;
 
 /// The chores of the worker, and the times at which each is due (`CLOCK_MONOTONIC`, ns).
@@ -25,26 +25,26 @@ pub(crate) struct Chores {
     registration: Registration,
     dead_at_ns: u64,
     register_at_ns: u64,
-    look_at_ns: u64,
+    check_at_ns: u64,
 }
 
 impl Chores {
-    /// Chores of which registering and looking for threads are due at once.
+    /// Chores of which registering and checking for threads are due at once.
     pub(crate) fn new(now_ns: u64) -> Self {
         Self {
             view: Identity::current().map(ProcessView::new).ok(),
             registration: Registration::default(),
             dead_at_ns: now_ns + DEAD_NS,
             register_at_ns: 0,
-            look_at_ns: 0,
+            check_at_ns: 0,
         }
     }
 
-    /// Does what is due. Returns the time at which something is due again (ns); `None` if no thread of the application is
-    /// left.
+    /// Does the chores that are due. Returns the time at which the next one is due (ns); `None` if no thread of the
+    /// application is left.
     pub(crate) fn step(&mut self, shim: &'static Shim, now_ns: u64) -> Option<u64> {
-        if now_ns >= self.look_at_ns {
-            self.look_at_ns = now_ns + look(shim)?;
+        if now_ns >= self.check_at_ns {
+            self.check_at_ns = now_ns + check_threads(shim)?;
         }
         if now_ns >= self.dead_at_ns {
             self.dead_at_ns = now_ns + DEAD_NS;
@@ -57,7 +57,7 @@ impl Chores {
             let is_pending = self.registration.step(shim, now_ns);
             self.register_at_ns = now_ns + if is_pending { ANSWER_NS } else { DEAD_NS };
         }
-        Some(self.dead_at_ns.min(self.register_at_ns).min(self.look_at_ns))
+        Some(self.dead_at_ns.min(self.register_at_ns).min(self.check_at_ns))
     }
 }
 
@@ -74,18 +74,20 @@ fn register() {
     let mut registration = Registration::default();
     let wake_word = AtomicU32::new(0);
     while !shim.has_worker.load(Ordering::Acquire) {
-        let Some(pause_ns) = look(shim) else { return };
+        let Some(pause_ns) = check_threads(shim) else {
+            return;
+        };
         let is_pending = registration.step(shim, now_ns());
         // No thread wakes this word: a sleep.
         futex::wait(&wake_word, 0, if is_pending { ANSWER_NS } else { pause_ns });
     }
 }
 
-/// Time until the next look for threads of the application (ns). `None` if none is left; the thread that watches
-/// memory is then ended too.
-fn look(shim: &'static Shim) -> Option<u64> {
-    bypass::tell_known(shim);
-    let pause_ns = shim.threads.look();
+/// Time until the next check for threads of the application (ns). `None` if none is left; the measuring thread is then
+/// ended too.
+fn check_threads(shim: &'static Shim) -> Option<u64> {
+    bypass::report_known(shim);
+    let pause_ns = shim.threads.check_application();
     if pause_ns.is_none() {
         shim.memory.end_watch();
     }

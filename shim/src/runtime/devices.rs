@@ -1,4 +1,4 @@
-//! The GPUs of this process, and the container's grant on each. The UUID decides (I10): the ordinal depends on
+//! The GPUs of this process, and the tenant's grant on each. The UUID decides (I10): the ordinal depends on
 //! `CUDA_VISIBLE_DEVICES` and `CUDA_DEVICE_ORDER`.
 
 use core::sync::atomic::{AtomicBool, AtomicU64};
@@ -26,7 +26,7 @@ pub(crate) use contexts::{
 pub(crate) use green_contexts::{GreenContext, GreenContexts};
 pub(crate) use known::Devices;
 
-/// The error of a refusal: the container may not have this memory.
+/// The error of a refusal: the tenant may not have this memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Denied;
 
@@ -42,15 +42,14 @@ impl From<Denied> for Stop<CUerror> {
     }
 }
 
-/// One GPU of this process.
+/// A GPU of this process.
 #[derive(Debug)]
 pub(crate) struct Device {
     /// Its ordinal in this process.
     pub(crate) ordinal: CUdevice,
     /// Its identity.
     pub(crate) uuid: GpuUuid,
-    /// The region and the grant's position in it. `None` if the container was not given this GPU or has no usable
-    /// limits.
+    /// The region and the grant's position in it. `None` if the tenant was not given this GPU or has no usable limits.
     pub(crate) grant: Option<(&'static Region, DeviceIndex)>,
     /// Alignment to which the driver pads rows of pitched memory (bytes).
     pub(crate) pitch_unit: OnceCell<u64>,
@@ -64,7 +63,7 @@ pub(crate) struct Device {
 }
 
 impl Device {
-    /// The region's index and the region, if the container was given this GPU.
+    /// The region's index and the region, if the tenant was given this GPU.
     #[inline]
     pub(crate) fn region(&self) -> Option<(&'static Region, DeviceIndex)> {
         self.grant
@@ -95,8 +94,8 @@ impl Device {
         if fits { Ok(()) } else { Err(Denied) }
     }
 
-    /// Publishes bytes that are counted here already to the container, as an object that other processes may hold.
-    /// `None` if the container has no room for more objects: then each importer pays for it again.
+    /// Publishes bytes that are counted here already to the tenant, as an object that other processes may hold. `None`
+    /// if the tenant has no room for more objects: then each importer pays for it again.
     pub(crate) fn share(&self, key: ObjectKey, bytes: u64) -> Option<Shared> {
         let ((_, index), slot) = self.region().zip(self.shim.slot())?;
         slot.share(key, index, bytes)
@@ -154,8 +153,8 @@ pub(crate) fn is_device(location: CUmemLocationType) -> bool {
     location == CUmemLocationType::DEVICE || location == CUmemLocationType::DEVICE_LOCALITY_DOMAIN
 }
 
-/// Holds an object that the container knows and pays for already. `None` if the container does not know it, or if
-/// this process does not see its GPU.
+/// Holds an object that the tenant knows and pays for already. `None` if the tenant does not know it, or if this
+/// process does not see its GPU.
 pub(crate) fn join(shim: &'static Shim, key: ObjectKey) -> Option<(&'static Device, Shared)> {
     let slot = shim.slot()?;
     let shared = slot.join(key)?;

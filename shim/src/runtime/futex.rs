@@ -1,4 +1,4 @@
-//! Futexes: sleeping and waking between threads of all the container's processes.
+//! Futexes: sleeping and waking between threads of all the tenant's processes.
 
 use core::sync::atomic::AtomicU32;
 

@@ -1,6 +1,6 @@
-//! Whether a figure of the driver's and the ledger belong together: only while no other call of this process is between the
-//! two. A call that takes or gives memory counts first and asks the driver then, or the other way round; in between the
-//! ledger has what the driver has not.
+//! Whether a figure of the driver's and the ledger may be compared: only while no other call of this process is between
+//! the two. A call that takes or gives memory counts first and asks the driver then, or the other way round. In between
+//! they differ.
 
 use core::cell::Cell;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -8,10 +8,10 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use crate::driver::reentrancy;
 use crate::runtime::shim;
 
-/// Threads seldom meet in one of these.
+/// Number of shards: threads seldom share one.
 const SHARDS: usize = 16;
 
-/// How many threads are in calls that move memory (low half), and how many ever went in (high half).
+/// Number of threads in calls that move memory (low half), and of all such calls ever begun (high half).
 #[repr(align(128))]
 #[derive(Debug, Default)]
 struct Shard(AtomicU64);
@@ -25,19 +25,19 @@ pub(crate) struct InFlightCalls {
 const ONE_IN: u64 = 1 << 32 | 1;
 const COUNT: u64 = 0xffff_ffff;
 
-/// Memory may be moving for as long as this lives.
+/// A guard: memory may be moving while it lives.
 #[derive(Debug)]
 pub(crate) struct Unsettled(&'static Shard);
 
 impl Drop for Unsettled {
     #[inline]
     fn drop(&mut self) {
-        // Pairs with the loads in `still`: whoever no longer sees us in also sees what we did.
+        // Pairs with the loads in `quiet_epoch`: a thread that no longer sees this call also sees its effects.
         self.0.0.fetch_sub(1, Ordering::Release);
     }
 }
 
-/// The calling thread is in a call that may move memory, for as long as this lives.
+/// A guard: the calling thread is in a call that may move memory while it lives.
 #[derive(Debug)]
 pub(crate) struct InFlightCall {
     #[expect(
@@ -54,7 +54,7 @@ impl Drop for InFlightCall {
     }
 }
 
-/// Notes that a call begins which may move memory. Nothing before the state is built.
+/// Notes that a call begins which may move memory. `None` before the state is built.
 #[inline]
 pub(crate) fn enter() -> Option<InFlightCall> {
     let unsettled = unsettled()?;
@@ -62,8 +62,8 @@ pub(crate) fn enter() -> Option<InFlightCall> {
     Some(InFlightCall { unsettled })
 }
 
-/// Notes that the ledger is about to follow what the driver has given back, in a call that need not be one that moves
-/// memory: until that is done the ledger has more. The calling thread itself is not to compare meanwhile.
+/// Notes that the ledger is about to follow memory that the driver has given back, in a call that may move none
+/// otherwise. Until then the ledger has more. The calling thread must not compare meanwhile.
 #[inline]
 pub(crate) fn unsettled() -> Option<Unsettled> {
     let shard = shim::built()?.in_flight.shard();
@@ -72,13 +72,13 @@ pub(crate) fn unsettled() -> Option<Unsettled> {
     Some(Unsettled(shard))
 }
 
-/// Nothing while other threads are moving memory; else a number that changes when one begins to.
+/// A number that changes when a thread begins to move memory; `None` while other threads are moving some.
 pub(crate) fn quiet_epoch() -> Option<u64> {
     shim::built()?.in_flight.quiet_epoch()
 }
 
 impl InFlightCalls {
-    /// By the stack's address, which differs from thread to thread and costs nothing to know.
+    /// The calling thread's shard, by its stack's address, which costs nothing to know.
     #[expect(clippy::indexing_slicing, reason = "reduced to the length of the array")]
     #[inline]
     fn shard(&self) -> &Shard {

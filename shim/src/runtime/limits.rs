@@ -1,5 +1,4 @@
-//! Following `limits`: whether they have changed, and whether launches of this process are metered. Both are asked at each
-//! launch.
+//! Whether `limits` have changed, and whether launches of this process are metered. Both are asked at each launch.
 
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
@@ -8,15 +7,15 @@ use vcuda_region::slots::Usage;
 
 use crate::runtime::shim::Region;
 
-/// A word that never changes.
-static STILL: AtomicU32 = AtomicU32::new(0);
-/// Word that changes when `limits` may have: [`STILL`], or [`Usage::limits_notice`].
-static NOTICE: AtomicPtr<AtomicU32> = AtomicPtr::new((&raw const STILL).cast_mut());
+/// A word that never changes, in place of the notice.
+static UNCHANGING: AtomicU32 = AtomicU32::new(0);
+/// The notice, a word that changes when `limits` may have: [`UNCHANGING`], or [`Usage::limits_notice`].
+static NOTICE: AtomicPtr<AtomicU32> = AtomicPtr::new((&raw const UNCHANGING).cast_mut());
 /// Value of the notice when `limits` were last followed.
 static FOLLOWED_AT: AtomicU32 = AtomicU32::new(0);
 /// Value of the notice at which no launch was metered; [`METERED`] if launches are, or nothing is known.
 static UNMETERED_AT: AtomicU64 = AtomicU64::new(METERED);
-/// Not a value of the notice.
+/// A number that is no value of the notice.
 const METERED: u64 = u64::MAX;
 
 /// Current value of the notice.
@@ -38,12 +37,12 @@ pub(crate) fn is_unmetered() -> bool {
 
 /// Declares that no launch of this process is ever metered.
 pub(crate) fn meter_nothing() {
-    NOTICE.store((&raw const STILL).cast_mut(), Ordering::Relaxed);
-    UNMETERED_AT.store(u64::from(STILL.load(Ordering::Relaxed)), Ordering::Relaxed);
+    NOTICE.store((&raw const UNCHANGING).cast_mut(), Ordering::Relaxed);
+    UNMETERED_AT.store(u64::from(UNCHANGING.load(Ordering::Relaxed)), Ordering::Relaxed);
 }
 
-/// Whether `limits` may have changed since they were last followed. A process that has never followed them does so at its
-/// first look around, allocation or launch.
+/// Whether `limits` may have changed since they were last followed. A process that has never followed them does so at
+/// its first refresh, allocation or launch.
 #[inline]
 pub(crate) fn have_limits_changed() -> bool {
     notice() != FOLLOWED_AT.load(Ordering::Relaxed)

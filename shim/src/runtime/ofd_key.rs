@@ -41,7 +41,7 @@ struct Lock {
 }
 
 impl OfdKey {
-    fn of(lock: Lock) -> Self {
+    fn from_lock(lock: Lock) -> Self {
         Self {
             key: ObjectKey::from_parts(WORD, lock.first),
             // The lock is one byte longer than the size takes. So a lock of one byte has no known size.
@@ -53,7 +53,7 @@ impl OfdKey {
 
 /// The key that a descriptor carries, if it carries one.
 pub(crate) fn read(file: c_int) -> Option<OfdKey> {
-    lock_of(file).map(OfdKey::of)
+    lock_of(file).map(OfdKey::from_lock)
 }
 
 /// Sets the key of a descriptor's object of `bytes` (0: not known): the key `known`, or else a new one. Keeps a key
@@ -66,7 +66,7 @@ pub(crate) fn assign(
     is_multicast: bool,
 ) -> Option<OfdKey> {
     if let Some(lock) = lock_of(file) {
-        return Some(OfdKey::of(lock));
+        return Some(OfdKey::from_lock(lock));
     }
     let first = match known {
         Some(key) => offset_of(key),
@@ -80,7 +80,7 @@ pub(crate) fn assign(
         first,
         last: first.saturating_add(bytes.div_ceil(UNIT)),
     };
-    set(file, lock).then(|| OfdKey::of(lock))
+    set(file, lock).then(|| OfdKey::from_lock(lock))
 }
 
 /// Offset of the lock that descriptors of the object with this key carry.

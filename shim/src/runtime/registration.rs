@@ -8,7 +8,7 @@
 
 mod question;
 
-pub(crate) use question::{Haste, Manners};
+pub(crate) use question::{Haste, Pacing};
 
 use core::ffi::c_int;
 use std::os::unix::ffi::OsStrExt as _;

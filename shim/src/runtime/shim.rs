@@ -39,7 +39,7 @@ pub(crate) trait MemorySide: Debug + Sync {
     fn notice_contexts(&'static self, device: &'static Device);
     /// Ends exported memory whose release is proved by now. Waits for nothing.
     fn settle_exported(&self, region: &Region);
-    /// Ends the thread that watches memory: no thread of the application is left.
+    /// Ends the thread that measures overhead: no thread of the application is left.
     fn end_watch(&self);
 }
 
@@ -48,7 +48,7 @@ pub(crate) trait MemorySide: Debug + Sync {
 pub(crate) struct Shim {
     /// The environment variables.
     pub(crate) config: Config,
-    /// What this process uses, as the layer above counts it.
+    /// The memory side of the state, which the layer above owns.
     pub(crate) memory: &'static dyn MemorySide,
     /// The contexts that this process made, and their devices.
     pub(crate) contexts: Mutex<HashMap<CUcontext, &'static Device, ByNumber>>,
@@ -61,23 +61,23 @@ pub(crate) struct Shim {
     /// Set while the thread runs that settles launches. It does the chores then.
     pub(crate) has_worker: AtomicBool,
     identity: OnceCell<Identity>,
-    /// Time of the last look around ([`Self::look_if_due`]), and the earliest time of the next look before a refusal (ns).
-    pub(crate) looked_ns: AtomicU64,
-    pub(crate) look_again_ns: AtomicU64,
+    /// Time of the last refresh ([`Self::refresh_if_due`]), and earliest time of the next before a refusal (ns).
+    pub(crate) refreshed_ns: AtomicU64,
+    pub(crate) next_refresh_ns: AtomicU64,
     /// Time at which the driver has released the memory of processes that were seen to be dead (ns); 0 if there are
     /// none.
     pub(crate) released_ns: AtomicU64,
     /// The bits of the bypasses that were reported for this process (`runtime/bypass.rs`).
-    pub(crate) told_bypasses: AtomicU64,
+    pub(crate) reported_bypasses: AtomicU64,
     devices: Devices,
     region: Result<Region, String>,
     slot: OnceCell<Slot<'static>>,
 }
 
-/// The container's two files.
+/// The tenant's two files.
 #[derive(Debug)]
 pub(crate) struct Region {
-    /// The limits: what the container may use.
+    /// The limits: what the tenant may use.
     pub(crate) limits: Limits,
     /// The usage: what it uses.
     pub(crate) usage: &'static Usage,
@@ -113,10 +113,10 @@ impl Shim {
             threads: Threads::default(),
             has_worker: AtomicBool::new(false),
             identity: OnceCell::new(),
-            looked_ns: AtomicU64::new(0),
+            refreshed_ns: AtomicU64::new(0),
             released_ns: AtomicU64::new(0),
-            look_again_ns: AtomicU64::new(0),
-            told_bypasses: AtomicU64::new(0),
+            next_refresh_ns: AtomicU64::new(0),
+            reported_bypasses: AtomicU64::new(0),
             devices: Devices::new(),
             region,
             slot: OnceCell::new(),
@@ -129,7 +129,7 @@ impl Shim {
         Self::new(Config::default(), Err("a test".to_owned()), memory)
     }
 
-    /// The container's files; `None` if they cannot be used.
+    /// The tenant's files; `None` if they cannot be used.
     #[inline]
     pub(crate) fn region(&self) -> Option<&Region> {
         self.region.as_ref().ok()

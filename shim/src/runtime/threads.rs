@@ -13,9 +13,9 @@ use std::os::unix::fs::MetadataExt as _;
 
 use crate::runtime::shim;
 
-/// Time between two looks at the main thread (ns). Also the longest sleep of the thread that looks.
-pub(crate) const LOOK_NS: u64 = 250_000_000;
-/// Time between two looks at the other threads once the main thread has ended (ns).
+/// Time between two checks of the main thread (ns). Also the longest sleep of the thread that checks.
+pub(crate) const CHECK_NS: u64 = 250_000_000;
+/// Time between two checks of the other threads once the main thread has ended (ns).
 const LAST_NS: u64 = 10_000_000;
 /// Longest lateness of a sleep of the shim's threads (ns).
 pub(crate) const SLACK_NS: c_int = 1_000;
@@ -40,11 +40,11 @@ struct Start {
 }
 
 impl Threads {
-    /// Time that the looking thread may sleep (ns). `None` if it is to return, as no thread of the application is
+    /// Time that the checking thread may sleep (ns). `None` if it is to return, as no thread of the application is
     /// left.
-    pub(crate) fn look(&self) -> Option<u64> {
+    pub(crate) fn check_application(&self) -> Option<u64> {
         if !has_main_thread_ended() {
-            return Some(LOOK_NS);
+            return Some(CHECK_NS);
         }
         // The shim's threads are counted while they run, the kernel counts all that exist. So a thread of the shim
         // that begins or ends is at worst taken for the application's. The main thread exists until the process ends.
@@ -58,7 +58,7 @@ impl Threads {
         None
     }
 
-    /// Whether the calling thread of the shim, if it does not look itself, is to return.
+    /// Whether a thread of the shim that does not check itself is to return.
     pub(crate) fn are_over(&self) -> bool {
         self.are_over.load(Ordering::SeqCst)
     }
@@ -114,7 +114,7 @@ extern "C" fn run(start: *mut c_void) -> *mut c_void {
     let start = start.cast::<Start>();
     // SAFETY: the box that `start_detached` gave to this thread alone.
     let start = unsafe { Box::from_raw(start) };
-    settle_in(start.name);
+    prepare_thread(start.name);
     start.threads.running.fetch_add(1, Ordering::SeqCst);
     // A bug here ends this thread's work, not the application.
     let _ = std::panic::catch_unwind(start.body);
@@ -128,7 +128,7 @@ extern "C" fn run(start: *mut c_void) -> *mut c_void {
 }
 
 /// Names the calling thread and lets its sleeps end on time (prctl(2)).
-fn settle_in(name: &CStr) {
+fn prepare_thread(name: &CStr) {
     // SAFETY: a null-terminated name of at most 15 bytes; it is copied.
     unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
     // SAFETY: the argument is a number of nanoseconds.
@@ -173,7 +173,7 @@ fn has_main_thread_ended() -> bool {
     status == 0 && list.is_none()
 }
 
-/// Number of threads in this process, including a main thread that has ended: each is a folder in this one (proc(5)).
+/// Number of threads in this process, each a directory in this one (proc(5)), even of a main thread that has ended.
 fn thread_count() -> Option<u64> {
     /// Links of a folder without folders.
     const NO_FOLDERS: u64 = 2;

@@ -108,7 +108,7 @@ codes! {
     CUcigDataType "CIG_DATA_TYPE_" {
         D3D12_COMMAND_QUEUE = 1, NV_BLOB = 2,
     }
-    /// Whom a flush of remote writes concerns.
+    /// Devices to which a flush makes remote writes visible.
     CUflushGPUDirectRDMAWritesScope "CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_" {
         OWNER = 100, ALL_DEVICES = 200,
     }
@@ -132,7 +132,7 @@ codes! {
     CUdriverProcAddress_flags "CU_GET_PROC_ADDRESS_" {
         DEFAULT = 0, LEGACY_STREAM = 1, PER_THREAD_DEFAULT_STREAM = 2,
     }
-    /// Why `cuGetProcAddress_v2` found nothing.
+    /// Outcome of `cuGetProcAddress_v2`: found, or the reason why not.
     CUdriverProcAddressQueryResult "CU_GET_PROC_ADDRESS_" {
         SUCCESS = 0, SYMBOL_NOT_FOUND = 1, VERSION_NOT_SUFFICIENT = 2,
     }

@@ -87,7 +87,7 @@ codes! {
         DEFAULT = 0, REQUIRE_PORTABLE = 1, ALLOW_NON_PORTABLE = 2, ALLOW_OVERSIZED_SHARED_MEMORY = 3,
         PREFER_OVERSIZED_SHARED_MEMORY = 4,
     }
-    /// Which member of `CUlaunchAttributeValue` counts.
+    /// Id of a launch attribute, which selects the member of `CUlaunchAttributeValue`.
     CUlaunchAttributeID "CU_LAUNCH_ATTRIBUTE_" {
         IGNORE = 0, ACCESS_POLICY_WINDOW = 1, COOPERATIVE = 2, SYNCHRONIZATION_POLICY = 3,
         CLUSTER_DIMENSION = 4, CLUSTER_SCHEDULING_POLICY_PREFERENCE = 5,
@@ -142,7 +142,7 @@ codes! {
     CUstreamCaptureStatus "CU_STREAM_CAPTURE_STATUS_" {
         NONE = 0, ACTIVE = 1, INVALIDATED = 2,
     }
-    /// Which calls a capture forbids to which threads.
+    /// Mode of a capture: the calls that it forbids, and the threads that may not make them.
     CUstreamCaptureMode "CU_STREAM_CAPTURE_MODE_" {
         GLOBAL = 0, THREAD_LOCAL = 1, RELAXED = 2,
     }

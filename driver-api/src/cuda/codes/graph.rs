@@ -12,7 +12,7 @@ codes! {
     CUgraphDependencyType "CU_GRAPH_DEPENDENCY_TYPE_" {
         DEFAULT = 0, PROGRAMMATIC = 1,
     }
-    /// Why an instantiation failed.
+    /// Outcome of an instantiation: success, or the reason of its failure.
     CUgraphInstantiateResult "CUDA_GRAPH_INSTANTIATE_" {
         SUCCESS = 0, ERROR = 1, INVALID_STRUCTURE = 2, NODE_OPERATION_NOT_SUPPORTED = 3,
         MULTIPLE_CTXS_NOT_SUPPORTED = 4, CONDITIONAL_HANDLE_UNUSED = 5,
@@ -27,7 +27,7 @@ codes! {
         ERROR_FUNCTION_CHANGED = 4, ERROR_PARAMETERS_CHANGED = 5, ERROR_NOT_SUPPORTED = 6,
         ERROR_UNSUPPORTED_FUNCTION_CHANGE = 7, ERROR_ATTRIBUTES_CHANGED = 8,
     }
-    /// Figures of a device's graph memory.
+    /// Attributes of a device's graph memory.
     CUgraphMem_attribute "CU_GRAPH_MEM_ATTR_" {
         USED_MEM_CURRENT = 0, USED_MEM_HIGH = 1, RESERVED_MEM_CURRENT = 2, RESERVED_MEM_HIGH = 3,
     }

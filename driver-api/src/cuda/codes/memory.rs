@@ -36,7 +36,7 @@ codes! {
         MAPPING_SIZE = 18, MAPPING_BASE_ADDR = 19, MEMORY_BLOCK_ID = 20, IS_HW_DECOMPRESS_CAPABLE = 21,
         LOCALITY_DOMAIN_ORDINAL = 22,
     }
-    /// Where one side of a copy lives.
+    /// Kind of memory of one side of a copy.
     CUmemorytype "CU_MEMORYTYPE_" {
         HOST = 1, DEVICE = 2, ARRAY = 3, UNIFIED = 4,
     }
@@ -77,7 +77,7 @@ codes! {
     CUmemAllocationType "CU_MEM_ALLOCATION_TYPE_" {
         INVALID = 0, PINNED = 1, MANAGED = 2,
     }
-    /// Which granularity is asked for.
+    /// The granularity to query: the minimum, or the recommended one.
     CUmemAllocationGranularity_flags "CU_MEM_ALLOC_GRANULARITY_" {
         MINIMUM = 0, RECOMMENDED = 1,
     }
@@ -101,7 +101,7 @@ codes! {
     CUmemAllocationCompType "CU_MEM_ALLOCATION_COMP_" {
         NONE = 0, GENERIC = 1,
     }
-    /// Which granularity of a multicast object is asked for.
+    /// The granularity of a multicast object to query: the minimum, or the recommended one.
     CUmulticastGranularity_flags "CU_MULTICAST_GRANULARITY_" {
         MINIMUM = 0, RECOMMENDED = 1,
     }

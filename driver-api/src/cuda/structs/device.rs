@@ -23,15 +23,15 @@ structs! {
     struct CUexecAffinityParam [8] {
         r#type: CUexecAffinityType, smCount: CUexecAffinitySmCount,
     }
-    /// An event for other processes.
+    /// A handle by which other processes open an event.
     struct CUipcEventHandle [64] {
         reserved: [c_char; 64],
     }
-    /// An allocation for other processes.
+    /// A handle by which other processes open an allocation.
     struct CUipcMemHandle [64] {
         reserved: [c_char; 64],
     }
-    /// A device resource; `type` tells the member of `value`.
+    /// A device resource; `type` selects the member of `value`.
     struct CUdevResource [144] {
         r#type: CUdevResourceType, _internal_padding: [u8; 92], value: CUdevResource_value,
         nextResource: *mut CUdevResource,
@@ -84,7 +84,7 @@ structs! {
     struct CUdevWorkqueueResource [40] {
         reserved: [u8; 40],
     }
-    /// Where a checkpoint is stored.
+    /// Storage of a checkpoint.
     struct CUcheckpointCustomStorageInfo [24] {
         handle: CUcheckpointOperationHandle, perDeviceData: *mut CUcheckpointCustomStoragePerDeviceData,
         deviceCount: c_uint,

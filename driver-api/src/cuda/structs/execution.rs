@@ -8,7 +8,7 @@ structs! {
     struct CUstreamCigCaptureParams [8] {
         streamCigParams: *mut CUstreamCigParam,
     }
-    /// One entry of `cuStreamBatchMemOp`; `operation` tells the member.
+    /// An entry of `cuStreamBatchMemOp`; `operation` selects the member.
     union CUstreamBatchMemOpParams [48] {
         operation: CUstreamBatchMemOpType, waitValue: CUstreamBatchMemOpParams_waitValue,
         writeValue: CUstreamBatchMemOpParams_writeValue,
@@ -45,7 +45,7 @@ structs! {
         blockDimZ: c_uint, sharedMemBytes: c_uint, hStream: CUstream, attrs: *mut CUlaunchAttribute,
         numAttrs: c_uint,
     }
-    /// One launch of `cuLaunchCooperativeKernelMultiDevice`.
+    /// A launch of `cuLaunchCooperativeKernelMultiDevice`.
     struct CUDA_LAUNCH_PARAMS [56] {
         function: CUfunction, gridDimX: c_uint, gridDimY: c_uint, gridDimZ: c_uint, blockDimX: c_uint,
         blockDimY: c_uint, blockDimZ: c_uint, sharedMemBytes: c_uint, hStream: CUstream,
@@ -86,11 +86,11 @@ structs! {
     struct CUlaunchAttributeValue_preferredClusterDim [12] {
         x: c_uint, y: c_uint, z: c_uint,
     }
-    /// Makes a kernel node updatable by device code; `devNode` is the answer.
+    /// Makes a kernel node updatable by device code; `devNode` is an output.
     struct CUlaunchAttributeValue_deviceUpdatableKernelNode [16] {
         deviceUpdatable: c_int, devNode: CUgraphDeviceNode,
     }
-    /// A launch attribute; `id` tells the member of `value`.
+    /// A launch attribute; `id` selects the member of `value`.
     struct CUlaunchAttribute [72] {
         id: CUlaunchAttributeID, pad: [c_char; 4], value: CUlaunchAttributeValue,
     }

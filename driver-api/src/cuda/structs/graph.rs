@@ -22,12 +22,12 @@ structs! {
     struct CUDA_HOST_NODE_PARAMS [16] {
         r#fn: CUhostFn, userData: *mut c_void,
     }
-    /// An allocation node; `bytesize` in bytes, `dptr` is the answer.
+    /// An allocation node; `bytesize` in bytes, `dptr` is an output.
     struct CUDA_MEM_ALLOC_NODE_PARAMS [120] {
         poolProps: CUmemPoolProps, accessDescs: *const CUmemAccessDesc, accessDescCount: usize,
         bytesize: usize, dptr: CUdeviceptr,
     }
-    /// Parameters of `cuGraphInstantiateWithParams`, and its answer.
+    /// Parameters and result of `cuGraphInstantiateWithParams`.
     struct CUDA_GRAPH_INSTANTIATE_PARAMS [32] {
         flags: u64, hUploadStream: CUstream, hErrNode_out: CUgraphNode,
         result_out: CUgraphInstantiateResult,
@@ -36,7 +36,7 @@ structs! {
     struct CUgraphExecUpdateResultInfo [24] {
         result: CUgraphExecUpdateResult, errorNode: CUgraphNode, errorFromNode: CUgraphNode,
     }
-    /// A node of any type; `type` tells the member of `value`.
+    /// A node of any type; `type` selects the member of `value`.
     struct CUgraphNodeParams [256] {
         r#type: CUgraphNodeType, reserved0: [c_int; 3], value: CUgraphNodeParams_value, reserved2: i64,
     }
@@ -85,7 +85,7 @@ structs! {
     struct CUDA_MEM_FREE_NODE_PARAMS [8] {
         dptr: CUdeviceptr,
     }
-    /// A conditional node of [`CUgraphNodeParams`]; `phGraph_out` are its bodies, an answer.
+    /// A conditional node of [`CUgraphNodeParams`]; `phGraph_out`, an output, holds its bodies.
     struct CUDA_CONDITIONAL_NODE_PARAMS [32] {
         handle: CUgraphConditionalHandle, r#type: CUgraphConditionalNodeType, size: c_uint,
         phGraph_out: *mut CUgraph, ctx: CUcontext,

@@ -4,14 +4,14 @@ use super::super::*;
 use std::ffi::{c_int, c_uint, c_void};
 
 structs! {
-    /// A 2D copy; which of the three sources and targets count is told by the memory types.
+    /// A 2D copy; the memory types select one of the three sources and one of the three targets.
     struct CUDA_MEMCPY2D [128] {
         srcXInBytes: usize, srcY: usize, srcMemoryType: CUmemorytype, srcHost: *const c_void,
         srcDevice: CUdeviceptr, srcArray: CUarray, srcPitch: usize, dstXInBytes: usize, dstY: usize,
         dstMemoryType: CUmemorytype, dstHost: *mut c_void, dstDevice: CUdeviceptr, dstArray: CUarray,
         dstPitch: usize, WidthInBytes: usize, Height: usize,
     }
-    /// A 3D copy; which of the three sources and targets count is told by the memory types.
+    /// A 3D copy; the memory types select one of the three sources and one of the three targets.
     struct CUDA_MEMCPY3D [200] {
         srcXInBytes: usize, srcY: usize, srcZ: usize, srcLOD: usize, srcMemoryType: CUmemorytype,
         srcHost: *const c_void, srcDevice: CUdeviceptr, srcArray: CUarray, reserved0: *mut c_void,
@@ -34,7 +34,7 @@ structs! {
         srcAccessOrder: CUmemcpySrcAccessOrder, srcLocHint: CUmemLocation, dstLocHint: CUmemLocation,
         flags: c_uint,
     }
-    /// One copy of a 3D batch.
+    /// A copy of a 3D batch.
     struct CUDA_MEMCPY3D_BATCH_OP [112] {
         src: CUmemcpy3DOperand, dst: CUmemcpy3DOperand, extent: CUextent3D,
         srcAccessOrder: CUmemcpySrcAccessOrder, flags: c_uint,
@@ -61,7 +61,7 @@ structs! {
         Width: usize, Height: usize, Depth: usize, Format: CUarray_format, NumChannels: c_uint,
         Flags: c_uint,
     }
-    /// One buffer for the decompression engine, sizes in bytes.
+    /// A buffer for the decompression engine, sizes in bytes.
     struct CUmemDecompressParams [64] {
         srcNumBytes: usize, dstNumBytes: usize, dstActBytes: *mut u32, src: *const c_void,
         dst: *mut c_void, algo: CUmemDecompressAlgorithm, padding: [u8; 20],
@@ -76,7 +76,7 @@ structs! {
     struct CUmemAllocationProp_allocFlags [8] {
         compressionType: u8, gpuDirectRDMACapable: u8, usage: u16, reserved: [u8; 4],
     }
-    /// One mapping of a sparse array; `resource` is an array or, by `resourceType`, a mipmapped array.
+    /// A mapping of a sparse array; `resource` is an array or, by `resourceType`, a mipmapped array.
     struct CUarrayMapInfo [96] {
         resourceType: CUresourcetype, resource: CUarray, subresourceType: CUarraySparseSubresourceType,
         subresource: CUarrayMapInfo_subresource, memOperationType: CUmemOperationType,
@@ -110,7 +110,7 @@ structs! {
         win32SecurityAttributes: *mut c_void, maxSize: usize, usage: u16, gpuDirectRDMACapable: u8,
         reserved: [u8; 53],
     }
-    /// A pool's allocation for other processes.
+    /// Data by which other processes import a pool's allocation.
     struct CUmemPoolPtrExportData [64] {
         reserved: [u8; 64],
     }
@@ -118,7 +118,7 @@ structs! {
     struct CUmulticastObjectProp [32] {
         numDevices: c_uint, size: usize, handleTypes: u64, flags: u64,
     }
-    /// One copy over the fabric; `size` in bytes.
+    /// A copy over the fabric; `size` in bytes.
     struct CUDA_FABRIC_COPY_BATCH_OP [64] {
         src: CUfabricCpyOperand, dst: CUfabricCpyOperand, size: usize, flags: c_uint,
     }
@@ -127,11 +127,11 @@ structs! {
         r#type: CUexternalMemoryHandleType, handle: CUDA_EXTERNAL_MEMORY_HANDLE_DESC_handle, size: u64,
         flags: c_uint, reserved: [c_uint; 16],
     }
-    /// The foreign handle, by `type`.
+    /// The handle of the other interface, by `type`.
     union CUDA_EXTERNAL_MEMORY_HANDLE_DESC_handle [16] {
         fd: c_int, win32: CUDA_EXTERNAL_MEMORY_HANDLE_DESC_handle_win32, nvSciBufObject: *const c_void,
     }
-    /// A foreign handle on Windows.
+    /// A handle of another interface on Windows.
     struct CUDA_EXTERNAL_MEMORY_HANDLE_DESC_handle_win32 [16] {
         handle: *mut c_void, name: *const c_void,
     }
@@ -168,7 +168,7 @@ structs! {
         Width: c_uint, Height: c_uint, Depth: c_uint, Format: CUarray_format, NumChannels: c_uint,
         Flags: c_uint,
     }
-    /// One side of a batched 3D copy; `type` tells the member.
+    /// A side of a batched 3D copy; `type` selects the member.
     struct CUmemcpy3DOperand [40] {
         r#type: CUmemcpy3DOperandType, op: CUmemcpy3DOperand_op,
     }
@@ -188,7 +188,7 @@ structs! {
     struct CUextent3D [24] {
         width: usize, height: usize, depth: usize,
     }
-    /// One side of a fabric copy; `type` tells the member.
+    /// A side of a fabric copy; `type` selects the member.
     struct CUfabricCpyOperand [24] {
         r#type: CUfabricCpyOperandType, op: CUfabricCpyOperand_op,
     }

@@ -5,9 +5,8 @@ use crate::primitive::counted::standing_still_after;
 use crate::process::ProcessView;
 use crate::slots::Usage;
 
-/// Whatever a process does with objects, stopped (or killed) before any of its accesses: the tenant never counts less than
-/// is in use nor more than was ever granted, others go on, and after the dead are cleared only what others hold is
-/// counted.
+/// A process is stopped (or killed) before any of its accesses to objects. The tenant never counts less than is in use,
+/// nor more than was ever granted. Others go on. Once the dead are cleared, only what others hold is counted.
 #[test]
 #[cfg_attr(miri, ignore = "asks the kernel for processes")]
 fn killed_or_stopped_anywhere() {
@@ -28,7 +27,8 @@ fn killed_or_stopped_anywhere() {
         let finished = standing_still_after(accesses, || run(&usage)).is_some();
         let used = usage.used_bytes(device());
         assert!([60, 80, 90, 70].contains(&used), "{used} after {accesses}");
-        // Stopped, it holds up no other process: the other joins what is there, joins the same foreign object, and finds all the room that is left.
+        // Stopped, it holds up no other process, which joins known and foreign objects, and finds all the room that is
+        // left.
         let joined = other.join(key(2));
         let foreign = other.join_foreign(key(3), device(), 10, LIMIT).unwrap();
         let now = usage.used_bytes(device());

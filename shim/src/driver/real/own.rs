@@ -1,7 +1,7 @@
 //! The shim's own calls of the driver, as functions of the driver's names and prototypes.
 //!
-//! They are made in relaxed capture mode ([`Relaxed`](crate::driver::Relaxed)), so that they break no capture. Only what stands
-//! under `as_it_is` is not, each with the reason why that is harmless. What is added there needs such a reason too.
+//! They are made in relaxed capture mode ([`Relaxed`](crate::driver::Relaxed)), so that they break no capture. Only
+//! calls under `as_it_is` are not. Each list there says why that is harmless, and a new one must too.
 //!
 //! Some of these functions are hooked as well. The shim's own calls do not pass the hook.
 
@@ -9,9 +9,9 @@
 use vcuda_driver_api::prelude::*;
 use vcuda_driver_api::signature;
 
-use super::{Answering, Slot, c_name, call_through};
+use super::{DriverStatus, Slot, c_name, call_through};
 
-/// One function, with what is to live while it is called.
+/// A function of the driver, with a guard that lives during the call.
 macro_rules! own_call {
     ({ $before:expr } $name:ident ($($arg:ident : $ty:ty),* $(,)?) -> $ret:ty) => {
         /// The driver's function of this name.
@@ -20,7 +20,7 @@ macro_rules! own_call {
         /// As the driver documents.
         #[allow(non_snake_case, clippy::too_many_arguments, reason = "the driver's name and prototype")]
         pub(crate) unsafe fn $name($($arg: $ty),*) -> $ret {
-            static SLOT: Slot = Slot::new(c_name(concat!(stringify!($name), "\0")), <$ret as Answering>::LIBRARY);
+            static SLOT: Slot = Slot::new(c_name(concat!(stringify!($name), "\0")), <$ret as DriverStatus>::LIBRARY);
             let _during = $before;
             call_through!(SLOT, ($($arg: $ty),*) -> $ret)
         }
@@ -119,7 +119,7 @@ as_it_is! {
     cuCtxGetCurrent
 }
 
-// In place of the application's own call: what the driver would refuse it must be refused.
+// Made in place of the application's own call: what the driver would refuse it must be refused.
 as_it_is! {
     cuMemAllocFromPoolAsync
 }

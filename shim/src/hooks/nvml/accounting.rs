@@ -1,4 +1,4 @@
-//! NVML's accounting: of the container's own processes that live, with the ledger's peak of memory.
+//! NVML's accounting: the tenant's own living processes, with the ledger's peak of memory.
 
 use vcuda_driver_api::prelude::*;
 
@@ -14,7 +14,7 @@ pub(in super::super) fn accounting_pids(
     count: *mut c_uint,
     pids: *mut c_uint,
 ) -> Handled<NvmlError> {
-    let part = Part::of(device)?;
+    let part = Part::of_device(device)?;
     Bypass::BadArgument.when(!is_usable(count, pids))?;
     let own = part.processes();
     let mut listed = get_all(0, |count, pids| {
@@ -25,17 +25,17 @@ pub(in super::super) fn accounting_pids(
     Ok(put_all(count, pids, &listed)?)
 }
 
-/// NVML's answer about one process, if it is the container's own. Of others NVML would say the same: there are none.
+/// The process of this PID, if it is the tenant's own. NVML's answer about any other is that there is none.
 fn of_own(
     call: &Call<'_, nvmlReturn_t>,
     device: nvmlDevice_t,
     pid: c_uint,
 ) -> Result<Option<Process>, NvmlError> {
-    let Ok(part) = Part::of(device) else {
+    let Ok(part) = Part::of_device(device) else {
         call.real()?;
         return Ok(None);
     };
-    // Accounting may be off, or the place for the answer wild: NVML says so.
+    // If accounting is off, or the place for the answer wild, NVML says so.
     call.real()?;
     let own = part.processes().into_iter().find(|process| process.pid == pid);
     own.map(Some).ok_or(NvmlError::NOT_FOUND)

@@ -4,7 +4,7 @@ use vcuda_driver_api::prelude::*;
 
 use crate::driver::saved_answer::peek;
 
-/// Whether the caller's pointers can be used: else NVML's answer is the answer.
+/// Whether the caller's pointers can be used. If not, NVML's answer is passed on.
 pub(super) fn is_usable<T: Copy>(count: *const c_uint, array: *const T) -> bool {
     match peek(count) {
         None => false,
@@ -13,7 +13,7 @@ pub(super) fn is_usable<T: Copy>(count: *const c_uint, array: *const T) -> bool 
     }
 }
 
-/// Writes the entries where there is room for all; `count` says how many there are. Only for what [`is_usable`].
+/// Writes the entries if there is room for all; `count` says how many there are. The pointers are [`is_usable`].
 ///
 /// # Errors
 /// `NVML_ERROR_INSUFFICIENT_SIZE`, `NVML_ERROR_INVALID_ARGUMENT` without an array.
@@ -41,7 +41,7 @@ where
     Ok(())
 }
 
-/// All that NVML lists: `ask` with room that grows until it suffices.
+/// All that NVML lists: calls `ask` with room that grows until it suffices.
 ///
 /// # Errors
 /// NVML's own.

@@ -1,4 +1,4 @@
-//! Memory of a GPU.
+//! Memory of a GPU, as NVML's callers see it.
 
 use vcuda_driver_api::prelude::*;
 use vcuda_quota::NO_MEMORY_LIMIT;
@@ -7,16 +7,16 @@ use super::Part;
 use crate::driver::{Call, Handled};
 use crate::runtime::shim;
 
-/// Answer about a GPU's memory (bytes).
-struct Told {
+/// A GPU's memory as the tenant sees it (bytes).
+struct ShownMemory {
     total: u64,
     free: u64,
     used: u64,
 }
 
-/// As `cuMemGetInfo` tells it. Nothing where no memory limit of ours applies.
-fn told(device: nvmlDevice_t, gpu_total: u64, gpu_free: u64) -> Option<Told> {
-    let part = Part::of(device).ok()?;
+/// Memory as `cuMemGetInfo` shows it; `None` if no memory limit applies.
+fn shown_memory(device: nvmlDevice_t, gpu_total: u64, gpu_free: u64) -> Option<ShownMemory> {
+    let part = Part::of_device(device).ok()?;
     let limit = part.memory_limit_bytes();
     if limit == NO_MEMORY_LIMIT {
         return None;
@@ -33,7 +33,7 @@ fn told(device: nvmlDevice_t, gpu_total: u64, gpu_free: u64) -> Option<Told> {
     } else {
         limit.min(gpu_total)
     };
-    Some(Told {
+    Some(ShownMemory {
         total,
         free: limit.saturating_sub(used).min(gpu_free),
         used,
@@ -53,7 +53,7 @@ pub(in super::super) fn memory(
     }
     // SAFETY: NVML returned success, so it has just written the structure.
     let gpu = unsafe { memory.read() };
-    if let Some(Told { total, free, used }) = told(device, gpu.total, gpu.free) {
+    if let Some(ShownMemory { total, free, used }) = shown_memory(device, gpu.total, gpu.free) {
         // SAFETY: as above.
         unsafe { memory.write(nvmlMemory_t { total, free, used }) };
     }
@@ -76,7 +76,7 @@ pub(in super::super) fn memory_v2(
     }
     // SAFETY: of this version, thus of this shape.
     let gpu = unsafe { memory.read() };
-    if let Some(Told { total, free, used }) = told(device, gpu.total, gpu.free) {
+    if let Some(ShownMemory { total, free, used }) = shown_memory(device, gpu.total, gpu.free) {
         let told = nvmlMemory_v2_t {
             version: gpu.version,
             total,
@@ -90,8 +90,8 @@ pub(in super::super) fn memory_v2(
     Ok(())
 }
 
-/// `nvmlDeviceGetBAR1MemoryInfo`: a window onto the memory, no larger than the quota and no fuller than it. It is
-/// unknown how much of the window each tenant uses.
+/// `nvmlDeviceGetBAR1MemoryInfo`: a window onto the memory, no larger than the quota and no fuller than it. How much of
+/// the window each tenant uses is unknown.
 pub(in super::super) fn bar1(
     call: &Call<'_, nvmlReturn_t>,
     device: nvmlDevice_t,
@@ -103,7 +103,7 @@ pub(in super::super) fn bar1(
     }
     // SAFETY: NVML returned success, so it has just written the structure.
     let gpu = unsafe { window.read() };
-    if let Some(told) = told(device, gpu.bar1Total, gpu.bar1Free) {
+    if let Some(told) = shown_memory(device, gpu.bar1Total, gpu.bar1Free) {
         let total = told.total.min(gpu.bar1Total);
         let used = told.used.min(gpu.bar1Used).min(total);
         let window_told = nvmlBAR1Memory_t {
@@ -129,7 +129,7 @@ pub(in super::super) fn attributes(
     }
     // SAFETY: NVML returned success, so it has just written the structure.
     let mut gpu = unsafe { attributes.read() };
-    if let Some(told) = told(device, gpu.memorySizeMB << 20, 0) {
+    if let Some(told) = shown_memory(device, gpu.memorySizeMB << 20, 0) {
         gpu.memorySizeMB = told.total >> 20;
         // SAFETY: as above.
         unsafe { attributes.write(gpu) };

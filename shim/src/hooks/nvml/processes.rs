@@ -1,4 +1,4 @@
-//! Processes on a GPU: the container's own, with the ledger's figures.
+//! Processes on a GPU: the tenant's own, with the ledger's figures.
 
 use vcuda_driver_api::prelude::*;
 
@@ -7,14 +7,14 @@ use super::{Part, Process};
 use crate::driver::saved_answer::peek;
 use crate::driver::{Bypass, Call, Handled, real};
 
-/// One entry of a list, of either version.
+/// An entry of a list, of either version.
 pub(in super::super) trait Entry: Copy {
-    /// No process.
+    /// The entry for no process.
     const NONE: Self;
     /// Process of the entry.
     fn pid(&self) -> c_uint;
-    /// The same with other figures.
-    fn told(self, process: &Process) -> Self;
+    /// The entry with the figures of `process`.
+    fn with_figures_of(self, process: &Process) -> Self;
 }
 
 impl Entry for nvmlProcessInfo_v1_t {
@@ -25,7 +25,7 @@ impl Entry for nvmlProcessInfo_v1_t {
     fn pid(&self) -> c_uint {
         self.pid
     }
-    fn told(self, process: &Process) -> Self {
+    fn with_figures_of(self, process: &Process) -> Self {
         Self {
             pid: process.pid,
             usedGpuMemory: process.used_bytes,
@@ -43,7 +43,7 @@ impl Entry for nvmlProcessInfo_t {
     fn pid(&self) -> c_uint {
         self.pid
     }
-    fn told(self, process: &Process) -> Self {
+    fn with_figures_of(self, process: &Process) -> Self {
         Self {
             pid: process.pid,
             usedGpuMemory: process.used_bytes,
@@ -52,27 +52,27 @@ impl Entry for nvmlProcessInfo_t {
     }
 }
 
-/// The container's processes. NVML is not asked: if it lists no process (another PID namespace, WSL 2) the ledger
+/// Lists the tenant's processes. NVML is not asked: if it lists no process (another PID namespace, WSL 2) the ledger
 /// knows.
 fn own<E: Entry>(device: nvmlDevice_t, count: *mut c_uint, infos: *mut E) -> Handled<NvmlError> {
-    let part = Part::of(device)?;
+    let part = Part::of_device(device)?;
     Bypass::BadArgument.when(!is_usable(count, infos))?;
     let entries: Vec<E> = part
         .processes()
         .iter()
-        .map(|process| E::NONE.told(process))
+        .map(|process| E::NONE.with_figures_of(process))
         .collect();
     Ok(put_all(count, infos, &entries)?)
 }
 
-/// Those of NVML's list that are the container's own.
+/// Lists those of NVML's processes that are the tenant's own.
 fn among<E: Entry>(
     device: nvmlDevice_t,
     count: *mut c_uint,
     infos: *mut E,
     ask: impl FnMut(*mut c_uint, *mut E) -> nvmlReturn_t,
 ) -> Handled<NvmlError> {
-    let part = Part::of(device)?;
+    let part = Part::of_device(device)?;
     Bypass::BadArgument.when(!is_usable(count, infos))?;
     let own = part.processes();
     let listed = get_all(E::NONE, ask)?;
@@ -80,7 +80,7 @@ fn among<E: Entry>(
         .into_iter()
         .filter_map(|entry| {
             let process = own.iter().find(|process| process.pid == entry.pid())?;
-            Some(entry.told(process))
+            Some(entry.with_figures_of(process))
         })
         .collect();
     Ok(put_all(count, infos, &entries)?)
@@ -188,7 +188,7 @@ pub(in super::super) fn details(
     };
     let header = peek(list.cast_const()).filter(usable);
     let mut header = header.ok_or(Bypass::BadArgument)?;
-    let part = Part::of(device)?;
+    let part = Part::of_device(device)?;
     let own = part.processes();
     let told = |entry: nvmlProcessDetail_v1_t, process: &Process| nvmlProcessDetail_v1_t {
         pid: process.pid,

@@ -1,7 +1,7 @@
-//! Utilisation: the part of the GPU's time that the container used over the last second.
+//! Utilisation: the part of the GPU's time that the tenant used over the last second.
 //!
-//! A metered container has it in its busy map. For another one NVML's samples of its own processes are added up; the share
-//! of memory traffic is known from them alone.
+//! A metered tenant has it in its busy map. For another one NVML's samples of its own processes are added up. The share
+//! of memory traffic is known from these samples alone.
 
 use vcuda_driver_api::prelude::*;
 use vcuda_limiter::busy;
@@ -12,7 +12,7 @@ use super::array::{get_all, is_usable, put_all};
 use crate::driver::saved_answer::peek;
 use crate::driver::{Bypass, Call, Handled, real};
 
-/// Over which time a rate is taken.
+/// Time over which a rate is taken (ns).
 const WINDOW_NS: u64 = 1_000_000_000;
 
 const NO_SAMPLE: nvmlProcessUtilizationSample_t = nvmlProcessUtilizationSample_t {
@@ -24,10 +24,10 @@ const NO_SAMPLE: nvmlProcessUtilizationSample_t = nvmlProcessUtilizationSample_t
     decUtil: 0,
 };
 
-/// NVML's samples of the container's processes, newer than `seen_us` (microseconds since 1970).
+/// NVML's samples of the tenant's processes, newer than `seen_us` (microseconds since 1970).
 ///
 /// # Errors
-/// NVML's own; `NVML_ERROR_NOT_FOUND` where there is nothing new.
+/// NVML's error; `NVML_ERROR_NOT_FOUND` if there is no newer sample.
 fn own_samples(
     part: &Part,
     device: nvmlDevice_t,
@@ -48,7 +48,7 @@ fn own_samples(
 /// Use of the GPU by the tenant, and of its memory's bandwidth (percent).
 ///
 /// # Errors
-/// NVML's own, where nothing else knows.
+/// NVML's error, if there is no other source.
 fn percent(part: &Part, device: nvmlDevice_t) -> Result<nvmlUtilization_t, NvmlError> {
     let metered = part
         .grant
@@ -63,7 +63,7 @@ fn percent(part: &Part, device: nvmlDevice_t) -> Result<nvmlUtilization_t, NvmlE
         Err(_) if metered.is_some() || part.grant.is_none() => Vec::new(),
         samples => samples?,
     };
-    // The newest of each process.
+    // The newest sample of each process.
     let newest = samples.iter().filter(|sample| {
         let mut others = samples.iter();
         !others.any(|other| other.pid == sample.pid && other.timeStamp > sample.timeStamp)
@@ -79,7 +79,7 @@ fn percent(part: &Part, device: nvmlDevice_t) -> Result<nvmlUtilization_t, NvmlE
     })
 }
 
-/// NVML's time stamps (microseconds since 1970).
+/// Current time as NVML's time stamps have it (microseconds since 1970).
 fn now_us() -> u64 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     since.map_or(0, |since| u64::try_from(since.as_micros()).unwrap_or(0))
@@ -92,7 +92,7 @@ pub(in super::super) fn rates(
     rates: *mut nvmlUtilization_t,
 ) -> Handled<NvmlError> {
     let before = peek(rates.cast_const()).ok_or(Bypass::BadArgument)?;
-    let part = Part::of(device)?;
+    let part = Part::of_device(device)?;
     call.real()?;
     let told = percent(&part, device);
     // SAFETY: NVML returned success, so it has just written the structure: the whole GPU's figures.
@@ -101,7 +101,7 @@ pub(in super::super) fn rates(
     Ok(())
 }
 
-/// `nvmlDeviceGetProcessUtilization`: NVML's samples of the container's processes.
+/// `nvmlDeviceGetProcessUtilization`: NVML's samples of the tenant's processes.
 pub(in super::super) fn of_processes(
     _call: &Call<'_, nvmlReturn_t>,
     device: nvmlDevice_t,
@@ -112,7 +112,7 @@ pub(in super::super) fn of_processes(
     // Without room NVML tells how much to bring, which need not be exact.
     let is_asked = !samples.is_null() && is_usable(count, samples);
     Bypass::BadArgument.when(!is_asked)?;
-    let part = Part::of(device)?;
+    let part = Part::of_device(device)?;
     Ok(put_all(count, samples, &own_samples(&part, device, seen_us)?)?)
 }
 
@@ -139,7 +139,7 @@ pub(in super::super) fn of_processes_info(
     };
     let header = peek(list.cast_const()).filter(usable);
     let mut header = header.ok_or(Bypass::BadArgument)?;
-    let part = Part::of(device)?;
+    let part = Part::of_device(device)?;
     let mut samples = get_all(NONE, |count, array| {
         // SAFETY: `get_all` gives a number.
         let room = unsafe { count.read() };
@@ -169,7 +169,7 @@ pub(in super::super) fn of_processes_info(
     Ok(status?)
 }
 
-/// `nvmlDeviceGetSamples`: of the utilisation of GPU and memory, one sample, of now. Samples of power and clocks are the
+/// `nvmlDeviceGetSamples`: a current sample for the utilisation of GPU or memory. Samples of power and clocks are the
 /// GPU's.
 pub(in super::super) fn samples(
     _call: &Call<'_, nvmlReturn_t>,
@@ -190,7 +190,7 @@ pub(in super::super) fn samples(
         && peek(value_type.cast_const()).is_some();
     // Without room NVML tells how much to bring, which need not be exact.
     Bypass::BadArgument.when(!is_asked)?;
-    let part = Part::of(device)?;
+    let part = Part::of_device(device)?;
     let told = percent(&part, device)?;
     let sample = nvmlSample_t {
         timeStamp: now_us(),

@@ -34,8 +34,8 @@ fn device() -> DeviceIndex {
     DeviceIndex::new(0).unwrap()
 }
 
-/// Memory of the slot's own, given away as `file`; nothing of the process holds it any more.
-fn give_away(exported: &Exported, slot: &Slot<'_>, file: &File) -> ObjectKey {
+/// Exports memory of the slot's own as `file`; no process holds it any more.
+fn export_as_file(exported: &Exported, slot: &Slot<'_>, file: &File) -> ObjectKey {
     let key = ofd_key::assign(file.as_raw_fd(), None, BYTES, false).unwrap().key;
     slot.reserve(device(), BYTES, LIMIT).unwrap().commit();
     let object: Shared = slot.share(key, device(), BYTES).unwrap();
@@ -49,7 +49,7 @@ fn after_release(exported: &Exported, usage: &Usage) -> u64 {
     usage.used_bytes(device())
 }
 
-/// Within ten seconds so many bytes are left. A child that another test forks has this process's descriptors while it lives.
+/// Waits up to ten seconds until so many bytes are left: a child that another test forks keeps the descriptors.
 fn comes_to(bytes: u64, exported: &Exported, usage: &Usage) {
     let end_ns = clock::now_ns() + 10_000_000_000;
     while after_release(exported, usage) != bytes {
@@ -69,7 +69,7 @@ fn memory_counts_until_the_last_descriptor_of_that_very_object_is_closed() {
     let usage = Usage::in_memory().unwrap();
     let slot = usage.claim(&Identity::current().unwrap()).unwrap();
     let (first, second) = (control.open(), control.open());
-    let keys = [&first, &second].map(|file| give_away(&exported, &slot, file));
+    let keys = [&first, &second].map(|file| export_as_file(&exported, &slot, file));
     assert_ne!(keys[0], keys[1]);
     assert_eq!(after_release(&exported, &usage), 2 * BYTES);
     let copy = OwnedFd::from(first.try_clone().unwrap());
@@ -82,13 +82,13 @@ fn memory_counts_until_the_last_descriptor_of_that_very_object_is_closed() {
 }
 
 #[test]
-fn another_process_of_the_container_can_prove_it_too() {
+fn another_process_of_the_tenant_can_prove_it_too() {
     let (control, exported) = (Control::new("other"), Exported::default());
     let driver = control.open();
     let usage = Usage::in_memory().unwrap();
     let slot = usage.claim(&Identity::current().unwrap()).unwrap();
     let file = control.open();
-    give_away(&exported, &slot, &file);
+    export_as_file(&exported, &slot, &file);
     // What another process knows: nothing but the table.
     let other = Exported::default();
     assert_eq!(after_release(&other, &usage), BYTES);
@@ -103,7 +103,7 @@ fn where_nothing_can_be_asked_nothing_is_released() {
     let usage = Usage::in_memory().unwrap();
     let slot = usage.claim(&Identity::current().unwrap()).unwrap();
     let file = control.open();
-    give_away(&exported, &slot, &file);
+    export_as_file(&exported, &slot, &file);
     drop(file);
     // Now as in a process that has the inode neither open nor among its device nodes.
     let own = exported.0.lock().descriptions[0].1;
@@ -120,7 +120,7 @@ fn a_program_that_closes_all_descriptors_closes_the_description_too() {
     let usage = Usage::in_memory().unwrap();
     let slot = usage.claim(&Identity::current().unwrap()).unwrap();
     let file = control.open();
-    give_away(&exported, &slot, &file);
+    export_as_file(&exported, &slot, &file);
     let own = exported.0.lock().descriptions[0].1;
     // SAFETY: a descriptor that nothing else in this test uses.
     unsafe { libc::close(own) };
@@ -140,15 +140,15 @@ fn what_is_closed_counts_for_a_moment_longer() {
     let usage = Usage::in_memory().unwrap();
     let slot = usage.claim(&Identity::current().unwrap()).unwrap();
     let file = control.open();
-    give_away(&exported, &slot, &file);
+    export_as_file(&exported, &slot, &file);
     drop(file);
     let mut state = exported.0.lock();
     // As above: another test's child may have it open for a moment.
     let mut moments = (clock::now_ns()..).take(1_000_000);
-    let is_closed_at = |now_ns: &u64| state.look(&usage, *now_ns) == RELEASED_AFTER_NS;
+    let is_closed_at = |now_ns: &u64| state.end_released(&usage, *now_ns) == RELEASED_AFTER_NS;
     let now_ns = moments.find(is_closed_at).unwrap();
-    assert_eq!(state.look(&usage, now_ns + RELEASED_AFTER_NS - 1), 1);
+    assert_eq!(state.end_released(&usage, now_ns + RELEASED_AFTER_NS - 1), 1);
     assert_eq!(usage.used_bytes(device()), BYTES);
-    assert_eq!(state.look(&usage, now_ns + RELEASED_AFTER_NS), 0);
+    assert_eq!(state.end_released(&usage, now_ns + RELEASED_AFTER_NS), 0);
     assert_eq!(usage.used_bytes(device()), 0);
 }

@@ -1,4 +1,4 @@
-//! One piece of physical memory, and its charge.
+//! A piece of physical memory, and its charge.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use vcuda_region::shared::{ObjectKey, Outlives};
 use crate::memory::charge::Charge;
 use crate::runtime::devices::{Denied, Device};
 
-/// One piece of physical memory. Its charge is given back with its last owner.
+/// A piece of physical memory. Its charge is given back with its last owner.
 #[derive(Debug)]
 pub(crate) struct Backing {
     content: Mutex<Content>,
@@ -18,7 +18,7 @@ pub(crate) struct Backing {
 enum Content {
     /// Counted. The list has charges for bytes that turned out to exist beyond the first charge.
     Charged(Charge, Vec<Charge>),
-    /// Memory from outside of the container whose size the driver does not tell before it is mapped.
+    /// Memory from outside of the tenant whose size the driver does not tell before it is mapped.
     Unsized(&'static Device, ObjectKey),
     /// A multicast object, which needs no memory itself, and what is bound to it.
     Multicast(Option<ObjectKey>, Vec<Binding>),
@@ -50,7 +50,7 @@ impl Backing {
         Self::new(Content::Charged(charge, Vec::new()))
     }
 
-    /// Memory from outside of the container, to be counted under this key once its size is known.
+    /// Memory from outside of the tenant, to be counted under this key once its size is known.
     pub(crate) fn of_unknown_size(device: &'static Device, key: ObjectKey) -> Self {
         Self::new(Content::Unsized(device, key))
     }
@@ -82,7 +82,7 @@ impl Backing {
                 }
             };
             let mut content = self.content.lock();
-            // Another thread may have been faster, or another process of the container may have counted less of it.
+            // Another thread may have been faster, or another process of the tenant may have counted less of it.
             let surplus = match &*content {
                 Content::Unsized(..) => core::mem::replace(&mut *content, found),
                 Content::Charged(..) | Content::Multicast(..) => found,
@@ -95,21 +95,21 @@ impl Backing {
     /// Notes that the memory was exported as a descriptor under `key`. `keeper` may keep it from now on.
     ///
     /// # Errors
-    /// Fails if the container cannot count it beyond the end of this process: it must not be exported.
-    pub(crate) fn give_away(&self, key: ObjectKey, keeper: Outlives) -> Result<(), Denied> {
+    /// Fails if the tenant cannot count it beyond the end of this process: it must not be exported.
+    pub(crate) fn note_export(&self, key: ObjectKey, keeper: Outlives) -> Result<(), Denied> {
         match &mut *self.content.lock() {
-            Content::Charged(charge, more) if more.is_empty() => charge.give_away(key, keeper),
+            Content::Charged(charge, more) if more.is_empty() => charge.note_export(key, keeper),
             Content::Charged(..) => Err(Denied),
             Content::Multicast(known, _) => {
                 *known = known.or(Some(key));
                 Ok(())
             }
-            // From outside of the container, and not mapped yet: its exporter pays.
+            // From outside of the tenant, and not mapped yet: its exporter pays.
             Content::Unsized(..) => Ok(()),
         }
     }
 
-    /// Publishes this memory to the container under `key`.
+    /// Publishes this memory to the tenant under `key`.
     pub(crate) fn share(&self, key: ObjectKey) {
         match &mut *self.content.lock() {
             Content::Charged(charge, _) => charge.share(key),
@@ -128,7 +128,7 @@ impl Backing {
         }
     }
 
-    /// The key by which the container knows it.
+    /// The key by which the tenant knows it.
     pub(crate) fn key(&self) -> Option<ObjectKey> {
         match &*self.content.lock() {
             Content::Charged(charge, _) => charge.key(),

@@ -1,4 +1,4 @@
-//! This process's overhead as NVML's figure for it tells: its own NVML's, or what the manager's says.
+//! This process's overhead by NVML's figure for it: from its own NVML, or from the manager's.
 
 use core::sync::atomic::{AtomicU8, Ordering};
 use core::time::Duration;
@@ -12,85 +12,84 @@ use super::nvml::{self, Listed};
 use super::{Figure, NOTICEABLE_BYTES, Overhead};
 use crate::runtime::devices::Device;
 use crate::runtime::in_flight;
-use crate::runtime::registration::{Haste, Manners};
+use crate::runtime::registration::{Haste, Pacing};
 
-/// How long a figure stands that could be a dying neighbour's memory, before it is believed.
+/// Time that a figure must stand which could include a dying process's memory, before it is believed.
 const SETTLED_AFTER: Duration = Duration::from_millis(2);
 
-/// Not known yet.
+/// The source is not known yet.
 const UNKNOWN: u8 = 0;
 /// NVML lists this process, under its PID.
 const OWN_NVML: u8 = 1;
-/// NVML lists a process of our PID that is another PID namespace's, or may do so; no manager has told of us so far.
-const NAMESAKE: u8 = 2;
-/// The manager tells.
+/// NVML lists this process's PID, but that is or may be a process of another PID namespace; no manager has told so far.
+const FOREIGN_PID: u8 = 2;
+/// The manager tells this process's figure.
 const MANAGER: u8 = 3;
 
-/// Who tells what this process has.
+/// The source of this process's figure.
 #[derive(Debug, Default)]
 pub(super) struct Source {
-    /// [`UNKNOWN`], [`OWN_NVML`], [`NAMESAKE`] or [`MANAGER`].
-    who: AtomicU8,
-    manners: Manners,
+    /// [`UNKNOWN`], [`OWN_NVML`], [`FOREIGN_PID`] or [`MANAGER`].
+    origin: AtomicU8,
+    pacing: Pacing,
     sees_all: OnceCell<bool>,
 }
 
-/// Looks at most, where each is a question to the manager.
-const MOST_QUESTIONS: u32 = 8;
+/// Maximum number of looks, if each is a question to the manager.
+const MAX_QUESTIONS: u32 = 8;
 
-/// What NVML says of this process, whoever asked it.
+/// NVML's figure for this process, from either source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Told {
+enum Reported {
     Bytes(u64),
     Nothing,
 }
 
 impl Source {
-    /// Whether something tells of this process alone.
-    pub(super) fn tells(&self) -> bool {
-        matches!(self.who(), OWN_NVML | MANAGER)
+    /// Whether there is a figure for this process alone.
+    pub(super) fn is_known(&self) -> bool {
+        matches!(self.origin(), OWN_NVML | MANAGER)
     }
 
-    /// Whether this process's own NVML tells: that costs no more than a look.
-    pub(super) fn is_own(&self) -> bool {
-        self.who() == OWN_NVML
+    /// Whether this process's own NVML tells the figure, which costs no question to the manager.
+    pub(super) fn is_own_nvml(&self) -> bool {
+        self.origin() == OWN_NVML
     }
 
-    fn who(&self) -> u8 {
-        self.who.load(Ordering::Relaxed)
+    fn origin(&self) -> u8 {
+        self.origin.load(Ordering::Relaxed)
     }
 
-    fn set(&self, who: u8) {
-        self.who.store(who, Ordering::Relaxed);
+    fn set(&self, origin: u8) {
+        self.origin.store(origin, Ordering::Relaxed);
     }
 }
 
 impl Overhead {
-    /// Before this process has any context, NVML may list its number: then it is another process's, of another PID
+    /// Detects that NVML lists a process of this PID before this process has any context: it is of another PID
     /// namespace.
-    pub(super) fn look_for_namesake(&self, device: &'static Device, handle: Option<nvmlDevice_t>) {
-        // What costs least is asked first.
+    pub(super) fn detect_foreign_pid(&self, device: &'static Device, handle: Option<nvmlDevice_t>) {
+        // The cheapest question first.
         if let Some(handle) = handle
-            && self.source.who() == UNKNOWN
+            && self.source.origin() == UNKNOWN
             && !self.sees_all(device)
             && matches!(nvml::process_bytes(handle), Listed::Bytes(_))
             && super::gpu::context_on(device).is_null()
         {
-            self.source.set(NAMESAKE);
+            self.source.set(FOREIGN_PID);
         }
     }
 
-    /// This process is about to make a context, and NVML was not asked before: what it lists by this process's number is not
-    /// believed then, if it could be another's.
-    pub(super) fn doubt_nvml(&self, device: &'static Device) {
-        if self.source.who() == UNKNOWN && super::gpu::context_on(device).is_null() {
-            self.source.set(NAMESAKE);
+    /// Called when this process is about to make a context and NVML was not asked before. From then on NVML's entry for
+    /// this PID is not believed, if it could be another process's.
+    pub(super) fn distrust_nvml(&self, device: &'static Device) {
+        if self.source.origin() == UNKNOWN && super::gpu::context_on(device).is_null() {
+            self.source.set(FOREIGN_PID);
         }
     }
 
-    /// NVML's figure for this process, less what the ledger has. Looked at up to `looks` times, until no other thread was
-    /// moving memory meanwhile. Of the overhead that is counted `ended_bytes` were for something that the driver has just
-    /// ended.
+    /// NVML's figure for this process, less what the ledger has. It is read up to `looks` times, until no other thread
+    /// moves memory meanwhile. `ended_bytes` of the counted overhead were for an object that the driver has just ended.
     pub(super) fn figure(
         &'static self,
         device: &'static Device,
@@ -101,7 +100,7 @@ impl Overhead {
         let mut least = Figure::Unknown;
         let mut doubted_bytes = None;
         for look in 0..looks {
-            if look >= MOST_QUESTIONS && !self.source.is_own() {
+            if look >= MAX_QUESTIONS && !self.source.is_own_nvml() {
                 break;
             }
             if look > 0 {
@@ -115,7 +114,7 @@ impl Overhead {
                 )
             };
             let before = counts();
-            let Told::Bytes(bytes) = self.told(device, haste) else {
+            let Reported::Bytes(bytes) = self.reported(device, haste) else {
                 return least;
             };
             let after = counts();
@@ -123,23 +122,23 @@ impl Overhead {
                 continue;
             }
             let is_quiet = before.0.is_some() && before.0 == after.0;
-            // Asked after the driver: whoever had died by then is cleared by now.
+            // Asked after the driver: processes that had died by then are cleared by now.
             let may_inherit = device.may_inherit();
             let known_bytes = device.overhead_bytes().saturating_sub(ended_bytes);
             let Some((overhead_bytes, is_certain)) =
                 self.overhead_in(device, known_bytes, bytes, before.1, before.2)
             else {
-                // Less than what is counted in full: it is not all there yet, and hides the driver's own use, which stays as
-                // it was last known. Of a process that was never listed such a figure is some other's.
+                // NVML says less than what is certainly counted: not all of it is there yet. The driver's own use stays
+                // as last known. If this process was never listed, the figure is another process's.
                 if bytes == 0 && is_quiet {
                     return Figure::Exact(0, true);
                 }
                 return least;
             };
-            if self.source.who() == UNKNOWN {
+            if self.source.origin() == UNKNOWN {
                 self.source.set(OWN_NVML);
             }
-            // The driver lets a process's memory go a moment before its end can be seen, or its own word can be read.
+            // The driver attributes a dead process's memory to others a moment before that death can be seen.
             if may_inherit
                 && overhead_bytes > known_bytes
                 && doubted_bytes.replace(overhead_bytes) != Some(overhead_bytes)
@@ -155,15 +154,15 @@ impl Overhead {
         least
     }
 
-    /// What of NVML's figure for this process (`bytes`) is overhead, when the ledger has `own_bytes`, of which
-    /// `managed_bytes` are managed memory, and whether nothing else could explain the figure; nothing if the ledger has more
-    /// than NVML. `known_bytes` is what the overhead was as far as is known.
+    /// The part of NVML's figure (`bytes`) that is overhead, and whether nothing else could explain the figure. The
+    /// ledger has `own_bytes`, of which `managed_bytes` are managed memory. `known_bytes` is the overhead as last
+    /// known. `None` if the ledger has more than NVML.
     ///
-    /// NVML's figure is the process's local video memory, without managed memory as far as evidence goes (nvtop issue 213,
-    /// rmm issue 2259): so managed memory is kept out, and if the figure held it after all, overhead would be too large and
-    /// never too small. Where the figure was seen to grow by managed memory that was made ([`super::managed`]), all of it
-    /// may be in the figure, or what the GPU has of it by now: overhead stays as it was last known for as long as that
-    /// explains the figure. The sum that is charged is in both cases no less than what the process has of the GPU.
+    /// NVML's figure is the process's local video memory, as far as is known without managed memory (nvtop issue 213,
+    /// rmm issue 2259). So managed memory is left out: if the figure includes it after all, overhead is too large,
+    /// never too small. If the figure was seen to grow by managed memory ([`super::managed`]), it may include all of
+    /// that memory, or the part now on the GPU. Then overhead stays as last known for as long as that explains the
+    /// figure. In both cases the charged sum is no less than what the process has on the GPU.
     fn overhead_in(
         &'static self,
         device: &'static Device,
@@ -173,9 +172,9 @@ impl Overhead {
         managed_bytes: u64,
     ) -> Option<(u64, bool)> {
         let most_bytes = bytes.checked_sub(own_bytes.saturating_sub(managed_bytes))?;
-        // Memory that other processes hold too, and that its exporter let go of, is in the figure of one of its holders,
-        // and the driver does not say of which one; memory that only descriptors hold may be in no process's figure. As
-        // long as the figure can be explained so, nothing has changed.
+        // Memory that other processes hold too, and that its exporter let go of, is in the figure of one of its
+        // holders; the driver does not say which. Memory that only descriptors hold may be in no process's figure. If
+        // that explains the figure, nothing has changed.
         let mut doubtful_bytes = device.ambiguous_bytes();
         if self.managed.is_in_figure() {
             doubtful_bytes = doubtful_bytes.saturating_add(managed_bytes);
@@ -184,35 +183,35 @@ impl Overhead {
         Some((known_bytes.clamp(least_bytes, most_bytes), doubtful_bytes == 0))
     }
 
-    /// What NVML says that this process has, when nothing moves; nothing if nothing tells, or something moved.
+    /// NVML's figure for this process; `None` if there is none, or if memory moved meanwhile.
     pub(super) fn quiet_bytes(&'static self, device: &'static Device) -> Option<u64> {
         let before = in_flight::quiet_epoch()?;
-        let Told::Bytes(bytes) = self.told(device, Haste::Now) else {
+        let Reported::Bytes(bytes) = self.reported(device, Haste::Now) else {
             return None;
         };
         (in_flight::quiet_epoch() == Some(before)).then_some(bytes)
     }
 
-    /// What NVML says: this process's own, and where that says nothing, the manager's.
-    fn told(&'static self, device: &'static Device, haste: Haste) -> Told {
-        let who = self.source.who();
-        let own = match who {
-            MANAGER | NAMESAKE => Listed::Untold,
-            _ => self.handle(device).map_or(Listed::Untold, nvml::process_bytes),
+    /// NVML's figure: this process's own, and if that says nothing, the manager's.
+    fn reported(&'static self, device: &'static Device, haste: Haste) -> Reported {
+        let origin = self.source.origin();
+        let own = match origin {
+            MANAGER | FOREIGN_PID => Listed::Unknown,
+            _ => self.handle(device).map_or(Listed::Unknown, nvml::process_bytes),
         };
-        match (who, own) {
-            (OWN_NVML, Listed::Bytes(bytes)) => Told::Bytes(bytes),
+        match (origin, own) {
+            (OWN_NVML, Listed::Bytes(bytes)) => Reported::Bytes(bytes),
             // Listed before and no more: its contexts are gone.
-            (OWN_NVML, Listed::Not) => Told::Bytes(0),
-            (_, Listed::Bytes(bytes)) if self.sees_all(device) => Told::Bytes(bytes),
-            (_, own) => self.told_by_manager(device, own, haste),
+            (OWN_NVML, Listed::Not) => Reported::Bytes(0),
+            (_, Listed::Bytes(bytes)) if self.sees_all(device) => Reported::Bytes(bytes),
+            (_, own) => self.reported_by_manager(device, own, haste),
         }
     }
 
-    /// What the manager says, beside what NVML says here to a process that does not see all PIDs (`own`).
-    fn told_by_manager(&'static self, device: &'static Device, own: Listed, haste: Haste) -> Told {
+    /// The manager's figure. `own` is what NVML says here, to a process that does not see all PIDs.
+    fn reported_by_manager(&'static self, device: &'static Device, own: Listed, haste: Haste) -> Reported {
         let source = &self.source;
-        // A process without a context is not asked for again and again.
+        // A process without a context does not ask again and again.
         let is_worth_asking = haste == Haste::Now || device.overhead_bytes() > 0;
         let asked = if is_worth_asking {
             self.ask_manager(device, haste)
@@ -223,26 +222,26 @@ impl Overhead {
             // This process's own NVML says the same, and costs less.
             (ProcessMemory::Bytes(bytes), Listed::Bytes(own)) if bytes.abs_diff(own) < NOTICEABLE_BYTES => {
                 source.set(OWN_NVML);
-                Told::Bytes(own)
+                Reported::Bytes(own)
             }
             (ProcessMemory::Bytes(bytes), _) => {
                 source.set(MANAGER);
-                Told::Bytes(bytes)
+                Reported::Bytes(bytes)
             }
             // Listed before and no more: its contexts are gone.
-            (ProcessMemory::NotListed, _) if source.who() == MANAGER => Told::Bytes(0),
-            (_, Listed::Bytes(own)) => Told::Bytes(own),
-            _ => Told::Nothing,
+            (ProcessMemory::NotListed, _) if source.origin() == MANAGER => Reported::Bytes(0),
+            (_, Listed::Bytes(own)) => Reported::Bytes(own),
+            _ => Reported::Nothing,
         }
     }
 
-    /// Whether a manager tells of processes, of this one as well once it has a context.
+    /// Whether a manager answers about processes, and so about this one once it has a context.
     pub(super) fn is_manager_telling(&self, device: &'static Device) -> bool {
         self.ask_manager(device, Haste::Now) != ProcessMemory::Unknown
     }
 
     fn ask_manager(&self, device: &'static Device, haste: Haste) -> ProcessMemory {
-        self.source.manners.ask(device.shim(), &device.uuid, haste)
+        self.source.pacing.ask(device.shim(), &device.uuid, haste)
     }
 
     /// Whether NVML here lists this process by its own PID, if it lists it.

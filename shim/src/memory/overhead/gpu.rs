@@ -1,4 +1,4 @@
-//! The GPU as a whole, before and after something is made: how else to know what it took where nothing tells of this
+//! Memory in use on the GPU as a whole, before and after an object is made. It is used if there is no figure for this
 //! process alone.
 
 use vcuda_driver_api::prelude::*;
@@ -8,31 +8,31 @@ use crate::driver::real;
 use crate::runtime::devices::{Device, current_context, primary_context};
 use crate::runtime::shim::Shim;
 
-/// What was in use on the GPU.
+/// Memory in use on the GPU before an object is made.
 #[derive(Debug)]
-pub(super) struct Before {
+pub(super) struct UsageBefore {
     used_bytes: Option<u64>,
-    /// What the container had of that beside this process's overhead.
+    /// The part of it that the tenant's ledger has, without this process's overhead.
     known_bytes: u64,
-    /// Tells what is in use.
+    /// NVML's handle, if NVML tells what is in use.
     handle: Option<nvmlDevice_t>,
-    /// Where NVML does not tell, a context on the device, by which the driver tells.
+    /// If NVML does not tell, a context on the device, in which the driver does.
     context: CUcontext,
 }
 
-impl Before {
-    /// A GPU that nobody looks at.
-    pub(super) const UNSEEN: Self = Self {
+impl UsageBefore {
+    /// A GPU that is not read.
+    pub(super) const UNREAD: Self = Self {
         used_bytes: None,
         known_bytes: 0,
         handle: None,
         context: CUcontext::NULL,
     };
 
-    /// Looks at the GPU now, when `reserved_bytes` are counted for what is about to be made. If NVML does not tell, a context
-    /// of this process does.
-    pub(super) fn seen(device: &'static Device, handle: Option<nvmlDevice_t>, reserved_bytes: u64) -> Self {
-        let mut before = Self::UNSEEN;
+    /// Reads the GPU now. `reserved_bytes` are counted for the object that is about to be made. If NVML does not tell,
+    /// a context of this process does.
+    pub(super) fn read(device: &'static Device, handle: Option<nvmlDevice_t>, reserved_bytes: u64) -> Self {
+        let mut before = Self::UNREAD;
         before.handle = handle.filter(|handle| nvml::gpu_used_bytes(*handle).is_some());
         if before.handle.is_none() {
             before.context = context_on(device);
@@ -42,7 +42,7 @@ impl Before {
         before
     }
 
-    /// What is in use now, by all processes (bytes).
+    /// Memory in use now, by all processes (bytes).
     fn now_bytes(&self) -> Option<u64> {
         match self.handle {
             Some(handle) => nvml::gpu_used_bytes(handle),
@@ -51,15 +51,15 @@ impl Before {
         }
     }
 
-    /// What is in use now beyond what was, less what the container's ledger knows to be another's doing (bytes).
-    pub(super) fn more_bytes(&self, device: &Device) -> Option<u64> {
+    /// Growth since then (bytes), without what the tenant's ledger attributes to other calls.
+    pub(super) fn growth_bytes(&self, device: &Device) -> Option<u64> {
         let now_bytes = self.now_bytes()?.saturating_add(self.known_bytes);
         let known_bytes = device.besides_overhead_bytes();
         Some(now_bytes.saturating_sub(self.used_bytes?.saturating_add(known_bytes)))
     }
 
-    /// What is in use no more (bytes).
-    pub(super) fn less_bytes(&self) -> Option<u64> {
+    /// Shrinkage since then (bytes).
+    pub(super) fn shrinkage_bytes(&self) -> Option<u64> {
         Some(self.used_bytes?.saturating_sub(self.now_bytes()?))
     }
 }
@@ -86,7 +86,7 @@ pub(super) fn context_on(device: &'static Device) -> CUcontext {
         .unwrap_or(CUcontext::NULL)
 }
 
-/// What is in use on the GPU of a context, by all processes (bytes), as the driver says (`cuMemGetInfo`).
+/// Memory in use on the GPU of a context, by all processes (bytes), by the driver (`cuMemGetInfo`).
 pub(super) fn used_by_driver(context: CUcontext) -> Option<u64> {
     let is_current = current_context() == context;
     if !is_current {

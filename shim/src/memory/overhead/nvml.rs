@@ -16,18 +16,18 @@ pub(super) fn handle_of(device: &Device) -> Option<nvmlDevice_t> {
     Some(handle)
 }
 
-/// What NVML says of this process.
+/// NVML's entry for this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Listed {
-    /// So many bytes, not 0.
+    /// Its memory in bytes, not 0.
     Bytes(u64),
-    /// It is not there.
+    /// NVML does not list the process.
     Not,
-    /// NVML does not know, or not how much.
-    Untold,
+    /// NVML does not tell, or not how much.
+    Unknown,
 }
 
-/// What NVML says that this process has, among compute processes and among clients of MPS.
+/// NVML's entry for this process, among compute processes and among clients of MPS.
 pub(super) fn process_bytes(handle: nvmlDevice_t) -> Listed {
     let compute = list(&|count, infos| {
         // SAFETY: room for `count` records; NVML writes as many at most and says how many there are.
@@ -48,10 +48,10 @@ pub(super) fn process_bytes(handle: nvmlDevice_t) -> Listed {
         unsafe { real::nvmlDeviceGetMPSComputeRunningProcesses_v2(handle, count, infos) }
     });
     match (compute, clients_of_mps) {
-        (None, None) => Listed::Untold,
+        (None, None) => Listed::Unknown,
         (compute, clients) => {
             let listed = compute.iter().chain(&clients).flatten();
-            told_of(std::process::id(), listed)
+            entry_of(std::process::id(), listed)
         }
     }
 }
@@ -59,7 +59,7 @@ pub(super) fn process_bytes(handle: nvmlDevice_t) -> Listed {
 /// A question to NVML for a list: room for so many records, and the records.
 type Ask<'a> = dyn Fn(*mut c_uint, *mut nvmlProcessInfo_t) -> nvmlReturn_t + 'a;
 
-/// A whole list; nothing if NVML does not tell it.
+/// A whole list; `None` if NVML does not tell it.
 fn list(ask: &Ask<'_>) -> Option<Vec<nvmlProcessInfo_t>> {
     let empty = nvmlProcessInfo_t {
         pid: 0,
@@ -83,10 +83,10 @@ fn list(ask: &Ask<'_>) -> Option<Vec<nvmlProcessInfo_t>> {
     }
 }
 
-/// What the lists say of one process. An entry holds all that the process has on an instance of the GPU, as the resource
-/// manager sums by PID (open-gpu-kernel-modules, `gpu_rmapi.c`): of entries for the same instance the largest counts, and
-/// what it has on several instances adds up. A listed process has a context, so 0 bytes mean that NVML does not tell.
-fn told_of<'i>(pid: c_uint, listed: impl Iterator<Item = &'i nvmlProcessInfo_t>) -> Listed {
+/// The entry for one process in the lists. An entry has all that the process has on an instance of the GPU, as the
+/// resource manager sums by PID (open-gpu-kernel-modules, `gpu_rmapi.c`). Of entries for one instance the largest
+/// counts; several instances add up. A listed process has a context, so 0 bytes mean that NVML does not tell.
+fn entry_of<'i>(pid: c_uint, listed: impl Iterator<Item = &'i nvmlProcessInfo_t>) -> Listed {
     const NOT_AVAILABLE: u64 = u64::MAX;
     let mut of_instances: Vec<((c_uint, c_uint), u64)> = Vec::new();
     for info in listed.filter(|info| info.pid == pid) {
@@ -101,12 +101,12 @@ fn told_of<'i>(pid: c_uint, listed: impl Iterator<Item = &'i nvmlProcessInfo_t>)
     }
     let mut bytes = of_instances.iter().map(|(_, bytes)| *bytes);
     if bytes.clone().any(|bytes| matches!(bytes, 0 | NOT_AVAILABLE)) {
-        return Listed::Untold;
+        return Listed::Unknown;
     }
     Listed::Bytes(bytes.try_fold(0, u64::checked_add).unwrap_or(u64::MAX))
 }
 
-/// What is in use on the GPU, by all processes (bytes); nothing where NVML does not tell (GB10).
+/// Memory in use on the GPU, by all processes (bytes); `None` if NVML does not tell (GB10).
 pub(super) fn gpu_used_bytes(handle: nvmlDevice_t) -> Option<u64> {
     let mut memory = nvmlMemory_t {
         total: 0,
@@ -134,10 +134,10 @@ mod tests {
     #[test]
     fn zero_bytes_and_not_available_are_no_figures() {
         let listed = [entry(1, 0, 0), entry(2, u64::MAX, 0), entry(3, 7, 0)];
-        assert_eq!(told_of(1, listed.iter()), Listed::Untold);
-        assert_eq!(told_of(2, listed.iter()), Listed::Untold);
-        assert_eq!(told_of(3, listed.iter()), Listed::Bytes(7));
-        assert_eq!(told_of(4, listed.iter()), Listed::Not);
+        assert_eq!(entry_of(1, listed.iter()), Listed::Unknown);
+        assert_eq!(entry_of(2, listed.iter()), Listed::Unknown);
+        assert_eq!(entry_of(3, listed.iter()), Listed::Bytes(7));
+        assert_eq!(entry_of(4, listed.iter()), Listed::Not);
     }
 
     #[test]
@@ -148,6 +148,6 @@ mod tests {
             entry(1, 480, 1),
             entry(1, 20, 2),
         ];
-        assert_eq!(told_of(1, listed.iter()), Listed::Bytes(500));
+        assert_eq!(entry_of(1, listed.iter()), Listed::Bytes(500));
     }
 }

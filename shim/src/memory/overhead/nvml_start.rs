@@ -1,8 +1,8 @@
 //! The start of NVML in this process, on a thread of its own.
 //!
 //! `nvmlInit` may take seconds while many processes start (libcudacxx issue 222: 1.6 to 12 s for 200 at once). The call
-//! that makes the first context starts the thread and then waits a bounded time. If NVML is not ready by then, the context is
-//! charged by what else tells ([`super`]), and corrected when NVML is ready. NVML is never shut down.
+//! that makes the first context starts the thread and then waits a bounded time. If NVML is not ready by then, the
+//! context is charged from another source ([`super`]), and corrected when NVML is ready. NVML is never shut down.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -15,31 +15,31 @@ use crate::runtime::shim;
 use crate::runtime::threads;
 use vcuda_region::clock::now_ns;
 
-/// The longest wait of a call for a start of NVML under way (ns).
+/// Longest wait of a call for NVML's start (ns).
 const WAIT_MAX_NS: u64 = 250_000_000;
-/// The same, if the manager tells, or the container knows what a context takes: NVML will hardly say anything else (ns).
-const BRIEF_NS: u64 = 20_000_000;
+/// Longest wait if the manager tells, or the size of a context is known (ns): NVML will hardly say anything else.
+const SHORT_WAIT_NS: u64 = 20_000_000;
 
 /// NVML is not needed yet.
 const UNUSED: u32 = 0;
-/// A thread is starting it.
+/// A thread is starting NVML.
 const STARTING: u32 = 1;
-/// It answers.
+/// NVML is ready.
 const READY: u32 = 2;
-/// It cannot be had.
+/// NVML cannot be had.
 const ABSENT: u32 = 3;
 
-/// How far the start of NVML has come.
+/// State of NVML's start.
 #[derive(Debug, Default)]
 pub(super) struct Nvml {
     /// [`UNUSED`], [`STARTING`], [`READY`] or [`ABSENT`].
     state: AtomicU32,
-    /// A context was charged before NVML was ready.
+    /// Set if a context was charged before NVML was ready.
     is_late: AtomicBool,
 }
 
 impl Nvml {
-    /// Whether NVML answers. A start under way is waited for, up to `wait_ns`.
+    /// Whether NVML is ready. Waits up to `wait_ns` for a start under way.
     pub(super) fn is_ready(&self, wait_ns: u64) -> bool {
         let mut until_ns = 0;
         loop {
@@ -58,12 +58,12 @@ impl Nvml {
         }
     }
 
-    /// Whether its start is under way.
+    /// Whether NVML's start is under way.
     pub(super) fn is_starting(&self) -> bool {
         self.state.load(Ordering::SeqCst) == STARTING
     }
 
-    /// The calling thread is to start it; `false` if it is not the first to ask.
+    /// Makes the calling thread the one that starts NVML. Returns `false` if it is not the first to ask.
     fn claim_start(&self) -> bool {
         let claimed = self
             .state
@@ -71,7 +71,7 @@ impl Nvml {
         claimed.is_ok()
     }
 
-    /// A start has ended so.
+    /// Notes the outcome of a start, and wakes the threads that wait for it.
     fn set(&self, state: u32) {
         self.state.store(state, Ordering::SeqCst);
         futex::wake_all(&self.state);
@@ -79,8 +79,8 @@ impl Nvml {
 }
 
 impl Overhead {
-    /// Has a thread start NVML, unless that was done. If there is no thread to be had, the next context tries again.
-    pub(super) fn begin_nvml(&'static self) {
+    /// Has a thread start NVML, unless that was done. If no thread can be had, the next context tries again.
+    pub(super) fn start_nvml(&'static self) {
         if !self.nvml.claim_start() {
             return;
         }
@@ -88,8 +88,8 @@ impl Overhead {
             self.nvml.set(ABSENT);
             return;
         }
-        // Libraries tidy up when the process ends, which is not to meet a start. Registered after NVML was loaded, this runs
-        // before its own handlers.
+        // Libraries clean up when the process ends, which must not meet a start. Registered after NVML was loaded, this
+        // runs before NVML's own handlers.
         // SAFETY: the handler takes nothing and returns nothing.
         unsafe { libc::atexit(at_exit) };
         if !threads::start(c"vcuda-nvml", run) {
@@ -97,24 +97,24 @@ impl Overhead {
         }
     }
 
-    /// Waits for a start of NVML before a context is made on the device, if NVML could take another process for this one:
-    /// only before the first context can that be found out ([`Self::look_for_namesake`]).
+    /// Waits for NVML's start before a context is made on the device, if NVML could take another process for this one.
+    /// That can be found out only before the first context ([`Self::detect_foreign_pid`]).
     pub(super) fn await_nvml_before(&'static self, device: &'static Device) {
         if !self.nvml.is_starting() || self.sees_all(device) {
             return;
         }
         let wait_ns = if self.is_manager_telling(device) {
-            BRIEF_NS
+            SHORT_WAIT_NS
         } else {
             WAIT_MAX_NS
         };
         if !self.nvml.is_ready(wait_ns) {
-            self.doubt_nvml(device);
+            self.distrust_nvml(device);
         }
     }
 
-    /// Waits for a start of NVML after a context was made on the device, unless the manager tells what it took. The container
-    /// knows contexts of `expected_bytes`, or none (0).
+    /// Waits for NVML's start after a context was made on the device, unless the manager tells what it took.
+    /// `expected_bytes`: the known size of a context, or 0.
     pub(super) fn await_nvml_after(&'static self, device: &'static Device, expected_bytes: u64) {
         if !self.nvml.is_starting() || self.is_manager_telling(device) {
             return;
@@ -122,17 +122,17 @@ impl Overhead {
         let wait_ns = if expected_bytes == 0 {
             WAIT_MAX_NS
         } else {
-            BRIEF_NS
+            SHORT_WAIT_NS
         };
         self.nvml.is_ready(wait_ns);
     }
 
-    /// A context was charged while NVML was starting: when it is ready, the charge is corrected.
+    /// Notes that a context was charged while NVML was starting: once NVML is ready, the charge is corrected.
     pub(super) fn correct_when_ready(&'static self) {
         self.nvml.is_late.store(true, Ordering::SeqCst);
         // Sequentially consistent, as in `run`: one of the two sees what the other has done.
         if !self.nvml.is_starting() {
-            self.watch.stir();
+            self.watch.note_event();
         }
     }
 }
@@ -148,7 +148,7 @@ fn run() {
     };
     overhead.nvml.set(if is_started { READY } else { ABSENT });
     if is_started && overhead.nvml.is_late.load(Ordering::SeqCst) {
-        overhead.watch.stir();
+        overhead.watch.note_event();
     }
 }
 

@@ -1,18 +1,18 @@
-//! What each thing was charged with, to give back with it where NVML cannot tell what is left.
+//! The charge for each object of the driver's, given back with the object if NVML cannot tell what is left.
 
 use std::collections::HashMap;
 
 use parking_lot::Mutex;
 use vcuda_driver_api::prelude::*;
 
-use super::{Figure, Overhead, What};
+use super::{Figure, ObjectKind, Overhead};
 use crate::runtime::devices::Device;
 use crate::runtime::registration::Haste;
 
-/// What the driver takes memory for.
+/// An object for which the driver takes memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum DriverObject {
-    /// A context, and what came about in it by itself.
+    /// A context, and what the driver made in it by itself.
     Context(CUcontext),
     /// A module.
     Module(CUmodule),
@@ -24,7 +24,7 @@ pub(crate) enum DriverObject {
     Limit(CUcontext, CUlimit),
 }
 
-/// A thing's bytes, where they were taken, and the context with which it ends.
+/// An object's charge: where, for which context, and how many bytes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Note {
     pub(super) device: &'static Device,
@@ -32,39 +32,39 @@ pub(super) struct Note {
     pub(super) bytes: u64,
 }
 
-/// What is noted.
+/// The charges, by object.
 #[derive(Debug, Default)]
 pub(super) struct ObjectCharges(Mutex<HashMap<DriverObject, Note>>);
 
 impl ObjectCharges {
-    /// Adds to what a thing was charged with.
-    pub(super) fn add(&self, thing: DriverObject, note: Note) {
+    /// Adds to an object's charge.
+    pub(super) fn add(&self, object: DriverObject, note: Note) {
         if note.bytes > 0 {
             let mut noted = self.0.lock();
-            let sum = noted.entry(thing).or_insert(Note { bytes: 0, ..note });
+            let sum = noted.entry(object).or_insert(Note { bytes: 0, ..note });
             sum.bytes = sum.bytes.saturating_add(note.bytes);
         }
     }
 
-    /// What a thing was charged with; that is noted no more.
-    pub(super) fn take(&self, thing: DriverObject) -> Option<Note> {
-        self.0.lock().remove(&thing)
+    /// Removes an object's charge.
+    pub(super) fn remove(&self, object: DriverObject) -> Option<Note> {
+        self.0.lock().remove(&object)
     }
 
-    /// What a context and everything in it were charged with; that is noted no more.
-    fn take_context(&self, context: CUcontext) -> ContextCharges {
+    /// Removes the charges of a context and of everything in it.
+    fn remove_context(&self, context: CUcontext) -> ContextCharges {
         let mut noted = self.0.lock();
         ContextCharges(noted.extract_if(|_, note| note.context == context).collect())
     }
 }
 
-/// What a context that is about to end and everything in it were charged with.
+/// The charges of a context that is about to end, and of everything in it.
 #[derive(Debug)]
 #[must_use = "else nothing is left of it"]
 pub(crate) struct ContextCharges(Vec<(DriverObject, Note)>);
 
 impl ContextCharges {
-    /// The sum (bytes).
+    /// Sum of the charges (bytes).
     fn bytes(&self) -> u64 {
         self.0
             .iter()
@@ -73,35 +73,35 @@ impl ContextCharges {
 }
 
 impl Overhead {
-    /// Notes what a thing in a context was charged with (bytes).
-    pub(crate) fn note(&self, device: &'static Device, context: CUcontext, thing: DriverObject, bytes: u64) {
+    /// Notes the charge for an object in a context (bytes).
+    pub(crate) fn note(&self, device: &'static Device, context: CUcontext, object: DriverObject, bytes: u64) {
         let note = Note {
             device,
             context,
             bytes,
         };
-        self.noted.add(thing, note);
+        self.charges.add(object, note);
     }
 
-    /// Has the driver end a thing, and gives back what it had taken.
+    /// Has the driver end an object, and gives back what it had taken.
     pub(crate) fn end(
         &'static self,
         device: Option<&'static Device>,
-        thing: DriverObject,
+        object: DriverObject,
         end: impl FnOnce() -> CUresult,
     ) -> CUresult {
-        // Taken out first: the handle may come back at once.
-        let note = self.noted.take(thing);
+        // Removed first: the handle may be reused at once.
+        let note = self.charges.remove(object);
         let ended = end();
         if let Some(note) = note.filter(|_| ended.is_err()) {
-            self.noted.add(thing, note);
+            self.charges.add(object, note);
         }
         ended?;
         let Some(device) = note.map(|note| note.device).or(device) else {
             return Ok(());
         };
         let ended_bytes = note.map_or(0, |note| note.bytes);
-        let is_told = self.measure_less(device, Haste::Soon, ended_bytes);
+        let is_told = self.measure_after_end(device, Haste::Soon, ended_bytes);
         if let Some(note) = note.filter(|_| !is_told) {
             device.release_overhead(note.bytes);
         }
@@ -109,43 +109,43 @@ impl Overhead {
         Ok(())
     }
 
-    /// Has the driver lower what a thing may take, and gives back what that freed.
+    /// Has the driver lower the limit `object`, and gives back what that freed.
     pub(crate) fn lower(
         &'static self,
         device: &'static Device,
-        thing: DriverObject,
+        object: DriverObject,
         lower: impl FnOnce() -> CUresult,
     ) -> CUresult {
-        let before = self.before(device, What::Code, 0);
+        let before = self.usage_before(device, ObjectKind::Code, 0);
         lower()?;
         if !self.measure(device, Haste::Now)
-            && let Some(note) = self.noted.take(thing)
+            && let Some(note) = self.charges.remove(object)
         {
-            // A neighbour may have freed something meanwhile: never more than was charged for it.
-            let freed_bytes = before.less_bytes().unwrap_or(0).min(note.bytes);
+            // Another process may have freed memory meanwhile: never more than was charged is given back.
+            let freed_bytes = before.shrinkage_bytes().unwrap_or(0).min(note.bytes);
             device.release_overhead(freed_bytes);
             let bytes = note.bytes - freed_bytes;
-            self.noted.add(thing, Note { bytes, ..note });
+            self.charges.add(object, Note { bytes, ..note });
         }
         Ok(())
     }
 
-    /// Takes out what is noted of a context that is about to end: its handle may come back at once.
+    /// Removes the charges of a context that is about to end: its handle may be reused at once.
     pub(crate) fn take_context(&self, context: CUcontext) -> ContextCharges {
-        self.noted.take_context(context)
+        self.charges.remove_context(context)
     }
 
-    /// The context did not end.
-    pub(crate) fn put_context_back(&self, of: ContextCharges) {
-        for (thing, note) in of.0 {
-            self.noted.add(thing, note);
+    /// Undoes [`Overhead::take_context`], as the context did not end.
+    pub(crate) fn put_context_back(&self, charges: ContextCharges) {
+        for (object, note) in charges.0 {
+            self.charges.add(object, note);
         }
     }
 
     /// Gives back what a context that has ended had taken.
-    pub(crate) fn ended(&'static self, device: &'static Device, of: &ContextCharges) {
+    pub(crate) fn ended(&'static self, device: &'static Device, charges: &ContextCharges) {
         let _measuring = self.measuring.lock();
-        let noted = of.bytes();
+        let noted = charges.bytes();
         match self.figure(device, 64, Haste::Now, noted) {
             Figure::Exact(bytes, is_certain) => device.set_measured(bytes, is_certain),
             Figure::AtLeast(bytes) => {
@@ -168,9 +168,9 @@ mod tests {
     fn everything_is_given_back_once() {
         let (noted, device) = (ObjectCharges::default(), Device::for_tests(Shim::for_tests()));
         let [one, two] = [CUcontext(1), CUcontext(2)];
-        let add = |thing, context, bytes| {
+        let add = |object, context, bytes| {
             noted.add(
-                thing,
+                object,
                 Note {
                     device,
                     context,
@@ -183,14 +183,14 @@ mod tests {
         add(limit, one, 30);
         add(limit, one, 10);
         add(DriverObject::Module(CUmodule(1)), two, 7);
-        assert_eq!(noted.take(limit).map(|note| note.bytes), Some(40));
-        assert!(noted.take(limit).is_none());
+        assert_eq!(noted.remove(limit).map(|note| note.bytes), Some(40));
+        assert!(noted.remove(limit).is_none());
         add(limit, one, 1);
-        assert_eq!(noted.take_context(one).bytes(), 101);
-        assert_eq!(noted.take_context(one).bytes(), 0);
+        assert_eq!(noted.remove_context(one).bytes(), 101);
+        assert_eq!(noted.remove_context(one).bytes(), 0);
         assert_eq!(
             noted
-                .take(DriverObject::Module(CUmodule(1)))
+                .remove(DriverObject::Module(CUmodule(1)))
                 .map(|note| note.bytes),
             Some(7)
         );

@@ -1,5 +1,5 @@
-//! Contexts that came about by no call that was seen: private interfaces of the runtime make a primary context too (ZLUDA
-//! issue 382). One is noticed when it is first seen as current, and charged as any other.
+//! Contexts whose creation the shim did not see: private interfaces of the runtime make a primary context too (ZLUDA
+//! issue 382). Such a context is noticed once it is current, and charged as any other.
 
 use core::time::Duration;
 
@@ -8,12 +8,12 @@ use crate::runtime::capture;
 use crate::runtime::devices::{Device, current_context, primary_context};
 use crate::runtime::registration::Haste;
 
-/// How long other threads may measure before this one does. The next call that asks for memory tries again.
+/// Longest wait while other threads measure. The next call that asks for memory tries again.
 const OTHERS_MEASURE: Duration = Duration::from_millis(100);
 
 impl Overhead {
-    /// Charges the current context, if it is the first one of this process on the device that is seen. What is charged is
-    /// taken already: it is counted wherever the limit is.
+    /// Charges the current context, if it is the first one of this process seen on the device. Its memory is in use
+    /// already, so it is counted even beyond the limit.
     #[cold]
     pub(crate) fn notice(&'static self, device: &'static Device) {
         let shim = device.shim();
@@ -26,7 +26,7 @@ impl Overhead {
         if context.is_null() || capture::any_open() || !is_here() {
             return;
         }
-        self.begin_nvml();
+        self.start_nvml();
         self.await_nvml_after(device, device.context_bytes(device.overhead_bytes() == 0));
         let is_early = self.nvml.is_starting();
         let Some(measuring) = self.measuring.try_lock_for(OTHERS_MEASURE) else {
@@ -40,7 +40,7 @@ impl Overhead {
             Figure::Exact(bytes, _) | Figure::AtLeast(bytes) => bytes.saturating_sub(was_bytes),
             Figure::Unknown => {
                 let is_first = was_bytes == 0;
-                probe::check(device, is_first, None).unwrap_or(device.most_context_bytes(is_first))
+                probe::context_size(device, is_first, None).unwrap_or(device.most_context_bytes(is_first))
             }
         };
         device.set_overhead(was_bytes.saturating_add(bytes));
@@ -52,7 +52,7 @@ impl Overhead {
         self.note(device, context, DriverObject::Context(context), bytes);
     }
 
-    /// A context of the device has ended: if it was the last one, the next one is to be noticed.
+    /// Notes that a context of the device has ended. If it was the last one, the next one is to be noticed.
     pub(super) fn forget_context(&'static self, device: &'static Device) {
         let is_other_known = {
             let contexts = device.shim().contexts.lock();

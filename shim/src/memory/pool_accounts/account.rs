@@ -1,4 +1,4 @@
-//! One pool account: a pool, or the memory of a device's graphs.
+//! A pool account: of a pool, or of the memory of a device's graphs.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -166,7 +166,7 @@ impl PoolAccount {
 
     /// Notes that a piece is about to be freed in the order of `stream`. Returns `false` if it has to be noted and
     /// cannot be.
-    pub(crate) fn frees_in(&self, stream: Stream) -> bool {
+    pub(crate) fn note_free_in(&self, stream: Stream) -> bool {
         self.freeing.as_ref().is_none_or(|freeing| freeing.note(stream))
     }
 
@@ -174,7 +174,7 @@ impl PoolAccount {
     pub(super) fn take_streams(&self, is_meant: impl Fn(Place) -> bool) -> Vec<Place> {
         self.freeing
             .as_ref()
-            .map_or_else(Vec::new, |freeing| freeing.take(is_meant))
+            .map_or_else(Vec::new, |freeing| freeing.remove(is_meant))
     }
 
     /// Puts back streams that were taken out, as they did not end.
@@ -185,7 +185,7 @@ impl PoolAccount {
     }
 
     /// Notes that a piece of `bytes` is allocated.
-    pub(super) fn lives(&self, bytes: u64) {
+    pub(super) fn note_allocated(&self, bytes: u64) {
         self.live_bytes.fetch_add(rounded(bytes), Ordering::Relaxed);
     }
 

@@ -36,7 +36,7 @@ pub(super) struct Balance {
 /// The change in the ledger that makes the balance true.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Correction {
-    /// Nothing.
+    /// No change.
     None,
     /// Give back this much.
     Release(u64),

@@ -15,7 +15,7 @@ pub(crate) struct Block {
     /// The account of its pool.
     pub(crate) pool_account: Arc<PoolAccount>,
     bytes: u64,
-    /// The piece as an object of the container, if other processes may have imported it: counted apart.
+    /// The piece as an object of the tenant, if other processes may have imported it: counted apart.
     exported: Option<ExportedPiece>,
 }
 
@@ -39,7 +39,7 @@ impl Block {
 impl PoolAccounts {
     /// Notes a piece of a pool at this address.
     pub(crate) fn allocated(&self, address: CUdeviceptr, bytes: u64, pool_account: &Arc<PoolAccount>) {
-        pool_account.lives(bytes);
+        pool_account.note_allocated(bytes);
         let block = Block {
             pool_account: Arc::clone(pool_account),
             bytes,
@@ -49,7 +49,7 @@ impl PoolAccounts {
     }
 
     /// Takes out the piece of a pool at this address, which is about to be freed.
-    pub(crate) fn take(&self, address: CUdeviceptr) -> Option<Block> {
+    pub(crate) fn remove_block(&self, address: CUdeviceptr) -> Option<Block> {
         if !super::is_any() {
             return None;
         }
@@ -61,27 +61,27 @@ impl PoolAccounts {
         Some(block)
     }
 
-    /// Undoes [`PoolAccounts::take`], as the piece was not freed.
-    pub(crate) fn put_back(&self, address: CUdeviceptr, mut block: Block) {
-        block.pool_account.lives(block.bytes);
+    /// Undoes [`PoolAccounts::remove_block`], as the piece was not freed.
+    pub(crate) fn put_block_back(&self, address: CUdeviceptr, mut block: Block) {
+        block.pool_account.note_allocated(block.bytes);
         if let Some(exported) = &mut block.exported {
             exported.export_again();
         }
         self.put(address, block);
     }
 
-    /// Publishes the piece at this address to the container under `key`, by which other processes import it.
+    /// Publishes the piece at this address to the tenant under `key`, by which other processes import it.
     pub(crate) fn export(&self, address: CUdeviceptr, key: ObjectKey) {
         if let Some(block) = self.blocks.lock().get_mut(&address)
             && block.exported.is_none()
         {
-            block.exported = ExportedPiece::of(&block.pool_account, block.bytes, key);
+            block.exported = ExportedPiece::new(&block.pool_account, block.bytes, key);
         }
     }
 
     fn put(&self, address: CUdeviceptr, block: Block) {
         let before = self.blocks.lock().insert(address, block);
-        // The driver freed it unnoticed.
+        // The driver freed an earlier piece at this address unnoticed.
         if let Some(block) = before {
             block.pool_account.freed(block.bytes);
         }

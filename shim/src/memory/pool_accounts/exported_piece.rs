@@ -1,6 +1,5 @@
-//! A piece of a pool that other processes may have imported (`cuMemPoolExportPointer`). It is an object of the
-//! container, counted apart from the pool's other memory. So it stays counted if its process ends while others hold
-//! it.
+//! A piece of a pool that other processes may have imported (`cuMemPoolExportPointer`). It is an object of the tenant,
+//! counted apart from the pool's other memory. So it stays counted if its process ends while others hold it.
 
 use std::sync::Arc;
 
@@ -20,9 +19,9 @@ pub(super) struct ExportedPiece {
 }
 
 impl ExportedPiece {
-    /// The object of `bytes` of the pool, known to the container under `key`. `None` if the pool has not counted so
-    /// many.
-    pub(super) fn of(pool_account: &Arc<PoolAccount>, bytes: u64, key: ObjectKey) -> Option<Self> {
+    /// Makes the object of `bytes` of the pool, which the tenant knows under `key`. `None` if the pool has not counted
+    /// so many.
+    pub(super) fn new(pool_account: &Arc<PoolAccount>, bytes: u64, key: ObjectKey) -> Option<Self> {
         if !pool_account.export(bytes) {
             return None;
         }

@@ -54,7 +54,7 @@ impl Freeing {
     }
 
     /// Takes out the streams for which `is_meant` is true.
-    pub(super) fn take(&self, is_meant: impl Fn(Place) -> bool) -> Vec<Place> {
+    pub(super) fn remove(&self, is_meant: impl Fn(Place) -> bool) -> Vec<Place> {
         let mut known = self.0.lock();
         let meant = known.extract_if(|(stream, _), context| {
             is_meant(Place {

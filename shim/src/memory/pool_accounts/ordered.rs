@@ -26,7 +26,7 @@ use crate::runtime::stream::Stream;
 
 /// Memory that is given back when the value is dropped.
 #[derive(Debug)]
-pub(crate) enum Owed {
+pub(crate) enum DeferredFree {
     /// Memory of `cuMemAlloc`.
     Linear(Allocation),
     /// A piece of a pool that was destroyed, or which other processes may import.
@@ -38,25 +38,25 @@ pub(crate) enum Owed {
     SparseMappings(Vec<Arc<Backing>>),
 }
 
-/// The sign that a stream has reached a free.
+/// The event that tells that a stream has reached a free.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Mark {
+enum EndEvent {
     /// An event of the shim.
     Event(CUevent),
-    /// None yet: one is recorded in this stream as soon as that succeeds.
+    /// None yet: an event is recorded in this stream as soon as that succeeds.
     Missing(CUstream),
-    /// None, and the stream can no longer be named: the end of its context tells.
+    /// No event, and the stream can no longer be named: the end of its context tells.
     Impossible,
 }
 
 #[derive(Debug)]
 struct Waiting {
-    mark: Mark,
+    event: EndEvent,
     context: CUcontext,
-    owed: Owed,
+    deferred: DeferredFree,
 }
 
-impl Owed {
+impl DeferredFree {
     /// Bytes counted on the device for it, besides what pools count.
     fn bytes_on(&self, device: &Device) -> u64 {
         match self {
@@ -71,7 +71,7 @@ impl Owed {
 /// The entries that waited for streams of some contexts.
 #[derive(Debug)]
 #[must_use = "dropping it gives all of it back"]
-pub(super) struct Taken(Vec<Waiting>);
+pub(super) struct RemovedEntries(Vec<Waiting>);
 
 /// Memory that waits for streams, in the order of the frees.
 #[derive(Debug, Default)]
@@ -80,8 +80,8 @@ pub(crate) struct Ordered {
 }
 
 impl Ordered {
-    /// Gives back `owed` once the stream has done all that it was told to do up to now.
-    pub(crate) fn after(&self, stream: Stream, owed: Owed) {
+    /// Gives back `deferred` once the stream has done all its work up to now.
+    pub(crate) fn after(&self, stream: Stream, deferred: DeferredFree) {
         let _relaxed = Relaxed::enter();
         let of_stream = context_of_stream(stream.explicit());
         let context = if of_stream.is_null() {
@@ -90,15 +90,19 @@ impl Ordered {
             of_stream
         };
         let stream = stream.explicit();
-        self.wait_for(Place { stream, context }, owed);
+        self.wait_for(Place { stream, context }, deferred);
     }
 
     /// As [`Ordered::after`], for a stream that was noted before.
-    pub(super) fn wait_for(&self, Place { stream, context }: Place, owed: Owed) {
+    pub(super) fn wait_for(&self, Place { stream, context }: Place, deferred: DeferredFree) {
         let _relaxed = Relaxed::enter();
         let context = event_context(context);
-        let mark = mark(stream, context);
-        self.waiting.lock().push(Waiting { mark, context, owed });
+        let event = record_behind(stream, context);
+        self.waiting.lock().push(Waiting {
+            event,
+            context,
+            deferred,
+        });
         MAY_SHRINK.store(true, Ordering::Relaxed);
     }
 
@@ -120,9 +124,12 @@ impl Ordered {
     }
 
     /// Bytes counted on the device for memory that waits, besides what pools count.
-    pub(super) fn owed_bytes(&self, device: &Device) -> u64 {
+    pub(super) fn deferred_bytes(&self, device: &Device) -> u64 {
         let waiting = self.waiting.lock();
-        waiting.iter().map(|waiting| waiting.owed.bytes_on(device)).sum()
+        waiting
+            .iter()
+            .map(|waiting| waiting.deferred.bytes_on(device))
+            .sum()
     }
 
     /// Prepares for the end of a stream: entries without an event get one now or never.
@@ -131,28 +138,28 @@ impl Ordered {
         let mut waiting = self.waiting.lock();
         for waiting in waiting
             .iter_mut()
-            .filter(|waiting| waiting.mark == Mark::Missing(stream))
+            .filter(|waiting| waiting.event == EndEvent::Missing(stream))
         {
             waiting.try_again();
-            if waiting.mark == Mark::Missing(stream) {
-                waiting.mark = Mark::Impossible;
+            if waiting.event == EndEvent::Missing(stream) {
+                waiting.event = EndEvent::Impossible;
             }
         }
     }
 
     /// Takes out the entries that wait for streams of contexts that are about to end. Their events end with the
     /// contexts. Dropping the result gives the memory back.
-    pub(super) fn take(&self, contexts: &[CUcontext]) -> Taken {
+    pub(super) fn remove(&self, contexts: &[CUcontext]) -> RemovedEntries {
         let mut waiting = self.waiting.lock();
-        Taken(
+        RemovedEntries(
             waiting
                 .extract_if(.., |waiting| contexts.contains(&waiting.context))
                 .collect(),
         )
     }
 
-    /// Undoes [`Ordered::take`], as the contexts did not end.
-    pub(super) fn put_back(&self, taken: Taken) {
+    /// Undoes [`Ordered::remove`], as the contexts did not end.
+    pub(super) fn put_back(&self, taken: RemovedEntries) {
         self.waiting.lock().extend(taken.0);
         // A look meanwhile found nothing that waits.
         MAY_SHRINK.store(true, Ordering::Relaxed);
@@ -161,15 +168,15 @@ impl Ordered {
 
 impl Waiting {
     fn try_again(&mut self) {
-        if let Mark::Missing(stream) = self.mark {
-            self.mark = mark(stream, self.context);
+        if let EndEvent::Missing(stream) = self.event {
+            self.event = record_behind(stream, self.context);
         }
     }
 
     /// Whether the driver says that the stream has reached the event. An error proves nothing: a broken context keeps
     /// its memory until it ends, and this thread may not be allowed to ask.
     fn is_over(&mut self) -> bool {
-        let Mark::Event(event) = self.mark else {
+        let EndEvent::Event(event) = self.event else {
             return false;
         };
         // SAFETY: our event, which is destroyed below or with its context.
@@ -196,11 +203,11 @@ fn event_context(context: CUcontext) -> CUcontext {
 }
 
 /// Records an event behind the stream's work so far.
-fn mark(stream: CUstream, context: CUcontext) -> Mark {
+fn record_behind(stream: CUstream, context: CUcontext) -> EndEvent {
     let is_elsewhere = context != current_context();
     // SAFETY: a context that the driver has named; popped again below.
     if is_elsewhere && unsafe { real::cuCtxPushCurrent_v2(context) }.is_err() {
-        return Mark::Missing(stream);
+        return EndEvent::Missing(stream);
     }
     let event = record(stream);
     if is_elsewhere {
@@ -209,10 +216,10 @@ fn mark(stream: CUstream, context: CUcontext) -> Mark {
         let _ = unsafe { real::cuCtxPopCurrent_v2(&raw mut popped) };
     }
     match event {
-        Some(event) => Mark::Event(event),
+        Some(event) => EndEvent::Event(event),
         // Another thread would record the event in a stream of its own.
-        None if stream == super::freeing::OWN_DEFAULT => Mark::Impossible,
-        None => Mark::Missing(stream),
+        None if stream == super::freeing::OWN_DEFAULT => EndEvent::Impossible,
+        None => EndEvent::Missing(stream),
     }
 }
 
@@ -245,13 +252,13 @@ mod tests {
         let (ordered, device) = (Ordered::default(), Device::for_tests(Shim::for_tests()));
         let holds = Holds::Charge(Charge::for_tests());
         ordered.waiting.lock().push(Waiting {
-            mark: Mark::Impossible,
+            event: EndEvent::Impossible,
             context: CUcontext::NULL,
-            owed: Owed::Linear(Allocation::new(CUcontext::NULL, Kind::Linear, holds)),
+            deferred: DeferredFree::Linear(Allocation::new(CUcontext::NULL, Kind::Linear, holds)),
         });
-        assert_eq!(ordered.owed_bytes(device), 1);
+        assert_eq!(ordered.deferred_bytes(device), 1);
         assert!(ordered.poll(), "no event tells of it");
-        drop(ordered.take(&[CUcontext::NULL]));
-        assert_eq!(ordered.owed_bytes(device), 0);
+        drop(ordered.remove(&[CUcontext::NULL]));
+        assert_eq!(ordered.deferred_bytes(device), 0);
     }
 }

@@ -49,7 +49,7 @@ impl PoolAccounts {
     /// Bytes counted on the device that may be given back already: those of destroyed pools, which cannot be asked,
     /// and frees that no event has proved yet.
     pub(crate) fn uncertain_bytes(&self, device: &Device) -> u64 {
-        let bytes = self.untold_bytes(device);
+        let bytes = self.unproved_bytes(device);
         self.uncertain_before
             .store(self.uncertain.swap(bytes, Ordering::Relaxed), Ordering::Relaxed);
         bytes
@@ -61,10 +61,10 @@ impl PoolAccounts {
         [&self.uncertain, &self.uncertain_before]
             .map(|bytes| bytes.load(Ordering::Relaxed))
             .into_iter()
-            .fold(self.untold_bytes(device), u64::max)
+            .fold(self.unproved_bytes(device), u64::max)
     }
 
-    fn untold_bytes(&self, device: &Device) -> u64 {
+    fn unproved_bytes(&self, device: &Device) -> u64 {
         if !is_any() {
             return 0;
         }
@@ -73,7 +73,7 @@ impl PoolAccounts {
             .iter()
             .filter(|pool_account| pool_account.device.ordinal == device.ordinal);
         let destroyed_bytes: u64 = here.map(|pool_account| pool_account.counted_bytes()).sum();
-        destroyed_bytes.saturating_add(self.ordered.owed_bytes(device))
+        destroyed_bytes.saturating_add(self.ordered.deferred_bytes(device))
     }
 
     /// Counts what the driver holds on the device now, even if nothing has happened.
@@ -83,7 +83,7 @@ impl PoolAccounts {
         }
         let _relaxed = Relaxed::enter();
         self.ordered.poll();
-        for pool_account in self.of(Some(device)) {
+        for pool_account in self.accounts_of(Some(device)) {
             pool_account.recount();
         }
     }
@@ -96,7 +96,7 @@ impl PoolAccounts {
         let changes = self.changes.load(Ordering::Acquire);
         MAY_SHRINK.store(false, Ordering::Relaxed);
         let mut is_shrinking = self.ordered.poll();
-        for pool_account in self.of(None) {
+        for pool_account in self.accounts_of(None) {
             pool_account.recount();
             is_shrinking |= pool_account.is_shrinking();
         }
@@ -114,7 +114,7 @@ impl PoolAccounts {
         }
         let _relaxed = Relaxed::enter();
         self.ordered.poll();
-        for pool_account in self.of(Some(device)) {
+        for pool_account in self.accounts_of(Some(device)) {
             pool_account.trim();
         }
     }

@@ -10,8 +10,8 @@ use crate::runtime::by_number::ByNumber;
 #[derive(Debug, Default)]
 pub(crate) struct GreenContexts {
     known: HashMap<CUgreenCtx, GreenContext, ByNumber>,
-    /// Contexts that stand for green ones, and their devices: what is allocated in them is the primary context's, and stays
-    /// when the green one ends.
+    /// Contexts that stand for green ones, and their devices. Memory allocated in them is the primary context's, and
+    /// stays when the green one ends.
     contexts: HashMap<CUcontext, CUdevice, ByNumber>,
 }
 
@@ -46,17 +46,17 @@ impl GreenContexts {
         its.map(|(context, _)| *context).collect()
     }
 
-    /// The device's primary context has ended, and all that stood for green ones with it.
+    /// Notes that the device's primary context has ended, and all that stood for green ones with it.
     pub(crate) fn end(&mut self, ordinal: CUdevice) {
         self.contexts.retain(|_, on| *on != ordinal);
     }
 
-    /// A handle stands for a context of its own now.
+    /// Notes that a handle stands for a context of its own now.
     pub(crate) fn forget(&mut self, context: CUcontext) {
         self.contexts.remove(&context);
     }
 
-    /// `context` stands for `green`. Nothing happens if that is not known.
+    /// Notes that `context` stands for `green`. Does nothing if `green` is not known.
     pub(crate) fn stands_for(&mut self, context: CUcontext, green: CUgreenCtx) {
         if let Some(known) = self.known.get_mut(&green) {
             known.context = Some(context);

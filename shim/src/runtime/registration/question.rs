@@ -1,5 +1,5 @@
 //! Questions to the manager about NVML's figure for this process. The manager sees every process of the node by its
-//! host PID; a container often sees none.
+//! host PID; a process in a container often sees none.
 //!
 //! A question waits at most [`WAIT_MAX_NS`] and keeps no descriptor. None is asked while a stream capture is open
 //! (I5). If a manager does not answer, the pause before the next question doubles each time. A manager of the
@@ -18,8 +18,8 @@ use vcuda_region::clock::now_ns;
 
 /// The longest wait for an answer (ns).
 const WAIT_MAX_NS: u64 = 250_000_000;
-/// Shortest time between two questions, by their urgency (ns). A container may ask a hundred times a second in the
-/// long run.
+/// Shortest time between two questions, by their urgency (ns). All processes of a tenant together may ask a hundred
+/// times a second in the long run.
 const SOON_NS: u64 = 200_000_000;
 const LATER_NS: u64 = 1_000_000_000;
 /// Pause before a question without an answer is asked again (ns).
@@ -44,7 +44,7 @@ pub(crate) enum Haste {
 
 /// The times at which the manager may be asked.
 #[derive(Debug, Default)]
-pub(crate) struct Manners {
+pub(crate) struct Pacing {
     /// Time of the last question (ns).
     asked_ns: AtomicU64,
     /// Time before which no question is asked (ns).
@@ -66,7 +66,7 @@ enum Outcome {
     Ignorant,
 }
 
-impl Manners {
+impl Pacing {
     /// Asks the manager for NVML's figure for this process on a GPU. Unknown if it is not yet time to ask.
     pub(crate) fn ask(&self, shim: &'static Shim, gpu: &GpuUuid, haste: Haste) -> ProcessMemory {
         if capture::any_open() || !self.may_ask(now_ns(), haste) {
@@ -144,29 +144,29 @@ mod tests {
 
     #[test]
     fn the_less_pressing_a_question_the_longer_it_waits() {
-        let manners = Manners::default();
-        assert!(manners.may_ask(10 * SECOND, Haste::Later));
-        manners.learn(Outcome::Told(ProcessMemory::Bytes(1)), 10 * SECOND);
-        assert!(!manners.may_ask(11 * SECOND - 1, Haste::Later));
-        assert!(!manners.may_ask(10 * SECOND + SOON_NS - 1, Haste::Soon));
-        assert!(manners.may_ask(10 * SECOND + 1, Haste::Now));
-        assert!(manners.may_ask(11 * SECOND + 1, Haste::Later));
+        let pacing = Pacing::default();
+        assert!(pacing.may_ask(10 * SECOND, Haste::Later));
+        pacing.learn(Outcome::Told(ProcessMemory::Bytes(1)), 10 * SECOND);
+        assert!(!pacing.may_ask(11 * SECOND - 1, Haste::Later));
+        assert!(!pacing.may_ask(10 * SECOND + SOON_NS - 1, Haste::Soon));
+        assert!(pacing.may_ask(10 * SECOND + 1, Haste::Now));
+        assert!(pacing.may_ask(11 * SECOND + 1, Haste::Later));
     }
 
     #[test]
     fn a_manager_that_is_silent_is_asked_ever_more_seldom() {
-        let manners = Manners::default();
-        let may_ask = |ns| manners.may_ask(ns, Haste::Now);
+        let pacing = Pacing::default();
+        let may_ask = |ns| pacing.may_ask(ns, Haste::Now);
         for pause in [2, 4, 8, 16, 32, 64, 64] {
-            manners.learn(Outcome::Silent, 100 * SECOND);
+            pacing.learn(Outcome::Silent, 100 * SECOND);
             assert!(!may_ask((100 + pause) * SECOND - 1));
             assert!(may_ask((100 + pause) * SECOND));
         }
-        manners.learn(Outcome::Told(ProcessMemory::NotListed), 200 * SECOND);
+        pacing.learn(Outcome::Told(ProcessMemory::NotListed), 200 * SECOND);
         assert!(may_ask(200 * SECOND));
-        manners.learn(Outcome::Silent, 200 * SECOND);
+        pacing.learn(Outcome::Silent, 200 * SECOND);
         assert!(may_ask(202 * SECOND), "it has answered meanwhile");
-        manners.learn(Outcome::Ignorant, 200 * SECOND);
+        pacing.learn(Outcome::Ignorant, 200 * SECOND);
         assert!(!may_ask(259 * SECOND));
     }
 }

@@ -1,5 +1,5 @@
-//! Changes that happen without a call of this process: dead processes, limits, the driver's own use. They are looked
-//! for, if due, before an answer about memory and before a refusal.
+//! Refreshes what changes without a call of this process: dead processes, limits, the driver's own use. If due, it is
+//! done before an answer about memory and before a refusal.
 
 use core::sync::atomic::Ordering;
 use core::time::Duration;
@@ -14,8 +14,8 @@ use crate::runtime::limits;
 use crate::runtime::registration::Haste;
 use crate::runtime::shim::{Region, Shim, coarse_ns};
 
-/// Greatest age of the facts behind an answer about memory (ns). I8: dead processes count for a second at most.
-const LOOK_EVERY_NS: u64 = 250_000_000;
+/// Greatest age of what an answer about memory rests on (ns). I8: dead processes count for a second at most.
+const MAX_AGE_NS: u64 = 250_000_000;
 
 impl Shim {
     /// Ends exported memory whose descriptors are closed, and memory of dead processes that the driver has released.
@@ -44,64 +44,64 @@ impl Shim {
         let due_ns = self.released_ns.swap(0, Ordering::Relaxed);
         let left_ns = due_ns.saturating_sub(clock::now_ns()).min(RELEASED_AFTER_NS);
         std::thread::sleep(Duration::from_nanos(left_ns));
-        // A thorough look: some of the dead may be of PID namespaces that cannot be seen.
+        // With a thorough view: some of the dead may be of PID namespaces that cannot be seen.
         self.reap(ProcessView::new);
     }
 
-    /// Takes over the limits.
+    /// Takes over the current limits.
     #[cold]
-    fn follow(&'static self) {
+    fn follow_limits(&'static self) {
         if let Some(region) = self.region() {
             limits::follow(region, clock::now_ns());
         }
     }
 
-    /// Looks around before an answer about memory, if no thread of this process has for a while. So neither dead
+    /// Refreshes before an answer about memory, if no thread of this process has done so for a while. So neither dead
     /// processes count, nor memory that the driver gave back long ago.
     #[inline]
-    pub(crate) fn look_if_due(&'static self) {
+    pub(crate) fn refresh_if_due(&'static self) {
         if limits::have_limits_changed() {
-            self.follow();
+            self.follow_limits();
         }
         let now_ns = coarse_ns();
-        if now_ns.saturating_sub(self.looked_ns.load(Ordering::Relaxed)) > LOOK_EVERY_NS {
-            self.looked_ns.store(now_ns, Ordering::Relaxed);
-            self.look_around();
+        if now_ns.saturating_sub(self.refreshed_ns.load(Ordering::Relaxed)) > MAX_AGE_NS {
+            self.refreshed_ns.store(now_ns, Ordering::Relaxed);
+            self.refresh();
         }
     }
 
-    /// Looks around before a refusal: thoroughly if that is due, else only for processes that have just ended. A
-    /// process that is refused all the time spends a tenth of its time here at most. A look takes some microseconds
-    /// for each neighbour, and the next one comes after ten times as long.
+    /// Refreshes before a refusal: fully if that is due, else only for processes that have just ended. A process that
+    /// is refused all the time spends at most a tenth of its time here. A refresh takes some microseconds for each
+    /// other process, and the next one comes after ten times as long.
     #[cold]
-    pub(crate) fn look(&'static self) {
-        bypass::tell(self);
-        let looked_ns = self.looked_ns.load(Ordering::Relaxed);
-        self.look_if_due();
+    pub(crate) fn refresh_before_refusal(&'static self) {
+        bypass::report(self);
+        let refreshed_ns = self.refreshed_ns.load(Ordering::Relaxed);
+        self.refresh_if_due();
         let began_ns = clock::now_ns();
-        let is_due = began_ns >= self.look_again_ns.load(Ordering::Relaxed);
-        if is_due && self.looked_ns.load(Ordering::Relaxed) == looked_ns {
+        let is_due = began_ns >= self.next_refresh_ns.load(Ordering::Relaxed);
+        if is_due && self.refreshed_ns.load(Ordering::Relaxed) == refreshed_ns {
             self.reap(ProcessView::brief);
             let now_ns = clock::now_ns();
-            let pause_ns = (10 * (now_ns - began_ns)).min(LOOK_EVERY_NS);
-            self.look_again_ns.store(now_ns + pause_ns, Ordering::Relaxed);
+            let pause_ns = (10 * (now_ns - began_ns)).min(MAX_AGE_NS);
+            self.next_refresh_ns.store(now_ns + pause_ns, Ordering::Relaxed);
         }
     }
 
     /// Clears the slots of dead processes, and measures the driver's own use.
     #[cold]
-    fn look_around(&'static self) {
-        bypass::tell_known(self);
-        self.follow();
+    fn refresh(&'static self) {
+        bypass::report_known(self);
+        self.follow_limits();
         self.reap(ProcessView::new);
-        self.follow_overhead(Haste::Later);
+        self.remeasure_overhead(Haste::Later);
     }
 
     /// Measures the driver's own use on the devices that this process has used.
-    pub(crate) fn follow_overhead(&'static self, haste: Haste) {
+    pub(crate) fn remeasure_overhead(&'static self, haste: Haste) {
         let overhead = &self.accounts().overhead;
         for device in self.devices().used().filter(|device| device.grant.is_some()) {
-            overhead.follow(device, haste);
+            overhead.remeasure(device, haste);
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::driver::elf;
 use crate::driver::real::Library;
 use crate::hooks::table::Row;
 
-/// The row of a function name, if it is hooked. A null name is no function's.
+/// The row of a function name, if it is hooked. A null name has no row.
 pub(crate) fn row(name: *const c_char) -> Option<&'static Row> {
     if name.is_null() {
         return None;
@@ -33,8 +33,8 @@ pub(crate) fn hook_of(address: *mut c_void) -> Option<*mut c_void> {
         .map(Row::hook)
 }
 
-/// Finds the driver's functions of all rows of CUDA, so that [`hook_of`] knows their addresses. What the driver does not
-/// have is looked for once: libraries ask for hundreds of names.
+/// Finds the driver's functions of all rows of CUDA, so that [`hook_of`] knows their addresses. A function that the
+/// driver lacks is looked up once, as libraries ask for hundreds of names.
 pub(crate) fn find_all() {
     static FOUND: AtomicBool = AtomicBool::new(false);
     if FOUND.load(Ordering::Acquire) {
@@ -45,8 +45,8 @@ pub(crate) fn find_all() {
     FOUND.store(found > 0, Ordering::Release);
 }
 
-/// The hook of the function at `address`, a variant of the one that `base` names, in a library behind the driver's: WSL2's
-/// driver loads a second one, whose addresses it hands out. Nothing if the first one has no such function to call.
+/// The hook of the function at `address`, a variant of `base` in a library behind the driver's: WSL2's driver loads a
+/// second one, and hands out its addresses. `None` if the first one has no such function to call.
 pub(crate) fn hook_behind(base: *const c_char, address: *mut c_void) -> Option<*mut c_void> {
     variants(base).next()?;
     let exported = elf::find(|object| {

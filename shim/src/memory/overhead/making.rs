@@ -1,22 +1,22 @@
-//! What the driver takes for itself when something is made: looked at before and after, charged, and undone if it does not fit.
+//! Charges for what the driver takes for an object, read before and after it is made. What does not fit is undone.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use vcuda_driver_api::prelude::*;
 
-use super::gpu::Before;
+use super::gpu::UsageBefore;
 use super::probe::{self, LARGEST_CONTEXT_BYTES};
-use super::{Figure, Overhead, What};
+use super::{Figure, ObjectKind, Overhead};
 use crate::memory::reserve::Reserved;
 use crate::runtime::devices::{Denied, Device};
 use crate::runtime::registration::Haste;
 
-/// A call that makes something which may not fit, for as long as this lives.
+/// A guard for a call that makes an object which may not fit.
 struct Making<'a>(&'a AtomicU32);
 
 impl<'a> Making<'a> {
     fn begin(count: &'a AtomicU32) -> Self {
-        // Sequentially consistent, as the looks in `follow`: before anything is made.
+        // Sequentially consistent with the reads in `remeasure`, and before anything is made.
         count.fetch_add(1, Ordering::SeqCst);
         Self(count)
     }
@@ -28,13 +28,13 @@ impl Drop for Making<'_> {
     }
 }
 
-/// Has the driver make something that takes memory for itself. Returns what it took (bytes).
+/// Has the driver make an object, and charges what it takes for it. Returns that (bytes).
 ///
 /// # Errors
-/// The driver's; or it does not fit, and `unmake` has undone it.
-pub(crate) fn take(
+/// The driver's error; or the object does not fit, and `unmake` has undone it.
+pub(crate) fn make_charged(
     device: &'static Device,
-    what: What,
+    kind: ObjectKind,
     make: impl FnOnce() -> CUresult,
     unmake: impl FnOnce(),
 ) -> Result<u64, CUerror> {
@@ -50,56 +50,56 @@ pub(crate) fn take(
         .shim()
         .accounts()
         .overhead
-        .take(device, what, &mut make, &mut unmake)
+        .make_charged(device, kind, &mut make, &mut unmake)
 }
 
 impl Overhead {
-    fn take(
+    fn make_charged(
         &'static self,
         device: &'static Device,
-        what: What,
+        kind: ObjectKind,
         make: &mut dyn FnMut() -> CUresult,
         unmake: &mut dyn FnMut(),
     ) -> Result<u64, CUerror> {
         device.notice_contexts();
-        if what.is_context() {
-            self.begin_nvml();
+        if kind.is_context() {
+            self.start_nvml();
         }
         let is_first = device.overhead_bytes() == 0;
         let expected_bytes = device.context_bytes(is_first);
-        let reserved = if what.is_context() {
+        let reserved = if kind.is_context() {
             Some(device.reserve(device.most_context_bytes(is_first))?)
         } else {
             None
         };
         let reserved_bytes = reserved.as_ref().map_or(0, Reserved::bytes);
-        let before = self.before(device, what, reserved_bytes);
+        let before = self.usage_before(device, kind, reserved_bytes);
         let making = Making::begin(&self.making);
         make()?;
-        if what.is_context() {
+        if kind.is_context() {
             device.set_noticed(true);
             self.await_nvml_after(device, expected_bytes);
         }
-        let is_early = what.is_context() && self.nvml.is_starting();
-        let settled = self.settle(device, what, reserved, &before);
+        let is_early = kind.is_context() && self.nvml.is_starting();
+        let settled = self.settle(device, kind, reserved, &before);
         if is_early {
             self.correct_when_ready();
         }
         drop(making);
         match settled {
             Ok((bytes, is_certain)) => {
-                if is_certain && what == What::Context && bytes > 0 && bytes <= LARGEST_CONTEXT_BYTES {
+                if is_certain && kind == ObjectKind::Context && bytes > 0 && bytes <= LARGEST_CONTEXT_BYTES {
                     device.note_context(is_first, bytes);
                 }
-                if matches!(what, What::Code | What::Heap) {
-                    // Some of it may only come when it is first run.
-                    self.watch.stir();
+                if matches!(kind, ObjectKind::Code | ObjectKind::Heap) {
+                    // The driver may take some of it only at the first launch.
+                    self.watch.note_event();
                 }
                 Ok(bytes)
             }
             Err(excess_bytes) => {
                 unmake();
-                // Counted until here: the memory was in use.
+                // Counted until here, as the memory was in use.
                 device.release_overhead(excess_bytes);
                 self.measure(device, Haste::Now);
                 Err(Denied.into())
@@ -107,34 +107,39 @@ impl Overhead {
         }
     }
 
-    /// Looks at the GPU before something is made, if nothing will tell afterwards of this process alone. `reserved_bytes` are
-    /// counted for what is made.
-    pub(super) fn before(&'static self, device: &'static Device, what: What, reserved_bytes: u64) -> Before {
-        if what.is_context() {
+    /// Reads the GPU before an object is made, if there will be no figure for this process alone. `reserved_bytes` are
+    /// counted for the object.
+    pub(super) fn usage_before(
+        &'static self,
+        device: &'static Device,
+        kind: ObjectKind,
+        reserved_bytes: u64,
+    ) -> UsageBefore {
+        if kind.is_context() {
             self.await_nvml_before(device);
         }
         let handle = self.handle(device);
-        if what.is_context() {
-            self.look_for_namesake(device, handle);
+        if kind.is_context() {
+            self.detect_foreign_pid(device, handle);
         }
-        // What is not known when NVML is ready late is asked for then.
-        if self.source.tells() || (what.is_context() && self.nvml.is_starting()) {
-            return Before::UNSEEN;
+        // If NVML is ready late, the charge is corrected then.
+        if self.source.is_known() || (kind.is_context() && self.nvml.is_starting()) {
+            return UsageBefore::UNREAD;
         }
-        Before::seen(device, handle, reserved_bytes)
+        UsageBefore::read(device, handle, reserved_bytes)
     }
 
-    /// Charges what the driver took beyond what is counted. Returns that (bytes), and whether it is certain. Where it is
-    /// not, a context took what was reserved for it, at the least.
+    /// Charges what the driver took beyond what is counted. Returns that (bytes), and whether it is certain. If it is
+    /// not, a context took at least what was reserved for it.
     ///
     /// # Errors
-    /// It does not fit. It is counted nevertheless; says how much, to be given back once it is undone.
+    /// The object does not fit. It is counted nevertheless; the error says how much to give back once it is undone.
     fn settle(
         &'static self,
         device: &'static Device,
-        what: What,
+        kind: ObjectKind,
         reserved: Option<Reserved>,
-        before: &Before,
+        before: &UsageBefore,
     ) -> Result<(u64, bool), u64> {
         let _measuring = self.measuring.lock();
         let was_bytes = device.overhead_bytes();
@@ -144,8 +149,8 @@ impl Overhead {
             reserved.become_overhead();
         }
         let counted_bytes = device.overhead_bytes();
-        let (figure, is_told) = match self.figure(device, 64, what.haste(), 0) {
-            Figure::Unknown => (self.by_difference(device, what, before, was_bytes), false),
+        let (figure, is_told) = match self.figure(device, 64, kind.haste(), 0) {
+            Figure::Unknown => (self.by_difference(device, kind, before, was_bytes), false),
             figure => (figure, true),
         };
         let target_bytes = match figure {
@@ -155,7 +160,7 @@ impl Overhead {
         };
         if self.charge_more(device, counted_bytes, target_bytes).is_err() {
             device.set_overhead(target_bytes);
-            if is_told || !matches!(what, What::Code | What::Heap) {
+            if is_told || !matches!(kind, ObjectKind::Code | ObjectKind::Heap) {
                 return Err(target_bytes - was_bytes.min(target_bytes));
             }
         }
@@ -171,10 +176,10 @@ impl Overhead {
         Ok((bytes.max(reserved_bytes), false))
     }
 
-    /// Counts overhead of `target_bytes` where `counted_bytes` are counted.
+    /// Raises the counted overhead from `counted_bytes` to `target_bytes`.
     ///
     /// # Errors
-    /// It does not fit, and nothing has changed.
+    /// The difference does not fit, and nothing has changed.
     fn charge_more(
         &self,
         device: &'static Device,
@@ -188,17 +193,25 @@ impl Overhead {
         Ok(())
     }
 
-    /// The overhead with what is more on the GPU than before. Processes of other tenants move memory too, and those of this
-    /// one a moment before or after the ledger says so.
-    fn by_difference(&self, device: &'static Device, what: What, before: &Before, was_bytes: u64) -> Figure {
+    /// The overhead by the growth of memory in use on the GPU. Processes of other tenants move memory too, and the
+    /// tenant's own do so a moment before or after the ledger says so.
+    fn by_difference(
+        &self,
+        device: &'static Device,
+        kind: ObjectKind,
+        before: &UsageBefore,
+        was_bytes: u64,
+    ) -> Figure {
         let more_bytes = before
-            .more_bytes(device)
+            .growth_bytes(device)
             .filter(|bytes| *bytes <= LARGEST_CONTEXT_BYTES);
         let more_bytes = match more_bytes {
-            Some(_) if what == What::Context => probe::check(device, was_bytes == 0, more_bytes),
-            None if what.is_context() => probe::check(device, was_bytes == 0, None),
-            // A neighbour's context.
-            Some(bytes) if what == What::Code && device.is_like_a_context(bytes) => return Figure::Unknown,
+            Some(_) if kind == ObjectKind::Context => probe::context_size(device, was_bytes == 0, more_bytes),
+            None if kind.is_context() => probe::context_size(device, was_bytes == 0, None),
+            // The growth is another process's context.
+            Some(bytes) if kind == ObjectKind::Code && device.is_like_a_context(bytes) => {
+                return Figure::Unknown;
+            }
             more_bytes => more_bytes,
         };
         match more_bytes.unwrap_or(0) {
