@@ -57,9 +57,10 @@ def configurations(where, config, programs):
         check(done.returncode == 0, where, name, "is refused by", program + ":", done.stderr.strip())
 
 
-def pod(where, things, access, claims):
+def pod(where, things, access, values):
     """What the daemon set may do, and that its parts name each other."""
     by_kind = {thing["kind"]: thing for thing in reversed(things)}  # the dashboard comes last
+    claims = values.get("mode") == "dra"
     daemon_set = by_kind["DaemonSet"]
     spec = daemon_set["spec"]["template"]["spec"]
     labels = daemon_set["spec"]["template"]["metadata"]["labels"]
@@ -106,7 +107,12 @@ def pod(where, things, access, claims):
     check(folders <= paths and (classic in paths) != claims, where, "the plugin's folders are not mounted")
     program = "vcuda-dra-driver" if claims else "vcuda-device-plugin"
     check(plugin["command"][0] == "/usr/bin/" + program, where, "runs", plugin["command"])
-    check(("DeviceClass" in by_kind) == claims, where, "has a device class, or none, in the wrong mode")
+    classes = {thing["metadata"]["name"] for thing in things if thing["kind"] == "DeviceClass"}
+    check(classes == ({"vcuda.io", "vcuda.io-whole"} if claims else set()), where, "device classes:", classes)
+    labelled = {"vcuda.io/mode": values.get("mode", "plugin")} if values.get("modeLabel") else {}
+    check(spec.get("nodeSelector", {}) == values.get("nodeSelector", {}) | labelled, where, "is on nodes", spec.get("nodeSelector"))
+    effect = values.get("dra", {}).get("unhealthyEffect", "NoSchedule")
+    check(config["dra"]["unhealthy_effect"] == effect, where, "the taint of an ill GPU is", config["dra"])
     for kind in ("Service", "ServiceMonitor"):
         if kind in by_kind:
             selector = by_kind[kind]["spec"]["selector"]
@@ -121,9 +127,13 @@ def pod(where, things, access, claims):
         rights = {(rule["apiGroups"][0], name): rule["verbs"] for rule in by_kind["ClusterRole"]["rules"] for name in rule["resources"]}
         wanted = {("", "pods"): ["list", "watch"]}
         if claims:
-            wanted = {("resource.k8s.io", "resourceclaims"): ["get"], ("", "pods"): ["get"], ("", "nodes"): ["get"],
+            wanted = {("resource.k8s.io", "resourceclaims"): ["get"], ("resource.k8s.io", "resourceclaims/status"): ["patch"],
+                      ("resource.k8s.io", "resourceclaims/driver"): ["associated-node:patch"],
+                      ("", "pods"): ["get", "list", "watch"], ("", "nodes"): ["get"],
                       ("resource.k8s.io", "resourceslices"): ["list", "watch", "create", "update", "delete"]}
-        elif config["cluster"]["events"]:
+            own = [rule.get("resourceNames") for rule in by_kind["ClusterRole"]["rules"] if "resourceclaims/driver" in rule["resources"]]
+            check(own == [["vcuda.io"]], where, "entries of other drivers:", own)
+        if config["cluster"]["events"]:
             wanted["events.k8s.io", "events"] = ["create", "patch"]
         check(rights == wanted, where, "rights:", rights)
     if "PrometheusRule" in by_kind:
@@ -214,12 +224,12 @@ def main():
                 validate(name, thing)
             config = next(thing for thing in things if thing["kind"] == "ConfigMap" and "manager.toml" in thing["data"])
             configurations(name, config, programs)
-            pod(name, things, "simulator" if "simulator" in values else values.get("gpuAccess", "toolkit"),
-                values.get("mode") == "dra")
+            pod(name, things, "simulator" if "simulator" in values else values.get("gpuAccess", "toolkit"), values)
         # What is wrong is refused before anything reaches a cluster.
         for wrong in [{"gpuAcess": "cdi"}, {"gpuAccess": "magic"}, {"admission": {"placement": "best"}}, {"resources": {"chunk": 256}},
                       {"admission": {"memoryOvercommit": 0.5}}, {"namespaces": {"a": {"policy": ["burst"]}}}, {"paths": {"run": "vcuda"}},
-                      {"audit": {"action": "end"}}, {"mode": "both"}, {"namespaces": {"a": {"auditAction": "end"}}}]:
+                      {"audit": {"action": "end"}}, {"mode": "both"},
+                      {"dra": {"unhealthyEffect": "Evict"}}, {"modeLabel": "dra"}, {"namespaces": {"a": {"auditAction": "end"}}}]:
             try:
                 chart.render(wrong, name="vcuda", namespace="vcuda-system")
                 check(False, "the schema accepts", wrong)

@@ -5,6 +5,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         [
             "deviceplugin/v1beta1/api.proto",
             "dra/v1/api.proto",
+            "dra-health/v1alpha1/api.proto",
             "podresources/v1/api.proto",
             "pluginregistration/v1/api.proto",
         ],

@@ -60,31 +60,39 @@ pub fn amounts(wanted: &Wanted, choice: &QuotaChange) -> Result<v1::Amounts, Amo
             _ => Err(AmountsError::Whole),
         };
     };
-    let most = wanted.cores_permille;
-    match (choice.memory_bytes, choice.cores_permille) {
-        (Some(bytes), _) if bytes > most_bytes => {
-            return Err(AmountsError::MoreMemory(
-                MemorySize(bytes),
-                MemorySize(most_bytes),
-            ));
-        }
-        (_, Some(cores)) if cores > most => {
-            return Err(AmountsError::MoreCores(CoreShare(cores), CoreShare(most)));
-        }
-        _ => {}
-    }
-    let mut quota = Quota::fixed(Some(most_bytes), most).merge(choice)?;
+    let mut quota = lowered(most_bytes, wanted.cores_permille, choice)?;
     // `fixed` with all GPU time promises nothing (docs/policies.md). A pod that counts a hundred percent of a GPU is promised
     // them, which is `burst` with nothing above it.
     if quota.reserved_permille() != quota.promised_permille() {
         quota.policy = Policy::Burst;
     }
-    let mut amounts = v1::Amounts::from(&quota);
+    Ok(asked(&quota))
+}
+
+/// The quota of a container that was promised so much of each of its GPUs (bytes; thousandths), with its choices.
+///
+/// # Errors
+/// They are more than that, or contradict each other.
+pub fn lowered(most_bytes: u64, most: u32, choice: &QuotaChange) -> Result<Quota, AmountsError> {
+    match (choice.memory_bytes, choice.cores_permille) {
+        (Some(bytes), _) if bytes > most_bytes => Err(AmountsError::MoreMemory(
+            MemorySize(bytes),
+            MemorySize(most_bytes),
+        )),
+        (_, Some(cores)) if cores > most => Err(AmountsError::MoreCores(CoreShare(cores), CoreShare(most))),
+        _ => Ok(Quota::fixed(Some(most_bytes), most).merge(choice)?),
+    }
+}
+
+/// A quota as the manager is asked for it.
+#[must_use]
+pub fn asked(quota: &Quota) -> v1::Amounts {
+    let mut amounts = v1::Amounts::from(quota);
     if quota.policy != Policy::Burst {
         // As in the texts of earlier releases.
         amounts.cores_max_permille = 0;
     }
-    Ok(amounts)
+    amounts
 }
 
 /// These amounts as the manager is asked for them: what no annotation chose is left out, so that the manager's defaults, and

@@ -8,7 +8,7 @@ use thiserror::Error;
 use vcuda_quota::{CoreShare, MemorySize, ParseError, QuotaChange, parse_weight};
 
 /// Annotations of ours begin with it.
-const DOMAIN: &str = "vcuda.io/";
+pub const DOMAIN: &str = "vcuda.io/";
 
 /// An annotation that cannot be followed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]

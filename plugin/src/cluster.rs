@@ -151,7 +151,9 @@ impl Cluster {
         }
     }
 
-    fn annotations(&self, holder: &v1::Holder) -> Option<BTreeMap<String, String>> {
+    /// The annotations of a grant's pod, as far as they are known now.
+    #[must_use]
+    pub fn annotations(&self, holder: &v1::Holder) -> Option<BTreeMap<String, String>> {
         let pod = ObjectRef::new(&holder.pod).within(&holder.namespace);
         let pod: Arc<PartialObjectMeta<Pod>> = self.pods.get(&pod)?;
         let annotations = pod.metadata.annotations.clone().unwrap_or_default();

@@ -8,6 +8,7 @@ use vcuda_daemon::config::{self, ConfigError};
 use vcuda_daemon::logging::Log;
 
 use crate::cdi::Inject;
+use crate::dra::device::Effect;
 use crate::pods::Names;
 use crate::register::{Directories, Ways};
 use crate::release::Pace;
@@ -48,6 +49,8 @@ pub struct Config {
     pub shim_for_whole_cards: bool,
     /// Whether a container starts only if the shim is loaded in it.
     pub strict: bool,
+    /// Effect of the taint of an ill GPU, of the driver's slices.
+    pub unhealthy_effect: Effect,
     /// Times of the release of grants without a container.
     pub release: Pace,
     /// Address of metrics and health; `None` if they are not served.
@@ -116,6 +119,7 @@ impl Config {
             ways: file.registration,
             shim_for_whole_cards: file.whole_cards.shim,
             strict: file.strict,
+            unhealthy_effect: file.dra.unhealthy_effect,
             release: Pace {
                 interval: file.release.interval.0,
                 grace: file.release.grace.0,
@@ -211,6 +215,10 @@ mod tests {
             ("[resources]\ngpu = \"kubernetes.io/gpu\"", "p.toml:2: "),
             ("[resources]\ngpu = \"vcuda.io/memory\"", "give them three names"),
             ("registration = \"guess\"", "p.toml:1: "),
+            (
+                "[dra]\nunhealthy_effect = \"Evict\"",
+                "p.toml:2: unknown variant `Evict`",
+            ),
             ("[release]\ngrace = \"1ms\"", "p.toml:2: '1ms': outside"),
             ("[metrics]\nlisten = \"here\"", "p.toml:2: 'here': neither"),
             ("kubelet = \"here\"", "absolute path"),

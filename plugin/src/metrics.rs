@@ -61,7 +61,8 @@ pub struct Instruments {
     connected: Family<Of, Gauge>,
 }
 
-fn durations() -> Histogram {
+/// Buckets of the answers to kubelet (seconds).
+pub(crate) fn durations() -> Histogram {
     Histogram::new([
         0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
     ])

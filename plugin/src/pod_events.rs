@@ -6,66 +6,27 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;
-use kube::Client;
-use kube::runtime::events::{Event, EventType, Recorder, Reporter};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::sleep;
 use tokio_stream::StreamExt as _;
-use tracing::{debug, info, warn};
+use tracing::debug;
 use vcuda_manager_api::v1;
 use vcuda_manager_api::v1::event::Severity;
 
+use crate::event_writer::EventWriter;
 use crate::manager::{Manager, ManagerError};
 
-/// Reporter of the events (`reportingController`: a qualified name).
-const CONTROLLER: &str = "vcuda.io/device-plugin";
-/// A pod gets one event of one reason in this time. All of them are in `vcuda events`.
-const EVERY: Duration = Duration::from_secs(60);
-/// The longest note that the API server takes (bytes; events.k8s.io/v1).
-const NOTE_BYTES: usize = 1024;
-/// Longest time for one event. Events that come meanwhile wait at the manager.
-const DEADLINE: Duration = Duration::from_secs(5);
-/// Without the right, it is tried again so seldom.
-const FORBIDDEN: Duration = Duration::from_secs(600);
 /// Between two tries to hear the manager.
 const AGAIN: Duration = Duration::from_secs(1);
-/// Pods and reasons that are remembered.
-const MOST: usize = 10_000;
 /// An event that is older when it arrives is no news (milliseconds).
 const OLD_MS: i64 = 60_000;
 
-/// Lets one event of a kind through in [`EVERY`].
-#[derive(Debug, Default)]
-struct Limiter {
-    last: HashMap<(String, String), Instant>,
-}
-
-impl Limiter {
-    fn lets(&mut self, pod_uid: &str, reason: &str, now: Instant) -> bool {
-        self.last
-            .retain(|_, last| now.saturating_duration_since(*last) < EVERY);
-        let key = (pod_uid.to_owned(), reason.to_owned());
-        if self.last.len() >= MOST || self.last.contains_key(&key) {
-            return false;
-        }
-        self.last.insert(key, now);
-        true
-    }
-}
-
 /// Writes events until it is dropped.
-pub async fn run(client: Client, node: String, manager: Arc<Manager>) {
-    let reporter = Reporter {
-        controller: CONTROLLER.to_owned(),
-        instance: Some(node),
-    };
+pub async fn run(events: EventWriter, manager: Arc<Manager>) {
     let mut writer = Writer {
-        recorder: Recorder::new(client, reporter),
+        events,
         manager,
         holders: HashMap::new(),
-        limiter: Limiter::default(),
         told_ms: 0,
-        trouble: None,
-        closed_until: None,
     };
     loop {
         if let Err(error) = writer.listen().await {
@@ -76,16 +37,12 @@ pub async fn run(client: Client, node: String, manager: Arc<Manager>) {
 }
 
 struct Writer {
-    recorder: Recorder,
+    events: EventWriter,
     manager: Arc<Manager>,
     /// Holders of grants, which keep them as long as they are.
     holders: HashMap<String, v1::Holder>,
-    limiter: Limiter,
     /// Time of the newest event that arrived (milliseconds since 1970).
     told_ms: i64,
-    /// Present failure, so that it is logged once.
-    trouble: Option<String>,
-    closed_until: Option<Instant>,
 }
 
 impl Writer {
@@ -110,41 +67,8 @@ impl Writer {
         let Some(holder) = self.holder(&event.container_id).await else {
             return;
         };
-        let now = Instant::now();
-        if self.closed_until.is_some_and(|until| now < until)
-            || !self.limiter.lets(&holder.pod_uid, &event.reason, now)
-        {
-            return;
-        }
-        let published = timeout(
-            DEADLINE,
-            self.recorder.publish(&words(event, &holder), &pod(&holder)),
-        )
-        .await;
-        match published {
-            Ok(Ok(())) => {
-                self.closed_until = None;
-                if self.trouble.take().is_some() {
-                    info!("events reach the pods again");
-                }
-            }
-            Ok(Err(kube::Error::Api(status))) if status.code == 403 => {
-                self.closed_until = Some(now + FORBIDDEN);
-                self.trouble(format!(
-                    "{}; the chart gives the right by apiServer.events",
-                    status.message
-                ));
-            }
-            Ok(Err(error)) => self.trouble(error.to_string()),
-            Err(_) => self.trouble(format!("the API server has not answered in {DEADLINE:?}")),
-        }
-    }
-
-    fn trouble(&mut self, why: String) {
-        if self.trouble.is_none() {
-            warn!("events do not reach the pods, `vcuda events` has them: {why}");
-        }
-        self.trouble = Some(why);
+        let note = format!("container {}: {}", holder.container, event.message);
+        self.events.write(&pod(&holder), &event.reason, note).await;
     }
 
     /// The pod's container that the grant is for; `None` for grants that are no pod's.
@@ -164,22 +88,8 @@ fn is_news(event: &v1::Event, heard_ms: i64, now_ms: i64) -> bool {
     event.unix_ms > heard_ms.max(now_ms.saturating_sub(OLD_MS))
 }
 
-fn words(event: &v1::Event, holder: &v1::Holder) -> Event {
-    let mut note = format!("container {}: {}", holder.container, event.message);
-    let end = (0..=NOTE_BYTES.min(note.len()))
-        .rev()
-        .find(|end| note.is_char_boundary(*end));
-    note.truncate(end.unwrap_or(0));
-    Event {
-        type_: EventType::Warning,
-        reason: event.reason.clone(),
-        note: Some(note),
-        action: "Watching".to_owned(),
-        secondary: None,
-    }
-}
-
-fn pod(holder: &v1::Holder) -> ObjectReference {
+/// The pod of a grant.
+pub(crate) fn pod(holder: &v1::Holder) -> ObjectReference {
     ObjectReference {
         api_version: Some("v1".to_owned()),
         kind: Some("Pod".to_owned()),
@@ -200,33 +110,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pod_gets_one_event_of_a_reason_in_a_minute() {
-        let mut limiter = Limiter::default();
-        let start = Instant::now();
-        assert!(limiter.lets("a", "VcudaMemoryDenied", start));
-        for second in 0..60 {
-            let now = start + Duration::from_secs(second);
-            assert!(!limiter.lets("a", "VcudaMemoryDenied", now));
-        }
-        assert!(limiter.lets("b", "VcudaMemoryDenied", start));
-        assert!(limiter.lets("a", "VcudaNotAttached", start));
-        assert!(limiter.lets("a", "VcudaMemoryDenied", start + EVERY));
-    }
-
-    #[test]
-    fn it_forgets_no_pod_for_the_sake_of_a_flood() {
-        let mut limiter = Limiter::default();
-        let start = Instant::now();
-        for number in 0..2 * MOST {
-            limiter.lets(&number.to_string(), "VcudaNotAttached", start);
-        }
-        assert_eq!(limiter.last.len(), MOST);
-        assert!(!limiter.lets("0", "VcudaNotAttached", start));
-        assert!(limiter.lets("0", "VcudaNotAttached", start + EVERY));
-        assert_eq!(limiter.last.len(), 1);
-    }
-
-    #[test]
     fn what_was_heard_before_or_is_old_is_no_news() {
         let at = |unix_ms| v1::Event {
             unix_ms,
@@ -237,24 +120,5 @@ mod tests {
         assert!(is_news(&at(now_ms), now_ms - 1, now_ms));
         assert!(!is_news(&at(now_ms - 1), now_ms - 1, now_ms), "heard");
         assert!(!is_news(&at(now_ms - OLD_MS), 0, now_ms), "old");
-    }
-
-    #[test]
-    fn a_note_is_as_long_as_it_may_be() {
-        let event = v1::Event {
-            message: "ü".repeat(2000),
-            ..v1::Event::default()
-        };
-        let holder = v1::Holder {
-            container: "c".to_owned(),
-            ..v1::Holder::default()
-        };
-        let note = words(&event, &holder).note.unwrap();
-        assert!(
-            (NOTE_BYTES - 3..=NOTE_BYTES).contains(&note.len()),
-            "{}",
-            note.len()
-        );
-        assert_eq!(pod(&holder).uid, None);
     }
 }

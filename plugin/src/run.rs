@@ -19,10 +19,12 @@ use crate::bind::{Binder, Rules};
 use crate::cdi::Store;
 use crate::cluster::{self, Cluster};
 use crate::config::{Api, Config};
+use crate::event_writer::EventWriter;
 use crate::follow;
 use crate::ids::Kind;
 use crate::manager::Manager;
 use crate::metrics::Instruments;
+use crate::mode::Mode;
 use crate::node::{Follower, Known};
 use crate::pod_choices::{NoChoices, PodChoices};
 use crate::pod_events;
@@ -35,6 +37,8 @@ use crate::room::room;
 use crate::serve::{Readers, Resource, Shared};
 use vcuda_kubelet_api::CHECKPOINT;
 
+/// Reporter of the plugin's events (`reportingController`: a qualified name).
+const CONTROLLER: &str = "vcuda.io/device-plugin";
 /// Between looks whether another plugin has ended.
 pub(crate) const TURN_LOOK: Duration = Duration::from_millis(20);
 
@@ -90,7 +94,7 @@ async fn live(config: Config) -> Result<(), RunError> {
         let pages = pages(Arc::new(move || instruments.text()), problems);
         tasks.spawn(http::serve(listener, pages, std::future::pending()));
     }
-    let _alone = alone(&config.directories, &base.node, &waiting).await;
+    let _alone = alone(&config.directories, &base, &waiting).await;
     let cluster = cluster(&config).await?;
     // It is set only once.
     let _ = problems.set(start(&config, cluster, &base, &mut tasks));
@@ -116,37 +120,25 @@ async fn cluster(config: &Config) -> Result<Option<(Client, Cluster)>, RunError>
     Ok(client.map(start))
 }
 
-/// Waits until this is the only plugin of the node: two would take each other's sockets away. `problems` is told what is in
-/// the way; another plugin is none once `node` is known, so that a rollout ends it as soon as this one can register at once.
+/// Waits for the plugin's turn. `problems` is told what is in the way; another daemon is none once the GPUs are known, so that a
+/// rollout ends it as soon as this one can register at once.
 async fn alone(
     directories: &Directories,
-    node: &Known,
+    base: &Base,
     problems: &watch::Sender<Vec<String>>,
-) -> Flock<File> {
-    let path = directories.own().join("plugin.lock");
-    let mut told = false;
-    loop {
-        let (why, is_problem) = match lock(&path) {
-            Ok(lock) => return lock,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                let why = "another device plugin is at work on this node; this one waits for its end";
-                (why.to_owned(), false)
-            }
-            Err(error) => {
-                let why = format!("{}: {error}; is kubelet's directory mounted?", path.display());
-                (why, true)
-            }
-        };
-        if !told {
-            warn!("{why}");
-            told = true;
+) -> [Flock<File>; 2] {
+    let mut told = None;
+    let tell = |why: Option<String>| {
+        let another = "another device plugin or driver is at work on this node; this one waits for its end";
+        let shown = why.clone().unwrap_or_else(|| another.to_owned());
+        if told.as_ref() != Some(&shown) {
+            warn!("{shown}");
+            told = Some(shown);
         }
-        problems.send_replace(match is_problem {
-            true => vec![why],
-            false => unknown(node).into_iter().collect(),
-        });
-        tokio::time::sleep(TURN_LOOK).await;
-    }
+        problems.send_replace(why.or_else(|| unknown(&base.node)).into_iter().collect());
+    };
+    let refusal = || Mode::Plugin.refusal(&base.store, &base.manager);
+    Mode::Plugin.turn(directories, refusal, tell).await
 }
 
 /// The problem of a node whose GPUs the manager has not told.
@@ -235,10 +227,10 @@ fn start(
     let readers = Readers::default();
     let connected = register_all(config, &shared, &readers, tasks);
     if let Some((client, cluster)) = cluster {
-        tasks.spawn(follow::run(cluster, binder));
-        if config.cluster.events {
-            let (node, manager) = (config.cluster.node.clone(), Arc::clone(manager));
-            tasks.spawn(pod_events::run(client, node, manager));
+        let events = || events(config, &client, CONTROLLER);
+        tasks.spawn(follow::run(cluster, binder, events()));
+        if let Some(events) = events() {
+            tasks.spawn(pod_events::run(events, Arc::clone(manager)));
         }
     }
     let [of_shares, ..] = &connected;
@@ -254,6 +246,12 @@ fn start(
     };
     tasks.spawn(releaser.run());
     problems(config, node.clone(), connected)
+}
+
+/// Writer of events as `controller`, if they are to be written.
+pub(crate) fn events(config: &Config, client: &Client, controller: &str) -> Option<EventWriter> {
+    let new = || EventWriter::new(client.clone(), controller, &config.cluster.node);
+    config.cluster.events.then(new)
 }
 
 /// Source of pods' choices: their annotations, if there is an API server to ask.

@@ -1,26 +1,8 @@
 """Scenario of shares by claims: the chart in mode dra, Kubernetes' own scheduler places them on GPUs."""
 import random, time
 
-from cluster import Fault, container, pod, states, when
-
-GIB = 1 << 30
-
-
-def template(name, memory, cores, parameters=None):
-    """A template of claims with one share of one GPU: memory in GiB, cores in percent."""
-    request = {"name": "gpu", "exactly": {"deviceClassName": "vcuda.io",
-                                          "capacity": {"requests": {"memory": f"{memory}Gi", "cores": str(cores)}}}}
-    devices = {"requests": [request]}
-    if parameters:
-        opaque = {"driver": "vcuda.io", "parameters": {"apiVersion": "vcuda.io/v1alpha1", "kind": "VcudaConfig"} | parameters}
-        devices["config"] = [{"requests": ["gpu"], "opaque": opaque}]
-    return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate", "metadata": {"name": name}, "spec": {"spec": {"devices": devices}}}
-
-
-def user(name, template_name, **more):
-    """A pod whose container uses a claim of this template."""
-    one = container(**more) | {"resources": {"claims": [{"name": "gpu"}]}}
-    return pod(name, one, restartPolicy="Always", resourceClaims=[{"name": "gpu", "resourceClaimTemplateName": template_name}])
+from claim_changes import GIB, alone, changed_mode, ill, resized, template, user, whole
+from cluster import Fault, states, when
 
 
 def wrong(cluster, asked):
@@ -129,11 +111,18 @@ def claims(cluster):
     try:
         seconds, faults = scarce(cluster)
         figures = {"thirteenth of 40 GiB runs after s": round(seconds, 1)}
+        seconds, more = resized(cluster)
+        figures |= {"new memory felt after s, at most": round(seconds, 2)}
+        faults += more + alone(cluster) + whole(cluster)
+        seconds, more = ill(cluster)
+        figures |= {"evicted from an ill GPU after s": round(seconds, 1)}
+        faults += more
         running, seconds, more = many(cluster, random.Random(17))
         figures |= {"24 pods run after s": round(seconds, 1)}
         faults += more
         refused(cluster)
         faults += foreign_slice(cluster)
+        faults += changed_mode(cluster)
         moment = time.time()
         cluster.node("reboot", seconds=900)
         ready = time.time() - moment

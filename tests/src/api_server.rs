@@ -256,20 +256,11 @@ async fn forbidden(State(shared): State<Arc<Shared>>, uri: Uri) -> Response {
     )
 }
 
-/// Creates an event; refuses what the API server refuses of a new event (events.k8s.io/v1,
-/// `pkg/apis/core/validation/events.go`).
-async fn create_event(
-    State(shared): State<Arc<Shared>>,
-    Path(namespace): Path<String>,
-    headers: HeaderMap,
-    axum::Json(event): axum::Json<Value>,
-) -> Response {
-    if let Some(refusal) = shared.refuses_event(&headers) {
-        return refusal;
-    }
+/// The field for which the API server refuses a new event (events.k8s.io/v1, `pkg/apis/core/validation/events.go`).
+pub(crate) fn event_problem(namespace: &str, event: &Value) -> Option<&'static str> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let (regarding, reason) = (&event["regarding"], text(&event["reason"]));
-    let problem = [
+    let problems = [
         (
             text(&event["metadata"]["namespace"]) != namespace,
             "metadata.namespace",
@@ -290,7 +281,21 @@ async fn create_event(
             "type",
         ),
     ];
-    if let Some((_, field)) = problem.iter().find(|(is_wrong, _)| *is_wrong) {
+    let wrong = problems.into_iter().find(|(is_wrong, _)| *is_wrong);
+    wrong.map(|(_, field)| field)
+}
+
+/// Creates an event; refuses what the API server refuses of a new one.
+async fn create_event(
+    State(shared): State<Arc<Shared>>,
+    Path(namespace): Path<String>,
+    headers: HeaderMap,
+    axum::Json(event): axum::Json<Value>,
+) -> Response {
+    if let Some(refusal) = shared.refuses_event(&headers) {
+        return refusal;
+    }
+    if let Some(field) = event_problem(&namespace, &event) {
         return shared.refuse(
             StatusCode::UNPROCESSABLE_ENTITY,
             format!("event: {field}: {event}"),

@@ -10,9 +10,13 @@ use vcuda_kubelet_api::dra::dra_plugin_client::DraPluginClient;
 use vcuda_kubelet_api::dra::{
     Claim, NodePrepareResourceResponse, NodePrepareResourcesRequest, NodeUnprepareResourcesRequest,
 };
+use vcuda_kubelet_api::dra_health::dra_resource_health_client::DraResourceHealthClient;
+use vcuda_kubelet_api::dra_health::{DeviceHealth, NodeWatchResourcesRequest};
 use vcuda_kubelet_api::pluginregistration::registration_client::RegistrationClient;
 use vcuda_kubelet_api::pluginregistration::{InfoRequest, PluginInfo, RegistrationStatus};
-use vcuda_kubelet_api::{DRA_PLUGIN, DRA_SERVICE, connect};
+use vcuda_kubelet_api::{DRA_HEALTH_SERVICE, DRA_PLUGIN, DRA_SERVICE, connect};
+
+pub mod claims;
 
 use crate::resource_api::ResourceApi;
 use crate::{Fixture, Running, eventually, release_dir};
@@ -32,29 +36,56 @@ pub struct DraDriver<'b> {
 impl Fixture {
     /// Starts a driver on the node of this name, with the API server `api`, and registers it as kubelet does.
     pub fn dra_driver(&self, node: &str, api: &ResourceApi) -> DraDriver<'_> {
+        let mut driver = self.dra_driver_with(node, api, "");
+        driver.start();
+        driver
+    }
+
+    /// As [`Fixture::dra_driver`], with this configuration too; not started.
+    pub fn dra_driver_with(&self, node: &str, api: &ResourceApi, more: &str) -> DraDriver<'_> {
         let root = self.driver_root();
         let configuration = format!(
-            "devices = \"{root}/dev\"\n[cluster]\nkubeconfig = \"{config}\"\n[driver]\nroot = \"{root}\"\n",
+            "devices = \"{root}/dev\"\n[cluster]\nevents = true\nkubeconfig = \"{config}\"\n[driver]\nroot = \"{root}\"\n{more}\n",
             root = root.display(),
             config = api.kubeconfig().display()
         );
         fs::write(self.home.path().join("dra.toml"), configuration).unwrap();
         fs::create_dir_all(self.cdi()).unwrap();
         fs::create_dir_all(self.kubelet_directory().join("plugins_registry")).unwrap();
-        let mut driver = DraDriver {
+        DraDriver {
             fixture: self,
             node: node.to_owned(),
             kubelet: Runtime::new().unwrap(),
             running: None,
-        };
-        driver.start();
-        driver
+        }
     }
 }
 
 impl DraDriver<'_> {
     /// Starts it, again after a kill, and registers it.
     pub fn start(&mut self) {
+        self.start_alone();
+        let mut info = None;
+        eventually("kubelet registers the driver", SOON, || {
+            info = self.registered();
+            info.is_some()
+        });
+        let info = info.unwrap();
+        assert_eq!(
+            (info.r#type.as_str(), info.name.as_str()),
+            (DRA_PLUGIN, "vcuda.io")
+        );
+        assert_eq!(info.supported_versions, [DRA_SERVICE, DRA_HEALTH_SERVICE]);
+    }
+
+    /// Starts it where it may have to wait.
+    pub fn start_alone(&mut self) {
+        let path = self.fixture.home.path().join("dra.log");
+        let addresses = || {
+            let log = fs::read_to_string(&path).unwrap_or_default();
+            log.matches("metrics at http://").count()
+        };
+        let before = addresses();
         let log = self.fixture.home.path().join("dra.log");
         let log = File::options().create(true).append(true).open(log).unwrap();
         let mut command = Command::new(release_dir().join("vcuda-dra-driver"));
@@ -71,17 +102,7 @@ impl DraDriver<'_> {
             .args(["--node", &self.node, "--metrics", "127.0.0.1:0"])
             .stderr(Stdio::from(log));
         self.running = Some(Running::start(&mut command));
-        let mut info = None;
-        eventually("kubelet registers the driver", SOON, || {
-            info = self.registered();
-            info.is_some()
-        });
-        let info = info.unwrap();
-        assert_eq!(
-            (info.r#type.as_str(), info.name.as_str()),
-            (DRA_PLUGIN, "vcuda.io")
-        );
-        assert_eq!(info.supported_versions, [DRA_SERVICE]);
+        eventually("its pages are served", SOON, || addresses() > before);
     }
 
     /// Kills it.
@@ -147,15 +168,49 @@ impl DraDriver<'_> {
         })
     }
 
+    /// Watches the health of its devices, as kubelet does, until a report is as wanted.
+    pub fn health_until(&self, mut is_wanted: impl FnMut(&[DeviceHealth]) -> bool) -> Vec<DeviceHealth> {
+        self.kubelet.block_on(async {
+            let mut client = DraResourceHealthClient::new(connect(&self.socket(), SOON).await.unwrap());
+            let reports = client.node_watch_resources(NodeWatchResourcesRequest {});
+            let mut reports = reports.await.unwrap().into_inner();
+            let wanted = async {
+                loop {
+                    let report = reports.message().await.unwrap();
+                    let devices = report.expect("the stream goes on").devices;
+                    if is_wanted(&devices) {
+                        return devices;
+                    }
+                }
+            };
+            let found = tokio::time::timeout(SOON, wanted).await;
+            found.expect("a report as wanted")
+        })
+    }
+
+    /// Its metrics.
+    pub fn metrics(&self) -> String {
+        self.page("/metrics")
+    }
+
+    /// Its log, of all its starts.
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.fixture.home.path().join("dra.log")).unwrap()
+    }
+
     /// Problems that its readiness page shows, or nothing if it is ready.
     pub fn problems(&self) -> String {
-        let log = fs::read_to_string(self.fixture.home.path().join("dra.log")).unwrap();
+        self.page("/readyz")
+    }
+
+    fn page(&self, page: &str) -> String {
+        let log = self.log();
         let found = log
             .lines()
             .rev()
             .find_map(|line| line.split_once("metrics at http://"));
         let address = found.unwrap_or_else(|| panic!("no address in {log}")).1;
-        crate::manager::fetched(address.split('/').next().unwrap(), "/readyz")
+        crate::manager::fetched(address.split('/').next().unwrap(), page)
     }
 }
 

@@ -8,17 +8,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use axum::Router;
-use axum::body::{Body, Bytes};
+use axum::body::Bytes;
 use axum::extract::{Query, State};
-use axum::http::{Method, StatusCode, Uri};
+use axum::http::{HeaderMap, Method, StatusCode, Uri};
 use axum::response::{IntoResponse as _, Response};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
-use tokio_stream::StreamExt as _;
-use tokio_stream::wrappers::WatchStream;
+
+mod claims;
+mod events;
+mod listed;
 
 /// Path of all ResourceSlices.
 const SLICES: &str = "/apis/resource.k8s.io/v1/resourceslices";
@@ -34,6 +36,10 @@ pub struct ResourceApi {
 
 #[derive(Debug)]
 struct Shared {
+    node: String,
+    /// Whether statuses of claims cannot be written, and how often one was written.
+    statuses: claims::Statuses,
+    events: Mutex<Vec<Value>>,
     objects: Mutex<Objects>,
     /// The newest version, for who watches.
     version: watch::Sender<u64>,
@@ -45,8 +51,8 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Objects {
     by_path: BTreeMap<String, Value>,
-    /// Changes of slices, each with its version.
-    history: Vec<(u64, &'static str, Value)>,
+    /// Changes of what is watched, each with its version and path.
+    history: Vec<(u64, String, &'static str, Value)>,
 }
 
 impl ResourceApi {
@@ -56,6 +62,9 @@ impl ResourceApi {
     /// There is no port left.
     pub fn start(node: &str) -> Self {
         let shared = Arc::new(Shared {
+            node: node.to_owned(),
+            statuses: claims::Statuses::default(),
+            events: Mutex::default(),
             objects: Mutex::default(),
             version: watch::Sender::new(1),
             is_gate_off: AtomicBool::new(false),
@@ -105,6 +114,11 @@ impl ResourceApi {
         self.shared.store(path, object.clone());
     }
 
+    /// The object at `path`.
+    pub fn object(&self, path: &str) -> Option<Value> {
+        self.shared.objects.lock().by_path.get(path).cloned()
+    }
+
     /// There is none at `path` any more.
     pub fn delete(&self, path: &str) {
         self.shared.delete(path);
@@ -149,10 +163,9 @@ impl Shared {
             canonical(&mut object, self.is_gate_off.load(Ordering::SeqCst));
         }
         let before = objects.by_path.insert(path.to_owned(), object.clone());
-        if path.starts_with(SLICES) {
-            let kind = before.map_or("ADDED", |_| "MODIFIED");
-            objects.history.push((version, kind, object.clone()));
-        }
+        let kind = before.map_or("ADDED", |_| "MODIFIED");
+        let change = (version, path.to_owned(), kind, object.clone());
+        objects.history.push(change);
         self.version.send_replace(version);
         object
     }
@@ -161,9 +174,8 @@ impl Shared {
         let mut objects = self.objects.lock();
         let gone = objects.by_path.remove(path)?;
         let version = *self.version.borrow() + 1;
-        if path.starts_with(SLICES) {
-            objects.history.push((version, "DELETED", gone.clone()));
-        }
+        let change = (version, path.to_owned(), "DELETED", gone.clone());
+        objects.history.push(change);
         self.version.send_replace(version);
         Some(gone)
     }
@@ -208,18 +220,24 @@ async fn answer(
     method: Method,
     uri: Uri,
     Query(query): Query<BTreeMap<String, String>>,
+    headers: HeaderMap,
     body: Bytes,
 ) -> Response {
     let path = uri.path().to_owned();
     let of_slices = path.starts_with(SLICES);
     match (&method, of_slices) {
-        (&Method::GET, true) if path == SLICES => list_or_watch(&shared, &query),
+        (&Method::GET, true) if path == SLICES => listed::slices(&shared, &query),
+        (&Method::GET, _) if path == listed::PODS => listed::pods(&shared, &query, &headers),
+        (&Method::POST, _) if events::is_of(&path) => events::create(&shared, &path, &body),
         (&Method::GET, _) => {
             let found = shared.objects.lock().by_path.get(&path).cloned();
             let missing = || status(StatusCode::NOT_FOUND, &format!("{path} not found"));
             found.map_or_else(missing, |found| axum::Json(found).into_response())
         }
         (&Method::POST | &Method::PUT, true) => write(&shared, &method, &path, &body),
+        (&Method::PATCH, false) if claims::of_status(&path).is_some() => {
+            claims::patch_status(&shared, &path, &query, &headers, &body)
+        }
         (&Method::DELETE, true) if path != SLICES => match shared.delete(&path) {
             Some(gone) => axum::Json(gone).into_response(),
             None => status(StatusCode::NOT_FOUND, "not found"),
@@ -243,42 +261,4 @@ fn write(shared: &Shared, method: &Method, path: &str, body: &Bytes) -> Response
         _ if path != full && path != SLICES => status(StatusCode::BAD_REQUEST, "another name"),
         _ => axum::Json(shared.store(&full, slice)).into_response(),
     }
-}
-
-fn list_or_watch(shared: &Arc<Shared>, query: &BTreeMap<String, String>) -> Response {
-    let selector = query.get("fieldSelector").cloned().unwrap_or_default();
-    if !selector.contains("spec.nodeName=") {
-        return shared.refuse(format!("slices of other nodes: {selector:?}"));
-    }
-    if query.get("watch").is_none_or(|watch| watch != "true") {
-        let objects = shared.objects.lock();
-        let of_slices = objects
-            .by_path
-            .iter()
-            .filter(|(path, _)| path.starts_with(SLICES));
-        let items: Vec<&Value> = of_slices.map(|(_, slice)| slice).collect();
-        return axum::Json(json!({
-            "apiVersion": "resource.k8s.io/v1", "kind": "ResourceSliceList",
-            "metadata": {"resourceVersion": shared.version.borrow().to_string()}, "items": items,
-        }))
-        .into_response();
-    }
-    let after = query
-        .get("resourceVersion")
-        .and_then(|version| version.parse().ok());
-    let mut after: u64 = after.unwrap_or(0);
-    let following = Arc::clone(shared);
-    let changes = WatchStream::new(shared.version.subscribe()).map(move |newest| {
-        let objects = following.objects.lock();
-        let mut lines = String::new();
-        for (_, kind, object) in objects.history.iter().filter(|(version, ..)| *version > after) {
-            let mut object = object.clone();
-            object["apiVersion"] = json!("resource.k8s.io/v1");
-            object["kind"] = json!("ResourceSlice");
-            lines += &format!("{}\n", json!({"type": kind, "object": object}));
-        }
-        after = after.max(newest);
-        Ok::<_, std::convert::Infallible>(lines)
-    });
-    Body::from_stream(changes).into_response()
 }

@@ -69,6 +69,14 @@ fn what_is_found_about_a_container_stands_on_its_pod_once() {
         on_pod(&server, "small", "VcudaSmallMemory").len() == 1
     });
 
+    // An annotation that the running pod cannot follow.
+    server.put("default", "b", &pods[1].uid, &[("vcuda.io/memory", "9Gi")]);
+    eventually("the pod is told why", SOON, || {
+        let refused = on_pod(&server, "b", "VcudaAnnotationRefused");
+        let mut notes = refused.iter().filter_map(|event| event["note"].as_str());
+        notes.any(|note| note.contains("annotations only lower"))
+    });
+
     // Five processes of one container are five events of the manager, and one on the pod.
     let Some(room) = fixture.granted_container(&ids[0], Mounted::Directory) else {
         skip("plugin_events: this user may not mount here (not root)");

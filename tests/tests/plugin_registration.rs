@@ -131,7 +131,9 @@ fn of_two_plugins_on_one_node_the_second_waits() {
     registered(&kubelet, "watched");
     let mut second = fixture.plugin_named("second", "");
     eventually("the second says that it waits", SOON, || {
-        second.log().contains("another device plugin is at work")
+        second
+            .log()
+            .contains("another device plugin or driver is at work")
     });
     registered(&kubelet, "watched");
     // A rollout with `maxSurge` ends the old pod when the new one is ready.
@@ -162,7 +164,9 @@ fn one_that_waits_is_ready_when_it_knows_the_gpus() {
     eventually("the first is at work", SOON, || first.log().contains("ready"));
     let second = fixture.plugin_named("second", "");
     eventually("the second waits", SOON, || {
-        second.log().contains("another device plugin is at work")
+        second
+            .log()
+            .contains("another device plugin or driver is at work")
     });
     eventually("the second says what it waits for besides", SOON, || {
         let page = get(&second.address(), "/readyz");

@@ -25,13 +25,18 @@ mod generated {
         tonic::include_proto!("k8s.io.kubelet.pkg.apis.dra.v1");
     }
 
+    /// Package `v1alpha1`: health of such a driver's devices.
+    pub mod dra_health {
+        tonic::include_proto!("v1alpha1");
+    }
+
     /// Package `pluginregistration`: what kubelet asks sockets in a directory that it watches.
     pub mod pluginregistration {
         tonic::include_proto!("pluginregistration");
     }
 }
 
-pub use generated::{dra, pluginregistration, podresources, v1beta1};
+pub use generated::{dra, dra_health, pluginregistration, podresources, v1beta1};
 
 mod connect;
 
@@ -49,6 +54,8 @@ pub const DEVICE_PLUGIN: &str = "DevicePlugin";
 pub const DRA_PLUGIN: &str = "DRAPlugin";
 /// The service that a driver serves, as it is registered.
 pub const DRA_SERVICE: &str = "v1.DRAPlugin";
+/// The service of its devices' health, as it is registered.
+pub const DRA_HEALTH_SERVICE: &str = "v1alpha1.DRAResourceHealth";
 /// Name of kubelet's own socket in its directories.
 pub const KUBELET_SOCKET: &str = "kubelet.sock";
 /// Name of kubelet's record of devices, beside its socket.

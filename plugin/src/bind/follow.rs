@@ -11,14 +11,21 @@ use crate::amounts::{self, amounts};
 use crate::cdi::Record;
 use crate::cluster::Cluster;
 use crate::demand::{Demand, wanted};
+use crate::follow::{Follow, Refusal};
 use crate::ids::Kind;
+use crate::pod_events::pod;
+
+#[tonic::async_trait]
+impl Follow for Binder {
+    async fn follow(&self, cluster: &Cluster) -> Result<BTreeMap<String, Refusal>, String> {
+        let refusals = self.follow_all(cluster).await;
+        refusals.map_err(|error| error.to_string())
+    }
+}
 
 impl Binder {
     /// Applies the present annotations of each pod to its grant. Returns why some do not follow, by grant.
-    ///
-    /// # Errors
-    /// Manager or specifications cannot be asked at all.
-    pub async fn follow(&self, cluster: &Cluster) -> Result<BTreeMap<String, String>, BindError> {
+    async fn follow_all(&self, cluster: &Cluster) -> Result<BTreeMap<String, Refusal>, BindError> {
         let store = self.store.clone();
         let records = blocking(move || store.records()).await?;
         let mut grants: BTreeMap<String, v1::Grant> = BTreeMap::new();
@@ -46,7 +53,9 @@ impl Binder {
                 Err(error) => (grant.id.clone(), Err(error.to_string())),
             };
             if let Err(why) = followed {
-                refusals.insert(id, format!("{}/{}: {why}", holder.namespace, holder.pod));
+                let why = format!("{}/{}: {why}", holder.namespace, holder.pod);
+                let regarding = pod(&holder);
+                refusals.insert(id, Refusal { why, regarding });
             }
         }
         Ok(refusals)

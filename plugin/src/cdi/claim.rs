@@ -1,6 +1,7 @@
 //! Specifications of ResourceClaims: one file for each claim, with a device for each group of requests that the same containers
 //! use; beside it the answer to kubelet, which may ask again while the API server is away.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io;
 use std::path::PathBuf;
@@ -50,6 +51,12 @@ pub struct Prepared {
     pub share_id: Option<String>,
     /// Qualified CDI names.
     pub cdi: Vec<String>,
+    /// The GPU. Empty in records of earlier releases.
+    #[serde(default)]
+    pub uuid: String,
+    /// Key of the grant; `None` for admin access.
+    #[serde(default)]
+    pub key: Option<String>,
 }
 
 /// A claim that is prepared.
@@ -63,6 +70,12 @@ pub struct ClaimRecord {
     pub uid: String,
     /// Keys of its grants.
     pub keys: Vec<String>,
+    /// The amounts that were asked of the manager for each grant, as a text to compare. Missing where they are not known.
+    #[serde(default)]
+    pub asked: BTreeMap<String, String>,
+    /// Whether it was made for one pod, whose annotations are then its own too.
+    #[serde(default)]
+    pub of_pod: bool,
     /// The answer to kubelet.
     pub prepared: Vec<Prepared>,
 }
@@ -124,6 +137,21 @@ impl Store {
         }
     }
 
+    /// Notes the amounts that a claim's grant is to have now. A claim that is gone meanwhile stays gone.
+    ///
+    /// # Errors
+    /// See [`StoreError`]; the former amounts stay noted.
+    pub fn note_claim(&self, uid: &str, key: &str, asked: &str) -> Result<(), StoreError> {
+        let Some(mut record) = self.claim(uid)? else {
+            return Ok(());
+        };
+        record.asked.insert(key.to_owned(), asked.to_owned());
+        let placed = serde_json::to_vec(&record)
+            .map_err(io::Error::from)
+            .and_then(|text| self.place(&self.claim_record_path(uid), &text));
+        placed.map_err(|error| self.named(error))
+    }
+
     /// Takes a claim's files away; the record first, so that it counts as prepared no more.
     ///
     /// # Errors
@@ -133,6 +161,18 @@ impl Store {
             absent_is_false(fs::remove_file(path)).map_err(|error| self.named(error))?;
         }
         Ok(())
+    }
+
+    /// All claims that are prepared, as far as their records can be read.
+    ///
+    /// # Errors
+    /// The directory cannot be read.
+    pub fn claim_records(&self) -> Result<Vec<ClaimRecord>, StoreError> {
+        let uids = self.claims()?;
+        Ok(uids
+            .iter()
+            .filter_map(|uid| self.claim(uid).ok().flatten())
+            .collect())
     }
 
     /// UIDs of all claims that have files.
@@ -165,12 +205,16 @@ mod tests {
             name: "c".to_owned(),
             uid: uid.to_owned(),
             keys: vec!["k".to_owned()],
+            asked: BTreeMap::new(),
+            of_pod: true,
             prepared: vec![Prepared {
                 request: "gpu".to_owned(),
                 pool: "node".to_owned(),
                 device: "gpu-1".to_owned(),
                 share_id: None,
                 cdi: vec![format!("{KIND}={uid}-gpu")],
+                uuid: "GPU-1".to_owned(),
+                key: Some("k".to_owned()),
             }],
         }
     }
@@ -196,12 +240,16 @@ mod tests {
         }
         assert_eq!(store.claim("u").unwrap(), Some(record("u")));
         assert_eq!(store.claims().unwrap(), ["u"]);
+        assert_eq!(store.claim_records().unwrap(), [record("u")]);
         let text = fs::read_to_string(store.claim_path("u")).unwrap();
         assert_eq!(
             text.matches("/etc/vcuda/limits").count(),
             1,
             "admin access is not limited"
         );
+        store.note_claim("u", "k", "2 GiB").unwrap();
+        store.note_claim("other", "k", "2 GiB").unwrap();
+        assert_eq!(store.claim("u").unwrap().unwrap().asked["k"], "2 GiB");
         fs::write(store.claim_record_path("u"), "{").unwrap();
         assert_eq!(store.claim("u").unwrap(), None);
         assert_eq!(store.claims().unwrap(), ["u"]);

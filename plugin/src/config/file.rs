@@ -10,11 +10,12 @@ use vcuda_daemon::value::{Interval, Listen};
 use super::Api;
 use super::value::{Chunk, ResourceName};
 use crate::cdi::Inject;
+use crate::dra::device::Effect;
 use crate::register::Ways;
 
 /// Every key, so that the documented file is held to them.
 #[cfg(test)]
-pub(super) const KEYS: [&str; 30] = [
+pub(super) const KEYS: [&str; 32] = [
     "manager",
     "kubelet",
     "cdi",
@@ -36,6 +37,8 @@ pub(super) const KEYS: [&str; 30] = [
     "events",
     "[whole_cards]",
     "shim",
+    "[dra]",
+    "unhealthy_effect",
     "[release]",
     "interval",
     "grace",
@@ -60,6 +63,7 @@ pub(super) struct File {
     pub(super) driver: DriverTable,
     pub(super) cluster: ClusterTable,
     pub(super) whole_cards: WholeCardsTable,
+    pub(super) dra: DraTable,
     pub(super) release: ReleaseTable,
     pub(super) metrics: MetricsTable,
     pub(super) log: LogTable,
@@ -78,6 +82,7 @@ impl Default for File {
             driver: DriverTable::default(),
             cluster: ClusterTable::default(),
             whole_cards: WholeCardsTable::default(),
+            dra: DraTable::default(),
             release: ReleaseTable::default(),
             metrics: MetricsTable::default(),
             log: LogTable::default(),
@@ -135,6 +140,12 @@ pub(super) struct ClusterTable {
 #[serde(default, deny_unknown_fields)]
 pub(super) struct WholeCardsTable {
     pub(super) shim: bool,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct DraTable {
+    pub(super) unhealthy_effect: Effect,
 }
 
 #[derive(Deserialize)]

@@ -8,7 +8,7 @@ use vcuda_quota::QuotaChange;
 
 use super::DRIVER;
 use super::device::{CORES, MEMORY};
-use super::parameters::{self, ParametersError};
+use super::parameters::{self, Parameters, ParametersError};
 use super::quantity::{self, QuantityError};
 
 /// An allocation that cannot be prepared.
@@ -61,6 +61,19 @@ pub struct Amounts {
     pub cores_permille: u32,
     /// How it competes.
     pub competition: QuotaChange,
+    /// Whether it is a GPU alone, without limits.
+    pub is_whole: bool,
+}
+
+impl Amounts {
+    /// Whether one container can have both, each of its own GPU. GPUs alone are as they are.
+    #[must_use]
+    pub fn is_equal(&self, other: &Self) -> bool {
+        match self.is_whole && other.is_whole {
+            true => self.competition == other.competition,
+            false => self == other,
+        }
+    }
 }
 
 /// The shares of ours that `claim`, known by `uid`, was allocated in the pool of this node.
@@ -125,21 +138,26 @@ fn amounts(result: &DeviceRequestAllocationResult, claim: &ResourceClaim) -> Res
         quantity::parse(&quantity.0).map_err(|error| ClaimError::Amount(device.clone(), error))
     };
     let percent = consumed(CORES)?.min(100);
+    let Parameters {
+        competition,
+        is_whole,
+    } = parameters(claim, &result.request)?;
     Ok(Amounts {
         memory_bytes: consumed(MEMORY)?,
         cores_permille: u32::try_from(percent * 10).unwrap_or(1000),
-        competition: competition(claim, &result.request)?,
+        competition,
+        is_whole,
     })
 }
 
 /// The class's parameters, then the claim's, as the allocation lists them.
-fn competition(claim: &ResourceClaim, request: &str) -> Result<QuotaChange, ClaimError> {
+fn parameters(claim: &ResourceClaim, request: &str) -> Result<Parameters, ClaimError> {
     let allocation = claim
         .status
         .as_ref()
         .and_then(|status| status.allocation.as_ref());
     let devices = allocation.and_then(|allocation| allocation.devices.as_ref());
-    let mut change = QuotaChange::default();
+    let mut chosen = Parameters::default();
     for config in devices
         .into_iter()
         .flat_map(|devices| devices.config.iter().flatten())
@@ -151,10 +169,10 @@ fn competition(claim: &ResourceClaim, request: &str) -> Result<QuotaChange, Clai
             .as_ref()
             .filter(|opaque| applies && opaque.driver == DRIVER)
         {
-            parameters::apply(&opaque.parameters.0, &mut change)?;
+            parameters::apply(&opaque.parameters.0, &mut chosen)?;
         }
     }
-    Ok(change)
+    Ok(chosen)
 }
 
 #[cfg(test)]
@@ -185,7 +203,7 @@ pub(super) mod tests {
         .unwrap()
     }
 
-    fn parameters(policy: &str) -> Value {
+    fn of_policy(policy: &str) -> Value {
         json!({"driver": DRIVER, "parameters": {"apiVersion": "vcuda.io/v1alpha1", "kind": "VcudaConfig", "policy": policy}})
     }
 
@@ -193,9 +211,9 @@ pub(super) mod tests {
     fn a_share_has_its_amounts_and_parameters() {
         let result = json!({"request": "gpu/small", "device": "gpu-1", "consumedCapacity": {"memory": "4Gi", "cores": "30"}});
         let config = json!([
-            {"source": "FromClass", "opaque": parameters("best-effort")},
-            {"source": "FromClaim", "requests": ["gpu"], "opaque": parameters("burst")},
-            {"source": "FromClaim", "requests": ["other"], "opaque": parameters("nonsense")},
+            {"source": "FromClass", "opaque": of_policy("best-effort")},
+            {"source": "FromClaim", "requests": ["gpu"], "opaque": of_policy("burst")},
+            {"source": "FromClaim", "requests": ["other"], "opaque": of_policy("nonsense")},
             {"source": "FromClaim", "opaque": {"driver": "other.io", "parameters": {}}},
         ]);
         let [share] = shares(&claim("a", &[result], &config), "a-uid", "node")

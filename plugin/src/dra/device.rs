@@ -7,6 +7,7 @@ use k8s_openapi::api::resource::v1::{
     CapacityRequestPolicy, CapacityRequestPolicyRange, Device, DeviceAttribute, DeviceCapacity, DeviceTaint,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use serde::Deserialize;
 use vcuda_manager_api::v1;
 
 /// Capacity of memory (bytes).
@@ -24,15 +25,25 @@ const UNHEALTHY: &str = "vcuda.io/unhealthy";
 /// Taint of a GPU that an operator keeps new tenants from.
 const CORDONED: &str = "vcuda.io/cordoned";
 
+/// Effect of the taint of an ill GPU on the pods that have shares of it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+pub enum Effect {
+    /// They run on; no claim is allocated there.
+    #[default]
+    NoSchedule,
+    /// Kubernetes evicts them.
+    NoExecute,
+}
+
 /// Name of a GPU's device: DNS labels have lower case only.
 #[must_use]
 pub fn name(uuid: &str) -> String {
     uuid.to_ascii_lowercase()
 }
 
-/// The device of a GPU; nothing if it can give no share.
+/// The device of a GPU; nothing if it can give no share. An ill one has a taint with this `effect`.
 #[must_use]
-pub fn device(gpu: &v1::Gpu) -> Option<Device> {
+pub fn device(gpu: &v1::Gpu, effect: Effect) -> Option<Device> {
     // A manager that is older than the field tells what fits beside the present tenants.
     let bytes = match gpu.memory_shared_bytes {
         0 => gpu.memory_grantable_bytes,
@@ -48,7 +59,7 @@ pub fn device(gpu: &v1::Gpu) -> Option<Device> {
         allow_multiple_allocations: Some(true),
         attributes: Some(attributes(gpu)),
         capacity: Some(capacities(steps, percent, gpu.sharers_max)),
-        taints: Some(taints(gpu)).filter(|taints| !taints.is_empty()),
+        taints: Some(taints(gpu, effect)).filter(|taints| !taints.is_empty()),
         ..Device::default()
     })
 }
@@ -135,14 +146,17 @@ fn semantic(version: &str) -> Option<String> {
     }
 }
 
-fn taints(gpu: &v1::Gpu) -> Vec<DeviceTaint> {
-    let taint = |key: &str| DeviceTaint {
+fn taints(gpu: &v1::Gpu, effect: Effect) -> Vec<DeviceTaint> {
+    let taint = |key: &str, effect| DeviceTaint {
         key: key.to_owned(),
-        effect: "NoSchedule".to_owned(),
+        effect: match effect {
+            Effect::NoSchedule => "NoSchedule".to_owned(),
+            Effect::NoExecute => "NoExecute".to_owned(),
+        },
         ..DeviceTaint::default()
     };
-    let unhealthy = (!gpu.healthy).then(|| taint(UNHEALTHY));
-    let cordoned = gpu.cordoned.then(|| taint(CORDONED));
+    let unhealthy = (!gpu.healthy).then(|| taint(UNHEALTHY, effect));
+    let cordoned = gpu.cordoned.then(|| taint(CORDONED, Effect::NoSchedule));
     unhealthy.into_iter().chain(cordoned).collect()
 }
 
@@ -168,7 +182,7 @@ pub(super) mod tests {
 
     #[test]
     fn a_gpu_has_capacities_of_which_a_share_consumes_a_part() {
-        let device = device(&gpu(6)).unwrap();
+        let device = device(&gpu(6), Effect::NoSchedule).unwrap();
         assert_eq!(device.name, "gpu-fef8089b-4820-abfc-e83e-943181975706");
         assert_eq!(
             (device.allow_multiple_allocations, &device.taints),
@@ -204,11 +218,11 @@ pub(super) mod tests {
             numa_node: -1,
             ..v1::Gpu::default()
         };
-        let device = device(&bare).unwrap();
+        let device = device(&bare, Effect::NoSchedule).unwrap();
         let attributes = device.attributes.unwrap();
         assert_eq!(attributes.into_keys().collect::<Vec<_>>(), ["type", "uuid"]);
         assert_eq!(device.capacity.unwrap()[CORES].value.0, "100");
-        assert!(super::device(&v1::Gpu::default()).is_none());
+        assert!(super::device(&v1::Gpu::default(), Effect::NoSchedule).is_none());
         assert_eq!(semantic("535.104.05.1"), None);
     }
 
@@ -220,11 +234,15 @@ pub(super) mod tests {
                 cordoned,
                 ..gpu(1)
             };
-            let taints = device(&gpu).unwrap().taints.unwrap_or_default();
-            taints.into_iter().map(|taint| taint.key).collect::<Vec<_>>()
+            let device = device(&gpu, Effect::NoExecute).unwrap();
+            let taints = device.taints.unwrap_or_default().into_iter();
+            taints
+                .map(|taint| format!("{}:{}", taint.key, taint.effect))
+                .collect::<Vec<_>>()
         };
         assert!(keys(true, false).is_empty());
-        assert_eq!(keys(false, false), [UNHEALTHY]);
-        assert_eq!(keys(false, true), [UNHEALTHY, CORDONED]);
+        let ill = format!("{UNHEALTHY}:NoExecute");
+        assert_eq!(keys(false, false), std::slice::from_ref(&ill));
+        assert_eq!(keys(false, true), [ill, format!("{CORDONED}:NoSchedule")]);
     }
 }

@@ -10,7 +10,8 @@ use tokio::time::sleep;
 use tracing::{info, warn};
 use vcuda_manager_api::v1;
 
-use super::device::{device, name};
+use super::device::{Effect, MEMORY, device, name};
+use super::quantity;
 use crate::manager::Manager;
 
 /// Between two looks.
@@ -27,20 +28,42 @@ pub type Gpus = watch::Receiver<Option<Arc<NodeGpus>>>;
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct NodeGpus {
     devices: Vec<Device>,
-    /// UUID and minor number by the name of the device.
-    known: BTreeMap<String, (String, Option<u32>)>,
+    /// By the name of the device.
+    known: BTreeMap<String, Known>,
+    /// Whether the manager has told them just now; not while it does not answer.
+    pub is_current: bool,
     /// The reason why there are none, or not all, or why the manager does not answer.
     pub problem: Option<String>,
 }
 
-impl NodeGpus {
-    /// The GPUs of the manager's answer.
-    #[must_use]
-    pub fn of(answer: &v1::ListGpusResponse) -> Self {
-        let known = |gpu: &v1::Gpu| (name(&gpu.uuid), (gpu.uuid.clone(), gpu.minor_number));
+/// A GPU.
+#[derive(Debug, Clone, PartialEq)]
+struct Known {
+    uuid: String,
+    minor: Option<u32>,
+    /// The reason why it is ill, if it is.
+    illness: Option<String>,
+}
+
+impl Known {
+    fn of(gpu: &v1::Gpu) -> Self {
         Self {
-            devices: answer.gpus.iter().filter_map(device).collect(),
+            uuid: gpu.uuid.clone(),
+            minor: gpu.minor_number,
+            illness: (!gpu.healthy).then(|| gpu.health_reason.clone()),
+        }
+    }
+}
+
+impl NodeGpus {
+    /// The GPUs of the manager's answer. Ill ones have a taint with this `effect`.
+    #[must_use]
+    pub fn of(answer: &v1::ListGpusResponse, effect: Effect) -> Self {
+        let known = |gpu: &v1::Gpu| (name(&gpu.uuid), Known::of(gpu));
+        Self {
+            devices: answer.gpus.iter().filter_map(|gpu| device(gpu, effect)).collect(),
             known: answer.gpus.iter().map(known).collect(),
+            is_current: true,
             problem: (!answer.problem.is_empty()).then(|| answer.problem.clone()),
         }
     }
@@ -54,22 +77,38 @@ impl NodeGpus {
     /// UUID of the GPU that is this device.
     #[must_use]
     pub fn uuid(&self, device: &str) -> Option<&str> {
-        self.known.get(device).map(|(uuid, _)| uuid.as_str())
+        self.known.get(device).map(|known| known.uuid.as_str())
+    }
+
+    /// Memory of this device, as its slice has it (bytes).
+    #[must_use]
+    pub fn memory_bytes(&self, device: &str) -> Option<u64> {
+        let device = self.devices.iter().find(|known| known.name == device)?;
+        let memory = device.capacity.as_ref()?.get(MEMORY)?;
+        quantity::parse(&memory.value.0).ok()
+    }
+
+    /// The device of each GPU, with the reason why it is ill if it is.
+    pub fn health(&self) -> impl Iterator<Item = (&String, Option<&str>)> {
+        self.known
+            .iter()
+            .map(|(device, known)| (device, known.illness.as_deref()))
     }
 
     /// Minor numbers of the device nodes, by UUID.
     pub fn minors(&self) -> impl Iterator<Item = (String, Option<u32>)> {
-        self.known.values().cloned()
+        let minor = |known: &Known| (known.uuid.clone(), known.minor);
+        self.known.values().map(minor)
     }
 }
 
-/// Asks the manager until the task is dropped.
-pub async fn follow(manager: Arc<Manager>, gpus: watch::Sender<Option<Arc<NodeGpus>>>) {
+/// Asks the manager until the task is dropped. Ill GPUs have a taint with this `effect`.
+pub async fn follow(manager: Arc<Manager>, gpus: watch::Sender<Option<Arc<NodeGpus>>>, effect: Effect) {
     let mut empty = 0;
     loop {
         match manager.gpus().await {
             Ok(answer) if answer.gpus.is_empty() && empty < BELIEVE => empty += 1,
-            Ok(answer) => publish(&gpus, NodeGpus::of(&answer)),
+            Ok(answer) => publish(&gpus, NodeGpus::of(&answer, effect)),
             // The GPUs do not go because the manager does: it is restarted, and pods run on.
             Err(error) => {
                 let known = gpus.borrow().clone();
@@ -79,6 +118,7 @@ pub async fn follow(manager: Arc<Manager>, gpus: watch::Sender<Option<Arc<NodeGp
                         &gpus,
                         NodeGpus {
                             problem,
+                            is_current: false,
                             ..NodeGpus::clone(&known)
                         },
                     );

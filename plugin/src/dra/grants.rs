@@ -3,41 +3,43 @@
 use k8s_openapi::api::core::v1::Pod;
 use vcuda_kubelet_api::dra;
 use vcuda_manager_api::v1;
-use vcuda_quota::{CoreShare, Policy, Quota, QuotaChange};
+use vcuda_quota::QuotaChange;
 
 use super::claim::{Amounts, Share};
 use super::prepare::{PrepareError, hash, prefix};
 use super::users::Group;
-use crate::amounts;
 
-/// The request for a group's grant on `gpus` (UUIDs); nothing for admin access.
+mod promise;
+
+pub(super) use promise::granted;
+
+/// The request for a group's grant on `gpus` (UUIDs), with its containers' `annotations`, and its amounts as a text to compare;
+/// nothing for admin access.
 ///
 /// # Errors
 /// The shares cannot be one tenant's.
 pub(super) fn request(
     asked: &dra::Claim,
-    group: &Group,
+    holder: v1::Holder,
     shares: &[&Share],
     gpus: Vec<String>,
-    pods: &[Pod],
-) -> Result<Option<v1::CreateGrantRequest>, PrepareError> {
+    annotations: &QuotaChange,
+) -> Result<Option<(v1::CreateGrantRequest, String)>, PrepareError> {
     let Some((first, common)) = common(shares)? else {
         return Ok(None);
     };
-    let amounts = granted(common)?;
+    let (amounts, text) = granted(common, annotations)?;
     let suffix = hash(&first.request, 4);
     let key = format!("{}{suffix}", prefix(&asked.uid));
-    Ok(Some(v1::CreateGrantRequest {
-        request_id: format!(
-            "{key}-{}",
-            hash(&format!("{} {}", amounts::text(&amounts), gpus.join(" ")), 8)
-        ),
+    let request = v1::CreateGrantRequest {
+        request_id: format!("{key}-{}", hash(&format!("{text} {}", gpus.join(" ")), 8)),
         key,
-        holder: Some(holder(asked, group, pods)),
-        amounts: Some(amounts::chosen(&amounts, &common.competition)),
+        holder: Some(holder),
+        amounts: Some(amounts),
         gpu_uuids: gpus,
         ..v1::CreateGrantRequest::default()
-    }))
+    };
+    Ok(Some((request, text)))
 }
 
 /// The amounts that all shares have; nothing if all are for admin access.
@@ -52,7 +54,7 @@ fn common<'a>(shares: &[&'a Share]) -> Result<Option<(&'a Share, &'a Amounts)>, 
         return Err(PrepareError::AdminBeside(admin.request.clone()));
     }
     for (other, others) in with_amounts {
-        if others != amounts {
+        if !others.is_equal(amounts) {
             return Err(PrepareError::Unequal(
                 first.request.clone(),
                 other.request.clone(),
@@ -62,31 +64,8 @@ fn common<'a>(shares: &[&'a Share]) -> Result<Option<(&'a Share, &'a Amounts)>, 
     Ok(Some((first, amounts)))
 }
 
-/// The manager's amounts. It must not hold more of the GPU's time than the scheduler counts.
-fn granted(amounts: &Amounts) -> Result<v1::Amounts, PrepareError> {
-    let promised = amounts.cores_permille;
-    let whole = CoreShare::WHOLE.0;
-    let mut choice: QuotaChange = amounts.competition;
-    if promised == 0 && choice.policy == Some(Policy::Burst) {
-        // Nothing is promised, and it may have what is left up to its maximum: that is `best-effort`.
-        choice.policy = Some(Policy::BestEffort);
-        choice.cores_permille = choice.cores_max_permille.take();
-    }
-    let cores = if promised == 0 { whole } else { promised };
-    let mut quota = Quota::fixed(Some(amounts.memory_bytes), cores).merge(&choice)?;
-    // `fixed` with all GPU time promises nothing (docs/policies.md). A claim of 100 cores is promised them.
-    if promised > 0 && quota.reserved_permille() != quota.promised_permille() {
-        quota.policy = Policy::Burst;
-    }
-    let mut granted = v1::Amounts::from(&quota);
-    if quota.policy != Policy::Burst {
-        granted.cores_max_permille = 0;
-    }
-    Ok(granted)
-}
-
 /// Whom the grant is shown for: the first container, of those that share.
-fn holder(asked: &dra::Claim, group: &Group, pods: &[Pod]) -> v1::Holder {
+pub(super) fn holder(asked: &dra::Claim, group: &Group, pods: &[Pod]) -> v1::Holder {
     let (pod, container) = group.containers.first().cloned().unwrap_or_default();
     let of_name = pods
         .iter()
@@ -103,6 +82,8 @@ fn holder(asked: &dra::Claim, group: &Group, pods: &[Pod]) -> v1::Holder {
 
 #[cfg(test)]
 mod tests {
+    use vcuda_quota::{Policy, Quota};
+
     use super::*;
 
     fn share(request: &str, amounts: Option<Amounts>) -> Share {
@@ -119,10 +100,18 @@ mod tests {
             memory_bytes: 4 << 30,
             cores_permille,
             competition,
+            is_whole: false,
         }
     }
 
     fn of(shares: &[&Share]) -> Result<Option<v1::CreateGrantRequest>, String> {
+        with(shares, &QuotaChange::default()).map(|request| request.map(|(request, _)| request))
+    }
+
+    fn with(
+        shares: &[&Share],
+        annotations: &QuotaChange,
+    ) -> Result<Option<(v1::CreateGrantRequest, String)>, String> {
         let asked = dra::Claim {
             namespace: "n".to_owned(),
             name: "c".to_owned(),
@@ -132,7 +121,9 @@ mod tests {
             requests: shares.iter().map(|share| share.request.clone()).collect(),
             containers: vec![("p".to_owned(), "main".to_owned())],
         };
-        request(&asked, &group, shares, vec!["GPU-1".to_owned()], &[]).map_err(|error| error.to_string())
+        let holder = holder(&asked, &group, &[]);
+        let gpus = vec!["GPU-1".to_owned()];
+        request(&asked, holder, shares, gpus, annotations).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -189,6 +180,28 @@ mod tests {
                 .contains("request see has admin access")
         );
         assert!(of(&[&admin]).unwrap().is_none());
+    }
+
+    #[test]
+    fn whole_gpus_are_granted_alone_and_have_nothing_to_choose() {
+        let whole = |request: &str, memory_bytes| Amounts {
+            memory_bytes,
+            is_whole: true,
+            ..share(request, Some(amounts(0, QuotaChange::default())))
+                .amounts
+                .unwrap()
+        };
+        // GPUs of unequal size are equal in that.
+        let [one, other] = [("a", 4 << 30), ("b", 8 << 30)]
+            .map(|(request, bytes)| share(request, Some(whole(request, bytes))));
+        let request = of(&[&one, &other]).unwrap().unwrap();
+        let granted = request.amounts.unwrap();
+        assert_eq!((granted.memory_bytes, granted.cores_permille), (0, 1000));
+        let less = QuotaChange {
+            cores_permille: Some(500),
+            ..QuotaChange::default()
+        };
+        assert!(with(&[&one], &less).unwrap_err().contains("whole GPUs"));
     }
 
     #[test]

@@ -10,9 +10,10 @@ use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 use tracing::{debug, info};
 
-use super::prepare::{KEYS, PrepareError, Preparer, prefix};
-use crate::cdi::{ClaimRecord, Store};
+use super::prepare::{PrepareError, Preparer, prefix};
+use crate::cdi::Store;
 use crate::manager::Manager;
+use crate::mode::CLAIM_KEYS;
 
 /// Between two looks.
 const LOOK: Duration = Duration::from_secs(30);
@@ -47,7 +48,9 @@ impl Leftovers {
 
     /// Claims with files.
     async fn claims(&self) -> Result<(), PrepareError> {
-        for record in self.records().await {
+        let store = self.store.clone();
+        let records = spawn_blocking(move || store.claim_records()).await;
+        for record in records.map_err(|_| PrepareError::NotYet)?? {
             let api: Api<ResourceClaim> = Api::namespaced(self.client.clone(), &record.namespace);
             let found = api.get_opt(&record.name).await?;
             let is_there = found.is_some_and(|claim| claim.metadata.uid.as_ref() == Some(&record.uid));
@@ -62,17 +65,6 @@ impl Leftovers {
         Ok(())
     }
 
-    async fn records(&self) -> Vec<ClaimRecord> {
-        let store = self.store.clone();
-        let read = move || {
-            let uids = store.claims().unwrap_or_default();
-            uids.iter()
-                .filter_map(|uid| store.claim(uid).ok().flatten())
-                .collect()
-        };
-        spawn_blocking(read).await.unwrap_or_default()
-    }
-
     /// Ends grants of claims that had no files in this look and in the one before. Returns those that had none in this one.
     async fn grants(&self, missing: &BTreeSet<String>) -> Result<BTreeSet<String>, PrepareError> {
         let store = self.store.clone();
@@ -82,7 +74,7 @@ impl Leftovers {
         let mut now_missing = BTreeSet::new();
         for grant in self.manager.list().await? {
             let has_files = prefixes.iter().any(|prefix| grant.key.starts_with(prefix));
-            if !grant.key.starts_with(KEYS) || has_files {
+            if !grant.key.starts_with(CLAIM_KEYS) || has_files {
                 continue;
             }
             if missing.contains(&grant.id) {

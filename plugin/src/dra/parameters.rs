@@ -14,7 +14,9 @@ const KIND: &str = "VcudaConfig";
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ParametersError {
     /// A key that there is not, a value of another type, or no object.
-    #[error("parameters of driver vcuda.io: {0}; a VcudaConfig has policy, priority, weight and coresMax")]
+    #[error(
+        "parameters of driver vcuda.io: {0}; a VcudaConfig has policy, priority, weight, coresMax and whole"
+    )]
     Form(String),
     /// Another version or kind.
     #[error(
@@ -36,6 +38,16 @@ struct VcudaConfig {
     priority: Option<String>,
     weight: Option<Number>,
     cores_max: Option<Number>,
+    whole: Option<bool>,
+}
+
+/// What parameters choose.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Parameters {
+    /// How the tenant competes.
+    pub competition: QuotaChange,
+    /// Whether it has its GPUs alone, without limits.
+    pub is_whole: bool,
 }
 
 /// `80` and `"80"` are the same.
@@ -55,16 +67,18 @@ impl Number {
     }
 }
 
-/// What `parameters` choose beyond what `change` says already: later ones win.
+/// What `parameters` choose beyond what `chosen` says already: later ones win.
 ///
 /// # Errors
 /// The first that cannot be followed.
-pub fn apply(parameters: &Value, change: &mut QuotaChange) -> Result<(), ParametersError> {
+pub fn apply(parameters: &Value, chosen: &mut Parameters) -> Result<(), ParametersError> {
     let config: VcudaConfig = serde_json::from_value(parameters.clone())
         .map_err(|error| ParametersError::Form(error.to_string()))?;
     if config.api_version != API_VERSION || config.kind != KIND {
         return Err(ParametersError::Kind(config.api_version, config.kind));
     }
+    chosen.is_whole = config.whole.unwrap_or(chosen.is_whole);
+    let change = &mut chosen.competition;
     if let Some(text) = config.policy {
         change.policy = Some(parsed("policy", &text, text.parse())?);
     }
@@ -100,13 +114,15 @@ mod tests {
 
     #[test]
     fn later_parameters_win_field_by_field() {
-        let mut change = QuotaChange::default();
+        let mut chosen = Parameters::default();
         apply(
-            &with(json!({"policy": "burst", "weight": 70, "coresMax": "80"})),
-            &mut change,
+            &with(json!({"policy": "burst", "weight": 70, "coresMax": "80", "whole": true})),
+            &mut chosen,
         )
         .unwrap();
-        apply(&with(json!({"priority": "low", "weight": "9"})), &mut change).unwrap();
+        apply(&with(json!({"priority": "low", "weight": "9"})), &mut chosen).unwrap();
+        assert!(chosen.is_whole);
+        let change = chosen.competition;
         assert_eq!(change.policy, Some(Policy::Burst));
         assert_eq!(change.priority, Some(Priority::Low));
         assert_eq!((change.weight, change.cores_max_permille), (Some(9), Some(800)));
@@ -132,7 +148,7 @@ mod tests {
             (json!("text"), "invalid type"),
             (Value::Null, "invalid type"),
         ] {
-            let error = apply(&parameters, &mut QuotaChange::default()).unwrap_err();
+            let error = apply(&parameters, &mut Parameters::default()).unwrap_err();
             assert!(error.to_string().contains(said), "{error}");
         }
     }

@@ -1,32 +1,36 @@
 //! Preparation of a claim: a grant of the manager for each group of requests, and the files by which containers receive it.
 //! Whatever fails leaves a claim that is not prepared, and kubelet asks again.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use kube::{Api, Client};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, Notify};
 use tokio::task::spawn_blocking;
 use tracing::info;
 use vcuda_kubelet_api::dra;
 use vcuda_manager_api::v1;
 
+use super::chosen;
 use super::claim::{self, Share};
 use super::gpus::Gpus;
-use super::grants::request;
-use super::users::{Group, users};
-use crate::bind::{Rules, facts};
-use crate::cdi::{ClaimDevice, ClaimRecord, Prepared, Store, StoreError, claim_spec};
+use super::grants::{holder, request};
+use super::users::{Group, Users, users};
+use crate::bind::Rules;
+use crate::cdi::{ClaimDevice, Prepared, Store, StoreError};
 use crate::manager::Manager;
 
+mod devices;
 mod error;
 mod names;
+mod record;
 
 pub use error::PrepareError;
+pub(super) use error::REASONS;
 use names::check;
-pub(super) use names::{KEYS, hash, prefix};
+pub(super) use names::{hash, prefix};
 
 /// Prepares claims.
 pub(crate) struct Preparer {
@@ -37,6 +41,8 @@ pub(crate) struct Preparer {
     gpus: Gpus,
     /// Name of the node, and of its pool.
     node: String,
+    /// Notified when a claim was prepared or undone.
+    changed: Arc<Notify>,
     /// One claim at a time: what one gives, another's end must not take away.
     turn: Mutex<()>,
 }
@@ -46,6 +52,17 @@ struct Granted {
     device: ClaimDevice,
     requests: BTreeSet<String>,
     key: Option<String>,
+    /// The amounts that were asked of the manager for it, as a text to compare; `None` where they are not known.
+    text: Option<String>,
+}
+
+/// A claim that is being prepared.
+struct Asked<'a> {
+    claim: &'a dra::Claim,
+    found: ResourceClaim,
+    shares: Vec<Share>,
+    pods: Vec<Pod>,
+    users: Users,
 }
 
 impl Preparer {
@@ -66,8 +83,15 @@ impl Preparer {
             rules,
             gpus,
             node,
+            changed: Arc::default(),
             turn: Mutex::default(),
         }
+    }
+
+    /// Notified when a claim was prepared or undone.
+    #[must_use]
+    pub(crate) fn changed(&self) -> Arc<Notify> {
+        Arc::clone(&self.changed)
     }
 
     /// Prepares a claim; one that is prepared is answered as before.
@@ -91,11 +115,18 @@ impl Preparer {
                 return Err(PrepareError::TwoClaims(name.clone()));
             }
         }
+        let asked = Asked {
+            claim: asked,
+            found: claim,
+            shares,
+            pods,
+            users,
+        };
         let mut granted = Vec::new();
-        for group in &users.groups {
-            granted.push(self.grant(asked, group, &shares, &pods).await?);
+        for group in &asked.users.groups {
+            granted.push(self.grant(&asked, group).await?);
         }
-        self.write(asked, &shares, &granted).await
+        self.write(&asked, &granted).await
     }
 
     /// The answer of an earlier call, if all its grants are there.
@@ -130,92 +161,53 @@ impl Preparer {
         }
     }
 
-    async fn grant(
-        &self,
-        asked: &dra::Claim,
-        group: &Group,
-        shares: &[Share],
-        pods: &[Pod],
-    ) -> Result<Granted, PrepareError> {
+    async fn grant(&self, asked: &Asked<'_>, group: &Group) -> Result<Granted, PrepareError> {
+        let shares = asked.shares.iter();
         let shares: Vec<&Share> = shares
-            .iter()
             .filter(|share| group.requests.contains(&share.request))
             .collect();
         let gpus = self.uuids(&shares)?;
+        let is_whole = self.are_whole(&shares)?;
         let name = group.requests.first().cloned().unwrap_or_default();
         let mut granted = Granted {
             device: ClaimDevice {
-                name: format!("{}-{name}", asked.uid),
+                name: format!("{}-{name}", asked.claim.uid),
                 gpus: gpus.clone(),
                 limits: None,
             },
             requests: group.requests.clone(),
             key: None,
+            text: None,
         };
-        if let Some(request) = request(asked, group, &shares, gpus, pods)? {
-            let grant = self.granted(request).await?;
+        let holder = holder(asked.claim, group, &asked.pods);
+        let choice = chosen::at_start(&asked.found, &asked.pods, &holder, &asked.users.groups)?;
+        if let Some((request, text)) = request(asked.claim, holder, &shares, gpus, &choice)? {
+            let (grant, is_new) = self.granted(request).await?;
             info!(
-                claim = format!("{}/{}", asked.namespace, asked.name),
+                claim = format!("{}/{}", asked.claim.namespace, asked.claim.name),
                 grant = grant.id,
                 gpus = granted.device.gpus.join(" "),
                 "prepared"
             );
+            granted.text = is_new.then_some(text);
             granted.key = Some(grant.key);
-            granted.device.limits = Some(grant.directory.into());
+            let is_limited = !is_whole || self.rules.shim_for_whole_cards;
+            granted.device.limits = is_limited.then(|| grant.directory.into());
         }
         Ok(granted)
     }
 
-    /// The grant of this key on these GPUs: the one that there is, as an operator may have changed it since, or a new one.
-    async fn granted(&self, request: v1::CreateGrantRequest) -> Result<v1::Grant, PrepareError> {
+    /// The grant of this key on these GPUs: the one that there is, as an operator may have changed it since, or a new one; and
+    /// whether it is new.
+    async fn granted(&self, request: v1::CreateGrantRequest) -> Result<(v1::Grant, bool), PrepareError> {
         if let Some(grant) = self.manager.find(&request.key).await? {
             let set = |uuids: &[String]| uuids.iter().cloned().collect::<BTreeSet<String>>();
             if set(&grant.gpu_uuids) == set(&request.gpu_uuids) {
-                return Ok(grant);
+                return Ok((grant, false));
             }
             self.manager.release(&grant.id).await?;
         }
-        Ok(self.manager.create(request).await?)
-    }
-
-    /// UUIDs of the shares' GPUs, each once.
-    fn uuids(&self, shares: &[&Share]) -> Result<Vec<String>, PrepareError> {
-        let known = self.gpus.borrow().clone();
-        let known = known.ok_or(PrepareError::NotYet)?;
-        let mut uuids: BTreeMap<String, &Share> = BTreeMap::new();
-        for share in shares {
-            let uuid = known
-                .uuid(&share.device)
-                .ok_or_else(|| PrepareError::NoDevice(share.device.clone()))?;
-            if let Some(other) = uuids.insert(uuid.to_owned(), share) {
-                let [first, second] = [other, *share].map(|share| share.request.clone());
-                return Err(PrepareError::SameGpu(first, second, share.device.clone()));
-            }
-        }
-        Ok(uuids.into_keys().collect())
-    }
-
-    async fn write(
-        &self,
-        asked: &dra::Claim,
-        shares: &[Share],
-        granted: &[Granted],
-    ) -> Result<Vec<Prepared>, PrepareError> {
-        let known = self.gpus.borrow().clone();
-        let minors = known.iter().flat_map(|gpus| gpus.minors());
-        let facts = facts(&self.manager, &self.rules, minors.collect::<Vec<_>>().into_iter()).await?;
-        let devices: Vec<ClaimDevice> = granted.iter().map(|granted| granted.device.clone()).collect();
-        let spec = claim_spec(&facts, &devices)?;
-        let record = ClaimRecord {
-            namespace: asked.namespace.clone(),
-            name: asked.name.clone(),
-            uid: asked.uid.clone(),
-            keys: granted.iter().filter_map(|granted| granted.key.clone()).collect(),
-            prepared: answer(&self.node, shares, granted),
-        };
-        let (store, written) = (self.store.clone(), record.clone());
-        blocking(move || store.write_claim(&spec, &written)).await?;
-        Ok(record.prepared)
+        Ok((self.manager.create(request).await?, true))
     }
 
     /// Undoes what was done for a claim. One that is not prepared is undone.
@@ -228,6 +220,7 @@ impl Preparer {
         // The files go first: no container may start with a grant that is being released.
         let (store, of) = (self.store.clone(), uid.to_owned());
         blocking(move || store.remove_claim(&of)).await?;
+        self.changed.notify_one();
         let prefix = prefix(uid);
         for grant in self.manager.list().await? {
             if grant.key.starts_with(&prefix) {
@@ -237,29 +230,6 @@ impl Preparer {
         }
         Ok(())
     }
-}
-
-/// One answer for each share. The group's CDI device is named once: all its containers use all its requests, and would receive it
-/// twice.
-fn answer(pool: &str, shares: &[Share], granted: &[Granted]) -> Vec<Prepared> {
-    let mut named = BTreeSet::new();
-    let cdi = |share: &Share, named: &mut BTreeSet<String>| {
-        let of = granted
-            .iter()
-            .find(|granted| granted.requests.contains(&share.request))?;
-        let name = of.device.qualified();
-        named.insert(name.clone()).then_some(name)
-    };
-    shares
-        .iter()
-        .map(|share| Prepared {
-            request: share.request.clone(),
-            pool: pool.to_owned(),
-            device: share.device.clone(),
-            share_id: share.share_id.clone(),
-            cdi: cdi(share, &mut named).into_iter().collect(),
-        })
-        .collect()
 }
 
 async fn blocking<T: Send + 'static>(

@@ -78,6 +78,28 @@ fn shifted(digits: u128, exponent: i32) -> Option<u128> {
     }
 }
 
+/// A number of bytes as Kubernetes writes it, such as `4Gi`.
+#[must_use]
+pub fn bytes(bytes: u64) -> String {
+    let units = [(40, "Ti"), (30, "Gi"), (20, "Mi"), (10, "Ki")];
+    let exact = units
+        .iter()
+        .find(|(bits, _)| bytes > 0 && bytes.trailing_zeros() >= *bits);
+    match exact {
+        Some((bits, unit)) => format!("{}{unit}", bytes >> bits),
+        None => bytes.to_string(),
+    }
+}
+
+/// Thousandths as percent, such as `12.5`.
+#[must_use]
+pub fn percent(permille: u32) -> String {
+    match permille % 10 {
+        0 => (permille / 10).to_string(),
+        rest => format!("{}.{rest}", permille / 10),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -103,6 +125,22 @@ mod tests {
         ] {
             assert_eq!(parse(text), Ok(value), "{text}");
         }
+    }
+
+    #[test]
+    fn what_is_written_is_read_as_the_same() {
+        for (number, text) in [
+            (0, "0"),
+            (4 << 30, "4Gi"),
+            (3 << 29, "1536Mi"),
+            (1 << 50, "1024Ti"),
+            (1 << 10, "1Ki"),
+            (4_200_000_001, "4200000001"),
+        ] {
+            assert_eq!(bytes(number), text);
+            assert_eq!(parse(text), Ok(number));
+        }
+        assert_eq!([percent(300), percent(125), percent(5)], ["30", "12.5", "0.5"]);
     }
 
     #[test]

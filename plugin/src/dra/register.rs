@@ -1,7 +1,6 @@
 //! The driver's two sockets: one in the directory that kubelet watches, at which it asks who is there, and the driver's own.
 
 use std::io;
-use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -9,12 +8,13 @@ use tokio::time::sleep;
 use tonic::service::Routes;
 use tracing::{info, warn};
 use vcuda_kubelet_api::dra::dra_plugin_server::DraPluginServer;
+use vcuda_kubelet_api::dra_health::dra_resource_health_server::DraResourceHealthServer;
 use vcuda_kubelet_api::pluginregistration::PluginInfo;
 use vcuda_kubelet_api::pluginregistration::registration_server::RegistrationServer;
-use vcuda_kubelet_api::{DRA_PLUGIN, DRA_SERVICE};
+use vcuda_kubelet_api::{DRA_HEALTH_SERVICE, DRA_PLUGIN, DRA_SERVICE};
 
 use super::DRIVER;
-use super::prepare::Preparer;
+use super::health::Health;
 use super::service::Service;
 use crate::register::Directories;
 use crate::register::watched::{Asked, Watched};
@@ -26,17 +26,19 @@ const LOOK: Duration = Duration::from_secs(1);
 /// Serves claims, and is found by kubelet.
 pub(crate) struct Registrar {
     directories: Directories,
-    preparer: Arc<Preparer>,
+    service: Service,
+    health: Health,
     asked: watch::Sender<Asked>,
 }
 
 impl Registrar {
     /// One in these directories.
     #[must_use]
-    pub(crate) fn new(directories: Directories, preparer: Arc<Preparer>) -> Self {
+    pub(crate) fn new(directories: Directories, service: Service, health: Health) -> Self {
         Self {
             directories,
-            preparer,
+            service,
+            health,
             asked: watch::Sender::default(),
         }
     }
@@ -77,13 +79,14 @@ impl Registrar {
     fn offer(&self) -> io::Result<[Listening; 2]> {
         std::fs::create_dir_all(self.directories.own())?;
         let path = self.directories.own().join("dra.sock");
-        let service = Service::new(Arc::clone(&self.preparer));
-        let service = listen(&path, Routes::new(DraPluginServer::new(service)))?;
+        let routes = Routes::new(DraPluginServer::new(self.service.clone()))
+            .add_service(DraResourceHealthServer::new(self.health.clone()));
+        let service = listen(&path, routes)?;
         let info = PluginInfo {
             r#type: DRA_PLUGIN.to_owned(),
             name: DRIVER.to_owned(),
             endpoint: path.display().to_string(),
-            supported_versions: vec![DRA_SERVICE.to_owned()],
+            supported_versions: vec![DRA_SERVICE.to_owned(), DRA_HEALTH_SERVICE.to_owned()],
         };
         let watched = Watched::new(info, self.asked.clone());
         let socket = self.directories.registry().join(format!("{DRIVER}-reg.sock"));

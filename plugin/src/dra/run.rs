@@ -1,30 +1,37 @@
 //! The driver's life: its parts, and the signals that end it.
 
-use std::fs::File;
-use std::io;
 use std::sync::Arc;
 
 use kube::Client;
-use nix::fcntl::Flock;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tracing::{info, warn};
+use tracing::info;
 use vcuda_daemon::http;
 use vcuda_daemon::life::RunError;
 use vcuda_daemon::pages::{Problems, pages};
 
+use super::follow::ClaimFollower;
 use super::gpus::{self, Gpus};
+use super::health::Health;
 use super::leftover::Leftovers;
+use super::metrics::Instruments;
 use super::prepare::Preparer;
 use super::register::Registrar;
+use super::service::Service;
 use super::slices::Publisher;
+use super::status::StatusWriter;
+use super::turn::{Turn, Waiter};
 use crate::cdi::Store;
-use crate::cluster;
+use crate::cluster::{self, Cluster};
 use crate::config::{Api, Config};
+use crate::follow;
 use crate::manager::Manager;
-use crate::register::Directories;
+use crate::pod_events;
 use crate::register::watched::Asked;
-use crate::run::{TURN_LOOK, lock, rules, tell_start, until_signal};
+use crate::run::{events, rules, tell_start, until_signal};
+
+/// Reporter of the driver's events (`reportingController`: a qualified name).
+const CONTROLLER: &str = "vcuda.io/dra-driver";
 
 /// Runs until a signal ends it.
 ///
@@ -39,42 +46,109 @@ async fn live(config: Config) -> Result<(), RunError> {
     tell_start(&config);
     let client = client(&config).await?;
     let mut tasks = JoinSet::new();
-    let manager = Arc::new(Manager::new(&config.manager));
-    let (gpus, known) = watch::channel(None);
-    tasks.spawn(gpus::follow(Arc::clone(&manager), gpus));
+    let base = Base::start(&config, client, &mut tasks);
+    let node = config.cluster.node.clone();
+    let instruments = Arc::clone(&base.instruments);
+    let publisher = Publisher::new(&base.client, node.clone(), base.gpus.clone(), instruments);
+    let service = Service::new(Arc::clone(&base.preparer), Arc::clone(&base.instruments));
+    let health = Health::new(base.gpus.clone(), node.clone());
+    let registrar = Registrar::new(config.directories.clone(), service, health);
     let (turn, has_turn) = watch::channel(Err(None));
-    let publisher = Publisher::new(&client, config.cluster.node.clone(), known.clone());
-    let store = Store::new(&config.cdi);
-    let preparer = Arc::new(Preparer::new(
-        client.clone(),
-        Arc::clone(&manager),
-        store.clone(),
-        rules(&config),
-        known.clone(),
-        config.cluster.node.clone(),
-    ));
-    let registrar = Registrar::new(config.directories.clone(), Arc::clone(&preparer));
     if let Some(listener) = listener {
-        let problems = problems(has_turn, known, publisher.problem(), registrar.asked());
-        let pages = pages(Arc::new(|| Ok("# EOF\n".to_owned())), problems);
+        let problems = problems(
+            has_turn,
+            base.gpus.clone(),
+            publisher.problem(),
+            registrar.asked(),
+        );
+        let instruments = Arc::clone(&base.instruments);
+        let pages = pages(Arc::new(move || instruments.text()), problems);
         tasks.spawn(http::serve(listener, pages, std::future::pending()));
     }
-    let _alone = alone(&config.directories, &turn).await;
+    let waiter = Waiter {
+        client: base.client.clone(),
+        manager: Arc::clone(&base.manager),
+        store: base.store.clone(),
+        directories: config.directories.clone(),
+        node,
+    };
+    let _alone = waiter.wait(&turn).await;
     // First: kubelet asks for what its pods need as soon as it finds the driver.
     tasks.spawn(registrar.run());
     tasks.spawn(publisher.run());
-    let leftovers = Leftovers {
-        client,
-        manager,
-        store,
-        preparer,
-    };
-    tasks.spawn(leftovers.run());
+    base.keep(&config, &mut tasks);
     info!("ready");
     // No part ends by itself.
     match tasks.join_next().await {
         Some(Err(error)) => Err(RunError::Failed(error.to_string())),
         _ => Err(RunError::Failed("a part has ended".to_owned())),
+    }
+}
+
+/// Parts that change nothing on the node, so that they may run beside another driver.
+struct Base {
+    client: Client,
+    instruments: Arc<Instruments>,
+    manager: Arc<Manager>,
+    store: Store,
+    gpus: Gpus,
+    preparer: Arc<Preparer>,
+}
+
+impl Base {
+    fn start(config: &Config, client: Client, tasks: &mut JoinSet<()>) -> Self {
+        let manager = Arc::new(Manager::new(&config.manager));
+        let store = Store::new(&config.cdi);
+        let (told, gpus) = watch::channel(None);
+        tasks.spawn(gpus::follow(Arc::clone(&manager), told, config.unhealthy_effect));
+        let preparer = Preparer::new(
+            client.clone(),
+            Arc::clone(&manager),
+            store.clone(),
+            rules(config),
+            gpus.clone(),
+            config.cluster.node.clone(),
+        );
+        Self {
+            client,
+            instruments: Arc::default(),
+            manager,
+            store,
+            gpus,
+            preparer: Arc::new(preparer),
+        }
+    }
+
+    /// Starts what keeps prepared claims as they should be: their statuses, their amounts, their end.
+    fn keep(self, config: &Config, tasks: &mut JoinSet<()>) {
+        let events = || events(config, &self.client, CONTROLLER);
+        let statuses = StatusWriter::new(
+            self.client.clone(),
+            Arc::clone(&self.manager),
+            self.store.clone(),
+            self.instruments,
+            self.preparer.changed(),
+        );
+        tasks.spawn(statuses.run());
+        let follower = ClaimFollower::new(
+            self.client.clone(),
+            Arc::clone(&self.manager),
+            self.store.clone(),
+            Arc::clone(&self.preparer),
+            config.cluster.node.clone(),
+        );
+        let cluster = Cluster::start(self.client.clone(), &config.cluster.node);
+        tasks.spawn(follow::run(cluster, Arc::new(follower), events()));
+        if let Some(events) = events() {
+            tasks.spawn(pod_events::run(events, Arc::clone(&self.manager)));
+        }
+        let leftovers = Leftovers {
+            client: self.client,
+            manager: self.manager,
+            store: self.store,
+            preparer: self.preparer,
+        };
+        tasks.spawn(leftovers.run());
     }
 }
 
@@ -87,36 +161,6 @@ async fn client(config: &Config) -> Result<Client, RunError> {
     let client = cluster::client(config.cluster.kubeconfig.as_deref()).await;
     let client = client.map_err(|error| unavailable(error.to_string()))?;
     client.ok_or_else(|| unavailable("this is no pod, and no [cluster] kubeconfig is set".to_owned()))
-}
-
-/// Whether this driver is at work; if not, what is in the way, unless it is another driver.
-type Turn = Result<(), Option<String>>;
-
-/// Waits until this is the only driver of the node: two would take each other's sockets away.
-async fn alone(directories: &Directories, turn: &watch::Sender<Turn>) -> Flock<File> {
-    let path = directories.own().join("dra.lock");
-    loop {
-        let waits = match lock(&path) {
-            Ok(lock) => {
-                turn.send_modify(|turn| *turn = Ok(()));
-                return lock;
-            }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
-            Err(error) => Some(format!(
-                "{}: {error}; is kubelet's directory mounted?",
-                path.display()
-            )),
-        };
-        turn.send_if_modified(|known| {
-            let is_new = *known != Err(waits.clone());
-            if let Some(why) = waits.as_ref().filter(|_| is_new) {
-                warn!("{why}");
-            }
-            *known = Err(waits);
-            is_new
-        });
-        tokio::time::sleep(TURN_LOOK).await;
-    }
 }
 
 /// What is wrong. A driver that waits for another's end is ready as soon as it knows the GPUs, so that a rollout ends the other.

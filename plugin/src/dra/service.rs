@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tonic::{Request, Response, Status};
 use tracing::warn;
 use vcuda_kubelet_api::dra::dra_plugin_server::DraPlugin;
@@ -13,6 +13,7 @@ use vcuda_kubelet_api::dra::{
     NodeUnprepareResourceResponse, NodeUnprepareResourcesRequest, NodeUnprepareResourcesResponse,
 };
 
+use super::metrics::Instruments;
 use super::prepare::{PrepareError, Preparer};
 use crate::cdi::Prepared;
 
@@ -23,16 +24,21 @@ const DEADLINE: Duration = Duration::from_secs(15);
 #[derive(Clone)]
 pub(crate) struct Service {
     preparer: Arc<Preparer>,
+    instruments: Arc<Instruments>,
 }
 
 impl Service {
     /// Serves by `preparer`.
     #[must_use]
-    pub(crate) fn new(preparer: Arc<Preparer>) -> Self {
-        Self { preparer }
+    pub(crate) fn new(preparer: Arc<Preparer>, instruments: Arc<Instruments>) -> Self {
+        Self {
+            preparer,
+            instruments,
+        }
     }
 
     async fn prepare(&self, claim: &Claim) -> NodePrepareResourceResponse {
+        let begun = Instant::now();
         // Finished beyond its deadline, so that no grant is left without its files.
         let (preparer, of) = (Arc::clone(&self.preparer), claim.clone());
         let work = tokio::spawn(async move { preparer.prepare(&of).await });
@@ -41,6 +47,8 @@ impl Service {
             Ok(Err(_)) => Err(PrepareError::NotYet),
             Err(_) => Err(PrepareError::Late),
         };
+        self.instruments
+            .prepared(prepared.as_ref().map(drop), begun.elapsed());
         match prepared {
             Ok(prepared) => NodePrepareResourceResponse {
                 devices: prepared.into_iter().map(device).collect(),

@@ -1,5 +1,6 @@
 //! The node's ResourceSlices at the API server, kept as the GPUs are: kubelet deletes all of its node's slices when it starts.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
@@ -16,6 +17,7 @@ use tracing::{info, warn};
 
 use super::DRIVER;
 use super::gpus::Gpus;
+use super::metrics::Instruments;
 use compare::is_same;
 
 mod compare;
@@ -55,6 +57,7 @@ pub(crate) struct Publisher {
     nodes: Api<Node>,
     node: String,
     gpus: Gpus,
+    instruments: Arc<Instruments>,
     /// What is wrong now.
     problem: watch::Sender<Option<String>>,
 }
@@ -62,12 +65,13 @@ pub(crate) struct Publisher {
 impl Publisher {
     /// One for `node`.
     #[must_use]
-    pub(crate) fn new(client: &Client, node: String, gpus: Gpus) -> Self {
+    pub(crate) fn new(client: &Client, node: String, gpus: Gpus, instruments: Arc<Instruments>) -> Self {
         Self {
             slices: Api::all(client.clone()),
             nodes: Api::all(client.clone()),
             node,
             gpus,
+            instruments,
             problem: watch::Sender::new(Some("the ResourceSlices are not published yet".to_owned())),
         }
     }
@@ -151,6 +155,7 @@ impl Publisher {
                 }
                 None => self.slices.create(&PostParams::default(), &slice).await?,
             };
+            self.instruments.slice_written();
             if written
                 .spec
                 .devices

@@ -3,6 +3,8 @@
 use thiserror::Error;
 use vcuda_quota::{Contradiction, CoreShare};
 
+use crate::amounts::AmountsError;
+use crate::annotations::AnnotationError;
 use crate::bind::BindError;
 use crate::cdi::{FactsError, StoreError};
 use crate::dra::claim::ClaimError;
@@ -56,6 +58,24 @@ pub enum PrepareError {
     /// The policy's maximum is too low.
     #[error("parameters of driver vcuda.io: coresMax {0} is less than the cores of the request, {1}")]
     MaximumBelow(CoreShare, CoreShare),
+    /// Limits for GPUs that have none.
+    #[error(
+        "its parameters or annotations limit it, and it asks for whole GPUs, which have no limits: leave them out, or claim a share \
+         (device class vcuda.io)"
+    )]
+    Whole,
+    /// A part of a whole GPU.
+    #[error(
+        "request {0} asks for whole GPUs and names less memory than they have: leave capacity.requests out, or claim a share \
+         (device class vcuda.io)"
+    )]
+    PartOfWhole(String),
+    /// An annotation that is wrong.
+    #[error("{0}")]
+    Annotation(#[from] AnnotationError),
+    /// Annotations that contradict what was allocated.
+    #[error("{0}")]
+    Amounts(#[from] AmountsError),
     /// A device that this node does not have.
     #[error(
         "device {0} is not on this node (any more): delete the pod, and the claim if it is not the pod's own"
@@ -82,6 +102,46 @@ pub enum PrepareError {
     /// The specification cannot be written.
     #[error("{0}")]
     Store(#[from] StoreError),
+}
+
+/// Every reason that [`PrepareError::reason`] names.
+pub(in crate::dra) const REASONS: [&str; 8] = [
+    "claim",
+    "annotations",
+    "refused",
+    "api_server",
+    "manager",
+    "device",
+    "late",
+    "files",
+];
+
+impl PrepareError {
+    /// The reason in a word, for metrics.
+    pub(in crate::dra) fn reason(&self) -> &'static str {
+        match self {
+            Self::Uid(_)
+            | Self::Gone
+            | Self::Claim(_)
+            | Self::NoPod
+            | Self::Overlap(_)
+            | Self::TwoClaims(_)
+            | Self::Unequal(..)
+            | Self::SameGpu(..)
+            | Self::AdminBeside(_)
+            | Self::Whole
+            | Self::PartOfWhole(_)
+            | Self::Maximum(..)
+            | Self::MaximumBelow(..) => "claim",
+            Self::Annotation(_) | Self::Amounts(_) => "annotations",
+            Self::Manager(ManagerError::Refused(_)) => "refused",
+            Self::Manager(ManagerError::Away(_)) | Self::Node(_) => "manager",
+            Self::Api(_) => "api_server",
+            Self::NoDevice(_) => "device",
+            Self::NotYet | Self::Late => "late",
+            Self::Facts(_) | Self::Store(_) => "files",
+        }
+    }
 }
 
 impl From<Contradiction> for PrepareError {

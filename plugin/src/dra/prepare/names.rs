@@ -3,15 +3,14 @@
 use sha2::{Digest as _, Sha256};
 
 use super::PrepareError;
+use crate::mode::CLAIM_KEYS;
 
-/// Beginning of the keys of all claims' grants.
-pub(in crate::dra) const KEYS: &str = "claim-";
 /// The longest UID.
 const UID_MAX: usize = 64;
 
 /// Beginning of the keys of a claim's grants. Keys have 40 characters at most, so that the UID is hashed.
 pub(in crate::dra) fn prefix(uid: &str) -> String {
-    format!("{KEYS}{}-", hash(uid, 12))
+    format!("{CLAIM_KEYS}{}-", hash(uid, 12))
 }
 
 /// The first bytes of the SHA-256 of a text, as a text.

@@ -57,7 +57,7 @@ mod tests {
     use k8s_openapi::api::resource::v1::{ResourcePool, ResourceSliceSpec};
     use kube::api::ObjectMeta;
 
-    use super::super::super::device::{device, tests::gpu};
+    use super::super::super::device::{Effect, device, tests::gpu};
     use super::*;
 
     fn slice(name: &str, devices: &[Device], (generation, count): (i64, i64)) -> ResourceSlice {
@@ -80,7 +80,7 @@ mod tests {
 
     #[test]
     fn the_api_servers_form_of_amounts_is_no_change() {
-        let wanted = device(&gpu(1)).unwrap();
+        let wanted = device(&gpu(1), Effect::NoSchedule).unwrap();
         let mut found = wanted.clone();
         let memory = found.capacity.as_mut().unwrap().get_mut("memory").unwrap();
         memory.value.0 = "44Gi".to_owned();
@@ -96,7 +96,9 @@ mod tests {
 
     #[test]
     fn a_pool_is_whole_or_written_again() {
-        let devices: Vec<Device> = (0..3).map(|number| device(&gpu(number)).unwrap()).collect();
+        let devices: Vec<Device> = (0..3)
+            .map(|number| device(&gpu(number), Effect::NoSchedule).unwrap())
+            .collect();
         let wanted = [devices[..2].to_vec(), devices[2..].to_vec()];
         let first = slice("a", &wanted[0], (3, 2));
         assert!(is_same(&[slice("b", &wanted[1], (3, 2)), first.clone()], &wanted));

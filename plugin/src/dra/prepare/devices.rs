@@ -1,0 +1,42 @@
+//! GPUs of a claim's shares.
+
+use std::collections::BTreeMap;
+
+use super::{PrepareError, Preparer};
+use crate::dra::claim::Share;
+
+impl Preparer {
+    /// Whether the shares are GPUs alone. The scheduler has to have counted all of them.
+    pub(super) fn are_whole(&self, shares: &[&Share]) -> Result<bool, PrepareError> {
+        let known = self.gpus.borrow().clone();
+        let all = |device: &str| known.as_ref()?.memory_bytes(device);
+        let mut are_whole = false;
+        for share in shares {
+            let amounts = share.amounts.as_ref().filter(|amounts| amounts.is_whole);
+            if let Some(amounts) = amounts {
+                are_whole = true;
+                if all(&share.device).is_some_and(|all| amounts.memory_bytes < all) {
+                    return Err(PrepareError::PartOfWhole(share.request.clone()));
+                }
+            }
+        }
+        Ok(are_whole)
+    }
+
+    /// UUIDs of the shares' GPUs, each once.
+    pub(super) fn uuids(&self, shares: &[&Share]) -> Result<Vec<String>, PrepareError> {
+        let known = self.gpus.borrow().clone();
+        let known = known.ok_or(PrepareError::NotYet)?;
+        let mut uuids: BTreeMap<String, &Share> = BTreeMap::new();
+        for share in shares {
+            let uuid = known
+                .uuid(&share.device)
+                .ok_or_else(|| PrepareError::NoDevice(share.device.clone()))?;
+            if let Some(other) = uuids.insert(uuid.to_owned(), share) {
+                let [first, second] = [other, *share].map(|share| share.request.clone());
+                return Err(PrepareError::SameGpu(first, second, share.device.clone()));
+            }
+        }
+        Ok(uuids.into_keys().collect())
+    }
+}
