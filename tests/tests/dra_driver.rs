@@ -1,4 +1,4 @@
-//! The driver for Dynamic Resource Allocation between a manager, a kubelet that prepares claims, and an API server.
+//! Driver for Dynamic Resource Allocation between a manager, a kubelet that prepares claims, and an API server.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -13,11 +13,11 @@ use serde_json::{Value, json};
 use vcuda_tests::resource_api::ResourceApi;
 use vcuda_tests::{Fixture, eventually, succeeded};
 
-/// Time that an immediate effect may take on a busy machine.
+/// Time limit for an immediate effect on a busy machine.
 const SOON: Duration = Duration::from_secs(30);
 const NODE: &str = "node-a";
 
-/// The names of the devices in the slices, in their order.
+/// Names of the devices in the slices, in order.
 fn devices(api: &ResourceApi) -> Vec<String> {
     let slices = api.slices();
     let devices = slices
@@ -33,7 +33,7 @@ fn published(api: &ResourceApi, gpus: usize) -> Vec<String> {
     devices(api)
 }
 
-/// The result of an allocation of memory and cores of a device for a request.
+/// Result of allocating memory and cores of a device to a request.
 fn result(request: &str, device: &str, memory: &str, cores: &str) -> Value {
     json!({
         "request": request, "driver": "vcuda.io", "pool": NODE, "device": device, "shareID": format!("{request}-share"),
@@ -41,7 +41,7 @@ fn result(request: &str, device: &str, memory: &str, cores: &str) -> Value {
     })
 }
 
-/// Puts a claim that was allocated `results` for the pod `pod`.
+/// Adds a claim with the allocation `results`, reserved for the pod `pod`.
 fn put_claim(api: &ResourceApi, name: &str, pod: &str, results: &[Value], config: &Value) {
     let claim = json!({
         "metadata": {"namespace": "default", "name": name, "uid": format!("{name}-uid")}, "spec": {},
@@ -56,7 +56,7 @@ fn put_claim(api: &ResourceApi, name: &str, pod: &str, results: &[Value], config
     );
 }
 
-/// Puts a pod whose containers use these requests of these claims.
+/// Adds a pod whose containers use these requests of these claims.
 fn put_pod(api: &ResourceApi, name: &str, containers: &[(&str, &[(&str, &str)])]) {
     let mut claims: Vec<&str> = containers
         .iter()
@@ -132,7 +132,7 @@ fn a_claim_becomes_a_grant_and_what_its_container_receives() {
         "{cdi}"
     );
 
-    // Kubelet asks again after its restart, and after the driver's; the API server may be without an answer then.
+    // Kubelet asks again after its restart and after the driver's; the API server may then be down.
     driver.kill();
     driver.start();
     api.delete("/apis/resource.k8s.io/v1/namespaces/default/resourceclaims/one");
@@ -269,10 +269,10 @@ fn the_slices_are_as_the_gpus_are_and_come_back() {
     assert_eq!(slice["spec"]["devices"][0]["capacity"]["cores"]["value"], "100");
     eventually("it is ready", SOON, || driver.problems().contains("200 OK"));
 
-    // Kubelet deletes them when it starts.
+    // Kubelet deletes slices at its start.
     api.delete_slices();
     assert_eq!(published(&api, 2), gpus);
-    // A cordoned GPU takes no new claims, and goes back.
+    // A cordoned GPU takes no new claims, and is offered again later.
     let taints = |api: &ResourceApi| api.slices()[0]["spec"]["devices"][0]["taints"].clone();
     let listed = succeeded(&fixture.vcuda(["gpu", "list", "--json"]).output().unwrap());
     let listed: Value = serde_json::from_str(&listed).unwrap();
