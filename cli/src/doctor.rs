@@ -23,11 +23,11 @@ use crate::failure::Failure;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Health {
-    /// It works.
+    /// Works.
     Ok,
-    /// It works, with something worth knowing.
+    /// Works, with something worth knowing.
     Note,
-    /// It is broken: a program is not limited, or does not run.
+    /// Broken: a program is not limited, or does not run.
     Broken,
 }
 

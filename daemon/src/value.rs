@@ -16,7 +16,7 @@ pub enum LogFormat {
     /// Plain text.
     #[default]
     Text,
-    /// One JSON object a line.
+    /// JSON, one object a line.
     Json,
 }
 

@@ -16,7 +16,7 @@ pub enum Damage {
     /// Written by a later release.
     #[error("it is of version {0}, of a later release")]
     Newer(u32),
-    /// Of another length than its header says.
+    /// Length differs from the header's.
     #[error("it has {found} of {expected} bytes")]
     Size {
         /// Length of the content (bytes).

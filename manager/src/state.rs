@@ -59,7 +59,7 @@ pub enum GrantError {
     /// The namespace's bounds forbid it.
     #[error("{0}")]
     Denied(String),
-    /// It is not possible at present.
+    /// Not possible at present.
     #[error("{0}")]
     Unavailable(String),
 }

@@ -42,7 +42,7 @@ pub enum TenantDirectoryError {
 pub enum Ensured {
     /// None: it is as its grant says.
     Kept,
-    /// It was missing.
+    /// Made, as it was missing.
     Made,
     /// A part, named in a word, was missing, damaged or not as granted.
     Repaired(&'static str),

@@ -83,7 +83,7 @@ fn probe(arguments: &[&str]) -> Result<Report, Finding> {
     })
 }
 
-/// One finding per link. `limit_bytes` is the memory limit that must be visible, if there is one.
+/// Findings, one per link. `limit_bytes` is the memory limit that must be visible, if there is one.
 fn links(report: &Report, limit_bytes: Option<u64>, is_container: bool) -> Vec<Finding> {
     let mut findings = Vec::new();
     findings.push(match (&report.shim, &report.preload) {

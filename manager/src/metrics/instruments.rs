@@ -27,9 +27,9 @@ pub enum Registration {
     Accepted,
     /// Its message was malformed, too long, or of an unsupported version.
     Malformed,
-    /// It came from another tenant than it claims, or from one with too many processes.
+    /// Refused: it came from another tenant than it claims, or from one with too many processes.
     Refused,
-    /// It did not finish in time.
+    /// Not finished in time.
     TimedOut,
 }
 

@@ -71,9 +71,9 @@ pub struct Counts {
 /// Outcome of entering a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Entered {
-    /// It was not registered before.
+    /// A first registration.
     New,
-    /// It was registered before.
+    /// A repeated registration.
     Again,
     /// The table is full.
     Not,
