@@ -2,12 +2,12 @@
 
 fn main() {
     for argument in [
-        // The real driver's own references bind inside it; without this a preloaded library would
-        // pre-empt the simulator's internal calls and tests of that library would pass falsely.
+        // The real driver's own references bind inside it. Without this a preloaded library would pre-empt the simulator's
+        // internal calls, and tests of that library would pass wrongly.
         "-Wl,-Bsymbolic",
-        // Programs that link with -lcuda record this name.
+        // The name that programs linked with -lcuda record.
         "-Wl,-soname,libcuda.so.1",
-        // Threads, thread-local destructors and fork handlers point into the library for ever.
+        // Threads, thread-local destructors and fork handlers refer to the library, so it is never unloaded.
         "-Wl,-z,nodelete",
     ] {
         println!("cargo::rustc-cdylib-link-arg={argument}");

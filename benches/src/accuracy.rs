@@ -1,4 +1,4 @@
-//! Accuracy of shares of GPU time: cases in virtual time ([`crate::lab`]), their results, and the promises.
+//! Accuracy of shares of GPU time: cases in virtual time ([`crate::lab`]), their results, and the goals.
 
 mod cases;
 mod contended;
@@ -20,27 +20,27 @@ use anyhow::Result;
 use crate::lab::{self, Lab, Load, ratio};
 
 const SECOND_NS: u64 = 1_000_000_000;
-/// Virtual time before anything is measured (ns): predictions are learnt, and the arbiter knows who is there.
+/// Virtual time before a measurement (ns), for predictions and the arbiter.
 const WARM_UP_NS: u64 = 2 * SECOND_NS;
 
-/// The compiled program, and the duration of its runs.
+/// The compiled program, and the settings of its runs.
 #[derive(Debug)]
 pub struct Bench {
     dir: tempfile::TempDir,
-    /// Windows of one second in which a case is measured.
+    /// Number of windows of one second per case.
     pub windows: usize,
-    /// Time that the simulated GPU lets a context run (ns).
+    /// Time slice of the simulated GPU (ns).
     pub slice_ns: u64,
 }
 
-/// Its default.
+/// Default time slice (ns).
 pub const SLICE_NS: u64 = 1_024_000;
 
 impl Bench {
-    /// One that measures for so many windows.
+    /// A bench that measures this number of windows.
     ///
     /// # Errors
-    /// There is no C compiler.
+    /// Fails without a C compiler.
     pub fn new(windows: usize) -> Result<Bench> {
         let dir = tempfile::tempdir()?;
         let bench = Bench {
@@ -56,7 +56,7 @@ impl Bench {
         self.dir.path().join("load")
     }
 
-    /// A lab whose GPU needs so long to change from one context to another (ns).
+    /// A lab whose GPU has this duration of a context switch (ns).
     fn lab(&self, switch_ns: u64) -> Result<Lab> {
         Lab::new(Path::new(&self.program()), &machine(switch_ns, self.slice_ns))
     }
@@ -69,8 +69,8 @@ impl Bench {
         self.shares_and_parts(switch_ns, loads).map(|(shares, _)| shares)
     }
 
-    /// The shares of tenants in windows of one second on a machine with this `machine.toml`, by a limiter without some of
-    /// its refinements.
+    /// Shares of tenants in windows of one second on a machine with this `machine.toml`, without the named refinements of
+    /// the limiter.
     ///
     /// # Errors
     /// See [`Lab`].
@@ -84,7 +84,7 @@ impl Bench {
         lab.windows(self.windows, SECOND_NS)
     }
 
-    /// The shares of tenants in windows of one second, and of each of their processes in all of them.
+    /// Shares of tenants in windows of one second, and of each of their processes over all windows.
     ///
     /// # Errors
     /// See [`Lab`].
@@ -108,10 +108,10 @@ impl Bench {
     }
 }
 
-/// Tenant by tenant, parts of the GPU: 1 is the whole.
+/// Shares by tenant and window; 1 is the whole GPU.
 pub type Shares = Vec<Vec<f64>>;
 
-/// Small contexts, so that many processes fit.
+/// Configuration with small contexts, so that many processes fit.
 fn machine(switch_ns: u64, slice_ns: u64) -> String {
     format!("context_bytes = \"64MiB\"\nswitch_ns = {switch_ns}\nslice_ns = {slice_ns}\n")
 }

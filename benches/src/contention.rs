@@ -1,15 +1,14 @@
-//! Scaling of allocations if many threads of two processes make them at once, with the shim and without.
+//! Scaling of concurrent allocations by many threads of two processes, with and without the shim.
 //!
 //! ```text
 //! cargo build --release --workspace && cargo run --release -p vcuda-benches --bin contention [-- --check] [--brief]
 //! ```
 //!
-//! 8 threads in each of 2 processes of one tenant allocate and free for half a second; so does 1 thread of 1 process.
-//! Printed are allocations (each with its free) per second, and the ratio of many to one: how the driver scales by itself,
-//! and how it scales under the shim. Bare and hooked runs alternate; the goal is for the median of the five pairs' ratios.
-//! Two drivers: one that does nothing
-//! but count addresses in an atomic word (`apps/noop.c`), and the simulated one, which takes a lock of its process as
-//! NVIDIA's does.
+//! 8 threads in each of 2 processes of one tenant allocate and free for half a second, then 1 thread of 1 process. The
+//! output is allocations (each with its free) per second, and the ratio of many to one: the scaling of the driver alone and
+//! under the shim. Bare and hooked runs alternate; the goal applies to the median ratio of five pairs. There are two
+//! drivers: one that only counts addresses in an atomic word (`apps/noop.c`), and the simulated one, which takes a
+//! process-wide lock as NVIDIA's does.
 
 use std::process::{ExitCode, Stdio};
 
@@ -17,7 +16,7 @@ use anyhow::{Context as _, Result, ensure};
 use vcuda_benches::{Driver, Options, Stage, median, printed};
 use vcuda_region::clock::now_ns;
 
-/// Duration of a measurement, and of the start of the processes before it (s).
+/// Duration of a measurement, and of the start before it (s).
 #[derive(Clone, Copy)]
 struct Span {
     lead: f64,
@@ -68,7 +67,7 @@ fn main() -> Result<ExitCode> {
         Span {
             lead: 0.3,
             measured: 0.02,
-            // However busy the machine is: the figures mean nothing.
+            // Even on a busy machine, as the figures are not used.
             late: 1e6,
         }
     } else {
@@ -81,7 +80,7 @@ fn main() -> Result<ExitCode> {
     let mut table = comfy_table::Table::new();
     table.set_header(["driver", "", "1 thread, 1/s", "8 threads x 2, 1/s", "many to one"]);
     for (name, driver) in [("does nothing", Driver::Noop), ("simulated", Driver::Simulated)] {
-        // [bare, hooked][one, many]
+        // Indices: bare or hooked, one or many.
         let mut rates = [[Vec::new(), Vec::new()], [Vec::new(), Vec::new()]];
         let mut ratios = Vec::new();
         for _ in 0..options.rounds(5) {

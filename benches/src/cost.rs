@@ -1,16 +1,15 @@
-//! Cost of a hooked call over calling the driver directly.
+//! Cost of a hooked call compared with calling the driver directly.
 //!
 //! ```text
 //! cargo build --release --workspace && cargo run --release -p vcuda-benches --bin cost [-- --check] [--brief]
 //! ```
 //!
-//! The driver is one that does nothing (`apps/noop.c`), so that only the hook remains. Callgrind counts how often the calling
-//! thread executes each instruction, in a short and in a long run. Judged is what nearly every call takes: of each instruction
-//! the executions per call that the long run has more, as a whole number. So what comes once in many calls does not count,
-//! how many that are depends on time. The mean, with all that, is shown beside it. Time is the driver's: 100 ns a launch.
-//! Nanoseconds depend on the machine: bare and hooked runs alternate; each figure is the fastest run of its kind, since
-//! whatever is slower was disturbed. With `--check` it exits with 1 if a call takes more than it may, with `--brief` it only
-//! shows that it works.
+//! The driver does nothing (`apps/noop.c`), so that only the hook remains. Callgrind counts the executions of each
+//! instruction by the calling thread, in a short and a long run. The judged figure counts what nearly every call executes:
+//! for each instruction the additional executions per call of the long run, rounded to a whole number. Work that occurs
+//! once in many calls is thus excluded, as its frequency depends on time; the mean, shown beside it, includes it. The
+//! driver's time is 100 ns per launch. Nanoseconds depend on the machine: bare and hooked runs alternate, and each figure
+//! is the fastest run. With `--check` it exits with 1 if a call costs too much; `--brief` only shows that it works.
 
 #[path = "cost/callgrind.rs"]
 mod callgrind;
@@ -22,14 +21,14 @@ use anyhow::{Context as _, Result, ensure};
 use callgrind::{Counts, Instructions};
 use vcuda_benches::{Driver, Options, Stage, least, median, printed};
 
-/// One measured situation: what the program calls, under which quota, and what the project promises.
+/// A measured situation: the program's call, its quota, and the limit.
 struct Case {
     title: &'static str,
     call: &'static str,
     quota: &'static [&'static str],
-    /// Other processes of the tenant that hold slots.
+    /// Number of other processes of the tenant that hold slots.
     neighbours: u32,
-    /// Most instructions that the hook may add to a call: what it took when this was last lowered.
+    /// Maximum number of added instructions per call, lowered with each improvement.
     most: Option<f64>,
 }
 
@@ -65,14 +64,14 @@ const CASES: [Case; 11] = [
     case("open + close another container's memory", "ipc", None),
 ];
 
-/// The stage, and a program that holds slots of the tenant.
+/// The fixture, and a program that holds slots of the tenant.
 struct Bench {
     stage: Stage,
 }
 
 impl Bench {
-    /// The program bare, or as a tenant whose "simulated" driver is replaced by the no-op one, beside so many processes
-    /// of the tenant that have used the GPU and wait.
+    /// Command for the program bare, or as a tenant whose "simulated" driver is replaced by the no-op one, beside idle
+    /// processes of the tenant that have used the GPU.
     fn command(&self, case: &Case, hooked: bool, tool: &[&str], calls: u64) -> Command {
         let quota = hooked.then_some(case.quota);
         let mut command = self.stage.command(Driver::Noop, quota);
@@ -102,7 +101,7 @@ impl Bench {
             .with_context(|| format!("{}: {text:?} is no number", case.title))
     }
 
-    /// Instructions that the hook adds to a call, or `None` where valgrind is not installed.
+    /// Number of instructions that the hook adds to a call; `None` without valgrind.
     fn added_instructions(&self, case: &Case) -> Result<Option<Instructions>> {
         let hooked = self.instructions(case, true)?;
         Ok(hooked
@@ -113,7 +112,7 @@ impl Bench {
             }))
     }
 
-    /// Instructions of a call, or `None` where valgrind is not installed.
+    /// Number of instructions of a call; `None` without valgrind.
     fn instructions(&self, case: &Case, hooked: bool) -> Result<Option<Instructions>> {
         if case.neighbours > 0 {
             return Ok(None);
@@ -125,7 +124,7 @@ impl Bench {
             .map(|(few, many)| callgrind::per_call(&few, &many, 10_000)))
     }
 
-    /// How often the first thread of a run of so many calls executes each instruction, or `None` where valgrind is not installed.
+    /// Executions of each instruction by the first thread of a run with `calls` calls; `None` without valgrind.
     fn counted(&self, case: &Case, hooked: bool, calls: u64) -> Result<Option<Counts>> {
         let out = self.stage.dir().join("callgrind.out");
         let flag = format!("--callgrind-out-file={}", out.display());
@@ -149,8 +148,7 @@ impl Bench {
     }
 }
 
-/// Cost that preloading the shim adds to a program that never touches CUDA: the median difference of paired runs of
-/// `true`, in microseconds.
+/// Cost of preloading the shim into a program without CUDA: the median difference of paired runs of `true` (us).
 fn preload_us(shim: &Path, pairs: usize) -> Result<f64> {
     let run = |preload: bool| -> Result<f64> {
         let mut command = Command::new("true");
@@ -197,7 +195,7 @@ fn main() -> Result<ExitCode> {
             bench.added_instructions(case)?
         };
         if let (Some(most), false) = (case.most, options.brief) {
-            // Where callgrind is missing nothing is known, and so nothing is kept.
+            // Without callgrind the cost is unknown, and the goal counts as missed.
             options.at_most(case.title, added.map_or(f64::NAN, |added| added.usual), most);
         }
         let shown = |figure: Option<f64>, without: &str| {

@@ -1,5 +1,5 @@
-//! Experiments in virtual time: the built `vcuda run`, shim, simulated driver and arbiter, as they are, each process of
-//! them under `libvcuda_virtual_clock.so`. What a tenant got is the simulator's exact record.
+//! Experiments in virtual time: the built `vcuda run`, shim, simulated driver and arbiter, each process under
+//! `libvcuda_virtual_clock.so`. A tenant's service is the simulator's exact record.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -17,12 +17,12 @@ use crate::{cc, release_dir};
 
 mod processes;
 
-/// Time that a process may take to begin (real time).
+/// Maximum real time for the start of a process.
 const BEGINS_WITHIN: Duration = Duration::from_secs(20);
-/// Virtual time in which a tenant's directory is made and its program begins (ns).
+/// Virtual time for the start of a tenant (ns).
 const START_NS: u64 = 100_000_000;
 
-/// A simulated machine, a user's runtime directory and an arbiter, in a virtual time of their own.
+/// A simulated machine, a user's runtime directory and an arbiter in their own virtual time.
 #[derive(Debug)]
 pub struct Lab {
     dir: tempfile::TempDir,
@@ -31,23 +31,23 @@ pub struct Lab {
     world: World,
     arbiter: Option<Child>,
     tenants: Vec<Tenant>,
-    /// Held until the arbiter starts: `vcuda run` would start one that knows nothing of virtual time.
+    /// Lock held until the arbiter starts, as `vcuda run` would start one in real time.
     arbiters_place: Option<File>,
-    /// Refinements of the limiter that are left out, see [`Lab::leave_out`].
+    /// Refinements of the limiter to leave out, see [`Lab::leave_out`].
     without: String,
 }
 
-/// A tenant's processes.
+/// Processes of a tenant.
 #[derive(Debug)]
 struct Tenant {
     name: String,
     processes: Vec<Process>,
 }
 
-/// Load on the limiter: `vcuda run`'s options, and the program (`apps/load.c`).
+/// A tenant to start: `vcuda run`'s options, and the program (`apps/load.c`).
 #[derive(Debug, Clone, Copy)]
 pub struct Load<'a> {
-    /// As `vcuda run` takes them.
+    /// Options of `vcuda run`.
     pub quota: &'a [&'a str],
     /// Arguments of the program.
     pub program: &'a [&'a str],
@@ -58,7 +58,7 @@ pub struct Load<'a> {
 /// Compiles `apps/load.c` into `to`.
 ///
 /// # Errors
-/// There is no C compiler.
+/// Fails without a C compiler.
 pub fn compile(to: &Path) -> Result<()> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("apps/load.c");
     let mut command = Command::new("cc");
@@ -70,10 +70,10 @@ impl Lab {
     /// A lab for `program` ([`compile`]) on a machine with this `machine.toml`.
     ///
     /// # Errors
-    /// There is no release build.
+    /// Fails without a release build.
     pub fn new(program: &Path, machine: &str) -> Result<Lab> {
         let release = release_dir()?;
-        // In memory: nothing here outlives the lab.
+        // In memory, as nothing outlives the lab.
         let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir())?;
         let at = |name: &str| dir.path().join(name);
         let library = release.join("libvcuda_virtual_clock.so");
@@ -107,7 +107,7 @@ impl Lab {
         })
     }
 
-    /// Leaves refinements out (names with commas between), of programs that were built with the feature `ablation`.
+    /// Leaves out refinements (names separated by commas) of programs built with the feature `ablation`.
     pub fn leave_out(&mut self, refinements: &str) {
         refinements.clone_into(&mut self.without);
     }
@@ -138,10 +138,10 @@ impl Lab {
         Ok(child)
     }
 
-    /// Starts a tenant, its number, and lets the time go by that it takes to begin.
+    /// Starts a tenant, and lets its start-up time pass. Returns its number.
     ///
     /// # Errors
-    /// It does not start.
+    /// Fails if it does not start.
     pub fn start(&mut self, load: Load<'_>) -> Result<usize> {
         let number = self.tenants.len();
         self.tenants.push(Tenant {
@@ -150,7 +150,7 @@ impl Lab {
         });
         for _ in 0..load.processes {
             self.join(number, load.quota, load.program)?;
-            // The first makes the directory that the others join.
+            // The first process makes the directory that the others join.
             self.run_for(1_000_000)?;
         }
         if let Some(place) = self.arbiters_place.take() {
@@ -168,18 +168,18 @@ impl Lab {
         self.world.now_ns()
     }
 
-    /// Lets so much time go by (ns).
+    /// Lets time pass (ns).
     ///
     /// # Errors
-    /// A process keeps the world from going on.
+    /// Fails if a process blocks the world.
     pub fn run_for(&self, ns: u64) -> Result<()> {
         Ok(self.world.run_until(self.world.now_ns() + ns)?)
     }
 
-    /// Runs `vcuda` with these arguments while time stands still; what it printed.
+    /// Runs `vcuda` while time is paused. Returns its output.
     ///
     /// # Errors
-    /// It failed.
+    /// Fails if the command fails.
     pub fn ask(&self, arguments: &[&str]) -> Result<String> {
         let mut command = self.vcuda(arguments);
         self.world.look_on(&mut command);
@@ -189,7 +189,7 @@ impl Lab {
     /// Changes a tenant's quota (`vcuda set`).
     ///
     /// # Errors
-    /// It was refused.
+    /// Fails if it is refused.
     pub fn set(&self, tenant: usize, quota: &[&str]) -> Result<()> {
         let tenant = self.tenants.get(tenant).context("no such tenant")?;
         let mut arguments = vec!["set", tenant.name.as_str()];
@@ -197,18 +197,18 @@ impl Lab {
         self.ask(&arguments).map(drop)
     }
 
-    /// Service so far by the simulator's record (ns), tenant by tenant, process by process.
+    /// Service so far by the simulator's record, by tenant and process (ns).
     ///
     /// # Errors
-    /// The record cannot be read.
+    /// Fails if the record cannot be read.
     pub fn service_ns(&self) -> Result<Vec<Vec<u64>>> {
         Ok(self.record_ns()?.0)
     }
 
-    /// The same, and the time that switches between contexts took so far (ns).
+    /// Service so far by tenant and process, and the time of context switches (ns).
     ///
     /// # Errors
-    /// `vcuda sim report` failed.
+    /// Fails if `vcuda sim report` fails.
     pub fn record_ns(&self) -> Result<(Vec<Vec<u64>>, u64)> {
         let report: Value = serde_json::from_str(&self.ask(&["sim", "report", "--json"])?)?;
         let rows = report
@@ -231,7 +231,7 @@ impl Lab {
         Ok((services.collect(), switched.sum()))
     }
 
-    /// The share of the GPU that each tenant gets in each of so many windows of so many ns (1 is the whole).
+    /// Share of each tenant in each of `count` windows (1 is the whole GPU).
     ///
     /// # Errors
     /// As [`Lab::run_for`] and [`Lab::service_ns`].
@@ -251,7 +251,7 @@ impl Lab {
     }
 }
 
-/// One number of nanoseconds in parts of another.
+/// A duration as a fraction of another.
 #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
 pub(crate) fn ratio(part_ns: u64, whole_ns: u64) -> f64 {
     part_ns as f64 / whole_ns as f64
@@ -262,7 +262,7 @@ impl Drop for Lab {
         let tenants = self.tenants.iter_mut().flat_map(|tenant| &mut tenant.processes);
         let children = tenants.map(|process| &mut process.child);
         for child in children.chain(&mut self.arbiter) {
-            // Already over is fine. The world stands still, so none of them holds anything.
+            // It may have ended already. Time is paused, so none of them holds a lock.
             let _ = child.kill();
             let _ = child.wait();
         }

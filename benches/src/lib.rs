@@ -1,4 +1,4 @@
-//! Common parts of the benchmarks: the release build, the driver that does nothing, and programs beside it.
+//! Common parts of the benchmarks: release build, no-op driver, and programs.
 #![warn(clippy::too_many_lines)]
 
 pub mod accuracy;
@@ -10,10 +10,10 @@ use std::process::{Command, ExitCode};
 use anyhow::{Context as _, Result, ensure};
 pub use vcuda_figures::{least, median};
 
-/// The driver on which a program runs.
+/// Driver of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Driver {
-    /// `apps/noop.c`: does nothing, so that only the hook remains.
+    /// `apps/noop.c`, which does nothing, so that only the hook remains.
     Noop,
     /// The simulated driver.
     Simulated,
@@ -22,20 +22,20 @@ pub enum Driver {
 /// Options of a benchmark: `[--check] [--brief] [NUMBER...]`.
 #[derive(Debug, Default)]
 pub struct Options {
-    /// Exit with 1 if a goal is missed. Timings depend on what else the machine does: not for CI.
+    /// Whether to exit with 1 if a goal is missed. Timings depend on other load: not for CI.
     pub check: bool,
-    /// As short as can be, to see that it works; the figures mean nothing.
+    /// Whether to run as briefly as possible, to see that it works; the figures mean nothing.
     pub brief: bool,
-    /// Sizes over which the benchmark runs.
+    /// Sizes for which the benchmark runs.
     pub numbers: Vec<usize>,
     missed: Vec<String>,
 }
 
 impl Options {
-    /// Options of this program.
+    /// Parses the options of this program.
     ///
     /// # Errors
-    /// An argument that is none of those.
+    /// Fails for any other argument.
     pub fn from_arguments() -> Result<Self> {
         let mut options = Self::default();
         for argument in std::env::args().skip(1) {
@@ -58,14 +58,14 @@ impl Options {
         if self.brief { 1 } else { usual }
     }
 
-    /// Compares a figure with the most that it may be.
+    /// Checks that a figure is at most its goal.
     pub fn at_most(&mut self, what: &str, got: f64, goal: f64) {
         if got.is_nan() || got > goal {
             self.missed.push(format!("{what}: {got:.2}, goal at most {goal}"));
         }
     }
 
-    /// Compares a figure with the least that it may be.
+    /// Checks that a figure is at least its goal.
     pub fn at_least(&mut self, what: &str, got: f64, goal: f64) {
         if got.is_nan() || got < goal {
             self.missed
@@ -77,7 +77,7 @@ impl Options {
         self.check && !self.missed.is_empty()
     }
 
-    /// Says which goals were missed. 1 if any was and the caller asked for it.
+    /// Prints the missed goals. Exit status 1 if there are any and `check` is set.
     #[must_use]
     #[expect(clippy::print_stdout, reason = "for the benchmarks' programs")]
     pub fn verdict(self) -> ExitCode {
@@ -92,8 +92,8 @@ impl Options {
     }
 }
 
-/// A folder with the driver that does nothing, programs linked against it and a simulated machine, a runtime directory in
-/// memory, and the release build.
+/// Fixture: a folder with the no-op driver, programs linked against it, a simulated machine, a runtime directory in memory,
+/// and the release build.
 #[derive(Debug)]
 pub struct Stage {
     dir: tempfile::TempDir,
@@ -102,15 +102,15 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// Compiles the driver and the programs of these names from `apps/`.
+    /// Compiles the driver and these programs of `apps/`.
     ///
     /// # Errors
-    /// There is no release build, or no C compiler.
+    /// Fails without a release build or a C compiler.
     pub fn new(programs: &[&str]) -> Result<Self> {
         let here = Path::new(env!("CARGO_MANIFEST_DIR"));
         let stage = Self {
             dir: tempfile::tempdir()?,
-            // As `XDG_RUNTIME_DIR` usually is.
+            // In memory, as `XDG_RUNTIME_DIR` usually is.
             runtime: tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir())?,
             release: release_dir()?,
         };
@@ -122,7 +122,7 @@ impl Stage {
         let library = stage.dir.path().join("libcuda.so.1");
         let source = |name: &str| here.join("apps").join(name).with_extension("c");
         cc(Command::new("cc")
-            // As a real driver's, its calls of its own functions go past all hooks.
+            // As in a real driver, internal calls bypass all hooks.
             .args([
                 "-O2",
                 "-shared",
@@ -144,8 +144,8 @@ impl Stage {
                 .arg(source(program))
                 .arg(&library))?;
         }
-        // The quota names a GPU by its UUID: the simulated machine has the one of the driver that does nothing. Contexts
-        // are small, so that hundreds fit.
+        // The simulated machine has the no-op driver's UUID, as the quota names it. Contexts are small, so that hundreds
+        // fit.
         std::fs::create_dir_all(stage.machine())?;
         std::fs::write(
             stage.machine().join("machine.toml"),
@@ -154,25 +154,25 @@ impl Stage {
         Ok(stage)
     }
 
-    /// The folder.
+    /// Path of the folder.
     #[must_use]
     pub fn dir(&self) -> &Path {
         self.dir.path()
     }
 
-    /// The shim's library.
+    /// Path of the shim.
     #[must_use]
     pub fn shim(&self) -> PathBuf {
         self.release.join("libvcuda_shim.so")
     }
 
-    /// A program or library of the release build.
+    /// Path of a program or library of the release build.
     #[must_use]
     pub fn released(&self, name: &str) -> PathBuf {
         self.release.join(name)
     }
 
-    /// The compiled program of this name.
+    /// Path of a compiled program.
     #[must_use]
     pub fn program(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
@@ -182,7 +182,7 @@ impl Stage {
         self.dir.path().join("machine")
     }
 
-    /// `arguments` as a command of its own on `driver`: bare, or as a tenant with `quota` (`vcuda run`'s options).
+    /// A command for `arguments` on `driver`: bare, or as a tenant with `quota` (options of `vcuda run`).
     #[must_use]
     pub fn command(&self, driver: Driver, quota: Option<&[&str]>) -> Command {
         let mut command = match (driver, quota) {
@@ -212,10 +212,10 @@ impl Stage {
     }
 }
 
-/// The folder of what is tried, programs and libraries: `VCUDA_TEST_BUILD`, else the release build.
+/// Folder of the build under test: `VCUDA_TEST_BUILD`, else the release build.
 ///
 /// # Errors
-/// There is none: what makes it is named.
+/// Fails if there is none, and names the command that makes it.
 pub fn release_dir() -> Result<PathBuf> {
     let built = std::env::var_os("VCUDA_TEST_BUILD").map_or_else(
         || {
@@ -255,10 +255,10 @@ fn cc(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Output of a command.
+/// Runs a command. Returns its output.
 ///
 /// # Errors
-/// It cannot be started, or failed.
+/// Fails if it cannot be started, or fails.
 pub fn printed(command: &mut Command) -> Result<String> {
     let output = command.output()?;
     let text = String::from_utf8(output.stdout)?;

@@ -1,15 +1,15 @@
-//! Cost that the shim adds to the start of many GPU programs at once.
+//! Cost of the shim when many GPU programs start at once.
 //!
 //! ```text
 //! cargo build --release --workspace && cargo run --release -p vcuda-benches --bin starts [-- PROCESSES PAIRS] [--check]
 //! ```
 //!
-//! PROCESSES (default 300) wait at a gate; when it opens, each becomes a program that makes a context, allocates 1 MiB and
-//! ends (`apps/starts.c`, `apps/start.c`): as one tenant's under the shim, and without it, in turn. Printed are the median
-//! and the 99th percentile of the time from the opening of the gate to the end of each process, and the median over the
-//! pairs (default 7) of what the shim adds. Two drivers: one that does nothing, so that only the shim remains, and the
-//! simulated one. The shim asks NVML for the processes once at each start; there the programs without it do the same, so
-//! that the simulator's own cost of that is in both. It serves 256 processes, so 200 are started. `--brief` only shows
+//! PROCESSES (default 300) wait at a gate. When it opens, each becomes a program that makes a context, allocates 1 MiB and
+//! ends (`apps/starts.c`, `apps/start.c`): in turn as processes of one tenant under the shim, and without it. The output is
+//! median and 99th percentile of the time from the gate to the end of each process, and the median over PAIRS (default 7)
+//! of the shim's addition. There are two drivers: one that does nothing, so that only the shim remains, and the simulated
+//! one. The shim asks NVML for the processes once at each start. On the simulated driver, programs without the shim do the
+//! same, so that the simulator's cost of it is in both. It serves 256 processes, so 200 are started. `--brief` only shows
 //! that it works.
 
 use std::process::ExitCode;
@@ -17,9 +17,9 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result, ensure};
 use vcuda_benches::{Driver, Options, Stage, median, printed};
 
-/// More would come near the 256 that the simulated machine serves.
+/// Maximum for the simulated machine, which serves 256 processes.
 const MOST_SIMULATED: usize = 200;
-/// The most that the shim may add at the 99th percentile (ms).
+/// Maximum that the shim may add at the 99th percentile (ms).
 const GOAL_MS: f64 = 20.0;
 
 /// Times from the gate to the end of each process (ms), sorted.
@@ -43,7 +43,7 @@ fn times(stage: &Stage, driver: Driver, hooked: bool, processes: usize) -> Resul
     Ok(times)
 }
 
-/// The value below which `percent` of them lie.
+/// Value that `percent` of the times do not exceed.
 fn percentile(sorted: &[f64], percent: usize) -> f64 {
     let at = sorted.len().saturating_sub(1) * percent / 100;
     sorted.get(at).copied().unwrap_or(f64::NAN)

@@ -1,13 +1,13 @@
-//! Cost of an access to `usage` while the disk is written to: a shared mapping of a file on a disk faults at writeback,
-//! one on a tmpfs does not.
+//! Cost of an access to `usage` during writeback: a shared mapping of a file on a disk faults then, one on a tmpfs does
+//! not.
 //!
 //! ```text
 //! cargo run --release -p vcuda-benches --bin writeback -- [FOLDER]...
 //! ```
 //!
-//! For each folder (default: /dev/shm and the temporary directory): a reservation and its release every 10 us for two
-//! seconds, while another thread writes a file of 64 MiB beside it and has everything written back, over and over. Printed are the percentiles
-//! of one pair, and the page faults of the measuring thread.
+//! For each folder (default: /dev/shm and the temporary directory) it makes a reservation and its release every 10 us for
+//! two seconds. Meanwhile another thread repeatedly writes a file of 64 MiB there and syncs. The output is percentiles of
+//! one pair, and the page faults of the measuring thread.
 
 use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};
@@ -26,9 +26,9 @@ use vcuda_region::slots::Usage;
 const PAIRS: usize = 200_000;
 const EVERY_NS: u64 = 10_000;
 
-/// Minor and major page faults of the calling thread so far.
+/// Minor and major page faults of the calling thread.
 fn faults() -> Result<(u64, u64)> {
-    // Fields 10 and 12 of proc(5) stat, counted behind the command in parentheses.
+    // Fields 10 and 12 of proc(5) stat, counted from behind the command in parentheses.
     let stat = std::fs::read_to_string("/proc/thread-self/stat")?;
     let fields: Vec<&str> = stat
         .rsplit_once(')')
@@ -52,7 +52,7 @@ fn write_until(stop: &AtomicBool, file: &mut File) -> std::io::Result<()> {
         for _ in 0..64 {
             file.write_all(&block)?;
         }
-        // All files, `usage` too: what the kernel's own writeback does every few seconds.
+        // All files, including `usage`, as the kernel's writeback does every few seconds.
         std::process::Command::new("sync").status()?;
     }
     Ok(())
@@ -80,7 +80,7 @@ fn measure(folder: &Path) -> Result<()> {
     let mut other = File::create(home.path().join("other"))?;
     let (before, after) = std::thread::scope(|scope| -> Result<_> {
         let writer = scope.spawn(|| write_until(&stop, &mut other));
-        // The vector's own pages and the first touch of the slot are not what is measured.
+        // Page faults of the vector and the slot's first touch are excluded.
         times.resize(PAIRS, 0);
         slot.reserve(device, 1, 1 << 30).ok().context("denied")?.commit();
         slot.release(device, 1);
@@ -112,7 +112,7 @@ fn measure(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Prints quantiles of `times` (ns, sorted), and the page faults meanwhile (minor, major).
+/// Prints quantiles of `times` (ns, sorted), and the page faults (minor, major).
 #[expect(clippy::print_stdout, reason = "the figures are what the program is for")]
 fn report(folder: &Path, times: &[u64], faults: (u64, u64)) {
     let at = |part: f64| {

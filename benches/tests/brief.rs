@@ -1,4 +1,4 @@
-//! The benchmarks still work: each run as briefly as can be, without a look at its figures.
+//! Runs each benchmark as briefly as possible, without judging its figures.
 
 #![allow(
     clippy::unwrap_used,

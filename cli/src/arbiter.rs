@@ -1,5 +1,5 @@
-//! `vcuda arbiter`: apportions GPU time between the tenants of one user, as [`vcuda_arbiter`] does. One per user leads, and
-//! starts another that stands by.
+//! `vcuda arbiter`: divides GPU time between the tenants of one user, as [`vcuda_arbiter`] does. The leader starts a
+//! standby.
 
 mod standby;
 
@@ -11,14 +11,14 @@ use self::standby::Standby;
 use crate::config::Environment;
 use crate::failure::Failure;
 
-/// Runs until no tenant is left or a manager arbitrates; with a standby unless it is to be `alone`.
+/// Runs until no tenant is left or a manager arbitrates. It keeps a standby unless `alone`.
 pub(crate) fn arbiter(alone: bool, environment: &Environment) -> Result<(), Failure> {
     let root = environment.runtime_root()?;
     let mut standby = Standby::default();
     let mut step = |step: Step| {
         if step.leads && !alone {
-            // One that cannot be started is tried again.
-            let _ = standby.tend(&root, step.now_ns);
+            // A standby that cannot be started is tried again at the next step.
+            let _ = standby.check(&root, step.now_ns);
         }
         ControlFlow::Continue(())
     };

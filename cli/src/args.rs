@@ -1,4 +1,4 @@
-//! The command line as types. Help, completions and the man page are made from these.
+//! Command-line types. Help, completions and man pages are generated from them.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -136,14 +136,14 @@ pub(crate) enum Command {
     /// Change a tenant's quota while it runs
     #[command(before_help = SET_EXAMPLES, after_help = SET_DETAILS)]
     Set(SetArgs),
-    /// Quota of a tenant on the node's GPUs, as the manager keeps it
+    /// Manage tenants' quotas on the node's GPUs (needs the manager)
     #[command(before_help = GRANT_EXAMPLES, after_help = GRANT_DETAILS)]
     Grant(GrantArgs),
-    /// The node's GPUs, and which of them are given out
-    // `vcuda node gpus|cordon|uncordon` is what the release before called it.
+    /// List the node's GPUs, and cordon or uncordon them
+    // The previous release called it `vcuda node gpus|cordon|uncordon`.
     #[command(before_help = GPU_EXAMPLES, after_help = GPU_DETAILS, alias = "node")]
     Gpu(GpuArgs),
-    /// Events of this node
+    /// Show the node's events
     #[command(before_help = EVENTS_EXAMPLES, after_help = EVENTS_DETAILS)]
     Events(EventsArgs),
     /// Check each link between a program and its quota, with a remedy for each that is broken
@@ -157,29 +157,29 @@ pub(crate) enum Command {
         /// The shell to complete for.
         shell: clap_complete::Shell,
     },
-    /// Print the manual page of vcuda or of one of its commands
+    /// Print the man page of vcuda or of one of its commands
     #[command(before_help = MAN_EXAMPLES)]
     Man {
         /// The command, such as `run` [default: vcuda itself].
         command: Option<String>,
     },
-    /// Apportions GPU time between this user's tenants; started by `run`.
+    /// Divides GPU time between this user's tenants; started by `run`.
     #[command(hide = true)]
     Arbiter {
-        /// Start it in a session of its own and return.
+        /// Start in a session of its own, and return.
         #[arg(long)]
         detach: bool,
-        /// Stand by for the one that runs; the same as without, but told from it in a list of processes.
+        /// Wait for the leader's end. Acts as without, and only shows the role in a list of processes.
         #[arg(long, alias = "stand-in")]
         standby: bool,
-        /// Start no process that stands by.
+        /// Start no standby.
         #[arg(long)]
         alone: bool,
     },
-    /// Proves that programs of this container are held to its limits; the hook of strict containers.
+    /// Proves that programs of this container are limited; the hook of strict containers.
     #[command(hide = true)]
     Attached(AttachedArgs),
-    /// Looks at its own environment for `doctor -- CMD` and prints what it finds as JSON.
+    /// Reports what it finds in its own environment for `doctor -- CMD`, as JSON.
     #[command(hide = true)]
     DoctorProbe,
 }
@@ -199,10 +199,10 @@ pub(crate) struct RunArgs {
     /// The tenant's name; runs of one name share one quota [default: COMMAND-PID]
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,
-    /// Run in this grant of the manager (`vcuda grant create`), which has the quota and the GPUs
+    /// Run in this grant of the manager (`vcuda grant create`) with its quota and GPUs
     #[arg(long, value_name = "NAME", conflicts_with_all = ["gpu", "name", "memory", "cores", "cores_max", "policy", "weight", "priority"])]
     pub(crate) grant: Option<String>,
-    /// Use the simulated driver, on the machine of VCUDA_SIM
+    /// Use the simulated driver, with the machine of VCUDA_SIM
     #[arg(long)]
     pub(crate) sim: bool,
     /// The command and its arguments
@@ -218,13 +218,13 @@ pub(crate) struct SimArgs {
     /// The simulated machine's directory [default: VCUDA_SIM, else the user's own]
     #[arg(long, value_name = "DIR")]
     pub(crate) machine: Option<PathBuf>,
-    /// GPUs of a machine that is created [default: 1]
+    /// Number of GPUs if the machine is created [default: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=64))]
     pub(crate) gpus: Option<u8>,
-    /// The real driver and GPU that a machine that is created is like [default: h200-580]
+    /// Real driver and GPU to imitate if the machine is created [default: h200-580]
     #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(Config::profiles()))]
     pub(crate) profile: Option<String>,
-    /// Memory of each GPU of a machine that is created [default: the profile's]
+    /// Memory of each GPU if the machine is created [default: the profile's]
     #[arg(long, value_name = "SIZE", allow_negative_numbers = true)]
     pub(crate) memory: Option<MemorySize>,
     /// The command and its arguments, after `--`
@@ -234,7 +234,7 @@ pub(crate) struct SimArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum SimAction {
-    /// Print the exact record of a simulated machine
+    /// Print the exact record of a simulated machine's use
     #[command(before_help = REPORT_EXAMPLES)]
     Report {
         /// The simulated machine's directory [default: VCUDA_SIM, else the user's own]
@@ -254,7 +254,7 @@ pub(crate) struct SmiArgs {
     /// Redraw every second until interrupted
     #[arg(long)]
     pub(crate) watch: bool,
-    /// Show the simulated machine of VCUDA_SIM, also where a real GPU is present
+    /// Show the simulated machine of VCUDA_SIM even if there is a real GPU
     #[arg(long)]
     pub(crate) sim: bool,
 }
@@ -262,14 +262,14 @@ pub(crate) struct SmiArgs {
 #[derive(Args, Debug)]
 #[command(mut_args(without_default))]
 pub(crate) struct SetArgs {
-    /// The tenant, as `vcuda smi` names it
+    /// The tenant's name in `vcuda smi`
     #[arg(value_name = "NAME")]
     pub(crate) name: String,
     #[command(flatten)]
     pub(crate) quota: QuotaArgs,
 }
 
-/// An option of `run` as one of `set`, which leaves alone what is not named.
+/// An option of `run` for `set`, where an omitted option changes nothing.
 fn without_default(arg: clap::Arg) -> clap::Arg {
     let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
     match help.split_once(" [default: ") {
@@ -286,14 +286,14 @@ pub(crate) struct DoctorArgs {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
-    /// A command whose way to the GPU is checked; it is not run
+    /// A command to check, without running it
     #[arg(value_name = "CMD", last = true)]
     pub(crate) command: Vec<OsString>,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct AttachedArgs {
-    /// Write the reason into this file too, if it is there
+    /// Also write the reason into this file, if it exists
     #[arg(long, value_name = "FILE")]
     pub(crate) report: Option<PathBuf>,
 }

@@ -1,6 +1,6 @@
-//! `vcuda attached`: is a program that starts here held to limits? Itself is the proof: what was loaded into it, the loader
-//! would load into any other dynamic program of this container. In strict containers the runtime runs it before the
-//! container's own program, which does not start unless this succeeds.
+//! `vcuda attached`: tests whether a program that starts here is limited, by its own case. The loader loads the same
+//! libraries into any other dynamic program of this container. In strict containers the runtime runs it first, and starts
+//! the container's own program only if it succeeds.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
@@ -14,9 +14,9 @@ use crate::doctor::container::{Places, limits, preload, usage};
 use crate::doctor::{Finding, Health, probe};
 use crate::failure::Failure;
 
-/// One line on stdout if all is well; if not, one that names the broken link, on stderr and in the file that `args` name.
+/// Prints one line if all is well. Otherwise a line that names the broken link goes to stderr and to the file in `args`.
 pub(crate) fn attached(args: &AttachedArgs) -> Result<(), Failure> {
-    match broken(&Places::real(), probe::shim().as_deref()) {
+    match first_broken(&Places::real(), probe::shim().as_deref()) {
         None => {
             writeln!(io::stdout(), "attached: limits at {MANAGED} hold here")?;
             Ok(())
@@ -24,16 +24,16 @@ pub(crate) fn attached(args: &AttachedArgs) -> Result<(), Failure> {
         Some(finding) => {
             let line = line(&finding);
             if let Some(report) = &args.report {
-                // It may not be there: kubelet makes it, and a pod can say otherwise. The line on stderr is what counts.
-                let _ = tell(report, &line);
+                // The file is made by kubelet, unless the pod has another. A failure is ignored, as stderr has the line.
+                let _ = append_line(report, &line);
             }
             Err(Failure::Failed(line))
         }
     }
 }
 
-/// The first link that is broken; `shim` is the library in this process.
-fn broken(places: &Places, shim: Option<&str>) -> Option<Finding> {
+/// The first broken link; `shim` is the shim's path in this process.
+fn first_broken(places: &Places, shim: Option<&str>) -> Option<Finding> {
     let loaded = match (shim, preload(places)) {
         (_, finding) if finding.health == Health::Broken => finding,
         (Some(shim), _) => Finding::ok("shim in the process", shim),
@@ -52,8 +52,8 @@ fn line(finding: &Finding) -> String {
     format!("not attached: {}: {}; {remedy}", finding.link, finding.seen)
 }
 
-/// Writes the line into a file that is there.
-fn tell(path: &Path, line: &str) -> io::Result<()> {
+/// Writes the line into an existing file, following no link.
+fn append_line(path: &Path, line: &str) -> io::Result<()> {
     let mut options = OpenOptions::new();
     options
         .write(true)

@@ -1,4 +1,4 @@
-//! The one helper that outlives a command: the arbiter, which apportions GPU time between this user's tenants.
+//! Start of the arbiter, the one helper that outlives a command. It divides GPU time between this user's tenants.
 
 use std::io;
 use std::path::Path;
@@ -8,10 +8,10 @@ use crate::config::{ENV_LIBRARY_PATH, ENV_PRELOAD, ENV_TENANT, ENV_VISIBLE, Envi
 use crate::failure::Failure;
 use crate::installation;
 
-/// Sees to it that an arbiter runs; one that does already is left alone.
+/// Starts an arbiter if none runs.
 ///
-/// The arbiter must not become a child of the command that this process turns into (an unexpected child would confuse a
-/// program that waits for its own), so a middle process starts it and ends at once.
+/// A middle process starts it and ends at once. Otherwise the arbiter would be a child of the command that this process
+/// becomes, which may confuse a command that waits for its children.
 pub(crate) fn ensure_arbiter(environment: &Environment) -> Result<(), Failure> {
     let root = environment.runtime_root()?;
     if vcuda_arbiter::is_running(&root) {
@@ -20,7 +20,7 @@ pub(crate) fn ensure_arbiter(environment: &Environment) -> Result<(), Failure> {
     let executable = installation::executable()?;
     let started = Command::new(&executable)
         .args(["arbiter", "--detach"])
-        // Its own driver view, not the tenant's.
+        // The arbiter must see the driver without the tenant's environment.
         .env_remove(ENV_PRELOAD)
         .env_remove(ENV_TENANT)
         .env_remove(ENV_LIBRARY_PATH)
@@ -38,7 +38,7 @@ pub(crate) fn ensure_arbiter(environment: &Environment) -> Result<(), Failure> {
     }
 }
 
-/// The middle process: starts the arbiter in a session of its own, with nothing of ours open.
+/// The middle process: starts the arbiter in a session of its own, without inherited descriptors.
 pub(crate) fn detach() -> Result<(), Failure> {
     nix::unistd::setsid().ok();
     close_inherited();
@@ -54,8 +54,7 @@ pub(crate) fn detach() -> Result<(), Failure> {
         .map_err(|error| Failure::access("start", &executable, &error))
 }
 
-/// Closes all descriptors of the user's shell beyond stdin, stdout and stderr: a pipe held by the arbiter would never
-/// end.
+/// Closes all inherited descriptors beyond stdin, stdout and stderr: a pipe that the arbiter held open would never end.
 fn close_inherited() {
     let Ok(entries) = std::fs::read_dir(Path::new("/proc/self/fd")) else {
         return;
@@ -63,7 +62,7 @@ fn close_inherited() {
     let numbers: io::Result<Vec<i32>> = entries
         .map(|entry| Ok(entry?.file_name().to_string_lossy().parse().unwrap_or(-1)))
         .collect();
-    // The listing's own descriptor is among them and is closed by now: closing it again is harmless.
+    // The listing's own descriptor is among them and already closed; closing it again is harmless.
     for number in numbers
         .unwrap_or_default()
         .into_iter()

@@ -1,4 +1,4 @@
-//! `vcuda bench` and `vcuda demo` are the program `vcuda-bench`, which stands beside `vcuda`.
+//! `vcuda bench` and `vcuda demo`: carried out by the program `vcuda-bench`, which is installed beside `vcuda`.
 
 use std::env;
 use std::os::unix::process::CommandExt as _;
@@ -9,10 +9,10 @@ use crate::installation;
 
 const PROGRAM: &str = "vcuda-bench";
 
-/// Replaces this process by `vcuda-bench`, with the arguments of this one. Returns only if that failed.
+/// Replaces this process by `vcuda-bench` with the same arguments. Returns only on failure.
 ///
 /// # Errors
-/// The program is not there ([`Failure::Unavailable`]) or cannot be executed.
+/// Fails if the program is missing ([`Failure::Unavailable`]) or cannot be executed.
 pub(crate) fn become_bench() -> Failure {
     let program = match installation::program(PROGRAM) {
         Ok(program) => program,

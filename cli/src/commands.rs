@@ -1,4 +1,4 @@
-//! The code behind each command of `vcuda`.
+//! Dispatch to the code of each command of `vcuda`.
 
 use std::io::{self, Write as _};
 
@@ -9,11 +9,10 @@ use crate::config::Environment;
 use crate::failure::Failure;
 use crate::{arbiter, attached, background, bench, doctor, events, gpu, grant, ps, run, set, sim, smi, top};
 
-/// Carries out what the command line asks for. Returns at once where this process becomes another program only if it
-/// cannot.
+/// Carries out the command. A command that replaces this process returns only on failure.
 ///
 /// # Errors
-/// The command's own.
+/// Fails as the command does.
 pub fn carry_out(line: Cli) -> Result<(), Failure> {
     let environment = Environment::read();
     match line.command {
@@ -53,7 +52,7 @@ fn manual(command: Option<&str>) -> Result<(), Failure> {
     Ok(io::stdout().write_all(&page)?)
 }
 
-/// vcuda as clap knows it, or the one of its commands with that name.
+/// The clap definition of vcuda, or of its command `name`.
 fn described(name: Option<&str>) -> Result<clap::Command, Failure> {
     let mut whole = Cli::command();
     whole.build();

@@ -1,4 +1,4 @@
-//! The environment, read once, and the directories that follow from it.
+//! Environment variables, read once, and the directories derived from them.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -9,13 +9,13 @@ use std::path::{Path, PathBuf};
 
 use crate::failure::Failure;
 
-/// The tenant's directory, set by `vcuda run`, read by the shim.
+/// Directory of the tenant, set by `vcuda run`, read by the shim.
 pub(crate) const ENV_TENANT: &str = vcuda_region::directory::ENV_DIRECTORY;
-/// The simulated machine's directory.
+/// Directory of the simulated machine.
 pub const ENV_MACHINE: &str = "VCUDA_SIM";
-/// The manager's socket, or `off`.
+/// Socket of the manager, or `off`.
 pub(crate) const ENV_MANAGER: &str = "VCUDA_MANAGER";
-/// Libraries that the loader puts before all others.
+/// Libraries that the loader loads before all others.
 pub(crate) const ENV_PRELOAD: &str = "LD_PRELOAD";
 /// Directories that the loader searches first.
 pub(crate) const ENV_LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
@@ -23,23 +23,23 @@ pub(crate) const ENV_LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
 pub const ENV_VISIBLE: &str = "CUDA_VISIBLE_DEVICES";
 /// Variable that names a user's runtime directory (XDG Base Directory Specification).
 pub const ENV_RUNTIME: &str = "XDG_RUNTIME_DIR";
-/// Set by an MPS control daemon's users: where its pipes are.
+/// Directory of an MPS control daemon's pipes, set for its users.
 pub(crate) const ENV_MPS_PIPES: &str = "CUDA_MPS_PIPE_DIRECTORY";
 
-/// Settings of the environment. Empty variables count as unset.
+/// Values of the environment variables. Empty ones count as unset.
 #[derive(Clone, Debug)]
 pub struct Environment {
-    /// `VCUDA_DIR`: this process runs inside a tenant.
+    /// `VCUDA_DIR`, set inside a tenant.
     pub tenant: Option<PathBuf>,
     /// `VCUDA_SIM`.
     pub(crate) machine: Option<PathBuf>,
     /// `VCUDA_MANAGER`.
     pub(crate) manager: Option<PathBuf>,
-    /// `LD_PRELOAD`, the user's own entries included.
+    /// `LD_PRELOAD`, including the user's own entries.
     pub(crate) preload: Option<OsString>,
     /// `LD_LIBRARY_PATH`.
     pub(crate) library_path: Option<OsString>,
-    /// `CUDA_VISIBLE_DEVICES`; empty means "none", so it counts as set.
+    /// `CUDA_VISIBLE_DEVICES`. An empty value hides all GPUs, so it counts as set.
     pub(crate) visible: Option<OsString>,
     /// `CUDA_MPS_PIPE_DIRECTORY`.
     pub(crate) mps_pipes: Option<PathBuf>,
@@ -49,7 +49,7 @@ pub struct Environment {
 }
 
 impl Environment {
-    /// Reads each variable; the only place that does.
+    /// Reads all variables. No other function reads any.
     pub fn read() -> Environment {
         let given = |name| env::var_os(name).filter(|value| !value.is_empty());
         Environment {
@@ -61,18 +61,18 @@ impl Environment {
             visible: env::var_os(ENV_VISIBLE),
             mps_pipes: given(ENV_MPS_PIPES).map(PathBuf::from),
             path: given("PATH"),
-            // The specification: relative paths are to be ignored.
+            // The specification requires that relative paths are ignored.
             runtime: given(ENV_RUNTIME)
                 .map(PathBuf::from)
                 .filter(|path| path.is_absolute()),
         }
     }
 
-    /// The directory of this user's tenants: `$XDG_RUNTIME_DIR/vcuda`, else `/run/vcuda` where it can be written, else
-    /// `/tmp/vcuda-$UID`. Created if missing. It must belong to this user, since its owner controls the quotas.
+    /// Directory of this user's tenants: `$XDG_RUNTIME_DIR/vcuda`, else `/run/vcuda` if writable, else `/tmp/vcuda-$UID`.
+    /// Created if missing. It must belong to this user, as its owner controls the quotas.
     ///
     /// # Errors
-    /// It cannot be created, is a symbolic link, or belongs to another user.
+    /// Fails if it cannot be created, is a symbolic link, or belongs to another user.
     pub fn runtime_root(&self) -> Result<PathBuf, Failure> {
         if let Some(runtime) = &self.runtime {
             if !runtime.is_dir() {
@@ -90,8 +90,8 @@ impl Environment {
         }
     }
 
-    /// The simulated machine: `given` (an option), else `VCUDA_SIM`, else `machine` under the runtime directory. Absolute, since
-    /// it is handed to a command that may change its directory.
+    /// Directory of the simulated machine: `given` (an option), else `VCUDA_SIM`, else `machine` in the runtime directory.
+    /// Always absolute, as a command that gets it may change its directory.
     pub(crate) fn machine_dir(&self, given: Option<&Path>) -> Result<PathBuf, Failure> {
         let path = match given.or(self.machine.as_deref()) {
             Some(path) => path.to_owned(),
@@ -101,15 +101,14 @@ impl Environment {
     }
 }
 
-/// Makes `path` with mode 0700 unless it is there, and proves that it is a directory of this user that no other user
-/// writes.
+/// Makes `path` with mode 0700 if it is missing. Fails unless it is a directory of this user that no other user can write.
 fn owned_directory(path: PathBuf) -> Result<PathBuf, Failure> {
     match fs::DirBuilder::new().mode(0o700).create(&path) {
         Ok(()) => {}
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
         Err(error) => return Err(Failure::access("create", &path, &error)),
     }
-    // Without following links: in /tmp any user may have made one.
+    // Links are not followed, as any user may have made one in /tmp.
     let found = fs::symlink_metadata(&path).map_err(|error| Failure::access("read", &path, &error))?;
     let owner = nix::unistd::geteuid().as_raw();
     if !found.is_dir() || found.uid() != owner {
@@ -126,7 +125,7 @@ fn owned_directory(path: PathBuf) -> Result<PathBuf, Failure> {
     Ok(path)
 }
 
-/// `first` before the entries of `rest`, joined as the loader expects (it splits at colons).
+/// `first`, then the entries of `rest`, separated by colons as the loader expects.
 pub(crate) fn prepended(first: &OsStr, rest: Option<&OsStr>) -> OsString {
     let mut joined = first.to_owned();
     if let Some(rest) = rest {

@@ -1,4 +1,4 @@
-//! `vcuda doctor`: each link between a program and its quota, and the remedy for the one that is broken.
+//! `vcuda doctor`: checks each link between a program and its quota, with a remedy for a broken one.
 
 mod chain;
 pub(crate) mod container;
@@ -23,23 +23,23 @@ use crate::failure::Failure;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Health {
-    /// It holds.
+    /// Works.
     Ok,
-    /// It holds, but something about it should be known.
+    /// Works, with something worth knowing.
     Note,
-    /// It is broken: a program is not limited, or does not run.
+    /// Broken: a program is not limited, or does not run.
     Broken,
 }
 
-/// Finding about one link.
+/// Result of checking a link.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Finding {
     pub(crate) health: Health,
     /// Name of the link.
     pub(crate) link: String,
-    /// Observation.
+    /// The observed state.
     pub(crate) seen: String,
-    /// Remedy, unless all is well.
+    /// The remedy, unless all is well.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) remedy: Option<String>,
 }
@@ -73,8 +73,8 @@ impl Finding {
     }
 }
 
-/// Looks at the machine, the tenants and, inside a tenant or with a command, at the whole chain to the driver. Fails if
-/// a link is broken.
+/// Checks the machine and the tenants; inside a tenant or with a command, also the whole chain to the driver. Fails if a
+/// link is broken.
 pub(crate) fn doctor(args: &DoctorArgs, environment: &Environment) -> Result<(), Failure> {
     let tenant = directory::resolve(environment.tenant.as_deref());
     let places = container::Places::real();
@@ -87,12 +87,12 @@ pub(crate) fn doctor(args: &DoctorArgs, environment: &Environment) -> Result<(),
     }
     findings.extend(machine::findings(args.sim, environment));
     match tenant {
-        Some(tenant) => findings.extend(chain::of_this_tenant(&tenant, is_container)),
+        Some(tenant) => findings.extend(chain::check_this_tenant(&tenant, is_container)),
         None => {
             findings.extend(manager::findings(environment));
             findings.extend(tenants::findings(args.sim, environment));
             if !args.command.is_empty() {
-                findings.extend(chain::of_a_new_tenant(args.sim, environment));
+                findings.extend(chain::check_new_tenant(args.sim, environment));
             }
         }
     }

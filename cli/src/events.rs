@@ -12,10 +12,10 @@ use crate::failure::Failure;
 use crate::manager_client::ManagerClient;
 use crate::render::clipped;
 
-/// The longest message that is printed.
+/// Maximum length of a printed message (characters).
 const MESSAGE_WIDTH: usize = 2000;
 
-/// An event in JSON. The keys are a promise to other programs.
+/// JSON form of an event. The keys are stable for other programs.
 #[derive(Debug, Serialize)]
 struct Document<'a> {
     number: u64,
@@ -32,7 +32,7 @@ struct Document<'a> {
     count: u64,
 }
 
-/// Prints them, the oldest first.
+/// Prints the events, the oldest first.
 pub(crate) fn events(args: &EventsArgs, environment: &Environment) -> Result<(), Failure> {
     let node = ManagerClient::required(environment)?;
     let request = WatchEventsRequest {
@@ -48,7 +48,7 @@ pub(crate) fn events(args: &EventsArgs, environment: &Environment) -> Result<(),
         } else {
             writeln!(out, "{}", line(&event))?;
         }
-        // Flushed, as a reader that follows wants each line at once.
+        // Flushed, as a reader that follows needs each line at once.
         Ok(out.flush()?)
     })
 }
@@ -75,10 +75,12 @@ fn document(event: &Event) -> Document<'_> {
     }
 }
 
-/// `2026-11-21T21:06:46Z warning VcudaMemoryDenied web-7: ... (3 times)`
+/// A line such as `2026-11-21T21:06:46Z warning VcudaMemoryDenied web-7: ... (3 times)`. A message that begins with its GPU
+/// is printed without the GPU before it.
 fn line(event: &Event) -> String {
     let whose = match (event.container_id.as_str(), event.gpu_uuid.as_str()) {
         ("", "") => String::new(),
+        ("", gpu) if event.message.starts_with(gpu) => String::new(),
         ("", gpu) => format!(" {gpu}"),
         (container, _) => format!(" {container}"),
     };
@@ -96,7 +98,7 @@ fn line(event: &Event) -> String {
     )
 }
 
-/// RFC 3339, to the second.
+/// Time in RFC 3339 with seconds.
 fn utc(unix_ms: i64) -> String {
     jiff::Timestamp::from_second(unix_ms.div_euclid(1000))
         .map_or_else(|_| unix_ms.to_string(), |time| time.to_string())
@@ -128,5 +130,18 @@ mod tests {
             line.ends_with(" VcudaMemoryDenied web-7: ?[2Jdenied?again (3 times)"),
             "{line}"
         );
+    }
+
+    #[test]
+    fn a_line_names_its_gpu_once() {
+        let mut event = Event {
+            reason: "VcudaGpuAppeared".to_owned(),
+            message: "GPU-1 (H200) was found".to_owned(),
+            gpu_uuid: "GPU-1".to_owned(),
+            ..Event::default()
+        };
+        assert!(line(&event).ends_with(" VcudaGpuAppeared: GPU-1 (H200) was found"));
+        event.message = "XID 48".to_owned();
+        assert!(line(&event).ends_with(" VcudaGpuAppeared GPU-1: XID 48"));
     }
 }

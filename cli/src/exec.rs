@@ -1,4 +1,4 @@
-//! Becoming another program: after this, no process of vcuda is left (STYLE: `run` execs).
+//! Replacement of this process by another program, after which no process of vcuda is left.
 
 use std::ffi::OsString;
 use std::io;
@@ -7,7 +7,7 @@ use std::process::Command;
 
 use crate::failure::{Failure, reason};
 
-/// Replaces this process by `command` with the variables of `changes` set. Returns only if that failed.
+/// Replaces this process by `command` with the variables of `changes` set. Returns only on failure.
 pub(crate) fn become_command(command: &[OsString], changes: &[(&str, OsString)]) -> Failure {
     let Some((program, arguments)) = command.split_first() else {
         return Failure::Usage("no command to run; write it after `--`".to_owned());
@@ -19,7 +19,7 @@ pub(crate) fn become_command(command: &[OsString], changes: &[(&str, OsString)])
     refused(&program.to_string_lossy(), &child.exec())
 }
 
-/// Words and status of shells if a command cannot be started.
+/// Message and exit status of shells for a command that cannot be started.
 fn refused(program: &str, error: &io::Error) -> Failure {
     match error.kind() {
         io::ErrorKind::NotFound if program.contains('/') => {

@@ -1,4 +1,4 @@
-//! Failure of a command of vcuda: one line for the user, one exit status for scripts.
+//! Failure of a command of vcuda: one line for the user and an exit status for scripts.
 
 use std::fmt::Display;
 use std::io;
@@ -7,18 +7,17 @@ use std::process::ExitCode;
 
 use thiserror::Error;
 
-/// Every way in which `vcuda` itself fails. A command started by `vcuda run` has its own exit status: it replaces this
-/// process. Each message names what was given and what to do next.
+/// Reason for which `vcuda` itself fails. A command started by `vcuda run` replaces this process, so it has its own exit
+/// status. Each message names the given value and a remedy.
 #[derive(Debug, Error)]
 pub enum Failure {
-    /// Arguments or a configuration that cannot be meant on this machine, such as a GPU that is not there. Status 64
-    /// (`EX_USAGE`).
+    /// Impossible arguments or configuration, such as a GPU that does not exist. Status 64 (`EX_USAGE`).
     #[error("{0}")]
     Usage(String),
-    /// It was tried and did not work, or a check failed. Status 1.
+    /// An attempt or a check failed. Status 1.
     #[error("{0}")]
     Failed(String),
-    /// A part of vcuda that the command needs is not there: a library or program of its own, the manager. Status 69 (`EX_UNAVAILABLE`).
+    /// A missing part of vcuda: a library, a program, or the manager. Status 69 (`EX_UNAVAILABLE`).
     #[error("{0}")]
     Unavailable(String),
     /// The command given to `run` or `sim` exists, but cannot be executed. Status 126, as in shells.
@@ -27,22 +26,22 @@ pub enum Failure {
     /// The command given to `run` or `sim` does not exist. Status 127, as in shells.
     #[error("{0}")]
     NotFound(String),
-    /// Checks failed and the report on stdout has said so. Status 1, nothing more to say.
+    /// Failed checks that the report on stdout has already shown. Status 1.
     #[error("")]
     Reported,
-    /// The reader of our output has gone (`vcuda smi | head -1`). Status 0: nothing is lost.
+    /// The reader of stdout has closed it (`vcuda smi | head -1`). Status 0, as nothing is lost.
     #[error("")]
     OutputClosed,
 }
 
 impl Failure {
-    /// A failed access to `path`, in words: `verb` is what was tried ("create", "read").
+    /// Failure to access `path`; `verb` names the attempt ("create", "read").
     pub fn access(verb: &str, path: &Path, error: &io::Error) -> Failure {
         Failure::Failed(format!("cannot {verb} {}: {}", path.display(), reason(error)))
     }
 }
 
-/// Words of the operating system and, if the remedy is not in them, what to do about it.
+/// The operating system's message, with a remedy if it has none.
 pub(crate) fn reason(error: &io::Error) -> String {
     let remedy = match error.kind() {
         io::ErrorKind::StorageFull => {
@@ -55,14 +54,14 @@ pub(crate) fn reason(error: &io::Error) -> String {
     format!("{}{remedy}", plain(error))
 }
 
-/// "No space left on device (os error 28)" without the number, which does not help a reader of the line.
+/// The message without "(os error 28)".
 fn plain(error: &io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or(&text).to_owned()
 }
 
 impl From<io::Error> for Failure {
-    /// Errors of writing to stdout; every other access goes through [`Failure::access`], which knows the path.
+    /// Error of writing to stdout; all other accesses use [`Failure::access`], which knows the path.
     fn from(error: io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::BrokenPipe => Failure::OutputClosed,
@@ -93,7 +92,7 @@ impl From<&Failure> for ExitCode {
     }
 }
 
-/// Shorthand for the errors of other crates, whose messages already name value and remedy.
+/// A failure from an error of another crate, whose message already names value and remedy.
 pub fn failed(error: impl Display) -> Failure {
     Failure::Failed(error.to_string())
 }

@@ -1,4 +1,4 @@
-//! `vcuda gpu`: the GPUs that the manager places grants on, and taking one out of placement.
+//! `vcuda gpu`: lists the GPUs that the manager grants, and cordons or uncordons them.
 
 use std::io::Write as _;
 
@@ -13,7 +13,7 @@ use crate::config::Environment;
 use crate::failure::Failure;
 use crate::manager_client::ManagerClient;
 
-/// Carries out the command.
+/// Carries out a `vcuda gpu` command.
 pub(crate) fn gpu(action: &GpuAction, environment: &Environment) -> Result<(), Failure> {
     let node = ManagerClient::required(environment)?;
     let (gpus, cordoned) = match action {
@@ -21,7 +21,7 @@ pub(crate) fn gpu(action: &GpuAction, environment: &Environment) -> Result<(), F
         GpuAction::Cordon { gpu } => (gpu, true),
         GpuAction::Uncordon { gpu } => (gpu, false),
     };
-    // All are looked up before the first is changed.
+    // All GPUs are looked up before the first is changed.
     for uuid in node.chosen("GPU", gpus)? {
         node.cordon(uuid, cordoned)?;
     }
@@ -39,7 +39,7 @@ fn show(seen: &ListGpusResponse, is_json: bool) -> Result<(), Failure> {
     let mut table = Table::new();
     table
         .load_preset(NOTHING)
-        .set_header(["GPU", "GRANTED", "OF", "TIME", "SHARERS", "GIVEN OUT"]);
+        .set_header(["GPU", "GRANTED", "OF", "TIME", "SHARERS", "STATUS"]);
     for gpu in &seen.gpus {
         table.add_row([
             gpu.uuid.clone(),
@@ -47,7 +47,7 @@ fn show(seen: &ListGpusResponse, is_json: bool) -> Result<(), Failure> {
             MemorySize(gpu.memory_grantable_bytes).to_string(),
             CoreShare(gpu.cores_granted_permille).to_string(),
             gpu.sharers.to_string(),
-            given_out(gpu),
+            status_of(gpu),
         ]);
     }
     for column in table.column_iter_mut() {
@@ -65,21 +65,22 @@ fn show(seen: &ListGpusResponse, is_json: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-/// `yes`, or why not.
-fn given_out(gpu: &v1::Gpu) -> String {
+/// `ready`, or the reasons why the GPU takes no new tenants.
+fn status_of(gpu: &v1::Gpu) -> String {
+    let unhealthy = format!("unhealthy: {}", gpu.health_reason);
     let reasons = [
         gpu.cordoned.then_some("cordoned"),
-        (!gpu.healthy).then_some(gpu.health_reason.as_str()),
+        (!gpu.healthy).then_some(unhealthy.as_str()),
     ];
     let reasons: Vec<&str> = reasons.into_iter().flatten().collect();
     if reasons.is_empty() {
-        "yes".to_owned()
+        "ready".to_owned()
     } else {
-        format!("no: {}", reasons.join("; "))
+        reasons.join("; ")
     }
 }
 
-/// `vcuda gpu list --json`. The keys are a promise to other programs.
+/// JSON form of `vcuda gpu list`. The keys are stable for other programs.
 #[derive(Debug, Serialize)]
 struct Document<'a> {
     gpus: Vec<One<'a>>,
@@ -126,16 +127,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn why_a_gpu_is_not_given_out_is_told() {
+    fn a_status_names_why_a_gpu_takes_no_new_tenants() {
         let mut gpu = v1::Gpu {
             healthy: true,
             ..v1::Gpu::default()
         };
-        assert_eq!(given_out(&gpu), "yes");
+        assert_eq!(status_of(&gpu), "ready");
         gpu.cordoned = true;
-        assert_eq!(given_out(&gpu), "no: cordoned");
+        assert_eq!(status_of(&gpu), "cordoned");
         gpu.healthy = false;
         gpu.health_reason = "XID 48".to_owned();
-        assert_eq!(given_out(&gpu), "no: cordoned; XID 48");
+        assert_eq!(status_of(&gpu), "cordoned; unhealthy: XID 48");
     }
 }

@@ -1,4 +1,4 @@
-//! `vcuda grant`: a tenant's quota on the node's GPUs, asked of the manager.
+//! `vcuda grant`: quotas of tenants on the node's GPUs, kept by the manager.
 
 use std::io::Write as _;
 
@@ -6,7 +6,7 @@ use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, Table};
 use serde::Serialize;
 use vcuda_manager_api::v1::{CreateGrantRequest, Grant, ResizeGrantRequest};
-use vcuda_quota::{CoreShare, MemorySize, Quota};
+use vcuda_quota::{CoreShare, MemorySize, Policy, Quota};
 
 use crate::args::{GrantAction, GrantCreateArgs, QuotaArgs};
 use crate::config::Environment;
@@ -14,7 +14,7 @@ use crate::failure::Failure;
 use crate::manager_client::{ManagerClient, view};
 use crate::render::clipped;
 
-/// Carries out the command.
+/// Carries out a `vcuda grant` command.
 pub(crate) fn grant(action: &GrantAction, environment: &Environment) -> Result<(), Failure> {
     let node = ManagerClient::required(environment)?;
     match action {
@@ -36,7 +36,7 @@ pub(crate) fn grant(action: &GrantAction, environment: &Environment) -> Result<(
     }
 }
 
-/// No grant of this name.
+/// Failure for a grant that does not exist.
 pub(crate) fn unknown(node: &ManagerClient, name: &str) -> Failure {
     let known = node.list().unwrap_or_default();
     let known: Vec<&str> = known.iter().map(|grant| grant.id.as_str()).collect();
@@ -72,20 +72,20 @@ fn create(node: &ManagerClient, args: &GrantCreateArgs) -> Result<(), Failure> {
     )?)
 }
 
-/// Puts the given options in place of the grant's own.
+/// Replaces the given options of the grant's quota.
 pub(crate) fn resize(node: &ManagerClient, grant: &Grant, args: &QuotaArgs) -> Result<(), Failure> {
     let quota = quota(grant).merge(&args.change())?;
     node.resize(ResizeGrantRequest {
         request_id: request_id(),
         id: grant.id.clone(),
         amounts: Some((&quota).into()),
-        // Changes that another caller made meanwhile are not undone.
+        // A concurrent change by another caller is not overwritten.
         expected_generation: grant.generation,
     })
     .map(drop)
 }
 
-/// A request that is made once: this process, and when.
+/// Id of a request, unique by process and time.
 fn request_id() -> String {
     format!("cli-{}-{}", std::process::id(), vcuda_region::clock::now_ns())
 }
@@ -95,12 +95,15 @@ fn quota(grant: &Grant) -> Quota {
     Quota::from(&grant.amounts.unwrap_or_default())
 }
 
-/// `4 GiB, 30 % fixed`.
+/// Text of a quota, such as `4 GiB, 30 % fixed`. A quota that promises no time says so.
 fn described(grant: &Grant) -> String {
     let quota = quota(grant);
     let memory = quota
         .memory_bytes
         .map_or_else(|| "whole GPU".to_owned(), |bytes| MemorySize(bytes).to_string());
+    if quota.policy == Policy::Fixed && quota.reserved_permille() == 0 {
+        return format!("{memory}, no guarantee (what is left)");
+    }
     format!("{memory}, {} {}", CoreShare(quota.cores_permille), quota.policy)
 }
 
@@ -135,7 +138,7 @@ fn list(grants: &[Grant], is_json: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-/// `vcuda grant list --json`. The keys are a promise to other programs.
+/// JSON form of `vcuda grant list`. The keys are stable for other programs.
 #[derive(Debug, Serialize)]
 struct Document<'a> {
     grants: Vec<One<'a>>,
@@ -148,7 +151,7 @@ struct One<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     holder: Option<String>,
     gpu_uuids: &'a [String],
-    /// 0: the whole GPU.
+    /// Memory limit (bytes); 0: the whole GPU.
     memory_bytes: u64,
     cores_permille: u32,
     cores_max_permille: u32,
@@ -183,5 +186,31 @@ impl<'a> Document<'a> {
         Self {
             grants: grants.iter().map(one).collect(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fixed_grant_of_all_the_time_shows_no_guarantee() {
+        let text = |cores_permille, policy| {
+            let quota = Quota {
+                cores_permille,
+                policy,
+                ..Quota::UNLIMITED
+            };
+            described(&Grant {
+                amounts: Some((&quota).into()),
+                ..Grant::default()
+            })
+        };
+        assert_eq!(
+            text(1000, Policy::Fixed),
+            "whole GPU, no guarantee (what is left)"
+        );
+        assert_eq!(text(300, Policy::Fixed), "whole GPU, 30 % fixed");
+        assert_eq!(text(1000, Policy::Burst), "whole GPU, 100 % burst");
     }
 }

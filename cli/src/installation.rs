@@ -1,5 +1,5 @@
-//! vcuda's own libraries and programs: found beside the executable. Libraries are handed to commands under names that the
-//! loader looks for.
+//! vcuda's installed libraries and programs, found beside the executable. Libraries are linked under the names that the
+//! loader searches for.
 
 use std::fs;
 use std::hash::{Hash as _, Hasher as _};
@@ -16,7 +16,7 @@ const SIMULATED_NVML: &str = "libvcuda_simulator_nvml.so";
 /// Remedy for a missing part.
 const REMEDY: &str = "build it with `cargo build --release --workspace`, or install it there";
 
-/// The names under which programs open the driver, and the library behind each on a simulated machine.
+/// File names under which programs open the driver, and the simulator's library for each.
 const DRIVER_NAMES: [(&str, &str); 4] = [
     ("libcuda.so.1", SIMULATED_CUDA),
     ("libcuda.so", SIMULATED_CUDA),
@@ -24,11 +24,11 @@ const DRIVER_NAMES: [(&str, &str); 4] = [
     ("libnvidia-ml.so", SIMULATED_NVML),
 ];
 
-/// The shim, at a path that `LD_PRELOAD` can carry. The loader splits that variable at colons and spaces, so a path with
-/// either is reached through a link under `root`.
+/// Path of the shim for `LD_PRELOAD`. The loader splits that variable at colons and spaces, so a path with either is
+/// reached through a link under `root`.
 ///
 /// # Errors
-/// It is not beside this executable, or the link cannot be made.
+/// Fails if the shim is not beside this executable, or if the link cannot be made.
 pub fn shim(root: &Path) -> Result<PathBuf, Failure> {
     let shim = find(SHIM)?;
     if !has_separator(&shim) {
@@ -39,10 +39,10 @@ pub fn shim(root: &Path) -> Result<PathBuf, Failure> {
     checked(links.join(SHIM))
 }
 
-/// A directory for `LD_LIBRARY_PATH` in which the driver's names lead to the simulator.
+/// A directory for `LD_LIBRARY_PATH` with links from the driver's names to the simulator.
 ///
 /// # Errors
-/// The simulator's libraries are not beside this executable, or a link cannot be made.
+/// Fails if the simulator's libraries are not beside this executable, or if a link cannot be made.
 pub fn simulator(root: &Path) -> Result<PathBuf, Failure> {
     let cuda = find(SIMULATED_CUDA)?;
     let links = links_directory(root, &cuda)?;
@@ -52,7 +52,7 @@ pub fn simulator(root: &Path) -> Result<PathBuf, Failure> {
     checked(links)
 }
 
-/// Looks beside the executable (`target/release`) and in `../lib` (an installation).
+/// Searches beside the executable (`target/release`) and in `../lib` (an installation).
 fn find(library: &str) -> Result<PathBuf, Failure> {
     let executable = executable()?;
     let beside = executable.parent().unwrap_or(Path::new("/"));
@@ -68,10 +68,10 @@ fn find(library: &str) -> Result<PathBuf, Failure> {
         })
 }
 
-/// Another program of vcuda, beside this executable.
+/// Path of another program of vcuda, beside this executable.
 ///
 /// # Errors
-/// It is not there ([`Failure::Unavailable`]).
+/// Fails with [`Failure::Unavailable`] if it is missing.
 pub fn program(name: &str) -> Result<PathBuf, Failure> {
     let executable = executable()?;
     let program = executable.with_file_name(name);
@@ -84,15 +84,15 @@ pub fn program(name: &str) -> Result<PathBuf, Failure> {
     )))
 }
 
-/// This program.
+/// Path of this program.
 ///
 /// # Errors
-/// The kernel does not tell.
+/// Fails if the kernel does not tell it.
 pub fn executable() -> Result<PathBuf, Failure> {
     std::env::current_exe().map_err(|error| Failure::access("find", Path::new("/proc/self/exe"), &error))
 }
 
-/// One directory per build, so that two builds of vcuda do not exchange each other's libraries.
+/// Directory of links, one for each build, so that builds do not replace each other's.
 fn links_directory(root: &Path, library: &Path) -> Result<PathBuf, Failure> {
     let mut hasher = std::hash::DefaultHasher::new();
     library.parent().hash(&mut hasher);
@@ -101,7 +101,7 @@ fn links_directory(root: &Path, library: &Path) -> Result<PathBuf, Failure> {
     Ok(directory)
 }
 
-/// Points `name` at `target`. Another run may do the same at the same time: the link is made aside and renamed.
+/// Makes a link from `name` to `target`, by rename, as another run may make it at the same time.
 fn link(target: &Path, name: &Path) -> Result<(), Failure> {
     if fs::read_link(name).is_ok_and(|current| current == target) {
         return Ok(());

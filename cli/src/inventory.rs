@@ -1,4 +1,4 @@
-//! The GPUs of this machine, real or simulated, behind one small view.
+//! GPUs of this machine, real or simulated.
 
 use std::path::Path;
 use std::str::FromStr;
@@ -13,22 +13,22 @@ use crate::failure::{Failure, failed};
 use crate::sim;
 use vcuda_quota::MemorySize;
 
-/// A GPU as typed: its index in `vcuda smi`, or its UUID, which may be cut short as for `CUDA_VISIBLE_DEVICES`.
+/// A GPU as the user names it: by index in `vcuda smi`, or by UUID, which may be shortened as for `CUDA_VISIBLE_DEVICES`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GpuSelector {
-    /// Position in the order of `vcuda smi`, which is NVML's.
+    /// Index in NVML's order.
     Index(usize),
-    /// The beginning of a UUID, in lower case behind `GPU-`.
+    /// Beginning of a UUID, in lower case after `GPU-`.
     Uuid(String),
 }
 
-/// The text is neither.
+/// Failure to parse a selector.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum SelectorError {
     /// Neither digits nor `GPU-...`.
     #[error("neither an index nor a UUID (GPU-...); `vcuda smi` lists both")]
     Neither,
-    /// A MIG instance.
+    /// The UUID of a MIG instance.
     #[error("a MIG instance is isolated by the hardware already and gets no quota; give a whole GPU")]
     Mig,
 }
@@ -55,35 +55,35 @@ impl FromStr for GpuSelector {
     }
 }
 
-/// One GPU, as far as a quota or a table needs it.
+/// Facts about a GPU that a quota or a table needs.
 #[derive(Clone, Debug)]
 pub struct Gpu {
-    /// Its UUID.
+    /// UUID.
     pub uuid: GpuUuid,
-    /// The product's name, for people.
+    /// Product name.
     pub name: String,
-    /// All of it, including the driver's own part (bytes).
+    /// Total memory, including the driver's own part (bytes).
     pub memory_total_bytes: u64,
-    /// Use of all processes, of tenants or not.
+    /// Memory used by all processes (bytes).
     pub memory_used_bytes: u64,
-    /// Memory that the driver keeps for itself and never gives to a program (bytes).
+    /// Memory that the driver keeps for itself (bytes).
     pub memory_reserved_bytes: u64,
 }
 
-/// The source of GPUs.
+/// Source of the list of GPUs.
 #[derive(Debug)]
 pub enum Inventory {
-    /// Behind NVIDIA's driver.
+    /// NVIDIA's driver.
     Real(Nvml),
-    /// On a simulated machine.
+    /// A simulated machine.
     Simulated(Machine),
 }
 
 impl Inventory {
-    /// The real GPUs.
+    /// Source of the real GPUs.
     ///
     /// # Errors
-    /// No driver, or no GPU: says how to go on without.
+    /// Fails without a driver or GPU, with a way to go on without.
     pub fn real() -> Result<Inventory, Failure> {
         let nvml = Nvml::open().map_err(|problem| no_gpu(&problem))?;
         match nvml.gpus() {
@@ -95,13 +95,13 @@ impl Inventory {
         }
     }
 
-    /// The machine in `directory`, created if missing.
+    /// Source of the GPUs of the machine in `directory`, created if missing.
     pub(crate) fn simulated(directory: &Path) -> Result<Inventory, Failure> {
         Ok(Inventory::Simulated(sim::open(directory)?))
     }
 
-    /// GPUs for `smi` and `set`: the simulated machine if asked for (by the option or `VCUDA_SIM`), else the real GPUs,
-    /// else the user's simulated machine if there is one.
+    /// Source of GPUs for `smi` and `set`: the simulated machine if requested (by the option or `VCUDA_SIM`), else real
+    /// GPUs, else the user's simulated machine if it exists.
     pub(crate) fn find(environment: &Environment, is_simulated: bool) -> Result<Inventory, Failure> {
         if is_simulated || environment.machine.is_some() {
             return Inventory::simulated(&environment.machine_dir(None)?);
@@ -112,7 +112,7 @@ impl Inventory {
         })
     }
 
-    /// All GPUs, by index, with their present use.
+    /// All GPUs by index, with their present use.
     pub fn gpus(&self) -> Result<Vec<Gpu>, Failure> {
         match self {
             Inventory::Real(nvml) => real_gpus(nvml).map_err(failed),
@@ -130,7 +130,7 @@ fn no_gpu(problem: &NvmlProblem) -> Failure {
 fn real_gpus(nvml: &Nvml) -> Result<Vec<Gpu>, NvmlProblem> {
     let mut gpus = Vec::new();
     for gpu in nvml.gpus()? {
-        // A UUID of another form (a MIG instance's) cannot be given a quota.
+        // A GPU with another form of UUID (a MIG instance) cannot have a quota.
         let Ok(uuid) = nvml.uuid(gpu)?.parse() else {
             continue;
         };
@@ -146,8 +146,8 @@ fn real_gpus(nvml: &Nvml) -> Result<Vec<Gpu>, NvmlProblem> {
     Ok(gpus)
 }
 
-/// Memory of a GPU, and its use (bytes). If NVML does not tell (GB10), the CUDA driver tells what it has, and NVML what its
-/// processes use.
+/// Total and used memory of a GPU (bytes). If NVML does not tell (GB10), the CUDA driver tells the total, and NVML the use
+/// of processes.
 fn real_memory(nvml: &Nvml, gpu: NvmlGpu, uuid: &GpuUuid) -> Result<(u64, u64), NvmlProblem> {
     let untold = match nvml.memory(gpu) {
         Ok(memory) => return Ok((memory.total, memory.used)),
@@ -175,10 +175,10 @@ fn simulated_gpus(machine: &Machine) -> Result<Vec<Gpu>, Failure> {
     .collect()
 }
 
-/// The GPUs that `selectors` mean, each once and in the order given; all of them if there are none.
+/// The selected GPUs, each once and in the given order; all GPUs without selectors.
 ///
 /// # Errors
-/// An error for a selector that means no GPU, or more than one, with the GPUs that exist.
+/// Fails for a selector that matches no GPU or several, with the GPUs that exist.
 pub fn chosen(gpus: &[Gpu], selectors: &[GpuSelector]) -> Result<Vec<Gpu>, Failure> {
     if selectors.is_empty() {
         return Ok(gpus.to_vec());
@@ -222,13 +222,13 @@ pub fn chosen(gpus: &[Gpu], selectors: &[GpuSelector]) -> Result<Vec<Gpu>, Failu
 }
 
 impl Gpu {
-    /// The most that programs can have of it (bytes).
+    /// Maximum memory for programs (bytes).
     pub(crate) fn usable_bytes(&self) -> u64 {
         self.memory_total_bytes.saturating_sub(self.memory_reserved_bytes)
     }
 }
 
-/// Refuses a quota beyond what the smallest of `gpus` can give: nothing is oversubscribed.
+/// Refuses a quota beyond the memory of the smallest of `gpus`.
 pub(crate) fn fits(quota: MemorySize, gpus: &[Gpu]) -> Result<(), Failure> {
     let smallest = gpus.iter().min_by_key(|gpu| gpu.usable_bytes());
     let Some(gpu) = smallest.filter(|gpu| gpu.usable_bytes() < quota.0) else {
@@ -275,7 +275,7 @@ mod tests {
         assert!(fits(MemorySize(40 << 30), &gpus).is_ok());
         let refused = fits(MemorySize((40 << 30) + 1), &gpus).unwrap_err().to_string();
         assert!(refused.contains("42949672960 bytes"), "{refused}");
-        // The driver's own memory belongs to no process.
+        // The driver's own memory is not available to programs.
         gpus[1].memory_reserved_bytes = 1 << 30;
         assert!(fits(MemorySize(39 << 30), &gpus).is_ok());
         let refused = fits(MemorySize(40 << 30), &gpus).unwrap_err().to_string();

@@ -1,10 +1,10 @@
-//! vcuda: runs a command under a GPU quota, and shows the use of all tenants.
+//! Command-line program of vcuda: runs a command under a GPU quota, and shows the use of all tenants.
 //!
-//! `run` makes a tenant's directory (crate `vcuda-region`), sets the preload and *becomes* the command: no process of
-//! vcuda stays behind. Everything else reads those directories, NVML or a simulated machine, and prints. Data goes to
-//! stdout, words to stderr.
+//! `run` makes a tenant's directory (crate `vcuda-region`), sets the preload and *becomes* the command: no process of vcuda
+//! stays behind. All other commands read those directories, NVML or a simulated machine. Data goes to stdout, messages to
+//! stderr.
 //!
-//! `demo` and `bench` are another program, `vcuda-bench`, which uses the public modules.
+//! `demo` and `bench` belong to the program `vcuda-bench`, which uses the public modules.
 #![forbid(unsafe_code)]
 #![warn(clippy::too_many_lines)]
 

@@ -1,5 +1,4 @@
-//! The node's manager, asked over its socket. Commands that show figures work without one; those that change a grant
-//! need it.
+//! Client of the node's manager. Commands that show figures work without a manager; commands that change grants need it.
 
 pub mod view;
 
@@ -23,12 +22,12 @@ use crate::config::{ENV_MANAGER, Environment};
 use crate::failure::{Failure, failed};
 use crate::inventory::GpuSelector;
 
-/// Socket of a node's own manager.
+/// Path of the socket of the system's manager.
 const SYSTEM_SOCKET: &str = "/run/vcuda/manager.sock";
-/// A call that has not ended by then has failed. The manager answers in milliseconds.
+/// Time after which a call fails. The manager answers in milliseconds.
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// A manager that answers.
+/// Connection to a manager that answers.
 #[derive(Debug)]
 pub struct ManagerClient {
     runtime: Runtime,
@@ -37,8 +36,8 @@ pub struct ManagerClient {
 }
 
 impl ManagerClient {
-    /// The manager of this machine, if this user may ask it: that of `VCUDA_MANAGER`, else of the user's runtime directory,
-    /// else of the system. One that is not there, or not for us, is none.
+    /// Connects to the manager of `VCUDA_MANAGER`, else of the user's runtime directory, else of the system. Returns `None`
+    /// if it does not run, or refuses this user.
     pub(crate) fn find(environment: &Environment) -> Result<Option<ManagerClient>, Failure> {
         for socket in sockets(environment)? {
             match ManagerClient::at(&socket) {
@@ -52,17 +51,16 @@ impl ManagerClient {
         Ok(None)
     }
 
-    /// As [`ManagerClient::find`], where nothing can be done without.
+    /// As [`ManagerClient::find`], for commands that need a manager.
     ///
     /// # Errors
-    /// Says why none can be asked. Status 69.
+    /// Fails with status 69 and the reason if none can be used.
     pub(crate) fn required(environment: &Environment) -> Result<ManagerClient, Failure> {
         let mut problem = None;
         for socket in sockets(environment)? {
             match ManagerClient::at(&socket) {
                 Ok(node) => return Ok(node),
-                // Of several sockets, one that exists and refuses this user matters more than one that does not
-                // exist.
+                // Of several sockets, one that refuses this user explains more than a missing one.
                 Err(Unreached::Socket(error @ ConnectError::Absent(_))) => {
                     problem.get_or_insert(Unreached::Socket(error));
                 }
@@ -75,10 +73,10 @@ impl ManagerClient {
         ))
     }
 
-    /// The manager that listens at `socket`.
+    /// Connects to the manager at `socket`.
     ///
     /// # Errors
-    /// No manager does.
+    /// Fails if no manager answers there.
     pub fn at_socket(socket: &Path) -> Result<ManagerClient, Failure> {
         Ok(ManagerClient::at(socket)?)
     }
@@ -98,7 +96,7 @@ impl ManagerClient {
         })
     }
 
-    /// Path of its socket.
+    /// Path of the socket.
     pub(crate) fn socket(&self) -> &Path {
         &self.socket
     }
@@ -123,10 +121,10 @@ impl ManagerClient {
         self.wait(node.get_status(vcuda_manager_api::v1::GetStatusRequest {}))
     }
 
-    /// The GPUs of the node.
+    /// GPUs of the node.
     ///
     /// # Errors
-    /// The manager does not answer, or refuses.
+    /// Fails if the manager does not answer, or refuses.
     pub fn gpus(&self) -> Result<ListGpusResponse, Failure> {
         let mut node = self.node();
         self.wait(node.list_gpus(ListGpusRequest {}))
@@ -152,7 +150,7 @@ impl ManagerClient {
         self.wait(grants.resize(request))
     }
 
-    /// The UUIDs of the node's GPUs that are meant by `selectors`, which `option` has.
+    /// UUIDs of the node's GPUs that match `selectors`, which are the values of `option`.
     pub(crate) fn chosen(&self, option: &str, selectors: &[GpuSelector]) -> Result<Vec<String>, Failure> {
         if selectors.is_empty() {
             return Ok(Vec::new());
@@ -178,14 +176,14 @@ impl ManagerClient {
         selectors.iter().map(chosen).collect()
     }
 
-    /// Takes the GPU out of placement, or back into it.
+    /// Cordons the GPU (excludes it from placement), or uncordons it.
     pub(crate) fn cordon(&self, gpu_uuid: String, cordoned: bool) -> Result<(), Failure> {
         let mut node = self.node();
         self.wait(node.cordon(CordonRequest { gpu_uuid, cordoned }))
             .map(drop)
     }
 
-    /// Whether there was one of this id.
+    /// Releases a grant. Returns whether it existed.
     pub(crate) fn release(&self, id: &str, even_if_used: bool) -> Result<bool, Failure> {
         let mut grants = self.grants();
         let id = id.to_owned();
@@ -194,7 +192,7 @@ impl ManagerClient {
             .released)
     }
 
-    /// Hands each event to `each` until it fails, or the stream ends.
+    /// Passes each event to `each` until that fails, or the stream ends.
     pub(crate) fn events(
         &self,
         request: WatchEventsRequest,
@@ -212,7 +210,7 @@ impl ManagerClient {
         Ok(())
     }
 
-    /// The grant that is meant by `name`: its id, or its key.
+    /// The grant with the id or the key `name`.
     pub(crate) fn grant(&self, name: &str) -> Result<Option<Grant>, Failure> {
         let grants = self.list()?;
         let by_id = grants.iter().find(|grant| grant.id == name);
@@ -222,7 +220,7 @@ impl ManagerClient {
     }
 }
 
-/// Sockets to try, the nearest first.
+/// Paths of sockets to try, the nearest first.
 fn sockets(environment: &Environment) -> Result<Vec<PathBuf>, Failure> {
     match environment.manager.as_deref() {
         Some(off) if off == Path::new("off") => Ok(Vec::new()),
@@ -256,7 +254,7 @@ impl From<Unreached> for Failure {
     }
 }
 
-/// The manager's own words. The exit status tells which side has to act.
+/// Failure with the manager's message. The exit status tells whether the user or the operator has to act.
 fn refused(status: &Status) -> Failure {
     let words = status.message();
     match status.code() {

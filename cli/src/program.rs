@@ -1,4 +1,4 @@
-//! From a command line to an exit status, for `vcuda` and for the program that carries out some of its commands.
+//! Main function of `vcuda` and `vcuda-bench`, from command line to exit status.
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -7,7 +7,7 @@ use clap::Parser;
 
 use crate::failure::Failure;
 
-/// Parses the command line, hands it to `carry_out`, and says on stderr, in one line, why that failed.
+/// Parses the command line and calls `carry_out`. A failure becomes one line on stderr.
 pub fn run<P: Parser>(carry_out: impl FnOnce(P) -> Result<(), Failure>) -> ExitCode {
     ending(match P::try_parse() {
         Ok(line) => carry_out(line),
@@ -15,32 +15,32 @@ pub fn run<P: Parser>(carry_out: impl FnOnce(P) -> Result<(), Failure>) -> ExitC
     })
 }
 
-/// The one line on stderr and the status. Every failure ends here.
+/// Exit status of an outcome; a failure is printed as one line.
 fn ending(outcome: Result<(), Failure>) -> ExitCode {
     let Err(failure) = outcome else {
         return ExitCode::SUCCESS;
     };
     let message = failure.to_string();
     if !message.is_empty() {
-        // A closed stderr must not turn one failure into another.
+        // A failure to write to stderr does not change the exit status.
         let _ = writeln!(std::io::stderr(), "vcuda: {message}");
     }
     ExitCode::from(&failure)
 }
 
-/// Result of clap's parsing: help and version are answers; the rest is wrong use, said in one line.
+/// Outcome of a parse that did not yield a command: help and version succeed; all else is a usage error of one line.
 fn usage(error: &clap::Error) -> Result<(), Failure> {
     use clap::error::ErrorKind;
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Ok(error.print()?),
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-            Err(Failure::Usage("what shall I do? Try `vcuda --help`".to_owned()))
+            Err(Failure::Usage("no command given; see `vcuda --help`".to_owned()))
         }
         _ => Err(Failure::Usage(one_line(&error.to_string()))),
     }
 }
 
-/// clap's message is a paragraph, then tips and usage; its first paragraph names the value and what is wrong with it.
+/// The first paragraph of clap's message, which names the value and the error, as one line.
 fn one_line(message: &str) -> String {
     let paragraph = message.split("\n\n").next().unwrap_or(message);
     let words: Vec<&str> = paragraph.split_whitespace().collect();
@@ -49,9 +49,21 @@ fn one_line(message: &str) -> String {
     if line.ends_with("not provided: <CMD>...") {
         return "no command to run; write it after `--`, for example: vcuda run --memory 4GiB -- python train.py".to_owned();
     }
-    // Its usage follows in `message`: the commands whose command stands behind `--`.
+    // Only the usage of commands that take a command after `--` contains this text.
     if line.starts_with("unexpected argument") && !line.contains("'-") && message.contains("-- <CMD>") {
         return format!("{line}; if it is the command to run, write it after `--` (see --help)");
     }
     format!("{line} (see --help)")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_without_a_command_refers_to_the_help() {
+        let error = crate::args::Cli::try_parse_from(["vcuda"]).unwrap_err();
+        let failure = usage(&error).unwrap_err();
+        assert_eq!(failure.to_string(), "no command given; see `vcuda --help`");
+    }
 }

@@ -1,4 +1,4 @@
-//! `vcuda ps`: a line for each process that holds memory of a GPU.
+//! `vcuda ps`: prints a line for each process that holds memory of a GPU.
 
 use std::io::Write as _;
 
@@ -13,7 +13,7 @@ use crate::failure::Failure;
 use crate::render::{Snapshot, clipped};
 use crate::snapshot_source::SnapshotSource;
 
-/// One process on one GPU.
+/// A process on a GPU.
 #[derive(Debug, Serialize)]
 struct Line<'a> {
     pid: u32,
@@ -27,7 +27,7 @@ struct Line<'a> {
     memory_used_bytes: u64,
 }
 
-/// Prints the lines.
+/// Prints the processes.
 pub(crate) fn ps(args: &PsArgs, environment: &Environment) -> Result<(), Failure> {
     let snapshot = SnapshotSource::find(environment, args.sim)?.look()?;
     let lines = lines(&snapshot);

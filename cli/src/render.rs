@@ -1,4 +1,4 @@
-//! Snapshots of GPUs, tenants and processes, as JSON and as a table of 80 columns.
+//! Rendering of snapshots of GPUs, tenants and processes: as JSON, and as a table of 80 columns.
 
 use std::fmt::Write as _;
 
@@ -8,62 +8,62 @@ use serde::Serialize;
 
 use vcuda_quota::{CoreShare, MemorySize, Priority, Quota};
 
-/// Content of `vcuda smi --json`. The keys are a promise to other programs.
+/// JSON form of `vcuda smi`. The keys are stable for other programs.
 #[derive(Clone, Debug, Serialize)]
 pub struct Snapshot {
-    /// In the order of their indices.
+    /// GPUs by index.
     pub gpus: Vec<GpuView>,
 }
 
-/// One GPU and the tenants that have a quota on it.
+/// A GPU and the tenants with a quota on it.
 #[derive(Clone, Debug, Serialize)]
 pub struct GpuView {
-    /// `GPU-...`.
+    /// UUID, `GPU-...`.
     pub uuid: String,
     pub(crate) name: String,
     pub(crate) memory_total_bytes: u64,
     pub(crate) memory_used_bytes: u64,
-    /// By name.
+    /// Tenants by name.
     pub tenants: Vec<TenantView>,
 }
 
-/// A tenant's quota on one GPU, and its use.
+/// Quota and use of a tenant on one GPU.
 #[derive(Clone, Debug, Serialize)]
 pub struct TenantView {
-    /// As `vcuda run --name` or its grant has it.
+    /// Name given by `vcuda run --name` or by its grant.
     pub name: String,
-    /// Owner of a tenant that the manager granted, as `namespace/pod/container`.
+    /// Owner of a granted tenant, as `namespace/pod/container`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) holder: Option<String>,
-    /// Its quota.
+    /// Memory limit (bytes).
     pub memory_limit_bytes: u64,
-    /// Memory of all its processes.
+    /// Memory of all its processes (bytes).
     pub memory_used_bytes: u64,
-    /// Allocations denied since the tenant began.
+    /// Number of denied allocations since the tenant began.
     pub(crate) memory_denied: u64,
-    /// Share that it never exceeds.
+    /// Maximum share of GPU time (thousandths).
     pub core_limit_permille: u32,
-    /// Share that is always there.
+    /// Guaranteed share of GPU time (thousandths).
     pub(crate) core_guarantee_permille: u32,
-    /// Over the last second.
+    /// Share used over the last second (thousandths).
     pub core_used_permille: u32,
-    /// GPU time since the tenant began.
+    /// GPU time used since the tenant began (s).
     pub(crate) gpu_seconds: f64,
-    /// Copies between host and GPU since the tenant began, if its GPU time is metered: counted, not charged.
+    /// Number of copies between host and GPU since the tenant began, if its GPU time is metered. They are not charged.
     pub(crate) host_copies: u64,
     pub(crate) host_copied_bytes: u64,
     pub(crate) policy: String,
-    /// Its part of the time that no tenant was promised.
+    /// Weight for time that no tenant was promised.
     pub(crate) weight: u32,
     pub(crate) priority: String,
-    /// The weight or the priority was chosen: both are shown to people.
+    /// Whether weight or priority was chosen; both are then shown in the table.
     #[serde(skip)]
     pub(crate) is_ranked: bool,
     pub(crate) processes: Vec<ProcessView>,
 }
 
 impl TenantView {
-    /// A tenant of this quota that has used nothing; on this GPU the quota allows `memory_limit_bytes`.
+    /// A tenant with this quota and no use; `memory_limit_bytes` is the quota's memory on this GPU.
     pub(crate) fn unused(name: &str, quota: &Quota, memory_limit_bytes: u64) -> Self {
         Self {
             name: name.to_owned(),
@@ -95,11 +95,11 @@ pub(crate) struct ProcessView {
     pub(crate) memory_used_bytes: u64,
 }
 
-/// Columns of a terminal that tables fit.
+/// Width of tables (columns).
 pub const WIDTH: usize = 80;
 const BAR_WIDTH: usize = 5;
 
-/// The table for people. Bars are drawn on a terminal only.
+/// Text table of a snapshot, with bars if `bars`, as for a terminal.
 pub fn table(snapshot: &Snapshot, bars: bool) -> String {
     let mut text = String::new();
     for (index, gpu) in snapshot.gpus.iter().enumerate() {
@@ -148,7 +148,7 @@ fn tenant_lines(text: &mut String, gpu: &GpuView, bars: bool) {
             rows.push(vec![name, MemorySize(process.memory_used_bytes).to_string()]);
         }
     }
-    // The names take the rest of the line beside the figures.
+    // Names get the width that the figures leave.
     let figures: usize = (1..heading(bars).len())
         .map(|column| 1 + width_of(&rows, column))
         .sum();
@@ -222,7 +222,7 @@ fn tenant_row(tenant: &TenantView, bars: bool) -> Vec<String> {
     row
 }
 
-/// `3.5 / 4 GiB`: the used figure in the unit of the limit, rounded down.
+/// Used and limit in the unit of the limit, such as `3.5 / 4 GiB`; the used figure is rounded down.
 fn pair(used_bytes: u64, limit_bytes: u64) -> String {
     let limit = MemorySize(limit_bytes).to_string();
     let scale: u64 = match limit.rsplit(' ').next() {
@@ -236,15 +236,14 @@ fn pair(used_bytes: u64, limit_bytes: u64) -> String {
     format!("{}.{} / {limit}", tenths / 10, tenths % 10)
 }
 
-/// A bar of `width` cells, full at `limit`.
+/// A bar of `width` cells that is full at `limit`.
 fn bar(used: u64, limit: u64, width: usize) -> String {
     let share = u128::from(used.min(limit)) * (width as u128) / u128::from(limit.max(1));
     let filled = usize::try_from(share).unwrap_or(width).min(width);
     format!("{}{}", "█".repeat(filled), "░".repeat(width - filled))
 }
 
-/// `text`, cut to `width` characters with an ellipsis, and without control characters: names come from other users'
-/// processes.
+/// `text` cut to `width` characters with an ellipsis. Control characters are replaced, as names come from other users.
 pub fn clipped(text: &str, width: usize) -> String {
     let clean: Vec<char> = text
         .chars()

@@ -1,4 +1,4 @@
-//! `vcuda run`: make or join a tenant, put the shim before the command, become the command.
+//! `vcuda run`: makes or joins a tenant, preloads the shim, and becomes the command.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -56,7 +56,7 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<(), Failu
     Err(become_command(&args.command, &variables))
 }
 
-/// Runs the command in a tenant's directory that the manager made: it has the quota, and stays when the command ends.
+/// Runs the command in the tenant of a grant: the manager made its directory, which stays after the command.
 fn in_grant(name: &str, args: &RunArgs, environment: &Environment) -> Result<(), Failure> {
     let node = ManagerClient::required(environment)?;
     let grant = node.grant(name)?.ok_or_else(|| grant::unknown(&node, name))?;
@@ -81,7 +81,7 @@ fn in_grant(name: &str, args: &RunArgs, environment: &Environment) -> Result<(),
     Err(become_command(&args.command, &variables))
 }
 
-/// A quota inside a quota would let a tenant write its own limits.
+/// Refuses a run inside a tenant, as a nested run would let a tenant write its own limits.
 fn refuse_nesting(environment: &Environment) -> Result<(), Failure> {
     match directory::resolve(environment.tenant.as_deref()) {
         None => Ok(()),
@@ -93,8 +93,8 @@ fn refuse_nesting(environment: &Environment) -> Result<(), Failure> {
     }
 }
 
-/// Makes the tenant's directory, or joins the living run of that name if the same quota is asked for, or none. Also whether
-/// the tenant's GPU time has to be apportioned.
+/// Makes the tenant's directory, or joins a living run of that name with the same or no quota. Returns also whether the
+/// tenant's GPU time must be arbitrated.
 fn enter(root: &Path, args: &RunArgs, quota: Quota, gpus: &[Gpu]) -> Result<(Directory, bool), Failure> {
     let me = Identity::current().map_err(|error| Failure::access("read", Path::new("/proc/self"), &error))?;
     let devices = gpus.iter().map(|gpu| (gpu.uuid, quota.config())).collect();
@@ -104,9 +104,9 @@ fn enter(root: &Path, args: &RunArgs, quota: Quota, gpus: &[Gpu]) -> Result<(Dir
     };
     let tenant = Tenant { name, devices };
     let enter = || Directory::create_or_join(root, &tenant, &me, clock::now_ns());
-    // The run itself comes first: it takes over the debt of a dead run of the same name.
+    // Before the removal of dead runs, as this run takes over the debt of a dead run of the same name.
     let entered = enter();
-    // Remains of earlier runs must not hinder this one: a directory that cannot be removed is left to a later run.
+    // A directory of a dead run that cannot be removed is left to a later run.
     let _ = directory::remove_dead(root, &me);
     let (directory, origin) = entered.or_else(|_| enter()).map_err(|error| refused(&error))?;
     let is_metered = match origin {
@@ -116,7 +116,7 @@ fn enter(root: &Path, args: &RunArgs, quota: Quota, gpus: &[Gpu]) -> Result<(Dir
     Ok((directory, is_metered))
 }
 
-/// `<cmd>-<pid>`, from the command's file name. Characters that a directory's name cannot have become `_`.
+/// Name `<cmd>-<pid>` from the command's file name. Characters that a directory's name cannot have become `_`.
 fn default_name(command: &[OsString], pid: u32) -> String {
     let program = command
         .first()
@@ -135,13 +135,13 @@ fn default_name(command: &[OsString], pid: u32) -> String {
     format!("{}-{pid}", if stem.is_empty() { "command" } else { stem })
 }
 
-/// The UUIDs for `CUDA_VISIBLE_DEVICES`, in the order in which they were given.
+/// UUIDs for `CUDA_VISIBLE_DEVICES`, in the given order.
 fn visible(gpus: &[Gpu]) -> OsString {
     let uuids: Vec<String> = gpus.iter().map(|gpu| gpu.uuid.to_string()).collect();
     uuids.join(",").into()
 }
 
-/// A run that joins must not silently get another quota than it asked for. Whether that has to be apportioned.
+/// Checks that a joining run asks for the tenant's quota. Returns whether GPU time must be arbitrated.
 fn agrees(directory: &Directory, tenant: &Tenant, args: &RunArgs) -> Result<bool, Failure> {
     let name = &tenant.name;
     let limits = Limits::read(directory.path()).map_err(failed)?;
@@ -164,7 +164,7 @@ fn agrees(directory: &Directory, tenant: &Tenant, args: &RunArgs) -> Result<bool
     Ok(is_metered)
 }
 
-/// The first option that differs from `now`, and its value in `now`.
+/// The first option that differs from `now`, with its value in `now`.
 fn difference(now: &Quota, asked: &QuotaChange) -> Option<String> {
     if asked
         .memory_bytes

@@ -1,4 +1,4 @@
-//! `vcuda set`: change a tenant's quota while it runs.
+//! `vcuda set`: changes a tenant's quota while it runs.
 
 use std::path::{Path, PathBuf};
 
@@ -13,7 +13,7 @@ use crate::inventory::{self, Inventory};
 use crate::manager_client::ManagerClient;
 use crate::{background, grant, smi};
 
-/// Writes the new quota for every GPU of the tenant.
+/// Writes the new quota for each GPU of the tenant.
 pub(crate) fn set(args: &SetArgs, environment: &Environment) -> Result<(), Failure> {
     if args.quota.is_empty() {
         let name = &args.name;
@@ -27,7 +27,7 @@ pub(crate) fn set(args: &SetArgs, environment: &Environment) -> Result<(), Failu
             "a tenant ({path}) cannot change quotas; run `vcuda set` outside of it"
         )));
     }
-    // A grant's limits stand in the manager's ledger: written past it they would be lost with its next restart.
+    // A grant's quota is changed through the manager: its ledger would replace other changes at the next restart.
     if let Some(node) = ManagerClient::find(environment)?
         && let Some(found) = node.grant(&args.name)?
     {
@@ -60,10 +60,10 @@ pub(crate) fn set(args: &SetArgs, environment: &Environment) -> Result<(), Failu
     Ok(())
 }
 
-/// Changes the quota for each GPU of the tenant in this directory. Returns whether GPU time is metered then.
+/// Changes the quota for each GPU of the tenant in `path`. Returns whether its GPU time is now metered.
 ///
 /// # Errors
-/// The quota would contradict itself, and nothing is written; or its limits cannot be written.
+/// Fails if the quota would contradict itself (nothing is written), or if the limits cannot be written.
 pub fn write(path: &Path, change: &QuotaChange) -> Result<bool, Failure> {
     let mut writer = LimitsWriter::open(path).map_err(failed)?;
     let devices: Vec<(DeviceIndex, GpuUuid)> = writer.limits().devices().collect();
@@ -82,7 +82,7 @@ pub fn write(path: &Path, change: &QuotaChange) -> Result<bool, Failure> {
     Ok(is_metered)
 }
 
-/// The living tenant of that name.
+/// Directory of the living tenant `name`.
 fn find(name: &str, tenants: Vec<(String, PathBuf)>) -> Result<PathBuf, Failure> {
     let known: Vec<String> = tenants.iter().map(|(known, _)| known.clone()).collect();
     tenants

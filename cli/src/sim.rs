@@ -1,4 +1,4 @@
-//! `vcuda sim`: a command on the simulated driver, without the shim; and the machine's exact record.
+//! `vcuda sim`: runs a command on the simulated driver without the shim, and prints the machine's record.
 
 use std::ffi::OsString;
 use std::io::{self, Write as _};
@@ -18,7 +18,7 @@ use vcuda_quota::MemorySize;
 /// Runs the command on the machine. Returns only on failure.
 pub(crate) fn run(args: &SimArgs, environment: &Environment) -> Result<(), Failure> {
     let directory = environment.machine_dir(args.machine.as_deref())?;
-    open_as_asked(&directory, args)?;
+    open_or_create(&directory, args)?;
     let variables = variables(&directory, environment)?;
     Err(become_command(&args.command, &variables))
 }
@@ -36,12 +36,12 @@ pub(crate) fn report(machine: Option<&Path>, json: bool, environment: &Environme
     Ok(())
 }
 
-/// The machine in `directory`; a missing one is made: one GPU of 80 GiB.
+/// Opens the machine in `directory`. A missing one is made with one GPU of 80 GiB.
 pub(crate) fn open(directory: &Path) -> Result<Machine, Failure> {
     Machine::open_or_create(directory).map_err(|error| refused(&error))
 }
 
-/// Variables by which a program finds the simulated driver and its machine.
+/// Environment variables for a program on the simulated driver.
 pub(crate) fn variables(
     machine: &Path,
     environment: &Environment,
@@ -56,8 +56,8 @@ pub(crate) fn variables(
     ])
 }
 
-/// Makes a missing machine as the options say; an existing one must be as they say.
-fn open_as_asked(directory: &Path, args: &SimArgs) -> Result<(), Failure> {
+/// Makes a missing machine with the given options. An existing one must agree with them.
+fn open_or_create(directory: &Path, args: &SimArgs) -> Result<(), Failure> {
     let asked = match &args.profile {
         Some(name) => Config::of_profile(name).map_err(|error| refused(&error))?,
         None => Config::default(),
@@ -101,7 +101,7 @@ fn open_as_asked(directory: &Path, args: &SimArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A configuration that cannot be is wrong use; anything else has failed.
+/// Failure of a machine: an impossible configuration is a usage error.
 fn refused(error: &MachineError) -> Failure {
     match error {
         MachineError::Syntax { .. } | MachineError::Value { .. } => Failure::Usage(error.to_string()),
@@ -154,7 +154,7 @@ fn right(text: String) -> Cell {
     Cell::new(text).set_alignment(CellAlignment::Right)
 }
 
-/// Nanoseconds as seconds with milliseconds.
+/// Time with milliseconds, such as `1.250 s`.
 fn seconds(ns: u64) -> String {
     format!("{}.{:03} s", ns / 1_000_000_000, ns / 1_000_000 % 1000)
 }

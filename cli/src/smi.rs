@@ -1,4 +1,4 @@
-//! `vcuda smi`: GPUs, tenants and processes, from the tenants' directories and NVML (or the simulated machine).
+//! `vcuda smi`: shows GPUs, tenants and processes, from the tenants' directories and from NVML or the simulated machine.
 
 use std::collections::HashMap;
 use std::io::{self, IsTerminal as _, Write as _};
@@ -17,7 +17,7 @@ use crate::inventory::{Gpu, Inventory};
 use crate::render::{self, GpuView, ProcessView, Snapshot, TenantView};
 use crate::snapshot_source::SnapshotSource;
 
-/// Prints the table or the JSON, once or again and again.
+/// Prints the table or the JSON, once or repeatedly.
 pub(crate) fn smi(args: &SmiArgs, environment: &Environment) -> Result<(), Failure> {
     let mut snapshots = SnapshotSource::find(environment, args.sim)?;
     let is_terminal = io::stdout().is_terminal();
@@ -28,7 +28,7 @@ pub(crate) fn smi(args: &SmiArgs, environment: &Environment) -> Result<(), Failu
         let snapshot = snapshots.look()?;
         let mut out = io::stdout().lock();
         if args.json {
-            // One document a line while watching, so that a reader knows where each ends.
+            // One document a line while watching, so that a reader can separate them.
             if args.watch {
                 serde_json::to_writer(&mut out, &snapshot)?;
             } else {
@@ -52,18 +52,18 @@ pub(crate) fn smi(args: &SmiArgs, environment: &Environment) -> Result<(), Failu
     }
 }
 
-/// Owner of the tenants that are shown.
+/// Tenants that are shown.
 #[derive(Clone, Debug)]
 pub enum Scope {
-    /// All of this user's.
+    /// All tenants under this user's runtime directory.
     User(PathBuf),
-    /// The one that this process belongs to.
+    /// Only the tenant of this process.
     Tenant(PathBuf),
 }
 
 impl Scope {
-    /// Inside a tenant that tenant, else all of the user's.
-    pub(crate) fn of(environment: &Environment) -> Result<Scope, Failure> {
+    /// The scope for this process: inside a tenant that tenant, else all of the user's.
+    pub(crate) fn from_environment(environment: &Environment) -> Result<Scope, Failure> {
         Ok(match directory::resolve(environment.tenant.as_deref()) {
             Some(path) => Scope::Tenant(path),
             None => Scope::User(environment.runtime_root()?),
@@ -85,24 +85,24 @@ impl Scope {
     }
 }
 
-/// Removes directories of dead runs. Those that cannot be removed now are left to the next command.
+/// Removes directories of dead runs. A later command retries those that cannot be removed now.
 pub(crate) fn remove_dead(root: &Path) {
     if let Ok(me) = Identity::current() {
         let _ = directory::remove_dead(root, &me);
     }
 }
 
-/// Looks again and again; each look tells the share used since the one before.
+/// Repeated reading of the tenants; shares are measured since the previous look.
 #[derive(Debug)]
 pub struct Watch {
     scope: Scope,
     witness: Witness,
     last: HashMap<(String, GpuUuid), Served>,
-    /// The reasons why tenants are missing from the last look.
+    /// Reasons why tenants are missing from the last snapshot.
     missing: Vec<String>,
 }
 
-/// GPU time that a tenant had got at a moment (both ns).
+/// GPU time that a tenant had used at a moment (both ns).
 #[derive(Clone, Copy, Debug)]
 struct Served {
     at_ns: u64,
@@ -110,7 +110,7 @@ struct Served {
 }
 
 impl Watch {
-    /// Nothing seen yet: the first look shows no used share.
+    /// A watch whose first snapshot shows no used shares.
     pub fn new(scope: Scope) -> Result<Watch, Failure> {
         let me =
             Identity::current().map_err(|error| Failure::access("read", Path::new("/proc/self"), &error))?;
@@ -122,12 +122,12 @@ impl Watch {
         })
     }
 
-    /// The reasons why tenants are missing from the last look.
+    /// Reasons why tenants are missing from the last snapshot.
     pub(crate) fn missing(&self) -> &[String] {
         &self.missing
     }
 
-    /// The state now.
+    /// A snapshot of GPUs and tenants.
     pub fn look(&mut self, inventory: &Inventory) -> Result<Snapshot, Failure> {
         let mut gpus: Vec<GpuView> = Vec::new();
         let found = inventory.gpus()?;
@@ -146,7 +146,7 @@ impl Watch {
             let (limits, reader) = match open(&path) {
                 Ok(opened) => opened,
                 Err(failure) => {
-                    // A tenant that ended during the look is not reported as missing.
+                    // A tenant that ended meanwhile is not reported as missing.
                     if path.exists() {
                         self.missing.push(failure.to_string());
                     }
@@ -167,12 +167,12 @@ impl Watch {
         self.last = seen;
         if matches!(self.scope, Scope::Tenant(_)) {
             gpus.retain(|gpu| !gpu.tenants.is_empty());
-            gpus.iter_mut().for_each(as_the_tenant_sees_it);
+            gpus.iter_mut().for_each(restrict_to_tenant);
         }
         Ok(Snapshot { gpus })
     }
 
-    /// One tenant on one GPU. None if its figures cannot be read.
+    /// View of a tenant on one GPU; `None` if its figures cannot be read.
     fn tenant(
         &self,
         limits: &Limits,
@@ -200,8 +200,7 @@ impl Watch {
                 });
             }
         }
-        // Memory that several processes hold stands in the record of one of them or, once that one has let go, in
-        // none.
+        // Memory shared by processes is recorded by one of them, or by none once that one has released it.
         let memory = reader.memory_of_living(device, &self.witness).ok()?;
         let before = self.last.get(&(limits.name().to_owned(), gpu.uuid));
         let limit_bytes = quota.memory_bytes.unwrap_or(gpu.memory_total_bytes);
@@ -226,7 +225,7 @@ fn open(path: &Path) -> Result<(Limits, UsageReader), Failure> {
     ))
 }
 
-/// Used time over elapsed time, in thousandths.
+/// Share of the elapsed time that was used (thousandths).
 fn share(before: Served, now: Served) -> u32 {
     let elapsed = now.at_ns.saturating_sub(before.at_ns).max(1);
     let served = now.served_ns.saturating_sub(before.served_ns);
@@ -234,15 +233,15 @@ fn share(before: Served, now: Served) -> u32 {
     u32::try_from(permille).unwrap_or(u32::MAX).min(1000)
 }
 
-/// GPU time in seconds; milliseconds are precise enough for a total.
+/// GPU time in seconds with milliseconds.
 pub(crate) fn seconds(ns: u64) -> f64 {
     #[expect(clippy::cast_precision_loss, reason = "2^53 ms are 285,000 years")]
     let ms = (ns / 1_000_000) as f64;
     ms / 1000.0
 }
 
-/// Inside a tenant the quota is the whole GPU, as CUDA and NVML say there.
-fn as_the_tenant_sees_it(gpu: &mut GpuView) {
+/// Adapts a GPU to the view inside a tenant, where the quota is the whole GPU, as in CUDA and NVML.
+fn restrict_to_tenant(gpu: &mut GpuView) {
     if let Some(tenant) = gpu.tenants.first() {
         gpu.memory_total_bytes = tenant.memory_limit_bytes;
         gpu.memory_used_bytes = tenant.memory_used_bytes;

@@ -1,4 +1,4 @@
-//! The source of the figures of `smi` and `top`: the node's manager, or, without one, the tenants' own files.
+//! Source of the figures of `smi` and `top`: the node's manager, or else the tenants' files.
 
 use std::path::Path;
 use std::thread::sleep;
@@ -11,17 +11,17 @@ use crate::manager_client::{ManagerClient, view};
 use crate::render::Snapshot;
 use crate::smi::{Scope, Watch};
 
-/// Over which time the used share is taken.
+/// Interval between the two readings from which a share is computed.
 const SHARE_WINDOW: Duration = Duration::from_secs(1);
 
-/// A place to look from.
+/// Source of snapshots.
 #[derive(Debug)]
 pub(crate) enum SnapshotSource {
-    /// Over all tenants of the node.
+    /// The manager, which sees all tenants of the node.
     Manager(ManagerClient),
-    /// Over this user's tenants, or the one that this process belongs to.
+    /// The files of this user's tenants, or of the tenant of this process.
     Own {
-        /// Looks into their files.
+        /// Reader of the files.
         watch: Watch,
         /// The GPUs.
         inventory: Inventory,
@@ -29,9 +29,10 @@ pub(crate) enum SnapshotSource {
 }
 
 impl SnapshotSource {
-    /// The widest there is: the manager's, unless this is a tenant, or the simulated machine was asked for.
+    /// The source with the widest view: the manager, unless this process is in a tenant or the simulated machine was
+    /// requested.
     pub(crate) fn find(environment: &Environment, is_simulated: bool) -> Result<SnapshotSource, Failure> {
-        let scope = Scope::of(environment)?;
+        let scope = Scope::from_environment(environment)?;
         if let (Scope::User(_), false) = (&scope, is_simulated)
             && let Some(node) = ManagerClient::find(environment)?
         {
@@ -39,22 +40,22 @@ impl SnapshotSource {
         }
         let inventory = Inventory::find(environment, is_simulated)?;
         let mut watch = Watch::new(scope)?;
-        // Use over time is a difference: this is the first look.
+        // A first look, as use over time is a difference.
         watch.look(&inventory)?;
         Ok(SnapshotSource::Own { watch, inventory })
     }
 
-    /// Waits until there is something new to see.
+    /// Waits until there are new figures.
     pub(crate) fn wait(&self) {
         sleep(SHARE_WINDOW);
     }
 
-    /// Whether the first look says all: the manager measures all the time.
+    /// Whether the first snapshot is complete, as the manager measures all the time.
     pub(crate) fn knows_already(&self) -> bool {
         matches!(self, SnapshotSource::Manager(_))
     }
 
-    /// The state now.
+    /// The present figures.
     pub(crate) fn look(&mut self) -> Result<Snapshot, Failure> {
         match self {
             SnapshotSource::Manager(node) => view::snapshot(node),
@@ -62,7 +63,7 @@ impl SnapshotSource {
         }
     }
 
-    /// The reasons why tenants are missing from the last look.
+    /// Reasons why tenants are missing from the last snapshot.
     pub(crate) fn missing(&self) -> &[String] {
         match self {
             SnapshotSource::Manager(_) => &[],
@@ -70,7 +71,7 @@ impl SnapshotSource {
         }
     }
 
-    /// The manager's socket, if it is the manager's.
+    /// Path of the manager's socket, if the manager is the source.
     pub(crate) fn socket(&self) -> Option<&Path> {
         match self {
             SnapshotSource::Manager(node) => Some(node.socket()),

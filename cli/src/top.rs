@@ -1,4 +1,4 @@
-//! `vcuda top`: GPUs and tenants live, on the whole terminal.
+//! `vcuda top`: shows GPUs and tenants live, on the whole terminal.
 
 mod draw;
 mod table;
@@ -17,12 +17,12 @@ use crate::failure::{Failure, failed};
 use crate::render::Snapshot;
 use crate::snapshot_source::SnapshotSource;
 
-/// Between two looks (ns): as often as shares are measured.
+/// Interval between two snapshots (ns), that of the measurement of shares.
 const LOOK_NS: u64 = 1_000_000_000;
-/// Number of looks in a tenant's history.
+/// Number of snapshots in a tenant's history.
 const HISTORY: usize = 60;
 
-/// Draws until `q`.
+/// Draws until `q` is pressed.
 pub(crate) fn top(args: &TopArgs, environment: &Environment) -> Result<(), Failure> {
     if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
         return Err(Failure::Usage(
@@ -40,18 +40,18 @@ pub(crate) fn top(args: &TopArgs, environment: &Environment) -> Result<(), Failu
     ended
 }
 
-/// Content of the screen.
+/// State of the screen.
 #[derive(Debug)]
 struct Screen {
-    /// The source of the figures, in words.
+    /// Description of the source of the figures.
     source: String,
     sort: SortKey,
     snapshot: Snapshot,
     /// GPU time of each tenant on each GPU (thousandths), the newest last.
     history: HashMap<(String, String), VecDeque<u64>>,
-    /// The reason why the last look failed.
+    /// The reason why the last snapshot failed.
     problem: Option<String>,
-    /// Lines that are scrolled away.
+    /// Number of GPUs scrolled out of view.
     scrolled: usize,
 }
 
@@ -67,8 +67,8 @@ impl Screen {
         }
     }
 
-    /// A manager that restarts does not end `top`: the last figures stay, with a note.
-    fn take(&mut self, seen: Result<Snapshot, Failure>) {
+    /// Applies a snapshot. After a failure, such as a restart of the manager, the last figures stay with a note.
+    fn apply(&mut self, seen: Result<Snapshot, Failure>) {
         let mut snapshot = match seen {
             Ok(snapshot) => snapshot,
             Err(failure) => {
@@ -90,12 +90,12 @@ impl Screen {
             }
             table::sort(&mut gpu.tenants, self.sort);
         }
-        // Figures of tenants that are gone are dropped with the old map.
+        // The histories of tenants that have ended are dropped with the old map.
         self.history = history;
         self.snapshot = snapshot;
     }
 
-    /// Whether to go on.
+    /// Handles a key. Returns whether to go on.
     fn press(&mut self, key: KeyCode, modifiers: KeyModifiers) -> bool {
         match key {
             KeyCode::Char('q') | KeyCode::Esc => return false,
@@ -123,7 +123,7 @@ fn watch(
     loop {
         let now_ns = clock::now_ns();
         if now_ns >= due_ns {
-            screen.take(snapshots.look());
+            screen.apply(snapshots.look());
             due_ns = now_ns + LOOK_NS;
         }
         terminal

@@ -1,5 +1,5 @@
-//! The built `vcuda`: help, exit codes, messages, and that `run` becomes the command. The libraries are empty files here:
-//! what they do is tested by the whole-system tests.
+//! Tests of the built `vcuda`: help, exit codes, messages, and that `run` becomes the command. The libraries are empty
+//! files, as the whole-system tests cover them.
 #![expect(
     clippy::unwrap_used,
     reason = "a test stops at the first thing that is not as it should be"
@@ -162,7 +162,7 @@ fn a_runtime_directory_that_cannot_be_used_is_named() {
     }
 }
 
-/// A folder with `vcuda` and nothing else.
+/// A folder with only `vcuda`.
 fn bare_installation() -> TempDir {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     fs::hard_link(env!("CARGO_BIN_EXE_vcuda"), folder.path().join("vcuda")).unwrap();
@@ -208,7 +208,7 @@ fn demo_and_bench_become_the_program_beside_vcuda() {
     assert!(output.status.success(), "{output:?}");
     let told = String::from_utf8(output.stdout).unwrap();
     assert_eq!(told.trim_end(), arguments.join(" "));
-    // What cannot be meant is refused before.
+    // Impossible arguments are refused first.
     let output = run(&["demo", "--seconds", "1"]);
     assert_eq!(output.status.code(), Some(64), "{output:?}");
     assert!(output.stdout.is_empty(), "{output:?}");

@@ -1,4 +1,4 @@
-//! A configuration file: read, or refused with file, line, value and remedy, before anything starts.
+//! Loader of configuration files. Errors name file, line, value and remedy.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,31 +10,31 @@ use thiserror::Error;
 use crate::logging::Log;
 use crate::value::{Filter, LogFormat};
 
-/// The configuration cannot be used.
+/// Failure to load a configuration.
 #[derive(Debug, Error)]
 pub enum ConfigError {
     /// The file cannot be read.
     #[error("{}: {}; name another with --config, or create it", .0.display(), .1)]
     Unreadable(PathBuf, io::Error),
-    /// A line of it is wrong.
+    /// A line of the file is wrong.
     #[error("{}:{line}: {message}", .file.display())]
     Line {
         /// The file.
         file: PathBuf,
-        /// From 1.
+        /// Line number, from 1.
         line: usize,
-        /// The fault, and what to write instead.
+        /// The error, and a correct form.
         message: String,
     },
-    /// Values that are fine alone do not go together.
+    /// Values that are valid alone contradict each other.
     #[error("{0}")]
     Together(String),
 }
 
-/// Reads the file that was named, or the one at `default`, which may be missing. Returns its path and its text.
+/// Reads the `named` file, or the one at `default`, which may be missing. Returns its path and its text.
 ///
 /// # Errors
-/// [`ConfigError::Unreadable`].
+/// Fails with [`ConfigError::Unreadable`].
 pub fn read<'a>(named: Option<&'a Path>, default: &'a Path) -> Result<(&'a Path, String), ConfigError> {
     let path = named.unwrap_or(default);
     match std::fs::read_to_string(path) {
@@ -44,10 +44,10 @@ pub fn read<'a>(named: Option<&'a Path>, default: &'a Path) -> Result<(&'a Path,
     }
 }
 
-/// Content of `text`, the file at `path`.
+/// Parses `text`, the content of the file at `path`.
 ///
 /// # Errors
-/// [`ConfigError::Line`].
+/// Fails with [`ConfigError::Line`].
 pub fn parse<T: DeserializeOwned>(text: &str, path: &Path) -> Result<T, ConfigError> {
     toml::from_str(text).map_err(|error| ConfigError::Line {
         file: path.to_owned(),
@@ -56,15 +56,15 @@ pub fn parse<T: DeserializeOwned>(text: &str, path: &Path) -> Result<T, ConfigEr
     })
 }
 
-/// The line (from 1) of the byte at `offset`.
+/// Line number (from 1) of the byte at `offset`.
 fn line_of(text: &str, offset: usize) -> usize {
     1 + text.bytes().take(offset).filter(|byte| *byte == b'\n').count()
 }
 
-/// Refuses a path that depends on where the daemon was started. `key` is its name in the configuration.
+/// Refuses a relative path, which would depend on the daemon's working directory. `key` is its name in the configuration.
 ///
 /// # Errors
-/// [`ConfigError::Together`].
+/// Fails with [`ConfigError::Together`].
 pub fn absolute(key: &str, path: &Path) -> Result<(), ConfigError> {
     match path.is_absolute() {
         true => Ok(()),
@@ -75,14 +75,14 @@ pub fn absolute(key: &str, path: &Path) -> Result<(), ConfigError> {
     }
 }
 
-/// The host's name, for a node that was given no other.
+/// Host name, the default of the node's name.
 #[must_use]
 pub fn host_name() -> String {
     let name = nix::unistd::gethostname().unwrap_or_default();
     name.to_string_lossy().into_owned()
 }
 
-/// The table `[log]`.
+/// Table `[log]` of the configuration.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LogTable {
@@ -91,7 +91,7 @@ pub struct LogTable {
 }
 
 impl LogTable {
-    /// With what the flags say over it.
+    /// The log's settings; flags take precedence over the table.
     #[must_use]
     pub fn with(self, filter: Option<&Filter>, format: Option<LogFormat>) -> Log {
         Log {
@@ -124,7 +124,7 @@ mod tests {
         );
         let error = read(Some(&missing), &there).unwrap_err().to_string();
         assert!(error.starts_with(&missing.display().to_string()), "{error}");
-        // A directory is not "missing".
+        // A directory does not count as missing.
         assert!(read(None, folder.path()).is_err());
     }
 

@@ -1,4 +1,4 @@
-//! HTTP for figures and health: bounded in connections, headers and time, so that no client keeps others away.
+//! HTTP server for metrics and health, with bounded connections, headers and time, so that no client blocks others.
 
 use std::collections::VecDeque;
 use std::io;
@@ -15,23 +15,23 @@ use tracing::info;
 
 use crate::life::RunError;
 
-/// Connections at once. One more closes the oldest: a scrape takes milliseconds, so that is a slow one.
+/// Maximum number of connections. One more closes the oldest, which is slow, as a scrape takes milliseconds.
 const CONNECTIONS: usize = 64;
-/// Time for a request's header, from the connection or the last answer on.
+/// Time limit for a request's header, from the connection or the last answer on.
 const HEADER_WITHIN: Duration = Duration::from_secs(5);
-/// Longest life of a connection.
+/// Maximum lifetime of a connection.
 const LIFE: Duration = Duration::from_secs(300);
-/// Bytes of a request's header.
+/// Maximum size of a request's header (bytes).
 const HEADER_BYTES: usize = 16 << 10;
-/// Fields of a request's header.
+/// Maximum number of header fields.
 const HEADER_FIELDS: usize = 64;
-/// Pause after an error of accepting, such as "too many open files".
+/// Pause after a failed accept, such as "too many open files".
 const AFTER_ERROR: Duration = Duration::from_millis(200);
 
-/// Listens for whoever reads metrics at `address`; not at all if that is none.
+/// Opens the listening socket at `address`; `None` without an address.
 ///
 /// # Errors
-/// The address is taken, or not this machine's.
+/// Fails if the address is in use, or not on this machine.
 pub async fn listen(address: Option<SocketAddr>) -> Result<Option<TcpListener>, RunError> {
     let Some(address) = address else {
         return Ok(None);
@@ -49,7 +49,7 @@ pub async fn listen(address: Option<SocketAddr>) -> Result<Option<TcpListener>, 
     Ok(Some(listener))
 }
 
-/// Serves until `stop` is done, or this is dropped; connections end with it.
+/// Serves until `stop` completes or this is dropped, which also ends connections.
 pub async fn serve(listener: TcpListener, router: Router, stop: impl Future<Output = ()>) {
     let mut tasks = JoinSet::new();
     let mut oldest_first: VecDeque<AbortHandle> = VecDeque::new();
@@ -81,6 +81,6 @@ async fn connection(stream: TcpStream, router: Router) {
         .max_buf_size(HEADER_BYTES)
         .max_headers(HEADER_FIELDS)
         .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
-    // How a client ends is its own matter.
+    // An error of a client's connection is ignored.
     let _ = tokio::time::timeout(LIFE, served).await;
 }

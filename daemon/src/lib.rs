@@ -1,6 +1,6 @@
-//! Parts that the node's daemons, the manager and the device plugin, share: they read a configuration and refuse a wrong
-//! one with its line ([`config`], [`value`]), log ([`logging`]), end by signals with documented statuses ([`life`]), and
-//! serve metrics, health and readiness ([`pages`]) without being held up by a client ([`http`]).
+//! Parts shared by the node's daemons, the manager and the device plugin: configuration ([`config`], [`value`]), logging
+//! ([`logging`]), signals and exit statuses ([`life`]), and HTTP pages for metrics, health and readiness ([`pages`],
+//! [`http`]).
 #![forbid(unsafe_code)]
 #![warn(clippy::too_many_lines)]
 

@@ -11,23 +11,23 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::config::ConfigError;
 
-/// Wrong use or configuration (`EX_USAGE`, sysexits.h).
+/// Exit status of wrong use or configuration (`EX_USAGE`, sysexits.h).
 const USAGE: u8 = 64;
-/// Something that it needs is another's (`EX_UNAVAILABLE`).
+/// Exit status if a resource is missing or used by another process (`EX_UNAVAILABLE`).
 const UNAVAILABLE: u8 = 69;
-/// Anything else.
+/// Exit status of any other failure.
 const FAILED: u8 = 1;
 
-/// Why a daemon ended otherwise than by a signal.
+/// Failure that ended a daemon.
 #[derive(Debug, Error)]
 pub enum RunError {
-    /// It was configured wrongly. Exit status 64.
+    /// Invalid configuration. Exit status 64.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// Something that it needs is another's, or not there. Exit status 69.
+    /// Resource that is missing or used by another process. Exit status 69.
     #[error("{0}")]
     Unavailable(String),
-    /// Anything else. Exit status 1.
+    /// Any other failure. Exit status 1.
     #[error("{0}")]
     Failed(String),
 }
@@ -42,7 +42,7 @@ impl RunError {
     }
 }
 
-/// The `main` of the daemon `name`, which does `work` as its flags `F` say.
+/// Main function of the daemon `name`: parses the flags `F` and calls `work`.
 pub fn main<F: Parser>(name: &str, work: impl FnOnce(F) -> Result<(), RunError>) -> ExitCode {
     let flags = match F::try_parse() {
         Ok(flags) => flags,
@@ -57,23 +57,23 @@ pub fn main<F: Parser>(name: &str, work: impl FnOnce(F) -> Result<(), RunError>)
     match work(flags) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // One line on stderr, also where the log goes elsewhere.
+            // Printed on stderr, even if the log goes elsewhere.
             let _ = writeln!(io::stderr(), "{name}: {error}");
             ExitCode::from(error.status())
         }
     }
 }
 
-/// Lives `life` to its end, on threads of its own and with no signal blocked.
+/// Runs `life` to its end on a new runtime, with all signals unblocked.
 ///
 /// # Errors
-/// There are no threads, or `life`'s own.
+/// Fails if no thread can be started, or as `life` does.
 pub fn block_on(life: impl Future<Output = Result<(), RunError>>) -> Result<(), RunError> {
-    // Whoever started this may have had signals blocked, which is inherited: it could not be ended then.
+    // Blocked signals are inherited, and would keep the daemon from being ended.
     let unblocked = SigSet::empty().thread_set_mask();
     unblocked.map_err(|error| RunError::Failed(format!("no signals: {error}")))?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
-        // What takes long has threads of its own; these two answer.
+        // Two suffice for answers, as blocking work has its own threads.
         .worker_threads(2)
         .enable_all()
         .build()
@@ -81,15 +81,15 @@ pub fn block_on(life: impl Future<Output = Result<(), RunError>>) -> Result<(), 
     runtime.block_on(life)
 }
 
-/// One kind of signal, from now on.
+/// Stream of one kind of signal.
 ///
 /// # Errors
-/// The system's.
+/// Fails if the system refuses.
 pub fn listen(kind: SignalKind) -> Result<Signal, RunError> {
     signal(kind).map_err(|error| RunError::Failed(format!("no signals: {error}")))
 }
 
-/// The signals that end a daemon.
+/// Signals that end a daemon.
 #[derive(Debug)]
 pub struct Ends {
     terminate: Signal,
@@ -97,10 +97,10 @@ pub struct Ends {
 }
 
 impl Ends {
-    /// Listens for them, which else would end the process at once.
+    /// Listens for the signals, which then no longer end the process by themselves.
     ///
     /// # Errors
-    /// The system's.
+    /// Fails if the system refuses.
     pub fn listen() -> Result<Self, RunError> {
         Ok(Self {
             terminate: listen(SignalKind::terminate())?,
@@ -108,7 +108,7 @@ impl Ends {
         })
     }
 
-    /// The name of the next one. Nothing is lost if this is dropped before.
+    /// Name of the next signal. Cancel-safe.
     pub async fn next(&mut self) -> &'static str {
         tokio::select! {
             _ = self.terminate.recv() => "SIGTERM",

@@ -1,4 +1,4 @@
-//! The log: lines on stderr, for the journal; as JSON on request. The filter can be changed while it runs.
+//! Log on stderr, as text or JSON. The filter can be changed while the daemon runs.
 
 use std::fmt;
 
@@ -8,16 +8,16 @@ use tracing_subscriber::{EnvFilter, Layer as _, Registry, reload};
 
 use crate::value::{Filter, LogFormat};
 
-/// Messages that are logged, and their format.
+/// Settings of the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Log {
     /// Filter of messages.
     pub filter: Filter,
-    /// Format of messages. It stays as it was at the start.
+    /// Format of lines, which stays as it was at the start.
     pub format: LogFormat,
 }
 
-/// The way to change the filter.
+/// Handle to change the filter.
 pub struct Logging {
     filter: reload::Handle<EnvFilter, Registry>,
 }
@@ -29,7 +29,7 @@ impl fmt::Debug for Logging {
 }
 
 impl Logging {
-    /// Starts the log. Once in a process.
+    /// Starts the log of this process. To be called once.
     #[must_use]
     pub fn start(log: &Log) -> Self {
         let (filter, handle) = reload::Layer::new(log.filter.layer());
@@ -38,14 +38,14 @@ impl Logging {
             LogFormat::Text => lines.with_ansi(false).boxed(),
             LogFormat::Json => lines.json().boxed(),
         };
-        // A second one in the same process (a test) keeps the first's.
+        // A second log in the same process (a test) has no effect.
         let _ = tracing_subscriber::registry().with(filter).with(lines).try_init();
         Self { filter: handle }
     }
 
-    /// Takes over the filter of a configuration that was read again. False: the log is not this one's, and stays.
+    /// Replaces the filter. Returns false if this is not the process's log.
     #[must_use]
-    pub fn follow(&self, log: &Log) -> bool {
+    pub fn set_filter(&self, log: &Log) -> bool {
         self.filter.reload(log.filter.layer()).is_ok()
     }
 }

@@ -1,5 +1,4 @@
-//! Pages that a daemon serves over HTTP: `/metrics`, `/healthz` (the process answers) and `/readyz` (it can do its
-//! work).
+//! HTTP pages of a daemon: `/metrics`, `/healthz` (the process answers) and `/readyz` (it can do its work).
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,24 +11,24 @@ use axum::routing::get;
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 
-/// The media type of metrics (OpenMetrics 1.0, section "Text format").
+/// Media type of metrics (OpenMetrics 1.0, section "Text format").
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// The metrics as OpenMetrics text. It may take milliseconds: it is called where it may block, one call at a time.
+/// Source of the metrics as OpenMetrics text. It may block for milliseconds; calls do not overlap.
 pub type Metrics = Arc<dyn Fn() -> Result<String, fmt::Error> + Send + Sync>;
 
-/// Why the daemon cannot do its work now, a line each; nothing where it can. It must not block.
+/// Source of the reasons why the daemon cannot work now, a line each. It must not block.
 pub type Problems = Arc<dyn Fn() -> Vec<String> + Send + Sync>;
 
 #[derive(Clone)]
 struct Pages {
     metrics: Metrics,
     problems: Problems,
-    /// One text at a time is made: it takes a processor.
+    /// Ensures that one text is made at a time, as that uses a processor.
     turn: Arc<Semaphore>,
 }
 
-/// The pages of a daemon, for [`crate::http::serve`]. `/readyz` is 503 with the problems as long as there are some.
+/// The pages of a daemon, for [`crate::http::serve`]. `/readyz` answers 503 with the problems, if there are any.
 pub fn pages(metrics: Metrics, problems: Problems) -> Router {
     Router::new()
         .route("/metrics", get(scrape))

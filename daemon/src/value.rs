@@ -1,4 +1,4 @@
-//! Values of a configuration that check themselves, so that the parser can say in which line a bad one stands.
+//! Configuration values that check themselves, so that the parser can name the line of a bad one.
 
 use std::net::SocketAddr;
 use std::str::FromStr;
@@ -13,17 +13,17 @@ use tracing_subscriber::EnvFilter;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum LogFormat {
-    /// For people.
+    /// Plain text.
     #[default]
     Text,
-    /// One JSON object a line.
+    /// JSON, one object a line.
     Json,
 }
 
-/// Parses text, and names it if that fails.
+/// Parses a text value; an error names it.
 ///
 /// # Errors
-/// It is no text, or `parse` says what is wrong with it.
+/// Fails if the value is no text, or if `parse` refuses it.
 pub fn parsed<'de, D: Deserializer<'de>, T>(
     deserializer: D,
     parse: impl FnOnce(&str) -> Result<T, String>,
@@ -32,7 +32,7 @@ pub fn parsed<'de, D: Deserializer<'de>, T>(
     parse(&text).map_err(|problem| D::Error::custom(format!("'{text}': {problem}")))
 }
 
-/// An address and a port, or `off`.
+/// An address with port, or `off`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Listen(pub Option<SocketAddr>);
 
@@ -55,7 +55,7 @@ impl<'de> Deserialize<'de> for Listen {
     }
 }
 
-/// A time between looks: 100 ms to 60 s.
+/// An interval of 100 ms to 60 s.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Interval(pub Duration);
 
@@ -82,13 +82,13 @@ impl<'de> Deserialize<'de> for Interval {
     }
 }
 
-/// Filter of messages, in the words of `tracing-subscriber`'s `EnvFilter`.
+/// Filter of messages, as in `tracing-subscriber`'s `EnvFilter`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Filter(String);
 
 impl Filter {
     pub(crate) fn layer(&self) -> EnvFilter {
-        // It was checked when it was made.
+        // Cannot fail, as it was checked when it was made.
         EnvFilter::try_new(&self.0).unwrap_or_default()
     }
 }

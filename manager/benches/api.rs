@@ -1,7 +1,7 @@
-//! The API's latency over its socket, by how many grants there are: `cargo bench -p vcuda-manager --bench api`.
+//! Latency of the API over its socket by number of grants: `cargo bench -p vcuda-manager --bench api`.
 //!
-//! `list` alone may grow with them. The ledger is on the disk of the temporary directory, so `create_release` is two of
-//! its fsyncs and more; `create_release_64` is 64 of them at once, which share.
+//! Only `list` may grow with the grants. The ledger is on the disk of the temporary directory, so `create_release` takes at
+//! least two fsyncs. `create_release_64` runs 64 of them at once, which share fsyncs.
 #![expect(clippy::unwrap_used, reason = "a benchmark fails by panicking")]
 
 use std::path::Path;
@@ -32,7 +32,7 @@ fn gpu(number: u8) -> Gpu {
     Gpu::new(GpuUuid::from_bytes([number; 16]), "simulated", 80 << 30)
 }
 
-/// A manager's grants and API with 64 GPUs, serving until the process ends.
+/// Serves the API of a manager with 64 GPUs until the process ends.
 fn serve_in(scratch: &Path) -> Grants {
     let inventory = Inventory {
         gpus: (0..64).map(gpu).collect(),
@@ -51,7 +51,7 @@ fn serve_in(scratch: &Path) -> Grants {
         api: Api::default(),
     };
     let events = Arc::new(Events::default());
-    // The benchmark's process keeps them until it ends.
+    // The receivers live until the benchmark's process ends.
     let (gpus, inventory) = watch::channel(Arc::new(inventory));
     let looks = Arc::<Looks>::default();
     let (stop, stopped) = watch::channel(false);

@@ -1,6 +1,6 @@
-//! Cost of a full node to the manager: `cargo bench -p vcuda-manager --bench node -- [CONTAINERS] [FOLDER]`. Registrations
-//! at once with the time until their answers, and the looks at all tenants, idle and all busy: processor time, and reads
-//! as the kernel counts them. Figures of one run, to be read with the machine they come from.
+//! Cost of a full node to the manager: `cargo bench -p vcuda-manager --bench node -- [CONTAINERS] [FOLDER]`. It measures
+//! simultaneous registrations with the time until their answers, and looks at all tenants, idle and busy. Figures are
+//! processor time and the kernel's count of reads; they depend on the machine.
 #![allow(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -51,7 +51,7 @@ fn main() {
         .map(|path| fs::File::options().write(true).open(path.join("usage")).unwrap())
         .collect();
     let mut turn = 0_u32;
-    // A word that no figure is made of, among those that are compared: each tenant is looked at anew.
+    // Changes a compared word that no figure uses: each tenant is read again.
     look("all changing", tenants, &observatory, || {
         turn += 1;
         files
@@ -83,7 +83,7 @@ fn registrations(paths: &[PathBuf]) {
     let hello = Hello::new(&Identity::current().unwrap(), Some(0)).encode();
     let mut times_us = Vec::new();
     for _ in 0..ROUNDS {
-        // By epoll, as the time in which this program looks for answers would count as the manager's.
+        // Uses epoll, as polling for answers would count as the manager's processor time.
         let answers = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
         let waiting: Vec<(OwnedFd, u64)> = (0..AT_ONCE)
             .map(|number| {
@@ -116,7 +116,7 @@ fn registrations(paths: &[PathBuf]) {
                 left -= 1;
             }
         }
-        // The allowance of one tenant is not what is measured.
+        // Waits, so that the rate limit of one tenant does not slow the measurement.
         std::thread::sleep(Duration::from_millis(20));
     }
     times_us.sort_unstable();
@@ -150,7 +150,7 @@ fn look(what: &str, tenants: usize, observatory: &Observatory, mut between: impl
     );
 }
 
-/// Processor time of this process, user and system (us): the program itself does little besides.
+/// Processor time of this process, user and system (us), nearly all of it the manager's.
 fn cpu_us() -> u64 {
     fs::read_dir("/proc/self/task")
         .unwrap()

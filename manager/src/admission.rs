@@ -1,8 +1,7 @@
-//! Admission: which tenant gets how much of which GPU. Arithmetic alone, exact to the byte, the same for the same
-//! question.
+//! Admission: the choice of GPUs for a tenant and the check that its quota fits. Pure arithmetic, exact to the byte.
 //!
-//! A GPU can give what its driver leaves of its memory, less a reserve for the contexts of each tenant on it, times the
-//! factor of overcommit; a thousand thousandths of its time, times that factor; and a number of places.
+//! A GPU offers three things. Memory: what its driver leaves, less a reserve for each tenant's contexts, times the
+//! overcommit factor. Time: 1000 thousandths, times its factor. Places: a maximum number of tenants.
 
 use serde::Deserialize;
 use std::cmp::Reverse;
@@ -19,31 +18,31 @@ mod tests;
 
 pub use refusal::Refusal;
 
-/// The manager's choice among GPUs that have room.
+/// Order of preference among GPUs that have room.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Placement {
-    /// The fullest.
+    /// The fullest first.
     #[default]
     Binpack,
-    /// The emptiest.
+    /// The emptiest first.
     Spread,
-    /// Those nearest to each other.
+    /// GPUs nearest to each other.
     Topology,
 }
 
-/// Bounds on the amount of a GPU that may be given.
+/// Bounds on the amounts of a GPU that may be granted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rules {
-    /// Kept for the contexts of each tenant on a GPU (bytes).
+    /// Memory kept for the contexts of each tenant on a GPU (bytes).
     pub reserve_bytes_per_sharer: u64,
     /// Part of the memory that may be granted (thousandths); 1000 is all of it, once.
     pub memory_overcommit_permille: u32,
     /// Part of the time that may be promised (thousandths); 1000 is all of it, once.
     pub cores_overcommit_permille: u32,
-    /// Tenants on one GPU.
+    /// Maximum number of tenants on one GPU.
     pub sharers_max: u32,
-    /// If the caller does not say.
+    /// Placement for requests that name none.
     pub placement: Placement,
 }
 
@@ -59,21 +58,21 @@ impl Default for Rules {
     }
 }
 
-/// Amounts taken of one GPU.
+/// Amounts of one GPU that are taken.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Load {
-    /// Memory limits together (bytes).
+    /// Sum of the memory limits (bytes).
     pub memory_bytes: u64,
-    /// Promised shares together (thousandths).
+    /// Sum of the promised shares (thousandths).
     pub promised_permille: u32,
-    /// Tenants.
+    /// Number of tenants.
     pub sharers: u32,
-    /// One of them has all the memory.
+    /// Whether a tenant has all of the memory.
     pub is_whole: bool,
 }
 
 impl Load {
-    /// With one more tenant.
+    /// Adds one tenant; no `memory_bytes` means all of the memory.
     pub fn add(&mut self, memory_bytes: Option<u64>, promised_permille: u32) {
         self.sharers = self.sharers.saturating_add(1);
         self.promised_permille = self.promised_permille.saturating_add(promised_permille);
@@ -84,32 +83,32 @@ impl Load {
     }
 }
 
-/// One GPU, and what is taken of it.
+/// A GPU and its load.
 #[derive(Debug, Clone, Copy)]
 pub struct Candidate<'a> {
     /// The GPU.
     pub gpu: &'a Gpu,
     /// Amounts taken.
     pub load: Load,
-    /// Out of placement.
+    /// Whether the GPU is excluded from placement.
     pub is_cordoned: bool,
 }
 
-/// Amounts that a GPU has left for one more tenant.
+/// Amounts of a GPU that are left for one more tenant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Free {
     /// Memory (bytes).
     pub memory_bytes: u64,
     /// Time (thousandths).
     pub cores_permille: u32,
-    /// Places.
+    /// Places for tenants.
     pub sharers: u32,
-    /// No tenant is on it.
+    /// Whether no tenant is on the GPU.
     pub is_empty: bool,
 }
 
 impl Rules {
-    /// All that `gpu` can give to `sharers` tenants together (bytes).
+    /// All memory that `gpu` can give to `sharers` tenants together (bytes).
     #[must_use]
     pub fn memory_capacity_bytes(&self, gpu: &Gpu, sharers: u32) -> u64 {
         let reserve = self.reserve_bytes_per_sharer.saturating_mul(u64::from(sharers));
@@ -137,7 +136,7 @@ impl Rules {
         }
     }
 
-    /// Warns of a tenant with less memory than one context takes: it starts, and its programs then fail.
+    /// A warning for a tenant with less memory than one context takes: it starts, and its programs then fail.
     #[must_use]
     pub fn too_small(&self, amounts: &Quota) -> Option<String> {
         let bytes = amounts
@@ -163,28 +162,28 @@ impl Rules {
     }
 }
 
-/// Which GPUs are asked for.
+/// GPUs that a request asks for.
 #[derive(Debug, Clone, Copy)]
 pub enum Requested<'a> {
-    /// These.
+    /// Exactly these GPUs.
     Named(&'a [GpuUuid]),
-    /// So many.
+    /// Any GPUs that have room.
     Any {
-        /// Different GPUs.
+        /// Number of different GPUs.
         count: usize,
-        /// Among those with room.
+        /// Preference among those with room.
         placement: Placement,
-        /// Only these, if any are given.
+        /// The only GPUs to choose from; empty: all.
         include: &'a [GpuUuid],
-        /// Not those.
+        /// GPUs that must not be chosen.
         exclude: &'a [GpuUuid],
     },
 }
 
-/// The GPUs for a new tenant, in the order in which it will see them.
+/// Chooses the GPUs for a new tenant, in the order in which it will see them.
 ///
 /// # Errors
-/// Fails if there is no room, or none on a GPU that may be used; the text says what is free on each.
+/// Fails if there is no room or no usable GPU; the text says what is free on each.
 pub fn place(
     rules: &Rules,
     candidates: &[Candidate<'_>],
@@ -229,7 +228,7 @@ pub fn place(
             if open.len() < *count {
                 return Err(Refusal::no_room(rules, amounts, *count, &asked));
             }
-            // Stable: of equals, the first in the inventory's order.
+            // The sort is stable: equal GPUs keep the inventory's order.
             match placement {
                 Placement::Binpack | Placement::Topology => {
                     open.sort_by_key(|candidate| Reverse(fullness(rules, candidate)));
@@ -245,11 +244,11 @@ pub fn place(
     }
 }
 
-/// Whether a tenant that has `before` on these GPUs can have `after`. `candidates` are without the tenant itself. What does
-/// not grow is never refused.
+/// Checks that a tenant with quota `before` on these GPUs can have `after`. `candidates` do not include the tenant itself.
+/// An amount that does not grow is never refused.
 ///
 /// # Errors
-/// No room, or a GPU is gone.
+/// Fails if there is no room, or if a GPU is gone.
 pub fn resize(
     rules: &Rules,
     candidates: &[Candidate<'_>],
@@ -257,7 +256,7 @@ pub fn resize(
     before: &Quota,
     after: &Quota,
 ) -> Result<(), Refusal> {
-    // From all of a GPU to an amount is a change to be checked: the amount may be more than the GPU has.
+    // Going from all memory to an amount is checked, as the amount may exceed the GPU's memory.
     let memory_stays = match (before.memory_bytes, after.memory_bytes) {
         (Some(before), Some(after)) => after <= before,
         (before, after) => before == after,
@@ -269,7 +268,7 @@ pub fn resize(
     for uuid in gpus {
         let candidate = find(candidates, uuid)?;
         let free = rules.free(candidate.gpu, &candidate.load);
-        // Amounts that it keeps are not checked again: on an overcommitted node it may still grow in the other one.
+        // Unchanged amounts are not checked again: on an overcommitted node a tenant may still grow in the other one.
         let memory_fits = memory_stays
             || match after.memory_bytes {
                 Some(bytes) => bytes <= free.memory_bytes,
@@ -297,7 +296,7 @@ fn why_unusable(candidate: &Candidate<'_>) -> Option<String> {
     }
 }
 
-/// Fullness of a GPU (millionths of its memory and of its time together), then by its tenants.
+/// Fullness of a GPU: its used memory and time together (millionths), then its number of tenants.
 fn fullness(rules: &Rules, candidate: &Candidate<'_>) -> (u128, u32) {
     let part = |taken: u64, of: u64| u128::from(taken) * 1_000_000 / u128::from(of.max(1));
     let capacity = rules.memory_capacity_bytes(candidate.gpu, candidate.load.sharers);

@@ -1,20 +1,20 @@
-//! Comparison of the tenants' figures with NVML's (I15). Each second, NVML's list of the GPUs' processes is compared
-//! with the registrations and `usage`.
+//! Audit of the tenants (I15): each second it compares NVML's list of the GPUs' processes with the registrations and
+//! `usage`.
 //!
 //! The audit finds processes that use a managed GPU and belong to no tenant ([`UNREGISTERED`]), processes of a tenant
 //! that use its GPU without having loaded its limits ([`NOT_ATTACHED`]), use above a quota ([`OVER_LIMIT`]), files
 //! that were damaged or replaced and figures below the truth ([`TAMPERED`]), processes whose files were deleted under
 //! them ([`DETACHED`]), processes that have memory and never registered ([`NOT_REGISTERED`]) or loaded an older
-//! library ([`OLDER_SHIM`]), and refusals of memory ([`MEMORY_DENIED`]). A finding is counted, stands in the snapshot
-//! as long as it holds, and is reported as an event. It has no other effect, except that a [`NOT_ATTACHED`] process
-//! is ended if the operator wants that ([`Action::Kill`]).
+//! library ([`OLDER_SHIM`]), and refusals of memory ([`MEMORY_DENIED`]). A finding is counted, reported as an event, and
+//! stands in the snapshot as long as it holds. It has no other effect, except that a [`NOT_ATTACHED`] process is ended if
+//! the operator configured [`Action::Kill`].
 
 mod action;
 mod attribution;
 mod deleted;
-mod ends;
+mod evaluation;
 mod findings;
-mod looks;
+mod held_processes;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -30,14 +30,14 @@ use crate::events::Events;
 use crate::metrics::Audited;
 use crate::observe::{Findings, Looks};
 pub use action::{Action, Actions};
-use attribution::Whose;
-use looks::{Audit, Listed};
+use attribution::Attribution;
+use evaluation::{Audit, Listed};
 
-/// A process uses a managed GPU, and nothing says whose it is.
+/// A process uses a managed GPU and belongs to no known tenant.
 pub const UNREGISTERED: &str = "VcudaUnregistered";
 /// A tenant has more of a GPU than its limit.
 pub const OVER_LIMIT: &str = "VcudaOverLimit";
-/// A tenant's files were damaged or replaced, or say less than the truth.
+/// A tenant's files were damaged or replaced, or show less than was used.
 pub const TAMPERED: &str = "VcudaTampered";
 /// A process of a tenant uses a GPU and has not loaded the tenant's limits.
 pub const NOT_ATTACHED: &str = "VcudaNotAttached";
@@ -49,33 +49,33 @@ pub const NOT_REGISTERED: &str = "VcudaNotRegistered";
 pub const OLDER_SHIM: &str = "VcudaOlderShim";
 /// A process of a tenant used a GPU without the tenant's limits, and was ended.
 pub const KILLED: &str = "VcudaKilled";
-/// ... and could not be ended.
+/// A process of a tenant used a GPU without the tenant's limits, and could not be ended.
 pub const KILL_FAILED: &str = "VcudaKillFailed";
 /// A tenant was refused memory.
 pub const MEMORY_DENIED: &str = "VcudaMemoryDenied";
 
-/// The figures of NVML and `usage` are from two moments, so a difference must hold in this many looks in a row.
+/// Looks in a row in which a difference must hold, as NVML's figures and `usage` are from two moments.
 const LOOKS: u32 = 3;
 
-/// Processes on a GPU by NVML: PID on the host, and memory in bytes if NVML tells it.
+/// Source of the processes on a GPU by NVML: host PID, and memory in bytes if NVML tells it.
 pub type Processes = dyn Fn(&GpuUuid) -> Result<Vec<(u32, Option<u64>)>, String> + Send;
 
-/// The Kubernetes namespace of a tenant; empty if it has none.
+/// Source of a tenant's Kubernetes namespace; empty if it has none.
 pub type Namespaces = dyn Fn(&str) -> String + Send;
 
-/// Inputs of the auditor, and its sources.
+/// Inputs of the auditor.
 pub struct Sources {
-    /// The [`crate::observe::Observatory`]'s.
+    /// Looks of the [`crate::observe::Observatory`].
     pub looks: Arc<Looks>,
-    /// The same one's.
+    /// Findings shown in the observatory's snapshots.
     pub findings: Arc<Findings>,
     /// The log of events.
     pub events: Arc<Events>,
-    /// NVML.
+    /// NVML's list of processes.
     pub processes: Box<Processes>,
     /// Namespaces of the tenants.
     pub namespaces: Box<Namespaces>,
-    /// Actions to be taken, now and later.
+    /// Configured actions, which may change.
     pub actions: watch::Receiver<Actions>,
 }
 
@@ -88,8 +88,8 @@ impl std::fmt::Debug for Sources {
 /// Number of findings of each kind, by reason.
 pub type Counts = BTreeMap<&'static str, u64>;
 
-/// Asks NVML each second until it is dropped. If it lists what it listed before, there was no other look at the tenants, and
-/// no finding holds or is about to, then nothing can have been found, and the tenants are left alone.
+/// The auditing thread, which runs until this is dropped. It reads the tenants only if NVML's list has changed, another
+/// part has looked at the tenants, or a finding holds or is about to.
 #[derive(Debug)]
 pub struct Auditor {
     counts: Arc<Mutex<Counts>>,
@@ -98,25 +98,25 @@ pub struct Auditor {
 }
 
 impl Auditor {
-    /// Starts it, to look once in `every`.
+    /// Starts the thread, which looks once in `every`.
     ///
     /// # Errors
-    /// No thread is left.
+    /// Fails if no thread can be started.
     pub fn start(root: &std::path::Path, every: Duration, sources: Sources) -> io::Result<Self> {
-        let mut audit = Audit::new(Whose::new(root), sources.findings, sources.events);
+        let mut audit = Audit::new(Attribution::new(root), sources.findings, sources.events);
         let (counts, audited) = (Arc::clone(&audit.counts), Arc::clone(&audit.audited));
         let thread = Background::start("auditor", move |stop| {
             let (mut listed, mut seen) = (Listed::new(), Arc::default());
             while !stop.is_asked() {
                 let last = sources.looks.last();
-                let now = looks::list(&last, &*sources.processes);
+                let now = evaluation::list(&last, &*sources.processes);
                 let is_news = now != listed || audit.has_findings();
                 if is_news || !Arc::ptr_eq(&last, &seen) {
                     let snapshot = if is_news { sources.looks.fresh() } else { last };
                     let actions = sources.actions.borrow().clone();
-                    let is_kill = |id: &str| actions.of(&(sources.namespaces)(id)) == Action::Kill;
+                    let is_kill = |id: &str| actions.for_namespace(&(sources.namespaces)(id)) == Action::Kill;
                     let is_pod = |id: &str| !(sources.namespaces)(id).is_empty();
-                    audit.look(&snapshot, &now, &is_kill, &is_pod);
+                    audit.evaluate(&snapshot, &now, &is_kill, &is_pod);
                     (listed, seen) = (now, snapshot);
                 }
                 std::thread::park_timeout(every);
@@ -129,13 +129,13 @@ impl Auditor {
         })
     }
 
-    /// Number of findings, by reason; once for as long as it holds.
+    /// Number of findings, by reason. A finding that continues to hold is counted once.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.counts.lock().clone()
     }
 
-    /// The bytes of what holds now.
+    /// Bytes of the findings that hold now.
     #[must_use]
     pub fn audited(&self) -> Audited {
         self.audited.lock().clone()

@@ -1,4 +1,4 @@
-//! A thread of the manager for blocking work. When its owner is dropped, it is asked to end, woken, and waited for.
+//! A thread of the manager for blocking work. Dropping its owner asks it to end, wakes it, and waits for it.
 
 use std::fmt;
 use std::io;
@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
-/// A thread that runs until this is dropped.
+/// A thread that ends when this is dropped.
 pub(crate) struct Background {
     stop: Stop,
-    /// Ends a wait of it that is no `park_timeout`.
+    /// Ends a wait of the thread that is not `park_timeout`.
     wake: Box<dyn Fn() + Send + Sync>,
     thread: Option<JoinHandle<()>>,
 }
@@ -22,12 +22,12 @@ impl fmt::Debug for Background {
     }
 }
 
-/// Whether the thread is to end: asked after each of its waits.
+/// Request to end, which the thread checks after each of its waits.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Stop(Arc<AtomicBool>);
 
 impl Stop {
-    /// It is.
+    /// Whether the thread was asked to end.
     pub(crate) fn is_asked(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
@@ -37,15 +37,15 @@ impl Background {
     /// Starts `work` on a thread of this name (at most 15 bytes are shown).
     ///
     /// # Errors
-    /// No thread is left.
+    /// Fails if no thread can be started.
     pub(crate) fn start(name: &str, work: impl FnOnce(&Stop) + Send + 'static) -> io::Result<Self> {
         Self::with_wake(name, Box::new(|| ()), work)
     }
 
-    /// As [`Background::start`], of a thread that has other waits than `park_timeout`: `wake` ends them.
+    /// As [`Background::start`], for a thread with other waits than `park_timeout`: `wake` ends them.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Background::start`].
     pub(crate) fn with_wake(
         name: &str,
         wake: Box<dyn Fn() + Send + Sync>,

@@ -1,24 +1,24 @@
-//! Bounds on the amounts that pods of a namespace may choose by annotations. A user who may create a pod may annotate
-//! it, so an annotation alone gives nothing: the node's operator sets the bound of each namespace. Grants without a
-//! namespace (`vcuda grant`) come from users who may open the socket, and are not bounded.
+//! Bounds on the amounts that pods of a namespace may choose by annotations. A user who may create a pod may annotate it,
+//! so the node's operator sets a bound for each namespace. Grants without a namespace (`vcuda grant`) come from users who
+//! may open the socket, and are not bounded.
 
 use std::collections::BTreeMap;
 
 use vcuda_quota::{CoreShare, Policy, Priority, Quota};
 
-/// The key of the bound for namespaces that have none of their own.
+/// Key of the bound for namespaces that have none of their own.
 pub const ALL_OTHERS: &str = "*";
 
-/// Limit of a namespace's choice.
+/// Bound on the amounts that pods of a namespace may choose.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bound {
-    /// Policies to choose from.
+    /// Allowed policies.
     pub policies: Vec<Policy>,
-    /// The highest priority.
+    /// Highest allowed priority.
     pub priority_max: Priority,
-    /// Most GPU time that `burst` and `best-effort` may have if others leave it (thousandths).
+    /// Upper limit for the maximum GPU time of `burst` and `best-effort` (thousandths).
     pub cores_max_permille: u32,
-    /// The greatest weight.
+    /// Greatest allowed weight.
     pub weight_max: u32,
 }
 
@@ -28,25 +28,25 @@ impl Default for Bound {
             policies: Policy::ALL.to_vec(),
             priority_max: Priority::Normal,
             cores_max_permille: 1000,
-            // Weight that a tenant of 100 % has without saying so.
+            // The default weight of a tenant that is promised 100 %.
             weight_max: 1000,
         }
     }
 }
 
-/// The amounts that a caller chose. The others are defaults, which follow the bound.
+/// The amounts that a caller chose. All others are defaults, which follow the bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Chosen {
     /// The policy.
     pub policy: bool,
     /// The priority.
     pub priority: bool,
-    /// The most GPU time of `burst`.
+    /// The maximum GPU time of `burst`.
     pub cores_max: bool,
 }
 
 impl Bound {
-    /// The amounts with their defaults within the bound. Chosen amounts stay.
+    /// `amounts` with their defaults within the bound. Chosen amounts stay as they are.
     fn clamped(&self, amounts: &Quota, chosen: Chosen) -> Quota {
         let mut amounts = *amounts;
         if !chosen.priority {
@@ -85,33 +85,33 @@ impl Bounds {
         Self { own, others }
     }
 
-    /// The bound of a namespace, and the key under which it stands.
-    fn of<'a>(&'a self, namespace: &'a str) -> (&'a str, &'a Bound) {
+    /// The bound of a namespace, and the key that it is configured under.
+    fn bound_of<'a>(&'a self, namespace: &'a str) -> (&'a str, &'a Bound) {
         match self.own.get(namespace) {
             Some(bound) => (namespace, bound),
             None => (ALL_OTHERS, &self.others),
         }
     }
 
-    /// The amounts of a tenant of `namespace`, with defaults that are within its bound: a default policy becomes the first
-    /// that is allowed, a default priority or maximum becomes the highest.
+    /// `amounts` of a tenant of `namespace` with defaults within its bound: a default policy becomes the first allowed one,
+    /// a default priority or maximum the highest.
     #[must_use]
     pub fn clamped(&self, namespace: &str, amounts: &Quota, chosen: Chosen) -> Quota {
         match namespace {
             "" => *amounts,
-            _ => self.of(namespace).1.clamped(amounts, chosen),
+            _ => self.bound_of(namespace).1.clamped(amounts, chosen),
         }
     }
 
-    /// Whether tenants of `namespace` may have these amounts.
+    /// Checks that tenants of `namespace` may have these amounts.
     ///
     /// # Errors
-    /// A sentence that names the value and where the bound stands.
+    /// Fails with a sentence that names the value and where the bound is configured.
     pub fn check(&self, namespace: &str, amounts: &Quota) -> Result<(), String> {
         if namespace.is_empty() {
             return Ok(());
         }
-        let (place, bound) = self.of(namespace);
+        let (place, bound) = self.bound_of(namespace);
         let denied = |key: &str, value: String, most: String| {
             Err(format!(
                 "{key} {value}: pods of namespace {namespace} may have {most}; the bound is namespaces.\"{place}\" in the \
@@ -197,7 +197,7 @@ mod tests {
             assert!(refusal.starts_with(said), "{refusal}");
             assert!(refusal.contains("namespaces.\"*\""), "{refusal}");
             bounds().check("ops", &amounts).unwrap();
-            // Whoever owns the socket owns the node.
+            // Users of the socket own the node, and are not bounded.
             bounds().check("", &amounts).unwrap();
         }
         bounds()
@@ -233,7 +233,7 @@ mod tests {
         let burst = bounds.clamped("burst", &default, NOTHING);
         assert_eq!(burst, amounts(Policy::Burst, Priority::Normal, 500, None));
         bounds.check("burst", &burst).unwrap();
-        // Its own share is never taken from a tenant.
+        // A tenant may always use the share that it was promised.
         let large = Quota {
             cores_permille: 700,
             ..amounts(Policy::Burst, Priority::Normal, 1000, None)

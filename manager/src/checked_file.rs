@@ -1,4 +1,4 @@
-//! Layout of the manager's records in files: one header line with kind, version, checksum and length, then JSON.
+//! Layout of the manager's files: a header line with kind, version, checksum and length, then JSON.
 //!
 //! ```text
 //! vcuda-ledger 2 89abcdef 1234
@@ -7,32 +7,32 @@
 
 use thiserror::Error;
 
-/// A record cannot be used.
+/// Reason why a file cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Damage {
-    /// The header is not one of this kind.
+    /// Without a header of this kind.
     #[error("it does not begin as a record of this kind")]
     Foreign,
     /// Written by a later release.
     #[error("it is of version {0}, of a later release")]
     Newer(u32),
-    /// Shorter or longer than its header says.
+    /// Length differs from the header's.
     #[error("it has {found} of {expected} bytes")]
     Size {
-        /// Bytes after the header.
+        /// Length of the content (bytes).
         found: usize,
-        /// As the header says.
+        /// Length by the header (bytes).
         expected: usize,
     },
     /// The checksum is wrong.
     #[error("its checksum is wrong")]
     Checksum,
-    /// The checksum is right, and what it covers is no such record.
+    /// The checksum is right, and the content is no such record.
     #[error("it cannot be understood: {0}")]
     Content(String),
 }
 
-/// The record `json` as a file of this kind.
+/// Makes a file of this kind from a record in JSON.
 #[must_use]
 pub fn seal(kind: &str, version: u32, json: &[u8]) -> Vec<u8> {
     let header = format!("{kind} {version} {:08x} {}\n", crc32fast::hash(json), json.len());
@@ -52,7 +52,7 @@ pub fn open<'b>(kind: &str, newest: u32, bytes: &'b [u8]) -> Result<&'b [u8], Da
     }
 }
 
-/// A record, and what comes after it in its file.
+/// A record, and the bytes after it in its file.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Opened<'b> {
     pub(crate) version: u32,
@@ -61,7 +61,7 @@ pub(crate) struct Opened<'b> {
 }
 
 impl Opened<'_> {
-    /// The reason why a file with surplus bytes cannot be used.
+    /// The reason why a file with bytes after its record cannot be used.
     pub(crate) fn is_longer(&self) -> Damage {
         Damage::Size {
             found: self.json.len() + self.rest.len(),
@@ -70,7 +70,7 @@ impl Opened<'_> {
     }
 }
 
-/// As [`open`], with what follows.
+/// As [`open`], with the bytes after the record.
 pub(crate) fn split<'b>(kind: &str, newest: u32, bytes: &'b [u8]) -> Result<Opened<'b>, Damage> {
     let end = bytes
         .iter()
@@ -139,7 +139,7 @@ mod tests {
             let mut changed = whole.clone();
             let at = at % changed.len();
             changed[at] ^= 1 << bit;
-            // Only the case of a checksum's letter says the same.
+            // A change in the case of a checksum's letter changes nothing.
             let same_sum = changed.eq_ignore_ascii_case(&whole) && at < whole.len() - json.len();
             prop_assert!(open("kind", 1, &changed).is_err() || same_sum);
         }

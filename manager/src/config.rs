@@ -1,4 +1,4 @@
-//! The configuration: a file, variables over it, flags over both. All of it is checked before anything starts.
+//! Configuration: a file, overridden by environment variables, and these by flags. All is checked before anything starts.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -19,41 +19,41 @@ mod value;
 
 pub use flags::Flags;
 
-/// Path of the file if no flag names another. This one may be missing.
+/// Path of the file if no flag names one. This file may be missing.
 pub const DEFAULT_FILE: &str = "/etc/vcuda/manager.toml";
 
-/// Everything that can be configured, checked.
+/// The checked configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
     /// Runtime directory: tenants' directories, and the API's socket. On a tmpfs.
     pub root: PathBuf,
-    /// The ledger, and the installed libraries. On a disk.
+    /// Directory of the ledger and the installed libraries. On a disk.
     pub state: PathBuf,
     /// The node's name in metrics and events.
     pub node: String,
-    /// NVML, if not the system's own.
+    /// Path of NVML, if not the system's own.
     pub nvml_library: Option<PathBuf>,
-    /// The CUDA driver, if not the system's own.
+    /// Path of the CUDA driver, if not the system's own.
     pub cuda_library: Option<PathBuf>,
-    /// The shim to be installed under `state`, if any.
+    /// Shim to install under `state`, if any.
     pub shim_library: Option<PathBuf>,
-    /// The `vcuda` command to be installed beside it, if any.
+    /// `vcuda` command to install beside it, if any.
     pub vcuda_program: Option<PathBuf>,
     /// Users that may use the API.
     pub api: Api,
     /// Rules by which grants fit on a GPU.
     pub admission: Rules,
-    /// Bounds on the choice of a namespace's pods.
+    /// Bounds on the amounts that a namespace's pods may choose.
     pub namespaces: Bounds,
-    /// Rules for an unhealthy GPU.
+    /// Rules for unhealthy GPUs.
     pub health: Health,
-    /// Address of the metrics; `None` if they are not served.
+    /// Address of the metrics endpoint; `None` if it is not served.
     pub metrics: Option<SocketAddr>,
     /// Interval of the audit.
     pub audit_interval: Duration,
-    /// Action on processes without their limits.
+    /// Action on processes without their tenant's limits.
     pub audit_actions: Actions,
-    /// Messages that are logged, and their format.
+    /// Level and format of the log.
     pub log: Log,
 }
 
@@ -66,22 +66,22 @@ pub struct Api {
     pub group: Option<u32>,
 }
 
-/// Rules of health.
+/// Rules for unhealthy GPUs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Health {
-    /// XIDs that are the application's, beside the known ones.
+    /// XIDs to treat as the application's, in addition to the built-in ones.
     pub ignored_xids: Vec<u64>,
-    /// XIDs after which a GPU stays unhealthy until it has been away (a reset); never an application's.
+    /// XIDs that make a GPU unhealthy until it was away (a reset); never an application's.
     pub fatal_xids: Vec<u64>,
-    /// After so many probes without an error a GPU is healthy again.
+    /// Number of successful probes in a row that make a GPU healthy again.
     pub clean_probes: u32,
 }
 
 impl Health {
-    /// As the inventory wants it.
+    /// The health policy for the inventory.
     ///
     /// # Errors
-    /// The policy of health. Fails, with the remedy, if the values contradict each other.
+    /// Fails with the remedy if the values contradict each other.
     pub fn policy(&self) -> Result<Policy, PolicyError> {
         Policy::new(&self.ignored_xids, &self.fatal_xids, self.clean_probes)
     }
@@ -91,13 +91,13 @@ impl Config {
     /// Reads the file that `flags` name (or the default one, if it exists) and applies the flags over it.
     ///
     /// # Errors
-    /// Names file, line and value: see [`ConfigError`].
+    /// Fails with file, line and value: see [`ConfigError`].
     pub fn load(flags: &Flags) -> Result<Config, ConfigError> {
         let (path, text) = config::read(flags.config.as_deref(), Path::new(DEFAULT_FILE))?;
-        Config::of(&text, path, flags)
+        Config::parse(&text, path, flags)
     }
 
-    fn of(text: &str, path: &Path, flags: &Flags) -> Result<Config, ConfigError> {
+    fn parse(text: &str, path: &Path, flags: &Flags) -> Result<Config, ConfigError> {
         let file: file::File = config::parse(text, path)?;
         let audit_actions = namespaces::actions(&file.namespaces, file.audit.action);
         let config = Config {
@@ -177,14 +177,14 @@ mod tests {
     use super::*;
     use crate::audit::Action;
 
-    fn of(text: &str, flags: &[&str]) -> Result<Config, String> {
+    fn parse(text: &str, flags: &[&str]) -> Result<Config, String> {
         let flags = Flags::parse_from(["vcuda-manager"].iter().chain(flags));
-        Config::of(text, Path::new("m.toml"), &flags).map_err(|error| error.to_string())
+        Config::parse(text, Path::new("m.toml"), &flags).map_err(|error| error.to_string())
     }
 
     #[test]
     fn an_empty_file_is_the_defaults() {
-        let config = of("", &[]).unwrap();
+        let config = parse("", &[]).unwrap();
         assert_eq!(config.root, Path::new("/run/vcuda"));
         assert_eq!(config.admission.reserve_bytes_per_sharer, 512 << 20);
         assert_eq!(config.admission.sharers_max, 16);
@@ -197,8 +197,8 @@ mod tests {
     fn the_documented_file_is_the_defaults() {
         let documented = include_str!("../../deploy/manager.toml");
         let node = ["--node", "n"];
-        assert_eq!(of(documented, &node).unwrap(), of("", &node).unwrap());
-        // Every key stands there.
+        assert_eq!(parse(documented, &node).unwrap(), parse("", &node).unwrap());
+        // The documented file contains every key.
         for key in file::KEYS {
             assert!(documented.contains(key), "{key}");
         }
@@ -206,7 +206,7 @@ mod tests {
 
     #[test]
     fn flags_win() {
-        let config = of(
+        let config = parse(
             "root = \"/a\"\n[metrics]\nlisten = \"0.0.0.0:1\"",
             &["--root", "/b", "--metrics", "off"],
         )
@@ -253,7 +253,7 @@ mod tests {
             ("root = \"here\"", "absolute path"),
             ("[log]\nfilter = \"vcuda=loud\"", "m.toml:2: 'vcuda=loud'"),
         ] {
-            let error = of(text, &[]).unwrap_err();
+            let error = parse(text, &[]).unwrap_err();
             assert!(error.contains(expected), "{text}: {error}");
             assert!(!error.contains('\n'), "{error}");
         }
@@ -264,8 +264,8 @@ mod tests {
     #[test]
     fn what_the_audit_does_is_by_namespace() {
         let acts = |text: &str| {
-            let actions = of(text, &[]).unwrap().audit_actions;
-            ["", "a", "b"].map(|namespace| actions.of(namespace))
+            let actions = parse(text, &[]).unwrap().audit_actions;
+            ["", "a", "b"].map(|namespace| actions.for_namespace(namespace))
         };
         let (report, kill) = (Action::Report, Action::Kill);
         assert_eq!(acts(""), [report; 3]);

@@ -1,8 +1,8 @@
-//! Arbitration of GPU time by the manager, like `vcuda arbiter` ([`vcuda_arbiter`]), in a thread of its own.
+//! Arbitration of GPU time by the manager, in a thread of its own, like `vcuda arbiter` ([`vcuda_arbiter`]).
 //!
-//! A user's arbiter sees within a tenth of a second that the manager is there and ends, its standby too. Once the manager has
-//! ended, the next `vcuda run` or `vcuda set` starts one again; until then shims see that the beat is missing and go by
-//! themselves.
+//! A user's arbiter sees the manager within a tenth of a second and ends, as does its standby. After the manager's end, the
+//! next `vcuda run` or `vcuda set` starts an arbiter again. Until then shims see that the heartbeat is missing and use
+//! their own limits.
 
 use std::io;
 use std::ops::ControlFlow;
@@ -15,19 +15,19 @@ use vcuda_arbiter::{Role, Runner, Step};
 
 use crate::background::{Background, Stop};
 
-/// Between two times that it tells of news (ns).
+/// Minimum time between two calls of the listener (ns).
 const NEWS_NS: u64 = 500_000_000;
 
-/// Arbitrates under a root until it is dropped.
+/// The arbitrating thread for a root, which runs until this is dropped.
 #[derive(Debug)]
 pub struct Controller {
-    /// Time at which the arbiter last worked (`CLOCK_MONOTONIC`, ns); 0 before it leads.
+    /// Time of the arbiter's last step (`CLOCK_MONOTONIC`, ns); 0 before it leads.
     beat_ns: Arc<AtomicU64>,
     _thread: Background,
 }
 
 impl Controller {
-    /// Starts it: it takes over as soon as another arbiter has ended.
+    /// Starts the thread. It takes over as soon as another arbiter has ended.
     ///
     /// # Errors
     /// Fails if another manager works under this root (`AddrInUse`), if its files cannot be used, or if no thread is
@@ -36,51 +36,53 @@ impl Controller {
         Self::with_listener(root, Box::new(|| ()))
     }
 
-    /// As [`Controller::start`]; calls `news`, not too often, after a tenant has begun to use its GPU or was refused memory.
+    /// As [`Controller::start`]. Calls `news` after a tenant has begun to use its GPU or was refused memory, at most twice
+    /// a second.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Controller::start`].
     pub fn with_listener(root: &Path, news: Box<dyn Fn() + Send>) -> io::Result<Self> {
         let runner = Runner::new(root, Role::Manager)?;
         let waker = runner.waker();
         let beat_ns = Arc::new(AtomicU64::new(0));
-        let told = Told {
+        let listener = StepListener {
             beat_ns: Arc::clone(&beat_ns),
             news,
             news_ns: 0,
             has_news: false,
         };
         let wake = Box::new(move || waker.wake());
-        let thread = Background::with_wake("controller", wake, move |stop| arbitrate(runner, stop, told))?;
+        let thread =
+            Background::with_wake("controller", wake, move |stop| arbitrate(runner, stop, listener))?;
         Ok(Self {
             beat_ns,
             _thread: thread,
         })
     }
 
-    /// The word with that time, for a holder that must not keep the controller from its end.
+    /// The shared heartbeat, for an owner that must not keep the controller alive.
     pub(crate) fn beat(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.beat_ns)
     }
 
-    /// Time at which it last arbitrated (`CLOCK_MONOTONIC`, ns), for the watchdog. 0 while another arbiter leads.
+    /// Time of the last arbitration (`CLOCK_MONOTONIC`, ns), for the watchdog. 0 while another arbiter leads.
     #[must_use]
     pub fn beat_ns(&self) -> u64 {
         self.beat_ns.load(Ordering::Relaxed)
     }
 }
 
-/// What the arbiter tells others.
-struct Told {
+/// Forwards the arbiter's steps to the watchdog and the listener.
+struct StepListener {
     beat_ns: Arc<AtomicU64>,
     news: Box<dyn Fn() + Send>,
-    /// When it last told of news (ns), and whether there are some since.
+    /// Time of the last call of the listener (ns).
     news_ns: u64,
     has_news: bool,
 }
 
-impl Told {
-    fn tell(&mut self, step: Step) {
+impl StepListener {
+    fn on_step(&mut self, step: Step) {
         if step.leads {
             self.beat_ns.store(step.now_ns, Ordering::Relaxed);
         }
@@ -92,9 +94,9 @@ impl Told {
     }
 }
 
-fn arbitrate(runner: Runner, stop: &Stop, mut told: Told) {
+fn arbitrate(runner: Runner, stop: &Stop, mut listener: StepListener) {
     let ran = runner.run(&mut |step: Step| {
-        told.tell(step);
+        listener.on_step(step);
         match stop.is_asked() {
             true => ControlFlow::Break(()),
             false => ControlFlow::Continue(()),

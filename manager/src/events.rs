@@ -1,7 +1,7 @@
-//! Events, for people. The last ones are kept, and each listener gets new ones.
+//! Events for operators. The last ones are kept, and each listener gets new ones.
 //!
-//! The same event (reason, tenant, GPU, process) within [`REPEAT`] is counted on the first and not told again: a tenant
-//! that is denied a million times writes one line.
+//! An event that repeats (same reason, tenant, GPU and process) within [`REPEAT`] is counted on the first one and not sent
+//! again. A tenant that is refused a million times writes one line.
 
 use std::collections::VecDeque;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -11,9 +11,9 @@ use tokio::sync::broadcast;
 
 /// Number of events kept.
 pub const KEPT: usize = 4096;
-/// Number of events that a listener may be behind.
+/// Number of events that a listener may lag behind.
 const BEHIND: usize = 1024;
-/// Within this time, the same is told once.
+/// Time within which a repeated event is only counted.
 pub const REPEAT: Duration = Duration::from_secs(30);
 
 /// Urgency of an event.
@@ -21,39 +21,39 @@ pub const REPEAT: Duration = Duration::from_secs(30);
 pub enum Severity {
     /// Nothing is wrong.
     Info,
-    /// A person should look.
+    /// A person should look into it.
     Warning,
     /// Something does not work.
     Error,
 }
 
-/// An event as a part of the manager reports it.
+/// An event as it is reported.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
     /// Urgency.
     pub severity: Severity,
-    /// One word, such as `VcudaMemoryDenied` (docs/operations.md lists them).
+    /// Reason in one word, such as `VcudaMemoryDenied` (docs/operations.md lists them).
     pub reason: &'static str,
-    /// A sentence: what, whose, and what to do.
+    /// Sentence that says what happened, to which object, and what to do.
     pub message: String,
     /// The tenant's id, if the event is about one.
     pub tenant: Option<String>,
-    /// GPU, if it is about one.
+    /// UUID of the GPU, if the event is about one.
     pub gpu: Option<String>,
-    /// Process on the host, if it is about one.
+    /// Host PID, if the event is about a process.
     pub host_pid: Option<u32>,
 }
 
-/// One that is kept.
+/// A kept event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
-    /// From 1, without gaps.
+    /// Sequence number, from 1 and without gaps.
     pub number: u64,
     /// Time of its first occurrence (milliseconds since 1970-01-01 UTC).
     pub unix_ms: i64,
-    /// Number of times within [`REPEAT`].
+    /// Number of occurrences within [`REPEAT`].
     pub count: u64,
-    /// The event itself.
+    /// The reported event.
     pub report: Report,
 }
 
@@ -80,7 +80,7 @@ impl Default for Events {
 }
 
 impl Events {
-    /// Tells it, unless the same was told just now.
+    /// Reports an event, unless the same was reported just now.
     pub fn report(&self, report: Report) {
         self.report_at(report, unix_ms());
     }
@@ -92,7 +92,7 @@ impl Events {
             .events
             .iter_mut()
             .rev()
-            // A clock that was set back makes an event look new: it is reported twice, which does no harm.
+            // After the clock was set back an event looks new and is reported twice, which does no harm.
             .take_while(|event| (0..repeat_ms).contains(&now_ms.saturating_sub(event.unix_ms)))
             .find(|event| event.report.is_same(&report));
         if let Some(event) = same {
@@ -110,7 +110,7 @@ impl Events {
             kept.events.pop_front();
         }
         kept.events.push_back(event.clone());
-        // Under the lock, so that listeners get them in order. A listener may be missing: that is no failure.
+        // Under the lock, so that listeners get events in order. Having no listener is no failure.
         let _ = self.told.send(event);
     }
 
@@ -131,7 +131,7 @@ impl Events {
         });
     }
 
-    /// Those kept with numbers above `after`, and the ones to come.
+    /// The kept events with numbers above `after`, and a receiver for new ones.
     #[must_use]
     pub fn listen(&self, after: u64) -> (Vec<Event>, broadcast::Receiver<Event>) {
         let kept = self.kept.lock();

@@ -4,78 +4,78 @@ use std::collections::BTreeMap;
 
 use vcuda_region::GpuUuid;
 
-/// Facts about one GPU. Everything that NVML does not tell stays empty.
+/// Facts about one GPU. What NVML does not tell stays empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Gpu {
-    /// Its identity.
+    /// UUID.
     pub uuid: GpuUuid,
     /// Marketing name.
     pub name: String,
-    /// All of its memory (bytes).
+    /// Total memory (bytes).
     pub memory_total_bytes: u64,
     /// Memory that the driver keeps for itself (bytes).
     pub memory_reserved_bytes: u64,
-    /// Used by all processes (bytes).
+    /// Memory used by all processes (bytes).
     pub memory_used_bytes: u64,
-    /// Busy time of NVML's last sample (percent).
+    /// Utilisation in NVML's last sample (percent).
     pub utilization_percent: Option<u32>,
-    /// Streaming multiprocessors.
+    /// Number of streaming multiprocessors.
     pub multiprocessors: Option<u32>,
-    /// Major and minor.
+    /// CUDA compute capability, major and minor.
     pub compute_capability: Option<(u32, u32)>,
-    /// Node of memory and processors nearest to it.
+    /// Nearest NUMA node.
     pub numa_node: Option<u32>,
-    /// Such as `0000:3a:00.0`.
+    /// PCI address, such as `0000:3a:00.0`.
     pub pci_bus_id: String,
-    /// The PCI root above it, such as `pci0000:3a`.
+    /// PCI root above the GPU, such as `pci0000:3a`.
     pub pci_root: String,
     /// Minor number of its device node, `/dev/nvidia<minor>`.
     pub minor_number: Option<u32>,
-    /// GPUs behind its NVLinks.
+    /// GPUs connected by NVLink.
     pub nvlinks: Vec<GpuUuid>,
-    /// Whether new tenants may have it.
+    /// Whether new tenants may use it.
     pub health: Health,
 }
 
-/// Whether a GPU can be given out.
+/// Whether a GPU can be granted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Health {
-    /// It can.
+    /// The GPU can be granted.
     Healthy,
-    /// It cannot, and why.
+    /// The GPU cannot be granted, with the reason.
     Unhealthy(String),
 }
 
 /// The node's GPUs at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Inventory {
-    /// In NVML's order.
+    /// GPUs in NVML's order.
     pub gpus: Vec<Gpu>,
-    /// The driver's release; empty while unknown.
+    /// Driver version; empty while unknown.
     pub driver_version: String,
-    /// The reason why there are no GPUs, or not all.
+    /// The reason why GPUs are missing, if any are.
     pub problem: Option<String>,
     /// MIG instances of GPUs in MIG mode: shown, never granted.
     pub mig_instances: Vec<MigInstance>,
-    /// Number of each XID of each GPU since the manager's start, also of GPUs that are gone.
+    /// Count of each XID of each GPU since the manager's start, also of GPUs that are gone.
     pub xids: BTreeMap<(GpuUuid, u64), u64>,
 }
 
-/// A part of a GPU in MIG mode. The hardware isolates it already.
+/// An instance of a GPU in MIG mode, which the hardware isolates already.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MigInstance {
-    /// As NVML writes it, `MIG-` and more.
+    /// UUID as NVML writes it, beginning with `MIG-`.
     pub uuid: String,
-    /// The GPU that it is a part of.
+    /// The GPU that it belongs to.
     pub gpu: GpuUuid,
-    /// NVML's name for it.
+    /// Name by NVML.
     pub name: String,
-    /// All of its memory (bytes); 0 where NVML does not tell.
+    /// Total memory (bytes); 0 if NVML does not tell.
     pub memory_total_bytes: u64,
 }
 
 impl Inventory {
-    /// The GPU of this UUID.
+    /// The GPU with this UUID.
     #[must_use]
     pub fn find(&self, uuid: &GpuUuid) -> Option<&Gpu> {
         self.gpus.iter().find(|gpu| gpu.uuid == *uuid)
@@ -83,7 +83,7 @@ impl Inventory {
 }
 
 impl Gpu {
-    /// A healthy one of which no more is known than this.
+    /// A healthy GPU of which only these facts are known.
     #[must_use]
     pub fn new(uuid: GpuUuid, name: &str, memory_total_bytes: u64) -> Self {
         Self {
@@ -104,7 +104,7 @@ impl Gpu {
         }
     }
 
-    /// The most that tenants can have of it with `reserve_bytes` kept for contexts (bytes).
+    /// Maximum memory for tenants if `reserve_bytes` are kept for contexts (bytes).
     #[must_use]
     pub fn grantable_bytes(&self, reserve_bytes: u64) -> u64 {
         self.memory_total_bytes

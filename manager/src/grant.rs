@@ -12,19 +12,19 @@ use vcuda_region::{GpuUuid, MAX_DEVICES};
 pub struct GrantId(String);
 
 impl GrantId {
-    /// That of the grant with this key and number.
+    /// The id of the grant with this key and number.
     #[must_use]
     pub fn new(key: &str, number: u64) -> Self {
         Self(format!("{key}-{number}"))
     }
 
-    /// That of the grant whose directory has this name.
+    /// The id of the grant whose directory has this name.
     #[must_use]
-    pub fn of_directory(name: &str) -> Self {
+    pub fn from_directory(name: &str) -> Self {
         Self(name.to_owned())
     }
 
-    /// As text.
+    /// The id as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -37,47 +37,47 @@ impl fmt::Display for GrantId {
     }
 }
 
-/// The pod and container of a grant, as its caller proved them. Shown in events, metrics and tables.
+/// Pod and container of a grant, as verified by its caller. Shown in events, metrics and tables.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Holder {
     /// Kubernetes namespace.
     pub namespace: String,
-    /// Pod.
+    /// Name of the pod.
     pub pod: String,
-    /// Container of the pod.
+    /// Name of the container within the pod.
     pub container: String,
-    /// The pod's UID.
+    /// UID of the pod.
     pub pod_uid: String,
 }
 
-/// One tenant's part of the node: a line of the ledger.
+/// A tenant's grant, one entry of the ledger.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Grant {
-    /// `<key>-<number>`.
+    /// Id, `<key>-<number>`.
     pub id: GrantId,
     /// The caller's name of the tenant; unique among living grants.
     pub key: String,
-    /// Never given twice.
+    /// Number, never reused on this node.
     pub number: u64,
-    /// For whom.
+    /// Pod and container that the grant is for.
     pub holder: Holder,
-    /// Amounts of each GPU.
+    /// Quota on each GPU.
     pub amounts: Quota,
-    /// The GPUs, in the order in which the tenant sees them.
+    /// GPUs in the order in which the tenant sees them.
     #[serde(with = "uuids")]
     pub gpus: Vec<GpuUuid>,
-    /// Milliseconds since 1970-01-01 UTC.
+    /// Time of creation (milliseconds since 1970-01-01 UTC).
     pub created_unix_ms: i64,
-    /// Counts its changes, from 1.
+    /// Number of the grant's current version, from 1.
     pub generation: u64,
-    /// The request that made it.
+    /// Id of the request that created it.
     pub created_by: String,
-    /// The last request that changed it, if any did.
+    /// Id of the last request that changed it, if any.
     pub changed_by: Option<String>,
 }
 
 impl Grant {
-    /// Whether this can be a grant: for one that was read from a file.
+    /// Whether a grant that was read from a file is possible.
     #[must_use]
     pub fn is_sound(&self) -> bool {
         let mut gpus = self.gpus.clone();
@@ -92,12 +92,12 @@ impl Grant {
     }
 }
 
-/// The longest key (characters).
+/// Maximum length of a key (characters).
 pub const KEY_MAX: usize = 40;
-/// The longest request id (characters).
+/// Maximum length of a request id (characters).
 pub const REQUEST_MAX: usize = 64;
 
-/// Whether this may be a tenant's key: it begins the name of its directory.
+/// Whether this may be a tenant's key, which begins the name of its directory.
 #[must_use]
 pub fn is_key(text: &str) -> bool {
     is_name(text, KEY_MAX) && !text.starts_with('.')
@@ -112,7 +112,7 @@ pub fn is_name(text: &str, most: usize) -> bool {
             .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-'))
 }
 
-/// UUIDs as text: what a person who reads the ledger looks for.
+/// UUIDs as text, for a person who reads the ledger.
 mod uuids {
     use serde::de::Error as _;
     use serde::{Deserialize, Deserializer, Serializer};
@@ -135,7 +135,7 @@ mod uuids {
 mod tests {
     use super::*;
 
-    /// A line of version 0.1.0.
+    /// Reads and rewrites a grant of version 0.1.0.
     #[test]
     fn the_ledger_of_an_earlier_release_is_read_and_written_alike() {
         let text = concat!(

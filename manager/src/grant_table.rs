@@ -9,21 +9,21 @@ use crate::grant::{Grant, GrantId};
 
 mod text;
 
-/// All that the manager must remember. It is copied for each change; unchanged parts are shared.
+/// The state in the ledger. It is copied for each change; unchanged parts are shared.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct GrantTable {
-    /// The highest number that was ever given to a grant.
+    /// Highest number ever given to a grant.
     pub last_number: u64,
-    /// Counts changes.
+    /// Number of changes so far.
     pub revision: u64,
-    /// GPUs that are kept out of placement.
+    /// GPUs that are excluded from placement.
     pub cordoned: BTreeSet<GpuUuid>,
     /// By number.
     grants: BTreeMap<u64, Arc<Grant>>,
 }
 
 impl GrantTable {
-    /// In the order of their numbers.
+    /// Grants in the order of their numbers.
     pub fn grants(&self) -> impl Iterator<Item = &Arc<Grant>> {
         self.grants.values()
     }
@@ -34,51 +34,51 @@ impl GrantTable {
         self.grants.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no grants.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.grants.is_empty()
     }
 
-    /// The grant of this id.
+    /// The grant with this id.
     #[must_use]
     pub fn by_id(&self, id: &str) -> Option<&Arc<Grant>> {
         let number = number_of(id)?;
         self.grants.get(&number).filter(|grant| grant.id.as_str() == id)
     }
 
-    /// The grant of this number.
+    /// The grant with this number.
     #[must_use]
     pub fn by_number(&self, number: u64) -> Option<&Arc<Grant>> {
         self.grants.get(&number)
     }
 
-    /// The grant of this key.
+    /// The grant with this key.
     #[must_use]
     pub fn by_key(&self, key: &str) -> Option<&Arc<Grant>> {
         self.grants().find(|grant| grant.key == key)
     }
 
-    /// The grant that this request made.
+    /// The grant that this request created.
     #[must_use]
     pub fn by_request(&self, request_id: &str) -> Option<&Arc<Grant>> {
         self.grants().find(|grant| grant.created_by == request_id)
     }
 
-    /// Puts a grant in its place, a new one or a changed one.
+    /// Adds a new grant, or replaces a changed one.
     pub fn put(&mut self, grant: Arc<Grant>) {
         self.last_number = self.last_number.max(grant.number);
         self.grants.insert(grant.number, grant);
     }
 
-    /// Takes a grant out.
+    /// Removes a grant and returns it.
     pub fn remove(&mut self, id: &GrantId) -> Option<Arc<Grant>> {
         let number = self.by_id(id.as_str())?.number;
         self.grants.remove(&number)
     }
 }
 
-/// The number in a grant's name.
+/// The number in a grant's id.
 #[must_use]
 pub fn number_of(id: &str) -> Option<u64> {
     let (_, number) = id.rsplit_once('-')?;

@@ -1,23 +1,23 @@
-//! The node's GPUs through NVML: their facts, their health, and their processes.
+//! The node's GPUs through NVML: facts, health and processes.
 //!
-//! There are three threads, none of them tokio's, as NVML's functions block and may hang with a broken GPU. The owner
-//! of NVML ([`owner`]) looks at the GPUs and answers questions. A listener ([`xids`]) waits for the driver's errors.
-//! The follower ([`mod@follow`]) makes the [`Inventory`] of both, which all parts watch, and reports a silent owner.
+//! Three threads do the work, none of them tokio's, as NVML's functions block and may hang with a broken GPU. The owner of
+//! NVML ([`owner`]) looks at the GPUs and answers questions. A listener ([`xids`]) waits for the driver's errors. The
+//! tracker ([`tracker`]) turns both into the [`Inventory`], publishes it to all parts, and reports a silent owner.
 //!
 //! | module | what |
 //! |---|---|
 //! | [`health`] | XIDs and looks -> healthy or not |
-//! | `follow` | what was seen -> inventory and events |
+//! | `tracker` | observations -> inventory and events |
 //! | `kept` | health beyond the end of a manager |
 //! | `owner`, `nvml`, `xids` | NVML |
 //! | `topology` | `/sys` |
 
-mod follow;
 pub mod health;
 mod health_file;
 mod nvml;
 mod owner;
 mod topology;
+mod tracker;
 mod xids;
 
 use std::io;
@@ -31,45 +31,45 @@ use vcuda_region::GpuUuid;
 
 use crate::events::Events;
 use crate::gpu::Inventory;
-use follow::{Follower, Seen};
 use health::Policy;
 use health_file::HealthFile;
 use owner::{Owner, Question};
+use tracker::{Observation, Tracker};
 
-/// Time that an answer about processes may take.
+/// Maximum time for an answer about processes.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
-/// Questions that may wait for NVML.
+/// Capacity of the queue of questions to NVML.
 const QUESTIONS: usize = 64;
-/// Observations that may wait for the follower.
+/// Capacity of the queue of observations to the tracker.
 const OBSERVATIONS: usize = 256;
 
 /// Settings of the inventory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// NVML; none: the loader finds `libnvidia-ml.so.1`.
+    /// Path of NVML; `None`: the loader finds `libnvidia-ml.so.1`.
     pub nvml_library: Option<PathBuf>,
-    /// The CUDA driver, asked where NVML does not tell how much memory a GPU has; none: the loader finds `libcuda.so.1`.
+    /// Path of the CUDA driver, which tells a GPU's memory if NVML does not; `None`: the loader finds `libcuda.so.1`.
     pub cuda_library: Option<PathBuf>,
     /// Conditions that make a GPU unhealthy.
     pub policy: Policy,
     /// File that keeps the GPUs' health; `None`: it is not kept.
     pub state: Option<PathBuf>,
-    /// Time between two looks at the GPUs.
+    /// Interval between two looks at the GPUs.
     pub look_every: Duration,
-    /// Time after which NVML is opened anew if the kernel module's list of GPUs cannot be read, as
-    /// added GPUs are seen only then. XIDs of that moment are missed.
+    /// Time after which NVML is opened anew if the kernel module's list of GPUs cannot be read, as NVML shows added GPUs
+    /// only then. XIDs of that moment are missed.
     pub reopen_after: Duration,
-    /// ... and after so many looks in a row at which a GPU did not answer.
+    /// Number of looks in a row with a GPU that does not answer after which NVML is opened anew.
     pub failures_to_reopen: u32,
-    /// Pause after the first failure to open NVML; doubled with each.
+    /// Pause after the first failure to open NVML; doubled with each further one.
     pub retry_least: Duration,
-    /// The longest such pause.
+    /// Maximum pause after a failure to open NVML.
     pub retry_most: Duration,
-    /// Without a sign of NVML for this long, it hangs.
+    /// Time without an observation after which NVML counts as hanging.
     pub silence: Duration,
-    /// `/sys`.
+    /// Path of `/sys`.
     pub sysfs: PathBuf,
-    /// `/proc`.
+    /// Path of `/proc`.
     pub procfs: PathBuf,
 }
 
@@ -98,18 +98,18 @@ pub enum ProcessesError {
     /// NVML cannot be used at all.
     #[error("{0}")]
     Unusable(String),
-    /// NVML has no such GPU (any more).
+    /// NVML has no such GPU, or not any more.
     #[error("NVML has no GPU {0}")]
     NoGpu(GpuUuid),
     /// NVML failed for this GPU.
     #[error("NVML does not tell the processes of {0}: {1}")]
     Nvml(GpuUuid, String),
-    /// No answer in time, or too many questions before this one.
+    /// There is no answer in time, or too many questions wait.
     #[error("NVML did not answer within {} s", ANSWER_WITHIN.as_secs())]
     Late,
 }
 
-/// The inventory, and questions to NVML. Its threads end when the last clone is dropped.
+/// The inventory, and access to NVML. Its threads end when the last clone is dropped.
 #[derive(Debug, Clone)]
 pub struct Node {
     questions: SyncSender<Question>,
@@ -117,16 +117,16 @@ pub struct Node {
 }
 
 impl Node {
-    /// Starts the threads. NVML may be missing, now or always: [`Inventory::problem`] tells why.
+    /// Starts the threads. NVML may be missing, now or always: [`Inventory::problem`] then says why.
     ///
     /// # Errors
-    /// The system's, if a thread cannot be started.
+    /// Fails if a thread cannot be started.
     pub fn start(settings: Settings, events: Arc<Events>) -> io::Result<Self> {
         let (questions, asked) = sync_channel(QUESTIONS);
         let (tell, seen) = sync_channel(OBSERVATIONS);
         let (file, kept) = HealthFile::open(settings.state.as_deref(), &events);
-        let follower = Follower::new(settings.policy.clone(), kept);
-        let (publish, inventory) = watch::channel(Arc::new(follower.inventory()));
+        let tracker = Tracker::new(settings.policy.clone(), kept);
+        let (publish, inventory) = watch::channel(Arc::new(tracker.inventory()));
         let silence = settings.silence;
         let owner = Owner {
             settings,
@@ -134,22 +134,22 @@ impl Node {
             tell,
         };
         let thread = |name: &str| std::thread::Builder::new().name(name.to_owned());
-        thread("inventory").spawn(move || follow(follower, file, &seen, silence, &publish, &events))?;
+        thread("inventory").spawn(move || track(tracker, file, &seen, silence, &publish, &events))?;
         thread("nvml").spawn(move || owner.run())?;
         Ok(Self { questions, inventory })
     }
 
-    /// The GPUs, and each change.
+    /// A receiver of the GPUs and of each change.
     #[must_use]
     pub fn inventory(&self) -> watch::Receiver<Arc<Inventory>> {
         self.inventory.clone()
     }
 
-    /// The processes on a GPU as the host numbers them, each with its bytes where the driver tells them. Blocks for at
-    /// most 2 s: not for a task of tokio's.
+    /// Host PIDs of the processes on a GPU, each with its memory (bytes) if the driver tells it. Blocks for at most 2 s:
+    /// not for a task of tokio's.
     ///
     /// # Errors
-    /// [`ProcessesError`]: the processes are not known, which does not mean that there are none.
+    /// Fails with [`ProcessesError`] if the processes are not known, which does not mean that there are none.
     pub fn processes(&self, gpu: &GpuUuid) -> Result<Vec<(u32, Option<u64>)>, ProcessesError> {
         let (reply, answer) = sync_channel(1);
         let question = Question { gpu: *gpu, reply };
@@ -167,11 +167,11 @@ impl Node {
     }
 }
 
-/// Until the owner has ended.
-fn follow(
-    mut follower: Follower,
+/// Updates and publishes the inventory until the owner of NVML has ended.
+fn track(
+    mut tracker: Tracker,
     mut file: HealthFile,
-    seen: &Receiver<Seen>,
+    seen: &Receiver<Observation>,
     silence: Duration,
     publish: &watch::Sender<Arc<Inventory>>,
     events: &Events,
@@ -180,21 +180,22 @@ fn follow(
     while !is_over {
         let next = match seen.recv_timeout(silence) {
             Ok(next) => next,
-            Err(RecvTimeoutError::Timeout) => Seen::Unusable(format!(
+            Err(RecvTimeoutError::Timeout) => Observation::Unusable(format!(
                 "NVML has not answered for {} s: a GPU or its driver hangs",
                 silence.as_secs()
             )),
             Err(RecvTimeoutError::Disconnected) => {
                 is_over = true;
-                Seen::Unusable("the thread that owns NVML has ended".to_owned())
+                Observation::Unusable("the thread that owns NVML has ended".to_owned())
             }
         };
-        for report in follower.see(next) {
+        for report in tracker.apply(next) {
             events.report(report);
         }
-        // Saved before the change is published: a client that heard of an unhealthy GPU finds it so after a restart.
-        file.keep(follower.kept(), events);
-        let now = Arc::new(follower.inventory());
+        // Saved before the change is published: a client that was told of an unhealthy GPU finds it unhealthy after a
+        // restart.
+        file.keep(tracker.record(), events);
+        let now = Arc::new(tracker.inventory());
         publish.send_if_modified(|before| {
             let is_changed = *before != now;
             *before = now;

@@ -1,11 +1,11 @@
 //! The ledger on disk: one file with all grants.
 //!
-//! Each write makes a whole new file, which takes the old one's place by rename. Changes that wait together share a write.
+//! Each write makes a whole new file, which replaces the old one by rename. Changes that wait together share a write.
 //!
-//! A change counts when [`Ledger::write`] has returned: it, and the name that leads to it, are then on the disk. A crash
-//! before leaves the old file or the new one: a change that was not yet answered may or may not have happened.
+//! A change counts once [`Ledger::write`] has returned: file and name are then on the disk. A crash before leaves the old
+//! or the new file, so an unanswered change may or may not have happened.
 //!
-//! The release before wrote changes behind the grants ([`appended`]). Its file is read, and replaced at the next write.
+//! The previous release appended changes to the grants ([`appended`]). Its file is read, and replaced at the next write.
 
 use std::fmt::Debug;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -31,16 +31,16 @@ pub const NAME: &str = "ledger.json";
 const NEW: &str = "ledger.json.new";
 const LOCK: &str = "ledger.lock";
 const KIND: &str = "vcuda-ledger";
-/// The release before, which appended changes, reads this form too: it is one of its own without changes.
+/// Version that the previous release also reads: a ledger of its own without appended changes.
 const VERSION: u32 = 2;
-/// The form to which no release appended anything.
+/// Version to which no release appended changes.
 const NEVER_APPENDED: u32 = 1;
-/// The largest ledger that is read (bytes): of some hundred thousand grants.
+/// Maximum size of a ledger (bytes), enough for some hundred thousand grants.
 const SIZE_MAX: u64 = 256 << 20;
 
-/// The steps of a write. There is one that does them, and tests have others that fail or die in between.
+/// Steps of a write. Tests have an implementation that fails, or ends the process, between them.
 pub trait Disk: Debug + Send + 'static {
-    /// Makes a file anew, empty and its owner's alone.
+    /// Creates an empty file that only its owner can read, or empties an existing one.
     ///
     /// # Errors
     /// As open(2).
@@ -62,7 +62,7 @@ pub trait Disk: Debug + Send + 'static {
         file.write_all(bytes)
     }
 
-    /// Until the bytes are on the disk, and the length of the file.
+    /// Waits until the file's bytes and length are on the disk.
     ///
     /// # Errors
     /// As fdatasync(2).
@@ -70,7 +70,7 @@ pub trait Disk: Debug + Send + 'static {
         file.sync_data()
     }
 
-    /// Puts one name in another's place.
+    /// Renames a file, replacing another one.
     ///
     /// # Errors
     /// As rename(2).
@@ -78,7 +78,7 @@ pub trait Disk: Debug + Send + 'static {
         fs::rename(from, to)
     }
 
-    /// Until the names in `directory` are on the disk.
+    /// Waits until the names in `directory` are on the disk.
     ///
     /// # Errors
     /// As fsync(2).
@@ -87,45 +87,45 @@ pub trait Disk: Debug + Send + 'static {
     }
 }
 
-/// The real one.
+/// The steps of a write as system calls.
 #[derive(Debug, Clone, Copy)]
 pub struct RealDisk;
 
 impl Disk for RealDisk {}
 
-/// The ledger cannot be used.
+/// Failure to use the ledger.
 #[derive(Debug, Error)]
 pub enum LedgerError {
-    /// Another manager has it.
+    /// Another manager uses the ledger.
     #[error("{}: another manager uses this state; stop it, or give this one a directory of its own", .0.display())]
     Locked(PathBuf),
-    /// Its directory, or the file, cannot be used.
+    /// The directory or the file cannot be used.
     #[error("{}: {}; the ledger of grants has to be there, on a disk, and the manager's alone", .0.display(), .1)]
     Io(PathBuf, io::Error),
-    /// It cannot be written.
+    /// The file cannot be written.
     #[error("cannot write the ledger {}: {}; nothing was changed; make room there and try again", .0.display(), .1)]
     Write(PathBuf, io::Error),
 }
 
-/// Content of the file.
+/// Content of the ledger's file.
 #[derive(Debug)]
 pub enum Loaded {
-    /// There is none.
+    /// There is no file.
     Absent,
     /// All grants.
     Sound(GrantTable),
-    /// Something that is no ledger of ours.
+    /// The file is not a usable ledger.
     Damaged {
         /// The damage found.
         damage: Damage,
-        /// Path to which it was moved.
+        /// Path to which the file was moved.
         aside: PathBuf,
-        /// The highest number that can be seen in it.
+        /// The highest grant number found in it.
         highest_number: u64,
     },
 }
 
-/// The ledger, ours alone while this value lives.
+/// The ledger, locked by this process while the value lives.
 #[derive(Debug)]
 pub struct Ledger {
     directory: PathBuf,
@@ -134,11 +134,12 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Opens the ledger in `directory`, which is made if it is not there. What is damaged, or of a later release, is put
+    /// Opens the ledger in `directory`, which is made if missing. A file that is damaged, or of a later release, is moved
     /// aside.
     ///
     /// # Errors
-    /// Another manager has it; the directory or the file cannot be used. A file that cannot be read is not damaged.
+    /// Fails if another manager uses it, or if the directory or the file cannot be used. An unreadable file is an error,
+    /// not damage.
     pub fn open(directory: &Path, disk: Box<dyn Disk>) -> Result<(Self, Loaded), LedgerError> {
         let io = |path: &Path| {
             let path = path.to_owned();
@@ -181,10 +182,10 @@ impl Ledger {
         self.directory.join(NAME)
     }
 
-    /// Replaces the ledger by `grant_table`. On return it is on the disk.
+    /// Replaces the ledger by `grant_table`, which is on the disk on return.
     ///
     /// # Errors
-    /// A step failed. Then the ledger is as before; or, if the last step failed, perhaps as it should be.
+    /// Fails if a step fails. The ledger is then unchanged; after a failure of the last step it may be the new one.
     pub fn write(&self, grant_table: &GrantTable) -> Result<(), LedgerError> {
         let path = self.path();
         self.replace(&path, grant_table)
@@ -200,7 +201,7 @@ impl Ledger {
         });
         let renamed = written.and_then(|()| self.disk.rename(&new, path));
         if renamed.is_err() {
-            // The part that was written takes room that the next attempt needs.
+            // A partly written file takes space that the next attempt needs.
             let _ = fs::remove_file(&new);
         }
         renamed?;
@@ -208,14 +209,14 @@ impl Ledger {
     }
 }
 
-/// The table of grants of a ledger with these bytes.
+/// The table of grants in a ledger's bytes.
 fn table_of(bytes: &[u8]) -> Result<GrantTable, Damage> {
     let ledger = checked_file::split(KIND, VERSION, bytes)?;
-    let mut grant_table = GrantTable::of_json(ledger.json).map_err(Damage::Content)?;
+    let mut grant_table = GrantTable::from_json(ledger.json).map_err(Damage::Content)?;
     if ledger.version == NEVER_APPENDED && !ledger.rest.is_empty() {
         return Err(ledger.is_longer());
     }
-    appended::add(&mut grant_table, ledger.rest)?;
+    appended::apply(&mut grant_table, ledger.rest)?;
     Ok(grant_table)
 }
 
@@ -225,10 +226,10 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Takes the lock that says who uses this directory; the kernel drops it with the process.
+/// Locks the file that marks this directory as used; the kernel releases the lock with the process.
 ///
 /// # Errors
-/// Another process has it, or the file cannot be made.
+/// Fails if another process has the lock, or if the file cannot be made.
 pub(crate) fn lock(path: &Path) -> Result<Flock<File>, LedgerError> {
     let file = OpenOptions::new()
         .write(true)

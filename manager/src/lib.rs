@@ -1,9 +1,8 @@
-//! The node's manager: it owns the GPUs of a node and the record of their grants (docs/operations.md).
+//! Manager of a node: owns its GPUs and the record of their grants (docs/operations.md).
 //!
-//! The path of a grant: a request comes in through [`vcuda_manager_api`], is checked and turned into a
-//! [`grant::Grant`], written to the ledger on disk, and then into the tenant's directory, where the shims of its processes
-//! read it. Nothing of this is on a launch's path: manager and shims meet in mapped memory, and an absent manager is not
-//! missed until something has to change.
+//! A grant's path: a request arrives through [`vcuda_manager_api`], is checked, becomes a [`grant::Grant`], is written to
+//! the ledger on disk, then into the tenant's directory, from which the shims of its processes read it. No launch depends
+//! on the manager: it communicates with shims through mapped memory, and its absence only blocks changes.
 #![cfg_attr(not(test), forbid(unsafe_code))]
 #![warn(clippy::too_many_lines)]
 

@@ -1,8 +1,7 @@
-//! The shim on this node's disk: each version under a name of its own, put there by rename, never rewritten (I13).
+//! Installed versions of the shim: each has its own file name, is put there by rename, and is never rewritten (I13).
 //!
-//! Running containers have the file they were started with mounted; a new version gets another name, so an upgrade touches
-//! none of them. Old versions are collected when nothing uses them: no process maps the file, and no container's
-//! specification names it (such a container may start again).
+//! Running containers keep the file that they were started with, so an upgrade does not affect them. An old version is
+//! removed when no process maps it and no container's specification names it, as such a container may start again.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -17,44 +16,44 @@ const PREFIX: &str = "libvcuda_shim-";
 const PRELOAD_PREFIX: &str = "ld.so.preload-";
 const PROGRAM_PREFIX: &str = "vcuda-";
 
-/// The version that new containers get.
+/// An installed version for new containers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Installed {
-    /// The library on the host.
+    /// Path of the library on the host.
     pub library: PathBuf,
-    /// The file that goes to `/etc/ld.so.preload` of a container: the library's path in there.
+    /// File for a container's `/etc/ld.so.preload`, with the library's path inside the container.
     pub preload: PathBuf,
-    /// The `vcuda` command, if containers get one.
+    /// Path of the `vcuda` command, if containers get one.
     pub program: Option<PathBuf>,
 }
 
-/// The version that new containers get now. `None` if none could be installed yet.
+/// The version that new containers get; `None` if none was installed yet.
 #[derive(Debug, Default)]
 pub struct Current(Mutex<Option<Installed>>);
 
 impl Current {
-    /// It is this one from now on.
+    /// Replaces the current version.
     pub fn set(&self, installed: Installed) {
         *self.0.lock() = Some(installed);
     }
 
-    /// It.
+    /// The current version.
     #[must_use]
     pub fn get(&self) -> Option<Installed> {
         self.0.lock().clone()
     }
 }
 
-/// The directory in which containers find the library.
+/// Directory of the library inside containers.
 pub const IN_CONTAINER: &str = "/usr/lib/vcuda";
 
-/// The library could not be installed.
+/// Failure to install the library.
 #[derive(Debug, Error)]
 pub enum InstallError {
-    /// The one to be installed cannot be read.
+    /// The source library cannot be read.
     #[error("shim_library {}: {}; build it with `cargo build --release -p vcuda-shim`", .0.display(), .1)]
     Unreadable(PathBuf, io::Error),
-    /// It is no shared library.
+    /// The source is not a shared library.
     #[error("shim_library {}: not an ELF shared library; give libvcuda_shim.so", .0.display())]
     NotALibrary(PathBuf),
     /// The program for containers cannot be read.
@@ -65,11 +64,10 @@ pub enum InstallError {
     Unwritable(PathBuf, io::Error),
 }
 
-/// Installs `source` into `directory` under the name of `version` and its content, unless it is there already, and beside it
-/// the `program` that belongs to it.
+/// Installs `source` and its `program` in `directory` under a name made of `version` and content, unless already there.
 ///
 /// # Errors
-/// It is not a library, or cannot be copied: what was installed before stays.
+/// Fails if `source` is not a library or cannot be copied; the installed version then stays.
 pub fn install(
     source: &Path,
     program: Option<&Path>,
@@ -108,11 +106,11 @@ pub fn install(
     .into_iter()
     .chain(program_file)
     {
-        // One of this name and another content was damaged; containers that have it mounted keep the damaged one.
+        // A file of this name with other content is damaged. It is replaced; containers that mount it keep the damaged one.
         if fs::read(path).is_ok_and(|there| there == content) {
             continue;
         }
-        place(path, content, mode).map_err(unwritable(path))?;
+        write_file(path, content, mode).map_err(unwritable(path))?;
     }
     Ok(Installed {
         library,
@@ -121,8 +119,8 @@ pub fn install(
     })
 }
 
-/// Whole or not at all, also after a power failure.
-fn place(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
+/// Writes a file completely or not at all, also across a power failure.
+fn write_file(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     let directory = path.parent().unwrap_or(Path::new("/"));
     let mut aside = path.file_name().unwrap_or_default().to_owned();
     aside.push(format!(".new-{}", std::process::id()));
@@ -140,22 +138,22 @@ fn place(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     written
 }
 
-/// Removes the versions in `directory` that are not `current` and that nothing uses, and what a killed installation left.
-/// Returns the names of what it removed.
+/// Removes unused versions from `directory`, except `current`, and leftovers of killed installations. Returns the names of
+/// the removed files.
 ///
-/// `specifications` is where container specifications (CDI) lie. If it, or the list of processes, cannot be read, nothing is
-/// removed.
+/// `specifications` is the directory of container specifications (CDI). If it or the list of processes cannot be read,
+/// nothing is removed.
 ///
 /// # Errors
-/// One of the directories cannot be read.
+/// Fails if one of the directories cannot be read.
 pub fn collect(directory: &Path, current: &Installed, specifications: &Path) -> io::Result<Vec<String>> {
     let mapped = mapped_inodes(Path::new("/proc"))?;
-    let named = texts(specifications)?;
+    let named = specifications_of_ours(specifications)?;
     let mut removed = Vec::new();
     for entry in fs::read_dir(directory)? {
         let entry = entry?;
         let name = entry.file_name().to_string_lossy().into_owned();
-        let Some(build) = build_of(&name) else { continue };
+        let Some(build) = version_in(&name) else { continue };
         let library = format!("{PREFIX}{build}.so");
         let is_current = current.library.file_name() == Some(OsStr::new(&library));
         let is_left = name.contains(".new-") && !is_being_written(&name);
@@ -171,8 +169,8 @@ pub fn collect(directory: &Path, current: &Installed, specifications: &Path) -> 
     Ok(removed)
 }
 
-/// The version in a file's name, if the file is ours.
-fn build_of(name: &str) -> Option<&str> {
+/// The version in the name of an installed file; `None` for other files.
+fn version_in(name: &str) -> Option<&str> {
     let whole = name.split(".new-").next().unwrap_or(name);
     match whole.strip_prefix(PREFIX) {
         Some(rest) => rest.strip_suffix(".so"),
@@ -182,24 +180,24 @@ fn build_of(name: &str) -> Option<&str> {
     }
 }
 
-/// Whether the process that writes `<name>.new-<pid>` lives.
+/// Whether the process that writes `<name>.new-<pid>` is alive.
 fn is_being_written(name: &str) -> bool {
     let pid = name.rsplit(".new-").next().unwrap_or_default();
     Path::new("/proc").join(pid).exists()
 }
 
-/// The inodes of all files that any process maps. Inodes of other file systems are among them: a library that shares its
-/// number with one of those stays longer than it must.
+/// Inodes of all files that processes map, on any file system. A library whose inode number equals a foreign file's is kept
+/// longer than necessary.
 fn mapped_inodes(proc: &Path) -> io::Result<Vec<u64>> {
     let mut inodes = Vec::new();
     for entry in fs::read_dir(proc)? {
         let name = entry?.file_name();
-        // The first process of the node is in no container, and this manager may not have the right to look at it.
+        // PID 1 runs in no container, and this manager may lack the right to read its maps.
         if name == "1" || !name.as_encoded_bytes().iter().all(u8::is_ascii_digit) {
             continue;
         }
-        // A process that has just ended maps nothing. One that may not be looked at (without CAP_SYS_PTRACE) could
-        // map anything.
+        // A process that has just ended maps nothing. A process that may not be read (without CAP_SYS_PTRACE) could map
+        // anything.
         let maps = match fs::read_to_string(proc.join(&name).join("maps")) {
             Ok(maps) => maps,
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Err(error),
@@ -214,8 +212,8 @@ fn mapped_inodes(proc: &Path) -> io::Result<Vec<u64>> {
     Ok(inodes)
 }
 
-/// The specifications that name a file of vcuda. `None` if the directory does not exist.
-fn texts(specifications: &Path) -> io::Result<Vec<String>> {
+/// Texts of the specifications that name a file of vcuda; empty if the directory does not exist.
+fn specifications_of_ours(specifications: &Path) -> io::Result<Vec<String>> {
     let entries = match fs::read_dir(specifications) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries?,
@@ -244,14 +242,14 @@ mod tests {
 
     use super::*;
 
-    /// A mapped file.
+    /// A mapping of a file.
     struct Map(NonNull<c_void>);
 
     #[expect(unsafe_code, reason = "mapping a file")]
     impl Map {
         fn of(file: &File) -> Self {
             let (size, read) = (NonZeroUsize::new(4096).unwrap(), ProtFlags::PROT_READ);
-            // SAFETY: a new map at a place of the kernel's choice, which nothing refers to.
+            // SAFETY: a new map at an address of the kernel's choice, which nothing refers to.
             let map = unsafe { mmap(None, size, read, MapFlags::MAP_PRIVATE, file, 0) };
             Self(map.unwrap())
         }
@@ -265,7 +263,7 @@ mod tests {
         }
     }
 
-    /// As much of a library as an installation looks at.
+    /// Writes the part of a library that an installation reads.
     fn library(directory: &Path, mark: u8) -> PathBuf {
         let mut content = vec![0; 4096];
         content[..4].copy_from_slice(b"\x7fELF");
@@ -313,7 +311,7 @@ mod tests {
         let [unused, mapped, named, current] = &versions[..] else {
             panic!("four")
         };
-        // The map outlives the name, as with a mount.
+        // The map outlives the name, like a mount.
         let file = File::open(&mapped.library).unwrap();
         let map = Map::of(&file);
         let name = named.library.file_name().unwrap().to_str().unwrap();
@@ -345,7 +343,7 @@ mod tests {
         let current = install(&library(scratch.path(), 2), None, &lib, "1.0.0").unwrap();
         let cdi = scratch.path().join("cdi");
         fs::create_dir(&cdi).unwrap();
-        // Something that is there and cannot be read: a directory of that name.
+        // A file that cannot be read: a directory of that name.
         fs::create_dir(cdi.join("a.json")).unwrap();
         assert!(collect(&lib, &current, &cdi).is_err());
         assert!(old.library.exists());

@@ -11,7 +11,7 @@ use vcuda_manager::standby;
 
 fn main() -> ExitCode {
     life::main("vcuda-manager", |flags: Flags| {
-        // Whatever the configuration says by now.
+        // A standby ignores the configuration, which may have changed since.
         if let Some(root) = flags.root.as_ref().filter(|_| flags.standby) {
             return standby::run(root).map_err(|error| RunError::Failed(error.to_string()));
         }

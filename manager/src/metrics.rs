@@ -1,7 +1,7 @@
-//! The node's figures for Prometheus, as OpenMetrics text over HTTP.
+//! Metrics of the node for Prometheus, as OpenMetrics text over HTTP.
 //!
-//! A scrape computes them from what the other parts share anyway: the [`Inventory`], the [`Snapshot`] of the tenants,
-//! the grants. Only calls and registrations are counted as they happen, in [`Instruments`].
+//! A scrape computes them from the shared [`Inventory`], the [`Snapshot`] of the tenants, and the grants. Only calls and
+//! registrations are counted as they happen, in [`Instruments`].
 //!
 //! | module | what |
 //! |---|---|
@@ -10,7 +10,7 @@
 //! | `labels` | bounded and unambiguous values of labels |
 //! | [`instruments`] | what is counted as it happens |
 //!
-//! `vcuda_daemon::pages` serves it over HTTP.
+//! `vcuda_daemon::pages` serves them over HTTP.
 
 mod encode;
 pub mod instruments;
@@ -33,16 +33,16 @@ use crate::observe::Snapshot;
 use encode::Scraped;
 pub use instruments::{Audited, Instruments, Registration};
 
-/// The parts of the manager that the figures come from.
+/// Sources of the metrics.
 #[derive(Clone)]
 pub struct Sources {
-    /// The node's name, a label of all.
+    /// Name of the node, a label of all series.
     pub node: String,
     /// The GPUs.
     pub inventory: watch::Receiver<Arc<Inventory>>,
     /// The tenants.
     pub tenants: Arc<Looks>,
-    /// The grants that hold now.
+    /// Current grants.
     pub grants: Arc<dyn Fn() -> Vec<Arc<Grant>> + Send + Sync>,
 }
 
@@ -54,14 +54,14 @@ impl fmt::Debug for Sources {
     }
 }
 
-/// All figures of this manager.
+/// All metrics of this manager.
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
 }
 
 impl Metrics {
-    /// Metrics of these sources and of the counts in `instruments`.
+    /// Metrics from these sources and from the counts in `instruments`.
     #[must_use]
     pub fn new(sources: Sources, instruments: Arc<Instruments>) -> Self {
         let node = labels::bounded(&sources.node).into_owned();
@@ -71,10 +71,10 @@ impl Metrics {
         Self { registry }
     }
 
-    /// All figures now. Takes milliseconds on a large node: not for a task of tokio's.
+    /// The text of all metrics. It takes milliseconds on a large node: not for a task of tokio's.
     ///
     /// # Errors
-    /// None in practice: writing into memory does not fail.
+    /// Never fails in practice, as it writes into memory.
     pub fn scrape(&self) -> Result<String, fmt::Error> {
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &self.registry)?;

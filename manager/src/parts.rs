@@ -1,4 +1,4 @@
-//! The parts of the daemon, each started after what it needs, and ended in the opposite order.
+//! Parts of the daemon, each started after its dependencies and ended in the opposite order.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,35 +25,34 @@ use crate::serve;
 use crate::service::{About, GrantsService, NodeService};
 use crate::settings::{Api, Settings};
 use crate::state::Grants;
-use crate::state::start::{Keeping, StartError, start};
+use crate::state::start::{StartError, WriterThread, start};
 use crate::watchers::Watchers;
 
-/// Time that the API stays closed for want of NVML's first answer. A real driver takes 1 to 3 s without persistence
-/// mode.
+/// Time that the API waits for NVML's first answer. A real driver takes 1 to 3 s without persistence mode.
 const FIRST_ANSWER: Duration = Duration::from_secs(5);
 
-/// Everything that runs.
+/// All running parts.
 #[derive(Debug)]
 pub(crate) struct Parts {
     grants: Grants,
-    keeping: Keeping,
+    keeping: WriterThread,
     watchers: Watchers,
     stop: watch::Sender<bool>,
     serving: Vec<JoinHandle<()>>,
 }
 
 impl Parts {
-    /// Starts them. Running tenants notice only that the manager is back.
+    /// Starts all parts. Running tenants only notice that the manager is back.
     ///
     /// # Errors
-    /// Another manager is at work here, or a directory, socket or address cannot be used.
+    /// Fails if another manager runs here, or if a directory, socket or address cannot be used.
     pub(crate) async fn start(config: &Config, shim: &Arc<library::Current>) -> Result<Parts, RunError> {
         let events = Arc::new(Events::default());
         let problems = Arc::new(Problems::default());
         let instruments = Arc::new(Instruments::default());
         let metrics_listener = http::listen(config.metrics).await?;
 
-        // Both need the inventory; the watchers' root is there once grants have been read.
+        // Both need the inventory; the watchers' root exists once grants have been read.
         let node = Node::start(inventory_settings(config)?, Arc::clone(&events)).map_err(failed)?;
         let settings = settings(config);
         let looks = Arc::<Looks>::default();
@@ -68,7 +67,7 @@ impl Parts {
             namespaces(grants.clone()),
         )
         .map_err(unavailable)?;
-        // Last: whoever can connect may ask for a GPU.
+        // Last, as any client that connects may ask for a GPU.
         first_answer(&node).await;
         let listener = serve::listen(&config.root, &settings.api).map_err(unavailable)?;
 
@@ -103,20 +102,20 @@ impl Parts {
         })
     }
 
-    /// Takes over what of a configuration that was read again needs no restart.
-    pub(crate) fn follow(&self, config: &Config) {
+    /// Applies the settings that need no restart.
+    pub(crate) fn apply(&self, config: &Config) {
         self.grants.set_rules(config.admission, config.namespaces.clone());
-        self.watchers.follow(config.audit_actions.clone());
+        self.watchers.set_actions(config.audit_actions.clone());
     }
 
-    /// Whether the threads that must not hang have worked lately: for the watchdog.
+    /// Whether all threads that must not hang have worked lately, for the watchdog.
     pub(crate) fn are_alive(&self) -> bool {
         self.watchers.are_alive()
     }
 
-    /// Lets open requests end, finishes what was begun, and leaves the tenants as they are.
+    /// Ends all parts: open requests and begun work are finished, and tenants keep running.
     pub(crate) async fn end(self) {
-        // A closed channel means that the other side has ended already.
+        // A closed channel means that the other side has already ended.
         let _ = self.stop.send(true);
         for serving in self.serving {
             let _ = serving.await;
@@ -132,7 +131,7 @@ impl Parts {
     }
 }
 
-/// Serves metrics, health and readiness until `stopped` says so.
+/// Serves metrics, health and readiness until `stopped` is true.
 fn serve_pages(
     listener: TcpListener,
     metrics: Metrics,
@@ -146,8 +145,8 @@ fn serve_pages(
     tokio::spawn(http::serve(listener, pages, serve::stopped(stopped)))
 }
 
-/// Waits for NVML's first answer, so that the first request of a node that has just started is not refused for want of
-/// it. A driver that hangs does not keep the manager from answering.
+/// Waits for NVML's first answer, so that the first request after a start is not refused. A hanging driver does not delay
+/// the API for ever.
 async fn first_answer(node: &Node) {
     if timeout(FIRST_ANSWER, node.inventory().changed()).await.is_err() {
         warn!(
@@ -157,7 +156,7 @@ async fn first_answer(node: &Node) {
     }
 }
 
-/// The namespaces of granted tenants, by id.
+/// Source of the namespaces of granted tenants, by id.
 fn namespaces(grants: Grants) -> Box<Namespaces> {
     Box::new(move |id| {
         let grant_table = grants.grant_table();
@@ -166,7 +165,7 @@ fn namespaces(grants: Grants) -> Box<Namespaces> {
     })
 }
 
-/// Facts about this manager for `GetStatus`.
+/// Facts about this manager, for `GetStatus`.
 fn about(config: &Config, shim: &Arc<library::Current>) -> About {
     About {
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -193,7 +192,7 @@ async fn start_grants(
     events: &Arc<Events>,
     node: &Node,
     looks: Arc<Looks>,
-) -> Result<(Grants, Keeping), RunError> {
+) -> Result<(Grants, WriterThread), RunError> {
     let (events, inventory) = (Arc::clone(events), node.inventory());
     let started = spawn_blocking(move || start(&settings, Box::new(RealDisk), &events, inventory, looks));
     match started.await {

@@ -1,15 +1,15 @@
-//! Present failures of the manager's parts, for `GetStatus`: each part reports its own, and takes it back.
+//! Present failures of the manager's parts, for `GetStatus`. Each part reports and withdraws its own.
 
 use std::collections::BTreeMap;
 
 use parking_lot::Mutex;
 
-/// Present failures, by the part that reports them.
+/// Present failures, by the part that reported them.
 #[derive(Debug, Default)]
 pub struct Problems(Mutex<BTreeMap<&'static str, String>>);
 
 impl Problems {
-    /// `part` has this problem, or none any more.
+    /// Replaces or withdraws the failure of `part`.
     pub fn set(&self, part: &'static str, problem: Option<String>) {
         let mut problems = self.0.lock();
         match problem {
@@ -18,7 +18,7 @@ impl Problems {
         };
     }
 
-    /// A line each.
+    /// The failures, a line each.
     #[must_use]
     pub fn lines(&self) -> Vec<String> {
         let problems = self.0.lock();

@@ -1,11 +1,10 @@
-//! Search for a tenant's slots whose processes are dead, so that no figure holds their use; and the removal of
-//! directories of `vcuda run` whose processes are all gone.
+//! Detection of slots whose processes are dead, so that figures leave out their use, and removal of directories of `vcuda
+//! run` whose processes are all gone.
 //!
-//! `usage` is the tenant's own, and the manager maps nothing that a tenant can cut short: it does not clear the dead there.
-//! The tenant's living processes do that, every quarter of a second. If none lives, the dead stay in the file until a next
-//! process comes, and nothing is lost by it: their bytes hinder no process, and every reader of the file through this
-//! module leaves them out. A process that has registered is known to be dead the moment its pidfd says so; of any other,
-//! `/proc` is asked again at each look.
+//! The tenant owns `usage`, and the manager maps no file that a tenant can truncate: it does not clear dead slots. The
+//! tenant's living processes do that every quarter of a second. Without one, dead slots stay until the next process starts.
+//! This does no harm: they hinder no process, and all readers that use this module leave them out. A registered process is
+//! known to be dead as soon as its pidfd says so; for any other, `/proc` is read at each look.
 
 use std::collections::HashMap;
 use std::fs;
@@ -21,36 +20,36 @@ use crate::registration::{Key, Members};
 
 /// Interval of the search for processes that have not registered (ns).
 const SCAN_NS: u64 = 2_000_000_000;
-/// Not registered and not yet ended, at most, that are remembered.
+/// Maximum number of remembered processes that live and have not registered.
 const MOST_FOUND: usize = 65_536;
-/// Interval of the search for directories to remove, and the longest one (ns) where there was nothing that may have to be.
+/// Interval of the search for directories to remove, and the maximum interval (ns) if the last search found no candidate.
 const CLEAN: Duration = Duration::from_secs(2);
 const CLEAN_ANYWAY_NS: u64 = 30_000_000_000;
 
-/// Fate of the holder of a slot.
+/// State of the process that holds a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
-    /// It lives, or may live; its PID on the host, if that is known.
+    /// Alive, or possibly alive, with the host PID if known.
     Alive(Option<u32>),
-    /// It is gone.
+    /// Dead.
     Dead,
 }
 
-/// Processes that live.
+/// Search for living processes.
 #[derive(Debug)]
 pub struct Reaper {
     me: Identity,
     view: ProcessView,
-    /// Processes of other PID namespaces that have not registered, as they are seen from here.
+    /// Host identities of processes in other PID namespaces that have not registered.
     found: HashMap<Key, Identity>,
     scanned_ns: u64,
 }
 
 impl Reaper {
-    /// A reaper that knows no process yet.
+    /// A reaper that has not yet seen a process.
     ///
     /// # Errors
-    /// `/proc` cannot be read.
+    /// Fails if `/proc` cannot be read.
     pub fn new() -> io::Result<Self> {
         let me = Identity::current()?;
         Ok(Self {
@@ -61,8 +60,8 @@ impl Reaper {
         })
     }
 
-    /// Fate of the process that a slot names. Of one that cannot be seen, on a node that is itself a container, `is_unlocked` tells:
-    /// [`vcuda_region::usage_reader::UsageReader::is_unlocked`].
+    /// State of the process that a slot names. If `/proc` does not show it, as on a node that is itself a container,
+    /// `is_unlocked` decides ([`vcuda_region::usage_reader::UsageReader::is_unlocked`]).
     pub fn fate(
         &mut self,
         holder: &Identity,
@@ -98,8 +97,7 @@ impl Reaper {
         }
     }
 
-    /// The identity of a process of another PID namespace, as seen from here. All processes are searched for it,
-    /// though not often.
+    /// Host identity of a process in another PID namespace. It searches all processes, but at most every [`SCAN_NS`].
     fn find(&mut self, key: Key, holder: &Identity, now_ns: u64) -> Option<Identity> {
         if let Some(on_host) = self.found.get(&key) {
             return Some(*on_host);
@@ -111,7 +109,7 @@ impl Reaper {
             self.scanned_ns = now_ns;
             self.scan();
         }
-        // A start time that is counted by another clock cannot be compared: then the rest must do.
+        // Start times of different time namespaces cannot be compared, so the other fields decide.
         let same_clock = holder.time_namespace == self.me.time_namespace;
         let on_host = self.found.get(&key).copied().or_else(|| {
             let mut others = self.found.iter();
@@ -133,7 +131,7 @@ impl Reaper {
             .flatten()
             .filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
         for pid in pids.take(MOST_FOUND) {
-            // What ends meanwhile is not there.
+            // The process has ended meanwhile.
             let Ok(seen) = self.me.see(pid) else { continue };
             if seen.pid_namespace != self.me.pid_namespace && seen.pid_namespace != 0 {
                 let on_host = Identity {
@@ -148,18 +146,18 @@ impl Reaper {
     }
 }
 
-/// The thread that removes directories whose processes are all gone, until this is dropped. Granted ones are left alone: if
-/// there were only such at the last look, and the folder has not changed since, the next look is only at the folder.
+/// Thread that removes directories whose processes are all gone, until this is dropped. Granted directories are left alone.
+/// If the last search found only such, the next one reads only the folder's change time.
 #[derive(Debug)]
 pub struct Cleaner {
     _thread: Background,
 }
 
 impl Cleaner {
-    /// Starts it.
+    /// Starts the thread.
     ///
     /// # Errors
-    /// No thread is left.
+    /// Fails if no thread can be started.
     pub fn start(root: &Path) -> io::Result<Self> {
         let (root, me) = (root.to_owned(), Identity::current()?);
         let thread = Background::start("cleaner", move |stop| {
@@ -170,7 +168,7 @@ impl Cleaner {
                     Some(*then) == changed && now_ns < at_ns.saturating_add(CLEAN_ANYWAY_NS)
                 };
                 if !clean.as_ref().is_some_and(is_clean) {
-                    // What cannot be removed now is tried again.
+                    // A directory that cannot be removed is tried again.
                     let _ = directory::remove_dead(&root, &me);
                     let is_clean = directory::all_granted(&root);
                     clean = changed.filter(|_| is_clean).map(|changed| (changed, now_ns));

@@ -2,10 +2,9 @@
 //! ([`vcuda_region::registration`]). The kernel tells which process is at the other end (`SO_PEERCRED`), and when it
 //! dies (a pidfd).
 //!
-//! One thread serves all sockets: it takes a message, checks it, answers at once, and closes the connection. It waits
-//! for nothing. A peer that connects and stays silent is disconnected after [`SILENCE_LIMIT`]. Peers that come too
-//! often are left in the kernel's queue, where they cost nothing ([`allowance`]). A tenant can only fill its own
-//! queue and its own table.
+//! One thread serves all sockets and never blocks: it reads a message, checks it, answers, and closes the connection. A
+//! silent peer is disconnected after [`SILENCE_LIMIT`]. Peers that come too often stay in the kernel's queue, where they
+//! cost nothing ([`allowance`]). A tenant can only fill its own queue and its own table.
 //!
 //! A process may also ask for NVML's figure of its memory; [`memory`] answers from another thread.
 
@@ -31,16 +30,16 @@ use server::Server;
 
 pub use table::{Counts, Key, Members, Registered, Registry};
 
-/// Time that a peer may be silent.
+/// Maximum time that a peer may be silent.
 pub const SILENCE_LIMIT: Duration = Duration::from_secs(1);
-/// Processes of one tenant, at most.
+/// Maximum number of processes of one tenant.
 pub const MOST_PROCESSES: usize = vcuda_region::MAX_SLOTS;
-/// Silent peers of one tenant, and of all of them, at most.
+/// Maximum number of silent peers of one tenant, and of all tenants.
 const MOST_SILENT: usize = 512;
 const MOST_SILENT_IN_ALL: usize = 4096;
 
-/// The thread that serves the sockets of all tenants under a root, until this is dropped. The sockets stay then: shims
-/// get no answer there, and go on.
+/// Thread that serves the sockets of all tenants under a root, until this is dropped. The sockets remain, and shims that
+/// get no answer go on without.
 #[derive(Debug)]
 pub struct Registrar {
     registry: Arc<Registry>,
@@ -49,10 +48,10 @@ pub struct Registrar {
 }
 
 impl Registrar {
-    /// Starts it. `processes` asks NVML, and may block.
+    /// Starts the thread. `processes` asks NVML, and may block.
     ///
     /// # Errors
-    /// No descriptors or no thread is left.
+    /// Fails if no descriptors or no thread is left.
     pub fn start(root: &Path, processes: Box<Processes>) -> io::Result<Self> {
         let registry = Arc::new(Registry::default());
         let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;

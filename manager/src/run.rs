@@ -1,4 +1,4 @@
-//! The daemon's life: parts are started one after another, signals end it or make it read its configuration again.
+//! Life of the daemon: starts its parts; signals end it or make it reload its configuration.
 
 use std::future::pending;
 use std::path::Path;
@@ -19,13 +19,13 @@ use crate::parts::Parts;
 use crate::standby;
 use crate::succession;
 
-/// Folder of container specifications (Container Device Interface, section "CDI spec files").
+/// Directory of container specifications (Container Device Interface, section "CDI spec files").
 const SPECIFICATIONS: &str = "/var/run/cdi";
 
 /// Runs until a signal ends it.
 ///
 /// # Errors
-/// It could not start: see [`RunError`].
+/// Fails if it cannot start: see [`RunError`].
 pub fn run(config: Config, flags: &Flags, logging: &Logging) -> Result<(), RunError> {
     life::block_on(live(config, flags, logging))
 }
@@ -53,7 +53,7 @@ async fn live(mut config: Config, flags: &Flags, logging: &Logging) -> Result<()
     install(&config, &shim);
     let parts = Parts::start(&config, &shim).await?;
 
-    // Systemd may not be there; who asked for the word gets it.
+    // Fails without systemd, which is no error.
     let _ = sd_notify::notify(&[NotifyState::Ready]);
     info!("ready");
     loop {
@@ -62,14 +62,14 @@ async fn live(mut config: Config, flags: &Flags, logging: &Logging) -> Result<()
                 info!(signal = name, "ending; containers go on as they are");
                 break;
             }
-            // Not told by one that hangs: systemd restarts it then.
+            // The watchdog is not notified while a thread hangs, so that systemd restarts the manager.
             Asked::Alive if !parts.are_alive() => warn!("a thread hangs: the watchdog is not told"),
             Asked::Alive => {
                 let _ = sd_notify::notify(&[NotifyState::Watchdog]);
             }
             Asked::Reload => {
                 reload(&mut config, flags, logging, &shim);
-                parts.follow(&config);
+                parts.apply(&config);
             }
         }
     }
@@ -87,7 +87,7 @@ async fn live(mut config: Config, flags: &Flags, logging: &Logging) -> Result<()
     Ok(())
 }
 
-/// Seven descriptors a container and one a process: the soft limit is for programs that use `select`.
+/// Raises the limit of descriptors: the manager needs seven per container and one per process.
 fn raise_descriptors() {
     let raised = getrlimit(Resource::RLIMIT_NOFILE)
         .and_then(|(_, hard)| setrlimit(Resource::RLIMIT_NOFILE, hard, hard).map(|()| hard));
@@ -99,7 +99,7 @@ fn raise_descriptors() {
     }
 }
 
-/// Puts the shim in place for new containers. A failure leaves what was installed before.
+/// Installs the shim for new containers. A failure leaves the installed version.
 fn install(config: &Config, shim: &library::Current) {
     let Some(source) = &config.shim_library else {
         return;
@@ -126,7 +126,7 @@ fn install(config: &Config, shim: &library::Current) {
     shim.set(installed);
 }
 
-/// Reads the configuration again. A wrong one changes nothing.
+/// Reloads the configuration. An invalid one changes nothing.
 fn reload(config: &mut Config, flags: &Flags, logging: &Logging, shim: &library::Current) {
     let next = match Config::load(flags) {
         Ok(next) => next,
@@ -136,13 +136,13 @@ fn reload(config: &mut Config, flags: &Flags, logging: &Logging, shim: &library:
         }
     };
     let mut words = vec![NotifyState::Reloading];
-    // Type=notify-reload wants the time with it (sd_notify(3)).
+    // Type=notify-reload requires the time of the reload (sd_notify(3)).
     words.extend(NotifyState::monotonic_usec_now());
     let _ = sd_notify::notify(&words);
     for key in config.needs_restart(&next) {
         warn!("{key} has changed, which takes effect with the next start");
     }
-    if !logging.follow(&next.log) {
+    if !logging.set_filter(&next.log) {
         warn!("the log's filter stays as it is");
     }
     if (&next.shim_library, &next.vcuda_program) != (&config.shim_library, &config.vcuda_program) {
@@ -153,9 +153,9 @@ fn reload(config: &mut Config, flags: &Flags, logging: &Logging, shim: &library:
     info!("the configuration was read again");
 }
 
-/// Requests of a signal, or of systemd's watchdog.
+/// Requests by signals and by systemd's watchdog.
 enum Asked {
-    /// The signal's name.
+    /// End, with the signal's name.
     End(&'static str),
     Reload,
     Alive,
@@ -169,7 +169,7 @@ struct Signals {
 
 impl Signals {
     fn listen() -> Result<Self, RunError> {
-        // Twice within the time that the watchdog allows (sd_watchdog_enabled(3)).
+        // Twice within the watchdog's interval (sd_watchdog_enabled(3)).
         let watchdog = sd_notify::watchdog_enabled().map(|allowed| {
             let mut ticks = interval((allowed / 2).max(Duration::from_millis(1)));
             ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);

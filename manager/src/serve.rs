@@ -1,4 +1,4 @@
-//! The API's socket: who may connect, how many may, and what ends.
+//! The API's socket: its permissions, its limits, and its end.
 
 use std::fs::{self, DirBuilder, Permissions};
 use std::io;
@@ -29,31 +29,30 @@ mod timed;
 
 use timed::Timed;
 
-/// The largest list of headers (bytes).
+/// Maximum size of a request's headers (bytes).
 const HEADER_BYTES: u32 = 16 << 10;
 
-/// The API cannot be served.
+/// Failure to serve the API.
 #[derive(Debug, Error)]
 pub enum ServeError {
-    /// A process answers there.
+    /// Another process answers at the socket.
     #[error("{}: another manager answers there; stop it, or give this one a root of its own", .0.display())]
     Taken(PathBuf),
-    /// The file there is no socket.
+    /// The file at the socket's path is no socket.
     #[error("{}: it is no socket; remove it", .0.display())]
     Foreign(PathBuf),
     /// The socket cannot be made.
     #[error("{}: {}; the root has to be the manager's, with a path of at most 80 bytes", .0.display(), .1)]
     Io(PathBuf, io::Error),
-    /// The server ended.
+    /// The server failed.
     #[error("the API's server: {0}")]
     Server(#[from] tonic::transport::Error),
 }
 
-/// Makes the socket in `root`, with its permissions before any client can connect. One that a dead manager left behind
-/// is replaced.
+/// Makes the socket in `root`; no client can connect before it has its permissions. A dead manager's socket is replaced.
 ///
 /// # Errors
-/// Fails if a process listens there, or if the socket cannot be made.
+/// Fails if another process listens there, or if the socket cannot be made.
 pub fn listen(root: &Path, api: &Api) -> Result<UnixListener, ServeError> {
     let path = root.join(SOCKET_NAME);
     match fs::symlink_metadata(&path) {
@@ -63,7 +62,7 @@ pub fn listen(root: &Path, api: &Api) -> Result<UnixListener, ServeError> {
         Ok(_) if UnixStream::connect(&path).is_ok() => return Err(ServeError::Taken(path)),
         Ok(_) => {}
     }
-    // Under a name that only this user can reach, until it has its permissions.
+    // Made under a name that only this user can reach, until it has its permissions.
     let private = root.join(format!(".api-{}", std::process::id()));
     let made = make(&private, api).and_then(|listener| {
         fs::rename(private.join(SOCKET_NAME), &path)?;
@@ -88,10 +87,11 @@ fn make(private: &Path, api: &Api) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-/// Answers until `stop` is true, and tells `instruments` how long that takes; then lets open requests end, and ends streams.
+/// Serves the API and records durations in `instruments` until `stop` is true. Then open requests may end, and streams are
+/// ended.
 ///
 /// # Errors
-/// The server failed.
+/// Fails if the server fails.
 pub async fn serve(
     listener: UnixListener,
     api: &Api,
@@ -103,11 +103,12 @@ pub async fn serve(
     let (health, health_service) = tonic_health::server::health_reporter();
     health.set_serving::<GrantsServer<GrantsService>>().await;
     health.set_serving::<NodeServer<NodeService>>().await;
-    let following = tokio::spawn(follow_health(health, grants.grants().clone(), stop.clone()));
+    let updating = tokio::spawn(update_health(health, grants.grants().clone(), stop.clone()));
     let incoming = peer::accept(listener, api, node.events(), stop.clone());
     let router = Server::builder()
         .layer(MapResponseLayer::new(dated))
-        // The service answers earlier, and better. This also ends peers that never finish their request.
+        // A safety net: the service's own deadline comes earlier with a better error. It also ends requests that are never
+        // completed.
         .timeout(api.deadline + Duration::from_secs(1))
         .max_concurrent_streams(api.requests_per_connection)
         .http2_max_header_list_size(HEADER_BYTES)
@@ -131,11 +132,11 @@ pub async fn serve(
         ended = server => ended.map_err(ServeError::from),
         () = late => Ok(()),
     };
-    following.abort();
+    updating.abort();
     ended
 }
 
-/// The HTTP library puts the date into an answer that has none, and panics on a clock before 1970.
+/// Sets the date of an answer if the clock is before 1970, where the HTTP library would panic.
 fn dated<B>(mut answer: Response<B>) -> Response<B> {
     if SystemTime::now() < UNIX_EPOCH {
         let first = HeaderValue::from_static("Thu, 01 Jan 1970 00:00:00 GMT");
@@ -144,20 +145,20 @@ fn dated<B>(mut answer: Response<B>) -> Response<B> {
     answer
 }
 
-/// Waits until the manager is to stop, or no sender is left that could say so.
+/// Waits until the manager is to stop, or until the sender is gone.
 pub(crate) async fn stopped(mut stop: watch::Receiver<bool>) {
     let _ = stop.wait_for(|stop| *stop).await;
 }
 
-/// Without a writable ledger, grants are not served, but the node's state is.
-async fn follow_health(
+/// Marks the grants service as not serving while the ledger cannot be written; the node service stays.
+async fn update_health(
     health: tonic_health::server::HealthReporter,
     grants: Grants,
     stop: watch::Receiver<bool>,
 ) {
     let mut problem = grants.problem();
     drop(grants);
-    let follow = async {
+    let updates = async {
         loop {
             let has_problem = problem.borrow_and_update().is_some();
             if has_problem {
@@ -171,7 +172,7 @@ async fn follow_health(
         }
     };
     tokio::select! {
-        () = follow => {}
+        () = updates => {}
         () = stopped(stop) => {}
     }
 }

@@ -1,4 +1,4 @@
-//! The API: requests are checked and turned into the manager's types, results into answers.
+//! Implementation of the API: checks requests, calls the manager, converts results.
 
 mod convert;
 mod deadline;

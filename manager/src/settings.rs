@@ -1,4 +1,4 @@
-//! Settings of grants and the API, given at their start.
+//! Settings of grants and API.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::admission::Rules;
 use crate::bounds::Bounds;
 
-/// All of it.
+/// All settings.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// Runtime directory: tenants' directories, and the API's socket.
@@ -17,32 +17,32 @@ pub struct Settings {
     pub node: String,
     /// Bounds on the amounts that may be given.
     pub rules: Rules,
-    /// Bounds on the choice of a namespace's pods.
+    /// Bounds on the amounts that a namespace's pods may choose.
     pub bounds: Bounds,
     /// Users that may use the API.
     pub api: Api,
 }
 
-/// The API's socket, and what one of its users may take.
+/// Settings of the API's socket, and limits for its users.
 #[derive(Debug, Clone)]
 pub struct Api {
     /// The socket's permissions.
     pub mode: u32,
     /// The socket's group, if not the manager's.
     pub group: Option<u32>,
-    /// Connections at a time.
+    /// Maximum number of connections.
     pub connections: usize,
-    /// Connections of one user.
+    /// Maximum number of connections of one user.
     pub connections_per_user: usize,
-    /// Requests at a time on one connection.
+    /// Maximum number of concurrent requests on a connection.
     pub requests_per_connection: u32,
-    /// Time limit of a request that brings none, and the longest that one can bring.
+    /// Default and maximum of a request's deadline.
     pub deadline: Duration,
-    /// Time until a new connection must have spoken, and until a silent one must have answered.
+    /// Time within which a new connection must send its preface, and a silent one must answer a ping.
     pub peer_timeout: Duration,
-    /// The largest request (bytes).
+    /// Maximum size of a request (bytes).
     pub request_bytes: usize,
-    /// Time that open requests may go on when the manager stops.
+    /// Time for open requests when the manager stops.
     pub drain: Duration,
 }
 

@@ -1,8 +1,7 @@
-//! The one owner of grants.
+//! State of the grants, and requests to change it.
 //!
-//! Changes come in through [`Grants`] and go to one thread ([`grant_writer`]): it takes all that wait at once, decides each on
-//! what the one before left, writes the ledger once for all, then the directories, and answers. Who reads sees only what
-//! is on the disk.
+//! Changes are sent through [`Grants`] to one thread ([`grant_writer`]). It takes all that wait, decides them one after the
+//! other, writes the ledger once, then the directories, and answers. Readers see only what is on the disk.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -27,40 +26,40 @@ mod grant_writer;
 mod request;
 pub mod start;
 
-pub use decide::{Held, World, candidates};
+pub use decide::{DecisionInputs, Held, candidates};
 pub use request::{Asked, Create, Reconciled, Resize};
 
 use grant_writer::Command;
 
-/// Changes that may wait for the ledger.
+/// Capacity of the queue of changes.
 const WAITING: usize = 1024;
-/// Changes that a listener may be behind.
+/// Number of changes that a listener may lag behind.
 const BEHIND: usize = 4096;
-/// Between looks at whether all directories are there.
+/// Interval of the check that all directories exist.
 const TICK: Duration = Duration::from_secs(2);
 
-/// The reason why a grant was not made, changed or ended.
+/// Reason why a grant was not created, changed or ended.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum GrantError {
     /// There is no such grant or GPU.
     #[error("{0}")]
     NotFound(String),
-    /// The request or key was used for something else.
+    /// The request id or key was used for something else.
     #[error("{0}")]
     Conflict(String),
-    /// The grant has changed since the caller looked.
+    /// The grant has changed since the caller read it.
     #[error("{0}")]
     Changed(String),
-    /// It does not fit.
+    /// Too little is free.
     #[error("{0}")]
     NoRoom(String),
-    /// A GPU cannot be used, or the tenant still is in use.
+    /// A GPU cannot be used, or the tenant is still in use.
     #[error("{0}")]
     Refused(String),
-    /// The namespace's bounds.
+    /// The namespace's bounds forbid it.
     #[error("{0}")]
     Denied(String),
-    /// Not now.
+    /// Not possible at present.
     #[error("{0}")]
     Unavailable(String),
 }
@@ -78,20 +77,20 @@ impl From<Refusal> for GrantError {
 /// Kind of a change of a grant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChangeKind {
-    /// It is new.
+    /// A new grant.
     Created,
-    /// It has other amounts.
+    /// A grant with other amounts.
     Resized,
-    /// It has ended.
+    /// A grant that has ended.
     Released,
 }
 
-/// One change, after it is on the disk.
+/// A change of a grant, published once it is on the disk.
 #[derive(Debug, Clone)]
 pub struct Change {
     /// Kind of the change.
     pub kind: ChangeKind,
-    /// The grant as it is now; a released one as it was.
+    /// The grant after the change; a released one before it.
     pub grant: Arc<Grant>,
 }
 
@@ -106,18 +105,18 @@ struct Shared {
 }
 
 impl Shared {
-    /// The table of grants and the change that led to it, in one step for listeners.
+    /// Publishes the table and the changes in one step, so that listeners miss and repeat none.
     fn publish(&self, grant_table: &Arc<GrantTable>, changes: Vec<Change>) {
         let mut shown = self.grant_table.lock();
         *shown = Arc::clone(grant_table);
         for change in changes {
-            // A listener may be missing: that is no failure.
+            // Having no listener is no failure.
             let _ = self.changes.send(change);
         }
     }
 }
 
-/// The way to the grants, for as many as want it.
+/// Handle for reading and changing grants. Clones share the state.
 #[derive(Debug, Clone)]
 pub struct Grants {
     commands: mpsc::Sender<Command>,
@@ -125,31 +124,31 @@ pub struct Grants {
     directories: TenantDirectories,
     inventory: watch::Receiver<Arc<Inventory>>,
     looks: Arc<Looks>,
-    /// Times at which grants were first not named by their caller (`CLOCK_MONOTONIC`, ns), by number.
+    /// First times at which callers did not name a grant (`CLOCK_MONOTONIC`, ns), by grant number.
     missing: Arc<Mutex<HashMap<u64, u64>>>,
 }
 
 impl Grants {
-    /// The grants as they are on the disk.
+    /// The grants that are on the disk.
     #[must_use]
     pub fn grant_table(&self) -> Arc<GrantTable> {
         Arc::clone(&self.shared.grant_table.lock())
     }
 
-    /// The grants as they are, and every change from then on.
+    /// The grants, and a receiver of every later change.
     #[must_use]
     pub fn listen(&self) -> (Arc<GrantTable>, broadcast::Receiver<Change>) {
         let shown = self.shared.grant_table.lock();
         (Arc::clone(&shown), self.shared.changes.subscribe())
     }
 
-    /// The reason why nothing can be changed now; the receiver is notified of changes.
+    /// A receiver of the reason why nothing can be changed now.
     #[must_use]
     pub fn problem(&self) -> watch::Receiver<Option<String>> {
         self.shared.problem.subscribe()
     }
 
-    /// The reasons why no GPU can be granted now, a line each.
+    /// Reasons why no GPU can be granted now, a line each.
     #[must_use]
     pub fn problems(&self) -> Vec<String> {
         let gpus = self.inventory().problem.clone();
@@ -166,20 +165,20 @@ impl Grants {
         &self.directories
     }
 
-    /// The GPUs as they are now.
+    /// The current GPUs.
     #[must_use]
     pub fn inventory(&self) -> Arc<Inventory> {
         Arc::clone(&self.inventory.borrow())
     }
 
-    /// The tenants as they are now: looked at for the caller, if the last look is not a fresh one.
+    /// A current snapshot of the tenants, made anew if the last one is too old.
     pub async fn snapshot(&self) -> Arc<Snapshot> {
         let looks = Arc::clone(&self.looks);
         let look = tokio::task::spawn_blocking(move || looks.fresh());
         look.await.unwrap_or_else(|_| self.looks.last())
     }
 
-    /// Each GPU of `inventory` with what is taken of it by grants, and by the tenants of `snapshot`.
+    /// Each GPU of `inventory` with its load by grants and by the tenants of `snapshot`.
     #[must_use]
     pub fn candidates<'i>(&self, inventory: &'i Inventory, snapshot: &Snapshot) -> Vec<Candidate<'i>> {
         candidates(
@@ -203,7 +202,7 @@ impl Grants {
         *self.shared.bounds.lock() = Arc::new(bounds);
     }
 
-    /// Admits a tenant. The same request twice is the same grant.
+    /// Admits a tenant. Repeating a request returns the same grant.
     ///
     /// # Errors
     /// See [`GrantError`].
@@ -222,7 +221,7 @@ impl Grants {
     /// Ends a grant. Returns whether there was one.
     ///
     /// # Errors
-    /// Fails if a process of it lives and `even_if_used` is not set, or if the ledger cannot be written.
+    /// Fails if a process of it is alive and `even_if_used` is not set, or if the ledger cannot be written.
     pub async fn release(&self, id: &str, even_if_used: bool) -> Result<bool, GrantError> {
         let Some(grant) = self.grant_table().by_id(id).cloned() else {
             return Ok(false);
@@ -237,19 +236,19 @@ impl Grants {
         Ok(!released.is_empty())
     }
 
-    /// Takes a GPU out of placement, or back.
+    /// Cordons a GPU (excludes it from placement), or uncordons it.
     ///
     /// # Errors
-    /// There is no such GPU; or the ledger cannot be written.
+    /// Fails if there is no such GPU, or if the ledger cannot be written.
     pub async fn cordon(&self, gpu: GpuUuid, cordoned: bool) -> Result<(), GrantError> {
         self.ask(|reply| Command::Cordon(gpu, cordoned, reply)).await
     }
 
-    /// Hears which containers the caller still has, of those whose key begins with `prefix`. A grant that it has not named
-    /// in two calls at least `grace` apart, and that no process uses, is released.
+    /// Receives the caller's containers with keys that begin with `prefix`. A grant that it has not named in two calls at
+    /// least `grace` apart, and that no process uses, is released.
     ///
     /// # Errors
-    /// The ledger cannot be written.
+    /// Fails if the ledger cannot be written.
     pub async fn reconcile(
         &self,
         prefix: &str,
@@ -276,7 +275,7 @@ impl Grants {
         })
     }
 
-    /// Those not named long enough, and all that were not named.
+    /// Records unnamed grants. Returns those unnamed for at least `grace`, and all unnamed ones.
     fn note_missing(
         &self,
         grant_table: &GrantTable,
@@ -307,8 +306,8 @@ impl Grants {
         (gone, missing)
     }
 
-    /// The grants of `ids` that no process uses. It reads files that tenants can write, so it does not run on the
-    /// writer's thread.
+    /// Grants of `ids` that no process uses. It reads files that tenants can write, so it does not run on the writer's
+    /// thread.
     async fn unused(&self, ids: Vec<GrantId>) -> Result<Vec<GrantId>, GrantError> {
         let directories = self.directories.clone();
         let snapshot = self.snapshot().await;

@@ -1,8 +1,7 @@
-//! A manager that is started while another one runs here (`--wait`): it waits for the other's end, ready to take
-//! over.
+//! Start while another manager runs here (`--wait`): waits for its end, ready to take over.
 //!
-//! A rollout that starts the new pod before it ends the old one (`maxSurge`) leaves the node without a manager for the time of
-//! one start, instead of the time that a new pod takes.
+//! A rollout that starts the new pod before it ends the old one (`maxSurge`) then leaves the node without a manager only
+//! for one start of the process, not of the pod.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,20 +15,20 @@ use vcuda_daemon::pages::pages;
 use crate::config::Config;
 use crate::state::start;
 
-/// Between looks whether the other manager has ended.
+/// Interval of the check whether the other manager has ended.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Waits until no manager owns the runtime directory. `/readyz` is 200 meanwhile: all that is missing is the other's end.
+/// Waits until no manager owns the runtime directory. `/readyz` is 200 meanwhile, as only the other's end is missing.
 ///
 /// # Errors
-/// The directory or the address of the metrics cannot be used.
+/// Fails if the directory or the address of the metrics cannot be used.
 pub(crate) async fn await_turn(config: &Config) -> Result<(), RunError> {
     if is_free(&config.root)? {
         return Ok(());
     }
     info!("another manager runs here; this one waits for its end");
     let serving = http::listen(config.metrics).await?.map(|listener| {
-        // It has no figures yet.
+        // There are no metrics yet.
         let pages = pages(Arc::new(|| Ok("# EOF\n".to_owned())), Arc::new(Vec::new));
         tokio::spawn(http::serve(listener, pages, std::future::pending()))
     });
@@ -42,7 +41,7 @@ pub(crate) async fn await_turn(config: &Config) -> Result<(), RunError> {
     let waited = waited.await;
     if let Some(serving) = serving {
         serving.abort();
-        // Its socket is closed when it has ended: the address is listened at again.
+        // Waits until the socket is closed, as the address is bound again.
         let _ = serving.await;
     }
     waited

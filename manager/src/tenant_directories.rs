@@ -1,7 +1,7 @@
-//! The directories of granted containers: made, checked, changed in place, taken away.
+//! Directories of granted containers: made, checked, changed in place, removed.
 //!
-//! Directories of tenants. Whatever a tenant's processes did in one, or what lies under its name and is none, is removed
-//! without following a link; their own files they keep open, whatever happens to the directory.
+//! Whatever a tenant's processes did in a directory, or made in its place, is removed without following links. Processes
+//! keep their open files.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -20,19 +20,19 @@ use crate::grant::{Grant, GrantId, Holder};
 const KIND: &str = "vcuda-grant";
 const VERSION: u32 = 1;
 
-/// A tenant's directory cannot be brought to what its grant says.
+/// Failure to bring a tenant's directory to what its grant says.
 #[derive(Debug, Error)]
 pub enum TenantDirectoryError {
-    /// It cannot be made or removed.
+    /// The directory cannot be made or removed.
     #[error(transparent)]
     Directory(#[from] DirectoryError),
-    /// Its limits cannot be changed.
+    /// The limits cannot be written.
     #[error(transparent)]
     Limits(#[from] WriteError),
-    /// Its limits cannot be read.
+    /// The limits cannot be read.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// Its record cannot be written.
+    /// The record of the grant cannot be written.
     #[error("the grant's record: {0}")]
     Record(#[from] serde_json::Error),
 }
@@ -40,24 +40,24 @@ pub enum TenantDirectoryError {
 /// Work that a directory needed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ensured {
-    /// Nothing: it is as its grant says.
+    /// None: it is as its grant says.
     Kept,
-    /// It was not there.
+    /// Made, as it was missing.
     Made,
-    /// A part of it was missing, damaged or not as granted: which, in a word.
+    /// A part, named in a word, was missing, damaged or not as granted.
     Repaired(&'static str),
 }
 
-/// The record of a directory that was found.
+/// A directory that was found, with its record.
 #[derive(Debug)]
 pub struct Found {
-    /// The directory's name.
+    /// Name of the directory.
     pub name: String,
-    /// Its grant; from its limits if the record is no more.
+    /// Its grant, restored from the limits if the record is damaged.
     pub grant: Result<Grant, String>,
 }
 
-/// The directories below one root.
+/// The tenants' directories of one root.
 #[derive(Debug, Clone)]
 pub struct TenantDirectories {
     root: PathBuf,
@@ -65,10 +65,10 @@ pub struct TenantDirectories {
 }
 
 impl TenantDirectories {
-    /// Those below `root`.
+    /// The directories below `root`.
     ///
     /// # Errors
-    /// `/proc` cannot be read.
+    /// Fails if `/proc` cannot be read.
     pub fn new(root: &Path) -> io::Result<Self> {
         Ok(Self {
             root: root.to_owned(),
@@ -76,7 +76,7 @@ impl TenantDirectories {
         })
     }
 
-    /// Path of the tenant's directory, whether it exists or not.
+    /// Path of the tenant's directory, whether or not it exists.
     #[must_use]
     pub fn path(&self, id: &GrantId) -> PathBuf {
         self.root.join("containers").join(id.as_str())
@@ -85,7 +85,7 @@ impl TenantDirectories {
     /// Brings the tenant's directory to what the grant says.
     ///
     /// # Errors
-    /// No space, not permitted, or limits that cannot be written.
+    /// Fails without space or permission, or if the limits cannot be written.
     pub fn ensure(&self, grant: &Grant) -> Result<Ensured, TenantDirectoryError> {
         let path = self.path(&grant.id);
         if path.symlink_metadata().is_err() {
@@ -102,13 +102,13 @@ impl TenantDirectories {
         };
         match &limits {
             Ok(limits) if is_right(limits) => {}
-            // Of another release, which a running tenant may still need.
+            // Limits of another release, which a running tenant may still need.
             Err(OpenError::Version { .. }) => return Ok(Ensured::Kept),
             _ => {
                 let aside = directory::remove_granted(&self.root, grant.id.as_str())?;
                 self.make(grant)?;
                 if let Some(aside) = aside {
-                    // A later start deletes what this cannot.
+                    // The next start deletes what is left.
                     let _ = directory::discard(&aside);
                 }
                 return Ok(Ensured::Repaired("limits"));
@@ -142,8 +142,8 @@ impl TenantDirectories {
         Ok(())
     }
 
-    /// Writes the amounts into the tenant's limits, in place, where its processes see them within 50 ms. Returns
-    /// whether they were others.
+    /// Writes the amounts into the tenant's limits in place; its processes see them within 50 ms. Returns whether they were
+    /// different.
     fn apply(&self, grant: &Grant) -> Result<bool, TenantDirectoryError> {
         let config = grant.amounts.config();
         let mut writer = LimitsWriter::open(&self.path(&grant.id))?;
@@ -158,7 +158,7 @@ impl TenantDirectories {
         Ok(changed)
     }
 
-    /// The reason why this release cannot change the tenant's limits, if they are of another release.
+    /// The reason why this release cannot change the tenant's limits, if another release wrote them.
     #[must_use]
     pub fn foreign(&self, id: &GrantId) -> Option<String> {
         match Limits::read(&self.path(id)) {
@@ -167,7 +167,7 @@ impl TenantDirectories {
         }
     }
 
-    /// Whether the tenant's directory and its limits are there: a look, for every second.
+    /// Whether the tenant's directory and its limits exist: a check cheap enough for each second.
     #[must_use]
     pub fn is_present(&self, id: &GrantId) -> bool {
         let path = self.path(id);
@@ -178,39 +178,39 @@ impl TenantDirectories {
         })
     }
 
-    /// Time at which a directory last came or went; `None` if the file system does not tell.
+    /// Time at which a directory was last added or removed; `None` if the file system does not tell.
     #[must_use]
     pub fn changed(&self) -> Option<SystemTime> {
         directory::changed(&self.root)
     }
 
-    /// Whether a process of the tenant lives, or may.
+    /// Whether a process of the tenant is alive, or may be.
     #[must_use]
     pub fn is_used(&self, id: &GrantId) -> bool {
         let path = self.path(id);
         path.symlink_metadata().is_ok_and(|metadata| metadata.is_dir()) && directory::is_used(&path, &self.me)
     }
 
-    /// Removes the tenant's directory. The caller [`TenantDirectories::discard`]s the result later.
+    /// Removes the tenant's directory by renaming it. The caller must [`TenantDirectories::discard`] the result later.
     ///
     /// # Errors
-    /// It cannot be renamed.
+    /// Fails if it cannot be renamed.
     pub fn remove(&self, id: &GrantId) -> Result<Option<PathBuf>, TenantDirectoryError> {
         Ok(directory::remove_granted(&self.root, id.as_str())?)
     }
 
-    /// Deletes what [`TenantDirectories::remove`] left.
+    /// Deletes a directory that [`TenantDirectories::remove`] renamed.
     ///
     /// # Errors
-    /// Something in it cannot be deleted.
+    /// Fails if something in it cannot be deleted.
     pub fn discard(aside: &Path) -> Result<(), TenantDirectoryError> {
         Ok(directory::discard(aside)?)
     }
 
-    /// The directories that a manager made, with their records of the grants.
+    /// The directories of granted tenants, with their records.
     ///
     /// # Errors
-    /// The root cannot be read.
+    /// Fails if the root cannot be read.
     pub fn granted(&self) -> Result<Vec<Found>, TenantDirectoryError> {
         let listed = directory::list(&self.root)?.into_iter();
         Ok(listed
@@ -227,7 +227,7 @@ fn record_of(grant: &Grant) -> Result<Vec<u8>, TenantDirectoryError> {
     Ok(checked_file::seal(KIND, VERSION, &serde_json::to_vec(grant)?))
 }
 
-/// The grant of the directory `path`. If its record is damaged, `limits` tell the amounts, but not the holder.
+/// The grant of the directory `path`. If its record is damaged, `limits` give the amounts, but not the holder.
 fn read_record(name: &str, path: &Path) -> Result<Grant, String> {
     let read = || -> Result<Grant, String> {
         let bytes = directory::read_grant(path).map_err(|error| error.to_string())?;
@@ -239,10 +239,10 @@ fn read_record(name: &str, path: &Path) -> Result<Grant, String> {
             Err("it is not this container's".to_owned())
         }
     };
-    read().or_else(|why| of_limits(name, path).ok_or(why))
+    read().or_else(|why| from_limits(name, path).ok_or(why))
 }
 
-fn of_limits(name: &str, path: &Path) -> Option<Grant> {
+fn from_limits(name: &str, path: &Path) -> Option<Grant> {
     let limits = Limits::read(path).ok()?;
     let number = crate::grant_table::number_of(name)?;
     let (key, _) = name.rsplit_once('-')?;

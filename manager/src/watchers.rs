@@ -1,4 +1,4 @@
-//! Watchers of the tenants: registration, the picture of all, arbitration, the audit, and the cleaning up.
+//! Watchers of the tenants: registration, snapshots, arbitration, audit, and removal of directories.
 
 use std::io;
 use std::sync::Arc;
@@ -20,12 +20,12 @@ use crate::problems::Problems;
 use crate::reaper::Cleaner;
 use crate::registration::{Counts, Registrar};
 
-/// Interval at which figures are handed on.
+/// Interval at which counts are passed to the metrics.
 const TICK: Duration = Duration::from_secs(1);
-/// A thread that has not been at work for so long hangs (ns).
+/// Time without work after which a thread counts as hanging (ns).
 const HUNG_NS: u64 = 20_000_000_000;
 
-/// They end in the order of the fields, all of them before the drop returns: a process that takes over then finds the locks free.
+/// All watchers. They end in the order of the fields before the drop returns, so that a successor finds the locks free.
 #[derive(Debug)]
 pub(crate) struct Watchers {
     tick: JoinHandle<()>,
@@ -38,10 +38,10 @@ pub(crate) struct Watchers {
 }
 
 impl Watchers {
-    /// Starts them. `looks` are those at the tenants from now on; `namespaces` knows their namespaces.
+    /// Starts the watchers. `looks` serves the looks at the tenants; `namespaces` gives their namespaces.
     ///
     /// # Errors
-    /// Another manager arbitrates here; no descriptor or thread is left.
+    /// Fails if another manager arbitrates here, or if no descriptor or thread is left.
     pub(crate) fn start(
         config: &Config,
         events: &Arc<Events>,
@@ -95,12 +95,12 @@ impl Watchers {
         })
     }
 
-    /// From now on the audit acts so.
-    pub(crate) fn follow(&self, actions: Actions) {
+    /// Replaces the audit's actions.
+    pub(crate) fn set_actions(&self, actions: Actions) {
         self.actions.send_replace(actions);
     }
 
-    /// Whether tenants are looked at and GPU time is divided.
+    /// Whether tenants are looked at and GPU time is arbitrated.
     pub(crate) fn are_alive(&self) -> bool {
         let since = |beat_ns: u64| clock::now_ns().saturating_sub(beat_ns);
         let beat_ns = self.controller.beat_ns();
@@ -110,12 +110,12 @@ impl Watchers {
 
 impl Drop for Watchers {
     fn drop(&mut self) {
-        // It holds threads of others alive.
+        // The task keeps other threads alive.
         self.tick.abort();
     }
 }
 
-/// Carries what the threads count to the metrics, and what does not work to the status.
+/// Passes the threads' counts to the metrics, and their problems to the status.
 #[derive(Debug)]
 struct Bridge {
     registry: Arc<crate::registration::Registry>,

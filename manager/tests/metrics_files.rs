@@ -1,5 +1,5 @@
-//! Every statement about the metrics is true: docs/metrics.md, the golden list of names, the dashboard and the alerts in
-//! deploy/. `VCUDA_UPDATE=1` writes the first two anew.
+//! Consistency of all statements about the metrics: docs/metrics.md, the golden list of names, the dashboard and the alerts
+//! in deploy/. `VCUDA_UPDATE=1` rewrites the first two.
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
@@ -45,7 +45,7 @@ fn labels(series: &Series) -> Vec<&str> {
         .collect()
 }
 
-/// Compares, or writes.
+/// Compares a file with `wanted`, or writes it.
 fn holds(path: &str, wanted: &str) {
     if std::env::var_os("VCUDA_UPDATE").is_some() {
         std::fs::write(root().join(path), wanted).unwrap();
@@ -127,7 +127,7 @@ fn no_name_stands_twice() {
     }
 }
 
-/// By name: the labels that its series have. Prometheus adds `job` and `instance`, and `up` itself.
+/// Labels of each series, by name. Prometheus adds `job`, `instance` and the series `up`.
 fn known() -> BTreeMap<String, BTreeSet<&'static str>> {
     let scraped = ["job", "instance"];
     let mut known: BTreeMap<String, BTreeSet<&str>> = BTreeMap::from([("up".to_owned(), scraped.into())]);
@@ -148,7 +148,7 @@ fn known() -> BTreeMap<String, BTreeSet<&'static str>> {
     known
 }
 
-/// Every selector of an expression, and every label that it groups or joins by.
+/// Collects every selector of an expression, and every label that it groups or joins by.
 fn walk<'e>(expression: &'e Expr, selectors: &mut Vec<&'e VectorSelector>, named: &mut BTreeSet<String>) {
     match expression {
         Expr::Aggregate(aggregate) => {
@@ -198,7 +198,7 @@ fn walk<'e>(expression: &'e Expr, selectors: &mut Vec<&'e VectorSelector>, named
     }
 }
 
-/// Faults of an expression.
+/// Errors in an expression.
 fn problems(expression: &str) -> Vec<String> {
     let parsed = match parser::parse(expression) {
         Ok(parsed) => parsed,
@@ -253,7 +253,7 @@ fn the_check_sees_mistakes() {
     }
 }
 
-/// Variables of Grafana's that stand for times and label values.
+/// The expression with Grafana's variables replaced by times and label values.
 fn without_variables(expression: &str) -> String {
     let mut expression = expression
         .replace("$__rate_interval", "5m")
@@ -311,6 +311,10 @@ fn the_alerts_ask_for_what_there_is() {
                 ["critical", "warning", "info"].contains(&severity),
                 "{name}: {severity}"
             );
+            if name == "VcudaAuditFinding" {
+                let summary = rule["annotations"]["summary"].as_str().unwrap();
+                assert!(summary.starts_with("The audit has findings for "), "{summary}");
+            }
             for part in ["summary", "description"] {
                 let text = rule["annotations"][part].as_str().unwrap();
                 let told = text.split("$labels.").skip(1).map(|rest| {
@@ -319,7 +323,7 @@ fn the_alerts_ask_for_what_there_is() {
                         .unwrap()
                 });
                 for label in told {
-                    // What is aggregated away cannot be told.
+                    // Labels that were aggregated away must not be used.
                     let parsed = parser::parse(expression).unwrap();
                     let (mut selectors, mut named) = (Vec::new(), BTreeSet::new());
                     walk(&parsed, &mut selectors, &mut named);

@@ -1,4 +1,4 @@
-//! The listener with peers that are slow, many, or send nonsense.
+//! The metrics listener with slow, numerous and misbehaving peers.
 #![expect(
     clippy::unwrap_used,
     reason = "a test stops at the first thing that is not as it should be"
@@ -57,7 +57,7 @@ async fn answer(address: SocketAddr, request: &str) -> String {
     let mut stream = TcpStream::connect(address).await.unwrap();
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut bytes = Vec::new();
-    // A peer that is refused may be reset before it has read all.
+    // A refused peer may be reset before it has read everything.
     let _ = stream.read_to_end(&mut bytes).await;
     String::from_utf8(bytes).unwrap()
 }
@@ -118,7 +118,7 @@ async fn nonsense_and_large_headers_are_refused() {
     assert!(answer(served.address, &get("/healthz")).await.ends_with("ok\n"));
 }
 
-/// More peers that never finish their request than there may be connections: the next one is served all the same.
+/// With more peers that never finish their request than connections allowed, the next one is still served.
 #[tokio::test]
 async fn slow_peers_keep_no_other_away() {
     let served = served().await;
@@ -129,10 +129,10 @@ async fn slow_peers_keep_no_other_away() {
         slow.push(stream);
     }
     assert!(answer(served.address, &get("/metrics")).await.contains("# EOF\n"));
-    // The oldest was closed for that.
+    // The oldest connection was closed to make room.
     let mut byte = [0];
     assert!(!matches!(slow[0].read(&mut byte).await, Ok(1)));
-    // One that does not read its answers ends with the listener.
+    // A peer that does not read its answers is disconnected when the listener ends.
     let mut deaf = TcpStream::connect(served.address).await.unwrap();
     for _ in 0..100 {
         deaf.write_all(b"GET /metrics HTTP/1.1\r\nHost: n\r\n\r\n")

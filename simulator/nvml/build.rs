@@ -2,11 +2,11 @@
 
 fn main() {
     for argument in [
-        // The real library's own references bind inside it; a preloaded library must not pre-empt them.
+        // The real library's own references bind inside it, so a preloaded library must not pre-empt them.
         "-Wl,-Bsymbolic",
         // The name that programs know it by.
         "-Wl,-soname,libnvidia-ml.so.1",
-        // The machine's lock file stays open for ever: unmapping this copy of the code would not close it.
+        // The library is never unloaded, as unmapping it would not close the machine's lock file.
         "-Wl,-z,nodelete",
     ] {
         println!("cargo::rustc-cdylib-link-arg={argument}");

@@ -1,7 +1,7 @@
-//! Lowest layer: what every other module may use, and what knows no object of the driver.
+//! Lowest layer: helpers without knowledge of the driver's objects.
 //!
-//! Arguments and answers of C callers (`ffi`), tables of handles (`table`), addresses (`arena`), images of code
-//! (`image`), durations of kernels (`pace`), environment variables (`config`) and the devices that they show (`visible`).
+//! Arguments and results of C callers (`ffi`), tables of handles (`table`), addresses (`arena`), code images (`image`),
+//! durations of kernels (`pace`), environment variables (`config`) and the devices that they select (`visible`).
 
 pub(crate) mod arena;
 pub(crate) mod config;

@@ -1,7 +1,7 @@
-//! The exported functions of the driver, one row each, in files by page of the CUDA Driver API.
+//! Exported functions of the driver, one row each, in files by page of the CUDA Driver API.
 //!
-//! A handler reads the caller's arguments, asks `semantics` or an object, and writes the answer. `lookup.rs` lists
-//! all rows.
+//! A handler reads the caller's arguments, calls `semantics` or an object, and writes the result. `lookup.rs` lists all
+//! rows.
 //!
 //! | files | page of the CUDA Driver API |
 //! |---|---|
@@ -18,17 +18,17 @@
 //! | `launch`, `launch_old`, `host_function` | Execution Control |
 //! | `stream`, `stream_attributes`, `stream_memory`, `event` | Stream; Stream Memory Operations; Event |
 //! | `capture`, `graph` | Stream Management, capture; Graph Management |
-//! | `lookup`, `unsupported` | Driver Entry Point Access; what is not simulated |
-//! | `faults` | none: failures on request |
+//! | `lookup`, `unsupported` | Driver Entry Point Access; functions that are not simulated |
+//! | `faults` | none: injected failures |
 //!
-//! `export!` takes rows of `name => function;`. A row yields the exported symbol, whose signature is driver-api's, and an
-//! entry of the module's `EXPORTS`, from which `cuGetProcAddress` answers.
+//! `export!` takes rows of `name => function;`. A row yields the exported symbol, with driver-api's signature, and an entry
+//! of the module's `EXPORTS`, from which `cuGetProcAddress` answers.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use vcuda_driver_api::{CUerror, CUresult};
 
-/// One row of `export!`, called back by driver-api's `signature!` with the prototype.
+/// Expands one row of `export!`; called back by driver-api's `signature!` with the prototype.
 macro_rules! export_one {
     ({ $handler:path } $name:ident ($($argument:ident : $type:ty),* $(,)?) -> $result:ty) => {
         #[unsafe(no_mangle)]
@@ -89,7 +89,7 @@ pub(crate) mod stream_memory;
 pub(crate) mod unsupported;
 pub(crate) mod vmm;
 
-/// One exported symbol and where it is.
+/// An exported symbol and its address.
 #[derive(Debug)]
 pub(crate) struct Export {
     /// The symbol.
@@ -101,8 +101,7 @@ pub(crate) struct Export {
 // SAFETY: the address is that of code, which never changes.
 unsafe impl Sync for Export {}
 
-/// Runs a handler, unless the call is to fail; a panic must not cross the C boundary and becomes
-/// `CUDA_ERROR_UNKNOWN`.
+/// Runs a handler, unless a fault is injected. A panic must not cross the C boundary, and becomes `CUDA_ERROR_UNKNOWN`.
 #[inline]
 pub(crate) fn guard(name: &str, body: impl FnOnce() -> CUresult) -> CUresult {
     if let Some(code) = crate::export::faults::strike(name) {

@@ -1,21 +1,21 @@
 //! A simulated CUDA driver, `libcuda.so.1`, for machines without a GPU.
 //!
-//! It answers as NVIDIA documents its driver to answer; kernels take time and compute nothing. It knows
-//! nothing of the shim. Time, memory and what processes share are the simulated machine's (`vcuda-machine`);
-//! contents of memory, handles and the rules of the interface are here.
+//! It follows NVIDIA's documentation of its driver; kernels take time and compute nothing. It does not know the shim. Time,
+//! memory and shared state belong to the simulated machine (`vcuda-machine`); memory contents, handles and rules of the API
+//! are here.
 //!
-//! The modules are in four layers. A module uses its own layer and those below (`scripts/check-layers.py`).
+//! The modules form four layers. A module uses its own layer and those below (`scripts/check-layers.py`).
 //!
 //! | layer | subject |
 //! |---|---|
-//! | `export` | the exported functions: reading arguments, writing answers |
-//! | `semantics` | rules across objects: order, capture, launches, pools, ends |
+//! | `export` | exported functions: reading arguments, writing results |
+//! | `semantics` | rules across objects: order, capture, launches, pools, end of contexts |
 //! | `object` | the objects and their state |
-//! | `base` | callers' memory, handles, addresses, images of code |
+//! | `base` | callers' memory, handles, addresses, code images |
 //!
-//! A call's way: an exported function is a row of some module's `export!`, with the prototype that driver-api declares.
-//! Its handler finds the process (`object::process`: 3 before `cuInit`, and after it in a forked child), the thread's
-//! context (`object::current`), checks handles (`base::table`), and does what its page says.
+//! A call: an exported function is a row of some module's `export!`, with driver-api's prototype. Its handler gets the
+//! process (`object::process`; error 3 before `cuInit` and in a forked child), the thread's context (`object::current`),
+//! checks handles (`base::table`), and does what its page says.
 #![expect(
     clippy::cast_possible_truncation,
     clippy::cast_possible_wrap,

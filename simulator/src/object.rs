@@ -1,7 +1,6 @@
 //! The driver's objects and their state: devices, contexts, streams, memory, code, graphs.
 //!
-//! An object knows the objects that it is made of and those that own it. What a call does to several of them, and when,
-//! is in `semantics`.
+//! An object knows its parts and its owners. The effect of a call on several objects is in `semantics`.
 
 pub(crate) mod arguments;
 pub(crate) mod array;

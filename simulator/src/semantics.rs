@@ -1,6 +1,6 @@
 //! Rules across objects: order of streams, capture, launches, pools, ends of contexts.
 //!
-//! A rule gets objects and handles. Answers are written by `export`.
+//! A rule takes objects and handles. Results are written by `export`.
 
 pub(crate) mod capture;
 pub(crate) mod context;

@@ -1,4 +1,4 @@
-//! The built library's symbols against the names of real drivers.
+//! Comparison of the built library's symbols with those of real drivers.
 #![allow(clippy::unwrap_used, reason = "a test ends where its tools fail")]
 
 use std::collections::BTreeSet;
@@ -7,7 +7,7 @@ use std::process::Command;
 
 use vcuda_driver_api::names::CUDA_EXPORTS;
 
-/// The library of the release build: a library of this kind is not built for tests.
+/// Path of the release build's library, as tests do not build this kind of library.
 fn library() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let library = test

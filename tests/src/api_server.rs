@@ -1,5 +1,5 @@
-//! A stand-in for the API server: pods' metadata, listed and watched as Kubernetes' API conventions say, to one client with
-//! the rights that the chart gives, and to no other.
+//! Simulated API server: pods' metadata, listed and watched by the Kubernetes API conventions. It accepts one client, with
+//! the rights given by the chart.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -24,7 +24,7 @@ use tokio_stream::wrappers::WatchStream;
 
 const TOKEN: &str = "of-the-plugin";
 
-/// It listens until it is dropped.
+/// The server, which listens until it is dropped.
 #[derive(Debug)]
 pub struct ApiServer {
     shared: Arc<Shared>,
@@ -37,10 +37,10 @@ pub struct ApiServer {
 struct Shared {
     node: String,
     pods: Mutex<Pods>,
-    /// The newest version, for who watches.
+    /// The newest version, for watches.
     version: watch::Sender<u64>,
     wrongs: Mutex<Vec<String>>,
-    /// Whether the plugin has the right to write events.
+    /// Whether the plugin may write events.
     takes_events: AtomicBool,
     events: Mutex<Events>,
 }
@@ -56,15 +56,15 @@ struct Pods {
     metadata: BTreeMap<(String, String), Value>,
     /// Events, each with its version.
     history: Vec<(u64, &'static str, Value)>,
-    /// Before it, history is forgotten.
+    /// Version before which history is forgotten.
     compacted: u64,
 }
 
 impl ApiServer {
-    /// Starts one that knows the pods of `node`.
+    /// Starts a server with the pods of `node`.
     ///
     /// # Panics
-    /// There is no port left.
+    /// Panics if no port is left.
     pub fn start(node: &str) -> Self {
         let shared = Arc::new(Shared {
             node: node.to_owned(),
@@ -84,10 +84,10 @@ impl ApiServer {
         server
     }
 
-    /// Listens, again where it did before.
+    /// Listens again at its former address.
     ///
     /// # Panics
-    /// Another process does now.
+    /// Panics if another process uses the address.
     pub fn resume(&mut self) {
         let runtime = Runtime::new().unwrap();
         let listener = runtime.block_on(TcpListener::bind(self.address)).unwrap();
@@ -108,7 +108,7 @@ impl ApiServer {
         self.running = Some(runtime);
     }
 
-    /// Goes away, with all connections.
+    /// Closes the socket and all connections.
     pub fn pause(&mut self) {
         if let Some(runtime) = self.running.take() {
             // Until its socket is closed.
@@ -119,7 +119,7 @@ impl ApiServer {
     /// Path of a configuration with which the server is reached.
     ///
     /// # Panics
-    /// The disk is full.
+    /// Panics if the disk is full.
     pub fn kubeconfig(&self) -> PathBuf {
         let path = self.directory.path().join("kubeconfig");
         let config = json!({
@@ -132,7 +132,7 @@ impl ApiServer {
         path
     }
 
-    /// There is such a pod, with these annotations, from now on.
+    /// Adds a pod with these annotations, or changes it.
     pub fn put(&self, namespace: &str, name: &str, uid: &str, annotations: &[(&str, &str)]) {
         let annotations: BTreeMap<_, _> = annotations.iter().copied().collect();
         self.shared.change(|pods, version| {
@@ -149,7 +149,7 @@ impl ApiServer {
         });
     }
 
-    /// Gives the right to write events.
+    /// Permits writing events.
     pub fn take_events(&self) {
         self.shared.takes_events.store(true, Ordering::Relaxed);
     }
@@ -159,12 +159,12 @@ impl ApiServer {
         self.shared.events.lock().written.clone()
     }
 
-    /// Number of times that the plugin wanted to write one.
+    /// Number of attempts to write an event.
     pub fn events_tried(&self) -> usize {
         self.shared.events.lock().tried
     }
 
-    /// Forgets what happened before now: who watches from there has to list again.
+    /// Forgets history before now, so that older watches must list again.
     ///
     /// # Panics
     /// A test has panicked before.
@@ -174,10 +174,10 @@ impl ApiServer {
         pods.compacted = *self.shared.version.borrow();
     }
 
-    /// Sees that nothing was asked for without a right to it.
+    /// Checks that no request lacked the right for it.
     ///
     /// # Panics
-    /// Something was.
+    /// Panics if one did.
     pub fn assert_no_wrongs(&self) {
         let wrongs = self.shared.wrongs.lock();
         assert!(wrongs.is_empty(), "{wrongs:?}");
@@ -193,7 +193,7 @@ impl Shared {
         self.version.send_replace(version);
     }
 
-    /// Why no event may be written; it is no wrong to have tried.
+    /// Refusal of an event, if there is one; an attempt is not counted as wrong.
     fn refuses_event(&self, headers: &HeaderMap) -> Option<Response> {
         self.events.lock().tried += 1;
         let token = headers.get("authorization").and_then(|value| value.to_str().ok());
@@ -205,7 +205,7 @@ impl Shared {
         Some(Self::status(StatusCode::FORBIDDEN, why))
     }
 
-    /// Checks that the client asks for the metadata of its own node's pods; else a status and the reason.
+    /// Checks that the client requests the metadata of its own node's pods. Returns a status and the reason otherwise.
     fn permit_pods(
         &self,
         query: &BTreeMap<String, String>,
@@ -220,7 +220,7 @@ impl Shared {
         if header("authorization") != format!("Bearer {TOKEN}") {
             return Err((StatusCode::UNAUTHORIZED, "no token".to_owned()));
         }
-        // The specifications of pods, with their secrets' names, are withheld from the client.
+        // The pods' specifications, which name secrets, are withheld from the client.
         if !header("accept").contains("as=PartialObjectMetadata") {
             let why = format!("asks for whole pods: {headers:?}");
             return Err((StatusCode::NOT_ACCEPTABLE, why));

@@ -1,4 +1,4 @@
-//! A process that allocates and frees when it is told to (`apps/obey.c`).
+//! A process that allocates and frees on request (`apps/obey.c`).
 
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -10,14 +10,14 @@ use crate::Running;
 pub struct Commanded(pub Running);
 
 impl Commanded {
-    /// Starts it and waits until it has a context.
+    /// Starts the program and waits until it has a context.
     pub fn start(command: &mut Command) -> Self {
         let mut running = Running::start(command.stdin(Stdio::piped()));
         running.wait_for("ready");
         Commanded(running)
     }
 
-    /// Answer to a line; nothing if the program has ended.
+    /// Sends a line. Returns the answer; `None` if the program has ended.
     pub fn tell(&mut self, line: &str) -> Option<Vec<u64>> {
         writeln!(self.0.0.stdin.as_mut().unwrap(), "{line}").ok()?;
         let word = line.split(' ').next().unwrap();
@@ -27,24 +27,24 @@ impl Commanded {
         Some(words.map(|word| word.parse().unwrap()).collect())
     }
 
-    /// The status of an allocation of so many bytes.
+    /// Allocates; returns the status.
     pub fn alloc(&mut self, bytes: u64) -> Option<u64> {
         Some(self.tell(&format!("alloc {bytes}"))?[0])
     }
 
-    /// Gives back what was allocated last.
+    /// Frees the last allocation.
     pub fn free(&mut self) {
         assert_eq!(self.tell("free"), Some(vec![0]));
     }
 
-    /// Free and total memory, as it is told (bytes).
+    /// Free and total memory as reported to the process (bytes).
     pub fn info(&mut self) -> (u64, u64) {
         let answer = self.tell("info").unwrap();
         assert_eq!(answer[0], 0);
         (answer[1], answer[2])
     }
 
-    /// Asserts that all of its quota can be had and not a byte more; gives it back.
+    /// Asserts that its whole quota can be allocated and not a byte more, then frees it.
     pub fn fills_to_the_byte(&mut self) {
         let (left, _) = self.info();
         assert_eq!(self.alloc(left + 1), Some(2));
@@ -55,7 +55,7 @@ impl Commanded {
         assert_eq!(self.info().0, left);
     }
 
-    /// Asserts that it lives and has not been stopped from asking.
+    /// Asserts that it is alive and answers.
     pub fn lives(&mut self) {
         assert!(self.0.0.try_wait().unwrap().is_none(), "it has ended");
     }

@@ -1,11 +1,11 @@
-//! Containers that containerd starts by what kubelet tells it: pods and containers over the Container Runtime Interface, the
-//! devices by their CDI names, whose specifications containerd looks up itself.
+//! Containers started by containerd with kubelet's answers: pods and containers over the Container Runtime Interface,
+//! devices by CDI names, whose specifications containerd reads itself.
 //!
 //! | module | what |
 //! |---|---|
-//! | `container` | containers of a pod: created, started, their end and what they said |
-//! | `cri` | the interface's words |
-//! | `image` | the image that all of them have |
+//! | `container` | containers of a pod: creation, start, end and output |
+//! | `cri` | messages of the interface |
+//! | `image` | the image of all containers |
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -26,16 +26,15 @@ mod image;
 
 pub use container::{Container, Ended, Named};
 
-/// The releases of Debian whose containerd is tried: of the line 1.7, which reads specifications where it is told to, and of
-/// the line 2, which does so by itself. `scripts/test.sh` fetches both.
+/// Debian releases whose containerd is tested: version 1.7, which needs a setting for specifications, and version 2, which
+/// reads them by default. `scripts/test.sh` fetches both.
 pub const RELEASES: [&str; 2] = ["trixie", "sid"];
 
 /// Time that an immediate effect may take on a busy machine.
 const SOON: Duration = Duration::from_secs(30);
 
-/// A process and mount namespace of its own: nothing outlives containerd, the one process that has to be ended, and what it
-/// writes in `/run` is visible to no other process. This machine's userland is under something that can be written, where
-/// mounts go.
+/// Own process and mount namespaces: nothing outlives containerd, and its files in `/run` are not visible elsewhere. This
+/// machine's userland is put below a writable directory, for mount points.
 const SCRIPT: &str = r#"
 set -eu
 scratch=$1 programs=$2
@@ -47,19 +46,19 @@ export PATH="$programs:$PATH"
 exec containerd --config "$scratch/config.toml"
 "#;
 
-/// A containerd that runs; killed with all its containers when this is dropped.
+/// A running containerd, killed with all its containers on drop.
 #[derive(Debug)]
 pub struct Containerd<'b> {
     fixture: &'b Fixture,
     calls: Runtime,
     channel: Channel,
     version: String,
-    // Before the folder in which it works.
+    // Dropped before the folder in which it works.
     process: Running,
     scratch: TempDir,
 }
 
-/// A pod as the runtime has it; removed when this is dropped.
+/// A pod's sandbox, removed on drop.
 #[derive(Debug)]
 pub struct Sandbox<'c> {
     containerd: &'c Containerd<'c>,
@@ -68,8 +67,8 @@ pub struct Sandbox<'c> {
 }
 
 impl<'b> Containerd<'b> {
-    /// Starts the one of this release of Debian, which looks for specifications where the fixture's plugins write them; nothing
-    /// where it is not there, or does not start a container without devices.
+    /// Starts the containerd of this Debian release, with the fixture's folder of specifications. `None` if it is missing,
+    /// or cannot start a container without devices.
     pub fn start(fixture: &'b Fixture, release: &str) -> Option<Self> {
         let started = Self::started(fixture, release).and_then(|containerd| {
             let bare = containerd.pod(&Pod::named("bare"))?;
@@ -144,7 +143,7 @@ impl<'b> Containerd<'b> {
         Ok(containerd)
     }
 
-    /// Gives it the image, and waits until its pods can have it.
+    /// Imports the image, and waits until pods can use it.
     fn import(&self, programs: &Path) {
         let archive = self.scratch.path().join("image.tar");
         image::write(&archive);
@@ -165,7 +164,7 @@ impl<'b> Containerd<'b> {
         });
     }
 
-    /// Its version, in its own words.
+    /// Its version as it reports it.
     pub fn version(&self) -> &str {
         &self.version
     }
@@ -181,7 +180,7 @@ impl<'b> Containerd<'b> {
     /// Makes this pod's sandbox, with the node's network.
     ///
     /// # Errors
-    /// Creates a pod; fails with containerd's words.
+    /// Fails with containerd's message.
     pub fn pod(&self, pod: &Pod) -> Result<Sandbox<'_>, String> {
         let logs = self.scratch.path().join("logs").join(&pod.uid);
         fs::create_dir(&logs).unwrap();
@@ -210,7 +209,7 @@ impl<'b> Containerd<'b> {
         })
     }
 
-    /// The name below which its containers are in each hierarchy of control groups.
+    /// Name of its control groups in each hierarchy.
     fn cgroup(&self) -> String {
         let name = self.scratch.path().file_name().unwrap().to_string_lossy();
         format!("vcuda-test-{}", name.trim_start_matches('.'))
@@ -218,7 +217,7 @@ impl<'b> Containerd<'b> {
 }
 
 impl Sandbox<'_> {
-    /// A container of it with what kubelet was told for it: of root, with a root file system that can be written.
+    /// A container with kubelet's answers, run by root with a writable root file system.
     pub fn container<'s>(&'s self, started: &'s Started) -> Container<'s> {
         Container::new(self, &started.names)
     }
@@ -231,7 +230,7 @@ impl Drop for Sandbox<'_> {
             "/runtime.v1.RuntimeService/RemovePodSandbox",
         ] {
             let id = cri::PodId { id: self.id.clone() };
-            // A test that fails is over, whatever containerd says to this.
+            // After a failed test, containerd's answer does not matter.
             let _: Result<cri::Empty, String> = self.containerd.call(method, id);
         }
     }
@@ -242,13 +241,13 @@ impl Drop for Containerd<'_> {
         self.process.signal(libc::SIGKILL);
         self.process.finish();
         for hierarchy in fs::read_dir("/sys/fs/cgroup").into_iter().flatten().flatten() {
-            // Not there is fine.
+            // It may not exist.
             let _ = fs::remove_dir(hierarchy.path().join(self.cgroup()));
         }
     }
 }
 
-/// As kubelet asks of every pod, but for the network.
+/// Namespaces as kubelet requests them, except the network.
 fn namespaces() -> cri::Namespaces {
     cri::Namespaces {
         network: cri::NODE,
@@ -257,7 +256,7 @@ fn namespaces() -> cri::Namespaces {
     }
 }
 
-/// Configuration that docs/kubernetes.md recommends to an operator, with the places of this machine.
+/// Configuration recommended by docs/kubernetes.md, with this machine's paths.
 fn configuration(release: &str, scratch: &Path, cdi: &Path) -> String {
     let at = |name: &str| scratch.join(name).display().to_string();
     let enabled = if release == RELEASES[0] {
@@ -291,7 +290,7 @@ snapshotter = "native"
     )
 }
 
-/// Where it has the machine's userland, for its containers.
+/// Path of the machine's userland for its containers.
 fn userland(containerd: &Containerd<'_>) -> PathBuf {
     containerd.scratch.path().join("usr")
 }

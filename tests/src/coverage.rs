@@ -1,8 +1,8 @@
-//! The coverage gate: what becomes of each function that a driver exports or a toolkit declares.
+//! Coverage gate: the treatment of each function that a driver exports or a toolkit declares.
 //!
-//! A name is *hooked*, which the hook table says, or *passed through on purpose*, for a reason that a person wrote into
-//! `tests/coverage/passed.txt`. `tests/coverage/memory.txt` says which functions have to do with device memory; these
-//! may only be passed for a reason that costs nothing. `docs/coverage.md` is made of all three.
+//! A name is *hooked* by the hook table, or *passed through* for a reason in `tests/coverage/passed.txt`.
+//! `tests/coverage/memory.txt` lists the functions that concern device memory; they may be passed only for a reason without
+//! cost. `docs/coverage.md` is made of all three.
 
 mod page;
 
@@ -13,14 +13,14 @@ use vcuda_driver_api::names;
 use crate::table::{self, Row};
 use crate::workspace;
 
-/// A kind of reason to pass a function through.
+/// A kind of reason for passing a function through.
 #[derive(Debug)]
 pub struct Kind {
     /// The word in `passed.txt`.
     pub word: &'static str,
     /// Meaning of the treatment for a function.
     pub meaning: &'static str,
-    /// Whether a function that has to do with device memory may be passed for it.
+    /// Whether it permits passing a function that concerns device memory.
     pub is_free: bool,
 }
 
@@ -68,34 +68,34 @@ pub const KINDS: &[Kind] = &[
     },
 ];
 
-/// Functions that are passed through for one reason.
+/// Functions passed through for the same reason.
 #[derive(Debug, Clone, Default)]
 pub struct Passed {
-    /// A word of [`KINDS`].
+    /// Kind, a word of [`KINDS`].
     pub kind: String,
     /// Title of the group.
     pub title: String,
-    /// Why they are passed through.
+    /// Reason for passing them through.
     pub reason: String,
-    /// Their whole names.
+    /// Their full names.
     pub names: Vec<String>,
 }
 
-/// Everything that is known about coverage.
+/// All data about coverage.
 #[derive(Debug, Clone)]
 pub struct Coverage {
-    /// All names of both libraries, old and new.
+    /// All names of both libraries, of all versions.
     pub known: BTreeSet<String>,
-    /// The rows of the hook table.
+    /// Rows of the hook table.
     pub hooked: Vec<Row>,
-    /// The reasons to pass the others.
+    /// Reasons for passing all others.
     pub passed: Vec<Passed>,
     /// Effect of a function on device memory, by its name.
     pub memory: BTreeMap<String, String>,
 }
 
 impl Coverage {
-    /// As the working tree has it.
+    /// The data of the working tree.
     pub fn of_the_tree() -> Self {
         let read = |file: &str| {
             let path = workspace().join(file);
@@ -106,7 +106,7 @@ impl Coverage {
             .chain(names::NVML_EXPORTS)
             .map(|name| (*name).to_owned())
             .collect();
-        // Every other file of facts, for what the one rule of names might miss: base names, and symbols of look-ups.
+        // Other sources for names that the main rule may miss: base names, and symbols of look-ups.
         for file in ["driver-api-typedefs-12.9.tsv", "driver-api-typedefs-13.5.tsv"] {
             let text = read(&format!("driver-api/data/{file}"));
             known.extend(
@@ -128,7 +128,7 @@ impl Coverage {
         }
     }
 
-    /// Problems found: none, for a tree that covers every name.
+    /// Problems; none if every name is covered.
     pub fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
         let mut seen: BTreeMap<&str, &str> = BTreeMap::new();
@@ -167,7 +167,7 @@ impl Coverage {
         problems
     }
 
-    /// Functions that have to do with device memory and are passed for a reason that may cost some.
+    /// Functions that concern device memory and are passed for a reason that may have a cost.
     pub fn open_doors(&self) -> Vec<String> {
         let mut doors = Vec::new();
         for section in &self.passed {
@@ -186,14 +186,14 @@ impl Coverage {
         doors
     }
 
-    /// `docs/coverage.md`.
+    /// Text of `docs/coverage.md`.
     pub fn page(&self) -> String {
         page::page(self)
     }
 }
 
-/// Takes the names that are hooked by now out of `passed.txt`, and headings that have no names left.
-pub fn take_out_hooked() {
+/// Removes names that are now hooked from `passed.txt`, and empty headings.
+pub fn remove_hooked() {
     let path = workspace().join("tests/coverage/passed.txt");
     let hooked: BTreeSet<String> = table::row_names().into_iter().collect();
     let text = std::fs::read_to_string(&path).unwrap();
@@ -219,12 +219,12 @@ pub fn take_out_hooked() {
     }
 }
 
-/// The kind of this word.
+/// The kind with this word.
 pub fn kind(word: &str) -> Option<&'static Kind> {
     KINDS.iter().find(|kind| kind.word == word)
 }
 
-/// Reads `passed.txt`: its first lines say how.
+/// Parses `passed.txt`, whose first lines describe the format.
 fn sections(text: &str) -> Vec<Passed> {
     let mut sections: Vec<Passed> = Vec::new();
     for line in text.lines() {
@@ -250,7 +250,7 @@ fn sections(text: &str) -> Vec<Passed> {
     sections
 }
 
-/// Reads `memory.txt`: its first lines say how.
+/// Parses `memory.txt`, whose first lines describe the format.
 fn memory(text: &str) -> BTreeMap<String, String> {
     let mut names = BTreeMap::new();
     let mut what = "";

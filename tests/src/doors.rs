@@ -1,4 +1,4 @@
-//! Input of `apps/doors.c`: the ways in which each row of the hook table is asked for.
+//! Input for `apps/doors.c`: all ways of looking up each row of the hook table.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -10,7 +10,7 @@ use crate::table::row_names;
 /// The versions at which the driver's interface changed, and one beyond.
 const VERSIONS: std::ops::RangeInclusive<i32> = 20..=140;
 
-/// A line for each row: `SYMBOL BASE VERSION FLAGS TWIN`. `twins` are rows whose function is another row's too.
+/// A line for each row: `SYMBOL BASE VERSION FLAGS TWIN`. `twins` are rows that share their function with another row.
 pub fn questions(twins: &BTreeMap<String, String>) -> String {
     let answered = answered();
     let mut table = String::new();
@@ -26,7 +26,7 @@ pub fn questions(twins: &BTreeMap<String, String>) -> String {
     table
 }
 
-/// Questions of `cuGetProcAddress` for each symbol: base name, version, flags.
+/// Arguments of `cuGetProcAddress` for each symbol: base name, version, flags.
 fn answered() -> BTreeMap<&'static str, (&'static str, i32, u64)> {
     let mut answered = BTreeMap::new();
     for base in base_names() {

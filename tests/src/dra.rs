@@ -1,4 +1,4 @@
-//! The built `vcuda-dra-driver` on a fixture, and what kubelet asks of it.
+//! The built `vcuda-dra-driver` on a fixture, and kubelet's calls of it.
 
 use std::fs::{self, File};
 use std::path::PathBuf;
@@ -21,10 +21,10 @@ pub mod claims;
 use crate::resource_api::ResourceApi;
 use crate::{Fixture, Running, eventually, release_dir};
 
-/// Time that an immediate effect may take on a busy machine.
+/// Time limit for an immediate effect on a busy machine.
 const SOON: Duration = Duration::from_secs(30);
 
-/// A driver that runs; killed when this is dropped.
+/// A running driver, killed on drop.
 #[derive(Debug)]
 pub struct DraDriver<'b> {
     fixture: &'b Fixture,
@@ -62,7 +62,7 @@ impl Fixture {
 }
 
 impl DraDriver<'_> {
-    /// Starts it, again after a kill, and registers it.
+    /// Starts and registers the driver.
     pub fn start(&mut self) {
         self.start_alone();
         let mut info = None;
@@ -105,7 +105,7 @@ impl DraDriver<'_> {
         eventually("its pages are served", SOON, || addresses() > before);
     }
 
-    /// Kills it.
+    /// Kills the driver.
     pub fn kill(&mut self) {
         if let Some(mut running) = self.running.take() {
             running.signal(libc::SIGKILL);
@@ -113,7 +113,7 @@ impl DraDriver<'_> {
         }
     }
 
-    /// Registers it as kubelet does. Returns whether a driver answers.
+    /// Registers the driver as kubelet does. Returns whether it answers.
     pub fn registers(&self) -> bool {
         self.registered().is_some()
     }
@@ -140,7 +140,7 @@ impl DraDriver<'_> {
         self.fixture.kubelet_directory().join("plugins/vcuda.io/dra.sock")
     }
 
-    /// Asks it to prepare a claim of the namespace `default`.
+    /// Calls NodePrepareResources for a claim of the namespace `default`.
     pub fn prepare(&self, name: &str, uid: &str) -> NodePrepareResourceResponse {
         self.kubelet.block_on(async {
             let mut client = DraPluginClient::new(connect(&self.socket(), SOON).await.unwrap());
@@ -152,7 +152,7 @@ impl DraDriver<'_> {
         })
     }
 
-    /// Asks it to undo that; what was wrong.
+    /// Calls NodeUnprepareResources for it. Returns the error.
     pub fn unprepare(&self, name: &str, uid: &str) -> String {
         self.kubelet.block_on(async {
             let mut client = DraPluginClient::new(connect(&self.socket(), SOON).await.unwrap());
@@ -198,7 +198,7 @@ impl DraDriver<'_> {
         fs::read_to_string(self.fixture.home.path().join("dra.log")).unwrap()
     }
 
-    /// Problems that its readiness page shows, or nothing if it is ready.
+    /// Problems on its readiness page; empty if it is ready.
     pub fn problems(&self) -> String {
         self.page("/readyz")
     }

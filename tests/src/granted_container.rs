@@ -1,5 +1,5 @@
-//! A granted container as a runtime would make it: a mount namespace of its own in which `/etc/vcuda` is the tenant's
-//! directory, read-only, with `usage` to write. Needs root, for the mounts.
+//! A granted container as a runtime would make it: in its own mount namespace `/etc/vcuda` is the tenant's directory,
+//! read-only except `usage`. The mounts need root.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use crate::{Fixture, Running, succeeded};
 
-/// Mounts, and then becomes what it is told. `/etc` is covered by a layer, so that nothing changes outside.
+/// Mounts, then executes its arguments. An overlay covers `/etc`, so that nothing changes outside.
 const ENTER: &str = r#"set -e
 layer=$1 directory=$2 how=$3
 shift 3
@@ -30,13 +30,13 @@ exec "$@""#;
 /// Part of a tenant's directory that is mounted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mounted {
-    /// All of it, as docs/operations.md says.
+    /// The whole directory, as docs/operations.md says.
     Directory,
-    /// `limits` and `usage` alone.
+    /// Only `limits` and `usage`.
     Files,
 }
 
-/// Where a granted container's programs run.
+/// A granted container for programs.
 #[derive(Debug)]
 pub struct GrantedContainer<'b> {
     fixture: &'b Fixture,
@@ -46,12 +46,12 @@ pub struct GrantedContainer<'b> {
 }
 
 impl Fixture {
-    /// The container of this grant; none if this user may not mount.
+    /// The container of this grant; `None` if this user may not mount.
     pub fn granted_container(&self, grant: &str, mounted: Mounted) -> Option<GrantedContainer<'_>> {
         self.granted_container_by(&|args| self.vcuda(args), grant, mounted)
     }
 
-    /// The same by a `vcuda` that finds another manager than this user's own.
+    /// The same for a `vcuda` that uses another manager than this user's.
     pub fn granted_container_by(
         &self,
         vcuda: &dyn Fn(&[&str]) -> Command,
@@ -83,12 +83,12 @@ impl Fixture {
 }
 
 impl GrantedContainer<'_> {
-    /// The tenant's directory, as the manager has it.
+    /// The tenant's directory on the host.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// The program in the container, with the shim; further options of unshare(1) with it.
+    /// A command for the program in the container, with the shim and further options of unshare(1).
     pub fn command_in(&self, unshare: &[&str], program: impl AsRef<OsStr>) -> Command {
         let layer = tempfile::tempdir_in(self.fixture.runtime()).unwrap().keep();
         let how = if self.mounted == Mounted::Files {
@@ -109,12 +109,12 @@ impl GrantedContainer<'_> {
         command
     }
 
-    /// The program in the container, with the shim.
+    /// A command for the program in the container, with the shim.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         self.command_in(&[], program)
     }
 
-    /// ... without it.
+    /// A command for the program in the container, without the shim.
     pub fn unlimited(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = self.command(program);
         command.env_remove("LD_PRELOAD");
@@ -122,7 +122,7 @@ impl GrantedContainer<'_> {
     }
 }
 
-/// One that holds memory and waits.
+/// Starts a program that holds memory and waits.
 pub fn holding(command: &mut Command, bytes: u64) -> Running {
     let mut running = Running::start(command.arg(bytes.to_string()));
     running.wait_for("holding");

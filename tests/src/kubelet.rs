@@ -1,26 +1,26 @@
-//! A kubelet as strict as the real one where it meets a device plugin: written from Kubernetes' documentation and source, for
-//! what a plugin sees of it (docs/kubernetes.md). It has no API server, no scheduler and no containers: tests
-//! admit pods, start their containers and remove them.
+//! Simulated kubelet, as strict as the real one towards a device plugin: written from Kubernetes' documentation and source,
+//! as far as a plugin sees it (docs/kubernetes.md). It has no API server, scheduler or containers: tests admit pods, start
+//! containers and remove them.
 //!
-//! What others observed on Kubernetes 1.36 with containerd 2.1, and this imitates:
+//! It imitates observations on Kubernetes 1.36 with containerd 2.1:
 //!
-//! - After its restart kubelet dials sockets in `plugins_registry` again. The oldest that does so for device plugins is not
-//!   known; after 5 s without a call the plugin registers the classic way.
-//! - Allocate comes once for each resource, in any order; an answer without content is accepted for memory and cores. If it
+//! - After its restart kubelet dials sockets in `plugins_registry` again. The first version that does so for device plugins
+//!   is not known; after 5 s without a call the plugin registers the classic way.
+//! - Allocate is called once for each resource, in any order; an empty answer is accepted for memory and cores. If it
 //!   fails, the pod ends with `UnexpectedAdmissionError`.
-//! - PreStartContainer comes at each start, except after kubelet's restart and before the plugin is back. PodResources lists
+//! - PreStartContainer is called at each start, except after kubelet's restart until the plugin is back. PodResources lists
 //!   the container before; plain init containers are only in kubelet's checkpoint. If it fails, the container's state is
 //!   `CreateContainerConfigError`. Texts reach the events unchanged.
-//! - IDs that are not healthy leave `allocatable` within seconds.
+//! - Unhealthy IDs leave `allocatable` within seconds.
 //!
 //! | module | what |
 //! |---|---|
-//! | `clients` | plugins: registered both ways, dialled back, their lists read, lost |
-//! | `manager` | devices: which are free, who gets which, what was answered; the checkpoint |
+//! | `clients` | plugins: registration both ways, dialling back, lists, loss |
+//! | `manager` | devices: free and allocated ones, answers; the checkpoint |
 //! | `pods` | pods: admission, starts, removal |
 //! | `told` | PodResources |
 //! | `runtime` | the container runtime, as far as it reads CDI specifications |
-//! | `raw` | gRPC by hand, for what a proper client cannot say |
+//! | `raw` | gRPC by hand, for requests that a proper client cannot make |
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -49,12 +49,12 @@ pub use pods::{ContainerSpec, Pod, PodSpec, Role};
 pub use runtime::Started;
 pub use told::Mood;
 
-/// The names of the resources, unless a test says otherwise.
+/// Default names of the resources.
 pub const RESOURCES: [&str; 3] = ["vcuda.io/gpu", "vcuda.io/memory", "vcuda.io/cores"];
-/// Time that an immediate effect may take on a busy machine.
+/// Time limit for an immediate effect on a busy machine.
 const SOON: Duration = Duration::from_secs(30);
 
-/// Value that kubelet writes as `:authority` at the sockets that it watches.
+/// Value of `:authority` at the sockets that kubelet watches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Authority {
     /// `localhost`, as at all other sockets.
@@ -65,14 +65,14 @@ pub enum Authority {
     Escaped,
 }
 
-/// Which kubelet this is.
+/// Behaviour that differs between releases of kubelet.
 #[derive(Debug, Clone, Copy)]
 pub struct Release {
-    /// Whether it registers device plugins by the directory that it watches.
+    /// Whether it registers device plugins through the watched directory.
     pub watches: bool,
-    /// Its name for itself there.
+    /// Value of `:authority` there.
     pub authority: Authority,
-    /// Whether it removes all files but its checkpoint at its start, not only sockets.
+    /// Whether its start removes all files but its checkpoint, not only sockets.
     pub wipes_all: bool,
 }
 
@@ -80,7 +80,7 @@ impl Default for Release {
     fn default() -> Self {
         Self {
             watches: true,
-            // What grpc-go makes of a path without an authority.
+            // As grpc-go does for a path without an authority.
             authority: Authority::Escaped,
             wipes_all: false,
         }
@@ -91,27 +91,27 @@ impl Default for Release {
 #[derive(Debug)]
 pub struct Kubelet {
     node: Arc<Node>,
-    /// Running threads; nothing while kubelet is stopped.
+    /// Its threads; `None` while it is stopped.
     running: Option<Runtime>,
     seed: u64,
 }
 
-/// State that outlives a kubelet's process, and that its threads share.
+/// State shared by kubelet's threads, which outlives its process.
 #[derive(Debug)]
 struct Node {
     directory: PathBuf,
     cdi: PathBuf,
     release: Release,
     devices: Mutex<Devices>,
-    /// Pods that run here by the API server's word, by UID.
+    /// Pods of this node by the API server, by UID.
     pods: Mutex<BTreeMap<String, Pod>>,
     random: Mutex<fastrand::Rng>,
     mood: Mutex<Mood>,
-    /// Calls that PodResources still answers, and since when (seconds).
+    /// Number of calls that PodResources still answers, and its time (s).
     allowance: Mutex<(f64, SystemTime)>,
-    /// Number of questions to PodResources.
+    /// Number of calls of PodResources.
     asked: AtomicUsize,
-    /// Acts of a plugin that are forbidden.
+    /// Forbidden actions of a plugin.
     wrongs: Mutex<Vec<String>>,
 }
 
@@ -134,7 +134,7 @@ impl Node {
 }
 
 impl Kubelet {
-    /// Starts one that keeps its files in `directory`, with a runtime that reads specifications in `cdi`.
+    /// Starts a kubelet with its files in `directory`, and a runtime that reads specifications in `cdi`.
     pub fn start(directory: &Path, cdi: &Path, release: Release) -> Self {
         let seed = fastrand::u64(..);
         for name in ["device-plugins", "plugins_registry", "plugins", "pod-resources"] {
@@ -157,24 +157,24 @@ impl Kubelet {
             running: None,
             seed,
         };
-        kubelet.go();
+        kubelet.start_again();
         kubelet
     }
 
-    /// Seed with which a failure comes again.
+    /// Seed that reproduces a failure.
     pub fn seed(&self) -> u64 {
         self.seed
     }
 
-    /// As SIGKILL would: no peer is told. Containers run on.
+    /// Stops it as SIGKILL would: no peer is informed, and containers continue.
     pub fn stop(&mut self) {
         if let Some(running) = self.running.take() {
             running.shutdown_timeout(Duration::from_secs(5));
         }
     }
 
-    /// Starts again, with what the checkpoint says: sockets of plugins are removed, and its own are new ones.
-    pub fn go(&mut self) {
+    /// Starts it again from the checkpoint: plugins' sockets are removed, and its own are new.
+    pub fn start_again(&mut self) {
         assert!(self.running.is_none(), "it runs");
         let directory = self.node.device_plugins();
         for entry in fs::read_dir(&directory).unwrap() {
@@ -203,10 +203,10 @@ impl Kubelet {
         self.running = Some(runtime);
     }
 
-    /// Stops and starts.
+    /// Stops and starts it.
     pub fn restart(&mut self) {
         self.stop();
-        self.go();
+        self.start_again();
     }
 
     fn runtime(&self) -> &Runtime {
@@ -215,68 +215,69 @@ impl Kubelet {
             .unwrap_or_else(|| panic!("kubelet is stopped"))
     }
 
-    /// Sets the answers of PodResources from now on.
+    /// Sets the behaviour of PodResources.
     pub fn set_mood(&self, mood: Mood) {
         *self.node.mood.lock() = mood;
     }
 
-    /// Devices that can be given out, of all that there are: healthy, and all.
+    /// Numbers of allocatable and of all devices.
     pub fn counts(&self, resource: &str) -> (usize, usize) {
         self.node.devices.lock().counts(resource)
     }
 
-    /// Devices that can be given out.
+    /// Number of allocatable devices.
     pub fn allocatable(&self, resource: &str) -> usize {
         self.counts(resource).0
     }
 
-    /// Waits until pods can ask for all three resources.
+    /// Waits until all three resources are available.
     pub fn wait_for_devices(&self) {
         eventually("kubelet has the devices of all three resources", SOON, || {
             RESOURCES.iter().all(|name| self.allocatable(name) > 0)
         });
     }
 
-    /// The NUMA nodes of all devices of a resource: -1 for those without.
+    /// NUMA nodes of all devices of a resource; -1 for those without.
     pub fn numa_nodes(&self, resource: &str) -> BTreeSet<i64> {
         self.node.devices.lock().numa_nodes(resource)
     }
 
-    /// Number of questions to PodResources.
+    /// Number of calls of PodResources.
     pub fn asked(&self) -> usize {
         self.node.asked.load(Ordering::Relaxed)
     }
 
-    /// The clients that hold a plugin now, by how it was registered.
+    /// Kinds of registration by which a plugin is connected now.
     pub fn ways(&self, resource: &str) -> Vec<&'static str> {
         self.node.devices.lock().ways(resource)
     }
 
-    /// Whether pods may ask for the resource at all: it goes five minutes after its plugin. `later` is added to that time.
+    /// Whether pods may request the resource: it disappears five minutes after its plugin. `later` is added to the present
+    /// time.
     pub fn knows(&self, resource: &str, later: Duration) -> bool {
         self.node.devices.lock().knows(resource, later)
     }
 
-    /// Panics if a plugin has done what it must not.
+    /// Panics if a plugin did something forbidden.
     pub fn assert_no_wrongs(&self) {
         let wrongs = self.node.wrongs.lock();
         assert!(wrongs.is_empty(), "seed {}: {wrongs:?}", self.seed);
     }
 
-    /// Calls the plugin of a resource directly, as a kubelet with a fault might.
+    /// Calls Allocate with any IDs, as a faulty kubelet might.
     ///
     /// # Errors
-    /// The plugin's answer.
+    /// Fails with the plugin's error.
     pub fn allocate_rubbish(&self, resource: &str, ids: &[&str]) -> Result<Vec<String>, String> {
         let ids = ids.iter().map(|id| (*id).to_owned()).collect();
         let answer = self.runtime().block_on(self.node.call_allocate(resource, ids));
         answer.map(|answer| answer.cdi_devices.into_iter().map(|device| device.name).collect())
     }
 
-    /// Likewise, before a container's start.
+    /// Calls PreStartContainer with any IDs.
     ///
     /// # Errors
-    /// The plugin's answer.
+    /// Fails with the plugin's error.
     pub fn start_rubbish(&self, resource: &str, ids: &[&str]) -> Result<(), String> {
         let ids = ids.iter().map(|id| (*id).to_owned()).collect();
         self.runtime().block_on(self.node.call_start(resource, ids))

@@ -64,12 +64,12 @@ pub const MIB: u64 = 1 << 20;
 /// 1 GiB in bytes.
 pub const GIB: u64 = 1 << 30;
 
-/// The folder of what is tried: `vcuda`, the daemons and the libraries.
+/// Folder of the build under test: `vcuda`, the daemons and the libraries.
 pub fn release_dir() -> PathBuf {
     vcuda_benches::release_dir().unwrap()
 }
 
-/// The root of the checkout.
+/// Root of the checkout.
 pub fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .parent()
@@ -89,7 +89,7 @@ pub enum Door {
 }
 
 impl Door {
-    /// All three, for programs that must behave the same by each.
+    /// All three, for programs that must behave the same through each.
     pub const ALL: [Door; 3] = [Door::Link, Door::Dlsym, Door::ProcAddress];
 }
 
@@ -120,7 +120,7 @@ pub fn app(name: &str, door: Door) -> PathBuf {
     if program.exists() {
         return program;
     }
-    // Several tests may want the same program: each builds its own file and renames it into place.
+    // Several tests may compile the same program: each builds its own file and renames it.
     let builder = format!("{}-{:?}", std::process::id(), std::thread::current().id());
     let unfinished = program.with_extension(builder.replace(['(', ')'], ""));
     let mut cc = Command::new(std::env::var_os("CC").unwrap_or_else(|| "cc".into()));
@@ -144,7 +144,7 @@ pub fn app(name: &str, door: Door) -> PathBuf {
     program
 }
 
-/// A folder in which the simulator's libraries have the driver's names, to link against.
+/// A folder with links from the driver's names to the simulator's libraries, to link against.
 fn driver_links() -> TempDir {
     let dir = tempfile::tempdir().unwrap();
     let from = release_dir().join("libvcuda_simulator_cuda.so");
@@ -157,7 +157,7 @@ fn run_ok(command: &mut Command) {
     assert!(output.status.success(), "{command:?}\n{}", text(&output));
 }
 
-/// Everything a program printed, for messages.
+/// All output of a program, for messages.
 pub fn text(output: &Output) -> String {
     format!(
         "{}\n{}{}",
@@ -167,13 +167,13 @@ pub fn text(output: &Output) -> String {
     )
 }
 
-/// Asserts that a program ended with status 0 and returns what it wrote to stdout.
+/// Output on stdout of a program, after a check that it succeeded.
 pub fn succeeded(output: &Output) -> String {
     assert!(output.status.success(), "{}", text(output));
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// One simulated machine and one user's runtime directory.
+/// A simulated machine and a user's runtime directory.
 #[derive(Debug)]
 pub struct Fixture {
     home: TempDir,
@@ -186,14 +186,14 @@ impl Default for Fixture {
 }
 
 impl Fixture {
-    /// One 80 GiB GPU, as an absent `VCUDA_SIM` directory gives it.
+    /// A machine with one GPU of 80 GiB, the default.
     pub fn new() -> Self {
         let home = tempfile::Builder::new().prefix("vcuda-test-").tempdir().unwrap();
         std::fs::create_dir(home.path().join("run")).unwrap();
         Fixture { home }
     }
 
-    /// A machine with this many GPUs of this size.
+    /// A machine with `gpus` GPUs of this size.
     pub fn with_gpus(gpus: usize, memory: &str) -> Self {
         let fixture = Fixture::new();
         let made = fixture
@@ -230,12 +230,12 @@ impl Fixture {
         self.home.path().join("machine")
     }
 
-    /// Where all of it lies.
+    /// Directory of all its files.
     pub fn home(&self) -> &Path {
         self.home.path()
     }
 
-    /// The user's runtime directory, in which tenants get their directories.
+    /// The user's runtime directory, with the tenants' directories.
     pub fn runtime(&self) -> PathBuf {
         self.home.path().join("run")
     }
@@ -248,7 +248,7 @@ impl Fixture {
         command
     }
 
-    /// Gives a command this fixture's machine and runtime directory, and nothing of an outer tenant.
+    /// Sets this fixture's machine and runtime directory in a command's environment, and removes an outer tenant's.
     pub fn environment(&self, command: &mut Command) {
         for name in [
             "LD_PRELOAD",
@@ -296,7 +296,7 @@ impl Fixture {
         serde_json::from_str(&out).unwrap_or_else(|e| panic!("{e}: {out}"))
     }
 
-    /// GPU time in ns that the simulator gave to the process, over all GPUs.
+    /// GPU time of a process by the simulator's record, over all GPUs (ns).
     pub fn service_ns(&self, pid: u32) -> u64 {
         let report = self.report();
         let rows = report["processes"].as_array().unwrap();
@@ -306,13 +306,13 @@ impl Fixture {
             .sum()
     }
 
-    /// Memory in bytes that GPU 0 has given out, by the simulator's own books.
+    /// Memory of GPU 0 in use, by the simulator's record (bytes).
     pub fn used_bytes(&self) -> u64 {
         self.report()["gpus"][0]["memory_used_bytes"].as_u64().unwrap()
     }
 }
 
-/// Asks until the answer is yes; fails the test, naming what was awaited, once the time is over.
+/// Polls until `holds` returns true. Fails the test, naming `what`, after `within`.
 pub fn eventually(what: &str, within: Duration, mut holds: impl FnMut() -> bool) {
     let end = SystemTime::now() + within;
     while !holds() {
@@ -321,10 +321,10 @@ pub fn eventually(what: &str, within: Duration, mut holds: impl FnMut() -> bool)
     }
 }
 
-/// Says that a test was not run and why; `scripts/test.sh` counts these lines.
+/// Reports that a test was skipped, with the reason; `scripts/test.sh` counts these lines.
 #[expect(clippy::print_stderr, reason = "the reason belongs into the test's output")]
 pub fn skip(reason: &str) {
-    // Past the test harness' capture, so that it is seen although the test passes.
+    // Bypasses the test harness's capture, so that it is shown although the test passes.
     use std::io::Write;
     let line = format!("SKIPPED {reason}\n");
     if let Ok(mut file) = std::fs::OpenOptions::new().append(true).open(skip_list()) {

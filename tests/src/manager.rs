@@ -1,4 +1,4 @@
-//! The built `vcuda-manager` on a fixture: its runtime directory is that of the fixture's user, so that `vcuda` finds it.
+//! The built `vcuda-manager` on a fixture, in the runtime directory of the fixture's user, so that `vcuda` finds it.
 
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use crate::{Fixture, Running, eventually, release_dir};
 
-/// Time that a start may take on a machine that does other things.
+/// Time limit for a start on a busy machine.
 const START: Duration = Duration::from_secs(30);
 
-/// A manager that runs; killed when this is dropped.
+/// A running manager, killed on drop.
 #[derive(Debug)]
 pub struct Manager<'b> {
     fixture: &'b Fixture,
@@ -29,12 +29,12 @@ impl Fixture {
         self.manager_with(&[])
     }
 
-    /// As [`Fixture::manager`], with these arguments too.
+    /// As [`Fixture::manager`], with further arguments.
     pub fn manager_with(&self, args: &[&str]) -> Manager<'_> {
         self.manager_of(&release_dir(), args)
     }
 
-    /// As [`Fixture::manager_with`]: the program in this folder.
+    /// As [`Fixture::manager_with`], with the program of this folder.
     pub fn manager_of(&self, release: &Path, args: &[&str]) -> Manager<'_> {
         let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
         self.manager_as(release, args, Vec::new())
@@ -62,7 +62,7 @@ impl Fixture {
         }
     }
 
-    /// `vcuda-manager` on this fixture's directories, metrics on a free port.
+    /// A command for `vcuda-manager` on this fixture's directories, with metrics on a free port.
     pub fn manager_command(&self, args: &[String]) -> Command {
         self.manager_command_of(&release_dir(), args)
     }
@@ -95,7 +95,7 @@ impl Fixture {
         let running = Running::start(command.stderr(Stdio::from(log)));
         eventually("the manager is ready", START, || {
             let log = fs::read_to_string(self.manager_log()).unwrap();
-            // A zombie has no executable any more.
+            // A zombie has no executable.
             let lives = fs::read_link(format!("/proc/{}/exe", running.0.id())).is_ok();
             assert!(lives, "the manager ended: {log}");
             log.lines().any(|line| line.ends_with(" ready"))
@@ -104,7 +104,7 @@ impl Fixture {
     }
 }
 
-/// A page of a daemon, with the head of its answer.
+/// A page of a daemon, with the response head.
 pub(crate) fn fetched(address: &str, page: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     let request = format!("GET {page} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
@@ -115,27 +115,27 @@ pub(crate) fn fetched(address: &str, page: &str) -> String {
 }
 
 impl Manager<'_> {
-    /// Its process.
+    /// Its PID.
     pub fn pid(&self) -> u32 {
         self.running.0.id()
     }
 
-    /// Where it answers.
+    /// Path of its socket.
     pub fn socket(&self) -> PathBuf {
         self.fixture.runtime().join("vcuda/manager.sock")
     }
 
-    /// Where its ledger is.
+    /// Path of its state directory.
     pub fn state(&self) -> PathBuf {
         self.fixture.home.path().join("state")
     }
 
-    /// Its log since its last start.
+    /// Log since its last start.
     pub fn log(&self) -> String {
         fs::read_to_string(self.fixture.manager_log()).unwrap()
     }
 
-    /// The address of its metrics, which it chose itself.
+    /// Address of its metrics, chosen by itself.
     pub fn metrics_address(&self) -> String {
         let log = self.log();
         let found = log.lines().find_map(|line| line.split_once("metrics at http://"));
@@ -143,12 +143,12 @@ impl Manager<'_> {
         rest.split('/').next().unwrap().to_owned()
     }
 
-    /// Its metrics for Prometheus.
+    /// Text of its metrics.
     pub fn metrics(&self) -> String {
         fetched(&self.metrics_address(), "/metrics")
     }
 
-    /// The value of a series, by its name and a part of its labels.
+    /// Value of a series, by name and a part of its labels.
     pub fn metric(&self, name: &str, labels: &str) -> f64 {
         let page = self.metrics();
         let line = page
@@ -158,7 +158,7 @@ impl Manager<'_> {
         line.rsplit(' ').next().unwrap().parse().unwrap()
     }
 
-    /// Sends it a signal.
+    /// Sends a signal.
     pub fn signal(&self, signal: i32) {
         self.running.signal(signal);
     }
@@ -168,7 +168,7 @@ impl Manager<'_> {
         self.running.finish()
     }
 
-    /// Kills it, as the kernel's out-of-memory killer would, and starts it again.
+    /// Kills it with SIGKILL and starts it again.
     pub fn kill_and_restart(&mut self) {
         self.running.signal(libc::SIGKILL);
         self.running.finish();
@@ -182,7 +182,7 @@ impl Manager<'_> {
             .start_manager(&self.release, &self.args, &self.variables);
     }
 
-    /// As [`Manager::kill_and_restart`], and it is the program in this folder then.
+    /// As [`Manager::kill_and_restart`], with the program of this folder from then on.
     pub fn change_to(&mut self, release: &Path) {
         release.clone_into(&mut self.release);
         self.kill_and_restart();

@@ -10,7 +10,7 @@ use vcuda_region::limits::Limits;
 use crate::kubelet::{Kubelet, Pod, Release, Started};
 use crate::{Fixture, Manager, Running, release_dir};
 
-/// A device plugin that runs; killed when this is dropped.
+/// A running device plugin, killed on drop.
 #[derive(Debug)]
 pub struct Plugin<'b> {
     fixture: &'b Fixture,
@@ -21,19 +21,19 @@ pub struct Plugin<'b> {
 /// A node whose kubelet has the plugin's devices.
 #[derive(Debug)]
 pub struct Node<'b> {
-    /// The plugin, whose log is `plugin.log`.
+    /// The plugin, which logs to `plugin.log`.
     pub plugin: Plugin<'b>,
-    /// The kubelet, of the usual release.
+    /// The kubelet.
     pub kubelet: Kubelet,
-    /// The manager, which has a shim for containers.
+    /// The manager, with a shim for containers.
     pub manager: Manager<'b>,
 }
 
-/// Configuration of the tests' plugins, unless they say otherwise.
+/// Default configuration of the plugin.
 const CONFIGURATION: &str = "[release]\ninterval = \"200ms\"\ngrace = \"1s\"\n[log]\nfilter = \"debug,h2=info,tower=info,hyper_util=info\"\n";
 
 impl Fixture {
-    /// Starts a manager that has a shim for containers.
+    /// Starts a manager with a shim for containers.
     pub fn manager_with_shim(&self) -> Manager<'_> {
         let (shim, program) = (
             release_dir().join("libvcuda_shim.so"),
@@ -65,7 +65,7 @@ impl Fixture {
         }
     }
 
-    /// As [`Fixture::node_with`], on a node of this name.
+    /// As [`Fixture::node_with`], with this node name.
     pub fn node_named(&self, name: &str, configuration: &str) -> Node<'_> {
         fs::write(self.home.path().join("plugin.node"), name).unwrap();
         self.node_with(configuration)
@@ -76,12 +76,12 @@ impl Fixture {
         Kubelet::start(&self.kubelet_directory(), &self.cdi(), release)
     }
 
-    /// Folder in the place of `/var/lib/kubelet`.
+    /// Folder in place of `/var/lib/kubelet`.
     pub fn kubelet_directory(&self) -> PathBuf {
         self.home.path().join("kubelet")
     }
 
-    /// Where container specifications lie.
+    /// Folder of container specifications.
     pub fn cdi(&self) -> PathBuf {
         self.home.path().join("cdi")
     }
@@ -91,12 +91,12 @@ impl Fixture {
         self.plugin_named("plugin", CONFIGURATION)
     }
 
-    /// One that registers this way.
+    /// Starts a plugin that registers in this way.
     pub fn plugin_registering(&self, way: &str) -> Plugin<'_> {
         self.plugin_named("plugin", &format!("registration = \"{way}\"\n{CONFIGURATION}"))
     }
 
-    /// One with this configuration; its log has this name. The driver that it gives to containers is the simulated one.
+    /// Starts a plugin with this configuration and this name of its log. Containers get the simulated driver.
     pub fn plugin_named(&self, name: &'static str, configuration: &str) -> Plugin<'_> {
         let root = self.driver_root();
         let driver = format!(
@@ -113,7 +113,7 @@ impl Fixture {
         plugin
     }
 
-    /// A driver's root with the simulated driver in it, and device nodes where they can be made.
+    /// A driver root with the simulated driver, and with device nodes if they can be made.
     pub fn driver_root(&self) -> PathBuf {
         let root = self.home.path().join("driver");
         let (libraries, devices) = (root.join("usr/lib64"), root.join("dev"));
@@ -133,7 +133,7 @@ impl Fixture {
                 "nvidia-uvm",
                 "nvidia-uvm-tools",
             ] {
-                // As root only: no other user starts containers here.
+                // Only root can make them, and only root starts containers here.
                 let null = Command::new("mknod")
                     .args(["-m", "666"])
                     .arg(devices.join(name))
@@ -145,7 +145,7 @@ impl Fixture {
         root
     }
 
-    /// `vcuda-device-plugin` on this fixture's directories, with the configuration of this name.
+    /// A command for `vcuda-device-plugin` on this fixture's directories, with the configuration of this name.
     pub fn plugin_command(&self, name: &str) -> Command {
         let mut command = Command::new(release_dir().join("vcuda-device-plugin"));
         self.environment(&mut command);
@@ -169,7 +169,7 @@ impl Fixture {
 }
 
 impl Plugin<'_> {
-    /// Starts it, after a kill.
+    /// Starts it after a kill.
     pub fn start(&mut self) {
         let log = File::options()
             .create(true)
@@ -184,7 +184,7 @@ impl Plugin<'_> {
         self.fixture.home.path().join(format!("{}.log", self.name))
     }
 
-    /// Kills it, as the kernel's out-of-memory killer would.
+    /// Kills it with SIGKILL.
     pub fn kill(&mut self) {
         if let Some(mut running) = self.running.take() {
             running.signal(libc::SIGKILL);
@@ -203,12 +203,12 @@ impl Plugin<'_> {
         self.running.as_mut().unwrap()
     }
 
-    /// All that it has logged.
+    /// Its whole log.
     pub fn log(&self) -> String {
         fs::read_to_string(self.log_path()).unwrap()
     }
 
-    /// Where it serves metrics and health: an address that it chose itself.
+    /// Address of its metrics and health, chosen by itself.
     pub fn address(&self) -> String {
         let log = self.log();
         let found = log
@@ -221,13 +221,13 @@ impl Plugin<'_> {
 }
 
 impl Started {
-    /// The tenant's name for the manager.
+    /// The tenant's id at the manager.
     pub fn id(&self) -> String {
         let directory = self.directory();
         directory.file_name().unwrap().to_string_lossy().into_owned()
     }
 
-    /// The tenant's memory limits (bytes) and shares of time (thousandths), by GPU, from its `limits` file.
+    /// Memory limits (bytes) and shares of time (thousandths) of the tenant by GPU, from its `limits` file.
     pub fn limits(&self) -> Vec<(String, u64, u32)> {
         let limits = Limits::read(&self.directory()).unwrap();
         let devices = limits.devices();
@@ -241,10 +241,10 @@ impl Started {
 }
 
 impl Kubelet {
-    /// Starts the container `c` until it starts: kubelet tries again, too.
+    /// Starts the container `c`, with kubelet's repetitions.
     ///
     /// # Panics
-    /// It does not, within a minute.
+    /// Panics if it does not start within a minute.
     pub fn started(&self, pod: &Pod) -> Started {
         let mut started = None;
         let mut why = String::new();

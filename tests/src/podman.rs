@@ -1,5 +1,5 @@
-//! Containers that podman starts, which reads CDI specifications itself: with the library that containerd and CRI-O use too
-//! (`container-device-interface`), of 2022 in Debian 12.
+//! Containers started by podman, which reads CDI specifications by the same library as containerd and CRI-O
+//! (`container-device-interface`; the version of 2022 in Debian 12).
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -9,8 +9,8 @@ use std::process::{Command, Output, Stdio};
 use crate::kubelet::Started;
 use crate::{Fixture, release_dir, skip, text};
 
-/// In a mount namespace of its own: specifications where podman looks for them, and this machine's userland under something
-/// that can be written, where mounts go. Its own defaults for limits of resources are more than such a machine may allow.
+/// Own mount namespace: specifications at podman's path, and this machine's userland below a writable directory, for mount
+/// points. Podman's default resource limits may exceed this machine's.
 const SCRIPT: &str = r#"
 set -eu
 scratch=$1 cdi=$2
@@ -24,7 +24,7 @@ exec podman --storage-driver=vfs --root "$scratch/storage" --runroot "$scratch/r
     run --rm --runtime runc --network=none --ulimit nofile=4096:4096 --ulimit nproc=4096:4096 "$@"
 "#;
 
-/// Runs these words as root in a container with these devices; `None` where podman does not work.
+/// Runs this command as root in a container with these devices; `None` if podman does not work.
 pub fn run(fixture: &Fixture, started: &Started, args: &[&str]) -> Option<Output> {
     let scratch = tempfile::tempdir().unwrap();
     let root = scratch.path().join("root");
@@ -49,7 +49,7 @@ pub fn run(fixture: &Fixture, started: &Started, args: &[&str]) -> Option<Output
     }
     command.args(["--rootfs".as_ref(), root.as_os_str()]).args(args);
     let output = command.stdin(Stdio::null()).output().unwrap();
-    // podman-run(1): it failed itself. What starts without our devices and not with them is our fault.
+    // Podman itself failed (podman-run(1)). If it starts without our devices and not with them, that is our fault.
     let is_refused = matches!(output.status.code(), Some(125..=127));
     if is_refused && (started.names.is_empty() || run(fixture, &Started::default(), &["true"]).is_none()) {
         let words = text(&output).replace('\n', " ");

@@ -1,5 +1,5 @@
-//! The programs of another release: until there is one, those of this build with other words in the place where each says
-//! what it speaks ([`vcuda_region::release`]).
+//! Programs of another release: until there is one, those of this build with other numbers in place of
+//! [`vcuda_region::release`].
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -10,18 +10,18 @@ use vcuda_region::release::{MAGIC, NUMBER};
 
 use crate::release_dir;
 
-/// Programs of a release's files that differ in each release.
+/// Files of a release that contain its version numbers.
 const STAMPED: [&str; 3] = ["vcuda", "vcuda-manager", "libvcuda_shim.so"];
 const SHARED: [&str; 2] = ["libvcuda_simulator_cuda.so", "libvcuda_simulator_nvml.so"];
 
-/// Versions that a release speaks: the oldest and the newest of each.
+/// Versions that a release supports, the oldest and the newest of each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Speaks {
     /// Layouts of `limits` and `usage`.
     pub layouts: (u32, u32),
     /// Versions of registration.
     pub protocols: (u32, u32),
-    /// Later by so many patches than this one.
+    /// Number of patch versions by which it is later than this one.
     pub later: i32,
 }
 
@@ -30,7 +30,7 @@ pub struct Speaks {
 pub struct Programs(TempDir);
 
 impl Programs {
-    /// Makes them.
+    /// Makes the folder.
     pub fn new(speaks: Speaks) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let words = [

@@ -1,5 +1,5 @@
-//! A tenant's two files as another release would have made them: until there is one, a header changed by hand. The
-//! offsets stand here a second time on purpose: they are what two releases have in common.
+//! A tenant's files in the form of another release: until there is one, a header changed by hand. The offsets are repeated
+//! here on purpose, as two releases must agree on them.
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -8,8 +8,8 @@ use std::path::Path;
 use vcuda_region::layout::LIMITS_MAGIC;
 use vcuda_region::seqlock::checksum;
 
-/// Makes the files in `directory` those of a release of this version, which the programs from `compatible` on can use
-/// and which appended so many bytes to each. Done in place: whoever has them open goes on with them.
+/// Changes the files in `directory` to a release of this version, usable by programs from `compatible` on, with `appended`
+/// further bytes each. Done in place, so that processes with open files see it.
 pub fn of_release(directory: &Path, version: u32, compatible: u32, appended: usize) {
     for name in ["limits", "usage"] {
         let path = directory.join(name);
@@ -30,7 +30,7 @@ pub fn of_release(directory: &Path, version: u32, compatible: u32, appended: usi
             bytes[160..168].copy_from_slice(&sum.to_ne_bytes());
         }
         let file = OpenOptions::new().write(true).open(&path).unwrap();
-        // The header last but for what was appended: processes that run go on writing between.
+        // The header is changed after the other bytes, as running processes write meanwhile.
         file.set_len(size).unwrap();
         file.write_all_at(&bytes[bytes.len() - appended..], (bytes.len() - appended) as u64)
             .unwrap();

@@ -1,5 +1,5 @@
-//! A stand-in for the API server: objects by their paths, listed, watched, written with versions, as Kubernetes' API conventions
-//! say; for a driver of Dynamic Resource Allocation, with the rights that the chart gives it and no others.
+//! Simulated API server for a driver of Dynamic Resource Allocation: objects by path, listed, watched and written with
+//! versions, by the Kubernetes API conventions. The client has the rights given by the chart.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -25,7 +25,7 @@ mod listed;
 /// Path of all ResourceSlices.
 const SLICES: &str = "/apis/resource.k8s.io/v1/resourceslices";
 
-/// It listens until it is dropped.
+/// The server, which listens until it is dropped.
 #[derive(Debug)]
 pub struct ResourceApi {
     shared: Arc<Shared>,
@@ -41,7 +41,7 @@ struct Shared {
     statuses: claims::Statuses,
     events: Mutex<Vec<Value>>,
     objects: Mutex<Objects>,
-    /// The newest version, for who watches.
+    /// The newest version, for watches.
     version: watch::Sender<u64>,
     /// Whether the gate DRAConsumableCapacity is off.
     is_gate_off: AtomicBool,
@@ -56,10 +56,10 @@ struct Objects {
 }
 
 impl ResourceApi {
-    /// Starts one that knows this node.
+    /// Starts a server with this node.
     ///
     /// # Panics
-    /// There is no port left.
+    /// Panics if no port is left.
     pub fn start(node: &str) -> Self {
         let shared = Arc::new(Shared {
             node: node.to_owned(),
@@ -91,7 +91,7 @@ impl ResourceApi {
     /// Path of a configuration with which the server is reached.
     ///
     /// # Panics
-    /// The disk is full.
+    /// Panics if the disk is full.
     pub fn kubeconfig(&self) -> PathBuf {
         let path = self.directory.path().join("kubeconfig");
         let config = json!({
@@ -104,12 +104,12 @@ impl ResourceApi {
         path
     }
 
-    /// Turns the gate DRAConsumableCapacity off, or on again.
+    /// Sets whether the gate DRAConsumableCapacity is off.
     pub fn set_gate_off(&self, is_off: bool) {
         self.shared.is_gate_off.store(is_off, Ordering::SeqCst);
     }
 
-    /// The object at `path` is this from now on.
+    /// Adds or replaces the object at `path`.
     pub fn put(&self, path: &str, object: &Value) {
         self.shared.store(path, object.clone());
     }
@@ -119,12 +119,12 @@ impl ResourceApi {
         self.shared.objects.lock().by_path.get(path).cloned()
     }
 
-    /// There is none at `path` any more.
+    /// Removes the object at `path`.
     pub fn delete(&self, path: &str) {
         self.shared.delete(path);
     }
 
-    /// The slices that there are, by name.
+    /// All slices, by name.
     pub fn slices(&self) -> Vec<Value> {
         let objects = self.shared.objects.lock();
         let of_slices = objects
@@ -144,10 +144,10 @@ impl ResourceApi {
         }
     }
 
-    /// Sees that nothing was asked for without a right to it.
+    /// Checks that no request lacked the right for it.
     ///
     /// # Panics
-    /// Something was.
+    /// Panics if one did.
     pub fn assert_no_wrongs(&self) {
         let wrongs = self.shared.wrongs.lock();
         assert!(wrongs.is_empty(), "{wrongs:?}");
@@ -187,7 +187,7 @@ impl Shared {
     }
 }
 
-/// What the API server makes of a slice: amounts in its own form, and without fields whose gate is off.
+/// Normalises a slice as the API server does: amounts in canonical form, and no fields whose gate is off.
 fn canonical(slice: &mut Value, is_gate_off: bool) {
     let Some(devices) = slice["spec"]["devices"].as_array_mut() else {
         return;

@@ -1,5 +1,5 @@
-//! Containers that runc starts from what the plugin has written: a root file system, a configuration, and the edits of the CDI
-//! specification put into it as a container runtime does.
+//! Containers started by runc with the plugin's specification: a root file system, a configuration, and the CDI
+//! specification's edits, applied as a container runtime does.
 
 use std::fs;
 use std::os::linux::fs::MetadataExt as _;
@@ -17,8 +17,7 @@ mod image;
 use image::ACCOUNTS;
 pub use image::{Image, link_userland};
 
-/// Capabilities that runtimes give a container without asking (containerd, `oci.WithDefaultUnixCaps`), as far as it
-/// matters here.
+/// Default capabilities of containers (containerd, `oci.WithDefaultUnixCaps`), as far as they matter here.
 const CAPABILITIES: [&str; 6] = [
     "CAP_SETUID",
     "CAP_SETGID",
@@ -27,8 +26,8 @@ const CAPABILITIES: [&str; 6] = [
     "CAP_FSETID",
     "CAP_AUDIT_WRITE",
 ];
-/// Device files cannot be made in a user namespace, so runc mounts those of the host, at the same path. Here the host has
-/// no GPU: a `/dev` that has the stand-ins, for runc alone.
+/// Device files cannot be made in a user namespace, so runc mounts the host's at the same path. This host has no GPU, so
+/// runc gets a `/dev` with substitutes.
 const WITH_CARDS: &str = r#"set -e
 aside=$1 gpus=$2
 shift 2
@@ -38,29 +37,28 @@ for name in null zero full random urandom tty ptmx fd stdin stdout stderr; do cp
 for name in shm pts; do mkdir "/dev/$name" && mount --rbind "$aside/$name" "/dev/$name"; done
 cp -a "$gpus"/* /dev/
 exec "$@""#;
-/// As many users as a container's user namespace has.
+/// Number of users in a container's user namespace.
 const USERS: u32 = 65_536;
 
-/// A change of a runtime's configuration, before it is written.
+/// A change of a runtime's configuration before it is written.
 pub type Change<'a> = &'a dyn Fn(&mut Value);
 
-/// A container with what its specification edits. Nothing else of ours: the pod's manifest brings only the simulated machine,
-/// as no GPU is there.
+/// A container with the edits of its specification. The pod's manifest adds only the simulated machine, as there is no GPU.
 #[derive(Clone)]
 pub struct Container<'a> {
-    /// Where the simulated machine is.
+    /// The fixture with the simulated machine.
     pub fixture: &'a Fixture,
-    /// Words of kubelet's runtime.
+    /// Result of kubelet's runtime.
     pub started: &'a Started,
-    /// The user of its first process.
+    /// User of its first process.
     pub uid: u32,
     /// Whether its root file system is read-only.
     pub is_read_only: bool,
     /// Its programs.
     pub image: Image,
-    /// The host's user that is root in the container's own user namespace, if it has one.
+    /// Host user that is root in the container's own user namespace, if it has one.
     pub root_user: Option<u32>,
-    /// Change that a pod, an image or a broken runtime makes.
+    /// A change made by a pod, an image or a broken runtime.
     pub change: Option<Change<'a>>,
 }
 
@@ -75,7 +73,7 @@ impl std::fmt::Debug for Container<'_> {
     }
 }
 
-/// Its files, and what it writes over `/usr`.
+/// Its files, and its writable layer over `/usr`.
 #[derive(Debug)]
 pub struct Bundle {
     dir: tempfile::TempDir,
@@ -83,14 +81,14 @@ pub struct Bundle {
 }
 
 impl Bundle {
-    /// Why the container has ended, as kubelet would read it.
+    /// Reason for the container's end, as kubelet reads it.
     pub fn termination(&self) -> String {
         fs::read_to_string(self.over.path().join("termination-log")).unwrap()
     }
 }
 
 impl<'a> Container<'a> {
-    /// One of root, read-only, from this machine's userland.
+    /// A read-only container of root, with this machine's userland.
     pub fn new(fixture: &'a Fixture, started: &'a Started) -> Self {
         Self {
             fixture,
@@ -103,12 +101,12 @@ impl<'a> Container<'a> {
         }
     }
 
-    /// The same for another user.
+    /// The same container for another user.
     pub fn of(self, uid: u32) -> Self {
         Self { uid, ..self }
     }
 
-    /// With its configuration changed.
+    /// The same container with a changed configuration.
     pub fn changed(self, change: Change<'a>) -> Self {
         Self {
             change: Some(change),
@@ -116,10 +114,10 @@ impl<'a> Container<'a> {
         }
     }
 
-    /// Makes all that runc needs to run these words.
+    /// Makes the files that runc needs for this command.
     pub fn bundle(&self, args: &[&str]) -> Bundle {
         let dir = tempfile::tempdir().unwrap();
-        // /tmp may be an overlay itself, which cannot be the upper part of another.
+        // /tmp may be an overlay, which cannot be the upper layer of another.
         let over = tempfile::tempdir_in("/dev/shm").unwrap();
         for path in [dir.path(), over.path()] {
             fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
@@ -178,7 +176,8 @@ impl<'a> Container<'a> {
 
     /// Gives the container's files to the user that is root in it.
     fn give_to(&self, root_user: u32, dir: &Path, over: &Path) {
-        // An image's folders are its root's; those of this machine's /usr become so where something is mounted in them.
+        // Folders of an image belong to its root; those of this machine's /usr are changed where something is mounted in
+        // them.
         for inside in self.started.mounted() {
             if let Ok(inside) = inside.strip_prefix("/usr") {
                 let parent = inside.parent().unwrap();
@@ -190,7 +189,7 @@ impl<'a> Container<'a> {
         }
     }
 
-    /// runc, to run what the bundle says.
+    /// A command that lets runc run the bundle.
     pub fn command(&self, bundle: &Bundle) -> Command {
         let bundle = bundle.dir.path();
         let id = format!("vcuda-{}", bundle.file_name().unwrap().to_string_lossy());
@@ -214,15 +213,15 @@ impl<'a> Container<'a> {
         command
     }
 
-    /// Runs it to its end; `None` where there is no runtime that works here.
+    /// Runs this command to its end; `None` without a working runtime.
     pub fn run(&self, args: &[&str]) -> Option<Output> {
         self.run_bundle(&self.bundle(args))
     }
 
-    /// The same of a bundle that is there.
+    /// Runs an existing bundle.
     pub fn run_bundle(&self, bundle: &Bundle) -> Option<Output> {
         match self.command(bundle).output() {
-            // What starts without our edits and not with them is our fault.
+            // If it starts without our edits and not with them, that is our fault.
             Ok(output) if is_refused(&output) && !self.starts_without_edits() => {
                 let words = text(&output).replace('\n', " ");
                 skip(&format!("runc does not work here: {words}"));
@@ -252,13 +251,13 @@ impl<'a> Container<'a> {
             .is_ok_and(|output| !is_refused(&output))
     }
 
-    /// Its output, if it succeeds.
+    /// Runs this command. Returns its output after a check that it succeeded.
     pub fn printed(&self, args: &[&str]) -> String {
         succeeded(&self.run(args).unwrap())
     }
 }
 
-/// Whether runc itself says no.
+/// Whether runc itself failed.
 fn is_refused(output: &Output) -> bool {
     String::from_utf8_lossy(&output.stderr).contains("runc run failed")
 }
@@ -267,7 +266,7 @@ fn bind(from: &Path, to: &str, mode: &str) -> Value {
     json!({"destination": to, "source": from, "type": "bind", "options": ["rbind", mode]})
 }
 
-/// Gives a folder, with all in it, to the user that is root in a container.
+/// Gives a folder with its content to the user that is root in a container.
 fn own(path: &Path, user: u32) {
     let owner = format!("{user}:{user}");
     let owned = Command::new("chown").args(["-hR", &owner]).arg(path).output();
@@ -275,8 +274,8 @@ fn own(path: &Path, user: u32) {
     chown(path, Some(user), Some(user)).unwrap();
 }
 
-/// Container edits put into a runtime's configuration, as the CDI specification (0.5.0, "OCI Edits") says. An edit that is
-/// not known here is an error: nothing may be left out.
+/// Applies container edits to a runtime's configuration, by the CDI specification (0.5.0, "OCI Edits"). Panics for an
+/// unknown edit, as none may be skipped.
 fn edit(config: &mut Value, edits: &Value) {
     for (kind, values) in edits.as_object().unwrap() {
         for value in values.as_array().unwrap() {
@@ -304,7 +303,7 @@ fn edit(config: &mut Value, edits: &Value) {
                     }));
                 }
                 "hooks" => {
-                    // The names that the CDI library accepts, which are OCI's.
+                    // Hook names accepted by the CDI library, which are OCI's.
                     let name = value["hookName"].as_str().unwrap();
                     assert!(
                         [
@@ -331,12 +330,12 @@ fn edit(config: &mut Value, edits: &Value) {
     }
 }
 
-/// Where a container finds one of the tests' programs.
+/// Path of a test program in a container.
 pub fn inside(program: &Path) -> String {
     format!("/app/{}", program.file_name().unwrap().to_string_lossy())
 }
 
-/// A real GPU's device files are open to every user.
+/// Opens the simulated machine for all users, as a real GPU's device files are.
 pub fn open_machine(fixture: &Fixture) {
     succeeded(&fixture.bare("true").output().unwrap());
     let opened = Command::new("chmod")

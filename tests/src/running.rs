@@ -1,11 +1,11 @@
-//! A program that a test has started: the lines that it prints, waited for with a limit, and its end.
+//! A started program: its output lines, with a time limit, and its end.
 
 use std::io::Read as _;
 use std::os::fd::AsRawFd as _;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, SystemTime};
 
-/// A child that is killed when the test ends, however it ends.
+/// A child process, killed on drop.
 #[derive(Debug)]
 pub struct Running(pub Child);
 
@@ -20,15 +20,14 @@ impl Running {
         )
     }
 
-    /// Waits until the program has printed a line that begins so, and returns it. Fails the test when it has to wait for minutes.
+    /// Waits for a line with this beginning, and returns it. Fails the test after minutes.
     pub fn wait_for(&mut self, beginning: &str) -> String {
         self.wait_for_line(&format!("a line that begins with {beginning:?}"), |line| {
             line.starts_with(beginning)
         })
     }
 
-    /// Waits until the program has printed a line of which this holds, and returns it. Fails the test, naming `what` was
-    /// awaited, when that takes minutes, however many other lines came.
+    /// Waits for a line that satisfies `holds`, and returns it. Fails the test after minutes, naming `what`.
     pub fn wait_for_line(&mut self, what: &str, holds: impl Fn(&str) -> bool) -> String {
         let end = SystemTime::now() + timeout();
         let mut last = String::new();
@@ -42,15 +41,15 @@ impl Running {
         }
     }
 
-    /// The next line that the program prints. Fails the test after minutes without one.
+    /// The next output line. Fails the test after minutes without one.
     ///
     /// # Errors
-    /// It has ended, or closed its output; what it printed after its last line.
+    /// Fails with the rest of the output if the program has ended or closed its output.
     pub fn next_line(&mut self) -> Result<String, String> {
         next_line(self.0.stdout.as_mut().unwrap())
     }
 
-    /// Whether it prints something, or ends, within a time.
+    /// Whether it prints something, or ends, within `time`.
     pub fn prints_within(&self, time: Duration) -> bool {
         is_readable(self.0.stdout.as_ref().unwrap(), time)
     }
@@ -63,7 +62,7 @@ impl Running {
     /// Sends a signal.
     pub fn signal(&self, signal: i32) {
         let pid = i32::try_from(self.0.id()).unwrap();
-        // SAFETY: kill takes no pointers; the pid is a child that has not been waited for, so it cannot be another's.
+        // SAFETY: kill takes no pointers; the child has not been waited for, so its PID is not reused.
         assert_eq!(unsafe { libc::kill(pid, signal) }, 0);
     }
 
@@ -75,21 +74,20 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Already gone is fine.
+        // It may be gone already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// Time that a program may keep a test waiting for a line: far longer than any takes on a busy machine, except in the
-/// long forms, in which one works for as long as it was asked to.
+/// Time limit for a line: far longer than on a busy machine, except for soak tests, where a program works as long as
+/// requested.
 fn timeout() -> Duration {
     let is_soak = std::env::var_os("VCUDA_SOAK").is_some();
     Duration::from_secs(if is_soak { 4 * 3600 } else { 180 })
 }
 
-/// The next line, and nothing that comes behind it; else what there is after the last line. Fails the test, naming what was
-/// awaited, where neither comes before `end`.
+/// Reads one line and nothing behind it; at the end of output, the rest. Fails the test at `end`, naming what was awaited.
 fn read_line(from: &mut ChildStdout, awaited: &str, end: SystemTime) -> Result<String, String> {
     let mut line = Vec::new();
     let mut byte = [0];
@@ -109,7 +107,7 @@ fn read_line(from: &mut ChildStdout, awaited: &str, end: SystemTime) -> Result<S
     }
 }
 
-/// Whether there is something to read, or the end, within a time.
+/// Whether there is output, or its end, within a time.
 fn is_readable(from: &ChildStdout, within: Duration) -> bool {
     let mut stdout = libc::pollfd {
         fd: from.as_raw_fd(),
@@ -122,7 +120,7 @@ fn is_readable(from: &ChildStdout, within: Duration) -> bool {
     ready == 1
 }
 
-/// As [`Running::next_line`], of a program that is not [`Running`].
+/// As [`Running::next_line`], for a program that is not a [`Running`].
 pub(crate) fn next_line(from: &mut ChildStdout) -> Result<String, String> {
     read_line(from, "its next line", SystemTime::now() + timeout())
 }

@@ -5,8 +5,8 @@ use std::fs;
 use crate::skip;
 use serde_json::{Value, json};
 
-/// The filter that Debian's package of podman's defaults installs (the same in kind as docker's), for a process without
-/// capabilities, in the runtime's own format.
+/// Filter installed by Debian's package of podman's defaults (similar to docker's), for a process without capabilities, in
+/// the runtime's format.
 #[must_use]
 pub fn shipped_filter() -> Option<Value> {
     let file = fs::read("/usr/share/containers/seccomp.json");
@@ -52,8 +52,8 @@ pub fn shipped_filter() -> Option<Value> {
     }))
 }
 
-/// A filter of an older runtime: what it does not know, it refuses with EPERM, from which programs cannot tell that
-/// they should try something else (seccomp(2), clone(2)); and the usual forbidden calls.
+/// Filter of an older runtime: unknown calls are refused with EPERM, from which programs cannot tell that they should try
+/// another call (seccomp(2), clone(2)), as are the usual forbidden ones.
 #[must_use]
 pub fn old_filter() -> Value {
     let refused = vec![

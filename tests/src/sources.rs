@@ -1,11 +1,11 @@
-//! The project's own files as texts, for tests that compare documents with code.
+//! The project's files as texts, for tests that compare documents with code.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::workspace;
 
-/// All files below these folders of the project with these endings, without build results.
+/// All files below these folders with these endings, without build results.
 #[must_use]
 pub fn files(folders: &[&str], endings: &[&str]) -> Vec<PathBuf> {
     let mut found = Vec::new();
@@ -24,7 +24,7 @@ pub fn files(folders: &[&str], endings: &[&str]) -> Vec<PathBuf> {
     found
 }
 
-/// The text as one line, without the beginnings of comment lines, so that a reference may go over a line's end.
+/// The text as one line without comment markers, so that a reference may span lines.
 #[must_use]
 pub fn in_one_line(text: &str) -> String {
     let beginning = |line: &str| -> String {
@@ -35,7 +35,7 @@ pub fn in_one_line(text: &str) -> String {
     text.lines().map(beginning).collect::<Vec<_>>().join(" ")
 }
 
-/// The project's pages for readers.
+/// Documentation pages.
 #[must_use]
 pub fn pages() -> Vec<PathBuf> {
     let mut pages = files(&["docs", "simulator", "driver-api"], &["md"]);
@@ -49,7 +49,7 @@ pub fn read(path: &Path) -> String {
     fs::read_to_string(path).unwrap()
 }
 
-/// What stands in backticks on a page, outside of blocks of code.
+/// Texts in backticks on a page, outside code blocks.
 #[must_use]
 pub fn in_backticks(page: &str) -> Vec<&str> {
     page.lines()

@@ -1,15 +1,15 @@
-//! The hook table as the tests see it: the rows of `hooks!` in `shim/src/hooks.rs`.
+//! Rows of the hook table: `hooks!` in `shim/src/hooks.rs`.
 
 use crate::workspace;
 
 /// A row of the table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Row {
-    /// The driver's function.
+    /// Function of the driver.
     pub name: String,
-    /// The handler's module in `shim/src/hooks/`.
+    /// Module of the handler in `shim/src/hooks/`.
     pub module: String,
-    /// The handler in that module, with what stands behind it.
+    /// Handler in that module, with the text behind it.
     pub handler: String,
 }
 
@@ -26,7 +26,7 @@ pub fn row_names() -> Vec<String> {
     rows().into_iter().map(|row| row.name).collect()
 }
 
-/// A row is `deny NAME => module::handler;` or begins with `pass`.
+/// Parses rows such as `deny NAME => module::handler;`, which may also begin with `pass`.
 fn parse(table: &str) -> Vec<Row> {
     table
         .lines()

@@ -1,4 +1,4 @@
-//! One tenant with many processes, each started without `vcuda` between: tests that start hundreds.
+//! A tenant with many processes, each started without `vcuda`, for tests that start hundreds.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::{Fixture, Running};
 
-/// A tenant that stays while this lives, and the environment of its processes.
+/// A tenant that exists until drop, with the environment of its processes.
 #[derive(Debug)]
 pub struct Tenant<'b> {
     fixture: &'b Fixture,
@@ -18,7 +18,7 @@ pub struct Tenant<'b> {
 }
 
 impl Fixture {
-    /// Makes a tenant of this name with this quota, kept by a shell that never touches CUDA.
+    /// Makes a tenant with this quota, kept by a shell without CUDA.
     pub fn keep(&self, name: &str, quota: &[&str]) -> Tenant<'_> {
         let mut keeper = self.tenant(&[quota, &["--name", name]].concat(), "/bin/sh");
         keeper.args(["-c", "env; echo kept; exec sleep 100000"]);
@@ -43,7 +43,7 @@ impl Fixture {
 }
 
 impl Tenant<'_> {
-    /// The program as one more process of this tenant.
+    /// A command for one more process of this tenant.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
         command.env_clear().envs(&self.environment).stdin(Stdio::null());
@@ -55,7 +55,7 @@ impl Tenant<'_> {
         self.environment["VCUDA_DIR"].clone().into()
     }
 
-    /// The pid of the shell that keeps it.
+    /// PID of the shell that keeps it.
     pub fn keeper(&self) -> u32 {
         self.keeper.0.id()
     }
@@ -70,7 +70,7 @@ impl Tenant<'_> {
             .clone()
     }
 
-    /// Memory of the tenant on GPU 0 (bytes), as `vcuda smi` says.
+    /// Memory of the tenant on GPU 0 by `vcuda smi` (bytes).
     pub fn used_bytes(&self) -> u64 {
         self.smi(0)["memory_used_bytes"].as_u64().unwrap()
     }

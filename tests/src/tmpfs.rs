@@ -1,4 +1,4 @@
-//! A small disk.
+//! Small file systems in memory.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,17 +7,17 @@ use tempfile::TempDir;
 
 use crate::skip;
 
-/// A tmpfs, mounted for as long as the value lives.
+/// A tmpfs, unmounted on drop.
 #[derive(Debug)]
 pub struct Tmpfs {
     over: PathBuf,
-    /// Dropped after the disk is unmounted.
+    /// Removed after the file system is unmounted.
     own: Option<TempDir>,
 }
 
 impl Tmpfs {
-    /// One with these options, over an empty directory of its own. Nothing, and a line in the list of skipped tests, where
-    /// mounting is not permitted.
+    /// Mounts a tmpfs with these options over an empty directory of its own. `None`, with a skip message, if mounting is
+    /// not permitted.
     pub fn new(options: &str) -> Option<Self> {
         let own = tempfile::tempdir().unwrap();
         let mut mounted = Self::over(own.path(), options)?;
@@ -41,7 +41,7 @@ impl Tmpfs {
         None
     }
 
-    /// Where it is mounted.
+    /// Path of the mount point.
     pub fn path(&self) -> &Path {
         &self.over
     }
@@ -49,7 +49,7 @@ impl Tmpfs {
 
 impl Drop for Tmpfs {
     fn drop(&mut self) {
-        // Lazily: a process of the test may not have ended yet.
+        // Lazily, as a process of the test may not have ended yet.
         let _ = Command::new("umount").arg("-l").arg(&self.over).status();
     }
 }

@@ -1,7 +1,7 @@
-//! Runs a program one instruction at a time (ptrace(2)), so that it can be stopped or killed at each of them.
+//! Single-stepping of a program (ptrace(2)), so that it can be stopped or killed at each instruction.
 //!
-//! Only a library and the program itself are stepped through. Whatever they call elsewhere (the driver, libc) runs at
-//! full speed up to its return: it takes a breakpoint there, and no step.
+//! Only one library and the program itself are stepped. Calls into other code (the driver, libc) run at full speed up to a
+//! breakpoint at their return.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -14,30 +14,30 @@ use libc::{c_int, c_long, c_uint, c_ulong, pid_t, user_regs_struct};
 
 use crate::running::next_line;
 
-/// The instruction `int3`, which is a mark in the program and a breakpoint of ours elsewhere.
+/// The instruction `int3`: a mark in the program, and our breakpoint elsewhere.
 const BREAKPOINT: u8 = 0xcc;
 
-/// The thread of the shim that starts NVML, for which the call that makes the first context waits.
+/// Name of the shim's thread that starts NVML. The call that makes the first context waits for it.
 const NVML_THREAD: &str = "vcuda-nvml";
 
-/// A child that stands still, with all its threads, its first one between two instructions. Only the thread that started
-/// it may move it on.
+/// A stopped child with its threads, the first one between two instructions. Only the thread that started it may continue
+/// it.
 #[derive(Debug)]
 pub struct Traced {
     child: Child,
     pid: pid_t,
-    /// Its other threads, which ran until they had a name.
+    /// Its other threads, stopped since they set their name.
     threads: RefCell<Vec<pid_t>>,
     library: Range<u64>,
     program: Range<u64>,
 }
 
-/// Where a step ended.
+/// End of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stop {
     /// Before the instruction at this offset in the library's code.
     In(u64),
-    /// Behind a mark of the program.
+    /// After a mark of the program.
     Mark,
 }
 
@@ -47,7 +47,7 @@ pub fn is_permitted() -> bool {
     // SAFETY: between fork and exec only ptrace is called, which is a bare system call.
     unsafe { probe.pre_exec(trace_me) };
     probe.spawn().is_ok_and(|mut child| {
-        // It stands at its beginning.
+        // It is stopped at its beginning.
         let _ = child.kill();
         let _ = child.wait();
         true
@@ -57,7 +57,7 @@ pub fn is_permitted() -> bool {
 impl Traced {
     /// Starts the command, whose stdin and stdout are pipes.
     pub fn start(command: &mut Command) -> Self {
-        // Calls go straight where they go: the loader's resolver does not come back by a return.
+        // Calls are bound at once, as the loader's resolver does not return by a return instruction.
         command
             .env("LD_BIND_NOW", "1")
             .stdin(Stdio::piped())
@@ -73,13 +73,13 @@ impl Traced {
             program: 0..0,
         };
         traced.wait();
-        // If the test fails, no process is left stopped.
+        // If the test fails, the process is killed.
         let options = libc::PTRACE_O_EXITKILL | libc::PTRACE_O_TRACECLONE;
         traced.ask(libc::PTRACE_SETOPTIONS, 0, c_long::from(options));
         traced
     }
 
-    /// Lets it run to its first mark. The library that is stepped through (a part of its path) is loaded by then.
+    /// Runs to its first mark. The library to step (a part of its path) is loaded by then.
     pub fn run_to_first_mark(&mut self, library: &str) {
         self.run_to_mark();
         self.library = self.code_of(library);
@@ -92,8 +92,8 @@ impl Traced {
         writeln!(self.child.stdin.as_mut().unwrap(), "{line}").unwrap();
     }
 
-    /// The next line that it has printed.
-    pub fn hear(&mut self) -> String {
+    /// Its next output line.
+    pub fn next_line(&mut self) -> String {
         next_line(self.child.stdout.as_mut().unwrap()).unwrap()
     }
 
@@ -102,7 +102,7 @@ impl Traced {
         while self.resume() != libc::SIGTRAP {}
     }
 
-    /// To the next instruction of the library, or to the next mark.
+    /// Steps to the next instruction of the library, or to the next mark.
     pub fn step(&self) -> Stop {
         loop {
             self.ask(libc::PTRACE_SINGLESTEP, 0, 0);
@@ -120,7 +120,7 @@ impl Traced {
                 }
                 continue;
             }
-            // Called, or jumped to from what was called: its return address lies on top of the stack.
+            // After a call, or a jump from called code: the return address is on top of the stack.
             let back = self.read(registers.rsp).cast_unsigned();
             assert!(
                 self.library.contains(&back) || self.program.contains(&back),
@@ -133,7 +133,7 @@ impl Traced {
         }
     }
 
-    /// Where it passes through the library up to the next mark, instruction by instruction.
+    /// Offsets of all instructions of the library up to the next mark.
     pub fn path_to_mark(&self) -> Vec<u64> {
         let mut path = Vec::new();
         while let Stop::In(offset) = self.step() {
@@ -142,11 +142,10 @@ impl Traced {
         path
     }
 
-    /// Lets it run to a place of the path that it took when it last did what it does now. `false` if it came to a mark
-    /// instead: it took another path.
+    /// Runs to a position of an earlier path for the same action. `false` if it reached a mark instead, by another path.
     ///
-    /// A step costs as much as a thousand system calls under some hypervisors: it runs to the last instruction before
-    /// that place which the path had not been to, and takes steps from there only.
+    /// Under some hypervisors a step costs as much as a thousand system calls. It therefore runs to the last instruction
+    /// before the position that is new on the path, and single-steps only from there.
     pub fn run_along(&self, path: &[u64], place: usize) -> bool {
         let mut newest = HashMap::new();
         for (nth, offset) in path[..=place].iter().enumerate() {
@@ -156,15 +155,15 @@ impl Traced {
         self.run_to(self.library.start + path[from], None) && (from..place).all(|_| self.step() != Stop::Mark)
     }
 
-    /// Kills it where it stands. Then it is a zombie until it is dropped.
+    /// Kills it at its present instruction. It is a zombie until drop.
     pub fn kill(&mut self) {
         self.child.kill().unwrap();
-        // Its first thread is a zombie only when the others, which are waited for apart, are gone.
+        // Its first thread becomes a zombie only after the others, which must be waited for separately.
         for thread in self.threads.take() {
             // SAFETY: writes nothing.
             unsafe { libc::waitpid(thread, core::ptr::null_mut(), libc::__WALL) };
         }
-        // Dead from here on, however long the kernel took for it; not yet waited for.
+        // It is dead from here on, but not yet waited for.
         let id = libc::id_t::try_from(self.pid).unwrap();
         let options = libc::WEXITED | libc::WNOWAIT;
         // SAFETY: integers only, for which zeros are a value.
@@ -182,8 +181,7 @@ impl Traced {
         self.child.wait().unwrap()
     }
 
-    /// Runs until it comes to an address, with the stack at a height if one is given (deeper, it is another call). `false`
-    /// if it comes to a mark instead.
+    /// Runs to an address, with the given height of the stack if any (a deeper one is another call). `false` at a mark.
     fn run_to(&self, address: u64, stack: Option<u64>) -> bool {
         let word = self.read(address);
         let mut bytes = word.to_le_bytes();
@@ -206,7 +204,7 @@ impl Traced {
         }
     }
 
-    /// The addresses of the code of a mapped file.
+    /// Addresses of the code of a mapped file.
     fn code_of(&self, file: &str) -> Range<u64> {
         let maps = std::fs::read_to_string(format!("/proc/{}/maps", self.pid)).unwrap();
         let line = maps
@@ -225,7 +223,7 @@ impl Traced {
         registers
     }
 
-    /// Whether it was an `int3` that it stopped for, and not the end of a step.
+    /// Whether it stopped at an `int3`, not after a step.
     fn is_at_mark(&self) -> bool {
         // SAFETY: integers only, for which zeros are a value.
         let mut cause: libc::siginfo_t = unsafe { core::mem::zeroed() };
@@ -233,7 +231,7 @@ impl Traced {
         cause.si_code != libc::TRAP_TRACE
     }
 
-    /// Lets it run to the next signal and returns that.
+    /// Continues it to the next signal, and returns that.
     fn resume(&self) -> i32 {
         loop {
             self.ask(libc::PTRACE_CONT, 0, 0);
@@ -245,7 +243,7 @@ impl Traced {
             self.ask(libc::PTRACE_GETEVENTMSG, 0, address_of(&raw mut thread));
             let thread = pid_t::try_from(thread).unwrap();
             Self::wait_for(thread);
-            // Before the first mark there are no breakpoints of ours, which a thread could meet.
+            // Before the first mark there are no breakpoints that a thread could hit.
             if self.library.is_empty() && self.name_of(thread) == NVML_THREAD {
                 Self::run_to_end(thread);
             } else {
@@ -254,11 +252,11 @@ impl Traced {
         }
     }
 
-    /// The name that a new thread gives itself; nothing if it does not soon. It stands still then.
+    /// Name that a new thread gives itself; empty if it does not soon. The thread is then stopped.
     fn name_of(&self, thread: pid_t) -> String {
         let name = || std::fs::read_to_string(format!("/proc/{}/task/{thread}/comm", self.pid)).unwrap();
         let inherited = name();
-        // A beginning and an end for each of the few calls that the C library makes first.
+        // Entry and exit of the few calls that the C library makes first.
         for _ in 0..40 {
             if name() != inherited {
                 return name().trim_end().to_owned();
@@ -269,7 +267,7 @@ impl Traced {
         String::new()
     }
 
-    /// Lets another thread run to its end, while the first one stands still.
+    /// Runs another thread to its end while the first one is stopped.
     fn run_to_end(thread: pid_t) {
         let mut status = 0;
         loop {
@@ -282,7 +280,7 @@ impl Traced {
         }
     }
 
-    /// The status that it stopped with.
+    /// The stop signal.
     fn wait(&self) -> c_int {
         Self::wait_for(self.pid)
     }
@@ -301,7 +299,7 @@ impl Traced {
         unsafe { libc::ptrace(libc::PTRACE_PEEKTEXT, self.pid, address, 0) }
     }
 
-    /// `data` is a number, or the address of the structure that the request reads or fills.
+    /// Makes a request; `data` is a number, or the address of the structure that it reads or fills.
     fn ask(&self, request: c_uint, address: u64, data: c_long) {
         Self::ask_thread(self.pid, request, address, data);
     }
@@ -315,7 +313,7 @@ impl Traced {
 
 impl Drop for Traced {
     fn drop(&mut self) {
-        // Already gone is fine.
+        // It may be gone already.
         if let Ok(None) = self.child.try_wait() {
             self.kill();
         }

@@ -1,4 +1,4 @@
-//! Shares of GPU time in virtual time: exact, and the same whatever else the machine does.
+//! Shares of GPU time in virtual time: exact, and independent of other load.
 
 use std::path::Path;
 
@@ -6,10 +6,10 @@ use vcuda_benches::lab::{Lab, Load};
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// Tenants on a machine of their own, begun one after the other, each with `vcuda run`'s options and its program's arguments.
+/// Starts tenants on a new machine one after the other, each with `vcuda run`'s options and its program's arguments.
 ///
 /// # Panics
-/// There is no release build, or a tenant does not run.
+/// Panics without a release build, or if a tenant does not start.
 #[must_use]
 pub fn lab(machine: &str, program: &Path, tenants: &[(&[&str], &[&str])]) -> Lab {
     let mut lab = Lab::new(program, machine).unwrap();
@@ -25,10 +25,10 @@ pub fn lab(machine: &str, program: &Path, tenants: &[(&[&str], &[&str])]) -> Lab
     lab
 }
 
-/// Share of each tenant in two seconds from now (percent of the GPU).
+/// Share of each tenant in the next two seconds (percent of the GPU).
 ///
 /// # Panics
-/// A tenant does not go on.
+/// Panics if a tenant hangs.
 #[must_use]
 pub fn shares(lab: &Lab) -> Vec<f64> {
     let windows = lab.windows(1, 2 * SECOND_NS).unwrap();

@@ -1,4 +1,5 @@
-//! `scripts/gpu-acceptance.sh`, tried without a GPU: its programs on each profile of the simulated driver, and its verdicts.
+//! Tests of `scripts/gpu-acceptance.sh` without a GPU: its programs on each profile of the simulated driver, and its
+//! verdicts.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -15,8 +16,8 @@ use std::process::{Command, Output};
 use tempfile::TempDir;
 use vcuda_tests::{Door, Fixture, app, release_dir, succeeded, text, workspace};
 
-/// The programs of `apps/hardware` that answer within a second, with short arguments. `pauses` needs a GPU that computes;
-/// `blocking`, `charged`, `costs` and `deaths` are slower and run on the default profile alone.
+/// Programs of `apps/hardware` that finish within a second, with short arguments. `pauses` needs a GPU that computes;
+/// `blocking`, `charged`, `costs` and `deaths` are slower, and run on the default profile only.
 const QUICK: [(&str, &[&str]); 8] = [
     ("capture_calls", &["with-nvml"]),
     ("capture_neighbour", &[]),
@@ -35,7 +36,7 @@ const SLOW: [(&str, &[&str]); 5] = [
     ("shares", &["1", "100000"]),
 ];
 
-/// The lines "NAME VALUE UNIT" of a program's output; a value "-" is none.
+/// The figures of a program's output, in lines "NAME VALUE UNIT"; a value "-" is none.
 fn figures(output: &str) -> BTreeMap<&str, Option<f64>> {
     output.lines().filter_map(figure).collect()
 }
@@ -64,7 +65,7 @@ fn profiles() -> Vec<String> {
     names
 }
 
-/// Status 77 says that this driver cannot answer; anything else but 0 is a failure.
+/// Checks a program's exit status: 77 means that this driver cannot answer; others than 0 are failures.
 fn answers(output: &Output, what: &str) {
     let words = String::from_utf8_lossy(&output.stdout);
     if output.status.code() == Some(77) {
@@ -75,7 +76,7 @@ fn answers(output: &Output, what: &str) {
     assert!(!figures(&words).is_empty(), "{what}: no figures in {words}");
 }
 
-/// Runs these programs one after the other on a machine with this configuration.
+/// Runs these programs on a machine with this configuration.
 fn all_answer(machine: &str, programs: &[(&str, &[&str])]) {
     let fixture = Fixture::with_config(machine);
     for (name, arguments) in programs {
@@ -94,7 +95,7 @@ fn its_programs_answer_on_each_profile() {
 
 #[test]
 fn its_slower_programs_answer() {
-    // Each waits most of its time: all at once, each on a machine of its own.
+    // All at once, each on its own machine, as each mostly waits.
     std::thread::scope(|scope| {
         for program in &SLOW {
             scope.spawn(|| all_answer("", std::slice::from_ref(program)));
@@ -102,7 +103,7 @@ fn its_slower_programs_answer() {
     });
 }
 
-/// Test programs report what the simulated driver does: a profile's facts come back as figures.
+/// The programs report the facts of a profile as figures.
 #[test]
 fn its_programs_see_what_a_profile_says() {
     let ask = |machine: &str, name: &str, figure: &str| {
@@ -142,7 +143,7 @@ fn its_programs_see_what_a_profile_says() {
     assert_eq!(ask(&managed(false), "nvml_memory", touched), Some(0.0));
 }
 
-/// An unpacked archive whose only stage is this one.
+/// An unpacked archive with this stage only.
 fn unpacked(stage: &str) -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     let scripts = folder.path().join("gpu-acceptance");
@@ -158,7 +159,7 @@ fn unpacked(stage: &str) -> TempDir {
     folder
 }
 
-/// Verdict of the script about that stage, on the simulated GPU; the archive lies in the folder.
+/// The script's output about this stage, on the simulated GPU; the archive is in the folder.
 fn verdict(folder: &Path, mode: &str) -> Output {
     let fixture = Fixture::new();
     let mut command = Command::new(workspace().join("scripts/gpu-acceptance.sh"));
@@ -228,7 +229,7 @@ fn its_status_tells_differing_from_failing_without_the_shim() {
 #[test]
 fn a_machine_without_a_gpu_cannot_be_measured() {
     let folder = unpacked("both same 20 '--memory 1GiB' true");
-    // Where there is a GPU, this is a run like any other.
+    // With a real GPU this is an ordinary run.
     let output = verdict(folder.path(), "run");
     let is_there = String::from_utf8_lossy(&output.stdout).contains("| same ");
     assert_eq!(

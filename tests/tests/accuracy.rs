@@ -1,5 +1,5 @@
-//! Shares in virtual time, as `accuracy` of the benchmarks measures them at length: a small part of its sweep, each
-//! figure held to its goal. What breaks the limiter breaks these: a settlement left out, a refill of twice the rate.
+//! Shares in virtual time: a small part of the `accuracy` benchmark, each figure with its goal. They fail if the limiter
+//! omits a settlement or refills at twice the rate.
 #![allow(
     clippy::unwrap_used,
     reason = "a test stops at the first thing that is not as it should be"
@@ -58,8 +58,8 @@ fn processes_and_threads_of_a_tenant_share_its_cap_alike() {
     ]);
 }
 
-/// No process is let in because it asks more often: of sixteen such processes some had ten times as much as others, and they
-/// had 2 % too much together.
+/// Asking more often gives a process no advantage. In an earlier version some of sixteen such processes had ten times as
+/// much as others, and together 2 % too much.
 #[test]
 fn processes_with_short_kernels_are_served_in_turn() {
     let bench = Bench::new(2).unwrap();
@@ -67,8 +67,7 @@ fn processes_with_short_kernels_are_served_in_turn() {
     are_met(&rows);
 }
 
-/// A process that waits for its turn wakes in time: a share that needs nearly all of the GPU is reached by several
-/// processes too.
+/// A process that waits for its turn wakes up in time, so several processes together reach a share of nearly the whole GPU.
 #[test]
 fn processes_that_take_turns_leave_no_gaps() {
     let bench = Bench::new(2).unwrap();
@@ -95,7 +94,7 @@ fn tenants_divide_a_gpu_as_their_caps_say() {
     }
 }
 
-/// The four take turns, so that one context has a slice where four have work. They get some 1.5 points too much.
+/// The four processes take turns, so that one context has a slice where four have work. They get some 1.5 points too much.
 #[test]
 fn a_tenant_of_several_processes_shares_as_one_does() {
     let load = |quota, processes| Load {
@@ -114,7 +113,7 @@ fn a_tenant_of_several_processes_shares_as_one_does() {
     assert!(worst_error(&got, &[0.6, 0.3]) <= 0.025, "{got:?}");
 }
 
-/// With caps that are the whole GPU the greatest falls behind now and then, and loses what its burst does not cover.
+/// If caps add up to the whole GPU, the largest falls behind at times, and loses what its burst does not cover.
 #[test]
 fn what_falls_behind_beside_others_is_less_than_a_point() {
     let split = Split {

@@ -1,5 +1,5 @@
-//! One answer: every question how much memory there is and which process has it gets the same answer, from CUDA, from
-//! every version of NVML's questions, and from `vcuda smi`; and no answer shows another tenant (I9).
+//! Consistency of memory figures: CUDA, all versions of NVML's functions, and `vcuda smi` agree on the amount and on the
+//! processes that use it, and none shows another tenant (I9).
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -21,7 +21,7 @@ const MACHINE: &str =
 /// A process of `apps/answers.c`.
 struct Asker {
     running: Running,
-    /// As it knows itself.
+    /// PID as the process sees it.
     pid: u64,
 }
 
@@ -40,19 +40,19 @@ impl Asker {
         writeln!(self.running.0.stdin.as_mut().unwrap(), "{words}").unwrap();
     }
 
-    /// All that it is told now.
+    /// All figures that it sees now.
     fn told(&mut self) -> Value {
         self.say("tell");
         serde_json::from_str(&self.running.wait_for("told ")[5..]).unwrap()
     }
 
-    /// Keeps the GPU busy for so long.
+    /// Keeps the GPU busy for some time.
     fn works(&mut self, ms: u32) {
         self.say(&format!("work {ms}"));
         self.running.wait_for("worked");
     }
 
-    /// Whatever it found wrong itself is in its status.
+    /// Ends it, and checks the status, which includes its own checks.
     fn ends(mut self) {
         drop(self.running.0.stdin.take());
         self.running.wait_for("passed answers");
@@ -60,14 +60,14 @@ impl Asker {
     }
 }
 
-/// Memory of each process (bytes) in a list of NVML's.
+/// Memory of each process in a list of NVML (bytes).
 fn by_pid(list: &Value) -> BTreeMap<u64, u64> {
     let list = list.as_object().unwrap().iter();
     list.map(|(pid, figure)| (pid.parse().unwrap(), figure.as_u64().unwrap()))
         .collect()
 }
 
-/// Memory of each process (bytes) in `vcuda smi`.
+/// Memory of each process in `vcuda smi` (bytes).
 fn by_smi(tenant: &Value) -> BTreeMap<u64, u64> {
     let list = tenant["processes"].as_array().unwrap().iter();
     list.map(|one| {
@@ -79,14 +79,14 @@ fn by_smi(tenant: &Value) -> BTreeMap<u64, u64> {
     .collect()
 }
 
-/// Quota of a tenant on each of its GPUs in these tests.
+/// Quota of a tenant on each of its GPUs.
 const QUOTA: [&str; 2] = ["--memory", "4GiB"];
 
 fn uuid(fixture: &Fixture, gpu: usize) -> String {
     fixture.report()["gpus"][gpu]["uuid"].as_str().unwrap().to_owned()
 }
 
-/// NVML as the host has it: no tenant's process. It takes a context of its own.
+/// NVML on the host, in a process of no tenant with a context of its own.
 fn host(fixture: &Fixture, gpu: &str) -> Value {
     let mut asker = Asker::start(fixture.bare(app("answers", Door::Dlsym)).arg("0"));
     let told = asker.told();
@@ -94,14 +94,14 @@ fn host(fixture: &Fixture, gpu: &str) -> Value {
     told["nvml"][gpu].clone()
 }
 
-/// `vcuda smi` as a process of the tenant.
+/// Output of `vcuda smi` in a process of the tenant.
 fn smi_inside(tenant: &Tenant<'_>) -> Value {
     let mut smi = tenant.command(release_dir().join("vcuda"));
     let said = succeeded(&smi.args(["smi", "--json"]).output().unwrap());
     serde_json::from_str(&said).unwrap()
 }
 
-/// All that a process is told of its memory agrees: CUDA's words and NVML's. Returns who has how much (bytes).
+/// Checks that CUDA and NVML agree within a process. Returns the memory of each process (bytes).
 fn agree(told: &Value, gpu: &str, limit: u64) -> BTreeMap<u64, u64> {
     let (nvml, info) = (&told["nvml"][gpu], &told["info"]);
     let memory = &nvml["memory"];
@@ -124,7 +124,7 @@ fn agree(told: &Value, gpu: &str, limit: u64) -> BTreeMap<u64, u64> {
     processes
 }
 
-/// Attributes that speak of memory are the GPU's, of which a quota changes none.
+/// Attributes about memory are the GPU's; a quota changes none.
 fn attributes_are_the_gpus(fixture: &Fixture, gpus: &[String], told: &Value) {
     let mut bare = Asker::start(&mut fixture.bare(app("answers", Door::Dlsym)));
     let whole_gpu = bare.told();
@@ -169,13 +169,13 @@ fn every_question_of_every_process_has_one_answer() {
         assert_eq!(told["pid"], asker.pid);
         assert_eq!(agree(&told, gpu, 4 * GIB), mine);
         assert_eq!(told["nvml"][gpu]["memory"]["used"], smi["memory_used_bytes"]);
-        // What depends on no process's clock is the same for all.
+        // Figures that do not depend on time are the same for all.
         assert_eq!(told["cuda"], first["cuda"]);
         assert_eq!(told["nvml"][gpu]["accounting"], first["nvml"][gpu]["accounting"]);
-        // The pool is a part of what this process is said to have.
+        // The pool is part of the memory of this process.
         let pool = |what: &str| told["pool"][what].as_u64().unwrap();
         assert!(pool("used") <= pool("reserved") && pool("reserved") < mine[&asker.pid]);
-        // The second GPU: as large as the quota there, and unused.
+        // The second GPU: as large as the quota, and unused.
         let idle = &told["nvml"][gpus[1].as_str()];
         assert_eq!(idle["memory"]["total"], 4 * GIB);
         assert_eq!(told["cuda"][gpus[1].as_str()]["total"], 4 * GIB);
@@ -183,12 +183,12 @@ fn every_question_of_every_process_has_one_answer() {
         assert!(by_pid(&idle["compute"]).is_empty());
     }
     attributes_are_the_gpus(&fixture, &gpus, &first);
-    // The other tenant is told the same of its own, and of its own alone.
+    // The other tenant sees only its own figures.
     let told = foreign.told();
     let theirs = agree(&told, gpu, 3 * GIB);
     assert_eq!(theirs, by_smi(&other.smi(0)));
     assert!(theirs.keys().eq([&foreign.pid]), "{told}");
-    // The host sees them all, each with what its tenant says.
+    // The host sees all processes, each with its tenant's figure.
     let all = by_pid(&host(&fixture, gpu)["compute"]);
     for (pid, used) in mine.iter().chain(&theirs) {
         assert!(
@@ -196,7 +196,7 @@ fn every_question_of_every_process_has_one_answer() {
             "{all:?} against {mine:?}, {theirs:?}"
         );
     }
-    // `vcuda smi` inside: this tenant as the whole machine.
+    // Inside, `vcuda smi` shows this tenant as the whole machine.
     let inside = smi_inside(&one);
     let view = &inside["gpus"][0];
     assert_eq!(view["uuid"], gpu);
@@ -208,10 +208,10 @@ fn every_question_of_every_process_has_one_answer() {
     foreign.ends();
 }
 
-/// NVML's figures are multiples of this (bytes), and smaller changes are not followed at once.
+/// Unit of NVML's figures (bytes); smaller changes are not shown at once.
 const NVML_BLOCK: u64 = 4 * MIB;
 
-/// The whole GPU is no reason to be told of others.
+/// A tenant with the whole GPU does not see others either.
 #[test]
 fn a_tenant_with_the_whole_gpu_sees_its_own_processes() {
     let fixture = Fixture::with_config(MACHINE);
@@ -226,14 +226,14 @@ fn a_tenant_with_the_whole_gpu_sees_its_own_processes() {
     assert!(by_pid(&nvml["compute"]).keys().eq([&asker.pid]), "{told}");
     assert!(by_pid(&nvml["accounting"]).keys().eq([&asker.pid]), "{told}");
     assert_eq!(nvml["rates"], 0, "{told}");
-    // Its memory is the GPU's, of which others have a part.
+    // Its memory is the GPU's, and others use a part of it.
     assert_eq!(nvml["memory"]["total"], 16 * GIB);
     assert_eq!(told["info"]["total"], 16 * GIB);
     asker.ends();
     foreign.ends();
 }
 
-/// The tenant's own use of the GPU's time, never another's.
+/// A tenant sees its own use of GPU time only.
 #[test]
 fn utilization_is_the_tenants_own() {
     for cap in [None, Some("60")] {
@@ -244,7 +244,7 @@ fn utilization_is_the_tenants_own() {
         let mut foreign = Asker::of(&idle, MIB);
         let gpu = uuid(&fixture, 0);
         works.works(400);
-        // Its neighbour in the tenant is told the same as it is itself.
+        // Another process of the tenant sees the same figure.
         for asker in [&mut works, &mut rests] {
             let pid = asker.pid;
             let told = asker.told()["nvml"][gpu.as_str()].clone();
@@ -269,8 +269,7 @@ fn utilization_is_the_tenants_own() {
     }
 }
 
-/// In a PID namespace the processes have the PIDs that this namespace has for them; what others of the tenant have is in
-/// the sums.
+/// In a PID namespace, processes have its PIDs, and the sums include the tenant's processes outside.
 #[test]
 fn a_pid_namespace_has_its_own_numbers() {
     let fixture = Fixture::with_config(MACHINE);
@@ -305,7 +304,7 @@ fn a_pid_namespace_has_its_own_numbers() {
     assert_eq!(pids[0], 1);
     assert!(pids[1] < 10, "{pids:?}");
     assert!(listed(&mut outside).keys().eq([&outside.pid]));
-    // One quota, one sum.
+    // One quota, so one sum.
     eventually(
         "what the one counts the other counts",
         Duration::from_secs(2),

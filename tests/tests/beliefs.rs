@@ -1,5 +1,5 @@
-//! `docs/hardware.md` is the one place of what the code believes about NVIDIA's driver: what refers to a row of it finds the
-//! row, each program of `apps/hardware` names one, and no other file of the code or the documentation says "assumed".
+//! `docs/hardware.md` contains all assumptions about NVIDIA's driver: references to its rows are valid, each program of
+//! `apps/hardware` names one, and no other file says "assumed".
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -14,7 +14,7 @@ use vcuda_tests::workspace;
 
 const PAGE: &str = "docs/hardware.md";
 
-/// Names of rows: headings of the third level, and first columns of tables.
+/// Names of rows: third-level headings, and first columns of tables.
 fn rows() -> BTreeSet<String> {
     let page = fs::read_to_string(workspace().join(PAGE)).unwrap();
     let headings = page.lines().filter_map(|line| line.strip_prefix("### "));
@@ -24,7 +24,7 @@ fn rows() -> BTreeSet<String> {
     headings.chain(columns).map(str::to_owned).collect()
 }
 
-/// The names that follow `docs/hardware.md, `: one in quotation marks, or several with commas or "and" between.
+/// Names that follow `docs/hardware.md, `: one in quotation marks, or several joined by commas or "and".
 fn references(text: &str) -> Vec<String> {
     let text = in_one_line(text);
     let mut names = Vec::new();

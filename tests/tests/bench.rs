@@ -1,5 +1,5 @@
-//! `vcuda bench` on the simulated GPU: its tables, its picture, what it refuses, and that it leaves no process behind. That
-//! the shares hold is asserted loosely; exact figures are what the command is for.
+//! `vcuda bench` on the simulated GPU: its tables, chart and refusals, and that it leaves no process behind. Shares are
+//! checked loosely, as exact figures are the command's purpose.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -36,7 +36,7 @@ fn figure(of: &Value, key: &str) -> f64 {
     of[key].as_f64().unwrap_or_else(|| panic!("no {key} in {of}"))
 }
 
-/// The rows are those of `--quick`, and each tenant's windows agree with its share.
+/// Checks that the rows are those of `--quick`, and that each tenant's windows agree with its share.
 fn each_tenant_keeps_to_its_cap(report: &Value) {
     let caps: Vec<f64> = tenants(report).iter().map(|t| figure(t, "cap_percent")).collect();
     assert_eq!(caps, [30.0, 50.0, 30.0, 70.0]);
@@ -79,7 +79,7 @@ fn quick_measures_each_table_and_draws_each_tenant() {
     let times: Vec<f64> = changes.iter().map(|row| figure(row, "times")).collect();
     assert_eq!(times, [2.0, 4.0], "{report}");
     for row in changes {
-        // On a busy machine now and then it is not there. One that stays as it is is right every other time.
+        // On a busy machine the share is missed at times. A share that never changes would be right every other time.
         assert!(2.0 * figure(row, "never") < figure(row, "times"), "{row}");
         let (median, worst) = (figure(row, "median_ms"), figure(row, "worst_ms"));
         assert!((0.0..=worst).contains(&median) && worst <= 2000.0, "{row}");
@@ -88,11 +88,11 @@ fn quick_measures_each_table_and_draws_each_tenant() {
     let running = report["running"].as_array().unwrap();
     assert_eq!(running.len(), 2, "{report}");
     for row in running {
-        // Programs that are held all the time, and what wakes them.
+        // Programs that wait all the time, and their wake-ups.
         assert!(figure(row, "holds") > 0.0, "{row}");
         assert!(figure(row, "programs_cpu_percent") > 0.0, "{row}");
         assert!(figure(row, "arbiter_cpu_percent") > 0.0, "{row}");
-        // On an overloaded machine a launch or two waited, none of them for the clock.
+        // On an overloaded machine one or two launches waited, none of them for the clock.
         assert!(
             figure(row, "holds") < 10.0 || figure(row, "late_median_us") > 0.0,
             "{row}"
@@ -105,7 +105,7 @@ fn quick_measures_each_table_and_draws_each_tenant() {
     one_line_for_each_tenant(&svg, &report);
 }
 
-/// The picture shows the rows of 1 ms kernels: a thick line for each tenant, with a point for each sample.
+/// Checks that the chart shows the rows of 1 ms kernels: a thick line per tenant, with a point per sample.
 fn one_line_for_each_tenant(svg: &Path, report: &Value) {
     let svg = fs::read_to_string(svg).unwrap();
     let document = roxmltree::Document::parse(&svg).unwrap_or_else(|error| panic!("{error}: {svg}"));
@@ -215,7 +215,7 @@ fn without_a_gpu_it_says_what_to_do() {
     assert!(text(&output).contains("--sim"), "{}", text(&output));
 }
 
-/// Processes with this folder in their environment.
+/// Number of processes with this folder in their environment.
 fn living(folder: &Path) -> usize {
     let needle = folder.as_os_str().as_encoded_bytes();
     let processes = fs::read_dir("/proc").unwrap().flatten();
@@ -243,7 +243,7 @@ fn interrupted_it_leaves_no_process_behind() {
     assert!(living(&folder) >= 1);
     running.signal(libc::SIGINT);
     assert_eq!(running.finish().code(), Some(1));
-    // The arbiter and its standby end by themselves, once they see that no tenant is left.
+    // Arbiter and standby end by themselves once no tenant is left.
     eventually("no process is left", Duration::from_secs(10), || {
         living(&folder) == 0
     });

@@ -1,5 +1,5 @@
-//! Calls that are not the shim's to handle: the driver alone answers them, the log names the reason once, and `vcuda doctor`
-//! tells of those by which the process gets past the shim.
+//! Calls that the shim does not handle: the driver answers them, the log names the reason once, and `vcuda doctor` reports
+//! those by which the process bypasses the shim.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use vcuda_tests::{Fixture, Running, eventually, release_dir, succeeded};
 
-/// Reads what to do, a word a line; says what the driver answered. `past`: makes a pool by the driver's own function, at
-/// `argv[1]` bytes behind `cuDriverGetVersion`, which has no hook; and destroys it by the hooked one.
+/// Program that reads actions, one word a line, and prints the driver's answer. `past` makes a pool by the driver's own
+/// function without a hook, `argv[1]` bytes behind `cuDriverGetVersion`, and destroys it by the hooked one.
 const PROGRAM: &str = "
 import ctypes, struct, sys
 cuda = ctypes.CDLL('libcuda.so.1')
@@ -35,7 +35,7 @@ for word in sys.stdin:
     print('answer', status, flush=True)
 ";
 
-/// Where a function begins in the simulated driver.
+/// Offset of a function in the simulated driver.
 fn offset_of(function: &str) -> i64 {
     let library = release_dir().join("libvcuda_simulator_cuda.so");
     let listed = succeeded(&Command::new("nm").arg("-D").arg(library).output().unwrap());
@@ -94,7 +94,7 @@ fn the_reasons_are_told() {
             .env("VCUDA_LOG", &log),
     );
 
-    // Wrong arguments get the driver's own answer, and are not told by doctor.
+    // Wrong arguments get the driver's own answer, and doctor does not report them.
     for word in ["null", "wild", "null"] {
         assert_eq!(answer(&mut tenant, word), answer(&mut bare, word), "{word}");
     }
@@ -103,7 +103,7 @@ fn the_reasons_are_told() {
     });
     assert_eq!(told_by_doctor(), Vec::<String>::new());
 
-    // A pool that the shim never saw made: something in this process reaches the driver without it.
+    // The shim never saw the pool's creation: some code in this process reaches the driver without it.
     assert_eq!(answer(&mut tenant, "past"), "answer 0");
     eventually("the log names that reason too", Duration::from_secs(60), || {
         log_has(&log, UNSEEN) > 0

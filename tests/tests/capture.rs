@@ -1,5 +1,5 @@
-//! The shim's own calls of the driver break no capture and take no context from the application (I5), whichever calls the
-//! driver takes for unsafe: a program sees the answers that it sees without limits.
+//! The shim's own calls of the driver break no capture and change no current context (I5), whichever calls the driver
+//! considers unsafe: a program gets the same answers as without limits.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -11,7 +11,7 @@ use std::path::Path;
 
 use vcuda_tests::{Door, Fixture, MIB, app, succeeded, workspace};
 
-/// The functions that the shim calls in relaxed mode, as its list has them.
+/// The functions that the shim calls in relaxed mode, by its list.
 fn own_calls() -> BTreeSet<String> {
     let text = std::fs::read_to_string(workspace().join("shim/src/driver/real/own.rs")).unwrap();
     let block = text.split("\nrelaxed! {\n").nth(1).unwrap();
@@ -21,7 +21,7 @@ fn own_calls() -> BTreeSet<String> {
     names
 }
 
-/// Runs the program bare, with a quota, and with a quota and a cap, on a machine with these lines in its file.
+/// Runs the program without shim, with a quota, and with quota and cap, on a machine with these lines in its file.
 fn same_answers(program: &Path, machine: &str) {
     const GPU: &str = "80GiB";
     let config = format!("{machine}\n[[gpus]]\nmemory_bytes = \"{GPU}\"\n");
@@ -43,7 +43,7 @@ fn same_answers(program: &Path, machine: &str) {
     }
 }
 
-/// On each profile of a real driver: they differ in what they take for unsafe, and in how the shim measures beside captures.
+/// Profiles of real drivers differ in the calls that they consider unsafe, and in how the shim measures beside captures.
 #[test]
 fn captures_survive_on_every_profile() {
     let program = app("beside_capture", Door::Dlsym);
@@ -56,8 +56,8 @@ fn captures_survive_on_every_profile() {
     }
 }
 
-/// It is not known which calls are unsafe: here all are that the shim makes, but for two that the program makes in its own
-/// mode.
+/// As the unsafe calls are not documented, here all calls of the shim are unsafe, except two that the program makes in its
+/// own mode.
 #[test]
 fn captures_survive_where_hardly_anything_is_safe() {
     let mut names = own_calls();

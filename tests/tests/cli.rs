@@ -1,4 +1,4 @@
-//! The contract of the command line: it becomes the command, its exit codes, its clear refusals.
+//! Contract of the command line: it becomes the command, its exit codes, its refusals.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -11,7 +11,7 @@ use std::process::{Output, Stdio};
 
 use vcuda_tests::{Door, Fixture, Running, Tmpfs, app, release_dir, succeeded, text};
 
-/// One clear line on stderr that names the value; nothing on stdout.
+/// Checks that stderr has one line that contains `names`, and stdout is empty.
 fn refused(output: &Output, code: i32, names: &str) {
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(code), "{}", text(output));
@@ -39,7 +39,7 @@ fn it_becomes_the_command() {
         std::os::unix::process::ExitStatusExt::signal(&sleeper.finish()),
         Some(libc::SIGTERM)
     );
-    // The pid is the command's own: there is no wrapper process.
+    // The PID is the command's own: there is no wrapper process.
     let mut shell = fixture.tenant(&[], "sh");
     let child = shell
         .args(["-c", "echo $$"])
@@ -207,7 +207,7 @@ fn damaged_limits_give_no_memory() {
     ];
     for (what, damage) in damages {
         let fixture = Fixture::new();
-        // The shell is the tenant; the program under it starts after the damage is done.
+        // The shell is the tenant; the program under it starts after the damage.
         let mut shell = fixture.tenant(&["--memory", "4GiB", "--name", "hurt"], "sh");
         shell
             .args(["-c", "read line; exec \"$0\" 1048576"])
@@ -222,7 +222,7 @@ fn damaged_limits_give_no_memory() {
         );
         damage(&limits);
         tenant.0.stdin.take().unwrap().write_all(b"go\n").unwrap();
-        // A context is memory too: the program does not get as far as to ask for more.
+        // A context needs memory too, so the program does not get as far as its own allocations.
         assert!(!tenant.finish().success(), "{what}");
         assert_eq!(fixture.report()["gpus"][0]["memory_peak_bytes"], 0, "{what}");
     }

@@ -1,5 +1,5 @@
-//! Unmodified clients from PyPI, bare and as a tenant of 2 GiB: each sees its normal out-of-memory error and goes on.
-//! `scripts/test.sh` installs them into `target/clients`; what could not be had is skipped with a reason.
+//! Unmodified clients from PyPI, without shim and as a tenant of 2 GiB: each gets its normal out-of-memory error and
+//! continues. `scripts/test.sh` installs them into `target/clients`; missing ones are skipped with a reason.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -12,7 +12,7 @@ use std::process::Command;
 
 use vcuda_tests::{Door, Fixture, GIB, MIB, Running, app, skip, succeeded, workspace};
 
-/// The interpreter of the clients' environment, if this package is installed there.
+/// Interpreter of the clients' environment, if this package is installed there.
 fn python(package: &str) -> Option<PathBuf> {
     let python = workspace().join("target/clients/bin/python");
     let found = Command::new(&python)
@@ -49,7 +49,7 @@ fn both_ways(package: &str, script: &str, env: &[(&str, &str)]) {
     assert!(succeeded(&tenant.arg((2 * GIB).to_string()).output().unwrap()).contains("passed"));
 }
 
-/// Where pip put NVRTC, for clients that look it up by name.
+/// Folder of pip's NVRTC, for clients that look it up by name.
 fn nvrtc_folder(python: &Path) -> Option<PathBuf> {
     let code = "import nvidia.cuda_nvrtc as n; print(list(n.__path__)[0] + '/lib')";
     let out = Command::new(python).args(["-c", code]).output().ok()?;
@@ -93,7 +93,7 @@ fn nvitop() {
     monitor("nvitop");
 }
 
-/// Beside another tenant, which only the run without the shim may list.
+/// Runs a monitor beside another tenant, which only the run without the shim may list.
 fn monitor(package: &str) {
     let Some(python) = python(package) else { return };
     let script = workspace().join("tests/clients/monitors.py");

@@ -1,4 +1,4 @@
-//! Virtual time (`simulator/clock`): programs that know nothing of it, in a world that is run step by step.
+//! Virtual time (`simulator/clock`) with unmodified programs, in a world that is run step by step.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -14,7 +14,7 @@ use vcuda_tests::{Door, Running, app, eventually, release_dir};
 const US: u64 = 1_000;
 const SECOND: u64 = 1_000_000_000;
 
-/// A world, and when it began (ns).
+/// A world, with the time of its beginning (ns).
 struct Stage {
     world: World,
     start_ns: u64,
@@ -46,7 +46,7 @@ impl Stage {
     }
 }
 
-/// The numbers that a program has printed, which has come to its end in virtual time.
+/// Numbers printed by a program that has ended in virtual time.
 fn numbers(mut running: Running) -> Vec<u64> {
     let timeout = Duration::from_secs(20);
     eventually("it ends", timeout, || running.0.try_wait().unwrap().is_some());
@@ -66,7 +66,7 @@ fn hours_of_sleep_take_no_time_and_end_when_they_should() {
     let late_ns = Costs::default().late_ns;
     for (got, step_ns) in [(numbers(slow), 3600 * SECOND), (numbers(quick), 1000 * US)] {
         for (count, at_ns) in (1..).zip(&got) {
-            // Nothing but looks at the clock and the lateness of each sleep.
+            // Only readings of the clock and the delay of each sleep.
             let due_ns = count * (step_ns + late_ns);
             assert!((due_ns..due_ns + 10 * US).contains(at_ns), "{got:?}");
         }
@@ -114,7 +114,7 @@ fn processes_wake_each_other_and_it_comes_out_the_same_each_time() {
         programs.map(numbers)
     };
     let first = once();
-    // Side 0 sleeps, then side 1 is woken, then side 0 is: each of the three is late.
+    // Side 0 sleeps, then side 1 is woken, then side 0: each of the three is delayed.
     let round_ns = 100 * US + 3 * Costs::default().late_ns;
     let last_ns = first[1][0];
     assert!(
@@ -175,7 +175,7 @@ fn a_process_that_is_stopped_goes_on_when_it_is_continued() {
 fn no_thread_is_left_waiting_when_the_owner_is_gone() {
     let stage = Stage::new();
     let mut waiting = stage.start(&["sleep", "1000", "1"]);
-    // As if another process had made the world, and ended: no process has that number.
+    // As if another process had made the world and ended: no process has that PID.
     let table = vcuda_clock::Table::open(&stage.dir.path().join("world")).unwrap();
     table.set_owner(u32::MAX >> 1);
     let has_ended = || waiting.0.try_wait().unwrap().is_some();

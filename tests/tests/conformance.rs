@@ -1,5 +1,5 @@
-//! The documented behaviour of the driver, by every door, bare and as an unlimited or a limited tenant: the shim must
-//! change none of it (I1).
+//! Documented behaviour of the driver, through every door, without shim and as an unlimited or a limited tenant: the shim
+//! must not change it (I1).
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -100,7 +100,7 @@ fn fork() {
     succeeded(&fixture.tenant(&["--memory", "4GiB"], &program).output().unwrap());
 }
 
-/// The simulator's own, deeper programs: bare, and as a tenant without limits.
+/// Runs a program about the simulator's own behaviour, without shim and as a tenant without limits.
 fn simulated(name: &str) {
     let program = app(name, Door::Dlsym);
     let fixture = Fixture::new();
@@ -124,7 +124,7 @@ fn simulated_graphs() {
 fn simulated_graph_memory() {
     simulated("sim_graph_memory");
 }
-/// Bare only: as a tenant the figures are the tenant's, measured in NVML's granularity.
+/// Without shim only: as a tenant the figures are the tenant's, in NVML's granularity.
 #[test]
 fn simulated_limits() {
     let fixture = Fixture::new();

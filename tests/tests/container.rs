@@ -1,6 +1,6 @@
-//! Real containers (runc) with the three things that docs/containers.md names: the shim by /etc/ld.so.preload, `limits`
-//! read-only and `usage` writable under /etc/vcuda. The quota holds without any environment, and for a user without a
-//! name, without capabilities, on a read-only root without /tmp, under the system call filters that runtimes ship.
+//! Real containers (runc) with the three files of docs/containers.md: the shim by /etc/ld.so.preload, `limits` read-only
+//! and `usage` writable under /etc/vcuda. The quota holds without environment, for a user without a name, without
+//! capabilities, on a read-only root without /tmp, and under the runtimes' system call filters.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -18,7 +18,7 @@ use vcuda_tests::runc::link_userland;
 use vcuda_tests::seccomp::{old_filter, shipped_filter};
 use vcuda_tests::{Door, Fixture, GIB, Running, app, eventually, release_dir, skip, succeeded, text};
 
-/// In no container's /etc/passwd.
+/// User that is in no container's /etc/passwd.
 const UNKNOWN_USER: u32 = 123_456;
 const ENVIRONMENT: [&str; 3] = ["PATH=/usr/bin:/bin", "VCUDA_SIM=/machine", "LD_LIBRARY_PATH=/sim"];
 
@@ -55,15 +55,15 @@ impl Tenant {
     }
 }
 
-/// A container whose root is this machine's own userland, read-only.
+/// A container with this machine's userland as its read-only root.
 struct Container<'a> {
     tenant: &'a Tenant,
     uid: u32,
     seccomp: Option<Value>,
-    /// Content of `/extra`.
+    /// File to mount at `/extra`.
     extra: Option<&'a Path>,
     privileges: bool,
-    /// The line in `/etc/ld.so.preload`.
+    /// Line of `/etc/ld.so.preload`.
     preload: &'a str,
 }
 
@@ -116,7 +116,7 @@ impl<'a> Container<'a> {
         dir
     }
 
-    /// The configuration for runc, without a filter of system calls.
+    /// Configuration for runc, without a system call filter.
     fn configuration(&self, bundle: &Path, args: &[&str]) -> Value {
         let bind = |from: &Path, to: &str, mode: &str| json!({"destination": to, "source": from, "type": "bind", "options": ["rbind", mode]});
         let none: [&str; 0] = [];
@@ -151,7 +151,7 @@ impl<'a> Container<'a> {
         })
     }
 
-    /// Runs the container to its end; `None` if there is no runtime that works here.
+    /// Runs the container to its end; `None` without a working runtime.
     fn run(&self, args: &[&str]) -> Option<Output> {
         let bundle = self.bundle(args);
         let id = format!("vcuda-test-{}", bundle.path().file_name()?.to_str()?);
@@ -196,8 +196,8 @@ fn a_containers_quota_holds() {
         return;
     };
     assert!(succeeded(&output).contains("passed"));
-    // No environment, or one that contradicts: the preload file and /etc/vcuda still hold. The program waits, so it is
-    // stopped by a time limit.
+    // Without environment, or with a contradicting one, the preload file and /etc/vcuda still hold. The program waits, so
+    // it is stopped by a time limit.
     let wiped = [
         "timeout",
         "3",
@@ -217,7 +217,7 @@ fn a_containers_quota_holds() {
         "{}",
         text(&output)
     );
-    // Without the library the very same container has the whole GPU: it is the preload that holds the quota.
+    // Without the library the same container has the whole GPU, so the quota depends on the preload.
     let mut open = Container::new(&tenant, 0);
     open.preload = "";
     let output = open.run(&["timeout", "2", &hold, &limit]).unwrap();
@@ -226,7 +226,7 @@ fn a_containers_quota_holds() {
         "{}",
         text(&output)
     );
-    // What the container used is gone with it, and the host saw it under the tenant's name.
+    // The container's memory is freed with it, and the host saw it under the tenant's name.
     let smi: Value = tenant.fixture.smi();
     assert_eq!(smi["gpus"][0]["tenants"][0]["name"], "web");
     assert_eq!(smi["gpus"][0]["tenants"][0]["memory_used_bytes"], 0);
@@ -251,14 +251,14 @@ fn any_user_without_capabilities_under_filters() {
         let output = container.run(&[&nvml, "32"]).unwrap();
         assert_eq!(succeeded(&output), "children done\npassed forks\n");
         assert!(output.stderr.is_empty());
-        // What the host sees, and what its own user may do with it, is as ever.
+        // The host's view, and the rights of its own user, are unchanged.
         eventually("what the container used is back", Duration::from_secs(2), || {
             tenant.fixture.smi()["gpus"][0]["tenants"][0]["memory_used_bytes"] == 0
         });
     }
 }
 
-/// A container that is started again has another PID namespace, from which nothing of its first life can be seen.
+/// A restarted container has another PID namespace, from which its earlier processes are invisible.
 #[test]
 fn a_container_that_is_started_again_has_its_whole_quota() {
     let tenant = Tenant::new();
@@ -269,7 +269,7 @@ fn a_container_that_is_started_again_has_its_whole_quota() {
     let Some(first) = life() else {
         return;
     };
-    // The kernel gives the number of a namespace that is gone to the next one: not this time.
+    // The kernel may reuse the number of a namespace that is gone; this prevents it.
     let mut taker = Command::new("unshare")
         .args(["--pid", "--fork", "--kill-child", "sleep", "60"])
         .spawn()
@@ -287,8 +287,8 @@ fn a_container_that_is_started_again_has_its_whole_quota() {
     }
 }
 
-/// A set-user-ID program is loaded in secure-execution mode, in which the loader heeds `/etc/ld.so.preload` and nothing
-/// of the environment.
+/// A set-user-ID program is loaded in secure-execution mode, in which the loader uses `/etc/ld.so.preload` but ignores the
+/// environment.
 #[test]
 fn a_set_user_id_program_says_what_it_always_says() {
     let tenant = Tenant::new();

@@ -1,4 +1,4 @@
-//! The coverage gate: every name of the driver is hooked or passed for a reason, and `docs/coverage.md` says which.
+//! Coverage gate: every name of the driver is hooked or passed for a reason, and `docs/coverage.md` lists them.
 #![allow(
     clippy::unwrap_used,
     reason = "a test stops at the first thing that is not as it should be"
@@ -6,10 +6,10 @@
 
 use std::sync::Once;
 
-use vcuda_tests::coverage::{Coverage, Passed, take_out_hooked};
+use vcuda_tests::coverage::{Coverage, Passed, remove_hooked};
 use vcuda_tests::workspace;
 
-/// Whether files are written rather than compared.
+/// Whether files are to be written rather than compared.
 fn updates() -> bool {
     std::env::var_os("VCUDA_UPDATE").is_some()
 }
@@ -18,7 +18,7 @@ fn tree() -> Coverage {
     static UPDATED: Once = Once::new();
     UPDATED.call_once(|| {
         if updates() {
-            take_out_hooked();
+            remove_hooked();
         }
     });
     Coverage::of_the_tree()
@@ -50,7 +50,7 @@ fn the_page_is_up_to_date() {
     );
 }
 
-/// The gate sees each kind of mistake: a tree that is right is broken in one place at a time.
+/// The gate detects each kind of mistake: a correct tree is broken in one place at a time.
 #[test]
 fn a_mistake_is_found() {
     let right = tree();
@@ -68,19 +68,19 @@ fn a_mistake_is_found() {
         );
     };
 
-    // A row is taken out of the hook table.
+    // A row missing in the hook table.
     finds(
         &broken(|tree| tree.hooked.retain(|row| row.name != "cuMemAlloc_v2")),
         "cuMemAlloc_v2",
     );
-    // A newer driver has a new name.
+    // A new name in a newer driver.
     finds(
         &broken(|tree| {
             tree.known.insert("cuMemAlloc_v9".to_owned());
         }),
         "cuMemAlloc_v9",
     );
-    // A hooked name is passed, a name is passed twice, a passed name does not exist.
+    // A hooked name that is passed, a name passed twice, a passed name that does not exist.
     for name in ["cuMemAlloc_v2", "cuMemcpy", "cuMemAllocNothing"] {
         let mut tree = right.clone();
         tree.passed.push(Passed {
@@ -91,7 +91,7 @@ fn a_mistake_is_found() {
         });
         finds(&tree, name);
     }
-    // Memory is passed for a reason that may cost some.
+    // A memory function passed for a reason that may have a cost.
     let mut tree = broken(|tree| tree.hooked.retain(|row| row.name != "cuMemCreate"));
     tree.passed.push(Passed {
         kind: "unseen".to_owned(),
@@ -105,7 +105,7 @@ fn a_mistake_is_found() {
             .iter()
             .any(|door| door.contains("cuMemCreate (takes)"))
     );
-    // A reason is missing, a kind does not exist.
+    // A missing reason, an unknown kind.
     finds(&broken(|tree| tree.passed[0].reason.clear()), "no reason");
     finds(
         &broken(|tree| "whatever".clone_into(&mut tree.passed[0].kind)),

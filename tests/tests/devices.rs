@@ -1,4 +1,4 @@
-//! Identity is the GPU's UUID (I10): whatever `CUDA_VISIBLE_DEVICES` makes of the indices, the right GPU is charged.
+//! Identity is the GPU's UUID (I10): whatever indices `CUDA_VISIBLE_DEVICES` produces, the right GPU is charged.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -24,7 +24,7 @@ fn used(fixture: &Fixture, gpu: usize) -> u64 {
         .unwrap()
 }
 
-/// Runs a tenant that allocates on its device 0 and asserts which GPU that was, for itself, driver and ledger.
+/// Allocates as a tenant on device 0, and checks the GPU by the program, the driver and the ledger.
 fn lands_on(fixture: &Fixture, visible: Option<&str>, gpu: usize, count: usize) {
     let mut command = fixture.tenant(
         &["--memory", "4GiB", "--name", "where"],

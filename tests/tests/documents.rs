@@ -1,4 +1,4 @@
-//! The documents agree with the project: links lead somewhere, named files and tests exist, what the code cites is there.
+//! Documents agree with the project: links are valid, named files and tests exist, and cited texts are there.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -31,7 +31,7 @@ const FOLDERS: [&str; 17] = [
     "simulator",
 ];
 
-/// The parts of a text between two marks.
+/// Parts of a text between two marks.
 fn between<'a>(text: &'a str, open: &str, close: &str) -> Vec<&'a str> {
     let parts = text.split(open).skip(1);
     parts
@@ -40,7 +40,7 @@ fn between<'a>(text: &'a str, open: &str, close: &str) -> Vec<&'a str> {
         .collect()
 }
 
-/// The anchor that GitHub gives a heading: small letters, digits and hyphens.
+/// GitHub's anchor of a heading: small letters, digits and hyphens.
 fn anchor(heading: &str) -> String {
     let kept = |c: char| match c {
         ' ' => Some('-'),
@@ -84,7 +84,7 @@ fn each_link_leads_somewhere() {
     assert!(count > 50, "only {count} links were found");
 }
 
-/// What follows the name of a page in a text: `limits.md, "words"` or `limits.md: "words"`, as name and words.
+/// Citations of pages in a text, such as `limits.md, "words"` or `limits.md: "words"`, as name and words.
 fn citations(text: &str) -> Vec<(String, String)> {
     let text = in_one_line(text);
     let parts: Vec<&str> = text.split(".md").collect();
@@ -125,7 +125,7 @@ fn what_the_code_cites_is_on_the_page() {
             continue;
         }
         for (page, words) in citations(&read(&path)) {
-            // `beliefs.rs` looks after the rows of this page.
+            // `beliefs.rs` checks the rows of this page.
             let Some(text) = texts.get(&page).filter(|_| page != "hardware.md") else {
                 continue;
             };
@@ -140,7 +140,7 @@ fn what_the_code_cites_is_on_the_page() {
     assert!(count > 4, "only {count} citations were found");
 }
 
-/// `a/{b,c}.rs` as `a/b.rs` and `a/c.rs`.
+/// Expands braces: `a/{b,c}.rs` to `a/b.rs` and `a/c.rs`.
 fn expanded(path: &str) -> Vec<String> {
     match path
         .split_once('{')

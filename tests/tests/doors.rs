@@ -1,4 +1,4 @@
-//! Every door of I4 leads every row of the hook table to its hook, and names that are not hooked keep their meaning.
+//! Every door of I4 leads to the hook of every row, and names that are not hooked keep their meaning.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -22,7 +22,7 @@ fn every_route_leads_every_row_to_the_shim() {
     let program = app("doors", Door::Dlsym);
     let bare = succeeded(&fixture.bare(&program).arg(&table).output().unwrap());
 
-    // Two names of one function in the driver lead to one hook, which must do for both.
+    // Two names of one function in the driver share one hook, which must serve both.
     let rows: BTreeMap<String, Row> = rows().into_iter().map(|row| (row.name.clone(), row)).collect();
     let mut twins = BTreeMap::new();
     for line in bare.lines().filter_map(|line| line.strip_prefix("TWIN ")) {
@@ -47,12 +47,12 @@ fn every_route_leads_every_row_to_the_shim() {
     );
 }
 
-/// Whether stream 0 is the thread's own in this function.
+/// Whether stream 0 is the thread's default stream in this function.
 fn is_per_thread(name: &str) -> bool {
     name.ends_with("_ptsz") || name.ends_with("_ptds")
 }
 
-/// A program that is linked against the driver: the loader itself binds each name.
+/// In a program linked against the driver, the loader binds each name.
 #[test]
 fn linked_names_are_the_shims() {
     let fixture = Fixture::new();

@@ -1,4 +1,4 @@
-//! The driver for Dynamic Resource Allocation between a manager, a kubelet that prepares claims, and an API server.
+//! Driver for Dynamic Resource Allocation between a manager, a kubelet that prepares claims, and an API server.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -14,7 +14,7 @@ use vcuda_tests::dra::claims::{NODE, grants, published, put_claim, put_pod, resu
 use vcuda_tests::resource_api::ResourceApi;
 use vcuda_tests::{Fixture, eventually, succeeded};
 
-/// Time that an immediate effect may take on a busy machine.
+/// Time limit for an immediate effect on a busy machine.
 const SOON: Duration = Duration::from_secs(30);
 
 fn gib(number: u64) -> u64 {
@@ -46,7 +46,7 @@ fn a_claim_becomes_a_grant_and_what_its_container_receives() {
         "{cdi}"
     );
 
-    // Kubelet asks again after its restart, and after the driver's; the API server may be without an answer then.
+    // Kubelet asks again after its restart and after the driver's; the API server may then be down.
     driver.kill();
     driver.start();
     api.delete("/apis/resource.k8s.io/v1/namespaces/default/resourceclaims/one");
@@ -183,10 +183,10 @@ fn the_slices_are_as_the_gpus_are_and_come_back() {
     assert_eq!(slice["spec"]["devices"][0]["capacity"]["cores"]["value"], "100");
     eventually("it is ready", SOON, || driver.problems().contains("200 OK"));
 
-    // Kubelet deletes them when it starts.
+    // Kubelet deletes slices at its start.
     api.delete_slices();
     assert_eq!(published(&api, 2), gpus);
-    // A cordoned GPU takes no new claims, and goes back.
+    // A cordoned GPU takes no new claims, and is offered again later.
     let taints = |api: &ResourceApi| api.slices()[0]["spec"]["devices"][0]["taints"].clone();
     let listed = succeeded(&fixture.vcuda(["gpu", "list", "--json"]).output().unwrap());
     let listed: Value = serde_json::from_str(&listed).unwrap();

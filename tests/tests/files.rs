@@ -1,6 +1,6 @@
-//! A tenant's two files in the hands of hostile processes, its own and others: damaged, cut, replaced, of another
-//! release, on a full disk, while tenants run. Who stands outside notices nothing (I12), who stands inside gets no memory
-//! or goes on with its quota (I11), and the library under running processes can be exchanged (I13).
+//! A tenant's two files in the hands of hostile processes: damaged, cut, replaced, of another release, on a full disk,
+//! while tenants run. Processes outside the tenant notice nothing (I12). Processes inside get no memory or keep their quota
+//! (I11). The library can be exchanged under running processes (I13).
 //!
 //! `VCUDA_SOAK` changes each byte of the files instead of samples.
 #![allow(
@@ -26,10 +26,10 @@ use vcuda_tests::{Commanded, Door, Fixture, MIB, Running, Tenant, Tmpfs, app, ev
 
 use damage::{Inside, damages};
 
-/// A machine whose contexts and modules cost little.
+/// A machine with cheap contexts and modules.
 const SMALL_CONTEXTS: &str =
     "context_bytes = \"4MiB\"\ngranularity_bytes = 1\n[[gpus]]\nmemory_bytes = \"80GiB\"\n";
-/// With the one variable of the programs' module.
+/// Memory of a context, with the variable of the programs' module (bytes).
 const CONTEXT: u64 = 4 * MIB + 8;
 const QUOTA: [&str; 4] = ["--memory", "64MiB", "--cores", "50"];
 
@@ -37,7 +37,7 @@ fn obey(tenant: &Tenant<'_>) -> Commanded {
     Commanded::start(&mut tenant.command(app("obey", Door::Dlsym)))
 }
 
-/// Output of a command that must come to an end by itself.
+/// Output of a command, which must end by itself.
 fn ends(command: &mut Command) -> Output {
     let mut child = command
         .stdin(Stdio::null())
@@ -51,12 +51,12 @@ fn ends(command: &mut Command) -> Output {
     child.wait_with_output().unwrap()
 }
 
-/// The process has what is expected of it after this damage.
+/// Checks that the process gets what is expected after this damage.
 fn gets(inside: &mut Commanded, expected: Inside, what: &str) {
     match expected {
         Inside::Quota => inside.fills_to_the_byte(),
         Inside::Nothing => {
-            // It looks at the latest after ten milliseconds.
+            // It checks at the latest after ten milliseconds.
             eventually(what, Duration::from_millis(500), || match inside.alloc(1) {
                 Some(0) => false,
                 answer => answer == Some(2) || panic!("{what}: {answer:?}"),
@@ -80,7 +80,7 @@ fn damaged_files_harm_their_own_container_only() {
     let bystander = fixture.keep("bystander", &QUOTA);
     let mut outside = obey(&bystander);
     let arbiter = arbiter(&fixture);
-    // One that looks all the time, as a manager does.
+    // A reader that polls, as a manager does.
     let mut watch = Running::start(&mut fixture.vcuda(["smi", "--watch", "--json"]));
     watch.next_line().unwrap();
     let damages = damages();
@@ -94,11 +94,11 @@ fn damaged_files_harm_their_own_container_only() {
     }
     for (((file, what, ..), tenant), name) in damages.iter().zip(&tenants).zip(&names) {
         let what = format!("{file}, {what}");
-        // Who comes new gets no memory; context creation tells it so.
+        // A new process gets no memory, and learns it from the creation of its context.
         let newcomer = ends(&mut tenant.command(app("obey", Door::Dlsym)));
         assert!(newcomer.status.code().is_some(), "{what}: {}", text(&newcomer));
         assert!(!newcomer.status.success(), "{what}: {}", text(&newcomer));
-        // Who stands outside says what is wrong in one line, or does what it was told.
+        // Programs outside report the fault in one line, or do what they were told.
         let set = ends(&mut fixture.vcuda(["set", name, "--memory", "32MiB"]));
         let join = ends(fixture.tenant(&["--name", name], "echo").arg("joined"));
         for output in [set, join] {
@@ -113,7 +113,7 @@ fn damaged_files_harm_their_own_container_only() {
         }
         outside.fills_to_the_byte();
     }
-    // All that stand outside are still there, and say of the bystander what is true.
+    // All programs outside still run, and report true figures of the bystander.
     let doctor = ends(&mut fixture.vcuda(["doctor"]));
     assert!(doctor.status.code().is_some(), "{}", text(&doctor));
     assert_eq!(bystander.used_bytes(), CONTEXT);
@@ -126,7 +126,7 @@ fn damaged_files_harm_their_own_container_only() {
     eventually("the arbiter goes on", Duration::from_secs(2), || beat() != before);
 }
 
-/// The PID of this fixture's arbiter.
+/// PID of this fixture's arbiter.
 fn arbiter(fixture: &Fixture) -> u32 {
     let root = format!("XDG_RUNTIME_DIR={}", fixture.runtime().display());
     let is_it = |process: &Path| {
@@ -150,8 +150,8 @@ fn arbiter(fixture: &Fixture) -> u32 {
     found.unwrap()
 }
 
-/// Where the files say something while one process of a tenant runs: the header, the first device, the first two slots.
-/// The offsets are those of `region/src/layout.rs`.
+/// Used bytes of the files while one process of a tenant runs: the header, the first device, the first two slots. The
+/// offsets are those of `region/src/layout.rs`.
 const LIMITS_BYTES: usize = 256 + 384;
 const SLOTS: usize = 512;
 
@@ -173,7 +173,7 @@ fn said(file: &str) -> Vec<usize> {
     parts.into_iter().flatten().step_by(step).collect()
 }
 
-/// Has processes look at `limits` now, rather than in ten milliseconds.
+/// Wakes processes so that they read `limits` now, rather than in ten milliseconds.
 fn notify(directory: &Path) {
     let usage = OpenOptions::new()
         .read(true)
@@ -186,8 +186,7 @@ fn notify(directory: &Path) {
     usage.write_all_at(&next.to_ne_bytes(), 32).unwrap();
 }
 
-/// Changes each byte that says something, and puts it back. Returns how many allocations inside were granted and refused
-/// meanwhile.
+/// Changes each used byte, and restores it. Returns the numbers of granted and refused allocations inside meanwhile.
 fn flip_each(
     file: &str,
     tenant: &Tenant<'_>,
@@ -198,7 +197,7 @@ fn flip_each(
     let open = OpenOptions::new().read(true).write(true).open(&path).unwrap();
     let (mut granted, mut refused) = (0, 0);
     for (count, offset) in said(file).into_iter().enumerate() {
-        // The arbiter goes on writing to `limits`; no process writes to `usage` between two lines told.
+        // The arbiter continues to write `limits`; no process writes `usage` between two answers.
         let sound = fs::read(&path).unwrap();
         open.write_all_at(&[!sound[offset]], offset as u64).unwrap();
         if file == "limits" {
@@ -215,7 +214,7 @@ fn flip_each(
         inside.lives();
         if count % 16 == 0 {
             outside.fills_to_the_byte();
-            // Who starts now has a context, or none; it is not killed.
+            // A new process gets a context or none; it is not killed.
             let newcomer = ends(&mut tenant.command(app("obey", Door::Dlsym)));
             assert!(
                 newcomer.status.code().is_some(),
@@ -243,8 +242,8 @@ fn flipped_bytes_under_a_running_tenant() {
     let mut watch = Running::start(&mut fixture.vcuda(["smi", "--watch", "--json"]));
     watch.next_line().unwrap();
     let tenant = fixture.keep("victim", &["--memory", "64MiB"]);
-    // The arbiter writes at once what it has to write, and then nothing more while no process launches: so what this
-    // test puts back is what was there.
+    // The arbiter writes all its changes at once, and nothing more while no process launches. So this test restores the
+    // present content.
     eventually("the arbiter knows of it", Duration::from_secs(5), || {
         fs::read(tenant.directory().join("limits")).unwrap()[256 + 16..256 + 20] == 1_u32.to_ne_bytes()
     });
@@ -260,7 +259,7 @@ fn flipped_bytes_under_a_running_tenant() {
             file != "limits" || refused > 20,
             "nothing that was damaged was noticed"
         );
-        // Put right again, all is as it was, once those that ended meanwhile are found dead.
+        // After restoring, all is as before, once the processes that ended are found dead.
         eventually("the dead are not counted", Duration::from_secs(2), || {
             inside.info().0 == 64 * MIB - CONTEXT
         });
@@ -284,7 +283,7 @@ fn a_full_disk_ends_no_process() {
     let mut first = obey(&tenant);
     let fill = fs::write(disk.path().join("rest"), vec![1; 12 << 20]);
     assert_eq!(fill.unwrap_err().kind(), std::io::ErrorKind::StorageFull);
-    // New slots, records and limits are written where nothing was before.
+    // New slots, records and limits need blocks that are not allocated.
     let mut others: Vec<Commanded> = (0..8).map(|_| obey(&tenant)).collect();
     for other in &mut others {
         other.fills_to_the_byte();
@@ -297,7 +296,7 @@ fn a_full_disk_ends_no_process() {
     // There is no room for another tenant, and none is left half made.
     let refused = ends(&mut fixture.tenant(&QUOTA, "true"));
     assert_eq!(refused.status.code(), Some(1), "{}", text(&refused));
-    // A hole in `usage` cannot be filled any more: no memory, rather than a fault at its first use.
+    // A hole in `usage` cannot be filled any more: no memory is granted, rather than a fault at its first use.
     let path = tenant.directory().join("usage");
     for one in others.drain(..) {
         drop(one);

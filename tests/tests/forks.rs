@@ -1,5 +1,5 @@
-//! Children of a process that uses the GPU: by fork, vfork, posix_spawn, as daemons, as Python makes them. At whatever
-//! moment they begin, they do not hang, and are neither charged nor credited for their parent (I3).
+//! Children of a process that uses the GPU: by fork, vfork, posix_spawn, as daemons, by Python. Whenever they begin, they
+//! do not hang, and are neither charged nor credited for their parent (I3).
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -29,10 +29,10 @@ fn children_forked_while_threads_are_inside_hooks() {
     let mut command = fixture.tenant(&QUOTA, &program);
     let mut parent = Running::start(command.arg(forks).stdin(Stdio::piped()));
     parent.wait_for("children done");
-    // A child that tried every hook still lives: the tenant is its parent alone.
+    // A child that called every hook still lives: only its parent is in the tenant.
     let pid = u64::from(parent.0.id());
     let mut tenant = fixture.smi()["gpus"][0]["tenants"][0].clone();
-    // Programs that a daemon started may take a moment to end.
+    // Programs started by a daemon may take a moment to end.
     eventually("the parent is alone", Duration::from_secs(10), || {
         tenant = fixture.smi()["gpus"][0]["tenants"][0].clone();
         tenant["processes"].as_array().unwrap().len() == 1
@@ -53,7 +53,7 @@ fn children_forked_while_threads_are_inside_hooks() {
     });
 }
 
-/// Every row of the hook table, called by threads and in children; a new row is among them by itself.
+/// Every row of the hook table, called by threads and in children; new rows are included automatically.
 #[test]
 fn children_forked_while_threads_are_inside_any_hook() {
     let fixture = Fixture::new();
@@ -79,8 +79,8 @@ fn a_process_that_closes_every_descriptor_goes_on() {
     assert_eq!(bare, tenant);
 }
 
-/// A daemon closes what it inherits and its starter ends; only then it uses the GPU, and has the quota that it was started
-/// with, though commands that clear away the dead came between.
+/// A daemon closes its inherited descriptors and its starter ends. When it later uses the GPU, it has the quota of its
+/// start, although commands that remove dead tenants ran between.
 #[test]
 fn a_daemon_finds_its_quota_later() {
     let fixture = Fixture::new();
@@ -103,7 +103,7 @@ fn a_daemon_finds_its_quota_later() {
     eventually("the daemon", Duration::from_secs(5), || {
         read("pid").ends_with('\n')
     });
-    // Clears away tenants that are gone.
+    // Removes dead tenants.
     assert_eq!(fixture.smi()["gpus"][0]["tenants"][0]["name"], "forking");
     std::fs::write(file("go"), "").unwrap();
     eventually("its memory", Duration::from_secs(10), || {
@@ -118,11 +118,11 @@ fn a_daemon_finds_its_quota_later() {
     });
 }
 
-/// `vcuda run` by root for a command of another user, to whom the way to the directory is closed.
+/// `vcuda run` by root for a command of another user, who cannot open the directory's path.
 #[test]
 fn a_command_of_another_user_has_the_quota() {
     use std::os::unix::fs::PermissionsExt as _;
-    // SAFETY: asks for a number.
+    // SAFETY: takes nothing.
     if unsafe { libc::geteuid() } != 0 {
         vcuda_tests::skip("another user's command: needs root");
         return;
@@ -132,7 +132,7 @@ fn a_command_of_another_user_has_the_quota() {
     let open = |path: &std::path::Path| {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
     };
-    // The simulated GPU and the links to its driver are for everybody, as a real one's are; the tenant's directory is not.
+    // The simulated GPU and the links to its driver are open to all, as a real one's are; the tenant's directory is not.
     let run = fixture.runtime();
     std::fs::create_dir_all(run.join("vcuda")).unwrap();
     for folder in [run.parent().unwrap(), &run, &run.join("vcuda")] {
@@ -168,7 +168,7 @@ fn a_command_of_another_user_has_the_quota() {
     assert_eq!(mode.permissions().mode() & 0o777, 0o700);
 }
 
-/// The clients of `tests/tests/clients.rs`, in Python's own ways of making children.
+/// The clients of `tests/tests/clients.rs`, with Python's ways of making children.
 #[test]
 fn pythons_multiprocessing() {
     let python = vcuda_tests::workspace().join("target/clients/bin/python");

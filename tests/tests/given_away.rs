@@ -1,5 +1,5 @@
-//! Memory that descriptors alone keep counts as long as one of them is open, whatever the process that made it does or
-//! becomes (I18). Judged by the simulated machine's exact record.
+//! Memory held only by exported descriptors counts while one of them is open, whatever happens to its maker (I18). Judged
+//! by the simulated machine's exact record.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -11,13 +11,13 @@ use std::process::Stdio;
 
 use vcuda_tests::{Door, Fixture, MIB, Running, app, holding, skip};
 
-/// Contexts and the variable of the programs' module fit beside the pieces, and leave no room for one more.
+/// Contexts and the variable of the programs' module fit beside the pieces, without room for one more piece.
 const MACHINE: &str = "context_bytes = \"4MiB\"\ngranularity_bytes = 1\n[[gpus]]\nmemory_bytes = \"8GiB\"\n";
 const PIECE: u64 = 64 * MIB;
 const FITTING: u64 = 4;
 const QUOTA: u64 = FITTING * PIECE + 48 * MIB;
 
-/// Asks for twenty pieces: gets those that fit, and one more when all descriptors are closed.
+/// Requests twenty pieces: those that fit are granted, and one more after all descriptors are closed.
 fn keeps_its_quota(how: &str, what: &str) {
     let fixture = Fixture::with_config(MACHINE);
     let empty = fixture.home().join("empty");
@@ -44,13 +44,13 @@ fn a_process_keeps_what_its_descriptors_keep() {
     keeps_its_quota("self", "range");
 }
 
-/// `/proc/locks` misses lines while others lock and unlock.
+/// `/proc/locks` misses lines while other processes lock and unlock.
 #[test]
 fn whatever_others_lock_meanwhile() {
     keeps_its_quota("churn", "file");
 }
 
-/// Nothing of `/proc` can be read.
+/// No file of `/proc` is readable.
 #[test]
 fn wherever_its_root_is() {
     // SAFETY: takes nothing.
@@ -68,7 +68,7 @@ fn whoever_has_the_descriptors_when_its_maker_has_ended() {
     keeps_its_quota("children", "range");
 }
 
-/// Memory that descriptors keep explains nothing that another process takes for itself.
+/// Memory held by descriptors does not account for memory that another process takes itself.
 #[test]
 fn a_context_that_is_made_meanwhile_is_charged_too() {
     let fixture = Fixture::with_config(&MACHINE.replace("4MiB", "48MiB"));

@@ -1,4 +1,5 @@
-//! Acts of an application that can trip the shim: odd moments, odd orders, many threads. The same program passes bare.
+//! Application behaviour that can trip the shim: unusual times, orders and numbers of threads. The same program passes
+//! without shim.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -27,7 +28,7 @@ fn look_ups_inside_malloc_and_before_main() {
     );
 }
 
-/// Each row of the real driver's table: the same status and variant, and the shim's address where the symbol is hooked.
+/// Every row of the real driver's table: the same status and variant, and the shim's address for hooked symbols.
 #[test]
 fn every_row_of_the_drivers_table() {
     let fixture = Fixture::new();
@@ -80,6 +81,6 @@ fn forks_of_every_kind_while_threads_are_busy() {
         succeeded(&tenant.args(kinds).env("GLIBC_TUNABLES", heaps).output().unwrap());
     };
     run("", &[]);
-    // With one heap for all threads it is locked whenever one of them allocates: for ever in the child of a raw clone.
+    // One heap for all threads is locked whenever one of them allocates, and stays locked in the child of a raw clone.
     run("glibc.malloc.arena_max=1", &["raw"]);
 }

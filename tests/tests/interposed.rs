@@ -1,5 +1,5 @@
-//! Look-ups at odd moments and from odd callers: while the loader works, from functions that stand before the C library's,
-//! from a driver that looks itself up (I4).
+//! Look-ups at unusual times and by unusual callers: while the loader works, by functions that precede the C library's, by
+//! a driver that looks itself up (I4).
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -32,7 +32,7 @@ fn compile(output: &Path, source: &str, arguments: &[&str]) {
     succeeded(&command.output().unwrap());
 }
 
-/// A library made of the names of a list: `-DLIST` leads to it.
+/// Compiles a library from a list of names, passed by `-DLIST`.
 fn compile_list(folder: &Path, source: &str, names: &BTreeSet<String>, arguments: &[&str]) -> PathBuf {
     let list = folder.join(format!("{source}.list"));
     let mut lines = String::new();
@@ -50,7 +50,7 @@ fn compile_list(folder: &Path, source: &str, names: &BTreeSet<String>, arguments
     library
 }
 
-/// The symbols of a library's table of which this holds, without their versions.
+/// Symbols of a library's table that satisfy `holds`, without versions.
 fn symbols(library: &Path, of: &str, holds: impl Fn(&str) -> bool) -> BTreeSet<String> {
     let table = succeeded(&Command::new("nm").args(["-D", of]).arg(library).output().unwrap());
     let names = table.lines().filter_map(|line| line.split_whitespace().last());
@@ -60,7 +60,7 @@ fn symbols(library: &Path, of: &str, holds: impl Fn(&str) -> bool) -> BTreeSet<S
         .collect()
 }
 
-/// Bare and preloaded, before and behind the shim: the same words and the same end.
+/// Checks that a command without shim, and with it before and behind the other library, has the same output and end.
 fn unchanged(line: &[&str], folder: &Path, other: Option<&Path>) {
     let run = |preload: &[&Path]| {
         let preload: Vec<_> = preload.iter().map(|path| path.to_str().unwrap()).collect();
@@ -110,10 +110,11 @@ fn an_indirect_function_that_asks_for_symbols() {
     }
 }
 
-/// Every function that the shim imports is another library's, which asks `dlsym` for the real one: `dlsym` calls none.
+/// Every function that the shim imports is in another library, which finds the real one by `dlsym`; `dlsym` itself calls
+/// none.
 #[test]
 fn a_library_before_every_function_that_the_shim_calls() {
-    // Of the loader and the compiler, not called by any other code.
+    // Functions of loader and compiler, not called by other code.
     const OTHERS: [&str; 2] = ["__tls_get_addr", "__cxa_finalize"];
     let folder = tempfile::tempdir().unwrap();
     let names = symbols(&shim(), "--undefined-only", |name| {
@@ -132,7 +133,7 @@ fn a_library_before_every_function_that_the_shim_calls() {
     ] {
         unchanged(line, folder.path(), Some(&library));
     }
-    // With a driver: the same quota.
+    // With a driver, the quota is the same.
     let fixture = Fixture::new();
     let limit = (2 * GIB).to_string();
     for preload in ["$0:$LD_PRELOAD", "$LD_PRELOAD:$0"] {
@@ -147,8 +148,8 @@ fn a_library_before_every_function_that_the_shim_calls() {
     }
 }
 
-/// WSL2's driver: its functions look themselves up in a second library, by `dlsym`, and its `cuGetProcAddress` gives addresses
-/// in that one.
+/// WSL2's driver: its functions find themselves in a second library by `dlsym`, and its `cuGetProcAddress` returns
+/// addresses there.
 #[test]
 fn a_driver_that_looks_itself_up() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! Programs whose main thread leaves by `pthread_exit` while they use a GPU: they end as they would without the shim, obey
-//! signals, and keep their quota (I1, I3).
+//! Programs whose main thread ends by `pthread_exit` while they use a GPU: they end as without the shim, obey signals, and
+//! keep their quota (I1, I3).
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -14,10 +14,10 @@ use vcuda_tests::{Door, Fixture, Running, app, eventually, text};
 
 const QUOTA: [&str; 4] = ["--memory", "2GiB", "--cores", "50"];
 const KINDS: [&str; 2] = ["memory", "launches"];
-/// Far longer than the shim takes to see that no other thread is left.
+/// Far longer than the shim needs to see that no other thread is left.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Nothing but the shim's threads is left: the process ends, with the application's exit handlers and status 0.
+/// With only the shim's threads left, the process ends, with the application's exit handlers and status 0.
 #[test]
 fn the_last_thread_of_the_application_ends_the_process() {
     let fixture = Fixture::new();
@@ -43,7 +43,7 @@ fn the_last_thread_of_the_application_ends_the_process() {
     assert_eq!(fixture.used_bytes(), 0);
 }
 
-/// A signal for the process finds the application's threads, never one of the shim's.
+/// A signal for the process is delivered to the application's threads, never to the shim's.
 #[test]
 fn a_process_without_its_main_thread_obeys_signals() {
     let fixture = Fixture::new();

@@ -1,5 +1,5 @@
-//! Memory of a dead process counts until the driver has released it: while a forked child has the driver's descriptors, and for
-//! a moment after that (I18). Then all of it is there for the next process, without a refusal (I8).
+//! Memory of a dead process counts until the driver has released it: while a forked child has the driver's descriptors, and
+//! shortly after (I18). Then the next process gets all of it without a refusal (I8).
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -10,7 +10,7 @@ use std::process::Command;
 
 use vcuda_tests::{Door, Fixture, MIB, Running, app};
 
-/// Contexts fit beside the pieces, and leave no room for one more.
+/// Contexts fit beside the pieces, without room for one more piece.
 const MACHINE: &str = "context_bytes = \"4MiB\"\ngranularity_bytes = 1\n[[gpus]]\nmemory_bytes = \"8GiB\"\n";
 const PIECE: u64 = 64 * MIB;
 const FITTING: u64 = 4;
@@ -84,7 +84,7 @@ fn an_exec_does_not_free_what_a_child_keeps() {
     kill(child);
 }
 
-/// A driver that releases at once, and one that needs a moment.
+/// A driver that releases at once, and one with a delay.
 #[test]
 fn what_the_dead_had_is_there_for_the_next_at_once() {
     for profile in ["", "profile = \"a100-535-container\"\n"] {

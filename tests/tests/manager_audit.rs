@@ -1,5 +1,5 @@
-//! Findings of the manager about real processes on the simulated GPU, by NVML, by their roots and by the files they have
-//! mapped: those that nothing limits, those whose mounts were tampered with, those whose directory was deleted under them.
+//! The manager's findings about real processes on the simulated GPU, by NVML, by their roots and mapped files: unlimited
+//! ones, ones with tampered mounts, ones with a deleted directory.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -17,9 +17,9 @@ use vcuda_tests::{
     holding, skip, succeeded,
 };
 
-/// Findings must hold in several looks, a second apart.
+/// Time limit for a finding, which must hold in several looks, a second apart.
 const SOON: Duration = Duration::from_secs(30);
-/// Use with a context counted in.
+/// Memory of a program with its context (bytes).
 const HELD: u64 = 200 * MIB;
 
 fn create(fixture: &Fixture, name: &str) {
@@ -51,7 +51,7 @@ fn findings(manager: &Manager<'_>, id: &str) -> f64 {
     manager.metric("vcuda_audit_findings", &format!("container=\"{id}\""))
 }
 
-/// A finding holds: it stands in the picture after the one in which it was told.
+/// Checks that a finding holds: it is in the snapshot after the report.
 fn is_found(manager: &Manager<'_>, id: &str) {
     eventually("it is a finding", SOON, || findings(manager, id) >= 1.0);
 }
@@ -89,7 +89,7 @@ fn a_container_by_its_mounts_and_what_tampers_with_them() {
     let Some(web) = granted_container(&fixture, "web", Mounted::Directory) else {
         return;
     };
-    // As it should be: it registers through the read-only mount, from PID namespaces of its own too.
+    // The normal case: it registers through the read-only mount, also from its own PID namespaces.
     let inner = ["--pid", "--fork", "--kill-child"];
     let mut limited = Commanded::start(&mut web.command_in(&inner, app("obey", Door::Dlsym)));
     limited.fills_to_the_byte();
@@ -111,7 +111,7 @@ fn a_container_by_its_mounts_and_what_tampers_with_them() {
     is_found_without_the_library(&fixture, &manager, &web);
     is_found_with_limits_of_its_own(&fixture, &manager, &web);
 
-    // The neighbour's directory cannot be entered, nor the own limits be written, by root of the container either.
+    // Even root in the container can neither enter the neighbour's directory nor write its own limits.
     let script =
         "! echo x >/etc/vcuda/limits && ! rm /etc/vcuda/grant && ! touch /etc/vcuda/new && echo done";
     let tried = web.unlimited("sh").args(["-c", script]).output().unwrap();
@@ -120,7 +120,7 @@ fn a_container_by_its_mounts_and_what_tampers_with_them() {
     limited.fills_to_the_byte();
 }
 
-/// Its root has the tenant's limits.
+/// The process's root has the tenant's limits.
 fn is_found_without_the_library(fixture: &Fixture, manager: &Manager<'_>, web: &GrantedContainer<'_>) {
     let naked = holding(&mut web.unlimited(app("hold", Door::Dlsym)), HELD);
     is_told(fixture, &format!("process {} of web-1 uses GPU-", naked.0.id()));
@@ -132,7 +132,7 @@ fn is_found_without_the_library(fixture: &Fixture, manager: &Manager<'_>, web: &
     });
 }
 
-/// Such limits are no tenant's.
+/// Such limits belong to no tenant.
 fn is_found_with_limits_of_its_own(fixture: &Fixture, manager: &Manager<'_>, web: &GrantedContainer<'_>) {
     let fake = fixture.runtime().join("fake");
     fs::create_dir(&fake).unwrap();
@@ -199,13 +199,13 @@ fn a_directory_that_is_deleted_under_a_container_does_not_hide_it() {
     eventually("vcuda doctor says so", SOON, || {
         String::from_utf8_lossy(&doctor()).contains("files that were deleted")
     });
-    // The new directory has the whole quota again: what both have is counted, by NVML.
+    // The new directory has the whole quota again: NVML counts the memory of both.
     let again = holding(&mut in_grant(), GIB + HELD);
     is_told(&fixture, "VcudaOverLimit web-1");
     let over = || manager.metric("vcuda_audit_over_bytes", "container=\"web-1\"");
     eventually("what both have", SOON, || over() >= HELD as f64);
     drop(again);
-    // A manager that never saw the directory finds it all the same.
+    // A manager that never saw the directory finds it too.
     manager.kill_and_restart();
     is_told(&fixture, &format!("process {} of web-1 uses", outside.0.id()));
     assert!(events(&fixture).contains("VcudaDetached web-1"));
@@ -215,7 +215,7 @@ fn a_directory_that_is_deleted_under_a_container_does_not_hide_it() {
     });
 }
 
-/// The manager ends this process of the container `web` and says so.
+/// Checks that the manager ends this process of the container `web` and reports it.
 fn is_ended(fixture: &Fixture, mut naked: Running) {
     let pid = naked.0.id();
     let mut status = None;
@@ -253,7 +253,7 @@ fn a_process_without_its_limits_is_ended_where_the_operator_wants_that_and_no_ot
     beside.fills_to_the_byte();
     let mut neighbour = Commanded::start(&mut other.command(app("obey", Door::Dlsym)));
     neighbour.fills_to_the_byte();
-    // Its owner is unknown: it is reported, and lives.
+    // The owner is unknown: it is reported, and lives.
     let stranger = holding(&mut fixture.bare(&hold), HELD);
 
     is_ended(&fixture, holding(&mut web.unlimited(&hold), HELD));
@@ -264,7 +264,7 @@ fn a_process_without_its_limits_is_ended_where_the_operator_wants_that_and_no_ot
         program.fills_to_the_byte();
     }
 
-    // From now on it is told alone.
+    // From now on it is only reported.
     act("report");
     manager.signal(libc::SIGHUP);
     eventually("the configuration is read again", SOON, || {
@@ -277,7 +277,7 @@ fn a_process_without_its_limits_is_ended_where_the_operator_wants_that_and_no_ot
         &format!("process {} of web-1 uses GPU-", reported.0.id()),
     );
     is_found(&manager, "web-1");
-    // Nor does a process hide by ending its main thread, of which the kernel then tells nothing.
+    // A process cannot hide by ending its main thread, after which the kernel shows none of its facts.
     let mut headless = web.unlimited(app("leaves", Door::Dlsym));
     let mut headless = Running::start(headless.args(["waits", "memory"]));
     headless.wait_for("waiting");
@@ -322,7 +322,7 @@ fn a_tenant_that_floods_registration_and_one_that_forks_hide_no_other() {
     // The container itself is served again.
     let own = holding(&mut run("hostile", "hold"), HELD);
     eventually("it is attached", SOON, || attached(&manager, "hostile-1"));
-    // A forked child holds nothing, and its end ends nothing of its parent.
+    // A forked child holds nothing, and its end does not affect its parent.
     succeeded(&run("hostile", "fork").output().unwrap());
     assert!(attached(&manager, "hostile-1"));
     eventually("one process is left", SOON, || {

@@ -1,5 +1,5 @@
-//! A node whose clock is set while its manager runs and while it does not: ahead, back, to where it begins. Whoever counts time
-//! counts another clock; what is shown is wrong with the clock, and nothing else.
+//! Nodes whose clock is set while the manager runs or not: ahead, back, to its beginning. Durations are measured by another
+//! clock; only shown times are wrong.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -28,7 +28,7 @@ fn grants(fixture: &Fixture) -> Vec<String> {
         .collect()
 }
 
-/// The time since it divided GPU time does not depend on the clock that people read.
+/// The time since the last arbitration does not depend on the wall clock.
 fn follows_its_arbiter(manager: &Manager<'_>) {
     let page = manager.metrics();
     let mut lines = page.lines();
@@ -37,13 +37,13 @@ fn follows_its_arbiter(manager: &Manager<'_>) {
     assert!((0.0..20.0).contains(&age), "{age}");
 }
 
-/// Seconds to where a clock begins that has lost its battery.
+/// Seconds to the initial time of a clock that has lost its battery.
 fn to_the_first_day() -> i64 {
     let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     DAY - i64::try_from(since_1970.as_secs()).unwrap()
 }
 
-/// Builds the library that shifts the clock of who preloads it by as many seconds as a file says.
+/// Builds a library that shifts the clock of its program by as many seconds as a file says.
 fn clock_library(fixture: &Fixture) -> PathBuf {
     let library = fixture.runtime().join("shift.so");
     let built = Command::new(std::env::var_os("CC").unwrap_or_else(|| "cc".into()))
@@ -56,7 +56,7 @@ fn clock_library(fixture: &Fixture) -> PathBuf {
     library
 }
 
-/// Loses the ledger, and has the manager find that out.
+/// Damages the ledger, and lets the manager detect that.
 fn damage_the_ledger(manager: &mut Manager<'_>) {
     let ledger = manager.state().join("ledger.json");
     let mut bytes = fs::read(&ledger).unwrap();
@@ -89,11 +89,11 @@ fn a_clock_that_is_set_changes_what_is_shown_and_nothing_else() {
     let mut program = Commanded::start(command.arg(app("obey", Door::Dlsym)));
     let mut limit_gib = 1;
     let first_day = to_the_first_day();
-    // No date can be written of what was before.
+    // Earlier dates cannot be written.
     let before_all = first_day - 2 * YEAR;
     for seconds in [40 * YEAR, first_day, before_all, 0] {
         fs::write(&shift, seconds.to_string()).unwrap();
-        // While it runs, and over a restart.
+        // While it runs, and after a restart.
         for _ in 0..2 {
             limit_gib += 1;
             let size = format!("{limit_gib}GiB");
@@ -104,12 +104,12 @@ fn a_clock_that_is_set_changes_what_is_shown_and_nothing_else() {
             assert!(ids.insert(id.clone()), "{id} was given twice: {ids:?}");
             succeeded(&fixture.vcuda(["grant", "release", &id]).output().unwrap());
             eventually("refusals are an event, in whatever year", SOON, || {
-                // Those of before its first look are no news to a manager.
+                // Refusals before a manager's first look are not reported.
                 assert_eq!(program.alloc(100 * GIB), Some(2));
                 let told = fixture.vcuda(["events", "--container", "a-1"]).output().unwrap();
                 text(&told).contains("VcudaMemoryDenied a-1")
             });
-            // No metrics before 1970: see docs/operations.md.
+            // There are no metrics before 1970: see docs/operations.md.
             let has_metrics = seconds != before_all;
             if has_metrics {
                 follows_its_arbiter(&manager);
@@ -123,7 +123,7 @@ fn a_clock_that_is_set_changes_what_is_shown_and_nothing_else() {
         }
         assert_eq!(grants(&fixture), ["a-1"], "{seconds}");
     }
-    // A ledger that is lost while the clock is before all that it had numbered.
+    // The ledger is lost while the clock is before all its numbers.
     fs::write(&shift, first_day.to_string()).unwrap();
     damage_the_ledger(&mut manager);
     let id = create("b");

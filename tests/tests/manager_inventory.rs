@@ -1,4 +1,4 @@
-//! The manager's inventory on the simulated NVML: errors, lost GPUs, a driver that goes and comes back, processes.
+//! The manager's inventory on the simulated NVML: errors, lost GPUs, a driver that is unloaded and loaded, processes.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -63,7 +63,7 @@ impl Watched {
         }
     }
 
-    /// Its process is killed, and another begins.
+    /// Kills its process, and starts another.
     fn starts_again(&mut self) {
         self.inventory.signal(libc::SIGKILL);
         self.inventory.finish();
@@ -80,7 +80,7 @@ impl Watched {
         faults.write(&self.place.path().join("machine")).unwrap();
     }
 
-    /// The next state that has this in it.
+    /// Waits for the next state that contains this text.
     fn state(&mut self, part: &str) -> String {
         self.inventory
             .wait_for_line(&format!("a state with {part:?}"), |line| {
@@ -164,7 +164,7 @@ fn an_applications_error_is_counted_and_another_makes_a_gpu_unhealthy() {
     });
     let told = watched.inventory.wait_for("event VcudaGpuUnhealthy");
     assert!(told.contains(&second) && told.contains("XID 94"), "{told}");
-    // It goes on answering.
+    // It continues to answer.
     watched.inventory.wait_for("event VcudaGpuRecovered");
     watched.state(&format!(
         "{} xids [1 of 31, 1 of 94]",
@@ -181,7 +181,7 @@ fn a_lost_gpu_is_not_offered_until_it_answers_again() {
         ..Faults::default()
     });
     watched.inventory.wait_for("event VcudaGpuUnhealthy");
-    // NVML is opened anew in vain: the GPU is not forgotten, and the problem is told.
+    // Opening NVML anew does not help: the GPU is kept, and the problem reported.
     let state = watched.state("problem [NVML's GPU 0 cannot be opened");
     assert!(
         state.contains(&format!("{} unhealthy", watched.uuid(0))),
@@ -210,7 +210,7 @@ fn gpus_that_vanish_and_appear_are_followed() {
         mig: vec![watched.uuid(1)],
         ..Faults::default()
     });
-    // The first is there again (an event within 30 s of the last one of its kind is not told anew), the other divided.
+    // The first GPU is back (a similar event within 30 s is not reported again), the other one is in MIG mode.
     watched.state(&watched.both(
         "healthy",
         "unhealthy: it is in MIG mode: its instances are isolated by the hardware and are not shared",
@@ -261,7 +261,7 @@ fn the_health_of_a_gpu_outlives_the_manager() {
     let mut watched = Watched::new();
     watched.state(&watched.both("healthy", "healthy"));
     let (first, second) = (watched.uuid(0), watched.uuid(1));
-    // One after the other: NVML tells the last number for all of them.
+    // One by one, as NVML returns the last number for all of them.
     let mut errors = xids(&first, &[48]);
     let happens = |watched: &Watched, errors: &[Xid]| {
         watched.happens(&Faults {
@@ -275,7 +275,7 @@ fn the_health_of_a_gpu_outlives_the_manager() {
         errors.extend(xids(&second, &[94]));
         happens(&watched, &errors);
         watched.state(&watched.both("unhealthy: XID 48", "unhealthy: XID 94"));
-        // Both are as they were, though the errors are not told again; what is not fatal ends with clean looks.
+        // Both are as before, though the errors are not repeated; non-fatal trouble ends with clean looks.
         watched.starts_again();
         watched.state(&watched.both("unhealthy: XID 48", "unhealthy: XID 94"));
         watched.state(&watched.both("unhealthy: XID 48", "healthy"));

@@ -1,4 +1,4 @@
-//! The daemon's own life: its configuration, its signals, its end. What it does meanwhile has tests of its own.
+//! The daemon's life: configuration, signals, end. Its work has other tests.
 
 #![allow(
     clippy::unwrap_used,
@@ -99,7 +99,7 @@ fn sighup_reads_the_configuration_again() {
     assert_eq!(manager.finish().code(), Some(0));
 }
 
-/// The standbys that managers left behind under this root, whoever is their parent.
+/// PIDs of standbys under this root, whoever is their parent.
 fn standbys(root: &Path) -> Vec<u32> {
     let is_one = |pid: &u32| {
         let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
@@ -148,16 +148,16 @@ fn a_manager_that_ends_while_tenants_run_leaves_a_standby() {
         beats();
     }
     drop(manager);
-    // It makes room for the next manager, and is not needed twice.
+    // It ends for the next manager, and is not needed twice.
     let mut manager = fixture.manager();
     soon("it has left", &|| standbys(&root).is_empty());
     beats();
     manager.signal(libc::SIGTERM);
     assert_eq!(manager.finish().code(), Some(0));
-    // Its command line is empty for a moment after the start.
+    // Its command line is empty shortly after the start.
     soon("one is left behind again", &|| standbys(&root).len() == 1);
     beats();
-    // Nor when no process is left.
+    // No standby is left without processes either.
     drop(program);
     soon("it has ended with the last program", &|| {
         standbys(&root).is_empty()
@@ -187,7 +187,7 @@ fn one_that_starts_with_an_nvml_that_hangs_answers_and_can_be_ended() {
     });
     assert_eq!(manager.finish().code(), Some(0), "{}", manager.log());
     drop(manager);
-    // One that begins to answer is used.
+    // A manager that begins to answer is used.
     let _manager = fixture.manager();
     Faults::default().write(&fixture.machine()).unwrap();
     eventually("GPUs are given out", Duration::from_secs(20), || {
@@ -201,7 +201,7 @@ fn a_service_manager_is_told_that_it_is_ready_alive_and_ending() {
     let socket = fixture.runtime().join("notify");
     let told = UnixDatagram::bind(&socket).unwrap();
     told.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-    // Until it says so; what came before.
+    // Waits for this notification; returns those before it.
     let until = |word: &str| {
         let mut before = Vec::new();
         loop {
@@ -215,7 +215,7 @@ fn a_service_manager_is_told_that_it_is_ready_alive_and_ending() {
             before.push(said);
         }
     };
-    // Twice in this time (us).
+    // Twice within this time (us).
     let variables = [
         ("NOTIFY_SOCKET", socket.as_path()),
         ("WATCHDOG_USEC", Path::new("200000")),

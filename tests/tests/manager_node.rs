@@ -1,5 +1,5 @@
-//! A node with a manager: tenants by grant, their quotas changed as they run, the manager killed meanwhile, and what
-//! `vcuda` and the metrics say of all that. `VCUDA_SOAK` kills it 100 times instead of 10.
+//! A node with a manager: granted tenants, quota changes while they run, a killed manager, and what `vcuda` and the metrics
+//! report. `VCUDA_SOAK` kills it 100 times instead of 10.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -17,10 +17,10 @@ use serde_json::Value;
 use vcuda_limiter::controller::STALE_BEAT_NS;
 use vcuda_tests::{Commanded, Door, Fixture, GIB, MIB, Manager, Running, app, eventually, succeeded, text};
 
-/// Time that an immediate effect may take on a busy machine.
+/// Time limit for an immediate effect on a busy machine.
 const SOON: Duration = Duration::from_secs(20);
 
-/// Time that a busy machine may add to a wait (ns).
+/// Additional waiting time on a busy machine (ns).
 const SLACK_NS: u64 = 1_000_000_000;
 
 /// A command inside a grant.
@@ -74,7 +74,7 @@ fn two_tenants_by_grant_keep_their_quotas_through_kills_of_the_manager() {
         manager.kill_and_restart();
         a.lives();
         b.lives();
-        // Its own memory, its neighbour's, and no more than both were given.
+        // Its own memory, its neighbour's, and no more than both were granted.
         assert_eq!(a.alloc(2 * GIB), Some(2), "round {round}");
         assert_eq!(b.alloc(GIB), Some(0), "round {round}");
         b.free();
@@ -85,7 +85,7 @@ fn two_tenants_by_grant_keep_their_quotas_through_kills_of_the_manager() {
         });
         let used = tenant(&fixture, "a-1")["memory_used_bytes"].as_u64().unwrap();
         assert!((GIB..2 * GIB).contains(&used), "round {round}: {used}");
-        // No launch waited longer than until a shim notices that no arbiter runs, and none was refused.
+        // No launch waited longer than a shim needs to notice a missing arbiter, and none was refused.
         writeln!(steady.0.stdin.as_mut().unwrap(), "longest").unwrap();
         let said = steady.wait_for("longest ");
         let words: Vec<&str> = said.split(' ').collect();
@@ -97,7 +97,7 @@ fn two_tenants_by_grant_keep_their_quotas_through_kills_of_the_manager() {
     drop(steady);
     a_new_limit_holds_and_stays(&fixture, &mut manager, &mut a);
 
-    // The dead are gone from every figure.
+    // Dead processes are in no figure.
     a.0.signal(libc::SIGKILL);
     a.0.finish();
     eventually("the memory of the killed process is not counted", SOON, || {
@@ -106,7 +106,7 @@ fn two_tenants_by_grant_keep_their_quotas_through_kills_of_the_manager() {
     });
 }
 
-/// A quota is changed live, and in the ledger.
+/// A quota changed live is also in the ledger.
 fn a_new_limit_holds_and_stays(fixture: &Fixture, manager: &mut Manager<'_>, a: &mut Commanded) {
     succeeded(&fixture.vcuda(["set", "a", "--memory", "3GiB"]).output().unwrap());
     let (_, total) = a.info();
@@ -158,7 +158,7 @@ fn a_grant_outlives_its_programs_and_is_not_released_under_them() {
         program.0.signal(libc::SIGKILL);
         program.0.finish();
     }
-    // Commands that clear what dead runs left do not clear a grant.
+    // Commands that remove dead runs do not remove a grant.
     succeeded(&fixture.tenant(&["--memory", "1GiB"], "true").output().unwrap());
     assert!(fixture.runtime().join("vcuda/containers/web-1/limits").exists());
     eventually("no process uses it", SOON, || {
@@ -180,7 +180,7 @@ fn vcuda_shows_the_node() {
     let hold = app("hold", Door::Dlsym);
     let mut granted = Running::start(in_grant(&fixture, "web", &hold).arg((64 * MIB).to_string()));
     granted.wait_for("holding");
-    // One that did not ask is shown beside it.
+    // A process without a grant is shown beside it.
     let mut own = Running::start(
         fixture
             .tenant(&["--memory", "1GiB", "--name", "own"], &hold)
@@ -201,7 +201,7 @@ fn vcuda_shows_the_node() {
         has(&seen, "web-1", granted.0.id()) && has(&seen, "own", own.0.id())
     });
 
-    // More than its limit, and the manager says so.
+    // A request above its limit is refused, and the manager reports it.
     let mut denied = Running::start(in_grant(&fixture, "web", &hold).arg((3 * GIB).to_string()));
     denied.wait_for("holding 0 denied 1");
     let events = || {
@@ -223,7 +223,7 @@ fn vcuda_shows_the_node() {
         "{said}"
     );
 
-    // Without the manager the same files tell the same, and a grant is not changed behind its back.
+    // Without the manager the same files are readable, and a grant cannot be changed.
     manager.signal(libc::SIGKILL);
     manager.finish();
     assert_eq!(tenant(&fixture, "web-1")["memory_limit_bytes"], 2 * GIB);
@@ -242,7 +242,7 @@ fn two_managers_on_one_root_are_refused() {
     let second = fixture.manager_command(&[]).output().unwrap();
     assert_eq!(second.status.code(), Some(69), "{}", text(&second));
     assert!(text(&second).contains("another manager"), "{}", text(&second));
-    // The first goes on.
+    // The first manager continues.
     assert!(fs::exists(manager.socket()).unwrap());
     succeeded(&fixture.vcuda(["grant", "list"]).output().unwrap());
 }
@@ -271,7 +271,7 @@ fn a_manager_that_waits_takes_over_with_all_grants() {
             .output()
             .unwrap(),
     );
-    // One that waits ends like any other.
+    // A waiting manager ends like any other.
     let mut third = Running::start(&mut fixture.manager_command(&["--wait".to_owned()]));
     assert!(!third.prints_within(Duration::from_millis(300)));
     third.signal(libc::SIGTERM);
@@ -309,10 +309,10 @@ fn a_cordoned_gpu_gets_nothing_new_and_stays_so() {
         );
         assert!(said.contains("cordoned"), "{said}");
         let table = succeeded(&fixture.vcuda(["node", "gpus"]).output().unwrap());
-        assert!(table.contains("no: cordoned"), "{table}");
+        assert!(table.contains(" cordoned"), "{table}");
         manager.kill_and_restart();
     }
-    // What is there goes on, and can be changed.
+    // The existing grant continues, and can be changed.
     succeeded(
         &fixture
             .vcuda(["set", "first", "--memory", "2GiB"])

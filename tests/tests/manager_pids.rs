@@ -1,5 +1,5 @@
-//! Process numbers are given again: what a dead process had is free, and whoever has its number now, and has nothing to do
-//! with a GPU, is neither taken for it nor waited for nor ended.
+//! Reuse of PIDs: a dead process's memory is free, and an unrelated process with its PID is neither mistaken for it, nor
+//! waited for, nor ended.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -18,25 +18,25 @@ use vcuda_tests::{
     succeeded,
 };
 
-/// Time for what is promised within a second, on a busy machine.
+/// Time limit for effects promised within a second, on a busy machine.
 const SOON: Duration = Duration::from_secs(20);
 const HELD: u64 = 300 * MIB;
 
-/// A process that has the number of one that has ended. None if this user may not choose a number.
+/// A process with the PID of one that has ended. `None` if this user cannot choose a PID.
 struct Newcomer {
     pid: u32,
-    /// Process that waits for it, and ends it when the test does.
+    /// Process that waits for it, and ends it with the test.
     keeper: Running,
 }
 
 impl Newcomer {
-    /// Ends `old`, whose number it gets.
+    /// Ends `old`, and starts a process with its PID.
     fn in_place_of(mut old: Running) -> Option<Self> {
         let pid = old.0.id();
         old.signal(libc::SIGKILL);
         old.finish();
-        // Processes are told apart by number and start time, which the kernel tells in ticks of 10 ms. No number comes again
-        // within one by itself.
+        // Processes are identified by PID and start time, which the kernel counts in ticks of 10 ms. A PID is never reused
+        // within one tick by itself.
         std::thread::sleep(Duration::from_millis(20));
         let keeper = app("as_pid", Door::Dlsym);
         let begin = || {
@@ -93,7 +93,7 @@ fn a_process_with_the_number_of_a_dead_one_belongs_to_no_tenant() {
     succeeded(&fixture.vcuda(args).output().unwrap());
     let mut stays = Commanded::start(&mut in_grant(&fixture, "obey"));
     let mut newcomers = Vec::new();
-    // It ends beside its manager, and while there is none: the next has but the slot of it.
+    // It ends while the manager runs, and while there is none: then the next one knows only its slot.
     for is_there in [true, false] {
         let before = stays.info().0;
         let own = (2 * GIB - before) as f64;
@@ -120,7 +120,7 @@ fn a_process_with_the_number_of_a_dead_one_belongs_to_no_tenant() {
         eventually("to its neighbour too", SOON, || stays.info().0 == before);
         stays.fills_to_the_byte();
     }
-    // Looks of the audit, by what one of them finds: no process is suspected.
+    // Until the audit has looked, as a finding of another process shows: no process is suspected.
     let stranger = holding(&mut fixture.bare(app("hold", Door::Dlsym)), MIB);
     let events = || succeeded(&fixture.vcuda(["events"]).output().unwrap());
     eventually("the audit has looked", SOON, || {
@@ -132,7 +132,7 @@ fn a_process_with_the_number_of_a_dead_one_belongs_to_no_tenant() {
         assert!(!events().contains(&named), "{}", events());
     }
     drop((stays, stranger));
-    // No process of the tenant is left, whatever numbers its slots have.
+    // No process of the tenant is left, whatever PIDs its slots have.
     let release = || fixture.vcuda(["grant", "release", "a"]).output().unwrap();
     eventually("it can be released", SOON, || release().status.success());
     assert!(!fixture.runtime().join("vcuda/containers/a-1").exists());
@@ -154,7 +154,7 @@ fn without_a_manager_as_well() {
     eventually("what the dead one had is free", SOON, || stays.info().0 == before);
     stays.fills_to_the_byte();
     newcomer.lives();
-    // One that keeps the directory dies, and its number is another's: the directory goes with the next command.
+    // The directory's keeper dies, and its PID is reused: the next command removes the directory.
     let last = stays.0;
     drop(tenant);
     let Some(mut second) = Newcomer::in_place_of(last) else {
@@ -168,8 +168,8 @@ fn without_a_manager_as_well() {
     second.lives();
 }
 
-/// A folder with a `vcuda-manager` that runs in a PID namespace of its own, and sees none of ours: as on a node that is itself a
-/// container, where a container's namespace goes with it. None if this user may not.
+/// A folder with a `vcuda-manager` that runs in its own PID namespace and sees none of ours, as on a node that is itself a
+/// container. `None` if this user cannot make one.
 fn nested() -> Option<tempfile::TempDir> {
     const UNSHARE: &str = "unshare --pid --fork --kill-child --mount-proc";
     let may = Command::new("sh")
@@ -189,7 +189,7 @@ fn nested() -> Option<tempfile::TempDir> {
     Some(folder)
 }
 
-/// Ends a manager of [`nested`], which dies just after the program that made its namespace: its locks are free then.
+/// Waits for the end of a manager of [`nested`], which dies just after the program that made its namespace.
 fn ended(fixture: &Fixture, manager: &mut Manager<'_>) {
     manager.signal(libc::SIGKILL);
     manager.finish();
@@ -208,7 +208,7 @@ fn the_dead_of_a_namespace_that_cannot_be_seen_are_known_by_their_lock() {
     let mut manager = fixture.manager_of(folder.path(), &[]);
     let args = ["grant", "create", "a", "--memory", "2GiB", "--cores", "30"];
     succeeded(&fixture.vcuda(args).output().unwrap());
-    // One ends beside its manager, one while there is none: the next has but the slot of it, and the lock that is free.
+    // One ends while the manager runs, one while there is none: the next one knows only its slot and its free lock.
     for is_there in [true, false] {
         let mut one = holding(&mut in_grant(&fixture, "hold"), HELD);
         let pid = one.0.id();

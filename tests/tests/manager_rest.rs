@@ -1,4 +1,4 @@
-//! The node daemon while nothing happens, and at the moment when something does.
+//! The node daemon while it is idle, and the moment at which work arrives.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -16,11 +16,11 @@ use vcuda_region::limits::Limits;
 use vcuda_region::usage_reader::UsageReader;
 use vcuda_tests::{Door, Fixture, Running, app, eventually, succeeded};
 
-/// Until a tenant rests that has done nothing, and a little longer.
+/// Time after which an idle tenant rests, and a little more.
 const REST: Duration = Duration::from_secs(4);
 const TIMEOUT: Duration = Duration::from_secs(20);
-/// Longest way from a first launch to an arbiter that knows of it, on a busy machine: well below the ten seconds after which
-/// it would look at a resting tenant by itself.
+/// Time limit from a first launch to the arbiter's notice on a busy machine: well below the ten seconds after which it
+/// would check a resting tenant by itself.
 const NOTICED: Duration = Duration::from_secs(4);
 
 fn grant(fixture: &Fixture, key: &str, quota: &[&str]) {
@@ -36,7 +36,7 @@ fn run(fixture: &Fixture, key: &str, program: &str, arguments: &[&str], says: &s
     running
 }
 
-/// How often threads of a process went to sleep so far, by their names.
+/// Number of times that threads of a process went to sleep, for counted thread names.
 fn sleeps(pid: u32, is_counted: impl Fn(&str) -> bool) -> u64 {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten();
     let of_thread = |task: fs::DirEntry| {
@@ -67,12 +67,12 @@ fn a_daemon_of_idle_tenants_sleeps() {
     }
     sleep(REST * 2);
     let arbiter = || sleeps(manager.pid(), |name| name == "controller");
-    // The simulated NVML asks for XIDs by the clock; a real one sleeps.
+    // The simulated NVML polls for XIDs; a real one sleeps.
     let all = || sleeps(manager.pid(), |name| name != "nvml-xids");
     let before = (arbiter(), all());
     sleep(SPAN);
     let (arbiter, all) = (arbiter() - before.0, all() - before.1);
-    // The beat each 600 ms. Before that there were some 50 a second, and 80.
+    // A heartbeat each 600 ms. Earlier versions had some 50 and 80 sleeps a second.
     assert!(arbiter <= 40, "the arbiter slept {arbiter} times");
     assert!(all <= 120, "the daemon slept {all} times");
 }

@@ -1,5 +1,5 @@
-//! A manager that is not root, with the one capability that docs/operations.md names: it owns grants, and sees whose root's
-//! processes are.
+//! A manager without root, with the capability named by docs/operations.md: it owns grants, and sees the roots of
+//! processes.
 #![allow(
     clippy::unwrap_used,
     reason = "a test stops at the first thing that is not as it should be"
@@ -18,13 +18,12 @@ use vcuda_tests::{
 
 const SOON: Duration = Duration::from_secs(30);
 const HELD: u64 = 200 * MIB;
-/// Debian's `nobody`; its number does not matter.
+/// Uid of Debian's `nobody`; any other would do.
 const USER: &str = "65534";
 /// `CAP_SYS_PTRACE` (linux/capability.h) as `/proc/<pid>/status` writes it.
 const ONLY_PTRACE: &str = "0000000000080000";
 
-/// Starts another user's program with that capability and no other, as the systemd unit does. The programs lie where that
-/// user can read them.
+/// Starts another user's program with that capability only, as the systemd unit does, from a place that the user can read.
 fn programs() -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
@@ -67,7 +66,7 @@ fn one_capability_is_enough() {
         return;
     }
     let fixture = Fixture::new();
-    // The machine is there first, and is the user's too.
+    // The machine is made first, and belongs to the user too.
     succeeded(&fixture.bare("true").output().unwrap());
     give_to_user(fixture.home());
     let programs = programs();
@@ -102,7 +101,7 @@ fn one_capability_is_enough() {
     eventually("the stranger is told", SOON, || {
         events().contains(&format!("process {} uses GPU-", stranger.0.id()))
     });
-    // What only its root tells can be seen by who has the capability.
+    // With the capability, it sees facts that only the process's root shows.
     if let Some(room) = fixture.granted_container_by(&vcuda, "web", Mounted::Directory) {
         let loose = holding(&mut room.unlimited(&hold), HELD);
         eventually("it is known whose the loose one is", SOON, || {

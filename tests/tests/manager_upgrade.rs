@@ -1,5 +1,6 @@
-//! Programs, shims and managers of different releases at once: before, this and after, each shim with each manager, while a
-//! program runs. Quotas hold to the byte; what does not go together is refused with both versions, and nothing else happens.
+//! Programs, shims and managers of different releases: the one before, this one and the one after, each shim with each
+//! manager, while a program runs. Quotas hold to the byte. Incompatible ones are refused with both versions, and nothing
+//! else happens.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -37,14 +38,14 @@ const AFTER: Speaks = Speaks {
     later: 1,
 };
 
-/// `vcuda` of this release.
+/// Runs `vcuda` of this release.
 fn vcuda(fixture: &Fixture, release: &Path, args: &[&str]) -> Output {
     let mut command = Command::new(release.join("vcuda"));
     fixture.environment(&mut command);
     command.args(args).output().unwrap()
 }
 
-/// A program in this grant, as `manager`'s release starts it, with the shim of another.
+/// A command in this grant, as `manager`'s release starts it, with the shim of another.
 fn in_grant(fixture: &Fixture, manager: &Path, shim: &Path, grant: &str) -> Command {
     let shown = succeeded(&vcuda(
         fixture,
@@ -66,16 +67,16 @@ fn attaches(manager: &Manager<'_>, id: &str) {
     });
 }
 
-/// A program that runs, and what it has been given.
+/// A running program, and its allocated memory.
 struct Tenant {
     id: String,
     program: Commanded,
     limit_gib: u64,
-    /// The layout of its files.
+    /// Layout of its files.
     layout: u32,
 }
 
-/// Events of `vcuda events` about tenants with an older library, as often as they were told.
+/// Events of `vcuda events` about tenants with an older library, each as often as counted.
 fn older(fixture: &Fixture) -> Vec<String> {
     let told = succeeded(&fixture.vcuda(["events"]).output().unwrap());
     let is_one = |line: &&str| line.contains("VcudaOlderShim");
@@ -105,7 +106,8 @@ fn an_older_library_is_told_once_and_is_no_finding() {
     eventually("the older library is an event", SOON, || {
         !older(&fixture).is_empty()
     });
-    // Three looks later, told by what such a look finds: it stands in no figure, and no other process is meant.
+    // Waits for three more looks, as another finding shows: the older library is in no figure, and no other process is
+    // named.
     let stranger = holding(&mut fixture.bare(app("hold", Door::Dlsym)), GIB);
     let all = || succeeded(&fixture.vcuda(["events"]).output().unwrap());
     eventually("later looks", SOON, || all().contains("VcudaUnregistered"));
@@ -120,7 +122,7 @@ fn go_together(one: u32, other: u32) -> bool {
     one.abs_diff(other) <= 1
 }
 
-/// A shim meets one manager after another, each of which grants something new and changes what is there.
+/// Runs a shim with one manager after another, each of which grants, and changes existing grants.
 fn a_shim_meets_managers(shim: Speaks, managers: &[Speaks]) {
     let fixture = Fixture::new();
     let of_shim = Programs::new(shim);
@@ -167,7 +169,7 @@ fn a_shim_meets_managers(shim: Speaks, managers: &[Speaks]) {
                 layout: speaks.layouts.1,
             });
         } else {
-            // No memory, and the reason in its log: never a quota that was read wrong.
+            // It grants no memory and logs the reason: a quota is never misread.
             let log = fixture.runtime().join("shim.log");
             let refused = command.env("VCUDA_LOG", &log).output().unwrap();
             assert_eq!(refused.status.code(), Some(1), "{}", text(&refused));
@@ -220,7 +222,7 @@ fn who_speaks_another_protocol_is_not_registered_and_has_its_quota() {
     assert_eq!(program.info().1, 3 * GIB);
     program.fills_to_the_byte();
     assert!(manager.metric("vcuda_shim_attached", "container=\"a-1\"") < 0.5);
-    // It does not try again and again, but a manager that speaks with it knows it.
+    // It does not retry repeatedly, but a manager with a common version knows it.
     let before = refused();
     manager.change_to(other.folder());
     attaches(&manager, "a-1");

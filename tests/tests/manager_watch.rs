@@ -1,5 +1,4 @@
-//! The manager's eyes and hands on real tenants: who registers, what is seen of whom, what a hostile tenant can do about
-//! it, and who arbitrates.
+//! The manager with real tenants: registration, snapshots, effects of a hostile tenant on them, and arbitration.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -59,7 +58,7 @@ impl Manager {
     }
 }
 
-/// A process that holds memory and never launches anything.
+/// A process that holds memory and never launches.
 fn holder(tenant: &Tenant<'_>) -> Running {
     let mut command = tenant.command(app("hold", Door::Dlsym));
     let mut running = Running::start(command.arg(HELD.to_string()));
@@ -99,7 +98,7 @@ fn a_process_is_seen_until_it_is_killed_and_its_memory_with_it() {
         of(a, &one).is_none() && a.devices[0].used_bytes + HELD <= both_bytes
     });
     one.finish();
-    // No process of the tenant is left that could clear its `usage`: no figure holds what the dead had all the same.
+    // No process of the tenant is left to clear its `usage`: still no figure contains the dead's memory.
     two.signal(libc::SIGKILL);
     manager.sees("the death of both", "a", |a| {
         of(a, &two).is_none()
@@ -123,7 +122,7 @@ fn after_a_restart_of_the_manager_processes_register_again() {
     let one = holder(&tenant);
     manager.sees("it", "a", |a| holds(a, &one));
     drop(manager);
-    // Begun while there is a socket without a listener.
+    // Started while there is a socket without a listener.
     let two = holder(&tenant);
     let manager = Manager::start(&fixture);
     manager.sees("both again", "a", |a| holds(a, &one) && holds(a, &two));
@@ -135,14 +134,14 @@ fn after_a_restart_of_the_manager_processes_register_again() {
     let is_socket = |entry: &fs::DirEntry| {
         fs::read_link(entry.path()).is_ok_and(|to| to.to_string_lossy().starts_with("socket:"))
     };
-    // One socket is the process's own: its lock waits there to be released last (docs/hardware.md, "order of release").
+    // One socket is the process's own: its lock is released last (docs/hardware.md, "order of release").
     eventually("no descriptor stays open", TIMEOUT, || {
         descriptors().filter(is_socket).count() <= 1
     });
     drop(manager.registrar);
 }
 
-/// Figures may be nonsense within their bounds.
+/// Checks bounds only, as the figures may be nonsense.
 fn is_within_bounds(seen: &observe::Tenant) {
     assert!(seen.processes.len() <= 2 * 512);
     assert!(
@@ -177,7 +176,7 @@ fn a_hostile_tenant_harms_its_own_figures_only() {
         manager.looks_again();
         manager.sees(what, "other", |b| holds(b, &two));
     };
-    // Garbage behind a sound header.
+    // Garbage behind a valid header.
     open().write_all_at(&noise[24..], 24).unwrap();
     other_is_well("noise");
     is_within_bounds(manager.snapshot().find("hostile").unwrap());
@@ -185,7 +184,7 @@ fn a_hostile_tenant_harms_its_own_figures_only() {
     open().set_len(10).unwrap();
     other_is_well("cut short");
     manager.sees("its files are told to be bad", "hostile", |a| a.problem.is_some());
-    // Others in the file's place: none is followed, and none waited for.
+    // Other files in its place: no link is followed, and no read blocks.
     let replace = |what: &str, make: &dyn Fn()| {
         fs::remove_file(&usage).unwrap();
         make();
@@ -232,7 +231,7 @@ fn who_ends_first_leaves_no_directory_behind() {
     });
 }
 
-/// Time at which an arbiter last ran, as a tenant's `limits` have it.
+/// Time of an arbiter's last step, from a tenant's `limits`.
 fn beat(tenant: &str, fixture: &Fixture) -> Vec<u8> {
     let limits = fixture
         .runtime()
@@ -274,7 +273,7 @@ fn the_manager_takes_over_from_the_users_arbiter_and_gives_back() {
     };
     beats();
     assert!(controller.beat_ns() > 0);
-    // While it is there, no other comes.
+    // While it runs, no other one starts.
     let _two = start("two");
     beats();
     assert_eq!(arbiters(&fixture), 0);

@@ -1,5 +1,5 @@
-//! The documents agree with what the programs say: the sources print each message that a document explains, and each event of
-//! the manager is explained.
+//! Documents agree with the programs: each documented message is in the sources, and each event of the manager is
+//! documented.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -11,8 +11,7 @@ use std::collections::BTreeSet;
 use vcuda_tests::sources::{files, in_backticks, pages, read};
 use vcuda_tests::workspace;
 
-/// The first cells of all tables whose first column is headed "message": texts that our programs print. `...` stands for
-/// what differs.
+/// First cells of all tables whose first column is "message": texts that our programs print, with `...` for variable parts.
 fn messages(page: &str) -> Vec<String> {
     let mut found = Vec::new();
     let mut is_inside = false;
@@ -30,7 +29,7 @@ fn messages(page: &str) -> Vec<String> {
     found
 }
 
-/// The sources of the programs, with strings that go over a line's end in one piece.
+/// Sources of the programs, with multi-line strings joined.
 fn printed() -> String {
     let folders = ["cli", "daemon", "manager", "plugin", "quota", "region", "shim"];
     let sources = files(&folders, &["rs"]);
@@ -73,7 +72,7 @@ fn each_explained_message_is_printed() {
     }
 }
 
-/// The reasons of events in a text: words in quotation marks or backticks that begin with "Vcuda".
+/// Reasons of events in a text: words in quotation marks or backticks that begin with "Vcuda".
 fn reasons<'a>(text: &'a str, mark: &str) -> BTreeSet<&'a str> {
     let words = text.split(mark).filter(|word| word.starts_with("Vcuda"));
     words

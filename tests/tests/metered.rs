@@ -1,5 +1,5 @@
-//! GPU time and what is none: copies and sets within the device are charged as kernels are, copies of the host's are
-//! counted. By the simulator's exact record.
+//! Charging of GPU time: copies and memsets within the device are charged like kernels, host copies are only counted.
+//! Judged by the simulator's exact record.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -15,7 +15,7 @@ use vcuda_tests::{Door, Fixture, Running, app};
 const SLOW_COPIES: &str = "device_copy_bytes_per_us = 2000\ncopy_bytes_per_us = 2000\n";
 const CAP_PERCENT: f64 = 40.0;
 
-/// Checks the share of each way of keeping the GPU busy, on a machine of its own.
+/// Checks the share of each way of keeping the GPU busy, on a separate machine each.
 fn all_get_their_cap(ways: &[&str]) {
     let program = app("transfers", Door::Dlsym);
     for how in ways {
@@ -36,7 +36,7 @@ fn sets_are_charged() {
 
 #[test]
 fn copies_of_the_host_are_counted_and_not_charged() {
-    // Half of the time goes to copies: were they charged, the kernels would get 20 %.
+    // Half of the time is spent on copies: if they were charged, the kernels would get 20 %.
     all_get_their_cap(&["host"]);
     let fixture = Fixture::with_config(SLOW_COPIES);
     let program = app("transfers", Door::ProcAddress);

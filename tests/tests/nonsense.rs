@@ -1,6 +1,6 @@
-//! Nonsense gets the driver's own answer: every row of the hook table is called with every kind of wrong argument, by
-//! the bare driver and as a tenant, and both must say the same and write to the same places (I1). The calls are made from
-//! the prototypes (`src/bin/nonsense/`), so a new row is covered by itself.
+//! Invalid arguments get the driver's own answer: every row of the hook table is called with every kind of wrong argument,
+//! without shim and as a tenant. Both runs must return the same and write to the same places (I1). The calls are generated
+//! from the prototypes (`src/bin/nonsense/`), so new rows are covered automatically.
 #![allow(
     clippy::unwrap_used,
     reason = "a test stops at the first thing that is not as it should be"
@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use vcuda_tests::table::row_names;
 use vcuda_tests::{Fixture, GIB, succeeded};
 
-/// Below the GPU's 80 GiB, and room for many contexts.
+/// Below the GPU's 80 GiB, with room for many contexts.
 const QUOTA_BYTES: u64 = 79 * GIB;
 
 #[test]
@@ -50,7 +50,7 @@ fn same_answers(stage: &str) {
         .collect();
     let missing: Vec<&String> = rows.iter().filter(|row| !tried.contains(row.as_str())).collect();
     assert!(missing.is_empty(), "no call was made of {missing:?}");
-    // The simulated driver, like ours, has an answer for every call.
+    // The simulated driver answers every call.
     let crashes: Vec<&str> = bare.lines().filter(|line| line.contains("ended")).collect();
     assert!(
         crashes.is_empty(),
@@ -69,8 +69,8 @@ fn same_answers(stage: &str) {
     assert_eq!(fixture.used_bytes(), 0, "nothing is left on the GPU");
 }
 
-/// A call that asks for more than the quota and is wrong in another way too: no rule says which of the two errors the
-/// answer is, and the quota is looked at first. In all else the lines must agree.
+/// Whether a call that exceeds the quota is also wrong in another way: it is undefined which error is returned, and the
+/// quota is checked first. Otherwise the lines must agree.
 fn is_refused_for_its_size(bare: &str, tenant: &str) -> bool {
     let (Some((call, bare)), Some((same_call, tenant))) = (bare.split_once(" = "), tenant.split_once(" = "))
     else {

@@ -1,10 +1,10 @@
-//! Ordinary programs of many kinds, bare and with the shim preloaded: the same output and the same end (I1, I2, I3).
+//! Ordinary programs of many kinds, without shim and with it preloaded: the same output and the same end (I1, I2, I3).
 //!
-//! `tests/ordinary/*.txt` hold a command of `bash` a line (more while a quote is open), after what it needs: programs in the search path,
-//! `lib-NAME` (a library of the loader's or the compiler's), `root`, `x86_64`. `c NAME FLAGS` compiles
+//! Each line of `tests/ordinary/*.txt` is a `bash` command (several lines while a quote is open), after its requirements:
+//! programs in the search path, `lib-NAME` (a library of loader or compiler), `root`, `x86_64`. `c NAME FLAGS` compiles
 //! `tests/ordinary/src/NAME.c` to `./NAME`; `lib NAME FLAGS` makes a library of it and prints its path; both once for all
-//! rows. Each row runs in an empty folder of its own. In `gpu.txt` `$RUN` puts a program on the simulated GPU, bare or as a
-//! tenant. A row whose bare output is not the same twice is a mistake of the row.
+//! rows. Each row runs in its own empty folder. In `gpu.txt` `$RUN` puts a program on the simulated GPU, without shim or as
+//! a tenant. A row whose output differs between two runs without shim is wrong.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -25,13 +25,13 @@ use vcuda_tests::{Fixture, release_dir, skip, workspace};
 /// Far longer than any row takes.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// One line of a list.
+/// A row of a list.
 struct Row {
     needs: Vec<String>,
     command: String,
 }
 
-/// The rows of a list. What is needed stands before the first ": ".
+/// Parses a list. Requirements are before the first ": ".
 fn rows(list: &str) -> Vec<Row> {
     let path = workspace().join("tests/ordinary").join(list);
     let mut rows: Vec<Row> = Vec::new();
@@ -61,10 +61,10 @@ fn rows(list: &str) -> Vec<Row> {
     rows
 }
 
-/// Why a row cannot run here.
+/// Reason why a row cannot run here.
 fn lacking(needs: &[String]) -> Option<String> {
     let is_there = |need: &String| match need.as_str() {
-        // SAFETY: asks for a number.
+        // SAFETY: takes nothing.
         "root" => unsafe { libc::geteuid() == 0 },
         "x86_64" => cfg!(target_arch = "x86_64"),
         need => match need.strip_prefix("lib-") {
@@ -92,7 +92,7 @@ fn is_library(name: &str) -> bool {
         || said("gcc", &format!("-print-file-name={name}")).starts_with('/')
 }
 
-/// Where the rows run, and with what.
+/// Environment of the rows.
 struct Place {
     folder: tempfile::TempDir,
     environment: BTreeMap<&'static str, String>,
@@ -103,19 +103,19 @@ struct Place {
 struct Done(String, String, String);
 
 impl Place {
-    /// With these variables for the row's command.
+    /// A place with these variables for the rows' commands.
     fn new(environment: BTreeMap<&'static str, String>) -> Self {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir(folder.path().join("built")).unwrap();
         Self { folder, environment }
     }
 
-    /// Runs a row in the folder of this name, which is the same for each of its runs: its path is in some outputs.
+    /// Runs a row in the folder `name`, the same for each of its runs, as its path is in some outputs.
     fn run(&self, row: &Row, name: &str, environment: &BTreeMap<&str, String>) -> Done {
         let folder = self.folder.path().join(name);
         std::fs::create_dir(&folder).unwrap();
         let [out, err] = ["out", "err"].map(|kind| self.folder.path().join(format!("{name}.{kind}")));
-        // The variables are set by the shell that runs the row, so that it is like a container's first process itself.
+        // The shell that runs the row sets the variables, so that it is like a container's first process.
         let script = format!(
             ". {}/tests/ordinary/prelude.sh\n{}\n",
             workspace().display(),
@@ -139,7 +139,7 @@ impl Place {
         let end = end_of(&mut command);
         let _ = std::fs::remove_dir_all(&folder);
         let said = |path: &Path| String::from_utf8_lossy(&std::fs::read(path).unwrap()).into_owned();
-        // The stand-in for NVML, of which only a tenant's process asks anything, says what it cannot open.
+        // The stand-in for NVML, used only by tenants, reports what it cannot open.
         let errors: Vec<_> = said(&err)
             .lines()
             .filter(|line| !line.starts_with("simulated NVML"))
@@ -148,7 +148,7 @@ impl Place {
         Done(said(&out), errors.join("\n"), end)
     }
 
-    /// Difference between the two, if there is any.
+    /// Difference between two kinds of runs, if there is any.
     fn difference(
         &self,
         index: usize,
@@ -162,7 +162,7 @@ impl Place {
             if plain == limited {
                 return None;
             }
-            // Twice the same without the shim: it is the shim's doing.
+            // Two runs without shim agree, so the shim causes the difference.
             if self.run(row, &name, &bare.1) == plain {
                 let mut words = format!("{}\n", row.command);
                 for (kind, Done(out, err, end)) in [(bare.0, plain), (other.0, limited)] {
@@ -178,7 +178,7 @@ impl Place {
     }
 }
 
-/// Words of an error with `N` for each number of three digits or more: PIDs and addresses are never the same twice.
+/// Text of an error with `N` for numbers of three digits or more, as PIDs and addresses vary.
 fn without_numbers(words: &str) -> String {
     let mut kept = String::new();
     let mut digits = String::new();
@@ -191,12 +191,12 @@ fn without_numbers(words: &str) -> String {
         digits.clear();
         kept.push(letter);
     }
-    // The end that was put there to end the last number.
+    // The character that was added to end the last number.
     kept.pop();
     kept
 }
 
-/// End of a command; its whole process group is killed if it does not end.
+/// End of a command; its process group is killed after the time limit.
 fn end_of(command: &mut Command) -> String {
     let mut child = command.spawn().unwrap();
     let end = SystemTime::now() + TIMEOUT;
@@ -214,7 +214,7 @@ fn end_of(command: &mut Command) -> String {
     }
 }
 
-/// Runs the lists' rows, several at a time, and fails with all that differ.
+/// Runs the lists' rows, several at a time, and fails with all differences.
 fn unchanged(lists: &[&str], place: &Place, kinds: &[(&str, BTreeMap<&str, String>); 2]) {
     let rows: Vec<Row> = lists.iter().flat_map(|list| rows(list)).collect();
     let next = AtomicUsize::new(0);
@@ -260,7 +260,7 @@ fn shim() -> PathBuf {
     release_dir().join("libvcuda_shim.so")
 }
 
-/// Bare, and with the shim in a directory of limits.
+/// Runs without shim, and with it in a directory of limits.
 fn preloaded(lists: &[&str]) {
     let fixture = Fixture::new();
     let tenant = fixture.keep("ordinary", &["--memory", "2GiB", "--cores", "50"]);
@@ -292,7 +292,7 @@ fn processes_threads_and_tiny_limits() {
     preloaded(&["processes.txt", "limits.txt"]);
 }
 
-/// Bare on the simulated GPU, and as a tenant.
+/// Runs on the simulated GPU without shim, and as a tenant.
 #[test]
 fn programs_that_use_a_gpu_in_odd_places() {
     let fixture = Fixture::new();

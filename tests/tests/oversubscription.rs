@@ -1,5 +1,5 @@
-//! Nothing is oversubscribed: a quota that a GPU cannot give is refused where it is asked for, with the figure, and managed
-//! memory counts in full. What several tenants were promised together is said.
+//! Oversubscription: a quota that a GPU cannot give is refused at once, with the figure, and managed memory counts in full.
+//! Quotas that together exceed the GPU are reported.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -14,7 +14,7 @@ use vcuda_tests::{Door, Fixture, GIB, MIB, Running, app, succeeded, text};
 
 const MACHINE: &str = "[[gpus]]\nmemory_bytes = \"8GiB\"\n[[gpus]]\nmemory_bytes = \"4GiB\"\n";
 
-/// Wrong use, in one line with what was asked for and what there is (bytes), and which GPU has it.
+/// Checks for a usage error of one line with the requested and available sizes (bytes) and the GPU.
 fn is_refused(output: &Output, asked: u64, has: u64, uuid: &str) {
     assert_eq!(output.status.code(), Some(64), "{}", text(output));
     let words = String::from_utf8_lossy(&output.stderr);
@@ -32,7 +32,7 @@ fn a_quota_beyond_the_gpu_is_refused_with_the_figure() {
     let uuid = |gpu: usize| report["gpus"][gpu]["uuid"].as_str().unwrap();
     let run = |quota: &[&str]| fixture.tenant(quota, "true").output().unwrap();
     let over = (8 * GIB + 1).to_string();
-    // Without --gpu each GPU gives it: the smallest decides.
+    // Without --gpu each GPU must have room, so the smallest decides.
     is_refused(&run(&["--memory", "5GiB"]), 5 * GIB, 4 * GIB, uuid(1));
     is_refused(
         &run(&["--gpu", "0", "--memory", &over]),
@@ -49,7 +49,7 @@ fn a_quota_beyond_the_gpu_is_refused_with_the_figure() {
     for quota in [&["--memory", "4GiB"][..], &["--gpu", "0", "--memory", "8GiB"]] {
         succeeded(&run(quota));
     }
-    // Nor can it be had later; what it was stays.
+    // A later change is refused too, and the quota stays.
     let poll = app("poll_limit", Door::Dlsym);
     let mut running = Running::start(&mut fixture.tenant(&["--memory", "2GiB", "--name", "grows"], poll));
     running.wait_for("total");
@@ -67,7 +67,7 @@ fn a_quota_beyond_the_gpu_is_refused_with_the_figure() {
         running.wait_for(&format!("total {}", 4 * GIB)),
         format!("total {}", 4 * GIB)
     );
-    // The refused left nothing behind.
+    // The refused commands left nothing behind.
     assert_eq!(fixture.smi()["gpus"][0]["tenants"].as_array().unwrap().len(), 1);
 }
 
@@ -80,7 +80,7 @@ fn managed_memory_is_charged_in_full() {
     }
 }
 
-/// More was promised than there is: no quota is wrong by that, but whoever is refused should find out why.
+/// If more is promised than there is, each quota is valid, but the reason for a refusal must be visible.
 #[test]
 fn what_was_promised_together_is_told() {
     let fixture = Fixture::with_config(MACHINE);

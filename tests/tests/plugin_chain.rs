@@ -1,4 +1,4 @@
-//! Kubelet, device plugin, manager, a simulated machine: what a pod asks for is what its container's files say.
+//! Kubelet, device plugin, manager and a simulated machine: the container's files contain the pod's request.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime};
 use vcuda_tests::kubelet::{Mood, PodSpec, RESOURCES, Release, Role};
 use vcuda_tests::{Fixture, GIB, eventually};
 
-/// Time that an immediate effect may take on a busy machine.
+/// Time limit for an immediate effect on a busy machine.
 const SOON: Duration = Duration::from_secs(30);
 
 #[test]
@@ -22,7 +22,7 @@ fn two_pods_share_a_gpu_each_with_what_it_asked_for() {
     let kubelet = &node.kubelet;
     assert_eq!(kubelet.counts("vcuda.io/gpu"), (16, 16));
     assert_eq!(kubelet.counts("vcuda.io/cores"), (100, 100));
-    // 24 GiB less what the driver keeps, and a reserve of 512 MiB for one container.
+    // 24 GiB less the driver's part, and a reserve of 512 MiB for one container.
     let chunks = kubelet.allocatable("vcuda.io/memory");
     assert!((90..=94).contains(&chunks), "{chunks}");
 
@@ -43,7 +43,7 @@ fn two_pods_share_a_gpu_each_with_what_it_asked_for() {
     let library = std::fs::read_to_string(preload).unwrap();
     assert!(in_a.host_path(library.trim()).unwrap().exists(), "{library}");
 
-    // A restart is the same grant, in the same directory.
+    // After a restart it has the same grant and directory.
     assert_eq!(kubelet.started(&a).directory(), in_a.directory());
     kubelet.assert_no_wrongs();
 }
@@ -97,7 +97,7 @@ fn a_grant_ends_only_when_kubelet_says_so_for_long_and_in_both_of_its_lists() {
         });
     };
 
-    // Gone, but not for long enough.
+    // Its pod is gone, but not for long enough.
     let other = kubelet.admit(PodSpec::share("b", 16, 30)).unwrap();
     let of_other = kubelet.started(&other).directory();
     kubelet.remove(&other);
@@ -105,7 +105,7 @@ fn a_grant_ends_only_when_kubelet_says_so_for_long_and_in_both_of_its_lists() {
     assert!(of_other.exists());
     drop(patient);
 
-    // No time is allowed: but the checkpoint knows it, of which PodResources have no word.
+    // The grace period is zero, but the checkpoint still has it, which PodResources does not list.
     let _plugin = fixture.plugin_named("hasty", "[release]\ninterval = \"100ms\"\ngrace = \"100ms\"\n");
     eventually("the other's grant has ended", SOON, || !of_other.exists());
     for mood in [Mood::Forgets, Mood::Refuses] {
@@ -121,7 +121,7 @@ fn a_grant_ends_only_when_kubelet_says_so_for_long_and_in_both_of_its_lists() {
     kubelet.assert_no_wrongs();
 }
 
-/// A node's grants are gone a minute after its last pod (interval 10 s, grace 30 s).
+/// A node's grants end within a minute of its last pod (interval 10 s, grace 30 s).
 #[test]
 fn a_grant_ends_when_its_time_is_over_and_not_a_look_later() {
     let fixture = Fixture::with_gpus(1, "24GiB");
@@ -135,18 +135,18 @@ fn a_grant_ends_when_its_time_is_over_and_not_a_look_later() {
     kubelet.remove(&pod);
     eventually("the grant has ended", SOON, || !directory.exists());
     let took = begun.elapsed().unwrap();
-    // At the latest it is first missed after 8 s; the look after that one comes after 16 s.
+    // It is first missed after at most 8 s; the next look comes after 16 s.
     assert!(took < Duration::from_secs(12), "{took:?}");
     kubelet.assert_no_wrongs();
 }
 
-/// Kubelet writes its checkpoint when it gives devices out, or reads a list, and never because a pod has ended.
+/// Kubelet writes its checkpoint when it allocates devices or reads a list, but never because a pod has ended.
 #[test]
 fn the_last_pods_grant_ends_though_kubelets_checkpoint_keeps_it() {
     let fixture = Fixture::with_gpus(1, "24GiB");
     let node = fixture.node();
     let kubelet = &node.kubelet;
-    // A plain init container with a share of its own: PodResources never list it.
+    // A plain init container with its own share: PodResources never lists it.
     let share = |chunks| [("gpu", 1), ("memory", chunks), ("cores", 10)];
     let with_init = PodSpec::new("init")
         .with("init", Role::Init, &[("gpu", 1), ("memory", 8), ("cores", 20)])
@@ -160,7 +160,7 @@ fn the_last_pods_grant_ends_though_kubelets_checkpoint_keeps_it() {
     eventually("both grants of the pod have ended", SOON, || {
         directories.iter().all(|directory| !directory.exists())
     });
-    // Only the checkpoint knows it, before and after it was written again.
+    // Only the checkpoint contains it, before and after it was written again.
     std::thread::sleep(Duration::from_secs(3));
     assert!(of_init.exists());
     kubelet.remove(&with_init);
@@ -178,7 +178,7 @@ fn kubelet_is_told_the_numa_node_that_all_gpus_are_near_to() {
         for resource in RESOURCES {
             assert_eq!(kubelet.numa_nodes(resource), BTreeSet::from([told]), "{resource}");
         }
-        // Kubelet's checkpoint sorts by node: who starts is found there all the same.
+        // Kubelet's checkpoint sorts by NUMA node: the starting container is found there too.
         let pod = kubelet.admit(PodSpec::share("a", 16, 30)).unwrap();
         assert_eq!(kubelet.started(&pod).limits()[0].1, 4 * GIB);
         kubelet.assert_no_wrongs();

@@ -1,4 +1,4 @@
-//! Pods' annotations, from an API server to the limits of running containers.
+//! Pods' annotations, from the API server to the limits of running containers.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -13,7 +13,7 @@ use vcuda_tests::api_server::ApiServer;
 use vcuda_tests::kubelet::{Kubelet, Pod, PodSpec};
 use vcuda_tests::{Fixture, GIB, eventually, succeeded};
 
-/// Time that an immediate effect may take on a busy machine.
+/// Time limit for an immediate effect on a busy machine.
 const SOON: Duration = Duration::from_secs(30);
 const NODE: &str = "node-a";
 
@@ -24,7 +24,7 @@ fn configuration(server: &ApiServer) -> String {
     )
 }
 
-/// A grant's amounts as the manager tells them.
+/// Amounts of a grant by the manager.
 fn granted(fixture: &Fixture, pod: &Pod) -> Value {
     let listed = succeeded(&fixture.vcuda(["grant", "list", "--json"]).output().unwrap());
     let listed: Value = serde_json::from_str(&listed).unwrap();
@@ -63,7 +63,8 @@ fn a_pod_competes_as_its_annotations_say_and_within_the_nodes_bounds() {
     server.assert_no_wrongs();
 }
 
-/// Beyond what the operator allows; misspelt; more than was asked for: it does not start, and its owner reads why.
+/// Annotations beyond the operator's bounds, misspelt, or above the request: the container does not start, and its owner
+/// reads why.
 fn wrong_annotations_are_refused_until_mended(kubelet: &Kubelet, server: &ApiServer) {
     for (name, key, value, why) in [
         (
@@ -90,7 +91,7 @@ fn wrong_annotations_are_refused_until_mended(kubelet: &Kubelet, server: &ApiSer
         server.put("default", name, &pod.uid, &[(key, value)]);
         let refusal = kubelet.start_container(&pod, "c").unwrap_err();
         assert!(refusal.contains(why), "{refusal}");
-        // The owner mends it, and kubelet's next try succeeds.
+        // The owner corrects it, and kubelet's next try succeeds.
         server.put("default", name, &pod.uid, &[]);
         kubelet.started(&pod);
         kubelet.remove(&pod);
@@ -98,7 +99,7 @@ fn wrong_annotations_are_refused_until_mended(kubelet: &Kubelet, server: &ApiSer
 }
 
 fn annotations_are_a_pods_by_its_uid(fixture: &Fixture, kubelet: &Kubelet, server: &ApiServer) {
-    // One of the same name from before, with other annotations, is another pod.
+    // A former pod of the same name, with other annotations, is another pod.
     let namesake = kubelet.admit(PodSpec::share("namesake", 16, 10)).unwrap();
     server.put(
         "default",
@@ -108,7 +109,7 @@ fn annotations_are_a_pods_by_its_uid(fixture: &Fixture, kubelet: &Kubelet, serve
     );
     kubelet.started(&namesake);
     assert_eq!(granted(fixture, &namesake)["policy"], "fixed");
-    // A static pod's mirror has another UID, and names kubelet's.
+    // A static pod's mirror has another UID, and contains kubelet's.
     let fixed = kubelet.admit(PodSpec::share("static-node-a", 16, 10)).unwrap();
     let of_mirror = [
         ("kubernetes.io/config.mirror", fixed.uid.as_str()),
@@ -139,12 +140,12 @@ fn a_running_pod_follows_its_annotations_and_what_an_operator_set_stays() {
     assert!(has(4 * GIB, 600), "{:?}", started.limits());
     put(&server, "2Gi", "20");
     eventually("the running container has less", SOON, || has(2 * GIB, 200));
-    // Up again, to what kubelet counted for it.
+    // Raised again, up to the amount that kubelet counted for it.
     put(&server, "8Gi", "60");
     eventually("the running container has all that it asked for", SOON, || {
         has(8 * GIB, 600)
     });
-    // More is refused, and what it has stays.
+    // More is refused, and the present amount stays.
     put(&server, "9Gi", "60");
     eventually("the refusal is logged", SOON, || {
         node.plugin.log().contains("annotations only lower")
@@ -152,7 +153,7 @@ fn a_running_pod_follows_its_annotations_and_what_an_operator_set_stays() {
     assert!(has(8 * GIB, 600));
     put(&server, "8Gi", "60");
 
-    // What an operator sets stays, through restarts of all, until the annotations change.
+    // An operator's setting stays through restarts of all, until the annotations change.
     let id = started.id();
     succeeded(&fixture.vcuda(["set", &id, "--memory", "3GiB"]).output().unwrap());
     assert!(has(3 * GIB, 600), "{:?}", started.limits());

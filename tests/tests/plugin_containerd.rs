@@ -1,5 +1,5 @@
-//! The plugin's specification under the runtime that clusters have: kubelet's Allocate and PreStartContainer, and then the names
-//! that it was answered, given to containerd over the Container Runtime Interface. What a pod asked for holds in its container.
+//! The plugin's specification under containerd: kubelet calls Allocate and PreStartContainer, and passes the device names
+//! over the Container Runtime Interface. The pod's request holds in its container.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -14,7 +14,7 @@ use vcuda_tests::kubelet::{Kubelet, PodSpec, Started};
 use vcuda_tests::runc::{inside, open_machine};
 use vcuda_tests::{Door, Fixture, GIB, MIB, app};
 
-/// In no container's /etc/passwd.
+/// User that is in no container's /etc/passwd.
 const UNKNOWN_USER: u32 = 123_456;
 
 #[test]
@@ -30,7 +30,7 @@ fn what_a_pod_asked_for_holds_under_containerd_2() {
 fn holds_under(release: &str) {
     let fixture = Fixture::with_gpus(2, "24GiB");
     open_machine(&fixture);
-    // Before there is a folder for specifications, as on a node that gets its first plugin.
+    // Before a folder for specifications exists, as on a node with its first plugin.
     let Some(containerd) = Containerd::start(&fixture, release) else {
         return;
     };
@@ -50,7 +50,7 @@ fn holds_under(release: &str) {
     assert!(of_b.printed(&[&quota, &eight]).contains("passed"));
     sees_only_itself(&of_a);
 
-    // As a pod of Pod Security's level `restricted`; named as kubelets before 1.28 do.
+    // As a pod of Pod Security's level `restricted`; devices are passed as by kubelets before 1.28.
     let mut restricted = of_a.clone();
     (restricted.user, restricted.is_restricted) = (UNKNOWN_USER, true);
     assert!(restricted.printed(&[&quota, &four]).contains("passed"));
@@ -58,7 +58,7 @@ fn holds_under(release: &str) {
     annotated.named = Named::Annotation;
     assert!(annotated.printed(&[&quota, &four]).contains("passed"));
 
-    // What the pod itself mounts at our paths does not win.
+    // Mounts of the pod at our paths do not take precedence.
     let own = fixture.home().join("own");
     fs::write(&own, "").unwrap();
     let mut contradicted = of_a.clone();
@@ -67,21 +67,21 @@ fn holds_under(release: &str) {
     }
     assert!(contradicted.printed(&[&quota, &four]).contains("passed"));
 
-    // Another program's specification that cannot be read is not our containers' end.
+    // An unreadable specification of another program does not affect our containers.
     fs::write(fixture.cdi().join("others.json"), "{").unwrap();
     assert!(of_b.printed(&[&quota, &eight]).contains("passed"));
     all_at_once(kubelet, &containerd);
 
-    // Kubelet starts a container again while the plugin is away: it has what it had.
+    // Kubelet restarts a container while the plugin is away: it keeps its grant.
     node.plugin.kill();
     assert!(of_b.printed(&[&quota, &eight]).contains("passed"));
     starts_only_with_its_limits(&pod_b, &in_b);
     kubelet.assert_no_wrongs();
 }
 
-/// Damaged limits, and a specification that is not there, keep the container from its program, and its owner reads why.
+/// Damaged limits or a missing specification keep the container from its program, and its owner reads why.
 fn starts_only_with_its_limits(pod: &Sandbox<'_>, started: &Started) {
-    // The hook is the runtime's to start: limits that cannot be read end the container before its program.
+    // The runtime starts the hook: unreadable limits end the container before its program.
     fs::write(started.directory().join("limits"), "damaged").unwrap();
     let refused = pod.container(started).run(&["echo", "it runs"]).unwrap();
     assert_eq!((refused.code, refused.out.as_str()), (1, ""), "{refused:?}");
@@ -90,7 +90,7 @@ fn starts_only_with_its_limits(pod: &Sandbox<'_>, started: &Started) {
         refused.termination.starts_with(why) && refused.err.contains(why),
         "{refused:?}"
     );
-    // No specification, no container.
+    // Without a specification there is no container.
     let unknown = Started {
         names: vec!["vcuda.io/slot=0123456789abcdef".to_owned()],
         ..Started::default()
@@ -102,7 +102,7 @@ fn starts_only_with_its_limits(pod: &Sandbox<'_>, started: &Started) {
     );
 }
 
-/// It has its own GPU and figures; who is root in it can write what it uses, and nothing that limits it.
+/// Checks that it sees only its own GPU and figures; root in it can write its usage, but nothing that limits it.
 fn sees_only_itself(of_a: &Container<'_>) {
     let tenant = own_tenant(of_a);
     assert_eq!(tenant["memory_limit_bytes"], 4 * GIB, "{tenant}");
@@ -114,7 +114,7 @@ fn sees_only_itself(of_a: &Container<'_>) {
     assert_eq!(of_a.printed(&["sh", "-c", write]), "/etc/vcuda/usage\n");
 }
 
-/// Pods of distinct sizes that start while containerd reads the others' specifications have each its own.
+/// Pods of different sizes that start while containerd reads other specifications each get their own.
 fn all_at_once(kubelet: &Kubelet, containerd: &Containerd<'_>) {
     let pods = [1, 2, 3, 4, 5, 6].map(|number| {
         let pod = kubelet.admit(PodSpec::share(&format!("at-once-{number}"), number, number));
@@ -136,7 +136,7 @@ fn all_at_once(kubelet: &Kubelet, containerd: &Containerd<'_>) {
     });
 }
 
-/// The one tenant that it sees, on its one GPU.
+/// The only tenant that it sees, on its only GPU.
 fn own_tenant(container: &Container<'_>) -> Value {
     let smi: Value = serde_json::from_str(&container.printed(&["vcuda", "smi", "--json"])).unwrap();
     assert_eq!(smi["gpus"].as_array().unwrap().len(), 1, "{smi}");

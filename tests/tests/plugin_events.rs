@@ -1,5 +1,5 @@
-//! Findings of the manager about a tenant reach its pod as a Kubernetes event; a flood is one event, and without the right to
-//! write them, or without an API server, nothing else suffers.
+//! The manager's findings about a tenant reach its pod as Kubernetes events. A flood becomes one event. Without the right
+//! to write events, or without an API server, nothing else fails.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -13,7 +13,7 @@ use vcuda_tests::api_server::ApiServer;
 use vcuda_tests::kubelet::PodSpec;
 use vcuda_tests::{Door, Fixture, GIB, MIB, Mounted, app, eventually, holding, skip, succeeded, text};
 
-/// Time that an immediate effect may take on a busy machine.
+/// Time limit for an immediate effect on a busy machine.
 const SOON: Duration = Duration::from_secs(30);
 const NODE: &str = "node-7";
 
@@ -24,14 +24,14 @@ fn configuration(server: &ApiServer) -> String {
     )
 }
 
-/// A program of the container asks for more than its limit.
+/// Requests more than its limit in a program of the container.
 fn is_denied(fixture: &Fixture, id: &str, limit: u64) {
     let mut command = fixture.vcuda(["run", "--sim", "--grant", id, "--"]);
     let quota = command.arg(app("quota", Door::Dlsym)).arg(limit.to_string());
     assert!(succeeded(&quota.output().unwrap()).contains("passed"));
 }
 
-/// The events of this reason on the pod.
+/// Events of this reason on the pod.
 fn on_pod(server: &ApiServer, name: &str, reason: &str) -> Vec<Value> {
     let events = server.events();
     let wanted = |event: &Value| event["regarding"]["name"] == name && event["reason"] == reason;
@@ -62,7 +62,7 @@ fn what_is_found_about_a_container_stands_on_its_pod_once() {
         "{note}"
     );
 
-    // A chunk holds no context: the container starts, and its owner is told what will come.
+    // One chunk holds no context: the container starts, and its owner gets a warning.
     let small = kubelet.admit(PodSpec::share("small", 1, 1)).unwrap();
     kubelet.started(&small);
     eventually("the pod is told", SOON, || {
@@ -77,7 +77,7 @@ fn what_is_found_about_a_container_stands_on_its_pod_once() {
         notes.any(|note| note.contains("annotations only lower"))
     });
 
-    // Five processes of one container are five events of the manager, and one on the pod.
+    // Five processes of one container are five events of the manager, but one on the pod.
     let Some(room) = fixture.granted_container(&ids[0], Mounted::Directory) else {
         skip("plugin_events: this user may not mount here (not root)");
         return;
@@ -91,7 +91,7 @@ fn what_is_found_about_a_container_stands_on_its_pod_once() {
         events.matches(&format!("VcudaNotAttached {}", ids[0])).count()
     };
     eventually("the manager has told of each", SOON, || told() == naked.len());
-    // Events come in order: behind those of the five.
+    // Events come in order: this one is behind those of the five.
     is_denied(&fixture, &ids[1], 4 * GIB);
     eventually("the other pod has its own", SOON, || denied("b").len() == 1);
     let not_attached = on_pod(&server, "a", "VcudaNotAttached");

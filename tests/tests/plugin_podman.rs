@@ -1,4 +1,4 @@
-//! The plugin's specification as a container engine reads it that we did not write: what a pod asked for holds under podman.
+//! The plugin's specification with podman, a container engine that we did not write: the pod's request holds.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,

@@ -1,4 +1,4 @@
-//! The races by which pods of other device plugins came up with another pod's limits, or with none: each by its public number.
+//! Races by which pods of other device plugins got another pod's limits, or none, each by its public issue number.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -12,22 +12,22 @@ use std::time::Duration;
 use vcuda_tests::kubelet::{Kubelet, Pod, PodSpec, Release, Role, Started};
 use vcuda_tests::{Fixture, MIB, Node, eventually};
 
-/// Time that an immediate effect may take on a busy machine.
+/// Time limit for an immediate effect on a busy machine.
 const SOON: Duration = Duration::from_secs(30);
 
-/// Chunks and percents of what the container was given, of all its GPUs together.
+/// Chunks and percents granted to the container, over all its GPUs.
 fn given(started: &Started) -> (u64, u32) {
     let limits = started.limits();
     let chunks = limits.iter().map(|(_, memory, _)| memory / (256 * MIB)).sum();
     (chunks, limits.iter().map(|(.., permille)| permille / 10).sum())
 }
 
-/// Pods of different sizes: chunks and percents.
+/// Chunks and percents of a pod, which vary with its number.
 fn size(number: usize) -> (usize, usize) {
     (1 + number % 20, 1 + number / 20)
 }
 
-/// Starts the containers `c` of all of these, from several threads at once.
+/// Starts the containers `c` of all these pods, from several threads.
 fn start_all(kubelet: &Kubelet, pods: &[(Pod, (usize, usize))]) -> Vec<Started> {
     let started: Vec<Vec<Started>> = std::thread::scope(|scope| {
         let threads: Vec<_> = pods
@@ -67,7 +67,7 @@ fn directories(started: &[Started]) -> BTreeSet<PathBuf> {
     started.iter().map(Started::directory).collect()
 }
 
-/// Each part of the chain is killed while these pods start.
+/// Kills each part of the chain while these pods start.
 fn started_through_kills(node: &mut Node<'_>, pods: &[(Pod, (usize, usize))]) -> Vec<Started> {
     let Node {
         plugin,
@@ -93,8 +93,8 @@ fn started_through_kills(node: &mut Node<'_>, pods: &[(Pod, (usize, usize))]) ->
     started
 }
 
-/// Project-HAMi/HAMi 3096: limits swapped between pods that start at once; 404 and tkestack/gpu-manager 18: whose pod is meant
-/// is guessed.
+/// Project-HAMi/HAMi 3096: limits were swapped between pods that start at once. Also 404 and tkestack/gpu-manager 18: the
+/// pod was guessed.
 #[test]
 fn hami_3096_of_200_pods_at_once_none_has_anothers_limits() {
     let fixture = Fixture::with_gpus(16, "48GiB");
@@ -104,7 +104,7 @@ fn hami_3096_of_200_pods_at_once_none_has_anothers_limits() {
     assert_eq!(first.len(), 200);
     let kubelet = &node.kubelet;
 
-    // Half of them go, others come, on devices that were used before.
+    // Half of them end, others come, on devices that were used before.
     let (gone, stay): (Vec<_>, Vec<_>) = pods
         .into_iter()
         .enumerate()
@@ -119,7 +119,7 @@ fn hami_3096_of_200_pods_at_once_none_has_anothers_limits() {
         first.is_disjoint(&directories(&again)),
         "a new pod has the directory of an old one"
     );
-    // Who stayed has what it had, also when it starts again.
+    // The remaining ones keep their grants, also when they start again.
     let stay: Vec<_> = stay.into_iter().map(|(_, pod)| pod).collect();
     let restarted = start_all(kubelet, &stay);
     assert!(directories(&restarted).is_subset(&first));
@@ -145,7 +145,7 @@ fn hami_404_a_pod_that_waits_takes_no_other_limits() {
     let node = fixture.node();
     let kubelet = &node.kubelet;
     let pods = admitted(kubelet, "p", [3, 45, 7]);
-    // The youngest first; the oldest pulls its image still. Two of the same size are told apart, too.
+    // The youngest first, while the oldest still pulls its image. Two of the same size are distinguished too.
     let twins: Vec<Pod> = ["x", "y"]
         .map(|name| kubelet.admit(PodSpec::share(name, 2, 2)).unwrap())
         .into();
@@ -166,7 +166,7 @@ fn hami_404_a_pod_that_waits_takes_no_other_limits() {
     kubelet.assert_no_wrongs();
 }
 
-/// Project-HAMi/HAMi 2640: an init container and its heir took each other's grant.
+/// Project-HAMi/HAMi 2640: an init container and the main one took each other's grant.
 #[test]
 fn hami_2640_an_init_container_hands_on_what_it_had() {
     let fixture = Fixture::with_gpus(2, "24GiB");
@@ -181,7 +181,7 @@ fn hami_2640_an_init_container_hands_on_what_it_had() {
                 .with("c", Role::Main, &wants(main)),
         )
     };
-    // The init container is the smaller, or the larger one: kubelet holds the larger for the pod's life.
+    // The init container is the smaller or the larger one: kubelet reserves the larger size for the pod's life.
     for (name, init, main, larger) in [
         ("grows", [1, 2, 10], [1, 8, 30], (8, 30)),
         ("shrinks", [1, 8, 30], [1, 2, 10], (8, 30)),
@@ -197,7 +197,7 @@ fn hami_2640_an_init_container_hands_on_what_it_had() {
             "{name}"
         );
     }
-    // With more GPUs than its heir has: that has a grant of its own, and the other has ended.
+    // With more GPUs than the main container: that one gets its own grant, and the other grant has ended.
     let pod = with_init("fewer", [2, 40, 20], [1, 36, 20]).unwrap();
     let in_init = kubelet.start_container(&pod, "init").unwrap();
     assert_eq!(in_init.limits().len(), 2);
@@ -215,7 +215,7 @@ fn gpu_manager_37_memory_and_cores_are_of_one_gpu() {
     let fixture = Fixture::with_gpus(4, "24GiB");
     let node = fixture.node();
     let kubelet = &node.kubelet;
-    // Full in memory here, full in time there.
+    // One GPU is full in memory, the other in time.
     let sizes = [
         (70, 10),
         (10, 90),
@@ -250,7 +250,7 @@ fn gpu_manager_37_memory_and_cores_are_of_one_gpu() {
     kubelet.assert_no_wrongs();
 }
 
-/// AliyunContainerService/gpushare-scheduler-extender 143: of a pod's containers only the first had its limits.
+/// AliyunContainerService/gpushare-scheduler-extender 143: only the first of a pod's containers had its limits.
 #[test]
 fn gpushare_143_each_container_of_a_pod_has_its_own() {
     let fixture = Fixture::with_gpus(1, "24GiB");
@@ -286,7 +286,8 @@ fn starts_that_are_repeated_at_once_are_one_grant() {
     kubelet.assert_no_wrongs();
 }
 
-/// Kubelet calls no PreStart for a container that restarts after its own restart and before the plugin is back.
+/// Kubelet does not call PreStartContainer for a container that restarts after kubelet's restart and before the plugin is
+/// back.
 #[test]
 fn a_restart_without_the_plugin_is_the_old_grant_and_a_new_pod_gets_no_others() {
     let fixture = Fixture::with_gpus(1, "24GiB");
@@ -294,7 +295,7 @@ fn a_restart_without_the_plugin_is_the_old_grant_and_a_new_pod_gets_no_others() 
     let mut kubelet = fixture.kubelet(Release::default());
     let mut plugin = fixture.plugin();
     kubelet.wait_for_devices();
-    // All of the node's shares, so that who comes has to have the same ones.
+    // All shares of the node, so that the next pod must get the same ones.
     let full = |name: &str, chunks| {
         let wants = [("gpu", 1), ("memory", chunks), ("cores", 6)];
         (0..16).fold(PodSpec::new(name), |pod, n| {
@@ -305,7 +306,7 @@ fn a_restart_without_the_plugin_is_the_old_grant_and_a_new_pod_gets_no_others() 
     let old = kubelet.start_container(&first, "c0").unwrap();
     kubelet.stop();
     plugin.kill();
-    kubelet.go();
+    kubelet.start_again();
     let again = kubelet.start_container(&first, "c0").unwrap();
     assert_eq!((again.directory(), given(&again)), (old.directory(), (2, 6)));
 
@@ -315,7 +316,7 @@ fn a_restart_without_the_plugin_is_the_old_grant_and_a_new_pod_gets_no_others() 
     let second = kubelet.admit(full("second", 1)).unwrap();
     kubelet.stop();
     plugin.kill();
-    kubelet.go();
+    kubelet.start_again();
     for n in 0..16 {
         let why = kubelet.start_container(&second, &format!("c{n}")).unwrap_err();
         assert!(why.contains("unresolvable CDI devices"), "{why}");
@@ -328,7 +329,7 @@ fn a_restart_without_the_plugin_is_the_old_grant_and_a_new_pod_gets_no_others() 
     kubelet.assert_no_wrongs();
 }
 
-/// A pod of a stateful set comes again under its name, with the devices that its predecessor had.
+/// A pod of a stateful set is replaced by one with the same name and devices.
 #[test]
 fn the_same_name_is_not_the_same_pod() {
     let fixture = Fixture::with_gpus(1, "24GiB");

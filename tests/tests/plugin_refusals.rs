@@ -1,5 +1,5 @@
-//! Requests that cannot be granted, or not now: refused in the right place, with a reason that an operator understands, and
-//! made good as soon as they can be.
+//! Requests that cannot be granted, or not now: refused at the right place, with an understandable reason, and granted as
+//! soon as possible.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -14,7 +14,7 @@ use vcuda_machine::{Faults, Machine};
 use vcuda_tests::kubelet::{Kubelet, Mood, PodSpec, RESOURCES, Release, Role};
 use vcuda_tests::{Fixture, GIB, Tmpfs, eventually};
 
-/// Time that an immediate effect may take on a busy machine.
+/// Time limit for an immediate effect on a busy machine.
 const SOON: Duration = Duration::from_secs(30);
 
 fn refused(kubelet: &Kubelet, spec: PodSpec) -> String {
@@ -28,7 +28,7 @@ fn refused(kubelet: &Kubelet, spec: PodSpec) -> String {
     why
 }
 
-/// Wants of GPUs, memory and cores that do not go together, and what kubelet is told of each.
+/// Inconsistent requests of GPUs, memory and cores, and kubelet's message for each.
 const SENSELESS: [(&str, [usize; 3], &str); 9] = [
     (
         "alone",
@@ -83,7 +83,7 @@ fn what_makes_no_sense_together_is_said_at_the_start() {
             "{why}"
         );
     }
-    // Of GPUs there are two, whatever else is free: no later try makes that right.
+    // There are two GPUs, so no later try can succeed.
     let three = [("gpu", 3), ("memory", 3), ("cores", 3)];
     let why = kubelet
         .admit(PodSpec::new("three").with("c", Role::Main, &three))
@@ -119,13 +119,13 @@ fn what_a_faulty_kubelet_sends_is_refused() {
         assert!(why.contains(said) && why.len() < 400, "{ids:?}: {why}");
         assert!(kubelet.start_rubbish(resource, ids).is_err());
     }
-    // Devices that no container holds.
+    // Devices that no container has.
     let why = kubelet.start_rubbish(RESOURCES[0], &["s-3"]).unwrap_err();
     assert!(
         why.contains("names no container that holds exactly these 1 devices"),
         "{why}"
     );
-    // It answers as before.
+    // It continues to answer.
     let pod = kubelet.admit(PodSpec::share("a", 16, 30)).unwrap();
     kubelet.started(&pod);
     kubelet.assert_no_wrongs();
@@ -144,7 +144,7 @@ fn if_two_pods_may_be_starting_neither_does() {
             Mood::Doubles("b".to_owned()),
             "default/a and default/b hold these devices",
         ),
-        // The checkpoint knows a pod of these devices, and the list does not; or not of the same.
+        // The checkpoint has a pod with these devices, and the list has none, or one with others.
         (Mood::Rubbish, ""),
     ] {
         kubelet.set_mood(mood.clone());
@@ -158,11 +158,11 @@ fn if_two_pods_may_be_starting_neither_does() {
         .kubelet_directory()
         .join("device-plugins/kubelet_internal_checkpoint");
     let checkpoint = fs::read_to_string(&path).unwrap();
-    // Another pod in the checkpoint, by a fault of whoever: doubt.
+    // Another pod in the checkpoint, by some fault: doubt.
     fs::write(&path, checkpoint.replace("\"c\"", "\"d\"")).unwrap();
     let why = kubelet.start_container(&pod, "c").unwrap_err();
     assert!(why.contains("its checkpoint to others"), "{why}");
-    // One that this release cannot read: what is listed is enough for who is listed.
+    // A checkpoint that this release cannot read: the list suffices for listed containers.
     fs::write(&path, "{\"Data\": {\"Version\": 3}}").unwrap();
     assert_eq!(kubelet.started(&pod).limits()[0].1, 4 * GIB);
     fs::write(&path, checkpoint).unwrap();
@@ -175,14 +175,14 @@ fn no_gpu_fits_until_one_does() {
     let fixture = Fixture::with_gpus(2, "24GiB");
     let _manager = fixture.manager_with_shim();
     let kubelet = fixture.kubelet(Release::default());
-    // So seldom that no look on time can help.
+    // So rarely that no regular look can help.
     let seldom = "[release]\ninterval = \"60s\"\ngrace = \"60s\"\n";
     let _plugin = fixture.plugin_named("seldom", seldom);
     kubelet.wait_for_devices();
     let half = |name: &str| kubelet.admit(PodSpec::share(name, 48, 40)).unwrap();
     let (one, two) = (half("one"), half("two"));
     kubelet.started(&one);
-    // A GPU of its own: the first has not this much left.
+    // It gets another GPU, as the first has too little left.
     kubelet.started(&two);
     let large = kubelet.admit(PodSpec::share("large", 60, 20)).unwrap();
     let why = kubelet.start_container(&large, "c").unwrap_err();
@@ -190,7 +190,7 @@ fn no_gpu_fits_until_one_does() {
         why.contains("15 GiB") && why.contains("not free on 1 GPU: GPU-"),
         "{why}"
     );
-    // No other pod is admitted, so that kubelet's checkpoint goes on naming the first.
+    // No other pod is admitted, so that kubelet's checkpoint still contains the first.
     kubelet.remove(&one);
     let started = kubelet.start_container(&large, "c").unwrap();
     assert_eq!(started.limits()[0].1, 15 * GIB);
@@ -205,7 +205,7 @@ fn a_whole_gpu_is_had_alone_and_without_the_shim() {
     let chunks = kubelet.allocatable(RESOURCES[1]) / 2;
     let whole = kubelet.admit(PodSpec::share("whole", chunks, 100)).unwrap();
     let started = kubelet.started(&whole);
-    // The driver, and nothing of ours.
+    // The driver, and none of our files.
     for ours in ["/etc/vcuda", "/etc/vcuda/limits", "/etc/ld.so.preload"] {
         assert_eq!(started.host_path(ours), None, "{ours}");
     }
@@ -239,13 +239,13 @@ fn a_gpu_that_falls_ill_or_away_takes_its_devices_with_it() {
     };
     lost.write(&fixture.machine()).unwrap();
     eventually("half of the devices are unhealthy", SOON, || {
-        // Each resource has a list of its own.
+        // Each resource has its own list.
         kubelet.counts(RESOURCES[0]) == (16, 32) && kubelet.counts(RESOURCES[2]) == (100, 200)
     });
-    // Its container is put on the other GPU when it starts again.
+    // Its container is moved to the other GPU when it starts again.
     let moved = kubelet.started(&pod);
     assert_ne!(moved.limits()[0].0, gpu);
-    // A machine without the GPU: its devices are no pod's, whichever held them.
+    // A machine without the GPU: its devices belong to no pod.
     let absent = Faults {
         absent: vec![gpu],
         ..Faults::default()
@@ -296,7 +296,7 @@ fn a_directory_of_specifications_that_cannot_be_used_is_named() {
 
     fs::rename(&cdi, &aside).unwrap();
     assert!(why().contains("cdi is not there: create it"), "{}", why());
-    // A refusal of Allocate would be final: who is admitted meanwhile waits for the directory at its start.
+    // A refusal of Allocate would be final: a pod admitted meanwhile waits for the directory at its start.
     let other = kubelet.admit(PodSpec::share("b", 1, 1)).unwrap();
     let waits = kubelet.start_container(&other, "c").unwrap_err();
     assert!(
@@ -324,7 +324,7 @@ fn a_directory_of_specifications_that_cannot_be_used_is_named() {
             return;
         };
         if !options.contains("ro") {
-            // All of its one page.
+            // Its single page is full.
             fs::write(cdi.join("other"), vec![b'x'; 4096]).unwrap();
         }
         assert!(why().contains(said), "{}", why());

@@ -1,4 +1,4 @@
-//! The device plugin keeps registered with kubelet, whatever becomes of either, and no pod notices.
+//! The device plugin stays registered with kubelet, whatever happens to either, and no pod notices.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -12,9 +12,9 @@ use std::time::{Duration, SystemTime};
 use vcuda_tests::kubelet::{Authority, Kubelet, PodSpec, RESOURCES, Release, Started};
 use vcuda_tests::{Fixture, GIB, Plugin, eventually, text};
 
-/// Time that an immediate effect may take on a busy machine.
+/// Time limit for an immediate effect on a busy machine.
 const SOON: Duration = Duration::from_secs(30);
-/// Within what docs/kubernetes.md says that it is registered again.
+/// Time within which docs/kubernetes.md promises registration.
 const PROMISED: Duration = Duration::from_secs(3);
 
 fn registered(kubelet: &Kubelet, way: &str) {
@@ -31,7 +31,7 @@ fn gone(kubelet: &Kubelet) {
     });
 }
 
-/// Which file its limits are.
+/// Inode of its limits.
 fn inode(started: &Started) -> u64 {
     fs::metadata(started.directory().join("limits")).unwrap().ino()
 }
@@ -82,9 +82,9 @@ fn a_kubelet_that_restarts_has_it_back_and_pods_run_on() {
         let before = (started.limits(), inode(&started));
         for round in 0..3 {
             kubelet.stop();
-            // With a time away, and without one.
+            // With and without a time of absence.
             std::thread::sleep(Duration::from_millis(300 * round));
-            kubelet.go();
+            kubelet.start_again();
             registered(&kubelet, way);
         }
         assert_eq!((started.limits(), inode(&started)), before);
@@ -156,7 +156,7 @@ fn of_two_plugins_on_one_node_the_second_waits() {
     second.kill();
 }
 
-/// A rollout ends the old plugin when the new one is ready, which then has to register at once.
+/// A rollout ends the old plugin when the new one is ready, which must then register at once.
 #[test]
 fn one_that_waits_is_ready_when_it_knows_the_gpus() {
     let fixture = Fixture::with_gpus(1, "24GiB");
@@ -178,7 +178,7 @@ fn one_that_waits_is_ready_when_it_knows_the_gpus() {
     });
 }
 
-/// Kubelet admits a pod that is bound while the plugin is away, and refuses it for good (Kubernetes issue 118559).
+/// Kubelet admits a pod that was bound while the plugin was away, and refuses it for good (Kubernetes issue 118559).
 #[test]
 fn what_is_lost_while_the_plugin_is_away_is_replaced_by_a_new_pod() {
     let fixture = Fixture::with_gpus(1, "24GiB");
@@ -230,7 +230,7 @@ fn deleted_sockets_are_made_again() {
     }
 }
 
-/// Number of the plugin's registrations, over its resources.
+/// Number of the plugin's registrations over its resources.
 fn registrations(plugin: &Plugin<'_>) -> u64 {
     let metrics = get(&plugin.address(), "/metrics");
     let done = metrics
@@ -240,9 +240,9 @@ fn registrations(plugin: &Plugin<'_>) -> u64 {
         .sum()
 }
 
-/// Registration of all three resources again takes seconds: after a kubelet's restart, after their sockets were deleted, and
-/// after the plugin's own restart. In the long form each is done 20 times, with a kubelet that is away for up to 2 s, and has to
-/// be within the 3 s that docs/kubernetes.md promises.
+/// All three resources are registered again within seconds: after kubelet's restart, after their sockets were deleted, and
+/// after the plugin's restart. The soak test does each 20 times, with a kubelet that is away for up to 2 s, within the 3 s
+/// that docs/kubernetes.md promises.
 #[test]
 fn all_three_are_registered_again_within_seconds() {
     let is_long = std::env::var_os("VCUDA_SOAK").is_some();
@@ -271,7 +271,7 @@ fn all_three_are_registered_again_within_seconds() {
                         kubelet.stop();
                         std::thread::sleep(Duration::from_millis(100 * round));
                         since = SystemTime::now();
-                        kubelet.go();
+                        kubelet.start_again();
                     }
                     "sockets are deleted" => {
                         since = SystemTime::now();
@@ -310,12 +310,12 @@ fn kubelet_and_manager_may_come_later() {
     let mut plugin = fixture.plugin();
     eventually("it waits", SOON, || plugin.log().contains("ready"));
     let mut kubelet = fixture.kubelet(Release::default());
-    // Nothing is registered while it is not known which GPUs there are: a short list is final for pods.
+    // Nothing is registered while the GPUs are unknown, as a short list is final for pods.
     std::thread::sleep(Duration::from_millis(500));
     assert_eq!(kubelet.counts(RESOURCES[0]), (0, 0));
     let manager = fixture.manager_with_shim();
     registered(&kubelet, "watched");
-    // What is known stays while the manager is away.
+    // Known GPUs stay while the manager is away.
     let pod = kubelet.admit(PodSpec::share("a", 16, 30)).unwrap();
     let socket = manager.socket();
     drop(manager);

@@ -1,5 +1,5 @@
-//! The whole way: kubelet, device plugin, manager, the specification that it wrote, runc, the shim, a simulated GPU. What a
-//! pod asked for holds in its container for every user, without environment, and while everything around it restarts.
+//! The whole chain: kubelet, device plugin, manager, specification, runc, shim, a simulated GPU. The pod's request holds in
+//! its container for every user, without environment, and while everything around it restarts.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -15,9 +15,9 @@ use vcuda_tests::kubelet::PodSpec;
 use vcuda_tests::runc::{Bundle, Container, inside, open_machine};
 use vcuda_tests::{Door, Fixture, GIB, Running, app, eventually, succeeded, text};
 
-/// Time that an immediate effect may take on a busy machine.
+/// Time limit for an immediate effect on a busy machine.
 const SOON: Duration = Duration::from_secs(30);
-/// In no container's /etc/passwd.
+/// User that is in no container's /etc/passwd.
 const UNKNOWN_USER: u32 = 123_456;
 #[test]
 fn what_a_pod_asked_for_holds_in_its_container() {
@@ -37,7 +37,7 @@ fn what_a_pod_asked_for_holds_in_its_container() {
     assert!(succeeded(&first).contains("passed"));
     assert!(container(&in_b, 0).printed(&[&quota, &eight]).contains("passed"));
 
-    // A user without a name; no environment; another that says otherwise.
+    // A user without a name; no environment; a contradicting environment.
     assert!(
         container(&in_a, UNKNOWN_USER)
             .printed(&[&quota, &four])
@@ -60,7 +60,7 @@ fn what_a_pod_asked_for_holds_in_its_container() {
     kubelet.assert_no_wrongs();
 }
 
-/// Another user by su, whose environment is made anew; and a program that is its owner's for whoever runs it.
+/// Checks another user by su, which resets the environment, and a set-user-ID program.
 fn holds_for_other_users(container: &Container<'_>, quota: &str, limit: &str) {
     let as_alice = format!("VCUDA_SIM=/machine {quota} {limit}");
     let su = ["su", "-", "alice", "-c", &as_alice];
@@ -76,7 +76,7 @@ fn holds_for_other_users(container: &Container<'_>, quota: &str, limit: &str) {
     assert!(said.starts_with("1000\n") && said.contains("passed"), "{said}");
 }
 
-/// Its own GPU, and no other; its own figures, and no other's; and nothing that limits it can be written.
+/// Checks that it sees only its own GPU and figures; nothing that limits it is writable.
 fn sees_only_itself(container: &Container<'_>) {
     let nodes = container.printed(&["sh", "-c", "echo /dev/nvidia[0-9]*"]);
     assert_eq!(nodes.split_whitespace().count(), 1, "{nodes}");
@@ -90,13 +90,13 @@ fn sees_only_itself(container: &Container<'_>) {
         .collect();
     assert_eq!(tenants.len(), 1, "{smi}");
     assert_eq!(tenants[0]["memory_limit_bytes"], 4 * GIB, "{smi}");
-    // Who is root in there can write what it uses, and nothing that limits it.
+    // Root in the container can write its usage, but nothing that limits it.
     let write = "for file in /etc/vcuda/limits /etc/vcuda/more /etc/ld.so.preload /usr/lib/vcuda/*.so \
                  /usr/local/bin/vcuda /etc/vcuda/usage; do (: >>$file) 2>/dev/null && echo $file; done; true";
     let mut writable = container.clone();
     writable.is_read_only = false;
     assert_eq!(writable.printed(&["sh", "-c", write]), "/etc/vcuda/usage\n");
-    // An image's word does not open the other GPU.
+    // The image's variable does not open the other GPU.
     let visible = container.printed(&["sh", "-c", "echo $NVIDIA_VISIBLE_DEVICES"]);
     assert_eq!(visible.trim(), "void");
 }
@@ -144,12 +144,12 @@ fn a_running_container_does_not_notice_what_restarts_around_it() {
         node.kubelet.wait_for_devices();
         eventually("both containers are seen again", SOON, attached);
         for ((started, limit, pod), directory) in pods.iter().zip(&directories) {
-            // Kubelet starts a container of the pod again: it is the same grant.
+            // Kubelet restarts a container of the pod: it keeps its grant.
             assert_eq!(&node.kubelet.started(pod).directory(), directory);
             assert_eq!(started.limits()[0].1, *limit);
         }
     }
-    // Still theirs, to the byte, beside what they hold.
+    // Their limits are unchanged, to the byte, beside their used memory.
     for (started, limit, _) in &pods {
         let container = Container::new(&fixture, started);
         let more = container

@@ -1,4 +1,4 @@
-//! Containers in which the limits are proved before they start (`strict`), each with one link broken, and `vcuda doctor` in
+//! Containers whose limits are verified before they start (`strict`), each with one broken link, and `vcuda doctor` in
 //! them, which names it.
 #![allow(
     clippy::unwrap_used,
@@ -17,11 +17,11 @@ use vcuda_tests::kubelet::{PodSpec, Started};
 use vcuda_tests::runc::{Container, Image, inside, open_machine};
 use vcuda_tests::{Door, Fixture, GIB, app, eventually, skip, succeeded, text};
 
-/// Time that an immediate effect may take on a busy machine.
+/// Time limit for an immediate effect on a busy machine.
 const SOON: Duration = Duration::from_secs(30);
 const STRICT: &str = "strict = true\n[release]\ninterval = \"200ms\"\ngrace = \"1s\"\n";
 
-/// The mount at this path is not made.
+/// Removes the mount at this path.
 fn without(config: &mut Value, path: &str) {
     let mounts = config["mounts"].as_array_mut().unwrap();
     let before = mounts.len();
@@ -29,17 +29,17 @@ fn without(config: &mut Value, path: &str) {
     assert_eq!(mounts.len(), before - 1, "{path}");
 }
 
-/// Over the file at this path lies another one.
+/// Mounts another file over the one at this path.
 fn hidden_by(config: &mut Value, path: &str, file: &Path) {
     let mounts = config["mounts"].as_array_mut().unwrap();
     mounts.push(json!({"destination": path, "source": file, "type": "bind", "options": ["bind", "ro"]}));
 }
 
-/// The findings of `vcuda doctor` that are not well: link and what was seen.
+/// Findings of `vcuda doctor` that are not well: link and observation.
 fn ill(container: &Container<'_>) -> Vec<(String, String)> {
     let mut bundle = container.clone();
     let own = container.change;
-    // Else it would not start.
+    // Otherwise it would not start.
     let lenient = move |config: &mut Value| {
         if let Some(change) = own {
             change(config);
@@ -115,7 +115,7 @@ fn a_strict_container_starts_only_with_its_limits() {
     kubelet.assert_no_wrongs();
 }
 
-/// The container does not start, and its owner reads which link is broken and why.
+/// Checks that the container does not start, and that its owner reads the broken link and the reason.
 fn is_refused_and_named(broken: &Container<'_>, link: &str, why: &str) {
     let bundle = broken.bundle(&["echo", "it runs"]);
     let output = broken.run_bundle(&bundle).unwrap();
@@ -128,13 +128,13 @@ fn is_refused_and_named(broken: &Container<'_>, link: &str, why: &str) {
         said.contains(&format!("not attached: {link}: ")) && said.contains(why),
         "{link}: {said}"
     );
-    // Where `kubectl describe pod` shows it.
+    // The text that `kubectl describe pod` shows.
     let told = bundle.termination();
     assert!(
         told.starts_with("vcuda: not attached: ") && told.contains(link),
         "{told}"
     );
-    // Without the hook it would start; then this names the link.
+    // Without the hook it starts; then doctor names the link.
     let ill = ill(broken);
     let is_named = ill.iter().any(|(name, seen)| name == link && seen.contains(why));
     assert!(is_named, "{link}: {ill:?}");
@@ -149,7 +149,7 @@ fn library(started: &Started) -> String {
     libraries.next().unwrap().to_owned()
 }
 
-/// Says whether the shim was loaded into it.
+/// Program that prints whether the shim was loaded into it.
 const TELLS: &str = r#"#include <stdio.h>
 #include <string.h>
 int main(void) {
@@ -197,7 +197,7 @@ fn a_strict_container_of_an_image_without_glibc_does_not_start() {
         said.contains("/usr/local/bin/vcuda: no such file or directory"),
         "{said}"
     );
-    // What the hook prevents: it would run, and its loader reads no preload file.
+    // The case that the hook prevents: it runs, and its loader reads no preload file.
     let lenient = |config: &mut Value| config["hooks"] = json!({});
     assert_eq!(musl.changed(&lenient).printed(&["/app"]), "it runs, shim 0\n");
     kubelet.assert_no_wrongs();

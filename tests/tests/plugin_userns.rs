@@ -1,5 +1,5 @@
-//! A pod with a user namespace of its own (`hostUsers: false`): its root is an unprivileged user of the host, and what the
-//! specification mounts belongs to no user that it knows.
+//! A pod with its own user namespace (`hostUsers: false`): its root is an unprivileged user of the host, and the
+//! specification's mounts belong to no user that it knows.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -14,9 +14,9 @@ use vcuda_tests::kubelet::PodSpec;
 use vcuda_tests::runc::{Container, inside, open_machine};
 use vcuda_tests::{Door, Fixture, GIB, Running, app, eventually, succeeded};
 
-/// Time that an immediate effect may take on a busy machine.
+/// Time limit for an immediate effect on a busy machine.
 const SOON: Duration = Duration::from_secs(30);
-/// The host's user that is root in the container.
+/// Host user that is root in the container.
 const ROOT_USER: u32 = 100_000;
 
 #[test]
@@ -48,7 +48,7 @@ fn a_container_in_a_user_namespace_is_held_to_its_quota_and_known() {
             "{smi}"
         );
     }
-    // The manager knows its processes by their numbers on the host.
+    // The manager knows its processes by their host PIDs.
     let bundle = container.bundle(&[&inside(&app("hold", Door::Dlsym)), &GIB.to_string()]);
     let mut running = Running::start(&mut container.command(&bundle));
     running.wait_for("holding");
@@ -60,7 +60,7 @@ fn a_container_in_a_user_namespace_is_held_to_its_quota_and_known() {
         let ps = succeeded(&fixture.vcuda(["ps", "--json"]).output().unwrap());
         serde_json::from_str::<Value>(&ps).unwrap()["processes"].clone()
     };
-    // Those before it, of PID namespaces that are gone, are known to have ended.
+    // Earlier processes, in PID namespaces that are gone, are known to have ended.
     eventually("one process is left", SOON, || {
         shown().as_array().unwrap().len() == 1
     });

@@ -1,6 +1,6 @@
-//! Libraries that use the driver by themselves, however they are opened: linked against it or asking for it, plainly, with
-//! `RTLD_DEEPBIND`, in a namespace of their own. What can be led to the shim is refused beyond the quota; what cannot is
-//! charged as overhead once it is measured, and named in the log and by `vcuda doctor`.
+//! Libraries that use the driver by themselves, opened in all ways: linked against it or opening it, plainly, with
+//! `RTLD_DEEPBIND`, in their own namespace. Calls that reach the shim are refused beyond the quota. All others are charged
+//! as overhead once measured, and named in the log and by `vcuda doctor`.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -26,7 +26,7 @@ fn compile(output: &Path, arguments: &[&str], source: &str) {
     succeeded(&command.output().unwrap());
 }
 
-/// The libraries: `asks` opens the driver itself; `lazy` and `now` are linked against it, bound late and at once.
+/// Builds the libraries: `asks` opens the driver itself; `lazy` and `now` are linked against it, bound lazily and at once.
 fn plugins(folder: &Path) -> [PathBuf; 3] {
     std::os::unix::fs::symlink(
         release_dir().join("libvcuda_simulator_cuda.so"),
@@ -47,7 +47,7 @@ fn plugins(folder: &Path) -> [PathBuf; 3] {
     ]
 }
 
-/// The program, which exports its own functions as a plugin's host does.
+/// Builds the program, which exports its own functions as a plugin host does.
 fn host(folder: &Path) -> PathBuf {
     let path = folder.join("host");
     compile(&path, &["-DVIA_DLSYM", "-rdynamic", "-lpthread"], "plugins.c");
@@ -71,7 +71,7 @@ fn a_plugin_is_limited_however_it_is_opened() {
                 .unwrap();
             succeeded(&tenant);
         }
-        // By its name alone: the loader's search path finds it.
+        // By name only: the loader's search path finds it.
         let mut tenant = fixture.tenant(&QUOTA, &host);
         tenant.arg(plugin.file_name().unwrap()).args(["deep", &limit]);
         succeeded(&tenant.env("LD_LIBRARY_PATH", folder.path()).output().unwrap());
@@ -106,7 +106,7 @@ fn what_a_driver_in_another_namespace_takes_is_charged_and_named() {
     }
 }
 
-/// The driver in a namespace of its own is a way past the shim: `vcuda doctor` names it while it is there.
+/// A driver in its own namespace bypasses the shim: `vcuda doctor` names it while it is loaded.
 #[test]
 fn doctor_tells_of_a_driver_in_another_namespace() {
     let folder = tempfile::tempdir().unwrap();
@@ -137,7 +137,7 @@ fn doctor_tells_of_a_driver_in_another_namespace() {
     }
 }
 
-/// Nothing is noted where nothing was missed.
+/// No bypass is recorded if no call was missed.
 #[test]
 fn a_plugin_that_was_caught_is_not_counted() {
     let folder = tempfile::tempdir().unwrap();
@@ -153,8 +153,8 @@ fn a_plugin_that_was_caught_is_not_counted() {
     assert!(!std::fs::read_to_string(&log).unwrap().contains("past the shim"));
 }
 
-/// An address that belongs to no function we know, and the driver's private tables: they pass unchanged, each is said once,
-/// and `vcuda doctor` names the address.
+/// An address of no known function, and the driver's private tables: they pass unchanged, each is logged once, and `vcuda
+/// doctor` names the address.
 #[test]
 fn unknown_functions_that_the_driver_gives_are_reported() {
     let folder = tempfile::tempdir().unwrap();
@@ -203,7 +203,7 @@ fn unknown_functions_that_the_driver_gives_are_reported() {
     assert_eq!(findings.iter().filter(told).count(), 1, "{findings:?}");
 }
 
-/// A process that the loader could not load the shim into, as far as can be seen: it runs without, and has no descriptor left.
+/// A process into which the loader apparently could not load the shim: it runs without, with no descriptor left.
 #[test]
 fn doctor_names_the_limit_that_keeps_the_loader_from_the_library() {
     let fixture = Fixture::new();

@@ -1,5 +1,5 @@
-//! Policies, priorities and weights between real tenants, by the simulator's exact record, changed live; and an arbiter
-//! that is killed or stopped. Behaviour, with wide margins and long waits: exact figures are those of virtual time.
+//! Policies, priorities and weights between real tenants, changed live, by the simulator's exact record; and a killed or
+//! stopped arbiter. Margins are wide and waits long, as exact figures are tested in virtual time.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime};
 
 use vcuda_tests::{Door, Fixture, Running, app, eventually, succeeded};
 
-/// A busy machine launches late: shares are what they should be in one window of many.
+/// Time limit for shares: on a busy machine launches are late, and one window of many is right.
 const TIMEOUT: Duration = Duration::from_secs(60);
 const WINDOW: Duration = Duration::from_millis(700);
 
@@ -44,7 +44,7 @@ impl Tenants {
         succeeded(&self.fixture.vcuda(args).output().unwrap());
     }
 
-    /// Until the shares of GPU time in one window, in percent, are as they should be.
+    /// Waits until the shares of GPU time in one window (percent) satisfy `holds`.
     fn reach(&self, what: &str, holds: impl Fn(&[f64]) -> bool) {
         let mut seen = Vec::new();
         let end = SystemTime::now() + TIMEOUT;
@@ -77,7 +77,7 @@ impl Tenants {
         self.running.iter().map(of).collect()
     }
 
-    /// When the arbiter was last at work, as the tenant's `limits` have it.
+    /// Time of the arbiter's last step, from the tenant's `limits`.
     fn beat(&self, name: &str) -> Vec<u8> {
         let limits = self
             .fixture
@@ -88,7 +88,7 @@ impl Tenants {
         fs::read(limits).unwrap()[176..184].to_vec()
     }
 
-    /// The processes of this fixture's arbiter: the one at work, and the one that stands in for it.
+    /// PIDs of this fixture's arbiter and its standby.
     fn arbiters(&self) -> [Option<u32>; 2] {
         let root = format!("XDG_RUNTIME_DIR={}", self.fixture.runtime().display());
         let is_ours = |process: &Path| {
@@ -109,12 +109,12 @@ impl Tenants {
         [first.copied(), second.copied()]
     }
 
-    /// Waits until a process is none of these any more.
+    /// Waits until a process is neither of them.
     fn is_gone(&self, pid: u32) {
         eventually("it is gone", TIMEOUT, || !self.arbiters().contains(&Some(pid)));
     }
 
-    /// Waits for both, and until the first is at work.
+    /// Waits until both run and the first one arbitrates.
     fn both_arbiters(&self, tenant: &str) -> [u32; 2] {
         let mut found = [None, None];
         eventually("two arbiters run", TIMEOUT, || {
@@ -127,7 +127,7 @@ impl Tenants {
     }
 }
 
-/// The parent of a process, 0 if it is gone.
+/// Parent of a process; 0 if it is gone.
 fn parent(pid: u32) -> u32 {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let parent = stat.rsplit(") ").next().and_then(|rest| rest.split(' ').nth(1));
@@ -154,7 +154,7 @@ fn burst_borrows_while_the_neighbour_idles_and_gives_back() {
     });
     tenants.running[1].signal(libc::SIGSTOP);
     tenants.reach("borrowed from one that stands still", |share| share[0] > 60.0);
-    // What it may borrow, and whether, changes live.
+    // Borrowing changes live.
     tenants.set("burst", &["--cores-max", "40"]);
     tenants.reach("borrowed less", |share| (30.0..43.0).contains(&share[0]));
     tenants.set("burst", &["--policy", "fixed"]);
@@ -209,7 +209,7 @@ fn a_killed_or_stopped_arbiter_is_replaced() {
     let [third, fourth] = tenants.both_arbiters("burst");
     assert_eq!(third, second, "the standby took over");
     signal(third, libc::SIGSTOP);
-    // It is dismissed, not waited for.
+    // It is ended, not waited for.
     tenants.is_gone(third);
     let [fifth, sixth] = tenants.both_arbiters("burst");
     assert_eq!(fifth, fourth, "the next standby took over");
@@ -219,7 +219,7 @@ fn a_killed_or_stopped_arbiter_is_replaced() {
         let [first, second] = tenants.arbiters();
         first == Some(fifth) && second.is_some_and(|second| second != sixth)
     });
-    // Without any, a promise is kept and nothing is borrowed; the next change starts another.
+    // Without an arbiter a promise is kept and nothing is borrowed; the next change starts another one.
     let [seventh, eighth] = tenants.both_arbiters("burst");
     tenants.reach("borrowed", |share| share[0] > 60.0);
     signal(eighth, libc::SIGSTOP);

@@ -1,6 +1,6 @@
-//! Memory that pools and graphs hold is paid for, to the byte (I7, I9): by what the driver keeps, not by what it handed
-//! out. The programs check `cuMemGetInfo` against the driver's own figures; here the simulated machine's record is the
-//! judge: never above the quota at any instant, and the same figure as `vcuda smi`.
+//! Memory held by pools and graphs is charged to the byte (I7, I9): as the driver holds it, not as it was allocated. The
+//! programs check `cuMemGetInfo` against the driver's figures. Here the simulated machine's record is the judge: never
+//! above the quota, and equal to `vcuda smi`.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -28,7 +28,7 @@ fn smi_bytes(fixture: &Fixture) -> u64 {
         .unwrap()
 }
 
-/// Runs a scenario in 256 MiB, by each door, and looks at the most that was ever taken.
+/// Runs a scenario in 256 MiB, through each door, and checks the peak.
 fn within_quota(program: &str, scenario: &str, doors: &[Door]) {
     for door in doors {
         let fixture = Fixture::with_config(EXACT);
@@ -42,7 +42,7 @@ fn within_quota(program: &str, scenario: &str, doors: &[Door]) {
     }
 }
 
-/// The machine's own figure, `vcuda smi`'s, and after SIGKILL those of a fresh process.
+/// Compares the machine's figure with `vcuda smi`'s, and after SIGKILL with those of a new process.
 fn one_figure_and_none_left(program: &str, at_least: u64) {
     let fixture = Fixture::with_config(EXACT);
     let program = app(program, Door::Dlsym);
@@ -93,12 +93,12 @@ fn what_the_driver_takes_from_an_idle_pool_is_no_longer_paid_for() {
     let fixture = Fixture::with_config(
         "context_bytes = \"4MiB\"\ngranularity_bytes = 1\n[[gpus]]\nmemory_bytes = \"160MiB\"\n",
     );
-    // Not of the tenant.
+    // It belongs to no tenant.
     let mut neighbour = Running::start(fixture.bare(app("hold", Door::Link)).arg((50 * MIB).to_string()));
     neighbour.wait_for("holding");
     let others = fixture.used_bytes();
     let mut command = fixture.tenant(&["--memory", "150MiB"], app("pools", Door::Dlsym));
-    // The quota would do for all of it: so the shim has no reason to ask the pool for anything.
+    // The quota suffices for all of it, so the shim has no reason to shrink the pool.
     let mut running = Running::start(command.arg("squeezed"));
     running.wait_for("squeezed");
     assert_eq!(smi_bytes(&fixture), fixture.used_bytes() - others);

@@ -1,5 +1,5 @@
-//! The simulator's profiles of real drivers: each key does what `simulator/profiles/README.md` says, seen by real programs;
-//! and the driver's documented behaviour is the same on all of them.
+//! Profiles of real drivers: each key has the effect described in `simulator/profiles/README.md`, as seen by real programs,
+//! and documented behaviour is the same on all of them.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -15,7 +15,7 @@ use vcuda_machine::Config;
 use vcuda_tests::virtual_time::{lab, shares};
 use vcuda_tests::{Door, Fixture, MIB, Running, app, skip, succeeded};
 
-/// Output of `profile` on a machine of this file.
+/// Output of `profile` on a machine with this file.
 fn told(machine: &str, words: &[&str]) -> String {
     let fixture = Fixture::with_config(machine);
     let mut command = fixture.bare(app("profile", Door::Dlsym));
@@ -87,7 +87,7 @@ fn the_driver_looks_itself_up_by_the_processs_dlsym() {
     }
 }
 
-/// Whether this user may make namespaces of these kinds.
+/// Whether this user can make namespaces of these kinds.
 fn may_unshare(kinds: &[&str]) -> bool {
     let mut command = Command::new("unshare");
     command.args(kinds).arg("true").stderr(Stdio::null());
@@ -124,7 +124,7 @@ fn device_files_decide_which_gpus_there_are() {
 const PID_NAMESPACE: [&str; 4] = ["--pid", "--fork", "--mount-proc", "--kill-child"];
 const HELD: u64 = 300 * MIB;
 
-/// List that a caller of NVML gets: pairs of PID and bytes, or NVML's code.
+/// NVML's list for a caller: pairs of PID and bytes, or NVML's error code.
 fn listed(asker: &mut Running) -> Result<Vec<(u32, u64)>, String> {
     writeln!(asker.0.stdin.as_mut().unwrap(), "ask").unwrap();
     let line = asker.wait_for("");
@@ -143,7 +143,7 @@ fn asks(command: &mut Command) -> Running {
     Running::start(command.stdin(Stdio::piped()))
 }
 
-/// The PIDs of a process, from this namespace's to its own.
+/// PIDs of a process, from this namespace's to its own.
 fn pids_of(pid: u32) -> Vec<u32> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status
@@ -153,11 +153,11 @@ fn pids_of(pid: u32) -> Vec<u32> {
     line.split_whitespace().map(|pid| pid.parse().unwrap()).collect()
 }
 
-/// A process that holds memory inside a PID namespace, where it is the second: what NVML lists on the host and inside.
+/// NVML's lists on the host and inside, for a process with memory that is the second one of a PID namespace.
 fn lists(profile: &str) -> [Result<Vec<(u32, u64)>, String>; 2] {
     let fixture = Fixture::with_profile(profile);
     let [hold, list] = ["hold", "nvml_list"].map(|name| app(name, Door::Dlsym));
-    // The first to use the machine is the host.
+    // The first process to use the machine is the host's.
     let mut host = asks(&mut fixture.bare(&list));
     let _ = listed(&mut host);
     let script = format!("{} {HELD} & exec {}", hold.display(), list.display());
@@ -183,7 +183,7 @@ fn nvml_lists_what_the_profile_says() {
         let [(_, bytes)] = host[..] else {
             panic!("{profile}: {host:?}")
         };
-        // In whole granules, with what the program's module has beside.
+        // Whole granules, including the memory of the program's module.
         let least = Config::of_profile(profile).unwrap().context_bytes + HELD;
         assert!((least..=least + 4 * MIB).contains(&bytes), "{profile}: {bytes}");
         let entry = match profile {
@@ -194,7 +194,7 @@ fn nvml_lists_what_the_profile_says() {
         };
         assert_eq!(inside.unwrap(), entry, "{profile}");
     }
-    // The programs ask the list of compute processes.
+    // The programs use the list of compute processes.
     assert_eq!(lists("mps"), [Ok(Vec::new()), Ok(Vec::new())]);
     let not_supported = || Err("FAIL 3".to_owned());
     assert_eq!(lists("wsl2"), [not_supported(), not_supported()]);
@@ -220,10 +220,10 @@ fn the_hosts_list_is_by_the_hosts_numbers() {
     assert_eq!((pids[0], pids.last()), (pid, Some(&1)), "{pids:?}");
 }
 
-/// Programs of the documented behaviour in which drivers differ.
+/// Programs of documented behaviour in areas where drivers differ.
 const CONFORMANCE: [&str; 6] = ["capture", "context", "green", "memory", "pool", "stream"];
 
-/// Bare, and as a tenant.
+/// Runs them without shim, and as a tenant.
 #[test]
 fn documented_behaviour_is_the_same_on_every_profile() {
     for profile in Config::profiles() {
@@ -247,8 +247,7 @@ fn a_quota_holds_to_the_byte_on_every_profile() {
     }
 }
 
-/// Kernels of 10 us to 20 ms, launched ahead or each waited for: with whatever an event costs, and whoever is the next to
-/// have the GPU.
+/// Kernels of 10 us to 20 ms, launched ahead or each waited for, with all costs of events and orders of time slices.
 #[test]
 fn a_cap_holds_on_every_profile() {
     let program = app("saturate", Door::Dlsym);

@@ -1,5 +1,5 @@
-//! The memory quota: to the byte, for every kind of allocation, over all processes of a tenant, through SIGKILL and
-//! live changes (I7, I8, I9).
+//! Memory quota: exact to the byte, for all kinds of allocation, over all processes of a tenant, through SIGKILL and live
+//! changes (I7, I8, I9).
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -34,7 +34,7 @@ fn the_answers_agree_with_one_another() {
     let one = &smi["gpus"][0]["tenants"][0];
     assert_eq!(one["name"], "one");
     assert_eq!(one["memory_limit_bytes"], 4 * GIB);
-    // The figure includes the context, as the driver's own does.
+    // The figure includes the context, as the driver's does.
     let used = one["memory_used_bytes"].as_u64().unwrap();
     assert!(
         used.abs_diff(fixture.used_bytes()) <= 64 * MIB,
@@ -106,7 +106,7 @@ fn a_quota_changes_under_a_running_program() {
             .unwrap(),
     );
     assert_eq!(tenant.wait_for("total"), format!("total {}", 3 * GIB));
-    // Below what is in use: nothing is taken away, nothing more is given.
+    // Below the used amount: nothing is taken away, and nothing more is granted.
     succeeded(
         &fixture
             .vcuda(["set", "live", "--memory", "256MiB"])
@@ -119,7 +119,7 @@ fn a_quota_changes_under_a_running_program() {
 
 #[test]
 fn an_injected_failure_of_the_driver_is_not_charged() {
-    // Which request it hits depends on what the driver itself takes first; it is one of them.
+    // The failing request depends on the driver's own allocations; it is one of these.
     let fixture = Fixture::with_config("[faults]\nfail_nth_allocation = 3\n");
     let sizes = [GIB, GIB, GIB, GIB].map(|bytes| bytes.to_string());
     let mut tenant = Running::start(
@@ -158,7 +158,7 @@ fn what_a_dead_process_held_is_there_for_the_next_request() {
     let quota = ["--memory", "4GiB", "--name", "next"];
     let mut victim = Running::start(fixture.tenant(&quota, &hold).arg((2 * GIB).to_string()));
     victim.wait_for("holding");
-    // It has looked around a moment before, and will ask at once after the death.
+    // It has checked shortly before, and asks at once after the death.
     let mut asks = Running::start(
         fixture
             .tenant(&quota, app("ask", Door::Dlsym))
@@ -172,7 +172,7 @@ fn what_a_dead_process_held_is_there_for_the_next_request() {
     assert_eq!(asks.wait_for("asked"), "asked 0");
 }
 
-/// An allocation that fits costs no system call of the shim's: it asks the kernel to read memory only to take something back.
+/// An allocation that fits makes no system call in the shim, which reads memory through the kernel only to reclaim some.
 #[test]
 fn an_allocation_that_fits_is_not_read_through_the_kernel() {
     let log = tempfile::NamedTempFile::new().unwrap();
@@ -210,7 +210,7 @@ fn an_allocation_that_fits_is_not_read_through_the_kernel() {
             .matches("process_vm_readv(")
             .count()
     };
-    // Contexts, modules and the first look at `limits` are read so.
+    // Contexts, modules and the first check of `limits` use such reads.
     let before = reads();
     assert!(before > 0, "strace shows nothing");
     for _ in 0..100 {

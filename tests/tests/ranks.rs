@@ -1,5 +1,5 @@
-//! Ranks whose kernels spin until those of all ranks do, each under a cap: nothing hangs, collectives never wait, and the
-//! GPUs of a tenant stop and start together. `VCUDA_SOAK=N` makes it N times as long.
+//! Ranks with kernels that spin until those of all ranks run, each under a cap: nothing hangs, collectives never wait, and
+//! a tenant's GPUs stop and start together. `VCUDA_SOAK=N` makes it N times as long.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -13,17 +13,17 @@ use vcuda_region::usage_reader::UsageReader;
 use vcuda_tests::{Door, Fixture, Running, Tenant, app};
 
 const CAP_PERCENT: u64 = 30;
-/// Work and meeting of a round (ns), as `sim_ranks` has them.
+/// Duration of work and rendezvous of a round (ns), as in `sim_ranks`.
 const ROUND_NS: u64 = 300_000;
 
-/// Number of rounds that take three seconds under the cap, or so many times that.
+/// Number of rounds that take three seconds under the cap, times the soak factor.
 fn rounds() -> u64 {
     let times =
         std::env::var_os("VCUDA_SOAK").map_or(1, |times| times.to_str().unwrap().parse::<u64>().unwrap());
     times * 3_000_000_000 / 100 * CAP_PERCENT / ROUND_NS
 }
 
-/// Launches that wait in the tenant's living processes, on all its GPUs.
+/// Number of waits of launches in the tenant's living processes, on all its GPUs.
 fn holds(tenant: &Tenant<'_>) -> u64 {
     let reader = UsageReader::open(&tenant.directory()).unwrap();
     let view = ProcessView::new(Identity::current().unwrap());
@@ -32,7 +32,7 @@ fn holds(tenant: &Tenant<'_>) -> u64 {
     devices.map(|device| device.holds).sum()
 }
 
-/// Runs a tenant of two GPUs with these processes; the share of each GPU that it got, in percent, and how often it was held.
+/// Runs a tenant of two GPUs with these processes. Returns the share of each GPU (percent), and the number of waits.
 fn run(kernel: &str, processes: &[&str], rounds: u64, work_ns: &str) -> (Vec<f64>, u64) {
     let fixture = Fixture::with_gpus(2, "24GiB");
     let tenant = fixture.keep("ranks", &["--cores", "30"]);
@@ -58,7 +58,7 @@ fn run(kernel: &str, processes: &[&str], rounds: u64, work_ns: &str) -> (Vec<f64
 fn share_together(processes: &[&str]) {
     let (shares, holds) = run("ncclDevKernel_vcuda_meet", processes, rounds(), "200000");
     assert!(holds > 0, "the cap never held anything");
-    // What a rank spins for another is charged to it; on a busy machine that is most of it.
+    // Spinning for another rank is charged; on a busy machine that is most of the time.
     let cap = CAP_PERCENT as f64;
     let range = cap * 0.1..cap + 6.0;
     assert!(

@@ -1,6 +1,6 @@
-//! NVIDIA's own binaries and the tools that read NVML, unmodified: each release of the driver's libraries that Debian has,
-//! the CUDA runtimes 11, 12 and 13, `nvidia-smi`, nvtop. `scripts/fetch-binaries.sh` and `scripts/fetch-clients.sh` fetch
-//! them; what could not be had is skipped with a reason. None of it needs a GPU. gpustat and nvitop are in `clients.rs`.
+//! NVIDIA's own binaries and tools that read NVML, unmodified: each release of the driver's libraries in Debian, the CUDA
+//! runtimes 11, 12 and 13, `nvidia-smi`, nvtop. `scripts/fetch-binaries.sh` and `scripts/fetch-clients.sh` fetch them;
+//! missing ones are skipped with a reason. No GPU is needed. gpustat and nvitop are in `clients.rs`.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -14,11 +14,11 @@ use std::process::{Command, Output};
 
 use vcuda_tests::{Door, Fixture, GIB, MIB, Running, app, skip, succeeded, text, workspace};
 
-/// The releases of the driver in Debian 11, 12, 13 and experimental.
+/// Driver releases of Debian 11, 12, 13 and experimental.
 const RELEASES: [&str; 4] = ["470", "535", "550", "555"];
 const SHIM: &str = "libvcuda_shim.so";
 
-/// The folder of what was fetched, if it is complete.
+/// Folder of fetched files, if it is complete.
 fn fetched(name: &str) -> Option<PathBuf> {
     let target =
         std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace().join("target"), PathBuf::from);
@@ -32,7 +32,7 @@ fn fetched(name: &str) -> Option<PathBuf> {
     None
 }
 
-/// The folders of the real drivers' libraries.
+/// Folders of the real drivers' libraries.
 fn drivers() -> BTreeMap<&'static str, PathBuf> {
     let libraries = |release: &&'static str| {
         let folder = fetched(&format!("driver-{release}"))?;
@@ -41,7 +41,7 @@ fn drivers() -> BTreeMap<&'static str, PathBuf> {
     RELEASES.iter().filter_map(libraries).collect()
 }
 
-/// The program with this driver's libraries, without the shim.
+/// A command with this driver's libraries, without the shim.
 fn bare(fixture: &Fixture, libraries: &Path, program: impl AsRef<std::ffi::OsStr>) -> Command {
     let mut command = Command::new(program);
     fixture.environment(&mut command);
@@ -49,7 +49,7 @@ fn bare(fixture: &Fixture, libraries: &Path, program: impl AsRef<std::ffi::OsStr
     command
 }
 
-/// The same as a tenant of 1 GiB: quotas need a GPU, here the simulated one; the program's driver is the real one.
+/// The same as a tenant of 1 GiB: the quota needs a GPU, here the simulated one; the program's driver is the real one.
 fn tenant(fixture: &Fixture, libraries: &Path, program: impl AsRef<std::ffi::OsStr>) -> Command {
     let mut command = fixture.tenant(&["--memory", "1GiB"], "env");
     command
@@ -81,7 +81,7 @@ fn every_look_up_is_answered_as_by_the_driver_alone() {
     }
 }
 
-/// "NAME FLAGS" -> what is answered at each version that `lookups` asked for, up to CUDA 12.4, which is the driver 550's own.
+/// Answers by "NAME FLAGS" at each version that `lookups` requested, up to CUDA 12.4, which is driver 550's own.
 fn answers(lookups: &str) -> BTreeMap<String, Vec<(u32, String)>> {
     let mut table = BTreeMap::new();
     for line in lookups.lines() {
@@ -154,7 +154,7 @@ fn the_real_runtimes_end_alike_without_a_gpu() {
     }
 }
 
-/// View of a tenant of 4 GiB beside another one, by `nvidia-smi` of each release, on the simulated GPU's NVML.
+/// A tenant of 4 GiB beside another one, as shown by `nvidia-smi` of each release on the simulated NVML.
 #[test]
 fn nvidia_smi_shows_the_quota_and_nothing_else_changes() {
     for release in RELEASES {

@@ -1,5 +1,5 @@
-//! The share of GPU time by the simulator's exact record, in virtual time: alone, side by side, for every kind of launch,
-//! changed live. How exact it is for which programs, `accuracy.rs` and the benchmark of that name say.
+//! Share of GPU time in virtual time, by the simulator's exact record: alone, concurrent, for all kinds of launches,
+//! changed live. Its accuracy for each program is tested in `accuracy.rs` and in the benchmark of that name.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -9,7 +9,7 @@
 use vcuda_tests::virtual_time::{lab, shares};
 use vcuda_tests::{Door, app};
 
-/// Shares of tenants of these caps that run the program with these arguments (percent).
+/// Shares of tenants with these caps that run the program with these arguments (percent).
 fn of(tenants: &[(&str, &[&str])]) -> Vec<f64> {
     let quotas: Vec<_> = tenants.iter().map(|(cores, _)| ["--cores", cores]).collect();
     let all: Vec<(&[&str], &[&str])> = quotas
@@ -64,7 +64,7 @@ fn a_changed_share_is_felt() {
     near(shares(&lab)[0], 70.0);
 }
 
-/// It gets at least half of its cap; when the waiting was charged it got a tenth.
+/// A program that waits for the host gets at least half of its cap; when waiting was charged, it got a tenth.
 #[test]
 fn waiting_for_the_host_is_not_charged() {
     for by in ["value", "function"] {

@@ -1,5 +1,5 @@
-//! Memory that processes share: charged once in a tenant, at its exporter; from outside at the importer; counted as long as
-//! a process holds it, and no longer, whichever dies when. Judged by the simulated machine's record (I7, I8).
+//! Memory shared by processes: charged once in a tenant, at its exporter; from outside, at the importer. It counts while a
+//! process holds it, whichever process dies when. Judged by the simulated machine's record (I7, I8).
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -17,11 +17,11 @@ use vcuda_tests::{Door, Fixture, MIB, Running, Tenant, app, eventually};
 
 /// Small contexts that cost whole blocks, and exact figures.
 const MACHINE: &str = "context_bytes = \"4MiB\"\ngranularity_bytes = 1\n[[gpus]]\nmemory_bytes = \"8GiB\"\n";
-/// With the one variable of the programs' module.
+/// Memory of a context, with the variable of the programs' module (bytes).
 const CONTEXT: u64 = 4 * MIB + 8;
 const SHARED: u64 = 64 * MIB;
 const KINDS: [&str; 5] = ["ipc", "file", "external", "pool", "multicast"];
-/// Within this the dead are forgotten (I8).
+/// Time within which dead processes are forgotten (I8).
 const SOON: Duration = Duration::from_secs(1);
 
 /// A process of `apps/sharing.c`.
@@ -52,7 +52,7 @@ impl Peer {
         assert_eq!(self.ask(words), "done", "{words}");
     }
 
-    /// This process is told of what the other one made, and opens it.
+    /// Passes the other process's export to this one, which opens it.
     fn takes_from(&self, other: &Peer) {
         self.hears_of(other);
         self.does("take");
@@ -63,7 +63,7 @@ impl Peer {
         other.does(&format!("send {}", self.path.display()));
     }
 
-    /// Memory of the tenant (bytes), as every process in it is told.
+    /// Memory of the tenant as reported to its processes (bytes).
     fn used(&self) -> u64 {
         self.ask("used").parse().unwrap()
     }
@@ -82,7 +82,7 @@ impl Peer {
     }
 }
 
-/// The tenant's figure becomes this, and the GPU's is the same: there is one tenant.
+/// Waits until the tenant's figure is `bytes`; the GPU's must be equal, as there is one tenant.
 fn becomes(fixture: &Fixture, witness: &Peer, bytes: u64, what: &str) {
     let mut figures = (0, 0);
     let end = std::time::SystemTime::now() + SOON;
@@ -97,13 +97,13 @@ fn becomes(fixture: &Fixture, witness: &Peer, bytes: u64, what: &str) {
     }
 }
 
-/// The processes end, and the GPU has everything back.
+/// Ends the processes, and checks that all memory is freed.
 fn end(fixture: &Fixture, peers: Vec<Peer>) {
     peers.into_iter().for_each(Peer::ends);
     eventually("the GPU has all back", SOON, || fixture.used_bytes() == 0);
 }
 
-/// Nothing is counted any more, and the GPU never gave out more than this (bytes).
+/// Checks that nothing counts any more, and that the GPU's peak was at most `most` (bytes).
 fn ends_clean(fixture: &Fixture, most: u64) {
     let smi = fixture.smi();
     for tenant in smi["gpus"][0]["tenants"].as_array().unwrap() {
@@ -113,11 +113,11 @@ fn ends_clean(fixture: &Fixture, most: u64) {
     assert!(peak <= most, "{peak} of {most}");
 }
 
-/// Several hold it, one opened it twice: it counts once, until the last has let go.
+/// Several processes hold it, one opened it twice: it counts once, until the last one releases it.
 #[test]
 fn a_container_pays_once_for_what_its_processes_share() {
     let fixture = Fixture::with_config(MACHINE);
-    // Room for the contexts, for what is shared, and for half of it once more.
+    // Room for the contexts, for the shared memory, and for half of it again.
     let quota = 3 * CONTEXT + SHARED + SHARED / 2;
     let tenant = fixture.keep("one", &["--memory", &quota.to_string()]);
     for kind in KINDS {
@@ -133,7 +133,7 @@ fn a_container_pays_once_for_what_its_processes_share() {
         first.does("again");
         assert_eq!(first.ask("read"), "good");
         assert_eq!([first.used(), fixture.used_bytes()], [base + SHARED; 2], "{kind}");
-        // What is left of the quota is left.
+        // The rest of the quota is available.
         assert_eq!(second.ask("make ipc 33"), "CUDA_ERROR_OUT_OF_MEMORY", "{kind}");
         second.does("make ipc 32");
         assert_eq!([first.used(), fixture.used_bytes()], [quota; 2], "{kind}");
@@ -164,8 +164,8 @@ fn a_container_pays_once_for_what_its_processes_share() {
     ends_clean(&fixture, quota);
 }
 
-/// The exporter's stream has yet to free it, so the driver lets others import it: the tenant still knows it, and
-/// importers pay nothing.
+/// The exporter's stream has yet to free it, so the driver lets others import it: the tenant still counts it, and importers
+/// pay nothing.
 #[test]
 fn what_a_stream_has_yet_to_free_can_be_imported() {
     let fixture = Fixture::with_config(MACHINE);
@@ -190,7 +190,7 @@ fn what_a_stream_has_yet_to_free_can_be_imported() {
     ends_clean(&fixture, quota);
 }
 
-/// Whoever dies: what the living hold is counted once, and is gone with the last of them.
+/// Whoever dies, memory of living holders counts once, and ends with the last of them.
 #[test]
 fn the_dead_hold_nothing_and_the_living_keep_what_they_hold() {
     let fixture = Fixture::with_config(MACHINE);
@@ -205,7 +205,7 @@ fn the_dead_hold_nothing_and_the_living_keep_what_they_hold() {
             peer.does("forget");
         }
         becomes(&fixture, &witness, 4 * CONTEXT + SHARED, kind);
-        // An importer.
+        // Kills an importer.
         first.killed();
         becomes(
             &fixture,
@@ -214,7 +214,7 @@ fn the_dead_hold_nothing_and_the_living_keep_what_they_hold() {
             &format!("{kind}: an importer died"),
         );
         assert_eq!(second.ask("read"), "good");
-        // The exporter.
+        // Kills the exporter.
         maker.killed();
         becomes(
             &fixture,
@@ -224,12 +224,12 @@ fn the_dead_hold_nothing_and_the_living_keep_what_they_hold() {
         );
         assert_eq!(second.ask("read"), "good");
         assert_eq!(witness.ask("make ipc 65"), "CUDA_ERROR_OUT_OF_MEMORY");
-        // The last.
+        // Kills the last one.
         second.killed();
         becomes(&fixture, &witness, CONTEXT, &format!("{kind}: the last one died"));
         witness.does("make ipc 64");
         witness.does("free");
-        // Alone in the container: no importer is left but one who lets go in order.
+        // A tenant whose only importer releases the memory in order.
         let [maker, last] = ["anew", "last"].map(|name| Peer::start(&fixture, &tenant, name));
         maker.does(&format!("make {kind} 64"));
         last.takes_from(&maker);
@@ -253,7 +253,7 @@ fn the_dead_hold_nothing_and_the_living_keep_what_they_hold() {
     ends_clean(&fixture, quota);
 }
 
-/// Two threads open the same at once: it counts until both have closed it, as the driver counts their openings.
+/// Two threads open the same memory at once: it counts until both have closed it, as the driver counts openings.
 #[test]
 fn what_two_threads_open_is_paid_for_until_both_have_closed_it() {
     let fixture = Fixture::with_config(MACHINE);
@@ -274,7 +274,7 @@ fn what_two_threads_open_is_paid_for_until_both_have_closed_it() {
     end(&fixture, vec![maker, importer]);
 }
 
-/// From another container: paid for there too, once, however many of its processes open it; refused where it does not fit.
+/// From another tenant: charged there too, once, however many of its processes open it; refused if it does not fit.
 #[test]
 fn what_comes_from_outside_is_paid_for_by_its_importers() {
     let fixture = Fixture::with_config(MACHINE);
@@ -299,7 +299,7 @@ fn what_comes_from_outside_is_paid_for_by_its_importers() {
         for peer in [&first, &second, &tight] {
             peer.does("forget");
         }
-        // The GPU has it once.
+        // The GPU counts it once.
         assert_eq!(fixture.used_bytes(), 5 * CONTEXT + SHARED, "{kind}");
         maker.killed();
         eventually("it is the importers' alone", SOON, || {

@@ -1,6 +1,6 @@
-//! Storms: many processes and threads of one tenant allocate and free every kind of memory at random, are refused, are
-//! failed, are killed. The sum is never above the quota, no process hangs, everything comes back (I7, I8). The judge of
-//! "never above" is the simulator's own highest figure.
+//! Stress: many processes and threads of one tenant allocate and free all kinds of memory at random, with refusals,
+//! injected faults and kills. The sum never exceeds the quota, no process hangs, and all memory is freed (I7, I8). The
+//! judge of the maximum is the simulator's peak.
 //!
 //! `VCUDA_SOAK=N` makes every part N times as long.
 #![allow(
@@ -16,19 +16,19 @@ use std::time::Duration;
 
 use vcuda_tests::{Door, Fixture, GIB, MIB, Running, app, eventually};
 
-/// Factor of the duration over that in CI.
+/// Factor of the duration, 1 in CI.
 fn soak() -> u64 {
     std::env::var_os("VCUDA_SOAK").map_or(1, |times| times.to_str().unwrap().parse().unwrap())
 }
 
-/// A machine whose contexts and modules cost little, so that dozens of processes fit a small quota.
+/// A machine with cheap contexts and modules, so that dozens of processes fit a small quota.
 const SMALL_CONTEXTS: &str =
     "context_bytes = \"4MiB\"\ngranularity_bytes = 1\n[[gpus]]\nmemory_bytes = \"80GiB\"\n";
 const CONTEXT: u64 = 4 * MIB;
-/// The one variable of a program's module.
+/// Memory of the variable of a program's module (bytes).
 const MODULE: u64 = 8;
 
-/// Faults of the storm's machine: one of so many calls, by numbers without a common divisor.
+/// Injected faults: intervals of failing calls, without a common divisor.
 const FAULTS: [(&str, u32); 14] = [
     ("cuMemAlloc_v2", 97),
     ("cuMemAllocManaged", 89),
@@ -61,7 +61,7 @@ fn peak_bytes(fixture: &Fixture) -> u64 {
     fixture.report()["gpus"][0]["memory_peak_bytes"].as_u64().unwrap()
 }
 
-/// The numbers of a line like "done 40000 refused 7 failed 0".
+/// Numbers of a line such as "done 40000 refused 7 failed 0".
 fn numbers(line: &str) -> Vec<u64> {
     line.split(' ').filter_map(|word| word.parse().ok()).collect()
 }
@@ -150,23 +150,23 @@ fn a_thousand_kills_lose_nothing() {
     let mut start = || {
         seed += 1;
         let mut storm = tenant.command(app("storm", Door::Dlsym));
-        // Those who run leave the processor to those who start.
+        // Running processes are stopped while others start.
         storm
             .args(["0", "1", &seed.to_string(), "33554432"])
             .env("STORM_PAUSE_US", "2000");
         Running::start(&mut storm)
     };
-    // What a context costs is known when the first one is there: the others are charged before they are made.
+    // The size of a context is known once the first one exists, and later ones are charged before they are made.
     start().wait_for("started");
     let mut running: Vec<Running> = (0..width).map(|_| start()).collect();
     running.iter_mut().for_each(|one| drop(one.wait_for("started")));
     for n in 0..kills {
-        // Which process dies and when is left to the scheduler and to random numbers.
+        // The scheduler and random numbers determine which process dies when.
         let at = usize::try_from(n * 7919 % width).unwrap();
         std::thread::sleep(Duration::from_micros(n * 104_729 % 2000));
         running[at].signal(libc::SIGKILL);
         running[at].finish();
-        // The next one starts in a region that was left anyhow, and finds it usable.
+        // The next one starts with a region that its predecessor left in any state, and must be able to use it.
         running[at] = start();
         if n % 100 == 99 {
             let used = tenant.used_bytes();

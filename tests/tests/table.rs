@@ -1,4 +1,4 @@
-//! The hook table as a whole. That its rows are the library's exports is checked by `scripts/check-shim.sh`.
+//! The hook table as a whole. `scripts/check-shim.sh` checks that its rows are the library's exports.
 #![allow(
     clippy::unwrap_used,
     reason = "a test stops at the first thing that is not as it should be"
@@ -35,7 +35,7 @@ fn every_row_is_a_function_of_the_driver() {
     );
 }
 
-/// Variants differ from their base functions in the default stream alone, which the table derives from the name.
+/// Variants differ from their base functions only in the default stream, which the table derives from the name.
 #[test]
 fn a_variant_has_the_handler_of_its_base_function() {
     let rows = rows();

@@ -1,5 +1,5 @@
-//! Programs without CUDA, which the shim must leave alone (I2, I3). Their output and status are those of the bare
-//! program, and they open no file, make no thread and say nothing on account of it.
+//! Programs without CUDA, which the shim must not affect (I2, I3). Output and status are those without the shim, and it
+//! opens no file, makes no thread and prints nothing.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -36,8 +36,8 @@ fn same(line: Line<'_>, plain: &Output, limited: &Output) {
     );
 }
 
-/// Bare, with the shim preloaded, and as a tenant: the same words and the same end. Where the kernel's log of system calls
-/// can be had, also the same files opened and the same threads and processes made.
+/// Compares runs without shim, with it preloaded, and as a tenant: the same output and end. If system calls can be traced,
+/// the same files, threads and processes too.
 fn unchanged(line: Line<'_>) {
     let fixture = Fixture::new();
     let plain = command(line).output().unwrap();
@@ -57,8 +57,8 @@ fn unchanged(line: Line<'_>) {
     assert_eq!(plain, preloaded, "{line:?}");
 }
 
-/// Number of times that each file was opened, and that each kind of thing was made that a process can have; loading the
-/// shim itself left out.
+/// Number of times that each file was opened, and that each kind of thread or process was made, without the loading of the
+/// shim.
 fn traced(line: Line<'_>, preload: Option<&Path>) -> Option<BTreeMap<String, usize>> {
     const CALLS: &str = "trace=execve,open,openat,openat2,creat,clone,clone3,fork,vfork,socket,socketpair,pipe,pipe2,\
                          eventfd2,memfd_create,timerfd_create,signalfd4,epoll_create1,inotify_init1,userfaultfd,\
@@ -69,7 +69,7 @@ fn traced(line: Line<'_>, preload: Option<&Path>) -> Option<BTreeMap<String, usi
         .args(["-f", "-qq", "-e", "signal=none", "-e", CALLS, "-o"])
         .arg(log.path());
     if let Some(library) = preload {
-        // For the program alone, not for strace.
+        // For the program only, not for strace.
         strace.arg("-E").arg(format!("LD_PRELOAD={}", library.display()));
     }
     let output = strace
@@ -84,8 +84,8 @@ fn traced(line: Line<'_>, preload: Option<&Path>) -> Option<BTreeMap<String, usi
     }
     let mut counts = BTreeMap::new();
     for call in calls.lines() {
-        // "PID call(arguments) = result". The second half of an interrupted call, "PID <... call resumed>", is of no
-        // interest, unless the call was none: a fork begins again when a child's end arrives in it.
+        // Lines are "PID call(arguments) = result". The second half of an interrupted call, "PID <... call resumed>", is
+        // ignored, unless the call was repeated: a fork restarts when a child's end arrives in it.
         let call = call.trim_start_matches(|c: char| c.is_ascii_digit()).trim_start();
         if call.contains("ERESTART") {
             if let Some(name) = call.strip_prefix("<... ").and_then(|rest| rest.split(' ').next()) {
@@ -100,7 +100,7 @@ fn traced(line: Line<'_>, preload: Option<&Path>) -> Option<BTreeMap<String, usi
             continue;
         }
         let path = arguments.split('"').nth(1).unwrap_or_default();
-        // The search of PATH depends on nothing of ours; the environment's size is printed with an execve.
+        // The search of PATH does not depend on the shim; an execve line contains the environment's size.
         *counts.entry(format!("{name} {path}")).or_default() += 1;
     }
     Some(counts)
@@ -143,7 +143,7 @@ fn programs_with_threads() {
     if let Some(program) = compiled(folder.path(), "omp.c", &["-fopenmp"]) {
         unchanged(&[&program]);
     }
-    // Counted first: a thread that was joined is in /proc a moment longer.
+    // Counted first, as a joined thread stays in /proc for a moment.
     let code = "import threading, ctypes, subprocess, json, os\n\
                 print(len(os.listdir('/proc/self/task')))\n\
                 t = threading.Thread(target=print, args=('thread',)); t.start(); t.join()\n\
@@ -151,7 +151,7 @@ fn programs_with_threads() {
     unchanged(&["python3", "-c", code]);
 }
 
-/// Numbers without a GPU: the library looks for none.
+/// Numerics without a GPU: the library looks for none.
 #[test]
 fn numpy_without_a_gpu() {
     let python = workspace().join("target/clients/bin/python");
@@ -166,8 +166,8 @@ fn numpy_without_a_gpu() {
     unchanged(&[python.to_str().unwrap(), "-c", code]);
 }
 
-/// A framework looks for a GPU as it is imported, finds no driver, and says so in the loader's words. (In which
-/// library a name was looked for last, that the loader says too, may be ours.)
+/// A framework looks for a GPU at its import, finds no driver, and reports it in the loader's words. The loader also names
+/// the last library searched, which may be the shim.
 #[test]
 fn a_framework_that_looks_for_a_gpu_in_vain() {
     let code = "import ctypes, ctypes.util\n\
@@ -206,10 +206,10 @@ fn programs_that_no_library_can_be_put_before() {
     }
 }
 
-/// In secure-execution mode (ld.so(8)) the loader ignores `LD_PRELOAD`: the program says what it always says.
+/// In secure-execution mode (ld.so(8)) the loader ignores `LD_PRELOAD`: the output is unchanged.
 #[test]
 fn a_set_user_id_program() {
-    // To root nothing is set-user-ID: as a user without a name. SAFETY: asks for a number.
+    // To root nothing is set-user-ID, so it runs as a user without a name. SAFETY: takes nothing.
     let is_root = unsafe { libc::geteuid() } == 0;
     let line = ["su", "--version"];
     let user = ["setpriv", "--reuid=123456", "--regid=123456", "--clear-groups"];
@@ -234,7 +234,7 @@ fn a_program_without_cuda_has_no_more_threads_nor_descriptors() {
     preloaded.args(["-c", script]).env("LD_PRELOAD", shim());
     let preloaded = preloaded.env("VCUDA_DIR", fixture.runtime()).output().unwrap();
     same(&["bash"], &plain, &preloaded);
-    // `vcuda run` hands its command one open descriptor, by which the tenant's directory lives as long as any process.
+    // `vcuda run` passes its command one open descriptor, which keeps the tenant's directory while any process lives.
     let script =
         "ls -l /proc/self/fd | grep -v containers/quiet | wc -l; grep Threads: /proc/self/status; exit 3";
     let plain = Command::new("bash").args(["-c", script]).output().unwrap();

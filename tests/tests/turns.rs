@@ -1,5 +1,5 @@
-//! Processes of a tenant that take turns, in real time: one that is stopped or killed is not waited for, wherever it was,
-//! and one that goes on is served again. Behaviour, with wide margins: how exact turns are, virtual time tells.
+//! Processes of a tenant that take turns, in real time: a stopped or killed one is not waited for, and a continued one is
+//! served again. Margins are wide, as exact turns are tested in virtual time.
 #![allow(
     clippy::unwrap_used,
     reason = "a test stops at the first thing that is not as it should be"
@@ -10,12 +10,12 @@ use std::time::{Duration, SystemTime};
 use vcuda_tests::{Door, Fixture, Running, app};
 
 const WINDOW: Duration = Duration::from_millis(250);
-/// Far more than any process waits for one that says nothing more (30 ms), far less than a bound on waits would come to.
+/// Far more than a process waits for a silent one (30 ms), far less than the sum of bounded waits.
 const TIMEOUT: Duration = Duration::from_secs(15);
-/// Where a process is when it is stopped is chance.
+/// Number of stops; the place of a stopped process is random.
 const STOPS: usize = 5;
 
-/// A tenant with a share of half of the GPU, and its processes, which want all of it.
+/// A tenant with half of the GPU, and its saturating processes.
 struct Container {
     fixture: Fixture,
 }
@@ -29,7 +29,7 @@ impl Container {
         one
     }
 
-    /// Share of a process in a window, in percent of the GPU.
+    /// Share of a process in a window (percent of the GPU).
     fn share(&self, of: &Running) -> f64 {
         let (before, start) = (self.fixture.service_ns(of.0.id()), SystemTime::now());
         std::thread::sleep(WINDOW);
@@ -37,7 +37,7 @@ impl Container {
         (after - before) as f64 / start.elapsed().unwrap().as_nanos() as f64 * 100.0
     }
 
-    /// Until a process gets more than that in a window (percent), and how much it was.
+    /// Waits until a process gets more than `percent` in a window. Returns its share.
     fn reach(&self, what: &str, of: &Running, percent: f64) -> f64 {
         let end = SystemTime::now() + TIMEOUT;
         let mut seen = Vec::new();

@@ -1,4 +1,4 @@
-//! No work for free (I16): ways of keeping the GPU busy that are hard to charge get no more than the cap. By the simulator's
+//! No free work (I16): ways of keeping the GPU busy that are hard to charge get no more than the cap. By the simulator's
 //! exact record, in virtual time.
 #![allow(
     clippy::unwrap_used,
@@ -10,22 +10,22 @@ use vcuda_benches::lab::Lab;
 use vcuda_tests::virtual_time::{lab, shares};
 use vcuda_tests::{Door, app};
 
-/// Small contexts: one program makes forty.
+/// Small contexts, as one program makes forty.
 const MACHINE: &str = "context_bytes = \"4MiB\"\n";
-/// Windows of two seconds that are looked at.
+/// Number of windows of two seconds.
 const WINDOWS: usize = 5;
-/// Share that a window may have beyond the cap (points), and all together.
+/// Allowed excess over the cap in a window, and in total (points).
 const BEYOND: f64 = 1.0;
 const BEYOND_TOGETHER: f64 = 0.5;
 /// Share of a kernel of 50 ms in a window (points).
 const LONG_KERNEL: f64 = 2.5;
 
-/// In no window does the program get more than its cap, and in all together no less than `least` of it.
+/// Checks that in no window the program gets more than its cap, and in total at least `least` of it.
 fn is_held(machine: &str, how: &str, cap_percent: u32, least: f64) {
     is_held_but_for(0.0, machine, how, cap_percent, least);
 }
 
-/// As [`is_held`], but for so many points more in a window.
+/// As [`is_held`], with an additional excess in a window (points).
 fn is_held_but_for(kernel: f64, machine: &str, how: &str, cap_percent: u32, least: f64) {
     let program = app("uncharged", Door::Dlsym);
     let cores = cap_percent.to_string();
@@ -60,29 +60,29 @@ fn more_contexts_than_usual_are_measured_all() {
     is_held(MACHINE, "contexts", 30, 0.95);
 }
 
-/// Past the bound on a wait, launches go on debt one at a time, whatever number of threads wait.
+/// After the maximum wait, launches go into debt one at a time, however many threads wait.
 #[test]
 fn threads_do_not_multiply_the_bound_on_a_wait() {
     is_held_but_for(LONG_KERNEL, MACHINE, "threads-long", 10, 0.8);
 }
 
-/// An honest program: what it pauses between its launches is no work, though it never waits for the stream.
+/// A correct program: pauses between its launches are not charged, though it never waits for the stream.
 #[test]
 fn pauses_between_launches_are_not_charged() {
     is_held(MACHINE, "pauses", 25, 0.97);
-    // Each of its launches has an event behind it, which is no work of the program's.
+    // Each of its launches has an event behind it, which is not the program's work.
     let machine = format!("{MACHINE}[driver]\nevent_record_ns = 2500\nevent_pair_ns = 2500\n");
     is_held(&machine, "pauses", 25, 0.97);
 }
 
-/// While a stream is captured, what is launched in others is measured and held as ever, also by the thread that captures.
+/// While a stream is captured, launches in other streams are measured and throttled as usual, also on the capturing thread.
 #[test]
 fn work_beside_a_capture_is_charged() {
     is_held(MACHINE, "captured", 30, 0.95);
     is_held(MACHINE, "captured-grow", 30, 0.95);
 }
 
-/// Waits for the host leave places for the marks of kernels.
+/// Waits for the host leave room for kernels' timing events.
 #[test]
 fn waits_for_the_host_hide_no_kernel() {
     is_held(MACHINE, "gated", 30, 0.8);
@@ -103,7 +103,7 @@ fn launch_calls_that_wait_for_their_kernels_are_charged() {
     is_held(&machine, "plain", 30, 0.95);
 }
 
-/// Work that is queued when a cap is set runs to its end, and is paid for.
+/// Work queued before a cap is set runs to its end, and is charged.
 #[test]
 fn a_cap_that_is_set_counts_what_is_queued() {
     const CAP: f64 = 20.0;
@@ -116,7 +116,7 @@ fn a_cap_that_is_set_counts_what_is_queued() {
     assert!((CAP * 0.9..=CAP + 1.0).contains(&mean), "{windows:.1?} %");
 }
 
-/// Where the driver refuses to record an event, a launch goes alone and is waited for.
+/// If the driver refuses to record an event, launches are serialised and waited for.
 #[test]
 fn what_no_event_measures_is_charged() {
     let machine = format!("{MACHINE}[faults.functions.cuEventRecord]\nevery = 1\ncode = 400\n");
@@ -127,9 +127,9 @@ fn what_no_event_measures_is_charged() {
 
 const MS: u64 = 1_000_000;
 
-/// Processes of one tenant, one after another: each launches four kernels of so many ms, is stopped as soon as one of them
-/// runs, and is killed when what it has launched is done. With `alone`, each is the only one of the tenant, which ends with it;
-/// else another one, which does nothing, lives on. In a window of ten seconds they get no more than the cap and four kernels.
+/// Runs processes of one tenant in turn: each launches four kernels of `kernel_ms`, is stopped when one of them runs, and
+/// killed when they are done. With `alone` each is the tenant's only process, and the tenant ends with it; otherwise an
+/// idle process lives on. In a window of ten seconds they get at most the cap and four kernels.
 fn are_held_though_stopped_and_killed(cap_percent: u32, kernel_ms: u32, alone: bool) {
     let program = app("uncharged", Door::Dlsym);
     let (cores, kernel_ns) = (cap_percent.to_string(), (u64::from(kernel_ms) * MS).to_string());
@@ -177,7 +177,7 @@ fn a_name_keeps_the_debt_of_its_last_process() {
     are_held_though_stopped_and_killed(10, 50, true);
 }
 
-/// Work that runs while a process is stopped is charged once: by the arbiter for the time being, then by the process.
+/// Work that runs while a process is stopped is charged once: provisionally by the arbiter, then by the process.
 #[test]
 fn a_process_that_was_stopped_gets_its_share_afterwards() {
     let program = app("uncharged", Door::Dlsym);

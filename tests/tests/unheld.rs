@@ -1,5 +1,5 @@
-//! Where nothing can be measured or must not wait: while captures are open, at a graph's first launch, under a kernel that the
-//! host feeds, among threads that all want to go.
+//! Launches that cannot be measured or must not wait: while captures are open, at a graph's first launch, under a kernel
+//! that the host feeds, with many competing threads.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -33,7 +33,7 @@ fn a_graph_is_charged_its_nodes_before_it_was_measured() {
         .iter()
         .map(|process| process.devices[0].in_flight_ns)
         .sum();
-    // Three kernels of half a second; of one that is unknown, it would be 60 us.
+    // Three kernels of half a second; an unknown kernel would count 60 us.
     assert!(in_flight_ns > 1_200_000_000, "{in_flight_ns} ns");
     assert!(one.0.wait().unwrap().success());
 }
@@ -46,7 +46,7 @@ fn a_kernel_that_the_host_feeds_is_not_waited_for() {
     let program = app("sim_persistent", Door::Dlsym);
     let mut tenant = fixture.tenant(&["--cores", "30"], program);
     let rounds = (times * 100).to_string();
-    // Dies by SIGALRM if it hangs.
+    // It dies by SIGALRM if it hangs.
     succeeded(&tenant.arg(rounds).output().unwrap());
 }
 
@@ -61,7 +61,7 @@ fn what_goes_beside_a_kernel_without_end_keeps_to_the_cap() {
         .find_map(|line| line.strip_prefix("beside "))
         .unwrap();
     let kernels: u32 = line.parse().unwrap();
-    // Two seconds at 30 %, and the burst. Held for a second each they would be a handful.
+    // Two seconds at 30 %, and the burst. With waits of a second each there would be a handful.
     assert!((60..=640).contains(&kernels), "{kernels} kernels of 1 ms");
 }
 

@@ -1,4 +1,4 @@
-//! Frees of what is not there reach the driver, which answers, and move no counter.
+//! Frees of unknown addresses reach the driver, which answers, and change no counter.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,38 +1,38 @@
-//! The figures of shares as arithmetic, for `vcuda bench` and the benches alike: shares are parts of
-//! the GPU, 1 is the whole. Of nothing all of them are not a number, so that no goal is met by what was not measured.
+//! Statistics of shares of GPU time, for `vcuda bench` and the benches. A share of 1 is the whole GPU. Without values each
+//! statistic is NaN, which meets no goal.
 
-/// Shares after a change are told from one such step to the next (ns).
+/// Length of the steps in which shares after a change are measured (ns).
 pub const STEP_NS: u64 = 5_000_000;
-/// And are there when so many steps have them on average: in one a kernel is a tenth.
+/// Number of steps over which the mean must reach a share, as a single kernel may be a tenth of one step.
 const STEPS: usize = 4;
 
-/// Mean of what there is.
+/// Mean of the values.
 #[expect(clippy::cast_precision_loss, reason = "counts")]
 #[must_use]
 pub fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }
 
-/// The least of them.
+/// Smallest value.
 #[must_use]
 pub fn least(values: &[f64]) -> f64 {
     values.iter().copied().fold(f64::NAN, f64::min)
 }
 
-/// The most of them.
+/// Largest value.
 #[must_use]
 pub fn most(values: &[f64]) -> f64 {
     values.iter().copied().fold(f64::NAN, f64::max)
 }
 
-/// The value in the middle.
+/// Median of the values.
 #[must_use]
 pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// At most so much are `permille` thousandths of the values; nothing of none.
+/// Value that at least `permille` thousandths of the values do not exceed; `None` without values.
 #[must_use]
 pub fn quantile(mut values: Vec<f64>, permille: usize) -> Option<f64> {
     values.sort_by(f64::total_cmp);
@@ -40,21 +40,21 @@ pub fn quantile(mut values: Vec<f64>, permille: usize) -> Option<f64> {
     values.get(wanted - 1).copied()
 }
 
-/// Mean distance of the shares in each window from what it should be.
+/// Mean absolute distance of the windows' shares from the intended share.
 #[must_use]
 pub fn mean_absolute_error(windows: &[f64], share: f64) -> f64 {
     let errors: Vec<f64> = windows.iter().map(|got| (got - share).abs()).collect();
     mean(&errors)
 }
 
-/// By how much the ratio of two tenants misses that of their shares, the worst of all pairs, from what each got over what it
-/// should: the larger over the smaller, less 1, so that the order does not matter. Infinite where one got nothing.
+/// Error of the ratio of two tenants, for the worst pair: the larger quotient of obtained and intended share over the
+/// smaller one, less 1. Infinite if one tenant obtained nothing.
 #[must_use]
 pub fn ratio_error(got_of_share: &[f64]) -> f64 {
     most(got_of_share) / least(got_of_share) - 1.0
 }
 
-/// Jain's index of what each got over what it should: 1 where all are served in proportion, 1/n where one gets everything.
+/// Jain's index of the quotients of obtained and intended share: 1 if all are equal, 1/n if one tenant gets everything.
 #[expect(clippy::cast_precision_loss, reason = "counts")]
 #[must_use]
 pub fn jain(got_of_share: &[f64]) -> f64 {
@@ -67,7 +67,7 @@ pub fn jain(got_of_share: &[f64]) -> f64 {
     }
 }
 
-/// The first of the four steps whose mean is as it should be.
+/// Index of the first of four steps whose mean satisfies `is_there`.
 #[must_use]
 pub fn first_there(steps: &[f64], is_there: impl Fn(f64) -> bool) -> Option<usize> {
     steps.windows(STEPS).position(|four| is_there(mean(four)))
@@ -94,7 +94,7 @@ mod tests {
 
     #[test]
     fn a_ratio_is_wrong_whoever_gets_too_much() {
-        // 54 : 46 where 70 : 30 is asked for, as published of others: 1.17 instead of 2.33.
+        // 54 : 46 instead of 70 : 30, as published of others: 1.17 instead of 2.33.
         let of_shares = [46.0 / 30.0, 54.0 / 70.0];
         near(ratio_error(&of_shares), (70.0 / 30.0) / (54.0 / 46.0) - 1.0);
         near(
@@ -127,7 +127,7 @@ mod tests {
         let is_there = |share: f64| share >= 0.36;
         let steps = [0.0, 0.2, 0.4, 0.4, 0.4, 0.4, 0.0];
         assert_eq!(first_there(&steps, is_there), Some(2));
-        // One step too much does not make up for three without.
+        // One step with too much does not compensate for three without.
         assert_eq!(first_there(&[1.0, 0.0, 0.0, 0.4], is_there), None);
         assert_eq!(first_there(&[0.4, 0.4, 0.4], is_there), None);
     }

@@ -1,5 +1,5 @@
-//! `vcuda bench`: how exact shares are and what the shim costs, on this GPU or on the simulated one. What users run before
-//! they believe us. The tenants are this program again, under `vcuda run` like any other.
+//! `vcuda bench`: measures the accuracy of shares and the cost of the shim on this GPU or the simulated one. The tenants
+//! are this program, under `vcuda run` like any other.
 
 mod changes;
 mod overhead;
@@ -25,7 +25,7 @@ use vcuda_cli::args::bench::BenchArgs;
 use vcuda_cli::config::Environment;
 use vcuda_cli::failure::Failure;
 
-/// Measures, then prints.
+/// Measures, and prints the report.
 pub(crate) fn bench(args: &BenchArgs, environment: &Environment) -> Result<(), Failure> {
     let plan = Plan::new(args)?;
     args.svg.as_deref().map_or(Ok(()), picture::can_write)?;
@@ -33,7 +33,7 @@ pub(crate) fn bench(args: &BenchArgs, environment: &Environment) -> Result<(), F
     let kind = GpuKind::asked(args.sim, GpuKind::Real);
     let fixture = Fixture::set_up(kind, args.gpu.as_ref(), environment)?;
     let measured = measure(&plan, &fixture, &interrupt);
-    // Whatever happened: nothing is left behind.
+    // Also after a failure, nothing is left behind.
     fixture.clear();
     let report = measured?;
     if let Some(place) = &args.svg {

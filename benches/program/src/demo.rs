@@ -1,5 +1,5 @@
-//! `vcuda demo`: two tenants on one GPU, held to their quotas before the user's eyes; every claim is a check that can
-//! fail. The tenants are this program again, under `vcuda run` like any other.
+//! `vcuda demo`: shows two tenants on one GPU with their quotas; each claim is a check that can fail. The tenants are this
+//! program, under `vcuda run` like any other.
 
 mod checks;
 mod live;
@@ -15,7 +15,7 @@ use vcuda_cli::args::bench::DemoArgs;
 use vcuda_cli::config::Environment;
 use vcuda_cli::failure::Failure;
 
-/// Plays the demo on the real GPU, or on a fresh simulated one. Fails if a check does.
+/// Runs the demo on the real GPU, or on a fresh simulated one. Fails if a check fails.
 pub(crate) fn demo(args: &DemoArgs, environment: &Environment) -> Result<(), Failure> {
     let interrupt = Interrupt::catch()?;
     let fixture = Fixture::set_up(GpuKind::asked(args.sim, GpuKind::Any), None, environment)?;
@@ -24,7 +24,7 @@ pub(crate) fn demo(args: &DemoArgs, environment: &Environment) -> Result<(), Fai
     let mut checks = Checks::new(output);
     let played = scenarios::play(&fixture, &interrupt, output, &mut checks)
         .and_then(|()| node::play(&fixture, &interrupt, output, &mut checks));
-    // Whatever happened: nothing is left behind.
+    // Also after a failure, nothing is left behind.
     fixture.clear();
     played?;
     checks.summary()

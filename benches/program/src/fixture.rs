@@ -1,5 +1,5 @@
-//! Fixture of `demo` and `bench`: a GPU, a private runtime directory, tenants that end with it. The tenants are this program
-//! again, under `vcuda run` like any other.
+//! Fixture of `demo` and `bench`: a GPU, a private runtime directory, and tenants that end with it. The tenants are this
+//! program, under `vcuda run` like any other.
 
 pub(crate) mod interrupt;
 pub(crate) mod manager;
@@ -29,26 +29,26 @@ use vcuda_cli::inventory::{self, Gpu, GpuSelector, Inventory};
 use vcuda_cli::smi::{Scope, Watch};
 use vcuda_quota::{CoreShare, MemorySize};
 
-/// Beginning of the private directories' names; the process's id follows.
+/// Prefix of the private directories' names, followed by the PID.
 const PREFIX: &str = "fixture-";
-/// The program whose `run` and `grant` make the tenants.
+/// Program whose `run` and `grant` make the tenants.
 const VCUDA: &str = "vcuda";
-/// The hidden command of this program that is the tenants' program ([`program`]).
+/// Hidden command of this program that tenants run ([`program`]).
 const TENANT: &str = "fixture-tenant";
 
-/// Which kind of GPU is wanted.
+/// Kind of GPU to use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GpuKind {
     /// A fresh simulated machine.
     Simulated,
-    /// A real one and nothing else.
+    /// A real GPU only.
     Real,
-    /// A real one, else a fresh simulated machine.
+    /// A real GPU, else a fresh simulated machine.
     Any,
 }
 
 impl GpuKind {
-    /// A real GPU unless `--sim` was given.
+    /// A simulated GPU if `--sim` was given, else `otherwise`.
     pub(crate) fn asked(is_simulated: bool, otherwise: GpuKind) -> GpuKind {
         if is_simulated {
             GpuKind::Simulated
@@ -58,13 +58,13 @@ impl GpuKind {
     }
 }
 
-/// One GPU and a private runtime directory, so that other tenants of this user are neither shown nor touched.
+/// A GPU and a private runtime directory, so that other tenants of this user are neither shown nor touched.
 #[derive(Debug)]
 pub(crate) struct Fixture {
     home: TempDir,
-    /// `vcuda`.
+    /// Path of `vcuda`.
     vcuda: PathBuf,
-    /// This program.
+    /// Path of this program.
     executable: PathBuf,
     inventory: Inventory,
     gpu: Gpu,
@@ -72,10 +72,10 @@ pub(crate) struct Fixture {
 }
 
 impl Fixture {
-    /// A GPU of that kind: the one that is asked for, else the one with the most free memory.
+    /// Sets up a GPU of this kind: the requested one, else the one with the most free memory.
     ///
     /// # Errors
-    /// A library of vcuda is missing, no such GPU, no place for the directory.
+    /// Fails if a library of vcuda, the GPU, or a place for the directory is missing.
     pub(crate) fn set_up(
         kind: GpuKind,
         gpu: Option<&GpuSelector>,
@@ -89,7 +89,7 @@ impl Fixture {
         }
         let root = environment.runtime_root()?;
         remove_abandoned(&root);
-        // Said here, and not by a tenant that does not start.
+        // Reported here, and not by a tenant that does not start.
         installation::shim(&root)?;
         let prefix = format!("{PREFIX}{}-", std::process::id());
         let home = tempfile::Builder::new().prefix(&prefix).tempdir_in(&root);
@@ -120,7 +120,7 @@ impl Fixture {
         })
     }
 
-    /// Machine on which it runs, in words.
+    /// Description of the machine.
     pub(crate) fn description(&self) -> String {
         let memory = MemorySize(self.gpu.memory_total_bytes);
         match &self.inventory {
@@ -134,12 +134,12 @@ impl Fixture {
         }
     }
 
-    /// The GPU as it was found.
+    /// The GPU as it was at the start.
     pub(crate) fn gpu(&self) -> &Gpu {
         &self.gpu
     }
 
-    /// The amount that the demo counts in: 1 GiB, less where the GPU has not 16 of them free.
+    /// Unit of the demo's sizes: 1 GiB, or less if the GPU has less than 16 GiB free.
     pub(crate) fn unit_bytes(&self) -> u64 {
         let free = self
             .gpu
@@ -148,12 +148,12 @@ impl Fixture {
         (free / 16).min(1 << 30) >> 20 << 20
     }
 
-    /// Where the GPU is.
+    /// Source of the GPU.
     pub(crate) fn inventory(&self) -> &Inventory {
         &self.inventory
     }
 
-    /// Looks at its tenants, as `vcuda smi` does.
+    /// A reader of its tenants, as for `vcuda smi`.
     pub(crate) fn watch(&self) -> Result<Watch, Failure> {
         Watch::new(Scope::User(self.runtime_root()))
     }
@@ -176,7 +176,7 @@ impl Fixture {
         )))
     }
 
-    /// Starts a tenant: `vcuda run <options> -- vcuda-bench fixture-tenant`. Without `memory` it may have the whole GPU.
+    /// Starts a tenant: `vcuda run <options> -- vcuda-bench fixture-tenant`. Without `memory` it has no memory limit.
     pub(crate) fn tenant(
         &self,
         name: &str,
@@ -192,7 +192,7 @@ impl Fixture {
         self.start(name, command)
     }
 
-    /// Starts another process of a tenant that runs already.
+    /// Starts another process of a running tenant.
     pub(crate) fn join(&self, name: &str) -> Result<Tenant, Failure> {
         let mut command = self.command(&self.vcuda);
         command.args(["run", "--name", name, "--gpu", &self.gpu.uuid.to_string()]);
@@ -233,24 +233,24 @@ impl Fixture {
         matches!(self.inventory, Inventory::Simulated(_))
     }
 
-    /// A program of vcuda that sees the fixture's GPU and tenants.
+    /// A command for a program of vcuda with the fixture's GPU and tenants.
     fn command(&self, program: &Path) -> Command {
         let mut command = Command::new(program);
         command.env(ENV_RUNTIME, self.home.path());
         match &self.inventory {
             Inventory::Simulated(_) => command.env(ENV_MACHINE, self.home.path().join("machine")),
-            // Not the user's simulated machine, nor its libraries.
+            // The user's simulated machine and its libraries are not used.
             Inventory::Real(_) => command.env_remove(ENV_MACHINE),
         };
         command
     }
 
-    /// Where the files of one of its tenants are.
+    /// Directory of one of its tenants.
     pub(crate) fn tenant_directory(&self, name: &str) -> PathBuf {
         self.runtime_root().join("containers").join(name)
     }
 
-    /// The processes that apportion GPU time between its tenants.
+    /// PIDs of its arbiters.
     pub(crate) fn arbiters(&self) -> Vec<i32> {
         vcuda_arbiter::processes(&self.runtime_root())
     }
@@ -282,7 +282,7 @@ fn simulated(home: &TempDir) -> Result<Inventory, Failure> {
     machine.map(Inventory::Simulated).map_err(failed)
 }
 
-/// Removes what a program left that was killed with SIGKILL.
+/// Removes the directory of a program that was killed by SIGKILL.
 fn remove_abandoned(root: &Path) {
     for entry in std::fs::read_dir(root).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
@@ -291,7 +291,7 @@ fn remove_abandoned(root: &Path) {
             .and_then(|rest| rest.split('-').next()?.parse().ok());
         let is_gone = |pid| kill(Pid::from_raw(pid), None) == Err(Errno::ESRCH);
         if pid.is_some_and(is_gone) {
-            // It does no harm if it cannot be removed.
+            // If it cannot be removed, it does no harm.
             let _ = std::fs::remove_dir_all(entry.path());
         }
     }

@@ -1,4 +1,4 @@
-//! The program `vcuda-bench`: what `vcuda demo` and `vcuda bench` become.
+//! The program `vcuda-bench`, which carries out `vcuda demo` and `vcuda bench`.
 #![forbid(unsafe_code)]
 #![warn(clippy::too_many_lines)]
 
@@ -13,7 +13,7 @@ use vcuda_cli::args::bench::BenchCommand;
 use vcuda_cli::config::Environment;
 use vcuda_cli::failure::Failure;
 
-/// Command line that `vcuda demo` and `vcuda bench` become, with the same options.
+/// Command line, with the options of `vcuda demo` and `vcuda bench`.
 #[derive(Debug, Parser)]
 #[command(name = "vcuda-bench", version, disable_help_subcommand = true)]
 struct Line {

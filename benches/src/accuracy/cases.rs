@@ -1,4 +1,4 @@
-//! Tenants alone on a GPU: every kind of program, every cap, one and many processes.
+//! Tenants alone on a GPU: every kind of program, every cap, one or many processes.
 
 use anyhow::Result;
 
@@ -7,14 +7,14 @@ use vcuda_figures::{least, mean, mean_absolute_error, most};
 use super::{Bench, Figure, Goal, Row, SECOND_NS};
 use crate::lab::{Lab, Load};
 
-/// A program that wants the whole GPU (`apps/load.c`).
+/// A program that saturates the GPU (`apps/load.c`).
 #[derive(Debug, Clone, Copy)]
 pub struct Program {
-    /// For people.
+    /// Name in the report.
     pub name: &'static str,
     /// Its arguments.
     pub arguments: &'static [&'static str],
-    /// The longest thing that it launches (ns): nothing can be held within that.
+    /// Duration of its longest launch, which cannot be throttled within (ns).
     pub longest_ns: u64,
 }
 
@@ -26,7 +26,7 @@ const fn program(name: &'static str, arguments: &'static [&'static str], longest
     }
 }
 
-/// Every kind.
+/// All kinds of programs.
 pub const PROGRAMS: [Program; 10] = [
     program("kernels of 10 us", &["kernel", "10000"], 10_000),
     program("10 us, each waited for", &["sync", "10000"], 10_000),
@@ -44,14 +44,14 @@ pub const PROGRAMS: [Program; 10] = [
     program("kernels of 20 ms", &["kernel", "20000000"], 20_000_000),
 ];
 
-/// One nanosecond count in percent of another.
+/// A duration in percent of another.
 #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
 pub(super) fn percent(part_ns: u64, whole_ns: u64) -> f64 {
     part_ns as f64 / whole_ns as f64 * 100.0
 }
 
-/// Mean error and mean absolute error of the `windows` of one second against a cap (`cap` in percent). The rest of a
-/// kernel that runs across the end of a measurement cannot be held back.
+/// Mean error and mean absolute error of `windows` of one second against a cap (percent). The rest of a kernel that runs
+/// across the end of a measurement cannot be throttled.
 fn figures(windows: &[f64], cap: f64, longest_ns: u64) -> Vec<Figure> {
     let got = mean(windows) * 100.0;
     let all_ns = SECOND_NS * windows.len() as u64;
@@ -68,7 +68,7 @@ fn figures(windows: &[f64], cap: f64, longest_ns: u64) -> Vec<Figure> {
     ]
 }
 
-/// One tenant alone under a cap (percent).
+/// A tenant alone under a cap (percent).
 ///
 /// # Errors
 /// See [`Bench::shares`].
@@ -99,7 +99,7 @@ pub fn caps(bench: &Bench, programs: &[Program], caps: &[u32]) -> Result<Vec<Row
     cases.map(|(program, one)| cap(bench, program, one)).collect()
 }
 
-/// So many processes of one tenant under a cap of 30 %: the same in all, and shared fairly.
+/// Several processes of one tenant under a cap of 30 %: the total is the same, and shared fairly.
 ///
 /// # Errors
 /// See [`Bench::shares`].
@@ -122,7 +122,7 @@ pub fn processes(bench: &Bench, program: &Program, count: usize) -> Result<Row> 
     })
 }
 
-/// So many threads of one process under a cap (percent), each with kernels of that length (ns) on a stream of its own.
+/// Several threads of one process under a cap (percent), each with kernels of this length (ns) on its own stream.
 ///
 /// # Errors
 /// See [`Bench::shares`].
@@ -134,7 +134,7 @@ pub fn threads(bench: &Bench, cap: u32, count: usize, kernel_ns: u64) -> Result<
         program: &["threads", &ns_text, &count_text, &file.to_string_lossy()],
         processes: 1,
     };
-    // The simulator's record tells processes, not threads: what each has launched, for the few in flight.
+    // The simulator's record has processes, not threads, so launches are counted.
     let served_ns = |_: &Lab| {
         let counts = std::fs::read(&file)?;
         let (counts, _) = counts.as_chunks();
@@ -149,7 +149,7 @@ pub fn threads(bench: &Bench, cap: u32, count: usize, kernel_ns: u64) -> Result<
         kernel_ns,
     };
     let (windows, mut figures) = fairness(bench, load, &all, kernel_ns * count as u64, served_ns)?;
-    // Its goals for the cap are held elsewhere, and are of 30 %.
+    // The goals for the cap apply to 30 % and are checked elsewhere.
     figures.retain(|figure| figure.name.starts_with("most"));
     Ok(Row {
         case: format!("{cap} %, {count} threads: kernels of {} us", kernel_ns / 1000),
@@ -158,27 +158,27 @@ pub fn threads(bench: &Bench, cap: u32, count: usize, kernel_ns: u64) -> Result<
     })
 }
 
-/// Threads or processes that share what a tenant has.
+/// Threads or processes that share a tenant's GPU time.
 #[derive(Debug)]
 struct Served {
-    /// Cap of all of them (percent).
+    /// Cap of their tenant (percent).
     cap: u32,
     count: usize,
-    /// The longest kernel of each (ns).
+    /// Longest kernel of each (ns).
     kernel_ns: u64,
 }
 
 impl Served {
-    /// Most that the most served may have of what the least served has in so much time: 1.1, or what one kernel more is
-    /// of the part that each of them has, as half a kernel cannot be given.
+    /// Allowed ratio of the most served to the least served over `time_ns`: 1.1, or the effect of one kernel more, as half
+    /// a kernel cannot be given.
     fn most_to_least(&self, time_ns: u64) -> f64 {
         let part_ns = time_ns * u64::from(self.cap) / 100 / self.count.max(1) as u64;
         (1.0 + percent(self.kernel_ns, part_ns) / 100.0).max(1.1)
     }
 }
 
-/// The windows of a tenant under a cap of 30 %, and by how much the best served of its threads or processes got more than
-/// the worst: second by second, and in all.
+/// Figures for a tenant's windows under a cap of 30 %, and for the ratio of its most served thread or process to the least
+/// served: per second, and in total.
 fn fairness(
     bench: &Bench,
     load: Load<'_>,

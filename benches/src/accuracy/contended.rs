@@ -1,4 +1,4 @@
-//! Tenants that compete for one GPU, and limits that change.
+//! Tenants that compete for one GPU, and changes of limits.
 
 use anyhow::{Context as _, Result};
 
@@ -8,25 +8,25 @@ use super::cases::{Program, percent};
 use super::{Bench, Figure, Goal, Row, WARM_UP_NS};
 use crate::lab::{Lab, Load};
 
-/// Duration of a context switch on the simulated GPU by default (ns).
+/// Default duration of a context switch on the simulated GPU (ns).
 const DEFAULT_SWITCH_NS: u64 = 20_000;
-/// Step in which latencies are measured.
+/// Step of the measurement of latencies (ms).
 const STEP_MS: f64 = 5.0;
-/// Without service for so long a program is idle, not held (ns).
+/// Time without service after which a program counts as idle, not throttled (ns).
 const IDLE_NS: u64 = 300_000_000;
 
-/// Tenants with caps that add up to the whole GPU.
+/// Tenants whose caps add up to the whole GPU.
 #[derive(Debug, Clone, Copy)]
 pub struct Split<'a> {
-    /// Percent.
+    /// Caps (percent).
     pub caps: &'a [u32],
-    /// Program that all of them run.
+    /// Program of all tenants.
     pub program: &'a Program,
-    /// Cost of a context switch (ns).
+    /// Duration of a context switch (ns).
     pub switch_ns: u64,
 }
 
-/// Tenants side by side: goals hold at the default switch cost, for others the figures are told.
+/// Concurrent tenants. Goals apply at the default switch cost; for others the figures are only reported.
 ///
 /// # Errors
 /// See [`Bench::shares`].
@@ -81,8 +81,7 @@ pub fn splits(bench: &Bench, split: &Split<'_>) -> Result<Row> {
     })
 }
 
-/// Distance of the worst tenant from its part of what all used (1 is the whole GPU). What switches between contexts take
-/// is no tenant's.
+/// Distance of the worst tenant from its part of the used time (1 is the whole GPU). Context switches count for no tenant.
 #[must_use]
 pub fn worst_error(got: &[f64], shares: &[f64]) -> f64 {
     let whole = got.iter().sum::<f64>() / shares.iter().sum::<f64>();
@@ -101,8 +100,8 @@ fn alone<'a>(quota: &'a [&'a str], program: &'a [&'a str]) -> Load<'a> {
     }
 }
 
-/// Lets time go by until `tenant`, whose program is idle now and then, is idle and then begins again. For how long it was
-/// idle (ns).
+/// Waits until `tenant`, whose program is idle at times, is idle and begins again. Returns the duration of its idleness
+/// (ns).
 fn until_it_begins(lab: &Lab, tenant: usize) -> Result<u64> {
     let is_idle = || -> Result<bool> {
         let step = lab.windows(1, STEP_NS)?;
@@ -122,8 +121,7 @@ fn until_it_begins(lab: &Lab, tenant: usize) -> Result<u64> {
     Ok(idle_ns)
 }
 
-/// Time from now on until `tenant` gets what `is_there` says of four steps on average (ms); not a number if it does not
-/// within a second.
+/// Time until the mean of four steps of `tenant` satisfies `is_there` (ms); NaN if it does not within a second.
 fn ms_until(lab: &Lab, tenant: usize, is_there: impl Fn(f64) -> bool) -> Result<f64> {
     let steps = lab.windows(200, STEP_NS)?;
     let steps = steps.get(tenant).context("no such tenant")?;
@@ -131,7 +129,7 @@ fn ms_until(lab: &Lab, tenant: usize, is_there: impl Fn(f64) -> bool) -> Result<
     Ok(first.map_or(f64::NAN, |first| percent(first as u64 * STEP_NS, 100_000_000)))
 }
 
-/// `burst`: what is guaranteed is there under a tenant that takes all it can get, and is back soon after idle time.
+/// `burst`: the guarantee holds beside a tenant that takes all it can get, and is reached soon after idleness.
 ///
 /// # Errors
 /// See [`Lab`].
@@ -152,7 +150,7 @@ pub fn bursts(bench: &Bench) -> Result<Vec<Row>> {
             shares: got.iter().map(|share| share * 100.0).collect(),
             figures: vec![
                 Figure::new("of the guarantee", first / 0.30, Goal::AtLeast(0.97)),
-                // One hundredth of the GPU's time goes to switches.
+                // One hundredth of the GPU's time is spent on context switches.
                 Figure::new("of the antagonist's", second / 0.70, Goal::AtLeast(0.96)),
             ],
         });
@@ -177,7 +175,7 @@ pub fn bursts(bench: &Bench) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// Idle to full share, and a cap that is changed live.
+/// Delay from idleness to the full share, and of a live change of a cap.
 ///
 /// # Errors
 /// See [`Lab`].

@@ -1,17 +1,17 @@
-//! Result of an exact order by service if kernels are long: processes of a tenant under a cap of 30 %, one kernel at a time,
-//! nothing ever late, overlapped or interrupted. Bound that no limiter can beat, as half a kernel cannot be given.
+//! Fairness of an ideal order by service with long kernels: processes of a tenant under a cap of 30 %, one kernel at a
+//! time, without delay, overlap or interruption. No limiter can beat it, as half a kernel cannot be given.
 
 const PROCESSES_CAP: u64 = 30;
 /// GPU time of the tenant in a window of one second (ns).
 const WINDOW_NS: u64 = super::SECOND_NS / 100 * PROCESSES_CAP;
 
-/// The kernels of `apps/load.c mix` (ns).
+/// Durations of the kernels of `apps/load.c mix` (ns).
 fn mix(mut seed: u64) -> impl Iterator<Item = u64> {
     core::iter::repeat_with(move || {
         seed ^= seed << 13;
         seed ^= seed >> 7;
         seed ^= seed << 17;
-        // Ten sizes, each 625 to the ninth part as long as the one before.
+        // Ten sizes, each smaller than the previous by the ninth root of 625.
         let size = i32::try_from(((seed >> 11) * 10) >> 53).unwrap_or(0);
         #[expect(
             clippy::cast_possible_truncation,
@@ -23,10 +23,10 @@ fn mix(mut seed: u64) -> impl Iterator<Item = u64> {
     })
 }
 
-/// The mean over so many windows of what the most served of `count` processes had of what the least served had. The next to
-/// go is who will have had least, `ahead` of its kernel included.
+/// Mean over the windows of the ratio of the most served of `count` processes to the least served. The next kernel is of
+/// the process that will have had least, counting `ahead` of that kernel.
 fn most_to_least(count: usize, windows: usize, ahead: f64) -> f64 {
-    // Each somewhere in its work of its own.
+    // Each process is at another position of its work.
     let mut work: Vec<_> = (1..=count)
         .map(|one| mix(0x9e37_79b9_7f4a_7c15).skip(one * one * 131))
         .collect();
@@ -43,7 +43,7 @@ fn most_to_least(count: usize, windows: usize, ahead: f64) -> f64 {
             .unwrap();
         let until = now + next[one];
         if until >= end {
-            // The record tells to the nanosecond what ran on either side of a window's end.
+            // The record shows to the nanosecond what ran on either side of a window's end.
             let mut then = had.clone();
             then[one] += end - now;
             let served = then.iter().zip(&before).map(|(then, before)| then - before);

@@ -1,5 +1,4 @@
-//! The limiter on drivers of every kind: how far shares are off, at the worst and on average, with all of its refinements
-//! and without one of them.
+//! Limiter on drivers of every kind: worst and mean error of shares, with all refinements and without one.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::scope;
@@ -11,10 +10,10 @@ use vcuda_figures::mean;
 use super::{Bench, PROGRAMS, Program, SLICE_NS};
 use crate::lab::Load;
 
-/// Cases that run side by side: each waits for its processes most of the time.
+/// Number of concurrent cases, as each mostly waits for its processes.
 const JOBS: usize = 3;
 
-/// Sharing of time among contexts by the GPU and its driver.
+/// Time slicing of contexts by GPU and driver.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Slices {
     ns: u64,
@@ -23,7 +22,7 @@ pub(super) struct Slices {
     spread_permille: u64,
 }
 
-/// The default of real GPUs from Volta on.
+/// Default of real GPUs since Volta.
 const TURNS: Slices = Slices {
     ns: SLICE_NS,
     switch_ns: 20_000,
@@ -37,16 +36,16 @@ pub(super) struct Case {
     group: &'static str,
     name: String,
     machine: String,
-    /// Cap (percent), processes and program of each.
+    /// Cap (percent), number of processes, and program of each.
     tenants: Vec<(u32, usize, Program)>,
 }
 
-/// Error of one case.
+/// Error of a case.
 #[derive(Debug)]
 pub struct Off {
     group: &'static str,
     name: String,
-    /// Error of the worst tenant (points of the GPU).
+    /// Error of the worst tenant (percentage points of the GPU).
     points: f64,
 }
 
@@ -58,7 +57,7 @@ fn machine(slices: &Slices, event_ns: u64) -> String {
     )
 }
 
-/// Programs that run beside each other: each can use up any share, of short, mixed and longer kernels.
+/// Programs for neighbours, each able to use up any share, with short, mixed and longer kernels.
 fn beside() -> [Program; 3] {
     let [small, _, mix, ..] = PROGRAMS;
     let millisecond = Program {
@@ -87,7 +86,7 @@ fn split(group: &'static str, slices: &Slices, caps: &[u32], program: &Program) 
     }
 }
 
-/// Every case of the matrix.
+/// All cases.
 fn cases() -> Vec<Case> {
     let mut cases = alone();
     cases.extend(splits());
@@ -96,7 +95,7 @@ fn cases() -> Vec<Case> {
     cases
 }
 
-/// Every program under three caps, with events that take no time and some.
+/// Every program under three caps, with and without a cost of events.
 fn alone() -> Vec<Case> {
     let mut cases = Vec::new();
     for program in &PROGRAMS {
@@ -116,7 +115,7 @@ fn alone() -> Vec<Case> {
     cases
 }
 
-/// Caps that add up to the whole GPU, however it shares its time.
+/// Caps that add up to the whole GPU, on all kinds of time slicing.
 fn splits() -> Vec<Case> {
     let lengths = [500_000, SLICE_NS, 2_000_000, 4_000_000, 6_000_000];
     let mut all: Vec<(&'static str, Slices)> = Vec::new();
@@ -144,7 +143,7 @@ fn splits() -> Vec<Case> {
     cases
 }
 
-/// A tenant beside one whose kernels are much longer than a slice.
+/// A tenant beside one with kernels much longer than a slice.
 fn beside_long_kernels() -> Vec<Case> {
     let long = |arguments, longest_ns| Program {
         name: "long kernels",
@@ -206,7 +205,7 @@ fn measure(bench: &Bench, case: &Case, without: &str) -> Result<Off> {
     let windows = bench.shares_on(&case.machine, without, &loads)?;
     let got: Vec<f64> = windows.iter().map(|windows| mean(windows) * 100.0).collect();
     let caps: Vec<f64> = case.tenants.iter().map(|(cap, ..)| f64::from(*cap)).collect();
-    // What switches between contexts take is no tenant's: each has its part of what was used.
+    // Context switches count for no tenant: each has its part of the used time.
     let whole = match caps.iter().sum::<f64>() {
         all if all >= 100.0 => got.iter().sum::<f64>() / all,
         _ => 1.0,
@@ -219,7 +218,7 @@ fn measure(bench: &Bench, case: &Case, without: &str) -> Result<Off> {
     })
 }
 
-/// Runs every case whose name contains `part`, without some refinements (names with commas between, none if empty).
+/// Runs every case whose name contains `part`, without the named refinements (separated by commas; none if empty).
 ///
 /// # Errors
 /// See [`Bench::shares`].
@@ -251,7 +250,7 @@ pub fn matrix(bench: &Bench, without: &str, part: &str) -> Result<Vec<Off>> {
     Ok(found.into_iter().map(|(_, off)| off).collect())
 }
 
-/// Group by group: how many cases, the mean and the worst, in points of the GPU.
+/// Text by group: number of cases, mean and worst error (percentage points of the GPU).
 #[must_use]
 pub fn matrix_as_table(all: &[Off]) -> String {
     let mut table = comfy_table::Table::new();
@@ -280,7 +279,7 @@ pub fn matrix_as_table(all: &[Off]) -> String {
     table.to_string()
 }
 
-/// Every case, for programs.
+/// All cases as JSON.
 #[must_use]
 pub fn matrix_as_json(all: &[Off]) -> Value {
     let row = |off: &Off| json!({"group": off.group, "case": off.name, "points": off.points});

@@ -2,34 +2,34 @@
 
 use serde_json::{Value, json};
 
-/// Promise for a figure.
+/// Goal for a figure.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Goal {
-    /// Not more.
+    /// At most this.
     AtMost(f64),
-    /// Not less.
+    /// At least this.
     AtLeast(f64),
-    /// Nothing: for the reader.
+    /// No goal.
     None,
 }
 
-/// One figure of a row.
+/// A figure of a row.
 #[derive(Debug, Clone)]
 pub struct Figure {
     /// Name of the figure, with its unit.
     pub name: &'static str,
     /// Measured value.
     pub got: f64,
-    /// Promised value.
+    /// Goal.
     pub goal: Goal,
 }
 
-/// One case.
+/// Results of a case.
 #[derive(Debug, Clone)]
 pub struct Row {
-    /// Case that was run.
+    /// Name of the case.
     pub case: String,
-    /// Share of each tenant, in percent of the GPU.
+    /// Share of each tenant (percent of the GPU).
     pub shares: Vec<f64>,
     /// Figures that follow from the shares.
     pub figures: Vec<Figure>,
@@ -59,7 +59,7 @@ impl Figure {
     }
 }
 
-/// Each figure that misses its goal, in words.
+/// Text for each figure that misses its goal.
 #[must_use]
 pub fn missed(rows: &[Row]) -> Vec<String> {
     let of = |row: &Row| -> Vec<String> {
@@ -71,7 +71,7 @@ pub fn missed(rows: &[Row]) -> Vec<String> {
     rows.iter().flat_map(of).collect()
 }
 
-/// For people.
+/// Rows as text.
 #[must_use]
 pub fn as_table(rows: &[Row]) -> String {
     let mut table = comfy_table::Table::new();
@@ -85,7 +85,7 @@ pub fn as_table(rows: &[Row]) -> String {
     table.to_string()
 }
 
-/// For programs.
+/// Rows as JSON.
 #[must_use]
 pub fn as_json(rows: &[Row]) -> Value {
     let figure = |figure: &Figure| {

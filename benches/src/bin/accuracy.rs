@@ -7,12 +7,13 @@
 //! target/release/accuracy [--slice US] try SWITCH_US SECONDS QUOTA:PROCESSES:PROGRAM...
 //! ```
 //!
-//! Sections: caps, processes, splits, burst, changes; all by default. Real programs (`apps/load.c`) under the built `vcuda
-//! run` on the simulated GPU; what they got is the simulator's exact record, in windows of one second. `--check` exits
-//! with 1 if a goal is missed; `--brief` measures less. `--switch` is what a change of context takes in `splits` (20, the
-//! simulated GPU's default), `--slice` how long one runs (1024). `try` shows the windows of one case, and the
-//! parts of a tenant's processes, for example `accuracy try 20 5 --cores,30:1:mix --cores,70:4:kernel,10000`. Time is virtual, so
-//! `VCUDA_TEST_BUILD=$(scripts/build-tests.sh) cargo run -p vcuda-benches --bin accuracy` gives like figures and builds faster.
+//! Sections: caps, processes, splits, burst, changes; all by default. Real programs (`apps/load.c`) run under the built
+//! `vcuda run` on the simulated GPU. Their service is the simulator's exact record, in windows of one second. `--check`
+//! exits with 1 if a goal is missed; `--brief` measures less. `--switch` is the duration of a context switch in `splits`
+//! (20, the simulated GPU's default), `--slice` the time slice (1024). `try` shows the windows of one case and the parts of
+//! a tenant's processes, for example `accuracy try 20 5 --cores,30:1:mix --cores,70:4:kernel,10000`. Time is virtual, so
+//! `VCUDA_TEST_BUILD=$(scripts/build-tests.sh) cargo run -p vcuda-benches --bin accuracy` gives similar figures and builds
+//! faster.
 
 use std::process::ExitCode;
 
@@ -24,7 +25,7 @@ use vcuda_benches::accuracy::{
 use vcuda_benches::lab::Load;
 use vcuda_limiter::Refinement;
 
-/// Windows of one second in which each case of the matrix is measured.
+/// Number of windows of one second per case of the matrix.
 const MATRIX_WINDOWS: usize = 4;
 const SECTIONS: [&str; 5] = ["caps", "processes", "splits", "burst", "changes"];
 
@@ -57,7 +58,7 @@ fn options(mut arguments: impl Iterator<Item = String>) -> Result<Options> {
     Ok(options)
 }
 
-/// The next argument, a number of microseconds, in nanoseconds.
+/// The next argument, in microseconds, as nanoseconds.
 fn microseconds(arguments: &mut impl Iterator<Item = String>) -> Result<u64> {
     let text = arguments.next().context("a number of microseconds")?;
     Ok(text.parse::<u64>()? * 1000)
@@ -117,7 +118,7 @@ fn borrowed_words(words: &[String]) -> Vec<&str> {
     words.iter().map(String::as_str).collect()
 }
 
-/// `accuracy matrix`: on drivers of every kind, with all refinements or without some.
+/// `accuracy matrix`: drivers of every kind, with all refinements or without some.
 #[expect(clippy::print_stdout, reason = "the table is what is asked for")]
 fn matrix(mut arguments: impl Iterator<Item = String>) -> Result<ExitCode> {
     let (mut without, mut only, mut json) = (String::new(), String::new(), None);
@@ -154,7 +155,7 @@ fn matrix(mut arguments: impl Iterator<Item = String>) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Shares in percent.
+/// Shares as percentages.
 fn as_percent(shares: &[f64]) -> String {
     let texts: Vec<String> = shares
         .iter()

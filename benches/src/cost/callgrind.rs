@@ -1,18 +1,18 @@
-//! What callgrind has counted (valgrind manual, "Callgrind Format Specification"), instruction by instruction.
+//! Parser of callgrind's output, by instruction (valgrind manual, "Callgrind Format Specification").
 
 use std::collections::HashMap;
 
 use anyhow::{Context as _, Result};
 
-/// How often each instruction was executed, by its object's file and its address there.
+/// Executions of each instruction, by file and address.
 pub(crate) type Counts = HashMap<(String, u64), u64>;
 
 /// Instructions of one call.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Instructions {
-    /// Those that nearly every call executes.
+    /// Instructions that nearly every call executes.
     pub(crate) usual: f64,
-    /// The mean of all calls.
+    /// Mean over all calls.
     pub(crate) mean: f64,
 }
 
@@ -24,13 +24,13 @@ pub(crate) fn counts(report: &str) -> Result<Counts> {
     let mut is_call = false;
     for line in report.lines() {
         if let Some((kind, named)) = line.split_once("ob=") {
-            // `(NUMBER) FILE` the first time, then `(NUMBER)`.
+            // `(NUMBER) FILE` at first, later only `(NUMBER)`.
             let (number, file) = named.split_once(' ').unwrap_or((named, ""));
             let file = *objects.entry(number).or_insert(file);
-            // Or `cob`, of the function that is called.
+            // `cob` names the called function's file.
             object = if kind.is_empty() { file } else { object };
         } else if line.starts_with("calls=") {
-            // The next line has what the called function took, which is counted there.
+            // The next line is the cost of the called function, which is counted there.
             is_call = true;
         } else if line.starts_with(|first: char| first.is_ascii_digit() || "+-*".contains(first)) {
             let mut words = line.split(' ');
@@ -44,7 +44,7 @@ pub(crate) fn counts(report: &str) -> Result<Counts> {
     Ok(counts)
 }
 
-/// A position that is written whole, in hexadecimal digits, or as its distance from the one before; `*` is the same.
+/// A position given in hexadecimal, as a difference to the previous one, or as `*` for the same.
 fn moved(before: u64, word: &str) -> Option<u64> {
     let number = |text: &str| match text.strip_prefix("0x") {
         Some(digits) => u64::from_str_radix(digits, 16).ok(),
@@ -58,7 +58,7 @@ fn moved(before: u64, word: &str) -> Option<u64> {
     }
 }
 
-/// What one of `calls` takes that a run of `many` calls has more than one of `few`.
+/// Instructions per call: the difference of a run with many calls and one with few, divided by `calls`.
 #[expect(clippy::cast_precision_loss, reason = "millions")]
 pub(crate) fn per_call(few: &Counts, many: &Counts, calls: u64) -> Instructions {
     let (mut usual, mut mean) = (0.0, 0.0);

@@ -1,4 +1,4 @@
-//! The processes of a tenant: they begin, are stopped, continued and killed, while time stands still.
+//! Processes of a tenant: start, stop, continue and kill while time is paused.
 
 use std::process::Child;
 
@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 
 use super::Lab;
 
-/// A process of a tenant. Its service counts after its death.
+/// A process of a tenant. Its service still counts after its death.
 #[derive(Debug)]
 pub(super) struct Process {
     pub(super) child: Child,
@@ -14,10 +14,10 @@ pub(super) struct Process {
 }
 
 impl Lab {
-    /// Begins one more process of a tenant that has been started; its number among the tenant's. `quota` is as at the start.
+    /// Starts a further process of a tenant with the quota of its start. Returns its number within the tenant.
     ///
     /// # Errors
-    /// It does not begin.
+    /// Fails if it does not start.
     pub fn join(&mut self, tenant: usize, quota: &[&str], program: &[&str]) -> Result<usize> {
         let of = self.tenants.get(tenant).context("no such tenant")?;
         let mut command = self.vcuda(&["run", "--sim", "--name", &of.name]);
@@ -31,10 +31,10 @@ impl Lab {
         Ok(processes.len() - 1)
     }
 
-    /// Fails if a process has ended that was not killed here.
+    /// Checks that no process has ended other than by [`Lab::kill`].
     ///
     /// # Errors
-    /// One has.
+    /// Fails if one has.
     pub fn are_alive(&mut self) -> Result<()> {
         let all = self.tenants.iter_mut().flat_map(|tenant| &mut tenant.processes);
         for process in all.filter(|process| !process.was_killed) {
@@ -45,10 +45,10 @@ impl Lab {
         Ok(())
     }
 
-    /// Kills a process, whatever it does.
+    /// Kills a process at once.
     ///
     /// # Errors
-    /// There is no such process.
+    /// Fails if there is no such process.
     pub fn kill(&mut self, tenant: usize, process: usize) -> Result<()> {
         let of = self.tenants.get_mut(tenant).context("no such tenant")?;
         let process = of.processes.get_mut(process).context("no such process")?;
@@ -59,28 +59,28 @@ impl Lab {
         Ok(())
     }
 
-    /// Stops a process (SIGSTOP), whatever it does. Its work on the GPU goes on.
+    /// Stops a process (SIGSTOP) at once. Its work on the GPU goes on.
     ///
     /// # Errors
-    /// It is over, or stopped already.
+    /// Fails if it has ended, or is stopped already.
     pub fn stop(&self, tenant: usize, process: usize) -> Result<()> {
         let pid = self.pid(tenant, process)?;
         ensure!(!self.world.is_stopped(pid), "process {pid} is stopped already");
         Ok(self.world.stop(pid)?)
     }
 
-    /// Continues a process that was stopped here, or stopped itself.
+    /// Continues a stopped process.
     ///
     /// # Errors
-    /// It is over.
+    /// Fails if it has ended.
     pub fn resume(&self, tenant: usize, process: usize) -> Result<()> {
         Ok(self.world.resume(self.pid(tenant, process)?)?)
     }
 
-    /// Whether a process is stopped, here or by itself.
+    /// Whether a process is stopped, by [`Lab::stop`] or by itself.
     ///
     /// # Errors
-    /// It was killed.
+    /// Fails if it was killed.
     pub fn is_stopped(&self, tenant: usize, process: usize) -> Result<bool> {
         Ok(self.world.is_stopped(self.pid(tenant, process)?))
     }

@@ -1,4 +1,4 @@
-//! The daemon's API, asked over its socket.
+//! Client of the daemon's API.
 
 use std::future::Future;
 use std::path::Path;
@@ -13,12 +13,12 @@ use vcuda_manager_api::v1::node_client::NodeClient;
 use vcuda_manager_api::v1::{self, Amounts, Grant, get_grant_request};
 use vcuda_region::clock;
 
-/// A call that has not ended by then has failed; and until all processes are known.
+/// Time limit for calls, and for all processes to be known.
 const DEADLINE: Duration = Duration::from_secs(30);
-/// Sixteen of them fit on a GPU.
+/// Share of a grant (thousandths), so that sixteen fit on a GPU.
 const CORES_PERMILLE: u32 = 60;
 
-/// A connection, and who waits on it.
+/// A connection, and its runtime.
 #[derive(Debug)]
 pub(crate) struct Api {
     runtime: Runtime,
@@ -28,7 +28,7 @@ pub(crate) struct Api {
 
 impl Api {
     pub(crate) fn connect(socket: &Path) -> Result<Self> {
-        // With a thread of its own: the manager closes a connection that does not answer for twenty seconds.
+        // With its own thread, as the manager closes a connection that does not answer pings for twenty seconds.
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()
@@ -41,7 +41,7 @@ impl Api {
         })
     }
 
-    /// A grant of 1 GiB and 6 %.
+    /// Creates a grant of 1 GiB and 6 %.
     pub(crate) fn create(&mut self, key: &str) -> Result<Grant> {
         let request = v1::CreateGrantRequest {
             request_id: format!("create-{key}"),
@@ -59,7 +59,7 @@ impl Api {
         wait(&self.runtime, self.grants.create(request))
     }
 
-    /// Number of attached tenants; waits until it is so many.
+    /// Waits until `wanted` tenants are attached. Returns their number.
     pub(crate) fn until_attached(&mut self, wanted: usize) -> Result<usize> {
         let end_ns = clock::now_ns() + u64::try_from(DEADLINE.as_nanos())?;
         loop {
@@ -78,7 +78,7 @@ impl Api {
         }
     }
 
-    /// Each call's median and 99th percentile (ms), of so many.
+    /// Median and 99th percentile of each call's latency over `times` calls (ms).
     pub(crate) fn latencies(&mut self, id: &str, times: usize) -> Result<Vec<(&'static str, [f64; 2])>> {
         let mut shown = Vec::new();
         shown.push((

@@ -1,4 +1,4 @@
-//! The daemon's process: started, asked for its metrics, and looked at from outside.
+//! Process of the daemon: start, scrapes, and measurements.
 
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
@@ -12,11 +12,11 @@ use anyhow::{Context as _, Result, bail};
 use vcuda_benches::{Stage, median};
 use vcuda_region::clock;
 
-/// Looks for its first word, each after [`LOOK`].
+/// Maximum number of checks for its first answer, one each [`LOOK`].
 const LOOKS: u32 = 1000;
 const LOOK: Duration = Duration::from_millis(20);
 
-/// A running `vcuda-manager`; killed when this is dropped.
+/// A running `vcuda-manager`, killed on drop.
 #[derive(Debug)]
 pub(crate) struct Daemon {
     child: Child,
@@ -24,7 +24,7 @@ pub(crate) struct Daemon {
     metrics: String,
 }
 
-/// `vcuda` with what belongs to `place`.
+/// A command for `vcuda` with the directories of `place`.
 pub(crate) fn vcuda(stage: &Stage, place: &Path) -> Command {
     let mut command = Command::new(stage.released("vcuda"));
     command
@@ -79,7 +79,7 @@ impl Daemon {
         fs::read_to_string(&path).context(path)
     }
 
-    /// Its resident memory, that of its files with it.
+    /// Its resident memory, including files (bytes).
     pub(crate) fn resident_bytes(&self) -> Result<u64> {
         let status = self.proc("status")?;
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -87,11 +87,11 @@ impl Daemon {
         Ok(kib.context("no VmRSS")?.trim().parse::<u64>()? << 10)
     }
 
-    /// Processor time of its threads, user and system (ns). What a thread that has ended had is not in it.
+    /// Processor time of its threads, user and system (ns), without threads that have ended.
     pub(crate) fn processor_ns(&self) -> Result<u64> {
         let mut sum_ns = 0;
         for task in fs::read_dir(format!("/proc/{}/task", self.child.id()))? {
-            // One that ends meanwhile has no figure.
+            // A thread that ends meanwhile has no figure.
             let stat = fs::read_to_string(task?.path().join("schedstat")).unwrap_or_default();
             sum_ns += stat
                 .split(' ')
@@ -102,7 +102,7 @@ impl Daemon {
         Ok(sum_ns)
     }
 
-    /// Median time of so many scrapes (ms), and the bytes of the last.
+    /// Median duration of `times` scrapes (ms), and the size of the last one (bytes).
     pub(crate) fn scrape(&self, times: usize) -> Result<(f64, usize)> {
         let mut times_ms = Vec::new();
         let mut page = Vec::new();
@@ -120,7 +120,7 @@ impl Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        // Already gone is fine.
+        // It may be gone already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,15 +1,15 @@
-//! The node daemon as it is shipped, full of living tenants: what it needs and how fast it answers.
+//! Resource use and latency of the shipped node daemon, with many living tenants.
 //!
 //! ```text
 //! cargo build --release --workspace && cargo run --release -p vcuda-benches --bin node [-- GPUS CONTAINERS]
 //! ```
 //!
-//! Without numbers 8 GPUs and 100 tenants, then 64 and 1,000. The daemon is `vcuda-manager` on the simulated NVML. Each
-//! tenant has a process under the real shim, which holds a slot, 64 MiB and a registration (`apps/idle.c`; on the driver
-//! that does nothing, as the simulated one serves 256 processes, so NVML does not list it). Busy ones have one more, which
-//! launches kernels of 1 ms without end on the simulated GPU. Shown are the daemon's resident memory, its processor time in
-//! percent of a core, by the scheduler's count, and the time until its answers: they depend on what else the machine does.
-//! `--brief` only shows that it works.
+//! Without numbers: 8 GPUs and 100 tenants, then 64 and 1,000. The daemon is `vcuda-manager` on the simulated NVML. Each
+//! tenant has a process under the real shim with a slot, 64 MiB and a registration (`apps/idle.c`). It uses the no-op
+//! driver, as the simulated one serves 256 processes, so NVML does not list it. Busy tenants also have a process that
+//! launches kernels of 1 ms without end on the simulated GPU. The output is the daemon's resident memory, its processor
+//! time by the scheduler's count (percent of a core), and its latencies, which depend on other load. `--brief` only shows
+//! that it works.
 #![warn(clippy::too_many_lines)]
 
 mod api;
@@ -30,13 +30,13 @@ use self::api::Api;
 use self::daemon::Daemon;
 use self::tenants::Tenants;
 
-/// The nodes of the issue: GPUs and tenants.
+/// Measured nodes: numbers of GPUs and tenants.
 const NODES: [(usize, usize); 2] = [(8, 100), (64, 1000)];
-/// Number of busy tenants, one measurement after the other.
+/// Numbers of busy tenants, measured one after the other.
 const BUSY: [usize; 3] = [0, 10, 100];
 /// Memory of each simulated GPU (bytes).
 const GPU_MEMORY_BYTES: u64 = 80 << 30;
-/// Until what has just begun runs evenly, and how long is measured.
+/// Settling time, and duration of a measurement.
 const SETTLE: Duration = Duration::from_secs(5);
 const SPAN: Duration = Duration::from_secs(20);
 
@@ -90,7 +90,7 @@ fn node(stage: &Stage, options: &Options, gpus: usize, containers: usize) -> Res
             busy => format!("{busy} of them busy"),
         };
         figures.row(&what, containers)?;
-        // Processes that saturate keep the processors from the daemon: not its own time would be measured.
+        // Saturating processes would delay the daemon, and distort its latencies.
         if busy == 0 {
             let id = ids.first().context("no container")?.id.clone();
             for (name, [median, most]) in api.latencies(&id, options.rounds(100))? {
@@ -107,12 +107,12 @@ fn node(stage: &Stage, options: &Options, gpus: usize, containers: usize) -> Res
     Ok(both)
 }
 
-/// The table of what the daemon needs, row by row.
+/// Output table of the daemon's figures.
 struct Figures<'a> {
     daemon: &'a Daemon,
     settle: Duration,
     span: Duration,
-    /// Its resident memory without a tenant.
+    /// Resident memory without tenants (bytes).
     empty_bytes: u64,
     table: Table,
 }
@@ -143,7 +143,7 @@ impl Figures<'_> {
         })
     }
 
-    /// Measures the daemon as it is now, with so many tenants.
+    /// Measures the daemon in its present state with `containers` tenants.
     fn row(&mut self, what: &str, containers: usize) -> Result<()> {
         let got = measure(self.daemon, self.settle, self.span)?;
         self.table.add_row(row(what, (containers, self.empty_bytes), got));
@@ -151,11 +151,11 @@ impl Figures<'_> {
     }
 }
 
-/// One row's figures.
+/// Figures of a row.
 #[derive(Debug)]
 struct Measured {
     resident_bytes: u64,
-    /// Percent of a core.
+    /// Processor time (percent of a core).
     core: f64,
     scrape_ms: f64,
     page_bytes: usize,

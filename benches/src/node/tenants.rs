@@ -1,4 +1,4 @@
-//! The tenants' processes: real ones, under the shim.
+//! Processes of the tenants, under the shim.
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use vcuda_manager_api::v1::Grant;
 
 use crate::daemon::vcuda;
 
-/// Running tenants; killed when this is dropped.
+/// Running tenants, killed on drop.
 #[derive(Debug)]
 pub(crate) struct Tenants<'s> {
     stage: &'s Stage,
@@ -42,7 +42,7 @@ impl<'s> Tenants<'s> {
         command
     }
 
-    /// One that holds memory and waits.
+    /// Starts a process that holds memory and waits.
     pub(crate) fn idle(&mut self, grant: &Grant) -> Result<()> {
         let gpu = grant.gpu_uuids.first().context("no GPU")?;
         let mut command = self.in_grant(grant);
@@ -55,7 +55,7 @@ impl<'s> Tenants<'s> {
         Ok(())
     }
 
-    /// Until each holds what it is to hold.
+    /// Waits until each process holds its memory.
     pub(crate) fn until_idle(&mut self) -> Result<()> {
         for child in &mut self.idle {
             let mut said = [0; 4];
@@ -66,7 +66,7 @@ impl<'s> Tenants<'s> {
         Ok(())
     }
 
-    /// One that wants all of its GPU.
+    /// Starts a process that saturates its GPU.
     pub(crate) fn saturate(&mut self, grant: &Grant) -> Result<()> {
         let mut command = self.in_grant(grant);
         command.arg(&self.load).args(["kernel", "1000000"]);
@@ -74,7 +74,7 @@ impl<'s> Tenants<'s> {
         Ok(())
     }
 
-    /// Number that saturate.
+    /// Number of saturating processes.
     pub(crate) fn busy(&self) -> usize {
         self.busy.len()
     }
@@ -82,7 +82,7 @@ impl<'s> Tenants<'s> {
 
 impl Drop for Tenants<'_> {
     fn drop(&mut self) {
-        // Already gone is fine.
+        // They may be gone already.
         for child in self.idle.iter_mut().chain(&mut self.busy) {
             let _ = child.kill();
         }

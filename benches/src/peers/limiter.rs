@@ -1,33 +1,33 @@
-//! Models of today's tools and how they hold a tenant to its share, by what they publish: launches are paid in blocks of
-//! threads, whatever they take, and the income is steered by NVML's figure of the tenant's recent use.
+//! Models of today's tools, by their publications: launches are paid in thread blocks, whatever their duration, and the
+//! refill rate is controlled by NVML's figure of the tenant's recent use.
 
-/// Blocks of threads of every launch: neither size nor duration of a kernel plays a part.
+/// Thread blocks of every launch; size and duration of a kernel do not matter.
 const BLOCKS: i64 = 32;
-/// A denied process tries again after this (ns).
+/// Interval at which a refused process tries again (ns).
 pub(crate) const POLL_NS: u64 = 10_000_000;
-/// Multiprocessors of the GPU, and the threads that fit on each.
+/// Multiprocessors of the GPU, and threads per multiprocessor.
 const PROCESSORS: i64 = 132;
 const THREADS: i64 = 2048;
-/// Threads that the GPU holds at once, times the factor by which the tools scale their bucket.
+/// Resident threads of the GPU, times the factor by which the tools scale their bucket.
 const TOTAL: i64 = PROCESSORS * THREADS * 32;
 
-/// Steering of the income.
+/// Control of the refill rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// None: every tenant alone with its launches.
+    /// None: tenants are not limited.
     Unlimited,
-    /// By steps that grow with the square of the number of multiprocessors and with the distance from the cap, every
-    /// 120 ms (vcuda-controller; HAMi-core).
+    /// Steps that grow with the square of the number of multiprocessors and with the distance from the cap, every 120 ms
+    /// (vcuda-controller; HAMi-core).
     BlockTokens,
-    /// By a fixed step up while below the cap, and by half down when above it, every 80 ms (vgpu-manager, `aimd`).
+    /// A fixed step up while below the cap, half down when above it, every 80 ms (vgpu-manager, `aimd`).
     Aimd,
 }
 
 impl Kind {
-    /// All of them.
+    /// All kinds.
     pub(crate) const ALL: [Self; 3] = [Self::Unlimited, Self::BlockTokens, Self::Aimd];
 
-    /// As the table names it.
+    /// Name in the table.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Unlimited => "no limiter",
@@ -36,7 +36,7 @@ impl Kind {
         }
     }
 
-    /// Between two looks at NVML (ns).
+    /// Interval between two readings of NVML (ns).
     pub(crate) const fn period_ns(self) -> u64 {
         match self {
             Self::Unlimited => u64::MAX,
@@ -46,41 +46,41 @@ impl Kind {
     }
 }
 
-/// One tenant's bucket.
+/// Token bucket of a tenant.
 #[derive(Debug)]
 pub(crate) struct Limiter {
     kind: Kind,
     cap_percent: i64,
-    /// Blocks in the bucket.
-    level: i64,
-    /// Blocks that come into it each period.
-    income: i64,
+    /// Tokens in the bucket (blocks).
+    tokens: i64,
+    /// Refill per period (blocks).
+    refill: i64,
 }
 
 impl Limiter {
-    /// A full bucket, and the income of one that was never steered.
+    /// A full bucket with the initial refill rate.
     pub(crate) fn new(kind: Kind, cap_percent: u32) -> Self {
         Self {
             kind,
             cap_percent: i64::from(cap_percent),
-            level: 0,
-            income: 0,
+            tokens: 0,
+            refill: 0,
         }
     }
 
-    /// Whether a launch may go: a bucket that is not negative lets any launch pass.
+    /// Whether a launch may proceed: any launch passes while the bucket is not negative.
     pub(crate) fn admit(&mut self) -> bool {
         if self.kind == Kind::Unlimited {
             return true;
         }
-        if self.level < 0 {
+        if self.tokens < 0 {
             return false;
         }
-        self.level -= BLOCKS;
+        self.tokens -= BLOCKS;
         true
     }
 
-    /// A period is over, and NVML says that the tenant used so much of the GPU (percent).
+    /// Ends a period, with the tenant's use by NVML (percent).
     pub(crate) fn steer(&mut self, used_percent: u32) {
         let used = i64::from(used_percent);
         match self.kind {
@@ -92,18 +92,18 @@ impl Limiter {
                     step = step * distance * 2 / (self.cap_percent + 1);
                 }
                 let change = if used <= self.cap_percent { step } else { -step };
-                self.income = (self.income + change).clamp(0, TOTAL);
+                self.refill = (self.refill + change).clamp(0, TOTAL);
             }
             Kind::Aimd => {
-                self.income = if used < self.cap_percent {
-                    self.income + TOTAL / 8192
+                self.refill = if used < self.cap_percent {
+                    self.refill + TOTAL / 8192
                 } else {
-                    self.income / 2
+                    self.refill / 2
                 }
                 .clamp(BLOCKS, TOTAL);
             }
         }
-        self.level = (self.level + self.income).min(TOTAL);
+        self.tokens = (self.tokens + self.refill).min(TOTAL);
     }
 }
 
@@ -125,9 +125,9 @@ mod tests {
         for kind in [Kind::BlockTokens, Kind::Aimd] {
             let mut limiter = Limiter::new(kind, 50);
             (0..20).for_each(|_| limiter.steer(10));
-            let before = limiter.income;
+            let before = limiter.refill;
             limiter.steer(90);
-            assert!(limiter.income < before, "{kind:?}");
+            assert!(limiter.refill < before, "{kind:?}");
         }
     }
 }

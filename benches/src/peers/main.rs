@@ -1,13 +1,13 @@
-//! Accuracy of today's tools on the same simulated GPU: models of their limiters, in virtual time, by the same figures
-//! as `docs/results.md` has for vcuda.
+//! Accuracy of today's tools on the same simulated GPU: models of their limiters in virtual time, with the figures that
+//! `docs/results.md` has for vcuda.
 //!
 //! ```text
 //! cargo run --release -p vcuda-benches --bin peers [-- WINDOWS]
 //! ```
 //!
-//! One process and one stream a tenant, saturating; slices of 2 ms, a switch of 20 us; shares over windows of 1 s after
-//! 30 s to settle in. The models are written from what is published of the tools (`docs/results.md` names the sources);
-//! their figures say how such an algorithm does, not how a release of the tool does on a GPU.
+//! Each tenant is one saturating process with one stream; slices of 2 ms, a switch of 20 us; shares over windows of 1 s
+//! after 30 s of settling. The models follow the tools' publications (`docs/results.md` names the sources): they show such
+//! an algorithm, not a release of the tool on a GPU.
 #![warn(clippy::too_many_lines)]
 
 mod limiter;
@@ -21,14 +21,14 @@ use vcuda_benches::Options;
 use self::limiter::Kind;
 use self::program::Program;
 
-/// Windows before the figures: incomes begin at nothing, and NVML's figure is late.
+/// Number of windows before the measurement, as refill rates begin at zero and NVML's figure is late.
 const WARM_UP: usize = 30;
-/// Windows that the figures are taken over.
+/// Number of measured windows.
 const WINDOWS: usize = 8;
 const ALONE: [u32; 4] = [10, 30, 50, 80];
 const TOGETHER: [&[u32]; 4] = [&[10, 90], &[30, 70], &[50, 50], &[10, 20, 30, 40]];
 
-/// Error of the shares of one tenant against its cap.
+/// Error of a tenant's share against its cap.
 struct Error {
     /// Mean error (percent of the cap).
     mean: f64,
@@ -49,7 +49,7 @@ fn error(shares: &[f64], cap: f64) -> Error {
     }
 }
 
-/// Jain's index of what each has of its cap: 1 is perfectly fair.
+/// Jain's index of shares over caps; 1 is perfectly fair.
 #[expect(clippy::cast_precision_loss, reason = "a few tenants")]
 fn jain(used: &[f64]) -> f64 {
     let sum: f64 = used.iter().sum();
@@ -69,7 +69,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Tenants alone on the GPU. `span` is how many windows pass before the figures, and how many they are taken over.
+/// Tenants alone on the GPU, with the numbers of warm-up and of measured windows.
 fn alone((warm_up, windows): (usize, usize)) -> Result<Table> {
     let mut table = Table::new();
     table.set_header([
@@ -97,7 +97,7 @@ fn alone((warm_up, windows): (usize, usize)) -> Result<Table> {
     Ok(table)
 }
 
-/// Tenants side by side, over the same span.
+/// Concurrent tenants, with the numbers of warm-up and of measured windows.
 fn together((warm_up, windows): (usize, usize)) -> Result<Table> {
     let mut table = Table::new();
     table.set_header([

@@ -1,11 +1,11 @@
-//! Programs of the comparison's tenants: kernels by their lengths, as the table of `docs/results.md` names them.
+//! Programs of the comparison's tenants, by the lengths of their kernels, as in the table of `docs/results.md`.
 
-/// One launch.
+/// A launch.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Launch {
     /// Duration of the kernel alone (ns).
     pub(crate) duration_ns: u64,
-    /// The host waits for it before it goes on.
+    /// Whether the host waits for it.
     pub(crate) waits: bool,
 }
 
@@ -14,9 +14,9 @@ pub(crate) struct Launch {
 pub(crate) enum Program {
     /// Kernels of 10 us.
     Tiny,
-    /// 8 us to 5 ms, every order of magnitude as often as the other.
+    /// 8 us to 5 ms, each order of magnitude equally often.
     Mix,
-    /// Most of 50 us, one in a thousand of up to 100 ms (Pareto, exponent 1.2).
+    /// Mostly 50 us, one in a thousand up to 100 ms (Pareto, exponent 1.2).
     HeavyTail,
     /// 50 ms, each waited for.
     LongAndWait,
@@ -25,7 +25,7 @@ pub(crate) enum Program {
 }
 
 impl Program {
-    /// All of them, in the order of the table.
+    /// All programs, in the order of the table.
     pub(crate) const ALL: [Self; 5] = [
         Self::Tiny,
         Self::Mix,
@@ -34,7 +34,7 @@ impl Program {
         Self::Phases,
     ];
 
-    /// As the table names it.
+    /// Name in the table.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Tiny => "10 us",
@@ -45,7 +45,7 @@ impl Program {
         }
     }
 
-    /// The next launch, at `now_ns`.
+    /// The next launch, at time `now_ns`.
     pub(crate) fn next(self, random: &mut fastrand::Rng, now_ns: u64) -> Launch {
         let duration_ns = match self {
             Self::Tiny => 10_000,

@@ -1,4 +1,4 @@
-//! The simulated GPU in virtual time, with tenants that launch whenever their limiter lets them.
+//! Simulated GPU in virtual time, with tenants that launch whenever their limiter permits.
 
 use anyhow::{Context as _, Result};
 use vcuda_machine::{Client, ClockKind, Command, Config, Machine, StreamId, Ticket};
@@ -6,16 +6,16 @@ use vcuda_machine::{Client, ClockKind, Command, Config, Machine, StreamId, Ticke
 use super::limiter::{Kind, Limiter, POLL_NS};
 use super::program::{Launch, Program};
 
-/// Time that a launch costs the host (ns).
+/// Cost of a launch for the host (ns).
 const LAUNCH_NS: u64 = 4_000;
-/// Launches between two looks at the clock.
+/// Number of launches between two readings of the clock.
 const BATCH: u64 = 16;
-/// Time that a full queue surely lasts (ns): 1024 kernels of 10 us.
+/// Minimum duration of a full queue (ns): 1024 kernels of 10 us.
 const FULL_NS: u64 = 1_000_000;
-/// A window over which shares are compared with caps (ns).
+/// Window over which shares are compared with caps (ns).
 pub(crate) const WINDOW_NS: u64 = 1_000_000_000;
 
-/// One tenant: a process with one stream.
+/// A tenant: a process with one stream.
 #[derive(Debug)]
 struct Tenant {
     client: Client,
@@ -25,18 +25,18 @@ struct Tenant {
     random: fastrand::Rng,
     /// A launch that found the queue full.
     blocked: Option<Launch>,
-    /// It does nothing before this time (ns).
+    /// Time until which it sleeps (ns).
     asleep_until_ns: u64,
-    /// It waits for this.
+    /// Command that it waits for.
     waits_for: Option<Ticket>,
     pid: u32,
 }
 
 impl Tenant {
-    /// A process with a context and a stream, which has launched nothing yet.
+    /// Starts a process with a context and a stream.
     ///
     /// # Errors
-    /// The simulated machine is full.
+    /// Fails if the simulated machine is full.
     fn start(machine: &Machine, pid: u32, program: Program, limiter: Limiter) -> Result<Tenant> {
         let client = machine.attach(pid, "tenant")?;
         let context = client
@@ -56,7 +56,7 @@ impl Tenant {
         })
     }
 
-    /// Launches what it may; says when it is to be asked again (ns). `None`: when something happens on the GPU.
+    /// Makes all permitted launches. Returns the time of the next attempt (ns); `None`: at the next event on the GPU.
     fn act(&mut self, now_ns: u64) -> Option<u64> {
         if let Some(ticket) = self.waits_for {
             if !self.client.is_done(ticket) {
@@ -83,7 +83,7 @@ impl Tenant {
                     return None;
                 }
                 Ok(_) => {}
-                // A launch into a full queue blocks, already paid.
+                // A launch into a full queue blocks; it is paid already.
                 Err(_) => {
                     self.blocked = Some(launch);
                     return self.sleep(now_ns, FULL_NS);
@@ -99,10 +99,10 @@ impl Tenant {
     }
 }
 
-/// The shares of each of `windows` (percent), tenant by tenant, after `warm_up` of them.
+/// Share of each tenant in each of `windows` (percent), after `warm_up` windows.
 ///
 /// # Errors
-/// The simulated machine is full.
+/// Fails if the simulated machine is full.
 pub(crate) fn shares(
     kind: Kind,
     program: Program,
@@ -155,7 +155,7 @@ pub(crate) fn shares(
     }
 }
 
-/// Tells each limiter what NVML would say that its tenant used in the last window.
+/// Gives each limiter its tenant's use in the last window, as NVML would report it.
 fn steer(machine: &Machine, tenants: &mut [Tenant], now_ns: u64) {
     let samples = machine.samples(0, now_ns.saturating_sub(WINDOW_NS));
     for tenant in tenants {
@@ -164,7 +164,7 @@ fn steer(machine: &Machine, tenants: &mut [Tenant], now_ns: u64) {
     }
 }
 
-/// The GPU time of each tenant so far (ns).
+/// GPU time of each tenant so far (ns).
 fn services_ns(machine: &Machine, tenants: &[Tenant]) -> Vec<u64> {
     let report = machine.report();
     let service = |tenant: &Tenant| {

@@ -1,4 +1,4 @@
-//! The leader's care for its standby: a second process that takes over when the leader is gone.
+//! Standby arbiter: a second process, kept by the leader, that takes over when the leader is gone.
 
 use std::io;
 use std::path::Path;
@@ -8,28 +8,28 @@ use vcuda_arbiter::{Kind, LeaderLock};
 
 use crate::installation;
 
-/// Interval at which the leader looks after its standby (ns).
-const TEND_NS: u64 = 500_000_000;
+/// Interval at which the leader checks its standby (ns).
+const CHECK_NS: u64 = 500_000_000;
 
-/// The standby, as the leader knows it.
+/// The leader's view of its standby.
 #[derive(Debug, Default)]
 pub(super) struct Standby {
-    /// Opened when this process leads: it must not own the lock then.
+    /// The standby's lock, opened when this process leads, as it must not own it then.
     lock: Option<LeaderLock>,
     child: Option<Child>,
-    tended_ns: u64,
+    checked_ns: u64,
 }
 
 impl Standby {
-    /// Now and then starts one if there is none, and ends one that is stopped.
+    /// Starts a standby if there is none, and ends a stopped one; at most every [`CHECK_NS`].
     ///
     /// # Errors
-    /// The lock cannot be used, or the program not be started.
-    pub(super) fn tend(&mut self, root: &Path, now_ns: u64) -> io::Result<()> {
-        if now_ns < self.tended_ns.saturating_add(TEND_NS) && self.tended_ns != 0 {
+    /// Fails if the lock cannot be used, or if the program cannot be started.
+    pub(super) fn check(&mut self, root: &Path, now_ns: u64) -> io::Result<()> {
+        if now_ns < self.checked_ns.saturating_add(CHECK_NS) && self.checked_ns != 0 {
             return Ok(());
         }
-        self.tended_ns = now_ns;
+        self.checked_ns = now_ns;
         if let Some(child) = &mut self.child
             && !matches!(child.try_wait(), Ok(None))
         {

@@ -1,4 +1,4 @@
-//! `vcuda demo` and `vcuda bench`: the commands that are the program `vcuda-bench`, declared once for both programs.
+//! Arguments of `vcuda demo` and `vcuda bench`, shared with the program `vcuda-bench` that carries them out.
 
 use std::path::PathBuf;
 
@@ -30,28 +30,28 @@ record. Anything else on the GPU disturbs.
 Exit status: 0 measured, whatever came out; 1 failed or interrupted; 64 wrong
 use, also no GPU; 69 vcuda's own libraries, or vcuda-bench, are missing.";
 
-/// A command of `vcuda` that the program `vcuda-bench` carries out.
+/// A command of `vcuda` that `vcuda-bench` carries out.
 #[derive(Debug, Subcommand)]
 pub enum BenchCommand {
-    /// Two tenants on one GPU, held to their quotas before your eyes
+    /// Show two tenants on one GPU, each limited to its quota
     #[command(before_help = DEMO_EXAMPLES)]
     Demo(DemoArgs),
-    /// Measure how exact shares are and what a call costs, on this GPU
+    /// Measure the accuracy of shares and the cost of a call on this GPU
     #[command(before_help = BENCH_EXAMPLES, after_help = BENCH_DETAILS)]
     Bench(BenchArgs),
-    /// The program that the tenants of `demo` and `bench` run.
+    /// The program of the tenants of `demo` and `bench`.
     #[command(hide = true)]
     FixtureTenant,
 }
 
-// No doc comment: it would stand in the help in the place of the command's own.
+// No doc comment, as it would replace the command's own in the help.
 #[expect(missing_docs, reason = "see above")]
 #[derive(Args, Debug)]
 pub struct DemoArgs {
-    /// Use the simulated GPU, also where a real one is present
+    /// Use the simulated GPU even if there is a real one
     #[arg(long)]
     pub sim: bool,
-    /// Print the checks as JSON; the story goes to stderr
+    /// Print the checks as JSON; the text goes to stderr
     #[arg(long)]
     pub json: bool,
 }
@@ -59,29 +59,29 @@ pub struct DemoArgs {
 /// A table of `bench`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum BenchTable {
-    /// One tenant at a time
+    /// A single tenant
     Alone,
     /// Tenants side by side
     Split,
-    /// Cost that the shim adds to a call
+    /// Time that the shim adds to a call
     Overhead,
-    /// Delay until a share is there after idleness, and after a change
+    /// Delay until a share is reached after idleness, and after a change
     Changes,
 }
 
 #[expect(missing_docs, reason = "as of `DemoArgs`")]
 #[derive(Args, Debug)]
 pub struct BenchArgs {
-    /// Seconds that each row is measured, in windows of one [default: 3, quick 2]
+    /// Seconds to measure each row, in windows of one second [default: 3, quick 2]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=3600))]
     pub seconds: Option<u32>,
-    /// A few rows only, in half a minute
+    /// Measure only a few rows, in half a minute
     #[arg(long)]
     pub quick: bool,
-    /// Measure this table only
+    /// Measure only this table
     #[arg(long, value_enum, value_name = "TABLE")]
     pub only: Option<BenchTable>,
-    /// Run the tenants without the shim, and so without limits: the baseline
+    /// Run the tenants without the shim, and so without limits, as the baseline
     #[arg(long)]
     pub without_shim: bool,
     /// Draw each tenant's share over time into this file
@@ -90,7 +90,7 @@ pub struct BenchArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-    /// Use a fresh simulated GPU, also where a real one is present
+    /// Use a fresh simulated GPU even if there is a real one
     #[arg(long)]
     pub sim: bool,
     /// The GPU, by UUID or by its index in `vcuda smi` [default: most free memory]

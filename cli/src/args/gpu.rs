@@ -1,4 +1,4 @@
-//! `vcuda gpu`: the GPUs that the manager gives out.
+//! Arguments of `vcuda gpu`: the GPUs that the manager grants.
 
 use clap::{Args, Subcommand};
 
@@ -22,7 +22,7 @@ pub(crate) struct GpuArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum GpuAction {
-    /// The node's GPUs: what is promised of each, and whether it is given out
+    /// List the node's GPUs with their grants and status
     #[command(
         alias = "gpus",
         before_help = "Examples:\n  vcuda gpu list\n  vcuda gpu list --json | jq '.gpus[] | select(.cordoned)'"
@@ -32,14 +32,14 @@ pub(crate) enum GpuAction {
         #[arg(long)]
         json: bool,
     },
-    /// Give GPUs to no new tenant
+    /// Exclude GPUs from new grants; running tenants keep them
     #[command(before_help = "Examples:\n  vcuda gpu cordon 1\n  vcuda gpu cordon GPU-f46c2ba1")]
     Cordon {
         /// A GPU by UUID (its beginning is enough) or by its index in `vcuda gpu list`
         #[arg(value_name = "UUID|INDEX", required = true, allow_negative_numbers = true)]
         gpu: Vec<GpuSelector>,
     },
-    /// Give them out again
+    /// Allow new grants on GPUs again
     #[command(before_help = "Examples:\n  vcuda gpu uncordon 1")]
     Uncordon {
         /// A GPU by UUID (its beginning is enough) or by its index in `vcuda gpu list`

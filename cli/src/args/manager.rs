@@ -1,4 +1,4 @@
-//! The commands that ask the node's manager.
+//! Arguments of commands that use the node's manager.
 
 use clap::{Args, Subcommand, ValueEnum};
 
@@ -40,10 +40,10 @@ the programs. What does not fit on any GPU is refused with what is free.";
 /// Column by which `top` sorts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum SortKey {
-    /// Greatest use of GPU time first
+    /// Highest use of GPU time first
     #[default]
     Cores,
-    /// Greatest use of memory first
+    /// Highest use of memory first
     Memory,
     /// By name
     Name,
@@ -51,10 +51,10 @@ pub(crate) enum SortKey {
 
 #[derive(Args, Debug)]
 pub(crate) struct TopArgs {
-    /// Order of the lines
+    /// Order of the tenants
     #[arg(long, value_enum, default_value_t)]
     pub(crate) sort: SortKey,
-    /// Show the simulated machine of VCUDA_SIM, also where a real GPU is present
+    /// Show the simulated machine of VCUDA_SIM even if there is a real GPU
     #[arg(long)]
     pub(crate) sim: bool,
 }
@@ -64,17 +64,17 @@ pub(crate) struct PsArgs {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
-    /// Show the simulated machine of VCUDA_SIM, also where a real GPU is present
+    /// Show the simulated machine of VCUDA_SIM even if there is a real GPU
     #[arg(long)]
     pub(crate) sim: bool,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct EventsArgs {
-    /// Go on with what comes
+    /// Keep running, and print new events
     #[arg(long)]
     pub(crate) follow: bool,
-    /// Only of this container
+    /// Only events of this container
     #[arg(long, value_name = "ID")]
     pub(crate) container: Option<String>,
     /// Print JSON, one object a line
@@ -90,29 +90,29 @@ pub(crate) struct GrantArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum GrantAction {
-    /// Grant a tenant its part of GPUs
+    /// Grant a tenant a quota on GPUs
     #[command(before_help = "Examples:\n  vcuda grant create web --memory 4GiB --cores 30 --gpus 2")]
     Create(GrantCreateArgs),
-    /// Change a grant; its programs follow while they run
+    /// Change a grant's quota, also while its programs run
     #[command(before_help = "Examples:\n  vcuda grant resize web --memory 6GiB")]
     Resize {
-        /// Its name or id
+        /// Name or id of the grant
         #[arg(value_name = "NAME")]
         name: String,
         #[command(flatten)]
         quota: QuotaArgs,
     },
-    /// Give a grant back
+    /// Release a grant
     #[command(before_help = "Examples:\n  vcuda grant release web")]
     Release {
-        /// Its name or id
+        /// Name or id of the grant
         #[arg(value_name = "NAME")]
         name: String,
-        /// Also if its programs still run: they keep what they have and get nothing more
+        /// Release it even if its programs run: they keep what they have and get nothing more
         #[arg(long)]
         force: bool,
     },
-    /// All grants of the node
+    /// List all grants of the node
     #[command(before_help = "Examples:\n  vcuda grant list\n  vcuda grant list --json | jq '.grants[].id'")]
     List {
         /// Print JSON
@@ -139,7 +139,7 @@ pub(crate) struct GrantCreateArgs {
     /// Number of GPUs that the manager chooses
     #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "gpu", value_parser = clap::value_parser!(u32).range(1..=16))]
     pub(crate) gpus: u32,
-    /// Print the tenant's directory only
+    /// Print only the tenant's directory
     #[arg(long)]
     pub(crate) directory: bool,
 }

@@ -1,4 +1,4 @@
-//! The options of a quota, what they change of one, and contradictions in the words of these options.
+//! Options of a quota, the changes that they make, and errors worded with their names.
 
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
@@ -6,26 +6,26 @@ use vcuda_quota::{Contradiction, CoreShare, MemorySize, Policy, Priority, QuotaC
 
 use crate::failure::Failure;
 
-/// The quota of a new or joined tenant.
+/// Quota of a new or joined tenant.
 #[derive(Args, Clone, Copy, Debug, Default)]
 pub(crate) struct QuotaArgs {
     /// Memory per GPU, as in Kubernetes: 4Gi, 4GiB, 4096MiB, 4G [default: the whole GPU]
     #[arg(long, value_name = "SIZE", allow_negative_numbers = true)]
     pub(crate) memory: Option<MemorySize>,
-    /// Share of each GPU's time in percent, 0.1 to 100: the cap of fixed, the guarantee of burst, the most of best-effort
-    /// [default: 100, all that others were not promised]
+    /// Share of each GPU's time in percent, 0.1 to 100: the cap of fixed, the guarantee of burst, the maximum of
+    /// best-effort [default: 100, for fixed no guarantee (what is left)]
     #[arg(long, value_name = "PERCENT", allow_negative_numbers = true)]
     pub(crate) cores: Option<CoreShare>,
-    /// The most that a burst tenant has, what it borrows included [default: 100]
+    /// Maximum share of a burst tenant, borrowed time included [default: 100]
     #[arg(long, value_name = "PERCENT", allow_negative_numbers = true)]
     pub(crate) cores_max: Option<CoreShare>,
     /// Use of idle GPU time [default: fixed]
     #[arg(long, value_parser = policies())]
     pub(crate) policy: Option<Policy>,
-    /// Its part of the time that no tenant was promised, 1 to 10000 [default: ten times --cores]
+    /// Weight for time that no tenant was promised, 1 to 10000 [default: ten times --cores]
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) weight: Option<u32>,
-    /// Rank if there is not enough GPU time for all [default: normal]
+    /// Rank if there is too little GPU time for all [default: normal]
     #[arg(long, value_parser = priorities())]
     pub(crate) priority: Option<Priority>,
 }
@@ -53,7 +53,7 @@ fn priorities() -> impl TypedValueParser<Value = Priority> {
 }
 
 impl QuotaArgs {
-    /// Changes that the given options make.
+    /// Changes that the given options make to a quota.
     pub(crate) fn change(&self) -> QuotaChange {
         QuotaChange {
             memory_bytes: self.memory.map(|size| size.0),
@@ -65,7 +65,7 @@ impl QuotaArgs {
         }
     }
 
-    /// No option was given.
+    /// Whether no option was given.
     pub(crate) fn is_empty(&self) -> bool {
         self.change() == QuotaChange::default()
     }

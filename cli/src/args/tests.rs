@@ -1,4 +1,4 @@
-//! The command line as its parser reads it, and its help.
+//! Tests of parsing the command line, and of its help.
 
 use clap::CommandFactory as _;
 

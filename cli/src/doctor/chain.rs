@@ -1,5 +1,4 @@
-//! The chain from a program to its limit: preload, shim, the entry points of the driver, the answers of CUDA and
-//! NVML.
+//! Chain from a program to its limit: preload, shim, entry points of the driver, answers of CUDA and NVML.
 
 use std::path::Path;
 use std::process::Command;
@@ -13,8 +12,8 @@ use crate::installation;
 use crate::inventory::Inventory;
 use vcuda_quota::{MemorySize, NO_MEMORY_LIMIT};
 
-/// Checks inside a tenant: its own limits, and the chain for a program here.
-pub(super) fn of_this_tenant(directory: &Path, is_container: bool) -> Vec<Finding> {
+/// Checks inside a tenant: its limits, and the chain for a program started here.
+pub(super) fn check_this_tenant(directory: &Path, is_container: bool) -> Vec<Finding> {
     let name = directory
         .file_name()
         .unwrap_or(directory.as_os_str())
@@ -33,8 +32,8 @@ pub(super) fn of_this_tenant(directory: &Path, is_container: bool) -> Vec<Findin
     findings
 }
 
-/// Checks outside: the chain for a program under `vcuda run`, tried with half of the smallest GPU.
-pub(super) fn of_a_new_tenant(is_simulated: bool, environment: &Environment) -> Vec<Finding> {
+/// Checks outside a tenant: the chain for a program under `vcuda run`, with half of the smallest GPU.
+pub(super) fn check_new_tenant(is_simulated: bool, environment: &Environment) -> Vec<Finding> {
     let inventory = if is_simulated {
         environment
             .machine_dir(None)
@@ -42,7 +41,7 @@ pub(super) fn of_a_new_tenant(is_simulated: bool, environment: &Environment) -> 
     } else {
         Inventory::real()
     };
-    // Faults of driver or machine were found before.
+    // Failures of driver or machine were reported before.
     let Ok(gpus) = inventory.and_then(|inventory| inventory.gpus()) else {
         return Vec::new();
     };
@@ -62,7 +61,7 @@ pub(super) fn of_a_new_tenant(is_simulated: bool, environment: &Environment) -> 
     }
 }
 
-/// Runs this program's probe, behind `arguments` for `vcuda` if there are any.
+/// Runs this program's probe, through `vcuda` with `arguments` if there are any.
 fn probe(arguments: &[&str]) -> Result<Report, Finding> {
     let broken = |seen: String| Finding::broken("probe", seen, "the line above names the reason");
     let executable = installation::executable().map_err(|failure| broken(failure.to_string()))?;
@@ -84,7 +83,7 @@ fn probe(arguments: &[&str]) -> Result<Report, Finding> {
     })
 }
 
-/// One finding per link. `limit_bytes`: the memory limit that must be seen, if there is one.
+/// Findings, one per link. `limit_bytes` is the memory limit that must be visible, if there is one.
 fn links(report: &Report, limit_bytes: Option<u64>, is_container: bool) -> Vec<Finding> {
     let mut findings = Vec::new();
     findings.push(match (&report.shim, &report.preload) {
@@ -128,7 +127,7 @@ fn links(report: &Report, limit_bytes: Option<u64>, is_container: bool) -> Vec<F
                 .map(|total| seen("limit seen by NVML", limit, total)),
         );
     }
-    // A total beyond the limit was broken already; being refused beyond that says nothing about the limit.
+    // A total beyond the limit is reported already, and a refusal beyond that total proves nothing.
     let is_held = |total: u64| limit_bytes.is_none_or(|limit| total <= limit);
     if report.cuda_total_bytes.is_some_and(is_held) {
         findings.push(match &report.beyond_total {

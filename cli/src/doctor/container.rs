@@ -1,5 +1,4 @@
-//! Inside a container: the parts that the device plugin's specification has put there, link by link, each as this
-//! process sees it.
+//! Checks inside a container: each part that the device plugin's specification adds, as this process sees it.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _};
@@ -18,11 +17,11 @@ use super::probe::SHIM;
 
 /// File with the libraries that glibc's loader preloads into every program (ld.so(8)).
 const PRELOAD: &str = "/etc/ld.so.preload";
-/// Part of a preload file that is read (bytes).
+/// Maximum part of a preload file that is read (bytes).
 const PRELOAD_BYTES: u64 = 64 << 10;
 const AGAIN: &str = "delete the pod; if a new one is the same, a volume of the pod or the container runtime hides what the CDI specification mounts";
 
-/// Paths of the parts in a container; the tests use others.
+/// Paths of the parts in a container; tests use others.
 #[derive(Debug, Clone)]
 pub(crate) struct Places {
     preload: PathBuf,
@@ -31,7 +30,7 @@ pub(crate) struct Places {
 }
 
 impl Places {
-    /// In a container.
+    /// The paths in a real container.
     pub(crate) fn real() -> Places {
         Places {
             preload: PRELOAD.into(),
@@ -40,7 +39,7 @@ impl Places {
         }
     }
 
-    /// Whether the loader is told of the shim here: then this is a container, be its limits there or not.
+    /// Whether the loader's configuration names the shim, which marks a container even if its limits are missing.
     pub(super) fn has_preload(&self) -> bool {
         read(&self.preload).is_ok_and(|text| text.contains(SHIM))
     }
@@ -52,14 +51,14 @@ fn read(preload: &Path) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// All links of a granted container, in the order in which a start needs them.
+/// Findings for all links of a granted container, in the order in which a start needs them.
 pub(super) fn findings(places: &Places, has_real_driver: bool) -> Vec<Finding> {
     let mut findings = vec![preload(places), limits(places), usage(places), manager(places)];
     findings.extend(has_real_driver.then(|| nodes(places)).into_iter().flatten());
     findings
 }
 
-/// The file that names the shim, and the library that it names.
+/// Check of the file that names the shim, and of the named library.
 pub(crate) fn preload(places: &Places) -> Finding {
     const LINK: &str = "preload file";
     let path = places.preload.display();
@@ -71,7 +70,7 @@ pub(crate) fn preload(places: &Places) -> Finding {
         }
         Err(error) => return Finding::broken(LINK, format!("{path}: {error}"), AGAIN),
     };
-    // Names stand between white space and colons (ld.so(8)).
+    // Names are separated by white space and colons (ld.so(8)).
     let mut names = text.split(|mark: char| mark.is_whitespace() || mark == ':');
     let Some(library) = names.find(|name| name.contains(SHIM)) else {
         let seen = format!("{path} does not name the shim: it is the image's, or a volume's, and hides ours");
@@ -83,7 +82,7 @@ pub(crate) fn preload(places: &Places) -> Finding {
     }
 }
 
-/// Quota of the container.
+/// Check of the container's limits.
 pub(crate) fn limits(places: &Places) -> Finding {
     const LINK: &str = "limits";
     match Limits::read(&places.directory) {
@@ -95,7 +94,7 @@ pub(crate) fn limits(places: &Places) -> Finding {
     }
 }
 
-/// Use of its processes, which they write themselves.
+/// Check of `usage`, which the container's processes write.
 pub(crate) fn usage(places: &Places) -> Finding {
     const LINK: &str = "usage";
     match Usage::open(&places.directory) {
@@ -114,7 +113,7 @@ fn unusable(link: &str, error: &OpenError) -> Finding {
     Finding::broken(link, format!("{error}: programs get no GPU memory"), remedy)
 }
 
-/// The way to the manager. Limits hold without it.
+/// Check of the manager's socket. Limits hold without it.
 fn manager(places: &Places) -> Finding {
     const LINK: &str = "manager.sock";
     let path = places.directory.join(SOCKET);
@@ -142,10 +141,10 @@ fn manager(places: &Places) -> Finding {
     }
 }
 
-/// The GPUs' device files: those that were granted, and no others.
+/// Check of the GPUs' device files: the granted ones and no others.
 fn nodes(places: &Places) -> Vec<Finding> {
     const LINK: &str = "GPU device files";
-    // Damaged limits are a finding of their own.
+    // Damaged limits are reported by their own check.
     let Ok(limits) = Limits::read(&places.directory) else {
         return Vec::new();
     };
@@ -204,7 +203,7 @@ mod tests {
         places: Places,
     }
 
-    /// A container with everything in its place.
+    /// A container without faults.
     fn inside() -> Inside {
         let root = tempfile::tempdir().unwrap();
         let tenant = Tenant {
@@ -230,8 +229,8 @@ mod tests {
         }
     }
 
-    /// The links that are not well.
-    fn ill(inside: &Inside) -> Vec<(String, Health)> {
+    /// Links that are not well, with their state.
+    fn not_ok(inside: &Inside) -> Vec<(String, Health)> {
         let findings = findings(&inside.places, true);
         findings
             .into_iter()
@@ -242,7 +241,7 @@ mod tests {
 
     #[test]
     fn each_broken_link_is_named() {
-        assert_eq!(ill(&inside()), []);
+        assert_eq!(not_ok(&inside()), []);
         type Break = (&'static str, Health, fn(&Inside));
         let breaks: [Break; 9] = [
             ("preload file", Health::Broken, |one| {
@@ -276,7 +275,7 @@ mod tests {
         for (link, health, how) in breaks {
             let one = inside();
             how(&one);
-            assert_eq!(ill(&one), [(link.to_owned(), health)]);
+            assert_eq!(not_ok(&one), [(link.to_owned(), health)]);
         }
     }
 
@@ -284,7 +283,7 @@ mod tests {
     fn a_manager_that_is_away_is_no_broken_link() {
         let inside = inside();
         assert_eq!(manager(&inside.places).health, Health::Note);
-        // Left behind by a process that was killed.
+        // A socket left behind by a killed process.
         let address = UnixAddr::new(&inside.places.directory.join(SOCKET)).unwrap();
         let listen = || {
             let own = socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::empty(), None).unwrap();

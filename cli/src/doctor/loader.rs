@@ -1,5 +1,5 @@
-//! Limits of a process that keep the loader from putting the shim before a program although its file allows it. The
-//! loader says so on the program's standard error, and goes on without.
+//! Resource limits that keep the loader from loading the shim. The loader reports that on the program's stderr, and
+//! continues without the shim.
 
 use std::fs;
 use std::path::Path;
@@ -7,12 +7,12 @@ use std::path::Path;
 use super::Finding;
 
 const LINK: &str = "loader";
-/// Standard input, output and error: with no more descriptors than these the loader cannot open any library.
+/// Number of standard descriptors. If no more are allowed, the loader cannot open a library.
 const STANDARD_DESCRIPTORS: u64 = 3;
-/// With less address space than this no program uses a GPU: the driver alone reserves more (bytes).
+/// Minimum address space of a program that uses a GPU (bytes), as the driver alone reserves more.
 const ADDRESS_SPACE_BYTES: u64 = 1 << 30;
 
-/// The limits that a command started here would have.
+/// Finding for a command started with this process's limits.
 pub(super) fn findings() -> Option<Finding> {
     let why = obstacle(Path::new("/proc/self"))?;
     Some(Finding::note(
@@ -22,7 +22,7 @@ pub(super) fn findings() -> Option<Finding> {
     ))
 }
 
-/// Limit of a process, given by its folder in `/proc`, that can keep the loader from loading the shim.
+/// The resource limit, if any, that can keep the loader from loading the shim. `process` is a folder in `/proc`.
 pub(super) fn obstacle(process: &Path) -> Option<String> {
     let limits = fs::read_to_string(process.join("limits")).ok()?;
     let files = soft(&limits, "Max open files").filter(|files| *files <= STANDARD_DESCRIPTORS);
@@ -34,7 +34,7 @@ pub(super) fn obstacle(process: &Path) -> Option<String> {
     }
 }
 
-/// The soft limit of this name in the text of `/proc/PID/limits` (proc(5)); nothing if there is none.
+/// The soft limit `name` in the text of `/proc/PID/limits` (proc(5)); `None` if it is unlimited or missing.
 fn soft(limits: &str, name: &str) -> Option<u64> {
     let line = limits.lines().find_map(|line| line.strip_prefix(name))?;
     line.split_whitespace().next()?.parse().ok()

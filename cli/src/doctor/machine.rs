@@ -1,4 +1,4 @@
-//! The machine: vcuda's own files, driver, GPUs and their modes.
+//! Checks of the machine: vcuda's files, driver, GPUs and their modes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use super::Finding;
 use crate::config::Environment;
 use crate::installation;
 
-/// Folder of the pipes of an MPS control daemon, if no other is configured.
+/// Default folder of an MPS control daemon's pipes.
 const MPS_PIPES: &str = "/tmp/nvidia-mps";
 
 pub(super) fn findings(is_simulated: bool, environment: &Environment) -> Vec<Finding> {
@@ -27,7 +27,7 @@ pub(super) fn findings(is_simulated: bool, environment: &Environment) -> Vec<Fin
     findings
 }
 
-/// A `CUDA_VISIBLE_DEVICES` that hides every GPU from CUDA.
+/// Finding if `CUDA_VISIBLE_DEVICES` hides every GPU.
 fn hidden(environment: &Environment) -> Option<Finding> {
     let value = environment.visible.as_ref()?.to_string_lossy();
     let first = value.split(',').next().unwrap_or_default().trim();
@@ -41,7 +41,7 @@ fn hidden(environment: &Environment) -> Option<Finding> {
     })
 }
 
-/// The runtime directory and the libraries of the `vcuda` that starts tenants.
+/// Checks of the runtime directory and of the installed libraries.
 pub(super) fn own_files(is_simulated: bool, environment: &Environment) -> Vec<Finding> {
     let root = match environment.runtime_root() {
         Ok(root) => root,
@@ -65,7 +65,7 @@ pub(super) fn own_files(is_simulated: bool, environment: &Environment) -> Vec<Fi
     findings
 }
 
-/// A mapping of a file on disk faults at writeback, in the middle of a launch.
+/// Check that the directory is on a tmpfs: a mapped file on a disk can stall a launch during writeback.
 fn on_tmpfs(root: &Path) -> Finding {
     let shown = root.display().to_string();
     match statfs(root) {
@@ -108,7 +108,7 @@ fn simulated_machine(environment: &Environment) -> Finding {
     }
 }
 
-/// The driver and its GPUs.
+/// Checks of the driver and its GPUs.
 fn driver() -> Vec<Finding> {
     let nvml = match Nvml::open() {
         Ok(nvml) => nvml,
@@ -164,7 +164,7 @@ fn driver() -> Vec<Finding> {
     findings
 }
 
-/// Modes in which two tenants cannot share a GPU.
+/// Finding if a GPU's mode prevents sharing.
 fn exclusive(link: &str, mode: nvmlComputeMode_t) -> Option<Finding> {
     let seen = match mode {
         nvmlComputeMode_t::DEFAULT => return None,

@@ -1,4 +1,4 @@
-//! The node's manager, if there is one: does it answer, what is wrong with it, what has its audit found?
+//! Checks of the node's manager: whether it answers, its problems, and the findings of its audit.
 
 use vcuda_manager_api::v1::{Container, NodeStatus};
 
@@ -33,7 +33,7 @@ pub(super) fn findings(environment: &Environment) -> Vec<Finding> {
     findings
 }
 
-/// Nothing needs one, save grants.
+/// Finding if there is no manager, which only grants need.
 fn absent(why: &str) -> Finding {
     if why.starts_with("no manager runs here") {
         Finding::ok("manager", "none runs here; only grants need one")

@@ -1,5 +1,4 @@
-//! The probe: this program again, started as a tenant's program would be. It reports what it finds on the way to the
-//! driver.
+//! The probe: this program, started as a tenant's program would be, reports how it reaches the driver.
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -11,30 +10,29 @@ use vcuda_region::GpuUuid;
 use crate::config::Environment;
 use crate::failure::Failure;
 
-/// Beginning of the shim's file name, as it stands in a process's maps: a manager installs it as
-/// `libvcuda_shim-<version>-<crc32>.so`.
+/// Beginning of the shim's file name in a process's maps. A manager installs it as `libvcuda_shim-<version>-<crc32>.so`.
 pub(super) const SHIM: &str = "libvcuda_shim";
 
-/// Findings of the probe. Paths are those of the files that hold the functions found.
+/// Observations of the probe. Paths are those of the files that contain the functions.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Report {
     /// `LD_PRELOAD`.
     pub(crate) preload: Option<String>,
-    /// The shim in this process.
+    /// Path of the shim in this process.
     pub(crate) shim: Option<String>,
     /// The reason why the driver cannot be used.
     pub(crate) driver_problem: Option<String>,
-    /// `cuMemAlloc_v2` by `dlsym`.
+    /// File of `cuMemAlloc_v2` by `dlsym`.
     pub(crate) by_dlsym: Option<String>,
-    /// `cuMemAlloc` by `cuGetProcAddress`.
+    /// File of `cuMemAlloc` by `cuGetProcAddress`.
     pub(crate) by_proc_address: Option<String>,
-    /// The first GPU's UUID.
+    /// UUID of the first GPU.
     pub(crate) gpu_uuid: Option<String>,
-    /// Total memory of the GPU by `cuMemGetInfo`.
+    /// Total memory of the GPU by `cuMemGetInfo` (bytes).
     pub(crate) cuda_total_bytes: Option<u64>,
-    /// Total memory of that GPU by NVML.
+    /// Total memory of that GPU by NVML (bytes).
     pub(crate) nvml_total_bytes: Option<u64>,
-    /// The answer to an allocation of everything and a megabyte: `None` if it was granted.
+    /// Error of an allocation one megabyte beyond the total; `None` if it succeeded.
     pub(crate) beyond_total: Option<String>,
 }
 
@@ -80,17 +78,17 @@ fn nvml_total(uuid: &str) -> Option<u64> {
     nvml.memory(gpu).ok().map(|memory| memory.total)
 }
 
-/// The shim in this process.
+/// Path of the shim in this process.
 pub(crate) fn shim() -> Option<String> {
     mapped(|line| line.contains(SHIM))
 }
 
-/// The file whose mapping holds `address`.
+/// File whose mapping contains `address`.
 fn holder(address: usize) -> Option<String> {
     mapped(|line| range(line).is_some_and(|range| range.contains(&address)))
 }
 
-/// The path of the first of this process's mappings that is `wanted`.
+/// Path of this process's first mapping that satisfies `wanted`.
 fn mapped(wanted: impl Fn(&str) -> bool) -> Option<String> {
     let maps = fs::read("/proc/self/maps").ok()?;
     String::from_utf8_lossy(&maps)
@@ -100,13 +98,13 @@ fn mapped(wanted: impl Fn(&str) -> bool) -> Option<String> {
         .map(str::to_owned)
 }
 
-/// The addresses of a line of `/proc/PID/maps` (proc(5)).
+/// Addresses in a line of `/proc/PID/maps` (proc(5)).
 fn range(line: &str) -> Option<std::ops::Range<usize>> {
     let (start, end) = line.split(' ').next()?.split_once('-')?;
     Some(usize::from_str_radix(start, 16).ok()?..usize::from_str_radix(end, 16).ok()?)
 }
 
-/// The path of such a line, if it has one.
+/// Path in such a line, if there is one.
 fn path(line: &str) -> Option<&str> {
     line.find('/').and_then(|at| line.get(at..))
 }

@@ -1,4 +1,4 @@
-//! The command's own file: can the loader put a library before it at all?
+//! Check of the command's own file: whether the loader can preload a library into it.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -10,7 +10,7 @@ use super::Finding;
 use crate::config::Environment;
 
 const LINK: &str = "program";
-/// More of a file than program headers and a script's first line take.
+/// Part of a file that is read (bytes), enough for program headers and a script's first line.
 const HEAD_BYTES: u64 = 64 << 10;
 
 pub(super) fn findings(command: &OsStr, environment: &Environment) -> Vec<Finding> {
@@ -23,7 +23,7 @@ pub(super) fn findings(command: &OsStr, environment: &Environment) -> Vec<Findin
     }
 }
 
-/// As a shell looks for it.
+/// Searches for a command as a shell does.
 fn find(command: &OsStr, environment: &Environment) -> Option<PathBuf> {
     let is_program = |path: &Path| {
         fs::metadata(path).is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
@@ -93,7 +93,7 @@ fn read_head(path: &Path) -> std::io::Result<Vec<u8>> {
     Ok(head)
 }
 
-/// The interpreter of `#!`; for `/usr/bin/env NAME`, the name.
+/// Interpreter in a `#!` line; for `/usr/bin/env NAME`, the name.
 fn script_interpreter(head: &[u8]) -> Option<String> {
     let line = head.strip_prefix(b"#!")?.split(|byte| *byte == b'\n').next()?;
     let line = String::from_utf8_lossy(line);
@@ -107,10 +107,10 @@ fn script_interpreter(head: &[u8]) -> Option<String> {
         .map(str::to_owned)
 }
 
-/// Kind of program that a file's head shows (System V ABI, ELF).
+/// Kind of program by its file's head (System V ABI, ELF).
 #[derive(Debug, PartialEq, Eq)]
 enum Elf {
-    /// With the loader that it names.
+    /// A dynamic program, with the loader that it names.
     Dynamic(String),
     Static,
     Other32,
@@ -146,7 +146,7 @@ impl Elf {
     }
 }
 
-/// A little-endian number of `N` bytes; both architectures of CUDA on Linux are little-endian.
+/// A little-endian number of `N` bytes, as both architectures of CUDA on Linux are little-endian.
 fn number<const N: usize>(head: &[u8], at: u64) -> Option<u64> {
     let start = usize::try_from(at).ok()?;
     let bytes = head.get(start..start.checked_add(N)?)?;

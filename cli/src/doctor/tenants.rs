@@ -1,4 +1,4 @@
-//! The tenants that run now: are their limits sound, were they denied memory, is the shim in their processes?
+//! Checks of the running tenants: sound limits, denied memory, and the shim in their processes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use crate::inventory::{Gpu, Inventory};
 use crate::smi;
 use vcuda_quota::{MemorySize, NO_MEMORY_LIMIT};
 
-/// File names of the driver as they stand in a process's maps: NVIDIA's and the simulator's.
+/// File names of the driver in a process's maps: NVIDIA's and the simulator's.
 const DRIVERS: [&str; 2] = ["/libcuda.so.", "/libvcuda_simulator_cuda.so"];
 
 pub(super) fn findings(is_simulated: bool, environment: &Environment) -> Vec<Finding> {
@@ -29,7 +29,7 @@ pub(super) fn findings(is_simulated: bool, environment: &Environment) -> Vec<Fin
         Ok(tenants) => tenants
             .iter()
             .flat_map(|(name, path)| tenant(name, path))
-            .chain(promised(is_simulated, environment, &tenants))
+            .chain(oversubscribed(is_simulated, environment, &tenants))
             .collect(),
         Err(error) => vec![Finding::broken(
             "tenants",
@@ -39,9 +39,13 @@ pub(super) fn findings(is_simulated: bool, environment: &Environment) -> Vec<Fin
     }
 }
 
-/// GPUs of which the tenants together were promised more than there is. Each quota holds all the same, but its owner may be
-/// refused by the GPU before it is reached.
-fn promised(is_simulated: bool, environment: &Environment, tenants: &[(String, PathBuf)]) -> Vec<Finding> {
+/// Findings for GPUs whose tenants were together promised more memory than there is. Each quota holds, but a GPU may be
+/// full before one is reached.
+fn oversubscribed(
+    is_simulated: bool,
+    environment: &Environment,
+    tenants: &[(String, PathBuf)],
+) -> Vec<Finding> {
     let gpus = Inventory::find(environment, is_simulated)
         .and_then(|inventory| inventory.gpus())
         .unwrap_or_default();
@@ -73,7 +77,7 @@ fn promised(is_simulated: bool, environment: &Environment, tenants: &[(String, P
     gpus.iter().filter_map(note).collect()
 }
 
-/// One tenant's limits, denials and processes.
+/// Findings for one tenant's limits, denials and processes.
 pub(super) fn tenant(name: &str, path: &Path) -> Vec<Finding> {
     let link = format!("tenant {name}");
     let unreadable = |seen: String| {
@@ -116,14 +120,14 @@ pub(super) fn tenant(name: &str, path: &Path) -> Vec<Finding> {
             reader
                 .bypasses(process.slot)
                 .ok()
-                .and_then(|bypasses| past(&link, pid, bypasses)),
+                .and_then(|bypasses| bypass_finding(&link, pid, bypasses)),
         );
     }
     findings.extend(strays(&link, path));
     findings
 }
 
-/// A memory limit (bytes) in words.
+/// Text of a memory limit (bytes).
 fn words_of(limit: u64) -> String {
     if limit == NO_MEMORY_LIMIT {
         "the whole GPU".to_owned()
@@ -132,7 +136,7 @@ fn words_of(limit: u64) -> String {
     }
 }
 
-/// Command that raises the memory quota of the tenant in the directory `path`.
+/// Text that says how to raise the memory quota of the tenant in the directory `path`.
 fn more_memory(name: &str, path: &Path) -> String {
     if path == Path::new(directory::MANAGED) {
         "in a pod, its annotation vcuda.io/memory raises the limit while it runs, at most to what the pod requests; more takes \
@@ -143,9 +147,9 @@ fn more_memory(name: &str, path: &Path) -> String {
     }
 }
 
-/// Finding about calls of the process that bypass the shim: `bypasses` is the shim's word. Calls that the driver alone had to
+/// Finding for calls of the process that bypass the shim, by the shim's word `bypasses`. Calls that only the driver can
 /// answer are left out.
-fn past(link: &str, pid: u32, bypasses: u64) -> Option<Finding> {
+fn bypass_finding(link: &str, pid: u32, bypasses: u64) -> Option<Finding> {
     let reasons: Vec<_> = Bypass::of_word(bypasses)
         .filter(|reason| reason.is_past_the_shim())
         .map(Bypass::words)
@@ -159,16 +163,16 @@ fn past(link: &str, pid: u32, bypasses: u64) -> Option<Finding> {
     })
 }
 
-/// A process of the tenant that does not have the shim: it was started without the preload.
+/// Finding for a process of the tenant that was started without the shim.
 fn unshimmed(link: &str, pid: u32) -> Option<Finding> {
-    // Unreadable maps (another user's process, or it has just ended) prove nothing.
+    // Unreadable maps (another user's process, or one that has just ended) prove nothing.
     let maps = fs::read(format!("/proc/{pid}/maps")).ok()?;
     let maps = String::from_utf8_lossy(&maps);
     (!maps.is_empty() && !maps.contains(SHIM)).then(|| without_shim(link, pid))
 }
 
-/// Processes started in this tenant that have loaded a driver and not the shim: they hold no slot, their environment
-/// names the tenant.
+/// Findings for processes of this tenant that have loaded a driver without the shim. They hold no slot, but their
+/// environment names the tenant.
 fn strays(link: &str, tenant: &Path) -> Vec<Finding> {
     let mut meant = format!("{ENV_TENANT}=").into_bytes();
     meant.extend_from_slice(tenant.as_os_str().as_encoded_bytes());
@@ -209,7 +213,7 @@ mod tests {
     #[test]
     fn a_process_that_gets_past_the_shim_is_told_with_its_reasons() {
         let word = Bypass::DeepBind.bit() | Bypass::UnseenHandle.bit() | Bypass::BadArgument.bit();
-        let finding = past("tenant a", 7, word).unwrap();
+        let finding = bypass_finding("tenant a", 7, word).unwrap();
         assert_eq!(
             finding.seen,
             "process 7 gets past the shim: a library opened with RTLD_DEEPBIND calls the driver directly; \
@@ -220,8 +224,8 @@ mod tests {
     #[test]
     fn calls_that_the_driver_alone_had_to_answer_are_left_out() {
         let word = Bypass::BadArgument.bit() | Bypass::Capturing.bit() | Bypass::NoContext.bit();
-        assert_eq!(past("tenant a", 7, word), None);
-        assert_eq!(past("tenant a", 7, 0), None);
-        assert_eq!(past("tenant a", 7, 1 << 63), None, "a bit of no reason");
+        assert_eq!(bypass_finding("tenant a", 7, word), None);
+        assert_eq!(bypass_finding("tenant a", 7, 0), None);
+        assert_eq!(bypass_finding("tenant a", 7, 1 << 63), None, "a bit of no reason");
     }
 }

@@ -1,4 +1,4 @@
-//! Answers of the manager, in the form in which `smi` and `top` show them.
+//! Conversion of the manager's answers to the views of `smi` and `top`.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use super::ManagerClient;
 use crate::failure::Failure;
 use crate::render::{GpuView, ProcessView, Snapshot, TenantView};
 
-/// The whole node, all tenants of it.
+/// Snapshot of the node with all its tenants.
 pub fn snapshot(node: &ManagerClient) -> Result<Snapshot, Failure> {
     let gpus = node.gpus()?;
     if gpus.gpus.is_empty() {
@@ -47,7 +47,7 @@ pub fn snapshot(node: &ManagerClient) -> Result<Snapshot, Failure> {
     })
 }
 
-/// By the GPU's UUID.
+/// Tenants by the UUID of their GPU.
 fn tenants(containers: &[Container]) -> HashMap<&str, Vec<TenantView>> {
     let mut of_gpu: HashMap<&str, Vec<TenantView>> = HashMap::new();
     for container in containers {
@@ -66,7 +66,7 @@ fn tenant(container: &Container, position: usize, device: &ContainerDevice) -> T
     let process = |process: &v1::Process| {
         let used = process.memory_used_bytes.get(position).copied().unwrap_or(0);
         (used > 0).then(|| ProcessView {
-            // The host's PID if the manager knows it: the one that `kill` takes.
+            // The host PID if the manager knows it, as `kill` needs that.
             pid: if process.host_pid == 0 {
                 process.pid
             } else {
@@ -93,7 +93,7 @@ fn tenant(container: &Container, position: usize, device: &ContainerDevice) -> T
     }
 }
 
-/// `namespace/pod/container`, as far as it is known.
+/// Holder as `namespace/pod/container`, without unknown parts.
 pub(crate) fn words(holder: &Holder) -> Option<String> {
     let known = [&holder.namespace, &holder.pod, &holder.container];
     let known: Vec<&str> = known

@@ -1,4 +1,4 @@
-//! `vcuda top` as it looks: for each GPU a gauge of memory, then its tenants, each with its last minute.
+//! Drawing of `vcuda top`: for each GPU a gauge of memory, then its tenants with their last minute.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -13,7 +13,7 @@ use crate::render::{GpuView, clipped};
 /// Eighths of a cell, the lowest first.
 const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// Draws all of it.
+/// Draws the whole screen.
 pub(super) fn screen(frame: &mut Frame<'_>, screen: &mut Screen) {
     let [head, body, foot] =
         Layout::vertical([Constraint::Length(1), Constraint::Min(0), Constraint::Length(1)])
@@ -38,7 +38,7 @@ pub(super) fn screen(frame: &mut Frame<'_>, screen: &mut Screen) {
     gpus(frame, body, screen);
 }
 
-/// As many GPUs as there is room for, from the scrolled one on.
+/// Draws as many GPUs as fit, from the first visible one.
 fn gpus(frame: &mut Frame<'_>, body: Rect, screen: &mut Screen) {
     screen.scrolled = screen.scrolled.min(screen.snapshot.gpus.len().saturating_sub(1));
     let shown = || screen.snapshot.gpus.iter().skip(screen.scrolled);
@@ -117,7 +117,7 @@ fn one(frame: &mut Frame<'_>, area: Rect, index: usize, gpu: &GpuView, screen: &
     frame.render_widget(Table::new(rows, widths).header(head), tenants);
 }
 
-/// The height of a share.
+/// The bar for a share.
 fn bar(permille: u64) -> char {
     let place = usize::try_from(permille.min(1000) * 7 / 1000).unwrap_or(0);
     BARS.get(place).copied().unwrap_or('█')
@@ -155,7 +155,7 @@ mod tests {
     fn state() -> Screen {
         let mut state = Screen::new("manager at /s".to_owned(), SortKey::Cores);
         for share in [100, 300] {
-            state.take(Ok(Snapshot {
+            state.apply(Ok(Snapshot {
                 gpus: vec![GpuView {
                     uuid: "GPU-0".to_owned(),
                     name: "Simulated".to_owned(),
@@ -193,7 +193,7 @@ mod tests {
     #[test]
     fn a_failed_look_is_told_and_what_was_seen_stays() {
         let mut state = state();
-        state.take(Err(Failure::Unavailable("the manager is gone".to_owned())));
+        state.apply(Err(Failure::Unavailable("the manager is gone".to_owned())));
         let lines = drawn(&mut state, 80, 12).join("\n");
         assert!(
             lines.contains("the manager is gone") && lines.contains("busy"),

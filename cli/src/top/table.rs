@@ -1,11 +1,11 @@
-//! The lines of `vcuda top`, before they are drawn.
+//! Rows of `vcuda top`.
 
 use vcuda_quota::{CoreShare, MemorySize};
 
 use crate::args::SortKey;
 use crate::render::{TenantView, clipped};
 
-/// Puts the tenants of a GPU in order; equals by name, so that lines do not jump.
+/// Sorts the tenants of a GPU; equal ones by name, so that rows do not jump.
 pub(super) fn sort(tenants: &mut [TenantView], key: SortKey) {
     tenants.sort_by(|a, b| {
         let by_key = match key {
@@ -17,7 +17,7 @@ pub(super) fn sort(tenants: &mut [TenantView], key: SortKey) {
     });
 }
 
-/// The cells of a tenant, the graph left out.
+/// Cells of a tenant's row, except the graph.
 pub(super) fn cells(tenant: &TenantView) -> [String; 5] {
     let name = tenant.holder.as_deref().unwrap_or(&tenant.name);
     let used = tenant.core_used_permille;
@@ -39,7 +39,7 @@ pub(super) fn cells(tenant: &TenantView) -> [String; 5] {
     ]
 }
 
-/// The share of memory or time in use, 0 to 1, for a gauge.
+/// Used part of memory or time, 0 to 1, for a gauge.
 pub(super) fn ratio(used: u64, of: u64) -> f64 {
     #[expect(clippy::cast_precision_loss, reason = "a bar of some dozen cells")]
     let ratio = used.min(of) as f64 / of.max(1) as f64;

@@ -1,4 +1,4 @@
-//! `vcuda run` and the tenants that it makes.
+//! Tests of `vcuda run` and of the tenants that it makes.
 
 use std::fs;
 use std::path::Path;

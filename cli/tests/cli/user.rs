@@ -1,4 +1,4 @@
-//! A user of the built `vcuda`, with a runtime directory of its own.
+//! Fixture: the built `vcuda` with a user's own runtime directory.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,13 +9,13 @@ use std::time::{Duration, SystemTime};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// `vcuda` in a folder with files that have the names of its libraries.
+/// A folder with `vcuda` and empty files in place of its libraries.
 pub(crate) fn installation() -> &'static Path {
     static PLACE: OnceLock<PathBuf> = OnceLock::new();
     PLACE.get_or_init(|| {
         let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join("installed");
         fs::create_dir_all(&place).unwrap();
-        // Another test run may do the same now, or use the one of an earlier build.
+        // Another test run may make the same folder now, or use an older one.
         let aside = place.join(format!("vcuda-{}", std::process::id()));
         fs::hard_link(env!("CARGO_BIN_EXE_vcuda"), &aside).unwrap();
         fs::rename(&aside, place.join("vcuda")).unwrap();
@@ -82,7 +82,7 @@ impl User {
         serde_json::from_str(&self.stdout(arguments)).unwrap()
     }
 
-    /// A tenant that sleeps until it is killed, once its directory is there.
+    /// Starts a tenant that sleeps until it is killed. Returns once its directory exists.
     pub(crate) fn sleeper(&self, arguments: &[&str], name: &str) -> Sleeper {
         let mut command = self.vcuda(&["run", "--sim", "--name", name]);
         let child = command
@@ -100,7 +100,7 @@ impl User {
         sleeper
     }
 
-    /// Exactly one line on stderr that holds `words`, nothing on stdout.
+    /// Checks that the command prints exactly one line on stderr that contains `words`, and nothing on stdout.
     pub(crate) fn refused(&self, arguments: &[&str], code: i32, words: &str) {
         let output = self.output(arguments);
         let stderr = String::from_utf8_lossy(&output.stderr);

@@ -10,22 +10,22 @@ use tokio::net::UnixStream;
 use tonic::transport::{Channel, Endpoint, Uri};
 use tower::service_fn;
 
-/// No manager answers at the socket.
+/// Failure to connect to the manager's socket.
 #[derive(Debug, Error)]
 pub enum ConnectError {
     /// There is no socket.
     #[error("no manager runs here ({}: no such socket)", .0.display())]
     Absent(PathBuf),
-    /// There is one, and no process listens.
+    /// The socket exists, but no process listens.
     #[error("the manager of {} is not running; its socket was left behind", .0.display())]
     Dead(PathBuf),
-    /// Its permissions exclude us.
+    /// The socket's permissions exclude this user.
     #[error("{}: not permitted; ask the node's operator to admit you to the socket's group", .0.display())]
     Denied(PathBuf),
-    /// Anything else.
+    /// Any other failure.
     #[error("{}: {}", .0.display(), .1)]
     Io(PathBuf, io::Error),
-    /// It accepts and does not answer.
+    /// A process accepts the connection and does not answer.
     #[error("{}: {}", .0.display(), .1)]
     Transport(PathBuf, tonic::transport::Error),
 }
@@ -33,14 +33,14 @@ pub enum ConnectError {
 /// Connects to the manager at `socket`; every call on the channel ends within `deadline`.
 ///
 /// # Errors
-/// No process answers there: see [`ConnectError`].
+/// Fails if no manager answers there: see [`ConnectError`].
 pub async fn connect(socket: &Path, deadline: Duration) -> Result<Channel, ConnectError> {
-    // Tried once by itself: a channel says of a socket that is not there only "transport error".
+    // Connected once beforehand: for a missing socket, a channel only says "transport error".
     UnixStream::connect(socket)
         .await
-        .map_err(|error| of_connect(socket, error))?;
+        .map_err(|error| connect_error(socket, error))?;
     let path = socket.to_owned();
-    // The address is not used; gRPC wants one for its `:authority`.
+    // The address is not used, but gRPC needs one for its `:authority`.
     Endpoint::from_static("http://localhost")
         .connect_timeout(deadline)
         .timeout(deadline)
@@ -52,7 +52,7 @@ pub async fn connect(socket: &Path, deadline: Duration) -> Result<Channel, Conne
         .map_err(|error| ConnectError::Transport(socket.to_owned(), error))
 }
 
-fn of_connect(socket: &Path, error: io::Error) -> ConnectError {
+fn connect_error(socket: &Path, error: io::Error) -> ConnectError {
     let socket = socket.to_owned();
     match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => ConnectError::Absent(socket),

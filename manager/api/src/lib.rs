@@ -1,4 +1,4 @@
-//! The node manager's gRPC API (`proto/vcuda/v1/manager.proto`, which also documents it), and the way to its socket.
+//! gRPC API of the node manager (documented in `proto/vcuda/v1/manager.proto`), and the connection to its socket.
 
 /// Package `vcuda.v1`.
 #[allow(

@@ -1,11 +1,11 @@
-//! A quota as the API's messages carry it: the one conversion to and from [`v1::Amounts`].
+//! Conversion between quotas and the API's messages ([`v1::Amounts`]).
 
 use thiserror::Error;
 use vcuda_quota::{Policy, Priority, Quota, WEIGHTS};
 
 use crate::v1;
 
-/// An amount that no quota has.
+/// An amount outside the range of a quota.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("amounts.{field} {value}: {remedy}")]
 pub struct InvalidAmount {
@@ -68,8 +68,8 @@ impl From<&Quota> for v1::Amounts {
 }
 
 impl From<&v1::Amounts> for Quota {
-    /// The quota of these amounts; manager.proto says what zero means. For answers of the manager: nothing is checked, and a
-    /// policy or priority of a later release is read as the default.
+    /// The quota in an answer of the manager; manager.proto says what zero means. Nothing is checked, and a policy or
+    /// priority of a later release is read as the default.
     fn from(amounts: &v1::Amounts) -> Self {
         let share = |permille| if permille == 0 { 1000 } else { permille };
         let policy = amounts.policy().into();
@@ -89,10 +89,10 @@ impl From<&v1::Amounts> for Quota {
 }
 
 impl v1::Amounts {
-    /// The quota of a request's amounts.
+    /// The quota in a request, with every value checked.
     ///
     /// # Errors
-    /// The first value that is out of its range, with that range.
+    /// Fails at the first value that is out of range, with that range.
     pub fn checked(&self) -> Result<Quota, InvalidAmount> {
         let wrong = |field, value: i128, remedy| Err(InvalidAmount { field, value, remedy });
         let quota = Quota::from(self);

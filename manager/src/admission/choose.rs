@@ -1,9 +1,9 @@
-//! GPUs near each other: those behind one NVLink, then below one PCI root, then at one NUMA node.
+//! Choice of GPUs near each other: first by NVLink, then by PCI root, then by NUMA node.
 
 use super::Candidate;
 use crate::gpu::Gpu;
 
-/// `count` of the GPUs, the nearest to each other; of equals, those that come first.
+/// The `count` GPUs nearest to each other; of equal groups, the first.
 pub(super) fn nearest<'a>(candidates: &[Candidate<'a>], count: usize) -> Vec<Candidate<'a>> {
     let mut best: Option<(u32, Vec<Candidate<'a>>)> = None;
     for first in candidates {
@@ -15,7 +15,7 @@ pub(super) fn nearest<'a>(candidates: &[Candidate<'a>], count: usize) -> Vec<Can
     best.map(|(_, group)| group).unwrap_or_default()
 }
 
-/// The group that begins with this GPU, each next one the nearest to those before it, and how near they are.
+/// The group grown from this GPU by adding the nearest GPU each time, and its total nearness.
 fn grown_from<'a>(
     first: &Candidate<'a>,
     candidates: &[Candidate<'a>],

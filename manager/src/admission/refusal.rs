@@ -1,4 +1,4 @@
-//! Reasons why a tenant was not admitted, with what would be possible.
+//! Reasons for refusing a tenant, with what would be possible.
 
 use std::cmp::Reverse;
 use std::fmt::Write;
@@ -8,22 +8,22 @@ use vcuda_region::GpuUuid;
 
 use super::{Candidate, Free, Rules, why_unusable};
 
-/// GPUs that a text speaks of: it travels in a header of bounded size.
+/// Maximum number of GPUs named in a text, which travels in a header of bounded size.
 const TOLD: usize = 16;
 
-/// The reason why a tenant was not admitted.
+/// A refusal of a tenant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refusal {
     /// There is no such GPU.
     Unknown(String),
-    /// The GPU that was named may not be used now.
+    /// A named GPU that cannot be used now.
     Unusable(String),
-    /// It does not fit.
+    /// Too little is free.
     NoRoom(String),
 }
 
 impl Refusal {
-    /// The sentence.
+    /// The sentence for the caller.
     #[must_use]
     pub fn text(&self) -> &str {
         match self {
@@ -49,7 +49,7 @@ impl Refusal {
         Self::Unusable(format!("{} is {why}", candidate.gpu.uuid))
     }
 
-    /// Nothing fits on `count` of `candidates`. If none of them may be used, the refusal says why.
+    /// The refusal for `count` of `candidates` that lack room. If none of them may be used, it says why.
     pub(super) fn no_room(
         rules: &Rules,
         amounts: &Quota,
@@ -66,7 +66,7 @@ impl Refusal {
                 )
             })
             .collect();
-        // Those that can be used first, the freest first.
+        // Usable GPUs first, among them the freest.
         states.sort_by_key(|(why, free, _)| (why.is_some(), Reverse(free.memory_bytes)));
         let has_usable = states.iter().any(|(why, ..)| why.is_none());
         let mut text = format!("{} not free on {count} GPU", wish(amounts));

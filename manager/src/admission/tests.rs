@@ -1,4 +1,4 @@
-//! The sum of the grants never exceeds what is there, whatever is asked for.
+//! Whatever is asked for, the sum of the grants never exceeds what is there.
 
 use proptest::prelude::*;
 use vcuda_quota::Policy;
@@ -77,7 +77,7 @@ fn placement_is_fullest_or_emptiest_and_the_first_of_equals() {
     assert_eq!(placed(4, Placement::Binpack), [3, 2, 4, 1]);
     assert_eq!(placed(4, Placement::Spread), [1, 2, 4, 3]);
     assert_eq!(placed(1, Placement::Topology), [3]);
-    // What does not fit on the fullest goes elsewhere.
+    // A tenant that does not fit on the fullest GPU goes to another one.
     let wish = amounts(Some(5 * GIB), 100);
     let placed = place(&rules, &candidates, &wish, &any(1, Placement::Binpack)).unwrap();
     assert_eq!(numbers(&placed), [2]);
@@ -178,7 +178,7 @@ fn a_refusal_says_what_is_free_on_each_gpu() {
              place for another tenant; {three} unhealthy: XID 79; {four} cordoned"
         ))
     );
-    // Where none may be used, that is the reason, and not the amounts.
+    // If no GPU may be used, the refusal gives that reason, not the amounts.
     let refused = place(
         &Rules::default(),
         &candidates[2..],
@@ -192,7 +192,7 @@ fn a_refusal_says_what_is_free_on_each_gpu() {
         refused,
         Refusal::Unusable(format!("{three} is unhealthy: XID 79"))
     );
-    // Of many GPUs the first are told.
+    // With many GPUs, the text names only the first.
     let many: Vec<Gpu> = (0..64).map(|number| gpu(number, GIB)).collect();
     let refused = place(
         &Rules::default(),
@@ -222,7 +222,7 @@ fn what_does_not_grow_is_not_refused() {
     };
     assert!(to(Some(4 * GIB), 400).is_ok() && to(Some(GIB), 1).is_ok());
     assert!(to(Some(4 * GIB + 1), 400).is_err() && to(Some(4 * GIB), 401).is_err() && to(None, 400).is_err());
-    // A GPU that is gone keeps no tenant from having less.
+    // A missing GPU does not keep a tenant from shrinking.
     assert!(resize(&rules, &[], &uuids, &before, &amounts(Some(GIB), 400)).is_ok());
     assert!(resize(&rules, &[], &uuids, &before, &amounts(Some(5 * GIB), 400)).is_err());
 }
@@ -247,7 +247,7 @@ fn any_rules() -> impl Strategy<Value = Rules> {
 }
 
 proptest! {
-    /// Tenants come, change and go; at each moment no GPU has given more than the rules let it.
+    /// While tenants come, change and go, no GPU ever gives more than the rules allow.
     #[test]
     fn never_more_than_a_gpu_has(
         rules in any_rules(),
@@ -281,7 +281,7 @@ proptest! {
                         prop_assert_eq!(different.len(), count);
                         held.push((wish, uuids));
                     }
-                    // Refused only if there is no room.
+                    // A refusal is right only if there is no room.
                     Err(_) => {
                         let open = candidates.iter().filter(|candidate| rules.fits(candidate.gpu, &candidate.load, &wish)).count();
                         prop_assert!(open < count);
@@ -309,7 +309,7 @@ proptest! {
         }
     }
 
-    /// What is said to be free is granted, to the byte and the thousandth, and one more is not.
+    /// All that is reported as free can be granted, and not a byte or a thousandth more.
     #[test]
     fn all_that_is_free_and_not_one_more(rules in any_rules(), taken in 0..GIB, cores in 0_u32..1000) {
         let gpus = [gpu(1, 24 * GIB)];
@@ -317,13 +317,13 @@ proptest! {
         let free = rules.free(&gpus[0], &load);
         prop_assume!(free.sharers > 0 && free.memory_bytes > 0 && free.cores_permille > 0);
         let most = free.cores_permille.min(1000);
-        // A promise, also of all of it.
+        // A quota that promises its time, even all of it.
         let promise = |memory, cores| Quota { policy: Policy::Burst, ..amounts(Some(memory), cores) };
         let fits = |memory, cores| rules.fits(&gpus[0], &load, &promise(memory, cores));
         prop_assert!(fits(free.memory_bytes, most));
         prop_assert!(!fits(free.memory_bytes + 1, most));
         prop_assert!(!fits(free.memory_bytes, free.cores_permille + 1));
-        // What others leave is always there.
+        // Time without a promise always fits.
         prop_assert!(rules.fits(&gpus[0], &load, &amounts(Some(free.memory_bytes), 1000)));
     }
 }

@@ -4,18 +4,18 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-/// The action on such a process.
+/// The configured action on such a process.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Action {
-    /// It is told.
+    /// Report the process.
     #[default]
     Report,
-    /// It is told, and the process is ended.
+    /// Report the process and end it.
     Kill,
 }
 
-/// The same for each namespace.
+/// Actions by namespace.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Actions {
     own: BTreeMap<String, Action>,
@@ -23,15 +23,15 @@ pub struct Actions {
 }
 
 impl Actions {
-    /// `own` by namespace; `others` is for those that have none, and for tenants of no namespace.
+    /// Actions for the namespaces in `own`; `others` applies to all others and to tenants without a namespace.
     #[must_use]
     pub fn new(own: BTreeMap<String, Action>, others: Action) -> Self {
         Self { own, others }
     }
 
-    /// That of a namespace; empty: of none.
+    /// The action for a namespace; an empty name stands for none.
     #[must_use]
-    pub fn of(&self, namespace: &str) -> Action {
+    pub fn for_namespace(&self, namespace: &str) -> Action {
         self.own.get(namespace).copied().unwrap_or(self.others)
     }
 }

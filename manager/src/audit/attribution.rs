@@ -1,5 +1,5 @@
-//! Attribution of a process to a tenant: by its registration or slot, else by the files that it has mapped, by its root
-//! or its environment.
+//! Attribution of a process to a tenant: by its registration or slot, else by its mapped files, its root or its
+//! environment.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
@@ -9,34 +9,34 @@ use rustix::fs::{Mode, OFlags, ResolveFlags, fstat, lstat, open, openat2};
 use vcuda_region::directory::{ENV_DIRECTORY, MANAGED};
 use vcuda_region::process;
 
-use super::deleted::{self, Deleted};
+use super::deleted::{self, DeletedFiles};
 use super::findings::Owner;
 use crate::observe::Snapshot;
 
-/// Part of a process's environment that is read (bytes).
+/// Maximum part of a process's environment that is read (bytes).
 const ENVIRONMENT_BYTES: u64 = 1 << 20;
 
-/// Facts by which a tenant is known from its processes.
+/// Facts that attribute a process to a tenant.
 #[derive(Debug)]
-pub(super) struct Whose {
+pub(super) struct Attribution {
     tenants: PathBuf,
-    /// By device and inode of `limits`, whatever path leads there.
+    /// Tenants by device and inode of `limits`, whatever path leads there.
     by_limits: HashMap<(u64, u64), String>,
-    deleted: Deleted,
+    deleted: DeletedFiles,
     by_pid: HashMap<u32, (bool, Owner)>,
 }
 
-impl Whose {
+impl Attribution {
     pub(super) fn new(root: &Path) -> Self {
         Self {
             tenants: root.join("containers"),
-            deleted: Deleted::new(&root.join("containers")),
+            deleted: DeletedFiles::new(&root.join("containers")),
             by_limits: HashMap::new(),
             by_pid: HashMap::new(),
         }
     }
 
-    /// Takes over what is known of the tenants now.
+    /// Replaces the facts by those of a new snapshot.
     pub(super) fn refresh(&mut self, snapshot: &Snapshot) {
         self.by_limits.clear();
         self.by_pid.clear();
@@ -55,13 +55,13 @@ impl Whose {
                 let Some(host_pid) = process.host_pid else {
                     continue;
                 };
-                // No memory known of it: it registered, and holds no slot.
+                // A process without known memory has registered, but holds no slot.
                 let owner = if process.used_bytes.is_empty() {
                     Owner::Inside(tenant.id.clone())
                 } else {
                     Owner::Attached(tenant.id.clone())
                 };
-                // Whom the kernel named comes before whom a slot only names.
+                // A registration, which the kernel attests, takes precedence over a slot, which is only a claim.
                 let is_better = |known: &(bool, Owner)| process.registered && !known.0;
                 if self.by_pid.get(&host_pid).is_none_or(is_better) {
                     self.by_pid.insert(host_pid, (process.registered, owner));
@@ -71,14 +71,14 @@ impl Whose {
         self.deleted.refresh(files);
     }
 
-    /// Owner of the process with this PID.
-    pub(super) fn of(&self, host_pid: u32, snapshot: &Snapshot) -> Owner {
+    /// Owner of the process with this host PID.
+    pub(super) fn owner_of(&self, host_pid: u32, snapshot: &Snapshot) -> Owner {
         let known = self.by_pid.get(&host_pid).map(|(_, owner)| owner);
         if let Some(owner @ Owner::Attached(_)) = known {
             return owner.clone();
         }
         // A process that has registered in the new directory may still have mapped the old files.
-        if let Some(tenant) = self.deleted.of(host_pid) {
+        if let Some(tenant) = self.deleted.tenant_of(host_pid) {
             return Owner::Detached(tenant);
         }
         if let Some(owner) = known {
@@ -90,8 +90,8 @@ impl Whose {
         inside.map_or(Owner::Unknown, Owner::Inside)
     }
 
-    /// The tenant whose limits the process sees at their place in a container. No link is followed: a tenant could
-    /// make one that leads out of its root, to another tenant's limits.
+    /// The tenant whose limits are at their usual path in the process's root. No link is followed, as a tenant could make
+    /// one that leads to another tenant's limits.
     fn by_root(&self, host_pid: u32) -> Option<String> {
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         let root = open(
@@ -106,9 +106,9 @@ impl Whose {
         self.by_limits.get(&(found.st_dev, found.st_ino)).cloned()
     }
 
-    /// Whether the process certainly is this tenant's, by its root, and certainly has not loaded the tenant's limits:
+    /// Whether the process certainly belongs to this tenant by its root, and certainly has not loaded the tenant's limits:
     /// it has mapped no file with the inode of one of the tenant's. `false` if either cannot be seen.
-    pub(super) fn is_naked(&self, host_pid: u32, tenant: &str) -> bool {
+    pub(super) fn is_unattached(&self, host_pid: u32, tenant: &str) -> bool {
         let files = ["limits", "usage"]
             .map(|name| lstat(self.tenants.join(tenant).join(name)).map(|found| found.st_ino));
         let ([Ok(limits), Ok(usage)], Some(mapped)) = (files, deleted::mapped(host_pid)) else {
@@ -124,8 +124,8 @@ impl Whose {
         !mapped.is_empty() && !has_loaded && self.by_root(host_pid).as_deref() == Some(tenant)
     }
 
-    /// The tenant whose directory `vcuda run` gave to the process. Not for granted tenants: any process can set that
-    /// variable.
+    /// The tenant whose directory `vcuda run` put into the process's environment. Not for granted tenants, as any process
+    /// can set that variable.
     fn by_environment(&self, host_pid: u32, snapshot: &Snapshot) -> Option<String> {
         use std::io::Read as _;
         use std::os::unix::ffi::OsStrExt as _;

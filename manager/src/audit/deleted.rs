@@ -1,5 +1,5 @@
-//! Files of tenants that were deleted, or replaced, while processes had them mapped. `/proc/<pid>/maps` still shows
-//! such a file with device and inode, whatever its name and in whatever root.
+//! Files of tenants that were deleted or replaced while processes had them mapped. `/proc/<pid>/maps` still shows such a
+//! file by device and inode, whatever its name and root.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fs::File;
@@ -9,26 +9,26 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{major, minor, stat};
 use vcuda_region::process;
 
-/// Part of a process's maps that is read (bytes).
+/// Maximum part of a process's maps that is read (bytes).
 const MAPS_BYTES: u64 = 8 << 20;
-/// Files that are remembered after they went.
+/// Maximum number of deleted files that are remembered.
 const MOST_GONE: usize = 8192;
-/// Mark behind the name of a mapped file that was deleted (proc_pid_maps(5)).
+/// Suffix of the name of a mapped file that was deleted (proc_pid_maps(5)).
 const DELETED: &str = " (deleted)";
 
 type Inode = (u64, u64);
 
-/// Files that were there, and are not any more.
+/// Files of tenants that have been deleted.
 #[derive(Debug)]
-pub(super) struct Deleted {
+pub(super) struct DeletedFiles {
     tenants: PathBuf,
     present: BTreeSet<(Inode, String)>,
     gone: HashMap<Inode, String>,
-    /// The oldest first.
+    /// Deleted files, the oldest first.
     order: VecDeque<Inode>,
 }
 
-impl Deleted {
+impl DeletedFiles {
     pub(super) fn new(tenants: &Path) -> Self {
         Self {
             tenants: tenants.to_owned(),
@@ -38,14 +38,14 @@ impl Deleted {
         }
     }
 
-    /// These are the files of tenants now.
+    /// Replaces the list of present files; files that are missing from it count as deleted.
     pub(super) fn refresh(&mut self, files: BTreeSet<(Inode, String)>) {
         for (inode, tenant) in self.present.difference(&files) {
             if self.gone.insert(*inode, tenant.clone()).is_none() {
                 self.order.push_back(*inode);
             }
         }
-        // A number that was given out again is that of the new file.
+        // A reused inode number belongs to the new file.
         for (inode, _) in &files {
             self.gone.remove(inode);
         }
@@ -58,14 +58,14 @@ impl Deleted {
     }
 
     /// The tenant whose deleted files the process has mapped.
-    pub(super) fn of(&self, host_pid: u32) -> Option<String> {
+    pub(super) fn tenant_of(&self, host_pid: u32) -> Option<String> {
         let text = mapped(host_pid)?;
         let device = stat(&self.tenants).ok()?.st_dev;
-        text.lines().find_map(|line| self.of_line(line, device))
+        text.lines().find_map(|line| self.tenant_of_line(line, device))
     }
 
-    /// One line: `address permissions offset device inode path`.
-    fn of_line(&self, line: &str, device: u64) -> Option<String> {
+    /// The tenant of a line `address permissions offset device inode path`.
+    fn tenant_of_line(&self, line: &str, device: u64) -> Option<String> {
         let line = line.strip_suffix(DELETED)?;
         let mut words = line.split_ascii_whitespace().skip(3);
         let (high, low) = words.next()?.split_once(':')?;
@@ -77,8 +77,8 @@ impl Deleted {
         if let Some(tenant) = self.gone.get(&(device, inode)) {
             return Some(tenant.clone());
         }
-        // Deleted before this manager looked first: then the name tells, which on this file system no other process can
-        // make.
+        // The file was deleted before this manager's first look. Its name identifies the tenant: on this file system no
+        // other process can make such a name.
         let path = Path::new(line.get(line.find('/')?..)?);
         let inside = path.strip_prefix(&self.tenants).ok()?;
         let mut parts = inside.components();
@@ -88,7 +88,7 @@ impl Deleted {
     }
 }
 
-/// Mappings of the process, a line each (proc_pid_maps(5)).
+/// Mappings of the process, one per line (proc_pid_maps(5)).
 pub(super) fn mapped(host_pid: u32) -> Option<String> {
     let mut bytes = Vec::new();
     let file = File::open(process::folder_of(host_pid).join("maps")).ok()?;
@@ -104,7 +104,7 @@ mod tests {
     use std::os::unix::fs::MetadataExt as _;
     use std::process::{Child, Command};
 
-    /// A process that has mapped the file: `tail` maps nothing, so Python does.
+    /// Starts a process that maps the file, in Python, as `tail` maps nothing.
     fn mapper(path: &Path) -> Child {
         let script = "import mmap,sys,time\nf=open(sys.argv[1],'rb')\nm=mmap.mmap(f.fileno(),0,prot=mmap.PROT_READ)\nprint('mapped',flush=True)\ntime.sleep(1000)";
         let mut child = Command::new("python3")
@@ -132,28 +132,28 @@ mod tests {
         assert!(file.as_raw_fd() > 0);
         let found = file.metadata().unwrap();
         let files = BTreeSet::from([((found.dev(), found.ino()), "web-1".to_owned())]);
-        let mut deleted = Deleted::new(&tenants);
+        let mut deleted = DeletedFiles::new(&tenants);
         deleted.refresh(files.clone());
         let (mut own, mut other) = (mapper(&limits), mapper(&elsewhere));
-        assert_eq!(deleted.of(own.id()), None, "it is there");
+        assert_eq!(deleted.tenant_of(own.id()), None, "it is there");
         for path in [&limits, &elsewhere] {
             fs::remove_file(path).unwrap();
         }
         assert_eq!(
-            Deleted::new(&tenants).of(own.id()),
+            DeletedFiles::new(&tenants).tenant_of(own.id()),
             Some("web-1".to_owned()),
             "by its name"
         );
-        // By its inode, where the name says nothing.
-        let mut moved = Deleted::new(&root.path().join("nothing"));
+        // Known only by its inode, as the name identifies no tenant.
+        let mut moved = DeletedFiles::new(&root.path().join("nothing"));
         moved.tenants = root.path().to_owned();
         moved.refresh(files.clone());
         moved.refresh(BTreeSet::new());
-        assert_eq!(moved.of(own.id()), Some("web-1".to_owned()));
-        assert_eq!(moved.of(other.id()), None);
-        // The number is another file's now.
+        assert_eq!(moved.tenant_of(own.id()), Some("web-1".to_owned()));
+        assert_eq!(moved.tenant_of(other.id()), None);
+        // The inode number now belongs to another file.
         moved.refresh(files);
-        assert_eq!(moved.of(own.id()), None);
+        assert_eq!(moved.tenant_of(own.id()), None);
         for child in [&mut own, &mut other] {
             child.kill().unwrap();
             child.wait().unwrap();

@@ -1,4 +1,4 @@
-//! Findings of one look: arithmetic on what was seen, nothing else.
+//! Findings of one look, computed from what was read.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,15 +9,15 @@ use vcuda_region::release;
 use super::{DETACHED, LOOKS, NOT_ATTACHED, NOT_REGISTERED, OLDER_SHIM, OVER_LIMIT, TAMPERED, UNREGISTERED};
 use crate::observe::{Process, Snapshot, Tenant};
 
-/// Tolerated difference between NVML's figure and the count (bytes): NVML rounds, and the driver's own use is charged
-/// a moment later.
+/// Tolerated difference between NVML's figure and the counted one (bytes), as NVML rounds and the driver's own use is
+/// charged a moment later.
 const SLACK_BYTES: u64 = 64 << 20;
 
-/// Looks after which a process must have registered: it does so within a moment, or after two seconds if a manager
-/// was too busy.
+/// Number of looks after which a process must have registered. It registers at once, or after two seconds if a manager was
+/// too busy.
 const UNHEARD_LOOKS: u32 = 10;
 
-/// One process on one GPU, as NVML knows it.
+/// Use of one GPU by one process, as NVML shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Use {
     pub(super) gpu: GpuUuid,
@@ -30,30 +30,30 @@ pub(super) struct Use {
 /// Owner of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Owner {
-    /// This tenant's, whose limits it has loaded.
+    /// A process of this tenant that has loaded its limits.
     Attached(String),
-    /// This tenant's, and it has not.
+    /// A process of this tenant that has not loaded its limits.
     Inside(String),
     /// A process of this tenant whose files were deleted: its limits can no longer be changed.
     Detached(String),
-    /// Owned by no known tenant.
+    /// A process of no known tenant.
     Unknown,
 }
 
-/// Something that is not as it should be.
+/// A deviation that the audit reports.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Finding {
     pub(super) key: Key,
-    /// In how many looks in a row it must be found.
+    /// Number of looks in a row that must find it.
     pub(super) looks: u32,
     pub(super) text: String,
-    /// A fact that needs no remedy: reported once, and not kept among the findings.
+    /// Whether it needs no remedy: it is then reported once, and not kept among the findings.
     pub(super) is_note: bool,
     /// Memory in question (bytes).
     pub(super) bytes: u64,
 }
 
-/// Fields that make two findings the same.
+/// Fields that identify a finding.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Key {
     pub(super) reason: &'static str,
@@ -86,15 +86,15 @@ impl Finding {
     }
 }
 
-/// The GPUs that tenants were given.
+/// GPUs that tenants were granted.
 pub(super) fn gpus_of(snapshot: &Snapshot) -> BTreeSet<GpuUuid> {
     let devices = snapshot.tenants.iter().flat_map(|tenant| &tenant.devices);
     devices.map(|device| device.gpu).collect()
 }
 
-/// All that one look finds.
+/// All findings of one look.
 pub(super) fn findings_in(snapshot: &Snapshot, uses: &[Use]) -> Vec<Finding> {
-    let mut found: Vec<Finding> = uses.iter().filter_map(of_process).collect();
+    let mut found: Vec<Finding> = uses.iter().filter_map(process_finding).collect();
     let mut by_owner: BTreeMap<(&str, GpuUuid), (u64, u64)> = BTreeMap::new();
     for one in uses {
         let bytes = one.used_bytes.unwrap_or(0);
@@ -107,21 +107,21 @@ pub(super) fn findings_in(snapshot: &Snapshot, uses: &[Use]) -> Vec<Finding> {
         *sums = (sums.0.saturating_add(bytes), sums.1.saturating_add(attached));
     }
     for tenant in &snapshot.tenants {
-        found.extend(of_files(tenant));
-        found.extend(of_slots(tenant));
-        found.extend(of_releases(tenant));
+        found.extend(damage_finding(tenant));
+        found.extend(unregistered_finding(tenant));
+        found.extend(older_shim_finding(tenant));
         for device in &tenant.devices {
             let sums = by_owner
                 .get(&(tenant.id.as_str(), device.gpu))
                 .copied()
                 .unwrap_or_default();
-            found.extend(of_amounts(tenant, device, sums));
+            found.extend(amount_findings(tenant, device, sums));
         }
     }
     found
 }
 
-fn of_process(one: &Use) -> Option<Finding> {
+fn process_finding(one: &Use) -> Option<Finding> {
     let Use {
         gpu, host_pid: pid, ..
     } = one;
@@ -163,8 +163,8 @@ fn of_process(one: &Use) -> Option<Finding> {
     }
 }
 
-/// A process that has memory by its slot and has not registered.
-fn of_slots(tenant: &Tenant) -> Option<Finding> {
+/// A process of the tenant that has memory by its slot and has not registered.
+fn unregistered_finding(tenant: &Tenant) -> Option<Finding> {
     let is_unheard =
         |process: &&Process| !process.registered && process.used_bytes.iter().any(|bytes| *bytes > 0);
     let process = tenant.processes.iter().find(is_unheard)?;
@@ -179,8 +179,8 @@ fn of_slots(tenant: &Tenant) -> Option<Finding> {
     })
 }
 
-/// Processes whose library is older than the manager: they go on, and new processes of the tenant get the newer one.
-fn of_releases(tenant: &Tenant) -> Option<Finding> {
+/// Processes with an older library than the manager's. They go on, and new processes of the tenant get the newer one.
+fn older_shim_finding(tenant: &Tenant) -> Option<Finding> {
     let own = release::number();
     let is_older = |process: &&Process| process.release.is_some_and(|release| release < own);
     let older = tenant.processes.iter().filter(is_older).count();
@@ -206,20 +206,20 @@ fn of_releases(tenant: &Tenant) -> Option<Finding> {
     })
 }
 
-fn of_files(tenant: &Tenant) -> Option<Finding> {
+fn damage_finding(tenant: &Tenant) -> Option<Finding> {
     let problem = tenant.problem.as_ref()?;
     let text = format!(
         "the files of {} cannot be trusted: {problem}; start it again",
         tenant.id
     );
     Some(Finding {
-        // Files are made complete: once is enough, except for a file that is just being removed.
+        // Two looks suffice, as files appear complete: only one that is just being removed looks damaged.
         looks: 2,
         ..Finding::new(TAMPERED, Some(&tenant.id), None, None, text)
     })
 }
 
-fn of_amounts(
+fn amount_findings(
     tenant: &Tenant,
     device: &crate::observe::Device,
     (all_bytes, attached_bytes): (u64, u64),

@@ -1,7 +1,7 @@
 use vcuda_quota::DeviceConfig;
 
+use super::evaluation::list;
 use super::findings::Owner;
-use super::looks::list;
 use super::*;
 use crate::observe::{Device, Process, Snapshot, Tenant};
 
@@ -39,7 +39,7 @@ struct Bench {
 impl Bench {
     fn new(tenants: Vec<Tenant>) -> Self {
         let root = tempfile::tempdir().unwrap();
-        let audit = Audit::new(Whose::new(root.path()), Arc::default(), Arc::default());
+        let audit = Audit::new(Attribution::new(root.path()), Arc::default(), Arc::default());
         let snapshot = Snapshot {
             tenants,
             number: 1,
@@ -52,14 +52,14 @@ impl Bench {
         }
     }
 
-    /// Reports after `looks` with these processes on the GPU: reason and tenant.
+    /// Reason and tenant of the reports after `looks` looks with these processes on the GPU.
     fn told(&mut self, looks: u32, uses: &[(u32, u64)]) -> Vec<(&'static str, Option<String>)> {
         let uses: Vec<_> = uses.iter().map(|(pid, bytes)| (*pid, Some(*bytes))).collect();
         let processes = move |_: &GpuUuid| Ok(uses.clone());
         for _ in 0..looks {
             let listed = list(&self.snapshot, &processes);
             self.audit
-                .look(&self.snapshot, &listed, &|_| false, &|id| id.starts_with("pod"));
+                .evaluate(&self.snapshot, &listed, &|_| false, &|id| id.starts_with("pod"));
         }
         let (events, _) = self.audit.events.listen(0);
         events
@@ -94,7 +94,7 @@ fn a_process_that_nothing_binds_is_told_once_it_stays() {
     assert_eq!(bench.told(1, &stray), [(UNREGISTERED, None)]);
     assert_eq!(bench.told(5, &stray), [(UNREGISTERED, None)], "told once");
     assert_eq!(bench.count(UNREGISTERED), 1, "and counted once");
-    // It ends, and comes again.
+    // The finding ends, and comes again.
     bench.told(1, &[]);
     bench.told(LOOKS, &stray);
     assert_eq!(bench.count(UNREGISTERED), 2);
@@ -129,12 +129,12 @@ fn a_process_of_a_tenant_without_its_limits_is_found_by_its_environment() {
         .stdout(std::process::Stdio::piped())
         .spawn()
         .unwrap();
-    // Before it runs, its environment is still to be put in place (execve(2)).
+    // Waits until the child runs its program: before, its environment is not in place (execve(2)).
     let mut ready = [0];
     std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut ready).unwrap();
     let told = bench.told(LOOKS, &[(child.id(), GIB / 2)]);
     assert_eq!(told, [about(NOT_ATTACHED, "a")]);
-    // A granted tenant is not blamed for a process's own claim.
+    // A claim by a process is not held against a granted tenant.
     bench.snapshot.tenants[0].is_granted = true;
     let told = bench.told(LOOKS, &[(child.id(), GIB / 2)]);
     assert_eq!(told.last().unwrap(), &(UNREGISTERED, None));
@@ -149,9 +149,9 @@ fn whom_the_kernel_named_comes_before_whom_a_slot_names() {
     b.processes.push(process(4_000_001, true));
     for tenants in [vec![a.clone(), b.clone()], vec![b, a]] {
         let mut bench = Bench::new(tenants);
-        bench.audit.whose.refresh(&bench.snapshot);
+        bench.audit.attribution.refresh(&bench.snapshot);
         assert_eq!(
-            bench.audit.whose.of(4_000_001, &bench.snapshot),
+            bench.audit.attribution.owner_of(4_000_001, &bench.snapshot),
             Owner::Attached("b".to_owned())
         );
     }
@@ -208,7 +208,9 @@ fn an_nvml_that_does_not_answer_finds_nothing() {
     let mut bench = Bench::new(vec![tenant("a", GIB, 0)]);
     let none = list(&bench.snapshot, &|_| Err("gone".to_owned()));
     for _ in 0..5 {
-        bench.audit.look(&bench.snapshot, &none, &|_| true, &|_| false);
+        bench
+            .audit
+            .evaluate(&bench.snapshot, &none, &|_| true, &|_| false);
     }
     assert!(bench.audit.events.listen(0).0.is_empty());
 }

@@ -1,4 +1,4 @@
-//! The form of the configuration file. Unknown keys are refused, so that a misspelt limit is not a missing one.
+//! Format of the configuration file. Unknown keys are refused, so that a misspelt limit does not go unnoticed.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use super::value::{Factor, Group, Mode, Sharers, Size};
 use crate::admission::{Placement, Rules};
 use crate::audit::Action;
 
-/// Every key, so that the documented file is held to them.
+/// All keys; a test requires each in the documented file.
 #[cfg(test)]
 pub(super) const KEYS: [&str; 31] = [
     "root",

@@ -1,4 +1,4 @@
-//! The command line. Every flag has its variable; a flag wins over the variable, both over the file.
+//! Command line. Each flag has an environment variable; the flag takes precedence, and both override the file.
 
 use std::path::PathBuf;
 
@@ -20,7 +20,7 @@ Exit status: 0 ended by a signal; 64 the configuration is wrong (file, line and
 value are named); 69 another manager owns the runtime directory, or a socket
 cannot be made; 1 another failure.";
 
-/// Owns the GPUs of this node: who was granted what of them.
+/// Owner of this node's GPUs and of the record of their grants
 #[derive(Debug, Clone, Default, Parser)]
 #[command(name = "vcuda-manager", version, before_help = EXAMPLES, after_help = DETAILS)]
 pub struct Flags {
@@ -48,7 +48,7 @@ pub struct Flags {
     /// The vcuda command to install beside it, for containers [default: none]
     #[arg(long, value_name = "FILE", env = "VCUDA_MANAGER_PROGRAM")]
     pub vcuda_program: Option<PathBuf>,
-    /// Where Prometheus finds the metrics, or off [default: 127.0.0.1:9436]
+    /// Address of the Prometheus metrics, or off [default: 127.0.0.1:9436]
     #[arg(long, value_name = "ADDRESS:PORT", env = "VCUDA_MANAGER_METRICS")]
     pub metrics: Option<Listen>,
     /// Messages to log [default: info]

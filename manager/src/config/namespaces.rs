@@ -1,4 +1,4 @@
-//! The tables of namespaces.
+//! Per-namespace tables of the configuration.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ pub(super) struct Namespace(String);
 impl<'de> Deserialize<'de> for Namespace {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let name = String::deserialize(deserializer)?;
-        // A DNS label (RFC 1123), as the API server wants it of namespaces.
+        // A DNS label (RFC 1123), as the API server requires for namespaces.
         let is_label = (1..=63).contains(&name.len())
             && name
                 .bytes()
@@ -81,7 +81,7 @@ fn weight<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
     }
 }
 
-/// As the audit wants them; `others` is for namespaces that say nothing.
+/// Actions for the audit; `others` applies to namespaces without a setting.
 pub(super) fn actions(tables: &BTreeMap<Namespace, NamespaceTable>, others: Action) -> Actions {
     let of_table = |(name, table): (&Namespace, &NamespaceTable)| Some((name.0.clone(), table.audit_action?));
     let mut own: BTreeMap<String, Action> = tables.iter().filter_map(of_table).collect();
@@ -89,7 +89,7 @@ pub(super) fn actions(tables: &BTreeMap<Namespace, NamespaceTable>, others: Acti
     Actions::new(own, others)
 }
 
-/// As admission wants them.
+/// Bounds for admission.
 pub(super) fn bounds(tables: BTreeMap<Namespace, NamespaceTable>) -> Bounds {
     let bound = |table: NamespaceTable| Bound {
         policies: table.policies,

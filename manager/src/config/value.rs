@@ -1,4 +1,4 @@
-//! Values that only the manager's configuration has.
+//! Types of values that only the manager's configuration has.
 
 use std::str::FromStr as _;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer};
 use vcuda_daemon::value::parsed;
 use vcuda_quota::MemorySize;
 
-/// Bytes; zero is allowed here.
+/// A size in bytes; zero is allowed.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Size(pub(super) u64);
 
@@ -22,7 +22,7 @@ impl<'de> Deserialize<'de> for Size {
     }
 }
 
-/// A factor in thousandths.
+/// A factor (thousandths).
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Factor(pub(super) u32);
 
@@ -44,7 +44,7 @@ impl<'de> Deserialize<'de> for Factor {
     }
 }
 
-/// Tenants on one GPU.
+/// Maximum number of tenants on one GPU.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sharers(pub(super) u32);
 
@@ -57,7 +57,7 @@ impl<'de> Deserialize<'de> for Sharers {
     }
 }
 
-/// Permissions in octal.
+/// File permissions in octal.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Mode(pub(super) u32);
 

@@ -1,4 +1,4 @@
-//! A table of grants as JSON, and a change of one as the release before wrote it.
+//! JSON of a table of grants, and of a change in the form of the previous release.
 
 use std::sync::Arc;
 
@@ -16,25 +16,25 @@ struct Whole<G> {
     grants: Vec<G>,
 }
 
-/// From one table of grants to a later one.
+/// Difference between two tables of grants.
 #[derive(Deserialize)]
 struct Change {
     last_number: u64,
     revision: u64,
-    /// All cordoned GPUs, if not the same as before.
+    /// All cordoned GPUs, if they have changed.
     #[serde(default)]
     cordoned: Option<Vec<String>>,
-    /// New, or changed.
+    /// New and changed grants.
     put: Vec<Grant>,
-    /// The numbers of those that have ended.
+    /// Numbers of grants that have ended.
     removed: Vec<u64>,
 }
 
 impl GrantTable {
-    /// As JSON.
+    /// The table as JSON.
     ///
     /// # Errors
-    /// None that a table of grants could cause.
+    /// No table of grants makes this fail.
     pub fn to_json(&self) -> serde_json::Result<Vec<u8>> {
         serde_json::to_vec(&Whole {
             last_number: self.last_number,
@@ -44,11 +44,11 @@ impl GrantTable {
         })
     }
 
-    /// From JSON.
+    /// Reads a table from JSON.
     ///
     /// # Errors
-    /// A sentence: what in it cannot be.
-    pub fn of_json(json: &[u8]) -> Result<Self, String> {
+    /// Fails with a sentence that names the impossible value.
+    pub fn from_json(json: &[u8]) -> Result<Self, String> {
         let text: Whole<Grant> = serde_json::from_slice(json).map_err(|error| error.to_string())?;
         let mut grant_table = Self {
             last_number: text.last_number,
@@ -65,10 +65,10 @@ impl GrantTable {
         Ok(grant_table)
     }
 
-    /// Makes a change that the release before appended to its ledger.
+    /// Applies a change that the previous release appended to its ledger.
     ///
     /// # Errors
-    /// The error for a table of grants with impossible values, as a sentence.
+    /// Fails with a sentence if a value is impossible.
     pub fn change_by_json(&mut self, json: &[u8]) -> Result<(), String> {
         let change: Change = serde_json::from_slice(json).map_err(|error| error.to_string())?;
         if change.revision <= self.revision || change.last_number < self.last_number {

@@ -1,14 +1,15 @@
-//! The rule for granting a GPU, from its errors (XIDs) and its answers: arithmetic, without NVML.
+//! Health of a GPU by its errors (XIDs) and answers: rules without NVML.
 //!
-//! An XID is a number that the driver writes for an error of a GPU (NVIDIA, "XID Errors"). Some are mistakes of an
-//! application: they end it and say nothing about the GPU, and no configuration lets one tenant take a GPU from all by
-//! making them. Any other makes the GPU unhealthy until it has answered so many looks in a row. So does a look that fails.
+//! An XID is a number that the driver writes for an error of a GPU (NVIDIA, "XID Errors"). Some are an application's
+//! mistakes: they end the application and say nothing about the GPU. They are always ignored, as one tenant could otherwise
+//! take a GPU from all. Any other XID, or a look that fails, makes the GPU unhealthy until enough looks in a row were
+//! answered.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-/// Errors that applications make: 13 graphics engine exception, 31 memory page fault, 43 GPU stopped processing, 45
+/// XIDs that applications cause: 13 graphics engine exception, 31 memory page fault, 43 GPU stopped processing, 45
 /// preemptive cleanup, 68 video processor exception, 109 context switch timeout.
 pub const OF_APPLICATIONS: [u64; 6] = [13, 31, 43, 45, 68, 109];
 
@@ -20,24 +21,24 @@ pub struct Policy {
     clean_looks: u32,
 }
 
-/// A policy that cannot be.
+/// A contradiction in the policy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PolicyError {
-    /// One of [`OF_APPLICATIONS`] would take a GPU away.
+    /// An XID of [`OF_APPLICATIONS`] is configured as fatal.
     #[error(
         "XID {0} is an application's error: one tenant could take the GPU from all with it; leave it out of fatal_xids"
     )]
     OfApplications(u64),
-    /// Both ignored and fatal.
+    /// An XID is configured as ignored and fatal.
     #[error("XID {0} is in ignored_xids and in fatal_xids: leave it out of one")]
     Both(u64),
-    /// A GPU would never be unhealthy.
+    /// Zero clean looks: a GPU would never be unhealthy.
     #[error("clean_probes = 0: write 1 or more")]
     NoLooks,
 }
 
 impl Default for Policy {
-    /// Nothing is ignored beside applications' errors, nothing is fatal, 30 clean looks.
+    /// Ignores only applications' errors, treats none as fatal, and requires 30 clean looks.
     fn default() -> Self {
         Self {
             ignored: OF_APPLICATIONS.into(),
@@ -48,11 +49,11 @@ impl Default for Policy {
 }
 
 impl Policy {
-    /// Applications' errors and `ignored` mean nothing; `fatal` ones stay until the GPU has been away (a reset, a reload
-    /// of the driver); all others until `clean_looks` looks in a row were answered.
+    /// A policy that ignores applications' errors and `ignored`. `fatal` XIDs last until the GPU was away (a reset, a
+    /// reload of the driver), all others until `clean_looks` looks in a row were answered.
     ///
     /// # Errors
-    /// [`PolicyError`] naming the value.
+    /// Fails with a [`PolicyError`] that names the value.
     pub fn new(ignored: &[u64], fatal: &[u64], clean_looks: u32) -> Result<Self, PolicyError> {
         if let Some(xid) = fatal.iter().find(|xid| OF_APPLICATIONS.contains(xid)) {
             return Err(PolicyError::OfApplications(*xid));
@@ -75,22 +76,22 @@ impl Policy {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct History {
     trouble: Option<Trouble>,
-    /// All that came, by number.
+    /// Number of occurrences of each XID.
     xids: BTreeMap<u64, u64>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Trouble {
     reason: String,
-    /// The error that made it.
+    /// The XID that caused it, if one did.
     xid: Option<u64>,
-    /// Looks in a row that were answered since.
+    /// Number of looks in a row that were answered since.
     clean: u32,
-    /// Clean looks do not end it.
+    /// Whether clean looks do not end it.
     is_fatal: bool,
 }
 
-/// Part of a GPU's trouble that outlives the manager.
+/// Part of a GPU's trouble that is kept for the next manager.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Kept {
@@ -99,26 +100,26 @@ pub(crate) struct Kept {
     pub(crate) is_fatal: bool,
 }
 
-/// Effect of an observation.
+/// Effect of an observation on the health.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Change {
-    /// Nothing that must be reported.
+    /// Nothing to report.
     None,
-    /// Reports that it cannot be granted, or not any more, or for another reason than before.
+    /// The GPU became unhealthy, or is so for another reason than before.
     Unhealthy(String),
-    /// It can again; this is why it could not.
+    /// The GPU can be granted again, with the reason why it could not be.
     Recovered(String),
 }
 
 impl History {
-    /// The reason why it cannot be granted; `None` if it can.
+    /// The reason why the GPU cannot be granted; `None` if it can.
     pub(crate) fn reason(&self) -> Option<&str> {
         self.trouble.as_ref().map(|trouble| trouble.reason.as_str())
     }
 
-    /// The health of a GPU that begins with the trouble seen by the previous manager. It is fatal if it was, and if
-    /// `policy` says so.
-    pub(crate) fn of_kept(policy: &Policy, kept: Kept) -> Self {
+    /// The history of a GPU with trouble recorded by the previous manager. The trouble is fatal if it was fatal then and
+    /// `policy` still says so.
+    pub(crate) fn from_kept(policy: &Policy, kept: Kept) -> Self {
         let is_fatal = kept.is_fatal && kept.xid.is_some_and(|xid| policy.fatal.contains(&xid));
         Self {
             trouble: Some(Trouble {
@@ -131,7 +132,7 @@ impl History {
         }
     }
 
-    /// Facts for the next manager.
+    /// The trouble to keep for the next manager.
     pub(crate) fn kept(&self) -> Option<Kept> {
         let trouble = self.trouble.as_ref()?;
         Some(Kept {
@@ -141,25 +142,25 @@ impl History {
         })
     }
 
-    /// Number of times that each XID came.
+    /// Number of occurrences of each XID.
     pub(crate) fn xids(&self) -> &BTreeMap<u64, u64> {
         &self.xids
     }
 
-    /// The driver has reported an error.
+    /// Applies an XID that the driver reported.
     pub(crate) fn xid(&mut self, policy: &Policy, xid: u64) -> Change {
         let count = self.xids.entry(xid).or_default();
         *count = count.saturating_add(1);
         if policy.ignored.contains(&xid) {
             return Change::None;
         }
-        self.suffer(format!("XID {xid}"), Some(xid), policy.fatal.contains(&xid))
+        self.set_trouble(format!("XID {xid}"), Some(xid), policy.fatal.contains(&xid))
     }
 
-    /// The GPU was looked at; `answer` is what went wrong.
+    /// Applies a look at the GPU; `answer` holds the failure, if it failed.
     pub(crate) fn look(&mut self, policy: &Policy, answer: Result<(), String>) -> Change {
         if let Err(reason) = answer {
-            return self.suffer(reason, None, false);
+            return self.set_trouble(reason, None, false);
         }
         let Some(trouble) = &mut self.trouble else {
             return Change::None;
@@ -173,7 +174,7 @@ impl History {
             .map_or(Change::None, |trouble| Change::Recovered(trouble.reason))
     }
 
-    /// Notes that the driver was away and the GPU was initialised anew: a fatal state ends after clean looks.
+    /// Applies a reset (the driver was away, the GPU initialised anew): a fatal state ends after clean looks.
     pub(crate) fn was_reset(&mut self) {
         if let Some(trouble) = &mut self.trouble {
             trouble.is_fatal = false;
@@ -181,9 +182,9 @@ impl History {
         }
     }
 
-    fn suffer(&mut self, reason: String, xid: Option<u64>, is_fatal: bool) -> Change {
+    fn set_trouble(&mut self, reason: String, xid: Option<u64>, is_fatal: bool) -> Change {
         let before = self.trouble.take();
-        // What is fatal stays the reason: the others follow from it.
+        // A fatal error stays the reason, as later errors follow from it.
         if let Some(trouble) = before.as_ref().filter(|before| before.is_fatal && !is_fatal) {
             self.trouble = Some(Trouble {
                 clean: 0,
@@ -272,7 +273,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against what the words say, read off the whole history each time.
+        /// Compares with the documented rules, evaluated over the whole history each time.
         #[test]
         fn health_follows_the_words(steps in prop::collection::vec(step(), 0..60), looks in 1_u32..5) {
             let policy = Policy::new(&[63], &[48], looks).unwrap();

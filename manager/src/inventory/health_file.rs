@@ -1,7 +1,7 @@
-//! The GPUs' health beyond the end of a manager: `<state>/health.json`, one file, written whole.
+//! File that keeps the GPUs' health for the next manager: `<state>/health.json`, always written whole.
 //!
-//! The file keeps the trouble that a GPU is in, not the number of clean looks since: after a start all of them are
-//! needed again. Fatal trouble lasts until the GPU was reset: by a restart of the machine, or by another driver.
+//! It records the trouble of each GPU, but not the number of clean looks since: after a start all of them are needed again.
+//! Fatal trouble lasts until the GPU was reset by a restart of the machine or another driver.
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -20,21 +20,21 @@ const NAME: &str = "health.json";
 const NEW: &str = "health.json.new";
 const KIND: &str = "vcuda-health";
 const VERSION: u32 = 1;
-/// The most that is read of it (bytes): some thousand GPUs.
+/// Maximum size of the file that is read (bytes), enough for some thousand GPUs.
 const SIZE_MAX: u64 = 1 << 20;
 
 /// Content of the file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Record {
-    /// The start of the machine within which it was written; empty if that cannot be told.
+    /// Boot id of the machine when it was written; empty if unknown.
     boot: String,
-    /// The driver's release then.
+    /// Driver version when it was written.
     driver_version: String,
     /// GPUs that are in trouble.
     pub(crate) troubles: BTreeMap<GpuUuid, Kept>,
 }
 
-/// As it lies in the file.
+/// The record as it is stored.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Text {
@@ -44,7 +44,7 @@ struct Text {
 }
 
 impl Record {
-    /// One of now.
+    /// A record of the current boot.
     pub(crate) fn new(driver_version: &str, troubles: BTreeMap<GpuUuid, Kept>) -> Self {
         Self {
             boot: boot(),
@@ -53,13 +53,12 @@ impl Record {
         }
     }
 
-    /// Whether a GPU may have been reset in the meantime: false if the machine was not started again and the driver is the
-    /// same.
-    pub(crate) fn is_of(&self, driver_version: &str) -> bool {
+    /// Whether the record still holds: the machine was not restarted and the driver is the same, so no GPU was reset.
+    pub(crate) fn is_current(&self, driver_version: &str) -> bool {
         self.boot == boot() && self.driver_version == driver_version
     }
 
-    fn of_json(json: &[u8]) -> Result<Self, String> {
+    fn from_json(json: &[u8]) -> Result<Self, String> {
         let text: Text = serde_json::from_slice(json).map_err(|error| error.to_string())?;
         let trouble = |(uuid, kept): (String, Kept)| {
             let uuid = uuid.parse().map_err(|_| format!("{uuid}: no UUID of a GPU"))?;
@@ -88,7 +87,7 @@ impl Record {
     }
 }
 
-/// The file, and what was written there last.
+/// The file, and the record last written to it.
 #[derive(Debug)]
 pub(crate) struct HealthFile {
     directory: Option<PathBuf>,
@@ -96,8 +95,7 @@ pub(crate) struct HealthFile {
 }
 
 impl HealthFile {
-    /// Reads what a manager before this one has left in `directory`. A file that cannot be used is put aside, and told; it
-    /// is as if there were none.
+    /// Reads what the previous manager left in `directory`. An unusable file is renamed, reported, and treated as missing.
     pub(crate) fn open(directory: Option<&Path>, events: &Events) -> (Self, Record) {
         let read = directory.map_or_else(|| Ok(Record::default()), read);
         let record = read.unwrap_or_else(|why| {
@@ -114,7 +112,7 @@ impl HealthFile {
         (file, record)
     }
 
-    /// Writes it if GPUs are in other trouble than before. What fails is told and tried again at the next look.
+    /// Writes the record if it differs from the last. A failure is reported and tried again at the next look.
     pub(crate) fn keep(&mut self, record: Record, events: &Events) {
         let Some(directory) = &self.directory else {
             return;
@@ -145,9 +143,9 @@ fn read(directory: &Path) -> Result<Record, String> {
         Ok(_) => {}
     }
     let found = checked_file::open(KIND, VERSION, &bytes).map_err(|damage| damage.to_string());
-    found.and_then(Record::of_json).map_err(|why| {
+    found.and_then(Record::from_json).map_err(|why| {
         let aside = directory.join(format!("{NAME}.damaged-{}", unix_ms()));
-        // One that cannot be moved is overwritten by the next.
+        // If the file cannot be renamed, the next write replaces it.
         let _ = fs::rename(&path, &aside);
         format!("{}: {why}", path.display())
     })
@@ -170,7 +168,7 @@ fn write(directory: &Path, record: &Record) -> io::Result<()> {
     File::open(directory)?.sync_all()
 }
 
-/// Names this start of the machine (random(4)).
+/// Boot id of the machine (random(4)).
 fn boot() -> String {
     let id = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     id.trim().to_owned()
@@ -233,11 +231,11 @@ mod tests {
     #[test]
     fn another_driver_or_start_of_the_machine_is_a_reset() {
         let now = record(1);
-        assert!(now.is_of("550") && !now.is_of("560"));
+        assert!(now.is_current("550") && !now.is_current("560"));
         let before = Record {
             boot: "before".to_owned(),
             ..now
         };
-        assert!(!before.is_of("550"));
+        assert!(!before.is_current("550"));
     }
 }

@@ -1,4 +1,4 @@
-//! NVML's answers as plain data: some are read once per opening, some at each look.
+//! NVML's answers as plain data: some are read at each opening, some at each look.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,21 +10,21 @@ use nvml_wrapper::struct_wrappers::device::ProcessInfo;
 use nvml_wrapper::{Device, Nvml};
 use vcuda_region::GpuUuid;
 
-use super::follow::{Facts, Load, Opened};
+use super::tracker::{Facts, Load, Opened};
 use super::{Settings, topology};
 use crate::gpu::{Gpu, Health, MigInstance};
 
-/// A GPU that NVML has handed out.
+/// A GPU opened through NVML.
 #[derive(Debug)]
 pub(super) struct DeviceHandle<'nvml> {
     pub(super) uuid: GpuUuid,
     pub(super) device: Device<'nvml>,
 }
 
-/// All that is read once: the GPUs' facts, and handles for more questions.
+/// Reads all facts that stay while NVML is open, and opens the GPUs' handles.
 ///
 /// # Errors
-/// NVML's, where it says nothing at all. A GPU that cannot be asked is named in [`Opened::missing`].
+/// Fails if NVML itself fails. A GPU that cannot be asked is named in [`Opened::missing`].
 pub(super) fn open<'nvml>(
     nvml: &'nvml Nvml,
     settings: &Settings,
@@ -72,12 +72,13 @@ struct Memory {
 enum FactsError {
     #[error(transparent)]
     Nvml(#[from] NvmlError),
-    /// Neither NVML nor the CUDA driver tells.
+    /// Neither NVML nor the CUDA driver tells the memory.
     #[error("NVML does not tell how much memory it has, and the CUDA driver neither: {0}")]
     Memory(String),
 }
 
-/// As NVML tells it, and if it does not (GB10), the CUDA driver's total, of which the processes have what NVML says of them.
+/// Memory as NVML tells it. If it does not (GB10), the total is the CUDA driver's and the used part NVML's sum over the
+/// processes.
 fn memory(handle: &DeviceHandle<'_>, cuda: Option<&Path>) -> Result<Memory, FactsError> {
     if let Some(told) = optional(handle.device.memory_info())? {
         return Ok(Memory {
@@ -130,7 +131,7 @@ fn facts(handle: &DeviceHandle<'_>, settings: &Settings) -> Result<Facts, FactsE
     Ok(Facts { gpu, is_mig })
 }
 
-/// Some GPUs, drivers and NVMLs do not know this: no failure.
+/// The answer, or `None` if the GPU, driver or NVML does not support the query.
 fn optional<T>(answer: Result<T, NvmlError>) -> Result<Option<T>, NvmlError> {
     match answer {
         Ok(known) => Ok(Some(known)),
@@ -155,7 +156,7 @@ fn multiprocessors(device: &Device<'_>, capability: Option<(u32, u32)>) -> Resul
         .map(|(lanes, cores)| cores / lanes))
 }
 
-/// From `/sys`; else from NVML, up to 1024 nodes.
+/// NUMA node from `/sys`, else from NVML (up to 1024 nodes).
 fn numa_node(device: &Device<'_>, sysfs: &Path, bus_id: &str) -> Result<Option<u32>, NvmlError> {
     /// `NVML_AFFINITY_SCOPE_NODE`.
     const NODE: u32 = 0;
@@ -166,7 +167,7 @@ fn numa_node(device: &Device<'_>, sysfs: &Path, bus_id: &str) -> Result<Option<u
     Ok(nodes.and_then(|nodes| topology::lowest(&nodes)))
 }
 
-/// NVLinks by pairs; through a switch every GPU at it is a peer.
+/// Fills in the NVLinks of each GPU; GPUs at one switch are peers of each other.
 fn link(gpus: &mut [Facts], handles: &[DeviceHandle<'_>]) {
     for (facts, handle) in gpus.iter_mut().zip(handles) {
         let others = handles.iter().filter(|other| other.uuid != handle.uuid);
@@ -185,7 +186,7 @@ fn mig_instances(gpus: &[Facts], handles: &[DeviceHandle<'_>]) -> Vec<MigInstanc
     divided
         .flat_map(|(_, handle)| {
             let places = handle.device.mig_device_count().unwrap_or(0);
-            // Places without an instance answer "not found".
+            // A MIG slot without an instance answers "not found".
             (0..places).filter_map(|place| {
                 let instance = handle.device.mig_device_by_index(place).ok()?;
                 Some(MigInstance {
@@ -199,7 +200,7 @@ fn mig_instances(gpus: &[Facts], handles: &[DeviceHandle<'_>]) -> Vec<MigInstanc
         .collect()
 }
 
-/// State of a GPU.
+/// Current load of a GPU.
 pub(super) fn look(handle: &DeviceHandle<'_>) -> Result<Load, NvmlError> {
     let memory_used_bytes = match optional(handle.device.memory_info())? {
         Some(memory) => memory.used,
@@ -211,7 +212,7 @@ pub(super) fn look(handle: &DeviceHandle<'_>) -> Result<Load, NvmlError> {
     })
 }
 
-/// The processes on a GPU, in NVML's numbers of them (the host's), each once.
+/// Processes on a GPU by host PID, each once.
 pub(super) fn processes(handle: &DeviceHandle<'_>) -> Result<Vec<(u32, Option<u64>)>, NvmlError> {
     let device = &handle.device;
     let compute = device.running_compute_processes()?;
@@ -222,8 +223,8 @@ pub(super) fn processes(handle: &DeviceHandle<'_>) -> Result<Vec<(u32, Option<u6
     ))
 }
 
-/// Each process once. It may be in several lists, and in one list twice, each time with all of its memory on an instance of
-/// the GPU: the largest figure counts there. What it has on several instances adds up.
+/// Merges the entries of a process. It may be in several lists, and twice in one, each time with all of its memory on a MIG
+/// instance: per instance the largest figure counts, and instances add up.
 fn once_each(processes: impl Iterator<Item = ProcessInfo>) -> Vec<(u32, Option<u64>)> {
     let mut of_instances = BTreeMap::new();
     for process in processes {

@@ -1,4 +1,4 @@
-//! The thread that owns NVML: opens it, looks at the GPUs, answers questions, and opens it anew when that may help.
+//! The thread that owns NVML: opens it, looks at the GPUs, answers questions, and opens it anew if that may help.
 
 use std::io;
 use std::path::PathBuf;
@@ -10,11 +10,11 @@ use nvml_wrapper::Nvml;
 use nvml_wrapper::error::NvmlError;
 use vcuda_region::{GpuUuid, clock};
 
-use super::follow::Seen;
 use super::nvml::{self, DeviceHandle};
+use super::tracker::Observation;
 use super::{ProcessesError, Settings, xids};
 
-/// A caller wants to know the processes of a GPU.
+/// A question for the processes of a GPU.
 #[derive(Debug)]
 pub(super) struct Question {
     pub(super) gpu: GpuUuid,
@@ -24,14 +24,14 @@ pub(super) struct Question {
 /// Host PIDs with their bytes.
 pub(super) type Answer = Result<Vec<(u32, Option<u64>)>, ProcessesError>;
 
-/// Folder in which the kernel module lists the GPUs that it drives.
+/// Folder in `/proc` where the kernel module lists its GPUs.
 const DRIVEN: &str = "driver/nvidia/gpus";
 
-/// Outcome of an opening.
+/// Reason for the end of a session.
 enum End {
-    /// No caller is interested any more.
+    /// No caller or receiver is left.
     Over,
-    /// NVML is to be opened anew.
+    /// NVML must be opened anew.
     Again,
 }
 
@@ -39,11 +39,11 @@ enum End {
 pub(super) struct Owner {
     pub(super) settings: Settings,
     pub(super) questions: Receiver<Question>,
-    pub(super) tell: SyncSender<Seen>,
+    pub(super) tell: SyncSender<Observation>,
 }
 
 impl Owner {
-    /// Until no caller can ask any more, or no receiver is left.
+    /// Runs until no caller or no receiver is left.
     pub(super) fn run(self) {
         let mut pause = self.settings.retry_least;
         loop {
@@ -59,7 +59,7 @@ impl Owner {
                 Err(error) => error,
             };
             let why = self.describe(&failure);
-            if self.tell.send(Seen::Unusable(why.clone())).is_err() || self.refuse_for(pause, &why) {
+            if self.tell.send(Observation::Unusable(why.clone())).is_err() || self.refuse_for(pause, &why) {
                 return;
             }
             pause = (pause * 2).min(self.settings.retry_most);
@@ -95,7 +95,7 @@ impl Owner {
         format!("NVML ({library}) cannot be used: {failure}{remedy}")
     }
 
-    /// Answers questions with the reason why there is no answer. Returns whether the thread is to end.
+    /// Answers questions during `pause` with the reason `why` NVML cannot be used. Returns whether the thread must end.
     fn refuse_for(&self, pause: Duration, why: &str) -> bool {
         let end_ns = now_after(pause);
         loop {
@@ -109,13 +109,13 @@ impl Owner {
         }
     }
 
-    /// One opening.
+    /// Works with one opening of NVML until it ends.
     fn session(&self, nvml: &Nvml) -> Result<End, NvmlError> {
         let (opened, handles) = nvml::open(nvml, &self.settings)?;
         let is_incomplete = !opened.missing.is_empty();
-        // Before the GPUs are published: from then on no XID is missed.
+        // Registered before the GPUs are published, so that no later XID is missed.
         let first = xids::registered(nvml, &handles);
-        if self.tell.send(Seen::Opened(opened)).is_err() {
+        if self.tell.send(Observation::Opened(opened)).is_err() {
             return Ok(End::Over);
         }
         let is_over = AtomicBool::new(false);
@@ -123,29 +123,29 @@ impl Owner {
             let listener = std::thread::Builder::new().name("nvml-xids".to_owned());
             let (tell, handles, is_over) = (&self.tell, &handles, &is_over);
             let listen = move || xids::watch(nvml, handles, first, is_over, tell);
-            // Without a thread it is as with an NVML that tells none.
+            // A listener that cannot be started is handled like an NVML without XIDs.
             let spawned = if handles.is_empty() {
                 Ok(())
             } else {
                 listener.spawn_scoped(scope, listen).map(drop)
             };
             let end = self
-                .report_deafness(spawned)
-                .map_or_else(|| self.attend(handles, is_incomplete), |()| End::Over);
+                .report_unwatched(spawned)
+                .map_or_else(|| self.serve_until_reopen(handles, is_incomplete), |()| End::Over);
             is_over.store(true, Ordering::Release);
             Ok(end)
         })
     }
 
     /// Reports a listener thread that cannot be started. `None` if no report is due, or if no receiver is left for it.
-    fn report_deafness(&self, spawned: io::Result<()>) -> Option<()> {
+    fn report_unwatched(&self, spawned: io::Result<()>) -> Option<()> {
         let error = spawned.err()?;
         let why = format!("XIDs are not watched: no thread can be started: {error}");
-        self.tell.send(Seen::Xids(Err(why))).err().map(drop)
+        self.tell.send(Observation::Xids(Err(why))).err().map(drop)
     }
 
-    /// Looks and answers, until NVML should be opened anew.
-    fn attend(&self, handles: &[DeviceHandle<'_>], is_incomplete: bool) -> End {
+    /// Looks at the GPUs and answers questions until NVML must be opened anew.
+    fn serve_until_reopen(&self, handles: &[DeviceHandle<'_>], is_incomplete: bool) -> End {
         let settings = &self.settings;
         let driven = self.driven();
         let end_ns = now_after(settings.reopen_after);
@@ -165,10 +165,10 @@ impl Owner {
             } else {
                 0
             };
-            if self.tell.send(Seen::Looked(looks)).is_err() {
+            if self.tell.send(Observation::Looked(looks)).is_err() {
                 return End::Over;
             }
-            // Only a new opening shows added GPUs, and a lost one may answer to it.
+            // Only a new opening shows added GPUs, and may bring back a lost one.
             let is_due = driven.is_none() && until(end_ns).is_zero();
             if failing > settings.failures_to_reopen || self.driven() != driven || is_due {
                 return End::Again;
@@ -179,7 +179,7 @@ impl Owner {
         }
     }
 
-    /// Whether all is over.
+    /// Answers questions during `pause`. Returns whether the thread must end.
     fn answer_for(&self, pause: Duration, handles: &[DeviceHandle<'_>]) -> bool {
         let end_ns = now_after(pause);
         loop {
@@ -192,7 +192,7 @@ impl Owner {
                             nvml::processes(handle)
                                 .map_err(|error| ProcessesError::Nvml(question.gpu, error.to_string()))
                         });
-                    // Who has given up waiting needs no answer.
+                    // The caller may have given up waiting.
                     let _ = question.reply.send(answer);
                 }
                 Err(RecvTimeoutError::Timeout) => return false,
@@ -201,7 +201,7 @@ impl Owner {
         }
     }
 
-    /// Devices that the kernel module drives; none if there is no such module.
+    /// GPUs listed by the kernel module; `None` without such a module.
     fn driven(&self) -> Option<Vec<PathBuf>> {
         let entries = std::fs::read_dir(self.settings.procfs.join(DRIVEN)).ok()?;
         let mut names: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();

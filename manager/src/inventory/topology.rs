@@ -1,8 +1,8 @@
-//! The position of a GPU, by the kernel's `/sys`: the PCI root above it, and the NUMA node.
+//! Position of a GPU by the kernel's `/sys`: its PCI root and NUMA node.
 
 use std::path::{Component, Path};
 
-/// The name of a GPU's directory under `/sys/bus/pci/devices`: NVML writes the domain with 8 digits and upper case.
+/// Name of a GPU's directory under `/sys/bus/pci/devices`. NVML writes 8 digits of the domain, in upper case.
 pub(crate) fn sysfs_name(bus_id: &str) -> String {
     let lower = bus_id.to_ascii_lowercase();
     match lower.split_once(':') {
@@ -14,7 +14,7 @@ pub(crate) fn sysfs_name(bus_id: &str) -> String {
     }
 }
 
-/// The PCI root above the device of this name, such as `pci0000:3a`; none where `/sys` has no such device.
+/// PCI root above the device, such as `pci0000:3a`; `None` if `/sys` has no such device.
 pub(crate) fn pci_root(sysfs: &Path, name: &str) -> Option<String> {
     let device = sysfs.join("bus/pci/devices").join(name).canonicalize().ok()?;
     let roots = device.components().filter_map(|component| match component {
@@ -24,20 +24,20 @@ pub(crate) fn pci_root(sysfs: &Path, name: &str) -> Option<String> {
     roots.map(str::to_owned).next()
 }
 
-/// The NUMA node of the device of this name. The kernel says -1 where it knows none.
+/// NUMA node of the device; `None` if the kernel knows none (it says -1).
 pub(crate) fn numa_node(sysfs: &Path, name: &str) -> Option<u32> {
     let file = sysfs.join("bus/pci/devices").join(name).join("numa_node");
     std::fs::read_to_string(file).ok()?.trim().parse().ok()
 }
 
-/// The lowest node of a set of nodes, in words of 64 bits.
+/// Lowest node in a bit set of nodes, in words of 64 bits.
 pub(crate) fn lowest(nodes: &[u64]) -> Option<u32> {
     let (word, bits) = (0_u32..).zip(nodes).find(|(_, bits)| **bits != 0)?;
     Some(word * 64 + bits.trailing_zeros())
 }
 
-/// Cores per multiprocessor, as NVML counts them (CUDA C++ Programming Guide, "Arithmetic Instructions": FP32 lanes),
-/// for GPUs that do not tell their multiprocessors; none for later ones.
+/// FP32 cores per multiprocessor as NVML counts them (CUDA C++ Programming Guide, "Arithmetic Instructions"), for GPUs that
+/// do not tell their multiprocessors; `None` for later ones.
 pub(crate) fn cores_per_multiprocessor(capability: (u32, u32)) -> Option<u32> {
     match capability {
         (3, _) => Some(192),

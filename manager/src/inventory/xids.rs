@@ -1,4 +1,4 @@
-//! The wait for the driver's own messages: XIDs. On a thread of its own, as waiting blocks.
+//! Listener for the driver's errors (XIDs). It has a thread of its own, as waiting blocks.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::SyncSender;
@@ -11,21 +11,21 @@ use nvml_wrapper::struct_wrappers::event::EventData;
 use nvml_wrapper::{Device, EventSet, Nvml};
 use vcuda_driver_open::is_same_device;
 
-use super::follow::Seen;
 use super::nvml::DeviceHandle;
+use super::tracker::Observation;
 
-/// Longest wait: the end of an opening takes as long.
+/// Longest wait for an event, which delays the end of a session as long.
 const WAIT: Duration = Duration::from_secs(1);
-/// The driver's number of an XID that it has no number for.
+/// Number that stands for an XID without a known number.
 const UNKNOWN: u64 = 999;
 
-/// Reports each XID of these GPUs since `first` was made, until `is_over`.
+/// Reports each XID of these GPUs from the creation of `first` until `is_over`.
 pub(super) fn watch<'nvml>(
     nvml: &'nvml Nvml,
     handles: &[DeviceHandle<'nvml>],
     first: Result<EventSet<'nvml>, NvmlError>,
     is_over: &AtomicBool,
-    tell: &SyncSender<Seen>,
+    tell: &SyncSender<Observation>,
 ) {
     let mut is_watched = false;
     let mut first = Some(first);
@@ -35,16 +35,17 @@ pub(super) fn watch<'nvml>(
             .unwrap_or_else(|| registered(nvml, handles))
             .and_then(|set| {
                 if !is_watched {
-                    is_watched = tell.send(Seen::Xids(Ok(()))).is_ok();
+                    is_watched = tell.send(Observation::Xids(Ok(()))).is_ok();
                 }
                 listen(&set, handles, is_over, tell)
             });
         let Err(error) = outcome else { return };
-        // A set with a lost GPU in it fails at once for ever: the next one is without. Looks tell of the lost one.
+        // An event set with a lost GPU fails at once for ever, so the next set is made without it. Looks report the lost
+        // GPU.
         if !matches!(error, NvmlError::GpuLost) {
             is_watched = false;
             let why = format!("XIDs are not told by NVML: {error}; a GPU's health is known by looks alone");
-            if tell.send(Seen::Xids(Err(why))).is_err() {
+            if tell.send(Observation::Xids(Err(why))).is_err() {
                 return;
             }
         }
@@ -52,7 +53,7 @@ pub(super) fn watch<'nvml>(
     }
 }
 
-/// A set of all GPUs that can be registered.
+/// An event set with all GPUs that can be registered.
 pub(super) fn registered<'nvml>(
     nvml: &'nvml Nvml,
     handles: &[DeviceHandle<'nvml>],
@@ -71,7 +72,7 @@ pub(super) fn registered<'nvml>(
             match device.register_events(EventTypes::CRITICAL_XID_ERROR, set) {
                 Ok(registered) => set = registered,
                 Err(failure) if willing.len() == 1 => return Err(failure.error),
-                // The set went with the failure.
+                // The failure has consumed the set.
                 Err(_) => {
                     willing.remove(place);
                     continue 'set;
@@ -91,7 +92,7 @@ fn listen(
     set: &EventSet<'_>,
     handles: &[DeviceHandle<'_>],
     is_over: &AtomicBool,
-    tell: &SyncSender<Seen>,
+    tell: &SyncSender<Observation>,
 ) -> Result<(), NvmlError> {
     let wait_ms = u32::try_from(WAIT.as_millis()).unwrap_or(u32::MAX);
     while !is_over.load(Ordering::Acquire) {
@@ -110,9 +111,9 @@ fn listen(
     Ok(())
 }
 
-/// The XID of an event, and its GPU. NVML documents that of several XIDs at once it tells the last number for each: the
-/// GPU is right then, the number may be another's.
-fn xid(event: &EventData<'_>, handles: &[DeviceHandle<'_>]) -> Option<Seen> {
+/// The XID and GPU of an event. Of several XIDs at once NVML tells the last number for each (documented), so the GPU is
+/// right but the number may be another's.
+fn xid(event: &EventData<'_>, handles: &[DeviceHandle<'_>]) -> Option<Observation> {
     let number = match event.event_data.as_ref()? {
         XidError::Value(number) => *number,
         XidError::Unknown => UNKNOWN,
@@ -120,5 +121,5 @@ fn xid(event: &EventData<'_>, handles: &[DeviceHandle<'_>]) -> Option<Seen> {
     let handle = handles
         .iter()
         .find(|handle| is_same_device(&handle.device, &event.device))?;
-    Some(Seen::Xid(handle.uuid, number))
+    Some(Observation::Xid(handle.uuid, number))
 }

@@ -1,41 +1,41 @@
-//! Changes that the release before appended to its ledger: each a line of a fixed length with length and checksum, and of
-//! both a checksum, then JSON, then the end of a line.
+//! Changes that the previous release appended to its ledger. Each has a line of fixed length with its length, its checksum,
+//! and a checksum of both, then JSON, then a newline.
 //!
 //! ```text
 //! + 000001c0 89abcdef 01234567
 //! {"last_number":18,...
 //! ```
 //!
-//! A record that the file has not room for is one of which the writer was killed in the middle: the change was never
-//! answered, and was not made. Anything else that is wrong is damage.
+//! A record that is cut off at the end of the file comes from a writer that was killed: the change was never answered, and
+//! is dropped. Any other deviation is damage.
 
 use crate::checked_file::Damage;
 use crate::grant_table::GrantTable;
 
-/// Bytes of the line.
+/// Length of the line (bytes).
 const HEAD: usize = 29;
 
-/// The next of the bytes.
+/// Next item of the appended bytes.
 #[derive(Debug, PartialEq, Eq)]
 enum Next<'b> {
-    /// A change, and the bytes behind it.
+    /// A change, and the bytes after it.
     Change { json: &'b [u8], rest: &'b [u8] },
-    /// Nothing.
+    /// The end.
     End,
-    /// The beginning of a record that was not finished.
+    /// A record that was not finished.
     Unfinished,
 }
 
-/// Makes the changes that are appended to a ledger whose grants are `grant_table`.
+/// Applies the appended changes to the grants before them.
 ///
 /// # Errors
-/// The bytes are damaged. The table of grants is then of no use.
-pub(super) fn add(grant_table: &mut GrantTable, appended: &[u8]) -> Result<(), Damage> {
-    // A file may have grown before its bytes are in it, and no record ends with a zero.
+/// Fails if the bytes are damaged; `grant_table` must then be discarded.
+pub(super) fn apply(grant_table: &mut GrantTable, appended: &[u8]) -> Result<(), Damage> {
+    // Trailing zeros are skipped: a file may be longer than its written bytes, and no record ends with a zero.
     let end = appended.iter().rposition(|byte| *byte != 0);
     let mut rest = appended.get(..end.map_or(0, |last| last + 1)).unwrap_or_default();
     loop {
-        match take(rest)? {
+        match next_record(rest)? {
             Next::Change { json, rest: behind } => {
                 grant_table.change_by_json(json).map_err(Damage::Content)?;
                 rest = behind;
@@ -51,7 +51,7 @@ pub(super) fn add(grant_table: &mut GrantTable, appended: &[u8]) -> Result<(), D
     }
 }
 
-/// The record of a change, as the release before wrote it.
+/// A record of a change in the form of the previous release.
 #[cfg(test)]
 pub(super) fn seal(json: &[u8]) -> Vec<u8> {
     let length = u32::try_from(json.len()).unwrap_or(u32::MAX);
@@ -59,8 +59,8 @@ pub(super) fn seal(json: &[u8]) -> Vec<u8> {
     [head.as_bytes(), json, b"\n"].concat()
 }
 
-/// The next record of `bytes`, which are without the zeros at their end.
-fn take(bytes: &[u8]) -> Result<Next<'_>, Damage> {
+/// Parses the next record of `bytes`, from which trailing zeros were removed.
+fn next_record(bytes: &[u8]) -> Result<Next<'_>, Damage> {
     if bytes.is_empty() {
         return Ok(Next::End);
     }
@@ -76,7 +76,7 @@ fn take(bytes: &[u8]) -> Result<Next<'_>, Damage> {
     let (Some(length), Some(sum)) = (number(2..10), number(11..19)) else {
         return Err(Damage::Checksum);
     };
-    // Byte for byte: the length has to be right before anything is taken for unfinished.
+    // The whole line is compared: its length must be right before a record counts as unfinished.
     if found != head(length, sum).as_bytes() {
         return Err(Damage::Checksum);
     }

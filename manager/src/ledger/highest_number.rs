@@ -1,6 +1,6 @@
-//! The highest grant number in a damaged ledger. No grant is taken from it.
+//! The highest grant number in a damaged ledger, so that no number is reused. No grant is read from it.
 
-/// The greatest of the numbers that follow `number":` in the bytes, in whatever state they are.
+/// The greatest number that follows `number":` anywhere in the bytes.
 pub(super) fn highest_number(bytes: &[u8]) -> u64 {
     const WORD: &[u8] = b"number\":";
     let digits_at = |at: usize| {
@@ -14,7 +14,7 @@ pub(super) fn highest_number(bytes: &[u8]) -> u64 {
     words
         .filter(|(_, window)| *window == WORD)
         .map(|(at, _)| digits_at(at))
-        // A number that damage has made endless would leave none.
+        // A huge number, made by damage, would leave no numbers to use.
         .filter(|number| *number < u64::MAX / 2)
         .max()
         .unwrap_or(0)

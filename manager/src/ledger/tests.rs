@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use vcuda_quota::Quota;
 use vcuda_region::GpuUuid;
 
-/// A disk whose every write is at once where it belongs: these tests are not about when.
+/// A disk without fsync, as these tests are not about durability.
 #[derive(Debug)]
 struct QuickDisk;
 
@@ -36,7 +36,7 @@ fn grant(number: u64, memory_bytes: u64) -> Arc<Grant> {
     })
 }
 
-/// The table of grants after one more change: what is done is told by a number.
+/// The table of grants after one more change, selected by `what`.
 fn changed(grant_table: &Arc<GrantTable>, what: u8) -> Arc<GrantTable> {
     let mut next = GrantTable::clone(grant_table);
     next.revision += 1;
@@ -59,7 +59,7 @@ fn opened(directory: &Path) -> Loaded {
     Ledger::open(directory, Box::new(QuickDisk)).unwrap().1
 }
 
-/// A ledger to which these changes were written one after the other: the last table of grants, and the file's bytes.
+/// Writes these changes one by one. Returns the last table of grants and the file's bytes.
 fn written(directory: &Path, changes: &[u8]) -> (Arc<GrantTable>, Vec<u8>) {
     let (ledger, _) = Ledger::open(directory, Box::new(QuickDisk)).unwrap();
     let mut grant_table = changed(&Arc::default(), 3);
@@ -71,7 +71,8 @@ fn written(directory: &Path, changes: &[u8]) -> (Arc<GrantTable>, Vec<u8>) {
     (grant_table, fs::read(ledger.path()).unwrap())
 }
 
-/// The same as the release before wrote it: all tables of grants, the file's bytes, and the end of each table in them.
+/// The same changes in the form of the previous release: all tables of grants, the file's bytes, and each table's end in
+/// them.
 fn appended(changes: &[u8]) -> (Vec<Arc<GrantTable>>, Vec<u8>, Vec<usize>) {
     let mut grant_tables = vec![changed(&Arc::default(), 3)];
     let mut bytes = checked_file::seal(KIND, 2, &grant_tables[0].to_json().unwrap());
@@ -86,7 +87,7 @@ fn appended(changes: &[u8]) -> (Vec<Arc<GrantTable>>, Vec<u8>, Vec<usize>) {
     (grant_tables, bytes, ends)
 }
 
-/// A change as the release before wrote it.
+/// A change in the JSON of the previous release.
 fn change_json(before: &GrantTable, after: &GrantTable) -> Vec<u8> {
     let number = |grant: &Arc<Grant>| grant.number;
     let is_new = |grant: &&Arc<Grant>| before.by_number(grant.number) != Some(grant);
@@ -121,7 +122,7 @@ fn the_form_without_changes_is_read() {
         table_of_sound(opened(scratch.path())),
         Some(GrantTable::clone(&grant_table))
     );
-    // In that form nothing could come behind.
+    // To that version nothing could be appended.
     let next = changed(&grant_table, 3);
     old.extend(appended::seal(&change_json(&grant_table, &next)));
     fs::write(&path, &old).unwrap();
@@ -143,14 +144,14 @@ fn appended_changes_are_read_and_replaced() {
     assert_eq!(fs::read(&path).unwrap(), whole);
 }
 
-/// Cut at each byte, as a crash in a write of the release before may leave its file: the finished changes are there. Cut in
-/// the grants before them, which no crash does, the file is damaged.
+/// Cuts a ledger of the previous release at each byte, as a crash in a write may: all finished changes are kept. A cut
+/// within the grants before them, which no crash makes, is damage.
 #[test]
 fn a_torn_end_loses_only_the_unfinished_change() {
     let (grant_tables, bytes, ends) = appended(&[3, 3, 1, 2, 0]);
     for cut in 0..=bytes.len() {
         for zeros in [0, 40] {
-            // The file may be longer than the part that is on the disk.
+            // The file may be longer than its written part.
             let torn = [&bytes[..cut], &vec![0; zeros]].concat();
             let whole = ends.iter().rposition(|end| *end <= cut);
             let found = table_of(&torn).ok();
@@ -182,7 +183,7 @@ proptest! {
     }
 }
 
-/// Each bit of it: seen as damage, or without any effect.
+/// Flips each bit: the result is seen as damaged, or equal.
 #[test]
 fn no_flipped_bit_goes_unseen() {
     let scratch = tempfile::tempdir().unwrap();

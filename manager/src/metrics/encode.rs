@@ -1,4 +1,4 @@
-//! From rows to series, in the encoder's form: series by series, each with all its rows.
+//! Encoding of rows as series: each series with its value for each row.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::series::{self, Kind, Series};
 use super::{Sources, age_seconds, labels};
 use crate::gpu::{Gpu, Health, Inventory};
 
-/// Data made at each scrape.
+/// Data gathered for one scrape.
 #[derive(Debug)]
 pub(super) struct Scraped {
     pub(super) sources: Sources,
@@ -50,7 +50,7 @@ impl Collector for Scraped {
     }
 }
 
-/// A value.
+/// Value of a sample.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Value {
     Whole(u64),
@@ -62,19 +62,19 @@ impl Value {
         Self::Whole(u64::from(is_true))
     }
 
-    /// A ratio, 0 to 1, of thousandths.
+    /// A ratio from 0 to 1, from thousandths.
     fn permille(permille: u32) -> Self {
         Self::Real(f64::from(permille.min(1000)) / 1000.0)
     }
 
-    /// Seconds.
+    /// Seconds, from nanoseconds.
     #[expect(clippy::cast_precision_loss, reason = "nanoseconds of 100 days are exact")]
     fn seconds(ns: u64) -> Self {
         Self::Real(ns as f64 / 1e9)
     }
 }
 
-/// Beside the node.
+/// No labels besides `node`.
 const NO_LABELS: &[(&str, &str)] = &[];
 
 struct Page<'e> {
@@ -144,7 +144,7 @@ impl Page<'_> {
     }
 
     fn tenants_by_gpu(&mut self, rows: &[TenantRow], audited: &Audited) -> fmt::Result {
-        // Labels are made once for all series: they are most of a scrape's text.
+        // Labels are built once for all series, as they are most of a scrape's text.
         let devices: Vec<_> = rows
             .iter()
             .flat_map(|row| {
@@ -208,7 +208,7 @@ impl Page<'_> {
         self.series(series, value.into_iter().map(|value| (NO_LABELS, value)))
     }
 
-    /// Encodes a series with its rows. Without rows even its name is left out, as an empty family tells nothing.
+    /// Encodes a series with its rows. Without rows it is left out, name included, as an empty family says nothing.
     fn series<L: EncodeLabelSet>(
         &mut self,
         series: &Series,
@@ -224,7 +224,7 @@ impl Page<'_> {
             Kind::Histogram => MetricType::Histogram,
             Kind::Info => MetricType::Info,
         };
-        let (unit, help) = (series.unit(), format!("{}.", series.help));
+        let (unit, help) = (series.encoder_unit(), format!("{}.", series.help));
         let mut metric = self
             .encoder
             .encode_descriptor(series.stem, &help, unit.as_ref(), kind)?;
@@ -250,11 +250,11 @@ impl Page<'_> {
 }
 
 fn labels_of(row: &TenantRow) -> [(&'static str, &str); 3] {
-    let whose = &row.whose;
+    let labels = &row.labels;
     [
-        ("namespace", &whose.namespace),
-        ("pod", &whose.pod),
-        ("container", &whose.container),
+        ("namespace", &labels.namespace),
+        ("pod", &labels.pod),
+        ("container", &labels.container),
     ]
 }
 
@@ -262,9 +262,9 @@ fn labels_on_gpu<'r>(
     row: &'r TenantRow,
     device: &DeviceRow,
 ) -> Vec<(&'static str, std::borrow::Cow<'r, str>)> {
-    let whose = labels_of(row).map(|(name, value)| (name, value.into()));
+    let labels = labels_of(row).map(|(name, value)| (name, value.into()));
     [("gpu_uuid", device.gpu.to_string().into())]
         .into_iter()
-        .chain(whose)
+        .chain(labels)
         .collect()
 }

@@ -1,4 +1,4 @@
-//! Counts of events as they happen, kept by the parts of the manager in which they do.
+//! Counters that the manager's parts update as events happen.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use vcuda_region::GpuUuid;
 use super::age_seconds;
 use super::series::{self, Series};
 
-/// Bounds of the API's latencies (s).
+/// Bucket bounds of the API's latencies (s).
 const LATENCIES: [f64; 12] = [
     0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0,
 ];
@@ -23,13 +23,13 @@ const LATENCIES: [f64; 12] = [
 /// Outcome of a registration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Registration {
-    /// The process is known now.
+    /// The process is registered.
     Accepted,
     /// Its message was malformed, too long, or of an unsupported version.
     Malformed,
-    /// It came from another tenant than it claims, or there were too many.
+    /// Refused: it came from another tenant than it claims, or from one with too many processes.
     Refused,
-    /// It did not finish in time.
+    /// Not finished in time.
     TimedOut,
 }
 
@@ -47,26 +47,26 @@ impl Registration {
     }
 }
 
-/// Findings of the audit at its last look. What is not named is 0.
+/// Findings of the audit at its last look. Missing entries are 0.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Audited {
-    /// Bytes on a GPU of processes that belong to no known tenant.
+    /// Memory of processes of no known tenant, by GPU (bytes).
     pub unregistered_bytes: BTreeMap<GpuUuid, u64>,
-    /// Bytes that NVML shows beyond a tenant's limit, by its id and GPU.
+    /// Memory beyond a tenant's limit by NVML, by its id and GPU (bytes).
     pub over_bytes: BTreeMap<(String, GpuUuid), u64>,
 }
 
 type One = [(&'static str, &'static str); 1];
 type Two = [(&'static str, &'static str); 2];
 
-/// Counters that live as long as the manager.
+/// Counters, which live as long as the manager.
 #[derive(Debug)]
 pub struct Instruments {
     registrations: Family<One, Counter>,
     calls: Family<Two, Histogram>,
     killed: Counter,
     audited: Mutex<Arc<Audited>>,
-    /// Time at which GPU time was last divided (`CLOCK_MONOTONIC`, ns); 0: not by this manager.
+    /// Time of the last arbitration of GPU time by this manager (`CLOCK_MONOTONIC`, ns); 0 if another process arbitrates.
     arbitrated_ns: AtomicU64,
 }
 
@@ -74,7 +74,7 @@ impl Default for Instruments {
     fn default() -> Self {
         let registrations = Family::<One, Counter>::default();
         for result in Registration::ALL {
-            // There from the start, so that the first one is an increase.
+            // Created at the start, so that the first registration shows as an increase.
             drop(registrations.get_or_create(&result.label()));
         }
         Self {
@@ -88,34 +88,34 @@ impl Default for Instruments {
 }
 
 impl Instruments {
-    /// So many processes tried to register.
+    /// Counts attempts to register.
     pub fn registered(&self, result: Registration, count: u64) {
         self.registrations.get_or_create(&result.label()).inc_by(count);
     }
 
-    /// The API answered a call, such as `Grants/Create`, with a status code, such as `OK`, after this time. Both are from
-    /// the program's own lists, never from a caller: each pair is a series for ever.
+    /// Records a call such as `Grants/Create`, its status such as `OK`, and its duration. Both names come from the
+    /// program's own lists, never from a caller, as each pair becomes a series for ever.
     pub fn called(&self, method: &'static str, code: &'static str, took: Duration) {
         let labels = [("method", method), ("code", code)];
         self.calls.get_or_create(&labels).observe(took.as_secs_f64());
     }
 
-    /// The audit has ended so many processes.
+    /// Counts processes that the audit has ended.
     pub fn killed(&self, count: u64) {
         self.killed.inc_by(count);
     }
 
-    /// The audit has looked.
+    /// Replaces the findings of the audit.
     pub fn set_audited(&self, audited: Audited) {
         *self.audited.lock() = Arc::new(audited);
     }
 
-    /// GPU time was divided last at this moment (`CLOCK_MONOTONIC`, ns).
+    /// Records the time of the last arbitration (`CLOCK_MONOTONIC`, ns).
     pub fn arbitrated(&self, at_ns: u64) {
         self.arbitrated_ns.store(at_ns, Ordering::Relaxed);
     }
 
-    /// Another process divides GPU time from now on.
+    /// Records that another process arbitrates GPU time.
     pub fn arbitration_left(&self) {
         self.arbitrated_ns.store(0, Ordering::Relaxed);
     }
@@ -139,8 +139,8 @@ impl Instruments {
 }
 
 fn register(registry: &mut Registry, series: &Series, metric: impl prometheus_client::registry::Metric) {
-    // The registry ends the help's sentence itself.
-    match series.unit() {
+    // The registry adds the final full stop of the help text.
+    match series.encoder_unit() {
         Some(unit) => registry.register_with_unit(series.stem, series.help, unit, metric),
         None => registry.register(series.stem, series.help, metric),
     }

@@ -1,12 +1,12 @@
-//! Values of labels: what callers and tenants named, made short and printable. The encoder escapes them.
+//! Values of labels: names given by callers and tenants, shortened and made printable. The encoder escapes them.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
-/// Most bytes of a value: a Kubernetes name has at most 253.
+/// Maximum length of a value (bytes), that of a Kubernetes name.
 const LONGEST: usize = 253;
 
-/// At most [`LONGEST`] bytes, without control characters.
+/// The text without control characters, cut to [`LONGEST`] bytes.
 pub(super) fn bounded(text: &str) -> Cow<'_, str> {
     let mut end = text.len().min(LONGEST);
     while !text.is_char_boundary(end) {
@@ -20,21 +20,27 @@ pub(super) fn bounded(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// Owner of a series.
+/// Labels that identify a container.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Whose {
+pub(super) struct ContainerLabels {
     pub(super) namespace: String,
     pub(super) pod: String,
     pub(super) container: String,
 }
 
-/// Tells tenants of the same names apart: two series of one set of labels would spoil the whole scrape.
+/// Labels already used in a scrape. They must be unique, as duplicate series would invalidate it.
 #[derive(Debug, Default)]
-pub(super) struct Taken(BTreeSet<Whose>);
+pub(super) struct UsedLabels(BTreeSet<ContainerLabels>);
 
-impl Taken {
-    /// These names; if they are taken, the tenant's with its id, and in the end a number.
-    pub(super) fn take(&mut self, namespace: &str, pod: &str, container: &str, id: &str) -> Whose {
+impl UsedLabels {
+    /// Reserves labels with these names; if used already, with the tenant's id, and at last with a number.
+    pub(super) fn reserve(
+        &mut self,
+        namespace: &str,
+        pod: &str,
+        container: &str,
+        id: &str,
+    ) -> ContainerLabels {
         let [namespace, pod, plain] = [namespace, pod, container].map(|text| bounded(text).into_owned());
         let with_id = format!("{} ({})", short(container), short(id));
         let numbered = (2_u64..).map(|number| format!("{} ({number})", short(id)));
@@ -42,17 +48,17 @@ impl Taken {
             .into_iter()
             .chain(numbered);
         for container in names {
-            let whose = Whose {
+            let labels = ContainerLabels {
                 namespace: namespace.clone(),
                 pod: pod.clone(),
                 container,
             };
-            if self.0.insert(whose.clone()) {
-                return whose;
+            if self.0.insert(labels.clone()) {
+                return labels;
             }
         }
-        // The numbers do not end.
-        Whose {
+        // Never reached, as the numbers do not end.
+        ContainerLabels {
             namespace,
             pod,
             container: String::new(),
@@ -60,7 +66,7 @@ impl Taken {
     }
 }
 
-/// So much that two fit into one value.
+/// The text cut so that two fit into one value.
 fn short(text: &str) -> String {
     bounded(text).chars().take(60).collect()
 }
@@ -79,13 +85,13 @@ mod tests {
 
     #[test]
     fn no_two_containers_have_the_same_labels() {
-        let mut taken = Taken::default();
-        let mut take = |container: &str, id: &str| taken.take("n", "p", container, id).container;
-        assert_eq!(take("c", "x-1"), "c");
-        assert_eq!(take("c", "x-2"), "c (x-2)");
-        assert_eq!(take("c", "x-2"), "x-2 (2)");
+        let mut used = UsedLabels::default();
+        let mut reserve = |container: &str, id: &str| used.reserve("n", "p", container, id).container;
+        assert_eq!(reserve("c", "x-1"), "c");
+        assert_eq!(reserve("c", "x-2"), "c (x-2)");
+        assert_eq!(reserve("c", "x-2"), "x-2 (2)");
         let long = "y".repeat(300);
-        let names: BTreeSet<String> = (0..5).map(|_| take(&long, &long)).collect();
+        let names: BTreeSet<String> = (0..5).map(|_| reserve(&long, &long)).collect();
         assert_eq!(names.len(), 5);
         assert!(names.iter().all(|name| name.len() <= LONGEST));
     }

@@ -1,7 +1,7 @@
-//! Rows of a scrape: each GPU and each tenant with its values, of inventory, snapshot and grants.
+//! Rows of a scrape: each GPU and tenant with its values from inventory, snapshot and grants.
 //!
-//! A tenant is there from its grant on, with zeros until it has been looked at, and goes with its grant; one of
-//! `vcuda run` is there as long as its directory.
+//! A granted tenant has a row as long as its grant, with zeros until the first look. A tenant of `vcuda run` has one as
+//! long as its directory.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -9,16 +9,16 @@ use std::sync::Arc;
 use vcuda_quota::Quota;
 use vcuda_region::GpuUuid;
 
-use super::labels::{Taken, Whose};
+use super::labels::{ContainerLabels, UsedLabels};
 use crate::gpu::{Gpu, Inventory};
 use crate::grant::Grant;
 use crate::observe::{Device, Snapshot, Tenant};
 
-/// One tenant.
+/// Row of a tenant.
 #[derive(Debug)]
 pub(super) struct TenantRow {
     pub(super) id: String,
-    pub(super) whose: Whose,
+    pub(super) labels: ContainerLabels,
     pub(super) is_attached: bool,
     pub(super) findings: u64,
     pub(super) processes: u64,
@@ -26,18 +26,18 @@ pub(super) struct TenantRow {
     pub(super) devices: Vec<DeviceRow>,
 }
 
-/// One tenant on one GPU. Shares are thousandths of the GPU's time.
+/// Row of a tenant on one GPU. Shares are thousandths of the GPU's time.
 #[derive(Debug)]
 pub(super) struct DeviceRow {
     pub(super) gpu: GpuUuid,
-    /// All of the GPU, where there is no limit.
+    /// Memory limit (bytes); the GPU's memory if there is none.
     pub(super) limit_bytes: u64,
     pub(super) cap_permille: u32,
     pub(super) promised_permille: u32,
     pub(super) used: Used,
 }
 
-/// Use so far: zeros before the first look.
+/// Use so far; zeros before the first look.
 #[derive(Debug, Default)]
 pub(super) struct Used {
     pub(super) bytes: u64,
@@ -52,7 +52,7 @@ pub(super) struct Used {
     pub(super) cores_permille: u32,
 }
 
-/// Amounts that tenants have of a GPU.
+/// Sums of what tenants were granted on a GPU.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Granted {
     pub(super) bytes: u64,
@@ -61,7 +61,7 @@ pub(super) struct Granted {
 }
 
 impl DeviceRow {
-    /// Without a limit, a tenant may have all memory of its GPU: 0 while the GPU is not known.
+    /// Without a limit, a tenant may use all memory of its GPU; 0 while the GPU is unknown.
     fn new(gpu: GpuUuid, quota: &Quota, gpus: &BTreeMap<GpuUuid, &Gpu>, used: Used) -> Self {
         let all_bytes = gpus.get(&gpu).map_or(0, |gpu| gpu.memory_total_bytes);
         Self {
@@ -91,7 +91,7 @@ impl From<&Device> for Used {
     }
 }
 
-/// All tenants: the granted ones, the newest first (it has the plain names), then those of `vcuda run`.
+/// Rows of all tenants: first granted ones, the newest first (it gets the plain names), then those of `vcuda run`.
 pub(super) fn rows(inventory: &Inventory, snapshot: &Snapshot, grants: &[Arc<Grant>]) -> Vec<TenantRow> {
     let gpus: BTreeMap<GpuUuid, &Gpu> = inventory.gpus.iter().map(|gpu| (gpu.uuid, gpu)).collect();
     let seen: BTreeMap<&str, &Tenant> = snapshot
@@ -101,15 +101,15 @@ pub(super) fn rows(inventory: &Inventory, snapshot: &Snapshot, grants: &[Arc<Gra
         .collect();
     let mut newest_first: Vec<&Grant> = grants.iter().map(AsRef::as_ref).collect();
     newest_first.sort_by_key(|grant| std::cmp::Reverse(grant.number));
-    let mut taken = Taken::default();
+    let mut used = UsedLabels::default();
     let mut rows = Vec::with_capacity(snapshot.tenants.len().max(grants.len()));
     for grant in newest_first {
         let tenant = seen.get(grant.id.as_str()).copied();
-        rows.push(granted(grant, tenant, &gpus, &mut taken));
+        rows.push(granted(grant, tenant, &gpus, &mut used));
     }
-    // A directory whose grant no longer holds is being removed.
+    // A granted tenant without a grant is about to be removed.
     let others = snapshot.tenants.iter().filter(|tenant| !tenant.is_granted);
-    rows.extend(others.map(|tenant| run(tenant, &gpus, &mut taken)));
+    rows.extend(others.map(|tenant| run(tenant, &gpus, &mut used)));
     rows
 }
 
@@ -117,7 +117,7 @@ fn granted(
     grant: &Grant,
     seen: Option<&Tenant>,
     gpus: &BTreeMap<GpuUuid, &Gpu>,
-    taken: &mut Taken,
+    used: &mut UsedLabels,
 ) -> TenantRow {
     let holder = &grant.holder;
     let name = if holder.container.is_empty() {
@@ -133,7 +133,7 @@ fn granted(
     });
     TenantRow {
         id: grant.id.as_str().to_owned(),
-        whose: taken.take(&holder.namespace, &holder.pod, name, grant.id.as_str()),
+        labels: used.reserve(&holder.namespace, &holder.pod, name, grant.id.as_str()),
         is_attached: seen.is_some_and(|tenant| tenant.attached),
         findings: seen.map_or(0, |tenant| tenant.findings.len() as u64),
         processes: seen.map_or(0, |tenant| tenant.processes.len() as u64),
@@ -142,7 +142,7 @@ fn granted(
     }
 }
 
-fn run(tenant: &Tenant, gpus: &BTreeMap<GpuUuid, &Gpu>, taken: &mut Taken) -> TenantRow {
+fn run(tenant: &Tenant, gpus: &BTreeMap<GpuUuid, &Gpu>, used: &mut UsedLabels) -> TenantRow {
     let mut done = BTreeSet::new();
     let devices = tenant
         .devices
@@ -154,7 +154,7 @@ fn run(tenant: &Tenant, gpus: &BTreeMap<GpuUuid, &Gpu>, taken: &mut Taken) -> Te
         });
     TenantRow {
         id: tenant.id.clone(),
-        whose: taken.take("", "", &tenant.id, &tenant.id),
+        labels: used.reserve("", "", &tenant.id, &tenant.id),
         is_attached: tenant.attached,
         findings: tenant.findings.len() as u64,
         processes: tenant.processes.len() as u64,
@@ -163,7 +163,7 @@ fn run(tenant: &Tenant, gpus: &BTreeMap<GpuUuid, &Gpu>, taken: &mut Taken) -> Te
     }
 }
 
-/// Amounts that tenants have of each GPU.
+/// Sums of what tenants were granted, by GPU.
 pub(super) fn by_gpu(rows: &[TenantRow]) -> BTreeMap<GpuUuid, Granted> {
     let mut all: BTreeMap<GpuUuid, Granted> = BTreeMap::new();
     for device in rows.iter().flat_map(|row| &row.devices) {

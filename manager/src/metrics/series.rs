@@ -1,11 +1,11 @@
-//! Every series: name, meaning, labels. The table is what is encoded, documented, and checked.
+//! All series with name, meaning and labels. This table is used for encoding, documentation and tests.
 
 mod definition;
 
 use Kind::{Counter, Gauge, Histogram, Info};
-use Of::{Bytes, Count, Ratio, Seconds};
+use SeriesUnit::{Bytes, Count, Ratio, Seconds};
 use definition::series;
-pub use definition::{Kind, Of, Series};
+pub use definition::{Kind, Series, SeriesUnit};
 
 const GPU: &[&str] = &["gpu_uuid"];
 const ON_GPU: &[&str] = &["gpu_uuid", "namespace", "pod", "container"];
@@ -254,7 +254,7 @@ pub(super) const BUILD: Series = series(
     "The manager's version, and that of the layout of limits and usage",
 );
 
-/// All of them, as docs/metrics.md shows them: what, and the series.
+/// All series by subject, as docs/metrics.md shows them.
 pub const ALL: &[(&str, &[Series])] = &[
     (
         "GPUs",

@@ -1,4 +1,4 @@
-//! Scrape of a node.
+//! Tests of a node's scrape.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -106,7 +106,7 @@ fn scrape(
     Metrics::new(sources, instruments).scrape().unwrap()
 }
 
-/// Values by name and labels, as written, without the node; each once.
+/// Values by name and labels, without the node; each occurs once.
 fn samples(text: &str) -> BTreeMap<String, f64> {
     let mut samples = BTreeMap::new();
     for line in text.lines().filter(|line| !line.starts_with('#')) {
@@ -164,12 +164,12 @@ fn a_granted_tenant_is_there_with_zeros_before_the_first_look() {
     );
     assert!(!text.contains("vcuda_snapshot_age"), "before the first look");
     assert!(text.ends_with("# EOF\n"));
-    // Released.
+    // The grant was released.
     let text = scrape(node(&[1]), Snapshot::default(), vec![], Arc::default());
     assert!(!text.contains("vcuda_container"), "{text}");
 }
 
-/// A tenant with a grant, one whose grant is gone, one of `vcuda run`.
+/// A tenant with a grant, a tenant whose grant is gone, and a tenant of `vcuda run`.
 fn three_tenants() -> Snapshot {
     Snapshot {
         number: 1,
@@ -312,7 +312,7 @@ fn any_device() -> impl Strategy<Value = Device> {
 }
 
 proptest! {
-    /// Whatever tenants wrote and called themselves: each series once, ratios within 0 and 1, nothing but known names.
+    /// Whatever names and values tenants have: each series occurs once, ratios are within 0 and 1, and all names are known.
     #[test]
     fn any_scrape_is_well_formed(
         tenants in prop::collection::vec(("\\PC{0,8}|[a-b\"\\\\\n]{0,3}", prop::collection::vec(any_device(), 0..4)), 0..6),

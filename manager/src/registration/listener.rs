@@ -1,4 +1,4 @@
-//! The socket in a tenant's directory.
+//! Socket in a tenant's directory.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -11,9 +11,9 @@ use vcuda_region::registration::SOCKET;
 use super::allowance::Allowance;
 use super::memory::Waiting;
 
-/// Name of the socket before it listens.
+/// Name of the socket while it is being made.
 const UNFINISHED: &str = ".manager.sock";
-/// Connections that may wait in the kernel's queue.
+/// Length of the kernel's queue of connections.
 const BACKLOG: i32 = 1024;
 
 /// A tenant's socket.
@@ -26,17 +26,16 @@ pub(super) struct Listener {
     name: (u64, u64),
     pub(super) allowance: Allowance,
     pub(super) questions: Allowance,
-    /// Its questions that wait for NVML.
+    /// Questions of the tenant that wait for NVML.
     pub(super) waiting: Waiting,
-    /// Peers that have said nothing yet.
+    /// Number of peers that have not sent anything yet.
     pub(super) silent: usize,
-    /// Time until which it is left alone (`CLOCK_MONOTONIC`, ns); 0 while it is served.
+    /// End of a pause after too many connections (`CLOCK_MONOTONIC`, ns); 0 if there is none.
     pub(super) paused_until_ns: u64,
 }
 
 impl Listener {
-    /// Makes the socket in `directory`. It gets its own name only once it is complete: a process that sees it can
-    /// connect.
+    /// Makes the socket in `directory`. It gets its final name only when it accepts connections.
     pub(super) fn make(tenant: &str, directory: &Path, now_ns: u64) -> io::Result<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let opened = rustix::fs::open(directory, flags, Mode::empty())?;
@@ -46,9 +45,9 @@ impl Listener {
             SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
             None,
         )?;
-        // What a manager before this one left half made.
+        // A previous manager may have left an unfinished socket.
         let _ = rustix::fs::unlinkat(&opened, UNFINISHED, AtFlags::empty());
-        // By the descriptor: an address has room for 107 bytes, and the way to the directory may be longer.
+        // Bound through the descriptor, as an address holds 107 bytes and the directory's path may be longer.
         bind(&own, &SocketAddrUnix::new(through(&opened).join(UNFINISHED))?)?;
         rustix::fs::chmodat(&opened, UNFINISHED, Mode::from_raw_mode(0o666), AtFlags::empty())?;
         listen(&own, BACKLOG)?;
@@ -60,14 +59,14 @@ impl Listener {
             directory,
             name,
             allowance: Allowance::new(now_ns),
-            questions: Allowance::of_questions(now_ns),
+            questions: Allowance::for_questions(now_ns),
             waiting: Waiting::default(),
             silent: 0,
             paused_until_ns: 0,
         })
     }
 
-    /// Whether the socket is still in `directory`, and that the one in which it was made.
+    /// Whether `directory` is still the same directory with the same socket.
     pub(super) fn is_in(&self, directory: &Path) -> bool {
         place_of(directory) == Some((self.directory, self.name))
     }

@@ -1,9 +1,9 @@
 //! Answers to processes that ask for NVML's figure of their memory ([`vcuda_region::registration::Question`]).
 //!
-//! A thread of its own asks NVML, which may hang: the registrar's thread hands a question over and never waits. Questions
-//! that have come together are answered by one look at NVML, begun after the last of them. Of the questions that wait, one
-//! tenant has at most [`MOST_OF_ONE`], all together [`MOST_IN_ALL`]; beyond that, and if NVML has no answer in time, a
-//! process is told at once that nothing is known, and measures by itself.
+//! A separate thread asks NVML, which may hang, so the registrar's thread never waits. Questions that arrive together share
+//! one query of NVML, made after the last of them. At most [`MOST_OF_ONE`] questions of a tenant and [`MOST_IN_ALL`] of all
+//! tenants wait. Beyond that, or without a timely answer, a process is told at once that nothing is known, and measures by
+//! itself.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -19,11 +19,11 @@ use vcuda_region::{GpuUuid, clock, release};
 use super::peer::Peer;
 use crate::audit::Processes;
 
-/// Questions of one tenant that may wait for NVML.
+/// Maximum number of waiting questions of one tenant.
 pub(super) const MOST_OF_ONE: usize = 256;
-/// Questions of all tenants that may wait for NVML.
+/// Maximum number of waiting questions of all tenants.
 const MOST_IN_ALL: usize = 1024;
-/// No process waits longer for an answer (ns).
+/// Time after which a process no longer waits for its answer (ns).
 const STALE_NS: u64 = 500_000_000;
 
 /// A question that waits for NVML.
@@ -36,11 +36,11 @@ pub(super) struct Pending {
     _place: Place,
 }
 
-/// A tenant's questions that wait.
+/// Number of a tenant's waiting questions.
 #[derive(Debug, Default)]
 pub(super) struct Waiting(Arc<AtomicUsize>);
 
-/// One of the places that a tenant has for questions that wait; free again when this is dropped.
+/// A place among a tenant's waiting questions, freed on drop.
 #[derive(Debug)]
 struct Place(Arc<AtomicUsize>);
 
@@ -57,15 +57,15 @@ impl Drop for Place {
     }
 }
 
-/// The way to the thread that asks NVML. The thread ends when this is dropped.
+/// Queue to the thread that asks NVML. The thread ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct Asker(SyncSender<Pending>);
 
 impl Asker {
-    /// Starts the thread, which asks `processes`.
+    /// Starts the thread, which calls `processes`.
     ///
     /// # Errors
-    /// No thread is left.
+    /// Fails if no thread can be started.
     pub(super) fn start(processes: Box<Processes>) -> io::Result<Self> {
         let (ask, asked) = sync_channel(MOST_IN_ALL);
         std::thread::Builder::new()
@@ -74,7 +74,7 @@ impl Asker {
         Ok(Self(ask))
     }
 
-    /// Has a process's question answered, over its connection. Never waits.
+    /// Queues a process's question, to be answered over its connection. Never blocks.
     pub(super) fn ask(&self, connection: OwnedFd, peer: Peer, gpu: GpuUuid, now_ns: u64, waiting: &Waiting) {
         let Some(place) = waiting.take_place() else {
             return reply(&connection, Status::Accepted, ProcessMemory::Unknown);
@@ -102,7 +102,7 @@ pub(super) fn reply(connection: &OwnedFd, status: Status, memory: ProcessMemory)
     let _ = send(connection, &bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
 }
 
-/// Until the registrar has ended.
+/// Answers questions until the registrar has ended.
 fn answer_all(asked: &Receiver<Pending>, processes: &Processes) {
     while let Ok(first) = asked.recv() {
         let mut by_gpu: BTreeMap<GpuUuid, Vec<Pending>> = BTreeMap::new();
@@ -115,11 +115,11 @@ fn answer_all(asked: &Receiver<Pending>, processes: &Processes) {
     }
 }
 
-/// Answers the questions about one GPU by one look at NVML.
+/// Answers the questions about one GPU with one query of NVML.
 fn answer(gpu: &GpuUuid, pending: &[Pending], processes: &Processes) {
     let now_ns = clock::now_ns();
     let is_awaited = |one: &Pending| now_ns.saturating_sub(one.asked_ns) < STALE_NS;
-    // A list that would come too late for every asker is not requested: so a hanging NVML is left alone.
+    // NVML is not asked if all askers have given up, which spares a hanging NVML.
     let listed = if pending.iter().any(is_awaited) {
         processes(gpu).ok()
     } else {
@@ -127,7 +127,7 @@ fn answer(gpu: &GpuUuid, pending: &[Pending], processes: &Processes) {
     };
     for one in pending {
         let memory = match &listed {
-            // Its host PID was its own until after NVML was asked.
+            // The process was alive after NVML was asked, so the host PID in NVML's list was its own.
             Some(listed) if one.peer.lives() => memory_of(listed, one.peer.host_pid),
             _ => ProcessMemory::Unknown,
         };
@@ -135,7 +135,7 @@ fn answer(gpu: &GpuUuid, pending: &[Pending], processes: &Processes) {
     }
 }
 
-/// Memory of one process in a list of NVML.
+/// Memory of one process in NVML's list.
 fn memory_of(listed: &[(u32, Option<u64>)], host_pid: u32) -> ProcessMemory {
     match listed.iter().find(|(pid, _)| *pid == host_pid) {
         Some((_, Some(bytes @ 1..))) => ProcessMemory::Bytes(*bytes),

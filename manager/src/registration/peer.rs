@@ -1,4 +1,4 @@
-//! The process at the other end of a connection, by the kernel's word, not the message's.
+//! Identification of the process at the other end of a connection by the kernel, not by its message.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -9,32 +9,32 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use vcuda_region::process::Identity;
 use vcuda_region::registration::Hello;
 
-/// A process, held so that its PID cannot become another's unnoticed.
+/// A process held by a pidfd, so that a reuse of its PID is noticed.
 #[derive(Debug)]
 pub(super) struct Peer {
     pub(super) host_pid: u32,
-    /// As it names itself, with the kernel's name of its command.
+    /// Identity as the process gave it, with the kernel's name of its command.
     pub(super) identity: Identity,
     pub(super) pidfd: OwnedFd,
 }
 
 impl Peer {
-    /// Whether the process had not ended a moment ago: then its PID was no other's.
+    /// Whether the process is still alive, so that its PID is not reused.
     pub(super) fn lives(&self) -> bool {
         matches!(has_ended(&self.pidfd), Ok(false))
     }
 }
 
-/// The process that has connected. `None` if the message speaks of another one, or if it has ended.
+/// Identifies the connected process. `None` if the message names another one, or if it has ended.
 pub(super) fn identify(connection: &OwnedFd, hello: &Hello, me: &Identity) -> Option<Peer> {
     let credentials = nix::sys::socket::getsockopt(connection, PeerCredentials).ok()?;
-    // 0: a process that cannot be seen from here.
+    // PID 0 means a process that is not visible from here.
     let pid = Pid::from_raw(credentials.pid()).filter(|_| credentials.pid() > 0)?;
     let host_pid = u32::try_from(credentials.pid()).ok()?;
     let pidfd = pidfd_open(pid, PidfdFlags::empty()).ok()?;
     let seen = me.see(host_pid).ok()?;
-    // The process of this pidfd lives now, so what was read of this PID was read of it, not of one that had it before
-    // or has it since. That it is the one that connected, its start tells.
+    // The process of the pidfd is alive now, so the facts read for this PID were its own. Its start time shows that it is
+    // the process that connected.
     if has_ended(&pidfd).unwrap_or(true) || !agrees(hello, &seen, me) {
         return None;
     }
@@ -52,8 +52,8 @@ pub(super) fn identify(connection: &OwnedFd, hello: &Hello, me: &Identity) -> Op
     })
 }
 
-/// Whether what a process says of itself is what can be `seen` of it. Where a namespace is hidden, the rest must do; the
-/// start time can be compared within one time namespace only.
+/// Whether a process's message agrees with what is `seen` of it. A hidden namespace is not compared. Start times are
+/// compared only within one time namespace.
 fn agrees(hello: &Hello, seen: &Identity, me: &Identity) -> bool {
     let same_clock = hello.time_namespace == me.time_namespace;
     hello.pid == seen.pid
@@ -84,7 +84,7 @@ mod tests {
         .unwrap();
         let peer = identify(&ours, &hello, &me).unwrap();
         assert_eq!((peer.host_pid, peer.identity), (std::process::id(), me));
-        // The process that had the PID before: same number, started at another time.
+        // The previous process with this PID: the same number, another start time.
         let before = Hello {
             start_ticks: hello.start_ticks - 1,
             ..hello

@@ -1,4 +1,4 @@
-//! The registrar's thread: one loop over everything that can happen.
+//! The registrar's thread: one event loop.
 
 mod messages;
 
@@ -22,21 +22,20 @@ use super::memory::Asker;
 use super::table::{Counts, Key, Registry};
 use super::{MOST_SILENT, MOST_SILENT_IN_ALL, SILENCE_LIMIT};
 
-/// Events of these numbers are the thread's own; all others are listeners', peers' and processes'.
+/// Event numbers of the thread itself; all others are of listeners, peers and processes.
 const STOP: u64 = 0;
 const DIRECTORIES: u64 = 1;
-/// Between two looks at all directories, whatever was heard of changes (ns), and where nothing is heard or a socket is
-/// missing.
+/// Interval between two listings of all directories (ns): with working notifications and all sockets, and without.
 const LIST_NS: u64 = 10_000_000_000;
 const LIST_UNHEARD_NS: u64 = 2_000_000_000;
-/// Changes that come together are looked at once (ns).
+/// Delay after a change, so that changes that come together share a listing (ns).
 const SETTLE_NS: u64 = 5_000_000;
-/// A tenant to which too many connections come is left alone for this long (ns).
+/// Pause for a tenant with too many connections (ns).
 const PAUSE_NS: u64 = 100_000_000;
-/// Connections taken from one tenant before others have their turn.
+/// Maximum number of connections accepted from one tenant in a row.
 const ROUND: usize = 64;
 
-/// Everything that the thread has open.
+/// State of the thread.
 #[derive(Debug)]
 pub(super) struct Server {
     root: PathBuf,
@@ -47,7 +46,7 @@ pub(super) struct Server {
     changes: OwnedFd,
     _stop: OwnedFd,
     listeners: HashMap<u64, Listener>,
-    /// Those who have not said anything, the oldest first.
+    /// Peers that have not sent anything, the oldest first.
     silent: BTreeMap<u64, Silent>,
     processes: HashMap<u64, Process>,
     last_number: u64,
@@ -98,13 +97,13 @@ impl Server {
         })
     }
 
-    /// Until told to stop.
+    /// Runs until it is told to stop.
     pub(super) fn run(&mut self) {
         let mut events = Vec::with_capacity(256);
         loop {
             let now_ns = clock::now_ns();
             if now_ns >= self.list_at_ns {
-                let is_all = self.follow_directories(now_ns);
+                let is_all = self.update_listeners(now_ns);
                 self.list_at_ns = now_ns + if is_all { LIST_NS } else { LIST_UNHEARD_NS };
             }
             self.close_silent(now_ns);
@@ -115,7 +114,7 @@ impl Server {
                 tv_nsec: i64::try_from(due_ns % 1_000_000_000).unwrap_or(0),
             };
             events.clear();
-            // Interrupted, or a kernel that has no room: the next turn tries again, not before the time.
+            // An error (interruption, no kernel memory) is ignored: the next turn waits again.
             let _ = epoll::wait(&self.epoll, spare_capacity(&mut events), Some(&timeout));
             for event in &events {
                 match event.data.u64() {
@@ -127,7 +126,7 @@ impl Server {
         }
     }
 
-    /// Time of the next task that comes without an event.
+    /// Time of the next task without an event (ns).
     fn due_ns(&self) -> u64 {
         let silent = self.silent.values().next().map(|silent| silent.until_ns);
         let paused = self
@@ -143,10 +142,10 @@ impl Server {
         if self.listeners.contains_key(&number) {
             self.accept(number, now_ns);
         } else if let Some(silent) = self.silent.remove(&number) {
-            self.release(silent.listener);
-            self.hear(silent.connection, silent.listener, None);
+            self.forget_silent(silent.listener);
+            self.read_message(silent.connection, silent.listener, None);
         } else if let Some(process) = self.processes.remove(&number) {
-            // Its pidfd is readable: all its threads have ended.
+            // A readable pidfd: all threads of the process have ended.
             self.registry.end(&process.tenant, process.key);
         }
     }
@@ -156,17 +155,17 @@ impl Server {
             let Some(listener) = self.listeners.get_mut(&number) else {
                 return;
             };
-            if !listener.allowance.take(now_ns) {
+            if !listener.allowance.consume(now_ns) {
                 self.registry.count(&listener.tenant, |counts| counts.floods += 1);
                 return self.pause(number, now_ns);
             }
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
             match accept_with(&listener.socket, flags) {
-                Ok(connection) => self.hear(connection, number, Some(now_ns)),
-                // Gone before it was taken.
+                Ok(connection) => self.read_message(connection, number, Some(now_ns)),
+                // The peer closed the connection before it was accepted.
                 Err(Errno::CONNABORTED | Errno::INTR) => {}
                 Err(Errno::AGAIN) => return,
-                // No descriptor is left: silent peers are disconnected, and the kernel keeps the rest waiting.
+                // No descriptor is left: silent peers are disconnected, and all others wait in the kernel's queue.
                 Err(_) => {
                     self.silent.clear();
                     self.listeners.values_mut().for_each(|one| one.silent = 0);
@@ -176,16 +175,16 @@ impl Server {
         }
     }
 
-    /// Takes the message of a peer that has one, or waits for it if it is `new`.
-    fn hear(&mut self, connection: OwnedFd, listener: u64, new: Option<u64>) {
+    /// Reads a peer's message. A `new` peer without one is waited for.
+    fn read_message(&mut self, connection: OwnedFd, listener: u64, new: Option<u64>) {
         let mut bytes = [0; MOST_BYTES + 1];
         let read = recv(&connection, &mut bytes, RecvFlags::DONTWAIT);
         match (read, new) {
             (Err(Errno::AGAIN), Some(now_ns)) => self.await_message(connection, listener, now_ns),
-            // It has closed its end, or failed.
+            // The peer has closed its end, or the read failed.
             (Err(_), _) | (Ok((0, _)), _) => self.count(listener, |counts| counts.silent += 1),
             (Ok((size, _)), _) => {
-                self.understand(connection, bytes.get(..size).unwrap_or_default(), listener)
+                self.handle_message(connection, bytes.get(..size).unwrap_or_default(), listener)
             }
         }
     }
@@ -197,7 +196,7 @@ impl Server {
         });
         let number = self.next_number();
         if self.watch(&connection, number).is_err() {
-            self.release(listener);
+            self.forget_silent(listener);
             return;
         }
         let until_ns = now_ns + u64::try_from(SILENCE_LIMIT.as_nanos()).unwrap_or(u64::MAX);
@@ -221,7 +220,7 @@ impl Server {
         let oldest = self.silent.iter().find(|(_, one)| one.listener == listener);
         if let Some((&number, _)) = oldest {
             self.silent.remove(&number);
-            self.release(listener);
+            self.forget_silent(listener);
             self.count(listener, |counts| counts.silent += 1);
         }
     }
@@ -232,13 +231,13 @@ impl Server {
                 return;
             }
             let listener = oldest.remove().listener;
-            self.release(listener);
+            self.forget_silent(listener);
             self.count(listener, |counts| counts.silent += 1);
         }
     }
 
-    /// A tenant has one silent peer less.
-    fn release(&mut self, listener: u64) {
+    /// Decrements the number of a tenant's silent peers.
+    fn forget_silent(&mut self, listener: u64) {
         if let Some(listener) = self.listeners.get_mut(&listener) {
             listener.silent = listener.silent.saturating_sub(1);
         }
@@ -261,7 +260,7 @@ impl Server {
         }
     }
 
-    /// Something is new in the folder of the directories: it is looked at soon, with what else comes.
+    /// Schedules a listing after a change in the folder of the directories.
     fn note_changes(&mut self) {
         let mut bytes = [core::mem::MaybeUninit::uninit(); 4096];
         let mut reader = inotify::Reader::new(&self.changes, &mut bytes);
@@ -269,11 +268,11 @@ impl Server {
         self.list_at_ns = self.list_at_ns.min(clock::now_ns() + SETTLE_NS);
     }
 
-    /// Opens the sockets of new directories, closes those of old ones, and makes removed ones again. Returns whether each
-    /// directory has its socket, and later changes are heard.
-    fn follow_directories(&mut self, now_ns: u64) -> bool {
-        let is_heard = self.watch_folder();
-        // A folder that cannot be read is tried again; until then everything stays.
+    /// Opens the sockets of new directories, closes those of removed ones, and makes deleted sockets again. Returns whether
+    /// each directory has its socket and changes are notified.
+    fn update_listeners(&mut self, now_ns: u64) -> bool {
+        let is_notified = self.watch_folder();
+        // If the folder cannot be read, everything stays until the next attempt.
         let Ok(listed) = directory::list(&self.root) else {
             return false;
         };
@@ -288,7 +287,7 @@ impl Server {
             }
             is_there
         });
-        let (has_new, mut is_all) = (!new.is_empty(), is_heard);
+        let (has_new, mut is_all) = (!new.is_empty(), is_notified);
         for (tenant, path) in new {
             match Listener::make(&tenant, &path, now_ns) {
                 Ok(listener) => {
@@ -309,7 +308,7 @@ impl Server {
         is_all
     }
 
-    /// The folder may be made later than the manager starts. Returns whether changes of it are heard.
+    /// Watches the folder, which may be made after the manager's start. Returns whether changes are notified.
     fn watch_folder(&mut self) -> bool {
         let folder = self.root.join("containers");
         let kinds = inotify::WatchFlags::CREATE
@@ -317,7 +316,7 @@ impl Server {
             | inotify::WatchFlags::MOVED_FROM
             | inotify::WatchFlags::DELETE
             | inotify::WatchFlags::ONLYDIR;
-        // Adding it again changes nothing.
+        // Adding the same watch again changes nothing.
         inotify::add_watch(&self.changes, &folder, kinds).is_ok()
     }
 

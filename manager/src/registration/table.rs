@@ -1,4 +1,4 @@
-//! Registered processes, by tenant, and the outcomes of all attempts.
+//! Registered processes by tenant, and counts of all attempts.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -11,71 +11,71 @@ use super::MOST_PROCESSES;
 /// Key of a process within its tenant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Key {
-    /// PID in its own namespace.
+    /// PID in the process's own namespace.
     pub pid: u32,
-    /// Start time (clock ticks), as it sees it.
+    /// Start time as the process sees it (clock ticks).
     pub start_ticks: u64,
-    /// Inode of its PID namespace.
+    /// Inode of the process's PID namespace.
     pub pid_namespace: u32,
 }
 
 /// A process that has registered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Registered {
-    /// In the manager's PID namespace.
+    /// PID in the manager's PID namespace.
     pub host_pid: u32,
-    /// The process's identity by its own message, as far as that was checked.
+    /// Identity from the process's message, verified as far as possible.
     pub identity: Identity,
-    /// Its slot, as it says.
+    /// Number of its slot, as the process says.
     pub slot: Option<usize>,
     /// Release of its library ([`vcuda_region::release::NUMBER`]).
     pub release: u32,
-    /// The oldest and the newest layout of the region that it uses.
+    /// The oldest and newest region layouts that it supports.
     pub layouts: (u32, u32),
 }
 
 /// The processes of one tenant.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Members {
-    /// Changes with every change.
+    /// Version, which differs after every change.
     pub version: u64,
-    /// Those that live.
+    /// Living processes.
     pub living: Vec<Registered>,
-    /// Processes that have ended lately: their slots belong to no process.
+    /// Processes that have ended recently, whose slots are free.
     pub ended: VecDeque<Key>,
-    /// Number of times that a process of the tenant was refused, or left waiting because too many came.
+    /// Number of times that a process of the tenant was refused or delayed because too many came.
     pub refused: u64,
 }
 
-/// Outcomes of the attempts to register.
+/// Counts of attempts to register, by outcome.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Registrations accepted, those of processes that were known too.
+    /// Accepted registrations, repeated ones included.
     pub accepted: u64,
-    /// Messages that make no sense.
+    /// Malformed messages.
     pub malformed: u64,
-    /// No version in common.
+    /// Messages without a common version.
     pub version: u64,
-    /// The kernel said something else about the process.
+    /// Processes whose claim differs from the kernel's facts.
     pub stranger: u64,
-    /// No room in the tenant's table.
+    /// Refusals because the tenant's table is full.
     pub full: u64,
-    /// Closed without having said anything.
+    /// Connections that closed without a message.
     pub silent: u64,
-    /// Times that a tenant was left waiting as too many came.
+    /// Times that a tenant was paused because too many connections came.
     pub floods: u64,
     /// Sockets that could not be made.
     pub broken: u64,
 }
 
-/// Outcome for a process that was to be entered.
+/// Outcome of entering a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Entered {
-    /// It was not known.
+    /// A first registration.
     New,
-    /// It was.
+    /// A repeated registration.
     Again,
-    /// There is no room.
+    /// The table is full.
     Not,
 }
 
@@ -94,7 +94,7 @@ struct State {
 }
 
 impl Key {
-    /// That of a process.
+    /// The key of a process.
     #[must_use]
     pub fn of(identity: &Identity) -> Self {
         Self {
@@ -114,13 +114,13 @@ impl Registry {
         (members.version != version).then(|| members.clone())
     }
 
-    /// Outcomes of the attempts to register.
+    /// Counts of attempts to register.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.state.lock().counts
     }
 
-    /// Waits until something differs from `seen`, or the time is over. Returns the value to pass the next time.
+    /// Waits until the number of changes differs from `seen`, or for `time`. Returns that number for the next call.
     pub fn wait(&self, seen: u64, time: Duration) -> u64 {
         let mut state = self.state.lock();
         if state.changes == seen {
@@ -129,13 +129,13 @@ impl Registry {
         state.changes
     }
 
-    /// Ends a wait, as if something differed.
+    /// Ends all waits.
     pub(crate) fn wake(&self) {
         self.state.lock().changes += 1;
         self.changed.notify_all();
     }
 
-    /// Counts what became of one who tried.
+    /// Counts a failed attempt.
     pub(super) fn count(&self, tenant: &str, count: impl FnOnce(&mut Counts)) {
         let mut state = self.state.lock();
         count(&mut state.counts);
@@ -143,11 +143,11 @@ impl Registry {
         let version = state.changes;
         let members = state.members.entry(tenant.to_owned()).or_default();
         members.version = version;
-        // No watcher is woken: a flood of attempts must not set the pace of the watchers.
+        // Watchers are not woken, as a flood of attempts must not drive them.
         members.refused += 1;
     }
 
-    /// Enters a process: in the place of what was known of it.
+    /// Registers a process, and replaces an earlier entry of it.
     pub(super) fn enter(&self, tenant: &str, process: Registered) -> Entered {
         self.change(tenant, |members, counts| {
             let key = Key::of(&process.identity);
@@ -166,7 +166,7 @@ impl Registry {
         })
     }
 
-    /// A process has ended.
+    /// Marks a process as ended.
     pub(super) fn end(&self, tenant: &str, key: Key) {
         self.change(tenant, |members, _| {
             members.living.retain(|known| Key::of(&known.identity) != key);
@@ -177,7 +177,7 @@ impl Registry {
         });
     }
 
-    /// All other tenants are gone.
+    /// Removes all tenants for which `is_there` is false.
     pub(super) fn keep_only(&self, is_there: impl Fn(&str) -> bool) {
         let mut state = self.state.lock();
         let before = state.members.len();
@@ -197,7 +197,7 @@ impl Registry {
         } = &mut *state;
         *changes += 1;
         let members = members.entry(tenant.to_owned()).or_default();
-        // Never the same twice, also if the tenant's directory was gone in between.
+        // Versions are never reused, even if the tenant's directory was gone in between.
         members.version = *changes;
         let outcome = change(members, counts);
         self.changed.notify_all();
@@ -239,7 +239,7 @@ mod tests {
         registry.end("a", Key::of(&process(1).identity));
         let members = registry.members_since("a", members.version).unwrap();
         assert_eq!((members.living.len(), members.ended.len()), (0, 1));
-        // The same again, as after an exec: it lives.
+        // The same key again, as after an exec: it is alive.
         registry.enter("a", process(1));
         assert_eq!(registry.members_since("a", 0).unwrap().ended.len(), 0);
         registry.keep_only(|tenant| tenant != "a");

@@ -37,7 +37,7 @@ impl Node {
         Self::with_processes(Box::new(|_| Ok(Vec::new())))
     }
 
-    /// NVML's list of a GPU's processes is this.
+    /// A node on which NVML lists these processes.
     fn with_processes(processes: Box<Processes>) -> Self {
         let root = tempfile::tempdir().unwrap();
         let registrar = Registrar::start(root.path(), processes).unwrap();
@@ -48,7 +48,7 @@ impl Node {
         self.root.path().join("containers").join(tenant).join(SOCKET)
     }
 
-    /// A new tenant whose socket is there.
+    /// Makes a tenant and waits for its socket.
     fn tenant(&self, name: &str) -> Directory {
         let tenant = Tenant {
             name: name.to_owned(),
@@ -65,7 +65,7 @@ impl Node {
         connected(&self.socket(tenant)).ok()
     }
 
-    /// Sends this and returns the answer; `None` if the other side closes without one.
+    /// Sends a message and returns the answer; `None` if the connection closes without one.
     fn says(&self, tenant: &str, message: &[u8]) -> Option<Answer> {
         let connection = self.connected(tenant)?;
         send(&connection, message, SendFlags::NOSIGNAL).ok()?;
@@ -112,7 +112,7 @@ fn accepted() -> Option<Answer> {
     })
 }
 
-/// Run by another test, in a process of its own.
+/// Child process of another test.
 #[test]
 #[ignore = "a child of other tests"]
 fn child_that_registers() {
@@ -146,7 +146,7 @@ fn a_process_is_known_from_its_registration_to_its_death() {
         (child.id(), child.id(), Some(3))
     );
     child.kill().unwrap();
-    // Not waited for yet: a zombie is dead.
+    // It has not been reaped yet: a zombie counts as dead.
     eventually("its death is known", || node.members("a").living.is_empty());
     assert_eq!(node.members("a").ended, [Key::of(&known.identity)]);
     child.wait().unwrap();
@@ -197,7 +197,7 @@ fn strange_peers_are_refused_and_no_other_notices() {
     };
     assert_eq!(status(&stranger.encode()), Some(Status::Stranger));
     assert_eq!(node.says("a", &hello().encode()), accepted());
-    // The first of the silent ones made room long ago; the rest are closed when their time is over.
+    // The oldest silent peers were disconnected to make room; the rest are when their time is over.
     let mut byte = [0; 1];
     for connection in &silent {
         assert_eq!(
@@ -228,7 +228,7 @@ fn a_tenant_that_floods_waits_and_its_neighbour_does_not() {
     assert_eq!(node.says("b", &hello().encode()), accepted());
     assert!(node.members("a").refused > 0);
     assert_eq!(node.members("b").refused, 0);
-    // Its own processes register as soon as it rests.
+    // Processes of the tenant can register again after the pause.
     assert!(flood.join().unwrap() > 1000);
     assert_eq!(node.says("a", &hello().encode()), accepted());
 }
@@ -243,12 +243,12 @@ fn sockets_follow_their_directories() {
     eventually("it is made again", || node.socket("a").exists());
     assert_eq!(node.says("a", &hello().encode()), accepted());
     let second = rustix::fs::lstat(node.socket("a")).unwrap();
-    // By these two, shims see that it is another.
+    // Shims recognise a new socket by these two.
     assert_ne!(
         (second.st_ino, second.st_ctime_nsec),
         (first.st_ino, first.st_ctime_nsec)
     );
-    // Something else in its place is left alone, and does no harm.
+    // A foreign file in its place is left alone.
     std::fs::remove_file(node.socket("a")).unwrap();
     std::fs::create_dir(node.socket("a")).unwrap();
     let _other = node.tenant("b");

@@ -1,4 +1,4 @@
-//! Connections: counted, by user too, and dropped if they do not begin to speak.
+//! Connections of clients, counted in total and by user, and closed if they send no HTTP/2 preface in time.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -20,20 +20,20 @@ use super::stopped;
 use crate::events::{Events, Report, Severity};
 use crate::settings::Api;
 
-/// An HTTP/2 client's first words (RFC 9113, 3.4).
+/// Length of an HTTP/2 client's preface (RFC 9113, 3.4).
 const PREFACE_BYTES: usize = 24;
 
-/// Numbers of connections.
+/// Number of connections, with their maximum.
 #[derive(Debug)]
-struct Crowd {
+struct Connections {
     most: usize,
     most_per_user: usize,
     by_user: Mutex<HashMap<u32, usize>>,
 }
 
-impl Crowd {
-    /// A place for one of this user; nothing if there is none.
-    fn admit(self: &Arc<Self>, user: u32) -> Option<Place> {
+impl Connections {
+    /// Reserves a place for a connection of this user; `None` at the maximum.
+    fn reserve(self: &Arc<Self>, user: u32) -> Option<Place> {
         let mut by_user = self.by_user.lock();
         let total: usize = by_user.values().sum();
         let own = by_user.entry(user).or_default();
@@ -41,21 +41,21 @@ impl Crowd {
             return None;
         }
         *own += 1;
-        let crowd = Arc::clone(self);
-        Some(Place { crowd, user })
+        let connections = Arc::clone(self);
+        Some(Place { connections, user })
     }
 }
 
-/// A connection's place among all.
+/// A connection's place, freed on drop.
 #[derive(Debug)]
 struct Place {
-    crowd: Arc<Crowd>,
+    connections: Arc<Connections>,
     user: u32,
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let mut by_user = self.crowd.by_user.lock();
+        let mut by_user = self.connections.by_user.lock();
         if let Some(own) = by_user.get_mut(&self.user) {
             *own = own.saturating_sub(1);
             if *own == 0 {
@@ -65,7 +65,7 @@ impl Drop for Place {
     }
 }
 
-/// The connections that are let in, until `stop`.
+/// Accepts connections until `stop`.
 pub(super) fn accept(
     listener: UnixListener,
     api: &Api,
@@ -73,7 +73,7 @@ pub(super) fn accept(
     stop: watch::Receiver<bool>,
 ) -> ReceiverStream<io::Result<Peer>> {
     let (sender, incoming) = mpsc::channel(16);
-    let crowd = Arc::new(Crowd {
+    let connections = Arc::new(Connections {
         most: api.connections,
         most_per_user: api.connections_per_user,
         by_user: Mutex::default(),
@@ -82,7 +82,7 @@ pub(super) fn accept(
     tokio::spawn(async move {
         let accepting = async {
             loop {
-                if let Some(peer) = next(&listener, &crowd, peer_timeout, &events).await
+                if let Some(peer) = next(&listener, &connections, peer_timeout, &events).await
                     && sender.send(Ok(peer)).await.is_err()
                 {
                     return;
@@ -99,21 +99,21 @@ pub(super) fn accept(
 
 async fn next(
     listener: &UnixListener,
-    crowd: &Arc<Crowd>,
+    connections: &Arc<Connections>,
     peer_timeout: Duration,
     events: &Events,
 ) -> Option<Peer> {
     let stream = match listener.accept().await {
         Ok((stream, _)) => stream,
         Err(error) => {
-            // Of one connection; or no descriptor is left, and some will be.
+            // An error of one connection, or a lack of descriptors that will pass.
             tracing::warn!("the API's socket: {error}");
             tokio::time::sleep(Duration::from_millis(50)).await;
             return None;
         }
     };
     let user = stream.peer_cred().ok()?.uid();
-    let Some(place) = crowd.admit(user) else {
+    let Some(place) = connections.reserve(user) else {
         events.report(Report {
             severity: Severity::Warning,
             reason: "VcudaApiCrowded",
@@ -134,13 +134,12 @@ async fn next(
     })
 }
 
-/// One connection.
+/// A client's connection.
 #[derive(Debug)]
 pub(super) struct Peer {
     stream: UnixStream,
     received: usize,
-    /// Waits until the peer has begun to speak HTTP/2. From then on the server's own pings find out whether it is
-    /// there.
+    /// Time by which the peer must have sent its preface. From then on the server's pings detect a dead peer.
     preface_deadline: Option<Pin<Box<Sleep>>>,
     _place: Place,
 }

@@ -1,4 +1,4 @@
-//! Durations of each method's answers: around a service, so that none is forgotten.
+//! Timing of all API calls, around the whole service.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -15,7 +15,7 @@ use vcuda_region::clock;
 
 use crate::metrics::Instruments;
 
-/// The known methods: a method named by a caller would be a series for ever.
+/// Known methods. A caller's text must not become a label, as each value is a series for ever.
 const METHODS: [&str; 12] = [
     "Grants/Create",
     "Grants/Resize",
@@ -30,10 +30,10 @@ const METHODS: [&str; 12] = [
     "Node/GetStatus",
     "Node/Cordon",
 ];
-/// Anything else that a caller may name.
+/// Label of all unknown methods.
 const OTHER: &str = "other";
 
-/// A service, each of whose calls is timed until the head of its answer: of a stream, until it begins.
+/// A service whose calls are timed until the head of the answer; for a stream, until it begins.
 #[derive(Debug, Clone)]
 pub(super) struct Timed<S> {
     inner: S,
@@ -82,7 +82,7 @@ where
     }
 }
 
-/// The part behind the package in `/vcuda.v1.Grants/Create`.
+/// The service and method in a path such as `/vcuda.v1.Grants/Create`.
 fn method_of(path: &str) -> &'static str {
     let method = path.strip_prefix("/vcuda.v1.").unwrap_or_default();
     METHODS
@@ -91,7 +91,7 @@ fn method_of(path: &str) -> &'static str {
         .unwrap_or(OTHER)
 }
 
-/// A refusal has its status in the head of the answer; what has none there is a success, whose status comes last.
+/// Status code of an answer. A refusal has it in its head; without one the answer is a success, whose status comes last.
 fn code_of<A>(answer: &Response<A>) -> &'static str {
     let status = answer.headers().get("grpc-status");
     match status.map_or(Code::Ok, |status| Code::from_bytes(status.as_bytes())) {

@@ -1,4 +1,4 @@
-//! Conversion between the API's messages and the manager's types. Requests are checked here, and nowhere else.
+//! Conversion between the API's messages and the manager's types. All requests are checked here.
 
 use std::path::Path;
 
@@ -12,9 +12,9 @@ use crate::bounds::Chosen;
 use crate::grant::{Grant, Holder, KEY_MAX, REQUEST_MAX, is_key, is_name};
 use crate::state::{Asked, Create, GrantError, Resize};
 
-/// The longest name of a holder (Kubernetes has 253 characters).
+/// Maximum length of a holder's names (Kubernetes has 253 characters).
 const HOLDER_MAX: usize = 253;
-/// GPUs in one list.
+/// Maximum number of GPUs in a list.
 const LIST_MAX: usize = 1024;
 
 impl From<GrantError> for Status {
@@ -36,7 +36,7 @@ fn invalid<T>(text: String) -> Result<T, Status> {
     Err(Status::invalid_argument(text))
 }
 
-/// A caller's text, in a length that may stand in an answer.
+/// A caller's text, shortened for an error message.
 fn quoted(text: &str) -> String {
     let short: String = text.chars().take(80).collect();
     format!("{short:?}")
@@ -84,12 +84,12 @@ fn key(field: &str, text: String) -> Result<String, Status> {
         return Ok(text);
     }
     invalid(format!(
-        "{field} {}: give 1 to {KEY_MAX} letters, digits, '.', '_' or '-', not first a '.'",
+        "{field} {}: give 1 to {KEY_MAX} letters, digits, '.', '_' or '-', and the first is not '.'",
         quoted(&text)
     ))
 }
 
-/// The id of a request. An impossible one means a grant that does not exist: only its length is checked.
+/// The id in a request. Only its length is checked, as an impossible id is simply not found.
 pub(super) fn id(text: String) -> Result<String, Status> {
     if (1..=64).contains(&text.len()) {
         return Ok(text);
@@ -100,7 +100,7 @@ pub(super) fn id(text: String) -> Result<String, Status> {
     ))
 }
 
-/// Keys that a caller says are living, and what they begin with.
+/// Keys that a caller names as living. They and their `prefix` must have the form of keys.
 pub(super) fn keys(prefix: &str, living: Vec<String>) -> Result<Vec<String>, Status> {
     if !prefix.is_empty() && !is_key(prefix) {
         key("key_prefix", prefix.to_owned())?;
@@ -131,7 +131,7 @@ fn holder(holder: v1::Holder) -> Result<Holder, Status> {
     })
 }
 
-/// The chosen amounts of a request; omitted ones are defaults.
+/// The amounts that a request sets; all others are defaults.
 fn chosen(given: &v1::Amounts) -> Chosen {
     Chosen {
         policy: given.policy() != v1::Policy::Unspecified,
@@ -223,7 +223,7 @@ pub(super) fn uuid(field: &str, text: &str) -> Result<GpuUuid, Status> {
     })
 }
 
-/// The grant as the API shows it, its tenant's directory being `directory`.
+/// A grant for the API; `directory` is its tenant's.
 pub(super) fn grant(grant: &Grant, directory: &Path) -> v1::Grant {
     v1::Grant {
         id: grant.id.to_string(),

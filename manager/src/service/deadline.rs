@@ -1,4 +1,4 @@
-//! The time limit of a request: its own (`grpc-timeout`), or the default.
+//! Deadline of a request: its own (`grpc-timeout`), or the default.
 
 use std::future::Future;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use tonic::metadata::MetadataMap;
 use tonic::{Request, Status};
 
-/// Waits for `work` as long as the request allows, at most for `most`. Work that was begun is finished all the same.
+/// Waits for `work` until the request's deadline, at most for `most`. Begun work is finished even then.
 pub(super) async fn within<T>(
     time: Duration,
     work: impl Future<Output = Result<T, Status>>,
@@ -19,15 +19,14 @@ pub(super) async fn within<T>(
     }
 }
 
-/// The time limit of a request. The transport reads the same header and only cancels: this limit is a little shorter,
-/// and its error says why.
-pub(super) fn time_of<T>(request: &Request<T>, most: Duration) -> Duration {
-    let given = of_header(request.metadata()).unwrap_or(most).min(most);
+/// Deadline of a request. It is a little shorter than the header says, as the transport would cancel without a reason.
+pub(super) fn deadline_of<T>(request: &Request<T>, most: Duration) -> Duration {
+    let given = from_header(request.metadata()).unwrap_or(most).min(most);
     given - (given / 10).min(Duration::from_millis(20))
 }
 
-/// At most eight digits and a unit (gRPC over HTTP/2, "Timeout").
-fn of_header(metadata: &MetadataMap) -> Option<Duration> {
+/// Timeout in the header: at most eight digits and a unit (gRPC over HTTP/2, "Timeout").
+fn from_header(metadata: &MetadataMap) -> Option<Duration> {
     let text = metadata.get("grpc-timeout")?.to_str().ok()?;
     let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
     if digits.is_empty() || digits.len() > 8 || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -57,10 +56,10 @@ mod tests {
             request
                 .metadata_mut()
                 .insert("grpc-timeout", text.parse().unwrap());
-            time_of(&request, most)
+            deadline_of(&request, most)
         };
         let whole = most - Duration::from_millis(20);
-        assert_eq!(time_of(&Request::new(()), most), whole);
+        assert_eq!(deadline_of(&Request::new(()), most), whole);
         assert_eq!(time("2S"), Duration::from_millis(1980));
         assert_eq!(time("100m"), Duration::from_millis(90));
         for nonsense in ["99999999H", "", "S", "5", "123456789S", "-1S", "5x", "1 S"] {

@@ -1,4 +1,4 @@
-//! `vcuda.v1.Grants`.
+//! Service `vcuda.v1.Grants`.
 
 use std::path::Path;
 use std::time::Duration;
@@ -11,24 +11,24 @@ use vcuda_manager_api::v1::grant_change::Kind;
 use vcuda_manager_api::v1::grants_server;
 
 use super::convert;
-use super::deadline::{time_of, within};
-use super::stream::{Answers, follow};
+use super::deadline::{deadline_of, within};
+use super::stream::{Answers, subscription};
 use crate::state::{ChangeKind, Grants};
 
-/// Between two looks of a caller, if it does not say.
+/// Default of the grace period of `Reconcile`.
 const GRACE: Duration = Duration::from_secs(30);
 
-/// Answers for the grants.
+/// Implementation of the service.
 #[derive(Debug, Clone)]
 pub struct GrantsService {
     grants: Grants,
-    /// A request's time, at most.
+    /// Maximum duration of a request.
     deadline: Duration,
     stop: watch::Receiver<bool>,
 }
 
 impl GrantsService {
-    /// Streams end when `stop` is true.
+    /// Makes the service. Streams end when `stop` is true.
     #[must_use]
     pub fn new(grants: Grants, deadline: Duration, stop: watch::Receiver<bool>) -> Self {
         Self {
@@ -50,14 +50,14 @@ impl GrantsService {
 #[tonic::async_trait]
 impl grants_server::Grants for GrantsService {
     async fn create(&self, request: Request<v1::CreateGrantRequest>) -> Result<Response<v1::Grant>, Status> {
-        let time = time_of(&request, self.deadline);
+        let time = deadline_of(&request, self.deadline);
         let create = convert::create(request.into_inner())?;
         let grant = within(time, async { Ok(self.grants.create(create).await?) }).await?;
         Ok(Response::new(self.shown(&grant)))
     }
 
     async fn resize(&self, request: Request<v1::ResizeGrantRequest>) -> Result<Response<v1::Grant>, Status> {
-        let time = time_of(&request, self.deadline);
+        let time = deadline_of(&request, self.deadline);
         let resize = convert::resize(request.into_inner())?;
         let grant = within(time, async { Ok(self.grants.resize(resize).await?) }).await?;
         Ok(Response::new(self.shown(&grant)))
@@ -67,7 +67,7 @@ impl grants_server::Grants for GrantsService {
         &self,
         request: Request<v1::ReleaseGrantRequest>,
     ) -> Result<Response<v1::ReleaseGrantResponse>, Status> {
-        let time = time_of(&request, self.deadline);
+        let time = deadline_of(&request, self.deadline);
         let v1::ReleaseGrantRequest { id, even_if_used } = request.into_inner();
         let id = convert::id(id)?;
         let released = within(time, async { Ok(self.grants.release(&id, even_if_used).await?) }).await?;
@@ -122,7 +122,7 @@ impl grants_server::Grants for GrantsService {
             };
             Some(shown(kind, &change.grant))
         };
-        Ok(Response::new(follow(
+        Ok(Response::new(subscription(
             first,
             Some(changes),
             message,
@@ -134,7 +134,7 @@ impl grants_server::Grants for GrantsService {
         &self,
         request: Request<v1::ReconcileRequest>,
     ) -> Result<Response<v1::ReconcileResponse>, Status> {
-        let time = time_of(&request, self.deadline);
+        let time = deadline_of(&request, self.deadline);
         let request = request.into_inner();
         let living = convert::keys(&request.key_prefix, request.living_keys)?;
         let grace = match request.grace_ms {

@@ -1,4 +1,4 @@
-//! `vcuda.v1.Node`.
+//! Service `vcuda.v1.Node`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,8 +8,8 @@ use tonic::{Request, Response, Status};
 use vcuda_manager_api::v1;
 use vcuda_manager_api::v1::node_server;
 
-use super::deadline::{time_of, within};
-use super::stream::{Answers, follow};
+use super::deadline::{deadline_of, within};
+use super::stream::{Answers, subscription};
 use super::{convert, show};
 use crate::events::{Event, Events};
 use crate::library;
@@ -17,24 +17,24 @@ use crate::observe::Tenant;
 use crate::problems::Problems;
 use crate::state::Grants;
 
-/// Facts about a manager that do not change.
+/// Facts about a manager that do not change while it runs.
 #[derive(Debug, Clone)]
 pub struct About {
-    /// Its release.
+    /// Release.
     pub version: String,
-    /// Build of that release.
+    /// Build of the release.
     pub build: String,
-    /// The node.
+    /// Name of the node.
     pub node: String,
     /// The runtime directory.
     pub root: String,
-    /// Its start (milliseconds since 1970-01-01 UTC).
+    /// Start time (milliseconds since 1970-01-01 UTC).
     pub started_unix_ms: i64,
     /// The shim that new containers get.
     pub shim: Arc<library::Current>,
 }
 
-/// Answers for the node.
+/// Implementation of the service.
 #[derive(Debug, Clone)]
 pub struct NodeService {
     grants: Grants,
@@ -46,7 +46,7 @@ pub struct NodeService {
 }
 
 impl NodeService {
-    /// Streams end when `stop` is true.
+    /// Makes the service. Streams end when `stop` is true.
     #[must_use]
     pub fn new(
         grants: Grants,
@@ -106,10 +106,10 @@ impl node_server::Node for NodeService {
             .tenants
             .iter()
             .filter(|tenant| is_asked(&tenant.id))
-            // One that was released since is gone.
+            // A tenant that was released since the look is left out.
             .filter(|tenant| !tenant.is_granted || grant_table.by_id(&tenant.id).is_some());
         let mut tenants: Vec<v1::Container> = seen.map(shown).collect();
-        // Granted since the last look: there, and nothing used yet.
+        // Tenants that were granted since the look are added without use.
         let unseen = grant_table
             .grants()
             .filter(|grant| is_asked(grant.id.as_str()) && snapshot.find(grant.id.as_str()).is_none());
@@ -137,7 +137,7 @@ impl node_server::Node for NodeService {
         };
         let known: Vec<v1::Event> = known.into_iter().filter_map(&message).collect();
         let told = (!request.no_follow).then_some(told);
-        Ok(Response::new(follow(
+        Ok(Response::new(subscription(
             known.into_iter(),
             told,
             message,
@@ -175,7 +175,7 @@ impl node_server::Node for NodeService {
         &self,
         request: Request<v1::CordonRequest>,
     ) -> Result<Response<v1::CordonResponse>, Status> {
-        let time = time_of(&request, self.deadline);
+        let time = deadline_of(&request, self.deadline);
         let v1::CordonRequest { gpu_uuid, cordoned } = request.into_inner();
         let uuid = convert::uuid("gpu_uuid", &gpu_uuid)?;
         within(time, async { Ok(self.grants.cordon(uuid, cordoned).await?) }).await?;

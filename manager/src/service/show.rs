@@ -1,4 +1,4 @@
-//! The node as the API shows it.
+//! Conversion of the node's state to the API's messages.
 
 use vcuda_manager_api::v1;
 use vcuda_quota::Quota;

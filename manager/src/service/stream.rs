@@ -1,4 +1,4 @@
-//! Streams of events: first the present ones, then new ones, until the reader, the manager or the deadline ends it.
+//! Streams of events: present ones, then new ones, until the client, the manager or the deadline ends them.
 
 use std::pin::Pin;
 
@@ -9,14 +9,14 @@ use tonic::Status;
 
 use crate::serve::stopped;
 
-/// Messages that wait for a reader besides those in its connection.
+/// Messages that wait for a client, besides those in its connection.
 const WAITING: usize = 16;
 
 pub(super) type Answers<M> = Pin<Box<dyn Stream<Item = Result<M, Status>> + Send>>;
 
-/// `first`, then what `told` brings, each as `message` makes it (nothing: it is not for this reader). A reader that is too
-/// slow for `told` gets ABORTED; one that does not read at all holds what is written here, and no more.
-pub(super) fn follow<T, M>(
+/// A stream of `first` and then of `told`, converted by `message` (`None` skips an item). A client too slow for `told` gets
+/// ABORTED. A client that does not read at all costs only this buffer.
+pub(super) fn subscription<T, M>(
     first: impl Iterator<Item = M> + Send + 'static,
     told: Option<broadcast::Receiver<T>>,
     message: impl Fn(T) -> Option<M> + Send + 'static,

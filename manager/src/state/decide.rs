@@ -1,4 +1,4 @@
-//! Effect of a request on the table of grants: arithmetic on what is known now.
+//! Decisions on requests: pure functions from the table of grants and what is known of GPUs and tenants.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -14,31 +14,31 @@ use crate::grant::{Grant, GrantId};
 use crate::grant_table::GrantTable;
 use crate::observe::Snapshot;
 
-/// Amounts that grants whose directories are not yet as they should be may still use, by number.
+/// Amounts that tenants may still use because their directories are not up to date, by grant number.
 pub(super) type PendingLimits = BTreeMap<u64, Held>;
 
-/// Amounts that a tenant takes of each of its GPUs.
+/// Amounts of each of its GPUs that a tenant takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Held {
-    /// Memory (bytes). None: all.
+    /// Memory (bytes). `None`: all.
     pub memory_bytes: Option<u64>,
-    /// Promised time (thousandths).
+    /// Promised GPU time (thousandths).
     pub promised_permille: u32,
 }
 
 impl Held {
-    /// Amounts of this quota.
+    /// The amounts of a quota.
     #[must_use]
-    pub fn of(amounts: &Quota) -> Self {
+    pub fn from_quota(amounts: &Quota) -> Self {
         Self {
             memory_bytes: amounts.memory_bytes,
             promised_permille: amounts.reserved_permille(),
         }
     }
 
-    /// The greater of each.
+    /// The greater amount of each kind.
     #[must_use]
-    pub fn or_more(self, other: Self) -> Self {
+    pub fn max(self, other: Self) -> Self {
         let both = self.memory_bytes.zip(other.memory_bytes);
         Self {
             memory_bytes: both.map(|(one, other)| one.max(other)),
@@ -49,24 +49,24 @@ impl Held {
 
 pub(super) static NONE_PENDING: PendingLimits = BTreeMap::new();
 
-/// All that a decision rests on, besides the table of grants.
+/// All inputs of a decision besides the table of grants.
 #[derive(Debug)]
-pub struct World<'a> {
+pub struct DecisionInputs<'a> {
     /// Bounds on the amounts that may be given.
     pub rules: &'a Rules,
-    /// Bounds on the choice of a namespace's pods.
+    /// Bounds on the amounts that a namespace's pods may choose.
     pub bounds: &'a Bounds,
     /// The GPUs.
     pub inventory: &'a Inventory,
-    /// The tenants, for those of `vcuda run`.
+    /// The tenants; those of `vcuda run` take room too.
     pub snapshot: &'a Snapshot,
     /// Amounts that tenants may still use of grants that were made smaller.
     pub pending: &'a BTreeMap<u64, Held>,
-    /// Milliseconds since 1970-01-01 UTC.
+    /// Present time (milliseconds since 1970-01-01 UTC).
     pub unix_ms: i64,
 }
 
-/// Each GPU with what is taken of it by grants and by `vcuda run`, but for the grant `without`.
+/// Each GPU with its load by grants, except the grant `without`, and by `vcuda run`.
 #[must_use]
 pub fn candidates<'i>(
     grant_table: &GrantTable,
@@ -77,9 +77,9 @@ pub fn candidates<'i>(
 ) -> Vec<Candidate<'i>> {
     let mut loads: HashMap<GpuUuid, Load> = HashMap::new();
     for grant in grant_table.grants().filter(|grant| Some(&grant.id) != without) {
-        let granted = Held::of(&grant.amounts);
+        let granted = Held::from_quota(&grant.amounts);
         let still = pending.get(&grant.number);
-        let held = still.map_or(granted, |still| granted.or_more(*still));
+        let held = still.map_or(granted, |still| granted.max(*still));
         for gpu in &grant.gpus {
             let load = loads.entry(*gpu).or_default();
             load.add(held.memory_bytes, held.promised_permille);
@@ -125,7 +125,7 @@ fn requested(asked: &Asked, placement: Placement) -> Requested<'_> {
     }
 }
 
-/// The grant that a request makes, as it is at its beginning.
+/// The initial grant for a request.
 fn new_grant(create: &Create, number: u64, gpus: Vec<GpuUuid>, unix_ms: i64) -> Grant {
     Grant {
         id: GrantId::new(&create.key, number),
@@ -141,7 +141,7 @@ fn new_grant(create: &Create, number: u64, gpus: Vec<GpuUuid>, unix_ms: i64) -> 
     }
 }
 
-impl World<'_> {
+impl DecisionInputs<'_> {
     fn candidates(&self, grant_table: &GrantTable, without: Option<&GrantId>) -> Vec<Candidate<'_>> {
         candidates(grant_table, self.inventory, self.snapshot, self.pending, without)
     }
@@ -186,7 +186,7 @@ impl World<'_> {
         Ok((grant, true))
     }
 
-    /// Changes amounts. Returns the grant as it is then, and, if it was changed by this, as it was.
+    /// Changes amounts. Returns the grant, and its previous state if this request changed it.
     pub(super) fn resize(
         &self,
         grant_table: &mut GrantTable,
@@ -229,7 +229,7 @@ impl World<'_> {
             &resize.amounts,
         )
         .map_err(|refusal| match refusal {
-            // The caller knows it: it is the grant's.
+            // The GPU is the grant's own, so it is missing now rather than unknown.
             admission::Refusal::Unknown(text) => GrantError::Refused(text),
             other => other.into(),
         })?;
@@ -245,10 +245,10 @@ impl World<'_> {
     }
 }
 
-/// The grant that this request, or one for the same tenant, made before.
+/// The grant that this request, or an earlier one for the same tenant, created.
 fn repeated(grant_table: &GrantTable, create: &Create) -> Result<Option<Arc<Grant>>, GrantError> {
     if let Some(grant) = grant_table.by_request(&create.request_id) {
-        // Amounts that were changed since are not what was asked for then.
+        // Amounts that were changed since cannot be compared with the request's.
         let same_amounts = grant.generation > 1 || grant.amounts == create.amounts;
         return if grant.key == create.key && same_amounts && create.asked.is_met_by(&grant.gpus) {
             Ok(Some(Arc::clone(grant)))

@@ -1,4 +1,4 @@
-//! The thread that changes grants: one write of the ledger for all changes that wait, then what follows from them.
+//! Thread that changes grants: one write of the ledger for all waiting changes, then their effects.
 
 mod directories;
 mod step;
@@ -10,7 +10,7 @@ use std::time::SystemTime;
 use tokio::sync::{mpsc, oneshot, watch};
 use vcuda_region::GpuUuid;
 
-use super::decide::{Held, PendingLimits, World};
+use super::decide::{DecisionInputs, Held, PendingLimits};
 use super::{Change, ChangeKind, Create, GrantError, Resize, Shared};
 use crate::events::{Events, Severity, unix_ms};
 use crate::gpu::Inventory;
@@ -21,7 +21,7 @@ use crate::observe::Looks;
 use crate::tenant_directories::TenantDirectories;
 use step::{Answer, Step, answer};
 
-/// Changes that one write of the ledger holds at most.
+/// Maximum number of changes in one write of the ledger.
 const TOGETHER: usize = 256;
 
 pub(super) type Reply<T> = oneshot::Sender<Result<T, GrantError>>;
@@ -34,21 +34,21 @@ pub(super) enum Command {
     Release(Vec<GrantId>, Reply<Vec<GrantId>>),
     Cordon(GpuUuid, bool, Reply<()>),
     Tick,
-    /// Nothing more.
+    /// End of the thread.
     Stop,
 }
 
-/// Owner of all that changes.
+/// State of the thread.
 #[derive(Debug)]
 pub(super) struct GrantWriter {
     pub(super) ledger: Ledger,
     pub(super) directories: TenantDirectories,
     pub(super) grant_table: Arc<GrantTable>,
     pub(super) pending: PendingLimits,
-    /// Directories without a grant that could not be removed, or are still used.
+    /// Directories without a grant that could not be removed, or are still in use.
     pub(super) leftovers: BTreeSet<GrantId>,
-    /// When all directories were last found as they should be (ns), and when their folder had last changed.
-    pub(super) found_whole: Option<(SystemTime, u64)>,
+    /// Last change of the directories' folder at the time when all were found whole, and that time (ns).
+    pub(super) last_complete: Option<(SystemTime, u64)>,
     pub(super) shared: Arc<Shared>,
     pub(super) inventory: watch::Receiver<Arc<Inventory>>,
     pub(super) looks: Arc<Looks>,
@@ -57,7 +57,7 @@ pub(super) struct GrantWriter {
 }
 
 impl GrantWriter {
-    /// Until it is stopped, or no sender is left that could ask.
+    /// Runs until it is stopped, or until no sender is left.
     pub(super) fn run(mut self, mut commands: mpsc::Receiver<Command>) {
         while let Some(first) = commands.blocking_recv() {
             let mut batch = vec![first];
@@ -88,7 +88,7 @@ impl GrantWriter {
         let next = Arc::new(next);
         if next.revision != self.grant_table.revision {
             if let Err(error) = self.ledger.write(&next) {
-                // A number is not given again even so: the failed write may be on the disk.
+                // The number is not reused, as the failed write may be on the disk.
                 Arc::make_mut(&mut self.grant_table).last_number = next.last_number;
                 self.pending = pending;
                 self.ledger_failed(&error.to_string());
@@ -102,11 +102,11 @@ impl GrantWriter {
         }
         self.carry_out(steps);
         if is_tick {
-            self.look_after();
+            self.check();
         }
     }
 
-    /// Applies a command to the table of grants; the steps that are then to be done. Nothing for a tick.
+    /// Applies a command to the table of grants. Returns the step to be done then; `None` for a tick.
     fn decide(&mut self, next: &mut GrantTable, command: Command) -> Option<Step> {
         let inventory = Arc::clone(&self.inventory.borrow());
         let snapshot = match command {
@@ -115,7 +115,7 @@ impl GrantWriter {
         };
         let rules = *self.shared.rules.lock();
         let bounds = Arc::clone(&self.shared.bounds.lock());
-        let world = World {
+        let inputs = DecisionInputs {
             rules: &rules,
             bounds: &bounds,
             inventory: &inventory,
@@ -124,7 +124,7 @@ impl GrantWriter {
             unix_ms: unix_ms(),
         };
         Some(match command {
-            Command::Create(create, reply) => match world.create(next, &create) {
+            Command::Create(create, reply) => match inputs.create(next, &create) {
                 Ok((grant, is_new)) => Step::Ensure {
                     grant,
                     kind: is_new.then_some(ChangeKind::Created),
@@ -138,11 +138,11 @@ impl GrantWriter {
                     Step::answer(reply, Err(error))
                 }
             },
-            // Not written into a ledger that its limits could not follow.
+            // Refused before the ledger is written, as this release could not write the limits.
             Command::Resize(resize, reply) if let Some(why) = self.foreign(next, &resize.id) => {
                 Step::answer(reply, Err(GrantError::Refused(why)))
             }
-            Command::Resize(resize, reply) => match world.resize(next, &resize) {
+            Command::Resize(resize, reply) => match inputs.resize(next, &resize) {
                 Ok((grant, before)) => self.resized(grant, before, reply),
                 Err(error) => Step::answer(reply, Err(error)),
             },
@@ -160,14 +160,14 @@ impl GrantWriter {
         })
     }
 
-    /// Steps that follow from a changed grant, that was `before` if this has changed it.
+    /// The step for a resized grant; `before` is its previous state if this request changed it.
     fn resized(&mut self, grant: Arc<Grant>, before: Option<Arc<Grant>>, reply: Reply<Arc<Grant>>) -> Step {
         let kind = before.is_some().then_some(ChangeKind::Resized);
         if let Some(before) = before {
-            // Until its limits are written, the tenant may still use what it had.
-            let had = Held::of(&before.amounts);
+            // The tenant may use its previous amounts until its limits are written.
+            let had = Held::from_quota(&before.amounts);
             let still = self.pending.entry(grant.number).or_insert(had);
-            *still = still.or_more(had);
+            *still = still.max(had);
         }
         Step::Ensure { grant, kind, reply }
     }
@@ -176,7 +176,7 @@ impl GrantWriter {
         self.directories.foreign(&grant_table.by_id(id)?.id)
     }
 
-    /// Directories, then what everybody sees, then the answers.
+    /// Updates directories, publishes the table, then answers.
     fn carry_out(&mut self, steps: Vec<Step>) {
         let mut changes = Vec::new();
         let mut answers: Vec<Answer> = Vec::new();
@@ -202,7 +202,7 @@ impl GrantWriter {
                     let ids = grants.iter().map(|grant| grant.id.clone()).collect();
                     for grant in grants {
                         self.pending.remove(&grant.number);
-                        self.take_away(&grant.id);
+                        self.remove_directory(&grant.id);
                         let kind = ChangeKind::Released;
                         changes.push(Change { kind, grant });
                     }
@@ -219,7 +219,7 @@ impl GrantWriter {
             .collect();
         self.shared.publish(&self.grant_table, changes);
         for grant in &created {
-            self.tell_small(grant);
+            self.warn_if_small(grant);
         }
         for tell in answers {
             tell(Ok(()));
@@ -243,7 +243,7 @@ impl GrantWriter {
     }
 }
 
-/// Takes a GPU out of placement, or back into it.
+/// Cordons a GPU, or uncordons it.
 fn cordon(
     next: &mut GrantTable,
     inventory: &Inventory,

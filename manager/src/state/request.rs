@@ -1,4 +1,4 @@
-//! Requests of callers, checked: no value is out of its range.
+//! Checked requests of callers: all values are within their ranges.
 
 use vcuda_quota::Quota;
 use vcuda_region::GpuUuid;
@@ -10,13 +10,13 @@ use crate::grant::{GrantId, Holder};
 /// A tenant to be admitted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Create {
-    /// Idempotency.
+    /// Id for idempotency.
     pub request_id: String,
     /// The caller's name of the tenant.
     pub key: String,
-    /// For whom.
+    /// Pod and container that the grant is for.
     pub holder: Holder,
-    /// Amounts of each GPU.
+    /// Quota on each GPU.
     pub amounts: Quota,
     /// The chosen amounts; the others are defaults.
     pub chosen: Chosen,
@@ -24,26 +24,26 @@ pub struct Create {
     pub asked: Asked,
 }
 
-/// GPUs as a caller asks for them.
+/// The GPUs that a caller asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Asked {
-    /// These, each once.
+    /// Exactly these, each once.
     Named(Vec<GpuUuid>),
-    /// So many different ones.
+    /// A number of different GPUs.
     Any {
-        /// At least one.
+        /// Number of GPUs, at least 1.
         count: usize,
-        /// None: as the manager is configured.
+        /// Preference; `None`: as configured.
         placement: Option<Placement>,
-        /// Only these, if any.
+        /// The only GPUs to choose from; empty: all.
         include: Vec<GpuUuid>,
-        /// Not those.
+        /// GPUs that must not be chosen.
         exclude: Vec<GpuUuid>,
     },
 }
 
 impl Asked {
-    /// Whether `gpus` can be the answer to this.
+    /// Whether `gpus` fulfils the request.
     #[must_use]
     pub fn is_met_by(&self, gpus: &[GpuUuid]) -> bool {
         match self {
@@ -56,15 +56,15 @@ impl Asked {
 /// A change of amounts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Resize {
-    /// Idempotency.
+    /// Id for idempotency.
     pub request_id: String,
-    /// The grant.
+    /// Id of the grant.
     pub id: String,
-    /// In place of its own.
+    /// The new quota.
     pub amounts: Quota,
     /// The chosen amounts; the others are defaults.
     pub chosen: Chosen,
-    /// Refused unless the grant is of this generation.
+    /// Expected generation of the grant; any other is refused.
     pub expected_generation: Option<u64>,
 }
 
@@ -73,8 +73,8 @@ pub struct Resize {
 pub struct Reconciled {
     /// Containers without a grant.
     pub unknown_keys: Vec<String>,
-    /// Grants without a container, kept for now.
+    /// Grants without a container that are kept for now.
     pub missing: Vec<GrantId>,
-    /// Grants that had none for long enough, and are gone.
+    /// Grants without a container for long enough, which were released.
     pub released: Vec<GrantId>,
 }

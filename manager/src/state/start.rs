@@ -1,4 +1,4 @@
-//! The way from what is on disk to grants that can be changed: the ledger is read, or rebuilt, and made true.
+//! Start: reads or rebuilds the ledger, and brings the directories to what it says.
 
 use std::collections::BTreeSet;
 use std::fs::{DirBuilder, File};
@@ -26,19 +26,19 @@ use crate::observe::Looks;
 use crate::settings::Settings;
 use crate::tenant_directories::{Ensured, Found, TenantDirectories, TenantDirectoryError};
 
-/// The file in the root that says which manager owns it.
+/// Lock file of the manager that owns the root.
 const LOCK: &str = "manager.lock";
 
-/// Grants cannot be managed here.
+/// Failure to manage grants here.
 #[derive(Debug, Error)]
 pub enum StartError {
-    /// Another manager is at work.
+    /// Another manager is running.
     #[error("{}: another manager runs under this root; stop it, or give this one a root of its own", .0.display())]
     Running(PathBuf),
     /// The ledger cannot be used.
     #[error(transparent)]
     Ledger(#[from] LedgerError),
-    /// The tenants' directories cannot be looked at.
+    /// The tenants' directories cannot be read.
     #[error(transparent)]
     TenantDirectories(#[from] TenantDirectoryError),
     /// The root cannot be used.
@@ -48,40 +48,40 @@ pub enum StartError {
 
 /// The thread behind [`Grants`].
 #[derive(Debug)]
-pub struct Keeping {
+pub struct WriterThread {
     thread: JoinHandle<()>,
-    /// Until the thread has ended, no other manager may begin.
+    /// Lock of the root, held until the thread has ended.
     _root: Flock<File>,
 }
 
-impl Keeping {
-    /// Takes no more changes, and waits until all that was begun is done and the ledger is free for the next manager. Call
-    /// it where it may block.
+impl WriterThread {
+    /// Ends the thread: begun changes are finished, and the ledger is free for the next manager. Blocks.
     pub fn finish(self, grants: &Grants) {
-        // Neither fails but for a thread that has panicked, and told so.
+        // Both fail only if the thread has panicked, which was reported.
         let _ = grants.commands.blocking_send(Command::Stop);
         let _ = self.thread.join();
     }
 }
 
-/// Reads the ledger, brings the tenants' directories to what it says, and begins to take changes. Call it where it may
-/// block, in a tokio runtime.
+/// Reads the ledger, brings the tenants' directories to what it says, and begins to accept changes. Blocks; needs a tokio
+/// runtime.
 ///
 /// # Errors
-/// Another manager has root or ledger, or they cannot be used. A damaged ledger is none: it is rebuilt, and told.
+/// Fails if another manager has the root or the ledger, or if they cannot be used. A damaged ledger is rebuilt and
+/// reported.
 pub fn start(
     settings: &Settings,
     disk: Box<dyn Disk>,
     events: &Arc<Events>,
     inventory: watch::Receiver<Arc<Inventory>>,
     looks: Arc<Looks>,
-) -> Result<(Grants, Keeping), StartError> {
+) -> Result<(Grants, WriterThread), StartError> {
     let lock = claim(&settings.root)?;
     let root = |error| StartError::Root(settings.root.clone(), error);
     let directories = TenantDirectories::new(&settings.root).map_err(root)?;
     let (ledger, loaded) = Ledger::open(&settings.state, disk)?;
     let found = directories.granted()?;
-    let (grant_table, must_write) = settle(loaded, &found, events);
+    let (grant_table, must_write) = restore_table(loaded, &found, events);
     let grant_table = Arc::new(grant_table);
     let problem = if must_write {
         ledger.write(&grant_table).err()
@@ -91,8 +91,8 @@ pub fn start(
     if let Some(error) = &problem {
         events.say(Severity::Error, "VcudaLedgerFailed", error.to_string(), None);
     }
-    let (pending, leftovers) = make_true(&grant_table, &directories, found, events);
-    // Removes what killed managers left half made or half removed; a root without tenants has nothing of it.
+    let (pending, leftovers) = restore_directories(&grant_table, &directories, found, events);
+    // Removes directories that killed managers left half made or half removed.
     if let Ok(me) = Identity::current() {
         let _ = directory::remove_dead(&settings.root, &me);
     }
@@ -110,7 +110,7 @@ pub fn start(
         grant_table,
         pending,
         leftovers,
-        found_whole: None,
+        last_complete: None,
         shared: Arc::clone(&shared),
         inventory: inventory.clone(),
         looks: Arc::clone(&looks),
@@ -126,10 +126,10 @@ pub fn start(
         looks,
         missing: Arc::default(),
     };
-    Ok((grants, Keeping { thread, _root: lock }))
+    Ok((grants, WriterThread { thread, _root: lock }))
 }
 
-/// Starts the thread that changes grants, and the task that reminds it to look after them.
+/// Starts the thread that changes grants, and the task that triggers its periodic check.
 fn spawn(writer: GrantWriter) -> io::Result<(mpsc::Sender<Command>, JoinHandle<()>)> {
     let (commands, waiting) = mpsc::channel(WAITING);
     let thread = std::thread::Builder::new()
@@ -142,7 +142,7 @@ fn spawn(writer: GrantWriter) -> io::Result<(mpsc::Sender<Command>, JoinHandle<(
 /// Whether no manager owns the root now.
 ///
 /// # Errors
-/// It cannot be used.
+/// Fails if the root cannot be used.
 pub(crate) fn is_free(root: &Path) -> Result<bool, StartError> {
     match claim(root) {
         Ok(_) => Ok(true),
@@ -151,7 +151,7 @@ pub(crate) fn is_free(root: &Path) -> Result<bool, StartError> {
     }
 }
 
-/// Makes the root if it is not there, and takes it for this manager alone.
+/// Makes the root if it is missing, and locks it for this manager.
 fn claim(root: &Path) -> Result<Flock<File>, StartError> {
     let mut builder = DirBuilder::new();
     builder.recursive(true).mode(0o755);
@@ -172,13 +172,13 @@ async fn tick(commands: mpsc::WeakSender<Command>) {
         let Some(commands) = commands.upgrade() else {
             return;
         };
-        // Where changes pile up, the next look will do.
+        // If the queue is full, the next tick does it.
         let _ = commands.try_send(Command::Tick);
     }
 }
 
-/// The table of grants that holds from now on, and whether it has to be written.
-fn settle(loaded: Loaded, found: &[Found], events: &Events) -> (GrantTable, bool) {
+/// The table of grants to start with, and whether it must be written.
+fn restore_table(loaded: Loaded, found: &[Found], events: &Events) -> (GrantTable, bool) {
     let (mut grant_table, why, highest) = match loaded {
         Loaded::Absent if found.is_empty() => return (GrantTable::default(), false),
         Loaded::Absent => (GrantTable::default(), Some("is gone".to_owned()), 0),
@@ -195,12 +195,12 @@ fn settle(loaded: Loaded, found: &[Found], events: &Events) -> (GrantTable, bool
     };
     let written = grant_table.last_number;
     let mut adopted = 0;
-    // The newest first: of two of one key it is the one that lives.
+    // The newest first: of two grants with one key it is the living one.
     let mut candidates: Vec<_> = found
         .iter()
         .filter_map(|found| found.grant.as_ref().ok())
         .filter(|grant| {
-            // Directories follow the ledger, and are never ahead of it.
+            // Directories are written after the ledger, so they are never ahead of it.
             let known = grant_table.by_number(grant.number);
             let is_newer =
                 known.is_some_and(|known| grant.id == known.id && grant.generation > known.generation);
@@ -223,7 +223,7 @@ fn settle(loaded: Loaded, found: &[Found], events: &Events) -> (GrantTable, bool
     let numbers = found
         .iter()
         .filter_map(|found| crate::grant_table::number_of(&found.name));
-    // No counter that began at 1 is beyond the seconds since 1970: whatever the lost ledger gave, this is above it.
+    // Every number that the lost ledger gave is below the seconds since 1970, as numbers begin at 1.
     let seconds = u64::try_from(unix_ms() / 1000).unwrap_or(0);
     grant_table.last_number = numbers
         .filter(|number| *number < u64::MAX / 2)
@@ -240,8 +240,8 @@ fn settle(loaded: Loaded, found: &[Found], events: &Events) -> (GrantTable, bool
     (grant_table, true)
 }
 
-/// Gives each grant its directory, and takes away those of no grant. Returns what could not be done yet.
-fn make_true(
+/// Makes the directory of each grant, and removes directories without a grant. Returns what could not be done yet.
+fn restore_directories(
     grant_table: &GrantTable,
     containers: &TenantDirectories,
     found: Vec<Found>,
@@ -251,7 +251,7 @@ fn make_true(
     for grant in grant_table.grants() {
         match containers.ensure(grant) {
             Ok(Ensured::Kept) => {}
-            Ok(ensured) => tracing::info!(container = grant.id.as_str(), ?ensured, "directory made true"),
+            Ok(ensured) => tracing::info!(container = grant.id.as_str(), ?ensured, "directory restored"),
             Err(error) => {
                 let text = format!("{}: {error}", grant.id);
                 events.say(
@@ -260,7 +260,7 @@ fn make_true(
                     text,
                     Some(grant.id.as_str()),
                 );
-                pending.insert(grant.number, Held::of(&grant.amounts));
+                pending.insert(grant.number, Held::from_quota(&grant.amounts));
             }
         }
     }
@@ -270,7 +270,7 @@ fn make_true(
             continue;
         }
         let why = orphan.grant.err().unwrap_or_default();
-        let id = crate::grant::GrantId::of_directory(&orphan.name);
+        let id = crate::grant::GrantId::from_directory(&orphan.name);
         if containers.is_used(&id) {
             let text =
                 format!("{id} has no grant any more, and its processes live: it goes with them. {why}");

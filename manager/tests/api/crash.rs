@@ -1,5 +1,5 @@
-//! Killed at any step, or with a disk that fails at any step: no grant that was answered is lost, no number is given twice,
-//! and nothing is given that is not there.
+//! Managers killed at any step, or with a disk that fails at any step. No answered grant is lost, no number is reused, and
+//! no GPU gives more than it has.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -25,14 +25,14 @@ use crate::harness::{GIB, Kept, inventory, settings, uuid};
 
 const SCRATCH: &str = "VCUDA_TEST_SCRATCH";
 const STEP: &str = "VCUDA_TEST_STEP";
-/// Steps of a write.
+/// Number of steps of a write.
 const STEPS: usize = 7;
 
 fn amounts(memory_bytes: u64) -> Quota {
     Quota::fixed(Some(memory_bytes), 10)
 }
 
-/// No amount is a default.
+/// All amounts chosen, none a default.
 const ALL: Chosen = Chosen {
     policy: true,
     priority: true,
@@ -55,7 +55,7 @@ fn create(key: &str) -> Create {
     }
 }
 
-/// Not a test: what the children of these tests do. Each answer is a line on standard output, after it was given.
+/// Not a test, but the program of these tests' children. It writes each answer as a line to standard output once it has it.
 #[tokio::test]
 #[ignore = "the child of other tests"]
 async fn child() {
@@ -85,7 +85,7 @@ async fn child() {
         let made = kept.grants.create(create(&key)).await;
         match made {
             Ok(grant) => tell(format!("\nmade {} {}\n", grant.id, grant.number)),
-            // The GPUs are full: it goes on with what it has.
+            // The GPUs are full: it continues with the grants it has.
             Err(GrantError::NoRoom(_)) => {}
             Err(error) => tell(format!("\nfailed {error}\n")),
         }
@@ -102,7 +102,7 @@ async fn child() {
             if kept.grants.resize(resize).await.is_ok() {
                 tell(format!("\nshrunk {} {}\n", oldest.id, oldest.number));
             }
-            // Said before: from here on it may be gone.
+            // Written beforehand, as the grant may be gone from here on.
             tell(format!("\nreleasing {} {}\n", oldest.id, oldest.number));
             if kept.grants.release(oldest.id.as_str(), false).await.is_ok() {
                 tell(format!("\nreleased {} {}\n", oldest.id, oldest.number));
@@ -127,18 +127,18 @@ fn spawn(scratch: &Path, step: Option<usize>) -> Child {
     command.spawn().unwrap()
 }
 
-/// Answers that a child got, over all its lives.
+/// Answers of a child, over all its lives.
 #[derive(Debug, Default)]
 struct Told {
-    /// Ids answered, by number.
+    /// Ids of created grants, by number.
     made: BTreeMap<u64, String>,
     releasing: BTreeSet<u64>,
     released: BTreeSet<u64>,
 }
 
 impl Told {
-    /// Reads what a child says until it ends.
-    fn hear(&mut self, child: &mut Child) {
+    /// Reads a child's output until it ends.
+    fn read_output(&mut self, child: &mut Child) {
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
         for line in lines.map_while(Result::ok) {
             self.line(&line);
@@ -165,7 +165,7 @@ impl Told {
         }
     }
 
-    /// Compares with what a new manager finds.
+    /// Compares the answers with what a new manager finds.
     async fn check(&self, scratch: &Path) {
         let kept = Kept::start(settings(scratch), Box::new(RealDisk)).await.unwrap();
         assert!(
@@ -190,26 +190,26 @@ impl Told {
         for grant in there.values() {
             assert!(kept.grants.directories().is_present(&grant.id));
         }
-        // Nothing is given twice: no GPU has more than it can give.
+        // No GPU gives more than it has.
         let gpus = inventory(2);
         for candidate in kept.grants.candidates(&gpus, &Snapshot::default()) {
             assert!(candidate.load.memory_bytes <= candidate.gpu.memory_total_bytes);
         }
-        // And no directory is there without a grant.
+        // No directory is without a grant.
         let found = kept.grants.directories().granted().unwrap();
         assert_eq!(found.len(), there.len());
         kept.stop().await;
     }
 }
 
-/// One life after the other, each killed one step later than the one before.
+/// Kills a child at each step of a write, one step later in each life.
 #[tokio::test]
 async fn killed_at_each_step_of_a_write() {
     let scratch = tempfile::tempdir().unwrap();
     let mut told = Told::default();
     for step in 0..4 * STEPS {
         let mut child = spawn(scratch.path(), Some(step));
-        told.hear(&mut child);
+        told.read_output(&mut child);
         let status = child.wait().unwrap();
         assert_eq!(status.signal(), Some(Signal::SIGKILL as i32), "{status:?}");
         told.check(scratch.path()).await;
@@ -217,7 +217,7 @@ async fn killed_at_each_step_of_a_write() {
     assert!(told.made.len() > 20 && !told.released.is_empty(), "{told:?}");
 }
 
-/// Killed at a random instant: in a write, between ledger and directory, in a directory.
+/// Kills a child at a random instant: in a write, between ledger and directory, in a directory.
 #[tokio::test]
 async fn killed_at_any_instant() {
     let scratch = tempfile::tempdir().unwrap();
@@ -226,7 +226,7 @@ async fn killed_at_any_instant() {
     for life in 0..lives {
         let mut child = spawn(scratch.path(), None);
         let pid = Pid::from_raw(i32::try_from(child.id()).unwrap());
-        // From the first answer on, so many lines later: each life another number, the instant within is the kernel's.
+        // Killed some lines after the first answer, another number in each life. The kernel decides the exact instant.
         let mut lines = BufReader::new(child.stdout.take().unwrap())
             .lines()
             .map_while(Result::ok);
@@ -253,7 +253,7 @@ async fn killed_at_any_instant() {
     );
 }
 
-/// A disk that is full, or breaks, at each step: the caller is told, nothing is taken, and it works again by itself.
+/// A disk that fails at each step: the caller gets an error, nothing is taken, and service recovers by itself.
 #[tokio::test]
 async fn a_disk_that_fails_at_each_step() {
     const ENOSPC: i32 = 28;
@@ -273,7 +273,7 @@ async fn a_disk_that_fails_at_each_step() {
             let grants = &kept.grants;
             let mut last = first.number;
             if step >= STEPS {
-                // The first write of this life works; the next one does not.
+                // The first write of this life succeeds, and the next one fails.
                 last = grants.create(create("between")).await.unwrap().number;
             }
             let before = grants.grant_table().len();
@@ -282,12 +282,12 @@ async fn a_disk_that_fails_at_each_step() {
                 matches!(&failed, GrantError::Unavailable(text) if text.contains("ledger")),
                 "{failed}"
             );
-            // It may have recovered by now.
+            // It may have recovered already.
             assert!(kept.has_told("VcudaLedgerFailed"));
             assert_eq!(grants.grant_table().len(), before);
             let refused = vcuda_manager::grant::GrantId::new("b", last + 1);
             assert!(!grants.directories().path(&refused).exists());
-            // The same request, tried again.
+            // Repeats the same request.
             let second = grants.create(create("b")).await.unwrap();
             assert!(second.number > last + 1, "{refused} may be on the disk");
             assert!(grants.problem().borrow().is_none());
@@ -327,11 +327,11 @@ async fn a_failed_change_changes_nothing() {
             };
             kept.grants.resize(resize).await.unwrap_err();
         }
-        // Nor does it come with the next one.
+        // The next change does not bring it either.
         kept.grants.create(create("b")).await.unwrap();
         assert_eq!(kept.grants.grant_table().by_key("a"), Some(&made));
         assert!(kept.grants.directories().is_present(&made.id));
-        // What was given back is not given twice.
+        // Released amounts are not granted twice.
         let candidates = inventory(2);
         let candidate = kept.grants.candidates(&candidates, &Snapshot::default());
         let taken: u64 = candidate
@@ -343,7 +343,7 @@ async fn a_failed_change_changes_nothing() {
     }
 }
 
-/// A file system without room, for the ledger and for the directories: those that may mount one see it for real.
+/// A full file system, for the ledger and for the directories. It needs the right to mount one.
 #[tokio::test]
 async fn a_real_file_system_that_is_full() {
     let scratch = tempfile::tempdir().unwrap();
@@ -359,8 +359,8 @@ async fn a_real_file_system_that_is_full() {
         let refused = kept.grants.create(create("a")).await.unwrap_err();
         assert!(matches!(&refused, GrantError::Unavailable(_)), "{refused}");
         assert!(kept.grants.grant_table().is_empty());
-        // Emptied, not only removed: a process that another test starts at this moment holds a copy of the open file until it
-        // runs its program, and the room with it.
+        // Truncated, not only removed: a child that another test starts at this moment may hold the open file, and its
+        // space, until it runs its program.
         file.set_len(0).unwrap();
         std::fs::remove_file(&filler).unwrap();
         let made = kept.grants.create(create("a")).await.unwrap();

@@ -1,4 +1,4 @@
-//! A disk that fails at one step of a write, or kills the process there.
+//! Disk that fails, or kills the process, at one step of a write.
 
 use std::fs::File;
 use std::io;
@@ -11,16 +11,16 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use vcuda_manager::ledger::{Disk, RealDisk};
 
-/// Fate of a write at a step.
+/// Outcome of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fate {
-    /// The process is gone.
+    /// The process is killed.
     Kill,
-    /// The step fails, half done.
+    /// The step fails half done, with this error number.
     Fail(i32),
 }
 
-/// A disk on which one step, counted from the start, goes wrong.
+/// A disk that fails at one step, counted from the start.
 #[derive(Debug, Clone)]
 pub(crate) struct Doomed {
     at: usize,
@@ -75,12 +75,12 @@ impl Disk for Doomed {
     fn sync_directory(&self, directory: &Path) -> io::Result<()> {
         self.step()?;
         RealDisk.sync_directory(directory)?;
-        // And after the last one.
+        // Also after the last step.
         self.step()
     }
 }
 
-/// A small tmpfs, for as long as this value lives.
+/// A mounted small tmpfs, unmounted on drop.
 pub(crate) struct Mounted(PathBuf);
 
 impl Mounted {

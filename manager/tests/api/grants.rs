@@ -1,4 +1,4 @@
-//! Create, resize and release: what the proto says of each.
+//! Create, resize and release as the proto describes them.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -13,7 +13,7 @@ use vcuda_region::limits::Limits;
 
 use crate::harness::{GIB, Node, amounts, ask, by_id, gpu, mode, release, uuid};
 
-/// Time that was not asked for is what others leave (docs/policies.md): it is reserved for no tenant.
+/// GPU time that was not asked for is what others leave (docs/policies.md): it is reserved for no tenant.
 #[tokio::test]
 async fn grants_of_memory_only_share_a_gpu() {
     let scratch = tempfile::tempdir().unwrap();
@@ -24,7 +24,7 @@ async fn grants_of_memory_only_share_a_gpu() {
         assert_eq!(grant.gpu_uuids, [uuid(1).to_string()]);
         assert_eq!(grant.amounts.unwrap().cores_permille, 1000);
     }
-    // A promise of everything fits beside them, and beside it none of anything.
+    // A promise of all GPU time fits beside them, and no further promise fits beside that.
     let mut all = ask("all", 2 * GIB, 1000);
     let policy = v1::Policy::Burst.into();
     all.amounts = all.amounts.map(|amounts| v1::Amounts { policy, ..amounts });
@@ -116,11 +116,11 @@ async fn the_same_request_is_the_same_grant() {
         client.create(ask("a", GIB, 100)).await.unwrap().into_inner(),
         grant
     );
-    // Another request for the same tenant.
+    // A different request for the same tenant.
     let mut other = ask("a", GIB, 100);
     other.request_id = "other".to_owned();
     assert_eq!(client.create(other.clone()).await.unwrap().into_inner(), grant);
-    // Neither the request nor the key is good for something else.
+    // Neither the request id nor the key can be used for something else.
     let mut same_request = ask("b", GIB, 100);
     same_request.request_id = "r-a".to_owned();
     let refused = client.create(same_request).await.unwrap_err();
@@ -132,7 +132,7 @@ async fn the_same_request_is_the_same_grant() {
     assert!(refused.message().contains("a-1"), "{refused}");
     let listed = client.list(v1::ListGrantsRequest {}).await.unwrap().into_inner();
     assert_eq!(listed.grants, [grant]);
-    // Many at once, of which each is one grant.
+    // Many concurrent requests get a grant each.
     let asking: Vec<_> = (0..40)
         .map(|place| {
             let mut client = client.clone();
@@ -175,7 +175,7 @@ async fn a_resize_is_in_place_and_repeats_harmlessly() {
     let read = Limits::read(Path::new(&grant.directory)).unwrap();
     let (device, _) = read.devices().next().unwrap();
     assert_eq!(read.config(device).unwrap(), DeviceConfig::new(8 * GIB, 400));
-    // Repeated, though the generation is another by now.
+    // Repeated, although the generation has changed.
     assert_eq!(
         client
             .resize(resize("s1", 8 * GIB, 1))
@@ -199,7 +199,7 @@ async fn a_resize_is_in_place_and_repeats_harmlessly() {
     for (request, code) in codes {
         assert_eq!(client.resize(request).await.unwrap_err().code(), code);
     }
-    // The request that made it is still known.
+    // The request that created it is still known.
     assert_eq!(
         client.create(ask("a", 4 * GIB, 300)).await.unwrap().into_inner(),
         changed
@@ -207,7 +207,7 @@ async fn a_resize_is_in_place_and_repeats_harmlessly() {
     node.stop().await;
 }
 
-/// A request for 8 GiB and 30 % of the GPU of this number.
+/// A request for 8 GiB and 30 % of the GPU with this number.
 fn ask_of_gpu(number: u8) -> v1::CreateGrantRequest {
     v1::CreateGrantRequest {
         gpu_count: 0,
@@ -272,7 +272,7 @@ async fn a_gpu_that_may_not_be_used_is_refused_with_the_reason() {
         .unwrap()
         .into_inner();
     assert_eq!(status.problems, ["GPUs: NVML does not answer"]);
-    // Grants stay, whatever becomes of the GPUs.
+    // Grants stay, whatever happens to the GPUs.
     assert_eq!(node.kept.grants.grant_table().len(), 1);
     node.stop().await;
 }

@@ -1,4 +1,4 @@
-//! A manager's grants and API on a scratch directory, with GPUs that are told to it.
+//! Fixture: a manager's grants and API on a scratch directory, with given GPUs.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -21,7 +21,7 @@ use vcuda_manager::serve;
 use vcuda_manager::service::{About, GrantsService, NodeService};
 use vcuda_manager::settings::{Api, Settings};
 use vcuda_manager::state::Grants;
-use vcuda_manager::state::start::{Keeping, StartError, start};
+use vcuda_manager::state::start::{StartError, WriterThread, start};
 use vcuda_manager_api::v1;
 use vcuda_manager_api::v1::grants_client::GrantsClient;
 use vcuda_manager_api::v1::node_client::NodeClient;
@@ -62,7 +62,7 @@ pub(crate) struct Kept {
     pub(crate) events: Arc<Events>,
     pub(crate) inventory: watch::Sender<Arc<Inventory>>,
     pub(crate) looks: Arc<Looks>,
-    keeping: Keeping,
+    keeping: WriterThread,
 }
 
 impl Kept {
@@ -96,7 +96,7 @@ impl Kept {
     }
 }
 
-/// All of it.
+/// Grants and their API.
 pub(crate) struct Node {
     pub(crate) kept: Kept,
     pub(crate) settings: Settings,
@@ -155,7 +155,7 @@ impl Node {
         self.settings.root.join(vcuda_manager_api::SOCKET_NAME)
     }
 
-    /// Text of a scrape now.
+    /// Text of a scrape.
     pub(crate) fn scrape(&self) -> String {
         let grants = self.kept.grants.clone();
         let sources = Sources {
@@ -187,7 +187,7 @@ impl Node {
         NodeClient::new(self.channel().await)
     }
 
-    /// As SIGTERM does.
+    /// Stops it as SIGTERM does.
     pub(crate) async fn stop(self) {
         self.stop.send_replace(true);
         self.serving.await.unwrap();
@@ -195,7 +195,7 @@ impl Node {
     }
 }
 
-/// A request for so much of one GPU.
+/// A request for these amounts of one GPU.
 pub(crate) fn ask(key: &str, memory_bytes: u64, cores_permille: u32) -> v1::CreateGrantRequest {
     v1::CreateGrantRequest {
         request_id: format!("r-{key}"),
@@ -214,14 +214,14 @@ pub(crate) fn amounts(memory_bytes: u64, cores_permille: u32) -> v1::Amounts {
     }
 }
 
-/// Waits until `is` is, which it will be: a test that would wait for ever fails by its runner.
+/// Waits until `is` returns true. The test runner ends a test that waits for ever.
 pub(crate) async fn eventually(mut is: impl FnMut() -> bool) {
     while !is() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
 
-/// Next message of a stream. Fails the test, naming what was awaited, where it says nothing for half a minute.
+/// The next message of a stream. Fails the test, naming what was awaited, after half a minute without one.
 pub(crate) async fn next<T>(
     stream: &mut tonic::Streaming<T>,
     what: &str,

@@ -1,4 +1,4 @@
-//! Peers that are broken, slow, many or malicious: each is got rid of, and no other client notices.
+//! Broken, slow, numerous and malicious peers: each is disconnected, and other clients notice nothing.
 
 use std::fs::File;
 use std::io;
@@ -25,7 +25,7 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const SETTINGS: &[u8] = &[0, 0, 0, 4, 0, 0, 0, 0, 0];
 const PING: &[u8] = &[0, 0, 8, 6, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8];
 
-/// A manager that soon closes silent connections, with few places.
+/// A manager with few places that closes silent connections quickly.
 async fn impatient(scratch: &std::path::Path) -> Node {
     let mut settings = settings(scratch);
     settings.api.peer_timeout = Duration::from_millis(200);
@@ -35,13 +35,13 @@ async fn impatient(scratch: &std::path::Path) -> Node {
     Node::with(settings, Box::new(RealDisk)).await
 }
 
-/// Another client is served.
+/// Checks that another client is served.
 async fn serves(node: &Node) {
     let listed = node.grants().await.list(v1::ListGrantsRequest {}).await;
     assert!(listed.is_ok(), "{listed:?}");
 }
 
-/// Reads until the server has closed.
+/// Reads until the server has closed the connection.
 async fn is_closed(stream: &mut UnixStream) {
     let mut bytes = [0; 4096];
     while stream.read(&mut bytes).await.is_ok_and(|count| count > 0) {}
@@ -70,7 +70,7 @@ async fn bytes_that_are_no_request_end_their_connection_only() {
     let mut open = Vec::new();
     for bytes in all {
         let mut stream = UnixStream::connect(node.socket()).await.unwrap();
-        // The server may have closed before it has read all.
+        // The server may close before it has read everything.
         let _ = stream.write_all(bytes).await;
         serves(&node).await;
         open.push(stream);
@@ -89,7 +89,7 @@ async fn half_closed_and_deaf_peers_are_dropped() {
     let mut half = UnixStream::connect(node.socket()).await.unwrap();
     half.write_all(&[PREFACE, SETTINGS].concat()).await.unwrap();
     half.shutdown().await.unwrap();
-    // One that never reads, and so never answers whether it is there.
+    // A peer that never reads, and so never answers a ping.
     let mut deaf = UnixStream::connect(node.socket()).await.unwrap();
     deaf.write_all(&[PREFACE, SETTINGS].concat()).await.unwrap();
     serves(&node).await;
@@ -118,10 +118,10 @@ async fn connections_are_bounded_and_the_others_stay() {
         }
     }
     eventually(|| node.kept.has_told("VcudaApiCrowded")).await;
-    // Who was there before is served.
+    // An earlier client is still served.
     client.list(v1::ListGrantsRequest {}).await.unwrap();
     drop(held);
-    // And so is who comes when the crowd has gone.
+    // A later client is served once the others are gone.
     while vcuda_manager_api::connect(&node.socket(), Duration::from_secs(5))
         .await
         .is_err()
@@ -158,7 +158,7 @@ async fn a_reader_that_does_not_read_its_events_loses_its_own_only() {
                 host_pid: None,
             });
         }
-        // The one that reads misses nothing.
+        // The client that reads misses nothing.
         for _ in 0..500 {
             next(&mut keen, "an event for who reads").await.unwrap().unwrap();
         }
@@ -201,7 +201,7 @@ async fn requests_too_large_of_another_kind_or_without_end_are_refused() {
         .unwrap_err();
     assert_eq!(refused.code(), Code::Internal, "{refused}");
 
-    // One that begins and never ends.
+    // A request that begins and never ends.
     raw.ready().await.unwrap();
     let codec = ProstCodec::<v1::CreateGrantRequest, v1::Grant>::default();
     let endless = tokio_stream::pending::<v1::CreateGrantRequest>();
@@ -244,7 +244,7 @@ async fn many_requests_at_once_are_all_answered() {
     node.stop().await;
 }
 
-/// A disk that is slow, or fails, as long as it is told to.
+/// A disk that is slow, or fails, while told to.
 #[derive(Debug, Clone, Default)]
 struct Troubled {
     is_slow: Arc<AtomicBool>,
@@ -278,11 +278,11 @@ async fn a_slow_disk_delays_changes_and_nothing_else() {
         matches!(refused.code(), Code::DeadlineExceeded | Code::Cancelled),
         "{refused}"
     );
-    // Reading is not changing.
+    // Reads work meanwhile.
     let listed = client.list(v1::ListGrantsRequest {}).await.unwrap().into_inner();
     assert_eq!(listed.grants.len(), 1);
     disk.is_slow.store(false, Ordering::Relaxed);
-    // What was begun is finished, and the same request tells.
+    // The begun change is finished, and repeating the request returns it.
     let again = client.create(ask("b", GIB, 100)).await.unwrap().into_inner();
     assert_eq!(again.id, "b-2");
     node.stop().await;
@@ -320,7 +320,7 @@ async fn health_follows_the_ledger() {
         problems.iter().any(|line| line.starts_with("ledger: ")),
         "{problems:?}"
     );
-    // It tries by itself.
+    // The manager retries by itself.
     disk.fails.store(false, Ordering::Relaxed);
     while status("vcuda.v1.Grants").await != ServingStatus::Serving {
         tokio::time::sleep(Duration::from_millis(5)).await;

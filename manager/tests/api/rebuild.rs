@@ -1,4 +1,4 @@
-//! A ledger that is damaged, cut, of a later release, gone or too old: set aside, and rebuilt from the directories.
+//! Ledgers that are damaged, cut, of a later release, missing or too old are set aside and rebuilt from the directories.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,10 +8,10 @@ use vcuda_region::limits::Limits;
 
 use crate::harness::{GIB, Node, amounts, ask, uuid};
 
-/// The highest number that was given.
+/// The highest number given, of a grant that was released.
 const GONE: u64 = 4;
 
-/// Three grants, and all that a manager knows of them.
+/// Makes three grants. Returns them and the manager's state.
 async fn three(scratch: &Path) -> (Vec<v1::Grant>, PathBuf) {
     let node = Node::start(scratch).await;
     let mut client = node.grants().await;
@@ -43,7 +43,7 @@ fn set_aside(ledger: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Starts a manager on what `spoil` left, and expects that it lost and reused nothing. Returns its grants.
+/// Starts a manager on what `spoil` left. It must have lost no grant and reuse no number. Returns its grants.
 async fn recovers(spoil: impl Fn(&Path), expect_aside: bool) -> (Vec<v1::Grant>, Vec<v1::Grant>) {
     let scratch = tempfile::tempdir().unwrap();
     let (before, ledger) = three(scratch.path()).await;
@@ -66,7 +66,7 @@ async fn recovers(spoil: impl Fn(&Path), expect_aside: bool) -> (Vec<v1::Grant>,
     let next = client.create(ask("d", GIB, 100)).await.unwrap().into_inner();
     assert!(next.number > GONE, "{} was given before", next.number);
     node.stop().await;
-    // What was rebuilt is on the disk.
+    // The rebuilt ledger is on the disk.
     let node = Node::start(scratch.path()).await;
     assert!(!node.kept.has_told("VcudaLedgerRebuilt"));
     assert_eq!(node.kept.grants.grant_table().len(), after.len() + 1);
@@ -132,7 +132,7 @@ async fn what_an_older_ledger_does_not_know_is_not_lost() {
     node.stop().await;
 }
 
-/// Where the record is spoilt too, the limits still say what was granted.
+/// If the record is damaged too, the limits still give the amounts.
 #[tokio::test]
 async fn limits_stand_in_for_a_spoilt_record() {
     let spoil = |ledger: &Path| {
@@ -151,7 +151,7 @@ async fn limits_stand_in_for_a_spoilt_record() {
     assert_eq!(is.gpu_uuids, [uuid(1).to_string(), uuid(2).to_string()]);
 }
 
-/// A resize that was cut short between ledger and limits is finished at the start.
+/// A resize that was interrupted between ledger and limits is finished at the start.
 #[tokio::test]
 async fn limits_follow_the_ledger() {
     let scratch = tempfile::tempdir().unwrap();
@@ -159,7 +159,7 @@ async fn limits_follow_the_ledger() {
     let [first, second, _] = grants.as_slice() else {
         unreachable!("there are three");
     };
-    // The limits of another amount: as they were before the change.
+    // The limits hold the amounts from before the change.
     let directory = Path::new(&first.directory);
     let mut writer = vcuda_region::limits::LimitsWriter::open(directory).unwrap();
     let (device, _) = writer.limits().devices().next().unwrap();

@@ -1,4 +1,4 @@
-//! Grants across restarts: of the manager, of its caller, and of a directory that was deleted.
+//! Grants across restarts of the manager and of its caller, and after the deletion of a directory.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -26,7 +26,7 @@ async fn a_tenant_that_is_used_is_not_released() {
     usage.claim(&Identity::current().unwrap()).unwrap();
     let refused = client.release(release("a-1")).await.unwrap_err();
     assert_eq!(refused.code(), Code::FailedPrecondition);
-    // Nor by what the caller no longer has.
+    // Nor are they released because the caller no longer names them.
     let reconcile = v1::ReconcileRequest {
         grace_ms: 1,
         ..v1::ReconcileRequest::default()
@@ -71,7 +71,7 @@ async fn what_the_caller_no_longer_has_is_released_at_the_second_look() {
         reconcile(&["dp-a", "dp-x"], 1).await,
         (texts(&["dp-x"]), texts(&["dp-b-2"]), vec![])
     );
-    // Named in between: it counts from anew.
+    // Named in between, so the grace period begins anew.
     assert_eq!(reconcile(&["dp-a", "dp-b"], 1).await, (vec![], vec![], vec![]));
     tokio::time::sleep(Duration::from_millis(2)).await;
     assert_eq!(
@@ -79,7 +79,7 @@ async fn what_the_caller_no_longer_has_is_released_at_the_second_look() {
         (vec![], texts(&["dp-b-2"]), vec![])
     );
     tokio::time::sleep(Duration::from_millis(2)).await;
-    // Too soon.
+    // The grace period is not over.
     assert_eq!(
         reconcile(&["dp-a"], 3_600_000).await,
         (vec![], texts(&["dp-b-2"]), vec![])
@@ -88,7 +88,7 @@ async fn what_the_caller_no_longer_has_is_released_at_the_second_look() {
         reconcile(&["dp-a"], 1).await,
         (vec![], vec![], texts(&["dp-b-2"]))
     );
-    // Those of others are not asked for.
+    // Grants of other prefixes are not affected.
     let listed = client.list(v1::ListGrantsRequest {}).await.unwrap().into_inner();
     let keys: Vec<_> = listed.grants.iter().map(|grant| grant.key.as_str()).collect();
     assert_eq!(keys, ["dp-a", "other"]);
@@ -112,7 +112,7 @@ async fn a_restart_forgets_nothing() {
     let before = client.list(v1::ListGrantsRequest {}).await.unwrap().into_inner();
     let tenants = node.settings.root.join("containers");
     node.stop().await;
-    // What was not there while the manager was not: a directory is gone, one is left of what was released.
+    // Changes made while no manager ran: a directory is gone, and one of a released grant is left.
     fs::remove_dir_all(tenants.join("a-1")).unwrap();
     fs::rename(tenants.join("b-2"), tenants.join("z-1")).unwrap();
     fs::create_dir(tenants.join("of-no-grant")).unwrap();
@@ -136,7 +136,7 @@ async fn a_restart_forgets_nothing() {
         gpus.gpus.iter().map(|gpu| gpu.cordoned).collect::<Vec<_>>(),
         [false, true]
     );
-    // The number of the one that was released is not given again.
+    // The number of the released grant is not reused.
     let next = client.create(ask("c", GIB, 100)).await.unwrap().into_inner();
     assert_eq!(next.id, "c-4");
     node.stop().await;
@@ -149,13 +149,13 @@ async fn a_directory_deleted_underneath_is_made_again_and_told() {
     let mut client = node.grants().await;
     let grant = client.create(ask("a", GIB, 100)).await.unwrap().into_inner();
     let directory = Path::new(&grant.directory);
-    // Again, if it is made again while it is deleted.
+    // Tried again if the manager makes it again during the deletion.
     while let Err(error) = fs::remove_dir_all(directory) {
         assert_eq!(error.kind(), ErrorKind::DirectoryNotEmpty);
     }
     eventually(|| Limits::read(directory).is_ok()).await;
     eventually(|| node.kept.has_told("VcudaDirectoryRestored")).await;
-    // A link, or a foreign file, in its place is taken away and not followed; and the request itself mends it too.
+    // A link or a foreign file in its place is removed and not followed. A request repairs it too.
     let outside = scratch.path().join("outside");
     fs::create_dir(&outside).unwrap();
     fs::write(outside.join("precious"), "x").unwrap();
@@ -197,11 +197,11 @@ async fn a_second_manager_refuses_and_says_why() {
         serve::listen(&same.root, &same.api),
         Err(ServeError::Taken(_))
     ));
-    // The first one serves as before.
+    // The first manager continues to serve.
     node.grants().await.create(ask("a", GIB, 100)).await.unwrap();
     node.stop().await;
 
-    // A socket that is left behind is replaced; what is none is not.
+    // A leftover socket is replaced; a file that is no socket is not.
     let settings = settings(scratch.path());
     drop(serve::listen(&settings.root, &settings.api).unwrap());
     let node = Node::start(scratch.path()).await;

@@ -1,4 +1,4 @@
-//! Lists, watches, events, status and the timing of calls: what the proto says of each.
+//! Lists, watches, events, status and the timing of calls, as the proto describes them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use vcuda_quota::DeviceConfig;
 
 use crate::harness::{GIB, Node, amounts, ask, by_id, inventory, next, release, settings, uuid};
 
-/// By method and status, as the metrics tell it.
+/// Number of timed calls by method and status, from the metrics.
 #[tokio::test]
 async fn calls_are_timed() {
     let scratch = tempfile::tempdir().unwrap();
@@ -122,7 +122,7 @@ async fn a_watch_tells_what_is_there_and_what_comes() {
         (Kind::Released, "a-1"),
     ];
     assert_eq!(told, expected.map(|(kind, id)| (kind, id.to_owned())));
-    // It ends with the manager, and does not keep it from ending.
+    // The stream ends with the manager, and does not delay its end.
     node.stop().await;
     let end = next(&mut watch, "its end, with the manager").await;
     assert!(end.ok().flatten().is_none());
@@ -158,7 +158,7 @@ async fn events_are_told_from_a_number_on() {
     node.stop().await;
 }
 
-/// A listener that is told of a grant finds it in the list at once: the device plugin looks there for the pod.
+/// A listener that gets an event about a grant finds it in the list at once, as the device plugin does.
 #[tokio::test]
 async fn a_grant_that_an_event_is_about_is_shown() {
     const GRANTS: usize = 16;
@@ -178,7 +178,7 @@ async fn a_grant_that_an_event_is_about_is_shown() {
         }
         heard
     });
-    // Asked for together, most of them share one write: the first has its directory long before the last.
+    // Concurrent requests mostly share one write: the first grant has its directory long before the last.
     let client = node.grants().await;
     let asked = (0..GRANTS).map(|number| {
         let mut client = client.clone();

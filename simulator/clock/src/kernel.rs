@@ -1,9 +1,9 @@
-//! System calls, past every library: the preloaded one replaces libc's `syscall`.
+//! System calls without libc, whose `syscall` the preloaded library replaces.
 
 use core::arch::asm;
 use core::sync::atomic::AtomicU32;
 
-/// One system call (syscall(2)): the kernel's answer, negative for an error.
+/// Makes a system call (syscall(2)). Returns the kernel's answer, negative for an error.
 ///
 /// # Safety
 /// As the call itself demands of its arguments.
@@ -19,7 +19,7 @@ pub unsafe fn call(number: i64, arguments: [usize; 6]) -> isize {
     answer
 }
 
-/// One system call (syscall(2)): the kernel's answer, negative for an error.
+/// Makes a system call (syscall(2)). Returns the kernel's answer, negative for an error.
 ///
 /// # Safety
 /// As the call itself demands of its arguments.
@@ -35,7 +35,7 @@ pub unsafe fn call(number: i64, arguments: [usize; 6]) -> isize {
     answer
 }
 
-/// Sleeps while `word` holds `seen`, until it is woken, at most for so long in real time (futex(2)).
+/// Sleeps while `word` holds `seen`, until woken, at most for `longest_ms` of real time (futex(2)).
 pub(crate) fn sleep_on(word: &AtomicU32, seen: u32, longest_ms: u32) {
     let timeout = libc::timespec {
         tv_sec: i64::from(longest_ms / 1000),
@@ -47,7 +47,7 @@ pub(crate) fn sleep_on(word: &AtomicU32, seen: u32, longest_ms: u32) {
     unsafe { call(libc::SYS_futex, arguments) };
 }
 
-/// Whether there is a process of this number (kill(2)).
+/// Whether a process with this PID exists (kill(2)).
 pub(crate) fn exists(pid: u32) -> bool {
     // SAFETY: signal 0 is none.
     let answer = unsafe { call(libc::SYS_kill, [pid as usize, 0, 0, 0, 0, 0]) };
@@ -57,7 +57,7 @@ pub(crate) fn exists(pid: u32) -> bool {
 /// Sends a signal (kill(2)).
 ///
 /// # Errors
-/// There is no such process, or it is another user's.
+/// Fails if there is no such process, or if it is another user's.
 pub fn signal(pid: u32, signal: i32) -> std::io::Result<()> {
     let arguments = [pid as usize, signal.unsigned_abs() as usize, 0, 0, 0, 0];
     // SAFETY: no pointers.
@@ -77,7 +77,7 @@ pub(crate) fn end_process() -> ! {
     }
 }
 
-/// Wakes everybody who sleeps on `word`.
+/// Wakes all threads that sleep on `word`.
 pub(crate) fn wake(word: &AtomicU32) {
     let all = i32::MAX.unsigned_abs() as usize;
     let operation = libc::FUTEX_WAKE.unsigned_abs() as usize;
@@ -89,8 +89,8 @@ fn wait_op() -> usize {
     libc::FUTEX_WAIT.unsigned_abs() as usize
 }
 
-/// Lets other processes go first, in real time.
-pub(crate) fn yield_really() {
+/// Yields the processor, in real time.
+pub(crate) fn yield_real() {
     // SAFETY: no arguments.
     unsafe { call(libc::SYS_sched_yield, [0; 6]) };
 }

@@ -1,26 +1,26 @@
-//! Scheduler of the world's threads: one has the turn. The thread that is earliest in virtual time runs, alone, until
-//! it is as late as the next one.
+//! Scheduler of the world's threads. The thread that is earliest in virtual time has the turn, until it is as late as the
+//! next one.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::kernel;
 use crate::table::{Entry, Locked, NEVER, Table, state, turn};
 
-/// Between two looks whether the world still has an owner (real ms).
+/// Interval of the check that the world still has an owner (real ms).
 const LOOK_MS: u32 = 1_000;
 
-/// A thread that takes part: its position in the table.
+/// A thread that takes part, by its position in the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Thread(u32);
 
 impl Thread {
-    /// As a number, to keep where only numbers can be kept.
+    /// The thread as a number.
     #[must_use]
     pub const fn number(self) -> u32 {
         self.0
     }
 
-    /// The thread of such a number.
+    /// The thread with this number.
     #[must_use]
     pub const fn of_number(number: u32) -> Thread {
         Thread(number)
@@ -31,12 +31,12 @@ impl Thread {
     }
 }
 
-/// Name of a futex word to all processes: the memory in which it lies, and the place there.
+/// Identity of a futex word across processes: its memory and the offset there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FutexKey {
     /// The process, or the file with the highest bit set.
     pub space: u64,
-    /// Address, or place in the file.
+    /// Address, or offset in the file.
     pub place: u64,
 }
 
@@ -51,7 +51,7 @@ pub enum Waited {
     TimedOut,
 }
 
-/// Futex by which the end of a thread is waited for.
+/// Futex that is woken at the end of a thread.
 fn end_of(pid: u32, name: u64) -> FutexKey {
     FutexKey {
         space: u64::from(pid) | 1 << 62,
@@ -68,8 +68,8 @@ impl Table {
         &self.entries[thread.0 as usize % self.entries.len()]
     }
 
-    /// A new thread of process `pid`, which may run from now on; nothing if there are too many. It does not wait for its
-    /// turn yet.
+    /// Adds a thread of process `pid`, which may run from now on; `None` if the table is full. It does not yet wait for its
+    /// turn.
     #[must_use]
     pub fn enter(&self, pid: u32) -> Option<Thread> {
         let locked = self.lock();
@@ -86,7 +86,7 @@ impl Table {
         Some(thread)
     }
 
-    /// The thread of process `pid` that lives on after execve(2) or was made for it; the process's others are over.
+    /// The thread of process `pid` that survived execve(2) or was made for it; the process's other threads are removed.
     #[must_use]
     pub fn adopt(&self, pid: u32) -> Option<Thread> {
         let locked = self.lock();
@@ -104,7 +104,7 @@ impl Table {
         Some(kept)
     }
 
-    /// `thread` may run from now on, among those who can run already.
+    /// Makes `thread` ready, behind the threads that are ready already.
     fn arrive(&self, locked: &Locked<'_>, thread: Thread) {
         let now_ns = self.now_ns.load(Relaxed);
         self.be(thread, state::READY, now_ns);
@@ -122,7 +122,7 @@ impl Table {
         entry.state.store(state, Relaxed);
     }
 
-    /// Waits for the turn, in real time, unless `thread` has it. Ends the process once the world's owner is gone.
+    /// Waits for the turn, in real time, unless `thread` has it. Ends the process if the world's owner is gone.
     pub fn await_turn(&self, thread: Thread) {
         let go = &self.entry(thread).go;
         loop {
@@ -137,7 +137,7 @@ impl Table {
         }
     }
 
-    /// The running `thread` uses `cost_ns`; the time then. Others may have run meanwhile.
+    /// Advances the running `thread` by `cost_ns`. Returns its time; others may have run meanwhile.
     pub fn spend(&self, thread: Thread, cost_ns: u64) -> u64 {
         self.await_turn(thread);
         let now_ns = self.now_ns.load(Relaxed) + cost_ns;
@@ -148,14 +148,14 @@ impl Table {
         self.now_ns.load(Relaxed)
     }
 
-    /// The running `thread` sleeps until `at_ns`.
+    /// Suspends the running `thread` until `at_ns`.
     pub fn sleep_until(&self, thread: Thread, at_ns: u64) {
         self.await_turn(thread);
         let at_ns = at_ns.max(self.now_ns()).saturating_add(self.costs().late_ns);
         self.give_up(thread, state::READY, at_ns);
     }
 
-    /// The running `thread` waits on a futex, unless `is_changed` says that its word has another value; at most until `until_ns`.
+    /// Suspends the running `thread` on a futex until `until_ns`, unless `is_changed` returns true.
     pub fn wait_on(
         &self,
         thread: Thread,
@@ -185,7 +185,7 @@ impl Table {
         }
     }
 
-    /// The running `thread` wakes at most `count` of those who wait on a futex, the first comers first. How many it were.
+    /// Wakes at most `count` waiters of a futex in the order of arrival. Returns their number.
     pub fn wake(&self, thread: Thread, key: FutexKey, mask: u32, count: u32) -> u32 {
         self.await_turn(thread);
         let woken = self.wake_some(&self.lock(), key, mask, count);
@@ -216,12 +216,12 @@ impl Table {
         woken
     }
 
-    /// Its process calls `thread` so (not 0), see [`Table::await_end`].
+    /// Gives `thread` a name within its process (not 0), for [`Table::await_end`].
     pub fn call(&self, thread: Thread, name: u64) {
         self.entry(thread).name.store(name, Relaxed);
     }
 
-    /// The running `thread` waits until the one that process `pid` calls `name` has ended, if there is one.
+    /// Suspends the running `thread` until the thread `name` of process `pid` has ended, if it exists.
     pub fn await_end(&self, thread: Thread, pid: u32, name: u64) {
         self.await_turn(thread);
         let is_it = |entry: &Entry| {
@@ -233,7 +233,7 @@ impl Table {
         self.wait_on(thread, end_of(pid, name), u32::MAX, None, has_ended);
     }
 
-    /// The running `thread` waits for something that is not of this world, and comes back when that is over.
+    /// Runs `wait`, which waits outside of virtual time, without holding the turn.
     pub fn outside<R>(&self, thread: Thread, wait: impl FnOnce() -> R) -> R {
         self.await_turn(thread);
         let locked = self.lock();
@@ -246,7 +246,7 @@ impl Table {
         result
     }
 
-    /// `thread` has ended.
+    /// Removes `thread`, which has ended.
     pub fn leave(&self, thread: Thread) {
         let locked = self.lock();
         let entry = self.entry(thread);
@@ -256,7 +256,7 @@ impl Table {
         self.pass_on_if(&locked, thread);
     }
 
-    /// Process `pid` has ended.
+    /// Removes the threads of process `pid`, which has ended.
     pub fn end_process(&self, pid: u32) {
         let locked = self.lock();
         for position in (0..).take(self.entries.len()).map(Thread) {
@@ -282,13 +282,13 @@ impl Table {
         }
     }
 
-    /// The running `thread` gives its turn up, and may run again from now on.
+    /// Makes the running `thread` ready again, without the turn.
     pub(crate) fn wait_again(&self, locked: &Locked<'_>, thread: Thread) {
         self.be(thread, state::READY, self.now_ns.load(Relaxed));
         self.pass_on(locked);
     }
 
-    /// The running `thread` becomes something else, and comes back when its turn does.
+    /// Changes the state of the running `thread`, and returns when it has the turn again.
     fn give_up(&self, thread: Thread, state: u32, at_ns: u64) {
         let locked = self.lock();
         self.be(thread, state, at_ns);
@@ -297,7 +297,7 @@ impl Table {
         self.await_turn(thread);
     }
 
-    /// Finds who runs next. The caller runs no more, or is the owner.
+    /// Gives the turn to the next thread. The caller does not run, or is the owner.
     pub(crate) fn pass_on(&self, _: &Locked<'_>) {
         let limit_ns = self.limit_ns.load(Relaxed);
         let can_run = |entry: &&Entry| {
@@ -341,7 +341,7 @@ impl Table {
     fn stand_still(&self, limit_ns: u64) {
         self.now_ns.fetch_max(limit_ns, Release);
         self.turn.store(turn::OWNER, Release);
-        self.bell.fetch_add(1, Release);
-        kernel::wake(&self.bell);
+        self.owner_futex.fetch_add(1, Release);
+        kernel::wake(&self.owner_futex);
     }
 }

@@ -1,4 +1,4 @@
-//! Processes that a signal has stopped: their threads keep their entries, and no turn comes to them until they are continued.
+//! Processes stopped by a signal: their threads keep their entries, and get no turn until they are continued.
 
 use core::sync::atomic::Ordering::Relaxed;
 use std::io;
@@ -9,13 +9,13 @@ use crate::schedule::Thread;
 use crate::table::{Table, state};
 use crate::world::World;
 
-/// Longest wait, in real time, until the kernel says that a process is stopped.
+/// Maximum real time until the kernel reports a process as stopped.
 const STOPS_WITHIN: Duration = Duration::from_secs(10);
-/// Between two looks at it.
+/// Interval between two checks of that.
 const STEP: Duration = Duration::from_millis(1);
 
 impl Table {
-    /// No turn comes to process `pid` (`is_stopped`), or its turns come again.
+    /// Marks the threads of process `pid` as stopped, or as continued.
     fn mark(&self, pid: u32, is_stopped: bool) {
         let own = |entry: &&crate::table::Entry| {
             entry.state.load(Relaxed) != state::FREE && entry.pid.load(Relaxed) == pid
@@ -35,7 +35,7 @@ impl Table {
         self.entries.iter().any(is_it)
     }
 
-    /// The running `thread` of process `pid` stops its process by `stop`, which returns when the process is continued.
+    /// Lets the running `thread` stop its process by `stop`, which returns when the process is continued.
     pub fn stop_self(&self, thread: Thread, pid: u32, stop: impl FnOnce()) {
         self.await_turn(thread);
         {
@@ -49,10 +49,10 @@ impl Table {
 }
 
 impl World {
-    /// Stops process `pid` (SIGSTOP), which takes part, while the world stands still. Its work on the GPU goes on.
+    /// Stops process `pid` (SIGSTOP), which takes part, while the world is paused. Its work on the GPU goes on.
     ///
     /// # Errors
-    /// There is no such process.
+    /// Fails if there is no such process.
     pub fn stop(&self, pid: u32) -> io::Result<()> {
         let table = self.table();
         {
@@ -68,13 +68,13 @@ impl World {
         self.table().is_marked(pid)
     }
 
-    /// Continues (SIGCONT) process `pid` while the world stands still.
+    /// Continues (SIGCONT) process `pid` while the world is paused.
     ///
     /// # Errors
-    /// There is no such process, or the kernel does not stop it for ten seconds of real time.
+    /// Fails if there is no such process, or if the kernel does not stop it within ten seconds of real time.
     pub fn resume(&self, pid: u32) -> io::Result<()> {
         let mut left = STOPS_WITHIN;
-        // Who stops itself says so shortly before it does.
+        // A process that stops itself announces it shortly before.
         while !is_stopped(pid)? {
             left = left.checked_sub(STEP).ok_or(io::ErrorKind::TimedOut)?;
             std::thread::sleep(STEP);

@@ -1,4 +1,4 @@
-//! The file that the processes of an experiment share. Atomics only: it begins as zeroes.
+//! The file that the processes of an experiment share. It consists of atomics only, initially zero.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::fs::File;
@@ -8,23 +8,23 @@ use std::path::Path;
 
 use crate::kernel;
 
-/// Threads of one experiment.
+/// Maximum number of threads of an experiment.
 pub(crate) const THREADS: usize = 256;
 const MAGIC: u64 = u64::from_be_bytes(*b"vcclock4");
 
-/// Costs of operations in virtual time.
+/// Costs of operations (virtual ns).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Costs {
-    /// A look at the clock (ns); at least 1, so that who looks again and again comes on.
+    /// Reading the clock (ns); at least 1, so that a polling thread makes progress.
     pub look_ns: u64,
-    /// Giving way to others (sched_yield(2)), or a futex call that does not sleep (ns).
+    /// Yielding (sched_yield(2)), or a futex call that does not sleep (ns).
     pub yield_ns: u64,
-    /// Delay with which a sleep ends, and with which a woken thread goes on (ns).
+    /// Delay until a thread runs after a sleep or a wake-up (ns).
     pub late_ns: u64,
 }
 
 impl Default for Costs {
-    /// Costs of a quiet computer: a clock without a system call, 20 us from an event to the thread that waits for it.
+    /// Costs of an idle computer: a clock without a system call, and 20 us from an event to its waiter.
     fn default() -> Self {
         Costs {
             look_ns: 100,
@@ -34,78 +34,78 @@ impl Default for Costs {
     }
 }
 
-/// States of an entry's thread.
+/// States of an entry.
 pub(crate) mod state {
-    /// There is none.
+    /// No thread.
     pub(crate) const FREE: u32 = 0;
-    /// It may run from `at_ns` on.
+    /// Ready to run from `at_ns` on.
     pub(crate) const READY: u32 = 1;
-    /// It waits on a futex, at most until `at_ns`.
+    /// Waiting on a futex, at most until `at_ns`.
     pub(crate) const WAITING: u32 = 2;
-    /// It has the turn.
+    /// Running: has the turn.
     pub(crate) const RUNNING: u32 = 3;
-    /// It waits for something outside of virtual time.
+    /// Waiting outside of virtual time.
     pub(crate) const OUTSIDE: u32 = 4;
 }
 
-/// Values of [`Table::turn`] that are no thread's position + 1.
+/// Values of [`Table::turn`] other than a thread's position + 1.
 pub(crate) mod turn {
-    /// The world stands still until its owner lets it go on.
+    /// The world is paused until its owner continues it.
     pub(crate) const OWNER: u32 = 0;
-    /// No thread can run before one outside comes back.
+    /// No thread can run until one returns from outside.
     pub(crate) const NONE: u32 = u32::MAX;
 }
 
 /// A time that never comes (ns).
 pub(crate) const NEVER: u64 = u64::MAX;
 
-/// One thread. Changed under the table's lock.
+/// Entry of a thread, changed under the table's lock.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub(crate) struct Entry {
     pub(crate) state: AtomicU32,
-    /// Futex word that changes when its turn has come.
+    /// Futex word that changes when the thread gets the turn.
     pub(crate) go: AtomicU32,
     pub(crate) pid: AtomicU32,
-    /// It was woken, and did not wait to the end.
+    /// Whether the thread was woken before its wait ended.
     pub(crate) woken: AtomicU32,
     pub(crate) at_ns: AtomicU64,
-    /// Order of arrival: the first goes first.
+    /// Order of arrival among ready threads.
     pub(crate) order: AtomicU64,
     pub(crate) key: [AtomicU64; 2],
     pub(crate) mask: AtomicU32,
-    /// 1: its process is stopped, and its turn does not come.
+    /// 1 if the process is stopped, so that the thread gets no turn.
     pub(crate) stopped: AtomicU32,
-    /// Name in its process; 0 for a first thread.
+    /// Name within its process; 0 for a first thread.
     pub(crate) name: AtomicU64,
 }
 
-/// The shared file.
+/// The shared table.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Table {
     magic: AtomicU64,
     pub(crate) now_ns: AtomicU64,
-    /// Time at which the thread with the turn gives it up.
+    /// Time at which the running thread gives up the turn.
     pub(crate) horizon_ns: AtomicU64,
-    /// The world stands still here.
+    /// Time at which the world pauses.
     pub(crate) limit_ns: AtomicU64,
     pub(crate) turn: AtomicU32,
     lock: AtomicU32,
-    /// The owner's futex word.
-    pub(crate) bell: AtomicU32,
+    /// Futex word of the owner.
+    pub(crate) owner_futex: AtomicU32,
     pub(crate) order: AtomicU64,
     look_ns: AtomicU64,
     yield_ns: AtomicU64,
     late_ns: AtomicU64,
     /// CLOCK_REALTIME less CLOCK_MONOTONIC (ns).
     pub(crate) since_1970_ns: AtomicU64,
-    /// The process that runs the world.
+    /// PID of the owner.
     owner: AtomicU32,
     pub(crate) entries: [Entry; THREADS],
 }
 
-/// The right to change entries.
+/// Lock of the entries.
 #[derive(Debug)]
 pub(crate) struct Locked<'a>(&'a Table);
 
@@ -116,7 +116,7 @@ impl Drop for Locked<'_> {
 }
 
 impl Table {
-    /// Fills a table of zeroes.
+    /// Initialises a table of zeroes.
     pub(crate) fn begin(&self, costs: Costs, now_ns: u64, since_1970_ns: u64) {
         self.look_ns.store(costs.look_ns.max(1), Ordering::Relaxed);
         self.yield_ns.store(costs.yield_ns.max(1), Ordering::Relaxed);
@@ -129,7 +129,7 @@ impl Table {
         self.magic.store(MAGIC, Ordering::Release);
     }
 
-    /// The table of a world in the file `path`; nothing if it is none of this release.
+    /// The table of a world in the file `path`; `None` if the file is not one of this release.
     #[must_use]
     pub fn open(path: &Path) -> Option<&'static Table> {
         let file = File::options().read(true).write(true).open(path).ok()?;
@@ -138,7 +138,7 @@ impl Table {
         table.is_sound().then_some(table)
     }
 
-    /// Maps the table of `file`, which is that long, for the life of this process.
+    /// Maps the table of `file`, which has its size, for the life of this process.
     pub(crate) fn map(file: &File) -> io::Result<&'static Table> {
         let access = libc::PROT_READ | libc::PROT_WRITE;
         let (length, descriptor) = (size_of::<Table>(), file.as_raw_fd());
@@ -169,12 +169,12 @@ impl Table {
         self.now_ns.load(Ordering::Acquire)
     }
 
-    /// Offset of `CLOCK_REALTIME` (ns).
+    /// Difference of `CLOCK_REALTIME` to `CLOCK_MONOTONIC` (ns).
     pub fn since_1970_ns(&self) -> u64 {
         self.since_1970_ns.load(Ordering::Relaxed)
     }
 
-    /// Costs of operations here.
+    /// Costs of operations in this world.
     pub fn costs(&self) -> Costs {
         Costs {
             look_ns: self.look_ns.load(Ordering::Relaxed),
@@ -183,20 +183,20 @@ impl Table {
         }
     }
 
-    /// Held for a few stores only. A process must not be killed meanwhile: the owner kills while the world stands still.
+    /// Held for a few stores only. A process must not be killed meanwhile: the owner kills while the world is paused.
     pub(crate) fn lock(&self) -> Locked<'_> {
         while self.lock.swap(1, Ordering::Acquire) != 0 {
-            kernel::yield_really();
+            kernel::yield_real();
         }
         Locked(self)
     }
 
-    /// Process `pid` runs the world from now on.
+    /// Makes process `pid` the owner of the world.
     pub fn set_owner(&self, pid: u32) {
         self.owner.store(pid, Ordering::Relaxed);
     }
 
-    /// Whether the owner is gone: then no thread gets the turn any more.
+    /// Whether the owner is gone, after which no thread gets the turn.
     pub(crate) fn is_orphaned(&self) -> bool {
         !kernel::exists(self.owner.load(Ordering::Relaxed))
     }

@@ -1,5 +1,4 @@
-//! The owner of an experiment: not in virtual time itself, it lets the world run up to a time and looks at what stands
-//! still there.
+//! Owner of an experiment. It is not in virtual time itself: it runs the world up to a time, and examines it while paused.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -13,9 +12,9 @@ use crate::kernel;
 use crate::table::{Costs, Table, state, turn};
 use crate::{ENV_TABLE, ENV_TABLE_FROZEN};
 
-/// Between two looks whether who has the turn still lives (real ms).
+/// Interval of the check that the thread with the turn is alive (real ms).
 const LOOK_MS: u32 = 100;
-/// Looks without any progress until the world counts as stuck.
+/// Number of checks without progress after which the world counts as stuck.
 const QUIET_LOOKS: u32 = 100;
 
 /// An experiment in virtual time.
@@ -26,12 +25,12 @@ pub struct World {
     library: PathBuf,
 }
 
-/// Nothing goes on: a thread has the turn and does not give it up.
+/// Failure: a thread has the turn and does not give it up.
 #[derive(Debug)]
 pub struct Stuck {
     /// Virtual time (ns).
     pub now_ns: u64,
-    /// The process that has the turn, or 0 if all wait for something outside.
+    /// The process with the turn, or 0 if all threads wait outside.
     pub pid: u32,
 }
 
@@ -48,10 +47,10 @@ impl std::fmt::Display for Stuck {
 impl std::error::Error for Stuck {}
 
 impl World {
-    /// A new world in the file `path`, standing still, its time that of the computer; `library` is `libvcuda_virtual_clock.so`.
+    /// Makes a paused world in the file `path` with the present time; `library` is `libvcuda_virtual_clock.so`.
     ///
     /// # Errors
-    /// The file cannot be made or mapped.
+    /// Fails if the file cannot be made or mapped.
     pub fn create(path: &Path, library: &Path, costs: Costs) -> io::Result<World> {
         let file = File::options()
             .read(true)
@@ -80,13 +79,13 @@ impl World {
         self.table.now_ns()
     }
 
-    /// Has the command take part: its first thread waits for its turn before `main`. What it starts or becomes takes part
-    /// too, as long as it keeps the environment.
+    /// Makes the command take part: its first thread waits for its turn before `main`. Programs that it starts or becomes
+    /// take part too, if they keep the environment.
     pub fn take_part(&self, command: &mut Command) {
         self.preload(command).env(ENV_TABLE, &self.path);
     }
 
-    /// Has the command read virtual time without taking part: for what looks at a world that stands still.
+    /// Makes the command read virtual time without taking part, for programs that examine a paused world.
     pub fn look_on(&self, command: &mut Command) {
         self.preload(command).env(ENV_TABLE_FROZEN, &self.path);
     }
@@ -95,7 +94,7 @@ impl World {
         command.env("LD_PRELOAD", OsString::from(&self.library))
     }
 
-    /// Waits in real time until process `pid`, started to take part, does. Whether it did within `timeout`.
+    /// Waits in real time until process `pid` takes part. Returns whether it did within `timeout`.
     #[must_use]
     pub fn await_part(&self, pid: u32, timeout: Duration) -> bool {
         let step = Duration::from_millis(1);
@@ -110,15 +109,15 @@ impl World {
         true
     }
 
-    /// Process `pid`, which took part, has ended.
+    /// Removes process `pid`, which has ended.
     pub fn end_process(&self, pid: u32) {
         self.table.end_process(pid);
     }
 
-    /// Lets the world run until `until_ns`. It stands still when this returns.
+    /// Runs the world until `until_ns`, and pauses it.
     ///
     /// # Errors
-    /// A thread keeps the turn for ten seconds of real time.
+    /// Fails if a thread keeps the turn for ten seconds of real time.
     pub fn run_until(&self, until_ns: u64) -> Result<(), Stuck> {
         let table = self.table;
         {
@@ -131,11 +130,11 @@ impl World {
         }
         let (mut seen, mut quiet) = (table.now_ns(), 0);
         loop {
-            let bell = table.bell.load(Ordering::Acquire);
+            let owner_futex = table.owner_futex.load(Ordering::Acquire);
             if table.turn.load(Ordering::Acquire) == turn::OWNER {
                 return Ok(());
             }
-            kernel::sleep_on(&table.bell, bell, LOOK_MS);
+            kernel::sleep_on(&table.owner_futex, owner_futex, LOOK_MS);
             let holder = self.holder();
             if holder != 0 && is_over(holder) {
                 table.end_process(holder);
@@ -149,7 +148,7 @@ impl World {
         }
     }
 
-    /// The process that has the turn, 0 if none has.
+    /// PID of the process with the turn; 0 if none has it.
     fn holder(&self) -> u32 {
         let running = |entry: &&crate::table::Entry| entry.state.load(Ordering::Relaxed) == state::RUNNING;
         let _locked = self.table.lock();
@@ -158,7 +157,7 @@ impl World {
     }
 }
 
-/// Whether a process has ended, or is only there to be waited for (proc_pid_stat(5)).
+/// Whether a process has ended, or is a zombie (proc_pid_stat(5)).
 fn is_over(pid: u32) -> bool {
     let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else {
         return true;

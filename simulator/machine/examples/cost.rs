@@ -55,7 +55,7 @@ fn kernel(duration_ns: u64) -> Command {
     Command::Kernel { duration_ns, sms: 0 }
 }
 
-/// Cost of a submission, in batches that the queue holds, with the drain outside of the measure.
+/// Cost of a submission (ns), in batches that fit the queue. Draining it is not measured.
 fn submit_ns(machine: &Machine, client: &Client, stream: StreamId) -> Result<u64, QueueFull> {
     let mut spent = 0;
     for _ in 0..ROUNDS / 1000 {
@@ -69,7 +69,7 @@ fn submit_ns(machine: &Machine, client: &Client, stream: StreamId) -> Result<u64
     Ok(spent / ROUNDS)
 }
 
-/// Cost of a completion where 500 are found at once.
+/// Cost of a completion (ns) if 500 are found at once.
 fn completion_ns(machine: &Machine, client: &Client, stream: StreamId) -> Result<u64, QueueFull> {
     let mut spent = 0;
     for _ in 0..200 {

@@ -1,4 +1,4 @@
-//! Delay of a waiter's return and its cost: `cargo run --release -p vcuda-machine --example waiting [DIR]`.
+//! Delay and processor time of `wait`: `cargo run --release -p vcuda-machine --example waiting [DIR]`.
 //!
 //! Prints for several kernel lengths the mean lateness of `wait` and the share of one processor that it used.
 
@@ -49,7 +49,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Processor time of this process so far, from the kernel's accounts (first field of schedstat, ns).
+/// Processor time of this process, from the kernel (first field of schedstat, ns).
 fn cpu_ns() -> Result<u64, Box<dyn std::error::Error>> {
     let text = std::fs::read_to_string("/proc/self/schedstat")?;
     Ok(text

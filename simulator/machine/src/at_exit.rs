@@ -1,5 +1,5 @@
-//! A process's normal end: its work is brought up to that moment. After the end no process knows how long it lived, and
-//! work is counted only up to the last moment at which it is known to have lived (see `process_table`).
+//! Last commit at a process's normal end. The work of a dead process counts only up to the last moment at which it is known
+//! to have lived (see `process_table`), which this makes precise.
 
 use crate::commit::Change;
 use crate::shared::Shared;
@@ -7,10 +7,10 @@ use crate::sys;
 use parking_lot::Mutex;
 use std::sync::{Once, Weak};
 
-/// Machines that this process is a client of, with the process's number: a child of `fork` writes no last record.
+/// Machines of which this process is a client, with its PID: a child of `fork` commits nothing.
 static MACHINES: Mutex<Vec<(u32, Weak<Shared>)>> = Mutex::new(Vec::new());
 
-/// Remembers to write the last record.
+/// Registers a machine for the last commit.
 pub(crate) fn register(machine: Weak<Shared>) {
     static REGISTERED: Once = Once::new();
     REGISTERED.call_once(|| sys::at_exit(say));
@@ -21,7 +21,7 @@ pub(crate) fn register(machine: Weak<Shared>) {
     }
 }
 
-/// Runs while other threads may still be busy with anything: waits for none of them.
+/// Commits the last state. Other threads may still run, so it waits for none.
 extern "C" fn say() {
     let Some(attended) = MACHINES.try_lock() else {
         return;
@@ -31,7 +31,7 @@ extern "C" fn say() {
             continue;
         };
         if let Some(mut local) = machine.local.try_lock() {
-            // If it cannot be written, the record ends a little earlier.
+            // If it fails, the record ends a little earlier.
             let _ = machine.transact(&mut local, Some(machine.now()), |_| Change::Made(()));
         }
     }

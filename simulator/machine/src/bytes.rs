@@ -24,7 +24,7 @@ pub fn parse_bytes(text: &str) -> Option<u64> {
     number.parse::<u64>().ok()?.checked_mul(factor)
 }
 
-/// For `#[serde(deserialize_with)]`.
+/// Deserializer for `#[serde(deserialize_with)]`.
 pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
     struct Bytes;
     impl Visitor<'_> for Bytes {

@@ -22,21 +22,21 @@ pub use objects::{Object, ObjectId};
 use producer::Producer;
 pub use stamp::Stamp;
 
-/// One process of the machine. Shared between its threads by reference. A child after `fork` must not use it.
+/// A process of the machine, shared between its threads by reference. A child of `fork` must not use it.
 #[derive(Debug)]
 pub struct Client {
     machine: Machine,
     id: u64,
     slot: u64,
-    /// The process that attached: a child of `fork` may drop its copy without ending it.
+    /// PID of the process that attached: a child of `fork` may drop its copy without ending the client.
     process: u32,
-    /// Its descriptor of the driver; none on a machine in memory, or where none could be opened.
+    /// This process's descriptor of the driver; `None` on a machine in memory, or if opening failed.
     driver: Option<File>,
-    /// By ring: this process's end of each stream's queue.
+    /// This process's end of each stream's queue, by ring.
     producers: Box<[OnceLock<Box<Mutex<Producer>>>]>,
     /// Rings of streams that were destroyed and may still have work.
     closing: Mutex<Vec<u64>>,
-    /// Calls of `take` so far.
+    /// Number of calls of `take`.
     allocations: AtomicU64,
 }
 
@@ -63,7 +63,7 @@ impl Client {
         &self.machine
     }
 
-    /// Its number: never used twice on one machine.
+    /// Number of the client, never reused on one machine.
     #[must_use]
     pub fn id(&self) -> u64 {
         self.id
@@ -73,10 +73,10 @@ impl Client {
         self.machine.shared()
     }
 
-    /// Makes a context on `gpu` and takes `config.context_bytes` there.
+    /// Makes a context on `gpu`, which takes `config.context_bytes` there.
     ///
     /// # Errors
-    /// `Refused`; a lack of memory is counted as a denied allocation.
+    /// `Refused`. A lack of memory counts as a denied allocation.
     pub fn context_create(&self, gpu: usize) -> Result<ContextId, Refused> {
         let bytes = self.shared().config.context_bytes;
         self.claim(gpu, bytes, |core, client| {
@@ -94,13 +94,13 @@ impl Client {
         })
     }
 
-    /// Ends a context: its bytes go back, its streams end and their pending work is dropped at once (it counts as done).
+    /// Ends a context: its memory is freed, its streams end, and their pending work is dropped and counts as done.
     pub fn context_destroy(&self, context: ContextId) {
         let shared = self.shared();
         let rings = self.close_streams_of(context);
         let local = &mut *shared.local.lock();
         let bytes = shared.config.context_bytes;
-        // Nothing can be done about a state that cannot be written; the context then ends with the process.
+        // If the state cannot be written, the context ends with the process.
         let _ = shared.transact(local, Some(shared.now()), |core| {
             let is_own = |row: &&ContextRow| row.id == context.0 && row.client == self.id;
             let Some(row) = core.contexts.iter().find(is_own).copied() else {
@@ -111,10 +111,10 @@ impl Client {
             Change::Made(())
         });
         self.forget_streams(local, &rings);
-        shared.ring_bell();
+        shared.wake_waiters();
     }
 
-    /// Brings the machine's state up to now.
+    /// Plays the machine up to the present.
     pub fn advance(&self) {
         let _ = self.advance_locked(&mut self.shared().local.lock());
     }
@@ -131,12 +131,12 @@ impl Drop for Client {
         if std::process::id() != self.process {
             return;
         }
-        // A child may have it still.
+        // A child of `fork` may still have it open.
         self.driver = None;
         let shared = self.shared();
         {
             let local = &mut *shared.local.lock();
-            // If this fails, the released slot tells the others to do it.
+            // If this fails, other processes do it once the slot is released.
             let _ = shared
                 .refresh(local)
                 .and_then(|()| shared.end_process(local, self.id, shared.now()));
@@ -164,7 +164,7 @@ pub(crate) fn use_row(core: &mut Core, client: u64, gpu: u64) -> Result<usize, R
     Ok(core.uses.len() - 1)
 }
 
-/// As `give_back`, without touching what objects of the client take.
+/// Like `give_back`, but does not touch the memory of the client's objects.
 fn give_plain(core: &mut Core, client: u64, gpu: u64, bytes: u64) {
     let used = core
         .position_of_use(client, gpu)
@@ -174,7 +174,7 @@ fn give_plain(core: &mut Core, client: u64, gpu: u64, bytes: u64) {
     give_back(core, client, gpu, bytes.min(plain));
 }
 
-/// Gives back `bytes`, at most what the client holds.
+/// Frees `bytes`, at most what the client holds.
 pub(crate) fn give_back(core: &mut Core, client: u64, gpu: u64, bytes: u64) {
     let Some(position) = core.position_of_use(client, gpu) else {
         return;

@@ -1,16 +1,16 @@
-//! Commands of a stream, and the names of things on a machine.
+//! Commands of a stream, and ids of contexts, streams and commands.
 
 use crate::layout::{name, split};
 
-/// A context on a GPU. Never used twice on one machine.
+/// Id of a context, never reused on one machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ContextId(pub(crate) u64);
 
-/// A stream of a context. Never used twice on one machine.
+/// Id of a stream, never reused on one machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct StreamId(pub(crate) u64);
 
-/// One submitted command.
+/// Id of a submitted command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Ticket {
     pub(crate) stream: StreamId,
@@ -24,7 +24,7 @@ impl Ticket {
         self.stream
     }
 
-    /// Ring and number in one word.
+    /// Ring and sequence number in one word.
     pub(crate) fn command(self) -> u64 {
         name(split(self.stream.0).0, self.seq)
     }
@@ -34,7 +34,7 @@ impl Ticket {
     }
 }
 
-/// One command of a stream. A stream does its commands in order, each after the one before has finished.
+/// A command. A stream executes its commands in order, each after the previous one has finished.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Command {
     /// Occupies `sms` multiprocessors (0, or more than there are: all) for `duration_ns` of resident time.
@@ -44,47 +44,47 @@ pub enum Command {
         /// Multiprocessors that its blocks need.
         sms: u32,
     },
-    /// As a kernel that spins until its peers spin too: once `parties` kernels with this `rendezvous` have begun, in whatever
-    /// streams of whatever processes and GPUs, each of them runs for `duration_ns` more.
+    /// Models a kernel that spins until its peers run. Once `parties` kernels with this `rendezvous` have begun, in any
+    /// streams of any processes and GPUs, each runs for `duration_ns` more.
     Rendezvous {
-        /// Number of the group.
+        /// Id of the group.
         rendezvous: u16,
         /// Size of the group.
         parties: u8,
-        /// Time on the GPU from then on (ns), below 2^48.
+        /// Time on the GPU after the rendezvous (ns), below 2^48.
         duration_ns: u64,
         /// Multiprocessors that its blocks need.
         sms: u32,
     },
-    /// As a kernel that spins on memory of the host: runs until its owner has called `Client::open_gate`.
+    /// Models a kernel that spins on host memory: runs until its owner calls `Client::open_gate`.
     Spin {
         /// Multiprocessors that its blocks need.
         sms: u32,
     },
-    /// A copy or a set within the device: occupies all its multiprocessors, as service time, but is no launch.
+    /// A copy or memset within the device. It occupies all multiprocessors and counts as service time, but not as a launch.
     Transfer {
         /// Time on the GPU, ns.
         duration_ns: u64,
     },
-    /// Occupies one copy engine; needs no residence and is no service time.
+    /// A copy on a copy engine. It needs no residence and is no service time.
     Copy {
         /// Time on the engine, ns.
         duration_ns: u64,
-        /// Which engine.
+        /// The copy engine.
         engine: Engine,
     },
-    /// Nothing: its completion time is what counts (events).
+    /// A no-op whose completion time is recorded (for events).
     Marker,
-    /// Passes once another stream's command has finished.
+    /// Waits until a command of another stream has finished.
     Wait {
         /// The other command, of the same process.
         ticket: Ticket,
     },
-    /// Passes once its owner has called `Client::open_gate` (host functions, wait-value).
+    /// Waits until its owner calls `Client::open_gate` (host functions, wait-value).
     Gate,
 }
 
-/// The copy engines of a GPU; each does one copy at a time, first come first served.
+/// Copy engines of a GPU; each does one copy at a time in the order of submission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Engine {
     /// Host to device.
@@ -93,6 +93,6 @@ pub enum Engine {
     ToHost,
     /// Between devices.
     Peer,
-    /// No engine of the GPU's: within the host.
+    /// No engine, as the copy is within the host.
     Host,
 }

@@ -1,16 +1,15 @@
-//! The commit: copy on write without a lock.
+//! Lock-free commit by copy on write.
 //!
-//! The root word names the current core: `version << 16 | buffer`. To change anything, a process
-//! 1. reads the root, copies that buffer, and looks at the root again: if it is the same, the copy is whole (a buffer is
-//!    rewritten by its owner only, and only when the root names another);
-//! 2. stores the *effects* that this core carries (completions into rings, records into the history) in case its writer
-//!    did not live to do so: each by an exchange or to a place that is written once, so doing it again does no harm;
-//! 3. changes its copy, writes it to that one of its own two buffers which the root does not name, and exchanges the
-//!    root. If that fails another process was first, and it begins again.
+//! The root word names the current core: `version << 16 | buffer`. A process changes the core as follows:
+//! 1. It reads the root, copies that buffer, and reads the root again. If the root is the same, the copy is whole (an owner
+//!    rewrites a buffer only when the root names another).
+//! 2. It stores the *effects* of this core (completions into rings, records into the history), as the core's writer may
+//!    have died before. Each is an exchange or a store to a place written once, so a repetition is harmless.
+//! 3. It changes its copy, writes it to its own buffer that the root does not name, and exchanges the root. If that fails,
+//!    another process was first, and it begins again.
 //!
-//! A process killed anywhere leaves nothing but its own buffers half written; one that is stopped anywhere finds, when
-//! it goes on, that its exchange fails. No process waits for another. The version has 48 bits: at a million commits a second
-//! it comes round after nine years.
+//! A killed process only leaves its own buffers half written. A process that was stopped finds that its exchange fails. No
+//! process waits for another. The version has 48 bits: at a million commits a second it wraps after nine years.
 
 use crate::core::Core;
 use crate::engine::{Played, play};
@@ -19,37 +18,37 @@ use crate::shared::{Local, Shared, WRITER_SLOTS, Writer};
 use crate::{history, ring, sys};
 use std::sync::atomic::{Ordering, fence};
 
-/// Why a change cannot be committed at all.
+/// Reason why a change cannot be committed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CannotCommit {
     /// The core is larger than a buffer.
     TooLarge,
     /// No writer slot is free.
     NoSlot,
-    /// No blocks for a buffer.
+    /// No disk blocks for a buffer.
     DiskFull,
-    /// The state is no state.
+    /// The state is invalid.
     Damaged,
 }
 
-/// Effect of an operation on the core that it was given.
+/// Outcome of an operation on the core.
 #[derive(Debug)]
 pub(crate) enum Change<R> {
-    /// It only looked.
+    /// The core is unchanged.
     None(R),
-    /// It changed the core.
+    /// The core has changed.
     Made(R),
 }
 
-/// Words reserved of a buffer at first: the core of a machine with some dozens of streams, with a full list of effects.
+/// Words of a buffer that are reserved first, enough for some dozens of streams with a full list of effects.
 const FIRST_RESERVE: usize = 4096;
 
-/// A core older than this is committed although nothing but time went on, so that a dead process is not served long.
+/// Age at which a core is committed although only time has passed, so that a dead process is not served for long (ns).
 const STALE_NS: u64 = 10_000_000;
 
 impl Shared {
-    /// Runs `operation` on the current core, played up to `until` if given, and commits what it made.
-    /// `operation` may run several times; only its last result counts.
+    /// Runs `operation` on the current core, played up to `until` if given, and commits the result. `operation` may run
+    /// several times; only its last result counts.
     pub(crate) fn transact<R>(
         &self,
         local: &mut Local,
@@ -68,7 +67,7 @@ impl Shared {
                         has_changed = has_events || (age > STALE_NS && local.is_busy());
                     }
                     Played::Unfinished | Played::Reached => {
-                        // Rivals that get ahead do the same work, so there is less of it each time.
+                        // Rivals that win the race do the same work, so less is left each time.
                         self.commit(local)?;
                         continue;
                     }
@@ -106,8 +105,8 @@ impl Shared {
             local
                 .words
                 .extend((start..start + length).map(|word| self.map.load(word)));
-            // Pairs with the release fence of `commit`: a process that rewrote a word that was just read had seen another root,
-            // so it is seen here too.
+            // Pairs with the release fence of `commit`: a process that rewrote a word read here had seen another root, so
+            // this process sees it too.
             fence(Ordering::Acquire);
             if self.map.load(ROOT) != root {
                 continue;
@@ -124,7 +123,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Stores what a committed core says about the world outside it. Can be done any number of times, by any process.
+    /// Applies the effects of a committed core. Idempotent; any process can do it.
     fn apply(&self, core: &Core) {
         for effect in &core.effects {
             let (ring, seq) = split(effect.command);
@@ -135,18 +134,18 @@ impl Shared {
         }
     }
 
-    /// Makes `local.work` the current core; `false`: another process was first.
+    /// Makes `local.work` the current core; `false` if another process was first.
     fn commit(&self, local: &mut Local) -> Result<bool, CannotCommit> {
         local.work.encode(&mut local.words);
         let writer = self.writer(local)?;
-        // A process that had this slot before may have committed after `base` was read, and died then: the root would name one
-        // of its buffers, which are now this process's. From here on, no other process makes the root name them.
+        // The slot's previous process may have committed after `base` was read, and died: the root then names a buffer that
+        // now belongs to this process. After this check no other process makes the root name it.
         if self.map.acquire(ROOT) != local.root {
             return Ok(false);
         }
         let own = 2 * writer.slot;
         let target = if local.root & 0xffff == own { own + 1 } else { own };
-        // Pairs with the acquire fence of `refresh`: the stores below come after this process saw the root elsewhere.
+        // Pairs with the acquire fence of `refresh`: the stores below follow the check that the root is elsewhere.
         fence(Ordering::Release);
         let start = buffer(target);
         for (word, value) in (start..).zip(&local.words) {
@@ -163,7 +162,7 @@ impl Shared {
         Ok(true)
     }
 
-    /// This process's buffers, with blocks for `local.words`.
+    /// This process's buffers, with disk blocks for `local.words`.
     fn writer(&self, local: &mut Local) -> Result<Writer, CannotCommit> {
         let length = local.words.len();
         if length > BUFFER_WORDS {
@@ -184,7 +183,7 @@ impl Shared {
         Ok(*local.writer.insert(Writer { reserved, ..writer }))
     }
 
-    /// Blocks for `words` words from `start`, so that storing there cannot raise SIGBUS.
+    /// Reserves blocks for `words` words from `start`, so that stores there cannot raise SIGBUS.
     pub(crate) fn reserve(&self, start: usize, words: usize) -> Result<(), CannotCommit> {
         let Some(file) = &self.file else { return Ok(()) };
         sys::reserve(file, start as u64 * 8, words as u64 * 8).map_err(|_| CannotCommit::DiskFull)
@@ -192,7 +191,7 @@ impl Shared {
 }
 
 impl Local {
-    /// Whether time on a GPU is going to a process.
+    /// Whether a process is using GPU time.
     fn is_busy(&self) -> bool {
         self.work
             .gpus

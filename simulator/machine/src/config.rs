@@ -1,4 +1,4 @@
-//! `machine.toml`: what the simulated machine is. Every field may be left out: then it is the profile's, or a default.
+//! `machine.toml`, the configuration of a simulated machine. Omitted fields come from the profile or have defaults.
 
 use crate::MachineError;
 use crate::bytes;
@@ -17,65 +17,65 @@ pub use driver::{
 
 pub(crate) use defaults::{FNV, fnv1a};
 
-/// Most GPUs of one machine.
+/// Maximum number of GPUs of a machine.
 pub const MAX_GPUS: usize = 64;
-/// Commands that a stream's ring can hold.
+/// Number of commands in a stream's ring.
 pub const RING_ENTRIES: u64 = 1024;
 
 /// The whole configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default = "Config::without_profile", deny_unknown_fields)]
 pub struct Config {
-    /// The real driver and GPU that the machine is like, one of [`Config::profiles`]. What the file leaves out of the
-    /// machine, of its GPUs and of `driver` is this profile's.
+    /// Real driver and GPU to imitate, one of [`Config::profiles`]. It supplies all omitted values of the machine, its GPUs
+    /// and `driver`.
     pub profile: String,
-    /// Where time comes from.
+    /// Source of time.
     pub clock: ClockKind,
-    /// NVIDIA driver release that the machine claims to run.
+    /// NVIDIA driver release that is reported.
     pub driver_version: String,
-    /// CUDA version of that driver, as `cuDriverGetVersion` says it (12040 = 12.4).
+    /// CUDA version that `cuDriverGetVersion` returns (12040 = 12.4).
     pub cuda_version: u32,
-    /// Bytes that each context takes on its GPU.
+    /// Memory of each context on its GPU (bytes).
     #[serde(deserialize_with = "bytes::deserialize")]
     pub context_bytes: u64,
-    /// Bytes that each loaded module takes (charged by the simulated driver).
+    /// Memory of each loaded module (bytes), charged by the simulated driver.
     #[serde(deserialize_with = "bytes::deserialize")]
     pub module_bytes: u64,
-    /// Bytes that each green context takes beside its primary context's (charged by the simulated driver).
+    /// Memory of each green context in addition to its primary context's (bytes), charged by the simulated driver.
     #[serde(deserialize_with = "bytes::deserialize")]
     pub green_context_bytes: u64,
-    /// NVML reports a process's memory in multiples of this.
+    /// Unit in which NVML reports a process's memory (bytes).
     #[serde(deserialize_with = "bytes::deserialize")]
     pub granularity_bytes: u64,
-    /// Longest turn of one context while another has work, ns.
+    /// Longest time slice of a context while another has work (ns).
     pub slice_ns: u64,
-    /// Cost of changing the resident context, ns.
+    /// Cost of a context switch (ns).
     pub switch_ns: u64,
-    /// Unfinished commands per stream after which a launch blocks (at most 1024).
+    /// Number of unfinished commands per stream at which a launch blocks (at most 1024).
     pub queue_depth: u64,
     /// Length of one utilization sample, ns (NVML: 1/6 s to 1 s).
     pub sample_ns: u64,
     /// Whether NVML's accounting mode is on.
     pub accounting: bool,
-    /// Bytes per microsecond of a copy between host and device.
+    /// Bandwidth of copies between host and device (bytes per microsecond).
     pub copy_bytes_per_us: u64,
-    /// Bytes per microsecond of a copy or set within a device.
+    /// Bandwidth of copies and memsets within a device (bytes per microsecond).
     pub device_copy_bytes_per_us: u64,
-    /// Fixed part of every copy, ns.
+    /// Fixed cost of a copy (ns).
     pub copy_latency_ns: u64,
     /// Durations of kernels.
     pub kernels: KernelConfig,
     /// Faults on request.
     pub faults: FaultConfig,
-    /// Pairs of GPUs (by position) between which an NVLink is.
+    /// Pairs of GPUs (by position) connected by NVLink.
     pub nvlinks: Vec<(usize, usize)>,
-    /// In what the driver differs from others.
+    /// Behaviour in which drivers differ.
     pub driver: DriverProfile,
     /// The GPUs, in the driver's order.
     pub gpus: Vec<GpuConfig>,
 }
 
-/// Where a machine's time comes from.
+/// Source of a machine's time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ClockKind {
@@ -86,25 +86,25 @@ pub enum ClockKind {
     Virtual,
 }
 
-/// Durations of kernels (numbers are not computed, only time passes).
+/// Durations of kernels. No results are computed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct KernelConfig {
-    /// Fixed part of a kernel without a duration of its own, ns.
+    /// Fixed part of the duration of a kernel without an own duration (ns).
     pub default_ns: u64,
-    /// Added for each wave of blocks (blocks / SMs, rounded up), ns.
+    /// Additional duration per wave of blocks (blocks / SMs, rounded up; ns).
     pub default_ns_per_wave: u64,
-    /// One iteration of `vcuda_work`, ns.
+    /// Duration of an iteration of `vcuda_work` (ns).
     pub work_ns_per_iteration: u64,
-    /// Durations by kernel name, ns.
+    /// Durations by kernel name (ns).
     pub duration_ns: BTreeMap<String, u64>,
 }
 
-/// Faults on request.
+/// Injected faults.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct FaultConfig {
-    /// The nth allocation of each process fails (1 = the first); contexts count as none.
+    /// Number of the allocation that fails in each process (1 = the first); contexts do not count.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fail_nth_allocation: Option<u64>,
     /// Kernels of these names never end.
@@ -114,21 +114,21 @@ pub struct FaultConfig {
     pub functions: BTreeMap<String, FunctionFault>,
 }
 
-/// When a function fails, counted in each process for itself, and with what.
+/// Calls of a function that fail, counted per process, and their error.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct FunctionFault {
-    /// This call fails (1 = the first).
+    /// Number of the call that fails (1 = the first).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nth: Option<u64>,
-    /// Every so manyth call fails.
+    /// Interval of failing calls.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub every: Option<u64>,
-    /// The `CUresult`.
+    /// The `CUresult` of a failing call.
     pub code: u32,
 }
 
-/// One GPU.
+/// Configuration of a GPU.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct GpuConfig {
@@ -154,7 +154,7 @@ pub struct GpuConfig {
     pub l2_bytes: u64,
     /// "dddd:bb:dd.f"; empty: derived from the index.
     pub pci_bus_id: String,
-    /// Node of memory and processors that it is near to.
+    /// NUMA node near the GPU.
     pub numa_node: u32,
     /// Power limit, mW.
     pub power_limit_mw: u32,
@@ -181,10 +181,10 @@ impl Config {
         Ok(config)
     }
 
-    /// The machine that a profile describes, with one GPU.
+    /// The machine of a profile, with one GPU.
     ///
     /// # Errors
-    /// `MachineError::Value` for a name that is none of [`Config::profiles`].
+    /// `MachineError::Value` if `name` is not one of [`Config::profiles`].
     pub fn of_profile(name: &str) -> Result<Config, MachineError> {
         let named = toml::Table::from_iter([("profile".to_owned(), name.into())]);
         let complete = profile::complete(named)?;
@@ -213,7 +213,7 @@ impl Config {
         })
     }
 
-    /// A machine of `count` GPUs of `memory_bytes` each, otherwise the defaults.
+    /// A default machine with `count` GPUs of `memory_bytes` each.
     #[must_use]
     pub fn with_gpus(count: usize, memory_bytes: u64) -> Config {
         Config::default().of_gpus(count, Some(memory_bytes))
@@ -236,19 +236,19 @@ impl Config {
 }
 
 impl GpuConfig {
-    /// (major, minor); (9, 0) where the text is none, which `Config::validate` refuses.
+    /// Major and minor number; (9, 0) for an invalid text, which `Config::validate` refuses.
     #[must_use]
     pub fn capability(&self) -> (u32, u32) {
         validate::capability(&self.compute_capability).unwrap_or((9, 0))
     }
 }
 
-/// The parser's message and place, without its drawing of the line.
+/// The parser's message and position without the quoted line.
 fn one_line(error: &toml::de::Error) -> String {
     let message = error.message().replace('\n', " ");
     match error.span() {
         Some(span) => format!("{message} (at byte {})", span.start),
-        // What has no place in the text names its key in another line.
+        // An error without a position names its key in another line.
         None => error.to_string().trim().replace('\n', " "),
     }
 }

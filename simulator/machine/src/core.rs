@@ -1,4 +1,4 @@
-//! The core: the part of the state that is copied and committed as one. Plain numbers; its invariants are in `check`.
+//! The core: the part of the state that is copied and committed as a whole. Its invariants are in `check`.
 
 use crate::layout::{BUFFER_WORDS, CLIENTS, CONTEXTS, STREAMS, USES, as_index, split};
 
@@ -9,23 +9,23 @@ pub(crate) use history::{Busy, PERIODS};
 pub(crate) use row::Row;
 use row::row;
 
-/// Completions that one commit can carry. What is left is the next commit's.
+/// Maximum number of completions in a commit. The next commit has the rest.
 pub(crate) const MAX_EFFECTS: usize = 512;
 
 row! {
     /// A GPU.
     GpuRow {
-        /// Resident context, 0: none.
+        /// Resident context; 0: none.
         resident: u64,
-        /// Context to be resident at `switch_until`, 0: no switch going on.
+        /// Context that becomes resident at `switch_until`; 0: no switch is going on.
         switching_to: u64,
         switch_until: u64,
-        /// Slices are counted from here.
+        /// Time from which slices are counted.
         slice_start: u64,
         used: u64,
         peak: u64,
         busy_ns: u64,
-        /// Time that changes of the resident context took.
+        /// Total time of context switches.
         switched_ns: u64,
         busy: Busy,
     }
@@ -33,18 +33,18 @@ row! {
 row! {
     /// A process.
     ClientRow {
-        /// Never used twice.
+        /// Id, never reused.
         id: u64,
         /// Its byte in the lock file.
         slot: u64,
-        /// As it knows itself.
+        /// PID as the process knows it.
         pid: u64,
-        /// Its PID namespace, as the kernel numbers it; 0: not known.
+        /// PID namespace (inode); 0: unknown.
         namespace: u64,
-        /// Its PID in the host's namespace; 0: no process of that namespace has looked yet.
+        /// PID in the host's namespace; 0: no process of that namespace has looked yet.
         host_pid: u64,
         name: [u64; 8],
-        /// When it joined.
+        /// Time of joining.
         seen: u64,
     }
 }
@@ -55,14 +55,14 @@ row! {
         gpu: u64,
         first: u64,
         last: u64,
-        /// Whether a kernel ever ran, which is what `first` and `last` then tell.
+        /// Whether a kernel ever ran; `first` and `last` are then its times.
         has_run: u64,
         service: u64,
         used: u64,
-        /// Bytes of managed memory among them.
+        /// Managed memory, part of the total (bytes).
         managed: u64,
         peak: u64,
-        /// Kernels of streams that are gone.
+        /// Kernels of streams that were removed.
         launches: u64,
         denied: u64,
         busy: Busy,
@@ -73,55 +73,55 @@ row! {
     ContextRow { id: u64, client: u64, gpu: u64 }
 }
 row! {
-    /// A stream. Rows are in order of `id`, hence of rings.
+    /// A stream. Rows are sorted by `id`, hence by ring.
     StreamRow {
-        /// Ring, and number of the ring's first command that is this stream's.
+        /// Ring, and the number of the stream's first command there.
         id: u64,
         context: u64,
         client: u64,
         gpu: u64,
         /// Priority plus 2^32.
         priority: u64,
-        /// Number of the command at the head.
+        /// Number of the first unfinished command.
         head: u64,
         phase: u64,
-        /// Begun kernel: resident time still needed. Begun copy: its end.
+        /// Remaining resident time of a begun kernel; end time of a begun copy.
         left: u64,
-        /// The ring's count of kernels when the stream began.
+        /// The ring's count of kernels at the stream's beginning.
         kernels: u64,
     }
 }
 row! {
-    /// Memory that more than one process can hold, see `objects`. Rows are in order of `id`.
+    /// A memory object that several processes can hold, see `objects`. Rows are sorted by `id`.
     ObjectRow {
-        /// Never used twice.
+        /// Id, never reused.
         id: u64,
         gpu: u64,
         bytes: u64,
-        /// Kind of the object, in the words of the driver that made it.
+        /// Kind of the object, defined by the driver that made it.
         tag: u64,
-        /// Device and inode of the file that it is known by, if it came from outside the machine; else zeroes.
+        /// Device and inode of its file if it came from outside the machine; else zeroes.
         file: [u64; 2],
     }
 }
 row! {
-    /// Holder of an object. An object's rows are in the order in which the holders came; one without rows is gone.
+    /// A holder of an object. Rows of an object are in the order of the holders' arrival; an object without rows is gone.
     HoldRow {
         object: u64,
-        /// `DESCRIPTORS`: the file descriptors that were exported of it. `RELEASING`: no process any more. `INHERITED`: the
-        /// driver's descriptors of a dead process, in children of it.
+        /// Client, or `DESCRIPTORS`: exported file descriptors; `RELEASING`: no process any more; `INHERITED`: the driver's
+        /// descriptors of a dead process in its children.
         client: u64,
-        /// Count of holds; of descriptors, a number that each export changes; of what is being released, until when,
-        /// ns; of inherited descriptors, the dead client.
+        /// Number of holds. For descriptors: a number that each export changes. For memory being released: until when (ns).
+        /// For inherited descriptors: the dead client.
         count: u64,
     }
 }
 row! {
-    /// A completion, to be stored in its ring.
+    /// A completion to be stored in its ring.
     Effect { command: u64, ns: u64 }
 }
 row! {
-    /// The last word on a dead process and a GPU, to be stored in the history.
+    /// Final record of a dead process on a GPU, to be stored in the history.
     RecordRow {
         index: u64,
         pid: u64,
@@ -135,31 +135,31 @@ row! {
     }
 }
 
-/// `HoldRow::client` of a holder that is no process. Clients count from 1.
+/// `HoldRow::client` for exported descriptors. Clients count from 1.
 pub(crate) const DESCRIPTORS: u64 = 0;
 
-/// `HoldRow::client` of memory that no process holds and that the GPU does not have back yet, see `releasing`.
+/// `HoldRow::client` for memory that no process holds and that is not free yet, see `releasing`.
 pub(crate) const RELEASING: u64 = u64::MAX;
 
-/// `HoldRow::client` of a dead process's memory that the driver's descriptors keep in children of it, see `releasing`.
+/// `HoldRow::client` for a dead process's memory held by the driver's descriptors in its children, see `releasing`.
 pub(crate) const INHERITED: u64 = u64::MAX - 1;
 
-/// `StreamRow::phase`: the command at the head has not begun.
+/// `StreamRow::phase`: the first unfinished command has not begun.
 pub(crate) const WAITING: u64 = 0;
 /// A kernel has begun.
 pub(crate) const RUNNING: u64 = 1;
 /// A copy has begun.
 pub(crate) const COPYING: u64 = 2;
 
-/// The whole core.
+/// The core.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Core {
-    /// Everything has been played up to here.
+    /// Time up to which everything was played.
     pub(crate) now: u64,
     pub(crate) next_client: u64,
     pub(crate) next_context: u64,
     pub(crate) next_object: u64,
-    /// Records in the history.
+    /// Number of records in the history.
     pub(crate) history: u64,
     pub(crate) gpus: Vec<GpuRow>,
     pub(crate) clients: Vec<ClientRow>,
@@ -173,7 +173,7 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    /// A machine that has just been switched on.
+    /// The core of a new machine.
     pub(crate) fn new(gpus: usize, now: u64) -> Core {
         let gpus = vec![
             GpuRow {
@@ -192,7 +192,7 @@ impl Core {
         }
     }
 
-    /// Becomes a copy of `other` without its effects, keeping its own memory.
+    /// Copies `other` without its effects, reusing allocations.
     pub(crate) fn copy_from(&mut self, other: &Core) {
         (self.now, self.history) = (other.now, other.history);
         (self.next_client, self.next_context) = (other.next_client, other.next_context);
@@ -208,7 +208,7 @@ impl Core {
         self.records.clear();
     }
 
-    /// Writes the core as words, a length first.
+    /// Appends the core as words, with its length first.
     pub(crate) fn encode(&self, out: &mut Vec<u64>) {
         out.clear();
         out.extend_from_slice(&[0, self.now, self.next_client, self.next_context]);
@@ -228,7 +228,7 @@ impl Core {
         }
     }
 
-    /// Reads what `encode` wrote; `None` if it cannot be that.
+    /// Reads the output of `encode`; `None` if it is invalid.
     pub(crate) fn decode(&mut self, words: &[u64]) -> Option<()> {
         let words = &mut words.iter();
         let _length = words.next()?;
@@ -249,7 +249,7 @@ impl Core {
         (words.len() == 0 && self.check()).then_some(())
     }
 
-    /// Invariants that always hold.
+    /// Whether all invariants hold.
     pub(crate) fn check(&self) -> bool {
         let has_gpu = |gpu: u64| as_index(gpu) < self.gpus.len();
         self.clients.len() <= as_index(CLIENTS)
@@ -281,7 +281,7 @@ impl Core {
             })
     }
 
-    /// Position of the stream that has this ring now.
+    /// Position of the ring's present stream.
     pub(crate) fn stream_on_ring(&self, ring: u64) -> Option<usize> {
         self.streams
             .binary_search_by_key(&ring, |row| split(row.id).0)
@@ -295,7 +295,7 @@ impl Core {
             .filter(|row| row.id == id)
     }
 
-    /// Whether the command has finished, or went with its stream.
+    /// Whether the command has finished, or its stream was removed.
     pub(crate) fn is_done(&self, command: u64) -> bool {
         let (ring, seq) = split(command);
         let row = self

@@ -1,5 +1,5 @@
-//! Test builds: ends or stops this process at a chosen store of the thread, or does something else in the middle of
-//! its reading, see `tests::crash` and `tests::reading`.
+//! Test hooks that end or stop this process at a chosen store of a thread, or interrupt its loads, see `tests::crash` and
+//! `tests::reading`.
 
 use std::cell::{Cell, RefCell};
 
@@ -10,13 +10,13 @@ thread_local! {
     static MEANWHILE: RefCell<Option<Box<dyn FnOnce()>>> = const { RefCell::new(None) };
 }
 
-/// Raises `signal` before the `at`th store from now (1 = the next).
+/// Arranges for `signal` before the `at`th store from now (1 = the next).
 pub(crate) fn arm(at: u64, signal: i32) {
     LEFT.set(at);
     SIGNAL.set(signal);
 }
 
-/// Forgets it; says whether it had happened.
+/// Cancels it. Returns whether it had happened.
 pub(crate) fn disarm() -> bool {
     LEFT.replace(0) == 0
 }
@@ -34,13 +34,13 @@ pub(crate) fn step() {
     }
 }
 
-/// Does `meanwhile` before the `at`th load from now.
+/// Arranges for `meanwhile` to run before the `at`th load from now.
 pub(crate) fn at_load(at: u64, meanwhile: impl FnOnce() + 'static) {
     LOADS.set(at);
     MEANWHILE.set(Some(Box::new(meanwhile)));
 }
 
-/// Forgets it; says whether it had happened.
+/// Cancels it. Returns whether it had happened.
 pub(crate) fn forget_load() -> bool {
     MEANWHILE.set(None);
     LOADS.replace(0) == 0

@@ -1,16 +1,16 @@
-//! Which directory holds the machine of this user.
+//! Location of this user's machine.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-/// The machine's directory: `VCUDA_SIM`; else `$XDG_RUNTIME_DIR/vcuda/machine`; else `/run/vcuda/machine` where that
-/// can be written; else `/tmp/vcuda-UID/machine`. Nothing is made here.
+/// Directory of the machine: `VCUDA_SIM`; else `$XDG_RUNTIME_DIR/vcuda/machine`; else `/run/vcuda/machine` if that is
+/// writable; else `/tmp/vcuda-UID/machine`. Nothing is made here.
 #[must_use]
 pub fn machine_directory() -> PathBuf {
     choose(&environment, crate::sys::is_writable, crate::sys::user_id())
 }
 
-/// The one place where this crate reads the environment.
+/// Value of an environment variable. No other function of this crate reads the environment.
 fn environment(name: &str) -> Option<OsString> {
     std::env::var_os(name).filter(|value| !value.is_empty())
 }

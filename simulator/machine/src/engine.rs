@@ -1,8 +1,8 @@
-//! The engine: plays a core from its time up to another, event by event. Pure arithmetic in integer ns on a private
-//! copy; it reads the rings and writes nothing but the copy.
+//! Engine: advances a core from its time to another, event by event, in integer ns. It works on a private copy, reads the
+//! rings, and writes only the copy.
 //!
-//! One clock for all GPUs, since streams of different GPUs may wait for each other. At each instant everything that
-//! needs no time is done (`settle`), then time goes on to the next event (`next_event`, `pass`).
+//! All GPUs share one clock, as streams of different GPUs may wait for each other. At each instant everything that needs no
+//! time is done (`settle`); then time advances to the next event (`next_event`, `pass`).
 
 use crate::SliceOrder;
 use crate::core::{COPYING, Core, Effect, MAX_EFFECTS, RUNNING, StreamRow, WAITING};
@@ -15,10 +15,10 @@ mod copies;
 mod spinning;
 mod time;
 
-/// Events that one commit may hold, so that work per commit is bounded. What is left is the next commit's.
+/// Maximum number of events in a commit, which bounds its work. The next commit has the rest.
 const MAX_EVENTS: u32 = 10_000;
 
-/// The figures of the configuration that decide the schedule.
+/// Settings that determine the schedule.
 #[derive(Debug, Clone)]
 pub(crate) struct Rules {
     pub(crate) slice_ns: u64,
@@ -26,55 +26,55 @@ pub(crate) struct Rules {
     pub(crate) sample_ns: u64,
     pub(crate) order: SliceOrder,
     pub(crate) slice_spread_permille: u64,
-    /// Multiprocessors per GPU.
+    /// Number of multiprocessors of each GPU.
     pub(crate) sms: Vec<u64>,
 }
 
 impl Rules {
-    /// Length of the slice that began at `start` (ns): the same whichever process asks.
+    /// Length of the slice that began at `start` (ns), the same for all processes.
     pub(crate) fn slice_ns_from(&self, start: u64) -> u64 {
         let spread_ns = self.slice_ns * self.slice_spread_permille / 1000;
-        // A multiplication by a large odd number mixes the low bits into the high ones.
+        // Hash: a multiplication by a large odd number mixes low bits into high ones.
         let mixed = (start ^ start >> 17).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
         self.slice_ns - spread_ns + mixed % (2 * spread_ns + 1)
     }
 }
 
-/// Lists that plays use one after another, to allocate once.
+/// Buffers that plays reuse.
 #[derive(Debug, Default)]
 pub(crate) struct Scratch {
     active: Vec<Active>,
     order: Vec<usize>,
 }
 
-/// A stream with something to do.
+/// A stream with commands.
 #[derive(Debug, Clone, Copy)]
 struct Active {
-    /// Position of its row.
+    /// Position of the stream's row.
     row: usize,
     gpu: usize,
     context: u64,
-    /// Commands from here on are unknown in this play.
+    /// First command that this play does not know.
     tail: u64,
-    /// The command at the head.
+    /// The first unfinished command.
     entry: Option<Entry>,
 }
 
 /// Outcome of a play.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Played {
-    /// At the time asked for.
+    /// The requested time is reached.
     CaughtUp {
-        /// Whether anything but time changed.
+        /// Whether anything besides time has changed.
         has_events: bool,
     },
-    /// Earlier: the copy holds as much as one commit can carry.
+    /// The copy has as many events as a commit can hold, before the requested time.
     Unfinished,
-    /// The command asked for is done, at the core's time.
+    /// The requested command is done, at the core's time.
     Reached,
 }
 
-/// One play.
+/// State of a play.
 #[derive(Debug)]
 struct Play<'a> {
     core: &'a mut Core,
@@ -82,14 +82,14 @@ struct Play<'a> {
     rules: &'a Rules,
     active: &'a mut Vec<Active>,
     order: &'a mut Vec<usize>,
-    /// Completions are wanted as effects.
+    /// Whether completions become effects.
     has_effects: bool,
     events: u32,
-    /// Highest count of events.
+    /// Maximum number of events.
     limit: u32,
 }
 
-/// Plays `core` up to `until`; completions become its effects.
+/// Plays `core` up to `until`. Completions become its effects.
 pub(crate) fn play(
     core: &mut Core,
     map: &Mapping,
@@ -111,8 +111,8 @@ pub(crate) fn play(
     .run(until, None)
 }
 
-/// Plays `core` until `command` is done, if no process submits anything more; at most `limit` events.
-/// `CaughtUp`: it never will be unless another process acts. The core is of no use afterwards but for its time.
+/// Plays `core` until `command` is done if nothing more is submitted; at most `limit` events. `CaughtUp` means that another
+/// process must act first. Afterwards only the core's time is valid.
 pub(crate) fn foresee(
     core: &mut Core,
     map: &Mapping,
@@ -135,7 +135,7 @@ pub(crate) fn foresee(
     .run(FAR, Some(command))
 }
 
-/// When the next event after `core`'s time is, if no process submits anything more; `None`: never.
+/// Time of the next event if nothing more is submitted; `None`: there is none.
 pub(crate) fn next_event(
     core: &mut Core,
     map: &Mapping,
@@ -159,7 +159,7 @@ pub(crate) fn next_event(
     Some(play.next_event()).filter(|next| *next < FAR)
 }
 
-/// A time that never comes: beyond, arithmetic saturates.
+/// A time that never comes; arithmetic saturates above it.
 const FAR: u64 = 1 << 62;
 
 impl Play<'_> {
@@ -187,7 +187,7 @@ impl Play<'_> {
         }
     }
 
-    /// Lists the streams with commands, as of now: what is submitted later belongs to the next play.
+    /// Lists the streams with commands. Commands submitted later belong to the next play.
     fn gather(&mut self) {
         self.active.clear();
         for (row, stream) in self.core.streams.iter().enumerate() {
@@ -230,7 +230,7 @@ impl Play<'_> {
         self.core.streams.get(active.row)
     }
 
-    /// The command at the head of this active stream has finished now.
+    /// Completes the first command of the active stream.
     fn complete(&mut self, position: usize) {
         let Some(active) = self.active.get_mut(position) else {
             return;
@@ -251,7 +251,7 @@ impl Play<'_> {
         self.events += 1;
     }
 
-    /// The command at the head has arrived and is done without time, on a resident context.
+    /// Whether the first command has arrived, needs no time, and its context is resident.
     fn is_instant(&self, active: &Active) -> bool {
         let Some(entry) = active.entry else { return false };
         entry.arrival <= self.core.now
@@ -266,19 +266,19 @@ impl Play<'_> {
             }
     }
 
-    /// The head needs its context to be resident, and could go on then.
+    /// Whether the first command only waits for its context to be resident.
     fn is_runnable(&self, active: &Active) -> bool {
         let Some(entry) = active.entry else { return false };
         let is_kernel = matches!(entry.work, Work::Kernel { .. });
         entry.arrival <= self.core.now && (is_kernel || self.is_instant(active))
     }
 
-    /// A kernel has begun.
+    /// Whether a kernel has begun.
     fn is_running(&self, active: &Active) -> bool {
         self.row(active).is_some_and(|row| row.phase == RUNNING)
     }
 
-    /// A copy is on its engine.
+    /// Whether a copy is on its engine.
     fn is_copying(&self, active: &Active) -> bool {
         self.row(active).is_some_and(|row| row.phase == COPYING)
     }

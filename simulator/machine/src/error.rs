@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-/// Why a machine cannot be made, opened or joined. Every message names the value and the remedy.
+/// Failure to make, open or join a machine. Every message names the value and the remedy.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MachineError {
@@ -24,7 +24,7 @@ pub enum MachineError {
     Syntax {
         /// The configuration file.
         path: PathBuf,
-        /// The parser's words, on one line.
+        /// Message of the parser, on one line.
         reason: String,
     },
     /// A field of the configuration has an impossible value.
@@ -34,7 +34,7 @@ pub enum MachineError {
         field: String,
         /// The value found.
         value: String,
-        /// A remedy that would be possible.
+        /// A possible value or remedy.
         remedy: String,
     },
     /// The state file was written by another version of this library, or is no state file.
@@ -47,26 +47,26 @@ pub enum MachineError {
         /// Required content.
         wanted: String,
     },
-    /// No free slot for one more process.
+    /// No slot is free.
     #[error("the simulated machine already serves {limit} {what}; end some of them")]
     Full {
-        /// Things of which there are too many.
+        /// Plural name of the slots.
         what: &'static str,
-        /// Number of them that is possible.
+        /// Maximum number.
         limit: usize,
     },
 }
 
-/// Why the machine refuses a request of a client.
+/// Refusal of a client's request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refused {
-    /// Fewer free bytes on the GPU than asked for.
+    /// Less free memory than requested.
     #[error("out of GPU memory: {requested} bytes asked for, {free} free")]
     OutOfMemory {
-        /// Bytes asked for.
+        /// Requested bytes.
         requested: u64,
-        /// Bytes free at that moment.
+        /// Free bytes at that moment.
         free: u64,
     },
     /// The configuration makes this allocation fail (`faults.fail_nth_allocation`).
@@ -75,7 +75,7 @@ pub enum Refused {
     /// There is no such GPU on this machine.
     #[error("the simulated machine has no GPU {0}")]
     NoSuchGpu(usize),
-    /// The context or stream does not exist (any more).
+    /// The context or stream does not exist, or not any more.
     #[error("no such context or stream")]
     Gone,
     /// A table of the machine is full.

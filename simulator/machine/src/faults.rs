@@ -1,7 +1,7 @@
-//! `faults.toml`: what has happened to the GPUs and their driver while the machine runs, for who looks through NVML.
+//! `faults.toml`: faults of GPUs and driver while the machine runs, visible through NVML.
 //!
-//! A file of its own, as `machine.toml` is what the machine is and stays. It is read again at each look and replaced as a
-//! whole; a machine without it is well.
+//! They are separate from `machine.toml`, which does not change. The file is read at each query and replaced as a whole;
+//! without it there are no faults.
 
 mod watch;
 
@@ -14,39 +14,39 @@ pub use watch::FaultsWatch;
 
 const FILE: &str = "faults.toml";
 
-/// Everything that is wrong, and every error so far.
+/// Present faults, and all errors so far.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Faults {
-    /// The driver is not loaded.
+    /// Whether the driver is unloaded.
     pub driver_gone: bool,
-    /// Functions that ask the driver do not return, until this is over.
+    /// Whether functions that ask the driver block.
     pub hangs: bool,
-    /// Its release after a reload.
+    /// Driver version after a reload.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub driver_version: Option<String>,
-    /// GPUs (UUIDs) that have fallen off the bus.
+    /// UUIDs of GPUs that have fallen off the bus.
     pub lost: Vec<String>,
-    /// GPUs (UUIDs) that are not there, for who initialises NVML from then on.
+    /// UUIDs of GPUs that a later initialisation of NVML does not find.
     pub absent: Vec<String>,
-    /// GPUs (UUIDs) in MIG mode, with no instance.
+    /// UUIDs of GPUs in MIG mode, without instances.
     pub mig: Vec<String>,
-    /// XIDs, the oldest first. Only added to.
+    /// Reported XIDs, the oldest first.
     pub xids: Vec<Xid>,
 }
 
-/// One error that the driver has reported.
+/// An error that the driver reported.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Xid {
     /// UUID of the GPU ("GPU-...").
     pub gpu: String,
-    /// The number that NVIDIA's XID catalogue explains.
+    /// XID number (NVIDIA, "XID Errors").
     pub xid: u64,
 }
 
 impl Faults {
-    /// Those of the machine in `dir`; none where there is no file.
+    /// Faults of the machine in `dir`; none if there is no file.
     ///
     /// # Errors
     /// `MachineError::Io` and `Syntax`.
@@ -63,7 +63,7 @@ impl Faults {
         }
     }
 
-    /// Lets them happen: the file appears as a whole.
+    /// Replaces the file as a whole.
     ///
     /// # Errors
     /// `MachineError::Io`; `Syntax` for numbers that TOML cannot hold (above 2^63-1).

@@ -1,10 +1,10 @@
-//! The records of dead processes: each is written once, when the commit that ends the process carries it.
+//! Records of dead processes, each written once, with the commit that ends the process.
 
 use crate::core::RecordRow;
 use crate::layout::record;
 use crate::map::Mapping;
 
-/// Stores a record. Its place is never used for another, so a late store writes what is there already.
+/// Stores a record. Its place is never reused, so a late store repeats the same value.
 pub(crate) fn store(map: &Mapping, row: &RecordRow) {
     let start = record(row.index);
     let words = [

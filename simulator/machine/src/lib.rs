@@ -1,21 +1,21 @@
-//! The simulated machine: what the kernel driver and the GPUs would be. No C interface.
+//! The simulated machine: kernel driver and GPUs, without a C interface.
 //!
-//! A machine is a directory with `machine.toml` (`Config`) and a sparse mapped file that all its processes share.
-//! There is no service and no lock: a process that touches the machine copies its small core, plays events up to now on the
-//! copy and commits the copy with one compare-and-swap (`commit`). A submission is a few stores into the stream's own
-//! ring (`ring`); no other process is involved until one looks.
+//! A machine is a directory with `machine.toml` (`Config`) and a sparse mapped file shared by all its processes. There is
+//! no service and no lock: a process copies the small core, plays events up to now on the copy, and commits it with one
+//! compare-and-swap (`commit`). A submission is a few stores into the stream's own ring (`ring`), without any other
+//! process.
 //!
 //! | module | what |
 //! |---|---|
-//! | `machine`, `client` | what users of this crate call |
-//! | `engine` | contexts in slices, streams side by side, copy engines: arithmetic on a copy |
-//! | `core`, `layout`, `ring`, `history`, `map` | what is in the file |
-//! | `commit`, `process_table`, `liveness`, `at_exit` | how it changes, who takes part, who has died |
-//! | `namespaces` | by which PIDs processes see each other |
-//! | `objects`, `object_files` | memory that more than one process holds |
-//! | `releasing` | memory of the dead that the GPU does not have back yet |
-//! | `faults` | what has happened to the GPUs, for who looks through NVML |
-//! | `record`, `report` | the exact record, and NVML's late and rounded view |
+//! | `machine`, `client` | API of this crate |
+//! | `engine` | time slices, concurrent streams, copy engines |
+//! | `core`, `layout`, `ring`, `history`, `map` | content of the file |
+//! | `commit`, `process_table`, `liveness`, `at_exit` | changes of the file, joining and dead processes |
+//! | `namespaces` | PIDs by which processes see each other |
+//! | `objects`, `object_files` | memory objects of several processes |
+//! | `releasing` | memory of dead processes that is not free yet |
+//! | `faults` | faults of the GPUs, visible through NVML |
+//! | `record`, `report` | the exact record, and NVML's view |
 
 mod at_exit;
 mod bytes;

@@ -1,9 +1,9 @@
-//! Living clients: one byte of a lock file per slot, held as a record lock.
+//! Liveness of clients: a record lock on one byte of a lock file per slot.
 //!
-//! The kernel drops a process's record locks when it ends, however it ends, and whatever PID namespace it lived in; a
-//! child of `fork` does not inherit them. They also go when the process closes *any* descriptor of the file, so each is
-//! opened once per process and never closed. Two copies of this library in one process (libcuda and NVML) are one owner
-//! to record locks; a guard lock, whose owner is the open file description, keeps them from taking the same slot.
+//! The kernel drops a process's record locks when it ends, in any way and in any PID namespace. A child of `fork` does not
+//! inherit them. They also go when the process closes *any* descriptor of the file, so each is opened once per process and
+//! never closed. Two copies of this library in one process (libcuda and NVML) are one owner of record locks. A guard lock,
+//! owned by the open file description, keeps them from claiming the same slot.
 
 use crate::layout::{CLIENTS, WRITERS};
 use crate::sys::lock;
@@ -14,20 +14,20 @@ use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
-/// The slots that this process holds, and a way to ask for those of others.
+/// Slots of this process, and access to the state of others.
 #[derive(Debug)]
 pub(crate) struct Liveness {
-    /// None: the machine is this process's own.
+    /// The lock file; `None`: the machine belongs to this process alone.
     file: Option<&'static File>,
     own: Mutex<BTreeSet<u64>>,
 }
 
-/// Guard bytes follow the slots' bytes.
+/// Guard bytes come after the slots' bytes.
 const GUARDS: u64 = WRITERS + CLIENTS;
-/// The byte of those that take turns, see `Liveness::turn`.
+/// The byte for exclusive turns, see `Liveness::turn`.
 const TURN: u64 = 2 * GUARDS;
 
-/// A process's turn, which ends when this is dropped, or with the process.
+/// A process's turn, which ends on drop, or with the process.
 #[derive(Debug)]
 pub(crate) struct Turn(Option<&'static File>);
 
@@ -40,7 +40,7 @@ impl Drop for Turn {
 }
 
 impl Liveness {
-    /// For a machine in memory: a slot lives until it is released.
+    /// Liveness of a machine in memory: a slot lives until it is released.
     pub(crate) fn in_memory() -> Liveness {
         Liveness {
             file: None,
@@ -48,7 +48,7 @@ impl Liveness {
         }
     }
 
-    /// For a machine with the lock file `path`, which is made if missing.
+    /// Liveness by the lock file `path`, made if missing.
     pub(crate) fn open(path: &Path) -> io::Result<Liveness> {
         Ok(Liveness {
             file: Some(lock_file(path)?),
@@ -56,9 +56,9 @@ impl Liveness {
         })
     }
 
-    /// Takes a slot that no process holds.
+    /// Claims a slot that no process holds.
     pub(crate) fn claim(&self, mut slots: impl Iterator<Item = u64>) -> Option<u64> {
-        // Two machines opened by one copy of this library share the descriptor, hence the guard.
+        // Machines opened by one copy of this library share the descriptor, hence the guard.
         static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
         let _turn = ONE_AT_A_TIME.lock();
         let mut own = self.own.lock();
@@ -72,13 +72,13 @@ impl Liveness {
         if lock::is_held(file, slot) || lock::guard(file, GUARDS + slot).is_err() {
             return false;
         }
-        // Under the guard no copy of this library in this process can be between these two lines as well.
+        // Under the guard no other copy of this library in this process gets between these two calls.
         let is_taken = !lock::is_held(file, slot) && lock::hold(file, slot).is_ok();
         let _ = lock::unguard(file, GUARDS + slot);
         is_taken
     }
 
-    /// Gives a slot back.
+    /// Releases a slot.
     pub(crate) fn release(&self, slot: u64) {
         let mut own = self.own.lock();
         if own.remove(&slot)
@@ -88,23 +88,23 @@ impl Liveness {
         }
     }
 
-    /// Whether the slot's holder lives.
+    /// Whether the slot's holder is alive.
     pub(crate) fn is_alive(&self, slot: u64) -> bool {
         self.own.lock().contains(&slot) || self.file.is_some_and(|file| lock::is_held(file, slot))
     }
 
-    /// Waits until no other process of the machine has the turn, and takes it. Threads of one process share it.
+    /// Waits until no other process of the machine has the turn, and takes it. Threads of one process share a turn.
     pub(crate) fn turn(&self) -> Turn {
-        // Without the lock no process waits, which does no harm.
+        // Without the lock there is no exclusion, which does no harm.
         Turn(self.file.filter(|file| lock::await_guard(file, TURN).is_ok()))
     }
 
-    /// The PID of the slot's holder in the namespace of this process; none where it has none there, or no process holds it.
+    /// PID of the slot's holder in this process's namespace; `None` if it has none there, or if the slot is free.
     pub(crate) fn holder(&self, slot: u64) -> Option<u32> {
         self.file.and_then(|file| lock::holder(file, slot))
     }
 
-    /// Whether a process can die unseen.
+    /// Whether other processes may exist, and die.
     pub(crate) fn has_others(&self) -> bool {
         self.file.is_some()
     }
@@ -112,7 +112,7 @@ impl Liveness {
 
 type Opened = ((u64, u64), &'static File);
 
-/// The lock file, opened once per process (and copy of this library).
+/// The lock file, opened once per process and copy of this library.
 fn lock_file(path: &Path) -> io::Result<&'static File> {
     static OPENED: Mutex<Vec<Opened>> = Mutex::new(Vec::new());
     let mut opened = OPENED.lock();
@@ -134,9 +134,9 @@ fn lock_file(path: &Path) -> io::Result<&'static File> {
         .truncate(false)
         .mode(0o600)
         .open(path)?;
-    // Of another user, it is shared already.
+    // Another user's file is shared already.
     let _ = crate::store::share(&file);
-    // Leaked on purpose: closing it would drop the locks.
+    // Leaked, as closing it would drop the locks.
     let file: &'static File = Box::leak(Box::new(file));
     let there = file.metadata()?;
     opened.push(((there.dev(), there.ino()), file));
@@ -151,7 +151,7 @@ mod tests {
     fn two_copies_of_the_library_in_one_process_share_no_slot() {
         let path = std::env::temp_dir().join(format!("vcuda-locks-{}", std::process::id()));
         let one = Liveness::open(&path).unwrap();
-        // What another copy would do: open the file again, with no idea of the first descriptor.
+        // Opened again, as another copy of the library would.
         let again = File::options().read(true).write(true).open(&path).unwrap();
         let two = Liveness {
             file: Some(Box::leak(Box::new(again))),

@@ -1,4 +1,4 @@
-//! `Machine`: opening one, and what can be asked of it without being a client.
+//! `Machine`: opens a machine, and answers queries that need no client.
 
 use crate::commit::CannotCommit;
 use crate::layout::CLIENTS;
@@ -9,7 +9,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// A simulated machine: GPUs, their memory and their schedule, shared by all processes that opened the same directory.
+/// A simulated machine: GPUs, their memory and their schedule, shared by all processes that open its directory.
 ///
 /// Cheap to clone; all clones are one handle.
 #[derive(Debug, Clone)]
@@ -18,10 +18,10 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Makes a machine in `dir` (made if missing) with `config`, which becomes `dir/machine.toml`.
+    /// Makes a machine in `dir` (created if missing) with `config`, which is stored as `dir/machine.toml`.
     ///
     /// # Errors
-    /// `MachineError`; a machine that exists there with another configuration is refused.
+    /// `MachineError`; an existing machine with another configuration is refused.
     pub fn create(dir: &Path, config: &Config) -> Result<Machine, MachineError> {
         store::create(dir, config).map(Machine::of)
     }
@@ -29,7 +29,7 @@ impl Machine {
     /// Opens the machine in `dir`.
     ///
     /// # Errors
-    /// `MachineError`, also if there is none.
+    /// `MachineError`, also if there is no machine.
     pub fn open(dir: &Path) -> Result<Machine, MachineError> {
         store::open(dir).map(Machine::of)
     }
@@ -42,7 +42,7 @@ impl Machine {
         store::open_or_create(dir).map(Machine::of)
     }
 
-    /// A machine of this process alone (tests, virtual-time harness). Every client is a process of its own.
+    /// A machine of this process alone, for tests and harnesses with virtual time. Each client counts as a process.
     ///
     /// # Errors
     /// `MachineError::Value` for an impossible configuration, `Io` if memory cannot be mapped.
@@ -56,7 +56,7 @@ impl Machine {
         }
     }
 
-    /// The configuration, with everything derived filled in (UUIDs, PCI addresses).
+    /// The configuration, with derived values (UUIDs, PCI addresses) filled in.
     #[must_use]
     pub fn config(&self) -> &Config {
         &self.shared.config
@@ -68,7 +68,7 @@ impl Machine {
         self.shared.now()
     }
 
-    /// Moves a virtual clock on; nothing happens on a real one.
+    /// Advances a virtual clock; has no effect on a real one.
     pub fn step_clock(&self, ns: u64) {
         self.shared.step_clock(ns);
     }
@@ -113,7 +113,7 @@ impl Machine {
         record::report(&self.shared)
     }
 
-    /// Memory of a GPU (zeroes for one that does not exist). The dead hold none.
+    /// Memory of a GPU (zeroes for one that does not exist). Dead processes hold none.
     #[must_use]
     pub fn memory(&self, gpu: usize) -> GpuMemory {
         record::memory(&self.shared, gpu)
@@ -125,20 +125,20 @@ impl Machine {
         record::processes(&self.shared, gpu)
     }
 
-    /// Whether the calling process is in the host's PID namespace: that of the process that made the machine's state, the
-    /// first to use the machine since the computer was started.
+    /// Whether the calling process is in the host's PID namespace: that of the first process to use the machine since the
+    /// computer was started.
     #[must_use]
     pub fn is_on_host(&self) -> bool {
         self.shared.is_on_host()
     }
 
-    /// Whether processes of this computer, or of this container, may use the GPU: `driver.device_nodes`.
+    /// Whether `driver.device_nodes` lets processes of this computer, or container, use the GPU.
     #[must_use]
     pub fn has_node(&self, gpu: usize) -> bool {
         !self.config().driver.device_nodes || Path::new(&format!("/dev/nvidia{gpu}")).exists()
     }
 
-    /// Takes the time that an `nvmlInit` takes (`driver.nvml_init_ns`), one process of the machine after the other.
+    /// Sleeps for the duration of an `nvmlInit` (`driver.nvml_init_ns`), one process of the machine at a time.
     pub fn start_nvml(&self) {
         let ns = self.config().driver.nvml_init_ns;
         if ns > 0 {
@@ -147,21 +147,21 @@ impl Machine {
         }
     }
 
-    /// Percent of the last complete sample period in which a kernel ran.
+    /// Percentage of the last complete sample period in which a kernel ran.
     #[must_use]
     pub fn utilization(&self, gpu: usize) -> u32 {
         record::utilization(&self.shared, gpu)
     }
 
-    /// Utilization of processes that had any, in complete sample periods that ended after `since_ns`, oldest first;
-    /// empty: nothing new. The last few periods are known.
+    /// Nonzero utilization of processes in complete sample periods that ended after `since_ns`, the oldest first. Only the
+    /// last few periods are known.
     #[must_use]
     pub fn samples(&self, gpu: usize, since_ns: u64) -> Vec<Sample> {
         record::samples(&self.shared, gpu, since_ns)
     }
 
-    /// The next moment at which anything changes if no process submits anything more, machine clock, ns: how far a harness
-    /// can step a virtual clock without missing anything. `None`: nothing is going on, or all of it waits for a host.
+    /// Time of the next change if nothing more is submitted (machine clock, ns). A harness can step a virtual clock to it
+    /// without missing an event. `None`: nothing is going on, or all work waits for a host.
     #[must_use]
     pub fn next_event_ns(&self) -> Option<u64> {
         record::next_event(&self.shared)

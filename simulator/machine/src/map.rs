@@ -1,4 +1,4 @@
-//! Mapped words: the memory that the processes of a machine share, as atomics only.
+//! Mapped memory that the processes of a machine share, accessed as atomics only.
 
 use std::fs::File;
 use std::io;
@@ -6,7 +6,7 @@ use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Words of 8 bytes, shared (file) or private (memory). Every store and exchange of the protocol passes here.
+/// Words of 8 bytes, in a shared file or in private memory. All stores and exchanges of the protocol go through this type.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     base: NonNull<AtomicU64>,
@@ -19,12 +19,12 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Maps the first `words` words of a file that is at least that long.
+    /// Maps the first `words` words of a file, which must have that size.
     pub(crate) fn of_file(file: &File, words: usize) -> io::Result<Mapping> {
         Mapping::map(words, libc::MAP_SHARED, file.as_raw_fd())
     }
 
-    /// Zeroed words of this process alone; pages appear when touched.
+    /// Zeroed words of this process alone; pages are allocated when touched.
     pub(crate) fn in_memory(words: usize) -> io::Result<Mapping> {
         Mapping::map(
             words,
@@ -53,39 +53,39 @@ impl Mapping {
 
     /// A relaxed load.
     pub(crate) fn load(&self, index: usize) -> u64 {
-        look();
+        before_load();
         self.word(index).load(Ordering::Relaxed)
     }
 
     /// An acquire load; pairs with `publish` and `exchange`.
     pub(crate) fn acquire(&self, index: usize) -> u64 {
-        look();
+        before_load();
         self.word(index).load(Ordering::Acquire)
     }
 
     /// A relaxed store.
     pub(crate) fn store(&self, index: usize, value: u64) {
-        step();
+        before_store();
         self.word(index).store(value, Ordering::Relaxed);
     }
 
-    /// A release store: what was stored before is seen by who acquires it.
+    /// A release store: earlier stores are visible to a process that acquires it.
     pub(crate) fn publish(&self, index: usize, value: u64) {
-        step();
+        before_store();
         self.word(index).store(value, Ordering::Release);
     }
 
-    /// Replaces `old` by `new`; says whether it was `old`.
+    /// Replaces `old` by `new`. Returns whether the word was `old`.
     pub(crate) fn exchange(&self, index: usize, old: u64, new: u64) -> bool {
-        step();
+        before_store();
         self.word(index)
             .compare_exchange(old, new, Ordering::AcqRel, Ordering::Relaxed)
             .is_ok()
     }
 
-    /// Adds; for the virtual clock.
+    /// Adds to a word; for the virtual clock.
     pub(crate) fn add(&self, index: usize, value: u64) {
-        step();
+        before_store();
         self.word(index).fetch_add(value, Ordering::AcqRel);
     }
 }
@@ -97,16 +97,16 @@ impl Drop for Mapping {
     }
 }
 
-/// Before each store. Test builds can end or stop the process here, see `crash`.
+/// Hook before each store, where test builds can end or stop the process, see `crash`.
 #[inline]
-fn step() {
+fn before_store() {
     #[cfg(test)]
     crate::crash::step();
 }
 
-/// Before each load. Test builds can let others work here.
+/// Hook before each load, where test builds can let other processes work.
 #[inline]
-fn look() {
+fn before_load() {
     #[cfg(test)]
     crate::crash::load();
 }

@@ -1,8 +1,8 @@
-//! PID namespaces: by which number a process sees another one.
+//! PID namespaces: the PIDs by which processes see each other.
 //!
-//! The *host's* namespace is the one of the process that made the machine's state: the first to use the machine since the
-//! computer was started. A process finds another one's number in its own namespace as the kernel's own answer: the holder
-//! of a lock, which fcntl(2) tells by its PID in the asking process's namespace (0 if it has none there).
+//! The *host's* namespace is that of the process that made the machine's state, the first to use the machine since the
+//! computer was started. The kernel gives a process's PID in the caller's namespace as the holder of a lock, by fcntl(2) (0
+//! if it has none there).
 
 use crate::commit::{CannotCommit, Change};
 use crate::core::{ClientRow, Core};
@@ -11,16 +11,16 @@ use crate::report::SeenAs;
 use crate::shared::{Local, Shared};
 use std::os::unix::fs::MetadataExt;
 
-/// Above every PID of Linux (`PID_MAX_LIMIT`): the numbers of processes that no process of the host has looked at yet.
+/// Start of numbers above every PID of Linux (`PID_MAX_LIMIT`), for processes whose host PID is not yet known.
 const UNKNOWN: u64 = 1 << 22;
 
-/// This process's PID namespace, as the kernel numbers it; 0 where `/proc` does not tell.
+/// This process's PID namespace (inode); 0 if `/proc` does not tell.
 pub(crate) fn own() -> u64 {
     std::fs::metadata("/proc/self/ns/pid").map_or(0, |namespace| namespace.ino())
 }
 
 impl Shared {
-    /// This process's namespace; where `/proc` is gone meanwhile (`chroot`), the one it had when it opened the machine.
+    /// This process's namespace; if `/proc` is gone meanwhile (`chroot`), the one at the opening of the machine.
     pub(crate) fn own_namespace(&self) -> u64 {
         match own() {
             0 => self.namespace,
@@ -33,7 +33,7 @@ impl Shared {
         self.own_namespace() == self.map.load(HEADER_NAMESPACE)
     }
 
-    /// The numbers of a client, for this process.
+    /// PIDs of a client as this process sees it.
     pub(crate) fn seen_as(&self, core: &Core, client: u64) -> SeenAs {
         let Some(row) = core.clients.iter().find(|row| row.id == client) else {
             return SeenAs::default();
@@ -48,7 +48,7 @@ impl Shared {
         }
     }
 
-    /// Its number in this process's namespace, if it has one there.
+    /// The client's PID in this process's namespace, if it has one there.
     fn pid_here(&self, row: &ClientRow) -> Option<u32> {
         if row.namespace == self.own_namespace() {
             return u32::try_from(row.pid).ok();
@@ -56,16 +56,16 @@ impl Shared {
         self.liveness.holder(row.slot)
     }
 
-    /// The number in the host's namespace of a client that joins, if this process can tell: it is there itself.
+    /// Host PID of a client that joins, if this process is in the host's namespace.
     pub(crate) fn own_host_pid(&self, pid: u64) -> u64 {
         if self.is_on_host() { pid } else { 0 }
     }
 
-    /// Notes the host's numbers of those that joined from other namespaces.
+    /// Records the host PIDs of clients that joined from other namespaces.
     ///
     /// # Errors
     /// As `transact`.
-    pub(crate) fn name_strangers(&self, local: &mut Local) -> Result<(), CannotCommit> {
+    pub(crate) fn record_host_pids(&self, local: &mut Local) -> Result<(), CannotCommit> {
         let is_stranger = |row: &&ClientRow| row.host_pid == 0;
         if !local.base.clients.iter().any(|row| is_stranger(&row)) || !self.is_on_host() {
             return Ok(());

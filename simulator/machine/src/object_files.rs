@@ -1,14 +1,14 @@
-//! Contents of shared objects: one sparse file each, named by the object's number. And the *control file*, of which each
-//! exported descriptor is an opening.
+//! Contents of shared objects: one sparse file each, named by the object's number. Also the *control file*, which exported
+//! descriptors refer to.
 //!
-//! A file is made after its object is in the core, and no process opens one whose object is not; so a file without an object
-//! is of no use and can go.
+//! A file is made after its object is in the core, and opened only while it is there. A file without an object is therefore
+//! garbage.
 //!
-//! Descriptors that leave the machine's care are open file descriptions of the control file, as a real driver's are of
-//! its control device `/dev/nvidiactl`: one inode for all objects, and a private note in the kernel of what each stands
-//! for. Here the note is the description's position in the file, which is the object's number; and a read lock on a byte
-//! of that number, which the kernel drops with the last descriptor, also of a message under way. All files are opened by
-//! the directory's descriptor: a process that has changed its root since finds them too.
+//! An exported descriptor is an open file description of the control file, as a real driver's is of `/dev/nvidiactl`: one
+//! inode for all objects, with private state in the kernel. Here that state is the file position, which is the object's
+//! number, and a read lock on the byte of that number. The kernel drops the lock with the last descriptor, even one in a
+//! message. All files are opened relative to the directory's descriptor, so that a process that changed its root finds
+//! them.
 
 use crate::sys::{self, lock};
 use std::fs::{DirBuilder, File};
@@ -17,22 +17,22 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-/// The locks of exported descriptors begin here: far beyond any contents, out of the way of other locks.
+/// First byte for the locks of exported descriptors, beyond any contents and other locks.
 const MARKS: u64 = 1 << 61;
-/// The locks of the descriptors that each process has of the driver itself, by client.
+/// First byte for the locks of the processes' descriptors of the driver, by client.
 const DRIVERS: u64 = 1 << 62;
-/// The name of the control file.
+/// Name of the control file.
 const CONTROL: &str = "control";
 
-/// Where the files are.
+/// Location of the files.
 #[derive(Debug)]
 pub(crate) struct ObjectFiles {
-    /// None: of a machine in memory.
+    /// The directory; `None` for a machine in memory.
     path: Option<PathBuf>,
     opened: OnceLock<Opened>,
 }
 
-/// The directory and its control file, held open from the first use on.
+/// The directory and its control file, open since the first use.
 #[derive(Debug)]
 struct Opened {
     directory: File,
@@ -44,14 +44,14 @@ impl Opened {
         DirBuilder::new().recursive(true).mode(0o700).create(path)?;
         let directory = File::open(path)?;
         let control = sys::open_in(&directory, CONTROL, libc::O_RDWR | libc::O_CREAT)?;
-        // Of another user, they are shared already.
+        // Another user's are shared already.
         let _ = crate::store::share(&directory).and_then(|()| crate::store::share(&control));
         Ok(Opened { directory, control })
     }
 }
 
 impl ObjectFiles {
-    /// In a directory, which is made with its first use.
+    /// Files in a directory, which is made at the first use.
     pub(crate) fn in_directory(path: PathBuf) -> ObjectFiles {
         ObjectFiles {
             path: Some(path),
@@ -59,7 +59,7 @@ impl ObjectFiles {
         }
     }
 
-    /// Files of a machine in memory: its objects have no contents, and descriptors live on.
+    /// No files, for a machine in memory: objects have no contents, and descriptors never close.
     pub(crate) fn none() -> ObjectFiles {
         ObjectFiles {
             path: None,
@@ -67,7 +67,7 @@ impl ObjectFiles {
         }
     }
 
-    /// Opens the directory and the control file, as a process does that begins to use the driver.
+    /// Opens the directory and the control file at the first use.
     fn opened(&self) -> io::Result<&Opened> {
         if let Some(opened) = self.opened.get() {
             return Ok(opened);
@@ -76,8 +76,7 @@ impl ObjectFiles {
         Ok(self.opened.get_or_init(|| opened))
     }
 
-    /// Opens what [`ObjectFiles::export`] and others need, while the machine's directory can be reached. What fails here
-    /// is tried again when it is needed.
+    /// Opens the files while the machine's directory is reachable. A failure is ignored, as each use tries again.
     pub(crate) fn prepare(&self) {
         let _ = self.opened();
     }
@@ -93,12 +92,12 @@ impl ObjectFiles {
         file.set_len(bytes)
     }
 
-    /// The file, opened anew.
+    /// A new descriptor of the object's file.
     pub(crate) fn open(&self, object: u64) -> io::Result<File> {
         sys::open_in(&self.opened()?.directory, &name(object), libc::O_RDWR)
     }
 
-    /// A descriptor to give away.
+    /// A descriptor for export.
     pub(crate) fn export(&self, object: u64) -> io::Result<File> {
         let file = sys::open_in(&self.opened()?.directory, CONTROL, libc::O_RDWR)?;
         lock::share(&file, MARKS + object)?;
@@ -106,27 +105,27 @@ impl ObjectFiles {
         Ok(file)
     }
 
-    /// The descriptor that a client has of the driver for as long as it lives, as of a real driver's `/dev/nvidiactl`: closed on
-    /// `exec`, and inherited by a child that calls none.
+    /// A client's descriptor of the driver, as a real driver's of `/dev/nvidiactl`: closed on `exec`, inherited by a child
+    /// without `exec`.
     pub(crate) fn open_driver(&self, client: u64) -> io::Result<File> {
         let file = sys::open_in(&self.opened()?.directory, CONTROL, libc::O_RDWR)?;
         lock::share(&file, DRIVERS + client)?;
         Ok(file)
     }
 
-    /// Whether a descriptor that [`ObjectFiles::open_driver`] gave is open anywhere.
+    /// Whether the descriptor from [`ObjectFiles::open_driver`] is open in any process.
     pub(crate) fn is_driver_open(&self, client: u64) -> bool {
         self.opened()
             .is_ok_and(|opened| lock::is_held(&opened.control, DRIVERS + client))
     }
 
-    /// Whether a descriptor that `export` gave is open anywhere. Unknown counts as open.
+    /// Whether a descriptor from `export` is open in any process. Unknown counts as open.
     pub(crate) fn has_descriptors(&self, object: u64) -> bool {
         self.opened()
             .is_ok_and(|opened| lock::is_held(&opened.control, MARKS + object))
     }
 
-    /// The object that an exported descriptor stands for.
+    /// The object that an exported descriptor refers to.
     pub(crate) fn find(&self, file: &File) -> Option<u64> {
         let (this, control) = (
             file.metadata().ok()?,
@@ -135,21 +134,21 @@ impl ObjectFiles {
         if (this.dev(), this.ino()) != (control.dev(), control.ino()) {
             return None;
         }
-        // A descriptor of the control file that was not exported stands at its beginning, and object 0 is never made.
+        // Other descriptors of the control file are at position 0, and no object has number 0.
         sys::position(file).ok().filter(|object| *object > 0)
     }
 
-    /// Removes files of objects that are gone.
+    /// Removes the files of removed objects.
     pub(crate) fn forget(&self, objects: &[u64]) {
         let Ok(opened) = self.opened() else { return };
         for object in objects {
-            // What stays is found by the next sweep.
+            // A later sweep removes what is left.
             let _ = sys::remove_in(&opened.directory, &name(*object));
         }
     }
 
-    /// All objects that have a file. One that is not in a core read later is gone: its process was killed between the
-    /// object's end and the file's.
+    /// All objects with a file. One that is not in a core read later was removed: its process was killed before it could
+    /// remove the file.
     pub(crate) fn all(&self) -> Vec<u64> {
         let entries = self.path.as_ref().and_then(|path| path.read_dir().ok());
         let names = entries
@@ -163,7 +162,7 @@ impl ObjectFiles {
     }
 }
 
-/// An object's file.
+/// File name of an object.
 fn name(object: u64) -> String {
     format!("{object:016x}")
 }

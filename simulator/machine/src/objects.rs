@@ -1,8 +1,8 @@
-//! Memory that more than one process can hold: what becomes of it as holders come and go. Arithmetic on a core.
+//! Memory objects that several processes can hold: the effect of holds and releases. Pure functions on a core.
 //!
-//! An object's bytes count once on its GPU for as long as any process holds it. They are in the row of the process that has
-//! held it the longest, at first its maker; when that process lets go or dies, they pass to the next one in the same
-//! commit. While only exported descriptors hold it, its bytes are in no process's row.
+//! An object's bytes count once on its GPU while any process holds it. They are in the row of the process that has held it
+//! the longest, at first its maker. When that process releases it or dies, the same commit moves them to the next holder.
+//! While only exported descriptors hold the object, its bytes are in no row.
 
 use crate::Refused;
 use crate::client::{give_back, use_row};
@@ -17,13 +17,13 @@ impl HoldRow {
 }
 
 impl Core {
-    /// The object, if a process holds it.
+    /// The row of an existing object.
     pub(crate) fn object(&self, id: u64) -> Option<&ObjectRow> {
         let position = self.objects.binary_search_by_key(&id, |row| row.id).ok()?;
         self.objects.get(position)
     }
 
-    /// The process whose row has the object's bytes.
+    /// The client whose row has the object's bytes.
     fn owner(&self, object: u64) -> Option<u64> {
         let is_process = |row: &&HoldRow| row.object == object && row.is_of_process();
         self.holds.iter().find(is_process).map(|row| row.client)
@@ -35,12 +35,12 @@ impl Core {
         self.holds.iter().position(is_it)
     }
 
-    /// The holder's row.
+    /// The row of a holder.
     pub(crate) fn hold_of(&self, object: u64, client: u64) -> Option<&HoldRow> {
         self.holds.get(self.position_of_hold(object, client)?)
     }
 
-    /// Bytes of objects on a GPU that are in the row of `owner`, or in none.
+    /// Sum of the objects' bytes on a GPU that are in the row of `owner`, or in none.
     pub(crate) fn objects_of(&self, owner: Option<u64>, gpu: u64) -> u64 {
         if self.objects.is_empty() {
             return 0;
@@ -50,7 +50,7 @@ impl Core {
             .fold(0, |sum, (row, _)| sum.saturating_add(row.bytes))
     }
 
-    /// The owner of each object, in one pass.
+    /// Owner of each object, in one pass.
     fn owners(&self) -> Vec<Option<u64>> {
         let mut owners = vec![None; self.objects.len()];
         for hold in self.holds.iter().filter(|hold| hold.is_of_process()) {
@@ -63,7 +63,7 @@ impl Core {
         owners
     }
 
-    /// Invariants of objects that always hold.
+    /// Whether all invariants of objects hold.
     pub(crate) fn check_objects(&self) -> bool {
         let is_whole = |hold: &HoldRow| {
             let is_client = self.clients.iter().any(|row| row.id == hold.client);
@@ -84,7 +84,7 @@ impl Core {
     }
 }
 
-/// Makes an object of bytes that are in the client's row.
+/// Makes an object of bytes that are already in the client's row.
 pub(crate) fn make(core: &mut Core, client: u64, like: ObjectRow) -> Result<u64, Refused> {
     let position = core.position_of_use(client, like.gpu);
     let used = position
@@ -96,7 +96,7 @@ pub(crate) fn make(core: &mut Core, client: u64, like: ObjectRow) -> Result<u64,
     insert(core, client, like)
 }
 
-/// Makes an object whose bytes come into the client's row with the same commit.
+/// Makes an object. The caller adds its bytes to the client's row in the same commit.
 pub(crate) fn insert(core: &mut Core, client: u64, like: ObjectRow) -> Result<u64, Refused> {
     if core.objects.len() >= OBJECTS || core.holds.len() >= HOLDS {
         return Err(Refused::Full("shared objects"));
@@ -112,7 +112,7 @@ pub(crate) fn insert(core: &mut Core, client: u64, like: ObjectRow) -> Result<u6
     Ok(id)
 }
 
-/// One more hold of a client.
+/// Adds a hold of a client.
 pub(crate) fn hold(core: &mut Core, object: u64, client: u64) -> Result<ObjectRow, Refused> {
     let row = *core.object(object).ok_or(Refused::Gone)?;
     use_row(core, client, row.gpu)?;
@@ -122,7 +122,7 @@ pub(crate) fn hold(core: &mut Core, object: u64, client: u64) -> Result<ObjectRo
     Ok(row)
 }
 
-/// Notes that descriptors hold the object.
+/// Records that descriptors hold the object.
 pub(crate) fn hold_by_descriptor(core: &mut Core, object: u64) -> Result<(), Refused> {
     core.object(object).ok_or(Refused::Gone)?;
     add(core, object, DESCRIPTORS)
@@ -146,7 +146,7 @@ fn add(core: &mut Core, object: u64, client: u64) -> Result<(), Refused> {
     Ok(())
 }
 
-/// Ends `count` of a holder's holds; says whether the object is gone with it.
+/// Ends `count` holds of a holder. Returns whether the object is removed.
 pub(crate) fn release(core: &mut Core, object: u64, client: u64, count: u64) -> bool {
     let Some(row) = core.object(object).copied() else {
         return false;
@@ -172,7 +172,7 @@ pub(crate) fn release(core: &mut Core, object: u64, client: u64, count: u64) -> 
     true
 }
 
-/// Makes the object plain memory of the client again, which alone holds it, once; says whether it did.
+/// Turns the object into plain memory of the client, if that holds it alone and once. Returns whether it did.
 pub(crate) fn unmake(core: &mut Core, object: u64, client: u64) -> bool {
     let mut holds = core.holds.iter().filter(|hold| hold.object == object);
     let is_alone = holds
@@ -186,7 +186,7 @@ pub(crate) fn unmake(core: &mut Core, object: u64, client: u64) -> bool {
     is_alone
 }
 
-/// Ends all holds of a client; names the objects that are gone with it.
+/// Ends all holds of a client. Returns the removed objects.
 pub(crate) fn release_all(core: &mut Core, client: u64) -> Vec<u64> {
     let held = core.holds.iter().filter(|hold| hold.client == client);
     let held: Vec<u64> = held.map(|hold| hold.object).collect();
@@ -195,7 +195,7 @@ pub(crate) fn release_all(core: &mut Core, client: u64) -> Vec<u64> {
         .collect()
 }
 
-/// Moves the object's bytes from the row of its owner before to that of its owner now. The GPU holds what it held.
+/// Moves the object's bytes from the previous owner's row to the present owner's. The GPU's sum is unchanged.
 fn pass_on(core: &mut Core, row: &ObjectRow, before: Option<u64>) {
     let after = core.owner(row.id);
     if before == after {
@@ -207,7 +207,7 @@ fn pass_on(core: &mut Core, row: &ObjectRow, before: Option<u64>) {
         from.used -= row.bytes.min(from.used);
         from.managed = from.managed.min(from.used);
     }
-    // A holder has had its row since its first hold.
+    // A holder has had a row since its first hold.
     if let Some(position) = after.and_then(|client| core.position_of_use(client, row.gpu))
         && let Some(to) = core.uses.get_mut(position)
     {

@@ -1,4 +1,4 @@
-//! Processes of the machine: how they join, and how the dead are ended.
+//! Processes of the machine: joining, and removal of dead ones.
 
 use crate::commit::{CannotCommit, Change};
 use crate::core::{ClientRow, Core, DESCRIPTORS, HoldRow, RecordRow};
@@ -8,11 +8,11 @@ use crate::shared::{CLIENT_SLOTS, Local, Shared};
 use crate::sys;
 use crate::{objects, releasing, ring};
 
-/// Interval of counts of the living, made by the way, ns.
+/// Interval of the checks for dead processes (ns).
 const CHECK_EVERY_NS: u64 = 10_000_000;
 
 impl Shared {
-    /// Ends the processes that have died, if this one has not looked for a while.
+    /// Removes dead processes, if this process has not checked for a while.
     pub(crate) fn check_processes(&self, local: &mut Local) -> Result<(), CannotCommit> {
         if !self.liveness.has_others() || sys::monotonic_ns() < local.checked_ns + CHECK_EVERY_NS {
             return Ok(());
@@ -20,12 +20,12 @@ impl Shared {
         self.end_dead_processes(local)
     }
 
-    /// Whether a process has died and has not been ended.
+    /// Whether a dead process has not been removed yet.
     pub(super) fn is_any_dead(&self, core: &Core) -> bool {
         core.clients.iter().any(|row| !self.liveness.is_alive(row.slot))
     }
 
-    /// Ends the processes that have died: memory back, contexts and pending work gone, record kept.
+    /// Removes dead processes: memory, contexts and pending work are freed, and a record is kept.
     pub(crate) fn end_dead_processes(&self, local: &mut Local) -> Result<(), CannotCommit> {
         local.checked_ns = sys::monotonic_ns();
         self.refresh(local)?;
@@ -42,10 +42,10 @@ impl Shared {
             self.end_process(local, client, last_sign)
         })?;
         self.drop_closed_descriptors(local)?;
-        self.release_what_is_due(local)
+        self.release_due(local)
     }
 
-    /// Ends the holds of exported descriptors of which none is open any more.
+    /// Ends the holds of exported descriptors that are all closed.
     fn drop_closed_descriptors(&self, local: &mut Local) -> Result<(), CannotCommit> {
         self.refresh(local)?;
         let exported = |row: &&HoldRow| row.client == DESCRIPTORS;
@@ -55,7 +55,7 @@ impl Shared {
                 continue;
             }
             let gone = self.transact(local, None, |core| {
-                // Who has exported it meanwhile has changed the row.
+                // If another process exported it meanwhile, the row has changed.
                 if core.hold_of(seen.object, DESCRIPTORS) != Some(&seen) {
                     return Change::None(false);
                 }
@@ -70,8 +70,8 @@ impl Shared {
         Ok(())
     }
 
-    /// The last moment at which the process is known to have lived: its last submission, or the core's time, which its
-    /// own waiting kept fresh. What its work may have done since is not known, and not counted.
+    /// The last time at which the process is known to have lived: its last submission, or the core's time, which its
+    /// waiting kept recent. Later effects of its work are unknown, and not counted.
     fn last_sign(&self, core: &Core, client: u64) -> u64 {
         let streams = core.streams.iter().filter(|row| row.client == client);
         let submissions = streams.filter_map(|row| {
@@ -84,7 +84,7 @@ impl Shared {
         submissions.fold(core.now, u64::max).min(self.now())
     }
 
-    /// Ends a process of the machine, with its work played up to `until`.
+    /// Removes a process of the machine, after playing its work up to `until`.
     pub(crate) fn end_process(&self, local: &mut Local, client: u64, until: u64) -> Result<(), CannotCommit> {
         let next_record = local.base.history;
         self.reserve(
@@ -104,7 +104,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Takes a slot that belonged to no process. Of a dead process it would be a sign of life, until the successor has joined.
+    /// Claims a slot that no client has. A dead client's slot would look alive until the successor has joined.
     fn free_slot(&self, local: &mut Local) -> Result<u64, CannotCommit> {
         loop {
             self.refresh(local)?;
@@ -121,7 +121,7 @@ impl Shared {
         }
     }
 
-    /// A new process of the machine: its number and its slot.
+    /// Adds a process. Returns its id and its slot.
     pub(crate) fn join(&self, pid: u32, name: &str) -> Result<(u64, u64), CannotCommit> {
         let local = &mut *self.local.lock();
         let mut strays = self.objects.all();
@@ -132,7 +132,7 @@ impl Shared {
         let slot = self.free_slot(local)?;
         let predecessor = |core: &Core| core.clients.iter().find(|row| row.slot == slot).map(|row| row.id);
         let joined = self.transact(local, Some(self.now()), |core| {
-            // Who had this slot before is dead, or it could not have been claimed.
+            // The slot's previous process is dead, as the slot could be claimed.
             let gone = predecessor(core).map_or_else(Vec::new, |dead| {
                 releasing::until(core, self.retainer_of_client(dead), |core| {
                     remove_client(core, &self.map, dead)
@@ -169,7 +169,7 @@ impl Shared {
     }
 }
 
-/// Takes a process out of the core; names the objects that are gone with it.
+/// Removes a client from the core. Returns the removed objects.
 fn remove_client(core: &mut Core, map: &Mapping, client: u64) -> Vec<u64> {
     let gone = objects::release_all(core, client);
     let pid = core
@@ -218,7 +218,7 @@ fn remove_client(core: &mut Core, map: &Mapping, client: u64) -> Vec<u64> {
     gone
 }
 
-/// Takes a context with its streams out of the core. Its memory is not touched.
+/// Removes a context and its streams from the core. Its memory stays.
 pub(crate) fn remove_context(core: &mut Core, map: &Mapping, context: u64) {
     for position in (0..core.streams.len()).rev() {
         if core
@@ -232,7 +232,7 @@ pub(crate) fn remove_context(core: &mut Core, map: &Mapping, context: u64) {
     core.contexts.retain(|row| row.id != context);
 }
 
-/// Takes a stream out of the core; its kernels stay counted.
+/// Removes a stream from the core; its kernels stay counted.
 pub(crate) fn remove_stream(core: &mut Core, map: &Mapping, position: usize) {
     if position >= core.streams.len() {
         return;
@@ -259,7 +259,7 @@ fn pack_name(name: &str) -> [u64; 8] {
     words
 }
 
-/// The text that `pack_name` packed.
+/// The text packed by `pack_name`.
 pub(crate) fn unpack_name(words: &[u64; 8]) -> String {
     let bytes: Vec<u8> = words
         .iter()

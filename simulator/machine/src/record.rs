@@ -1,4 +1,4 @@
-//! Reports of the machine: the exact record, memory, and NVML's late and rounded view.
+//! Reports of the machine: the exact record, memory, and NVML's delayed and rounded view.
 
 use crate::commit::{CannotCommit, Change};
 use crate::core::{Core, PERIODS, UseRow};
@@ -8,13 +8,13 @@ use crate::report::{GpuMemory, GpuReport, ProcessReport, ProcessUse, Report, Sam
 use crate::shared::{Local, Shared};
 use crate::{engine, history, ring};
 
-/// Looks at the core as it is now, with dead processes ended. Where this process cannot write (disk full, no slot free) it
-/// sees what was committed last.
+/// Calls `see` with the present core, after removal of dead processes. If this process cannot write (disk full, no slot
+/// free), it sees the last commit.
 fn look<R>(shared: &Shared, mut see: impl FnMut(&Core) -> R) -> Result<R, CannotCommit> {
     let local = &mut *shared.local.lock();
     let up_to_date = shared
         .end_dead_processes(local)
-        .and_then(|()| shared.name_strangers(local))
+        .and_then(|()| shared.record_host_pids(local))
         .and_then(|()| shared.transact(local, Some(shared.now()), |core| Change::None(see(core))));
     match up_to_date {
         Err(CannotCommit::DiskFull | CannotCommit::NoSlot) => {
@@ -183,7 +183,7 @@ pub(crate) fn next_event(shared: &Shared) -> Option<u64> {
         base, work, scratch, ..
     } = &mut *shared.local.lock();
     work.copy_from(base);
-    // What is committed may be older than now, but then nothing has happened since.
+    // The commit may be older than now, but nothing has happened since.
     engine::next_event(work, &shared.map, &shared.rules, scratch)
 }
 
@@ -197,7 +197,7 @@ fn rounded(shared: &Shared, bytes: u64) -> u64 {
         .unwrap_or(u64::MAX)
 }
 
-/// NVML's count of a process's memory.
+/// Memory of a process as NVML counts it.
 fn reported_use(shared: &Shared, row: &UseRow) -> u64 {
     if shared.config.driver.nvml_counts_managed {
         row.used

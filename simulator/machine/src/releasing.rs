@@ -1,8 +1,8 @@
-//! Memory whose last holder is gone, and that the GPU does not have back yet: the kernel drops a dead process's locks before
-//! the driver has released its memory (`driver.release_delay_ns`); and the driver releases it only when its descriptors are
-//! closed, those that a forked child has too (`driver.child_keeps_memory`).
+//! Memory whose last holder is gone but that is not free yet. The kernel drops a dead process's locks before the driver has
+//! released its memory (`driver.release_delay_ns`). The driver releases it only when its descriptors are closed, including
+//! those in forked children (`driver.child_keeps_memory`).
 //!
-//! It is an object without a file, whose one holder is `RELEASING` or `INHERITED`.
+//! It is an object without a file, with the only holder `RELEASING` or `INHERITED`.
 
 use crate::commit::{CannotCommit, Change};
 use crate::core::{Core, DESCRIPTORS, HoldRow, INHERITED, ObjectRow, RELEASING};
@@ -10,12 +10,12 @@ use crate::layout::{HOLDS, OBJECTS, as_index};
 use crate::objects;
 use crate::shared::{Local, Shared};
 
-/// Keeper of memory that no process has any more.
+/// Holder of memory that no process has any more.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Retainer {
-    /// The driver, until this moment (ns).
+    /// The driver, until this time (ns).
     Driver(u64),
-    /// The driver's descriptors of this dead client, in children of it.
+    /// The driver's descriptors of this dead client, in its children.
     Children(u64),
 }
 
@@ -33,8 +33,8 @@ impl Retainer {
     }
 }
 
-/// Does `change`; what it frees stays taken for as long as `retainer` keeps it. Where the table of objects is full, it is free
-/// at once.
+/// Applies `change`; memory that it frees stays taken until `retainer` releases it. If the table of objects is full, it is
+/// freed at once.
 pub(crate) fn until<R>(
     core: &mut Core,
     retainer: Option<Retainer>,
@@ -72,7 +72,7 @@ fn keep(core: &mut Core, gpu: u64, bytes: u64, retainer: Retainer) {
 }
 
 impl Shared {
-    /// Keeper of memory that is given back now.
+    /// Holder of memory that is released now.
     pub(crate) fn retainer(&self) -> Option<Retainer> {
         match self.config.driver.release_delay_ns {
             0 => None,
@@ -80,7 +80,7 @@ impl Shared {
         }
     }
 
-    /// Keeper of the memory of a process that ends now.
+    /// Holder of the memory of a process that ends now.
     pub(crate) fn retainer_of_client(&self, client: u64) -> Option<Retainer> {
         if self.config.driver.child_keeps_memory && self.objects.is_driver_open(client) {
             Some(Retainer::Children(client))
@@ -100,31 +100,31 @@ impl Shared {
         core.holds.iter().copied().filter(is_due)
     }
 
-    /// Whether memory is due.
+    /// Whether any memory is due.
     fn is_any_due(&self, core: &Core) -> bool {
         self.due(core).next().is_some()
     }
 
-    /// Whether a look would give the GPU memory back: a process has died, memory is due, or the last descriptor of an
-    /// exported object was closed.
+    /// Whether a check would free memory: a process has died, memory is due, or the last descriptor of an exported object
+    /// was closed.
     pub(crate) fn is_any_to_release(&self, core: &Core) -> bool {
         let is_closed =
             |hold: &HoldRow| hold.client == DESCRIPTORS && !self.objects.has_descriptors(hold.object);
         self.is_any_dead(core) || self.is_any_due(core) || core.holds.iter().any(is_closed)
     }
 
-    /// Gives the GPU what is due.
+    /// Frees the memory that is due.
     ///
     /// # Errors
     /// As `transact`.
-    pub(crate) fn release_what_is_due(&self, local: &mut Local) -> Result<(), CannotCommit> {
+    pub(crate) fn release_due(&self, local: &mut Local) -> Result<(), CannotCommit> {
         self.refresh(local)?;
         if !self.is_any_due(&local.base) {
             return Ok(());
         }
         self.transact(local, None, |core| {
             for hold in self.due(core).collect::<Vec<_>>() {
-                // The last descriptor is closed: from now on the driver needs its moment.
+                // The last descriptor is closed, and the driver's delay begins.
                 let retainer = (hold.client == INHERITED).then(|| self.retainer()).flatten();
                 until(core, retainer, |core| {
                     objects::release(core, hold.object, hold.client, u64::MAX)

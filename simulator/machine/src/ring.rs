@@ -1,14 +1,16 @@
-//! A stream's commands: a ring in the mapped file, written by the stream's owner, read by each process that plays the machine.
+//! Commands of a stream: a ring in the mapped file, written by the stream's owner, read by each process that plays the
+//! machine.
 //!
-//! Entry: kind and multiprocessors or engine | duration, target or time of opening | submitted at, ns | done word.
-//! The done word is `PENDING | seq` until the command has finished, then its time. The process that commits a completion stores
-//! it by exchange, so a late one cannot hit the entry's next command.
+//! Words of an entry: kind and multiprocessors or engine; duration, target or opening time; submission time (ns); done
+//! word.
+//! The done word is `PENDING | seq` until the command has finished, then its completion time. The committing process stores
+//! it by exchange, so a late store cannot affect the entry's next command.
 
 use crate::layout::{entry, ring};
 use crate::map::Mapping;
 use crate::{Command, Engine};
 
-/// Set in a done word while the command has not finished.
+/// Bit of a done word while the command is unfinished.
 pub(crate) const PENDING: u64 = 1 << 63;
 
 const KERNEL: u64 = 1;
@@ -19,18 +21,18 @@ const GATE: u64 = 5;
 const RENDEZVOUS: u64 = 6;
 const SPIN: u64 = 7;
 
-/// Bits of a rendezvous's duration in its argument; the rest is its name.
+/// Bits of a rendezvous's duration in its argument; the remaining bits are its id.
 const DURATION_BITS: u32 = 48;
 
 /// A command as the engine sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) work: Work,
-    /// Submitted at, ns.
+    /// Time of submission (ns).
     pub(crate) arrival: u64,
 }
 
-/// Work to be done.
+/// Kind of a command, as the engine sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Work {
     Kernel { duration: u64, sms: u64, until: Until },
@@ -40,28 +42,28 @@ pub(crate) enum Work {
     Gate { opened: Option<u64> },
 }
 
-/// When a kernel that has begun begins to end.
+/// Condition for the start of a kernel's duration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Until {
-    /// At once: its duration counts.
+    /// None: it starts when the kernel begins.
     Begun,
-    /// Once so many kernels of this rendezvous have begun.
+    /// `parties` kernels of this rendezvous have begun.
     Met { rendezvous: u64, parties: u64 },
-    /// Once its gate is open, at the time when that was done.
+    /// The gate is open; with the time of opening.
     Opened(Option<u64>),
 }
 
-/// The tail: number of the next command.
+/// Sequence number of the next command.
 pub(crate) fn tail(map: &Mapping, index: u64) -> u64 {
     map.acquire(ring(index))
 }
 
-/// Kernels ever submitted to the ring, by all its streams.
+/// Number of kernels submitted to the ring by all its streams.
 pub(crate) fn kernels(map: &Mapping, index: u64) -> u64 {
     map.load(ring(index) + 1)
 }
 
-/// Writes command `seq` and makes it visible. For the stream's owner only, with a free entry.
+/// Writes command `seq` to a free entry and publishes it. Only for the stream's owner.
 pub(crate) fn submit(map: &Mapping, index: u64, seq: u64, command: Command, now: u64, kernels: u64) {
     let at = entry(index, seq);
     let (head, argument) = match command {
@@ -90,7 +92,7 @@ pub(crate) fn submit(map: &Mapping, index: u64, seq: u64, command: Command, now:
     map.publish(ring(index), seq + 1);
 }
 
-/// Reads command `seq`. What an owner overwrites meanwhile is nonsense here, and the reader's commit fails.
+/// Reads command `seq`. If the owner overwrites it meanwhile, the result is invalid and the reader's commit fails.
 pub(crate) fn read(map: &Mapping, index: u64, seq: u64) -> Entry {
     let at = entry(index, seq);
     let (head, argument) = (map.load(at), map.acquire(at + 1));
@@ -129,7 +131,7 @@ pub(crate) fn read(map: &Mapping, index: u64, seq: u64) -> Entry {
     }
 }
 
-/// Opens the gate `seq` (or ends the kernel that spins for it), if it still waits in its entry.
+/// Opens the gate `seq`, or ends the kernel that spins for it, if its entry still has it.
 pub(crate) fn open_gate(map: &Mapping, index: u64, seq: u64, now: u64) {
     let at = entry(index, seq);
     if matches!(map.load(at) & 0xff, GATE | SPIN) && map.load(at + 3) == (PENDING | seq) {
@@ -137,12 +139,12 @@ pub(crate) fn open_gate(map: &Mapping, index: u64, seq: u64, now: u64) {
     }
 }
 
-/// The done word of command `seq`'s entry.
+/// The done word of command `seq`.
 pub(crate) fn done_word(map: &Mapping, index: u64, seq: u64) -> u64 {
     map.acquire(entry(index, seq) + 3)
 }
 
-/// Stores a completion, unless that was done or the entry has another command by now.
+/// Stores a completion, unless it is stored already or the entry has another command.
 pub(crate) fn complete(map: &Mapping, index: u64, seq: u64, ns: u64) {
     let at = entry(index, seq) + 3;
     if map.load(at) == (PENDING | seq) {

@@ -1,4 +1,4 @@
-//! State that all clients of one opened machine share in this process: the mapping, and the last core that was seen.
+//! State of an opened machine that this process's clients share: the mapping, and the last core that was seen.
 
 use crate::config::{ClockKind, Config};
 use crate::core::Core;
@@ -12,44 +12,44 @@ use parking_lot::{Condvar, Mutex};
 use std::fs::File;
 use std::time::Duration;
 
-/// Slots of the lock file: those who write, then those who are processes of the machine.
+/// Slots of the lock file for writers.
 pub(crate) const WRITER_SLOTS: std::ops::Range<u64> = 0..WRITERS;
-/// See `WRITER_SLOTS`.
+/// Slots of the lock file for clients, after those of the writers.
 pub(crate) const CLIENT_SLOTS: std::ops::Range<u64> = WRITERS..WRITERS + CLIENTS;
 
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) map: Mapping,
-    /// The state file; none in memory.
+    /// The state file; `None` for a machine in memory.
     pub(crate) file: Option<File>,
     pub(crate) config: Config,
     pub(crate) rules: Rules,
     pub(crate) liveness: Liveness,
     /// Contents of shared objects.
     pub(crate) objects: ObjectFiles,
-    /// The PID namespace in which this process opened the machine.
+    /// PID namespace of this process when it opened the machine.
     pub(crate) namespace: u64,
-    /// One transaction at a time per process; other processes are not excluded.
+    /// Lock for the transactions of this process; other processes are not excluded.
     pub(crate) local: Mutex<Local>,
-    /// Rung when this process opens a gate or steps the clock.
-    bell: Condvar,
-    bell_lock: Mutex<()>,
+    /// Notified when this process opens a gate or steps the clock.
+    wake: Condvar,
+    wake_lock: Mutex<()>,
 }
 
-/// The last committed core that this process saw, and its tools.
+/// The last committed core that this process saw, and its buffers.
 #[derive(Debug, Default)]
 pub(crate) struct Local {
-    /// The root that `base` belongs to; 0: none yet.
+    /// The root of `base`; 0: none yet.
     pub(crate) root: u64,
     pub(crate) base: Core,
-    /// Whether this process has stored the effects of `base`.
+    /// Whether this process has applied the effects of `base`.
     pub(crate) is_applied: bool,
-    /// The copy that is being changed.
+    /// The copy that is changed.
     pub(crate) work: Core,
     pub(crate) words: Vec<u64>,
     pub(crate) scratch: Scratch,
     pub(crate) writer: Option<Writer>,
-    /// When the living were last counted, CLOCK_MONOTONIC, ns.
+    /// Time of the last check for dead processes (CLOCK_MONOTONIC, ns).
     pub(crate) checked_ns: u64,
 }
 
@@ -57,7 +57,7 @@ pub(crate) struct Local {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Writer {
     pub(crate) slot: u64,
-    /// Words of each buffer whose blocks exist on disk.
+    /// Number of words of each buffer that have disk blocks.
     pub(crate) reserved: usize,
 }
 
@@ -77,7 +77,7 @@ impl Shared {
             slice_spread_permille: config.driver.slice_spread_permille,
             sms: config.gpus.iter().map(|gpu| u64::from(gpu.sms)).collect(),
         };
-        let (local, bell, bell_lock) = (Mutex::default(), Condvar::new(), Mutex::new(()));
+        let (local, wake, wake_lock) = (Mutex::default(), Condvar::new(), Mutex::new(()));
         Shared {
             map,
             file,
@@ -87,8 +87,8 @@ impl Shared {
             objects,
             namespace: crate::namespaces::own(),
             local,
-            bell,
-            bell_lock,
+            wake,
+            wake_lock,
         }
     }
 
@@ -104,20 +104,20 @@ impl Shared {
     pub(crate) fn step_clock(&self, ns: u64) {
         if self.config.clock == ClockKind::Virtual {
             self.map.add(CLOCK, ns);
-            self.ring_bell();
+            self.wake_waiters();
         }
     }
 
     /// Wakes this process's waiters.
-    pub(crate) fn ring_bell(&self) {
-        drop(self.bell_lock.lock());
-        self.bell.notify_all();
+    pub(crate) fn wake_waiters(&self) {
+        drop(self.wake_lock.lock());
+        self.wake.notify_all();
     }
 
-    /// Sleeps until the bell rings or `ns` of real time have gone.
-    pub(crate) fn await_bell(&self, ns: u64) {
-        let mut lock = self.bell_lock.lock();
-        self.bell.wait_for(&mut lock, Duration::from_nanos(ns));
+    /// Sleeps until woken or `ns` of real time have gone.
+    pub(crate) fn await_wake(&self, ns: u64) {
+        let mut lock = self.wake_lock.lock();
+        self.wake.wait_for(&mut lock, Duration::from_nanos(ns));
     }
 }
 

@@ -1,5 +1,5 @@
-//! A machine's directory: `machine.toml`, the state file, the lock file. Each appears whole or not at all: it is built
-//! under a name of its own and then linked, so a process that is killed leaves a stray file, never half a machine.
+//! Directory of a machine: `machine.toml`, the state file, the lock file. Each is built under a temporary name and then
+//! linked, so a killed process leaves at most a stray file.
 
 use crate::config::{ClockKind, Config, FNV, fnv1a};
 use crate::core::Core;
@@ -23,7 +23,7 @@ const STATE: &str = "state";
 const LOCKS: &str = "locks";
 const OBJECTS: &str = "objects";
 
-/// Makes the machine, or opens the one that has the same configuration.
+/// Makes the machine, or opens an existing one with the same configuration.
 pub(crate) fn create(dir: &Path, config: &Config) -> Result<Shared, MachineError> {
     config.validate()?;
     refuse_foreign(dir)?;
@@ -37,7 +37,7 @@ pub(crate) fn create(dir: &Path, config: &Config) -> Result<Shared, MachineError
     let path = dir.join(CONFIG);
     let text = filled.to_toml()?;
     let build = |temporary: &Path| std::fs::write(temporary, &text).map_err(at("write", temporary));
-    if !appear(&path, build)? && self::filled(&Config::read(&path)?, dir) != filled {
+    if !create_atomically(&path, build)? && self::filled(&Config::read(&path)?, dir) != filled {
         return Err(MachineError::State {
             found: "another configuration".into(),
             wanted: "the one asked for, or none".into(),
@@ -52,7 +52,7 @@ pub(crate) fn open(dir: &Path) -> Result<Shared, MachineError> {
     refuse_foreign(dir)?;
     let config = filled(&Config::read(&dir.join(CONFIG))?, dir);
     let path = dir.join(state_name());
-    if appear(&path, |temporary| write_state(temporary, &config))? {
+    if create_atomically(&path, |temporary| write_state(temporary, &config))? {
         remove_states_of_former_boots(dir);
     }
     let file = OpenOptions::new()
@@ -68,12 +68,12 @@ pub(crate) fn open(dir: &Path) -> Result<Shared, MachineError> {
     Ok(Shared::new(map, Some(file), config, liveness, objects))
 }
 
-/// Each start of the computer has a state of its own: the clock begins again, and no process of the time before lives.
+/// Name of the state file, which differs after each start of the computer, as the clock restarts and no process survives.
 fn state_name() -> String {
     format!("{STATE}.{:016x}", boot())
 }
 
-/// The directory of the objects' contents goes with the state.
+/// Name of the directory of objects' contents, which belongs to the state.
 fn objects_name() -> String {
     format!("{OBJECTS}.{:016x}", boot())
 }
@@ -89,7 +89,7 @@ fn remove_states_of_former_boots(dir: &Path) {
         let name = entry.file_name();
         let name = name.to_string_lossy();
         if name.starts_with("state.") && !name.starts_with(&current) {
-            // Not needed for anything; if it cannot be removed it just stays.
+            // A file that is no longer needed; if it cannot be removed, it stays.
             let _ = std::fs::remove_file(entry.path());
         }
         if name.starts_with("objects.") && *name != *objects {
@@ -98,7 +98,7 @@ fn remove_states_of_former_boots(dir: &Path) {
     }
 }
 
-/// Opens the machine in `dir`, made with the defaults if there is none.
+/// Opens the machine in `dir`, made with default values if there is none.
 pub(crate) fn open_or_create(dir: &Path) -> Result<Shared, MachineError> {
     if dir.join(CONFIG).exists() {
         open(dir)
@@ -122,7 +122,7 @@ pub(crate) fn in_memory(mut config: Config) -> Result<Shared, MachineError> {
     ))
 }
 
-/// Under `/tmp`, where any user can make a directory of this user's name, only one that is the user's own will do.
+/// Refuses a directory under `/tmp` that is not this user's, as any user can make one of that name.
 fn refuse_foreign(dir: &Path) -> Result<(), MachineError> {
     let (shared, user) = (Path::new("/tmp"), sys::user_id());
     let own = shared.join(format!("vcuda-{user}"));
@@ -135,7 +135,7 @@ fn refuse_foreign(dir: &Path) -> Result<(), MachineError> {
     )))
 }
 
-/// A directory of the user's, or nothing.
+/// Whether `path` is a directory of the user, or does not exist.
 fn belongs_to(path: &Path, user: u32) -> bool {
     path.symlink_metadata()
         .map_or(true, |there| there.is_dir() && there.uid() == user)
@@ -148,8 +148,11 @@ fn filled(config: &Config, dir: &Path) -> Config {
     config
 }
 
-/// Lets `path` appear with what `build` makes, unless it exists; says whether it is new.
-fn appear(path: &Path, build: impl FnOnce(&Path) -> Result<(), MachineError>) -> Result<bool, MachineError> {
+/// Makes `path` with the content from `build`, atomically, unless it exists. Returns whether it is new.
+fn create_atomically(
+    path: &Path,
+    build: impl FnOnce(&Path) -> Result<(), MachineError>,
+) -> Result<bool, MachineError> {
     if path.exists() {
         return Ok(false);
     }
@@ -163,15 +166,15 @@ fn appear(path: &Path, build: impl FnOnce(&Path) -> Result<(), MachineError>) ->
     linked
 }
 
-/// A name that no other process uses: processes of two PID namespaces may share number and directory, not the moment too.
+/// A name unique among processes. Processes of two PID namespaces may share PID and directory, but not the time too.
 fn temporary_name(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(format!(".{}-{}", std::process::id(), sys::monotonic_ns()));
     PathBuf::from(name)
 }
 
-/// Lets all users share a file or directory of the machine as its owner does. Who may enter the machine's directory decides
-/// who they are: it is its owner's alone unless it was made otherwise, as for pods of several users.
+/// Gives all users the owner's rights to a file or directory of the machine. Access to the machine's directory decides who
+/// can use them: it is the owner's alone unless made otherwise, as for pods of several users.
 pub(crate) fn share(file: &File) -> io::Result<()> {
     let mode = file.metadata()?.mode() & 0o777;
     let owner = mode & 0o700;
@@ -202,7 +205,7 @@ fn write_state(path: &Path, config: &Config) -> Result<(), MachineError> {
     Ok(())
 }
 
-/// Header and first core of a new machine.
+/// Writes the header and first core of a new machine.
 fn write_birth(map: &Mapping, config: &Config) {
     let now = match config.clock {
         ClockKind::Real => sys::monotonic_ns(),
@@ -251,7 +254,7 @@ fn check_config(map: &Mapping, config: &Config, path: &Path) -> Result<(), Machi
     })
 }
 
-/// Fingerprint of the settings that all processes of a machine must agree upon.
+/// Hash of the settings that all processes of a machine must share.
 fn fingerprint(config: &Config) -> u64 {
     let rules = (
         config.clock,

@@ -1,4 +1,4 @@
-//! System calls. With `map`, the only unsafe code of the crate.
+//! System calls. With `map`, this is the only unsafe code of the crate.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -16,7 +16,7 @@ pub(crate) fn is_writable(path: &Path) -> bool {
     unsafe { libc::access(path.as_ptr(), libc::W_OK | libc::X_OK) == 0 }
 }
 
-/// The real user of this process.
+/// Real user id of this process.
 pub(crate) fn user_id() -> u32 {
     // SAFETY: getuid has no preconditions and cannot fail.
     unsafe { libc::getuid() }
@@ -33,8 +33,8 @@ pub(crate) fn monotonic_ns() -> u64 {
     time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
 }
 
-/// Sleeps until CLOCK_MONOTONIC reaches `ns`, or a signal comes. For the time of the sleep the thread's timer slack,
-/// which makes a sleeper 50 us late by default, is taken away.
+/// Sleeps until CLOCK_MONOTONIC reaches `ns`, or a signal comes. The thread's timer slack, 50 us by default, is zero
+/// meanwhile.
 pub(crate) fn sleep_until_ns(ns: u64) {
     let time = libc::timespec {
         tv_sec: i64::try_from(ns / 1_000_000_000).unwrap_or(i64::MAX),
@@ -54,28 +54,28 @@ pub(crate) fn sleep_until_ns(ns: u64) {
     set_timer_slack(slack);
 }
 
-/// This thread's timer slack, ns.
+/// This thread's timer slack (ns).
 fn timer_slack() -> libc::c_ulong {
     // SAFETY: PR_GET_TIMERSLACK takes no further argument and changes nothing.
     let slack = unsafe { libc::prctl(libc::PR_GET_TIMERSLACK) };
     libc::c_ulong::try_from(slack).unwrap_or(50_000)
 }
 
-/// Sets this thread's timer slack, ns.
+/// Sets this thread's timer slack (ns).
 fn set_timer_slack(ns: libc::c_ulong) {
     // SAFETY: PR_SET_TIMERSLACK takes one unsigned long and concerns this thread's sleeping only.
     let _ = unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, ns) };
 }
 
-/// Has `handler` called when this process ends normally, or this library is unloaded. It must not unwind.
+/// Registers `handler` for this process's normal end, or this library's unloading. It must not unwind.
 pub(crate) fn at_exit(handler: extern "C" fn()) {
-    // SAFETY: an `extern "C" fn()` stays callable while its library is loaded, and glibc calls it before unloading.
-    // A failure (no memory) only means that it is not called.
+    // SAFETY: an `extern "C" fn()` stays callable while its library is loaded, and glibc calls it before unloading. After a
+    // failure (no memory) it is not called.
     let _ = unsafe { libc::atexit(handler) };
 }
 
-/// Gives the file's bytes `start..start + length` their blocks, so that storing to them cannot fail. A file system
-/// that cannot promise this is taken at its word later.
+/// Reserves disk blocks for the file's bytes `start..start + length`, so that stores there cannot fail. If the file system
+/// does not support that, the call succeeds without effect.
 pub(crate) fn reserve(file: &File, start: u64, length: u64) -> io::Result<()> {
     let (Ok(start), Ok(length)) = (i64::try_from(start), i64::try_from(length)) else {
         return Err(io::Error::from(io::ErrorKind::InvalidInput));
@@ -120,12 +120,12 @@ pub(crate) fn remove_in(directory: &File, name: &str) -> io::Result<()> {
     Err(io::Error::last_os_error())
 }
 
-/// Where an open file description stands.
+/// Position of an open file description.
 pub(crate) fn position(file: &File) -> io::Result<u64> {
     seek(file, 0, libc::SEEK_CUR)
 }
 
-/// Moves an open file description: all its descriptors, in whatever process, stand there from now on.
+/// Sets the position of an open file description, for all its descriptors in all processes.
 pub(crate) fn set_position(file: &File, position: u64) -> io::Result<()> {
     let position = i64::try_from(position).map_err(|_| io::ErrorKind::InvalidInput)?;
     seek(file, position, libc::SEEK_SET).map(drop)
@@ -137,16 +137,16 @@ fn seek(file: &File, offset: i64, from: libc::c_int) -> io::Result<u64> {
     u64::try_from(at).map_err(|_| io::Error::last_os_error())
 }
 
-/// The name under which the kernel knows an open file.
+/// Path by which the kernel knows an open file.
 #[cfg(test)]
 pub(crate) fn name_of(file: &File) -> Option<std::path::PathBuf> {
     std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).ok()
 }
 
-/// Byte locks of a file. Record locks (`hold`) belong to the process and end with it; they are seen from every PID
-/// namespace. `guard` and `is_held` work on the open file description, which the kernel takes for another owner
-/// than this process: so they see this process's own record locks too, and those of another copy of this library
-/// in the same process. fcntl(2), "Advisory record locking", "Open file description locks".
+/// Byte locks of a file. Record locks (`hold`) belong to the process, end with it, and are visible from every PID
+/// namespace. `guard` and `is_held` use the open file description, which is a different owner: they also see record locks
+/// of this process, even by another copy of this library. fcntl(2), "Advisory record locking", "Open file description
+/// locks".
 pub(crate) mod lock {
     use super::{AsRawFd, File, io};
 
@@ -168,23 +168,22 @@ pub(crate) mod lock {
         Err(io::Error::last_os_error())
     }
 
-    /// Takes the byte for this process without waiting.
+    /// Locks the byte for this process without waiting.
     pub(crate) fn hold(file: &File, byte: u64) -> io::Result<()> {
         control(file, libc::F_SETLK, &mut request(byte, libc::F_WRLCK))
     }
 
-    /// Gives the byte back.
+    /// Unlocks the byte.
     pub(crate) fn release(file: &File, byte: u64) -> io::Result<()> {
         control(file, libc::F_SETLK, &mut request(byte, libc::F_UNLCK))
     }
 
-    /// Holds the byte for this open file description, beside others that share it: until its last descriptor is closed,
-    /// in whatever process.
+    /// Takes a shared lock of the byte for this open file description, until its last descriptor in any process is closed.
     pub(crate) fn share(file: &File, byte: u64) -> io::Result<()> {
         control(file, libc::F_OFD_SETLK, &mut request(byte, libc::F_RDLCK))
     }
 
-    /// Whether any process, this one included, holds the byte. Unknown counts as held.
+    /// Whether any process, including this one, holds the byte. Unknown counts as held.
     pub(crate) fn is_held(file: &File, byte: u64) -> bool {
         let mut request = request(byte, libc::F_WRLCK);
         match control(file, libc::F_OFD_GETLK, &mut request) {
@@ -193,7 +192,7 @@ pub(crate) mod lock {
         }
     }
 
-    /// The process that holds the byte, by its PID in this process's namespace; none if it has none there.
+    /// PID of the process that holds the byte, in this process's namespace; `None` if it has none there.
     pub(crate) fn holder(file: &File, byte: u64) -> Option<u32> {
         let mut request = request(byte, libc::F_WRLCK);
         control(file, libc::F_OFD_GETLK, &mut request).ok()?;
@@ -203,7 +202,7 @@ pub(crate) mod lock {
             .filter(|pid| is_held && *pid > 0)
     }
 
-    /// Takes the byte for this open file description without waiting.
+    /// Locks the byte for this open file description without waiting.
     pub(crate) fn guard(file: &File, byte: u64) -> io::Result<()> {
         control(file, libc::F_OFD_SETLK, &mut request(byte, libc::F_WRLCK))
     }
@@ -213,7 +212,7 @@ pub(crate) mod lock {
         control(file, libc::F_OFD_SETLKW, &mut request(byte, libc::F_WRLCK))
     }
 
-    /// Gives the guarded byte back.
+    /// Unlocks the guarded byte.
     pub(crate) fn unguard(file: &File, byte: u64) -> io::Result<()> {
         control(file, libc::F_OFD_SETLK, &mut request(byte, libc::F_UNLCK))
     }

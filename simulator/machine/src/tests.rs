@@ -1,4 +1,4 @@
-//! The machine's behaviour in virtual time.
+//! Tests of the machine in virtual time.
 
 use crate::{Client, ClockKind, Command, Config, Engine, Machine, Refused, StreamId, Ticket};
 
@@ -18,7 +18,7 @@ mod streams;
 pub(crate) const US: u64 = 1_000;
 pub(crate) const MS: u64 = 1_000_000;
 
-/// One GPU of 100 multiprocessors and 1000 MiB, contexts of 10 MiB, slices of 2 ms, a switch of 20 us.
+/// A machine with a GPU of 100 multiprocessors and 1000 MiB, contexts of 10 MiB, slices of 2 ms, a switch of 20 us.
 pub(crate) fn config() -> Config {
     let mut config = Config::with_gpus(1, 1000 << 20);
     config.clock = ClockKind::Virtual;
@@ -53,7 +53,7 @@ pub(crate) fn copy(duration_ns: u64) -> Command {
     }
 }
 
-/// The exact completion times, from the record.
+/// Service time of a process, from the exact record (ns).
 pub(crate) fn service(machine: &Machine, pid: u32) -> u64 {
     machine
         .report()

@@ -1,9 +1,9 @@
-//! Accounting (NVML API reference, "Accounting Statistics"): off unless `machine.toml` says `accounting = true`, as it is
-//! after a driver was loaded. Switching it needs rights that no process has here.
+//! Accounting (NVML API reference, "Accounting Statistics"): off unless `machine.toml` says `accounting = true`. Switching
+//! it needs rights that no process has here.
 //!
-//! The figures are those of the machine's record: a process is in it from its first use of the GPU on, dead or alive.
-//! docs/hardware.md, "NVML accounting": the time of a process that has ended is that from its first kernel to its
-//! last; sums of samples are not kept.
+//! The figures come from the machine's record, which has a process from its first use of the GPU on, dead or alive.
+//! docs/hardware.md, "NVML accounting": the time of an ended process is that from its first kernel to its last; sums of
+//! samples are not kept.
 
 use crate::answer::{get, put, put_all};
 use crate::state::{Device, device};
@@ -15,7 +15,7 @@ use vcuda_driver_api::nvml::{
 use vcuda_driver_api::{NvmlError, nvmlReturn_t};
 use vcuda_machine::ProcessReport;
 
-/// Processes that the circular buffer of real drivers was seen to hold (docs/hardware.md, "NVML accounting").
+/// Size of the circular buffer of real drivers, in processes (docs/hardware.md, "NVML accounting").
 const BUFFER: c_uint = 4000;
 
 pub(crate) fn mode(handle: nvmlDevice_t, target: *mut nvmlEnableState_t) -> nvmlReturn_t {
@@ -66,7 +66,7 @@ pub(crate) fn pids(handle: nvmlDevice_t, count: *mut c_uint, pids: *mut c_uint) 
     put_all(pids, count, &known)
 }
 
-/// Percent of its life in which kernels of the process ran, and its life in ns.
+/// Percentage of its life in which kernels of the process ran, and its life (ns).
 fn life(device: Device, process: &ProcessReport) -> (c_uint, u64) {
     let end = if process.alive {
         device.opened.machine.now_ns()
@@ -98,7 +98,7 @@ pub(crate) fn stats(handle: nvmlDevice_t, pid: c_uint, target: *mut nvmlAccounti
     put(target, stats_of(handle, pid)?)
 }
 
-/// The process is named in the structure.
+/// Version 2, where the structure names the process.
 pub(crate) fn stats_v2(handle: nvmlDevice_t, target: *mut nvmlAccountingStats_v2_t) -> nvmlReturn_t {
     device(handle)?;
     let asked = get(target)?;

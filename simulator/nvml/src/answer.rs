@@ -1,14 +1,13 @@
-//! Reading and writing through pointers of NVML's callers.
+//! Access to memory of NVML's callers by pointer.
 //!
-//! A caller that breaks NVML's contract with a dangling pointer harms itself, as with the real library. Null is
-//! refused everywhere with `NVML_ERROR_INVALID_ARGUMENT`.
+//! As with the real library, a dangling pointer harms only its caller. A null pointer is refused with
+//! `NVML_ERROR_INVALID_ARGUMENT`.
 
 use std::ffi::{CStr, c_char, c_uint};
 use vcuda_driver_api::{NvmlError, nvmlReturn_t};
 
-/// Whether an address can be one of this process's at all: not in the lowest 64 KiB, which Linux maps for no process,
-/// nor beyond the 47 bits of a process's addresses. The real library would fault there; this one lets programs try
-/// nonsense.
+/// Whether an address can belong to this process: neither in the lowest 64 KiB, which Linux never maps, nor beyond 47 bits.
+/// The real library would fault there; this one lets programs try invalid pointers.
 fn is_possible<T>(place: *const T) -> bool {
     (1 << 16..1 << 47).contains(&place.addr())
 }
@@ -23,7 +22,7 @@ pub(crate) fn put<T>(target: *mut T, value: T) -> nvmlReturn_t {
     Ok(())
 }
 
-/// Reads one argument that is passed by address.
+/// Reads an argument passed by address.
 pub(crate) fn get<T: Copy>(source: *const T) -> Result<T, NvmlError> {
     if !is_possible(source) {
         return Err(NvmlError::INVALID_ARGUMENT);
@@ -32,7 +31,7 @@ pub(crate) fn get<T: Copy>(source: *const T) -> Result<T, NvmlError> {
     Ok(unsafe { source.read() })
 }
 
-/// The `version` word that leads a structure; anything but `known` is refused before more is read.
+/// Checks the `version` word at the beginning of a structure; other versions than `known` are refused before more is read.
 pub(crate) fn version<T>(structure: *const T, known: c_uint) -> nvmlReturn_t {
     match get(structure.cast::<c_uint>())? {
         version if version == known => Ok(()),
@@ -40,9 +39,9 @@ pub(crate) fn version<T>(structure: *const T, known: c_uint) -> nvmlReturn_t {
     }
 }
 
-/// Writes as many of `values` as the caller's array holds: `count` is its length and becomes the number there are.
+/// Writes `values` to the caller's array. `count` is its length, and is set to the number of values.
 ///
-/// Without room for all: `NVML_ERROR_INSUFFICIENT_SIZE`, and `count` says how much is needed.
+/// If they do not fit: `NVML_ERROR_INSUFFICIENT_SIZE`, with the required length in `count`.
 pub(crate) fn put_all<T: Copy>(array: *mut T, count: *mut c_uint, values: &[T]) -> nvmlReturn_t {
     let room = get(count)?;
     let needed = c_uint::try_from(values.len()).unwrap_or(c_uint::MAX);
@@ -80,7 +79,7 @@ pub(crate) fn put_text(target: *mut c_char, length: c_uint, text: &str) -> nvmlR
     put(end, 0)
 }
 
-/// A C string argument; text that is not UTF-8 names nothing here.
+/// A C string argument; text that is not UTF-8 matches no name.
 pub(crate) fn text<'a>(source: *const c_char) -> Result<&'a str, NvmlError> {
     if !is_possible(source) {
         return Err(NvmlError::INVALID_ARGUMENT);

@@ -1,4 +1,4 @@
-//! Event sets. The machine raises no events but the XIDs of `faults.toml`.
+//! Event sets. The machine's only events are the XIDs of `faults.toml`.
 
 use crate::answer::put;
 use crate::state::{Device, Opened, device, opened};
@@ -28,7 +28,7 @@ const KNOWN: u64 = 0xff9f;
 /// Interval at which a wait reads the faults again if the system has no inotify instance left.
 const UNWATCHED: Duration = Duration::from_millis(100);
 
-/// Sets by their handles, which are numbers that never come again.
+/// Event sets by handle; handles are numbers that are never reused.
 static SETS: Lazy<Mutex<Sets>> = Lazy::new(Mutex::default);
 
 #[derive(Default)]
@@ -37,7 +37,7 @@ struct Sets {
     living: BTreeMap<usize, Set>,
 }
 
-/// By UUID: how many of the machine's XIDs there were when the device was registered for them, or were told since.
+/// By UUID of the device: number of its XIDs at registration or since then reported.
 type Set = BTreeMap<String, usize>;
 
 pub(crate) fn create(target: *mut nvmlEventSet_t) -> nvmlReturn_t {
@@ -50,10 +50,10 @@ pub(crate) fn create(target: *mut nvmlEventSet_t) -> nvmlReturn_t {
     Ok(())
 }
 
-/// Does something with a set.
+/// Calls `action` with a set.
 ///
 /// # Errors
-/// `NVML_ERROR_INVALID_ARGUMENT` for what is none.
+/// `NVML_ERROR_INVALID_ARGUMENT` for an invalid handle.
 fn with<T>(set: nvmlEventSet_t, action: impl FnOnce(&mut Set) -> T) -> Result<T, NvmlError> {
     let mut sets = SETS.lock();
     let found = sets.living.get_mut(&set.0).ok_or(NvmlError::INVALID_ARGUMENT)?;
@@ -90,8 +90,9 @@ pub(crate) fn register(handle: nvmlDevice_t, types: u64, set: nvmlEventSet_t) ->
     })
 }
 
-/// The next XID of a registered device, once. "If there are multiple XID errors generated before this method is called,
-/// the last seen XID error type will be returned for all XID error events": devices are told apart, the numbers are not.
+/// The next unreported XID of a registered device. "If there are multiple XID errors generated before this method is
+/// called, the last seen XID error type will be returned for all XID error events": the devices are right, the numbers need
+/// not be.
 fn next(opened: &'static Opened, faults: &Faults, set: &mut Set) -> Option<(Device, u64)> {
     let (position, raised) = faults
         .xids
@@ -103,7 +104,7 @@ fn next(opened: &'static Opened, faults: &Faults, set: &mut Set) -> Option<(Devi
     Some((device, faults.xids.last()?.xid))
 }
 
-/// An event that is there, else the first within `timeout_ms` of milliseconds.
+/// The next event, waited for at most `timeout_ms`.
 ///
 /// # Errors
 /// `NVML_ERROR_TIMEOUT`; `NVML_ERROR_GPU_IS_LOST` "if a GPU has fallen off the bus", at once.

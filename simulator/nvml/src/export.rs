@@ -1,4 +1,4 @@
-//! From a row of a table to an exported C function.
+//! Macros that turn table rows into exported C functions.
 
 use std::ffi::c_char;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,7 +14,7 @@ macro_rules! exports {
     };
 }
 
-/// One exported function.
+/// Exports a function.
 macro_rules! exported {
     ({ $handler:path } $name:ident ($($argument:ident : $type:ty),* $(,)?) -> $result:ty) => {
         #[doc = concat!("`", stringify!($name), "` of the NVML API reference.")]
@@ -25,7 +25,7 @@ macro_rules! exported {
     };
 }
 
-/// Names that exist and answer "not supported".
+/// Exports names that answer "not supported".
 macro_rules! unsupported {
     ($($name:ident)*) => {
         $(
@@ -41,7 +41,7 @@ macro_rules! unsupported {
     };
 }
 
-/// Answer of a function whose handler panicked.
+/// Result type with a value for a handler that panicked.
 pub(crate) trait Answer {
     /// The answer.
     fn broken() -> Self;
@@ -59,7 +59,7 @@ impl Answer for *const c_char {
     }
 }
 
-/// No panic crosses the C boundary.
+/// Runs a handler without letting a panic cross the C boundary.
 pub(crate) fn guarded<A: Answer>(handler: impl FnOnce() -> A) -> A {
     catch_unwind(AssertUnwindSafe(handler)).unwrap_or_else(|_| A::broken())
 }

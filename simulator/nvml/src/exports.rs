@@ -1,4 +1,4 @@
-//! The table: every simulated function and what answers it. All other names are in `unsupported`.
+//! Table of the simulated functions and their handlers. All other names are in `unsupported`.
 #![allow(non_snake_case, reason = "NVML's names")]
 
 use crate::{accounting, events, identity, links, memory, processes, samples, state, status, system};

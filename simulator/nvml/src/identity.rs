@@ -1,4 +1,4 @@
-//! Which device it is: name, UUID, serial number, board, PCI address, architecture.
+//! Identity of a device: name, UUID, serial number, board, PCI address, architecture.
 
 use crate::answer::{field, put, put_text, version};
 use crate::state::{Device, device};
@@ -9,7 +9,7 @@ use vcuda_driver_api::nvml::{
 };
 use vcuda_driver_api::{NvmlError, nvmlReturn_t};
 
-/// Device 1 (docs/hardware.md, "constants of NVML") of NVIDIA, whose PCI vendor number is 10de.
+/// PCI device 1 (docs/hardware.md, "constants of NVML") of the vendor NVIDIA, 10de.
 const PCI_DEVICE: c_uint = 0x0001_10de;
 /// PCI class "display controller", subclass "3D controller".
 const PCI_CLASS: (c_uint, c_uint) = (0x03, 0x02);
@@ -30,7 +30,7 @@ pub(crate) fn index(handle: nvmlDevice_t, target: *mut c_uint) -> nvmlReturn_t {
     put(target, device(handle)?.number())
 }
 
-/// Stays with the device, whichever others are there.
+/// The minor number is the device's own, whichever other devices are present.
 pub(crate) fn minor_number(handle: nvmlDevice_t, target: *mut c_uint) -> nvmlReturn_t {
     let device = device(handle)?;
     put(target, c_uint::try_from(device.index).unwrap_or(c_uint::MAX))
@@ -53,7 +53,7 @@ pub(crate) fn uuid_bytes(uuid: &str) -> Option<[u8; 16]> {
         .map(u128::to_be_bytes)
 }
 
-/// 13 digits made of the UUID, so that they stay with the device.
+/// 13 digits derived from the UUID.
 pub(crate) fn serial_number(device: Device) -> String {
     let bytes = device.config.uuid.bytes();
     let hash = bytes.fold(0_u64, |hash, byte| {
@@ -78,7 +78,7 @@ pub(crate) fn board_part_number(handle: nvmlDevice_t, target: *mut c_char, lengt
     put_text(target, length, "000-00000-0000-000")
 }
 
-/// A board carries one GPU, so its number is made of the PCI bus.
+/// Board id derived from the PCI bus, as a board has one GPU.
 pub(crate) fn board_id(handle: nvmlDevice_t, target: *mut c_uint) -> nvmlReturn_t {
     let (domain, bus, _) = address(device(handle)?);
     put(target, domain << 16 | bus << 8)
@@ -109,7 +109,7 @@ fn address(device: Device) -> PciAddress {
     pci_address(&device.config.pci_bus_id).unwrap_or_default()
 }
 
-/// Versions 1 and 2: their structure ends before `busId`, so no more than that is written.
+/// Versions 1 and 2, whose structure ends before `busId`: nothing beyond is written.
 pub(crate) fn pci_info_legacy(handle: nvmlDevice_t, target: *mut nvmlPciInfo_t) -> nvmlReturn_t {
     let (domain, bus, slot) = address(device(handle)?);
     if target.is_null() {

@@ -1,17 +1,17 @@
 //! A simulated NVML (libnvidia-ml.so.1) for machines without a GPU, over the simulated machine of `vcuda-machine`.
 //!
-//! It shows what the machine's processes do: memory, processes, utilisation. Sensors are constants. NVML keeps no
-//! state but a count of initialisations and the event sets; it never joins the machine as a process.
+//! It reports the use by the machine's processes: memory, processes, utilisation. Sensors are constants. NVML's only own
+//! state is the count of initialisations and the event sets; it is not a process of the machine.
 //!
 //! | module | what |
 //! |---|---|
-//! | `exports` | the table: name => handler; `unsupported`: all other names |
+//! | `exports`, `unsupported` | the table of names and handlers; all other names |
 //! | `state` | initialisation, device handles |
-//! | `answer` | writing through the caller's pointers |
+//! | `answer` | access through the caller's pointers |
 //! | `system`, `identity`, `memory`, `processes`, `accounting`, `samples`, `status`, `links`, `events` | the handlers |
 //!
-//! Source of behaviour: NVML API reference guide, under the names of the functions. What has no source is a
-//! row of `docs/hardware.md`. A function whose structure carries a version refuses every version that it does not know.
+//! Source of behaviour: NVML API reference guide, by function name. Behaviour without a source is a row of
+//! `docs/hardware.md`. A function with a versioned structure refuses all unknown versions.
 
 #[macro_use]
 mod export;

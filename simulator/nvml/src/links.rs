@@ -1,4 +1,4 @@
-//! Connections of devices: PCIe, the NVLinks and NUMA nodes of `machine.toml`. Each device has a PCI root of its own.
+//! Connections of devices: PCIe, and NVLinks and NUMA nodes from `machine.toml`. Each device has a PCI root of its own.
 
 use crate::answer::{get, put, put_all};
 use crate::state::{Device, device, opened};
@@ -45,13 +45,13 @@ pub(crate) fn nearest(
     put_devices(count, array, &near)
 }
 
-/// The devices near a CPU: all, as the computer's real processors know nothing of simulated nodes.
+/// The devices near a CPU: all, as the computer's processors do not belong to the simulated nodes.
 pub(crate) fn near_cpu(_cpu: c_uint, count: *mut c_uint, array: *mut nvmlDevice_t) -> nvmlReturn_t {
     let all: Vec<_> = opened()?.devices().map(Device::handle).collect();
     put_devices(count, array, &all)
 }
 
-/// A count of 0 asks how many there are; otherwise as many are written as the array holds.
+/// Writes devices to the caller's array. A count of 0 queries their number.
 fn put_devices(count: *mut c_uint, array: *mut nvmlDevice_t, devices: &[nvmlDevice_t]) -> nvmlReturn_t {
     let room = usize::try_from(get(count)?).unwrap_or(usize::MAX);
     if room == 0 {
@@ -60,7 +60,7 @@ fn put_devices(count: *mut c_uint, array: *mut nvmlDevice_t, devices: &[nvmlDevi
     put_all(array, count, devices.get(..room).unwrap_or(devices))
 }
 
-/// Peer access works over PCIe, and over NVLink where there is one; atomics only there.
+/// Peer access works over PCIe and NVLink, atomics only over NVLink.
 pub(crate) fn peer_status(
     one: nvmlDevice_t,
     other: nvmlDevice_t,
@@ -117,13 +117,13 @@ pub(crate) fn memory_affinity(
     put_bits(set, words, node..node + 1)
 }
 
-/// Sets these bits of a set of `words` words and clears the others.
+/// Sets these bits in a set of `words` words, and clears all others.
 fn put_bits(set: *mut u64, words: c_uint, bits: std::ops::Range<usize>) -> nvmlReturn_t {
     if set.is_null() || words == 0 {
         return Err(NvmlError::INVALID_ARGUMENT);
     }
     for word in 0..usize::try_from(words).unwrap_or(0) {
-        // As many of this word's bits as lie below.
+        // Mask of this word's bits below `end`.
         let below = |end: usize| {
             let here = end.saturating_sub(word * 64).min(64);
             u64::MAX

@@ -1,4 +1,4 @@
-//! Memory of a device over all its processes, in the granularity that NVML reports.
+//! Memory of a device over all processes, in NVML's granularity.
 
 use crate::answer::{put, version};
 use crate::state::{Device, device};
@@ -9,7 +9,7 @@ use vcuda_machine::{DeviceMemory, GpuMemory};
 /// Memory of a device.
 ///
 /// # Errors
-/// `NVML_ERROR_NOT_SUPPORTED` where the profile's driver does not tell it.
+/// `NVML_ERROR_NOT_SUPPORTED` if the profile's driver does not report it.
 fn memory(device: Device) -> Result<GpuMemory, NvmlError> {
     let machine = &device.opened.machine;
     match machine.config().driver.nvml_device_memory {
@@ -18,7 +18,7 @@ fn memory(device: Device) -> Result<GpuMemory, NvmlError> {
     }
 }
 
-/// Version 1: what is reserved counts as used. The machine reserves nothing, so both versions agree.
+/// Version 1, where reserved memory counts as used. The machine reserves none, so both versions agree.
 pub(crate) fn info(handle: nvmlDevice_t, target: *mut nvmlMemory_t) -> nvmlReturn_t {
     let memory = memory(device(handle)?)?;
     let (total, used) = (memory.total_bytes, memory.reported_bytes);
@@ -51,7 +51,7 @@ pub(crate) fn info_v2(handle: nvmlDevice_t, target: *mut nvmlMemory_v2_t) -> nvm
     )
 }
 
-/// A window over the whole memory, of which one granule is in use (docs/hardware.md, "constants of NVML").
+/// BAR1: a window over the whole memory, with one granule in use (docs/hardware.md, "constants of NVML").
 pub(crate) fn bar1(handle: nvmlDevice_t, target: *mut nvmlBAR1Memory_t) -> nvmlReturn_t {
     let device = device(handle)?;
     let total = device.config.memory_bytes.next_power_of_two();

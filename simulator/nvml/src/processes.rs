@@ -1,5 +1,5 @@
-//! Which processes use a device: each is listed once its context exists, with its memory in NVML's granularity, as far
-//! as the profile's driver tells it to the caller.
+//! Processes that use a device: listed once their context exists, with their memory in NVML's granularity, as far as the
+//! profile's driver reports them to the caller.
 
 use crate::answer::{get, put, put_all, version};
 use crate::state::{Device, Opened, device};
@@ -21,18 +21,18 @@ enum List {
     Mps,
 }
 
-/// One entry.
+/// Entry of a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Entry {
     pid: c_uint,
     bytes: u64,
 }
 
-/// The calling process, and what the profile's driver tells it.
+/// The calling process, and what the profile's driver reports to it.
 #[derive(Debug)]
 pub(crate) struct Caller<'a> {
     driver: &'a DriverProfile,
-    /// Whether it is in the PID namespace of the host.
+    /// Whether the caller is in the host's PID namespace.
     is_on_host: bool,
 }
 
@@ -45,7 +45,7 @@ impl<'a> Caller<'a> {
         }
     }
 
-    /// The number by which it knows a process; none: it is not told of that one.
+    /// PID of a process as reported to the caller; `None` if it is not reported.
     pub(crate) fn number(&self, seen: SeenAs) -> Option<c_uint> {
         match self.driver.nvml_lists {
             _ if self.is_on_host => seen.here,
@@ -55,7 +55,7 @@ impl<'a> Caller<'a> {
         }
     }
 
-    /// The memory of a process as it is told it, bytes.
+    /// Memory of a process as reported to the caller (bytes).
     fn memory(&self, process: &ProcessUse) -> u64 {
         let of_namespace = if self.is_on_host {
             NamespaceBytes::Told
@@ -72,7 +72,7 @@ impl<'a> Caller<'a> {
     /// The entries of a list.
     ///
     /// # Errors
-    /// `NVML_ERROR_NOT_SUPPORTED` where the driver lists no processes.
+    /// `NVML_ERROR_NOT_SUPPORTED` if the driver lists no processes.
     fn entries(&self, list: List, processes: &[ProcessUse]) -> Result<Vec<Entry>, NvmlError> {
         if self.driver.nvml_process_memory == ProcessMemory::NotSupported {
             return Err(NvmlError::NOT_SUPPORTED);
@@ -95,8 +95,8 @@ impl<'a> Caller<'a> {
     }
 }
 
-/// A process with several clients of the driver is listed once, with the memory of all of them (docs/hardware.md, "a
-/// process listed twice").
+/// Merges entries of a process with several clients of the driver: it is listed once, with the sum of their memory
+/// (docs/hardware.md, "a process listed twice").
 fn by_pid(clients: impl Iterator<Item = Entry>) -> Vec<Entry> {
     let mut listed: Vec<Entry> = Vec::new();
     for client in clients {
@@ -108,7 +108,7 @@ fn by_pid(clients: impl Iterator<Item = Entry>) -> Vec<Entry> {
     listed
 }
 
-/// The entries of a device's list for the calling process.
+/// Entries of a device's list for the calling process.
 ///
 /// # Errors
 /// As [`Caller::entries`].
@@ -117,7 +117,7 @@ fn entries(device: Device, list: List) -> Result<Vec<Entry>, NvmlError> {
     Caller::of(device.opened).entries(list, &processes)
 }
 
-/// Version 1: process and memory.
+/// Writes a list in version 1: PID and memory.
 fn put_v1(
     handle: nvmlDevice_t,
     list: List,
@@ -132,7 +132,7 @@ fn put_v1(
     put_all(infos, count, &entries.iter().map(entry).collect::<Vec<_>>())
 }
 
-/// Versions 2 and 3: with the MIG instance, which is none.
+/// Writes a list in versions 2 and 3, which add the MIG instance (none).
 fn put_v2(
     handle: nvmlDevice_t,
     list: List,
@@ -185,7 +185,7 @@ pub(crate) fn graphics_v2(
     put_v2(handle, List::Graphics, count, infos)
 }
 
-/// Clients of MPS, version 1.
+/// MPS clients, version 1.
 pub(crate) fn mps(
     handle: nvmlDevice_t,
     count: *mut c_uint,
@@ -194,7 +194,7 @@ pub(crate) fn mps(
     put_v1(handle, List::Mps, count, infos)
 }
 
-/// Clients of MPS, versions 2 and 3.
+/// MPS clients, versions 2 and 3.
 pub(crate) fn mps_v2(
     handle: nvmlDevice_t,
     count: *mut c_uint,
@@ -206,7 +206,7 @@ pub(crate) fn mps_v2(
 /// `nvmlDeviceGetRunningProcessDetailList`: mode 0 lists compute processes, 1 graphics, 2 MPS.
 pub(crate) fn details(handle: nvmlDevice_t, list: *mut nvmlProcessDetailList_t) -> nvmlReturn_t {
     let device = device(handle)?;
-    // Here an unknown version is documented as an invalid argument.
+    // For this structure an unknown version is documented as an invalid argument.
     version(list, nvmlProcessDetailList_v1).map_err(|_| NvmlError::INVALID_ARGUMENT)?;
     let mut header = get(list)?;
     let asked = match header.mode {
@@ -233,8 +233,8 @@ mod tests {
     use super::*;
     use vcuda_machine::Config;
 
-    /// Answers to a caller inside a namespace, or on the host, about a process of its namespace (its PID 7, the host's
-    /// 700) and about another one (the host's 800).
+    /// Answers to a caller inside a namespace or on the host. One process is in its namespace (PID 7, host PID 700),
+    /// another is not (host PID 800).
     fn told(profile: &str, is_on_host: bool, list: List) -> Result<Vec<(c_uint, u64)>, NvmlError> {
         let driver = Config::of_profile(profile).unwrap().driver;
         let process = |pid, here, on_host| ProcessUse {

@@ -13,7 +13,7 @@ use vcuda_driver_api::nvml::{
 use vcuda_driver_api::{NvmlError, nvmlReturn_t};
 use vcuda_machine::Sample;
 
-/// Kernels compute nothing, so the memory is never seen busy.
+/// Kernels compute nothing, so the memory utilisation is 0.
 pub(crate) fn rates(handle: nvmlDevice_t, target: *mut nvmlUtilization_t) -> nvmlReturn_t {
     let device = device(handle)?;
     put(
@@ -42,10 +42,10 @@ pub(crate) fn idle_engine(
     )
 }
 
-/// The newest sample after `seen_us` of each process that the caller is told of, by the process's number there.
+/// Newest sample after `seen_us` of each process reported to the caller, by PID.
 ///
 /// # Errors
-/// `NVML_ERROR_NOT_FOUND` when there is nothing new.
+/// `NVML_ERROR_NOT_FOUND` if there is no new sample.
 fn newest(device: Device, seen_us: u64) -> Result<Vec<(c_uint, Sample)>, NvmlError> {
     let samples = device
         .opened
@@ -63,10 +63,10 @@ fn newest(device: Device, seen_us: u64) -> Result<Vec<(c_uint, Sample)>, NvmlErr
     }
 }
 
-/// Room that a caller who asks for the size is told to bring beyond today's need: processes may come in between.
+/// Additional entries reported to a caller that asks for the required size, as processes may be added meanwhile.
 const HEADROOM: c_uint = 64;
 
-/// Without an array: `NVML_ERROR_INSUFFICIENT_SIZE` and the room to bring.
+/// Writes samples; without an array, `NVML_ERROR_INSUFFICIENT_SIZE` and the required size.
 fn put_samples<T: Copy>(array: *mut T, count: *mut c_uint, samples: &[T]) -> nvmlReturn_t {
     if array.is_null() {
         put(
@@ -80,7 +80,7 @@ fn put_samples<T: Copy>(array: *mut T, count: *mut c_uint, samples: &[T]) -> nvm
     put_all(array, count, samples)
 }
 
-/// `nvmlDeviceGetProcessUtilization`: one sample for each process that had any utilisation.
+/// `nvmlDeviceGetProcessUtilization`: one sample for each process with utilisation.
 pub(crate) fn of_processes(
     handle: nvmlDevice_t,
     array: *mut nvmlProcessUtilizationSample_t,
@@ -135,8 +135,8 @@ pub(crate) fn of_processes_info(
     outcome
 }
 
-/// `nvmlDeviceGetSamples`, of the GPU's utilisation: the sum over processes, as only one is resident at a time. The
-/// oldest come first, as many as there is room for.
+/// `nvmlDeviceGetSamples` for the GPU's utilisation: the sum over processes, as only one is resident at a time. The oldest
+/// samples come first, as many as fit.
 pub(crate) fn of_device(
     handle: nvmlDevice_t,
     kind: nvmlSamplingType_t,

@@ -11,24 +11,24 @@ use vcuda_machine::{Faults, FaultsWatch, GpuConfig, MAX_GPUS, Machine, MachineEr
 /// The machine as this process sees it.
 #[derive(Debug)]
 pub(crate) struct Opened {
-    /// The process that opened it: a child of `fork` opens it again.
+    /// PID of the opening process: a child of `fork` opens the machine again.
     process: u32,
     pub(crate) machine: Machine,
-    /// Where it lies; none: in memory.
+    /// Directory of the machine; `None`: in memory.
     directory: Option<PathBuf>,
-    /// Nanoseconds from the machine's clock to the time since 1970, which NVML's timestamps count.
+    /// Offset from the machine's clock to the Unix epoch, for NVML's timestamps (ns).
     epoch_ns: u64,
 }
 
-/// Interval at which a hanging function looks whether it still hangs.
+/// Interval at which a hanging function checks whether the fault is over.
 const HANG: std::time::Duration = std::time::Duration::from_millis(10);
 
-/// Counted initialisations; a child of `fork` keeps the count. No lock: a child could find it taken for ever.
+/// Number of initialisations; a child of `fork` keeps it. No lock is used, as a child could inherit it locked.
 static USERS: AtomicU32 = AtomicU32::new(0);
-/// GPUs that were not there, or had no device file, at the first initialisation, a bit each.
+/// Bit set of GPUs that were absent, or without device file, at the first initialisation.
 static ABSENT: AtomicU32 = AtomicU32::new(0);
-/// The machine, opened once per process and never closed: closing the lock file would drop the locks of the
-/// simulated driver in the same process.
+/// The machine, opened once per process and never closed, as closing the lock file would drop the locks of the simulated
+/// driver in the process.
 static OPENED: AtomicPtr<Opened> = AtomicPtr::new(std::ptr::null_mut());
 
 fn open() -> Result<&'static Opened, NvmlError> {
@@ -42,15 +42,14 @@ fn open() -> Result<&'static Opened, NvmlError> {
     let directory = vcuda_machine::machine_directory();
     let machine = Machine::open_or_create(&directory).map_err(|error| refused(&error))?;
     let opened = Opened::of(machine, Some(directory));
-    // Another thread may have been faster: then its machine is used and this one is let go, whose lock file is the
-    // same descriptor.
+    // If another thread was faster, its machine is used. This one is dropped; its lock file is the same descriptor.
     match OPENED.compare_exchange(known, opened, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => {
             // SAFETY: just published; never freed from here on.
             Ok(unsafe { &*opened })
         }
         Err(faster) => {
-            // SAFETY: the box just made, which no other code has seen.
+            // SAFETY: the box just made, not published.
             drop(unsafe { Box::from_raw(opened) });
             // SAFETY: a leaked box that another thread of this process has published.
             Ok(unsafe { &*faster })
@@ -69,14 +68,14 @@ impl Opened {
         }))
     }
 
-    /// A moment of the machine's clock (ns) as NVML gives it: microseconds since 1970.
+    /// A time of the machine's clock (ns) as NVML's microseconds since 1970.
     pub(crate) fn timestamp_us(&self, machine_ns: u64) -> u64 {
         (self.epoch_ns + machine_ns) / 1000
     }
 
-    /// The moment of the machine's clock (ns) up to which a caller has seen everything.
+    /// The time of the machine's clock (ns) up to which a caller has seen all samples.
     pub(crate) fn seen_ns(&self, timestamp_us: u64) -> u64 {
-        // A timestamp has lost its last digits: what ended within its microsecond has been seen.
+        // A timestamp is rounded down, so all samples within its microsecond count as seen.
         timestamp_us
             .saturating_add(1)
             .saturating_mul(1000)
@@ -88,10 +87,10 @@ impl Opened {
         FaultsWatch::new(self.directory.as_deref()?).ok()
     }
 
-    /// Faults of the GPUs until now. While the driver hangs, this does not return.
+    /// Present faults of the GPUs. Blocks while the driver hangs.
     ///
     /// # Errors
-    /// `NVML_ERROR_UNKNOWN` for a file that cannot be read, which the standard error tells more of.
+    /// `NVML_ERROR_UNKNOWN` for an unreadable file, with the reason on stderr.
     pub(crate) fn faults(&self) -> Result<Faults, NvmlError> {
         loop {
             let read = self.directory.as_deref().map(Faults::read);
@@ -106,7 +105,7 @@ impl Opened {
         }
     }
 
-    /// The GPUs that were there when NVML was initialised, in NVML's order, which is the machine's.
+    /// GPUs that were present when NVML was initialised, in the machine's order.
     pub(crate) fn devices(&'static self) -> impl Iterator<Item = Device> {
         let absent = ABSENT.load(Ordering::Acquire);
         self.machine
@@ -123,7 +122,7 @@ impl Opened {
     }
 }
 
-/// Makes this process use `machine`, as if it lay in `directory`.
+/// Makes this process use `machine`, as if opened from `directory`.
 #[cfg(test)]
 pub(crate) fn install(machine: Machine, directory: PathBuf) {
     OPENED.store(Opened::of(machine, Some(directory)), Ordering::Release);
@@ -134,7 +133,7 @@ fn epoch_ns() -> u64 {
     since_1970.map_or(0, |time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
 }
 
-/// A real library that cannot work leaves the reason in the kernel's log; this one tells the standard error, once.
+/// Error for a machine that cannot be used. The reason goes to stderr once; a real library's would be in the kernel's log.
 fn refused(error: &MachineError) -> NvmlError {
     told_once(error);
     NvmlError::DRIVER_NOT_LOADED
@@ -158,7 +157,7 @@ pub(crate) fn init() -> nvmlReturn_t {
     init_with_flags(0)
 }
 
-/// Flags change nothing here: the machine's GPUs need no attaching, and none is an error.
+/// `nvmlInitWithFlags`; flags have no effect, as GPUs need no attaching and having none is no error.
 pub(crate) fn init_with_flags(_flags: c_uint) -> nvmlReturn_t {
     let opened = open()?;
     let faults = opened.faults()?;
@@ -166,8 +165,8 @@ pub(crate) fn init_with_flags(_flags: c_uint) -> nvmlReturn_t {
         return Err(NvmlError::DRIVER_NOT_LOADED);
     }
     opened.machine.start_nvml();
-    // Which GPUs there are is found out by the first initialisation and stays until the last shutdown
-    // (docs/hardware.md, "NVML while a GPU is lost").
+    // The first initialisation determines which GPUs are present, until the last shutdown (docs/hardware.md, "NVML while a
+    // GPU is lost").
     if USERS.load(Ordering::Acquire) == 0 {
         let gpus = opened.machine.config().gpus.iter().enumerate();
         let absent =
@@ -199,7 +198,7 @@ pub(crate) fn opened() -> Result<&'static Opened, NvmlError> {
     open()
 }
 
-/// The machine, for the few functions that need no initialisation.
+/// The machine, for functions that need no initialisation.
 pub(crate) fn opened_early() -> Result<&'static Opened, NvmlError> {
     open()
 }
@@ -218,7 +217,7 @@ pub(crate) struct Device {
     pub(crate) config: &'static GpuConfig,
 }
 
-/// Handles are addresses in here, so that no small number is one by accident.
+/// Memory whose addresses serve as handles, so that small numbers are invalid.
 static HANDLES: [u64; MAX_GPUS] = [0; MAX_GPUS];
 
 impl Device {
@@ -226,21 +225,20 @@ impl Device {
         nvmlDevice_t(HANDLES.as_ptr().addr() + self.index * size_of::<u64>())
     }
 
-    /// NVML's index: its place among those that are there.
+    /// NVML's index: the position among the present devices.
     pub(crate) fn number(self) -> c_uint {
         let before = self.opened.devices().filter(|other| other.index < self.index);
         c_uint::try_from(before.count()).unwrap_or(c_uint::MAX)
     }
 
-    /// Itself.
+    /// The device itself.
     ///
     /// # Errors
-    /// `NVML_ERROR_GPU_IS_LOST` for one that has fallen off the bus, as NVIDIA documents for nearly every function that
-    /// takes a device or hands one out.
+    /// `NVML_ERROR_GPU_IS_LOST` if it has fallen off the bus, as NVIDIA documents for nearly every function that takes or
+    /// returns a device.
     pub(crate) fn unless_lost(self) -> Result<Device, NvmlError> {
         let faults = self.opened.faults()?;
-        // A driver that was taken away by force leaves no device that answers (docs/hardware.md, "NVML while a GPU is
-        // lost").
+        // After a forced removal of the driver no device answers (docs/hardware.md, "NVML while a GPU is lost").
         if faults.driver_gone || faults.lost.contains(&self.config.uuid) {
             Err(NvmlError::GPU_IS_LOST)
         } else {
@@ -252,7 +250,7 @@ impl Device {
 /// The device of a handle.
 ///
 /// # Errors
-/// `NVML_ERROR_UNINITIALIZED`; `NVML_ERROR_INVALID_ARGUMENT` for what is no handle; `NVML_ERROR_GPU_IS_LOST`.
+/// `NVML_ERROR_UNINITIALIZED`; `NVML_ERROR_INVALID_ARGUMENT` for an invalid handle; `NVML_ERROR_GPU_IS_LOST`.
 pub(crate) fn device(handle: nvmlDevice_t) -> Result<Device, NvmlError> {
     let found = find(|device| device.handle() == handle).map_err(|error| match error {
         NvmlError::NOT_FOUND => NvmlError::INVALID_ARGUMENT,
@@ -261,7 +259,7 @@ pub(crate) fn device(handle: nvmlDevice_t) -> Result<Device, NvmlError> {
     found?.unless_lost()
 }
 
-/// The first device that fits.
+/// The first device that satisfies `fits`.
 ///
 /// # Errors
 /// `NVML_ERROR_UNINITIALIZED`; `NVML_ERROR_NOT_FOUND`.

@@ -1,6 +1,5 @@
-//! Sensors, clocks, power, PCIe link, error counters, modes: constants of a healthy GPU that follow its utilisation
-//! where a reader would wonder otherwise. All figures are those of docs/hardware.md, "constants of NVML", unless the
-//! machine's configuration has them.
+//! Sensors, clocks, power, PCIe link, error counters and modes: constants of a healthy GPU, some of which follow its
+//! utilisation. Figures are from the machine's configuration, else from docs/hardware.md, "constants of NVML".
 
 use crate::answer::{get, put, version};
 use crate::state::{Device, device};
@@ -14,24 +13,24 @@ use vcuda_driver_api::nvml::{
 };
 use vcuda_driver_api::{NvmlError, nvmlReturn_t};
 
-/// Degrees Celsius of an idle GPU.
+/// Temperature of an idle GPU (degrees Celsius).
 const IDLE_CELSIUS: c_uint = 35;
-/// Degrees Celsius that full load adds.
+/// Additional temperature at full load (degrees Celsius).
 const LOAD_CELSIUS: c_uint = 30;
-/// Share of the power limit that an idle GPU draws, in percent.
+/// Power draw of an idle GPU (percent of the power limit).
 const IDLE_POWER_PERCENT: c_uint = 10;
-/// The GPU's one fan, in percent of its speed.
+/// Speed of the GPU's only fan (percent).
 const FAN_PERCENT: c_uint = 30;
 /// PCIe generation and lanes.
 const PCIE: (c_uint, c_uint) = (5, 16);
-/// Mbit/s per lane of that generation.
+/// Speed of a lane of that generation (Mbit/s).
 const PCIE_SPEED: c_uint = 32_000;
 
 fn utilization(device: Device) -> c_uint {
     device.opened.machine.utilization(device.index)
 }
 
-/// Answers with a number that does not depend on the device.
+/// Answers a number that is the same for all devices.
 fn constant<T>(handle: nvmlDevice_t, target: *mut T, value: T) -> nvmlReturn_t {
     device(handle)?;
     put(target, value)
@@ -102,7 +101,7 @@ pub(crate) fn performance_state(handle: nvmlDevice_t, target: *mut nvmlPstates_t
     constant(handle, target, nvmlPstates_t::P0)
 }
 
-/// Milliwatts.
+/// Power draw (mW).
 pub(crate) fn power_usage(handle: nvmlDevice_t, target: *mut c_uint) -> nvmlReturn_t {
     let device = device(handle)?;
     let limit = device.config.power_limit_mw;
@@ -110,12 +109,12 @@ pub(crate) fn power_usage(handle: nvmlDevice_t, target: *mut c_uint) -> nvmlRetu
     put(target, limit / 100 * percent)
 }
 
-/// Milliwatts: the limit in force, the one that is set, and the default are one.
+/// Power limit (mW): the enforced, the configured and the default one are the same.
 pub(crate) fn power_limit(handle: nvmlDevice_t, target: *mut c_uint) -> nvmlReturn_t {
     put(target, device(handle)?.config.power_limit_mw)
 }
 
-/// Milliwatts.
+/// Smallest and largest power limit (mW).
 pub(crate) fn power_limit_range(handle: nvmlDevice_t, least: *mut c_uint, most: *mut c_uint) -> nvmlReturn_t {
     let limit = device(handle)?.config.power_limit_mw;
     if most.is_null() {
@@ -129,7 +128,7 @@ pub(crate) fn power_management(handle: nvmlDevice_t, target: *mut nvmlEnableStat
     constant(handle, target, nvmlEnableState_t::ENABLED)
 }
 
-/// MHz; a simulated GPU always runs at its full clocks.
+/// Clock (MHz); a simulated GPU always runs at its full clocks.
 pub(crate) fn clock(handle: nvmlDevice_t, kind: nvmlClockType_t, target: *mut c_uint) -> nvmlReturn_t {
     let config = device(handle)?.config;
     let mhz = match kind {
@@ -140,7 +139,7 @@ pub(crate) fn clock(handle: nvmlDevice_t, kind: nvmlClockType_t, target: *mut c_
     put(target, mhz)
 }
 
-/// MHz, whichever figure is asked for.
+/// Clock (MHz), the same for every kind of figure.
 pub(crate) fn clock_by_id(
     handle: nvmlDevice_t,
     kind: nvmlClockType_t,
@@ -154,7 +153,7 @@ pub(crate) fn clock_by_id(
     clock(handle, kind, target)
 }
 
-/// Why clocks are below their maximum: only ever because the GPU is idle.
+/// Reasons for reduced clocks: only ever that the GPU is idle.
 pub(crate) fn clock_reasons(handle: nvmlDevice_t, target: *mut u64) -> nvmlReturn_t {
     let idle = utilization(device(handle)?) == 0;
     put(target, if idle { nvmlClocksEventReasonGpuIdle } else { 0 })
@@ -176,7 +175,7 @@ pub(crate) fn pcie_speed(handle: nvmlDevice_t, target: *mut c_uint) -> nvmlRetur
     constant(handle, target, PCIE_SPEED)
 }
 
-/// KB/s; copies are not seen on the link.
+/// PCIe throughput (KB/s): 0, as copies are not measured on the link.
 pub(crate) fn pcie_throughput(
     handle: nvmlDevice_t,
     counter: nvmlPcieUtilCounter_t,
@@ -214,7 +213,7 @@ pub(crate) fn ecc_default(handle: nvmlDevice_t, target: *mut nvmlEnableState_t) 
     constant(handle, target, nvmlEnableState_t::ENABLED)
 }
 
-/// Memory errors never happen.
+/// Total of memory errors: 0.
 pub(crate) fn ecc_total(
     handle: nvmlDevice_t,
     kind: nvmlMemoryErrorType_t,
@@ -228,7 +227,7 @@ pub(crate) fn ecc_total(
     put(target, 0)
 }
 
-/// Memory errors never happen, wherever.
+/// Memory errors by location: 0.
 pub(crate) fn ecc_by_location(
     handle: nvmlDevice_t,
     kind: nvmlMemoryErrorType_t,
@@ -243,7 +242,7 @@ pub(crate) fn ecc_by_location(
     ecc_total(handle, kind, counter, target)
 }
 
-/// No row was ever replaced.
+/// Remapped rows: none.
 pub(crate) fn remapped_rows(
     handle: nvmlDevice_t,
     corrected: *mut c_uint,
@@ -267,7 +266,7 @@ pub(crate) fn persistence(handle: nvmlDevice_t, target: *mut nvmlEnableState_t) 
     constant(handle, target, nvmlEnableState_t::ENABLED)
 }
 
-/// No display is attached, none is active.
+/// Display: none attached, none active.
 pub(crate) fn display(handle: nvmlDevice_t, target: *mut nvmlEnableState_t) -> nvmlReturn_t {
     constant(handle, target, nvmlEnableState_t::DISABLED)
 }
@@ -276,8 +275,7 @@ pub(crate) fn virtualization(handle: nvmlDevice_t, target: *mut nvmlGpuVirtualiz
     constant(handle, target, nvmlGpuVirtualizationMode_t::NONE)
 }
 
-/// MIG is off unless it was switched on for the whole machine to see (`faults.toml`). GPUs older than compute
-/// capability 8.0 have none.
+/// MIG mode: off unless `faults.toml` says otherwise. GPUs older than compute capability 8.0 do not support it.
 pub(crate) fn mig_mode(handle: nvmlDevice_t, current: *mut c_uint, pending: *mut c_uint) -> nvmlReturn_t {
     let device = device(handle)?;
     if device.config.capability() < (8, 0) {
@@ -295,7 +293,7 @@ pub(crate) fn mig_mode(handle: nvmlDevice_t, current: *mut c_uint, pending: *mut
     put(pending, mode)
 }
 
-/// There is no MIG device at any index.
+/// MIG device at an index: there is none.
 pub(crate) fn mig_device(handle: nvmlDevice_t, _index: c_uint, target: *mut nvmlDevice_t) -> nvmlReturn_t {
     device(handle)?;
     Err(if target.is_null() {
@@ -305,7 +303,7 @@ pub(crate) fn mig_device(handle: nvmlDevice_t, _index: c_uint, target: *mut nvml
     })
 }
 
-/// Each field carries its own code; none is simulated.
+/// Field values: each has its own error code, as none is simulated.
 pub(crate) fn field_values(
     handle: nvmlDevice_t,
     count: c_int,

@@ -1,4 +1,4 @@
-//! The library and the system: versions, process names, device counts and handles, the table of NVIDIA's own tools.
+//! Library and system: versions, process names, device counts and handles, the table of NVIDIA's own tools.
 
 use crate::answer::{get, put, put_all, put_text, text, version};
 use crate::identity;
@@ -28,7 +28,7 @@ pub(crate) fn driver_version(target: *mut c_char, length: c_uint) -> nvmlReturn_
     put_text(target, length, version)
 }
 
-/// NVML's own version is the CUDA generation and the driver's release.
+/// NVML's version: the CUDA generation, then the driver's release.
 pub(crate) fn nvml_version(target: *mut c_char, length: c_uint) -> nvmlReturn_t {
     let config = opened()?.machine.config();
     put_text(
@@ -38,13 +38,13 @@ pub(crate) fn nvml_version(target: *mut c_char, length: c_uint) -> nvmlReturn_t 
     )
 }
 
-/// Needs no initialisation: `NVML_ERROR_UNINITIALIZED` is not among its documented codes.
+/// Needs no initialisation, as `NVML_ERROR_UNINITIALIZED` is not among its documented codes.
 pub(crate) fn cuda_driver_version(target: *mut c_int) -> nvmlReturn_t {
     let version = opened_early()?.machine.config().cuda_version;
     put(target, c_int::try_from(version).unwrap_or(c_int::MAX))
 }
 
-/// A process of the machine, or one that `/proc` knows. A longer name is cut.
+/// Name of a process of the machine, or by `/proc`. A longer name is cut.
 pub(crate) fn process_name(pid: c_uint, target: *mut c_char, length: c_uint) -> nvmlReturn_t {
     let opened = opened()?;
     let room = usize::try_from(length)
@@ -82,13 +82,13 @@ fn command(pid: u32) -> Option<String> {
     Some(String::from_utf8_lossy(word).into_owned())
 }
 
-/// There are no host interface cards.
+/// Host interface cards: none.
 pub(crate) fn hic_version(count: *mut c_uint, entries: *mut nvmlHwbcEntry_t) -> nvmlReturn_t {
     opened()?;
     put_all(entries, count, &[])
 }
 
-/// No S-class units, no excluded devices.
+/// Counts of S-class units and of excluded devices: 0.
 pub(crate) fn count_none(count: *mut c_uint) -> nvmlReturn_t {
     opened()?;
     put(count, 0)
@@ -101,7 +101,7 @@ pub(crate) fn device_count(count: *mut c_uint) -> nvmlReturn_t {
     )
 }
 
-/// An index out of range is an invalid argument, not an object that was not found.
+/// An index out of range is an invalid argument (not "not found").
 pub(crate) fn handle_by_index(index: c_uint, target: *mut nvmlDevice_t) -> nvmlReturn_t {
     let found = state::find(|device| device.number() == index);
     hand_out(
@@ -125,7 +125,7 @@ pub(crate) fn handle_by_uuid(uuid: *const c_char, target: *mut nvmlDevice_t) -> 
     )
 }
 
-/// By a UUID as text or as its 16 bytes.
+/// Handle by a UUID, as text or as 16 bytes.
 pub(crate) fn handle_by_uuid_structure(uuid: *const nvmlUUID_t, target: *mut nvmlDevice_t) -> nvmlReturn_t {
     opened()?;
     version(uuid, nvmlUUID_v1)?;
@@ -165,7 +165,7 @@ pub(crate) fn handle_by_serial(serial: *const c_char, target: *mut nvmlDevice_t)
     )
 }
 
-/// `domain:bus:device.function`, with or without domain and function.
+/// Handle by `domain:bus:device.function`; domain and function are optional.
 pub(crate) fn handle_by_pci_bus_id(address: *const c_char, target: *mut nvmlDevice_t) -> nvmlReturn_t {
     opened()?;
     let wanted = identity::pci_address(text(address)?).ok_or(NvmlError::INVALID_ARGUMENT)?;
@@ -179,11 +179,11 @@ fn hand_out(found: Result<state::Device, NvmlError>, target: *mut nvmlDevice_t) 
     put(target, found?.unless_lost()?.handle())
 }
 
-/// Number of entries of the table that NVIDIA's own tools ask for.
+/// Number of entries of the table requested by NVIDIA's own tools.
 const SLOTS: usize = 512;
 
-/// Tables of private functions are led by their size in bytes (docs/hardware.md, "private tables"); every entry
-/// answers "not supported".
+/// Table of private functions. It begins with its size in bytes (docs/hardware.md, "private tables"); every entry answers
+/// "not supported".
 #[repr(C)]
 struct ExportTable {
     bytes: usize,
@@ -199,8 +199,7 @@ static EXPORT_TABLE: ExportTable = ExportTable {
     slots: [private_function; SLOTS],
 };
 
-/// `nvmlInternalGetExportTable`: every table exists (a tool of NVIDIA's ends at once without), none of its functions does
-/// anything.
+/// `nvmlInternalGetExportTable`: every table exists, as a tool of NVIDIA's ends without it, but its functions do nothing.
 pub(crate) fn export_table(table: *mut *const c_void, id: *const c_void) -> nvmlReturn_t {
     if id.is_null() {
         return Err(NvmlError::INVALID_ARGUMENT);

@@ -1,4 +1,4 @@
-//! Handlers on a machine in memory, and what needs no machine.
+//! Tests of handlers on a machine in memory, and of those that need no machine.
 
 use crate::{
     answer, events, exports, identity, links, memory, processes, samples, state, status, system, unsupported,
@@ -86,7 +86,7 @@ const EMPTY: nvmlProcessInfo_t = nvmlProcessInfo_t {
     computeInstanceId: 0,
 };
 
-/// One test, as NVML has one state per process.
+/// A single test, as NVML has one state per process.
 #[test]
 fn from_before_init_until_after_shutdown() {
     let mut count = 7;
@@ -165,7 +165,7 @@ fn errors_are_told_once(machine: &Machine, place: &Path, one: nvmlDevice_t, othe
     let nothing = Err(NvmlError::TIMEOUT);
     assert_eq!(events::wait(set, &raw mut data, 0), nothing, "it was before");
     raised(&[(0, 13), (1, 79), (0, 31)]).write(place).unwrap();
-    // Of several at once, NVML knows the devices but only the last number.
+    // After several XIDs at once, NVML knows the devices but only the last number.
     for device in [other, one] {
         events::wait(set, &raw mut data, 1000).unwrap();
         assert_eq!((data.device, data.eventType, data.eventData), (device, 8, 31));
@@ -297,7 +297,7 @@ fn a_process_is_seen(machine: &Machine, device: nvmlDevice_t, idle: nvmlDevice_t
     its_work_is_sampled(machine, &client, context, device);
 }
 
-/// The GPU's rate and the samples of processes, before and after the process 4711 has launched.
+/// The GPU's rate and the samples of processes, before and after process 4711 has launched.
 fn its_work_is_sampled(machine: &Machine, client: &Client, context: ContextId, device: nvmlDevice_t) {
     let mut count = 0;
     assert_eq!(

@@ -1,29 +1,28 @@
 //! Addresses of device memory, and the host memory behind them.
 //!
-//! The driver's address of a byte of device memory is, here, the address of a byte of a private mapping of
-//! this process: copies and sets then need no translation, and addresses are unique across devices, as
-//! unified addressing promises. Mappings are large and not backed until touched.
+//! The device address of a byte is the address of a byte in a private mapping of this process. Copies and memsets then need
+//! no translation, and addresses are unique across devices, as unified addressing promises. Mappings are large and get
+//! memory when touched.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use parking_lot::Mutex;
 
-/// Every block begins at a multiple of this: "allocated memory is suitably aligned for any kind of variable"
-/// (`cuMemAlloc`); 256 is what the programming guide promises, 512 what textures need. Whole pages, so that each block
-/// can be shared with other processes on its own.
+/// Alignment of blocks: "allocated memory is suitably aligned for any kind of variable" (`cuMemAlloc`); the programming
+/// guide promises 256, and textures need 512. Whole pages, so that a block can be shared with other processes.
 pub(crate) const ALIGNMENT: u64 = 4096;
-/// Bytes of address space fetched at a time.
+/// Address space reserved at a time (bytes).
 const REGION_BYTES: u64 = 64 << 30;
-/// Freed blocks from this size on are handed back to the system.
+/// Size from which the memory of freed blocks is returned to the system (bytes).
 const RETURN_BYTES: u64 = 128 << 10;
 
-/// One device's free addresses.
+/// Free addresses of one device.
 #[derive(Debug, Default)]
 pub(crate) struct Arena {
     free: Mutex<Free>,
 }
 
-/// Free ranges, by address and by size.
+/// Free ranges, indexed by address and by size.
 #[derive(Debug, Default)]
 struct Free {
     by_address: BTreeMap<u64, u64>,
@@ -41,7 +40,7 @@ impl Free {
         self.by_size.remove(&(bytes, address));
     }
 
-    /// The smallest range that is large enough.
+    /// Takes the smallest sufficient range.
     fn take(&mut self, bytes: u64) -> Option<u64> {
         let &(found, address) = self.by_size.range((bytes, 0)..).next()?;
         self.remove(address, found);
@@ -51,7 +50,7 @@ impl Free {
         Some(address)
     }
 
-    /// Gives a range back and joins it with its neighbours.
+    /// Returns a range, and joins it with its neighbours.
     fn give(&mut self, mut address: u64, mut bytes: u64) {
         if let Some((&next, &length)) = self.by_address.range(address + bytes..).next()
             && next == address + bytes
@@ -70,13 +69,13 @@ impl Free {
     }
 }
 
-/// Bytes of address space that a block of this size takes; none for impossible sizes.
+/// Address space for a block of this size (bytes); `None` for impossible sizes.
 fn rounded(bytes: u64) -> Option<u64> {
     bytes.max(1).checked_next_multiple_of(ALIGNMENT)
 }
 
 impl Arena {
-    /// An address for a block; none if the process has no address space left.
+    /// Takes an address for a block; `None` if the process has no address space left.
     pub(crate) fn take(&self, bytes: u64) -> Option<u64> {
         let bytes = rounded(bytes)?;
         let mut free = self.free.lock();
@@ -85,7 +84,7 @@ impl Arena {
         }
         let region = bytes.max(REGION_BYTES).checked_next_multiple_of(2 << 20)?;
         let (address, region) = map(region).map(|address| (address, region)).or_else(|| {
-            // A process with little address space: just what is needed.
+            // With little address space, only what is needed.
             let region = bytes.checked_next_multiple_of(2 << 20)?;
             map(region).map(|address| (address, region))
         })?;
@@ -93,13 +92,13 @@ impl Arena {
         free.take(bytes)
     }
 
-    /// The end of a block that [`Arena::take`] gave for the same size.
+    /// Returns the addresses of a block that [`Arena::take`] gave for the same size.
     pub(crate) fn give(&self, address: u64, bytes: u64) {
         let Some(bytes) = rounded(bytes) else { return };
         if bytes >= RETURN_BYTES {
             let start = address.next_multiple_of(4096);
             let end = (address + bytes) / 4096 * 4096;
-            // SAFETY: a part of a mapping of this arena that no allocation has any more.
+            // SAFETY: a part of a mapping of this arena that no allocation uses any more.
             unsafe { libc::madvise(start as *mut _, (end - start) as usize, libc::MADV_DONTNEED) };
         }
         self.free.lock().give(address, bytes);
@@ -115,8 +114,7 @@ fn map(bytes: u64) -> Option<u64> {
     if address == libc::MAP_FAILED {
         return None;
     }
-    // A core dump of a tenant is not the place for gigabytes of simulated memory.
-    // SAFETY: the mapping just made.
+    // Simulated memory is left out of core dumps. SAFETY: the mapping just made.
     unsafe { libc::madvise(address, length, libc::MADV_DONTDUMP) };
     Some(address as u64)
 }

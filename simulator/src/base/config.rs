@@ -1,14 +1,13 @@
-//! The environment variables that the simulated driver obeys, each read in one place; `VCUDA_SIM` is
-//! `vcuda-machine`'s.
+//! Environment variables of the simulated driver, each read in one place; `VCUDA_SIM` belongs to `vcuda-machine`.
 
-/// Which GPUs this process sees (CUDA C++ Programming Guide, "CUDA Environment Variables").
+/// GPUs that are visible to this process (CUDA C++ Programming Guide, "CUDA Environment Variables").
 pub(crate) const ENV_VISIBLE_DEVICES: &str = "CUDA_VISIBLE_DEVICES";
-/// In which order it sees them (same page): `FASTEST_FIRST` (default) or `PCI_BUS_ID`.
+/// Order of the visible GPUs (same page): `FASTEST_FIRST` (default) or `PCI_BUS_ID`.
 pub(crate) const ENV_DEVICE_ORDER: &str = "CUDA_DEVICE_ORDER";
-/// `EAGER` or `LAZY` (default), same page.
+/// Module loading, `EAGER` or `LAZY` (default), same page.
 pub(crate) const ENV_MODULE_LOADING: &str = "CUDA_MODULE_LOADING";
 
-/// A variable's value; none where it is unset or not text.
+/// A variable's value; `None` if it is unset or not text.
 #[expect(
     clippy::disallowed_methods,
     reason = "this is the one place that reads the environment"

@@ -1,21 +1,21 @@
-//! Reading what C callers pass by pointer, and writing answers to them.
+//! Access to memory of C callers by pointer.
 
 use core::ffi::{CStr, c_char};
 
 use vcuda_driver_api::{CUerror, CUresult};
 
-/// Whether an address can be one of this process's at all: not in the lowest 64 KiB, which Linux maps for no process,
-/// nor beyond the 47 bits of a process's addresses. A real driver would fault there; this one answers
-/// `CUDA_ERROR_INVALID_VALUE`, so that programs can try nonsense. Any other wild address faults here too.
+/// Whether an address can belong to this process: neither in the lowest 64 KiB, which Linux never maps, nor beyond 47 bits.
+/// A real driver would fault there; this one returns `CUDA_ERROR_INVALID_VALUE`, so that programs can try invalid pointers.
+/// Any other invalid address faults here too.
 #[inline]
 pub(crate) fn is_possible<T>(place: *const T) -> bool {
     (1 << 16..1 << 47).contains(&(place as usize))
 }
 
-/// Writes an answer where the caller wants it.
+/// Writes a result to the caller's memory.
 ///
 /// # Errors
-/// `CUDA_ERROR_INVALID_VALUE` if the caller gave no place.
+/// `CUDA_ERROR_INVALID_VALUE` for an impossible address.
 #[inline]
 pub(crate) fn put<T>(place: *mut T, value: T) -> CUresult {
     if !is_possible(place) {
@@ -59,13 +59,13 @@ pub(crate) fn get<T: Copy>(place: *const T) -> Result<T, CUerror> {
     Ok(unsafe { place.read_unaligned() })
 }
 
-/// More elements than this are no array of a caller's but a wild count.
+/// Maximum length of a caller's array; a larger count is taken for garbage.
 pub(crate) const MOST_ELEMENTS: usize = 1 << 20;
 
-/// Copies a caller's array of `count` elements; none for a count of zero.
+/// Copies a caller's array of `count` elements; empty for a count of zero.
 ///
 /// # Errors
-/// `CUDA_ERROR_INVALID_VALUE` for a null pointer with a count above zero, and for a wild count.
+/// `CUDA_ERROR_INVALID_VALUE` for a null pointer with a count above zero, and for a count above [`MOST_ELEMENTS`].
 pub(crate) fn get_array<T: Copy>(array: *const T, count: usize) -> Result<Vec<T>, CUerror> {
     if count == 0 {
         return Ok(Vec::new());
@@ -95,8 +95,7 @@ pub(crate) fn text<'a>(string: *const c_char) -> Result<&'a CStr, CUerror> {
     Ok(unsafe { CStr::from_ptr(string) })
 }
 
-/// Writes a string of at most `room` bytes with its terminator, cut if it is longer, as
-/// `cuDeviceGetName` does.
+/// Writes a string with its terminator into `room` bytes, cut if it is longer, as `cuDeviceGetName` does.
 ///
 /// # Errors
 /// `CUDA_ERROR_INVALID_VALUE` for a null pointer or no room.

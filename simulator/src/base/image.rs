@@ -1,9 +1,9 @@
-//! Program images (PTX text, cubin, fatbin): what can be learnt of them without a compiler.
+//! Program images (PTX text, cubin, fatbin): facts that can be read without a compiler.
 //!
-//! Kernels compute nothing here, so an image is read for names, parameter layouts, sizes and the values of
-//! variables only. Source of the layouts: PTX ISA ("Kernel and Function Directives", "Variables"); the ELF
-//! specification; CUDA Binary Utilities for what a cubin's sections mean. The fatbin container and the
-//! attributes of `.nv.info` are undocumented: read off real files.
+//! Kernels compute nothing here, so only names, parameter layouts, sizes and values of variables are read. Sources of the
+//! layouts: PTX ISA ("Kernel and Function Directives", "Variables"); the ELF specification; CUDA Binary Utilities for a
+//! cubin's sections. The fatbin container and the attributes of `.nv.info` are undocumented, and were derived from real
+//! files.
 
 mod elf;
 mod fatbin;
@@ -13,7 +13,7 @@ use core::ffi::{CStr, c_void};
 
 use vcuda_driver_api::CUerror;
 
-/// One parameter in a kernel's parameter buffer, bytes.
+/// A parameter in a kernel's parameter buffer (bytes).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Parameter {
     pub(crate) offset: usize,
@@ -24,15 +24,15 @@ pub(crate) struct Parameter {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct KernelInfo {
     pub(crate) name: String,
-    /// None where the image does not tell.
+    /// Parameters; `None` if the image does not tell.
     pub(crate) parameters: Option<Vec<Parameter>>,
-    /// Bytes of statically declared shared memory.
+    /// Statically declared shared memory (bytes).
     pub(crate) shared_bytes: u32,
-    /// Bytes of local memory per thread.
+    /// Local memory per thread (bytes).
     pub(crate) local_bytes: u32,
-    /// Registers per thread; 0 where unknown (PTX).
+    /// Registers per thread; 0 if unknown (PTX).
     pub(crate) registers: u32,
-    /// `.maxntid`/`.reqntid` product; 0 where unlimited.
+    /// Product of `.maxntid`/`.reqntid`; 0 if unlimited.
     pub(crate) max_threads: u32,
 }
 
@@ -45,15 +45,14 @@ pub(crate) struct GlobalInfo {
     pub(crate) value: Vec<u8>,
 }
 
-/// A whole image.
+/// The parsed image.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Image {
     pub(crate) kernels: Vec<KernelInfo>,
     pub(crate) globals: Vec<GlobalInfo>,
-    /// Its payload could not be read (a compression that is not known here): any kernel's name is
-    /// believed.
+    /// Whether the payload could not be read (an unknown compression); every kernel's name is then accepted.
     pub(crate) is_opaque: bool,
-    /// Size as given.
+    /// Size of the image (bytes).
     pub(crate) bytes: usize,
     /// `CU_FUNC_ATTRIBUTE_PTX_VERSION` and `BINARY_VERSION`: 10 x major + minor of the architecture.
     pub(crate) architecture: u32,
@@ -106,7 +105,7 @@ impl Image {
         Ok(image)
     }
 
-    /// Parses an image of which the program gives only the address; the length is in its headers.
+    /// Parses an image known by its address only; its length is in its headers.
     ///
     /// # Errors
     /// As [`Image::parse`]; `CUDA_ERROR_INVALID_VALUE` for a null pointer.
@@ -163,7 +162,7 @@ struct Wrapper {
     file: *const c_void,
 }
 
-/// Little-endian fields of foreign bytes; none past the end.
+/// A little-endian number in foreign bytes; `None` past the end.
 fn u16_at(bytes: &[u8], offset: usize) -> Option<u16> {
     Some(u16::from_le_bytes(*bytes.get(offset..)?.first_chunk()?))
 }
@@ -176,7 +175,7 @@ fn u64_at(bytes: &[u8], offset: usize) -> Option<usize> {
     usize::try_from(u64::from_le_bytes(*bytes.get(offset..)?.first_chunk()?)).ok()
 }
 
-/// A part of foreign bytes; none past the end, whatever the numbers.
+/// A part of foreign bytes; `None` past the end, for any numbers.
 fn part(bytes: &[u8], offset: usize, length: usize) -> Option<&[u8]> {
     bytes.get(offset..offset.checked_add(length)?)
 }

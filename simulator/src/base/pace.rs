@@ -1,9 +1,9 @@
-//! Duration of a kernel. Kernels compute nothing here: time is all that they take.
+//! Duration of a kernel. Kernels compute nothing here and only take time.
 //!
-//! A kernel named `vcuda_spin_ns` runs for its first argument, in nanoseconds; one named `vcuda_work` does
-//! that many iterations at the configured rate; for others the configuration has a duration by name or one
-//! that grows with the grid. An argument of 0 is a kernel that takes no time. One whose name ends with `vcuda_meet` spins
-//! until its peers do, as collective kernels do, and one named `vcuda_fed` until the host has written a word.
+//! A kernel named `vcuda_spin_ns` runs for its first argument in nanoseconds; one named `vcuda_work` does that many
+//! iterations at the configured rate. Others have a configured duration, by name or growing with the grid. An argument of 0
+//! means no time. A kernel whose name ends with `vcuda_meet` spins until its peers do, as collective kernels do; one named
+//! `vcuda_fed` until the host has written a word.
 
 use vcuda_machine::Config;
 
@@ -14,30 +14,30 @@ pub(crate) enum Pace {
     Spin,
     /// Iterations in the first argument.
     Work {
-        /// Duration of one iteration.
+        /// Duration of an iteration (ns).
         iteration_ns: u64,
     },
-    /// Until its peers have begun too, and then on. The first argument: 32 bits of nanoseconds from then on, 16 of the
-    /// rendezvous's number, 8 of how many meet.
+    /// Until all peers have begun, and then for some time. The first argument has 32 bits of nanoseconds, 16 of the
+    /// rendezvous's number, 8 of the number of peers.
     Rendezvous,
-    /// Until the 32-bit word at the first argument, memory that the host writes, is not 0.
+    /// Until the 32-bit word of host memory at the first argument is not 0.
     Fed,
-    /// The same whatever the launch.
+    /// The same for all launches.
     Fixed {
-        /// The duration; `u64::MAX` never ends.
+        /// The duration (ns); `u64::MAX` never ends.
         duration_ns: u64,
     },
     /// Growing with the grid.
     Grid {
-        /// The part that is always there.
+        /// The fixed part (ns).
         fixed_ns: u64,
-        /// Added for each wave of blocks.
+        /// The additional time for each wave of blocks (ns).
         wave_ns: u64,
     },
 }
 
 impl Pace {
-    /// The pace of the kernels of a name.
+    /// The pace of kernels with this name.
     pub(crate) fn of(config: &Config, name: &str) -> Pace {
         let kernels = &config.kernels;
         if config
@@ -69,7 +69,7 @@ impl Pace {
         }
     }
 
-    /// Whether the first argument is looked at.
+    /// Whether the duration depends on the first argument.
     pub(crate) fn needs_argument(self) -> bool {
         matches!(
             self,
@@ -77,12 +77,12 @@ impl Pace {
         )
     }
 
-    /// Nanoseconds of a launch of `blocks` blocks on a GPU of `sms` multiprocessors.
+    /// Duration of a launch of `blocks` blocks on a GPU of `sms` multiprocessors (ns).
     pub(crate) fn duration_ns(self, blocks: u64, sms: u32, argument: u64) -> u64 {
         match self {
-            // The machine takes the largest value for "never ends", which a kernel's argument cannot ask for.
+            // The largest value means "never ends" to the machine, and cannot be requested by an argument.
             Pace::Spin => argument.min(u64::MAX - 1),
-            // As a node of a graph it meets no other kernel (and is fed by none).
+            // As a graph node it has no peers, and waits for no word.
             Pace::Rendezvous => argument & u64::from(u32::MAX),
             Pace::Fed => 0,
             Pace::Work { iteration_ns } => argument.saturating_mul(iteration_ns).min(u64::MAX - 1),

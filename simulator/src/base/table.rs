@@ -1,14 +1,13 @@
-//! Validated handles: what a program gets in place of pointers to the simulator's objects.
+//! Tables of validated handles, which programs get instead of pointers to the simulator's objects.
 //!
-//! A handle is a number (kind, generation, index), never an address: a wild, stale or foreign one is
-//! found out and answered with an error code, as NVIDIA documents (`CUDA_ERROR_INVALID_HANDLE`), and
-//! never followed.
+//! A handle is a number (kind, generation, index), not an address. An invalid, stale or foreign one is detected and
+//! answered with an error code, as NVIDIA documents (`CUDA_ERROR_INVALID_HANDLE`).
 
 use std::sync::Arc;
 
 use parking_lot::RwLock;
 
-/// Kind of object that a handle refers to; a part of its value, so that a handle of one kind never passes for another.
+/// Kind of a handle's object. It is part of the handle, so that handles of different kinds never match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Kind {
@@ -35,7 +34,7 @@ pub(crate) enum Kind {
 
 const INDEX_BITS: u32 = 24;
 const GENERATION_BITS: u32 = 14;
-/// Handles are multiples of 16, as pointers would be: some bindings keep flags in the low bits.
+/// Handles are multiples of 16 like pointers, as some bindings keep flags in the low bits.
 const ALIGN_BITS: u32 = 4;
 
 #[derive(Debug)]
@@ -50,7 +49,7 @@ struct Entries<T> {
     free: Vec<usize>,
 }
 
-/// The live objects of one kind.
+/// Live objects of one kind.
 #[derive(Debug)]
 pub(crate) struct Table<T> {
     kind: Kind,
@@ -74,7 +73,7 @@ impl<T> Table<T> {
         ((((self.kind as usize) << GENERATION_BITS | generation) << INDEX_BITS) | index) << ALIGN_BITS
     }
 
-    /// Kind and alignment checked: generation and index.
+    /// Generation and index of a handle, after a check of kind and alignment.
     fn parts(&self, handle: usize) -> Option<(u32, usize)> {
         let value = handle >> ALIGN_BITS;
         let index = value & ((1 << INDEX_BITS) - 1);
@@ -84,7 +83,7 @@ impl<T> Table<T> {
         right.then_some((generation as u32, index))
     }
 
-    /// Keeps an object, made with the knowledge of its own handle, and gives both.
+    /// Adds an object made with the knowledge of its own handle. Returns handle and object.
     pub(crate) fn insert_with(&self, make: impl FnOnce(usize) -> T) -> (usize, Arc<T>) {
         let mut entries = self.entries.write();
         let index = entries.free.pop().unwrap_or_else(|| {
@@ -101,12 +100,12 @@ impl<T> Table<T> {
         (handle, value)
     }
 
-    /// Keeps an object and gives its handle.
+    /// Adds an object. Returns its handle.
     pub(crate) fn insert(&self, value: T) -> usize {
         self.insert_with(|_| value).0
     }
 
-    /// The object behind a handle; none for a handle that is not alive.
+    /// The object of a handle; `None` if the handle is not alive.
     #[inline]
     pub(crate) fn get(&self, handle: usize) -> Option<Arc<T>> {
         let (generation, index) = self.parts(handle)?;
@@ -115,7 +114,7 @@ impl<T> Table<T> {
         (entry.generation & ((1 << GENERATION_BITS) - 1) == generation).then(|| entry.value.clone())?
     }
 
-    /// Ends a handle; whoever takes the object out ends it.
+    /// Removes a handle. The caller that gets the object ends it.
     pub(crate) fn remove(&self, handle: usize) -> Option<Arc<T>> {
         let (generation, index) = self.parts(handle)?;
         let mut entries = self.entries.write();
@@ -129,7 +128,7 @@ impl<T> Table<T> {
         Some(value)
     }
 
-    /// Puts another object behind a live handle (a primary context's second life).
+    /// Replaces the object of a live handle (a primary context after its reset).
     pub(crate) fn replace(&self, handle: usize, value: Arc<T>) {
         if let Some((_, index)) = self.parts(handle)
             && let Some(entry) = self.entries.write().entries.get_mut(index)
@@ -138,7 +137,7 @@ impl<T> Table<T> {
         }
     }
 
-    /// The handles of the live objects that a condition holds for.
+    /// Handles of the live objects that satisfy `condition`.
     pub(crate) fn handles(&self, condition: impl Fn(&T) -> bool) -> Vec<usize> {
         let entries = self.entries.read();
         let numbered = entries.entries.iter().enumerate();

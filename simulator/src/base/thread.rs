@@ -1,4 +1,4 @@
-//! Facts of the calling thread.
+//! State of the calling thread.
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::cell::Cell;
@@ -6,7 +6,7 @@ use std::cell::Cell;
 use vcuda_driver_api::{CUerror, CUresult};
 
 static THREADS: AtomicU64 = AtomicU64::new(1);
-/// Whether there is a thread for host functions: nothing else is looked at where there is none.
+/// Whether there is a thread for host functions; if not, calls check nothing else.
 static HAS_HOST_THREAD: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
@@ -14,19 +14,19 @@ thread_local! {
     static IS_HOST_THREAD: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The calling thread's number; 0 of one that is ending.
+/// Number of the calling thread; 0 for one that is ending.
 pub(crate) fn number() -> u64 {
     // A thread that is ending has no number; 0 belongs to none.
     NUMBER.try_with(|number| *number).unwrap_or(0)
 }
 
-/// The calling thread runs host functions from now on.
+/// Marks the calling thread as one that runs host functions.
 pub(crate) fn become_host_thread() {
     HAS_HOST_THREAD.store(true, Ordering::Relaxed);
     IS_HOST_THREAD.set(true);
 }
 
-/// To be asked by calls that a host function may not make.
+/// Check for calls that a host function may not make.
 ///
 /// # Errors
 /// `CUDA_ERROR_NOT_PERMITTED` in a host function or callback ("attempting to use a CUDA API will result in

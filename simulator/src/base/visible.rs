@@ -1,26 +1,26 @@
-//! `CUDA_VISIBLE_DEVICES` and `CUDA_DEVICE_ORDER`: which GPUs of the machine a process sees, and as what.
+//! `CUDA_VISIBLE_DEVICES` and `CUDA_DEVICE_ORDER`: the GPUs that a process sees, and their order.
 //!
 //! Source: CUDA C++ Programming Guide, "CUDA Environment Variables" (device enumeration and properties).
 
-/// Facts of a GPU that the rules look at.
+/// Facts about a GPU that the rules use.
 #[derive(Clone, Debug)]
 pub(crate) struct Candidate {
-    /// As NVML spells it: `GPU-8932f937-d72c-4106-c12f-20bd9faed9f6`.
+    /// UUID as NVML writes it: `GPU-8932f937-d72c-4106-c12f-20bd9faed9f6`.
     pub(crate) uuid: String,
-    /// Value that "fastest" compares. docs/hardware.md, "visible GPUs": multiprocessors; the documentation says "a
-    /// simple heuristic".
+    /// Number that "fastest" compares. docs/hardware.md, "visible GPUs": multiprocessors; the documentation says "a simple
+    /// heuristic".
     pub(crate) speed: u64,
 }
 
-/// The machine's GPU indices in the order in which the process numbers them.
+/// Indices of the visible GPUs on the machine, in the process's order.
 ///
-/// `candidates` are in PCI order. An entry that names no GPU, names one a second time (docs/hardware.md, "visible
-/// GPUs"), or is an ambiguous prefix ends the list: "only the devices whose index precedes the invalid index are
-/// visible". `MIG-` entries name nothing, since no simulated GPU is partitioned.
+/// `candidates` are in PCI order. The list ends at an entry that matches no GPU, repeats one (docs/hardware.md, "visible
+/// GPUs"), or is an ambiguous prefix: "only the devices whose index precedes the invalid index are visible". `MIG-` entries
+/// match nothing, as no simulated GPU is partitioned.
 pub(crate) fn visible(candidates: &[Candidate], devices: Option<&str>, order: Option<&str>) -> Vec<usize> {
     let mut enumeration: Vec<usize> = (0..candidates.len()).collect();
     if order != Some("PCI_BUS_ID") {
-        // Stable: equal GPUs stay in PCI order.
+        // The sort is stable: equal GPUs stay in PCI order.
         enumeration.sort_by_key(|&index| core::cmp::Reverse(candidates[index].speed));
     }
     let Some(devices) = devices else {

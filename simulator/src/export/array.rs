@@ -1,4 +1,4 @@
-//! The exported functions of arrays (CUDA Driver API, "Memory Management").
+//! Arrays (CUDA Driver API, "Memory Management").
 
 use core::ffi::c_uint;
 
@@ -131,8 +131,8 @@ fn get_descriptor_3d_v1(place: *mut CUDA_ARRAY3D_DESCRIPTOR_v1, handle: CUarray)
     )
 }
 
-/// A level of a mipmapped array is not destroyed by itself (`CUDA_ERROR_INVALID_HANDLE`; docs/hardware.md, "objects
-/// that are not the caller's").
+/// Destroys an array, but not a level of a mipmapped array (`CUDA_ERROR_INVALID_HANDLE`; docs/hardware.md, "objects that
+/// are not the caller's").
 fn destroy(handle: CUarray) -> CUresult {
     let array = array(handle.0)?;
     if array.is_level {
@@ -168,7 +168,7 @@ fn get_requirements(
     put(place, requirements(array.bytes()))
 }
 
-/// No array has a format of several planes here.
+/// Plane of an array: no format here has several planes.
 fn get_plane(_place: *mut CUarray, handle: CUarray, _plane: c_uint) -> CUresult {
     array(handle.0)?;
     Err(CUerror::INVALID_VALUE)

@@ -1,8 +1,8 @@
 //! Copies, prefetches and discards in batches (CUDA Driver API, "Memory Management" and "Unified Addressing";
 //! CUDA 12.8 and later).
 //!
-//! "The copies are not guaranteed to execute in any specific order": here one after the other. All are checked
-//! before the first goes to the stream.
+//! "The copies are not guaranteed to execute in any specific order": here they run one after the other. All are checked
+//! before the first is submitted.
 
 use vcuda_driver_api::prelude::*;
 
@@ -31,7 +31,7 @@ export! {
     cuMemPrefetchBatchAsync_ptsz => prefetches::<true>;
 }
 
-/// Failure of a batch: an error, and the operation it concerns (`SIZE_MAX` for the call as a whole).
+/// An error, and the index of the operation (`SIZE_MAX` for the whole call).
 type Failure = (CUerror, usize);
 
 fn whole(error: CUerror) -> Failure {
@@ -188,7 +188,7 @@ fn copy_with_attributes<const T: bool>(
     )
 }
 
-/// One side of a batched volume: what the fields of `CUDA_MEMCPY3D` are for it.
+/// Side of a batched volume, with the corresponding fields of `CUDA_MEMCPY3D`.
 struct Operand {
     kind: CUmemorytype,
     device: CUdeviceptr,
@@ -198,8 +198,8 @@ struct Operand {
     offset: (usize, usize, usize),
 }
 
-/// Bytes of an element where an array takes part: extents and offsets then count elements (docs/hardware.md, "copies
-/// in batches"), and else bytes.
+/// Element size if the side is an array, whose extents and offsets count elements (docs/hardware.md, "copies in batches");
+/// otherwise they count bytes.
 fn element_of(operand: &CUmemcpy3DOperand) -> Result<Option<usize>, CUerror> {
     if operand.r#type != CUmemcpy3DOperandType::ARRAY {
         return Ok(None);
@@ -336,7 +336,7 @@ fn volume_with_attributes<const T: bool>(
     work::copy(volume(&get(operation)?)?, &stream, false)
 }
 
-/// Every range must be managed memory.
+/// Checks that every range is managed memory.
 fn check_ranges(addresses: *mut CUdeviceptr, sizes: *mut usize, count: usize, flags: u64) -> CUresult {
     if count == 0 || flags != 0 {
         return Err(CUerror::INVALID_VALUE);
@@ -353,7 +353,7 @@ fn check_ranges(addresses: *mut CUdeviceptr, sizes: *mut usize, count: usize, fl
     Ok(())
 }
 
-/// Managed memory stays on its device here: see `managed.rs`.
+/// Prefetches: without effect, as managed memory stays on its device (see `managed.rs`).
 #[expect(clippy::too_many_arguments, reason = "the API's prototype")]
 fn prefetches<const T: bool>(
     addresses: *mut CUdeviceptr,

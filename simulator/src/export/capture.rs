@@ -1,4 +1,4 @@
-//! The exported functions of stream capture.
+//! Stream capture.
 
 use std::cell::RefCell;
 
@@ -40,7 +40,7 @@ export! {
     cuThreadExchangeStreamCaptureMode => exchange_mode;
 }
 
-/// The first form had no mode: it was the global one (CUDA 10.0 documentation).
+/// Begins a capture in the first form, which had no mode: it is global (CUDA 10.0 documentation).
 fn begin_v1<const PER_THREAD: bool>(stream: CUstream) -> CUresult {
     begin::<PER_THREAD>(stream, CUstreamCaptureMode::GLOBAL)
 }
@@ -70,8 +70,8 @@ fn begin_to_graph<const PER_THREAD: bool>(
     start(&stream, mode, (into.handle, false), tail)
 }
 
-/// The legacy stream cannot be captured. The code: docs/hardware.md, "states of a capture" (the documentation says
-/// "capture may not be initiated if stream is CU_STREAM_LEGACY"; HIP's tests, which also run on CUDA, expect 900).
+/// Begins a capture. The legacy stream cannot be captured ("capture may not be initiated if stream is CU_STREAM_LEGACY").
+/// The code: docs/hardware.md, "states of a capture"; HIP's tests, which also run on CUDA, expect 900.
 fn start(
     stream: &Stream,
     mode: CUstreamCaptureMode,
@@ -105,7 +105,7 @@ fn end<const PER_THREAD: bool>(stream: CUstream, place: *mut CUgraph) -> CUresul
     }
 }
 
-/// The status that a question about capture is answered with.
+/// Capture status of a stream, for queries.
 ///
 /// # Errors
 /// `CUDA_ERROR_STREAM_CAPTURE_IMPLICIT` for the legacy stream while a blocking stream of its context is
@@ -168,7 +168,7 @@ fn info_v2<const PER_THREAD: bool>(
 }
 
 thread_local! {
-    /// The arrays last handed out: "valid until the next API call which operates on the stream".
+    /// The last returned arrays: "valid until the next API call which operates on the stream".
     static HANDED_OUT: RefCell<(Vec<CUgraphNode>, Vec<CUgraphEdgeData>)> =
         const { RefCell::new((Vec::new(), Vec::new())) };
 }

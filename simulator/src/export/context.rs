@@ -1,4 +1,4 @@
-//! The exported functions of contexts (CUDA Driver API, "Context Management").
+//! Contexts (CUDA Driver API, "Context Management").
 
 use core::ffi::{c_int, c_uint};
 use core::sync::atomic::Ordering;
@@ -45,7 +45,7 @@ export! {
     cuCtxDisablePeerAccess => disable_peer_access;
 }
 
-/// The new context is current to the calling thread.
+/// Creates a context, which becomes current to the calling thread.
 fn create<const API_VERSION: u32>(place: *mut CUcontext, flags: c_uint, ordinal: CUdevice) -> CUresult {
     let device = device(ordinal)?;
     let flags = check_flags(flags)?;
@@ -58,7 +58,7 @@ fn create<const API_VERSION: u32>(place: *mut CUcontext, flags: c_uint, ordinal:
     put(place, handle)
 }
 
-/// Execution affinity needs MPS: `CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY`.
+/// Creates a context with execution affinity, which needs MPS: `CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY`.
 fn create_with_affinity(
     place: *mut CUcontext,
     parameters: *mut CUexecAffinityParam,
@@ -73,7 +73,7 @@ fn create_with_affinity(
     create::<3020>(place, flags, ordinal)
 }
 
-/// "ctxCreateParams ... can be NULL"; graphics shared with a context is not simulated.
+/// Creates a context with parameters. "ctxCreateParams ... can be NULL"; sharing with graphics is not simulated.
 fn create_with_parameters(
     place: *mut CUcontext,
     parameters: *mut CUctxCreateParams,
@@ -136,7 +136,7 @@ fn push(handle: CUcontext) -> CUresult {
     push_stack(context(handle.0)?)
 }
 
-/// An empty stack is `CUDA_ERROR_INVALID_CONTEXT`.
+/// Pops a context; an empty stack is `CUDA_ERROR_INVALID_CONTEXT`.
 fn pop(place: *mut CUcontext) -> CUresult {
     process()?;
     let context = pop_stack().ok_or(CUerror::INVALID_CONTEXT)?;
@@ -165,7 +165,7 @@ fn get_device(place: *mut CUdevice) -> CUresult {
     put(place, current()?.device.ordinal)
 }
 
-/// The given context, or the current one for null (`cuCtxGetDevice_v2`, `cuCtxGetApiVersion` and others).
+/// The given context, or the current one if null (`cuCtxGetDevice_v2`, `cuCtxGetApiVersion` and others).
 fn given(handle: CUcontext) -> Result<Arc<Context>, CUerror> {
     if handle.is_null() {
         current()
@@ -195,8 +195,8 @@ fn synchronize_given(handle: CUcontext) -> CUresult {
     crate::semantics::stream::synchronize_context(&*given(handle)?)
 }
 
-/// The limit's place; "CUDA_ERROR_UNSUPPORTED_LIMIT if the limit is not supported by the active device":
-/// synchronisation depth is not from compute capability 9.0 on.
+/// Index of a limit. "CUDA_ERROR_UNSUPPORTED_LIMIT if the limit is not supported by the active device": synchronisation
+/// depth is unsupported from compute capability 9.0 on.
 fn limit_index(context: &Context, limit: CUlimit) -> Result<usize, CUerror> {
     match limit {
         CUlimit::DEV_RUNTIME_SYNC_DEPTH if context.device.config.capability().0 >= 9 => {
@@ -216,8 +216,8 @@ fn limit_index(context: &Context, limit: CUlimit) -> Result<usize, CUerror> {
     }
 }
 
-/// "The driver is free to modify the requested value to meet h/w requirements": it is kept as given. What it costs is
-/// in `object/limits.rs`.
+/// Sets a limit to exactly the given value, although "the driver is free to modify the requested value". Its cost is in
+/// `object/limits.rs`.
 fn set_limit(limit: CUlimit, value: usize) -> CUresult {
     let context = current()?;
     crate::object::context::limits_of(&context).set(limit_index(&context, limit)?, value as u64)
@@ -271,7 +271,7 @@ fn reset_persisting_l2_cache() -> CUresult {
     current().map(drop)
 }
 
-/// Without affinity a context may use all multiprocessors.
+/// Execution affinity: all multiprocessors.
 fn get_exec_affinity(place: *mut CUexecAffinityParam, kind: CUexecAffinityType) -> CUresult {
     let context = current()?;
     if kind != CUexecAffinityType::SM_COUNT {

@@ -1,5 +1,5 @@
-//! Copies of consecutive bytes (CUDA Driver API, "Memory Management"). Each comes as a call that waits and one
-//! that does not, for the legacy and the per-thread default stream; all become a [`Transfer`].
+//! Copies of consecutive bytes (CUDA Driver API, "Memory Management"). Each exists as a synchronous and an asynchronous
+//! call, for the legacy and the per-thread default stream; all become a [`Transfer`].
 
 use core::ffi::c_void;
 
@@ -33,7 +33,7 @@ export! {
     cuMemcpyDtoDAsync_v2_ptsz => within_async::<true>;
 }
 
-/// One side: kind of memory and address.
+/// Side of a copy: memory type and address.
 type Side = (CUmemorytype, u64);
 
 fn device(address: CUdeviceptr) -> Side {
@@ -44,27 +44,27 @@ fn host(address: *const c_void) -> Side {
     (CUmemorytype::HOST, address as u64)
 }
 
-/// "The unified form": what an address is tells where it is.
+/// Side of a copy in "the unified form", where the address determines the memory type.
 fn any(address: CUdeviceptr) -> Side {
     (CUmemorytype::UNIFIED, address)
 }
 
-/// A call that waits, in the default stream.
-fn now<const PER_THREAD: bool>(to: Side, from: Side, bytes: usize) -> CUresult {
+/// Copies synchronously in the default stream.
+fn copy_now<const PER_THREAD: bool>(to: Side, from: Side, bytes: usize) -> CUresult {
     let stream = resolve(CUstream::NULL, Null::of(PER_THREAD))?;
     crate::semantics::capture::reject_unsafe_call()?;
     crate::semantics::capture::reject_if_capturing(&stream)?;
     work::copy(Transfer::new(&linear(to, from, bytes))?, &stream, true)
 }
 
-/// A call that does not wait.
+/// Copies asynchronously.
 fn later<const PER_THREAD: bool>(to: Side, from: Side, bytes: usize, stream: CUstream) -> CUresult {
     let stream = resolve(stream, Null::of(PER_THREAD))?;
     work::copy(Transfer::new(&linear(to, from, bytes))?, &stream, false)
 }
 
 fn unified<const T: bool>(to: CUdeviceptr, from: CUdeviceptr, bytes: usize) -> CUresult {
-    now::<T>(any(to), any(from), bytes)
+    copy_now::<T>(any(to), any(from), bytes)
 }
 
 fn unified_async<const T: bool>(
@@ -85,7 +85,7 @@ fn peer<const T: bool>(
 ) -> CUresult {
     context(to_context.0)?;
     context(from_context.0)?;
-    now::<T>(device(to), device(from), bytes)
+    copy_now::<T>(device(to), device(from), bytes)
 }
 
 fn peer_async<const T: bool>(
@@ -102,7 +102,7 @@ fn peer_async<const T: bool>(
 }
 
 fn to_device<const T: bool>(to: CUdeviceptr, from: *const c_void, bytes: usize) -> CUresult {
-    now::<T>(device(to), host(from), bytes)
+    copy_now::<T>(device(to), host(from), bytes)
 }
 
 fn to_device_async<const T: bool>(
@@ -115,7 +115,7 @@ fn to_device_async<const T: bool>(
 }
 
 fn to_host<const T: bool>(to: *mut c_void, from: CUdeviceptr, bytes: usize) -> CUresult {
-    now::<T>(host(to), device(from), bytes)
+    copy_now::<T>(host(to), device(from), bytes)
 }
 
 fn to_host_async<const T: bool>(
@@ -128,7 +128,7 @@ fn to_host_async<const T: bool>(
 }
 
 fn within<const T: bool>(to: CUdeviceptr, from: CUdeviceptr, bytes: usize) -> CUresult {
-    now::<T>(device(to), device(from), bytes)
+    copy_now::<T>(device(to), device(from), bytes)
 }
 
 fn within_async<const T: bool>(

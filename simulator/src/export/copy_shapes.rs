@@ -53,7 +53,7 @@ fn later<const PER_THREAD: bool>(copy: &CUDA_MEMCPY3D, stream: CUstream) -> CUre
     work::copy(Transfer::new(copy)?, &stream, false)
 }
 
-/// A plane is a volume of one slice.
+/// A 2D copy as a volume of one slice.
 fn from_plane(copy: *const CUDA_MEMCPY2D) -> Result<CUDA_MEMCPY3D, CUerror> {
     let copy = get(copy)?;
     Ok(CUDA_MEMCPY3D {
@@ -78,7 +78,7 @@ fn from_plane(copy: *const CUDA_MEMCPY2D) -> Result<CUDA_MEMCPY3D, CUerror> {
     })
 }
 
-/// Both contexts must be alive; where memory is, its address tells.
+/// A peer copy as a plain one, as addresses determine the device. Both contexts must be alive.
 fn from_peer(copy: *const CUDA_MEMCPY3D_PEER) -> Result<CUDA_MEMCPY3D, CUerror> {
     let copy = get(copy)?;
     context(copy.srcContext.0)?;
@@ -135,14 +135,14 @@ fn volume_peer_async<const T: bool>(copy: *const CUDA_MEMCPY3D_PEER, stream: CUs
     later::<T>(&from_peer(copy)?, stream)
 }
 
-/// One side of a copy of consecutive bytes from or to a 1D array.
+/// Side of a copy of consecutive bytes from or to a 1D array.
 enum Side {
     Device(CUdeviceptr),
     Host(usize),
     Array(CUarray, usize),
 }
 
-/// "The CUDA array must be 1D" is implied by the offset in bytes: rows beyond the first are out of reach.
+/// A copy from or to a 1D array. Rows beyond the first are unreachable by the offset in bytes.
 fn row(to: Side, from: Side, bytes: usize) -> CUDA_MEMCPY3D {
     let mut copy = CUDA_MEMCPY3D {
         srcPitch: bytes,

@@ -1,5 +1,5 @@
-//! Devices (CUDA Driver API, "Initialization", "Version Management", "Device Management" and "Peer Context
-//! Memory Access"): start, names and identity. `object/attributes.rs` has the values of `cuDeviceGetAttribute`.
+//! Devices (CUDA Driver API, "Initialization", "Version Management", "Device Management" and "Peer Context Memory Access").
+//! `object/attributes.rs` has the values of `cuDeviceGetAttribute`.
 
 use core::ffi::{c_char, c_int, c_uint};
 
@@ -32,8 +32,8 @@ export! {
     cuProfilerStop => profiler_start;
 }
 
-/// "Currently, the Flags parameter must be 0" (`cuInit`). With `driver.looks_itself_up`, what the library's own name
-/// stands for in this process is called, as WSL2's library calls the one behind it.
+/// "Currently, the Flags parameter must be 0" (`cuInit`). With `driver.looks_itself_up` it calls the `cuInit` that `dlsym`
+/// finds in this process, as WSL2's library does.
 fn init(flags: c_uint) -> CUresult {
     if flags != 0 {
         return Err(CUerror::INVALID_VALUE);
@@ -44,7 +44,7 @@ fn init(flags: c_uint) -> CUresult {
     }
 }
 
-/// Works before `cuInit`.
+/// Reports the driver's version, also before `cuInit`.
 fn driver_version(version: *mut c_int) -> CUresult {
     put(version, crate::object::process::cuda_version())
 }
@@ -79,8 +79,7 @@ fn total_memory(bytes: *mut usize, ordinal: CUdevice) -> CUresult {
     put(bytes, device(ordinal)?.config.memory_bytes as usize)
 }
 
-/// The 32-bit form of CUDA before 3.2 cannot say more than 4 GiB - 1 (docs/hardware.md, "old interfaces": the answer
-/// is clamped).
+/// Total memory in the 32-bit form of CUDA before 3.2, at most 4 GiB - 1 (docs/hardware.md, "old interfaces": clamped).
 fn total_memory_v1(bytes: *mut c_uint, ordinal: CUdevice) -> CUresult {
     put(
         bytes,
@@ -106,7 +105,7 @@ fn get_pci_bus_id(place: *mut c_char, room: c_int, ordinal: CUdevice) -> CUresul
     put_text(place, room, &device(ordinal)?.config.pci_bus_id)
 }
 
-/// Also takes `domain:bus:device` and `bus:device.function`, as documented.
+/// Finds a device by PCI address; `domain:bus:device` and `bus:device.function` are accepted too, as documented.
 fn get_by_pci_bus_id(place: *mut CUdevice, bus_id: *const c_char) -> CUresult {
     let wanted = text(bus_id)?.to_str().ok().and_then(attributes::pci_address);
     let wanted = wanted.ok_or(CUerror::INVALID_VALUE)?;
@@ -122,7 +121,7 @@ fn get_by_pci_bus_id(place: *mut CUdevice, bus_id: *const c_char) -> CUresult {
     )
 }
 
-/// Execution affinity needs MPS on Volta or later (`cuDeviceGetExecAffinitySupport`); there is no MPS here.
+/// Support for execution affinity, which needs MPS (`cuDeviceGetExecAffinitySupport`): none.
 fn get_exec_affinity_support(place: *mut c_int, kind: CUexecAffinityType, ordinal: CUdevice) -> CUresult {
     device(ordinal)?;
     if kind != CUexecAffinityType::SM_COUNT {
@@ -131,7 +130,7 @@ fn get_exec_affinity_support(place: *mut c_int, kind: CUexecAffinityType, ordina
     put(place, 0)
 }
 
-/// Any two different GPUs of a simulated machine can reach each other; a GPU is not its own peer.
+/// Peer access between two different GPUs: always possible; a GPU is not its own peer.
 fn can_access_peer(place: *mut c_int, ordinal: CUdevice, peer: CUdevice) -> CUresult {
     put(place, c_int::from(device(ordinal)?.gpu != device(peer)?.gpu))
 }
@@ -157,7 +156,7 @@ fn get_p2p_attribute(
     put(place, value)
 }
 
-/// Nothing writes over RDMA here: there is nothing to wait for.
+/// Flushes RDMA writes: there are none.
 fn flush_rdma_writes(
     target: CUflushGPUDirectRDMAWritesTarget,
     _scope: CUflushGPUDirectRDMAWritesScope,

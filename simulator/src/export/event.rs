@@ -45,8 +45,8 @@ fn record_plain<const PER_THREAD: bool>(event: CUevent, stream: CUstream) -> CUr
     record_with_flags::<PER_THREAD>(event, stream, CUevent_record_flags::DEFAULT.0)
 }
 
-/// Event and stream must be of one context. `CU_EVENT_RECORD_EXTERNAL`, a node that records the event when
-/// the graph runs, only while capturing.
+/// Records an event; event and stream must belong to one context. `CU_EVENT_RECORD_EXTERNAL` makes a node that records the
+/// event when the graph runs, and is only valid while capturing.
 fn record_with_flags<const PER_THREAD: bool>(handle: CUevent, stream: CUstream, flags: c_uint) -> CUresult {
     let event = event(handle)?;
     let stream = resolve(stream, Null::of(PER_THREAD))?;
@@ -78,7 +78,7 @@ fn query(handle: CUevent) -> CUresult {
     Ok(())
 }
 
-/// docs/hardware.md, "calls during a capture": a potentially unsafe call, as the query is.
+/// Waits for an event, a potentially unsafe call like the query (docs/hardware.md, "calls during a capture").
 fn synchronize(handle: CUevent) -> CUresult {
     let event = event(handle)?;
     let stamp = stamp(&event)?;
@@ -98,11 +98,10 @@ fn destroy(handle: CUevent) -> CUresult {
     EVENTS.remove(handle.0).map(drop).ok_or(CUerror::INVALID_HANDLE)
 }
 
-/// Milliseconds of the GPU's clock between two records, others' time slices included.
+/// Time between two records on the GPU's clock (ms), including others' time slices.
 ///
 /// # Errors
-/// `INVALID_HANDLE` for an event that was made without timing or never recorded, `NOT_READY` for one that
-/// is still ahead.
+/// `INVALID_HANDLE` for an event without timing or never recorded, `NOT_READY` for a pending one.
 fn elapsed(place: *mut f32, start: CUevent, end: CUevent) -> CUresult {
     let (start, end) = (event(start)?, event(end)?);
     if place.is_null() {
@@ -116,7 +115,7 @@ fn elapsed(place: *mut f32, start: CUevent, end: CUevent) -> CUresult {
     let client = &process()?.client;
     let start_ns = client.stamp_ns(&start).ok_or(CUerror::NOT_READY)?;
     let end_ns = client.stamp_ns(&end).ok_or(CUerror::NOT_READY)?;
-    // Between the two moments is the second record; what a pair says of it may be less or more.
+    // The interval includes the second record; the reported time of a pair may be shorter or longer.
     let driver = &process()?.machine.config().driver;
     put(
         place,

@@ -1,9 +1,9 @@
 //! Memory of other interfaces (CUDA Driver API, "External Resource Interoperability"), and handles of address ranges for
 //! other drivers.
 //!
-//! External memory: where Vulkan would export, here a descriptor that this driver exported or any file that can be
-//! mapped, such as one of `memfd_create`. The bytes of such a file are taken from the device that is current at its
-//! first import; it is one object of the machine for all that import it.
+//! External memory is a descriptor exported by this driver, or any file that can be mapped, such as one of `memfd_create`.
+//! A file's bytes are taken from the device that is current at its first import. All importers share one object of the
+//! machine.
 
 use core::ffi::{c_int, c_uint, c_void};
 use std::fs::File;
@@ -31,13 +31,13 @@ export! {
 const DEDICATED: c_uint = 1;
 /// `CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE`.
 const MAPPING_TYPE_PCIE: u64 = 1;
-/// Addresses and sizes of handles for other drivers are multiples of the host's page.
+/// Unit of addresses and sizes of handles for other drivers (bytes), the host's page.
 const PAGE: u64 = 4096;
 
-/// The import owns the descriptor: "performing any operations on the file descriptor after it is imported results in
-/// undefined behavior"; where it fails, the descriptor stays the caller's. A descriptor that is none, or of memory of
-/// fewer bytes, is `CUDA_ERROR_INVALID_VALUE` (docs/hardware.md, "external memory"). Handles of Windows, NvSciBuf,
-/// and dma-bufs, which only Tegra takes, are `CUDA_ERROR_NOT_SUPPORTED` (docs/hardware.md, "external memory").
+/// Imports a descriptor, which then belongs to the driver: "performing any operations on the file descriptor after it is
+/// imported results in undefined behavior". After a failure it stays the caller's. An invalid descriptor, or one of less
+/// memory, is `CUDA_ERROR_INVALID_VALUE`. Handles of Windows and NvSciBuf, and dma-bufs, which only Tegra accepts, are
+/// `CUDA_ERROR_NOT_SUPPORTED` (docs/hardware.md, "external memory").
 fn import(place: *mut CUexternalMemory, description: *const CUDA_EXTERNAL_MEMORY_HANDLE_DESC) -> CUresult {
     use CUexternalMemoryHandleType as T;
     let context = current()?;
@@ -58,8 +58,8 @@ fn import(place: *mut CUexternalMemory, description: *const CUDA_EXTERNAL_MEMORY
     put(place, CUexternalMemory(handle))
 }
 
-/// "Must be freed using cuMemFree"; "flags must be zero". A buffer keeps the memory: also after the end of the object
-/// that it was mapped onto, when it must no longer be used (docs/hardware.md, "external memory").
+/// Maps a buffer, which "must be freed using cuMemFree"; "flags must be zero". It keeps the memory even after the end of
+/// the external object (docs/hardware.md, "external memory").
 fn get_buffer(
     place: *mut CUdeviceptr,
     handle: CUexternalMemory,
@@ -76,7 +76,8 @@ fn get_buffer(
     )
 }
 
-/// "Must be freed using cuMipmappedArrayDestroy". Levels lie one behind the other, as in any mipmapped array here.
+/// Maps a mipmapped array, which "must be freed using cuMipmappedArrayDestroy". Levels are consecutive, as in all mipmapped
+/// arrays here.
 fn get_mipmap(
     place: *mut CUmipmappedArray,
     handle: CUexternalMemory,
@@ -93,9 +94,9 @@ fn get_mipmap(
     put(place, CUmipmappedArray(MIPMAPS.insert(mipmap)))
 }
 
-/// "Address range obtained by a prior call to either cuMemAlloc or cuMemAddressReserve"; the latter "must also be fully
-/// mapped", here by one mapping of memory that was made to be shared (else `CUDA_ERROR_NOT_SUPPORTED`). The descriptor
-/// stands for a dma-buf: it holds the memory, and nothing here can do anything else with it.
+/// Exports an "address range obtained by a prior call to either cuMemAlloc or cuMemAddressReserve". The latter "must also
+/// be fully mapped", here by one mapping of shareable memory (else `CUDA_ERROR_NOT_SUPPORTED`). The descriptor stands for a
+/// dma-buf and only keeps the memory.
 fn get_range_handle(
     place: *mut c_void,
     address: CUdeviceptr,

@@ -1,7 +1,7 @@
-//! Faults on request: named functions fail at chosen calls (`machine.toml`, `[faults.functions]`).
+//! Injected faults: functions that fail at configured calls (`machine.toml`, `[faults.functions]`).
 //!
-//! A call that is chosen does nothing but answer with the configured code. Calls are counted from `cuInit` on, in each
-//! process for itself, under the exported symbol that was called.
+//! A failing call does nothing and returns the configured code. Calls are counted from `cuInit` on, per process and
+//! exported symbol.
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::collections::HashMap;
@@ -10,7 +10,7 @@ use once_cell::sync::OnceCell;
 use vcuda_driver_api::CUerror;
 use vcuda_machine::{Config, FunctionFault, MachineError};
 
-/// Whether any function is to fail: what every call looks at.
+/// Whether any function has a fault; checked at every call.
 static ANY: AtomicBool = AtomicBool::new(false);
 static FAULTS: OnceCell<HashMap<String, Counted>> = OnceCell::new();
 
@@ -20,10 +20,10 @@ struct Counted {
     calls: AtomicU64,
 }
 
-/// Takes the faults of the machine.
+/// Sets the faults of the machine's configuration.
 ///
 /// # Errors
-/// A configured name that is no function of this library.
+/// Fails for a configured name that is no function of this library.
 pub(crate) fn arm(config: &Config) -> Result<(), MachineError> {
     let faults = &config.faults.functions;
     let is_known =
@@ -51,7 +51,7 @@ pub(crate) fn arm(config: &Config) -> Result<(), MachineError> {
     Ok(())
 }
 
-/// The code that this call of a function is to fail with.
+/// The error that this call of a function must return, if any.
 #[inline]
 pub(crate) fn strike(name: &str) -> Option<CUerror> {
     if ANY.load(Ordering::Acquire) {

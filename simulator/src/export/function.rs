@@ -24,13 +24,13 @@ export! {
     cuFuncLoad => load;
 }
 
-/// Registers per thread of code that only a compiler could count (docs/hardware.md, "resources of a kernel").
+/// Registers per thread of code without a count, which only a compiler has (docs/hardware.md, "resources of a kernel").
 pub(crate) const UNCOUNTED_REGISTERS: u32 = 32;
 
 /// An attribute's value.
 ///
 /// # Errors
-/// `CUDA_ERROR_INVALID_VALUE` for one that is unknown.
+/// `CUDA_ERROR_INVALID_VALUE` for an unknown attribute.
 pub(crate) fn value(
     attribute: CUfunction_attribute,
     info: &KernelInfo,
@@ -154,7 +154,7 @@ fn get_parameter_count(handle: CUfunction, place: *mut usize) -> CUresult {
     put(place, function(handle)?.parameters.len())
 }
 
-/// A function that has been asked for is loaded with its module here.
+/// Loading state of a function: it is loaded with its module.
 fn is_loaded(place: *mut CUfunctionLoadingState, handle: CUfunction) -> CUresult {
     function(handle)?;
     put(place, CUfunctionLoadingState::LOADED)

@@ -1,5 +1,5 @@
-//! Graph Management: `whole.rs` has graphs as a whole, `add.rs`, `node.rs` and `edges.rs` their nodes and edges,
-//! `executable.rs` what is launched, `user_object.rs` what graphs keep alive. `parameters.rs` translates nodes' parameters.
+//! Graph Management: whole graphs (`whole.rs`), nodes and edges (`add.rs`, `node.rs`, `edges.rs`), executable graphs
+//! (`executable.rs`), user objects (`user_object.rs`). `parameters.rs` converts nodes' parameters.
 
 pub(crate) mod add;
 pub(crate) mod dot;

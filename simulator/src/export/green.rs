@@ -1,9 +1,9 @@
 //! Green contexts (CUDA Driver API, "Green Contexts"): a part of a device's multiprocessors with streams of its own.
 //!
-//! A green context "will retain the primary context", and memory, modules and events made while it is current are the
-//! primary context's. Its form as a `CUcontext` has streams of its own and the primary context's identity for all
-//! else. It takes `green_context_bytes` of its device (docs/hardware.md, "green contexts' memory"; the documentation
-//! says only that resources are provisioned). Work launched by graphs is not confined to its multiprocessors.
+//! A green context "will retain the primary context", and memory, modules and events made while it is current belong to the
+//! primary context. As a `CUcontext` it has streams of its own, and otherwise the primary context's identity. It takes
+//! `green_context_bytes` of its device (docs/hardware.md, "green contexts' memory"; the documentation says only that
+//! resources are provisioned). Work launched by graphs is not confined to its multiprocessors.
 
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ export! {
     cuStreamGetDevResource_ptsz => get_stream_resource::<true>;
 }
 
-/// Before CUDA 13 "CU_GREEN_CTX_DEFAULT_STREAM is required"; here no flags are accepted too.
+/// Creates a green context. Before CUDA 13 "CU_GREEN_CTX_DEFAULT_STREAM is required"; here it may be omitted.
 fn create(
     place: *mut CUgreenCtx,
     description: CUdevResourceDesc,
@@ -59,7 +59,7 @@ fn create(
     )
 }
 
-/// One whose primary context was reset is `CUDA_ERROR_CONTEXT_IS_DESTROYED`, and ends.
+/// Destroys a green context; if its primary context was reset, also returns `CUDA_ERROR_CONTEXT_IS_DESTROYED`.
 fn destroy(handle: CUgreenCtx) -> CUresult {
     crate::semantics::context::destroy_green(handle)
 }
@@ -106,7 +106,7 @@ fn get_stream_resource<const PER_THREAD: bool>(
     resource_of(&*context(stream.context)?, place, kind)
 }
 
-/// "CU_STREAM_NON_BLOCKING: this must be specified." The current context is ignored.
+/// Creates a stream; "CU_STREAM_NON_BLOCKING: this must be specified." The current context is ignored.
 fn create_stream(place: *mut CUstream, handle: CUgreenCtx, flags: c_uint, priority: c_int) -> CUresult {
     crate::base::thread::permit()?;
     let green = green(handle)?;
@@ -160,7 +160,7 @@ fn wait(context: &Context, event: CUevent) -> CUresult {
     crate::semantics::stream::hold_up_all(context, &event)
 }
 
-/// Null for a stream of an ordinary context.
+/// The green context of a stream; null for one of an ordinary context.
 fn get_green_of_stream(stream: CUstream, place: *mut CUgreenCtx) -> CUresult {
     let stream = resolve(stream, Null::Legacy)?;
     put(place, of_context(stream.context))

@@ -1,6 +1,5 @@
-//! Page-locked memory of the host (CUDA Driver API, "Memory Management": `cuMemHostAlloc`,
-//! `cuMemHostRegister` and what belongs to them). With unified addressing its device address is its host
-//! address.
+//! Page-locked host memory (CUDA Driver API, "Memory Management": `cuMemHostAlloc`, `cuMemHostRegister` and relatives).
+//! With unified addressing its device address is its host address.
 
 use core::ffi::{c_uint, c_void};
 
@@ -26,10 +25,10 @@ export! {
     cuMemHostUnregister => unregister;
 }
 
-/// `CU_MEMHOSTALLOC_PORTABLE`, `_DEVICEMAP`, `_WRITECOMBINED`.
+/// Flags `CU_MEMHOSTALLOC_PORTABLE`, `_DEVICEMAP`, `_WRITECOMBINED`.
 const ALLOC_FLAGS: c_uint =
     CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED;
-/// `CU_MEMHOSTREGISTER_*`.
+/// Flags `CU_MEMHOSTREGISTER_*`.
 const REGISTER_FLAGS: c_uint = CU_MEMHOSTREGISTER_PORTABLE
     | CU_MEMHOSTREGISTER_DEVICEMAP
     | CU_MEMHOSTREGISTER_IOMEMORY
@@ -52,7 +51,7 @@ fn alloc(place: *mut *mut c_void, bytes: usize, flags: c_uint) -> CUresult {
     put(place, map(bytes, flags, &context)?)
 }
 
-/// Waits for the work of the owner's context first: pending copies may read the memory.
+/// Frees host memory after the work of the owner's context, as pending copies may read it.
 fn free(address: *mut c_void) -> CUresult {
     process()?;
     if address.is_null() {
@@ -93,7 +92,7 @@ fn get_flags(place: *mut c_uint, address: *mut c_void) -> CUresult {
     }
 }
 
-/// `CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED` where any part is pinned already; I/O memory is not
+/// Registers host memory. `CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED` if any part is pinned already; I/O memory is not
 /// simulated (`CUDA_ERROR_NOT_SUPPORTED`).
 fn register(address: *mut c_void, bytes: usize, flags: c_uint) -> CUresult {
     let context = current()?;

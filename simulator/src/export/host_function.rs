@@ -1,4 +1,4 @@
-//! The exported functions that put host functions and callbacks into streams.
+//! Host functions and callbacks in streams.
 
 use vcuda_driver_api::prelude::*;
 
@@ -33,7 +33,7 @@ fn launch_host_function<const PER_THREAD: bool>(
     }
 }
 
-/// The synchronisation mode (CUDA 13.1) says how the driver's thread waits; it has one way here.
+/// Launches a host function; the synchronisation mode (CUDA 13.1) is ignored, as the driver's thread waits in one way.
 fn launch_host_function_v2<const PER_THREAD: bool>(
     stream: CUstream,
     function: CUhostFn,
@@ -43,7 +43,7 @@ fn launch_host_function_v2<const PER_THREAD: bool>(
     launch_host_function::<PER_THREAD>(stream, function, data)
 }
 
-/// "Not supported with cuStreamBeginCapture".
+/// Adds a callback, which is "not supported with cuStreamBeginCapture".
 fn add_callback<const PER_THREAD: bool>(
     handle: CUstream,
     callback: CUstreamCallback,

@@ -19,10 +19,9 @@ export! {
     cuIpcCloseMemHandle => close_handle;
 }
 
-/// "Takes a pointer to the base of an existing device memory allocation created with cuMemAlloc"; a pointer into it is
-/// taken too, for the whole allocation (docs/hardware.md, "IPC handles": UCX passes such). "May be called multiple
-/// times on an allocation": the handle is the same. Memory of pools, mapped memory and what was itself opened by a
-/// handle is refused.
+/// Handle of a whole allocation of `cuMemAlloc`, by its base or, beyond the documentation, by a pointer into it
+/// (docs/hardware.md, "IPC handles": UCX passes such). "May be called multiple times on an allocation": the handle is the
+/// same. Memory of pools, mapped memory and memory opened by a handle is refused.
 fn get_handle(place: *mut CUipcMemHandle, address: CUdeviceptr) -> CUresult {
     current()?;
     let range = memory::find(address).ok_or(CUerror::INVALID_VALUE)?;
@@ -58,7 +57,7 @@ fn open_handle(place: *mut CUdeviceptr, handle: CUipcMemHandle, flags: c_uint) -
     put(place, open(handle, &context)?)
 }
 
-/// The memory's owner is waited for first.
+/// Closes a handle, after the work of the memory's owner.
 fn close_handle(address: CUdeviceptr) -> CUresult {
     current()?;
     let range = memory::at(address).filter(|range| range.kind == Kind::Ipc);

@@ -1,4 +1,4 @@
-//! The exported functions of kernel launches.
+//! Kernel launches.
 
 use std::sync::Arc;
 
@@ -47,7 +47,7 @@ fn kernel<const PER_THREAD: bool>(
     launch(&stream, function.0, shape, Given::read(parameters, extra)?, false)
 }
 
-/// Kernel parameters of a cooperative launch come as an array of pointers only.
+/// Cooperative launch, whose kernel parameters are an array of pointers.
 #[expect(clippy::too_many_arguments, reason = "the API's prototype")]
 fn cooperative<const PER_THREAD: bool>(
     function: CUfunction,
@@ -76,20 +76,20 @@ fn cooperative<const PER_THREAD: bool>(
     )
 }
 
-/// Requests in the attributes of a launch, as far as they are modelled.
+/// The modelled attributes of a launch.
 #[derive(Debug, Default)]
 struct Asked {
     is_cooperative: bool,
-    /// Events to record behind the kernel. The real device may trigger them while it runs.
+    /// Events to record behind the kernel. A real device may trigger them while it runs.
     events: Vec<Arc<crate::object::event::Event>>,
 }
 
-/// Reads the attributes. The known ones that change no time here are accepted.
+/// Reads the attributes. Known attributes without an effect here are accepted.
 ///
 /// # Errors
 /// `INVALID_VALUE` for an unknown attribute; `NOT_SUPPORTED` for a device-updatable node.
 fn read_attributes(config: &CUlaunchConfig) -> Result<Asked, CUerror> {
-    /// `CU_LAUNCH_ATTRIBUTE_*` goes up to here in CUDA 13.
+    /// The last known `CU_LAUNCH_ATTRIBUTE_*` (CUDA 13).
     const LAST: u32 = CUlaunchAttributeID::SHARED_MEMORY_MODE.0;
     let mut asked = Asked::default();
     for attribute in get_array(config.attrs.cast_const(), config.numAttrs as usize)? {
@@ -145,8 +145,8 @@ fn kernel_ex<const PER_THREAD: bool>(
     Ok(())
 }
 
-/// One kernel on each of several devices, in streams that the caller made. By default each waits for all the
-/// streams' earlier work, and later work in each for all the kernels.
+/// Launches one kernel on each of several devices, in streams of the caller. By default each waits for earlier work of all
+/// the streams, and later work in each stream waits for all the kernels.
 ///
 /// # Errors
 /// Beside those of a launch: `INVALID_VALUE` for unknown flags, no device, a default stream, sizes that

@@ -1,5 +1,4 @@
-//! The deprecated way to launch: state kept with a function (CUDA Driver API, "Execution Control",
-//! the deprecated part).
+//! Deprecated launches, whose state is kept with a function (CUDA Driver API, "Execution Control").
 
 use std::collections::HashMap;
 
@@ -24,10 +23,10 @@ export! {
     cuLaunchGridAsync => launch_grid_in;
 }
 
-/// Most bytes of a kernel's parameters ("4 KB").
+/// Maximum size of a kernel's parameters ("4 KB").
 const LIMIT: usize = 4096;
 
-/// Settings of one function. The documentation lets `cuLaunchKernel` forget it; here it stays.
+/// Settings of a function. The documentation permits `cuLaunchKernel` to reset them; here they stay.
 #[derive(Clone, Debug, Default)]
 struct State {
     block: [u32; 3],
@@ -35,7 +34,7 @@ struct State {
     arguments: Vec<u8>,
 }
 
-/// By function handle, of which none is used twice.
+/// Settings by function handle; handles are never reused.
 static STATES: Mutex<Option<HashMap<usize, State>>> = Mutex::new(None);
 
 fn with_state<R>(handle: CUfunction, change: impl FnOnce(&mut State) -> R) -> Result<R, CUerror> {
@@ -102,7 +101,7 @@ fn launch_grid(function: CUfunction, width: c_int, height: c_int) -> CUresult {
     launch_grid_in(function, width, height, CUstream::NULL)
 }
 
-/// A block shape that was never set is all zero, which no launch accepts (docs/hardware.md, "old interfaces":
+/// Launches a grid. A block shape that was never set is zero, and refused (docs/hardware.md, "old interfaces":
 /// `INVALID_VALUE`).
 fn launch_grid_in(function: CUfunction, width: c_int, height: c_int, stream: CUstream) -> CUresult {
     let stream = resolve(stream, Null::Legacy)?;

@@ -1,4 +1,4 @@
-//! The exported functions of libraries and kernels (CUDA Driver API, "Library Management").
+//! Libraries and kernels (CUDA Driver API, "Library Management").
 
 use core::ffi::{c_char, c_int, c_uint, c_void};
 use std::sync::Arc;
@@ -37,7 +37,7 @@ fn keep(place: *mut CUlibrary, image: Image) -> CUresult {
     put(place, CUlibrary(Library::create(Arc::new(image)).handle))
 }
 
-/// Needs no context: the code is loaded into each when it is first used there.
+/// Loads a library. No context is needed, as the code is loaded into each at its first use there.
 #[expect(clippy::too_many_arguments, reason = "the API's prototype")]
 fn load_data(
     place: *mut CUlibrary,
@@ -102,7 +102,7 @@ fn enumerate_kernels(kernels: *mut CUkernel, count: c_uint, handle: CUlibrary) -
     Ok(())
 }
 
-/// In the current context.
+/// The library's module in the current context.
 fn get_module(place: *mut CUmodule, handle: CUlibrary) -> CUresult {
     let library = library(handle)?;
     put(place, CUmodule(library.module(&*current()?)?.handle))
@@ -122,7 +122,7 @@ fn get_global(
     Ok(())
 }
 
-/// Managed variables are not told from others in an image: none is found.
+/// A managed variable; images do not mark them, so none is found.
 fn get_managed(
     _place: *mut CUdeviceptr,
     _bytes: *mut usize,
@@ -133,13 +133,13 @@ fn get_managed(
     Err(CUerror::NOT_FOUND)
 }
 
-/// No address of device code exists here.
+/// The address of a unified function; there is no device code here.
 fn get_unified_function(_place: *mut *mut c_void, handle: CUlibrary, _symbol: *const c_char) -> CUresult {
     library(handle)?;
     Err(CUerror::NOT_FOUND)
 }
 
-/// In the current context.
+/// A kernel's function in the current context.
 fn get_function(place: *mut CUfunction, handle: CUkernel) -> CUresult {
     let kernel = kernel(handle)?;
     put(place, CUfunction(kernel.function(&*current()?)?.handle))
@@ -169,8 +169,8 @@ fn get_attribute(
     )
 }
 
-/// Kept per kernel, not per device (docs/hardware.md, "resources of a kernel"): all simulated GPUs of a machine
-/// are alike.
+/// Sets an attribute per kernel, not per device, as all simulated GPUs of a machine are alike (docs/hardware.md, "resources
+/// of a kernel").
 fn set_attribute(
     attribute: CUfunction_attribute,
     value: c_int,

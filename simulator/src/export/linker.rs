@@ -1,5 +1,4 @@
-//! The linker (CUDA Driver API, "Module Management": `cuLink*`), as far as a driver without a compiler has
-//! one: what was added last and can be read is the result.
+//! Linker (CUDA Driver API, "Module Management": `cuLink*`) without a compiler: the result is the last readable input.
 
 use core::ffi::{c_char, c_uint, c_void};
 
@@ -27,18 +26,18 @@ static LINKS: Table<Mutex<Link>> = Table::new(Kind::Link);
 /// A pending link.
 #[derive(Debug, Default)]
 struct Link {
-    /// The image that completes it; "the memory is owned by the CUlinkState".
+    /// The resulting image; "the memory is owned by the CUlinkState".
     output: Vec<u8>,
 }
 
-/// Options whose value is a place for an answer: sizes of logs and the time that it took.
+/// Options for results: sizes of logs, and the elapsed time.
 const SIZE_OPTIONS: [CUjit_option; 2] = [
     CUjit_option::INFO_LOG_BUFFER_SIZE_BYTES,
     CUjit_option::ERROR_LOG_BUFFER_SIZE_BYTES,
 ];
 const LOG_OPTIONS: [CUjit_option; 2] = [CUjit_option::INFO_LOG_BUFFER, CUjit_option::ERROR_LOG_BUFFER];
 
-/// Answers the options that ask for something: the logs are empty ("on output, the amount of log filled").
+/// Writes the results of options; logs are empty ("on output, the amount of log filled").
 ///
 /// # Errors
 /// `CUDA_ERROR_INVALID_VALUE` for a null list of a count above zero.
@@ -82,7 +81,7 @@ fn create(
     put(place, CUlinkState(LINKS.insert(Mutex::default())))
 }
 
-/// Checked at once: `CUDA_ERROR_INVALID_PTX` and `CUDA_ERROR_INVALID_IMAGE` come from here, as documented.
+/// Adds an input, checked at once: `CUDA_ERROR_INVALID_PTX` and `CUDA_ERROR_INVALID_IMAGE`, as documented.
 #[expect(clippy::too_many_arguments, reason = "the API's prototype")]
 fn add_data(
     state: CUlinkState,
@@ -115,7 +114,7 @@ fn add(state: CUlinkState, image: Vec<u8>) -> CUresult {
     let link = LINKS.get(state.0).ok_or(CUerror::INVALID_HANDLE)?;
     let parsed = Image::parse(&image)?;
     let mut link = link.lock();
-    // A device library without kernels adds nothing that can be launched.
+    // A device library without kernels adds nothing to launch.
     if link.output.is_empty() || !parsed.kernels.is_empty() {
         link.output = image;
         // PTX is passed on as a string.

@@ -1,6 +1,6 @@
 //! Driver entry point access (CUDA Driver API, `cuGetProcAddress`, `cuGetExportTable`).
 //!
-//! Which symbol serves a name, a version and a flag is driver-api's table, read off driver 550. Works before
+//! The symbol for a name, a version and a flag comes from driver-api's table, derived from driver 550. Works before
 //! `cuInit`.
 
 use core::ffi::{c_char, c_int, c_uint, c_void};
@@ -19,7 +19,7 @@ export! {
     cuGetExportTable => get_export_table;
 }
 
-/// Everything that this library exports, module by module.
+/// All exports of this library, by module.
 pub(crate) fn exports() -> impl Iterator<Item = &'static Export> {
     [
         EXPORTS,
@@ -81,7 +81,7 @@ fn address_of(symbol: &str) -> Option<*mut c_void> {
     addresses.get(symbol).map(|address| *address as *mut c_void)
 }
 
-/// Flags: `CU_GET_PROC_ADDRESS_DEFAULT`, `_LEGACY_STREAM`, `_PER_THREAD_DEFAULT_STREAM`; others are
+/// Looks up a symbol. Flags other than `CU_GET_PROC_ADDRESS_DEFAULT`, `_LEGACY_STREAM` and `_PER_THREAD_DEFAULT_STREAM` are
 /// `CUDA_ERROR_INVALID_VALUE`.
 fn find(symbol: *const c_char, version: c_int, flags: u64) -> Result<Answer, CUerror> {
     let name = text(symbol)?.to_str().unwrap_or_default();
@@ -91,7 +91,7 @@ fn find(symbol: *const c_char, version: c_int, flags: u64) -> Result<Answer, CUe
     Ok(symbol_for(name, version, flags))
 }
 
-/// The first form has no status: what is not found is `CUDA_ERROR_NOT_FOUND`, for whichever reason.
+/// The first form, without a status: any failure is `CUDA_ERROR_NOT_FOUND`.
 fn get_proc_address_v1(
     symbol: *const c_char,
     place: *mut *mut c_void,
@@ -109,7 +109,7 @@ fn get_proc_address_v1(
     address.map(drop).ok_or(CUerror::NOT_FOUND)
 }
 
-/// A name that is not found gives a null pointer, a status, and success (as driver 550 was seen to answer).
+/// For an unknown name it returns a null pointer, a status, and success (as observed with driver 550).
 fn get_proc_address(
     symbol: *const c_char,
     place: *mut *mut c_void,
@@ -137,14 +137,13 @@ fn get_proc_address(
     put(place, address.unwrap_or(core::ptr::null_mut()))
 }
 
-/// `cuInit` as WSL2's library finds it: by `dlsym` on a handle of the driver's library, through whatever `dlsym` the
-/// process has (HAMi-core issue 326). None where the profile's driver does not look itself up, or finds itself.
+/// The `cuInit` that WSL2's library would call: found by the process's `dlsym` on a handle of the driver's library
+/// (HAMi-core issue 326). `None` if the profile's driver does not do that, or finds itself.
 ///
 /// # Errors
-/// `CUDA_ERROR_SYSTEM_NOT_READY` where the machine's directory cannot be used (docs/hardware.md, "start of the
-/// driver").
+/// `CUDA_ERROR_SYSTEM_NOT_READY` if the machine's directory cannot be used (docs/hardware.md, "start of the driver").
 pub(crate) fn own_init() -> Result<Option<Init>, CUerror> {
-    // A forked child is refused without a look at anything that its parent may have been about to make.
+    // A forked child is refused before it touches anything that its parent may have been changing.
     if crate::object::process::is_forked() || !crate::object::process::driver()?.looks_itself_up {
         return Ok(None);
     }
@@ -170,8 +169,7 @@ pub(crate) fn own_init() -> Result<Option<Init>, CUerror> {
 /// `cuInit`.
 type Init = extern "C" fn(c_uint) -> CUresult;
 
-/// The driver's private tables are NVIDIA's own: none is known here, and an unknown one is
-/// `CUDA_ERROR_INVALID_VALUE`.
+/// The driver's private tables: none is known here, so all are `CUDA_ERROR_INVALID_VALUE`.
 fn get_export_table(place: *mut *const c_void, id: *const CUuuid) -> CUresult {
     get(id)?;
     put(place, core::ptr::null())?;

@@ -1,7 +1,7 @@
-//! Managed memory: advice, prefetch and what was advised (CUDA Driver API, "Unified Addressing"; CUDA C++
-//! Programming Guide, "Unified Memory Programming").
+//! Managed memory: advice, prefetch and range attributes (CUDA Driver API, "Unified Addressing"; CUDA C++ Programming
+//! Guide, "Unified Memory Programming").
 //!
-//! Managed memory stays on its device here, so a prefetch moves nothing, and advice is checked and forgotten.
+//! Managed memory stays on its device here: a prefetch has no effect, and advice is only checked.
 
 use core::ffi::{c_int, c_uint, c_void};
 
@@ -23,7 +23,7 @@ export! {
     cuMemRangeGetAttributes => get_attributes;
 }
 
-/// A range of managed memory.
+/// Checks a range of managed memory.
 fn check_range(address: u64, bytes: usize) -> CUresult {
     let is_managed = memory::find(address).is_some_and(|range| range.kind == Kind::Managed);
     if bytes == 0 || !is_managed || !memory::is_usable(address, bytes as u64) {
@@ -32,7 +32,7 @@ fn check_range(address: u64, bytes: usize) -> CUresult {
     Ok(())
 }
 
-/// A device that exists, or the host.
+/// Checks that a location is an existing device or the host.
 pub(crate) fn check_location(location: CUmemLocation) -> CUresult {
     match location.r#type {
         CUmemLocationType::DEVICE => device(location.id).map(drop),
@@ -43,7 +43,7 @@ pub(crate) fn check_location(location: CUmemLocation) -> CUresult {
     }
 }
 
-/// `CU_DEVICE_CPU` stands for the host in the first forms.
+/// Location in the first forms, where `CU_DEVICE_CPU` stands for the host.
 fn location_of(ordinal: CUdevice) -> CUmemLocation {
     let kind = if ordinal == CU_DEVICE_CPU {
         CUmemLocationType::HOST
@@ -60,7 +60,7 @@ fn advise_v1(address: CUdeviceptr, bytes: usize, advice: CUmem_advise, ordinal: 
     advise(address, bytes, advice, location_of(ordinal))
 }
 
-/// The location is looked at only by the advice that has one.
+/// Gives advice. The location is checked only for advice that uses it.
 fn advise(address: CUdeviceptr, bytes: usize, advice: CUmem_advise, location: CUmemLocation) -> CUresult {
     process()?;
     check_range(address, bytes)?;
@@ -84,8 +84,8 @@ fn prefetch_v1<const PER_THREAD: bool>(
     prefetch::<PER_THREAD>(address, bytes, location_of(ordinal), 0, stream)
 }
 
-/// "flags ... must be 0". A capturing stream does not take it (docs/hardware.md, "states of a capture": no node kind
-/// exists for it).
+/// Prefetches; "flags ... must be 0". Not in a capturing stream (docs/hardware.md, "states of a capture": there is no node
+/// kind for it).
 fn prefetch<const PER_THREAD: bool>(
     address: CUdeviceptr,
     bytes: usize,

@@ -1,4 +1,4 @@
-//! Device memory (CUDA Driver API, "Memory Management"): allocation, release, and how much there is.
+//! Device memory (CUDA Driver API, "Memory Management"): allocation, release, and its amount.
 
 use core::ffi::c_uint;
 
@@ -41,14 +41,14 @@ fn alloc(place: *mut CUdeviceptr, bytes: usize) -> CUresult {
     )
 }
 
-/// Addresses of CUDA before 3.2 have 32 bits; memory here lies above them (docs/hardware.md, "old interfaces":
-/// nothing is allocated).
+/// Allocates for CUDA before 3.2, whose addresses have 32 bits: fails, as memory lies above them (docs/hardware.md, "old
+/// interfaces").
 fn alloc_v1(_place: *mut CUdeviceptr_v1, _bytes: c_uint) -> CUresult {
     current()?;
     Err(CUerror::OUT_OF_MEMORY)
 }
 
-/// Rows are padded to a multiple of the texture alignment; "ElementSizeBytes may be 4, 8, or 16".
+/// Allocates rows padded to the texture alignment; "ElementSizeBytes may be 4, 8, or 16".
 fn alloc_pitch(
     place: *mut CUdeviceptr,
     pitch: *mut usize,
@@ -86,8 +86,8 @@ fn alloc_pitch_v1(
     Err(CUerror::OUT_OF_MEMORY)
 }
 
-/// Managed memory is taken in full on the current device (docs/hardware.md, "managed memory": a real driver populates
-/// it as it is touched and may move it to the host).
+/// Allocates managed memory, charged in full on the current device (docs/hardware.md, "managed memory": a real driver
+/// populates it when touched and may move it to the host).
 fn alloc_managed(place: *mut CUdeviceptr, bytes: usize, flags: c_uint) -> CUresult {
     let context = current()?;
     if !is_possible(place) || bytes == 0 || !ATTACH.contains(&flags) {
@@ -100,9 +100,9 @@ fn alloc_managed(place: *mut CUdeviceptr, bytes: usize, flags: c_uint) -> CUresu
     )
 }
 
-/// Waits for the device first, as `cuMemFree` is known to (docs/hardware.md, "freeing": for the context's streams). A
-/// null pointer is freed without effect, as `cudaFree` documents (docs/hardware.md, "freeing"). Memory of a
-/// stream-ordered pool may be freed here too ("Stream Ordered Memory Allocator", interoperability).
+/// Frees memory after the work of the context's streams, as `cuMemFree` is known to do (docs/hardware.md, "freeing"). A
+/// null pointer has no effect, as `cudaFree` documents. Memory of a stream-ordered pool is accepted too ("Stream Ordered
+/// Memory Allocator", interoperability).
 fn free(address: CUdeviceptr) -> CUresult {
     process()?;
     if address == 0 {
@@ -140,7 +140,7 @@ fn free_v1(address: CUdeviceptr_v1) -> CUresult {
     free(CUdeviceptr::from(address))
 }
 
-/// Free and total memory of the current context's device. What other processes hold is not free either.
+/// Free and total memory of the current context's device, with other processes' use counted.
 fn get_info(free: *mut usize, total: *mut usize) -> CUresult {
     let context = current()?;
     let memory = process()?.machine.memory(context.device.gpu);
@@ -160,8 +160,7 @@ fn get_info_v1(free: *mut c_uint, total: *mut c_uint) -> CUresult {
     Ok(())
 }
 
-/// "Both parameters pbase and psize are optional"; `CUDA_ERROR_NOT_FOUND` where the address is in no
-/// allocation.
+/// Base and size of an allocation, both "optional"; `CUDA_ERROR_NOT_FOUND` if the address is in none.
 fn get_address_range(base: *mut CUdeviceptr, bytes: *mut usize, address: CUdeviceptr) -> CUresult {
     current()?;
     let allocation = memory::find(address).ok_or(CUerror::NOT_FOUND)?;

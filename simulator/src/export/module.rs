@@ -1,4 +1,4 @@
-//! The exported functions of modules (CUDA Driver API, "Module Management").
+//! Modules (CUDA Driver API, "Module Management").
 
 use core::ffi::{c_char, c_uint, c_void};
 use std::ffi::OsStr;
@@ -38,7 +38,7 @@ pub(crate) fn read_file(name: *const c_char) -> Result<Image, CUerror> {
     Image::parse(&std::fs::read(path).map_err(|_| CUerror::FILE_NOT_FOUND)?)
 }
 
-/// Loads into the current context.
+/// Loads a module into the current context.
 fn load_image(place: *mut CUmodule, image: impl FnOnce() -> Result<Image, CUerror>) -> CUresult {
     let context = current()?;
     if !is_possible(place) {
@@ -58,8 +58,7 @@ fn load_data(place: *mut CUmodule, image: *const c_void) -> CUresult {
     load_image(place, || Image::load(image))
 }
 
-/// There is no compiler here that the options could steer; what they ask to be written (logs, times) is
-/// written as empty.
+/// Loads a module with options. Without a compiler they have no effect; requested logs and times are written as empty.
 fn load_data_ex(
     place: *mut CUmodule,
     image: *const c_void,
@@ -71,7 +70,7 @@ fn load_data_ex(
     load_data(place, image)
 }
 
-/// A library's module is not the program's to unload (`CUDA_ERROR_NOT_PERMITTED`).
+/// Unloads a module, but not a library's (`CUDA_ERROR_NOT_PERMITTED`).
 fn unload(handle: CUmodule) -> CUresult {
     let module = module(handle)?;
     current()?;
@@ -133,7 +132,7 @@ fn get_global(place: *mut CUdeviceptr, bytes: *mut usize, handle: CUmodule, name
     Ok(())
 }
 
-/// An address of more than 32 bits has no place in the form of CUDA before 3.2.
+/// Address of a variable in the form of CUDA before 3.2, which cannot hold addresses of more than 32 bits.
 fn get_global_v1(
     _place: *mut CUdeviceptr_v1,
     _bytes: *mut c_uint,

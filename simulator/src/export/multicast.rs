@@ -1,9 +1,9 @@
 //! Multicast objects (CUDA Driver API, "Multicast Object Management").
 //!
-//! A multicast object has no memory of its own: what is bound to it pays, and is held while bound as a mapping holds
-//! it. It is an allocation to `cuMemMap` and `cuMemRelease`. docs/hardware.md, "multicast": it ends with its last
-//! handle and mapping, and lets go of what is bound; both granularities are that of memory; a device's part that is
-//! bound already is `CUDA_ERROR_INVALID_VALUE`. Objects are not passed to other processes.
+//! A multicast object has no memory of its own: the memory bound to it is charged as usual, and held while bound, as by a
+//! mapping. To `cuMemMap` and `cuMemRelease` it is an allocation. docs/hardware.md, "multicast": it ends with its last
+//! handle and mapping, and then releases the bound memory; both granularities are that of memory; binding a bound part
+//! again is `CUDA_ERROR_INVALID_VALUE`. Objects are not passed to other processes.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ export! {
     cuMulticastGetGranularity => get_granularity;
 }
 
-/// The object behind a handle.
+/// The multicast object of a handle.
 fn object(handle: CUmemGenericAllocationHandle) -> Result<Arc<Physical>, CUerror> {
     let object = physical(handle)?;
     object
@@ -43,8 +43,8 @@ fn team(object: &Physical) -> Result<&Team, CUerror> {
 /// "size must be a multiple of" the minimum granularity; flags are for the future.
 ///
 /// # Errors
-/// `CUDA_ERROR_INVALID_VALUE`; `CUDA_ERROR_NOT_SUPPORTED` where no visible device can take part, and for handles for
-/// other processes.
+/// `CUDA_ERROR_INVALID_VALUE`; `CUDA_ERROR_NOT_SUPPORTED` without a capable visible device, and for handles for other
+/// processes.
 fn check(properties: &CUmulticastObjectProp) -> CUresult {
     let known = CUmemAllocationHandleType::POSIX_FILE_DESCRIPTOR.0 | CUmemAllocationHandleType::FABRIC.0;
     if properties.numDevices == 0
@@ -75,8 +75,8 @@ fn create(place: *mut CUmemGenericAllocationHandle, properties: *const CUmultica
     )
 }
 
-/// "CUDA_ERROR_INVALID_DEVICE if the device does not belong to the same clique"; one that was added already or one too
-/// many is `CUDA_ERROR_INVALID_VALUE` (docs/hardware.md, "multicast").
+/// Adds a device. "CUDA_ERROR_INVALID_DEVICE if the device does not belong to the same clique"; a repeated or surplus
+/// device is `CUDA_ERROR_INVALID_VALUE` (docs/hardware.md, "multicast").
 fn add_device(handle: CUmemGenericAllocationHandle, ordinal: CUdevice) -> CUresult {
     let object = object(handle)?;
     let team = team(&object)?;
@@ -112,8 +112,8 @@ fn bind_memory_v1(
     bind_memory(handle, ordinal, offset, memory, memory_offset, bytes, flags)
 }
 
-/// "The memory allocation must have been created on one of the devices that was added"; in this form on the device
-/// that is named.
+/// Binds memory. "The memory allocation must have been created on one of the devices that was added"; here on the named
+/// device.
 fn bind_memory(
     handle: CUmemGenericAllocationHandle,
     ordinal: CUdevice,
@@ -182,7 +182,7 @@ fn bind_address(
     bind(&object, ordinal, offset, bytes, hold)
 }
 
-/// "The mcOffset and the size must match the corresponding values specified during the bind call": what does not is
+/// Unbinds memory. "The mcOffset and the size must match the corresponding values specified during the bind call": else
 /// `CUDA_ERROR_INVALID_VALUE` (docs/hardware.md, "multicast"; documented as undefined).
 fn unbind(handle: CUmemGenericAllocationHandle, ordinal: CUdevice, offset: usize, bytes: usize) -> CUresult {
     let object = object(handle)?;
@@ -197,7 +197,7 @@ fn get_granularity(
 ) -> CUresult {
     process()?;
     let properties = get(properties)?;
-    // The size may be any: this call is how a program learns what it must be a multiple of.
+    // Any size is accepted, as programs query here what it must be a multiple of.
     check(&CUmulticastObjectProp {
         size: GRANULARITY as usize,
         ..properties

@@ -23,13 +23,13 @@ export! {
     cuOccupancyMaxActiveClusters => max_active_clusters;
 }
 
-/// Registers are given to warps in units of this.
+/// Unit in which registers are assigned to warps.
 const REGISTER_UNIT: u64 = 256;
 const WARP: u64 = 32;
-/// Largest cluster that every device has ("8 thread blocks in a cluster is supported as a portable size").
+/// Maximum cluster size of all devices ("8 thread blocks in a cluster is supported as a portable size").
 const PORTABLE_CLUSTER: c_int = 8;
 
-/// Blocks of a size that are resident together on one multiprocessor.
+/// Number of blocks of a size that fit on one multiprocessor.
 fn blocks(function: &Function, threads: u64, dynamic_shared: u64) -> u64 {
     if threads > u64::from(function.max_threads())
         || dynamic_shared > u64::from(function.max_dynamic_shared())
@@ -66,7 +66,7 @@ fn max_active_blocks(
     put(place, blocks(&function, threads, dynamic_shared as u64) as c_int)
 }
 
-/// `CU_OCCUPANCY_DISABLE_CACHING_OVERRIDE` changes nothing on devices whose caching does not affect occupancy.
+/// `CU_OCCUPANCY_DISABLE_CACHING_OVERRIDE` has no effect on devices whose caching does not affect occupancy.
 fn max_active_blocks_with_flags(
     place: *mut c_int,
     handle: CUfunction,
@@ -91,7 +91,7 @@ fn max_potential_block_size(
     max_potential_block_size_with_flags(grid_size, block_size, handle, shared_of, dynamic_shared, limit, 0)
 }
 
-/// The block size with the most resident threads; the largest of several.
+/// The block size with the most resident threads; the largest of equal ones.
 fn max_potential_block_size_with_flags(
     grid_size: *mut c_int,
     block_size: *mut c_int,
@@ -136,7 +136,7 @@ fn max_potential_cluster_size(
     put(place, PORTABLE_CLUSTER)
 }
 
-/// As many clusters of the largest portable size as the device's multiprocessors hold at once.
+/// Number of clusters of the largest portable size that fit on the device.
 fn max_active_clusters(place: *mut c_int, handle: CUfunction, config: *const CUlaunchConfig) -> CUresult {
     let function = function(handle)?;
     let config = get(config)?;

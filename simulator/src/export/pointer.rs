@@ -1,4 +1,4 @@
-//! Questions about addresses (CUDA Driver API, "Unified Addressing").
+//! Attributes of addresses (CUDA Driver API, "Unified Addressing").
 
 use core::ffi::{c_int, c_uint, c_void};
 use core::sync::atomic::Ordering;
@@ -44,7 +44,7 @@ fn get_attributes(
         match &allocation {
             None => answer_unknown(place, attribute)?,
             Some(allocation) => match answer(place, attribute, address, allocation) {
-                // What does not apply to this kind of memory gets its default too.
+                // An attribute that does not apply to this kind of memory gets its default too.
                 Err(CUerror::INVALID_VALUE) => answer_unknown(place, attribute)?,
                 other => other?,
             },
@@ -53,7 +53,7 @@ fn get_attributes(
     Ok(())
 }
 
-/// Only `SYNC_MEMOPS` can be set.
+/// Sets an attribute; only `SYNC_MEMOPS` can be set.
 fn set_attribute(value: *const c_void, attribute: CUpointer_attribute, address: CUdeviceptr) -> CUresult {
     process()?;
     let allocation = memory::find(address).ok_or(CUerror::INVALID_VALUE)?;
@@ -115,7 +115,7 @@ fn answer(
     }
 }
 
-/// The default of an attribute, in its own size.
+/// Writes the default of an attribute, in its own size.
 fn answer_unknown(data: *mut c_void, attribute: CUpointer_attribute) -> CUresult {
     use CUpointer_attribute as A;
     match attribute {

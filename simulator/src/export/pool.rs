@@ -1,4 +1,4 @@
-//! The exported functions of the stream-ordered allocator.
+//! Stream-ordered allocator.
 
 use core::ffi::{c_int, c_uint, c_void};
 use core::sync::atomic::Ordering;
@@ -39,13 +39,13 @@ export! {
     cuMemSetMemPool => set_current_at;
 }
 
-/// From the current pool of the stream's device.
+/// Allocates from the current pool of the stream's device.
 fn alloc_async<const PER_THREAD: bool>(place: *mut CUdeviceptr, bytes: usize, stream: CUstream) -> CUresult {
     let stream = resolve(stream, Null::of(PER_THREAD))?;
     allocate(place, bytes, &current_pool(stream.ordinal)?, &stream)
 }
 
-/// The pool's device may differ from the stream's.
+/// Allocates from a pool, whose device may differ from the stream's.
 fn alloc_from_pool_async<const PER_THREAD: bool>(
     place: *mut CUdeviceptr,
     bytes: usize,
@@ -56,7 +56,7 @@ fn alloc_from_pool_async<const PER_THREAD: bool>(
     allocate(place, bytes, &pool(from)?, &stream)
 }
 
-/// During capture it becomes an allocation node: the address is fixed now, the memory comes at the launch.
+/// Allocates. During capture it becomes an allocation node: the address is fixed now, the memory comes at launch.
 fn allocate(
     place: *mut CUdeviceptr,
     bytes: usize,
@@ -72,7 +72,7 @@ fn allocate(
         crate::semantics::work::enqueue(stream, Work::Alloc(block))?;
         return put(place, address);
     }
-    // What completed frees of this process have given back may be used again.
+    // Memory of completed frees of this process may be reused.
     crate::semantics::effects::settle();
     put(place, from.allocate(bytes as u64)?)
 }
@@ -95,7 +95,8 @@ fn free_async<const PER_THREAD: bool>(address: CUdeviceptr, stream: CUstream) ->
     crate::semantics::work::enqueue(&stream, Work::Free(address))
 }
 
-/// Pinned memory on a device, or managed memory; of pools on the host there are none (`CUDA_ERROR_NOT_SUPPORTED`).
+/// Creates a pool of pinned memory on a device, or of managed memory. Pools on the host are not supported
+/// (`CUDA_ERROR_NOT_SUPPORTED`).
 fn create(place: *mut CUmemoryPool, properties: *const CUmemPoolProps) -> CUresult {
     crate::object::process::process()?;
     let properties = get(properties)?;
@@ -118,7 +119,7 @@ fn create(place: *mut CUmemoryPool, properties: *const CUmemPoolProps) -> CUresu
     put(place, CUmemoryPool(Pool::create(device, &properties).handle))
 }
 
-/// The device of pinned memory.
+/// The device of a pool of pinned memory.
 fn place_of_pinned(location: CUmemLocation) -> Result<&'static Device, CUerror> {
     match location.r#type {
         CUmemLocationType::DEVICE => device(location.id).map_err(|_| CUerror::INVALID_VALUE),
@@ -128,8 +129,8 @@ fn place_of_pinned(location: CUmemLocation) -> Result<&'static Device, CUerror> 
     }
 }
 
-/// The device on which managed memory stays here: the preferred one, else the current one, as of `cuMemAllocManaged`. "When
-/// the allocation type is CU_MEM_ALLOCATION_TYPE_MANAGED, the location type can also be CU_MEM_LOCATION_TYPE_NONE".
+/// The device of a pool of managed memory: the preferred one, else the current one, as for `cuMemAllocManaged`. "When the
+/// allocation type is CU_MEM_ALLOCATION_TYPE_MANAGED, the location type can also be CU_MEM_LOCATION_TYPE_NONE".
 fn place_of_managed(location: CUmemLocation) -> Result<&'static Device, CUerror> {
     match location.r#type {
         CUmemLocationType::DEVICE => device(location.id).map_err(|_| CUerror::INVALID_VALUE),
@@ -140,9 +141,9 @@ fn place_of_managed(location: CUmemLocation) -> Result<&'static Device, CUerror>
     }
 }
 
-/// "If any pointers obtained from this pool haven't been freed, cuMemPoolDestroy will return immediately and
-/// the resources will be released once there are no more outstanding allocations." A current pool makes way
-/// for the default one; a default pool cannot be destroyed.
+/// Destroys a pool. "If any pointers obtained from this pool haven't been freed, cuMemPoolDestroy will return immediately
+/// and the resources will be released once there are no more outstanding allocations." If it is current, the default pool
+/// becomes current. A default pool cannot be destroyed.
 fn destroy(handle: CUmemoryPool) -> CUresult {
     let pool = pool(handle)?;
     let mut pools = pool.device.pools.lock();
@@ -219,8 +220,8 @@ fn get_attribute(handle: CUmemoryPool, attribute: CUmemPool_attribute, value: *m
     }
 }
 
-/// The owning device's access cannot be taken away (`CUDA_ERROR_INVALID_VALUE`, "revoking access from the
-/// location where the pool resides").
+/// Sets access. That of the owning device cannot be removed (`CUDA_ERROR_INVALID_VALUE`, "revoking access from the location
+/// where the pool resides").
 fn set_access(handle: CUmemoryPool, map: *const CUmemAccessDesc, count: usize) -> CUresult {
     let pool = pool(handle)?;
     let map = get_array(map, count)?;
@@ -273,7 +274,7 @@ fn set_current(ordinal: CUdevice, handle: CUmemoryPool) -> CUresult {
     Ok(())
 }
 
-/// The forms of CUDA 13, which name a place instead of a device. Only pinned memory of devices has pools.
+/// Ordinal of a location in the forms of CUDA 13. Only pinned memory of devices has pools.
 fn ordinal_of(location: *mut CUmemLocation, kind: CUmemAllocationType) -> Result<CUdevice, CUerror> {
     crate::object::process::process()?;
     let location = get(location)?;

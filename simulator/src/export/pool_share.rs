@@ -1,7 +1,7 @@
 //! Pools shared between processes (CUDA Driver API, "Stream Ordered Memory Allocator").
 //!
-//! A pool that was made to be shared becomes an object without bytes when it is exported: what others import. Each of
-//! its blocks becomes an object of its own when its pointer is exported; its bytes stay the pool's until it is freed.
+//! A shareable pool becomes an object without bytes when it is exported, which others import. A block becomes an object of
+//! its own when its pointer is exported; its bytes stay the pool's until it is freed.
 
 use core::ffi::{c_int, c_void};
 use std::os::fd::IntoRawFd;
@@ -49,7 +49,7 @@ fn export_pool(
     put(place.cast::<c_int>(), shared.export()?.into_raw_fd())
 }
 
-/// The descriptor is passed in the pointer's place; it stays the caller's.
+/// Imports a pool. The descriptor is passed as the pointer argument, and stays the caller's.
 fn import_pool(
     place: *mut CUmemoryPool,
     handle: *mut c_void,
@@ -66,8 +66,8 @@ fn import_pool(
     put(place, CUmemoryPool(Pool::import(shared).handle))
 }
 
-/// "From an already shared memory pool", the pointer that the allocation was given as (docs/hardware.md, "pools'
-/// memory": of any other pool or pointer `CUDA_ERROR_INVALID_VALUE`).
+/// Exports a pointer as returned by an allocation "from an already shared memory pool"; any other pool or pointer is
+/// `CUDA_ERROR_INVALID_VALUE` (docs/hardware.md, "pools' memory").
 fn export_pointer(place: *mut CUmemPoolPtrExportData, address: CUdeviceptr) -> CUresult {
     process()?;
     let range = memory::at(address).ok_or(CUerror::INVALID_VALUE)?;
@@ -91,7 +91,7 @@ fn export_pointer(place: *mut CUmemPoolPtrExportData, address: CUdeviceptr) -> C
     )
 }
 
-/// Each import is an address of its own (docs/hardware.md, "pools' memory"). Data of another pool is
+/// Imports a pointer; each import has its own address (docs/hardware.md, "pools' memory"). Data of another pool is
 /// `CUDA_ERROR_INVALID_VALUE`.
 fn import_pointer(
     place: *mut CUdeviceptr,
@@ -114,7 +114,7 @@ fn import_pointer(
     put(place, base)
 }
 
-/// These functions know no invalid handles, only invalid values.
+/// The error of these functions, which return invalid values instead of invalid handles.
 fn invalid(error: CUerror) -> CUerror {
     if error == CUerror::INVALID_HANDLE {
         CUerror::INVALID_VALUE

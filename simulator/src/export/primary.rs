@@ -43,7 +43,7 @@ fn reset(ordinal: CUdevice) -> CUresult {
     end_primary(&mut primary(device(ordinal)?)?.lock())
 }
 
-/// Before CUDA 11: "CUDA_ERROR_PRIMARY_CONTEXT_ACTIVE" while it is.
+/// Sets flags before CUDA 11: "CUDA_ERROR_PRIMARY_CONTEXT_ACTIVE" while the context is active.
 fn set_flags_v1(ordinal: CUdevice, flags: c_uint) -> CUresult {
     if primary(device(ordinal)?)?.lock().context.is_some() {
         return Err(CUerror::PRIMARY_CONTEXT_ACTIVE);
@@ -51,7 +51,7 @@ fn set_flags_v1(ordinal: CUdevice, flags: c_uint) -> CUresult {
     set_flags(ordinal, flags)
 }
 
-/// Since CUDA 11 also while the context is active.
+/// Sets flags since CUDA 11, also while the context is active.
 fn set_flags(ordinal: CUdevice, flags: c_uint) -> CUresult {
     let mut primary = primary(device(ordinal)?)?.lock();
     primary.flags = check_flags(flags)?;

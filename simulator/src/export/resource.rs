@@ -1,8 +1,8 @@
-//! Device resources: multiprocessors that green contexts are made of (CUDA Driver API, "Green Contexts").
+//! Device resources: multiprocessors for green contexts (CUDA Driver API, "Green Contexts").
 //!
-//! A resource of multiprocessors is a run of them by number. Where it comes from is noted in the structure's padding
-//! ("should not be directly modified outside of the API that created it"), so that what did not come from here is
-//! found out. Work queues are accepted and change nothing.
+//! A resource of multiprocessors is a range of their numbers. Its origin is stored in the structure's padding ("should not
+//! be directly modified outside of the API that created it"), so that foreign structures are detected. Work queues are
+//! accepted without effect.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -20,10 +20,10 @@ export! {
     cuDevResourceGenerateDesc => describe;
 }
 
-/// Marks structures that this library filled in.
+/// Mark of structures filled in by this library.
 const MAGIC: u32 = 0x5e5a_11ed;
 
-/// Content of the padding: device, first multiprocessor, the split that it is a result of (0: a query), alignment.
+/// Content of the padding: device, first multiprocessor, id of the split (0: a query), alignment.
 #[derive(Clone, Copy, Debug)]
 struct Origin {
     ordinal: CUdevice,
@@ -98,7 +98,7 @@ fn of_sms(device: &Device, sms: Sms, split: u32, alignment: u32) -> CUdevResourc
     resource
 }
 
-/// Answers a query of a device's, context's or green context's resources.
+/// Returns the resources of a device, context or green context.
 ///
 /// # Errors
 /// `CUDA_ERROR_INVALID_RESOURCE_TYPE`, `CUDA_ERROR_INVALID_VALUE`.
@@ -138,7 +138,7 @@ fn of_device(ordinal: CUdevice, place: *mut CUdevResource, kind: CUdevResourceTy
     answer(device(ordinal)?, None, place, kind)
 }
 
-/// The multiprocessors that a split may take from. "The output results cannot be split again without first creating a
+/// The multiprocessors of a resource to split. "The output results cannot be split again without first creating a
 /// descriptor and a green context" (`CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION`; docs/hardware.md, "green contexts").
 fn input(resource: *const CUdevResource) -> Result<(&'static Device, Sms, Origin), CUerror> {
     let resource = get(resource)?;
@@ -169,7 +169,7 @@ static SPLITS: AtomicU32 = AtomicU32::new(1);
 const IGNORE_COSCHEDULING: c_uint = 1;
 const LARGEST_CLUSTERS: c_uint = 2;
 
-/// Groups of one size: `minCount`, rounded up to what the device allows.
+/// Splits into groups of `minCount` multiprocessors, rounded up to the device's unit.
 fn split_by_count(
     result: *mut CUdevResource,
     groups: *mut c_uint,
@@ -218,7 +218,7 @@ fn split_by_count(
     put(groups, made)
 }
 
-/// Groups of their own sizes. A size of 0 takes all that is left and is filled in ("discovery").
+/// Splits into groups of given sizes. A size of 0 takes the rest, and is filled in ("discovery").
 fn split(
     result: *mut CUdevResource,
     groups: c_uint,
@@ -291,7 +291,7 @@ fn size_of_group(
     Ok(group.smCount)
 }
 
-/// Resources of one device; those of multiprocessors of one split.
+/// Makes a description of resources of one device; multiprocessors must be of one split.
 fn describe(place: *mut CUdevResourceDesc, resources: *mut CUdevResource, count: c_uint) -> CUresult {
     process()?;
     let resources = get_array(resources.cast_const(), count as usize)?;

@@ -1,4 +1,4 @@
-//! The exported `cuMemset*` (CUDA Driver API, "Memory Management"); all become a [`Fill`].
+//! Memsets (CUDA Driver API, "Memory Management"); all become a [`Fill`].
 
 use core::ffi::c_uint;
 

@@ -1,9 +1,9 @@
-//! Arrays whose memory is mapped later: sparse ones by tiles, deferred ones as a whole (CUDA Driver API,
-//! `cuMemMapArrayAsync`, `cuArrayGetSparseProperties`, `cuMipmappedArrayGetSparseProperties`).
+//! Arrays with memory mapped later: sparse ones by tiles, deferred ones as a whole (CUDA Driver API, `cuMemMapArrayAsync`,
+//! `cuArrayGetSparseProperties`, `cuMipmappedArrayGetSparseProperties`).
 //!
-//! Such an array takes no memory itself: the allocations that are mapped into it are held, as `cuMemMap` holds
-//! them, until they are unmapped or the array ends. Contents lie in memory of the array's own that costs nothing,
-//! so that copies work; two arrays over the same tiles do not see each other's contents.
+//! Such an array takes no memory: the allocations mapped into it are held until they are unmapped or the array ends, as by
+//! `cuMemMap`. Contents are stored in uncharged memory of the array, so that copies work; two arrays with the same tiles do
+//! not share contents.
 //!
 //! docs/hardware.md, "sparse arrays": tiles of 64 KiB in the shapes that Vulkan calls standard; one mip tail per
 //! layer; mapping and unmapping take effect at the call, not when the stream gets there; mapping over mapped tiles
@@ -49,7 +49,7 @@ fn mipmap_properties(place: *mut CUDA_ARRAY_SPARSE_PROPERTIES, handle: CUmipmapp
     )
 }
 
-/// Target of an entry: its storage, layout, bytes, and whether it is a plain array.
+/// Target of an entry: storage, layout, bytes, and whether it is a plain array.
 fn resource(entry: &CUarrayMapInfo) -> Result<(Arc<Storage>, Layout, u64, bool), CUerror> {
     let found = match entry.resourceType {
         CUresourcetype::ARRAY => {
@@ -78,7 +78,7 @@ fn resource(entry: &CUarrayMapInfo) -> Result<(Arc<Storage>, Layout, u64, bool),
     Ok(found)
 }
 
-/// One entry, checked: where, which parts, and what comes behind them.
+/// A checked entry: the array, its parts, and the memory to map.
 struct Change {
     storage: Arc<Storage>,
     parts: Vec<Part>,
@@ -124,7 +124,7 @@ fn check(entry: &CUarrayMapInfo, ordinal: i32) -> Result<Change, CUerror> {
     Ok(Change { storage, parts, hold })
 }
 
-/// The tile pool's memory: made with `CU_MEM_CREATE_USAGE_TILE_POOL`, on the same device, and large enough.
+/// Memory of the tile pool: made with `CU_MEM_CREATE_USAGE_TILE_POOL`, on the same device, and large enough.
 fn hold(entry: &CUarrayMapInfo, needed: u64, ordinal: i32) -> Result<Arc<Hold>, CUerror> {
     let physical = physical(entry.memHandle).map_err(|_| CUerror::INVALID_HANDLE)?;
     let end = entry.offset.checked_add(needed).ok_or(CUerror::INVALID_VALUE)?;
@@ -139,7 +139,7 @@ fn hold(entry: &CUarrayMapInfo, needed: u64, ordinal: i32) -> Result<Arc<Hold>, 
     Ok(Arc::new(Hold::new(physical)))
 }
 
-/// All entries or none. Not in a stream that is capturing (docs/hardware.md, "sparse arrays":
+/// Applies all entries or none. Not in a capturing stream (docs/hardware.md, "sparse arrays":
 /// `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED`).
 fn map_all<const PER_THREAD: bool>(list: *mut CUarrayMapInfo, count: c_uint, stream: CUstream) -> CUresult {
     let stream = resolve(stream, Null::of(PER_THREAD))?;
@@ -153,7 +153,7 @@ fn map_all<const PER_THREAD: bool>(list: *mut CUarrayMapInfo, count: c_uint, str
         return Err(CUerror::INVALID_VALUE);
     }
     for change in changes {
-        change.storage.change(|mapped| {
+        change.storage.change_mappings(|mapped| {
             for part in &change.parts {
                 match &change.hold {
                     Some(hold) => drop(mapped.insert(*part, Arc::clone(hold))),

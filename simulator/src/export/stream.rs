@@ -1,4 +1,4 @@
-//! The exported functions of streams.
+//! Streams.
 
 use vcuda_driver_api::prelude::*;
 
@@ -39,8 +39,8 @@ export! {
     cuCtxGetStreamPriorityRange => priority_range;
 }
 
-/// Priorities go from the least, 0, to the greatest; lower numbers are greater ("Stream priorities follow a
-/// convention where lower numbers imply greater priorities"). Six levels, as current data-centre GPUs say.
+/// Lowest priority. "Stream priorities follow a convention where lower numbers imply greater priorities"; there are six
+/// levels, as on current data-centre GPUs.
 const LEAST_PRIORITY: i32 = 0;
 const GREATEST_PRIORITY: i32 = -5;
 
@@ -56,7 +56,7 @@ fn create_plain(place: *mut CUstream, flags: c_uint) -> CUresult {
     create_with_priority(place, flags, LEAST_PRIORITY)
 }
 
-/// A priority outside the range is clamped.
+/// Creates a stream; a priority outside the range is clamped.
 fn create_with_priority(place: *mut CUstream, flags: c_uint, priority: c_int) -> CUresult {
     crate::base::thread::permit()?;
     let context = current()?;
@@ -69,12 +69,12 @@ fn create_with_priority(place: *mut CUstream, flags: c_uint, priority: c_int) ->
     )
 }
 
-/// The nearest priority that there is.
+/// The nearest valid priority.
 pub(crate) fn priority_within(priority: c_int) -> c_int {
     priority.clamp(GREATEST_PRIORITY, LEAST_PRIORITY)
 }
 
-/// Returns at once; work pending in the stream still runs. A default stream cannot be destroyed (docs/hardware.md,
+/// Destroys a stream and returns at once; pending work still runs. A default stream cannot be destroyed (docs/hardware.md,
 /// "objects that are not the caller's": `CUDA_ERROR_INVALID_HANDLE`).
 fn destroy(stream: CUstream) -> CUresult {
     crate::base::thread::permit()?;
@@ -85,8 +85,8 @@ fn destroy(stream: CUstream) -> CUresult {
     Ok(())
 }
 
-/// docs/hardware.md, "calls during a capture": a query of a stream outside any capture is a potentially unsafe call,
-/// as that of an event is.
+/// Queries a stream. Outside any capture this is a potentially unsafe call, as for an event (docs/hardware.md, "calls
+/// during a capture").
 fn query<const PER_THREAD: bool>(stream: CUstream) -> CUresult {
     let stream = resolve(stream, Null::of(PER_THREAD))?;
     capture::reject_if_capturing(&stream)?;
@@ -111,7 +111,8 @@ fn synchronize_current() -> CUresult {
     synchronize_context(&context)
 }
 
-/// `CU_EVENT_WAIT_EXTERNAL`, a node that waits for an event outside the graph, only while capturing.
+/// Waits for an event. `CU_EVENT_WAIT_EXTERNAL` makes a node that waits outside the graph, and is only valid while
+/// capturing.
 fn wait_event<const PER_THREAD: bool>(stream: CUstream, event: CUevent, flags: c_uint) -> CUresult {
     let stream = resolve(stream, Null::of(PER_THREAD))?;
     let event = crate::object::event::event(event)?;
@@ -164,8 +165,8 @@ fn get_device<const PER_THREAD: bool>(stream: CUstream, place: *mut CUdevice) ->
     put(place, resolve(stream, Null::of(PER_THREAD))?.ordinal)
 }
 
-/// Accepted for any memory: the simulated GPU may use managed memory whatever a stream is attached to. "It
-/// is illegal to attach singly to the NULL stream"; a capturing stream does not take it (Programming Guide).
+/// Attaches memory, without effect, as the simulated GPU may use all managed memory. "It is illegal to attach singly to the
+/// NULL stream"; a capturing stream refuses it (Programming Guide).
 fn attach_memory<const PER_THREAD: bool>(
     stream: CUstream,
     address: CUdeviceptr,

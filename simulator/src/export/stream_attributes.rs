@@ -1,5 +1,5 @@
-//! Stream attributes (`cuStreamGetAttribute`, `cuStreamSetAttribute`, `cuStreamCopyAttributes`): kept, and
-//! without an effect on the simulated GPU.
+//! Stream attributes (`cuStreamGetAttribute`, `cuStreamSetAttribute`, `cuStreamCopyAttributes`), stored without an effect
+//! on the simulated GPU.
 
 use vcuda_driver_api::prelude::*;
 
@@ -33,7 +33,7 @@ fn check(id: CUlaunchAttributeID) -> CUresult {
     }
 }
 
-/// Both streams must be of one context.
+/// Copies attributes; both streams must belong to one context.
 fn copy<const PER_THREAD: bool>(to: CUstream, from: CUstream) -> CUresult {
     let to = resolve(to, Null::of(PER_THREAD))?;
     let from = resolve(from, Null::of(PER_THREAD))?;

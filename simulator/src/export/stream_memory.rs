@@ -43,7 +43,7 @@ fn enqueue(stream: &Stream, operations: Vec<MemoryOperation>) -> CUresult {
     }
 }
 
-/// `CU_STREAM_WAIT_VALUE_FLUSH` orders remote writes, of which there are none here: it is accepted.
+/// A wait operation. `CU_STREAM_WAIT_VALUE_FLUSH` orders remote writes, and is accepted, as there are none.
 fn wait_of(address: u64, width: Width, value: u64, flags: c_uint) -> Result<MemoryOperation, CUerror> {
     let condition = match CUstreamWaitValue_flags(flags & !CUstreamWaitValue_flags::FLUSH.0) {
         CUstreamWaitValue_flags::GEQ => Condition::GreaterOrEqual,
@@ -133,8 +133,8 @@ fn batch<const PER_THREAD: bool>(
     enqueue(&stream, read_batch(parameters, count)?)
 }
 
-/// The operations of an array as `cuStreamBatchMemOp` and batch nodes take it. Barriers and flushes order
-/// writes of a real device; here every operation is ordered.
+/// Operations of an array for `cuStreamBatchMemOp` and batch nodes. Barriers and flushes have no effect, as every operation
+/// is ordered here.
 ///
 /// # Errors
 /// `INVALID_VALUE` for an unknown type or flag, `NOT_SUPPORTED` for an atomic reduction.

@@ -1,7 +1,7 @@
-//! Exports of a driver library that this one does not simulate: each name resolves and answers
-//! `CUDA_ERROR_NOT_SUPPORTED`, since programs take an address for a promise that the call may be tried.
+//! Exports that are not simulated: each name resolves and returns `CUDA_ERROR_NOT_SUPPORTED`, as programs may call any
+//! address that they find.
 //!
-//! `simulator/tests/exports.rs` holds this list and all others together against the names of real drivers.
+//! `simulator/tests/exports.rs` compares this list and all others with the names of real drivers.
 
 use core::sync::atomic::AtomicU64;
 
@@ -10,7 +10,7 @@ use vcuda_driver_api::{CUerror, CUresult};
 use crate::export::{Export, guard};
 use crate::object::process::process;
 
-/// Functions. Arguments are not looked at, so any prototype is served.
+/// Exports functions, which ignore their arguments.
 macro_rules! unsupported {
     ($($name:ident)*) => {
         /// The symbols that this module exports.
@@ -25,7 +25,7 @@ macro_rules! unsupported {
     };
 }
 
-/// Variables of the debugger's interface, all zero: no debugger is attached. Their true sizes are not public.
+/// Exports variables of the debugger's interface, all zero, as no debugger is attached. Their true sizes are not public.
 macro_rules! data {
     ($($name:ident)*) => {
         $(
@@ -35,8 +35,8 @@ macro_rules! data {
     };
 }
 
-/// Told its caller's name, so that no two callers are the same code: the compiler would give them one address, and who
-/// asks by address, as the shim does, could not tell them apart. In a real driver each function has its own.
+/// Refuses a call. The name makes callers' code differ: the compiler would otherwise merge them at one address, and lookups
+/// by address, as by the shim, could not tell them apart.
 #[inline(never)]
 fn refuse(name: &str) -> CUresult {
     core::hint::black_box(name);

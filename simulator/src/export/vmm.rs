@@ -1,4 +1,4 @@
-//! The exported functions of virtual memory management.
+//! Virtual memory management.
 
 use core::ffi::{c_int, c_void};
 use std::os::fd::IntoRawFd;
@@ -30,7 +30,7 @@ fn is_whole(bytes: usize) -> bool {
     bytes != 0 && (bytes as u64).is_multiple_of(GRANULARITY)
 }
 
-/// Pinned memory on a visible device.
+/// Checks for pinned memory on a visible device.
 ///
 /// # Errors
 /// `CUDA_ERROR_INVALID_VALUE`, `CUDA_ERROR_INVALID_DEVICE`; `CUDA_ERROR_NOT_SUPPORTED` for memory of the host,
@@ -168,7 +168,7 @@ fn export_handle(
     put(place.cast::<c_int>(), physical.export()?.into_raw_fd())
 }
 
-/// The descriptor is passed in the pointer's place; it stays the caller's.
+/// Imports a descriptor. It is passed as the pointer argument, and stays the caller's.
 fn import_handle(
     place: *mut CUmemGenericAllocationHandle,
     handle: *mut c_void,
@@ -182,11 +182,11 @@ fn import_handle(
     put(place, vmm::import(handle as usize as c_int)? as u64)
 }
 
-/// "If the current process cannot support the memory described by this shareable handle, this API will error as
-/// CUDA_ERROR_NOT_SUPPORTED": Windows' handles, and those of a fabric.
+/// Checks that the handle type is a file descriptor. "If the current process cannot support the memory described by this
+/// shareable handle, this API will error as CUDA_ERROR_NOT_SUPPORTED": handles of Windows and of a fabric.
 ///
 /// # Errors
-/// That, and `CUDA_ERROR_INVALID_VALUE` for what is no type.
+/// `CUDA_ERROR_NOT_SUPPORTED`; `CUDA_ERROR_INVALID_VALUE` for an unknown type.
 pub(crate) fn only_descriptors(kind: CUmemAllocationHandleType) -> CUresult {
     use CUmemAllocationHandleType as T;
     match kind {
@@ -196,7 +196,7 @@ pub(crate) fn only_descriptors(kind: CUmemAllocationHandleType) -> CUresult {
     }
 }
 
-/// The same for the minimum and the recommended one.
+/// Granularity: the minimum and the recommended one are equal.
 fn get_granularity(
     place: *mut usize,
     properties: *const CUmemAllocationProp,

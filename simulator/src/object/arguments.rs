@@ -1,4 +1,4 @@
-//! Kernel arguments: the two forms in which launches take them, and their copies in graph nodes.
+//! Kernel arguments: the two forms of launches, and copies in graph nodes.
 //!
 //! CUDA Driver API, `cuLaunchKernel`: an array of pointers, one per parameter, or (`extra`) one packed buffer.
 
@@ -7,19 +7,19 @@ use vcuda_driver_api::prelude::*;
 use crate::base::ffi::get;
 use crate::object::module::Parameter;
 
-/// Where a caller's arguments are.
+/// A caller's arguments.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Given {
-    /// None: for kernels without parameters.
+    /// No arguments, for kernels without parameters.
     Nothing,
-    /// One pointer per parameter.
+    /// Pointers, one per parameter.
     Pointers(*mut *mut c_void),
-    /// All in one buffer of that many bytes.
+    /// All arguments in one buffer, with its size (bytes).
     Packed(*const u8, usize),
 }
 
 impl Given {
-    /// Reads the two arguments of a launch.
+    /// Reads the two argument lists of a launch.
     ///
     /// # Errors
     /// `INVALID_VALUE` if both forms are given, or for an unknown entry of `extra` or an incomplete one.
@@ -57,10 +57,10 @@ impl Given {
         }
     }
 
-    /// The first argument, as a 64-bit number.
+    /// The first argument as a 64-bit number.
     ///
     /// # Errors
-    /// `INVALID_VALUE` if there is none.
+    /// `INVALID_VALUE` without arguments.
     #[inline]
     pub(crate) fn first(self) -> Result<u64, CUerror> {
         match self {
@@ -71,7 +71,7 @@ impl Given {
         }
     }
 
-    /// Checks that a kernel of these parameters gets as many arguments as it needs.
+    /// Checks that there are enough arguments for a kernel's parameters.
     ///
     /// # Errors
     /// `INVALID_VALUE`.
@@ -85,7 +85,7 @@ impl Given {
         }
     }
 
-    /// Copies the arguments, as a graph's node keeps them.
+    /// Copies the arguments for a graph node.
     ///
     /// # Errors
     /// `INVALID_VALUE` for a null pointer among the arguments.
@@ -130,13 +130,11 @@ fn fill(target: &mut [u8], source: *const u8) -> CUresult {
     Ok(())
 }
 
-/// A copy of a launch's arguments, with the arrays that `cuGraphKernelNodeGetParams` gives out ("owned by the
-/// node").
+/// A copy of a launch's arguments, with the arrays that `cuGraphKernelNodeGetParams` returns ("owned by the node").
 #[derive(Debug)]
 pub(crate) struct Arguments {
     bytes: Box<[u8]>,
-    /// Addresses of the arguments in `bytes`, or an `extra` list with the size behind it; empty without
-    /// arguments.
+    /// Addresses of the arguments in `bytes`, or an `extra` list and then the size; empty without arguments.
     list: Box<[usize]>,
     is_packed: bool,
 }
@@ -167,13 +165,13 @@ impl Arguments {
         }
     }
 
-    /// The first argument, as a 64-bit number; 0 where there is none.
+    /// The first argument as a 64-bit number; 0 without arguments.
     pub(crate) fn first(&self) -> u64 {
         let bytes = self.bytes.first_chunk::<8>().copied().unwrap_or_default();
         u64::from_ne_bytes(bytes)
     }
 
-    /// `kernelParams` and `extra` as a caller reads them.
+    /// `kernelParams` and `extra` for a caller.
     pub(crate) fn lists(&self) -> (*mut *mut c_void, *mut *mut c_void) {
         let null = core::ptr::null_mut();
         let list = if self.list.is_empty() {

@@ -1,7 +1,7 @@
 //! Arrays and mipmapped arrays (CUDA Driver API, "Memory Management").
 //!
-//! `texels.rs` has the sizes. An array's rows lie one behind the other without padding. A real one's layout is opaque
-//! ("CUDA arrays are opaque memory layouts"), and so is its true size: here it is the bytes of its texels, rounded up.
+//! `texels.rs` computes the sizes. Rows of an array are consecutive, without padding. A real array's layout and size are
+//! opaque ("CUDA arrays are opaque memory layouts"): here the size is that of its texels, rounded up.
 
 use core::sync::atomic::Ordering;
 use std::sync::Arc;
@@ -17,28 +17,27 @@ use crate::object::process::process;
 use crate::object::sparse::Mapped;
 use crate::object::texels::{check, level_bytes, level_descriptor, texel_bytes};
 
-/// All arrays; levels of mipmapped arrays once they have been asked for.
+/// All arrays, including levels of mipmapped arrays that were requested.
 pub(crate) static ARRAYS: Table<Array> = Table::new(HandleKind::Array);
 /// All mipmapped arrays.
 pub(crate) static MIPMAPS: Table<Mipmap> = Table::new(HandleKind::MipmappedArray);
 
-/// An array takes memory in multiples of this, bytes (docs/hardware.md, "arrays' memory");
-/// `cuArrayGetMemoryRequirements` says the same.
+/// Unit of an array's memory (bytes; docs/hardware.md, "arrays' memory"); `cuArrayGetMemoryRequirements` returns the same.
 pub(crate) const ALIGNMENT: u64 = 64 << 10;
 
-/// Memory that arrays share: given back when the last user is gone.
+/// Memory shared by arrays, freed with the last user.
 #[derive(Debug)]
 pub(crate) struct Storage {
     device: &'static Device,
     /// `Context::unique` of the owner.
     context: u64,
-    /// Where the contents are.
+    /// First address of the contents.
     base: u64,
-    /// Mappings of an array whose memory is mapped later (`sparse.rs`).
+    /// Mappings, if the array's memory is mapped later (`sparse.rs`).
     mapped: Option<Mutex<Mapped>>,
 }
 
-/// Kind under which contents of arrays are noted that cost no memory.
+/// Kind of address ranges for contents that are not charged.
 const UNPAID: Kind = Kind::Mapped(0);
 
 impl Drop for Storage {
@@ -49,7 +48,7 @@ impl Drop for Storage {
             Kind::Global
         };
         let Ok(process) = process() else { return };
-        // Memory of another interface is not an array's own.
+        // Memory of another interface does not belong to the array.
         if crate::object::external::free(self.base).is_ok() {
             return;
         }
@@ -70,14 +69,14 @@ pub(crate) struct Array {
     /// As the program described it.
     pub(crate) descriptor: CUDA_ARRAY3D_DESCRIPTOR,
     storage: Arc<Storage>,
-    /// Where it begins in the storage: levels of a mipmapped array lie one behind the other.
+    /// Offset in the storage: levels of a mipmapped array are consecutive.
     offset: u64,
-    /// A level goes with its mipmapped array, not by `cuArrayDestroy`.
+    /// Whether it is a level, which ends with its mipmapped array and not by `cuArrayDestroy`.
     pub(crate) is_level: bool,
 }
 
 impl Array {
-    /// Makes an array; its bytes are taken from the context's device.
+    /// Makes an array. Its memory is taken from the context's device.
     ///
     /// # Errors
     /// `CUDA_ERROR_INVALID_VALUE` for an impossible description, `CUDA_ERROR_OUT_OF_MEMORY`.
@@ -92,25 +91,25 @@ impl Array {
         })
     }
 
-    /// Bytes of a row.
+    /// Size of a row (bytes).
     pub(crate) fn row_bytes(&self) -> u64 {
         self.descriptor.Width as u64 * texel_bytes(&self.descriptor).unwrap_or(0)
     }
 
-    /// Rows of a slice.
+    /// Number of rows of a slice.
     pub(crate) fn rows(&self) -> u64 {
         self.descriptor.Height.max(1) as u64
     }
 
-    /// Slices or layers.
+    /// Number of slices or layers.
     pub(crate) fn slices(&self) -> u64 {
         self.descriptor.Depth.max(1) as u64
     }
 
-    /// Where its memory is.
+    /// First address of its memory.
     ///
     /// # Errors
-    /// `CUDA_ERROR_INVALID_VALUE` while nothing has been mapped into it.
+    /// `CUDA_ERROR_INVALID_VALUE` while nothing is mapped into it.
     pub(crate) fn base(&self) -> Result<u64, CUerror> {
         let is_empty = |mapped: &Mutex<Mapped>| mapped.lock().is_empty();
         if self.storage.mapped.as_ref().is_some_and(is_empty) {
@@ -125,12 +124,12 @@ impl Array {
         Arc::clone(&self.storage)
     }
 
-    /// The device that it is on.
+    /// Its device.
     pub(crate) fn device(&self) -> &'static Device {
         self.storage.device
     }
 
-    /// All of its bytes.
+    /// Its size (bytes).
     pub(crate) fn bytes(&self) -> u64 {
         self.row_bytes() * self.rows() * self.slices()
     }
@@ -161,7 +160,7 @@ impl Mipmap {
         })
     }
 
-    /// On memory of another interface; `base` shows so many bytes of it.
+    /// A mipmapped array on memory of another interface; `base` maps the given number of bytes.
     ///
     /// # Errors
     /// As [`Array::create`], and those of `base`.
@@ -238,7 +237,7 @@ impl Mipmap {
         self.levels.lock().len() as u32
     }
 
-    /// Bytes of all levels.
+    /// Size of all levels (bytes).
     pub(crate) fn bytes(&self) -> u64 {
         (0..self.level_count())
             .filter_map(|level| level_bytes(&self.descriptor, level))
@@ -268,15 +267,15 @@ impl Storage {
         }))
     }
 
-    /// Changes what is mapped into an array whose memory is mapped later.
-    pub(crate) fn change(&self, change: impl FnOnce(&mut Mapped)) {
+    /// Changes the mappings of an array with memory mapped later.
+    pub(crate) fn change_mappings(&self, change: impl FnOnce(&mut Mapped)) {
         if let Some(mapped) = &self.mapped {
             change(&mut mapped.lock());
         }
     }
 }
 
-/// A context ends: its arrays go.
+/// Ends the arrays of an ending context.
 pub(crate) fn forget_context(context: &Context) {
     for handle in MIPMAPS.handles(|mipmap| mipmap.storage.context == context.unique) {
         if let Some(mipmap) = MIPMAPS.remove(handle) {

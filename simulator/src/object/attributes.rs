@@ -1,33 +1,32 @@
-//! The values of `cuDeviceGetAttribute`: those of a GPU of the Hopper generation, as the CUDA C++ Programming
-//! Guide ("Compute Capabilities", technical specifications) and the attributes' documentation give them; what
-//! the machine's configuration says goes first.
+//! Values of `cuDeviceGetAttribute`: those of a Hopper GPU by the CUDA C++ Programming Guide ("Compute Capabilities",
+//! technical specifications) and the attributes' documentation. The machine's configuration takes precedence.
 
 use vcuda_driver_api::prelude::*;
 
 use crate::object::device::Device;
 
-/// Bytes of shared memory per multiprocessor.
+/// Shared memory per multiprocessor (bytes).
 pub(crate) const SHARED_PER_MULTIPROCESSOR: i32 = 228 << 10;
-/// Bytes of shared memory that a block may opt in to.
+/// Maximum shared memory of a block with opt-in (bytes).
 pub(crate) const SHARED_PER_BLOCK_OPT_IN: i32 = 227 << 10;
-/// Bytes of shared memory that a block has without opting in.
+/// Maximum shared memory of a block without opt-in (bytes).
 pub(crate) const SHARED_PER_BLOCK: i32 = 48 << 10;
-/// Bytes of shared memory that the driver keeps of each block.
+/// Shared memory that the driver reserves per block (bytes).
 pub(crate) const SHARED_RESERVED: i32 = 1 << 10;
-/// Registers of a multiprocessor.
+/// Registers per multiprocessor.
 pub(crate) const REGISTERS: i32 = 65536;
-/// Threads of a block.
+/// Maximum threads per block.
 pub(crate) const THREADS_PER_BLOCK: i32 = 1024;
-/// Threads resident on a multiprocessor.
+/// Maximum resident threads per multiprocessor.
 pub(crate) const THREADS_PER_MULTIPROCESSOR: i32 = 2048;
-/// Blocks resident on a multiprocessor.
+/// Maximum resident blocks per multiprocessor.
 pub(crate) const BLOCKS_PER_MULTIPROCESSOR: i32 = 32;
-/// Largest pitch of a copy, bytes.
+/// Maximum pitch of a copy (bytes).
 pub(crate) const MAX_PITCH: i32 = i32::MAX;
-/// Alignment of texture rows and of `cuMemAllocPitch`'s pitch, bytes.
+/// Alignment of texture rows and of the pitch of `cuMemAllocPitch` (bytes).
 pub(crate) const PITCH_ALIGNMENT: usize = 512;
 
-/// The newest attribute that driver-api knows, of CUDA 13.
+/// The newest attribute in driver-api (CUDA 13).
 const NEWEST: CUdevice_attribute = CUdevice_attribute::GPU_DIRECT_RDMA_WITH_LOCALIZED_MEMORY_SUPPORTED;
 
 /// Domain, bus, device, function.
@@ -47,7 +46,7 @@ pub(crate) fn pci_address(text: &str) -> Option<PciAddress> {
     }
 }
 
-/// An attribute's value; none for an attribute that this driver does not know.
+/// An attribute's value; `None` if this driver does not know it.
 pub(crate) fn value(device: &Device, attribute: CUdevice_attribute) -> Option<i32> {
     use CUdevice_attribute as A;
     let config = &device.config;
@@ -147,7 +146,7 @@ fn largest_image(attribute: CUdevice_attribute) -> Option<i32> {
     })
 }
 
-/// Yes or no.
+/// Value of an attribute that is 0 or 1.
 fn switch(attribute: CUdevice_attribute) -> Option<i32> {
     use CUdevice_attribute as A;
     match attribute {
@@ -182,7 +181,7 @@ fn switch(attribute: CUdevice_attribute) -> Option<i32> {
         | A::SPARSE_CUDA_ARRAY_SUPPORTED
         | A::DEFERRED_MAPPING_CUDA_ARRAY_SUPPORTED
         | A::UNIFIED_FUNCTION_POINTERS => Some(1),
-        // Left out of the simulation, as a real GPU may leave them out.
+        // Not simulated, which a real GPU may also report.
         attribute if (1..=A::MULTICAST_SUPPORTED.0 + 1).contains(&attribute.0) => Some(0),
         attribute if (A::HOST_NUMA_ID.0..=A::HOST_NUMA_MULTINODE_IPC_SUPPORTED.0).contains(&attribute.0) => {
             Some(0)
@@ -190,7 +189,7 @@ fn switch(attribute: CUdevice_attribute) -> Option<i32> {
         attribute if (1..=NEWEST.0).contains(&attribute.0) && crate::object::process::cuda_version() >= 13000 => {
             Some(0)
         }
-        // Newer than the driver that is simulated.
+        // Attributes newer than the simulated driver.
         _ => None,
     }
 }

@@ -1,7 +1,7 @@
-//! Memory that is kept for later use: what pools and graphs hold beyond what is in use.
+//! Memory kept for later use, held by pools and graphs beyond what is in use.
 //!
-//! A [`Reserve`] counts bytes in use and bytes taken from the machine. Use grows what is taken; giving back
-//! happens at documented moments only (a synchronisation, a trim, a shortage).
+//! A [`Reserve`] counts bytes in use and bytes taken from the machine. Taken memory grows with use, and is freed only at
+//! documented times (a synchronisation, a trim, a shortage).
 
 use std::sync::{Arc, Weak};
 
@@ -12,27 +12,27 @@ use vcuda_machine::Refused;
 use crate::object::device::Device;
 use crate::object::process::process;
 
-/// A pool takes memory from the machine in multiples of this (docs/hardware.md, "pools' memory"; the size of a large
-/// page).
+/// Unit in which a pool takes memory from the machine (bytes), the size of a large page (docs/hardware.md, "pools'
+/// memory").
 const STEP: u64 = 2 << 20;
 
-/// Counts, bytes.
+/// Amounts of memory (bytes).
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counts {
     /// In use.
     pub(crate) used: u64,
-    /// Most in use since the mark was reset.
+    /// Maximum in use since the last reset.
     pub(crate) used_high: u64,
     /// Taken from the machine.
     pub(crate) reserved: u64,
-    /// Most taken since the mark was reset.
+    /// Maximum taken since the last reset.
     pub(crate) reserved_high: u64,
 }
 
-/// All of this process.
+/// All reserves of this process.
 static RESERVES: Mutex<Vec<Weak<Reserve>>> = Mutex::new(Vec::new());
 
-/// Memory of one device that is held.
+/// A reserve of memory on one device.
 #[derive(Debug)]
 pub(crate) struct Reserve {
     device: &'static Device,
@@ -41,7 +41,7 @@ pub(crate) struct Reserve {
 }
 
 impl Reserve {
-    /// Nothing held yet.
+    /// An empty reserve.
     pub(crate) fn new(device: &'static Device, is_managed: bool) -> Arc<Reserve> {
         let reserve = Arc::new(Reserve {
             device,
@@ -54,12 +54,12 @@ impl Reserve {
         reserve
     }
 
-    /// The counts now.
+    /// The present counts.
     pub(crate) fn counts(&self) -> Counts {
         *self.counts.lock()
     }
 
-    /// "Resets the high watermark": to the current value (`CU_MEMPOOL_ATTR_*_MEM_HIGH` set to 0).
+    /// "Resets the high watermark" to the current value (`CU_MEMPOOL_ATTR_*_MEM_HIGH` set to 0).
     pub(crate) fn reset_marks(&self, used: bool, reserved: bool) {
         let mut counts = self.counts.lock();
         if used {
@@ -70,11 +70,11 @@ impl Reserve {
         }
     }
 
-    /// Uses bytes: of what is held, else taken anew, never holding more than `limit`.
+    /// Puts bytes into use, from the reserve or newly taken, with at most `limit` taken.
     ///
     /// # Errors
     /// `CUDA_ERROR_OUT_OF_MEMORY`, with nothing changed.
-    pub(crate) fn enter(&self, bytes: u64, limit: u64) -> Result<(), CUerror> {
+    pub(crate) fn begin_use(&self, bytes: u64, limit: u64) -> Result<(), CUerror> {
         let mut counts = self.counts.lock();
         let used = counts.used.checked_add(bytes).ok_or(CUerror::OUT_OF_MEMORY)?;
         if used > counts.reserved {
@@ -101,7 +101,7 @@ impl Reserve {
         Ok(())
     }
 
-    /// Takes what is needed to use so many bytes more.
+    /// Takes as much as is needed to put so many further bytes into use.
     ///
     /// # Errors
     /// `CUDA_ERROR_OUT_OF_MEMORY`, with nothing changed.
@@ -110,26 +110,26 @@ impl Reserve {
             let counts = self.counts.lock();
             (counts.used, counts.used_high)
         };
-        self.enter(bytes, u64::MAX)?;
+        self.begin_use(bytes, u64::MAX)?;
         let mut counts = self.counts.lock();
         counts.used = counts.used.saturating_sub(bytes);
         counts.used_high = used_high.max(used);
         Ok(())
     }
 
-    /// Ends the use of bytes, which stay held.
-    pub(crate) fn leave(&self, bytes: u64) {
+    /// Ends the use of bytes, which stay in the reserve.
+    pub(crate) fn end_use(&self, bytes: u64) {
         let mut counts = self.counts.lock();
         counts.used = counts.used.saturating_sub(bytes);
     }
 
-    /// Bytes that were held are another process's now.
+    /// Removes bytes that now belong to another process.
     pub(crate) fn lose(&self, bytes: u64) {
         let mut counts = self.counts.lock();
         counts.reserved = counts.reserved.saturating_sub(bytes);
     }
 
-    /// Gives back what is held beyond `keep` and not in use; whether there was any.
+    /// Frees unused memory beyond `keep`. Returns whether there was any.
     pub(crate) fn trim(&self, keep: u64) -> bool {
         let mut counts = self.counts.lock();
         let kept = counts.used.max(keep);
@@ -150,9 +150,9 @@ impl Reserve {
     }
 }
 
-/// Takes device memory; where it is short, what this process's pools and graphs hold unused is given back
-/// first (CUDA C++ Programming Guide, "Stream Ordered Memory Allocator": the driver reclaims unused pool
-/// memory for other allocations of the process; graphs: docs/hardware.md, "memory when it is short").
+/// Takes device memory. If it is short, unused memory of this process's pools and graphs is freed first (CUDA C++
+/// Programming Guide, "Stream Ordered Memory Allocator": the driver reclaims unused pool memory for other allocations of
+/// the process; graphs: docs/hardware.md, "memory when it is short").
 ///
 /// # Errors
 /// `CUDA_ERROR_OUT_OF_MEMORY`.
@@ -170,7 +170,7 @@ pub(crate) fn take_managed(device: &'static Device, bytes: u64) -> Result<(), CU
     take_by(device, || client.take_managed(device.gpu, bytes))
 }
 
-/// As [`take`], in the caller's way of taking.
+/// As [`take`], with a function that takes the memory.
 ///
 /// # Errors
 /// `CUDA_ERROR_OUT_OF_MEMORY`.
@@ -185,7 +185,7 @@ pub(crate) fn take_by<R>(
     .map_err(|_| CUerror::OUT_OF_MEMORY)
 }
 
-/// Gives back what all pools and graphs hold of a device unused; whether there was any.
+/// Frees all unused memory of pools and graphs on a device. Returns whether there was any.
 pub(crate) fn release_unused(device: &'static Device) -> bool {
     let mut all: Vec<Arc<Reserve>> = RESERVES.lock().iter().filter_map(Weak::upgrade).collect();
     all.retain(|reserve| reserve.device.gpu == device.gpu);

@@ -1,27 +1,27 @@
-//! The words of stream capture: modes, statuses, and what an event or a stream is to it.
+//! Types of stream capture: modes, statuses, and the capture state of events and streams.
 
 use vcuda_driver_api::CUerror;
 
-/// A stream, by its id that is unique for the life of the process.
+/// Id of a stream, unique over the life of the process.
 pub(crate) type StreamKey = u64;
-/// A node, by its handle.
+/// A node by its handle.
 pub(crate) type NodeKey = usize;
-/// Edge data as the API's eight bytes; zero is an ordinary dependency.
+/// Edge data in the API's eight bytes; zero is an ordinary dependency.
 pub(crate) type EdgeData = [u8; 8];
 
-/// `CUstreamCaptureMode`: how a capture, or a thread, deals with potentially unsafe calls.
+/// `CUstreamCaptureMode`: treatment of potentially unsafe calls by a capture or a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// Unsafe calls of any thread conflict.
+    /// Unsafe calls of any thread are prohibited.
     Global,
-    /// Unsafe calls of the capturing thread conflict.
+    /// Unsafe calls of the capturing thread are prohibited.
     ThreadLocal,
-    /// None conflict.
+    /// No calls are prohibited.
     Relaxed,
 }
 
 impl Mode {
-    /// The API's value.
+    /// The mode for the API's value.
     pub(crate) fn from_raw(raw: u32) -> Option<Mode> {
         match raw {
             0 => Some(Mode::Global),
@@ -41,18 +41,18 @@ impl Mode {
     }
 }
 
-/// `CUstreamCaptureStatus`, with the sequence while it is active.
+/// `CUstreamCaptureStatus`, with the id of an active sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Status {
     /// Not capturing.
     None,
-    /// Capturing into a sequence.
+    /// Capturing into this sequence.
     Active(u64),
-    /// Part of a sequence that an error has invalidated and that is not ended yet.
+    /// Part of a sequence that an error has invalidated, and that has not ended.
     Invalidated,
 }
 
-/// A stream as far as capture cares.
+/// Facts about a stream that capture needs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Member {
     /// The stream.
@@ -63,22 +63,22 @@ pub(crate) struct Member {
     pub(crate) blocking: bool,
 }
 
-/// Capture position of an event recorded in a capturing stream.
+/// Position in a capture, stored in an event recorded in a capturing stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CapturedEvent {
-    /// The sequence it belongs to, which may have ended since.
+    /// The sequence, which may have ended.
     pub(crate) sequence: u64,
-    /// The nodes that it stands for.
+    /// The nodes that the event represents.
     pub(crate) nodes: Vec<(NodeKey, EdgeData)>,
 }
 
 /// Outcome of a capture.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Ended {
-    /// The graph that was captured into.
+    /// Handle of the captured graph.
     pub(crate) graph: usize,
-    /// The sequence made the graph, so a failure destroys it (a graph given by the caller stays).
+    /// Whether the sequence made the graph, which a failure then destroys; a graph given by the caller stays.
     pub(crate) owns_graph: bool,
-    /// Success, or why the caller gets no graph.
+    /// Success, or the reason why the caller gets no graph.
     pub(crate) result: Result<(), CUerror>,
 }

@@ -1,6 +1,6 @@
 //! Contexts (CUDA Driver API, "Context Management"): the object and what it owns.
 //!
-//! `semantics/context.rs` ends contexts and has the device's own one.
+//! `semantics/context.rs` ends contexts, and has primary contexts.
 
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use core::time::Duration;
@@ -25,59 +25,59 @@ pub(crate) static CONTEXTS: Table<Context> = Table::new(Kind::Context);
 pub(crate) struct Context {
     /// Handle in the program.
     pub(crate) handle: usize,
-    /// Where it is.
+    /// Its device.
     pub(crate) device: &'static Device,
     /// Id on the machine.
     pub(crate) id: ContextId,
-    /// Unique over the life of the program.
+    /// Id, never reused in this process.
     pub(crate) unique: u64,
-    /// Whether it is its device's primary one.
+    /// Whether it is its device's primary context.
     pub(crate) is_primary: bool,
-    /// `CU_CTX_*`.
+    /// Flags `CU_CTX_*`.
     pub(crate) flags: AtomicU32,
     /// Answer of `cuCtxGetApiVersion`.
     pub(crate) api_version: u32,
-    /// `cuCtxAttach`'s count.
+    /// Count of `cuCtxAttach`.
     pub(crate) attached: AtomicI32,
-    /// `cuCtxSetLimit`.
+    /// Limits of `cuCtxSetLimit`.
     pub(crate) limits: Limits,
-    /// `CUfunc_cache`, `CUsharedconfig`.
+    /// Value of `CUfunc_cache`.
     pub(crate) cache_config: AtomicU32,
-    /// See `cache_config`.
+    /// Value of `CUsharedconfig`.
     pub(crate) shared_config: AtomicU32,
-    /// Contexts whose memory kernels here may use.
+    /// Contexts whose memory its kernels may access.
     pub(crate) peers: Mutex<Vec<usize>>,
-    /// Its streams, the default ones among them.
+    /// Its streams, including default ones.
     pub(crate) streams: ContextStreams,
-    /// Set where it stands for a green context: then `device`, `id` and `unique` are the primary context's.
+    /// Green context that it represents, if any; `device`, `id` and `unique` are then the primary context's.
     pub(crate) green: Option<Part>,
     alive: AtomicBool,
 }
 
-/// Additional facts of a context that stands for a green one.
+/// Facts about the green context that a context represents.
 #[derive(Debug)]
 pub(crate) struct Part {
-    /// The green context's handle.
+    /// Handle of the green context.
     pub(crate) handle: usize,
-    /// `cuGreenCtxGetId`.
+    /// Id for `cuGreenCtxGetId`.
     pub(crate) unique: u64,
-    /// Its multiprocessors; none are all.
+    /// Its multiprocessors; `None`: all.
     pub(crate) sms: Option<Sms>,
-    /// The context that it is a part of.
+    /// Its primary context.
     pub(crate) primary: Arc<Context>,
-    /// The thread that has it.
+    /// The thread that uses it.
     pub(crate) holder: Holder,
 }
 
-/// The thread on whose stack a green context is: "a green context can be current to only one thread at a time"
-/// (`cuGreenCtxCreate`). It counts as current as long as it is anywhere on the stack, and a second thread is refused
-/// (docs/hardware.md, "green contexts"). Without `driver.green_current_once` any thread may have it.
+/// The thread whose stack has a green context: "a green context can be current to only one thread at a time"
+/// (`cuGreenCtxCreate`). It counts as current anywhere on the stack, and a second thread is refused (docs/hardware.md,
+/// "green contexts"). Without `driver.green_current_once` there is no such limit.
 #[derive(Debug, Default)]
 pub(crate) struct Holder(pub(crate) AtomicU64);
 
 impl Holder {
-    /// Takes the context for a thread; false if another one has it.
-    pub(crate) fn take(&self, thread: u64) -> bool {
+    /// Claims the context for a thread; false if another thread has it.
+    pub(crate) fn claim(&self, thread: u64) -> bool {
         let taken = self
             .0
             .compare_exchange(0, thread, Ordering::AcqRel, Ordering::Acquire);
@@ -88,11 +88,10 @@ impl Holder {
 static UNIQUE: AtomicU64 = AtomicU64::new(1);
 
 impl Context {
-    /// Makes a context on a device; the machine charges its overhead. A primary context that lives `again`
-    /// keeps its handle.
+    /// Makes a context on a device, charged with its overhead. A primary context made `again` keeps its handle.
     ///
     /// # Errors
-    /// `CUDA_ERROR_OUT_OF_MEMORY` where the GPU has no room for the overhead.
+    /// `CUDA_ERROR_OUT_OF_MEMORY` if the GPU has no memory for the overhead.
     pub(crate) fn create(
         device: &'static Device,
         flags: u32,
@@ -134,7 +133,7 @@ impl Context {
         })
     }
 
-    /// Makes the form of a green context that calls for contexts take.
+    /// Makes the context that represents a green context.
     pub(crate) fn green(primary: &Arc<Context>, green: usize, sms: Option<Sms>) -> Arc<Context> {
         let load = |word: &AtomicU32| AtomicU32::new(word.load(Ordering::Relaxed));
         let make = |handle| Context {
@@ -174,7 +173,7 @@ impl Context {
         self.green.as_ref().map_or(self.unique, |part| part.unique)
     }
 
-    /// Ends it; false if it has ended already. `semantics::context` ends what is in it.
+    /// Marks it as ended; false if it was already. `semantics::context` ends its content.
     pub(crate) fn end(&self) -> bool {
         self.alive.swap(false, Ordering::AcqRel)
     }
@@ -192,7 +191,7 @@ pub(crate) fn context(handle: usize) -> Result<Arc<Context>, CUerror> {
         .ok_or(CUerror::INVALID_CONTEXT)
 }
 
-/// The limits that hold in a context: a green one has those of its primary context.
+/// Limits of a context; a green one has those of its primary context.
 pub(crate) fn limits_of(context: &Context) -> &Limits {
     context
         .green
@@ -200,7 +199,7 @@ pub(crate) fn limits_of(context: &Context) -> &Limits {
         .map_or(&context.limits, |part| &part.primary.limits)
 }
 
-/// Checks `CU_CTX_*` flags: known bits, and one way of waiting at most.
+/// Checks `CU_CTX_*` flags: known bits, and at most one way of waiting.
 ///
 /// # Errors
 /// `CUDA_ERROR_INVALID_VALUE`.

@@ -9,7 +9,7 @@ use vcuda_driver_api::CUerror;
 use crate::object::context::{CONTEXTS, Context};
 use crate::object::process::process;
 
-/// A thread's contexts. The top is the current one. A destroyed one stays until it is popped or replaced.
+/// A thread's contexts, the current one last. A destroyed context stays until it is popped or replaced.
 #[derive(Debug)]
 struct Stack(Vec<Arc<Context>>);
 
@@ -17,20 +17,20 @@ thread_local! {
     static STACK: RefCell<Stack> = const { RefCell::new(Stack(Vec::new())) };
 }
 
-/// `driver.green_current_once`.
+/// Value of `driver.green_current_once`.
 fn is_green_once() -> bool {
     process().is_ok_and(|process| process.machine.config().driver.green_current_once)
 }
 
 impl Stack {
-    /// Puts a context on top.
+    /// Pushes a context.
     ///
     /// # Errors
-    /// `CUDA_ERROR_INVALID_CONTEXT` (docs/hardware.md, "green contexts") for a green context that another thread has.
+    /// `CUDA_ERROR_INVALID_CONTEXT` for a green context of another thread (docs/hardware.md, "green contexts").
     fn push(&mut self, context: Arc<Context>) -> Result<(), CUerror> {
         if let Some(part) = &context.green
             && is_green_once()
-            && !part.holder.take(crate::base::thread::number())
+            && !part.holder.claim(crate::base::thread::number())
         {
             return Err(CUerror::INVALID_CONTEXT);
         }
@@ -56,7 +56,7 @@ impl Drop for Stack {
     }
 }
 
-/// The current context, alive.
+/// The current context, which is alive.
 ///
 /// # Errors
 /// `CUDA_ERROR_NOT_PERMITTED` in a host function or callback; `CUDA_ERROR_NOT_INITIALIZED`;
@@ -78,9 +78,9 @@ pub(crate) fn current() -> Result<Arc<Context>, CUerror> {
     Ok(context)
 }
 
-/// The top of the stack, alive or not.
+/// The current context, alive or not.
 pub(crate) fn top() -> Option<Arc<Context>> {
-    // A thread that is ending has no stack any more: no context is current to it.
+    // A thread that is ending has no stack, and so no current context.
     STACK
         .try_with(|stack| stack.borrow().0.last().cloned())
         .ok()
@@ -97,15 +97,15 @@ pub(crate) fn push(context: Arc<Context>) -> Result<(), CUerror> {
         .unwrap_or(Ok(()))
 }
 
-/// `cuCtxPopCurrent`; none if the stack is empty.
+/// `cuCtxPopCurrent`; `None` if the stack is empty.
 pub(crate) fn pop() -> Option<Arc<Context>> {
     STACK.try_with(|stack| stack.borrow_mut().pop()).ok().flatten()
 }
 
-/// `cuCtxSetCurrent`: replaces the top; none pops it.
+/// `cuCtxSetCurrent`: replaces the current context; `None` pops it.
 ///
 /// # Errors
-/// As [`Stack::push`]; the top stays.
+/// As [`Stack::push`]; the current context then stays.
 pub(crate) fn replace(context: Option<Arc<Context>>) -> Result<(), CUerror> {
     STACK
         .try_with(|stack| {

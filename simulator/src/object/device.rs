@@ -1,4 +1,4 @@
-//! Devices as this process sees them.
+//! Devices that this process sees.
 
 use parking_lot::Mutex;
 use vcuda_driver_api::prelude::*;
@@ -11,28 +11,28 @@ use crate::base::visible::{Candidate, visible as choose};
 /// A GPU as this process sees it.
 #[derive(Debug)]
 pub(crate) struct Device {
-    /// Its number in this process.
+    /// Ordinal in this process.
     pub(crate) ordinal: CUdevice,
-    /// Its number on the machine.
+    /// Index on the machine.
     pub(crate) gpu: usize,
     /// Configuration of the GPU.
     pub(crate) config: GpuConfig,
-    /// Where the addresses of its memory come from.
+    /// Addresses of its memory.
     pub(crate) arena: Arena,
-    /// Handles of its default and its current memory pool; 0 until asked for.
+    /// Handles of its default and current memory pools; 0 until requested.
     pub(crate) pools: Mutex<DevicePools>,
 }
 
 /// A device's memory pools, by handle.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct DevicePools {
-    /// `cuDeviceGetDefaultMemPool`.
+    /// Pool of `cuDeviceGetDefaultMemPool`.
     pub(crate) default: usize,
-    /// `cuDeviceGetMemPool`.
+    /// Pool of `cuDeviceGetMemPool`.
     pub(crate) current: usize,
 }
 
-/// The devices that this process may see. Those without a device file are as if they were not in the machine.
+/// Devices visible to this process. A GPU without a device file counts as absent.
 pub(crate) fn visible(machine: &Machine) -> Vec<Device> {
     let gpus = &machine.config().gpus;
     let speed = |gpu: &GpuConfig| u64::from(gpu.sms) * u64::from(gpu.clock_mhz);

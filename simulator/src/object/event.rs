@@ -1,4 +1,4 @@
-//! Events: what was recorded in them last.
+//! Events, with their last record.
 
 use std::sync::Arc;
 
@@ -21,23 +21,23 @@ pub(crate) struct Event {
     /// `Context::unique` of its context.
     pub(crate) context_unique: u64,
     flags: CUevent_flags,
-    /// See [`Recorded`].
+    /// The last record.
     pub(crate) last: Mutex<Recorded>,
 }
 
-/// Stream or capture in which an event was last recorded.
+/// Place of an event's last record.
 #[derive(Clone, Debug)]
 pub(crate) enum Recorded {
-    /// In nothing: "an event represents an empty set of work".
+    /// None: "an event represents an empty set of work".
     Never,
-    /// In a stream, or by a launched graph.
+    /// A stream, or a launched graph.
     Stream(Stamp),
-    /// In a stream that was capturing.
+    /// A capturing stream.
     Capture(CapturedEvent),
 }
 
 impl Event {
-    /// Makes an event that was never recorded; its handle.
+    /// Makes an event without a record. Returns its handle.
     pub(crate) fn create(context_unique: u64, flags: CUevent_flags) -> usize {
         let make = |handle| Event {
             handle,
@@ -64,7 +64,7 @@ pub(crate) fn event(handle: CUevent) -> Result<Arc<Event>, CUerror> {
     EVENTS.get(handle.0).ok_or(CUerror::INVALID_HANDLE)
 }
 
-/// A context has ended and its events with it.
+/// Ends the events of a context that has ended.
 pub(crate) fn forget_context(unique: u64) {
     for event in EVENTS.all() {
         if event.context_unique == unique {

@@ -20,16 +20,16 @@ static EXTERNALS: Table<External> = Table::new(HandleKind::ExternalMemory);
 #[derive(Debug)]
 pub(crate) struct External {
     shared: Arc<Shared>,
-    /// As the program described it.
+    /// Size as described by the program (bytes).
     bytes: u64,
     /// `Context::unique` of the context that imported it.
     context: u64,
 }
 
-/// Imports memory behind a descriptor, which stays as it is. It goes with the context.
+/// Imports memory behind a descriptor, which is not consumed. It ends with the context.
 ///
 /// # Errors
-/// `CUDA_ERROR_INVALID_VALUE` for a descriptor that is none, or of fewer bytes; those of [`Shared::hold`] and
+/// `CUDA_ERROR_INVALID_VALUE` for an invalid descriptor or one of fewer bytes; those of [`Shared::hold`] and
 /// [`Shared::foreign`].
 pub(crate) fn import(descriptor: c_int, bytes: u64, context: &Context) -> Result<usize, CUerror> {
     let shared = hold(descriptor, bytes, context.device)?;
@@ -40,7 +40,7 @@ pub(crate) fn import(descriptor: c_int, bytes: u64, context: &Context) -> Result
     }))
 }
 
-/// Ends imported memory; what shows it keeps it.
+/// Ends imported memory; its mappings keep it.
 ///
 /// # Errors
 /// `CUDA_ERROR_INVALID_HANDLE`.
@@ -52,7 +52,7 @@ pub(crate) fn destroy(handle: CUexternalMemory) -> CUresult {
         .ok_or(CUerror::INVALID_HANDLE)
 }
 
-/// Memory behind a descriptor, which stays as it is.
+/// Holds the memory behind a descriptor, which is not consumed.
 fn hold(descriptor: c_int, bytes: u64, device: &'static Device) -> Result<Shared, CUerror> {
     let Ok(object) = sharing::object_of(descriptor) else {
         let file = sharing::duplicate(descriptor)?;
@@ -83,10 +83,10 @@ pub(crate) fn external(handle: CUexternalMemory) -> Result<Arc<External>, CUerro
     EXTERNALS.get(handle.0).ok_or(CUerror::INVALID_HANDLE)
 }
 
-/// Shows a part of imported memory in the current context.
+/// Maps a part of imported memory in the current context.
 ///
 /// # Errors
-/// `CUDA_ERROR_INVALID_VALUE` for a part that is not in it; those of [`current`] and [`sharing::show`].
+/// `CUDA_ERROR_INVALID_VALUE` for a part outside; those of [`current`] and [`sharing::show`].
 pub(crate) fn show(external: &External, offset: u64, bytes: u64) -> Result<u64, CUerror> {
     let context = current()?;
     let is_inside = offset.checked_add(bytes).is_some_and(|end| end <= external.bytes);
@@ -107,14 +107,14 @@ pub(crate) fn show(external: &External, offset: u64, bytes: u64) -> Result<u64, 
 /// Ends a buffer.
 ///
 /// # Errors
-/// `CUDA_ERROR_INVALID_VALUE` where there is none.
+/// `CUDA_ERROR_INVALID_VALUE` if there is none at the address.
 pub(crate) fn free(address: u64) -> CUresult {
     memory::remove(address, |kind| kind == Kind::External).ok_or(CUerror::INVALID_VALUE)?;
     sharing::end(address);
     Ok(())
 }
 
-/// A context has ended and what it imported with it.
+/// Ends the imports of a context that has ended.
 pub(crate) fn forget_context(unique: u64) {
     for handle in EXTERNALS.handles(|external| external.context == unique) {
         EXTERNALS.remove(handle);

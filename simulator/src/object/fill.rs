@@ -1,4 +1,4 @@
-//! A memset of any shape as plain data: what all `cuMemset*` and a graph's set nodes become.
+//! A memset of any shape, as data for `cuMemset*` and graph nodes.
 
 use vcuda_driver_api::CUerror;
 use vcuda_driver_api::cuda::CUDA_MEMSET_NODE_PARAMS;
@@ -9,7 +9,7 @@ use crate::object::memory::{self, Kind};
 /// Rows of elements set to one value.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fill {
-    /// As the program described it; `value` cut to the element.
+    /// The program's description, with `value` cut to the element size.
     pub(crate) params: CUDA_MEMSET_NODE_PARAMS,
 }
 
@@ -45,7 +45,7 @@ impl Fill {
         Ok(fill)
     }
 
-    /// Bytes that are written.
+    /// Number of bytes written.
     pub(crate) fn bytes(&self) -> u64 {
         let elements = (self.params.width as u64).saturating_mul(self.params.height as u64);
         elements.saturating_mul(u64::from(self.params.elementSize))
@@ -57,7 +57,7 @@ impl Fill {
         memory::find(self.params.dst).is_some_and(|range| range.kind.is_host())
     }
 
-    /// Writes, if the memory is still there.
+    /// Writes the values, if the memory still exists.
     pub(crate) fn run(&self) {
         let (element, row) = (self.params.elementSize as usize, self.params.width);
         for y in 0..self.params.height {
@@ -79,11 +79,10 @@ impl Fill {
     }
 }
 
-/// Ranges of zeros from this size on are handed back to the system, which reads them as zeros: a program that
-/// clears gigabytes of device memory does not fill the host's.
+/// Minimum size of zeros that are made by releasing pages (bytes), so that clearing device memory does not fill the host's.
 const CLEARED_BYTES: usize = 1 << 20;
 
-/// Clears a range of device memory; false for memory of another kind, which shares its pages.
+/// Clears a range of device memory by releasing pages; false for memory of another kind, whose pages are shared.
 fn clear(start: u64, bytes: u64) -> bool {
     const PAGE: u64 = 4096;
     let is_private = memory::find(start).is_some_and(|range| {

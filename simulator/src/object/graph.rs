@@ -1,6 +1,6 @@
-//! Graphs (CUDA Driver API, "Graph Management"): the object, its nodes and their handles.
+//! Graphs (CUDA Driver API, "Graph Management"): the objects and their nodes' handles.
 //!
-//! `topology.rs` is the shape, `node.rs` what nodes do, `frozen.rs` what executable graphs are made of.
+//! `topology.rs` has the edges, `node.rs` the operations, `frozen.rs` the content of executable graphs.
 
 pub(crate) mod frozen;
 pub(crate) mod node;
@@ -24,7 +24,7 @@ use crate::object::graph::user_object::Reference;
 static GRAPHS: Table<Graph> = Table::new(Kind::Graph);
 static NODES: Table<Owner> = Table::new(Kind::GraphNode);
 
-/// Owner of a node's handle: its graph, in which the handle is the key.
+/// Entry of a node's handle: its graph, where the handle is the key.
 #[derive(Debug)]
 struct Owner {
     graph: Weak<Graph>,
@@ -37,31 +37,31 @@ struct Owner {
 pub(crate) struct Graph {
     /// Handle in the program.
     pub(crate) handle: usize,
-    /// `cuGraphGetId`; executable graphs have ids of the same row.
+    /// Id for `cuGraphGetId`, unique among graphs and executable graphs.
     pub(crate) id: u32,
-    /// It belongs to a child graph node: the program cannot destroy it.
+    /// Whether it belongs to a child graph node, so that the program cannot destroy it.
     is_embedded: AtomicBool,
-    /// Executable graphs made of it that are alive.
+    /// Number of living executable graphs made of it.
     pub(crate) instances: AtomicUsize,
     body: Mutex<Body>,
 }
 
-/// The part of a graph that changes. It may be locked while the capture sequences are, never the other way.
+/// Mutable part of a graph. Its lock may be taken while holding the capture sequences' lock, never the other way.
 #[derive(Debug, Default)]
 pub(crate) struct Body {
     /// Nodes and edges.
     pub(crate) topology: Topology<Operation>,
-    /// References to user objects that it owns.
+    /// References to user objects that the graph owns.
     pub(crate) references: Vec<Reference>,
-    /// Number of nodes made so far: the next one's id.
+    /// Number of nodes made so far, the next node's id.
     made: u32,
-    /// In a clone: the original's nodes and what became of them (`cuGraphNodeFindInClone`).
+    /// In a clone: its nodes by the original's (`cuGraphNodeFindInClone`).
     pub(crate) copies: HashMap<NodeKey, NodeKey>,
 }
 
 impl Body {
-    /// Whether it has allocation or free nodes, itself or in a graph that was moved into it: then neither nodes nor
-    /// edges can be removed, and it can be neither cloned nor embedded, except by being moved.
+    /// Whether it has allocation or free nodes, directly or in a moved child graph. Then nodes and edges cannot be removed,
+    /// and it cannot be cloned or embedded, except by moving.
     pub(crate) fn has_memory_nodes(&self) -> bool {
         self.topology.nodes().iter().any(|node| match &node.payload {
             Operation::Child(child) => child.with(|body| body.has_memory_nodes()),
@@ -94,7 +94,7 @@ impl Graph {
         Graph::insert(false)
     }
 
-    /// Looks at or changes nodes and edges.
+    /// Calls `body` with the mutable part locked.
     pub(crate) fn with<R>(&self, body: impl FnOnce(&mut Body) -> R) -> R {
         body(&mut self.body.lock())
     }
@@ -102,8 +102,8 @@ impl Graph {
     /// Adds a node.
     ///
     /// # Errors
-    /// `INVALID_VALUE` for dependencies that are foreign or double, a free node for an address that no
-    /// allocation node gave or that the graph frees already, or a memory node in an embedded graph.
+    /// `INVALID_VALUE` for foreign or repeated dependencies, for a free node whose address no allocation node gave or that
+    /// is freed already, and for a memory node in an embedded graph.
     pub(crate) fn add(
         self: &Arc<Graph>,
         operation: Operation,
@@ -141,12 +141,12 @@ impl Graph {
         self.is_embedded.load(Ordering::Relaxed)
     }
 
-    /// Makes it a child graph node's; false if it is one's already.
+    /// Marks it as belonging to a child graph node; false if it was already.
     pub(crate) fn embed(&self) -> bool {
         !self.is_embedded.swap(true, Ordering::Relaxed)
     }
 
-    /// Whether it is a graph or has it embedded, at any depth.
+    /// Whether it is `other`, or contains it at any depth.
     pub(crate) fn leads_to(&self, other: &Graph) -> bool {
         self.handle == other.handle
             || self.with(|body| {
@@ -158,11 +158,11 @@ impl Graph {
     }
 
     /// Undoes [`Graph::embed`].
-    pub(crate) fn take_back(&self) {
+    pub(crate) fn unembed(&self) {
         self.is_embedded.store(false, Ordering::Relaxed);
     }
 
-    /// Checks dependencies that a later node would have.
+    /// Checks dependencies for a later node.
     ///
     /// # Errors
     /// `INVALID_VALUE`.
@@ -170,7 +170,7 @@ impl Graph {
         self.body.lock().topology.check(dependencies)
     }
 
-    /// Whether the end of a capture has a node joined: it is reachable, or was removed from the graph ("nodes
+    /// Whether a node counts as joined at the end of a capture: it is reachable, or was removed from the graph ("nodes
     /// unreachable due to direct actions on the graph do not trigger CUDA_ERROR_STREAM_CAPTURE_UNJOINED").
     pub(crate) fn is_joined(&self, tail: &[(NodeKey, EdgeData)], node: NodeKey) -> bool {
         let body = self.body.lock();
@@ -192,7 +192,7 @@ impl Graph {
         Ok(())
     }
 
-    /// A copy that shares nothing that changes.
+    /// An independent copy.
     ///
     /// # Errors
     /// `INVALID_VALUE` for a graph with memory nodes.
@@ -206,7 +206,7 @@ impl Graph {
         Ok(copy)
     }
 
-    /// Copies of its references to user objects and of those of the graphs embedded in it.
+    /// Copies of the references to user objects of the graph and its embedded graphs.
     pub(crate) fn references(&self) -> Vec<Reference> {
         let body = self.body.lock();
         let children = body
@@ -223,7 +223,7 @@ impl Graph {
             .collect()
     }
 
-    /// Its present content, apart from handles that may end.
+    /// The present content, without handles.
     pub(crate) fn freeze(&self) -> Frozen {
         let body = self.body.lock();
         body.topology.map(|operation| match operation {
@@ -232,7 +232,7 @@ impl Graph {
         })
     }
 
-    /// A graph of what another was.
+    /// A graph with this content.
     pub(crate) fn thaw(frozen: &Frozen, is_embedded: bool) -> Result<Arc<Graph>, CUerror> {
         let graph = Graph::insert(is_embedded);
         let order = frozen.order().map_err(|_| CUerror::INVALID_VALUE)?;
@@ -253,7 +253,7 @@ impl Graph {
     }
 }
 
-/// Whether an allocation node of this graph gave the address, or one of another graph whose memory is there.
+/// Whether the address comes from an allocation node of this graph, or of another one with memory there now.
 fn is_from_a_node(address: u64, body: &Body) -> bool {
     let gives = |operation: &Operation| matches!(operation, Operation::Alloc(allocation) if allocation.block.address() == address);
     body.topology.nodes().iter().any(|node| gives(&node.payload))
@@ -261,7 +261,7 @@ fn is_from_a_node(address: u64, body: &Body) -> bool {
             .is_some_and(|range| range.kind == crate::object::memory::Kind::Graph)
 }
 
-/// A node is gone: so is its handle, and a graph embedded in it.
+/// Ends a removed node's handle, and its embedded graph.
 fn forget(key: NodeKey, operation: &Operation) {
     NODES.remove(key);
     if let Operation::Child(child) = operation {
@@ -269,12 +269,12 @@ fn forget(key: NodeKey, operation: &Operation) {
     }
 }
 
-/// The graph of a handle, if it is alive.
+/// The living graph of a handle.
 pub(crate) fn find(handle: usize) -> Option<Arc<Graph>> {
     GRAPHS.get(handle)
 }
 
-/// The graph that a caller means.
+/// The graph of a caller's handle.
 ///
 /// # Errors
 /// `INVALID_VALUE` for a handle that is none.
@@ -284,7 +284,7 @@ pub(crate) fn graph(handle: CUgraph) -> Result<Arc<Graph>, CUerror> {
     find(handle.0).ok_or(CUerror::INVALID_VALUE)
 }
 
-/// The node that a caller means, and its graph.
+/// The node of a caller's handle, and its graph.
 ///
 /// # Errors
 /// `INVALID_VALUE` for a handle that is none.
@@ -312,7 +312,7 @@ pub(crate) fn discard(handle: usize) {
     }
 }
 
-/// Counts an executable graph made of a graph with memory nodes.
+/// Counts an executable graph of a graph with memory nodes.
 ///
 /// # Errors
 /// `INVALID_VALUE` for a second one ("only one instantiation of the graph may exist at any point in time").

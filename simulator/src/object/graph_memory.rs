@@ -1,9 +1,8 @@
 //! Memory of graphs' allocation nodes (CUDA C++ Programming Guide, "Graph Memory Nodes"; CUDA Driver API,
 //! `cuDeviceGetGraphMemAttribute`).
 //!
-//! A node's address is fixed when the node is made; memory stands behind it from the node's run until the
-//! memory is freed, and is then held for later runs until `cuDeviceGraphMemTrim`. It is taken at the first launch,
-//! or at an upload before it.
+//! A node's address is fixed when the node is made. Memory exists there from the node's run until it is freed, and is then
+//! kept for later runs until `cuDeviceGraphMemTrim`. It is taken at the first launch, or at an upload before.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,13 +14,13 @@ use crate::object::backing::Reserve;
 use crate::object::device::Device;
 use crate::object::memory::{self, Kind};
 
-/// By ordinal.
+/// Reserves by ordinal.
 static RESERVES: Mutex<BTreeMap<CUdevice, Arc<Reserve>>> = Mutex::new(BTreeMap::new());
 
-/// Addresses of allocation nodes, by start: what other nodes may name before memory stands behind it.
+/// Addresses of allocation nodes by start, which other nodes may name before there is memory.
 static ADDRESSES: Mutex<BTreeMap<u64, (u64, &'static Device)>> = Mutex::new(BTreeMap::new());
 
-/// The device whose graphs' memory a whole range of addresses is for, now or once a graph runs.
+/// The device for a range of allocation nodes' addresses, even without memory there now.
 pub(crate) fn planned(address: u64, bytes: u64) -> Option<&'static Device> {
     let addresses = ADDRESSES.lock();
     let (start, (length, device)) = addresses.range(..=address).next_back()?;
@@ -29,7 +28,7 @@ pub(crate) fn planned(address: u64, bytes: u64) -> Option<&'static Device> {
     (end <= start + length).then_some(device)
 }
 
-/// What graphs hold of a device.
+/// Reserve of the graphs' memory on a device.
 pub(crate) fn reserve_of(device: &'static Device) -> Arc<Reserve> {
     let mut reserves = RESERVES.lock();
     Arc::clone(
@@ -39,7 +38,7 @@ pub(crate) fn reserve_of(device: &'static Device) -> Arc<Reserve> {
     )
 }
 
-/// The memory of one allocation node. The address lives as long as any clone.
+/// Memory block of an allocation node. Its address is reserved while a clone exists.
 #[derive(Clone, Debug)]
 pub(crate) struct GraphBlock(Arc<Range>);
 
@@ -53,7 +52,7 @@ struct Range {
 impl Drop for Range {
     fn drop(&mut self) {
         ADDRESSES.lock().remove(&self.address);
-        // A graph may be destroyed while memory that it allocated is in use: the address then stays taken.
+        // A graph may be destroyed while its memory is in use: the address then stays reserved.
         if memory::at(self.address).is_none() {
             self.device.arena.give(self.address, self.bytes);
         }
@@ -61,7 +60,7 @@ impl Drop for Range {
 }
 
 impl GraphBlock {
-    /// An address for a node; no memory yet.
+    /// Reserves an address for a node, without memory.
     ///
     /// # Errors
     /// `CUDA_ERROR_INVALID_VALUE` for no bytes, `CUDA_ERROR_OUT_OF_MEMORY` without address space.
@@ -78,41 +77,41 @@ impl GraphBlock {
         })))
     }
 
-    /// Where it is.
+    /// First address.
     pub(crate) fn address(&self) -> u64 {
         self.0.address
     }
 
-    /// Its size.
+    /// Size (bytes).
     pub(crate) fn bytes(&self) -> u64 {
         self.0.bytes
     }
 
-    /// The device that it is on.
+    /// Its device.
     pub(crate) fn device(&self) -> &'static Device {
         self.0.device
     }
 
-    /// Whether memory stands behind it now.
+    /// Whether it has memory now.
     pub(crate) fn is_backed(&self) -> bool {
         memory::at(self.0.address).is_some()
     }
 
-    /// The node runs: memory stands behind the address.
+    /// Provides memory when the node runs.
     ///
     /// # Errors
-    /// `CUDA_ERROR_OUT_OF_MEMORY`; `CUDA_ERROR_INVALID_VALUE` if it has not been freed since the last run.
+    /// `CUDA_ERROR_OUT_OF_MEMORY`; `CUDA_ERROR_INVALID_VALUE` if the memory of the last run was not freed.
     pub(crate) fn back(&self) -> CUresult {
         if self.is_backed() {
             return Err(CUerror::INVALID_VALUE);
         }
-        reserve_of(self.0.device).enter(self.0.bytes, u64::MAX)?;
+        reserve_of(self.0.device).begin_use(self.0.bytes, u64::MAX)?;
         memory::insert(self.0.address, self.0.bytes, Kind::Graph, self.0.device, None);
         Ok(())
     }
 }
 
-/// Takes the memory for allocations that are to run, or nothing.
+/// Takes the memory for blocks that are about to run, all or none.
 ///
 /// # Errors
 /// `CUDA_ERROR_OUT_OF_MEMORY`.
@@ -130,12 +129,12 @@ pub(crate) fn prepare<'a>(blocks: impl Iterator<Item = &'a GraphBlock>) -> CUres
     Ok(())
 }
 
-/// The memory at an address is freed (by a node, or by `cuMemFree` and `cuMemFreeAsync` outside the graph).
+/// Frees memory at an address (by a node, or by `cuMemFree` and `cuMemFreeAsync` outside the graph).
 ///
 /// # Errors
-/// `CUDA_ERROR_INVALID_VALUE` where no graph's memory is there.
+/// `CUDA_ERROR_INVALID_VALUE` if there is no graph's memory.
 pub(crate) fn free(address: u64) -> CUresult {
     let range = memory::remove(address, |kind| kind == Kind::Graph).ok_or(CUerror::INVALID_VALUE)?;
-    reserve_of(range.device).leave(range.bytes);
+    reserve_of(range.device).end_use(range.bytes);
     Ok(())
 }

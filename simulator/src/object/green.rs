@@ -12,27 +12,27 @@ use crate::object::device::Device;
 use crate::object::process::process;
 use crate::object::resource::Sms;
 
-/// All green contexts, also those whose primary context was reset.
+/// All green contexts, including those whose primary context was reset.
 pub(crate) static GREENS: Table<Green> = Table::new(Kind::GreenContext);
 
-/// Whether there has ever been one: nothing else is looked up where there has not.
+/// Whether there ever was one; if not, lookups are skipped.
 static ANY: AtomicBool = AtomicBool::new(false);
 
 /// A green context.
 #[derive(Debug)]
 pub(crate) struct Green {
-    /// Where it is.
+    /// Its device.
     pub(crate) device: &'static Device,
-    /// Its form as a `CUcontext`.
+    /// The `CUcontext` that represents it.
     pub(crate) context: Arc<Context>,
-    /// Bytes taken; 0 once given back.
+    /// Charged memory (bytes); 0 after its release.
     pub(crate) cost: Mutex<u64>,
 }
 
 /// The green context behind a handle.
 ///
 /// # Errors
-/// `CUDA_ERROR_INVALID_CONTEXT`; `CUDA_ERROR_CONTEXT_IS_DESTROYED` where its primary context was reset.
+/// `CUDA_ERROR_INVALID_CONTEXT`; `CUDA_ERROR_CONTEXT_IS_DESTROYED` if its primary context was reset.
 pub(crate) fn green(handle: CUgreenCtx) -> Result<Arc<Green>, CUerror> {
     process()?;
     let green = GREENS.get(handle.0).ok_or(CUerror::INVALID_CONTEXT)?;
@@ -43,7 +43,7 @@ pub(crate) fn green(handle: CUgreenCtx) -> Result<Arc<Green>, CUerror> {
     }
 }
 
-/// The green contexts of a primary context, in their form as contexts.
+/// Living green contexts of a primary context, as contexts.
 pub(crate) fn parts_of(primary: &Context) -> Vec<Arc<Context>> {
     if !ANY.load(Ordering::Acquire) || primary.green.is_some() {
         return Vec::new();
@@ -54,14 +54,14 @@ pub(crate) fn parts_of(primary: &Context) -> Vec<Arc<Context>> {
         .collect()
 }
 
-/// The green context that a context stands for; null for an ordinary one.
+/// The green context that a context represents; null for an ordinary one.
 pub(crate) fn of_context(handle: usize) -> CUgreenCtx {
     let context = CONTEXTS.get(handle);
     let part = context.as_ref().and_then(|context| context.green.as_ref());
     CUgreenCtx(part.map_or(0, |part| part.handle))
 }
 
-/// The green contexts of a primary context, those that have ended among them.
+/// All green contexts of a primary context, including ended ones.
 pub(crate) fn all_of(primary: &Context) -> Vec<Arc<Green>> {
     if !ANY.load(Ordering::Acquire) {
         return Vec::new();
@@ -71,7 +71,7 @@ pub(crate) fn all_of(primary: &Context) -> Vec<Arc<Green>> {
     all
 }
 
-/// Makes a green context that takes `cost` bytes; its handle.
+/// Makes a green context that costs `cost` bytes. Returns its handle.
 pub(crate) fn insert(primary: &Arc<Context>, sms: Option<Sms>, cost: u64) -> usize {
     let (handle, _) = GREENS.insert_with(|handle| Green {
         device: primary.device,

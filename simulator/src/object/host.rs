@@ -5,7 +5,7 @@ use vcuda_driver_api::prelude::*;
 use crate::object::context::Context;
 use crate::object::memory::{self, Allocation, Kind};
 
-/// Makes page-locked memory.
+/// Allocates page-locked memory.
 ///
 /// # Errors
 /// `CUDA_ERROR_OUT_OF_MEMORY`.
@@ -30,8 +30,8 @@ pub(crate) fn map(bytes: usize, flags: c_uint, context: &Context) -> Result<*mut
     Ok(address)
 }
 
-/// Ends the mapping of an allocation that has been taken out of the list.
+/// Unmaps an allocation that was removed from the list.
 pub(crate) fn unmap(allocation: &Allocation) {
-    // SAFETY: the mapping that `map` made; whoever took the allocation out is the only one to end it.
+    // SAFETY: the mapping made by `map`; the remover of the allocation is the only one to unmap it.
     unsafe { libc::munmap(allocation.base as *mut c_void, allocation.bytes as usize) };
 }

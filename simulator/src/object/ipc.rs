@@ -1,4 +1,4 @@
-//! Handles of memory for other processes, and memory of other processes that this one has opened.
+//! Handles of memory for other processes, and opened memory of other processes.
 
 use std::collections::BTreeMap;
 
@@ -11,21 +11,21 @@ use crate::object::memory::{self, Kind};
 use crate::object::process::process;
 use crate::object::sharing::{self, Shared, Sort};
 
-/// Content of a handle; 64 bytes with the sum.
+/// Content of a handle; 64 bytes with the checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Handle {
     /// The object.
     pub(crate) object: ObjectId,
-    /// The client of the machine that gave the handle.
+    /// The client that made the handle.
     pub(crate) maker: u64,
-    /// Sort of the object that the handle names.
+    /// Sort of the object.
     pub(crate) sort: Sort,
 }
 
 const WORDS: usize = 8;
 
 impl Handle {
-    /// The handle's bytes: the same for the same object, never those of another.
+    /// The handle's bytes, always the same for one object.
     pub(crate) fn write(self) -> Result<[u8; 64], CUerror> {
         let machine = machine()?;
         let mut words = [0; WORDS];
@@ -38,7 +38,7 @@ impl Handle {
         Ok(bytes)
     }
 
-    /// Reads a handle that `write` wrote, in any process of this machine.
+    /// Parses the output of `write`, in any process of this machine.
     ///
     /// # Errors
     /// `CUDA_ERROR_INVALID_VALUE` for anything else (docs/hardware.md, "IPC handles": garbage is an invalid value, a
@@ -61,7 +61,7 @@ impl Handle {
     }
 }
 
-/// A number of this machine: its GPUs' names are its own.
+/// A hash that identifies this machine, made of its GPUs' UUIDs.
 fn machine() -> Result<u64, CUerror> {
     let gpus = &process()?.machine.config().gpus;
     Ok(sum(&gpus
@@ -76,7 +76,7 @@ fn sum(words: &[u64]) -> u64 {
     words.iter().fold(0xcbf2_9ce4_8422_2325, step)
 }
 
-/// One object that this process has opened.
+/// An object opened by this process.
 #[derive(Clone, Copy, Debug)]
 struct Opened {
     object: ObjectId,
@@ -85,10 +85,10 @@ struct Opened {
     count: u32,
 }
 
-/// By first address.
+/// Opened objects by first address.
 static OPENED: Mutex<BTreeMap<u64, Opened>> = Mutex::new(BTreeMap::new());
 
-/// Opens an object of another process in a context, or the opening that is there once more.
+/// Opens an object of another process in a context, or counts a further opening.
 ///
 /// # Errors
 /// `CUDA_ERROR_INVALID_CONTEXT` if another context has opened it; those of [`Shared::hold`] and [`sharing::import`].
@@ -116,7 +116,7 @@ pub(crate) fn open(handle: Handle, context: &Context) -> Result<u64, CUerror> {
     Ok(base)
 }
 
-/// Ends one opening. "When the reference count reaches 0, this API unmaps the memory."
+/// Closes an opening. "When the reference count reaches 0, this API unmaps the memory."
 ///
 /// # Errors
 /// `CUDA_ERROR_INVALID_VALUE` for an address that was not opened.
@@ -131,7 +131,7 @@ pub(crate) fn close_one(base: u64) -> CUresult {
     Ok(())
 }
 
-/// The context that opened it ends.
+/// Closes all openings, as the context ends.
 pub(crate) fn close_all(base: u64) {
     OPENED.lock().remove(&base);
     close(base);

@@ -1,6 +1,6 @@
-//! Launches as graphs keep them, and what a launch must keep to (CUDA Driver API, "Execution Control").
+//! Launches as graph nodes store them, and the checks of a launch (CUDA Driver API, "Execution Control").
 //!
-//! `base/pace.rs` says how long a kernel runs, `arguments.rs` reads arguments.
+//! Durations are in `base/pace.rs`, arguments in `arguments.rs`.
 
 use std::sync::Arc;
 
@@ -13,16 +13,16 @@ use crate::object::module::Function;
 /// The size of a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
-    /// Blocks in each direction.
+    /// Number of blocks in each direction.
     pub(crate) grid: [u32; 3],
-    /// Threads of a block in each direction.
+    /// Threads per block in each direction.
     pub(crate) block: [u32; 3],
-    /// Bytes of dynamic shared memory of a block.
+    /// Dynamic shared memory per block (bytes).
     pub(crate) shared: u32,
 }
 
 impl Shape {
-    /// Blocks of the grid.
+    /// Number of blocks of the grid.
     #[inline]
     pub(crate) fn blocks(&self) -> u64 {
         self.grid
@@ -30,7 +30,7 @@ impl Shape {
             .fold(1, |product: u64, size| product.saturating_mul(u64::from(*size)))
     }
 
-    /// Threads of a block.
+    /// Number of threads per block.
     #[inline]
     fn threads(&self) -> u64 {
         self.block
@@ -38,8 +38,8 @@ impl Shape {
             .fold(1, |product: u64, size| product.saturating_mul(u64::from(*size)))
     }
 
-    /// Blocks that one multiprocessor holds at once: by threads and by number. Registers and shared memory are
-    /// not modelled.
+    /// Number of blocks that fit on one multiprocessor, by threads and by number. Registers and shared memory are not
+    /// modelled.
     #[inline]
     fn blocks_per_sm(&self) -> u64 {
         let threads = self.threads().next_multiple_of(32);
@@ -47,14 +47,14 @@ impl Shape {
             .clamp(1, u64::from(BLOCKS_PER_MULTIPROCESSOR.unsigned_abs()))
     }
 
-    /// Multiprocessors that it occupies, of `sms`.
+    /// Number of multiprocessors that it occupies, at most `sms`.
     #[inline]
     pub(crate) fn sms(&self, sms: u32) -> u32 {
         let needed = self.blocks().div_ceil(self.blocks_per_sm());
         u32::try_from(needed).unwrap_or(u32::MAX).clamp(1, sms.max(1))
     }
 
-    /// Against the limits of "Compute Capabilities, Technical Specifications" and the function's own.
+    /// Checks the limits of "Compute Capabilities, Technical Specifications" and of the function.
     ///
     /// # Errors
     /// `INVALID_VALUE` for a dimension that is zero or too large, too many threads, or more dynamic shared
@@ -80,16 +80,16 @@ impl Shape {
     }
 }
 
-/// A launch as a graph's node keeps it.
+/// A launch in a graph node.
 #[derive(Clone, Debug)]
 pub(crate) struct Kernel {
     /// Function that runs.
     pub(crate) function: Arc<Function>,
-    /// Handle that the caller named: a function's or a kernel's.
+    /// Handle used by the caller, of a function or a kernel.
     pub(crate) named: usize,
     /// Shape of the launch.
     pub(crate) shape: Shape,
-    /// With what.
+    /// Arguments.
     pub(crate) arguments: Arc<Arguments>,
     /// Whether all blocks must be resident together.
     pub(crate) is_cooperative: bool,
@@ -133,7 +133,7 @@ impl Kernel {
     }
 }
 
-/// All checks of a launch.
+/// Checks a launch.
 ///
 /// # Errors
 /// `INVALID_VALUE` for sizes or arguments; `COOPERATIVE_LAUNCH_TOO_LARGE`.

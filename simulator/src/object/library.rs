@@ -1,5 +1,5 @@
-//! Libraries and kernels (CUDA Driver API, "Library Management"): code that is loaded into a context when it
-//! is first used there ("lazy loading").
+//! Libraries and kernels (CUDA Driver API, "Library Management"): code that is loaded into a context at its first use there
+//! ("lazy loading").
 
 use std::collections::BTreeMap;
 use std::ffi::CString;
@@ -17,7 +17,7 @@ use crate::object::stream::Stream;
 
 /// All libraries.
 pub(crate) static LIBRARIES: Table<Library> = Table::new(Kind::Library);
-/// All kernels that have been asked for.
+/// All kernels that were requested.
 pub(crate) static KERNELS: Table<Kernel> = Table::new(Kind::Kernel);
 
 /// A library.
@@ -41,14 +41,14 @@ pub(crate) struct Kernel {
     pub(crate) name: CString,
     /// Facts in the image.
     pub(crate) info: KernelInfo,
-    /// Settings of the program, for every context.
+    /// Settings by the program, for all contexts.
     pub(crate) settings: Settings,
-    /// The functions that it is in each context, by `Context::unique`.
+    /// Its functions by context (`Context::unique`).
     functions: Mutex<BTreeMap<u64, Arc<Function>>>,
 }
 
 impl Library {
-    /// Keeps an image.
+    /// Makes a library from an image.
     pub(crate) fn create(image: Arc<Image>) -> Arc<Library> {
         let make = |handle| Library {
             handle,
@@ -59,7 +59,7 @@ impl Library {
         LIBRARIES.insert_with(make).1
     }
 
-    /// Its module in a context, loaded at the first question.
+    /// Its module in a context, loaded at the first call.
     ///
     /// # Errors
     /// `CUDA_ERROR_OUT_OF_MEMORY`.
@@ -73,7 +73,7 @@ impl Library {
         Ok(module)
     }
 
-    /// A kernel by name; the same one each time.
+    /// Handle of a kernel by name, the same at each call.
     ///
     /// # Errors
     /// `CUDA_ERROR_NOT_FOUND`.
@@ -95,7 +95,7 @@ impl Library {
         Ok(handle)
     }
 
-    /// Ends it, its kernels and its modules.
+    /// Ends the library, its kernels and its modules.
     pub(crate) fn unload(&self) {
         LIBRARIES.remove(self.handle);
         for handle in self.kernels.lock().values() {
@@ -108,7 +108,7 @@ impl Library {
 }
 
 impl Kernel {
-    /// Its function in a context; loads its library there at the first use.
+    /// Its function in a context; loads the library there at the first use.
     ///
     /// # Errors
     /// `CUDA_ERROR_INVALID_HANDLE` if the library is gone, `CUDA_ERROR_OUT_OF_MEMORY`.
@@ -125,13 +125,13 @@ impl Kernel {
         Ok(function)
     }
 
-    /// The functions that it is so far.
+    /// Its functions so far.
     pub(crate) fn functions(&self) -> Vec<Arc<Function>> {
         self.functions.lock().values().cloned().collect()
     }
 }
 
-/// A context has ended; its modules have been unloaded.
+/// Removes the entries of a context that has ended, whose modules were unloaded.
 pub(crate) fn forget_context(unique: u64) {
     for library in LIBRARIES.all() {
         library.modules.lock().remove(&unique);
@@ -141,7 +141,7 @@ pub(crate) fn forget_context(unique: u64) {
     }
 }
 
-/// Whether a module is a library's, and so not for `cuModuleUnload`.
+/// Whether a module belongs to a library, and cannot be unloaded by `cuModuleUnload`.
 pub(crate) fn owns(module: usize) -> bool {
     LIBRARIES.all().iter().any(|library| {
         library
@@ -170,7 +170,7 @@ pub(crate) fn kernel(handle: CUkernel) -> Result<Arc<Kernel>, CUerror> {
     KERNELS.get(handle.0).ok_or(CUerror::INVALID_HANDLE)
 }
 
-/// The module of a function, whoever loaded it.
+/// The module of a function.
 ///
 /// # Errors
 /// `CUDA_ERROR_INVALID_HANDLE` if it has been unloaded.
@@ -191,7 +191,7 @@ pub(crate) fn function(handle: CUfunction) -> Result<Arc<Function>, CUerror> {
     kernel(CUkernel(handle.0))?.function(&*crate::object::current::current()?)
 }
 
-/// The function that a launch in a stream means.
+/// The function for a launch in a stream.
 ///
 /// # Errors
 /// `CUDA_ERROR_INVALID_HANDLE`, also where function and stream are of different contexts.

@@ -1,12 +1,11 @@
-//! Memory that a context takes for its kernels beside `context_bytes`: local memory, the heap of `malloc`, the buffer
-//! of `printf` (CUDA Driver API, `cuCtxSetLimit`; CUDA C++ Programming Guide, "Local Memory", "Dynamic Global Memory
+//! Memory of a context for its kernels in addition to `context_bytes`: local memory, the heap of `malloc`, the buffer of
+//! `printf` (CUDA Driver API, `cuCtxSetLimit`; CUDA C++ Programming Guide, "Local Memory", "Dynamic Global Memory
 //! Allocation and Operations").
 //!
-//! docs/hardware.md, "limits of a context": `context_bytes` covers the default limits. Beyond them the heap and the
-//! buffer take their size, and local memory takes the stack of a thread times all threads that can be resident; taken
-//! when the limit is set, given back when it is lowered. A kernel that needs more local memory than the stack has
-//! takes the difference at its first launch, until the context ends; kernels of graphs do not. Green contexts share
-//! what their primary context has.
+//! docs/hardware.md, "limits of a context": `context_bytes` covers the default limits. Beyond them, heap and buffer take
+//! their size, and local memory takes a thread's stack times all resident threads. Memory is taken when a limit is set and
+//! freed when it is lowered. A kernel that needs more local memory than the stack takes the difference at its first launch,
+//! until the context ends; kernels of graphs do not. Green contexts share their primary context's.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -17,25 +16,25 @@ use crate::object::attributes::THREADS_PER_MULTIPROCESSOR;
 use crate::object::device::Device;
 use crate::object::process::process;
 
-/// By `CUlimit`: stack size, printf buffer, malloc heap (bytes; the values that the CUDA documentation
-/// names as defaults), runtime synchronisation depth, pending launches, L2 fetch granularity (bytes),
-/// persisting L2 (bytes), an unused one. docs/hardware.md, "limits of a context", where the documentation is silent.
+/// Defaults by `CUlimit`: stack size, printf buffer, malloc heap (bytes, from the CUDA documentation), runtime
+/// synchronisation depth, pending launches, L2 fetch granularity (bytes), persisting L2 (bytes), an unused one. The
+/// undocumented ones: docs/hardware.md, "limits of a context".
 const DEFAULTS: [u64; 8] = [1024, 1 << 20, 8 << 20, 2, 2048, 64, 0, 0];
 
-/// The limits of a context and what they cost.
+/// Limits of a context and their memory.
 #[derive(Debug)]
 pub(crate) struct Limits {
     device: &'static Device,
-    /// By `CUlimit`.
+    /// Values by `CUlimit`.
     values: [AtomicU64; DEFAULTS.len()],
-    /// Local memory per thread that kernels have needed beyond the stack, bytes.
+    /// Local memory per thread that kernels needed beyond the stack (bytes).
     local: AtomicU64,
-    /// Bytes taken. The lock makes changes follow one another.
+    /// Memory taken (bytes). The lock serialises changes.
     taken: Mutex<u64>,
 }
 
 impl Limits {
-    /// The defaults, which cost nothing.
+    /// Default limits, which cost nothing.
     pub(crate) fn new(device: &'static Device) -> Limits {
         Limits {
             device,
@@ -53,7 +52,7 @@ impl Limits {
     /// Sets a limit.
     ///
     /// # Errors
-    /// `CUDA_ERROR_OUT_OF_MEMORY`, with the limit as it was.
+    /// `CUDA_ERROR_OUT_OF_MEMORY`; the limit is then unchanged.
     pub(crate) fn set(&self, index: usize, value: u64) -> CUresult {
         let mut taken = self.taken.lock();
         let mut values = DEFAULTS;
@@ -66,12 +65,12 @@ impl Limits {
         Ok(())
     }
 
-    /// A kernel is launched that needs so much local memory per thread, bytes.
+    /// Takes memory for a kernel with this much local memory per thread (bytes).
     ///
     /// # Errors
     /// `CUDA_ERROR_OUT_OF_MEMORY`.
     #[inline]
-    pub(crate) fn need_local(&self, bytes: u64) -> CUresult {
+    pub(crate) fn reserve_local(&self, bytes: u64) -> CUresult {
         if bytes <= self.local.load(Ordering::Relaxed) {
             return Ok(());
         }
@@ -93,7 +92,7 @@ impl Limits {
         Ok(())
     }
 
-    /// Bytes beyond what the defaults take; none for impossible numbers.
+    /// Cost beyond the defaults (bytes); `None` for impossible numbers.
     fn cost(&self, values: &[u64], local: u64) -> Option<u64> {
         let beyond = |index: usize| values[index].saturating_sub(DEFAULTS[index]);
         let per_thread = beyond(0).max(local.saturating_sub(DEFAULTS[0]));
@@ -105,7 +104,7 @@ impl Limits {
             .checked_add(beyond(2))
     }
 
-    /// The context ends.
+    /// Frees the memory, as the context ends.
     pub(crate) fn end(&self) {
         let taken = core::mem::take(&mut *self.taken.lock());
         if taken > 0
@@ -116,5 +115,5 @@ impl Limits {
     }
 }
 
-/// Local memory per thread that every context has (bytes): a launch within it needs no more.
+/// Local memory per thread in every context (bytes), enough for launches that need no more.
 pub(crate) const DEFAULT_LOCAL_BYTES: u32 = 1024;

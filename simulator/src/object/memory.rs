@@ -1,6 +1,6 @@
-//! Memory of this process: every range of addresses that a call may name, and its owner.
+//! Memory of this process: all address ranges that calls may use, with their owners.
 //!
-//! `backing.rs` takes bytes of a device, `host.rs` has pinned host memory, `pool.rs` stream-ordered memory, `vmm.rs`
+//! Device memory is taken in `backing.rs`; `host.rs` has pinned host memory, `pool.rs` stream-ordered memory, `vmm.rs`
 //! mapped memory.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -17,67 +17,66 @@ use crate::object::process::{Process, process};
 /// Kind of an address range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// `cuMemAlloc`, `cuMemAllocPitch`.
+    /// Memory of `cuMemAlloc`, `cuMemAllocPitch`.
     Device,
-    /// `cuMemAllocManaged`.
+    /// Memory of `cuMemAllocManaged`.
     Managed,
-    /// A module's variable; goes with the module.
+    /// A module's variable, which ends with the module.
     Global,
-    /// From the pool of this handle.
+    /// Memory of the pool with this handle.
     Pool(usize),
     /// Memory of a graph's allocation node.
     Graph,
     /// A buffer on memory of another interface (`external.rs`).
     External,
-    /// A block of another process's pool; the handle is the imported pool's.
+    /// A block of another process's pool; the handle is that of the imported pool.
     Imported(usize),
     /// Memory of another process, opened by `cuIpcOpenMemHandle`.
     Ipc,
-    /// A mapping of the physical memory of this number (`vmm.rs`).
+    /// A mapping of the physical allocation with this handle (`vmm.rs`).
     Mapped(u64),
-    /// `cuMemHostAlloc` with these flags.
+    /// Memory of `cuMemHostAlloc` with these flags.
     Host(u32),
-    /// `cuMemHostRegister` with these flags.
+    /// Memory registered by `cuMemHostRegister` with these flags.
     Registered(u32),
 }
 
 impl Kind {
-    /// Memory of the host, pinned.
+    /// Whether it is pinned host memory.
     pub(crate) fn is_host(self) -> bool {
         matches!(self, Kind::Host(_) | Kind::Registered(_))
     }
 }
 
-/// One range.
+/// An address range.
 #[derive(Debug)]
 pub(crate) struct Allocation {
     /// First address.
     pub(crate) base: u64,
-    /// Length as the program asked for it.
+    /// Requested size (bytes).
     pub(crate) bytes: u64,
     /// Kind of the range.
     pub(crate) kind: Kind,
-    /// Where it is; of host memory, the device that was current.
+    /// Its device; for host memory, the device that was current.
     pub(crate) device: &'static Device,
-    /// `Context::unique` and handle of the context that it belongs to; 0 for pools and mappings, which
-    /// belong to none.
+    /// `Context::unique` and handle of its context; 0 for pools and mappings, which have none.
     pub(crate) context: (u64, usize),
-    /// `CU_POINTER_ATTRIBUTE_BUFFER_ID`: unique over the life of the process.
+    /// Id for `CU_POINTER_ATTRIBUTE_BUFFER_ID`, unique over the life of the process.
     pub(crate) id: u64,
-    /// `CU_POINTER_ATTRIBUTE_SYNC_MEMOPS`.
+    /// Value of `CU_POINTER_ATTRIBUTE_SYNC_MEMOPS`.
     pub(crate) is_synchronous: AtomicBool,
-    /// `CUmemAccess_flags` of the owning device: mapped memory begins without access.
+    /// `CUmemAccess_flags` of the owning device; mapped memory begins without access.
     pub(crate) access: AtomicU32,
 }
 
 static IDS: AtomicU64 = AtomicU64::new(1);
-/// By first address. Ranges do not overlap.
+/// Ranges by first address. They do not overlap.
 static MEMORY: RwLock<BTreeMap<u64, Arc<Allocation>>> = RwLock::new(BTreeMap::new());
 
-/// Full access: `CU_MEM_ACCESS_FLAGS_PROT_READWRITE`.
+/// Full access, `CU_MEM_ACCESS_FLAGS_PROT_READWRITE`.
 pub(crate) const READ_WRITE: u32 = 3;
 
-/// Notes a range.
+/// Adds a range.
 pub(crate) fn insert(
     base: u64,
     bytes: u64,
@@ -103,19 +102,19 @@ pub(crate) fn insert(
     allocation
 }
 
-/// The range that begins exactly here.
+/// The range that begins exactly at `base`.
 pub(crate) fn at(base: u64) -> Option<Arc<Allocation>> {
     MEMORY.read().get(&base).cloned()
 }
 
-/// The range that an address lies in.
+/// The range that contains an address.
 pub(crate) fn find(address: u64) -> Option<Arc<Allocation>> {
     let memory = MEMORY.read();
     let (_, allocation) = memory.range(..=address).next_back()?;
     (address - allocation.base < allocation.bytes).then(|| Arc::clone(allocation))
 }
 
-/// The ranges that belong to a context, by `Context::unique`.
+/// The ranges of a context, by `Context::unique`.
 pub(crate) fn of_context(unique: u64) -> Vec<Arc<Allocation>> {
     let memory = MEMORY.read();
     memory
@@ -125,8 +124,7 @@ pub(crate) fn of_context(unique: u64) -> Vec<Arc<Allocation>> {
         .collect()
 }
 
-/// Takes out the range that begins here, if it is of a kind that the caller may end; whoever gets it
-/// ends it.
+/// Removes the range that begins at `base`, if `may_end` accepts its kind. The caller that gets it ends it.
 pub(crate) fn remove(base: u64, may_end: impl FnOnce(Kind) -> bool) -> Option<Arc<Allocation>> {
     let mut memory = MEMORY.write();
     if !may_end(memory.get(&base)?.kind) {
@@ -135,7 +133,7 @@ pub(crate) fn remove(base: u64, may_end: impl FnOnce(Kind) -> bool) -> Option<Ar
     memory.remove(&base)
 }
 
-/// Ranges that overlap `start..start + bytes`, in order.
+/// The ranges that overlap `start..start + bytes`, in order.
 pub(crate) fn overlapping(start: u64, bytes: u64) -> Vec<Arc<Allocation>> {
     let memory = MEMORY.read();
     let end = start.saturating_add(bytes);
@@ -150,8 +148,7 @@ pub(crate) fn overlapping(start: u64, bytes: u64) -> Vec<Arc<Allocation>> {
         .collect()
 }
 
-/// Whether every byte of a range is memory that a device may read and write: one allocation, or mappings
-/// side by side.
+/// Whether a device may read and write the whole range: one allocation, or adjacent mappings.
 pub(crate) fn is_usable(start: u64, bytes: u64) -> bool {
     let Some(end) = start.checked_add(bytes) else {
         return false;
@@ -168,7 +165,7 @@ pub(crate) fn is_usable(start: u64, bytes: u64) -> bool {
         if next >= end {
             return true;
         }
-        // Neighbours by chance are not one range.
+        // Adjacent allocations of other kinds do not form one range.
         if !matches!(range.kind, Kind::Mapped(_)) {
             return false;
         }
@@ -176,7 +173,7 @@ pub(crate) fn is_usable(start: u64, bytes: u64) -> bool {
     next >= end
 }
 
-/// Takes device memory and an address for it, and notes the range.
+/// Takes device memory with an address, and adds the range.
 ///
 /// # Errors
 /// `CUDA_ERROR_OUT_OF_MEMORY`, with nothing taken.
@@ -186,23 +183,23 @@ pub(crate) fn allocate(
     device: &'static Device,
     context: Option<&Context>,
 ) -> Result<u64, CUerror> {
-    let taken = taken(process()?, kind, bytes);
+    let taken = taken_bytes(process()?, kind, bytes);
     if kind == Kind::Managed {
         crate::object::backing::take_managed(device, taken)?;
     } else {
         crate::object::backing::take(device, taken)?;
     }
     let Some(base) = device.arena.take(bytes) else {
-        give(process()?, kind, device, taken);
+        free_bytes(process()?, kind, device, taken);
         return Err(CUerror::OUT_OF_MEMORY);
     };
     insert(base, bytes, kind, device, context);
     Ok(base)
 }
 
-/// Memory of its GPU that an allocation of so many bytes takes: of `cuMemAlloc` and its relatives, whole units of
+/// Device memory that an allocation takes (bytes): for `cuMemAlloc` and its relatives, whole units of
 /// `driver.allocation_unit_bytes`.
-fn taken(process: &Process, kind: Kind, bytes: u64) -> u64 {
+fn taken_bytes(process: &Process, kind: Kind, bytes: u64) -> u64 {
     let unit = process.machine.config().driver.allocation_unit_bytes;
     match kind {
         Kind::Device | Kind::Managed => bytes.checked_next_multiple_of(unit).unwrap_or(u64::MAX),
@@ -210,8 +207,8 @@ fn taken(process: &Process, kind: Kind, bytes: u64) -> u64 {
     }
 }
 
-/// Gives bytes of this kind back to the machine.
-fn give(process: &Process, kind: Kind, device: &Device, bytes: u64) {
+/// Frees memory of this kind.
+fn free_bytes(process: &Process, kind: Kind, device: &Device, bytes: u64) {
     if kind == Kind::Managed {
         process.client.give_managed(device.gpu, bytes);
     } else {
@@ -219,15 +216,15 @@ fn give(process: &Process, kind: Kind, device: &Device, bytes: u64) {
     }
 }
 
-/// Gives back what [`allocate`] took; the range has been taken out. What other processes hold of it is theirs.
+/// Frees the memory of [`allocate`], whose range was removed. Memory that other processes hold becomes theirs.
 pub(crate) fn release(process: &Process, allocation: &Allocation) {
     let shared = crate::object::sharing::hide(allocation.base);
     allocation.device.arena.give(allocation.base, allocation.bytes);
-    let taken = taken(process, allocation.kind, allocation.bytes);
+    let taken = taken_bytes(process, allocation.kind, allocation.bytes);
     let own = if shared.is_none() {
         taken
     } else {
         taken - allocation.bytes
     };
-    give(process, allocation.kind, allocation.device, own);
+    free_bytes(process, allocation.kind, allocation.device, own);
 }

@@ -1,10 +1,10 @@
-//! Waits for and writes of values in memory, as plain data (`cuStreamBatchMemOp` and its relatives).
+//! Waits for and writes of values in memory, as data (`cuStreamBatchMemOp` and its relatives).
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::object::{graph_memory, memory};
 
-/// When a wait is over (`CUstreamWaitValue_flags`).
+/// Condition that ends a wait (`CUstreamWaitValue_flags`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Condition {
     /// `(signed)(*addr - value) >= 0`, cyclic.
@@ -17,32 +17,32 @@ pub(crate) enum Condition {
     Nor,
 }
 
-/// Four or eight bytes.
+/// Width of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Width {
-    /// `...32`.
+    /// Four bytes, `...32`.
     Four,
-    /// `...64`.
+    /// Eight bytes, `...64`.
     Eight,
 }
 
-/// One operation.
+/// A wait or a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MemoryOperation {
     /// Wait until the value at the address satisfies the condition.
     Wait {
-        /// Where.
+        /// Address.
         address: u64,
         /// Width of the value.
         width: Width,
-        /// Compared with what.
+        /// Value to compare with.
         value: u64,
         /// Condition of the wait.
         condition: Condition,
     },
     /// Write the value.
     Write {
-        /// Where.
+        /// Address.
         address: u64,
         /// Width of the value.
         width: Width,
@@ -52,13 +52,13 @@ pub(crate) enum MemoryOperation {
 }
 
 impl MemoryOperation {
-    /// Does it; false for a wait that is not over. Memory that the program has freed meanwhile is left alone
-    /// and not waited for.
+    /// Attempts the operation; false if a wait is not over. Memory that was freed meanwhile is not accessed, and a wait for
+    /// it is over.
     pub(crate) fn attempt(&self) -> bool {
         self.is_gone() || self.act()
     }
 
-    /// The range that it is about.
+    /// The accessed range.
     fn range(&self) -> (u64, u64) {
         let (MemoryOperation::Wait { address, width, .. } | MemoryOperation::Write { address, width, .. }) =
             *self;
@@ -92,7 +92,7 @@ impl MemoryOperation {
         }
     }
 
-    /// Whether the address is aligned and memory that a device can use.
+    /// Whether the address is aligned, and in memory that a device can use.
     pub(crate) fn is_valid(&self) -> bool {
         let (address, bytes) = self.range();
         let is_memory = !self.is_gone() || graph_memory::planned(address, bytes).is_some();

@@ -1,6 +1,6 @@
 //! Modules and functions (CUDA Driver API, "Module Management", "Execution Control"): the objects.
 //!
-//! `library.rs` has the libraries, which are code that no context owns yet.
+//! `library.rs` has libraries, whose code belongs to no context.
 
 use core::sync::atomic::{AtomicI32, Ordering};
 use std::collections::BTreeMap;
@@ -23,7 +23,7 @@ pub(crate) use crate::base::image::Parameter;
 
 /// All loaded modules.
 pub(crate) static MODULES: Table<Module> = Table::new(HandleKind::Module);
-/// All functions that have been asked for.
+/// All functions that were requested.
 pub(crate) static FUNCTIONS: Table<Function> = Table::new(HandleKind::Function);
 
 /// A module: an image loaded into a context.
@@ -34,13 +34,13 @@ pub(crate) struct Module {
     /// Image from which it was loaded.
     pub(crate) image: Arc<Image>,
     device: &'static Device,
-    /// `Context::unique` and handle.
+    /// `Context::unique` and handle of its context.
     context: (u64, usize),
-    /// Made at the first question for each, by name.
+    /// Functions by name, made when first requested.
     functions: Mutex<BTreeMap<String, Arc<Function>>>,
-    /// Address and bytes, by name.
+    /// Address and size of variables (bytes), by name.
     globals: BTreeMap<String, (u64, u64)>,
-    /// Bytes taken for the module's code.
+    /// Memory for the module's code (bytes).
     code_bytes: u64,
 }
 
@@ -53,35 +53,35 @@ pub(crate) struct Function {
     pub(crate) module: usize,
     /// `Context::unique` of its module's context.
     pub(crate) context: u64,
-    /// The kernel of a library that it belongs to, by handle; 0 for none.
+    /// Name.
     pub(crate) name: CString,
-    /// In the parameter buffer; empty where the image does not tell.
+    /// Parameters; empty if the image does not tell.
     pub(crate) parameters: Vec<Parameter>,
     /// Facts in the image.
     pub(crate) info: KernelInfo,
-    /// `CU_FUNC_ATTRIBUTE_PTX_VERSION` and `BINARY_VERSION`.
+    /// Value for `CU_FUNC_ATTRIBUTE_PTX_VERSION` and `BINARY_VERSION`.
     pub(crate) architecture: u32,
-    /// Multiprocessors of its device.
+    /// Number of multiprocessors of its device.
     pub(crate) sms: u32,
     /// Duration of its runs.
     pub(crate) pace: Pace,
-    /// Settings that the program may change.
+    /// Attributes that the program can set.
     pub(crate) settings: Settings,
 }
 
 /// Attributes that `cuFuncSetAttribute` and `cuKernelSetAttribute` change.
 #[derive(Debug)]
 pub(crate) struct Settings {
-    /// Bytes of dynamic shared memory that a launch may ask for.
+    /// Maximum dynamic shared memory of a launch (bytes).
     pub(crate) max_dynamic_shared: AtomicI32,
-    /// Percent of the shared memory that is preferred; -1 for the driver's choice.
+    /// Preferred shared memory (percent); -1: the driver's choice.
     pub(crate) carveout: AtomicI32,
     /// Required cluster width, height, depth; non-portable sizes; scheduling policy.
     pub(crate) cluster: [AtomicI32; 5],
 }
 
 impl Settings {
-    /// The values of a function that were never changed.
+    /// Settings of a new function.
     pub(crate) fn new(shared_bytes: u32) -> Settings {
         let rest = SHARED_PER_BLOCK.saturating_sub(i32::try_from(shared_bytes).unwrap_or(i32::MAX));
         Settings {
@@ -91,7 +91,7 @@ impl Settings {
         }
     }
 
-    /// Copies what was set on a kernel to its function.
+    /// Copies the settings of a kernel to its function.
     pub(crate) fn copy_from(&self, other: &Settings) {
         let copy =
             |to: &AtomicI32, from: &AtomicI32| to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
@@ -104,7 +104,7 @@ impl Settings {
 }
 
 impl Function {
-    /// Most threads of a block.
+    /// Maximum number of threads per block.
     #[inline]
     pub(crate) fn max_threads(&self) -> u32 {
         let most = THREADS_PER_BLOCK.unsigned_abs();
@@ -115,7 +115,7 @@ impl Function {
         }
     }
 
-    /// Bytes of dynamic shared memory that a launch may ask for.
+    /// Maximum dynamic shared memory of a launch (bytes).
     #[inline]
     pub(crate) fn max_dynamic_shared(&self) -> u32 {
         self.settings
@@ -124,14 +124,14 @@ impl Function {
             .unsigned_abs()
     }
 
-    /// The most that `max_dynamic_shared` may be set to.
+    /// Maximum value for `max_dynamic_shared`.
     pub(crate) fn opt_in_limit(shared_bytes: u32) -> i32 {
         SHARED_PER_BLOCK_OPT_IN.saturating_sub(i32::try_from(shared_bytes).unwrap_or(i32::MAX))
     }
 }
 
 impl Module {
-    /// Loads an image into a context: its variables and the configured bytes for its code are taken.
+    /// Loads an image into a context, with memory for its variables and the configured memory for its code.
     ///
     /// # Errors
     /// `CUDA_ERROR_OUT_OF_MEMORY`, with nothing taken.
@@ -172,7 +172,7 @@ impl Module {
         Ok(MODULES.insert_with(make).1)
     }
 
-    /// A function by name; the same one each time.
+    /// A function by name, the same at each call.
     ///
     /// # Errors
     /// `CUDA_ERROR_NOT_FOUND`.
@@ -200,12 +200,12 @@ impl Module {
         Ok(function)
     }
 
-    /// A variable by name: address and bytes.
+    /// Address and size of a variable by name (bytes).
     pub(crate) fn global(&self, name: &str) -> Option<(u64, u64)> {
         self.globals.get(name).copied()
     }
 
-    /// Ends it and its functions, and gives its memory back.
+    /// Ends the module and its functions, and frees its memory.
     pub(crate) fn unload(&self) {
         if MODULES.remove(self.handle).is_none() {
             return;
@@ -217,7 +217,7 @@ impl Module {
     }
 }
 
-/// Facts of an image's kernel; in an image that cannot be read, any name is one.
+/// Facts about a kernel of an image. In an image that could not be read, every name is a kernel.
 pub(crate) fn kernel_info(image: &Image, name: &str) -> Option<KernelInfo> {
     let known = image.kernels.iter().find(|kernel| kernel.name == name).cloned();
     known.or_else(|| {
@@ -232,7 +232,7 @@ pub(crate) fn kernel_info(image: &Image, name: &str) -> Option<KernelInfo> {
     })
 }
 
-/// Memory that a load has taken so far; given back if it does not come to its end.
+/// Memory taken by a load, freed if the load fails.
 struct Loading {
     device: &'static Device,
     code_bytes: u64,
@@ -257,7 +257,7 @@ fn give_back(device: &'static Device, code_bytes: u64, globals: &BTreeMap<String
     }
 }
 
-/// A context ends: its modules go.
+/// Ends the modules of an ending context.
 pub(crate) fn forget_context(context: &Context) {
     for module in MODULES
         .all()

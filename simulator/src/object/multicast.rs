@@ -1,4 +1,4 @@
-//! Multicast objects: devices that were added, and memory that is bound.
+//! Multicast objects: their devices, and the bound memory.
 
 use parking_lot::{Condvar, Mutex};
 use vcuda_driver_api::prelude::*;
@@ -15,23 +15,23 @@ pub(crate) struct Team {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Ordinals of the devices that were added.
+    /// Ordinals of the added devices.
     devices: Vec<i32>,
     bound: Vec<Bound>,
 }
 
-/// A part of one device that memory stands behind.
+/// A part of one device with bound memory.
 #[derive(Debug)]
 struct Bound {
     ordinal: i32,
     offset: u64,
     bytes: u64,
-    /// None for pool memory, whose pool keeps it.
+    /// `None` for pool memory, which its pool keeps.
     _hold: Option<Hold>,
 }
 
 impl Team {
-    /// For so many devices.
+    /// An object for `size` devices.
     pub(crate) fn new(size: usize) -> Team {
         Team {
             size,
@@ -43,7 +43,7 @@ impl Team {
     /// Adds a device.
     ///
     /// # Errors
-    /// `CUDA_ERROR_INVALID_VALUE` for one that was added already or one too many (docs/hardware.md, "multicast").
+    /// `CUDA_ERROR_INVALID_VALUE` for a repeated or surplus device (docs/hardware.md, "multicast").
     pub(crate) fn add(&self, ordinal: i32) -> CUresult {
         let mut state = self.state.lock();
         if state.devices.contains(&ordinal) || state.devices.len() >= self.size {
@@ -54,10 +54,10 @@ impl Team {
         Ok(())
     }
 
-    /// Binds memory of a device, once all devices have been added.
+    /// Binds memory of a device, after all devices were added.
     ///
     /// # Errors
-    /// `CUDA_ERROR_INVALID_DEVICE` for a device that was not added, `CUDA_ERROR_INVALID_VALUE` for a part that is bound.
+    /// `CUDA_ERROR_INVALID_DEVICE` for a device that was not added, `CUDA_ERROR_INVALID_VALUE` for a bound part.
     pub(crate) fn bind(&self, ordinal: i32, offset: u64, bytes: u64, hold: Option<Hold>) -> CUresult {
         self.wait_for_all();
         let mut state = self.state.lock();
@@ -80,7 +80,7 @@ impl Team {
         Ok(())
     }
 
-    /// Ends what [`Team::bind`] bound.
+    /// Unbinds a part that [`Team::bind`] bound.
     ///
     /// # Errors
     /// `CUDA_ERROR_INVALID_VALUE` for any other part.
@@ -95,7 +95,8 @@ impl Team {
         Ok(())
     }
 
-    /// "A call to cuMemMap will block until all devices have been added"; the same for binding.
+    /// Waits until all devices were added: "a call to cuMemMap will block until all devices have been added"; the same for
+    /// binding.
     pub(crate) fn wait_for_all(&self) {
         let mut state = self.state.lock();
         while state.devices.len() < self.size {

@@ -1,9 +1,8 @@
 //! Memory pools (CUDA Driver API, "Stream Ordered Memory Allocator"; CUDA C++ Programming Guide, same name).
 //!
-//! `semantics/pool.rs` has the frees. A block's address and its bytes are taken at the call, which is
-//! allowed ("the allocation may be used once the stream has reached it"); it is given back when the stream
-//! reaches the free. What a pool holds beyond its release threshold goes back to the device at the next
-//! synchronisation of a stream, an event or a context.
+//! `semantics/pool.rs` frees blocks. A block's address and memory are taken at the call, which is allowed ("the allocation
+//! may be used once the stream has reached it"), and returned when the stream reaches the free. A pool's memory beyond its
+//! release threshold is freed at the next synchronisation of a stream, an event or a context.
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::collections::BTreeMap;
@@ -21,7 +20,7 @@ use crate::object::sharing::Shared;
 
 /// All pools.
 pub(crate) static POOLS: Table<Pool> = Table::new(HandleKind::Pool);
-/// Set with the first pool: a synchronisation of a program without pools has nothing to look at.
+/// Whether there ever was a pool; if not, synchronisations skip them.
 static HAS_POOLS: AtomicBool = AtomicBool::new(false);
 
 /// A pool.
@@ -29,13 +28,13 @@ static HAS_POOLS: AtomicBool = AtomicBool::new(false);
 pub(crate) struct Pool {
     /// Handle in the program.
     pub(crate) handle: usize,
-    /// Where its memory is. Managed memory stays on its device here.
+    /// Its device. Managed memory stays there.
     pub(crate) device: &'static Device,
-    /// `CUmemPoolProps.location`, for managed memory the preferred one, or none.
+    /// `CUmemPoolProps.location`; for managed memory the preferred one, or none.
     pub(crate) location: CUmemLocationType,
     /// `CUmemPoolProps.allocType`.
     pub(crate) kind: CUmemAllocationType,
-    /// Memory in use and held.
+    /// Memory in use and kept.
     pub(crate) reserve: Arc<Reserve>,
     /// `CU_MEMPOOL_ATTR_RELEASE_THRESHOLD`, bytes.
     pub(crate) threshold: AtomicU64,
@@ -45,21 +44,21 @@ pub(crate) struct Pool {
     pub(crate) limit: u64,
     /// `CUmemPoolProps.handleTypes`.
     pub(crate) handle_types: CUmemAllocationHandleType,
-    /// "Imported memory pools do not support creating new allocations"; what they show is the exporter's.
+    /// Whether it is imported: "imported memory pools do not support creating new allocations".
     pub(crate) is_imported: bool,
-    /// Object that other processes import, or that this one has imported (`export/pool_share.rs`).
+    /// Object for other processes, made by this one or imported (`export/pool_share.rs`).
     pub(crate) object: Mutex<Option<Arc<Shared>>>,
-    /// `cuMemPoolSetAccess`: `CUmemAccess_flags` of other devices, by ordinal.
+    /// `CUmemAccess_flags` of other devices by ordinal (`cuMemPoolSetAccess`).
     pub(crate) access: Mutex<BTreeMap<CUdevice, u32>>,
 }
 
 impl Pool {
-    /// Makes a pool with these properties, whose memory is on the device.
+    /// Makes a pool with these properties on a device.
     pub(crate) fn create(device: &'static Device, properties: &CUmemPoolProps) -> Arc<Pool> {
         Pool::keep(device, properties, None)
     }
 
-    /// A pool of another process.
+    /// Makes a pool for one of another process.
     pub(crate) fn import(shared: Shared) -> Arc<Pool> {
         let properties = own_properties(CUmemAllocationHandleType::POSIX_FILE_DESCRIPTOR);
         Pool::keep(shared.device, &properties, Some(Arc::new(shared)))
@@ -93,7 +92,7 @@ impl Pool {
             .1
     }
 
-    /// A block of the pool.
+    /// Allocates a block. Returns its address.
     ///
     /// # Errors
     /// `CUDA_ERROR_OUT_OF_MEMORY`; `CUDA_ERROR_INVALID_VALUE` for an imported pool.
@@ -101,15 +100,15 @@ impl Pool {
         if self.is_imported {
             return Err(CUerror::INVALID_VALUE);
         }
-        if let Err(error) = self.reserve.enter(bytes, self.limit) {
-            // Memory may lie unused in other pools.
+        if let Err(error) = self.reserve.begin_use(bytes, self.limit) {
+            // Unused memory of other pools may help.
             if !crate::object::backing::release_unused(self.device) {
                 return Err(error);
             }
-            self.reserve.enter(bytes, self.limit)?;
+            self.reserve.begin_use(bytes, self.limit)?;
         }
         let Some(base) = self.device.arena.take(bytes) else {
-            self.reserve.leave(bytes);
+            self.reserve.end_use(bytes);
             return Err(CUerror::OUT_OF_MEMORY);
         };
         memory::insert(base, bytes, Kind::Pool(self.handle), self.device, None);
@@ -117,13 +116,13 @@ impl Pool {
         Ok(base)
     }
 
-    /// `cuMemPoolTrimTo`.
+    /// Frees unused memory beyond `keep` (`cuMemPoolTrimTo`).
     pub(crate) fn trim(&self, keep: u64) {
         self.reserve.trim(keep);
     }
 }
 
-/// Properties of a pool of pinned memory of a device.
+/// Properties for a pool of pinned memory on a device.
 fn own_properties(handle_types: CUmemAllocationHandleType) -> CUmemPoolProps {
     // SAFETY: integers and a raw pointer only, for which zero is a value.
     let mut properties: CUmemPoolProps = unsafe { core::mem::zeroed() };
@@ -133,7 +132,7 @@ fn own_properties(handle_types: CUmemAllocationHandleType) -> CUmemPoolProps {
     properties
 }
 
-/// The pool of each block in use, by address: a destroyed pool has no handle any more.
+/// Pool of each block in use, by address, as a destroyed pool has no handle.
 static BLOCKS: Mutex<BTreeMap<u64, Arc<Pool>>> = Mutex::new(BTreeMap::new());
 
 /// The pool of a block in use.
@@ -141,7 +140,7 @@ pub(crate) fn of_block(address: u64) -> Option<Arc<Pool>> {
     BLOCKS.lock().get(&address).cloned()
 }
 
-/// Takes a block out of use: its pool.
+/// Removes a block in use. Returns its pool.
 pub(crate) fn take_block(address: u64) -> Option<Arc<Pool>> {
     BLOCKS.lock().remove(&address)
 }
@@ -165,7 +164,7 @@ pub(crate) fn pool(handle: CUmemoryPool) -> Result<Arc<Pool>, CUerror> {
     POOLS.get(handle.0).ok_or(CUerror::INVALID_VALUE)
 }
 
-/// A device's default pool, made when it is first asked for.
+/// A device's default pool, made when first requested.
 pub(crate) fn default_pool(ordinal: CUdevice) -> Result<Arc<Pool>, CUerror> {
     let device = device(ordinal)?;
     let mut pools = device.pools.lock();
@@ -175,7 +174,7 @@ pub(crate) fn default_pool(ordinal: CUdevice) -> Result<Arc<Pool>, CUerror> {
     POOLS.get(pools.default).ok_or(CUerror::UNKNOWN)
 }
 
-/// A device's current pool: what `cuMemAllocAsync` allocates from. The default one until another is set.
+/// A device's current pool, from which `cuMemAllocAsync` allocates; initially the default pool.
 pub(crate) fn current_pool(ordinal: CUdevice) -> Result<Arc<Pool>, CUerror> {
     let chosen = device(ordinal)?.pools.lock().current;
     match POOLS.get(chosen) {

@@ -1,4 +1,4 @@
-//! The devices' own contexts (CUDA Driver API, "Primary Context Management").
+//! Primary contexts of devices (CUDA Driver API, "Primary Context Management").
 
 use std::sync::Arc;
 
@@ -13,17 +13,17 @@ use crate::object::process::process;
 /// State of a primary context.
 #[derive(Debug, Default)]
 pub(crate) struct Primary {
-    /// Retains without release.
+    /// Number of retains without release.
     pub(crate) retained: u32,
-    /// Flags for the next life.
+    /// Flags for the next context.
     pub(crate) flags: u32,
-    /// Set while it lives.
+    /// The living context, if any.
     pub(crate) context: Option<Arc<Context>>,
-    /// The handle, the same in every life; 0 before the first.
+    /// Handle, the same for all contexts of the device; 0 before the first.
     pub(crate) handle: usize,
 }
 
-/// A device's own context.
+/// State of a device's primary context.
 ///
 /// # Errors
 /// `CUDA_ERROR_NOT_INITIALIZED`.

@@ -1,6 +1,6 @@
-//! Result of `cuInit`: this process's place on the simulated machine.
+//! This process on the simulated machine, as set up by `cuInit`.
 //!
-//! Everything else lives in tables beside its type (`context::CONTEXTS`, `module::MODULES`, ...).
+//! All other state is in tables beside its type (`context::CONTEXTS`, `module::MODULES`, ...).
 
 use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
@@ -17,19 +17,19 @@ use crate::object::device::Device;
 pub(crate) struct Process {
     /// The machine of `VCUDA_SIM`.
     pub(crate) machine: Machine,
-    /// This process's presence on it.
+    /// This process as a client of the machine.
     pub(crate) client: Client,
-    /// Devices that `CUDA_VISIBLE_DEVICES` lets it see, by ordinal.
+    /// Devices visible by `CUDA_VISIBLE_DEVICES`, by ordinal.
     pub(crate) devices: Vec<Device>,
 }
 
-/// State that a child must not find: a page that the kernel hands to it zeroed (`MADV_WIPEONFORK`, madvise(2)), after
-/// `fork` as after a raw `clone`, in which locks of the parent's other threads would never open again.
+/// State that a child must not inherit: a page that the kernel zeroes in it (`MADV_WIPEONFORK`, madvise(2)), after `fork`
+/// and after a raw `clone`, where locks of the parent's other threads would stay locked.
 #[repr(C, align(65536))]
 #[derive(Debug)]
 struct Page {
-    /// Null until `cuInit` has succeeded. Never freed: threads and exit handlers of the application may call
-    /// until the very end.
+    /// Null until `cuInit` has succeeded. Never freed, as threads and exit handlers of the application may call until the
+    /// very end.
     process: AtomicPtr<Process>,
     /// Whether this process has begun a `cuInit`.
     has_begun: AtomicBool,
@@ -39,7 +39,7 @@ static PAGE: Page = Page {
     process: AtomicPtr::new(core::ptr::null_mut()),
     has_begun: AtomicBool::new(false),
 };
-/// Whether this process or one that it was forked from has begun a `cuInit` that did not fail.
+/// Whether this process, or one that it was forked from, has begun a `cuInit` that did not fail.
 static HAS_BEGUN: AtomicBool = AtomicBool::new(false);
 static INITIALISING: Mutex<()> = Mutex::new(());
 
@@ -55,18 +55,18 @@ pub(crate) fn process() -> Result<&'static Process, CUerror> {
     unsafe { process.as_ref() }.ok_or(CUerror::NOT_INITIALIZED)
 }
 
-/// `cuInit`'s work; a second call finds it done. `prepare` takes what it needs of the machine's configuration before the
-/// process can be found.
+/// The work of `cuInit`; a second call has no effect. `prepare` reads the machine's configuration before the process
+/// becomes visible to calls.
 ///
 /// # Errors
-/// `CUDA_ERROR_NO_DEVICE` without a visible GPU, `CUDA_ERROR_NOT_INITIALIZED` in a forked child (also of a
-/// process in the middle of its `cuInit`; docs/hardware.md, "start of the driver"), `CUDA_ERROR_SYSTEM_NOT_READY`
-/// where the machine's directory cannot be used (docs/hardware.md, "start of the driver").
+/// `CUDA_ERROR_NO_DEVICE` without a visible GPU. `CUDA_ERROR_NOT_INITIALIZED` in a forked child, even of a process in its
+/// `cuInit`, and `CUDA_ERROR_SYSTEM_NOT_READY` if the machine's directory cannot be used (docs/hardware.md, "start of the
+/// driver").
 pub(crate) fn initialise(prepare: fn(&Config) -> Result<(), MachineError>) -> CUresult {
     if is_forked() {
         return Err(CUerror::NOT_INITIALIZED);
     }
-    // Noted before the lock is taken: a child could find it taken.
+    // Stored before the lock is taken, as a child could inherit it locked.
     begin(true);
     let _one_at_a_time = INITIALISING.lock();
     begin(true);
@@ -76,12 +76,12 @@ pub(crate) fn initialise(prepare: fn(&Config) -> Result<(), MachineError>) -> CU
     join(prepare).inspect_err(|_| begin(false))
 }
 
-/// Whether this is a child of a process that has begun.
+/// Whether this process was forked from one that has begun a `cuInit`.
 pub(crate) fn is_forked() -> bool {
     HAS_BEGUN.load(Ordering::Acquire) && !PAGE.has_begun.load(Ordering::Acquire)
 }
 
-/// The page's word first, so that this process never takes itself for a child.
+/// Stores the page's word first, so that this process never takes itself for a child.
 fn begin(has_begun: bool) {
     if has_begun {
         forget_in_children();
@@ -110,7 +110,7 @@ fn join(prepare: fn(&Config) -> Result<(), MachineError>) -> CUresult {
     Ok(())
 }
 
-/// Sees to it that children find the page empty.
+/// Makes the kernel zero the page in children.
 fn forget_in_children() {
     static ASKED: AtomicBool = AtomicBool::new(false);
     if ASKED.swap(true, Ordering::Relaxed) {
@@ -131,22 +131,21 @@ extern "C" fn forget() {
     PAGE.has_begun.store(false, Ordering::Relaxed);
 }
 
-/// The machine, opened at the first call that needs to know it.
+/// The machine, opened at the first call.
 fn machine() -> Result<&'static Machine, CUerror> {
     static MACHINE: OnceCell<Machine> = OnceCell::new();
     MACHINE.get_or_try_init(|| Machine::open_or_create(&vcuda_machine::machine_directory()).map_err(refused))
 }
 
-/// Behaviour of the profile's driver, before `cuInit` too.
+/// Behaviour of the profile's driver, available before `cuInit`.
 ///
 /// # Errors
-/// `CUDA_ERROR_SYSTEM_NOT_READY` where the machine's directory cannot be used (docs/hardware.md, "start of the
-/// driver").
+/// `CUDA_ERROR_SYSTEM_NOT_READY` if the machine's directory cannot be used (docs/hardware.md, "start of the driver").
 pub(crate) fn driver() -> Result<&'static DriverProfile, CUerror> {
     Ok(&machine()?.config().driver)
 }
 
-/// Answer of `cuDriverGetVersion`, before `cuInit` too; the default's if the machine cannot be used.
+/// Result of `cuDriverGetVersion`, available before `cuInit`; the default if the machine cannot be used.
 pub(crate) fn cuda_version() -> i32 {
     let version = machine().map(|machine| machine.config().cuda_version);
     version
@@ -155,7 +154,7 @@ pub(crate) fn cuda_version() -> i32 {
         .unwrap_or(13000)
 }
 
-/// A real driver that cannot work says why in the kernel's log; this one on the standard error, once.
+/// Error for a machine that cannot be used. The reason goes to stderr once; a real driver's would be in the kernel's log.
 #[expect(
     clippy::print_stderr,
     reason = "the remedy is in the message, and there is no other place for it"

@@ -1,4 +1,4 @@
-//! Multiprocessors that green contexts are made of, and descriptions of them.
+//! Multiprocessors for green contexts, and their descriptions.
 
 use std::sync::Arc;
 
@@ -7,19 +7,19 @@ use vcuda_driver_api::prelude::*;
 use crate::base::table::{Kind, Table};
 use crate::object::process::process;
 
-/// Descriptions; "will remain valid for the lifetime of the process".
+/// All descriptions, which "will remain valid for the lifetime of the process".
 pub(crate) static DESCRIPTIONS: Table<Description> = Table::new(Kind::ResourceDescription);
 
-/// Resources that a green context will have.
+/// Resources for a green context.
 #[derive(Debug)]
 pub(crate) struct Description {
-    /// On this device.
+    /// Ordinal of the device.
     pub(crate) ordinal: CUdevice,
-    /// The multiprocessors; none are all (a description of work queues only).
+    /// The multiprocessors; `None`: all (a description of work queues only).
     pub(crate) sms: Option<Sms>,
 }
 
-/// A run of multiprocessors.
+/// A range of multiprocessors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sms {
     /// The first one's number.

@@ -1,9 +1,8 @@
-//! Memory that other processes can hold too: this process's holds of the machine's objects, and ranges of addresses
-//! that show an object's contents.
+//! Memory shared with other processes: holds of the machine's objects, and address ranges that map their contents.
 //!
-//! Exports: each becomes an object of the machine (`vcuda_machine::Client::object_make`), a file that any process of
-//! the machine can map. Its bytes count once, whoever holds it, until the last hold ends. `ipc.rs`, `vmm.rs`,
-//! `export/pool_share.rs` and `external.rs` say what becomes an object and how others come to it.
+//! Exported memory becomes an object of the machine (`vcuda_machine::Client::object_make`), a file that all its processes
+//! can map. Its bytes count once until the last hold ends. The kinds of exports are in `ipc.rs`, `vmm.rs`,
+//! `export/pool_share.rs` and `external.rs`.
 
 use core::ffi::c_void;
 use std::collections::BTreeMap;
@@ -20,7 +19,7 @@ use crate::object::process::process;
 
 const PAGE: u64 = 4096;
 
-/// Sort of an object: the lowest byte of its tag in the machine.
+/// Sort of an object, the lowest byte of its tag on the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Sort {
@@ -28,11 +27,11 @@ pub(crate) enum Sort {
     Linear = 1,
     /// A physical allocation of `cuMemCreate`.
     Physical,
-    /// A pool; without bytes.
+    /// A pool, without bytes.
     Pool,
     /// A block of a pool.
     PoolBlock,
-    /// A file from outside, for another interface's memory.
+    /// A file from outside, memory of another interface.
     Foreign,
 }
 
@@ -43,14 +42,14 @@ impl Sort {
     }
 }
 
-/// One hold of an object. Dropping it lets go.
+/// A hold of an object, released on drop.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    /// The machine's name for it.
+    /// Id on the machine.
     pub(crate) id: ObjectId,
-    /// Where it is.
+    /// Its device.
     pub(crate) device: &'static Device,
-    /// Bytes that it takes there.
+    /// Its size (bytes).
     pub(crate) bytes: u64,
     /// Tag that its maker gave it, the [`Sort`] first.
     pub(crate) tag: u64,
@@ -69,8 +68,8 @@ impl Shared {
     /// Holds an object of another process; `maker` must still hold it.
     ///
     /// # Errors
-    /// `CUDA_ERROR_INVALID_HANDLE` where it is gone, `CUDA_ERROR_INVALID_VALUE` where it is of another sort or on a GPU
-    /// that this process does not see, `CUDA_ERROR_OUT_OF_MEMORY` where the machine has no room for one more holder.
+    /// `CUDA_ERROR_INVALID_HANDLE` if it is gone, `CUDA_ERROR_INVALID_VALUE` if it is of another sort or on a GPU that is
+    /// not visible, `CUDA_ERROR_OUT_OF_MEMORY` if the machine's table of holders is full.
     pub(crate) fn hold(id: ObjectId, maker: Option<u64>, sort: Sort) -> Result<Shared, CUerror> {
         let client = &process()?.client;
         let object = client.object_hold(id, maker).map_err(|refused| match refused {
@@ -86,7 +85,7 @@ impl Shared {
         })
     }
 
-    /// Takes over a hold that the client has: it is let go if this fails.
+    /// Takes over a hold of the client; releases it on failure.
     fn of(object: &Object) -> Result<Shared, CUerror> {
         let process = process()?;
         let devices = &process.devices;
@@ -110,10 +109,10 @@ impl Shared {
         }
     }
 
-    /// Makes an object of bytes that this process has taken.
+    /// Makes an object of memory that this process has taken.
     ///
     /// # Errors
-    /// `CUDA_ERROR_OUT_OF_MEMORY` where the machine or its disk has no room for it.
+    /// `CUDA_ERROR_OUT_OF_MEMORY` if the machine or its disk is full.
     pub(crate) fn make(device: &'static Device, bytes: u64, tag: u64) -> Result<Shared, CUerror> {
         let client = &process()?.client;
         let id = client
@@ -145,12 +144,12 @@ impl Shared {
         Shared::of(&Object { id, gpu, bytes, tag })
     }
 
-    /// The file that holds the contents.
+    /// File of the contents.
     pub(crate) fn contents(&self) -> BorrowedFd<'_> {
         self.contents.as_fd()
     }
 
-    /// A descriptor for other processes: the object stays as long as it or a duplicate is open anywhere.
+    /// A descriptor for other processes. The object lives while it or a duplicate is open anywhere.
     ///
     /// # Errors
     /// `CUDA_ERROR_OPERATING_SYSTEM`.
@@ -159,17 +158,17 @@ impl Shared {
         file.map(OwnedFd::from).map_err(|_| CUerror::OPERATING_SYSTEM)
     }
 
-    /// Holds memory that another interface made, as a file; its first `bytes` are taken from the device with the first
-    /// hold in any process.
+    /// Holds memory of another interface, given as a file. Its first `bytes` are taken from the device with the first hold
+    /// in any process.
     ///
     /// # Errors
-    /// `CUDA_ERROR_OUT_OF_MEMORY`; `CUDA_ERROR_INVALID_VALUE` where others hold fewer bytes of it.
+    /// `CUDA_ERROR_OUT_OF_MEMORY`; `CUDA_ERROR_INVALID_VALUE` if others hold fewer bytes of it.
     pub(crate) fn foreign(device: &'static Device, bytes: u64, contents: File) -> Result<Shared, CUerror> {
         let client = &process()?.client;
         let tag = Sort::Foreign as u64;
         let object = crate::object::backing::take_by(device, || {
             let hold = || client.object_of_file(&contents, device.gpu, bytes, tag);
-            // Another process may make it an object at this moment.
+            // Another process may be making it an object at this moment.
             hold().or_else(|refused| {
                 if refused == Refused::Gone {
                     hold()
@@ -192,16 +191,16 @@ impl Shared {
     }
 }
 
-/// Addresses of an arena that show a part of an object.
+/// Addresses of an arena that map a part of an object.
 #[derive(Debug)]
 struct Range {
     shared: Arc<Shared>,
-    /// Whole pages: where the showing begins, which may be before the range, and its length.
+    /// Start (which may be before the range) and length of the mapping, in whole pages.
     start: u64,
     length: u64,
 }
 
-/// The object that a descriptor, which stays the caller's, was exported of.
+/// The object of an exported descriptor, which is not consumed.
 ///
 /// # Errors
 /// `CUDA_ERROR_INVALID_VALUE` for any other descriptor, or none.
@@ -213,7 +212,7 @@ pub(crate) fn object_of(descriptor: i32) -> Result<ObjectId, CUerror> {
 /// A descriptor of the same open file.
 ///
 /// # Errors
-/// `CUDA_ERROR_INVALID_VALUE` for a number that is none.
+/// `CUDA_ERROR_INVALID_VALUE` for an invalid descriptor.
 pub(crate) fn duplicate(descriptor: i32) -> Result<File, CUerror> {
     // SAFETY: a number that is no descriptor is an error, and nothing else is touched.
     let copy = unsafe { libc::fcntl(descriptor, libc::F_DUPFD_CLOEXEC, 3) };
@@ -224,17 +223,17 @@ pub(crate) fn duplicate(descriptor: i32) -> Result<File, CUerror> {
     Ok(unsafe { File::from_raw_fd(copy) })
 }
 
-/// Ranges of an arena that show an object, by first address.
+/// Address ranges that map an object, by first address.
 static RANGES: Mutex<BTreeMap<u64, Range>> = Mutex::new(BTreeMap::new());
 
-/// Whether the range at `base` shows an object. The object itself is not given out: held for a moment, it would outlive
-/// a release in another thread.
+/// Whether the range at `base` maps an object. The object is not returned, as the reference could outlive a release in
+/// another thread.
 pub(crate) fn is_shared(base: u64) -> bool {
     RANGES.lock().contains_key(&base)
 }
 
-/// Makes an object of a range of an arena, whose bytes this process has taken. Its contents stay what they are, if
-/// no other thread writes to it meanwhile: see `semantics::memory::share`.
+/// Turns a range of taken memory into an object. Its contents stay if no other thread writes to it meanwhile, see
+/// `semantics::memory::share`.
 ///
 /// # Errors
 /// `CUDA_ERROR_OUT_OF_MEMORY`, `CUDA_ERROR_MAP_FAILED`.
@@ -264,7 +263,7 @@ pub(crate) fn share(
     Ok(shared)
 }
 
-/// Shows an object of another process in the arena of its device.
+/// Maps an object of another process into its device's arena.
 ///
 /// # Errors
 /// `CUDA_ERROR_OUT_OF_MEMORY` without address space, `CUDA_ERROR_MAP_FAILED`.
@@ -273,7 +272,7 @@ pub(crate) fn import(shared: Shared) -> Result<u64, CUerror> {
     show(&Arc::new(shared), 0, bytes)
 }
 
-/// Shows `bytes` of an object from `offset` on in the arena of its device.
+/// Maps `bytes` of an object from `offset` on into its device's arena.
 ///
 /// # Errors
 /// As [`import`].
@@ -295,18 +294,17 @@ pub(crate) fn show(shared: &Arc<Shared>, offset: u64, bytes: u64) -> Result<u64,
     Ok(start + before)
 }
 
-/// Ends the showing of an object that another process or interface made, and gives the addresses back.
+/// Unmaps an object made by another process or interface, and frees the addresses.
 pub(crate) fn end(base: u64) {
     let range = RANGES.lock().remove(&base);
     if let Some(range) = range {
-        // If this fails the addresses show an object that belongs to no process, which does no harm.
+        // If this fails, the addresses still map the object, which does no harm.
         let _ = map(range.start, range.length, None);
         range.shared.device.arena.give(range.start, range.length);
     }
 }
 
-/// Ends the showing of an object at addresses of this process's own memory, which is private again. Says which object
-/// it was.
+/// Replaces the mapping of an object in this process's own memory by private memory. Returns the object.
 pub(crate) fn hide(base: u64) -> Option<Arc<Shared>> {
     let range = RANGES.lock().remove(&base)?;
     // As above.
@@ -314,19 +312,19 @@ pub(crate) fn hide(base: u64) -> Option<Arc<Shared>> {
     Some(range.shared)
 }
 
-/// Makes an object plain memory of this process again, if no other process holds it.
+/// Turns an object into plain memory of this process, if no other process holds it. Returns whether it did.
 pub(crate) fn unmake(shared: Arc<Shared>) -> bool {
     let Some(shared) = Arc::into_inner(shared) else {
         return false;
     };
     let Ok(process) = process() else { return false };
     let is_own = process.client.object_unmake(shared.id);
-    // The hold has ended with that.
+    // The hold has ended already.
     core::mem::forget(shared);
     is_own
 }
 
-/// Puts a file's contents from some offset on, or private memory, in place of what is at an address.
+/// Maps a file from an offset on, or private memory, at an address.
 fn map(address: u64, bytes: u64, file: Option<(BorrowedFd<'_>, u64)>) -> CUresult {
     let length = bytes.next_multiple_of(PAGE) as usize;
     let protection = libc::PROT_READ | libc::PROT_WRITE;
@@ -356,7 +354,7 @@ fn map(address: u64, bytes: u64, file: Option<(BorrowedFd<'_>, u64)>) -> CUresul
     Ok(())
 }
 
-/// Writes a range to a file that is zero so far. Pages that were never touched are zero too and are not read.
+/// Copies a range to a file of zeros. Pages that were never touched are zero and not read.
 fn copy_out(base: u64, bytes: u64, to: &File) -> CUresult {
     use std::os::unix::fs::FileExt;
     const CHUNK: u64 = 512;

@@ -1,4 +1,4 @@
-//! Tiles of arrays whose memory is mapped later, and what stands behind them.
+//! Tiles of arrays with memory mapped later, and their mappings.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,27 +8,27 @@ use vcuda_driver_api::prelude::*;
 use crate::object::texels::{level_descriptor, level_extent_bytes, texel_bytes};
 use crate::object::vmm::Hold;
 
-/// Bytes of a tile; offsets into the tile pool and the mip tail are multiples of it.
+/// Size of a tile (bytes); offsets into the tile pool and the mip tail are multiples of it.
 pub(crate) const TILE_BYTES: u64 = 64 << 10;
 
 /// `CU_ARRAY_SPARSE_PROPERTIES_SINGLE_MIPTAIL`.
 const SINGLE_TAIL: u32 = 1;
 
-/// A part of an array that one tile, or for deferred arrays the whole mapping, stands behind.
+/// A part of an array that has one mapping: a tile, or for deferred arrays everything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Part {
     /// All of a deferred array.
     Whole,
-    /// Level, layer, position in tiles.
+    /// Level, layer, position (in tiles).
     Tile(u32, u32, [u64; 3]),
-    /// Layer, index in tiles.
+    /// Layer, index (in tiles).
     Tail(u32, u64),
 }
 
-/// Mappings into an array.
+/// Mappings of an array.
 pub(crate) type Mapped = BTreeMap<Part, Arc<Hold>>;
 
-/// Fields that the rules look at.
+/// Facts about an array that the rules use.
 pub(crate) struct Layout {
     /// As the program described it.
     pub(crate) descriptor: CUDA_ARRAY3D_DESCRIPTOR,
@@ -37,7 +37,7 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// Of a mipmapped array of so many levels; an array has one.
+    /// Layout of a mipmapped array with `levels` levels; a plain array has one.
     pub(crate) fn new(descriptor: CUDA_ARRAY3D_DESCRIPTOR, levels: u32) -> Layout {
         let is_volume = descriptor.Depth > 0 && descriptor.Flags & CUDA_ARRAY3D_LAYERED == 0;
         let tile = match (texel_bytes(&descriptor).unwrap_or(1), is_volume) {
@@ -79,8 +79,8 @@ impl Layout {
         [d.Width as u64, d.Height.max(1) as u64, depth as u64]
     }
 
-    /// "The remaining miplevels which are too small to span at least one tile in any dimension constitute the mip
-    /// tail"; the number of levels where there is none.
+    /// First level of the mip tail: "the remaining miplevels which are too small to span at least one tile in any dimension
+    /// constitute the mip tail". The number of levels if there is none.
     fn first_tail_level(&self) -> u32 {
         let is_small = |level: &u32| {
             self.extent(*level)
@@ -91,7 +91,7 @@ impl Layout {
         (0..self.levels).find(is_small).unwrap_or(self.levels)
     }
 
-    /// Bytes of a layer's mip tail, whole tiles.
+    /// Size of a layer's mip tail in whole tiles (bytes).
     fn tail_bytes(&self) -> u64 {
         let bytes: u64 = (self.first_tail_level()..self.levels)
             .map(|level| level_extent_bytes(&self.descriptor, self.extent(level)))
@@ -102,7 +102,7 @@ impl Layout {
     /// Answer of `cuArrayGetSparseProperties` and `cuMipmappedArrayGetSparseProperties`.
     pub(crate) fn properties(&self, is_array: bool) -> CUDA_ARRAY_SPARSE_PROPERTIES {
         let tail = self.tail_bytes();
-        // An array has no levels: it is all tail or has none, and "miptailSize represents the total size".
+        // A plain array is all tail, or has none: "miptailSize represents the total size".
         let (flags, size) = if is_array && tail > 0 {
             (SINGLE_TAIL, tail * u64::from(self.layers()))
         } else {
@@ -138,7 +138,7 @@ impl Layout {
         for axis in 0..3 {
             let (tile, end) = (self.tile[axis], offsets[axis] + sizes[axis]);
             let is_aligned = sizes[axis].is_multiple_of(tile) || end == extent[axis];
-            // A level whose edge is inside its last tile may be named by whole tiles too.
+            // A level that ends inside its last tile may also be named by whole tiles.
             let is_within = end <= extent[axis].next_multiple_of(tile);
             if sizes[axis] == 0 || !offsets[axis].is_multiple_of(tile) || !is_aligned || !is_within {
                 return Err(CUerror::INVALID_VALUE);

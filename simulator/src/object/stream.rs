@@ -1,4 +1,4 @@
-//! Streams: queues of the machine, and the streams of a context. `semantics/ordering.rs` puts commands into them.
+//! Streams of the machine and of a context. `semantics/ordering.rs` submits commands to them.
 
 pub(crate) mod attributes;
 
@@ -24,26 +24,26 @@ pub(crate) enum Role {
     Legacy,
     /// A thread's own default stream.
     PerThread,
-    /// Belongs to no stream: see `semantics::stream::gather`.
+    /// A helper that waits for a whole context, see `semantics::stream::gather`.
     Gathering,
-    /// Made by the program; known by this handle.
+    /// Made by the program, with this handle.
     Created(usize),
 }
 
-/// State that the streams of a context share, to keep order with the legacy one.
+/// State that a context's streams share, for the order with the legacy stream.
 #[derive(Debug, Default)]
 pub(crate) struct Group {
     /// The legacy stream.
     pub(crate) legacy: OnceCell<Weak<Stream>>,
     blocking: Mutex<Vec<Weak<Stream>>>,
-    /// Commands submitted to the legacy stream.
+    /// Number of commands submitted to the legacy stream.
     pub(crate) legacy_count: AtomicU64,
-    /// Commands submitted to blocking streams.
+    /// Number of commands submitted to blocking streams.
     pub(crate) blocking_count: AtomicU64,
 }
 
 impl Group {
-    /// Those that are alive of the streams that synchronise with the legacy one.
+    /// Living streams that synchronise with the legacy one.
     pub(crate) fn blocking(&self) -> Vec<Arc<Stream>> {
         self.blocking.lock().iter().filter_map(Weak::upgrade).collect()
     }
@@ -60,32 +60,32 @@ pub(crate) struct Stream {
     pub(crate) handle: usize,
     /// Its context's handle.
     pub(crate) context: usize,
-    /// Its context's id, which no later context has.
+    /// `Context::unique` of its context, never reused.
     pub(crate) context_unique: u64,
     /// The GPU's index on the machine.
     pub(crate) gpu: usize,
     /// The GPU's ordinal in this process.
     pub(crate) ordinal: i32,
-    /// As given to `cuStreamCreate`.
+    /// Flags given to `cuStreamCreate`.
     pub(crate) flags: u32,
-    /// After clamping.
+    /// Priority after clamping.
     pub(crate) priority: i32,
-    /// `cuStreamSetAttribute`.
+    /// Values of `cuStreamSetAttribute`.
     pub(crate) attributes: Mutex<Attributes>,
     /// Its queue on the machine.
     pub(crate) id: StreamId,
-    /// Set by [`Stream::join`].
+    /// Shared state, set by [`Stream::join`].
     pub(crate) group: OnceCell<Arc<Group>>,
     ended: AtomicBool,
     detached: AtomicBool,
-    /// Multiprocessors of its green context; all of the device's where it has none.
+    /// Number of multiprocessors of its green context; without one, all of the device's.
     pub(crate) sms: u32,
-    /// The other side's count (see [`Group`]) up to which this stream is in order. The lock keeps a wait
-    /// and the command it is for in the order in which threads asked.
+    /// The other side's count (see [`Group`]) up to which this stream is ordered. The lock keeps a wait and its command
+    /// together when several threads submit.
     pub(crate) seen: Mutex<u64>,
 }
 
-/// All streams that programs have made (the default ones have fixed handles).
+/// All streams made by programs (default streams have fixed handles).
 pub(crate) static STREAMS: Table<Stream> = Table::new(Kind::Stream);
 
 /// `CU_STREAM_LEGACY`.
@@ -97,20 +97,20 @@ pub(crate) const PER_THREAD: usize = 2;
 /// The streams of one context.
 #[derive(Debug)]
 pub(crate) struct ContextStreams {
-    /// What they share.
+    /// Shared state of the streams.
     pub(crate) group: Arc<Group>,
     /// The legacy default stream.
     pub(crate) legacy: OnceCell<Arc<Stream>>,
-    /// Waits for all others when an event is recorded in the whole context.
+    /// Helper that waits for all streams when an event is recorded in the whole context.
     pub(crate) gathering: OnceCell<Arc<Stream>>,
-    /// All of them: see [`ContextStreams::all`].
+    /// See [`ContextStreams::all`].
     pub(crate) all: Mutex<Vec<Arc<Stream>>>,
-    /// Stamps that the whole context was made to wait for: streams made later wait for them too.
+    /// Stamps that the whole context waits for; later streams wait for them too.
     pub(crate) held: Mutex<Vec<Stamp>>,
 }
 
 impl ContextStreams {
-    /// None yet: even the legacy stream is made at its first use.
+    /// No streams: even the legacy stream is made at its first use.
     pub(crate) fn new() -> ContextStreams {
         ContextStreams {
             group: Arc::default(),
@@ -121,13 +121,13 @@ impl ContextStreams {
         }
     }
 
-    /// Every stream that may still hold work, those that the program has destroyed among them.
+    /// All streams that may have work, including those that the program has destroyed.
     pub(crate) fn all(&self) -> Vec<Arc<Stream>> {
         self.all.lock().clone()
     }
 }
 
-/// Facts of the context that a stream is made in: see the fields of [`Stream`].
+/// Facts about the context of a new stream, see the fields of [`Stream`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Owner {
     /// Its handle.
@@ -138,14 +138,14 @@ pub(crate) struct Owner {
     pub(crate) gpu: usize,
     /// The GPU's ordinal in this process.
     pub(crate) ordinal: i32,
-    /// Multiprocessors of its green context; all of the device's where it has none.
+    /// Number of multiprocessors of its green context; without one, all of the device's.
     pub(crate) sms: u32,
 }
 
 static KEYS: AtomicU64 = AtomicU64::new(1);
 
 impl Stream {
-    /// A stream over the machine's `id`; [`Stream::join`] completes it.
+    /// A stream for the machine's `id`, to be completed by [`Stream::join`].
     pub(crate) fn new(owner: Owner, role: Role, flags: u32, priority: i32, id: StreamId) -> Stream {
         let handle = match role {
             Role::Gathering => 0,
@@ -173,7 +173,7 @@ impl Stream {
         }
     }
 
-    /// Makes it one of its context's streams.
+    /// Adds it to its context's streams.
     pub(crate) fn join(self: &Arc<Stream>, group: &Arc<Group>) {
         if self.role == Role::Legacy {
             let _ = group.legacy.set(Arc::downgrade(self));
@@ -190,7 +190,7 @@ impl Stream {
         self.role != Role::Legacy && self.flags & NON_BLOCKING == 0
     }
 
-    /// As the capture machinery knows it.
+    /// Its description for capture.
     pub(crate) fn member(&self) -> Member {
         Member {
             key: self.key,
@@ -199,8 +199,8 @@ impl Stream {
         }
     }
 
-    /// Whether a command was submitted to this stream, where it is in order anyway.
-    pub(crate) fn is_where(&self, ticket: Ticket) -> bool {
+    /// Whether a command was submitted to this stream, which orders it anyway.
+    pub(crate) fn has(&self, ticket: Ticket) -> bool {
         ticket.stream() == self.id
     }
 
@@ -214,12 +214,12 @@ impl Stream {
         self.detached.load(Ordering::Relaxed)
     }
 
-    /// Its green context ends.
+    /// Marks its green context as ended.
     pub(crate) fn detach(&self) {
         self.detached.store(true, Ordering::Relaxed);
     }
 
-    /// Ends it: "the resources associated with hStream will be released automatically once the device has
+    /// Marks it as ended: "the resources associated with hStream will be released automatically once the device has
     /// completed all work in hStream".
     pub(crate) fn end(&self) {
         if !self.ended.swap(true, Ordering::Relaxed)

@@ -1,11 +1,11 @@
-//! Sizes of arrays, as their descriptions say.
+//! Sizes of arrays by their descriptions.
 
 use vcuda_driver_api::prelude::*;
 
-/// Bytes of all levels of a description that is possible.
+/// Size of all levels of a valid description (bytes).
 ///
 /// # Errors
-/// `CUDA_ERROR_INVALID_VALUE` for any other; `CUDA_ERROR_OUT_OF_MEMORY`.
+/// `CUDA_ERROR_INVALID_VALUE` for an invalid one; `CUDA_ERROR_OUT_OF_MEMORY`.
 pub(crate) fn check(descriptor: &CUDA_ARRAY3D_DESCRIPTOR, levels: u32) -> Result<u64, CUerror> {
     let d = descriptor;
     let has_layers = d.Flags & CUDA_ARRAY3D_LAYERED != 0;
@@ -36,7 +36,7 @@ pub(crate) fn check(descriptor: &CUDA_ARRAY3D_DESCRIPTOR, levels: u32) -> Result
     Ok(bytes)
 }
 
-/// As the level of a mipmapped array is described.
+/// Description of a level of a mipmapped array.
 pub(crate) fn level_descriptor(whole: &CUDA_ARRAY3D_DESCRIPTOR, level: u32) -> CUDA_ARRAY3D_DESCRIPTOR {
     let half = |extent: usize| if extent == 0 { 0 } else { (extent >> level).max(1) };
     let counts_layers = whole.Flags & (CUDA_ARRAY3D_LAYERED | CUDA_ARRAY3D_CUBEMAP) != 0;
@@ -52,7 +52,7 @@ pub(crate) fn level_descriptor(whole: &CUDA_ARRAY3D_DESCRIPTOR, level: u32) -> C
     }
 }
 
-/// Bytes of a level; none for a format that is unknown.
+/// Size of a level (bytes); `None` for an unknown format.
 pub(crate) fn level_bytes(whole: &CUDA_ARRAY3D_DESCRIPTOR, level: u32) -> Option<u64> {
     let d = level_descriptor(whole, level);
     let row = (d.Width as u64).checked_mul(texel_bytes(&d)?)?;
@@ -60,7 +60,7 @@ pub(crate) fn level_bytes(whole: &CUDA_ARRAY3D_DESCRIPTOR, level: u32) -> Option
         .checked_mul(d.Depth.max(1) as u64)
 }
 
-/// Bytes of one box of texels.
+/// Size of a box of texels (bytes).
 pub(crate) fn level_extent_bytes(descriptor: &CUDA_ARRAY3D_DESCRIPTOR, extent: [u64; 3]) -> u64 {
     extent.iter().product::<u64>() * texel_bytes(descriptor).unwrap_or(0)
 }
@@ -71,7 +71,7 @@ pub(crate) fn texel_bytes(descriptor: &CUDA_ARRAY3D_DESCRIPTOR) -> Option<u64> {
     let component = match descriptor.Format {
         F::UNSIGNED_INT8 | F::SIGNED_INT8 => 1,
         F::UNSIGNED_INT16 | F::SIGNED_INT16 | F::HALF => 2,
-        // The normalised formats say the number of channels too.
+        // The normalised formats determine the number of channels.
         CUarray_format(192..=194 | 198..=200) => 1,
         CUarray_format(195..=197 | 201..=203) => 2,
         F::UNSIGNED_INT32 | F::SIGNED_INT32 | F::FLOAT => 4,

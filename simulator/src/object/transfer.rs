@@ -1,6 +1,6 @@
-//! A copy of any shape as plain data: what all `cuMemcpy*` and a graph's copy nodes become.
+//! A copy of any shape, as data for `cuMemcpy*` and graph nodes.
 //!
-//! Source: CUDA Driver API, `cuMemcpy3D` (meaning of the fields), "API synchronization behavior" (what waits).
+//! Source: CUDA Driver API, `cuMemcpy3D` (meaning of the fields), "API synchronization behavior" (which calls wait).
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use vcuda_machine::Engine;
 use crate::object::array::{Array, array};
 use crate::object::{graph_memory, memory};
 
-/// Where a side's memory is, which decides the engine and whether the call waits.
+/// Place of a side's memory, which determines the engine and whether the call waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     /// Memory of the GPU with this index.
@@ -22,7 +22,7 @@ enum Place {
     Pageable,
 }
 
-/// One side: rows of bytes in slices.
+/// Side of a copy: rows of bytes in slices.
 #[derive(Clone, Debug)]
 struct Side {
     start: u64,
@@ -36,26 +36,26 @@ struct Side {
 /// A copy.
 #[derive(Clone, Debug)]
 pub(crate) struct Transfer {
-    /// As the program described it, for `cuGraphMemcpyNodeGetParams`.
+    /// The program's description, for `cuGraphMemcpyNodeGetParams`.
     pub(crate) params: CUDA_MEMCPY3D,
     source: Side,
     destination: Side,
     width: u64,
     height: u64,
     depth: u64,
-    /// The caller waits for the copy: no staging is needed.
+    /// Whether the caller waits for the copy, so that no staging is needed.
     pub(crate) is_awaited: bool,
     staged: Option<Arc<[u8]>>,
 }
 
-// SAFETY: the raw pointers in `params` are the caller's addresses, used as numbers; the memory behind them
-// is the program's to keep valid until the copy is done, whatever thread does it.
+// SAFETY: the raw pointers in `params` are used as numbers. The program keeps their memory valid until the copy is done, in
+// whatever thread.
 unsafe impl Send for Transfer {}
 // SAFETY: as above; nothing is changed through a shared reference.
 unsafe impl Sync for Transfer {}
 
-/// Copies from pageable memory up to this size are staged at the call; the caller of a larger one waits
-/// (a real driver too has a staging buffer of limited size).
+/// Maximum size of copies from pageable memory that are staged at the call (bytes); the caller of a larger one waits. A
+/// real driver's staging buffer is limited too.
 const STAGED_BYTES: u64 = 1 << 20;
 
 /// A side's fields, the same for source and destination.
@@ -72,7 +72,7 @@ struct Fields {
 }
 
 impl Transfer {
-    /// Checks a description and finds out what its sides are.
+    /// Checks a description and determines the places of its sides.
     ///
     /// # Errors
     /// `CUDA_ERROR_INVALID_VALUE` for an unknown memory type, a device address that is not (wholly) memory of
@@ -118,12 +118,12 @@ impl Transfer {
         })
     }
 
-    /// Bytes that move.
+    /// Number of bytes copied.
     pub(crate) fn bytes(&self) -> u64 {
         self.width.saturating_mul(self.height).saturating_mul(self.depth)
     }
 
-    /// The copy engine that moves them; none within one GPU, which moves them itself.
+    /// The copy engine; `None` within one GPU, which copies by itself.
     pub(crate) fn engine(&self) -> Option<Engine> {
         match (self.source.place, self.destination.place) {
             (Place::Device(source), Place::Device(destination)) if source != destination => {
@@ -184,7 +184,7 @@ impl Transfer {
         self.staged = Some(staged);
     }
 
-    /// Moves the bytes. Memory that is gone by now is left alone: the program freed it under a pending copy.
+    /// Copies the bytes. Memory that was freed meanwhile is left alone.
     pub(crate) fn run(&self) {
         let is_there = |side: &Side| {
             side.place == Place::Pageable
@@ -276,7 +276,7 @@ impl Side {
         })
     }
 
-    /// Bytes from the start to the end of the last row.
+    /// Number of bytes from the start to the end of the last row.
     fn reach(&self, width: u64, height: u64, depth: u64) -> Option<u64> {
         let slices = self.slice.checked_mul(depth.checked_sub(1)?)?;
         let rows = self.pitch.checked_mul(height.checked_sub(1)?)?;
@@ -293,21 +293,21 @@ fn place_of(start: u64, reach: u64, kind: CUmemorytype) -> Result<Place, CUerror
     }
     match memory::find(start) {
         Some(range) if range.kind.is_host() => {
-            // A registered range may be left in the middle of a copy: then it is not all pinned.
+            // A registered range may end in the middle of a copy: then not all of it is pinned.
             let is_pinned = memory::is_usable(start, reach);
             Ok(if is_pinned { Place::Pinned } else { Place::Pageable })
         }
         Some(range) if memory::is_usable(start, reach) => Ok(Place::Device(range.device.gpu)),
-        // A device address, but not all of it is memory that may be used.
+        // A device address, but part of the range is not usable memory.
         Some(_) => Err(CUerror::INVALID_VALUE),
         None if kind == CUmemorytype::DEVICE => Err(CUerror::INVALID_VALUE),
-        // Memory that CUDA knows nothing of is the host's own.
+        // Memory unknown to CUDA is the host's own.
         None if crate::base::ffi::is_possible(start as *const u8) && reach < 1 << 46 => Ok(Place::Pageable),
         None => Err(CUerror::INVALID_VALUE),
     }
 }
 
-/// Moves `depth` slices of `height` rows of `width` bytes.
+/// Copies `depth` slices of `height` rows of `width` bytes.
 fn copy(source: &Side, destination: &Side, width: u64, height: u64, depth: u64) {
     let is_dense = |side: &Side| side.pitch == width && side.slice == width * height;
     let (width, height, depth) = if is_dense(source) && is_dense(destination) {
@@ -326,7 +326,7 @@ fn copy(source: &Side, destination: &Side, width: u64, height: u64, depth: u64) 
     }
 }
 
-/// A description of a copy of consecutive bytes.
+/// Description of a copy of consecutive bytes.
 pub(crate) fn linear(
     destination: (CUmemorytype, u64),
     source: (CUmemorytype, u64),

@@ -1,10 +1,10 @@
-//! Virtual memory management (CUDA Driver API, "Virtual Memory Management"): physical allocations.
-//! `mapping.rs` has reserved addresses and what is mapped there.
+//! Virtual memory management (CUDA Driver API, "Virtual Memory Management"): physical allocations. `mapping.rs` has
+//! reserved addresses and mappings.
 //!
-//! A physical allocation is a file; mapping it maps the file over the reserved addresses. It is charged until "all
-//! outstanding mappings to it have been unmapped and all outstanding references to the handle have been released"
-//! (`cuMemRelease`), and "all shareable handles are closed" (`cuMemExportToShareableHandle`): one that may be exported is
-//! an object of the machine from the beginning.
+//! A physical allocation is a file, which `cuMemMap` maps over reserved addresses. It is charged until "all outstanding
+//! mappings to it have been unmapped and all outstanding references to the handle have been released" (`cuMemRelease`), and
+//! "all shareable handles are closed" (`cuMemExportToShareableHandle`). An exportable allocation is an object of the
+//! machine from the beginning.
 
 pub(crate) mod mapping;
 
@@ -22,22 +22,22 @@ use crate::object::multicast::Team;
 use crate::object::process::process;
 use crate::object::sharing::{self, Shared, Sort};
 
-/// Sizes and addresses are multiples of this, bytes: the size of a large page.
+/// Unit of sizes and addresses (bytes), the size of a large page.
 pub(crate) const GRANULARITY: u64 = 2 << 20;
 
 /// All physical allocations with a handle or a mapping.
 static PHYSICALS: Table<Physical> = Table::new(HandleKind::Allocation);
 
-/// Physical memory.
+/// A physical allocation.
 #[derive(Debug)]
 pub(crate) struct Physical {
     /// Handle in the program.
     pub(crate) handle: usize,
-    /// Where it is.
+    /// Its device.
     pub(crate) device: &'static Device,
-    /// Its size.
+    /// Its size (bytes).
     pub(crate) bytes: u64,
-    /// As asked for at its creation.
+    /// Properties given at its creation.
     pub(crate) properties: CUmemAllocationProp,
     /// Set for a multicast object.
     pub(crate) team: Option<Team>,
@@ -45,14 +45,14 @@ pub(crate) struct Physical {
     users: Mutex<Users>,
 }
 
-/// Place of the bytes.
+/// Kind of an allocation's memory.
 #[derive(Debug)]
 enum Memory {
     /// A memory file of this process alone.
     Own(OwnedFd),
-    /// The same for what costs nothing.
+    /// The same without charge, for multicast objects.
     Unpaid(OwnedFd),
-    /// An object, made here or imported.
+    /// An object of the machine, made here or imported.
     Shared(Shared),
 }
 
@@ -61,7 +61,7 @@ unsafe impl Send for Physical {}
 // SAFETY: as above.
 unsafe impl Sync for Physical {}
 
-/// References that keep an allocation.
+/// References to an allocation.
 #[derive(Clone, Copy, Debug, Default)]
 struct Users {
     handles: u32,
@@ -69,7 +69,7 @@ struct Users {
 }
 
 impl Users {
-    /// One more handle; false if the last reference has ended, and with it the allocation.
+    /// Adds a handle; false if the last reference, and so the allocation, has ended.
     fn retain(&mut self) -> bool {
         let lives = !self.are_gone();
         self.handles += u32::from(lives);
@@ -92,7 +92,7 @@ impl Drop for Physical {
 }
 
 impl Physical {
-    /// Takes memory for an allocation.
+    /// Makes an allocation, with memory.
     ///
     /// # Errors
     /// `CUDA_ERROR_OUT_OF_MEMORY`.
@@ -114,7 +114,7 @@ impl Physical {
     /// Makes a multicast object.
     ///
     /// # Errors
-    /// `CUDA_ERROR_OUT_OF_MEMORY` where the process has no more descriptors.
+    /// `CUDA_ERROR_OUT_OF_MEMORY` if the process has no more descriptors.
     pub(crate) fn create_unpaid(bytes: u64, team: Team) -> Result<usize, CUerror> {
         let device = crate::object::process::device(0)?;
         let properties = CUmemAllocationProp {
@@ -155,11 +155,11 @@ impl Physical {
             .0
     }
 
-    /// A file descriptor of the same memory, the caller's to close, which holds it.
+    /// A file descriptor that holds the same memory, to be closed by the caller.
     ///
     /// # Errors
-    /// `CUDA_ERROR_INVALID_VALUE` for memory that was not asked for as exportable; `CUDA_ERROR_OPERATING_SYSTEM` where
-    /// the process has no more descriptors.
+    /// `CUDA_ERROR_INVALID_VALUE` for memory not made exportable; `CUDA_ERROR_OPERATING_SYSTEM` if the process has no more
+    /// descriptors.
     pub(crate) fn export(&self) -> Result<OwnedFd, CUerror> {
         match &self.memory {
             Memory::Own(_) | Memory::Unpaid(_) => Err(CUerror::INVALID_VALUE),
@@ -167,7 +167,7 @@ impl Physical {
         }
     }
 
-    /// The file that holds the contents.
+    /// File of the contents.
     fn contents(&self) -> BorrowedFd<'_> {
         match &self.memory {
             Memory::Own(file) | Memory::Unpaid(file) => file.as_fd(),
@@ -175,7 +175,7 @@ impl Physical {
         }
     }
 
-    /// The object that it is, if it is one.
+    /// Its object on the machine, if it has one.
     fn object(&self) -> Option<ObjectId> {
         match &self.memory {
             Memory::Own(_) | Memory::Unpaid(_) => None,
@@ -183,7 +183,7 @@ impl Physical {
         }
     }
 
-    /// One more reference by handle; nothing if another thread has just ended the last one.
+    /// Adds a reference by handle; `None` if another thread has just ended the last one.
     pub(crate) fn retain(&self) -> Option<usize> {
         self.users.lock().retain().then_some(self.handle)
     }
@@ -198,12 +198,12 @@ impl Physical {
     }
 }
 
-/// Keeps an allocation as a mapping of it does: tiles of sparse arrays, memory bound to a multicast object.
+/// A reference like that of a mapping: by tiles of sparse arrays, or by memory bound to a multicast object.
 #[derive(Debug)]
 pub(crate) struct Hold(Arc<Physical>);
 
 impl Hold {
-    /// Holds it until dropped.
+    /// Holds the allocation until dropped.
     pub(crate) fn new(physical: Arc<Physical>) -> Hold {
         physical.change(|users| users.mappings += 1);
         Hold(physical)
@@ -239,8 +239,8 @@ pub(crate) fn release(handle: u64) -> Result<(), CUerror> {
     Ok(())
 }
 
-/// Imports a descriptor that [`Physical::export`] gave, here or in another process. A second import in this process gives
-/// the same handle once more ("there is no guarantee that the contents of handle will be the same").
+/// Imports a descriptor from [`Physical::export`] of any process. A second import in this process returns the same handle
+/// ("there is no guarantee that the contents of handle will be the same").
 ///
 /// # Errors
 /// `CUDA_ERROR_INVALID_VALUE` for any other descriptor, or memory of a GPU that this process does not see.
@@ -268,7 +268,7 @@ pub(crate) fn import(descriptor: i32) -> Result<usize, CUerror> {
     ))
 }
 
-/// Facts of an allocation for importers, as the object's tag.
+/// Facts about an allocation for importers, as the object's tag.
 fn tag(properties: &CUmemAllocationProp) -> u64 {
     let flags = &properties.allocFlags;
     Sort::Physical as u64
@@ -297,7 +297,7 @@ pub(crate) fn device_properties(ordinal: CUdevice) -> CUmemAllocationProp {
     }
 }
 
-/// Properties in a [`tag`]; a device has another ordinal in each process.
+/// Properties stored in a [`tag`]. A device has another ordinal in each process.
 fn properties(tag: u64, ordinal: i32) -> CUmemAllocationProp {
     let byte = |number: u32| (tag >> (8 * number)) as u8;
     let mut properties = device_properties(ordinal);
@@ -309,8 +309,8 @@ fn properties(tag: u64, ordinal: i32) -> CUmemAllocationProp {
 }
 
 fn memory_file(bytes: u64) -> Option<OwnedFd> {
-    // By its number: the function came with glibc 2.27, and images have 2.17.
-    // SAFETY: a call that makes a new file of this name; nothing else is touched.
+    // Called by number: the function came with glibc 2.27, and images may have 2.17. SAFETY: the call makes a new file of
+    // this name and touches nothing else.
     let answer = unsafe { libc::syscall(libc::SYS_memfd_create, c"vcuda-vmm".as_ptr(), libc::MFD_CLOEXEC) };
     let descriptor = RawFd::try_from(answer)
         .ok()
@@ -322,12 +322,12 @@ fn memory_file(bytes: u64) -> Option<OwnedFd> {
     (unsafe { libc::ftruncate(descriptor, length) } == 0).then_some(file)
 }
 
-/// The allocation behind a mapping, which keeps it.
+/// The allocation of a mapping.
 pub(crate) fn mapped(handle: u64) -> Option<Arc<Physical>> {
     PHYSICALS.get(handle as usize)
 }
 
-/// `CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES`.
+/// Value of `CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES`.
 pub(crate) fn handle_types(of: &Allocation) -> u64 {
     let Kind::Mapped(handle) = of.kind else { return 0 };
     PHYSICALS.get(handle as usize).map_or(0, |physical| {

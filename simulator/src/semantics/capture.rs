@@ -1,8 +1,7 @@
-//! Stream capture (CUDA Driver API, "Stream Management"): the process's capture sequences and what each
-//! call must ask them.
+//! Stream capture (CUDA Driver API, "Stream Management"): the process's capture sequences, and the checks of each call.
 //!
-//! While nothing is being captured, a call asks one relaxed word. `state.rs` is the state machine in the words
-//! of `object/capture.rs`.
+//! While nothing is captured, a call reads only one relaxed word. `state.rs` is the state machine, with the types of
+//! `object/capture.rs`.
 
 pub(crate) mod named;
 pub(crate) mod state;
@@ -24,11 +23,11 @@ use crate::object::stream::{Role, Stream};
 use crate::semantics::capture::state::Captures;
 
 static CAPTURES: Mutex<Option<Captures>> = Mutex::new(None);
-/// Open sequences.
+/// Number of open sequences.
 static OPEN: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
-    /// `cuThreadExchangeStreamCaptureMode`.
+    /// Mode set by `cuThreadExchangeStreamCaptureMode`.
     static MODE: Cell<Mode> = const { Cell::new(Mode::Global) };
 }
 
@@ -44,7 +43,7 @@ pub(crate) fn is_any_open() -> bool {
     OPEN.load(Ordering::Relaxed) != 0
 }
 
-/// Looks at or changes the sequences, and keeps their count.
+/// Calls `body` with the sequences, and updates their count.
 pub(crate) fn with<R>(body: impl FnOnce(&mut Captures) -> R) -> R {
     let mut captures = CAPTURES.lock();
     let captures = captures.get_or_insert_with(Captures::default);
@@ -77,7 +76,7 @@ impl Recording<'_> {
     }
 }
 
-/// To be asked before an operation goes into a stream: where it is being captured, it becomes a node.
+/// Check before an operation is submitted to a stream: if the stream is captured, the operation becomes a node.
 ///
 /// # Errors
 /// `CUDA_ERROR_STREAM_CAPTURE_INVALIDATED`; `CUDA_ERROR_STREAM_CAPTURE_IMPLICIT` for the legacy stream of a
@@ -157,7 +156,7 @@ pub(crate) fn reject_unsafe_call() -> CUresult {
     with(|captures| captures.reject_unsafe_call(thread::number(), mode))
 }
 
-/// `cuEventRecord`: what the event stands for if the stream is capturing.
+/// `cuEventRecord`: the position recorded in the event, if the stream is capturing.
 ///
 /// # Errors
 /// As [`intercept`].
@@ -172,7 +171,7 @@ pub(crate) fn record(stream: &Stream) -> Result<Option<CapturedEvent>, CUerror> 
     })
 }
 
-/// `cuStreamWaitEvent`: true if the wait concerned a capture and is done.
+/// `cuStreamWaitEvent`: true if the wait became part of a capture.
 ///
 /// # Errors
 /// 901, 902, 905, 906, 907: see [`Captures::wait`]. The legacy stream cannot join a capture: 906 (docs/hardware.md,
@@ -190,7 +189,7 @@ pub(crate) fn wait(stream: &Stream, event: Option<&CapturedEvent>) -> Result<boo
         match event {
             None => Ok(false),
             Some(event) => {
-                // The event's own capture is broken by the attempt, as by any other forbidden use.
+                // The event's own capture is invalidated too, as by any other forbidden use.
                 let _ = captures.use_captured_event(event);
                 Err(CUerror::STREAM_CAPTURE_IMPLICIT)
             }
@@ -198,7 +197,7 @@ pub(crate) fn wait(stream: &Stream, event: Option<&CapturedEvent>) -> Result<boo
     })
 }
 
-/// A query or a wait for an event that was last recorded in a capture.
+/// Handles a query or a wait for an event last recorded in a capture.
 ///
 /// # Errors
 /// Always `CUDA_ERROR_CAPTURED_EVENT`.
@@ -206,7 +205,7 @@ pub(crate) fn use_captured_event(event: &CapturedEvent) -> CUresult {
     with(|captures| captures.use_captured_event(event))
 }
 
-/// A stream is destroyed.
+/// Removes a destroyed stream.
 pub(crate) fn forget(stream: &Stream) {
     if is_any_open()
         && let Some(graph) = with(|captures| captures.forget(stream.key))
@@ -215,7 +214,7 @@ pub(crate) fn forget(stream: &Stream) {
     }
 }
 
-/// Whether a graph is being captured into.
+/// Whether a capture goes into a graph.
 pub(crate) fn is_open(graph: usize) -> bool {
     is_any_open() && with(|captures| captures.is_open(graph))
 }

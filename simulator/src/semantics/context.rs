@@ -1,4 +1,4 @@
-//! Lives of contexts: what ends with them, the devices' own ones, green ones.
+//! Creation and end of contexts, with primary and green ones.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ pub(crate) fn destroy(context: &Context) -> CUresult {
         return Err(CUerror::INVALID_CONTEXT);
     }
     let process = process()?;
-    // The handles of its green contexts stay until they are destroyed.
+    // Handles of its green contexts stay until they are destroyed.
     green::all_of(context).iter().for_each(|green| end_green(green));
     stream::destroy_all(context);
     module::forget_context(context);
@@ -41,7 +41,7 @@ pub(crate) fn destroy(context: &Context) -> CUresult {
     Ok(())
 }
 
-/// A context ends: its memory goes ("destroys and cleans up all resources associated with the context").
+/// Frees the memory of an ending context ("destroys and cleans up all resources associated with the context").
 fn free_memory(context: &Context) {
     let Ok(process) = process() else { return };
     external::forget_context(context.unique);
@@ -60,7 +60,7 @@ fn free_memory(context: &Context) {
             Kind::Registered(_) => drop(memory::remove(range.base, Kind::is_host)),
             Kind::Ipc => ipc::close_all(range.base),
             Kind::External => {
-                // It was there a moment ago; if it has been freed meanwhile, all is done.
+                // If it was freed meanwhile, nothing is left to do.
                 let _ = external::free(range.base);
             }
             Kind::Pool(_) | Kind::Imported(_) | Kind::Graph | Kind::Mapped(_) => {}
@@ -108,7 +108,7 @@ pub(crate) fn release_on(device: &'static Device) -> CUresult {
     }
 }
 
-/// Ends the context, if it lives. It stays retained.
+/// Ends the context if it is alive. It stays retained.
 ///
 /// # Errors
 /// As [`destroy`].
@@ -119,7 +119,7 @@ pub(crate) fn end_primary(primary: &mut Primary) -> CUresult {
     }
 }
 
-/// Makes a green context of so many multiprocessors; it retains the device's own context.
+/// Makes a green context with these multiprocessors; it retains the primary context.
 ///
 /// # Errors
 /// `CUDA_ERROR_OUT_OF_MEMORY`.
@@ -136,7 +136,8 @@ pub(crate) fn create_green(device: &'static Device, sms: Option<Sms>) -> Result<
 /// `cuGreenCtxDestroy`.
 ///
 /// # Errors
-/// `CUDA_ERROR_INVALID_CONTEXT`; `CUDA_ERROR_CONTEXT_IS_DESTROYED` where its primary context was reset: it ends then too.
+/// `CUDA_ERROR_INVALID_CONTEXT`; `CUDA_ERROR_CONTEXT_IS_DESTROYED` if its primary context was reset, after which it has
+/// ended too.
 pub(crate) fn destroy_green(handle: CUgreenCtx) -> CUresult {
     process()?;
     let green = GREENS.remove(handle.0).ok_or(CUerror::INVALID_CONTEXT)?;
@@ -150,7 +151,7 @@ pub(crate) fn destroy_green(handle: CUgreenCtx) -> CUresult {
     }
 }
 
-/// Ends a green context's streams and gives back what it takes. Memory, modules and events are the primary context's.
+/// Ends a green context's streams and frees its memory. Memory, modules and events belong to the primary context.
 fn end_green(green: &Green) {
     if green.context.end() {
         stream::detach_all(&green.context);

@@ -1,7 +1,7 @@
 //! Effects of commands on memory once the machine has completed them.
 //!
-//! The machine keeps time only; contents are this process's. An effect happens when a thread of the process
-//! next has the chance to see the completion (it waits, queries or frees), or when the host thread looks.
+//! The machine only keeps time; memory contents belong to this process. An effect takes place when a thread of the process
+//! next notices the completion (it waits, queries or frees), or when the host thread polls.
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 use std::collections::VecDeque;
@@ -11,24 +11,24 @@ use vcuda_machine::{StreamId, Ticket};
 
 use crate::object::process::process;
 
-/// Something that happens after a command's completion. It calls nothing of the API.
+/// An action after a command's completion. It calls no function of the API.
 pub(crate) type Effect = Box<dyn FnOnce() + Send>;
 
-/// In order of submission.
+/// Pending effects in order of submission.
 static PENDING: Mutex<VecDeque<(Ticket, Effect)>> = Mutex::new(VecDeque::new());
-/// Does something while no effect happens in this process.
+/// Calls `body` while no effect takes place in this process.
 pub(crate) fn hold_still<R>(body: impl FnOnce() -> R) -> R {
     let _pending = PENDING.lock();
     body()
 }
 
-/// Its length, to look at without the lock.
+/// Number of pending effects, readable without the lock.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
-/// Beyond this many, adding one looks for completed ones, so that a program that never waits does not grow.
+/// Number of pending effects from which adding one applies completed ones, so that the list stays bounded.
 const MANY: usize = 512;
 
-/// Plans an effect.
+/// Adds an effect.
 pub(crate) fn add(ticket: Ticket, effect: Effect) {
     let length = {
         let mut pending = PENDING.lock();
@@ -41,10 +41,10 @@ pub(crate) fn add(ticket: Ticket, effect: Effect) {
     }
 }
 
-/// Does all effects whose commands have completed by now, in order of submission.
+/// Applies all effects whose commands have completed, in order of submission.
 ///
-/// Dependencies of a command were submitted before it and completed no later. So the commands that had completed at one
-/// moment include all that they depend on, however long the looking takes.
+/// Dependencies of a command were submitted earlier and completed no later. The commands that are complete at one moment
+/// thus include all their dependencies, however long this takes.
 pub(crate) fn settle() {
     if COUNT.load(Ordering::Acquire) == 0 {
         return;
@@ -53,7 +53,7 @@ pub(crate) fn settle() {
     let mut pending = PENDING.lock();
     let now = process.machine.now_ns();
     let tickets: Vec<Ticket> = pending.iter().map(|(ticket, _)| *ticket).collect();
-    // Without a time it has completed so long ago that the machine has forgotten when.
+    // Without a time it has completed so long ago that the machine no longer knows the time.
     let is_done = |ticket: Ticket| {
         process.client.is_done(ticket) && process.client.done_ns(ticket).is_none_or(|done| done <= now)
     };
@@ -81,7 +81,7 @@ pub(crate) fn settle() {
     COUNT.store(pending.len(), Ordering::Release);
 }
 
-/// The positions of each stream's tickets.
+/// Positions of the tickets by stream.
 fn by_stream(tickets: &[Ticket]) -> Vec<Vec<usize>> {
     let mut streams: Vec<(StreamId, Vec<usize>)> = Vec::new();
     for (index, ticket) in tickets.iter().enumerate() {

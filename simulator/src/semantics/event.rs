@@ -8,27 +8,27 @@ use crate::object::process::process;
 use crate::object::stream::Stream;
 use crate::semantics::{capture, ordering};
 
-/// Records it in a stream that is not capturing (also as a graph's node does).
+/// Records an event in a stream that is not capturing, also for a graph node.
 ///
 /// # Errors
 /// `CUDA_ERROR_NOT_INITIALIZED`.
 pub(crate) fn mark(event: &Event, stream: &Stream) -> CUresult {
     let duration_ns = process()?.machine.config().driver.event_record_ns;
     if duration_ns > 0 && !event.is_untimed() {
-        // No multiprocessor works for it: streams go on side by side.
+        // A wait that needs no multiprocessor, so that other streams continue.
         let engine = Engine::Host;
         ordering::submit(stream, Command::Copy { duration_ns, engine })?;
     }
-    // The lock is not held meanwhile: submitting may have to wait for room.
+    // The event is not locked meanwhile, as submitting may wait for room.
     let stamp = ordering::mark(stream)?;
     *event.last.lock() = Recorded::Stream(stamp);
     Ok(())
 }
 
-/// Makes a stream that is not capturing wait for it (also as a graph's node does).
+/// Makes a stream that is not capturing wait for an event, also for a graph node.
 ///
 /// # Errors
-/// `CUDA_ERROR_CAPTURED_EVENT` where it was last recorded in a capture.
+/// `CUDA_ERROR_CAPTURED_EVENT` if it was last recorded in a capture.
 pub(crate) fn hold_up(event: &Event, stream: &Stream) -> CUresult {
     let last = event.last.lock().clone();
     match last {
@@ -41,7 +41,7 @@ pub(crate) fn hold_up(event: &Event, stream: &Stream) -> CUresult {
     }
 }
 
-/// The mark of its last record, if that was in a stream.
+/// The stamp of an event's last record, if that was in a stream.
 ///
 /// # Errors
 /// `CUDA_ERROR_CAPTURED_EVENT`.
@@ -69,7 +69,7 @@ pub(crate) fn wait(stream: &Stream, event: &Event) -> CUresult {
     hold_up(event, stream)
 }
 
-/// Records an event in a stream, or in what the stream captures.
+/// Records an event in a stream, or in the stream's capture.
 ///
 /// # Errors
 /// Those of capture, and of [`mark`].

@@ -1,5 +1,5 @@
-//! Executable graphs: `plan.rs` is the list of commands of a launch, `schedule.rs` says how long kernels side by side
-//! take, `update.rs` changes the nodes of an executable graph.
+//! Executable graphs: `plan.rs` makes the commands of a launch, `schedule.rs` computes the time of concurrent kernels,
+//! `update.rs` changes nodes.
 
 pub(crate) mod executable;
 pub(crate) mod plan;
@@ -14,11 +14,11 @@ use crate::object::capture::NodeKey;
 use crate::object::graph::Graph;
 use crate::semantics::capture;
 
-/// Makes a graph a child graph node's (`CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE`).
+/// Gives a graph to a child graph node (`CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE`).
 ///
 /// # Errors
-/// `INVALID_VALUE` for one that belongs to a node already, or is being captured into (docs/hardware.md, "objects
-/// that are not the caller's").
+/// `INVALID_VALUE` if it belongs to a node already, or if a capture goes into it (docs/hardware.md, "objects that are not
+/// the caller's").
 pub(crate) fn give_away(graph: Arc<Graph>) -> Result<Arc<Graph>, CUerror> {
     if capture::is_open(graph.handle) || !graph.embed() {
         return Err(CUerror::INVALID_VALUE);
@@ -29,7 +29,7 @@ pub(crate) fn give_away(graph: Arc<Graph>) -> Result<Arc<Graph>, CUerror> {
 /// Removes a node.
 ///
 /// # Errors
-/// `INVALID_VALUE` if the graph has memory nodes or is being captured into.
+/// `INVALID_VALUE` if the graph has memory nodes, or if a capture goes into it.
 pub(crate) fn remove(graph: &Graph, key: NodeKey) -> CUresult {
     if capture::is_open(graph.handle) {
         return Err(CUerror::INVALID_VALUE);

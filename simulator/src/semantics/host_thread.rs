@@ -1,10 +1,10 @@
-//! Work of the host in streams: functions and callbacks (`cuLaunchHostFunc`, `cuStreamAddCallback`), waits for and
-//! writes of values in memory (`object/memory_operation.rs`).
+//! Host work in streams: functions and callbacks (`cuLaunchHostFunc`, `cuStreamAddCallback`), waits for and writes of
+//! values in memory (`object/memory_operation.rs`).
 //!
-//! The machine knows a gate: the stream stops there until this process opens it. A thread of the process, started at
-//! the first need, watches the marker before each gate, does the task and opens the gate. It never waits for one stream
-//! only, as another stream's task may be what that stream waits for. Operations on memory have a thread of their own
-//! (docs/hardware.md, "operations on memory in a stream").
+//! The machine has gates: a stream stops at one until this process opens it. A thread of the process, started when first
+//! needed, watches the marker before each gate, does the task and opens the gate. It never waits for one stream only, as
+//! that stream may wait for another stream's task. Memory operations have a thread of their own (docs/hardware.md,
+//! "operations on memory in a stream").
 
 use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
@@ -24,7 +24,7 @@ use crate::semantics::ordering;
 /// A callback of a stream.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Callback {
-    /// As the program named it.
+    /// Stream handle for the callback, as the program named it.
     pub(crate) stream: CUstream,
     /// The function.
     pub(crate) function: unsafe extern "C" fn(CUstream, CUresult, *mut c_void),
@@ -35,23 +35,23 @@ pub(crate) struct Callback {
 // SAFETY: the API's contract is that the callback may be called from the driver's thread with its argument.
 unsafe impl Send for Callback {}
 
-/// Task of the host at one place of a stream.
+/// Host task at one position of a stream.
 #[derive(Debug)]
 enum Task {
     Call(HostFunction),
     Callback(Callback),
-    /// Operations that are still to do, the next one last.
+    /// Remaining operations, the next one last.
     Memory(Vec<MemoryOperation>),
 }
 
 #[derive(Debug)]
 struct Item {
-    /// The marker before the task and the gate behind it; none for a task outside streams.
+    /// The marker before the task and the gate behind it; `None` for a task outside streams.
     place: Option<(Ticket, Ticket)>,
     task: Task,
 }
 
-/// A thread that does tasks, and what it is given.
+/// A thread for tasks, and its queue.
 #[derive(Debug)]
 struct Worker {
     name: &'static str,
@@ -71,40 +71,40 @@ impl Worker {
     }
 }
 
-/// Calls of the program's functions.
+/// Worker for the program's functions.
 static HOST: Worker = Worker::new("cuda-host");
-/// Operations on memory.
+/// Worker for memory operations.
 static GPU: Worker = Worker::new("cuda-memory-ops");
 
-/// Puts a call of a host function into a stream that is not capturing.
+/// Submits a host function to a stream that is not capturing.
 ///
 /// # Errors
-/// `CUDA_ERROR_OUT_OF_MEMORY` where no thread can be made.
+/// `CUDA_ERROR_OUT_OF_MEMORY` if no thread can be started.
 pub(crate) fn call(stream: &Stream, function: HostFunction) -> CUresult {
     HOST.put_in(stream, Task::Call(function))
 }
 
-/// Puts a callback into a stream that is not capturing.
+/// Submits a callback to a stream that is not capturing.
 ///
 /// # Errors
-/// `CUDA_ERROR_OUT_OF_MEMORY` where no thread can be made.
+/// `CUDA_ERROR_OUT_OF_MEMORY` if no thread can be started.
 pub(crate) fn call_back(stream: &Stream, callback: Callback) -> CUresult {
     HOST.put_in(stream, Task::Callback(callback))
 }
 
-/// Puts operations on memory into a stream that is not capturing.
+/// Submits memory operations to a stream that is not capturing.
 ///
 /// # Errors
-/// `CUDA_ERROR_OUT_OF_MEMORY` where no thread can be made.
+/// `CUDA_ERROR_OUT_OF_MEMORY` if no thread can be started.
 pub(crate) fn operate(stream: &Stream, mut operations: Vec<MemoryOperation>) -> CUresult {
     operations.reverse();
     GPU.put_in(stream, Task::Memory(operations))
 }
 
-/// Runs a kernel until the word at `address` is not 0.
+/// Submits a kernel that runs until the word at `address` is not 0.
 ///
 /// # Errors
-/// `CUDA_ERROR_OUT_OF_MEMORY` where no thread can be made.
+/// `CUDA_ERROR_OUT_OF_MEMORY` if no thread can be started.
 pub(crate) fn spin(stream: &Stream, address: u64, sms: u32) -> CUresult {
     let wait = MemoryOperation::Wait {
         address,
@@ -118,10 +118,10 @@ pub(crate) fn spin(stream: &Stream, address: u64, sms: u32) -> CUresult {
     Ok(())
 }
 
-/// Gives a function to the thread that belongs to no stream (a user object's destructor).
+/// Queues a function outside of streams (a user object's destructor).
 ///
 /// # Errors
-/// `CUDA_ERROR_OUT_OF_MEMORY` where no thread can be made.
+/// `CUDA_ERROR_OUT_OF_MEMORY` if no thread can be started.
 pub(crate) fn call_soon(function: HostFunction) -> CUresult {
     HOST.start()?;
     HOST.hand_over(None, Task::Call(function));
@@ -140,7 +140,7 @@ impl Worker {
         self.wake.notify_one();
     }
 
-    /// Starts the thread once, with all signals blocked: the program's handlers run on its own threads.
+    /// Starts the thread once, with all signals blocked, as the program's handlers run on its own threads.
     fn start(&'static self) -> CUresult {
         static STARTING: Mutex<()> = Mutex::new(());
         let _one_at_a_time = STARTING.lock();
@@ -164,7 +164,7 @@ impl Worker {
         Ok(())
     }
 
-    /// The thread.
+    /// Main loop of the thread.
     fn run(&self, client: &'static Client) {
         become_host_thread();
         // SAFETY: sets this thread's timer slack to a nanosecond; a failure leaves the default.
@@ -194,11 +194,11 @@ impl Worker {
     }
 }
 
-/// Shortest and longest time between two looks at what streams are doing.
+/// Shortest and longest interval between two polls of streams.
 const SHORT: Duration = Duration::from_micros(20);
 const LONG: Duration = Duration::from_micros(500);
 
-/// Does what is to do in one place; true when it is finished and the stream goes on.
+/// Continues an item; true when it is finished and the stream may continue.
 fn step(client: &Client, item: &mut Item) -> bool {
     if item.place.is_some_and(|(marker, _)| !client.is_done(marker)) {
         return false;

@@ -1,5 +1,5 @@
-//! Kernel launches (CUDA Driver API, "Execution Control"): a launch is checked, its arguments are looked at once, and
-//! one command goes to the machine.
+//! Kernel launches (CUDA Driver API, "Execution Control"): checks a launch, reads its arguments once, and submits one
+//! command.
 
 use vcuda_driver_api::prelude::*;
 use vcuda_machine::Command;
@@ -13,7 +13,7 @@ use crate::object::process::process;
 use crate::object::stream::Stream;
 use crate::semantics::{capture, host_thread, ordering};
 
-/// Launches a kernel in a stream, or makes a node of it where the stream is capturing.
+/// Launches a kernel in a stream, or adds a node if the stream is capturing.
 ///
 /// # Errors
 /// `INVALID_HANDLE` where function and stream are of different contexts; `INVALID_VALUE` for sizes or
@@ -34,7 +34,7 @@ pub(crate) fn launch(
     check(&function, &shape, given, is_cooperative)?;
     if function.info.local_bytes > DEFAULT_LOCAL_BYTES {
         let context = crate::object::context::context(stream.context)?;
-        crate::object::context::limits_of(&context).need_local(u64::from(function.info.local_bytes))?;
+        crate::object::context::limits_of(&context).reserve_local(u64::from(function.info.local_bytes))?;
     }
     let argument = if function.pace.needs_argument() {
         given.first()?
@@ -55,7 +55,7 @@ pub(crate) fn launch(
     };
     let ticket = ordering::submit(stream, command)?;
     let process = process()?;
-    // Kernels that wait for the host (`vcuda_fed`) are not waited for, nor are graphs.
+    // Neither kernels that wait for the host (`vcuda_fed`) nor graphs are waited for.
     if process.machine.config().driver.launch_blocks {
         process.client.wait(ticket);
     }

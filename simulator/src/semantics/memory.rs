@@ -1,4 +1,4 @@
-//! Memory and the work that uses it.
+//! Order between memory and the work that uses it.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::object::memory::Allocation;
 use crate::object::sharing::{self, Shared};
 use crate::semantics::{effects, stream};
 
-/// Work that may still use memory must be over before its address is given away.
+/// Waits for work that may use memory, before its address is reused.
 pub(crate) fn wait_for_owner(context: usize) -> CUresult {
     match crate::object::context::context(context) {
         Ok(context) => stream::drain(&context),
@@ -16,11 +16,11 @@ pub(crate) fn wait_for_owner(context: usize) -> CUresult {
     }
 }
 
-/// Makes an object of an allocation, for other processes. Its contents stay what they are.
+/// Turns an allocation into an object for other processes, with the same contents.
 ///
 /// # Errors
 /// As [`sharing::share`].
 pub(crate) fn share(of: &Allocation, tag: u64) -> Result<Arc<Shared>, CUerror> {
-    // Nothing that was submitted is done meanwhile, so nothing is written that would be lost.
+    // No effect takes place meanwhile, so no write is lost.
     effects::hold_still(|| sharing::share(of.device, of.base, of.bytes, tag))
 }

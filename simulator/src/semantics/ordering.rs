@@ -1,8 +1,8 @@
 //! Order of commands within a stream and between the streams of a context.
 //!
-//! "Stream synchronization behavior" (CUDA Driver API): the legacy default stream waits for all work before
-//! in the context's blocking streams, and work after in them waits for it; non-blocking streams keep out of
-//! this. It is done by `Wait` commands, which are submitted only where the other side has work.
+//! "Stream synchronization behavior" (CUDA Driver API): the legacy default stream waits for all earlier work of the
+//! context's blocking streams, and their later work waits for it; non-blocking streams are excluded. This is done by `Wait`
+//! commands, submitted only if the other side has work.
 
 use core::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -14,15 +14,15 @@ use crate::object::process::process;
 use crate::object::stream::{Role, Stream};
 use crate::semantics::effects::{self, Effect};
 
-/// Submits waits for what the default-stream rules order before the next command, which then must
-/// follow while `seen` is still held.
+/// Submits the waits that the default-stream rules require before the next command. That command must follow while `seen`
+/// is held.
 fn catch_up(stream: &Stream, client: &Client, seen: &mut u64) {
     let Some(group) = stream.group.get() else { return };
     if stream.role == Role::Legacy {
         let count = group.blocking_count.load(Ordering::Acquire);
         if count != *seen {
             *seen = count;
-            // The lock is not kept: submitting may have to wait for room.
+            // The lock is released, as submitting may wait for room.
             for other in group.blocking() {
                 wait_for_last(stream, client, &other);
             }
@@ -39,13 +39,13 @@ fn catch_up(stream: &Stream, client: &Client, seen: &mut u64) {
 }
 
 fn wait_for_last(stream: &Stream, client: &Client, other: &Stream) {
-    // A wait for what is over costs less than finding out that it is over.
+    // Submitting a wait for a finished command costs less than checking whether it has finished.
     if let Some(ticket) = client.last_ticket(other.id) {
         client.submit_blocking(stream.id, Command::Wait { ticket });
     }
 }
 
-/// Tells the other side of the default-stream rules that there is something new.
+/// Counts a command for the other side of the default-stream rules.
 fn count_up(stream: &Stream) {
     let Some(group) = stream.group.get() else { return };
     if stream.role == Role::Legacy {
@@ -55,7 +55,7 @@ fn count_up(stream: &Stream) {
     }
 }
 
-/// Submits a command; waits while the queue is full, as a launch does after 1024 unfinished ones.
+/// Submits a command. Waits while the queue is full, as a launch does after 1024 unfinished ones.
 ///
 /// # Errors
 /// `CUDA_ERROR_NOT_INITIALIZED`.
@@ -69,14 +69,14 @@ pub(crate) fn submit(stream: &Stream, command: Command) -> Result<Ticket, CUerro
     Ok(ticket)
 }
 
-/// As [`submit`]; `effect` happens in this process after completion.
+/// As [`submit`]; `effect` takes place in this process after completion.
 pub(crate) fn submit_with_effect(stream: &Stream, command: Command, effect: Effect) -> CUresult {
     let ticket = submit(stream, command)?;
     effects::add(ticket, effect);
     Ok(())
 }
 
-/// Submits a marker whose time of completion stays known.
+/// Submits a marker whose completion time stays known.
 pub(crate) fn mark(stream: &Stream) -> Result<Stamp, CUerror> {
     let client = &process()?.client;
     let mut seen = stream.seen.lock();
@@ -86,7 +86,7 @@ pub(crate) fn mark(stream: &Stream) -> Result<Stamp, CUerror> {
     Ok(stamp)
 }
 
-/// Submits a marker and then a gate, or a kernel that spins for one. What waits for the marker opens the gate.
+/// Submits a marker and then a gate, or a kernel that spins for one. The watcher of the marker opens the gate.
 pub(crate) fn mark_and_hold(stream: &Stream, gate: Command) -> Result<(Ticket, Ticket), CUerror> {
     let client = &process()?.client;
     let mut seen = stream.seen.lock();
@@ -97,8 +97,8 @@ pub(crate) fn mark_and_hold(stream: &Stream, gate: Command) -> Result<(Ticket, T
     Ok((marker, gate))
 }
 
-/// Tickets that the stream must have completed for all of its work to be done, legacy rules included: work of
-/// blocking streams counts to the legacy one ("synchronizes with all blocking streams").
+/// Tickets whose completion means that all work of the stream is done. For the legacy stream this includes blocking streams
+/// ("synchronizes with all blocking streams").
 fn frontier(stream: &Stream, client: &Client) -> Vec<Ticket> {
     let mut tickets: Vec<Ticket> = client.last_ticket(stream.id).into_iter().collect();
     if stream.role == Role::Legacy
@@ -110,7 +110,7 @@ fn frontier(stream: &Stream, client: &Client) -> Vec<Ticket> {
     tickets
 }
 
-/// Whether all work is done.
+/// Whether all work of the stream is done.
 pub(crate) fn is_idle(stream: &Stream) -> bool {
     let Ok(process) = process() else { return true };
     frontier(stream, &process.client)
@@ -118,7 +118,7 @@ pub(crate) fn is_idle(stream: &Stream) -> bool {
         .all(|ticket| process.client.is_done(ticket))
 }
 
-/// Waits for all work submitted so far and for its effects.
+/// Waits for all work submitted so far, and for its effects.
 ///
 /// # Errors
 /// `CUDA_ERROR_NOT_INITIALIZED`.

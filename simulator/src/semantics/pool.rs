@@ -1,4 +1,4 @@
-//! Memory in the order of streams: when blocks go back to their pools, and what pools hold to the device.
+//! Stream-ordered release of memory: of blocks to their pools, and of pools' memory to the device.
 
 use core::sync::atomic::Ordering;
 
@@ -7,8 +7,8 @@ use crate::object::pool::{self, POOLS};
 use crate::object::process::process;
 use crate::object::{graph_memory, sharing};
 
-/// The stream has reached the free of a block (or the program has waited for it): it goes back to its pool. Memory of
-/// `cuMemAlloc` goes back to the device.
+/// Frees memory after the stream has reached the free (or the program has waited for it): a pool's block returns to its
+/// pool, memory of `cuMemAlloc` to the device.
 pub(crate) fn free_now(address: u64) {
     if graph_memory::free(address).is_ok() || free_imported(address) {
         return;
@@ -26,10 +26,10 @@ pub(crate) fn free_now(address: u64) {
     let Some(pool) = pool::take_block(address) else {
         return;
     };
-    // Of a block that another process still holds, which the documentation forbids, the bytes are that one's now.
+    // If another process still holds the block, which the documentation forbids, the bytes become that process's.
     let is_own = sharing::hide(address).is_none_or(sharing::unmake);
     range.device.arena.give(range.base, range.bytes);
-    pool.reserve.leave(range.bytes);
+    pool.reserve.end_use(range.bytes);
     if !is_own {
         pool.reserve.lose(range.bytes);
     }
@@ -40,15 +40,15 @@ pub(crate) fn free_now(address: u64) {
     }
 }
 
-/// A stream, an event or a context has been synchronised: "the allocator will try to release memory back to
-/// the OS on the next call to stream, event or context synchronize" (`CU_MEMPOOL_ATTR_RELEASE_THRESHOLD`).
+/// Frees unused memory of pools at a synchronisation: "the allocator will try to release memory back to the OS on the next
+/// call to stream, event or context synchronize" (`CU_MEMPOOL_ATTR_RELEASE_THRESHOLD`).
 pub(crate) fn synchronized() {
     for pool in pool::all() {
         pool.trim(pool.threshold.load(Ordering::Relaxed));
     }
 }
 
-/// The stream has reached the free of an imported block: the exporter's is not touched.
+/// Ends an imported block; the exporter's is not affected.
 fn free_imported(address: u64) -> bool {
     let is_imported = memory::remove(address, |kind| matches!(kind, Kind::Imported(_))).is_some();
     if is_imported {

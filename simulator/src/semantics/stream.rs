@@ -1,7 +1,7 @@
-//! The streams of contexts and threads: which one a caller means, waits for them, their end (CUDA Driver API, "Stream Management"; CUDA C++ Programming Guide, "Streams"; "Stream
-//! synchronization behavior" for the default ones).
+//! Streams of contexts and threads: lookup, waits, and end (CUDA Driver API, "Stream Management"; CUDA C++ Programming
+//! Guide, "Streams"; "Stream synchronization behavior" for default streams).
 //!
-//! `ordering.rs` has the order between streams, `effects.rs` what happens in memory when commands complete.
+//! The order between streams is in `ordering.rs`, the effects of commands on memory in `effects.rs`.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -17,8 +17,8 @@ use crate::object::process::process;
 use crate::object::stream::{LEGACY, NON_BLOCKING, Owner, PER_THREAD, Role, STREAMS, Stream};
 use crate::semantics::{capture, event, ordering};
 
-/// Meaning of a null stream handle at an entry point: the ones with `_ptds` or `_ptsz` in their names mean the thread's
-/// own ("API synchronization behavior", "Default stream").
+/// Meaning of a null stream handle. At entry points named `_ptds` or `_ptsz` it is the thread's default stream ("API
+/// synchronization behavior", "Default stream").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Null {
     /// The context's legacy default stream.
@@ -28,13 +28,13 @@ pub(crate) enum Null {
 }
 
 impl Null {
-    /// `const` parameter of handlers: whether the entry point is a per-thread one.
+    /// The meaning for a handler's `const` parameter, true for per-thread entry points.
     pub(crate) const fn of(per_thread: bool) -> Null {
         if per_thread { Null::PerThread } else { Null::Legacy }
     }
 }
 
-/// One thread's own default streams, by context; they end with the thread.
+/// A thread's default streams by context; they end with the thread.
 struct Own(RefCell<Vec<Arc<Stream>>>);
 
 impl Drop for Own {
@@ -50,12 +50,12 @@ thread_local! {
 /// Makes a stream for a program.
 ///
 /// # Errors
-/// `CUDA_ERROR_OUT_OF_MEMORY` where the machine has no room for another stream.
+/// `CUDA_ERROR_OUT_OF_MEMORY` if the machine has no room for another stream.
 pub(crate) fn create(context: &Context, flags: u32, priority: i32) -> Result<Arc<Stream>, CUerror> {
     let id = new_queue(context, priority)?;
     let make = |handle| Stream::new(owner_of(context), Role::Created(handle), flags, priority, id);
     let (_, stream) = STREAMS.insert_with(make);
-    adopt(context, &stream)?;
+    add_to_context(context, &stream)?;
     Ok(stream)
 }
 
@@ -87,12 +87,12 @@ fn make(context: &Context, role: Role) -> Result<Arc<Stream>, CUerror> {
         0,
         new_queue(context, 0)?,
     ));
-    adopt(context, &stream)?;
+    add_to_context(context, &stream)?;
     Ok(stream)
 }
 
-/// Makes a stream one of its context's.
-fn adopt(context: &Context, stream: &Arc<Stream>) -> CUresult {
+/// Adds a stream to its context.
+fn add_to_context(context: &Context, stream: &Arc<Stream>) -> CUresult {
     stream.join(&context.streams.group);
     for stamp in held_by(context) {
         ordering::submit(
@@ -103,13 +103,13 @@ fn adopt(context: &Context, stream: &Arc<Stream>) -> CUresult {
         )?;
     }
     let mut all = context.streams.all.lock();
-    // A destroyed stream is kept for context-wide waits until its work is done.
+    // A destroyed stream is kept for waits for the whole context until its work is done.
     all.retain(|stream| !stream.is_ended() || !ordering::is_idle(stream));
     all.push(Arc::clone(stream));
     Ok(())
 }
 
-/// Stamps that new streams of a context have to wait for.
+/// Stamps that new streams of a context must wait for.
 fn held_by(context: &Context) -> Vec<Stamp> {
     let mut held = context.streams.held.lock().clone();
     if let Some(part) = &context.green {
@@ -118,10 +118,10 @@ fn held_by(context: &Context) -> Vec<Stamp> {
     held
 }
 
-/// The context's stream that has waited for all work so far in the context and its green contexts.
+/// The context's helper stream, after submitting waits for all present work of the context and its green contexts.
 ///
 /// # Errors
-/// `CUDA_ERROR_OUT_OF_MEMORY` where the machine has no room for another stream.
+/// `CUDA_ERROR_OUT_OF_MEMORY` if the machine has no room for another stream.
 pub(crate) fn gather(context: &Context) -> Result<Arc<Stream>, CUerror> {
     let gathering = context
         .streams
@@ -141,7 +141,7 @@ pub(crate) fn gather(context: &Context) -> Result<Arc<Stream>, CUerror> {
     Ok(Arc::clone(gathering))
 }
 
-/// Makes all work to come of the context and its green contexts wait for an event.
+/// Makes all later work of the context and its green contexts wait for an event.
 ///
 /// # Errors
 /// Those of [`event::hold_up`].
@@ -161,7 +161,7 @@ pub(crate) fn hold_up_all(context: &Context, event: &Event) -> CUresult {
     Ok(())
 }
 
-/// The streams of a context and of its green contexts.
+/// Streams of a context and of its green contexts.
 fn with_parts(context: &Context) -> Vec<Arc<Stream>> {
     let mut streams = context.streams.all();
     for part in crate::object::green::parts_of(context) {
@@ -170,7 +170,7 @@ fn with_parts(context: &Context) -> Vec<Arc<Stream>> {
     streams
 }
 
-/// A green context ends: its streams remain as handles that can only be destroyed, after their work.
+/// Detaches the streams of an ending green context after their work; their handles can then only be destroyed.
 pub(crate) fn detach_all(context: &Context) {
     for stream in context.streams.all() {
         // As in `destroy_all`.
@@ -191,8 +191,8 @@ pub(crate) fn legacy(context: &Context) -> Result<Arc<Stream>, CUerror> {
         .cloned()
 }
 
-/// The calling thread's own default stream in a context. It blocks with the legacy stream ("the per-thread
-/// default stream is not a non-blocking stream").
+/// The calling thread's default stream in a context. It is a blocking stream ("the per-thread default stream is not a
+/// non-blocking stream").
 pub(crate) fn per_thread(context: &Context) -> Result<Arc<Stream>, CUerror> {
     // "CUDA_ERROR_INVALID_HANDLE if a green context is current" (`cuStreamGetCtx_v2`).
     if context.green.is_some() {
@@ -204,7 +204,7 @@ pub(crate) fn per_thread(context: &Context) -> Result<Arc<Stream>, CUerror> {
         return Ok(stream);
     }
     let stream = make(context, Role::PerThread)?;
-    // A thread that is ending has no place to keep it; it ends with the context then.
+    // A thread that is ending cannot store it; it then ends with the context.
     let _ = OWN.try_with(|streams| {
         let mut streams = streams.0.borrow_mut();
         streams.retain(|stream| !stream.is_ended());
@@ -213,7 +213,7 @@ pub(crate) fn per_thread(context: &Context) -> Result<Arc<Stream>, CUerror> {
     Ok(stream)
 }
 
-/// The stream that a caller means. The default ones are those of the current context.
+/// The stream of a caller's handle. Default streams are those of the current context.
 ///
 /// # Errors
 /// `CUDA_ERROR_NOT_PERMITTED` in a host function or callback; `CUDA_ERROR_INVALID_HANDLE`; those of
@@ -236,10 +236,10 @@ pub(crate) fn resolve(stream: CUstream, null: Null) -> Result<Arc<Stream>, CUerr
     }
 }
 
-/// Waits for a stream, after which everything that it did is visible to the host.
+/// Waits for a stream; its results are then visible to the host.
 ///
 /// # Errors
-/// `CUDA_ERROR_STREAM_CAPTURE_*` where it takes part in a capture.
+/// `CUDA_ERROR_STREAM_CAPTURE_*` if it takes part in a capture.
 pub(crate) fn synchronize(stream: &Stream) -> CUresult {
     capture::reject_if_capturing(stream)?;
     ordering::wait_until_idle(stream)?;
@@ -250,7 +250,7 @@ pub(crate) fn synchronize(stream: &Stream) -> CUresult {
 /// `cuCtxSynchronize`: waits for all streams of a context.
 ///
 /// # Errors
-/// `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED` where one of them is capturing.
+/// `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED` if one of them is capturing.
 pub(crate) fn synchronize_context(context: &Context) -> CUresult {
     crate::base::thread::permit()?;
     capture::reject_if_context_captures(context)?;
@@ -265,7 +265,7 @@ pub(crate) fn synchronize_context(context: &Context) -> CUresult {
     Ok(())
 }
 
-/// Waits for all streams of a context, whatever is being captured.
+/// Waits for all streams of a context, even while capturing.
 ///
 /// # Errors
 /// `CUDA_ERROR_NOT_INITIALIZED`.
@@ -276,11 +276,11 @@ pub(crate) fn drain(context: &Context) -> CUresult {
     Ok(())
 }
 
-/// A context ends: so do its streams and events, after their work (docs/hardware.md, "end of a context"; the
+/// Ends the streams and events of an ending context, after their work (docs/hardware.md, "end of a context"; the
 /// documentation leaves open whether `cuCtxDestroy` waits).
 pub(crate) fn destroy_all(context: &Context) {
     for stream in context.streams.all() {
-        // An error would be a process that is not initialised any more: then nothing is left to wait for.
+        // Fails only if the process is no longer initialised, and then there is nothing to wait for.
         let _ = ordering::wait_until_idle(&stream);
         capture::forget(&stream);
         STREAMS.remove(stream.handle);

@@ -1,10 +1,8 @@
-//! The interface between what is asked (copies, sets, stream-ordered memory) and when it happens (streams, capture,
-//! graphs).
+//! Requests (copies, memsets, stream-ordered memory) as data, for streams, captures and graphs.
 //!
-//! A request becomes a [`Work`]: plain data that can be kept in a graph node and run many times. It is
-//! handed to [`enqueue`], which either makes a graph node of it (the stream captures) or submits
-//! [`Work::command`] to the machine and calls [`Work::run`] in this process once the machine says that it
-//! has completed, in the order of completion.
+//! A request becomes a [`Work`], which can be kept in a graph node and run many times. [`enqueue`] makes a graph node of it
+//! if the stream captures. Otherwise it submits [`Work::command`] to the machine, and calls [`Work::run`] in this process
+//! after completion, in the order of completion.
 
 use std::sync::Arc;
 
@@ -21,8 +19,8 @@ use crate::semantics::effects::Effect;
 use crate::semantics::stream::synchronize;
 use crate::semantics::{capture, ordering};
 
-/// Bytes over a copy engine, or within the GPU by the GPU itself, at the machine's configured rate.
-fn moving(process: &Process, engine: Option<Engine>, bytes: u64) -> Command {
+/// Command for a copy over a copy engine, or within the GPU, at the machine's configured rate.
+fn copy_command(process: &Process, engine: Option<Engine>, bytes: u64) -> Command {
     let config = process.machine.config();
     let rate = match engine {
         None => config.device_copy_bytes_per_us,
@@ -36,7 +34,7 @@ fn moving(process: &Process, engine: Option<Engine>, bytes: u64) -> Command {
     }
 }
 
-/// Work of a stream, kernels and stream control excepted.
+/// Work of a stream, other than kernels and stream control.
 #[derive(Clone, Debug)]
 #[expect(
     clippy::large_enum_variant,
@@ -47,23 +45,23 @@ pub(crate) enum Work {
     Copy(Transfer),
     /// A memset of any shape.
     Set(Fill),
-    /// Memory of a graph's allocation node becomes usable. Only handed over while the stream captures.
+    /// Provides memory for a graph's allocation node. Only valid while the stream captures.
     Alloc(GraphBlock),
-    /// `cuMemFreeAsync`: the block goes back to its pool when the stream gets here.
+    /// `cuMemFreeAsync`: returns the block to its pool when the stream gets here.
     Free(u64),
 }
 
 impl Work {
-    /// Command that keeps the GPU busy with the work.
+    /// Command that occupies the machine for the duration of the work.
     pub(crate) fn command(&self, process: &Process) -> Command {
         match self {
-            Work::Copy(copy) => moving(process, copy.engine(), copy.bytes()),
-            Work::Set(fill) => moving(process, None, fill.bytes()),
+            Work::Copy(copy) => copy_command(process, copy.engine(), copy.bytes()),
+            Work::Set(fill) => copy_command(process, None, fill.bytes()),
             Work::Alloc(_) | Work::Free(_) => Command::Marker,
         }
     }
 
-    /// The node for it in a graph that is being captured, in a context of this handle.
+    /// The graph node for it, in the context of this handle.
     pub(crate) fn into_operation(self, context: usize) -> Operation {
         match self {
             Work::Copy(transfer) => Operation::Copy(transfer, context),
@@ -76,19 +74,18 @@ impl Work {
         }
     }
 
-    /// Does the part that belongs to the call itself, before the stream is asked: pageable host memory is read into a
-    /// staging buffer, as the caller may use it again at once ("API synchronization behavior"). Not called for a node
-    /// of a graph, which reads the host's memory when it runs.
+    /// Does the synchronous part of the call: pageable host memory is read into a staging buffer, as the caller may then
+    /// reuse it ("API synchronization behavior"). Not for a graph node, which reads the memory when it runs.
     pub(crate) fn stage(&mut self) {
         if let Work::Copy(copy) = self {
             copy.stage();
         }
     }
 
-    /// Does it: contents move. Called once per completion.
+    /// Does the work on memory, once per completion.
     ///
     /// # Errors
-    /// Only of [`Work::Alloc`], which takes memory: `CUDA_ERROR_OUT_OF_MEMORY`.
+    /// Only [`Work::Alloc`] can fail: `CUDA_ERROR_OUT_OF_MEMORY`.
     pub(crate) fn run(&self) -> CUresult {
         match self {
             Work::Copy(copy) => copy.run(),
@@ -100,15 +97,14 @@ impl Work {
     }
 }
 
-/// The effect of a work. A failure cannot be reported: only allocation nodes can fail, and those run when their graph
-/// is launched.
+/// The effect of a work. A failure is ignored: only allocation nodes can fail, and those run when their graph is launched.
 pub(crate) fn effect(work: Work) -> Effect {
     Box::new(move || {
         let _ = work.run();
     })
 }
 
-/// Hands a set to a stream and waits where the call does.
+/// Enqueues a memset, and waits if the call does.
 pub(crate) fn set(fill: Fill, stream: &Stream, is_synchronous: bool) -> CUresult {
     if fill.bytes() == 0 {
         return Ok(());
@@ -121,7 +117,7 @@ pub(crate) fn set(fill: Fill, stream: &Stream, is_synchronous: bool) -> CUresult
     Ok(())
 }
 
-/// Hands a copy to a stream and waits where the call does.
+/// Enqueues a copy, and waits if the call does.
 pub(crate) fn copy(mut transfer: Transfer, stream: &Stream, is_synchronous: bool) -> CUresult {
     if transfer.bytes() == 0 {
         return Ok(());
@@ -141,8 +137,8 @@ pub(crate) fn copy(mut transfer: Transfer, stream: &Stream, is_synchronous: bool
     }
 }
 
-/// Hands a copy, a set or stream-ordered memory to a stream: it becomes a node of the graph being captured,
-/// or the machine's next command there, and happens in this process once the machine has completed it.
+/// Enqueues a copy, a memset or stream-ordered memory: as a node if the stream captures, otherwise as the next command,
+/// with its effect after completion.
 ///
 /// # Errors
 /// Those of capture (900 to 906).

@@ -1,6 +1,6 @@
-//! The manager's inventory alone, in a process of its own: `inventory [LIBRARY [MS [STATE]]]` (NVML is opened anew each MS;
-//! the GPUs' health is remembered in STATE) prints each state and each event as a line, and for each GPU on its standard input that GPU's processes. It ends with its input. On a machine with a GPU it
-//! shows what NVML says there.
+//! The manager's inventory in a process of its own: `inventory [LIBRARY [MS [STATE]]]`. NVML is opened anew each MS; STATE
+//! keeps the GPUs' health. It prints each state and event as a line, and for each GPU on its standard input that GPU's
+//! processes. It ends with its input. On a machine with a GPU it shows NVML's answers there.
 #![expect(clippy::print_stdout, reason = "a program that prints")]
 
 use std::io::BufRead;
@@ -16,7 +16,7 @@ use vcuda_region::GpuUuid;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let quick = |ms| Duration::from_millis(ms);
-    // XIDs that come while NVML is opened anew are missed: whoever looks for them lets it be open for long.
+    // XIDs are missed while NVML is opened anew, so tests of XIDs use a long interval.
     let reopen_ms = std::env::args().nth(2).map_or(Ok(60_000), |text| text.parse())?;
     let settings = Settings {
         nvml_library: std::env::args_os().nth(1).map(PathBuf::from),

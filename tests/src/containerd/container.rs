@@ -1,4 +1,4 @@
-//! Containers of a pod, as kubelet has them made: created with the names of their devices, started, and read in their log.
+//! Containers of a pod, made as kubelet makes them: created with device names, started, with their log read.
 
 use std::collections::HashMap;
 use std::fs;
@@ -10,7 +10,7 @@ use std::time::SystemTime;
 use super::{SOON, Sandbox, cri, image, namespaces, userland};
 use crate::release_dir;
 
-/// Ways in which kubelet names devices to the runtime.
+/// Ways in which kubelet passes device names to the runtime.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Named {
     /// In the field made for it (kubelet 1.28 and later).
@@ -19,45 +19,45 @@ pub enum Named {
     Annotation,
 }
 
-/// A container that can be run. The pod's manifest brings only the simulated machine and the tests' programs.
+/// A container to run. The pod's manifest adds only the simulated machine and the test programs.
 #[derive(Debug, Clone)]
 pub struct Container<'s> {
     sandbox: &'s Sandbox<'s>,
     devices: &'s [String],
-    /// Way in which its devices are named.
+    /// Way in which device names are passed.
     pub named: Named,
-    /// The user, and group, of its first process.
+    /// User and group of its first process.
     pub user: u32,
-    /// Whether its root file system is read-only, and its processes gain no privileges.
+    /// Whether its root file system is read-only, and processes cannot gain privileges.
     pub is_restricted: bool,
-    /// Further mounts of the pod: what, and where in the container.
+    /// Further mounts of the pod: source, and path in the container.
     pub mounts: Vec<(PathBuf, &'s str)>,
 }
 
 /// A container that has ended.
 #[derive(Debug, Clone)]
 pub struct Ended {
-    /// Its first process' exit status.
+    /// Exit status of its first process.
     pub code: i32,
     /// Its output on stdout.
     pub out: String,
-    /// Output on stderr, of it or of the runtime for it.
+    /// Output on stderr, by it or by the runtime.
     pub err: String,
-    /// Text that it left in `/dev/termination-log`.
+    /// Content of `/dev/termination-log`.
     pub termination: String,
     /// The runtime's message about its end.
     pub message: String,
 }
 
 impl Ended {
-    /// Its output; it has to have succeeded.
+    /// Its output, after a check that it succeeded.
     pub fn printed(self) -> String {
         assert_eq!(self.code, 0, "{self:?}");
         self.out
     }
 }
 
-/// Which start of a container it is, over all.
+/// Number of starts of all containers.
 static STARTS: AtomicU32 = AtomicU32::new(0);
 
 impl<'s> Container<'s> {
@@ -72,10 +72,10 @@ impl<'s> Container<'s> {
         }
     }
 
-    /// Runs these words in it to their end.
+    /// Runs this command in it to its end.
     ///
     /// # Errors
-    /// The runtime does not create or start it, and why.
+    /// Fails with the runtime's reason if it cannot be created or started.
     pub fn run(&self, words: &[&str]) -> Result<Ended, String> {
         let containerd = self.sandbox.containerd;
         let attempt = STARTS.fetch_add(1, Ordering::Relaxed);
@@ -118,7 +118,7 @@ impl<'s> Container<'s> {
         Ok(ended)
     }
 
-    /// Its output, if it succeeds.
+    /// Runs this command. Returns its output after a check that it succeeded.
     pub fn printed(&self, words: &[&str]) -> String {
         self.run(words).unwrap().printed()
     }
@@ -185,8 +185,8 @@ impl<'s> Container<'s> {
     }
 }
 
-/// Text that was written to a stream: each line of a container's log has a time, the stream, `F` for a whole line or `P` for a
-/// part of one, and the text.
+/// Text of a stream in a container's log. Each line has a time, the stream, `F` for a whole line or `P` for a part, and the
+/// text.
 fn written(log: &str, stream: &str) -> String {
     let mut text = String::new();
     for line in log.lines() {

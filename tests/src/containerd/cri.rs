@@ -1,5 +1,5 @@
-//! Kubelet's requests to a container runtime, `runtime.v1`, as far as it takes to start a container with devices: names
-//! and numbers as the Container Runtime Interface has them. By hand, because the crate that has all of it wants `protoc`.
+//! Kubelet's requests to a container runtime (`runtime.v1`), as far as needed to start a container with devices. Names and
+//! numbers are those of the Container Runtime Interface. Written by hand, as the crate with all of it needs `protoc`.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use tonic::codegen::http::uri::PathAndQuery;
 use tonic::transport::Channel;
 use tonic_prost::ProstCodec;
 
-/// A namespace of the pod; of the container alone; the node's.
+/// Namespaces: of the pod, of the container, of the node.
 pub(super) const POD: i32 = 0;
 pub(super) const CONTAINER: i32 = 1;
 pub(super) const NODE: i32 = 2;
@@ -130,7 +130,7 @@ pub(super) struct ContainerConfig {
     pub(super) mounts: Vec<Mount>,
     #[prost(map = "string, string", tag = "10")]
     pub(super) annotations: HashMap<String, String>,
-    /// Below the pod's `log_directory`.
+    /// Path below the pod's `log_directory`.
     #[prost(string, tag = "11")]
     pub(super) log_path: String,
     #[prost(message, optional, tag = "15")]
@@ -213,7 +213,7 @@ pub(super) struct Status {
     pub(super) message: String,
 }
 
-/// The answer to one call of `RuntimeService` or `ImageService`; what the runtime says instead of one, as kubelet shows it.
+/// Result of a call of `RuntimeService` or `ImageService`, or the runtime's error as kubelet shows it.
 pub(super) async fn call<Q, A>(channel: &Channel, method: &'static str, request: Q) -> Result<A, String>
 where
     Q: Message + Default + 'static,

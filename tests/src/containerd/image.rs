@@ -1,5 +1,5 @@
-//! The one image of these containers: a program that waits, for the pod's own container, and the places at which a container
-//! has this machine's userland. As an archive that `ctr` imports (OCI image layout 1.0).
+//! Image of these containers: a waiting program for the pod's own container, and mount points for this machine's userland.
+//! It is an archive for `ctr import` (OCI image layout 1.0).
 
 use std::fs::{self, File};
 use std::os::unix::fs::symlink;
@@ -11,7 +11,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::succeeded;
 
-/// Its name.
+/// Name of the image.
 pub(super) const NAME: &str = "vcuda.invalid/tests:1";
 
 /// Writes the archive.
@@ -48,7 +48,7 @@ pub(super) fn write(archive: &Path) {
     };
     let config = json!({
         "architecture": processor, "os": "linux",
-        // As NVIDIA's own images say it.
+        // As in NVIDIA's own images.
         "config": {"Entrypoint": ["/usr/bin/sleep", "infinity"], "Env": [
             "PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin", "NVIDIA_VISIBLE_DEVICES=all"]},
         "rootfs": {"type": "layers", "diff_ids": [layer["digest"]]},
@@ -70,7 +70,7 @@ pub(super) fn write(archive: &Path) {
     tarred(&layout, archive);
 }
 
-/// Writes all that lies in `folder` to `archive`, which is returned.
+/// Packs the contents of `folder` into `archive`. Returns the archive's bytes.
 fn tarred(folder: &Path, archive: &Path) -> Vec<u8> {
     let mut tar = Command::new("tar");
     tar.args(["--numeric-owner", "--owner=0", "--group=0", "-c"])
@@ -81,7 +81,7 @@ fn tarred(folder: &Path, archive: &Path) -> Vec<u8> {
     fs::read(archive).unwrap()
 }
 
-/// Puts it under the name of its content; says what that is.
+/// Stores a blob under its digest. Returns its descriptor.
 fn blob(blobs: &Path, content: &[u8]) -> Value {
     let digest: String = Sha256::digest(content)
         .iter()

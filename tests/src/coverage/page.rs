@@ -1,4 +1,4 @@
-//! `docs/coverage.md`: the gate's knowledge for readers.
+//! `docs/coverage.md`, made from the gate's data.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -21,7 +21,7 @@ This page is generated: `VCUDA_UPDATE=1 cargo test -p vcuda-tests --test coverag
 Change those, not this.
 ";
 
-/// The whole page.
+/// Text of the page.
 pub(super) fn page(coverage: &Coverage) -> String {
     let mut page = HEAD.to_owned();
     page += "\n## In numbers\n\n";
@@ -78,7 +78,7 @@ fn counts(coverage: &Coverage) -> String {
     table
 }
 
-/// Treatment of the functions that have to do with device memory.
+/// Treatment of the functions that concern device memory.
 fn memory_counts(coverage: &Coverage) -> String {
     let mut counted: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
     for (name, what) in &coverage.memory {
@@ -154,7 +154,7 @@ fn capital(text: &str) -> String {
         .map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
 
-/// Breaks a text at spaces, so that no line is wider than the page.
+/// Breaks a text at spaces to the page's width.
 fn wrap(text: &str) -> String {
     let mut lines = vec![String::new()];
     for word in text.split_whitespace() {

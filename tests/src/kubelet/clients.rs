@@ -1,4 +1,4 @@
-//! Plugins as kubelet holds them: registered by either way, dialled, their lists read until the stream ends.
+//! Plugins connected to kubelet: registered in either way, dialled, with their lists read until the stream ends.
 //!
 //! pkg/kubelet/cm/devicemanager/plugin/v1beta1 (server, handler, client) and pkg/kubelet/pluginmanager.
 
@@ -24,16 +24,16 @@ use vcuda_kubelet_api::{DEVICE_PLUGIN, MESSAGE_MAX, VERSION, connect};
 
 use super::{Authority, Node, raw};
 
-/// For dialling a plugin back.
+/// Time limit for dialling a plugin.
 const DIALS_WITHIN: Duration = Duration::from_secs(10);
-/// For GetInfo, and for being told how it went.
+/// Time limit for GetInfo and NotifyRegistrationStatus.
 const ASKS_WITHIN: Duration = Duration::from_secs(1);
-/// Between looks into the directory.
+/// Interval between two listings of the directory.
 const LOOKS_EVERY: Duration = Duration::from_millis(100);
-/// Before a plugin that failed is tried again.
+/// Interval before a failed plugin is tried again.
 const TRIES_EVERY: Duration = Duration::from_millis(500);
 
-/// A plugin that kubelet has dialled.
+/// A connected plugin.
 #[derive(Debug, Clone)]
 pub(super) struct Client {
     pub(super) number: u64,
@@ -66,7 +66,7 @@ impl Registration for Registrations {
             return Err(refused(format!("endpoint {:?} is no name", request.endpoint)));
         }
         let socket = self.0.device_plugins().join(&request.endpoint);
-        take(&self.0, "classic", &request.resource_name, &socket)
+        connect_plugin(&self.0, "classic", &request.resource_name, &socket)
             .await
             .map_err(refused)?;
         Ok(Response::new(Empty {}))
@@ -85,8 +85,13 @@ pub(super) fn serve_registration(node: &Arc<Node>, socket: &Path) {
     );
 }
 
-/// Dials a plugin, asks its options, and reads its list from then on.
-async fn take(node: &Arc<Node>, way: &'static str, resource: &str, socket: &Path) -> Result<(), String> {
+/// Dials a plugin, reads its options, and then its list.
+async fn connect_plugin(
+    node: &Arc<Node>,
+    way: &'static str,
+    resource: &str,
+    socket: &Path,
+) -> Result<(), String> {
     if !resource.contains('/') || resource.contains("kubernetes.io/") {
         return Err(format!("the name {resource:?} is no extended resource's"));
     }
@@ -118,7 +123,7 @@ async fn take(node: &Arc<Node>, way: &'static str, resource: &str, socket: &Path
     let mut plugin = client.plugin();
     let reading = tokio::spawn(async move {
         read(&reader, &name, &mut plugin).await;
-        // By name, whoever has it now: runClient looks the client up again when its stream has ended.
+        // By name, as runClient looks the client up again when its stream has ended.
         reader.disconnect(&name);
     });
     let mut devices = node.devices.lock();
@@ -158,7 +163,7 @@ async fn read(node: &Node, resource: &str, plugin: &mut DevicePluginClient<Chann
 }
 
 impl Node {
-    /// The plugin of this name is gone: its devices are unhealthy, and stay known.
+    /// Disconnects a plugin: its devices become unhealthy, and stay known.
     pub(super) fn disconnect(&self, resource: &str) {
         let client = self.devices.lock().disconnected(resource);
         if let Some(reading) = client.and_then(|client| client.reading) {
@@ -167,12 +172,12 @@ impl Node {
     }
 }
 
-/// A socket's inode, and when it was made.
+/// A socket's inode and its creation time.
 type Identity = (u64, i64, i64);
 
-/// Registers what appears in the directory, and forgets what goes from it.
+/// Registers new sockets of the directory, and forgets removed ones.
 pub(super) async fn watch(node: Arc<Node>) {
-    // By socket, which one it was, and what it registered.
+    // By socket: its identity, and the registered resource.
     let mut known: HashMap<PathBuf, (Identity, Option<String>)> = HashMap::new();
     let mut ticks = tokio::time::interval(LOOKS_EVERY);
     loop {
@@ -213,7 +218,7 @@ pub(super) async fn watch(node: Arc<Node>) {
     }
 }
 
-/// Asks who is at the socket, takes it, and tells it so. Returns the resource.
+/// Asks for the plugin's identity, connects it, and informs it. Returns the resource.
 async fn register(node: &Arc<Node>, socket: &Path) -> Result<String, String> {
     let path = socket.display().to_string();
     let authority = match node.release.authority {
@@ -238,7 +243,7 @@ async fn register(node: &Arc<Node>, socket: &Path) -> Result<String, String> {
             info.supported_versions
         ))
     } else {
-        take(node, "watched", &info.name, Path::new(&info.endpoint)).await
+        connect_plugin(node, "watched", &info.name, Path::new(&info.endpoint)).await
     };
     let status = RegistrationStatus {
         plugin_registered: taken.is_ok(),

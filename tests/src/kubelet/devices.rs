@@ -1,4 +1,4 @@
-//! Devices of the plugins, as the device manager counts them: listed, allocated, and written to its checkpoint.
+//! Devices of the plugins, as the device manager keeps them: listed, allocated, and stored in its checkpoint.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
@@ -12,21 +12,21 @@ use vcuda_kubelet_api::{HEALTHY, ID_MAX, UNHEALTHY};
 
 use super::clients::Client;
 
-/// After its plugin, a resource stays known for so long (endpointStopGracePeriod).
+/// Time for which a resource stays known without its plugin (endpointStopGracePeriod).
 const STAYS: Duration = Duration::from_secs(300);
 
 /// A container of a pod, by the pod's UID.
 pub(super) type Key = (String, String);
 
-/// IDs by the NUMA node that they are near to: -1 without topology.
+/// IDs by their NUMA node; -1 without topology.
 pub(super) type ByNuma = BTreeMap<i64, BTreeSet<String>>;
 
-/// Devices of one resource that a container got.
+/// Devices of one resource allocated to a container.
 #[derive(Debug, Clone)]
 pub(super) struct Allocated {
     pub(super) ids: BTreeSet<String>,
     pub(super) answer: ContainerAllocateResponse,
-    /// As the checkpoint has it: written often.
+    /// Text in the checkpoint, cached as it is written often.
     entry: String,
 }
 
@@ -51,17 +51,17 @@ impl Allocated {
     }
 }
 
-/// Words of a plugin about one resource.
+/// State of a plugin for one resource.
 #[derive(Debug, Default)]
 pub(super) struct Endpoint {
     pub(super) healthy: BTreeSet<String>,
     unhealthy: BTreeSet<String>,
-    /// The first NUMA node of each device with topology.
+    /// First NUMA node of each device with topology.
     numa: BTreeMap<String, i64>,
-    /// Whether it wants to be called before starts. None: it has not been asked since kubelet's start.
+    /// Whether it wants PreStartContainer calls; `None` if unknown since kubelet's start.
     pub(super) pre_start: Option<bool>,
     stopped: Option<SystemTime>,
-    /// As the checkpoint has it.
+    /// Text in the checkpoint.
     entry: String,
 }
 
@@ -78,12 +78,12 @@ pub(super) struct Devices {
     pub(super) clients: HashMap<String, Client>,
     pub(super) endpoints: BTreeMap<String, Endpoint>,
     pub(super) allocated: BTreeMap<Key, BTreeMap<String, Allocated>>,
-    /// Pods that kubelet runs.
+    /// UIDs of running pods.
     pub(super) active: BTreeSet<String>,
 }
 
 impl Devices {
-    /// Kubelet has started: it knows what its checkpoint says, and no plugin.
+    /// Resets the state after kubelet's start to that of the checkpoint, without plugins.
     pub(super) fn restarted(&mut self, checkpoint: &Path) {
         self.clients.clear();
         self.endpoints.clear();
@@ -93,7 +93,7 @@ impl Devices {
         };
         let read: Value = serde_json::from_str(&text).unwrap();
         for (resource, ids) in read["Data"]["RegisteredDevices"].as_object().unwrap() {
-            // All of them are unhealthy until their plugin is back; how many there were is known.
+            // All are unhealthy until their plugin is back; their number is known.
             let mut endpoint = Endpoint {
                 unhealthy: strings(ids),
                 stopped: Some(SystemTime::now()),
@@ -207,13 +207,13 @@ impl Devices {
         Ok(())
     }
 
-    /// Takes from pods that kubelet runs no more what they had. The checkpoint is not written for that.
+    /// Frees the devices of pods that no longer run. This does not write the checkpoint.
     pub(super) fn update_allocated(&mut self) {
         let active = &self.active;
         self.allocated.retain(|(uid, _), _| active.contains(uid));
     }
 
-    /// These IDs by the NUMA node that they are near to.
+    /// These IDs by their NUMA node.
     pub(super) fn by_numa(&self, resource: &str, ids: BTreeSet<String>) -> ByNuma {
         let numa = self.endpoints.get(resource).map(|endpoint| &endpoint.numa);
         let mut by_numa = ByNuma::new();
@@ -224,7 +224,7 @@ impl Devices {
         by_numa
     }
 
-    /// The NUMA nodes of all devices of a resource.
+    /// NUMA nodes of all devices of a resource.
     pub(super) fn numa_nodes(&self, resource: &str) -> BTreeSet<i64> {
         let all = self.endpoints.get(resource);
         let all = all.map(|endpoint| endpoint.healthy.union(&endpoint.unhealthy).cloned().collect());
@@ -247,7 +247,7 @@ pub(super) fn strings(list: &Value) -> BTreeSet<String> {
     all.map(|id| id.as_str().unwrap().to_owned()).collect()
 }
 
-/// Kubelet has base64 here; no other reader exists.
+/// Kubelet uses base64 here; nothing else reads it.
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

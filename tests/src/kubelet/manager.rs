@@ -1,5 +1,4 @@
-//! The device manager: which devices there are, who has which, and what was answered for them. Its checkpoint is all that a
-//! restart leaves of it.
+//! Device manager: devices, their allocation, and the plugins' answers. Only its checkpoint survives a restart.
 //!
 //! pkg/kubelet/cm/devicemanager (manager, pod_devices, endpoint, checkpoint).
 
@@ -15,10 +14,10 @@ use super::Node;
 use super::clients::Client;
 use super::devices::{Allocated, Key};
 
-/// For PreStartContainer (KubeletPreStartContainerRPCTimeoutInSecs).
+/// Time limit for PreStartContainer (KubeletPreStartContainerRPCTimeoutInSecs).
 const STARTS_WITHIN: Duration = Duration::from_secs(30);
 
-/// Devices that an init container of the pod leaves to those after it, by resource.
+/// Devices of an init container that later containers of the pod reuse, by resource.
 pub(super) type Reusable = BTreeMap<String, BTreeSet<String>>;
 
 impl Node {
@@ -27,7 +26,7 @@ impl Node {
         client.ok_or_else(|| format!("endpoint {resource} has been stopped"))
     }
 
-    /// Devices for one container and resource; asks the plugin.
+    /// Allocates devices for one container and resource, and calls the plugin.
     pub(super) async fn allocate(
         &self,
         key: &Key,
@@ -78,7 +77,7 @@ impl Node {
         Ok(())
     }
 
-    /// Devices in this order: those that init containers left, then those that the plugin prefers, then any.
+    /// Chooses devices in this order: those of init containers, those preferred by the plugin, any.
     async fn choose(
         &self,
         resource: &str,
@@ -136,7 +135,7 @@ impl Node {
         all
     }
 
-    /// Without a deadline, as kubelet's; but an answer that takes a second is wrong.
+    /// Calls Allocate without a deadline, like kubelet; but an answer that takes a second counts as wrong.
     pub(super) async fn call_allocate(
         &self,
         resource: &str,
@@ -151,7 +150,7 @@ impl Node {
         if begun.elapsed().unwrap_or_default() > Duration::from_secs(5) {
             self.wrong(format!("{resource}: Allocate took {:?}", begun.elapsed()));
         }
-        // Only the first counts.
+        // Only the first one counts.
         let first = answer.into_inner().container_responses.into_iter().next();
         first.ok_or_else(|| "no containers in container allocation response".to_owned())
     }
@@ -165,8 +164,8 @@ impl Node {
         Ok(())
     }
 
-    /// Calls the plugins before a container's start: each that wants it. One that has not been asked since kubelet's start
-    /// is not called (behaviour 5).
+    /// Calls PreStartContainer of each plugin that wants it. One whose options are unknown since kubelet's start is not
+    /// called (behaviour 5).
     pub(super) async fn before_start(&self, key: &Key) -> Result<(), String> {
         let resources = self
             .devices

@@ -1,4 +1,4 @@
-//! Pods: admitted whole or not at all, their containers started as often as a test likes, removed.
+//! Pods: admitted as a whole or not at all, their containers started repeatedly, removed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,18 +14,18 @@ pub enum Role {
     Init,
     /// An init container that is restarted and keeps its devices.
     Sidecar,
-    /// One of the others.
+    /// A main container.
     Main,
 }
 
-/// A container as its pod's manifest has it.
+/// A container in a pod's manifest.
 #[derive(Debug, Clone)]
 pub struct ContainerSpec {
     /// Its name.
     pub name: String,
     /// Role of the container.
     pub role: Role,
-    /// Devices by resource.
+    /// Number of devices by resource.
     pub wants: BTreeMap<String, usize>,
 }
 
@@ -41,7 +41,7 @@ pub struct PodSpec {
 }
 
 impl PodSpec {
-    /// One in the namespace `default`.
+    /// A pod in the namespace `default`.
     pub fn new(name: &str) -> Self {
         Self {
             namespace: "default".to_owned(),
@@ -50,7 +50,7 @@ impl PodSpec {
         }
     }
 
-    /// With one more container, and what it asks for of the resources `vcuda.io/<word>`.
+    /// Adds a container with its requests of the resources `vcuda.io/<word>`.
     #[must_use]
     pub fn with(mut self, name: &str, role: Role, wants: &[(&str, usize)]) -> Self {
         self.containers.push(ContainerSpec {
@@ -65,7 +65,7 @@ impl PodSpec {
         self
     }
 
-    /// One container `c` with this share of a GPU.
+    /// A pod with one container `c` and this share of a GPU.
     pub fn share(name: &str, chunks: usize, percent: usize) -> Self {
         Self::new(name).with(
             "c",
@@ -75,7 +75,7 @@ impl PodSpec {
     }
 }
 
-/// A pod that was admitted.
+/// An admitted pod.
 #[derive(Debug, Clone)]
 pub struct Pod {
     /// Its UID.
@@ -87,7 +87,7 @@ pub struct Pod {
 static UIDS: AtomicU64 = AtomicU64::new(1);
 
 impl Pod {
-    /// One that asks for nothing of ours, so that no plugin has to admit it.
+    /// A pod without our resources, so that no plugin has to admit it.
     pub fn named(name: &str) -> Self {
         Self::of(PodSpec::new(name))
     }
@@ -102,7 +102,7 @@ impl Kubelet {
     /// Admits a pod: devices for each of its containers.
     ///
     /// # Errors
-    /// It is refused for good, as kubelet says it.
+    /// Fails with kubelet's message if it is refused for good.
     pub fn admit(&self, spec: PodSpec) -> Result<Pod, String> {
         let pod = Pod::of(spec);
         let admitted = self.runtime().block_on(self.node.admit(&pod));
@@ -117,15 +117,16 @@ impl Kubelet {
         }
     }
 
-    /// Starts a container of it, for the first time or again.
+    /// Starts a container of it.
     ///
     /// # Errors
-    /// As the pod's status shows it: `CreateContainerConfigError`, `CreateContainerError`; it is tried again by kubelet.
+    /// Fails with the pod's status, `CreateContainerConfigError` or `CreateContainerError`, after which kubelet tries
+    /// again.
     pub fn start_container(&self, pod: &Pod, container: &str) -> Result<Started, String> {
         self.runtime().block_on(self.node.start(pod, container))
     }
 
-    /// The pod has ended, and is deleted. What it had is free with the next look.
+    /// Ends and deletes the pod. Its devices are free at the next look.
     pub fn remove(&self, pod: &Pod) {
         let mut devices = self.node.devices.lock();
         devices.active.remove(&pod.uid);
@@ -133,7 +134,7 @@ impl Kubelet {
         self.node.pods.lock().remove(&pod.uid);
     }
 
-    /// The devices of a container, by resource word.
+    /// Devices of a container, by resource word.
     pub fn devices_of(&self, pod: &Pod, container: &str, word: &str) -> BTreeSet<String> {
         let devices = self.node.devices.lock();
         let key = (pod.uid.clone(), container.to_owned());
@@ -157,7 +158,7 @@ impl Node {
             for (resource, count) in self.shuffled(container.wants.clone()) {
                 self.allocate(&key, &resource, count, &mut reusable).await?;
             }
-            // Once for each container, whatever it has.
+            // Once for each container, whatever its devices.
             self.devices.lock().write(&self.checkpoint());
             if container.role == Role::Init {
                 let devices = self.devices.lock();
@@ -177,7 +178,7 @@ impl Node {
         self.before_start(&key)
             .await
             .map_err(|why| format!("CreateContainerConfigError: rpc error: {why}"))?;
-        // The answer of long ago, of all resources together.
+        // The stored answers of all resources.
         let resources = self
             .devices
             .lock()

@@ -1,4 +1,4 @@
-//! gRPC by hand: with an `:authority` that no proper client sends, as grpc-go does for a unix socket's path.
+//! gRPC by hand, with an `:authority` that no proper client sends, as grpc-go does for a unix socket's path.
 
 use std::path::Path;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use prost::Message;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 
-/// The answer of one call, on a connection of its own.
+/// Result of a call, on a connection of its own.
 pub(super) async fn call<Q: Message, A: Message + Default>(
     socket: &Path,
     authority: &str,

@@ -1,29 +1,29 @@
-//! The container runtime, as far as it reads CDI specifications: each name has to be in exactly one of them, and what is to
-//! be mounted has to be there.
+//! Container runtime, as far as it reads CDI specifications: each device name must be in exactly one of them, and mounted
+//! paths must exist.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-/// A container that was created.
+/// A created container.
 #[derive(Debug, Clone, Default)]
 pub struct Started {
-    /// The names of its devices.
+    /// Names of its devices.
     pub names: Vec<String>,
-    /// The edits of its devices.
+    /// Container edits of its devices.
     pub edits: Vec<Value>,
 }
 
 impl Started {
-    /// Where the host has what the container finds at this path.
+    /// Host path of a mounted path in the container.
     pub fn host_path(&self, inside: &str) -> Option<PathBuf> {
         let mounts = self.edits.iter().filter_map(|edits| edits["mounts"].as_array());
         let mount = mounts.flatten().find(|mount| mount["containerPath"] == inside)?;
         Some(PathBuf::from(mount["hostPath"].as_str()?))
     }
 
-    /// Where something is mounted in the container.
+    /// Mount points in the container.
     pub fn mounted(&self) -> Vec<PathBuf> {
         let mounts = self.edits.iter().filter_map(|edits| edits["mounts"].as_array());
         mounts
@@ -37,7 +37,7 @@ impl Started {
         self.host_path("/etc/vcuda").unwrap()
     }
 
-    /// Its device nodes.
+    /// Paths of its device nodes.
     pub fn nodes(&self) -> Vec<String> {
         let nodes = self
             .edits
@@ -63,7 +63,7 @@ pub(super) fn create(cdi: &Path, names: &[String]) -> Result<Started, String> {
             let Some(spec) = is_read.then(|| fs::read(&path).ok()).flatten() else {
                 continue;
             };
-            // What does not have the name in it is none of this container's.
+            // A file without the name is not needed.
             if !spec.windows(device.len()).any(|part| part == device.as_bytes()) {
                 continue;
             }
@@ -77,7 +77,7 @@ pub(super) fn create(cdi: &Path, names: &[String]) -> Result<Started, String> {
                     .map(|one| one["containerEdits"].clone()),
             );
         }
-        // Two of equal priority conflict.
+        // Equal names of the same priority conflict.
         let [one] = found.as_slice() else {
             return Err(unresolvable());
         };

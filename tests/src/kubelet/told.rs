@@ -1,4 +1,4 @@
-//! PodResources: one entry for each device, no UIDs, no plain init containers; and a kubelet that does not answer, or rubbish.
+//! PodResources: one entry per device, without UIDs and plain init containers; also with faults.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -19,26 +19,26 @@ use vcuda_kubelet_api::podresources::{
 
 use super::{Node, Pod, Role};
 
-/// PodResources answers so often (pkg/kubelet/apis/podresources: DefaultQPS),
+/// Rate limit of PodResources (calls per second; pkg/kubelet/apis/podresources: DefaultQPS).
 const CALLS_PER_SECOND: f64 = 100.0;
-/// and so many at once (DefaultBurstTokens).
+/// Burst of that limit (DefaultBurstTokens).
 pub(super) const BURST: f64 = 10.0;
 
-/// Answers of PodResources.
+/// Behaviour of PodResources.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Mood {
-    /// As it should.
+    /// Normal.
     #[default]
     Well,
-    /// With an error.
+    /// Returns an error.
     Refuses,
-    /// Never.
+    /// Never returns.
     Hangs,
-    /// That there is no pod.
+    /// Returns no pods.
     Forgets,
-    /// With every pod twice, the second under this name.
+    /// Returns every pod twice, the second under this name.
     Doubles(String),
-    /// With devices of other names.
+    /// Returns devices with other names.
     Rubbish,
 }
 
@@ -104,7 +104,7 @@ impl PodResourcesLister for Told {
 }
 
 impl Node {
-    /// Whether one more call is answered now.
+    /// Whether one more call is permitted now.
     fn allows(&self) -> bool {
         let mut allowance = self.allowance.lock();
         let (left, since) = *allowance;

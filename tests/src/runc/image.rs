@@ -1,4 +1,4 @@
-//! The root file system of a container: its programs, and the users that it knows.
+//! Root file system of a container: its programs and users.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 use super::bind;
 use crate::release_dir;
 
-/// Configuration of PAM by which root may become any user.
+/// PAM configuration that lets root become any user.
 const PERMITTED: &str = "auth required pam_permit.so\naccount required pam_permit.so\npassword required pam_permit.so\n\
                          session required pam_permit.so\n";
-/// Files by which root and alice are known, and the one becomes the other.
+/// Account files with root and alice, and permission for root to become alice.
 pub(super) const ACCOUNTS: [(&str, &str); 4] = [
     (
         "etc/passwd",
@@ -20,21 +20,21 @@ pub(super) const ACCOUNTS: [(&str, &str); 4] = [
     ),
     ("etc/group", "root:x:0:\nalice:x:1000:\n"),
     ("etc/pam.d/su", PERMITTED),
-    // PAM gives up where this one is missing.
+    // PAM fails without this file.
     ("etc/pam.d/other", PERMITTED),
 ];
 
-/// Where a container's programs come from.
+/// Source of a container's programs.
 #[derive(Debug, Clone)]
 pub enum Image {
     /// This machine's own userland.
     Host,
-    /// musl's loader and nothing else, with this program as `/app`.
+    /// Only musl's loader, with this program as `/app`.
     Musl(PathBuf),
 }
 
 impl Image {
-    /// Puts the programs into a root file system, over which `/usr` writes to folders of `over`. Returns their mounts.
+    /// Puts the programs into a root file system, with a writable layer of `/usr` in `over`. Returns their mounts.
     pub(super) fn unpack(&self, root: &Path, over: &Path) -> Vec<Value> {
         match self {
             Image::Host => {
@@ -61,7 +61,7 @@ impl Image {
 /// Makes this machine's links into `/usr` in a root file system that mounts it.
 ///
 /// # Panics
-/// The disk is full.
+/// Panics if the disk is full.
 pub fn link_userland(root: &Path) {
     for link in ["bin", "sbin", "lib", "lib64"] {
         if let Ok(target) = fs::read_link(Path::new("/").join(link)) {

@@ -1,20 +1,20 @@
-//! Damages to a tenant's two files: what is changed in them, and what they are replaced by.
+//! Damages of a tenant's two files: changes, and replacements.
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::{FileExt, symlink};
 use std::path::Path;
 use std::process::Command;
 
-/// Fate of a running process of the tenant once its file is damaged.
+/// Expected effect on a running process of the tenant.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Inside {
-    /// Its quota, to the byte: what it has open is not what was changed.
+    /// Its exact quota: its open file is not the changed one.
     Quota,
     /// No memory.
     Nothing,
-    /// An answer.
+    /// Any answer.
     Answer,
-    /// It may be killed by the kernel (SIGBUS): it is its own tenant's doing.
+    /// Death by SIGBUS is permitted, as it harms only its own tenant.
     Bus,
 }
 
@@ -36,7 +36,7 @@ fn overwrite(path: &Path, with: u8) {
     file.write_all_at(&vec![with; size], 0).unwrap();
 }
 
-/// Puts another thing in the file's place, as a rename does: who has the file open keeps it.
+/// Replaces the file by rename, so that processes keep their open one.
 fn replace(path: &Path, make: impl FnOnce(&Path)) {
     let aside = path.with_extension("aside");
     make(&aside);
@@ -50,7 +50,7 @@ fn pipe(path: &Path) {
     assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
 }
 
-/// Damages of each of the two files.
+/// Changes of either file.
 const CHANGES: [Damage; 12] = [
     ("limits", "cut to nothing", Inside::Nothing, |path| cut(path, 0)),
     ("limits", "cut to some bytes", Inside::Nothing, |path| {
@@ -68,7 +68,7 @@ const CHANGES: [Damage; 12] = [
     ("usage", "ones", Inside::Answer, |path| overwrite(path, 0xff)),
 ];
 
-/// Replacements of either of them: a process that has it open keeps what it was.
+/// Replacements of either file; processes keep their open one.
 const REPLACEMENTS: [Replacement; 8] = [
     ("gone", |path| fs::remove_file(path).unwrap()),
     ("a link", |path| {

@@ -1,4 +1,4 @@
-//! Files of other releases, and the library exchanged under running processes.
+//! Files of other releases, and exchange of the library under running processes.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -49,14 +49,14 @@ fn files_of_a_release_that_does_not_go_together() {
             format!("this program uses {OLDEST_VERSION} to {VERSION}"),
             "use the vcuda release that made it".to_owned(),
         ];
-        // The shim: no memory, and the reason in its log.
+        // The shim grants no memory, and logs the reason.
         let log = fixture.runtime().join(name);
         let mut command = tenant.command(app("obey", Door::Dlsym));
         let inside = ends(command.env("VCUDA_LOG", &log));
         assert_eq!(inside.status.code(), Some(1), "{}", text(&inside));
         let logged = fs::read_to_string(&log).unwrap();
         assert!(says.iter().all(|words| logged.contains(words)), "{logged}");
-        // Who changes or joins is refused.
+        // Commands that change or join are refused.
         let set = ends(&mut fixture.vcuda(["set", name, "--memory", "96MiB"]));
         let join = ends(fixture.tenant(&["--name", name], "echo").arg("joined"));
         let join_with_quota = ends(
@@ -71,7 +71,7 @@ fn files_of_a_release_that_does_not_go_together() {
             assert_eq!(words.trim().lines().count(), 1, "{words}");
             assert!(output.stdout.is_empty(), "{}", text(&output));
         }
-        // Who shows says that one is missing.
+        // Commands that show report that one is missing.
         let smi = ends(&mut fixture.vcuda(["smi"]));
         assert!(smi.status.success(), "{}", text(&smi));
         let words = String::from_utf8_lossy(&smi.stderr).into_owned();
@@ -84,7 +84,7 @@ fn files_of_a_release_that_does_not_go_together() {
     }
 }
 
-/// An installation of its own.
+/// A separate installation.
 fn installation() -> tempfile::TempDir {
     let home = tempfile::tempdir().unwrap();
     for name in [
@@ -98,7 +98,7 @@ fn installation() -> tempfile::TempDir {
     home
 }
 
-/// The same code, other bytes in another file.
+/// Replaces the library by another file with the same code but other bytes.
 fn replace_by_another_build(installed: &Path) {
     let build = installed.with_file_name("new");
     let mut bytes = fs::read(installed).unwrap();
@@ -135,7 +135,7 @@ fn the_library_is_exchanged_under_running_processes() {
     assert_ne!(new_library, old_library);
     assert_eq!(new_library, inode(&installed));
     assert_eq!(mapped(&old), old_library);
-    // One account, to the byte, from either side.
+    // Both builds share one account, exact to the byte.
     let contexts = 2 * CONTEXT;
     assert_eq!(new.info(), (63 * MIB - contexts, 64 * MIB));
     old.fills_to_the_byte();
@@ -146,7 +146,7 @@ fn the_library_is_exchanged_under_running_processes() {
     assert_eq!(new.alloc(left - left / 2), Some(0));
     assert_eq!(old.alloc(1), Some(2));
 
-    // Gone altogether: running processes go on; `vcuda` says what is missing before it starts a command.
+    // Deleted: running processes continue, and `vcuda` names the missing file before it starts a command.
     fs::remove_file(&installed).unwrap();
     old.free();
     new.free();
@@ -166,7 +166,7 @@ fn inode(path: &Path) -> u64 {
     fs::metadata(path).unwrap().ino()
 }
 
-/// The inode of the shim that the tenant's process on the GPU has mapped.
+/// Inode of the shim mapped by the tenant's process.
 fn mapped(process: &Commanded) -> u64 {
     let children = format!("/proc/{0}/task/{0}/children", process.0.0.id());
     let children = fs::read_to_string(children).unwrap();

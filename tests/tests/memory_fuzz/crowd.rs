@@ -1,4 +1,4 @@
-//! The processes of one tenant that do at random what can be done with device memory, and what can be done with processes.
+//! Processes of one tenant that do all operations on device memory and on processes, at random.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -7,22 +7,22 @@ use std::time::{Duration, Instant};
 
 use vcuda_tests::{Door, Fixture, Running, Tenant, app, eventually, succeeded};
 
-/// Processes that can be there at a time, and threads of each (`tests/apps/fuzz/base.h`).
+/// Maximum number of processes, and threads of each (`tests/apps/fuzz/base.h`).
 const PLACES: u64 = 16;
 const THREADS: u32 = 4;
-/// Memory of a process when all is freed: its context.
+/// Memory of a process after all frees: its context (bytes).
 const CONTEXT: u64 = 8 << 20;
-/// Time that a new process waits for room for its context.
+/// Time for which a new process waits for its context's memory.
 const ROOM: Duration = Duration::from_secs(5);
-/// Within this time the figures come to what lives (I8), where the fuzzers do not fill the machine.
+/// Time within which figures match the living processes (I8), if the fuzzers do not saturate the machine.
 const PROMISED: Duration = Duration::from_secs(1);
-/// Within this time they do where several fuzzers share a few processors: a killed process's children end only when they run.
+/// The same time if several fuzzers share few processors: children of a killed process end only when they run.
 const TIMEOUT: Duration = Duration::from_secs(20);
-/// The machine of [`CONTEXT`].
+/// Configuration of the machine for [`CONTEXT`].
 pub(crate) const MACHINE: &str =
     "context_bytes = \"8MiB\"\ngranularity_bytes = 1\n[[gpus]]\nmemory_bytes = \"16GiB\"\n";
 
-/// Command of the page to the processes.
+/// Command to the processes in the shared page.
 #[derive(Debug, Clone, Copy)]
 enum Command {
     Run = 0,
@@ -31,7 +31,7 @@ enum Command {
     Ask = 3,
 }
 
-/// One process. Without CUDA it only keeps descriptors and passes them on.
+/// A process. Without CUDA it only keeps descriptors and passes them on.
 struct Member {
     running: Running,
     place: u64,
@@ -39,7 +39,7 @@ struct Member {
     has_started: bool,
 }
 
-/// Used bytes at a quiet moment: as `vcuda smi` says, and as the simulator counts.
+/// Used memory at rest (bytes): by `vcuda smi`, and by the simulator.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Figures {
     pub(crate) told: u64,
@@ -59,8 +59,8 @@ pub(crate) struct Crowd<'b> {
 }
 
 impl<'b> Crowd<'b> {
-    /// A tenant with this quota (bytes) and no processes yet. The same seed makes the same choices; how threads and
-    /// processes interleave is the kernel's.
+    /// A tenant with this quota (bytes) without processes. The seed determines the choices; the kernel determines how
+    /// threads and processes interleave.
     pub(crate) fn new(fixture: &'b Fixture, quota_bytes: u64, families: u32, seed: u64) -> Self {
         let tenant = fixture.keep("fuzz", &["--memory", &quota_bytes.to_string()]);
         let folder = fixture.home().join("sockets");
@@ -84,7 +84,7 @@ impl<'b> Crowd<'b> {
         }
     }
 
-    /// One more process, in a place that is free.
+    /// Adds a process in a free place.
     pub(crate) fn add(&mut self, has_cuda: bool) {
         let is_taken = |place: &u64| self.members.iter().any(|member| member.place == *place);
         let Some(place) = (0..PLACES).find(|place| !is_taken(place)) else {
@@ -111,7 +111,7 @@ impl<'b> Crowd<'b> {
         self.members.len()
     }
 
-    /// Kills one of them, whatever it does. Another takes its place.
+    /// Kills a random process. Another one takes its place later.
     pub(crate) fn kill_one(&mut self) {
         if self.members.is_empty() {
             return self.add(true);
@@ -123,7 +123,7 @@ impl<'b> Crowd<'b> {
         self.add(dead.has_cuda);
     }
 
-    /// Stops one of them for a while, whatever it does.
+    /// Stops a random process for a while.
     pub(crate) fn stop_one(&mut self, time: Duration) {
         if self.members.is_empty() {
             return self.add(true);
@@ -134,7 +134,7 @@ impl<'b> Crowd<'b> {
         self.members[at].running.signal(libc::SIGCONT);
     }
 
-    /// Has all threads stand still between two operations, looks at the figures, and lets them go on.
+    /// Pauses all threads between two operations, calls `then` with the figures, and continues.
     pub(crate) fn at_rest<T>(&mut self, then: impl FnOnce(&Self, Figures) -> T) -> T {
         self.all_have_started();
         self.tell(Command::Park);
@@ -152,12 +152,12 @@ impl<'b> Crowd<'b> {
         answer
     }
 
-    /// All of them free what they have. Then nothing but the contexts is counted, and nothing else is taken.
+    /// Lets all processes free their memory. Then only contexts count, and nothing else is taken.
     pub(crate) fn end(&mut self) {
         self.all_have_started();
         self.tell(Command::End);
         self.wait_until("at their end", |crowd, place| crowd.word(place, 4) == 1);
-        // The release of memory that descriptors held is proved when a process asks.
+        // Memory released by descriptors is noticed when a process asks.
         self.tell(Command::Ask);
         self.wait_until("answered", |crowd, place| crowd.word(place, 4) == 2);
         let contexts = self.members.iter().filter(|member| member.has_cuda).count() as u64;
@@ -170,8 +170,8 @@ impl<'b> Crowd<'b> {
         self.comes_to(0, "nothing is left of the dead");
     }
 
-    /// Within [`TIMEOUT`] `vcuda smi` says so many bytes, and the simulator counts them. Says so if that took longer than
-    /// [`PROMISED`].
+    /// Waits at most [`TIMEOUT`] until `vcuda smi` and the simulator show this number of bytes. Reports if that takes
+    /// longer than [`PROMISED`].
     #[expect(clippy::disallowed_methods, reason = "a limit of time, by the wall clock")]
     fn comes_to(&self, bytes: u64, what: &str) {
         let start = Instant::now();
@@ -200,7 +200,7 @@ impl<'b> Crowd<'b> {
         }
     }
 
-    /// Streams go on, and give back: what the simulator says is no more than it was when `vcuda smi` was asked.
+    /// Streams continue and free memory: the simulator shows at most what it had at the query of `vcuda smi`.
     fn figures(&self) -> Figures {
         let told = self.tenant.used_bytes();
         let taken = self.fixture.used_bytes();
@@ -213,25 +213,25 @@ impl<'b> Crowd<'b> {
         succeeded(&self.fixture.vcuda(arguments).output().unwrap());
     }
 
-    /// The most that the GPU ever gave out (bytes).
+    /// Maximum memory of the GPU ever in use (bytes).
     pub(crate) fn peak_bytes(&self) -> u64 {
         self.fixture.report()["gpus"][0]["memory_peak_bytes"]
             .as_u64()
             .unwrap()
     }
 
-    /// Bytes that the GPU has given out now.
+    /// Memory of the GPU in use (bytes).
     pub(crate) fn taken_bytes(&self) -> u64 {
         self.fixture.used_bytes()
     }
 
-    /// Operations that were done, and requests that were refused for want of memory, by all that ever lived.
+    /// Numbers of operations, and of requests refused for lack of memory, over all processes.
     pub(crate) fn done_and_refused(&self) -> (u64, u64) {
         let sum = |offset| (0..PLACES).map(|place| self.long(place, offset)).sum();
         (sum(8), sum(16))
     }
 
-    /// Words that reproduce this run.
+    /// Text that reproduces this run.
     pub(crate) fn name(&self) -> String {
         format!(
             "VCUDA_FUZZ_SEED={} VCUDA_FUZZ_FAMILIES={}",
@@ -239,8 +239,8 @@ impl<'b> Crowd<'b> {
         )
     }
 
-    /// Waits for those that have just been started. One that finds no room for a context is given up: what the others
-    /// keep by descriptors may fill a quota that was lowered, for minutes.
+    /// Waits for newly started processes. One without memory for its context is given up: memory kept by descriptors may
+    /// fill a lowered quota for minutes.
     fn all_have_started(&mut self) {
         self.members.retain_mut(|member| {
             if !member.has_started && !member.running.prints_within(ROOM) {
@@ -262,7 +262,7 @@ impl<'b> Crowd<'b> {
             .unwrap();
     }
 
-    /// Waits for every process, and fails with what one of them says that ends instead.
+    /// Waits for all processes. Fails with the message of one that ends instead.
     fn wait_until(&mut self, what: &str, is_so: impl Fn(&Self, u64) -> bool) {
         let places: Vec<u64> = self.members.iter().map(|member| member.place).collect();
         eventually(
@@ -275,7 +275,7 @@ impl<'b> Crowd<'b> {
         );
     }
 
-    /// None of them ends by itself.
+    /// Fails if one of them has ended by itself.
     pub(crate) fn fail_if_one_ended(&mut self) {
         let name = self.name();
         for member in &mut self.members {

@@ -1,11 +1,11 @@
-//! Memory operations at random: several processes of four threads each make, free, pass on, import and keep memory of
-//! every kind, in every way (`tests/apps/fuzz_memory.c`), are killed, stopped and replaced, and their quota is changed.
-//! The simulator's record is the judge. The GPU never gives out more than the quota, to the byte (I7); at rest `vcuda smi`
-//! says no less than what is taken (I18); when all is freed it says what is taken; nothing is left of the dead (I8).
+//! Random memory operations: several processes of four threads each make, free, pass on, import and keep all kinds of
+//! memory (`tests/apps/fuzz_memory.c`), are killed, stopped and replaced, and their quota is changed. The simulator's
+//! record is the judge. The GPU's used memory never exceeds the quota, to the byte (I7). At rest `vcuda smi` shows at least
+//! the used memory (I18), after all frees exactly that, and nothing of dead processes (I8).
 //!
-//! `VCUDA_FUZZ_SECONDS` is the time of all runs together (default 60); `VCUDA_FUZZ_SEED` begins with another seed, and
-//! `VCUDA_FUZZ_FAMILIES` is a sum of the families in `tests/apps/fuzz/base.h` (default: all). A failure names both. Each run
-//! prints what it did: operations, refusals, the peak and the quota in bytes.
+//! `VCUDA_FUZZ_SECONDS` is the total time of all runs (default 60); `VCUDA_FUZZ_SEED` sets the first seed, and
+//! `VCUDA_FUZZ_FAMILIES` is a sum of the families in `tests/apps/fuzz/base.h` (default: all). A failure names both. Each
+//! run prints operations, refusals, the peak and the quota (bytes).
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -23,9 +23,9 @@ use vcuda_tests::{Fixture, GIB};
 use crowd::{Crowd, MACHINE};
 
 const QUOTA: u64 = 2 * GIB;
-/// Quotas that are set, live.
+/// Quotas that are set while processes run.
 const QUOTAS: [u64; 4] = [GIB / 2, GIB, 3 * GIB / 2, QUOTA];
-/// Duration of one run, before everything is freed and the next one begins.
+/// Duration of one run, before everything is freed.
 const RUN: Duration = Duration::from_secs(8);
 
 fn number(variable: &str) -> Option<u64> {
@@ -33,7 +33,7 @@ fn number(variable: &str) -> Option<u64> {
     Some(value.to_str().unwrap().parse().unwrap())
 }
 
-/// All of them (`tests/apps/fuzz/base.h`).
+/// All families (`tests/apps/fuzz/base.h`).
 const FAMILIES: u32 = 4095;
 
 #[test]
@@ -49,14 +49,14 @@ fn random_operations_stay_within_the_quota() {
     }
 }
 
-/// One tenant, from its first process to its last.
+/// Runs one tenant from its first process to its last.
 #[expect(clippy::disallowed_methods, reason = "as above")]
 fn run(seed: u64, families: u32, time: Duration) {
     let fixture = Fixture::with_config(MACHINE);
     let mut random = fastrand::Rng::with_seed(seed);
     let mut quota = QUOTA / 2;
     let mut crowd = Crowd::new(&fixture, quota, families, seed);
-    // What a context takes is known when the first one is there.
+    // The size of a context is known once the first one exists.
     crowd.add(true);
     crowd.at_rest(|_, _| ());
     for _ in 0..2 {
@@ -83,7 +83,7 @@ fn run(seed: u64, families: u32, time: Duration) {
             allowed = crowd.at_rest(|crowd, figures| {
                 assert!(figures.taken <= allowed, "{}: {figures:?}", crowd.name());
                 crowd.set_quota(quota);
-                // What was there stays. It must not grow.
+                // Existing memory stays, and must not grow.
                 figures.told.max(quota)
             });
         }
@@ -98,7 +98,7 @@ fn run(seed: u64, families: u32, time: Duration) {
     assert!(done > 300 && refused > 0, "{name}: hardly anything happened");
 }
 
-/// Something happens to the processes, or nothing for a while.
+/// Disturbs the processes at random, or waits a while.
 fn disturb(crowd: &mut Crowd<'_>, random: &mut fastrand::Rng) {
     crowd.fail_if_one_ended();
     match random.u8(..8) {

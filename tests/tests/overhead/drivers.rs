@@ -1,4 +1,4 @@
-//! Behaviour of drivers that could make memory be forgotten, or be charged twice.
+//! Drivers whose behaviour could make the shim miss memory, or charge it twice.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -12,13 +12,13 @@ pub(crate) fn peak_bytes(fixture: &Fixture) -> u64 {
     fixture.report()["gpus"][0]["memory_peak_bytes"].as_u64().unwrap()
 }
 
-/// Takes pieces until one is refused. Returns how many it got.
+/// Allocates pieces until one is refused. Returns their number.
 pub(crate) fn fill(process: &mut Commanded, piece_bytes: u64) -> u64 {
     let got = (0..1000).find(|_| process.alloc(piece_bytes) != Some(0));
     got.unwrap()
 }
 
-/// NVML lists the process with 0 bytes (drivers 535.113 to 565.57): its context counts all the same.
+/// NVML lists the process with 0 bytes (drivers 535.113 to 565.57): its context still counts.
 #[test]
 fn a_process_that_nvml_lists_with_zero_bytes_keeps_to_its_quota() {
     for has_manager in [false, true] {
@@ -38,8 +38,8 @@ fn a_process_that_nvml_lists_with_zero_bytes_keeps_to_its_quota() {
     }
 }
 
-/// No further context was ever made, so none of its kind was measured: what the first one took is reserved for it, and the
-/// driver is not asked where that does not fit.
+/// No further context was made, so its size is unknown: the first one's size is reserved for it, and if that does not fit,
+/// the driver is not asked.
 #[test]
 fn a_further_context_never_takes_the_gpu_over_the_quota() {
     const QUOTA: u64 = 2 * GIB;
@@ -69,8 +69,8 @@ fn a_further_context_never_takes_the_gpu_over_the_quota() {
     );
 }
 
-/// No NVML tells what a context took, and a neighbour allocates meanwhile, so that it seems too large for what the quota has left.
-/// The context that is made to measure it once more must fit beside it.
+/// No NVML tells the context's size, and a neighbour allocates meanwhile, so that it seems too large for the remaining
+/// quota. The probe context made to measure it again must fit beside it.
 #[test]
 fn a_context_made_to_measure_never_takes_the_gpu_over_the_quota() {
     const QUOTA: u64 = 512 * MIB;
@@ -84,7 +84,7 @@ fn a_context_made_to_measure_never_takes_the_gpu_over_the_quota() {
     for attempt in 0..10 {
         let tenant = fixture.keep(&format!("tight{attempt}"), &["--memory", &QUOTA.to_string()]);
         let mut command = tenant.command(app("obey", Door::Dlsym));
-        // Its first context is measured while nothing else moves.
+        // Its first context is measured while no other process allocates.
         neighbour.signal(libc::SIGSTOP);
         let mut process = Commanded::start(command.env("LD_LIBRARY_PATH", &only));
         neighbour.signal(libc::SIGCONT);
@@ -103,7 +103,7 @@ fn a_context_made_to_measure_never_takes_the_gpu_over_the_quota() {
     }
 }
 
-/// Whether NVML's figure holds managed memory or not: overhead is what it was, and never less. A pool takes whole pieces of 2 MiB.
+/// Whether or not NVML's figure includes managed memory, the overhead is unchanged. A pool takes whole pieces of 2 MiB.
 #[test]
 fn managed_memory_is_no_overhead_and_hides_none() {
     for (how, counts_managed) in [
@@ -119,7 +119,7 @@ fn managed_memory_is_no_overhead_and_hides_none() {
         let mut process = Commanded::start(&mut on_host(&fixture, "4GiB"));
         let before = used(&mut process);
         assert_eq!(process.tell(&format!("{how} 314572800")), Some(vec![0]));
-        // For longer than the shim goes without a look at NVML.
+        // Longer than the interval at which the shim asks NVML.
         let end = SystemTime::now() + Duration::from_millis(600);
         while SystemTime::now() < end {
             let now = used(&mut process);
@@ -133,7 +133,7 @@ fn managed_memory_is_no_overhead_and_hides_none() {
     }
 }
 
-/// A primary context that was made by no call that the shim sees counts from the first use of it on.
+/// A primary context made by no call that the shim sees counts from its first use on.
 #[test]
 fn a_context_made_by_private_interfaces_is_charged_if_nvml_lists_no_process() {
     let fixture = machine("wsl2", "");
@@ -147,7 +147,7 @@ fn a_context_made_by_private_interfaces_is_charged_if_nvml_lists_no_process() {
     assert!(peak_bytes(&fixture) <= 2 * GIB);
 }
 
-/// It is charged at the first launch of a program that only launches, whether its launches are metered or not.
+/// A program that only launches is charged at its first launch, whether or not its launches are metered.
 #[test]
 fn a_context_made_by_private_interfaces_is_charged_at_a_launch() {
     for cores in ["50", "100"] {
@@ -177,7 +177,7 @@ fn what_the_driver_rounds_up_is_counted() {
         let fixture = machine(profile, "[driver]\nallocation_unit_bytes = \"2MiB\"");
         let mut process = Commanded::start(&mut on_host(&fixture, "600MiB"));
         assert!(fill(&mut process, piece_bytes) >= 20, "{profile} {piece_bytes}");
-        // What was rounded up before it was known.
+        // Memory that was rounded up before the shim knew the rounding.
         let (told, given, peak) = (used(&mut process), fixture.used_bytes(), peak_bytes(&fixture));
         assert!(
             given <= told + 18 * MIB,
@@ -187,7 +187,7 @@ fn what_the_driver_rounds_up_is_counted() {
     }
 }
 
-/// NVML does not tell the memory of the GPU: the CUDA driver does.
+/// If NVML does not tell the GPU's memory, the CUDA driver does.
 #[test]
 fn a_gpu_whose_memory_nvml_does_not_tell_gets_quotas() {
     let fixture = machine("gb10", "");
@@ -212,7 +212,7 @@ fn the_command_line_finds_such_a_gpu_through_the_driver() {
         let from = release_dir().join(format!("libvcuda_simulator_{library}.so"));
         std::os::unix::fs::symlink(from, libraries.path().join(name)).unwrap();
     }
-    // Where the simulated driver looks when it is told nothing.
+    // Default path of the simulated driver's machine.
     std::fs::create_dir_all(fixture.runtime().join("vcuda")).unwrap();
     std::os::unix::fs::symlink(fixture.machine(), fixture.runtime().join("vcuda/machine")).unwrap();
     let real = |args: &[&str]| {
@@ -231,7 +231,7 @@ fn the_command_line_finds_such_a_gpu_through_the_driver() {
     assert!(peak_bytes(&fixture) <= GIB);
 }
 
-/// Listens at a tenant's socket, and answers so. Says "heard BYTES" of each message before it answers.
+/// Listens at a tenant's socket, and answers like this. Prints "heard BYTES" for each message before the answer.
 pub(crate) fn other_manager(socket: &Path, answer: &str) -> Running {
     const LISTEN: &str = "
 import socket, sys
@@ -252,7 +252,7 @@ while True:
     running
 }
 
-/// A manager of the release before takes the question for a registration; one that is stopped says nothing.
+/// The previous release's manager takes the question for a registration; a stopped one does not answer.
 #[test]
 fn a_manager_without_an_answer_changes_nothing() {
     let accepted = "766375616e7377720100000000000000";

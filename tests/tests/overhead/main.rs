@@ -1,5 +1,5 @@
-//! The driver's own memory is charged: the tenant's figure is the GPU's, whatever comes and goes; and a quota that has
-//! no room for it refuses it and nothing else (I7, I9).
+//! The driver's own memory is charged: the tenant's figure equals the GPU's at all times. A quota without room for it
+//! refuses only that (I7, I9).
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use vcuda_tests::{Door, Fixture, GIB, MIB, Running, app, eventually, release_dir, succeeded};
 
-/// Figures that are no multiples of anything.
+/// Sizes that are no multiples of anything.
 const MACHINE: &str = "context_bytes = 503333333\nmodule_bytes = 7654321\ngreen_context_bytes = 5555555\n\
                        [[gpus]]\nmemory_bytes = \"40GiB\"\n";
 
@@ -31,7 +31,7 @@ fn tell(running: &mut Running, words: &str) {
     writeln!(running.0.stdin.as_mut().unwrap(), "{words}").unwrap();
 }
 
-/// A library folder with the driver alone.
+/// A library folder with only the driver.
 fn without_nvml(folder: &Path) -> String {
     let driver = release_dir().join("libvcuda_simulator_cuda.so");
     std::os::unix::fs::symlink(driver, folder.join("libcuda.so.1")).unwrap();
@@ -55,7 +55,7 @@ fn follows(fixture: &Fixture, [mut hold, mut steps]: [Command; 2], is_listed: bo
             break;
         };
         let (mut container, mut gpu) = (0, 0);
-        // What no call of ours announced is followed within a second.
+        // Memory that no call announced is counted within a second.
         let what = format!("{step}: the container's figure is the GPU's; before: {seen:?}");
         eventually(&what, Duration::from_secs(1), || {
             tell(&mut steps, "ask");
@@ -67,7 +67,7 @@ fn follows(fixture: &Fixture, [mut hold, mut steps]: [Command; 2], is_listed: bo
         tell(&mut steps, "on");
     }
     assert_eq!(seen.len(), 17, "{seen:?}");
-    // Each step was one: the figures went up by more than the tolerance in all, and came back.
+    // The steps had an effect: the figures rose by more than the tolerance, and fell again.
     let highest = seen.iter().map(|(_, container, _)| *container).max().unwrap();
     assert!(highest > seen[0].1 + GIB, "{seen:?}");
     assert!(seen[16].1.abs_diff(seen[0].1) <= 64 * MIB, "{seen:?}");
@@ -84,7 +84,7 @@ fn the_figure_is_the_gpus_whatever_comes_and_goes() {
     }
 }
 
-/// By what the driver says is free before and after each call. What a launch takes is not found in this way
+/// The shim uses the driver's free memory before and after each call, which does not show memory taken by a launch
 /// (docs/limits.md).
 #[test]
 fn the_figure_is_the_gpus_without_nvml() {
@@ -100,7 +100,7 @@ fn the_figure_is_the_gpus_without_nvml() {
     follows(&fixture, commands, false);
 }
 
-/// By the manager's NVML, if the container's own says nothing.
+/// The shim uses the manager's NVML, as the container's own gives no figures.
 #[test]
 fn the_figure_is_the_gpus_where_the_manager_tells() {
     let fixture = Fixture::with_config(&format!("profile = \"a100-535-container\"\n{MACHINE}"));
@@ -115,8 +115,8 @@ fn the_figure_is_the_gpus_where_the_manager_tells() {
     );
 }
 
-/// No room for a context: refused where it is made, and nothing is left of it, in the driver or in the books. With more
-/// quota it is made; a second one is refused, and so is what the first one has no room to grow by.
+/// A context that does not fit is refused at its creation, and leaves nothing in the driver or the accounts. With a larger
+/// quota it is made; then a second one is refused, as is growth of the first beyond the quota.
 #[test]
 fn a_context_that_does_not_fit_is_refused_and_leaves_nothing() {
     for has_nvml in [true, false] {

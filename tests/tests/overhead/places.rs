@@ -1,5 +1,4 @@
-//! Use after one context, for each profile of a driver: on the host, in a container whose node has a manager, and in one
-//! whose node has none.
+//! Memory figures after one context, for each driver profile: on the host, and in containers with and without a manager.
 
 use std::process::{Command, Stdio};
 
@@ -8,12 +7,12 @@ use vcuda_tests::{
     succeeded,
 };
 
-/// NVML rounds what a process has to 2 MiB.
+/// Allowed difference (bytes), as NVML rounds a process's memory to 2 MiB.
 pub(crate) const ROUNDING: u64 = 4 * MIB;
 pub(crate) const PROFILES: [&str; 6] = ["h200-580", "a100-535-container", "t4-470", "gb10", "wsl2", "mps"];
-/// A context on `a100-535-container`.
+/// Size of a context on `a100-535-container` (bytes).
 pub(crate) const CONTEXT_BYTES: u64 = 410 * MIB;
-/// A PID namespace of its own.
+/// Options for a PID namespace.
 const APART: [&str; 3] = ["-pf", "--mount-proc", "--kill-child"];
 
 /// A machine with this driver, and further lines of its file.
@@ -21,13 +20,13 @@ pub(crate) fn machine(profile: &str, lines: &str) -> Fixture {
     Fixture::with_config(&format!("profile = \"{profile}\"\n{lines}\n"))
 }
 
-/// Memory in use by the answer to the process (bytes).
+/// Used memory as reported to the process (bytes).
 pub(crate) fn used(process: &mut Commanded) -> u64 {
     let (left, total) = process.info();
     total - left
 }
 
-/// Asserts that what the process is told is what the GPU has given out.
+/// Asserts that the process sees the GPU's actual use.
 pub(crate) fn assert_exact(fixture: &Fixture, process: &mut Commanded, what: &str) {
     let (told, given) = (used(process), fixture.used_bytes());
     assert!(told.abs_diff(given) <= ROUNDING, "{what}: {told} of {given}");
@@ -40,12 +39,12 @@ pub(crate) fn on_host(fixture: &Fixture, quota: &str) -> Command {
     command
 }
 
-/// `obey` as a tenant in a PID namespace of its own; no manager is there. None if this user may not make one.
+/// `obey` as a tenant in its own PID namespace without a manager. `None` if this user cannot make one.
 pub(crate) fn apart(fixture: &Fixture, quota: &str) -> Option<Command> {
     isolated(fixture, &on_host(fixture, quota))
 }
 
-/// The tenant's command in a PID namespace of its own. None if this user may not make one.
+/// The tenant's command in its own PID namespace. `None` if this user cannot make one.
 pub(crate) fn isolated(fixture: &Fixture, tenant: &Command) -> Option<Command> {
     let works = Command::new("unshare").args(APART).arg("true").output();
     if !works.is_ok_and(|output| output.status.success()) {
@@ -63,7 +62,7 @@ pub(crate) fn isolated(fixture: &Fixture, tenant: &Command) -> Option<Command> {
     Some(command)
 }
 
-/// A tenant of this name, granted by the fixture's manager. None if this user may not mount.
+/// A tenant granted by the fixture's manager. `None` if this user cannot mount.
 pub(crate) fn granted<'b>(fixture: &'b Fixture, name: &str, quota: &str) -> Option<GrantedContainer<'b>> {
     let args = ["grant", "create", name, "--memory", quota, "--cores", "10"];
     succeeded(&fixture.vcuda(args).output().unwrap());
@@ -72,7 +71,7 @@ pub(crate) fn granted<'b>(fixture: &'b Fixture, name: &str, quota: &str) -> Opti
         skip("overhead: this user may not mount here");
         return None;
     }
-    // The socket is made a moment after the directory.
+    // The socket is made shortly after the directory.
     let room = room?;
     eventually("its socket", std::time::Duration::from_secs(20), || {
         room.directory().join("manager.sock").exists()
@@ -80,12 +79,12 @@ pub(crate) fn granted<'b>(fixture: &'b Fixture, name: &str, quota: &str) -> Opti
     Some(room)
 }
 
-/// A program in a granted container, in a PID namespace of its own.
+/// A command in a granted container, in its own PID namespace.
 pub(crate) fn within(room: &GrantedContainer<'_>, program: &str) -> Command {
     room.command_in(&APART, app(program, Door::Dlsym))
 }
 
-/// A context and then an array, each as the GPU says, at once.
+/// Checks the figures after a context and after an array, at once.
 fn is_exact_at_once(fixture: &Fixture, mut command: Command, what: &str) {
     let mut process = Commanded::start(&mut command);
     assert_exact(fixture, &mut process, what);
@@ -124,7 +123,7 @@ fn one_context_is_charged_in_a_container_with_a_manager() {
     }
 }
 
-/// Neighbours that allocate and free all the time.
+/// Neighbours that allocate and free repeatedly.
 pub(crate) fn churns(fixture: &Fixture) -> [Running; 2] {
     ["1", "2"].map(|seed| {
         let mut churn = Running::start(fixture.bare(app("churn", Door::Dlsym)).arg(seed));
@@ -133,8 +132,8 @@ pub(crate) fn churns(fixture: &Fixture) -> [Running; 2] {
     })
 }
 
-/// Ends a process of the fixture's only tenant, and waits for that. A process that was killed in a PID namespace of its own ends a
-/// little later than the one that began it, and counts until then.
+/// Ends a process of the fixture's only tenant, and waits for that. In its own PID namespace, a killed process ends a
+/// little later than the one that started it, and counts until then.
 pub(crate) fn end(fixture: &Fixture, process: Commanded) {
     drop(process);
     eventually("its end", std::time::Duration::from_secs(20), || {
@@ -142,11 +141,11 @@ pub(crate) fn end(fixture: &Fixture, process: Commanded) {
         let tenants = all["gpus"][0]["tenants"].as_array().unwrap();
         tenants.iter().all(|tenant| tenant["memory_used_bytes"] == 0)
     });
-    // The lock by which the tenant tells its death is released after the memory.
+    // The lock that shows the tenant's death is released after the memory.
     std::thread::sleep(std::time::Duration::from_millis(100));
 }
 
-/// Acts of neighbours meanwhile are in no figure, if NVML on the host tells of each process.
+/// No figure includes neighbours' memory, if the host's NVML reports each process.
 #[test]
 fn neighbours_are_in_no_figure_where_a_manager_tells() {
     for profile in ["a100-535-container", "t4-470", "gb10", "mps"] {
@@ -155,7 +154,7 @@ fn neighbours_are_in_no_figure_where_a_manager_tells() {
         let Some(room) = granted(&fixture, "a", "2GiB") else {
             return;
         };
-        // How much a context takes.
+        // Size of a context.
         let context_bytes = {
             let mut alone = Running::start(&mut fixture.bare(app("hold", Door::Dlsym)));
             alone.wait_for("holding");
@@ -177,7 +176,7 @@ fn neighbours_are_in_no_figure_where_a_manager_tells() {
     }
 }
 
-/// Contexts that are made at the same moment in several tenants are each charged to their own.
+/// Contexts made at the same time in several tenants are each charged to their own.
 #[test]
 fn first_contexts_at_the_same_moment_are_charged_right() {
     let fixture = machine("a100-535-container", "");
@@ -201,13 +200,13 @@ fn first_contexts_at_the_same_moment_are_charged_right() {
             let told = used(&mut process);
             assert!(told.abs_diff(CONTEXT_BYTES) <= ROUNDING, "round {round}: {told}");
         }
-        // Who was killed in a namespace of its own ends a little later than the process that began it, and counts until then.
+        // A process killed in its own namespace ends a little later than the one that started it, and counts until then.
         eventually(
             "the GPU is free again",
             std::time::Duration::from_secs(20),
             || fixture.used_bytes() == 0,
         );
-        // The lock by which the tenant tells its death is released after the memory.
+        // The lock that shows the tenant's death is released after the memory.
         std::thread::sleep(std::time::Duration::from_millis(100));
     }
     assert!(fixture.report()["gpus"][0]["memory_peak_bytes"].as_u64().unwrap() <= 6 * GIB);

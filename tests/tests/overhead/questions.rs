@@ -1,4 +1,4 @@
-//! Questions to the manager, which take time: none while a stream capture is open (I5).
+//! Questions to the manager, which block: none while a stream capture is open (I5).
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::drivers::other_manager;
 use crate::places::machine;
 use crate::tell;
 
-/// Number of questions that the manager has heard and that were not counted yet. One that was answered is among them.
+/// Number of questions that the manager has received since the last count, including answered ones.
 fn questions(manager: &mut Running) -> usize {
     let mut heard = Vec::new();
     while manager.prints_within(Duration::ZERO) {
@@ -24,7 +24,7 @@ fn questions(manager: &mut Running) -> usize {
 fn no_process_asks_the_manager_during_a_capture() {
     let fixture = machine("wsl2", "");
     let tenant = fixture.keep("a", &["--memory", "4GiB"]);
-    // One that answers, and knows nothing, is asked whenever a context is made or ends.
+    // A manager that knows nothing is asked whenever a context is made or ends.
     let answer = Answer {
         version: VERSION,
         status: Status::Accepted,

@@ -1,5 +1,5 @@
-//! NVML takes long to start, as when hundreds of processes start at once: no process waits for it, no quota is exceeded
-//! meanwhile, and what was charged without it is corrected when it answers.
+//! Slow start of NVML, as when hundreds of processes start: no process waits for it, no quota is exceeded meanwhile, and
+//! earlier charges are corrected when it answers.
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime};
@@ -11,7 +11,7 @@ use crate::places::{
     CONTEXT_BYTES, ROUNDING, assert_exact, churns, end, granted, isolated, machine, used, within,
 };
 
-/// A machine with this driver, on which each start of NVML takes so many seconds.
+/// A machine with this driver, on which each start of NVML takes this time.
 fn slow(profile: &str, seconds: f64) -> Fixture {
     let ns = seconds * 1e9;
     machine(profile, &format!("[driver]\nnvml_init_ns = {ns:.0}"))
@@ -27,7 +27,7 @@ fn a_first_context_does_not_wait_for_nvml_and_the_quota_holds() {
     let mut process = start();
     assert_exact(&fixture, &mut process, "before NVML answers");
     assert_eq!(fill(&mut process, 256 * MIB), 6, "of 1638 MiB beside the context");
-    // One that finds no room, and one that has it, of a tenant whose contexts are known by now.
+    // Two processes of a tenant whose context size is known: one without room, and one with it.
     assert!(!is_ready(&mut tenant.command(app("obey", Door::Dlsym))));
     drop(process);
     start().fills_to_the_byte();
@@ -35,13 +35,13 @@ fn a_first_context_does_not_wait_for_nvml_and_the_quota_holds() {
     assert!(began.elapsed().unwrap().as_secs_f64() < start_seconds / 2.0);
 }
 
-/// Whether `obey` gets a context; it says why not on its standard error.
+/// Whether `obey` gets a context; the reason for a failure is on stderr.
 fn is_ready(command: &mut Command) -> bool {
     let mut running = Running::start(command.stderr(Stdio::null()));
     running.next_line().is_ok_and(|line| line == "ready")
 }
 
-/// Memory that only NVML can tell of counts from its answer on, though the process does nothing that could look.
+/// Memory that only NVML shows counts from its answer on, even if the process makes no calls.
 #[test]
 fn what_was_charged_before_nvml_answers_is_corrected_then() {
     let fixture = slow("h200-580", 2.0);
@@ -61,7 +61,7 @@ fn what_was_charged_before_nvml_answers_is_corrected_then() {
     process.lives();
 }
 
-/// The manager's word counts while the process's own NVML starts: what neighbours do meanwhile is in no figure.
+/// The manager's figure is used until the process's NVML has started, without neighbours' memory.
 #[test]
 fn the_manager_tells_before_nvml_does() {
     let fixture = slow("a100-535-container", 2.0);
@@ -78,14 +78,14 @@ fn the_manager_tells_before_nvml_does() {
     }
 }
 
-/// Processes of the same tenant allocate and free while a further context is measured on the GPU as a whole.
+/// Processes of the same tenant allocate and free while a further context is measured on the whole GPU.
 #[test]
 fn neighbours_of_the_tenant_are_in_no_figure_before_nvml_answers() {
     for round in 0..4 {
         let fixture = slow("h200-580", 60.0);
         let tenant = fixture.keep("busy", &["--memory", "8GiB"]);
         let start = || Commanded::start(&mut tenant.command(app("obey", Door::Dlsym)));
-        // Of first contexts the tenant knows the size then, of further ones not.
+        // The tenant then knows the size of first contexts, but not of further ones.
         let mut process = start();
         assert_exact(&fixture, &mut process, "one context");
         let neighbours = ["1", "2"].map(|seed| {
@@ -102,8 +102,8 @@ fn neighbours_of_the_tenant_are_in_no_figure_before_nvml_answers() {
     }
 }
 
-/// Which process NVML lists by this one's number is asked before the first context. If the answer comes too late for that,
-/// the list is not believed, though it has an entry.
+/// The shim asks before the first context which process NVML lists by its PID. If the answer comes too late, it does not
+/// use the list, even with a matching entry.
 #[test]
 fn another_process_of_the_same_number_is_not_taken_for_this_one() {
     for seconds in [0.0, 1.0] {

@@ -1,14 +1,13 @@
-//! A process stopped or killed between any two instructions of a hook holds up no other, refuses none that fits, and
-//! takes nothing with it (I7, I8).
+//! A process stopped or killed between any two instructions of a hook blocks no other process, causes no refusal of memory
+//! that fits, and loses no memory (I7, I8).
 //!
-//! One process is led through the shim's instructions while it makes memory of a kind and gives it back. Wherever it
-//! stands, a second process of the same tenant must get what is free, to the byte, and no more. Then the first one goes
-//! on and must succeed, or is killed and must be gone from the books. In each round it is stopped once: stopped for others
-//! at every instruction it would never get a sum of all records to hold still, and what it announced would be cancelled
-//! again and again, which no real process meets that is not slowed down a million times. What the driver does in between
-//! is not stepped through; `simulator/machine` has tests of its own.
+//! One process is stepped through the shim's instructions while it makes and frees memory of some kind. At each stop, a
+//! second process of the tenant must get all free memory, to the byte, and no more. Then the first process continues and
+//! must succeed, or is killed and must disappear from the accounts. It is stopped once per round. If it were stopped at
+//! every instruction, it could never read a stable sum of all records, and its announcements would be cancelled repeatedly,
+//! which does not happen at normal speed. The driver is not stepped; `simulator/machine` has tests of its own.
 //!
-//! In CI some of the instructions are visited, with `VCUDA_SOAK` each one that is on the way, in loops the first few times.
+//! CI visits some of the instructions. With `VCUDA_SOAK` each one on the path is visited, in loops the first few times.
 #![cfg(target_arch = "x86_64")]
 #![allow(
     clippy::unwrap_used,
@@ -29,10 +28,10 @@ mod steps;
 use scenario::{From, Kind, Scenario, start};
 use steps::{Steps, begin, end};
 
-/// Size of what is made and given back.
+/// Size of the memory that is made and freed (bytes).
 const BYTES: u64 = 32 * MIB;
 const LIMIT: u64 = 128 * MIB;
-/// A context, with the one variable of the programs' module.
+/// Memory of a context, with the variable of the programs' module (bytes).
 const CONTEXT: u64 = 4 * MIB + 8;
 const A_SECOND: Duration = Duration::from_secs(1);
 
@@ -75,7 +74,7 @@ fn if_permitted(test: fn(Kind), name: &'static str, from: From) {
     }
 }
 
-/// Stops the first process at places of its rounds, with the second one at work, and lets it go on.
+/// Stops the first process at places of its rounds while the second one works, then continues it.
 fn stopped(kind: Kind) {
     let fixture = Fixture::with_config(MACHINE);
     let mut scenario = Scenario::new(&fixture, kind);
@@ -89,11 +88,11 @@ fn stopped(kind: Kind) {
     let alone = if is_first {
         everything
     } else {
-        // What was given away as a descriptor is free a moment after that is closed, or when more is asked for.
+        // Memory exported as a descriptor is free shortly after that is closed, or when more is requested.
         scenario.peer.free_to_the_byte(|| format!("{kind:?} alone"))
     };
     let (mut visited, mut missed) = (0, 0);
-    // A process each.
+    // One process per place.
     let times = if is_first { 1 } else { 3 };
     for place in steps.places(40, times) {
         let at = || format!("{kind:?} at {place:?}");
@@ -102,7 +101,7 @@ fn stopped(kind: Kind) {
         }
         let handle = scenario.handle();
         begin(&mut traced, &handle);
-        let is_there = steps.lead(&traced, place);
+        let is_there = steps.run_to(&traced, place);
         if kind.from == From::LeavingPeer {
             scenario.drop_export();
         }
@@ -126,8 +125,8 @@ fn stopped(kind: Kind) {
     scenario.judge();
 }
 
-/// The way was written down step by step, so slowly that looks at the dead and at the driver were due in it: a round at
-/// full speed does not come by there, and by far the most instructions are theirs where each one counts.
+/// Checks that most places were reached. The path was recorded step by step, slowly enough for periodic checks of dead
+/// processes and of the driver, whose many instructions a round at full speed does not execute.
 fn assert_mostly_visited(visited: u32, missed: u32) {
     let enough = if steps::is_soak() {
         visited > missed
@@ -154,11 +153,12 @@ fn killed(kind: Kind) {
         let mut traced = scenario.start();
         let handle = scenario.handle();
         begin(&mut traced, &handle);
-        let is_there = steps.lead(&traced, place);
-        // Still a zombie while the others look.
+        let is_there = steps.run_to(&traced, place);
+        // It is still a zombie while the others check.
         traced.kill();
         scenario.drop_export();
-        // Who needs it looks for the dead at once, who only asks finds nothing of them after a second.
+        // A process that needs the memory checks for dead processes at once; one that only queries sees it freed after a
+        // second.
         if n % 12 == 5 {
             eventually("the dead have nothing", A_SECOND, || {
                 scenario.peer.free_bytes() == everything
@@ -175,7 +175,7 @@ fn killed(kind: Kind) {
     scenario.judge();
 }
 
-/// Stops and kills a process that frees what the second one has opened: it stays counted, once, until that is closed.
+/// Stops and kills a process that frees memory opened by the second one: it counts once, until that is closed.
 #[test]
 fn an_exporter_that_lets_go_may_stop_and_die() {
     if_permitted(|kind| letting_go(kind, "open", "close"), "lend", From::Nothing);
@@ -194,16 +194,16 @@ fn letting_go(kind: Kind, open: &str, close: &str) {
     let fixture = Fixture::with_config(MACHINE);
     let mut scenario = Scenario::new(&fixture, kind);
     let everything = scenario.peer.free_bytes();
-    // One that is about to free what the second process has open.
+    // A process that is about to free memory which the second one has open.
     let lend = |scenario: &mut Scenario<'_>, traced: &mut Traced| {
         begin(traced, "");
         traced.run_to_mark();
-        scenario.peer.does(&format!("{open} {}", traced.hear()));
+        scenario.peer.does(&format!("{open} {}", traced.next_line()));
     };
     let start = |scenario: &mut Scenario<'_>| {
         let mut traced = scenario.start();
-        // Of what was done before the first round.
-        traced.hear();
+        // Output from before the first round.
+        traced.next_line();
         traced
     };
     let mut traced = start(&mut scenario);
@@ -243,7 +243,7 @@ fn letting_go(kind: Kind, open: &str, close: &str) {
     scenario.judge();
 }
 
-/// Stops and kills a process that clears away a dead one, whose memory it needs.
+/// Stops and kills a process that removes a dead one, as it needs its memory.
 #[test]
 fn whoever_clears_the_dead_away_may_stop_and_die() {
     if_permitted(clearing, "linear", From::Nothing);
@@ -253,7 +253,7 @@ fn clearing(kind: Kind) {
     let fixture = Fixture::with_config(MACHINE);
     let mut scenario = Scenario::new(&fixture, kind);
     let everything = scenario.peer.free_bytes();
-    // One that is about to allocate, and one that has died with all that there was.
+    // A process that is about to allocate, and one that has died with all memory.
     let pair = |scenario: &mut Scenario<'_>| {
         let mut heir = scenario.start();
         let mut dead = start(&scenario.tenant, kind.name, everything - 2 * CONTEXT, "");
@@ -274,7 +274,7 @@ fn clearing(kind: Kind) {
     for (n, place) in steps.places(40, 1).into_iter().enumerate() {
         let at = || format!("clearing at {place:?}");
         let (mut heir, dead) = pair(&mut scenario);
-        let is_there = steps.lead(&heir, place);
+        let is_there = steps.run_to(&heir, place);
         let rest = everything - CONTEXT - BYTES;
         eventually("the dead one's memory can be had", A_SECOND, || {
             scenario.peer.can_have(rest)

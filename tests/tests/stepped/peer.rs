@@ -1,4 +1,4 @@
-//! The second process, which wants memory whatever has become of the first one.
+//! The second process, which must get memory whatever happens to the first one.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -17,14 +17,14 @@ impl Peer {
         Peer(running)
     }
 
-    /// The answer to one line, which must come within a second whoever stands where.
+    /// The answer to a line, which must come within a second.
     pub(super) fn ask(&mut self, line: &str) -> String {
         writeln!(self.0.0.stdin.as_mut().unwrap(), "{line}").unwrap();
         assert!(self.0.prints_within(A_SECOND), "held up for a second: {line:?}");
         self.0.wait_for("")
     }
 
-    /// Whether these bytes can be had.
+    /// Whether this amount can be allocated.
     pub(super) fn can_have(&mut self, bytes: u64) -> bool {
         match self.ask(&bytes.to_string()).as_str() {
             "0" => true,
@@ -37,7 +37,7 @@ impl Peer {
         self.ask("free").parse().unwrap()
     }
 
-    /// Allocates what another process may open and returns its handle.
+    /// Allocates memory that another process may open. Returns its handle.
     pub(super) fn export(&mut self, bytes: u64) -> String {
         self.ask(&format!("export {bytes}"))
     }
@@ -46,13 +46,13 @@ impl Peer {
         self.does("drop");
     }
 
-    /// Does what a line says, which must succeed.
+    /// Sends a line that must succeed.
     pub(super) fn does(&mut self, line: &str) {
         assert_eq!(self.ask(line), "0", "{line}");
     }
 
-    /// Free memory can be had, and not a byte more. A process that asks for more than there is looks at memory that no
-    /// process holds any more: then that is free too.
+    /// Checks that the free memory can be allocated, and not a byte more. A process that asks for more than there is checks
+    /// for memory that no process holds, which is then free too.
     pub(super) fn free_to_the_byte(&mut self, at: impl Fn() -> String) -> u64 {
         let mut free = self.free_bytes();
         loop {
@@ -65,7 +65,7 @@ impl Peer {
         }
     }
 
-    /// Within a second it can have all of this, and not a byte more.
+    /// Checks that within a second it can allocate all of this, and not a byte more.
     pub(super) fn has_everything(&mut self, bytes: u64, at: impl Fn() -> String) {
         eventually("what the dead had can be had", A_SECOND, || self.can_have(bytes));
         assert_eq!(self.free_to_the_byte(&at), bytes, "{}", at());

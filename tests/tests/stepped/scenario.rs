@@ -1,4 +1,4 @@
-//! Surroundings of the first process.
+//! Environment of the first process.
 
 use vcuda_tests::tracer::Traced;
 use vcuda_tests::{Door, Fixture, Tenant, app};
@@ -9,7 +9,7 @@ use super::{BYTES, CONTEXT, LIMIT};
 /// The shim's file.
 const SHIM: &str = "libvcuda_shim.so";
 
-/// Task of the first process, as `steps.c` names it, and the owner of the memory that it opens.
+/// Task of the first process, named as in `steps.c`, and the owner of the memory that it opens.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Kind {
     pub(super) name: &'static str,
@@ -18,17 +18,17 @@ pub(super) struct Kind {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum From {
-    /// It opens nothing.
+    /// No memory is opened.
     Nothing,
-    /// The second process's, which keeps it.
+    /// The second process, which keeps it.
     Peer,
-    /// The second process's, which lets go of it while the first one stands.
+    /// The second process, which releases it while the first one is stopped.
     LeavingPeer,
-    /// A process's outside of the tenant.
+    /// A process outside of the tenant.
     Outside,
 }
 
-/// Surroundings of the first process.
+/// Environment of the first process.
 pub(super) struct Scenario<'b> {
     fixture: &'b Fixture,
     pub(super) tenant: Tenant<'b>,
@@ -55,7 +55,7 @@ impl<'b> Scenario<'b> {
         }
     }
 
-    /// The handle to open next, in memory that the second process may have exported for it.
+    /// The handle to open next, of memory that the second process may have exported for it.
     pub(super) fn handle(&mut self) -> String {
         match self.kind.from {
             From::Nothing => String::new(),
@@ -64,14 +64,14 @@ impl<'b> Scenario<'b> {
         }
     }
 
-    /// The second process lets go of what it exported.
+    /// Lets the second process release its export.
     pub(super) fn drop_export(&mut self) {
         if matches!(self.kind.from, From::Peer | From::LeavingPeer) {
             self.peer.drop_export();
         }
     }
 
-    /// The first process, before its first round.
+    /// Starts the first process, up to its first round.
     pub(super) fn start(&mut self) -> Traced {
         let handle = self.handle();
         let traced = start(&self.tenant, self.kind.name, BYTES, &handle);
@@ -79,22 +79,22 @@ impl<'b> Scenario<'b> {
         traced
     }
 
-    /// Memory on the GPU beside this tenant (bytes).
+    /// Memory on the GPU outside of this tenant (bytes).
     pub(super) fn outside_bytes(&self) -> u64 {
         self.outside.as_ref().map_or(0, |_| CONTEXT + BYTES)
     }
 
-    /// The tenant never had more than its quota.
+    /// Checks that the tenant never exceeded its quota.
     pub(super) fn judge(&self) {
         let peak = self.fixture.report()["gpus"][0]["memory_peak_bytes"]
             .as_u64()
             .unwrap();
-        // A context is made before what it takes is known, unless one like it has been.
+        // A context is made before its size is known, unless there was one like it.
         assert!(peak <= LIMIT + self.outside_bytes(), "{peak}");
     }
 }
 
-/// A process of `steps.c`, before its first round.
+/// Starts a process of `steps.c`, up to its first round.
 pub(super) fn start(tenant: &Tenant<'_>, kind: &str, bytes: u64, handle: &str) -> Traced {
     let mut command = tenant.command(app("steps", Door::Dlsym));
     let mut traced = Traced::start(command.args([kind, &bytes.to_string()]));

@@ -1,4 +1,4 @@
-//! The way of the first process through the shim, and the places on it.
+//! Path of the first process through the shim, and places on it.
 
 use std::collections::HashMap;
 
@@ -6,18 +6,18 @@ use vcuda_tests::tracer::Traced;
 
 use super::peer::Peer;
 
-/// The two halves of a round, instruction by instruction: it makes something, and gives it back.
+/// The two halves of a round, as instructions: making memory, and freeing it.
 pub(super) struct Steps {
     pub(super) halves: [Vec<u64>; 2],
-    /// Free memory when it is made (bytes).
+    /// Free memory while it is made (bytes).
     pub(super) least: u64,
 }
 
-/// Where to stop: in which half, and behind how many instructions.
+/// A place to stop: the half, and the number of instructions in it.
 pub(super) type Place = (usize, usize);
 
 impl Steps {
-    /// Leads the process through one round.
+    /// Steps the process through one round, and records its path.
     pub(super) fn of(traced: &mut Traced, handle: &str, peer: &mut Peer) -> Self {
         begin(traced, handle);
         let making = traced.path_to_mark();
@@ -28,7 +28,7 @@ impl Steps {
         }
     }
 
-    /// So many places of each half, or those where an instruction is come to for the first few times.
+    /// About `count` places of each half, or those where an instruction occurs for the first `times` times.
     pub(super) fn places(&self, count: usize, times: u32) -> Vec<Place> {
         let mut places = Vec::new();
         for (half, path) in self.halves.iter().enumerate() {
@@ -50,8 +50,8 @@ impl Steps {
         places
     }
 
-    /// Lets the process, which has begun a round, go to a place of it. `false`: it took another path, and the half is done.
-    pub(super) fn lead(&self, traced: &Traced, (half, at): Place) -> bool {
+    /// Runs the process, in a round, to a place. `false`: it took another path, and the half is done.
+    pub(super) fn run_to(&self, traced: &Traced, (half, at): Place) -> bool {
         if half == 1 {
             traced.run_to_mark();
         }
@@ -64,7 +64,7 @@ pub(super) fn begin(traced: &mut Traced, handle: &str) {
     traced.run_to_mark();
 }
 
-/// Lets the process, which was led to a place, go on to the end of the round.
+/// Runs the process from a place to the end of the round.
 pub(super) fn end(traced: &Traced, (half, _): Place, is_there: bool) {
     if is_there {
         traced.run_to_mark();

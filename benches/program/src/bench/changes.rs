@@ -1,4 +1,4 @@
-//! Delay until a share is there: after idleness, and after it was changed.
+//! Delay until a share is reached: after idleness, and after a change.
 
 use std::time::Duration;
 
@@ -15,41 +15,41 @@ use vcuda_cli::failure::{Failure, failed};
 use vcuda_cli::set;
 use vcuda_quota::{CoreShare, QuotaChange};
 
-/// For how long a program is idle, and how long between two changes.
+/// Duration of idleness, and interval between two changes.
 const IDLE: Duration = Duration::from_secs(1);
 const BETWEEN: Duration = Duration::from_millis(200);
-/// Longest delay; a longer one counts as never.
+/// Maximum delay; a longer one counts as never.
 const WATCHED: Duration = Duration::from_secs(1);
-/// Submissions in flight: finished work is counted once that many more were submitted.
+/// Number of submissions in flight: finished work is counted with a delay of as many submissions.
 const DEPTH: u32 = 4;
-/// A share counts as there at so much of it.
+/// Fraction of a share from which it counts as reached.
 const THERE: f64 = 0.9;
-/// A changed share counts as felt so close to the new one, either way.
+/// Distance from the new share within which a change counts as effective.
 const FELT: f64 = 0.1;
-/// Goals (ms): of a share after idleness, and of a change, to which the kernel comes that runs.
+/// Goals for a share after idleness and for a change (ms); the latter in addition to the running kernel.
 const IDLE_GOAL_MS: f64 = 20.0;
 const CHANGE_GOAL_MS: f64 = 50.0;
 
-/// The shares (thousandths): of a program that was idle, and those that are changed one for the other.
+/// Shares (thousandths) of a program that was idle, and the two that are exchanged.
 const IDLE_SHARE: u32 = 400;
 const SHARES: [u32; 2] = [300, 700];
 
 /// Number of rows.
 pub(super) const ROWS: usize = 2;
 
-/// Measures one row after the other.
+/// Measurement of the rows.
 #[derive(Debug)]
 pub(super) struct Changes<'a> {
     pub(super) plan: &'a Plan,
     pub(super) fixture: &'a Fixture,
     pub(super) interrupt: &'a Interrupt,
     pub(super) iterations_per_ms: u64,
-    /// Record of what [`CHANGED`] was served.
+    /// Record of the service of [`CHANGED`].
     pub(super) record: Record,
 }
 
 impl Changes<'_> {
-    /// A program that was idle wants the whole GPU again: from the first step in which it gets any of it.
+    /// Measures the delay of a program that was idle and saturates again, from the first step in which it is served.
     pub(super) fn after_idleness(&self) -> Result<ChangeReport, Failure> {
         let share = CoreShare(IDLE_SHARE);
         let mut tenant = self.saturating("bench-idle", share)?;
@@ -65,7 +65,7 @@ impl Changes<'_> {
         Ok(ChangeReport::new(change, &times_ms, IDLE_GOAL_MS))
     }
 
-    /// A share is changed while its tenant wants the whole GPU: from the moment before.
+    /// Measures the delay of a changed share of a saturating tenant, from the moment before the change.
     pub(super) fn of_share(&self) -> Result<ChangeReport, Failure> {
         let name = "bench-changed";
         let [first, other] = SHARES.map(CoreShare);
@@ -93,7 +93,7 @@ impl Changes<'_> {
         Ok(ChangeReport::new(change, &times_ms, CHANGE_GOAL_MS + kernel_ms))
     }
 
-    /// A tenant that wants the whole GPU and has had its share of it for a while.
+    /// A tenant that has saturated the GPU at its share for a while.
     fn saturating(&self, name: &str, share: CoreShare) -> Result<Tenant, Failure> {
         let mut tenant = self.fixture.tenant(name, None, share)?;
         let work = Work {
@@ -105,7 +105,7 @@ impl Changes<'_> {
         Ok(tenant)
     }
 
-    /// Looks at what a tenant has got, now and after each step, until `there` knows how long it took (ms).
+    /// Reads a tenant's service now and after each step, until `there` returns the delay (ms).
     fn watch(
         &self,
         tenant: &mut Tenant,
@@ -120,26 +120,26 @@ impl Changes<'_> {
             if came.is_some() || look.at_ns > end_ns {
                 return Ok(came);
             }
-            // From this look on: of a step that was made up for nothing could be told.
+            // Before this reading, nothing shows whether a step catches up on an earlier one.
             self.interrupt.sleep(Duration::from_nanos(STEP_NS))?;
         }
     }
 }
 
-/// The share between each look and the next.
+/// Share of each step between two readings.
 pub(super) fn shares(looks: &[Served]) -> Vec<f64> {
     let pairs = looks.iter().zip(looks.iter().skip(1));
     pairs.map(|(before, after)| after.share_since(*before)).collect()
 }
 
-/// Time from `begin_ns` on until the steps between these looks are as they should be (ms); nothing if they never are.
+/// Time from `begin_ns` to the first steps that satisfy `is_there` (ms); `None` if there are none.
 #[expect(clippy::cast_precision_loss, reason = "nanoseconds of a second")]
 fn ms_until(begin_ns: u64, looks: &[Served], is_there: impl Fn(f64) -> bool) -> Option<f64> {
     let there = looks.get(first_there(&shares(looks), is_there)?)?;
     Some(there.at_ns.saturating_sub(begin_ns) as f64 / 1e6)
 }
 
-/// The same from the first step with service on, and without it: it is the one in which the program begins.
+/// The same, from the end of the first step with service, in which the program begins.
 fn ms_since_begun(looks: &[Served], is_there: impl Fn(f64) -> bool) -> Option<f64> {
     let first = shares(looks).iter().position(|share| *share > 0.0)?;
     let (begin, later) = looks.get(first..)?.split_first()?;
@@ -154,7 +154,7 @@ fn fraction(share: CoreShare) -> f64 {
 mod tests {
     use super::*;
 
-    /// A step of 5 ms each, with these percent of the GPU.
+    /// Readings of 5 ms steps with these shares (percent).
     fn looks(percent: &[u64]) -> Vec<Served> {
         let mut looks = vec![Served {
             served_ns: 0,

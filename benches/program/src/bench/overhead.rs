@@ -1,4 +1,4 @@
-//! Cost that the shim adds to a call: the same program with and without it, in alternation.
+//! Cost of the shim per call: the same program with and without it, in alternation.
 
 use std::time::Duration;
 
@@ -12,14 +12,14 @@ use crate::fixture::{Fixture, Tenant};
 use vcuda_cli::failure::Failure;
 use vcuda_quota::{CoreShare, MemorySize};
 
-/// Duration of a launched kernel (ns): it must be over before the launching thread has to wait for it.
+/// Duration of a launched kernel (ns), short enough that the launching thread never waits.
 const KERNEL_NS: u64 = 1000;
 const ALLOCATION_BYTES: u32 = 4096;
 
-/// A call and the quota under which it is made.
+/// A call, and the quota for it.
 #[derive(Debug)]
 pub(super) struct Subject {
-    /// In words.
+    /// Name in the report.
     pub(super) name: &'static str,
     is_launch: bool,
     cores: CoreShare,
@@ -54,7 +54,7 @@ struct Cost {
     p99: f64,
 }
 
-/// Measures subject after subject.
+/// Measurement of the subjects.
 #[derive(Debug)]
 pub(super) struct Overhead<'a> {
     pub(super) plan: &'a Plan,
@@ -64,7 +64,7 @@ pub(super) struct Overhead<'a> {
 }
 
 impl Overhead<'_> {
-    /// Medians of the pairs.
+    /// Medians over the pairs for one subject.
     pub(super) fn row(&self, subject: &Subject) -> Result<OverheadReport, Failure> {
         let memory = subject
             .has_memory_limit
@@ -116,7 +116,7 @@ impl Overhead<'_> {
 }
 
 impl Subject {
-    /// Words of the name that a tenant's name may have.
+    /// The name in characters that a tenant's name may have.
     fn name_of_tenant(&self) -> &'static str {
         match (self.is_launch, self.cores) {
             (false, _) => "bench-allocate",

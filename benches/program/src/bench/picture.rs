@@ -1,4 +1,4 @@
-//! The share over time of each tenant, as SVG: a panel for each set of tenants that ran with the usual load.
+//! Chart of each tenant's share over time, as SVG: a panel for each set of tenants with the usual load.
 
 use std::fs::{self, OpenOptions};
 use std::path::Path;
@@ -10,7 +10,7 @@ use super::plan::{USUAL, WARM_UP};
 use super::report::{Report, SharesReport};
 use vcuda_cli::failure::{Failure, failed};
 
-/// Colours that people with any kind of colour vision tell apart (Okabe and Ito).
+/// Colours that are distinct for people with any colour vision (Okabe and Ito).
 const COLOURS: [RGBColor; 4] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
@@ -23,12 +23,12 @@ const FONT: &str = "sans-serif";
 
 type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
 
-/// Makes sure that the picture can be written there: said before minutes have been spent.
+/// Checks that the file can be written, before minutes are spent on measuring.
 ///
 /// # Errors
-/// It cannot.
+/// Fails if it cannot.
 pub(super) fn can_write(place: &Path) -> Result<(), Failure> {
-    // What is there stays until there is a picture.
+    // An existing file stays until there is a chart.
     let opened = OpenOptions::new()
         .write(true)
         .create(true)
@@ -63,7 +63,7 @@ fn drawn(report: &Report) -> Result<String, Failure> {
     Ok(text)
 }
 
-/// The rows of one panel: those that ran alone share one, others have one each.
+/// Rows by panel: tenants alone share one panel, all other rows have one each.
 fn panels(rows: &[SharesReport]) -> Vec<Vec<&SharesReport>> {
     let shown = rows.iter().filter(|row| row.work == USUAL.name);
     let (alone, split): (Vec<&SharesReport>, Vec<_>) = shown.partition(|row| row.tenants.len() == 1);

@@ -1,4 +1,4 @@
-//! Kind of measurement, and its duration.
+//! Selection of measurements, and their duration.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,34 +8,34 @@ use vcuda_cli::args::bench::{BenchArgs, BenchTable};
 use vcuda_cli::failure::Failure;
 use vcuda_quota::CoreShare;
 
-/// Over which time a share is taken.
+/// Window over which a share is measured.
 pub(super) const WINDOW: Duration = Duration::from_secs(1);
-/// Until the limiter and the arbiter know the tenants' kernels.
+/// Time for limiter and arbiter to learn the tenants' kernels.
 pub(super) const WARM_UP: Duration = Duration::from_millis(1500);
 const SECONDS: u32 = 3;
 const QUICK_SECONDS: u32 = 2;
-/// Amount of work that is waited for together (ns): the waiting must not slow small work.
+/// Amount of work waited for at a time (ns), so that waiting does not slow small kernels.
 const GROUP_NS: u64 = 500_000;
-/// Amount of work in flight (ns): the GPU must not wait for a program that waits for a processor.
+/// Amount of work in flight (ns), so that the GPU never waits for a delayed program.
 const IN_FLIGHT_NS: u64 = 32_000_000;
-/// Most submissions in flight: fewer than the driver queues (about a thousand).
+/// Maximum number of submissions in flight, fewer than the driver queues (about a thousand).
 const IN_FLIGHT: u64 = 800;
 
-/// Work by which the tenants keep the GPU busy. Work, not time, is fixed: on a shared GPU each kernel takes longer.
+/// Load of the tenants. The work is fixed, not the time, as each kernel takes longer on a shared GPU.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Load {
-    /// In words.
+    /// Name in the report.
     pub(super) name: &'static str,
-    /// Duration of one kernel, alone on the GPU.
+    /// Duration of a kernel alone on the GPU (ns).
     pub(super) kernel_ns: u64,
     shape: Shape,
 }
 
 const SMALL: Load = Load::launches("10 us", 10_000);
 const SHORT: Load = Load::launches("100 us", 100_000);
-/// The one that the picture shows.
+/// The load shown in the chart.
 pub(super) const USUAL: Load = Load::launches("1 ms", 1_000_000);
-/// The one whose tenants are idle now and then, or have their shares changed.
+/// The load of tenants that are idle at times, or whose shares are changed.
 pub(super) const CHANGED: Load = Load::launches("500 us", 500_000);
 const LONG: Load = Load::launches("20 ms", 20_000_000);
 const GRAPH: Load = Load {
@@ -62,7 +62,7 @@ impl Load {
         }
     }
 
-    /// Work that is submitted, on a GPU of that rate.
+    /// The work to submit, on a GPU with this rate.
     pub(super) fn work(&self, iterations_per_ms: u64) -> Work {
         let group = (GROUP_NS / self.submission_ns()).max(1);
         let depth = (IN_FLIGHT_NS / (group * self.submission_ns())).min(IN_FLIGHT / group);
@@ -75,7 +75,7 @@ impl Load {
         }
     }
 
-    /// Time of one submission, which nothing can interrupt.
+    /// Duration of a submission, which cannot be interrupted (ns).
     pub(super) fn submission_ns(&self) -> u64 {
         match self.shape {
             Shape::Graph { kernels } => self.kernel_ns.saturating_mul(kernels.into()),
@@ -84,7 +84,7 @@ impl Load {
     }
 }
 
-/// Tenants that run at the same time, all with the same load.
+/// Tenants that run concurrently with the same load.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Row {
     pub(super) load: &'static Load,
@@ -107,20 +107,20 @@ impl fmt::Display for Row {
     }
 }
 
-/// The whole of it.
+/// All measurements.
 #[derive(Debug)]
 pub(super) struct Plan {
     pub(super) rows: Vec<Row>,
     pub(super) has_overhead: bool,
-    /// Number of times that each change is made; 0: not at all.
+    /// Number of repetitions of each change; 0: none.
     pub(super) changes: u32,
     /// Whether the tenants have the shim.
     pub(super) has_shim: bool,
-    /// Windows of each row.
+    /// Number of windows per row.
     pub(super) windows: u32,
-    /// Number of times that the two sides of an overhead alternate.
+    /// Number of alternations of the two sides of an overhead.
     pub(super) pairs: u32,
-    /// Number of times that each side times its calls in each turn.
+    /// Number of measurements of each side per alternation.
     pub(super) parts: u32,
 }
 
@@ -128,7 +128,7 @@ impl Plan {
     /// The plan for these options.
     ///
     /// # Errors
-    /// Options that contradict each other.
+    /// Fails if the options contradict each other.
     pub(super) fn new(args: &BenchArgs) -> Result<Plan, Failure> {
         refuse_contradictions(args)?;
         let wants = |table| args.only.is_none_or(|only| only == table);
@@ -165,7 +165,7 @@ impl Plan {
     }
 }
 
-/// Names two options of which one makes the other meaningless.
+/// Refuses a pair of options that make each other meaningless.
 fn refuse_contradictions(args: &BenchArgs) -> Result<(), Failure> {
     let no_picture = "the picture is of tenants alone and side by side";
     let refused = [
@@ -218,7 +218,7 @@ mod tests {
 
     use super::*;
 
-    /// The options of `bench` without the command.
+    /// The options of `bench`, without the command.
     #[derive(Parser)]
     struct Line {
         #[command(flatten)]

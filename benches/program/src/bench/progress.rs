@@ -1,4 +1,4 @@
-//! Progress: a bar on stderr if that is a terminal, nothing elsewhere.
+//! Progress bar on stderr, only on a terminal.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -10,12 +10,12 @@ use super::overhead::SUBJECTS;
 use super::plan::Plan;
 use super::running;
 
-/// Removed from the terminal when it is dropped.
+/// The bar, which disappears on drop.
 #[derive(Debug)]
 pub(super) struct Progress(ProgressBar);
 
 impl Progress {
-    /// Nothing done yet.
+    /// A bar for the steps of the plan.
     pub(super) fn new(plan: &Plan) -> Progress {
         let overhead = if plan.has_overhead {
             SUBJECTS.len() + 1 + running::ROWS.len()
@@ -23,7 +23,7 @@ impl Progress {
             0
         };
         let changes = if plan.changes > 0 { changes::ROWS } else { 0 };
-        // And the calibration.
+        // One more for the calibration.
         let bar = ProgressBar::new((1 + plan.rows.len() + changes + overhead) as u64);
         let style = ProgressStyle::with_template("{spinner} {pos}/{len} {wide_bar} {eta} left  {msg}");
         if let Ok(style) = style {
@@ -33,7 +33,7 @@ impl Progress {
         Progress(bar)
     }
 
-    /// Begins the next step; the one before is over.
+    /// Completes the present step, and begins the next one.
     pub(super) fn step(&self, what: impl Into<Cow<'static, str>>) {
         if !self.0.message().is_empty() {
             self.0.inc(1);

@@ -1,4 +1,4 @@
-//! Results, as `vcuda bench --json` prints them. The keys are a promise to other programs.
+//! Results in the form of `vcuda bench --json`. The keys are stable for other programs.
 
 use serde::Serialize;
 use vcuda_figures::{jain, mean, mean_absolute_error, median, most, ratio_error};
@@ -7,19 +7,19 @@ use super::plan::{CHANGED, Plan, WINDOW};
 use crate::fixture::Fixture;
 use vcuda_quota::CoreShare;
 
-/// The whole.
+/// The whole report.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Report {
     pub(super) vcuda: &'static str,
     pub(super) gpu: GpuReport,
-    /// Processors of this machine.
+    /// Number of processors of this machine.
     pub(super) processors: usize,
-    /// Mean number of programs that wanted one in the minute before; absent where the kernel does not tell.
+    /// Load average over the minute before; absent if the kernel does not tell.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) load_before: Option<f64>,
-    /// Whether the tenants had the shim; without it caps are words.
+    /// Whether the tenants had the shim; without it caps have no effect.
     pub(super) with_shim: bool,
-    /// Record that says what a tenant was served.
+    /// Source of the tenants' service.
     pub(super) measured_by: &'static str,
     pub(super) window_seconds: f64,
     pub(super) windows: u32,
@@ -38,62 +38,62 @@ pub(super) struct GpuReport {
     pub(super) simulated: bool,
 }
 
-/// Tenants side by side.
+/// Results of concurrent tenants.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct SharesReport {
     pub(super) work: &'static str,
-    /// Rate of this work alone and without the shim; absent if there is an exact record.
+    /// Rate of this work alone and without the shim; absent with an exact record.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) baseline_iterations_per_ms: Option<u64>,
     pub(super) tenants: Vec<TenantReport>,
-    /// By how much the ratio of two tenants misses that of their caps, the worst pair; absent for one alone, and where one
-    /// got nothing.
+    /// Error of the ratio of two tenants against that of their caps, for the worst pair (percent). Absent for a single
+    /// tenant, and if one was not served.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) ratio_error_percent: Option<f64>,
-    /// Index of shares over caps; absent for one alone.
+    /// Jain's index of shares over caps; absent for a single tenant.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) weighted_jain: Option<f64>,
-    /// All shares together over all caps together.
+    /// Sum of shares over sum of caps.
     pub(super) used_of_caps: f64,
 }
 
-/// One tenant.
+/// Result of a tenant.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct TenantReport {
     pub(super) cap_percent: f64,
-    /// Share of the GPU's time, over all windows.
+    /// Share of the GPU's time over all windows (percent).
     pub(super) share_percent: f64,
-    /// Deviation from the cap: more than it if positive.
+    /// Deviation from the cap, positive if above it (percent of the cap).
     pub(super) error_percent: f64,
-    /// Mean distance of a window's share from the cap, percentage points.
+    /// Mean absolute distance of the windows' shares from the cap (percentage points).
     pub(super) mae_points: f64,
-    /// Error of an ideal limiter, since a running kernel cannot be stopped: length / (2 windows), percentage points.
+    /// The same for an ideal limiter, as a running kernel cannot be stopped: length / (2 windows).
     pub(super) mae_floor_points: f64,
-    /// Share over cap.
+    /// Share divided by cap.
     pub(super) throughput_of_cap: f64,
     pub(super) windows_percent: Vec<f64>,
-    /// Every tenth of a second from the first launch on; the windows begin at 0.
+    /// Share in each tenth of a second from the first launch on; the windows begin at 0.
     pub(super) over_time: Vec<Sample>,
 }
 
-/// A share at a time.
+/// Share at a time.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct Sample {
-    /// End of the tenth.
+    /// End of the tenth (s).
     pub(super) second: f64,
     pub(super) share_percent: f64,
 }
 
-/// Delay until a share is there: until the first of four steps of 5 ms that have it on average.
+/// Delay until a share is reached: until the first of four steps of 5 ms that have it on average.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct ChangeReport {
     pub(super) change: String,
     pub(super) work: &'static str,
-    /// Number of changes made.
+    /// Number of changes.
     pub(super) times: usize,
-    /// Number of times that the share was not there within a second.
+    /// Number of times that the share was not reached within a second.
     pub(super) never: usize,
-    /// Median over the times when it was; absent if it never was.
+    /// Median of the times when it was reached (ms); absent if it never was.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) median_ms: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -101,50 +101,50 @@ pub(super) struct ChangeReport {
     pub(super) goal_ms: f64,
 }
 
-/// Cost that the shim adds to a call.
+/// Cost of the shim per call.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct OverheadReport {
     pub(super) call: &'static str,
-    /// Times with and without it, in alternation; the figures are medians of these.
+    /// Number of alternations with and without the shim; the figures are medians over these.
     pub(super) pairs: u32,
     pub(super) without_shim_ns: f64,
     pub(super) with_shim_ns: f64,
     pub(super) added_ns: f64,
-    /// Bound of 99 of 100 single calls, each between two looks at the clock.
+    /// 99th percentile of single calls, each between two clock readings (ns).
     pub(super) without_shim_p99_ns: f64,
     pub(super) with_shim_p99_ns: f64,
     pub(super) added_p99_ns: f64,
 }
 
-/// Cost of running tenants, in percent of one processor, and the lateness of their launches.
+/// Processor time of running tenants (percent of a processor), and the delay of their launches.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct RunningReport {
     pub(super) caps_percent: Vec<f64>,
     pub(super) work: &'static str,
-    /// Use of their processes in all.
+    /// Use of their processes.
     pub(super) programs_cpu_percent: f64,
-    /// Part of it that the same program takes beyond its use without the shim for as much work.
+    /// Part beyond the use of the same program without the shim for as much work.
     pub(super) shim_cpu_percent: f64,
     /// Use of the arbiter and its standby.
     pub(super) arbiter_cpu_percent: f64,
-    /// Holds whose end was known, and how late the launch went on: at most so late for half and for 99 of 100, up to half as
-    /// much again as the truth; absent where nothing was held, or later than 16 ms.
+    /// Number of waits with a predicted end. The delay of the launch after it follows as median and 99th percentile, up to
+    /// half above the true value; absent without waits, or if above 16 ms.
     pub(super) holds: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) late_median_us: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) late_p99_us: Option<f64>,
-    /// Lateness of a plain sleep of another process meanwhile: what the machine gives.
+    /// Median delay of a plain sleep in another process meanwhile, caused by the machine (us).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) sleep_late_median_us: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) sleep_late_p99_us: Option<f64>,
 }
 
-/// The tables in a few figures; those of a table that was not measured are absent.
+/// Summary of the tables; figures of tables that were not measured are absent.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(super) struct Summary {
-    /// Mean of the amounts of `error_percent` of tenants alone.
+    /// Mean absolute `error_percent` of tenants alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) alone_mean_error_percent: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -162,7 +162,7 @@ pub(super) struct Summary {
 }
 
 impl Report {
-    /// Nothing measured yet.
+    /// An empty report.
     pub(super) fn new(plan: &Plan, gpu: GpuReport) -> Report {
         Report {
             vcuda: env!("CARGO_PKG_VERSION"),
@@ -185,7 +185,7 @@ impl Report {
         }
     }
 
-    /// Fills the summary from the rows.
+    /// Computes the summary from the rows.
     pub(super) fn sum_up(&mut self) {
         let (alone, split): (Vec<&SharesReport>, Vec<_>) =
             self.shares.iter().partition(|row| row.tenants.len() == 1);
@@ -208,14 +208,14 @@ impl Report {
     }
 }
 
-/// The first figure of `/proc/loadavg`.
+/// The first value of `/proc/loadavg`.
 fn load() -> Option<f64> {
     let text = std::fs::read_to_string("/proc/loadavg").ok()?;
     text.split(' ').next()?.parse().ok()
 }
 
 impl GpuReport {
-    /// The one that the fixture plays on.
+    /// The GPU of the fixture.
     pub(super) fn of(fixture: &Fixture) -> GpuReport {
         GpuReport {
             uuid: fixture.gpu().uuid.to_string(),
@@ -226,7 +226,7 @@ impl GpuReport {
 }
 
 impl ChangeReport {
-    /// Report of the time that it took each time; nothing where it never was.
+    /// Report of a change, from each repetition's delay (ms); `None` where the share was never reached.
     pub(super) fn new(change: String, times_ms: &[Option<f64>], goal_ms: f64) -> ChangeReport {
         let known: Vec<f64> = times_ms.iter().copied().flatten().collect();
         let is_known = !known.is_empty();
@@ -243,7 +243,7 @@ impl ChangeReport {
 }
 
 impl SharesReport {
-    /// Report of tenants that ran side by side.
+    /// Report of tenants that ran concurrently.
     pub(super) fn new(
         work: &'static str,
         baseline_iterations_per_ms: Option<u64>,
@@ -265,7 +265,8 @@ impl SharesReport {
 }
 
 impl TenantReport {
-    /// Report of the shares in each window (fractions); `submission_ns` is how long nothing can interrupt it.
+    /// Report of a tenant, from its share in each window (fractions). `submission_ns` is the time that cannot be
+    /// interrupted.
     pub(super) fn new(
         cap: CoreShare,
         windows: &[f64],

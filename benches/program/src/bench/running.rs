@@ -1,5 +1,5 @@
-//! Cost of running tenants beyond the same program without the shim: processor time of their processes and of the arbiter;
-//! and the lateness of launches after a wait.
+//! Cost of running tenants: processor time of their processes and of the arbiter, compared with the same program without
+//! the shim, and the delay of launches after a wait.
 
 use std::thread;
 use std::time::Duration;
@@ -19,12 +19,12 @@ use crate::fixture::{Fixture, Tenant};
 use vcuda_cli::failure::{Failure, failed};
 use vcuda_quota::CoreShare;
 
-/// Tenants that run side by side (thousandths of the GPU each).
+/// Sets of concurrent tenants, by their caps (thousandths of the GPU).
 pub(super) const ROWS: [&[u32]; 2] = [&[500], &[300, 600]];
-/// Between two looks at how late a plain sleep ends: about as long as a hold.
+/// Duration of a plain sleep whose delay is measured, about that of a wait.
 const NAP: Duration = Duration::from_millis(3);
 
-/// Measures row after row.
+/// Measurement of the rows.
 #[derive(Debug)]
 pub(super) struct Costs<'a> {
     pub(super) plan: &'a Plan,
@@ -33,7 +33,7 @@ pub(super) struct Costs<'a> {
     pub(super) iterations_per_ms: u64,
 }
 
-/// Use of a program at a moment.
+/// Use of a program up to a moment.
 #[derive(Clone, Copy, Debug, Default)]
 struct Used {
     cpu_ns: u64,
@@ -50,7 +50,7 @@ impl Used {
 }
 
 impl Costs<'_> {
-    /// Processor time (ns) per iteration of the program without the shim, alone on the GPU.
+    /// Processor time per iteration of the program without the shim, alone on the GPU (ns).
     #[expect(clippy::cast_precision_loss, reason = "nanoseconds of seconds")]
     pub(super) fn bare(&self) -> Result<f64, Failure> {
         let mut alone = [self.fixture.bare("bare")?];
@@ -58,7 +58,7 @@ impl Costs<'_> {
         Ok(used.cpu_ns as f64 / (used.iterations.max(1)) as f64)
     }
 
-    /// Tenants with these caps, of which an iteration costs `bare_ns` of processor time without the shim.
+    /// Measures tenants with these caps; `bare_ns` is the processor time of an iteration without the shim.
     #[expect(clippy::cast_precision_loss, reason = "nanoseconds of seconds")]
     pub(super) fn row(&self, caps: &[u32], bare_ns: f64) -> Result<RunningReport, Failure> {
         let mut tenants = Vec::new();
@@ -119,8 +119,8 @@ impl Costs<'_> {
         self.run_from(programs, || Ok(()))
     }
 
-    /// Lets them saturate the GPU, calls `begin` after the warm-up, and tells what they used in all from then on, in how much
-    /// time (ns), and how late sleeps of this process ended meanwhile (us).
+    /// Lets the tenants saturate the GPU, and calls `begin` after the warm-up. Returns their use from then on, the duration
+    /// (ns), and the delays of sleeps in this process meanwhile (us).
     fn run_from(
         &self,
         programs: &mut [Tenant],
@@ -139,7 +139,7 @@ impl Costs<'_> {
         Ok((after.since(before), clock::now_ns() - start_ns, naps))
     }
 
-    /// Lateness of each of this process's own sleeps (us), until then.
+    /// Delays of sleeps in this process until `until_ns` (us).
     #[expect(clippy::cast_precision_loss, reason = "nanoseconds of a sleep")]
     fn naps(&self, until_ns: u64) -> Result<Vec<f64>, Failure> {
         let mut late_us = Vec::new();
@@ -169,7 +169,7 @@ fn looked_at(programs: &mut [Tenant]) -> Result<Used, Failure> {
     Ok(sum)
 }
 
-/// Processor time of a process so far (ns); 0 of one that is gone.
+/// Processor time of a process so far (ns); 0 if it is gone.
 fn cpu_ns(pid: i32) -> u64 {
     let clock: Result<ClockId, _> = clock_getcpuclockid(Pid::from_raw(pid));
     let time = clock.and_then(clock_gettime);

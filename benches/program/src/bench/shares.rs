@@ -1,4 +1,4 @@
-//! Tenants that all want the whole GPU, and what each got of it over time.
+//! Shares of saturating tenants over time.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -15,13 +15,13 @@ use crate::fixture::{Fixture, Tenant};
 use vcuda_cli::failure::{Failure, failed};
 use vcuda_quota::CoreShare;
 
-/// Interval of looks, for the picture.
+/// Interval of readings for the chart.
 const SAMPLE: Duration = Duration::from_millis(100);
-/// For how long the work alone is measured, and how long it runs before.
+/// Duration of the measurement of work alone, and of its warm-up.
 const BASELINE: Duration = Duration::from_millis(1500);
 const BASELINE_WARM_UP: Duration = Duration::from_millis(300);
 
-/// Measures row after row.
+/// Measurement of the rows.
 #[derive(Debug)]
 pub(super) struct Shares<'a> {
     plan: &'a Plan,
@@ -34,7 +34,7 @@ pub(super) struct Shares<'a> {
 }
 
 impl<'a> Shares<'a> {
-    /// For a GPU that does so many iterations in a millisecond.
+    /// A measurement on a GPU with this rate of iterations per millisecond.
     pub(super) fn new(
         plan: &'a Plan,
         fixture: &'a Fixture,
@@ -51,7 +51,7 @@ impl<'a> Shares<'a> {
         }
     }
 
-    /// Runs the row's tenants side by side.
+    /// Runs the row's tenants concurrently.
     pub(super) fn row(&mut self, row: &Row) -> Result<SharesReport, Failure> {
         let record = self.record(row.load)?;
         let mut tenants = Vec::new();
@@ -74,7 +74,7 @@ impl<'a> Shares<'a> {
         Ok(SharesReport::new(row.load.name, baseline, reports.collect()))
     }
 
-    /// Each row has tenants of its own: what one learnt must not help the next.
+    /// Starts a new tenant, so that a row does not profit from what an earlier one learnt.
     fn tenant(&mut self, cap: CoreShare) -> Result<Tenant, Failure> {
         self.started += 1;
         let name = format!("bench-{}", self.started);
@@ -85,7 +85,7 @@ impl<'a> Shares<'a> {
         }
     }
 
-    /// Record of what tenants are served: on a real GPU the work that is done, at the rate of the same work alone.
+    /// Record of the tenants' service. On a real GPU that is the work done, at the rate of the same work alone.
     pub(super) fn record(&mut self, load: &'static Load) -> Result<Record, Failure> {
         if self.fixture.is_simulated() {
             return Ok(Record::Record);
@@ -100,8 +100,8 @@ impl<'a> Shares<'a> {
         Ok(Record::Work { iterations_per_ms })
     }
 
-    /// Iterations per millisecond of this work alone and without the shim. Work that is waited for leaves the GPU idle in
-    /// between, which no tenant uses: its kernels are measured back to back.
+    /// Iterations per millisecond of this work alone and without the shim. For synchronous work the kernels are measured
+    /// without the pauses between them.
     fn baseline(&self, work: Work) -> Result<u64, Failure> {
         let work = match work.shape {
             Shape::Synchronized => Work {
@@ -155,14 +155,14 @@ fn samples_in(time: Duration) -> usize {
     usize::try_from(time.as_nanos() / SAMPLE.as_nanos()).unwrap_or(usize::MAX)
 }
 
-/// The share in each window after the warm-up.
+/// Share in each window after the warm-up.
 fn windows(looks: &[Served]) -> Vec<f64> {
     let measured = looks.get(samples_in(WARM_UP)..).unwrap_or_default();
     let ends: Vec<Served> = measured.iter().copied().step_by(samples_in(WINDOW)).collect();
     shares(&ends)
 }
 
-/// The share over time, from the first launch on; the windows begin at second 0.
+/// Share over time from the first launch on; the windows begin at second 0.
 fn samples(looks: &[Served]) -> Vec<Sample> {
     let step = SAMPLE.as_secs_f64();
     let first = -WARM_UP.as_secs_f64() + step;
@@ -178,7 +178,7 @@ fn samples(looks: &[Served]) -> Vec<Sample> {
 mod tests {
     use super::*;
 
-    /// Half of the GPU in the warm-up, a quarter later.
+    /// Readings of a tenant with half of the GPU in the warm-up, and a quarter later.
     fn looks(seconds: u64) -> Vec<Served> {
         let warm_up = samples_in(WARM_UP) as u64;
         let served = |look: u64| 50_000_000 * look.min(warm_up) + 25_000_000 * look.saturating_sub(warm_up);

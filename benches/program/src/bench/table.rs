@@ -1,4 +1,4 @@
-//! The report for people: tables of 80 columns.
+//! Report as text: tables of 80 columns.
 
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, ContentArrangement, Table};
@@ -6,7 +6,7 @@ use comfy_table::{CellAlignment, ContentArrangement, Table};
 use super::report::{Report, SharesReport};
 use vcuda_cli::render::{WIDTH, clipped};
 
-/// All tables that were measured, and what they mean.
+/// All measured tables, with their meaning.
 pub(super) fn text(report: &Report) -> String {
     let title = format!("{}  {}", report.gpu.uuid, report.gpu.name);
     let mut text = format!("{}\n", clipped(&title, WIDTH));
@@ -209,12 +209,12 @@ fn words(words: &[&str]) -> Vec<String> {
     words.iter().map(|word| (*word).to_owned()).collect()
 }
 
-/// Without a decimal where there is none.
+/// A percentage, with a decimal only if it has one.
 fn short(percent: f64) -> String {
     format!("{percent:.1}").trim_end_matches(".0").to_owned()
 }
 
-/// The first column to the left, figures to the right.
+/// Columns with the first one aligned left, the others right.
 fn lined(lines: Vec<Vec<String>>) -> String {
     let mut table = Table::new();
     table
@@ -242,7 +242,7 @@ mod tests {
     use crate::bench::report::{ChangeReport, GpuReport, OverheadReport, RunningReport, TenantReport};
     use vcuda_quota::CoreShare;
 
-    /// A report with the most digits and the longest names that can be.
+    /// A report with the most digits and the longest names.
     fn widest(simulated: bool) -> Report {
         let tenant = |cap| TenantReport::new(CoreShare(cap), &[0.999, 0.999], 1_000_000, Vec::new());
         let row = |caps: &[u32]| {

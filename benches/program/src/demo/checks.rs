@@ -1,4 +1,4 @@
-//! Claims of the demo, and the measurements.
+//! Checks of the demo's claims, and the measured values.
 
 use std::io::{self, IsTerminal as _, Write as _};
 
@@ -31,7 +31,7 @@ impl Checks {
         }
     }
 
-    /// Notes one check and says what was measured.
+    /// Records a check and prints its measurement.
     pub(crate) fn add(
         &mut self,
         check: &str,
@@ -40,7 +40,7 @@ impl Checks {
         passed: bool,
     ) {
         let (check, expected, measured) = (check.to_owned(), expected.into(), measured.into());
-        // The summary says it again, and there a closed stdout is an error.
+        // An error is ignored, as the summary repeats the check.
         let _ = self.output.say(format_args!("   {check}: {measured}"));
         self.checks.push(Check {
             check,
@@ -50,7 +50,7 @@ impl Checks {
         });
     }
 
-    /// A line per check, or the JSON, on stdout; an error if one failed.
+    /// Prints a line per check, or JSON, on stdout. Fails if a check failed.
     pub(crate) fn summary(&self) -> Result<(), Failure> {
         let mut out = io::stdout().lock();
         if self.output.is_json() {

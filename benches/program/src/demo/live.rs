@@ -1,4 +1,4 @@
-//! The live table: redrawn in place on a terminal, a line per look elsewhere.
+//! Live table: redrawn in place on a terminal, a line per update elsewhere.
 
 use super::output::Output;
 use vcuda_cli::failure::Failure;
@@ -7,7 +7,7 @@ use vcuda_cli::render::{self, Snapshot};
 use vcuda_cli::smi::Watch;
 use vcuda_quota::{CoreShare, MemorySize};
 
-/// Draws what `vcuda smi` would show.
+/// View of the tenants, as `vcuda smi` shows them.
 #[derive(Debug)]
 pub(crate) struct Live<'a> {
     inventory: &'a Inventory,
@@ -18,7 +18,7 @@ pub(crate) struct Live<'a> {
 }
 
 impl<'a> Live<'a> {
-    /// A table of the GPU `uuid`; the first look shows no shares yet.
+    /// A table of the GPU `uuid`; the first one shows no shares.
     pub(crate) fn new(inventory: &'a Inventory, watch: Watch, uuid: String, output: Output) -> Live<'a> {
         Live {
             inventory,
@@ -29,14 +29,14 @@ impl<'a> Live<'a> {
         }
     }
 
-    /// Looks without drawing.
+    /// Updates without drawing.
     pub(crate) fn look(&mut self) -> Result<Snapshot, Failure> {
         let mut snapshot = self.watch.look(self.inventory)?;
         snapshot.gpus.retain(|gpu| gpu.uuid == self.uuid);
         Ok(snapshot)
     }
 
-    /// Looks and draws.
+    /// Updates and draws.
     pub(crate) fn draw(&mut self) -> Result<Snapshot, Failure> {
         let snapshot = self.look()?;
         if self.output.is_terminal() {
@@ -53,13 +53,13 @@ impl<'a> Live<'a> {
         Ok(snapshot)
     }
 
-    /// Leaves the table where it stands: what follows is written below it.
+    /// Leaves the table on the screen, and continues below it.
     pub(crate) fn leave(&mut self) {
         self.drawn_lines = 0;
     }
 }
 
-/// `a 29.9 of 30 %, 1 GiB of 4 GiB;  b ...`
+/// A line such as `a 29.9 of 30 %, 1 GiB of 4 GiB;  b ...`.
 fn line(snapshot: &Snapshot) -> String {
     let tenants = snapshot.gpus.iter().flat_map(|gpu| &gpu.tenants).map(|tenant| {
         let used = tenant.core_used_permille;

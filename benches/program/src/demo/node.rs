@@ -1,4 +1,4 @@
-//! The second scenario: the same GPU under a node's manager, which is killed in the middle.
+//! Second scenario: the same GPU under a node's manager, which is killed in the middle.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -16,16 +16,16 @@ use vcuda_cli::failure::Failure;
 use vcuda_cli::manager_client::view;
 use vcuda_cli::render::{self, TenantView};
 
-/// Until the limiter and the manager know the tenants' kernels, and how long is looked.
+/// Time for limiter and manager to learn the tenants' kernels, and duration of a measurement.
 const WARM_UP: Duration = Duration::from_secs(2);
 const LOOKS: u32 = 3;
 const SECOND: Duration = Duration::from_secs(1);
-/// Distance that a share may have from its cap (thousandths).
+/// Allowed distance of a share from its cap (thousandths).
 const TOLERANCE_PERMILLE: u32 = 50;
-/// Registrations are back within this time.
+/// Time limit for the processes to register again.
 const BACK_WITHIN: Duration = Duration::from_secs(5);
 
-/// Plays it. Without a manager beside this program there is nothing to play.
+/// Runs the scenario; skipped if no manager is installed beside this program.
 pub(crate) fn play(
     fixture: &Fixture,
     interrupt: &Interrupt,
@@ -126,7 +126,7 @@ impl NodeScenario<'_> {
         Ok(())
     }
 
-    /// Both want all of the GPU; what the manager says they get.
+    /// Checks the shares that the manager reports while both tenants saturate the GPU.
     fn shares(&mut self, d: &mut Tenant, e: &mut Tenant) -> Result<(), Failure> {
         let work = d.work_of_a_millisecond()?;
         d.must(Request::Saturate { work })?;
@@ -171,7 +171,7 @@ impl NodeScenario<'_> {
         value.ok_or_else(|| Failure::Failed(format!("the metrics have no {name} of {container}")))
     }
 
-    /// The manager hears of the death of a grant's last process from the kernel.
+    /// Checks that the manager notices the death of a grant's last process.
     fn released(&self, name: &str) -> Result<(), Failure> {
         let mut outcome = self.fixture.vcuda(&["grant", "release", name]);
         for _ in 0..50 {

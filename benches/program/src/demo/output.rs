@@ -1,11 +1,11 @@
-//! Where the demo's story goes: to stdout for people; to stderr when stdout carries the JSON of the checks.
+//! Text of the demo: on stdout, or on stderr if stdout has the JSON of the checks.
 
 use std::fmt::Display;
 use std::io::{self, IsTerminal as _, Write as _};
 
 use vcuda_cli::failure::Failure;
 
-/// Tells the story.
+/// Destination of the text.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Output {
     is_json: bool,
@@ -16,7 +16,7 @@ impl Output {
         Output { is_json }
     }
 
-    /// Whether stdout is kept for JSON.
+    /// Whether stdout has JSON.
     pub(crate) fn is_json(self) -> bool {
         self.is_json
     }
@@ -29,7 +29,7 @@ impl Output {
     /// Writes `text` as it is.
     pub(crate) fn write(self, text: impl Display) -> Result<(), Failure> {
         if self.is_json {
-            // A closed stderr only loses the story.
+            // With a closed stderr only the text is lost.
             let _ = write!(io::stderr(), "{text}");
             return Ok(());
         }

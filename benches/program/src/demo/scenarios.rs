@@ -15,17 +15,17 @@ use vcuda_cli::failure::Failure;
 use vcuda_cli::render::TenantView;
 use vcuda_quota::{CoreShare, MemorySize};
 
-/// Distance that a measured share may have from its cap (thousandths).
+/// Allowed distance of a measured share from its cap (thousandths).
 const TOLERANCE_PERMILLE: u32 = 50;
-/// Until the limiter and the arbiter know the tenants' kernels.
+/// Time for limiter and arbiter to learn the tenants' kernels.
 const WARM_UP: Duration = Duration::from_secs(2);
 const MEASURE: Duration = Duration::from_secs(6);
 const MEASURE_CHANGED: Duration = Duration::from_secs(4);
-/// Memory of the dead must be back within this time.
+/// Time limit for the release of a dead process's memory.
 const BACK_WITHIN: Duration = Duration::from_secs(1);
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Plays all scenarios. An error means that the demo could not go on; a claim that did not hold is a failed check.
+/// Runs all scenarios. Fails if the demo cannot continue; a claim that does not hold is a failed check.
 pub(crate) fn play(
     fixture: &Fixture,
     interrupt: &Interrupt,
@@ -72,13 +72,13 @@ struct Demo<'a> {
     checks: &'a mut Checks,
     record: Record,
     live: Live<'a>,
-    /// The tenants as last drawn.
+    /// The tenants of the last table.
     shown: Vec<TenantView>,
     unit: u64,
 }
 
 impl Demo<'_> {
-    /// Two tenants want the whole GPU; each gets its share.
+    /// Checks the shares of two tenants that saturate the GPU.
     fn share(&mut self) -> Result<Pair, Failure> {
         let (small, large) = (MemorySize(4 * self.unit), MemorySize(8 * self.unit));
         self.say(&format!(
@@ -102,7 +102,7 @@ impl Demo<'_> {
         Ok(pair)
     }
 
-    /// View of a third tenant, its refusals, and the remains of a killed process.
+    /// Checks the view of a third tenant, its refusals, and the memory of a killed process.
     fn memory_and_death(&mut self) -> Result<(), Failure> {
         let quota = MemorySize(4 * self.unit);
         self.say(&format!("Tenant c ({quota}) comes beside them"))?;
@@ -119,7 +119,7 @@ impl Demo<'_> {
             &Reply::OutOfMemory,
             &reply,
         );
-        // Two of these and two contexts do not fit into the quota; one of each does.
+        // Two of these allocations and contexts exceed the quota; one of each fits.
         let overhead = match cuda {
             Reply::Memory {
                 free_bytes,
@@ -155,7 +155,7 @@ impl Demo<'_> {
         self.change_memory(&mut second, quota)
     }
 
-    /// `vcuda set --memory`, up and down, felt by a running process.
+    /// Checks `vcuda set --memory`, up and down, on a running process.
     fn change_memory(&mut self, tenant: &mut Tenant, quota: MemorySize) -> Result<(), Failure> {
         self.say("vcuda set changes the quotas while the programs run")?;
         let free = quota.0.saturating_sub(self.used_bytes("c")?);
@@ -183,7 +183,7 @@ impl Demo<'_> {
         Ok(())
     }
 
-    /// `vcuda set --cores`: the two tenants of the first scenario change places.
+    /// Checks `vcuda set --cores`: the two tenants of the first scenario exchange their shares.
     fn change_cores(&mut self, pair: &mut Pair) -> Result<(), Failure> {
         self.say("a gets 60 %, b gets 30 %")?;
         self.fixture.vcuda(&["set", "b", "--cores", "30"])?;
@@ -195,7 +195,7 @@ impl Demo<'_> {
         Ok(())
     }
 
-    /// No process is left: the GPU is as it was.
+    /// Checks that without processes the GPU is as it was.
     fn everything_is_back(&mut self) -> Result<(), Failure> {
         let expected = self.fixture.gpu().memory_used_bytes + self.record.slack_bytes();
         let start_ns = clock::now_ns();
@@ -207,7 +207,7 @@ impl Demo<'_> {
         Ok(())
     }
 
-    /// Shows the table while time passes.
+    /// Shows the table for some time.
     fn watch_for(&mut self, time: Duration) -> Result<(), Failure> {
         let mut left = time;
         while !left.is_zero() {
@@ -220,7 +220,7 @@ impl Demo<'_> {
         Ok(())
     }
 
-    /// The shares that both tenants really got over `time` (thousandths).
+    /// Shares of both tenants over `time` (thousandths).
     fn measure(&mut self, pair: &mut Pair, time: Duration) -> Result<(u32, u32), Failure> {
         let [a_before, b_before] = self.served(pair)?;
         self.watch_for(time)?;
@@ -236,7 +236,7 @@ impl Demo<'_> {
         Ok([a, self.record.served(self.fixture, &mut pair.b)?])
     }
 
-    /// Down to a figure that is easy to read.
+    /// The size rounded down to a readable one.
     fn rounded(&self, bytes: u64) -> MemorySize {
         let grain = (self.unit / 4).max(1);
         MemorySize(bytes / grain * grain)
@@ -252,14 +252,14 @@ impl Demo<'_> {
             .sum())
     }
 
-    /// Memory that the GPU itself has given out: the simulator's record, or the host's NVML.
+    /// Memory taken of the GPU itself, by the simulator's record or the host's NVML (bytes).
     fn gpu_used_bytes(&self) -> Result<u64, Failure> {
         let gpus = self.fixture.inventory().gpus()?;
         let own = gpus.iter().find(|gpu| gpu.uuid == self.fixture.gpu().uuid);
         Ok(own.map_or(0, |gpu| gpu.memory_used_bytes))
     }
 
-    /// Time after `start_ns` at which the condition held; nothing if it did not within the bound.
+    /// Time from `start_ns` until the condition held; `None` if it did not within the limit.
     fn until(
         &mut self,
         start_ns: u64,
@@ -329,14 +329,14 @@ impl Demo<'_> {
         );
     }
 
-    /// A heading, below the table so far.
+    /// Prints a heading below the table.
     fn say(&mut self, text: &str) -> Result<(), Failure> {
         self.live.leave();
         self.output.say(format_args!("\n{text}"))
     }
 }
 
-/// A share in thousandths.
+/// A share as thousandths.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,

@@ -3,70 +3,70 @@
 use prometheus_client::registry::Unit;
 
 use Kind::{Counter, Gauge, Histogram, Info};
-use Of::{Bytes, Count, Ratio, Seconds};
+use SeriesUnit::{Bytes, Count, Ratio, Seconds};
 
 /// Kind of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Goes up and down.
+    /// A value that goes up and down.
     Gauge,
-    /// Only up, from the making of the tenant (or of the manager).
+    /// A value that only increases, from the start of the tenant (or of the manager).
     Counter,
     /// A distribution.
     Histogram,
-    /// 1, for its labels.
+    /// The constant 1, for its labels.
     Info,
 }
 
-/// Unit, which ends the name.
+/// Unit, the suffix of the name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Of {
+pub enum SeriesUnit {
     /// A number.
     Count,
-    /// Bytes.
+    /// Number of bytes.
     Bytes,
     /// Seconds.
     Seconds,
-    /// 0 to 1.
+    /// Ratio from 0 to 1.
     Ratio,
 }
 
-/// One series.
+/// Definition of a series.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Series {
-    /// Without what unit and kind add.
+    /// Name without the suffixes for unit and kind.
     pub stem: &'static str,
     /// Kind of the values.
     pub kind: Kind,
-    /// Object that the values describe.
-    pub of: Of,
-    /// A sentence without a full stop.
+    /// Unit of the values.
+    pub unit: SeriesUnit,
+    /// Meaning, a sentence without its full stop.
     pub help: &'static str,
-    /// Beside `node`.
+    /// Labels besides `node`.
     pub labels: &'static [&'static str],
 }
 
 pub(super) const fn series(
     stem: &'static str,
     kind: Kind,
-    of: Of,
+    unit: SeriesUnit,
     labels: &'static [&'static str],
     help: &'static str,
 ) -> Series {
     Series {
         stem,
         kind,
-        of,
+        unit,
         help,
         labels,
     }
 }
 
 impl Series {
-    /// As Prometheus stores it (a histogram: without `_bucket`, `_sum`, `_count`).
+    /// Name in Prometheus (of a histogram: without `_bucket`, `_sum`, `_count`).
     #[must_use]
     pub fn name(&self) -> String {
-        let unit = match self.of {
+        let unit = match self.unit {
             Count => "",
             Bytes => "_bytes",
             Seconds => "_seconds",
@@ -80,7 +80,7 @@ impl Series {
         format!("{}{unit}{kind}", self.stem)
     }
 
-    /// All names under which it is stored.
+    /// All names that Prometheus stores it under.
     #[must_use]
     pub fn names(&self) -> Vec<String> {
         let name = self.name();
@@ -93,8 +93,8 @@ impl Series {
         }
     }
 
-    pub(in crate::metrics) fn unit(&self) -> Option<Unit> {
-        match self.of {
+    pub(in crate::metrics) fn encoder_unit(&self) -> Option<Unit> {
+        match self.unit {
             Count => None,
             Bytes => Some(Unit::Bytes),
             Seconds => Some(Unit::Seconds),

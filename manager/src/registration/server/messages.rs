@@ -1,4 +1,4 @@
-//! Requests of a message: a place among the tenant's processes, or NVML's figure of the process that sent it.
+//! Handling of messages: registrations, and questions for NVML's figure of the asking process.
 
 use std::os::fd::OwnedFd;
 
@@ -12,8 +12,8 @@ use super::super::table::{Entered, Key, Registered};
 use super::{Process, Server};
 
 impl Server {
-    /// Registers a process, or has its question answered.
-    pub(super) fn understand(&mut self, connection: OwnedFd, message: &[u8], listener: u64) {
+    /// Registers a process, or queues its question.
+    pub(super) fn handle_message(&mut self, connection: OwnedFd, message: &[u8], listener: u64) {
         let hello = Hello::decode(message);
         let (oldest, newest) = release::protocols();
         let common = hello.ok().and_then(|hello| hello.choose(oldest, newest));
@@ -33,7 +33,7 @@ impl Server {
         };
         let version = common.unwrap_or(newest);
         let answer = Answer { version, status }.encode();
-        // A peer that does not take it has no use for it.
+        // A peer that does not read the answer does not need it.
         let _ = send(&connection, &answer, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
     }
 
@@ -43,13 +43,13 @@ impl Server {
             Status::Malformed => counts.malformed += 1,
             Status::Version => counts.version += 1,
             Status::Stranger => counts.stranger += 1,
-            // Counted where a table is full.
+            // Counted by the table.
             Status::Accepted | Status::Full => {}
         });
         status
     }
 
-    /// Hands a question over. A process that asks too often is told at once that nothing is known.
+    /// Queues a question. A process that asks too often is told at once that nothing is known.
     fn ask(&mut self, connection: OwnedFd, peer: Result<Peer, Status>, gpu: GpuUuid, listener: u64) {
         let now_ns = clock::now_ns();
         let peer = peer.map_err(|status| self.refuse(status, listener));
@@ -58,14 +58,14 @@ impl Server {
         };
         match peer {
             Err(status) => memory::reply(&connection, status, ProcessMemory::Unknown),
-            Ok(_) if !tenant.questions.take(now_ns) => {
+            Ok(_) if !tenant.questions.consume(now_ns) => {
                 memory::reply(&connection, Status::Accepted, ProcessMemory::Unknown);
             }
             Ok(peer) => self.asker.ask(connection, peer, gpu, now_ns, &tenant.waiting),
         }
     }
 
-    /// Enters a process, and watches for its end.
+    /// Registers a process, and watches for its end.
     fn register(&mut self, hello: &Hello, peer: Peer, listener: u64) -> Status {
         let Some(tenant) = self.listeners.get(&listener).map(|one| one.tenant.clone()) else {
             return Status::Full;
@@ -81,7 +81,7 @@ impl Server {
             release: hello.release,
             layouts: hello.layouts,
         };
-        // One that is known is watched already.
+        // A process that is registered again is already watched.
         match self.registry.enter(&tenant, process) {
             Entered::New => {}
             Entered::Again => return Status::Accepted,

@@ -1,4 +1,4 @@
-//! Processes ask what NVML says of their memory.
+//! Tests of questions for NVML's figure.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
@@ -30,7 +30,7 @@ fn reply(connection: &OwnedFd) -> (Status, ProcessMemory) {
     (reply.answer.status, reply.memory)
 }
 
-/// An NVML that answers only when it is let.
+/// A node whose NVML answers only when a message allows it.
 fn gated() -> (Node, Sender<()>, std::sync::Arc<AtomicUsize>) {
     let (open, gate) = channel();
     let looks = std::sync::Arc::new(AtomicUsize::new(0));
@@ -65,7 +65,7 @@ fn a_process_is_told_its_own_bytes_and_no_other() {
         told(&elsewhere.encode()),
         (Status::Accepted, ProcessMemory::NotListed)
     );
-    // A process that claims to be another: the process that the kernel names is asked for, or none.
+    // A process that claims to be another gets its own figure, or none.
     let stranger = Question {
         hello: Hello {
             pid: own + 1,
@@ -77,9 +77,9 @@ fn a_process_is_told_its_own_bytes_and_no_other() {
         told(&stranger.encode()),
         (Status::Stranger, ProcessMemory::Unknown)
     );
-    // It asked, and did not register.
+    // It asked without registering.
     assert_eq!(node.members("a").living.len(), 0);
-    // A question that is cut short is a registration.
+    // A truncated question is parsed as a registration.
     let bytes = question();
     assert_eq!(node.says("a", &bytes[..bytes.len() - 1]), accepted());
 }
@@ -97,10 +97,10 @@ fn an_nvml_that_hangs_keeps_no_process_from_registering() {
     assert_eq!(reply(&first), told);
     drop(open);
     for connection in &waiting {
-        // Nothing, if this machine is so slow that no process would have waited any more.
+        // The answer is unknown if this machine is so slow that the questions became stale.
         assert!([told, (Status::Accepted, ProcessMemory::Unknown)].contains(&reply(connection)));
     }
-    // Questions that came together were answered by one look.
+    // Questions that arrived together shared one query.
     assert!(looks.load(Ordering::SeqCst) < waiting.len());
 }
 
@@ -110,7 +110,7 @@ fn a_tenant_that_asks_too_much_is_told_nothing_and_its_neighbour_all() {
     let _directories = [node.tenant("a"), node.tenant("b")];
     let first = asks(&node, "a", &question());
     eventually("NVML hangs", || looks.load(Ordering::SeqCst) == 1);
-    // Beyond its places a tenant's processes are told at once; nothing of it waits for NVML.
+    // Beyond the maximum, a process is answered at once and does not wait for NVML.
     let most = super::super::memory::MOST_OF_ONE;
     let flood: Vec<_> = (0..most + 10).map(|_| asks(&node, "a", &question())).collect();
     let unknown = (Status::Accepted, ProcessMemory::Unknown);

@@ -1,4 +1,4 @@
-//! Each field's range.
+//! Tests of each field's range.
 
 use super::*;
 
@@ -60,6 +60,13 @@ fn each_field_out_of_its_range_is_named() {
         );
         assert!(refused.message().len() < 300);
     }
+}
+
+#[test]
+fn a_refused_key_is_explained() {
+    let refused = create(request(|r| r.key = ".new".to_owned())).unwrap_err();
+    let rule = "give 1 to 40 letters, digits, '.', '_' or '-', and the first is not '.'";
+    assert!(refused.message().ends_with(rule), "{}", refused.message());
 }
 
 trait Tap: Sized {

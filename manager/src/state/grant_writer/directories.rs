@@ -1,4 +1,4 @@
-//! The directories of grants: brought to what the ledger says, taken away, and looked after.
+//! Directories of grants: kept as the ledger says, removed, and checked.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -12,18 +12,17 @@ use crate::grant::{Grant, GrantId};
 use crate::grant_table::GrantTable;
 use crate::tenant_directories::{Ensured, TenantDirectories};
 
-/// Directories that were found whole, in a folder that has not changed, are looked at again after so long (ns).
-const WHOLE_NS: u64 = 10_000_000_000;
+/// Time after which directories are checked again although their folder has not changed (ns).
+const COMPLETE_NS: u64 = 10_000_000_000;
 
 impl GrantWriter {
-    /// Brings the directory to what the grant says. `kind` says what has become of the grant; nothing for one that is only
-    /// looked after.
+    /// Brings the directory to what the grant says. `kind` is the change of the grant; `None` for a periodic check.
     pub(super) fn ensure(&mut self, grant: &Arc<Grant>, kind: Option<ChangeKind>) -> Result<(), GrantError> {
-        // One that was released in the same breath has no directory any more.
+        // A grant that was released in the same batch has no directory any more.
         if self.grant_table.by_id(grant.id.as_str()).is_none() {
             return Ok(());
         }
-        // Of several changes in one write the last holds.
+        // Of several changes in a batch the last one holds.
         let last = self
             .grant_table
             .by_id(grant.id.as_str())
@@ -33,7 +32,7 @@ impl GrantWriter {
                 self.pending.remove(&grant.number);
                 let is_expected = kind.is_some() || ensured == Ensured::Kept;
                 if !is_expected {
-                    self.tell_repaired(&last, &ensured);
+                    self.report_repaired(&last, &ensured);
                 }
                 Ok(())
             }
@@ -50,7 +49,7 @@ impl GrantWriter {
         }
     }
 
-    /// Takes back grants that have no directory: their callers were told so.
+    /// Removes grants whose directory could not be made, as their callers got an error.
     pub(super) fn undo(&mut self, undone: &[Arc<Grant>], changes: &mut Vec<Change>) {
         if undone.is_empty() {
             return;
@@ -65,10 +64,10 @@ impl GrantWriter {
             Ok(()) => {
                 self.grant_table = next;
                 for grant in undone {
-                    self.take_away(&grant.id);
+                    self.remove_directory(&grant.id);
                 }
             }
-            // Then they stay, and repeating the request makes their directories.
+            // The grants then stay, and a repeated request makes their directories.
             Err(error) => {
                 self.ledger_failed(&error.to_string());
                 changes.extend(undone.iter().map(|grant| Change {
@@ -79,11 +78,11 @@ impl GrantWriter {
         }
     }
 
-    /// Takes the directory of a grant that is no more out of sight, and deletes it.
-    pub(super) fn take_away(&mut self, id: &GrantId) {
+    /// Removes the directory of an ended grant: renames it, then deletes it in the background.
+    pub(super) fn remove_directory(&mut self, id: &GrantId) {
         match self.directories.remove(id) {
             Ok(Some(aside)) => {
-                // What cannot be deleted, a later start deletes.
+                // The next start deletes what is left.
                 drop(
                     self.runtime
                         .spawn_blocking(move || TenantDirectories::discard(&aside)),
@@ -99,8 +98,8 @@ impl GrantWriter {
         }
     }
 
-    /// Restores, without a request, what has to be right: the ledger can be written, and each grant has its directory.
-    pub(super) fn look_after(&mut self) {
+    /// Periodic check: the ledger can be written, and each grant has its directory.
+    pub(super) fn check(&mut self) {
         if self.shared.problem.borrow().is_some() {
             match self.ledger.write(&self.grant_table) {
                 Ok(()) => self.ledger_works(),
@@ -108,40 +107,40 @@ impl GrantWriter {
             }
         }
         let (now_ns, changed) = (clock::now_ns(), self.directories.changed());
-        let is_whole = |(then, at_ns): (SystemTime, u64)| {
-            Some(then) == changed && now_ns < at_ns.saturating_add(WHOLE_NS)
+        let is_complete = |(then, at_ns): (SystemTime, u64)| {
+            Some(then) == changed && now_ns < at_ns.saturating_add(COMPLETE_NS)
         };
-        if !self.pending.is_empty() || !self.found_whole.is_some_and(is_whole) {
-            let is_whole = self.make_whole();
-            self.found_whole = changed.filter(|_| is_whole).map(|changed| (changed, now_ns));
+        if !self.pending.is_empty() || !self.last_complete.is_some_and(is_complete) {
+            let is_complete = self.restore_missing();
+            self.last_complete = changed.filter(|_| is_complete).map(|changed| (changed, now_ns));
         }
         for id in std::mem::take(&mut self.leftovers) {
             if self.directories.is_used(&id) {
                 self.leftovers.insert(id);
             } else {
-                self.take_away(&id);
+                self.remove_directory(&id);
             }
         }
     }
 
-    /// Makes directories again that are not as they should be. Returns whether all were.
-    fn make_whole(&mut self) -> bool {
+    /// Makes missing directories again. Returns whether all were there.
+    fn restore_missing(&mut self) -> bool {
         let grant_table = Arc::clone(&self.grant_table);
-        let mut were_whole = true;
+        let mut were_complete = true;
         for grant in grant_table.grants() {
             let is_right =
                 !self.pending.contains_key(&grant.number) && self.directories.is_present(&grant.id);
             if !is_right {
-                were_whole = false;
-                // Told, and tried again at the next look.
+                were_complete = false;
+                // The failure is reported, and tried again at the next check.
                 let _ = self.ensure(grant, None);
             }
         }
-        were_whole
+        were_complete
     }
 
-    /// Warns of a grant that no context fits into. To be called once the grant is shown: a listener looks it up.
-    pub(super) fn tell_small(&self, grant: &Grant) {
+    /// Warns of a grant with less memory than a context. The grant must be visible before, as a listener reads it.
+    pub(super) fn warn_if_small(&self, grant: &Grant) {
         let rules = *self.shared.rules.lock();
         if let Some(text) = rules.too_small(&grant.amounts) {
             let id = Some(grant.id.as_str());
@@ -149,7 +148,7 @@ impl GrantWriter {
         }
     }
 
-    fn tell_repaired(&self, grant: &Grant, ensured: &Ensured) {
+    fn report_repaired(&self, grant: &Grant, ensured: &Ensured) {
         let what = match ensured {
             Ensured::Kept => return,
             Ensured::Made => {

@@ -1,4 +1,4 @@
-//! Steps that follow from a change of the table of grants once the ledger is written, and the answers to the callers.
+//! Steps that follow a write of the ledger, and the answers to the callers.
 
 use std::sync::Arc;
 
@@ -6,15 +6,15 @@ use super::super::{ChangeKind, GrantError};
 use super::Reply;
 use crate::grant::{Grant, GrantId};
 
-/// A step to be done once the ledger is written.
+/// A step to be done after the ledger was written.
 pub(super) enum Step {
-    /// Bring the directory to what the grant says.
+    /// Bring the directory to what the grant says, then answer.
     Ensure {
         grant: Arc<Grant>,
         kind: Option<ChangeKind>,
         reply: Reply<Arc<Grant>>,
     },
-    /// Take the directories away.
+    /// Remove the directories, then answer.
     Remove {
         grants: Vec<Arc<Grant>>,
         reply: Reply<Vec<GrantId>>,
@@ -23,22 +23,22 @@ pub(super) enum Step {
     Answer(Answer),
 }
 
-/// Tells the caller the result, unless something else went wrong first.
+/// Sends the result to the caller, or the error of an earlier step.
 pub(super) type Answer = Box<dyn FnOnce(Result<(), GrantError>) + Send>;
 
-/// The answer of a change that came out so, unless something else goes wrong first.
+/// The answer with this result, unless an earlier step failed.
 pub(super) fn answer<T: Send + 'static>(reply: Reply<T>, result: Result<T, GrantError>) -> Answer {
-    // A caller that no longer waits learns it by repeating the request.
+    // A caller that no longer waits can repeat the request.
     Box::new(move |before| drop(reply.send(before.and(result))))
 }
 
 impl Step {
-    /// Only the answer.
+    /// A step that only answers.
     pub(super) fn answer<T: Send + 'static>(reply: Reply<T>, result: Result<T, GrantError>) -> Self {
         Self::Answer(answer(reply, result))
     }
 
-    /// Nothing of the batch happened. What was only to be answered may rest on what did not happen: it is refused too.
+    /// Refuses the step because the ledger was not written. Even a mere answer is refused, as it may depend on the batch.
     pub(super) fn refuse(self, error: &GrantError) {
         match self {
             Self::Ensure { reply, .. } => drop(reply.send(Err(error.clone()))),

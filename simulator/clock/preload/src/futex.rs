@@ -1,4 +1,4 @@
-//! `syscall`: futexes in virtual time, everything else as it is.
+//! Replacement of `syscall`: futexes in virtual time; all other calls go to the kernel.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::io::Read as _;
@@ -9,10 +9,10 @@ use vcuda_clock::{FutexKey, Table, Thread, Waited, kernel};
 use crate::part::{Part, part};
 use crate::time::{answer, ns_of};
 
-/// syscall(2). Callers give as many arguments as their call has; those beyond are whatever is there.
+/// syscall(2). Arguments beyond those of the call have undefined values, and are passed on.
 ///
 /// # Safety
-/// As the call demands of its arguments.
+/// Those of the requested call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn syscall(
     number: c_long,
@@ -33,7 +33,7 @@ pub unsafe extern "C" fn syscall(
     answer(unsafe { kernel::call(number, [a, b, c, d, e, f]) }) as c_long
 }
 
-/// Answer of the kernel (futex(2)); nothing for operations that no program here uses.
+/// Answers a futex call in virtual time (futex(2)); `None` for operations that no program here uses.
 fn futex(
     table: &'static Table,
     thread: Thread,
@@ -75,7 +75,7 @@ fn wait(
     until_ns: Option<u64>,
 ) -> isize {
     let word = core::ptr::with_exposed_provenance::<AtomicU32>(word);
-    // SAFETY: who waits on a word keeps it there until it is woken.
+    // SAFETY: a waiter keeps the word mapped until it is woken.
     let is_changed = || unsafe { &*word }.load(Ordering::SeqCst) != value;
     match table.wait_on(thread, key, mask, until_ns, is_changed) {
         Waited::Woken => 0,
@@ -84,7 +84,7 @@ fn wait(
     }
 }
 
-/// The time at an address, in nanoseconds; nothing if it is null.
+/// The time at an address (ns); `None` for a null pointer.
 fn ns_at(address: usize) -> Option<u64> {
     let time = core::ptr::with_exposed_provenance::<timespec>(address);
     // SAFETY: null, or a time that the caller lets the kernel read.
@@ -92,10 +92,10 @@ fn ns_at(address: usize) -> Option<u64> {
 }
 
 const PAGE: usize = 4096;
-/// Pages whose file is known: page number, file and place. Only the thread that has the turn touches it.
+/// Cache of pages whose file is known: page number, file, offset. Only accessed by the thread that has the turn.
 static KNOWN: [[AtomicU64; 3]; 16] = [const { [const { AtomicU64::new(0) }; 3] }; 16];
 
-/// Key by which other processes know the word. A page stays what it is once a futex was found in it.
+/// Key of the word across processes. A page with a futex is assumed to keep its mapping.
 fn key_of(word: usize, is_private: bool) -> FutexKey {
     let private = FutexKey {
         space: u64::from(std::process::id()),
@@ -122,7 +122,7 @@ fn key_of(word: usize, is_private: bool) -> FutexKey {
     }
 }
 
-/// The file that is mapped and shared at an address, and the place in it (proc_pid_maps(5)).
+/// The file of a shared mapping at an address, and the offset in it (proc_pid_maps(5)).
 fn file_at(address: usize) -> Option<(u64, u64)> {
     let mut maps = String::new();
     std::fs::File::open("/proc/self/maps")

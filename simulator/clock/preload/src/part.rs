@@ -1,4 +1,4 @@
-//! Whether this process takes part in a world, and as which of its threads.
+//! Participation of this process in a world, and the identity of its threads there.
 
 use core::cell::Cell;
 use core::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
@@ -8,40 +8,40 @@ use std::path::Path;
 
 use vcuda_clock::{ENV_TABLE, ENV_TABLE_FROZEN, Table, Thread};
 
-/// No thread has looked yet.
+/// Not determined yet.
 const UNKNOWN: u8 = 0;
-/// A thread looks.
+/// Being determined by a thread.
 const LOOKING: u8 = 1;
 /// Real time.
 const NONE: u8 = 2;
-/// Virtual time is read and costs nothing.
+/// Virtual time is read, and reading costs nothing.
 const LOOKS_ON: u8 = 3;
 const TAKES_PART: u8 = 4;
 
 static ROLE: AtomicU8 = AtomicU8::new(UNKNOWN);
 static TABLE: AtomicPtr<Table> = AtomicPtr::new(core::ptr::null_mut());
 
-/// No entry yet: one is made when the thread is first seen.
+/// The thread has no entry yet; one is made at its first call.
 const NEW: u32 = u32::MAX;
-/// The thread has given its entry up, and is about to end.
+/// The thread has given up its entry, and is about to end.
 const ENDED: u32 = u32::MAX - 1;
 
 thread_local! {
     static THREAD: Cell<u32> = const { Cell::new(NEW) };
 }
 
-/// Part of the calling thread in a world.
+/// Participation of the calling thread in a world.
 #[derive(Clone, Copy)]
 pub(crate) enum Part {
-    /// Nothing: real time.
+    /// None: real time.
     None,
-    /// It reads virtual time.
+    /// Reads virtual time without taking part.
     LooksOn(&'static Table),
-    /// It takes part.
+    /// Takes part.
     Takes(&'static Table, Thread),
 }
 
-/// Part of the calling thread.
+/// Participation of the calling thread.
 pub(crate) fn part() -> Part {
     let role = match ROLE.load(Ordering::Acquire) {
         UNKNOWN => begin(),
@@ -66,13 +66,13 @@ pub(crate) fn part() -> Part {
     }
 }
 
-/// The calling thread is `thread` from now on, and waits for its turn.
+/// Registers the calling thread as `thread`, and waits for its turn.
 pub(crate) fn begin_thread(table: &'static Table, thread: Thread) {
     THREAD.set(thread.number());
     table.await_turn(thread);
 }
 
-/// The calling thread is about to end.
+/// Removes the calling thread, which is about to end.
 pub(crate) fn end_thread() {
     if let Part::Takes(table, thread) = part() {
         THREAD.set(ENDED);
@@ -80,7 +80,7 @@ pub(crate) fn end_thread() {
     }
 }
 
-/// This process is about to end: from here on it only reads the time.
+/// Removes this process, which is about to end and only reads the time from here on.
 pub(crate) fn end_process() {
     if let Part::Takes(table, _) = part() {
         ROLE.store(LOOKS_ON, Ordering::Release);
@@ -88,7 +88,7 @@ pub(crate) fn end_process() {
     }
 }
 
-/// In a child after fork(2): it is a thread of its own, and waits for its turn when it is first seen.
+/// Runs in a child of fork(2): it is a new thread, and waits for its turn at its first call.
 extern "C" fn forked() {
     if let Part::Takes(table, _) = part() {
         THREAD.set(table.enter(std::process::id()).map_or(ENDED, Thread::number));
@@ -99,7 +99,7 @@ extern "C" fn at_exit() {
     end_process();
 }
 
-/// Finds out what this process is.
+/// Determines the participation of this process.
 fn begin() -> u8 {
     if ROLE
         .compare_exchange(UNKNOWN, LOOKING, Ordering::AcqRel, Ordering::Acquire)
@@ -121,7 +121,7 @@ fn begin() -> u8 {
         unsafe { libc::pthread_atfork(None, None, Some(forked)) };
         // SAFETY: as above.
         unsafe { libc::atexit(at_exit) };
-        // Who became this program by execve(2) keeps its place, and the turn if it had it.
+        // A thread keeps its entry, and its turn, across execve(2).
         let pid = std::process::id();
         if let Some(thread) = table.adopt(pid).or_else(|| table.enter(pid)) {
             begin_thread(table, thread);
@@ -130,7 +130,7 @@ fn begin() -> u8 {
     role
 }
 
-/// The table that a variable names.
+/// The table that an environment variable names.
 fn table_of(variable: &str) -> Option<&'static Table> {
     let path = std::env::var_os(variable)?;
     Table::open(Path::new(OsStr::from_bytes(path.as_bytes())))

@@ -1,4 +1,4 @@
-//! Threads and processes that begin, end, and wait for each other.
+//! Start, end, and waits of threads and processes.
 
 use core::ffi::{CStr, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -11,12 +11,12 @@ use vcuda_clock::{Table, Thread, kernel};
 use crate::part::{Part, begin_thread, end_process, end_thread, part};
 use crate::time::{ns_of, small};
 
-/// Time between two questions of a wait for descriptors (ns).
+/// Interval at which a wait for descriptors polls them (ns, virtual).
 const ASK_NS: u64 = 5_000_000;
-/// Bytes of a set of signals as the kernel takes it.
+/// Size of a signal set as the kernel expects it (bytes).
 const SIGNALS_BYTES: usize = 8;
 
-/// A number as the kernel takes it.
+/// A signed number as a register value for the kernel.
 #[expect(clippy::cast_sign_loss, reason = "a register has no sign")]
 fn register(number: c_int) -> usize {
     number as usize
@@ -26,7 +26,7 @@ type Body = extern "C" fn(*mut c_void) -> *mut c_void;
 type Create = unsafe extern "C" fn(*mut pthread_t, *const pthread_attr_t, Body, *mut c_void) -> c_int;
 type Join = unsafe extern "C" fn(pthread_t, *mut *mut c_void) -> c_int;
 
-/// libc's own function of this name, remembered in `cell`.
+/// Address of libc's own function of this name, cached in `cell`.
 fn next(name: &CStr, cell: &AtomicUsize) -> usize {
     let known = cell.load(Ordering::Relaxed);
     if known != 0 {
@@ -52,7 +52,7 @@ fn real_join() -> Join {
     unsafe { core::mem::transmute::<*const (), Join>(address) }
 }
 
-/// Function that a new thread is to run, and its identity.
+/// Start function of a new thread, and its identity.
 struct Start {
     body: Body,
     argument: *mut c_void,
@@ -74,7 +74,7 @@ extern "C" fn run(start: *mut c_void) -> *mut c_void {
     body(argument)
 }
 
-/// Has [`end_thread`] called when the calling thread ends, however it does.
+/// Registers [`end_thread`] to be called when the calling thread ends.
 fn note_end() {
     static KEY: AtomicUsize = AtomicUsize::new(0);
     extern "C" fn ended(_: *mut c_void) {
@@ -85,12 +85,12 @@ fn note_end() {
         let mut made = 0;
         // SAFETY: the destructor stays loaded as long as the process.
         unsafe { libc::pthread_key_create(&raw mut made, Some(ended)) };
-        // Only the thread that has the turn is here.
+        // Only the thread that has the turn gets here.
         key = made as usize + 1;
         KEY.store(key, Ordering::Release);
     }
     let key = libc::pthread_key_t::try_from(key - 1).unwrap_or(0);
-    // SAFETY: a key of ours; the value only has to be another than null.
+    // SAFETY: a key of ours; the value only has to differ from null.
     unsafe { libc::pthread_setspecific(key, (&raw const KEY).cast()) };
 }
 
@@ -131,7 +131,7 @@ pub unsafe extern "C" fn pthread_create(
     status
 }
 
-/// Waits for something outside of virtual time, if the calling thread takes part in it.
+/// Waits for an event outside of virtual time, if the calling thread takes part in it.
 fn outside<R>(wait: impl FnOnce() -> R) -> R {
     match part() {
         Part::Takes(table, thread) => table.outside(thread, wait),
@@ -196,7 +196,7 @@ pub unsafe extern "C" fn waitid(
     outside(|| small(unsafe { kernel::call(libc::SYS_waitid, arguments) }))
 }
 
-/// poll(2): a question that does not wait takes no time.
+/// poll(2). A call that does not wait takes no time.
 ///
 /// # Safety
 /// As there.
@@ -216,7 +216,7 @@ pub unsafe extern "C" fn poll(descriptors: *mut pollfd, count: nfds_t, timeout_m
     if timeout_ms == 0 { ask() } else { outside(ask) }
 }
 
-/// ppoll(2). A wait sleeps in virtual time, and asks each [`ASK_NS`] of it.
+/// ppoll(2). A wait sleeps in virtual time, and polls each [`ASK_NS`].
 ///
 /// # Safety
 /// As there.
@@ -262,7 +262,7 @@ pub unsafe extern "C" fn ppoll(
     }
 }
 
-/// raise(3). Virtual time learns first that the process stops.
+/// raise(3). A stop signal is announced to virtual time first.
 #[unsafe(no_mangle)]
 pub extern "C" fn raise(signal: c_int) -> c_int {
     let own = std::process::id();

@@ -1,4 +1,4 @@
-//! Clocks, sleeping, giving way: what libc offers, in virtual time.
+//! libc's clocks, sleeping and yielding in virtual time.
 
 use libc::{c_int, c_uint, clockid_t, time_t, timespec, timeval, useconds_t};
 use vcuda_clock::{Table, Thread, kernel};
@@ -7,7 +7,7 @@ use crate::part::{Part, part};
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// Sets the error and gives -1, for an answer of the kernel that is one (syscall(2)).
+/// Converts the kernel's answer to libc's: sets errno and returns -1 for an error (syscall(2)).
 pub(crate) fn answer(kernel: isize) -> isize {
     if !(-4095..0).contains(&kernel) {
         return kernel;
@@ -34,7 +34,7 @@ fn timespec_of(ns: u64) -> timespec {
     }
 }
 
-/// The time, which a thread that takes part pays for.
+/// Virtual time; a thread that takes part pays for reading it.
 pub(crate) fn look(part: Part) -> Option<(&'static Table, u64)> {
     match part {
         Part::None => None,
@@ -43,7 +43,7 @@ pub(crate) fn look(part: Part) -> Option<(&'static Table, u64)> {
     }
 }
 
-/// The virtual time of a clock (ns); nothing for one that does not tell the time of day or since the start.
+/// The virtual time of a clock (ns); `None` for a clock that is not virtual.
 fn virtual_ns(clock: clockid_t) -> Option<u64> {
     match clock {
         libc::CLOCK_MONOTONIC
@@ -136,7 +136,7 @@ pub unsafe extern "C" fn nanosleep(time: *const timespec, left: *mut timespec) -
     0
 }
 
-/// clock_nanosleep(2): gives the error itself.
+/// clock_nanosleep(2), which returns the error instead of setting errno.
 ///
 /// # Safety
 /// `time` can be read; `left` is null or can be written.

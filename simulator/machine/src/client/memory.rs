@@ -1,4 +1,4 @@
-//! Taking and giving back memory.
+//! Allocation and release of memory.
 
 use super::{Client, give_plain, use_row};
 use crate::Refused;
@@ -6,11 +6,11 @@ use crate::commit::Change;
 use crate::core::Core;
 use crate::layout::as_index;
 
-/// There may be dead, whose memory is free.
+/// A refused attempt, to be repeated once the memory of dead processes is freed.
 struct LookFirst;
 
 impl Client {
-    /// Takes `bytes` of the GPU's memory, or nothing.
+    /// Takes `bytes` of the GPU's memory, all or none.
     ///
     /// # Errors
     /// `Refused::OutOfMemory` or `Fault`, both counted as denied; `NoSuchGpu`.
@@ -28,7 +28,7 @@ impl Client {
         self.claim_managed(gpu, bytes, bytes, |_, _| Ok(()))
     }
 
-    /// Counts an allocation, which may be the one that is to fail.
+    /// Counts an allocation, and refuses it if the configuration makes it fail.
     pub(super) fn next_or_fault(&self, gpu: usize) -> Result<(), Refused> {
         if self.shared().config.faults.fail_nth_allocation == Some(self.next_allocation()) {
             self.deny(gpu)?;
@@ -37,18 +37,18 @@ impl Client {
         Ok(())
     }
 
-    /// Gives back `bytes` (at most what this client holds).
+    /// Frees `bytes` (at most what this client holds).
     pub fn give(&self, gpu: usize, bytes: u64) {
         let shared = self.shared();
         let local = &mut *shared.local.lock();
-        // If the state cannot be written the bytes stay taken until the process ends.
+        // If the state cannot be written, the bytes stay taken until the process ends.
         let _ = shared.transact(local, None, |core| {
             give_plain(core, self.id, gpu as u64, bytes);
             Change::Made(())
         });
     }
 
-    /// Gives back `bytes` of managed memory (at most what this client holds).
+    /// Frees `bytes` of managed memory (at most what this client holds).
     pub fn give_managed(&self, gpu: usize, bytes: u64) {
         let shared = self.shared();
         let local = &mut *shared.local.lock();
@@ -82,8 +82,8 @@ impl Client {
         })?
     }
 
-    /// Takes `bytes` and does `then` in one commit. Before a refusal the dead are looked for: their memory is free. Before
-    /// a new peak too: a driver takes a process's memory back as it ends, so the peak holds nothing of the dead.
+    /// Takes `bytes` and calls `then` in one commit. Before a refusal, and before a new peak, the memory of dead processes
+    /// is freed: a real driver frees it as a process ends.
     pub(super) fn claim<R>(
         &self,
         gpu: usize,
@@ -112,7 +112,7 @@ impl Client {
                 let Some(of_gpu) = core.gpus.get(gpu) else {
                     return Change::None(Ok(Err(Refused::NoSuchGpu(gpu))));
                 };
-                // Asked of the very state that is committed then: who changes it meanwhile has this asked again.
+                // Checked in the state that is committed: if another process changes it, this is repeated.
                 if of_gpu.used.saturating_add(bytes) > of_gpu.peak && shared.is_any_to_release(core) {
                     return Change::None(Err(LookFirst));
                 }

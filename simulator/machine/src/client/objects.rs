@@ -1,4 +1,4 @@
-//! Memory that other processes can hold too.
+//! Memory objects that several processes can hold.
 
 use super::Client;
 use crate::commit::{CannotCommit, Change};
@@ -9,34 +9,34 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 
-/// Memory that more than one process can hold. Never used twice on one machine.
+/// Id of such an object, never reused on one machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ObjectId(u64);
 
 impl ObjectId {
-    /// As a number, to tell another process of this machine.
+    /// The id as a number, for other processes of this machine.
     #[must_use]
     pub const fn number(self) -> u64 {
         self.0
     }
 
-    /// The object of a number that another process told; it may name no object.
+    /// The id with this number, which need not exist.
     #[must_use]
     pub const fn of_number(number: u64) -> ObjectId {
         ObjectId(number)
     }
 }
 
-/// Facts that a holder learns of an object.
+/// Facts about an object for its holder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Object {
     /// Its name.
     pub id: ObjectId,
-    /// Where it is.
+    /// Position of the GPU that it is on.
     pub gpu: usize,
-    /// Bytes that it takes there.
+    /// Size there (bytes).
     pub bytes: u64,
-    /// Tag that its maker gave it.
+    /// Tag given by its maker.
     pub tag: u64,
 }
 
@@ -51,13 +51,13 @@ impl From<&ObjectRow> for Object {
     }
 }
 
-/// The bytes of an object stay taken until the last holder in any process has let go or died, and the last exported
-/// descriptor is closed. They are in the record of the process that has held the object the longest.
+/// The bytes of an object stay taken until the last holder has released it or died, and the last exported descriptor is
+/// closed. They count for the process that has held the object the longest.
 impl Client {
-    /// Takes `bytes` of the GPU's memory as an object that this client holds once.
+    /// Allocates an object of `bytes`, which this client holds once.
     ///
     /// # Errors
-    /// As `take`; `Full`, and `DiskFull` where its file cannot be made.
+    /// As `take`; `Full`; `DiskFull` if its file cannot be made.
     pub fn object_create(&self, gpu: usize, bytes: u64, tag: u64) -> Result<ObjectId, Refused> {
         self.next_or_fault(gpu)?;
         let like = ObjectRow {
@@ -74,10 +74,10 @@ impl Client {
         Ok(object)
     }
 
-    /// Makes an object, which this client holds once, of bytes that it has taken.
+    /// Turns bytes that this client has taken into an object that it holds once.
     ///
     /// # Errors
-    /// `Gone` where it has not taken so many; `Full`, `DiskFull`.
+    /// `Gone` if it has not taken so many; `Full`, `DiskFull`.
     pub fn object_make(&self, gpu: usize, bytes: u64, tag: u64) -> Result<ObjectId, Refused> {
         let gpu = gpu as u64;
         let made = self.change(|core| {
@@ -97,10 +97,10 @@ impl Client {
         Ok(object)
     }
 
-    /// Makes an object bytes again that this client has taken, if no other process holds it; else lets go of it, and the
-    /// bytes are the other holders'. Says whether they are this client's.
+    /// Releases an object once. If no other process holds it, its bytes become this client's plain memory again. Returns
+    /// whether they did.
     pub fn object_unmake(&self, object: ObjectId) -> bool {
-        // Descriptors that were closed hold nothing.
+        // Closed descriptors no longer hold the object.
         let _ = self.shared().end_dead_processes(&mut self.shared().local.lock());
         let is_own = self.change(|core| Ok::<_, Refused>(objects::unmake(core, object.0, self.id)));
         if matches!(is_own, Ok(Ok(true))) {
@@ -111,12 +111,12 @@ impl Client {
         false
     }
 
-    /// Holds an object once more; `maker` is a client that must still hold it.
+    /// Adds a hold on an object; a given `maker` must be a client that still holds it.
     ///
     /// # Errors
-    /// `Gone` where no process holds it, or not the maker; `Full`, `DiskFull`.
+    /// `Gone` if no process, or not the maker, holds it; `Full`, `DiskFull`.
     pub fn object_hold(&self, object: ObjectId, maker: Option<u64>) -> Result<Object, Refused> {
-        // The dead hold nothing.
+        // Dead processes no longer hold the object.
         self.shared()
             .end_dead_processes(&mut self.shared().local.lock())?;
         let held = self.change(|core| {
@@ -128,7 +128,7 @@ impl Client {
         held.as_ref().map(Object::from).map_err(|refused| *refused)
     }
 
-    /// Lets go of an object once.
+    /// Releases a hold on an object.
     pub fn object_release(&self, object: ObjectId) {
         let gone = self.change(|core| Ok::<_, Refused>(objects::release(core, object.0, self.id, 1)));
         // If the state cannot be written, the hold ends with the process.
@@ -137,16 +137,16 @@ impl Client {
         }
     }
 
-    /// Holds memory that came from outside the machine as a file: its bytes are taken with the first hold in any
-    /// process, and are one object for all that hold the same file.
+    /// Holds memory that comes from outside the machine as a file. Its bytes are taken with the first hold in any process;
+    /// all holders of the same file share one object.
     ///
     /// # Errors
-    /// As `take`; `Full`, `DiskFull`; `Gone` for a file that cannot be looked at, or that another
-    /// process made an object at this moment: to be tried again.
+    /// As `take`; `Full`, `DiskFull`; `Gone` for an unreadable file, or if another process made the object at this moment,
+    /// in which case the call must be repeated.
     pub fn object_of_file(&self, file: &File, gpu: usize, bytes: u64, tag: u64) -> Result<Object, Refused> {
         let known = file.metadata().map_err(|_| Refused::Gone)?;
         let key = [known.dev(), known.ino()];
-        // A number of a file may be used again after its last holder's death.
+        // A file's number may be reused after the death of its last holder.
         self.shared()
             .end_dead_processes(&mut self.shared().local.lock())?;
         let find = |core: &Core| core.objects.iter().find(|row| row.file == key).map(|row| row.id);
@@ -173,7 +173,7 @@ impl Client {
         .map(|id| Object::from(&ObjectRow { id, ..like }))
     }
 
-    /// The contents of an object that this client holds; those of a file from outside are that file's.
+    /// Contents of an object that this client holds; for a file from outside, that file.
     ///
     /// # Errors
     /// The system's.
@@ -181,20 +181,21 @@ impl Client {
         self.shared().objects.open(object.0)
     }
 
-    /// A descriptor that holds the object, which this client holds too, until it and all its duplicates are closed.
+    /// A descriptor that keeps the object held until it and all its duplicates are closed. This client must hold the
+    /// object.
     ///
     /// # Errors
     /// The system's.
     pub fn object_export(&self, object: ObjectId) -> io::Result<File> {
         let file = self.shared().objects.export(object.0)?;
-        // Marked first: a hold without an open descriptor may be taken away at any time.
+        // Recorded first, as a hold without an open descriptor may be removed at any time.
         match self.change(|core| objects::hold_by_descriptor(core, object.0)) {
             Ok(Ok(())) => Ok(file),
             _ => Err(io::Error::from(io::ErrorKind::StorageFull)),
         }
     }
 
-    /// The object that a descriptor gives access to.
+    /// The object that a descriptor refers to.
     #[must_use]
     pub fn object_of_descriptor(&self, file: &File) -> Option<ObjectId> {
         self.shared().objects.find(file).map(ObjectId)

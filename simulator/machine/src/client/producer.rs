@@ -1,4 +1,4 @@
-//! The owner's end of a stream's queue.
+//! Submission side of a stream's queue.
 
 use super::stamp::StampCell;
 use crate::config::RING_ENTRIES;
@@ -9,23 +9,23 @@ use crate::{Command, StreamId, Ticket};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// The owner's knowledge of one ring.
+/// The owner's state of one ring.
 #[derive(Debug, Default)]
 pub(super) struct Producer {
-    /// The stream that this process has on the ring; none: it has none, or has destroyed it.
+    /// The stream of this process on the ring; `None` if there is none or it was destroyed.
     stream: Option<StreamId>,
     is_closing: bool,
     /// Number of the next command.
     tail: u64,
-    /// Commands before this one have finished, as far as this end has seen.
+    /// First command that this side does not know to be finished.
     pub(super) head: u64,
     kernels: u64,
-    /// Markers whose time is not yet copied out of the ring, oldest first.
+    /// Markers whose time is still to be copied out of the ring, the oldest first.
     stamps: VecDeque<Arc<StampCell>>,
 }
 
 impl Producer {
-    /// Begins a stream at the ring's tail.
+    /// Starts a stream at the ring's tail.
     pub(super) fn begin(&mut self, stream: StreamId, kernels: u64) {
         let (_, tail) = split(stream.0);
         *self = Producer {
@@ -42,7 +42,7 @@ impl Producer {
         self.stream == Some(stream) && !self.is_closing
     }
 
-    /// Whether this is (still) the end of `stream`.
+    /// Whether this ring (still) belongs to `stream`.
     pub(super) fn is_of(&self, stream: StreamId) -> bool {
         self.stream == Some(stream)
     }
@@ -51,7 +51,7 @@ impl Producer {
         self.stream
     }
 
-    /// No more commands.
+    /// Refuses further commands.
     pub(super) fn close(&mut self) {
         self.is_closing = true;
     }
@@ -60,7 +60,7 @@ impl Producer {
         self.tail - self.head < depth
     }
 
-    /// The last command of the stream.
+    /// The stream's last command.
     pub(super) fn last(&self) -> Option<Ticket> {
         let stream = self.stream?;
         let seq = self.tail.checked_sub(1).filter(|seq| *seq >= split(stream.0).1)?;
@@ -77,7 +77,7 @@ impl Producer {
     pub(super) fn submit(&mut self, map: &Mapping, stream: StreamId, command: Command, now: u64) -> Ticket {
         let (ring, _) = split(stream.0);
         let seq = self.tail;
-        // The entry's former command has finished; if its time is wanted, now is the last moment to read it.
+        // The entry's former command has finished, and this is the last moment to read its time.
         if self
             .stamps
             .front()
@@ -93,7 +93,7 @@ impl Producer {
         Ticket { stream, seq }
     }
 
-    /// Remembers that the last command's time is wanted.
+    /// Records that the last command's time is wanted.
     pub(super) fn watch(&mut self, cell: Arc<StampCell>) {
         self.stamps.push_back(cell);
     }
@@ -110,7 +110,7 @@ impl Producer {
         }
     }
 
-    /// Ends the stream here; markers that were not reached count as reached now.
+    /// Ends the stream; pending markers count as reached now.
     pub(super) fn end(&mut self, map: &Mapping, now: u64) {
         self.harvest(map);
         for cell in self.stamps.drain(..) {
@@ -119,7 +119,7 @@ impl Producer {
         self.stream = None;
     }
 
-    /// The time of a command, if the ring still knows it.
+    /// Completion time of a command, if the ring still has it.
     pub(super) fn time_of(&self, map: &Mapping, ticket: Ticket) -> Option<u64> {
         let is_known =
             self.is_of(ticket.stream) && ticket.seq < self.tail && ticket.seq + RING_ENTRIES >= self.tail;

@@ -1,18 +1,18 @@
-//! Markers whose time survives the ring.
+//! Markers whose completion time is kept outside the ring.
 
 use super::Client;
 use crate::{Command, StreamId, Ticket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A marker whose completion time stays known after the stream has moved on (an event's record).
+/// A marker whose completion time stays known (for an event's record).
 #[derive(Debug, Clone)]
 pub struct Stamp(Arc<StampCell>);
 
 #[derive(Debug)]
 pub(super) struct StampCell {
     pub(super) ticket: Ticket,
-    /// Time plus one; 0: not known.
+    /// Completion time plus one; 0: unknown.
     time: AtomicU64,
 }
 
@@ -35,7 +35,7 @@ impl Stamp {
 }
 
 impl Client {
-    /// Submits a marker whose completion time survives, waiting for room.
+    /// Submits such a marker, waiting for room.
     pub fn mark(&self, stream: StreamId) -> Stamp {
         let mut stamp = None;
         let ticket = self.submit_blocking_then(stream, Command::Marker, |producer, ticket| {
@@ -56,8 +56,8 @@ impl Client {
         })
     }
 
-    /// When the marker was reached, machine clock, ns; `None`: not yet. A marker of a stream whose context was destroyed
-    /// counts as reached then.
+    /// Time at which the marker was reached (machine clock, ns); `None`: not yet. If its context is destroyed, a pending
+    /// marker counts as reached then.
     #[must_use]
     pub fn stamp_ns(&self, stamp: &Stamp) -> Option<u64> {
         let cell = &*stamp.0;
@@ -67,7 +67,7 @@ impl Client {
         if !self.is_done(cell.ticket) {
             return None;
         }
-        // The commit that finished the marker was seen, so its time is in the ring: `refresh` stores what it sees.
+        // The commit that finished the marker was seen, so its time is in the ring after `refresh`.
         if let Some(producer) = self.producer(cell.ticket.ring()) {
             producer.lock().harvest(&self.shared().map);
         }

@@ -1,4 +1,4 @@
-//! Streams: making, ending, submitting.
+//! Creation, end and submission of streams.
 
 use super::producer::Producer;
 use super::{CannotCommit, Client};
@@ -11,10 +11,10 @@ use crate::{Command, ContextId, QueueFull, Refused, StreamId, Ticket, ring};
 use parking_lot::{Mutex, MutexGuard};
 
 impl Client {
-    /// Makes a stream; a lower `priority` goes first where multiprocessors are short.
+    /// Makes a stream. A lower `priority` has precedence if multiprocessors are short.
     ///
     /// # Errors
-    /// `Refused::Gone` without that context, `Full`, `DiskFull`.
+    /// `Refused::Gone` if the context does not exist, `Full`, `DiskFull`.
     pub fn stream_create(&self, context: ContextId, priority: i32) -> Result<StreamId, Refused> {
         let shared = self.shared();
         let local = &mut *shared.local.lock();
@@ -30,7 +30,7 @@ impl Client {
             if let Err(why) = shared.reserve(ring_start(ring), RING_WORDS) {
                 return Change::None(Err(why.into()));
             }
-            // The ring has no owner: its last owner has ended that stream, or is dead.
+            // The ring has no owner: the last one has ended its stream, or is dead.
             let head = ring::tail(&shared.map, ring);
             let id = name(ring, head);
             let row = StreamRow {
@@ -56,7 +56,7 @@ impl Client {
         Ok(stream)
     }
 
-    /// Ends a stream; pending work still runs to its end. Submitting to it afterwards is refused with `QueueFull`.
+    /// Ends a stream; pending work still completes. Later submissions fail with `QueueFull`.
     pub fn stream_destroy(&self, stream: StreamId) {
         let (ring, _) = split(stream.0);
         let Some(mut producer) = self
@@ -72,7 +72,7 @@ impl Client {
         self.sweep(&mut self.shared().local.lock());
     }
 
-    /// Submits a command. Costs a clock reading and a few stores.
+    /// Submits a command, at the cost of a clock reading and a few stores.
     ///
     /// # Errors
     /// `QueueFull` while `queue_depth` commands are unfinished.
@@ -81,7 +81,7 @@ impl Client {
         let mut producer = self.open_producer(stream).ok_or(QueueFull)?;
         if !producer.has_room(depth) {
             drop(producer);
-            self.find_room(stream);
+            self.find_finished(stream);
             producer = self
                 .open_producer(stream)
                 .filter(|end| end.has_room(depth))
@@ -90,33 +90,33 @@ impl Client {
         Ok(producer.submit(&self.shared().map, stream, command, self.shared().now()))
     }
 
-    /// Submits a command, waiting for room. On a stream that has ended the ticket counts as done.
+    /// Submits a command, waiting for room. On an ended stream the ticket counts as done.
     pub fn submit_blocking(&self, stream: StreamId, command: Command) -> Ticket {
         self.submit_blocking_then(stream, command, |_, _| {})
     }
 
-    /// The last command submitted to the stream, if any: synchronizing a stream is waiting for it.
+    /// The last command of the stream, if any. Waiting for it synchronizes the stream.
     #[must_use]
     pub fn last_ticket(&self, stream: StreamId) -> Option<Ticket> {
         let producer = self.producer(split(stream.0).0)?.lock();
         producer.last().filter(|ticket| ticket.stream == stream)
     }
 
-    /// Lets a `Command::Gate` pass, now or when its stream reaches it.
+    /// Opens a `Command::Gate`, even before its stream reaches it.
     pub fn open_gate(&self, ticket: Ticket) {
         let Some(producer) = self.producer(ticket.ring()) else {
             return;
         };
-        // Held, so that the entry cannot get another command meanwhile.
+        // Locked, so that the entry is not reused meanwhile.
         let producer = producer.lock();
         if producer.is_of(ticket.stream) {
             ring::open_gate(&self.shared().map, ticket.ring(), ticket.seq, self.shared().now());
             drop(producer);
-            self.shared().ring_bell();
+            self.shared().wake_waiters();
         }
     }
 
-    /// As `submit_blocking`; `then` is called with the queue still held, unless the stream has ended.
+    /// As `submit_blocking`. `then` runs with the queue locked, unless the stream has ended.
     pub(super) fn submit_blocking_then(
         &self,
         stream: StreamId,
@@ -141,7 +141,7 @@ impl Client {
             if let Some(blocker) = blocker {
                 self.wait(blocker);
             }
-            self.find_room(stream);
+            self.find_finished(stream);
         }
     }
 
@@ -155,8 +155,8 @@ impl Client {
             .filter(|end| end.is_open(stream))
     }
 
-    /// Looks which commands have finished. Only what is committed counts: then no process needs their entries any more.
-    fn find_room(&self, stream: StreamId) {
+    /// Finds finished commands. Only committed completions count, as only then no process reads their entries.
+    fn find_finished(&self, stream: StreamId) {
         let local = &mut *self.shared().local.lock();
         if self.advance_locked(local).is_ok()
             && let Some(row) = local.base.stream(stream.0)
@@ -166,7 +166,7 @@ impl Client {
         }
     }
 
-    /// Takes destroyed streams that have no work left out of the machine.
+    /// Removes destroyed streams without pending work from the machine.
     pub(super) fn sweep(&self, local: &mut Local) {
         let mut closing = self.closing.lock();
         if closing.is_empty() || self.advance_locked(local).is_err() {
@@ -175,7 +175,7 @@ impl Client {
         closing.retain(|ring| matches!(self.remove_drained(local, *ring), Ok(false)));
     }
 
-    /// Whether the destroyed stream is gone.
+    /// Removes the destroyed stream if it has drained. Returns whether it is gone.
     fn remove_drained(&self, local: &mut Local, ring: u64) -> Result<bool, CannotCommit> {
         let shared = self.shared();
         let Some(producer) = self.producer(ring) else {
@@ -202,7 +202,7 @@ impl Client {
         })
     }
 
-    /// Refuses further commands to the context's streams, and names their rings.
+    /// Refuses further commands to the context's streams. Returns their rings.
     pub(super) fn close_streams_of(&self, context: ContextId) -> Vec<u64> {
         let local = &mut *self.shared().local.lock();
         if self.shared().refresh(local).is_err() {
@@ -220,7 +220,7 @@ impl Client {
         rings
     }
 
-    /// Ends the streams of a context that is gone.
+    /// Ends the streams of a destroyed context.
     pub(super) fn forget_streams(&self, local: &mut Local, rings: &[u64]) {
         for ring in rings {
             let Some(mut producer) = self.producer(*ring).map(Mutex::lock) else {

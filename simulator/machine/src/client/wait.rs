@@ -1,8 +1,8 @@
-//! Asking and waiting for completions.
+//! Queries of and waits for completions.
 //!
-//! A waiter computes on a copy of the core when its command will be done if no process submits anything more, sleeps until
-//! shortly before, and looks at the clock for the rest. More work can only delay it; what could hasten it (a rival's
-//! death, a gate that opens) is covered by looking again now and then.
+//! A waiter predicts on a copy of the core when its command completes if nothing more is submitted. It sleeps until shortly
+//! before, and polls the clock for the rest. More work can only delay completion. Events that advance it (a rival's death,
+//! an opened gate) are found by periodic checks.
 
 use super::Client;
 use crate::commit::Change;
@@ -11,36 +11,36 @@ use crate::engine::{Played, foresee};
 use crate::ring::{self, PENDING};
 use crate::{StreamId, Ticket, sys};
 
-/// A sleeper wakes up to this late (timer slack and scheduling), so it sleeps that much less.
+/// Time by which a sleep is shortened, for timer slack and scheduling (ns).
 const WAKE_EARLY_NS: u64 = 60_000;
-/// Longest sleep while only this waiter's own context has work.
+/// Longest sleep while only this waiter's own context has work (ns).
 const ALONE_NS: u64 = 50_000_000;
-/// Longest sleep while others could end early, or the end is unknown.
+/// Longest sleep if others could end early, or if the end is unknown (ns).
 const SHARED_NS: u64 = 2_000_000;
-/// Between looks at something that another thread must do and rings the bell for.
-const BELL_NS: u64 = 1_000_000;
-/// Between looks at a virtual clock, which another process may step.
+/// Interval between checks for an event that another thread announces by the condition variable (ns).
+const NOTIFIED_NS: u64 = 1_000_000;
+/// Interval between checks of a virtual clock, which another process may step (ns).
 const STEP_NS: u64 = 100_000;
-/// Events looked ahead.
+/// Maximum number of events of a prediction.
 const HORIZON: u32 = 2_000;
 
-/// When a command will be done.
+/// Prediction of a command's completion.
 enum Forecast {
     Done,
     At {
         ns: u64,
         is_alone: bool,
     },
-    /// Later than this.
+    /// After this time.
     After {
         ns: u64,
     },
-    /// Another process must do something first.
+    /// Not without an action of another process.
     Never,
 }
 
 impl Client {
-    /// Whether the command has finished by now. Commands of a stream that has ended have.
+    /// Whether the command has finished. Commands of an ended stream have.
     #[must_use]
     pub fn is_done(&self, ticket: Ticket) -> bool {
         let shared = self.shared();
@@ -59,7 +59,7 @@ impl Client {
             .unwrap_or(false)
     }
 
-    /// When the command finished, if it has and no later command took its place in the ring (the last 1024 are known).
+    /// Completion time of the command (machine clock, ns), if its entry in the ring was not reused (1024 entries).
     #[must_use]
     pub fn done_ns(&self, ticket: Ticket) -> Option<u64> {
         if !self.is_done(ticket) {
@@ -70,7 +70,7 @@ impl Client {
             .time_of(&self.shared().map, ticket)
     }
 
-    /// When the command will have finished if no process submits anything more, machine clock, ns; `None`: unknown.
+    /// Completion time if nothing more is submitted (machine clock, ns); `None`: unknown.
     #[must_use]
     pub fn predict_ns(&self, ticket: Ticket) -> Option<u64> {
         match self.forecast(ticket) {
@@ -92,7 +92,7 @@ impl Client {
         }
     }
 
-    /// Waits at most `timeout_ns` of real time; says whether the command has finished.
+    /// Waits for at most `timeout_ns` of real time. Returns whether the command has finished.
     #[must_use]
     pub fn wait_timeout(&self, ticket: Ticket, timeout_ns: u64) -> bool {
         let deadline = sys::monotonic_ns().saturating_add(timeout_ns);
@@ -108,7 +108,7 @@ impl Client {
         }
     }
 
-    /// Lets some time go by, at most until the command can be done or `deadline`.
+    /// Sleeps a while, at most until the command can be done or until `deadline`.
     fn pause(&self, ticket: Ticket, now: u64, deadline: u64) {
         let shared = self.shared();
         let is_real = shared.config.clock == ClockKind::Real;
@@ -119,8 +119,8 @@ impl Client {
                 sleep_or_spin(ns.min(deadline), now, longest);
             }
             Forecast::After { ns } if is_real => sleep_or_spin(ns.min(deadline), now, SHARED_NS),
-            Forecast::Never if is_real => shared.await_bell(BELL_NS.min(deadline.saturating_sub(now))),
-            _ => shared.await_bell(STEP_NS.min(deadline.saturating_sub(now))),
+            Forecast::Never if is_real => shared.await_wake(NOTIFIED_NS.min(deadline.saturating_sub(now))),
+            _ => shared.await_wake(STEP_NS.min(deadline.saturating_sub(now))),
         }
     }
 
@@ -159,7 +159,7 @@ impl Client {
     }
 }
 
-/// Sleeps until shortly before `end`, at most `longest`; what is left of a short time goes by in looking.
+/// Sleeps until shortly before `end`, at most for `longest`; polls the clock for the rest.
 fn sleep_or_spin(end: u64, now: u64, longest: u64) {
     let left = end.saturating_sub(now);
     if left > 2 * WAKE_EARLY_NS {

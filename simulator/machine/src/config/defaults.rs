@@ -1,4 +1,4 @@
-//! Default values, and what is derived from the directory: UUIDs, PCI addresses.
+//! Default values, and values derived from the directory: UUIDs, PCI addresses.
 
 use super::{
     ClockKind, Config, DriverProfile, FaultConfig, FunctionFault, GpuConfig, KernelConfig, RING_ENTRIES,
@@ -8,13 +8,13 @@ use super::{
 impl Default for Config {
     /// The machine of the default profile, with one GPU.
     fn default() -> Self {
-        // The profiles are part of this program, and its tests read all of them.
+        // Cannot fail: the profiles are part of the program, and tests read all of them.
         Config::of_profile(profile::DEFAULT).unwrap_or_else(|_| Config::without_profile())
     }
 }
 
 impl Config {
-    /// Values of what no profile says. Every profile says the keys that are empty here.
+    /// Values that no profile gives. Every profile gives the keys that are empty here.
     pub(super) fn without_profile() -> Self {
         Config {
             profile: String::new(),
@@ -55,7 +55,7 @@ impl Default for KernelConfig {
 }
 
 impl Default for FunctionFault {
-    /// `CUDA_ERROR_OUT_OF_MEMORY`, at no call.
+    /// `CUDA_ERROR_OUT_OF_MEMORY` at no call.
     fn default() -> Self {
         FunctionFault {
             nth: None,
@@ -85,7 +85,7 @@ impl Default for GpuConfig {
 }
 
 impl Config {
-    /// Fills what was left empty: UUIDs from `seed` (the machine's directory) and the index, PCI addresses from the index.
+    /// Fills in empty fields: UUIDs from `seed` (the machine's directory) and index, PCI addresses from the index.
     pub(crate) fn fill(&mut self, seed: &[u8]) {
         for (index, gpu) in (0u64..).zip(self.gpus.iter_mut()) {
             if gpu.uuid.is_empty() {
@@ -98,7 +98,7 @@ impl Config {
     }
 }
 
-/// A version-4-looking UUID that is the same for the same seed and index.
+/// A UUID in the form of version 4, determined by seed and index.
 fn uuid(seed: &[u8], index: u64) -> String {
     let high = fnv1a(fnv1a(FNV, seed), &index.to_le_bytes());
     let low = fnv1a(high, b"low");

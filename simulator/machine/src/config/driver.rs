@@ -1,88 +1,87 @@
-//! `[driver]`: in what real drivers differ. Each profile says all of it, a machine's file as much as it likes.
+//! `[driver]`: behaviour in which real drivers differ. A profile gives all keys, a machine's file may override some.
 //!
-//! `simulator/profiles/README.md` has the source of each key.
+//! `simulator/profiles/README.md` gives the source of each key.
 
 use crate::bytes;
 use serde::{Deserialize, Serialize};
 
-/// Behaviour of NVML and the driver in which real ones differ.
+/// Behaviour in which real NVMLs and drivers differ.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DriverProfile {
-    /// Which processes NVML lists for a caller inside a PID namespace.
+    /// Processes that NVML lists for a caller inside a PID namespace.
     pub nvml_lists: ProcessLists,
-    /// The memory that NVML gives with each of them.
+    /// Memory that NVML reports for each of them.
     pub nvml_namespace_bytes: NamespaceBytes,
-    /// Whether NVML lists them twice.
+    /// Whether NVML lists a process twice.
     pub nvml_duplicates: Duplicates,
-    /// Whether managed memory is part of a process's memory in NVML. It always is part of the device's.
+    /// Whether managed memory counts in NVML's memory of a process. It always counts in the device's.
     pub nvml_counts_managed: bool,
-    /// Whether NVML tells the memory of a device.
+    /// Whether NVML reports the memory of a device.
     pub nvml_device_memory: DeviceMemory,
-    /// Whether NVML tells the memory of processes, to any caller.
+    /// Whether NVML reports the memory of processes, to any caller.
     pub nvml_process_memory: ProcessMemory,
-    /// Whether processes are in NVML's list of MPS clients, and not in that of compute processes.
+    /// Whether NVML lists processes as MPS clients instead of compute processes.
     pub nvml_mps_list: bool,
-    /// Duration of `nvmlInit`, ns. Processes that initialise NVML at the same time wait for each other.
+    /// Duration of `nvmlInit` (ns). Concurrent calls of several processes wait for each other.
     pub nvml_init_ns: u64,
-    /// Duration of the making of a context once its memory is taken, ns.
+    /// Duration of creating a context after its memory is allocated (ns).
     pub context_create_ns: u64,
-    /// Functions of the driver that are potentially unsafe calls, by exported symbol: unless the caller is in relaxed
-    /// mode, such a call answers 900 and invalidates captures of its own thread that are not relaxed, and global captures
-    /// of any thread.
+    /// Exported symbols of potentially unsafe calls. Unless the caller is in relaxed mode, such a call returns 900. It
+    /// invalidates captures of its own thread that are not relaxed, and global captures of any thread.
     pub capture_invalidating: Vec<String>,
-    /// Whether a green context can be current to one thread at a time only.
+    /// Whether a green context can be current to only one thread at a time.
     pub green_current_once: bool,
-    /// Unit to which memory of `cuMemAlloc` and its relatives is rounded up on the GPU, bytes.
+    /// Allocation unit of `cuMemAlloc` and its relatives (bytes).
     #[serde(deserialize_with = "bytes::deserialize")]
     pub allocation_unit_bytes: u64,
-    /// Whether launch calls return only when the kernel has ended.
+    /// Whether launch calls return only after the kernel has ended.
     pub launch_blocks: bool,
-    /// Whether `cuInit` looks itself up in the driver's library, by the `dlsym` that the process has.
+    /// Whether `cuInit` looks itself up in the driver's library, by the process's `dlsym`.
     pub looks_itself_up: bool,
-    /// Time that recording an event with timing takes in its stream, ns.
+    /// Time that recording an event with timing takes in its stream (ns).
     pub event_record_ns: u64,
-    /// Answer of `cuEventElapsedTime` for two such events recorded with nothing between them, ns.
+    /// Result of `cuEventElapsedTime` for two such events recorded in direct succession (ns).
     pub event_pair_ns: u64,
-    /// Which context gets the next slice.
+    /// Order of contexts in time slicing.
     pub slice_order: SliceOrder,
-    /// By how much the length of a slice varies about `slice_ns`, up and down, thousandths.
+    /// Variation of the slice length about `slice_ns`, up and down (thousandths).
     pub slice_spread_permille: u64,
-    /// Whether a process sees only GPUs whose `/dev/nvidia<n>` exists, `n` being the GPU's position on the machine.
+    /// Whether a process sees only GPUs with a device node `/dev/nvidia<n>`, `n` being the GPU's position.
     pub device_nodes: bool,
-    /// Delay from the end of its last holder until memory is the GPU's again, ns.
+    /// Delay between the end of the last holder and the release of its memory (ns).
     pub release_delay_ns: u64,
-    /// Whether a dead process's memory stays taken for as long as a child that it forked lives and has not called `exec`:
-    /// such a child has the driver's descriptors.
+    /// Whether a dead process's memory stays taken while a child that it forked lives without `exec`, as the child has the
+    /// driver's descriptors.
     pub child_keeps_memory: bool,
 }
 
-/// Which context gets the next slice, of those that have work and not the present one.
+/// Order of the contexts that have work, other than the resident one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SliceOrder {
-    /// The next in the order in which the contexts were made.
+    /// In the order of their creation.
     #[default]
     RoundRobin,
-    /// The one whose next command was submitted first.
+    /// By the submission time of the next command.
     Arrival,
 }
 
-/// Which processes NVML lists for a caller inside a PID namespace. A caller in the namespace of the host sees all of them,
-/// by the PIDs of the host.
+/// Processes that NVML lists for a caller inside a PID namespace. A caller in the host's namespace sees all processes by
+/// host PID.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ProcessLists {
-    /// Those that are in the caller's namespace, by their PIDs there.
+    /// The processes in the caller's namespace, by their PIDs there.
     #[default]
     Translated,
-    /// All of them, by the PIDs of the host.
+    /// All processes, by host PID.
     Host,
     /// None.
     Nothing,
 }
 
-/// The memory that NVML gives with a process for a caller inside a PID namespace.
+/// Memory that NVML reports for a process to a caller inside a PID namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum NamespaceBytes {
@@ -95,37 +94,38 @@ pub enum NamespaceBytes {
     NotAvailable,
 }
 
-/// Whether NVML lists a process twice.
+/// Repetition of processes in NVML's lists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Duplicates {
-    /// Each process once.
+    /// Each process is listed once.
     #[default]
     None,
-    /// For a caller inside a PID namespace: each process twice, with the same PID and all its memory in both entries.
+    /// For a caller inside a PID namespace: each process is listed twice, with the same PID and all its memory in both
+    /// entries.
     SameNamespacePid,
 }
 
-/// Whether NVML tells the memory of a device.
+/// Availability of a device's memory in NVML.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DeviceMemory {
-    /// It does.
+    /// Reported.
     #[default]
     Told,
     /// `NVML_ERROR_NOT_SUPPORTED`.
     NotSupported,
 }
 
-/// Whether NVML tells which processes use a device, and their memory.
+/// Availability of a device's processes and their memory in NVML.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ProcessMemory {
-    /// Both.
+    /// Both are reported.
     #[default]
     Told,
-    /// The processes, each with `NVML_VALUE_NOT_AVAILABLE`.
+    /// Processes are reported, with `NVML_VALUE_NOT_AVAILABLE` as their memory.
     NotAvailable,
-    /// Neither: the lists answer `NVML_ERROR_NOT_SUPPORTED`.
+    /// Neither is reported: the lists return `NVML_ERROR_NOT_SUPPORTED`.
     NotSupported,
 }

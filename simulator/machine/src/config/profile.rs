@@ -1,9 +1,9 @@
-//! Profiles: each says how one real driver and GPU differs from others. The files are part of the program.
+//! Profiles of real drivers and GPUs. Their files are part of the program.
 
 use crate::MachineError;
 use toml::{Table, Value};
 
-/// Name and text of each profile; the default one is the first.
+/// Name and text of each profile; the first is the default.
 pub(crate) const PROFILES: [(&str, &str); 6] = [
     (DEFAULT, include_str!("../../../profiles/h200-580.toml")),
     (
@@ -16,11 +16,11 @@ pub(crate) const PROFILES: [(&str, &str); 6] = [
     ("mps", include_str!("../../../profiles/mps.toml")),
 ];
 
-/// The profile of a machine that names none.
+/// Name of the default profile.
 pub(crate) const DEFAULT: &str = "h200-580";
 
-/// A machine's file with what it leaves out taken from its profile: keys of the machine and of `driver`, and those of each
-/// GPU. A file without GPUs gets one, the profile's.
+/// A machine's file completed from its profile: keys of the machine, of `driver`, and of each GPU. A file without GPUs gets
+/// the profile's one.
 ///
 /// # Errors
 /// `MachineError::Value` for an unknown profile.
@@ -60,7 +60,7 @@ fn find(name: &str) -> Result<Table, MachineError> {
     })
 }
 
-/// Adds the keys that a table lacks. Anything but a table stays, for the parser to refuse.
+/// Adds missing keys to a table. Other values stay, and the parser refuses them.
 fn fill(value: &mut Value, with: &Table) {
     let Some(table) = value.as_table_mut() else { return };
     for (key, value) in with {

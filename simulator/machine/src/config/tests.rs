@@ -87,7 +87,7 @@ fn each_profile_says_every_key() {
         let part = |part: &str| file[part].as_table().unwrap().keys().cloned().collect::<Vec<_>>();
         keys.push(["machine", "gpu", "driver"].map(part).concat());
         assert_eq!(keys[0], *keys.last().unwrap(), "{name}");
-        // No key of the driver has a default: one that a file lacks is an error here.
+        // No key of the driver has a default, so a missing one is an error here.
         file["driver"].clone().try_into::<DriverProfile>().unwrap();
         let config = Config::of_profile(name).unwrap();
         config.validate().unwrap();

@@ -1,4 +1,4 @@
-//! Which values are possible.
+//! Validation of the configuration.
 
 use super::{Config, GpuConfig, MAX_GPUS, RING_ENTRIES};
 use crate::MachineError;
@@ -7,7 +7,7 @@ impl Config {
     /// Checks every field.
     ///
     /// # Errors
-    /// `MachineError::Value` naming the field, its value and what is possible.
+    /// `MachineError::Value` with the field, its value and the possible ones.
     pub fn validate(&self) -> Result<(), MachineError> {
         self.validate_numbers()?;
         self.validate_faults()?;

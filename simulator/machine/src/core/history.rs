@@ -1,9 +1,9 @@
-//! Busy time by sample period: what NVML's late, integer utilization is made of.
+//! Busy time by sample period, from which NVML's utilization is computed.
 
 use super::row::row;
 use crate::layout::as_index;
 
-/// Periods remembered, the current one included.
+/// Number of periods kept, including the current one.
 pub(crate) const PERIODS: u64 = 8;
 
 row! {
@@ -30,7 +30,7 @@ impl Busy {
         }
     }
 
-    /// Busy ns in a period; 0 for one that is forgotten or has not come.
+    /// Busy time of a period (ns); 0 if it is no longer kept or in the future.
     pub(crate) fn in_period(&self, period: u64) -> u64 {
         let known = period <= self.period && self.period - period < PERIODS;
         if known { self.slot(period) } else { 0 }

@@ -1,6 +1,6 @@
-//! Rows of the core as words.
+//! Encoding of the core's rows as words.
 
-/// Something of a fixed number of words.
+/// A type encoded in a fixed number of words.
 pub(crate) trait Row: Sized {
     /// Appends its words.
     fn put(&self, out: &mut Vec<u64>);
@@ -28,7 +28,7 @@ impl<const N: usize> Row for [u64; N] {
     }
 }
 
-/// Declares a row: its fields are its words, in order.
+/// Declares a row whose fields are its words, in order.
 macro_rules! row {
     ($(#[$about:meta])* $row:ident { $($(#[$note:meta])* $field:ident: $kind:ty),* $(,)? }) => {
         $(#[$about])*

@@ -1,4 +1,4 @@
-//! Contexts in round-robin slices; within the resident one, kernels side by side.
+//! Time slices of contexts, and concurrent kernels within the resident context.
 
 use super::{Active, Play};
 use crate::SliceOrder;
@@ -6,7 +6,7 @@ use crate::core::RUNNING;
 use crate::ring::{Until, Work};
 
 impl Play<'_> {
-    /// Everything on this GPU's compute side that needs no time.
+    /// Does everything on this GPU's compute side that needs no time.
     pub(super) fn settle_compute(&mut self, gpu: usize) {
         self.end_switch(gpu);
         let Some((resident, false)) = self
@@ -45,7 +45,7 @@ impl Play<'_> {
         }
     }
 
-    /// Begins kernels in order of priority and arrival, until one does not fit: none overtakes, so none starves.
+    /// Begins kernels by priority and arrival until one does not fit. None overtakes another, so none starves.
     fn begin_kernels(&mut self, gpu: usize, resident: u64) {
         let sms = self.rules.sms.get(gpu).copied().unwrap_or(1);
         let mut free = sms;
@@ -101,7 +101,7 @@ impl Play<'_> {
         }
     }
 
-    /// Changes the context when the resident one has nothing to run, or its slice is over, and another has.
+    /// Begins a context switch if another context has work, and the resident one has none or its slice is over.
     fn begin_switch(&mut self, gpu: usize, resident: u64) {
         let (has_work, other) = self.demand(gpu, resident);
         let (now, switch_ns, rules) = (self.core.now, self.rules.switch_ns, self.rules);
@@ -121,7 +121,7 @@ impl Play<'_> {
         self.events += 1;
     }
 
-    /// Whether the resident context has something to run, and which other one has: the next in turn.
+    /// Whether the resident context has work, and the next other context with work.
     pub(super) fn demand(&self, gpu: usize, resident: u64) -> (bool, Option<u64>) {
         let mut has_work = false;
         let mut other: Option<(u64, u64)> = None;
@@ -141,10 +141,10 @@ impl Play<'_> {
         (has_work, other.map(|(_, context)| context))
     }
 
-    /// Rank of a context: the one with the least is next.
+    /// Rank of a context in the slice order; the lowest is next.
     fn turn(&self, active: &Active, resident: u64) -> u64 {
         match self.rules.order {
-            // Distance after the resident one, round the circle of numbers.
+            // Distance from the resident context's id, modulo 2^64.
             SliceOrder::RoundRobin => active.context.wrapping_sub(resident),
             SliceOrder::Arrival => active.entry.map_or(u64::MAX, |entry| entry.arrival),
         }
@@ -157,7 +157,7 @@ impl Play<'_> {
             .filter(|active| active.gpu == gpu && active.context == context)
     }
 
-    /// Multiprocessors that the kernel at the head takes.
+    /// Number of multiprocessors that the first kernel takes.
     fn width(&self, active: &Active, all: u64) -> u64 {
         match active.entry.map(|entry| entry.work) {
             Some(Work::Kernel { sms, .. }) if sms > 0 => sms.min(all),
@@ -165,7 +165,7 @@ impl Play<'_> {
         }
     }
 
-    /// Order among kernels that could begin.
+    /// Sort key of kernels that could begin.
     fn rank(&self, position: usize) -> (u64, u64, u64) {
         let Some(active) = self.active.get(position) else {
             return (u64::MAX, 0, 0);
@@ -175,7 +175,7 @@ impl Play<'_> {
             .map_or((u64::MAX, 0, 0), |row| (row.priority, arrival, row.id))
     }
 
-    /// Streams of the resident context whose kernel runs, with none running during a switch.
+    /// Streams of the resident context whose kernel runs; none during a switch.
     pub(super) fn running(&self, gpu: usize) -> impl Iterator<Item = usize> + '_ {
         let resident = self
             .core
@@ -192,7 +192,7 @@ impl Play<'_> {
     }
 }
 
-/// The whole-slice boundary after `now`, counted from `start`.
+/// End of the slice that contains `now`, counted from `start`.
 pub(super) fn slice_end(start: u64, now: u64, slice_ns: u64) -> u64 {
     let slices = now.saturating_sub(start) / slice_ns + 1;
     start.saturating_add(slices.saturating_mul(slice_ns))

@@ -1,14 +1,14 @@
-//! Copy engines: each takes one copy at a time, the one that was submitted first. Residence does not matter.
+//! Copy engines: each does one copy at a time in the order of submission, independent of the resident context.
 
 use super::Play;
 use crate::core::COPYING;
 use crate::ring::Work;
 
-/// Engines of a GPU.
+/// Number of engines of a GPU.
 const ENGINES: u64 = 4;
 
 impl Play<'_> {
-    /// Ends copies whose time has come, begins others.
+    /// Ends finished copies and begins others.
     pub(super) fn settle_copies(&mut self, gpu: usize) {
         for position in 0..self.active.len() {
             let Some(active) = self.active.get(position).filter(|active| active.gpu == gpu) else {

@@ -1,25 +1,25 @@
-//! Kernels that spin: for their peers, which may be on other GPUs, or for memory of the host. They occupy the GPU like any
-//! other; of time they have endlessly much left until what they wait for has come.
+//! Spinning kernels, which wait for peers (also on other GPUs) or for host memory. They occupy the GPU like any other, with
+//! infinite time left until the event.
 
 use super::Play;
 use crate::ring::{Until, Work};
 
 impl Play<'_> {
-    /// Ends the spinning of kernels on this GPU for which what they wait for has come.
+    /// Ends the spinning of kernels on this GPU whose event has come.
     pub(super) fn settle_spinning(&mut self, gpu: usize) {
         for position in 0..self.active.len() {
             let Some((duration, until)) = self.spinning(position, Some(gpu)) else {
                 continue;
             };
             match until {
-                Until::Met { rendezvous, parties } => self.meet(rendezvous, parties, duration),
+                Until::Met { rendezvous, parties } => self.complete_rendezvous(rendezvous, parties, duration),
                 Until::Opened(Some(at)) if at <= self.core.now => self.release(position, duration),
                 Until::Opened(_) | Until::Begun => {}
             }
         }
     }
 
-    /// The kernel at the head of an active stream, if it has begun and still spins: its duration, and for what.
+    /// Duration and awaited event of the first kernel of an active stream, if it has begun and spins.
     fn spinning(&self, position: usize, gpu: Option<usize>) -> Option<(u64, Until)> {
         let active = self.active.get(position)?;
         if gpu.is_some_and(|gpu| gpu != active.gpu) || !self.is_running(active) {
@@ -32,8 +32,8 @@ impl Play<'_> {
         spins.then_some((duration, until))
     }
 
-    /// All parties go on together, or none.
-    fn meet(&mut self, wanted: u64, parties: u64, duration: u64) {
+    /// Completes a rendezvous if all parties have begun.
+    fn complete_rendezvous(&mut self, wanted: u64, parties: u64, duration: u64) {
         let there: Vec<usize> = (0..self.active.len())
             .filter(|position| {
                 let until = self.spinning(*position, None).map(|(_, until)| until);

@@ -1,4 +1,4 @@
-//! When the next event is, and what passing time does.
+//! Time of the next event, and the effect of passing time.
 
 use super::compute::slice_end;
 use super::{FAR, Play};
@@ -6,7 +6,7 @@ use crate::core::COPYING;
 use crate::ring::{Until, Work};
 
 impl Play<'_> {
-    /// The next instant after now at which something can change; `FAR` if none.
+    /// The next time at which something can change; `FAR` if there is none.
     pub(super) fn next_event(&self) -> u64 {
         let now = self.core.now;
         let mut next = FAR;
@@ -52,7 +52,7 @@ impl Play<'_> {
         next
     }
 
-    /// Lets time go on to `until`, during which nothing else happens.
+    /// Advances time to `until`, without an event in between.
     pub(super) fn pass(&mut self, until: u64) {
         let now = self.core.now;
         let Some(gone) = until.checked_sub(now).filter(|gone| *gone > 0) else {
@@ -68,7 +68,7 @@ impl Play<'_> {
                     continue;
                 };
                 client = Some(row.client);
-                // A kernel of endless duration has always as much left.
+                // A kernel of infinite duration keeps its remaining time.
                 if row.left != u64::MAX {
                     row.left = row.left.saturating_sub(gone);
                 }
@@ -82,7 +82,7 @@ impl Play<'_> {
         self.core.now = until;
     }
 
-    /// Kernels of `client` ran: counted once, however many streams.
+    /// Adds service time of `client`, once for all its streams.
     fn serve(&mut self, gpu: usize, client: u64, from: u64, until: u64) {
         let sample_ns = self.rules.sample_ns;
         if let Some(row) = self.core.gpus.get_mut(gpu) {
@@ -99,7 +99,7 @@ impl Play<'_> {
         }
     }
 
-    /// Nothing ran: a switch goes on, or what comes next on the resident context begins a slice of its own.
+    /// Handles idle time: a switch in progress ends later, and the resident context's next work begins a new slice.
     fn idle(&mut self, gpu: usize, from: u64, until: u64) {
         match self.core.gpus.get_mut(gpu) {
             Some(row) if row.switching_to == 0 => row.slice_start = until,

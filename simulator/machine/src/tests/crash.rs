@@ -1,4 +1,4 @@
-//! SIGKILL and SIGSTOP before every store that a process makes.
+//! SIGKILL and SIGSTOP before each store of a process.
 
 use super::processes::{Place, Process};
 use super::*;
@@ -8,11 +8,11 @@ use std::os::unix::process::ExitStatusExt;
 const CHILD: u32 = 4711;
 const HEIR: u32 = 4712;
 const MIB: u64 = 1 << 20;
-/// The first object of the machine.
+/// The first object of the machine, held by the neighbour.
 const NEIGHBOURS: ObjectId = ObjectId::of_number(1);
 
-/// Operations in one go with an interruption at store `at`: commits with completions, memory, a new stream, the end of
-/// a stream and of a context, and leaving the machine (which writes a record).
+/// All operations, interrupted at store `at`: commits with completions, memory, a new stream, the end of a stream and of a
+/// context, and leaving the machine (which writes a record).
 pub(super) fn scenario(machine: &Machine, at: u64, signal: i32) {
     crash::arm(at, signal);
     let client = machine.attach(CHILD, "child").unwrap();
@@ -31,7 +31,7 @@ pub(super) fn scenario(machine: &Machine, at: u64, signal: i32) {
     client.wait(gate);
     client.stream_destroy(other);
     client.give(0, 2 << 20);
-    // Objects: the neighbour's, one of bytes that were taken, and a new one that a descriptor holds for a while.
+    // Objects: the neighbour's, one made of taken bytes, and a new one that a descriptor holds for a while.
     client.object_hold(NEIGHBOURS, None).unwrap();
     let plain = client.object_make(0, MIB, 0).unwrap();
     let new = client.object_create(0, MIB, 0).unwrap();
@@ -45,10 +45,10 @@ pub(super) fn scenario(machine: &Machine, at: u64, signal: i32) {
     drop(heir);
     assert!(client.object_unmake(plain));
     client.context_destroy(context);
-    // The last to hold it, if the neighbour has let go.
+    // This is the last hold if the neighbour has released its own.
     client.object_release(NEIGHBOURS);
     drop(client);
-    // 9: that store never came.
+    // Status 9: that store was never reached.
     let exit = if crash::disarm() { 0 } else { 9 };
     // SAFETY: ends this process without the test harness's own output; nothing is left to be dropped.
     unsafe { libc::_exit(exit) };
@@ -65,7 +65,7 @@ fn work_of_neighbour(client: &Client, stream: StreamId) -> [Ticket; 3] {
     [Command::Marker, kernel(US), Command::Marker].map(|command| client.submit(stream, command).unwrap())
 }
 
-/// The completions were mostly committed by the child. If no process stored them, the ring does not tell their times.
+/// The child committed most completions. If no process applied them, their times are not in the ring.
 fn check_times(client: &Client, tickets: [Ticket; 3], at: u64) {
     client.wait(tickets[2]);
     let times = tickets.map(|ticket| client.done_ns(ticket));
@@ -75,7 +75,7 @@ fn check_times(client: &Client, tickets: [Ticket; 3], at: u64) {
     );
 }
 
-/// Fills every entry of the ring with a command that waits.
+/// Fills every entry of the ring with a waiting command.
 fn fill(client: &Client, stream: StreamId) -> Vec<Ticket> {
     let rest = std::iter::repeat_n(Command::Marker, 1023);
     std::iter::once(Command::Gate)
@@ -89,13 +89,13 @@ fn children(report: &crate::Report) -> impl Iterator<Item = &crate::ProcessRepor
     report.processes.iter().filter(is_child)
 }
 
-/// Objects with contents. What a process left behind goes when the next process joins.
+/// Number of objects with contents. Leftovers of a process are removed when the next one joins.
 fn object_files(place: &Place) -> usize {
     drop(place.machine().attach(1, "sweeper").unwrap());
     super::objects::files(place)
 }
 
-/// Everything that a neighbour does must work at once.
+/// Checks that all operations of a neighbour work at once.
 fn neighbour_works(machine: &Machine, client: &Client, stream: StreamId) {
     let start = crate::sys::monotonic_ns();
     let ticket = client.submit(stream, kernel(1)).unwrap();
@@ -128,7 +128,7 @@ fn killed_at_every_store() {
         let living = report.processes.iter().filter(|process| process.alive);
         assert_eq!(living.count(), 1, "store {at}");
         let dead: Vec<_> = children(&report).collect();
-        // Killed before it used the GPU it left no record.
+        // A process that was killed before it used the GPU leaves no record.
         assert!(
             dead.len() == records || dead.len() == records + 1,
             "store {at}: {dead:?}"
@@ -209,14 +209,14 @@ fn stopped_at_every_store() {
     assert!(stores > 500, "the scenario commits several times");
 }
 
-/// Two of them stopped somewhere, a third one working, then the two go on in either order.
+/// Stops two processes, lets a third one work, then continues the two in either order.
 #[test]
 fn two_stopped_at_once() {
     let place = place("two");
     let (client, stream) = tenant(place.machine(), 1);
     assert_eq!(client.object_create(0, 20 * MIB, 0), Ok(NEIGHBOURS));
     for round in 0..40u64 {
-        // Stores all over the run, each pair another.
+        // Stores spread over the run, another pair each time.
         let mut pair = [1 + round * 29 % 1150, 1 + round * 397 % 1150].map(|at| place.start("stop", at));
         let stopped = pair.each_mut().map(|child| child.end_or_stop().is_none());
         let tickets = work_of_neighbour(&client, stream);
@@ -233,7 +233,7 @@ fn two_stopped_at_once() {
         }
     }
     drop(client);
-    // A process that another test starts is a copy of this one at first, with the driver's descriptors.
+    // A child that another test starts first is a copy of this process, with the driver's descriptors.
     super::processes::until("all memory is back", || place.machine().memory(0).used_bytes == 0);
     let report = place.machine().report();
     assert!(report.processes.iter().all(|process| !process.alive));
@@ -271,7 +271,7 @@ fn killed_while_a_machine_is_made() {
     }
 }
 
-/// A process that has read the state takes over the slot of one that committed since and died.
+/// A process that has read the state takes over the slot of one that has committed since and died: no commit is lost.
 #[test]
 fn the_heir_of_a_slot_loses_no_commit_of_its_owner_before() {
     use crate::commit::Change;
@@ -280,7 +280,7 @@ fn the_heir_of_a_slot_loses_no_commit_of_its_owner_before() {
         Machine::open(&place.dir).unwrap(),
         Machine::open(&place.dir).unwrap(),
     );
-    // It has its slot before.
+    // It gets its slot beforehand.
     drop(dying.attach(CHILD, "dying").unwrap());
     let (dying, heir) = (dying.shared(), heir.shared());
     let slot = dying.local.lock().writer.unwrap().slot;

@@ -1,4 +1,4 @@
-//! The directory: wrong, damaged, of another version, without space.
+//! Tests of the directory: wrong, damaged, of another version, without space.
 
 use super::processes::Place;
 use super::*;
@@ -19,7 +19,7 @@ fn refusal(dir: &Path) -> String {
     message
 }
 
-/// A pod's user is seldom the one that made the machine.
+/// The user of a pod is seldom the one that made the machine.
 #[test]
 fn other_users_can_open_what_is_in_a_directory_that_they_may_enter() {
     use std::os::unix::fs::PermissionsExt as _;
@@ -51,7 +51,7 @@ fn a_machine_is_made_once_and_opened_by_all() {
     let client = first.attach(1, "a").unwrap();
     client.take(0, 1 << 30).unwrap();
     assert_eq!(second.memory(0).used_bytes, 1 << 30);
-    // Two handles in one process: neither takes the other for dead.
+    // Two handles in one process do not consider each other dead.
     let other = second.attach(1, "b").unwrap();
     other.take(0, 1 << 30).unwrap();
     assert_eq!(first.memory(0).used_bytes, 2 << 30);
@@ -69,7 +69,7 @@ fn another_configuration_is_refused() {
         .unwrap_err()
         .to_string();
     assert!(message.contains("machine.toml"), "{message}");
-    // Faults and kernels may change under way, the GPUs may not.
+    // Faults and kernels may change while the machine is used, the GPUs may not.
     let mut changed = Config::read(&place.dir.join("machine.toml")).unwrap();
     changed.faults.fail_nth_allocation = Some(3);
     std::fs::write(place.dir.join("machine.toml"), changed.to_toml().unwrap()).unwrap();
@@ -126,7 +126,7 @@ fn the_file_is_sparse() {
     assert!(blocks < 1 << 20, "{blocks} bytes on disk");
 }
 
-/// In a file system that has hardly any space: errors, not signals.
+/// On a nearly full file system there are errors, not signals.
 pub(super) fn full(machine: &Machine) {
     let mut refusals = 0;
     let client = machine.attach(1, "full").unwrap();

@@ -11,13 +11,13 @@ const GPUS: usize = 2;
 #[derive(Debug, Clone)]
 enum Op {
     Submit(usize, Work),
-    /// On an earlier command of the same process.
+    /// Waits for an earlier command of the same process.
     Wait(usize, prop::sample::Index),
     OpenGate(prop::sample::Index),
     Step(u64),
     Take(usize, u64),
     Give(usize, u64),
-    /// Makes an object: new, or of what was taken.
+    /// Makes an object, new or from taken bytes.
     Make(usize, u64, bool),
     Hold(usize, prop::sample::Index),
     Release(usize, prop::sample::Index),
@@ -135,7 +135,7 @@ impl Game {
         }
     }
 
-    /// A process does something with an object that was made, which may be gone by now.
+    /// Calls `does` for a process with an existing or removed object.
     fn with_object(&self, player: usize, which: prop::sample::Index, does: impl FnOnce(&Client, ObjectId)) {
         if !self.objects.is_empty() {
             does(&self.players[player].client, *which.get(&self.objects));
@@ -153,7 +153,7 @@ impl Game {
     }
 
     fn play(&mut self, op: &Op) {
-        // No two calls at one instant: which comes first there may depend on which process looks.
+        // No two calls happen at one instant, as their order could depend on which process plays.
         self.machine.step_clock(1);
         match op {
             Op::Submit(stream, work) => self.submit(*stream, Command::from(*work)),
@@ -201,7 +201,7 @@ impl Game {
                 player.streams[which % STREAMS] = player.client.stream_create(player.context, 0).unwrap();
             }
             Op::Leave(number) => {
-                // The newcomer's context comes before the old one goes.
+                // The new context comes before the old one is destroyed.
                 if self.machine.memory(number % GPUS).used_bytes <= 900 << 20 {
                     self.players[*number] = Player::new(&self.machine, *number);
                 }
@@ -251,7 +251,7 @@ proptest! {
         }
     }
 
-    /// The machine is lazy: whether and when a process looks must make no difference.
+    /// The machine is lazy: the time at which a process plays it must make no difference.
     #[test]
     fn looking_changes_nothing(ops in prop::collection::vec(timely(), 1..80)) {
         let (mut lazy, mut eager) = (Game::new(), Game::new());

@@ -1,4 +1,4 @@
-//! Memory that several processes hold.
+//! Tests of memory objects.
 
 use super::processes::{Place, until};
 use super::*;
@@ -7,7 +7,7 @@ use std::os::fd::AsRawFd;
 
 const MIB: u64 = 1 << 20;
 
-/// (used by the first process, by the second, by the GPU), without the contexts' 10 MiB each; MiB.
+/// Memory used by the first process, by the second, and on the GPU (MiB), without the contexts' 10 MiB each.
 fn used(machine: &Machine) -> (u64, u64, u64) {
     let report = machine.report();
     let of = |pid| {
@@ -111,8 +111,8 @@ fn a_file_from_outside_is_one_object() {
     assert_eq!(used(&machine), (0, 0, 0));
 }
 
-/// Another process's part: makes an object, tells its number by the bytes it takes besides, and waits; with `exports`,
-/// a descriptor of it stays open in a process that is none of the machine's.
+/// Program of another process: makes an object, publishes its number as an amount of taken memory, and waits. With
+/// `exports`, a process outside of the machine keeps a descriptor open.
 pub(super) fn holder(machine: &Machine, exports: u64) {
     let client = machine.attach(2, "holder").unwrap();
     client.context_create(0).unwrap();
@@ -143,7 +143,7 @@ fn place(name: &str) -> Place {
     Place::new(name, &config)
 }
 
-/// Memory that the holder has taken besides, once it is ready.
+/// The amount of memory taken by a holder, once it is ready.
 fn told(machine: &Machine) -> u64 {
     let extra = || used(machine).1.checked_sub(100).filter(|object| *object > 0);
     until("the holder is ready", || extra().is_some());
@@ -183,7 +183,7 @@ fn what_a_killed_maker_leaves_is_its_holders() {
     client.object_release(object);
     assert_eq!(used(machine), (0, 0, 0));
     assert_eq!(files(&place), 0);
-    // And without any holder all goes at once.
+    // Without a holder, everything is freed at once.
     let maker = place.start("object", 0);
     told(machine);
     maker.kill();
@@ -212,7 +212,7 @@ fn a_descriptor_holds_an_object_without_any_process() {
     assert_eq!(used(machine), (100, 0, 100));
     client.object_release(object);
     assert_eq!(used(machine), (0, 0, 100));
-    // SAFETY: a signal to the process that our own child started and told of.
+    // SAFETY: a signal to a process that our own child started and named.
     assert_eq!(unsafe { libc::kill(sleeper, libc::SIGKILL) }, 0);
     until("the descriptor is closed", || used(machine) == (0, 0, 0));
     assert_eq!(files(&place), 0);

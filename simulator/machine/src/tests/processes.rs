@@ -1,4 +1,4 @@
-//! Real processes for tests: this test program again, told by the environment to play a part.
+//! Processes for tests: this test program again, with its part given by the environment.
 
 use crate::Machine;
 use std::os::unix::process::ExitStatusExt;
@@ -10,7 +10,7 @@ const PART: &str = "VCUDA_MACHINE_TEST_PART";
 const DIR: &str = "VCUDA_MACHINE_TEST_DIR";
 const NUMBER: &str = "VCUDA_MACHINE_TEST_NUMBER";
 
-/// A machine in a directory that goes when the test ends.
+/// A machine in a directory that is removed when the test ends.
 pub(super) struct Place {
     pub(super) dir: PathBuf,
     machine: Option<Machine>,
@@ -39,12 +39,12 @@ impl Place {
         self.machine.as_ref().unwrap()
     }
 
-    /// Starts a process that plays `part`, see `part`.
+    /// Starts a process that plays `part`, see `fn part`.
     pub(super) fn start(&self, part: &str, number: u64) -> Process {
         self.start_by(&[], part, number)
     }
 
-    /// As `start`, by way of another program.
+    /// As `start`, through another program.
     pub(super) fn start_by(&self, by: &[&str], part: &str, number: u64) -> Process {
         let this = std::env::current_exe().unwrap();
         let mut words = by.iter().map(std::ffi::OsString::from).collect::<Vec<_>>();
@@ -70,7 +70,7 @@ impl Drop for Place {
     }
 }
 
-/// A process that ends with the test.
+/// A process that is killed when the test ends.
 pub(super) struct Process(Child);
 
 impl Process {
@@ -92,7 +92,7 @@ impl Process {
         self.0.wait().unwrap()
     }
 
-    /// Waits until the process has ended (its status) or was stopped (none).
+    /// Waits until the process has ended (its status) or was stopped (`None`).
     pub(super) fn end_or_stop(&mut self) -> Option<ExitStatus> {
         let mut status = 0;
         // SAFETY: waits for our own child; `status` is valid for writing.
@@ -109,7 +109,7 @@ impl Drop for Process {
     }
 }
 
-/// Waits for something that another process does, 10 s at most.
+/// Waits for an action of another process, at most 10 s.
 pub(super) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     for _ in 0..10_000 {
         if is_so() {
@@ -120,7 +120,7 @@ pub(super) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     panic!("still not: {what}");
 }
 
-/// Acts of a process that was started with a part; in the test run proper there is none, and nothing happens.
+/// Plays the part named by the environment. In the test run itself there is none.
 #[test]
 #[expect(clippy::disallowed_methods, reason = "how a test tells its child what to be")]
 fn part() {

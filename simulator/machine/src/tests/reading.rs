@@ -1,4 +1,4 @@
-//! Others commit in the middle of a process's reading, at every load.
+//! Commits of other processes between the loads of a reader.
 
 use super::processes::Place;
 use super::*;
@@ -17,11 +17,11 @@ fn commit_another_shape(machine: &Machine) {
         other.stream_create(context, 0).unwrap();
     }
     other.submit(on_other, kernel(1)).unwrap();
-    // Not dropped: the core keeps another shape than before.
+    // Not dropped, so that the core keeps another shape than before.
     std::mem::forget(other);
 }
 
-/// Ends the rival's process, which was forgotten.
+/// Ends the client that was not dropped.
 fn end_what_was_kept(machine: &Machine) {
     let shared = machine.shared();
     let local = &mut *shared.local.lock();
@@ -39,12 +39,12 @@ fn end_what_was_kept(machine: &Machine) {
     }
 }
 
-/// While one handle of the machine looks, another one commits often enough to rewrite every buffer it owns, with a core
-/// of another shape. What is seen must be a state that was.
+/// While one handle reads, another one commits until all its buffers are rewritten, with a core of another shape. The
+/// reader must see a state that existed.
 #[test]
 fn a_copy_is_whole_or_is_made_again() {
     let mut config = config();
-    // A client that is forgotten below keeps its descriptor of the driver.
+    // A client that is not dropped keeps its descriptor of the driver.
     config.driver.child_keeps_memory = false;
     let place = Place::new("reading", &config);
     let reader = place.machine();
@@ -53,7 +53,7 @@ fn a_copy_is_whole_or_is_made_again() {
     let mut at = 1;
     loop {
         let rival = Arc::clone(&writer);
-        // The reader's own copy is out of date, so it must read.
+        // The reader's copy is out of date, so it must read.
         writer.attach(2, "earlier").unwrap();
         crash::at_load(at, move || {
             commit_another_shape(&rival);

@@ -1,4 +1,4 @@
-//! The record and what NVML-like observers see.
+//! Tests of the record and of NVML's view.
 
 use super::*;
 

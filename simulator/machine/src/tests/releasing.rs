@@ -1,4 +1,4 @@
-//! Memory whose last holder is gone, and that the GPU has back later (`driver.release_delay_ns`, `driver.child_keeps_memory`).
+//! Tests of memory that is freed later (`driver.release_delay_ns`, `driver.child_keeps_memory`).
 
 use super::processes::{Place, until};
 use super::*;
@@ -29,8 +29,8 @@ fn memory_of_an_ended_process_comes_back_late() {
     assert_eq!(report.gpus[0].memory_peak_bytes, 910 << 20);
 }
 
-/// Runs `part` in a process of its own: one that another test starts is a copy of this one at first, with every descriptor that is
-/// closed here.
+/// Runs `part` in a process of its own: a child that another test starts is at first a copy of this process, with all its
+/// descriptors.
 fn alone(name: &str, part: &str, config: &Config) {
     let place = Place::new(name, config);
     assert!(place.start(part, 1).end().success(), "{part}");
@@ -60,7 +60,7 @@ pub(super) fn closed_late(machine: &Machine) {
     assert_eq!(machine.memory(0).used_bytes, 10 << 20);
 }
 
-/// The record's peak is never above what processes and open descriptors had at one moment.
+/// The recorded peak never exceeds what processes and open descriptors held at one time.
 #[test]
 fn memory_of_a_closed_descriptor_is_in_no_later_peak() {
     alone("peak", "closed", &config());
@@ -85,7 +85,7 @@ fn without_a_delay_it_is_back_at_once() {
     assert_eq!(machine.memory(0).used_bytes, 0);
 }
 
-/// A process with 100 MiB that forks a child, which tells its PID in a file and waits for ever.
+/// A process with 100 MiB that forks a child, which writes its PID to a file and waits.
 pub(super) fn parent(machine: &Machine, directory: &std::path::Path) {
     let (client, _) = tenant(machine, 1);
     client.take(0, 100 << 20).unwrap();
@@ -102,7 +102,7 @@ pub(super) fn parent(machine: &Machine, directory: &std::path::Path) {
     std::thread::sleep(std::time::Duration::from_secs(60));
 }
 
-/// Use of GPU 0 once such a process has been killed, and after its child has been too.
+/// Memory of GPU 0 after such a process was killed, and after its child was killed too.
 fn used_after_deaths(name: &str, config: &Config) -> (u64, u64) {
     let place = Place::new(name, config);
     let parent = place.start("parent", 1);

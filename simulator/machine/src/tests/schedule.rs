@@ -1,4 +1,4 @@
-//! Contexts in slices, streams side by side, priorities.
+//! Tests of time slices, concurrent streams and priorities.
 
 use super::*;
 
@@ -92,7 +92,7 @@ fn kernels_run_side_by_side_while_they_fit() {
     client.advance();
     let ends: Vec<u64> = tickets.iter().map(|ticket| done(&client, *ticket)).collect();
     assert_eq!(ends, [100 * US, 100 * US, 200 * US]);
-    // Union over streams, not the sum.
+    // Service time counts once for all streams.
     assert_eq!(service(&machine, 1), 200 * US);
     let _ = one;
 }
@@ -208,7 +208,7 @@ fn kernels_that_meet_spin_until_all_are_there() {
     machine.step_clock(MS);
     a.advance();
     assert_eq!((done(&a, first), done(&b, other)), (MS + 5 * US, MS + 5 * US));
-    // It spun, which is service; and the next one meets no other.
+    // It spun, which is service time; a later kernel finds no peer.
     assert!(!a.is_done(second));
     assert_eq!((service(&machine, 1), service(&machine, 2)), (2 * MS, 5 * US));
 }
@@ -227,7 +227,7 @@ fn a_kernel_that_spins_for_the_host_ends_with_its_gate() {
     assert_eq!(service(&machine, 1), 3 * MS);
 }
 
-/// The shortest and the longest of some slices of the first of two contexts, in steps of 100 us.
+/// The shortest and the longest of several slices of the first of two contexts, in steps of 100 us.
 fn shortest_and_longest_slice(spread_permille: u64) -> (u32, u32) {
     let mut config = config();
     config.driver.slice_spread_permille = spread_permille;
@@ -260,7 +260,7 @@ fn slices_vary_by_the_profiles_spread() {
     assert!(shortest < 15 && longest > 25, "{shortest} to {longest}");
 }
 
-/// Two contexts wait, made as b and c, and the second has waited longer: which goes first.
+/// Whether b or c, which were made in this order, goes first; c has waited longer.
 fn first_after_a(order: crate::SliceOrder) -> (bool, bool) {
     let mut config = config();
     config.driver.slice_order = order;

@@ -1,4 +1,4 @@
-//! Several real processes on one machine.
+//! Tests with several real processes on one machine.
 
 use super::processes::{Place, until};
 use super::*;
@@ -10,7 +10,7 @@ fn place(name: &str) -> Place {
     Place::new(name, &config)
 }
 
-/// Takes 100 MiB, keeps an endless kernel running, and lives on.
+/// Takes 100 MiB, runs an endless kernel, and stays alive.
 pub(super) fn holder(machine: &Machine) {
     let (client, stream) = tenant(machine, std::process::id());
     client.take(0, 100 << 20).unwrap();
@@ -21,7 +21,7 @@ pub(super) fn holder(machine: &Machine) {
     }
 }
 
-/// Takes, gives, launches and waits `rounds` times, then leaves.
+/// Allocates, frees, launches and waits `rounds` times, then leaves.
 pub(super) fn worker(machine: &Machine, rounds: u64) {
     let (client, stream) = tenant(machine, std::process::id());
     for round in 0..rounds {
@@ -43,7 +43,7 @@ pub(super) fn busy(machine: &Machine) {
     }
 }
 
-/// Launches, and ends normally some time later without ever looking; `std` is not asked to drop anything.
+/// Launches, and ends normally some time later without playing the machine or dropping anything.
 pub(super) fn careless(machine: &Machine, ms: u64) {
     let (client, stream) = tenant(machine, std::process::id());
     client.submit(stream, kernel(ms * MS / 2)).unwrap();
@@ -51,7 +51,7 @@ pub(super) fn careless(machine: &Machine, ms: u64) {
     std::thread::sleep(Duration::from_millis(ms));
 }
 
-/// Lets its stream wait for the host; opens the gate after `ms`, or never for 0.
+/// Blocks its stream by a gate, and opens it after `ms`; never for 0.
 pub(super) fn gate(machine: &Machine, ms: u64) {
     let (client, stream) = tenant(machine, std::process::id());
     let gate = client.submit(stream, Command::Gate).unwrap();
@@ -127,7 +127,7 @@ fn processes_that_commit_all_at_once_lose_nothing() {
 fn two_saturating_processes_share_evenly_in_real_time() {
     let place = place("share");
     let _crowd = [place.start("busy", 0), place.start("busy", 0)];
-    // Services, and the moment they were true: one of the two ran then, or the GPU was switching.
+    // Service times and the time of reading: one of the two processes ran, or the GPU was switching.
     let look = || {
         let processes = place.machine().report().processes;
         let services: Vec<u64> = processes.iter().map(|process| process.service_ns).collect();
@@ -141,7 +141,7 @@ fn two_saturating_processes_share_evenly_in_real_time() {
     let (after, end) = look();
     let served = [after[0] - before[0], after[1] - before[1]];
     assert!(served[0].abs_diff(served[1]) <= 4 * MS, "{served:?}");
-    // All but the switches: 20 us after every 2 ms.
+    // All time but the switches: 20 us after every 2 ms.
     let elapsed = end.unwrap() - start.unwrap();
     let lost = elapsed.abs_diff(served[0] + served[1]);
     assert!(lost <= elapsed / 100 + 100 * US, "{lost} of {elapsed}");
@@ -179,14 +179,14 @@ fn a_stream_waiting_for_its_host_hinders_no_other() {
         .filter(|p| !p.alive)
         .map(|p| p.service_ns)
         .collect();
-    // The one that was never let through ran nothing.
+    // The process whose gate stayed closed ran nothing.
     assert!(
         served.len() == 2 && served.contains(&1000) && served.contains(&0),
         "{served:?}"
     );
 }
 
-/// Command that becomes PID 1 of a new PID namespace here, if it is permitted.
+/// Command that becomes PID 1 of a new PID namespace, if that is permitted.
 fn unshare() -> Option<&'static [&'static str]> {
     const WAYS: [&[&str]; 2] = [
         &["unshare", "--pid", "--fork", "--kill-child"],
@@ -271,8 +271,8 @@ fn a_crowd_of_namespaces_loses_nothing() {
     );
 }
 
-/// The long proof: processes are killed at random moments for a minute, and the books balance all the time.
-/// Run by `cargo test --release -p vcuda-machine -- --ignored`.
+/// Stress test: processes are killed at random times for a minute, and the accounts stay consistent. Run by `cargo test
+/// --release -p vcuda-machine -- --ignored`.
 #[test]
 #[ignore = "takes a minute"]
 fn killed_at_random_for_a_minute() {

@@ -1,4 +1,4 @@
-//! Queues, waits, gates, stamps, ends of streams and contexts.
+//! Tests of queues, waits, gates, stamps, and the end of streams and contexts.
 
 use super::*;
 
@@ -62,7 +62,7 @@ fn a_stream_waits_for_another() {
     machine.step_clock(99 * US);
     assert_eq!(client.stamp_ns(&stamp), None);
     machine.step_clock(50 * US);
-    // The other context was never resident before: no switch to pay but for the first.
+    // The other context was never resident before, so only the first switch costs time.
     assert_eq!(client.stamp_ns(&stamp), Some(100 * US));
 }
 
@@ -105,7 +105,7 @@ fn a_gate_holds_its_stream_until_it_is_opened() {
     assert!(client.is_done(after));
     assert_eq!(done(&client, gate), MS);
     assert_eq!(done(&client, after), MS + 10 * US);
-    // Once passed, opening it again is harmless.
+    // Opening a passed gate again is harmless.
     client.open_gate(gate);
 }
 

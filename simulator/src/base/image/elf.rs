@@ -1,4 +1,4 @@
-//! Cubins: ELF files for the machine EM_CUDA.
+//! Cubins: ELF files for machine EM_CUDA.
 
 use core::ops::Range;
 
@@ -8,16 +8,16 @@ use object::read::elf::{FileHeader as _, SectionHeader as _, SectionTable, Sym a
 
 use super::{GlobalInfo, Image, KernelInfo, Parameter, part, u16_at, u32_at};
 
-/// `st_other` of a function that can be launched, as against a device function.
+/// `st_other` of a kernel, as opposed to a device function.
 const STO_CUDA_ENTRY: u8 = 0x10;
 /// Attributes in `.nv.info` sections.
 const EIATTR_MAX_THREADS: u8 = 0x05;
 const EIATTR_REGISTERS: u8 = 0x2f;
 const EIATTR_KPARAM_INFO: u8 = 0x17;
-/// Bytes of shared memory per block that the hardware keeps for itself (a part of the section where there is a
-/// section for them: docs/hardware.md, "resources of a kernel").
+/// Shared memory per block that the hardware reserves (bytes), part of the section if there is one (docs/hardware.md,
+/// "resources of a kernel").
 const RESERVED_SHARED: u32 = 1024;
-/// Format of an attribute that carries its size; others carry a value of two bytes.
+/// Format of an attribute with a size field; others have a value of two bytes.
 const EIFMT_SVAL: u8 = 4;
 
 /// The header of a 64-bit, little-endian file for this machine.
@@ -27,7 +27,7 @@ fn header(file: &[u8]) -> Option<&FileHeader64<Le>> {
     (is_little && header.e_machine(Le) == EM_CUDA).then_some(header)
 }
 
-/// The place of the section headers, by the file's header.
+/// Position of the section headers, by the file's header.
 pub(super) fn section_table(file: &[u8]) -> Option<Range<usize>> {
     let header = header(file)?;
     let start = usize::try_from(header.e_shoff(Le)).ok()?;
@@ -35,7 +35,7 @@ pub(super) fn section_table(file: &[u8]) -> Option<Range<usize>> {
     Some(start..start.checked_add(bytes)?)
 }
 
-/// The file's length: the end of whatever lies last in it.
+/// Length of the file: the end of its last part.
 pub(super) fn length(file: &[u8]) -> Option<usize> {
     let mut end = section_table(file)?.end;
     for section in header(file)?.section_headers(Le, file).ok()? {
@@ -112,7 +112,7 @@ pub(super) fn parse(file: &[u8]) -> Option<Image> {
     Some(image)
 }
 
-/// `e_flags`: the architecture number in its low byte; from ABI 8 (CUDA 13) in the second.
+/// Architecture number in `e_flags`: the low byte; from ABI 8 (CUDA 13) on the second one.
 fn architecture(flags: u32) -> u32 {
     let low = flags & 0xff;
     if (20..=121).contains(&low) {
@@ -127,12 +127,12 @@ fn kernel(sections: &Sections<'_>, name: &str) -> Option<KernelInfo> {
     let mut kernel = KernelInfo {
         name: name.to_owned(),
         shared_bytes: of(".nv.shared.").map_or(0, |section| section.sh_size(Le) as u32),
-        // The register count is kept in the top byte of the code section's `sh_info`.
+        // The register count is in the top byte of the code section's `sh_info`.
         registers: of(".text.").map_or(0, |section| section.sh_info(Le) >> 24),
         parameters: Some(Vec::new()),
         ..KernelInfo::default()
     };
-    // From compute capability 9.0 on, the section begins with what the hardware keeps for itself.
+    // From compute capability 9.0 on, the section begins with the hardware's reserved part.
     let is_reserved = |section| {
         sections
             .name(section)
@@ -147,7 +147,7 @@ fn kernel(sections: &Sections<'_>, name: &str) -> Option<KernelInfo> {
     Some(kernel)
 }
 
-/// The attribute at the front of an `.nv.info` section, its value, and what follows.
+/// The first attribute of an `.nv.info` section, its value, and the remaining bytes.
 fn attribute(rest: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let size = if *rest.first()? == EIFMT_SVAL {
         usize::from(u16_at(rest, 2)?)
@@ -157,7 +157,7 @@ fn attribute(rest: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     Some((*rest.get(1)?, part(rest, 4, size)?, rest.get(4 + size..)?))
 }
 
-/// Registers of the function with this symbol's number, from the section that concerns the whole file.
+/// Registers of the function with this symbol number, from the section for the whole file.
 fn registers(mut rest: &[u8], symbol: usize) -> Option<u32> {
     while let Some((attribute, value, next)) = attribute(rest) {
         if attribute == EIATTR_REGISTERS && u32_at(value, 0)? as usize == symbol {
@@ -205,7 +205,7 @@ mod tests {
     /// Name, kind, `sh_info`, contents, link.
     type Given<'a> = (&'a str, u32, u32, Vec<u8>, u32);
 
-    /// A cubin of these sections, counted from 1; names and headers are added.
+    /// A cubin with these sections, numbered from 1; names and headers are added.
     fn cubin(mut sections: Vec<Given<'_>>) -> Vec<u8> {
         sections.insert(0, ("", 0, 0, Vec::new(), 0));
         let names: Vec<u8> = sections
@@ -273,7 +273,7 @@ mod tests {
             ("strings", 3, 0, b"\0k\0v\0f\0".to_vec(), 0),
             ("symbols", SHT_SYMTAB, 0, symbols.concat(), 1),
             (".text.k", 1, 7 << 24, vec![0; 16], 0),
-            // Told in the order of declaration backwards, as compilers do.
+            // In reverse order of declaration, as compilers write them.
             (
                 ".nv.info.k",
                 1,

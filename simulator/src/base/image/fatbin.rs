@@ -1,4 +1,4 @@
-//! The fatbin container: entries of PTX and cubins for several architectures.
+//! Fatbin containers: PTX and cubins for several architectures.
 
 use std::io::Read;
 
@@ -12,12 +12,12 @@ const FLAG_LZ4: u64 = 0x2000;
 /// Zstandard, which CUDA 12.8 brought.
 const FLAG_ZSTD: u64 = 0x8000;
 
-/// The whole container's length by its header.
+/// Length of the whole container, by its header.
 pub(super) fn length(header: &[u8]) -> Option<usize> {
     u64_at(header, 8)?.checked_add(usize::from(u16_at(header, 6)?))
 }
 
-/// Joins what its entries say: an entry per kernel's name, the cubins' (which say more) first.
+/// Merges the entries: one kernel per name, from cubins first, as they have more information.
 pub(super) fn parse(bytes: &[u8]) -> Option<Image> {
     if u32_at(bytes, 0)? != MAGIC || usize::from(u16_at(bytes, 6)?) < HEADER_BYTES {
         return None;
@@ -41,7 +41,7 @@ pub(super) fn parse(bytes: &[u8]) -> Option<Image> {
                 let text = String::from_utf8_lossy(&content);
                 entries.push(ptx::parse(text.trim_end_matches('\0'))?);
             }
-            // Kinds that hold no program of their own (an index, intermediate code).
+            // Kinds without a program of their own (an index, intermediate code).
             _ => {}
         }
         let next = start.checked_add(payload)?;
@@ -94,7 +94,7 @@ fn content(bytes: &[u8], entry: usize, start: usize, payload: usize) -> Option<C
 /// A Zstandard frame of exactly `size` bytes.
 fn unzstd(frame: &[u8], size: usize) -> Option<Vec<u8>> {
     let decoder = ruzstd::decoding::StreamingDecoder::new(frame).ok()?;
-    // The header that names the size is foreign: never more than it says.
+    // The size comes from a foreign header, so at most this much is allocated beforehand.
     let mut content = Vec::with_capacity(size.min(1 << 20));
     decoder.take(size as u64 + 1).read_to_end(&mut content).ok()?;
     (content.len() == size).then_some(content)
@@ -102,7 +102,7 @@ fn unzstd(frame: &[u8], size: usize) -> Option<Vec<u8>> {
 
 /// An LZ4 block of exactly `size` bytes.
 fn unlz4(block: &[u8], size: usize) -> Option<Vec<u8>> {
-    // The header that names the size is foreign: a byte of a block makes 255 at most.
+    // The size comes from a foreign header: a byte of a block expands to 255 at most.
     if size / 255 > block.len() {
         return None;
     }

@@ -1,8 +1,8 @@
-//! PTX text: entries with their parameters, and module-scope variables (PTX ISA, "Directives").
+//! PTX text: kernels with their parameters, and module-scope variables (PTX ISA, "Directives").
 
 use super::{GlobalInfo, Image, KernelInfo, Parameter};
 
-/// Reads a PTX module; none for text that lacks the directives that every module begins with.
+/// Parses a PTX module; `None` for text without the directives that begin every module.
 pub(super) fn parse(text: &str) -> Option<Image> {
     let tokens = tokens(text);
     let mut image = Image {
@@ -24,7 +24,7 @@ pub(super) fn parse(text: &str) -> Option<Image> {
             }
             ".global" | ".const" if depth == 0 => {
                 let (global, next) = variable(&tokens, at)?;
-                // A declaration of another module's variable has no memory here.
+                // Another module's variable has no memory here.
                 if !is_extern(&tokens, at) {
                     image.globals.push(global);
                 }
@@ -36,7 +36,7 @@ pub(super) fn parse(text: &str) -> Option<Image> {
     (depth == 0).then_some(image)
 }
 
-/// Words and single punctuation marks; comments are gone, strings are one token.
+/// Words and single punctuation marks, without comments; strings are one token.
 fn tokens(text: &str) -> Vec<&str> {
     let mut tokens = Vec::new();
     let mut rest = text;
@@ -65,7 +65,7 @@ fn is_word(letter: char) -> bool {
     letter.is_alphanumeric() || matches!(letter, '_' | '$' | '.' | '%')
 }
 
-/// ".target sm_80": 80.
+/// Architecture number in `.target`: 80 for `.target sm_80`.
 fn target(tokens: &[&str]) -> Option<u32> {
     let at = tokens.iter().position(|token| *token == ".target")?;
     let digits = tokens
@@ -82,7 +82,7 @@ fn is_extern(tokens: &[&str], at: usize) -> bool {
     at >= 2 && tokens.get(at - 2) == Some(&".extern")
 }
 
-/// From behind `.entry` to the end of its body.
+/// Parses a kernel from behind `.entry` to the end of its body.
 fn entry(tokens: &[&str], mut at: usize) -> Option<(KernelInfo, usize)> {
     let mut kernel = KernelInfo {
         name: (*tokens.get(at)?).to_owned(),
@@ -113,7 +113,7 @@ fn entry(tokens: &[&str], mut at: usize) -> Option<(KernelInfo, usize)> {
                     .fold(1, u32::saturating_mul);
             }
             ".shared" | ".local" => {
-                // A type that follows makes it a declaration; in instructions the word has a prefix.
+                // In a declaration a type follows; in instructions the word has a prefix.
                 if let Some((declared, next)) = declaration(tokens, at) {
                     let bytes = u32::try_from(declared.bytes).ok()?;
                     let sum = if token == ".shared" {
@@ -133,7 +133,7 @@ fn entry(tokens: &[&str], mut at: usize) -> Option<(KernelInfo, usize)> {
     None
 }
 
-/// The list in parentheses, each parameter where its alignment puts it, and the place behind the list.
+/// Parses the parameter list, with offsets by alignment. Returns also the position behind it.
 fn parameters(tokens: &[&str], mut at: usize) -> Option<(Vec<Parameter>, usize)> {
     let mut parameters = Vec::new();
     let mut end = 0;
@@ -160,7 +160,7 @@ struct Declared<'a> {
     element: usize,
 }
 
-/// `.align 8 .b8 name[24]`, `.u64 .ptr .global .align 1 name`, `.v4 .f32 name`, without what follows.
+/// Parses a declaration such as `.align 8 .b8 name[24]`, `.u64 .ptr .global .align 1 name`, `.v4 .f32 name`.
 fn declaration<'a>(tokens: &[&'a str], mut at: usize) -> Option<(Declared<'a>, usize)> {
     let (mut align, mut element, mut lanes, mut is_pointer) = (None, None, 1, false);
     let name = loop {
@@ -169,7 +169,7 @@ fn declaration<'a>(tokens: &[&'a str], mut at: usize) -> Option<(Declared<'a>, u
         match token {
             ".align" => {
                 let value = tokens.get(at)?.parse().ok()?;
-                // The alignment behind `.ptr` is that of what it points to.
+                // The alignment behind `.ptr` is that of the target.
                 if !is_pointer {
                     align = Some(value);
                 }
@@ -219,7 +219,7 @@ fn size_of_type(token: &str) -> Option<usize> {
     })
 }
 
-/// From behind `.global` or `.const` to the semicolon.
+/// Parses a variable from behind `.global` or `.const` to the semicolon.
 fn variable(tokens: &[&str], at: usize) -> Option<(GlobalInfo, usize)> {
     let (declared, mut at) = declaration(tokens, at)?;
     let mut value = Vec::new();
@@ -233,7 +233,7 @@ fn variable(tokens: &[&str], at: usize) -> Option<(GlobalInfo, usize)> {
                 at += 1;
             }
             "=" | "{" | "}" | "," => {}
-            // The address of something, which is not known here, counts as zero.
+            // An address is not known here, and counts as zero.
             _ => {
                 let number = number(token).unwrap_or(0);
                 value.extend_from_slice(number.to_le_bytes().get(..declared.element.min(8))?);
@@ -252,7 +252,7 @@ fn variable(tokens: &[&str], at: usize) -> Option<(GlobalInfo, usize)> {
     ))
 }
 
-/// Integers, and floating-point numbers in their exact form (`0f3F800000`).
+/// Parses an integer, or a floating-point number in exact form (`0f3F800000`).
 fn number(token: &str) -> Option<u64> {
     let lower = token.to_ascii_lowercase();
     let digits = lower.trim_end_matches('u');

@@ -1,4 +1,4 @@
-//! The exported functions that add nodes.
+//! Functions that add nodes.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ export! {
     cuGraphAddNode_v3 => add_node;
 }
 
-/// Where a new node goes, and where its handle does.
+/// Target of a new node: graph, dependencies and the place for its handle.
 #[derive(Clone, Copy)]
 struct Place {
     node: *mut CUgraphNode,
@@ -35,7 +35,7 @@ struct Place {
     dependencies: *const CUgraphNode,
     data: *const CUgraphEdgeData,
     count: usize,
-    /// Whether a child graph is the caller's own, not a copy.
+    /// Whether a child graph is moved, not copied.
     is_moved: bool,
 }
 
@@ -51,7 +51,7 @@ impl Place {
         }
     }
 
-    /// Adds what `make` gives. Nothing is made for a place that is none.
+    /// Adds the node that `make` returns. Nothing is made for an invalid target.
     fn add(self, make: impl FnOnce() -> Result<Operation, CUerror>) -> CUresult {
         let graph = graph(self.graph)?;
         if self.node.is_null() {
@@ -65,7 +65,7 @@ impl Place {
         } else {
             None
         };
-        // A graph that is moved could come to contain itself.
+        // A moved graph could come to contain itself.
         let added = if child.as_ref().is_some_and(|child| child.leads_to(&graph)) {
             Err(CUerror::INVALID_VALUE)
         } else {
@@ -82,10 +82,10 @@ impl Place {
         }
     }
 
-    /// A child graph that was moved is its owner's again; a copy ends.
+    /// Returns a moved child graph to its owner; destroys a copy.
     fn refuse(self, child: &Graph) {
         if self.is_moved {
-            child.take_back();
+            child.unembed();
         } else {
             discard(child.handle);
         }

@@ -1,5 +1,5 @@
-//! `cuGraphDebugDotPrint`: a graph in the language of Graphviz. The real driver's text is not documented; this
-//! one has the nodes, their types, kernels' names and the edges.
+//! `cuGraphDebugDotPrint`: a graph in Graphviz's language. The real driver's text is not documented; this one has nodes,
+//! types, names of kernels, and edges.
 
 use core::fmt::Write as _;
 

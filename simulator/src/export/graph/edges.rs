@@ -1,7 +1,7 @@
-//! The exported functions that look at and change the shape of a graph.
+//! Functions that query and change edges.
 //!
-//! The forms without edge data (CUDA before 12.3) see and make ordinary edges only; a query of theirs that
-//! would lose data answers `CUDA_ERROR_LOSSY_QUERY`.
+//! The forms without edge data (CUDA before 12.3) handle ordinary edges only; a query that would lose data returns
+//! `CUDA_ERROR_LOSSY_QUERY`.
 
 use vcuda_driver_api::prelude::*;
 
@@ -26,7 +26,7 @@ export! {
     cuGraphDestroyNode => destroy_node;
 }
 
-/// The API's structure of edge data that is kept as bytes.
+/// The API's structure for stored edge data.
 pub(crate) fn edge_data(data: EdgeData) -> CUgraphEdgeData {
     let [from_port, to_port, kind, reserved @ ..] = data;
     CUgraphEdgeData {
@@ -37,7 +37,7 @@ pub(crate) fn edge_data(data: EdgeData) -> CUgraphEdgeData {
     }
 }
 
-/// Its bytes.
+/// Edge data as stored bytes.
 pub(crate) fn from_edge_data(data: &CUgraphEdgeData) -> EdgeData {
     let [a, b, c, d, e] = data.reserved;
     [data.from_port, data.to_port, data.r#type, a, b, c, d, e]
@@ -72,7 +72,7 @@ fn read_data(data: *const CUgraphEdgeData, count: usize) -> Result<Vec<EdgeData>
     Ok(data.iter().map(from_edge_data).collect())
 }
 
-/// Answers with a list: the number if there is no array; else as many as fit, null for the rest of the room.
+/// Returns a list: its length without an array; else as many nodes as fit, and null in the remaining elements.
 fn answer(found: &[NodeKey], array: *mut CUgraphNode, count: *mut usize) -> CUresult {
     if array.is_null() {
         return put(count, found.len());
@@ -87,7 +87,7 @@ fn answer(found: &[NodeKey], array: *mut CUgraphNode, count: *mut usize) -> CUre
     put(count, found.len().min(room))
 }
 
-/// The same for edge data beside such a list.
+/// Returns the edge data of such a list.
 fn answer_data(found: &[EdgeData], array: *mut CUgraphEdgeData, room: usize) {
     for index in 0..room.min(MOST_ELEMENTS) {
         put_at(
@@ -194,7 +194,7 @@ fn get_dependents(
     neighbours(handle, nodes, data, count, true)
 }
 
-/// Dependencies of a node, or its dependents.
+/// Dependencies or dependents of a node.
 fn neighbours(
     handle: CUgraphNode,
     nodes: *mut CUgraphNode,

@@ -1,4 +1,4 @@
-//! The exported functions of executable graphs.
+//! Executable graphs.
 
 use std::sync::Arc;
 
@@ -47,7 +47,7 @@ const DEVICE_LAUNCH: u64 = CUgraphInstantiate_flags::DEVICE_LAUNCH.0 as u64;
 const KNOWN_FLAGS: u64 =
     UPLOAD | AUTO_FREE | DEVICE_LAUNCH | CUgraphInstantiate_flags::USE_NODE_PRIORITY.0 as u64;
 
-/// Makes an executable graph, or says which node stands in the way.
+/// Instantiates a graph. An error names the node that prevents it.
 ///
 /// # Errors
 /// `INVALID_VALUE` for unknown flags, two that exclude each other, or a structure that cannot run;
@@ -63,7 +63,7 @@ fn instantiate(graph: &Arc<Graph>, flags: u64) -> Result<Arc<Executable>, (CUerr
     if capture::is_open(graph.handle) {
         return Err((CUerror::ILLEGAL_STATE, 0));
     }
-    // One that was moved into a child graph node "cannot be independently instantiated".
+    // A graph that was moved into a child graph node "cannot be independently instantiated".
     if graph.is_embedded() && graph.with(|body| body.has_memory_nodes()) {
         return Err((CUerror::INVALID_VALUE, 0));
     }
@@ -72,14 +72,14 @@ fn instantiate(graph: &Arc<Graph>, flags: u64) -> Result<Arc<Executable>, (CUerr
     if flags & UPLOAD != 0
         && let Err(error) = made.upload()
     {
-        // Nothing else has seen its handle.
+        // No other code has seen its handle.
         let _ = destroy(CUgraphExec(made.handle));
         return Err((error, 0));
     }
     Ok(made)
 }
 
-/// The form before CUDA 12, with a node and a text about an error.
+/// The form before CUDA 12, with a node and a text for an error.
 fn instantiate_with_log(
     place: *mut CUgraphExec,
     handle: CUgraph,
@@ -139,8 +139,8 @@ fn get_flags(handle: CUgraphExec, place: *mut u64) -> CUresult {
     put(place, executable(handle)?.flags)
 }
 
-/// In a capturing stream the launch becomes a child graph node (Programming Guide, "Creating a Graph Using
-/// Stream Capture").
+/// Launches a graph. In a capturing stream it becomes a child graph node (Programming Guide, "Creating a Graph Using Stream
+/// Capture").
 fn launch<const PER_THREAD: bool>(handle: CUgraphExec, stream: CUstream) -> CUresult {
     let executable = executable(handle)?;
     let stream = resolve(stream, Null::of(PER_THREAD))?;
@@ -155,7 +155,7 @@ fn launch<const PER_THREAD: bool>(handle: CUgraphExec, stream: CUstream) -> CUre
     }
 }
 
-/// An upload here concerns the memory of the graph's allocations.
+/// Uploads a graph: takes the memory of its allocations.
 fn upload<const PER_THREAD: bool>(handle: CUgraphExec, stream: CUstream) -> CUresult {
     let executable = executable(handle)?;
     let stream = resolve(stream, Null::of(PER_THREAD))?;
@@ -209,11 +209,11 @@ fn update_with_info(handle: CUgraphExec, new: CUgraph, info: *mut CUgraphExecUpd
     }
 }
 
-/// Replaces the parameters of one node, named by the handle that it had in the graph.
+/// Replaces the parameters of a node, named by its handle in the original graph.
 ///
 /// # Errors
-/// `INVALID_VALUE` where the node is not of this executable graph, of another kind, or the change is not
-/// allowed; `NOT_SUPPORTED` for allocation and free nodes.
+/// `INVALID_VALUE` for a node of another graph, another kind, or a forbidden change; `NOT_SUPPORTED` for allocation and
+/// free nodes.
 fn set(handle: CUgraphExec, node: CUgraphNode, mut operation: Operation) -> CUresult {
     executable(handle)?.change(
         |state| match state.nodes.get_mut(node.0).map(|node| &mut node.payload) {

@@ -1,4 +1,4 @@
-//! The exported functions of graphs' memory on a device.
+//! Memory of graphs on a device.
 
 use core::ffi::c_void;
 

@@ -1,4 +1,4 @@
-//! The exported functions that read and change the parameters of nodes.
+//! Functions that read and change the parameters of nodes.
 
 use vcuda_driver_api::prelude::*;
 
@@ -32,14 +32,14 @@ export! {
     cuGraphKernelNodeSetAttribute => set_attribute;
 }
 
-/// Reads something of a node's operation; none for an operation of another kind.
+/// Reads from a node's operation; `look` returns `None` for another kind of operation, which is an error.
 fn read<R>(handle: CUgraphNode, look: impl FnOnce(&Operation) -> Option<R>) -> Result<R, CUerror> {
     let (graph, key) = node(handle)?;
     let found = graph.with(|body| body.topology.get(key).and_then(|node| look(&node.payload)));
     found.ok_or(CUerror::INVALID_VALUE)
 }
 
-/// Replaces a node's operation by another of its kind.
+/// Replaces a node's operation by another of the same kind.
 ///
 /// # Errors
 /// `INVALID_VALUE` for another kind; `NOT_SUPPORTED` for allocation and free nodes.
@@ -200,7 +200,7 @@ fn set_tagged(node: CUgraphNode, params: *mut CUgraphNodeParams) -> CUresult {
     replace(node, parameters::tagged(params)?)
 }
 
-/// The attribute that is kept of a kernel node: whether it is cooperative.
+/// The only stored attribute of a kernel node: whether it is cooperative.
 fn cooperative_of(node: CUgraphNode) -> Result<bool, CUerror> {
     read(node, |operation| match operation {
         Operation::Kernel(kernel) => Some(kernel.is_cooperative),
@@ -225,7 +225,7 @@ fn copy_attributes(to: CUgraphNode, from: CUgraphNode) -> CUresult {
     set_cooperative(to, cooperative_of(from)?)
 }
 
-/// Attributes without an effect here read as zero.
+/// Reads an attribute; those without effect here are zero.
 fn get_attribute(node: CUgraphNode, id: CUlaunchAttributeID, place: *mut CUlaunchAttributeValue) -> CUresult {
     let is_cooperative = cooperative_of(node)?;
     check_attribute(id)?;

@@ -1,4 +1,4 @@
-//! The API's structures of node parameters, read into operations and written from them.
+//! Conversion between the API's structures of node parameters and operations.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::object::kernel::{Kernel, Shape};
 use crate::object::transfer::Transfer;
 use crate::semantics::graph::give_away;
 
-/// Kernel parameters of CUDA before 12, as the newer structure.
+/// Kernel parameters of CUDA before 12 as the newer structure.
 pub(crate) fn widened(old: &CUDA_KERNEL_NODE_PARAMS_v1) -> CUDA_KERNEL_NODE_PARAMS {
     CUDA_KERNEL_NODE_PARAMS {
         func: old.func,
@@ -33,7 +33,7 @@ pub(crate) fn widened(old: &CUDA_KERNEL_NODE_PARAMS_v1) -> CUDA_KERNEL_NODE_PARA
     }
 }
 
-/// The reverse.
+/// Kernel parameters as the structure of CUDA before 12.
 pub(crate) fn narrowed(new: &CUDA_KERNEL_NODE_PARAMS) -> CUDA_KERNEL_NODE_PARAMS_v1 {
     CUDA_KERNEL_NODE_PARAMS_v1 {
         func: new.func,
@@ -75,7 +75,7 @@ pub(crate) fn kernel(params: &CUDA_KERNEL_NODE_PARAMS) -> Result<Operation, CUer
     Kernel::new(function, named, shape, given, false).map(Operation::Kernel)
 }
 
-/// As `cuGraphKernelNodeGetParams` gives it: arrays are owned by the node.
+/// Kernel parameters for `cuGraphKernelNodeGetParams`; the node owns the arrays.
 pub(crate) fn of_kernel(kernel: &Kernel) -> CUDA_KERNEL_NODE_PARAMS {
     let (parameters, extra) = kernel.arguments.lists();
     let is_kernel = crate::object::library::KERNELS.get(kernel.named).is_some();
@@ -97,7 +97,7 @@ pub(crate) fn of_kernel(kernel: &Kernel) -> CUDA_KERNEL_NODE_PARAMS {
     }
 }
 
-/// The context that a copy or set runs in: the one named, else the current one.
+/// Handle of the context for a copy or memset: the given one, else the current one.
 fn context_or_current(context: CUcontext) -> Result<usize, CUerror> {
     if context.is_null() {
         return Ok(current()?.handle);
@@ -118,7 +118,7 @@ pub(crate) fn copy(params: *const CUDA_MEMCPY3D, context: CUcontext) -> Result<O
     Ok(Operation::Copy(transfer, context))
 }
 
-/// A set node.
+/// A memset node.
 ///
 /// # Errors
 /// `INVALID_VALUE`, `INVALID_CONTEXT`.
@@ -144,7 +144,7 @@ pub(crate) fn host(params: *const CUDA_HOST_NODE_PARAMS) -> Result<Operation, CU
     }))
 }
 
-/// An allocation node; its address goes to `params`.
+/// An allocation node; writes its address to `params`.
 ///
 /// # Errors
 /// `INVALID_VALUE` for no bytes or memory that is not pinned on a device; `NOT_SUPPORTED` for memory that is
@@ -171,7 +171,7 @@ pub(crate) fn allocation(params: *mut CUDA_MEM_ALLOC_NODE_PARAMS) -> Result<Oper
     }))
 }
 
-/// As `cuGraphMemAllocNodeGetParams` gives it.
+/// Parameters for `cuGraphMemAllocNodeGetParams`.
 pub(crate) fn of_allocation(allocation: &Allocation) -> CUDA_MEM_ALLOC_NODE_PARAMS {
     // SAFETY: integers, handles and raw pointers only, for which zero is a value.
     let mut params: CUDA_MEM_ALLOC_NODE_PARAMS = unsafe { core::mem::zeroed() };
@@ -187,11 +187,11 @@ pub(crate) fn of_allocation(allocation: &Allocation) -> CUDA_MEM_ALLOC_NODE_PARA
     params
 }
 
-/// The tagged union of `cuGraphAddNode` and its relatives, read into an operation. What an allocation node
-/// gives back is written into it.
+/// An operation from the tagged union of `cuGraphAddNode` and its relatives. An allocation node's address is written into
+/// it.
 ///
 /// # Errors
-/// Those of the kind; `NOT_SUPPORTED` for semaphores, conditional and other newer nodes.
+/// Those of the kind of node; `NOT_SUPPORTED` for semaphores, conditional and other newer nodes.
 pub(crate) fn tagged(params: *mut CUgraphNodeParams) -> Result<Operation, CUerror> {
     let kind = get(params.cast_const())?.r#type;
     let value = value_of(params);
@@ -234,7 +234,7 @@ pub(crate) fn tagged(params: *mut CUgraphNodeParams) -> Result<Operation, CUerro
     }
 }
 
-/// Whether a child graph node is to own the caller's graph itself.
+/// Whether a child graph node takes over the caller's graph.
 pub(crate) fn moves_child(params: *mut CUgraphNodeParams) -> bool {
     let is_child = get(params.cast_const()).is_ok_and(|params| params.r#type == CUgraphNodeType::GRAPH);
     is_child
@@ -242,7 +242,7 @@ pub(crate) fn moves_child(params: *mut CUgraphNodeParams) -> bool {
             .is_ok_and(|node| node.ownership == CUgraphChildGraphNodeOwnership::MOVE)
 }
 
-/// The reverse, as `cuGraphNodeGetParams` gives it: arrays are owned by the node.
+/// The tagged union for `cuGraphNodeGetParams`; the node owns the arrays.
 ///
 /// # Errors
 /// `NOT_SUPPORTED` for batches of memory operations (docs/hardware.md, "graphs").
@@ -307,7 +307,7 @@ pub(crate) fn of_operation(operation: &Operation) -> Result<CUgraphNodeParams, C
     Ok(params)
 }
 
-/// An event, as graph calls name errors.
+/// The event of a handle, with the error code of graph functions.
 pub(crate) fn event(handle: CUevent) -> Result<Arc<crate::object::event::Event>, CUerror> {
     crate::object::event::event(handle).map_err(|error| match error {
         CUerror::INVALID_HANDLE => CUerror::INVALID_VALUE,
@@ -315,7 +315,7 @@ pub(crate) fn event(handle: CUevent) -> Result<Arc<crate::object::event::Event>,
     })
 }
 
-/// Where the union of the structure is.
+/// Address of the union in the structure.
 fn value_of(params: *mut CUgraphNodeParams) -> *const u8 {
     params
         .cast::<u8>()

@@ -1,9 +1,8 @@
-//! User objects (CUDA Driver API, "Graph Management"; CUDA C++ Programming Guide, "CUDA User Objects"): counted
-//! references to a program's object, some of them owned by graphs.
+//! User objects (CUDA Driver API, "Graph Management"; CUDA C++ Programming Guide, "CUDA User Objects"): counted references
+//! to a program's object, which graphs can own.
 //!
-//! A clone and an executable graph own copies of their graph's references; an executable graph's go once its
-//! launches are over. docs/hardware.md, "graphs": references of embedded graphs are owned with those of the graph
-//! around them.
+//! A clone and an executable graph own copies of their graph's references; those of an executable graph end after its
+//! launches. docs/hardware.md, "graphs": references of embedded graphs belong to the enclosing graph.
 
 use vcuda_driver_api::prelude::*;
 
@@ -60,7 +59,7 @@ fn release(handle: CUuserObject, count: c_uint) -> CUresult {
     object(handle)?.release(checked(count)?)
 }
 
-/// `CU_GRAPH_USER_OBJECT_MOVE` takes the caller's references over instead of making new ones.
+/// Adds references to a graph; `CU_GRAPH_USER_OBJECT_MOVE` transfers the caller's instead of making new ones.
 fn retain_in_graph(into: CUgraph, handle: CUuserObject, count: c_uint, flags: c_uint) -> CUresult {
     const MOVE: c_uint = 1;
     let into = graph(into)?;
@@ -75,7 +74,7 @@ fn retain_in_graph(into: CUgraph, handle: CUuserObject, count: c_uint, flags: c_
 }
 
 /// # Errors
-/// `INVALID_VALUE` where the graph has fewer.
+/// `INVALID_VALUE` if the graph has fewer.
 fn release_from_graph(from: CUgraph, handle: CUuserObject, count: c_uint) -> CUresult {
     let from = graph(from)?;
     let mut missing = checked(count)?;

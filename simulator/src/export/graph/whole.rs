@@ -1,4 +1,4 @@
-//! The exported functions of graphs as a whole.
+//! Whole graphs.
 
 use vcuda_driver_api::prelude::*;
 
@@ -32,8 +32,8 @@ fn create(place: *mut CUgraph, flags: c_uint) -> CUresult {
     put(place, CUgraph(Graph::create().handle))
 }
 
-/// A graph that a node owns, or one that is being captured into, is not the caller's to destroy (docs/hardware.md,
-/// "objects that are not the caller's": `INVALID_VALUE`).
+/// Destroys a graph, unless a node owns it or a capture goes into it (docs/hardware.md, "objects that are not the
+/// caller's": `INVALID_VALUE`).
 fn destroy(handle: CUgraph) -> CUresult {
     let graph = graph(handle)?;
     if graph.is_embedded() || capture::is_open(graph.handle) {
@@ -82,7 +82,7 @@ fn get_local_id(handle: CUgraphNode, place: *mut c_uint) -> CUresult {
     put(place, local_id(node(handle)?.1))
 }
 
-/// docs/hardware.md, "graphs": the graph's id above the node's.
+/// Tools id of a node: the graph's id above the node's (docs/hardware.md, "graphs").
 fn get_tools_id(handle: CUgraphNode, place: *mut u64) -> CUresult {
     let (graph, key) = node(handle)?;
     put(place, u64::from(graph.id) << 32 | u64::from(local_id(key)))

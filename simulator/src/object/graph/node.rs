@@ -1,4 +1,4 @@
-//! Operations of graphs' nodes.
+//! Operations of graph nodes.
 
 use std::sync::Arc;
 
@@ -22,39 +22,39 @@ use crate::object::transfer::Transfer;
 pub(crate) enum Operation {
     /// Runs a kernel.
     Kernel(Kernel),
-    /// Copies, in a context of this handle.
+    /// Copies, in the context of this handle.
     Copy(Transfer, usize),
-    /// Sets memory, in a context of this handle.
+    /// Sets memory, in the context of this handle.
     Set(Fill, usize),
     /// Calls a function on the host.
     Host(HostFunction),
     /// Runs an embedded graph, which the node owns.
     Child(Arc<Graph>),
-    /// Nothing.
+    /// Does nothing.
     Empty,
     /// Records an event.
     EventRecord(Arc<Event>),
     /// Waits for an event.
     EventWait(Arc<Event>),
-    /// Allocates; the address is fixed.
+    /// Allocates memory at a fixed address.
     Alloc(Allocation),
-    /// Frees the memory at the address.
+    /// Frees the memory at this address.
     Free(u64),
-    /// Waits for and writes values.
+    /// Waits for and writes values in memory.
     Memory(Vec<MemoryOperation>),
 }
 
 /// Request of an allocation node.
 #[derive(Clone, Debug)]
 pub(crate) struct Allocation {
-    /// Its memory.
+    /// Memory block.
     pub(crate) block: GraphBlock,
-    /// Devices that may use it, beside its own.
+    /// Devices with access, besides its own.
     pub(crate) access: Arc<[CUmemAccessDesc]>,
 }
 
 impl Operation {
-    /// `cuGraphNodeGetType`.
+    /// Type for `cuGraphNodeGetType`.
     pub(crate) fn kind(&self) -> CUgraphNodeType {
         match self {
             Operation::Kernel(_) => CUgraphNodeType::KERNEL,
@@ -71,7 +71,7 @@ impl Operation {
         }
     }
 
-    /// Takes over what parameters do not say: a kernel's attributes.
+    /// Copies the state that parameters do not contain: a kernel's attributes.
     pub(crate) fn keep_attributes_of(&mut self, old: &Operation) {
         if let (Operation::Kernel(new), Operation::Kernel(old)) = (self, old) {
             new.is_cooperative = old.is_cooperative;
@@ -83,7 +83,7 @@ impl Operation {
         matches!(self, Operation::Alloc(_) | Operation::Free(_))
     }
 
-    /// Whether `cuGraphNodeSetEnabled` takes it ("currently only kernel, memset and memcpy nodes").
+    /// Whether `cuGraphNodeSetEnabled` accepts it ("currently only kernel, memset and memcpy nodes").
     pub(crate) fn can_be_disabled(&self) -> bool {
         matches!(
             self,

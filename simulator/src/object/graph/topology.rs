@@ -1,6 +1,6 @@
-//! The shape of a graph: nodes in order of creation and the edges between them, whatever nodes do.
+//! Nodes in order of creation and the edges between them, independent of operations.
 //!
-//! CUDA Driver API, Graph Management. A node is known by its handle.
+//! CUDA Driver API, Graph Management. A node is identified by its handle.
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,19 +11,19 @@ use crate::object::capture::{EdgeData, NodeKey};
 /// An ordinary dependency: full completion, memory visible.
 pub(crate) const PLAIN: EdgeData = [0; 8];
 
-/// One edge, seen from the node that depends.
+/// An edge, stored at the dependent node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Edge {
-    /// The node that comes first.
+    /// The node that it depends on.
     pub(crate) from: NodeKey,
     /// The API's edge data.
     pub(crate) data: EdgeData,
 }
 
-/// One node.
+/// A node.
 #[derive(Clone, Debug)]
 pub(crate) struct Node<P> {
-    /// Its handle.
+    /// Handle.
     pub(crate) key: NodeKey,
     /// Operation of the node.
     pub(crate) payload: P,
@@ -48,7 +48,7 @@ impl<P> Default for Topology<P> {
 }
 
 impl<P> Topology<P> {
-    /// The same shape of other things.
+    /// The same nodes and edges with converted payloads.
     pub(crate) fn map<Q>(&self, mut make: impl FnMut(&P) -> Q) -> Topology<Q> {
         let nodes = self.nodes.iter().map(|node| Node {
             key: node.key,
@@ -66,12 +66,12 @@ impl<P> Topology<P> {
         &self.nodes
     }
 
-    /// One node.
+    /// A node by its handle.
     pub(crate) fn get(&self, key: NodeKey) -> Option<&Node<P>> {
         self.nodes.get(*self.index.get(&key)?)
     }
 
-    /// One node, to change what it does.
+    /// A node, mutable.
     pub(crate) fn get_mut(&mut self, key: NodeKey) -> Option<&mut Node<P>> {
         self.nodes.get_mut(*self.index.get(&key)?)
     }
@@ -120,8 +120,8 @@ impl<P> Topology<P> {
     /// Adds edges, all or none.
     ///
     /// # Errors
-    /// `INVALID_VALUE` for a node of another graph, a node that would depend on itself, or an edge that is
-    /// there ("specifying an existing dependency will return an error").
+    /// `INVALID_VALUE` for a node of another graph, a node that would depend on itself, or an existing edge ("specifying an
+    /// existing dependency will return an error").
     pub(crate) fn add_edges(&mut self, edges: &[(NodeKey, NodeKey, EdgeData)]) -> Result<(), CUerror> {
         let mut seen = HashSet::new();
         for (from, to, data) in edges {
@@ -148,7 +148,7 @@ impl<P> Topology<P> {
     /// Removes edges, all or none.
     ///
     /// # Errors
-    /// `INVALID_VALUE` for an edge that is not there with this data.
+    /// `INVALID_VALUE` for a missing edge, or one with other data.
     pub(crate) fn remove_edges(&mut self, edges: &[(NodeKey, NodeKey, EdgeData)]) -> Result<(), CUerror> {
         for (from, to, data) in edges {
             let node = self.get(*to).ok_or(CUerror::INVALID_VALUE)?;
@@ -168,7 +168,7 @@ impl<P> Topology<P> {
         Ok(())
     }
 
-    /// Removes a node with its edges; what it did.
+    /// Removes a node with its edges. Returns its payload.
     pub(crate) fn remove(&mut self, key: NodeKey) -> Option<P> {
         let position = self.index.remove(&key)?;
         let node = self.nodes.remove(position);
@@ -191,10 +191,10 @@ impl<P> Topology<P> {
         })
     }
 
-    /// The positions of all nodes, each after what it depends on, else in order of creation.
+    /// Positions of all nodes in an order that respects dependencies, else in order of creation.
     ///
     /// # Errors
-    /// A node that is part of a cycle.
+    /// A node of a cycle.
     pub(crate) fn order(&self) -> Result<Vec<usize>, NodeKey> {
         let mut waiting: Vec<usize> = self.nodes.iter().map(|node| node.dependencies.len()).collect();
         let mut dependents: Vec<Vec<usize>> = vec![Vec::new(); self.nodes.len()];
@@ -234,7 +234,7 @@ impl<P> Topology<P> {
         }
     }
 
-    /// Whether `node` is one of `tail` or one that they depend on, directly or not.
+    /// Whether `node` is in `tail`, or a direct or indirect dependency of it.
     pub(crate) fn is_reachable(&self, tail: &[(NodeKey, EdgeData)], node: NodeKey) -> bool {
         let mut seen = HashSet::new();
         let mut open: Vec<NodeKey> = tail.iter().map(|(key, _)| *key).collect();

@@ -18,13 +18,13 @@ pub(crate) struct UserObject {
     pub(crate) handle: usize,
     /// The program's destructor.
     destroy: HostFunction,
-    /// Has the destructor called on the driver's own thread.
+    /// Arranges for the destructor to be called on the driver's own thread.
     call: fn(HostFunction) -> CUresult,
     references: AtomicI64,
 }
 
 impl UserObject {
-    /// Makes an object with so many references. `call` has its destructor called after the last one's release.
+    /// Makes an object with `count` references. `call` runs the destructor after the last release.
     pub(crate) fn create(
         destroy: HostFunction,
         call: fn(HostFunction) -> CUresult,
@@ -44,10 +44,10 @@ impl UserObject {
         self.references.fetch_add(count, Ordering::Relaxed);
     }
 
-    /// Ends references. The last release has the object destroyed.
+    /// Releases references. After the last one the destructor is called.
     ///
     /// # Errors
-    /// `INVALID_VALUE` where there are fewer; those of `call`.
+    /// `INVALID_VALUE` for more than there are; those of `call`.
     pub(crate) fn release(&self, count: i64) -> CUresult {
         let take = |references: i64| references.checked_sub(count).filter(|left| *left >= 0);
         let before = self
@@ -62,7 +62,7 @@ impl UserObject {
     }
 }
 
-/// References to one object that a graph owns.
+/// References of a graph to one object.
 #[derive(Debug)]
 pub(crate) struct Reference {
     /// The object.
@@ -84,7 +84,7 @@ impl Clone for Reference {
 impl Drop for Reference {
     fn drop(&mut self) {
         if self.count > 0 {
-            // An error would be a count below zero, which references that exist rule out.
+            // Fails only for a count below zero, which cannot happen here.
             let _ = self.object.release(self.count);
         }
     }

@@ -1,4 +1,4 @@
-//! Tiles of sparse arrays.
+//! Tests of tiles of sparse arrays.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Attributes of a stream: kept, and without an effect on the simulated GPU.
+//! Attributes of a stream, stored without an effect on the simulated GPU.
 
 use vcuda_driver_api::prelude::*;
 
@@ -10,7 +10,7 @@ pub(crate) type Value = [u8; size_of::<CUlaunchAttributeValue>()];
 pub(crate) struct Attributes(Vec<(CUlaunchAttributeID, Value)>);
 
 impl Attributes {
-    /// An attribute's value, or its default in a stream of this priority.
+    /// An attribute's value; if never set, its default in a stream of this priority.
     pub(crate) fn value(&self, id: CUlaunchAttributeID, priority: i32) -> Value {
         if let Some((_, value)) = self.0.iter().find(|(known, _)| *known == id) {
             return *value;

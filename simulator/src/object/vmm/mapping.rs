@@ -1,4 +1,4 @@
-//! Reserved addresses and what is mapped there.
+//! Reserved addresses and their mappings.
 
 use core::ffi::c_void;
 use core::sync::atomic::Ordering;
@@ -12,9 +12,9 @@ use vcuda_driver_api::CUerror;
 use crate::object::memory::{self, Kind, READ_WRITE};
 use crate::object::vmm::{GRANULARITY, Physical};
 
-/// Reserved addresses: length by first address.
+/// Lengths of reservations by first address.
 static RESERVED: Mutex<BTreeMap<u64, u64>> = Mutex::new(BTreeMap::new());
-/// Mappings, by first address.
+/// Mappings by first address.
 static MAPPED: Mutex<BTreeMap<u64, Mapping>> = Mutex::new(BTreeMap::new());
 
 #[derive(Debug)]
@@ -47,7 +47,7 @@ pub(crate) fn reserve(bytes: u64, alignment: u64, hint: u64) -> Result<u64, CUer
     Ok(base)
 }
 
-/// Addresses that nothing can be read from or written to; none if they cannot be had.
+/// Inaccessible addresses; `None` if the system refuses.
 fn place(address: u64, bytes: u64, flags: i32) -> Option<u64> {
     let flags = flags | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     // SAFETY: callers pass either no fixed place, one that must be free, or one that they have reserved.
@@ -71,7 +71,7 @@ fn give_up(address: u64, bytes: u64) {
     }
 }
 
-/// `cuMemAddressFree`: the whole of one reservation, with nothing mapped.
+/// `cuMemAddressFree`: frees one whole reservation without mappings.
 ///
 /// # Errors
 /// `CUDA_ERROR_INVALID_VALUE`.
@@ -88,7 +88,7 @@ pub(crate) fn free(base: u64, bytes: u64) -> Result<(), CUerror> {
 /// `cuMemMap`.
 ///
 /// # Errors
-/// `CUDA_ERROR_INVALID_VALUE` for addresses that are not reserved or not free, or more bytes than there are.
+/// `CUDA_ERROR_INVALID_VALUE` for addresses that are not reserved or not free, or beyond the allocation's size.
 pub(crate) fn map(base: u64, bytes: u64, physical: &Arc<Physical>) -> Result<(), CUerror> {
     let end = base.checked_add(bytes).ok_or(CUerror::INVALID_VALUE)?;
     let reserved = RESERVED.lock();
@@ -134,7 +134,7 @@ pub(crate) fn map(base: u64, bytes: u64, physical: &Arc<Physical>) -> Result<(),
     Ok(())
 }
 
-/// First addresses and lengths of the mappings that make up a range exactly.
+/// First addresses of the mappings that exactly cover a range.
 fn whole(mapped: &BTreeMap<u64, Mapping>, base: u64, bytes: u64) -> Result<Vec<u64>, CUerror> {
     let end = base.checked_add(bytes).ok_or(CUerror::INVALID_VALUE)?;
     let mut next = base;
@@ -171,10 +171,10 @@ pub(crate) fn unmap(base: u64, bytes: u64) -> Result<(), CUerror> {
     Ok(())
 }
 
-/// `cuMemSetAccess` for one device: `flags` of `CUmemAccess_flags`.
+/// `cuMemSetAccess` for one device, with `CUmemAccess_flags`.
 ///
 /// # Errors
-/// `CUDA_ERROR_INVALID_VALUE` where the range is not made of whole mappings.
+/// `CUDA_ERROR_INVALID_VALUE` if the range is not covered by whole mappings.
 pub(crate) fn set_access(base: u64, bytes: u64, ordinal: i32, flags: u32) -> Result<(), CUerror> {
     let mut mapped = MAPPED.lock();
     for start in whole(&mapped, base, bytes)? {
@@ -200,7 +200,7 @@ pub(crate) fn set_access(base: u64, bytes: u64, ordinal: i32, flags: u32) -> Res
 /// `cuMemGetAccess`.
 ///
 /// # Errors
-/// `CUDA_ERROR_INVALID_VALUE` where nothing is mapped.
+/// `CUDA_ERROR_INVALID_VALUE` if nothing is mapped.
 pub(crate) fn get_access(address: u64, ordinal: i32) -> Result<u32, CUerror> {
     let mapped = MAPPED.lock();
     Ok(mapping_at(&mapped, address)?
@@ -210,23 +210,23 @@ pub(crate) fn get_access(address: u64, ordinal: i32) -> Result<u32, CUerror> {
         .unwrap_or(0))
 }
 
-/// The allocation that is mapped at an address, with one more reference.
+/// The allocation mapped at an address, with an added reference.
 ///
 /// # Errors
-/// `CUDA_ERROR_INVALID_VALUE` where nothing is mapped.
+/// `CUDA_ERROR_INVALID_VALUE` if nothing is mapped.
 pub(crate) fn retain_at(address: u64) -> Result<usize, CUerror> {
     let mapped = MAPPED.lock();
-    // What is mapped has not ended.
+    // A mapped allocation has not ended.
     mapping_at(&mapped, address)?
         .physical
         .retain()
         .ok_or(CUerror::INVALID_VALUE)
 }
 
-/// The allocation that is mapped at an address.
+/// The allocation mapped at an address.
 ///
 /// # Errors
-/// `CUDA_ERROR_INVALID_VALUE` where nothing is mapped.
+/// `CUDA_ERROR_INVALID_VALUE` if nothing is mapped.
 pub(crate) fn physical_at(address: u64) -> Result<Arc<Physical>, CUerror> {
     let mapped = MAPPED.lock();
     Ok(Arc::clone(&mapping_at(&mapped, address)?.physical))

@@ -1,18 +1,17 @@
-//! Potentially unsafe calls that the machine's profile names (`driver.capture_invalidating`), beyond those that
-//! [`super::reject_unsafe_call`] has of itself: of which calls a driver thinks so is documented nowhere, and drivers differ.
+//! Potentially unsafe calls named by the machine's profile (`driver.capture_invalidating`), in addition to those of
+//! [`super::reject_unsafe_call`]. They are not documented, and drivers differ.
 
 use vcuda_driver_api::CUresult;
 
 use crate::object::process::process;
 
-/// To be asked before every call, by its exported symbol. The variants for per-thread default streams go by the plain
-/// name.
+/// Check before every call, by its exported symbol. Variants for per-thread default streams use the plain name.
 ///
 /// # Errors
 /// As [`super::reject_unsafe_call`], for a call that is named.
 #[inline]
 pub(crate) fn check(symbol: &str) -> CUresult {
-    // A forked child finds its parent's captures, whose lock may never open again.
+    // A forked child inherits its parent's captures, whose lock may stay locked.
     if !super::is_any_open() || process().is_err() {
         return Ok(());
     }
@@ -21,8 +20,8 @@ pub(crate) fn check(symbol: &str) -> CUresult {
 
 #[cold]
 fn check_open(symbol: &str) -> CUresult {
-    // In a child of fork, which may have been made while another thread was looking at the captures, the call itself says
-    // that there is no driver.
+    // A child may have been forked while another thread held the captures' lock. It skips the check, and the call itself
+    // fails.
     let Ok(process) = process() else { return Ok(()) };
     let plain = ["_ptsz", "_ptds"]
         .iter()

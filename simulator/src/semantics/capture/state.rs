@@ -1,9 +1,9 @@
-//! Stream capture as a state machine, apart from streams, events and graphs themselves.
+//! State machine of stream capture, independent of stream, event and graph objects.
 //!
-//! From the CUDA Driver API, Stream Management (`cuStreamBeginCapture` to
-//! `cuThreadExchangeStreamCaptureMode`), the descriptions of results 900 to 908, and the CUDA Programming
-//! Guide, "Creating a Graph Using Stream Capture" (cross-stream dependencies; prohibited and unhandled
-//! operations). What these leave open is marked "open": docs/hardware.md, "states of a capture".
+//! From the CUDA Driver API, Stream Management (`cuStreamBeginCapture` to `cuThreadExchangeStreamCaptureMode`), the
+//! descriptions of results 900 to 908, and the CUDA Programming Guide, "Creating a Graph Using Stream Capture"
+//! (cross-stream dependencies; prohibited and unhandled operations). Undocumented behaviour is marked "open":
+//! docs/hardware.md, "states of a capture".
 
 use std::collections::HashMap;
 
@@ -38,12 +38,12 @@ pub(crate) struct Captures {
 }
 
 impl Captures {
-    /// Open sequences: without any, no call needs the checks below.
+    /// Number of open sequences; without any, no call needs the checks below.
     pub(crate) fn len(&self) -> usize {
         self.sequences.len()
     }
 
-    /// `cuStreamBeginCapture`: the sequence's id.
+    /// `cuStreamBeginCapture`: returns the sequence's id.
     ///
     /// # Errors
     /// `ILLEGAL_STATE` if the stream is part of a capture already ("it may only be initiated if the stream
@@ -81,8 +81,7 @@ impl Captures {
         Ok(id)
     }
 
-    /// `cuStreamEndCapture`. `is_reachable(tail, node)` tells whether a node is one of `tail` or one that
-    /// they depend on.
+    /// `cuStreamEndCapture`. `is_reachable(tail, node)` returns whether a node is in `tail`, or a dependency of it.
     ///
     /// # Errors
     /// With the capture going on: `ILLEGAL_STATE` if the stream is not capturing (open);
@@ -134,7 +133,7 @@ impl Captures {
         self.streams.retain(|_, joined| joined.sequence != id);
     }
 
-    /// The status of a stream that is not the legacy one.
+    /// The status of a stream other than the legacy one.
     pub(crate) fn status(&self, stream: StreamKey) -> Status {
         match self.streams.get(&stream) {
             None => Status::None,
@@ -143,14 +142,14 @@ impl Captures {
         }
     }
 
-    /// The graph that a stream's active capture goes into.
+    /// The graph of a stream's active capture.
     pub(crate) fn graph(&self, stream: StreamKey) -> Option<usize> {
         let joined = self.streams.get(&stream)?;
         let sequence = self.sequences.get(&joined.sequence)?;
         (!sequence.invalidated).then_some(sequence.graph)
     }
 
-    /// Whether a graph is being captured into: it can be neither instantiated nor destroyed meanwhile.
+    /// Whether a capture goes into a graph, which then cannot be instantiated or destroyed.
     pub(crate) fn is_open(&self, graph: usize) -> bool {
         self.sequences.values().any(|sequence| sequence.graph == graph)
     }
@@ -162,7 +161,7 @@ impl Captures {
             .any(|joined| joined.member.blocking && joined.member.context == context)
     }
 
-    /// A use of a context's legacy stream, other than a question about its capture.
+    /// Records a use of a context's legacy stream, other than a query of its capture.
     ///
     /// # Errors
     /// `STREAM_CAPTURE_IMPLICIT`, and the captures concerned are invalidated, if a blocking stream of the
@@ -175,7 +174,7 @@ impl Captures {
         Ok(())
     }
 
-    /// A wait for a whole context, "a broader handle which encompasses an active stream capture".
+    /// Records a wait for a whole context, "a broader handle which encompasses an active stream capture".
     ///
     /// # Errors
     /// `STREAM_CAPTURE_UNSUPPORTED`, and the captures are invalidated, if any stream of it is capturing.
@@ -227,16 +226,16 @@ impl Captures {
         }
     }
 
-    /// A query or wait for an event that was last recorded in a capturing stream.
+    /// Handles a query or a wait for an event last recorded in a capturing stream.
     ///
     /// # Errors
-    /// Always `CAPTURED_EVENT`, also after the capture has ended; a capture still going is invalidated.
+    /// Always `CAPTURED_EVENT`, even after the capture's end; an active capture is invalidated.
     pub(crate) fn use_captured_event(&mut self, event: &CapturedEvent) -> Result<(), CUerror> {
         self.invalidate(event.sequence);
         Err(CUerror::CAPTURED_EVENT)
     }
 
-    /// `cuEventRecord` in a capturing stream: what the event stands for now.
+    /// `cuEventRecord` in a capturing stream: the position recorded in the event.
     ///
     /// # Errors
     /// `STREAM_CAPTURE_INVALIDATED`.
@@ -251,8 +250,8 @@ impl Captures {
         }
     }
 
-    /// `cuStreamWaitEvent` where the stream or the event is captured. True: it is done here. False: neither
-    /// is captured and the wait is an ordinary one.
+    /// `cuStreamWaitEvent` for a captured stream or event: true if it is handled here, false if neither is captured and the
+    /// wait is an ordinary one.
     ///
     /// # Errors
     /// `STREAM_CAPTURE_ISOLATION` if a capturing stream waits for an event outside (without the external
@@ -306,17 +305,16 @@ impl Captures {
         self.is_valid(joined.sequence).then(|| joined.tail.clone())
     }
 
-    /// Replaces what the next node will depend on: after a node was captured, or by
-    /// `cuStreamUpdateCaptureDependencies`.
+    /// Replaces the next node's dependencies, after a captured node or by `cuStreamUpdateCaptureDependencies`.
     pub(crate) fn set_tail(&mut self, stream: StreamKey, tail: Vec<(NodeKey, EdgeData)>) {
         if let Some(joined) = self.streams.get_mut(&stream) {
             joined.tail = tail;
         }
     }
 
-    /// A stream is destroyed. One that was joined may go while the capture lasts, as NVIDIA's own `cuda-core`
-    /// lets it; what it captured must be joined all the same. Open: destroying the origin ends the capture.
-    /// The graph of a capture that ended so, if the sequence owns it.
+    /// Removes a destroyed stream. A joined one may be destroyed during the capture, as NVIDIA's own `cuda-core` does; its
+    /// captured work must be joined all the same. Open: destroying the origin ends the capture. Returns the graph of such a
+    /// capture, if the sequence owns it.
     pub(crate) fn forget(&mut self, stream: StreamKey) -> Option<usize> {
         let id = self.streams.get(&stream)?.sequence;
         let sequence = self.sequences.get(&id)?;

@@ -1,8 +1,8 @@
-//! Executable graphs: a graph as it was when instantiated, and the list of commands that a launch submits.
+//! Executable graphs: the content of a graph at its instantiation, and the commands of a launch.
 //!
-//! A launch runs in the stream that it is given, node by node in an order that the edges allow; kernels
-//! between other nodes are one command (`plan.rs`, `schedule.rs`). docs/hardware.md, "graphs" (the documentation
-//! leaves it open): a real device may also overlap copies with independent kernels.
+//! A launch runs in a given stream, node by node in an order that respects the edges. Kernels between other nodes are one
+//! command (`plan.rs`, `schedule.rs`). docs/hardware.md, "graphs" (undocumented): a real device may also overlap copies
+//! with independent kernels.
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 use std::collections::HashSet;
@@ -33,34 +33,34 @@ pub(crate) struct Executable {
     pub(crate) handle: usize,
     /// `cuGraphExecGetId`.
     pub(crate) id: u32,
-    /// As given to instantiate, the upload apart.
+    /// Flags given to instantiate, without the upload.
     pub(crate) flags: u64,
     graph: Weak<Graph>,
     state: Mutex<State>,
 }
 
-/// Parts of an executable graph that change.
+/// Mutable part of an executable graph.
 #[derive(Debug)]
 pub(crate) struct State {
-    /// Its nodes, known by the handles of those they were made of.
+    /// Its nodes, with the handles of the original graph's.
     pub(crate) nodes: Frozen,
-    /// Its graph's references to user objects.
+    /// References to user objects of the original graph.
     pub(crate) references: Vec<Reference>,
-    /// Nodes that do nothing for now.
+    /// Disabled nodes.
     pub(crate) disabled: HashSet<NodeKey>,
     plan: Arc<[Action]>,
-    /// The end of the last launch: "each launch is ordered behind any previous launches".
+    /// End of the last launch: "each launch is ordered behind any previous launches".
     last: Option<Ticket>,
-    /// Launches that have not ended; while there are any, memory that the graph frees itself stays.
+    /// Number of unfinished launches, during which memory that the graph frees itself stays.
     in_flight: Arc<AtomicUsize>,
 }
 
 impl Executable {
-    /// Makes one of a graph.
+    /// Instantiates a graph.
     ///
     /// # Errors
-    /// `INVALID_VALUE` and a node of it where the edges form a cycle, none for a second instance of a graph
-    /// with memory nodes.
+    /// `INVALID_VALUE`, with a node if the edges form a cycle, without one for a second instance of a graph with memory
+    /// nodes.
     pub(crate) fn create(
         graph: &Arc<Graph>,
         flags: u64,
@@ -86,19 +86,19 @@ impl Executable {
         Ok(EXECUTABLES.insert_with(make).1)
     }
 
-    /// Looks at it.
+    /// Calls `look` with the state.
     pub(crate) fn with<R>(&self, look: impl FnOnce(&State) -> R) -> R {
         look(&self.state.lock())
     }
 
-    /// Changes nodes; future launches do what they then say. A change that fails leaves all as it was.
+    /// Changes nodes for future launches. A failed change has no effect.
     ///
     /// # Errors
     /// Those of the change.
     pub(crate) fn change<E>(&self, change: impl FnOnce(&mut State) -> Result<(), E>) -> Result<(), E> {
         let mut state = self.state.lock();
         change(&mut state)?;
-        // The shape is what it was when the graph was instantiated, so it has an order.
+        // The shape is that of the instantiation, so an order exists.
         if let Ok(actions) = plan(&state.nodes, &state.disabled) {
             state.plan = actions.into();
         }
@@ -108,12 +108,12 @@ impl Executable {
     /// `cuGraphLaunch` into a stream that is not capturing.
     ///
     /// # Errors
-    /// `INVALID_VALUE` if memory of an earlier launch has not been freed and the graph was not instantiated
-    /// to free it by itself; `OUT_OF_MEMORY`.
+    /// `INVALID_VALUE` if memory of an earlier launch was not freed and the graph was not instantiated with automatic
+    /// freeing; `OUT_OF_MEMORY`.
     pub(crate) fn launch(&self, stream: &Stream) -> CUresult {
         let mut state = self.state.lock();
         if let Some(ticket) = state.last
-            && !stream.is_where(ticket)
+            && !stream.has(ticket)
         {
             ordering::submit(stream, Command::Wait { ticket })?;
         }
@@ -133,7 +133,7 @@ impl Executable {
             state.last = Some(submit_all(&state.plan, stream)?);
             return Ok(());
         }
-        // No launch ends meanwhile: the memory of one that is in flight is this one's too.
+        // No launch may end meanwhile, as its memory is used by this one too.
         effects::hold_still(|| {
             self.allocate(&state)?;
             state.in_flight.fetch_add(1, Ordering::Relaxed);
@@ -168,7 +168,7 @@ impl Executable {
         graph_memory::prepare(blocks)
     }
 
-    /// Puts memory behind the graph's allocations; all or none.
+    /// Provides memory for the graph's allocations, all or none.
     fn allocate(&self, state: &State) -> CUresult {
         const AUTO_FREE: u64 = CUgraphInstantiate_flags::AUTO_FREE_ON_LAUNCH.0 as u64;
         let mut backed: Vec<&GraphBlock> = Vec::new();
@@ -197,7 +197,7 @@ impl Executable {
 /// Submits the commands of one launch. Returns the ticket of its end.
 ///
 /// # Errors
-/// `CUDA_ERROR_NOT_INITIALIZED`, or what an action's own function says.
+/// `CUDA_ERROR_NOT_INITIALIZED`, or the error of an action.
 fn submit_all(plan: &[Action], stream: &Stream) -> Result<Ticket, CUerror> {
     for action in plan {
         submit(action, stream)?;
@@ -220,7 +220,7 @@ impl Drop for Executable {
     }
 }
 
-/// The executable graph that a caller means.
+/// The executable graph of a caller's handle.
 ///
 /// # Errors
 /// `INVALID_VALUE` for a handle that is none.
@@ -230,7 +230,7 @@ pub(crate) fn executable(handle: CUgraphExec) -> Result<Arc<Executable>, CUerror
     EXECUTABLES.get(handle.0).ok_or(CUerror::INVALID_VALUE)
 }
 
-/// Ends one; launches of it go on.
+/// Destroys an executable graph; its launches continue.
 ///
 /// # Errors
 /// `INVALID_VALUE` for a handle that is none.

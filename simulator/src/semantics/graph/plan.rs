@@ -1,4 +1,4 @@
-//! Submission of an executable graph: one list of commands for all its nodes.
+//! Commands of a launch of an executable graph.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -19,11 +19,11 @@ use crate::semantics::graph::schedule::{Job, combine};
 use crate::semantics::work::{Work, effect};
 use crate::semantics::{event, host_thread, ordering};
 
-/// One command of a launch.
+/// A command of a launch.
 #[derive(Clone, Debug)]
 #[expect(clippy::large_enum_variant, reason = "few, and most of them copies")]
 pub(super) enum Action {
-    /// Kernels, as one.
+    /// Kernels, combined into one.
     Kernels { duration_ns: u64, sms: u32 },
     /// A copy or a set.
     Run(Work),
@@ -35,13 +35,13 @@ pub(super) enum Action {
     Record(Arc<Event>),
     /// Waits for an event.
     Wait(Arc<Event>),
-    /// Memory of an allocation node; whether the graph frees it too.
+    /// Provides memory for an allocation node, with whether this graph also frees it.
     Alloc { block: GraphBlock, is_freed_here: bool },
     /// Frees memory that another graph, or this one in an earlier launch, allocated.
     Free(u64),
 }
 
-/// Frees memory that a graph allocated. Where it has been freed meanwhile, as by `cuMemFree`, that is done.
+/// Frees memory that a graph allocated. Memory that was freed meanwhile, as by `cuMemFree`, is skipped.
 pub(super) fn free(address: u64) {
     let _ = graph_memory::free(address);
 }
@@ -70,11 +70,11 @@ pub(super) fn submit(action: &Action, stream: &Stream) -> CUresult {
     }
 }
 
-/// Kernels that wait to become one command.
+/// Kernels to be combined into one command.
 #[derive(Default)]
 struct Group {
     jobs: Vec<Job>,
-    /// Where the nodes of this group are in it.
+    /// Positions of this group's nodes in it.
     places: HashMap<NodeKey, usize>,
     sms: u32,
 }
@@ -115,7 +115,7 @@ pub(super) fn plan(nodes: &Frozen, disabled: &HashSet<NodeKey>) -> Result<Vec<Ac
             own.insert(block.address());
         }
     }
-    // What the graph frees itself goes at the launch's end, so that launches may follow each other closely.
+    // Memory that the graph frees itself is freed at the launch's end, so that launches may follow each other closely.
     actions.retain(|action| !matches!(action, Action::Free(address) if own.contains(address)));
     Ok(actions)
 }
@@ -166,7 +166,7 @@ fn extend(nodes: &Frozen, disabled: &HashSet<NodeKey>, actions: &mut Vec<Action>
     Ok(())
 }
 
-/// The command of a node that is no kernel.
+/// The command of a node other than a kernel.
 fn action(operation: &Operation) -> Option<Action> {
     Some(match operation {
         Operation::Copy(transfer, _) => Action::Run(Work::Copy(transfer.clone())),

@@ -1,24 +1,24 @@
-//! Time that kernels of a graph take together: each starts once its dependencies are done and multiprocessors are free,
-//! in the order in which they were added.
+//! Time of a graph's kernels: each starts once its dependencies are done and multiprocessors are free, in the order of
+//! creation.
 //!
-//! A graph's launch hands the machine one command for such a group, since nothing happens in memory while
-//! kernels run. docs/hardware.md, "graphs": between other nodes, kernels that do not depend on each other run side by
-//! side as far as they fit; copies and sets do not overlap with them.
+//! A launch submits one command for such a group, as nothing changes in memory while kernels run. docs/hardware.md,
+//! "graphs": between other nodes, independent kernels run concurrently as far as they fit; copies and memsets do not
+//! overlap with them.
 
 use std::collections::BTreeSet;
 
-/// One kernel of a group.
+/// A kernel of a group.
 #[derive(Clone, Debug)]
 pub(crate) struct Job {
-    /// Duration, ns; `u64::MAX` never ends.
+    /// Duration (ns); `u64::MAX` never ends.
     pub(crate) duration_ns: u64,
-    /// Multiprocessors that it occupies; 0 for a place that only orders others.
+    /// Number of multiprocessors that it occupies; 0 for a job that only orders others.
     pub(crate) sms: u32,
-    /// Earlier jobs of the group that it waits for, by position.
+    /// Positions of the earlier jobs that it waits for.
     pub(crate) after: Vec<usize>,
 }
 
-/// A group as one kernel: nanoseconds, and the most multiprocessors in use at once.
+/// A group as one kernel: duration (ns), and the maximum number of multiprocessors in use.
 pub(crate) fn combine(jobs: &[Job], sms: u32) -> (u64, u32) {
     let mut missing: Vec<usize> = jobs.iter().map(|job| job.after.len()).collect();
     let mut dependents: Vec<Vec<usize>> = vec![Vec::new(); jobs.len()];
@@ -29,7 +29,7 @@ pub(crate) fn combine(jobs: &[Job], sms: u32) -> (u64, u32) {
     }
     let is_root = |position: &usize| missing[*position] == 0;
     let mut ready: BTreeSet<usize> = (0..jobs.len()).filter(is_root).collect();
-    // By end; `in_use` multiprocessors are taken by these.
+    // Running jobs by end; they occupy `in_use` multiprocessors.
     let mut running: BTreeSet<(u64, usize)> = BTreeSet::new();
     let (mut now, mut in_use, mut most) = (0u64, 0u32, 0u32);
     loop {

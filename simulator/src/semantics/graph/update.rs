@@ -1,4 +1,4 @@
-//! `cuGraphExecUpdate`: whether a graph fits an executable one, and the exchange of parameters if it does.
+//! `cuGraphExecUpdate`: checks that a graph matches an executable one, and replaces the parameters.
 
 use std::collections::HashMap;
 
@@ -8,14 +8,14 @@ use crate::object::capture::NodeKey;
 use crate::object::graph::frozen::{Frozen, Step};
 use crate::object::graph::node::Operation;
 
-/// Why a graph does not fit.
+/// Reason why a graph does not match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Misfit {
     /// As `CUgraphExecUpdateResultInfo::result`.
     pub(crate) result: CUgraphExecUpdateResult,
     /// The node of the new graph, 0 for none.
     pub(crate) node: NodeKey,
-    /// The dependency of it that does not match, 0 for none.
+    /// Its dependency that does not match, 0 for none.
     pub(crate) from: NodeKey,
 }
 
@@ -29,7 +29,7 @@ impl Misfit {
     }
 }
 
-/// Takes over the parameters of `new`, whose nodes are paired with `old`'s in order of insertion; all or none.
+/// Replaces parameters by those of `new`, whose nodes are paired with `old`'s in order of creation; all or none.
 ///
 /// # Errors
 /// The first misfit.

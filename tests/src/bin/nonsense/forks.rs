@@ -1,5 +1,5 @@
-//! Children forked while threads are inside hooks: all of the table's, made from it. A child that a lock of its parent's
-//! stops is ended by its alarm.
+//! Children forked while threads are inside hooks, for all functions of the table. A child that hangs on a lock of its
+//! parent is ended by its alarm.
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -10,29 +10,29 @@ use crate::prototypes::{Prototype, prototype};
 
 /// Number of calls of a child.
 const CALLS: usize = 8;
-/// Number of threads that call meanwhile.
+/// Number of threads that call at the same time.
 const THREADS: usize = 3;
 
-/// A function and its arguments: nothing but zeros.
+/// A function with arguments of zeros.
 struct Call {
     prototype: &'static Prototype,
     function: *mut c_void,
     arguments: Vec<Vec<u8>>,
 }
 
-// SAFETY: a function of a library that stays, which any thread may call.
+// SAFETY: a function of a library that is never unloaded, which any thread may call.
 unsafe impl Send for Call {}
 // SAFETY: as above; nothing is changed.
 unsafe impl Sync for Call {}
 
 impl Call {
     fn make(&self) {
-        // SAFETY: the function of this name, with numbers of zero and null pointers: the driver refuses what is wrong.
+        // SAFETY: the function of this name, with zeros and null pointers, which the driver refuses if they are wrong.
         unsafe { (self.prototype.call)(self.function, &self.arguments) };
     }
 }
 
-/// Whether such a call would end the context of all others.
+/// Whether such a call would destroy the current context.
 fn ends_the_context(name: &str) -> bool {
     name.starts_with("cuDevicePrimaryCtxReset") || name.starts_with("cuDevicePrimaryCtxRelease")
 }
@@ -53,7 +53,7 @@ pub(crate) fn fork_among(names: impl Iterator<Item = String>) {
         })
         .filter(|call| !call.function.is_null())
         .collect();
-    // SAFETY: takes no pointer. No process waits for ever for threads that do.
+    // SAFETY: takes no pointer. Ends the process if its threads hang.
     unsafe { libc::alarm(6 * PATIENCE_S) };
     let is_over = AtomicBool::new(false);
     let rounds = [const { AtomicUsize::new(0) }; THREADS];
@@ -62,7 +62,7 @@ pub(crate) fn fork_among(names: impl Iterator<Item = String>) {
         for (at, rounds) in rounds.iter().enumerate() {
             let (calls, is_over) = (&calls, &is_over);
             scope.spawn(move || {
-                // Makes the context current here too.
+                // Makes the context current to this thread too.
                 let _driver = Driver::open(Stage::Context);
                 let start = at * calls.len() / THREADS;
                 while !is_over.load(Ordering::Relaxed) || rounds.load(Ordering::Relaxed) == 0 {
@@ -87,9 +87,9 @@ pub(crate) fn fork_among(names: impl Iterator<Item = String>) {
     );
 }
 
-/// A child that makes the calls from this one on. Whether it came to its end.
+/// Forks a child that makes the calls from `first` on. Returns whether it finished.
 fn lives(calls: &[Call], first: usize) -> bool {
-    // SAFETY: the child makes calls of the driver's, whose behaviour in a child is what is tried, and ends.
+    // SAFETY: the child makes calls of the driver, whose behaviour in a child is under test, and ends.
     let child = unsafe { libc::fork() };
     assert!(child >= 0);
     if child == 0 {

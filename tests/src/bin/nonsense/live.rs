@@ -1,4 +1,4 @@
-//! Objects that exist, for the arguments that are not tried with nonsense.
+//! Valid objects for arguments that are not under test.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_void};
@@ -11,7 +11,7 @@ use vcuda_driver_api::{cuda, nvml};
 const CODE: &CStr =
     c".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry vcuda_nothing()\n{\n  ret;\n}\n";
 
-/// Progress of a process before it makes its call.
+/// State of a process before its call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stage {
     /// Nothing was called.
@@ -34,7 +34,7 @@ impl Stage {
     }
 }
 
-/// The two libraries, opened.
+/// The two opened libraries.
 #[derive(Debug)]
 pub(crate) struct Driver {
     cuda: *mut c_void,
@@ -55,7 +55,7 @@ macro_rules! ask {
 }
 
 impl Driver {
-    /// Opens both libraries and goes as far as the stage says.
+    /// Opens both libraries, and proceeds to the stage.
     pub(crate) fn open(stage: Stage) -> Self {
         let mut driver = Driver {
             cuda: open(c"libcuda.so.1"),
@@ -104,7 +104,7 @@ impl Driver {
         Some(memory.used)
     }
 
-    /// An object of the type, or null where nothing of it can be had.
+    /// An object of the type; null if none can be made.
     fn make(&self, type_name: &str) -> u64 {
         let mut made = 0_u64;
         let place = &raw mut made;
@@ -131,7 +131,7 @@ impl Driver {
         made
     }
 
-    /// Memory of the type, and what is made of memory.
+    /// Memory of the type, or an object made of memory.
     fn memory(&self, type_name: &str, place: *mut u64) {
         match type_name {
             "CUdeviceptr" => {
@@ -176,7 +176,7 @@ impl Driver {
         }
     }
 
-    /// A module or a library with its kernel, or one of these.
+    /// A module or a library with its kernel.
     fn code(&self, type_name: &str, place: *mut u64) {
         match type_name {
             "CUmodule" => {
@@ -206,7 +206,7 @@ impl Driver {
         }
     }
 
-    /// Memory that went out as a descriptor and came back as another interface's.
+    /// Memory that was exported as a descriptor and imported as another interface's.
     fn external(&self, place: *mut CUexternalMemory) {
         const DESCRIPTOR: u32 = 1;
         // SAFETY: numbers and null pointers; zeros are a value of it.
@@ -227,7 +227,7 @@ impl Driver {
         let _ = ask!(self.cuda cuImportExternalMemory(place, &raw const foreign));
     }
 
-    /// A description of all multiprocessors of the first GPU.
+    /// Description of all multiprocessors of the first GPU.
     fn resources(&self) -> CUdevResourceDesc {
         let mut description = CUdevResourceDesc::NULL;
         // SAFETY: numbers; zeros are a value of it.
@@ -237,7 +237,7 @@ impl Driver {
         description
     }
 
-    /// A graph of one node.
+    /// A graph with one node.
     fn graph(&self) -> (CUgraph, CUgraphNode) {
         let (mut graph, mut node) = (CUgraph::NULL, CUgraphNode::NULL);
         let _ = ask!(self.cuda cuGraphCreate(&raw mut graph, 0));
@@ -246,7 +246,7 @@ impl Driver {
     }
 }
 
-/// The live objects of a process, one of a type.
+/// Valid objects of a process, one of each type.
 #[derive(Debug, Default)]
 pub(crate) struct Live(HashMap<&'static str, u64>);
 

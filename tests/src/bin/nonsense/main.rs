@@ -1,12 +1,12 @@
-//! Calls functions of the driver with nonsense and prints each answer: `nonsense STAGE NAME...`.
+//! Calls functions of the driver with invalid arguments, and prints each result: `nonsense STAGE NAME...`.
 //!
-//! A line is the call, its status, and which of the buffers behind its pointers the driver wrote to, so that the lines
-//! of a run without the shim and of one with it can be compared. Each call that fails must leave what NVML says is in
-//! use as it was; else the line says so. Every function is tried in a process of its own, and a new one after each call
-//! that succeeded (which may have changed anything) or ended the process.
+//! A line has the call, its status, and the buffers behind its pointers that the driver wrote to, so that runs with and
+//! without the shim can be compared. A failed call must leave the used memory by NVML unchanged; otherwise the line says
+//! so. Each function runs in a process of its own, and a new one is started after each call that succeeded (which may have
+//! changed anything) or ended the process.
 //!
-//! STAGE: `nothing` (no initialisation), `started` (no context), `context` (one is current). `forks` compares nothing: it forks
-//! while threads call all of them.
+//! STAGE: `nothing` (no initialisation), `started` (no context), `context` (one is current). `forks` compares nothing: it
+//! forks while threads call all functions.
 #![allow(
     clippy::panic,
     clippy::unwrap_used,
@@ -30,7 +30,7 @@ use live::{Driver, Live, Stage};
 use prototypes::{Prototype, prototype};
 use values::{Case, Content, ROOM, Value, cases};
 
-/// A call that takes longer than this hangs, in seconds.
+/// Time after which a call counts as hanging (s).
 const PATIENCE_S: u32 = 10;
 
 fn main() {
@@ -50,7 +50,7 @@ fn main() {
     }
 }
 
-/// A number that parent and child see: which call the child is at.
+/// Index of the child's present call, shared with the parent.
 fn shared() -> &'static AtomicUsize {
     let bytes = size_of::<AtomicUsize>();
     let access = libc::PROT_READ | libc::PROT_WRITE;
@@ -92,7 +92,7 @@ fn try_all(prototype: &'static Prototype, stage: Stage, at: &AtomicUsize) {
     }
 }
 
-/// Makes the calls from the current one on, up to one that succeeds.
+/// Makes the calls from the current one on, until one succeeds.
 fn try_from(prototype: &'static Prototype, stage: Stage, cases: &[Case], at: &AtomicUsize) {
     let driver = Driver::open(stage);
     let function = driver.symbol(prototype.name);
@@ -126,7 +126,7 @@ fn try_from(prototype: &'static Prototype, stage: Stage, cases: &[Case], at: &At
             });
         }
         let used = driver.used_bytes();
-        // SAFETY: the function of this name; the values are of its types, as far as nonsense can be.
+        // SAFETY: the function of this name; the values have its types, but may be invalid.
         let status = unsafe { (prototype.call)(function, &bytes) };
         let mut line = format!("{} = {status}, wrote", describe(prototype, case));
         for (at, (before, after)) in before.iter().zip(&buffers).enumerate() {
@@ -146,7 +146,7 @@ fn try_from(prototype: &'static Prototype, stage: Stage, cases: &[Case], at: &At
     }
 }
 
-/// The bytes behind a pointer before the call.
+/// Bytes behind a pointer before the call.
 fn buffer(value: &Value) -> Option<Vec<u8>> {
     match value {
         Value::Buffer(Content::Bytes(byte)) => Some(vec![*byte; ROOM]),
@@ -159,7 +159,7 @@ fn buffer(value: &Value) -> Option<Vec<u8>> {
     }
 }
 
-/// The first bytes, as many as the argument has, with zeros where there are fewer.
+/// The argument's bytes, padded with zeros.
 fn padded(bytes: &[u8], size: usize) -> Vec<u8> {
     bytes.iter().chain(&[0; 128]).copied().take(size).collect()
 }
@@ -168,10 +168,10 @@ fn address(address: *mut c_void) -> Vec<u8> {
     address.addr().to_le_bytes().to_vec()
 }
 
-/// For callbacks.
+/// A callback without effect.
 extern "C" fn nothing() {}
 
-/// The call as text, the same in every run.
+/// The call as text, equal in every run.
 fn describe(prototype: &Prototype, case: &Case) -> String {
     let mut text = format!("{}(", prototype.name);
     for (at, value) in case.iter().enumerate() {
@@ -192,7 +192,7 @@ fn describe(prototype: &Prototype, case: &Case) -> String {
     text + ")"
 }
 
-/// Bytes as digits, without the zeros at the end, and the like bytes of a long row once.
+/// Hexadecimal digits without trailing zeros; a repeated byte is written once.
 fn hex(bytes: &[u8]) -> String {
     if bytes.len() > 64 && bytes.iter().all(|byte| *byte == bytes[0]) {
         return format!("{:02x}..", bytes[0]);

@@ -1,5 +1,5 @@
-//! The driver's prototypes as lists of argument types, with a way to call each: made of driver-api's one list, so that
-//! a new line there is known here.
+//! The driver's prototypes as lists of argument types, with a function to call each. They are generated from driver-api's
+//! list.
 
 use std::ffi::c_void;
 use std::marker::PhantomData;
@@ -9,18 +9,18 @@ use vcuda_driver_api::{cuda, nvml};
 /// An argument as the prototype declares it.
 #[derive(Debug)]
 pub(crate) struct Argument {
-    /// Its name in the prototype.
+    /// Name in the prototype.
     pub(crate) name: &'static str,
-    /// Its type as written, without spaces.
+    /// Type as written, without spaces.
     pub(crate) type_name: &'static str,
-    /// Size of the argument in bytes.
+    /// Size (bytes).
     pub(crate) size: usize,
-    /// Size in bytes of what it points to; 0: it is no pointer.
+    /// Size of the target (bytes); 0 if it is no pointer.
     pub(crate) pointee: usize,
 }
 
 impl Argument {
-    /// The type it points to.
+    /// Type of the target.
     pub(crate) fn pointee_name(&self) -> &'static str {
         let name = self.type_name;
         name.strip_prefix("*mut ")
@@ -28,7 +28,7 @@ impl Argument {
             .unwrap_or(name)
     }
 
-    /// Whether the driver may write what it points to.
+    /// Whether the driver may write the target.
     pub(crate) fn is_written(&self) -> bool {
         self.type_name.starts_with("*mut ")
     }
@@ -37,11 +37,11 @@ impl Argument {
 /// A function of the driver.
 #[derive(Debug)]
 pub(crate) struct Prototype {
-    /// The exported symbol.
+    /// Exported symbol.
     pub(crate) name: &'static str,
-    /// In order.
+    /// Arguments, in order.
     pub(crate) arguments: &'static [Argument],
-    /// Calls the function at an address with the arguments' bytes; the status as a number.
+    /// Calls the function at an address with the arguments' bytes. Returns the status as a number.
     pub(crate) call: unsafe fn(*mut c_void, &[Vec<u8>]) -> u32,
 }
 
@@ -50,7 +50,7 @@ pub(crate) fn prototype(name: &str) -> Option<&'static Prototype> {
     CUDA.iter().chain(NVML).find(|prototype| prototype.name == name)
 }
 
-/// Tells the size behind a pointer type.
+/// Size of a pointer type's target, by type.
 struct Probe<T>(PhantomData<T>);
 
 impl<T> Probe<*mut T> {
@@ -61,20 +61,20 @@ impl<T> Probe<*const T> {
     const POINTEE: usize = size_of::<T>();
 }
 
-/// Answer of [`Probe`] for all other types: an inherent constant goes before a trait's.
+/// Fallback for all other types, as an inherent constant takes precedence over a trait's.
 trait NoPointer {
     const POINTEE: usize = 0;
 }
 
 impl<T> NoPointer for Probe<T> {}
 
-/// An argument's value of its bytes.
+/// Reads an argument's value from its bytes.
 ///
 /// # Safety
 /// The bytes are a value of `T`.
 unsafe fn value<T>(bytes: &[u8]) -> T {
     assert_eq!(bytes.len(), size_of::<T>());
-    // SAFETY: as many bytes as a `T` has; that they are one is the caller's.
+    // SAFETY: there are as many bytes as `T` has; the caller promises that they are a valid value.
     unsafe { bytes.as_ptr().cast::<T>().read_unaligned() }
 }
 

@@ -1,48 +1,48 @@
-//! Which values an argument of a type is tried with, and the calls that are made of them.
+//! Invalid values for arguments by type, and the calls made of them.
 //!
-//! Wrong on purpose is everything that the driver can judge: null, sizes, counts, flags, ordinals, handles that are
-//! none, structures of zeros or ones, addresses that no process has. Left out, by rule, is what it cannot: other addresses that
-//! are not mapped, callbacks that are no function, structures of ones that hold addresses, and counts beyond the array that they
-//! count. There the real driver may fault, with the shim or without.
+//! Tried is everything that the driver can check: null, sizes, counts, flags, ordinals, invalid handles, structures of
+//! zeros or ones, impossible addresses. Left out is what it cannot check: other unmapped addresses, callbacks that are no
+//! functions, structures of ones that contain addresses, and counts beyond their array. There the real driver may fault,
+//! with or without the shim.
 
 use vcuda_driver_api::cuda::{CUmemAllocationType, CUmemLocationType};
 
 use crate::prototypes::{Argument, Prototype};
 
-/// Bytes behind every pointer: more than any structure that a function fills.
+/// Size of the buffer behind every pointer (bytes), larger than any structure that a function fills.
 pub(crate) const ROOM: usize = 8192;
 
 /// Content of a buffer before the call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Content {
-    /// A byte over and over.
+    /// The same byte repeated.
     Bytes(u8),
-    /// These bytes, and zeros behind them.
+    /// These bytes, then zeros.
     Start(Vec<u8>),
 }
 
 /// A value to pass.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Value {
-    /// The low bytes of a number; the rest is zeros.
+    /// A number, extended by zeros.
     Number(u128),
     /// Bytes of a structure passed by value.
     Bytes(Vec<u8>),
-    /// A live object of the argument's type (null where there is no context), and this much more.
+    /// A valid object of the argument's type (null without a context), plus this number.
     Live(u64),
     /// The address of a buffer.
     Buffer(Content),
-    /// The address of a function that does nothing.
+    /// The address of a function without effect.
     Callback,
 }
 
-/// The values of one call, in the order of its arguments.
+/// Values of one call, in the order of its arguments.
 pub(crate) type Case = Vec<Value>;
 
 const NULL: Value = Value::Number(0);
 const MARK: u8 = 0xa5;
 
-/// Value of an argument that is not tried with nonsense.
+/// Value of an argument that is not under test.
 fn usual(argument: &Argument) -> Value {
     if argument.pointee > 0 {
         return buffers(argument).swap_remove(0);
@@ -58,11 +58,11 @@ fn usual(argument: &Argument) -> Value {
     }
 }
 
-/// Values with which an argument is tried while all others are as usual.
+/// Values of an argument under test, while all others are as usual.
 fn tried(argument: &Argument) -> Vec<Value> {
     if argument.pointee > 0 {
         let mut values = buffers(argument);
-        // Null, and addresses that no process has. A real driver may fault there.
+        // Null, and impossible addresses. A real driver may fault there.
         values.extend([0, 16, 1 << 47].map(Value::Number));
         return values;
     }
@@ -76,12 +76,12 @@ fn tried(argument: &Argument) -> Vec<Value> {
     let ones = (1_u128 << (8 * argument.size.min(15))) - 1;
     let mut numbers = vec![0, 1, 2, 3];
     if is_handle(argument) || name == "CUdeviceptr" {
-        // One that looks like an address of the host, one like an address of the device, a small one.
+        // A number like a host address, one like a device address, a small one.
         numbers.extend([16, 0x7e57_dead_beef_0000_u128, 0x0002_dead_beef_0000, ones]);
     } else if is_count(argument) {
         numbers.push(7);
     } else {
-        // -1, 99, the largest and the smallest of signed numbers, one bit each.
+        // -1, 99, the largest and the smallest signed number, single bits.
         numbers.extend([99, 1 << 16, 1 << 21, ones, ones >> 1, (ones >> 1) + 1]);
         if argument.size == 8 {
             numbers.push(1 << 42);
@@ -101,7 +101,7 @@ fn tried(argument: &Argument) -> Vec<Value> {
     values
 }
 
-/// Every call that a function is tried with.
+/// All calls for a function.
 pub(crate) fn cases(prototype: &Prototype) -> Vec<Case> {
     let arguments = prototype.arguments;
     let usual: Case = arguments.iter().map(usual).collect();
@@ -114,7 +114,7 @@ pub(crate) fn cases(prototype: &Prototype) -> Vec<Case> {
             .zip(arguments)
             .map(|(value, argument)| if argument.pointee > 0 { NULL } else { value.clone() })
             .collect(),
-        // Pointers as they should be, and nothing else.
+        // Valid pointers, and nothing else.
         usual
             .iter()
             .zip(arguments)
@@ -178,13 +178,13 @@ fn buffers(argument: &Argument) -> Vec<Value> {
     values
 }
 
-/// Structures that say where memory is to be: right, and wrong in one place.
+/// Structures with a memory location: valid, and wrong in one place.
 fn structures(name: &str) -> Option<Vec<Vec<u8>>> {
     let locations = locations();
     let pinned = CUmemAllocationType::PINNED.0.to_le_bytes().to_vec();
     let mut structures: Vec<Vec<u8>> = match name {
         "CUmemLocation" => locations,
-        // Type and handle types go before the location.
+        // Type and handle types precede the location.
         "CUmemAllocationProp" | "CUmemPoolProps" => {
             let mut all: Vec<Vec<u8>> = locations
                 .iter()
@@ -194,7 +194,7 @@ fn structures(name: &str) -> Option<Vec<Vec<u8>>> {
             all.push([&pinned[..], &[0xff; 4], &locations[0]].concat());
             all
         }
-        // The location goes before the access.
+        // The location precedes the access.
         "CUmemAccessDesc" => locations
             .iter()
             .map(|location| [&location[..], &[3, 0, 0, 0]].concat())
@@ -208,7 +208,7 @@ fn structures(name: &str) -> Option<Vec<Vec<u8>>> {
     Some(structures)
 }
 
-/// Locations of memory: the first device, then wrong ones and those that are no device's.
+/// Memory locations: the first device, then wrong ones and ones of no device.
 fn locations() -> Vec<Vec<u8>> {
     let word = |value: i32| value.to_le_bytes();
     let location = |kind: u32, id: i32| [kind.to_le_bytes(), word(id)].concat();

@@ -1,4 +1,4 @@
-//! Each rule of capture, one test.
+//! Tests, one for each rule of capture.
 
 use super::*;
 
@@ -36,7 +36,7 @@ fn append(captures: &mut Captures, stream: StreamKey, node: NodeKey) {
     captures.set_tail(stream, vec![(node, PLAIN)]);
 }
 
-/// Nodes 1..: each depends on all smaller ones.
+/// Reachability in a chain of nodes from 1 on, where each depends on all smaller ones.
 fn chain(tail: &[(NodeKey, EdgeData)], node: NodeKey) -> bool {
     tail.iter().any(|(last, _)| node <= *last)
 }

@@ -1,5 +1,5 @@
-//! Processes that may have to be ended. Each is held by a pidfd from the look that found it first. So NVML's later
-//! entry for its PID means this process, and no other one that got the PID meanwhile.
+//! Processes that may have to be ended, each held by a pidfd from the first look that found it. NVML's later entry for the
+//! PID then means this process, not a later one with the same PID.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -8,9 +8,9 @@ use std::os::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-/// Those that are held, by PID.
+/// Held processes by host PID.
 #[derive(Debug, Default)]
-pub(super) struct Ends {
+pub(super) struct HeldProcesses {
     held: HashMap<u32, Held>,
 }
 
@@ -20,14 +20,14 @@ struct Held {
     is_ended: bool,
 }
 
-impl Ends {
-    /// Holds the process; whether it was held since an earlier look.
+impl HeldProcesses {
+    /// Holds the process. Returns whether an earlier look held it already.
     pub(super) fn hold(&mut self, host_pid: u32) -> bool {
         if self.held.contains_key(&host_pid) {
             return true;
         }
         let pid = i32::try_from(host_pid).ok().and_then(Pid::from_raw);
-        // One that has just ended cannot be held, and need not.
+        // A process that has just ended cannot be held, and need not be.
         if let Some(process) = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()) {
             let is_ended = false;
             self.held.insert(host_pid, Held { process, is_ended });
@@ -35,15 +35,15 @@ impl Ends {
         false
     }
 
-    /// Lets all others go.
-    pub(super) fn keep(&mut self, found: &HashSet<u32>) {
+    /// Releases all processes that are not in `found`.
+    pub(super) fn retain(&mut self, found: &HashSet<u32>) {
         self.held.retain(|host_pid, _| found.contains(host_pid));
     }
 
-    /// Ends a process that is held. Whether it was this that ended it.
+    /// Ends a held process. Returns whether this call ended it.
     ///
     /// # Errors
-    /// The kernel does not let us.
+    /// Fails if the kernel does not permit it.
     pub(super) fn end(&mut self, host_pid: u32) -> io::Result<bool> {
         let Some(held) = self.held.get_mut(&host_pid).filter(|held| !held.is_ended) else {
             return Ok(false);
@@ -53,7 +53,7 @@ impl Ends {
                 held.is_ended = true;
                 Ok(true)
             }
-            // It has ended by itself.
+            // The process has ended by itself.
             Err(Errno::SRCH) => Ok(false),
             Err(error) => Err(error.into()),
         }
@@ -70,20 +70,20 @@ mod tests {
     #[test]
     fn only_the_process_that_was_held_is_ended() {
         let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
-        let mut ends = Ends::default();
-        assert!(!ends.end(child.id()).unwrap(), "no descriptor holds it");
-        assert!(!ends.hold(child.id()), "from now on");
-        assert!(ends.hold(child.id()));
-        assert!(ends.end(child.id()).unwrap());
-        assert!(!ends.end(child.id()).unwrap(), "once");
+        let mut held = HeldProcesses::default();
+        assert!(!held.end(child.id()).unwrap(), "no descriptor holds it");
+        assert!(!held.hold(child.id()), "from now on");
+        assert!(held.hold(child.id()));
+        assert!(held.end(child.id()).unwrap());
+        assert!(!held.end(child.id()).unwrap(), "once");
         assert_eq!(child.wait().unwrap().signal(), Some(libc_sigkill()));
-        // Its PID may be another's now: the pidfd is not.
+        // The PID may be another process's now; the pidfd is not.
         let mut gone = Command::new("true").spawn().unwrap();
-        ends.hold(gone.id());
+        held.hold(gone.id());
         gone.wait().unwrap();
-        assert!(!ends.end(gone.id()).unwrap());
-        ends.keep(&HashSet::new());
-        assert!(ends.held.is_empty());
+        assert!(!held.end(gone.id()).unwrap());
+        held.retain(&HashSet::new());
+        assert!(held.held.is_empty());
     }
 
     fn libc_sigkill() -> i32 {

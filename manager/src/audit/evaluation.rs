@@ -1,4 +1,4 @@
-//! State that the auditor's thread keeps from look to look, and the evaluation of one.
+//! Evaluation of one look, and the state that the auditor's thread keeps between looks.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -7,9 +7,9 @@ use parking_lot::Mutex;
 use vcuda_quota::{MemorySize, NO_MEMORY_LIMIT};
 use vcuda_region::GpuUuid;
 
-use super::attribution::Whose;
-use super::ends::Ends;
+use super::attribution::Attribution;
 use super::findings::{self, Finding, Key, Use, findings_in};
+use super::held_processes::HeldProcesses;
 use super::{
     Counts, DETACHED, KILL_FAILED, KILLED, MEMORY_DENIED, NOT_ATTACHED, NOT_REGISTERED, OLDER_SHIM,
     OVER_LIMIT, Processes, TAMPERED, UNREGISTERED,
@@ -18,28 +18,28 @@ use crate::events::{Events, Report, Severity};
 use crate::metrics::Audited;
 use crate::observe::{Findings, Snapshot};
 
-/// Processes that NVML lists, by GPU: PID on the host, and bytes if NVML tells them.
+/// Processes that NVML lists, by GPU: host PID, and bytes if NVML tells them.
 pub(super) type Listed = BTreeMap<GpuUuid, Vec<(u32, Option<u64>)>>;
 
 /// State of the auditor's thread.
 #[derive(Debug)]
 pub(super) struct Audit {
-    pub(super) whose: Whose,
+    pub(super) attribution: Attribution,
     pub(super) findings: Arc<Findings>,
     pub(super) events: Arc<Events>,
     pub(super) counts: Arc<Mutex<Counts>>,
     pub(super) audited: Arc<Mutex<Audited>>,
-    /// In how many looks in a row each was found.
+    /// Number of looks in a row in which each finding was made.
     held: HashMap<Key, u32>,
-    /// Refusals so far, by tenant and GPU.
+    /// Refusals of memory so far, by tenant and GPU.
     denied: HashMap<(String, GpuUuid), u64>,
     /// Whether tenants have been looked at. Refusals before the first look are not reported.
     has_looked: bool,
-    ends: Ends,
+    held_processes: HeldProcesses,
 }
 
 impl Audit {
-    pub(super) fn new(whose: Whose, findings: Arc<Findings>, events: Arc<Events>) -> Self {
+    pub(super) fn new(attribution: Attribution, findings: Arc<Findings>, events: Arc<Events>) -> Self {
         let counts = [
             UNREGISTERED,
             OVER_LIMIT,
@@ -53,7 +53,7 @@ impl Audit {
             KILL_FAILED,
         ];
         Self {
-            whose,
+            attribution,
             findings,
             events,
             counts: Arc::new(Mutex::new(counts.map(|reason| (reason, 0)).into())),
@@ -61,22 +61,22 @@ impl Audit {
             held: HashMap::new(),
             denied: HashMap::new(),
             has_looked: false,
-            ends: Ends::default(),
+            held_processes: HeldProcesses::default(),
         }
     }
 
-    /// Looks once: at NVML's list of the GPUs' processes, and at the snapshot's tenants.
-    pub(super) fn look(
+    /// Evaluates one look: `listed` from NVML and the tenants of `snapshot`.
+    pub(super) fn evaluate(
         &mut self,
         snapshot: &Snapshot,
         listed: &Listed,
         is_kill: &dyn Fn(&str) -> bool,
         is_pod: &dyn Fn(&str) -> bool,
     ) {
-        self.whose.refresh(snapshot);
+        self.attribution.refresh(snapshot);
         let found = findings_in(snapshot, &self.uses(snapshot, listed));
-        let is_naked = |finding: &&Finding| finding.key.reason == NOT_ATTACHED;
-        let naked: Vec<Finding> = found.iter().filter(is_naked).cloned().collect();
+        let is_unattached = |finding: &&Finding| finding.key.reason == NOT_ATTACHED;
+        let naked: Vec<Finding> = found.iter().filter(is_unattached).cloned().collect();
         let mut standing: HashMap<String, Vec<String>> = HashMap::new();
         let mut audited = Audited::default();
         for finding in self.confirmed(found) {
@@ -85,27 +85,27 @@ impl Audit {
                     let texts = standing.entry(tenant.clone()).or_default();
                     texts.push(finding.text.clone());
                 }
-                add(&mut audited, &finding, snapshot);
+                add_bytes(&mut audited, &finding, snapshot);
             }
-            self.tell(finding);
+            self.report(finding);
         }
         *self.audited.lock() = audited;
         *self.findings.lock() = standing;
-        self.end_naked(snapshot, &naked, is_kill);
-        self.look_at_denials(snapshot, is_pod);
+        self.end_unattached(snapshot, &naked, is_kill);
+        self.report_denials(snapshot, is_pod);
     }
 
-    /// Whether a finding holds, or was found lately.
+    /// Whether a finding holds, or was made at a recent look.
     pub(super) fn has_findings(&self) -> bool {
         !self.held.is_empty()
     }
 
-    /// The processes that NVML lists, each with the tenant that it belongs to, if that is known.
+    /// Processes that NVML lists, each with its tenant if that is known.
     fn uses(&self, snapshot: &Snapshot, listed: &Listed) -> Vec<Use> {
         let mut uses = Vec::new();
         for (gpu, processes) in listed {
             for (host_pid, used_bytes) in processes {
-                let owner = self.whose.of(*host_pid, snapshot);
+                let owner = self.attribution.owner_of(*host_pid, snapshot);
                 uses.push(Use {
                     gpu: *gpu,
                     host_pid: *host_pid,
@@ -117,9 +117,8 @@ impl Audit {
         uses
     }
 
-    /// Takes the findings that have now held in as many looks in a row as they need. Each is counted once for as long
-    /// as it
-    /// holds; of a note nothing more is said then.
+    /// Selects the findings that have now held in as many looks in a row as they need. A finding is counted once for as
+    /// long as it holds; a note is then not mentioned again.
     fn confirmed(&mut self, found: Vec<Finding>) -> Vec<Finding> {
         let before = std::mem::take(&mut self.held);
         let mut confirmed = Vec::new();
@@ -137,10 +136,10 @@ impl Audit {
         confirmed
     }
 
-    /// Ends processes that have used a GPU without their tenant's limits in so many looks as their finding needs, if that
-    /// is wanted, and if all that can be seen of them says so once more: their root has the tenant's limits, and they have
-    /// mapped neither these nor its `usage`.
-    fn end_naked(&mut self, snapshot: &Snapshot, found: &[Finding], is_kill: &dyn Fn(&str) -> bool) {
+    /// Ends processes that used a GPU without their tenant's limits in as many looks as their finding needs, if so
+    /// configured. Each is checked once more before: its root has the tenant's limits, and it has mapped neither these nor
+    /// `usage`.
+    fn end_unattached(&mut self, snapshot: &Snapshot, found: &[Finding], is_kill: &dyn Fn(&str) -> bool) {
         let mut pids = HashSet::new();
         for finding in found {
             let (Some(tenant), Some(host_pid)) = (&finding.key.tenant, finding.key.host_pid) else {
@@ -152,11 +151,11 @@ impl Audit {
             }
             pids.insert(host_pid);
             let looks = self.held.get(&finding.key).copied().unwrap_or(0);
-            let was_held = self.ends.hold(host_pid);
-            if !was_held || looks < finding.looks || !self.whose.is_naked(host_pid, tenant) {
+            let was_held = self.held_processes.hold(host_pid);
+            if !was_held || looks < finding.looks || !self.attribution.is_unattached(host_pid, tenant) {
                 continue;
             }
-            let (reason, text) = match self.ends.end(host_pid) {
+            let (reason, text) = match self.held_processes.end(host_pid) {
                 Ok(false) => continue,
                 Ok(true) => (
                     KILLED,
@@ -172,7 +171,7 @@ impl Audit {
                 ),
             };
             self.count(reason);
-            self.tell(Finding::new(
+            self.report(Finding::new(
                 reason,
                 Some(tenant),
                 finding.key.gpu,
@@ -180,11 +179,11 @@ impl Audit {
                 text,
             ));
         }
-        self.ends.keep(&pids);
+        self.held_processes.retain(&pids);
     }
 
-    /// Refusals since the last look. Those before the manager's first look are not reported.
-    fn look_at_denials(&mut self, snapshot: &Snapshot, is_pod: &dyn Fn(&str) -> bool) {
+    /// Reports refusals of memory since the last look. Those before the manager's first look are not reported.
+    fn report_denials(&mut self, snapshot: &Snapshot, is_pod: &dyn Fn(&str) -> bool) {
         let mut now = HashMap::new();
         for tenant in &snapshot.tenants {
             for device in &tenant.devices {
@@ -203,7 +202,7 @@ impl Audit {
                         MemorySize(device.used_bytes),
                         more_memory(is_pod(&tenant.id)),
                     );
-                    self.tell(Finding::new(
+                    self.report(Finding::new(
                         MEMORY_DENIED,
                         Some(&tenant.id),
                         Some(device.gpu),
@@ -222,7 +221,7 @@ impl Audit {
         *self.counts.lock().entry(reason).or_default() += 1;
     }
 
-    fn tell(&self, finding: Finding) {
+    fn report(&self, finding: Finding) {
         self.events.report(Report {
             severity: if finding.is_note {
                 Severity::Info
@@ -238,21 +237,21 @@ impl Audit {
     }
 }
 
-/// The processes that NVML lists on the GPUs of a snapshot's tenants. It may tell some at a later look; the inventory
-/// reports that NVML is silent.
+/// The processes that NVML lists on the GPUs of a snapshot's tenants. GPUs without an answer are left out, as the inventory
+/// reports a silent NVML.
 pub(super) fn list(snapshot: &Snapshot, processes: &Processes) -> Listed {
     let gpus = findings::gpus_of(snapshot).into_iter();
     gpus.map(|gpu| (gpu, processes(&gpu).unwrap_or_default()))
         .collect()
 }
 
-/// Adds a finding's bytes to what the metrics show.
-fn add(audited: &mut Audited, finding: &Finding, snapshot: &Snapshot) {
+/// Adds a finding's bytes to the figures for the metrics.
+fn add_bytes(audited: &mut Audited, finding: &Finding, snapshot: &Snapshot) {
     match (finding.key.reason, &finding.key.tenant, finding.key.gpu) {
         (UNREGISTERED, _, Some(gpu)) => {
             *audited.unregistered_bytes.entry(gpu).or_default() += finding.bytes;
         }
-        // Its tenant is gone, and no other figures have it.
+        // The tenant is gone, so no other figure has these bytes.
         (DETACHED, Some(tenant), Some(gpu)) if snapshot.find(tenant).is_none() => {
             *audited.unregistered_bytes.entry(gpu).or_default() += finding.bytes;
         }
@@ -263,7 +262,7 @@ fn add(audited: &mut Audited, finding: &Finding, snapshot: &Snapshot) {
     }
 }
 
-/// Remedy for refused memory, in the words of the person who can apply it.
+/// Remedy for refused memory, addressed to the person who can apply it.
 fn more_memory(is_pod: bool) -> &'static str {
     match is_pod {
         true => {

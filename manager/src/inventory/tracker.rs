@@ -1,4 +1,4 @@
-//! The step from the NVML thread's observations to the inventory and its events, without NVML or time.
+//! Tracking of the GPUs: turns observations of NVML into the inventory and its events, without NVML or clock.
 
 use std::collections::BTreeMap;
 
@@ -9,42 +9,42 @@ use super::health_file::Record;
 use crate::events::{Report, Severity};
 use crate::gpu::{Gpu, Health, Inventory, MigInstance};
 
-/// Observations of the NVML thread.
+/// Observations made through NVML.
 #[derive(Debug, Clone)]
-pub(crate) enum Seen {
-    /// NVML was initialised, and these are the GPUs that it has.
+pub(crate) enum Observation {
+    /// NVML was initialised, and has these GPUs.
     Opened(Opened),
-    /// Each GPU was looked at.
+    /// Each GPU was looked at, with its load or the failure.
     Looked(Vec<(GpuUuid, Result<Load, String>)>),
-    /// The driver told of an error.
+    /// The driver reported an XID.
     Xid(GpuUuid, u64),
-    /// Whether it can tell: why not.
+    /// Whether XIDs can be watched; if not, the reason.
     Xids(Result<(), String>),
-    /// NVML cannot be used.
+    /// NVML cannot be used, for this reason.
     Unusable(String),
 }
 
-/// The GPUs at an initialisation.
+/// The GPUs at an initialisation of NVML.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Opened {
-    /// The driver's release.
+    /// Driver version.
     pub(crate) driver_version: String,
-    /// In NVML's order.
+    /// GPUs in NVML's order.
     pub(crate) gpus: Vec<Facts>,
-    /// The reasons why some are missing, a sentence each.
+    /// Reasons why GPUs are missing, a sentence each.
     pub(crate) missing: Vec<String>,
     pub(crate) mig_instances: Vec<MigInstance>,
 }
 
-/// Facts that stay as they are while NVML is open. Its load is that of the first look.
+/// Facts that do not change while NVML is open, and the load at the first look.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Facts {
     pub(crate) gpu: Gpu,
-    /// It is divided by the hardware.
+    /// Whether the GPU is in MIG mode.
     pub(crate) is_mig: bool,
 }
 
-/// Facts that change.
+/// Facts that change from look to look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Load {
     pub(crate) memory_used_bytes: u64,
@@ -53,7 +53,7 @@ pub(crate) struct Load {
 
 /// Everything known of the node's GPUs.
 #[derive(Debug)]
-pub(crate) struct Follower {
+pub(crate) struct Tracker {
     policy: Policy,
     gpus: Vec<Known>,
     driver_version: String,
@@ -61,11 +61,11 @@ pub(crate) struct Follower {
     mig_instances: Vec<MigInstance>,
     /// The reason why NVML cannot be used now.
     unusable: Option<String>,
-    /// The reason why XIDs are not reported.
-    deaf: Option<String>,
+    /// The reason why XIDs are not watched.
+    xids_problem: Option<String>,
     /// XIDs of GPUs that are gone.
     xids_of_gone: BTreeMap<(GpuUuid, u64), u64>,
-    /// Observations of the previous manager about GPUs that were not there since.
+    /// State left by the previous manager, of GPUs that this one has not seen.
     before: Record,
 }
 
@@ -75,8 +75,8 @@ struct Known {
     history: History,
 }
 
-impl Follower {
-    /// One that knows what a manager `before` has left.
+impl Tracker {
+    /// A tracker that continues from the state of the previous manager.
     pub(crate) fn new(policy: Policy, before: Record) -> Self {
         Self {
             before,
@@ -86,22 +86,22 @@ impl Follower {
             missing: Vec::new(),
             mig_instances: Vec::new(),
             unusable: Some("NVML has not answered yet".to_owned()),
-            deaf: None,
+            xids_problem: None,
             xids_of_gone: BTreeMap::new(),
         }
     }
 
-    /// Takes it in; what people should be told.
-    pub(crate) fn see(&mut self, seen: Seen) -> Vec<Report> {
-        match seen {
-            Seen::Opened(opened) => self.opened(opened),
-            Seen::Looked(looks) => self.looked(looks),
-            Seen::Xid(uuid, xid) => self.change(&uuid, |history, policy| history.xid(policy, xid)),
-            Seen::Xids(watched) => {
-                self.deaf = watched.err();
+    /// Applies an observation. Returns the events to report.
+    pub(crate) fn apply(&mut self, observation: Observation) -> Vec<Report> {
+        match observation {
+            Observation::Opened(opened) => self.opened(opened),
+            Observation::Looked(looks) => self.looked(looks),
+            Observation::Xid(uuid, xid) => self.change(&uuid, |history, policy| history.xid(policy, xid)),
+            Observation::Xids(watched) => {
+                self.xids_problem = watched.err();
                 Vec::new()
             }
-            Seen::Unusable(why) => self.unusable(why),
+            Observation::Unusable(why) => self.unusable(why),
         }
     }
 
@@ -116,8 +116,8 @@ impl Follower {
         }
     }
 
-    /// Reports that NVML can be used again, if it could be before and then could not.
-    fn answers(&mut self) -> Vec<Report> {
+    /// Reports that NVML works again, if it worked before and then failed.
+    fn report_recovery(&mut self) -> Vec<Report> {
         let is_news = self.unusable.take().is_some() && !self.driver_version.is_empty();
         let message = "NVML answers again".to_owned();
         is_news
@@ -128,10 +128,10 @@ impl Follower {
 
     fn opened(&mut self, opened: Opened) -> Vec<Report> {
         let was_away = self.unusable.is_some();
-        let mut reports = self.answers();
+        let mut reports = self.report_recovery();
         let is_reloaded = was_away || self.driver_version != opened.driver_version;
-        // The previous manager saw it with another driver, or before the machine was started.
-        let is_reset_since = !self.before.is_of(&opened.driver_version);
+        // Whether the driver or the machine was restarted since the previous manager saw the GPU.
+        let is_reset_since = !self.before.is_current(&opened.driver_version);
         self.driver_version = opened.driver_version;
         self.missing = opened.missing;
         self.mig_instances = opened.mig_instances;
@@ -146,8 +146,8 @@ impl Follower {
                     (known.history, is_reloaded)
                 }
                 None => {
-                    reports.push(facts.about(Severity::Info, "VcudaGpuAppeared", "is there"));
-                    match self.remembered(&facts) {
+                    reports.push(facts.about(Severity::Info, "VcudaGpuAppeared", "was found"));
+                    match self.restored_trouble(&facts) {
                         Some((history, told)) => {
                             reports.extend(told);
                             (history, is_reset_since)
@@ -165,23 +165,26 @@ impl Follower {
         reports
     }
 
-    /// The trouble of a GPU that the previous manager kept, and the events to report for it.
-    fn remembered(&mut self, facts: &Facts) -> Option<(History, Vec<Report>)> {
+    /// The trouble of a GPU that the previous manager recorded, and the events to report for it.
+    fn restored_trouble(&mut self, facts: &Facts) -> Option<(History, Vec<Report>)> {
         let kept = self.before.troubles.remove(&facts.gpu.uuid)?;
-        let told = facts.told(Change::Unhealthy(kept.reason.clone()));
-        Some((History::of_kept(&self.policy, kept), told.into_iter().collect()))
+        let report = facts.report_of(Change::Unhealthy(kept.reason.clone()));
+        Some((
+            History::from_kept(&self.policy, kept),
+            report.into_iter().collect(),
+        ))
     }
 
-    /// GPUs that were there before and are not in NVML's list now.
+    /// Handles GPUs that were there before and are not in NVML's list now.
     fn not_listed(&mut self, before: Vec<Known>) -> Vec<Report> {
         let mut reports = Vec::new();
-        // Where NVML has a GPU that it cannot open, one that is not in the list may be just that one.
+        // If NVML has a GPU that it cannot open, that may be the GPU that is missing from the list.
         let may_be_there = !self.missing.is_empty();
         for mut known in before {
             if may_be_there {
                 let silent = Err("NVML cannot open it".to_owned());
                 let change = known.history.look(&self.policy, silent);
-                reports.extend(known.facts.told(change));
+                reports.extend(known.facts.report_of(change));
                 self.gpus.push(known);
                 continue;
             }
@@ -199,7 +202,7 @@ impl Follower {
     }
 
     fn looked(&mut self, looks: Vec<(GpuUuid, Result<Load, String>)>) -> Vec<Report> {
-        let mut reports = self.answers();
+        let mut reports = self.report_recovery();
         for (uuid, look) in looks {
             if let Some(known) = self.gpus.iter_mut().find(|known| known.facts.gpu.uuid == uuid)
                 && let Ok(load) = &look
@@ -221,16 +224,16 @@ impl Follower {
             return Vec::new();
         };
         let change = change(&mut known.history, &self.policy);
-        known.facts.told(change).into_iter().collect()
+        known.facts.report_of(change).into_iter().collect()
     }
 
-    /// Facts for the next manager.
-    pub(crate) fn kept(&self) -> Record {
+    /// State for the next manager.
+    pub(crate) fn record(&self) -> Record {
         let own = self.gpus.iter().filter_map(|known| {
             let kept = known.history.kept()?;
             Some((known.facts.gpu.uuid, kept))
         });
-        // Of those that have not been seen by this one, what the one before knew.
+        // GPUs that this manager has not seen keep what the previous one recorded.
         let troubles = self.before.troubles.clone().into_iter().chain(own).collect();
         Record::new(&self.driver_version, troubles)
     }
@@ -247,7 +250,7 @@ impl Follower {
                 *xids.entry((known.facts.gpu.uuid, *xid)).or_default() += count;
             }
         }
-        let problems: Vec<&str> = [&self.unusable, &self.deaf]
+        let problems: Vec<&str> = [&self.unusable, &self.xids_problem]
             .into_iter()
             .flatten()
             .chain(&self.missing)
@@ -282,7 +285,7 @@ impl Facts {
         report(severity, reason, Some(uuid), format!("{uuid} ({name}) {what}"))
     }
 
-    fn told(&self, change: Change) -> Option<Report> {
+    fn report_of(&self, change: Change) -> Option<Report> {
         match change {
             Change::None => None,
             Change::Unhealthy(why) => {
