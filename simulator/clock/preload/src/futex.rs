@@ -95,7 +95,7 @@ const PAGE: usize = 4096;
 /// Cache of pages whose file is known: page number, file, offset. Only accessed by the thread that has the turn.
 static KNOWN: [[AtomicU64; 3]; 16] = [const { [const { AtomicU64::new(0) }; 3] }; 16];
 
-/// Key of the word across processes. A page with a futex is assumed to keep its mapping.
+/// Key of the word across processes. A page that has a futex keeps its mapping.
 fn key_of(word: usize, is_private: bool) -> FutexKey {
     let private = FutexKey {
         space: u64::from(std::process::id()),
