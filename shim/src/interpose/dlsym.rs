@@ -337,7 +337,8 @@ impl Target {
         }
     }
 
-    /// The shim's function if `found` is the real one, in any copy of its library, and the caller gets it; else `found`.
+    /// The shim's function if `found` is the real one, in any copy of its library. `found` otherwise, and for a caller that gets
+    /// the real functions.
     fn exchanged(&self, found: *mut c_void) -> *mut c_void {
         if found.is_null() || self.gets_real {
             return found;
