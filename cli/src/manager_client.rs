@@ -127,7 +127,7 @@ impl ManagerClient {
     /// Fails if the manager does not answer, or refuses.
     pub fn gpus(&self) -> Result<ListGpusResponse, Failure> {
         let mut node = self.node();
-        self.wait(node.list_gpus(ListGpusRequest {}))
+        self.wait(node.list_gpus(ListGpusRequest::default()))
     }
 
     pub(crate) fn containers(&self) -> Result<ListContainersResponse, Failure> {

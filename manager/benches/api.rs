@@ -156,7 +156,11 @@ fn api(criterion: &mut Criterion) {
             bench.iter(|| runtime.block_on(client.list(v1::ListGrantsRequest {})).unwrap());
         });
         group.bench_function(BenchmarkId::new("list_gpus", count), |bench| {
-            bench.iter(|| runtime.block_on(node.list_gpus(v1::ListGpusRequest {})).unwrap());
+            bench.iter(|| {
+                runtime
+                    .block_on(node.list_gpus(v1::ListGpusRequest::default()))
+                    .unwrap()
+            });
         });
     }
     group.finish();

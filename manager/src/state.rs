@@ -178,6 +178,12 @@ impl Grants {
         look.await.unwrap_or_else(|_| self.looks.last())
     }
 
+    /// The last snapshot of the tenants, up to some seconds old.
+    #[must_use]
+    pub fn last_snapshot(&self) -> Arc<Snapshot> {
+        self.looks.last()
+    }
+
     /// Each GPU of `inventory` with its load by grants and by the tenants of `snapshot`.
     #[must_use]
     pub fn candidates<'i>(&self, inventory: &'i Inventory, snapshot: &Snapshot) -> Vec<Candidate<'i>> {

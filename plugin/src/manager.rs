@@ -91,7 +91,9 @@ impl Manager {
     /// # Errors
     /// See [`ManagerError`], as of all calls.
     pub async fn gpus(&self) -> Result<v1::ListGpusResponse, ManagerError> {
-        let answer = self.node().await?.list_gpus(v1::ListGpusRequest {}).await;
+        // Asked each second. What is in use is not needed.
+        let request = v1::ListGpusRequest { use_may_be_old: true };
+        let answer = self.node().await?.list_gpus(request).await;
         self.checked(answer).await
     }
 

@@ -39,6 +39,7 @@ def resized(cluster):
     """A pod with a claim is given less and more memory by its annotation, never more than was allocated; the claim's status follows."""
     cluster.create([template("resized", 4, 30), user("resized", "resized", run="poll_limit")])
     cluster.wait_phase(["resized"], {"Running"})
+    cluster.wait(60, "the container says its limits", lambda: cluster.seen("resized"))
     cluster.wait(30, "the claim has a status", lambda: shown(cluster, "resized"))
     entry, took, faults = shown(cluster, "resized"), [], []
     says = [entry["data"].get(key) for key in ("memory", "cores", "policy")] + [entry["conditions"][0]["status"]]
@@ -118,6 +119,7 @@ def ill(cluster):
     """A GPU falls off the bus: the status of its pod says so; with NoExecute the pod is evicted. Seconds of that, and faults."""
     cluster.create([template("ill", 1, 1), user("ill", "ill")])
     cluster.wait_phase(["ill"], {"Running"})
+    cluster.wait(60, "the container says its limits", lambda: cluster.seen("ill"))
     [(uuid, _, _)] = cluster.seen("ill")
     file, faults, seconds = "/run/vcuda/machine/faults.toml", [], 0.0
     try:

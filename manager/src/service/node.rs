@@ -75,11 +75,15 @@ impl NodeService {
 impl node_server::Node for NodeService {
     async fn list_gpus(
         &self,
-        _: Request<v1::ListGpusRequest>,
+        request: Request<v1::ListGpusRequest>,
     ) -> Result<Response<v1::ListGpusResponse>, Status> {
         let inventory = self.grants.inventory();
         let rules = self.grants.rules();
-        let candidates = self.grants.candidates(&inventory, &*self.grants.snapshot().await);
+        let snapshot = match request.into_inner().use_may_be_old {
+            true => self.grants.last_snapshot(),
+            false => self.grants.snapshot().await,
+        };
+        let candidates = self.grants.candidates(&inventory, &snapshot);
         Ok(Response::new(v1::ListGpusResponse {
             gpus: candidates
                 .iter()

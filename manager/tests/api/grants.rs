@@ -68,7 +68,7 @@ async fn a_grant_is_a_directory_with_limits_and_counts_on_its_gpu() {
 
     let got = client.get(by_id("web-1")).await.unwrap().into_inner();
     assert_eq!(got, grant);
-    let list = v1::ListGpusRequest {};
+    let list = v1::ListGpusRequest::default();
     let gpus = node.node().await.list_gpus(list).await.unwrap().into_inner();
     let gpu = &gpus.gpus[0];
     assert_eq!(

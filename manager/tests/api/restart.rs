@@ -128,7 +128,7 @@ async fn a_restart_forgets_nothing() {
     let gpus = node
         .node()
         .await
-        .list_gpus(v1::ListGpusRequest {})
+        .list_gpus(v1::ListGpusRequest::default())
         .await
         .unwrap()
         .into_inner();

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tonic::{Code, Request};
 use vcuda_manager::ledger::RealDisk;
-use vcuda_manager::observe::{Device, Snapshot, Tenant};
+use vcuda_manager::observe::{Device, Observatory, Snapshot, Tenant};
 use vcuda_manager_api::v1;
 use vcuda_manager_api::v1::grant_change::Kind;
 use vcuda_quota::DeviceConfig;
@@ -23,7 +23,11 @@ async fn calls_are_timed() {
     }
     client.create(ask("c", 1000 * GIB, 10)).await.unwrap_err();
     client.get(by_id("unknown-7")).await.unwrap_err();
-    node.node().await.list_gpus(v1::ListGpusRequest {}).await.unwrap();
+    node.node()
+        .await
+        .list_gpus(v1::ListGpusRequest::default())
+        .await
+        .unwrap();
     let watched = client.watch(v1::WatchGrantsRequest {}).await.unwrap();
     let page = node.scrape();
     for (method, code, calls) in [
@@ -83,6 +87,30 @@ async fn those_of_vcuda_run_count_and_are_not_owned() {
         .map(|one| (one.id.as_str(), one.grant.is_some(), one.devices.len()))
         .collect();
     assert_eq!(owned, [("b-1", true, 1), ("run-a", false, 1)]);
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_list_of_gpus_whose_use_may_be_old_reads_no_tenant() {
+    let scratch = tempfile::tempdir().unwrap();
+    let node = Node::start(scratch.path()).await;
+    let looks = Arc::clone(&node.kept.looks);
+    let _observatory =
+        Observatory::with_looks(&node.settings.root, Arc::default(), Arc::clone(&looks)).unwrap();
+    let mut nodes = node.node().await;
+    let mut readings = async |use_may_be_old: bool| {
+        let before = looks.last().number;
+        for _ in 0..10 {
+            // Older than what counts as fresh.
+            tokio::time::sleep(Duration::from_millis(60)).await;
+            let request = v1::ListGpusRequest { use_may_be_old };
+            nodes.list_gpus(request).await.unwrap();
+        }
+        looks.last().number - before
+    };
+    // Idle tenants are read each five seconds in any case.
+    assert!(readings(true).await <= 3);
+    assert!(readings(false).await >= 10);
     node.stop().await;
 }
 
