@@ -22,11 +22,12 @@ impl FaultsWatch {
     /// The system has no inotify instance left, or `dir` cannot be read.
     pub fn new(dir: &Path) -> io::Result<Self> {
         let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?;
-        inotify.add_watch(dir, AddWatchFlags::IN_MOVED_TO | AddWatchFlags::IN_DELETE)?;
+        let kinds = AddWatchFlags::IN_MOVED_TO | AddWatchFlags::IN_CLOSE_WRITE | AddWatchFlags::IN_DELETE;
+        inotify.add_watch(dir, kinds)?;
         Ok(Self(inotify))
     }
 
-    /// Sleeps until a file of the directory was replaced or removed since the last call, a signal arrives, or `timeout` is over.
+    /// Sleeps until a file of the directory was replaced, written or removed since the last call, a signal arrives, or `timeout` is over.
     /// Returns what is left of `timeout`.
     #[must_use]
     pub fn wait(&self, timeout: Duration) -> Duration {
@@ -53,6 +54,8 @@ mod tests {
         Faults::default().write(&dir).unwrap();
         assert!(!watch.wait(Duration::from_secs(1000)).is_zero());
         assert_eq!(watch.wait(Duration::from_millis(20)), Duration::ZERO);
+        std::fs::write(dir.join("faults.toml"), "").unwrap();
+        assert!(!watch.wait(Duration::from_secs(1000)).is_zero());
         std::fs::remove_dir_all(&dir).unwrap();
     }
 }
