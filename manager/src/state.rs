@@ -316,14 +316,22 @@ impl Grants {
     /// thread.
     async fn unused(&self, ids: Vec<GrantId>) -> Result<Vec<GrantId>, GrantError> {
         let directories = self.directories.clone();
-        let snapshot = self.snapshot().await;
+        let looks = Arc::clone(&self.looks);
         let look = tokio::task::spawn_blocking(move || {
-            let is_registered = |id: &GrantId| {
-                let tenant = snapshot.find(id.as_str());
-                tenant.is_some_and(|tenant| tenant.processes.iter().any(|process| process.registered))
+            let free = |snapshot: &Snapshot| -> Vec<GrantId> {
+                let is_registered = |id: &GrantId| {
+                    let tenant = snapshot.find(id.as_str());
+                    tenant.is_some_and(|tenant| tenant.processes.iter().any(|process| process.registered))
+                };
+                let is_free = |id: &&GrantId| !directories.is_used(id) && !is_registered(id);
+                ids.iter().filter(is_free).cloned().collect()
             };
-            let is_free = |id: &GrantId| !directories.is_used(id) && !is_registered(id);
-            ids.into_iter().filter(is_free).collect()
+            let found = free(&looks.fresh());
+            if found.len() == ids.len() {
+                return found;
+            }
+            // In a snapshot that is some milliseconds old, a process that has just ended still lives.
+            free(&looks.begun_after(now_ns()))
         });
         look.await
             .map_err(|_| GrantError::Unavailable("the manager is stopping; try again".to_owned()))

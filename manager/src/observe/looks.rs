@@ -42,7 +42,12 @@ impl Looks {
     /// second at most.
     #[must_use]
     pub fn fresh(&self) -> Arc<Snapshot> {
-        let enough_ns = clock::now_ns().saturating_sub(FRESH_NS);
+        self.begun_after(clock::now_ns().saturating_sub(FRESH_NS))
+    }
+
+    /// A look that was begun at `enough_ns` (`CLOCK_MONOTONIC`, ns) or later, as [`Looks::fresh`].
+    #[must_use]
+    pub fn begun_after(&self, enough_ns: u64) -> Arc<Snapshot> {
         let mut state = self.state.lock();
         while state.last.taken_ns < enough_ns {
             let Some(waker) = &state.waker else { break };
