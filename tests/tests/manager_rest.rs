@@ -67,7 +67,7 @@ fn a_daemon_of_idle_tenants_sleeps() {
     }
     sleep(REST * 2);
     let arbiter = || sleeps(manager.pid(), |name| name == "controller");
-    // The simulated NVML polls for XIDs; a real one sleeps.
+    // That thread asks for XIDs with a time-out of a second: it is not the tenants that wake it.
     let all = || sleeps(manager.pid(), |name| name != "nvml-xids");
     let before = (arbiter(), all());
     sleep(SPAN);
