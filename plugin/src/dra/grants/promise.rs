@@ -107,7 +107,7 @@ mod tests {
         let more = of(300, burst, &change(Some(5 << 30), None)).unwrap_err();
         assert!(more.contains("annotations only lower"), "{more}");
         assert!(of(300, burst, &change(None, Some(301))).is_err());
-        // Who was promised nothing is held nothing, whatever it chooses.
+        // A share without a guarantee reserves no GPU time, whatever its annotation says.
         let capped = of(0, QuotaChange::default(), &change(None, Some(300))).unwrap();
         assert_eq!((capped.policy, capped.cores_permille), (Policy::BestEffort, 300));
         assert_eq!(capped.reserved_permille(), 0);
