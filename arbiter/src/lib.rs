@@ -41,8 +41,8 @@ const STEADY_NS: (u64, u64) = (20_000_000, 500_000_000);
 /// Age below which reports of the tenants are not complete and not read (ns): they enter running work every half
 /// millisecond.
 const REPORT_LAG_NS: u64 = 3_000_000;
-/// Interval of rounds while all tenants are dormant (ns). Such a round writes nothing but the beat.
-pub(crate) const DORMANT_ROUND_NS: u64 = 600_000_000;
+/// Interval of rounds while all tenants are dormant (ns). Such a round renews the beat of the leader lock, nothing else.
+const DORMANT_ROUND_NS: u64 = 600_000_000;
 /// Interval at which the tenants' directories are listed, whether their folder has changed or not (ns). The second holds if
 /// changes of the folder are reported.
 const RELIST_NS: u64 = 1_000_000_000;
@@ -53,8 +53,7 @@ const CALM_NS: u64 = 500_000_000;
 /// An arbiter's knowledge of the tenants under its root.
 ///
 /// While a tenant works, waits or competes, rounds come by the clock. A tenant that has done nothing for two seconds is
-/// *dormant*: it is not read until its `usage` was touched or ten seconds are over. If all are dormant, the arbiter only
-/// writes the beat.
+/// *dormant*: its files are not read, nor its beat written, until its `usage` was touched or ten seconds are over.
 #[derive(Debug, Default)]
 pub struct Arbiter {
     tenants: Tenants,

@@ -17,7 +17,7 @@ use vcuda_region::usage_reader::{UsageReader, Work};
 use vcuda_region::{DeviceIndex, GpuUuid, MAX_DEVICES, MAX_SLOTS};
 
 use self::demand::demand_permille;
-use super::{CALM_NS, DORMANT_ROUND_NS, Finding, Found};
+use super::{CALM_NS, Finding, Found};
 use crate::state::State;
 use crate::unsettled;
 
@@ -36,9 +36,6 @@ const QUIET_BEAT_NS: u64 = 285_000_000;
 const QUIET_READ_NS: u64 = 950_000_000;
 const QUIET_WATCH_NS: u64 = 18_000_000;
 const _: () = assert!(QUIET_BEAT_NS * 2 < STALE_BEAT_NS);
-/// Age of a dormant tenant's beat at which the next round renews it (ns). Rounds come each [`DORMANT_ROUND_NS`] at least.
-const DORMANT_BEAT_NS: u64 = 300_000_000;
-const _: () = assert!(DORMANT_BEAT_NS + DORMANT_ROUND_NS < STALE_BEAT_NS);
 
 /// One whose files cannot be read: it has no demand.
 pub(crate) const ABSENT: Contender = Contender {
@@ -65,10 +62,9 @@ pub(crate) struct Tenant {
     /// When its words were last looked at while it was quiet, and its quota (ns).
     watched_ns: u64,
     watched_quota_ns: u64,
-    /// The watch of its `usage`; when a change was last reported, and when its readings were last discarded (ns).
+    /// The watch of its `usage`, and when a change was last reported (ns).
     pub(crate) watch: Option<WatchDescriptor>,
     changed_ns: u64,
-    unreported_ns: u64,
     is_dormant: bool,
     devices: [State; MAX_DEVICES],
     /// Since when this arbiter is at work (`CLOCK_MONOTONIC`, ns), and how it sees processes.
@@ -108,7 +104,6 @@ impl Tenant {
             watched_quota_ns: 0,
             watch: None,
             changed_ns: now_ns,
-            unreported_ns: now_ns,
             is_dormant: false,
             devices,
             since_ns,
@@ -118,7 +113,8 @@ impl Tenant {
 
     /// Charges debts of the tenant that had the name before, without what the directory was made with.
     pub(crate) fn owe(&mut self, debts: &[(GpuUuid, i64)]) {
-        for (device, uuid) in self.devices() {
+        let devices: Vec<_> = self.devices().collect();
+        for (device, uuid) in devices {
             let owed_ns: i64 = debts
                 .iter()
                 .filter(|(gpu, _)| *gpu == uuid)
@@ -136,7 +132,8 @@ impl Tenant {
     /// files have no name any more.
     pub(crate) fn end(&mut self, now_ns: u64) -> Vec<(GpuUuid, i64)> {
         let mut debts = Vec::new();
-        for (device, uuid) in self.devices() {
+        let devices: Vec<_> = self.devices().collect();
+        for (device, uuid) in devices {
             self.follow_unsettled(device, now_ns, true);
             let due_ns = self.state(device).map_or(0, |state| state.unsettled.due_ns());
             if let (Ok(pace), Ok(bucket)) = (self.writer.limits().pace(device), self.reader.bucket(device))
@@ -210,18 +207,17 @@ impl Tenant {
     }
 
     /// The GPUs that it was given.
-    pub(crate) fn devices(&self) -> Vec<(DeviceIndex, GpuUuid)> {
-        self.writer.limits().devices().collect()
+    pub(crate) fn devices(&self) -> impl Iterator<Item = (DeviceIndex, GpuUuid)> + '_ {
+        self.writer.limits().devices()
     }
 
     /// Now and then says that the arbiter is at work, and reads what `vcuda set` has changed, at once if it has. Whether
     /// the tenant's files can be used: one whose files were damaged is left alone until they are sound.
+    ///
+    /// A dormant tenant is told nothing, as no process of it asks. One that begins touches `usage`, and the beat is there a few
+    /// milliseconds later; until then it has what it has without an arbiter.
     pub(crate) fn beat(&mut self, now_ns: u64) -> bool {
         if self.is_dormant {
-            if now_ns >= self.beaten_ns.saturating_add(DORMANT_BEAT_NS) {
-                self.is_sound = self.writer.beat(now_ns).is_ok();
-                self.beaten_ns = now_ns;
-            }
             return self.is_sound;
         }
         if self.is_quiet(now_ns) && self.is_sound {

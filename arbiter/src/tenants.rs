@@ -9,6 +9,10 @@ use crate::tenant::{Tenant, file_of};
 use vcuda_region::GpuUuid;
 use vcuda_region::process::{Identity, ProcessView};
 
+/// Interval at which the dormant tenants are read though no change was reported (ns): processes of other releases report none.
+/// All are read in one round, as a round looks at all tenants of a GPU.
+const READ_UNREPORTED_NS: u64 = 10_000_000_000;
+
 /// All tenants of this user.
 #[derive(Debug, Default)]
 pub(crate) struct Tenants {
@@ -18,6 +22,8 @@ pub(crate) struct Tenants {
     since_ns: u64,
     debts: Debts,
     listed: usize,
+    /// When the dormant were last read (ns).
+    read_ns: u64,
     /// GPUs on which a tenant demanded something at the last look, and another, which may begin at any time, did not.
     may_meet_on_gpus: BTreeSet<GpuUuid>,
 }
@@ -57,13 +63,17 @@ impl Tenants {
     /// Notes which tenants have changed, and which are dormant from now on. Returns whether a tenant has to be read.
     pub(crate) fn note_changes(&mut self, changes: &Changes, now_ns: u64) -> bool {
         let mut has_to_be_read = false;
+        let is_due = now_ns >= self.read_ns.saturating_add(READ_UNREPORTED_NS);
+        if is_due {
+            self.read_ns = now_ns;
+        }
         for tenant in &mut self.tenants {
             let has_changed = tenant.watch.is_some_and(|watch| changes.tenants.contains(&watch));
             if changes.lost || has_changed {
                 tenant.note_change(now_ns);
                 has_to_be_read = true;
             }
-            has_to_be_read |= tenant.update_dormancy(now_ns);
+            has_to_be_read |= tenant.update_dormancy(is_due, now_ns);
         }
         has_to_be_read
     }
@@ -77,7 +87,7 @@ impl Tenants {
     pub(crate) fn gpus_awake(&self) -> BTreeSet<GpuUuid> {
         let awake = self.tenants.iter().filter(|tenant| !tenant.is_dormant());
         awake
-            .flat_map(|tenant| tenant.writer.limits().devices().map(|(_, uuid)| uuid))
+            .flat_map(|tenant| tenant.devices().map(|(_, uuid)| uuid))
             .collect()
     }
 
@@ -120,7 +130,7 @@ impl Tenants {
         let mut seen: BTreeMap<GpuUuid, [bool; 2]> = BTreeMap::new();
         // A dormant tenant reports when it begins.
         for tenant in self.tenants.iter().filter(|tenant| !tenant.is_dormant()) {
-            for (device, uuid) in tenant.writer.limits().devices() {
+            for (device, uuid) in tenant.devices() {
                 let is_idle = tenant.state(device).is_some_and(|state| state.idle_at.is_some());
                 let [busy, idle] = seen.entry(uuid).or_default();
                 *(if is_idle { idle } else { busy }) = true;

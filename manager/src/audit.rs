@@ -28,7 +28,7 @@ use vcuda_region::GpuUuid;
 use crate::background::Background;
 use crate::events::Events;
 use crate::metrics::Audited;
-use crate::observe::{Findings, Looks};
+use crate::observe::{Findings, Looks, Snapshot};
 pub use action::{Action, Actions};
 use attribution::Attribution;
 use evaluation::{Audit, Listed};
@@ -88,8 +88,8 @@ impl std::fmt::Debug for Sources {
 /// Number of findings of each kind, by reason.
 pub type Counts = BTreeMap<&'static str, u64>;
 
-/// The auditing thread, which runs until this is dropped. It reads the tenants only if NVML's list has changed, another
-/// part has looked at the tenants, or a finding holds or is about to.
+/// The auditing thread, which runs until this is dropped. It reads the tenants only if NVML's list or what is known of the
+/// tenants has changed, or a finding holds or is about to.
 #[derive(Debug)]
 pub struct Auditor {
     counts: Arc<Mutex<Counts>>,
@@ -106,18 +106,20 @@ impl Auditor {
         let mut audit = Audit::new(Attribution::new(root), sources.findings, sources.events);
         let (counts, audited) = (Arc::clone(&audit.counts), Arc::clone(&audit.audited));
         let thread = Background::start("auditor", move |stop| {
-            let (mut listed, mut seen) = (Listed::new(), Arc::default());
+            let (mut listed, mut seen) = (Listed::new(), None::<Arc<Snapshot>>);
             while !stop.is_asked() {
                 let last = sources.looks.last();
                 let now = evaluation::list(&last, &*sources.processes);
                 let is_news = now != listed || audit.has_findings();
-                if is_news || !Arc::ptr_eq(&last, &seen) {
+                // The same question again is answered as before: nothing was found.
+                let is_known = seen.as_ref().is_some_and(|seen| seen.tenants == last.tenants);
+                if is_news || !is_known {
                     let snapshot = if is_news { sources.looks.fresh() } else { last };
                     let actions = sources.actions.borrow().clone();
                     let is_kill = |id: &str| actions.for_namespace(&(sources.namespaces)(id)) == Action::Kill;
                     let is_pod = |id: &str| !(sources.namespaces)(id).is_empty();
                     audit.evaluate(&snapshot, &now, &is_kill, &is_pod);
-                    (listed, seen) = (now, snapshot);
+                    (listed, seen) = (now, Some(snapshot));
                 }
                 std::thread::park_timeout(every);
             }

@@ -5,6 +5,7 @@
     reason = "a test stops at the first thing that is not as it should be"
 )]
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::thread::sleep;
@@ -105,6 +106,14 @@ fn tenants_that_begin_after_a_long_rest_are_held_and_arbitrated_at_once() {
         let number = 1 + keys.iter().position(|one| *one == key).unwrap();
         fixture.runtime().join(format!("vcuda/containers/{key}-{number}"))
     };
+    let beat = |key: &str| Limits::read(&directory(key)).unwrap().arbiter_beat_ns();
+    // A tenant that waits for work gets some four beats a second. The one that may come here is of the ten-second reading.
+    let mut beats: BTreeSet<u64> = BTreeSet::new();
+    for _ in 0..60 {
+        beats.insert(beat("a"));
+        sleep(Duration::from_millis(50));
+    }
+    assert!(beats.len() <= 4, "beats while dormant: {beats:?}");
     let device = DeviceIndex::new(0).unwrap();
     let began_ns = now_ns();
     let _busy = keys.map(|key| run(&fixture, key, "saturate", &["600", "1000000"], "started"));
@@ -112,6 +121,10 @@ fn tenants_that_begin_after_a_long_rest_are_held_and_arbitrated_at_once() {
     eventually("the arbiter sees that they compete", NOTICED, || {
         keys.iter().all(|key| is_arbitrated(&directory(key)))
     });
+    assert!(
+        keys.iter().all(|key| beat(key) > began_ns),
+        "no beat since they began"
+    );
     sleep(Duration::from_secs(3));
     for key in keys {
         let reader = UsageReader::open(&directory(key)).unwrap();

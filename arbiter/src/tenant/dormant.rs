@@ -1,11 +1,9 @@
-//! Dormant tenants: idle for seconds, and watched, so no file of theirs is read until one of them changes.
+//! Dormant tenants: idle for seconds, and watched, so no file of theirs is read, and no beat written, until one changes.
 
 use super::Tenant;
 
 /// Time for which a tenant stays awake after a change of its files was reported (ns).
 const AWAKE_AFTER_CHANGE_NS: u64 = 1_000_000_000;
-/// Interval at which a dormant tenant is read though no change was reported (ns): processes of other releases report none.
-const READ_UNREPORTED_NS: u64 = 10_000_000_000;
 
 impl Tenant {
     /// Whether it has been idle for seconds, and a change of its files is reported.
@@ -24,10 +22,9 @@ impl Tenant {
                 .all(|(device, _)| has_been_idle(device))
     }
 
-    /// Decides whether the tenant is dormant from now on. Returns whether it could be, but has to be read first as no change
-    /// was reported for [`READ_UNREPORTED_NS`].
-    pub(crate) fn update_dormancy(&mut self, now_ns: u64) -> bool {
-        let is_due = now_ns >= self.unreported_ns.saturating_add(READ_UNREPORTED_NS);
+    /// Decides whether the tenant is dormant from now on. Returns whether it could be, but has to be read first as `is_due`
+    /// says.
+    pub(crate) fn update_dormancy(&mut self, is_due: bool, now_ns: u64) -> bool {
         // A dormant tenant's state changes by a reading alone.
         if self.is_dormant && self.is_sound && !is_due {
             return false;
@@ -35,7 +32,7 @@ impl Tenant {
         let may_be_dormant = self.may_be_dormant(now_ns);
         let has_to_be_read = may_be_dormant && is_due;
         if has_to_be_read {
-            self.discard_readings(now_ns);
+            self.discard_readings();
             // Whether its quota was changed is asked; the rest of `limits` no tenant writes.
             self.read_ns = now_ns;
         }
@@ -52,12 +49,11 @@ impl Tenant {
     pub(crate) fn note_change(&mut self, now_ns: u64) {
         self.changed_ns = now_ns;
         self.is_dormant = false;
-        self.discard_readings(now_ns);
+        self.discard_readings();
     }
 
     /// Makes every reading of the tenant's files outdated, so that all are read again.
-    fn discard_readings(&mut self, now_ns: u64) {
-        self.unreported_ns = now_ns;
+    fn discard_readings(&mut self) {
         (
             self.beaten_ns,
             self.read_ns,

@@ -18,7 +18,7 @@ use crate::registration::Registry;
 /// Between two looks while tenants do something.
 const ROUND: Duration = Duration::from_millis(500);
 /// Between two looks while nothing changes, no process registers or ends, and no caller asks.
-const REST: Duration = Duration::from_secs(5);
+const REST: Duration = Duration::from_secs(10);
 /// Between two looks at least (ns), however many register or end.
 const ROUND_MIN_NS: u64 = 50_000_000;
 
