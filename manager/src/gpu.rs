@@ -80,6 +80,15 @@ impl Inventory {
     pub fn find(&self, uuid: &GpuUuid) -> Option<&Gpu> {
         self.gpus.iter().find(|gpu| gpu.uuid == *uuid)
     }
+
+    /// The reason why no GPU can be granted. `None` while one can: a GPU that is missing or ill does not keep the others.
+    #[must_use]
+    pub fn outage(&self) -> Option<&str> {
+        let is_healthy = |gpu: &Gpu| gpu.health == Health::Healthy;
+        self.problem
+            .as_deref()
+            .filter(|_| !self.gpus.iter().any(is_healthy))
+    }
 }
 
 impl Gpu {

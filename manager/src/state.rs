@@ -151,7 +151,7 @@ impl Grants {
     /// Reasons why no GPU can be granted now, a line each.
     #[must_use]
     pub fn problems(&self) -> Vec<String> {
-        let gpus = self.inventory().problem.clone();
+        let gpus = self.inventory().outage().map(str::to_owned);
         let ledger = self.problem().borrow().clone();
         [("GPUs", gpus), ("ledger", ledger)]
             .into_iter()

@@ -33,7 +33,7 @@ pub struct Seen {
     pub gpus: Vec<NodeGpu>,
     /// The list of each resource, by [`Kind`].
     lists: [List; 3],
-    /// The reason why there are no GPUs, or not all, or why the manager does not answer.
+    /// The reason why no GPU can be given out, or why the manager does not answer.
     pub problem: Option<String>,
 }
 
@@ -202,7 +202,8 @@ impl Follower {
     }
 }
 
-/// Problem of the GPUs, in the manager's words and in ours.
+/// The reason why the node's GPUs cannot be given out as they should, in the manager's words and in ours. While one GPU can be,
+/// what the manager says of another is no reason: a plugin beside an ill GPU is ready, so that a rollout goes on.
 fn problem(managers: &str, gpus: &[NodeGpu]) -> Option<String> {
     let chunks: u64 = gpus.iter().map(|gpu| u64::from(gpu.chunks)).sum();
     let too_many = (chunks > u64::from(MEMORY_IDS_MAX)).then(|| {
@@ -211,7 +212,8 @@ fn problem(managers: &str, gpus: &[NodeGpu]) -> Option<String> {
              on all nodes"
         )
     });
-    let managers = (!managers.is_empty()).then(|| managers.to_owned());
+    let is_outage = !managers.is_empty() && gpus.iter().all(|gpu| gpu.state == State::Unhealthy);
+    let managers = is_outage.then(|| managers.to_owned());
     let problems: Vec<String> = managers.into_iter().chain(too_many).collect();
     (!problems.is_empty()).then(|| problems.join("; "))
 }

@@ -9,6 +9,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::time::{Duration, SystemTime};
 
+use vcuda_machine::{Faults, Machine};
 use vcuda_tests::kubelet::{Authority, Kubelet, PodSpec, RESOURCES, Release, Started};
 use vcuda_tests::{Fixture, GIB, Plugin, eventually, text};
 
@@ -356,6 +357,36 @@ fn health_and_metrics_say_how_it_is() {
     eventually("it says that kubelet is away", SOON, || {
         let page = page("/readyz");
         page.contains("503") && page.contains("vcuda.io/gpu: kubelet does not read the list")
+    });
+}
+
+/// A rollout waits for the new pod to be ready: one ill GPU must not keep a release from all nodes.
+#[test]
+fn beside_a_gpu_that_cannot_be_opened_manager_and_plugin_are_ready() {
+    let fixture = Fixture::with_gpus(2, "24GiB");
+    let gpus = Machine::open(&fixture.machine()).unwrap().config().gpus.clone();
+    let lose = |lost: &[usize]| {
+        let lost = lost.iter().map(|gpu| gpus[*gpu].uuid.clone()).collect();
+        let faults = Faults {
+            lost,
+            ..Faults::default()
+        };
+        faults.write(&fixture.machine()).unwrap();
+    };
+    lose(&[0]);
+    let manager = fixture.manager_with_shim();
+    let kubelet = fixture.kubelet(Release::default());
+    let plugin = fixture.plugin();
+    registered(&kubelet, "watched");
+    let pages = || [manager.metrics_address(), plugin.address()].map(|at| get(&at, "/readyz"));
+    eventually("both are ready", SOON, || {
+        pages().iter().all(|page| page.contains("200 OK"))
+    });
+    lose(&[0, 1]);
+    eventually("both say that NVML has no GPU to give out", SOON, || {
+        pages()
+            .iter()
+            .all(|page| page.contains("503") && page.contains("cannot be opened"))
     });
 }
 

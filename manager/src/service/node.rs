@@ -151,7 +151,10 @@ impl node_server::Node for NodeService {
 
     async fn get_status(&self, _: Request<v1::GetStatusRequest>) -> Result<Response<v1::NodeStatus>, Status> {
         let mut problems = self.problems.lines();
-        problems.extend(self.grants.problems());
+        // NVML's failure is reported by both.
+        let known = self.grants.problems().into_iter();
+        let more: Vec<String> = known.filter(|line| !problems.contains(line)).collect();
+        problems.extend(more);
         let path = |path: &std::path::Path| path.display().to_string();
         let (shim_library, shim_preload, program) = match self.about.shim.get() {
             Some(installed) => (

@@ -64,7 +64,7 @@ impl NodeGpus {
             devices: answer.gpus.iter().filter_map(|gpu| device(gpu, effect)).collect(),
             known: answer.gpus.iter().map(known).collect(),
             is_current: true,
-            problem: (!answer.problem.is_empty()).then(|| answer.problem.clone()),
+            problem: is_outage(answer).then(|| answer.problem.clone()),
         }
     }
 
@@ -100,6 +100,12 @@ impl NodeGpus {
         let minor = |known: &Known| (known.uuid.clone(), known.minor);
         self.known.values().map(minor)
     }
+}
+
+/// Whether no GPU can be given out, for the reason that the manager names. While one can be, the driver is ready, so that a
+/// rollout goes on beside an ill GPU.
+fn is_outage(answer: &v1::ListGpusResponse) -> bool {
+    !answer.problem.is_empty() && answer.gpus.iter().all(|gpu| !gpu.healthy)
 }
 
 /// Asks the manager until the task is dropped. Ill GPUs have a taint with this `effect`.
