@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_gpu_has_is_refused() {
+    fn amounts_that_no_gpu_has_are_refused() {
         assert!(
             request(1, 16, 101)
                 .unwrap_err()

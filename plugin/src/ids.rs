@@ -227,7 +227,7 @@ mod tests {
         }
 
         #[test]
-        fn rubbish_is_no_ranges(text in "[0-9,x-]{0,12}") {
+        fn any_text_is_refused_or_parsed(text in "[0-9,x-]{0,12}") {
             if let Some(ids) = parse_ranges(&text) {
                 prop_assert_eq!(parse_ranges(&ranges(&ids)), Some(ids));
             }

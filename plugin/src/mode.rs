@@ -82,16 +82,16 @@ impl Mode {
     }
 
     /// Waits until this is the only daemon of the node and `refusal` gives no reason: two daemons would remove each other's
-    /// sockets and count a GPU twice. `tell` receives the reason for the wait; `None` while another daemon is at work.
+    /// sockets and count a GPU twice. `report` receives the reason for the wait; `None` while another daemon is at work.
     pub(crate) async fn wait_for_node<R: Future<Output = Option<String>>>(
         self,
         directories: &Directories,
         refusal: impl Fn() -> R,
-        mut tell: impl FnMut(Option<String>),
+        mut report: impl FnMut(Option<String>),
     ) -> [Flock<File>; 2] {
         loop {
             if let Some(why) = refusal().await {
-                tell(Some(why));
+                report(Some(why));
                 sleep(REFUSAL_POLL).await;
                 continue;
             }
@@ -103,10 +103,10 @@ impl Mode {
                         // The other daemon has created shares of its mode until its end.
                         Some(_) => break,
                     },
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => tell(None),
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => report(None),
                     Err(error) => {
                         let path = directories.own();
-                        tell(Some(format!(
+                        report(Some(format!(
                             "{}: {error}; is kubelet's directory mounted?",
                             path.display()
                         )));

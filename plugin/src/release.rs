@@ -166,7 +166,7 @@ impl Releaser {
             if now.duration_since(first) < grace {
                 continue;
             }
-            match self.give_back(&slot, grants.get(&slot)).await {
+            match self.release_slot(&slot, grants.get(&slot)).await {
                 Ok(true) => {
                     since.remove(&slot);
                     given_back += 1;
@@ -236,7 +236,7 @@ impl Releaser {
     }
 
     /// Removes the specification, then releases the grant. Returns false, and leaves both, while a process of the grant lives.
-    async fn give_back(&self, slot: &Slot, grant: Option<&v1::Grant>) -> Result<bool, ManagerError> {
+    async fn release_slot(&self, slot: &Slot, grant: Option<&v1::Grant>) -> Result<bool, ManagerError> {
         if let Some(grant) = grant
             && self.manager.is_used(&grant.id).await?
         {

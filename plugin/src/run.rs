@@ -127,18 +127,18 @@ async fn wait_for_node(
     base: &Base,
     problems: &watch::Sender<Vec<String>>,
 ) -> [Flock<File>; 2] {
-    let mut told = None;
-    let tell = |why: Option<String>| {
+    let mut logged = None;
+    let report = |why: Option<String>| {
         let another = "another device plugin or driver is at work on this node; this one waits for its end";
-        let shown = why.clone().unwrap_or_else(|| another.to_owned());
-        if told.as_ref() != Some(&shown) {
-            warn!("{shown}");
-            told = Some(shown);
+        let text = why.clone().unwrap_or_else(|| another.to_owned());
+        if logged.as_ref() != Some(&text) {
+            warn!("{text}");
+            logged = Some(text);
         }
         problems.send_replace(why.or_else(|| missing_gpus(&base.node)).into_iter().collect());
     };
     let refusal = || Mode::Plugin.refusal(&base.store, &base.manager);
-    Mode::Plugin.wait_for_node(directories, refusal, tell).await
+    Mode::Plugin.wait_for_node(directories, refusal, report).await
 }
 
 /// The problem text until the manager has listed the node's GPUs.

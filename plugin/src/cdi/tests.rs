@@ -162,7 +162,7 @@ fn a_whole_gpu_gets_no_shim() {
 }
 
 #[test]
-fn what_is_not_known_is_refused() {
+fn missing_inputs_are_refused() {
     let none = SpecInputs {
         shim: None,
         ..inputs()
@@ -179,7 +179,7 @@ fn what_is_not_known_is_refused() {
 }
 
 #[test]
-fn it_is_told_from_others() {
+fn a_specification_is_distinguished_from_others() {
     let slot = grant(7).slot;
     let text = serde_json::to_string(&a_spec(7)).unwrap();
     let is_ours = |text: &str| serde_json::from_str::<Spec>(text).unwrap().is_of(&slot);

@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn an_error_names_the_wrong_parameter() {
         for (parameters, said) in [
             (with(json!({"polcy": "burst"})), "unknown field `polcy`"),
             (

@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_as_the_same() {
+    fn written_quantities_are_read_as_the_same() {
         for (number, text) in [
             (0, "0"),
             (4 << 30, "4Gi"),

@@ -99,10 +99,10 @@ impl Base {
     fn start(config: &Config, client: Client, tasks: &mut JoinSet<()>) -> Self {
         let manager = Arc::new(Manager::new(&config.manager));
         let store = Store::new(&config.cdi);
-        let (told, gpus) = watch::channel(None);
+        let (sender, gpus) = watch::channel(None);
         tasks.spawn(gpus::poll_manager(
             Arc::clone(&manager),
-            told,
+            sender,
             config.unhealthy_effect,
         ));
         let preparer = Preparer::new(

@@ -186,15 +186,15 @@ impl StatusWriter {
         let Some(found) = found.filter(|found| found.metadata.uid.as_ref() == Some(&claim.uid)) else {
             return Ok(());
         };
-        let shown = entries::current_entries(&found);
-        if entries::is_current(&shown, entries) {
+        let current = entries::current_entries(&found);
+        if entries::is_current(&current, entries) {
             return Ok(());
         }
         let body = json!({
             "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim",
             // With the UID the API server refuses another claim of this name.
             "metadata": {"name": claim.name, "namespace": claim.namespace, "uid": claim.uid},
-            "status": {"devices": entries::with_transition_times(entries, &shown)},
+            "status": {"devices": entries::with_transition_times(entries, &current)},
         });
         let params = PatchParams::apply(FIELD_MANAGER).force();
         match claims

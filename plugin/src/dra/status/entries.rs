@@ -88,7 +88,7 @@ pub(super) fn current_entries(claim: &ResourceClaim) -> Vec<AllocatedDeviceStatu
 }
 
 /// Whether the present entries are the desired ones, regardless of the times.
-pub(super) fn is_current(shown: &[AllocatedDeviceStatus], desired: &[AllocatedDeviceStatus]) -> bool {
+pub(super) fn is_current(current: &[AllocatedDeviceStatus], desired: &[AllocatedDeviceStatus]) -> bool {
     let without_times = |entry: &AllocatedDeviceStatus| {
         let mut entry = entry.clone();
         for condition in entry.conditions.iter_mut().flatten() {
@@ -96,19 +96,22 @@ pub(super) fn is_current(shown: &[AllocatedDeviceStatus], desired: &[AllocatedDe
         }
         entry
     };
-    shown.len() == desired.len() && shown.iter().all(|entry| desired.contains(&without_times(entry)))
+    current.len() == desired.len()
+        && current
+            .iter()
+            .all(|entry| desired.contains(&without_times(entry)))
 }
 
 /// The entries with the times at which their conditions changed: the present entry's time if the condition is equal, else now.
 pub(super) fn with_transition_times(
     entries: &[AllocatedDeviceStatus],
-    shown: &[AllocatedDeviceStatus],
+    current: &[AllocatedDeviceStatus],
 ) -> Vec<AllocatedDeviceStatus> {
     let mut timed = entries.to_vec();
     for entry in &mut timed {
-        let before = shown.iter().find(|shown| is_same_share(shown, entry));
+        let before = current.iter().find(|current| is_same_share(current, entry));
         let before = before
-            .and_then(|shown| shown.conditions.clone())
+            .and_then(|current| current.conditions.clone())
             .unwrap_or_default();
         for condition in entry.conditions.iter_mut().flatten() {
             let same = before
@@ -123,8 +126,8 @@ pub(super) fn with_transition_times(
     timed
 }
 
-fn is_same_share(shown: &AllocatedDeviceStatus, entry: &AllocatedDeviceStatus) -> bool {
-    (&shown.pool, &shown.device, &shown.share_id) == (&entry.pool, &entry.device, &entry.share_id)
+fn is_same_share(current: &AllocatedDeviceStatus, entry: &AllocatedDeviceStatus) -> bool {
+    (&current.pool, &current.device, &current.share_id) == (&entry.pool, &entry.device, &entry.share_id)
 }
 
 #[cfg(test)]
