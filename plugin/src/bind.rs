@@ -228,7 +228,7 @@ impl Binder {
     ) -> Result<GpuRequest, BindError> {
         let node: Arc<NodeState> = self.node.borrow().clone().unwrap_or_default();
         gpu_request(counts, self.settings.chunk_bytes, &node.gpus, self.pods.names())
-            .map_err(|error| BindError::Counts(container_name(holder, name), error))
+            .map_err(|error| BindError::Request(container_name(holder, name), error))
     }
 
     /// The request to the manager, and its amounts with all defaults as a text to compare.

@@ -10,7 +10,7 @@ use vcuda_daemon::logging::Log;
 
 use crate::cdi::Inject;
 use crate::dra::device::Effect;
-use crate::pods::ResourceNames;
+use crate::pods::ExtendedResources;
 use crate::register::{Directories, RegistrationMethod};
 use crate::release::ReleaseTimes;
 
@@ -41,7 +41,7 @@ pub struct Config {
     /// Use of the API server.
     pub cluster: Cluster,
     /// Names of our resources.
-    pub names: ResourceNames,
+    pub names: ExtendedResources,
     /// Size of a memory chunk (bytes).
     pub chunk_bytes: u64,
     /// Method of registration with kubelet.
@@ -115,7 +115,7 @@ impl Config {
                 kubeconfig: file.cluster.kubeconfig,
                 events: file.cluster.events,
             },
-            names: ResourceNames::new([resources.gpu.0, resources.memory.0, resources.cores.0]),
+            names: ExtendedResources::new([resources.gpu.0, resources.memory.0, resources.cores.0]),
             chunk_bytes: flags.chunk.unwrap_or(resources.chunk).0,
             registration: file.registration,
             shim_for_whole_gpus: file.whole_cards.shim,

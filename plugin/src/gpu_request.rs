@@ -4,7 +4,7 @@ use thiserror::Error;
 use vcuda_quota::MemorySize;
 
 use crate::ids::Kind;
-use crate::pods::{Devices, ResourceNames};
+use crate::pods::{Devices, ExtendedResources};
 use crate::resources::{CORES_PER_GPU, NodeGpu, State};
 
 /// Numbers of devices that kubelet gave to a container.
@@ -56,7 +56,7 @@ pub struct GpuRequest {
 
 /// Numbers of devices that no GPU of this node could serve, even if it were free.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum CountsError {
+pub enum RequestError {
     /// A resource is missing beside others.
     #[error("it asks for {asked} and for no {missing}: add {missing}: {example}")]
     Missing {
@@ -117,13 +117,13 @@ pub enum CountsError {
 /// All chunks and all percents of a GPU mean the whole GPU, without other containers.
 ///
 /// # Errors
-/// The node could not serve the counts even if it were free: see [`CountsError`].
+/// The node could not serve the counts even if it were free: see [`RequestError`].
 pub fn gpu_request(
     device_counts: DeviceCounts,
     chunk_bytes: u64,
     gpus: &[NodeGpu],
-    names: &ResourceNames,
-) -> Result<GpuRequest, CountsError> {
+    names: &ExtendedResources,
+) -> Result<GpuRequest, RequestError> {
     let DeviceCounts {
         gpus: count,
         chunks,
@@ -135,7 +135,7 @@ pub fn gpu_request(
     for (kind, total) in [(Kind::Memory, chunks), (Kind::Cores, percents)] {
         if total % count != 0 {
             let less = total - total % count;
-            return Err(CountsError::Uneven {
+            return Err(RequestError::Uneven {
                 resource: names.name(kind).to_owned(),
                 count: total,
                 gpus: count,
@@ -146,7 +146,7 @@ pub fn gpu_request(
     }
     let (chunks_each, percents_each) = (chunks / count, percents / count);
     if percents_each > CORES_PER_GPU {
-        return Err(CountsError::MoreThanAGpu {
+        return Err(RequestError::MoreThanAGpu {
             resource: names.name(Kind::Cores).to_owned(),
             count: percents,
             gpus: count,
@@ -157,7 +157,7 @@ pub fn gpu_request(
     let most = known.map(|gpu| gpu.chunks).max();
     // If no GPU is healthy, the manager's refusal names the unhealthy ones.
     if let Some(most) = most.filter(|most| chunks_each > *most) {
-        return Err(CountsError::TooLarge {
+        return Err(RequestError::TooLarge {
             resource: names.name(Kind::Memory).to_owned(),
             count: chunks,
             size: MemorySize(size(chunks_each)),
@@ -178,7 +178,7 @@ pub fn gpu_request(
     })
 }
 
-fn missing(device_counts: DeviceCounts, chunk_bytes: u64, names: &ResourceNames) -> Option<CountsError> {
+fn missing(device_counts: DeviceCounts, chunk_bytes: u64, names: &ExtendedResources) -> Option<RequestError> {
     let counts = [
         (Kind::Gpu, device_counts.gpus),
         (Kind::Memory, device_counts.chunks),
@@ -195,7 +195,7 @@ fn missing(device_counts: DeviceCounts, chunk_bytes: u64, names: &ResourceNames)
         Kind::Memory => format!("16 (chunks of {})", MemorySize(chunk_bytes)),
         Kind::Cores => "30 (percent of a GPU's time; 100 for all of it)".to_owned(),
     };
-    Some(CountsError::Missing {
+    Some(RequestError::Missing {
         asked: asked.join(" and "),
         missing: names.name(missing).to_owned(),
         example,
@@ -221,7 +221,7 @@ mod tests {
             chunks,
             percents,
         };
-        let names = ResourceNames::new(["v/gpu", "v/memory", "v/cores"].map(str::to_owned));
+        let names = ExtendedResources::new(["v/gpu", "v/memory", "v/cores"].map(str::to_owned));
         let node = [gpu("a", 96), gpu("b", 96), gpu("c", 318)];
         gpu_request(device_counts, 256 * MIB, &node, &names).map_err(|error| error.to_string())
     }

@@ -35,12 +35,12 @@ const DEADLINE: Duration = Duration::from_secs(5);
 
 /// Names of the three extended resources.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ResourceNames {
+pub struct ExtendedResources {
     /// By [`Kind`].
     names: [String; 3],
 }
 
-impl ResourceNames {
+impl ExtendedResources {
     /// Creates the names, in the order of [`Kind::ALL`].
     #[must_use]
     pub fn new(names: [String; 3]) -> Self {
@@ -138,7 +138,7 @@ pub struct CheckpointVersion(u64, i64, i64);
 pub struct Pods {
     socket: PathBuf,
     checkpoint: PathBuf,
-    names: ResourceNames,
+    names: ExtendedResources,
     channel: Mutex<Option<Channel>>,
     /// Number of calls so far.
     calls: AtomicU64,
@@ -157,7 +157,7 @@ struct LastAnswer {
 impl Pods {
     /// Creates a reader of PodResources at `socket` and of the file `checkpoint`.
     #[must_use]
-    pub fn new(socket: &Path, checkpoint: &Path, names: ResourceNames) -> Self {
+    pub fn new(socket: &Path, checkpoint: &Path, names: ExtendedResources) -> Self {
         Self {
             socket: socket.to_owned(),
             checkpoint: checkpoint.to_owned(),
@@ -170,7 +170,7 @@ impl Pods {
 
     /// Names of our resources.
     #[must_use]
-    pub fn names(&self) -> &ResourceNames {
+    pub fn names(&self) -> &ExtendedResources {
         &self.names
     }
 

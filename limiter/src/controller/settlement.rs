@@ -13,9 +13,9 @@ use crate::busy;
 const LATE_NS: i64 = 20_000_000;
 /// Largest outstanding correction (ns), as a tenant may write any figures.
 const MOST_NS: i64 = 50_000_000;
-/// Fraction of the outstanding correction that is applied at a time.
+/// What is owed is settled in so many times.
 const PARTS: i64 = 8;
-/// Most readings that are kept until the busy maps of their time are complete.
+/// Readings that are kept until the busy maps of their time are complete.
 const READINGS: usize = 64;
 
 /// Totals of a tenant's measured time and its charge.

@@ -6,7 +6,7 @@ use tonic::{Code, Status};
 use super::DEADLINE;
 use crate::cdi::{SpecError, StoreError};
 use crate::driver::DriverError;
-use crate::gpu_request::CountsError;
+use crate::gpu_request::RequestError;
 use crate::manager::ManagerError;
 use crate::pods::{HolderError, PodsError};
 
@@ -21,7 +21,7 @@ pub enum BindError {
     Holder(#[from] HolderError),
     /// The node could never serve its request.
     #[error("{}: {}", .0, .1)]
-    Counts(String, CountsError),
+    Request(String, RequestError),
     /// Kubelet lists devices that the plugin never had.
     #[error("{0}: kubelet names {1:?} among its devices, which is none of this plugin's: delete the pod")]
     Foreign(String, String),

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use thiserror::Error;
 
-use super::{Containers, ResourceNames};
+use super::{Containers, ExtendedResources};
 
 /// The largest file that is read (bytes).
 const MOST_BYTES: u64 = 64 << 20;
@@ -59,7 +59,7 @@ struct Entry {
 /// The file cannot be read, or its form is unknown.
 pub(super) fn read(
     path: &Path,
-    names: &ResourceNames,
+    names: &ExtendedResources,
 ) -> Result<BTreeMap<String, Containers>, CheckpointError> {
     let unreadable = |error: io::Error| CheckpointError::Unreadable(path.to_owned(), error.to_string());
     let unknown = |why: String| CheckpointError::Unknown(path.to_owned(), why);
@@ -88,8 +88,8 @@ mod tests {
     use super::*;
     use crate::ids::{Ids, Kind};
 
-    fn names() -> ResourceNames {
-        ResourceNames::new(["vcuda.io/gpu", "vcuda.io/memory", "vcuda.io/cores"].map(str::to_owned))
+    fn names() -> ExtendedResources {
+        ExtendedResources::new(["vcuda.io/gpu", "vcuda.io/memory", "vcuda.io/cores"].map(str::to_owned))
     }
 
     fn read_text(text: &str) -> Result<BTreeMap<String, Containers>, String> {
