@@ -16,7 +16,9 @@ use bench::BenchCommand;
 use gpu::{GPU_DETAILS, GPU_EXAMPLES};
 pub(crate) use gpu::{GpuAction, GpuArgs};
 use manager::{EVENTS_DETAILS, EVENTS_EXAMPLES, GRANT_DETAILS, GRANT_EXAMPLES, PS_EXAMPLES, TOP_EXAMPLES};
-pub(crate) use manager::{EventsArgs, GrantAction, GrantArgs, GrantCreateArgs, PsArgs, SortKey, TopArgs};
+pub(crate) use manager::{
+    EventsArgs, GrantAction, GrantArgs, GrantCreateArgs, GrantResizeArgs, PsArgs, SortKey, TopArgs,
+};
 pub(crate) use quota::QuotaArgs;
 
 use crate::inventory::GpuSelector;
@@ -269,7 +271,7 @@ pub(crate) struct SetArgs {
     pub(crate) quota: QuotaArgs,
 }
 
-/// An option of `run` for `set`, where an omitted option changes nothing.
+/// An option of a new quota for `set` and `grant resize`, where an omitted option changes nothing.
 fn without_default(arg: clap::Arg) -> clap::Arg {
     let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
     match help.split_once(" [default: ") {

@@ -8,7 +8,7 @@ use serde::Serialize;
 use vcuda_manager_api::v1::{CreateGrantRequest, Grant, ResizeGrantRequest};
 use vcuda_quota::{CoreShare, MemorySize, Policy, Quota};
 
-use crate::args::{GrantAction, GrantCreateArgs, QuotaArgs};
+use crate::args::{GrantAction, GrantCreateArgs, GrantResizeArgs, QuotaArgs};
 use crate::config::Environment;
 use crate::failure::Failure;
 use crate::manager_client::{ManagerClient, view};
@@ -19,7 +19,7 @@ pub(crate) fn grant(action: &GrantAction, environment: &Environment) -> Result<(
     let node = ManagerClient::required(environment)?;
     match action {
         GrantAction::Create(args) => create(&node, args),
-        GrantAction::Resize { name, quota } => {
+        GrantAction::Resize(GrantResizeArgs { name, quota }) => {
             if quota.is_empty() {
                 return Err(Failure::Usage(format!(
                     "grant resize {name}: nothing to change; give --memory, --cores or another option of its quota"
@@ -95,7 +95,7 @@ fn quota(grant: &Grant) -> Quota {
     Quota::from(&grant.amounts.unwrap_or_default())
 }
 
-/// Text of a quota, such as `4 GiB, 30 % fixed`. A quota that promises no time says so.
+/// Text of a quota, such as `4 GiB, 30 % fixed`. A quota without a guarantee of GPU time is named so.
 fn described(grant: &Grant) -> String {
     let quota = quota(grant);
     let memory = quota

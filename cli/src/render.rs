@@ -53,7 +53,7 @@ pub struct TenantView {
     pub(crate) host_copies: u64,
     pub(crate) host_copied_bytes: u64,
     pub(crate) policy: String,
-    /// Weight for time that no tenant was promised.
+    /// Weight for time beyond the guarantees.
     pub(crate) weight: u32,
     pub(crate) priority: String,
     /// Whether weight or priority was chosen; both are then shown in the table.

@@ -1,69 +1,69 @@
-//! The decision about one launch: it goes now, it waits until a time, or it waits for work to end.
+//! The decision about a launch: it proceeds now, waits until a time, or waits for work to end.
 //!
 //! The decision is a pure function of a [`Snapshot`]. The shim takes the snapshot, carries the answer out, and asks again.
 
-/// Most launches in flight of a tenant on one device: less than the driver queues itself (docs/hardware.md, "depth of
-/// the launch queue"), so that a launch waits here, where its wait is bounded, and not there.
+/// Most launches in flight of a tenant on a device. It is less than the depth of the driver's launch queue (docs/hardware.md,
+/// "depth of the launch queue"), so that a launch waits here, where the wait is bounded, and not in the driver.
 pub const LAUNCHES_MAX: u64 = 512;
-/// Longest wait for work to end (ns): the work may wait for the host, and so for the very thread that waits.
+/// Longest wait for work to end (ns). The work may itself wait for the host, even for the waiting thread.
 pub const COMPLETION_WAIT_MAX_NS: u64 = 250_000_000;
 
-/// What the decision about one launch rests on, as it is at one moment. Without the launch itself.
+/// Inputs of the decision about a launch at a moment. The launch itself is not in flight yet.
 #[derive(Debug, Clone, Copy)]
 pub struct Snapshot {
-    /// What the launch will take, as predicted (ns).
+    /// Predicted cost of the launch (ns).
     pub cost_ns: u64,
-    /// Its kernel was never measured, so its prediction means nothing.
+    /// Whether its kernel was never measured, so that the prediction is meaningless.
     pub is_unmeasured: bool,
-    /// When there are tokens for it, if there are none now (`CLOCK_MONOTONIC`, ns).
+    /// Time at which the bucket will have tokens for the launch (`CLOCK_MONOTONIC`, ns); `None` if it has them now.
     pub tokens_at_ns: Option<u64>,
-    /// Another launch of the tenant goes first, until then at most (`CLOCK_MONOTONIC`, ns).
+    /// Latest end of another process's turn (`CLOCK_MONOTONIC`, ns); `None` if it is this process's turn.
     pub other_first_until_ns: Option<u64>,
-    /// Work in flight of all the tenant's processes on the device: as predicted (ns), and in launches.
+    /// Predicted work in flight of all the tenant's processes on the device (ns).
     pub in_flight_ns: u64,
-    /// Launches in flight.
+    /// Number of the tenant's launches in flight.
     pub in_flight_launches: u64,
-    /// What of `in_flight_ns` is other processes' (ns).
+    /// Part of `in_flight_ns` that belongs to other processes of the tenant (ns).
     pub others_in_flight_ns: u64,
-    /// Most work in flight (ns).
+    /// Most predicted work in flight (ns).
     pub window_ns: u64,
-    /// The launch would begin its process's turn among the processes of the tenant.
+    /// Whether the launch begins its process's turn among the tenant's processes.
     pub begins_turn: bool,
-    /// Since when the launch waits for work to end, if it does (`CLOCK_MONOTONIC`, ns).
+    /// Time since which the launch waits for work to end (`CLOCK_MONOTONIC`, ns); `None` if it does not.
     pub waits_since_ns: Option<u64>,
 }
 
-/// Why a launch waits until a time.
+/// Reason for a wait until a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reason {
-    /// There are no tokens.
+    /// The bucket has no tokens.
     Tokens,
-    /// Another launch of the tenant goes first.
+    /// Another process of the tenant has its turn.
     Turn,
 }
 
 /// The decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Admission {
-    /// The launch goes.
+    /// The launch proceeds.
     Admit,
-    /// It waits until then, or until something changes (`CLOCK_MONOTONIC`, ns).
+    /// The launch waits until a time or a wake-up, then asks again.
     WaitUntil {
-        /// When to ask again.
+        /// Time of the next decision (`CLOCK_MONOTONIC`, ns).
         at_ns: u64,
-        /// What it waits for.
+        /// Reason for the wait.
         reason: Reason,
     },
-    /// It waits until so much of the work in flight has ended (ns, as predicted), or until the deadline.
+    /// The launch waits until work in flight has ended, or until a deadline.
     WaitForCompletion {
-        /// Work that has to end.
+        /// Predicted work that has to end (ns).
         work_ns: u64,
-        /// When it goes all the same (`CLOCK_MONOTONIC`, ns).
+        /// Time at which it proceeds in any case (`CLOCK_MONOTONIC`, ns).
         deadline_ns: u64,
     },
 }
 
-/// Decides about one launch at `now_ns` (`CLOCK_MONOTONIC`).
+/// Decides about a launch at `now_ns` (`CLOCK_MONOTONIC`).
 #[must_use]
 pub fn admit(launch: &Snapshot, now_ns: u64) -> Admission {
     if let Some(at_ns) = launch.other_first_until_ns {
@@ -84,7 +84,7 @@ pub fn admit(launch: &Snapshot, now_ns: u64) -> Admission {
     }
 }
 
-/// How much work has to end before the launch may go (ns, as predicted); nothing if none has to.
+/// Predicted work that has to end before the launch may proceed (ns); `None` if it may proceed now.
 fn work_to_end_ns(launch: &Snapshot) -> Option<u64> {
     let is_alone = launch.in_flight_launches == 0;
     let wanted_ns = launch.in_flight_ns.saturating_add(launch.cost_ns);
@@ -95,7 +95,7 @@ fn work_to_end_ns(launch: &Snapshot) -> Option<u64> {
     if !is_alone && is_full {
         return Some((wanted_ns.saturating_sub(launch.window_ns)).min(launch.in_flight_ns));
     }
-    // Work of two processes that overlaps is not known by its own length, and each switch between them costs GPU time.
+    // If work of two processes overlaps, the length of each is not known, and every switch between them costs GPU time.
     let apart_ns = launch.window_ns / 4;
     (launch.begins_turn && launch.others_in_flight_ns > apart_ns)
         .then(|| launch.others_in_flight_ns - apart_ns)
@@ -132,7 +132,7 @@ mod tests {
     #[test]
     fn a_launch_with_tokens_goes() {
         assert_eq!(admit(&FREE, 7), Admission::Admit);
-        // However long it is, if nothing is in flight: nothing could end for it.
+        // A long launch proceeds too if no work is in flight that could end.
         let long = Snapshot {
             cost_ns: u64::MAX,
             ..FREE
@@ -200,7 +200,7 @@ mod tests {
     }
 
     proptest! {
-        /// What is waited for is never more than what is in flight: every wait for completion can end.
+        /// A launch never waits for more work than is in flight, so that every wait for completion can end.
         #[test]
         fn no_wait_for_more_than_is_in_flight(
             cost_ns in 0_u64..1 << 40, in_flight_ns in 0_u64..1 << 40, others in 0_u64..1 << 40,

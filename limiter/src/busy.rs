@@ -1,35 +1,35 @@
-//! The busy map: when a tenant had work on a device, in bins of 10 microseconds.
+//! The busy map: the times at which a tenant had work on a device, in bins of 10 microseconds.
 //!
-//! A ring of 4096 words, each with 48 bins and a 16-bit epoch tag, together just under two seconds. Every process of the
-//! tenant sets the bins of the segments that it measured, and is charged only for those that were not set before:
-//! so overlapping streams, contexts and processes are charged once, in whatever order their segments arrive. Chained
-//! segments share their rounded ends, so rounding has no bias. The arbiter reads the maps of all tenants to see which
-//! were busy together ([`crate::controller`]).
+//! The map is a ring of 4096 words, each with 48 bins and a 16-bit epoch tag, together just under two seconds. Every process of the
+//! tenant sets the bins of the segments that it measured, and is charged only for bins that were not set before. So
+//! overlapping streams, contexts and processes are charged once, whatever the order of their segments. Adjacent segments share
+//! their rounded ends, so rounding has no bias. The arbiter reads the maps of all tenants to find those that were busy at the
+//! same time ([`crate::controller`]).
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// Length of one bin in nanoseconds.
+/// Length of a bin (ns).
 pub const BIN_NS: u64 = 10_000;
-/// Words of one ring.
+/// Number of words of a ring.
 pub const WORDS: usize = 4096;
-/// Bins in one word; the remaining 16 bits are the epoch tag.
+/// Number of bins in a word. The remaining 16 bits are the epoch tag.
 pub const BINS_PER_WORD: u64 = 48;
-/// What the whole ring spans, in nanoseconds.
+/// Time that a ring spans (ns).
 pub const RING_NS: u64 = BIN_NS * BINS_PER_WORD * WORDS as u64;
 
 const BINS: u64 = (1 << BINS_PER_WORD) - 1;
 
-/// What [`mark`] found: how many bins the segment covers and how many of them were not set yet.
+/// Result of [`mark`]: number of bins of the segment, and of those that were not set before.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Marked {
-    /// Bins that the segment covers after rounding both ends.
+    /// Number of bins that the segment covers after rounding both ends.
     pub covered: u64,
-    /// Those among them that were not busy before (or lie so far back that the ring no longer knows).
+    /// Number of those bins that were not set before, or are older than the ring.
     pub fresh: u64,
 }
 
 impl Marked {
-    /// The part of `elapsed_ns` that is charged: all of a segment too short for a bin, else the share of fresh bins.
+    /// The part of `elapsed_ns` to charge (ns): the part of fresh bins. A segment that is too short for a bin is charged whole.
     #[must_use]
     pub fn charge_ns(self, elapsed_ns: u64) -> u64 {
         if self.covered == 0 || self.fresh >= self.covered {
@@ -40,16 +40,15 @@ impl Marked {
     }
 }
 
-/// The bin in which a moment falls once rounded to the nearest boundary.
+/// Number of the bin whose start is nearest to `at_ns`.
 #[must_use]
 pub const fn bin_of(at_ns: u64) -> u64 {
     at_ns.saturating_add(BIN_NS / 2) / BIN_NS
 }
 
-/// Sets the bins from `from_ns` to `to_ns` (monotonic clock) in the ring `words` and says how many were new.
+/// Sets the bins from `from_ns` to `to_ns` (monotonic clock) in the ring `words`. Returns the number of bins, and of new ones.
 ///
-/// Bins older than the ring count as new: what cannot be compared is charged in full. An empty or reversed segment sets
-/// nothing.
+/// Bins older than the ring count as new, so that they are charged in full. An empty or reversed segment sets no bin.
 #[must_use]
 pub fn mark(words: &[AtomicU64], from_ns: u64, to_ns: u64) -> Marked {
     let (from, to) = (bin_of(from_ns), bin_of(to_ns));
@@ -77,7 +76,7 @@ pub fn mark(words: &[AtomicU64], from_ns: u64, to_ns: u64) -> Marked {
     marked
 }
 
-/// Sets `mask` in the ring's word number `word` (counted since the clock's zero); the bins that were not set before.
+/// Sets `mask` in the ring's word number `word` (counted since the clock's zero). Returns the number of bins that were not set.
 fn mark_word(words: &[AtomicU64], word: u64, mask: u64) -> u64 {
     let (index, tag) = place(words.len(), word);
     let Some(cell) = words.get(index) else {
@@ -88,7 +87,7 @@ fn mark_word(words: &[AtomicU64], word: u64, mask: u64) -> u64 {
         let held = if tag_of(seen) == tag {
             seen & BINS
         } else if is_newer(tag_of(seen), tag) {
-            // The ring has gone round since: nothing to compare with.
+            // The word holds bins of a later round, so these cannot be compared.
             return u64::from(mask.count_ones());
         } else {
             0
@@ -105,7 +104,7 @@ fn mark_word(words: &[AtomicU64], word: u64, mask: u64) -> u64 {
     }
 }
 
-/// The 48 bins of the ring's word number `word`, read from a value found at [`place`]; none if it belongs to another round.
+/// The 48 bins of the ring's word number `word`, from the `value` at its [`place`]. 0 if the value is of another round.
 #[must_use]
 pub fn bins_of(value: u64, ring_words: usize, word: u64) -> u64 {
     if tag_of(value) == place(ring_words, word).1 {
@@ -115,7 +114,7 @@ pub fn bins_of(value: u64, ring_words: usize, word: u64) -> u64 {
     }
 }
 
-/// How much of the time from `from_ns` to `to_ns` (monotonic clock) is marked as busy (thousandths), in whole words.
+/// The busy part of the time from `from_ns` to `to_ns` (monotonic clock) in thousandths, to the nearest words.
 #[must_use]
 pub fn busy_permille(words: &[AtomicU64], from_ns: u64, to_ns: u64) -> u32 {
     let word_of = |at_ns: u64| at_ns / BIN_NS / BINS_PER_WORD;
@@ -129,7 +128,7 @@ pub fn busy_permille(words: &[AtomicU64], from_ns: u64, to_ns: u64) -> u32 {
     u32::try_from(busy * 1000 / (seen * BINS_PER_WORD).max(1)).unwrap_or(1000)
 }
 
-/// How much of the time from `from_ns` to `to_ns` (monotonic clock) is marked as busy, in bins and of at most one round (ns).
+/// The busy time from `from_ns` to `to_ns` (monotonic clock) in ns, to the nearest bins, of at most the last round.
 #[must_use]
 pub fn busy_ns(words: &[AtomicU64], from_ns: u64, to_ns: u64) -> u64 {
     let to = bin_of(to_ns);
@@ -143,12 +142,12 @@ pub fn busy_ns(words: &[AtomicU64], from_ns: u64, to_ns: u64) -> u64 {
     (from..to).filter(is_busy).count() as u64 * BIN_NS
 }
 
-/// Where word number `word` lies in a ring, and the tag that it carries there.
+/// Index of word number `word` in a ring, and its tag.
 #[must_use]
 pub fn place(ring_words: usize, word: u64) -> (usize, u16) {
     let ring = ring_words.max(1) as u64;
     let index = usize::try_from(word % ring).unwrap_or(0);
-    // One is added so that a zeroed page never looks like the first round.
+    // The 1 is added, so that a zeroed page differs from the first round.
     let tag = (word / ring + 1) & 0xffff;
     (index, u16::try_from(tag).unwrap_or(0))
 }
@@ -157,7 +156,7 @@ fn tag_of(value: u64) -> u16 {
     u16::try_from(value >> BINS_PER_WORD).unwrap_or(0)
 }
 
-/// Whether `seen` is a later round than `own`, on a circle of 65536. A zeroed word (tag 0) is older than everything.
+/// Whether `seen` is a later round than `own`, modulo 65536. A zeroed word (tag 0) is older than all rounds.
 fn is_newer(seen: u16, own: u16) -> bool {
     let ahead = seen.wrapping_sub(own);
     seen != 0 && ahead != 0 && ahead < 0x8000
@@ -266,7 +265,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against a plain set of bins, within one round of the ring.
+        /// Compares with a plain set of bins, within a round of the ring.
         #[test]
         fn agrees_with_a_set(segments in prop::collection::vec((0_u64..1_900_000_000, 0_u64..9_000_000), 1..60), round in 0_u64..200_000) {
             let words = ring(WORDS);

@@ -1,10 +1,10 @@
-//! The arithmetic of sharing one GPU among tenants: who may use how much, and what elapsed time is worth while several
-//! are busy. The arbiter reads the tenants' usage, asks here, and writes their limits.
+//! The division of a GPU among tenants: the rate of each, and the factor of measured time while several are busy. The arbiter
+//! reads the tenants' usage, computes both here, and writes their limits.
 //!
-//! While contexts take time slices, the time that a tenant measures holds its neighbours' slices too. So each bin in
-//! which `n` tenants were busy counts `1/n` for each of them: the busy maps ([`crate::busy`]) say which bins those
-//! are, and [`Scale`] follows the average over the last 100 ms. Every figure read from a tenant is hostile: it can only
-//! move that tenant's own scale within its bounds, and a neighbour's by claiming to be busy.
+//! While contexts take time slices, the time that a tenant measures includes the slices of its neighbours. So a bin in which `n`
+//! tenants were busy counts `1/n` for each of them. The busy maps ([`crate::busy`]) show those bins, and [`Scale`] is the
+//! average over the last 100 ms. Every figure of a tenant may be forged. It can only change that tenant's own scale within
+//! its bounds, and a neighbour's scale by pretending to be busy.
 
 mod demand;
 mod rates;
@@ -20,37 +20,37 @@ pub use settlement::{Measured, Settlement};
 pub use throttle::{Throttle, Verdict, View, WINDOW_NS};
 pub use turns::{Got, SLICE_NS, Turns};
 
-/// How often the controller runs while tenants compete (ns).
+/// Interval of the controller while tenants compete (ns).
 pub const CONTENDED_NS: u64 = 10_000_000;
-/// How often it runs else (ns).
+/// Interval of the controller otherwise (ns).
 pub const QUIET_NS: u64 = 100_000_000;
-/// How far back it looks (ns).
+/// Time of the past that the controller evaluates (ns).
 pub const LOOK_BACK_NS: u64 = 100_000_000;
-/// Without a beat of the arbiter for this long, tenants go by themselves: elapsed time is charged as it is (ns).
+/// Age of the arbiter's beat from which on tenants proceed without it (ns): elapsed time is then charged unscaled.
 pub const STALE_BEAT_NS: u64 = 1_000_000_000;
 
-/// Words of a busy map that cover [`LOOK_BACK_NS`] and the word of the present.
+/// Number of words of a busy map that cover [`LOOK_BACK_NS`] and the present.
 pub const LOOK_BACK_WORDS: u64 = LOOK_BACK_NS / (busy::BIN_NS * busy::BINS_PER_WORD) + 1;
 
-/// The number of the busy map's word in which `now_ns` lies (counted since the clock's zero).
+/// Number of the busy map's word for `now_ns` (counted since the clock's zero).
 #[must_use]
 pub const fn word_at(now_ns: u64) -> u64 {
     now_ns / (busy::BIN_NS * busy::BINS_PER_WORD)
 }
 
-/// How one tenant's busy time met the others'.
+/// Overlap of a tenant's busy time with that of the others.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Overlap {
-    /// Bins in which it was busy.
+    /// Number of bins in which the tenant was busy.
     pub bins: u64,
-    /// The sum over these bins of its part, in thousandths of a bin.
+    /// Sum of the tenant's parts of these bins (thousandths of a bin).
     pub parts_permille: u64,
-    /// Bins in which others were busy as well.
+    /// Number of these bins in which others were busy too.
     pub shared: u64,
 }
 
 impl Overlap {
-    /// What a busy bin was worth on average (thousandths); 1000 if it was never busy.
+    /// The tenant's average part of a busy bin (thousandths); 1000 if it was never busy.
     #[must_use]
     pub fn ratio_permille(self) -> u32 {
         let ratio = self.parts_permille.checked_div(self.bins).unwrap_or(1000);
@@ -58,8 +58,8 @@ impl Overlap {
     }
 }
 
-/// How many contexts of a tenant have work while it is busy, on average: the GPU's time goes round the contexts, not the
-/// tenants. Read off now and then.
+/// Average number of a tenant's contexts that have work while it is busy. The GPU's time slices go round the contexts, not the
+/// tenants. It is a moving average of samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Contexts {
     permille: u64,
@@ -74,9 +74,9 @@ impl Default for Contexts {
 }
 
 impl Contexts {
-    /// Takes a look into account, in which `count` processes had work. None tells nothing: it was not busy then. Those whose
-    /// work waits for a first slice do not show in the busy map: since the last look, the measured times of all streams were
-    /// `elapsed_ns` together, and there was work in `busy_ns`.
+    /// Adds a sample in which `count` processes had work; 0 is ignored, as the tenant was idle then. Processes whose work waits for
+    /// its first slice are not in the busy map. So the sample is bounded by `elapsed_ns`, the sum of the measured times of all
+    /// contexts since the last sample, over `busy_ns`, the time in which there was work.
     pub fn follow(&mut self, count: u64, elapsed_ns: u64, busy_ns: u64) {
         if !Refinement::ContextCount.is_used() {
             return;
@@ -91,21 +91,20 @@ impl Contexts {
     }
 }
 
-/// A tenant whose contexts are one (thousandths).
+/// Number of contexts of a tenant with a single context (thousandths).
 const ONE_CONTEXT: u64 = 1000;
 
-/// One tenant's busy time.
+/// A tenant's busy time.
 #[derive(Debug, Clone, Default)]
 pub struct Busy {
-    /// Its bins, word by word (48 bins each, see [`busy::bins_of`]).
+    /// Bins, word by word (48 bins each, see [`busy::bins_of`]).
     pub map: Vec<u64>,
-    /// What shares the time slices.
+    /// Number of contexts that share the time slices.
     pub contexts: Contexts,
 }
 
-/// Compares the busy bins of all tenants of one GPU over the same span: each of the tenants that are busy together
-/// gets its part of the bin, of `n` contexts in turn as many as are its own. A first guess, at once: what each got in fact
-/// depends on whose slice was first and last ([`Turns`]).
+/// Compares the busy bins of all tenants of a GPU over the same span. Tenants that are busy in the same bin get a part of it in
+/// proportion to their contexts. This is the immediate estimate: the exact parts depend on the order of the slices ([`Turns`]).
 #[must_use]
 pub fn overlaps(tenants: &[Busy]) -> Vec<Overlap> {
     let mut overlaps = vec![Overlap::default(); tenants.len()];
@@ -120,7 +119,7 @@ pub fn overlaps(tenants: &[Busy]) -> Vec<Overlap> {
     overlaps
 }
 
-/// What measured time is worth for one tenant: follows [`Overlap::ratio_permille`] by half the difference each step.
+/// Factor of a tenant's measured time. Each step moves it by half the difference to [`Overlap::ratio_permille`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Scale {
     thousandths_of_permille: u32,
@@ -135,7 +134,7 @@ impl Default for Scale {
 }
 
 impl Scale {
-    /// Where another arbiter has left off.
+    /// Continues the factor of an earlier arbiter (thousandths).
     #[must_use]
     pub fn from_permille(permille: u32) -> Self {
         Self {
@@ -143,8 +142,8 @@ impl Scale {
         }
     }
 
-    /// Takes the last look into account. What a tenant is worth that was not busy then stays as it was: a small share
-    /// is used in bursts, and each must not begin as if it were alone.
+    /// Adds a sample. The factor of an idle tenant stays: a small share is used in bursts, and a burst must not begin as if the
+    /// tenant were alone.
     pub fn follow(&mut self, overlap: Overlap) {
         if overlap.bins > 0 {
             let target = overlap.ratio_permille().saturating_mul(1000);
@@ -152,7 +151,7 @@ impl Scale {
         }
     }
 
-    /// For [`crate::token_bucket::Pace::scale_permille`], 1 to 1000. Within one percent of it, it is the whole.
+    /// Value of [`crate::token_bucket::Pace::scale_permille`], 1 to 1000. Values within one percent of 1000 are 1000.
     #[must_use]
     pub fn permille(self) -> u32 {
         let permille = (self.thousandths_of_permille + 500) / 1000;
@@ -165,10 +164,10 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A word of which each bin is busy.
+    /// A word with all bins busy.
     const BINS: u64 = (1 << busy::BINS_PER_WORD) - 1;
 
-    /// Tenants of one context each.
+    /// Tenants with a single context each.
     fn busy(maps: &[&[u64]]) -> Vec<Busy> {
         let one = |map: &&[u64]| Busy {
             map: map.to_vec(),
@@ -197,7 +196,7 @@ mod tests {
     fn time_goes_round_the_contexts_not_the_tenants() {
         let mut tenants = busy(&[&[BINS], &[BINS]]);
         (0..100).for_each(|_| tenants[0].contexts.follow(3, 3, 1));
-        // An idle moment tells nothing.
+        // A sample while idle is ignored.
         tenants[0].contexts.follow(0, 1, 1);
         let found = overlaps(&tenants);
         assert!((745..=750).contains(&found[0].ratio_permille()), "{found:?}");
@@ -206,11 +205,11 @@ mod tests {
 
     #[test]
     fn work_that_waits_for_its_first_slice_is_no_context_yet() {
-        // Four processes have work, and while one is busy another was for a fifth of the time.
+        // Four processes have work, but the contexts overlap only for a fifth of the time.
         let mut contexts = Contexts::default();
         (0..100).for_each(|_| contexts.follow(4, 1200, 1000));
         assert!((1190..=1200).contains(&contexts.permille), "{contexts:?}");
-        // Streams of one process are one context, and nothing measured tells nothing.
+        // Streams of a process are a single context. A sample without measured time is ignored.
         (0..100).for_each(|_| contexts.follow(1, 4000, 1000));
         let one = contexts;
         contexts.follow(4, 0, 0);
@@ -244,7 +243,7 @@ mod tests {
     }
 
     proptest! {
-        /// The parts of all tenants never exceed the time in which any of them was busy.
+        /// The sum of all tenants' parts never exceeds the time in which any of them was busy.
         #[test]
         fn parts_do_not_exceed_the_time(
             maps in prop::collection::vec(prop::collection::vec(0_u64..1 << 48, 0..8), 0..6),

@@ -1,7 +1,7 @@
-//! GPU time as pure arithmetic: what a launch is charged, when it may go, and how tenants share a GPU.
+//! GPU time as pure arithmetic: the charge of a launch, its admission, and the division of a GPU among tenants.
 //!
-//! Time is an argument, and nothing here makes a system call. What processes share is plain atomic words, the same
-//! in a file that is mapped and in a test.
+//! Time is an argument, and no function makes a system call. State that processes share is plain atomic words, which work the
+//! same in a mapped file and in a test.
 #![forbid(unsafe_code)]
 
 #[cfg(not(loom))]
@@ -21,5 +21,5 @@ pub mod token_bucket;
 pub use admit::{Admission, COMPLETION_WAIT_MAX_NS, LAUNCHES_MAX, Reason, Snapshot, admit};
 pub use refinement::Refinement;
 
-/// How many processes of one tenant can use a GPU at the same time. (Miri and loom follow each word of their records.)
+/// Most processes of a tenant that can use GPUs at the same time. (Miri and loom track each word of their records, so fewer there.)
 pub const MAX_SLOTS: usize = if cfg!(any(loom, miri)) { 8 } else { 512 };

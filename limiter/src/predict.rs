@@ -1,8 +1,8 @@
-//! What a launch will cost: a table of learnt GPU times per kernel or graph.
+//! Prediction of a launch's cost: a table of learnt GPU times by kernel or graph.
 //!
-//! The table is static memory of the process (no allocation on the launch path), 1024 sets of four entries, relaxed
-//! atomics throughout: a lost update costs a little accuracy of one prediction, and every prediction is corrected by the
-//! next measured segment anyway. A set is one cache line.
+//! The table is static memory of the process, so that a launch allocates nothing. It has 1024 sets of four entries; a set is a
+//! cache line. All accesses are relaxed atomics: a lost update makes a prediction slightly worse, and the next measured segment
+//! corrects it.
 
 mod misprediction;
 
@@ -10,37 +10,37 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 pub use misprediction::Misprediction;
 
-/// Predicted cost of a kernel of which nothing is known, in nanoseconds.
+/// Predicted cost of an unknown kernel (ns).
 pub const UNKNOWN_NS: u64 = 20_000;
-/// A launch never counts for less than this, in nanoseconds.
+/// Least cost of a launch (ns).
 pub const LEAST_NS: u64 = 200;
-/// Samples after which a key counts as learnt.
+/// Number of samples after which a key counts as learnt.
 pub const LEARNT: u8 = 4;
 
 const SAMPLES_MAX: u8 = 0x7f;
-/// Set in the cost of a collective kernel.
+/// Bit in the cost of a collective kernel.
 const COLLECTIVE: u64 = 0x80;
 const SETS: usize = 1024;
 const WAYS: usize = 4;
 const MOST_NS: u64 = 1 << 52;
-/// Kinds of what is launched.
+/// Kinds of launches.
 const KERNEL: u64 = 1;
 const GRAPH: u64 = 2;
 const TRANSFER: u64 = 3;
-/// Class of no grid: a grid has fewer than 2^63 blocks (CUDA C++ Programming Guide, "Compute Capabilities").
+/// Class that no grid has: a grid has fewer than 2^63 blocks (CUDA C++ Programming Guide, "Compute Capabilities").
 const ANY_GRID: u64 = 0;
 
-/// Identity of what is launched: handle (52 bits), grid class (6), shared-memory class (4), kind (2).
+/// Identity of a launch: handle (52 bits), grid class (6), shared-memory class (4), kind (2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Key(u64);
 
 impl Key {
-    /// A kernel by its raw handle, the number of its blocks (as a power of two) and its dynamic shared memory (as a class).
+    /// Key of a kernel: raw handle, class of the number of blocks (a power of two), and class of the dynamic shared memory.
     #[inline]
     #[must_use]
     pub fn kernel(handle: usize, blocks: u64, shared_bytes: u32) -> Self {
         let grid = u64::from((blocks | 1).leading_zeros());
-        // Most kernels have none.
+        // Most kernels have no dynamic shared memory.
         let shared = match shared_bytes {
             0 => 0,
             some => u64::from(32 - some.leading_zeros()) / 3,
@@ -48,21 +48,21 @@ impl Key {
         Self::pack(KERNEL, handle, (grid << 4) | shared)
     }
 
-    /// The same kernel whatever its grid: the fallback when this grid was never seen.
+    /// Key of the kernel for any grid: the fallback if this grid is unknown.
     #[inline]
     #[must_use]
     pub fn function(handle: usize) -> Self {
         Self::pack(KERNEL, handle, ANY_GRID << 4)
     }
 
-    /// A graph by its executable handle.
+    /// Key of a graph by its executable handle.
     #[inline]
     #[must_use]
     pub fn graph(handle: usize) -> Self {
         Self::pack(GRAPH, handle, 0)
     }
 
-    /// A copy or a set of device memory, by its size (as a power of two): all of a kind and size cost alike.
+    /// Key of a copy or a memset of device memory by its size class (a power of two). All of a kind and size cost the same.
     #[inline]
     #[must_use]
     pub fn transfer(kind: Transfer, bytes: u64) -> Self {
@@ -70,7 +70,7 @@ impl Key {
         Self::pack(TRANSFER, kind as usize, size)
     }
 
-    /// The handle of a kernel; nothing of what is no kernel.
+    /// The handle of a kernel; `None` for other kinds.
     #[must_use]
     pub fn kernel_handle(self) -> Option<usize> {
         if self.0 & 3 == KERNEL {
@@ -80,7 +80,7 @@ impl Key {
         }
     }
 
-    /// Handles are at least 4-aligned addresses below 2^54, so nothing of them is lost.
+    /// Handles are addresses below 2^54 with an alignment of at least 4, so no bits are lost.
     const fn pack(kind: u64, handle: usize, class: u64) -> Self {
         Self((handle as u64) << 10 | class << 2 | kind)
     }
@@ -90,49 +90,49 @@ impl Key {
     }
 }
 
-/// What moves or sets device memory without being a kernel of the program.
+/// Copy or memset of device memory that is no kernel of the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Transfer {
-    /// From device memory to device memory.
+    /// Copy from device memory to device memory.
     Copy = 4,
-    /// A value to device memory.
+    /// Memset of device memory.
     Set = 8,
 }
 
-/// Predicted cost of a transfer of a size that was never seen (ns): a latency, and a terabyte per second.
+/// Predicted cost of a transfer of an unknown size (ns): a latency, and a terabyte per second.
 #[must_use]
 pub const fn transfer_ns(bytes: u64) -> u64 {
     2_000 + bytes / 1_000
 }
 
-/// One prediction: what to charge, and where to post the correction.
+/// A prediction: the cost to charge, and the entry to correct.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Prediction {
-    /// Position in the table, for [`Table::learn`].
+    /// Index of the entry, for [`Table::learn`].
     pub index: u16,
-    /// Measured samples behind it, saturating.
+    /// Number of measured samples, saturating.
     pub samples: u8,
-    /// A kernel that spins until its peers on other devices do.
+    /// Whether it is a collective kernel, which spins until its peers on other devices run.
     pub is_collective: bool,
-    /// Predicted GPU time in nanoseconds, at least [`LEAST_NS`].
+    /// Predicted GPU time (ns), at least [`LEAST_NS`].
     pub cost_ns: u64,
 }
 
-/// How often one table entry took part in a measured segment.
+/// Number of launches of a table entry in a measured segment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Part {
-    /// The entry ([`Prediction::index`]).
+    /// Index of the entry ([`Prediction::index`]).
     pub index: u16,
-    /// Launches of it in the segment.
+    /// Number of its launches in the segment.
     pub count: u16,
 }
 
 #[derive(Debug)]
 struct Entry {
-    /// The [`Key`]; 0: free.
+    /// The [`Key`]; 0 if the entry is free.
     key: AtomicU64,
-    /// `cost_ns << 8 | samples`, and [`COLLECTIVE`].
+    /// `cost_ns << 8 | samples`, and the bit [`COLLECTIVE`].
     cost: AtomicU64,
 }
 
@@ -141,11 +141,11 @@ struct Entry {
 #[repr(align(64))]
 struct Set([Entry; WAYS]);
 
-/// The table. It may live in a `static`.
+/// The table of predictions. It can be a `static`.
 #[derive(Debug)]
 pub struct Table {
     sets: [Set; SETS],
-    /// The way that the next key takes whose set is full.
+    /// Index of the entry that the next key replaces if its set is full.
     next: AtomicU32,
 }
 
@@ -156,7 +156,7 @@ impl Default for Table {
 }
 
 impl Table {
-    /// An empty table.
+    /// Creates an empty table.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -172,8 +172,8 @@ impl Table {
         }
     }
 
-    /// The learnt cost of `key`. One that was never seen takes an entry, with the cost of `family` if that is known
-    /// (the same function with another grid), else [`UNKNOWN_NS`].
+    /// The learnt cost of `key`. An unknown key gets an entry with the cost of `family` (the same function with any grid) if that is
+    /// known, else with [`UNKNOWN_NS`].
     #[inline]
     #[must_use]
     pub fn predict(&self, key: Key, family: Key) -> Prediction {
@@ -189,7 +189,7 @@ impl Table {
         }
     }
 
-    /// Gives `key` an entry that is estimated at `start_ns`, if it has none.
+    /// Creates an entry for `key` with the estimate `start_ns`, unless it has one.
     #[inline]
     pub fn expect(&self, key: Key, start_ns: impl FnOnce() -> u64) {
         if self.find(key).is_none() {
@@ -197,7 +197,7 @@ impl Table {
         }
     }
 
-    /// The entry of `key`, if it has one.
+    /// The entry of `key`; `None` if it has none.
     #[inline]
     #[must_use]
     pub fn find(&self, key: Key) -> Option<Prediction> {
@@ -210,23 +210,23 @@ impl Table {
         })
     }
 
-    /// The entry of `key`, if that is learnt and no collective kernel's.
+    /// The entry of `key`; `None` if it is not learnt, or is a collective kernel's.
     #[inline(always)]
     #[must_use]
     pub fn find_learnt(&self, key: Key) -> Option<Prediction> {
         let (index, word) = self.word_of(key)?;
         let [samples, ..] = word.to_le_bytes();
-        // With the bit of a collective kernel it is more.
+        // The bit of a collective kernel makes the number larger.
         (LEARNT..=SAMPLES_MAX).contains(&samples).then_some(Prediction {
             index,
             samples,
             is_collective: false,
-            // What was learnt is no less than `LEAST_NS`.
+            // A learnt cost is at least `LEAST_NS`.
             cost_ns: word >> 8,
         })
     }
 
-    /// The entry of `key`, if it has one: its index, and what stands there.
+    /// Index and word of the entry of `key`; `None` if it has none.
     #[inline(always)]
     fn word_of(&self, key: Key) -> Option<(u16, u64)> {
         let (index, entry) = self.entry_of(key)?;
@@ -242,14 +242,14 @@ impl Table {
         Some((index_of(number, way), entry))
     }
 
-    /// The entry at an index.
+    /// The entry at an index; `None` beyond the table.
     fn entry(&self, index: u16) -> Option<&Entry> {
         let index = usize::from(index);
         self.sets.get(index / WAYS)?.0.get(index % WAYS)
     }
 
-    /// Gives `key` an entry that starts at `start_ns`, in place of a free or an older one. An estimate counts as one sample:
-    /// a copy's by its size, a graph's by its nodes, all of which were measured. What has no sample goes alone.
+    /// Creates an entry for `key` with the cost `start_ns`, in a free place or over another entry. An estimate counts as a sample: that of
+    /// a copy by its size, or of a graph by its measured nodes. A launch without a sample waits until it is alone.
     #[expect(clippy::indexing_slicing, reason = "taken modulo the lengths")]
     #[cold]
     pub fn insert(&self, key: Key, start_ns: u64, is_estimate: bool) -> Prediction {
@@ -273,7 +273,7 @@ impl Table {
         }
     }
 
-    /// Notes that the entry is a collective kernel, until it is learnt anew.
+    /// Marks the entry as a collective kernel until it is learnt again.
     #[cold]
     pub fn note_collective(&self, index: u16) {
         if let Some(entry) = self.entry(index) {
@@ -281,7 +281,7 @@ impl Table {
         }
     }
 
-    /// What an entry costs now, by its index.
+    /// Present cost of the entry at an index (ns).
     #[must_use]
     pub fn at(&self, index: u16) -> (u64, u8) {
         let word = self
@@ -290,7 +290,7 @@ impl Table {
         (cost_of(word), samples_of(word))
     }
 
-    /// Corrects the entries of a segment that was predicted to take `predicted_ns` and took `measured_ns`.
+    /// Corrects the entries of a segment that took `measured_ns` instead of the predicted `predicted_ns`.
     ///
     /// `p_k += gain (A - P) n_k u_k^2 / sum n_j^2 u_j^2`: the error goes to the entries in proportion to their
     /// uncertainty `u`, which is their cost, or the whole error while they have no sample. The gain is 1 for the first
@@ -343,7 +343,7 @@ impl Table {
         }
     }
 
-    /// Drops an entry: its handle was destroyed and may come back as something else.
+    /// Removes an entry whose handle was destroyed: the driver may reuse the handle for another object.
     pub fn forget(&self, key: Key) {
         if let Some((_, entry)) = self.entry_of(key) {
             let _ = entry
@@ -352,14 +352,14 @@ impl Table {
         }
     }
 
-    /// Keeps the estimate of one key but learns it anew (an executable graph was updated).
+    /// Keeps the cost of `key` as an estimate and learns it again, after an update of an executable graph.
     pub fn relearn(&self, key: Key) {
         if let Some((_, entry)) = self.entry_of(key) {
             entry.cost.fetch_and(!0xff, Ordering::Relaxed);
         }
     }
 
-    /// Learns every entry anew, from its present estimate (a module was unloaded: its handles may be reused).
+    /// Keeps all costs as estimates and learns them again, after a module was unloaded: its handles may be reused.
     pub fn relearn_all(&self) {
         for entry in self.sets.iter().flat_map(|Set(entries)| entries) {
             if entry.key.load(Ordering::Relaxed) != 0 {

@@ -105,7 +105,7 @@ fn forgotten_and_updated_entries() {
 }
 
 proptest! {
-    /// However the table is used, a learnt pair of kernels converges to what explains the segments.
+    /// For any use of the table, a learnt pair of kernels converges to costs that explain the segments.
     #[test]
     fn two_kernels_converge(a in 1_000_u64..2_000_000, b in 1_000_u64..2_000_000, seed in 0_u32..1000) {
         let table = Table::new();
@@ -127,7 +127,7 @@ proptest! {
         prop_assert!(got_a.abs_diff(a) <= a / 20 + 1000 && got_b.abs_diff(b) <= b / 20 + 1000, "{got_a} {a} {got_b} {b}");
     }
 
-    /// Keys that collide in a set push each other out but never mix up: an entry found has its own key.
+    /// Keys that collide in a set replace each other, but a found entry always has the right key.
     #[test]
     fn a_found_entry_is_its_own(handles in prop::collection::vec(1_usize..100_000, 1..3000)) {
         let table = Table::new();

@@ -1,6 +1,6 @@
-//! Atomics that are `core`'s, or loom's when a model is checked; in tests each access can be the last one.
+//! Atomics of `core`, or of loom if a model is checked. In tests they count accesses, so that a thread can stop at any of them.
 //!
-//! The limiter and `vcuda-region` both compile this file, so that the accesses of each are counted in its own tests.
+//! The limiter and `vcuda-region` both compile this file, so that each counts the accesses in its own tests.
 #![allow(dead_code, unused_imports, reason = "each of the two crates uses a part")]
 
 #[cfg(not(loom))]
@@ -15,7 +15,7 @@ pub(crate) use inner::{Ordering, fence};
 #[cfg(test)]
 pub(crate) use counted::{AtomicI64, AtomicU32, AtomicU64};
 
-/// One turn of a loop that waits for a thread of another process.
+/// Spin hint of a loop that waits for a thread of another process.
 #[cfg(not(loom))]
 #[inline]
 pub(crate) fn pause(turn: u32) {
@@ -30,7 +30,7 @@ pub(crate) fn pause(_turn: u32) {
     loom::thread::yield_now();
 }
 
-/// Atomics that count their accesses, so that a test can let a party die or stand still before any of them.
+/// Atomics that count their accesses, so that a test can stop or kill a party before any of them.
 #[cfg(test)]
 #[allow(
     unreachable_pub,
@@ -48,14 +48,14 @@ pub(crate) mod counted {
 
     #[cfg(loom)]
     std::thread_local! {
-        /// Loom tries another order of two accesses of a word only if no other access of it lies between them: a thread
-        /// that loads a word and then writes it hides the loads of others before. With an exchange on a word beside it
-        /// before each access, which conflicts with every other, all orders are tried, but some of them then order the
-        /// accesses around them too. So each model is run both ways.
+        /// Whether each access first does an exchange on a common word. Loom tries another order of two accesses of a word only if
+        /// no other access of the word is between them. So a thread that loads a word and then writes it hides earlier loads of
+        /// others. With the exchange, which conflicts with all others, loom tries all orders; but the exchange also orders the
+        /// accesses around it. So each model runs both ways.
         static ALL_CONFLICT: Cell<bool> = const { Cell::new(false) };
     }
 
-    /// Runs `check` under loom, once with accesses as they are and once with all of them in conflict.
+    /// Runs `check` under loom twice: without and with a conflict between all accesses.
     #[cfg(loom)]
     pub(crate) fn model(preemptions: usize, check: impl Fn() + Clone + Sync + Send + 'static) {
         for all_conflict in [false, true] {
@@ -68,10 +68,10 @@ pub(crate) mod counted {
         }
     }
 
-    /// What unwinds out of the access that must not happen any more.
+    /// Payload of the panic that ends a party before its next access.
     pub(crate) struct StoodStill;
 
-    /// Runs `party`, which stands still for ever after `accesses` of them. `None` if it did.
+    /// Runs `party`, which stops for ever after `accesses` accesses. Returns `None` if it has stopped.
     pub(crate) fn standing_still_after<T>(accesses: u32, party: impl FnOnce() -> T) -> Option<T> {
         LEFT.with(|left| left.set(Some(accesses)));
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(party));
@@ -83,7 +83,7 @@ pub(crate) mod counted {
         }
     }
 
-    /// Whether this access happens. The first that does not unwinds; those of destructors on the way have no effect.
+    /// Whether this access happens. The first that does not happen unwinds; later ones, of destructors, have no effect.
     fn access() -> bool {
         LEFT.with(|left| match left.get() {
             Some(0) if std::thread::panicking() => false,
@@ -129,7 +129,7 @@ pub(crate) mod counted {
                     }
                     self.conflict();
                     self.0.store(value, order);
-                    // Loom takes a sequentially consistent access for acquire and release only; it knows the fence.
+                    // Loom treats a sequentially consistent access as acquire and release only, but supports the fence.
                     #[cfg(loom)]
                     if order == Ordering::SeqCst {
                         inner::fence(order);

@@ -1,33 +1,33 @@
-//! Whose turn it is among the processes of a tenant that wait for GPU time on one device.
+//! Queue of a tenant's processes that wait for GPU time on a device: the least served one proceeds first.
 //!
-//! Who waits says so in a word of its own, with how much GPU time it has had, and until when that can be believed. The least
-//! served of those who wait goes first, for a [`QUANTUM_NS`]; the others wait until it has had that, or waits no more. So
-//! nobody has to let anybody in: there is no holder, whoever is killed or stopped is waited for until what it said is too
-//! old, and who writes nonsense harms its own tenant for as long.
+//! Each waiting process has a word of its own with the GPU time that it has had, and the time until which the word is valid. The
+//! least served waiting process proceeds for a [`QUANTUM_NS`]. The others wait until it has had that, or waits no more. So no
+//! process has to hand over a lock. A killed or stopped process delays the others only until its word expires, and so does an
+//! invalid word, which harms only its own tenant.
 //!
-//! What a process has had is told by a clock of GPU time that all processes of the tenant move on: who was idle goes on
-//! from there, and is not paid for the time that it did not use.
+//! GPU time is counted against a virtual clock that all processes of the tenant advance. A process that was idle starts again
+//! at this clock, so that it is not compensated for unused time.
 
 use crate::MAX_SLOTS;
 use crate::primitive::{AtomicU64, Ordering};
 
-/// GPU time that a process may take before one that has had less goes first (ns): a context's turn on the GPU costs a
-/// switch, and segments of work that overlap tell little of what each took.
+/// GPU time that a process may take before a less served one proceeds (ns). Each change of the context costs a switch, and the
+/// duration of overlapping segments is known badly.
 pub const QUANTUM_NS: u64 = 1_000_000;
-/// For how long the word of one that waits is believed (ns): longer than it sleeps between two looks.
+/// Validity of a waiting process's word (ns). It is longer than the process sleeps between two updates.
 pub const BELIEVED_NS: u64 = 30_000_000;
-/// Units of GPU time in a word (ns), and of time.
+/// Unit of GPU time in a word, and unit of its expiry, as powers of two (ns).
 const SERVED_SHIFT: u32 = 10;
 const UNTIL_SHIFT: u32 = 16;
 
-/// The processes that wait, as they lie in `usage`: a word for each slot.
+/// The waiting processes in the layout of `usage`: a word for each slot.
 #[repr(C, align(128))]
 #[derive(Debug)]
 pub struct Queue {
-    /// The tenant's clock of GPU time: how much the process that was admitted last had been served before (ns).
+    /// The tenant's virtual clock: GPU time that the last admitted process had been served before (ns).
     clock_ns: AtomicU64,
     reserved: [AtomicU64; 15],
-    /// 0: does not wait. Else [`Place`].
+    /// [`Place`] of each slot's process; 0 if it does not wait.
     places: [AtomicU64; MAX_SLOTS],
 }
 
@@ -41,8 +41,8 @@ impl Default for Queue {
     }
 }
 
-/// What a waiting process says: what it has had, and a bit that is not set while it is in the middle of its quantum, in the
-/// upper half; until when that is believed in the lower. Both wrap: they are compared with others of the same time.
+/// Word of a waiting process. The upper half is its rank: GPU time that it has had, and a bit that is clear in the middle of its
+/// quantum. The lower half is the expiry. Both wrap, as they are compared only with words of about the same time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Place(u64);
 
@@ -54,7 +54,7 @@ struct Place(u64);
 impl Place {
     fn new(had_ns: u64, in_quantum: bool, until_ns: u64) -> Self {
         let rank = ((had_ns >> SERVED_SHIFT) as u32) << 1 | u32::from(!in_quantum);
-        // Never 0, which is nobody's place.
+        // Never 0, which means that the process does not wait.
         Self(u64::from(rank) << 32 | u64::from((until_ns >> UNTIL_SHIFT) as u32 | 1))
     }
 
@@ -62,14 +62,14 @@ impl Place {
         (self.0 >> 32) as u32
     }
 
-    /// For how much longer it is believed (ns); nothing of one that is too old, or of nonsense.
+    /// Time until the expiry (ns); `None` if the word has expired, is 0, or is invalid.
     fn believed_ns(self, now_ns: u64) -> Option<u64> {
         let left = (self.0 as u32).wrapping_sub((now_ns >> UNTIL_SHIFT) as u32) as i32;
         let left_ns = u64::try_from(left).ok()? << UNTIL_SHIFT;
         (self.0 != 0 && left_ns > 0 && left_ns <= 2 * BELIEVED_NS).then_some(left_ns)
     }
 
-    /// Whether it goes before `other`; of equals, the one of the lower slot.
+    /// Whether it is before `other` in the queue. Of equals, the lower slot is.
     fn is_before(self, own: usize, other: Self, others: usize) -> bool {
         match self.rank().wrapping_sub(other.rank()) as i32 {
             0 => own < others,
@@ -78,19 +78,18 @@ impl Place {
     }
 }
 
-/// One process in the queue of a device: its own memory. Threads that change it at the same time lose a little of what they
-/// tell.
+/// A process's own counters for the queue of a device. If threads change them at the same time, a small amount may be lost.
 #[derive(Debug)]
 pub struct Member {
     slot: usize,
-    /// What it had had when its quantum began, by the tenant's clock (ns).
+    /// GPU time at the start of the quantum, by the tenant's virtual clock (ns).
     had_ns: AtomicU64,
-    /// What it has had of its quantum (ns).
+    /// GPU time taken in the present quantum (ns).
     spent_ns: AtomicU64,
 }
 
 impl Member {
-    /// The process of a slot; it has had nothing.
+    /// Creates the counters of the process in a slot.
     #[must_use]
     pub fn new(slot: usize) -> Self {
         Self {
@@ -100,20 +99,20 @@ impl Member {
         }
     }
 
-    /// Which it is.
+    /// Slot of the process.
     #[must_use]
     pub fn slot(&self) -> usize {
         self.slot
     }
 
-    /// Whether it has had nothing yet of its present quantum.
+    /// Whether the process has taken no GPU time in its present quantum.
     #[must_use]
     pub fn begins(&self) -> bool {
         self.spent_ns.load(Ordering::Relaxed) == 0
     }
 
-    /// Where it stands with a launch of `cost_ns`. Half of the launch counts, so that no process gets ahead of the others, or
-    /// behind them, by more than half of its longest launch.
+    /// Place with a launch of `cost_ns`. Half of the launch counts, so that no process is ahead of or behind the others by more than
+    /// half of its longest launch.
     fn place(&self, cost_ns: u64, until_ns: u64) -> Place {
         let begins = self.begins();
         let ahead_ns = if begins { cost_ns / 2 } else { 0 };
@@ -121,7 +120,7 @@ impl Member {
         Place::new(had_ns.wrapping_add(ahead_ns), !begins, until_ns)
     }
 
-    /// Its quantum is over.
+    /// Ends the quantum.
     fn end_quantum(&self, spent_ns: u64) {
         let had_ns = self.had_ns.load(Ordering::Relaxed);
         self.had_ns
@@ -131,8 +130,8 @@ impl Member {
 }
 
 impl Queue {
-    /// A process comes to ask for a launch of `cost_ns`: a quantum ends before what would not fit into it. Who was idle has had
-    /// as much as the last that went, but for a quantum.
+    /// Prepares a process for a launch of `cost_ns`. Its quantum ends if the launch does not fit. A process that was idle advances
+    /// to the virtual clock, less a quantum.
     pub fn come(&self, member: &Member, cost_ns: u64) {
         let spent_ns = member.spent_ns.load(Ordering::Relaxed);
         if spent_ns > 0 && spent_ns.saturating_add(cost_ns) > QUANTUM_NS {
@@ -143,7 +142,7 @@ impl Queue {
             .places
             .get(member.slot)
             .map(|word| word.load(Ordering::Relaxed));
-        // A process that waits with another launch already keeps its place, however old.
+        // If another thread of the process already waits, the process keeps its place.
         let is_idle = place.is_none_or(|place| place == 0);
         if is_idle && is_less(member.had_ns.load(Ordering::Relaxed), least_ns) {
             member.had_ns.store(least_ns, Ordering::Relaxed);
@@ -151,10 +150,10 @@ impl Queue {
         }
     }
 
-    /// A process says that it waits with a launch of `cost_ns`, as of `now_ns` (`CLOCK_MONOTONIC`).
+    /// Publishes at `now_ns` (`CLOCK_MONOTONIC`) that a process waits with a launch of `cost_ns`.
     pub fn wait(&self, member: &Member, cost_ns: u64, now_ns: u64) {
         if let Some(word) = self.places.get(member.slot) {
-            // Pairs with the same of others: of two that wait, one sees the other first.
+            // Pairs with the same store of other processes: of two that wait, at least one sees the other.
             word.store(
                 member.place(cost_ns, now_ns.saturating_add(BELIEVED_NS)).0,
                 Ordering::SeqCst,
@@ -162,15 +161,15 @@ impl Queue {
         }
     }
 
-    /// The process of a slot waits no more.
+    /// Removes the process in a slot from the queue.
     pub fn leave(&self, slot: usize) {
         if let Some(word) = self.places.get(slot) {
             word.store(0, Ordering::SeqCst);
         }
     }
 
-    /// Until when another goes before a launch of `cost_ns`, of the first `slots` (`CLOCK_MONOTONIC`, ns, at most): one that
-    /// waits and has had less.
+    /// Latest time until which another process is before a launch of `cost_ns` (`CLOCK_MONOTONIC`, ns): one of the first `slots` that
+    /// waits and is less served. `None` if there is none.
     #[must_use]
     pub fn others_until(&self, member: &Member, cost_ns: u64, slots: usize, now_ns: u64) -> Option<u64> {
         let own = member.place(cost_ns, 0);
@@ -180,7 +179,7 @@ impl Queue {
         ahead.map(|(_, _, left_ns)| now_ns.saturating_add(left_ns)).max()
     }
 
-    /// The slot of who goes first, of those who wait.
+    /// Slot of the first process of the queue; `None` if none waits.
     #[must_use]
     pub fn first(&self, slots: usize, now_ns: u64) -> Option<usize> {
         self.waiting(slots, now_ns)
@@ -202,7 +201,7 @@ impl Queue {
         })
     }
 
-    /// A process goes, and takes so much (ns of GPU time).
+    /// Counts GPU time of an admitted process (ns), and advances the virtual clock.
     pub fn take(&self, member: &Member, amount_ns: u64) {
         let had_ns = member.had_ns.load(Ordering::Relaxed);
         if is_less(self.clock_ns.load(Ordering::Relaxed), had_ns) {
@@ -217,7 +216,7 @@ impl Queue {
     }
 }
 
-/// Whether one number of nanoseconds comes before another, where both wrap.
+/// Whether `one_ns` is before `other_ns`. Both wrap.
 fn is_less(one_ns: u64, other_ns: u64) -> bool {
     one_ns.wrapping_sub(other_ns).cast_signed() < 0
 }

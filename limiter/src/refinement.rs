@@ -1,29 +1,29 @@
-//! The optional parts of the limiter. Each has to earn its place: `accuracy matrix --without NAME` measures the shares
-//! of programs with all but one of them (docs/results.md, "What each refinement brings").
+//! The optional parts of the limiter. `accuracy matrix --without NAME` measures the shares of programs without a part, which
+//! shows its benefit (docs/results.md, "What each refinement brings").
 //!
-//! Without the feature `ablation`, which only that measurement is built with, all of them are always in use.
+//! Only that measurement is built with the feature `ablation`. Without it all parts are always in use.
 
 /// A part that can be left out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refinement {
-    /// The arbiter settles charges by the order in which the tenants' time slices followed each other.
+    /// The arbiter settles charges by the order of the tenants' time slices.
     SliceOrder,
-    /// A tenant of several contexts counts as several where time slices go round the contexts.
+    /// A tenant with several contexts counts several times if the GPU's time slices go round the contexts.
     ContextCount,
-    /// Less work is in flight after predictions were far off.
+    /// Less work is in flight after bad predictions.
     Misprediction,
-    /// Processes of a tenant that wait are served in the order of what they had.
+    /// Among waiting processes of a tenant, the least served one proceeds first.
     ProcessTurns,
-    /// A process's turn begins only when little of the others' work is in flight.
+    /// A process's turn begins only if little work of the tenant's other processes is in flight.
     TurnsApart,
-    /// The host's time between an idle stream's first event and the launch is no work.
+    /// The host's time between the first event on an idle stream and the launch does not count as work.
     HostGap,
-    /// Launches go and wait by turns of some milliseconds, not one by one.
+    /// Launches proceed and wait in periods of some milliseconds, not one by one.
     Swing,
 }
 
 impl Refinement {
-    /// Every one, with its name on the command line.
+    /// All parts, with their names on the command line.
     pub const ALL: [(Self, &'static str); 7] = [
         (Self::SliceOrder, "slice-order"),
         (Self::ContextCount, "context-count"),
@@ -34,10 +34,10 @@ impl Refinement {
         (Self::Swing, "swing"),
     ];
 
-    /// Whether this build can leave any out.
+    /// Whether this build can leave parts out.
     pub const CAN_LEAVE_OUT: bool = cfg!(feature = "ablation");
 
-    /// Whether it is in use.
+    /// Whether the part is in use: always in this build.
     #[cfg(not(feature = "ablation"))]
     #[inline(always)]
     #[must_use]
@@ -45,7 +45,7 @@ impl Refinement {
         true
     }
 
-    /// Whether it is in use: not if `VCUDA_WITHOUT` names it.
+    /// Whether the part is in use: not if `VCUDA_WITHOUT` names it.
     #[cfg(feature = "ablation")]
     #[must_use]
     pub fn is_used(self) -> bool {

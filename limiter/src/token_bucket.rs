@@ -1,12 +1,13 @@
-//! The bucket of GPU time: one per tenant and device, in nanoseconds.
+//! The token bucket of a tenant on a device. A token is a nanosecond of GPU time.
 //!
-//! What the tenant has consumed is one word, the level. Its refill is a line in time, the [`Pace`], which only the manager
-//! or the arbiter writes: there is no refill step, so no process can die in one. The tokens are the difference; below zero
-//! they are debt, which time pays back. How far into debt launches go is decided in `controller/throttle.rs`.
+//! A single word counts the GPU time that the tenant has consumed. The refill is a linear function of time, the [`Pace`], which
+//! only the manager or the arbiter writes. There is no refill step, so no process can die in one. The tokens are refill minus
+//! consumption. If they are negative, the bucket is in debt, which the refill pays back. `controller/throttle.rs` decides how
+//! far into debt launches go.
 //!
-//! A process takes from the bucket in parts ([`Lease`]), so that most launches cost one atomic addition on a line
-//! of their own. The sum `level - leases` is what has been charged, exactly, whoever dies where; a kill between the two
-//! steps of a part costs the tenant that part and never gives it one.
+//! A process consumes in parts ([`Lease`]), so that most launches cost a single atomic addition on a cache line of the process.
+//! Consumed time minus the leases is exactly the charged time, even if processes are killed. A kill between the two steps of a
+//! part costs the tenant that part; it never gains one.
 
 use crate::primitive::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 
@@ -21,52 +22,52 @@ pub use lateness::{Lateness, LatenessUse};
 pub use meter::{LEASE_PART_NS, Lease, Meter, PREDICTION_MAX_NS};
 pub use pace::Pace;
 
-/// Words of a device's busy map, see [`crate::busy`]. (Loom and miri follow each word; their tests do not use the map.)
+/// Number of words of a device's busy map, see [`crate::busy`]. (Loom and miri track each word; their tests do not use the map.)
 pub const BUSY_WORDS: usize = if cfg!(any(loom, miri)) { 16 } else { 4096 };
 
-/// The tenant's bucket on one device. All its processes share it.
+/// The tenant's bucket on a device, shared by all its processes.
 #[repr(C, align(128))]
 #[derive(Debug)]
 pub struct TokenBucket {
-    /// What the tenant has consumed or holds in leases (ns of GPU time).
+    /// GPU time that the tenant has consumed or holds in leases (ns).
     pub level_ns: AtomicI64,
     beside_ns: AtomicU64,
-    /// When a launch last went on debt as its wait came to the bound (`CLOCK_MONOTONIC`, ns).
+    /// Time at which a launch last proceeded on debt after the longest wait (`CLOCK_MONOTONIC`, ns).
     debt_admitted_ns: AtomicU64,
-    /// When what ended unseen so far is paid for (`CLOCK_MONOTONIC`, ns): `unseen`.
+    /// Time at which all work that ended unseen is paid for (`CLOCK_MONOTONIC`, ns): see `unseen`.
     unseen_paid_ns: AtomicU64,
     reserved_level: [AtomicU64; 12],
-    /// Futex word for those who wait in this tenant.
+    /// Futex word of the tenant's waiting threads.
     pub wake: AtomicU32,
-    /// How many wait there.
+    /// Number of waiting threads.
     pub waiters: AtomicU32,
-    /// How late those went on whose wait had an end that was known.
+    /// Histogram of the lateness of waits whose end was computed.
     pub lateness: Lateness,
     reserved_wake: [AtomicU64; 16],
-    /// GPU time that counts as the tenant's so far: measured, apportioned among those who overlapped (ns).
+    /// GPU time of the tenant so far (ns): measured, and apportioned among tenants that were busy at the same time.
     pub served_ns: AtomicU64,
-    /// Debt that was forgiven (ns of GPU time).
+    /// Forgiven debt (ns of GPU time).
     pub forgiven_ns: AtomicU64,
     reserved_percentile: AtomicU64,
-    /// Reservations of memory that were refused.
+    /// Number of refused reservations of memory.
     pub denied: AtomicU64,
     context_bytes: [AtomicU64; 2],
     reserved_context: [AtomicU64; 2],
-    /// Copies between host and device.
+    /// Number of copies between host and device.
     pub host_copies: AtomicU64,
-    /// What they moved (bytes).
+    /// Bytes of those copies.
     pub host_copied_bytes: AtomicU64,
     collective_ns: AtomicU64,
     collectives: AtomicU64,
-    /// Time that was new in the busy map when it was measured (ns).
+    /// Measured time whose bins were new in the busy map (ns).
     pub measured_ns: AtomicU64,
-    /// What was charged for it (ns of GPU time).
+    /// GPU time that was charged for `measured_ns` (ns).
     pub measured_charge_ns: AtomicU64,
-    /// All measured time, of every stream (ns).
+    /// Sum of the measured time of all streams (ns).
     pub measured_elapsed_ns: AtomicU64,
-    /// Measured time of every context, each moment once for each (ns). 0 where programs of an earlier release measured.
+    /// Sum of the busy time of all contexts (ns). 0 if the processes are of an earlier release.
     pub contexts_ns: AtomicU64,
-    /// When the device was busy for this tenant.
+    /// Busy map of the tenant on the device.
     pub busy: [AtomicU64; BUSY_WORDS],
 }
 
@@ -102,38 +103,37 @@ impl Default for TokenBucket {
 }
 
 impl TokenBucket {
-    /// What the tenant has consumed or holds in leases (ns of GPU time).
+    /// GPU time that the tenant has consumed or holds in leases (ns).
     #[inline]
     pub fn level_ns(&self) -> i64 {
         self.level_ns.load(Ordering::Relaxed)
     }
 
-    /// What may still be consumed at `now_ns`; negative is debt (ns of GPU time).
+    /// Tokens at `now_ns` (ns of GPU time). A negative number is debt.
     #[inline]
     pub fn tokens(&self, pace: &Pace, now_ns: u64) -> i64 {
         pace.credit_at(now_ns).saturating_sub(self.level_ns())
     }
 
-    /// Charges GPU time without a lease (ns); a negative amount gives back.
+    /// Charges GPU time without a lease (ns). A negative amount is given back.
     #[inline]
     pub fn charge(&self, amount_ns: i64) {
         self.level_ns.fetch_add(amount_ns, Ordering::Relaxed);
     }
 
-    /// Replaces a prediction, charged at the launch, by what was measured and scaled.
+    /// Replaces the prediction, which was charged at the launch, by the scaled measured time.
     pub fn settle(&self, predicted_ns: u64, measured_ns: u64, scale_permille: u32) {
         let scaled = u128::from(measured_ns) * u128::from(scale_permille) / 1000;
         self.charge(to_i64(u64::try_from(scaled).unwrap_or(u64::MAX)).saturating_sub(to_i64(predicted_ns)));
     }
 
-    /// Whether a launch whose wait has come to its bound may go on debt now: one in `every_ns`, however many threads and
-    /// processes of the tenant wait. Else until when none may (`CLOCK_MONOTONIC`, ns).
+    /// Lets a launch proceed on debt after the longest wait: only one in `every_ns` of all the tenant's threads and processes.
     ///
     /// # Errors
-    /// That time.
+    /// The launch may not proceed now. The error is the time at which the next one may (`CLOCK_MONOTONIC`, ns).
     pub fn admit_on_debt(&self, now_ns: u64, every_ns: u64) -> Result<(), u64> {
         let last_ns = self.debt_admitted_ns.load(Ordering::Relaxed);
-        // A time that is yet to come is nonsense, which a tenant may write.
+        // A time in the future is invalid; a tenant may write it.
         if last_ns <= now_ns && now_ns - last_ns < every_ns {
             return Err(last_ns + every_ns);
         }
@@ -143,8 +143,8 @@ impl TokenBucket {
         admitted.map(drop).map_err(|_| now_ns.saturating_add(every_ns))
     }
 
-    /// Keeps the tokens within `-debt_max_ns ..= burst_ns`: idle time is not banked, and a debt beyond what is
-    /// ever paid is forgiven. Returns what was forgiven (ns), which is counted in [`TokenBucket::forgiven_ns`].
+    /// Keeps the tokens within `-debt_max_ns ..= burst_ns`: idle time is not saved beyond the burst, and debt beyond the maximum is
+    /// forgiven. Returns the forgiven debt (ns), which [`TokenBucket::forgiven_ns`] counts.
     pub fn clamp(&self, pace: &Pace, burst_ns: u64, debt_max_ns: u64, now_ns: u64) -> u64 {
         let credit = pace.credit_at(now_ns);
         let lowest = credit.saturating_sub(to_i64(burst_ns));
@@ -174,7 +174,7 @@ impl TokenBucket {
         self.denied.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Reservations of memory refused so far, to processes that are gone too.
+    /// Number of refused reservations of memory, including those of dead processes.
     pub fn denied(&self) -> u64 {
         self.denied.load(Ordering::Relaxed)
     }

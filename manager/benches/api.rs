@@ -17,7 +17,7 @@ use vcuda_manager::bounds::Bounds;
 use vcuda_manager::events::Events;
 use vcuda_manager::gpu::{Gpu, Inventory};
 use vcuda_manager::ledger::RealDisk;
-use vcuda_manager::observe::Looks;
+use vcuda_manager::observe::SnapshotCache;
 use vcuda_manager::serve;
 use vcuda_manager::service::{About, GrantsService, NodeService};
 use vcuda_manager::settings::{Api, Settings};
@@ -53,9 +53,9 @@ fn serve_in(scratch: &Path) -> Grants {
     let events = Arc::new(Events::default());
     // The receivers live until the benchmark's process ends.
     let (gpus, inventory) = watch::channel(Arc::new(inventory));
-    let looks = Arc::<Looks>::default();
+    let snapshots = Arc::<SnapshotCache>::default();
     let (stop, stopped) = watch::channel(false);
-    let (grants, keeping) = start(&settings, Box::new(RealDisk), &events, inventory, looks).unwrap();
+    let (grants, keeping) = start(&settings, Box::new(RealDisk), &events, inventory, snapshots).unwrap();
     std::mem::forget((gpus, stop, keeping));
     let deadline = settings.api.deadline;
     let service = GrantsService::new(grants.clone(), deadline, stopped.clone());

@@ -130,7 +130,7 @@ fn registrations(paths: &[PathBuf]) {
 }
 
 fn look(what: &str, tenants: usize, observatory: &Observatory, mut between: impl FnMut()) {
-    let number = || observatory.looks().fresh().number;
+    let number = || observatory.snapshots().fresh().number;
     let (first, began_ns, cpu, reads) = (number(), clock::now_ns(), cpu_us(), reads());
     while clock::now_ns() - began_ns < u64::try_from(SPAN.as_nanos()).unwrap() {
         let before = number();

@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use vcuda_manager::gpu::{Gpu, Health, Inventory};
 use vcuda_manager::grant::{Grant, GrantId, Holder};
 use vcuda_manager::metrics::{Metrics, Sources};
-use vcuda_manager::observe::{Device, Looks, Snapshot, Tenant};
+use vcuda_manager::observe::{Device, Snapshot, SnapshotCache, Tenant};
 use vcuda_quota::{DeviceConfig, Quota};
 use vcuda_region::GpuUuid;
 
@@ -89,12 +89,12 @@ fn node(gpus: u64, tenants: u64) -> Metrics {
         tenants: grants.iter().map(|grant| tenant(grant)).collect(),
         ..Snapshot::default()
     };
-    let looks = Looks::default();
-    looks.publish(Arc::new(snapshot));
+    let snapshots = SnapshotCache::default();
+    snapshots.publish(Arc::new(snapshot));
     let sources = Sources {
         node: "node-a".to_owned(),
         inventory: watch::channel(Arc::new(inventory)).1,
-        tenants: Arc::new(looks),
+        tenants: Arc::new(snapshots),
         grants: Arc::new(move || grants.clone()),
     };
     Metrics::new(sources, Arc::default())

@@ -28,7 +28,7 @@ use vcuda_region::GpuUuid;
 use crate::background::Background;
 use crate::events::Events;
 use crate::metrics::Audited;
-use crate::observe::{Findings, Looks, Snapshot};
+use crate::observe::{Findings, Snapshot, SnapshotCache};
 pub use action::{Action, Actions};
 use attribution::Attribution;
 use evaluation::{Audit, Listed};
@@ -66,7 +66,7 @@ pub type Namespaces = dyn Fn(&str) -> String + Send;
 /// Inputs of the auditor.
 pub struct Sources {
     /// Looks of the [`crate::observe::Observatory`].
-    pub looks: Arc<Looks>,
+    pub looks: Arc<SnapshotCache>,
     /// Findings shown in the observatory's snapshots.
     pub findings: Arc<Findings>,
     /// The log of events.

@@ -27,9 +27,9 @@ use vcuda_region::clock;
 
 use crate::gpu::Inventory;
 use crate::grant::Grant;
-use crate::observe::Looks;
 #[cfg(doc)]
 use crate::observe::Snapshot;
+use crate::observe::SnapshotCache;
 use encode::Scraped;
 pub use instruments::{Audited, Instruments, Registration};
 
@@ -41,7 +41,7 @@ pub struct Sources {
     /// The GPUs.
     pub inventory: watch::Receiver<Arc<Inventory>>,
     /// The tenants.
-    pub tenants: Arc<Looks>,
+    pub tenants: Arc<SnapshotCache>,
     /// Current grants.
     pub grants: Arc<dyn Fn() -> Vec<Arc<Grant>> + Send + Sync>,
 }

@@ -1,9 +1,9 @@
-//! The tenants' state: what is read of their `usage` again and again, shared by service, metrics and audit.
+//! Snapshots of all tenants, read from their `usage` files and shared by service, metrics and audit.
 //!
-//! Every figure of a [`Snapshot`] is what the tenants' processes wrote, bounded and not believed (I12, I15).
+//! The tenants' processes wrote every figure of a [`Snapshot`]. The figures are bounded, but not trusted (I12, I15).
 
-mod fates;
-mod looks;
+mod slot_processes;
+mod snapshot_cache;
 mod tenant;
 mod totals;
 mod watch;
@@ -13,76 +13,76 @@ use vcuda_region::GpuUuid;
 
 use crate::grant::Grant;
 
-pub use looks::Looks;
+pub use snapshot_cache::SnapshotCache;
 pub use watch::{Findings, Observatory};
 
 /// All tenants of the node at one moment, those of `vcuda run` under the same root too.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Snapshot {
-    /// Counts the snapshots, from 1; 0: there was no look yet.
+    /// Number of the snapshot, from 1; 0 before the first.
     pub number: u64,
-    /// Time at which it was begun (`CLOCK_MONOTONIC`, ns).
+    /// Time before the first read (`CLOCK_MONOTONIC`, ns).
     pub taken_ns: u64,
-    /// In the order of their names.
+    /// Tenants in the order of their names.
     pub tenants: Vec<Tenant>,
 }
 
-/// One tenant.
+/// State of a tenant.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Tenant {
-    /// Name of its directory: for a granted one, the grant's id.
+    /// Name of its directory. For a granted tenant it is the grant's ID.
     pub id: String,
-    /// Whether its directory has a `grant` file. Else it is one of `vcuda run`.
+    /// Whether its directory has a `grant` file. If not, `vcuda run` made the tenant.
     pub is_granted: bool,
     /// Number of times that its limits were written.
     pub limits_generation: u64,
     /// Its GPUs, in the order in which it sees them.
     pub devices: Vec<Device>,
-    /// Its processes that hold a slot or have registered, the living only.
+    /// Its living processes that hold a slot or have registered.
     pub processes: Vec<Process>,
-    /// A process has registered and sees its limits.
+    /// Whether a process has registered and holds a slot.
     pub attached: bool,
-    /// Findings of the audit that hold now, a sentence each.
+    /// Present findings of the audit, a sentence each.
     pub findings: Vec<String>,
-    /// The reason why its files cannot be read. Its figures are then the last that could be.
+    /// The reason why its files cannot be read. The figures are then the last readable ones.
     pub problem: Option<String>,
 }
 
-/// One tenant's use of one GPU.
+/// A tenant's use of a GPU.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Device {
     /// The GPU.
     pub gpu: GpuUuid,
-    /// Values in its limits.
+    /// Limits of the tenant on this GPU.
     pub config: DeviceConfig,
     /// Memory counted now, overhead included (bytes).
     pub used_bytes: u64,
     /// Most memory counted at once (bytes).
     pub peak_bytes: u64,
-    /// Part of it that the driver itself takes (bytes).
+    /// Part of `used_bytes` that is the driver's overhead (bytes).
     pub overhead_bytes: u64,
-    /// Reservations refused since the directory was made, of processes that are gone too.
+    /// Reservations refused since the directory was made, including those of dead processes.
     pub denied: u64,
-    /// Launches since the directory was made, of processes that are gone too.
+    /// Launches since the directory was made, including those of dead processes.
     pub launches: u64,
-    /// GPU time that counts as the tenant's, since its directory was made (ns).
+    /// GPU time charged to the tenant since its directory was made (ns).
     pub served_ns: u64,
     /// Time that launches waited, since the directory was made (ns).
     pub held_ns: u64,
-    /// Launches that proceeded on debt after a wait, as `held_ns`.
+    /// Launches that proceeded on debt after a wait, since the directory was made.
     pub debt_admits: u64,
     /// Debt forgiven, since the directory was made (ns).
     pub forgiven_ns: u64,
-    /// GPU time of the last second (thousandths of the GPU's).
+    /// GPU time of the last second (thousandths of the GPU).
     pub cores_used_permille: u32,
-    /// Copies between the host and the GPU while its time was metered.
+    /// Number of copies between host and GPU while GPU time was metered.
     pub host_copies: u64,
-    /// Bytes that they moved.
+    /// Bytes of those copies.
     pub host_copied_bytes: u64,
 }
 
 impl Device {
-    /// One of which nothing has been used.
+    /// A device that the tenant has not used yet.
     #[must_use]
     pub fn unused(gpu: GpuUuid, config: DeviceConfig) -> Self {
         Self {
@@ -109,20 +109,20 @@ impl Device {
 pub struct Process {
     /// PID in the host's PID namespace; `None` if unknown (it has not registered).
     pub host_pid: Option<u32>,
-    /// In its own.
+    /// PID in the process's own PID namespace.
     pub pid: u32,
-    /// The command's name as the kernel has it.
+    /// Name of the command, from the kernel.
     pub name: String,
-    /// It has registered.
+    /// Whether the process has registered.
     pub registered: bool,
-    /// Release of its library, by its registration ([`vcuda_region::release::NUMBER`]).
+    /// Release of its shim, from the registration ([`vcuda_region::release::NUMBER`]).
     pub release: Option<u32>,
     /// Memory (bytes) by GPU, in the order of the tenant's devices.
     pub used_bytes: Vec<u64>,
 }
 
 impl Tenant {
-    /// One that was granted just now.
+    /// A tenant that was granted just now.
     #[must_use]
     pub fn unused(grant: &Grant) -> Self {
         let config = grant.amounts.config();
@@ -140,7 +140,7 @@ impl Tenant {
 }
 
 impl Snapshot {
-    /// The tenant of this id.
+    /// The tenant with this ID.
     #[must_use]
     pub fn find(&self, id: &str) -> Option<&Tenant> {
         let place = self

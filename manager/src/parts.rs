@@ -19,7 +19,7 @@ use crate::inventory::{self, Node, health};
 use crate::ledger::RealDisk;
 use crate::library;
 use crate::metrics::{Instruments, Metrics, Sources};
-use crate::observe::Looks;
+use crate::observe::SnapshotCache;
 use crate::problems::Problems;
 use crate::serve;
 use crate::service::{About, GrantsService, NodeService};
@@ -55,15 +55,16 @@ impl Parts {
         // Both need the inventory; the watchers' root exists once grants have been read.
         let node = Node::start(inventory_settings(config)?, Arc::clone(&events)).map_err(failed)?;
         let settings = settings(config);
-        let looks = Arc::<Looks>::default();
-        let (grants, keeping) = start_grants(settings.clone(), &events, &node, Arc::clone(&looks)).await?;
+        let snapshots = Arc::<SnapshotCache>::default();
+        let (grants, keeping) =
+            start_grants(settings.clone(), &events, &node, Arc::clone(&snapshots)).await?;
         let watchers = Watchers::start(
             config,
             &events,
             &problems,
             &instruments,
             node.clone(),
-            Arc::clone(&looks),
+            Arc::clone(&snapshots),
             namespaces(grants.clone()),
         )
         .map_err(unavailable)?;
@@ -90,7 +91,7 @@ impl Parts {
             }
         })];
         if let Some(listener) = metrics_listener {
-            let metrics = Metrics::new(sources(config, &node, looks, grants.clone()), instruments);
+            let metrics = Metrics::new(sources(config, &node, snapshots, grants.clone()), instruments);
             serving.push(serve_pages(listener, metrics, grants.clone(), stopped));
         }
         Ok(Parts {
@@ -178,7 +179,7 @@ fn about(config: &Config, shim: &Arc<library::Current>) -> About {
 }
 
 /// Sources of the metrics.
-fn sources(config: &Config, node: &Node, tenants: Arc<Looks>, grants: Grants) -> Sources {
+fn sources(config: &Config, node: &Node, tenants: Arc<SnapshotCache>, grants: Grants) -> Sources {
     Sources {
         node: config.node.clone(),
         inventory: node.inventory(),
@@ -191,10 +192,10 @@ async fn start_grants(
     settings: Settings,
     events: &Arc<Events>,
     node: &Node,
-    looks: Arc<Looks>,
+    snapshots: Arc<SnapshotCache>,
 ) -> Result<(Grants, WriterThread), RunError> {
     let (events, inventory) = (Arc::clone(events), node.inventory());
-    let started = spawn_blocking(move || start(&settings, Box::new(RealDisk), &events, inventory, looks));
+    let started = spawn_blocking(move || start(&settings, Box::new(RealDisk), &events, inventory, snapshots));
     match started.await {
         Ok(Ok(started)) => Ok(started),
         Ok(Err(error @ StartError::Running(_))) => Err(unavailable(error)),

@@ -18,7 +18,7 @@ use crate::bounds::Bounds;
 use crate::gpu::Inventory;
 use crate::grant::{Grant, GrantId};
 use crate::grant_table::GrantTable;
-use crate::observe::{Looks, Snapshot};
+use crate::observe::{Snapshot, SnapshotCache};
 use crate::tenant_directories::TenantDirectories;
 
 mod decide;
@@ -123,7 +123,7 @@ pub struct Grants {
     shared: Arc<Shared>,
     directories: TenantDirectories,
     inventory: watch::Receiver<Arc<Inventory>>,
-    looks: Arc<Looks>,
+    snapshots: Arc<SnapshotCache>,
     /// First times at which callers did not name a grant (`CLOCK_MONOTONIC`, ns), by grant number.
     missing: Arc<Mutex<HashMap<u64, u64>>>,
 }
@@ -173,15 +173,15 @@ impl Grants {
 
     /// A current snapshot of the tenants, made anew if the last one is too old.
     pub async fn snapshot(&self) -> Arc<Snapshot> {
-        let looks = Arc::clone(&self.looks);
-        let look = tokio::task::spawn_blocking(move || looks.fresh());
-        look.await.unwrap_or_else(|_| self.looks.last())
+        let snapshots = Arc::clone(&self.snapshots);
+        let snapshot = tokio::task::spawn_blocking(move || snapshots.fresh());
+        snapshot.await.unwrap_or_else(|_| self.snapshots.last())
     }
 
     /// The last snapshot of the tenants, up to some seconds old.
     #[must_use]
     pub fn last_snapshot(&self) -> Arc<Snapshot> {
-        self.looks.last()
+        self.snapshots.last()
     }
 
     /// Each GPU of `inventory` with its load by grants and by the tenants of `snapshot`.
@@ -316,8 +316,8 @@ impl Grants {
     /// thread.
     async fn unused(&self, ids: Vec<GrantId>) -> Result<Vec<GrantId>, GrantError> {
         let directories = self.directories.clone();
-        let looks = Arc::clone(&self.looks);
-        let look = tokio::task::spawn_blocking(move || {
+        let snapshots = Arc::clone(&self.snapshots);
+        let unused = tokio::task::spawn_blocking(move || {
             let free = |snapshot: &Snapshot| -> Vec<GrantId> {
                 let is_registered = |id: &GrantId| {
                     let tenant = snapshot.find(id.as_str());
@@ -326,14 +326,15 @@ impl Grants {
                 let is_free = |id: &&GrantId| !directories.is_used(id) && !is_registered(id);
                 ids.iter().filter(is_free).cloned().collect()
             };
-            let found = free(&looks.fresh());
+            let found = free(&snapshots.fresh());
             if found.len() == ids.len() {
                 return found;
             }
             // In a snapshot that is some milliseconds old, a process that has just ended still lives.
-            free(&looks.begun_after(now_ns()))
+            free(&snapshots.begun_after(now_ns()))
         });
-        look.await
+        unused
+            .await
             .map_err(|_| GrantError::Unavailable("the manager is stopping; try again".to_owned()))
     }
 

@@ -15,7 +15,7 @@ use crate::controller::Controller;
 use crate::events::Events;
 use crate::inventory::Node;
 use crate::metrics::{Instruments, Registration};
-use crate::observe::{Looks, Observatory};
+use crate::observe::{Observatory, SnapshotCache};
 use crate::problems::Problems;
 use crate::reaper::Cleaner;
 use crate::registration::{Counts, Registrar};
@@ -33,12 +33,12 @@ pub(crate) struct Watchers {
     _cleaner: Cleaner,
     _observatory: Observatory,
     _registrar: Registrar,
-    looks: Arc<Looks>,
+    snapshots: Arc<SnapshotCache>,
     actions: watch::Sender<Actions>,
 }
 
 impl Watchers {
-    /// Starts the watchers. `looks` serves the looks at the tenants; `namespaces` gives their namespaces.
+    /// Starts the watchers. `snapshots` receives the snapshots of the tenants; `namespaces` gives their namespaces.
     ///
     /// # Errors
     /// Fails if another manager arbitrates here, or if no descriptor or thread is left.
@@ -48,25 +48,25 @@ impl Watchers {
         problems: &Arc<Problems>,
         instruments: &Arc<Instruments>,
         node: Node,
-        looks: Arc<Looks>,
+        snapshots: Arc<SnapshotCache>,
         namespaces: Box<Namespaces>,
     ) -> io::Result<Self> {
         let root = &config.root;
         // First, as it refuses a second manager.
-        let woken = Arc::clone(&looks);
+        let woken = Arc::clone(&snapshots);
         let controller = Controller::with_listener(root, Box::new(move || woken.wake()))?;
         let asked = node.clone();
         let processes = move |gpu: &_| asked.processes(gpu).map_err(|error| error.to_string());
         let registrar = Registrar::start(root, Box::new(processes))?;
         let observatory =
-            Observatory::with_looks(root, Arc::clone(registrar.registry()), Arc::clone(&looks))?;
+            Observatory::with_cache(root, Arc::clone(registrar.registry()), Arc::clone(&snapshots))?;
         let inventory = node.inventory();
         let actions = watch::Sender::new(config.audit_actions.clone());
         let auditor = Auditor::start(
             root,
             config.audit_interval,
             audit::Sources {
-                looks: Arc::clone(&looks),
+                looks: Arc::clone(&snapshots),
                 findings: Arc::clone(observatory.findings()),
                 events: Arc::clone(events),
                 processes: Box::new(move |gpu| node.processes(gpu).map_err(|error| error.to_string())),
@@ -90,7 +90,7 @@ impl Watchers {
             _cleaner: Cleaner::start(root)?,
             _observatory: observatory,
             _registrar: registrar,
-            looks,
+            snapshots,
             actions,
         })
     }
@@ -104,7 +104,7 @@ impl Watchers {
     pub(crate) fn are_alive(&self) -> bool {
         let since = |beat_ns: u64| clock::now_ns().saturating_sub(beat_ns);
         let beat_ns = self.controller.beat_ns();
-        since(self.looks.last().taken_ns) < HUNG_NS && (beat_ns == 0 || since(beat_ns) < HUNG_NS)
+        since(self.snapshots.last().taken_ns) < HUNG_NS && (beat_ns == 0 || since(beat_ns) < HUNG_NS)
     }
 }
 

@@ -16,7 +16,7 @@ use vcuda_daemon::http;
 use vcuda_daemon::pages::{CONTENT_TYPE, pages};
 use vcuda_manager::gpu::Inventory;
 use vcuda_manager::metrics::{Metrics, Sources};
-use vcuda_manager::observe::Looks;
+use vcuda_manager::observe::SnapshotCache;
 
 struct Served {
     address: SocketAddr,
@@ -29,7 +29,7 @@ async fn served() -> Served {
     let sources = Sources {
         node: "n".to_owned(),
         inventory: watch::channel(Arc::new(Inventory::default())).1,
-        tenants: Arc::<Looks>::default(),
+        tenants: Arc::<SnapshotCache>::default(),
         grants: Arc::new(Vec::new),
     };
     let metrics = Metrics::new(sources, Arc::default());

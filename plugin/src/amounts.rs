@@ -1,33 +1,33 @@
-//! The request to the manager: the amounts by a container's devices, lowered by its pod's annotations.
+//! Amounts of the request to the manager: those of the container's devices, lowered by the pod's annotations.
 
 use thiserror::Error;
 use vcuda_manager_api::v1;
 use vcuda_quota::{Contradiction, CoreShare, MemorySize, Policy, Quota, QuotaChange};
 
-use crate::demand::Wanted;
+use crate::gpu_request::GpuRequest;
 
-/// Annotations that contradict the pod's request.
+/// Annotations contradict the pod's request.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum AmountsError {
-    /// More memory than was asked for.
+    /// The annotation sets more memory than the pod requests.
     #[error(
         "annotation vcuda.io/memory: {0} is more than the {1} that it asks for of each GPU; annotations only lower"
     )]
     MoreMemory(MemorySize, MemorySize),
-    /// More time than was asked for.
+    /// The annotation sets more GPU time than the pod requests.
     #[error(
         "annotation vcuda.io/cores: {0} is more than the {1} that it asks for of each GPU; annotations only lower"
     )]
     MoreCores(CoreShare, CoreShare),
-    /// Less than the guarantee.
+    /// The maximum of GPU time is below the share.
     #[error("annotation vcuda.io/cores-max: {0} is less than its share, {1}; burst is from the share up")]
     LessThanShare(CoreShare, CoreShare),
-    /// A maximum for a policy that has none.
+    /// A maximum of GPU time is set, and the policy is not `burst`.
     #[error(
         "annotation vcuda.io/cores-max: it is the most of vcuda.io/policy \"burst\", and the policy is another"
     )]
     MaximumWithoutBurst,
-    /// A GPU of its own has no limits.
+    /// Annotations limit a container that has whole GPUs.
     #[error(
         "its annotations limit it, and it asks for whole GPUs, which have no limits: ask for a chunk less of each"
     )]
@@ -46,13 +46,13 @@ impl From<Contradiction> for AmountsError {
     }
 }
 
-/// The amounts of each of its GPUs.
+/// Computes the amounts of each GPU from the container's request and the quota change of its annotations.
 ///
 /// # Errors
 /// The annotations contradict the request.
-pub fn amounts(wanted: &Wanted, choice: &QuotaChange) -> Result<v1::Amounts, AmountsError> {
-    let Some(most_bytes) = wanted.memory_bytes else {
-        return match Quota::UNLIMITED.merge(choice) {
+pub fn amounts(request: &GpuRequest, change: &QuotaChange) -> Result<v1::Amounts, AmountsError> {
+    let Some(most_bytes) = request.memory_bytes else {
+        return match Quota::UNLIMITED.merge(change) {
             Ok(Quota::UNLIMITED) => Ok(v1::Amounts {
                 cores_permille: CoreShare::WHOLE.0,
                 ..v1::Amounts::default()
@@ -60,63 +60,63 @@ pub fn amounts(wanted: &Wanted, choice: &QuotaChange) -> Result<v1::Amounts, Amo
             _ => Err(AmountsError::Whole),
         };
     };
-    let mut quota = lowered(most_bytes, wanted.cores_permille, choice)?;
-    // `fixed` with all GPU time promises nothing (docs/policies.md). A pod that counts a hundred percent of a GPU is promised
-    // them, which is `burst` with nothing above it.
+    let mut quota = lowered_quota(most_bytes, request.cores_permille, change)?;
+    // `fixed` with all GPU time guarantees nothing (docs/policies.md). A pod that requests 100 percent of a GPU has a guarantee
+    // of them, which is `burst` with a maximum equal to the share.
     if quota.reserved_permille() != quota.promised_permille() {
         quota.policy = Policy::Burst;
     }
-    Ok(asked(&quota))
+    Ok(requested(&quota))
 }
 
-/// The quota of a container that was promised so much of each of its GPUs (bytes; thousandths), with its choices.
+/// The quota of a container that requests `most_bytes` of memory and `most` thousandths of GPU time on each of its GPUs,
+/// lowered by `change`.
 ///
 /// # Errors
-/// They are more than that, or contradict each other.
-pub fn lowered(most_bytes: u64, most: u32, choice: &QuotaChange) -> Result<Quota, AmountsError> {
-    match (choice.memory_bytes, choice.cores_permille) {
+/// `change` has more than the request, or contradicts itself.
+pub fn lowered_quota(most_bytes: u64, most: u32, change: &QuotaChange) -> Result<Quota, AmountsError> {
+    match (change.memory_bytes, change.cores_permille) {
         (Some(bytes), _) if bytes > most_bytes => Err(AmountsError::MoreMemory(
             MemorySize(bytes),
             MemorySize(most_bytes),
         )),
         (_, Some(cores)) if cores > most => Err(AmountsError::MoreCores(CoreShare(cores), CoreShare(most))),
-        _ => Ok(Quota::fixed(Some(most_bytes), most).merge(choice)?),
+        _ => Ok(Quota::fixed(Some(most_bytes), most).merge(change)?),
     }
 }
 
-/// A quota as the manager is asked for it.
+/// The manager's form of a quota.
 #[must_use]
-pub fn asked(quota: &Quota) -> v1::Amounts {
+pub fn requested(quota: &Quota) -> v1::Amounts {
     let mut amounts = v1::Amounts::from(quota);
     if quota.policy != Policy::Burst {
-        // As in the texts of earlier releases.
+        // The records of earlier releases have 0 here.
         amounts.cores_max_permille = 0;
     }
     amounts
 }
 
-/// These amounts as the manager is asked for them: what no annotation chose is left out, so that the manager's defaults, and
-/// the bounds of the namespace, decide.
+/// The amounts without the fields that `change` does not set: the manager fills those with the namespace's defaults.
 #[must_use]
-pub fn chosen(amounts: &v1::Amounts, choice: &QuotaChange) -> v1::Amounts {
-    let mut chosen = *amounts;
-    // A hundred percent are promised by `burst`, which is then no default.
-    if choice.policy.is_none() && chosen.policy() == v1::Policy::Fixed {
-        chosen.set_policy(v1::Policy::Unspecified);
+pub fn without_defaults(amounts: &v1::Amounts, change: &QuotaChange) -> v1::Amounts {
+    let mut stated = *amounts;
+    // `burst` stays: it guarantees 100 percent, see `amounts`.
+    if change.policy.is_none() && stated.policy() == v1::Policy::Fixed {
+        stated.set_policy(v1::Policy::Unspecified);
     }
-    if choice.priority.is_none() {
-        chosen.set_priority(v1::Priority::Unspecified);
+    if change.priority.is_none() {
+        stated.set_priority(v1::Priority::Unspecified);
     }
-    if choice.cores_max_permille.is_none() {
-        chosen.cores_max_permille = 0;
+    if change.cores_max_permille.is_none() {
+        stated.cores_max_permille = 0;
     }
-    chosen
+    stated
 }
 
-/// The amounts as a text that is equal for equal amounts. It stays in each container's record, and a later release compares it:
-/// a changed text would undo what an operator has changed since.
+/// The amounts as a text that is equal for equal amounts. Each container's record has it, and later releases compare it. Its
+/// form must not change: a difference would resize the grant and undo an operator's change.
 #[must_use]
-pub fn text(amounts: &v1::Amounts) -> String {
+pub fn canonical_text(amounts: &v1::Amounts) -> String {
     format!(
         "memory {} cores {} to {} policy {} priority {} weight {}",
         amounts.memory_bytes,
@@ -134,8 +134,8 @@ mod tests {
 
     use super::*;
 
-    fn wanted(memory_bytes: Option<u64>, cores_permille: u32) -> Wanted {
-        Wanted {
+    fn request(memory_bytes: Option<u64>, cores_permille: u32) -> GpuRequest {
+        GpuRequest {
             gpus: 1,
             memory_bytes,
             cores_permille,
@@ -143,27 +143,30 @@ mod tests {
         }
     }
 
-    fn of(wanted: &Wanted, choice: &QuotaChange) -> Result<v1::Amounts, String> {
-        amounts(wanted, choice).map_err(|error| error.to_string())
+    fn computed(request: &GpuRequest, change: &QuotaChange) -> Result<v1::Amounts, String> {
+        amounts(request, change).map_err(|error| error.to_string())
     }
 
     #[test]
     fn annotations_lower_and_never_raise() {
-        let asked = wanted(Some(4 << 30), 300);
-        let mut choice = QuotaChange {
+        let full = request(Some(4 << 30), 300);
+        let mut change = QuotaChange {
             memory_bytes: Some(1 << 30),
             cores_permille: Some(125),
             ..QuotaChange::default()
         };
-        let given = of(&asked, &choice).unwrap();
+        let given = computed(&full, &change).unwrap();
         assert_eq!((given.memory_bytes, given.cores_permille), (1 << 30, 125));
-        assert_ne!(text(&given), text(&of(&asked, &QuotaChange::default()).unwrap()));
-        choice.memory_bytes = Some((4 << 30) + 1);
-        assert!(of(&asked, &choice).unwrap_err().contains("vcuda.io/memory"));
-        choice.memory_bytes = None;
-        choice.cores_permille = Some(301);
+        assert_ne!(
+            canonical_text(&given),
+            canonical_text(&computed(&full, &QuotaChange::default()).unwrap())
+        );
+        change.memory_bytes = Some((4 << 30) + 1);
+        assert!(computed(&full, &change).unwrap_err().contains("vcuda.io/memory"));
+        change.memory_bytes = None;
+        change.cores_permille = Some(301);
         assert!(
-            of(&asked, &choice)
+            computed(&full, &change)
                 .unwrap_err()
                 .contains("30.1 % is more than the 30 %")
         );
@@ -171,91 +174,94 @@ mod tests {
 
     #[test]
     fn burst_is_from_the_share_up() {
-        let asked = wanted(Some(4 << 30), 300);
+        let full = request(Some(4 << 30), 300);
         let burst = |cores_max_permille| QuotaChange {
             policy: Some(Policy::Burst),
             cores_max_permille,
             ..QuotaChange::default()
         };
-        assert_eq!(of(&asked, &burst(None)).unwrap().cores_max_permille, 1000);
-        assert_eq!(of(&asked, &burst(Some(300))).unwrap().cores_max_permille, 300);
-        assert!(of(&asked, &burst(Some(299))).unwrap_err().contains("29.9 %"));
+        assert_eq!(computed(&full, &burst(None)).unwrap().cores_max_permille, 1000);
+        assert_eq!(
+            computed(&full, &burst(Some(300))).unwrap().cores_max_permille,
+            300
+        );
+        assert!(computed(&full, &burst(Some(299))).unwrap_err().contains("29.9 %"));
         let capped = QuotaChange {
             policy: None,
             ..burst(Some(500))
         };
         assert!(
-            of(&asked, &capped)
+            computed(&full, &capped)
                 .unwrap_err()
                 .contains("the most of vcuda.io/policy \"burst\"")
         );
     }
 
     #[test]
-    fn what_no_annotation_chose_is_the_managers_to_choose() {
-        let asked = wanted(Some(4 << 30), 300);
+    fn fields_without_an_annotation_are_left_to_the_manager() {
+        let full = request(Some(4 << 30), 300);
         let none = QuotaChange::default();
-        let default = chosen(&of(&asked, &none).unwrap(), &none);
+        let default = without_defaults(&computed(&full, &none).unwrap(), &none);
         assert_eq!(default.policy(), v1::Policy::Unspecified);
         assert_eq!(default.priority(), v1::Priority::Unspecified);
         assert_eq!((default.memory_bytes, default.cores_permille), (4 << 30, 300));
-        let wish = QuotaChange {
+        let all_set = QuotaChange {
             policy: Some(Policy::Fixed),
             priority: Some(Priority::Normal),
             ..none
         };
-        let explicit = of(&asked, &wish).unwrap();
-        assert_eq!(chosen(&explicit, &wish), explicit);
-        let all = chosen(&of(&wanted(Some(1), 1000), &none).unwrap(), &none);
+        let explicit = computed(&full, &all_set).unwrap();
+        assert_eq!(without_defaults(&explicit, &all_set), explicit);
+        let all = without_defaults(&computed(&request(Some(1), 1000), &none).unwrap(), &none);
         assert_eq!((all.policy(), all.cores_max_permille), (v1::Policy::Burst, 0));
     }
 
     /// Texts that version 0.1.0 wrote into records.
     #[test]
     fn texts_in_records_of_earlier_releases_are_still_equal() {
-        let choice = QuotaChange {
+        let change = QuotaChange {
             priority: Some(Priority::High),
             weight: Some(7),
             ..QuotaChange::default()
         };
-        for (wanted, choice, recorded) in [
+        for (request, change, recorded) in [
             (
-                wanted(None, 1000),
+                request(None, 1000),
                 QuotaChange::default(),
                 "memory 0 cores 1000 to 0 policy POLICY_UNSPECIFIED priority PRIORITY_UNSPECIFIED weight 0",
             ),
             (
-                wanted(Some(64), 300),
+                request(Some(64), 300),
                 QuotaChange::default(),
                 "memory 64 cores 300 to 0 policy POLICY_FIXED priority PRIORITY_NORMAL weight 0",
             ),
             (
-                wanted(Some(64), 1000),
-                choice,
+                request(Some(64), 1000),
+                change,
                 "memory 64 cores 1000 to 1000 policy POLICY_BURST priority PRIORITY_HIGH weight 7",
             ),
         ] {
-            assert_eq!(text(&of(&wanted, &choice).unwrap()), recorded);
+            assert_eq!(canonical_text(&computed(&request, &change).unwrap()), recorded);
         }
     }
 
     #[test]
-    fn a_hundred_percent_are_promised() {
-        let all = of(&wanted(Some(4 << 30), 1000), &QuotaChange::default()).unwrap();
+    fn a_hundred_percent_are_guaranteed() {
+        let all = computed(&request(Some(4 << 30), 1000), &QuotaChange::default()).unwrap();
         assert_eq!(all.policy(), v1::Policy::Burst);
         assert_eq!((all.cores_permille, all.cores_max_permille), (1000, 1000));
     }
 
     #[test]
-    fn a_gpu_of_its_own_has_no_limits_to_choose() {
-        let whole = of(&wanted(None, 1000), &QuotaChange::default()).unwrap();
+    fn annotations_cannot_limit_a_whole_gpu() {
+        let whole = computed(&request(None, 1000), &QuotaChange::default()).unwrap();
         assert_eq!((whole.memory_bytes, whole.policy()), (0, v1::Policy::Unspecified));
         let low = QuotaChange {
             priority: Some(Priority::Low),
             ..QuotaChange::default()
         };
         assert!(
-            of(&wanted(None, 1000), &low)
+            computed(&request(None, 1000), &low)
                 .unwrap_err()
                 .contains("a chunk less")
         );

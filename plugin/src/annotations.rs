@@ -1,71 +1,70 @@
-//! Choices of a pod's annotations for its containers. They lower the pod's request to kubelet, or choose how it
-//! competes;
-//! how far that goes for a namespace is the manager's to say.
+//! Quota changes by a pod's annotations. They lower the pod's request, or set its policy, priority and weight. The manager
+//! bounds them by namespace.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use thiserror::Error;
 use vcuda_quota::{CoreShare, MemorySize, ParseError, QuotaChange, parse_weight};
 
-/// Annotations of ours begin with it.
+/// Beginning of the names of our annotations.
 pub const DOMAIN: &str = "vcuda.io/";
 
-/// An annotation that cannot be followed.
+/// An annotation is wrong.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum AnnotationError {
-    /// A misspelt key would otherwise be a limit that is not there.
+    /// Its name is unknown. If it were ignored, a misspelt name would mean a missing limit.
     #[error(
         "annotation {0}: there is none of this name; there are vcuda.io/policy, priority, cores-max, weight, memory and \
          cores, each also for one container, such as vcuda.io/policy.main"
     )]
     Unknown(String),
-    /// It is for a container that the pod does not have, or that has no share.
+    /// It names a container that the pod does not have, or that has no share of a GPU.
     #[error("annotation {key}: the pod has no container of this name with a share of a GPU; it has {names}")]
     Container {
         /// Name of the annotation.
         key: String,
-        /// Names of the pod's containers.
+        /// Names of the pod's containers that have a share.
         names: String,
     },
-    /// Its value.
+    /// Its value is wrong.
     #[error("annotation {key} \"{value}\": {problem}")]
     Value {
         /// Name of the annotation.
         key: String,
         /// Value of the annotation.
         value: String,
-        /// The fault, and the value to write instead.
+        /// The fault, with an example of a right value.
         problem: ParseError,
     },
 }
 
-/// Choices of `annotations` for `container`: keys that name it win over those that name none. `names` are those of all
-/// containers of the pod that have a share; empty if they are not known.
+/// The quota change of `annotations` for `container`. An annotation for this container wins over one for all containers.
+/// `names` are those of all containers of the pod that have a share; empty if they are not known.
 ///
 /// # Errors
-/// The first that is wrong, also one for another container.
-pub fn choice(
+/// The first wrong annotation, even if it is for another container.
+pub fn quota_change(
     annotations: &BTreeMap<String, String>,
     container: &str,
     names: &BTreeSet<String>,
 ) -> Result<QuotaChange, AnnotationError> {
-    let mut choice = QuotaChange::default();
+    let mut change = QuotaChange::default();
     let ours = || {
         annotations
             .iter()
             .filter_map(|(key, value)| Some((key, key.strip_prefix(DOMAIN)?, value)))
     };
-    let is_for_one = |word: &str| word.contains('.');
-    let (all, one): (Vec<_>, Vec<_>) = ours().partition(|(_, word, _)| !is_for_one(word));
+    let names_container = |word: &str| word.contains('.');
+    let (all, one): (Vec<_>, Vec<_>) = ours().partition(|(_, word, _)| !names_container(word));
     for (key, word, value) in all.into_iter().chain(one) {
-        let (word, whose) = word
+        let (word, named) = word
             .split_once('.')
-            .map_or((word, None), |(word, whose)| (word, Some(whose)));
-        // An annotation for another container is checked all the same: it will be wrong there.
-        let mut elsewhere = QuotaChange::default();
-        let target = match whose {
-            Some(whose) if whose != container => &mut elsewhere,
-            _ => &mut choice,
+            .map_or((word, None), |(word, named)| (word, Some(named)));
+        // An annotation for another container is checked as well, so that all containers refuse a wrong pod.
+        let mut unused = QuotaChange::default();
+        let target = match named {
+            Some(named) if named != container => &mut unused,
+            _ => &mut change,
         };
         set(target, word, value)
             .ok_or_else(|| AnnotationError::Unknown(key.clone()))?
@@ -74,7 +73,7 @@ pub fn choice(
                 value: value.clone(),
                 problem,
             })?;
-        if whose.is_some_and(|whose| !names.is_empty() && !names.contains(whose)) {
+        if named.is_some_and(|named| !names.is_empty() && !names.contains(named)) {
             let names: Vec<&str> = names.iter().map(String::as_str).collect();
             return Err(AnnotationError::Container {
                 key: key.clone(),
@@ -82,21 +81,21 @@ pub fn choice(
             });
         }
     }
-    Ok(choice)
+    Ok(change)
 }
 
-/// Puts one value in. None: there is no such word.
-fn set(choice: &mut QuotaChange, word: &str, value: &str) -> Option<Result<(), ParseError>> {
+/// Sets the field that `word` names. Returns `None` if there is no such word.
+fn set(change: &mut QuotaChange, word: &str, value: &str) -> Option<Result<(), ParseError>> {
     let share = || value.parse::<CoreShare>().map(|share| share.0);
     Some(match word {
-        "policy" => value.parse().map(|policy| choice.policy = Some(policy)),
-        "priority" => value.parse().map(|priority| choice.priority = Some(priority)),
-        "cores-max" => share().map(|share| choice.cores_max_permille = Some(share)),
-        "weight" => parse_weight(value).map(|weight| choice.weight = Some(weight)),
+        "policy" => value.parse().map(|policy| change.policy = Some(policy)),
+        "priority" => value.parse().map(|priority| change.priority = Some(priority)),
+        "cores-max" => share().map(|share| change.cores_max_permille = Some(share)),
+        "weight" => parse_weight(value).map(|weight| change.weight = Some(weight)),
         "memory" => value
             .parse()
-            .map(|MemorySize(bytes)| choice.memory_bytes = Some(bytes)),
-        "cores" => share().map(|share| choice.cores_permille = Some(share)),
+            .map(|MemorySize(bytes)| change.memory_bytes = Some(bytes)),
+        "cores" => share().map(|share| change.cores_permille = Some(share)),
         _ => return None,
     })
 }
@@ -107,22 +106,22 @@ mod tests {
 
     use super::*;
 
-    fn of(annotations: &[(&str, &str)], container: &str) -> Result<QuotaChange, String> {
+    fn change_for(annotations: &[(&str, &str)], container: &str) -> Result<QuotaChange, String> {
         let annotations = annotations
             .iter()
             .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
             .collect();
-        choice(&annotations, container, &BTreeSet::new()).map_err(|error| error.to_string())
+        quota_change(&annotations, container, &BTreeSet::new()).map_err(|error| error.to_string())
     }
 
     #[test]
-    fn those_of_others_mean_nothing_here() {
+    fn annotations_of_other_domains_are_ignored() {
         let others = [
             ("kubernetes.io/policy", "loud"),
             ("vcuda.io", "x"),
             ("nvidia.com/vcuda.io/policy", "y"),
         ];
-        assert_eq!(of(&others, "main").unwrap(), QuotaChange::default());
+        assert_eq!(change_for(&others, "main").unwrap(), QuotaChange::default());
     }
 
     #[test]
@@ -136,7 +135,7 @@ mod tests {
             ("vcuda.io/cores", "12.5"),
             ("vcuda.io/weight", "70"),
         ];
-        let main = of(&annotations, "main").unwrap();
+        let main = change_for(&annotations, "main").unwrap();
         assert_eq!(main.policy, Some(Policy::Burst));
         assert_eq!(main.priority, Some(Priority::Low));
         assert_eq!(main.weight, Some(70));
@@ -144,12 +143,12 @@ mod tests {
             (main.memory_bytes, main.cores_permille),
             (Some(1 << 30), Some(125))
         );
-        let batch = of(&annotations, "batch").unwrap();
+        let batch = change_for(&annotations, "batch").unwrap();
         assert_eq!(batch.policy, Some(Policy::BestEffort));
         assert_eq!(batch.priority, None);
         assert_eq!(batch.memory_bytes, Some(2 << 30));
         // A container's name may have dots of its own; it does not here: it is a DNS label.
-        let most = of(
+        let most = change_for(
             &[("vcuda.io/policy", "burst"), ("vcuda.io/cores-max.main", "80")],
             "main",
         )
@@ -158,21 +157,23 @@ mod tests {
     }
 
     #[test]
-    fn a_container_that_there_is_not_is_named_with_those_there_are() {
+    fn an_unknown_container_is_named_with_the_known_ones() {
         let annotations = [("vcuda.io/policy.mian".to_owned(), "burst".to_owned())].into();
         let names = ["init", "main"].map(str::to_owned).into();
-        let error = choice(&annotations, "main", &names).unwrap_err().to_string();
+        let error = quota_change(&annotations, "main", &names)
+            .unwrap_err()
+            .to_string();
         assert!(
             error.contains("vcuda.io/policy.mian") && error.ends_with("it has init, main"),
             "{error}"
         );
-        choice(&annotations, "main", &BTreeSet::new()).unwrap();
+        quota_change(&annotations, "main", &BTreeSet::new()).unwrap();
         let right = [("vcuda.io/policy.init".to_owned(), "burst".to_owned())].into();
-        choice(&right, "main", &names).unwrap();
+        quota_change(&right, "main", &names).unwrap();
     }
 
     #[test]
-    fn what_is_wrong_is_named_with_what_to_write() {
+    fn an_error_names_the_annotation_and_a_right_value() {
         for (key, value, said) in [
             ("vcuda.io/polcy", "burst", "vcuda.io/polcy: there is none"),
             ("vcuda.io/", "burst", "vcuda.io/: there is none"),
@@ -189,7 +190,7 @@ mod tests {
             ("vcuda.io/memory", "0", "without memory"),
             ("vcuda.io/cores", "101", "outside 0.1 to 100"),
         ] {
-            let error = of(&[(key, value)], "main").unwrap_err();
+            let error = change_for(&[(key, value)], "main").unwrap_err();
             assert!(error.contains(said), "{error}");
         }
     }

@@ -1,5 +1,5 @@
-//! Binding at a container's start: which container this is, what it was promised, which GPUs it gets; and the files that
-//! tell it so. In any doubt it does not start, and kubelet asks again.
+//! Binding of a container to its GPUs at its start: it finds the container, computes its amounts, creates the grant and writes
+//! the container's files. If anything is in doubt the container does not start, and kubelet tries again.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,99 +14,99 @@ use vcuda_manager_api::v1;
 use vcuda_quota::QuotaChange;
 
 use crate::amounts::{self, amounts};
-use crate::cdi::{self, Holding, Inject, Store, StoreError};
-use crate::demand::{Demand, Wanted, wanted};
+use crate::cdi::{self, HeldDevices, Inject, Store, StoreError};
+use crate::gpu_request::{DeviceCounts, GpuRequest, gpu_request};
 use crate::ids::{Ids, Kind, Slot};
 use crate::manager::Manager;
-use crate::node::{Known, Seen};
-use crate::pod_choices::PodChoices;
-use crate::pods::{Holder, Pods, holder};
-use crate::room::Asks;
+use crate::node::{NodeReceiver, NodeState};
+use crate::pods::{Holder, Pods, find_holder};
+use crate::quota_change_source::QuotaChangeSource;
+use crate::reclaim::ReclaimSender;
 
 mod error;
-mod facts;
-mod follow;
 mod grants;
+mod reconcile;
+mod spec_inputs;
 
 pub use error::BindError;
-pub(crate) use facts::facts;
+pub(crate) use spec_inputs::spec_inputs;
 
-/// For all of it: kubelet waits 30 s.
+/// Deadline of a binding. Kubelet waits 30 s.
 pub const DEADLINE: Duration = Duration::from_secs(10);
 
-/// Facts that do not change.
+/// Settings of the configuration for bindings.
 #[derive(Debug, Clone)]
-pub struct Rules {
-    /// Size of a chunk of memory.
+pub struct BindSettings {
+    /// Size of a memory chunk (bytes).
     pub chunk_bytes: u64,
     /// Whether a container that has its GPUs alone gets the shim too.
-    pub shim_for_whole_cards: bool,
+    pub shim_for_whole_gpus: bool,
     /// Whether a container starts only if the shim is loaded in it.
     pub strict: bool,
     /// Folder of the device nodes.
     pub devices: PathBuf,
     /// The part that brings device nodes and the driver's libraries.
     pub inject: Inject,
-    /// The driver's root on the host, and where it is seen from here.
+    /// The driver's root on the host, and the path at which this process sees it.
     pub driver: (PathBuf, PathBuf),
 }
 
 /// Binds containers.
 #[derive(Debug)]
 pub struct Binder {
-    rules: Rules,
+    settings: BindSettings,
     pods: Arc<Pods>,
     manager: Arc<Manager>,
     store: Store,
-    node: Known,
-    pod_choices: Arc<dyn PodChoices>,
-    room: Asks,
-    /// One container at a time from here on: one must not take a grant away that another is giving.
-    turn: Mutex<()>,
+    node: NodeReceiver,
+    quota_changes: Arc<dyn QuotaChangeSource>,
+    reclaim: ReclaimSender,
+    /// Serializes grants and files: without it, a binding could end a grant that another binding is creating.
+    lock: Mutex<()>,
 }
 
 /// A container at its start.
-struct Bound<'a> {
+struct StartingContainer<'a> {
     slot: Slot,
     /// The container's name.
     name: &'a str,
     /// Whether it gets the shim.
     is_limited: bool,
     holder: &'a Holder,
-    held: Holding,
-    /// The amounts that it wants, defaults included, as a text to compare.
+    held: HeldDevices,
+    /// The requested amounts with their defaults, as a text to compare.
     asked: String,
 }
 
 impl Binder {
-    /// One with these.
+    /// Creates a binder.
     #[must_use]
     pub fn new(
-        rules: Rules,
+        settings: BindSettings,
         pods: Arc<Pods>,
         manager: Arc<Manager>,
         store: Store,
-        node: Known,
-        pod_choices: Arc<dyn PodChoices>,
-        room: Asks,
+        node: NodeReceiver,
+        quota_changes: Arc<dyn QuotaChangeSource>,
+        reclaim: ReclaimSender,
     ) -> Self {
         Self {
-            rules,
+            settings,
             pods,
             manager,
             store,
             node,
-            pod_choices,
-            room,
-            turn: Mutex::default(),
+            quota_changes,
+            reclaim,
+            lock: Mutex::default(),
         }
     }
 
-    /// Removes the specification of a slot before another container gets the slot.
+    /// Removes the specification of a slot, before another container gets the slot.
     ///
     /// # Errors
-    /// It may still be there.
-    pub async fn forget(&self, slot: &Slot) -> Result<(), BindError> {
+    /// The specification may still be there.
+    pub async fn remove_spec(&self, slot: &Slot) -> Result<(), BindError> {
         let (store, slot) = (self.store.clone(), slot.clone());
         blocking(move || store.remove(&slot)).await?;
         Ok(())
@@ -117,22 +117,23 @@ impl Binder {
     /// # Errors
     /// See [`BindError`]: the container must not start.
     pub async fn bind(&self, shares: &Ids) -> Result<(), BindError> {
-        let work = self.bind_in_time(shares);
+        let work = self.bind_container(shares);
         tokio::time::timeout(DEADLINE, work)
             .await
             .map_err(|_| BindError::Late)?
     }
 
-    /// Sees that the container with these chunks or percents has a share of a GPU too, whose binding is another call's.
+    /// Checks that the container with these chunks or percents also has a share of a GPU. Kubelet makes another call for the
+    /// share, which binds the container.
     ///
     /// # Errors
-    /// It has none; or it is not known which container this is.
-    pub async fn has_gpu(&self, kind: Kind, ids: &Ids) -> Result<(), BindError> {
+    /// The container has no share, or it is not known which container it is.
+    pub async fn check_has_gpu(&self, kind: Kind, ids: &Ids) -> Result<(), BindError> {
         let work = async {
-            let holder = holder(&*self.pods.ask().await?, kind, ids)?;
+            let holder = find_holder(&*self.pods.snapshot().await?, kind, ids)?;
             for (name, devices) in &holder.containers {
-                if devices.of(Kind::Gpu).is_empty() {
-                    self.wanted(&holder, name, Demand::of(devices))?;
+                if devices.ids_of(Kind::Gpu).is_empty() {
+                    self.gpu_request(&holder, name, DeviceCounts::count(devices))?;
                 }
             }
             Ok(())
@@ -142,54 +143,60 @@ impl Binder {
             .map_err(|_| BindError::Late)?
     }
 
-    async fn bind_in_time(&self, shares: &Ids) -> Result<(), BindError> {
-        let slot = Slot::of(shares);
-        let holder = holder(&*self.pods.ask().await?, Kind::Gpu, shares)?;
-        let mut demand = Demand::default();
+    async fn bind_container(&self, shares: &Ids) -> Result<(), BindError> {
+        let slot = Slot::from_shares(shares);
+        let holder = find_holder(&*self.pods.snapshot().await?, Kind::Gpu, shares)?;
+        let mut counts = DeviceCounts::default();
         let mut ids = [shares.clone(), Ids::new(), Ids::new()];
         for (name, devices) in &holder.containers {
             if let Some(foreign) = devices.foreign.first() {
-                return Err(BindError::Foreign(named(&holder, name), foreign.clone()));
+                return Err(BindError::Foreign(container_name(&holder, name), foreign.clone()));
             }
-            demand = demand.or_more(Demand::of(devices));
+            counts = counts.max_of_each(DeviceCounts::count(devices));
             for (own, more) in ids.iter_mut().zip(&devices.ids) {
                 own.extend(more);
             }
         }
         let name = holder.containers.keys().next_back().map_or("", String::as_str);
-        let wanted = self.wanted(&holder, name, demand)?;
-        let held = Holding {
+        let gpu_request = self.gpu_request(&holder, name, counts)?;
+        let held = HeldDevices {
             pod: pod_name(&holder),
             pod_uid: holder.pod_uid.clone(),
             ids,
         };
-        let (request, asked) = self.request(&slot, &holder, name, &wanted).await?;
-        let one = Bound {
+        let (request, asked) = self.request(&slot, &holder, name, &gpu_request).await?;
+        let one = StartingContainer {
             slot,
             name,
-            is_limited: wanted.memory_bytes.is_some() || self.rules.shim_for_whole_cards,
+            is_limited: gpu_request.memory_bytes.is_some() || self.settings.shim_for_whole_gpus,
             holder: &holder,
             held,
             asked,
         };
-        let given = self.give(&one, request.clone()).await;
-        match given {
-            // Devices of ended pods are free as soon as they are looked for.
+        let bound = self.grant_and_write(&one, request.clone()).await;
+        match bound {
+            // Ended pods may still have grants: they are released first.
             Err(BindError::Refused(error))
-                if error.code() == Code::ResourceExhausted && self.room.make().await =>
+                if error.code() == Code::ResourceExhausted && self.reclaim.reclaim().await =>
             {
-                self.give(&one, request).await
+                self.grant_and_write(&one, request).await
             }
-            given => given,
+            bound => bound,
         }
     }
 
-    /// Grants, and writes the container's files.
-    async fn give(&self, one: &Bound<'_>, request: v1::CreateGrantRequest) -> Result<(), BindError> {
-        let _turn = self.turn.lock().await;
-        self.supersede(&one.slot, &one.held).await?;
-        let grant = self.granted(&one.slot, one.holder, request, &one.asked).await?;
-        let facts = self.facts().await?;
+    /// Creates the grant and writes the container's files.
+    async fn grant_and_write(
+        &self,
+        one: &StartingContainer<'_>,
+        request: v1::CreateGrantRequest,
+    ) -> Result<(), BindError> {
+        let _lock = self.lock.lock().await;
+        self.end_superseded(&one.slot, &one.held).await?;
+        let grant = self
+            .find_or_create_grant(&one.slot, one.holder, request, &one.asked)
+            .await?;
+        let inputs = self.spec_inputs().await?;
         let grant = cdi::Grant {
             slot: one.slot.clone(),
             id: grant.id,
@@ -199,7 +206,7 @@ impl Binder {
             held: one.held.clone(),
             asked: one.asked.clone(),
         };
-        let spec = cdi::spec(&facts, &grant)?;
+        let spec = cdi::spec(&inputs, &grant)?;
         let store = self.store.clone();
         let record = grant.record();
         blocking(move || store.write(&record, &spec)).await?;
@@ -213,54 +220,59 @@ impl Binder {
         Ok(())
     }
 
-    fn wanted(&self, holder: &Holder, name: &str, demand: Demand) -> Result<Wanted, BindError> {
-        let seen: Arc<Seen> = self.node.borrow().clone().unwrap_or_default();
-        wanted(demand, self.rules.chunk_bytes, &seen.gpus, self.pods.names())
-            .map_err(|error| BindError::Demand(named(holder, name), error))
+    fn gpu_request(
+        &self,
+        holder: &Holder,
+        name: &str,
+        counts: DeviceCounts,
+    ) -> Result<GpuRequest, BindError> {
+        let node: Arc<NodeState> = self.node.borrow().clone().unwrap_or_default();
+        gpu_request(counts, self.settings.chunk_bytes, &node.gpus, self.pods.names())
+            .map_err(|error| BindError::Request(container_name(holder, name), error))
     }
 
-    /// The request to the manager, and its amounts as a text with all defaults.
+    /// The request to the manager, and its amounts with all defaults as a text to compare.
     async fn request(
         &self,
         slot: &Slot,
         holder: &Holder,
         name: &str,
-        wanted: &Wanted,
+        gpu_request: &GpuRequest,
     ) -> Result<(v1::CreateGrantRequest, String), BindError> {
-        let words = v1::Holder {
+        let api_holder = v1::Holder {
             namespace: holder.namespace.clone(),
             pod: holder.pod.clone(),
             container: name.to_owned(),
             pod_uid: holder.pod_uid.clone(),
         };
-        let wrong = |why| BindError::Choice(named(holder, name), why);
-        let choice: QuotaChange = self
-            .pod_choices
-            .quota_change(&words, &holder.names)
+        let wrong = |why| BindError::Annotations(container_name(holder, name), why);
+        let change: QuotaChange = self
+            .quota_changes
+            .quota_change(&api_holder, &holder.names)
             .await
             .map_err(wrong)?;
-        let amounts = amounts(wanted, &choice).map_err(|error| wrong(error.to_string()))?;
+        let amounts = amounts(gpu_request, &change).map_err(|error| wrong(error.to_string()))?;
         let request = v1::CreateGrantRequest {
-            request_id: request_id(slot, &words, &amounts),
+            request_id: request_id(slot, &api_holder, &amounts),
             key: slot.to_string(),
-            holder: Some(words),
-            amounts: Some(amounts::chosen(&amounts, &choice)),
-            gpu_count: wanted.gpus,
-            include_gpu_uuids: wanted.among.clone(),
+            holder: Some(api_holder),
+            amounts: Some(amounts::without_defaults(&amounts, &change)),
+            gpu_count: gpu_request.gpus,
+            include_gpu_uuids: gpu_request.among.clone(),
             ..v1::CreateGrantRequest::default()
         };
-        Ok((request, amounts::text(&amounts)))
+        Ok((request, amounts::canonical_text(&amounts)))
     }
 }
 
-/// The same for the same request, and for no other.
+/// Identifier of a request: equal for equal slot, pod and amounts, and for no others.
 fn request_id(slot: &Slot, holder: &v1::Holder, amounts: &v1::Amounts) -> String {
     let mut hash = Sha256::new();
     for word in [&holder.namespace, &holder.pod, &holder.pod_uid] {
         hash.update(word);
         hash.update("\n");
     }
-    hash.update(amounts::text(amounts));
+    hash.update(amounts::canonical_text(amounts));
     let digest: String = hash
         .finalize()
         .iter()
@@ -270,7 +282,7 @@ fn request_id(slot: &Slot, holder: &v1::Holder, amounts: &v1::Amounts) -> String
     format!("{slot}-{digest}")
 }
 
-/// `namespace/pod`; by its UID where it has no name.
+/// `namespace/pod`, or the UID if the pod's name is not known.
 fn pod_name(holder: &Holder) -> String {
     match holder.pod.is_empty() {
         true => format!("the pod with UID {}", holder.pod_uid),
@@ -278,7 +290,7 @@ fn pod_name(holder: &Holder) -> String {
     }
 }
 
-fn named(holder: &Holder, container: &str) -> String {
+fn container_name(holder: &Holder, container: &str) -> String {
     format!("{}, container {container}", pod_name(holder))
 }
 

@@ -1,5 +1,5 @@
-//! Content of a container, as a CDI specification (Container Device Interface 0.5.0): one file for each slot, with one
-//! device, by whose name kubelet's runtime finds it; beside it, for ourselves, its owner.
+//! CDI specifications (Container Device Interface 0.5.0) of the files, device nodes and variables that a container gets. Each
+//! slot has a file with a single device, which the runtime finds by its name. The plugin's record of the container is beside it.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::driver::Bound;
+use crate::driver::DriverFile;
 use crate::ids::Slot;
 use edits::{ContainerEdits, Device, DeviceNode, Hook, Mount};
 
@@ -17,97 +17,97 @@ mod record;
 mod store;
 
 pub use claim::{ClaimDevice, ClaimRecord, Prepared, claim_spec};
-pub use record::{Holding, Record};
+pub use record::{HeldDevices, Record};
 pub use store::{Store, StoreError};
 
-/// Names that start with a digit, and nodes that are elsewhere on the host, are in it; annotations are not. containerd 1.7
-/// and podman 4.3 refuse what is newer.
+/// CDI version: the first that allows names with a leading digit and device nodes with another path on the host. It has no
+/// annotations yet. containerd 1.7 and podman 4.3 refuse newer versions.
 const VERSION: &str = "0.5.0";
-/// Vendor and class of our devices.
+/// Vendor and class of the slots' devices.
 pub const KIND: &str = "vcuda.io/slot";
-/// Path of the library in a container, as the manager writes it into the file for `/etc/ld.so.preload`.
+/// Directory of the shim in a container, as in the manager's file for `/etc/ld.so.preload`.
 const LIBRARIES_IN_CONTAINER: &str = "/usr/lib/vcuda";
-/// Path of the `vcuda` command in a container: in every image's usual PATH, and seldom taken.
+/// Path of the `vcuda` command in a container: it is in the usual PATH, and images seldom have a file there.
 const PROGRAM_IN_CONTAINER: &str = "/usr/local/bin/vcuda";
-/// Path from which kubelet reads why a container has ended, unless the pod names another (`terminationMessagePath`).
+/// Default path of the file from which kubelet reads the reason of a container's end (`terminationMessagePath`).
 const TERMINATION: &str = "/dev/termination-log";
 /// Path at which NVIDIA's toolkit looks for mounts that name devices (nvidia-container-toolkit,
 /// `internal/config/image`).
 const TOOLKIT_MOUNTS: &str = "/var/run/nvidia-container-devices";
-/// Path of a container's limits.
+/// Path of the tenant's directory in a container.
 const DIRECTORY_IN_CONTAINER: &str = "/etc/vcuda";
 
-/// The name by which kubelet's runtime finds the slot's device.
+/// Qualified CDI name of the slot's device.
 #[must_use]
 pub fn qualified(slot: &Slot) -> String {
     format!("{KIND}={slot}")
 }
 
-/// The shim on the host.
+/// Files of the shim on the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shim {
-    /// The library, under a name of its version.
+    /// The library, whose name has its version.
     pub library: PathBuf,
-    /// The file for `/etc/ld.so.preload`, which names it.
+    /// The file for `/etc/ld.so.preload`, which names the library.
     pub preload: PathBuf,
 }
 
-/// The part that brings a container its device nodes and the driver's libraries.
+/// The component that provides device nodes and the driver's libraries to containers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Inject {
-    /// We do.
+    /// The plugin, in its specifications.
     #[default]
     Cdi,
-    /// NVIDIA's container toolkit does, which is told by `NVIDIA_VISIBLE_DEVICES`.
+    /// NVIDIA's container toolkit, by the variable `NVIDIA_VISIBLE_DEVICES`.
     ToolkitEnv,
-    /// The same, where it believes only mounts (`accept-nvidia-visible-devices-as-volume-mounts`): an image or a pod cannot
-    /// make those.
+    /// NVIDIA's container toolkit, by mounts (`accept-nvidia-visible-devices-as-volume-mounts`), which images and pods cannot
+    /// forge.
     ToolkitMounts,
 }
 
-/// Facts that are the same for all containers of a node at a moment.
+/// Inputs of a specification that are the same for all containers of a node at a moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Facts {
-    /// Library that is preloaded. None: nothing can be limited.
+pub struct SpecInputs {
+    /// Files of the shim; `None` if none is installed, so that no limits can be enforced.
     pub shim: Option<Shim>,
-    /// The `vcuda` command, if containers get one.
+    /// Path of the `vcuda` command on the host; `None` if containers do not get it.
     pub program: Option<PathBuf>,
     /// Whether a container starts only if the shim is loaded in it.
     pub is_strict: bool,
-    /// The part that brings the rest.
+    /// The component that provides device nodes and the driver's libraries.
     pub inject: Inject,
-    /// Folder of the host's device nodes.
+    /// Directory of the host's device nodes.
     pub devices: PathBuf,
-    /// Names of the device nodes of all GPUs.
+    /// Names of the device nodes that all GPUs share.
     pub control_nodes: Vec<String>,
     /// Name of the device node of each GPU, by UUID.
     pub gpu_nodes: BTreeMap<String, String>,
-    /// The driver's files.
-    pub driver: Vec<Bound>,
+    /// Files of the driver.
+    pub driver: Vec<DriverFile>,
 }
 
-/// Grant of one container.
+/// The grant of a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grant {
     /// Its slot.
     pub slot: Slot,
     /// The manager's name for it.
     pub id: String,
-    /// The container's directory on the host.
+    /// The tenant's directory on the host.
     pub directory: PathBuf,
-    /// Its GPUs by UUID, in its order.
+    /// UUIDs of its GPUs, in the order in which the container sees them.
     pub gpus: Vec<String>,
-    /// Whether it is limited: if not, it has its GPUs alone, and no shim.
+    /// Whether the container is limited and gets the shim. If not, it has whole GPUs.
     pub is_limited: bool,
-    /// For whom.
-    pub held: Holding,
-    /// The amounts that were asked of the manager for it, as a text to compare.
+    /// Devices and pod of the container.
+    pub held: HeldDevices,
+    /// The requested amounts, as a text to compare.
     pub asked: String,
 }
 
 impl Grant {
-    /// Facts that have to be known of it later.
+    /// The record of the grant.
     #[must_use]
     pub fn record(&self) -> Record {
         Record {
@@ -122,51 +122,51 @@ impl Grant {
 
 /// No specification can be made.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum FactsError {
-    /// There is nothing to preload.
+pub enum SpecError {
+    /// No shim is installed.
     #[error(
         "the manager has no shim library installed: set shim_library in its configuration; without it no limit would hold"
     )]
     NoShim,
-    /// There is nothing to prove with that it is preloaded.
+    /// No `vcuda` command is installed, which strict containers need.
     #[error(
         "strict is set, and the manager has no vcuda command installed that would prove the limits in the container: set \
          vcuda_program in its configuration"
     )]
     NoProgram,
-    /// A GPU has no device node that is known.
+    /// The device node of a GPU is not known.
     #[error("{0}: NVML does not tell its minor number, so its device node is unknown")]
     NoNode(String),
 }
 
-/// The specification of one container's device.
+/// The specification of a container's device.
 ///
 /// # Errors
-/// Something that it needs is not known.
-pub fn spec(facts: &Facts, grant: &Grant) -> Result<Spec, FactsError> {
+/// An input is missing: see [`SpecError`].
+pub fn spec(inputs: &SpecInputs, grant: &Grant) -> Result<Spec, SpecError> {
     let limits = grant.is_limited.then_some(grant.directory.as_path());
     Ok(Spec {
         cdi_version: VERSION.to_owned(),
         kind: KIND.to_owned(),
         devices: vec![Device {
             name: grant.slot.to_string(),
-            container_edits: edits(facts, &grant.gpus, limits)?,
+            container_edits: edits(inputs, &grant.gpus, limits)?,
         }],
     })
 }
 
-/// Edits for a container with these GPUs (UUIDs), limited as the files in the directory `limits` say, if there is one.
-fn edits(facts: &Facts, gpus: &[String], limits: Option<&Path>) -> Result<ContainerEdits, FactsError> {
-    let mut edits = visible(facts, gpus)?;
+/// Edits for a container with these GPUs (UUIDs). `limits` is the tenant's directory on the host; `None` for no limits.
+fn edits(inputs: &SpecInputs, gpus: &[String], limits: Option<&Path>) -> Result<ContainerEdits, SpecError> {
+    let mut edits = gpu_edits(inputs, gpus)?;
     if let Some(directory) = limits {
-        let shim = facts.shim.as_ref().ok_or(FactsError::NoShim)?;
-        edits.mounts.extend(limited(shim, directory));
-        let program = facts.program.iter();
+        let shim = inputs.shim.as_ref().ok_or(SpecError::NoShim)?;
+        edits.mounts.extend(limit_mounts(shim, directory));
+        let program = inputs.program.iter();
         edits
             .mounts
             .extend(program.map(|program| Mount::new(program, Path::new(PROGRAM_IN_CONTAINER), "ro", false)));
-        if facts.is_strict {
-            facts.program.as_ref().ok_or(FactsError::NoProgram)?;
+        if inputs.is_strict {
+            inputs.program.as_ref().ok_or(SpecError::NoProgram)?;
             edits.hooks.push(Hook::before_start(
                 PROGRAM_IN_CONTAINER,
                 &["attached", "--report", TERMINATION],
@@ -176,22 +176,22 @@ fn edits(facts: &Facts, gpus: &[String], limits: Option<&Path>) -> Result<Contai
     Ok(edits)
 }
 
-/// Edits that make these GPUs, and no others, visible in a container.
-fn visible(facts: &Facts, gpus: &[String]) -> Result<ContainerEdits, FactsError> {
+/// Edits that make these GPUs (UUIDs), and no others, visible in a container.
+fn gpu_edits(inputs: &SpecInputs, gpus: &[String]) -> Result<ContainerEdits, SpecError> {
     let variable = |which: &str| vec![format!("NVIDIA_VISIBLE_DEVICES={which}")];
-    match facts.inject {
+    match inputs.inject {
         Inject::Cdi => {
             let mut nodes = Vec::new();
             for gpu in gpus {
-                let node = facts.gpu_nodes.get(gpu);
-                nodes.push(node.ok_or_else(|| FactsError::NoNode(gpu.clone()))?);
+                let node = inputs.gpu_nodes.get(gpu);
+                nodes.push(node.ok_or_else(|| SpecError::NoNode(gpu.clone()))?);
             }
-            let nodes = nodes.into_iter().chain(&facts.control_nodes);
-            let driver = facts.driver.iter();
+            let nodes = nodes.into_iter().chain(&inputs.control_nodes);
+            let driver = inputs.driver.iter();
             Ok(ContainerEdits {
-                // Without this an image that asks for "all" would get every GPU from NVIDIA's runtime.
+                // Without it an image with "all" would get every GPU from NVIDIA's runtime.
                 env: variable("void"),
-                device_nodes: nodes.map(|name| DeviceNode::new(&facts.devices, name)).collect(),
+                device_nodes: nodes.map(|name| DeviceNode::new(&inputs.devices, name)).collect(),
                 mounts: driver
                     .map(|file| Mount::new(&file.host, &file.container, "ro", false))
                     .collect(),
@@ -220,8 +220,9 @@ fn visible(facts: &Facts, gpus: &[String]) -> Result<ContainerEdits, FactsError>
     }
 }
 
-/// Files at exact paths over the read-only directory: a pod's own mount on one of them would else win.
-fn limited(shim: &Shim, directory: &Path) -> Vec<Mount> {
+/// Mounts of the tenant's directory and the shim. The files are also mounted one by one, as else a pod's own mount on a file's
+/// path would win.
+fn limit_mounts(shim: &Shim, directory: &Path) -> Vec<Mount> {
     let inside = Path::new(DIRECTORY_IN_CONTAINER);
     let name = shim.library.file_name().unwrap_or_default();
     let library = Path::new(LIBRARIES_IN_CONTAINER).join(name);
@@ -234,7 +235,7 @@ fn limited(shim: &Shim, directory: &Path) -> Vec<Mount> {
     ]
 }
 
-/// A CDI specification, as far as we write it.
+/// A CDI specification with the fields that the plugin writes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Spec {

@@ -1,5 +1,5 @@
-//! The node's pods as the API server has them, for their annotations. Without an API server every pod competes as the node's
-//! default says; when one answers, running pods follow it.
+//! The annotations of the node's pods, watched at the API server. Without an API server every pod has the node's default policy
+//! and priority. When the server answers again, the annotations of running pods are applied.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -20,42 +20,42 @@ use tracing::{info, warn};
 use vcuda_manager_api::v1;
 use vcuda_quota::QuotaChange;
 
-use crate::annotations::{AnnotationError, choice};
-use crate::pod_choices::PodChoices;
+use crate::annotations::{AnnotationError, quota_change};
+use crate::quota_change_source::QuotaChangeSource;
 
-/// Time that a container that starts waits for its pod to be seen: kubelet and this plugin are told of it at the same
-/// time.
-const POD_SEEN_WITHIN: Duration = Duration::from_secs(2);
+/// Longest wait of a starting container for its pod to appear in the watch: the API server notifies kubelet and this plugin
+/// at the same time.
+const POD_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Names, on the mirror of a static pod, the UID under which kubelet runs it.
+/// Annotation of a static pod's mirror pod: the UID under which kubelet runs the static pod.
 const MIRROR: &str = "kubernetes.io/config.mirror";
 
-/// The API server cannot be asked, as it is configured.
+/// The API server cannot be used as it is configured.
 #[derive(Debug, Error)]
 pub enum ClusterError {
-    /// The file that names it.
+    /// The kubeconfig file cannot be read or is wrong.
     #[error("kubeconfig {0}: {1}")]
     Kubeconfig(String, String),
     /// The service account that kubelet puts into every pod is missing, or wrong.
     #[error("this pod's service account: {0}; set automountServiceAccountToken, or [cluster] api = \"off\"")]
     ServiceAccount(String),
-    /// No client can be made of it.
+    /// No client can be made from the configuration.
     #[error("API server: {0}")]
     Client(String),
 }
 
-/// The pods of this node.
+/// The watched pods of this node.
 #[derive(Debug, Clone)]
 pub struct Cluster {
     pods: Store<PartialObjectMeta<Pod>>,
-    /// Counts the pods that were seen.
-    seen: watch::Receiver<u64>,
+    /// Number of watch events so far.
+    updates: watch::Receiver<u64>,
 }
 
-/// Client of the API server: by a file, or as in any pod. None where this is no pod.
+/// Client of the API server, by the kubeconfig file or by the pod's service account. Returns `None` outside of a pod.
 ///
 /// # Errors
-/// It is configured, and cannot work.
+/// The configuration is there and wrong: see [`ClusterError`].
 pub async fn client(kubeconfig: Option<&Path>) -> Result<Option<Client>, ClusterError> {
     let config = match kubeconfig {
         Some(path) => {
@@ -75,16 +75,16 @@ pub async fn client(kubeconfig: Option<&Path>) -> Result<Option<Client>, Cluster
 }
 
 impl Cluster {
-    /// Watches the metadata of the pods that are bound to `node`, until the runtime ends. An API server that is away is
-    /// asked again, ever more slowly, and what it said last holds.
+    /// Watches the metadata of the pods that are bound to `node`, until the runtime ends. If the API server does not answer, it
+    /// is asked again with growing pauses, and its last answer stays in use.
     #[must_use]
     pub fn start(client: Client, node: &str) -> Self {
         let api: Api<PartialObjectMeta<Pod>> = Api::all(client);
-        let ours = watcher::Config::default().fields(&format!("spec.nodeName={node}"));
+        let of_node = watcher::Config::default().fields(&format!("spec.nodeName={node}"));
         let (reader, writer) = store();
-        let (tell, seen) = watch::channel(0);
+        let (update_tx, updates) = watch::channel(0);
         tokio::spawn(async move {
-            let mut events = watcher(api, ours).reflect(writer).default_backoff().boxed();
+            let mut events = watcher(api, of_node).reflect(writer).default_backoff().boxed();
             let mut is_away = false;
             while let Some(event) = events.next().await {
                 match event {
@@ -101,65 +101,68 @@ impl Cluster {
                     }
                     Err(_) => {}
                 }
-                tell.send_modify(|count| *count += 1);
+                update_tx.send_modify(|count| *count += 1);
             }
         });
-        Self { pods: reader, seen }
+        Self {
+            pods: reader,
+            updates,
+        }
     }
 
-    /// Choices of the pod's annotations for its container; nothing, for a pod that the API server does not show in time.
-    /// `names` are those that [`choice`] takes.
+    /// The quota change of the pod's annotations for its container. It waits for the pod to appear in the watch; the change is
+    /// empty if it does not appear in time. `names` is as in [`quota_change`].
     ///
     /// # Errors
     /// The annotation that is wrong.
-    pub async fn choice(
+    pub async fn quota_change_at_start(
         &self,
         holder: &v1::Holder,
         names: &BTreeSet<String>,
     ) -> Result<QuotaChange, AnnotationError> {
-        let mut seen = self.seen.clone();
+        let mut updates = self.updates.clone();
         let found = async {
             loop {
                 if let Some(annotations) = self.annotations(holder) {
                     return Some(annotations);
                 }
-                if seen.changed().await.is_err() {
+                if updates.changed().await.is_err() {
                     return None;
                 }
             }
         };
-        match timeout(POD_SEEN_WITHIN, found).await {
-            Ok(Some(annotations)) => choice(&annotations, &holder.container, names),
+        match timeout(POD_TIMEOUT, found).await {
+            Ok(Some(annotations)) => quota_change(&annotations, &holder.container, names),
             Ok(None) | Err(_) => Ok(QuotaChange::default()),
         }
     }
 
-    /// As far as it is known now.
+    /// The quota change of the pod's present annotations; `None` if the pod is not in the watch.
     ///
     /// # Errors
     /// The annotation that is wrong.
-    pub fn known(&self, holder: &v1::Holder) -> Option<Result<QuotaChange, AnnotationError>> {
+    pub fn current_quota_change(&self, holder: &v1::Holder) -> Option<Result<QuotaChange, AnnotationError>> {
         let annotations = self.annotations(holder)?;
-        // A wrong name was refused at the start, where the names are known.
-        Some(choice(&annotations, &holder.container, &BTreeSet::new()))
+        // A wrong container name was refused at the start, where the names are known.
+        Some(quota_change(&annotations, &holder.container, &BTreeSet::new()))
     }
 
-    /// Waits until something of a pod has changed.
+    /// Waits until a pod of the node has changed.
     pub async fn changed(&mut self) {
-        if self.seen.changed().await.is_err() {
+        if self.updates.changed().await.is_err() {
             std::future::pending::<()>().await;
         }
     }
 
-    /// The annotations of a grant's pod, as far as they are known now.
+    /// The present annotations of a grant's pod; `None` if the pod is not in the watch.
     #[must_use]
     pub fn annotations(&self, holder: &v1::Holder) -> Option<BTreeMap<String, String>> {
         let pod = ObjectRef::new(&holder.pod).within(&holder.namespace);
         let pod: Arc<PartialObjectMeta<Pod>> = self.pods.get(&pod)?;
         let annotations = pod.metadata.annotations.clone().unwrap_or_default();
-        // Of a static pod the API server shows a mirror with a UID of its own; kubelet's UID is in its annotation.
+        // A mirror pod of a static pod has a UID of its own; kubelet's UID is in its annotation.
         let uid = annotations.get(MIRROR).or(pod.metadata.uid.as_ref());
-        // Another pod of this name, before or after this one.
+        // An earlier or later pod of the same name.
         let is_other = match (uid, holder.pod_uid.as_str()) {
             (_, "") | (None, _) => false,
             (Some(uid), held) => uid != held,
@@ -169,13 +172,13 @@ impl Cluster {
 }
 
 #[tonic::async_trait]
-impl PodChoices for Cluster {
+impl QuotaChangeSource for Cluster {
     async fn quota_change(
         &self,
         holder: &v1::Holder,
         names: &BTreeSet<String>,
     ) -> Result<QuotaChange, String> {
-        let choice = self.choice(holder, names).await;
-        choice.map_err(|error| error.to_string())
+        let change = self.quota_change_at_start(holder, names).await;
+        change.map_err(|error| error.to_string())
     }
 }

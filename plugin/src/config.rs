@@ -1,4 +1,5 @@
-//! The configuration: a file, over it the environment, over that the flags. Everything is checked before anything starts.
+//! The configuration. Flags win over the environment, the environment wins over the file. All of it is checked before any part
+//! starts.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -9,9 +10,9 @@ use vcuda_daemon::logging::Log;
 
 use crate::cdi::Inject;
 use crate::dra::device::Effect;
-use crate::pods::Names;
-use crate::register::{Directories, Ways};
-use crate::release::Pace;
+use crate::pods::ExtendedResources;
+use crate::register::{Directories, RegistrationMethod};
+use crate::release::ReleaseTimes;
 
 mod file;
 mod flags;
@@ -19,56 +20,56 @@ mod value;
 
 pub use flags::Flags;
 
-/// Path of the file if no flag names another. This one may be missing.
+/// Path of the file unless a flag names another. The file at this path may be missing.
 pub const DEFAULT_FILE: &str = "/etc/vcuda/device-plugin.toml";
 
-/// Everything that can be configured, checked.
+/// The checked configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
     /// The manager's socket.
     pub manager: PathBuf,
     /// Kubelet's directories.
     pub directories: Directories,
-    /// Folder of container specifications.
+    /// Directory of CDI specifications.
     pub cdi: PathBuf,
-    /// Folder of device nodes.
+    /// Directory of device nodes.
     pub devices: PathBuf,
     /// The part that brings device nodes and the driver's libraries.
     pub inject: Inject,
-    /// The driver's root on the host, and where it is seen from here.
+    /// The driver's root on the host, and the path at which this process sees it.
     pub driver: (PathBuf, PathBuf),
-    /// Whether pods' annotations are read from an API server.
+    /// Use of the API server.
     pub cluster: Cluster,
-    /// Under which names kubelet knows our resources.
-    pub names: Names,
-    /// Size of a chunk of memory.
+    /// Names of our resources.
+    pub names: ExtendedResources,
+    /// Size of a memory chunk (bytes).
     pub chunk_bytes: u64,
-    /// Kinds of registration.
-    pub ways: Ways,
+    /// Method of registration with kubelet.
+    pub registration: RegistrationMethod,
     /// Whether a container that has its GPUs alone gets the shim too.
-    pub shim_for_whole_cards: bool,
+    pub shim_for_whole_gpus: bool,
     /// Whether a container starts only if the shim is loaded in it.
     pub strict: bool,
-    /// Effect of the taint of an ill GPU, of the driver's slices.
+    /// Effect of the taint of an unhealthy GPU in the ResourceSlices.
     pub unhealthy_effect: Effect,
-    /// Times of the release of grants without a container.
-    pub release: Pace,
+    /// Times of the release of unused grants.
+    pub release: ReleaseTimes,
     /// Address of metrics and health; `None` if they are not served.
     pub metrics: Option<SocketAddr>,
-    /// Messages that are logged, and their format.
+    /// Filter and format of the log.
     pub log: Log,
 }
 
-/// The API server.
+/// Use of the API server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cluster {
-    /// This node's name there.
+    /// This node's name at the API server.
     pub node: String,
-    /// Whether it is asked.
+    /// Whether the API server is asked.
     pub api: Api,
-    /// Path of its configuration, if not that of any pod.
+    /// Path of the kubeconfig file; `None` for the pod's service account.
     pub kubeconfig: Option<PathBuf>,
-    /// Whether the manager's events about a container are written on its pod, as an event.
+    /// Whether the manager's events about a container become Kubernetes events of its pod.
     pub events: bool,
 }
 
@@ -76,24 +77,24 @@ pub struct Cluster {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Api {
-    /// If a kubeconfig is named, or this is a pod with a token.
+    /// If a kubeconfig is set, or this process runs in a pod with a service account.
     #[default]
     Auto,
-    /// Never: every pod competes in the same way.
+    /// Never: annotations are not read.
     Off,
 }
 
 impl Config {
-    /// Reads the file that `flags` name (or the default one, where it exists) and puts the flags over it.
+    /// Reads the file that `flags` name, or the default one if it exists, and applies the flags.
     ///
     /// # Errors
-    /// Names file, line and value: see [`ConfigError`].
+    /// The file cannot be read or a value is wrong. The error names file, line and value: see [`ConfigError`].
     pub fn load(flags: &Flags) -> Result<Config, ConfigError> {
         let (path, text) = config::read(flags.config.as_deref(), Path::new(DEFAULT_FILE))?;
-        Config::of(&text, path, flags)
+        Config::from_toml(&text, path, flags)
     }
 
-    fn of(text: &str, path: &Path, flags: &Flags) -> Result<Config, ConfigError> {
+    fn from_toml(text: &str, path: &Path, flags: &Flags) -> Result<Config, ConfigError> {
         let file: file::File = config::parse(text, path)?;
         let resources = file.resources;
         let config = Config {
@@ -114,13 +115,13 @@ impl Config {
                 kubeconfig: file.cluster.kubeconfig,
                 events: file.cluster.events,
             },
-            names: Names::new([resources.gpu.0, resources.memory.0, resources.cores.0]),
+            names: ExtendedResources::new([resources.gpu.0, resources.memory.0, resources.cores.0]),
             chunk_bytes: flags.chunk.unwrap_or(resources.chunk).0,
-            ways: file.registration,
-            shim_for_whole_cards: file.whole_cards.shim,
+            registration: file.registration,
+            shim_for_whole_gpus: file.whole_cards.shim,
             strict: file.strict,
             unhealthy_effect: file.dra.unhealthy_effect,
-            release: Pace {
+            release: ReleaseTimes {
                 interval: file.release.interval.0,
                 grace: file.release.grace.0,
             },
@@ -142,7 +143,7 @@ impl Config {
         ] {
             config::absolute(key, path)?;
         }
-        let [gpu, memory, cores] = crate::ids::Kind::ALL.map(|kind| self.names.of(kind));
+        let [gpu, memory, cores] = crate::ids::Kind::ALL.map(|kind| self.names.name(kind));
         if gpu == memory || gpu == cores || memory == cores {
             return together(format!(
                 "resources.gpu \"{gpu}\", memory \"{memory}\" and cores \"{cores}\": give them three names"
@@ -160,17 +161,17 @@ mod tests {
 
     use super::*;
 
-    fn of(text: &str, flags: &[&str]) -> Result<Config, String> {
+    fn load(text: &str, flags: &[&str]) -> Result<Config, String> {
         let flags = Flags::parse_from(["vcuda-device-plugin"].iter().chain(flags));
-        Config::of(text, Path::new("p.toml"), &flags).map_err(|error| error.to_string())
+        Config::from_toml(text, Path::new("p.toml"), &flags).map_err(|error| error.to_string())
     }
 
     #[test]
     fn an_empty_file_is_the_defaults() {
-        let config = of("", &[]).unwrap();
+        let config = load("", &[]).unwrap();
         assert_eq!(config.manager, Path::new("/run/vcuda/manager.sock"));
         assert_eq!(config.chunk_bytes, 256 << 20);
-        assert_eq!(config.names.of(crate::ids::Kind::Cores), "vcuda.io/cores");
+        assert_eq!(config.names.name(crate::ids::Kind::Cores), "vcuda.io/cores");
         assert_eq!(config.release.grace, Duration::from_secs(30));
         assert_eq!(
             config.directories.pod_resources(),
@@ -181,7 +182,7 @@ mod tests {
     #[test]
     fn the_documented_file_is_the_defaults() {
         let documented = include_str!("../../deploy/device-plugin.toml");
-        assert_eq!(of(documented, &[]).unwrap(), of("", &[]).unwrap());
+        assert_eq!(load(documented, &[]).unwrap(), load("", &[]).unwrap());
         for key in file::KEYS {
             assert!(documented.contains(key), "{key}");
         }
@@ -189,7 +190,7 @@ mod tests {
 
     #[test]
     fn flags_win() {
-        let config = of(
+        let config = load(
             "cdi = \"/a\"\n[resources]\nchunk = \"1Gi\"",
             &["--cdi", "/b", "--metrics", "off", "--chunk", "512Mi"],
         )
@@ -224,7 +225,7 @@ mod tests {
             ("kubelet = \"here\"", "absolute path"),
             ("[log]\nfilter = \"vcuda=loud\"", "p.toml:2: 'vcuda=loud'"),
         ] {
-            let error = of(text, &[]).unwrap_err();
+            let error = load(text, &[]).unwrap_err();
             assert!(error.contains(expected), "{text}: {error}");
             assert!(!error.contains('\n'), "{error}");
         }

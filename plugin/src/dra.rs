@@ -1,22 +1,22 @@
 //! The driver for Dynamic Resource Allocation: Kubernetes' own scheduler places shares of GPUs (docs/kubernetes.md).
 //!
-//! The story of one pod: [`slices`] tells the API server which GPUs the node has, with memory, time and places as capacities
-//! of which each claim consumes a part ([`device`]). The scheduler allocates a claim's requests to GPUs. Kubelet then asks
-//! [`service`] to prepare the claim: [`claim`] reads what was allocated, [`users`] which containers use which requests,
-//! [`prepare`] has the manager grant it and writes what the containers receive. After the pod's end kubelet asks to undo it;
-//! [`leftover`] does so for claims that are gone without that. Meanwhile [`status`] shows in the claim what it
-//! has, and [`follow`] lets it follow annotations; [`health`] tells kubelet
-//! which GPUs are ill.
+//! The story of one pod: [`slices`] publishes the node's GPUs to the API server. Their capacities are memory, GPU time and
+//! slots, of which each claim consumes a part ([`device`]). The scheduler allocates a claim's requests to GPUs. Kubelet then
+//! asks [`service`] to prepare the claim: [`claim`] reads the allocation, [`users`] finds the containers of each request,
+//! [`prepare`] has the manager create the grants and writes the containers' specifications. After the pod's end kubelet asks to
+//! unprepare the claim; [`orphans`] does so if kubelet does not. Meanwhile [`status`] writes the grants into the claim's
+//! status, [`claim_reconciler`] applies changed annotations, and [`health`] reports unhealthy GPUs to kubelet.
 
-mod chosen;
 pub mod claim;
+mod claim_annotations;
+pub mod claim_reconciler;
 pub mod device;
-pub mod follow;
 pub mod gpus;
 mod grants;
 pub mod health;
-pub mod leftover;
 pub mod metrics;
+pub mod node_lock;
+pub mod orphans;
 pub mod parameters;
 pub mod prepare;
 pub mod quantity;
@@ -25,7 +25,6 @@ pub mod run;
 pub mod service;
 pub mod slices;
 pub mod status;
-pub mod turn;
 pub mod users;
 
 /// Name of the driver in slices, claims and device classes.

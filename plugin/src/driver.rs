@@ -1,9 +1,9 @@
-//! The driver's libraries and programs on the node, for containers whose runtime does not bring them (`inject = "cdi"`).
+//! The driver's libraries and programs on the node, for containers whose runtime does not provide them (`inject = "cdi"`).
 //!
-//! They are found as the node's own loader finds them: in the cache of the driver's root, which is `/`, or
-//! `/run/nvidia/driver` where NVIDIA's GPU Operator runs the driver in a container. A container gets each library under the
-//! name by which programs ask for it, in the two directories that loaders search without a cache. So neither links nor a
-//! rebuilt `ld.so.cache` are needed in it, which would take a hook that runs with the runtime's rights.
+//! They are found as the node's own loader finds them: by the `ld.so.cache` of the driver's root. The root is `/`, or
+//! `/run/nvidia/driver` if NVIDIA's GPU Operator runs the driver in a container. A container gets each library under the name
+//! that programs load, in the two directories that loaders search without a cache. So it needs no links and no new
+//! `ld.so.cache`, which a hook with the runtime's rights would have to make.
 
 use std::fs;
 use std::io;
@@ -16,7 +16,7 @@ mod resolve;
 
 use resolve::resolve;
 
-/// Libraries of a driver that compute, management and video programs load, without what follows `.so`
+/// Libraries of a driver that compute, management and video programs load, without the version after `.so`
 /// (libnvidia-container, `nvc_info.c`: its utility, compute and video lists).
 const LIBRARIES: [&str; 18] = [
     "libcuda.so",
@@ -38,29 +38,29 @@ const LIBRARIES: [&str; 18] = [
     "libnvidia-ptxjitcompiler.so",
     "libnvidia-sandboxutils.so",
 ];
-/// Without these two there is no driver.
-const NEEDED: [&str; 2] = ["libcuda.so.1", "libnvidia-ml.so.1"];
-/// Programs of a driver that people expect in a container.
+/// Libraries without which a root has no driver.
+const REQUIRED: [&str; 2] = ["libcuda.so.1", "libnvidia-ml.so.1"];
+/// Programs of a driver that users expect in a container.
 const PROGRAMS: [&str; 1] = ["usr/bin/nvidia-smi"];
-/// Folders that the loaders of Debian's and of Red Hat's families search without a cache (ld.so(8), "default path").
+/// Directories that the loaders of Debian's and of Red Hat's families search without a cache (ld.so(8), "default path").
 #[cfg(target_arch = "aarch64")]
-const SEARCHED: [&str; 2] = ["usr/lib/aarch64-linux-gnu", "usr/lib64"];
+const LIBRARY_DIRECTORIES: [&str; 2] = ["usr/lib/aarch64-linux-gnu", "usr/lib64"];
 #[cfg(not(target_arch = "aarch64"))]
-const SEARCHED: [&str; 2] = ["usr/lib/x86_64-linux-gnu", "usr/lib64"];
+const LIBRARY_DIRECTORIES: [&str; 2] = ["usr/lib/x86_64-linux-gnu", "usr/lib64"];
 
-/// A file of the driver and where a container finds it.
+/// A file of the driver and its path in a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Bound {
-    /// On the host.
+pub struct DriverFile {
+    /// Path on the host.
     pub host: PathBuf,
-    /// In the container.
+    /// Path in the container.
     pub container: PathBuf,
 }
 
-/// There is no driver to give to containers.
+/// The driver's files cannot be found.
 #[derive(Debug, Error)]
 pub enum DriverError {
-    /// One of its two main libraries is not there.
+    /// A required library is missing.
     #[error(
         "no {library} in the driver's root {root}: set driver.root (with NVIDIA's GPU Operator: /run/nvidia/driver), or \
          inject = \"toolkit-env\" where NVIDIA's container toolkit is the runtime"
@@ -68,30 +68,30 @@ pub enum DriverError {
     Missing {
         /// Name of the library.
         library: &'static str,
-        /// Folder on the host in which it was looked for.
+        /// The driver's root on the host.
         root: PathBuf,
     },
-    /// The loader's cache is not one.
+    /// The loader's cache is damaged.
     #[error("{0}: {1}; run ldconfig on the node")]
     Cache(PathBuf, &'static str),
-    /// The system's.
+    /// A file cannot be read.
     #[error("{0}: {1}")]
     Io(PathBuf, io::Error),
 }
 
-/// Finds the driver's files under `root` of the host, which this process sees at `view`.
+/// Finds the driver's files under `root` on the host, which this process sees at `view`.
 ///
 /// # Errors
-/// [`DriverError`]: containers would come up without a driver.
-pub fn find(root: &Path, view: &Path) -> Result<Vec<Bound>, DriverError> {
+/// A required library is missing, or the loader's cache cannot be read: see [`DriverError`].
+pub fn find(root: &Path, view: &Path) -> Result<Vec<DriverFile>, DriverError> {
     let mut found: Vec<(String, PathBuf)> = Vec::new();
-    for (name, path) in named(view)? {
+    for (name, path) in driver_libraries(view)? {
         let is_new = !found.iter().any(|(known, _)| *known == name);
         if is_new && let Some(file) = resolve(view, &path) {
             found.push((name, file));
         }
     }
-    for library in NEEDED {
+    for library in REQUIRED {
         if !found.iter().any(|(name, _)| name == library) {
             return Err(DriverError::Missing {
                 library,
@@ -103,11 +103,11 @@ pub fn find(root: &Path, view: &Path) -> Result<Vec<Bound>, DriverError> {
     let mut bound = Vec::new();
     for (name, file) in &found {
         let host = root.join(file);
-        // Some programs ask for the name that only development packages have.
+        // Some programs load the name that only development packages have.
         let development = (name == "libcuda.so.1").then_some("libcuda.so");
-        for directory in SEARCHED {
+        for directory in LIBRARY_DIRECTORIES {
             for name in development.into_iter().chain([name.as_str()]) {
-                bound.push(Bound {
+                bound.push(DriverFile {
                     host: host.clone(),
                     container: Path::new("/").join(directory).join(name),
                 });
@@ -116,7 +116,7 @@ pub fn find(root: &Path, view: &Path) -> Result<Vec<Bound>, DriverError> {
     }
     for program in PROGRAMS {
         if let Some(file) = resolve(view, Path::new(program)) {
-            bound.push(Bound {
+            bound.push(DriverFile {
                 host: root.join(file),
                 container: Path::new("/").join(program),
             });
@@ -125,16 +125,16 @@ pub fn find(root: &Path, view: &Path) -> Result<Vec<Bound>, DriverError> {
     Ok(bound)
 }
 
-/// The driver's libraries by the names that programs ask for, each with a path below the root; the first of a name counts.
-fn named(view: &Path) -> Result<Vec<(String, PathBuf)>, DriverError> {
+/// The driver's libraries: the name that programs load, and the path below the root. The first entry of a name counts.
+fn driver_libraries(view: &Path) -> Result<Vec<(String, PathBuf)>, DriverError> {
     let path = view.join("etc/ld.so.cache");
     let mut named = match fs::read(&path) {
         Ok(bytes) => cache::libraries(&bytes).map_err(|why| DriverError::Cache(path, why))?,
-        // A node without one (COS, Talos) has its libraries in the usual places.
+        // A node without a cache (COS, Talos) has its libraries in the searched directories.
         Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
         Err(error) => return Err(DriverError::Io(path, error)),
     };
-    for directory in SEARCHED {
+    for directory in LIBRARY_DIRECTORIES {
         let Ok(entries) = fs::read_dir(view.join(directory)) else {
             continue;
         };
@@ -150,7 +150,8 @@ fn named(view: &Path) -> Result<Vec<(String, PathBuf)>, DriverError> {
     Ok(named)
 }
 
-/// `libcuda.so.1`, `libnvidia-gpucomp.so.580.65.06`; not `libcuda.so`, which is a link for compilers.
+/// Whether the file is a library of the driver: `libcuda.so.1` or `libnvidia-gpucomp.so.580.65.06`, but not `libcuda.so`, which
+/// is a link for compilers.
 fn is_of_the_driver(name: &str) -> bool {
     let stem = |library: &&str| {
         name.strip_prefix(*library)

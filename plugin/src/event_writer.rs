@@ -1,5 +1,5 @@
-//! Kubernetes events about pods and claims, where `kubectl describe` shows them. For people alone: nothing waits for them, and
-//! nothing else suffers where they cannot be written.
+//! Kubernetes events about pods and claims, which `kubectl describe` shows. No part of the daemons waits for them or depends on
+//! them.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -10,29 +10,29 @@ use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use tokio::time::{Instant, timeout};
 use tracing::{info, warn};
 
-/// An object gets one event of one reason in this time. The manager's are all in `vcuda events`.
-const EVERY: Duration = Duration::from_secs(60);
-/// The longest note that the API server takes (bytes; events.k8s.io/v1).
+/// Shortest interval of events with the same object and reason. `vcuda events` has all of the manager's events.
+const MIN_INTERVAL: Duration = Duration::from_secs(60);
+/// Longest note that the API server accepts (bytes; events.k8s.io/v1).
 const NOTE_BYTES: usize = 1024;
-/// Longest time for one event. Events that come meanwhile wait.
+/// Longest time for an event. Later events wait meanwhile.
 const DEADLINE: Duration = Duration::from_secs(5);
-/// Without the right, it is tried again so seldom.
-const FORBIDDEN: Duration = Duration::from_secs(600);
-/// Objects and reasons that are remembered.
-const MOST: usize = 10_000;
+/// Pause after the API server has refused events for lack of the right.
+const FORBIDDEN_RETRY: Duration = Duration::from_secs(600);
+/// Most pairs of object and reason that are remembered.
+const REMEMBERED_MAX: usize = 10_000;
 
-/// Lets one event of a kind through in [`EVERY`].
+/// Limits events to one for each object and reason in [`MIN_INTERVAL`].
 #[derive(Debug, Default)]
-struct Limiter {
+struct EventLimiter {
     last: HashMap<(String, String), Instant>,
 }
 
-impl Limiter {
-    fn lets(&mut self, uid: &str, reason: &str, now: Instant) -> bool {
+impl EventLimiter {
+    fn allows(&mut self, uid: &str, reason: &str, now: Instant) -> bool {
         self.last
-            .retain(|_, last| now.saturating_duration_since(*last) < EVERY);
+            .retain(|_, last| now.saturating_duration_since(*last) < MIN_INTERVAL);
         let key = (uid.to_owned(), reason.to_owned());
-        if self.last.len() >= MOST || self.last.contains_key(&key) {
+        if self.last.len() >= REMEMBERED_MAX || self.last.contains_key(&key) {
             return false;
         }
         self.last.insert(key, now);
@@ -40,13 +40,13 @@ impl Limiter {
     }
 }
 
-/// Writes warnings.
+/// Writes events of type Warning.
 pub struct EventWriter {
     recorder: Recorder,
-    limiter: Limiter,
+    limiter: EventLimiter,
     /// Present failure, so that it is logged once.
-    trouble: Option<String>,
-    closed_until: Option<Instant>,
+    failure: Option<String>,
+    forbidden_until: Option<Instant>,
 }
 
 impl std::fmt::Debug for EventWriter {
@@ -56,7 +56,7 @@ impl std::fmt::Debug for EventWriter {
 }
 
 impl EventWriter {
-    /// One that reports as `controller` (a qualified name) on `node`.
+    /// Creates a writer that reports as `controller` (a qualified name) on `node`.
     #[must_use]
     pub fn new(client: Client, controller: &str, node: &str) -> Self {
         let reporter = Reporter {
@@ -65,44 +65,44 @@ impl EventWriter {
         };
         Self {
             recorder: Recorder::new(client, reporter),
-            limiter: Limiter::default(),
-            trouble: None,
-            closed_until: None,
+            limiter: EventLimiter::default(),
+            failure: None,
+            forbidden_until: None,
         }
     }
 
-    /// Writes one, unless there was one of this reason lately.
+    /// Writes an event, unless `regarding` has had one of this reason lately. A failure is logged once.
     pub async fn write(&mut self, regarding: &ObjectReference, reason: &str, note: String) {
         let now = Instant::now();
         let uid = regarding.uid.as_deref().unwrap_or_default();
-        if self.closed_until.is_some_and(|until| now < until) || !self.limiter.lets(uid, reason, now) {
+        if self.forbidden_until.is_some_and(|until| now < until) || !self.limiter.allows(uid, reason, now) {
             return;
         }
         let published = timeout(DEADLINE, self.recorder.publish(&warning(reason, note), regarding)).await;
         match published {
             Ok(Ok(())) => {
-                self.closed_until = None;
-                if self.trouble.take().is_some() {
+                self.forbidden_until = None;
+                if self.failure.take().is_some() {
                     info!("events reach the pods again");
                 }
             }
             Ok(Err(kube::Error::Api(status))) if status.code == 403 => {
-                self.closed_until = Some(now + FORBIDDEN);
-                self.trouble(format!(
+                self.forbidden_until = Some(now + FORBIDDEN_RETRY);
+                self.note_failure(format!(
                     "{}; the chart gives the right by apiServer.events",
                     status.message
                 ));
             }
-            Ok(Err(error)) => self.trouble(error.to_string()),
-            Err(_) => self.trouble(format!("the API server has not answered in {DEADLINE:?}")),
+            Ok(Err(error)) => self.note_failure(error.to_string()),
+            Err(_) => self.note_failure(format!("the API server has not answered in {DEADLINE:?}")),
         }
     }
 
-    fn trouble(&mut self, why: String) {
-        if self.trouble.is_none() {
+    fn note_failure(&mut self, why: String) {
+        if self.failure.is_none() {
             warn!("events do not reach the pods, `vcuda events` has them: {why}");
         }
-        self.trouble = Some(why);
+        self.failure = Some(why);
     }
 }
 
@@ -126,33 +126,33 @@ mod tests {
 
     #[test]
     fn a_pod_gets_one_event_of_a_reason_in_a_minute() {
-        let mut limiter = Limiter::default();
+        let mut limiter = EventLimiter::default();
         let start = Instant::now();
-        assert!(limiter.lets("a", "VcudaMemoryDenied", start));
+        assert!(limiter.allows("a", "VcudaMemoryDenied", start));
         for second in 0..60 {
             let now = start + Duration::from_secs(second);
-            assert!(!limiter.lets("a", "VcudaMemoryDenied", now));
+            assert!(!limiter.allows("a", "VcudaMemoryDenied", now));
         }
-        assert!(limiter.lets("b", "VcudaMemoryDenied", start));
-        assert!(limiter.lets("a", "VcudaNotAttached", start));
-        assert!(limiter.lets("a", "VcudaMemoryDenied", start + EVERY));
+        assert!(limiter.allows("b", "VcudaMemoryDenied", start));
+        assert!(limiter.allows("a", "VcudaNotAttached", start));
+        assert!(limiter.allows("a", "VcudaMemoryDenied", start + MIN_INTERVAL));
     }
 
     #[test]
-    fn it_forgets_no_pod_for_the_sake_of_a_flood() {
-        let mut limiter = Limiter::default();
+    fn many_new_pods_do_not_displace_a_remembered_one() {
+        let mut limiter = EventLimiter::default();
         let start = Instant::now();
-        for number in 0..2 * MOST {
-            limiter.lets(&number.to_string(), "VcudaNotAttached", start);
+        for number in 0..2 * REMEMBERED_MAX {
+            limiter.allows(&number.to_string(), "VcudaNotAttached", start);
         }
-        assert_eq!(limiter.last.len(), MOST);
-        assert!(!limiter.lets("0", "VcudaNotAttached", start));
-        assert!(limiter.lets("0", "VcudaNotAttached", start + EVERY));
+        assert_eq!(limiter.last.len(), REMEMBERED_MAX);
+        assert!(!limiter.allows("0", "VcudaNotAttached", start));
+        assert!(limiter.allows("0", "VcudaNotAttached", start + MIN_INTERVAL));
         assert_eq!(limiter.last.len(), 1);
     }
 
     #[test]
-    fn a_note_is_as_long_as_it_may_be() {
+    fn a_note_is_cut_to_the_longest_allowed() {
         let note = warning("VcudaMemoryDenied", "ü".repeat(2000)).note.unwrap();
         assert!(
             (NOTE_BYTES - 3..=NOTE_BYTES).contains(&note.len()),

@@ -1,4 +1,4 @@
-//! Device IDs: the units that kubelet counts. An ID names a share, a chunk or a percent, and never a GPU.
+//! Device IDs, the units that kubelet counts. An ID is a share, a chunk or a percent; it never names a GPU.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -13,7 +13,7 @@ pub enum Kind {
     Gpu,
     /// A chunk of memory.
     Memory,
-    /// One percent of a GPU's time.
+    /// A percent of a GPU's time.
     Cores,
 }
 
@@ -21,9 +21,9 @@ impl Kind {
     /// All three.
     pub const ALL: [Kind; 3] = [Kind::Gpu, Kind::Memory, Kind::Cores];
 
-    /// The item of this kind among three, in the order of [`Kind::ALL`].
+    /// The element of this kind in an array in the order of [`Kind::ALL`].
     #[must_use]
-    pub fn of<T>(self, [gpu, memory, cores]: &[T; 3]) -> &T {
+    pub fn select<T>(self, [gpu, memory, cores]: &[T; 3]) -> &T {
         match self {
             Self::Gpu => gpu,
             Self::Memory => memory,
@@ -31,8 +31,8 @@ impl Kind {
         }
     }
 
-    /// As [`Kind::of`], to be changed.
-    pub fn of_mut<T>(self, [gpu, memory, cores]: &mut [T; 3]) -> &mut T {
+    /// Mutable form of [`Kind::select`].
+    pub fn select_mut<T>(self, [gpu, memory, cores]: &mut [T; 3]) -> &mut T {
         match self {
             Self::Gpu => gpu,
             Self::Memory => memory,
@@ -40,7 +40,7 @@ impl Kind {
         }
     }
 
-    /// As it stands in names of sockets, and after the domain in names of resources.
+    /// Word in the names of sockets and, after the domain, of resources.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -50,7 +50,7 @@ impl Kind {
         }
     }
 
-    /// Before the number in an ID.
+    /// Letter before the number in an ID.
     fn letter(self) -> char {
         match self {
             Kind::Gpu => 's',
@@ -65,12 +65,12 @@ impl Kind {
         format!("{}-{number}", self.letter())
     }
 
-    /// The number in an ID of this kind. None: it is not one of ours.
+    /// The number in an ID of this kind; `None` if the plugin has no such ID.
     #[must_use]
     pub fn number(self, id: &str) -> Option<u32> {
         let digits = id.strip_prefix(self.letter())?.strip_prefix('-')?;
         let number: u32 = digits.parse().ok()?;
-        // "s-+7" and "s-007" are other IDs, which the plugin never gave out.
+        // "s-+7" and "s-007" are other texts, which the plugin never lists.
         (self.id(number) == id).then_some(number)
     }
 }
@@ -78,21 +78,21 @@ impl Kind {
 /// Numbers of IDs of one kind.
 pub type Ids = BTreeSet<u32>;
 
-/// These are not IDs of ours.
+/// A list of IDs is wrong.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum IdError {
-    /// One has another form.
+    /// An ID has another form.
     #[error("{0:?} is no device of this resource")]
     Foreign(String),
-    /// One is named twice.
+    /// An ID is there twice.
     #[error("{0:?} is named twice")]
     Repeated(String),
-    /// There is none.
+    /// The list is empty.
     #[error("no device is named")]
     None,
 }
 
-/// The numbers in `ids`, each once, at least one.
+/// The numbers in `ids`.
 ///
 /// # Errors
 /// See [`IdError`].
@@ -111,14 +111,14 @@ pub fn parse(kind: Kind, ids: &[String]) -> Result<Ids, IdError> {
     Ok(numbers)
 }
 
-/// A set of shares by name: key of its grant, name of its CDI device, part of its file's name. 16 hexadecimal digits.
+/// Name of a set of shares, 16 hexadecimal digits: the key of its grant, the name of its CDI device, and part of its file's name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Slot(String);
 
 impl Slot {
-    /// That of these shares: the first 64 bits of the SHA-256 of their sorted IDs.
+    /// The slot of these shares: the first 64 bits of the SHA-256 of their sorted IDs.
     #[must_use]
-    pub fn of(shares: &Ids) -> Self {
+    pub fn from_shares(shares: &Ids) -> Self {
         let mut hash = Sha256::new();
         for number in shares {
             hash.update(Kind::Gpu.id(*number));
@@ -128,14 +128,14 @@ impl Slot {
         Self(digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect())
     }
 
-    /// The slot of this name, if it can be one.
+    /// The slot of this name; `None` if the text is no slot's name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         let is_hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
         (name.len() == 16 && name.bytes().all(is_hex)).then(|| Self(name.to_owned()))
     }
 
-    /// As text.
+    /// The name as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -168,10 +168,10 @@ pub fn ranges(ids: &Ids) -> String {
     texts.join(",")
 }
 
-/// IDs in a text of [`ranges`]. None: it was not that.
+/// Parses a text of [`ranges`]; `None` if it has another form.
 #[must_use]
-pub fn of_ranges(text: &str) -> Option<Ids> {
-    /// More than a node ever has.
+pub fn parse_ranges(text: &str) -> Option<Ids> {
+    /// More IDs than a node ever has.
     const MOST: u32 = 1 << 20;
     let mut ids = Ids::new();
     for part in text.split(',').filter(|part| !part.is_empty()) {
@@ -209,24 +209,27 @@ mod tests {
 
     #[test]
     fn a_slot_is_16_digits_of_the_set() {
-        let slot = Slot::of(&Ids::from([3]));
+        let slot = Slot::from_shares(&Ids::from([3]));
         // echo s-3 | sha256sum
         assert_eq!(slot.as_str(), "8825099ea4904796");
         assert_eq!(Slot::named(slot.as_str()), Some(slot));
         assert_eq!(Slot::named("8825099EA4904796"), None);
-        assert_ne!(Slot::of(&Ids::from([1, 23])), Slot::of(&Ids::from([12, 3])));
+        assert_ne!(
+            Slot::from_shares(&Ids::from([1, 23])),
+            Slot::from_shares(&Ids::from([12, 3]))
+        );
     }
 
     proptest! {
         #[test]
         fn ranges_are_read_as_they_were_written(ids in prop::collection::btree_set(0_u32..300, 0..60)) {
-            prop_assert_eq!(of_ranges(&ranges(&ids)), Some(ids));
+            prop_assert_eq!(parse_ranges(&ranges(&ids)), Some(ids));
         }
 
         #[test]
-        fn rubbish_is_no_ranges(text in "[0-9,x-]{0,12}") {
-            if let Some(ids) = of_ranges(&text) {
-                prop_assert_eq!(of_ranges(&ranges(&ids)), Some(ids));
+        fn any_text_is_refused_or_parsed(text in "[0-9,x-]{0,12}") {
+            if let Some(ids) = parse_ranges(&text) {
+                prop_assert_eq!(parse_ranges(&ranges(&ids)), Some(ids));
             }
         }
     }

@@ -1,37 +1,37 @@
-//! The kubelet device plugin: what pods ask for in chunks and percents becomes grants of the manager and files in their
-//! containers (docs/kubernetes.md).
+//! The kubelet device plugin and the DRA driver: they turn the resource requests of pods into grants of the manager and into
+//! files in the containers (docs/kubernetes.md).
 //!
-//! The story of one pod: [`node`] follows the manager's GPUs, [`resources`] makes lists of devices of them, [`register`] sees
-//! that kubelet reads the lists from [`serve`]. Kubelet admits a pod and calls Allocate, which names a CDI device by the hash
-//! of the shares ([`ids`]) and decides nothing. At the container's start it calls `PreStartContainer`: [`pods`] proves which
-//! container this is, [`demand`] counts what it was promised, the manager chooses the GPUs, [`cdi`] writes what the container
-//! receives: [`bind`] tells that in order. When kubelet knows the container no more, [`release`] gives it all back.
+//! The story of one pod: [`node`] polls the manager for the node's GPUs, [`resources`] makes device lists of them, [`register`]
+//! keeps kubelet reading the lists from [`serve`]. Kubelet admits a pod and calls Allocate, which only names a CDI device by the
+//! hash of the shares ([`ids`]). At the container's start kubelet calls `PreStartContainer`, which [`bind`] answers: [`pods`]
+//! proves which container it is, [`gpu_request`] computes the amounts, the manager chooses the GPUs, [`cdi`] writes the
+//! container's specification. When kubelet no longer knows the container, [`release`] releases its grant.
 #![forbid(unsafe_code)]
 #![warn(clippy::too_many_lines)]
 
 pub mod amounts;
+pub mod annotation_reconciler;
 pub mod annotations;
 pub mod bind;
 pub mod cdi;
 pub mod cluster;
 pub mod config;
-pub mod demand;
 pub mod dra;
 pub mod driver;
 pub mod event_writer;
-pub mod follow;
+pub mod gpu_request;
 pub mod ids;
 pub mod manager;
 pub mod metrics;
 pub mod mode;
 pub mod node;
-pub mod pod_choices;
 pub mod pod_events;
 pub mod pods;
-pub mod recency;
+pub mod quota_change_source;
+pub mod reclaim;
 pub mod register;
 pub mod release;
 pub mod resources;
-pub mod room;
 pub mod run;
 pub mod serve;
+pub mod share_lru;

@@ -1,4 +1,4 @@
-//! vcuda-device-plugin: see [`vcuda_plugin`].
+//! The program `vcuda-device-plugin`: see [`vcuda_plugin`].
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;

@@ -1,4 +1,4 @@
-//! The manager as the plugin sees it: one channel for all, each call with a deadline.
+//! Client of the manager's gRPC API, with one channel for all calls.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -11,34 +11,34 @@ use vcuda_manager_api::v1::grants_client::GrantsClient;
 use vcuda_manager_api::v1::node_client::NodeClient;
 use vcuda_manager_api::{ConnectError, connect, v1};
 
-/// For any one call.
+/// Deadline of the connection and of each call.
 const DEADLINE: Duration = Duration::from_secs(5);
-/// The largest answer (bytes): the grants of a whole node.
+/// Largest answer, which has the grants of a whole node (bytes).
 const ANSWER_MAX: usize = 16 << 20;
 
-/// The error if the manager did not carry out a request.
+/// The manager has not carried out a request.
 #[derive(Debug, Error)]
 pub enum ManagerError {
     /// The manager does not answer.
     #[error(transparent)]
-    Away(#[from] ConnectError),
-    /// It refuses.
+    Unreachable(#[from] ConnectError),
+    /// The manager refuses.
     #[error("{}", .0.message())]
     Refused(Status),
 }
 
 impl ManagerError {
-    /// Code of its refusal.
+    /// The gRPC code; `Unavailable` if the manager does not answer.
     #[must_use]
     pub fn code(&self) -> Code {
         match self {
-            Self::Away(_) => Code::Unavailable,
+            Self::Unreachable(_) => Code::Unavailable,
             Self::Refused(status) => status.code(),
         }
     }
 }
 
-/// The way to the manager.
+/// Client of the manager.
 #[derive(Debug)]
 pub struct Manager {
     socket: PathBuf,
@@ -46,7 +46,7 @@ pub struct Manager {
 }
 
 impl Manager {
-    /// The one that listens at `socket`, now or later.
+    /// Creates a client of the manager that listens at `socket`, now or later.
     #[must_use]
     pub fn new(socket: &Path) -> Self {
         Self {
@@ -63,14 +63,14 @@ impl Manager {
         }
     }
 
-    /// Gives up the channel if its other end is closed: the next call says more than "transport error".
-    async fn checked<T>(&self, answer: Result<tonic::Response<T>, Status>) -> Result<T, ManagerError> {
+    /// The message of an answer. Drops a broken channel, so that the error names the socket instead of "transport error".
+    async fn response<T>(&self, answer: Result<tonic::Response<T>, Status>) -> Result<T, ManagerError> {
         match answer {
             Ok(answer) => Ok(answer.into_inner()),
             Err(status) => {
                 if matches!(status.code(), Code::Unavailable | Code::Unknown | Code::Cancelled) {
                     *self.channel.lock().await = None;
-                    // A restarted manager may answer at the next try. One that is absent is named.
+                    // A restarted manager answers the next call; the error of an absent one names its socket.
                     self.channel().await?;
                 }
                 Err(ManagerError::Refused(status))
@@ -89,32 +89,32 @@ impl Manager {
     /// The node's GPUs.
     ///
     /// # Errors
-    /// See [`ManagerError`], as of all calls.
+    /// See [`ManagerError`], as for all calls.
     pub async fn gpus(&self) -> Result<v1::ListGpusResponse, ManagerError> {
-        // Asked each second. What is in use is not needed.
+        // The plugin polls each second and does not need the use.
         let request = v1::ListGpusRequest { use_may_be_old: true };
         let answer = self.node().await?.list_gpus(request).await;
-        self.checked(answer).await
+        self.response(answer).await
     }
 
-    /// The manager itself.
+    /// Status of the manager: its release and installed files.
     pub async fn status(&self) -> Result<v1::NodeStatus, ManagerError> {
         let answer = self.node().await?.get_status(v1::GetStatusRequest {}).await;
-        self.checked(answer).await
+        self.response(answer).await
     }
 
-    /// Its events so far, and later ones as they come.
+    /// Stream of the manager's events: the kept ones, then new ones.
     pub async fn events(&self) -> Result<tonic::Streaming<v1::Event>, ManagerError> {
         let request = v1::WatchEventsRequest::default();
         let answer = self.node().await?.watch_events(request).await;
-        self.checked(answer).await
+        self.response(answer).await
     }
 
-    /// Whether a process of the grant's container lives, as far as the manager knows.
+    /// Whether the manager knows a living process of the grant's container.
     pub async fn is_used(&self, id: &str) -> Result<bool, ManagerError> {
         let request = v1::ListContainersRequest { id: id.to_owned() };
         let answer = self.node().await?.list_containers(request).await;
-        match self.checked(answer).await {
+        match self.response(answer).await {
             Ok(answer) => Ok(answer
                 .containers
                 .iter()
@@ -124,13 +124,13 @@ impl Manager {
         }
     }
 
-    /// The grant with this key, if there is one.
+    /// The grant with this key; `None` if there is none.
     pub async fn find(&self, key: &str) -> Result<Option<v1::Grant>, ManagerError> {
         let request = v1::GetGrantRequest {
             grant: Some(v1::get_grant_request::Grant::Key(key.to_owned())),
         };
         let answer = self.grants().await?.get(request).await;
-        match self.checked(answer).await {
+        match self.response(answer).await {
             Ok(grant) => Ok(Some(grant)),
             Err(error) if error.code() == Code::NotFound => Ok(None),
             Err(error) => Err(error),
@@ -140,28 +140,28 @@ impl Manager {
     /// All grants of the node.
     pub async fn list(&self) -> Result<Vec<v1::Grant>, ManagerError> {
         let answer = self.grants().await?.list(v1::ListGrantsRequest {}).await;
-        Ok(self.checked(answer).await?.grants)
+        Ok(self.response(answer).await?.grants)
     }
 
-    /// A new grant.
+    /// Creates a grant.
     pub async fn create(&self, request: v1::CreateGrantRequest) -> Result<v1::Grant, ManagerError> {
         let answer = self.grants().await?.create(request).await;
-        self.checked(answer).await
+        self.response(answer).await
     }
 
-    /// Other amounts for a grant.
+    /// Changes the amounts of a grant.
     pub async fn resize(&self, request: v1::ResizeGrantRequest) -> Result<v1::Grant, ManagerError> {
         let answer = self.grants().await?.resize(request).await;
-        self.checked(answer).await
+        self.response(answer).await
     }
 
-    /// Ends a grant that no process uses. One that is not there is ended.
+    /// Releases a grant that no process uses. A missing grant counts as released.
     pub async fn release(&self, id: &str) -> Result<(), ManagerError> {
         let request = v1::ReleaseGrantRequest {
             id: id.to_owned(),
             even_if_used: false,
         };
         let answer = self.grants().await?.release(request).await;
-        self.checked(answer).await.map(|_| ())
+        self.response(answer).await.map(|_| ())
     }
 }

@@ -1,4 +1,4 @@
-//! The plugin's own metrics for Prometheus.
+//! The device plugin's metrics for Prometheus.
 
 use std::time::Duration;
 
@@ -39,9 +39,9 @@ impl EncodeLabelSet for Outcome {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-struct Of(Kind);
+struct ResourceLabel(Kind);
 
-impl EncodeLabelSet for Of {
+impl EncodeLabelSet for ResourceLabel {
     fn encode(&self, encoder: &mut LabelSetEncoder<'_>) -> std::fmt::Result {
         use prometheus_client::encoding::EncodeLabel as _;
         ("resource", self.0.word()).encode(encoder.encode_label())
@@ -50,7 +50,7 @@ impl EncodeLabelSet for Of {
 
 type Durations = Family<Outcome, Histogram, fn() -> Histogram>;
 
-/// Counters of events, raised as they happen.
+/// The metrics, updated as events happen.
 #[derive(Debug)]
 pub struct Instruments {
     registry: Mutex<Registry>,
@@ -58,7 +58,7 @@ pub struct Instruments {
     allocations: Durations,
     starts: Durations,
     devices: Family<Outcome, Gauge>,
-    connected: Family<Of, Gauge>,
+    connected: Family<ResourceLabel, Gauge>,
 }
 
 /// Buckets of the answers to kubelet (seconds).
@@ -107,9 +107,9 @@ impl Default for Instruments {
         );
         let build = prometheus_client::metrics::info::Info::new([("version", env!("CARGO_PKG_VERSION"))]);
         registry.register("vcuda_plugin_build", "The device plugin's release", build);
-        // Series are there from the start.
+        // All series exist from the start, so that rates count the first event.
         for kind in Kind::ALL {
-            this.connected.get_or_create(&Of(kind)).set(0);
+            this.connected.get_or_create(&ResourceLabel(kind)).set(0);
             for result in ["done", "refused", "failed"] {
                 drop(this.registrations.get_or_create(&Outcome { kind, result }));
             }
@@ -120,7 +120,7 @@ impl Default for Instruments {
 }
 
 impl Instruments {
-    /// A registration ended so.
+    /// Counts a registration.
     pub fn registered(&self, kind: Kind, registered: Registered) {
         let result = match registered {
             Registered::Done => "done",
@@ -130,7 +130,7 @@ impl Instruments {
         self.registrations.get_or_create(&Outcome { kind, result }).inc();
     }
 
-    /// An Allocate was answered.
+    /// Counts an answer to Allocate and its duration.
     pub fn allocated(&self, kind: Kind, is_done: bool, took: Duration) {
         let outcome = outcome(kind, is_done);
         self.allocations
@@ -138,13 +138,13 @@ impl Instruments {
             .observe(took.as_secs_f64());
     }
 
-    /// A PreStartContainer was answered.
+    /// Counts an answer to PreStartContainer and its duration.
     pub fn started(&self, kind: Kind, is_done: bool, took: Duration) {
         let outcome = outcome(kind, is_done);
         self.starts.get_or_create(&outcome).observe(took.as_secs_f64());
     }
 
-    /// Kubelet is told of so many devices.
+    /// Sets the numbers of devices in kubelet's list.
     pub fn listed(&self, kind: Kind, healthy: usize, unhealthy: usize) {
         for (result, count) in [("healthy", healthy), ("unhealthy", unhealthy)] {
             let count = i64::try_from(count).unwrap_or(i64::MAX);
@@ -152,15 +152,17 @@ impl Instruments {
         }
     }
 
-    /// Kubelet reads the list, or not.
+    /// Sets whether kubelet reads the list.
     pub fn connected(&self, kind: Kind, is_connected: bool) {
-        self.connected.get_or_create(&Of(kind)).set(is_connected.into());
+        self.connected
+            .get_or_create(&ResourceLabel(kind))
+            .set(is_connected.into());
     }
 
-    /// All of it as OpenMetrics text.
+    /// The metrics as OpenMetrics text.
     ///
     /// # Errors
-    /// None that is known.
+    /// Those of the encoder; writing to a `String` has none.
     pub fn text(&self) -> Result<String, std::fmt::Error> {
         let mut text = String::new();
         encode(&mut text, &self.registry.lock())?;

@@ -1,5 +1,5 @@
-//! The two ways in which pods ask for shares of a node's GPUs: by counts of resources, which the device plugin gives out, and by
-//! claims, which the driver prepares. A node has one at a time: what the one has given only it can take back.
+//! The two modes in which pods get shares of a node's GPUs: by extended resources, which the device plugin allocates, and by
+//! ResourceClaims, which the DRA driver prepares. A node has one mode at a time, as each daemon can release only its own grants.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -15,28 +15,28 @@ use crate::cdi::Store;
 use crate::ids::Slot;
 use crate::manager::Manager;
 use crate::register::Directories;
-use crate::run::{TURN_LOOK, lock};
+use crate::run::{LOCK_POLL, try_lock};
 
 /// Beginning of the keys of all claims' grants.
 pub const CLAIM_KEYS: &str = "claim-";
-/// The longest wait for the manager's grants. The files alone say enough where it is away.
+/// Longest wait for the manager's list of grants. If the manager does not answer, the files decide.
 const DEADLINE: Duration = Duration::from_secs(1);
-/// Between looks whether what is in the way has ended.
-const REFUSED_LOOK: Duration = Duration::from_secs(1);
-/// Pods that a sentence names.
-const SHOWN: usize = 3;
+/// Interval of checks whether the shares of the other mode have ended.
+const REFUSAL_POLL: Duration = Duration::from_secs(1);
+/// Most pods that a refusal names.
+const NAMED_MAX: usize = 3;
 
-/// A way in which pods ask for shares.
+/// A mode in which pods get shares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// By counts of resources.
+    /// Extended resources.
     Plugin,
-    /// By claims.
+    /// ResourceClaims (Dynamic Resource Allocation).
     Dra,
 }
 
 impl Mode {
-    /// Its name in the chart, and in the node's label.
+    /// Name in the chart, and in the node's label.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -45,7 +45,7 @@ impl Mode {
         }
     }
 
-    /// The other one.
+    /// The other mode.
     #[must_use]
     pub fn other(self) -> Self {
         match self {
@@ -54,87 +54,87 @@ impl Mode {
         }
     }
 
-    /// The mode of a grant; none of one that an operator made.
+    /// The mode of a grant; `None` if an operator made the grant.
     #[must_use]
-    pub fn of(grant: &v1::Grant) -> Option<Self> {
+    pub fn from_grant(grant: &v1::Grant) -> Option<Self> {
         match grant.key.starts_with(CLAIM_KEYS) {
             true => Some(Self::Dra),
             false => Slot::named(&grant.key).map(|_| Self::Plugin),
         }
     }
 
-    /// Name of the file that its daemon locks while it is at work.
-    fn lock(self) -> &'static str {
+    /// Name of the file that the mode's daemon locks while it is at work.
+    fn lock_name(self) -> &'static str {
         match self {
             Self::Plugin => "plugin.lock",
             Self::Dra => "dra.lock",
         }
     }
 
-    /// Takes the node for this mode: its own lock, and the other mode's, so that neither daemon is at work while this one is.
+    /// Takes both modes' locks of the node, so that no other daemon of either mode is at work meanwhile.
     ///
     /// # Errors
-    /// `WouldBlock` while another is; or the directory cannot be used.
-    pub(crate) fn take(self, directories: &Directories) -> io::Result<[Flock<File>; 2]> {
-        let own = lock(&directories.own().join(self.lock()))?;
-        let other = lock(&directories.own().join(self.other().lock()))?;
+    /// `WouldBlock` while another daemon holds a lock; else the directory cannot be used.
+    pub(crate) fn lock_node(self, directories: &Directories) -> io::Result<[Flock<File>; 2]> {
+        let own = try_lock(&directories.own().join(self.lock_name()))?;
+        let other = try_lock(&directories.own().join(self.other().lock_name()))?;
         Ok([own, other])
     }
 
-    /// Waits until this is the only daemon of the node, and nothing is in the way of its mode: two would take each other's sockets
-    /// away, and count a GPU twice. `tell` is told what is in the way; nothing, while it is another daemon.
-    pub(crate) async fn turn<R: Future<Output = Option<String>>>(
+    /// Waits until this is the only daemon of the node and `refusal` gives no reason: two daemons would remove each other's
+    /// sockets and count a GPU twice. `report` receives the reason for the wait; `None` while another daemon is at work.
+    pub(crate) async fn wait_for_node<R: Future<Output = Option<String>>>(
         self,
         directories: &Directories,
         refusal: impl Fn() -> R,
-        mut tell: impl FnMut(Option<String>),
+        mut report: impl FnMut(Option<String>),
     ) -> [Flock<File>; 2] {
         loop {
             if let Some(why) = refusal().await {
-                tell(Some(why));
-                sleep(REFUSED_LOOK).await;
+                report(Some(why));
+                sleep(REFUSAL_POLL).await;
                 continue;
             }
             let begun = Instant::now();
-            while begun.elapsed() < REFUSED_LOOK {
-                match self.take(directories) {
+            while begun.elapsed() < REFUSAL_POLL {
+                match self.lock_node(directories) {
                     Ok(locks) => match refusal().await {
                         None => return locks,
-                        // It was given until the other daemon's end.
+                        // The other daemon has created shares of its mode until its end.
                         Some(_) => break,
                     },
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => tell(None),
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => report(None),
                     Err(error) => {
                         let path = directories.own();
-                        tell(Some(format!(
+                        report(Some(format!(
                             "{}: {error}; is kubelet's directory mounted?",
                             path.display()
                         )));
                     }
                 }
-                sleep(TURN_LOOK).await;
+                sleep(LOCK_POLL).await;
             }
         }
     }
 
-    /// The reason why a daemon of this mode must not work on the node: what the other mode has given lives there.
+    /// The reason why a daemon of this mode must not work on the node: shares of the other mode live there.
     pub(crate) async fn refusal(self, store: &Store, manager: &Manager) -> Option<String> {
         let other = self.other();
         let store = store.clone();
-        let files = spawn_blocking(move || named(other, &store)).await;
+        let files = spawn_blocking(move || users_of_mode(other, &store)).await;
         let mut live = files.unwrap_or_default();
         let grants = timeout(DEADLINE, manager.list()).await;
         let grants = grants.into_iter().flatten().flatten();
-        for grant in grants.filter(|grant| Self::of(grant) == Some(other)) {
+        for grant in grants.filter(|grant| Self::from_grant(grant) == Some(other)) {
             let holder = grant.holder.unwrap_or_default();
             live.insert(format!("{}/{}", holder.namespace, holder.pod));
         }
-        sentence(self, &live)
+        refusal_text(self, &live)
     }
 }
 
-/// Pods or claims with files of this mode.
-fn named(mode: Mode, store: &Store) -> BTreeSet<String> {
+/// Names of the pods or claims that have files of this mode.
+fn users_of_mode(mode: Mode, store: &Store) -> BTreeSet<String> {
     match mode {
         Mode::Plugin => {
             let records = store.records().unwrap_or_default();
@@ -151,10 +151,10 @@ fn named(mode: Mode, store: &Store) -> BTreeSet<String> {
     }
 }
 
-fn sentence(mode: Mode, live: &BTreeSet<String>) -> Option<String> {
+fn refusal_text(mode: Mode, live: &BTreeSet<String>) -> Option<String> {
     let (own, other) = (mode.name(), mode.other().name());
-    let mut shown: Vec<&str> = live.iter().map(String::as_str).take(SHOWN).collect();
-    if live.len() > SHOWN {
+    let mut shown: Vec<&str> = live.iter().map(String::as_str).take(NAMED_MAX).collect();
+    if live.len() > NAMED_MAX {
         shown.push("...");
     }
     (!live.is_empty()).then(|| {
@@ -172,27 +172,27 @@ mod tests {
 
     #[test]
     fn a_grant_is_of_the_mode_that_named_it() {
-        let of = |key: &str| {
-            Mode::of(&v1::Grant {
+        let mode = |key: &str| {
+            Mode::from_grant(&v1::Grant {
                 key: key.to_owned(),
                 ..v1::Grant::default()
             })
         };
-        assert_eq!(of("claim-0123456789abcdef01234567-0a0b0c0d"), Some(Mode::Dra));
-        assert_eq!(of("0123456789abcdef"), Some(Mode::Plugin));
-        assert_eq!(of("an-operators"), None);
+        assert_eq!(mode("claim-0123456789abcdef01234567-0a0b0c0d"), Some(Mode::Dra));
+        assert_eq!(mode("0123456789abcdef"), Some(Mode::Plugin));
+        assert_eq!(mode("an-operators"), None);
     }
 
     #[test]
     fn a_refusal_names_some_of_what_lives() {
         let live = |count: usize| (0..count).map(|number| format!("n/p{number}")).collect();
-        assert_eq!(sentence(Mode::Dra, &live(0)), None);
-        let few = sentence(Mode::Dra, &live(1)).unwrap();
+        assert_eq!(refusal_text(Mode::Dra, &live(0)), None);
+        let few = refusal_text(Mode::Dra, &live(1)).unwrap();
         assert!(
             few.contains("shares of mode plugin live on this node (n/p0): "),
             "{few}"
         );
-        let many = sentence(Mode::Plugin, &live(9)).unwrap();
+        let many = refusal_text(Mode::Plugin, &live(9)).unwrap();
         assert!(many.contains("(n/p0, n/p1, n/p2, ...)"), "{many}");
     }
 
@@ -202,12 +202,12 @@ mod tests {
         let directories = Directories {
             kubelet: scratch.path().to_owned(),
         };
-        let taken = Mode::Plugin.take(&directories).unwrap();
+        let taken = Mode::Plugin.lock_node(&directories).unwrap();
         for mode in [Mode::Plugin, Mode::Dra] {
-            let error = mode.take(&directories).unwrap_err();
+            let error = mode.lock_node(&directories).unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
         }
         drop(taken);
-        Mode::Dra.take(&directories).unwrap();
+        Mode::Dra.lock_node(&directories).unwrap();
     }
 }

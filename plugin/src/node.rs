@@ -1,4 +1,4 @@
-//! The node's GPUs: the lists for kubelet, made from the manager's answers and kept up to date.
+//! The node's GPUs and the device lists for kubelet, made from the manager's answers and kept up to date.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,23 +13,23 @@ use crate::cdi::Store;
 use crate::ids::{Ids, Kind};
 use crate::manager::{Manager, ManagerError};
 use crate::metrics::Instruments;
-use crate::resources::{self, Held, List, MEMORY_IDS_MAX, NodeGpu, State};
+use crate::resources::{self, HeldIds, List, MEMORY_IDS_MAX, NodeGpu, State};
 
-/// Between two looks.
-const LOOK: Duration = Duration::from_secs(1);
-/// The same, until the GPUs are known: kubelet refuses pods for good as long as no list is read.
-const FIRST_LOOK: Duration = Duration::from_millis(50);
-/// Time after a start in which an answer without a GPU is not believed: a list that is too short is final for the pods
-/// that a node brings along from before its reboot.
-const BELIEVE: u32 = 3;
+/// Interval of questions to the manager.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// Interval until the manager has answered once: kubelet refuses pods for good as long as it reads no list.
+const FIRST_POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// Number of answers without a GPU that are ignored after a start, while the driver may still be loading: after a reboot
+/// kubelet fails the node's pods for good if their devices are not in the first list.
+const EMPTY_ANSWERS_MAX: u32 = 3;
 
-/// Chunks of a GPU, at most: sums of them are numbers.
+/// Most chunks of a GPU, so that the sum over all GPUs does not overflow.
 const CHUNKS_MAX: u32 = 1 << 20;
 
-/// The node at a moment.
+/// The node's GPUs and lists at a moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Seen {
-    /// Its GPUs, including those that cannot be used.
+pub struct NodeState {
+    /// All GPUs, including those that cannot be used.
     pub gpus: Vec<NodeGpu>,
     /// The list of each resource, by [`Kind`].
     lists: [List; 3],
@@ -37,7 +37,7 @@ pub struct Seen {
     pub problem: Option<String>,
 }
 
-impl Seen {
+impl NodeState {
     /// Kubelet's list of one resource.
     #[must_use]
     pub fn devices(&self, kind: Kind) -> Vec<Device> {
@@ -56,21 +56,21 @@ impl Seen {
     }
 }
 
-/// Knowledge of the node: nothing, until the manager has said it for the first time.
-pub type Known = watch::Receiver<Option<Arc<Seen>>>;
+/// Receiver of the node's state; `None` until the manager has answered once.
+pub type NodeReceiver = watch::Receiver<Option<Arc<NodeState>>>;
 
-/// Follows the manager.
+/// Polls the manager and publishes the node's state.
 #[derive(Debug)]
-pub struct Follower {
+pub struct NodeWatcher {
     manager: Arc<Manager>,
     store: Store,
     chunk_bytes: u64,
     instruments: Arc<Instruments>,
-    seen: watch::Sender<Option<Arc<Seen>>>,
+    state: watch::Sender<Option<Arc<NodeState>>>,
 }
 
-impl Follower {
-    /// Asks `manager`; memory is counted in chunks of `chunk_bytes`.
+impl NodeWatcher {
+    /// Creates a watcher that polls `manager` and counts memory in chunks of `chunk_bytes`.
     #[must_use]
     pub fn new(manager: Arc<Manager>, store: Store, chunk_bytes: u64, instruments: Arc<Instruments>) -> Self {
         Self {
@@ -78,35 +78,35 @@ impl Follower {
             store,
             chunk_bytes,
             instruments,
-            seen: watch::Sender::default(),
+            state: watch::Sender::default(),
         }
     }
 
-    /// Present knowledge of the node.
+    /// Receiver of the node's state.
     #[must_use]
-    pub fn known(&self) -> Known {
-        self.seen.subscribe()
+    pub fn subscribe(&self) -> NodeReceiver {
+        self.state.subscribe()
     }
 
-    /// Looks until it is dropped.
+    /// Polls until the task is dropped.
     pub async fn run(self) {
         let mut empty = 0;
         loop {
             let pause = match self.manager.gpus().await {
-                Ok(answer) if answer.gpus.is_empty() && empty < BELIEVE => {
+                Ok(answer) if answer.gpus.is_empty() && empty < EMPTY_ANSWERS_MAX => {
                     empty += 1;
-                    LOOK
+                    POLL_INTERVAL
                 }
                 Ok(answer) => {
-                    let seen = self.see(answer).await;
-                    self.publish(seen);
-                    LOOK
+                    let state = self.node_state(answer).await;
+                    self.publish(state);
+                    POLL_INTERVAL
                 }
                 Err(error) => {
-                    self.keep(&error);
-                    match self.seen.borrow().is_some() {
-                        true => LOOK,
-                        false => FIRST_LOOK,
+                    self.note_error(&error);
+                    match self.state.borrow().is_some() {
+                        true => POLL_INTERVAL,
+                        false => FIRST_POLL_INTERVAL,
                     }
                 }
             };
@@ -114,28 +114,28 @@ impl Follower {
         }
     }
 
-    async fn see(&self, answer: v1::ListGpusResponse) -> Seen {
+    async fn node_state(&self, answer: v1::ListGpusResponse) -> NodeState {
         let gpus: Vec<NodeGpu> = answer
             .gpus
             .iter()
             .map(|gpu| node_gpu(gpu, self.chunk_bytes))
             .collect();
         let problem = problem(&answer.problem, &gpus);
-        let is_well = gpus.iter().all(|gpu| gpu.state == State::Usable);
-        let before = self.seen.borrow().clone();
+        let all_usable = gpus.iter().all(|gpu| gpu.state == State::Usable);
+        let before = self.state.borrow().clone();
         // While all GPUs are healthy it makes no difference which IDs are on which.
-        let lists = match before.filter(|before| is_well && before.gpus == gpus) {
+        let lists = match before.filter(|before| all_usable && before.gpus == gpus) {
             Some(before) => before.lists.clone(),
             None => {
-                let held = self.held().await;
-                Kind::ALL.map(|kind| resources::list(kind, &gpus, &held_of(&held, kind)))
+                let held = self.held_ids().await;
+                Kind::ALL.map(|kind| resources::list(kind, &gpus, &held_by_gpu(&held, kind)))
             }
         };
-        Seen { gpus, lists, problem }
+        NodeState { gpus, lists, problem }
     }
 
-    /// The IDs that are in use on each GPU, by the plugin's own files.
-    async fn held(&self) -> Vec<(String, [Ids; 3])> {
+    /// IDs in use on each GPU, read from the plugin's records.
+    async fn held_ids(&self) -> Vec<(String, [Ids; 3])> {
         let store = self.store.clone();
         let records = spawn_blocking(move || store.records()).await;
         let records = match records {
@@ -149,7 +149,7 @@ impl Follower {
         let shares = records.into_iter().flat_map(|record| {
             let gpus = record.gpus.len();
             record.gpus.into_iter().enumerate().map(move |(place, uuid)| {
-                // The same part of each on each GPU.
+                // Each GPU has an equal part of the container's IDs.
                 let part = |ids: &Ids| {
                     let each = ids.len() / gpus.max(1);
                     ids.iter().copied().skip(place * each).take(each).collect::<Ids>()
@@ -160,42 +160,42 @@ impl Follower {
         shares.collect()
     }
 
-    fn publish(&self, seen: Seen) {
-        self.seen.send_if_modified(|known| {
-            if known.as_deref() == Some(&seen) {
+    fn publish(&self, state: NodeState) {
+        self.state.send_if_modified(|known| {
+            if known.as_deref() == Some(&state) {
                 return false;
             }
             let healthy = Kind::ALL.map(|kind| {
-                let list = seen.list(kind);
+                let list = state.list(kind);
                 let healthy = list.values().filter(|healthy| **healthy).count();
                 self.instruments.listed(kind, healthy, list.len() - healthy);
                 healthy
             });
             info!(
-                gpus = seen.gpus.len(),
+                gpus = state.gpus.len(),
                 ?healthy,
-                problem = seen.problem.as_deref().unwrap_or("none"),
+                problem = state.problem.as_deref().unwrap_or("none"),
                 "the node's shares, chunks and percents"
             );
-            *known = Some(Arc::new(seen));
+            *known = Some(Arc::new(state));
             true
         });
     }
 
-    /// The GPUs do not go because the manager does: it is restarted, and pods run on.
-    fn keep(&self, error: &ManagerError) {
-        self.seen.send_if_modified(|known| {
+    /// Notes why the manager does not answer. The lists stay: the manager is restarted while pods run on.
+    fn note_error(&self, error: &ManagerError) {
+        self.state.send_if_modified(|known| {
             let problem = error.to_string();
-            let Some(seen) = known else {
+            let Some(state) = known else {
                 return false;
             };
-            if seen.problem.as_ref() == Some(&problem) {
+            if state.problem.as_ref() == Some(&problem) {
                 return false;
             }
             warn!("{problem}");
-            *known = Some(Arc::new(Seen {
+            *known = Some(Arc::new(NodeState {
                 problem: Some(problem),
-                ..Seen::clone(seen)
+                ..NodeState::clone(state)
             }));
             true
         });
@@ -218,8 +218,8 @@ fn problem(managers: &str, gpus: &[NodeGpu]) -> Option<String> {
     (!problems.is_empty()).then(|| problems.join("; "))
 }
 
-fn held_of(held: &[(String, [Ids; 3])], kind: Kind) -> Held {
-    let mut of_kind = Held::new();
+fn held_by_gpu(held: &[(String, [Ids; 3])], kind: Kind) -> HeldIds {
+    let mut of_kind = HeldIds::new();
     for (uuid, [shares, chunks, percents]) in held {
         let ids = match kind {
             Kind::Gpu => shares,
@@ -232,7 +232,7 @@ fn held_of(held: &[(String, [Ids; 3])], kind: Kind) -> Held {
 }
 
 fn node_gpu(gpu: &v1::Gpu, chunk_bytes: u64) -> NodeGpu {
-    // A manager that is older than this field.
+    // Managers of earlier releases do not send `memory_alone_bytes`.
     let bytes = match gpu.memory_alone_bytes {
         0 => gpu.memory_grantable_bytes,
         bytes => bytes,

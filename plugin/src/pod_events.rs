@@ -1,5 +1,5 @@
-//! Events of the manager about a container, written on its pod as Kubernetes events, where `kubectl describe pod` shows them.
-//! For people alone: nothing waits for it, and nothing else suffers where it cannot be done.
+//! Copies the manager's events about a container to its pod as Kubernetes events, which `kubectl describe pod` shows. No part of
+//! the plugin waits for them or depends on them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,63 +15,64 @@ use vcuda_manager_api::v1::event::Severity;
 use crate::event_writer::EventWriter;
 use crate::manager::{Manager, ManagerError};
 
-/// Between two tries to hear the manager.
-const AGAIN: Duration = Duration::from_secs(1);
-/// An event that is older when it arrives is no news (milliseconds).
-const OLD_MS: i64 = 60_000;
+/// Pause between tries to read the manager's events.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
+/// Greatest age of an event that is copied (ms).
+const MAX_AGE_MS: i64 = 60_000;
 
-/// Writes events until it is dropped.
+/// Copies events until the task is dropped.
 pub async fn run(events: EventWriter, manager: Arc<Manager>) {
     let mut writer = Writer {
         events,
         manager,
         holders: HashMap::new(),
-        told_ms: 0,
+        newest_ms: 0,
     };
     loop {
-        if let Err(error) = writer.listen().await {
+        if let Err(error) = writer.stream_events().await {
             debug!("the manager's events are not heard: {error}");
         }
-        sleep(AGAIN).await;
+        sleep(RETRY_INTERVAL).await;
     }
 }
 
 struct Writer {
     events: EventWriter,
     manager: Arc<Manager>,
-    /// Holders of grants, which keep them as long as they are.
+    /// Holders by grant. A grant never changes its holder.
     holders: HashMap<String, v1::Holder>,
-    /// Time of the newest event that arrived (milliseconds since 1970).
-    told_ms: i64,
+    /// Time of the newest event that was read (ms since 1970).
+    newest_ms: i64,
 }
 
 impl Writer {
-    /// Until the manager ends.
-    async fn listen(&mut self) -> Result<(), ManagerError> {
-        // A manager that was restarted sends all kept events again, with other numbers: their times tell which are
-        // known.
-        let heard_ms = self.told_ms;
+    /// Reads the manager's events until the stream ends.
+    async fn stream_events(&mut self) -> Result<(), ManagerError> {
+        // A restarted manager sends all kept events again, with other numbers. Their times tell which ones were read before.
+        let known_ms = self.newest_ms;
         let mut events = self.manager.events().await?;
         while let Some(Ok(event)) = events.next().await {
-            let is_news = is_news(&event, heard_ms, now_ms());
-            self.told_ms = self.told_ms.max(event.unix_ms);
-            let is_grave = matches!(event.severity(), Severity::Warning | Severity::Error);
-            if is_news && is_grave && !event.container_id.is_empty() {
-                self.tell(&event).await;
+            let is_new = is_new(&event, known_ms, now_ms());
+            self.newest_ms = self.newest_ms.max(event.unix_ms);
+            let is_serious = matches!(event.severity(), Severity::Warning | Severity::Error);
+            if is_new && is_serious && !event.container_id.is_empty() {
+                self.write_event(&event).await;
             }
         }
         Ok(())
     }
 
-    async fn tell(&mut self, event: &v1::Event) {
+    async fn write_event(&mut self, event: &v1::Event) {
         let Some(holder) = self.holder(&event.container_id).await else {
             return;
         };
         let note = format!("container {}: {}", holder.container, event.message);
-        self.events.write(&pod(&holder), &event.reason, note).await;
+        self.events
+            .write(&pod_reference(&holder), &event.reason, note)
+            .await;
     }
 
-    /// The pod's container that the grant is for; `None` for grants that are no pod's.
+    /// The holder of a grant; `None` if the grant is not a pod's.
     async fn holder(&mut self, id: &str) -> Option<v1::Holder> {
         if !self.holders.contains_key(id) {
             let grants = self.manager.list().await.ok()?;
@@ -83,13 +84,14 @@ impl Writer {
     }
 }
 
-/// Several of one audit have the same time, so that only what an earlier connection brought is known by it.
-fn is_news(event: &v1::Event, heard_ms: i64, now_ms: i64) -> bool {
-    event.unix_ms > heard_ms.max(now_ms.saturating_sub(OLD_MS))
+/// Whether the event is recent and was not read by an earlier connection. Several events of an audit have the same time, so the
+/// time does not tell events of one connection apart.
+fn is_new(event: &v1::Event, known_ms: i64, now_ms: i64) -> bool {
+    event.unix_ms > known_ms.max(now_ms.saturating_sub(MAX_AGE_MS))
 }
 
-/// The pod of a grant.
-pub(crate) fn pod(holder: &v1::Holder) -> ObjectReference {
+/// Reference to the pod of a grant, for events.
+pub(crate) fn pod_reference(holder: &v1::Holder) -> ObjectReference {
     ObjectReference {
         api_version: Some("v1".to_owned()),
         kind: Some("Pod".to_owned()),
@@ -110,15 +112,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_heard_before_or_is_old_is_no_news() {
+    fn known_and_old_events_are_not_new() {
         let at = |unix_ms| v1::Event {
             unix_ms,
             ..v1::Event::default()
         };
         let now_ms = 1_000_000;
-        assert!(is_news(&at(now_ms), 0, now_ms));
-        assert!(is_news(&at(now_ms), now_ms - 1, now_ms));
-        assert!(!is_news(&at(now_ms - 1), now_ms - 1, now_ms), "heard");
-        assert!(!is_news(&at(now_ms - OLD_MS), 0, now_ms), "old");
+        assert!(is_new(&at(now_ms), 0, now_ms));
+        assert!(is_new(&at(now_ms), now_ms - 1, now_ms));
+        assert!(!is_new(&at(now_ms - 1), now_ms - 1, now_ms), "heard");
+        assert!(!is_new(&at(now_ms - MAX_AGE_MS), 0, now_ms), "old");
     }
 }

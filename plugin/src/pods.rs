@@ -1,5 +1,5 @@
-//! Which container holds which devices, as kubelet itself says (I14): PodResources, and its checkpoint for what that leaves
-//! out: plain init containers, and pods' UIDs.
+//! The devices of each container according to kubelet itself (I14). PodResources lists containers with their pods; the checkpoint
+//! adds plain init containers and the pods' UIDs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt as _;
@@ -23,44 +23,44 @@ mod checkpoint;
 mod holder;
 
 pub use checkpoint::CheckpointError;
-pub use holder::{Holder, HolderError, holder};
+pub use holder::{Holder, HolderError, find_holder};
 
-/// Pause between two questions: kubelet answers 100 a second to all clients, and refuses more
+/// Shortest interval of requests: kubelet answers 100 a second for all clients, and refuses more
 /// (pkg/kubelet/apis/podresources).
-const BETWEEN: Duration = Duration::from_millis(15);
-/// Number of repeats of a question that kubelet refuses for that.
-const REPEATS: u32 = 20;
-/// For one answer.
+const MIN_INTERVAL: Duration = Duration::from_millis(15);
+/// Most retries of a request that kubelet refuses for its rate.
+const RETRIES_MAX: u32 = 20;
+/// Deadline of an answer.
 const DEADLINE: Duration = Duration::from_secs(5);
 
-/// The names under which kubelet knows our resources.
+/// Names of the three extended resources.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Names {
+pub struct ExtendedResources {
     /// By [`Kind`].
     names: [String; 3],
 }
 
-impl Names {
-    /// These, in the order of [`Kind::ALL`].
+impl ExtendedResources {
+    /// Creates the names, in the order of [`Kind::ALL`].
     #[must_use]
     pub fn new(names: [String; 3]) -> Self {
         Self { names }
     }
 
-    /// Name of one resource.
+    /// Name of a resource.
     #[must_use]
-    pub fn of(&self, kind: Kind) -> &str {
-        kind.of::<String>(&self.names)
+    pub fn name(&self, kind: Kind) -> &str {
+        kind.select::<String>(&self.names)
     }
 
-    /// The resource of this name.
+    /// The resource of this name; `None` if it is not ours.
     #[must_use]
     pub fn kind(&self, name: &str) -> Option<Kind> {
-        Kind::ALL.into_iter().find(|kind| self.of(*kind) == name)
+        Kind::ALL.into_iter().find(|kind| self.name(*kind) == name)
     }
 }
 
-/// PodResources does not answer which container holds which devices.
+/// PodResources does not answer.
 #[derive(Debug, Clone, Error)]
 #[error("kubelet's PodResources ({}) does not answer: {why}", .socket.display())]
 pub struct PodsError {
@@ -73,19 +73,19 @@ pub struct PodsError {
 pub struct Devices {
     /// By [`Kind`].
     pub ids: [Ids; 3],
-    /// Devices under our names that are not ours.
+    /// Device IDs of our resources that the plugin never listed.
     pub foreign: BTreeSet<String>,
 }
 
 impl Devices {
-    /// The IDs of one kind.
+    /// IDs of one kind.
     #[must_use]
-    pub fn of(&self, kind: Kind) -> &Ids {
-        kind.of(&self.ids)
+    pub fn ids_of(&self, kind: Kind) -> &Ids {
+        kind.select(&self.ids)
     }
 
     fn add(&mut self, kind: Kind, ids: impl IntoIterator<Item = impl AsRef<str>>) {
-        let own = kind.of_mut(&mut self.ids);
+        let own = kind.select_mut(&mut self.ids);
         for id in ids {
             match kind.number(id.as_ref()) {
                 Some(number) => own.extend([number]),
@@ -94,7 +94,7 @@ impl Devices {
         }
     }
 
-    /// Whether it has anything of ours.
+    /// Whether the container has no device of our resources.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.ids.iter().all(BTreeSet::is_empty) && self.foreign.is_empty()
@@ -106,17 +106,17 @@ pub type Containers = BTreeMap<String, Devices>;
 
 /// Kubelet's answers at a moment.
 #[derive(Debug, Default)]
-pub struct Told {
-    /// By PodResources: namespace and name of a pod, and its containers but for plain init containers.
+pub struct PodsSnapshot {
+    /// From PodResources: namespace and name of each pod, and its containers without plain init containers.
     pub listed: Vec<(String, String, Containers)>,
-    /// By the checkpoint: by the pod's UID, all of its containers.
+    /// From the checkpoint: all containers of each pod, by the pod's UID.
     pub checkpoint: BTreeMap<String, Containers>,
     /// The reason why the checkpoint could not be used.
     pub checkpoint_problem: Option<CheckpointError>,
 }
 
-impl Told {
-    /// The containers that PodResources list. Plain init containers are not among them.
+impl PodsSnapshot {
+    /// The containers in PodResources, without plain init containers.
     pub fn listed(&self) -> impl Iterator<Item = &Devices> {
         self.listed
             .iter()
@@ -129,70 +129,70 @@ impl Told {
     }
 }
 
-/// One writing of the checkpoint: kubelet replaces the file each time (inode, time of its change).
+/// Version of the checkpoint's file (inode, seconds and nanoseconds of its change): kubelet replaces the file each time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Written(u64, i64, i64);
+pub struct CheckpointVersion(u64, i64, i64);
 
-/// Kubelet, asked which containers hold which devices.
+/// Reads from kubelet which devices each container has.
 #[derive(Debug)]
 pub struct Pods {
     socket: PathBuf,
     checkpoint: PathBuf,
-    names: Names,
+    names: ExtendedResources,
     channel: Mutex<Option<Channel>>,
-    /// Number of callers so far.
-    asked: AtomicU64,
-    last: Mutex<Last>,
+    /// Number of calls so far.
+    calls: AtomicU64,
+    last: Mutex<LastAnswer>,
 }
 
 /// The last answer.
 #[derive(Debug, Default)]
-struct Last {
-    /// It was asked for after so many had come.
-    after: u64,
+struct LastAnswer {
+    /// Number of calls that had been made when kubelet was asked.
+    calls_before: u64,
     at: Option<Instant>,
-    answer: Option<Result<Arc<Told>, PodsError>>,
+    answer: Option<Result<Arc<PodsSnapshot>, PodsError>>,
 }
 
 impl Pods {
-    /// Asks at `socket`, and reads `checkpoint`.
+    /// Creates a reader of PodResources at `socket` and of the file `checkpoint`.
     #[must_use]
-    pub fn new(socket: &Path, checkpoint: &Path, names: Names) -> Self {
+    pub fn new(socket: &Path, checkpoint: &Path, names: ExtendedResources) -> Self {
         Self {
             socket: socket.to_owned(),
             checkpoint: checkpoint.to_owned(),
             names,
             channel: Mutex::default(),
-            asked: AtomicU64::new(0),
+            calls: AtomicU64::new(0),
             last: Mutex::default(),
         }
     }
 
-    /// Under which names kubelet knows our resources.
+    /// Names of our resources.
     #[must_use]
-    pub fn names(&self) -> &Names {
+    pub fn names(&self) -> &ExtendedResources {
         &self.names
     }
 
-    /// Holders of all devices now. A checkpoint that cannot be used is said, and left out.
+    /// All containers with devices now. A checkpoint that cannot be used is left out, with the reason.
     ///
-    /// One of the callers at the same time asks kubelet. No caller gets an answer that was asked for before its call.
+    /// Concurrent callers share an answer. No caller gets an answer from before its call.
     ///
     /// # Errors
-    /// PodResources do not answer.
-    pub async fn ask(&self) -> Result<Arc<Told>, PodsError> {
-        let number = self.asked.fetch_add(1, Ordering::SeqCst);
+    /// PodResources does not answer.
+    pub async fn snapshot(&self) -> Result<Arc<PodsSnapshot>, PodsError> {
+        let number = self.calls.fetch_add(1, Ordering::SeqCst);
         let mut last = self.last.lock().await;
-        if let Some(answer) = last.answer.as_ref().filter(|_| last.after > number) {
+        if let Some(answer) = last.answer.as_ref().filter(|_| last.calls_before > number) {
             return answer.clone();
         }
         if let Some(at) = last.at {
-            tokio::time::sleep_until(at + BETWEEN).await;
+            tokio::time::sleep_until(at + MIN_INTERVAL).await;
         }
-        let after = self.asked.load(Ordering::SeqCst);
-        let answer = self.ask_kubelet().await.map(Arc::new);
-        *last = Last {
-            after,
+        let calls_before = self.calls.load(Ordering::SeqCst);
+        let answer = self.read_snapshot().await.map(Arc::new);
+        *last = LastAnswer {
+            calls_before,
             at: Some(Instant::now()),
             answer: Some(answer.clone()),
         };
@@ -201,12 +201,16 @@ impl Pods {
 
     /// The present version of the checkpoint's file; `None` if there is no file.
     #[must_use]
-    pub fn written(&self) -> Option<Written> {
+    pub fn checkpoint_version(&self) -> Option<CheckpointVersion> {
         let metadata = std::fs::metadata(&self.checkpoint).ok()?;
-        Some(Written(metadata.ino(), metadata.ctime(), metadata.ctime_nsec()))
+        Some(CheckpointVersion(
+            metadata.ino(),
+            metadata.ctime(),
+            metadata.ctime_nsec(),
+        ))
     }
 
-    async fn ask_kubelet(&self) -> Result<Told, PodsError> {
+    async fn read_snapshot(&self) -> Result<PodsSnapshot, PodsError> {
         let listed = self.list().await?;
         let (path, names) = (self.checkpoint.clone(), self.names.clone());
         let read = tokio::task::spawn_blocking(move || checkpoint::read(&path, &names)).await;
@@ -218,7 +222,7 @@ impl Pods {
                 Some(CheckpointError::NotRead(self.checkpoint.clone())),
             ),
         };
-        Ok(Told {
+        Ok(PodsSnapshot {
             listed,
             checkpoint,
             checkpoint_problem,
@@ -226,33 +230,33 @@ impl Pods {
     }
 
     async fn list(&self) -> Result<Vec<(String, String, Containers)>, PodsError> {
-        let silent = |why: String| PodsError {
+        let error = |why: String| PodsError {
             socket: self.socket.clone(),
             why,
         };
-        let channel = self.channel().await.map_err(|error| silent(error.to_string()))?;
+        let channel = self.channel().await.map_err(|source| error(source.to_string()))?;
         let mut client = PodResourcesListerClient::new(channel).max_decoding_message_size(POD_RESOURCES_MAX);
         let list = async {
-            let mut repeats = 0;
+            let mut retries = 0;
             loop {
                 match client.list(ListPodResourcesRequest {}).await {
-                    Err(status) if status.code() == Code::ResourceExhausted && repeats < REPEATS => {
-                        repeats += 1
+                    Err(status) if status.code() == Code::ResourceExhausted && retries < RETRIES_MAX => {
+                        retries += 1
                     }
                     answer => return answer,
                 }
-                tokio::time::sleep(3 * BETWEEN).await;
+                tokio::time::sleep(3 * MIN_INTERVAL).await;
             }
         };
         let answer = match tokio::time::timeout(DEADLINE, list).await {
             Ok(Ok(answer)) => answer.into_inner(),
             Ok(Err(status)) => {
                 *self.channel.lock().await = None;
-                return Err(silent(format!("{}: {}", status.code(), status.message())));
+                return Err(error(format!("{}: {}", status.code(), status.message())));
             }
             Err(_) => {
                 *self.channel.lock().await = None;
-                return Err(silent(format!("nothing within {DEADLINE:?}")));
+                return Err(error(format!("nothing within {DEADLINE:?}")));
             }
         };
         let pods = answer.pod_resources.into_iter().map(|pod| {
@@ -273,7 +277,7 @@ impl Pods {
         }
     }
 
-    /// One entry for each device (and NUMA node): united.
+    /// The container's devices. PodResources has an entry for each device and NUMA node; they are united.
     fn devices(&self, container: &ContainerResources) -> Devices {
         let mut devices = Devices::default();
         for entry in &container.devices {

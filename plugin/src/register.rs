@@ -1,8 +1,9 @@
-//! Registration with kubelet, for each resource: first by a socket in the directory that kubelet watches, which it asks again
-//! by itself after its own restart; by kubelet's registration service if it does not ask. Never by both at a time.
+//! Registration with kubelet, for each resource. The first method is a socket in the directory that kubelet watches: kubelet
+//! queries it by itself, also after its own restart. If it does not, the plugin calls kubelet's registration service. It never
+//! uses both at a time.
 //!
-//! Kubelet has to have seen the end of one stream of lists before the next begins: it looks plugins up by name when a stream
-//! ends, and would end the new one. So what is open is closed first, and whenever a stream ends we register anew.
+//! Kubelet must see the end of a stream of lists before the next one begins: when a stream ends, kubelet looks the plugin up by
+//! name, and would end the new stream. So the plugin closes its streams first, and registers again whenever a stream ends.
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -18,40 +19,40 @@ use vcuda_kubelet_api::v1beta1::device_plugin_server::DevicePluginServer;
 
 use crate::ids::Kind;
 use crate::metrics::{Instruments, Registered};
-use crate::node::Known;
+use crate::node::NodeReceiver;
 use crate::serve::{Listening, Readers, Resource, listen};
 
 pub mod changes;
 mod classic;
 pub mod watched;
 
-use changes::Changes;
-use watched::Asked;
+use changes::DirectoryChanges;
+use watched::RegistrationState;
 
-/// Time that kubelet may take to ask at the watched socket before it is taken for one that does not watch.
-const ASKS_WITHIN: Duration = Duration::from_secs(5);
-/// Until kubelet has seen the end of a stream.
-const SEEN_WITHIN: Duration = Duration::from_millis(150);
-/// Between tries.
+/// Time without a query at the watched socket after which kubelet counts as one that does not watch.
+const QUERY_TIMEOUT: Duration = Duration::from_secs(5);
+/// Wait for kubelet to notice the end of a stream.
+const STREAM_END_DELAY: Duration = Duration::from_millis(150);
+/// First pause between tries.
 const BACKOFF_MIN: Duration = Duration::from_millis(100);
-/// At most.
+/// Longest pause between tries.
 const BACKOFF_MAX: Duration = Duration::from_secs(5);
 
-/// Ways to register that may be used.
+/// Method of registration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ways {
-    /// The watched one first.
-    Both,
-    /// Only by the directory that kubelet watches.
+pub enum RegistrationMethod {
+    /// The watched directory, and kubelet's service if kubelet does not watch it.
+    Auto,
+    /// The watched directory only.
     Watched,
-    /// Only by kubelet's service.
+    /// Kubelet's registration service only.
     Classic,
 }
 
 /// Kubelet's directories.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Directories {
-    /// `/var/lib/kubelet`.
+    /// Kubelet's root directory, such as `/var/lib/kubelet`.
     pub kubelet: PathBuf,
 }
 
@@ -62,13 +63,13 @@ impl Directories {
         self.kubelet.join("device-plugins")
     }
 
-    /// Folder that kubelet watches.
+    /// Directory that kubelet watches for plugins' sockets.
     #[must_use]
     pub fn registry(&self) -> PathBuf {
         self.kubelet.join("plugins_registry")
     }
 
-    /// Ours.
+    /// Directory of the plugin's own sockets and locks.
     #[must_use]
     pub fn own(&self) -> PathBuf {
         self.kubelet.join("plugins/vcuda.io")
@@ -105,23 +106,28 @@ fn classic_name(kind: Kind) -> String {
 #[derive(Debug)]
 pub struct Registrar {
     directories: Directories,
-    ways: Ways,
+    method: RegistrationMethod,
     resource: Resource,
     readers: Readers,
-    node: Known,
-    changes: Changes,
+    node: NodeReceiver,
+    changes: DirectoryChanges,
     instruments: Arc<Instruments>,
     /// Whether kubelet reads the list.
     is_connected: watch::Sender<bool>,
 }
 
 impl Registrar {
-    /// One for `resource`.
+    /// Creates a registrar for `resource`.
     #[must_use]
-    pub fn new(directories: Directories, ways: Ways, resource: Resource, changes: Changes) -> Self {
+    pub fn new(
+        directories: Directories,
+        method: RegistrationMethod,
+        resource: Resource,
+        changes: DirectoryChanges,
+    ) -> Self {
         Self {
             directories,
-            ways,
+            method,
             readers: resource.readers.clone(),
             node: resource.shared.node.clone(),
             instruments: Arc::clone(&resource.shared.instruments),
@@ -131,26 +137,26 @@ impl Registrar {
         }
     }
 
-    /// Whether kubelet reads the list.
+    /// Receiver of whether kubelet reads the list.
     #[must_use]
     pub fn is_connected(&self) -> watch::Receiver<bool> {
         self.is_connected.subscribe()
     }
 
-    /// Registers, and again, until it is dropped.
+    /// Registers, and again whenever kubelet stops reading, until the task is dropped.
     pub async fn run(mut self) {
-        // Nothing is announced before it is known: devices that are missing from the first list end pods.
+        // It does not register before the GPUs are known: kubelet fails pods whose devices are missing from the first list.
         if self.node.wait_for(Option::is_some).await.is_err() {
             return;
         }
-        if self.ways != Ways::Classic {
-            self.watched().await;
+        if self.method != RegistrationMethod::Classic {
+            self.run_watched().await;
             info!(
                 resource = self.resource.name,
                 "kubelet does not ask at the sockets that it should watch: it is asked to register us"
             );
         }
-        self.classic().await;
+        self.run_classic().await;
     }
 
     fn routes(&self) -> Routes {
@@ -161,19 +167,20 @@ impl Registrar {
         listen(path, self.routes())
     }
 
-    /// Registers by the directory that kubelet watches. Returns only if kubelet does not watch it, or refuses.
-    async fn watched(&mut self) {
+    /// Registers by the watched directory. Returns only if kubelet does not watch it, or refuses.
+    async fn run_watched(&mut self) {
         let mut backoff = Backoff::default();
-        let mut up = Up::default();
+        let mut uptime = KubeletUptime::default();
         let mut is_warned = false;
         loop {
-            // The old connections have ended, or were closed, before another socket is there.
+            // The old connections end before there is another socket.
             self.close().await;
-            let (asked, answers) = watch::channel(Asked::default());
-            match self.offer(asked) {
+            let (state, answers) = watch::channel(RegistrationState::default());
+            match self.serve_watched(state) {
                 Ok((_service, registration)) => {
                     is_warned = false;
-                    let outcome = self.while_offered(&registration, answers, &mut backoff, &mut up);
+                    let outcome =
+                        self.serve_until_replaced(&registration, answers, &mut backoff, &mut uptime);
                     if outcome.await.is_break() {
                         return;
                     }
@@ -192,22 +199,22 @@ impl Registrar {
         }
     }
 
-    /// Serves one socket until another has to replace it. Breaks if kubelet does not watch the directory, or refuses.
-    async fn while_offered(
+    /// Serves the registration socket until a new one must replace it. Breaks if kubelet does not watch the directory, or refuses.
+    async fn serve_until_replaced(
         &mut self,
         registration: &Listening,
-        mut answers: watch::Receiver<Asked>,
+        mut answers: watch::Receiver<RegistrationState>,
         backoff: &mut Backoff,
-        up: &mut Up,
+        uptime: &mut KubeletUptime,
     ) -> ControlFlow<()> {
-        // Kubelet comes by itself, also after its own restart; a new socket is for one that missed the last.
-        let mut renew = Instant::now() + ASKS_WITHIN;
+        // Kubelet queries by itself, also after its own restart. A new socket is for a kubelet that missed the last one.
+        let mut renew = Instant::now() + QUERY_TIMEOUT;
         loop {
             if self.is_read() {
-                self.connected("watched");
-                (*backoff, *up) = (Backoff::default(), Up::default());
-                self.while_read(registration).await;
-                renew = Instant::now() + RETURNS_WITHIN;
+                self.note_connected("watched");
+                (*backoff, *uptime) = (Backoff::default(), KubeletUptime::default());
+                self.wait_while_read(registration).await;
+                renew = Instant::now() + RETURN_TIMEOUT;
             }
             if !registration.is_intact() {
                 return ControlFlow::Continue(());
@@ -217,35 +224,39 @@ impl Registrar {
                 warn!(resource = self.resource.name, "kubelet refuses: {why}");
                 self.instruments
                     .registered(self.resource.kind, Registered::Refused);
-                if self.ways == Ways::Both {
+                if self.method == RegistrationMethod::Auto {
                     return ControlFlow::Break(());
                 }
                 backoff.wait(&mut self.changes).await;
                 return ControlFlow::Continue(());
             }
-            match up.since(&self.directories.kubelet_socket()).await {
-                Some(since) if self.ways == Ways::Both && since.elapsed() >= ASKS_WITHIN && !answer.came => {
+            match uptime.since(&self.directories.kubelet_socket()).await {
+                Some(since)
+                    if self.method == RegistrationMethod::Auto
+                        && since.elapsed() >= QUERY_TIMEOUT
+                        && !answer.was_queried =>
+                {
                     return ControlFlow::Break(());
                 }
                 Some(_) if Instant::now() >= renew => return ControlFlow::Continue(()),
                 Some(_) => {}
-                // The time runs while there is a kubelet.
-                None => renew = Instant::now() + ASKS_WITHIN,
+                // The time counts only while kubelet runs.
+                None => renew = Instant::now() + QUERY_TIMEOUT,
             }
-            self.changes.next(Duration::from_millis(100)).await;
+            self.changes.wait(Duration::from_millis(100)).await;
         }
     }
 
-    /// Registers by kubelet's service.
-    async fn classic(&mut self) {
+    /// Registers by kubelet's registration service, again and again.
+    async fn run_classic(&mut self) {
         let mut backoff = Backoff::default();
         loop {
             self.close().await;
             match self.register_classic().await {
                 Ok(listening) => {
-                    self.connected("classic");
+                    self.note_connected("classic");
                     backoff = Backoff::default();
-                    self.while_read(&listening).await;
+                    self.wait_while_read(&listening).await;
                 }
                 Err(error) => {
                     if backoff.is_first() {
@@ -268,49 +279,49 @@ impl Registrar {
         *self.readers.count().borrow() > 0
     }
 
-    fn connected(&self, way: &str) {
+    fn note_connected(&self, way: &str) {
         self.instruments.registered(self.resource.kind, Registered::Done);
         self.is_connected.send_replace(true);
         self.instruments.connected(self.resource.kind, true);
         info!(resource = self.resource.name, way, "registered with kubelet");
     }
 
-    /// Until kubelet reads no more, or the socket is gone.
-    async fn while_read(&mut self, listening: &Listening) {
+    /// Waits until kubelet reads the list no more, or the socket is gone.
+    async fn wait_while_read(&mut self, listening: &Listening) {
         let mut count = self.readers.count();
         while *count.borrow_and_update() > 0 && listening.is_intact() {
             tokio::select! {
                 _ = count.changed() => {}
-                () = self.changes.next(Duration::from_secs(1)) => {}
+                () = self.changes.wait(Duration::from_secs(1)) => {}
             }
         }
         self.is_connected.send_replace(false);
         self.instruments.connected(self.resource.kind, false);
         warn!(resource = self.resource.name, "kubelet reads the list no more");
-        sleep(SEEN_WITHIN).await;
+        sleep(STREAM_END_DELAY).await;
     }
 
-    /// Ends what is open, and gives kubelet the time to notice.
+    /// Closes the open streams, and gives kubelet the time to notice.
     async fn close(&self) {
         if self.is_read() {
             self.readers.close();
             let mut count = self.readers.count();
             let _ = tokio::time::timeout(BACKOFF_MAX, count.wait_for(|open| *open == 0)).await;
-            sleep(SEEN_WITHIN).await;
+            sleep(STREAM_END_DELAY).await;
         }
         self.is_connected.send_replace(false);
     }
 }
 
-/// After the end of a stream, how long kubelet may take to come back by itself.
-const RETURNS_WITHIN: Duration = Duration::from_secs(1);
+/// Wait for kubelet's query after the end of a stream, before the socket is replaced.
+const RETURN_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Since when kubelet has been there.
+/// Time at which kubelet was first seen to run; `None` while it does not.
 #[derive(Debug, Default)]
-struct Up(Option<Instant>);
+struct KubeletUptime(Option<Instant>);
 
-impl Up {
-    /// None: it is not.
+impl KubeletUptime {
+    /// Time since which kubelet has listened at `socket`; `None` if it does not.
     async fn since(&mut self, socket: &Path) -> Option<Instant> {
         match tokio::net::UnixStream::connect(socket).await {
             Ok(_) => Some(*self.0.get_or_insert_with(Instant::now)),
@@ -322,7 +333,7 @@ impl Up {
     }
 }
 
-/// Longer from try to try.
+/// The pause before the next try, which doubles with each.
 #[derive(Debug)]
 struct Backoff(Duration);
 
@@ -337,17 +348,17 @@ impl Backoff {
         self.0 == BACKOFF_MIN
     }
 
-    fn next(&mut self) -> Duration {
+    fn next_pause(&mut self) -> Duration {
         let now = self.0;
         self.0 = (now * 2).min(BACKOFF_MAX);
         now
     }
 
-    /// Its time, or until something changes in kubelet's directories.
-    async fn wait(&mut self, changes: &mut Changes) {
-        let time = self.next();
-        changes.next(time).await;
-        // Many changes at once are one.
+    /// Waits for the pause, or until a change in kubelet's directories.
+    async fn wait(&mut self, changes: &mut DirectoryChanges) {
+        let time = self.next_pause();
+        changes.wait(time).await;
+        // Changes at the same time count once.
         sleep(BACKOFF_MIN).await;
     }
 }

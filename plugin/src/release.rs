@@ -1,8 +1,8 @@
-//! Release of grants whose containers are gone: by two answers of kubelet, and never while it is away.
+//! Release of grants whose containers are gone. Two answers of kubelet must agree, and nothing is released while kubelet is away.
 //!
-//! Kubelet says it in two places. PodResources lists the containers of living pods, but no plain init containers. The checkpoint
-//! has those too, and it has ended pods until it is written again: at the next Allocate, or when a plugin sends a list. So a
-//! container that only the checkpoint knows is neither alive nor dead: the list is sent again, and what kubelet then writes tells.
+//! PodResources lists the containers of living pods without their plain init containers. The checkpoint has those too, but it
+//! keeps ended pods until kubelet writes it again: at the next Allocate, or when a plugin sends a list. So if only the checkpoint
+//! has a container, the plugin sends the list again, and the new checkpoint decides.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -17,32 +17,32 @@ use vcuda_manager_api::v1;
 use crate::cdi::Store;
 use crate::ids::{Kind, Slot};
 use crate::manager::{Manager, ManagerError};
-use crate::pods::{Devices, Pods, Told};
-use crate::recency::Recency;
-use crate::room::Asked;
+use crate::pods::{Devices, Pods, PodsSnapshot};
+use crate::reclaim::ReclaimReceiver;
 use crate::serve::Readers;
+use crate::share_lru::ShareLru;
 
-/// Between the two looks if a container waits for room. Kubelet writes a fresh checkpoint for each.
-const HURRIED: Duration = Duration::from_secs(1);
-/// Time that kubelet may take to write its checkpoint after it was sent a list.
-const WRITES_WITHIN: Duration = Duration::from_secs(2);
-/// Between looks whether it has.
-const WRITES_LOOK: Duration = Duration::from_millis(20);
+/// Grace period while a container waits for free amounts. Kubelet writes a fresh checkpoint for each check.
+const RECLAIM_GRACE: Duration = Duration::from_secs(1);
+/// Longest wait for kubelet's new checkpoint after a list was sent.
+const CHECKPOINT_TIMEOUT: Duration = Duration::from_secs(2);
+/// Interval of checks for the new checkpoint.
+const CHECKPOINT_POLL: Duration = Duration::from_millis(20);
 
-/// Times after which unused grants are released.
+/// Times of the release of unused grants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Pace {
-    /// Between two looks.
+pub struct ReleaseTimes {
+    /// Interval of checks.
     pub interval: Duration,
-    /// Between the first look at which a container was gone and the one at which its grant ends.
+    /// Time from the first check without the container to the release of its grant.
     pub grace: Duration,
 }
 
-/// Gives back.
+/// Releases the grants of containers that are gone.
 #[derive(Debug)]
 pub struct Releaser {
     /// Times of the release.
-    pub pace: Pace,
+    pub times: ReleaseTimes,
     /// Kubelet.
     pub pods: Arc<Pods>,
     /// The grants.
@@ -50,20 +50,20 @@ pub struct Releaser {
     /// The specifications.
     pub store: Store,
     /// Last use of the shares.
-    pub recency: Arc<Recency>,
-    /// Whether kubelet reads our list: if it does not, it is away.
+    pub share_lru: Arc<ShareLru>,
+    /// Whether kubelet reads the list of shares. If not, kubelet is away.
     pub is_connected: watch::Receiver<bool>,
-    /// Kubelet's stream of that list.
+    /// Kubelet's streams of that list.
     pub readers: Readers,
-    /// Containers that wait for room.
-    pub asked: Asked,
+    /// Requests of starting containers that found no free amounts.
+    pub reclaim_requests: ReclaimReceiver,
 }
 
-/// Time at which each slot was first seen to be gone.
-type Since = HashMap<Slot, Instant>;
+/// Time of the first check without the slot's container, by slot.
+type GoneSince = HashMap<Slot, Instant>;
 
-/// The earliest time to come at which a slot has been gone for `grace`.
-fn due(since: &Since, grace: Duration) -> Option<Instant> {
+/// The earliest future time at which a slot will have been gone for `grace`.
+fn next_due(since: &GoneSince, grace: Duration) -> Option<Instant> {
     let now = Instant::now();
     since
         .values()
@@ -72,8 +72,8 @@ fn due(since: &Since, grace: Duration) -> Option<Instant> {
         .min()
 }
 
-/// Ends at this time; never, if there is none.
-async fn at(time: Option<Instant>) {
+/// Sleeps until `time`; forever if it is `None`.
+async fn sleep_until_some(time: Option<Instant>) {
     match time {
         Some(time) => sleep_until(time).await,
         None => std::future::pending().await,
@@ -81,31 +81,31 @@ async fn at(time: Option<Instant>) {
 }
 
 impl Releaser {
-    /// Looks until it is dropped.
+    /// Checks and releases until the task is dropped.
     pub async fn run(mut self) {
-        let mut ticks = tokio::time::interval(self.pace.interval);
+        let mut ticks = tokio::time::interval(self.times.interval);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut since = Since::new();
+        let mut since = GoneSince::new();
         loop {
             tokio::select! {
                 _ = ticks.tick() => {
-                    self.look(self.pace.grace, &mut since).await;
+                    self.release_due(self.times.grace, &mut since).await;
                 }
-                // The look that ends a grant comes as soon as it may: the next tick can be a whole interval later.
-                () = at(due(&since, self.pace.grace)) => {
-                    self.look(self.pace.grace, &mut since).await;
+                // A due release does not wait for the next tick, which can be a whole interval later.
+                () = sleep_until_some(next_due(&since, self.times.grace)) => {
+                    self.release_due(self.times.grace, &mut since).await;
                 }
                 changed = self.is_connected.changed() => {
                     if changed.is_err() {
                         return;
                     }
-                    // A kubelet that comes back reads its pods first.
+                    // After its restart kubelet knows no pods until it has read them.
                     since.clear();
                 }
-                Some(waiting) = self.asked.next() => {
-                    let given_back = self.hurry(&mut since).await;
+                Some(waiting) = self.reclaim_requests.next() => {
+                    let given_back = self.release_now(&mut since).await;
                     for answer in waiting {
-                        // A container that waits no longer needs no answer.
+                        // The container's start may have timed out; then the reply is dropped.
                         let _ = answer.send(given_back);
                     }
                 }
@@ -113,32 +113,32 @@ impl Releaser {
         }
     }
 
-    /// Two looks at once. Returns how many slots were given back.
-    async fn hurry(&self, since: &mut Since) -> usize {
-        let grace = self.pace.grace.min(HURRIED);
-        let first = self.look(grace, since).await;
+    /// Checks twice with a short grace period. Returns the number of released slots.
+    async fn release_now(&self, since: &mut GoneSince) -> usize {
+        let grace = self.times.grace.min(RECLAIM_GRACE);
+        let first = self.release_due(grace, since).await;
         if since.is_empty() {
             return first;
         }
         sleep(grace).await;
-        first + self.look(grace, since).await
+        first + self.release_due(grace, since).await
     }
 
-    /// Releases slots that have been gone for `grace`. Returns how many those were.
-    async fn look(&self, grace: Duration, since: &mut Since) -> usize {
+    /// Releases the slots that have been gone for `grace`. Returns their number; 0 while kubelet is away.
+    async fn release_due(&self, grace: Duration, since: &mut GoneSince) -> usize {
         let is_connected = *self.is_connected.borrow();
-        let looked = match is_connected {
-            true => self.look_at_kubelet(grace, since).await,
+        let released = match is_connected {
+            true => self.try_release_due(grace, since).await,
             false => None,
         };
-        looked.unwrap_or_else(|| {
+        released.unwrap_or_else(|| {
             since.clear();
             0
         })
     }
 
-    /// `None` if kubelet or the manager does not answer.
-    async fn look_at_kubelet(&self, grace: Duration, since: &mut Since) -> Option<usize> {
+    /// Releases as [`Releaser::release_due`]. Returns `None` if kubelet or the manager does not answer.
+    async fn try_release_due(&self, grace: Duration, since: &mut GoneSince) -> Option<usize> {
         let grants = match self.manager.list().await {
             Ok(grants) => grants,
             Err(error) => {
@@ -148,7 +148,7 @@ impl Releaser {
         };
         let grants: HashMap<Slot, v1::Grant> = grants
             .into_iter()
-            .filter_map(|grant| Some((ours(&grant)?, grant)))
+            .filter_map(|grant| Some((plugin_slot(&grant)?, grant)))
             .collect();
         let store = self.store.clone();
         let written = match spawn_blocking(move || store.records()).await {
@@ -156,17 +156,17 @@ impl Releaser {
             _ => BTreeSet::new(),
         };
         let all: BTreeSet<Slot> = grants.keys().cloned().chain(written).collect();
-        let gone = self.gone(all).await?;
+        let gone = self.gone_slots(all).await?;
         since.retain(|slot, _| gone.contains(slot));
         let mut given_back = 0;
-        // What is first missed at one look is due at one look.
+        // One time for all slots of this check, so that they are also due together.
         let now = Instant::now();
         for slot in gone {
             let first = *since.entry(slot.clone()).or_insert(now);
             if now.duration_since(first) < grace {
                 continue;
             }
-            match self.give_back(&slot, grants.get(&slot)).await {
+            match self.release_slot(&slot, grants.get(&slot)).await {
                 Ok(true) => {
                     since.remove(&slot);
                     given_back += 1;
@@ -181,62 +181,62 @@ impl Releaser {
         Some(given_back)
     }
 
-    /// The slots of `slots` whose container kubelet no longer knows. `None` if it does not answer.
-    async fn gone(&self, slots: BTreeSet<Slot>) -> Option<BTreeSet<Slot>> {
-        let told = self.told().await?;
-        let listed = held(told.listed());
+    /// Those of `slots` whose container kubelet no longer knows. Returns `None` if kubelet does not answer.
+    async fn gone_slots(&self, slots: BTreeSet<Slot>) -> Option<BTreeSet<Slot>> {
+        let snapshot = self.snapshot().await?;
+        let listed = slots_of(snapshot.listed());
         let unlisted: BTreeSet<Slot> = slots.difference(&listed).cloned().collect();
-        let recorded = held(told.recorded());
+        let recorded = slots_of(snapshot.recorded());
         if unlisted.is_disjoint(&recorded) {
             return Some(unlisted);
         }
-        let told = match self.written_again().await {
-            true => self.told().await?,
-            // A checkpoint that is not known to be fresh proves no container's end.
-            false => told,
+        let snapshot = match self.refresh_checkpoint().await {
+            true => self.snapshot().await?,
+            // Without a fresh checkpoint its containers count as alive.
+            false => snapshot,
         };
-        let living: BTreeSet<Slot> = held(told.listed())
-            .union(&held(told.recorded()))
+        let living: BTreeSet<Slot> = slots_of(snapshot.listed())
+            .union(&slots_of(snapshot.recorded()))
             .cloned()
             .collect();
         Some(unlisted.difference(&living).cloned().collect())
     }
 
-    /// Kubelet's complete answers, if it gives them.
-    async fn told(&self) -> Option<Arc<Told>> {
-        let told = match self.pods.ask().await {
-            Ok(told) => told,
+    /// Kubelet's answers; `None` if PodResources or the checkpoint is missing.
+    async fn snapshot(&self) -> Option<Arc<PodsSnapshot>> {
+        let snapshot = match self.pods.snapshot().await {
+            Ok(snapshot) => snapshot,
             Err(error) => {
                 debug!("nothing is given back now: {error}");
                 return None;
             }
         };
-        if let Some(problem) = &told.checkpoint_problem {
+        if let Some(problem) = &snapshot.checkpoint_problem {
             warn!("nothing is given back: {problem}");
             return None;
         }
-        Some(told)
+        Some(snapshot)
     }
 
-    /// Makes kubelet write its checkpoint, after a question to PodResources that made it forget ended pods. Returns whether it
-    /// has.
-    async fn written_again(&self) -> bool {
-        let before = self.pods.written();
+    /// Makes kubelet write its checkpoint. A question to PodResources comes before: it makes kubelet forget ended pods. Returns
+    /// whether kubelet has written.
+    async fn refresh_checkpoint(&self) -> bool {
+        let before = self.pods.checkpoint_version();
         self.readers.repeat();
-        let end = Instant::now() + WRITES_WITHIN;
+        let end = Instant::now() + CHECKPOINT_TIMEOUT;
         while Instant::now() < end {
-            sleep(WRITES_LOOK).await;
-            let now = self.pods.written();
+            sleep(CHECKPOINT_POLL).await;
+            let now = self.pods.checkpoint_version();
             if now.is_some() && now != before {
                 return true;
             }
         }
-        debug!("kubelet has not written its checkpoint within {WRITES_WITHIN:?}");
+        debug!("kubelet has not written its checkpoint within {CHECKPOINT_TIMEOUT:?}");
         false
     }
 
-    /// Specification, then grant; not while a process of it lives. Returns whether it is given back.
-    async fn give_back(&self, slot: &Slot, grant: Option<&v1::Grant>) -> Result<bool, ManagerError> {
+    /// Removes the specification, then releases the grant. Returns false, and leaves both, while a process of the grant lives.
+    async fn release_slot(&self, slot: &Slot, grant: Option<&v1::Grant>) -> Result<bool, ManagerError> {
         if let Some(grant) = grant
             && self.manager.is_used(&grant.id).await?
         {
@@ -246,7 +246,7 @@ impl Releaser {
         let ended = grant.map(|grant| grant.id.clone());
         let removed = spawn_blocking(move || {
             let record = store.records()?.into_iter().find(|record| record.slot == gone);
-            // The same shares may be another container's by now.
+            // By now the shares may belong to another container.
             if let (Some(record), Some(ended)) = (&record, &ended)
                 && record.id != *ended
             {
@@ -257,7 +257,7 @@ impl Releaser {
         match removed.await {
             Ok(Ok(record)) => {
                 if let Some(record) = record {
-                    self.recency.used(record.held.of(Kind::Gpu));
+                    self.share_lru.record_use(record.held.ids_of(Kind::Gpu));
                 }
             }
             Ok(Err(error)) => {
@@ -284,14 +284,14 @@ impl Releaser {
     }
 }
 
-/// The slots of these containers, of those that hold shares.
-fn held<'a>(containers: impl Iterator<Item = &'a Devices>) -> BTreeSet<Slot> {
-    let shares = containers.map(|devices| devices.of(Kind::Gpu));
-    shares.filter(|shares| !shares.is_empty()).map(Slot::of).collect()
+/// The slots of these containers. Containers without shares have none.
+fn slots_of<'a>(containers: impl Iterator<Item = &'a Devices>) -> BTreeSet<Slot> {
+    let shares = containers.map(|devices| devices.ids_of(Kind::Gpu));
+    shares.filter(|shares| !shares.is_empty()).map(Slot::from_shares).collect()
 }
 
-/// The slot of a grant that we asked for: others' keys are not slots, or name no pod.
-fn ours(grant: &v1::Grant) -> Option<Slot> {
+/// The slot of a grant that the plugin created; `None` for other grants, whose keys are not slots or which have no pod.
+fn plugin_slot(grant: &v1::Grant) -> Option<Slot> {
     let holder = grant.holder.as_ref()?;
     (!holder.pod.is_empty() || !holder.pod_uid.is_empty()).then_some(())?;
     Slot::named(&grant.key)

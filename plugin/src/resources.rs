@@ -1,7 +1,7 @@
-//! From GPUs to device lists: so many shares, chunks and percents as the node's GPUs have together.
+//! Device lists for kubelet: as many shares, chunks and percents as the node's GPUs have together.
 //!
-//! IDs name no GPU, so a GPU that falls ill takes with it the IDs that containers on it hold, and of the free ones as
-//! many as it had free. IDs that containers hold stay in the list as long as it is long enough, whatever their numbers.
+//! An ID names no GPU. If a GPU becomes unhealthy, so do the IDs that containers on it hold, and as many free IDs as the GPU
+//! had free. IDs that containers hold stay in the list while the list is long enough, whatever their numbers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,43 +10,43 @@ use vcuda_kubelet_api::{HEALTHY, UNHEALTHY};
 
 use crate::ids::{Ids, Kind};
 
-/// Shares of a GPU.
-pub const SHARES_PER_CARD: u32 = 16;
-/// Percents of a GPU.
+/// Number of shares of a GPU.
+pub const SHARES_PER_GPU: u32 = 16;
+/// Number of percents of a GPU.
 pub const CORES_PER_GPU: u32 = 100;
-/// Memory IDs of a node, at most: kubelet looks at each in every allocation, and a message is at most 4 MiB.
+/// Most memory IDs of a node: kubelet iterates over all of them in every allocation, and a message has at most 4 MiB.
 pub const MEMORY_IDS_MAX: u32 = 5_000;
 
-/// State of a GPU as a source of grants.
+/// State of a GPU for new and running containers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
-    /// All of it.
+    /// The GPU takes new containers.
     Usable,
-    /// The containers there stay; nothing is added.
+    /// Running containers stay; the GPU takes no new ones.
     Cordoned,
-    /// Nothing, and what runs there is told.
+    /// The GPU takes no new containers, and the devices of running ones are reported as unhealthy.
     Unhealthy,
 }
 
 /// A GPU as kubelet counts it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeGpu {
-    /// Its GPU.
+    /// UUID of the GPU.
     pub uuid: String,
     /// Minor number of its device node.
     pub minor_number: Option<u32>,
-    /// Whole chunks of memory that one container alone could have.
+    /// Whole chunks of memory that a single container could have.
     pub chunks: u32,
     /// State of the GPU.
     pub state: State,
-    /// The node of memory and processors that it is near to.
+    /// NUMA node of the GPU; `None` if unknown.
     pub numa_node: Option<u32>,
 }
 
 impl NodeGpu {
     fn count(&self, kind: Kind) -> u32 {
         match kind {
-            Kind::Gpu => SHARES_PER_CARD,
+            Kind::Gpu => SHARES_PER_GPU,
             Kind::Memory => self.chunks,
             Kind::Cores => CORES_PER_GPU,
         }
@@ -54,14 +54,14 @@ impl NodeGpu {
 }
 
 /// IDs that containers hold, by GPU.
-pub type Held = BTreeMap<String, Ids>;
+pub type HeldIds = BTreeMap<String, Ids>;
 
 /// The IDs of one resource, and whether each is healthy.
 pub type List = BTreeMap<u32, bool>;
 
 /// The list of one resource.
 #[must_use]
-pub fn list(kind: Kind, gpus: &[NodeGpu], held: &Held) -> List {
+pub fn list(kind: Kind, gpus: &[NodeGpu], held: &HeldIds) -> List {
     let sum: u32 = gpus.iter().map(|gpu| gpu.count(kind)).sum();
     let total = match kind {
         Kind::Memory => sum.min(MEMORY_IDS_MAX),
@@ -87,7 +87,7 @@ pub fn list(kind: Kind, gpus: &[NodeGpu], held: &Held) -> List {
                 list.entry(*number).and_modify(|healthy| *healthy = false);
             }
         }
-        // The highest first: of the others, new containers get the lowest.
+        // The highest first, as new containers get the lowest.
         let free = list
             .iter_mut()
             .rev()
@@ -103,14 +103,14 @@ pub fn list(kind: Kind, gpus: &[NodeGpu], held: &Held) -> List {
     list
 }
 
-/// The NUMA node that all GPUs are near to. An ID names no GPU, so with several nodes it is near to none of them.
+/// The NUMA node of all GPUs. Returns `None` if the GPUs are on several nodes: an ID names no GPU, so it has no node then.
 #[must_use]
 pub fn common_numa_node(gpus: &[NodeGpu]) -> Option<u32> {
     let node = gpus.first()?.numa_node?;
     gpus.iter().all(|gpu| gpu.numa_node == Some(node)).then_some(node)
 }
 
-/// As kubelet wants it, with the node that all GPUs are near to.
+/// The list in kubelet's form. `numa_node` is that of all GPUs.
 #[must_use]
 pub fn devices(kind: Kind, list: &List, numa_node: Option<u32>) -> Vec<Device> {
     let topology = numa_node.map(|node| TopologyInfo {
@@ -150,15 +150,15 @@ mod tests {
     #[test]
     fn counts_are_those_of_the_gpus() {
         let gpus = [gpu("a", 10, State::Usable), gpu("b", 20, State::Usable)];
-        let lengths = Kind::ALL.map(|kind| list(kind, &gpus, &Held::new()).len());
+        let lengths = Kind::ALL.map(|kind| list(kind, &gpus, &HeldIds::new()).len());
         assert_eq!(lengths, [32, 30, 200]);
-        assert!(list(Kind::Gpu, &[], &Held::new()).is_empty());
+        assert!(list(Kind::Gpu, &[], &HeldIds::new()).is_empty());
     }
 
     #[test]
-    fn a_gpu_takes_with_it_what_is_on_it_and_its_part_of_the_free() {
+    fn an_unhealthy_gpu_takes_its_ids_and_its_part_of_the_free_ones() {
         let mut gpus = [gpu("a", 10, State::Usable), gpu("b", 20, State::Unhealthy)];
-        let held = Held::from([
+        let held = HeldIds::from([
             ("a".to_owned(), Ids::from([0, 5])),
             ("b".to_owned(), Ids::from([1, 2, 3])),
         ]);
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_is_told_only_if_it_is_that_of_all_gpus() {
+    fn a_numa_node_is_listed_only_if_all_gpus_have_it() {
         let at = |nodes: &[Option<u32>]| {
             let gpus: Vec<NodeGpu> = nodes
                 .iter()
@@ -194,7 +194,7 @@ mod tests {
     #[test]
     fn held_ids_stay_when_a_gpu_vanishes() {
         let gpus = [gpu("a", 10, State::Usable)];
-        let held = Held::from([
+        let held = HeldIds::from([
             ("a".to_owned(), Ids::from([25, 26])),
             ("gone".to_owned(), Ids::from([0])),
         ]);
@@ -210,7 +210,7 @@ mod tests {
             .map(|n| gpu(&n.to_string(), 4000, State::Usable))
             .collect();
         for kind in Kind::ALL {
-            let list = list(kind, &gpus, &Held::new());
+            let list = list(kind, &gpus, &HeldIds::new());
             let devices = devices(kind, &list, Some(u32::MAX));
             assert!(devices.len() <= 5_000 && devices.iter().all(|device| device.id.len() <= ID_MAX));
             let bytes = ListAndWatchResponse { devices }.encoded_len();
@@ -232,7 +232,7 @@ mod tests {
                 .collect();
             // No container holds another's devices, nor more than the GPU has.
             let mut taken = Ids::new();
-            let held: Held = gpus
+            let held: HeldIds = gpus
                 .iter()
                 .zip(held)
                 .map(|(gpu, ids)| {

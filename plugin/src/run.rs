@@ -1,4 +1,4 @@
-//! The daemon's life: its parts, and the signals that end it.
+//! Start of the device plugin's parts, and its end by a signal.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -15,46 +15,46 @@ use vcuda_daemon::http;
 use vcuda_daemon::life::{self, Ends, RunError};
 use vcuda_daemon::pages::{Problems, pages};
 
-use crate::bind::{Binder, Rules};
+use crate::annotation_reconciler;
+use crate::bind::{BindSettings, Binder};
 use crate::cdi::Store;
 use crate::cluster::{self, Cluster};
 use crate::config::{Api, Config};
 use crate::event_writer::EventWriter;
-use crate::follow;
 use crate::ids::Kind;
 use crate::manager::Manager;
 use crate::metrics::Instruments;
 use crate::mode::Mode;
-use crate::node::{Follower, Known};
-use crate::pod_choices::{NoChoices, PodChoices};
+use crate::node::{NodeReceiver, NodeWatcher};
 use crate::pod_events;
 use crate::pods::Pods;
-use crate::recency::Recency;
-use crate::register::changes::Changes;
+use crate::quota_change_source::{NoQuotaChanges, QuotaChangeSource};
+use crate::reclaim::reclaim_channel;
+use crate::register::changes::DirectoryChanges;
 use crate::register::{Directories, Registrar};
 use crate::release::Releaser;
-use crate::room::room;
 use crate::serve::{Readers, Resource, Shared};
+use crate::share_lru::ShareLru;
 use vcuda_kubelet_api::CHECKPOINT;
 
 /// Reporter of the plugin's events (`reportingController`: a qualified name).
 const CONTROLLER: &str = "vcuda.io/device-plugin";
-/// Between looks whether another plugin has ended.
-pub(crate) const TURN_LOOK: Duration = Duration::from_millis(20);
+/// Interval of tries to take the node's locks.
+pub(crate) const LOCK_POLL: Duration = Duration::from_millis(20);
 
-/// Runs until a signal ends it.
+/// Runs the device plugin until a signal ends it.
 ///
 /// # Errors
-/// It could not start: see [`RunError`].
+/// The plugin could not start, or a part has failed: see [`RunError`].
 pub fn run(config: Config) -> Result<(), RunError> {
-    until_signal(live(config))
+    run_until_signal(run_parts(config))
 }
 
-/// Lives a daemon's `life` until it ends or a signal ends it.
+/// Runs a daemon's `life` until it ends or a signal ends it.
 ///
 /// # Errors
-/// As `life`'s.
-pub(crate) fn until_signal(life: impl Future<Output = Result<(), RunError>>) -> Result<(), RunError> {
+/// Those of `life`.
+pub(crate) fn run_until_signal(life: impl Future<Output = Result<(), RunError>>) -> Result<(), RunError> {
     life::block_on(async {
         let mut ends = Ends::listen()?;
         tokio::select! {
@@ -67,8 +67,8 @@ pub(crate) fn until_signal(life: impl Future<Output = Result<(), RunError>>) -> 
     })
 }
 
-/// Tells the log that a daemon starts, and with which neighbours.
-pub(crate) fn tell_start(config: &Config) {
+/// Logs the start of a daemon, with the sockets and directories that it uses.
+pub(crate) fn log_start(config: &Config) {
     info!(
         version = env!("CARGO_PKG_VERSION"),
         kubelet = %config.directories.kubelet.display(),
@@ -77,11 +77,11 @@ pub(crate) fn tell_start(config: &Config) {
     );
 }
 
-async fn live(config: Config) -> Result<(), RunError> {
+async fn run_parts(config: Config) -> Result<(), RunError> {
     let listener = http::listen(config.metrics).await?;
-    tell_start(&config);
+    log_start(&config);
     let mut tasks = JoinSet::new();
-    // Before its turn comes: who takes over registers at once, as far as it depends on itself.
+    // Before the locks are taken, so that the plugin can register as soon as it has them.
     let base = Base::start(&config, &mut tasks);
     let problems: Arc<OnceLock<Problems>> = Arc::default();
     let (waiting, waits) = watch::channel(vec!["the plugin is starting".to_owned()]);
@@ -94,19 +94,19 @@ async fn live(config: Config) -> Result<(), RunError> {
         let pages = pages(Arc::new(move || instruments.text()), problems);
         tasks.spawn(http::serve(listener, pages, std::future::pending()));
     }
-    let _alone = alone(&config.directories, &base, &waiting).await;
+    let _locks = wait_for_node(&config.directories, &base, &waiting).await;
     let cluster = cluster(&config).await?;
-    // It is set only once.
+    // The cell is set here alone.
     let _ = problems.set(start(&config, cluster, &base, &mut tasks));
     info!("ready");
-    // No part ends by itself.
+    // A part that ends has failed.
     match tasks.join_next().await {
         Some(Err(error)) => Err(RunError::Failed(error.to_string())),
         _ => Err(RunError::Failed("a part has ended".to_owned())),
     }
 }
 
-/// The API server, if it is asked.
+/// Client and pod watch of the API server; `None` if it is off or not configured.
 async fn cluster(config: &Config) -> Result<Option<(Client, Cluster)>, RunError> {
     if config.cluster.api == Api::Off {
         return Ok(None);
@@ -120,35 +120,35 @@ async fn cluster(config: &Config) -> Result<Option<(Client, Cluster)>, RunError>
     Ok(client.map(start))
 }
 
-/// Waits for the plugin's turn. `problems` is told what is in the way; another daemon is none once the GPUs are known, so that a
-/// rollout ends it as soon as this one can register at once.
-async fn alone(
+/// Waits for the node's locks. `problems` receives the reason for the wait. Another daemon is no problem once the GPUs are known:
+/// so a rollout ends the other daemon as soon as this one can register at once.
+async fn wait_for_node(
     directories: &Directories,
     base: &Base,
     problems: &watch::Sender<Vec<String>>,
 ) -> [Flock<File>; 2] {
-    let mut told = None;
-    let tell = |why: Option<String>| {
+    let mut logged = None;
+    let report = |why: Option<String>| {
         let another = "another device plugin or driver is at work on this node; this one waits for its end";
-        let shown = why.clone().unwrap_or_else(|| another.to_owned());
-        if told.as_ref() != Some(&shown) {
-            warn!("{shown}");
-            told = Some(shown);
+        let text = why.clone().unwrap_or_else(|| another.to_owned());
+        if logged.as_ref() != Some(&text) {
+            warn!("{text}");
+            logged = Some(text);
         }
-        problems.send_replace(why.or_else(|| unknown(&base.node)).into_iter().collect());
+        problems.send_replace(why.or_else(|| missing_gpus(&base.node)).into_iter().collect());
     };
     let refusal = || Mode::Plugin.refusal(&base.store, &base.manager);
-    Mode::Plugin.turn(directories, refusal, tell).await
+    Mode::Plugin.wait_for_node(directories, refusal, report).await
 }
 
-/// The problem of a node whose GPUs the manager has not told.
-fn unknown(node: &Known) -> Option<String> {
+/// The problem text until the manager has listed the node's GPUs.
+fn missing_gpus(node: &NodeReceiver) -> Option<String> {
     let is_unknown = node.borrow().is_none();
     is_unknown.then(|| "the manager has not said yet which GPUs there are".to_owned())
 }
 
-/// Takes the lock at `path` for this process.
-pub(crate) fn lock(path: &Path) -> io::Result<Flock<File>> {
+/// Takes the file lock at `path` for this process; `WouldBlock` if another process holds it.
+pub(crate) fn try_lock(path: &Path) -> io::Result<Flock<File>> {
     if let Some(directory) = path.parent() {
         std::fs::create_dir_all(directory)?;
     }
@@ -156,12 +156,12 @@ pub(crate) fn lock(path: &Path) -> io::Result<Flock<File>> {
     Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| errno.into())
 }
 
-/// Parts that change nothing on the node, so that they may run beside another plugin: they follow the manager's GPUs.
+/// Parts that only read, so that they may run beside another plugin.
 struct Base {
     instruments: Arc<Instruments>,
     manager: Arc<Manager>,
     store: Store,
-    node: Known,
+    node: NodeReceiver,
 }
 
 impl Base {
@@ -169,14 +169,14 @@ impl Base {
         let instruments = Arc::new(Instruments::default());
         let manager = Arc::new(Manager::new(&config.manager));
         let store = Store::new(&config.cdi);
-        let follower = Follower::new(
+        let watcher = NodeWatcher::new(
             Arc::clone(&manager),
             store.clone(),
             config.chunk_bytes,
             Arc::clone(&instruments),
         );
-        let node = follower.known();
-        tasks.spawn(follower.run());
+        let node = watcher.subscribe();
+        tasks.spawn(watcher.run());
         Self {
             instruments,
             manager,
@@ -186,8 +186,8 @@ impl Base {
     }
 }
 
-/// Starts everything else: registration first, as kubelet refuses pods for good until it reads the lists. Returns what is
-/// wrong, as it changes.
+/// Starts the other parts. Registration comes first, as kubelet refuses pods for good until it reads the lists. Returns the
+/// source of the readiness problems.
 fn start(
     config: &Config,
     cluster: Option<(Client, Cluster)>,
@@ -205,20 +205,20 @@ fn start(
         &config.directories.device_plugins().join(CHECKPOINT),
         config.names.clone(),
     ));
-    let (asks, asked) = room();
+    let (reclaim, reclaim_requests) = reclaim_channel();
     let binder = Arc::new(Binder::new(
-        rules(config),
+        bind_settings(config),
         Arc::clone(&pods),
         Arc::clone(manager),
         store.clone(),
         node.clone(),
-        pod_choices(cluster.as_ref()),
-        asks,
+        quota_changes(cluster.as_ref()),
+        reclaim,
     ));
     let shared = Arc::new(Shared {
         node: node.clone(),
         binder: Arc::clone(&binder),
-        recency: Arc::new(recency(store)),
+        share_lru: Arc::new(lru_of_records(store)),
         instruments: Arc::clone(instruments),
     });
     if let Err(error) = store.tidy() {
@@ -227,54 +227,54 @@ fn start(
     let readers = Readers::default();
     let connected = register_all(config, &shared, &readers, tasks);
     if let Some((client, cluster)) = cluster {
-        let events = || events(config, &client, CONTROLLER);
-        tasks.spawn(follow::run(cluster, binder, events()));
+        let events = || event_writer(config, &client, CONTROLLER);
+        tasks.spawn(annotation_reconciler::run(cluster, binder, events()));
         if let Some(events) = events() {
             tasks.spawn(pod_events::run(events, Arc::clone(manager)));
         }
     }
-    let [of_shares, ..] = &connected;
+    let [share_connection, ..] = &connected;
     let releaser = Releaser {
-        pace: config.release,
+        times: config.release,
         pods,
         manager: Arc::clone(manager),
         store: store.clone(),
-        recency: Arc::clone(&shared.recency),
-        is_connected: of_shares.clone(),
+        share_lru: Arc::clone(&shared.share_lru),
+        is_connected: share_connection.clone(),
         readers,
-        asked,
+        reclaim_requests,
     };
     tasks.spawn(releaser.run());
     problems(config, node.clone(), connected)
 }
 
-/// Writer of events as `controller`, if they are to be written.
-pub(crate) fn events(config: &Config, client: &Client, controller: &str) -> Option<EventWriter> {
+/// Writer of Kubernetes events as `controller`; `None` if events are off.
+pub(crate) fn event_writer(config: &Config, client: &Client, controller: &str) -> Option<EventWriter> {
     let new = || EventWriter::new(client.clone(), controller, &config.cluster.node);
     config.cluster.events.then(new)
 }
 
-/// Source of pods' choices: their annotations, if there is an API server to ask.
-fn pod_choices(cluster: Option<&(Client, Cluster)>) -> Arc<dyn PodChoices> {
+/// Source of the pods' quota changes: their annotations if there is an API server, else none.
+fn quota_changes(cluster: Option<&(Client, Cluster)>) -> Arc<dyn QuotaChangeSource> {
     match cluster {
         Some((_, cluster)) => Arc::new(cluster.clone()),
-        None => Arc::new(NoChoices),
+        None => Arc::new(NoQuotaChanges),
     }
 }
 
-/// The GPUs that were given out lately, by the specifications on disk.
-fn recency(store: &Store) -> Recency {
-    let recency = Recency::default();
+/// Least recently used order that counts the shares of the records on disk as just used.
+fn lru_of_records(store: &Store) -> ShareLru {
+    let share_lru = ShareLru::default();
     for record in store.records().unwrap_or_default() {
-        recency.used(record.held.of(Kind::Gpu));
+        share_lru.record_use(record.held.ids_of(Kind::Gpu));
     }
-    recency
+    share_lru
 }
 
-pub(crate) fn rules(config: &Config) -> Rules {
-    Rules {
+pub(crate) fn bind_settings(config: &Config) -> BindSettings {
+    BindSettings {
         chunk_bytes: config.chunk_bytes,
-        shim_for_whole_cards: config.shim_for_whole_cards,
+        shim_for_whole_gpus: config.shim_for_whole_gpus,
         strict: config.strict,
         devices: config.devices.clone(),
         inject: config.inject,
@@ -282,16 +282,16 @@ pub(crate) fn rules(config: &Config) -> Rules {
     }
 }
 
-/// Starts a task for each resource that keeps it registered with kubelet. Kubelet's streams of the shares' list are counted in
-/// `of_shares`. Returns whether each resource is registered.
+/// Starts a task for each resource that keeps it registered with kubelet. `share_readers` counts kubelet's streams of the
+/// list of shares. Returns whether each resource is registered.
 fn register_all(
     config: &Config,
     shared: &Arc<Shared>,
-    of_shares: &Readers,
+    share_readers: &Readers,
     tasks: &mut JoinSet<()>,
 ) -> [watch::Receiver<bool>; 3] {
     let directories = &config.directories;
-    let changes = Changes::of(vec![
+    let changes = DirectoryChanges::watch(vec![
         directories.device_plugins(),
         directories.registry(),
         directories.own(),
@@ -299,30 +299,35 @@ fn register_all(
     Kind::ALL.map(|kind| {
         let resource = Resource {
             kind,
-            name: config.names.of(kind).to_owned(),
+            name: config.names.name(kind).to_owned(),
             shared: Arc::clone(shared),
             readers: match kind {
-                Kind::Gpu => of_shares.clone(),
+                Kind::Gpu => share_readers.clone(),
                 Kind::Memory | Kind::Cores => Readers::default(),
             },
         };
-        let registrar = Registrar::new(directories.clone(), config.ways, resource, changes.clone());
+        let registrar = Registrar::new(
+            directories.clone(),
+            config.registration,
+            resource,
+            changes.clone(),
+        );
         let connected = registrar.is_connected();
         tasks.spawn(registrar.run());
         connected
     })
 }
 
-fn problems(config: &Config, node: Known, connected: [watch::Receiver<bool>; 3]) -> Problems {
+fn problems(config: &Config, node: NodeReceiver, connected: [watch::Receiver<bool>; 3]) -> Problems {
     let names = config.names.clone();
     Arc::new(move || {
-        let mut problems: Vec<String> = unknown(&node).into_iter().collect();
-        if let Some(seen) = node.borrow().as_deref() {
-            problems.extend(seen.problem.clone());
+        let mut problems: Vec<String> = missing_gpus(&node).into_iter().collect();
+        if let Some(state) = node.borrow().as_deref() {
+            problems.extend(state.problem.clone());
         }
         for (kind, connected) in Kind::ALL.into_iter().zip(&connected) {
             if !*connected.borrow() {
-                problems.push(format!("{}: kubelet does not read the list", names.of(kind)));
+                problems.push(format!("{}: kubelet does not read the list", names.name(kind)));
             }
         }
         problems

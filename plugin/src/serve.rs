@@ -21,21 +21,21 @@ use crate::bind::{BindError, Binder};
 use crate::cdi::{self, StoreError};
 use crate::ids::{self, Ids, Kind, Slot};
 use crate::metrics::Instruments;
-use crate::node::Known;
-use crate::recency::Recency;
+use crate::node::NodeReceiver;
+use crate::share_lru::ShareLru;
 
 mod authority;
 pub mod listen;
 
 pub use listen::{Listening, listen};
 
-/// The list's readers. Kubelet has one stream for each resource; who asks this asks whether it is there.
+/// Kubelet's open streams of one resource's list: 1 while kubelet reads it, else 0.
 #[derive(Debug, Clone)]
 pub struct Readers {
     open: watch::Sender<usize>,
-    /// Streams of an earlier number end.
-    round: watch::Sender<u64>,
-    /// Counts how often the same list was to be sent once more.
+    /// Streams of an earlier generation end.
+    generation: watch::Sender<u64>,
+    /// Number of calls of [`Readers::repeat`].
     repeats: watch::Sender<u64>,
 }
 
@@ -43,31 +43,31 @@ impl Default for Readers {
     fn default() -> Self {
         Self {
             open: watch::Sender::new(0),
-            round: watch::Sender::new(0),
+            generation: watch::Sender::new(0),
             repeats: watch::Sender::new(0),
         }
     }
 }
 
 impl Readers {
-    /// Number of readers, as it changes.
+    /// Receiver of the number of streams.
     #[must_use]
     pub fn count(&self) -> watch::Receiver<usize> {
         self.open.subscribe()
     }
 
-    /// Ends all streams: kubelet has to have seen that before it is registered with anew.
+    /// Ends all streams. Kubelet must see their end before the plugin registers again.
     pub fn close(&self) {
-        self.round.send_modify(|round| *round += 1);
+        self.generation.send_modify(|generation| *generation += 1);
     }
 
-    /// Sends the list once more, unchanged. Kubelet writes its checkpoint for each list that it reads.
+    /// Sends the unchanged list again, so that kubelet writes its checkpoint.
     pub fn repeat(&self) {
         self.repeats.send_modify(|repeats| *repeats += 1);
     }
 }
 
-/// One reader, counted until it is dropped.
+/// A stream, counted until it is dropped.
 struct Reader(Readers);
 
 impl Reader {
@@ -86,12 +86,12 @@ impl Drop for Reader {
 /// State that all three services share.
 #[derive(Debug)]
 pub struct Shared {
-    /// The node.
-    pub node: Known,
+    /// GPUs and lists of the node.
+    pub node: NodeReceiver,
     /// Binds containers.
     pub binder: Arc<Binder>,
     /// Last use of the shares.
-    pub recency: Arc<Recency>,
+    pub share_lru: Arc<ShareLru>,
     /// Counters of the plugin.
     pub instruments: Arc<Instruments>,
 }
@@ -103,20 +103,21 @@ pub struct Resource {
     pub kind: Kind,
     /// Kubelet's name for it.
     pub name: String,
-    /// With the others.
+    /// State shared with the other resources.
     pub shared: Arc<Shared>,
     /// Readers of its list.
     pub readers: Readers,
 }
 
 impl Resource {
-    /// Allocation knows only these IDs. Kubelet does not ask again after a refusal, so it refuses what no later try could make right;
-    /// and a former specification that cannot be removed, since a container would start with it.
-    async fn allocated(&self, devices_ids: &[String]) -> Result<ContainerAllocateResponse, Status> {
+    /// Answers Allocate for one container, of which only these IDs are known. Kubelet does not try again after a refusal. So it
+    /// refuses only if a later try would fail too, or if the slot's old specification cannot be removed: the container would
+    /// start with it.
+    async fn allocate_container(&self, devices_ids: &[String]) -> Result<ContainerAllocateResponse, Status> {
         let ids = ids::parse(self.kind, devices_ids)
             .map_err(|error| Status::invalid_argument(format!("{}: {error}", self.name)))?;
-        let seen = self.shared.node.borrow().clone().unwrap_or_default();
-        let list = seen.list(self.kind);
+        let node = self.shared.node.borrow().clone().unwrap_or_default();
+        let list = node.list(self.kind);
         if let Some(unknown) = ids.iter().find(|number| !list.contains_key(number)) {
             return Err(Status::not_found(format!(
                 "{}: {} is none of the {} that this node has now; has a GPU gone?",
@@ -126,25 +127,25 @@ impl Resource {
             )));
         }
         if self.kind != Kind::Gpu {
-            // Answers of several resources are merged, and may clash: the share's has all there is to say.
+            // Kubelet merges the answers of several resources, and their edits may clash: only that of the shares has edits.
             return Ok(ContainerAllocateResponse::default());
         }
-        if ids.len() > seen.gpus.len() {
+        if ids.len() > node.gpus.len() {
             return Err(Status::invalid_argument(format!(
                 "{}: {} asks for so many different GPUs, and this node has {}; to have more of one GPU, ask for more \
                  memory and cores",
                 self.name,
                 ids.len(),
-                seen.gpus.len()
+                node.gpus.len()
             )));
         }
-        let slot = Slot::of(&ids);
-        match self.shared.binder.forget(&slot).await {
-            // If there is no directory there is no former specification; the container's start says so, and is tried again.
+        let slot = Slot::from_shares(&ids);
+        match self.shared.binder.remove_spec(&slot).await {
+            // Without a directory there is no old specification. The container's start reports it, and kubelet tries that again.
             Err(BindError::Store(StoreError::Missing(_))) => {}
             done => done?,
         }
-        self.shared.recency.used(&ids);
+        self.shared.share_lru.record_use(&ids);
         Ok(ContainerAllocateResponse {
             cdi_devices: vec![CdiDevice {
                 name: cdi::qualified(&slot),
@@ -153,12 +154,12 @@ impl Resource {
         })
     }
 
-    async fn started(&self, devices_ids: &[String]) -> Result<(), Status> {
+    async fn start_container(&self, devices_ids: &[String]) -> Result<(), Status> {
         let ids = ids::parse(self.kind, devices_ids)
             .map_err(|error| Status::invalid_argument(format!("{}: {error}", self.name)))?;
         match self.kind {
             Kind::Gpu => self.shared.binder.bind(&ids).await?,
-            kind => self.shared.binder.has_gpu(kind, &ids).await?,
+            kind => self.shared.binder.check_has_gpu(kind, &ids).await?,
         }
         Ok(())
     }
@@ -176,7 +177,7 @@ impl DevicePlugin for Resource {
         _: Request<Empty>,
     ) -> Result<Response<DevicePluginOptions>, Status> {
         Ok(Response::new(DevicePluginOptions {
-            // True of all three: a container with chunks and no share is told so before it starts.
+            // True for all three resources, so that a container with chunks and no share is refused before it starts.
             pre_start_required: true,
             get_preferred_allocation_available: self.kind == Kind::Gpu,
         }))
@@ -186,19 +187,19 @@ impl DevicePlugin for Resource {
         let (sender, lists) = mpsc::channel(1);
         let (kind, name) = (self.kind, self.name.clone());
         let mut node = self.shared.node.clone();
-        let mut round = self.readers.round.subscribe();
-        round.mark_unchanged();
+        let mut generation = self.readers.generation.subscribe();
+        generation.mark_unchanged();
         let mut repeats = self.readers.repeats.subscribe();
         repeats.mark_unchanged();
         let reader = Reader::new(&self.readers);
         info!(resource = name, "kubelet reads the list");
         tokio::spawn(async move {
             let send = async {
-                let mut told = None;
+                let mut sent = None;
                 loop {
-                    let list = node.borrow_and_update().as_ref().map(|seen| seen.devices(kind));
-                    if let Some(devices) = list.filter(|devices| told.as_ref() != Some(devices)) {
-                        told = Some(devices.clone());
+                    let list = node.borrow_and_update().as_ref().map(|state| state.devices(kind));
+                    if let Some(devices) = list.filter(|devices| sent.as_ref() != Some(devices)) {
+                        sent = Some(devices.clone());
                         if sender.send(Ok(ListAndWatchResponse { devices })).await.is_err() {
                             return;
                         }
@@ -207,15 +208,15 @@ impl DevicePlugin for Resource {
                         changed = node.changed() => if changed.is_err() {
                             return;
                         },
-                        // The sender is a part of this resource: it outlives the stream.
-                        _ = repeats.changed() => told = None,
+                        // The sender is a field of the resource, which outlives the stream.
+                        _ = repeats.changed() => sent = None,
                     }
                 }
             };
             tokio::select! {
                 () = send => {}
                 () = sender.closed() => {}
-                _ = round.changed() => {}
+                _ = generation.changed() => {}
             }
             drop(reader);
             info!(resource = name, "kubelet reads the list no more");
@@ -228,14 +229,14 @@ impl DevicePlugin for Resource {
         request: Request<PreferredAllocationRequest>,
     ) -> Result<Response<PreferredAllocationResponse>, Status> {
         let mut container_responses = Vec::new();
-        for wish in request.into_inner().container_requests {
+        for request in request.into_inner().container_requests {
             let known = |ids: &[String]| ids.iter().filter_map(|id| self.kind.number(id)).collect::<Ids>();
-            let size = usize::try_from(wish.allocation_size).unwrap_or(0);
-            let must = known(&wish.must_include_device_i_ds);
+            let size = usize::try_from(request.allocation_size).unwrap_or(0);
+            let must = known(&request.must_include_device_i_ds);
             let chosen = self
                 .shared
-                .recency
-                .preferred(&known(&wish.available_device_i_ds), &must, size);
+                .share_lru
+                .preferred(&known(&request.available_device_i_ds), &must, size);
             container_responses.push(ContainerPreferredAllocationResponse {
                 device_i_ds: chosen.iter().map(|number| self.kind.id(*number)).collect(),
             });
@@ -252,7 +253,7 @@ impl DevicePlugin for Resource {
         let answer = async {
             let mut container_responses = Vec::new();
             for one in &requests {
-                container_responses.push(self.allocated(&one.devices_ids).await?);
+                container_responses.push(self.allocate_container(&one.devices_ids).await?);
             }
             match container_responses.is_empty() {
                 true => Err(Status::invalid_argument(format!(
@@ -277,7 +278,7 @@ impl DevicePlugin for Resource {
         request: Request<PreStartContainerRequest>,
     ) -> Result<Response<PreStartContainerResponse>, Status> {
         let begun = Instant::now();
-        let answer = self.started(&request.into_inner().devices_ids).await;
+        let answer = self.start_container(&request.into_inner().devices_ids).await;
         self.shared
             .instruments
             .started(self.kind, answer.is_ok(), begun.elapsed());

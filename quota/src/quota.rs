@@ -21,7 +21,7 @@ pub struct Quota {
     pub policy: Policy,
     /// Rank among tenants where there is not enough GPU time for all.
     pub priority: Priority,
-    /// Weight when the time that no tenant was promised is divided, one of [`WEIGHTS`]. None: `cores_permille`.
+    /// Weight in the division of time beyond the guarantees, one of [`WEIGHTS`]. `None` means `cores_permille`.
     pub weight: Option<u32>,
 }
 

@@ -22,10 +22,13 @@ use vcuda_limiter::token_bucket::{Meter, TokenBucket};
 mod ending;
 mod held;
 mod slot;
+mod state;
 pub use ending::{RELEASED_AFTER_NS, Reaped};
 use held::Held;
 pub(crate) use held::is_locked;
 pub use slot::Slot;
+use state::{FREE, LIVE};
+pub(crate) use state::{State, identity_of_words};
 
 /// Time without a report of its worker after which a living process with work in flight is silent (ns): it is stopped,
 /// or gets no processor. (An idle worker reports every 250 ms, a busy one every 16 ms.)
@@ -39,105 +42,6 @@ pub const TOUCH_NS: u64 = 1_000_000_000;
 pub struct Usage {
     mapping: Mapping<UsageFile>,
     held: Held,
-}
-
-/// Status of a slot, bits 0 to 7 of its state.
-const FREE: u64 = 0;
-/// Its owner is writing its identity; nothing is counted.
-const CLAIMED: u64 = 1;
-const LIVE: u64 = 2;
-/// Its owner is dead and another process is emptying it.
-const CLEARING: u64 = 3;
-
-/// Status, PID (32 bits) and incarnation (24 bits) of a slot.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct State(pub(crate) u64);
-
-impl State {
-    pub(crate) fn status(self) -> u64 {
-        self.0 & 0xff
-    }
-
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "the PID's bits are what is asked for"
-    )]
-    pub(crate) fn pid(self) -> u32 {
-        (self.0 >> 8) as u32
-    }
-
-    fn incarnation(self) -> u64 {
-        self.0 >> 40
-    }
-
-    pub(crate) fn is_live(self) -> bool {
-        self.status() == LIVE
-    }
-
-    fn with_status(self, status: u64) -> Self {
-        Self(self.0 & !0xff | status)
-    }
-
-    /// The next incarnation, claimed for `pid`.
-    fn claimed_for(self, pid: u32) -> Self {
-        Self(self.incarnation().wrapping_add(1) << 40 | u64::from(pid) << 8 | CLAIMED)
-    }
-}
-
-impl IdentityRecord {
-    fn state(&self) -> State {
-        State(self.state.load(Ordering::Acquire))
-    }
-
-    fn exchange(&self, from: State, to: State) -> bool {
-        self.state
-            .compare_exchange(from.0, to.0, Ordering::AcqRel, Ordering::Relaxed)
-            .is_ok()
-    }
-
-    fn write(&self, me: &Identity) {
-        self.start_ticks.store(me.start_ticks, Ordering::Relaxed);
-        let namespaces = u64::from(me.pid_namespace) | u64::from(me.time_namespace) << 32;
-        self.namespaces.store(namespaces, Ordering::Relaxed);
-        for (word, bytes) in self.name.iter().zip(me.name.as_chunks::<8>().0) {
-            word.store(u64::from_le_bytes(*bytes), Ordering::Relaxed);
-        }
-        self.bypasses.store(0, Ordering::Relaxed);
-        self.settled_ns.store(0, Ordering::Relaxed);
-    }
-
-    /// Owner of the slot, if it is live now.
-    fn identity(&self, state: State) -> Option<Identity> {
-        let words = [&self.start_ticks, &self.namespaces, &self.name[0], &self.name[1]];
-        let words = words.map(|word| word.load(Ordering::Acquire));
-        (state.is_live() && self.state() == state).then(|| identity_of_words(state, words))
-    }
-}
-
-/// The identity that a slot's words say.
-pub(crate) fn identity_of_words(
-    state: State,
-    [start_ticks, namespaces, first, second]: [u64; 4],
-) -> Identity {
-    let mut name = [0; 16];
-    for (byte, from) in name
-        .iter_mut()
-        .zip(first.to_le_bytes().into_iter().chain(second.to_le_bytes()))
-    {
-        *byte = from;
-    }
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "the two halves are taken on purpose"
-    )]
-    let (pid_namespace, time_namespace) = (namespaces as u32, (namespaces >> 32) as u32);
-    Identity {
-        pid: state.pid(),
-        start_ticks,
-        pid_namespace,
-        time_namespace,
-        name,
-    }
 }
 
 impl Usage {

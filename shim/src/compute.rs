@@ -1,8 +1,8 @@
-//! GPU time: what a launch is charged, when it is measured, and where it waits (docs/limiter.md).
+//! GPU time: the charge of launches, their measurement, and their waits (docs/limiter.md).
 //!
 //! [`Launches::launch`] finds the [`stream_state`], predicts the cost ([`vcuda_limiter::predict`]), and pays it from
-//! the process's lease with one atomic addition. If the lease is used up, [`admission`] looks at the container's
-//! bucket. If the bucket is overdrawn, the launch waits. Then the driver is called. Now and then a timing event is
+//! the process's lease with a single atomic addition. If the lease is used up, [`admission`] asks the tenant's
+//! bucket. If the bucket has no tokens, the launch waits. Then the driver is called. Now and then a timing event is
 //! recorded behind the work ([`timing_event`]). The [`worker`] sees that it was reached and takes the
 //! time since the timing event before. It corrects bucket and prediction by the difference.
 
@@ -43,14 +43,13 @@ use stream_table::StreamTable;
 pub(crate) use at_once::at_once;
 pub(crate) use idle_streams::{context_drains, event_is_reached, stream_drains};
 
-/// The costs that are known of this process's kernels and graphs. Handles are process-wide, so one table serves all
-/// devices.
+/// Known costs of this process's kernels and graphs. Handles are process-wide, so a single table serves all devices.
 pub(crate) static COSTS: Table = Table::new();
 
-/// A stream that was predicted to be done for this long is taken to have run dry (ns).
+/// Time after its predicted end from which on a stream counts as idle (ns).
 const IDLE_NS: u64 = 20_000;
 
-/// The launching side of one process.
+/// State of the launching side of a process.
 #[derive(Debug)]
 pub(crate) struct Launches {
     shim: &'static Shim,
@@ -59,7 +58,7 @@ pub(crate) struct Launches {
     contexts: EventClocks,
     /// Set while a thread settles timing events.
     settling: AtomicBool,
-    /// Futex word by which the worker is woken; its low bits tell how it sleeps.
+    /// Futex word that wakes the worker; its low bits are the kind of its sleep.
     wake_word: AtomicU32,
 }
 
@@ -102,13 +101,13 @@ impl Launches {
     pub(crate) fn made() -> Option<&'static Self> {
         // Pairs with the exchange in `make`.
         let launches = fork::launches().load(Ordering::Acquire);
-        // SAFETY: null, or the state of this process, which stays.
+        // SAFETY: null, or the state of this process, which is never freed.
         unsafe { launches.cast::<Self>().as_ref() }
     }
 
     #[cold]
     fn make(shim: &'static Shim) -> Option<&'static Self> {
-        // A process that only launches has no later call that would look at its contexts.
+        // A process that only launches makes no later call that would measure its contexts.
         if let Some(device) = shim.current_device() {
             device.notice_contexts();
         }
@@ -133,7 +132,7 @@ impl Launches {
             Ordering::Acquire,
         );
         if first.is_err() {
-            // SAFETY: never shared: another thread was first.
+            // SAFETY: the value was never shared, as another thread was first.
             drop(unsafe { Box::from_raw(launches) });
         }
         Self::made()
@@ -144,7 +143,7 @@ impl Launches {
         &self.limiters
     }
 
-    /// Meters one launch on `stream` and calls the driver.
+    /// Meters a launch on `stream` and calls the driver.
     #[inline]
     pub(crate) fn launch(
         &'static self,
@@ -186,8 +185,8 @@ impl Launches {
             .filter(|limiter| self.limiters.len() == 1 || limiter.is_metered())
     }
 
-    /// Pays for a launch, and waits until it may go. Returns the time if it was asked (ns), and whether a timing event was
-    /// placed to measure just this launch.
+    /// Pays for a launch, and waits until it may proceed. Returns the time if it was read (ns), and whether a timing event was placed
+    /// to measure this launch alone.
     #[inline(always)]
     fn pay(
         &'static self,
@@ -216,7 +215,7 @@ impl Launches {
         )
     }
 
-    /// Notes that a launch that was paid for went to the driver.
+    /// Notes that the driver has accepted a paid launch.
     #[inline(always)]
     fn launched(
         &'static self,
@@ -239,8 +238,8 @@ impl Launches {
         }
     }
 
-    /// As [`Self::launch`], in two steps: for a launch on several streams, each of which is paid before any goes.
-    /// `None` if the launch is not metered.
+    /// First step of [`Self::launch`], for a launch on several streams: each is paid before any is launched. Returns `None` if the
+    /// launch is not metered.
     pub(crate) fn admit(&'static self, stream: Stream, key: Key, family: Key) -> Option<Admitted> {
         if capture::is_capturing(stream.handle, stream.default) {
             return None;
@@ -265,7 +264,7 @@ impl Launches {
         })
     }
 
-    /// The second step: the driver has `accepted` the launch, or what was paid is given back.
+    /// The second step. If the driver has not `accepted` the launch, the payment is given back.
     pub(crate) fn admitted(&'static self, launch: &Admitted, accepted: bool) {
         let Admitted {
             limiter,
@@ -332,15 +331,15 @@ pub(crate) struct Admitted {
     sampled: bool,
 }
 
-/// A stream is about to be destroyed: what was launched on it is measured, and its handle forgotten.
+/// Prepares for the destruction of a stream: its work is measured, and its handle removed.
 pub(crate) fn stream_closing(stream: Stream) {
     if let Some(launches) = Launches::made() {
         launches.close_stream(stream);
     }
 }
 
-/// A capture is about to begin on `stream`: until it ends, no event can be recorded there, and none on the context's legacy stream
-/// if the captured one waits for that. A timing event is recorded behind what was launched on them before.
+/// Prepares for a capture on `stream`. Until it ends, no event can be recorded there, nor on the context's legacy stream if the captured
+/// one waits for that. So a timing event is recorded behind the work on both.
 pub(crate) fn capture_begins(stream: Stream) {
     let Some(launches) = Launches::made() else {
         return;
@@ -355,16 +354,15 @@ pub(crate) fn capture_begins(stream: Stream) {
     }
 }
 
-/// A context may be about to be destroyed: from here on its events are left alone. The null handle is no context's, and here
-/// the sign for none.
+/// Prepares for the destruction of a context: from here on its events are not used. A null handle means no context.
 pub(crate) fn context_closing(context: CUcontext) {
     if let Some(launches) = Launches::made().filter(|_| !context.is_null()) {
         launches.close_context(context);
     }
 }
 
-/// The destruction announced by [`context_closing`] has `ended` the context or not. If it has, its events are gone,
-/// and work in flight there counts as predicted.
+/// Completes [`context_closing`]: the context was destroyed if `ended`. Then its events are gone, and its work in flight is settled as
+/// predicted.
 pub(crate) fn context_closed(context: CUcontext, ended: bool) {
     if let Some(launches) = Launches::made().filter(|_| !context.is_null()) {
         launches.closed_context(context, ended);

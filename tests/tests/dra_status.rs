@@ -87,30 +87,32 @@ fn a_status_that_cannot_be_written_keeps_no_claim_from_being_prepared() {
     api.assert_no_wrongs();
 }
 
+/// Puts two claims of a share each: `own`, made for the pod `p`, and `alone`, which the pod `q` uses.
+fn put_own_and_shared_claim(api: &ResourceApi) {
+    let gpus = published(api, 2);
+    for (claim, pod, gpu) in [("own", "p", &gpus[0]), ("alone", "q", &gpus[1])] {
+        put_claim(api, claim, pod, &[result("gpu", gpu, "4Gi", "30")], &json!([]));
+        put_pod(api, pod, &[("main", &[(claim, "gpu")])]);
+    }
+    made_for(api, "own", "p");
+}
+
+/// Whether an event says that the annotations of this object were refused, and why.
+fn is_refused(api: &ResourceApi, (kind, name, why): (&str, &str, &str)) -> bool {
+    api.events().iter().any(|event| {
+        event["reason"] == "VcudaAnnotationRefused"
+            && event["regarding"]["kind"] == kind
+            && event["regarding"]["name"] == name
+            && event["note"].as_str().unwrap().contains(why)
+    })
+}
+
 #[test]
 fn a_running_claim_follows_annotations_within_what_was_allocated() {
     let fixture = Fixture::with_gpus(2, "24GiB");
     let (_manager, api) = (fixture.manager_with_shim(), ResourceApi::start(NODE));
     let driver = fixture.dra_driver(NODE, &api);
-    let gpus = published(&api, 2);
-    // One of a pod, and one that stands alone.
-    put_claim(
-        &api,
-        "own",
-        "p",
-        &[result("gpu", &gpus[0], "4Gi", "30")],
-        &json!([]),
-    );
-    made_for(&api, "own", "p");
-    put_claim(
-        &api,
-        "alone",
-        "q",
-        &[result("gpu", &gpus[1], "4Gi", "30")],
-        &json!([]),
-    );
-    put_pod(&api, "p", &[("main", &[("own", "gpu")])]);
-    put_pod(&api, "q", &[("main", &[("alone", "gpu")])]);
+    put_own_and_shared_claim(&api);
     annotate(&api, &claim_path("own"), &json!({"vcuda.io/cores": "20"}));
     annotate(&api, &pod_path("p"), &json!({"vcuda.io/memory.main": "3Gi"}));
     for claim in ["own", "alone"] {
@@ -149,14 +151,7 @@ fn a_running_claim_follows_annotations_within_what_was_allocated() {
         ("Pod", "p", "annotations only lower"),
         ("ResourceClaim", "alone", "there is none of this name"),
     ] {
-        eventually("an event says why", SOON, || {
-            api.events().iter().any(|event| {
-                event["reason"] == "VcudaAnnotationRefused"
-                    && event["regarding"]["kind"] == kind
-                    && event["regarding"]["name"] == name
-                    && event["note"].as_str().unwrap().contains(why)
-            })
-        });
+        eventually("an event says why", SOON, || is_refused(&api, (kind, name, why)));
         assert!(driver.log().contains(why), "{}", driver.log());
     }
     assert!(

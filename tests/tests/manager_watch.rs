@@ -45,7 +45,7 @@ impl Manager {
     }
 
     fn snapshot(&self) -> Arc<Snapshot> {
-        self.observatory.looks().fresh()
+        self.observatory.snapshots().fresh()
     }
 
     fn sees(&self, what: &str, name: &str, holds: impl Fn(&observe::Tenant) -> bool) {

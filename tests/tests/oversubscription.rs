@@ -80,9 +80,9 @@ fn managed_memory_is_charged_in_full() {
     }
 }
 
-/// If more is promised than there is, each quota is valid, but the reason for a refusal must be visible.
+/// If quotas add up to more than there is, each is valid, but the reason for a refusal must be visible.
 #[test]
-fn what_was_promised_together_is_told() {
+fn doctor_reports_quotas_that_add_up_to_more_than_there_is() {
     let fixture = Fixture::with_config(MACHINE);
     let notes = || {
         let said = succeeded(&fixture.vcuda(["doctor", "--sim", "--json"]).output().unwrap());

@@ -39,7 +39,7 @@ fn on_pod(server: &ApiServer, name: &str, reason: &str) -> Vec<Value> {
 }
 
 #[test]
-fn what_is_found_about_a_container_stands_on_its_pod_once() {
+fn findings_about_a_container_become_events_of_its_pod() {
     let fixture = Fixture::with_gpus(1, "24GiB");
     let server = ApiServer::start(NODE);
     server.take_events();
@@ -76,8 +76,21 @@ fn what_is_found_about_a_container_stands_on_its_pod_once() {
         let mut notes = refused.iter().filter_map(|event| event["note"].as_str());
         notes.any(|note| note.contains("annotations only lower"))
     });
+    assert_eq!(denied("a").len(), 1);
+    server.assert_no_wrongs();
+    kubelet.assert_no_wrongs();
+}
 
-    // Five processes of one container are five events of the manager, but one on the pod.
+/// Five processes of one container are five events of the manager, but one on the pod.
+#[test]
+fn events_of_a_containers_processes_become_one_of_its_pod() {
+    let fixture = Fixture::with_gpus(1, "24GiB");
+    let server = ApiServer::start(NODE);
+    server.take_events();
+    let node = fixture.node_named(NODE, &configuration(&server));
+    let kubelet = &node.kubelet;
+    let pods = ["a", "b"].map(|name| kubelet.admit(PodSpec::share(name, 16, 30)).unwrap());
+    let ids = pods.each_ref().map(|pod| kubelet.started(pod).id());
     let Some(room) = fixture.granted_container(&ids[0], Mounted::Directory) else {
         skip("plugin_events: this user may not mount here (not root)");
         return;
@@ -93,12 +106,13 @@ fn what_is_found_about_a_container_stands_on_its_pod_once() {
     eventually("the manager has told of each", SOON, || told() == naked.len());
     // Events come in order: this one is behind those of the five.
     is_denied(&fixture, &ids[1], 4 * GIB);
-    eventually("the other pod has its own", SOON, || denied("b").len() == 1);
+    eventually("the other pod has its own", SOON, || {
+        on_pod(&server, "b", "VcudaMemoryDenied").len() == 1
+    });
     let not_attached = on_pod(&server, "a", "VcudaNotAttached");
     // A second one would be the same event with a series.
     assert_eq!(not_attached.len(), 1, "{not_attached:?}");
     assert!(not_attached[0]["series"].is_null(), "{not_attached:?}");
-    assert_eq!(denied("a").len(), 1);
     server.assert_no_wrongs();
     kubelet.assert_no_wrongs();
 }

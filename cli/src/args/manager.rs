@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::QuotaArgs;
+use super::{QuotaArgs, without_default};
 use crate::inventory::GpuSelector;
 
 pub(super) const TOP_EXAMPLES: &str = "\
@@ -95,13 +95,7 @@ pub(crate) enum GrantAction {
     Create(GrantCreateArgs),
     /// Change a grant's quota, also while its programs run
     #[command(before_help = "Examples:\n  vcuda grant resize web --memory 6GiB")]
-    Resize {
-        /// Name or id of the grant
-        #[arg(value_name = "NAME")]
-        name: String,
-        #[command(flatten)]
-        quota: QuotaArgs,
-    },
+    Resize(GrantResizeArgs),
     /// Release a grant
     #[command(before_help = "Examples:\n  vcuda grant release web")]
     Release {
@@ -119,6 +113,16 @@ pub(crate) enum GrantAction {
         #[arg(long)]
         json: bool,
     },
+}
+
+#[derive(Args, Debug)]
+#[command(mut_args(without_default))]
+pub(crate) struct GrantResizeArgs {
+    /// Name or id of the grant
+    #[arg(value_name = "NAME")]
+    pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) quota: QuotaArgs,
 }
 
 #[derive(Args, Debug)]

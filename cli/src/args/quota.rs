@@ -22,7 +22,7 @@ pub(crate) struct QuotaArgs {
     /// Use of idle GPU time [default: fixed]
     #[arg(long, value_parser = policies())]
     pub(crate) policy: Option<Policy>,
-    /// Weight for time that no tenant was promised, 1 to 10000 [default: ten times --cores]
+    /// Weight for time beyond the guarantees, 1 to 10000 [default: ten times --cores]
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) weight: Option<u32>,
     /// Rank if there is too little GPU time for all [default: normal]

@@ -27,12 +27,16 @@ fn every_help_begins_with_examples() {
 }
 
 #[test]
-fn set_has_no_defaults_of_its_own() {
-    let mut vcuda = Cli::command();
-    let set = vcuda.find_subcommand_mut("set").unwrap();
-    let help = set.render_long_help().to_string();
-    assert_eq!(help.matches("[default: as it is]").count(), 6, "{help}");
-    assert_eq!(help.matches("[default:").count(), 6, "{help}");
+fn changes_of_a_quota_have_no_defaults() {
+    let vcuda = Cli::command();
+    let set = vcuda.find_subcommand("set").unwrap();
+    let grant = vcuda.find_subcommand("grant").unwrap();
+    let resize = grant.find_subcommand("resize").unwrap();
+    for command in [set, resize] {
+        let help = command.clone().render_long_help().to_string();
+        assert_eq!(help.matches("[default: as it is]").count(), 6, "{help}");
+        assert_eq!(help.matches("[default:").count(), 6, "{help}");
+    }
 }
 
 #[test]

@@ -39,8 +39,8 @@ pub(super) fn findings(is_simulated: bool, environment: &Environment) -> Vec<Fin
     }
 }
 
-/// Findings for GPUs whose tenants were together promised more memory than there is. Each quota holds, but a GPU may be
-/// full before one is reached.
+/// Findings for GPUs whose tenants' quotas add up to more memory than there is. Each quota is enforced, but a GPU may be full
+/// before a quota is reached.
 fn oversubscribed(
     is_simulated: bool,
     environment: &Environment,
@@ -65,7 +65,7 @@ fn oversubscribed(
             Finding::note(
                 "quotas",
                 format!(
-                    "{}: the tenants were promised {} of {}",
+                    "{}: the quotas of its tenants add up to {} of {}",
                     gpu.uuid,
                     MemorySize(sum),
                     MemorySize(gpu.usable_bytes())

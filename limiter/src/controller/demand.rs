@@ -1,30 +1,30 @@
-//! How much of a GPU a tenant could use now: what its neighbours must leave it, and may borrow beyond that.
+//! Demand of a tenant: the part of a GPU that it could use now. Neighbours may borrow the rest.
 
-/// The recent part of [`super::LOOK_BACK_NS`]: who begins to work is seen in it first (ns).
+/// Recent part of [`super::LOOK_BACK_NS`] (ns). A tenant that begins to work shows in it first.
 pub const RECENT_NS: u64 = 20_000_000;
 
-/// Busy for so much of the recent time, it would use more if it had more (thousandths).
+/// Busy part of the recent time from which on a tenant is expected to use more if it could (thousandths).
 const FULL_PERMILLE: u32 = 800;
-/// The tokens below which a launch that waits does so for its share, and not for work to finish (ns).
+/// Tokens below which a waiting launch is taken to wait for tokens, not for work to end (ns).
 const HELD_BELOW_NS: i64 = 4_000_000;
-/// What is left to one that works little, beyond half as much again as it uses: room to grow in the next step (thousandths).
+/// Constant part of the demand of a lightly used tenant, beyond one and a half times its use, so that it can grow (thousandths).
 const ROOM_PERMILLE: u32 = 30;
 
-/// What was seen of one tenant on one GPU.
+/// Recent activity of a tenant on a GPU.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Activity {
-    /// Part of the last 100 ms in which it had work on the GPU (thousandths).
+    /// Busy part of the last 100 ms (thousandths).
     pub busy_permille: u32,
-    /// Part of the last [`RECENT_NS`] (thousandths).
+    /// Busy part of the last [`RECENT_NS`] (thousandths).
     pub recent_permille: u32,
-    /// A launch of it waits. A process that is killed while it waits leaves this behind.
+    /// Whether a launch waits. A process that is killed while it waits leaves this set.
     pub is_waiting: bool,
-    /// What it may still consume; negative is debt (ns of GPU time).
+    /// Tokens of the bucket (ns of GPU time). A negative number is debt.
     pub tokens_ns: i64,
 }
 
 impl Activity {
-    /// What it could use (thousandths of the GPU): 0 if it is idle, 1000 if it is held or busy all the time.
+    /// Demand (thousandths of the GPU): 0 if the tenant is idle, 1000 if it waits for tokens or is busy all the time.
     #[must_use]
     pub fn demand_permille(self) -> u32 {
         let is_held = self.is_waiting && self.tokens_ns < HELD_BELOW_NS;
@@ -83,7 +83,7 @@ mod tests {
             ..IDLE
         };
         assert_eq!(left.demand_permille(), 0);
-        // Debt is paid by time, also when nothing is launched any more.
+        // The refill pays the debt even if nothing is launched any more.
         let debt = Activity {
             tokens_ns: -1,
             ..IDLE

@@ -1,32 +1,32 @@
-//! How much of the GPU each tenant gets: promises first, then by priority, policy and weight, and never nothing.
+//! The rate of each tenant: guarantees first, then by priority, policy and weight, and at least a part of the floor.
 
 use core::cmp::Reverse;
 
 use vcuda_quota::{DeviceConfig, Policy, Priority};
 
-/// What tenants have together that would otherwise get nothing (thousandths of the GPU): the bound on starvation. It is
-/// taken from all others in proportion, so that a promise is kept to 99 percent at least.
+/// Floor: GPU time for all tenants together that would otherwise starve (thousandths of the GPU). It is taken from the others in
+/// proportion, so that a guarantee is met to at least 99 percent.
 pub const FLOOR_PERMILLE: u32 = 10;
 
-/// What the controller knows of one tenant on one GPU.
+/// A tenant on a GPU, with its quota and demand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Contender {
-    /// How it competes.
+    /// Policy of the quota.
     pub policy: Policy,
-    /// Its share that is always there (thousandths).
+    /// Guaranteed share (thousandths).
     pub guarantee_permille: u32,
-    /// Its share that is never exceeded (thousandths).
+    /// Largest share (thousandths).
     pub cap_permille: u32,
-    /// Its weight when time is divided that nobody was promised.
+    /// Weight in the division of time beyond the guarantees.
     pub weight: u32,
-    /// Who comes first where there is not enough.
+    /// Priority if there is not enough time.
     pub priority: Priority,
-    /// What it could use now (thousandths), see [`super::Activity::demand_permille`].
+    /// Demand (thousandths), see [`super::Activity::demand_permille`].
     pub demand_permille: u32,
 }
 
 impl Contender {
-    /// One with this configuration and demand.
+    /// Creates a contender with this configuration and demand.
     #[must_use]
     pub fn new(config: &DeviceConfig, demand_permille: u32) -> Self {
         Self {
@@ -39,7 +39,7 @@ impl Contender {
         }
     }
 
-    /// What it has a right to (thousandths). A fixed share of the whole GPU is none: it is all that others leave.
+    /// Guarantee (thousandths). `fixed` with the whole GPU has none: it gets the time that others leave.
     fn promise(&self) -> u32 {
         match self.policy {
             Policy::Fixed if self.cap_permille < 1000 => self.cap_permille,
@@ -48,23 +48,24 @@ impl Contender {
         }
     }
 
-    /// In which order time is given out that nobody was promised.
+    /// Order in the division of time beyond the guarantees: lower is first.
     fn rank(&self) -> (Reverse<Priority>, usize) {
         let policy = Policy::ALL.iter().position(|policy| *policy == self.policy);
         (Reverse(self.priority), policy.unwrap_or(Policy::ALL.len()))
     }
 }
 
-/// The rate of each tenant (thousandths of the GPU): what it gets if it wants all it can have, while each of the others
-/// uses what it could use now. So one that is idle finds its rate ready when it begins.
+/// The rate of each tenant (thousandths of the GPU): the share that it gets if it uses all it can, while each of the others uses
+/// its present demand. So the rate of an idle tenant is ready when it begins.
 ///
-/// What tenants demand of their promises comes first: the cap of `fixed` below the whole GPU, the guarantee of `burst`.
-/// Where promises are more than the GPU, a higher priority has its own first, and equals are cut in proportion. The rest
-/// goes by priority, among equals first to `fixed` of the whole GPU, then to `burst` up to its cap, then to `best-effort`,
-/// among these by weight. Who demands time and would get none has its part of [`FLOOR_PERMILLE`].
+/// Demanded guarantees come first: the cap of `fixed` below the whole GPU, and the guarantee of `burst`. If guarantees exceed the
+/// GPU, higher priorities are served first, and equal ones are cut in proportion. The rest goes by priority; within a priority
+/// first to `fixed` of the whole GPU, then to `burst` up to its cap, then to `best-effort`; among these by weight. A tenant that
+/// demands time and would get none gets its part of [`FLOOR_PERMILLE`].
 ///
-/// What tenants use, each the lesser of rate and demand, is never more than the GPU; where one who is content would pay
-/// for the starved, more by the floor, or by a thousandth for each of more than [`FLOOR_PERMILLE`] starved.
+/// The sum of the use, which is the lesser of rate and demand, never exceeds the GPU. There is an exception if a satisfied tenant
+/// would have to pay for starving ones: then it exceeds the GPU by the floor, or by a thousandth for each of more than
+/// [`FLOOR_PERMILLE`] starving tenants.
 #[must_use]
 pub fn rates(contenders: &[Contender]) -> Vec<u32> {
     let now = allot(contenders);
@@ -72,7 +73,7 @@ pub fn rates(contenders: &[Contender]) -> Vec<u32> {
     let mut asking = contenders.to_vec();
     let mut rates = Vec::with_capacity(contenders.len());
     for (place, ((one, now), fed)) in contenders.iter().zip(now).zip(fed).enumerate() {
-        // Who does not get what it demands would get no more by demanding more.
+        // A tenant that does not get its demand would not get more by demanding more.
         let rate = if now < one.demand_permille {
             fed
         } else {
@@ -82,7 +83,7 @@ pub fn rates(contenders: &[Contender]) -> Vec<u32> {
             set_demand(&mut asking, place, one.demand_permille);
             full.unwrap_or(fed)
         };
-        // A rate of nothing would hold a tenant for ever.
+        // With a rate of 0 a launch would wait for ever.
         rates.push(rate.clamp(1, one.cap_permille.max(1)));
     }
     rates
@@ -94,7 +95,7 @@ fn set_demand(contenders: &mut [Contender], place: usize, permille: u32) {
     }
 }
 
-/// What each tenant gets of what it demands.
+/// Share of each tenant at its present demand (thousandths).
 fn allot(contenders: &[Contender]) -> Vec<u32> {
     let wants = wants_of(contenders);
     let due: Vec<u32> = contenders
@@ -124,7 +125,7 @@ fn allot(contenders: &[Contender]) -> Vec<u32> {
     given
 }
 
-/// What each could use and may have (thousandths).
+/// Demand of each tenant, bounded by its cap (thousandths).
 fn wants_of(contenders: &[Contender]) -> Vec<u32> {
     contenders
         .iter()
@@ -132,7 +133,7 @@ fn wants_of(contenders: &[Contender]) -> Vec<u32> {
         .collect()
 }
 
-/// Divides `left` by weight, to none more than it wants. Returns what was given out.
+/// Divides `left` by weight; no tenant gets more than it wants. Returns the divided amount (thousandths).
 fn share_out(
     contenders: &[Contender],
     wants: &[u32],
@@ -156,7 +157,7 @@ fn share_out(
         let mut round = 0;
         for ((weight, want), given) in open.into_iter().zip(wants).zip(given.iter_mut()) {
             if weight > 0 {
-                // At least one, or the last few thousandths would go round for ever.
+                // At least 1, as else the last thousandths would never be divided.
                 let part = u32::try_from(u64::from(rest) * weight / weights).unwrap_or(rest);
                 let part = part.max(1).min(rest - round).min(*want - *given);
                 *given += part;
@@ -167,7 +168,7 @@ fn share_out(
     }
 }
 
-/// Gives those who want time and have less than their part of the floor that part, from those who have more than all of it.
+/// Raises tenants that want time to their part of the floor. Tenants that have more than the whole floor pay for it.
 fn feed_the_starved(contenders: &[Contender], mut given: Vec<u32>) -> Vec<u32> {
     let least: Vec<u32> = wants_of(contenders)
         .iter()

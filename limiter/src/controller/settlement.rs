@@ -1,46 +1,46 @@
-//! What a tenant was charged, and what it should have been.
+//! Correction of a tenant's charges.
 //!
-//! A tenant charges itself at once, by what its time was worth of late ([`super::Scale`]). What it was worth is known
-//! some time later ([`super::Turns`]). The difference is given back or taken, so in the long run it pays what it got, to the
-//! bin, however its share changes meanwhile.
+//! A tenant charges itself at once, by its recent factor ([`super::Scale`]). Its exact part of the GPU is known some time later
+//! ([`super::Turns`]). The difference is given back or charged. So in the long run the charge equals the GPU time to the bin, even if
+//! the share changes meanwhile.
 
 use std::collections::VecDeque;
 
 use super::Got;
 use crate::busy;
 
-/// Time that is charged when it is long over (ns): it is seen in no busy map in time, and stays charged as it is.
+/// Delay from which on measured time is too late for the busy maps (ns). Its charge is not corrected.
 const LATE_NS: i64 = 20_000_000;
-/// Most that is given or taken at once (ns). What a tenant writes is hostile.
+/// Largest outstanding correction (ns), as a tenant may write any figures.
 const MOST_NS: i64 = 50_000_000;
 /// What is owed is settled in so many times.
 const PARTS: i64 = 8;
 /// Readings that are kept until the busy maps of their time are complete.
 const READINGS: usize = 64;
 
-/// What a tenant has charged itself by measurement so far.
+/// Totals of a tenant's measured time and its charge.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Measured {
-    /// Time that was new in its busy map (ns).
+    /// Measured time whose bins were new in the tenant's busy map (ns).
     pub fresh_ns: u64,
-    /// What it was charged for that (ns).
+    /// GPU time that was charged for it (ns).
     pub charged_ns: u64,
 }
 
-/// One tenant's charges on one GPU.
+/// A tenant's charges on a GPU, and the outstanding correction.
 #[derive(Debug, Default)]
 pub struct Settlement {
-    /// What was read, and when (ns), oldest first.
+    /// Readings with their times (ns), oldest first.
     readings: VecDeque<(u64, Measured)>,
     before: Option<Measured>,
-    /// Charged too much, and not given back yet (ns).
+    /// Overcharge that is not given back yet (ns); negative if too little was charged.
     owed_ns: i64,
-    /// Measured and in none of the bins seen so far (ns).
+    /// Measured time in none of the evaluated bins (ns).
     unseen_ns: i64,
 }
 
 impl Settlement {
-    /// A tenant says at `now_ns` that it has charged itself so much.
+    /// Adds a reading of the tenant's totals at `now_ns`.
     pub fn read(&mut self, now_ns: u64, measured: Measured) {
         if self.readings.len() >= READINGS {
             self.readings.pop_front();
@@ -48,7 +48,7 @@ impl Settlement {
         self.readings.push_back((now_ns, measured));
     }
 
-    /// What it got in the next bins, all of which it had entered at `entered_ns` if it was in time.
+    /// Adds the tenant's part of the next bins. Readings up to `entered_ns` include these bins, unless the tenant was late.
     pub fn follow(&mut self, got: Got, entered_ns: u64) {
         let mut reading = None;
         while let Some((_, measured)) = self.readings.front().filter(|(at_ns, _)| *at_ns <= entered_ns) {
@@ -61,7 +61,7 @@ impl Settlement {
         let Some(before) = self.before.replace(reading) else {
             return;
         };
-        // A tenant that starts anew begins at nothing.
+        // The totals of a new directory start at 0.
         let since = |now: u64, before: u64| now.saturating_sub(before).min(i64::MAX as u64 / 4).cast_signed();
         let fresh_ns = since(reading.fresh_ns, before.fresh_ns);
         let charged_ns = since(reading.charged_ns, before.charged_ns);
@@ -79,14 +79,14 @@ impl Settlement {
         self.owed_ns = self.owed_ns.clamp(-MOST_NS, MOST_NS);
     }
 
-    /// What is to be given back now (ns); below zero, what is to be taken. It is a part of what is owed, as later looks
-    /// often take back what this one finds.
+    /// Amount to give back now (ns); negative if it is to be charged. It is only a part of the correction, as later bins often reverse
+    /// it.
     #[must_use]
     pub fn due_ns(&self) -> i64 {
         self.owed_ns / PARTS
     }
 
-    /// So much was given back (ns).
+    /// Notes that `ns` was given back.
     pub fn paid(&mut self, ns: i64) {
         self.owed_ns -= ns;
     }
@@ -98,8 +98,8 @@ mod tests {
 
     const BIN_NS: u64 = busy::BIN_NS;
 
-    /// So many steps of 10 ms, in each of which so many bins were busy, `permille` of a bin each were its own, and so much
-    /// of the time was charged (thousandths). What was given back in all (ns).
+    /// Runs steps of 10 ms with this number of busy bins, the tenant's part of each, and the charged part of the time (thousandths).
+    /// Returns the total that was given back (ns).
     fn settled(
         settlement: &mut Settlement,
         steps: u64,
@@ -129,7 +129,7 @@ mod tests {
     fn in_the_long_run_everyone_pays_what_it_got() {
         for (charged_permille, expected_ns) in [(600, 200_000_000), (500, 0), (400, -200_000_000)] {
             let mut settlement = Settlement::default();
-            // The first reading is where it begins.
+            // The first reading is only the start.
             let back_ns = settled(&mut settlement, 201, 1000, 500, charged_permille);
             let rest_ns = settlement.owed_ns;
             assert_eq!(back_ns + rest_ns, expected_ns, "{charged_permille}");
@@ -142,7 +142,7 @@ mod tests {
         let mut settlement = Settlement::default();
         settlement.read(0, Measured::default());
         settlement.follow(Got::default(), 0);
-        // A second of which no bin was seen in time.
+        // A second whose bins were all too late.
         let measured = Measured {
             fresh_ns: 1_000_000_000,
             charged_ns: 500_000_000,

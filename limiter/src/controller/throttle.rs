@@ -1,4 +1,4 @@
-//! When a tenant's launches go and when they wait for tokens: the arithmetic of one process, time as an argument.
+//! The decision of a process whether launches proceed or wait for tokens. Time is an argument.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
@@ -7,43 +7,43 @@ use crate::Refinement;
 use crate::token_bucket::{Pace, TokenBucket};
 use vcuda_quota::{DeviceConfig, Policy};
 
-/// The most predicted work in flight of a tenant that is alone (ns).
+/// Most predicted work in flight of a tenant that is alone on the GPU (ns).
 pub const WINDOW_NS: u64 = 2_000_000;
-/// The same while neighbours compete (ns): two slices, so that a tenant that may run always has work to run.
-/// With less, slices are unequal, and elapsed time can no longer be apportioned by who was busy.
+/// Most predicted work in flight while neighbours compete (ns): two slices, so that a tenant always has work for its slice. With less,
+/// slices would be unequal, and elapsed time could not be apportioned by the busy maps.
 const WINDOW_CONTENDED_NS: u64 = 4_000_000;
-/// The swing (ns), alone and while neighbours compete: launches go until the tenant owes so much, then wait until it has as
-/// many tokens. At most `burst_ns`, as more tokens than that are never there. A larger swing costs less of the processor,
-/// and moves the share of short windows. Beside neighbours it is whole slices, for the same reason as the window.
+/// Swing (ns), alone and while neighbours compete: launches proceed until the debt is this large, then wait until there are as many
+/// tokens. It is at most `burst_ns`, as the bucket never has more tokens. A larger swing costs less CPU time, but makes short windows
+/// less exact. Beside neighbours it is a number of whole slices, like the window.
 const SWING_NS: i64 = 1_000_000;
 const SWING_CONTENDED_NS: i64 = 4_000_000;
-/// How many times `burst_ns` may be saved while neighbours compete: a tenant with work all the time gets nothing while their
-/// contexts have their slices, and must have it later.
+/// Multiple of `burst_ns` that may be saved while neighbours compete: a busy tenant gets no GPU time during their slices, and must get it
+/// later.
 const BURST_CONTENDED_TIMES: u64 = 6;
-/// A segment that one timing event measures, at least and at most (ns).
+/// Shortest and longest segment that a timing event measures (ns).
 const SEGMENT_NS: (u64, u64) = (125_000, 1_000_000);
 
-/// What `limits` says at one moment.
+/// Limits of a device at a moment.
 #[derive(Debug, Clone, Copy)]
 pub struct View {
-    /// What the tenant earns.
+    /// Refill of the bucket.
     pub pace: Pace,
-    /// What it was given.
+    /// The tenant's quota on the device.
     pub config: DeviceConfig,
-    /// Neighbours are busy on the device.
+    /// Whether other tenants are busy on the device.
     pub contended: bool,
-    /// What measured time is worth (thousandths).
+    /// Factor of measured time (thousandths).
     pub scale_permille: u32,
-    /// Most work in flight (ns).
+    /// Most predicted work in flight (ns).
     pub window_ns: u64,
-    /// How much predicted work is measured by one timing event (ns).
+    /// Predicted work that a timing event measures (ns).
     pub segment_ns: u64,
 }
 
 impl View {
-    /// What holds at `now_ns`, from what was read of `limits` (`beat_ns`: the arbiter's last beat, 0 for none). Without an
-    /// arbiter no process says what overlaps: elapsed time is charged as it is. And none takes back what was borrowed: so
-    /// nothing is borrowed from when the beat was found missing.
+    /// The limits at `now_ns`, from the fields of `limits`. `beat_ns` is the arbiter's last beat; 0 if there was none. Without an arbiter
+    /// the overlap is not known, so elapsed time is charged unscaled. Borrowed time would not be taken back either, so the tenant
+    /// borrows none from the time on at which the beat is too old.
     #[must_use]
     pub fn new(pace: Pace, config: DeviceConfig, beat_ns: u64, now_ns: u64) -> Self {
         let arbitrated = beat_ns != 0 && now_ns.saturating_sub(beat_ns) < STALE_BEAT_NS;
@@ -71,29 +71,29 @@ impl View {
         }
     }
 
-    /// What may be saved for later (ns).
+    /// Most tokens (ns).
     fn burst_ns(&self) -> u64 {
         let times = if self.contended { BURST_CONTENDED_TIMES } else { 1 };
         self.config.burst_ns.saturating_mul(times)
     }
 
-    /// What `elapsed_ns` counts.
+    /// Charge for the elapsed time `elapsed_ns` (ns).
     #[must_use]
     pub fn scaled(&self, elapsed_ns: u64) -> u64 {
         elapsed_ns.saturating_mul(u64::from(self.scale_permille)) / 1000
     }
 }
 
-/// Whether the tokens let a launch go.
+/// Decision by the tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// It does.
+    /// The launch may proceed.
     Go,
-    /// It will at this time if no other launch consumes (`CLOCK_MONOTONIC`, ns).
+    /// The launch may proceed at this time, unless another launch consumes tokens (`CLOCK_MONOTONIC`, ns).
     At(u64),
 }
 
-/// Whether one process is in the running or the waiting half of its swing on one device.
+/// State of a process on a device: the running or the waiting half of the swing.
 #[derive(Debug)]
 pub struct Throttle {
     running: AtomicBool,
@@ -108,11 +108,11 @@ impl Default for Throttle {
 }
 
 impl Throttle {
-    /// Whether the tenant's tokens let a launch go. A process that waits goes on once the tokens reach the swing, and waits
-    /// again once the debt does.
+    /// Decides by the tenant's tokens at `now_ns` whether a launch may proceed. A process that waits proceeds once the tokens reach the
+    /// swing, and waits again once the debt does.
     pub fn verdict(&self, bucket: &TokenBucket, view: &View, now_ns: u64) -> Verdict {
         let config = &view.config;
-        // A rate of nothing never lets anything go.
+        // With a burst of 0 no launch would ever proceed.
         bucket.clamp(&view.pace, view.burst_ns().max(1), config.debt_max_ns, now_ns);
         let tokens = bucket.tokens(&view.pace, now_ns);
         let swing = if view.contended {
@@ -126,7 +126,7 @@ impl Throttle {
             0
         };
         let running = self.running.load(Ordering::Relaxed);
-        // A swing of nothing: one launch at a time.
+        // A swing of 0 means one launch at a time.
         let goes = if running {
             tokens > -swing
         } else {
@@ -198,7 +198,7 @@ mod tests {
         for (config, earned_ns) in [(burst, 200_000_000), (effort, 10_000_000)] {
             let before = credit(config, lost - 1);
             assert!((before - 2_000_000_000).abs() <= 1, "{before}");
-            // What was earned by then stays.
+            // The refill before that time stays.
             assert_eq!(credit(config, lost + 1_000_000_000), 2_000_000_000 + earned_ns);
         }
         let fixed = View::new(pace(300), DeviceConfig::new(0, 300), beat, lost);
@@ -212,7 +212,7 @@ mod tests {
         let (bucket, throttle) = (TokenBucket::default(), Throttle::default());
         let now = 100_000_000;
         assert_eq!(throttle.verdict(&bucket, &view, now), Verdict::Go);
-        // Idle time was not banked beyond the burst of 5 ms; 6 ms of work leave 1 ms of debt.
+        // Idle time was not saved beyond the burst of 5 ms; 6 ms of work leave 1 ms of debt.
         bucket.charge(6_000_000);
         assert_eq!(
             throttle.verdict(&bucket, &view, now),

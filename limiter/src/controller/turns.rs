@@ -1,62 +1,62 @@
-//! GPU time that each of several busy tenants got while their contexts took turns.
+//! GPU time that each of several busy tenants got while the GPU gave time slices to their contexts in turn.
 //!
-//! No process sees the turns. The busy maps show when each tenant was busy. A tenant is first seen when its first slice begins, as an
-//! event is reached in a slice of its own context, and last within one of its slices. So time is cut into *epochs*, in each of which the
-//! same tenants were busy. Whole rounds of an epoch are divided equally. Of the last, unfinished round:
+//! No process can observe the slices. The busy maps show the times at which each tenant was busy. A tenant becomes busy when its first
+//! slice begins, as its timing event runs in a slice of its own context, and stops within one of its slices. So time is cut into
+//! *epochs*, in each of which the same tenants were busy. Whole rounds of an epoch are divided equally. In the last, unfinished round:
 //!
-//! * The tenant that came had the first slice. If one left instead, the next in the circle had it.
-//! * The others follow in the order of the circle, up to the tenant that leaves within its slice, or to one that comes at a slice's end.
+//! * The tenant that became busy had the first slice. If one stopped instead, the next in the circle had it.
+//! * The others follow in the order of the circle, up to the tenant that stops within its slice, or until one becomes busy.
 //!
-//! The order of the circle is learnt from the moments at which tenants left.
+//! The order of the circle is learnt from the times at which tenants stopped.
 
 use super::Busy;
 use crate::busy;
 
-/// A slice and the switch before it (ns), and in thousandths of a bin: 1.024 ms on GPUs from Volta on, if no operator has changed that
-/// (docs/hardware.md, "turns between contexts"), and some 20 us. Where slices are longer or shorter, shares are off by up to
-/// three points of the GPU (docs/results.md).
+/// Length of a slice and the switch before it (ns), and in thousandths of a bin: 1.024 ms on GPUs from Volta on by default
+/// (docs/hardware.md, "turns between contexts"), and some 20 us. With other lengths shares are off by up to three points of the GPU
+/// (docs/results.md).
 pub const SLICE_NS: u64 = 1_044_000;
 const SLICE: i64 = (SLICE_NS / busy::BIN_NS).cast_signed() * 1000;
-/// Tenants of one GPU that are told apart.
+/// Most tenants of a GPU that are considered.
 const MOST: usize = 64;
-/// One context (thousandths).
+/// A single context (thousandths).
 const ONE: i64 = 1_000;
-/// A tenant of more contexts than so many (thousandths) has several slices in a round, whose order is not known.
+/// Number of contexts above which a tenant has several slices in a round (thousandths). Their order is not known.
 const ONE_CONTEXT_MOST: u64 = 1_500;
 
-/// Part of one tenant.
+/// GPU time of a tenant.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Got {
-    /// Bins in which it was busy.
+    /// Number of bins in which the tenant was busy.
     pub bins: u64,
-    /// Its own part of them (thousandths of a bin); below zero if an earlier call told too much.
+    /// The tenant's part of them (thousandths of a bin); negative if it corrects an earlier call.
     pub permille: i64,
 }
 
-/// The time in which the same tenants were busy.
+/// Time in which the same tenants were busy.
 #[derive(Debug, Clone, Copy, Default)]
 struct Epoch {
-    /// The busy tenants, a bit each.
+    /// Busy tenants, a bit for each.
     busy: u64,
-    /// The tenant that had the first slice, if that is known.
+    /// Tenant that had the first slice, if known.
     first: Option<usize>,
-    /// It came then: `first` was seen, not concluded.
+    /// Whether `first` became busy at the start. If not, it was concluded from the circle.
     has_come: bool,
     /// Duration, in bins.
     bins: u64,
 }
 
-/// One GPU's turns.
+/// Time slices of a GPU.
 #[derive(Debug, Default)]
 pub struct Turns {
     epoch: Epoch,
-    /// The tenants in the order in which their slices follow each other, as far as is known: a circle.
+    /// Cyclic order of the tenants' slices, as far as known.
     circle: Vec<usize>,
 }
 
 impl Turns {
-    /// Part of each tenant in the next words of the busy maps, which follow those of the last call. The end of an epoch corrects what was
-    /// told of its beginning.
+    /// GPU time of each tenant in the next words of the busy maps, which must follow those of the last call. The end of an epoch corrects
+    /// the parts that earlier calls returned for it.
     pub fn pass(&mut self, tenants: &[Busy]) -> Vec<Got> {
         self.circle.retain(|one| *one < tenants.len());
         for one in self.circle.len()..tenants.len() {
@@ -124,8 +124,8 @@ impl Turns {
         }
     }
 
-    /// As [`Self::close`], if a tenant has several contexts, whose order is not known. Of the last, unfinished round the first slice is the
-    /// tenant's that came, and the last one is that of the tenant that leaves. The other contexts have those between.
+    /// As [`Self::close`], if a tenant has several contexts, whose order is not known. In the last, unfinished round the first slice is that
+    /// of the tenant that became busy, and the last slice that of the tenant that stopped. The other contexts share the time between.
     fn close_of_several(&self, next: u64, tenants: &[Busy], found: &mut [Got]) {
         let Epoch {
             busy,
@@ -172,14 +172,14 @@ impl Turns {
         from.iter().chain(before).copied().filter(is_busy).collect()
     }
 
-    /// The tenant of `set` that has the slice after that of `left`.
+    /// Tenant of `set` whose slice is next after that of `left`.
     fn next_of(&self, left: usize, set: u64) -> Option<usize> {
         let at = self.circle.iter().position(|one| *one == left)?;
         let (before, from) = self.circle.split_at(at);
         from.iter().chain(before).copied().find(|one| set >> one & 1 == 1)
     }
 
-    /// Corrects the circle: `last` left when `rest` of a round was over, so that was its slice.
+    /// Corrects the circle: `last` stopped after `rest` of a round, so its slice was there.
     fn learn(&mut self, last: usize, rest: i64, slice: i64) {
         let Some(first) = self.epoch.first else {
             return;
@@ -201,7 +201,7 @@ impl Turns {
     }
 }
 
-/// The tenants that are busy in a bin, and in how many bins from there on within the words.
+/// Tenants that are busy in bin `bin`, and the number of bins from there on, within the words, in which the same ones are.
 fn run(words: &[u64], bin: u64) -> (u64, u64) {
     let mut set = 0;
     let mut bins = busy::BINS_PER_WORD - bin;
@@ -218,7 +218,7 @@ fn run(words: &[u64], bin: u64) -> (u64, u64) {
     (set, bins)
 }
 
-/// Tells each run of bins: the tenants that are busy, a bit each, and the number of bins.
+/// Calls `tell` for each run of bins, with the busy tenants (a bit for each) and the number of bins.
 pub(super) fn for_each_run(tenants: &[Busy], mut tell: impl FnMut(u64, u64)) {
     let length = tenants.iter().map(|one| one.map.len()).max().unwrap_or(0);
     let mut words = vec![0; tenants.len()];
@@ -235,24 +235,24 @@ pub(super) fn for_each_run(tenants: &[Busy], mut tell: impl FnMut(u64, u64)) {
     }
 }
 
-/// The tenants of a set.
+/// Iterates over the tenants of a set.
 pub(super) fn members<T>(set: u64, all: &mut [T]) -> impl Iterator<Item = (usize, &mut T)> {
     let numbered = all.iter_mut().take(MOST).enumerate();
     numbered.filter(move |(one, _)| set >> one & 1 == 1)
 }
 
-/// The only member of a set.
+/// The only member of a set; `None` if there are others or none.
 fn only(set: u64) -> Option<usize> {
     (set.count_ones() == 1).then_some(set.trailing_zeros() as usize)
 }
 
-/// Contexts of a tenant (thousandths).
+/// Number of contexts of a tenant (thousandths).
 pub(super) fn contexts_of(tenants: &[Busy], one: usize) -> u64 {
     let contexts = tenants.get(one).map_or(1, |one| one.contexts.permille);
     contexts.clamp(1, 1 << 32)
 }
 
-/// Contexts of all tenants of a set (thousandths).
+/// Number of contexts of all tenants of a set (thousandths).
 pub(super) fn sum_of_contexts(tenants: &[Busy], set: u64) -> u64 {
     let busy = (0..tenants.len().min(MOST)).filter(|one| set >> one & 1 == 1);
     busy.map(|one| contexts_of(tenants, one)).sum::<u64>().max(1)

@@ -1,27 +1,27 @@
-//! How much work may be in flight, given that it may turn out to take longer than predicted: what is in flight nobody can
-//! call back.
+//! Recent mispredictions, and the bound on work in flight that follows from them: a launch cannot be recalled if it takes longer
+//! than predicted.
 
 use crate::Refinement;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// Least work in flight where predictions hold (ns): less costs wake-ups.
+/// Least window while predictions are good (ns). A smaller one would cost wake-ups.
 const LEAST_NS: u64 = 160_000;
-/// What may be in flight as it may turn out (ns), for a share that earns nothing meanwhile.
+/// Largest overrun of work in flight (ns), for a share whose refill meanwhile is negligible.
 const OVERRUN_NS: u64 = 20_000_000;
-/// Unused GPU time from which on more may be in flight, and with which most may (ns): above what a share that is filled
-/// swings by, and the default burst.
+/// Unused GPU time from which on the window grows, and at which it is largest (ns). The first is above the swing of a share that
+/// is used up; the second is the default burst.
 const UNUSED_NS: (u64, u64) = (1_000_000, 5_000_000);
-/// GPU time in which a misprediction fades to a third (ns).
+/// GPU time in which a misprediction decays to about a third (ns).
 const FADE_NS: u64 = 3_000_000_000;
-/// Times the prediction that are far off.
+/// Factor from which on a prediction counts as far off.
 const FAR: u64 = 16;
-/// Fraction bits of the factor.
+/// Number of fraction bits of the factor.
 const BITS: u32 = 10;
 
-/// By how many times work took longer than predicted, at the worst of late.
+/// Largest recent ratio of measured to predicted time.
 #[derive(Debug)]
 pub struct Misprediction {
-    /// Fixed point, [`BITS`]; 0: never.
+    /// Ratio in fixed point with [`BITS`] fraction bits; 0 if nothing was measured.
     factor: AtomicU64,
 }
 
@@ -32,7 +32,7 @@ impl Default for Misprediction {
 }
 
 impl Misprediction {
-    /// No misprediction yet.
+    /// Creates a state without mispredictions.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -40,7 +40,7 @@ impl Misprediction {
         }
     }
 
-    /// Work that was launched as `predicted_ns` took `took_ns`.
+    /// Notes that work predicted at `predicted_ns` took `took_ns`.
     pub fn note(&self, predicted_ns: u64, took_ns: u64) {
         let before = self.factor.load(Ordering::Relaxed);
         let fades = u128::from(before) * u128::from(took_ns.min(FADE_NS)) / u128::from(FADE_NS);
@@ -49,19 +49,18 @@ impl Misprediction {
         self.factor.store(factor.max(faded), Ordering::Relaxed);
     }
 
-    /// Whether predictions were far off of late.
+    /// Whether a recent prediction was far off.
     #[must_use]
     pub fn is_recent(&self) -> bool {
         self.factor.load(Ordering::Relaxed) >= FAR << BITS
     }
 
-    /// How much work may be in flight (ns, as predicted) of a tenant that earns `rate_permille` of a GPU which it has to
-    /// itself: its share of `whole_ns`, less if predictions were far off of late, and more as far as that does not fill its
-    /// share, so that it has `unused_ns` left.
+    /// Most predicted work in flight (ns) of a tenant alone on a GPU with the rate `rate_permille`: its share of `whole_ns`. It is less
+    /// after mispredictions, and more if the tenant does not use up its share, so that `unused_ns` of tokens are left.
     #[must_use]
     pub fn window_ns(&self, whole_ns: u64, rate_permille: u32, unused_ns: u64) -> u64 {
         let rate = u64::from(rate_permille.min(1000));
-        // What runs longer than predicted overruns the share only by what is not earned meanwhile.
+        // The refill goes on during an overrun, so only the rest of the time exceeds the share.
         let overrun_ns = OVERRUN_NS * 1000 / (1000 - rate).max(1);
         let factor = if Refinement::Misprediction.is_used() {
             self.factor.load(Ordering::Relaxed).max(1 << BITS)
@@ -100,13 +99,13 @@ mod tests {
         let misprediction = Misprediction::new();
         misprediction.note(50_000, 20 * MS);
         assert!(misprediction.is_recent());
-        // One kernel of 50 us, or as many as run while the share earns the rest of their time.
+        // A kernel of 50 us, or as many as the refill covers while they run.
         for (permille, most_ns) in [(50, 53_000), (500, 100_000), (900, 500_000)] {
             let window_ns = misprediction.window_ns(2 * MS, permille, 0);
             assert!((most_ns * 9 / 10..=most_ns).contains(&window_ns), "{window_ns}");
             assert!(misprediction.window_ns(2 * MS, permille, 5 * MS) == 4 * MS);
         }
-        // The whole GPU cannot be overrun.
+        // A share of the whole GPU has no overrun.
         assert_eq!(misprediction.window_ns(2 * MS, 1000, 0), 2 * MS);
     }
 

@@ -1,10 +1,10 @@
-//! Processes that come to the queue at once, in every order of accesses that the memory model allows, as far as loom knows
-//! it. They use it as the shim does: who is held says that it waits, then that it sleeps, then looks once more; who went
-//! leaves, and wakes the first of those who wait.
+//! Processes that use the queue at the same time, in every order of accesses that loom knows of the memory model. They use it as
+//! the shim does: a process that has to wait publishes that it waits, then that it sleeps, then checks the queue once more. A
+//! process that has proceeded leaves, and wakes the first waiting one.
 //!
-//! That holds in all of them: of those who wait somebody goes; who sleeps behind another is woken, so nothing that was said
-//! is lost; whoever dies or stands still, and wherever, is waited for until what it said is too old, and no longer. That
-//! looks at `places` are sequentially consistent is not told apart from that they acquire: loom cannot.
+//! In all orders one of the waiting processes proceeds. A process that sleeps behind another is woken, so no wake-up is lost. A
+//! process that dies or stops at any access delays the others only until its word expires. Loom does not distinguish
+//! sequentially consistent loads of `places` from acquire loads.
 
 use super::*;
 use crate::primitive::counted::{self, standing_still_after};
@@ -14,11 +14,11 @@ use loom::sync::atomic::AtomicU32 as Plain;
 
 const SLOTS: usize = 3;
 const NOW_NS: u64 = 10_000_000_000;
-/// No word of [`NOW_NS`] is believed any more.
+/// Time at which all words of [`NOW_NS`] have expired.
 const LATER_NS: u64 = NOW_NS + BELIEVED_NS + (1 << UNTIL_SHIFT);
 const COST_NS: u64 = 400_000;
 
-/// A device's queue, and which of its processes sleep: bits, as `waiters` of the bucket has them.
+/// A device's queue, and a bit for each sleeping process, as in `waiters` of the bucket.
 struct Device {
     queue: Queue,
     asleep: Plain,
@@ -32,7 +32,7 @@ impl Device {
         })
     }
 
-    /// A launch is held, and goes if nobody is ahead. Whether it went; else its process sleeps.
+    /// Asks for a launch, which proceeds if no other process is ahead. Returns whether it did; else its process sleeps.
     fn launch(&self, member: &Member) -> bool {
         self.queue.come(member, COST_NS);
         self.queue.wait(member, COST_NS, NOW_NS);
@@ -55,7 +55,7 @@ impl Device {
         }
     }
 
-    /// Nobody sleeps who is the first of those who wait.
+    /// The first waiting process does not sleep.
     fn nobody_is_forgotten(&self) {
         if let Some(first) = self.queue.first(SLOTS, NOW_NS) {
             let asleep = self.asleep.load(Ordering::Relaxed);
@@ -107,7 +107,7 @@ fn loom_who_comes_again_and_again_forgets_nobody() {
         let other = Arc::clone(&device);
         let thread = loom::thread::spawn(move || {
             let member = Member::new(1);
-            // A quantum, and the next, before which it goes no more.
+            // Launches of a quantum, and of the next one, before which it has to wait.
             (0..4).take_while(|_| other.launch(&member)).count()
         });
         let went = device.launch(&Member::new(0));
@@ -119,7 +119,7 @@ fn loom_who_comes_again_and_again_forgets_nobody() {
 
 #[test]
 fn loom_whoever_dies_or_stands_still_anywhere_is_not_waited_for_for_ever() {
-    // A launch is ten accesses of the queue, and looks at as many places as there are slots.
+    // A launch makes ten accesses of the queue, and loads each slot's place.
     for accesses in 0..18 {
         counted::model(2, move || {
             let device = Device::new();
@@ -130,7 +130,7 @@ fn loom_whoever_dies_or_stands_still_anywhere_is_not_waited_for_for_ever() {
             let went = device.launch(&member);
             let ended = thread.join().unwrap();
             if went || ended == Some(true) {
-                // Who slept was woken by whoever went and ended, or waits until the word is too old.
+                // A sleeping process was woken by one that proceeded, or waits until the word expires.
                 if ended.is_some() {
                     device.nobody_is_forgotten();
                 }
@@ -163,7 +163,7 @@ fn loom_the_clock_is_never_ahead_of_who_went() {
             matches!(clock_ns, n if n == 2 * QUANTUM_NS || n == 5 * QUANTUM_NS),
             "{clock_ns}"
         );
-        // Behind for a moment, if the one that had less came last: the next that has had more puts that right.
+        // The clock may be behind if the less served process stored last; the next launch of the other corrects it.
         device.queue.take(&had(5 * QUANTUM_NS), COST_NS);
         assert_eq!(device.queue.clock_ns.load(Ordering::Relaxed), 5 * QUANTUM_NS);
     });

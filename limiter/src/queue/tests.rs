@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Slots that are looked at.
+/// Number of slots in use.
 const SLOTS: usize = 8;
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
@@ -11,7 +11,7 @@ fn members(count: usize) -> Vec<Member> {
     (0..count).map(Member::new).collect()
 }
 
-/// Who goes first of those who wait, as each of them sees it.
+/// First of the waiting processes, checked from each one's view.
 fn first(queue: &Queue, waiting: &[(&Member, u64)], now_ns: u64) -> usize {
     let goes =
         |(member, cost_ns): &&(&Member, u64)| queue.others_until(member, *cost_ns, SLOTS, now_ns).is_none();
@@ -59,7 +59,7 @@ fn who_says_nothing_more_is_not_waited_for() {
     );
     assert_eq!(queue.others_until(&all[1], MS, SLOTS, until_ns + MS), None);
     assert_eq!(queue.first(SLOTS, until_ns + MS), None);
-    // Who has had as much does not wait for who has left.
+    // An equally served process does not wait for one that has left.
     queue.wait(&all[0], MS, now_ns);
     queue.leave(0);
     assert_eq!(queue.others_until(&all[1], MS, SLOTS, now_ns), None);
@@ -105,15 +105,15 @@ fn one_of_long_launches_and_one_of_short_ones_have_the_same() {
         had[slot] += waiting[slot].1;
         apart = apart.max(had[0].abs_diff(had[1]));
     }
-    // Half of the longest, before it and after it.
+    // At most half of the longest launch, ahead or behind.
     assert!((24 * MS..=27 * MS).contains(&apart), "{apart}");
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 3 } else { 128 }, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever their launches take, and wherever the counters stand: of those who always wait nobody is ahead by more than a
-    /// quantum and a longest launch.
+    /// For any launches and any start of the counters: of processes that always wait, none is ahead by more than a quantum and a
+    /// longest launch.
     #[test]
     fn nobody_is_left_behind(
         costs in proptest::collection::vec(proptest::collection::vec(1..5 * MS, 1..20), 2..8),
@@ -145,7 +145,7 @@ proptest! {
         }
     }
 
-    /// Nonsense in the words delays nobody for long.
+    /// Invalid words delay a process only for a bounded time.
     #[test]
     fn nonsense_is_not_believed_for_long(
         words in proptest::collection::vec(any::<u64>(), 1..8),

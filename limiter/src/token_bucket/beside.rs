@@ -1,18 +1,18 @@
-//! Launches beside a kernel that runs on and on. It may wait for the very threads that are held on its bucket, so they are
-//! not held until it ends: they go at the tenant's rate, as if it were not there.
+//! Launches beside a kernel that runs without end. The kernel may wait for the threads whose launches wait for tokens. So those
+//! launches do not wait for its end: they proceed at the tenant's rate, as if the kernel were not there.
 
 use super::{Pace, TokenBucket};
 use crate::primitive::Ordering;
 
-/// What is to be earned before the next launch is believed so far ahead (ns): one damaged word is not to hold anybody for ever.
+/// Longest wait for the next launch that a word can cause (ns), so that a damaged word does not block a thread for ever.
 const AHEAD_MAX_NS: u64 = 10_000_000_000;
 
 impl TokenBucket {
-    /// Whether a launch of `cost_ns` may go beside such a kernel at `now_ns` (`CLOCK_MONOTONIC`): once the cost of the one before it was
-    /// earned, in any of the tenant's processes. Then its own is to be earned before the next.
+    /// Lets a launch of `cost_ns` proceed beside such a kernel at `now_ns` (`CLOCK_MONOTONIC`). It may once the refill has covered the
+    /// launch before it, of any of the tenant's processes.
     ///
     /// # Errors
-    /// Until when none may go (`CLOCK_MONOTONIC`, ns).
+    /// The launch may not proceed now. The error is the time at which it may ask again (`CLOCK_MONOTONIC`, ns).
     pub fn go_beside(&self, pace: &Pace, cost_ns: u64, now_ns: u64) -> Result<(), u64> {
         let word = self.beside_ns.load(Ordering::Relaxed);
         let before_ns = believed_ns(word, now_ns);
@@ -23,12 +23,12 @@ impl TokenBucket {
         self.beside_ns
             .compare_exchange(word, after_ns, Ordering::Relaxed, Ordering::Relaxed)
             .map_err(|other_ns| believed_ns(other_ns, now_ns).max(now_ns + 1))?;
-        // One has gone: the bound on waits lets no other go for as long.
+        // So that the longest wait does not admit another launch at the same time.
         self.debt_admitted_ns.store(now_ns, Ordering::Relaxed);
         Ok(())
     }
 
-    /// A launch of `cost_ns` goes all the same: its wait came to the bound.
+    /// Counts a launch of `cost_ns` that proceeds after the longest wait.
     pub fn went_beside(&self, pace: &Pace, cost_ns: u64, now_ns: u64) {
         let more_ns = earned_in_ns(pace, cost_ns);
         let mut word = self.beside_ns.load(Ordering::Relaxed);
@@ -45,12 +45,13 @@ impl TokenBucket {
     }
 }
 
-/// In what time the cost of a launch is earned (ns).
+/// Time in which the refill covers `cost_ns` (ns).
 fn earned_in_ns(pace: &Pace, cost_ns: u64) -> u64 {
     (cost_ns.saturating_mul(1000) / u64::from(pace.rate_permille.max(1))).min(AHEAD_MAX_NS)
 }
 
-/// Until when what went was not earned, `now_ns` if it was. A time that is too far ahead is nonsense, which a tenant may write.
+/// Time at which the refill has covered all earlier launches, at least `now_ns`. A time that is too far ahead is invalid (a tenant may
+/// write it) and counts as `now_ns`.
 fn believed_ns(word: u64, now_ns: u64) -> u64 {
     if word > now_ns.saturating_add(AHEAD_MAX_NS) {
         now_ns
@@ -99,7 +100,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 3 } else { 256 }, failure_persistence: None, ..ProptestConfig::default() })]
 
-        /// However many threads ask, and whenever: what went before the last was earned since the first.
+        /// However many threads ask, and whenever: the refill since the first launch covers all launches before the last.
         #[test]
         fn what_goes_beside_is_never_more_than_the_rate(
             asked in proptest::collection::vec((0..2_000_000_u64, 1..1_000_000_u64), 1..100),

@@ -1,13 +1,13 @@
-//! How late launches went on after a hold whose end was known: counts by lateness, two bins an octave.
+//! Histogram of the lateness of launches after waits whose end was computed, with two bins per octave.
 
 use crate::primitive::{AtomicU32, Ordering};
 
-/// Bins of a histogram.
+/// Number of bins of a histogram.
 const BINS: usize = 30;
-/// Bin 0 ends at 2 to this (ns); the last but one ends at 16.8 ms.
+/// Bin 0 ends at 2 to the power of this (ns). The last but one ends at 16.8 ms.
 const FIRST_BITS: u32 = 10;
 
-/// The tenant's histogram on one device, as it lies in `usage`.
+/// The tenant's histogram on a device, in the layout of `usage`.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Lateness {
@@ -23,7 +23,7 @@ impl Default for Lateness {
 }
 
 impl Lateness {
-    /// Counts a launch that went on `late_ns` after the instant that its wait was computed for.
+    /// Counts a launch that proceeded `late_ns` after the computed end of its wait.
     pub fn count(&self, late_ns: u64) {
         if let Some(count) = self.counts.get(bin_of(late_ns)) {
             count.fetch_add(1, Ordering::Relaxed);
@@ -31,27 +31,27 @@ impl Lateness {
     }
 }
 
-/// A histogram as it was at one moment.
+/// Copy of a histogram at a moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LatenessUse {
     counts: [u32; BINS],
 }
 
 impl LatenessUse {
-    /// Of its counts, as they lie in `usage`.
+    /// Creates a copy from the counts in the layout of `usage`.
     pub fn of_counts(count: impl Fn(usize) -> u32) -> Self {
         Self {
             counts: core::array::from_fn(count),
         }
     }
 
-    /// Waits that were counted.
+    /// Number of counted waits.
     #[must_use]
     pub fn waits(&self) -> u64 {
         self.counts.iter().copied().map(u64::from).sum()
     }
 
-    /// What came since `before`.
+    /// Counts since `before`.
     #[must_use]
     pub fn since(&self, before: &Self) -> Self {
         Self::of_counts(|bin| {
@@ -60,7 +60,7 @@ impl LatenessUse {
         })
     }
 
-    /// Both together.
+    /// Sum of both histograms.
     #[must_use]
     pub fn and(&self, other: &Self) -> Self {
         Self::of_counts(|bin| {
@@ -69,8 +69,8 @@ impl LatenessUse {
         })
     }
 
-    /// At most so late (ns) were `permille` thousandths of them: the upper end of a bin, so up to half as much again as the
-    /// truth. Nothing of no waits; `u64::MAX` beyond 16.8 ms.
+    /// The quantile of the lateness at `permille` thousandths (ns). It is the upper end of a bin, so up to half as much again as the
+    /// true value. `None` without waits; `u64::MAX` beyond 16.8 ms.
     #[must_use]
     pub fn at_most_ns(&self, permille: u64) -> Option<u64> {
         let waits = self.waits();
@@ -84,7 +84,7 @@ impl LatenessUse {
     }
 }
 
-/// The bin of a lateness.
+/// Index of the bin of a lateness.
 fn bin_of(late_ns: u64) -> usize {
     let Some(bits) = late_ns.checked_ilog2().filter(|bits| *bits >= FIRST_BITS) else {
         return 0;
@@ -94,7 +94,7 @@ fn bin_of(late_ns: u64) -> usize {
     usize::try_from(1 + 2 * octave + upper_half).map_or(BINS - 1, |bin| bin.min(BINS - 1))
 }
 
-/// Where a bin ends (ns).
+/// End of a bin (ns).
 fn end_of(bin: usize) -> u64 {
     if bin + 1 >= BINS {
         return u64::MAX;
@@ -123,7 +123,7 @@ mod tests {
             assert_eq!((bin_of(end - 1), bin_of(end)), (bin, bin + 1), "{end}");
         }
         assert_eq!((bin_of(0), bin_of(u64::MAX)), (0, BINS - 1));
-        // The goals are told apart from what misses them.
+        // The bins distinguish the goals from values that miss them.
         assert!((1..BINS).any(|bin| (60_000..=70_000).contains(&end_of(bin))));
         assert!((1..BINS).any(|bin| (190_000..=200_000).contains(&end_of(bin))));
     }

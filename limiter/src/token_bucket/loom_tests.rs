@@ -1,4 +1,4 @@
-//! The bucket when two touch it at once.
+//! Two threads that change the bucket at the same time.
 #![expect(
     clippy::cast_possible_wrap,
     reason = "small numbers, and a wrong one fails the test"
@@ -52,7 +52,7 @@ fn loom_a_charge_while_another_clamps_is_not_lost() {
         let thread = loom::thread::spawn(move || other.bucket.clamp(&pace, 300, 1000, 0));
         shared.bucket.charge(500);
         thread.join().unwrap();
-        // Charged before the clamp: 700 at least; after it: 700 and 500 more.
+        // If charged before the clamp, at least 700; if after it, 700 and 500 more.
         assert!(
             matches!(shared.bucket.level_ns(), 700 | 1200),
             "{}",

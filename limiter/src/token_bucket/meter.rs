@@ -1,12 +1,12 @@
-//! What one process has taken from its tenant's bucket, launched and finished.
+//! Counters of a process on a device: GPU time taken from the tenant's bucket, launches, and finished work.
 
 use super::{TokenBucket, to_i64};
 use crate::primitive::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 
-/// GPU time that a process takes from its tenant's bucket at once (ns), beside what the launch at hand needs.
+/// GPU time that a process takes from its tenant's bucket beyond the need of the launch (ns).
 pub const LEASE_PART_NS: u64 = 200_000;
 
-/// One process's GPU time on one device.
+/// GPU time of a process on a device.
 #[repr(C, align(64))]
 #[derive(Debug, Default)]
 pub struct Meter {
@@ -16,29 +16,29 @@ pub struct Meter {
     settled_launches: AtomicU64,
     /// GPU time charged by measurement (ns).
     pub charged_ns: AtomicU64,
-    /// Time that launches were held (ns).
+    /// Time that launches waited (ns).
     pub held_ns: AtomicU64,
-    /// How often a launch was held.
+    /// Number of launches that waited.
     pub holds: AtomicU32,
-    /// How often a wait came to its bound and the launch went on debt.
+    /// Number of launches that proceeded on debt after the longest wait.
     pub debt_admits: AtomicU32,
-    /// Sum of the differences between prediction and truth (ns).
+    /// Sum of the differences between predicted and measured time (ns).
     pub mispredicted_ns: AtomicU64,
 }
 
-/// What a lease word says: how much of the part is left, and how many launches were counted (modulo 2^20).
+/// Content of a lease word: the rest of the part, and the number of launches modulo 2^20.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lease {
-    /// What is left (ns); negative while a launch that did not fit waits.
+    /// Rest of the part (ns). It is negative while a launch that did not fit waits.
     pub left_ns: i64,
-    /// Launches counted, modulo 2^20.
+    /// Number of launches modulo 2^20.
     pub launches: u32,
 }
 
-/// Bits of the lease word that hold nanoseconds: plus or minus 2.4 hours. The rest counts launches.
+/// Number of bits of the lease word for nanoseconds: plus or minus 2.4 hours. The other bits count launches.
 const LEASE_BITS: u32 = 44;
 const COUNT_MASK: u32 = (1 << (64 - LEASE_BITS)) - 1;
-/// Longest prediction that a lease word takes (ns), about 18 minutes.
+/// Largest prediction that fits into a lease word (ns), about 18 minutes.
 pub const PREDICTION_MAX_NS: u64 = 1 << 40;
 
 impl Lease {
@@ -58,10 +58,10 @@ impl Lease {
 }
 
 impl Meter {
-    /// Counts a launch of `predicted_ns` and pays it from the lease, if that suffices. One atomic addition.
+    /// Counts a launch of `predicted_ns` and charges it to the lease, by a single atomic addition.
     ///
-    /// `false`: the lease did not suffice and is now in debt by what is missing. The caller waits for its turn and then
-    /// calls [`Meter::take`] with the same prediction.
+    /// Returns false if the lease did not suffice; it is then in debt by the missing part. The caller waits for admission and calls
+    /// [`Meter::take`] with the same prediction.
     #[inline]
     #[must_use]
     pub fn spend(&self, predicted_ns: u64) -> bool {
@@ -72,13 +72,13 @@ impl Meter {
         Lease::of_word(word).left_ns >= to_i64(predicted)
     }
 
-    /// Takes from `bucket` what a launch of `predicted_ns` needs and a part for the next ones. The bucket is
-    /// charged first: killed in between, the process has cost the tenant a part, never given it one.
+    /// Takes from `bucket` the cost of a launch of `predicted_ns` and a part for the next ones. The bucket is charged first: if the
+    /// process is killed in between, the tenant loses a part and never gains one.
     pub fn take(&self, bucket: &TokenBucket, predicted_ns: u64) {
         self.take_with(bucket, predicted_ns, LEASE_PART_NS);
     }
 
-    /// As [`Meter::take`], with at most `portion_ns` for the next launches; with nothing, each is asked about.
+    /// As [`Meter::take`], with at most `portion_ns` for the next launches. If it is 0, each launch asks for admission.
     pub fn take_with(&self, bucket: &TokenBucket, predicted_ns: u64, portion_ns: u64) {
         let amount = predicted_ns.min(PREDICTION_MAX_NS) + portion_ns.min(LEASE_PART_NS);
         bucket.charge(to_i64(amount));
@@ -86,14 +86,14 @@ impl Meter {
         self.lease.fetch_add(amount, Ordering::Relaxed);
     }
 
-    /// Takes back a launch that the driver refused.
+    /// Undoes [`Meter::spend`] for a launch that the driver refused.
     pub fn refund(&self, predicted_ns: u64) {
         let predicted = predicted_ns.min(PREDICTION_MAX_NS);
         self.lease
             .fetch_add(predicted.wrapping_sub(1_u64 << LEASE_BITS), Ordering::Relaxed);
     }
 
-    /// Gives what is left of the lease back to `bucket` (ns returned). A lease in debt is charged instead.
+    /// Returns the rest of the lease to `bucket`, and its amount (ns). A lease in debt is charged instead.
     #[expect(clippy::cast_sign_loss, reason = "two's complement field of the word")]
     pub fn give_back(&self, bucket: &TokenBucket) -> i64 {
         let mut word = self.lease.load(Ordering::Relaxed);
@@ -117,24 +117,24 @@ impl Meter {
         }
     }
 
-    /// Marks work as finished: `launches` of them, predicted together at `predicted_ns`.
+    /// Counts `launches` as finished. `predicted_ns` is the sum of their predictions.
     pub fn finish(&self, predicted_ns: u64, launches: u32) {
         self.settled_ns.fetch_add(to_i64(predicted_ns), Ordering::Relaxed);
         self.settled_launches
             .fetch_add(u64::from(launches), Ordering::Relaxed);
     }
 
-    /// Launches finished so far.
+    /// Number of finished launches.
     pub fn finished(&self) -> u64 {
         self.settled_launches.load(Ordering::Relaxed)
     }
 
-    /// What is left of the lease.
+    /// Present content of the lease word.
     pub fn lease(&self) -> Lease {
         Lease::of_word(self.lease.load(Ordering::Relaxed))
     }
 
-    /// Work launched and not yet finished, as predicted (ns).
+    /// Predicted work in flight (ns).
     pub fn in_flight_ns(&self) -> u64 {
         let spent = self
             .taken_ns
@@ -143,12 +143,12 @@ impl Meter {
         u64::try_from(spent.saturating_sub(self.settled_ns.load(Ordering::Relaxed))).unwrap_or(0)
     }
 
-    /// Launches not yet finished (or waiting to be admitted).
+    /// Number of launches in flight, including those that wait for admission.
     pub fn in_flight_launches(&self) -> u32 {
         self.launches_since(self.settled_launches.load(Ordering::Relaxed))
     }
 
-    /// Launches so far.
+    /// Number of launches so far.
     pub fn launches(&self) -> u64 {
         let settled = self.settled_launches.load(Ordering::Relaxed);
         settled.saturating_add(u64::from(self.launches_since(settled)))
@@ -162,7 +162,7 @@ impl Meter {
         self.lease().launches.wrapping_sub(settled as u32) & COUNT_MASK
     }
 
-    /// A record read elsewhere, from the eight words of its layout.
+    /// Creates a copy from the eight words of the record's layout.
     #[expect(clippy::cast_possible_truncation, reason = "two counts share a word")]
     pub fn of_words(words: &[u64; 8]) -> Self {
         let [
@@ -193,8 +193,8 @@ impl Meter {
         }
     }
 
-    /// Makes the record its new owner's. What a dead owner left in the lease goes back to `bucket`. Nothing is written
-    /// where nobody ever wrote.
+    /// Clears the record for a new owner. The rest of a dead owner's lease goes back to `bucket`. A record that is still zero is not
+    /// written, so that its page stays untouched.
     pub fn begin(&self, bucket: &TokenBucket) {
         let words = [
             &self.lease,

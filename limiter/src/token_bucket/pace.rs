@@ -1,26 +1,26 @@
-//! What a tenant earns: a line in time.
+//! The refill of a bucket: a linear function of time.
 
-/// What the tenant earns on a device, and how it is metered: written by the manager or the arbiter.
+/// Refill of a tenant's bucket on a device, and rules of its metering. The manager or the arbiter writes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pace {
-    /// When the line starts (`CLOCK_MONOTONIC`, ns).
+    /// Start of the refill (`CLOCK_MONOTONIC`, ns).
     pub epoch_ns: u64,
-    /// What had been earned then (ns of GPU time).
+    /// Total refill at the start (ns of GPU time).
     pub credit_ns: i64,
-    /// Slope: GPU time per time, in thousandths of one GPU.
+    /// Rate of the refill (thousandths of a GPU).
     pub rate_permille: u32,
-    /// By how much measured time counts, in thousandths (overlap with busy neighbours makes it less than 1000).
+    /// Factor of measured time (thousandths). It is below 1000 while other tenants are busy at the same time.
     pub scale_permille: u32,
-    /// The most predicted work that may be in flight (ns).
+    /// Most predicted work in flight (ns).
     pub window_ns: u64,
-    /// GPU time is metered on this device. What is not metered is never held.
+    /// Whether GPU time is metered on this device. Without it launches never wait.
     pub metered: bool,
-    /// Other tenants are busy on the device too.
+    /// Whether other tenants are busy on the device.
     pub contended: bool,
 }
 
 impl Pace {
-    /// What has been earned by `now_ns` (ns of GPU time). Time before the epoch earns nothing.
+    /// Total refill at `now_ns` (ns of GPU time). Time before the start adds nothing.
     #[inline]
     #[must_use]
     pub fn credit_at(&self, now_ns: u64) -> i64 {
@@ -30,7 +30,7 @@ impl Pace {
             .saturating_add(i64::try_from(earned).unwrap_or(i64::MAX))
     }
 
-    /// The line that continues this one from `now_ns` at another rate: nothing earned is lost or gained.
+    /// The refill that continues this one at another rate from `now_ns` on. The total at `now_ns` is the same.
     #[must_use]
     pub fn with_rate(&self, rate_permille: u32, now_ns: u64) -> Self {
         let epoch_ns = now_ns.max(self.epoch_ns);

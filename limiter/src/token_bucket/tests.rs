@@ -176,7 +176,7 @@ fn act() -> impl Strategy<Value = Act> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 3 } else { 256 }, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// In every window: admitted <= rate * T + burst + one launch and one part in debt + what leases held before.
+    /// In every window: admitted <= rate * T + burst + a launch and a part in debt + the leases before.
     #[test]
     fn never_more_than_the_rate_and_the_burst(
         acts in proptest::collection::vec(act(), 1..if cfg!(miri) { 20 } else { 200 }),
@@ -220,7 +220,7 @@ proptest! {
         }
     }
 
-    /// Whatever was predicted, in the end the level is what was measured.
+    /// Whatever was predicted, in the end the consumed time is the measured time.
     #[test]
     fn the_long_run_error_is_zero(pairs in proptest::collection::vec((0..MS, 0..MS), 0..if cfg!(miri) { 10 } else { 100 })) {
         let (bucket, meter) = (TokenBucket::default(), Meter::default());

@@ -1,18 +1,18 @@
-//! Work that ended unseen: no event stood behind it, and the application did not wait for it, so nothing says whether it took as long as
-//! predicted. It is charged as predicted. Little of it is let pass; a tenant with more of it has each launch measured for a while, as its
-//! programs pause so.
+//! Work that ended unseen: no timing event was behind it, and the application did not wait for it, so its duration is not known. It is
+//! charged as predicted. A small amount of it is tolerated, as programs pause this way. If a tenant has more, each of its launches is
+//! measured for a while.
 
 use super::TokenBucket;
 use crate::primitive::Ordering;
 
-/// Work that may have ended unseen at once (ns), and of how much of the time later (one part of so many): a program that pauses now and
-/// then has no event behind each launch for that, and one that means to hide work gains a thousandth.
+/// Tolerated work that ended unseen: an amount at once (ns), and later one part in this many of the time. A program that pauses now and
+/// then has less, and is not measured at each launch. A tenant that hides work gains at most a thousandth.
 const UNWATCHED_NS: u64 = 20_000_000;
 const UNWATCHED_PART: u64 = 1_000;
-/// For how long each launch is measured at most after work that ended unseen (ns): of a tenant that means to hide work, one kernel in so
-/// long is hidden.
+/// Longest time for which each launch is measured after work that ended unseen (ns). A tenant that hides work can hide a kernel in each
+/// such time.
 const WATCHED_NS: u64 = 10_000_000_000;
-/// How far ahead the time may be at which all that ended unseen is paid for, without a watch (ns).
+/// Tolerated distance of the time at which the unseen work is paid for (ns). Beyond it each launch is measured.
 const AHEAD_NS: u64 = UNWATCHED_NS * UNWATCHED_PART;
 
 impl TokenBucket {
@@ -26,14 +26,14 @@ impl TokenBucket {
             before_ns.max(now_ns)
         };
         let paid_ns = from_ns.saturating_add(hidden_ns.saturating_mul(UNWATCHED_PART));
-        // Of two threads that note at once, one may be lost.
+        // If two threads note at the same time, one note may be lost.
         self.unseen_paid_ns
             .store(paid_ns.min(latest_ns), Ordering::Relaxed);
     }
 
-    /// Whether each launch is to be measured.
+    /// Whether each launch has to be measured at `now_ns` (`CLOCK_MONOTONIC`).
     pub fn is_watched(&self, now_ns: u64) -> bool {
-        // A time that is too far ahead is nonsense, which a tenant may write.
+        // A time that is too far ahead is invalid; a tenant may write it.
         let ahead_ns = self.unseen_paid_ns.load(Ordering::Relaxed).saturating_sub(now_ns);
         (AHEAD_NS + 1..=AHEAD_NS + WATCHED_NS).contains(&ahead_ns)
     }
@@ -68,7 +68,7 @@ mod tests {
         assert!(bucket.is_watched(0) && !bucket.is_watched(1_000 * MS));
     }
 
-    /// Whatever is hidden at a time, unless each launch is measured.
+    /// Bounds the hidden time for any pattern of launches, as long as not each launch is measured.
     #[test]
     fn a_thousandth_of_the_time_is_hidden_at_most() {
         const STEPS: u64 = 1_000_000;

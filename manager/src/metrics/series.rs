@@ -37,14 +37,14 @@ pub(super) const MEMORY_GRANTED: Series = series(
     Gauge,
     Bytes,
     GPU,
-    "Memory promised to tenants; a tenant without a limit counts with all of the GPU",
+    "Memory granted to tenants; a tenant without a limit counts with all of the GPU",
 );
 pub(super) const CORES_GRANTED: Series = series(
     "vcuda_gpu_cores_granted",
     Gauge,
     Ratio,
     GPU,
-    "GPU time promised to tenants; 1 also if more than all is promised",
+    "GPU time guaranteed to tenants; 1 also if more than all is guaranteed",
 );
 pub(super) const UTILIZATION: Series = series(
     "vcuda_gpu_utilization",

@@ -84,10 +84,10 @@ fn used(gpu: u8, memory_limit_bytes: u64) -> Device {
     }
 }
 
-fn looks(snapshot: Snapshot) -> Arc<Looks> {
-    let looks = Arc::<Looks>::default();
-    looks.publish(Arc::new(snapshot));
-    looks
+fn cache(snapshot: Snapshot) -> Arc<SnapshotCache> {
+    let cache = Arc::<SnapshotCache>::default();
+    cache.publish(Arc::new(snapshot));
+    cache
 }
 
 fn scrape(
@@ -100,7 +100,7 @@ fn scrape(
     let sources = Sources {
         node: "node-a".to_owned(),
         inventory: watch::channel(Arc::new(inventory)).1,
-        tenants: looks(snapshot),
+        tenants: cache(snapshot),
         grants: Arc::new(move || grants.clone()),
     };
     Metrics::new(sources, instruments).scrape().unwrap()

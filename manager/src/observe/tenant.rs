@@ -1,4 +1,4 @@
-//! One tenant: its files, kept open, and what was last read from them.
+//! Reader of a tenant's files, which it keeps open, and the tenant's state by the last read.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -8,27 +8,26 @@ use vcuda_region::limits::{LimitsReader, OpenError};
 use vcuda_region::process::Identity;
 use vcuda_region::usage_reader::{UsageDigest, UsageReader};
 
-use super::fates::Fates;
+use super::slot_processes::SlotProcesses;
 use super::totals::Totals;
 use super::{Device, Tenant};
 use crate::reaper::{Fate, Reaper};
 use crate::registration::Members;
 
-/// Interval of checks of the whole of `limits`, and whether the files are still those that were opened (ns).
+/// Interval of checks of the whole of `limits`, and of the files' inodes (ns).
 const CHECK_NS: u64 = 14_000_000_000;
 
-/// A tenant that is looked at again and again.
+/// Reads a tenant's files and keeps its state.
 #[derive(Debug)]
-pub(super) struct Watched {
+pub(super) struct TenantReader {
     path: PathBuf,
     files: Option<Files>,
     members: Members,
     seen: Tenant,
     totals: Vec<Totals>,
-    /// Processes that hold a slot and have not registered: their slots, and host PIDs if known. Their end is not reported.
-    unsure: Vec<(usize, Identity, Option<u32>)>,
-    /// Set while a child keeps memory of a dead process. The manager does not hear of the child's end: each look asks
-    /// again.
+    /// Processes that hold a slot and have not registered: slot, identity, and host PID if known. Their end is not notified.
+    unregistered: Vec<(usize, Identity, Option<u32>)>,
+    /// Whether a child keeps memory of a dead process. The child's end is not notified, so each update checks it.
     has_kept: bool,
     is_stale: bool,
 }
@@ -43,7 +42,7 @@ struct Files {
     checked_ns: u64,
 }
 
-impl Watched {
+impl TenantReader {
     pub(super) fn new(name: &str, path: PathBuf) -> Self {
         let is_granted = path.join("grant").symlink_metadata().is_ok();
         Self {
@@ -56,32 +55,34 @@ impl Watched {
                 ..Tenant::default()
             },
             totals: Vec::new(),
-            unsure: Vec::new(),
+            unregistered: Vec::new(),
             has_kept: false,
             is_stale: true,
         }
     }
 
-    /// Findings of the last look.
+    /// State of the tenant by the last update.
     pub(super) fn seen(&self) -> &Tenant {
         &self.seen
     }
 
-    /// That of the members that are known.
+    /// Version of the known members.
     pub(super) fn members_version(&self) -> u64 {
         self.members.version
     }
 
-    pub(super) fn take_members(&mut self, members: Members) {
+    pub(super) fn set_members(&mut self, members: Members) {
         self.members = members;
         self.is_stale = true;
     }
 
-    /// Looks at what has changed. Files that cannot be used are opened again each time; until then the figures stay. Returns
-    /// whether something has, or may by itself.
-    pub(super) fn look(&mut self, reaper: &mut Reaper, now_ns: u64) -> bool {
-        let looked = self.open(now_ns).and_then(|()| self.follow(reaper, now_ns));
-        match looked {
+    /// Reads what has changed. If the files cannot be used, the state stays and the next update opens them again. Returns whether
+    /// the state has changed, or may change without a notification.
+    pub(super) fn update(&mut self, reaper: &mut Reaper, now_ns: u64) -> bool {
+        let updated = self
+            .open(now_ns)
+            .and_then(|()| self.update_from_files(reaper, now_ns));
+        match updated {
             Ok(has_changed) => {
                 let had_problem = self.seen.problem.take().is_some();
                 has_changed || had_problem
@@ -106,8 +107,8 @@ impl Watched {
             if inodes(&self.path) == Some(files.inodes) {
                 return Ok(());
             }
-            // A process that can write in the directory did that, or it is a new directory of the same name: the
-            // figures begin anew.
+            // A process that can write in the directory has replaced it, or the directory is a new one of the same name. The
+            // totals start again.
             self.files = None;
             self.totals.clear();
             return Err(format!("a file in {} was replaced", self.path.display()));
@@ -129,8 +130,8 @@ impl Watched {
         Ok(())
     }
 
-    fn follow(&mut self, reaper: &mut Reaper, now_ns: u64) -> Result<bool, String> {
-        self.follow_limits()?;
+    fn update_from_files(&mut self, reaper: &mut Reaper, now_ns: u64) -> Result<bool, String> {
+        self.update_limits()?;
         let Some(files) = &mut self.files else {
             return Ok(true);
         };
@@ -144,7 +145,7 @@ impl Watched {
             .devices
             .iter()
             .any(|device| device.cores_used_permille > 0);
-        // The slots, which tell the processes' identities, have not changed: only their liveness is asked again.
+        // The slots, which hold the identities, have not changed: only the liveness of the processes is checked.
         let members = &self.members;
         let reader = &files.reader;
         let has_ended = |(slot, one, host_pid): &(usize, Identity, Option<u32>), reaper: &mut Reaper| {
@@ -152,18 +153,18 @@ impl Watched {
             reaper.fate(one, members, is_unlocked, now_ns) != Fate::Alive(*host_pid)
         };
         let may_differ = has_changed || self.is_stale || is_settling || self.has_kept;
-        let may_differ = may_differ || self.unsure.iter().any(|one| has_ended(one, reaper));
+        let may_differ = may_differ || self.unregistered.iter().any(|one| has_ended(one, reaper));
         if may_differ {
-            self.follow_usage(reaper, now_ns)
+            self.update_usage(reaper, now_ns)
                 .map_err(|error| error.to_string())?;
             self.is_stale = false;
         }
-        // Of the end of a process that has not registered no one tells.
-        Ok(may_differ || !self.unsure.is_empty())
+        // The end of a process that has not registered is not notified.
+        Ok(may_differ || !self.unregistered.is_empty())
     }
 
-    /// Takes over what has changed in `limits`: its devices, each with what is known of its use so far.
-    fn follow_limits(&mut self) -> Result<(), String> {
+    /// Reads changed `limits`: the devices and their configuration. The use so far is kept for each GPU that stays.
+    fn update_limits(&mut self) -> Result<(), String> {
         let Some(files) = &mut self.files else {
             return Ok(());
         };
@@ -190,23 +191,23 @@ impl Watched {
         Ok(())
     }
 
-    /// Reads the processes of `usage`, and the tenant's use of each device.
-    fn follow_usage(&mut self, reaper: &mut Reaper, now_ns: u64) -> Result<(), OpenError> {
+    /// Reads the processes in `usage` and the tenant's use of each device.
+    fn update_usage(&mut self, reaper: &mut Reaper, now_ns: u64) -> Result<(), OpenError> {
         let Some(Files { reader, .. }) = &self.files else {
             return Ok(());
         };
         let processes = reader.all_processes(self.seen.devices.len())?;
-        let fates = Fates::split(processes, reader, &self.members, reaper, now_ns);
-        self.has_kept = fates.has_kept;
-        self.unsure = fates.not_registered(&self.members);
+        let holders = SlotProcesses::classify(processes, reader, &self.members, reaper, now_ns);
+        self.has_kept = holders.has_kept;
+        self.unregistered = holders.not_registered(&self.members);
         for (position, device) in self.seen.devices.iter_mut().enumerate() {
             let (Some(index), Some(totals)) = (DeviceIndex::new(position), self.totals.get_mut(position))
             else {
                 continue;
             };
-            fates.figures(device, index, reader, totals, now_ns)?;
+            holders.update_device(device, index, reader, totals, now_ns)?;
         }
-        self.seen.processes = fates.shown(&self.members);
+        self.seen.processes = holders.process_list(&self.members);
         self.seen.attached = self
             .seen
             .processes

@@ -1,14 +1,14 @@
-//! Sums over processes that come and go, and the time of the last second.
+//! Sums of the counts of a tenant's processes, living and dead, and the GPU time of the last second.
 
 use std::collections::{HashMap, VecDeque};
 
 use crate::registration::Key;
 
-/// Length of the recent time (ns).
+/// Period of the recent GPU time (ns).
 const RECENT_NS: u64 = 1_000_000_000;
 
-/// Counts of all processes of a tenant on one device, dead ones too. Counted from when the manager first looks: what
-/// those that were dead by then had counted is not in it.
+/// Sums of the counts of a tenant's processes on a device, including dead ones. Processes that were dead before the manager's
+/// first read are not included.
 #[derive(Debug, Default)]
 pub(super) struct Totals {
     sums: [u64; 3],
@@ -25,8 +25,7 @@ pub(super) struct Recent {
 }
 
 impl Totals {
-    /// Takes what the process in a slot says that it has counted. A count that falls was a lie or a new life of the slot:
-    /// nothing is taken back.
+    /// Adds the increase of a process's counts. A count that falls is wrong, or the slot has a new process: the sums never fall.
     pub(super) fn add(&mut self, slot: usize, key: Key, now: [u64; 3]) {
         let before = self.last.insert(slot, (key, now));
         let before = before
@@ -41,10 +40,10 @@ impl Totals {
         self.sums
     }
 
-    /// The part of the last second that was the tenant's (thousandths).
+    /// The tenant's part of the last second (thousandths).
     pub(super) fn recent(&mut self, now: Recent) -> u32 {
         self.recent.push_back(now);
-        // The last one from before that second stays: the time is counted from there.
+        // The last sample before that second stays, as the start of the period.
         while self
             .recent
             .get(1)
@@ -55,7 +54,7 @@ impl Totals {
         let Some(first) = self.recent.front() else {
             return 0;
         };
-        // One that was not looked at for long stood still until just now.
+        // After a long pause without samples, the tenant was idle until the last second.
         let elapsed_ns = match now.at_ns.saturating_sub(first.at_ns) {
             long if long > 2 * RECENT_NS => RECENT_NS,
             elapsed => elapsed,

@@ -1,4 +1,4 @@
-//! The thread that looks at all tenants and publishes snapshots.
+//! The thread that takes and publishes snapshots of all tenants.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -9,8 +9,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use vcuda_region::{clock, directory};
 
-use super::tenant::Watched;
-use super::{Looks, Snapshot};
+use super::tenant::TenantReader;
+use super::{Snapshot, SnapshotCache};
 use crate::background::Background;
 use crate::reaper::Reaper;
 use crate::registration::Registry;
@@ -22,42 +22,46 @@ const REST: Duration = Duration::from_secs(10);
 /// Between two looks at least (ns), however many register or end.
 const ROUND_MIN_NS: u64 = 50_000_000;
 
-/// Findings of the audit that still hold, by tenant.
+/// Present findings of the audit, by tenant.
 pub type Findings = Mutex<HashMap<String, Vec<String>>>;
 
-/// Looks at all tenants under a root until it is dropped.
+/// Takes snapshots of all tenants under a root until it is dropped.
 #[derive(Debug)]
 pub struct Observatory {
-    looks: Arc<Looks>,
+    snapshots: Arc<SnapshotCache>,
     findings: Arc<Findings>,
     _thread: Background,
 }
 
 impl Observatory {
-    /// Starts it, with looks of its own. The first one is there when this returns.
+    /// Starts the thread with a cache of its own, which has the first snapshot when this returns.
     ///
     /// # Errors
     /// `/proc` cannot be read, or no thread is left.
     pub fn start(root: &Path, registry: Arc<Registry>) -> io::Result<Self> {
-        Self::with_looks(root, registry, Arc::default())
+        Self::with_cache(root, registry, Arc::default())
     }
 
-    /// As [`Observatory::start`]: the looks are published there.
+    /// Starts the thread, which publishes to `snapshots`. The first snapshot is there when this returns.
     ///
     /// # Errors
-    /// As there.
-    pub fn with_looks(root: &Path, registry: Arc<Registry>, looks: Arc<Looks>) -> io::Result<Self> {
+    /// See [`Observatory::start`].
+    pub fn with_cache(
+        root: &Path,
+        registry: Arc<Registry>,
+        snapshots: Arc<SnapshotCache>,
+    ) -> io::Result<Self> {
         let findings = Arc::new(Findings::default());
         let mut round = Round::new(root, Arc::clone(&registry), Arc::clone(&findings))?;
-        looks.publish(Arc::new(round.look(clock::now_ns())));
-        let told = Arc::clone(&looks);
+        snapshots.publish(Arc::new(round.snapshot(clock::now_ns())));
+        let cache = Arc::clone(&snapshots);
         let woken = Arc::clone(&registry);
         let wake = Box::new(move || woken.wake());
         let thread = Background::with_wake("observatory", wake, move |stop| {
             let mut seen = 0;
             while !stop.is_asked() {
                 let now_ns = clock::now_ns();
-                told.publish(Arc::new(round.look(now_ns)));
+                cache.publish(Arc::new(round.snapshot(now_ns)));
                 let rest_ns = ROUND_MIN_NS.saturating_sub(clock::now_ns().saturating_sub(now_ns));
                 std::thread::park_timeout(Duration::from_nanos(rest_ns));
                 if !stop.is_asked() {
@@ -66,39 +70,39 @@ impl Observatory {
                         .wait(seen, if round.is_active { ROUND } else { REST });
                 }
             }
-            told.follow(None);
+            cache.set_waker(None);
         })?;
-        looks.follow(Some(registry));
+        snapshots.set_waker(Some(registry));
         Ok(Self {
-            looks,
+            snapshots,
             findings,
             _thread: thread,
         })
     }
 
-    /// The looks at the tenants.
+    /// The cache of the snapshots.
     #[must_use]
-    pub fn looks(&self) -> &Arc<Looks> {
-        &self.looks
+    pub fn snapshots(&self) -> &Arc<SnapshotCache> {
+        &self.snapshots
     }
 
-    /// The audit's findings, which stand in the next snapshot.
+    /// Findings of the audit, which the next snapshot includes.
     #[must_use]
     pub fn findings(&self) -> &Arc<Findings> {
         &self.findings
     }
 }
 
-/// One look after another.
+/// State of the thread between snapshots.
 #[derive(Debug)]
 pub(super) struct Round {
     root: PathBuf,
     registry: Arc<Registry>,
     findings: Arc<Findings>,
     reaper: Reaper,
-    watched: BTreeMap<String, Watched>,
+    readers: BTreeMap<String, TenantReader>,
     number: u64,
-    /// A tenant had changed at the last look, or may change by itself.
+    /// Whether a tenant had changed in the last snapshot, or may change without a notification.
     is_active: bool,
 }
 
@@ -109,34 +113,36 @@ impl Round {
             registry,
             findings,
             reaper: Reaper::new()?,
-            watched: BTreeMap::new(),
+            readers: BTreeMap::new(),
             number: 0,
             is_active: false,
         })
     }
 
-    /// All tenants as they are now.
-    pub(super) fn look(&mut self, now_ns: u64) -> Snapshot {
-        // A folder that cannot be read is tried again: what is known stays.
+    /// Takes a snapshot of all tenants at `now_ns` (`CLOCK_MONOTONIC`).
+    pub(super) fn snapshot(&mut self, now_ns: u64) -> Snapshot {
+        // If the root cannot be read, the known tenants stay until the next snapshot.
         if let Ok(listed) = directory::list(&self.root) {
-            let mut before = core::mem::take(&mut self.watched);
+            let mut before = core::mem::take(&mut self.readers);
             for (name, path) in listed {
-                let watched = before.remove(&name).unwrap_or_else(|| Watched::new(&name, path));
-                self.watched.insert(name, watched);
+                let reader = before
+                    .remove(&name)
+                    .unwrap_or_else(|| TenantReader::new(&name, path));
+                self.readers.insert(name, reader);
             }
         }
         self.number += 1;
         self.is_active = false;
         let findings = self.findings.lock().clone();
         let tenants = self
-            .watched
+            .readers
             .iter_mut()
-            .map(|(name, watched)| {
-                if let Some(members) = self.registry.members_since(name, watched.members_version()) {
-                    watched.take_members(members);
+            .map(|(name, reader)| {
+                if let Some(members) = self.registry.members_since(name, reader.members_version()) {
+                    reader.set_members(members);
                 }
-                self.is_active |= watched.look(&mut self.reaper, now_ns);
-                let mut tenant = watched.seen().clone();
+                self.is_active |= reader.update(&mut self.reaper, now_ns);
+                let mut tenant = reader.seen().clone();
                 tenant.findings = findings.get(name).cloned().unwrap_or_default();
                 tenant
             })
@@ -160,7 +166,7 @@ mod tests {
     use vcuda_region::slots::Usage;
 
     #[test]
-    fn who_has_not_registered_is_seen_to_end_though_nothing_is_written() {
+    fn the_end_of_an_unregistered_process_is_noticed_without_a_write() {
         let root = tempfile::tempdir().unwrap();
         let tenant = Tenant {
             name: "a".to_owned(),
@@ -174,7 +180,7 @@ mod tests {
         let mut round = Round::new(root.path(), Arc::default(), Arc::default()).unwrap();
         let pid = child.id();
         let mut is_seen = |now_ns| {
-            let snapshot = round.look(now_ns);
+            let snapshot = round.snapshot(now_ns);
             let processes = &snapshot.find("a").unwrap().processes;
             processes.iter().any(|process| process.host_pid == Some(pid))
         };

@@ -17,7 +17,7 @@ use crate::gpu::Inventory;
 use crate::grant::{Grant, GrantId};
 use crate::grant_table::GrantTable;
 use crate::ledger::Ledger;
-use crate::observe::Looks;
+use crate::observe::SnapshotCache;
 use crate::tenant_directories::TenantDirectories;
 use step::{Answer, Step, answer};
 
@@ -51,7 +51,7 @@ pub(super) struct GrantWriter {
     pub(super) last_complete: Option<(SystemTime, u64)>,
     pub(super) shared: Arc<Shared>,
     pub(super) inventory: watch::Receiver<Arc<Inventory>>,
-    pub(super) looks: Arc<Looks>,
+    pub(super) snapshots: Arc<SnapshotCache>,
     pub(super) events: Arc<Events>,
     pub(super) runtime: tokio::runtime::Handle,
 }
@@ -110,8 +110,8 @@ impl GrantWriter {
     fn decide(&mut self, next: &mut GrantTable, command: Command) -> Option<Step> {
         let inventory = Arc::clone(&self.inventory.borrow());
         let snapshot = match command {
-            Command::Tick => self.looks.last(),
-            _ => self.looks.fresh(),
+            Command::Tick => self.snapshots.last(),
+            _ => self.snapshots.fresh(),
         };
         let rules = *self.shared.rules.lock();
         let bounds = Arc::clone(&self.shared.bounds.lock());

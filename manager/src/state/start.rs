@@ -22,7 +22,7 @@ use crate::events::{Events, Severity, unix_ms};
 use crate::gpu::Inventory;
 use crate::grant_table::GrantTable;
 use crate::ledger::{self, Disk, Ledger, LedgerError, Loaded};
-use crate::observe::Looks;
+use crate::observe::SnapshotCache;
 use crate::settings::Settings;
 use crate::tenant_directories::{Ensured, Found, TenantDirectories, TenantDirectoryError};
 
@@ -74,7 +74,7 @@ pub fn start(
     disk: Box<dyn Disk>,
     events: &Arc<Events>,
     inventory: watch::Receiver<Arc<Inventory>>,
-    looks: Arc<Looks>,
+    snapshots: Arc<SnapshotCache>,
 ) -> Result<(Grants, WriterThread), StartError> {
     let lock = claim(&settings.root)?;
     let root = |error| StartError::Root(settings.root.clone(), error);
@@ -113,7 +113,7 @@ pub fn start(
         last_complete: None,
         shared: Arc::clone(&shared),
         inventory: inventory.clone(),
-        looks: Arc::clone(&looks),
+        snapshots: Arc::clone(&snapshots),
         events: Arc::clone(events),
         runtime: tokio::runtime::Handle::current(),
     };
@@ -123,7 +123,7 @@ pub fn start(
         shared,
         directories,
         inventory,
-        looks,
+        snapshots,
         missing: Arc::default(),
     };
     Ok((grants, WriterThread { thread, _root: lock }))

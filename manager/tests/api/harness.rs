@@ -15,7 +15,7 @@ use vcuda_manager::events::Events;
 use vcuda_manager::gpu::{Gpu, Inventory};
 use vcuda_manager::ledger::{Disk, RealDisk};
 use vcuda_manager::metrics::{Instruments, Metrics, Sources};
-use vcuda_manager::observe::Looks;
+use vcuda_manager::observe::SnapshotCache;
 use vcuda_manager::problems::Problems;
 use vcuda_manager::serve;
 use vcuda_manager::service::{About, GrantsService, NodeService};
@@ -61,7 +61,7 @@ pub(crate) struct Kept {
     pub(crate) grants: Grants,
     pub(crate) events: Arc<Events>,
     pub(crate) inventory: watch::Sender<Arc<Inventory>>,
-    pub(crate) looks: Arc<Looks>,
+    pub(crate) snapshots: Arc<SnapshotCache>,
     keeping: WriterThread,
 }
 
@@ -70,15 +70,15 @@ impl Kept {
         let events = Arc::new(Events::default());
         let told = Arc::clone(&events);
         let (inventory, gpus) = watch::channel(Arc::new(inventory(2)));
-        let looks = Arc::<Looks>::default();
-        let tenants = Arc::clone(&looks);
+        let snapshots = Arc::<SnapshotCache>::default();
+        let tenants = Arc::clone(&snapshots);
         let started = spawn_blocking(move || start(&settings, disk, &told, gpus, tenants));
         let (grants, keeping) = started.await.unwrap()?;
         Ok(Self {
             grants,
             events,
             inventory,
-            looks,
+            snapshots,
             keeping,
         })
     }
@@ -161,7 +161,7 @@ impl Node {
         let sources = Sources {
             node: self.settings.node.clone(),
             inventory: self.kept.inventory.subscribe(),
-            tenants: Arc::clone(&self.kept.looks),
+            tenants: Arc::clone(&self.kept.snapshots),
             grants: Arc::new(move || grants.grant_table().grants().cloned().collect()),
         };
         Metrics::new(sources, Arc::clone(&self.instruments))

@@ -65,7 +65,7 @@ async fn those_of_vcuda_run_count_and_are_not_owned() {
         devices: vec![device],
         ..Tenant::default()
     };
-    node.kept.looks.publish(Arc::new(Snapshot {
+    node.kept.snapshots.publish(Arc::new(Snapshot {
         number: 1,
         taken_ns: 1,
         tenants: vec![run],
@@ -94,19 +94,19 @@ async fn those_of_vcuda_run_count_and_are_not_owned() {
 async fn a_list_of_gpus_whose_use_may_be_old_reads_no_tenant() {
     let scratch = tempfile::tempdir().unwrap();
     let node = Node::start(scratch.path()).await;
-    let looks = Arc::clone(&node.kept.looks);
+    let snapshots = Arc::clone(&node.kept.snapshots);
     let _observatory =
-        Observatory::with_looks(&node.settings.root, Arc::default(), Arc::clone(&looks)).unwrap();
+        Observatory::with_cache(&node.settings.root, Arc::default(), Arc::clone(&snapshots)).unwrap();
     let mut nodes = node.node().await;
     let mut readings = async |use_may_be_old: bool| {
-        let before = looks.last().number;
+        let before = snapshots.last().number;
         for _ in 0..10 {
             // Older than what counts as fresh.
             tokio::time::sleep(Duration::from_millis(60)).await;
             let request = v1::ListGpusRequest { use_may_be_old };
             nodes.list_gpus(request).await.unwrap();
         }
-        looks.last().number - before
+        snapshots.last().number - before
     };
     // Idle tenants are read each five seconds in any case.
     assert!(readings(true).await <= 3);

@@ -9,16 +9,15 @@ use tokio::net::UnixStream;
 use tonic::transport::{Channel, Endpoint, Uri};
 use tower::service_fn;
 
-/// Connects to whoever listens at `socket`, within `deadline`. The channel is of this one connection's making: it dials
-/// the same path again if the connection breaks.
+/// Connects to the server at `socket`, within `deadline`. The channel dials the same path again if the connection breaks.
 ///
 /// # Errors
-/// The system's: no process listens there, or not in time.
+/// No process listens there, or it does not answer in time.
 pub async fn connect(socket: &Path, deadline: Duration) -> io::Result<Channel> {
-    // Tried once by itself: a channel says of a socket that is not there only "transport error".
+    // Tried without the channel first, whose error for a missing socket would be only "transport error".
     tokio::time::timeout(deadline, UnixStream::connect(socket)).await??;
     let path = socket.to_owned();
-    // The address is not used; gRPC wants one for its `:authority`.
+    // The connector ignores the address; gRPC needs it for `:authority`.
     Endpoint::from_static("http://localhost")
         .connect_timeout(deadline)
         .connect_with_connector(service_fn(move |_: Uri| {

@@ -1,5 +1,5 @@
-//! Protocols between kubelet and its plugins, both sides of them (`proto/`, which also documents them): the device plugin
-//! API, registration by a watched directory, Dynamic Resource Allocation, and PodResources.
+//! Protocols between kubelet and its plugins, generated for both sides from `proto/`, which documents them: the device plugin API,
+//! registration by a watched directory, Dynamic Resource Allocation, and PodResources.
 
 #[allow(
     missing_docs,
@@ -30,7 +30,7 @@ mod generated {
         tonic::include_proto!("v1alpha1");
     }
 
-    /// Package `pluginregistration`: what kubelet asks sockets in a directory that it watches.
+    /// Package `pluginregistration`: kubelet's queries at sockets in a directory that it watches.
     pub mod pluginregistration {
         tonic::include_proto!("pluginregistration");
     }
@@ -42,27 +42,27 @@ mod connect;
 
 pub use connect::connect;
 
-/// Version of the device plugin API, as it is registered.
+/// Version of the device plugin API in registrations.
 pub const VERSION: &str = "v1beta1";
-/// A device that can be given out.
+/// Health of a device that kubelet may allocate.
 pub const HEALTHY: &str = "Healthy";
-/// A device that cannot.
+/// Health of a device that kubelet may not allocate.
 pub const UNHEALTHY: &str = "Unhealthy";
 /// Type of a device plugin in [`pluginregistration::PluginInfo`].
 pub const DEVICE_PLUGIN: &str = "DevicePlugin";
 /// Type of a driver for Dynamic Resource Allocation in [`pluginregistration::PluginInfo`].
 pub const DRA_PLUGIN: &str = "DRAPlugin";
-/// The service that a driver serves, as it is registered.
+/// Name of a driver's service in registrations.
 pub const DRA_SERVICE: &str = "v1.DRAPlugin";
-/// The service of its devices' health, as it is registered.
+/// Name of the service of its devices' health in registrations.
 pub const DRA_HEALTH_SERVICE: &str = "v1alpha1.DRAResourceHealth";
 /// Name of kubelet's own socket in its directories.
 pub const KUBELET_SOCKET: &str = "kubelet.sock";
-/// Name of kubelet's record of devices, beside its socket.
+/// Name of kubelet's checkpoint of devices, beside its socket.
 pub const CHECKPOINT: &str = "kubelet_internal_checkpoint";
-/// The longest device ID (characters).
+/// Longest device ID (characters).
 pub const ID_MAX: usize = 63;
-/// The largest message of a plugin (bytes): gRPC's default, which kubelet keeps.
+/// Largest message of a plugin (bytes): gRPC's default, which kubelet uses.
 pub const MESSAGE_MAX: usize = 4 << 20;
-/// The largest answer of PodResources (bytes), as kubelet serves it.
+/// Largest answer of PodResources that kubelet sends (bytes).
 pub const POD_RESOURCES_MAX: usize = 16 << 20;

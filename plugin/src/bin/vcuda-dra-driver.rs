@@ -1,4 +1,4 @@
-//! vcuda-dra-driver: see [`vcuda_plugin::dra`].
+//! The program `vcuda-dra-driver`: see [`vcuda_plugin::dra`].
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;

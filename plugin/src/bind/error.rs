@@ -4,31 +4,31 @@ use thiserror::Error;
 use tonic::{Code, Status};
 
 use super::DEADLINE;
-use crate::cdi::{FactsError, StoreError};
-use crate::demand::DemandError;
+use crate::cdi::{SpecError, StoreError};
 use crate::driver::DriverError;
+use crate::gpu_request::RequestError;
 use crate::manager::ManagerError;
 use crate::pods::{HolderError, PodsError};
 
 /// The reason why a container does not start. Kubelet shows the text in the pod's events, and asks again.
 #[derive(Debug, Error)]
 pub enum BindError {
-    /// Kubelet does not tell which container it is.
+    /// PodResources does not answer, so that the container is not known.
     #[error("{0}; nothing is granted before that is known")]
     Pods(#[from] PodsError),
     /// Kubelet's records contradict each other about which container it is.
     #[error("{0}; nothing is granted in doubt")]
     Holder(#[from] HolderError),
-    /// Its request cannot be met.
+    /// The node could never serve its request.
     #[error("{}: {}", .0, .1)]
-    Demand(String, DemandError),
-    /// Its devices are not ours.
+    Request(String, RequestError),
+    /// Kubelet lists devices that the plugin never had.
     #[error("{0}: kubelet names {1:?} among its devices, which is none of this plugin's: delete the pod")]
     Foreign(String, String),
     /// Its annotations are wrong, or contradict its request.
     #[error("{0}: {1}")]
-    Choice(String, String),
-    /// There is no driver to bring.
+    Annotations(String, String),
+    /// The driver's files were not found.
     #[error("{0}")]
     Driver(#[from] DriverError),
     /// No GPU has enough for it, or the manager refuses for another reason.
@@ -37,13 +37,13 @@ pub enum BindError {
     /// Processes of the container that had these devices before still run.
     #[error("{0}: processes of the container that had these devices before ({1}) still run: {2}")]
     StillUsed(String, String, ManagerError),
-    /// Facts that the specification needs are not known.
+    /// The specification cannot be made.
     #[error("{0}")]
-    Facts(#[from] FactsError),
+    Spec(#[from] SpecError),
     /// The specification cannot be written.
     #[error("{0}")]
     Store(#[from] StoreError),
-    /// It took too long.
+    /// The deadline has passed.
     #[error(
         "it was not known within {DEADLINE:?} whose devices these are and what is free; kubelet asks again"
     )]

@@ -1,5 +1,4 @@
-//! Choice of a container's grant: the one that it has, or a new one; and the end of the containers that had its devices
-//! before.
+//! The grant of a starting container: its present one or a new one. Grants of containers that had its devices before end here.
 
 use tonic::Code;
 use tracing::{info, warn};
@@ -7,20 +6,20 @@ use vcuda_manager_api::v1;
 use vcuda_quota::Quota;
 
 use super::{BindError, Binder, blocking, pod_name};
-use crate::cdi::{Holding, Record};
+use crate::cdi::{HeldDevices, Record};
 use crate::ids::{Kind, Slot};
 use crate::pods::Holder;
 use crate::resources::State;
 
 impl Binder {
-    /// Ends the grants of those who had one of these devices before. Kubelet gives a device to another container only when
-    /// that one is gone, or was an init container of the same pod that has ended. In one pod only shares say so: chunks that
-    /// an init container leaves over go to any of the others.
-    pub(super) async fn supersede(&self, slot: &Slot, held: &Holding) -> Result<(), BindError> {
+    /// Ends the grants of other containers that had one of these devices. Kubelet gives a device to another container only if the
+    /// old one is gone, or was an init container of the same pod and has ended. Within a pod only shares prove that: the chunks
+    /// of an ended init container may go to several others.
+    pub(super) async fn end_superseded(&self, slot: &Slot, held: &HeldDevices) -> Result<(), BindError> {
         let store = self.store.clone();
         let records = blocking(move || store.records()).await?;
         let shares_any = |record: &Record| {
-            let overlap = |kind: Kind| !record.held.of(kind).is_disjoint(held.of(kind));
+            let overlap = |kind: Kind| !record.held.ids_of(kind).is_disjoint(held.ids_of(kind));
             match record.held.is_same_pod(held) {
                 true => overlap(Kind::Gpu),
                 false => Kind::ALL.into_iter().any(overlap),
@@ -31,7 +30,7 @@ impl Binder {
             .filter(|record| record.slot != *slot && shares_any(record))
         {
             let Some(grant) = self.manager.find(record.slot.as_str()).await? else {
-                self.forget(&record.slot).await?;
+                self.remove_spec(&record.slot).await?;
                 continue;
             };
             info!(
@@ -39,14 +38,14 @@ impl Binder {
                 pod = record.held.pod,
                 "superseded: its devices are another container's now"
             );
-            self.end(&grant, &record.slot, &held.pod).await?;
+            self.end_grant(&grant, &record.slot, &held.pod).await?;
         }
         Ok(())
     }
 
-    /// The specification goes first: no container may start with a grant that is being released.
-    async fn end(&self, grant: &v1::Grant, slot: &Slot, pod: &str) -> Result<(), BindError> {
-        self.forget(slot).await?;
+    /// Ends a grant. The specification goes first, so that no container starts with a grant that is being released.
+    async fn end_grant(&self, grant: &v1::Grant, slot: &Slot, pod: &str) -> Result<(), BindError> {
+        self.remove_spec(slot).await?;
         match self.manager.release(&grant.id).await {
             Err(error) if error.code() == Code::FailedPrecondition => {
                 Err(BindError::StillUsed(pod.to_owned(), grant.id.clone(), error))
@@ -56,8 +55,8 @@ impl Binder {
         }
     }
 
-    /// The same grant for the same container; a new one for another.
-    pub(super) async fn granted(
+    /// The present grant if it is the same container's; else a new grant, after the end of the present one.
+    pub(super) async fn find_or_create_grant(
         &self,
         slot: &Slot,
         holder: &Holder,
@@ -69,12 +68,12 @@ impl Binder {
         };
         let record = self.record(slot).await?;
         let is_same = is_same_pod(&grant, holder, record.is_some());
-        if is_same && self.are_usable(&grant) && is_among(&grant, &request) {
-            let is_asked = record.is_some_and(|record| record.id == grant.id && record.asked == asked);
-            return match is_asked {
-                // Changes by an operator stay.
+        if is_same && self.are_usable(&grant) && has_requested_gpus(&grant, &request) {
+            let is_unchanged = record.is_some_and(|record| record.id == grant.id && record.asked == asked);
+            return match is_unchanged {
+                // An operator may have changed the grant since: that stays.
                 true => Ok(grant),
-                false => self.kept(grant, request).await,
+                false => self.resize_if_changed(grant, request).await,
             };
         }
         if is_same {
@@ -83,13 +82,17 @@ impl Binder {
                 "one of its GPUs cannot be used: another is looked for"
             );
         }
-        self.end(&grant, slot, &pod_name(holder)).await?;
+        self.end_grant(&grant, slot, &pod_name(holder)).await?;
         Ok(self.manager.create(request).await?)
     }
 
-    /// A grant that stays, with what is wanted now: more, if an heir needs more than the init container before it; other
-    /// amounts, if the pod's annotations have changed.
-    async fn kept(&self, grant: v1::Grant, request: v1::CreateGrantRequest) -> Result<v1::Grant, BindError> {
+    /// Resizes a grant whose requested amounts have changed: by the annotations, or as the container after an init container
+    /// needs more.
+    async fn resize_if_changed(
+        &self,
+        grant: v1::Grant,
+        request: v1::CreateGrantRequest,
+    ) -> Result<v1::Grant, BindError> {
         let quota = |amounts: &Option<v1::Amounts>| amounts.as_ref().map(Quota::from);
         if quota(&grant.amounts) == quota(&request.amounts) {
             return Ok(grant);
@@ -110,19 +113,19 @@ impl Binder {
     }
 
     fn are_usable(&self, grant: &v1::Grant) -> bool {
-        let Some(seen) = self.node.borrow().clone() else {
+        let Some(node) = self.node.borrow().clone() else {
             return true;
         };
-        let is_well = |uuid: &String| {
-            let gpu = seen.gpus.iter().find(|gpu| gpu.uuid == *uuid);
+        let is_usable = |uuid: &String| {
+            let gpu = node.gpus.iter().find(|gpu| gpu.uuid == *uuid);
             gpu.is_some_and(|gpu| gpu.state != State::Unhealthy)
         };
-        grant.gpu_uuids.iter().all(is_well)
+        grant.gpu_uuids.iter().all(is_usable)
     }
 }
 
-/// Whether the grant is this pod's. Without a UID on both sides, names are what is left. A specification that is still
-/// there then says that kubelet has given these devices to no other container since.
+/// Whether the grant is this pod's. If a UID is missing, the names decide, but only if the specification is still there: then
+/// kubelet has given these devices to no other container since.
 fn is_same_pod(grant: &v1::Grant, holder: &Holder, has_spec: bool) -> bool {
     let held = grant.holder.clone().unwrap_or_default();
     if !held.pod_uid.is_empty() && !holder.pod_uid.is_empty() {
@@ -131,8 +134,8 @@ fn is_same_pod(grant: &v1::Grant, holder: &Holder, has_spec: bool) -> bool {
     has_spec && !holder.pod.is_empty() && held.namespace == holder.namespace && held.pod == holder.pod
 }
 
-/// Whether the request would get the grant's GPUs now.
-fn is_among(grant: &v1::Grant, request: &v1::CreateGrantRequest) -> bool {
+/// Whether the grant's GPUs fit the request.
+fn has_requested_gpus(grant: &v1::Grant, request: &v1::CreateGrantRequest) -> bool {
     let among = &request.include_gpu_uuids;
     let count = u32::try_from(grant.gpu_uuids.len()).unwrap_or(u32::MAX);
     count == request.gpu_count

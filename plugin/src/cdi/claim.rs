@@ -1,5 +1,5 @@
-//! Specifications of ResourceClaims: one file for each claim, with a device for each group of requests that the same containers
-//! use; beside it the answer to kubelet, which may ask again while the API server is away.
+//! Specifications of ResourceClaims: a file for each claim, with a device for each group of requests that the same containers
+//! use. Beside it is a record with the answer to kubelet, which may ask again while the API server is away.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::edits::Device;
 use super::store::{absent_is_false, read};
-use super::{Facts, FactsError, Spec, Store, StoreError, VERSION, edits};
+use super::{Spec, SpecError, SpecInputs, Store, StoreError, VERSION, edits};
 
 /// Vendor and class of claims' devices.
 const KIND: &str = "vcuda.io/claim";
@@ -26,19 +26,19 @@ pub struct ClaimDevice {
     pub name: String,
     /// Its GPUs by UUID.
     pub gpus: Vec<String>,
-    /// Directory of the limits on the host; `None` for admin access, which is not limited.
+    /// The tenant's directory on the host; `None` for admin access, which has no limits.
     pub limits: Option<PathBuf>,
 }
 
 impl ClaimDevice {
-    /// The name by which kubelet's runtime finds it.
+    /// Qualified CDI name of the device.
     #[must_use]
     pub fn qualified(&self) -> String {
         format!("{KIND}={}", self.name)
     }
 }
 
-/// One share of a claim, as kubelet was told of it.
+/// A share of a claim in the answer to kubelet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Prepared {
     /// The request.
@@ -47,11 +47,11 @@ pub struct Prepared {
     pub pool: String,
     /// The device.
     pub device: String,
-    /// Which share of the device.
+    /// ID of the share of the device.
     pub share_id: Option<String>,
     /// Qualified CDI names.
     pub cdi: Vec<String>,
-    /// The GPU. Empty in records of earlier releases.
+    /// UUID of the GPU. Empty in records of earlier releases.
     #[serde(default)]
     pub uuid: String,
     /// Key of the grant; `None` for admin access.
@@ -70,10 +70,10 @@ pub struct ClaimRecord {
     pub uid: String,
     /// Keys of its grants.
     pub keys: Vec<String>,
-    /// The amounts that were asked of the manager for each grant, as a text to compare. Missing where they are not known.
+    /// The requested amounts of each grant by key, as a text to compare. Grants whose amounts are not known are missing.
     #[serde(default)]
     pub asked: BTreeMap<String, String>,
-    /// Whether it was made for one pod, whose annotations are then its own too.
+    /// Whether the claim was made for a single pod, whose annotations then apply to it too.
     #[serde(default)]
     pub of_pod: bool,
     /// The answer to kubelet.
@@ -83,13 +83,13 @@ pub struct ClaimRecord {
 /// The specification of a claim's devices.
 ///
 /// # Errors
-/// Something that it needs is not known.
-pub fn claim_spec(facts: &Facts, devices: &[ClaimDevice]) -> Result<Spec, FactsError> {
+/// An input is missing: see [`SpecError`].
+pub fn claim_spec(inputs: &SpecInputs, devices: &[ClaimDevice]) -> Result<Spec, SpecError> {
     let mut written = Vec::new();
     for device in devices {
         written.push(Device {
             name: device.name.clone(),
-            container_edits: edits(facts, &device.gpus, device.limits.as_deref())?,
+            container_edits: edits(inputs, &device.gpus, device.limits.as_deref())?,
         });
     }
     Ok(Spec {
@@ -108,7 +108,7 @@ impl Store {
         self.directory.join(format!("{PREFIX}{uid}{RECORD}"))
     }
 
-    /// Writes what a claim's containers receive, and then that it is prepared.
+    /// Writes a claim's specification, then its record, from which on the claim counts as prepared.
     ///
     /// # Errors
     /// See [`StoreError`]; the claim is not prepared then.
@@ -121,10 +121,10 @@ impl Store {
         placed.map_err(|error| self.named(error))
     }
 
-    /// The claim, if it is prepared.
+    /// The record of a claim; `None` if the claim is not prepared, or the record has another form.
     ///
     /// # Errors
-    /// Its file cannot be read. One that is no record counts as none.
+    /// The file cannot be read.
     pub fn claim(&self, uid: &str) -> Result<Option<ClaimRecord>, StoreError> {
         let path = self.claim_record_path(uid);
         if !self.claim_path(uid).is_file() {
@@ -137,10 +137,10 @@ impl Store {
         }
     }
 
-    /// Notes the amounts that a claim's grant is to have now. A claim that is gone meanwhile stays gone.
+    /// Records the requested amounts of a claim's grant. A claim that is no longer prepared is left alone.
     ///
     /// # Errors
-    /// See [`StoreError`]; the former amounts stay noted.
+    /// See [`StoreError`]; the old record stays.
     pub fn note_claim(&self, uid: &str, key: &str, asked: &str) -> Result<(), StoreError> {
         let Some(mut record) = self.claim(uid)? else {
             return Ok(());
@@ -152,10 +152,10 @@ impl Store {
         placed.map_err(|error| self.named(error))
     }
 
-    /// Takes a claim's files away; the record first, so that it counts as prepared no more.
+    /// Removes a claim's files, the record first, so that the claim no longer counts as prepared.
     ///
     /// # Errors
-    /// See [`StoreError`]; some may still be there then.
+    /// See [`StoreError`]; some files may still be there.
     pub fn remove_claim(&self, uid: &str) -> Result<(), StoreError> {
         for path in [self.claim_record_path(uid), self.claim_path(uid)] {
             absent_is_false(fs::remove_file(path)).map_err(|error| self.named(error))?;
@@ -163,7 +163,7 @@ impl Store {
         Ok(())
     }
 
-    /// All claims that are prepared, as far as their records can be read.
+    /// Records of all prepared claims. Records that cannot be read are left out.
     ///
     /// # Errors
     /// The directory cannot be read.
@@ -196,7 +196,7 @@ impl Store {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::facts;
+    use super::super::tests::inputs;
     use super::*;
 
     fn record(uid: &str) -> ClaimRecord {
@@ -224,17 +224,17 @@ mod tests {
         let scratch = tempfile::tempdir().unwrap();
         let store = Store::new(scratch.path());
         assert_eq!(store.claim("u").unwrap(), None);
-        let facts = facts();
+        let inputs = inputs();
         let device = |name: &str, limits| ClaimDevice {
             name: name.to_owned(),
-            gpus: facts.gpu_nodes.keys().take(1).cloned().collect(),
+            gpus: inputs.gpu_nodes.keys().take(1).cloned().collect(),
             limits,
         };
         let devices = [
             device("u-gpu", Some("/run/vcuda/tenants/g".into())),
             device("u-see", None),
         ];
-        let spec = claim_spec(&facts, &devices).unwrap();
+        let spec = claim_spec(&inputs, &devices).unwrap();
         for _ in 0..2 {
             store.write_claim(&spec, &record("u")).unwrap();
         }

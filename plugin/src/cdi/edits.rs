@@ -1,10 +1,10 @@
-//! The specification's own words, as far as we write them (Container Device Interface 0.5.0, `specs-go/config.go`).
+//! Types of the CDI specification that the plugin writes (Container Device Interface 0.5.0, `specs-go/config.go`).
 
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-/// A hook that has not ended by then has failed (seconds).
+/// Time after which the runtime counts a hook as failed (s).
 const HOOK_TIMEOUT: u32 = 10;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -77,9 +77,9 @@ pub(super) struct Hook {
 }
 
 impl Hook {
-    /// `program`, a path in the container, is started there as the container's user and with its rights, after everything
-    /// else and before the container's own program, which does not start unless this one succeeds (OCI runtime
-    /// specification, "startContainer hooks"). Its environment is this and nothing of the image's or the pod's.
+    /// A hook that runs `program`, a path in the container, with the container's user and rights. It runs last before the
+    /// container's own program, which starts only if the hook succeeds (OCI runtime specification, "startContainer hooks"). The
+    /// hook gets no environment from the image or the pod.
     pub(super) fn before_start(program: &str, arguments: &[&str]) -> Self {
         let name = Path::new(program).file_name().unwrap_or_default();
         let args = std::iter::once(name.to_string_lossy().into_owned());

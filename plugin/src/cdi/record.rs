@@ -1,14 +1,14 @@
-//! Facts that are kept about a specification: its container, and the container's devices. It lies in a file beside the
-//! specification, which has no place for it that runtimes of all ages accept (annotations came with CDI 0.6.0).
+//! The record of a specification: its container, and the container's devices. It is a file beside the specification, as CDI has
+//! annotations only since 0.6.0, and older runtimes refuse them.
 
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{self, Ids, Kind, Slot};
 
-/// Devices that kubelet counts for a container, and the container's pod.
+/// Devices that kubelet gave to a container, and the container's pod.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Holding {
-    /// Namespace and name of the pod, or what else it is called.
+pub struct HeldDevices {
+    /// Namespace and name of the pod, or a text with its UID if the name is not known.
     pub pod: String,
     /// The pod's UID; empty while unknown.
     pub pod_uid: String,
@@ -16,8 +16,8 @@ pub struct Holding {
     pub ids: [Ids; 3],
 }
 
-impl Holding {
-    /// Whether both are of one pod.
+impl HeldDevices {
+    /// Whether both belong to the same pod.
     #[must_use]
     pub fn is_same_pod(&self, other: &Self) -> bool {
         match self.pod_uid.is_empty() || other.pod_uid.is_empty() {
@@ -26,10 +26,10 @@ impl Holding {
         }
     }
 
-    /// The IDs of one kind.
+    /// IDs of one kind.
     #[must_use]
-    pub fn of(&self, kind: Kind) -> &Ids {
-        kind.of(&self.ids)
+    pub fn ids_of(&self, kind: Kind) -> &Ids {
+        kind.select(&self.ids)
     }
 }
 
@@ -42,15 +42,15 @@ pub struct Record {
     pub id: String,
     /// Its GPUs by UUID.
     pub gpus: Vec<String>,
-    /// For whom.
-    pub held: Holding,
-    /// The amounts that were asked of the manager for it, as a text to compare.
+    /// Devices and pod of the container.
+    pub held: HeldDevices,
+    /// The requested amounts, as a text to compare.
     pub asked: String,
 }
 
-/// As it lies in its file.
+/// The file's JSON form.
 #[derive(Serialize, Deserialize)]
-struct Written {
+struct RecordFile {
     grant: String,
     gpus: Vec<String>,
     pod: String,
@@ -62,30 +62,30 @@ struct Written {
 }
 
 impl Record {
-    /// Content of `text`, the file of this slot; nothing if it is none of ours.
-    pub(super) fn of_text(slot: &Slot, text: &[u8]) -> Option<Self> {
-        let written: Written = serde_json::from_slice(text).ok()?;
+    /// Parses `text`, the record file of this slot; `None` if it has another form.
+    pub(super) fn parse(slot: &Slot, text: &[u8]) -> Option<Self> {
+        let file: RecordFile = serde_json::from_slice(text).ok()?;
         Some(Self {
             slot: slot.clone(),
-            id: written.grant,
-            gpus: written.gpus,
-            held: Holding {
-                pod: written.pod,
-                pod_uid: written.pod_uid,
+            id: file.grant,
+            gpus: file.gpus,
+            held: HeldDevices {
+                pod: file.pod,
+                pod_uid: file.pod_uid,
                 ids: [
-                    ids::of_ranges(&written.shares)?,
-                    ids::of_ranges(&written.chunks)?,
-                    ids::of_ranges(&written.percents)?,
+                    ids::parse_ranges(&file.shares)?,
+                    ids::parse_ranges(&file.chunks)?,
+                    ids::parse_ranges(&file.percents)?,
                 ],
             },
-            asked: written.asked,
+            asked: file.asked,
         })
     }
 
-    /// Its file.
+    /// The text of the record file.
     pub(super) fn text(&self) -> serde_json::Result<Vec<u8>> {
-        let ranges = |kind| ids::ranges(self.held.of(kind));
-        serde_json::to_vec(&Written {
+        let ranges = |kind| ids::ranges(self.held.ids_of(kind));
+        serde_json::to_vec(&RecordFile {
             grant: self.id.clone(),
             gpus: self.gpus.clone(),
             pod: self.held.pod.clone(),
@@ -107,9 +107,9 @@ mod tests {
     fn it_is_read_as_it_was_written() {
         let record = grant(7).record();
         let text = record.text().unwrap();
-        assert_eq!(Record::of_text(&record.slot, &text), Some(record.clone()));
-        assert_eq!(Record::of_text(&record.slot, &text[1..]), None);
+        assert_eq!(Record::parse(&record.slot, &text), Some(record.clone()));
+        assert_eq!(Record::parse(&record.slot, &text[1..]), None);
         let text = String::from_utf8(text).unwrap().replace("0-2", "2-0x");
-        assert_eq!(Record::of_text(&record.slot, text.as_bytes()), None);
+        assert_eq!(Record::parse(&record.slot, text.as_bytes()), None);
     }
 }

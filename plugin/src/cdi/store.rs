@@ -1,4 +1,4 @@
-//! The specifications in their directory: written whole or not at all, removed, read again.
+//! The directory of specifications and records. Files are written atomically.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -15,34 +15,34 @@ use crate::ids::Slot;
 const PREFIX: &str = "vcuda.io-slot-";
 /// Ending of a record's name.
 const RECORD: &str = ".record";
-/// The largest file that can be one of ours (bytes).
+/// Largest file that can be one of ours (bytes).
 const MOST_BYTES: u64 = 1 << 20;
 
 /// The directory of specifications cannot be used.
 #[derive(Debug, Error)]
 pub enum StoreError {
-    /// There is none.
+    /// The directory does not exist.
     #[error(
         "the CDI directory {} is not there: create it, and mount it into the device plugin (hostPath, DirectoryOrCreate)",
         .0.display()
     )]
     Missing(PathBuf),
-    /// It is read-only for us.
+    /// The directory cannot be written.
     #[error("the CDI directory {} cannot be written: {}; mount it writable", .0.display(), .1)]
     ReadOnly(PathBuf, io::Error),
-    /// No space.
+    /// The file system is full.
     #[error("the CDI directory {} is full: free some space there", .0.display())]
     Full(PathBuf),
-    /// A file of our name that we did not write.
+    /// A file with our name that vcuda did not write.
     #[error("{} was not written by vcuda: remove it, or find out who does", .0.display())]
     Foreign(PathBuf),
-    /// A specification of the plugin without the file that names its owner.
+    /// A specification without its record, so that its container is not known.
     #[error(
         "{}: it is not known (any more) whose this is; its container keeps what it has, and is bound anew at its next start",
         .0.display()
     )]
     Unknown(PathBuf),
-    /// Anything else.
+    /// Another error.
     #[error("{}: {}", .0.display(), .1)]
     Io(PathBuf, io::Error),
 }
@@ -54,7 +54,7 @@ pub struct Store {
 }
 
 impl Store {
-    /// The specifications in `directory`.
+    /// Creates a store in `directory`.
     #[must_use]
     pub fn new(directory: &Path) -> Self {
         Self {
@@ -68,16 +68,16 @@ impl Store {
         self.directory.join(format!("{PREFIX}{slot}.json"))
     }
 
-    /// Path of the slot's record of its owner. Runtimes read only files that end in `.json` or `.yaml`.
+    /// Path of the slot's record. Runtimes read only files that end in `.json` or `.yaml`.
     fn record_path(&self, slot: &Slot) -> PathBuf {
         self.directory.join(format!("{PREFIX}{slot}{RECORD}"))
     }
 
-    /// Puts a slot's specification in place of the one that is there. One that is there is of the same grant: another's was
-    /// removed before, so that neither goes with what is noted of the other.
+    /// Writes a slot's record and specification over the present ones. The present ones must be of the same grant: the caller
+    /// removes those of another grant first, so that a specification never has the record of another.
     ///
     /// # Errors
-    /// See [`StoreError`]; the specification that was there is there then.
+    /// See [`StoreError`]; the old specification stays.
     pub fn write(&self, record: &Record, spec: &Spec) -> Result<(), StoreError> {
         let slot = &record.slot;
         self.check(slot)?;
@@ -90,10 +90,10 @@ impl Store {
         placed.map_err(|error| self.named(error))
     }
 
-    /// Notes the amounts that a slot is to have now. A slot that is gone meanwhile stays gone.
+    /// Records the requested amounts of a slot. A slot without a specification is left alone.
     ///
     /// # Errors
-    /// See [`StoreError`]; the former amounts stay noted.
+    /// See [`StoreError`]; the old record stays.
     pub fn note(&self, slot: &Slot, asked: &str) -> Result<(), StoreError> {
         if !self.check(slot)? {
             return Ok(());
@@ -111,22 +111,22 @@ impl Store {
         placed.map_err(|error| self.named(error))
     }
 
-    /// Takes a slot's specification away. Returns whether there was one.
+    /// Removes a slot's specification and record. Returns whether there was a specification.
     ///
     /// # Errors
-    /// See [`StoreError`]; it may still be there then.
+    /// See [`StoreError`]; the specification may still be there.
     pub fn remove(&self, slot: &Slot) -> Result<bool, StoreError> {
         if !self.check(slot)? {
             return Ok(false);
         }
         let was_there = absent_is_false(fs::remove_file(self.path(slot)));
         let was_there = was_there.map_err(|error| self.named(error))?;
-        // Without a specification the record means nothing.
+        // A record without its specification is ignored, and removed by `tidy`.
         let _ = fs::remove_file(self.record_path(slot));
         Ok(was_there)
     }
 
-    /// Owners of all our specifications. Files of our name that are not ours are left out, and told.
+    /// Records of all our specifications. Foreign files with our names are logged and left out.
     ///
     /// # Errors
     /// The directory cannot be read.
@@ -139,7 +139,7 @@ impl Store {
             };
             let record = self.check(&slot).and_then(|is_there| match is_there {
                 true => self.record(&slot).map(Some),
-                // It was removed at this moment.
+                // It was removed meanwhile.
                 false => Ok(None),
             });
             match record {
@@ -150,7 +150,7 @@ impl Store {
         Ok(records)
     }
 
-    /// Removes files that a killed process left half written or half removed.
+    /// Removes temporary files and records without a specification, which a killed process may leave.
     ///
     /// # Errors
     /// The directory cannot be read.
@@ -161,14 +161,17 @@ impl Store {
             let is_half_written = name.starts_with(&format!(".{PREFIX}")) && name.ends_with(".new");
             let is_alone = slot_of(&path, RECORD).is_some_and(|slot| !self.path(&slot).exists());
             if is_half_written || is_alone {
-                // Another process has removed it: as good.
+                // If it fails, another process has removed the file.
                 let _ = fs::remove_file(path);
             }
         }
         Ok(())
     }
 
-    /// Whether a specification of ours is there for the slot.
+    /// Whether the slot has a specification of ours.
+    ///
+    /// # Errors
+    /// The file is foreign, the directory is missing, or the file cannot be read.
     fn check(&self, slot: &Slot) -> Result<bool, StoreError> {
         let path = self.path(slot);
         match read(&path) {
@@ -184,18 +187,21 @@ impl Store {
         }
     }
 
-    /// Owner of the slot's specification.
+    /// The slot's record.
+    ///
+    /// # Errors
+    /// There is no readable record.
     fn record(&self, slot: &Slot) -> Result<Record, StoreError> {
         let path = self.record_path(slot);
         let text = match read(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(StoreError::Io(path, error)),
             text => text.ok().flatten(),
         };
-        let record = text.and_then(|text| Record::of_text(slot, &text));
+        let record = text.and_then(|text| Record::parse(slot, &text));
         record.ok_or_else(|| StoreError::Unknown(self.path(slot)))
     }
 
-    /// Puts `text` at `path`, whole or not at all.
+    /// Writes `text` to `path` atomically, by a temporary file and a rename.
     pub(super) fn place(&self, path: &Path, text: &[u8]) -> io::Result<()> {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let aside = self.directory.join(format!(".{name}.{}.new", std::process::id()));
@@ -229,7 +235,7 @@ fn write(path: &Path, text: &[u8]) -> io::Result<()> {
     file.sync_all()
 }
 
-/// The file at `path`; nothing if it is none that we would write.
+/// Content of the file at `path`; `None` if it is no regular file or larger than ours.
 pub(super) fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
     let metadata = fs::symlink_metadata(path)?;
     match metadata.is_file() && metadata.len() <= MOST_BYTES {
@@ -238,7 +244,7 @@ pub(super) fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
     }
 }
 
-/// The slot in the name of a file with this ending, if it has one.
+/// The slot in the name of a file with this ending; `None` if the name has another form.
 fn slot_of(path: &Path, ending: &str) -> Option<Slot> {
     let name = path.file_name()?.to_str()?;
     Slot::named(name.strip_prefix(PREFIX)?.strip_suffix(ending)?)
@@ -260,7 +266,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_written_is_there_whole_and_goes_again() {
+    fn a_written_specification_is_read_and_removed() {
         let scratch = tempfile::tempdir().unwrap();
         let store = Store::new(scratch.path());
         let slot = grant(1).slot;
@@ -271,7 +277,7 @@ mod tests {
         assert_eq!(store.records().unwrap(), [grant(1).record()]);
         store.note(&slot, "2 chunks").unwrap();
         assert_eq!(store.records().unwrap()[0].asked, "2 chunks");
-        // The specification, and whose it is.
+        // The specification and its record.
         assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 2);
         assert!(store.remove(&slot).unwrap());
         assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 0);
@@ -297,7 +303,7 @@ mod tests {
         fs::write(&path, "{\"kind\": \"other.io/x\"}").unwrap();
         is_refused();
         fs::remove_file(&path).unwrap();
-        // A link to a good one is none.
+        // A link to one of our files is foreign too.
         store.write(&grant(1).record(), &a_spec(1)).unwrap();
         fs::rename(&path, scratch.path().join("other")).unwrap();
         symlink(scratch.path().join("other"), &path).unwrap();
@@ -322,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn a_specification_of_which_nothing_is_known_is_ours_and_can_go() {
+    fn a_specification_without_a_record_can_be_removed() {
         let scratch = tempfile::tempdir().unwrap();
         let store = Store::new(scratch.path());
         let record = grant(1).record();
@@ -341,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_killed_process_left_is_removed() {
+    fn files_of_a_killed_process_are_removed() {
         let scratch = tempfile::tempdir().unwrap();
         let store = Store::new(scratch.path());
         store.write(&grant(1).record(), &a_spec(1)).unwrap();

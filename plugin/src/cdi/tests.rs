@@ -3,8 +3,8 @@ use serde_json::json;
 use super::*;
 use crate::ids::Ids;
 
-pub(super) fn facts() -> Facts {
-    Facts {
+pub(super) fn inputs() -> SpecInputs {
+    SpecInputs {
         shim: Some(Shim {
             library: "/var/lib/vcuda/lib/libvcuda_shim-1.2.0-9f2c.so".into(),
             preload: "/var/lib/vcuda/lib/ld.so.preload-1.2.0-9f2c".into(),
@@ -15,7 +15,7 @@ pub(super) fn facts() -> Facts {
         devices: "/dev".into(),
         control_nodes: vec!["nvidiactl".to_owned()],
         gpu_nodes: BTreeMap::from([("GPU-a".to_owned(), "nvidia3".to_owned())]),
-        driver: vec![Bound {
+        driver: vec![DriverFile {
             host: "/usr/lib64/libcuda.so.580.1".into(),
             container: "/usr/lib64/libcuda.so.1".into(),
         }],
@@ -25,12 +25,12 @@ pub(super) fn facts() -> Facts {
 pub(super) fn grant(number: u32) -> Grant {
     let shares = Ids::from([number]);
     Grant {
-        slot: Slot::of(&shares),
-        id: format!("{}-17", Slot::of(&shares)),
+        slot: Slot::from_shares(&shares),
+        id: format!("{}-17", Slot::from_shares(&shares)),
         directory: "/run/vcuda/containers/3f9a-17".into(),
         gpus: vec!["GPU-a".to_owned()],
         is_limited: true,
-        held: Holding {
+        held: HeldDevices {
             pod: "default/infer".to_owned(),
             pod_uid: "u-1".to_owned(),
             ids: [shares, Ids::from([0, 1, 2]), Ids::from([9])],
@@ -40,7 +40,7 @@ pub(super) fn grant(number: u32) -> Grant {
 }
 
 pub(super) fn a_spec(number: u32) -> Spec {
-    spec(&facts(), &grant(number)).unwrap()
+    spec(&inputs(), &grant(number)).unwrap()
 }
 
 #[test]
@@ -49,9 +49,9 @@ fn it_is_what_kubernetes_md_shows() {
     assert_eq!(written["cdiVersion"], "0.5.0");
     assert_eq!(written["kind"], "vcuda.io/slot");
     let device = &written["devices"][0];
-    // Runtimes refuse a specification with a word that its version does not have.
+    // Runtimes refuse a specification with a key that its version does not have.
     assert_eq!(device.as_object().unwrap().len(), 2, "{device}");
-    assert_eq!(device["name"], Slot::of(&Ids::from([1])).as_str());
+    assert_eq!(device["name"], Slot::from_shares(&Ids::from([1])).as_str());
     let data = |access: &str| json!([access, "nosuid", "nodev", "noexec", "bind"]);
     assert_eq!(
         device["containerEdits"],
@@ -80,9 +80,9 @@ fn it_is_what_kubernetes_md_shows() {
 
 #[test]
 fn nodes_of_a_driver_that_runs_in_a_container_are_named_as_programs_want_them() {
-    let elsewhere = Facts {
+    let elsewhere = SpecInputs {
         devices: "/run/nvidia/driver/dev".into(),
-        ..facts()
+        ..inputs()
     };
     let written = serde_json::to_value(spec(&elsewhere, &grant(1)).unwrap()).unwrap();
     assert_eq!(
@@ -97,7 +97,7 @@ fn the_toolkit_is_told_which_gpus() {
         (Inject::ToolkitEnv, "GPU-a"),
         (Inject::ToolkitMounts, "/var/run/nvidia-container-devices"),
     ] {
-        let toolkit = Facts { inject, ..facts() };
+        let toolkit = SpecInputs { inject, ..inputs() };
         let written = serde_json::to_value(spec(&toolkit, &grant(1)).unwrap()).unwrap();
         let edits = &written["devices"][0]["containerEdits"];
         assert_eq!(edits["env"], json!([format!("NVIDIA_VISIBLE_DEVICES={word}")]));
@@ -114,9 +114,9 @@ fn the_toolkit_is_told_which_gpus() {
 
 #[test]
 fn a_strict_container_proves_its_limits_before_it_starts() {
-    let strict = Facts {
+    let strict = SpecInputs {
         is_strict: true,
-        ..facts()
+        ..inputs()
     };
     let hooks = |grant: &Grant| {
         let written = serde_json::to_value(spec(&strict, grant).unwrap()).unwrap();
@@ -130,17 +130,17 @@ fn a_strict_container_proves_its_limits_before_it_starts() {
             "env": ["PATH=/usr/local/bin:/usr/bin:/bin"], "timeout": 10,
         }])
     );
-    // A container without limits has nothing to prove, and nothing is promised that cannot be proved.
+    // A container without limits needs no proof. Without the command, a strict container is refused.
     let whole = Grant {
         is_limited: false,
         ..grant(1)
     };
     assert_eq!(hooks(&whole), serde_json::Value::Null);
-    let unprovable = Facts {
+    let unprovable = SpecInputs {
         program: None,
         ..strict.clone()
     };
-    assert_eq!(spec(&unprovable, &grant(1)), Err(FactsError::NoProgram));
+    assert_eq!(spec(&unprovable, &grant(1)), Err(SpecError::NoProgram));
     assert!(spec(&unprovable, &whole).is_ok());
 }
 
@@ -150,9 +150,9 @@ fn a_whole_gpu_gets_no_shim() {
         is_limited: false,
         ..grant(1)
     };
-    let none = Facts {
+    let none = SpecInputs {
         shim: None,
-        ..facts()
+        ..inputs()
     };
     let written = serde_json::to_value(spec(&none, &whole).unwrap()).unwrap();
     let edits = &written["devices"][0]["containerEdits"];
@@ -162,24 +162,24 @@ fn a_whole_gpu_gets_no_shim() {
 }
 
 #[test]
-fn what_is_not_known_is_refused() {
-    let none = Facts {
+fn missing_inputs_are_refused() {
+    let none = SpecInputs {
         shim: None,
-        ..facts()
+        ..inputs()
     };
-    assert_eq!(spec(&none, &grant(1)), Err(FactsError::NoShim));
+    assert_eq!(spec(&none, &grant(1)), Err(SpecError::NoShim));
     let elsewhere = Grant {
         gpus: vec!["GPU-b".to_owned()],
         ..grant(1)
     };
     assert_eq!(
-        spec(&facts(), &elsewhere),
-        Err(FactsError::NoNode("GPU-b".to_owned()))
+        spec(&inputs(), &elsewhere),
+        Err(SpecError::NoNode("GPU-b".to_owned()))
     );
 }
 
 #[test]
-fn it_is_told_from_others() {
+fn a_specification_is_distinguished_from_others() {
     let slot = grant(7).slot;
     let text = serde_json::to_string(&a_spec(7)).unwrap();
     let is_ours = |text: &str| serde_json::from_str::<Spec>(text).unwrap().is_of(&slot);

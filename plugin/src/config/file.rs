@@ -1,4 +1,4 @@
-//! The configuration file's form. Unknown keys are refused: a misspelt value must not be a missing one.
+//! Format of the configuration file. Unknown keys are refused, so that a misspelt key does not leave the default in force.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,9 +11,9 @@ use super::Api;
 use super::value::{Chunk, ResourceName};
 use crate::cdi::Inject;
 use crate::dra::device::Effect;
-use crate::register::Ways;
+use crate::register::RegistrationMethod;
 
-/// Every key, so that the documented file is held to them.
+/// All keys: a test checks that the documented file has them.
 #[cfg(test)]
 pub(super) const KEYS: [&str; 32] = [
     "manager",
@@ -57,7 +57,7 @@ pub(super) struct File {
     pub(super) kubelet: PathBuf,
     pub(super) cdi: PathBuf,
     pub(super) devices: PathBuf,
-    pub(super) registration: Ways,
+    pub(super) registration: RegistrationMethod,
     pub(super) strict: bool,
     pub(super) resources: ResourcesTable,
     pub(super) driver: DriverTable,
@@ -76,7 +76,7 @@ impl Default for File {
             kubelet: "/var/lib/kubelet".into(),
             cdi: "/var/run/cdi".into(),
             devices: "/dev".into(),
-            registration: Ways::Both,
+            registration: RegistrationMethod::Auto,
             strict: false,
             resources: ResourcesTable::default(),
             driver: DriverTable::default(),

@@ -1,4 +1,4 @@
-//! The command line. Every flag has its variable; a flag wins over the variable, both over the file.
+//! The command line. Each flag has an environment variable. The flag wins over the variable, and both win over the file.
 
 use std::path::PathBuf;
 

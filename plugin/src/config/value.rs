@@ -1,4 +1,4 @@
-//! Values that only the plugin's configuration has.
+//! Values of the plugin's configuration that the other daemons do not have.
 
 use std::str::FromStr;
 
@@ -6,9 +6,9 @@ use serde::{Deserialize, Deserializer};
 use vcuda_daemon::value::parsed;
 use vcuda_quota::MemorySize;
 
-use crate::register::Ways;
+use crate::register::RegistrationMethod;
 
-/// Size of a chunk (bytes).
+/// Size of a memory chunk (bytes).
 #[derive(Debug, Clone, Copy)]
 pub struct Chunk(pub(super) u64);
 
@@ -34,7 +34,7 @@ impl<'de> Deserialize<'de> for Chunk {
     }
 }
 
-/// A resource as Kubernetes writes it: a domain that is not Kubernetes' own, a slash, a name.
+/// Name of an extended resource: a domain that is not Kubernetes' own, a slash, a name.
 #[derive(Debug, Clone)]
 pub(super) struct ResourceName(pub(super) String);
 
@@ -66,10 +66,10 @@ impl<'de> Deserialize<'de> for ResourceName {
     }
 }
 
-impl<'de> Deserialize<'de> for Ways {
+impl<'de> Deserialize<'de> for RegistrationMethod {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         parsed(deserializer, |text| match text {
-            "auto" => Ok(Self::Both),
+            "auto" => Ok(Self::Auto),
             "watched" => Ok(Self::Watched),
             "classic" => Ok(Self::Classic),
             _ => Err("write auto, watched or classic".to_owned()),

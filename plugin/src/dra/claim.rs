@@ -1,4 +1,4 @@
-//! A ResourceClaim as the scheduler left it: which shares of which GPUs it was allocated, and how they compete.
+//! The allocation of a ResourceClaim: its shares of GPUs, with amounts and parameters.
 
 use std::collections::BTreeSet;
 
@@ -11,44 +11,44 @@ use super::device::{CORES, MEMORY};
 use super::parameters::{self, Parameters, ParametersError};
 use super::quantity::{self, QuantityError};
 
-/// An allocation that cannot be prepared.
+/// The allocation cannot be prepared.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ClaimError {
-    /// The claim of this name is another one by now.
+    /// The claim was replaced by another of the same name.
     #[error(
         "the claim was deleted, and another of its name was made: kubelet asks for that one when its pod starts"
     )]
     Other,
-    /// The scheduler has not allocated it, or has taken that back.
+    /// The scheduler has not allocated it, or has deallocated it.
     #[error("the claim is not allocated (any more)")]
     NotAllocated,
-    /// Devices of another node.
+    /// The devices are in another node's pool.
     #[error("it was allocated devices of pool \"{0}\", and this node's is \"{1}\"")]
     OtherPool(String, String),
-    /// An amount is missing: another version's slices, or a gate that dropped fields of them.
+    /// An amount is missing: the slices are of another version, or a feature gate dropped fields of them.
     #[error(
         "device {0}: no {1} was allocated of it; the feature gate DRAConsumableCapacity must be on in all of Kubernetes \
          (it is from 1.36)"
     )]
     NoAmount(String, &'static str),
-    /// An amount that is none.
+    /// An amount is no quantity.
     #[error("device {0}: {1}")]
     Amount(String, QuantityError),
-    /// Its parameters.
+    /// The parameters are wrong.
     #[error(transparent)]
     Parameters(#[from] ParametersError),
 }
 
-/// Part of a GPU that was allocated for one request.
+/// Part of a GPU that was allocated for a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Share {
     /// The request, without the name of a subrequest.
     pub request: String,
     /// Name of the device.
     pub device: String,
-    /// Which share of the device.
+    /// ID of the share of the device.
     pub share_id: Option<String>,
-    /// Amounts; `None` for admin access, which sees the GPU and consumes nothing.
+    /// Amounts of the share; `None` for admin access, which sees the GPU and consumes nothing.
     pub amounts: Option<Amounts>,
 }
 
@@ -57,26 +57,26 @@ pub struct Share {
 pub struct Amounts {
     /// Memory (bytes).
     pub memory_bytes: u64,
-    /// Part of the GPU's time (thousandths). 0: what others leave.
+    /// Guaranteed GPU time (thousandths). 0 means no guarantee: the share gets the time that others leave.
     pub cores_permille: u32,
-    /// How it competes.
-    pub competition: QuotaChange,
-    /// Whether it is a GPU alone, without limits.
+    /// Change of the quota by the parameters.
+    pub quota_change: QuotaChange,
+    /// Whether it is a whole GPU, without limits.
     pub is_whole: bool,
 }
 
 impl Amounts {
-    /// Whether one container can have both, each of its own GPU. GPUs alone are as they are.
+    /// Whether a container can have both, each on another GPU. Whole GPUs may differ in size.
     #[must_use]
     pub fn is_equal(&self, other: &Self) -> bool {
         match self.is_whole && other.is_whole {
-            true => self.competition == other.competition,
+            true => self.quota_change == other.quota_change,
             false => self == other,
         }
     }
 }
 
-/// The shares of ours that `claim`, known by `uid`, was allocated in the pool of this node.
+/// The shares of this driver that were allocated for `claim` in this node's `pool`. `uid` is the UID that kubelet names.
 ///
 /// # Errors
 /// See [`ClaimError`].
@@ -97,7 +97,7 @@ pub fn shares(claim: &ResourceClaim, uid: &str, pool: &str) -> Result<Vec<Share>
             return Err(ClaimError::OtherPool(result.pool.clone(), pool.to_owned()));
         }
         Ok(Share {
-            request: base(&result.request).to_owned(),
+            request: request_base(&result.request).to_owned(),
             device: result.device.clone(),
             share_id: result.share_id.clone(),
             amounts: match result.admin_access {
@@ -109,7 +109,7 @@ pub fn shares(claim: &ResourceClaim, uid: &str, pool: &str) -> Result<Vec<Share>
     .collect()
 }
 
-/// Whether a claim has devices of ours.
+/// Whether a claim has devices of this driver.
 #[must_use]
 pub fn is_ours(claim: &ResourceClaim) -> bool {
     let allocation = claim
@@ -123,8 +123,8 @@ pub fn is_ours(claim: &ResourceClaim) -> bool {
     results.any(|result| result.driver == DRIVER)
 }
 
-/// Name of a request in the claim: `gpu` of `gpu/large`, the subrequest that the scheduler chose of a prioritized list.
-fn base(request: &str) -> &str {
+/// Name of the request without the subrequest: `gpu` for `gpu/large`, which the scheduler chose from a prioritized list.
+fn request_base(request: &str) -> &str {
     request.split_once('/').map_or(request, |(base, _)| base)
 }
 
@@ -139,40 +139,41 @@ fn amounts(result: &DeviceRequestAllocationResult, claim: &ResourceClaim) -> Res
     };
     let percent = consumed(CORES)?.min(100);
     let Parameters {
-        competition,
+        quota_change,
         is_whole,
     } = parameters(claim, &result.request)?;
     Ok(Amounts {
         memory_bytes: consumed(MEMORY)?,
         cores_permille: u32::try_from(percent * 10).unwrap_or(1000),
-        competition,
+        quota_change,
         is_whole,
     })
 }
 
-/// The class's parameters, then the claim's, as the allocation lists them.
+/// The parameters of a request. The allocation lists those of the class first, so those of the claim win.
 fn parameters(claim: &ResourceClaim, request: &str) -> Result<Parameters, ClaimError> {
     let allocation = claim
         .status
         .as_ref()
         .and_then(|status| status.allocation.as_ref());
     let devices = allocation.and_then(|allocation| allocation.devices.as_ref());
-    let mut chosen = Parameters::default();
+    let mut parameters = Parameters::default();
     for config in devices
         .into_iter()
         .flat_map(|devices| devices.config.iter().flatten())
     {
         let requests: BTreeSet<&str> = config.requests.iter().flatten().map(String::as_str).collect();
-        let applies = requests.is_empty() || requests.contains(request) || requests.contains(base(request));
+        let applies =
+            requests.is_empty() || requests.contains(request) || requests.contains(request_base(request));
         if let Some(opaque) = config
             .opaque
             .as_ref()
             .filter(|opaque| applies && opaque.driver == DRIVER)
         {
-            parameters::apply(&opaque.parameters.0, &mut chosen)?;
+            parameters::apply(&opaque.parameters.0, &mut parameters)?;
         }
     }
-    Ok(chosen)
+    Ok(parameters)
 }
 
 #[cfg(test)]
@@ -182,7 +183,7 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// A claim with such results, each for a device of ours in the pool `node`.
+    /// A claim with these results, each for a device of this driver in the pool `node`.
     pub(in crate::dra) fn claim(name: &str, results: &[Value], config: &Value) -> ResourceClaim {
         let results: Vec<Value> = results
             .iter()
@@ -203,7 +204,7 @@ pub(super) mod tests {
         .unwrap()
     }
 
-    fn of_policy(policy: &str) -> Value {
+    fn policy_config(policy: &str) -> Value {
         json!({"driver": DRIVER, "parameters": {"apiVersion": "vcuda.io/v1alpha1", "kind": "VcudaConfig", "policy": policy}})
     }
 
@@ -211,9 +212,9 @@ pub(super) mod tests {
     fn a_share_has_its_amounts_and_parameters() {
         let result = json!({"request": "gpu/small", "device": "gpu-1", "consumedCapacity": {"memory": "4Gi", "cores": "30"}});
         let config = json!([
-            {"source": "FromClass", "opaque": of_policy("best-effort")},
-            {"source": "FromClaim", "requests": ["gpu"], "opaque": of_policy("burst")},
-            {"source": "FromClaim", "requests": ["other"], "opaque": of_policy("nonsense")},
+            {"source": "FromClass", "opaque": policy_config("best-effort")},
+            {"source": "FromClaim", "requests": ["gpu"], "opaque": policy_config("burst")},
+            {"source": "FromClaim", "requests": ["other"], "opaque": policy_config("nonsense")},
             {"source": "FromClaim", "opaque": {"driver": "other.io", "parameters": {}}},
         ]);
         let [share] = shares(&claim("a", &[result], &config), "a-uid", "node")
@@ -223,7 +224,7 @@ pub(super) mod tests {
         assert_eq!((share.request.as_str(), share.device.as_str()), ("gpu", "gpu-1"));
         let amounts = share.amounts.unwrap();
         assert_eq!((amounts.memory_bytes, amounts.cores_permille), (4 << 30, 300));
-        assert_eq!(amounts.competition.policy, Some(Policy::Burst));
+        assert_eq!(amounts.quota_change.policy, Some(Policy::Burst));
     }
 
     #[test]
@@ -239,7 +240,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_cannot_be_prepared_is_said() {
+    fn an_error_names_the_fault_of_the_allocation() {
         let with = |consumed: Value| {
             claim(
                 "a",

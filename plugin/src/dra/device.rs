@@ -1,5 +1,5 @@
-//! A GPU as the scheduler sees it: attributes that claims select by, capacities of which each share consumes a part, and
-//! taints that keep new claims away.
+//! A GPU as a device of a ResourceSlice: attributes for selectors, capacities of which each share consumes a part, and taints
+//! that keep new claims away.
 
 use std::collections::BTreeMap;
 
@@ -10,41 +10,41 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde::Deserialize;
 use vcuda_manager_api::v1;
 
-/// Capacity of memory (bytes).
+/// Name of the capacity of memory (bytes).
 pub const MEMORY: &str = "memory";
-/// Capacity of GPU time (percent).
+/// Name of the capacity of GPU time (percent).
 pub const CORES: &str = "cores";
-/// Capacity of places for tenants.
+/// Name of the capacity of slots for tenants.
 const SLOTS: &str = "slots";
-/// Step of memory requests, and the least of them a number of steps (bytes).
+/// Step of memory requests (bytes).
 const MEMORY_STEP: u64 = 1 << 20;
-/// The least memory of a share (steps).
-const MEMORY_LEAST: u64 = 64;
-/// Taint of a GPU that the manager has found ill.
+/// Least memory of a share (number of steps).
+const MEMORY_MIN_STEPS: u64 = 64;
+/// Taint of an unhealthy GPU.
 const UNHEALTHY: &str = "vcuda.io/unhealthy";
-/// Taint of a GPU that an operator keeps new tenants from.
+/// Taint of a GPU that an operator has cordoned.
 const CORDONED: &str = "vcuda.io/cordoned";
 
-/// Effect of the taint of an ill GPU on the pods that have shares of it.
+/// Effect of the taint of an unhealthy GPU on the pods that have shares of it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 pub enum Effect {
-    /// They run on; no claim is allocated there.
+    /// The pods run on; no new claim is allocated on the GPU.
     #[default]
     NoSchedule,
-    /// Kubernetes evicts them.
+    /// Kubernetes evicts the pods.
     NoExecute,
 }
 
-/// Name of a GPU's device: DNS labels have lower case only.
+/// Name of a GPU's device. It is the UUID in lower case, as device names are DNS labels.
 #[must_use]
-pub fn name(uuid: &str) -> String {
+pub fn device_name(uuid: &str) -> String {
     uuid.to_ascii_lowercase()
 }
 
-/// The device of a GPU; nothing if it can give no share. An ill one has a taint with this `effect`.
+/// The device of a GPU; `None` if the GPU cannot have a share. `effect` is that of the taint of an unhealthy GPU.
 #[must_use]
 pub fn device(gpu: &v1::Gpu, effect: Effect) -> Option<Device> {
-    // A manager that is older than the field tells what fits beside the present tenants.
+    // Managers of earlier releases send only the memory that is left beside the present tenants.
     let bytes = match gpu.memory_shared_bytes {
         0 => gpu.memory_grantable_bytes,
         bytes => bytes,
@@ -54,8 +54,8 @@ pub fn device(gpu: &v1::Gpu, effect: Effect) -> Option<Device> {
         0 => 100,
         permille => u64::from(permille / 10),
     };
-    (steps >= MEMORY_LEAST && gpu.sharers_max > 0).then(|| Device {
-        name: name(&gpu.uuid),
+    (steps >= MEMORY_MIN_STEPS && gpu.sharers_max > 0).then(|| Device {
+        name: device_name(&gpu.uuid),
         allow_multiple_allocations: Some(true),
         attributes: Some(attributes(gpu)),
         capacity: Some(capacities(steps, percent, gpu.sharers_max)),
@@ -65,7 +65,7 @@ pub fn device(gpu: &v1::Gpu, effect: Effect) -> Option<Device> {
 }
 
 fn capacities(steps: u64, percent: u64, slots: u32) -> BTreeMap<String, DeviceCapacity> {
-    let megabytes = |steps: u64| Quantity(format!("{steps}Mi"));
+    let mebibytes = |steps: u64| Quantity(format!("{steps}Mi"));
     let number = |number: u64| Quantity(number.to_string());
     let policy = |default, min, max, step| CapacityRequestPolicy {
         default: Some(default),
@@ -77,16 +77,16 @@ fn capacities(steps: u64, percent: u64, slots: u32) -> BTreeMap<String, DeviceCa
         ..CapacityRequestPolicy::default()
     };
     let memory = DeviceCapacity {
-        value: megabytes(steps),
-        // A claim that names no amount gets all of it, and so the GPU alone.
+        value: mebibytes(steps),
+        // A claim without an amount gets all memory, and so a GPU without other tenants.
         request_policy: Some(policy(
-            megabytes(steps),
-            megabytes(MEMORY_LEAST),
-            megabytes(steps),
-            megabytes(1),
+            mebibytes(steps),
+            mebibytes(MEMORY_MIN_STEPS),
+            mebibytes(steps),
+            mebibytes(1),
         )),
     };
-    // A claim that names none is promised none: it gets what others leave (docs/policies.md).
+    // A claim without an amount has no guarantee: it gets the time that others leave (docs/policies.md).
     let cores = DeviceCapacity {
         value: number(percent),
         request_policy: Some(policy(number(0), number(0), number(percent.min(100)), number(1))),
@@ -107,7 +107,7 @@ fn attributes(gpu: &v1::Gpu) -> BTreeMap<String, DeviceAttribute> {
     };
     let version = |version: &str| {
         Some(DeviceAttribute {
-            version: Some(semantic(version)?),
+            version: Some(semantic_version(version)?),
             ..DeviceAttribute::default()
         })
     };
@@ -136,8 +136,9 @@ fn attributes(gpu: &v1::Gpu) -> BTreeMap<String, DeviceAttribute> {
     attributes
 }
 
-/// A version of two or three numbers, such as 8.9 or 550.54.05, as semver.org has it: three numbers without leading zeros.
-fn semantic(version: &str) -> Option<String> {
+/// A version of two or three numbers, such as 8.9 or 550.54.05, in the form of semver.org: three numbers without leading zeros.
+/// Returns `None` for other texts.
+fn semantic_version(version: &str) -> Option<String> {
     let numbers: Option<Vec<u64>> = version.split('.').map(|part| part.parse().ok()).collect();
     match numbers?.as_slice() {
         [major, minor] => Some(format!("{major}.{minor}.0")),
@@ -210,7 +211,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_is_unknown_is_left_out() {
+    fn unknown_attributes_are_left_out() {
         let bare = v1::Gpu {
             uuid: "GPU-1".to_owned(),
             memory_grantable_bytes: 1 << 30,
@@ -223,11 +224,11 @@ pub(super) mod tests {
         assert_eq!(attributes.into_keys().collect::<Vec<_>>(), ["type", "uuid"]);
         assert_eq!(device.capacity.unwrap()[CORES].value.0, "100");
         assert!(super::device(&v1::Gpu::default(), Effect::NoSchedule).is_none());
-        assert_eq!(semantic("535.104.05.1"), None);
+        assert_eq!(semantic_version("535.104.05.1"), None);
     }
 
     #[test]
-    fn an_ill_or_cordoned_gpu_keeps_new_claims_away() {
+    fn an_unhealthy_or_cordoned_gpu_keeps_new_claims_away() {
         let keys = |healthy, cordoned| {
             let gpu = v1::Gpu {
                 healthy,
@@ -241,8 +242,8 @@ pub(super) mod tests {
                 .collect::<Vec<_>>()
         };
         assert!(keys(true, false).is_empty());
-        let ill = format!("{UNHEALTHY}:NoExecute");
-        assert_eq!(keys(false, false), std::slice::from_ref(&ill));
-        assert_eq!(keys(false, true), [ill, format!("{CORDONED}:NoSchedule")]);
+        let unhealthy = format!("{UNHEALTHY}:NoExecute");
+        assert_eq!(keys(false, false), std::slice::from_ref(&unhealthy));
+        assert_eq!(keys(false, true), [unhealthy, format!("{CORDONED}:NoSchedule")]);
     }
 }

@@ -1,4 +1,4 @@
-//! The node's GPUs as the manager tells them, as far as slices and preparation need them.
+//! The node's GPUs for slices and the preparation of claims, polled from the manager.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,56 +10,56 @@ use tokio::time::sleep;
 use tracing::{info, warn};
 use vcuda_manager_api::v1;
 
-use super::device::{Effect, MEMORY, device, name};
+use super::device::{Effect, MEMORY, device, device_name};
 use super::quantity;
 use crate::manager::Manager;
 
-/// Between two looks.
-const LOOK: Duration = Duration::from_secs(1);
-/// The same, until the GPUs are known.
-const FIRST_LOOK: Duration = Duration::from_millis(50);
-/// Answers without a GPU that are not believed after a start: the driver may still be loading.
-const BELIEVE: u32 = 3;
+/// Interval of questions to the manager.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// Interval until the manager has answered once.
+const FIRST_POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// Number of answers without a GPU that are ignored after a start, while the driver may still be loading.
+const EMPTY_ANSWERS_MAX: u32 = 3;
 
-/// The GPUs: nothing, until the manager has told them for the first time.
+/// Receiver of the node's GPUs; `None` until the manager has answered once.
 pub type Gpus = watch::Receiver<Option<Arc<NodeGpus>>>;
 
 /// The node's GPUs at a moment.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct NodeGpus {
     devices: Vec<Device>,
-    /// By the name of the device.
-    known: BTreeMap<String, Known>,
-    /// Whether the manager has told them just now; not while it does not answer.
+    /// GPUs by the name of the device.
+    known: BTreeMap<String, KnownGpu>,
+    /// Whether the manager's last call was answered.
     pub is_current: bool,
-    /// The reason why there are none, or not all, or why the manager does not answer.
+    /// The reason why GPUs are missing, or why the manager does not answer.
     pub problem: Option<String>,
 }
 
 /// A GPU.
 #[derive(Debug, Clone, PartialEq)]
-struct Known {
+struct KnownGpu {
     uuid: String,
     minor: Option<u32>,
-    /// The reason why it is ill, if it is.
-    illness: Option<String>,
+    /// The reason why the GPU is unhealthy; `None` if it is healthy.
+    unhealthy_reason: Option<String>,
 }
 
-impl Known {
-    fn of(gpu: &v1::Gpu) -> Self {
+impl KnownGpu {
+    fn from_gpu(gpu: &v1::Gpu) -> Self {
         Self {
             uuid: gpu.uuid.clone(),
             minor: gpu.minor_number,
-            illness: (!gpu.healthy).then(|| gpu.health_reason.clone()),
+            unhealthy_reason: (!gpu.healthy).then(|| gpu.health_reason.clone()),
         }
     }
 }
 
 impl NodeGpus {
-    /// The GPUs of the manager's answer. Ill ones have a taint with this `effect`.
+    /// The GPUs of the manager's answer. `effect` is that of the taint of unhealthy GPUs.
     #[must_use]
-    pub fn of(answer: &v1::ListGpusResponse, effect: Effect) -> Self {
-        let known = |gpu: &v1::Gpu| (name(&gpu.uuid), Known::of(gpu));
+    pub fn from_response(answer: &v1::ListGpusResponse, effect: Effect) -> Self {
+        let known = |gpu: &v1::Gpu| (device_name(&gpu.uuid), KnownGpu::from_gpu(gpu));
         Self {
             devices: answer.gpus.iter().filter_map(|gpu| device(gpu, effect)).collect(),
             known: answer.gpus.iter().map(known).collect(),
@@ -68,19 +68,19 @@ impl NodeGpus {
         }
     }
 
-    /// Their devices.
+    /// Devices of the ResourceSlices.
     #[must_use]
     pub fn devices(&self) -> &[Device] {
         &self.devices
     }
 
-    /// UUID of the GPU that is this device.
+    /// UUID of this device's GPU; `None` if there is no such device.
     #[must_use]
     pub fn uuid(&self, device: &str) -> Option<&str> {
         self.known.get(device).map(|known| known.uuid.as_str())
     }
 
-    /// Memory of this device, as its slice has it (bytes).
+    /// Memory of this device in its ResourceSlice (bytes).
     #[must_use]
     pub fn memory_bytes(&self, device: &str) -> Option<u64> {
         let device = self.devices.iter().find(|known| known.name == device)?;
@@ -88,16 +88,16 @@ impl NodeGpus {
         quantity::parse(&memory.value.0).ok()
     }
 
-    /// The device of each GPU, with the reason why it is ill if it is.
+    /// Name of each GPU's device, and the reason why the GPU is unhealthy if it is.
     pub fn health(&self) -> impl Iterator<Item = (&String, Option<&str>)> {
         self.known
             .iter()
-            .map(|(device, known)| (device, known.illness.as_deref()))
+            .map(|(device, known)| (device, known.unhealthy_reason.as_deref()))
     }
 
     /// Minor numbers of the device nodes, by UUID.
     pub fn minors(&self) -> impl Iterator<Item = (String, Option<u32>)> {
-        let minor = |known: &Known| (known.uuid.clone(), known.minor);
+        let minor = |known: &KnownGpu| (known.uuid.clone(), known.minor);
         self.known.values().map(minor)
     }
 }
@@ -109,13 +109,13 @@ fn is_outage(answer: &v1::ListGpusResponse) -> bool {
 }
 
 /// Asks the manager until the task is dropped. Ill GPUs have a taint with this `effect`.
-pub async fn follow(manager: Arc<Manager>, gpus: watch::Sender<Option<Arc<NodeGpus>>>, effect: Effect) {
+pub async fn poll_manager(manager: Arc<Manager>, gpus: watch::Sender<Option<Arc<NodeGpus>>>, effect: Effect) {
     let mut empty = 0;
     loop {
         match manager.gpus().await {
-            Ok(answer) if answer.gpus.is_empty() && empty < BELIEVE => empty += 1,
-            Ok(answer) => publish(&gpus, NodeGpus::of(&answer, effect)),
-            // The GPUs do not go because the manager does: it is restarted, and pods run on.
+            Ok(answer) if answer.gpus.is_empty() && empty < EMPTY_ANSWERS_MAX => empty += 1,
+            Ok(answer) => publish(&gpus, NodeGpus::from_response(&answer, effect)),
+            // The GPUs stay: the manager is restarted while pods run on.
             Err(error) => {
                 let known = gpus.borrow().clone();
                 if let Some(known) = known {
@@ -132,7 +132,12 @@ pub async fn follow(manager: Arc<Manager>, gpus: watch::Sender<Option<Arc<NodeGp
             }
         }
         let is_known = gpus.borrow().is_some();
-        sleep(if is_known { LOOK } else { FIRST_LOOK }).await;
+        sleep(if is_known {
+            POLL_INTERVAL
+        } else {
+            FIRST_POLL_INTERVAL
+        })
+        .await;
     }
 }
 

@@ -1,4 +1,4 @@
-//! The request to the manager for a group of shares.
+//! The request to the manager for the grant of a group of shares.
 
 use k8s_openapi::api::core::v1::Pod;
 use vcuda_kubelet_api::dra;
@@ -6,31 +6,31 @@ use vcuda_manager_api::v1;
 use vcuda_quota::QuotaChange;
 
 use super::claim::{Amounts, Share};
-use super::prepare::{PrepareError, hash, prefix};
+use super::prepare::{PrepareError, hash, key_prefix};
 use super::users::Group;
 
-mod promise;
+mod amounts;
 
-pub(super) use promise::granted;
+pub(super) use amounts::grant_amounts;
 
-/// The request for a group's grant on `gpus` (UUIDs), with its containers' `annotations`, and its amounts as a text to compare;
-/// nothing for admin access.
+/// The request for a group's grant on `gpus` (UUIDs), with its containers' `annotations`, and the amounts as a text to compare.
+/// Returns `None` for admin access.
 ///
 /// # Errors
-/// The shares cannot be one tenant's.
-pub(super) fn request(
+/// A single tenant cannot have these shares.
+pub(super) fn create_request(
     asked: &dra::Claim,
     holder: v1::Holder,
     shares: &[&Share],
     gpus: Vec<String>,
     annotations: &QuotaChange,
 ) -> Result<Option<(v1::CreateGrantRequest, String)>, PrepareError> {
-    let Some((first, common)) = common(shares)? else {
+    let Some((first, common)) = common_amounts(shares)? else {
         return Ok(None);
     };
-    let (amounts, text) = granted(common, annotations)?;
+    let (amounts, text) = grant_amounts(common, annotations)?;
     let suffix = hash(&first.request, 4);
-    let key = format!("{}{suffix}", prefix(&asked.uid));
+    let key = format!("{}{suffix}", key_prefix(&asked.uid));
     let request = v1::CreateGrantRequest {
         request_id: format!("{key}-{}", hash(&format!("{text} {}", gpus.join(" ")), 8)),
         key,
@@ -42,8 +42,11 @@ pub(super) fn request(
     Ok(Some((request, text)))
 }
 
-/// The amounts that all shares have; nothing if all are for admin access.
-fn common<'a>(shares: &[&'a Share]) -> Result<Option<(&'a Share, &'a Amounts)>, PrepareError> {
+/// The amounts that all shares have; `None` if all are for admin access.
+///
+/// # Errors
+/// The shares have different amounts, or only some are for admin access.
+fn common_amounts<'a>(shares: &[&'a Share]) -> Result<Option<(&'a Share, &'a Amounts)>, PrepareError> {
     let with_amounts = shares
         .iter()
         .filter_map(|share| Some((*share, share.amounts.as_ref()?)));
@@ -64,18 +67,16 @@ fn common<'a>(shares: &[&'a Share]) -> Result<Option<(&'a Share, &'a Amounts)>, 
     Ok(Some((first, amounts)))
 }
 
-/// Whom the grant is shown for: the first container, of those that share.
-pub(super) fn holder(asked: &dra::Claim, group: &Group, pods: &[Pod]) -> v1::Holder {
+/// The holder of a grant: the group's first container.
+pub(super) fn grant_holder(asked: &dra::Claim, group: &Group, pods: &[Pod]) -> v1::Holder {
     let (pod, container) = group.containers.first().cloned().unwrap_or_default();
-    let of_name = pods
+    let found = pods
         .iter()
         .find(|found| found.metadata.name.as_deref() == Some(pod.as_str()));
     v1::Holder {
         namespace: asked.namespace.clone(),
         container,
-        pod_uid: of_name
-            .and_then(|pod| pod.metadata.uid.clone())
-            .unwrap_or_default(),
+        pod_uid: found.and_then(|pod| pod.metadata.uid.clone()).unwrap_or_default(),
         pod,
     }
 }
@@ -95,20 +96,20 @@ mod tests {
         }
     }
 
-    fn amounts(cores_permille: u32, competition: QuotaChange) -> Amounts {
+    fn amounts(cores_permille: u32, quota_change: QuotaChange) -> Amounts {
         Amounts {
             memory_bytes: 4 << 30,
             cores_permille,
-            competition,
+            quota_change,
             is_whole: false,
         }
     }
 
-    fn of(shares: &[&Share]) -> Result<Option<v1::CreateGrantRequest>, String> {
-        with(shares, &QuotaChange::default()).map(|request| request.map(|(request, _)| request))
+    fn request(shares: &[&Share]) -> Result<Option<v1::CreateGrantRequest>, String> {
+        request_with(shares, &QuotaChange::default()).map(|request| request.map(|(request, _)| request))
     }
 
-    fn with(
+    fn request_with(
         shares: &[&Share],
         annotations: &QuotaChange,
     ) -> Result<Option<(v1::CreateGrantRequest, String)>, String> {
@@ -121,14 +122,14 @@ mod tests {
             requests: shares.iter().map(|share| share.request.clone()).collect(),
             containers: vec![("p".to_owned(), "main".to_owned())],
         };
-        let holder = holder(&asked, &group, &[]);
+        let holder = grant_holder(&asked, &group, &[]);
         let gpus = vec!["GPU-1".to_owned()];
-        request(&asked, holder, shares, gpus, annotations).map_err(|error| error.to_string())
+        create_request(&asked, holder, shares, gpus, annotations).map_err(|error| error.to_string())
     }
 
     #[test]
     fn a_request_names_amounts_gpus_and_container() {
-        let request = of(&[&share("gpu", Some(amounts(300, QuotaChange::default())))])
+        let request = request(&[&share("gpu", Some(amounts(300, QuotaChange::default())))])
             .unwrap()
             .unwrap();
         let granted = request.amounts.unwrap();
@@ -146,23 +147,23 @@ mod tests {
     }
 
     #[test]
-    fn the_manager_holds_what_the_scheduler_counts() {
+    fn the_manager_reserves_what_the_scheduler_counts() {
         let burst = QuotaChange {
             policy: Some(Policy::Burst),
             ..QuotaChange::default()
         };
-        for (cores, competition, reserved) in [
+        for (cores, quota_change, reserved) in [
             (0, QuotaChange::default(), 0),
             (0, burst, 0),
             (300, burst, 300),
             (1000, QuotaChange::default(), 1000),
             (1000, burst, 1000),
         ] {
-            let request = of(&[&share("gpu", Some(amounts(cores, competition)))])
+            let request = request(&[&share("gpu", Some(amounts(cores, quota_change)))])
                 .unwrap()
                 .unwrap();
             let quota = Quota::from(request.amounts.as_ref().unwrap());
-            assert_eq!(quota.reserved_permille(), reserved, "{cores} {competition:?}");
+            assert_eq!(quota.reserved_permille(), reserved, "{cores} {quota_change:?}");
             assert!(quota.is_valid(), "{quota:?}");
         }
     }
@@ -172,18 +173,18 @@ mod tests {
         let one = share("a", Some(amounts(300, QuotaChange::default())));
         let other = share("b", Some(amounts(400, QuotaChange::default())));
         let admin = share("see", None);
-        assert!(of(&[&one, &one]).unwrap().is_some());
-        assert!(of(&[&one, &other]).unwrap_err().contains("requests a and b"));
+        assert!(request(&[&one, &one]).unwrap().is_some());
+        assert!(request(&[&one, &other]).unwrap_err().contains("requests a and b"));
         assert!(
-            of(&[&one, &admin])
+            request(&[&one, &admin])
                 .unwrap_err()
                 .contains("request see has admin access")
         );
-        assert!(of(&[&admin]).unwrap().is_none());
+        assert!(request(&[&admin]).unwrap().is_none());
     }
 
     #[test]
-    fn whole_gpus_are_granted_alone_and_have_nothing_to_choose() {
+    fn whole_gpus_are_granted_without_limits() {
         let whole = |request: &str, memory_bytes| Amounts {
             memory_bytes,
             is_whole: true,
@@ -191,17 +192,17 @@ mod tests {
                 .amounts
                 .unwrap()
         };
-        // GPUs of unequal size are equal in that.
+        // GPUs of unequal size fit together.
         let [one, other] = [("a", 4 << 30), ("b", 8 << 30)]
             .map(|(request, bytes)| share(request, Some(whole(request, bytes))));
-        let request = of(&[&one, &other]).unwrap().unwrap();
+        let request = request(&[&one, &other]).unwrap().unwrap();
         let granted = request.amounts.unwrap();
         assert_eq!((granted.memory_bytes, granted.cores_permille), (0, 1000));
         let less = QuotaChange {
             cores_permille: Some(500),
             ..QuotaChange::default()
         };
-        assert!(with(&[&one], &less).unwrap_err().contains("whole GPUs"));
+        assert!(request_with(&[&one], &less).unwrap_err().contains("whole GPUs"));
     }
 
     #[test]
@@ -210,7 +211,7 @@ mod tests {
             cores_max_permille: Some(800),
             ..QuotaChange::default()
         };
-        let error = of(&[&share("gpu", Some(amounts(300, maximum)))]).unwrap_err();
+        let error = request(&[&share("gpu", Some(amounts(300, maximum)))]).unwrap_err();
         assert!(error.contains("coresMax 80 % is for policy burst"), "{error}");
     }
 }

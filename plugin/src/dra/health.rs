@@ -1,4 +1,4 @@
-//! The health of the node's GPUs, as kubelet shows it in the status of the pods that have shares of them.
+//! Reports of the GPUs' health to kubelet, which shows it in the status of the pods that have shares of them.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use vcuda_kubelet_api::dra_health::{
 
 use super::gpus::{Gpus, NodeGpus};
 
-/// Between two reports without news.
-const REPORT: Duration = Duration::from_secs(10);
-/// How long a report holds: beyond it, as while the manager is away, kubelet calls the health unknown (seconds).
-const HOLDS: i64 = 30;
+/// Interval of reports without a change.
+const REPORT_INTERVAL: Duration = Duration::from_secs(10);
+/// Validity of a report (s). Without a newer one, as while the manager is away, kubelet shows the health as unknown.
+const VALID_SECONDS: i64 = 30;
 
 /// The service of the GPUs' health.
 #[derive(Clone)]
@@ -30,26 +30,26 @@ pub(crate) struct Health {
 }
 
 impl Health {
-    /// That of these GPUs.
+    /// Creates a service for these GPUs.
     #[must_use]
     pub(crate) fn new(gpus: Gpus, pool: String) -> Self {
         Self { gpus, pool }
     }
 
-    async fn report(mut self, told: mpsc::Sender<Result<NodeWatchResourcesResponse, Status>>) {
+    async fn report(mut self, reports: mpsc::Sender<Result<NodeWatchResourcesResponse, Status>>) {
         loop {
             let known = self.gpus.borrow_and_update().clone();
-            // What the manager does not tell is not known to be so still.
+            // Without the manager's answer the health is not known.
             let current = known.filter(|known| known.is_current);
             if let Some(known) = current {
-                let answer = answer(&known, &self.pool);
-                if told.send(Ok(answer)).await.is_err() {
+                let response = health_response(&known, &self.pool);
+                if reports.send(Ok(response)).await.is_err() {
                     return;
                 }
             }
             tokio::select! {
-                () = told.closed() => return,
-                changed = timeout(REPORT, self.gpus.changed()) => {
+                () = reports.closed() => return,
+                changed = timeout(REPORT_INTERVAL, self.gpus.changed()) => {
                     if matches!(changed, Ok(Err(_))) {
                         return;
                     }
@@ -68,13 +68,13 @@ impl DraResourceHealth for Health {
         &self,
         _: Request<NodeWatchResourcesRequest>,
     ) -> Result<Response<Self::NodeWatchResourcesStream>, Status> {
-        let (told, reports) = mpsc::channel(1);
-        tokio::spawn(self.clone().report(told));
+        let (sender, reports) = mpsc::channel(1);
+        tokio::spawn(self.clone().report(sender));
         Ok(Response::new(Box::pin(ReceiverStream::new(reports))))
     }
 }
 
-fn answer(known: &Arc<NodeGpus>, pool: &str) -> NodeWatchResourcesResponse {
+fn health_response(known: &Arc<NodeGpus>, pool: &str) -> NodeWatchResourcesResponse {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let now = now.map_or(0, |now| i64::try_from(now.as_secs()).unwrap_or(0));
     let device = |(name, reason): (&String, Option<&str>)| DeviceHealth {
@@ -87,7 +87,7 @@ fn answer(known: &Arc<NodeGpus>, pool: &str) -> NodeWatchResourcesResponse {
             Some(_) => HealthStatus::Unhealthy.into(),
         },
         last_updated_time: now,
-        health_check_timeout_seconds: HOLDS,
+        health_check_timeout_seconds: VALID_SECONDS,
         message: reason.unwrap_or_default().to_owned(),
     };
     NodeWatchResourcesResponse {
@@ -103,27 +103,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_ill_gpu_is_told_with_its_reason() {
-        let ill = v1::Gpu {
+    fn an_unhealthy_gpu_is_reported_with_its_reason() {
+        let unhealthy = v1::Gpu {
             healthy: false,
             health_reason: "XID 79".to_owned(),
             ..gpu(2)
         };
         let listed = v1::ListGpusResponse {
-            gpus: vec![gpu(1), ill],
+            gpus: vec![gpu(1), unhealthy],
             ..v1::ListGpusResponse::default()
         };
-        let known = Arc::new(NodeGpus::of(&listed, super::super::device::Effect::NoSchedule));
-        let [well, ill] = answer(&known, "node").devices.try_into().unwrap();
+        let known = Arc::new(NodeGpus::from_response(
+            &listed,
+            super::super::device::Effect::NoSchedule,
+        ));
+        let [healthy, unhealthy] = health_response(&known, "node").devices.try_into().unwrap();
         assert_eq!(
-            (well.health(), well.message.as_str()),
+            (healthy.health(), healthy.message.as_str()),
             (HealthStatus::Healthy, "")
         );
         assert_eq!(
-            (ill.health(), ill.message.as_str()),
+            (unhealthy.health(), unhealthy.message.as_str()),
             (HealthStatus::Unhealthy, "XID 79")
         );
-        let device = ill.device.unwrap();
+        let device = unhealthy.device.unwrap();
         assert_eq!(device.pool_name, "node");
         assert!(device.device_name.ends_with("02"), "{}", device.device_name);
     }

@@ -1,4 +1,4 @@
-//! The driver's own metrics for Prometheus.
+//! The DRA driver's metrics for Prometheus.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use prometheus_client::registry::Registry;
 use super::prepare::{PrepareError, REASONS};
 use crate::metrics::durations;
 
-/// A label with a word that the program knows.
+/// A label: its name and its value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Word(&'static str, &'static str);
 
@@ -26,7 +26,7 @@ impl EncodeLabelSet for Word {
     }
 }
 
-/// Counters of events, raised as they happen.
+/// The metrics, updated as events happen.
 #[derive(Debug)]
 pub struct Instruments {
     registry: Mutex<Registry>,
@@ -68,7 +68,7 @@ impl Default for Instruments {
         );
         let build = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
         registry.register("vcuda_dra_driver_build", "The driver's release", build);
-        // Series are there from the start.
+        // All series exist from the start, so that rates count the first event.
         for reason in REASONS {
             drop(this.failures.get_or_create(&Word("reason", reason)));
         }
@@ -78,7 +78,7 @@ impl Default for Instruments {
 }
 
 impl Instruments {
-    /// Preparation of a claim ended so.
+    /// Counts a preparation of a claim and its duration.
     pub fn prepared(&self, done: Result<(), &PrepareError>, took: Duration) {
         let result = if done.is_ok() { "done" } else { "refused" };
         self.prepared
@@ -89,20 +89,20 @@ impl Instruments {
         }
     }
 
-    /// So many claims are prepared.
+    /// Sets the number of prepared claims.
     pub fn claims(&self, count: usize) {
         self.claims.set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
-    /// A slice was created or replaced.
+    /// Counts a created or replaced slice.
     pub fn slice_written(&self) {
         self.slices.inc();
     }
 
-    /// All of it as OpenMetrics text.
+    /// The metrics as OpenMetrics text.
     ///
     /// # Errors
-    /// None that is known.
+    /// Those of the encoder; writing to a `String` has none.
     pub fn text(&self) -> Result<String, std::fmt::Error> {
         let mut text = String::new();
         encode(&mut text, &self.registry.lock())?;

@@ -1,19 +1,19 @@
-//! How a claim's tenant competes: the opaque parameters of its claim and of its device class.
+//! Opaque parameters of a claim and of its device class: policy, priority, weight, maximum of GPU time, and whole GPUs.
 
 use serde::Deserialize;
 use serde_json::Value;
 use thiserror::Error;
 use vcuda_quota::{CoreShare, ParseError, QuotaChange, parse_weight};
 
-/// Version of the parameters.
+/// API version of the parameters.
 const API_VERSION: &str = "vcuda.io/v1alpha1";
-/// Their kind.
+/// Kind of the parameters.
 const KIND: &str = "VcudaConfig";
 
-/// Parameters that cannot be followed.
+/// Parameters are wrong.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ParametersError {
-    /// A key that there is not, a value of another type, or no object.
+    /// An unknown key, a value of another type, or no object.
     #[error(
         "parameters of driver vcuda.io: {0}; a VcudaConfig has policy, priority, weight, coresMax and whole"
     )]
@@ -28,7 +28,7 @@ pub enum ParametersError {
     Value(&'static str, String, ParseError),
 }
 
-/// Strict: a misspelt key would be a limit that is not there.
+/// The parameters' JSON form. Unknown keys are refused, as a misspelt key would mean a missing limit.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 struct VcudaConfig {
@@ -41,16 +41,16 @@ struct VcudaConfig {
     whole: Option<bool>,
 }
 
-/// What parameters choose.
+/// Settings by the parameters.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Parameters {
-    /// How the tenant competes.
-    pub competition: QuotaChange,
-    /// Whether it has its GPUs alone, without limits.
+    /// Change of the tenant's quota.
+    pub quota_change: QuotaChange,
+    /// Whether the tenant has whole GPUs, without limits.
     pub is_whole: bool,
 }
 
-/// `80` and `"80"` are the same.
+/// A number as JSON number or text: `80` and `"80"` are the same.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Number {
@@ -59,7 +59,7 @@ enum Number {
 }
 
 impl Number {
-    fn text(self) -> String {
+    fn into_text(self) -> String {
         match self {
             Self::Number(number) => number.to_string(),
             Self::Text(text) => text,
@@ -67,28 +67,28 @@ impl Number {
     }
 }
 
-/// What `parameters` choose beyond what `chosen` says already: later ones win.
+/// Applies `parameters` to `merged`. Fields of `parameters` win.
 ///
 /// # Errors
-/// The first that cannot be followed.
-pub fn apply(parameters: &Value, chosen: &mut Parameters) -> Result<(), ParametersError> {
+/// The first wrong parameter.
+pub fn apply(parameters: &Value, merged: &mut Parameters) -> Result<(), ParametersError> {
     let config: VcudaConfig = serde_json::from_value(parameters.clone())
         .map_err(|error| ParametersError::Form(error.to_string()))?;
     if config.api_version != API_VERSION || config.kind != KIND {
         return Err(ParametersError::Kind(config.api_version, config.kind));
     }
-    chosen.is_whole = config.whole.unwrap_or(chosen.is_whole);
-    let change = &mut chosen.competition;
+    merged.is_whole = config.whole.unwrap_or(merged.is_whole);
+    let change = &mut merged.quota_change;
     if let Some(text) = config.policy {
         change.policy = Some(parsed("policy", &text, text.parse())?);
     }
     if let Some(text) = config.priority {
         change.priority = Some(parsed("priority", &text, text.parse())?);
     }
-    if let Some(text) = config.weight.map(Number::text) {
+    if let Some(text) = config.weight.map(Number::into_text) {
         change.weight = Some(parsed("weight", &text, parse_weight(&text))?);
     }
-    if let Some(text) = config.cores_max.map(Number::text) {
+    if let Some(text) = config.cores_max.map(Number::into_text) {
         let share: CoreShare = parsed("coresMax", &text, text.parse())?;
         change.cores_max_permille = Some(share.0);
     }
@@ -114,15 +114,15 @@ mod tests {
 
     #[test]
     fn later_parameters_win_field_by_field() {
-        let mut chosen = Parameters::default();
+        let mut merged = Parameters::default();
         apply(
             &with(json!({"policy": "burst", "weight": 70, "coresMax": "80", "whole": true})),
-            &mut chosen,
+            &mut merged,
         )
         .unwrap();
-        apply(&with(json!({"priority": "low", "weight": "9"})), &mut chosen).unwrap();
-        assert!(chosen.is_whole);
-        let change = chosen.competition;
+        apply(&with(json!({"priority": "low", "weight": "9"})), &mut merged).unwrap();
+        assert!(merged.is_whole);
+        let change = merged.quota_change;
         assert_eq!(change.policy, Some(Policy::Burst));
         assert_eq!(change.priority, Some(Priority::Low));
         assert_eq!((change.weight, change.cores_max_permille), (Some(9), Some(800)));
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn an_error_names_the_wrong_parameter() {
         for (parameters, said) in [
             (with(json!({"polcy": "burst"})), "unknown field `polcy`"),
             (

@@ -1,5 +1,5 @@
-//! Preparation of a claim: a grant of the manager for each group of requests, and the files by which containers receive it.
-//! Whatever fails leaves a claim that is not prepared, and kubelet asks again.
+//! Preparation of a claim: a grant of the manager for each group of requests, and the specifications of the containers. If a step
+//! fails the claim counts as not prepared, and kubelet asks again.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,12 +13,12 @@ use tracing::info;
 use vcuda_kubelet_api::dra;
 use vcuda_manager_api::v1;
 
-use super::chosen;
 use super::claim::{self, Share};
+use super::claim_annotations;
 use super::gpus::Gpus;
-use super::grants::{holder, request};
-use super::users::{Group, Users, users};
-use crate::bind::Rules;
+use super::grants::{create_request, grant_holder};
+use super::users::{Group, Users, find_users};
+use crate::bind::BindSettings;
 use crate::cdi::{ClaimDevice, Prepared, Store, StoreError};
 use crate::manager::Manager;
 
@@ -29,35 +29,35 @@ mod record;
 
 pub use error::PrepareError;
 pub(super) use error::REASONS;
-use names::check;
-pub(super) use names::{hash, prefix};
+use names::check_uid;
+pub(super) use names::{hash, key_prefix};
 
 /// Prepares claims.
 pub(crate) struct Preparer {
     client: Client,
     manager: Arc<Manager>,
     store: Store,
-    rules: Rules,
+    settings: BindSettings,
     gpus: Gpus,
     /// Name of the node, and of its pool.
     node: String,
-    /// Notified when a claim was prepared or undone.
+    /// Notified after a claim was prepared or unprepared.
     changed: Arc<Notify>,
-    /// One claim at a time: what one gives, another's end must not take away.
-    turn: Mutex<()>,
+    /// Serializes claims, so that the end of a claim does not remove a grant that another call creates.
+    lock: Mutex<()>,
 }
 
-/// A group's grant, and what its containers receive.
-struct Granted {
+/// A group's grant, and the device of its containers.
+struct GroupGrant {
     device: ClaimDevice,
     requests: BTreeSet<String>,
     key: Option<String>,
-    /// The amounts that were asked of the manager for it, as a text to compare; `None` where they are not known.
+    /// The requested amounts, as a text to compare; `None` if they are not known.
     text: Option<String>,
 }
 
 /// A claim that is being prepared.
-struct Asked<'a> {
+struct PendingClaim<'a> {
     claim: &'a dra::Claim,
     found: ResourceClaim,
     shares: Vec<Share>,
@@ -66,13 +66,13 @@ struct Asked<'a> {
 }
 
 impl Preparer {
-    /// One for the claims of `node`.
+    /// Creates a preparer for the claims of `node`.
     #[must_use]
     pub(crate) fn new(
         client: Client,
         manager: Arc<Manager>,
         store: Store,
-        rules: Rules,
+        settings: BindSettings,
         gpus: Gpus,
         node: String,
     ) -> Self {
@@ -80,28 +80,28 @@ impl Preparer {
             client,
             manager,
             store,
-            rules,
+            settings,
             gpus,
             node,
             changed: Arc::default(),
-            turn: Mutex::default(),
+            lock: Mutex::default(),
         }
     }
 
-    /// Notified when a claim was prepared or undone.
+    /// Notified after a claim was prepared or unprepared.
     #[must_use]
     pub(crate) fn changed(&self) -> Arc<Notify> {
         Arc::clone(&self.changed)
     }
 
-    /// Prepares a claim; one that is prepared is answered as before.
+    /// Prepares a claim. For a prepared claim it returns the earlier answer.
     ///
     /// # Errors
     /// See [`PrepareError`].
     pub(crate) async fn prepare(&self, asked: &dra::Claim) -> Result<Vec<Prepared>, PrepareError> {
-        check(&asked.uid)?;
-        let _turn = self.turn.lock().await;
-        if let Some(prepared) = self.prepared(&asked.uid).await? {
+        check_uid(&asked.uid)?;
+        let _lock = self.lock.lock().await;
+        if let Some(prepared) = self.earlier_answer(&asked.uid).await? {
             return Ok(prepared);
         }
         let claims: Api<ResourceClaim> = Api::namespaced(self.client.clone(), &asked.namespace);
@@ -109,13 +109,13 @@ impl Preparer {
         let shares = claim::shares(&claim, &asked.uid, &self.node)?;
         let pods = self.pods(&asked.namespace, &claim).await?;
         let requests = shares.iter().map(|share| share.request.clone()).collect();
-        let users = users(&pods, &asked.name, &requests)?;
-        for name in &users.beside {
+        let users = find_users(&pods, &asked.name, &requests)?;
+        for name in &users.other_claims {
             if claims.get_opt(name).await?.as_ref().is_some_and(claim::is_ours) {
                 return Err(PrepareError::TwoClaims(name.clone()));
             }
         }
-        let asked = Asked {
+        let asked = PendingClaim {
             claim: asked,
             found: claim,
             shares,
@@ -126,13 +126,13 @@ impl Preparer {
         for group in &asked.users.groups {
             granted.push(self.grant(&asked, group).await?);
         }
-        self.write(&asked, &granted).await
+        self.write_files(&asked, &granted).await
     }
 
-    /// The answer of an earlier call, if all its grants are there.
-    async fn prepared(&self, uid: &str) -> Result<Option<Vec<Prepared>>, PrepareError> {
-        let (store, of) = (self.store.clone(), uid.to_owned());
-        let Some(record) = blocking(move || store.claim(&of)).await? else {
+    /// The answer of an earlier call; `None` if a grant is missing.
+    async fn earlier_answer(&self, uid: &str) -> Result<Option<Vec<Prepared>>, PrepareError> {
+        let (store, claim_uid) = (self.store.clone(), uid.to_owned());
+        let Some(record) = blocking(move || store.claim(&claim_uid)).await? else {
             return Ok(None);
         };
         for key in &record.keys {
@@ -143,7 +143,10 @@ impl Preparer {
         Ok(Some(record.prepared))
     }
 
-    /// The pods for which the claim is reserved, as far as they are there.
+    /// The existing pods for which the claim is reserved.
+    ///
+    /// # Errors
+    /// There are none, or the API server fails.
     async fn pods(&self, namespace: &str, claim: &ResourceClaim) -> Result<Vec<Pod>, PrepareError> {
         let api: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
         let reserved = claim
@@ -161,7 +164,7 @@ impl Preparer {
         }
     }
 
-    async fn grant(&self, asked: &Asked<'_>, group: &Group) -> Result<Granted, PrepareError> {
+    async fn grant(&self, asked: &PendingClaim<'_>, group: &Group) -> Result<GroupGrant, PrepareError> {
         let shares = asked.shares.iter();
         let shares: Vec<&Share> = shares
             .filter(|share| group.requests.contains(&share.request))
@@ -169,7 +172,7 @@ impl Preparer {
         let gpus = self.uuids(&shares)?;
         let is_whole = self.are_whole(&shares)?;
         let name = group.requests.first().cloned().unwrap_or_default();
-        let mut granted = Granted {
+        let mut granted = GroupGrant {
             device: ClaimDevice {
                 name: format!("{}-{name}", asked.claim.uid),
                 gpus: gpus.clone(),
@@ -179,10 +182,11 @@ impl Preparer {
             key: None,
             text: None,
         };
-        let holder = holder(asked.claim, group, &asked.pods);
-        let choice = chosen::at_start(&asked.found, &asked.pods, &holder, &asked.users.groups)?;
-        if let Some((request, text)) = request(asked.claim, holder, &shares, gpus, &choice)? {
-            let (grant, is_new) = self.granted(request).await?;
+        let holder = grant_holder(asked.claim, group, &asked.pods);
+        let change =
+            claim_annotations::quota_change(&asked.found, &asked.pods, &holder, &asked.users.groups)?;
+        if let Some((request, text)) = create_request(asked.claim, holder, &shares, gpus, &change)? {
+            let (grant, is_new) = self.find_or_create_grant(request).await?;
             info!(
                 claim = format!("{}/{}", asked.claim.namespace, asked.claim.name),
                 grant = grant.id,
@@ -191,15 +195,18 @@ impl Preparer {
             );
             granted.text = is_new.then_some(text);
             granted.key = Some(grant.key);
-            let is_limited = !is_whole || self.rules.shim_for_whole_cards;
+            let is_limited = !is_whole || self.settings.shim_for_whole_gpus;
             granted.device.limits = is_limited.then(|| grant.directory.into());
         }
         Ok(granted)
     }
 
-    /// The grant of this key on these GPUs: the one that there is, as an operator may have changed it since, or a new one; and
-    /// whether it is new.
-    async fn granted(&self, request: v1::CreateGrantRequest) -> Result<(v1::Grant, bool), PrepareError> {
+    /// The grant with the request's key on its GPUs, and whether it is new. A present grant is kept as it is, as an operator may
+    /// have changed it.
+    async fn find_or_create_grant(
+        &self,
+        request: v1::CreateGrantRequest,
+    ) -> Result<(v1::Grant, bool), PrepareError> {
         if let Some(grant) = self.manager.find(&request.key).await? {
             let set = |uuids: &[String]| uuids.iter().cloned().collect::<BTreeSet<String>>();
             if set(&grant.gpu_uuids) == set(&request.gpu_uuids) {
@@ -210,18 +217,18 @@ impl Preparer {
         Ok((self.manager.create(request).await?, true))
     }
 
-    /// Undoes what was done for a claim. One that is not prepared is undone.
+    /// Removes a claim's files and releases its grants. A claim that is not prepared counts as unprepared.
     ///
     /// # Errors
-    /// Processes of its containers still run, the manager is away, or the files cannot be removed.
+    /// Processes of its containers still run, the manager does not answer, or the files cannot be removed.
     pub(crate) async fn unprepare(&self, uid: &str) -> Result<(), PrepareError> {
-        check(uid)?;
-        let _turn = self.turn.lock().await;
-        // The files go first: no container may start with a grant that is being released.
-        let (store, of) = (self.store.clone(), uid.to_owned());
-        blocking(move || store.remove_claim(&of)).await?;
+        check_uid(uid)?;
+        let _lock = self.lock.lock().await;
+        // The files go first, so that no container starts with a grant that is being released.
+        let (store, claim_uid) = (self.store.clone(), uid.to_owned());
+        blocking(move || store.remove_claim(&claim_uid)).await?;
         self.changed.notify_one();
-        let prefix = prefix(uid);
+        let prefix = key_prefix(uid);
         for grant in self.manager.list().await? {
             if grant.key.starts_with(&prefix) {
                 self.manager.release(&grant.id).await?;

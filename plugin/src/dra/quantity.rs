@@ -1,8 +1,8 @@
-//! Amounts as the API server writes them (Kubernetes API reference, "Quantity").
+//! Parser and formatter of Kubernetes quantities (Kubernetes API reference, "Quantity").
 
 use thiserror::Error;
 
-/// A text that is no amount, or one that is too large or below zero.
+/// The text is no quantity, or the quantity is too large or negative.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("'{0}' is no quantity of Kubernetes from 0 to 2^63 - 1")]
 pub struct QuantityError(String);
@@ -13,10 +13,10 @@ enum Factor {
     Two(u32),
 }
 
-/// The value of a quantity such as `4Gi`, `4200000001`, `1500m` or `2e3`, rounded up to a whole number.
+/// Parses a quantity such as `4Gi`, `4200000001`, `1500m` or `2e3`, and rounds it up to a whole number.
 ///
 /// # Errors
-/// It is none, is negative, or does not fit.
+/// The text is no quantity, or the quantity is negative or does not fit.
 pub fn parse(text: &str) -> Result<u64, QuantityError> {
     value(text)
         .filter(|value| *value <= i64::MAX.unsigned_abs().into())
@@ -78,7 +78,7 @@ fn shifted(digits: u128, exponent: i32) -> Option<u128> {
     }
 }
 
-/// A number of bytes as Kubernetes writes it, such as `4Gi`.
+/// Formats a number of bytes as a quantity, such as `4Gi`.
 #[must_use]
 pub fn bytes(bytes: u64) -> String {
     let units = [(40, "Ti"), (30, "Gi"), (20, "Mi"), (10, "Ki")];
@@ -91,7 +91,7 @@ pub fn bytes(bytes: u64) -> String {
     }
 }
 
-/// Thousandths as percent, such as `12.5`.
+/// Formats thousandths as percent, such as `12.5`.
 #[must_use]
 pub fn percent(permille: u32) -> String {
     match permille % 10 {
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_as_the_same() {
+    fn written_quantities_are_read_as_the_same() {
         for (number, text) in [
             (0, "0"),
             (4 << 30, "4Gi"),

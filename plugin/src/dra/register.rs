@@ -1,4 +1,4 @@
-//! The driver's two sockets: one in the directory that kubelet watches, at which it asks who is there, and the driver's own.
+//! The driver's two sockets: its service, and the registration in the directory that kubelet watches.
 
 use std::io;
 use std::time::Duration;
@@ -17,66 +17,66 @@ use super::DRIVER;
 use super::health::Health;
 use super::service::Service;
 use crate::register::Directories;
-use crate::register::watched::{Asked, Watched};
+use crate::register::watched::{RegistrationService, RegistrationState};
 use crate::serve::{Listening, listen};
 
-/// Between looks whether the sockets are there.
-const LOOK: Duration = Duration::from_secs(1);
+/// Interval of checks whether the sockets are still there.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Serves claims, and is found by kubelet.
+/// Serves the driver and keeps it registered with kubelet.
 pub(crate) struct Registrar {
     directories: Directories,
     service: Service,
     health: Health,
-    asked: watch::Sender<Asked>,
+    state: watch::Sender<RegistrationState>,
 }
 
 impl Registrar {
-    /// One in these directories.
+    /// Creates a registrar in these directories.
     #[must_use]
     pub(crate) fn new(directories: Directories, service: Service, health: Health) -> Self {
         Self {
             directories,
             service,
             health,
-            asked: watch::Sender::default(),
+            state: watch::Sender::default(),
         }
     }
 
-    /// What kubelet has said last.
+    /// Receiver of the registration's state.
     #[must_use]
-    pub(crate) fn asked(&self) -> watch::Receiver<Asked> {
-        self.asked.subscribe()
+    pub(crate) fn state(&self) -> watch::Receiver<RegistrationState> {
+        self.state.subscribe()
     }
 
-    /// Offers the driver until it is dropped. Kubelet asks by itself, also after its own restart, and needs a new socket only
-    /// where the old one is gone.
+    /// Serves both sockets until the task is dropped. Kubelet queries the registration by itself, also after its own restart. So
+    /// the sockets are made again only if one is gone.
     pub(crate) async fn run(self) {
-        let mut told = None;
+        let mut logged = None;
         loop {
-            match self.offer() {
+            match self.serve_sockets() {
                 Ok(sockets) => {
                     info!("offered to kubelet");
-                    told = None;
+                    logged = None;
                     while sockets.iter().all(Listening::is_intact) {
-                        sleep(LOOK).await;
+                        sleep(CHECK_INTERVAL).await;
                     }
                     warn!("a socket of the driver was removed; it is made again");
                 }
                 Err(error) => {
                     let error = error.to_string();
-                    if told.as_ref() != Some(&error) {
+                    if logged.as_ref() != Some(&error) {
                         warn!("cannot be offered to kubelet yet: {error}");
                     }
-                    told = Some(error);
-                    sleep(LOOK).await;
+                    logged = Some(error);
+                    sleep(CHECK_INTERVAL).await;
                 }
             }
-            self.asked.send_replace(Asked::default());
+            self.state.send_replace(RegistrationState::default());
         }
     }
 
-    fn offer(&self) -> io::Result<[Listening; 2]> {
+    fn serve_sockets(&self) -> io::Result<[Listening; 2]> {
         std::fs::create_dir_all(self.directories.own())?;
         let path = self.directories.own().join("dra.sock");
         let routes = Routes::new(DraPluginServer::new(self.service.clone()))
@@ -88,9 +88,9 @@ impl Registrar {
             endpoint: path.display().to_string(),
             supported_versions: vec![DRA_SERVICE.to_owned(), DRA_HEALTH_SERVICE.to_owned()],
         };
-        let watched = Watched::new(info, self.asked.clone());
+        let registration = RegistrationService::new(info, self.state.clone());
         let socket = self.directories.registry().join(format!("{DRIVER}-reg.sock"));
-        let registration = listen(&socket, Routes::new(RegistrationServer::new(watched)))?;
-        Ok([service, registration])
+        let registration_socket = listen(&socket, Routes::new(RegistrationServer::new(registration)))?;
+        Ok([service, registration_socket])
     }
 }

@@ -1,4 +1,4 @@
-//! The driver's life: its parts, and the signals that end it.
+//! Start of the DRA driver's parts, and its end by a signal.
 
 use std::sync::Arc;
 
@@ -10,40 +10,40 @@ use vcuda_daemon::http;
 use vcuda_daemon::life::RunError;
 use vcuda_daemon::pages::{Problems, pages};
 
-use super::follow::ClaimFollower;
+use super::claim_reconciler::ClaimReconciler;
 use super::gpus::{self, Gpus};
 use super::health::Health;
-use super::leftover::Leftovers;
 use super::metrics::Instruments;
+use super::node_lock::{LockState, NodeLock};
+use super::orphans::OrphanCleaner;
 use super::prepare::Preparer;
 use super::register::Registrar;
 use super::service::Service;
 use super::slices::Publisher;
 use super::status::StatusWriter;
-use super::turn::{Turn, Waiter};
+use crate::annotation_reconciler;
 use crate::cdi::Store;
 use crate::cluster::{self, Cluster};
 use crate::config::{Api, Config};
-use crate::follow;
 use crate::manager::Manager;
 use crate::pod_events;
-use crate::register::watched::Asked;
-use crate::run::{events, rules, tell_start, until_signal};
+use crate::register::watched::RegistrationState;
+use crate::run::{bind_settings, event_writer, log_start, run_until_signal};
 
 /// Reporter of the driver's events (`reportingController`: a qualified name).
 const CONTROLLER: &str = "vcuda.io/dra-driver";
 
-/// Runs until a signal ends it.
+/// Runs the DRA driver until a signal ends it.
 ///
 /// # Errors
-/// It could not start: see [`RunError`].
+/// The driver could not start, or a part has failed: see [`RunError`].
 pub fn run(config: Config) -> Result<(), RunError> {
-    until_signal(live(config))
+    run_until_signal(run_parts(config))
 }
 
-async fn live(config: Config) -> Result<(), RunError> {
+async fn run_parts(config: Config) -> Result<(), RunError> {
     let listener = http::listen(config.metrics).await?;
-    tell_start(&config);
+    log_start(&config);
     let client = client(&config).await?;
     let mut tasks = JoinSet::new();
     let base = Base::start(&config, client, &mut tasks);
@@ -53,39 +53,39 @@ async fn live(config: Config) -> Result<(), RunError> {
     let service = Service::new(Arc::clone(&base.preparer), Arc::clone(&base.instruments));
     let health = Health::new(base.gpus.clone(), node.clone());
     let registrar = Registrar::new(config.directories.clone(), service, health);
-    let (turn, has_turn) = watch::channel(Err(None));
+    let (lock_state, is_locked) = watch::channel(Err(None));
     if let Some(listener) = listener {
         let problems = problems(
-            has_turn,
+            is_locked,
             base.gpus.clone(),
             publisher.problem(),
-            registrar.asked(),
+            registrar.state(),
         );
         let instruments = Arc::clone(&base.instruments);
         let pages = pages(Arc::new(move || instruments.text()), problems);
         tasks.spawn(http::serve(listener, pages, std::future::pending()));
     }
-    let waiter = Waiter {
+    let node_lock = NodeLock {
         client: base.client.clone(),
         manager: Arc::clone(&base.manager),
         store: base.store.clone(),
         directories: config.directories.clone(),
         node,
     };
-    let _alone = waiter.wait(&turn).await;
-    // First: kubelet asks for what its pods need as soon as it finds the driver.
+    let _locks = node_lock.acquire(&lock_state).await;
+    // First, as kubelet prepares the claims of waiting pods as soon as it finds the driver.
     tasks.spawn(registrar.run());
     tasks.spawn(publisher.run());
     base.keep(&config, &mut tasks);
     info!("ready");
-    // No part ends by itself.
+    // A part that ends has failed.
     match tasks.join_next().await {
         Some(Err(error)) => Err(RunError::Failed(error.to_string())),
         _ => Err(RunError::Failed("a part has ended".to_owned())),
     }
 }
 
-/// Parts that change nothing on the node, so that they may run beside another driver.
+/// Parts that only read, so that they may run beside another driver.
 struct Base {
     client: Client,
     instruments: Arc<Instruments>,
@@ -99,13 +99,17 @@ impl Base {
     fn start(config: &Config, client: Client, tasks: &mut JoinSet<()>) -> Self {
         let manager = Arc::new(Manager::new(&config.manager));
         let store = Store::new(&config.cdi);
-        let (told, gpus) = watch::channel(None);
-        tasks.spawn(gpus::follow(Arc::clone(&manager), told, config.unhealthy_effect));
+        let (sender, gpus) = watch::channel(None);
+        tasks.spawn(gpus::poll_manager(
+            Arc::clone(&manager),
+            sender,
+            config.unhealthy_effect,
+        ));
         let preparer = Preparer::new(
             client.clone(),
             Arc::clone(&manager),
             store.clone(),
-            rules(config),
+            bind_settings(config),
             gpus.clone(),
             config.cluster.node.clone(),
         );
@@ -119,9 +123,9 @@ impl Base {
         }
     }
 
-    /// Starts what keeps prepared claims as they should be: their statuses, their amounts, their end.
+    /// Starts the tasks for prepared claims: their status, their annotations and their cleanup.
     fn keep(self, config: &Config, tasks: &mut JoinSet<()>) {
-        let events = || events(config, &self.client, CONTROLLER);
+        let events = || event_writer(config, &self.client, CONTROLLER);
         let statuses = StatusWriter::new(
             self.client.clone(),
             Arc::clone(&self.manager),
@@ -130,7 +134,7 @@ impl Base {
             self.preparer.changed(),
         );
         tasks.spawn(statuses.run());
-        let follower = ClaimFollower::new(
+        let reconciler = ClaimReconciler::new(
             self.client.clone(),
             Arc::clone(&self.manager),
             self.store.clone(),
@@ -138,17 +142,21 @@ impl Base {
             config.cluster.node.clone(),
         );
         let cluster = Cluster::start(self.client.clone(), &config.cluster.node);
-        tasks.spawn(follow::run(cluster, Arc::new(follower), events()));
+        tasks.spawn(annotation_reconciler::run(
+            cluster,
+            Arc::new(reconciler),
+            events(),
+        ));
         if let Some(events) = events() {
             tasks.spawn(pod_events::run(events, Arc::clone(&self.manager)));
         }
-        let leftovers = Leftovers {
+        let cleaner = OrphanCleaner {
             client: self.client,
             manager: self.manager,
             store: self.store,
             preparer: self.preparer,
         };
-        tasks.spawn(leftovers.run());
+        tasks.spawn(cleaner.run());
     }
 }
 
@@ -163,12 +171,13 @@ async fn client(config: &Config) -> Result<Client, RunError> {
     client.ok_or_else(|| unavailable("this is no pod, and no [cluster] kubeconfig is set".to_owned()))
 }
 
-/// What is wrong. A driver that waits for another's end is ready as soon as it knows the GPUs, so that a rollout ends the other.
+/// The readiness problems. A driver that waits for another daemon is ready as soon as it knows the GPUs, so that a rollout ends
+/// the other daemon.
 fn problems(
-    turn: watch::Receiver<Turn>,
+    lock_state: watch::Receiver<LockState>,
     gpus: Gpus,
     slices: watch::Receiver<Option<String>>,
-    asked: watch::Receiver<Asked>,
+    registration: watch::Receiver<RegistrationState>,
 ) -> Problems {
     Arc::new(move || {
         let mut problems = Vec::new();
@@ -176,14 +185,14 @@ fn problems(
             None => problems.push("the manager has not said yet which GPUs there are".to_owned()),
             Some(gpus) => problems.extend(gpus.problem.clone()),
         }
-        let asked = asked.borrow();
-        match &*turn.borrow() {
+        let registration = registration.borrow();
+        match &*lock_state.borrow() {
             Err(why) => problems.extend(why.clone()),
             Ok(()) => {
                 problems.extend(slices.borrow().clone());
-                match &asked.refused {
+                match &registration.refused {
                     Some(why) => problems.push(format!("kubelet refuses the driver: {why}")),
-                    None if !asked.accepted => {
+                    None if !registration.accepted => {
                         problems.push("kubelet has not registered the driver".to_owned())
                     }
                     None => {}

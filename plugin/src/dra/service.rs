@@ -1,4 +1,4 @@
-//! What kubelet asks of the driver.
+//! The driver's gRPC service for kubelet (DRAPlugin, v1).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use super::metrics::Instruments;
 use super::prepare::{PrepareError, Preparer};
 use crate::cdi::Prepared;
 
-/// For one claim: kubelet waits 45 s for all of a call.
+/// Deadline for each claim. Kubelet waits 45 s for a call, which may have several.
 const DEADLINE: Duration = Duration::from_secs(15);
 
 /// The service of the driver's socket.
@@ -28,7 +28,7 @@ pub(crate) struct Service {
 }
 
 impl Service {
-    /// Serves by `preparer`.
+    /// Creates a service that uses `preparer`.
     #[must_use]
     pub(crate) fn new(preparer: Arc<Preparer>, instruments: Arc<Instruments>) -> Self {
         Self {
@@ -39,9 +39,9 @@ impl Service {
 
     async fn prepare(&self, claim: &Claim) -> NodePrepareResourceResponse {
         let begun = Instant::now();
-        // Finished beyond its deadline, so that no grant is left without its files.
-        let (preparer, of) = (Arc::clone(&self.preparer), claim.clone());
-        let work = tokio::spawn(async move { preparer.prepare(&of).await });
+        // The task goes on after the deadline, so that no grant is left without its files.
+        let (preparer, claim_to_prepare) = (Arc::clone(&self.preparer), claim.clone());
+        let work = tokio::spawn(async move { preparer.prepare(&claim_to_prepare).await });
         let prepared = match timeout(DEADLINE, work).await {
             Ok(Ok(prepared)) => prepared,
             Ok(Err(_)) => Err(PrepareError::NotYet),
@@ -56,7 +56,7 @@ impl Service {
             },
             Err(error) => NodePrepareResourceResponse {
                 devices: Vec::new(),
-                error: told(claim, "is not prepared", &error),
+                error: error_text(claim, "is not prepared", &error),
             },
         }
     }
@@ -69,7 +69,9 @@ impl Service {
             Ok(Err(_)) => Err(PrepareError::NotYet),
             Err(_) => Err(PrepareError::Late),
         };
-        let error = undone.err().map(|error| told(claim, "is not undone", &error));
+        let error = undone
+            .err()
+            .map(|error| error_text(claim, "is not undone", &error));
         NodeUnprepareResourceResponse {
             error: error.unwrap_or_default(),
         }
@@ -103,8 +105,8 @@ impl DraPlugin for Service {
     }
 }
 
-/// The text for the events of the claim's pod.
-fn told(claim: &Claim, what: &str, error: &PrepareError) -> String {
+/// The error text for the events of the claim's pod; also logged.
+fn error_text(claim: &Claim, what: &str, error: &PrepareError) -> String {
     warn!("claim {}/{} {what}: {error}", claim.namespace, claim.name);
     format!("claim {}/{}: {error}", claim.namespace, claim.name)
 }

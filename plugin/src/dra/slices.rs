@@ -1,4 +1,5 @@
-//! The node's ResourceSlices at the API server, kept as the GPUs are: kubelet deletes all of its node's slices when it starts.
+//! Publication of the node's GPUs as ResourceSlices. They are also checked without a change of the GPUs, as kubelet deletes all
+//! slices of its node when it starts.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,35 +19,35 @@ use tracing::{info, warn};
 use super::DRIVER;
 use super::gpus::Gpus;
 use super::metrics::Instruments;
-use compare::is_same;
+use compare::is_desired;
 
 mod compare;
 
-/// The most devices of a slice whose devices may have taints (Kubernetes, `resource.k8s.io/v1`).
+/// Most devices of a slice whose devices may have taints (Kubernetes, `resource.k8s.io/v1`).
 const DEVICES_MAX: usize = 64;
-/// Time without news after which the slices are looked at all the same.
-const LOOK: Duration = Duration::from_secs(60);
-/// Pause after a change, so that many changes at once are one.
-const SETTLE: Duration = Duration::from_millis(100);
+/// Time without a change after which the slices are checked.
+const RESYNC_INTERVAL: Duration = Duration::from_secs(60);
+/// Changes within this time are handled together.
+const DEBOUNCE: Duration = Duration::from_millis(100);
 /// Pause after a failure.
-const AGAIN: Duration = Duration::from_secs(2);
-/// The longest time for all of it.
+const RETRY_INTERVAL: Duration = Duration::from_secs(2);
+/// Deadline of a reconciliation.
 const DEADLINE: Duration = Duration::from_secs(20);
 
-/// The slices are not as they should be.
+/// The slices could not be published.
 #[derive(Debug, Error)]
 pub enum SliceError {
-    /// The API server.
+    /// The API server fails.
     #[error("ResourceSlices: {0}")]
     Api(#[from] kube::Error),
-    /// It did not keep what makes shares of a GPU.
+    /// The API server drops the field that allows shares of a GPU.
     #[error(
         "ResourceSlices: the API server drops allowMultipleAllocations, so that one claim would have a whole GPU: turn the \
          feature gate DRAConsumableCapacity on in the API server, the scheduler and kubelet (it is from 1.36). The slices are \
          withdrawn"
     )]
     Gate,
-    /// It took too long.
+    /// The deadline has passed.
     #[error("ResourceSlices: the API server has not answered within {DEADLINE:?}")]
     Late,
 }
@@ -58,12 +59,12 @@ pub(crate) struct Publisher {
     node: String,
     gpus: Gpus,
     instruments: Arc<Instruments>,
-    /// What is wrong now.
+    /// Present problem, for readiness.
     problem: watch::Sender<Option<String>>,
 }
 
 impl Publisher {
-    /// One for `node`.
+    /// Creates a publisher for `node`.
     #[must_use]
     pub(crate) fn new(client: &Client, node: String, gpus: Gpus, instruments: Arc<Instruments>) -> Self {
         Self {
@@ -76,39 +77,43 @@ impl Publisher {
         }
     }
 
-    /// What is wrong with the slices now.
+    /// Receiver of the present problem; `None` while the slices are published.
     #[must_use]
     pub(crate) fn problem(&self) -> watch::Receiver<Option<String>> {
         self.problem.subscribe()
     }
 
-    /// Keeps the slices until it is dropped.
+    /// Publishes until the task is dropped.
     pub(crate) async fn run(mut self) {
-        // No slice is better than an empty one: running pods' GPUs would be gone for the scheduler.
+        // No slice is better than one without devices, with which the scheduler would lose the GPUs of running pods.
         if self.gpus.wait_for(Option::is_some).await.is_err() {
             return;
         }
         let config = watcher::Config::default().fields(&self.selector());
         let mut changes = watcher(self.slices.clone(), config).default_backoff().boxed();
         loop {
-            let kept = timeout(DEADLINE, self.keep())
+            let result = timeout(DEADLINE, self.reconcile())
                 .await
                 .unwrap_or(Err(SliceError::Late));
-            let pause = self.tell(kept);
+            let pause = self.note_result(result);
             tokio::select! {
                 _ = self.gpus.changed() => {}
-                // Our own writes come back too: then nothing is to be done.
+                // The driver's own writes come back here; then the slices are as desired.
                 _ = changes.next() => {}
                 () = sleep(pause) => {}
             }
-            sleep(SETTLE).await;
+            sleep(DEBOUNCE).await;
         }
     }
 
-    /// Notes how it went; returns the time until the next try.
-    fn tell(&self, kept: Result<(), SliceError>) -> Duration {
-        let problem = kept.err().map(|error| error.to_string());
-        let pause = if problem.is_some() { AGAIN } else { LOOK };
+    /// Updates the problem by the result. Returns the pause until the next check.
+    fn note_result(&self, result: Result<(), SliceError>) -> Duration {
+        let problem = result.err().map(|error| error.to_string());
+        let pause = if problem.is_some() {
+            RETRY_INTERVAL
+        } else {
+            RESYNC_INTERVAL
+        };
         self.problem.send_if_modified(|known| {
             let is_new = *known != problem;
             if let Some(problem) = problem.as_ref().filter(|_| is_new) {
@@ -124,15 +129,18 @@ impl Publisher {
         format!("spec.driver={DRIVER},spec.nodeName={}", self.node)
     }
 
-    /// Writes the slices if they are not as they should be.
-    async fn keep(&self) -> Result<(), SliceError> {
+    /// Writes the slices if they differ from the desired ones.
+    ///
+    /// # Errors
+    /// See [`SliceError`].
+    async fn reconcile(&self) -> Result<(), SliceError> {
         let found = self
             .slices
             .list(&ListParams::default().fields(&self.selector()))
             .await?
             .items;
-        let wanted = self.wanted();
-        if is_same(&found, &wanted) {
+        let desired = self.desired();
+        if is_desired(&found, &desired) {
             return Ok(());
         }
         let generation = found
@@ -142,8 +150,8 @@ impl Publisher {
             .unwrap_or(0)
             + 1;
         let owner = self.owner().await?;
-        for (number, devices) in wanted.iter().enumerate() {
-            let mut slice = self.slice(number, devices, (generation, wanted.len()), owner.clone());
+        for (number, devices) in desired.iter().enumerate() {
+            let mut slice = self.slice(number, devices, (generation, desired.len()), owner.clone());
             let name = slice.metadata.name.clone().unwrap_or_default();
             let existing = found
                 .iter()
@@ -169,11 +177,14 @@ impl Publisher {
         }
         for slice in &found {
             let name = slice.metadata.name.clone().unwrap_or_default();
-            if (0..wanted.len()).all(|number| self.name(number) != name) {
+            if (0..desired.len()).all(|number| self.name(number) != name) {
                 self.delete(&name).await?;
             }
         }
-        info!(slices = wanted.len(), generation, "the node's GPUs are published");
+        info!(
+            slices = desired.len(),
+            generation, "the node's GPUs are published"
+        );
         Ok(())
     }
 
@@ -196,8 +207,8 @@ impl Publisher {
         }
     }
 
-    /// The devices of each slice. A node without a GPU has one slice without devices, which is newer than one with some.
-    fn wanted(&self) -> Vec<Vec<Device>> {
+    /// The desired devices of each slice. A node without a GPU has an empty slice, which supersedes older ones with devices.
+    fn desired(&self) -> Vec<Vec<Device>> {
         let gpus = self.gpus.borrow().clone();
         let devices: Vec<Device> = gpus.iter().flat_map(|gpus| gpus.devices()).cloned().collect();
         match devices.is_empty() {
@@ -237,7 +248,7 @@ impl Publisher {
         }
     }
 
-    /// The node, with which its slices go.
+    /// Owner reference to the node, so that its slices are deleted with it.
     async fn owner(&self) -> Result<Option<OwnerReference>, SliceError> {
         let node = self.nodes.get_opt(&self.node).await?;
         Ok(node.and_then(|node| {

@@ -1,5 +1,5 @@
-//! What the API server shows of a prepared claim (`status.devices`): GPU, quota and policy of each share, as the manager has them
-//! now. It is for people and controllers: nothing waits for it, and a claim whose status cannot be written is prepared.
+//! Writer of the status of prepared claims (`status.devices`): GPU, quota and policy of each share, as the manager has them now.
+//! Users and controllers read it. The preparation does not wait for it or depend on it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,18 +22,18 @@ use crate::manager::{Manager, ManagerError};
 
 mod entries;
 
-/// Owner of the fields at the API server.
+/// Field manager of server-side apply.
 const FIELD_MANAGER: &str = "vcuda-dra-driver";
-/// Between two looks at the grants: an operator may change them.
-const LOOK: Duration = Duration::from_secs(10);
-/// The first pause after a failure; it doubles, to the longest.
-const AGAIN: Duration = Duration::from_secs(1);
-/// The longest pause after failures.
-const AGAIN_MOST: Duration = Duration::from_secs(60);
-/// The longest time for one claim.
+/// Interval of checks of the grants, which an operator may change.
+const GRANTS_INTERVAL: Duration = Duration::from_secs(10);
+/// First pause after a failure; it doubles with each.
+const RETRY_MIN: Duration = Duration::from_secs(1);
+/// Longest pause after failures.
+const RETRY_MAX: Duration = Duration::from_secs(60);
+/// Deadline for a claim.
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// The status of a claim is not as it should be.
+/// The status of a claim could not be written.
 #[derive(Debug, Error)]
 enum StatusError {
     #[error("{0}")]
@@ -42,18 +42,18 @@ enum StatusError {
     Late,
 }
 
-/// A claim at the API server.
+/// Reference to a claim at the API server.
 #[derive(Debug, Clone)]
-struct Named {
+struct ClaimRef {
     namespace: String,
     name: String,
     uid: String,
 }
 
-/// What was written of a claim, or is to be taken back.
-struct Written {
-    claim: Named,
-    /// Without the times at which conditions changed.
+/// The status that was written to a claim.
+struct WrittenStatus {
+    claim: ClaimRef,
+    /// Entries without the times at which conditions changed.
     entries: Vec<AllocatedDeviceStatus>,
 }
 
@@ -64,13 +64,13 @@ pub(crate) struct StatusWriter {
     store: Store,
     instruments: Arc<Instruments>,
     wake: Arc<Notify>,
-    written: BTreeMap<String, Written>,
-    /// The failure of each claim that was logged, by UID.
-    told: BTreeMap<String, String>,
+    written: BTreeMap<String, WrittenStatus>,
+    /// Logged failure of each claim, by UID.
+    logged: BTreeMap<String, String>,
 }
 
 impl StatusWriter {
-    /// One that looks when `wake` is notified, and now and then.
+    /// Creates a writer that checks when `wake` is notified, and at intervals.
     #[must_use]
     pub(crate) fn new(
         client: Client,
@@ -86,52 +86,52 @@ impl StatusWriter {
             instruments,
             wake,
             written: BTreeMap::new(),
-            told: BTreeMap::new(),
+            logged: BTreeMap::new(),
         }
     }
 
     /// Writes until it is dropped.
     pub(crate) async fn run(mut self) {
-        let mut again = AGAIN;
+        let mut retry = RETRY_MIN;
         loop {
-            let pause = match self.look().await {
-                Ok(()) if self.told.is_empty() => {
-                    again = AGAIN;
-                    LOOK
+            let pause = match self.write_changed().await {
+                Ok(()) if self.logged.is_empty() => {
+                    retry = RETRY_MIN;
+                    GRANTS_INTERVAL
                 }
-                // A manager that is away is told by the page of problems.
+                // The readiness page reports a manager that does not answer.
                 Ok(()) | Err(_) => {
-                    let pause = again;
-                    again = (again * 2).min(AGAIN_MOST);
+                    let pause = retry;
+                    retry = (retry * 2).min(RETRY_MAX);
                     pause
                 }
             };
-            // A look that fails or is woken loses nothing: the next one sees all of it.
+            // A missed notification loses nothing, as each check reads all claims.
             let _ = timeout(pause, self.wake.notified()).await;
         }
     }
 
-    async fn look(&mut self) -> Result<(), PrepareError> {
+    async fn write_changed(&mut self) -> Result<(), PrepareError> {
         let store = self.store.clone();
         let records = spawn_blocking(move || store.claim_records()).await;
         let mut records = records.map_err(|_| PrepareError::NotYet)??;
         self.instruments.claims(records.len());
-        // Of an earlier release's claims it is not known which share is whose.
+        // Records of earlier releases do not tell which share has which grant.
         records.retain(|record| record.prepared.iter().all(|share| !share.uuid.is_empty()));
         if !records.is_empty() {
             let grants = self.grants().await?;
             for record in &records {
-                let wanted = entries::of(record, &grants);
-                let is_known = self.written.get(&record.uid);
-                if is_known.is_none_or(|known| known.entries != wanted) {
-                    self.write(Named::of(record), wanted).await;
+                let desired = entries::status_entries(record, &grants);
+                let written = self.written.get(&record.uid);
+                if written.is_none_or(|known| known.entries != desired) {
+                    self.write(ClaimRef::from_record(record), desired).await;
                 }
             }
         }
         let is_there = |uid: &String| records.iter().any(|record| record.uid == *uid);
         let gone = self.written.iter().filter(|(uid, _)| !is_there(uid));
-        let gone: Vec<Named> = gone.map(|(_, written)| written.claim.clone()).collect();
-        self.told
+        let gone: Vec<ClaimRef> = gone.map(|(_, written)| written.claim.clone()).collect();
+        self.logged
             .retain(|uid, _| is_there(uid) || gone.iter().any(|claim| claim.uid == *uid));
         for claim in gone {
             self.write(claim, Vec::new()).await;
@@ -148,65 +148,68 @@ impl StatusWriter {
             .collect())
     }
 
-    /// Writes one claim's entries, and remembers it; a failure is logged once.
-    async fn write(&mut self, claim: Named, entries: Vec<AllocatedDeviceStatus>) {
+    /// Writes a claim's entries and remembers them. A failure is logged once.
+    async fn write(&mut self, claim: ClaimRef, entries: Vec<AllocatedDeviceStatus>) {
         let done = timeout(DEADLINE, self.apply(&claim, &entries)).await;
         let named = format!("{}/{}", claim.namespace, claim.name);
         match done.unwrap_or(Err(StatusError::Late)) {
             Ok(()) => {
-                if self.told.remove(&claim.uid).is_some() {
+                if self.logged.remove(&claim.uid).is_some() {
                     info!(claim = named, "its status is written now");
                 }
                 let uid = claim.uid.clone();
                 match entries.is_empty() {
                     true => drop(self.written.remove(&uid)),
-                    false => drop(self.written.insert(uid, Written { claim, entries })),
+                    false => drop(self.written.insert(uid, WrittenStatus { claim, entries })),
                 }
             }
             Err(error) => {
                 let why = error.to_string();
-                if self.told.get(&claim.uid) != Some(&why) {
+                if self.logged.get(&claim.uid) != Some(&why) {
                     warn!(
                         claim = named,
                         "its status is not written, it is tried again: {why}"
                     );
                 }
-                self.told.insert(claim.uid, why);
+                self.logged.insert(claim.uid, why);
             }
         }
     }
 
-    /// Has the API server show these entries, and no others of ours. A claim that is gone needs none.
-    async fn apply(&self, claim: &Named, entries: &[AllocatedDeviceStatus]) -> Result<(), StatusError> {
+    /// Makes these the claim's only entries of this driver. A claim that is gone needs none.
+    ///
+    /// # Errors
+    /// See [`StatusError`].
+    async fn apply(&self, claim: &ClaimRef, entries: &[AllocatedDeviceStatus]) -> Result<(), StatusError> {
         let claims: Api<ResourceClaim> = Api::namespaced(self.client.clone(), &claim.namespace);
         let found = claims.get_opt(&claim.name).await?;
         let Some(found) = found.filter(|found| found.metadata.uid.as_ref() == Some(&claim.uid)) else {
             return Ok(());
         };
-        let shown = entries::shown(&found);
-        if entries::is_same(&shown, entries) {
+        let current = entries::current_entries(&found);
+        if entries::is_current(&current, entries) {
             return Ok(());
         }
         let body = json!({
             "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim",
-            // Another claim of this name is refused.
+            // With the UID the API server refuses another claim of this name.
             "metadata": {"name": claim.name, "namespace": claim.namespace, "uid": claim.uid},
-            "status": {"devices": entries::timed(entries, &shown)},
+            "status": {"devices": entries::with_transition_times(entries, &current)},
         });
         let params = PatchParams::apply(FIELD_MANAGER).force();
         match claims
             .patch_status(&claim.name, &params, &Patch::Apply(body))
             .await
         {
-            // It went at this moment.
+            // The claim was deleted meanwhile.
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
             done => Ok(done.map(drop)?),
         }
     }
 }
 
-impl Named {
-    fn of(record: &ClaimRecord) -> Self {
+impl ClaimRef {
+    fn from_record(record: &ClaimRecord) -> Self {
         Self {
             namespace: record.namespace.clone(),
             name: record.name.clone(),

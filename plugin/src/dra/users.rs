@@ -1,30 +1,30 @@
-//! Which containers use which requests of a claim. A container has one set of limits for all its GPUs, so the requests that
-//! one container uses are granted together; containers that use the same requests share that grant.
+//! The containers that use each request of a claim. A container has the same limits on all its GPUs, so the requests of a
+//! container are granted together. Containers that use the same requests share the grant.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::{Container, Pod};
 use thiserror::Error;
 
-/// Requests of a claim that the same containers use, and for which there is one grant.
+/// Requests of a claim that the same containers use. A group has a single grant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Group {
-    /// The requests.
+    /// Names of the requests.
     pub requests: BTreeSet<String>,
-    /// Their containers, as `POD/CONTAINER`: several if they share.
+    /// Pod and name of each container that uses the requests.
     pub containers: Vec<(String, String)>,
 }
 
 /// Users of a claim.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Users {
-    /// Groups without a request in common.
+    /// Groups; no request is in two of them.
     pub groups: Vec<Group>,
     /// Names of other claims that its containers use too.
-    pub beside: BTreeSet<String>,
+    pub other_claims: BTreeSet<String>,
 }
 
-/// Two containers use a request in common, and not the same requests.
+/// Two containers have some requests in common and others not.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error(
     "containers {} and {} use some of the claim's requests in common and others not: containers share all their requests or \
@@ -32,32 +32,32 @@ pub struct Users {
 )]
 pub struct Overlap(String, String);
 
-/// The users of the claim `claim`, which has `requests`, among `pods`.
+/// Finds the containers among `pods` that use the claim named `claim`, which has these `requests`.
 ///
 /// # Errors
 /// [`Overlap`].
-pub fn users(pods: &[Pod], claim: &str, requests: &BTreeSet<String>) -> Result<Users, Overlap> {
+pub fn find_users(pods: &[Pod], claim: &str, requests: &BTreeSet<String>) -> Result<Users, Overlap> {
     let mut users = Users::default();
     for pod in pods {
         let pod_name = pod.metadata.name.clone().unwrap_or_default();
-        for (container, used) in uses(pod) {
+        for (container, used) in container_claims(pod) {
             let Some(of_claim) = used.get(claim) else {
                 continue;
             };
             users
-                .beside
+                .other_claims
                 .extend(used.keys().filter(|name| *name != claim).cloned());
             let of_claim = match of_claim.contains("") {
                 true => requests.clone(),
                 false => of_claim.intersection(requests).cloned().collect(),
             };
-            add(&mut users.groups, of_claim, (pod_name.clone(), container))?;
+            add_to_groups(&mut users.groups, of_claim, (pod_name.clone(), container))?;
         }
     }
     Ok(users)
 }
 
-fn add(
+fn add_to_groups(
     groups: &mut Vec<Group>,
     requests: BTreeSet<String>,
     container: (String, String),
@@ -81,8 +81,8 @@ fn add(
     Ok(())
 }
 
-/// Claims that each container of a pod uses, with their requests; an empty request means all of them.
-fn uses(pod: &Pod) -> Vec<(String, BTreeMap<String, BTreeSet<String>>)> {
+/// For each container of a pod: the claims that it uses, with their requests. An empty request means all requests.
+fn container_claims(pod: &Pod) -> Vec<(String, BTreeMap<String, BTreeSet<String>>)> {
     let names = claim_names(pod);
     let mut uses: BTreeMap<String, BTreeMap<String, BTreeSet<String>>> = BTreeMap::new();
     for container in containers(pod) {
@@ -103,7 +103,7 @@ fn uses(pod: &Pod) -> Vec<(String, BTreeMap<String, BTreeSet<String>>)> {
                 .insert(claim.request.clone().unwrap_or_default());
         }
     }
-    // Extended resources that a device class stands for: the scheduler made the claim.
+    // Extended resources of a device class, for which the scheduler has made the claim.
     let extended = pod
         .status
         .as_ref()
@@ -127,7 +127,7 @@ fn containers(pod: &Pod) -> impl Iterator<Item = &Container> {
     })
 }
 
-/// Names of claims by the names that the pod has for them.
+/// Names of claims by the names that the pod's specification gives them.
 fn claim_names(pod: &Pod) -> BTreeMap<&str, String> {
     let named = pod
         .spec
@@ -136,7 +136,7 @@ fn claim_names(pod: &Pod) -> BTreeMap<&str, String> {
     let mut names: BTreeMap<&str, String> = named
         .filter_map(|claim| Some((claim.name.as_str(), claim.resource_claim_name.clone()?)))
         .collect();
-    // Made of templates.
+    // Claims that were made from templates.
     let made = pod
         .status
         .iter()
@@ -180,8 +180,8 @@ mod tests {
         .unwrap()
     }
 
-    fn of(pod: Pod) -> Result<Users, Overlap> {
-        users(&[pod], "p-gpu", &["a", "b"].map(str::to_owned).into())
+    fn users_of_claim(pod: Pod) -> Result<Users, Overlap> {
+        find_users(&[pod], "p-gpu", &["a", "b"].map(str::to_owned).into())
     }
 
     fn sets(users: &Users) -> Vec<(String, usize)> {
@@ -194,33 +194,34 @@ mod tests {
 
     #[test]
     fn a_container_has_all_requests_that_it_uses_together() {
-        let one = of(pod(&[("c", &[("gpu", "")])])).unwrap();
+        let one = users_of_claim(pod(&[("c", &[("gpu", "")])])).unwrap();
         assert_eq!(sets(&one), [("a+b".to_owned(), 1)]);
-        let both = of(pod(&[
+        let both = users_of_claim(pod(&[
             ("c", &[("gpu", "a"), ("gpu", "b")]),
             ("d", &[("gpu", "")]),
         ]))
         .unwrap();
         assert_eq!(sets(&both), [("a+b".to_owned(), 2)]);
-        let each = of(pod(&[("c", &[("gpu", "a")]), ("d", &[("gpu", "b")]), ("e", &[])])).unwrap();
+        let each =
+            users_of_claim(pod(&[("c", &[("gpu", "a")]), ("d", &[("gpu", "b")]), ("e", &[])])).unwrap();
         assert_eq!(sets(&each), [("a".to_owned(), 1), ("b".to_owned(), 1)]);
-        assert!(each.beside.is_empty());
+        assert!(each.other_claims.is_empty());
     }
 
     #[test]
     fn a_part_in_common_is_refused() {
-        let overlap = of(pod(&[("c", &[("gpu", "")]), ("d", &[("gpu", "b")])])).unwrap_err();
+        let overlap = users_of_claim(pod(&[("c", &[("gpu", "")]), ("d", &[("gpu", "b")])])).unwrap_err();
         assert_eq!(overlap, Overlap("p/c".to_owned(), "p/d".to_owned()));
     }
 
     #[test]
     fn other_claims_of_the_same_containers_are_named() {
-        let users = of(pod(&[
+        let users = users_of_claim(pod(&[
             ("c", &[("gpu", "a"), ("other", "")]),
             ("d", &[("other", "")]),
         ]))
         .unwrap();
-        assert_eq!(users.beside, ["shared".to_owned()].into());
+        assert_eq!(users.other_claims, ["shared".to_owned()].into());
         assert_eq!(sets(&users), [("a".to_owned(), 1)]);
     }
 
@@ -233,7 +234,7 @@ mod tests {
         });
         pod.status.get_or_insert_default().extended_resource_claim_status =
             serde_json::from_value(status).unwrap();
-        let users = users(&[pod], "p-extended", &["r".to_owned()].into()).unwrap();
+        let users = find_users(&[pod], "p-extended", &["r".to_owned()].into()).unwrap();
         assert_eq!(sets(&users), [("r".to_owned(), 1)]);
     }
 }

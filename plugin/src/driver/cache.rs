@@ -1,14 +1,14 @@
-//! `ld.so.cache`, as glibc's `ldconfig` writes it since 2.2 (glibc, `sysdeps/generic/dl-cache.h`).
+//! Reader of `ld.so.cache` in the format of glibc 2.2 and later (glibc, `sysdeps/generic/dl-cache.h`).
 
 use std::path::{Path, PathBuf};
 
 const MAGIC: &[u8] = b"glibc-ld.so.cache1.1";
-/// The format before it, which `ldconfig` before 2.32 puts in front for old loaders.
+/// Magic of the older format, which `ldconfig` before 2.32 writes in front for old loaders.
 const OLD_MAGIC: &[u8] = b"ld.so-1.7.0\0";
 const OLD_ENTRY_BYTES: usize = 12;
 const HEADER_BYTES: usize = 48;
 const ENTRY_BYTES: usize = 24;
-/// A library for this machine's 64-bit programs: the low byte says glibc 2, the next the kind of machine.
+/// Flags of a library for this machine's 64-bit programs: the low byte is glibc 2, the next one the architecture.
 #[cfg(target_arch = "aarch64")]
 const NATIVE: u32 = 0x0a03;
 #[cfg(not(target_arch = "aarch64"))]
@@ -17,9 +17,9 @@ const NATIVE: u32 = 0x0303;
 /// Names and paths (below the root) of the 64-bit libraries in a cache, in its order.
 ///
 /// # Errors
-/// The libraries in the cache, or the fault that it has.
+/// The cache is damaged; the text is the fault.
 pub(super) fn libraries(bytes: &[u8]) -> Result<Vec<(String, PathBuf)>, &'static str> {
-    let cache = newer(bytes).ok_or("not a cache that ldconfig of glibc 2.2 or later wrote")?;
+    let cache = new_format(bytes).ok_or("not a cache that ldconfig of glibc 2.2 or later wrote")?;
     let count = word(cache, MAGIC.len()).ok_or("cut in its header")?;
     let mut libraries = Vec::new();
     for index in 0..count {
@@ -40,15 +40,15 @@ pub(super) fn libraries(bytes: &[u8]) -> Result<Vec<(String, PathBuf)>, &'static
     Ok(libraries)
 }
 
-/// The part in the newer format, which offsets of names count from.
-fn newer(bytes: &[u8]) -> Option<&[u8]> {
+/// The part in the new format. Offsets of names count from its beginning.
+fn new_format(bytes: &[u8]) -> Option<&[u8]> {
     if bytes.starts_with(MAGIC) {
         return Some(bytes);
     }
     let rest = bytes.strip_prefix(OLD_MAGIC)?;
     let entries = word(rest, 0)?.checked_mul(OLD_ENTRY_BYTES)?;
     let end = entries.checked_add(OLD_MAGIC.len() + 4)?;
-    // It is aligned to its widest field.
+    // The new format is aligned to its widest field.
     let newer = bytes.get(end.checked_next_multiple_of(8)?..)?;
     newer.starts_with(MAGIC).then_some(newer)
 }

@@ -1,15 +1,15 @@
-//! Links followed within a folder that is another system's root.
+//! Resolution of symbolic links within a directory that is another system's root.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
-/// As many links as the kernel follows (path_resolution(7)).
-const LINKS: u32 = 40;
+/// Most links of a path, as in the kernel (path_resolution(7)).
+const LINKS_MAX: u32 = 40;
 
-/// The regular file that `path` names in the root that is seen at `view`: a path below it without links. Absolute links
-/// begin at that root, and `..` does not leave it.
+/// Resolves `path` in the root at `view`. Returns the path below the root, without links; `None` if it is no regular file.
+/// Absolute links begin at that root, and `..` does not leave it.
 pub(super) fn resolve(view: &Path, path: &Path) -> Option<PathBuf> {
     let mut ahead: VecDeque<OsString> = names(path);
     let mut reached = PathBuf::new();
@@ -26,7 +26,7 @@ pub(super) fn resolve(view: &Path, path: &Path) -> Option<PathBuf> {
             continue;
         }
         links += 1;
-        if links > LINKS {
+        if links > LINKS_MAX {
             return None;
         }
         let target = fs::read_link(view.join(&next)).ok()?;

@@ -40,7 +40,7 @@ fn root() -> tempfile::TempDir {
     root
 }
 
-fn host_of(bound: &[Bound], container: &str) -> Option<String> {
+fn host_of(bound: &[DriverFile], container: &str) -> Option<String> {
     bound
         .iter()
         .find(|file| file.container == Path::new(container))
@@ -95,7 +95,7 @@ fn links_do_not_lead_out_of_the_root() {
         let said = find(Path::new("/"), root.path()).unwrap_err().to_string();
         assert!(said.contains("libnvidia-ml.so.1"), "{said}");
     }
-    // Round in a circle.
+    // A link to itself.
     fs::remove_file(&link).unwrap();
     symlink("libnvidia-ml.so.1", &link).unwrap();
     assert!(find(Path::new("/"), root.path()).is_err());
@@ -145,7 +145,7 @@ fn a_damaged_cache_is_refused_or_read_as_less() {
     for at in 0..whole.len() {
         let mut flipped = whole.clone();
         flipped[at] ^= 0xff;
-        // Whatever it says, it ends.
+        // The result does not matter; the reader must end.
         let _ = cache::libraries(&flipped);
     }
 }
@@ -153,7 +153,7 @@ fn a_damaged_cache_is_refused_or_read_as_less() {
 #[test]
 fn the_cache_of_this_machine_has_its_c_library() {
     let Ok(bytes) = fs::read("/etc/ld.so.cache") else {
-        // Such as on Alpine: nothing to compare with.
+        // A system without glibc, such as Alpine.
         return;
     };
     let read = cache::libraries(&bytes).unwrap();

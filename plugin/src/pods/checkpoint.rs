@@ -1,5 +1,4 @@
-//! Kubelet's record of devices, `kubelet_internal_checkpoint`: JSON of an internal format. What is not exactly as known is
-//! refused, never guessed.
+//! Kubelet's checkpoint of devices, `kubelet_internal_checkpoint`: JSON in an internal format. Any other form is refused.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -8,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use thiserror::Error;
 
-use super::{Containers, Names};
+use super::{Containers, ExtendedResources};
 
 /// The largest file that is read (bytes).
 const MOST_BYTES: u64 = 64 << 20;
@@ -19,10 +18,10 @@ pub enum CheckpointError {
     /// It cannot be read.
     #[error("kubelet's checkpoint {} cannot be read: {}", .0.display(), .1)]
     Unreadable(PathBuf, String),
-    /// It has another form than the one we know.
+    /// Its form is unknown.
     #[error("kubelet's checkpoint {} has a form that this release does not know: {}", .0.display(), .1)]
     Unknown(PathBuf, String),
-    /// It was not read.
+    /// The daemon ended before it was read.
     #[error("kubelet's checkpoint {} was not read", .0.display())]
     NotRead(PathBuf),
 }
@@ -36,7 +35,7 @@ struct File {
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct Data {
-    /// Null where there are none; not there in no form that we know.
+    /// Null if there are none; a missing key is an unknown form.
     #[serde(deserialize_with = "Option::deserialize")]
     pod_device_entries: Option<Vec<Entry>>,
 }
@@ -49,13 +48,19 @@ struct Entry {
     container: String,
     #[serde(rename = "ResourceName")]
     resource: String,
-    /// By NUMA node.
+    /// Device IDs by NUMA node.
     #[serde(rename = "DeviceIDs")]
     device_ids: BTreeMap<String, Vec<String>>,
 }
 
-/// The containers that have devices of ours, by their pods' UIDs.
-pub(super) fn read(path: &Path, names: &Names) -> Result<BTreeMap<String, Containers>, CheckpointError> {
+/// Reads the containers that have our devices, by their pods' UIDs.
+///
+/// # Errors
+/// The file cannot be read, or its form is unknown.
+pub(super) fn read(
+    path: &Path,
+    names: &ExtendedResources,
+) -> Result<BTreeMap<String, Containers>, CheckpointError> {
     let unreadable = |error: io::Error| CheckpointError::Unreadable(path.to_owned(), error.to_string());
     let unknown = |why: String| CheckpointError::Unknown(path.to_owned(), why);
     if std::fs::metadata(path).map_err(unreadable)?.len() > MOST_BYTES {
@@ -83,11 +88,11 @@ mod tests {
     use super::*;
     use crate::ids::{Ids, Kind};
 
-    fn names() -> Names {
-        Names::new(["vcuda.io/gpu", "vcuda.io/memory", "vcuda.io/cores"].map(str::to_owned))
+    fn names() -> ExtendedResources {
+        ExtendedResources::new(["vcuda.io/gpu", "vcuda.io/memory", "vcuda.io/cores"].map(str::to_owned))
     }
 
-    fn of(text: &str) -> Result<BTreeMap<String, Containers>, String> {
+    fn read_text(text: &str) -> Result<BTreeMap<String, Containers>, String> {
         let scratch = tempfile::tempdir().unwrap();
         let path = scratch.path().join("kubelet_internal_checkpoint");
         std::fs::write(&path, text).unwrap();
@@ -96,7 +101,7 @@ mod tests {
 
     #[test]
     fn devices_are_united_over_numa_nodes_and_resources() {
-        let pods = of(
+        let pods = read_text(
             r#"{"Data":{"PodDeviceEntries":[
                 {"PodUID":"u","ContainerName":"init","ResourceName":"vcuda.io/gpu","DeviceIDs":{"-1":["s-3"]},"AllocResp":"Cg=="},
                 {"PodUID":"u","ContainerName":"c","ResourceName":"vcuda.io/memory","DeviceIDs":{"0":["m-1"],"1":["m-2"]},"AllocResp":""},
@@ -106,10 +111,14 @@ mod tests {
         )
         .unwrap();
         assert_eq!(pods.len(), 1);
-        assert_eq!(pods["u"]["init"].of(Kind::Gpu), &Ids::from([3]));
-        assert_eq!(pods["u"]["c"].of(Kind::Memory), &Ids::from([1, 2]));
+        assert_eq!(pods["u"]["init"].ids_of(Kind::Gpu), &Ids::from([3]));
+        assert_eq!(pods["u"]["c"].ids_of(Kind::Memory), &Ids::from([1, 2]));
         assert!(pods["u"]["c"].foreign.contains("GPU-x"));
-        assert!(of(r#"{"Data":{"PodDeviceEntries":null}}"#).unwrap().is_empty());
+        assert!(
+            read_text(r#"{"Data":{"PodDeviceEntries":null}}"#)
+                .unwrap()
+                .is_empty()
+        );
     }
 
     #[test]
@@ -124,7 +133,7 @@ mod tests {
             // The form before Kubernetes 1.20.
             r#"{"Data":{"PodDeviceEntries":[{"PodUID":"u","ContainerName":"c","ResourceName":"vcuda.io/gpu","DeviceIDs":["s-1"]}]}}"#,
         ] {
-            let error = of(text).unwrap_err();
+            let error = read_text(text).unwrap_err();
             assert!(error.contains("does not know"), "{text}: {error}");
         }
         let missing = read(Path::new("/nowhere/x"), &names()).unwrap_err().to_string();

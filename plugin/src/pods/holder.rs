@@ -1,39 +1,38 @@
-//! Holder of given devices: proven by equal sets, refused in doubt.
+//! The container that holds given devices. Equal sets prove it; any doubt is an error.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use thiserror::Error;
 
-use super::{CheckpointError, Containers, Devices, Told};
+use super::{CheckpointError, Containers, Devices, PodsSnapshot};
 use crate::ids::{Ids, Kind};
 
 /// The container, or the containers of one pod, that hold a set of devices.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Holder {
-    /// Empty where only the checkpoint knows of the pod.
+    /// Namespace of the pod; empty if only the checkpoint has the pod.
     pub namespace: String,
-    /// Likewise.
+    /// Name of the pod; empty if only the checkpoint has the pod.
     pub pod: String,
-    /// Empty where the checkpoint tells nothing.
+    /// UID of the pod; empty if the checkpoint cannot be used.
     pub pod_uid: String,
-    /// The containers that hold exactly the set: one, or an init container and the containers to which kubelet passed
-    /// its devices.
+    /// The containers that hold exactly the set: a single one, or an init container and those that got its devices next.
     pub containers: Containers,
-    /// Names of all containers of the pod that hold devices of ours. Empty where the checkpoint tells nothing: plain init
+    /// Names of all containers of the pod that hold our devices. Empty if the checkpoint cannot be used, as plain init
     /// containers would be missing.
     pub names: BTreeSet<String>,
 }
 
-/// The container that holds these devices is not known. A later look may tell.
+/// The container that holds the devices is not known. It may be known later.
 #[derive(Debug, Error)]
 pub enum HolderError {
     /// No container holds them.
     #[error("kubelet names no container that holds exactly these {0} devices")]
     Unheld(usize),
-    /// No container in PodResources holds them, and the checkpoint cannot be asked.
+    /// No container in PodResources holds them, and the checkpoint cannot be used.
     #[error("kubelet's PodResources name no container that holds exactly these {0} devices, and {1}")]
     NotListed(usize, CheckpointError),
-    /// More than one pod.
+    /// More than one pod holds them.
     #[error("kubelet says that {0} hold these devices: it is not known whose limits are meant")]
     Several(String),
     /// PodResources and checkpoint do not agree.
@@ -41,20 +40,23 @@ pub enum HolderError {
     Disagree(String),
 }
 
-/// A pod and its containers with the set, as PodResources have it: namespace, name.
+/// A pod in PodResources (namespace, name) and its containers that hold the set.
 type Listed<'a> = (&'a str, &'a str, Containers);
-/// The same as the checkpoint has it: UID.
+/// A pod in the checkpoint (UID) and its containers that hold the set.
 type Recorded<'a> = (&'a str, Containers);
 
-/// Holder of exactly `ids` of one kind.
+/// Finds the holder of exactly `ids` of one kind.
 ///
 /// # Errors
-/// In any doubt: see [`HolderError`].
-pub fn holder(told: &Told, kind: Kind, ids: &Ids) -> Result<Holder, HolderError> {
-    match (listed(told, kind, ids)?, recorded(told, kind, ids)?) {
-        (Some(listed), Some(recorded)) => agreed(told, listed, recorded),
-        // A checkpoint that can be read has all containers that PodResources has.
-        (Some((namespace, pod, _)), None) if told.checkpoint_problem.is_none() => {
+/// There is none, or there is any doubt: see [`HolderError`].
+pub fn find_holder(snapshot: &PodsSnapshot, kind: Kind, ids: &Ids) -> Result<Holder, HolderError> {
+    match (
+        listed_pod(snapshot, kind, ids)?,
+        recorded_pod(snapshot, kind, ids)?,
+    ) {
+        (Some(listed), Some(recorded)) => agreed_holder(snapshot, listed, recorded),
+        // A readable checkpoint has all containers that PodResources has.
+        (Some((namespace, pod, _)), None) if snapshot.checkpoint_problem.is_none() => {
             Err(HolderError::Disagree(format!("{namespace}/{pod}")))
         }
         (Some((namespace, pod, containers)), None) => Ok(Holder {
@@ -65,55 +67,71 @@ pub fn holder(told: &Told, kind: Kind, ids: &Ids) -> Result<Holder, HolderError>
             names: BTreeSet::new(),
         }),
         (None, Some((uid, containers))) => {
-            let (namespace, pod) = name_of(told, uid).unwrap_or_default();
+            let (namespace, pod) = pod_name(snapshot, uid).unwrap_or_default();
             Ok(Holder {
                 namespace,
                 pod,
                 pod_uid: uid.to_owned(),
                 containers,
-                names: names_of(told, uid),
+                names: container_names(snapshot, uid),
             })
         }
-        (None, None) => match told.checkpoint_problem.clone() {
+        (None, None) => match snapshot.checkpoint_problem.clone() {
             None => Err(HolderError::Unheld(ids.len())),
             Some(problem) => Err(HolderError::NotListed(ids.len(), problem)),
         },
     }
 }
 
-/// The one pod in PodResources with containers that hold exactly the set.
-fn listed<'a>(told: &'a Told, kind: Kind, ids: &Ids) -> Result<Option<Listed<'a>>, HolderError> {
-    let pods = told.listed.iter();
+/// The pod in PodResources with containers that hold exactly the set.
+///
+/// # Errors
+/// There are several.
+fn listed_pod<'a>(
+    snapshot: &'a PodsSnapshot,
+    kind: Kind,
+    ids: &Ids,
+) -> Result<Option<Listed<'a>>, HolderError> {
+    let pods = snapshot.listed.iter();
     let pods: Vec<Listed<'_>> = pods
-        .map(|(namespace, pod, containers)| (&**namespace, &**pod, matching(containers, kind, ids)))
+        .map(|(namespace, pod, containers)| (&**namespace, &**pod, containers_with(containers, kind, ids)))
         .filter(|(.., containers)| !containers.is_empty())
         .collect();
-    only(pods, |(namespace, pod, _)| format!("{namespace}/{pod}"))
+    at_most_one(pods, |(namespace, pod, _)| format!("{namespace}/{pod}"))
 }
 
-/// The one pod in the checkpoint with containers that hold exactly the set.
-fn recorded<'a>(told: &'a Told, kind: Kind, ids: &Ids) -> Result<Option<Recorded<'a>>, HolderError> {
-    let pods = told.checkpoint.iter();
+/// The pod in the checkpoint with containers that hold exactly the set.
+///
+/// # Errors
+/// There are several.
+fn recorded_pod<'a>(
+    snapshot: &'a PodsSnapshot,
+    kind: Kind,
+    ids: &Ids,
+) -> Result<Option<Recorded<'a>>, HolderError> {
+    let pods = snapshot.checkpoint.iter();
     let pods: Vec<Recorded<'_>> = pods
-        .map(|(uid, containers)| (&**uid, matching(containers, kind, ids)))
+        .map(|(uid, containers)| (&**uid, containers_with(containers, kind, ids)))
         .filter(|(_, containers)| !containers.is_empty())
         .collect();
-    only(pods, |(uid, _)| format!("the pod with UID {uid}"))
+    at_most_one(pods, |(uid, _)| format!("the pod with UID {uid}"))
 }
 
 /// The containers that hold exactly `ids` of this kind.
-fn matching(containers: &Containers, kind: Kind, ids: &Ids) -> Containers {
-    let exact = containers.iter().filter(|(_, devices)| devices.of(kind) == ids);
+fn containers_with(containers: &Containers, kind: Kind, ids: &Ids) -> Containers {
+    let exact = containers
+        .iter()
+        .filter(|(_, devices)| devices.ids_of(kind) == ids);
     exact
         .map(|(name, devices)| (name.clone(), devices.clone()))
         .collect()
 }
 
-/// The only pod, if there is one.
+/// The only element of `pods`; `None` if `pods` is empty.
 ///
 /// # Errors
-/// There are several; `name` says which.
-fn only<P>(pods: Vec<P>, name: impl Fn(&P) -> String) -> Result<Option<P>, HolderError> {
+/// There are several; the error has the `name` of each.
+fn at_most_one<P>(pods: Vec<P>, name: impl Fn(&P) -> String) -> Result<Option<P>, HolderError> {
     if pods.len() > 1 {
         let names: Vec<String> = pods.iter().map(name).collect();
         return Err(HolderError::Several(names.join(" and ")));
@@ -121,12 +139,12 @@ fn only<P>(pods: Vec<P>, name: impl Fn(&P) -> String) -> Result<Option<P>, Holde
     Ok(pods.into_iter().next())
 }
 
-/// The holder that both know.
+/// The holder in both sources.
 ///
 /// # Errors
-/// They differ, also in what else the containers hold: the same set under the same name in two pods is not one pod.
-fn agreed(
-    told: &Told,
+/// The sources differ, be it in another device of the containers: then they may be containers of different pods.
+fn agreed_holder(
+    snapshot: &PodsSnapshot,
     (namespace, pod, listed): Listed<'_>,
     (uid, recorded): Recorded<'_>,
 ) -> Result<Holder, HolderError> {
@@ -139,13 +157,13 @@ fn agreed(
         pod: pod.to_owned(),
         pod_uid: uid.to_owned(),
         containers: recorded,
-        names: names_of(told, uid),
+        names: container_names(snapshot, uid),
     })
 }
 
-/// The containers of a pod that hold devices of ours.
-fn names_of(told: &Told, uid: &str) -> BTreeSet<String> {
-    let containers = told.checkpoint.get(uid);
+/// Names of the containers of a pod that hold our devices.
+fn container_names(snapshot: &PodsSnapshot, uid: &str) -> BTreeSet<String> {
+    let containers = snapshot.checkpoint.get(uid);
     containers
         .into_iter()
         .flat_map(Containers::keys)
@@ -153,19 +171,20 @@ fn names_of(told: &Told, uid: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// The name of a pod of which only the checkpoint knows a container: that of the listed pod with one of its others.
-fn name_of(told: &Told, uid: &str) -> Option<(String, String)> {
-    let others = told.checkpoint.get(uid)?;
+/// Namespace and name of a pod by its UID: those of the listed pod with one of the same containers. `None` if there is no such
+/// pod.
+fn pod_name(snapshot: &PodsSnapshot, uid: &str) -> Option<(String, String)> {
+    let others = snapshot.checkpoint.get(uid)?;
     let is_same = |name: &String, devices: &Devices| others.get(name) == Some(devices);
     let has_other = |containers: &BTreeMap<String, Devices>| {
         containers.iter().any(|(name, devices)| is_same(name, devices))
     };
-    let mut pods = told
+    let mut pods = snapshot
         .listed
         .iter()
         .filter(|(.., containers)| has_other(containers));
     let (namespace, pod, _) = pods.next()?;
-    // Devices are in one pod only, so there is one; if not, it has no name.
+    // A device belongs to one pod, so several matches mean that the sources differ.
     pods.next().is_none().then(|| (namespace.clone(), pod.clone()))
 }
 
@@ -188,7 +207,7 @@ mod tests {
 
     /// A container's name, shares and number of chunks.
     type AContainer<'a> = (&'a str, &'a [u32], u32);
-    /// A pod's name, what is listed of it, and what is recorded.
+    /// A pod's name, its containers in PodResources, and those in the checkpoint.
     type APod<'a> = (&'a str, &'a [AContainer<'a>], &'a [AContainer<'a>]);
 
     fn containers(of: &[AContainer<'_>]) -> Containers {
@@ -197,20 +216,22 @@ mod tests {
             .collect()
     }
 
-    /// A pod that PodResources know by `listed` and the checkpoint by `recorded`.
-    fn told(pods: &[APod<'_>]) -> Told {
-        let mut told = Told::default();
+    /// A snapshot of these pods.
+    fn snapshot(pods: &[APod<'_>]) -> PodsSnapshot {
+        let mut snapshot = PodsSnapshot::default();
         for (name, listed, recorded) in pods {
-            told.listed
+            snapshot
+                .listed
                 .push(("ns".to_owned(), (*name).to_owned(), containers(listed)));
-            told.checkpoint
+            snapshot
+                .checkpoint
                 .insert(format!("uid-{name}"), containers(recorded));
         }
-        told
+        snapshot
     }
 
-    fn who(told: Told, shares: &[u32]) -> Result<(String, String, Vec<String>), String> {
-        let found = holder(&told, Kind::Gpu, &shares.iter().copied().collect());
+    fn find(snapshot: PodsSnapshot, shares: &[u32]) -> Result<(String, String, Vec<String>), String> {
+        let found = find_holder(&snapshot, Kind::Gpu, &shares.iter().copied().collect());
         found
             .map(|holder| {
                 (
@@ -228,15 +249,15 @@ mod tests {
             ("a", &[("c", &[1], 2)], &[("c", &[1], 2)]),
             ("b", &[("c", &[1, 2], 2)], &[("c", &[1, 2], 2)]),
         ];
-        assert_eq!(who(told(pods), &[1]).unwrap().0, "a");
-        assert_eq!(who(told(pods), &[1, 2]).unwrap().0, "b");
-        assert!(who(told(pods), &[2]).unwrap_err().contains("no container"));
+        assert_eq!(find(snapshot(pods), &[1]).unwrap().0, "a");
+        assert_eq!(find(snapshot(pods), &[1, 2]).unwrap().0, "b");
+        assert!(find(snapshot(pods), &[2]).unwrap_err().contains("no container"));
     }
 
     #[test]
-    fn an_init_container_and_its_heir_are_one_holder() {
+    fn an_init_container_and_its_successor_are_one_holder() {
         let pods: &[APod<'_>] = &[("a", &[("c", &[1], 8)], &[("c", &[1], 8), ("init", &[1], 2)])];
-        let found = who(told(pods), &[1]).unwrap();
+        let found = find(snapshot(pods), &[1]).unwrap();
         assert_eq!(
             found,
             ("a".into(), "uid-a".into(), vec!["c".into(), "init".into()])
@@ -246,11 +267,11 @@ mod tests {
     #[test]
     fn an_init_container_with_devices_of_its_own_is_found_in_the_checkpoint() {
         let pods: &[APod<'_>] = &[("a", &[("c", &[1], 8)], &[("c", &[1], 8), ("init", &[1, 2], 2)])];
-        let found = who(told(pods), &[1, 2]).unwrap();
+        let found = find(snapshot(pods), &[1, 2]).unwrap();
         assert_eq!(found, ("a".into(), "uid-a".into(), vec!["init".into()]));
         // Nothing of its pod is listed: then it has no name, and is known by its UID.
         let alone: &[APod<'_>] = &[("a", &[], &[("init", &[1, 2], 2)])];
-        assert_eq!(who(told(alone), &[1, 2]).unwrap().0, "");
+        assert_eq!(find(snapshot(alone), &[1, 2]).unwrap().0, "");
     }
 
     #[test]
@@ -259,16 +280,20 @@ mod tests {
             ("a", &[("c", &[1], 2)], &[("c", &[1], 2)]),
             ("b", &[("c", &[1], 2)], &[]),
         ];
-        let said = who(told(twice), &[1]).unwrap_err();
+        let said = find(snapshot(twice), &[1]).unwrap_err();
         assert!(said.contains("ns/a and ns/b"), "{said}");
         let recorded_twice: &[APod<'_>] = &[
             ("a", &[("c", &[1], 2)], &[("c", &[1], 2)]),
             ("b", &[], &[("c", &[1], 2)]),
         ];
-        assert!(who(told(recorded_twice), &[1]).unwrap_err().contains("uid-b"));
+        assert!(
+            find(snapshot(recorded_twice), &[1])
+                .unwrap_err()
+                .contains("uid-b")
+        );
         // PodResources say c, the checkpoint d; or nothing.
         for recorded in [&[("d", &[1_u32][..], 2)][..], &[]] {
-            let said = who(told(&[("a", &[("c", &[1], 2)], recorded)]), &[1]).unwrap_err();
+            let said = find(snapshot(&[("a", &[("c", &[1], 2)], recorded)]), &[1]).unwrap_err();
             assert!(said.contains("its checkpoint to others"), "{said}");
         }
     }
@@ -276,14 +301,14 @@ mod tests {
     #[test]
     fn without_a_checkpoint_only_what_is_listed_is_known() {
         let unread = || CheckpointError::NotRead(PathBuf::from("/c"));
-        let mut listed = told(&[("a", &[("c", &[1], 2)], &[])]);
+        let mut listed = snapshot(&[("a", &[("c", &[1], 2)], &[])]);
         listed.checkpoint_problem = Some(unread());
         assert_eq!(
-            who(listed, &[1]).unwrap(),
+            find(listed, &[1]).unwrap(),
             ("a".into(), String::new(), vec!["c".into()])
         );
-        let mut silent = told(&[]);
+        let mut silent = snapshot(&[]);
         silent.checkpoint_problem = Some(unread());
-        assert!(who(silent, &[1]).unwrap_err().contains("was not read"));
+        assert!(find(silent, &[1]).unwrap_err().contains("was not read"));
     }
 }

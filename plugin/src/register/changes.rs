@@ -1,5 +1,5 @@
-//! Changes in kubelet's directories, told by the kernel; and a look now and then all the same, as inotify knows nothing of a
-//! directory that was not there.
+//! Notifications of changes in kubelet's directories, by inotify. Callers also wait with a timeout, as inotify cannot watch a
+//! directory that does not exist yet.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,40 +9,40 @@ use tokio::sync::watch;
 use tokio_stream::StreamExt as _;
 use tracing::debug;
 
-/// Pause between attempts to watch a folder that does not exist yet.
-const AGAIN: Duration = Duration::from_secs(1);
+/// Pause between attempts to watch a directory that does not exist yet.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Receiver of changes.
 #[derive(Debug, Clone)]
-pub struct Changes(watch::Receiver<u64>);
+pub struct DirectoryChanges(watch::Receiver<u64>);
 
-impl Changes {
-    /// Watches these, whether or not they are there.
+impl DirectoryChanges {
+    /// Watches these directories, whether or not they exist.
     #[must_use]
-    pub fn of(directories: Vec<PathBuf>) -> Self {
+    pub fn watch(directories: Vec<PathBuf>) -> Self {
         let (sender, changes) = watch::channel(0);
         tokio::spawn(async move {
             while !sender.is_closed() {
-                if let Err(error) = follow(&directories, &sender).await {
+                if let Err(error) = watch_directories(&directories, &sender).await {
                     debug!("changes are looked for, not told: {error}");
                 }
-                tokio::time::sleep(AGAIN).await;
+                tokio::time::sleep(RETRY_INTERVAL).await;
             }
         });
         Self(changes)
     }
 
-    /// Until something has changed since the last call, at most for `time`.
-    pub async fn next(&mut self, time: Duration) {
+    /// Waits for a change since the last call, at most for `time`.
+    pub async fn wait(&mut self, time: Duration) {
         if let Ok(Err(_)) = tokio::time::timeout(time, self.0.changed()).await {
-            // No sender is left.
+            // The sender is gone; without the sleep the caller would spin.
             tokio::time::sleep(time).await;
         }
     }
 }
 
-/// Tells changes until one of the directories is replaced, or was not there and may be now.
-async fn follow(directories: &[PathBuf], sender: &watch::Sender<u64>) -> std::io::Result<()> {
+/// Notifies of changes until a directory is replaced, or until a missing directory may exist.
+async fn watch_directories(directories: &[PathBuf], sender: &watch::Sender<u64>) -> std::io::Result<()> {
     let inotify = Inotify::init()?;
     let mask = WatchMask::CREATE
         | WatchMask::DELETE
@@ -58,7 +58,7 @@ async fn follow(directories: &[PathBuf], sender: &watch::Sender<u64>) -> std::io
     let mut buffer = [0; 4096];
     let mut events = inotify.into_event_stream(&mut buffer)?;
     loop {
-        let next = tokio::time::timeout(AGAIN, events.next()).await;
+        let next = tokio::time::timeout(RETRY_INTERVAL, events.next()).await;
         match next {
             Ok(Some(event)) => {
                 sender.send_modify(|number| *number += 1);

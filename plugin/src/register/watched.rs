@@ -1,4 +1,4 @@
-//! The sockets that kubelet asks by itself.
+//! Registration by a socket in the directory that kubelet watches. Kubelet queries it by itself.
 
 use std::io;
 
@@ -15,36 +15,36 @@ use vcuda_kubelet_api::{DEVICE_PLUGIN, VERSION};
 use super::Registrar;
 use crate::serve::{Listening, listen};
 
-/// What kubelet has said at the watched socket.
+/// State of the registration, by kubelet's calls at the watched socket.
 #[derive(Debug, Clone, Default)]
-pub struct Asked {
-    /// Set once kubelet has asked for the plugin's identity.
-    pub came: bool,
-    /// Set once kubelet has said that it uses the plugin.
+pub struct RegistrationState {
+    /// Whether kubelet has called GetInfo.
+    pub was_queried: bool,
+    /// Whether kubelet has registered the plugin.
     pub accepted: bool,
-    /// It does not want us, and why.
+    /// Kubelet's reason for a refusal.
     pub refused: Option<String>,
 }
 
-/// The service at a socket that kubelet finds in the directory that it watches.
+/// The registration service at a watched socket.
 #[derive(Debug)]
-pub struct Watched {
+pub struct RegistrationService {
     info: PluginInfo,
-    asked: watch::Sender<Asked>,
+    state: watch::Sender<RegistrationState>,
 }
 
-impl Watched {
-    /// Answers with `info`, and notes in `asked` what kubelet says.
+impl RegistrationService {
+    /// Creates a service that answers with `info` and updates `state`.
     #[must_use]
-    pub fn new(info: PluginInfo, asked: watch::Sender<Asked>) -> Self {
-        Self { info, asked }
+    pub fn new(info: PluginInfo, state: watch::Sender<RegistrationState>) -> Self {
+        Self { info, state }
     }
 }
 
 #[tonic::async_trait]
-impl Registration for Watched {
+impl Registration for RegistrationService {
     async fn get_info(&self, _: Request<InfoRequest>) -> Result<Response<PluginInfo>, Status> {
-        self.asked.send_modify(|asked| asked.came = true);
+        self.state.send_modify(|state| state.was_queried = true);
         debug!(resource = self.info.name, "kubelet asks");
         Ok(Response::new(self.info.clone()))
     }
@@ -54,17 +54,23 @@ impl Registration for Watched {
         status: Request<RegistrationStatus>,
     ) -> Result<Response<RegistrationStatusResponse>, Status> {
         let status = status.into_inner();
-        self.asked.send_modify(|asked| {
-            asked.accepted = status.plugin_registered;
-            asked.refused = (!status.plugin_registered).then_some(status.error);
+        self.state.send_modify(|state| {
+            state.accepted = status.plugin_registered;
+            state.refused = (!status.plugin_registered).then_some(status.error);
         });
         Ok(Response::new(RegistrationStatusResponse {}))
     }
 }
 
 impl Registrar {
-    /// Serves the resource, and then the socket at which kubelet learns of it.
-    pub(super) fn offer(&self, asked: watch::Sender<Asked>) -> io::Result<(Listening, Listening)> {
+    /// Serves the resource, then the registration socket. Returns both.
+    ///
+    /// # Errors
+    /// A socket cannot be made.
+    pub(super) fn serve_watched(
+        &self,
+        state: watch::Sender<RegistrationState>,
+    ) -> io::Result<(Listening, Listening)> {
         let kind = self.resource.kind;
         let path = self.directories.service_socket(kind);
         std::fs::create_dir_all(self.directories.own())?;
@@ -75,9 +81,9 @@ impl Registrar {
             endpoint: path.display().to_string(),
             supported_versions: vec![VERSION.to_owned()],
         };
-        let watched = Watched::new(info, asked);
-        let routes = Routes::new(RegistrationServer::new(watched));
-        let registration = listen(&self.directories.watched_socket(kind), routes)?;
-        Ok((service, registration))
+        let registration = RegistrationService::new(info, state);
+        let routes = Routes::new(RegistrationServer::new(registration));
+        let registration_socket = listen(&self.directories.watched_socket(kind), routes)?;
+        Ok((service, registration_socket))
     }
 }

@@ -1,10 +1,10 @@
-//! A connection from kubelet whose requests say `:authority: localhost`, whatever it wrote there.
+//! A connection from kubelet in which the `:authority` header of every request becomes `localhost`.
 //!
-//! For the sockets that it watches kubelet sends the socket's path, as it is or with `%2F`
-//! (pkg/kubelet/pluginmanager/operationexecutor dials by path and names no authority). RFC 3986 knows no such authority and
-//! HTTP/2 servers refuse it with PROTOCOL_ERROR (hyperium/h2 pull request 487, grpc-rust issue 1876), so that a plugin could
-//! not be registered this way at all. Header blocks are read here and written again without compression, so that the server
-//! behind needs no table of ours; all other frames pass.
+//! On the sockets that it watches, kubelet sends the socket's path as authority, plain or with `%2F`
+//! (pkg/kubelet/pluginmanager/operationexecutor dials by path and names no authority). RFC 3986 has no such authority, and
+//! HTTP/2 servers refuse it with PROTOCOL_ERROR (hyperium/h2 pull request 487, grpc-rust issue 1876): the plugin could not be
+//! registered. Header blocks are decoded and written again without compression, so that the server needs no dynamic table. All
+//! other frames pass unchanged.
 
 use std::io;
 use std::pin::Pin;
@@ -15,15 +15,15 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::UnixStream;
 use tonic::transport::server::Connected;
 
-/// A client's first words (RFC 9113, 3.4).
+/// Length of the client's connection preface (RFC 9113, 3.4).
 const PREFACE_BYTES: usize = 24;
-/// Before each frame's payload (RFC 9113, 4.1).
+/// Length of the header before each frame's payload (RFC 9113, 4.1).
 const FRAME_HEADER_BYTES: usize = 9;
-/// The largest payload that a server takes unless it says otherwise (SETTINGS_MAX_FRAME_SIZE).
+/// Largest payload of a frame: the default of SETTINGS_MAX_FRAME_SIZE (bytes).
 const PAYLOAD_MAX: usize = 16 << 10;
-/// The largest list of headers (bytes).
+/// Largest header block (bytes).
 const HEADERS_MAX: usize = 64 << 10;
-/// SETTINGS_HEADER_TABLE_SIZE unless a server says otherwise.
+/// Default of SETTINGS_HEADER_TABLE_SIZE (bytes).
 const TABLE_BYTES: usize = 4096;
 
 const HEADERS: u8 = 1;
@@ -33,13 +33,13 @@ const END_HEADERS: u8 = 0x4;
 const PADDED: u8 = 0x8;
 const PRIORITY: u8 = 0x20;
 
-/// One connection.
-pub(super) struct Peer {
+/// A connection from kubelet with rewritten headers.
+pub(super) struct KubeletStream {
     stream: UnixStream,
     rewriter: Rewriter,
 }
 
-impl Peer {
+impl KubeletStream {
     pub(super) fn new(stream: UnixStream) -> Self {
         Self {
             stream,
@@ -48,14 +48,14 @@ impl Peer {
     }
 }
 
-impl Connected for Peer {
+impl Connected for KubeletStream {
     type ConnectInfo = ();
 
     fn connect_info(&self) -> Self::ConnectInfo {}
 }
 
 /// A header block that more frames continue.
-struct Begun {
+struct HeaderBlock {
     flags: u8,
     stream: [u8; 4],
     block: Vec<u8>,
@@ -64,12 +64,12 @@ struct Begun {
 struct Rewriter {
     decoder: Decoder<'static>,
     preface_left: usize,
-    /// Received, and not a whole frame yet.
+    /// Bytes received that are no whole frame yet.
     received: Vec<u8>,
-    /// To be read by the server, from `read` on.
+    /// Bytes for the server, which has read them up to `read`.
     ready: Vec<u8>,
     read: usize,
-    begun: Option<Begun>,
+    pending: Option<HeaderBlock>,
 }
 
 impl Rewriter {
@@ -82,18 +82,21 @@ impl Rewriter {
             received: Vec::new(),
             ready: Vec::new(),
             read: 0,
-            begun: None,
+            pending: None,
         }
     }
 
-    /// Takes what the peer sent, and makes of it what the server reads.
-    fn feed(&mut self, bytes: &[u8]) -> io::Result<()> {
+    /// Appends bytes from kubelet, and makes every whole frame ready for the server.
+    ///
+    /// # Errors
+    /// The bytes are no valid HTTP/2 frames.
+    fn receive(&mut self, bytes: &[u8]) -> io::Result<()> {
         let (preface, rest) = bytes.split_at(bytes.len().min(self.preface_left));
         self.preface_left -= preface.len();
         self.ready.extend_from_slice(preface);
         self.received.extend_from_slice(rest);
         while let Some(frame) = self.whole_frame()? {
-            self.frame(&frame)?;
+            self.forward(&frame)?;
         }
         Ok(())
     }
@@ -104,7 +107,7 @@ impl Rewriter {
         };
         let payload = usize::from(*high) << 16 | usize::from(*middle) << 8 | usize::from(*low);
         if payload > PAYLOAD_MAX {
-            return Err(wrong("a frame that is too large"));
+            return Err(invalid("a frame that is too large"));
         }
         let length = FRAME_HEADER_BYTES + payload;
         if self.received.len() < length {
@@ -114,50 +117,50 @@ impl Rewriter {
         Ok(Some(std::mem::replace(&mut self.received, rest)))
     }
 
-    fn frame(&mut self, frame: &[u8]) -> io::Result<()> {
+    fn forward(&mut self, frame: &[u8]) -> io::Result<()> {
         let (Some([_, _, _, kind, flags, stream @ ..]), Some(payload)) = (
             frame.first_chunk::<FRAME_HEADER_BYTES>(),
             frame.get(FRAME_HEADER_BYTES..),
         ) else {
-            return Err(wrong("half a frame"));
+            return Err(invalid("half a frame"));
         };
-        let mut begun = match (*kind, self.begun.take()) {
-            (HEADERS, None) => Begun {
+        let mut pending = match (*kind, self.pending.take()) {
+            (HEADERS, None) => HeaderBlock {
                 flags: *flags,
                 stream: *stream,
                 block: fragment(*flags, payload)?.to_vec(),
             },
-            (CONTINUATION, Some(mut begun)) if begun.stream == *stream => {
-                begun.block.extend_from_slice(payload);
-                begun.flags |= flags & END_HEADERS;
-                begun
+            (CONTINUATION, Some(mut pending)) if pending.stream == *stream => {
+                pending.block.extend_from_slice(payload);
+                pending.flags |= flags & END_HEADERS;
+                pending
             }
             (_, None) if *kind != CONTINUATION => {
                 self.ready.extend_from_slice(frame);
                 return Ok(());
             }
-            _ => return Err(wrong("a header block that another frame interrupts")),
+            _ => return Err(invalid("a header block that another frame interrupts")),
         };
-        if begun.block.len() > HEADERS_MAX {
-            return Err(wrong("too many headers"));
+        if pending.block.len() > HEADERS_MAX {
+            return Err(invalid("too many headers"));
         }
-        if begun.flags & END_HEADERS == 0 {
-            self.begun = Some(begun);
+        if pending.flags & END_HEADERS == 0 {
+            self.pending = Some(pending);
             return Ok(());
         }
-        let block = self.rewritten(&std::mem::take(&mut begun.block))?;
+        let block = self.with_plain_authority(&std::mem::take(&mut pending.block))?;
         let [.., high, middle, low] = u32::try_from(block.len()).unwrap_or(u32::MAX).to_be_bytes();
-        let flags = begun.flags & END_STREAM | END_HEADERS;
+        let flags = pending.flags & END_STREAM | END_HEADERS;
         self.ready.extend_from_slice(&[high, middle, low, HEADERS, flags]);
-        self.ready.extend_from_slice(&begun.stream);
+        self.ready.extend_from_slice(&pending.stream);
         self.ready.extend_from_slice(&block);
         Ok(())
     }
 
-    /// The same headers, each a literal without indexing (RFC 7541, 6.2.2), with an authority that is one.
-    fn rewritten(&mut self, block: &[u8]) -> io::Result<Vec<u8>> {
+    /// The header block with `:authority: localhost`, each header as a literal without indexing (RFC 7541, 6.2.2).
+    fn with_plain_authority(&mut self, block: &[u8]) -> io::Result<Vec<u8>> {
         let headers = self.decoder.decode(block);
-        let headers = headers.map_err(|error| wrong(&format!("a header block: {error:?}")))?;
+        let headers = headers.map_err(|error| invalid(&format!("a header block: {error:?}")))?;
         let mut written = Vec::new();
         for (name, value) in &headers {
             let value: &[u8] = if name == b":authority" {
@@ -173,50 +176,50 @@ impl Rewriter {
             }
         }
         if written.len() > PAYLOAD_MAX {
-            return Err(wrong("too many headers"));
+            return Err(invalid("too many headers"));
         }
         Ok(written)
     }
 }
 
-/// The block's part in a HEADERS frame: without padding and priority (RFC 9113, 6.2).
+/// The header block fragment of a HEADERS frame, without padding and priority (RFC 9113, 6.2).
 fn fragment(flags: u8, payload: &[u8]) -> io::Result<&[u8]> {
     let mut block = payload;
     let mut padding = 0;
     if flags & PADDED != 0 {
-        let (length, rest) = block.split_first().ok_or_else(|| wrong("no padding"))?;
+        let (length, rest) = block.split_first().ok_or_else(|| invalid("no padding"))?;
         (padding, block) = (usize::from(*length), rest);
     }
     if flags & PRIORITY != 0 {
-        block = block.get(5..).ok_or_else(|| wrong("no priority"))?;
+        block = block.get(5..).ok_or_else(|| invalid("no priority"))?;
     }
     let length = block
         .len()
         .checked_sub(padding)
-        .ok_or_else(|| wrong("too much padding"))?;
+        .ok_or_else(|| invalid("too much padding"))?;
     Ok(block.get(..length).unwrap_or_default())
 }
 
-fn wrong(what: &str) -> io::Error {
+fn invalid(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("kubelet sent {what}"))
 }
 
-impl AsyncRead for Peer {
+impl AsyncRead for KubeletStream {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let peer = self.get_mut();
-        let rewriter = &mut peer.rewriter;
+        let connection = self.get_mut();
+        let rewriter = &mut connection.rewriter;
         while rewriter.read == rewriter.ready.len() {
             rewriter.ready.clear();
             rewriter.read = 0;
             let mut bytes = [0; 8 << 10];
             let mut received = ReadBuf::new(&mut bytes);
-            match Pin::new(&mut peer.stream).poll_read(cx, &mut received) {
+            match Pin::new(&mut connection.stream).poll_read(cx, &mut received) {
                 Poll::Ready(Ok(())) if received.filled().is_empty() => return Poll::Ready(Ok(())),
-                Poll::Ready(Ok(())) => rewriter.feed(received.filled())?,
+                Poll::Ready(Ok(())) => rewriter.receive(received.filled())?,
                 unfinished => return unfinished,
             }
         }
@@ -228,7 +231,7 @@ impl AsyncRead for Peer {
     }
 }
 
-impl AsyncWrite for Peer {
+impl AsyncWrite for KubeletStream {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.get_mut().stream).poll_write(cx, bytes)
     }
@@ -255,13 +258,13 @@ mod tests {
         frame
     }
 
-    /// Bytes that the server reads of this, after the preface, fed in pieces of this size.
+    /// Bytes that the server reads after the preface, if the frames arrive in pieces of this size.
     fn read(frames: &[Vec<u8>], piece: usize) -> io::Result<Vec<u8>> {
         let mut rewriter = Rewriter::new();
         let mut bytes = vec![b'P'; PREFACE_BYTES];
         bytes.extend(frames.concat());
         for piece in bytes.chunks(piece) {
-            rewriter.feed(piece)?;
+            rewriter.receive(piece)?;
         }
         Ok(rewriter.ready.split_off(PREFACE_BYTES))
     }
@@ -328,11 +331,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_ends_the_connection() {
-        let begun = frame(HEADERS, 0, &[]);
+    fn invalid_frames_end_the_connection() {
+        let pending = frame(HEADERS, 0, &[]);
         for frames in [
-            vec![begun.clone(), frame(0, 0, b"data")],
-            vec![begun.clone(), begun],
+            vec![pending.clone(), frame(0, 0, b"data")],
+            vec![pending.clone(), pending],
             vec![frame(CONTINUATION, END_HEADERS, &[])],
             vec![frame(HEADERS, END_HEADERS | PADDED, &[9, 0])],
             vec![frame(HEADERS, END_HEADERS, &[0xff, 0xff, 0xff])],
@@ -344,7 +347,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn rubbish_is_survived(frames in prop::collection::vec((0_u8..12, any::<u8>(), prop::collection::vec(any::<u8>(), 0..60)), 0..8)) {
+        fn random_frames_do_not_panic(frames in prop::collection::vec((0_u8..12, any::<u8>(), prop::collection::vec(any::<u8>(), 0..60)), 0..8)) {
             let frames: Vec<Vec<u8>> = frames.iter().map(|(kind, flags, payload)| frame(*kind, *flags, payload)).collect();
             let _ = read(&frames, 11);
         }

@@ -1,4 +1,4 @@
-//! Sockets that are taken away: each is known by its inode, so that another's in its place is not held for ours.
+//! Unix sockets that other processes may remove or replace. The inode tells whether a socket is still ours.
 
 use std::fs;
 use std::io;
@@ -14,9 +14,9 @@ use tonic::service::Routes;
 use tonic::transport::Server;
 use tracing::warn;
 
-use super::authority::Peer;
+use super::authority::KubeletStream;
 
-/// A socket at which something is served, until this is dropped: then the socket and its connections go.
+/// A served socket. Dropping it removes the socket and closes its connections.
 #[derive(Debug)]
 pub struct Listening {
     path: PathBuf,
@@ -36,7 +36,7 @@ impl Listening {
 impl Drop for Listening {
     fn drop(&mut self) {
         if inode(&self.path).is_ok_and(|inode| inode == self.inode) {
-            // Else kubelet has done so already.
+            // If it fails, kubelet has removed the socket already.
             let _ = fs::remove_file(&self.path);
         }
         let _ = self.stop.send(true);
@@ -48,10 +48,10 @@ fn inode(path: &Path) -> io::Result<(u64, u64)> {
     fs::symlink_metadata(path).map(|metadata| (metadata.dev(), metadata.ino()))
 }
 
-/// Serves `routes` at `path`. A socket that is there was left behind: there is one plugin at a time on a node.
+/// Serves `routes` at `path`. An old socket there is replaced: the node has only one plugin at a time.
 ///
 /// # Errors
-/// The system's; or what is there is no socket.
+/// The socket cannot be made, or a file of another kind is there.
 pub fn listen(path: &Path, routes: Routes) -> io::Result<Listening> {
     match fs::symlink_metadata(path) {
         Ok(found) if found.file_type().is_socket() => fs::remove_file(path)?,
@@ -66,7 +66,7 @@ pub fn listen(path: &Path, routes: Routes) -> io::Result<Listening> {
     let listener = UnixListener::bind(path)?;
     let inode = inode(path)?;
     let (stop, mut stopped) = watch::channel(false);
-    let incoming = UnixListenerStream::new(listener).map(|stream| stream.map(Peer::new));
+    let incoming = UnixListenerStream::new(listener).map(|stream| stream.map(KubeletStream::new));
     let shown = path.display().to_string();
     let serving = tokio::spawn(async move {
         let until = async move {

@@ -7,7 +7,8 @@
 
 use core::time::Duration;
 
-use super::{CLAIMED, CLEARING, FREE, LIVE, State, Usage};
+use super::state::{CLAIMED, CLEARING, FREE, LIVE};
+use super::{State, Usage};
 use crate::DeviceIndex;
 use crate::clock;
 use crate::layout::IdentityRecord;

@@ -26,8 +26,8 @@ struct Waiting<'a> {
 }
 
 impl Launches {
-    /// Takes a lease for a launch that could not be `paid` from the present one, or whose kernel is unknown; waits until
-    /// it may go. Returns whether it waited.
+    /// Takes a lease for a launch that could not be `paid` from the present one, or whose kernel is unknown. Waits until the launch
+    /// may proceed. Returns whether it waited.
     #[cold]
     pub(super) fn hold(
         &'static self,
@@ -76,7 +76,7 @@ impl Launches {
         true
     }
 
-    /// Waits until a launch that arrived at `started_ns` may go, and pays for it.
+    /// Waits until a launch that arrived at `started_ns` may proceed, and pays for it.
     fn wait_and_pay(
         &'static self,
         limiter: &'static DeviceLimiter,
@@ -87,7 +87,7 @@ impl Launches {
         started_ns: u64,
     ) {
         let cost_ns = predicted.cost_ns;
-        // While it waits it is not in flight, or two that wait would wait for each other.
+        // A waiting launch does not count as in flight, as else two would wait for each other.
         limiter.meter.refund(cost_ns);
         if let Some(stream_state) = stream_state {
             self.end_segment(limiter, stream_state, stream);
@@ -115,7 +115,7 @@ impl Launches {
             .debt_admits
             .fetch_add(u32::from(on_debt), Ordering::Relaxed);
         if !limiter.meter.spend(cost_ns) {
-            // On debt, this one alone.
+            // Only this launch goes on debt, without a part for the next ones.
             self.take(limiter, cost_ns, on_debt);
         }
         limiter.step_out(place, cost_ns, was_last);

@@ -14,9 +14,9 @@ use crate::driver::{Relaxed, real};
 use crate::runtime::capture;
 use crate::runtime::stream::Stream;
 
-/// Longest wait for such work (ns): it may itself wait for what this thread does next.
+/// Longest wait for such work (ns). The work may itself wait for a later call of this thread.
 const LONGEST_NS: u64 = 2_000_000_000;
-/// First and longest pause between two looks (ns).
+/// First and longest pause between two queries (ns).
 const LOOKS_NS: (u64, u64) = (20_000, 500_000);
 
 impl Launches {

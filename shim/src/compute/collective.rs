@@ -1,7 +1,7 @@
 //! Collective kernels spin until their peers on other GPUs spin too. If one waits while its peers run, the peers burn
 //! their GPUs' time. If one thread launches for several GPUs, the peers may even wait for ever. So a collective
 //! kernel never waits for tokens. The next launch of another kind waits instead, for the buckets of all the
-//! container's GPUs together. Processes must stop at the same collective: one that has launched fewer than a peer
+//! tenant's GPUs together. Processes must stop at the same collective: one that has launched fewer than a peer
 //! goes on until it has caught up, as the peer may spin for it.
 //!
 //! They are known by their names: NCCL's begin with `nccl` (`ncclDevKernel_*` since 2.19, `ncclSymkDevKernel_*` since 2.27,
@@ -34,7 +34,7 @@ pub(super) fn is_collective(predicted: &Prediction, key: Key) -> bool {
 }
 
 /// Whether the kernel of this handle, a function's or a library's, is named like a collective one. Drivers before CUDA 12.3
-/// tell no names.
+/// return no names.
 fn is_named_so(handle: usize) -> bool {
     let mut name = core::ptr::null();
     // SAFETY: the handle that the application is about to launch; the driver writes a name or nothing.
@@ -59,7 +59,7 @@ fn is_collective_name(name: &[u8]) -> bool {
 }
 
 impl Launches {
-    /// Counts a collective launch, and wakes waiting peers: it may now wait for their launches.
+    /// Counts a collective launch and wakes launches that wait on peer devices, as the kernel may now wait for them.
     #[cold]
     pub(super) fn count_collective(&self, limiter: &DeviceLimiter) {
         let now_ns = now_ns();

@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use vcuda_limiter::busy;
 
-/// Contexts that are told apart on a device. Those beyond share a map and count as one.
+/// Most contexts with a map of their own on a device. Further ones share a map and count as a single one.
 const CONTEXTS: usize = 32;
 /// Words of a context's map, 31 ms: longer than the worker takes to see the end of work on another stream of the context.
 const WORDS: usize = 64;

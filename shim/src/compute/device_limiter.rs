@@ -1,4 +1,4 @@
-//! One device as the limiter sees it: the container's bucket, this process's meter, and the current limits.
+//! The limiter of a device: the tenant's bucket, this process's meter, and the current limits.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 
@@ -24,37 +24,37 @@ pub(super) const TURNS: u32 = !(WINDOW | TOKENS);
 /// Shortest segment that one timing event measures (ns).
 const SEGMENT_LEAST_NS: u64 = 125_000;
 
-/// No timing event takes longer than this (ns): public estimates are 1 to 3 us.
+/// Upper bound of a timing event's own time (ns): public estimates are 1 to 3 us.
 const EVENT_COST_MAX_NS: u64 = 10_000;
 /// Number of empty pairs to measure; the shortest counts. Other work may come between the two events of a pair.
 const PAIRS: u32 = 16;
-/// One part in this many of the time is forgiven if the host is late for its launches by itself.
+/// Divisor of the time that is forgiven if the host is late for its launches.
 const FORGIVEN_PART: u64 = 50;
 /// Longest lateness forgiven at once (ns): the host may run something else for a few time slices.
 const FORGIVEN_AT_ONCE_NS: u64 = 5_000_000;
 
-/// A device of the container.
+/// A device of the tenant.
 #[derive(Debug)]
 pub(crate) struct DeviceLimiter {
     pub(super) region: &'static Region,
     pub(super) device: DeviceIndex,
     metered: &'static AtomicU32,
-    /// The container's bucket.
+    /// The tenant's bucket.
     pub(crate) bucket: &'static TokenBucket,
     /// This process's meter.
     pub(crate) meter: &'static Meter,
-    /// How much more launches cost of late than predicted.
+    /// Recent mispredictions.
     pub(crate) misprediction: Misprediction,
     segment_ns: AtomicU64,
     lease_part_ns: AtomicU64,
-    /// Threads of this process whose launches wait.
+    /// Number of threads of this process whose launches wait.
     pub(super) held: AtomicU32,
-    /// Neighbours were busy when that was last looked at.
+    /// Whether neighbours were busy at the last read of `limits`.
     pub(crate) contended: AtomicBool,
     throttle: Throttle,
-    /// Times at which each of its contexts had work.
+    /// Times at which each of this process's contexts had work.
     pub(super) contexts: ContextMaps,
-    /// This process among the container's processes that wait; `None` without a slot.
+    /// This process among the tenant's processes that wait; `None` without a slot.
     pub(super) member: Option<Member>,
     /// Waiting launches of this process.
     pub(super) line: TurnQueue,
@@ -154,12 +154,12 @@ impl DeviceLimiter {
         view
     }
 
-    /// Whether the container's tokens let a launch proceed, see [`Throttle::verdict`].
+    /// Whether the tenant's tokens let a launch proceed, see [`Throttle::verdict`].
     pub(crate) fn verdict(&self, view: &View, now_ns: u64) -> Verdict {
         self.throttle.verdict(self.bucket, view, now_ns)
     }
 
-    /// Work in flight of the container's processes at `now_ns`: nanoseconds as predicted, and launches
+    /// Work in flight of the tenant's processes at `now_ns`: nanoseconds as predicted, and launches
     /// ([`Usage::in_flight`](vcuda_region::slots::Usage::in_flight)).
     pub(crate) fn in_flight(&self, now_ns: u64) -> (u64, u64) {
         self.region.usage.in_flight(self.device, now_ns)
@@ -179,7 +179,7 @@ impl DeviceLimiter {
     }
 
     /// Whether a launch waits for work to finish, or for a turn, which begins when work has finished. Other processes
-    /// of the container with work in flight count as waiting, as this one cannot know.
+    /// of the tenant with work in flight count as waiting, as this one cannot know.
     pub(crate) fn is_awaited(&self) -> bool {
         let (in_flight_ns, _) = self.in_flight(now_ns());
         self.bucket.waiters.load(Ordering::Relaxed) & (WINDOW | TURNS) != 0
@@ -238,13 +238,12 @@ impl DeviceLimiter {
         self.bucket.served_ns.fetch_add(predicted_ns, Ordering::Relaxed);
     }
 
-    /// Wakes the container's launches that wait for one of `reasons` ([`TOKENS`] and its neighbours).
+    /// Wakes the tenant's launches that wait for one of `reasons` ([`TOKENS`] and its neighbours).
     pub(crate) fn wake_waiters(&self, reasons: u32) {
-        // Pairs with the exchange in `sleep`: either it sees what has changed, or we see that it sleeps.
+        // Pairs with the exchange in `sleep`: either the sleeper sees the change, or this thread sees the sleeper.
         fence(Ordering::SeqCst);
         if self.bucket.waiters.load(Ordering::Relaxed) & reasons != 0 {
-            // All launches that wait for work or tokens look together: one woken alone would come before the others
-            // each time.
+            // All launches that wait for work or tokens are woken: a single one would proceed before the others each time.
             let woken = if reasons & TURNS == 0 { !TURNS } else { reasons };
             self.bucket.waiters.fetch_and(!woken, Ordering::Relaxed);
             self.bucket.wake.fetch_add(1, Ordering::Release);
@@ -252,10 +251,10 @@ impl DeviceLimiter {
         }
     }
 
-    /// Sleeps until [`DeviceLimiter::wake_waiters`] of any process of the container, or for `ns`.
+    /// Sleeps until [`DeviceLimiter::wake_waiters`] of any process of the tenant, or for `ns`.
     pub(crate) fn sleep(&self, reason: u32, ns: u64, still: impl FnOnce() -> bool) {
         let seen = self.bucket.wake.load(Ordering::Acquire);
-        // Flags, not a count: a process killed while asleep leaves one needless wake-up and no more.
+        // Flags, not a count: a process killed while asleep causes only a single needless wake-up.
         self.bucket.waiters.fetch_or(reason, Ordering::SeqCst);
         if still() {
             crate::runtime::futex::wait_on_time(&self.bucket.wake, seen, reason, now_ns().saturating_add(ns));
@@ -263,7 +262,7 @@ impl DeviceLimiter {
     }
 }
 
-/// Pace of a container whose limits are damaged.
+/// Pace of a tenant whose limits are damaged.
 const STARVED: Pace = Pace {
     epoch_ns: 0,
     credit_ns: 0,

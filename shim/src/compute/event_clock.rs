@@ -1,6 +1,6 @@
-//! Converts timing events to times on the clock that all processes share. Events measure elapsed time only against
-//! events of the same context, so each context has a base event. The base's host time is the earliest that
-//! observations allow: a completion is never seen before it happens.
+//! Conversion of timing events to times on the clock that all processes share. Events measure elapsed time only between events
+//! of the same context, so each context has a base event. The base's host time is the earliest one that the observations
+//! allow, as a completion is never observed before it happens.
 
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -11,7 +11,7 @@ use crate::driver::real;
 
 /// A base is renewed after this long (ns): a float of milliseconds loses a microsecond at 16 s.
 const RENEW_NS: i64 = 8_000_000_000;
-/// More contexts than fit into a GPU.
+/// Most contexts with a base: more than fit into a GPU.
 const CONTEXTS: usize = 1024;
 
 /// The base events of this process's contexts. Only the worker reads and writes them, except that a closing context
@@ -119,7 +119,7 @@ impl Base {
         let earlier_ns = told_ns - at_ns;
         self.at_ns.store(at_ns, Ordering::Relaxed);
         if elapsed_ns > RENEW_NS {
-            // The clocks may have drifted either way since the base: what was seen during its time counts.
+            // The clocks may have drifted either way since the base: only observations of the base's time count.
             let reached_ns = least_ns.saturating_add_signed(elapsed_ns);
             self.begin(timing_event, reached_ns);
             return Some(Reached {

@@ -60,7 +60,7 @@ fn node_ns(node: CUgraphNode, depth: u32, is_known: &mut bool) -> Option<u64> {
         }
         CUgraphNodeType::GRAPH => Some(cost_ns(graph::child_graph(node)?, depth + 1, is_known)),
         CUgraphNodeType::CONDITIONAL | CUgraphNodeType::EXTERNAL_ENGINE => {
-            // The driver does not tell what runs within, or how often.
+            // The driver does not return what runs within, or how often.
             *is_known = false;
             None
         }

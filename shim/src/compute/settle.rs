@@ -40,7 +40,7 @@ pub(crate) struct Pass {
     pub(crate) outstanding: bool,
     /// Time at which the next timing event should be reached (`CLOCK_MONOTONIC`, ns); 0 if none is on the way.
     pub(crate) next_ns: u64,
-    /// Whether a waiter needs the result soon: another process of the container, or a launch that needs more than its
+    /// Whether a waiter needs the result soon: another process of the tenant, or a launch that needs more than its
     /// own stream's work. Also set after a misprediction.
     pub(crate) urgent: bool,
 }
@@ -72,9 +72,9 @@ pub(super) struct Settling<'a> {
 }
 
 impl<'a> Settling<'a> {
-    /// The right, if no other thread has it. Tried, never waited for.
+    /// Takes the right if no other thread has it; else `None`. It never waits.
     pub(super) fn try_take(flag: &'a AtomicBool) -> Option<Self> {
-        // Made only by who has it: dropped, it would take it from who has.
+        // The value exists only while the thread has the right: dropping another one would take it from that thread.
         (!flag.swap(true, Ordering::Acquire)).then(|| Self { flag })
     }
 }
@@ -86,7 +86,7 @@ impl Drop for Settling<'_> {
 }
 
 impl Launches {
-    /// Looks at every stream once. For the worker: it changes the thread's current context.
+    /// Settles what is done on each stream. Only for the worker, as it changes the thread's current context.
     pub(crate) fn settle(&'static self) -> Pass {
         let mut pass = Pass::default();
         let Some(_settling) = Settling::try_take(&self.settling) else {
@@ -131,15 +131,15 @@ impl Launches {
     /// Makes the stream's context current to the worker.
     fn ask_in_context_of(&self, stream_state: &StreamState) {
         let context = stream_state.context();
-        // Pairs with `close_context`: either it sees that we ask, or we see that it closes.
+        // Pairs with `close_context`: either that sees this query, or this sees that the context closes.
         if self.contexts.asking.swap(context, Ordering::SeqCst) != context {
             let asked_in = CUcontext(stream_state.asked_in.load(Ordering::Relaxed));
-            // SAFETY: the thread is ours alone; the context lives, or the driver says that it does not.
+            // SAFETY: the thread is the worker; the context lives, or the driver returns that it does not.
             let _ = unsafe { real::cuCtxSetCurrent(asked_in) };
         }
     }
 
-    /// Beside neighbours, places a timing event behind the launches of a stream that have none, if none came since the last look.
+    /// Beside neighbours, places a timing event behind the launches of a stream that have none, if none came since the last visit.
     /// (Charged as predicted, they would leave open to the arbiter in whose time slices they ran.)
     fn measure_tail(
         &'static self,
@@ -264,7 +264,7 @@ impl Launches {
         stream_state.drop_parts();
         stream_state.chained.store(false, Ordering::Relaxed);
         limiter.settle_as_predicted(predicted_ns, count);
-        // How long they may have run is not known before the next launch.
+        // The time for which they may have run is not known before the next launch.
         limiter.ended_unseen(u64::MAX, now);
         pass.progress = true;
     }
@@ -315,10 +315,10 @@ impl Launches {
             let unmeasured = stream_state.take_unmeasured();
             let all = (on_the_way.0 + unmeasured.0, on_the_way.1 + unmeasured.1);
             if all.0 > 0 {
-                // Nothing runs in a context that is gone.
+                // No work runs in a context that is gone.
                 proved_done(limiter, stream_state, all, (since_ns, now_ns()), is_guess);
             }
-            // The events went with their context.
+            // The events were destroyed with their context.
             for timing_event in &stream_state.timing_events {
                 timing_event.event.store(0, Ordering::Relaxed);
             }

@@ -26,7 +26,7 @@ pub(super) struct StreamState {
     /// The stream's key ([`super::Stream::key`]), or 0 if the entry is free.
     pub(super) key: AtomicU64,
     pub(super) limiter: AtomicPtr<DeviceLimiter>,
-    /// Set while a thread places a timing event. Tried, never waited for.
+    /// Set while a thread places a timing event. Other threads do not wait for it.
     recording: AtomicBool,
     /// Set once the stream or its context is going away: no new timing events.
     pub(super) closing: AtomicBool,
@@ -36,7 +36,7 @@ pub(super) struct StreamState {
     pub(super) clock: Clock,
     /// Launches since the last timing event: count in the lowest 16 bits, predicted ns above.
     unmeasured: AtomicU64,
-    /// What `unmeasured` was when the worker last looked. Only the worker uses it.
+    /// Value of `unmeasured` at the worker's last visit. Only the worker uses it.
     unmeasured_seen: AtomicU64,
     parts: [AtomicU32; PARTS],
     /// Whether the next segment begins at the last timing event.
@@ -58,7 +58,7 @@ pub(super) struct StreamState {
     pub(super) tail: AtomicU32,
     /// End of the last settled segment (`CLOCK_MONOTONIC`, ns), 0 if unknown. Only a thread that settles uses it.
     pub(super) settled_to_ns: AtomicU64,
-    /// Until then a thread that waits for the stream looks at the timing events itself (`CLOCK_MONOTONIC`, ns).
+    /// Time until which a thread that waits for the stream queries the timing events itself (`CLOCK_MONOTONIC`, ns).
     pub(super) attended_until_ns: AtomicU64,
     /// End of the part of the running segment that is entered in the busy map (ns), and its charge. Only a thread
     /// that settles uses them.
@@ -92,7 +92,7 @@ impl StreamState {
     }
 
     /// Adds `cost_ns` of work that was launched at `now_ns` (ns). A racing launch on the same stream may get lost
-    /// here: the value only tells when the stream runs dry.
+    /// here: the value only predicts when the stream becomes idle.
     #[inline]
     pub(super) fn extend(&self, now_ns: u64, cost_ns: u64) {
         let from = self.busy_until_ns().max(now_ns);
@@ -176,20 +176,20 @@ impl StreamState {
         place.is_some()
     }
 
-    /// Takes the unmeasured launches: how many, and what they were charged (ns).
+    /// Takes the unmeasured launches: their number, and their charge (ns).
     pub(super) fn take_unmeasured(&self) -> (u32, u64) {
-        // This was the time of the first of them.
+        // The time was that of the first of them.
         self.unstarted_since_ns.store(0, Ordering::Relaxed);
         let (count, ns) = unpack(self.unmeasured.swap(0, Ordering::Relaxed));
         (u32::try_from(count).unwrap_or(u32::MAX), ns)
     }
 
-    /// Unmeasured launches: how many, and what they were charged (ns).
+    /// Unmeasured launches: their number, and their charge (ns).
     pub(super) fn unmeasured(&self) -> (u64, u64) {
         unpack(self.unmeasured.load(Ordering::Relaxed))
     }
 
-    /// Whether the unmeasured launches are others than at the call before. For the worker.
+    /// Whether the unmeasured launches have changed since the last call. Only for the worker.
     pub(super) fn has_more_unmeasured(&self) -> bool {
         let unmeasured = self.unmeasured.load(Ordering::Relaxed);
         self.unmeasured_seen.swap(unmeasured, Ordering::Relaxed) != unmeasured
@@ -222,7 +222,7 @@ impl StreamState {
             return None;
         }
         let recording = RecordingRight { stream_state: self };
-        // Pairs with `close`: either it sees the timing event that we place, or we see that it closes.
+        // Pairs with `close`: either that sees the placed timing event, or this sees that the stream closes.
         if self.closing.load(Ordering::SeqCst) {
             None
         } else {
@@ -242,7 +242,7 @@ impl StreamState {
 
     /// Notes that the stream is gone: its handle may become another stream's.
     pub(super) fn orphan(&self) {
-        // Pairs with the look in `visits::visit`.
+        // Pairs with the load in `visits::visit`.
         self.key.store(ORPHAN, Ordering::SeqCst);
     }
 
@@ -275,7 +275,7 @@ impl StreamState {
         self.key.store(FREE, Ordering::Release);
     }
 
-    /// Forgets all that is known of the stream.
+    /// Clears the state of the stream.
     pub(super) fn reset(&self) {
         self.settled_to_ns.store(0, Ordering::Relaxed);
         self.entered_to_ns.store(0, Ordering::Relaxed);

@@ -26,7 +26,7 @@ const PER_WORD: usize = 64;
 #[derive(Debug)]
 pub(super) struct StreamTable {
     streams: &'static [StreamState; STREAMS_MAX],
-    /// One bit for each entry that was ever taken. Without it, each pass would touch a page per entry.
+    /// A bit for each entry that was ever taken. Without it, each pass would touch a page per entry.
     taken: [AtomicU64; STREAMS_MAX / PER_WORD],
 }
 
@@ -66,7 +66,7 @@ impl StreamTable {
         }
     }
 
-    /// Every entry in use.
+    /// All entries in use.
     pub(super) fn all(&self) -> InUse<'_> {
         InUse {
             streams: self,
@@ -75,7 +75,7 @@ impl StreamTable {
         }
     }
 
-    /// The entry of a stream, made when first needed. `None` without a context, for a device that the container was
+    /// The entry of a stream, made when first needed. `None` without a context, for a device that the tenant was
     /// not given, or if all its positions are taken.
     #[inline]
     pub(super) fn find(
@@ -137,10 +137,10 @@ impl StreamTable {
             .get(position / PER_WORD)?
             .fetch_or(1 << (position % PER_WORD), Ordering::Relaxed);
         if stream_state.context.swap(context.0, Ordering::Relaxed) != context.0 {
-            // Events belong to their context; those of another one are of no use here.
+            // Events belong to their context, so those of another context cannot be used.
             for timing_event in &stream_state.timing_events {
                 let event = CUevent(timing_event.event.swap(0, Ordering::Relaxed));
-                // SAFETY: an event of ours, or none; if its context is gone, the driver says so.
+                // SAFETY: an event of the shim, or 0; if its context is gone, the driver returns an error.
                 let _ = unsafe { real::cuEventDestroy_v2(event) };
             }
         }

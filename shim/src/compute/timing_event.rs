@@ -32,7 +32,7 @@ const HOST_WAITS_MAX: u32 = 4;
 impl Launches {
     /// Records an event behind the unmeasured work of a stream, if there is any and the stream's ring has room.
     /// `window_ns`: for work launched on an idle stream, the host's time from after the start timing event until
-    /// after the launch. If the host was so late that the GPU's time cannot be told, the work stays charged as
+    /// after the launch. If the host was so late that the GPU's time is not known, the work stays charged as
     /// predicted.
     pub(super) fn timing_event(
         &'static self,
@@ -132,7 +132,7 @@ impl Launches {
         newest
             .expected_ns
             .store(stream_state.busy_until_ns().max(now_ns()), Ordering::Relaxed);
-        // What a segment of several events was made of is not learnt from.
+        // Predictions do not learn from a segment of several events.
         stream_state.drop_parts();
     }
 
@@ -236,7 +236,7 @@ impl Launches {
         if kind == HOST_WAIT && stream_state.pending() > HOST_WAITS_MAX {
             let newest = stream_state.timing_event(stream_state.tail.load(Ordering::Relaxed).wrapping_sub(1));
             if newest.kind.load(Ordering::Relaxed) == HOST_WAIT {
-                // Nothing was launched since: the same timing event is moved behind. Else a program's waits would
+                // No work was launched since: the same timing event is moved behind. Else a program's waits would
                 // take all places of the ring.
                 stream_state
                     .chained
@@ -250,7 +250,7 @@ impl Launches {
         timing_event.kind.store(kind, Ordering::Relaxed);
         timing_event.count.store(0, Ordering::Relaxed);
         timing_event.predicted_ns.store(0, Ordering::Relaxed);
-        // The time is not known: the worker looks at its own pace.
+        // The time is not known: the worker queries at its own interval.
         timing_event.expected_ns.store(u64::MAX, Ordering::Relaxed);
         if record(stream_state, timing_event, stream) {
             publish(stream_state);
@@ -265,7 +265,7 @@ impl Launches {
     }
 }
 
-/// Whether all work of a stream is done, as the driver says. A captured stream may not be asked.
+/// Whether the driver reports that all work of a stream is done. A captured stream may not be queried.
 fn has_run_dry(stream: Stream) -> bool {
     let _relaxed = Relaxed::enter();
     // SAFETY: a stream that the application uses in this call, or one that it cannot destroy before this visit is over.
@@ -350,7 +350,7 @@ fn record(stream_state: &StreamState, timing_event: &TimingEvent, stream: Stream
         return false;
     }
     let event = CUevent(timing_event.event.load(Ordering::Relaxed));
-    // SAFETY: an event of ours in the stream's context; the stream is the one that the application just launches on.
+    // SAFETY: an event of the shim in the stream's context; the application launches on the stream in this call.
     let recorded = unsafe { real::cuEventRecord(event, stream.explicit()) };
     if recorded == Err(CUerror::INVALID_HANDLE) {
         stream_state.cannot_be_measured();
@@ -369,7 +369,7 @@ fn newest_is_done(stream_state: &StreamState) -> bool {
     let newest = stream_state.timing_event(stream_state.tail.load(Ordering::Relaxed).wrapping_sub(1));
     let event = CUevent(newest.event.load(Ordering::Relaxed));
     event.is_null() || {
-        // SAFETY: an event of ours; its context lives, as the application launches in it.
+        // SAFETY: an event of the shim; its context lives, as the application launches in it.
         unsafe { real::cuEventQuery(event) }.is_ok()
     }
 }

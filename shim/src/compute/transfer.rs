@@ -12,7 +12,7 @@ use crate::runtime::capture;
 /// Copies from or to the host that take longer than this are measured around (ns). Shorter ones are within a timing
 /// event's error.
 const APART_NS: u64 = 20_000;
-/// Speed of a copy engine, about (bytes per ns): PCIe 4.0.
+/// Approximate speed of a copy engine (bytes per ns): PCIe 4.0.
 const HOST_BYTES_PER_NS: u64 = 25;
 
 impl Launches {

@@ -1,4 +1,4 @@
-//! Turns among the container's processes whose launches wait: the least served goes first ([`vcuda_limiter::queue`]).
+//! Turns among the tenant's processes whose launches wait: the least served goes first ([`vcuda_limiter::queue`]).
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -14,7 +14,7 @@ pub(super) struct TurnQueue {
 }
 
 impl TurnQueue {
-    /// Takes the last place.
+    /// Takes the last place in the order.
     fn join(&self) -> u32 {
         self.came.fetch_add(1, Ordering::SeqCst)
     }
@@ -24,11 +24,11 @@ impl TurnQueue {
         place.wrapping_sub(self.gone.load(Ordering::SeqCst)).cast_signed() <= 0
     }
 
-    /// Gives up a place. The launches before it may go too.
+    /// Removes a place. The launches before it may proceed too.
     fn leave(&self, place: u32) {
         let next = place.wrapping_add(1);
         let goes_on = |gone: u32| (next.wrapping_sub(gone).cast_signed() > 0).then_some(next);
-        // Fails if a launch with a higher place went before.
+        // Fails if a launch with a higher place proceeded before.
         let _ = self
             .gone
             .fetch_update(Ordering::SeqCst, Ordering::SeqCst, goes_on);
@@ -56,8 +56,8 @@ impl DeviceLimiter {
         }
     }
 
-    /// Latest time until which another launch goes before one of `cost_ns` (`CLOCK_MONOTONIC`, ns): another of this
-    /// process (by `place`, if the launch waits already), or one of another process.
+    /// Latest time until which another launch is before one of `cost_ns` (`CLOCK_MONOTONIC`, ns): another of this process (by
+    /// `place`, if the launch waits already), or one of another process. `None` if there is none.
     pub(super) fn others_until(&self, cost_ns: u64, place: Option<u32>, now_ns: u64) -> Option<u64> {
         let is_first = place.map_or_else(|| self.line.is_empty(), |place| self.line.is_first(place));
         if !is_first {
@@ -83,7 +83,7 @@ impl DeviceLimiter {
         self.line.join()
     }
 
-    /// Tells the other processes, for a while, that a launch of `cost_ns` waits.
+    /// Publishes to the other processes, for a while, that a launch of `cost_ns` waits.
     pub(super) fn stand_in_line(&self, cost_ns: u64, now_ns: u64) {
         if let Some(member) = self.member() {
             self.queue().wait(member, cost_ns, now_ns);
@@ -117,8 +117,8 @@ impl DeviceLimiter {
         }
     }
 
-    /// Notes that a launch takes `amount_ns` for itself and the next ones. Threads whose launches wait beside it
-    /// count as much as those of other processes.
+    /// Counts `amount_ns` that a launch takes for itself and the next ones. Waiting threads of this process count as much as those
+    /// of other processes.
     pub(super) fn took(&self, amount_ns: u64) {
         if let Some(member) = self.member() {
             let threads = 1 + u64::from(self.held.load(Ordering::Relaxed));

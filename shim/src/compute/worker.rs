@@ -1,5 +1,5 @@
 //! The worker: the thread that settles timing events that were reached, and gives unused leases back. It starts with the
-//! first launch that has to look at the bucket. From then on it also does the process's chores ([`crate::runtime::chores`]).
+//! first launch that has to ask the bucket. From then on it also does the process's chores ([`crate::runtime::chores`]).
 //! It runs no code of the application, and waits only for the clock and its wake-up word. It ends with the application's
 //! last thread ([`crate::runtime::threads`]).
 
@@ -16,19 +16,19 @@ use crate::runtime::limits;
 use crate::runtime::threads;
 use vcuda_region::slots::TOUCH_NS;
 
-/// Shortest time between two looks at timing events that are due (ns).
+/// Shortest interval of queries of timing events that are due (ns).
 const DUE_NS: u64 = 50_000;
-/// Longest time between two looks while work is in flight (ns).
+/// Longest interval of queries while work is in flight (ns).
 const BUSY_NS: u64 = 1_000_000;
-/// Shortest and longest time between two looks beside neighbours (ns): more work is in flight there.
+/// Shortest and longest interval of queries beside neighbours (ns): more work is in flight there.
 pub(crate) const CONTENDED_NS: (u64, u64) = (250_000, 1_000_000);
-/// Shortest time between two looks while no launch waits (ns); and the same beside neighbours, where the arbiter
-/// needs to know when each tenant had the GPU.
+/// Shortest interval of queries while no launch waits (ns), alone and beside neighbours, where the arbiter needs the times at
+/// which each tenant had the GPU.
 const UNAWAITED_NS: u64 = 16_000_000;
 const UNAWAITED_CONTENDED_NS: u64 = 2_000_000;
-/// Greatest age of the container's known pace while work is in flight (ns).
+/// Greatest age of the tenant's known pace while work is in flight (ns).
 const PACE_NS: u64 = 2_000_000;
-/// A lease that paid for nothing for this long is given back (ns).
+/// Time without use after which a lease is given back (ns).
 const LEASE_NS: u64 = 10_000_000;
 
 /// Kinds of sleep of the worker, as low bits of its wake-up word: with nothing to do, or with work in flight for
@@ -69,8 +69,8 @@ impl Launches {
         }
     }
 
-    /// Sleeps for `ns`, or until it is woken. For [`ASLEEP`]: only if no work has come since the last look. Returns whether
-    /// a launch woke it.
+    /// Sleeps for `ns`, or until a wake-up. In the kind [`ASLEEP`] it sleeps only if no work has come since the last query.
+    /// Returns whether a launch woke it.
     fn sleep(&self, ns: u64, way: u32) -> bool {
         let seen = self.wake_word.load(Ordering::SeqCst);
         let asleep = seen | way;
@@ -85,7 +85,7 @@ impl Launches {
             if way != ASLEEP || !self.is_outstanding() {
                 futex::wait(&self.wake_word, asleep, ns);
             }
-            // If the time ended the sleep, the word still says asleep.
+            // After a timeout the word still has the kind of the sleep.
             return self
                 .wake_word
                 .compare_exchange(asleep, awake(asleep), Ordering::SeqCst, Ordering::SeqCst)
@@ -105,7 +105,7 @@ impl Launches {
         }
     }
 
-    /// Tells the arbiter that this process settles. The arbiter charges the work of a process that does not.
+    /// Publishes that this process settles its work. The arbiter charges the work of a process that does not.
     fn tell_settled(&self, now_ns: u64) {
         if let Some(slot) = self.shim.claimed() {
             slot.tell_settled(now_ns);
@@ -117,7 +117,7 @@ impl Launches {
         let mut leases = Leases::new(self);
         let mut chores = Chores::new(now_ns());
         let mut told_ns = 0;
-        // It starts with a launch.
+        // A launch has started the worker.
         self.tell_beginning(&mut told_ns);
         loop {
             let began_ns = now_ns();
@@ -146,7 +146,7 @@ impl Launches {
         }
     }
 
-    /// Whether the container had busy neighbours at the last look.
+    /// Whether the tenant had busy neighbours at the last read of `limits`.
     fn are_contended(&self) -> bool {
         self.limiters()
             .iter()
@@ -211,7 +211,7 @@ fn run() {
     // Entered once, for all calls of this thread.
     let _relaxed = Relaxed::enter();
     if let Some(launches) = Launches::made() {
-        // A bug here ends the settling of timing events, not the application. The next lease starts the worker again.
+        // A panic here ends the worker, not the application. The next lease starts the worker again.
         let _ = std::panic::catch_unwind(AssertUnwindSafe(|| launches.work()));
         launches.shim.has_worker.store(false, Ordering::Release);
     }

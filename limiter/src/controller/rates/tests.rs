@@ -48,7 +48,7 @@ fn burst_borrows_what_is_idle_up_to_its_cap() {
         rates(&[burst(200, 1000, 1000), burst(100, 1000, 1000)]),
         [667, 333]
     );
-    // Of a promise that is hardly used, the most is lent; its owner has it at once.
+    // Most of a hardly used guarantee goes to others; its owner gets it back at once.
     assert_eq!(
         rates(&[burst(600, 1000, 100), burst(200, 1000, 1000)]),
         [750, 900]
@@ -83,7 +83,7 @@ fn a_low_priority_yields_and_is_not_starved() {
     let [low, high] = [Priority::Low, Priority::High].map(|priority| with(priority, fixed(1000, 1000)));
     assert_eq!(rates(&[low, high]), [10, 990]);
     assert_eq!(rates(&[low, fixed(1000, 1000), high]), [5, 5, 990]);
-    // What fits is kept; what does not is the lower one's loss.
+    // Guarantees that fit are met; the lower priority loses the rest.
     assert_eq!(
         rates(&[
             with(Priority::Low, fixed(300, 1000)),
@@ -98,7 +98,7 @@ fn a_low_priority_yields_and_is_not_starved() {
         ]),
         [300, 700]
     );
-    // A higher one that does little takes little.
+    // A higher priority with little demand takes little.
     let light = with(Priority::High, fixed(1000, 150));
     assert_eq!(rates(&[low, light]), [850, 990]);
 }
@@ -144,7 +144,7 @@ fn any_contender() -> impl Strategy<Value = Contender> {
         )
 }
 
-/// Of a share, what a deduction for the starved leaves at least.
+/// Least part of a share that remains after the deduction for starving tenants.
 fn kept(share: u32) -> u32 {
     (share * (1000 - FLOOR_PERMILLE) / 1000).saturating_sub(1)
 }
@@ -152,7 +152,7 @@ fn kept(share: u32) -> u32 {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 2000 }))]
 
-    /// What is used is never more than the GPU, and nobody has more than its cap or nothing.
+    /// The use never exceeds the GPU, and each rate is between 1 and the tenant's cap.
     #[test]
     fn no_more_is_given_than_there_is(contenders in prop::collection::vec(any_contender(), 0..10)) {
         let rates = rates(&contenders);
@@ -167,8 +167,8 @@ proptest! {
         }
     }
 
-    /// A promise holds under any antagonist as long as promises that are in demand fit: to 99 percent where somebody
-    /// else would starve, and else in full.
+    /// A guarantee is met beside any other tenants, as long as the demanded guarantees fit: to 99 percent if another tenant would
+    /// starve, else in full.
     #[test]
     fn promises_that_fit_are_kept(contenders in prop::collection::vec(any_contender(), 0..10)) {
         let rates = rates(&contenders);
@@ -185,7 +185,7 @@ proptest! {
         }
     }
 
-    /// Nobody has less than its part of the floor, or than what it demands of that.
+    /// Each tenant gets at least the lesser of its part of the floor and its demand.
     #[test]
     fn nobody_starves(contenders in prop::collection::vec(any_contender(), 1..10)) {
         let part = FLOOR_PERMILLE / u32::try_from(contenders.len()).unwrap();
@@ -195,7 +195,7 @@ proptest! {
         }
     }
 
-    /// Time that anybody could use is not left over.
+    /// No time is left over that a tenant could use.
     #[test]
     fn nothing_is_left_over(contenders in prop::collection::vec(any_contender(), 1..10)) {
         let given: u32 = feed_the_starved(&contenders, allot(&contenders)).iter().sum();
@@ -203,8 +203,8 @@ proptest! {
         prop_assert_eq!(given, wanted.min(1000));
     }
 
-    /// Whoever has more than its promise has it because nobody of a higher priority, or of an earlier policy of the same
-    /// one, could use it.
+    /// A tenant gets more than its guarantee only if no tenant of a higher priority, or of an earlier policy of the same priority,
+    /// could use it.
     #[test]
     fn the_lower_wait_for_the_higher(contenders in prop::collection::vec(any_contender(), 1..10)) {
         let given = feed_the_starved(&contenders, allot(&contenders));
@@ -218,13 +218,13 @@ proptest! {
         }
     }
 
-    /// Nobody gets more by asking for less.
+    /// A tenant does not get more by demanding less.
     #[test]
     fn asking_less_gives_no_more(contenders in prop::collection::vec(any_contender(), 1..8), less in 0..=1000_u32) {
         let before = rates(&contenders)[0];
         let mut modest = contenders;
         modest[0].demand_permille = modest[0].demand_permille.min(less);
-        // Of what goes to the starved, nobody pays more than one thousandth by rounding.
+        // By rounding, a tenant pays at most one thousandth more for starving ones.
         prop_assert!(rates(&modest)[0] <= before + 1);
     }
 }

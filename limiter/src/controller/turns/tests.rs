@@ -1,22 +1,22 @@
-//! Against a GPU whose turns are known.
+//! Comparison with a simulated GPU whose time slices are known.
 
 use proptest::prelude::*;
 
 use super::*;
 use crate::controller::Contexts;
 
-/// Contexts take turns, each for this many bins; a change costs some, that are nobody's.
+/// A GPU that gives each context a slice of this many bins. A switch costs bins that no tenant gets.
 struct Gpu {
     slice: u64,
     switch: u64,
-    /// Who comes after whom.
+    /// Order of the contexts.
     circle: Vec<usize>,
 }
 
-/// A tenant: how many bins of work it brings at once, and how many it waits then, by turns.
+/// A tenant's load: bins of work in a burst, then bins of pause, again and again.
 type Habit = Vec<(u64, u64)>;
 
-/// What was seen of one tenant, and what it got.
+/// Busy map of a tenant, and the bins that it got.
 #[derive(Debug, Clone, Default)]
 struct Seen {
     busy: Vec<bool>,
@@ -35,7 +35,7 @@ impl Gpu {
         ];
         let mut work: Vec<u64> = vec![0; habits.len()];
         let mut next: Vec<(u64, usize)> = vec![(0, 0); habits.len()];
-        // Since its burst was begun in a slice of its own.
+        // Busy since the first slice of the burst.
         let mut from: Vec<Option<usize>> = vec![None; habits.len()];
         let (mut place, mut slice, mut switching) = (0, 0, 0);
         for bin in 0..bins {
@@ -103,7 +103,7 @@ fn pieces(seen: &[Seen], words: usize) -> Vec<Vec<Busy>> {
         .collect()
 }
 
-/// By how much each got more than it was told to have (thousandths of what it got).
+/// Excess of each tenant's bins over the computed ones (thousandths of its bins).
 fn errors(seen: &[Seen]) -> Vec<i64> {
     let mut turns = Turns::default();
     let mut told = vec![0; seen.len()];
@@ -155,7 +155,7 @@ fn the_order_of_the_circle_is_learnt() {
             circle: circle.to_vec(),
         };
         let found = errors(&gpu.run(&habits, 2_000_000));
-        // Time in which the context changed is nobody's; here it is everyone's, who shared.
+        // No tenant gets the time of a switch; the computation divides it among the busy ones.
         assert!(
             found.iter().all(|error| (-25..=5).contains(error)),
             "{circle:?}: {found:?}"
@@ -220,13 +220,13 @@ fn it_does_not_matter_where_the_maps_were_cut() {
     };
     for (whole, cut) in told(2_000).into_iter().zip(told(1)) {
         assert_eq!(whole.0, cut.0);
-        // Parts of bins are cut off once in each piece.
+        // Each piece loses fractions of a bin by rounding.
         assert!((whole.1 - cut.1).abs() < 4_000, "{whole:?} {cut:?}");
     }
 }
 
 proptest! {
-    /// What is given out is never more than the time in which any was busy, whatever the maps say, and however they are cut.
+    /// The sum of the parts never exceeds the time in which any tenant was busy, for any maps and any pieces.
     #[test]
     fn parts_do_not_exceed_the_time(
         maps in prop::collection::vec(prop::collection::vec(0_u64..1 << 48, 8), 1..6),

@@ -1,4 +1,4 @@
-//! GPUs of a claim's shares.
+//! Checks of a claim's shares against the node's GPUs.
 
 use std::collections::BTreeMap;
 
@@ -6,16 +6,19 @@ use super::{PrepareError, Preparer};
 use crate::dra::claim::Share;
 
 impl Preparer {
-    /// Whether the shares are GPUs alone. The scheduler has to have counted all of them.
+    /// Whether the shares are whole GPUs.
+    ///
+    /// # Errors
+    /// The scheduler has counted less than all memory of a whole GPU.
     pub(super) fn are_whole(&self, shares: &[&Share]) -> Result<bool, PrepareError> {
         let known = self.gpus.borrow().clone();
-        let all = |device: &str| known.as_ref()?.memory_bytes(device);
+        let memory_bytes = |device: &str| known.as_ref()?.memory_bytes(device);
         let mut are_whole = false;
         for share in shares {
             let amounts = share.amounts.as_ref().filter(|amounts| amounts.is_whole);
             if let Some(amounts) = amounts {
                 are_whole = true;
-                if all(&share.device).is_some_and(|all| amounts.memory_bytes < all) {
+                if memory_bytes(&share.device).is_some_and(|all| amounts.memory_bytes < all) {
                     return Err(PrepareError::PartOfWhole(share.request.clone()));
                 }
             }
@@ -23,7 +26,10 @@ impl Preparer {
         Ok(are_whole)
     }
 
-    /// UUIDs of the shares' GPUs, each once.
+    /// UUIDs of the shares' GPUs.
+    ///
+    /// # Errors
+    /// A device is not on this node, two shares are on the same GPU, or the GPUs are not known yet.
     pub(super) fn uuids(&self, shares: &[&Share]) -> Result<Vec<String>, PrepareError> {
         let known = self.gpus.borrow().clone();
         let known = known.ok_or(PrepareError::NotYet)?;

@@ -6,7 +6,7 @@ use vcuda_quota::{Contradiction, CoreShare};
 use crate::amounts::AmountsError;
 use crate::annotations::AnnotationError;
 use crate::bind::BindError;
-use crate::cdi::{FactsError, StoreError};
+use crate::cdi::{SpecError, StoreError};
 use crate::dra::claim::ClaimError;
 use crate::dra::users::Overlap;
 use crate::manager::ManagerError;
@@ -14,22 +14,22 @@ use crate::manager::ManagerError;
 /// The reason why a claim is not prepared.
 #[derive(Debug, Error)]
 pub enum PrepareError {
-    /// A UID that names no file.
+    /// The UID cannot be part of a file's name.
     #[error("\"{0}\" is no UID of a claim")]
     Uid(String),
-    /// There is no such claim.
+    /// The claim does not exist.
     #[error("there is no claim of this name any more")]
     Gone,
-    /// What was allocated cannot be followed.
+    /// The allocation cannot be used.
     #[error("{0}")]
     Claim(#[from] ClaimError),
-    /// It is reserved for no pod that there is.
+    /// The claim is reserved for no existing pod.
     #[error("the claim is reserved for no pod that there is")]
     NoPod,
-    /// Its containers share a part of it.
+    /// Containers share some of their requests.
     #[error("{0}")]
     Overlap(#[from] Overlap),
-    /// Another claim of ours in the same container.
+    /// A container uses two claims of this driver.
     #[error(
         "a container uses this claim and claim {0}, both of vcuda.io: a container has its limits from one claim; make them two \
          requests of one"
@@ -41,62 +41,62 @@ pub enum PrepareError {
          its GPUs"
     )]
     Unequal(String, String),
-    /// Both on one GPU.
+    /// Two requests of a container were allocated the same GPU.
     #[error(
         "requests {0} and {1} of one container were allocated the same GPU, {2}: add constraints: [{{requests: [{0}, {1}], \
          distinctAttribute: vcuda.io/uuid}}]"
     )]
     SameGpu(String, String, String),
-    /// Admin access beside shares.
+    /// A container has admin access beside a share.
     #[error(
         "request {0} has admin access and is used by a container that also has a share: its limits could not hold"
     )]
     AdminBeside(String),
-    /// The policy's maximum.
+    /// A maximum of GPU time is set, and the policy is not `burst`.
     #[error("parameters of driver vcuda.io: coresMax {0} is for policy burst, and the policy is {1}")]
     Maximum(CoreShare, &'static str),
-    /// The policy's maximum is too low.
+    /// The maximum of GPU time is below the share.
     #[error("parameters of driver vcuda.io: coresMax {0} is less than the cores of the request, {1}")]
     MaximumBelow(CoreShare, CoreShare),
-    /// Limits for GPUs that have none.
+    /// Parameters or annotations limit whole GPUs.
     #[error(
         "its parameters or annotations limit it, and it asks for whole GPUs, which have no limits: leave them out, or claim a share \
          (device class vcuda.io)"
     )]
     Whole,
-    /// A part of a whole GPU.
+    /// The request is for whole GPUs and for less than their memory.
     #[error(
         "request {0} asks for whole GPUs and names less memory than they have: leave capacity.requests out, or claim a share \
          (device class vcuda.io)"
     )]
     PartOfWhole(String),
-    /// An annotation that is wrong.
+    /// An annotation is wrong.
     #[error("{0}")]
     Annotation(#[from] AnnotationError),
-    /// Annotations that contradict what was allocated.
+    /// Annotations contradict the allocation.
     #[error("{0}")]
     Amounts(#[from] AmountsError),
-    /// A device that this node does not have.
+    /// The device is not on this node.
     #[error(
         "device {0} is not on this node (any more): delete the pod, and the claim if it is not the pod's own"
     )]
     NoDevice(String),
-    /// The manager has not told the node's GPUs, or the driver is ending.
+    /// The manager has not listed the GPUs yet, or the driver is ending.
     #[error("the driver is starting or stopping; kubelet asks again")]
     NotYet,
-    /// It took too long.
+    /// The deadline has passed.
     #[error("the API server or the manager has not answered in time; kubelet asks again")]
     Late,
-    /// The API server.
+    /// The API server fails.
     #[error("API server: {0}; kubelet asks again")]
     Api(#[from] kube::Error),
-    /// The manager.
+    /// The manager refuses or does not answer.
     #[error("{0}")]
     Manager(#[from] ManagerError),
-    /// Facts that the specification needs are not known.
+    /// The specification cannot be made.
     #[error("{0}")]
-    Facts(#[from] FactsError),
-    /// The same, by the manager or the driver's root.
+    Spec(#[from] SpecError),
+    /// Inputs of the specification cannot be read from the manager or the driver's root.
     #[error("{0}")]
     Node(#[from] BindError),
     /// The specification cannot be written.
@@ -104,7 +104,7 @@ pub enum PrepareError {
     Store(#[from] StoreError),
 }
 
-/// Every reason that [`PrepareError::reason`] names.
+/// All reasons of [`PrepareError::reason`].
 pub(in crate::dra) const REASONS: [&str; 8] = [
     "claim",
     "annotations",
@@ -117,7 +117,7 @@ pub(in crate::dra) const REASONS: [&str; 8] = [
 ];
 
 impl PrepareError {
-    /// The reason in a word, for metrics.
+    /// The reason as a word, for metrics.
     pub(in crate::dra) fn reason(&self) -> &'static str {
         match self {
             Self::Uid(_)
@@ -135,11 +135,11 @@ impl PrepareError {
             | Self::MaximumBelow(..) => "claim",
             Self::Annotation(_) | Self::Amounts(_) => "annotations",
             Self::Manager(ManagerError::Refused(_)) => "refused",
-            Self::Manager(ManagerError::Away(_)) | Self::Node(_) => "manager",
+            Self::Manager(ManagerError::Unreachable(_)) | Self::Node(_) => "manager",
             Self::Api(_) => "api_server",
             Self::NoDevice(_) => "device",
             Self::NotYet | Self::Late => "late",
-            Self::Facts(_) | Self::Store(_) => "files",
+            Self::Spec(_) | Self::Store(_) => "files",
         }
     }
 }

@@ -1,24 +1,33 @@
-//! Files of a prepared claim: what its containers receive, and what is known of it later.
+//! Files of a prepared claim: the specification of its devices, and the record.
 
 use std::collections::BTreeSet;
 
-use super::{Asked, Granted, PrepareError, Preparer, blocking};
-use crate::bind::facts;
+use super::{GroupGrant, PendingClaim, PrepareError, Preparer, blocking};
+use crate::bind::spec_inputs;
 use crate::cdi::{ClaimDevice, ClaimRecord, Prepared, claim_spec};
-use crate::dra::chosen;
 use crate::dra::claim::Share;
+use crate::dra::claim_annotations;
 
 impl Preparer {
-    pub(super) async fn write(
+    /// Writes the specification and the record. Returns the answer to kubelet.
+    ///
+    /// # Errors
+    /// An input of the specification is missing, or a file cannot be written.
+    pub(super) async fn write_files(
         &self,
-        asked: &Asked<'_>,
-        granted: &[Granted],
+        asked: &PendingClaim<'_>,
+        granted: &[GroupGrant],
     ) -> Result<Vec<Prepared>, PrepareError> {
         let known = self.gpus.borrow().clone();
         let minors = known.iter().flat_map(|gpus| gpus.minors());
-        let facts = facts(&self.manager, &self.rules, minors.collect::<Vec<_>>().into_iter()).await?;
+        let inputs = spec_inputs(
+            &self.manager,
+            &self.settings,
+            minors.collect::<Vec<_>>().into_iter(),
+        )
+        .await?;
         let devices: Vec<ClaimDevice> = granted.iter().map(|granted| granted.device.clone()).collect();
-        let spec = claim_spec(&facts, &devices)?;
+        let spec = claim_spec(&inputs, &devices)?;
         let texts = granted
             .iter()
             .filter_map(|granted| Some((granted.key.clone()?, granted.text.clone()?)));
@@ -28,8 +37,8 @@ impl Preparer {
             uid: asked.claim.uid.clone(),
             keys: granted.iter().filter_map(|granted| granted.key.clone()).collect(),
             asked: texts.collect(),
-            of_pod: chosen::is_of_pod(&asked.found),
-            prepared: self.answer(&asked.shares, granted),
+            of_pod: claim_annotations::is_of_pod(&asked.found),
+            prepared: self.prepared_shares(&asked.shares, granted),
         };
         let (store, written) = (self.store.clone(), record.clone());
         blocking(move || store.write_claim(&spec, &written)).await?;
@@ -37,12 +46,17 @@ impl Preparer {
         Ok(record.prepared)
     }
 
-    /// Notes the amounts that a claim's grant has now by its annotations.
+    /// Records the requested amounts of a claim's grant.
     ///
     /// # Errors
-    /// The former ones stay noted.
-    pub(in crate::dra) async fn note(&self, uid: &str, key: &str, text: &str) -> Result<(), PrepareError> {
-        let _turn = self.turn.lock().await;
+    /// The record cannot be written; the old one stays.
+    pub(in crate::dra) async fn note_amounts(
+        &self,
+        uid: &str,
+        key: &str,
+        text: &str,
+    ) -> Result<(), PrepareError> {
+        let _lock = self.lock.lock().await;
         let (store, uid, key, text) = (
             self.store.clone(),
             uid.to_owned(),
@@ -54,17 +68,17 @@ impl Preparer {
         Ok(())
     }
 
-    /// One answer for each share. The group's CDI device is named once: all its containers use all its requests, and would
-    /// receive it twice.
-    fn answer(&self, shares: &[Share], granted: &[Granted]) -> Vec<Prepared> {
+    /// The answer for each share. Only the first share of a group has the group's CDI device: its containers use all of the
+    /// group's requests, and would get the device twice.
+    fn prepared_shares(&self, shares: &[Share], granted: &[GroupGrant]) -> Vec<Prepared> {
         let known = self.gpus.borrow().clone();
         let uuid = |device: &str| Some(known.as_ref()?.uuid(device)?.to_owned());
         let mut named = BTreeSet::new();
         let prepared = shares.iter().map(|share| {
-            let of = granted
+            let group = granted
                 .iter()
                 .find(|granted| granted.requests.contains(&share.request));
-            let name = of.map(|granted| granted.device.qualified());
+            let name = group.map(|granted| granted.device.qualified());
             Prepared {
                 request: share.request.clone(),
                 pool: self.node.clone(),
@@ -75,7 +89,7 @@ impl Preparer {
                     .filter(|name| named.insert(name.clone()))
                     .collect(),
                 uuid: uuid(&share.device).unwrap_or_default(),
-                key: of.and_then(|granted| granted.key.clone()),
+                key: group.and_then(|granted| granted.key.clone()),
             }
         });
         prepared.collect()

@@ -1,34 +1,35 @@
-//! Whether the API server has the slices that are wanted, in whatever form it writes them.
+//! Comparison of the API server's slices with the desired ones.
 
 use k8s_openapi::api::resource::v1::{Device, ResourceSlice};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use crate::dra::quantity;
 
-/// Whether the slices that were found are what is wanted, in whatever form the API server writes amounts.
-pub(super) fn is_same(found: &[ResourceSlice], wanted: &[Vec<Device>]) -> bool {
+/// Whether `found` are the desired slices, regardless of the form in which the API server writes quantities.
+pub(super) fn is_desired(found: &[ResourceSlice], desired: &[Vec<Device>]) -> bool {
     let mut found: Vec<&ResourceSlice> = found.iter().collect();
     found.sort_by_key(|slice| slice.metadata.name.clone());
     let generation = found.first().map(|slice| slice.spec.pool.generation);
-    let is_of_one = |slice: &&ResourceSlice| {
+    let is_of_pool = |slice: &&ResourceSlice| {
         let pool = &slice.spec.pool;
-        Some(pool.generation) == generation && usize::try_from(pool.resource_slice_count) == Ok(wanted.len())
+        Some(pool.generation) == generation && usize::try_from(pool.resource_slice_count) == Ok(desired.len())
     };
-    let plain = |devices: &[Device]| devices.iter().map(plain).collect::<Vec<_>>();
+    let all_normalized = |devices: &[Device]| devices.iter().map(normalized).collect::<Vec<_>>();
     let mut devices: Vec<Vec<Device>> = found
         .iter()
-        .map(|slice| plain(slice.spec.devices.as_deref().unwrap_or_default()))
+        .map(|slice| all_normalized(slice.spec.devices.as_deref().unwrap_or_default()))
         .collect();
-    let mut wanted_devices: Vec<Vec<Device>> = wanted.iter().map(|devices| plain(devices)).collect();
-    // Names count slices: the tenth comes before the second.
+    let mut desired_devices: Vec<Vec<Device>> =
+        desired.iter().map(|devices| all_normalized(devices)).collect();
+    // By device, not by the slice's name: `10` would come before `2`.
     let by_first = |slice: &Vec<Device>| slice.first().map(|device| device.name.clone());
     devices.sort_by_key(by_first);
-    wanted_devices.sort_by_key(by_first);
-    found.len() == wanted.len() && found.iter().all(is_of_one) && devices == wanted_devices
+    desired_devices.sort_by_key(by_first);
+    found.len() == desired.len() && found.iter().all(is_of_pool) && devices == desired_devices
 }
 
-/// A device with all amounts as plain numbers, and without the times that the API server adds.
-fn plain(device: &Device) -> Device {
+/// The device with all quantities as plain numbers, and without the times that the API server adds to taints.
+fn normalized(device: &Device) -> Device {
     let mut device = device.clone();
     let number = |quantity: &mut Quantity| {
         if let Ok(value) = quantity::parse(&quantity.0) {
@@ -80,35 +81,38 @@ mod tests {
 
     #[test]
     fn the_api_servers_form_of_amounts_is_no_change() {
-        let wanted = device(&gpu(1), Effect::NoSchedule).unwrap();
-        let mut found = wanted.clone();
+        let desired = device(&gpu(1), Effect::NoSchedule).unwrap();
+        let mut found = desired.clone();
         let memory = found.capacity.as_mut().unwrap().get_mut("memory").unwrap();
         memory.value.0 = "44Gi".to_owned();
-        assert_ne!(found, wanted);
-        assert!(is_same(
+        assert_ne!(found, desired);
+        assert!(is_desired(
             &[slice("a", &[found.clone()], (3, 1))],
-            &[vec![wanted.clone()]]
+            &[vec![desired.clone()]]
         ));
         let memory = found.capacity.as_mut().unwrap().get_mut("memory").unwrap();
         memory.value.0 = "43Gi".to_owned();
-        assert!(!is_same(&[slice("a", &[found], (3, 1))], &[vec![wanted]]));
+        assert!(!is_desired(&[slice("a", &[found], (3, 1))], &[vec![desired]]));
     }
 
     #[test]
-    fn a_pool_is_whole_or_written_again() {
+    fn an_incomplete_pool_is_not_desired() {
         let devices: Vec<Device> = (0..3)
             .map(|number| device(&gpu(number), Effect::NoSchedule).unwrap())
             .collect();
-        let wanted = [devices[..2].to_vec(), devices[2..].to_vec()];
-        let first = slice("a", &wanted[0], (3, 2));
-        assert!(is_same(&[slice("b", &wanted[1], (3, 2)), first.clone()], &wanted));
+        let desired = [devices[..2].to_vec(), devices[2..].to_vec()];
+        let first = slice("a", &desired[0], (3, 2));
+        assert!(is_desired(
+            &[slice("b", &desired[1], (3, 2)), first.clone()],
+            &desired
+        ));
         for broken in [
             vec![first.clone()],
-            vec![first.clone(), slice("b", &wanted[1], (2, 2))],
-            vec![first.clone(), slice("b", &wanted[1], (3, 3))],
+            vec![first.clone(), slice("b", &desired[1], (2, 2))],
+            vec![first.clone(), slice("b", &desired[1], (3, 3))],
             vec![first, slice("b", &[], (3, 2))],
         ] {
-            assert!(!is_same(&broken, &wanted));
+            assert!(!is_desired(&broken, &desired));
         }
     }
 }

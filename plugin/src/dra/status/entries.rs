@@ -1,4 +1,4 @@
-//! The entries of `status.devices` that are this driver's: one for each share, the same for the same grant.
+//! This driver's entries of `status.devices`: an entry for each share, equal for equal grants.
 
 use std::collections::BTreeMap;
 
@@ -16,8 +16,8 @@ use crate::dra::{DRIVER, quantity};
 /// Grants by key.
 pub(super) type Grants = BTreeMap<String, v1::Grant>;
 
-/// The entries of a claim. The times at which conditions changed are not known yet: they are the epoch.
-pub(super) fn of(record: &ClaimRecord, grants: &Grants) -> Vec<AllocatedDeviceStatus> {
+/// The entries of a claim. The times at which conditions changed are not set yet: they are the epoch.
+pub(super) fn status_entries(record: &ClaimRecord, grants: &Grants) -> Vec<AllocatedDeviceStatus> {
     let entry = |share: &Prepared| {
         let grant = share.key.as_ref().and_then(|key| grants.get(key));
         AllocatedDeviceStatus {
@@ -75,8 +75,8 @@ fn data(share: &Prepared, grant: Option<&v1::Grant>) -> Map<String, Value> {
     data
 }
 
-/// This driver's entries that the API server shows.
-pub(super) fn shown(claim: &ResourceClaim) -> Vec<AllocatedDeviceStatus> {
+/// This driver's entries in the claim's present status.
+pub(super) fn current_entries(claim: &ResourceClaim) -> Vec<AllocatedDeviceStatus> {
     let devices = claim
         .status
         .iter()
@@ -87,28 +87,31 @@ pub(super) fn shown(claim: &ResourceClaim) -> Vec<AllocatedDeviceStatus> {
         .collect()
 }
 
-/// Whether what is shown is what is wanted, whatever the times.
-pub(super) fn is_same(shown: &[AllocatedDeviceStatus], wanted: &[AllocatedDeviceStatus]) -> bool {
-    let plain = |entry: &AllocatedDeviceStatus| {
+/// Whether the present entries are the desired ones, regardless of the times.
+pub(super) fn is_current(current: &[AllocatedDeviceStatus], desired: &[AllocatedDeviceStatus]) -> bool {
+    let without_times = |entry: &AllocatedDeviceStatus| {
         let mut entry = entry.clone();
         for condition in entry.conditions.iter_mut().flatten() {
             condition.last_transition_time = Time(Timestamp::UNIX_EPOCH);
         }
         entry
     };
-    shown.len() == wanted.len() && shown.iter().all(|entry| wanted.contains(&plain(entry)))
+    current.len() == desired.len()
+        && current
+            .iter()
+            .all(|entry| desired.contains(&without_times(entry)))
 }
 
-/// The entries with the times at which their conditions changed: now, unless they are shown so already.
-pub(super) fn timed(
+/// The entries with the times at which their conditions changed: the present entry's time if the condition is equal, else now.
+pub(super) fn with_transition_times(
     entries: &[AllocatedDeviceStatus],
-    shown: &[AllocatedDeviceStatus],
+    current: &[AllocatedDeviceStatus],
 ) -> Vec<AllocatedDeviceStatus> {
     let mut timed = entries.to_vec();
     for entry in &mut timed {
-        let before = shown.iter().find(|shown| is_of(shown, entry));
+        let before = current.iter().find(|current| is_same_share(current, entry));
         let before = before
-            .and_then(|shown| shown.conditions.clone())
+            .and_then(|current| current.conditions.clone())
             .unwrap_or_default();
         for condition in entry.conditions.iter_mut().flatten() {
             let same = before
@@ -123,8 +126,8 @@ pub(super) fn timed(
     timed
 }
 
-fn is_of(shown: &AllocatedDeviceStatus, entry: &AllocatedDeviceStatus) -> bool {
-    (&shown.pool, &shown.device, &shown.share_id) == (&entry.pool, &entry.device, &entry.share_id)
+fn is_same_share(current: &AllocatedDeviceStatus, entry: &AllocatedDeviceStatus) -> bool {
+    (&current.pool, &current.device, &current.share_id) == (&entry.pool, &entry.device, &entry.share_id)
 }
 
 #[cfg(test)]
@@ -164,7 +167,7 @@ mod tests {
 
     fn shown_data(amounts: Option<v1::Amounts>, key: Option<&str>) -> Value {
         let grants = amounts.map(grants).unwrap_or_default();
-        let [entry] = of(&record(key), &grants).try_into().unwrap();
+        let [entry] = status_entries(&record(key), &grants).try_into().unwrap();
         assert_eq!(entry.share_id.as_deref(), Some("s"));
         entry.data.unwrap().0
     }
@@ -189,19 +192,19 @@ mod tests {
 
     #[test]
     fn a_time_stays_as_long_as_its_condition() {
-        let wanted = of(&record(None), &Grants::new());
+        let desired = status_entries(&record(None), &Grants::new());
         let time = |entries: &[AllocatedDeviceStatus]| {
             entries[0].conditions.as_ref().unwrap()[0]
                 .last_transition_time
                 .clone()
         };
-        let first = timed(&wanted, &[]);
-        assert_ne!(time(&first), time(&wanted));
-        assert!(is_same(&first, &wanted));
-        assert_eq!(timed(&wanted, &first), first);
-        let lost = of(&record(Some("k")), &Grants::new());
+        let first = with_transition_times(&desired, &[]);
+        assert_ne!(time(&first), time(&desired));
+        assert!(is_current(&first, &desired));
+        assert_eq!(with_transition_times(&desired, &first), first);
+        let lost = status_entries(&record(Some("k")), &Grants::new());
         assert_eq!(lost[0].conditions.as_ref().unwrap()[0].reason, "NoGrant");
-        assert!(!is_same(&first, &lost));
-        assert_ne!(time(&timed(&lost, &first)), time(&first));
+        assert!(!is_current(&first, &lost));
+        assert_ne!(time(&with_transition_times(&lost, &first)), time(&first));
     }
 }

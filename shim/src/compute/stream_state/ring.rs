@@ -8,12 +8,12 @@ use super::StreamState;
 
 /// Most timing events of one stream on the way.
 pub(in crate::compute) const EVENTS_MAX: usize = 64;
-/// Different kernels that one segment can tell apart.
+/// Most different kernels that a segment counts separately.
 pub(in crate::compute) const PARTS: usize = 6;
-/// The next look at overdue work comes after this part of the time by which it is overdue.
+/// Divisor of the delay of overdue work: the next query comes after this part of it.
 pub(in crate::compute) const OVERDUE_PART: u64 = 8;
 
-/// One timing event: an event behind a segment of work.
+/// A timing event: an event behind a segment of work.
 #[derive(Debug, core::default::Default)]
 #[repr(align(64))]
 pub(in crate::compute) struct TimingEvent {
@@ -90,7 +90,7 @@ impl StreamState {
         })
     }
 
-    /// Time of the next look at the first `timing_event` on the way, which was not reached at `seen_ns`
+    /// Time of the next query of the first `timing_event` on the way, which was not reached at `seen_ns`
     /// (`CLOCK_MONOTONIC`, ns). `doubted`: recent predictions were far off.
     pub(in crate::compute) fn next_look_ns(
         &self,

@@ -45,6 +45,21 @@ enum Reported {
     Nothing,
 }
 
+/// NVML's figure, with this process's counts at the same time.
+#[derive(Debug, Clone, Copy)]
+struct Reading {
+    /// The figure (bytes).
+    bytes: u64,
+    /// Memory in the ledger (bytes).
+    own_bytes: u64,
+    /// Managed memory in the ledger (bytes).
+    managed_bytes: u64,
+    /// Whether the ledger changed while the figure was read.
+    has_moved: bool,
+    /// Whether no other thread had a memory call in flight meanwhile.
+    is_quiet: bool,
+}
+
 impl Source {
     /// Whether there is a figure for this process alone.
     pub(super) fn is_known(&self) -> bool {
@@ -106,31 +121,19 @@ impl Overhead {
             if look > 0 {
                 std::thread::yield_now();
             }
-            let counts = || {
-                (
-                    in_flight::quiet_epoch(),
-                    device.own_bytes(),
-                    device.managed_bytes(),
-                )
-            };
-            let before = counts();
-            let Reported::Bytes(bytes) = self.reported(device, haste) else {
+            let Some(reading) = self.read_figure(device, haste) else {
                 return least;
             };
-            let after = counts();
-            if (before.1, before.2) != (after.1, after.2) {
+            if reading.has_moved {
                 continue;
             }
-            let is_quiet = before.0.is_some() && before.0 == after.0;
             // Asked after the driver: processes that had died by then are cleared by now.
             let may_inherit = device.may_inherit();
             let known_bytes = device.overhead_bytes().saturating_sub(ended_bytes);
-            let Some((overhead_bytes, is_certain)) =
-                self.overhead_in(device, known_bytes, bytes, before.1, before.2)
-            else {
+            let Some((overhead_bytes, is_certain)) = self.overhead_in(device, known_bytes, &reading) else {
                 // NVML says less than what is certainly counted: not all of it is there yet. The driver's own use stays
                 // as last known. If this process was never listed, the figure is another process's.
-                if bytes == 0 && is_quiet {
+                if reading.bytes == 0 && reading.is_quiet {
                     return Figure::Exact(0, true);
                 }
                 return least;
@@ -146,7 +149,7 @@ impl Overhead {
                 std::thread::sleep(SETTLED_AFTER);
                 continue;
             }
-            if is_quiet {
+            if reading.is_quiet {
                 return Figure::Exact(overhead_bytes, is_certain);
             }
             least = Figure::AtLeast(overhead_bytes);
@@ -154,9 +157,31 @@ impl Overhead {
         least
     }
 
-    /// The part of NVML's figure (`bytes`) that is overhead, and whether nothing else could explain the figure. The
-    /// ledger has `own_bytes`, of which `managed_bytes` are managed memory. `known_bytes` is the overhead as last
-    /// known. `None` if the ledger has more than NVML.
+    /// Reads NVML's figure for this process, and its counts before and after. `None` if there is no figure.
+    fn read_figure(&'static self, device: &'static Device, haste: Haste) -> Option<Reading> {
+        let counts = || {
+            (
+                in_flight::quiet_epoch(),
+                device.own_bytes(),
+                device.managed_bytes(),
+            )
+        };
+        let before = counts();
+        let Reported::Bytes(bytes) = self.reported(device, haste) else {
+            return None;
+        };
+        let after = counts();
+        Some(Reading {
+            bytes,
+            own_bytes: before.1,
+            managed_bytes: before.2,
+            has_moved: (before.1, before.2) != (after.1, after.2),
+            is_quiet: before.0.is_some() && before.0 == after.0,
+        })
+    }
+
+    /// The part of NVML's figure that is overhead, and whether no other memory could explain the figure. `known_bytes`
+    /// is the overhead as last known. `None` if the ledger has more than NVML.
     ///
     /// NVML's figure is the process's local video memory, as far as is known without managed memory (nvtop issue 213,
     /// rmm issue 2259). So managed memory is left out: if the figure includes it after all, overhead is too large,
@@ -167,17 +192,16 @@ impl Overhead {
         &'static self,
         device: &'static Device,
         known_bytes: u64,
-        bytes: u64,
-        own_bytes: u64,
-        managed_bytes: u64,
+        reading: &Reading,
     ) -> Option<(u64, bool)> {
-        let most_bytes = bytes.checked_sub(own_bytes.saturating_sub(managed_bytes))?;
+        let unmanaged_bytes = reading.own_bytes.saturating_sub(reading.managed_bytes);
+        let most_bytes = reading.bytes.checked_sub(unmanaged_bytes)?;
         // Memory that other processes hold too, and that its exporter let go of, is in the figure of one of its
         // holders; the driver does not say which. Memory that only descriptors hold may be in no process's figure. If
         // that explains the figure, nothing has changed.
         let mut doubtful_bytes = device.ambiguous_bytes();
         if self.managed.is_in_figure() {
-            doubtful_bytes = doubtful_bytes.saturating_add(managed_bytes);
+            doubtful_bytes = doubtful_bytes.saturating_add(reading.managed_bytes);
         }
         let least_bytes = most_bytes.saturating_sub(doubtful_bytes);
         Some((known_bytes.clamp(least_bytes, most_bytes), doubtful_bytes == 0))

@@ -1,28 +1,31 @@
-//! Facts that specifications need beside the grant: asked anew for each, as shim, driver and GPUs change.
+//! Inputs of a specification beside the grant. They are read anew for each container, as shim, driver and GPUs change.
 
 use std::collections::BTreeMap;
 
 use tokio::task::spawn_blocking;
 
-use super::{BindError, Binder, Rules};
-use crate::cdi::{Facts, Inject, Shim};
+use super::{BindError, BindSettings, Binder};
+use crate::cdi::{Inject, Shim, SpecInputs};
 use crate::driver;
 use crate::manager::Manager;
 
 impl Binder {
-    pub(super) async fn facts(&self) -> Result<Facts, BindError> {
-        let seen = self.node.borrow().clone().unwrap_or_default();
-        let minors = seen.gpus.iter().map(|gpu| (gpu.uuid.clone(), gpu.minor_number));
-        facts(&self.manager, &self.rules, minors).await
+    pub(super) async fn spec_inputs(&self) -> Result<SpecInputs, BindError> {
+        let node = self.node.borrow().clone().unwrap_or_default();
+        let minors = node.gpus.iter().map(|gpu| (gpu.uuid.clone(), gpu.minor_number));
+        spec_inputs(&self.manager, &self.settings, minors).await
     }
 }
 
-/// The facts of a node whose GPUs, by UUID, have these minor numbers.
-pub(crate) async fn facts(
+/// Reads the inputs from the manager and the driver's root. `minors` are the minor numbers of the GPUs by UUID.
+///
+/// # Errors
+/// The manager does not answer, or the driver's files were not found.
+pub(crate) async fn spec_inputs(
     manager: &Manager,
-    rules: &Rules,
+    settings: &BindSettings,
     minors: impl Iterator<Item = (String, Option<u32>)> + Send,
-) -> Result<Facts, BindError> {
+) -> Result<SpecInputs, BindError> {
     let gpu_nodes: BTreeMap<String, String> = minors
         .filter_map(|(uuid, minor)| Some((uuid, format!("nvidia{}", minor?))))
         .collect();
@@ -31,21 +34,21 @@ pub(crate) async fn facts(
         library: status.shim_library.into(),
         preload: status.shim_preload.into(),
     });
-    let driver = match rules.inject {
+    let driver = match settings.inject {
         Inject::Cdi => {
-            let (root, view) = rules.driver.clone();
+            let (root, view) = settings.driver.clone();
             let found = spawn_blocking(move || driver::find(&root, &view)).await;
             found.map_err(|_| BindError::Stopping)??
         }
         Inject::ToolkitEnv | Inject::ToolkitMounts => Vec::new(),
     };
     let control = ["nvidiactl", "nvidia-uvm", "nvidia-uvm-tools"];
-    Ok(Facts {
+    Ok(SpecInputs {
         shim,
         program: (!status.program.is_empty()).then(|| status.program.into()),
-        is_strict: rules.strict,
-        inject: rules.inject,
-        devices: rules.devices.clone(),
+        is_strict: settings.strict,
+        inject: settings.inject,
+        devices: settings.devices.clone(),
         control_nodes: control.map(str::to_owned).to_vec(),
         gpu_nodes,
         driver,

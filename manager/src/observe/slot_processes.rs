@@ -1,4 +1,4 @@
-//! Fates of the processes that hold a slot of a tenant, and the tenant's figures without the dead.
+//! Processes that hold a slot of a tenant, living and dead, and the tenant's figures without the dead ones.
 
 use vcuda_region::DeviceIndex;
 use vcuda_region::limits::OpenError;
@@ -10,19 +10,19 @@ use super::{Device, Process};
 use crate::reaper::{Fate, Reaper};
 use crate::registration::{Key, Members};
 
-/// The processes that hold a slot, by what became of them.
-pub(super) struct Fates {
+/// The processes that hold a slot, by whether they live.
+pub(super) struct SlotProcesses {
     /// The living processes, each with its PID on the host if known.
     living: Vec<(ProcessUse, Option<u32>)>,
-    /// Whether a child keeps memory of a dead one.
+    /// Whether a child keeps memory of a dead process.
     pub(super) has_kept: bool,
-    /// The other dead, which have nothing any more.
+    /// Dead processes of which no child keeps memory.
     dead: Vec<ProcessUse>,
 }
 
-impl Fates {
-    /// Asks of each process whether it lives.
-    pub(super) fn split(
+impl SlotProcesses {
+    /// Sorts the processes by whether they live.
+    pub(super) fn classify(
         processes: Vec<ProcessUse>,
         reader: &UsageReader,
         members: &Members,
@@ -45,7 +45,7 @@ impl Fates {
         }
     }
 
-    /// The living that have not registered: slot, identity, and the PID on the host if known.
+    /// Living processes that have not registered: slot, identity, and the PID on the host if known.
     pub(super) fn not_registered(&self, members: &Members) -> Vec<(usize, Identity, Option<u32>)> {
         let living = self.living.iter();
         living
@@ -54,8 +54,12 @@ impl Fates {
             .collect()
     }
 
-    /// The tenant's use of one device now: that of its living processes, what they share, and what children keep of dead ones.
-    pub(super) fn figures(
+    /// Updates the tenant's use of a device: that of its living processes, their shared memory, and memory that children keep of
+    /// dead processes.
+    ///
+    /// # Errors
+    /// `usage` is damaged.
+    pub(super) fn update_device(
         &self,
         device: &mut Device,
         index: DeviceIndex,
@@ -101,9 +105,9 @@ impl Fates {
         Ok(())
     }
 
-    /// The processes to show: those that hold a slot, and those that have registered without one.
-    pub(super) fn shown(&self, members: &Members) -> Vec<Process> {
-        let mut shown: Vec<Process> = self
+    /// Living processes that hold a slot, then those that have registered without one.
+    pub(super) fn process_list(&self, members: &Members) -> Vec<Process> {
+        let mut list: Vec<Process> = self
             .living
             .iter()
             .map(|(process, host_pid)| Process {
@@ -120,7 +124,7 @@ impl Fates {
                 .iter()
                 .any(|(process, _)| Key::of(&process.identity) == key)
         };
-        shown.extend(
+        list.extend(
             members
                 .living
                 .iter()
@@ -134,7 +138,7 @@ impl Fates {
                     used_bytes: Vec::new(),
                 }),
         );
-        shown
+        list
     }
 }
 

@@ -1,4 +1,4 @@
-//! Grants of running containers follow their pods' annotations.
+//! Applies the annotations of pods to the grants of their running containers.
 
 use std::collections::BTreeMap;
 
@@ -8,24 +8,24 @@ use vcuda_quota::QuotaChange;
 
 use super::{BindError, Binder, blocking, request_id};
 use crate::amounts::{self, amounts};
+use crate::annotation_reconciler::{Reconcile, Refusal};
 use crate::cdi::Record;
 use crate::cluster::Cluster;
-use crate::demand::{Demand, wanted};
-use crate::follow::{Follow, Refusal};
+use crate::gpu_request::{DeviceCounts, gpu_request};
 use crate::ids::Kind;
-use crate::pod_events::pod;
+use crate::pod_events::pod_reference;
 
 #[tonic::async_trait]
-impl Follow for Binder {
-    async fn follow(&self, cluster: &Cluster) -> Result<BTreeMap<String, Refusal>, String> {
-        let refusals = self.follow_all(cluster).await;
+impl Reconcile for Binder {
+    async fn reconcile(&self, cluster: &Cluster) -> Result<BTreeMap<String, Refusal>, String> {
+        let refusals = self.reconcile_all(cluster).await;
         refusals.map_err(|error| error.to_string())
     }
 }
 
 impl Binder {
-    /// Applies the present annotations of each pod to its grant. Returns why some do not follow, by grant.
-    async fn follow_all(&self, cluster: &Cluster) -> Result<BTreeMap<String, Refusal>, BindError> {
+    /// Applies the present annotations of each pod to its grants. Returns the refusals by grant.
+    async fn reconcile_all(&self, cluster: &Cluster) -> Result<BTreeMap<String, Refusal>, BindError> {
         let store = self.store.clone();
         let records = blocking(move || store.records()).await?;
         let mut grants: BTreeMap<String, v1::Grant> = BTreeMap::new();
@@ -44,48 +44,51 @@ impl Binder {
                 continue;
             };
             let holder = grant.holder.clone().unwrap_or_default();
-            // Nothing is known to have changed for a pod that is not known, or not any more.
-            let Some(choice) = cluster.known(&holder) else {
+            // Without the pod in the watch there is no known change.
+            let Some(change) = cluster.current_quota_change(&holder) else {
                 continue;
             };
-            let (id, followed) = match choice {
-                Ok(choice) => (grant.id.clone(), self.follow_one(&record, grant, &choice).await),
+            let (id, result) = match change {
+                Ok(change) => (
+                    grant.id.clone(),
+                    self.reconcile_grant(&record, grant, &change).await,
+                ),
                 Err(error) => (grant.id.clone(), Err(error.to_string())),
             };
-            if let Err(why) = followed {
+            if let Err(why) = result {
                 let why = format!("{}/{}: {why}", holder.namespace, holder.pod);
-                let regarding = pod(&holder);
+                let regarding = pod_reference(&holder);
                 refusals.insert(id, Refusal { why, regarding });
             }
         }
         Ok(refusals)
     }
 
-    async fn follow_one(
+    async fn reconcile_grant(
         &self,
         record: &Record,
         grant: v1::Grant,
-        choice: &QuotaChange,
+        change: &QuotaChange,
     ) -> Result<(), String> {
-        let count = |kind| u32::try_from(record.held.of(kind).len()).unwrap_or(u32::MAX);
-        let demand = Demand {
+        let count = |kind| u32::try_from(record.held.ids_of(kind).len()).unwrap_or(u32::MAX);
+        let counts = DeviceCounts {
             gpus: count(Kind::Gpu),
             chunks: count(Kind::Memory),
             percents: count(Kind::Cores),
         };
-        let seen = self.node.borrow().clone().unwrap_or_default();
-        let wanted = wanted(demand, self.rules.chunk_bytes, &seen.gpus, self.pods.names())
+        let node = self.node.borrow().clone().unwrap_or_default();
+        let request = gpu_request(counts, self.settings.chunk_bytes, &node.gpus, self.pods.names())
             .map_err(|error| error.to_string())?;
-        let amounts = amounts(&wanted, choice).map_err(|error| error.to_string())?;
-        let asked = amounts::text(&amounts);
+        let amounts = amounts(&request, change).map_err(|error| error.to_string())?;
+        let asked = amounts::canonical_text(&amounts);
         if asked == record.asked {
             return Ok(());
         }
-        let _turn = self.turn.lock().await;
+        let _lock = self.lock.lock().await;
         let resize = v1::ResizeGrantRequest {
             request_id: request_id(&record.slot, &grant.holder.clone().unwrap_or_default(), &amounts),
             id: grant.id.clone(),
-            amounts: Some(amounts::chosen(&amounts, choice)),
+            amounts: Some(amounts::without_defaults(&amounts, change)),
             expected_generation: grant.generation,
         };
         self.manager

@@ -1,8 +1,7 @@
-//! Grants of prepared claims follow the annotations of their claims, and of the pods that these were made for, within what was
-//! allocated.
+//! Applies the annotations of prepared claims, and of the pods that they were made for, to the grants, within the allocation.
 //!
-//! A driver may not watch all claims of a cluster for the sake of its own. Pods of the node are watched, so a pod's annotations
-//! are followed at once; claims are asked for, those of no one pod often, the others seldom.
+//! A watch of all claims of the cluster would be too costly. The node's pods are watched, so their annotations are applied at
+//! once. Claims are read one by one: shared claims often, claims of a single pod seldom.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,49 +17,49 @@ use tokio::time::Instant;
 use tracing::info;
 use vcuda_manager_api::v1;
 
-use super::chosen::{self, Annotations};
 use super::claim::{self, Share};
-use super::grants::granted;
+use super::claim_annotations::{self, Annotations};
+use super::grants::grant_amounts;
 use super::prepare::{PrepareError, Preparer, hash};
-use crate::annotations::choice;
+use crate::annotation_reconciler::{RETRY_INTERVAL, Reconcile, Refusal};
+use crate::annotations::quota_change;
 use crate::cdi::{ClaimRecord, Store};
 use crate::cluster::Cluster;
-use crate::follow::{AGAIN, Follow, Refusal};
 use crate::manager::Manager;
 
-/// Between two looks at claims of no one pod, at least.
-const LOOK: Duration = Duration::from_secs(2);
-/// The same for each of them, so that many claims are no more requests.
-const LOOK_EACH: Duration = Duration::from_millis(100);
-/// Between two looks at the claim of a pod.
-const LOOK_OF_POD: Duration = Duration::from_secs(30);
+/// Shortest interval of reads of the shared claims.
+const CLAIMS_INTERVAL: Duration = Duration::from_secs(2);
+/// Interval for each shared claim, which bounds the rate of requests if there are many.
+const INTERVAL_PER_CLAIM: Duration = Duration::from_millis(100);
+/// Interval of reads of a claim that was made for a single pod.
+const POD_CLAIM_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Grants by key.
 type Grants = BTreeMap<String, v1::Grant>;
 
-/// What was followed of a claim.
+/// Last application of a claim's annotations.
 #[derive(Debug)]
-struct Seen {
+struct LastApplied {
     of_pod: Option<Annotations>,
     at: Instant,
-    is_followed: bool,
+    is_done: bool,
 }
 
-/// Follows the annotations of this node's claims.
-pub(crate) struct ClaimFollower {
+/// Applies the annotations of this node's claims.
+pub(crate) struct ClaimReconciler {
     client: Client,
     manager: Arc<Manager>,
     store: Store,
     preparer: Arc<Preparer>,
     /// Name of the node's pool.
     pool: String,
-    /// By UID.
-    seen: Mutex<BTreeMap<String, Seen>>,
-    pace: Mutex<Duration>,
+    /// Last application by the claim's UID.
+    last_applied: Mutex<BTreeMap<String, LastApplied>>,
+    interval: Mutex<Duration>,
 }
 
-impl ClaimFollower {
-    /// One for the claims that `preparer` prepares.
+impl ClaimReconciler {
+    /// Creates a reconciler for the claims that `preparer` prepares.
     #[must_use]
     pub(crate) fn new(
         client: Client,
@@ -75,24 +74,24 @@ impl ClaimFollower {
             store,
             preparer,
             pool,
-            seen: Mutex::default(),
-            pace: Mutex::new(LOOK),
+            last_applied: Mutex::default(),
+            interval: Mutex::new(CLAIMS_INTERVAL),
         }
     }
 
-    async fn follow_all(&self, cluster: &Cluster) -> Result<BTreeMap<String, Refusal>, PrepareError> {
+    async fn reconcile_all(&self, cluster: &Cluster) -> Result<BTreeMap<String, Refusal>, PrepareError> {
         let store = self.store.clone();
         let records = spawn_blocking(move || store.claim_records()).await;
         let mut records = records.map_err(|_| PrepareError::NotYet)??;
-        // Admin access has no limits to follow, and of an earlier release's claims it is not known which share is whose.
+        // Admin access has no limits. Records of earlier releases do not tell which share has which grant.
         records.retain(|record| record.prepared.iter().any(|share| share.key.is_some()));
         let alone = records.iter().filter(|record| !record.of_pod).count();
-        *self.pace.lock() = match u32::try_from(alone) {
-            Ok(0) => AGAIN,
-            Ok(count) => LOOK.max(LOOK_EACH * count),
-            Err(_) => LOOK_OF_POD,
+        *self.interval.lock() = match u32::try_from(alone) {
+            Ok(0) => RETRY_INTERVAL,
+            Ok(count) => CLAIMS_INTERVAL.max(INTERVAL_PER_CLAIM * count),
+            Err(_) => POD_CLAIM_INTERVAL,
         };
-        self.seen
+        self.last_applied
             .lock()
             .retain(|uid, _| records.iter().any(|record| record.uid == *uid));
         let mut refusals = BTreeMap::new();
@@ -102,16 +101,16 @@ impl ClaimFollower {
         let grants = self.manager.list().await?.into_iter();
         let grants: Grants = grants.map(|grant| (grant.key.clone(), grant)).collect();
         for record in &records {
-            if let Err(error) = self.follow_one(cluster, record, &grants).await {
+            if let Err(error) = self.reconcile_if_due(cluster, record, &grants).await {
                 let why = format!("claim {}/{}: {error}", record.namespace, record.name);
-                let regarding = regarding(record, &grants);
+                let regarding = annotated_object(record, &grants);
                 refusals.insert(record.uid.clone(), Refusal { why, regarding });
             }
         }
         Ok(refusals)
     }
 
-    async fn follow_one(
+    async fn reconcile_if_due(
         &self,
         cluster: &Cluster,
         record: &ClaimRecord,
@@ -123,7 +122,7 @@ impl ClaimFollower {
                 .keys
                 .iter()
                 .find_map(|key| grants.get(key)?.holder.as_ref());
-            // Nothing is known to have changed for a pod that is not known, or not any more.
+            // Without the pod in the watch there is no known change.
             let Some(known) = holder.and_then(|holder| cluster.annotations(holder)) else {
                 return Ok(());
             };
@@ -132,48 +131,48 @@ impl ClaimFollower {
         if !self.is_due(record, of_pod.as_ref()) {
             return Ok(());
         }
-        let followed = self.follow_claim(record, of_pod.as_ref(), grants).await;
-        let seen = Seen {
+        let result = self.reconcile_claim(record, of_pod.as_ref(), grants).await;
+        let applied = LastApplied {
             of_pod,
             at: Instant::now(),
-            is_followed: followed.is_ok(),
+            is_done: result.is_ok(),
         };
-        self.seen.lock().insert(record.uid.clone(), seen);
-        followed
+        self.last_applied.lock().insert(record.uid.clone(), applied);
+        result
     }
 
-    /// Whether the claim has to be looked at now.
+    /// Whether the claim has to be read now.
     fn is_due(&self, record: &ClaimRecord, of_pod: Option<&Annotations>) -> bool {
-        let seen = self.seen.lock();
-        let Some(seen) = seen.get(&record.uid).filter(|_| record.of_pod) else {
+        let last = self.last_applied.lock();
+        let Some(applied) = last.get(&record.uid).filter(|_| record.of_pod) else {
             return true;
         };
-        !seen.is_followed || seen.of_pod.as_ref() != of_pod || seen.at.elapsed() >= LOOK_OF_POD
+        !applied.is_done || applied.of_pod.as_ref() != of_pod || applied.at.elapsed() >= POD_CLAIM_INTERVAL
     }
 
-    async fn follow_claim(
+    async fn reconcile_claim(
         &self,
         record: &ClaimRecord,
         of_pod: Option<&Annotations>,
         grants: &Grants,
     ) -> Result<(), PrepareError> {
         let claims: Api<ResourceClaim> = Api::namespaced(self.client.clone(), &record.namespace);
-        // As the API server has it at hand: what is old is followed by what is new.
+        // Any version from the API server's cache will do, as the next read gets a newer one.
         let claim = match claims.get_with(&record.name, &GetParams::any()).await {
             Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
             found => found?,
         };
-        // Another one of this name, or one whose end kubelet will say.
+        // Another claim of this name, or a claim that kubelet will unprepare.
         let Ok(shares) = claim::shares(&claim, &record.uid, &self.pool) else {
             return Ok(());
         };
-        let annotations = chosen::annotations(&claim, of_pod);
-        let mut first = Ok(());
+        let annotations = claim_annotations::merged(&claim, of_pod);
+        let mut result = Ok(());
         for grant in record.keys.iter().filter_map(|key| grants.get(key)) {
             let resized = self.resize(record, grant, &shares, &annotations).await;
-            first = first.and(resized);
+            result = result.and(resized);
         }
-        first
+        result
     }
 
     async fn resize(
@@ -188,15 +187,16 @@ impl ClaimFollower {
             .iter()
             .find(|prepared| prepared.key.as_ref() == Some(&grant.key));
         let share = of_grant.and_then(|prepared| {
-            let is_it = |share: &&Share| share.request == prepared.request && share.device == prepared.device;
-            shares.iter().find(is_it)?.amounts.as_ref()
+            let is_same_share =
+                |share: &&Share| share.request == prepared.request && share.device == prepared.device;
+            shares.iter().find(is_same_share)?.amounts.as_ref()
         });
         let (Some(share), Some(holder)) = (share, &grant.holder) else {
             return Ok(());
         };
         // A wrong name of a container was refused at the start, where the names are known.
-        let chosen = choice(annotations, &holder.container, &BTreeSet::new())?;
-        let (amounts, text) = granted(share, &chosen)?;
+        let change = quota_change(annotations, &holder.container, &BTreeSet::new())?;
+        let (amounts, text) = grant_amounts(share, &change)?;
         if record.asked.get(&grant.key) == Some(&text) {
             return Ok(());
         }
@@ -211,32 +211,32 @@ impl ClaimFollower {
             expected_generation: grant.generation,
         };
         self.manager.resize(resize).await?;
-        self.preparer.note(&record.uid, &grant.key, &text).await?;
+        self.preparer.note_amounts(&record.uid, &grant.key, &text).await?;
         info!(grant = grant.id, asked = text, "follows its annotations");
         Ok(())
     }
 }
 
 #[tonic::async_trait]
-impl Follow for ClaimFollower {
-    async fn follow(&self, cluster: &Cluster) -> Result<BTreeMap<String, Refusal>, String> {
-        let refusals = self.follow_all(cluster).await;
+impl Reconcile for ClaimReconciler {
+    async fn reconcile(&self, cluster: &Cluster) -> Result<BTreeMap<String, Refusal>, String> {
+        let refusals = self.reconcile_all(cluster).await;
         refusals.map_err(|error| error.to_string())
     }
 
-    fn pace(&self) -> Duration {
-        *self.pace.lock()
+    fn resync_interval(&self) -> Duration {
+        *self.interval.lock()
     }
 }
 
-/// The object that has the annotations, where people look: the pod of its own claim, or the claim.
-fn regarding(record: &ClaimRecord, grants: &Grants) -> ObjectReference {
+/// The object for events about the annotations: the pod if the claim was made for it, else the claim.
+fn annotated_object(record: &ClaimRecord, grants: &Grants) -> ObjectReference {
     let holder = record
         .keys
         .iter()
         .find_map(|key| grants.get(key)?.holder.as_ref());
     match holder.filter(|_| record.of_pod) {
-        Some(holder) => crate::pod_events::pod(holder),
+        Some(holder) => crate::pod_events::pod_reference(holder),
         None => ObjectReference {
             api_version: Some("resource.k8s.io/v1".to_owned()),
             kind: Some("ResourceClaim".to_owned()),

@@ -1,28 +1,28 @@
-//! Demand of a container: counts of devices, turned into amounts of each of its GPUs. Arithmetic alone.
+//! The amounts of each GPU that a container requests, computed from the number of devices that kubelet gave it.
 
 use thiserror::Error;
 use vcuda_quota::MemorySize;
 
 use crate::ids::Kind;
-use crate::pods::{Devices, Names};
+use crate::pods::{Devices, ExtendedResources};
 use crate::resources::{CORES_PER_GPU, NodeGpu, State};
 
-/// Counts of devices.
+/// Numbers of devices that kubelet gave to a container.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Demand {
-    /// Different GPUs.
+pub struct DeviceCounts {
+    /// Number of different GPUs.
     pub gpus: u32,
-    /// Chunks of memory, of all GPUs together.
+    /// Number of memory chunks, of all GPUs together.
     pub chunks: u32,
-    /// Percents, of all GPUs together.
+    /// Percents of GPU time, of all GPUs together.
     pub percents: u32,
 }
 
-impl Demand {
-    /// That of a container.
+impl DeviceCounts {
+    /// Counts a container's devices.
     #[must_use]
-    pub fn of(devices: &Devices) -> Self {
-        let count = |kind| u32::try_from(devices.of(kind).len()).unwrap_or(u32::MAX);
+    pub fn count(devices: &Devices) -> Self {
+        let count = |kind| u32::try_from(devices.ids_of(kind).len()).unwrap_or(u32::MAX);
         Self {
             gpus: count(Kind::Gpu),
             chunks: count(Kind::Memory),
@@ -30,9 +30,9 @@ impl Demand {
         }
     }
 
-    /// The greater of each amount: kubelet holds it for an init container and its heir.
+    /// The greater of each number: kubelet reserves it for an init container and for the containers that get its devices next.
     #[must_use]
-    pub fn or_more(self, other: Self) -> Self {
+    pub fn max_of_each(self, other: Self) -> Self {
         Self {
             gpus: self.gpus.max(other.gpus),
             chunks: self.chunks.max(other.chunks),
@@ -41,33 +41,33 @@ impl Demand {
     }
 }
 
-/// Amounts to be granted.
+/// Amounts that a container requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wanted {
-    /// Different GPUs.
+pub struct GpuRequest {
+    /// Number of different GPUs.
     pub gpus: u32,
-    /// Amount of each GPU (bytes). None: all of it, and no other container there.
+    /// Memory of each GPU (bytes). `None` means whole GPUs without other containers.
     pub memory_bytes: Option<u64>,
-    /// Amount of each GPU (thousandths).
+    /// GPU time of each GPU (thousandths).
     pub cores_permille: u32,
-    /// Only these, by UUID; any if empty.
+    /// UUIDs of the GPUs to choose from; empty means any.
     pub among: Vec<String>,
 }
 
-/// Counts that cannot be granted, whatever is free.
+/// Numbers of devices that no GPU of this node could serve, even if it were free.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum DemandError {
+pub enum RequestError {
     /// A resource is missing beside others.
     #[error("it asks for {asked} and for no {missing}: add {missing}: {example}")]
     Missing {
-        /// Devices that are there.
+        /// Names and numbers of the devices that are there.
         asked: String,
-        /// Devices that are missing.
+        /// Name of the missing resource.
         missing: String,
-        /// A value for it.
+        /// Example value for the missing resource.
         example: String,
     },
-    /// The amounts are totals, and these are not the same on each GPU.
+    /// A total does not divide by the number of GPUs.
     #[error(
         "{resource}: {count} is the total for {gpus} GPUs, which get the same each, and does not divide by {gpus}: \
          ask for {less} or {more}"
@@ -77,24 +77,24 @@ pub enum DemandError {
         resource: String,
         /// Number of devices.
         count: u32,
-        /// GPUs.
+        /// Number of GPUs.
         gpus: u32,
-        /// The multiple below.
+        /// Next smaller total that divides.
         less: u32,
-        /// The multiple above.
+        /// Next larger total that divides.
         more: u32,
     },
-    /// More than a GPU's time.
+    /// More than all time of a GPU.
     #[error("{resource}: {count} is more than {gpus} of {CORES_PER_GPU} percent, all the time of its GPUs")]
-    MoreThanACard {
+    MoreThanAGpu {
         /// Name of the resource.
         resource: String,
         /// Number of devices.
         count: u32,
-        /// GPUs.
+        /// Number of GPUs.
         gpus: u32,
     },
-    /// More than a GPU's memory.
+    /// More than the memory of the largest GPU.
     #[error(
         "{resource}: {count} is {size} on each of {gpus} GPUs; the largest that this node has gives {most}"
     )]
@@ -105,38 +105,38 @@ pub enum DemandError {
         count: u32,
         /// Size on each GPU.
         size: MemorySize,
-        /// GPUs.
+        /// Number of GPUs.
         gpus: u32,
-        /// Size that the largest GPU gives.
+        /// Memory that the largest GPU of the node can give to one container.
         most: MemorySize,
     },
 }
 
-/// Amounts that a container with this demand gets of each of its GPUs, with chunks of `chunk_bytes`.
+/// Computes the amounts of each GPU from a container's device counts, with chunks of `chunk_bytes`.
 ///
-/// All chunks of a GPU and all its time are the whole GPU: no other container is put there.
+/// All chunks and all percents of a GPU mean the whole GPU, without other containers.
 ///
 /// # Errors
-/// It cannot be granted: see [`DemandError`].
-pub fn wanted(
-    demand: Demand,
+/// The node could not serve the counts even if it were free: see [`RequestError`].
+pub fn gpu_request(
+    device_counts: DeviceCounts,
     chunk_bytes: u64,
     gpus: &[NodeGpu],
-    names: &Names,
-) -> Result<Wanted, DemandError> {
-    let Demand {
+    names: &ExtendedResources,
+) -> Result<GpuRequest, RequestError> {
+    let DeviceCounts {
         gpus: count,
         chunks,
         percents,
-    } = demand;
-    if let Some(error) = missing(demand, chunk_bytes, names) {
+    } = device_counts;
+    if let Some(error) = missing(device_counts, chunk_bytes, names) {
         return Err(error);
     }
     for (kind, total) in [(Kind::Memory, chunks), (Kind::Cores, percents)] {
         if total % count != 0 {
             let less = total - total % count;
-            return Err(DemandError::Uneven {
-                resource: names.of(kind).to_owned(),
+            return Err(RequestError::Uneven {
+                resource: names.name(kind).to_owned(),
                 count: total,
                 gpus: count,
                 less: if less == 0 { count } else { less },
@@ -146,8 +146,8 @@ pub fn wanted(
     }
     let (chunks_each, percents_each) = (chunks / count, percents / count);
     if percents_each > CORES_PER_GPU {
-        return Err(DemandError::MoreThanACard {
-            resource: names.of(Kind::Cores).to_owned(),
+        return Err(RequestError::MoreThanAGpu {
+            resource: names.name(Kind::Cores).to_owned(),
             count: percents,
             gpus: count,
         });
@@ -155,10 +155,10 @@ pub fn wanted(
     let size = |chunks: u32| u64::from(chunks).saturating_mul(chunk_bytes);
     let known = gpus.iter().filter(|gpu| gpu.state != State::Unhealthy);
     let most = known.map(|gpu| gpu.chunks).max();
-    // If no GPU is healthy, the manager tells which are not.
+    // If no GPU is healthy, the manager's refusal names the unhealthy ones.
     if let Some(most) = most.filter(|most| chunks_each > *most) {
-        return Err(DemandError::TooLarge {
-            resource: names.of(Kind::Memory).to_owned(),
+        return Err(RequestError::TooLarge {
+            resource: names.name(Kind::Memory).to_owned(),
             count: chunks,
             size: MemorySize(size(chunks_each)),
             gpus: count,
@@ -170,7 +170,7 @@ pub fn wanted(
         .filter(|gpu| percents_each == CORES_PER_GPU && gpu.chunks == chunks_each)
         .map(|gpu| gpu.uuid.clone())
         .collect();
-    Ok(Wanted {
+    Ok(GpuRequest {
         gpus: count,
         memory_bytes: whole.is_empty().then(|| size(chunks_each)),
         cores_permille: percents_each * 10,
@@ -178,26 +178,26 @@ pub fn wanted(
     })
 }
 
-fn missing(demand: Demand, chunk_bytes: u64, names: &Names) -> Option<DemandError> {
+fn missing(device_counts: DeviceCounts, chunk_bytes: u64, names: &ExtendedResources) -> Option<RequestError> {
     let counts = [
-        (Kind::Gpu, demand.gpus),
-        (Kind::Memory, demand.chunks),
-        (Kind::Cores, demand.percents),
+        (Kind::Gpu, device_counts.gpus),
+        (Kind::Memory, device_counts.chunks),
+        (Kind::Cores, device_counts.percents),
     ];
     let (missing, _) = counts.into_iter().find(|(_, count)| *count == 0)?;
     let asked: Vec<String> = counts
         .into_iter()
         .filter(|(_, count)| *count > 0)
-        .map(|(kind, count)| format!("{}: {count}", names.of(kind)))
+        .map(|(kind, count)| format!("{}: {count}", names.name(kind)))
         .collect();
     let example = match missing {
         Kind::Gpu => "1 (a share of one GPU)".to_owned(),
         Kind::Memory => format!("16 (chunks of {})", MemorySize(chunk_bytes)),
         Kind::Cores => "30 (percent of a GPU's time; 100 for all of it)".to_owned(),
     };
-    Some(DemandError::Missing {
+    Some(RequestError::Missing {
         asked: asked.join(" and "),
-        missing: names.of(missing).to_owned(),
+        missing: names.name(missing).to_owned(),
         example,
     })
 }
@@ -208,7 +208,7 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    fn of(gpus: u32, chunks: u32, percents: u32) -> Result<Wanted, String> {
+    fn request(gpus: u32, chunks: u32, percents: u32) -> Result<GpuRequest, String> {
         let gpu = |uuid: &str, chunks| NodeGpu {
             uuid: uuid.to_owned(),
             minor_number: None,
@@ -216,35 +216,35 @@ mod tests {
             state: State::Usable,
             numa_node: None,
         };
-        let demand = Demand {
+        let device_counts = DeviceCounts {
             gpus,
             chunks,
             percents,
         };
-        let names = Names::new(["v/gpu", "v/memory", "v/cores"].map(str::to_owned));
+        let names = ExtendedResources::new(["v/gpu", "v/memory", "v/cores"].map(str::to_owned));
         let node = [gpu("a", 96), gpu("b", 96), gpu("c", 318)];
-        wanted(demand, 256 * MIB, &node, &names).map_err(|error| error.to_string())
+        gpu_request(device_counts, 256 * MIB, &node, &names).map_err(|error| error.to_string())
     }
 
     #[test]
     fn totals_are_split_evenly() {
-        let one = of(1, 16, 30).unwrap();
+        let one = request(1, 16, 30).unwrap();
         assert_eq!((one.memory_bytes, one.cores_permille), (Some(4096 * MIB), 300));
-        let two = of(2, 16, 30).unwrap();
+        let two = request(2, 16, 30).unwrap();
         assert_eq!((two.memory_bytes, two.cores_permille), (Some(2048 * MIB), 150));
         assert!(two.among.is_empty());
-        let uneven = of(2, 33, 30).unwrap_err();
+        let uneven = request(2, 33, 30).unwrap_err();
         assert!(
             uneven.starts_with("v/memory: 33 ") && uneven.ends_with("32 or 34"),
             "{uneven}"
         );
-        let uneven = of(2, 32, 1).unwrap_err();
+        let uneven = request(2, 32, 1).unwrap_err();
         assert!(uneven.ends_with("ask for 2 or 2"), "{uneven}");
     }
 
     #[test]
     fn one_without_the_others_is_refused_with_what_to_add() {
-        for (demand, said) in [
+        for (device_counts, said) in [
             (
                 (1, 0, 0),
                 "it asks for v/gpu: 1 and for no v/memory: add v/memory: 16 (chunks of 256 MiB)",
@@ -263,15 +263,19 @@ mod tests {
             ),
             ((1, 0, 30), "for no v/memory: add"),
         ] {
-            let error = of(demand.0, demand.1, demand.2).unwrap_err();
+            let error = request(device_counts.0, device_counts.1, device_counts.2).unwrap_err();
             assert!(error.contains(said), "{error}");
         }
     }
 
     #[test]
-    fn what_no_gpu_has_is_refused() {
-        assert!(of(1, 16, 101).unwrap_err().contains("more than 1 of 100 percent"));
-        let large = of(1, 319, 10).unwrap_err();
+    fn amounts_that_no_gpu_has_are_refused() {
+        assert!(
+            request(1, 16, 101)
+                .unwrap_err()
+                .contains("more than 1 of 100 percent")
+        );
+        let large = request(1, 319, 10).unwrap_err();
         assert!(
             large.contains("79.75 GiB") && large.contains("79.5 GiB"),
             "{large}"
@@ -280,11 +284,11 @@ mod tests {
 
     #[test]
     fn all_of_a_gpu_is_the_gpu() {
-        let whole = of(2, 192, 200).unwrap();
+        let whole = request(2, 192, 200).unwrap();
         assert_eq!((whole.memory_bytes, whole.cores_permille), (None, 1000));
         assert_eq!(whole.among, ["a", "b"]);
         // All its time and not all its memory; or the reverse.
-        assert_eq!(of(1, 95, 100).unwrap().memory_bytes, Some(95 * 256 * MIB));
-        assert_eq!(of(1, 96, 99).unwrap().memory_bytes, Some(96 * 256 * MIB));
+        assert_eq!(request(1, 95, 100).unwrap().memory_bytes, Some(95 * 256 * MIB));
+        assert_eq!(request(1, 96, 99).unwrap().memory_bytes, Some(96 * 256 * MIB));
     }
 }

@@ -1,4 +1,4 @@
-//! Claims that are gone although kubelet did not say so, as after the loss of its state: their files and grants end here.
+//! Cleanup of claims that are gone although kubelet did not unprepare them, as after the loss of its state.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,44 +10,44 @@ use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 use tracing::{debug, info};
 
-use super::prepare::{PrepareError, Preparer, prefix};
+use super::prepare::{PrepareError, Preparer, key_prefix};
 use crate::cdi::Store;
 use crate::manager::Manager;
 use crate::mode::CLAIM_KEYS;
 
-/// Between two looks.
-const LOOK: Duration = Duration::from_secs(30);
+/// Interval of checks.
+const INTERVAL: Duration = Duration::from_secs(30);
 
-/// Ends what is left over.
-pub(crate) struct Leftovers {
+/// Removes the files and grants of claims that are gone.
+pub(crate) struct OrphanCleaner {
     /// The API server's client.
     pub client: Client,
     /// The manager.
     pub manager: Arc<Manager>,
     /// The claims' files.
     pub store: Store,
-    /// Prepares claims, and undoes it.
+    /// Unprepares claims.
     pub preparer: Arc<Preparer>,
 }
 
-impl Leftovers {
-    /// Looks until it is dropped.
+impl OrphanCleaner {
+    /// Cleans up until the task is dropped.
     pub(crate) async fn run(self) {
         let mut missing = BTreeSet::new();
         loop {
-            sleep(LOOK).await;
-            if let Err(error) = self.claims().await {
+            sleep(INTERVAL).await;
+            if let Err(error) = self.unprepare_gone_claims().await {
                 debug!("claims that are gone: {error}");
             }
-            match self.grants(&missing).await {
+            match self.release_orphaned_grants(&missing).await {
                 Ok(now_missing) => missing = now_missing,
                 Err(error) => debug!("grants without a claim: {error}"),
             }
         }
     }
 
-    /// Claims with files.
-    async fn claims(&self) -> Result<(), PrepareError> {
+    /// Unprepares claims that have files and are no longer at the API server.
+    async fn unprepare_gone_claims(&self) -> Result<(), PrepareError> {
         let store = self.store.clone();
         let records = spawn_blocking(move || store.claim_records()).await;
         for record in records.map_err(|_| PrepareError::NotYet)?? {
@@ -65,12 +65,16 @@ impl Leftovers {
         Ok(())
     }
 
-    /// Ends grants of claims that had no files in this look and in the one before. Returns those that had none in this one.
-    async fn grants(&self, missing: &BTreeSet<String>) -> Result<BTreeSet<String>, PrepareError> {
+    /// Releases the grants whose claims had no files in this check and in the one before. Returns the IDs of the grants whose
+    /// claims had none in this check.
+    async fn release_orphaned_grants(
+        &self,
+        missing: &BTreeSet<String>,
+    ) -> Result<BTreeSet<String>, PrepareError> {
         let store = self.store.clone();
         let uids = spawn_blocking(move || store.claims()).await;
         let uids = uids.map_err(|_| PrepareError::NotYet)??;
-        let prefixes: Vec<String> = uids.iter().map(|uid| prefix(uid)).collect();
+        let prefixes: Vec<String> = uids.iter().map(|uid| key_prefix(uid)).collect();
         let mut now_missing = BTreeSet::new();
         for grant in self.manager.list().await? {
             let has_files = prefixes.iter().any(|prefix| grant.key.starts_with(prefix));
@@ -78,7 +82,7 @@ impl Leftovers {
                 continue;
             }
             if missing.contains(&grant.id) {
-                // One whose processes still run is tried again at each look.
+                // The manager refuses while processes still run; each check tries again.
                 if let Err(error) = self.manager.release(&grant.id).await {
                     debug!(grant = grant.id, "kept: {error}");
                 }

@@ -1,4 +1,4 @@
-//! Choices that the annotations of a claim, and of the pod that it was made for, make for its containers.
+//! Quota changes by the annotations of a claim, and of the pod that the claim was made for.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,41 +8,41 @@ use vcuda_manager_api::v1;
 use vcuda_quota::QuotaChange;
 
 use super::users::Group;
-use crate::annotations::{AnnotationError, DOMAIN, choice};
+use crate::annotations::{AnnotationError, DOMAIN, quota_change as container_quota_change};
 
-/// Annotations of ours.
+/// Our annotations, by name.
 pub(super) type Annotations = BTreeMap<String, String>;
 
-/// Whether the claim was made for one pod, of a template or for extended resources: it goes with that pod.
+/// Whether the claim was made for a single pod, by a template or for extended resources. It is deleted with that pod.
 pub(super) fn is_of_pod(claim: &ResourceClaim) -> bool {
     let mut owners = claim.metadata.owner_references.iter().flatten();
     owners.any(|owner| owner.kind == "Pod" && owner.controller == Some(true))
 }
 
-/// Our annotations of a claim, and over them those of the pod that it was made for.
-pub(super) fn annotations(claim: &ResourceClaim, of_pod: Option<&Annotations>) -> Annotations {
+/// Our annotations of a claim, and of the pod that it was made for: those of the pod win.
+pub(super) fn merged(claim: &ResourceClaim, of_pod: Option<&Annotations>) -> Annotations {
     let own = claim.metadata.annotations.iter().flatten();
     let all = own.chain(of_pod.into_iter().flatten());
     let ours = all.filter(|(key, _)| key.starts_with(DOMAIN));
     ours.map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 
-/// Choices for the containers of a group at their start.
+/// The quota change for the containers of a group at their start.
 ///
 /// # Errors
-/// The annotation that is wrong.
-pub(super) fn at_start(
+/// An annotation is wrong.
+pub(super) fn quota_change(
     claim: &ResourceClaim,
     pods: &[Pod],
     holder: &v1::Holder,
     groups: &[Group],
 ) -> Result<QuotaChange, AnnotationError> {
-    let named = |pod: &&Pod| pod.metadata.name.as_ref() == Some(&holder.pod);
-    let pod = pods.iter().find(named).filter(|_| is_of_pod(claim));
+    let is_named = |pod: &&Pod| pod.metadata.name.as_ref() == Some(&holder.pod);
+    let pod = pods.iter().find(is_named).filter(|_| is_of_pod(claim));
     let of_pod = pod.and_then(|pod| pod.metadata.annotations.as_ref());
     let containers = groups.iter().flat_map(|group| &group.containers);
     let names: BTreeSet<String> = containers.map(|(_, container)| container.clone()).collect();
-    choice(&annotations(claim, of_pod), &holder.container, &names)
+    container_quota_change(&merged(claim, of_pod), &holder.container, &names)
 }
 
 #[cfg(test)]
@@ -74,7 +74,7 @@ mod tests {
             containers: vec![("p".to_owned(), "main".to_owned())],
         };
         let pods = [serde_json::from_value(pod).unwrap()];
-        at_start(&claim(owner), &pods, &holder, &[group]).map_err(|error| error.to_string())
+        quota_change(&claim(owner), &pods, &holder, &[group]).map_err(|error| error.to_string())
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The driver's turn on its node: after the end of another driver or plugin, and while nothing of mode `plugin` lives there.
+//! The driver's locks of its node. It waits for the end of another driver or plugin, and of all shares of mode `plugin`.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -19,18 +19,18 @@ use crate::manager::Manager;
 use crate::mode::Mode;
 use crate::register::Directories;
 
-/// Label of a node that names its mode.
+/// Label of a node with its mode.
 pub const LABEL: &str = "vcuda.io/mode";
-/// Between two looks at pods that have ended.
-const LOOK_ENDED: Duration = Duration::from_secs(10);
-/// The longest wait for the node's label: without an answer none is known.
+/// Interval of checks for ended pods of mode `plugin`.
+const ENDED_PODS_INTERVAL: Duration = Duration::from_secs(10);
+/// Longest wait for the node's label. Without an answer the label counts as missing.
 const DEADLINE: Duration = Duration::from_secs(2);
 
-/// Whether this driver is at work; if not, what is in the way, unless it is the daemon before it.
-pub(crate) type Turn = Result<(), Option<String>>;
+/// Whether the driver has the locks. If not, the reason; `None` while another daemon is at work.
+pub(crate) type LockState = Result<(), Option<String>>;
 
-/// Waits for the turn.
-pub(crate) struct Waiter {
+/// Waits for the locks of the node.
+pub(crate) struct NodeLock {
     /// The API server's client.
     pub client: Client,
     /// The manager.
@@ -43,34 +43,34 @@ pub(crate) struct Waiter {
     pub node: String,
 }
 
-impl Waiter {
-    /// Waits until it has come.
-    pub(crate) async fn wait(&self, turn: &watch::Sender<Turn>) -> [Flock<File>; 2] {
-        let ended = Mutex::new(Instant::now());
+impl NodeLock {
+    /// Waits until the driver has the locks, and keeps `state` up to date.
+    pub(crate) async fn acquire(&self, state: &watch::Sender<LockState>) -> [Flock<File>; 2] {
+        let checked = Mutex::new(Instant::now());
         let refusal = || async {
-            if let Some(why) = self.label().await {
+            if let Some(why) = self.label_refusal().await {
                 return Some(why);
             }
             let why = Mode::Dra.refusal(&self.store, &self.manager).await?;
-            if ended.lock().elapsed() >= LOOK_ENDED {
-                *ended.lock() = Instant::now();
-                // A plugin that is at work does so itself, and better.
-                if let Ok(_locks) = Mode::Dra.take(&self.directories)
-                    && let Err(error) = self.end().await
+            if checked.lock().elapsed() >= ENDED_PODS_INTERVAL {
+                *checked.lock() = Instant::now();
+                // A plugin that is at work holds the locks, and releases its grants itself.
+                if let Ok(_locks) = Mode::Dra.lock_node(&self.directories)
+                    && let Err(error) = self.release_ended_pods().await
                 {
                     debug!("grants of mode plugin: {error}");
                 }
             }
             Some(why)
         };
-        let locks = Mode::Dra.turn(&self.directories, refusal, |why| tell(turn, why));
+        let locks = Mode::Dra.wait_for_node(&self.directories, refusal, |why| set_waiting(state, why));
         let locks = locks.await;
-        turn.send_modify(|turn| *turn = Ok(()));
+        state.send_modify(|state| *state = Ok(()));
         locks
     }
 
-    /// What the node's label says against this mode.
-    async fn label(&self) -> Option<String> {
+    /// The reason against this mode by the node's label; `None` if there is none.
+    async fn label_refusal(&self) -> Option<String> {
         let nodes: Api<Node> = Api::all(self.client.clone());
         let found = timeout(DEADLINE, nodes.get_metadata_opt(&self.node)).await;
         let node = found.ok()?.ok()??;
@@ -79,22 +79,22 @@ impl Waiter {
             .then(|| format!("the node's label {LABEL} is \"{label}\", and this is the driver of mode dra"))
     }
 
-    /// Ends grants of pods that are gone: where the node's label was changed, no plugin is left to do so. One whose processes
-    /// still run is kept by the manager.
-    async fn end(&self) -> Result<(), PrepareError> {
+    /// Releases the plugin's grants of pods that are gone: after a change of the node's label, no plugin is left to do so. The
+    /// manager keeps a grant with living processes.
+    async fn release_ended_pods(&self) -> Result<(), PrepareError> {
         for grant in self.manager.list().await? {
-            let holder = match (&grant.holder, Mode::of(&grant)) {
+            let holder = match (&grant.holder, Mode::from_grant(&grant)) {
                 (Some(holder), Some(Mode::Plugin)) if !holder.pod.is_empty() => holder,
                 _ => continue,
             };
             let pods: Api<Pod> = Api::namespaced(self.client.clone(), &holder.namespace);
             let found = pods.get_opt(&holder.pod).await?;
-            let is_it =
+            let is_same_pod =
                 |pod: Pod| holder.pod_uid.is_empty() || pod.metadata.uid.as_ref() == Some(&holder.pod_uid);
-            if found.is_some_and(is_it) {
+            if found.is_some_and(is_same_pod) {
                 continue;
             }
-            // The file goes first: no container may start with a grant that is being released.
+            // The file goes first, so that no container starts with a grant that is being released.
             if let Some(slot) = Slot::named(&grant.key) {
                 self.store.remove(&slot)?;
             }
@@ -109,9 +109,9 @@ impl Waiter {
     }
 }
 
-/// Notes what is in the way; logs it once.
-fn tell(turn: &watch::Sender<Turn>, waits: Option<String>) {
-    turn.send_if_modified(|known| {
+/// Sets the reason for the wait, and logs it once.
+fn set_waiting(state: &watch::Sender<LockState>, waits: Option<String>) {
+    state.send_if_modified(|known| {
         let is_new = *known != Err(waits.clone());
         if let Some(why) = waits.as_ref().filter(|_| is_new) {
             warn!("{why}");
