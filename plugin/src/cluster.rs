@@ -19,8 +19,8 @@ use tokio::time::timeout;
 use tracing::{info, warn};
 use vcuda_manager_api::v1;
 use vcuda_quota::QuotaChange;
+use vcuda_quota::pods::annotations::{AnnotationError, choice};
 
-use crate::annotations::{AnnotationError, choice};
 use crate::pod_choices::PodChoices;
 
 /// Time that a container that starts waits for its pod to be seen: kubelet and this plugin are told of it at the same

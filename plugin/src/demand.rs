@@ -2,10 +2,11 @@
 
 use thiserror::Error;
 use vcuda_quota::MemorySize;
+use vcuda_quota::pods::{CORES_PER_GPU, Counts, CountsError};
 
 use crate::ids::Kind;
 use crate::pods::{Devices, Names};
-use crate::resources::{CORES_PER_GPU, NodeGpu, State};
+use crate::resources::{NodeGpu, State};
 
 /// Counts of devices.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -57,43 +58,9 @@ pub struct Wanted {
 /// Counts that cannot be granted, whatever is free.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum DemandError {
-    /// A resource is missing beside others.
-    #[error("it asks for {asked} and for no {missing}: add {missing}: {example}")]
-    Missing {
-        /// Devices that are there.
-        asked: String,
-        /// Devices that are missing.
-        missing: String,
-        /// A value for it.
-        example: String,
-    },
-    /// The amounts are totals, and these are not the same on each GPU.
-    #[error(
-        "{resource}: {count} is the total for {gpus} GPUs, which get the same each, and does not divide by {gpus}: \
-         ask for {less} or {more}"
-    )]
-    Uneven {
-        /// Name of the resource.
-        resource: String,
-        /// Number of devices.
-        count: u32,
-        /// GPUs.
-        gpus: u32,
-        /// The multiple below.
-        less: u32,
-        /// The multiple above.
-        more: u32,
-    },
-    /// More than a GPU's time.
-    #[error("{resource}: {count} is more than {gpus} of {CORES_PER_GPU} percent, all the time of its GPUs")]
-    MoreThanACard {
-        /// Name of the resource.
-        resource: String,
-        /// Number of devices.
-        count: u32,
-        /// GPUs.
-        gpus: u32,
-    },
+    /// Counts that no node can grant.
+    #[error(transparent)]
+    Counts(#[from] CountsError),
     /// More than a GPU's memory.
     #[error(
         "{resource}: {count} is {size} on each of {gpus} GPUs; the largest that this node has gives {most}"
@@ -129,29 +96,13 @@ pub fn wanted(
         chunks,
         percents,
     } = demand;
-    if let Some(error) = missing(demand, chunk_bytes, names) {
-        return Err(error);
-    }
-    for (kind, total) in [(Kind::Memory, chunks), (Kind::Cores, percents)] {
-        if total % count != 0 {
-            let less = total - total % count;
-            return Err(DemandError::Uneven {
-                resource: names.of(kind).to_owned(),
-                count: total,
-                gpus: count,
-                less: if less == 0 { count } else { less },
-                more: less.saturating_add(count),
-            });
-        }
-    }
-    let (chunks_each, percents_each) = (chunks / count, percents / count);
-    if percents_each > CORES_PER_GPU {
-        return Err(DemandError::MoreThanACard {
-            resource: names.of(Kind::Cores).to_owned(),
-            count: percents,
-            gpus: count,
-        });
-    }
+    let counts = Counts {
+        gpus: count,
+        chunks,
+        percents,
+    };
+    let each = counts.of_each_gpu(chunk_bytes, names.resources())?;
+    let (chunks_each, percents_each) = (each.chunks, each.percents);
     let size = |chunks: u32| u64::from(chunks).saturating_mul(chunk_bytes);
     let known = gpus.iter().filter(|gpu| gpu.state != State::Unhealthy);
     let most = known.map(|gpu| gpu.chunks).max();
@@ -175,30 +126,6 @@ pub fn wanted(
         memory_bytes: whole.is_empty().then(|| size(chunks_each)),
         cores_permille: percents_each * 10,
         among: whole,
-    })
-}
-
-fn missing(demand: Demand, chunk_bytes: u64, names: &Names) -> Option<DemandError> {
-    let counts = [
-        (Kind::Gpu, demand.gpus),
-        (Kind::Memory, demand.chunks),
-        (Kind::Cores, demand.percents),
-    ];
-    let (missing, _) = counts.into_iter().find(|(_, count)| *count == 0)?;
-    let asked: Vec<String> = counts
-        .into_iter()
-        .filter(|(_, count)| *count > 0)
-        .map(|(kind, count)| format!("{}: {count}", names.of(kind)))
-        .collect();
-    let example = match missing {
-        Kind::Gpu => "1 (a share of one GPU)".to_owned(),
-        Kind::Memory => format!("16 (chunks of {})", MemorySize(chunk_bytes)),
-        Kind::Cores => "30 (percent of a GPU's time; 100 for all of it)".to_owned(),
-    };
-    Some(DemandError::Missing {
-        asked: asked.join(" and "),
-        missing: names.of(missing).to_owned(),
-        example,
     })
 }
 

@@ -10,7 +10,6 @@
 #![warn(clippy::too_many_lines)]
 
 pub mod amounts;
-pub mod annotations;
 pub mod bind;
 pub mod cdi;
 pub mod cluster;

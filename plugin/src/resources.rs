@@ -7,13 +7,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use vcuda_kubelet_api::v1beta1::{Device, NumaNode, TopologyInfo};
 use vcuda_kubelet_api::{HEALTHY, UNHEALTHY};
+use vcuda_quota::pods::CORES_PER_GPU;
 
 use crate::ids::{Ids, Kind};
 
 /// Shares of a GPU.
 pub const SHARES_PER_CARD: u32 = 16;
-/// Percents of a GPU.
-pub const CORES_PER_GPU: u32 = 100;
 /// Memory IDs of a node, at most: kubelet looks at each in every allocation, and a message is at most 4 MiB.
 pub const MEMORY_IDS_MAX: u32 = 5_000;
 

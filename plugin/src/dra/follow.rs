@@ -17,12 +17,12 @@ use tokio::task::spawn_blocking;
 use tokio::time::Instant;
 use tracing::info;
 use vcuda_manager_api::v1;
+use vcuda_quota::pods::annotations::choice;
 
 use super::chosen::{self, Annotations};
 use super::claim::{self, Share};
 use super::grants::granted;
 use super::prepare::{PrepareError, Preparer, hash};
-use crate::annotations::choice;
 use crate::cdi::{ClaimRecord, Store};
 use crate::cluster::Cluster;
 use crate::follow::{AGAIN, Follow, Refusal};

@@ -1,6 +1,7 @@
 //! Amounts of a grant: what was allocated, lowered by annotations. Arithmetic alone.
 
 use vcuda_manager_api::v1;
+use vcuda_quota::pods::lowered;
 use vcuda_quota::{CoreShare, Policy, Quota, QuotaChange};
 
 use crate::amounts;
@@ -28,7 +29,7 @@ pub(in crate::dra) fn granted(
     // What the parameters contradict by themselves is told as theirs.
     Quota::fixed(Some(share.memory_bytes), most).merge(&kept(promised, share.competition))?;
     let choice = kept(promised, over(&share.competition, annotations));
-    let mut quota = amounts::lowered(share.memory_bytes, most, &choice)?;
+    let mut quota = lowered(share.memory_bytes, most, &choice)?;
     // `fixed` with all GPU time promises nothing (docs/policies.md). A claim of 100 cores is promised them.
     if promised > 0 && quota.reserved_permille() != quota.promised_permille() {
         quota.policy = Policy::Burst;

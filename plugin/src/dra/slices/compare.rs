@@ -2,8 +2,7 @@
 
 use k8s_openapi::api::resource::v1::{Device, ResourceSlice};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-
-use crate::dra::quantity;
+use vcuda_quota::pods::quantity;
 
 /// Whether the slices that were found are what is wanted, in whatever form the API server writes amounts.
 pub(super) fn is_same(found: &[ResourceSlice], wanted: &[Vec<Device>]) -> bool {

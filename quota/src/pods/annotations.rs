@@ -5,7 +5,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use thiserror::Error;
-use vcuda_quota::{CoreShare, MemorySize, ParseError, QuotaChange, parse_weight};
+
+use crate::{CoreShare, MemorySize, ParseError, QuotaChange, parse_weight};
 
 /// Annotations of ours begin with it.
 pub const DOMAIN: &str = "vcuda.io/";
@@ -103,9 +104,8 @@ fn set(choice: &mut QuotaChange, word: &str, value: &str) -> Option<Result<(), P
 
 #[cfg(test)]
 mod tests {
-    use vcuda_quota::{Policy, Priority};
-
     use super::*;
+    use crate::{Policy, Priority};
 
     fn of(annotations: &[(&str, &str)], container: &str) -> Result<QuotaChange, String> {
         let annotations = annotations
