@@ -133,6 +133,10 @@ def pod(where, things, access, values):
                       ("resource.k8s.io", "resourceslices"): ["list", "watch", "create", "update", "delete"]}
             own = [rule.get("resourceNames") for rule in by_kind["ClusterRole"]["rules"] if "resourceclaims/driver" in rule["resources"]]
             check(own == [["vcuda.io"]], where, "entries of other drivers:", own)
+        if config["cluster"]["publish"]:
+            wanted["", "nodes"] = ["patch"]
+            keeps = [thing["metadata"]["name"] for thing in things if thing["kind"] == "ValidatingAdmissionPolicy"]
+            check(any(name.endswith("-nodes") for name in keeps), where, "no policy keeps a plugin to its own node:", keeps)
         if config["cluster"]["events"]:
             wanted["events.k8s.io", "events"] = ["create", "patch"]
         check(rights == wanted, where, "rights:", rights)
@@ -190,11 +194,17 @@ def cluster(where, things, values, programs):
     mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
     check(parsed["certificate"] == mounts["tls"], where, "reads its certificate from", parsed["certificate"])
     webhooks(where, by_kind, service, asked)
-    claims = values.get("mode") == "dra" or asked.get("claims", False)
-    check(("ClusterRole" in by_kind) == claims == spec["automountServiceAccountToken"], where, "rights of the webhook")
-    if claims:
+    wanted = []
+    if values.get("mode") == "dra" or asked.get("claims", False):
+        wanted.append((["resource.k8s.io"], ["resourceclaimtemplates"], ["create"]))
+    extends = asked.get("extender", {}).get("enabled", False)
+    check(parsed["extender"]["follow_nodes"] == extends, where, "the extender does not know the nodes")
+    if extends:
+        wanted.append(([""], ["nodes"], ["list", "watch"]))
+    check(("ClusterRole" in by_kind) == bool(wanted) == spec["automountServiceAccountToken"], where, "rights of the webhook")
+    if wanted:
         rights = [(rule["apiGroups"], rule["resources"], rule["verbs"]) for rule in by_kind["ClusterRole"]["rules"]]
-        check(rights == [(["resource.k8s.io"], ["resourceclaimtemplates"], ["create"])], where, "rights of the webhook:", rights)
+        check(rights == wanted, where, "rights of the webhook:", rights)
 
 
 def webhooks(where, by_kind, service, asked):

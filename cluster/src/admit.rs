@@ -24,7 +24,7 @@ mod share;
 use claims::Template;
 pub use refusal::{Refusal, RequestError};
 pub use rules::{AliyunUnit, Mode, Rules};
-use share::Share;
+pub use share::Share;
 
 /// Annotation by which a pod chooses between counts and claims. It is for the webhook alone, and taken off.
 const MODE: &str = "vcuda.io/mode";

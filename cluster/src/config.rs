@@ -7,6 +7,7 @@ use vcuda_daemon::config::{self, ConfigError};
 use vcuda_daemon::logging::Log;
 
 use crate::admit::Rules;
+use crate::extender::Score;
 
 mod file;
 mod flags;
@@ -25,6 +26,10 @@ pub struct Config {
     pub certificate: PathBuf,
     /// Rules of admission.
     pub rules: Rules,
+    /// Which of the nodes that fit is the better one.
+    pub score: Score,
+    /// Whether nodes' annotations are followed, for a scheduler that names nodes and does not send them.
+    pub follows_nodes: bool,
     /// The API server's configuration, if not that of any pod.
     pub kubeconfig: Option<PathBuf>,
     /// Address of metrics and health; `None` if they are not served.
@@ -49,6 +54,8 @@ impl Config {
             listen: flags.listen.unwrap_or(file.listen),
             certificate: flags.certificate.clone().unwrap_or(file.certificate),
             rules: file.admission.rules(file.resources),
+            score: file.extender.score,
+            follows_nodes: file.extender.follow_nodes,
             kubeconfig: flags.kubeconfig.clone().or(file.kubeconfig),
             metrics: flags.metrics.unwrap_or(file.metrics.listen).0,
             log: file.log.with(flags.log.as_ref(), flags.log_format),
@@ -93,11 +100,13 @@ mod tests {
              [resources]\ngpu = \"a.b/c\"\nmemory = \"a.b/d\"\ncores = \"a.b/e\"\nchunk = \"1Gi\"\n\
              [admission]\nmode = \"dra\"\ndefault_memory = \"2Gi\"\ngpu_memory = \"80Gi\"\naliyun_unit = \"MiB\"\n\
              volcano_memory_factor = 10\nruntime_class = \"nvidia\"\n\
-             tolerations = [{key = \"nvidia.com/gpu\", operator = \"Exists\", effect = \"NoSchedule\"}]\n",
+             tolerations = [{key = \"nvidia.com/gpu\", operator = \"Exists\", effect = \"NoSchedule\"}]\n\
+             [extender]\nscore = \"topology\"\nfollow_nodes = true\n",
             &["--metrics", "off", "--listen", "127.0.0.1:2"],
         )
         .unwrap();
         assert_eq!((config.listen.port(), config.metrics), (2, None));
+        assert_eq!((config.score, config.follows_nodes), (Score::Topology, true));
         let rules = config.rules;
         assert_eq!(rules.names, ["a.b/c", "a.b/d", "a.b/e"]);
         assert_eq!(

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use kube::Client;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tracing::info;
@@ -15,6 +16,7 @@ use vcuda_daemon::tls::{self, Certificates};
 use crate::api;
 use crate::config::Config;
 use crate::counters::Counters;
+use crate::extender::{Extender, Nodes};
 use crate::templates::Templates;
 use crate::webhook::Webhook;
 
@@ -38,12 +40,15 @@ async fn work(config: Config) -> Result<(), RunError> {
         .await
         .map_err(|error| unavailable(&error))?;
     let counters = Arc::new(Counters::default());
-    let router = Webhook::new(config.rules, Templates::new(client), Arc::clone(&counters)).router();
+    let nodes = nodes(&config, client.as_ref())?;
+    let extender = Extender::new(config.rules.clone(), config.score, nodes, Arc::clone(&counters));
+    let webhook = Webhook::new(config.rules, Templates::new(client), Arc::clone(&counters));
+    let router = webhook.router().merge(extender.router());
     let listener = TcpListener::bind(config.listen).await.map_err(|error| {
         RunError::Unavailable(format!("listen {}: {error}; give another address", config.listen))
     })?;
     let address = listener.local_addr().map_err(|error| unavailable(&error))?;
-    info!("webhook at https://{address}/mutate and /validate");
+    info!("webhook at https://{address}/mutate and /validate, scheduler extender at /filter and /prioritize");
     let is_ending = Arc::new(AtomicBool::new(false));
     let health = http::listen(config.metrics).await?.map(|listener| {
         let pages = health(
@@ -73,6 +78,18 @@ async fn work(config: Config) -> Result<(), RunError> {
         health.abort();
     }
     Ok(())
+}
+
+/// What the extender knows of the nodes.
+fn nodes(config: &Config, client: Option<&Client>) -> Result<Nodes, RunError> {
+    match (config.follows_nodes, client) {
+        (false, _) => Ok(Nodes::unknown()),
+        (true, Some(client)) => Ok(Nodes::follow(client.clone())),
+        (true, None) => Err(RunError::Unavailable(
+            "extender.follow_nodes: no API server is known; set kubeconfig, or follow_nodes = false"
+                .to_owned(),
+        )),
+    }
 }
 
 fn health(

@@ -70,6 +70,8 @@ pub struct Cluster {
     pub kubeconfig: Option<PathBuf>,
     /// Whether the manager's events about a container are written on its pod, as an event.
     pub events: bool,
+    /// Whether what the GPUs have left is published on the node, for the scheduler extender.
+    pub publish: bool,
 }
 
 /// Whether the API server is asked.
@@ -113,6 +115,7 @@ impl Config {
                 api: file.cluster.api,
                 kubeconfig: file.cluster.kubeconfig,
                 events: file.cluster.events,
+                publish: file.cluster.publish,
             },
             names: Names::new([resources.gpu.0, resources.memory.0, resources.cores.0]),
             chunk_bytes: flags.chunk.unwrap_or(resources.chunk).0,

@@ -27,6 +27,7 @@ pub mod node;
 pub mod pod_choices;
 pub mod pod_events;
 pub mod pods;
+pub mod publish;
 pub mod recency;
 pub mod register;
 pub mod release;

@@ -29,6 +29,7 @@ use crate::node::{Follower, Known};
 use crate::pod_choices::{NoChoices, PodChoices};
 use crate::pod_events;
 use crate::pods::Pods;
+use crate::publish::Publisher;
 use crate::recency::Recency;
 use crate::register::changes::Changes;
 use crate::register::{Directories, Registrar};
@@ -226,6 +227,10 @@ fn start(
     }
     let readers = Readers::default();
     let connected = register_all(config, &shared, &readers, tasks);
+    if let Some((client, _)) = cluster.as_ref().filter(|_| config.cluster.publish) {
+        let publisher = Publisher::new(client.clone(), &config.cluster.node, config.chunk_bytes);
+        tasks.spawn(publisher.run(Arc::clone(manager)));
+    }
     if let Some((client, cluster)) = cluster {
         let events = || events(config, &client, CONTROLLER);
         tasks.spawn(follow::run(cluster, binder, events()));

@@ -4,6 +4,7 @@
 pub mod annotations;
 mod counts;
 mod lowered;
+pub mod node_gpus;
 pub mod quantity;
 mod settings;
 

@@ -10,11 +10,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::Bytes;
-use axum::extract::{Path, State};
+use axum::body::{Body, Bytes};
+use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
-use axum::routing::post;
+use axum::routing::{get, post};
 use parking_lot::Mutex;
 use rcgen::{CertificateParams, KeyPair};
 use rustls::pki_types::pem::PemObject as _;
@@ -23,6 +23,9 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
+use tokio::sync::watch;
+use tokio_stream::StreamExt as _;
+use tokio_stream::wrappers::WatchStream;
 
 use crate::{Running, eventually, release_dir};
 
@@ -258,7 +261,7 @@ fn from_base64(text: &str) -> Vec<u8> {
     bytes
 }
 
-/// An API server that takes ResourceClaimTemplates, and nothing else.
+/// An API server that takes ResourceClaimTemplates and shows nodes, and nothing else.
 #[derive(Debug)]
 pub struct TemplateApi {
     shared: Arc<Made>,
@@ -273,6 +276,10 @@ struct Made {
     posts: Mutex<u32>,
     /// Why it takes none, if it does not.
     refuses: Mutex<Option<String>>,
+    /// Nodes with their versions, the newest last.
+    nodes: Mutex<Vec<Value>>,
+    /// Counts changes of nodes.
+    version: watch::Sender<usize>,
 }
 
 impl TemplateApi {
@@ -287,6 +294,7 @@ impl TemplateApi {
                 "/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaimtemplates",
                 post(make),
             )
+            .route("/api/v1/nodes", get(nodes))
             .with_state(Arc::clone(&shared));
         running.spawn(async move { axum::serve(listener, router).await });
         Self {
@@ -320,6 +328,19 @@ impl TemplateApi {
         *self.shared.posts.lock()
     }
 
+    /// Adds nodes, or changes those of their names.
+    pub fn set_nodes(&self, nodes: &[Value]) {
+        let mut all = self.shared.nodes.lock();
+        for node in nodes {
+            let mut node = node.clone();
+            node["kind"] = json!("PartialObjectMetadata");
+            node["apiVersion"] = json!("meta.k8s.io/v1");
+            node["metadata"]["resourceVersion"] = json!((all.len() + 1).to_string());
+            all.push(node);
+        }
+        self.shared.version.send_replace(all.len());
+    }
+
     /// Refuses further ones, with this message; or takes them again.
     pub fn refuse(&self, why: Option<&str>) {
         *self.shared.refuses.lock() = why.map(str::to_owned);
@@ -346,4 +367,35 @@ async fn make(State(made): State<Arc<Made>>, Path(namespace): Path<String>, body
     }
     templates.insert(key, template.clone());
     (StatusCode::CREATED, axum::Json(template)).into_response()
+}
+
+/// Lists or watches the nodes: each change is one of them, in the order in which they were set.
+async fn nodes(State(made): State<Arc<Made>>, Query(query): Query<BTreeMap<String, String>>) -> Response {
+    if query.get("watch").is_none_or(|watch| watch != "true") {
+        let all = made.nodes.lock();
+        let newest: BTreeMap<String, &Value> = all
+            .iter()
+            .map(|node| (node["metadata"]["name"].to_string(), node))
+            .collect();
+        return axum::Json(json!({
+            "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadataList",
+            "metadata": {"resourceVersion": all.len().to_string()}, "items": newest.values().collect::<Vec<_>>(),
+        }))
+        .into_response();
+    }
+    let from = query
+        .get("resourceVersion")
+        .and_then(|version| version.parse().ok());
+    let mut from: usize = from.unwrap_or(0);
+    let following = Arc::clone(&made);
+    let changes = WatchStream::new(made.version.subscribe()).map(move |_| {
+        let all = following.nodes.lock();
+        let mut lines = String::new();
+        for node in all.iter().skip(from) {
+            lines += &format!("{}\n", json!({"type": "MODIFIED", "object": node}));
+        }
+        from = all.len();
+        Ok::<_, std::convert::Infallible>(lines)
+    });
+    Body::from_stream(changes).into_response()
 }

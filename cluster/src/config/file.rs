@@ -10,6 +10,7 @@ use vcuda_quota::MemorySize;
 use vcuda_quota::pods::{parse_chunk, parse_resource_name};
 
 use crate::admit::{AliyunUnit, Mode, Rules};
+use crate::extender::Score;
 
 #[derive(Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -20,6 +21,7 @@ pub(super) struct File {
     pub(super) kubeconfig: Option<PathBuf>,
     pub(super) resources: ResourcesTable,
     pub(super) admission: AdmissionTable,
+    pub(super) extender: ExtenderTable,
     pub(super) metrics: MetricsTable,
     pub(super) log: LogTable,
 }
@@ -32,6 +34,7 @@ impl Default for File {
             kubeconfig: None,
             resources: ResourcesTable::default(),
             admission: AdmissionTable::default(),
+            extender: ExtenderTable::default(),
             metrics: MetricsTable::default(),
             log: LogTable::default(),
         }
@@ -118,6 +121,14 @@ impl AdmissionTable {
     }
 }
 
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct ExtenderTable {
+    #[serde(deserialize_with = "score")]
+    pub(super) score: Score,
+    pub(super) follow_nodes: bool,
+}
+
 /// A toleration as in a pod.
 #[derive(Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
@@ -190,6 +201,22 @@ fn mode<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Mode, D::Error> {
     Ok(match ModeWord::deserialize(deserializer)? {
         ModeWord::Plugin => Mode::Plugin,
         ModeWord::Dra => Mode::Dra,
+    })
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum ScoreWord {
+    Binpack,
+    Spread,
+    Topology,
+}
+
+fn score<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Score, D::Error> {
+    Ok(match ScoreWord::deserialize(deserializer)? {
+        ScoreWord::Binpack => Score::Binpack,
+        ScoreWord::Spread => Score::Spread,
+        ScoreWord::Topology => Score::Topology,
     })
 }
 

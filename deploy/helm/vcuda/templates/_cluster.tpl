@@ -20,9 +20,19 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- include "vcuda.clusterName" . -}}
 {{- end -}}
 
-{{/* Whether the webhook makes claims, and so has a token. */}}
-{{- define "vcuda.clusterAsksApiServer" -}}
+{{/* Whether the webhook makes claims. */}}
+{{- define "vcuda.clusterClaims" -}}
 {{- or .Values.cluster.claims (eq .Values.mode "dra") -}}
+{{- end -}}
+
+{{/* Whether the scheduler extender is asked, and device plugins publish what their GPUs have left. */}}
+{{- define "vcuda.extends" -}}
+{{- and .Values.cluster.enabled .Values.cluster.extender.enabled (eq .Values.mode "plugin") -}}
+{{- end -}}
+
+{{/* Whether the program has a token of the API server. */}}
+{{- define "vcuda.clusterAsksApiServer" -}}
+{{- or (eq (include "vcuda.clusterClaims" .) "true") (eq (include "vcuda.extends" .) "true") -}}
 {{- end -}}
 
 {{/* CEL: all containers of a pod. */}}
