@@ -6,9 +6,9 @@ cd "$(dirname "$0")/.."
 # What an application's process loads is built as it is shipped: scripts/check-shim.sh looks at this very file. The programs
 # share what the tests are built from, and its checks of overflows.
 cargo build --release -p vcuda-shim -p vcuda-simulator -p vcuda-simulator-nvml -p vcuda-clock-preload >&2
-cargo build -p vcuda-cli -p vcuda-bench -p vcuda-manager -p vcuda-plugin >&2
+cargo build -p vcuda-cli -p vcuda-bench -p vcuda-manager -p vcuda-plugin -p vcuda-cluster >&2
 built=$(realpath "${CARGO_TARGET_DIR:-target}")
 mkdir -p "$built/tried"
 ln -f "$built"/release/libvcuda_{shim,simulator_cuda,simulator_nvml,virtual_clock}.so \
-    "$built"/debug/vcuda{,-bench,-manager,-device-plugin,-dra-driver} "$built/tried/"
+    "$built"/debug/vcuda{,-bench,-manager,-device-plugin,-dra-driver,-cluster} "$built/tried/"
 echo "$built/tried"

@@ -7,15 +7,15 @@ Every object is held against Kubernetes' own schemas, strictly (no unknown field
 the chart is for. The configurations in it are given to the programs themselves (--check) where they are. Needs
 helm-python-sdk, kubernetes-validate and PyYAML: scripts/chart.sh installs them.
 """
-import copy, json, pathlib, re, subprocess, sys, tempfile, tomllib
+import base64, copy, json, pathlib, re, subprocess, sys, tempfile, tomllib
 
 import helm_python, kubernetes_validate, yaml
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 CHART = ROOT / "deploy/helm/vcuda"
 RELEASES = ["1.29", "1.37"]
-# Objects of the Prometheus Operator: their schemas are not Kubernetes'.
-FOREIGN = {"ServiceMonitor", "PrometheusRule"}
+# Objects of the Prometheus Operator and of cert-manager: their schemas are not Kubernetes'.
+FOREIGN = {"ServiceMonitor", "PrometheusRule", "Certificate", "Issuer"}
 problems = []
 
 
@@ -133,6 +133,10 @@ def pod(where, things, access, values):
                       ("resource.k8s.io", "resourceslices"): ["list", "watch", "create", "update", "delete"]}
             own = [rule.get("resourceNames") for rule in by_kind["ClusterRole"]["rules"] if "resourceclaims/driver" in rule["resources"]]
             check(own == [["vcuda.io"]], where, "entries of other drivers:", own)
+        if config["cluster"]["publish"]:
+            wanted["", "nodes"] = ["patch"]
+            keeps = [thing["metadata"]["name"] for thing in things if thing["kind"] == "ValidatingAdmissionPolicy"]
+            check(any(name.endswith("-nodes") for name in keeps), where, "no policy keeps a plugin to its own node:", keeps)
         if config["cluster"]["events"]:
             wanted["events.k8s.io", "events"] = ["create", "patch"]
         check(rights == wanted, where, "rights:", rights)
@@ -142,10 +146,93 @@ def pod(where, things, access, values):
         job = {relabel["replacement"] for point in by_kind["ServiceMonitor"]["spec"]["endpoints"] for relabel in point["relabelings"]}
         named = set(re.findall(r'job="([^"]+)"', json.dumps(rules).replace('\\"', '"')))
         check(named and named <= job, where, "alerts name jobs that do not exist:", named - job)
+    known = set(re.findall(r"`(vcuda_[a-z_]+)`", (ROOT / "docs/metrics.md").read_text()))
     for thing in things:
+        if thing["kind"] == "ConfigMap" and "config.yaml" in thing["data"]:
+            for rule in yaml.safe_load(thing["data"]["config.yaml"])["rules"]:
+                series = set(re.findall(r"vcuda_container_[a-z_]+", rule["seriesQuery"] + rule["metricsQuery"]))
+                check(len(series) == 2 and series <= known, where, "prometheus-adapter follows series that do not exist:", series - known)
         if thing["kind"] == "ConfigMap" and "vcuda.json" in thing["data"]:
             dashboard = json.loads((ROOT / "deploy/grafana-dashboard.json").read_text())
             check(json.loads(thing["data"]["vcuda.json"]) == dashboard, where, "the dashboard is another one")
+
+
+def is_of_cluster(thing):
+    return thing["metadata"].get("labels", {}).get("app.kubernetes.io/component") == "cluster"
+
+
+def cluster(where, things, values, programs):
+    """What serves the whole cluster: that its parts name each other, and what it may do."""
+    asked = values.get("cluster", {})
+    check(bool(things) == asked.get("enabled", False), where, "has parts of the cluster:", [thing["kind"] for thing in things])
+    if not things:
+        return
+    by_kind = {thing["kind"]: thing for thing in things}
+    deployment, service = by_kind["Deployment"]["spec"], by_kind["Service"]
+    spec, (container,) = deployment["template"]["spec"], deployment["template"]["spec"]["containers"]
+    labels = deployment["template"]["metadata"]["labels"]
+    for selector in (service["spec"]["selector"], deployment["selector"]["matchLabels"], by_kind["PodDisruptionBudget"]["spec"]["selector"]["matchLabels"]):
+        check(selector.items() <= labels.items(), where, "selects nothing:", selector)
+    check(deployment["replicas"] == asked.get("replicas", 2), where, "replicas:", deployment["replicas"])
+    context = container["securityContext"]
+    check(spec["securityContext"]["runAsNonRoot"] and context["readOnlyRootFilesystem"] and context["capabilities"] == {"drop": ["ALL"]}
+          and context["allowPrivilegeEscalation"] is False, where, "the webhook is not confined")
+    check(not any("hostPath" in volume for volume in spec["volumes"]), where, "the webhook has folders of the node")
+    config = by_kind["ConfigMap"]["data"]["cluster.toml"]
+    parsed = tomllib.loads(config)
+    binary = programs and programs / "vcuda-cluster"
+    if binary and binary.exists():
+        with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
+            file.write(config)
+            file.flush()
+            done = subprocess.run([binary, "--config", file.name, "--check"], capture_output=True, text=True, env={})
+        check(done.returncode == 0, where, "cluster.toml is refused by vcuda-cluster:", done.stderr.strip())
+    check(parsed["admission"].get("tolerations", []) == asked.get("addTolerations", []), where, "tolerations:", parsed["admission"])
+    tls = {volume["name"]: volume for volume in spec["volumes"]}["tls"]["secret"]["secretName"]
+    made = by_kind.get("Secret", {"metadata": {"name": by_kind.get("Certificate", {}).get("spec", {}).get("secretName")}})
+    check(made["metadata"]["name"] == tls, where, "mounts another certificate:", tls)
+    mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+    check(parsed["certificate"] == mounts["tls"], where, "reads its certificate from", parsed["certificate"])
+    webhooks(where, by_kind, service, asked)
+    wanted = []
+    if values.get("mode") == "dra" or asked.get("claims", False):
+        wanted.append((["resource.k8s.io"], ["resourceclaimtemplates"], ["create"]))
+    extends = asked.get("extender", {}).get("enabled", False)
+    check(parsed["extender"]["follow_nodes"] == extends, where, "the extender does not know the nodes")
+    if extends:
+        wanted.append(([""], ["nodes"], ["list", "watch"]))
+    check(("ClusterRole" in by_kind) == bool(wanted) == spec["automountServiceAccountToken"], where, "rights of the webhook")
+    if wanted:
+        rights = [(rule["apiGroups"], rule["resources"], rule["verbs"]) for rule in by_kind["ClusterRole"]["rules"]]
+        check(rights == wanted, where, "rights of the webhook:", rights)
+
+
+def webhooks(where, by_kind, service, asked):
+    host = f'{service["metadata"]["name"]}.{service["metadata"]["namespace"]}.svc'
+    if "Secret" in by_kind:
+        data = {name: base64.b64decode(text) for name, text in by_kind["Secret"]["data"].items()}
+        with tempfile.TemporaryDirectory() as folder:
+            for name, text in data.items():
+                (pathlib.Path(folder) / name).write_bytes(text)
+            done = subprocess.run(["openssl", "verify", "-CAfile", "ca.crt", "-verify_hostname", host, "tls.crt"], cwd=folder,
+                                  capture_output=True, text=True)
+        check(done.returncode == 0, where, "the certificate is not good for", host, done.stdout, done.stderr)
+    else:
+        check(host in by_kind["Certificate"]["spec"]["dnsNames"], where, "the certificate is not good for", host)
+    for kind, path in (("MutatingWebhookConfiguration", "/mutate"), ("ValidatingWebhookConfiguration", "/validate")):
+        thing, (hook,) = by_kind[kind], by_kind[kind]["webhooks"]
+        client = hook["clientConfig"]
+        check(client["service"] == {"name": service["metadata"]["name"], "namespace": service["metadata"]["namespace"], "port": 443, "path": path},
+              where, kind, "asks", client["service"])
+        if "Secret" in by_kind:
+            check(client["caBundle"] == by_kind["Secret"]["data"]["ca.crt"], where, kind, "trusts another authority")
+        else:
+            wanted = f'{by_kind["Certificate"]["metadata"]["namespace"]}/{by_kind["Certificate"]["metadata"]["name"]}'
+            check(thing["metadata"]["annotations"]["cert-manager.io/inject-ca-from"] == wanted, where, kind, "trusts no authority")
+        check(hook["failurePolicy"] == asked.get("failurePolicy", "Fail"), where, kind, "failurePolicy", hook["failurePolicy"])
+        names = [rule["values"] for rule in hook["namespaceSelector"]["matchExpressions"] if rule["key"] == "kubernetes.io/metadata.name"]
+        check(service["metadata"]["namespace"] in names[0], where, kind, "would keep its own pods from starting")
+        check(hook["matchConditions"], where, kind, "is asked about every pod")
 
 
 def keys(tree, at=""):
@@ -224,20 +311,25 @@ def main():
                 validate(name, thing)
             config = next(thing for thing in things if thing["kind"] == "ConfigMap" and "manager.toml" in thing["data"])
             configurations(name, config, programs)
+            cluster(name, [thing for thing in things if is_of_cluster(thing)], values, programs)
+            things = [thing for thing in things if not is_of_cluster(thing)]
             pod(name, things, "simulator" if "simulator" in values else values.get("gpuAccess", "toolkit"), values)
         # What is wrong is refused before anything reaches a cluster.
         for wrong in [{"gpuAcess": "cdi"}, {"gpuAccess": "magic"}, {"admission": {"placement": "best"}}, {"resources": {"chunk": 256}},
                       {"admission": {"memoryOvercommit": 0.5}}, {"namespaces": {"a": {"policy": ["burst"]}}}, {"paths": {"run": "vcuda"}},
                       {"audit": {"action": "end"}}, {"mode": "both"},
-                      {"dra": {"unhealthyEffect": "Evict"}}, {"modeLabel": "dra"}, {"namespaces": {"a": {"auditAction": "end"}}}]:
+                      {"dra": {"unhealthyEffect": "Evict"}}, {"modeLabel": "dra"}, {"namespaces": {"a": {"auditAction": "end"}}},
+                      {"cluster": {"failurePolicy": "Open"}}, {"cluster": {"gpuMemory": "80 GB"}}, {"cluster": {"addTolerations": [{"kye": "a"}]}}]:
             try:
                 chart.render(wrong, name="vcuda", namespace="vcuda-system")
                 check(False, "the schema accepts", wrong)
             except helm_python.HelmError:
                 pass
-    role = (CHART / "templates/rbac.yaml").read_text().splitlines()
-    for before, line in zip(role, role[1:]):
-        check("- apiGroups" not in line or before.strip().startswith("#"), "a right without its reason:", line)
+    for template in ("rbac.yaml", "cluster.yaml"):
+        role = (CHART / "templates" / template).read_text().splitlines()
+        for before, line in zip(role, role[1:]):
+            is_wanted = line.strip().startswith("- apiGroups") and not before.strip().startswith("#")
+            check(not is_wanted, "a right without its reason:", line)
     examples = sorted((ROOT / "deploy/examples").glob("*.yaml"))
     for path in examples:
         example(path)

@@ -21,6 +21,7 @@ declare -A allowed=(
     [vcuda-manager-api]="vcuda-quota"
     [vcuda-kubelet-api]=""
     [vcuda-plugin]="vcuda-daemon vcuda-kubelet-api vcuda-quota vcuda-manager-api"
+    [vcuda-cluster]="vcuda-daemon vcuda-quota"
     [vcuda-figures]=""
     [vcuda-cli]="vcuda-driver-api vcuda-driver-open vcuda-quota vcuda-region vcuda-arbiter vcuda-machine vcuda-manager-api"
     [vcuda-bench]="vcuda-cli vcuda-driver-api vcuda-driver-open vcuda-quota vcuda-limiter vcuda-region vcuda-arbiter vcuda-machine vcuda-manager-api vcuda-figures"

@@ -47,7 +47,7 @@ archive() {
     # `vcuda` finds the library and vcuda-bench beside itself.
     mkdir -p "$stage/$name"/{bin,share/doc}
     cp "$built/libvcuda_shim.so" "$stage/$name/bin/"
-    for program in vcuda vcuda-bench vcuda-manager vcuda-device-plugin vcuda-dra-driver; do
+    for program in vcuda vcuda-bench vcuda-manager vcuda-device-plugin vcuda-dra-driver vcuda-cluster; do
         [ ! -e "$built/$program" ] || cp "$built/$program" "$stage/$name/bin/"
     done
     cp -r deploy "$stage/$name/share/"
@@ -68,6 +68,7 @@ all() {
     mkdir -p "$out"
     daemons=(vcuda-manager)
     grep -q '"plugin"' Cargo.toml && daemons+=(vcuda-plugin)
+    grep -q '"cluster"' Cargo.toml && daemons+=(vcuda-cluster)
     tools
     for processor in x86_64 aarch64; do archive "$processor" "$out" "$version"; done
     (cd "$out" && sha256sum vcuda-"$version"-linux-*.tar.gz >SHA256SUMS && cat SHA256SUMS)

@@ -1,50 +1,10 @@
 //! Amounts of the request to the manager: those of the container's devices, lowered by the pod's annotations.
 
-use thiserror::Error;
 use vcuda_manager_api::v1;
-use vcuda_quota::{Contradiction, CoreShare, MemorySize, Policy, Quota, QuotaChange};
+use vcuda_quota::pods::{AmountsError, lowered_quota};
+use vcuda_quota::{CoreShare, Policy, Quota, QuotaChange};
 
 use crate::gpu_request::GpuRequest;
-
-/// Annotations contradict the pod's request.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum AmountsError {
-    /// The annotation sets more memory than the pod requests.
-    #[error(
-        "annotation vcuda.io/memory: {0} is more than the {1} that it asks for of each GPU; annotations only lower"
-    )]
-    MoreMemory(MemorySize, MemorySize),
-    /// The annotation sets more GPU time than the pod requests.
-    #[error(
-        "annotation vcuda.io/cores: {0} is more than the {1} that it asks for of each GPU; annotations only lower"
-    )]
-    MoreCores(CoreShare, CoreShare),
-    /// The maximum of GPU time is below the share.
-    #[error("annotation vcuda.io/cores-max: {0} is less than its share, {1}; burst is from the share up")]
-    LessThanShare(CoreShare, CoreShare),
-    /// A maximum of GPU time is set, and the policy is not `burst`.
-    #[error(
-        "annotation vcuda.io/cores-max: it is the most of vcuda.io/policy \"burst\", and the policy is another"
-    )]
-    MaximumWithoutBurst,
-    /// Annotations limit a container that has whole GPUs.
-    #[error(
-        "its annotations limit it, and it asks for whole GPUs, which have no limits: ask for a chunk less of each"
-    )]
-    Whole,
-}
-
-impl From<Contradiction> for AmountsError {
-    fn from(contradiction: Contradiction) -> Self {
-        match contradiction {
-            Contradiction::MaximumWithoutBurst { .. } => Self::MaximumWithoutBurst,
-            Contradiction::MaximumBelowShare {
-                cores_max_permille,
-                cores_permille,
-            } => Self::LessThanShare(CoreShare(cores_max_permille), CoreShare(cores_permille)),
-        }
-    }
-}
 
 /// Computes the amounts of each GPU from the container's request and the quota change of its annotations.
 ///
@@ -67,22 +27,6 @@ pub fn amounts(request: &GpuRequest, change: &QuotaChange) -> Result<v1::Amounts
         quota.policy = Policy::Burst;
     }
     Ok(requested(&quota))
-}
-
-/// The quota of a container that requests `most_bytes` of memory and `most` thousandths of GPU time on each of its GPUs,
-/// lowered by `change`.
-///
-/// # Errors
-/// `change` has more than the request, or contradicts itself.
-pub fn lowered_quota(most_bytes: u64, most: u32, change: &QuotaChange) -> Result<Quota, AmountsError> {
-    match (change.memory_bytes, change.cores_permille) {
-        (Some(bytes), _) if bytes > most_bytes => Err(AmountsError::MoreMemory(
-            MemorySize(bytes),
-            MemorySize(most_bytes),
-        )),
-        (_, Some(cores)) if cores > most => Err(AmountsError::MoreCores(CoreShare(cores), CoreShare(most))),
-        _ => Ok(Quota::fixed(Some(most_bytes), most).merge(change)?),
-    }
 }
 
 /// The manager's form of a quota.

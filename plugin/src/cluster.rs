@@ -19,8 +19,8 @@ use tokio::time::timeout;
 use tracing::{info, warn};
 use vcuda_manager_api::v1;
 use vcuda_quota::QuotaChange;
+use vcuda_quota::pods::annotations::{AnnotationError, quota_change};
 
-use crate::annotations::{AnnotationError, quota_change};
 use crate::quota_change_source::QuotaChangeSource;
 
 /// Longest wait of a starting container for its pod to appear in the watch: the API server notifies kubelet and this plugin

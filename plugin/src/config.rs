@@ -71,6 +71,8 @@ pub struct Cluster {
     pub kubeconfig: Option<PathBuf>,
     /// Whether the manager's events about a container become Kubernetes events of its pod.
     pub events: bool,
+    /// Whether what the GPUs have left is published on the node, for the scheduler extender.
+    pub publish: bool,
 }
 
 /// Whether the API server is asked.
@@ -114,6 +116,7 @@ impl Config {
                 api: file.cluster.api,
                 kubeconfig: file.cluster.kubeconfig,
                 events: file.cluster.events,
+                publish: file.cluster.publish,
             },
             names: ExtendedResources::new([resources.gpu.0, resources.memory.0, resources.cores.0]),
             chunk_bytes: flags.chunk.unwrap_or(resources.chunk).0,

@@ -19,7 +19,6 @@ pub mod node_lock;
 pub mod orphans;
 pub mod parameters;
 pub mod prepare;
-pub mod quantity;
 pub mod register;
 pub mod run;
 pub mod service;

@@ -2,10 +2,11 @@
 
 use thiserror::Error;
 use vcuda_quota::MemorySize;
+use vcuda_quota::pods::{CORES_PER_GPU, Counts, CountsError};
 
 use crate::ids::Kind;
 use crate::pods::{Devices, ExtendedResources};
-use crate::resources::{CORES_PER_GPU, NodeGpu, State};
+use crate::resources::{NodeGpu, State};
 
 /// Numbers of devices that kubelet gave to a container.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -57,43 +58,9 @@ pub struct GpuRequest {
 /// Numbers of devices that no GPU of this node could serve, even if it were free.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum RequestError {
-    /// A resource is missing beside others.
-    #[error("it asks for {asked} and for no {missing}: add {missing}: {example}")]
-    Missing {
-        /// Names and numbers of the devices that are there.
-        asked: String,
-        /// Name of the missing resource.
-        missing: String,
-        /// Example value for the missing resource.
-        example: String,
-    },
-    /// A total does not divide by the number of GPUs.
-    #[error(
-        "{resource}: {count} is the total for {gpus} GPUs, which get the same each, and does not divide by {gpus}: \
-         ask for {less} or {more}"
-    )]
-    Uneven {
-        /// Name of the resource.
-        resource: String,
-        /// Number of devices.
-        count: u32,
-        /// Number of GPUs.
-        gpus: u32,
-        /// Next smaller total that divides.
-        less: u32,
-        /// Next larger total that divides.
-        more: u32,
-    },
-    /// More than all time of a GPU.
-    #[error("{resource}: {count} is more than {gpus} of {CORES_PER_GPU} percent, all the time of its GPUs")]
-    MoreThanAGpu {
-        /// Name of the resource.
-        resource: String,
-        /// Number of devices.
-        count: u32,
-        /// Number of GPUs.
-        gpus: u32,
-    },
+    /// Numbers that no node could grant.
+    #[error(transparent)]
+    Counts(#[from] CountsError),
     /// More than the memory of the largest GPU.
     #[error(
         "{resource}: {count} is {size} on each of {gpus} GPUs; the largest that this node has gives {most}"
@@ -129,29 +96,13 @@ pub fn gpu_request(
         chunks,
         percents,
     } = device_counts;
-    if let Some(error) = missing(device_counts, chunk_bytes, names) {
-        return Err(error);
-    }
-    for (kind, total) in [(Kind::Memory, chunks), (Kind::Cores, percents)] {
-        if total % count != 0 {
-            let less = total - total % count;
-            return Err(RequestError::Uneven {
-                resource: names.name(kind).to_owned(),
-                count: total,
-                gpus: count,
-                less: if less == 0 { count } else { less },
-                more: less.saturating_add(count),
-            });
-        }
-    }
-    let (chunks_each, percents_each) = (chunks / count, percents / count);
-    if percents_each > CORES_PER_GPU {
-        return Err(RequestError::MoreThanAGpu {
-            resource: names.name(Kind::Cores).to_owned(),
-            count: percents,
-            gpus: count,
-        });
-    }
+    let counts = Counts {
+        gpus: count,
+        chunks,
+        percents,
+    };
+    let each = counts.of_each_gpu(chunk_bytes, names.resources())?;
+    let (chunks_each, percents_each) = (each.chunks, each.percents);
     let size = |chunks: u32| u64::from(chunks).saturating_mul(chunk_bytes);
     let known = gpus.iter().filter(|gpu| gpu.state != State::Unhealthy);
     let most = known.map(|gpu| gpu.chunks).max();
@@ -175,30 +126,6 @@ pub fn gpu_request(
         memory_bytes: whole.is_empty().then(|| size(chunks_each)),
         cores_permille: percents_each * 10,
         among: whole,
-    })
-}
-
-fn missing(device_counts: DeviceCounts, chunk_bytes: u64, names: &ExtendedResources) -> Option<RequestError> {
-    let counts = [
-        (Kind::Gpu, device_counts.gpus),
-        (Kind::Memory, device_counts.chunks),
-        (Kind::Cores, device_counts.percents),
-    ];
-    let (missing, _) = counts.into_iter().find(|(_, count)| *count == 0)?;
-    let asked: Vec<String> = counts
-        .into_iter()
-        .filter(|(_, count)| *count > 0)
-        .map(|(kind, count)| format!("{}: {count}", names.name(kind)))
-        .collect();
-    let example = match missing {
-        Kind::Gpu => "1 (a share of one GPU)".to_owned(),
-        Kind::Memory => format!("16 (chunks of {})", MemorySize(chunk_bytes)),
-        Kind::Cores => "30 (percent of a GPU's time; 100 for all of it)".to_owned(),
-    };
-    Some(RequestError::Missing {
-        asked: asked.join(" and "),
-        missing: names.name(missing).to_owned(),
-        example,
     })
 }
 

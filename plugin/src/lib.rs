@@ -11,7 +11,6 @@
 
 pub mod amounts;
 pub mod annotation_reconciler;
-pub mod annotations;
 pub mod bind;
 pub mod cdi;
 pub mod cluster;
@@ -27,6 +26,7 @@ pub mod mode;
 pub mod node;
 pub mod pod_events;
 pub mod pods;
+pub mod publish;
 pub mod quota_change_source;
 pub mod reclaim;
 pub mod register;

@@ -16,6 +16,7 @@ use tonic::transport::Channel;
 use vcuda_kubelet_api::podresources::pod_resources_lister_client::PodResourcesListerClient;
 use vcuda_kubelet_api::podresources::{ContainerResources, ListPodResourcesRequest};
 use vcuda_kubelet_api::{POD_RESOURCES_MAX, connect};
+use vcuda_quota::pods::ResourceNames;
 
 use crate::ids::{Ids, Kind};
 
@@ -51,6 +52,13 @@ impl ExtendedResources {
     #[must_use]
     pub fn name(&self, kind: Kind) -> &str {
         kind.select::<String>(&self.names)
+    }
+
+    /// All three.
+    #[must_use]
+    pub fn resources(&self) -> ResourceNames<'_> {
+        let [gpu, memory, cores] = Kind::ALL.map(|kind| self.name(kind));
+        ResourceNames { gpu, memory, cores }
     }
 
     /// The resource of this name; `None` if it is not ours.

@@ -287,7 +287,10 @@ impl Releaser {
 /// The slots of these containers. Containers without shares have none.
 fn slots_of<'a>(containers: impl Iterator<Item = &'a Devices>) -> BTreeSet<Slot> {
     let shares = containers.map(|devices| devices.ids_of(Kind::Gpu));
-    shares.filter(|shares| !shares.is_empty()).map(Slot::from_shares).collect()
+    shares
+        .filter(|shares| !shares.is_empty())
+        .map(Slot::from_shares)
+        .collect()
 }
 
 /// The slot of a grant that the plugin created; `None` for other grants, whose keys are not slots or which have no pod.

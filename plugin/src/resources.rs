@@ -7,13 +7,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use vcuda_kubelet_api::v1beta1::{Device, NumaNode, TopologyInfo};
 use vcuda_kubelet_api::{HEALTHY, UNHEALTHY};
+use vcuda_quota::pods::CORES_PER_GPU;
 
 use crate::ids::{Ids, Kind};
 
 /// Number of shares of a GPU.
 pub const SHARES_PER_GPU: u32 = 16;
-/// Number of percents of a GPU.
-pub const CORES_PER_GPU: u32 = 100;
 /// Most memory IDs of a node: kubelet iterates over all of them in every allocation, and a message has at most 4 MiB.
 pub const MEMORY_IDS_MAX: u32 = 5_000;
 

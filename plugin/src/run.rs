@@ -28,6 +28,7 @@ use crate::mode::Mode;
 use crate::node::{NodeReceiver, NodeWatcher};
 use crate::pod_events;
 use crate::pods::Pods;
+use crate::publish::Publisher;
 use crate::quota_change_source::{NoQuotaChanges, QuotaChangeSource};
 use crate::reclaim::reclaim_channel;
 use crate::register::changes::DirectoryChanges;
@@ -226,6 +227,10 @@ fn start(
     }
     let readers = Readers::default();
     let connected = register_all(config, &shared, &readers, tasks);
+    if let Some((client, _)) = cluster.as_ref().filter(|_| config.cluster.publish) {
+        let publisher = Publisher::new(client.clone(), &config.cluster.node, config.chunk_bytes);
+        tasks.spawn(publisher.run(Arc::clone(manager)));
+    }
     if let Some((client, cluster)) = cluster {
         let events = || event_writer(config, &client, CONTROLLER);
         tasks.spawn(annotation_reconciler::run(cluster, binder, events()));

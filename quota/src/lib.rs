@@ -8,11 +8,14 @@
 //! | [`MemorySize`], [`CoreShare`] | memory and GPU time as people type and read them |
 //! | [`DeviceConfig`] | the form of a quota in the file `limits` |
 //!
-//! The feature `serde` reads and writes quotas as JSON or TOML. Without it the crate depends on nothing, as the shim needs.
+//! The feature `serde` reads and writes quotas as JSON or TOML, the feature `pods` has the requests of pods ([`pods`]). Without
+//! them the crate depends on nothing, as the shim needs.
 #![forbid(unsafe_code)]
 
 mod competition;
 mod config;
+#[cfg(feature = "pods")]
+pub mod pods;
 mod quantity;
 mod quota;
 

@@ -25,6 +25,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 pub mod api_server;
+pub mod cluster;
 pub mod containerd;
 pub mod coverage;
 pub mod doors;

@@ -11,10 +11,11 @@ use vcuda_tests::sources::{files, in_backticks, in_one_line, pages, read};
 use vcuda_tests::workspace;
 
 /// Folders with code and documents.
-const FOLDERS: [&str; 17] = [
+const FOLDERS: [&str; 18] = [
     "arbiter",
     "benches",
     "cli",
+    "cluster",
     "daemon",
     "deploy",
     "docs",

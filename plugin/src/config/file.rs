@@ -15,7 +15,7 @@ use crate::register::RegistrationMethod;
 
 /// All keys: a test checks that the documented file has them.
 #[cfg(test)]
-pub(super) const KEYS: [&str; 32] = [
+pub(super) const KEYS: [&str; 33] = [
     "manager",
     "kubelet",
     "cdi",
@@ -35,6 +35,7 @@ pub(super) const KEYS: [&str; 32] = [
     "api",
     "kubeconfig",
     "events",
+    "publish",
     "[whole_cards]",
     "shim",
     "[dra]",
@@ -134,6 +135,7 @@ pub(super) struct ClusterTable {
     pub(super) api: Api,
     pub(super) kubeconfig: Option<PathBuf>,
     pub(super) events: bool,
+    pub(super) publish: bool,
 }
 
 #[derive(Default, Deserialize)]

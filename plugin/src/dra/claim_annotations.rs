@@ -6,9 +6,9 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use vcuda_manager_api::v1;
 use vcuda_quota::QuotaChange;
+use vcuda_quota::pods::annotations::{AnnotationError, DOMAIN, quota_change as container_quota_change};
 
 use super::users::Group;
-use crate::annotations::{AnnotationError, DOMAIN, quota_change as container_quota_change};
 
 /// Our annotations, by name.
 pub(super) type Annotations = BTreeMap<String, String>;

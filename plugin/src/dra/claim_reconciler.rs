@@ -16,13 +16,13 @@ use tokio::task::spawn_blocking;
 use tokio::time::Instant;
 use tracing::info;
 use vcuda_manager_api::v1;
+use vcuda_quota::pods::annotations::quota_change;
 
 use super::claim::{self, Share};
 use super::claim_annotations::{self, Annotations};
 use super::grants::grant_amounts;
 use super::prepare::{PrepareError, Preparer, hash};
 use crate::annotation_reconciler::{RETRY_INTERVAL, Reconcile, Refusal};
-use crate::annotations::quota_change;
 use crate::cdi::{ClaimRecord, Store};
 use crate::cluster::Cluster;
 use crate::manager::Manager;

@@ -9,9 +9,9 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 use tracing::{info, warn};
 use vcuda_manager_api::v1;
+use vcuda_quota::pods::quantity;
 
 use super::device::{Effect, MEMORY, device, device_name};
-use super::quantity;
 use crate::manager::Manager;
 
 /// Interval of questions to the manager.

@@ -53,7 +53,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- .Values.simulator | default .Values.driverRoot -}}
 {{- end }}
 
-{{/* Whether the pods have a token of the API server. */}}
+{{/* Whether the pods have a token of the API server. The webhook writes annotations, which the plugin then has to read. */}}
 {{- define "vcuda.asksApiServer" -}}
-{{- or .Values.apiServer.enabled (eq .Values.mode "dra") -}}
+{{- or .Values.apiServer.enabled .Values.cluster.enabled (eq .Values.mode "dra") -}}
 {{- end }}

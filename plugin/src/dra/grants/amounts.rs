@@ -1,6 +1,7 @@
 //! Amounts of a grant: those of the allocation, lowered by parameters and annotations.
 
 use vcuda_manager_api::v1;
+use vcuda_quota::pods::lowered_quota;
 use vcuda_quota::{CoreShare, Policy, Quota, QuotaChange};
 
 use crate::amounts;
@@ -28,7 +29,7 @@ pub(in crate::dra) fn grant_amounts(
     // Checked without the annotations first, so that a fault of the parameters is reported as theirs.
     Quota::fixed(Some(share.memory_bytes), most).merge(&without_guarantee(guaranteed, share.quota_change))?;
     let change = without_guarantee(guaranteed, overlaid(&share.quota_change, annotations));
-    let mut quota = amounts::lowered_quota(share.memory_bytes, most, &change)?;
+    let mut quota = lowered_quota(share.memory_bytes, most, &change)?;
     // `fixed` with all GPU time guarantees nothing (docs/policies.md). A claim of 100 cores has a guarantee of them.
     if guaranteed > 0 && quota.reserved_permille() != quota.promised_permille() {
         quota.policy = Policy::Burst;

@@ -1,10 +1,10 @@
 //! Reasons why a claim is not prepared. Kubelet shows the text in the events of the claim's pod, and asks again.
 
 use thiserror::Error;
+use vcuda_quota::pods::AmountsError;
+use vcuda_quota::pods::annotations::AnnotationError;
 use vcuda_quota::{Contradiction, CoreShare};
 
-use crate::amounts::AmountsError;
-use crate::annotations::AnnotationError;
 use crate::bind::BindError;
 use crate::cdi::{SpecError, StoreError};
 use crate::dra::claim::ClaimError;

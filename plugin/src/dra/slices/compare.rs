@@ -2,8 +2,7 @@
 
 use k8s_openapi::api::resource::v1::{Device, ResourceSlice};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-
-use crate::dra::quantity;
+use vcuda_quota::pods::quantity;
 
 /// Whether `found` are the desired slices, regardless of the form in which the API server writes quantities.
 pub(super) fn is_desired(found: &[ResourceSlice], desired: &[Vec<Device>]) -> bool {

@@ -8,10 +8,11 @@ use k8s_openapi::apimachinery::pkg::runtime::RawExtension;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Map, Value};
 use vcuda_manager_api::v1;
+use vcuda_quota::pods::quantity;
 use vcuda_quota::{Policy, Quota};
 
 use crate::cdi::{ClaimRecord, Prepared};
-use crate::dra::{DRIVER, quantity};
+use crate::dra::DRIVER;
 
 /// Grants by key.
 pub(super) type Grants = BTreeMap<String, v1::Grant>;

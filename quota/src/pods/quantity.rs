@@ -18,13 +18,32 @@ enum Factor {
 /// # Errors
 /// The text is no quantity, or the quantity is negative or does not fit.
 pub fn parse(text: &str) -> Result<u64, QuantityError> {
-    value(text)
+    parse_times_ten_to(0, text)
+}
+
+/// Tenths of a quantity, rounded up to a whole number: percents in thousandths.
+///
+/// # Errors
+/// As [`parse`].
+pub fn parse_tenths(text: &str) -> Result<u64, QuantityError> {
+    parse_times_ten_to(1, text)
+}
+
+/// Whether a quantity has a suffix of a power of two, such as `Gi`: only sizes have.
+#[must_use]
+pub fn is_binary(text: &str) -> bool {
+    text.ends_with('i')
+}
+
+fn parse_times_ten_to(power: i32, text: &str) -> Result<u64, QuantityError> {
+    value(power, text)
         .filter(|value| *value <= i64::MAX.unsigned_abs().into())
         .and_then(|value| u64::try_from(value).ok())
         .ok_or_else(|| QuantityError(text.to_owned()))
 }
 
-fn value(text: &str) -> Option<u128> {
+/// The value times ten to the power of `power`.
+fn value(power: i32, text: &str) -> Option<u128> {
     let text = text.strip_prefix('+').unwrap_or(text);
     let end = text
         .find(|letter: char| !letter.is_ascii_digit() && letter != '.')
@@ -37,8 +56,8 @@ fn value(text: &str) -> Option<u128> {
     let digits: u128 = has_digits.then(|| digits.parse().ok())??;
     let places = i32::try_from(fraction.len()).ok()?;
     match factor(suffix)? {
-        Factor::Ten(exponent) => shifted(digits, exponent - places),
-        Factor::Two(bits) => shifted(digits.checked_mul(1 << bits)?, -places),
+        Factor::Ten(exponent) => shifted(digits, exponent.saturating_add(power).saturating_sub(places)),
+        Factor::Two(bits) => shifted(digits.checked_mul(1 << bits)?, power - places),
     }
 }
 
@@ -125,6 +144,13 @@ mod tests {
         ] {
             assert_eq!(parse(text), Ok(value), "{text}");
         }
+    }
+
+    #[test]
+    fn tenths_are_rounded_up() {
+        let tenths = ["12.5", "12500m", "30", "0", "12.55", "1k"].map(|text| parse_tenths(text).unwrap());
+        assert_eq!(tenths, [125, 125, 300, 0, 126, 10_000]);
+        assert!(is_binary("4Gi") && !is_binary("4G") && !is_binary("16"));
     }
 
     #[test]

@@ -4,7 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use thiserror::Error;
-use vcuda_quota::{CoreShare, MemorySize, ParseError, QuotaChange, parse_weight};
+
+use crate::{CoreShare, MemorySize, ParseError, QuotaChange, parse_weight};
 
 /// Beginning of the names of our annotations.
 pub const DOMAIN: &str = "vcuda.io/";
@@ -102,9 +103,8 @@ fn set(change: &mut QuotaChange, word: &str, value: &str) -> Option<Result<(), P
 
 #[cfg(test)]
 mod tests {
-    use vcuda_quota::{Policy, Priority};
-
     use super::*;
+    use crate::{Policy, Priority};
 
     fn change_for(annotations: &[(&str, &str)], container: &str) -> Result<QuotaChange, String> {
         let annotations = annotations

@@ -1,0 +1,229 @@
+//! Admission of a pod: what it asks for, brought into the form that the node's parts take, or a sentence why not. No network,
+//! no clock: a pod and the rules in, a pod out.
+//!
+//! The story of one pod: requests of other systems are rewritten ([`foreign`]); each container's request becomes counts with
+//! defaults ([`share`]); annotations are checked in the device plugin's own words; in mode dra the counts become a claim
+//! ([`claims`]); toleration and runtime class are added. [`confine`] refuses pods that would defeat the limits.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::core::v1::Pod;
+use serde_json::{Map, Value, json};
+use vcuda_quota::Policy;
+use vcuda_quota::pods::annotations::{DOMAIN, quota_change};
+use vcuda_quota::pods::{Counts, CountsError, lowered_quota};
+
+pub mod claims;
+pub mod confine;
+pub mod foreign;
+pub mod pod;
+mod refusal;
+mod rules;
+mod share;
+
+use claims::Template;
+pub use refusal::{Refusal, RequestError};
+pub use rules::{AliyunUnit, Mode, Rules};
+pub use share::Share;
+
+/// Annotation by which a pod chooses between counts and claims. It is for the webhook alone, and taken off.
+const MODE: &str = "vcuda.io/mode";
+/// All of a GPU's time (thousandths).
+const WHOLE_PERMILLE: u32 = 1000;
+
+/// A pod that is admitted.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Admitted {
+    /// The pod as it is to be made.
+    pub pod: Value,
+    /// A template that its claim is made of.
+    pub template: Option<Template>,
+}
+
+/// The pod as it is to be made. One that asks for no share stays as it is.
+///
+/// # Errors
+/// A sentence for its author: see [`Refusal`].
+pub fn admit(pod: &Value, rules: &Rules) -> Result<Admitted, Refusal> {
+    let mut edited = pod.clone();
+    foreign::convert(&mut edited, rules)?;
+    let shares = shares(&edited, rules)?;
+    if shares.iter().all(Option::is_none) {
+        check_words(&edited)?;
+        return Ok(Admitted {
+            pod: pod.clone(),
+            template: None,
+        });
+    }
+    let mode = take_mode(&mut edited, rules)?;
+    write_choices(&mut edited, &shares, mode, rules)?;
+    check_choices(&edited, &shares, mode, rules)?;
+    let template = match mode {
+        Mode::Dra => Some(claims::convert(&mut edited, &shares, rules)),
+        Mode::Plugin => {
+            let mut of_containers = shares.iter();
+            pod::edit_containers(&mut edited, |container| {
+                if let Some(Some(share)) = of_containers.next() {
+                    share.write(container, rules);
+                }
+                Ok::<(), Refusal>(())
+            })?;
+            None
+        }
+    };
+    place(&mut edited, rules);
+    Ok(Admitted {
+        pod: edited,
+        template,
+    })
+}
+
+/// Checks a pod as it will be made, after all webhooks that change pods.
+///
+/// # Errors
+/// As [`admit`]; or it would defeat the limits.
+pub fn validate(pod: &Value, rules: &Rules) -> Result<(), Refusal> {
+    let shares = shares(pod, rules)?;
+    let has_share = shares.iter().any(Option::is_some) || has_claim(pod);
+    if has_share && !has_claim(pod) {
+        check_choices(pod, &shares, Mode::Plugin, rules)?;
+    } else {
+        check_words(pod)?;
+    }
+    let Ok(typed) = serde_json::from_value::<Pod>(pod.clone()) else {
+        return Err(Refusal::Defeats(
+            "it is not a pod that this release can read".to_owned(),
+        ));
+    };
+    confine::check(&typed, has_share)
+}
+
+/// Whether the pod has a claim that [`admit`] made for it.
+fn has_claim(pod: &Value) -> bool {
+    let claims = pod.pointer("/spec/resourceClaims").and_then(Value::as_array);
+    claims
+        .into_iter()
+        .flatten()
+        .any(|claim| claim["name"] == claims::CLAIM)
+}
+
+/// Shares of the pod's containers, in the order of [`pod::containers`].
+fn shares(pod: &Value, rules: &Rules) -> Result<Vec<Option<Share>>, Refusal> {
+    let empty = Map::new();
+    let of_container = |container: &Value| {
+        let container = container.as_object().unwrap_or(&empty);
+        Share::asked(container, rules).map_err(|error| Refusal::Container(pod::name(container), error))
+    };
+    pod::containers(pod).map(of_container).collect()
+}
+
+/// Names of the containers that have shares.
+fn names(pod: &Value, shares: &[Option<Share>]) -> Vec<(String, Share)> {
+    let named = pod::containers(pod).zip(shares).filter_map(|(container, share)| {
+        let name = container.get("name").and_then(Value::as_str).unwrap_or_default();
+        Some((name.to_owned(), (*share)?))
+    });
+    named.collect()
+}
+
+/// Takes the annotation off that names the mode.
+fn take_mode(pod: &mut Value, rules: &Rules) -> Result<Mode, Refusal> {
+    let annotations = pod
+        .pointer_mut("/metadata/annotations")
+        .and_then(Value::as_object_mut);
+    let Some(mode) = annotations.and_then(|annotations| annotations.remove(MODE)) else {
+        return Ok(rules.mode);
+    };
+    match mode.as_str() {
+        Some("plugin") => Ok(Mode::Plugin),
+        Some("dra") => Ok(Mode::Dra),
+        other => Err(Refusal::Mode(other.unwrap_or_default().to_owned())),
+    }
+}
+
+/// Adds the annotations that say what counts cannot: a fraction of a percent, and no promise of time.
+fn write_choices(
+    pod: &mut Value,
+    shares: &[Option<Share>],
+    mode: Mode,
+    rules: &Rules,
+) -> Result<(), Refusal> {
+    for (name, share) in names(pod, shares) {
+        if let Some(permille) = share.cores_permille {
+            let percent = vcuda_quota::CoreShare(permille).percent();
+            foreign::annotate_container(pod, "cores", &name, &percent)?;
+        }
+        // A claim says so by itself. Kubelet counts whole percents: one is promised, and idle time is borrowed.
+        if mode == Mode::Plugin && share.is_unpromised {
+            let chosen = quota_change(&pod::annotations(pod), &name, &BTreeSet::new())?;
+            match chosen.policy {
+                None => foreign::annotate_container(pod, "policy", &name, Policy::Burst.name())?,
+                Some(Policy::Burst) => {}
+                Some(_) => return Err(Refusal::Container(name, without_cores(&share, rules).into())),
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The device plugin's sentence for a container that asks for no share of time.
+fn without_cores(share: &Share, rules: &Rules) -> CountsError {
+    let counts = Counts {
+        gpus: share.gpus,
+        chunks: share.each.chunks.saturating_mul(share.gpus),
+        percents: 0,
+    };
+    let error = counts.of_each_gpu(rules.chunk_bytes, rules.resources());
+    error
+        .err()
+        .unwrap_or_else(|| unreachable!("no percent is always refused"))
+}
+
+/// Checks the annotations of a pod whose containers have these shares.
+fn check_choices(pod: &Value, shares: &[Option<Share>], mode: Mode, rules: &Rules) -> Result<(), Refusal> {
+    let annotations = pod::annotations(pod);
+    let named = names(pod, shares);
+    let all: BTreeSet<String> = named.iter().map(|(name, _)| name.clone()).collect();
+    for (name, share) in named {
+        let chosen = quota_change(&annotations, &name, &all)?;
+        let bytes = match mode {
+            Mode::Dra => share.memory_bytes,
+            Mode::Plugin => u64::from(share.each.chunks).saturating_mul(rules.chunk_bytes),
+        };
+        let permille = match (mode, share.is_unpromised) {
+            (Mode::Dra, true) => WHOLE_PERMILLE,
+            _ => share.each.percents * 10,
+        };
+        lowered_quota(bytes, permille, &chosen).map_err(|error| Refusal::Container(name, error.into()))?;
+    }
+    Ok(())
+}
+
+/// Checks names and values of annotations of ours on a pod whose containers are not known to have shares.
+fn check_words(pod: &Value) -> Result<(), Refusal> {
+    let mut annotations = pod::annotations(pod);
+    annotations.retain(|key, _| key.starts_with(DOMAIN) && key != MODE);
+    quota_change(&annotations, "", &BTreeSet::new())?;
+    Ok(())
+}
+
+/// Adds tolerations and the runtime class.
+fn place(pod: &mut Value, rules: &Rules) {
+    let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut) else {
+        return;
+    };
+    for toleration in &rules.tolerations {
+        let has = spec.get("tolerations").and_then(Value::as_array);
+        if !has.is_some_and(|has| has.contains(toleration)) {
+            pod::push(spec, "tolerations", toleration.clone());
+        }
+    }
+    if let Some(class) = &rules.runtime_class
+        && spec.get("runtimeClassName").is_none_or(Value::is_null)
+    {
+        spec.insert("runtimeClassName".to_owned(), json!(class));
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,239 @@
+//! Requests of other systems for sharing GPUs, rewritten as docs/migration.md converts them. A container's resources become
+//! ours; what belongs to the other system's own parts goes.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+use super::pod;
+use super::refusal::{Refusal, RequestError};
+use super::rules::Rules;
+use super::share::whole;
+
+mod systems;
+
+use systems::{SYSTEMS, System};
+
+/// Longest name of an annotation, after the domain.
+const NAME_MAX: usize = 63;
+/// Schedulers of the other systems, which place by their own resources.
+const SCHEDULERS: [&str; 2] = ["hami-scheduler", "koord-scheduler"];
+/// Variables by which other systems' libraries are told limits.
+const VARIABLES: [&str; 3] = [
+    "CUDA_DEVICE_MEMORY_LIMIT",
+    "CUDA_DEVICE_SM_LIMIT",
+    "GPU_CORE_UTILIZATION_POLICY",
+];
+/// Labels for other systems' webhooks.
+const LABELS: [&str; 1] = ["koordinator.sh/gpu-isolation-provider"];
+/// Annotations of HAMi that choose a GPU.
+const CHOICES: [&str; 4] = [
+    "nvidia.com/use-gpuuuid",
+    "nvidia.com/nouse-gpuuuid",
+    "nvidia.com/use-gputype",
+    "nvidia.com/nouse-gputype",
+];
+/// Label of nodes by which qGPU chooses a policy.
+const QGPU_POLICY: &str = "tke.cloud.tencent.com/qgpu-schedule-policy";
+
+/// A container's request in our units.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Ours {
+    gpus: u64,
+    memory: Memory,
+    /// Percents, a total.
+    cores: Option<u64>,
+    /// Priority, of systems that have one.
+    priority: Option<&'static str>,
+}
+
+/// Memory in one of the systems' units.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Memory {
+    /// None was asked for.
+    None,
+    /// Bytes of all GPUs together.
+    Total(u64),
+    /// Bytes of each GPU.
+    Each(u64),
+    /// Percent of each GPU.
+    Percent(&'static str, u64),
+}
+
+/// What a container asks for by one system's names.
+struct Asked<'a> {
+    container: &'a Map<String, Value>,
+    rules: &'a Rules,
+}
+
+impl Asked<'_> {
+    /// Amount of the resource `name`, a whole number.
+    fn number(&self, name: &str) -> Result<Option<u64>, RequestError> {
+        let text = pod::amount(self.container, name);
+        text.map(|text| whole((name.to_owned(), text))).transpose()
+    }
+}
+
+/// Rewrites all containers of a pod. Returns the names of the systems whose requests it had.
+///
+/// # Errors
+/// One cannot be rewritten.
+pub fn convert(pod: &mut Value, rules: &Rules) -> Result<Vec<&'static str>, Refusal> {
+    let mut found: Vec<&'static str> = Vec::new();
+    let mut priorities: BTreeMap<String, &'static str> = BTreeMap::new();
+    pod::edit_containers(pod, |container| {
+        let name = pod::name(container);
+        let of_container = |error| Refusal::Container(name.clone(), error);
+        let Some(system) = system_of(container, rules).map_err(of_container)? else {
+            return Ok::<(), Refusal>(());
+        };
+        let asked = Asked { container, rules };
+        let ours = (system.convert)(&asked).map_err(of_container)?;
+        if let Some(priority) = ours.priority {
+            priorities.insert(name.clone(), priority);
+        }
+        write(container, system, &ours, rules).map_err(of_container)?;
+        found.push(system.name);
+        Ok(())
+    })?;
+    if found.is_empty() {
+        return Ok(found);
+    }
+    for (container, priority) in priorities {
+        annotate_container(pod, "priority", &container, priority)?;
+    }
+    remove_others_parts(pod, &found)?;
+    Ok(found)
+}
+
+/// Adds an annotation of ours for one container, unless the pod has it for that container or for all.
+///
+/// # Errors
+/// The container's name is too long for it.
+pub fn annotate_container(
+    pod: &mut Value,
+    word: &'static str,
+    container: &str,
+    value: &str,
+) -> Result<(), Refusal> {
+    if pod::annotations(pod).contains_key(&format!("vcuda.io/{word}")) {
+        return Ok(());
+    }
+    let name = format!("{word}.{container}");
+    if name.len() > NAME_MAX {
+        let error = RequestError::LongName(word, container.to_owned());
+        return Err(Refusal::Container(container.to_owned(), error));
+    }
+    pod::annotate(pod, &format!("vcuda.io/{name}"), value);
+    Ok(())
+}
+
+/// The system whose resources a container asks for.
+fn system_of(container: &Map<String, Value>, rules: &Rules) -> Result<Option<&'static System>, RequestError> {
+    let has = |name: &str| {
+        pod::amount(container, name)
+            .filter(|amount| amount != "0")
+            .is_some()
+    };
+    let mut found = SYSTEMS
+        .iter()
+        .filter_map(|system| Some((system, *system.marks.iter().find(|name| has(name))?)));
+    let Some((system, mark)) = found.next() else {
+        return Ok(None);
+    };
+    let own = rules.names.iter().find(|name| has(name)).map(String::as_str);
+    match own.or(found.next().map(|(_, other)| other)) {
+        Some(other) => Err(RequestError::TwoSystems(other.to_owned(), mark.to_owned())),
+        None => Ok(Some(system)),
+    }
+}
+
+fn write(
+    container: &mut Map<String, Value>,
+    system: &System,
+    ours: &Ours,
+    rules: &Rules,
+) -> Result<(), RequestError> {
+    for name in system.marks.iter().chain(system.beside) {
+        pod::set_amount(container, name, None);
+    }
+    let chunks = chunks(ours, rules)?;
+    let narrow = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
+    let names = rules.resources();
+    pod::set_amount(container, names.gpu, Some(narrow(ours.gpus)));
+    if let Some(chunks) = chunks {
+        pod::set_amount(container, names.memory, Some(narrow(chunks)));
+    }
+    if let Some(cores) = ours.cores {
+        pod::set_amount(container, names.cores, Some(narrow(cores)));
+    }
+    if let Some(variables) = container.get_mut("env").and_then(Value::as_array_mut) {
+        variables.retain(|variable| {
+            let name = variable.get("name").and_then(Value::as_str).unwrap_or_default();
+            // HAMi has one for each GPU: CUDA_DEVICE_MEMORY_LIMIT_0.
+            let base = name.trim_end_matches(|letter: char| letter.is_ascii_digit() || letter == '_');
+            !VARIABLES.contains(&base)
+        });
+    }
+    Ok(())
+}
+
+/// Chunks of all GPUs together.
+fn chunks(ours: &Ours, rules: &Rules) -> Result<Option<u64>, RequestError> {
+    Ok(match ours.memory {
+        Memory::None => None,
+        Memory::Total(bytes) => Some(bytes.div_ceil(rules.chunk_bytes)),
+        Memory::Each(bytes) => Some(bytes.div_ceil(rules.chunk_bytes).saturating_mul(ours.gpus)),
+        Memory::Percent(name, percent) => {
+            if percent > 100 {
+                return Err(RequestError::MoreThanAll(name.to_owned(), percent));
+            }
+            let unknown = || RequestError::PartOfMemory(name.to_owned(), rules.resources().memory.to_owned());
+            let of_gpu = rules.gpu_memory_bytes.ok_or_else(unknown)? / rules.chunk_bytes;
+            Some(
+                of_gpu
+                    .saturating_mul(percent)
+                    .div_ceil(100)
+                    .saturating_mul(ours.gpus),
+            )
+        }
+    })
+}
+
+/// Removes what the other systems' schedulers and webhooks act on.
+fn remove_others_parts(pod: &mut Value, found: &[&str]) -> Result<(), Refusal> {
+    if found.contains(&"HAMi")
+        && let Some(choice) = CHOICES
+            .into_iter()
+            .find(|key| pod::annotations(pod).contains_key(*key))
+    {
+        return Err(Refusal::ChoiceOfGpu(choice.to_owned()));
+    }
+    if let Some(labels) = pod.pointer_mut("/metadata/labels").and_then(Value::as_object_mut) {
+        labels.retain(|key, _| !LABELS.contains(&key.as_str()));
+    }
+    if let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut) {
+        let scheduler = spec
+            .get("schedulerName")
+            .and_then(Value::as_str)
+            .unwrap_or_default();
+        if SCHEDULERS.contains(&scheduler) {
+            spec.insert("schedulerName".to_owned(), "default-scheduler".into());
+        }
+    }
+    let selector = pod
+        .pointer_mut("/spec/nodeSelector")
+        .and_then(Value::as_object_mut);
+    let chosen = selector.and_then(|selector| selector.remove(QGPU_POLICY));
+    if let Some(chosen) = chosen {
+        let chosen = chosen.as_str().unwrap_or_default().to_owned();
+        let policy = match chosen.as_str() {
+            "fixed-share" => "fixed",
+            "best-effort" => "best-effort",
+            "burst-share" => "burst",
+            _ => return Err(Refusal::QgpuPolicy(QGPU_POLICY.to_owned(), chosen)),
+        };
+        pod::annotate(pod, "vcuda.io/policy", policy);
+    }
+    Ok(())
+}

@@ -1,0 +1,72 @@
+//! Rules of admission, as they are configured.
+
+use serde_json::Value;
+use vcuda_quota::pods::ResourceNames;
+
+/// Way in which pods get their shares.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// By counts of resources, which the device plugin gives out.
+    #[default]
+    Plugin,
+    /// By claims, which Kubernetes' scheduler places.
+    Dra,
+}
+
+/// Unit of `aliyun.com/gpu-mem`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum AliyunUnit {
+    /// That of cGPU, and the default of gpushare.
+    #[default]
+    Gibibytes,
+    /// That of gpushare with `--memory-unit=MiB`.
+    Mebibytes,
+}
+
+/// Rules of admission.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Rules {
+    /// Names of shares, memory and cores.
+    pub names: [String; 3],
+    /// Size of a chunk.
+    pub chunk_bytes: u64,
+    /// Mode of pods that name none.
+    pub mode: Mode,
+    /// Memory on each GPU for a container that asks for a GPU alone.
+    pub default_memory_bytes: Option<u64>,
+    /// Memory of a GPU, if all have the same: for requests in percent of it.
+    pub gpu_memory_bytes: Option<u64>,
+    /// Unit of `aliyun.com/gpu-mem`.
+    pub aliyun_unit: AliyunUnit,
+    /// MiB in a unit of `volcano.sh/vgpu-memory`.
+    pub volcano_memory_factor: u64,
+    /// Tolerations that pods with shares get.
+    pub tolerations: Vec<Value>,
+    /// Runtime class that pods with shares get.
+    pub runtime_class: Option<String>,
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Self {
+            names: ["vcuda.io/gpu", "vcuda.io/memory", "vcuda.io/cores"].map(str::to_owned),
+            chunk_bytes: 256 << 20,
+            mode: Mode::Plugin,
+            default_memory_bytes: None,
+            gpu_memory_bytes: None,
+            aliyun_unit: AliyunUnit::Gibibytes,
+            volcano_memory_factor: 1,
+            tolerations: Vec::new(),
+            runtime_class: None,
+        }
+    }
+}
+
+impl Rules {
+    /// Names of the three resources.
+    #[must_use]
+    pub fn resources(&self) -> ResourceNames<'_> {
+        let [gpu, memory, cores] = &self.names;
+        ResourceNames { gpu, memory, cores }
+    }
+}

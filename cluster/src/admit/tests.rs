@@ -1,0 +1,416 @@
+//! What becomes of pods, by table.
+
+use super::*;
+
+fn pod(limits: Value) -> Value {
+    json!({
+        "metadata": {"name": "a"},
+        "spec": {"containers": [{"name": "main", "resources": {"limits": limits.clone(), "requests": limits}}]},
+    })
+}
+
+fn admitted(pod: &Value) -> Value {
+    admit(pod, &Rules::default()).unwrap().pod
+}
+
+fn refused(pod: &Value, rules: &Rules) -> String {
+    admit(pod, rules).unwrap_err().to_string()
+}
+
+/// Limits of the first container; requests are the same.
+fn limits(pod: &Value) -> Value {
+    let resources = &pod["spec"]["containers"][0]["resources"];
+    assert_eq!(resources["limits"], resources["requests"], "{pod}");
+    resources["limits"].clone()
+}
+
+#[test]
+fn a_pod_without_a_share_stays_as_it_is() {
+    let mut plain = pod(json!({"cpu": "1", "nvidia.com/gpu": "1"}));
+    plain["spec"]["schedulerName"] = json!("hami-scheduler");
+    assert_eq!(admitted(&plain), plain);
+    let misspelt =
+        json!({"metadata": {"annotations": {"vcuda.io/polcy": "burst"}}, "spec": {"containers": []}});
+    assert!(refused(&misspelt, &Rules::default()).contains("vcuda.io/polcy: there is none of this name"));
+}
+
+#[test]
+fn sizes_become_counts_and_defaults_are_written() {
+    let admitted_pod = admitted(&pod(json!({"vcuda.io/memory": "4Gi", "vcuda.io/cores": "30"})));
+    assert_eq!(
+        limits(&admitted_pod),
+        json!({"vcuda.io/gpu": "1", "vcuda.io/memory": "16", "vcuda.io/cores": "30"})
+    );
+    assert_eq!(admitted_pod["metadata"], json!({"name": "a"}));
+    // A second call changes nothing.
+    assert_eq!(admitted(&admitted_pod), admitted_pod);
+
+    let unpromised = admitted(&pod(json!({"vcuda.io/memory": "4Gi"})));
+    assert_eq!(limits(&unpromised)["vcuda.io/cores"], "1");
+    assert_eq!(
+        unpromised["metadata"]["annotations"],
+        json!({"vcuda.io/policy.main": "burst"})
+    );
+    assert_eq!(admitted(&unpromised), unpromised);
+
+    let fraction = admitted(&pod(json!({"vcuda.io/memory": "16", "vcuda.io/cores": "12500m"})));
+    assert_eq!(limits(&fraction)["vcuda.io/cores"], "13");
+    assert_eq!(
+        fraction["metadata"]["annotations"],
+        json!({"vcuda.io/cores.main": "12.5"})
+    );
+}
+
+#[test]
+fn annotations_are_checked_in_the_plugins_words() {
+    for (annotations, limits, said) in [
+        (
+            json!({"vcuda.io/policy": "Burst"}),
+            json!({"vcuda.io/memory": "16", "vcuda.io/cores": "30"}),
+            "annotation vcuda.io/policy \"Burst\": write fixed, burst or best-effort",
+        ),
+        (
+            json!({"vcuda.io/memory": "8Gi"}),
+            json!({"vcuda.io/memory": "16", "vcuda.io/cores": "30"}),
+            "container main: annotation vcuda.io/memory: 8 GiB is more than the 4 GiB",
+        ),
+        (
+            json!({"vcuda.io/policy.mian": "burst"}),
+            json!({"vcuda.io/memory": "16", "vcuda.io/cores": "30"}),
+            "no container of this name with a share of a GPU; it has main",
+        ),
+        (
+            json!({"vcuda.io/policy": "best-effort"}),
+            json!({"vcuda.io/memory": "16"}),
+            "container main: it asks for vcuda.io/gpu: 1 and vcuda.io/memory: 16 and for no vcuda.io/cores: add",
+        ),
+        (
+            json!({"vcuda.io/mode": "claims"}),
+            json!({"vcuda.io/memory": "16"}),
+            "write plugin or dra",
+        ),
+        (
+            json!({}),
+            json!({"vcuda.io/gpu": "2", "vcuda.io/memory": "33", "vcuda.io/cores": "30"}),
+            "container main: vcuda.io/memory: 33 is the total for 2 GPUs, which get the same each",
+        ),
+    ] {
+        let mut pod = pod(limits);
+        pod["metadata"]["annotations"] = annotations;
+        let error = refused(&pod, &Rules::default());
+        assert!(error.contains(said), "{error}");
+    }
+}
+
+#[test]
+fn tolerations_and_runtime_class_are_added_once() {
+    let toleration = json!({"key": "nvidia.com/gpu", "operator": "Exists"});
+    let rules = Rules {
+        tolerations: vec![toleration.clone()],
+        runtime_class: Some("nvidia".to_owned()),
+        ..Rules::default()
+    };
+    let asked = pod(json!({"vcuda.io/memory": "16", "vcuda.io/cores": "30"}));
+    let once = admit(&asked, &rules).unwrap().pod;
+    assert_eq!(once["spec"]["tolerations"], json!([toleration]));
+    assert_eq!(once["spec"]["runtimeClassName"], "nvidia");
+    assert_eq!(admit(&once, &rules).unwrap().pod, once);
+    let mut own = asked;
+    own["spec"]["runtimeClassName"] = json!("other");
+    assert_eq!(
+        admit(&own, &rules).unwrap().pod["spec"]["runtimeClassName"],
+        "other"
+    );
+    let plain = pod(json!({"cpu": "1"}));
+    assert_eq!(admit(&plain, &rules).unwrap().pod, plain);
+}
+
+/// Every row of docs/migration.md: a container's request, and the counts that it becomes, on GPUs of 40 GiB. `-` is what a
+/// container without a share of time has.
+const CONVERSIONS: &str = "
+nvidia.com/gpu=2 nvidia.com/gpumem=3000 nvidia.com/gpucores=30                              -> 2 24 60
+nvidia.com/gpu=1 nvidia.com/gpumem=3k                                                       -> 1 12 -
+nvidia.com/gpumem=3000 nvidia.com/gpucores=30                                               -> 1 12 30
+nvidia.com/gpu=1 nvidia.com/gpumem-percentage=25 nvidia.com/gpucores=30                     -> 1 40 30
+tencent.com/vcuda-core=30 tencent.com/vcuda-memory=16                                       -> 1 16 30
+tencent.com/vcuda-core=200                                                                  -> 2 320 200
+tencent.com/vcuda-memory=16                                                                 -> 1 16 -
+tke.cloud.tencent.com/qgpu-core=30 tke.cloud.tencent.com/qgpu-memory=4                      -> 1 16 30
+tke.cloud.tencent.com/qgpu-core=100                                                         -> 1 160 100
+aliyun.com/gpu-mem=3 aliyun.com/gpu-core.percentage=30                                      -> 1 12 30
+aliyun.com/gpu-mem=3                                                                        -> 1 12 -
+volcano.sh/vgpu-number=2 volcano.sh/vgpu-memory=3000 volcano.sh/vgpu-cores=30               -> 2 24 60
+koordinator.sh/gpu.shared=1 koordinator.sh/gpu-core=50 koordinator.sh/gpu-memory=8Gi        -> 1 32 50
+koordinator.sh/gpu.shared=2 koordinator.sh/gpu-core=50 koordinator.sh/gpu-memory=8Gi        -> 2 32 50
+koordinator.sh/gpu-core=50 koordinator.sh/gpu-memory-ratio=50                               -> 1 80 50
+";
+
+#[test]
+fn other_systems_requests_become_ours() {
+    let rules = Rules {
+        gpu_memory_bytes: Some(40 << 30),
+        ..Rules::default()
+    };
+    for row in CONVERSIONS.trim().lines() {
+        let (theirs, ours) = row.split_once("->").unwrap();
+        let request: Map<String, Value> = theirs
+            .split_whitespace()
+            .map(|one| one.split_once('=').unwrap())
+            .map(|(name, amount)| (name.to_owned(), json!(amount)))
+            .collect();
+        let [gpu, memory, cores] = ours.split_whitespace().collect::<Vec<_>>()[..] else {
+            panic!("{row}");
+        };
+        let made = admit(&pod(request.into()), &rules)
+            .unwrap_or_else(|error| panic!("{row}: {error}"))
+            .pod;
+        let counts = json!({
+            "vcuda.io/gpu": gpu, "vcuda.io/memory": memory, "vcuda.io/cores": if cores == "-" { "1" } else { cores },
+        });
+        assert_eq!(limits(&made), counts, "{row}");
+        let policy = made.pointer("/metadata/annotations/vcuda.io~1policy.main");
+        assert_eq!(policy.is_some(), cores == "-", "{row}");
+        assert_eq!(admit(&made, &rules).unwrap().pod, made, "{row}");
+    }
+}
+
+/// A name that the document converts, and the webhook does not know, would leave a pod Pending for ever.
+#[test]
+fn every_resource_of_the_document_is_converted_or_left_alone_on_purpose() {
+    // Whole GPUs, time-slicing; a node's label; annotations.
+    let left = [
+        "nvidia.com/gpu",
+        "nvidia.com/gpu.shared",
+        "tke.cloud.tencent.com/qgpu-schedule-policy",
+    ];
+    let document = include_str!("../../../docs/migration.md");
+    let table = document
+        .split("| from |")
+        .nth(1)
+        .unwrap()
+        .split("\n\n")
+        .next()
+        .unwrap();
+    let names: BTreeSet<&str> = table
+        .lines()
+        .filter_map(|row| row.split('|').nth(2))
+        .flat_map(|column| column.split('`').skip(1).step_by(2))
+        .filter_map(|word| word.split(':').next())
+        .filter(|name| name.contains('/') && !name.starts_with("nvidia.com/use-"))
+        .collect();
+    assert!(names.len() > 15, "{names:?}");
+    for name in names {
+        let asked = pod(json!({name: "1"}));
+        let is_left = admit(&asked, &Rules::default()).is_ok_and(|made| made.pod == asked);
+        assert_eq!(is_left, left.contains(&name), "{name}");
+    }
+}
+
+#[test]
+fn units_of_other_systems_follow_their_settings() {
+    let rules = Rules {
+        aliyun_unit: AliyunUnit::Mebibytes,
+        volcano_memory_factor: 10,
+        chunk_bytes: 1 << 30,
+        ..Rules::default()
+    };
+    for (theirs, chunks) in [
+        (json!({"aliyun.com/gpu-mem": "3000"}), "3"),
+        (json!({"volcano.sh/vgpu-memory": "300"}), "3"),
+        (json!({"tencent.com/vcuda-memory": "16"}), "4"),
+        (json!({"nvidia.com/gpumem": "1025"}), "2"),
+    ] {
+        let made = admit(&pod(theirs.clone()), &rules).unwrap().pod;
+        assert_eq!(limits(&made)["vcuda.io/memory"], chunks, "{theirs}");
+    }
+}
+
+#[test]
+fn what_has_no_counterpart_is_refused_with_the_remedy() {
+    for (theirs, said) in [
+        (
+            json!({"nvidia.com/gpumem-percentage": "25"}),
+            "nvidia.com/gpumem-percentage: it is a part of a GPU's memory",
+        ),
+        (
+            json!({"tencent.com/vcuda-core": "100"}),
+            "tencent.com/vcuda-core: it is a part of a GPU's memory",
+        ),
+        (
+            json!({"tencent.com/vcuda-core": "150", "tencent.com/vcuda-memory": "16"}),
+            "150 is more than one GPU and not whole",
+        ),
+        (
+            json!({"elasticgpu.io/gpu-memory": "16", "elasticgpu.io/gpu-core": "10"}),
+            "its unit is not documented: write vcuda.io/memory",
+        ),
+        (
+            json!({"nvidia.com/gpumem": "3000", "vcuda.io/memory": "16"}),
+            "it asks for vcuda.io/memory and for nvidia.com/gpumem",
+        ),
+        (
+            json!({"nvidia.com/gpumem": "3000", "aliyun.com/gpu-mem": "3"}),
+            "it asks for aliyun.com/gpu-mem and for nvidia.com/gpumem",
+        ),
+        (
+            json!({"nvidia.com/gpumem": "3000", "nvidia.com/priority": "2"}),
+            "write 0 for high or 1 for low",
+        ),
+        (
+            json!({"nvidia.com/gpumem": "1.5"}),
+            "container main: nvidia.com/gpumem: 1.5 is not a whole number",
+        ),
+        (
+            json!({"koordinator.sh/gpu.shared": "2", "koordinator.sh/gpu-memory": "5Gi", "koordinator.sh/gpu-core": "51"}),
+            "does not divide by 2",
+        ),
+    ] {
+        let error = refused(&pod(theirs), &Rules::default());
+        assert!(error.contains(said), "{error}");
+    }
+    let mut chosen = pod(json!({"nvidia.com/gpumem": "3000"}));
+    chosen["metadata"]["annotations"] = json!({"nvidia.com/use-gpuuuid": "GPU-1"});
+    assert!(refused(&chosen, &Rules::default()).contains("choose a node by its labels"));
+}
+
+#[test]
+fn parts_of_other_systems_go_with_their_resources() {
+    let mut theirs = pod(json!({"nvidia.com/gpumem": "3000", "nvidia.com/priority": "0", "cpu": "1"}));
+    theirs["metadata"]["labels"] = json!({"koordinator.sh/gpu-isolation-provider": "HAMi-core", "app": "a"});
+    theirs["spec"]["schedulerName"] = json!("hami-scheduler");
+    theirs["spec"]["containers"][0]["env"] = json!([
+        {"name": "CUDA_DEVICE_MEMORY_LIMIT_0", "value": "1g"}, {"name": "GPU_CORE_UTILIZATION_POLICY", "value": "force"},
+        {"name": "CUDA_DEVICE_ORDER", "value": "PCI_BUS_ID"},
+    ]);
+    let made = admitted(&theirs);
+    assert_eq!(
+        made["metadata"]["annotations"],
+        json!({"vcuda.io/priority.main": "high", "vcuda.io/policy.main": "burst"})
+    );
+    assert_eq!(made["metadata"]["labels"], json!({"app": "a"}));
+    assert_eq!(made["spec"]["schedulerName"], "default-scheduler");
+    assert_eq!(
+        made["spec"]["containers"][0]["env"],
+        json!([{"name": "CUDA_DEVICE_ORDER", "value": "PCI_BUS_ID"}])
+    );
+    assert_eq!(limits(&made)["cpu"], "1");
+
+    for (theirs, ours) in [
+        ("fixed-share", "fixed"),
+        ("best-effort", "best-effort"),
+        ("burst-share", "burst"),
+    ] {
+        let mut qgpu =
+            pod(json!({"tke.cloud.tencent.com/qgpu-memory": "4", "tke.cloud.tencent.com/qgpu-core": "30"}));
+        qgpu["spec"]["nodeSelector"] =
+            json!({"tke.cloud.tencent.com/qgpu-schedule-policy": theirs, "a": "b"});
+        let made = admitted(&qgpu);
+        assert_eq!(made["metadata"]["annotations"], json!({"vcuda.io/policy": ours}));
+        assert_eq!(made["spec"]["nodeSelector"], json!({"a": "b"}));
+    }
+}
+
+#[test]
+fn limits_become_a_claim() {
+    let mut asked =
+        pod(json!({"vcuda.io/gpu": "2", "vcuda.io/memory": "5000Mi", "vcuda.io/cores": "60", "cpu": "1"}));
+    asked["metadata"] = json!({
+        "generateName": "web-", "annotations": {"vcuda.io/mode": "dra", "vcuda.io/policy": "burst"},
+        "ownerReferences": [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "u", "controller": true}],
+    });
+    asked["spec"]["initContainers"] = json!([asked["spec"]["containers"][0].clone()]);
+    asked["spec"]["initContainers"][0]["name"] = json!("init");
+    let made = admit(&asked, &Rules::default()).unwrap();
+    let template = made.template.unwrap();
+    let request = |name: &str| json!({"name": name, "exactly": {"deviceClassName": "vcuda.io", "capacity": {"requests": {"memory": "2500Mi", "cores": "30"}}}});
+    assert_eq!(
+        template.object["spec"]["spec"]["devices"],
+        json!({
+            "requests": [request("c0-gpu0"), request("c0-gpu1")],
+            "constraints": [{"requests": ["c0-gpu0", "c0-gpu1"], "distinctAttribute": "vcuda.io/uuid"}],
+        })
+    );
+    assert_eq!(
+        template.object["metadata"]["ownerReferences"],
+        json!([{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "u"}])
+    );
+    assert_eq!(
+        made.pod["spec"]["resourceClaims"],
+        json!([{"name": "vcuda", "resourceClaimTemplateName": template.name}])
+    );
+    let uses = json!([{"name": "vcuda", "request": "c0-gpu0"}, {"name": "vcuda", "request": "c0-gpu1"}]);
+    for list in ["containers", "initContainers"] {
+        let resources = &made.pod["spec"][list][0]["resources"];
+        assert_eq!(resources["limits"], json!({"cpu": "1"}));
+        assert_eq!(resources["claims"], uses);
+    }
+    assert_eq!(
+        made.pod["metadata"]["annotations"],
+        json!({"vcuda.io/policy": "burst"})
+    );
+    // A second call changes nothing; the same request of another owner has another template.
+    assert_eq!(admit(&made.pod, &Rules::default()).unwrap().template, None);
+    assert_eq!(
+        admit(&asked, &Rules::default()).unwrap().template.unwrap(),
+        template
+    );
+    asked["metadata"]["ownerReferences"][0]["uid"] = json!("v");
+    assert_ne!(
+        admit(&asked, &Rules::default()).unwrap().template.unwrap().name,
+        template.name
+    );
+}
+
+#[test]
+fn a_claim_that_asks_for_no_time_is_promised_none() {
+    let rules = Rules {
+        mode: Mode::Dra,
+        ..Rules::default()
+    };
+    let asked = pod(json!({"vcuda.io/memory": "1Mi"}));
+    let made = admit(&asked, &rules).unwrap();
+    let template = made.template.unwrap();
+    let requests = &template.object["spec"]["spec"]["devices"]["requests"];
+    assert_eq!(
+        requests[0]["exactly"]["capacity"]["requests"],
+        json!({"memory": "64Mi"})
+    );
+    assert_eq!(template.object["metadata"].get("ownerReferences"), None);
+    assert_eq!(made.pod["metadata"].get("annotations"), None);
+    // The annotation wins over the configuration.
+    let mut by_counts = asked;
+    by_counts["metadata"]["annotations"] = json!({"vcuda.io/mode": "plugin"});
+    let made = admit(&by_counts, &rules).unwrap();
+    assert_eq!(
+        (made.template, limits(&made.pod)["vcuda.io/memory"].clone()),
+        (None, json!("1"))
+    );
+}
+
+#[test]
+fn what_would_defeat_the_limits_is_refused_of_pods_with_shares() {
+    let rules = Rules::default();
+    let mut with = admitted(&pod(json!({"vcuda.io/memory": "16", "vcuda.io/cores": "30"})));
+    validate(&with, &rules).unwrap();
+    with["spec"]["containers"][0]["securityContext"] = json!({"privileged": true});
+    assert!(
+        validate(&with, &rules)
+            .unwrap_err()
+            .to_string()
+            .contains("privileged")
+    );
+    let mut without = pod(json!({"cpu": "1"}));
+    without["spec"]["containers"][0]["securityContext"] = json!({"privileged": true});
+    validate(&without, &rules).unwrap();
+    without["spec"]["resourceClaims"] = json!([{"name": "vcuda", "resourceClaimTemplateName": "a"}]);
+    validate(&without, &rules).unwrap_err();
+    // The annotation is left over where the other page was not asked.
+    let mut missed = pod(json!({"vcuda.io/memory": "16", "vcuda.io/cores": "30"}));
+    missed["metadata"]["annotations"] = json!({"vcuda.io/mode": "dra"});
+    assert!(
+        validate(&missed, &rules)
+            .unwrap_err()
+            .to_string()
+            .contains("vcuda.io/mode: there is none")
+    );
+}

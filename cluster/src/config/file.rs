@@ -1,0 +1,234 @@
+//! The configuration file's form. Unknown keys are refused: a misspelt value must not be a missing one.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Deserializer, Serialize};
+use vcuda_daemon::config::LogTable;
+use vcuda_daemon::value::{Listen, parsed};
+use vcuda_quota::MemorySize;
+use vcuda_quota::pods::{parse_chunk, parse_resource_name};
+
+use crate::admit::{AliyunUnit, Mode, Rules};
+use crate::extender::Score;
+
+#[derive(Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct File {
+    #[serde(deserialize_with = "address")]
+    pub(super) listen: SocketAddr,
+    pub(super) certificate: PathBuf,
+    pub(super) kubeconfig: Option<PathBuf>,
+    pub(super) resources: ResourcesTable,
+    pub(super) admission: AdmissionTable,
+    pub(super) extender: ExtenderTable,
+    pub(super) metrics: MetricsTable,
+    pub(super) log: LogTable,
+}
+
+impl Default for File {
+    fn default() -> Self {
+        Self {
+            listen: ([0, 0, 0, 0], 8443).into(),
+            certificate: "/etc/vcuda-cluster/tls".into(),
+            kubeconfig: None,
+            resources: ResourcesTable::default(),
+            admission: AdmissionTable::default(),
+            extender: ExtenderTable::default(),
+            metrics: MetricsTable::default(),
+            log: LogTable::default(),
+        }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct ResourcesTable {
+    #[serde(deserialize_with = "resource_name")]
+    gpu: String,
+    #[serde(deserialize_with = "resource_name")]
+    memory: String,
+    #[serde(deserialize_with = "resource_name")]
+    cores: String,
+    #[serde(deserialize_with = "chunk")]
+    chunk: u64,
+}
+
+impl Default for ResourcesTable {
+    fn default() -> Self {
+        let Rules {
+            names: [gpu, memory, cores],
+            chunk_bytes,
+            ..
+        } = Rules::default();
+        Self {
+            gpu,
+            memory,
+            cores,
+            chunk: chunk_bytes,
+        }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct AdmissionTable {
+    #[serde(deserialize_with = "mode")]
+    mode: Mode,
+    #[serde(deserialize_with = "size")]
+    default_memory: Option<u64>,
+    #[serde(deserialize_with = "size")]
+    gpu_memory: Option<u64>,
+    #[serde(deserialize_with = "aliyun_unit")]
+    aliyun_unit: AliyunUnit,
+    #[serde(deserialize_with = "factor")]
+    volcano_memory_factor: u64,
+    tolerations: Vec<Toleration>,
+    runtime_class: String,
+}
+
+impl Default for AdmissionTable {
+    fn default() -> Self {
+        Self {
+            mode: Mode::default(),
+            default_memory: None,
+            gpu_memory: None,
+            aliyun_unit: AliyunUnit::default(),
+            volcano_memory_factor: 1,
+            tolerations: Vec::new(),
+            runtime_class: String::new(),
+        }
+    }
+}
+
+impl AdmissionTable {
+    /// The rules, for resources of these names.
+    pub(super) fn rules(self, resources: ResourcesTable) -> Rules {
+        let tolerations = self.tolerations.iter();
+        Rules {
+            names: [resources.gpu, resources.memory, resources.cores],
+            chunk_bytes: resources.chunk,
+            mode: self.mode,
+            default_memory_bytes: self.default_memory,
+            gpu_memory_bytes: self.gpu_memory,
+            aliyun_unit: self.aliyun_unit,
+            volcano_memory_factor: self.volcano_memory_factor,
+            tolerations: tolerations
+                .filter_map(|one| serde_json::to_value(one).ok())
+                .collect(),
+            runtime_class: Some(self.runtime_class).filter(|class| !class.is_empty()),
+        }
+    }
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct ExtenderTable {
+    #[serde(deserialize_with = "score")]
+    pub(super) score: Score,
+    pub(super) follow_nodes: bool,
+}
+
+/// A toleration as in a pod.
+#[derive(Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+struct Toleration {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    key: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    operator: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    value: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    effect: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct MetricsTable {
+    pub(super) listen: Listen,
+}
+
+impl Default for MetricsTable {
+    fn default() -> Self {
+        Self {
+            listen: Listen(Some(([0, 0, 0, 0], 9438).into())),
+        }
+    }
+}
+
+fn address<'de, D: Deserializer<'de>>(deserializer: D) -> Result<SocketAddr, D::Error> {
+    parsed(deserializer, |text| {
+        let address = text.parse();
+        address.map_err(|_| "not an address with port, such as 0.0.0.0:8443 or [::]:8443".to_owned())
+    })
+}
+
+fn resource_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    parsed(deserializer, |text| parse_resource_name(text).map(str::to_owned))
+}
+
+fn chunk<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+    parsed(deserializer, parse_chunk)
+}
+
+/// A size, or nothing of an empty text.
+fn size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    parsed(deserializer, |text| match text {
+        "" => Ok(None),
+        text => text
+            .parse()
+            .map(|MemorySize(bytes)| Some(bytes))
+            .map_err(|error: vcuda_quota::ParseError| error.to_string()),
+    })
+}
+
+fn factor<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+    match u64::deserialize(deserializer)? {
+        0 => Err(serde::de::Error::custom("'0': write 1 or more")),
+        factor => Ok(factor),
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum ModeWord {
+    Plugin,
+    Dra,
+}
+
+fn mode<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Mode, D::Error> {
+    Ok(match ModeWord::deserialize(deserializer)? {
+        ModeWord::Plugin => Mode::Plugin,
+        ModeWord::Dra => Mode::Dra,
+    })
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum ScoreWord {
+    Binpack,
+    Spread,
+    Topology,
+}
+
+fn score<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Score, D::Error> {
+    Ok(match ScoreWord::deserialize(deserializer)? {
+        ScoreWord::Binpack => Score::Binpack,
+        ScoreWord::Spread => Score::Spread,
+        ScoreWord::Topology => Score::Topology,
+    })
+}
+
+#[derive(Deserialize)]
+enum UnitWord {
+    GiB,
+    MiB,
+}
+
+fn aliyun_unit<'de, D: Deserializer<'de>>(deserializer: D) -> Result<AliyunUnit, D::Error> {
+    Ok(match UnitWord::deserialize(deserializer)? {
+        UnitWord::GiB => AliyunUnit::Gibibytes,
+        UnitWord::MiB => AliyunUnit::Mebibytes,
+    })
+}

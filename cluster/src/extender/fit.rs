@@ -1,0 +1,279 @@
+//! Whether a pod's containers fit on a node's GPUs, each share on one of them, and how well. Arithmetic alone.
+
+use serde_json::{Map, Value};
+use vcuda_quota::MemorySize;
+use vcuda_quota::pods::node_gpus::{FreeGpu, NodeGpus};
+
+use crate::admit::pod;
+use crate::admit::{Rules, Share};
+
+/// The best score that the scheduler takes (`MaxExtenderPriority`).
+const BEST: i64 = 10;
+
+/// Which of the nodes that fit is the better one.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Score {
+    /// One whose GPUs are full afterwards: others stay free for large pods.
+    #[default]
+    Binpack,
+    /// One whose GPUs have most left.
+    Spread,
+    /// One whose GPUs are linked or near each other, for containers with several; else as binpack.
+    Topology,
+}
+
+/// Shares that a pod's containers ask for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Asked {
+    /// Containers that run at the same time, the largest share first.
+    together: Vec<Share>,
+    /// Init containers: each runs alone, before the others.
+    alone: Vec<Share>,
+}
+
+impl Asked {
+    /// Those of a pod. A request that cannot be read asks for nothing here: the webhook or the node refuses it.
+    #[must_use]
+    pub fn of(pod: &Value, rules: &Rules) -> Self {
+        let mut asked = Self::default();
+        let empty = Map::new();
+        for list in pod::LISTS {
+            let containers = pod
+                .get("spec")
+                .and_then(|spec| spec.get(list))
+                .and_then(Value::as_array);
+            for container in containers.into_iter().flatten() {
+                let of_container = container.as_object().unwrap_or(&empty);
+                let Ok(Some(share)) = Share::asked(of_container, rules) else {
+                    continue;
+                };
+                let is_sidecar = container.get("restartPolicy").and_then(Value::as_str) == Some("Always");
+                match list == "initContainers" && !is_sidecar {
+                    true => asked.alone.push(share),
+                    false => asked.together.push(share),
+                }
+            }
+        }
+        asked
+            .together
+            .sort_by_key(|share| std::cmp::Reverse((share.each.chunks, share.each.percents)));
+        asked
+    }
+}
+
+/// The places in `gpus` that each share would get, and what the GPUs have left then. `None`: one does not fit.
+fn placed(shares: &[Share], gpus: &NodeGpus) -> Option<(Vec<Vec<usize>>, NodeGpus)> {
+    let mut left = gpus.clone();
+    let mut places = Vec::new();
+    for share in shares {
+        let has_room = |gpu: &FreeGpu| {
+            gpu.shares > 0 && gpu.mem >= share.each.chunks && gpu.cores >= share.each.percents
+        };
+        let mut with_room: Vec<usize> = (0..left.gpus.len())
+            .filter(|place| left.gpus.get(*place).is_some_and(has_room))
+            .collect();
+        // The fullest first, as the manager's binpack does.
+        with_room.sort_by_key(|place| left.gpus.get(*place).map(|gpu| (gpu.mem, gpu.cores)));
+        with_room.truncate(usize::try_from(share.gpus).unwrap_or(usize::MAX));
+        if u32::try_from(with_room.len()) != Ok(share.gpus) {
+            return None;
+        }
+        for place in &with_room {
+            if let Some(gpu) = left.gpus.get_mut(*place) {
+                gpu.shares -= 1;
+                gpu.mem -= share.each.chunks;
+                gpu.cores -= share.each.percents;
+            }
+        }
+        places.push(with_room);
+    }
+    Some((places, left))
+}
+
+/// Whether all containers fit.
+///
+/// # Errors
+/// The reason for the pod's events. It names no node's amounts, so that equal reasons of many nodes are one line there.
+pub fn fits(asked: &Asked, gpus: &NodeGpus, rules: &Rules) -> Result<(), String> {
+    let first_alone = asked
+        .alone
+        .iter()
+        .find(|share| placed(std::slice::from_ref(*share), gpus).is_none());
+    let size = |share: &Share| {
+        let memory = MemorySize(u64::from(share.each.chunks).saturating_mul(rules.chunk_bytes));
+        format!("{memory} and {} % free together", share.each.percents)
+    };
+    if let Some(share) = first_alone.or_else(|| {
+        asked
+            .together
+            .iter()
+            .find(|share| placed(std::slice::from_ref(*share), gpus).is_none())
+    }) {
+        return Err(match share.gpus {
+            1 => format!("vcuda: no GPU has {}", size(share)),
+            gpus => format!("vcuda: not {gpus} GPUs have {} each", size(share)),
+        });
+    }
+    match placed(&asked.together, gpus) {
+        Some(_) => Ok(()),
+        None => Err("vcuda: each container of the pod fits on the GPUs, and all of them do not".to_owned()),
+    }
+}
+
+/// Score of a node, 0 to 10.
+#[must_use]
+pub fn score(asked: &Asked, gpus: &NodeGpus, by: Score) -> i64 {
+    let Some((places, left)) = placed(&asked.together, gpus) else {
+        return 0;
+    };
+    let used: Vec<usize> = places.iter().flatten().copied().collect();
+    if used.is_empty() {
+        return 0;
+    }
+    let fullness = |place: &usize| left.gpus.get(*place).map_or(0, full_permille);
+    let full: i64 = used.iter().map(fullness).sum::<i64>() / i64::try_from(used.len()).unwrap_or(1);
+    let packed = (full * BEST + 500) / 1000;
+    match by {
+        Score::Binpack => packed,
+        Score::Spread => BEST - packed,
+        Score::Topology if places.iter().all(|of_one| of_one.len() < 2) => packed,
+        Score::Topology => places
+            .iter()
+            .map(|of_one| nearness(of_one, gpus))
+            .min()
+            .unwrap_or(0),
+    }
+}
+
+/// Fullness of a GPU (thousandths): of memory or of time, whichever is less free.
+fn full_permille(gpu: &FreeGpu) -> i64 {
+    let used = |free: u32, of: u32| 1000 - i64::from(free.min(of)) * 1000 / i64::from(of.max(1));
+    used(gpu.mem, gpu.of).max(used(gpu.cores, 100))
+}
+
+/// Nearness of a container's GPUs: 10 if all are linked, 5 if they are near the same NUMA node.
+fn nearness(places: &[usize], gpus: &NodeGpus) -> i64 {
+    let chosen: Vec<(usize, &FreeGpu)> = places
+        .iter()
+        .filter_map(|place| Some((*place, gpus.gpus.get(*place)?)))
+        .collect();
+    let is_linked = |(_, gpu): &(usize, &FreeGpu), other: usize| {
+        u32::try_from(other).is_ok_and(|other| gpu.links.contains(&other))
+    };
+    let all_linked = chosen.iter().all(|gpu| {
+        chosen
+            .iter()
+            .all(|(other, _)| gpu.0 == *other || is_linked(gpu, *other))
+    });
+    let first = chosen.first().and_then(|(_, gpu)| gpu.numa);
+    let one_node = first.is_some() && chosen.iter().all(|(_, gpu)| gpu.numa == first);
+    match (all_linked, one_node) {
+        (true, _) => BEST,
+        (false, true) => BEST / 2,
+        (false, false) => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn gpu(mem: u32, cores: u32) -> FreeGpu {
+        FreeGpu {
+            mem,
+            of: 320,
+            cores,
+            shares: 16,
+            ..FreeGpu::default()
+        }
+    }
+
+    fn node(gpus: &[FreeGpu]) -> NodeGpus {
+        NodeGpus { gpus: gpus.to_vec() }
+    }
+
+    fn asked(containers: &[(u32, u32, u32)], init: &[(u32, u32, u32)]) -> Asked {
+        let list = |all: &[(u32, u32, u32)]| -> Vec<Value> {
+            let container = |(gpus, chunks, percents): &(u32, u32, u32)| json!({"resources": {"limits": {"vcuda.io/gpu": gpus, "vcuda.io/memory": chunks, "vcuda.io/cores": percents}}});
+            all.iter().map(container).collect()
+        };
+        let pod = json!({"spec": {"containers": list(containers), "initContainers": list(init)}});
+        Asked::of(&pod, &Rules::default())
+    }
+
+    fn why(asked: &Asked, gpus: &[FreeGpu]) -> String {
+        fits(asked, &node(gpus), &Rules::default()).unwrap_err()
+    }
+
+    #[test]
+    fn a_node_where_only_the_sum_fits_is_none() {
+        let forty = asked(&[(1, 160, 40)], &[]);
+        assert_eq!(
+            why(&forty, &[gpu(80, 100), gpu(80, 100)]),
+            "vcuda: no GPU has 40 GiB and 40 % free together"
+        );
+        // Memory on one GPU, time on the other.
+        why(&forty, &[gpu(320, 30), gpu(10, 100)]);
+        fits(&forty, &node(&[gpu(10, 100), gpu(160, 40)]), &Rules::default()).unwrap();
+        let two = asked(&[(2, 320, 80)], &[]);
+        assert!(
+            why(&two, &[gpu(320, 100), gpu(159, 100)]).starts_with("vcuda: not 2 GPUs have 40 GiB and 40 %")
+        );
+        fits(&two, &node(&[gpu(160, 40), gpu(160, 40)]), &Rules::default()).unwrap();
+        why(&forty, &[]);
+        why(
+            &forty,
+            &[FreeGpu {
+                shares: 0,
+                ..gpu(320, 100)
+            }],
+        );
+    }
+
+    #[test]
+    fn containers_are_placed_together_and_init_containers_alone() {
+        let pair = asked(&[(1, 160, 40), (1, 200, 40)], &[]);
+        assert!(why(&pair, &[gpu(320, 100)]).contains("all of them do not"));
+        fits(&pair, &node(&[gpu(160, 100), gpu(200, 100)]), &Rules::default()).unwrap();
+        let init = asked(&[(1, 160, 40)], &[(1, 320, 100)]);
+        fits(&init, &node(&[gpu(320, 100)]), &Rules::default()).unwrap();
+        why(&init, &[gpu(319, 100)]);
+    }
+
+    #[test]
+    fn a_pod_without_a_share_fits_everywhere() {
+        let pod = json!({"spec": {"containers": [{"name": "a"}, 7, {"resources": {"limits": {"vcuda.io/memory": "x"}}}]}});
+        let asked = Asked::of(&pod, &Rules::default());
+        fits(&asked, &node(&[]), &Rules::default()).unwrap();
+        assert_eq!(score(&asked, &node(&[gpu(320, 100)]), Score::Binpack), 0);
+    }
+
+    #[test]
+    fn scores_follow_the_policy() {
+        let share = asked(&[(1, 32, 10)], &[]);
+        let (full, empty) = (node(&[gpu(32, 100)]), node(&[gpu(320, 100)]));
+        let scores = |by| [&full, &empty].map(|gpus| score(&share, gpus, by));
+        assert_eq!(scores(Score::Binpack), [10, 1]);
+        assert_eq!(scores(Score::Spread), [0, 9]);
+        assert_eq!(scores(Score::Topology), [10, 1]);
+        let two = asked(&[(2, 64, 20)], &[]);
+        let with = |numa: [u32; 2], links: [Vec<u32>; 2]| {
+            let gpus = numa.into_iter().zip(links).map(|(numa, links)| FreeGpu {
+                numa: Some(numa),
+                links,
+                ..gpu(320, 100)
+            });
+            node(&gpus.collect::<Vec<_>>())
+        };
+        assert_eq!(
+            score(&two, &with([0, 1], [vec![1], vec![0]]), Score::Topology),
+            10
+        );
+        assert_eq!(score(&two, &with([1, 1], [vec![], vec![]]), Score::Topology), 5);
+        assert_eq!(score(&two, &with([0, 1], [vec![], vec![]]), Score::Topology), 0);
+        // Time decides where it is scarcer than memory.
+        assert_eq!(score(&share, &node(&[gpu(320, 10)]), Score::Binpack), 10);
+    }
+}

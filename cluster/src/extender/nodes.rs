@@ -1,0 +1,58 @@
+//! The nodes' annotations, followed for schedulers that name nodes and do not send them.
+
+use futures_util::StreamExt as _;
+use k8s_openapi::api::core::v1::Node;
+use kube::api::PartialObjectMeta;
+use kube::runtime::reflector::{ObjectRef, Store, store};
+use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::{Api, Client};
+use tracing::{info, warn};
+use vcuda_quota::pods::node_gpus::{ANNOTATION, NodeGpus};
+
+/// What is known of the nodes.
+#[derive(Debug, Clone)]
+pub struct Nodes(Option<Store<PartialObjectMeta<Node>>>);
+
+impl Nodes {
+    /// None: whoever names nodes learns nothing of them.
+    #[must_use]
+    pub fn unknown() -> Self {
+        Self(None)
+    }
+
+    /// Follows the metadata of all nodes, until the runtime ends. While the API server is away, what it said last holds.
+    #[must_use]
+    pub fn follow(client: Client) -> Self {
+        let api: Api<PartialObjectMeta<Node>> = Api::all(client);
+        let (reader, writer) = store();
+        tokio::spawn(async move {
+            let mut events = watcher(api, watcher::Config::default())
+                .reflect(writer)
+                .default_backoff()
+                .boxed();
+            let mut is_away = false;
+            while let Some(event) = events.next().await {
+                match event {
+                    Ok(_) if is_away => {
+                        is_away = false;
+                        info!("the API server answers again");
+                    }
+                    Ok(_) => {}
+                    Err(error) if !is_away => {
+                        is_away = true;
+                        warn!("nodes: {error}: they are taken as they were seen last");
+                    }
+                    Err(_) => {}
+                }
+            }
+        });
+        Self(Some(reader))
+    }
+
+    /// GPUs of a node; nothing if it is not known, or publishes none.
+    #[must_use]
+    pub fn gpus(&self, name: &str) -> Option<NodeGpus> {
+        let node = self.0.as_ref()?.get(&ObjectRef::new(name))?;
+        serde_json::from_str(node.metadata.annotations.as_ref()?.get(ANNOTATION)?).ok()
+    }
+}

@@ -1,0 +1,18 @@
+//! What serves a whole cluster, beside the parts on its nodes: an admission webhook for pods with shares of GPUs, and a scheduler
+//! extender (docs/kubernetes.md).
+//!
+//! The story of one pod: the API server asks [`webhook`] before it makes the pod. [`review`] reads the question, [`admit`]
+//! decides, [`templates`] makes the claim's template if there is one, and the answer is a patch or a sentence. A
+//! scheduler asks [`extender`] on which nodes one GPU has what is asked for.
+#![forbid(unsafe_code)]
+#![warn(clippy::too_many_lines)]
+
+pub mod admit;
+pub mod api;
+pub mod config;
+pub mod counters;
+pub mod extender;
+pub mod review;
+pub mod run;
+pub mod templates;
+pub mod webhook;

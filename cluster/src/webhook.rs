@@ -1,0 +1,120 @@
+//! The admission webhook's two pages: `POST /mutate` and `POST /validate`.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::{DefaultBodyLimit, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::post;
+use serde_json::Value;
+use tracing::{info, warn};
+
+use crate::admit::{self, Rules};
+use crate::counters::Counters;
+use crate::review::{self, Request};
+use crate::templates::Templates;
+
+/// Largest question (bytes). The API server takes no object of more than 3 MiB, and sends it once.
+const BODY_MAX: usize = 8 << 20;
+
+/// What the pages need.
+#[derive(Debug, Clone)]
+pub struct Webhook {
+    rules: Arc<Rules>,
+    templates: Templates,
+    counters: Arc<Counters>,
+}
+
+impl Webhook {
+    /// One with these.
+    #[must_use]
+    pub fn new(rules: Rules, templates: Templates, counters: Arc<Counters>) -> Self {
+        Self {
+            rules: Arc::new(rules),
+            templates,
+            counters,
+        }
+    }
+
+    /// The pages.
+    pub fn router(self) -> Router {
+        Router::new()
+            .route("/mutate", post(mutate))
+            .route("/validate", post(validate))
+            .layer(DefaultBodyLimit::max(BODY_MAX))
+            .with_state(self)
+    }
+}
+
+async fn mutate(State(webhook): State<Webhook>, body: Bytes) -> Response {
+    let request = match review::read(&body) {
+        Ok(request) => request,
+        Err(error) => return wrong(&webhook.counters, "mutate", &error.to_string()),
+    };
+    let answer = match webhook.mutated(&request).await {
+        Ok(patch) => {
+            let result = if patch.0.is_empty() {
+                "unchanged"
+            } else {
+                "changed"
+            };
+            webhook.counters.count("mutate", result);
+            review::admitted(&request.uid, &patch)
+        }
+        Err(why) => refusal(&webhook.counters, "mutate", &request, &why),
+    };
+    json(&answer)
+}
+
+async fn validate(State(webhook): State<Webhook>, body: Bytes) -> Response {
+    let request = match review::read(&body) {
+        Ok(request) => request,
+        Err(error) => return wrong(&webhook.counters, "validate", &error.to_string()),
+    };
+    let answer = match admit::validate(&request.object, &webhook.rules) {
+        Ok(()) => {
+            webhook.counters.count("validate", "admitted");
+            review::admitted(&request.uid, &json_patch::Patch::default())
+        }
+        Err(refused) => refusal(&webhook.counters, "validate", &request, &refused.to_string()),
+    };
+    json(&answer)
+}
+
+impl Webhook {
+    /// The patch that makes the pod what it is to be; its template is there then.
+    async fn mutated(&self, request: &Request) -> Result<json_patch::Patch, String> {
+        let admitted = admit::admit(&request.object, &self.rules).map_err(|refused| refused.to_string())?;
+        if let Some(template) = &admitted.template
+            && request.dry_run != Some(true)
+        {
+            self.templates.ensure(&request.namespace, template).await?;
+        }
+        Ok(json_patch::diff(&request.object, &admitted.pod))
+    }
+}
+
+fn refusal(counters: &Counters, page: &'static str, request: &Request, why: &str) -> Value {
+    counters.count(page, "refused");
+    let name = ["/metadata/name", "/metadata/generateName"]
+        .into_iter()
+        .find_map(|path| request.object.pointer(path)?.as_str());
+    info!(page, namespace = request.namespace, pod = name, why, "refused");
+    review::refused(&request.uid, why)
+}
+
+/// The answer to a body that is no question.
+fn wrong(counters: &Counters, page: &'static str, why: &str) -> Response {
+    counters.count(page, "wrong");
+    warn!(page, why, "a request that is no question of the API server");
+    (StatusCode::BAD_REQUEST, format!("{why}\n")).into_response()
+}
+
+pub(crate) fn json(value: &impl serde::Serialize) -> Response {
+    match serde_json::to_vec(value) {
+        Ok(body) => ([(header::CONTENT_TYPE, "application/json")], body).into_response(),
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+    }
+}

@@ -1,0 +1,78 @@
+{{- define "vcuda.clusterName" -}}
+{{- printf "%s-cluster" (include "vcuda.fullname" .) -}}
+{{- end -}}
+
+{{/* Not those of the daemon set, whose service and selector would take these pods for its own. */}}
+{{- define "vcuda.clusterSelector" -}}
+app.kubernetes.io/name: {{ printf "%s-cluster" (include "vcuda.name" .) }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "vcuda.clusterLabels" -}}
+{{ include "vcuda.clusterSelector" . }}
+app.kubernetes.io/component: cluster
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end -}}
+
+{{- define "vcuda.clusterAccount" -}}
+{{- include "vcuda.clusterName" . -}}
+{{- end -}}
+
+{{/* Whether the webhook makes claims. */}}
+{{- define "vcuda.clusterClaims" -}}
+{{- or .Values.cluster.claims (eq .Values.mode "dra") -}}
+{{- end -}}
+
+{{/* Whether the scheduler extender is asked, and device plugins publish what their GPUs have left. */}}
+{{- define "vcuda.extends" -}}
+{{- and .Values.cluster.enabled .Values.cluster.extender.enabled (eq .Values.mode "plugin") -}}
+{{- end -}}
+
+{{/* Whether the program has a token of the API server. */}}
+{{- define "vcuda.clusterAsksApiServer" -}}
+{{- or (eq (include "vcuda.clusterClaims" .) "true") (eq (include "vcuda.extends" .) "true") -}}
+{{- end -}}
+
+{{/* CEL: all containers of a pod. */}}
+{{- define "vcuda.allContainers" -}}
+(object.spec.containers + object.spec.?initContainers.orValue([]))
+{{- end -}}
+
+{{/* CEL: the pod asks for a share, by a name of ours or of another system, or has annotations of ours. */}}
+{{- define "vcuda.asksForShare" -}}
+{{- $ours := list -}}
+{{- range list .Values.resources.gpu .Values.resources.memory .Values.resources.cores }}{{ $ours = append $ours (replace "." "[.]" .) }}{{ end -}}
+{{- $others := "nvidia[.]com/(gpumem|gpucores|priority)|tencent[.]com/vcuda-|tke[.]cloud[.]tencent[.]com/qgpu-|aliyun[.]com/gpu-|volcano[.]sh/vgpu-|koordinator[.]sh/gpu|elasticgpu[.]io/gpu-" -}}
+{{ include "vcuda.allContainers" . }}.exists(c, [c.?resources.?limits.orValue({}), c.?resources.?requests.orValue({})].exists(amounts,
+          amounts.exists(name, name.matches("^({{ join "|" $ours }}|{{ $others }})"))))
+          || object.?metadata.?annotations.orValue({}).exists(name, name.startsWith("vcuda.io/"))
+          || object.spec.?resourceClaims.orValue([]).exists(claim, claim.name == "vcuda")
+{{- end -}}
+
+{{/* CEL: a container sets the variable by which NVIDIA's toolkit is told GPUs. */}}
+{{- define "vcuda.choosesGpus" -}}
+({{ include "vcuda.allContainers" . }} + object.spec.?ephemeralContainers.orValue([])).exists(c,
+          c.?env.orValue([]).exists(variable, variable.name == "NVIDIA_VISIBLE_DEVICES"))
+{{- end -}}
+
+{{/* How the API server asks the webhook: a dict of root, authority and path. */}}
+{{- define "vcuda.webhookClient" -}}
+{{- $name := include "vcuda.clusterName" .root -}}
+admissionReviewVersions: [v1]
+matchPolicy: Equivalent
+failurePolicy: {{ .root.Values.cluster.failurePolicy }}
+timeoutSeconds: {{ .root.Values.cluster.timeoutSeconds }}
+clientConfig:
+  {{- with .authority }}
+  caBundle: {{ . }}
+  {{- end }}
+  service: {name: {{ $name }}, namespace: {{ .root.Release.Namespace }}, port: 443, path: {{ .path }}}
+{{- end -}}
+
+{{/* CEL: the pod asks for a share by our own names. */}}
+{{- define "vcuda.asksByCounts" -}}
+{{ include "vcuda.allContainers" . }}.exists(c, c.?resources.?limits.orValue({}).exists(name,
+        name in [{{ .Values.resources.gpu | quote }}, {{ .Values.resources.memory | quote }}, {{ .Values.resources.cores | quote }}]))
+{{- end -}}

@@ -1,0 +1,61 @@
+//! The quota of a container: what it asked for, lowered by its pod's annotations.
+
+use thiserror::Error;
+
+use crate::{Contradiction, CoreShare, MemorySize, Quota, QuotaChange};
+
+/// Annotations that contradict the pod's request.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum AmountsError {
+    /// More memory than was asked for.
+    #[error(
+        "annotation vcuda.io/memory: {0} is more than the {1} that it asks for of each GPU; annotations only lower"
+    )]
+    MoreMemory(MemorySize, MemorySize),
+    /// More time than was asked for.
+    #[error(
+        "annotation vcuda.io/cores: {0} is more than the {1} that it asks for of each GPU; annotations only lower"
+    )]
+    MoreCores(CoreShare, CoreShare),
+    /// Less than the guarantee.
+    #[error("annotation vcuda.io/cores-max: {0} is less than its share, {1}; burst is from the share up")]
+    LessThanShare(CoreShare, CoreShare),
+    /// A maximum for a policy that has none.
+    #[error(
+        "annotation vcuda.io/cores-max: it is the most of vcuda.io/policy \"burst\", and the policy is another"
+    )]
+    MaximumWithoutBurst,
+    /// A GPU of its own has no limits.
+    #[error(
+        "its annotations limit it, and it asks for whole GPUs, which have no limits: ask for a chunk less of each"
+    )]
+    Whole,
+}
+
+impl From<Contradiction> for AmountsError {
+    fn from(contradiction: Contradiction) -> Self {
+        match contradiction {
+            Contradiction::MaximumWithoutBurst { .. } => Self::MaximumWithoutBurst,
+            Contradiction::MaximumBelowShare {
+                cores_max_permille,
+                cores_permille,
+            } => Self::LessThanShare(CoreShare(cores_max_permille), CoreShare(cores_permille)),
+        }
+    }
+}
+
+/// The quota of a container that requests `most_bytes` of memory and `most` thousandths of GPU time on each of its GPUs,
+/// lowered by `change`.
+///
+/// # Errors
+/// `change` has more than the request, or contradicts itself.
+pub fn lowered_quota(most_bytes: u64, most: u32, change: &QuotaChange) -> Result<Quota, AmountsError> {
+    match (change.memory_bytes, change.cores_permille) {
+        (Some(bytes), _) if bytes > most_bytes => Err(AmountsError::MoreMemory(
+            MemorySize(bytes),
+            MemorySize(most_bytes),
+        )),
+        (_, Some(cores)) if cores > most => Err(AmountsError::MoreCores(CoreShare(cores), CoreShare(most))),
+        _ => Ok(Quota::fixed(Some(most_bytes), most).merge(change)?),
+    }
+}
