@@ -47,7 +47,7 @@ archive() {
     # `vcuda` finds the library and vcuda-bench beside itself.
     mkdir -p "$stage/$name"/{bin,share/doc}
     cp "$built/libvcuda_shim.so" "$stage/$name/bin/"
-    for program in vcuda vcuda-bench vcuda-manager vcuda-device-plugin vcuda-dra-driver vcuda-cluster; do
+    for program in vcuda vcuda-bench vcuda-manager vcuda-device-plugin vcuda-dra-driver vcuda-cluster kubectl-vcuda; do
         [ ! -e "$built/$program" ] || cp "$built/$program" "$stage/$name/bin/"
     done
     cp -r deploy "$stage/$name/share/"

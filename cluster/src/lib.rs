@@ -4,6 +4,8 @@
 //! The story of one pod: the API server asks [`webhook`] before it makes the pod. [`review`] reads the question, [`admit`]
 //! decides, [`templates`] makes the claim's template if there is one, and the answer is a patch or a sentence. A
 //! scheduler asks [`extender`] on which nodes one GPU has what is asked for.
+//!
+//! [`kubectl`] is `kubectl vcuda`, for people.
 #![forbid(unsafe_code)]
 #![warn(clippy::too_many_lines)]
 
@@ -12,6 +14,7 @@ pub mod api;
 pub mod config;
 pub mod counters;
 pub mod extender;
+pub mod kubectl;
 pub mod review;
 pub mod run;
 pub mod templates;

@@ -31,6 +31,7 @@ pub mod coverage;
 pub mod doors;
 pub mod dra;
 pub mod resource_api;
+pub mod shown_objects;
 pub mod table;
 #[cfg(target_arch = "x86_64")]
 pub mod tracer;

@@ -1,0 +1,315 @@
+//! Why a pod does not start, and the remedy: what scheduler, kubelet, plugin, driver and manager have said of it, in the order
+//! in which a person would look. No network.
+
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::resource::v1::ResourceClaim;
+use serde::Serialize;
+
+/// What is known of a pod.
+#[derive(Debug, Clone, Default)]
+pub struct Evidence {
+    /// The pod.
+    pub pod: Pod,
+    /// Its events, the newest first.
+    pub events: Vec<Told>,
+    /// Its claims.
+    pub claims: Vec<ResourceClaim>,
+    /// What could not be read, and why.
+    pub unread: Vec<String>,
+}
+
+/// An event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Told {
+    /// Its reason.
+    pub reason: String,
+    /// Its message.
+    pub message: String,
+}
+
+/// A reason, and what to do about it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// Who says so: an event's reason, or a part of the pod.
+    pub source: String,
+    /// What is said.
+    pub reason: String,
+    /// What to do.
+    pub remedy: String,
+}
+
+/// Texts of events, and the remedy (docs/kubernetes.md, "When something is wrong"). The first that is in the text counts.
+const REMEDIES: [(&str, &str); 19] = [
+    (
+        "vcuda: no GPU has",
+        "wait: it starts by itself when a GPU has room (kubectl vcuda gpus); or ask for less",
+    ),
+    (
+        "vcuda: not ",
+        "wait: it starts by itself when GPUs have room (kubectl vcuda gpus); or ask for less",
+    ),
+    (
+        "vcuda: each container",
+        "wait, or ask for less: kubectl vcuda gpus shows what each GPU has left",
+    ),
+    (
+        "cannot allocate all claims",
+        "wait: it starts by itself when a GPU has room (kubectl vcuda gpus); or ask for less in a new pod",
+    ),
+    (
+        "Insufficient vcuda.io/memory",
+        "amounts of vcuda.io/memory are chunks, 16 for 4 GiB: a size is larger than any node; if it is a count, the nodes are full: wait",
+    ),
+    (
+        "Insufficient vcuda.io/cores",
+        "no node has as much GPU time left: wait, or ask for less",
+    ),
+    (
+        "Insufficient vcuda.io/gpu",
+        "no node has a share left, or the plugin does not run: kubectl vcuda gpus; kubectl -n vcuda-system get pods -o wide",
+    ),
+    (
+        "untolerated taint {nvidia.com/gpu",
+        "add the toleration {key: nvidia.com/gpu, operator: Exists, effect: NoSchedule}",
+    ),
+    (
+        "not free on",
+        "wait, or delete the pod so that it is scheduled anew; admission.placement: binpack makes it rarer",
+    ),
+    (
+        "annotation",
+        "mend it in the same pod: kubectl annotate --overwrite",
+    ),
+    (
+        "in the manager's configuration",
+        "kubectl annotate --overwrite within the bound; an administrator raises it by the chart's namespaces",
+    ),
+    ("does not divide by", "make the pod anew with counts that divide"),
+    ("and for no ", "make the pod anew with all three counts"),
+    (
+        "unresolvable CDI devices",
+        "the container runtime does not read the folder of paths.cdi, or CDI is off: containerd 1.7 needs enable_cdi = true",
+    ),
+    (
+        "cannot allocate unhealthy devices",
+        "the plugin was not registered: delete the pod; its controller makes another",
+    ),
+    (
+        "no manager runs here",
+        "the manager of the node is down: kubectl -n vcuda-system get pods -o wide, and its log",
+    ),
+    (
+        "the manager of",
+        "the manager of the node is down: kubectl -n vcuda-system get pods -o wide, and its log",
+    ),
+    (
+        "PodResources",
+        "kubelet is slow or restarts: it recovers by itself",
+    ),
+    (
+        "requested device",
+        "the node's driver does not know the device: kubectl -n vcuda-system logs ds/vcuda -c plugin",
+    ),
+];
+/// Remedy for what has none of its own.
+const NONE: &str = "the text names what to do; docs/kubernetes.md, \"When something is wrong\"";
+/// Reasons of events that are no fault.
+const HARMLESS: [&str; 7] = [
+    "Scheduled",
+    "Pulling",
+    "Pulled",
+    "Created",
+    "Started",
+    "Killing",
+    "TriggeredScaleUp",
+];
+/// Findings that are shown at most: old events repeat the same.
+const MOST: usize = 5;
+
+/// Reasons why a pod does not run as it should, the most telling first; none if it does.
+#[must_use]
+pub fn findings(evidence: &Evidence) -> Vec<Finding> {
+    let mut findings = waiting(&evidence.pod);
+    let is_running = findings.is_empty() && phase(&evidence.pod) == "Running";
+    for told in &evidence.events {
+        let is_ours = told.reason.starts_with("Vcuda");
+        if HARMLESS.contains(&told.reason.as_str()) || (is_running && !is_ours) {
+            continue;
+        }
+        let reason = core(&told.message);
+        if !findings.iter().any(|finding| finding.reason == reason) {
+            findings.push(Finding {
+                source: told.reason.clone(),
+                remedy: remedy(&reason),
+                reason,
+            });
+        }
+    }
+    if phase(&evidence.pod) == "Pending" {
+        findings.extend(evidence.claims.iter().filter_map(unallocated));
+    }
+    // An event says more than the state that it led to.
+    findings.sort_by_key(|finding| finding.remedy == NONE);
+    findings.truncate(MOST);
+    findings
+}
+
+/// Phase of a pod.
+#[must_use]
+pub fn phase(pod: &Pod) -> String {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.clone());
+    phase.unwrap_or_else(|| "Pending".to_owned())
+}
+
+/// What states of containers and of the pod tell.
+fn waiting(pod: &Pod) -> Vec<Finding> {
+    let Some(status) = &pod.status else {
+        return Vec::new();
+    };
+    let finding = |source: &str, message: &str| {
+        let reason = core(message);
+        Finding {
+            source: source.to_owned(),
+            remedy: remedy(&reason),
+            reason,
+        }
+    };
+    let of_pod = status
+        .message
+        .iter()
+        .map(|message| finding(status.reason.as_deref().unwrap_or("pod"), message));
+    let containers = status
+        .container_statuses
+        .iter()
+        .flatten()
+        .chain(status.init_container_statuses.iter().flatten());
+    let of_containers = containers.filter_map(|container| {
+        let waiting = container.state.as_ref()?.waiting.as_ref()?;
+        let reason = waiting.reason.as_deref()?;
+        // Not a fault by themselves.
+        if matches!(reason, "ContainerCreating" | "PodInitializing") {
+            return None;
+        }
+        Some(finding(reason, waiting.message.as_deref().unwrap_or(reason)))
+    });
+    of_pod.chain(of_containers).collect()
+}
+
+fn unallocated(claim: &ResourceClaim) -> Option<Finding> {
+    let is_allocated = claim
+        .status
+        .as_ref()
+        .is_some_and(|status| status.allocation.is_some());
+    (!is_allocated).then(|| Finding {
+        source: "claim".to_owned(),
+        reason: format!("claim {} is not allocated", claim.metadata.name.as_deref().unwrap_or_default()),
+        remedy: "wait: the scheduler allocates it when a GPU has room (kubectl vcuda gpus, kubectl get resourceslices)".to_owned(),
+    })
+}
+
+/// A message without the frame that kubelet puts around the plugin's words.
+fn core(message: &str) -> String {
+    let inside = message
+        .rsplit_once("desc = ")
+        .map_or(message, |(_, inside)| inside);
+    inside.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+fn remedy(reason: &str) -> String {
+    let found = REMEDIES.iter().find(|(text, _)| reason.contains(text));
+    found.map_or(NONE, |(_, remedy)| remedy).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn evidence(status: serde_json::Value, events: &[(&str, &str)]) -> Evidence {
+        let told = |(reason, message): &(&str, &str)| Told {
+            reason: (*reason).to_owned(),
+            message: (*message).to_owned(),
+        };
+        Evidence {
+            pod: serde_json::from_value(json!({"metadata": {"name": "a"}, "status": status})).unwrap(),
+            events: events.iter().map(told).collect(),
+            ..Evidence::default()
+        }
+    }
+
+    fn first(events: &[(&str, &str)]) -> Finding {
+        findings(&evidence(json!({"phase": "Pending"}), events)).remove(0)
+    }
+
+    #[test]
+    fn a_reason_comes_with_its_remedy() {
+        let scheduler = "0/3 nodes are available: 1 Insufficient vcuda.io/memory, 2 node(s) had untolerated taint {a: }. preemption: ...";
+        assert!(
+            first(&[("FailedScheduling", scheduler)])
+                .remedy
+                .contains("16 for 4 GiB")
+        );
+        let extender = "0/2 nodes are available: 2 vcuda: no GPU has 40 GiB and 40 % free together.";
+        assert!(
+            first(&[("Scheduled", "x"), ("FailedScheduling", extender)])
+                .remedy
+                .contains("kubectl vcuda gpus")
+        );
+        let plugin = "Error: device plugin PreStartContainer rpc failed with err: rpc error: code = FailedPrecondition desc = default/a, \
+             container c: annotation vcuda.io/policy \"Burst\": write fixed, burst or best-effort";
+        let finding = first(&[("Failed", plugin)]);
+        assert!(
+            finding.reason.starts_with("default/a, container c: annotation"),
+            "{finding:?}"
+        );
+        assert!(finding.remedy.contains("kubectl annotate --overwrite"));
+        assert_eq!(first(&[("Other", "something else")]).remedy, NONE);
+    }
+
+    #[test]
+    fn what_names_a_remedy_comes_first_and_once() {
+        let events = [
+            ("BackOff", "back-off"),
+            ("FailedScheduling", "1 Insufficient vcuda.io/gpu"),
+            ("FailedScheduling", "1 Insufficient vcuda.io/gpu"),
+        ];
+        let all = findings(&evidence(json!({"phase": "Pending"}), &events));
+        assert_eq!(all.len(), 2);
+        assert_eq!(all[0].source, "FailedScheduling");
+    }
+
+    #[test]
+    fn a_pod_that_runs_has_only_what_the_manager_finds() {
+        let events = [
+            ("FailedScheduling", "1 Insufficient vcuda.io/gpu"),
+            ("VcudaMemoryDenied", "1 GiB refused"),
+        ];
+        let all = findings(&evidence(json!({"phase": "Running"}), &events));
+        assert_eq!(
+            all.iter()
+                .map(|finding| finding.source.as_str())
+                .collect::<Vec<_>>(),
+            ["VcudaMemoryDenied"]
+        );
+        assert!(findings(&evidence(json!({"phase": "Running"}), &[])).is_empty());
+    }
+
+    #[test]
+    fn states_and_claims_tell_where_no_event_does() {
+        let status = json!({"phase": "Failed", "reason": "UnexpectedAdmissionError",
+            "message": "Allocate failed due to no healthy devices present; cannot allocate unhealthy devices vcuda.io/gpu"});
+        let all = findings(&evidence(status, &[]));
+        assert!(
+            all[0].source == "UnexpectedAdmissionError" && all[0].remedy.contains("delete the pod"),
+            "{all:?}"
+        );
+        let status = json!({"phase": "Pending", "containerStatuses": [{"name": "c", "image": "", "imageID": "", "ready": false,
+            "restartCount": 0, "state": {"waiting": {"reason": "ContainerCreating"}}}]});
+        let mut pending = evidence(status, &[]);
+        pending.claims =
+            vec![serde_json::from_value(json!({"metadata": {"name": "a-vcuda-x"}, "spec": {}})).unwrap()];
+        let all = findings(&pending);
+        assert_eq!(all[0].reason, "claim a-vcuda-x is not allocated");
+    }
+}

@@ -1,0 +1,91 @@
+//! What the API server tells of a pod: the pod, its events, its claims.
+
+use k8s_openapi::api::core::v1::{Event, Pod};
+use k8s_openapi::api::resource::v1::ResourceClaim;
+use kube::api::ListParams;
+use kube::{Api, Client};
+use vcuda_daemon::life::RunError;
+
+use super::explain::{Evidence, Told};
+use super::refused;
+
+/// Gathers what is known of a pod.
+///
+/// # Errors
+/// There is none of this name, or it may not be read. What else may not be read is told in the evidence.
+pub(super) async fn evidence(client: &Client, namespace: &str, name: &str) -> Result<Evidence, RunError> {
+    let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
+    let pod = pods
+        .get(name)
+        .await
+        .map_err(|error| refused(&format!("pod {namespace}/{name}"), &error))?;
+    let mut unread = Vec::new();
+    let events: Api<Event> = Api::namespaced(client.clone(), namespace);
+    let of_pod = ListParams::default().fields(&format!("involvedObject.name={name}"));
+    let events = match events.list(&of_pod).await {
+        Ok(events) => told(events.items, &pod),
+        Err(error) => {
+            unread.push(refused("events", &error).to_string());
+            Vec::new()
+        }
+    };
+    let api: Api<ResourceClaim> = Api::namespaced(client.clone(), namespace);
+    let mut claims = Vec::new();
+    for claim in claim_names(&pod) {
+        match api.get(&claim).await {
+            Ok(claim) => claims.push(claim),
+            Err(error) => unread.push(refused(&format!("claim {claim}"), &error).to_string()),
+        }
+    }
+    Ok(Evidence {
+        pod,
+        events,
+        claims,
+        unread,
+    })
+}
+
+/// Events of this pod and not of a former one of its name, the newest first.
+fn told(events: Vec<Event>, pod: &Pod) -> Vec<Told> {
+    let is_of_pod = |event: &Event| {
+        let uid = &event.involved_object.uid;
+        uid.is_none() || pod.metadata.uid.is_none() || *uid == pod.metadata.uid
+    };
+    let mut events: Vec<(Option<String>, Told)> = events
+        .into_iter()
+        .filter(is_of_pod)
+        .map(|event| {
+            let series = event
+                .series
+                .as_ref()
+                .and_then(|series| series.last_observed_time.clone());
+            let time = event.last_timestamp.map(|time| time.0.to_string());
+            let time = series
+                .or(event.event_time)
+                .map(|time| time.0.to_string())
+                .or(time);
+            let told = Told {
+                reason: event.reason.unwrap_or_default(),
+                message: event.message.unwrap_or_default(),
+            };
+            (time, told)
+        })
+        .collect();
+    events.sort_by(|one, other| other.0.cmp(&one.0));
+    events.into_iter().map(|(_, told)| told).collect()
+}
+
+/// Names of the pod's claims, as far as they were made.
+fn claim_names(pod: &Pod) -> Vec<String> {
+    let own = pod
+        .spec
+        .iter()
+        .flat_map(|spec| spec.resource_claims.iter().flatten());
+    let made = pod
+        .status
+        .iter()
+        .flat_map(|status| status.resource_claim_statuses.iter().flatten());
+    let own = own.filter_map(|claim| claim.resource_claim_name.clone());
+    own.chain(made.filter_map(|claim| claim.resource_claim_name.clone()))
+        .collect()
+}

@@ -1,0 +1,170 @@
+//! Tables of at most 80 columns where names allow it, and the same as JSON.
+
+use serde_json::{Value, json};
+use vcuda_quota::MemorySize;
+
+use super::collect::{Gpu, Share, Snapshot};
+use super::explain::{Evidence, Finding, phase};
+
+/// GPUs, with what each has left.
+pub(super) fn gpus(snapshot: &Snapshot, as_json: bool) -> String {
+    if as_json {
+        return text(&json!({"gpus": snapshot.gpus, "silent_nodes": snapshot.silent}));
+    }
+    let mut rows = vec![row([
+        "NODE",
+        "GPU",
+        "MEMORY",
+        "FREE",
+        "TIME FREE",
+        "PODS",
+        "HEALTH",
+    ])];
+    for gpu in &snapshot.gpus {
+        rows.push(vec![
+            gpu.node.clone(),
+            short(&gpu.uuid),
+            size(gpu.memory_total_bytes),
+            size(gpu.memory_free_bytes),
+            format!("{} %", gpu.cores_free_percent),
+            gpu.shares.len().to_string(),
+            health(gpu),
+        ]);
+    }
+    format!("{}{}", aligned(&rows), silent(snapshot))
+}
+
+/// Shares of pods of a namespace, or of all; by name, or the busiest first.
+pub(super) fn shares(snapshot: &Snapshot, namespace: Option<&str>, by_use: bool, as_json: bool) -> String {
+    let all = snapshot.gpus.iter().flat_map(|gpu| &gpu.shares);
+    let mut shares: Vec<&Share> = all
+        .filter(|share| namespace.is_none_or(|name| share.namespace == name))
+        .collect();
+    let name = |share: &Share| {
+        (
+            share.namespace.clone(),
+            share.pod.clone(),
+            share.container.clone(),
+        )
+    };
+    shares.sort_by_key(|share| name(share));
+    if by_use {
+        shares.sort_by(|one, other| {
+            let key = |share: &Share| (share.cores_used_percent, share.memory_used_bytes);
+            key(other)
+                .partial_cmp(&key(one))
+                .unwrap_or(std::cmp::Ordering::Equal)
+        });
+    }
+    if as_json {
+        return text(&json!({"shares": shares, "silent_nodes": snapshot.silent}));
+    }
+    if shares.is_empty() {
+        let place = namespace.map_or("the cluster".to_owned(), |name| {
+            format!("namespace {name}; -A is for all")
+        });
+        return format!("no pod has a share of a GPU in {place}\n{}", silent(snapshot));
+    }
+    let mut rows = vec![row([
+        "NAMESPACE",
+        "POD",
+        "CONTAINER",
+        "NODE",
+        "GPU",
+        "MEMORY",
+        "TIME",
+    ])];
+    for share in shares {
+        rows.push(vec![
+            share.namespace.clone(),
+            share.pod.clone(),
+            share.container.clone(),
+            share.node.clone(),
+            short(&share.gpu_uuid),
+            format!(
+                "{} of {}",
+                size(share.memory_used_bytes),
+                size(share.memory_limit_bytes)
+            ),
+            format!("{} of {} %", share.cores_used_percent, share.cores_limit_percent),
+        ]);
+    }
+    format!("{}{}", aligned(&rows), silent(snapshot))
+}
+
+/// Why a pod does not start.
+pub(super) fn why(evidence: &Evidence, findings: &[Finding], as_json: bool) -> String {
+    let metadata = &evidence.pod.metadata;
+    let pod = [&metadata.namespace, &metadata.name]
+        .map(|part| part.clone().unwrap_or_default())
+        .join("/");
+    let phase = phase(&evidence.pod);
+    if as_json {
+        return text(&json!({"pod": pod, "phase": phase, "findings": findings, "unread": evidence.unread}));
+    }
+    let mut lines = vec![format!("{pod}: {phase}")];
+    if findings.is_empty() {
+        lines.push("nothing is known that would keep it from running".to_owned());
+    }
+    for finding in findings {
+        lines.push(format!(
+            "\n{}: {}\n  -> {}",
+            finding.source, finding.reason, finding.remedy
+        ));
+    }
+    for unread in &evidence.unread {
+        lines.push(format!("\nnot read: {unread}"));
+    }
+    lines.join("\n") + "\n"
+}
+
+fn text(value: &Value) -> String {
+    serde_json::to_string_pretty(value).unwrap_or_default() + "\n"
+}
+
+fn row<const N: usize>(cells: [&str; N]) -> Vec<String> {
+    cells.map(str::to_owned).to_vec()
+}
+
+fn size(bytes: u64) -> String {
+    MemorySize(bytes).to_string()
+}
+
+/// The beginning of a UUID, which tells the GPUs of a cluster apart.
+fn short(uuid: &str) -> String {
+    uuid.chars().take(12).collect()
+}
+
+fn health(gpu: &Gpu) -> String {
+    if gpu.is_healthy { "ok" } else { "ill" }.to_owned()
+}
+
+fn silent(snapshot: &Snapshot) -> String {
+    let lines = snapshot
+        .silent
+        .iter()
+        .map(|(node, why)| format!("node {node}: its manager does not answer: {why}\n"));
+    lines.collect()
+}
+
+/// Columns as wide as their widest cell, two spaces apart.
+fn aligned(rows: &[Vec<String>]) -> String {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |column: usize| {
+        rows.iter()
+            .filter_map(|row| row.get(column))
+            .map(|cell| cell.chars().count())
+            .max()
+            .unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    let line = |row: &Vec<String>| {
+        let cells: Vec<String> = row
+            .iter()
+            .zip(&widths)
+            .map(|(cell, width)| format!("{cell:width$}"))
+            .collect();
+        cells.join("  ").trim_end().to_owned() + "\n"
+    };
+    rows.iter().map(line).collect()
+}
