@@ -27,7 +27,7 @@ pub(crate) const HELD_BACK: [(&str, &str, f64); 3] = [
 ];
 
 /// Names and cases (`case`).
-pub(crate) const FOUND: [(&str, &str); 25] = [
+pub(crate) const FOUND: [(&str, &str); 26] = [
     (
         "a process whose host functions never end pays for its launches beside another process",
         "cap 10
@@ -184,6 +184,13 @@ pub(crate) const FOUND: [(&str, &str); 25] = [
         "lasts 2000
      cap 10
      process 2 4 | C1 G7,32,1001,25",
+    ),
+    (
+        "graphs that were never measured do not pile up while another stream waits for the host",
+        "lasts 3000
+     cap 30
+     neighbour 70
+     process 1 7 | L3,2,8,6 B4,1 L4,32,30701,1 E4 H3,1 L3,4,10,15",
     ),
 ];
 
