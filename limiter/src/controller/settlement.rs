@@ -13,8 +13,9 @@ use crate::busy;
 const LATE_NS: i64 = 20_000_000;
 /// Most that is given or taken at once (ns). What a tenant writes is hostile.
 const MOST_NS: i64 = 50_000_000;
-/// What is owed is settled in so many times.
-const PARTS: i64 = 8;
+/// Of what is owed, one in so many is settled at a look. A tenant that goes on after a rest has up to 30 ms of tokens. What it
+/// is charged too little meanwhile comes on top until it is settled.
+const PARTS: i64 = 2;
 /// Readings that are kept until the busy maps of their time are complete.
 const READINGS: usize = 64;
 
@@ -46,6 +47,13 @@ impl Settlement {
             self.readings.pop_front();
         }
         self.readings.push_back((now_ns, measured));
+    }
+
+    /// Leaves out the time up to the next reading: what was charged then, and what the tenant got, is not compared. What is
+    /// owed from before stays so.
+    pub fn pause(&mut self) {
+        self.readings.clear();
+        self.before = None;
     }
 
     /// What it got in the next bins, all of which it had entered at `entered_ns` if it was in time.
