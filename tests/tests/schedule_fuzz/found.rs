@@ -27,7 +27,7 @@ pub(crate) const HELD_BACK: [(&str, &str, f64); 3] = [
 ];
 
 /// Names and cases (`case`).
-pub(crate) const FOUND: [(&str, &str); 27] = [
+pub(crate) const FOUND: [(&str, &str); 28] = [
     (
         "a process whose host functions never end pays for its launches beside another process",
         "cap 10
@@ -206,6 +206,12 @@ pub(crate) const FOUND: [(&str, &str); 27] = [
      at 5510 resume 0
      at 6600 stop 0
      at 7110 resume 0",
+    ),
+    (
+        "kernels of one function and grid that take now 25 us, now 21 ms, leave a neighbour its share",
+        "cap 10
+     neighbour 70
+     process 1 4 | L1,4,25,16 L3,4,21000,6 Q3,318",
     ),
 ];
 
