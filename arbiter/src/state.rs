@@ -45,6 +45,16 @@ impl State {
         self.is_quiet(now_ns) && now_ns >= self.idle_since_ns.saturating_add(DORMANT_AFTER_NS)
     }
 
+    /// Hands the tenant's own charges to the settlement. While the arbiter charges for a stopped process, or gives that back,
+    /// the busy maps hold time that is not in those charges. So what the tenant got then is not settled.
+    pub(crate) fn read(&mut self, now_ns: u64, measured: Measured) {
+        if self.unsettled.has_changed() {
+            self.settlement.pause();
+        } else {
+            self.settlement.read(now_ns, measured);
+        }
+    }
+
     /// Takes over the bucket's figures of a look.
     pub(crate) fn follow(&mut self, idle_at: Option<i64>, measured: Measured, now_ns: u64) {
         if idle_at.is_none() || idle_at != self.idle_at || measured != self.measured {

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use vcuda_limiter::controller::{Busy, Contender, Got, Measured, STALE_BEAT_NS, Scale};
+use vcuda_limiter::controller::{Busy, Contender, Got, STALE_BEAT_NS, Scale};
 use vcuda_limiter::token_bucket::Pace;
 use vcuda_quota::{Policy, Priority};
 use vcuda_region::limits::LimitsWriter;
@@ -268,7 +268,7 @@ impl Tenant {
             if !is_read {
                 state.looked_ns = now_ns;
             }
-            state.settlement.read(now_ns, state.measured);
+            state.read(now_ns, state.measured);
             let busy = Busy {
                 map: Vec::new(),
                 contexts: state.contexts,
@@ -280,8 +280,7 @@ impl Tenant {
         let map = self.busy(device, (first, last))?;
         let demand_permille = demand_permille(&bucket, &pace, &map, now_ns);
         let state = self.devices.get_mut(device.get())?;
-        let charged = sum(bucket.measured, state.unsettled.charged());
-        state.settlement.read(now_ns, charged);
+        state.read(now_ns, bucket.measured);
         state.looked_ns = now_ns;
         let idle_at = (demand_permille == 0).then_some(bucket.level_ns);
         // Programs of an earlier release do not tell contexts apart, but processes are.
@@ -392,12 +391,5 @@ impl Tenant {
             state.written_ns = now_ns;
         }
         found
-    }
-}
-
-fn sum(one: Measured, other: Measured) -> Measured {
-    Measured {
-        fresh_ns: one.fresh_ns.saturating_add(other.fresh_ns),
-        charged_ns: one.charged_ns.saturating_add(other.charged_ns),
     }
 }

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use vcuda_limiter::busy::{BIN_NS, BINS_PER_WORD};
-use vcuda_limiter::controller::{Measured, word_at};
+use vcuda_limiter::controller::word_at;
 use vcuda_region::slots::SILENT_NS;
 use vcuda_region::usage_reader::Work;
 
@@ -46,7 +46,8 @@ struct Process {
     until_ns: u64,
     /// When it was first seen with work in flight since its worker last looked (ns).
     at_work_ns: Option<u64>,
-    charged: Measured,
+    /// Charge so far for the work in flight (ns of GPU time).
+    charged_ns: u64,
     /// It is dead, and was charged for the last time.
     is_over: bool,
 }
@@ -58,15 +59,15 @@ pub(crate) struct Unsettled {
     processes: BTreeMap<usize, Process>,
     /// The words of the busy map that were charged last.
     span: (u64, u64),
-    charged: Measured,
     due_ns: i64,
+    has_changed: bool,
     is_watched: bool,
 }
 
 impl Unsettled {
     /// Looks at all processes of the tenant that hold a slot.
     pub(crate) fn follow(&mut self, works: &[Work], look: &Look<'_>) {
-        self.is_watched = false;
+        (self.has_changed, self.is_watched) = (false, false);
         let mut before = std::mem::take(&mut self.processes);
         for work in works.iter().filter(|work| work.settled_ns != 0) {
             let known = before
@@ -92,12 +93,12 @@ impl Unsettled {
             from_ns: work.settled_ns.clamp(look.since_ns.min(now_ns), now_ns),
             until_ns: work.settled_ns.saturating_add(LONGEST_NS),
             at_work_ns: None,
-            charged: Measured::default(),
+            charged_ns: 0,
             is_over: false,
         });
         if work.launches == 0 || work.settled_ns != process.settled_ns {
             // It has settled by itself what was charged for it.
-            self.give_back(process.charged);
+            self.give_back(process.charged_ns);
             let from_ns = if work.launches == 0 {
                 now_ns
             } else {
@@ -108,7 +109,7 @@ impl Unsettled {
                 from_ns,
                 until_ns: from_ns + LONGEST_NS,
                 at_work_ns: None,
-                charged: Measured::default(),
+                charged_ns: 0,
                 ..process
             };
         }
@@ -142,19 +143,16 @@ impl Unsettled {
             .sum();
         let fresh_ns = ((to - first) * BINS_PER_WORD).saturating_sub(bins) * BIN_NS;
         let charged_ns = fresh_ns * u64::from(look.scale_permille) / 1000;
-        for charged in [&mut self.charged, &mut process.charged] {
-            charged.fresh_ns += fresh_ns;
-            charged.charged_ns += charged_ns;
-        }
+        process.charged_ns += charged_ns;
         self.due_ns += charged_ns.cast_signed();
+        self.has_changed = true;
         self.span = (if from < end { begin } else { from }, to);
     }
 
-    fn give_back(&mut self, charged: Measured) {
-        self.charged.fresh_ns -= charged.fresh_ns;
-        self.charged.charged_ns -= charged.charged_ns;
-        self.due_ns -= charged.charged_ns.cast_signed();
-        if charged.fresh_ns > 0 {
+    fn give_back(&mut self, charged_ns: u64) {
+        if charged_ns > 0 {
+            self.due_ns -= charged_ns.cast_signed();
+            self.has_changed = true;
             // The process enters by itself when it was busy.
             self.span.0 = self.span.1;
         }
@@ -169,9 +167,9 @@ impl Unsettled {
         }
     }
 
-    /// Sum charged and not given back so far.
-    pub(crate) fn charged(&self) -> Measured {
-        self.charged
+    /// Whether the last look has charged or given back anything.
+    pub(crate) fn has_changed(&self) -> bool {
+        self.has_changed
     }
 
     /// Amount to be charged now (ns of GPU time); below zero, to be given back.

@@ -73,10 +73,7 @@ fn a_process_that_goes_on_gets_all_back() {
     unsettled.enter(&mut map, word_at(BEGIN + SECOND));
     assert_eq!(map, [FULL; 2]);
     look(&mut unsettled, &[work(0, now_ns, 4)], &[], &idle, now_ns + MS);
-    assert_eq!(
-        (unsettled.due_ns(), unsettled.charged()),
-        (0, Measured::default())
-    );
+    assert_eq!((unsettled.due_ns(), unsettled.has_changed()), (0, true));
     unsettled.enter(&mut [0; 2], word_at(BEGIN + SECOND));
     // It stops again: charged from its last look on.
     look_for(&mut unsettled, &[work(0, now_ns, 4)], now_ns, SECOND);

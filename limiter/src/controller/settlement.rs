@@ -13,8 +13,9 @@ use crate::busy;
 const LATE_NS: i64 = 20_000_000;
 /// Largest outstanding correction (ns), as a tenant may write any figures.
 const MOST_NS: i64 = 50_000_000;
-/// What is owed is settled in so many times.
-const PARTS: i64 = 8;
+/// Of what is owed, one in so many is settled at a look. A tenant that goes on after a rest has up to 30 ms of tokens. What it
+/// is charged too little meanwhile comes on top until it is settled.
+const PARTS: i64 = 2;
 /// Readings that are kept until the busy maps of their time are complete.
 const READINGS: usize = 64;
 
@@ -46,6 +47,13 @@ impl Settlement {
             self.readings.pop_front();
         }
         self.readings.push_back((now_ns, measured));
+    }
+
+    /// Leaves out the time up to the next reading: what was charged then, and what the tenant got, is not compared. What is
+    /// owed from before stays so.
+    pub fn pause(&mut self) {
+        self.readings.clear();
+        self.before = None;
     }
 
     /// Adds the tenant's part of the next bins. Readings up to `entered_ns` include these bins, unless the tenant was late.

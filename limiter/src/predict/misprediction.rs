@@ -49,6 +49,20 @@ impl Misprediction {
         self.factor.store(factor.max(faded), Ordering::Relaxed);
     }
 
+    /// Notes a measurement as [`Misprediction::note`] does, beside neighbours. Short work may have waited for their slices, so what took less than [`OVERRUN_NS`] counts as
+    /// expected. (Kernels of 10 us seemed to take 5 ms so beside three neighbours.)
+    pub fn note_beside(&self, predicted_ns: u64, took_ns: u64) {
+        let is_sure = took_ns >= OVERRUN_NS;
+        self.note(
+            predicted_ns,
+            if is_sure {
+                took_ns
+            } else {
+                took_ns.min(predicted_ns)
+            },
+        );
+    }
+
     /// Whether a recent prediction was far off.
     #[must_use]
     pub fn is_recent(&self) -> bool {
@@ -62,16 +76,29 @@ impl Misprediction {
         let rate = u64::from(rate_permille.min(1000));
         // The refill goes on during an overrun, so only the rest of the time exceeds the share.
         let overrun_ns = OVERRUN_NS * 1000 / (1000 - rate).max(1);
+        let shared_ns = (whole_ns * rate / 1000).max(LEAST_NS.min(whole_ns));
+        let least_ns = shared_ns.min(self.that_may_take_ns(overrun_ns));
+        let (from_ns, to_ns) = UNUSED_NS;
+        let behind_ns = unused_ns.clamp(from_ns, to_ns) - from_ns;
+        least_ns + (2 * whole_ns - least_ns) * behind_ns / (to_ns - from_ns)
+    }
+
+    /// How much work may be in flight (ns, as predicted) beside neighbours: `whole_ns`, less if predictions were far off of
+    /// late. Work in flight has equal slices, however small the tenant's share, and a neighbour saves only 30 ms of what it
+    /// loses so.
+    #[must_use]
+    pub fn window_beside_ns(&self, whole_ns: u64) -> u64 {
+        whole_ns.min(self.that_may_take_ns(OVERRUN_NS))
+    }
+
+    /// Predicted work that may turn out to take `ns` (ns).
+    fn that_may_take_ns(&self, ns: u64) -> u64 {
         let factor = if Refinement::Misprediction.is_used() {
             self.factor.load(Ordering::Relaxed).max(1 << BITS)
         } else {
             1 << BITS
         };
-        let shared_ns = (whole_ns * rate / 1000).max(LEAST_NS.min(whole_ns));
-        let least_ns = shared_ns.min((overrun_ns << BITS) / factor);
-        let (from_ns, to_ns) = UNUSED_NS;
-        let behind_ns = unused_ns.clamp(from_ns, to_ns) - from_ns;
-        least_ns + (2 * whole_ns - least_ns) * behind_ns / (to_ns - from_ns)
+        (ns << BITS) / factor
     }
 }
 
@@ -107,6 +134,16 @@ mod tests {
         }
         // A share of the whole GPU has no overrun.
         assert_eq!(misprediction.window_ns(2 * MS, 1000, 0), 2 * MS);
+    }
+
+    #[test]
+    fn beside_neighbours_only_what_was_mispredicted_is_held_back() {
+        let misprediction = Misprediction::new();
+        assert_eq!(misprediction.window_beside_ns(4 * MS), 4 * MS);
+        misprediction.note_beside(50_000, 19 * MS);
+        assert_eq!(misprediction.window_beside_ns(4 * MS), 4 * MS);
+        misprediction.note_beside(50_000, 20 * MS);
+        assert_eq!(misprediction.window_beside_ns(4 * MS), 50_000);
     }
 
     #[test]

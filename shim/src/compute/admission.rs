@@ -178,7 +178,7 @@ impl Launches {
         };
         let launch = Snapshot {
             cost_ns: predicted.cost_ns,
-            is_unmeasured: predicted.samples == 0 && COSTS.at(predicted.index).1 == 0,
+            is_unmeasured: is_unmeasured(predicted),
             tokens_at_ns: self.held_until(limiter, own, now_ns),
             other_first_until_ns: is_by_turns.then(others_first).flatten(),
             in_flight_ns: ns,
@@ -190,4 +190,10 @@ impl Launches {
         };
         limiter::admit(&launch, now_ns)
     }
+}
+
+/// Whether the kernel has no measurement yet, so that its prediction means nothing. Another thread may have measured it since
+/// it was predicted.
+fn is_unmeasured(predicted: &Prediction) -> bool {
+    predicted.samples == 0 && COSTS.at(predicted.index).1 == 0
 }

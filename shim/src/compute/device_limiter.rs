@@ -137,14 +137,15 @@ impl DeviceLimiter {
         let pace = limits.pace(self.device).unwrap_or(STARVED);
         let mut view = View::new(pace, config, limits.arbiter_beat_ns(), now_ns);
         self.contended.store(view.contended, Ordering::Relaxed);
-        if !view.contended {
+        view.window_ns = if view.contended {
+            self.misprediction.window_beside_ns(view.window_ns)
+        } else {
             let tokens_ns = self.bucket.tokens(&view.pace, now_ns);
             let unused_ns = u64::try_from(tokens_ns).unwrap_or(0);
-            view.window_ns = self
-                .misprediction
-                .window_ns(view.window_ns, view.pace.rate_permille, unused_ns);
-            view.segment_ns = view.segment_ns.min(view.window_ns.max(SEGMENT_LEAST_NS));
-        }
+            self.misprediction
+                .window_ns(view.window_ns, view.pace.rate_permille, unused_ns)
+        };
+        view.segment_ns = view.segment_ns.min(view.window_ns.max(SEGMENT_LEAST_NS));
         self.lease_part_ns
             .store(LEASE_PART_NS.min(view.window_ns / 4), Ordering::Relaxed);
         if self.bucket.is_watched(now_ns) {

@@ -27,7 +27,7 @@ pub(crate) const HELD_BACK: [(&str, &str, f64); 3] = [
 ];
 
 /// Names and cases (`case`).
-pub(crate) const FOUND: [(&str, &str); 25] = [
+pub(crate) const FOUND: [(&str, &str); 28] = [
     (
         "a process whose host functions never end pays for its launches beside another process",
         "cap 10
@@ -184,6 +184,34 @@ pub(crate) const FOUND: [(&str, &str); 25] = [
         "lasts 2000
      cap 10
      process 2 4 | C1 G7,32,1001,25",
+    ),
+    (
+        "graphs that were never measured do not pile up while another stream waits for the host",
+        "lasts 3000
+     cap 30
+     neighbour 70
+     process 1 7 | L3,2,8,6 B4,1 L4,32,30701,1 E4 H3,1 L3,4,10,15",
+    ),
+    (
+        "what the arbiter charges for a process that is stopped, and gives back, leaves nothing over",
+        "lasts 8000
+     cap 20
+     neighbour 70
+     process 1 4 | S3 L3,1,315,3 S3
+     at 1809 stop 0
+     at 2317 resume 0
+     at 3400 stop 0
+     at 3910 resume 0
+     at 5000 stop 0
+     at 5510 resume 0
+     at 6600 stop 0
+     at 7110 resume 0",
+    ),
+    (
+        "kernels of one function and grid that take now 25 us, now 21 ms, leave a neighbour its share",
+        "cap 10
+     neighbour 70
+     process 1 4 | L1,4,25,16 L3,4,21000,6 Q3,318",
     ),
 ];
 

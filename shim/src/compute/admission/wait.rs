@@ -6,7 +6,7 @@ use vcuda_limiter::controller::View;
 use vcuda_limiter::predict::Prediction;
 use vcuda_limiter::{Admission, COMPLETION_WAIT_MAX_NS, Reason};
 
-use super::{COSTS, Launches, Waiting};
+use super::{COSTS, Launches, Waiting, is_unmeasured};
 use crate::compute::device_limiter::{DeviceLimiter, TOKENS, WINDOW, now_ns};
 use crate::compute::stream_state::{OVERDUE_PART, StreamState};
 use crate::compute::worker;
@@ -14,7 +14,7 @@ use crate::compute::worker;
 /// Longest wait for the tokens of several devices (ns).
 const JOINT_MAX_WAIT_NS: u64 = 250_000_000;
 /// Longest sleep between two looks at the window (ns); work that finishes ends the sleep earlier. Also the whole wait
-/// while work in flight waits for the host.
+/// of a measured kernel while work in flight waits for the host.
 const WINDOW_SLEEP_NS: u64 = 1_000_000;
 /// Shortest sleep between two looks at the window (ns).
 const LOOK_NS: u64 = 50_000;
@@ -121,8 +121,18 @@ impl Launches {
                 let waits = *waiting;
                 let still = || self.decide(limiter, view, predicted, Some(waits), now) != Admission::Admit;
                 self.wait_for_completion(limiter, waiting, (work_ns, deadline_ns), now, still)
+                    || self.goes_beside_host_wait(limiter, predicted)
             }
         }
+    }
+
+    /// Whether a launch goes now, although too much work is in flight, because a stream waits for the host: that stream may
+    /// wait for this very thread. Kernels without a measurement would pile up behind it, each at a prediction that means
+    /// nothing. So of these only one goes in each [`LONG_WORK_NS`], and pays its debt.
+    fn goes_beside_host_wait(&self, limiter: &DeviceLimiter, predicted: &Prediction) -> bool {
+        let goes =
+            || !is_unmeasured(predicted) || limiter.bucket.admit_on_debt(now_ns(), LONG_WORK_NS).is_ok();
+        self.waits_for_host() && goes()
     }
 
     /// Waits for tokens until `at_ns`, or until something changes. Returns `true` if the bound on the wait came: the
@@ -199,8 +209,7 @@ impl Launches {
         if let Some(stream_state) = waiting.stream_state.filter(|_| is_enough) {
             self.settle_own(limiter, stream_state);
         }
-        // Work that waits for the host may wait for this very thread.
-        self.waits_for_host()
+        false
     }
 }
 

@@ -363,7 +363,11 @@ fn settle_measured(
             .map(|part| COSTS.at(part.index).0 * u64::from(part.count))
             .sum();
         if parts.iter().all(|part| COSTS.at(part.index).1 >= LEARNT) {
-            limiter.misprediction.note(predicted_now_ns, took_ns);
+            if view.contended {
+                limiter.misprediction.note_beside(predicted_now_ns, took_ns);
+            } else {
+                limiter.misprediction.note(predicted_now_ns, took_ns);
+            }
         }
         COSTS.learn(parts, predicted_now_ns, took_ns);
     }
