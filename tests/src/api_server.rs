@@ -43,6 +43,8 @@ struct Shared {
     /// Whether the plugin may write events.
     takes_events: AtomicBool,
     events: Mutex<Events>,
+    /// Annotations that were written on nodes: each write with the node's name.
+    nodes: Mutex<Vec<(String, Value)>>,
 }
 
 #[derive(Debug, Default)]
@@ -73,6 +75,7 @@ impl ApiServer {
             wrongs: Mutex::default(),
             takes_events: AtomicBool::new(false),
             events: Mutex::default(),
+            nodes: Mutex::default(),
         });
         let mut server = Self {
             shared,
@@ -102,6 +105,7 @@ impl ApiServer {
                 "/apis/events.k8s.io/v1/namespaces/{namespace}/events/{name}",
                 patch(patch_event),
             )
+            .route("/api/v1/nodes/{name}", patch(patch_node))
             .fallback(forbidden)
             .with_state(Arc::clone(&self.shared));
         runtime.spawn(async move { axum::serve(listener, router).await });
@@ -157,6 +161,11 @@ impl ApiServer {
     /// The events that were written.
     pub fn events(&self) -> Vec<Value> {
         self.shared.events.lock().written.clone()
+    }
+
+    /// Writes of nodes' annotations, each with the node's name.
+    pub fn node_writes(&self) -> Vec<(String, Value)> {
+        self.shared.nodes.lock().clone()
     }
 
     /// Number of attempts to write an event.
@@ -325,6 +334,25 @@ async fn patch_event(
     };
     event["series"] = change["series"].clone();
     axum::Json(event.clone()).into_response()
+}
+
+/// Takes annotations of the plugin's own node, and nothing else of a node.
+async fn patch_node(
+    State(shared): State<Arc<Shared>>,
+    Path(name): Path<String>,
+    axum::Json(change): axum::Json<Value>,
+) -> Response {
+    let annotations = change["metadata"]["annotations"].clone();
+    let is_all = change == json!({"metadata": {"annotations": annotations}});
+    if name != shared.node || !is_all || !annotations.is_object() {
+        return shared.refuse(StatusCode::FORBIDDEN, format!("node {name}: {change}"));
+    }
+    shared.nodes.lock().push((name.clone(), annotations.clone()));
+    axum::Json(json!({
+        "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata",
+        "metadata": {"name": name, "annotations": annotations},
+    }))
+    .into_response()
 }
 
 async fn pods(

@@ -180,7 +180,10 @@ fn each_named_file_exists() {
 
 #[test]
 fn the_threat_model_names_real_tests() {
-    let sources = files(&["cli", "fuzz", "manager", "region", "shim", "tests"], &["rs"]);
+    let sources = files(
+        &["cli", "cluster", "fuzz", "manager", "region", "shim", "tests"],
+        &["rs"],
+    );
     let code: String = sources.iter().map(|path| read(path)).collect();
     let page = read(&workspace().join("docs/threat-model.md"));
     let mut count = 0;

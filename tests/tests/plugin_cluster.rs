@@ -198,3 +198,39 @@ fn without_an_api_server_pods_start_and_follow_when_one_answers() {
     });
     server.assert_no_wrongs();
 }
+
+#[test]
+fn what_the_gpus_have_left_is_written_on_the_node_when_it_changes() {
+    let fixture = Fixture::with_gpus(2, "24GiB");
+    let server = ApiServer::start(NODE);
+    let configuration = configuration(&server).replace("[cluster]", "[cluster]\npublish = true");
+    let node = fixture.node_named(NODE, &configuration);
+    let gpus = || -> Option<Value> {
+        let writes = server.node_writes();
+        let text = writes.last()?.1["vcuda.io/gpus"].as_str()?;
+        let all: Value = serde_json::from_str(text).unwrap();
+        Some(all["gpus"].clone())
+    };
+    let left = |place: usize| {
+        let gpu = &gpus().unwrap()[place];
+        ["mem", "cores", "shares"].map(|key| gpu[key].as_u64().unwrap())
+    };
+    eventually("the GPUs are published", SOON, || {
+        gpus().is_some_and(|gpus| gpus.as_array().unwrap().len() == 2)
+    });
+    let [chunks, cores, shares] = left(0);
+    assert_eq!((left(1), cores, shares), ([chunks, 100, 16], 100, 16));
+    let pod = node.kubelet.admit(PodSpec::share("web", 16, 30)).unwrap();
+    node.kubelet.started(&pod);
+    eventually("the share is missing from one GPU", SOON, || {
+        let mut both = [left(0), left(1)];
+        both.sort_unstable();
+        // What is kept free for the next context is missing too.
+        let [of, with] = both;
+        of[0] <= chunks - 16 && of[1..] == [70, 15] && with == [chunks, 100, 16]
+    });
+    let writes = server.node_writes().len();
+    std::thread::sleep(Duration::from_secs(3));
+    assert_eq!(server.node_writes().len(), writes, "nothing has changed");
+    server.assert_no_wrongs();
+}
