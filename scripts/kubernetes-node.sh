@@ -31,8 +31,8 @@ check() {
         runc bridge host-local loopback; do
         [ -x "$bin/$name" ] || fail "$bin/$name is missing"
     done
-    for name in vcuda vcuda-manager vcuda-device-plugin vcuda-dra-driver libvcuda_shim.so libvcuda_simulator_cuda.so \
-        libvcuda_simulator_nvml.so; do
+    for name in vcuda vcuda-manager vcuda-device-plugin vcuda-dra-driver vcuda-cluster libvcuda_shim.so \
+        libvcuda_simulator_cuda.so libvcuda_simulator_nvml.so; do
         [ -e "$programs/$name" ] || fail "$programs/$name is missing: build it, or set VCUDA_PROGRAMS"
     done
     for name in gcc strip openssl ip nsenter unshare python3; do
@@ -70,7 +70,7 @@ chart() {
 # The chart's old pod has ended, and kubelet reads the lists of the new one.
 alone_and_registered() {
     local pods
-    pods=$(inside kubectl -n vcuda-system get pods -o name) && [ "$(wc -l <<<"$pods")" = 1 ] &&
+    pods=$(inside kubectl -n vcuda-system get pods -l app.kubernetes.io/name=vcuda -o name) && [ "$(wc -l <<<"$pods")" = 1 ] &&
         inside kubectl get --raw "/api/v1/namespaces/vcuda-system/pods/${pods#pod/}:9437/proxy/readyz"
 }
 

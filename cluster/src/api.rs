@@ -20,7 +20,11 @@ pub enum ApiError {
     Client(String),
 }
 
-/// Client by a file, or as in any pod. `None` where this is no pod.
+/// Folder of the token that kubelet gives to a pod whose service account may be used (`automountServiceAccountToken`).
+const TOKEN_FOLDER: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+
+/// Client by a file, or as in any pod. `None` where this is no pod, or one that was given no token: the chart gives it only to
+/// what asks the API server.
 ///
 /// # Errors
 /// It is configured, and cannot work.
@@ -34,9 +38,14 @@ pub async fn client(kubeconfig: Option<&Path>) -> Result<Option<Client>, ApiErro
             let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await;
             config.map_err(|error| wrong(&error))?
         }
-        None if std::env::var_os("KUBERNETES_SERVICE_HOST").is_none() => return Ok(None),
+        None if !has_token() => return Ok(None),
         None => Config::incluster().map_err(|error| ApiError::ServiceAccount(error.to_string()))?,
     };
     let client = Client::try_from(config).map_err(|error| ApiError::Client(error.to_string()))?;
     Ok(Some(client))
+}
+
+/// Whether this is a pod with a service account's token.
+fn has_token() -> bool {
+    std::env::var_os("KUBERNETES_SERVICE_HOST").is_some() && Path::new(TOKEN_FOLDER).exists()
 }

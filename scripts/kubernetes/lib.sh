@@ -73,7 +73,7 @@ service() {
     kube-apiserver)
         start kube-apiserver kube-apiserver --etcd-servers http://127.0.0.1:2379 --secure-port 443 \
             --advertise-address $node_address --service-cluster-ip-range 10.96.0.0/16 --allow-privileged \
-            --kubelet-preferred-address-types InternalIP \
+            --kubelet-preferred-address-types InternalIP --enable-aggregator-routing \
             --authorization-mode Node,RBAC --token-auth-file "$etc/tokens.csv" \
             --tls-cert-file "$etc/api.crt" --tls-private-key-file "$etc/api.key" \
             --service-account-key-file "$etc/accounts.pub" --service-account-signing-key-file "$etc/accounts.key" \

@@ -104,6 +104,8 @@ impl Cluster {
             .arg("--config")
             .arg(&config)
             .env_clear()
+            // As in a pod, which the chart gives no token if it asks no API server.
+            .env("KUBERNETES_SERVICE_HOST", "192.0.2.1")
             .stderr(Stdio::from(log));
         let cluster = Self {
             running: Running::start(&mut command),

@@ -1,0 +1,119 @@
+"""Scenario of vcuda-cluster: what the API server's webhook makes of pods, and what happens while it is away."""
+import json
+
+from cluster import NAMESPACE, Fault, container, pod
+
+NAME = "vcuda-cluster"
+GIB = 1 << 30
+
+# Name, limits as an author or another system writes them, what the container then sees of each GPU: bytes, thousandths of time.
+WRITTEN = [
+    ("size", {"vcuda.io/memory": "4Gi", "vcuda.io/cores": "30"}, [(4 * GIB, 300)]),
+    ("memory-alone", {"vcuda.io/memory": "2Gi"}, [(2 * GIB, 1000)]),
+    ("two-gpus", {"vcuda.io/gpu": "2", "vcuda.io/memory": "2Gi", "vcuda.io/cores": "20"}, [(GIB, 100)] * 2),
+    ("hami", {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "2048", "nvidia.com/gpucores": "30"}, [(2 * GIB, 300)]),
+    ("volcano", {"volcano.sh/vgpu-number": "2", "volcano.sh/vgpu-memory": "1024", "volcano.sh/vgpu-cores": "20"}, [(GIB, 200)] * 2),
+    ("gaia", {"tencent.com/vcuda-core": "30", "tencent.com/vcuda-memory": "16"}, [(4 * GIB, 300)]),
+]
+PRIVILEGED = {"securityContext": {"privileged": True}}
+DEFEATS = "kubectl label namespace NAME vcuda.io/unconfined=true"
+
+# Name, container, annotations, words of the refusal.
+REFUSED = [
+    ("uneven", container(gpu=2, memory=17, cores=30), {}, "does not divide by 2: ask for 16 or 18"),
+    ("percent", container(memory=16, cores=101), {}, "vcuda.io/cores: 101 is more than 1 of 100 percent"),
+    ("policy", container(), {"vcuda.io/policy": "fast"}, "write fixed, burst or best-effort"),
+    ("name", container(), {"vcuda.io/polcy": "burst"}, "there is none of this name"),
+    ("more", container(), {"vcuda.io/memory": "8Gi"}, "annotations only lower"),
+    ("privileged", container(**PRIVILEGED), {}, DEFEATS),
+    ("variable", container(gpu=0, memory=0, cores=0, env=[{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]), {}, DEFEATS),
+]
+
+
+def written(name, limits):
+    return pod(name, container(resources={"limits": limits}))
+
+
+def refusal(cluster, one):
+    """The API server's answer to a pod that it does not make; empty if it makes it."""
+    try:
+        cluster.create([one])
+    except Fault as fault:
+        return str(fault)
+    return ""
+
+
+def set_failure_policy(cluster, policy):
+    """What the API server does with pods while the webhook does not answer."""
+    for kind in ("mutating", "validating"):
+        whole = f"{kind}webhookconfiguration/{NAME}"
+        found = json.loads(cluster.kubectl("get", whole, "-o", "json"))
+        change = [{"op": "replace", "path": f"/webhooks/{place}/failurePolicy", "value": policy} for place in range(len(found["webhooks"]))]
+        cluster.kubectl("patch", whole, "--type=json", "-p", json.dumps(change))
+
+
+def scale(cluster, replicas):
+    """Seconds until so many replicas answer."""
+    cluster.kubectl("-n", NAMESPACE, "scale", f"deployment/{NAME}", f"--replicas={replicas}")
+    ready = ("-n", NAMESPACE, "get", "pods", "-l", f"app.kubernetes.io/name={NAME}", "-o", "json")
+
+    def are_there():
+        found = json.loads(cluster.kubectl(*ready))["items"]
+        conditions = [each for one in found for each in one["status"].get("conditions", [])]
+        answering = [each for each in conditions if (each["type"], each["status"]) == ("Ready", "True")]
+        return len(found) == len(answering) == replicas
+
+    return cluster.wait(180, f"{replicas} replicas of {NAME}", are_there)
+
+
+def away(cluster):
+    """Both failure policies while no replica is there, and the return."""
+    faults = []
+    scale(cluster, 0)
+    said = refusal(cluster, written("away", {"vcuda.io/memory": "4Gi"}))
+    faults += [] if "failed calling webhook" in said else [f"Fail, and the webhook is away: {said!r}"]
+    plain = refusal(cluster, pod("plain", container(gpu=0, memory=0, cores=0)))
+    faults += [f"a pod without a share waits for the webhook: {plain}"] if plain else []
+    set_failure_policy(cluster, "Ignore")
+    # The API server hears of it a moment later.
+    passing = written("passing", {"vcuda.io/gpu": "1", "vcuda.io/memory": "16", "vcuda.io/cores": "30"})
+    cluster.wait(30, "Ignore lets pods pass as they are", lambda: not refusal(cluster, passing))
+    cluster.wait_phase(["passing"], {"Running"})
+    faults += cluster.wrong_limits([passing])
+    set_failure_policy(cluster, "Fail")
+    scale(cluster, 2)
+    back = written("back", {"vcuda.io/memory": "4Gi"})
+    return cluster.wait(60, "the webhook answers again", lambda: not refusal(cluster, back)), faults
+
+
+def admission(cluster):
+    """Pods as authors write them become counts; what defeats the limits is refused; the webhook away, by both failure policies."""
+    cluster.chart("cluster.enabled=true")
+    try:
+        scale(cluster, 2)
+        cluster.create([written(name, limits) for name, limits, _ in WRITTEN])
+        cluster.wait_phase([name for name, _, _ in WRITTEN], {"Running"})
+        faults, right = [], 0
+        for name, _, wanted in WRITTEN:
+            cluster.wait(60, f"{name} says its limits", lambda: cluster.seen(name))
+            seen = [(total, share) for _, total, share in cluster.seen(name)]
+            right += seen == wanted
+            faults += [] if seen == wanted else [f"{name} sees {seen}, not {wanted}"]
+        refused = 0
+        for name, one, annotations, words in REFUSED:
+            said = refusal(cluster, pod("bad-" + name, one, annotations))
+            refused += words in said
+            faults += [] if words in said else [f"bad-{name} is not refused with {words!r}: {said!r}"]
+        again, wrong = away(cluster)
+    finally:
+        remove(cluster)
+    figures = {"as written": f"{right} of {len(WRITTEN)}", "refused": f"{refused} of {len(REFUSED)}", "answers again after": f"{again:.1f} s"}
+    return figures, faults + wrong
+
+
+def remove(cluster):
+    """The chart without it. `kubectl apply` leaves what a former rendering had."""
+    label = ("-l", "app.kubernetes.io/component=cluster")
+    cluster.kubectl("delete", "mutatingwebhookconfigurations,validatingwebhookconfigurations", *label)
+    cluster.kubectl("-n", NAMESPACE, "delete", "deployments,services,secrets,configmaps,serviceaccounts,poddisruptionbudgets", *label)
+    cluster.chart()
