@@ -30,6 +30,9 @@ REFUSED = [
 ]
 
 
+CONFINED = "confined"
+
+
 def written(name, limits):
     return pod(name, container(resources={"limits": limits}))
 
@@ -88,6 +91,9 @@ def away(cluster):
 
 def admission(cluster):
     """Pods as authors write them become counts; what defeats the limits is refused; the webhook away, by both failure policies."""
+    # The test pods mount the simulated machine's folder, which lies below /run/vcuda: other namespaces may not.
+    cluster.kubectl("label", "--overwrite", "namespace", "default", "vcuda.io/unconfined=true")
+    cluster.kubectl("create", "namespace", CONFINED)
     cluster.chart("cluster.enabled=true")
     try:
         scale(cluster, 2)
@@ -101,7 +107,9 @@ def admission(cluster):
             faults += [] if seen == wanted else [f"{name} sees {seen}, not {wanted}"]
         refused = 0
         for name, one, annotations, words in REFUSED:
-            said = refusal(cluster, pod("bad-" + name, one, annotations))
+            made = pod("bad-" + name, one, annotations)
+            made["metadata"]["namespace"] = CONFINED
+            said = refusal(cluster, made)
             refused += words in said
             faults += [] if words in said else [f"bad-{name} is not refused with {words!r}: {said!r}"]
         again, wrong = away(cluster)
@@ -116,4 +124,7 @@ def remove(cluster):
     label = ("-l", "app.kubernetes.io/component=cluster")
     cluster.kubectl("delete", "mutatingwebhookconfigurations,validatingwebhookconfigurations", *label)
     cluster.kubectl("-n", NAMESPACE, "delete", "deployments,services,secrets,configmaps,serviceaccounts,poddisruptionbudgets", *label)
+    cluster.kubectl("label", "namespace", "default", "vcuda.io/unconfined-")
+    cluster.remove_all(CONFINED)
+    cluster.kubectl("delete", "namespace", CONFINED)
     cluster.chart()
