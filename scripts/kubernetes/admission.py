@@ -114,6 +114,9 @@ def admission(cluster):
             faults += [] if words in said else [f"bad-{name} is not refused with {words!r}: {said!r}"]
         again, wrong = away(cluster)
     finally:
+        cluster.kubectl("label", "namespace", "default", "vcuda.io/unconfined-")
+        cluster.remove_all(CONFINED)
+        cluster.kubectl("delete", "namespace", CONFINED)
         remove(cluster)
     figures = {"as written": f"{right} of {len(WRITTEN)}", "refused": f"{refused} of {len(REFUSED)}", "answers again after": f"{again:.1f} s"}
     return figures, faults + wrong
@@ -124,7 +127,4 @@ def remove(cluster):
     label = ("-l", "app.kubernetes.io/component=cluster")
     cluster.kubectl("delete", "mutatingwebhookconfigurations,validatingwebhookconfigurations", *label)
     cluster.kubectl("-n", NAMESPACE, "delete", "deployments,services,secrets,configmaps,serviceaccounts,poddisruptionbudgets", *label)
-    cluster.kubectl("label", "namespace", "default", "vcuda.io/unconfined-")
-    cluster.remove_all(CONFINED)
-    cluster.kubectl("delete", "namespace", CONFINED)
     cluster.chart()

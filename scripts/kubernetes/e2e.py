@@ -2,7 +2,7 @@
 """Runs the scenarios on the node of scripts/kubernetes-node.sh and prints one table; see scripts/kubernetes-e2e.sh."""
 import argparse, json, pathlib, subprocess, sys, time
 
-import admission, basics, chart, claims, failures, kinds, pods
+import admission, basics, chart, claims, extender, failures, kinds, pods
 from cluster import Cluster, Fault
 
 SCENARIOS = {
@@ -10,7 +10,7 @@ SCENARIOS = {
     "crashes": pods.crashes, "deletions": pods.deletions, "mixed": failures.mixed, "drain": pods.drain,
     "kubelet": failures.kubelet, "kills": failures.kills, "idle": failures.idle, "leaked": pods.leaked,
     "upgrade": chart.upgrade, "strict": chart.strict, "reboot": chart.reboot, "host-services": chart.host_services,
-    "admission": admission.admission, "claims": claims.claims,
+    "admission": admission.admission, "extender": extender.extender, "claims": claims.claims,
 }
 # What deleted pods may leave, and for how long.
 LEFT_SECONDS = 60

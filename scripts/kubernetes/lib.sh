@@ -86,6 +86,11 @@ service() {
             --kube-api-qps 200 --kube-api-burst 400
         ;;
     kube-scheduler)
+        # With an extender (admission.py), its configuration says all.
+        if [ -e "$etc/scheduler.yaml" ]; then
+            start kube-scheduler kube-scheduler --config "$etc/scheduler.yaml"
+            return
+        fi
         start kube-scheduler kube-scheduler --kubeconfig "$etc/admin.kubeconfig" --leader-elect=false \
             --kube-api-qps 200 --kube-api-burst 400
         ;;
