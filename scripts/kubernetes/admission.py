@@ -1,4 +1,4 @@
-"""Scenario of vcuda-cluster: what the API server's webhook makes of pods, and what happens while it is away."""
+"""Scenarios of admission: what the webhook makes of pods, what happens while it is away, and the policy for clusters without one."""
 import json
 
 from cluster import NAMESPACE, Fault, container, pod
@@ -120,6 +120,49 @@ def admission(cluster):
         remove(cluster)
     figures = {"as written": f"{right} of {len(WRITTEN)}", "refused": f"{refused} of {len(REFUSED)}", "answers again after": f"{again:.1f} s"}
     return figures, faults + wrong
+
+
+# As REFUSED, in the words of the policy.
+AGAINST_POLICY = [
+    ("uneven", container(gpu=2, memory=17, cores=30), "have to divide by vcuda.io/gpu"),
+    ("percent", container(memory=16, cores=101), "vcuda.io/cores is more than 100 percent of each GPU"),
+    ("size", container(memory="4Gi"), "takes no size such as 4Gi"),
+    ("no-cores", container(cores=0), "a container with a share asks for all three"),
+    ("privileged", container(**PRIVILEGED), "neither privileged"),
+    ("variable", container(gpu=0, memory=0, cores=0, env=[{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]), "around all limits"),
+    ("folder", container(), "a hostPath reaches GPUs or limits"),
+]
+
+
+def policy(cluster):
+    """A cluster without the webhook: the API server itself refuses what its ValidatingAdmissionPolicy forbids."""
+    cluster.kubectl("label", "--overwrite", "namespace", "default", "vcuda.io/unconfined=true")
+    cluster.kubectl("create", "namespace", CONFINED)
+    cluster.chart("policy.enabled=true")
+    try:
+        first = pod("bad-uneven", AGAINST_POLICY[0][1])
+        # The API server compiles a new policy a moment later.
+        cluster.wait(60, "the policy holds", lambda: AGAINST_POLICY[0][2] in refusal(cluster, first))
+        refused, faults = 0, []
+        for name, one, words in AGAINST_POLICY:
+            made = pod("bad-" + name, one)
+            made["metadata"]["namespace"] = CONFINED
+            if name != "folder":
+                made["spec"]["volumes"] = [{"name": "machine", "emptyDir": {}}]
+            said = refusal(cluster, made)
+            refused += words in said
+            faults += [] if words in said else [f"bad-{name} is not refused with {words!r}: {said!r}"]
+        good = pod("good", container())
+        cluster.create([good])
+        cluster.wait_phase(["good"], {"Running"})
+        faults += cluster.wrong_limits([good])
+    finally:
+        cluster.kubectl("label", "namespace", "default", "vcuda.io/unconfined-")
+        cluster.remove_all(CONFINED)
+        cluster.kubectl("delete", "namespace", CONFINED)
+        cluster.kubectl("delete", "validatingadmissionpolicies,validatingadmissionpolicybindings", "--all")
+        cluster.chart()
+    return {"refused": f"{refused} of {len(AGAINST_POLICY)}"}, faults
 
 
 def remove(cluster):

@@ -10,7 +10,7 @@ SCENARIOS = {
     "crashes": pods.crashes, "deletions": pods.deletions, "mixed": failures.mixed, "drain": pods.drain,
     "kubelet": failures.kubelet, "kills": failures.kills, "idle": failures.idle, "leaked": pods.leaked,
     "upgrade": chart.upgrade, "strict": chart.strict, "reboot": chart.reboot, "host-services": chart.host_services,
-    "admission": admission.admission, "extender": extender.extender, "claims": claims.claims,
+    "admission": admission.admission, "policy": admission.policy, "extender": extender.extender, "claims": claims.claims,
 }
 # What deleted pods may leave, and for how long.
 LEFT_SECONDS = 60
