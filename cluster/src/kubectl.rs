@@ -72,7 +72,7 @@ struct Common {
 
 #[derive(Debug, Clone, Subcommand)]
 enum Command {
-    /// GPUs: what is promised, what is free on each, which pods have shares
+    /// GPUs: what is granted, what is free on each, which pods have shares
     Gpus,
     /// Shares of pods: quota and use
     Ps,

@@ -31,6 +31,18 @@ def restart_scheduler(cluster):
     cluster.node("start", "kube-scheduler")
 
 
+def shown(cluster):
+    """Faults in what `kubectl vcuda` says while the large pod waits beside the six fillers."""
+    ask = lambda *words: cluster.node("run", cluster.folder / "state/programs/kubectl-vcuda", *words)
+    why = ask("why", "large")
+    faults = [] if "no GPU has" in why else [f"why large: {why!r}"]
+    shares = json.loads(ask("ps", "--json"))["shares"]
+    names = sorted(share["pod"] for share in shares)
+    faults += [] if names == [f"filler-{number}" for number in range(6)] else [f"ps names {names}"]
+    gpus = json.loads(ask("gpus", "--json"))["gpus"]
+    return faults + ([] if len(gpus) == 8 else [f"gpus: {gpus}"])
+
+
 def extender(cluster):
     """Beside the default scheduler: a pod waits while only the sum over the node's GPUs fits, and runs when one has room."""
     cluster.kubectl("label", "--overwrite", "namespace", "default", "vcuda.io/unconfined=true")
@@ -49,6 +61,7 @@ def extender(cluster):
         told = lambda: states(cluster.pods()["large"])[1]
         cluster.wait(60, "the large pod waits at the scheduler", lambda: "vcuda: no GPU has" in told())
         faults = [f"the large pod was sent to the node: {told()}"] if "not free" in told() else []
+        faults += shown(cluster)
         cluster.kubectl("delete", "pod", "filler-0")
         waited = cluster.wait(120, "the large pod runs", lambda: cluster.phases(["large"])["large"] == "Running")
         faults += cluster.wrong_limits(fillers[1:] + [large])
