@@ -227,16 +227,8 @@ fn start(
     }
     let readers = Readers::default();
     let connected = register_all(config, &shared, &readers, tasks);
-    if let Some((client, _)) = cluster.as_ref().filter(|_| config.cluster.publish) {
-        let publisher = Publisher::new(client.clone(), &config.cluster.node, config.chunk_bytes);
-        tasks.spawn(publisher.run(Arc::clone(manager)));
-    }
     if let Some((client, cluster)) = cluster {
-        let events = || event_writer(config, &client, CONTROLLER);
-        tasks.spawn(annotation_reconciler::run(cluster, binder, events()));
-        if let Some(events) = events() {
-            tasks.spawn(pod_events::run(events, Arc::clone(manager)));
-        }
+        start_api_server_tasks(config, client, cluster, manager, binder, tasks);
     }
     let [share_connection, ..] = &connected;
     let releaser = Releaser {
@@ -251,6 +243,26 @@ fn start(
     };
     tasks.spawn(releaser.run());
     problems(config, node.clone(), connected)
+}
+
+/// Starts the tasks that read or write at the API server: annotations, events, and the node's free amounts.
+fn start_api_server_tasks(
+    config: &Config,
+    client: Client,
+    cluster: Cluster,
+    manager: &Arc<Manager>,
+    binder: Arc<Binder>,
+    tasks: &mut JoinSet<()>,
+) {
+    let events = || event_writer(config, &client, CONTROLLER);
+    tasks.spawn(annotation_reconciler::run(cluster, binder, events()));
+    if let Some(events) = events() {
+        tasks.spawn(pod_events::run(events, Arc::clone(manager)));
+    }
+    if config.cluster.publish {
+        let publisher = Publisher::new(client, &config.cluster.node, config.chunk_bytes);
+        tasks.spawn(publisher.run(Arc::clone(manager)));
+    }
 }
 
 /// Writer of Kubernetes events as `controller`; `None` if events are off.

@@ -30,11 +30,11 @@ pub struct Told {
 /// A reason, and what to do about it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// Who says so: an event's reason, or a part of the pod.
+    /// Origin of the reason: an event's reason, or a part of the pod.
     pub source: String,
-    /// What is said.
+    /// The reason, in the words of its origin.
     pub reason: String,
-    /// What to do.
+    /// Remedy for the pod's author or the cluster's operator.
     pub remedy: String,
 }
 
