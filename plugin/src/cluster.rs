@@ -2,21 +2,17 @@
 //! and priority. When the server answers again, the annotations of running pods are applied.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::StreamExt as _;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::PartialObjectMeta;
-use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::runtime::reflector::{ObjectRef, Store, store};
 use kube::runtime::{WatchStreamExt as _, watcher};
-use kube::{Api, Client, Config};
-use thiserror::Error;
+use kube::{Api, Client};
 use tokio::sync::watch;
 use tokio::time::timeout;
-use tracing::{info, warn};
+use vcuda_daemon::api_server::read_watch;
 use vcuda_manager_api::v1;
 use vcuda_quota::QuotaChange;
 use vcuda_quota::pods::annotations::{AnnotationError, quota_change};
@@ -30,48 +26,12 @@ const POD_TIMEOUT: Duration = Duration::from_secs(2);
 /// Annotation of a static pod's mirror pod: the UID under which kubelet runs the static pod.
 const MIRROR: &str = "kubernetes.io/config.mirror";
 
-/// The API server cannot be used as it is configured.
-#[derive(Debug, Error)]
-pub enum ClusterError {
-    /// The kubeconfig file cannot be read or is wrong.
-    #[error("kubeconfig {0}: {1}")]
-    Kubeconfig(String, String),
-    /// The service account that kubelet puts into every pod is missing, or wrong.
-    #[error("this pod's service account: {0}; set automountServiceAccountToken, or [cluster] api = \"off\"")]
-    ServiceAccount(String),
-    /// No client can be made from the configuration.
-    #[error("API server: {0}")]
-    Client(String),
-}
-
 /// The watched pods of this node.
 #[derive(Debug, Clone)]
 pub struct Cluster {
     pods: Store<PartialObjectMeta<Pod>>,
     /// Number of watch events so far.
     updates: watch::Receiver<u64>,
-}
-
-/// Client of the API server, by the kubeconfig file or by the pod's service account. Returns `None` outside of a pod.
-///
-/// # Errors
-/// The configuration is there and wrong: see [`ClusterError`].
-pub async fn client(kubeconfig: Option<&Path>) -> Result<Option<Client>, ClusterError> {
-    let config = match kubeconfig {
-        Some(path) => {
-            let wrong = |error: &dyn std::fmt::Display| {
-                ClusterError::Kubeconfig(path.display().to_string(), error.to_string())
-            };
-            let file = Kubeconfig::read_from(path).map_err(|error| wrong(&error))?;
-            Config::from_custom_kubeconfig(file, &KubeConfigOptions::default())
-                .await
-                .map_err(|error| wrong(&error))?
-        }
-        None if std::env::var_os("KUBERNETES_SERVICE_HOST").is_none() => return Ok(None),
-        None => Config::incluster().map_err(|error| ClusterError::ServiceAccount(error.to_string()))?,
-    };
-    let client = Client::try_from(config).map_err(|error| ClusterError::Client(error.to_string()))?;
-    Ok(Some(client))
 }
 
 impl Cluster {
@@ -84,25 +44,10 @@ impl Cluster {
         let (reader, writer) = store();
         let (update_tx, updates) = watch::channel(0);
         tokio::spawn(async move {
-            let mut events = watcher(api, of_node).reflect(writer).default_backoff().boxed();
-            let mut is_away = false;
-            while let Some(event) = events.next().await {
-                match event {
-                    Ok(_) if is_away => {
-                        is_away = false;
-                        info!("the API server answers again");
-                    }
-                    Ok(_) => {}
-                    Err(error) if !is_away => {
-                        is_away = true;
-                        warn!(
-                            "{error}: annotations are taken as they were seen last, for unknown pods as if there were none"
-                        );
-                    }
-                    Err(_) => {}
-                }
-                update_tx.send_modify(|count| *count += 1);
-            }
+            let events = watcher(api, of_node).reflect(writer).default_backoff();
+            let consequence =
+                "annotations are taken as they were seen last, for unknown pods as if there were none";
+            read_watch(events, consequence, || update_tx.send_modify(|count| *count += 1)).await;
         });
         Self {
             pods: reader,

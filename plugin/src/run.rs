@@ -11,6 +11,7 @@ use nix::fcntl::{Flock, FlockArg};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tracing::{info, warn};
+use vcuda_daemon::api_server;
 use vcuda_daemon::http;
 use vcuda_daemon::life::{self, Ends, RunError};
 use vcuda_daemon::pages::{Problems, pages};
@@ -18,7 +19,7 @@ use vcuda_daemon::pages::{Problems, pages};
 use crate::annotation_reconciler;
 use crate::bind::{BindSettings, Binder};
 use crate::cdi::Store;
-use crate::cluster::{self, Cluster};
+use crate::cluster::Cluster;
 use crate::config::{Api, Config};
 use crate::event_writer::EventWriter;
 use crate::ids::Kind;
@@ -112,8 +113,9 @@ async fn cluster(config: &Config) -> Result<Option<(Client, Cluster)>, RunError>
     if config.cluster.api == Api::Off {
         return Ok(None);
     }
-    let client = cluster::client(config.cluster.kubeconfig.as_deref()).await;
-    let client = client.map_err(|error| RunError::Unavailable(error.to_string()))?;
+    let client = api_server::client(config.cluster.kubeconfig.as_deref()).await;
+    let unavailable = |error| RunError::Unavailable(format!("{error}; or set [cluster] api = \"off\""));
+    let client = client.map_err(unavailable)?;
     if client.is_none() {
         info!("no API server is known: annotations are not read, every pod is fixed and of normal priority");
     }

@@ -1,12 +1,11 @@
 //! The nodes' annotations, followed for schedulers that name nodes and do not send them.
 
-use futures_util::StreamExt as _;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::PartialObjectMeta;
 use kube::runtime::reflector::{ObjectRef, Store, store};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client};
-use tracing::{info, warn};
+use vcuda_daemon::api_server::read_watch;
 use vcuda_quota::pods::node_gpus::{ANNOTATION, NodeGpus};
 
 /// What is known of the nodes.
@@ -26,25 +25,10 @@ impl Nodes {
         let api: Api<PartialObjectMeta<Node>> = Api::all(client);
         let (reader, writer) = store();
         tokio::spawn(async move {
-            let mut events = watcher(api, watcher::Config::default())
+            let events = watcher(api, watcher::Config::default())
                 .reflect(writer)
-                .default_backoff()
-                .boxed();
-            let mut is_away = false;
-            while let Some(event) = events.next().await {
-                match event {
-                    Ok(_) if is_away => {
-                        is_away = false;
-                        info!("the API server answers again");
-                    }
-                    Ok(_) => {}
-                    Err(error) if !is_away => {
-                        is_away = true;
-                        warn!("nodes: {error}: they are taken as they were seen last");
-                    }
-                    Err(_) => {}
-                }
-            }
+                .default_backoff();
+            read_watch(events, "nodes are taken as they were seen last", || ()).await;
         });
         Self(Some(reader))
     }

@@ -6,6 +6,7 @@ use kube::Client;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tracing::info;
+use vcuda_daemon::api_server;
 use vcuda_daemon::http;
 use vcuda_daemon::life::RunError;
 use vcuda_daemon::pages::{Problems, pages};
@@ -23,7 +24,7 @@ use super::slices::Publisher;
 use super::status::StatusWriter;
 use crate::annotation_reconciler;
 use crate::cdi::Store;
-use crate::cluster::{self, Cluster};
+use crate::cluster::Cluster;
 use crate::config::{Api, Config};
 use crate::manager::Manager;
 use crate::pod_events;
@@ -166,7 +167,7 @@ async fn client(config: &Config) -> Result<Client, RunError> {
     if config.cluster.api == Api::Off {
         return Err(unavailable("[cluster] api = \"off\"".to_owned()));
     }
-    let client = cluster::client(config.cluster.kubeconfig.as_deref()).await;
+    let client = api_server::client(config.cluster.kubeconfig.as_deref()).await;
     let client = client.map_err(|error| unavailable(error.to_string()))?;
     client.ok_or_else(|| unavailable("this is no pod, and no [cluster] kubeconfig is set".to_owned()))
 }
