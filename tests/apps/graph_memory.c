@@ -30,6 +30,7 @@ typedef struct { unsigned type; int reserved0[3]; AllocNodeParams alloc; long lo
 typedef struct { unsigned long long flags; void *stream, *node; int result; } InstantiateParams;
 #include "driver.h"
 #include <pthread.h>
+#include <semaphore.h>
 #include <unistd.h>
 #define MIB ((size_t)1 << 20)
 enum { NODE_ALLOC = 10, UPLOAD = 2, RESERVED = 2 };
@@ -276,7 +277,21 @@ static void nested(void)
     CHECK(used() == base);
 }
 
+enum { THREADS = 5 };
 static size_t launched, denied;
+static sem_t gate;
+static pthread_barrier_t all_launched;
+static void wait_at_gate(void *unused)
+{
+    (void)unused;
+    while (sem_wait(&gate) != 0) {}
+}
+static void try_to_launch(CUgraphExec exec, CUstream s)
+{
+    CUresult code = cuGraphLaunch(exec, s);
+    if (code != SUCCESS) EXPECT(OUT_OF_MEMORY, code);
+    __atomic_fetch_add(code == SUCCESS ? &launched : &denied, 1, __ATOMIC_RELAXED);
+}
 static void *storm(void *number)
 {
     unsigned seed = (unsigned)(size_t)number * 2654435761u + 1;
@@ -284,11 +299,16 @@ static void *storm(void *number)
     OK(cuCtxSetCurrent(context));
     CUgraphExec exec = captured(((size_t)number * 13 + 40) * MIB, 20000);
     OK(cuStreamCreate(&s, STREAM_NON_BLOCKING));
+    /* First all at once, each behind a closed gate: together they need 330 MiB, so that at least one is refused. */
+    OK(cuLaunchHostFunc(s, wait_at_gate, NULL));
+    try_to_launch(exec, s);
+    if (pthread_barrier_wait(&all_launched) == PTHREAD_BARRIER_SERIAL_THREAD) {
+        CHECK(launched >= 2 && denied >= 1 && launched + denied == THREADS);
+        for (int i = 0; i < THREADS; i++) sem_post(&gate);
+    }
     for (int i = 0; i < 300; i++) {
         seed = seed * 1103515245 + 12345;
-        CUresult code = cuGraphLaunch(exec, s);
-        if (code != SUCCESS) EXPECT(OUT_OF_MEMORY, code);
-        __atomic_fetch_add(code == SUCCESS ? &launched : &denied, 1, __ATOMIC_RELAXED);
+        try_to_launch(exec, s);
         if (seed >> 29 == 0) OK(cuDeviceGraphMemTrim(device));
         if (seed >> 30 == 1) OK(cuStreamSynchronize(s));
     }
@@ -299,10 +319,13 @@ static void *storm(void *number)
 }
 static void threads(void)
 {
-    pthread_t all[5];
-    for (size_t i = 0; i < 5; i++) pthread_create(&all[i], NULL, storm, (void *)i);
-    for (size_t i = 0; i < 5; i++) pthread_join(all[i], NULL);
-    CHECK(launched > 100 && denied > 10);
+    pthread_t all[THREADS];
+    sem_init(&gate, 0, 0);
+    pthread_barrier_init(&all_launched, NULL, THREADS);
+    for (size_t i = 0; i < THREADS; i++) pthread_create(&all[i], NULL, storm, (void *)i);
+    for (size_t i = 0; i < THREADS; i++) pthread_join(all[i], NULL);
+    /* Each graph fits alone: the last thread, at the latest, has launched more. */
+    CHECK(launched > THREADS);
     OK(cuCtxSynchronize());
     trim();
     CHECK(used() == base);
