@@ -9,7 +9,7 @@ mod nvml;
 pub use cuda::calls::Calls;
 pub use cuda::{Cuda, CudaProblem};
 pub use memory::{GpuMemory, memory_of_gpus};
-pub use nvml::{Nvml, NvmlGpu, NvmlProblem};
+pub use nvml::{Nvml, NvmlGpu, NvmlProblem, Readings};
 
 /// Whether two of nvml-wrapper's devices are one GPU. Handles are compared, as a lost GPU cannot be asked for its UUID.
 #[must_use]

@@ -1,8 +1,9 @@
 //! NVML, which comes with NVIDIA's driver.
 
 use std::collections::BTreeMap;
-use std::ffi::{CStr, c_char, c_uint};
+use std::ffi::{CStr, c_char, c_int, c_uint};
 use std::fmt;
+use std::path::Path;
 
 use libloading::Library;
 use thiserror::Error;
@@ -87,11 +88,20 @@ macro_rules! checked {
     };
 }
 
+mod readings;
+
+pub use readings::Readings;
+
 impl Nvml {
     /// Opens and initialises NVML.
     pub fn open() -> Result<Nvml, NvmlProblem> {
+        Nvml::open_library(Path::new(NAME))
+    }
+
+    /// As [`Nvml::open`], with the library of this path: the simulated NVML, for example.
+    pub fn open_library(path: &Path) -> Result<Nvml, NvmlProblem> {
         // SAFETY: loading NVML runs the driver's own initialisers, as every program with a GPU does.
-        let library = unsafe { Library::new(NAME) }.map_err(|_| NvmlProblem::NoDriver)?;
+        let library = unsafe { Library::new(path) }.map_err(|_| NvmlProblem::NoDriver)?;
         let nvml = Nvml { library };
         let init = function!(nvml, nvmlInit_v2);
         // SAFETY: takes nothing.
@@ -149,6 +159,15 @@ impl Nvml {
         text(|buffer, length| checked!(nvmlSystemGetDriverVersion, unsafe { get(buffer, length) }))
     }
 
+    /// The newest CUDA version that the driver supports, such as `12.8`.
+    pub fn cuda_version(&self) -> Result<String, NvmlProblem> {
+        let get = function!(self, nvmlSystemGetCudaDriverVersion_v2);
+        let mut number: c_int = 0;
+        // SAFETY: `number` is valid for writing.
+        checked!(nvmlSystemGetCudaDriverVersion_v2, unsafe { get(&raw mut number) })?;
+        Ok(format!("{}.{}", number / 1000, number % 1000 / 10))
+    }
+
     /// Total and used bytes.
     pub fn memory(&self, gpu: NvmlGpu) -> Result<nvmlMemory_t, NvmlProblem> {
         let get = function!(self, nvmlDeviceGetMemoryInfo);
@@ -164,6 +183,12 @@ impl Nvml {
 
     /// Sum of the memory of the compute processes on the GPU (bytes), as far as NVML reports it.
     pub fn used_by_processes(&self, gpu: NvmlGpu) -> Result<u64, NvmlProblem> {
+        Ok(self.processes(gpu)?.values().flatten().sum())
+    }
+
+    /// Memory of the compute processes on the GPU (bytes; `None` if NVML does not tell it) by PID. None are listed if NVML does not
+    /// support the call.
+    pub fn processes(&self, gpu: NvmlGpu) -> Result<BTreeMap<u32, Option<u64>>, NvmlProblem> {
         let list = function!(self, nvmlDeviceGetComputeRunningProcesses_v3);
         let empty = nvmlProcessInfo_t {
             pid: 0,
@@ -176,15 +201,13 @@ impl Nvml {
         // SAFETY: room for `count` records; NVML writes at most as many.
         let status = unsafe { list(gpu.0, &raw mut count, infos.as_mut_ptr()) };
         match checked!(nvmlDeviceGetComputeRunningProcesses_v3, status) {
-            Err(problem) if problem.is_unsupported() => return Ok(0),
+            Err(problem) if problem.is_unsupported() => return Ok(BTreeMap::new()),
             answer => answer?,
         }
         let listed = infos.iter().take(count as usize);
-        // NVML_VALUE_NOT_AVAILABLE is the largest number.
-        let known = listed.filter(|info| info.usedGpuMemory != u64::MAX);
-        // A process may be listed twice, each time with all of its memory.
-        let of_each: BTreeMap<c_uint, u64> = known.map(|info| (info.pid, info.usedGpuMemory)).collect();
-        Ok(of_each.values().sum())
+        // NVML_VALUE_NOT_AVAILABLE is the largest number. A process may be listed twice, each time with all of its memory.
+        let bytes = |info: &nvmlProcessInfo_t| Some(info.usedGpuMemory).filter(|bytes| *bytes != u64::MAX);
+        Ok(listed.map(|info| (info.pid, bytes(info))).collect())
     }
 
     /// Memory that the driver keeps for itself (bytes); 0 if NVML does not report it.

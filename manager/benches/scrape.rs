@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use tokio::sync::watch;
-use vcuda_manager::gpu::{Gpu, Health, Inventory};
+use vcuda_manager::gpu::{Gpu, Health, Inventory, Sensors};
 use vcuda_manager::grant::{Grant, GrantId, Holder};
 use vcuda_manager::metrics::{Metrics, Sources};
 use vcuda_manager::observe::{Device, Snapshot, SnapshotCache, Tenant};
@@ -24,6 +24,7 @@ fn gpu(number: u64) -> Gpu {
         memory_reserved_bytes: 600 << 20,
         memory_used_bytes: 40 << 30,
         utilization_percent: Some(80),
+        sensors: Sensors::default(),
         multiprocessors: Some(132),
         compute_capability: Some((9, 0)),
         numa_node: Some(0),

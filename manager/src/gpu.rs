@@ -19,6 +19,8 @@ pub struct Gpu {
     pub memory_used_bytes: u64,
     /// Utilisation in NVML's last sample (percent).
     pub utilization_percent: Option<u32>,
+    /// What its sensors show.
+    pub sensors: Sensors,
     /// Number of streaming multiprocessors.
     pub multiprocessors: Option<u32>,
     /// CUDA compute capability, major and minor.
@@ -37,6 +39,17 @@ pub struct Gpu {
     pub health: Health,
 }
 
+/// Readings of a GPU's sensors at the last look. What NVML does not tell is `None`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Sensors {
+    /// Temperature of the GPU (degrees Celsius).
+    pub temperature_celsius: Option<u32>,
+    /// Power draw (mW).
+    pub power_draw_mw: Option<u32>,
+    /// Power limit that is enforced (mW).
+    pub power_limit_mw: Option<u32>,
+}
+
 /// Whether a GPU can be granted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Health {
@@ -53,6 +66,8 @@ pub struct Inventory {
     pub gpus: Vec<Gpu>,
     /// Driver version; empty while unknown.
     pub driver_version: String,
+    /// The newest CUDA version that the driver supports, such as `12.8`; empty while unknown.
+    pub cuda_version: String,
     /// The reason why GPUs are missing, if any are.
     pub problem: Option<String>,
     /// MIG instances of GPUs in MIG mode: shown, never granted.
@@ -102,6 +117,7 @@ impl Gpu {
             memory_reserved_bytes: 0,
             memory_used_bytes: 0,
             utilization_percent: None,
+            sensors: Sensors::default(),
             multiprocessors: None,
             compute_capability: None,
             numa_node: None,

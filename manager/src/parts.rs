@@ -50,7 +50,6 @@ impl Parts {
         let events = Arc::new(Events::default());
         let problems = Arc::new(Problems::default());
         let instruments = Arc::new(Instruments::default());
-        let metrics_listener = http::listen(config.metrics).await?;
 
         // Both need the inventory; the watchers' root exists once grants have been read.
         let node = Node::start(inventory_settings(config)?, Arc::clone(&events)).map_err(failed)?;
@@ -58,6 +57,8 @@ impl Parts {
         let snapshots = Arc::<SnapshotCache>::default();
         let (grants, keeping) =
             start_grants(settings.clone(), &events, &node, Arc::clone(&snapshots)).await?;
+        // After the lock of the root: a second manager is told of the first one, not of its port.
+        let metrics_listener = http::listen(config.metrics).await?;
         let watchers = Watchers::start(
             config,
             &events,
@@ -82,7 +83,8 @@ impl Parts {
             about(config, shim),
             deadline,
             stopped.clone(),
-        );
+        )
+        .with_nvml(node.clone());
         let api = settings.api.clone();
         let (until, told) = (stopped.clone(), Arc::clone(&instruments));
         let mut serving = vec![tokio::spawn(async move {
@@ -198,7 +200,7 @@ async fn start_grants(
     let started = spawn_blocking(move || start(&settings, Box::new(RealDisk), &events, inventory, snapshots));
     match started.await {
         Ok(Ok(started)) => Ok(started),
-        Ok(Err(error @ StartError::Running(_))) => Err(unavailable(error)),
+        Ok(Err(error @ StartError::Running(..))) => Err(unavailable(error)),
         Ok(Err(error)) => Err(failed(error)),
         Err(error) => Err(failed(error)),
     }

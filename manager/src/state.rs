@@ -234,7 +234,7 @@ impl Grants {
         };
         if !even_if_used && !self.unused(vec![grant.id.clone()]).await?.contains(&grant.id) {
             return Err(GrantError::Refused(format!(
-                "{id} is in use: end its processes first, or say even_if_used"
+                "{id} is in use: end its processes first, or release it with --force (in the API: even_if_used)"
             )));
         }
         let ids = vec![grant.id.clone()];

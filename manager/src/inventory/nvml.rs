@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use nvml_wrapper::enum_wrappers::device::{P2pCapabilitiesIndex, P2pStatus};
+use nvml_wrapper::enum_wrappers::device::{P2pCapabilitiesIndex, P2pStatus, TemperatureSensor};
 use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::struct_wrappers::device::ProcessInfo;
@@ -12,7 +12,7 @@ use vcuda_region::GpuUuid;
 
 use super::tracker::{Facts, Load, Opened};
 use super::{Settings, topology};
-use crate::gpu::{Gpu, Health, MigInstance};
+use crate::gpu::{Gpu, Health, MigInstance, Sensors};
 
 /// A GPU opened through NVML.
 #[derive(Debug)]
@@ -31,6 +31,7 @@ pub(super) fn open<'nvml>(
 ) -> Result<(Opened, Vec<DeviceHandle<'nvml>>), NvmlError> {
     let mut opened = Opened {
         driver_version: nvml.sys_driver_version()?,
+        cuda_version: cuda_version(nvml),
         ..Opened::default()
     };
     let mut handles = Vec::new();
@@ -53,6 +54,13 @@ pub(super) fn open<'nvml>(
     link(&mut opened.gpus, &handles);
     opened.mig_instances = mig_instances(&opened.gpus, &handles);
     Ok((opened, handles))
+}
+
+/// The newest CUDA version that the driver supports, such as `12.8`; empty if NVML does not tell.
+fn cuda_version(nvml: &Nvml) -> String {
+    nvml.sys_cuda_driver_version()
+        .map(|number| format!("{}.{}", number / 1000, number % 1000 / 10))
+        .unwrap_or_default()
 }
 
 fn identify(device: Device<'_>) -> Result<DeviceHandle<'_>, NvmlError> {
@@ -118,6 +126,7 @@ fn facts(handle: &DeviceHandle<'_>, settings: &Settings) -> Result<Facts, FactsE
         memory_reserved_bytes: memory.reserved_bytes,
         memory_used_bytes: memory.used_bytes,
         utilization_percent: None,
+        sensors: Sensors::default(),
         multiprocessors: multiprocessors(device, capability)?,
         compute_capability: capability,
         numa_node: numa_node(device, sysfs, &pci_bus_id)?,
@@ -209,7 +218,17 @@ pub(super) fn look(handle: &DeviceHandle<'_>) -> Result<Load, NvmlError> {
     Ok(Load {
         memory_used_bytes,
         utilization_percent: optional(handle.device.utilization_rates())?.map(|rates| rates.gpu.min(100)),
+        sensors: sensors(&handle.device),
     })
+}
+
+/// Readings of the sensors. A failure is no sign of ill health: it only means that a reading is not known.
+fn sensors(device: &Device<'_>) -> Sensors {
+    Sensors {
+        temperature_celsius: device.temperature(TemperatureSensor::Gpu).ok(),
+        power_draw_mw: device.power_usage().ok(),
+        power_limit_mw: device.enforced_power_limit().ok(),
+    }
 }
 
 /// Processes on a GPU by host PID, each once.

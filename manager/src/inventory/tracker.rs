@@ -7,7 +7,7 @@ use vcuda_region::GpuUuid;
 use super::health::{Change, History, Policy};
 use super::health_file::Record;
 use crate::events::{Report, Severity};
-use crate::gpu::{Gpu, Health, Inventory, MigInstance};
+use crate::gpu::{Gpu, Health, Inventory, MigInstance, Sensors};
 
 /// Observations made through NVML.
 #[derive(Debug, Clone)]
@@ -29,6 +29,8 @@ pub(crate) enum Observation {
 pub(crate) struct Opened {
     /// Driver version.
     pub(crate) driver_version: String,
+    /// The newest CUDA version that the driver supports; empty if NVML does not tell.
+    pub(crate) cuda_version: String,
     /// GPUs in NVML's order.
     pub(crate) gpus: Vec<Facts>,
     /// Reasons why GPUs are missing, a sentence each.
@@ -49,6 +51,7 @@ pub(crate) struct Facts {
 pub(crate) struct Load {
     pub(crate) memory_used_bytes: u64,
     pub(crate) utilization_percent: Option<u32>,
+    pub(crate) sensors: Sensors,
 }
 
 /// Everything known of the node's GPUs.
@@ -57,6 +60,7 @@ pub(crate) struct Tracker {
     policy: Policy,
     gpus: Vec<Known>,
     driver_version: String,
+    cuda_version: String,
     missing: Vec<String>,
     mig_instances: Vec<MigInstance>,
     /// The reason why NVML cannot be used now.
@@ -83,6 +87,7 @@ impl Tracker {
             policy,
             gpus: Vec::new(),
             driver_version: String::new(),
+            cuda_version: String::new(),
             missing: Vec::new(),
             mig_instances: Vec::new(),
             unusable: Some("NVML has not answered yet".to_owned()),
@@ -133,6 +138,7 @@ impl Tracker {
         // Whether the driver or the machine was restarted since the previous manager saw the GPU.
         let is_reset_since = !self.before.is_current(&opened.driver_version);
         self.driver_version = opened.driver_version;
+        self.cuda_version = opened.cuda_version;
         self.missing = opened.missing;
         self.mig_instances = opened.mig_instances;
         let mut before = std::mem::take(&mut self.gpus);
@@ -209,6 +215,7 @@ impl Tracker {
             {
                 known.facts.gpu.memory_used_bytes = load.memory_used_bytes;
                 known.facts.gpu.utilization_percent = load.utilization_percent;
+                known.facts.gpu.sensors = load.sensors;
             }
             reports.extend(self.change(&uuid, |history, policy| history.look(policy, look.map(drop))));
         }
@@ -259,6 +266,7 @@ impl Tracker {
         Inventory {
             gpus: gpus.collect(),
             driver_version: self.driver_version.clone(),
+            cuda_version: self.cuda_version.clone(),
             problem: (!problems.is_empty()).then(|| problems.join("; ")),
             mig_instances: self.mig_instances.clone(),
             xids,
@@ -304,6 +312,7 @@ impl Facts {
             gpu: Gpu {
                 memory_used_bytes: 0,
                 utilization_percent: None,
+                sensors: Sensors::default(),
                 ..facts.gpu.clone()
             },
             is_mig: facts.is_mig,

@@ -8,7 +8,7 @@ use vcuda_quota::{DeviceConfig, NO_MEMORY_LIMIT, Quota};
 use vcuda_region::GpuUuid;
 
 use super::*;
-use crate::gpu::{Gpu, Health};
+use crate::gpu::{Gpu, Health, Sensors};
 use crate::grant::{GrantId, Holder};
 use crate::observe::{Device, Snapshot, Tenant};
 
@@ -26,6 +26,7 @@ fn gpu(number: u8) -> Gpu {
         memory_reserved_bytes: 0,
         memory_used_bytes: 3 * GIB,
         utilization_percent: Some(42),
+        sensors: Sensors::default(),
         multiprocessors: Some(132),
         compute_capability: Some((9, 0)),
         numa_node: None,

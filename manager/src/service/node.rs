@@ -7,11 +7,13 @@ use tokio::sync::watch;
 use tonic::{Request, Response, Status};
 use vcuda_manager_api::v1;
 use vcuda_manager_api::v1::node_server;
+use vcuda_region::GpuUuid;
 
 use super::deadline::{deadline_of, within};
 use super::stream::{Answers, subscription};
 use super::{convert, show};
 use crate::events::{Event, Events};
+use crate::inventory::Node;
 use crate::library;
 use crate::observe::Tenant;
 use crate::problems::Problems;
@@ -43,7 +45,12 @@ pub struct NodeService {
     about: Arc<About>,
     deadline: Duration,
     stop: watch::Receiver<bool>,
+    /// Access to NVML; without it no processes are listed.
+    node: Option<Node>,
 }
+
+/// Host PIDs of processes, each with its memory (bytes) if NVML tells it.
+type ListedProcesses = Vec<(u32, Option<u64>)>;
 
 impl NodeService {
     /// Makes the service. Streams end when `stop` is true.
@@ -63,11 +70,33 @@ impl NodeService {
             about: Arc::new(about),
             deadline,
             stop,
+            node: None,
+        }
+    }
+
+    /// Lets the service ask NVML for processes.
+    #[must_use]
+    pub fn with_nvml(self, node: Node) -> Self {
+        Self {
+            node: Some(node),
+            ..self
         }
     }
 
     pub(crate) fn events(&self) -> Arc<Events> {
         Arc::clone(&self.events)
+    }
+
+    /// Processes that NVML lists on each GPU; a GPU without an answer is left out.
+    async fn listed(&self, uuids: Vec<GpuUuid>) -> Vec<(GpuUuid, ListedProcesses)> {
+        let Some(node) = self.node.clone() else {
+            return Vec::new();
+        };
+        let ask = move || {
+            let answer = |uuid: GpuUuid| Some((uuid, node.processes(&uuid).ok()?));
+            uuids.into_iter().filter_map(answer).collect()
+        };
+        tokio::task::spawn_blocking(ask).await.unwrap_or_default()
     }
 }
 
@@ -79,17 +108,28 @@ impl node_server::Node for NodeService {
     ) -> Result<Response<v1::ListGpusResponse>, Status> {
         let inventory = self.grants.inventory();
         let rules = self.grants.rules();
-        let snapshot = match request.into_inner().use_may_be_old {
+        let request = request.into_inner();
+        let snapshot = match request.use_may_be_old {
             true => self.grants.last_snapshot(),
             false => self.grants.snapshot().await,
         };
         let candidates = self.grants.candidates(&inventory, &snapshot);
+        let mut gpus: Vec<v1::Gpu> = candidates
+            .iter()
+            .map(|candidate| show::gpu(&rules, candidate, &inventory.driver_version))
+            .collect();
+        if request.with_outside_processes {
+            let uuids: Vec<_> = inventory.gpus.iter().map(|gpu| gpu.uuid).collect();
+            for (uuid, listed) in self.listed(uuids).await {
+                if let Some(gpu) = gpus.iter_mut().find(|gpu| gpu.uuid == uuid.to_string()) {
+                    gpu.outside_processes = show::outside(listed, &snapshot);
+                }
+            }
+        }
         Ok(Response::new(v1::ListGpusResponse {
-            gpus: candidates
-                .iter()
-                .map(|candidate| show::gpu(&rules, candidate, &inventory.driver_version))
-                .collect(),
+            gpus,
             problem: inventory.problem.clone().unwrap_or_default(),
+            cuda_version: inventory.cuda_version.clone(),
         }))
     }
 

@@ -2,11 +2,12 @@
 
 use vcuda_manager_api::v1;
 use vcuda_quota::Quota;
+use vcuda_region::process::Identity;
 
 use crate::admission::{Candidate, Rules};
 use crate::events::{Event, Severity};
 use crate::gpu::Health;
-use crate::observe::{Device, Process, Tenant};
+use crate::observe::{Device, Process, Snapshot, Tenant};
 
 pub(super) fn gpu(rules: &Rules, candidate: &Candidate<'_>, driver_version: &str) -> v1::Gpu {
     let gpu = candidate.gpu;
@@ -29,7 +30,7 @@ pub(super) fn gpu(rules: &Rules, candidate: &Candidate<'_>, driver_version: &str
         cores_granted_permille: candidate.load.promised_permille,
         sharers: candidate.load.sharers,
         sharers_max: rules.sharers_max,
-        utilization_percent: gpu.utilization_percent.unwrap_or(0),
+        utilization_percent: gpu.utilization_percent,
         multiprocessors: gpu.multiprocessors.unwrap_or(0),
         compute_capability: gpu
             .compute_capability
@@ -50,6 +51,10 @@ pub(super) fn gpu(rules: &Rules, candidate: &Candidate<'_>, driver_version: &str
         memory_alone_bytes: rules.memory_capacity_bytes(gpu, 1),
         memory_shared_bytes: rules.memory_capacity_bytes(gpu, rules.sharers_max),
         cores_grantable_permille: rules.cores_overcommit_permille,
+        temperature_celsius: gpu.sensors.temperature_celsius,
+        power_draw_mw: gpu.sensors.power_draw_mw,
+        power_limit_mw: gpu.sensors.power_limit_mw,
+        outside_processes: Vec::new(),
     }
 }
 
@@ -84,6 +89,22 @@ fn device(device: &Device) -> v1::ContainerDevice {
         host_copies: device.host_copies,
         host_copied_bytes: device.host_copied_bytes,
     }
+}
+
+/// Processes that NVML lists on a GPU, by host PID and bytes, and that no tenant of the snapshot has.
+pub(super) fn outside(listed: Vec<(u32, Option<u64>)>, snapshot: &Snapshot) -> Vec<v1::Process> {
+    let processes = || snapshot.tenants.iter().flat_map(|tenant| &tenant.processes);
+    let is_tenants = |pid: u32| processes().any(|process| process.host_pid == Some(pid));
+    let outside = listed.into_iter().filter(|(pid, _)| !is_tenants(*pid));
+    outside
+        .map(|(pid, bytes)| v1::Process {
+            host_pid: pid,
+            pid,
+            name: Identity::of(pid).map_or_else(|_| String::new(), |process| process.command()),
+            registered: false,
+            memory_used_bytes: bytes.into_iter().collect(),
+        })
+        .collect()
 }
 
 fn process(process: &Process) -> v1::Process {

@@ -1,8 +1,8 @@
 //! Start: reads or rebuilds the ledger, and brings the directories to what it says.
 
 use std::collections::BTreeSet;
-use std::fs::{DirBuilder, File};
-use std::io;
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, Write as _};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -32,9 +32,9 @@ const LOCK: &str = "manager.lock";
 /// Failure to manage grants here.
 #[derive(Debug, Error)]
 pub enum StartError {
-    /// Another manager is running.
-    #[error("{}: another manager runs under this root; stop it, or give this one a root of its own", .0.display())]
-    Running(PathBuf),
+    /// Another manager is running, with this PID if its lock tells.
+    #[error("{}: another manager{} runs under this root; stop it, or give this one a root of its own", .0.display(), named(.1))]
+    Running(PathBuf, Option<u32>),
     /// The ledger cannot be used.
     #[error(transparent)]
     Ledger(#[from] LedgerError),
@@ -146,7 +146,7 @@ fn spawn(writer: GrantWriter) -> io::Result<(mpsc::Sender<Command>, JoinHandle<(
 pub(crate) fn is_free(root: &Path) -> Result<bool, StartError> {
     match claim(root) {
         Ok(_) => Ok(true),
-        Err(StartError::Running(_)) => Ok(false),
+        Err(StartError::Running(..)) => Ok(false),
         Err(error) => Err(error),
     }
 }
@@ -158,10 +158,25 @@ fn claim(root: &Path) -> Result<Flock<File>, StartError> {
     builder
         .create(root)
         .map_err(|error| StartError::Root(root.to_owned(), error))?;
-    ledger::lock(&root.join(LOCK)).map_err(|error| match error {
-        LedgerError::Locked(path) => StartError::Running(path),
+    let path = root.join(LOCK);
+    let mut lock = ledger::lock(&path).map_err(|error| match error {
+        LedgerError::Locked(root) => StartError::Running(root, holder(&path)),
         error => error.into(),
-    })
+    })?;
+    // For a second manager's message alone: a disk that is full makes no difference.
+    let _ = lock.set_len(0);
+    let _ = write!(lock, "{}", std::process::id());
+    Ok(lock)
+}
+
+/// PID of the manager that holds the lock, as it wrote it there.
+fn holder(lock: &Path) -> Option<u32> {
+    fs::read_to_string(lock).ok()?.parse().ok()
+}
+
+/// A manager's PID in a message.
+fn named(pid: &Option<u32>) -> String {
+    pid.map_or_else(String::new, |pid| format!(" (process {pid})"))
 }
 
 async fn tick(commands: mpsc::WeakSender<Command>) {

@@ -189,7 +189,7 @@ async fn a_second_manager_refuses_and_says_why() {
     let mut same_state = same.clone();
     same_state.root = scratch.path().join("run2");
     let refused = Kept::start(same.clone(), Box::new(RealDisk)).await.err().unwrap();
-    assert!(matches!(&refused, StartError::Running(_)), "{refused}");
+    assert!(matches!(&refused, StartError::Running(..)), "{refused}");
     assert!(refused.to_string().contains("another manager"), "{refused}");
     let refused = Kept::start(same_state, Box::new(RealDisk)).await.err().unwrap();
     assert!(refused.to_string().contains("another manager"), "{refused}");

@@ -103,7 +103,10 @@ async fn a_list_of_gpus_whose_use_may_be_old_reads_no_tenant() {
         for _ in 0..10 {
             // Older than what counts as fresh.
             tokio::time::sleep(Duration::from_millis(60)).await;
-            let request = v1::ListGpusRequest { use_may_be_old };
+            let request = v1::ListGpusRequest {
+                use_may_be_old,
+                ..v1::ListGpusRequest::default()
+            };
             nodes.list_gpus(request).await.unwrap();
         }
         snapshots.last().number - before

@@ -11,6 +11,7 @@ fn facts(number: u8) -> Facts {
             memory_reserved_bytes: 0,
             memory_used_bytes: 0,
             utilization_percent: None,
+            sensors: Sensors::default(),
             multiprocessors: Some(1),
             compute_capability: Some((9, 0)),
             numa_node: None,
@@ -36,6 +37,10 @@ fn looked(numbers: &[u8]) -> Observation {
     let load = Load {
         memory_used_bytes: 5,
         utilization_percent: Some(7),
+        sensors: Sensors {
+            temperature_celsius: Some(40),
+            ..Sensors::default()
+        },
     };
     let look = |number: &u8| (GpuUuid::from_bytes([*number; 16]), Ok(load));
     Observation::Looked(numbers.iter().map(look).collect())
