@@ -2,11 +2,11 @@
 //! `usage`.
 //!
 //! The audit finds processes that use a managed GPU and belong to no tenant ([`UNREGISTERED`]), processes of a tenant
-//! that use its GPU without having loaded its limits ([`NOT_ATTACHED`]), use above a quota ([`OVER_LIMIT`]), files
+//! that use its GPU without having loaded its limits ([`NOT_ATTACHED`]), use above a quota ([`OVER_LIMIT`]), quotas lowered below use ([`LIMIT_BELOW_USE`]), files
 //! that were damaged or replaced and figures below the truth ([`TAMPERED`]), processes whose files were deleted under
 //! them ([`DETACHED`]), processes that have memory and never registered ([`NOT_REGISTERED`]) or loaded an older
-//! library ([`OLDER_SHIM`]), and refusals of memory ([`MEMORY_DENIED`]). A finding is counted, reported as an event, and
-//! stands in the snapshot as long as it holds. It has no other effect, except that a [`NOT_ATTACHED`] process is ended if
+//! library ([`OLDER_SHIM`]), and refusals of memory ([`MEMORY_DENIED`]). A finding is counted, reported as one event however long it
+//! holds, and stands in the snapshot as long as it holds. It has no other effect, except that a [`NOT_ATTACHED`] process is ended if
 //! the operator configured [`Action::Kill`].
 
 mod action;
@@ -15,6 +15,7 @@ mod deleted;
 mod evaluation;
 mod findings;
 mod held_processes;
+mod lowered_limits;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -37,6 +38,8 @@ use evaluation::{Audit, Listed};
 pub const UNREGISTERED: &str = "VcudaUnregistered";
 /// A tenant has more of a GPU than its limit.
 pub const OVER_LIMIT: &str = "VcudaOverLimit";
+/// A tenant's limit was lowered below what it uses.
+pub const LIMIT_BELOW_USE: &str = "VcudaLimitBelowUse";
 /// A tenant's files were damaged or replaced, or show less than was used.
 pub const TAMPERED: &str = "VcudaTampered";
 /// A process of a tenant uses a GPU and has not loaded the tenant's limits.

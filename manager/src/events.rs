@@ -51,7 +51,7 @@ pub struct Event {
     pub number: u64,
     /// Time of its first occurrence (milliseconds since 1970-01-01 UTC).
     pub unix_ms: i64,
-    /// Number of occurrences within [`REPEAT`].
+    /// Number of occurrences within [`REPEAT`], or for as long as a finding of the audit holds (in looks).
     pub count: u64,
     /// The reported event.
     pub report: Report,
@@ -83,6 +83,19 @@ impl Events {
     /// Reports an event, unless the same was reported just now.
     pub fn report(&self, report: Report) {
         self.report_at(report, unix_ms());
+    }
+
+    /// Counts an event that goes on, on the last one of its kind. Without one, as it is not kept any more, nothing happens.
+    pub fn count(&self, report: &Report) {
+        let mut kept = self.kept.lock();
+        if let Some(event) = kept
+            .events
+            .iter_mut()
+            .rev()
+            .find(|event| event.report.is_same(report))
+        {
+            event.count = event.count.saturating_add(1);
+        }
     }
 
     fn report_at(&self, report: Report, now_ms: i64) {
@@ -192,6 +205,18 @@ mod tests {
             .collect();
         assert_eq!(numbers, [1, 2, 3]);
         assert_eq!(events.listen(2).0.len(), 1);
+    }
+
+    #[test]
+    fn what_goes_on_is_counted_and_not_told_again() {
+        let events = Events::default();
+        events.count(&denied("a"));
+        events.report_at(denied("a"), 0);
+        for _ in 0..1000 {
+            events.count(&denied("a"));
+        }
+        let (kept, _) = events.listen(0);
+        assert_eq!((kept.len(), kept[0].count), (1, 1001));
     }
 
     #[test]

@@ -10,9 +10,10 @@ use vcuda_region::GpuUuid;
 use super::attribution::Attribution;
 use super::findings::{self, Finding, Key, Use, findings_in};
 use super::held_processes::HeldProcesses;
+use super::lowered_limits::LoweredLimits;
 use super::{
-    Counts, DETACHED, KILL_FAILED, KILLED, MEMORY_DENIED, NOT_ATTACHED, NOT_REGISTERED, OLDER_SHIM,
-    OVER_LIMIT, Processes, TAMPERED, UNREGISTERED,
+    Counts, DETACHED, KILL_FAILED, KILLED, LIMIT_BELOW_USE, MEMORY_DENIED, NOT_ATTACHED, NOT_REGISTERED,
+    OLDER_SHIM, OVER_LIMIT, Processes, TAMPERED, UNREGISTERED,
 };
 use crate::events::{Events, Report, Severity};
 use crate::metrics::Audited;
@@ -36,6 +37,7 @@ pub(super) struct Audit {
     /// Whether tenants have been looked at. Refusals before the first look are not reported.
     has_looked: bool,
     held_processes: HeldProcesses,
+    lowered_limits: LoweredLimits,
 }
 
 impl Audit {
@@ -43,6 +45,7 @@ impl Audit {
         let counts = [
             UNREGISTERED,
             OVER_LIMIT,
+            LIMIT_BELOW_USE,
             TAMPERED,
             NOT_ATTACHED,
             DETACHED,
@@ -62,6 +65,7 @@ impl Audit {
             denied: HashMap::new(),
             has_looked: false,
             held_processes: HeldProcesses::default(),
+            lowered_limits: LoweredLimits::default(),
         }
     }
 
@@ -74,12 +78,13 @@ impl Audit {
         is_pod: &dyn Fn(&str) -> bool,
     ) {
         self.attribution.refresh(snapshot);
-        let found = findings_in(snapshot, &self.uses(snapshot, listed));
+        self.lowered_limits.refresh(snapshot);
+        let found = findings_in(snapshot, &self.uses(snapshot, listed), &self.lowered_limits);
         let is_unattached = |finding: &&Finding| finding.key.reason == NOT_ATTACHED;
         let naked: Vec<Finding> = found.iter().filter(is_unattached).cloned().collect();
         let mut standing: HashMap<String, Vec<String>> = HashMap::new();
         let mut audited = Audited::default();
-        for finding in self.confirmed(found) {
+        for (finding, is_new) in self.confirmed(found) {
             if !finding.is_note {
                 if let Some(tenant) = &finding.key.tenant {
                     let texts = standing.entry(tenant.clone()).or_default();
@@ -87,7 +92,11 @@ impl Audit {
                 }
                 add_bytes(&mut audited, &finding, snapshot);
             }
-            self.report(finding);
+            if is_new {
+                self.report(finding);
+            } else {
+                self.events.count(&report_of(finding));
+            }
         }
         *self.audited.lock() = audited;
         *self.findings.lock() = standing;
@@ -117,20 +126,21 @@ impl Audit {
         uses
     }
 
-    /// Selects the findings that have now held in as many looks in a row as they need. A finding is counted once for as
-    /// long as it holds; a note is then not mentioned again.
-    fn confirmed(&mut self, found: Vec<Finding>) -> Vec<Finding> {
+    /// Selects the findings that have now held in as many looks in a row as they need, each with whether it is new. A finding is
+    /// counted once for as long as it holds; a note is then not mentioned again.
+    fn confirmed(&mut self, found: Vec<Finding>) -> Vec<(Finding, bool)> {
         let before = std::mem::take(&mut self.held);
         let mut confirmed = Vec::new();
         for finding in found {
             let looks = before.get(&finding.key).copied().unwrap_or(0).saturating_add(1);
             self.held.insert(finding.key.clone(), looks);
-            if looks == finding.looks {
+            let is_new = looks == finding.looks;
+            if is_new {
                 self.count(finding.key.reason);
             }
-            let is_said = looks == finding.looks || (looks > finding.looks && !finding.is_note);
+            let is_said = is_new || (looks > finding.looks && !finding.is_note);
             if is_said {
-                confirmed.push(finding);
+                confirmed.push((finding, is_new));
             }
         }
         confirmed
@@ -222,18 +232,23 @@ impl Audit {
     }
 
     fn report(&self, finding: Finding) {
-        self.events.report(Report {
-            severity: if finding.is_note {
-                Severity::Info
-            } else {
-                Severity::Warning
-            },
-            reason: finding.key.reason,
-            message: finding.text,
-            tenant: finding.key.tenant,
-            gpu: finding.key.gpu.map(|gpu| gpu.to_string()),
-            host_pid: finding.key.host_pid,
-        });
+        self.events.report(report_of(finding));
+    }
+}
+
+/// The event of a finding.
+fn report_of(finding: Finding) -> Report {
+    Report {
+        severity: if finding.is_note {
+            Severity::Info
+        } else {
+            Severity::Warning
+        },
+        reason: finding.key.reason,
+        message: finding.text,
+        tenant: finding.key.tenant,
+        gpu: finding.key.gpu.map(|gpu| gpu.to_string()),
+        host_pid: finding.key.host_pid,
     }
 }
 

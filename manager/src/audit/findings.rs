@@ -2,11 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use vcuda_quota::MemorySize;
 use vcuda_region::GpuUuid;
 
 use vcuda_region::release;
 
-use super::{DETACHED, LOOKS, NOT_ATTACHED, NOT_REGISTERED, OLDER_SHIM, OVER_LIMIT, TAMPERED, UNREGISTERED};
+use super::lowered_limits::LoweredLimits;
+use super::{
+    DETACHED, LIMIT_BELOW_USE, LOOKS, NOT_ATTACHED, NOT_REGISTERED, OLDER_SHIM, OVER_LIMIT, TAMPERED,
+    UNREGISTERED,
+};
 use crate::observe::{Process, Snapshot, Tenant};
 
 /// Tolerated difference between NVML's figure and the counted one (bytes), as NVML rounds and the driver's own use is
@@ -93,7 +98,7 @@ pub(super) fn gpus_of(snapshot: &Snapshot) -> BTreeSet<GpuUuid> {
 }
 
 /// All findings of one look.
-pub(super) fn findings_in(snapshot: &Snapshot, uses: &[Use]) -> Vec<Finding> {
+pub(super) fn findings_in(snapshot: &Snapshot, uses: &[Use], lowered: &LoweredLimits) -> Vec<Finding> {
     let mut found: Vec<Finding> = uses.iter().filter_map(process_finding).collect();
     let mut by_owner: BTreeMap<(&str, GpuUuid), (u64, u64)> = BTreeMap::new();
     for one in uses {
@@ -115,7 +120,8 @@ pub(super) fn findings_in(snapshot: &Snapshot, uses: &[Use]) -> Vec<Finding> {
                 .get(&(tenant.id.as_str(), device.gpu))
                 .copied()
                 .unwrap_or_default();
-            found.extend(amount_findings(tenant, device, sums));
+            let kept = lowered.kept_bytes(&tenant.id, device.gpu);
+            found.extend(amount_findings(tenant, device, sums, kept));
         }
     }
     found
@@ -223,27 +229,44 @@ fn amount_findings(
     tenant: &Tenant,
     device: &crate::observe::Device,
     (all_bytes, attached_bytes): (u64, u64),
+    kept_bytes: Option<u64>,
 ) -> Vec<Finding> {
     let (gpu, used, limit) = (device.gpu, device.used_bytes, device.config.memory_limit_bytes);
     let finding = |reason, text| Finding::new(reason, Some(&tenant.id), Some(gpu), None, text);
     let mut found = Vec::new();
-    if limit > 0 && all_bytes.max(used) > limit.saturating_add(SLACK_BYTES) {
+    let allowed = kept_bytes.unwrap_or(0).max(limit);
+    if limit > 0 && all_bytes.max(used) > allowed.saturating_add(SLACK_BYTES) {
         let have = all_bytes.max(used);
         let text = format!(
-            "{} has {have} bytes of {gpu} and may have {limit}; end its processes that use most",
-            tenant.id
+            "{} has {} of {gpu} and may have {}; end its processes that use most",
+            tenant.id,
+            MemorySize(have),
+            MemorySize(limit)
         );
         found.push(Finding {
             bytes: have - limit,
             ..finding(OVER_LIMIT, text)
+        });
+    } else if let Some(kept) = kept_bytes {
+        let text = format!(
+            "the limit of {} was lowered to {}, and it has {} of {gpu}: it keeps that, and gets nothing more until it is below",
+            tenant.id,
+            MemorySize(limit),
+            MemorySize(kept)
+        );
+        found.push(Finding {
+            is_note: true,
+            ..finding(LIMIT_BELOW_USE, text)
         });
     }
     if attached_bytes > used.saturating_add(SLACK_BYTES.max(used / 20)) {
         found.push(finding(
             TAMPERED,
             format!(
-                "{} says that it uses {used} bytes of {gpu}, and NVML says {attached_bytes}: its processes hide memory",
-                tenant.id
+                "{} says that it uses {} of {gpu}, and NVML says {}: its processes hide memory",
+                tenant.id,
+                MemorySize(used),
+                MemorySize(attached_bytes)
             ),
         ));
     }

@@ -118,6 +118,26 @@ fn more_than_the_quota_and_less_than_the_truth() {
 }
 
 #[test]
+fn a_limit_lowered_below_the_use_is_no_breach() {
+    let mut bench = Bench::new(vec![tenant("a", 4 * GIB, 3 * GIB)]);
+    assert_eq!(bench.told(1, &[]), []);
+    bench.snapshot.tenants = vec![tenant("a", GIB, 3 * GIB)];
+    assert_eq!(bench.told(10, &[]), [about(LIMIT_BELOW_USE, "a")]);
+    assert!(bench.audit.findings.lock().is_empty(), "it is a note");
+    assert!(bench.audit.audited.lock().over_bytes.is_empty());
+    // Growth above the limit is a breach.
+    bench.snapshot.tenants = vec![tenant("a", GIB, 4 * GIB)];
+    let told = bench.told(LOOKS, &[]);
+    assert_eq!(told, [about(LIMIT_BELOW_USE, "a"), about(OVER_LIMIT, "a")]);
+    let (events, _) = bench.audit.events.listen(0);
+    let last = events.last().unwrap();
+    assert!(last.report.message.contains("has 4 GiB of"), "{last:?}");
+    bench.told(100, &[]);
+    let (events, _) = bench.audit.events.listen(0);
+    assert_eq!((events.len(), events[1].count), (2, 101), "once, then counted");
+}
+
+#[test]
 fn a_process_of_a_tenant_without_its_limits_is_found_by_its_environment() {
     let mut bench = Bench::new(vec![tenant("a", GIB, 0)]);
     let directory = bench.root.path().join("containers/a");
