@@ -232,6 +232,42 @@ fn vcuda_shows_the_node() {
     let (status, said) = refused(&fixture, &["grant", "list"]);
     assert_eq!(status, Some(69), "{said}");
     assert!(said.contains("not running"), "{said}");
+    let doctor = fixture.vcuda(["doctor"]).output().unwrap();
+    let said = String::from_utf8_lossy(&doctor.stdout).into_owned();
+    assert!(said.contains("-> start it again"), "{said}");
+}
+
+/// Memory that a tenant keeps after its quota was lowered on purpose is no breach of the quota.
+#[test]
+fn a_shrink_below_the_use_warns_and_raises_no_alarm() {
+    let fixture = Fixture::new();
+    let manager = fixture.manager();
+    create(&fixture, &["web", "--memory", "4GiB"]);
+    let hold = app("hold", Door::Dlsym);
+    let sizes = [2 * GIB, 3 * GIB].map(|bytes| bytes.to_string());
+    let mut program = Running::start(in_grant(&fixture, "web", &hold).args(sizes));
+    program.wait_for("holding");
+    let events = || succeeded(&fixture.vcuda(["events"]).output().unwrap());
+    // The audit has seen the limit of now once it tells of the refused piece.
+    eventually("the refusal is an event", SOON, || {
+        events().contains("VcudaMemoryDenied web-1")
+    });
+    let set = fixture
+        .vcuda(["set", "web", "--memory", "1GiB"])
+        .output()
+        .unwrap();
+    assert_eq!(
+        succeeded(&set),
+        "web-1 resized to 1 GiB, no guarantee (what is left)\n"
+    );
+    let warning = String::from_utf8_lossy(&set.stderr).into_owned();
+    assert!(warning.contains("more than 1 GiB: it keeps that"), "{warning}");
+    eventually("the shrink is noted", SOON, || {
+        events().contains("VcudaLimitBelowUse web-1")
+    });
+    assert!(!events().contains("VcudaOverLimit"), "{}", events());
+    let over = manager.metric("vcuda_audit_over_bytes", "container=\"web-1\"");
+    assert!(over < 0.5, "{over}");
 }
 
 #[test]
@@ -239,9 +275,18 @@ fn two_managers_on_one_root_are_refused() {
     let fixture = Fixture::new();
     let manager = fixture.manager();
     create(&fixture, &["web", "--memory", "2GiB"]);
-    let second = fixture.manager_command(&[]).output().unwrap();
+    // It names the first manager, not the port that both would use.
+    let own = fixture.manager_command(&[]);
+    let mut second = Command::new(own.get_program());
+    fixture.environment(&mut second);
+    let port = manager.metrics_address();
+    let args = own
+        .get_args()
+        .map(|arg| if arg == "127.0.0.1:0" { port.as_ref() } else { arg });
+    let second = second.args(args).output().unwrap();
     assert_eq!(second.status.code(), Some(69), "{}", text(&second));
-    assert!(text(&second).contains("another manager"), "{}", text(&second));
+    let named = format!("another manager runs under this root (process {})", manager.pid());
+    assert!(text(&second).contains(&named), "{}", text(&second));
     // The first manager continues.
     assert!(fs::exists(manager.socket()).unwrap());
     succeeded(&fixture.vcuda(["grant", "list"]).output().unwrap());

@@ -30,12 +30,14 @@ impl LoweredLimits {
                 let key = (tenant.id.clone(), device.gpu);
                 let (limit_bytes, used_bytes) = (device.config.memory_limit_bytes, device.used_bytes);
                 let known = before.get(&key);
-                let is_lowered = known.is_some_and(|known| known.limit_bytes > limit_bytes);
+                // At most what it was allowed, whatever it claims to have used then.
+                let lowered_from = known.map(|known| known.limit_bytes);
+                let lowered_from = lowered_from.filter(|before_bytes| *before_bytes > limit_bytes);
                 // What was kept only shrinks: a tenant that grows above its limit again is over it.
                 let kept_bytes = match known.and_then(|known| known.kept_bytes) {
                     _ if used_bytes <= limit_bytes => None,
                     Some(kept_bytes) => Some(kept_bytes.min(used_bytes)),
-                    None => is_lowered.then_some(used_bytes),
+                    None => lowered_from.map(|before_bytes| used_bytes.min(before_bytes)),
                 };
                 self.known.insert(
                     key,
@@ -88,5 +90,7 @@ mod tests {
         assert_eq!(kept(5, 9), Some(6), "it has grown");
         assert_eq!(kept(5, 5), None);
         assert_eq!(kept(5, 9), None);
+        assert_eq!(kept(8, 8), None);
+        assert_eq!(kept(5, 20), Some(8), "it was allowed no more");
     }
 }

@@ -33,7 +33,7 @@ const LOCK: &str = "manager.lock";
 #[derive(Debug, Error)]
 pub enum StartError {
     /// Another manager is running, with this PID if its lock tells.
-    #[error("{}: another manager{} runs under this root; stop it, or give this one a root of its own", .0.display(), named(.1))]
+    #[error("{}: another manager runs under this root{}; stop it, or give this one a root of its own", .0.display(), named(.1))]
     Running(PathBuf, Option<u32>),
     /// The ledger cannot be used.
     #[error(transparent)]
