@@ -11,6 +11,7 @@ pub mod bench;
 mod gpu;
 mod manager;
 mod quota;
+mod smi;
 
 use bench::BenchCommand;
 use gpu::{GPU_DETAILS, GPU_EXAMPLES};
@@ -20,6 +21,8 @@ pub(crate) use manager::{
     EventsArgs, GrantAction, GrantArgs, GrantCreateArgs, GrantResizeArgs, PsArgs, SortKey, TopArgs,
 };
 pub(crate) use quota::QuotaArgs;
+use smi::SMI_EXAMPLES;
+pub(crate) use smi::{Monitor, SmiArgs};
 
 use crate::inventory::GpuSelector;
 use vcuda_quota::MemorySize;
@@ -76,12 +79,6 @@ Examples:
   vcuda sim report
   vcuda sim report --json | jq '.processes[] | {pid, service_ns}'";
 
-const SMI_EXAMPLES: &str = "\
-Examples:
-  vcuda smi
-  vcuda smi --watch
-  vcuda smi --json | jq '.gpus[].tenants[] | {name, memory_used_bytes}'";
-
 const SET_EXAMPLES: &str = "\
 Examples:
   vcuda set web --memory 6GiB
@@ -111,7 +108,7 @@ Examples:
 
 /// Share an NVIDIA GPU: memory and GPU-time quotas for unmodified programs.
 #[derive(Debug, Parser)]
-#[command(name = "vcuda", version, before_help = MAIN_EXAMPLES, disable_help_subcommand = true)]
+#[command(name = "vcuda", version, before_help = MAIN_EXAMPLES)]
 pub struct Cli {
     /// The command.
     #[command(subcommand)]
@@ -159,6 +156,9 @@ pub(crate) enum Command {
         /// The shell to complete for.
         shell: clap_complete::Shell,
     },
+    /// Print the version
+    #[command(before_help = "Examples:\n  vcuda version")]
+    Version,
     /// Print the man page of vcuda or of one of its commands
     #[command(before_help = MAN_EXAMPLES)]
     Man {
@@ -249,24 +249,11 @@ pub(crate) enum SimAction {
 }
 
 #[derive(Args, Debug)]
-pub(crate) struct SmiArgs {
-    /// Print JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// Redraw every second until interrupted
-    #[arg(long)]
-    pub(crate) watch: bool,
-    /// Show the simulated machine of VCUDA_SIM even if there is a real GPU
-    #[arg(long)]
-    pub(crate) sim: bool,
-}
-
-#[derive(Args, Debug)]
 #[command(mut_args(without_default))]
 pub(crate) struct SetArgs {
-    /// The tenant's name in `vcuda smi`
-    #[arg(value_name = "NAME")]
-    pub(crate) name: String,
+    /// Names of tenants in `vcuda smi`
+    #[arg(value_name = "NAME", required = true)]
+    pub(crate) names: Vec<String>,
     #[command(flatten)]
     pub(crate) quota: QuotaArgs,
 }

@@ -32,6 +32,7 @@ pub fn carry_out(line: Cli) -> Result<(), Failure> {
         Command::Doctor(doctor) => doctor::doctor(&doctor, &environment),
         Command::OfBench(_) => Err(bench::become_bench()),
         Command::Completions { shell } => completions(shell),
+        Command::Version => Ok(writeln!(io::stdout(), "vcuda {}", env!("CARGO_PKG_VERSION"))?),
         Command::Man { command } => manual(command.as_deref()),
         Command::Arbiter { detach: true, .. } => background::detach(),
         Command::Arbiter { alone, .. } => arbiter::arbiter(alone, &environment),

@@ -43,6 +43,10 @@ pub struct Environment {
     pub(crate) visible: Option<OsString>,
     /// `CUDA_MPS_PIPE_DIRECTORY`.
     pub(crate) mps_pipes: Option<PathBuf>,
+    /// `COLUMNS`: width of tables that are not printed on a terminal.
+    pub(crate) columns: Option<usize>,
+    /// Whether `NO_COLOR` is set (no-color.org).
+    pub(crate) is_colorless: bool,
     /// `PATH`.
     pub(crate) path: Option<OsString>,
     runtime: Option<PathBuf>,
@@ -60,6 +64,8 @@ impl Environment {
             library_path: given(ENV_LIBRARY_PATH),
             visible: env::var_os(ENV_VISIBLE),
             mps_pipes: given(ENV_MPS_PIPES).map(PathBuf::from),
+            columns: given("COLUMNS").and_then(|value| value.to_str()?.parse().ok()),
+            is_colorless: given("NO_COLOR").is_some(),
             path: given("PATH"),
             // The specification requires that relative paths are ignored.
             runtime: given(ENV_RUNTIME)
@@ -148,6 +154,8 @@ mod tests {
             library_path: None,
             visible: None,
             mps_pipes: None,
+            columns: None,
+            is_colorless: false,
             path: None,
             runtime: Some(runtime.to_owned()),
         }

@@ -9,7 +9,7 @@ pub(crate) mod probe;
 mod program;
 mod tenants;
 
-use std::io::{self, IsTerminal as _, Write as _};
+use std::io::{self, Write as _};
 use std::path::Path;
 
 use serde::Serialize;
@@ -18,6 +18,7 @@ use vcuda_region::directory;
 use crate::args::DoctorArgs;
 use crate::config::Environment;
 use crate::failure::Failure;
+use crate::output::Output;
 
 /// State of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -76,23 +77,25 @@ impl Finding {
 /// Checks the machine and the tenants; inside a tenant or with a command, also the whole chain to the driver. Fails if a
 /// link is broken.
 pub(crate) fn doctor(args: &DoctorArgs, environment: &Environment) -> Result<(), Failure> {
+    // As for `smi` and `set`: a named machine takes the place of the driver.
+    let is_simulated = args.sim || environment.machine.is_some();
     let tenant = directory::resolve(environment.tenant.as_deref());
     let places = container::Places::real();
     let is_container = tenant.as_deref() == Some(Path::new(directory::MANAGED)) || places.has_preload();
     let mut findings = Vec::new();
     if is_container {
-        findings.extend(container::findings(&places, !args.sim));
+        findings.extend(container::findings(&places, !is_simulated));
     } else {
-        findings.extend(machine::own_files(args.sim, environment));
+        findings.extend(machine::own_files(is_simulated, environment));
     }
-    findings.extend(machine::findings(args.sim, environment));
+    findings.extend(machine::findings(is_simulated, environment));
     match tenant {
         Some(tenant) => findings.extend(chain::check_this_tenant(&tenant, is_container)),
         None => {
             findings.extend(manager::findings(environment));
-            findings.extend(tenants::findings(args.sim, environment));
+            findings.extend(tenants::findings(is_simulated, environment));
             if !args.command.is_empty() {
-                findings.extend(chain::check_new_tenant(args.sim, environment));
+                findings.extend(chain::check_new_tenant(is_simulated, environment));
             }
         }
     }
@@ -100,7 +103,7 @@ pub(crate) fn doctor(args: &DoctorArgs, environment: &Environment) -> Result<(),
         findings.extend(program::findings(command, environment));
         findings.extend(loader::findings());
     }
-    print(&findings, args.json)?;
+    print(&findings, args.json, environment)?;
     if findings.iter().any(|finding| finding.health == Health::Broken) {
         Err(Failure::Reported)
     } else {
@@ -108,7 +111,7 @@ pub(crate) fn doctor(args: &DoctorArgs, environment: &Environment) -> Result<(),
     }
 }
 
-fn print(findings: &[Finding], is_json: bool) -> Result<(), Failure> {
+fn print(findings: &[Finding], is_json: bool, environment: &Environment) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     if is_json {
         #[derive(Serialize)]
@@ -118,7 +121,7 @@ fn print(findings: &[Finding], is_json: bool) -> Result<(), Failure> {
         serde_json::to_writer_pretty(&mut out, &Document { findings })?;
         return Ok(writeln!(out)?);
     }
-    let is_terminal = out.is_terminal();
+    let is_colored = Output::find(environment).is_colored;
     for finding in findings {
         let (word, color) = match finding.health {
             Health::Ok => ("ok", 32),
@@ -126,12 +129,12 @@ fn print(findings: &[Finding], is_json: bool) -> Result<(), Failure> {
             Health::Broken => ("broken", 31),
         };
         let word = format!("{word:<6}");
-        let word = if is_terminal {
+        let word = if is_colored {
             format!("\x1b[{color}m{word}\x1b[0m")
         } else {
             word
         };
-        writeln!(out, "{word}  {:<24}{}", finding.link, finding.seen)?;
+        writeln!(out, "{word}  {:<22}  {}", finding.link, finding.seen)?;
         if let Some(remedy) = &finding.remedy {
             writeln!(out, "        -> {remedy}")?;
         }

@@ -2,8 +2,6 @@
 
 use std::io::Write as _;
 
-use comfy_table::presets::NOTHING;
-use comfy_table::{CellAlignment, Table};
 use serde::Serialize;
 use vcuda_manager_api::v1::{self, ListGpusResponse};
 use vcuda_quota::{CoreShare, MemorySize};
@@ -12,23 +10,27 @@ use crate::args::GpuAction;
 use crate::config::Environment;
 use crate::failure::Failure;
 use crate::manager_client::ManagerClient;
+use crate::output::Output;
+use crate::render::columns::{Column, Table};
 
 /// Carries out a `vcuda gpu` command.
 pub(crate) fn gpu(action: &GpuAction, environment: &Environment) -> Result<(), Failure> {
     let node = ManagerClient::required(environment)?;
     let (gpus, cordoned) = match action {
-        GpuAction::List { json } => return show(&node.gpus()?, *json),
+        GpuAction::List { json } => return show(&node.gpus()?, *json, &Output::find(environment)),
         GpuAction::Cordon { gpu } => (gpu, true),
         GpuAction::Uncordon { gpu } => (gpu, false),
     };
     // All GPUs are looked up before the first is changed.
     for uuid in node.chosen("GPU", gpus)? {
-        node.cordon(uuid, cordoned)?;
+        let word = if cordoned { "cordoned" } else { "uncordoned" };
+        node.cordon(uuid.clone(), cordoned)?;
+        writeln!(std::io::stdout(), "{uuid} {word}")?;
     }
     Ok(())
 }
 
-fn show(seen: &ListGpusResponse, is_json: bool) -> Result<(), Failure> {
+fn show(seen: &ListGpusResponse, is_json: bool, output: &Output) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
     if is_json {
         let gpus = seen.gpus.iter().map(One::of).collect();
@@ -36,28 +38,28 @@ fn show(seen: &ListGpusResponse, is_json: bool) -> Result<(), Failure> {
         serde_json::to_writer_pretty(&mut out, &Document { gpus, problem })?;
         return Ok(writeln!(out)?);
     }
-    let mut table = Table::new();
-    table
-        .load_preset(NOTHING)
-        .set_header(["GPU", "GRANTED", "OF", "TIME", "SHARERS", "STATUS"]);
-    for gpu in &seen.gpus {
-        table.add_row([
-            gpu.uuid.clone(),
-            MemorySize(gpu.memory_granted_bytes).to_string(),
-            MemorySize(gpu.memory_grantable_bytes).to_string(),
-            CoreShare(gpu.cores_granted_permille).to_string(),
-            gpu.sharers.to_string(),
-            status_of(gpu),
+    let mut table = Table::new(&[
+        Column::figure("INDEX", 3),
+        Column::names("GPU", 0),
+        Column::figure("GRANTED", 1),
+        Column::figure("OF", 4),
+        Column::figure("TIME", 2),
+        Column::figure("SHARERS", 5),
+        Column::words("STATUS", 0, 9),
+    ]);
+    for (index, gpu) in seen.gpus.iter().enumerate() {
+        table.row([
+            index.to_string().into(),
+            gpu.uuid.as_str().into(),
+            MemorySize(gpu.memory_granted_bytes).to_string().into(),
+            MemorySize(gpu.memory_grantable_bytes).to_string().into(),
+            CoreShare(gpu.cores_granted_permille).to_string().into(),
+            gpu.sharers.to_string().into(),
+            status_of(gpu).into(),
         ]);
     }
-    for column in table.column_iter_mut() {
-        column.set_padding((0, 1));
-        if (1..=4).contains(&column.index) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-    for line in table.lines() {
-        writeln!(out, "{}", line.trim_end())?;
+    for line in table.lines(output.width, output.is_colored) {
+        writeln!(out, "{line}")?;
     }
     if !seen.problem.is_empty() {
         writeln!(out, "{}", seen.problem)?;

@@ -2,8 +2,6 @@
 
 use std::io::Write as _;
 
-use comfy_table::presets::NOTHING;
-use comfy_table::{CellAlignment, Table};
 use serde::Serialize;
 use vcuda_manager_api::v1::{CreateGrantRequest, Grant, ResizeGrantRequest};
 use vcuda_quota::{CoreShare, MemorySize, Policy, Quota};
@@ -12,28 +10,46 @@ use crate::args::{GrantAction, GrantCreateArgs, GrantResizeArgs, QuotaArgs};
 use crate::config::Environment;
 use crate::failure::Failure;
 use crate::manager_client::{ManagerClient, view};
-use crate::render::clipped;
+use crate::output::Output;
+use crate::render::columns::{Column, Table};
+use crate::render::words::natural;
+use crate::set::{self, Resized};
 
 /// Carries out a `vcuda grant` command.
 pub(crate) fn grant(action: &GrantAction, environment: &Environment) -> Result<(), Failure> {
     let node = ManagerClient::required(environment)?;
+    let output = Output::find(environment);
     match action {
         GrantAction::Create(args) => create(&node, args),
-        GrantAction::Resize(GrantResizeArgs { name, quota }) => {
+        GrantAction::Resize(GrantResizeArgs { names, quota }) => {
             if quota.is_empty() {
                 return Err(Failure::Usage(format!(
-                    "grant resize {name}: nothing to change; give --memory, --cores or another option of its quota"
+                    "grant resize {}: nothing to change; give --memory, --cores or another option of its quota",
+                    names.join(" ")
                 )));
             }
-            let grant = node.grant(name)?.ok_or_else(|| unknown(&node, name))?;
-            resize(&node, &grant, quota)
+            let grants = named(&node, names)?;
+            grants
+                .iter()
+                .try_for_each(|grant| resize(&node, grant, quota)?.print())?;
+            quota
+                .warning()
+                .into_iter()
+                .try_for_each(|warning| set::warn(&warning))
         }
-        GrantAction::Release { name, force } => {
-            let grant = node.grant(name)?.ok_or_else(|| unknown(&node, name))?;
-            node.release(&grant.id, *force).map(drop)
-        }
-        GrantAction::List { json } => list(&node.list()?, *json),
+        GrantAction::Release { names, force } => named(&node, names)?.iter().try_for_each(|grant| {
+            node.release(&grant.id, *force)?;
+            Ok(writeln!(std::io::stdout(), "{} released", grant.id)?)
+        }),
+        GrantAction::Show { names, json } => list(&named(&node, names)?, *json, &output),
+        GrantAction::List { json } => list(&node.list()?, *json, &output),
     }
+}
+
+/// The grants of these names or ids. All are looked up before the first is changed.
+fn named(node: &ManagerClient, names: &[String]) -> Result<Vec<Grant>, Failure> {
+    let find = |name: &String| node.grant(name)?.ok_or_else(|| unknown(node, name));
+    names.iter().map(find).collect()
 }
 
 /// Failure for a grant that does not exist.
@@ -58,6 +74,10 @@ fn create(node: &ManagerClient, args: &GrantCreateArgs) -> Result<(), Failure> {
         gpu_uuids,
         ..CreateGrantRequest::default()
     })?;
+    args.quota
+        .warning()
+        .into_iter()
+        .try_for_each(|warning| set::warn(&warning))?;
     let mut out = std::io::stdout().lock();
     if args.directory {
         return Ok(writeln!(out, "{}", grant.directory)?);
@@ -66,23 +86,32 @@ fn create(node: &ManagerClient, args: &GrantCreateArgs) -> Result<(), Failure> {
         out,
         "{}: {} on {}; vcuda run --grant {} -- CMD",
         grant.id,
-        described(&grant),
+        described(&self::quota(&grant)),
         grant.gpu_uuids.join(", "),
         grant.key
     )?)
 }
 
 /// Replaces the given options of the grant's quota.
-pub(crate) fn resize(node: &ManagerClient, grant: &Grant, args: &QuotaArgs) -> Result<(), Failure> {
+pub(crate) fn resize(node: &ManagerClient, grant: &Grant, args: &QuotaArgs) -> Result<Resized, Failure> {
     let quota = quota(grant).merge(&args.change())?;
-    node.resize(ResizeGrantRequest {
+    let now = node.resize(ResizeGrantRequest {
         request_id: request_id(),
         id: grant.id.clone(),
         amounts: Some((&quota).into()),
         // A concurrent change by another caller is not overwritten.
         expected_generation: grant.generation,
+    })?;
+    let containers = node.containers()?.containers;
+    let own = containers.iter().filter(|container| container.id == grant.id);
+    let used = own
+        .flat_map(|container| &container.devices)
+        .map(|device| device.memory_used_bytes);
+    Ok(Resized {
+        name: grant.id.clone(),
+        quota: self::quota(&now),
+        used_bytes: used.max().unwrap_or(0),
     })
-    .map(drop)
 }
 
 /// Id of a request, unique by process and time.
@@ -96,8 +125,7 @@ fn quota(grant: &Grant) -> Quota {
 }
 
 /// Text of a quota, such as `4 GiB, 30 % fixed`. A quota without a guarantee of GPU time is named so.
-fn described(grant: &Grant) -> String {
-    let quota = quota(grant);
+pub(crate) fn described(quota: &Quota) -> String {
     let memory = quota
         .memory_bytes
         .map_or_else(|| "whole GPU".to_owned(), |bytes| MemorySize(bytes).to_string());
@@ -107,33 +135,31 @@ fn described(grant: &Grant) -> String {
     format!("{memory}, {} {}", CoreShare(quota.cores_permille), quota.policy)
 }
 
-fn list(grants: &[Grant], is_json: bool) -> Result<(), Failure> {
+fn list(grants: &[Grant], is_json: bool, output: &Output) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
     if is_json {
         serde_json::to_writer_pretty(&mut out, &Document::of(grants))?;
         return Ok(writeln!(out)?);
     }
-    let mut table = Table::new();
-    table
-        .load_preset(NOTHING)
-        .set_header(["GRANT", "GPUS", "QUOTA", "FOR"]);
+    let mut table = Table::new(&[
+        Column::words("GRANT", 0, 12),
+        Column::figure("GPUS", 1),
+        Column::words("QUOTA", 0, 16),
+        Column::words("FOR", 2, 12),
+    ]);
+    let mut grants: Vec<&Grant> = grants.iter().collect();
+    grants.sort_by(|one, other| natural(&one.id, &other.id));
     for grant in grants {
         let holder = grant.holder.as_ref().and_then(view::words);
-        table.add_row([
-            clipped(&grant.id, 28),
-            grant.gpu_uuids.len().to_string(),
-            described(grant),
-            clipped(&holder.unwrap_or_default(), 24),
+        table.row([
+            grant.id.as_str().into(),
+            grant.gpu_uuids.len().to_string().into(),
+            described(&quota(grant)).into(),
+            holder.unwrap_or_default().into(),
         ]);
     }
-    for column in table.column_iter_mut() {
-        column.set_padding((0, 1));
-        if column.index == 1 {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-    for line in table.lines() {
-        writeln!(out, "{}", line.trim_end())?;
+    for line in table.lines(output.width, output.is_colored) {
+        writeln!(out, "{line}")?;
     }
     Ok(())
 }
@@ -201,10 +227,7 @@ mod tests {
                 policy,
                 ..Quota::UNLIMITED
             };
-            described(&Grant {
-                amounts: Some((&quota).into()),
-                ..Grant::default()
-            })
+            described(&quota)
         };
         assert_eq!(
             text(1000, Policy::Fixed),

@@ -52,6 +52,14 @@ pub fn simulator(root: &Path) -> Result<PathBuf, Failure> {
     checked(links)
 }
 
+/// Path of the simulated NVML.
+///
+/// # Errors
+/// Fails if it is not beside this executable.
+pub(crate) fn simulated_nvml() -> Result<PathBuf, Failure> {
+    find(SIMULATED_NVML)
+}
+
 /// Searches beside the executable (`target/release`) and in `../lib` (an installation).
 fn find(library: &str) -> Result<PathBuf, Failure> {
     let executable = executable()?;

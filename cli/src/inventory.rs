@@ -1,5 +1,8 @@
 //! GPUs of this machine, real or simulated.
 
+mod sensors;
+
+use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
 
@@ -13,6 +16,8 @@ use crate::failure::{Failure, failed};
 use crate::sim;
 use vcuda_quota::MemorySize;
 
+pub(crate) use sensors::Sensors;
+
 /// A GPU as the user names it: by index in `vcuda smi`, or by UUID, which may be shortened as for `CUDA_VISIBLE_DEVICES`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GpuSelector {
@@ -20,6 +25,15 @@ pub enum GpuSelector {
     Index(usize),
     /// Beginning of a UUID, in lower case after `GPU-`.
     Uuid(String),
+}
+
+impl fmt::Display for GpuSelector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            GpuSelector::Index(index) => write!(f, "{index}"),
+            GpuSelector::Uuid(prefix) => f.write_str(prefix),
+        }
+    }
 }
 
 /// Failure to parse a selector.

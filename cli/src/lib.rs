@@ -24,6 +24,8 @@ mod grant;
 pub mod installation;
 pub mod inventory;
 pub mod manager_client;
+mod output;
+mod process_facts;
 pub mod program;
 mod ps;
 pub mod render;

@@ -51,6 +51,33 @@ impl ManagerClient {
         Ok(None)
     }
 
+    /// As [`ManagerClient::required`], with the kind of failure.
+    pub(crate) fn presence(environment: &Environment) -> Result<ManagerClient, Absence> {
+        let failure = match ManagerClient::required(environment) {
+            Ok(node) => return Ok(node),
+            Err(failure) => failure.to_string(),
+        };
+        let states: Vec<Unreached> = sockets(environment)
+            .unwrap_or_default()
+            .iter()
+            .filter_map(|socket| ManagerClient::at(socket).err())
+            .collect();
+        let is_any = |is_it: fn(&ConnectError) -> bool| {
+            states
+                .iter()
+                .any(|state| matches!(state, Unreached::Socket(error) if is_it(error)))
+        };
+        Err(if is_any(|error| matches!(error, ConnectError::Denied(_))) {
+            Absence::Denied(failure)
+        } else if is_any(|error| matches!(error, ConnectError::Dead(_))) {
+            Absence::Down(failure)
+        } else if is_any(|error| !matches!(error, ConnectError::Absent(_))) {
+            Absence::Silent(failure)
+        } else {
+            Absence::NoManager
+        })
+    }
+
     /// As [`ManagerClient::find`], for commands that need a manager.
     ///
     /// # Errors
@@ -130,6 +157,15 @@ impl ManagerClient {
         self.wait(node.list_gpus(ListGpusRequest::default()))
     }
 
+    /// GPUs of the node with the processes of no tenant.
+    pub(crate) fn gpus_with_processes(&self) -> Result<ListGpusResponse, Failure> {
+        let mut node = self.node();
+        self.wait(node.list_gpus(ListGpusRequest {
+            with_outside_processes: true,
+            ..ListGpusRequest::default()
+        }))
+    }
+
     pub(crate) fn containers(&self) -> Result<ListContainersResponse, Failure> {
         let mut node = self.node();
         self.wait(node.list_containers(ListContainersRequest::default()))
@@ -164,11 +200,7 @@ impl ManagerClient {
             found.map(|gpu| gpu.uuid.clone()).ok_or_else(|| {
                 let known: Vec<&str> = gpus.iter().map(|gpu| gpu.uuid.as_str()).collect();
                 Failure::Usage(format!(
-                    "{option} {}: the node has no such GPU; there is {}",
-                    match selector {
-                        GpuSelector::Index(index) => index.to_string(),
-                        GpuSelector::Uuid(prefix) => prefix.clone(),
-                    },
+                    "{option} {selector}: the node has no such GPU; there is {}",
                     known.join(", ")
                 ))
             })
@@ -218,6 +250,19 @@ impl ManagerClient {
             .or_else(|| grants.iter().find(|grant| grant.key == name))
             .cloned())
     }
+}
+
+/// The reason why no manager can be used. Each has a remedy of its own.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Absence {
+    /// None has ever run here, or none is to be used.
+    NoManager,
+    /// It has ended and left its socket behind.
+    Down(String),
+    /// It refuses this user.
+    Denied(String),
+    /// It does not answer.
+    Silent(String),
 }
 
 /// Paths of sockets to try, the nearest first.

@@ -53,7 +53,18 @@ fn one_line(message: &str) -> String {
     if line.starts_with("unexpected argument") && !line.contains("'-") && message.contains("-- <CMD>") {
         return format!("{line}; if it is the command to run, write it after `--` (see --help)");
     }
-    format!("{line} (see --help)")
+    match similar(message) {
+        Some(tip) => format!("{line}; {tip}"),
+        None => format!("{line} (see --help)"),
+    }
+}
+
+/// Clap's tip of a similar word, if there is one.
+fn similar(message: &str) -> Option<&str> {
+    let mut tips = message
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("tip: "));
+    tips.find(|tip| tip.contains("similar"))
 }
 
 #[cfg(test)]

@@ -2,15 +2,15 @@
 
 use std::io::Write as _;
 
-use comfy_table::presets::NOTHING;
-use comfy_table::{CellAlignment, Table};
 use serde::Serialize;
-use vcuda_quota::MemorySize;
 
 use crate::args::PsArgs;
 use crate::config::Environment;
 use crate::failure::Failure;
-use crate::render::{Snapshot, clipped};
+use crate::output::Output;
+use crate::render::columns::{Column, Table};
+use crate::render::words::{known, mib};
+use crate::render::{GpuView, ProcessView, Snapshot, command};
 use crate::snapshot_source::SnapshotSource;
 
 /// A process on a GPU.
@@ -18,13 +18,17 @@ use crate::snapshot_source::SnapshotSource;
 struct Line<'a> {
     pid: u32,
     name: &'a str,
-    tenant: &'a str,
+    /// `None`: it belongs to no tenant.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tenant: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     holder: Option<&'a str>,
     gpu_uuid: &'a str,
     #[serde(skip)]
     gpu: usize,
-    memory_used_bytes: u64,
+    memory_used_bytes: Option<u64>,
+    #[serde(skip)]
+    process: &'a ProcessView,
 }
 
 /// Prints the processes.
@@ -36,25 +40,46 @@ pub(crate) fn ps(args: &PsArgs, environment: &Environment) -> Result<(), Failure
         #[derive(Serialize)]
         struct Document<'a> {
             processes: Vec<Line<'a>>,
+            /// Those of no tenant.
+            outside_processes: Vec<Line<'a>>,
         }
-        serde_json::to_writer_pretty(&mut out, &Document { processes: lines })?;
+        let (processes, outside_processes) = lines.into_iter().partition(|line| line.tenant.is_some());
+        let document = Document {
+            processes,
+            outside_processes,
+        };
+        serde_json::to_writer_pretty(&mut out, &document)?;
         return Ok(writeln!(out)?);
     }
-    Ok(write!(out, "{}", table(&lines))?)
+    Ok(write!(out, "{}", table(&lines, &Output::find(environment)))?)
+}
+
+impl<'a> Line<'a> {
+    /// A process of no tenant.
+    fn of(process: &'a ProcessView, gpu: &'a GpuView) -> Line<'a> {
+        Line {
+            pid: process.pid,
+            name: &process.name,
+            tenant: None,
+            holder: None,
+            gpu_uuid: &gpu.uuid,
+            gpu: gpu.index,
+            memory_used_bytes: process.memory_used_bytes,
+            process,
+        }
+    }
 }
 
 fn lines(snapshot: &Snapshot) -> Vec<Line<'_>> {
     let mut lines = Vec::new();
-    for (index, gpu) in snapshot.gpus.iter().enumerate() {
+    for gpu in &snapshot.gpus {
+        let line = |process| Line::of(process, gpu);
+        lines.extend(gpu.outside_processes.iter().map(line));
         for tenant in &gpu.tenants {
             lines.extend(tenant.processes.iter().map(|process| Line {
-                pid: process.pid,
-                name: &process.name,
-                tenant: &tenant.name,
+                tenant: Some(&tenant.name),
                 holder: tenant.holder.as_deref(),
-                gpu_uuid: &gpu.uuid,
-                gpu: index,
-                memory_used_bytes: process.memory_used_bytes,
+                ..line(process)
             }));
         }
     }
@@ -62,34 +87,32 @@ fn lines(snapshot: &Snapshot) -> Vec<Line<'_>> {
     lines
 }
 
-fn table(lines: &[Line<'_>]) -> String {
-    let mut table = Table::new();
-    table
-        .load_preset(NOTHING)
-        .set_header(["PID", "COMMAND", "GPU", "MEMORY", "TENANT"]);
+fn table(lines: &[Line<'_>], output: &Output) -> String {
+    let mut table = Table::new(&[
+        Column::figure("    PID", 0),
+        Column::words("USER", 3, 8),
+        Column::words("COMMAND", 0, 8),
+        Column::figure("GPU", 2),
+        Column::figure("MEMORY", 0),
+        Column::words("TENANT", 1, 8),
+    ]);
     for line in lines {
-        let tenant = match line.holder {
-            Some(holder) => format!("{} {holder}", line.tenant),
-            None => line.tenant.to_owned(),
+        let tenant = match (line.tenant, line.holder) {
+            (Some(tenant), Some(holder)) => format!("{tenant} {holder}"),
+            (Some(tenant), None) => tenant.to_owned(),
+            (None, _) => "outside vcuda".to_owned(),
         };
-        table.add_row([
-            line.pid.to_string(),
-            clipped(line.name, 16),
-            line.gpu.to_string(),
-            MemorySize(line.memory_used_bytes).to_string(),
-            clipped(&tenant, 36),
+        table.row([
+            line.pid.to_string().into(),
+            line.process.user.as_deref().unwrap_or("-").into(),
+            command(line.process).into(),
+            line.gpu.to_string().into(),
+            known(line.process.memory_used_bytes, mib).into(),
+            tenant.into(),
         ]);
     }
-    for column in table.column_iter_mut() {
-        column.set_padding((0, 1));
-        if matches!(column.index, 0 | 2 | 3) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-    table
-        .lines()
-        .map(|line| format!("{}\n", line.trim_end()))
-        .collect()
+    let lines = table.lines(output.width, output.is_colored);
+    lines.iter().map(|line| format!("{line}\n")).collect()
 }
 
 #[cfg(test)]
@@ -97,42 +120,48 @@ mod tests {
     use vcuda_quota::Quota;
 
     use super::*;
-    use crate::render::{GpuView, ProcessView, TenantView};
+    use crate::render::TenantView;
 
     #[test]
-    fn processes_are_sorted_and_fit_80_columns() {
+    fn processes_are_sorted_and_fit_each_width() {
         let process = |pid| ProcessView {
             pid,
             name: "a-long-command-\u{1b}[2J".to_owned(),
-            memory_used_bytes: 3 << 29,
+            user: None,
+            command: None,
+            is_in_container: false,
+            memory_used_bytes: Some(3 << 29),
         };
         let tenant = TenantView {
             holder: Some("namespace-of-a-team/pod-of-a-deployment-7d9f/main".to_owned()),
-            memory_used_bytes: 3 << 30,
             processes: vec![process(4_194_303), process(7)],
             ..TenantView::unused("web", &Quota::UNLIMITED, 4 << 30)
         };
-        let snapshot = Snapshot {
-            gpus: vec![GpuView {
-                uuid: "GPU-0".to_owned(),
-                name: "S".to_owned(),
-                memory_total_bytes: 80 << 30,
-                memory_used_bytes: 3 << 30,
-                tenants: vec![tenant],
-            }],
-        };
-        let text = table(&lines(&snapshot));
-        let rows: Vec<&str> = text.lines().collect();
-        assert_eq!(rows.len(), 3, "{text}");
-        assert!(
-            rows[1].trim_start().starts_with("7 ") && rows[1].contains("1.5 GiB"),
-            "{text}"
-        );
-        for row in rows {
+        let snapshot = Snapshot::of(vec![GpuView {
+            tenants: vec![tenant],
+            outside_processes: vec![process(9)],
+            ..GpuView::new(0, "GPU-0", "S")
+        }]);
+        for width in [40, 80, 160] {
+            let output = Output {
+                is_terminal: false,
+                width,
+                is_colored: false,
+            };
+            let text = table(&lines(&snapshot), &output);
+            let rows: Vec<&str> = text.lines().collect();
+            assert_eq!(rows.len(), 4, "{text}");
             assert!(
-                row.chars().count() <= 80 && !row.chars().any(char::is_control),
-                "{row:?}"
+                rows[1].trim_start().starts_with("7 ") && rows[1].contains("1536MiB"),
+                "{text}"
             );
+            assert!(rows[2].contains("outside vcuda") || width == 40, "{text}");
+            for row in rows {
+                assert!(
+                    row.chars().count() <= width && !row.chars().any(char::is_control),
+                    "{row:?}"
+                );
+            }
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::exec::become_command;
 use crate::failure::{Failure, failed};
 use crate::inventory::{self, Gpu, Inventory};
 use crate::manager_client::ManagerClient;
-use crate::{background, grant, installation, sim};
+use crate::{background, grant, installation, set, sim};
 
 /// Runs the command as a tenant. Returns only on failure.
 pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<(), Failure> {
@@ -41,6 +41,10 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<(), Failu
     if let Some(memory) = args.quota.memory {
         inventory::fits(memory, &chosen)?;
     }
+    args.quota
+        .warning()
+        .into_iter()
+        .try_for_each(|warning| set::warn(&warning))?;
     if !args.gpu.is_empty() {
         variables.push((ENV_VISIBLE, visible(&chosen)));
     }

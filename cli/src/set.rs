@@ -1,24 +1,27 @@
 //! `vcuda set`: changes a tenant's quota while it runs.
 
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
-use vcuda_quota::{Quota, QuotaChange};
-use vcuda_region::limits::LimitsWriter;
+use vcuda_manager_api::v1::Grant;
+use vcuda_quota::{MemorySize, Quota, QuotaChange};
+use vcuda_region::limits::{Limits, LimitsWriter};
+use vcuda_region::usage_reader::UsageReader;
 use vcuda_region::{DeviceIndex, GpuUuid, clock, directory};
 
-use crate::args::SetArgs;
+use crate::args::{QuotaArgs, SetArgs};
 use crate::config::Environment;
 use crate::failure::{Failure, failed};
 use crate::inventory::{self, Inventory};
 use crate::manager_client::ManagerClient;
 use crate::{background, grant, smi};
 
-/// Writes the new quota for each GPU of the tenant.
+/// Writes the new quota of each named tenant for each of its GPUs, and says what each has now.
 pub(crate) fn set(args: &SetArgs, environment: &Environment) -> Result<(), Failure> {
     if args.quota.is_empty() {
-        let name = &args.name;
+        let names = args.names.join(" ");
         return Err(Failure::Usage(format!(
-            "set {name}: nothing to change; give --memory, --cores or another option of its quota"
+            "set {names}: nothing to change; give --memory, --cores or another option of its quota"
         )));
     }
     if let Some(path) = directory::resolve(environment.tenant.as_deref()) {
@@ -27,23 +30,127 @@ pub(crate) fn set(args: &SetArgs, environment: &Environment) -> Result<(), Failu
             "a tenant ({path}) cannot change quotas; run `vcuda set` outside of it"
         )));
     }
-    // A grant's quota is changed through the manager: its ledger would replace other changes at the next restart.
-    if let Some(node) = ManagerClient::find(environment)?
-        && let Some(found) = node.grant(&args.name)?
-    {
-        return grant::resize(&node, &found, &args.quota);
+    for resized in change(&args.names, &args.quota, environment)? {
+        resized.print()?;
     }
-    let root = environment.runtime_root()?;
-    smi::remove_dead(&root);
-    let path = find(&args.name, directory::list(&root).map_err(failed)?)?;
-    if directory::is_granted(&path) {
-        let name = &args.name;
-        return Err(Failure::Unavailable(format!(
-            "set {name}: the manager granted this, and does not answer; start `vcuda-manager` again"
-        )));
+    args.quota
+        .warning()
+        .into_iter()
+        .try_for_each(|warning| warn(&warning))
+}
+
+/// Changes the quota of each named tenant. All names are looked up before the first quota is changed.
+///
+/// # Errors
+/// Fails if a name is unknown, or if a quota cannot be changed.
+pub(crate) fn change(
+    names: &[String],
+    quota: &QuotaArgs,
+    environment: &Environment,
+) -> Result<Vec<Resized>, Failure> {
+    let node = ManagerClient::find(environment)?;
+    let find = |name: &String| Target::find(name, node.as_ref(), environment);
+    let targets: Vec<Target> = names.iter().map(find).collect::<Result<_, _>>()?;
+    let resize = |target: &Target| target.resize(quota, node.as_ref(), environment);
+    targets.iter().map(resize).collect()
+}
+
+/// Prints a warning.
+pub(crate) fn warn(words: &str) -> Result<(), Failure> {
+    Ok(writeln!(io::stderr(), "vcuda: {words}")?)
+}
+
+/// A tenant whose quota is changed.
+#[derive(Debug)]
+enum Target {
+    /// A grant. Its quota is changed through the manager, whose ledger would replace other changes at the next restart.
+    Grant(Box<Grant>),
+    /// A tenant of `vcuda run` with this name and directory.
+    Run(String, PathBuf),
+}
+
+impl Target {
+    fn find(name: &str, node: Option<&ManagerClient>, environment: &Environment) -> Result<Target, Failure> {
+        if let Some(node) = node
+            && let Some(found) = node.grant(name)?
+        {
+            return Ok(Target::Grant(Box::new(found)));
+        }
+        let root = environment.runtime_root()?;
+        smi::remove_dead(&root);
+        let path = find(name, directory::list(&root).map_err(failed)?)?;
+        if directory::is_granted(&path) {
+            return Err(Failure::Unavailable(format!(
+                "set {name}: the manager granted this, and does not answer; start `vcuda-manager` again"
+            )));
+        }
+        Ok(Target::Run(name.to_owned(), path))
     }
-    if let Some(memory) = args.quota.memory {
-        let writer = LimitsWriter::open(&path).map_err(failed)?;
+
+    fn resize(
+        &self,
+        quota: &QuotaArgs,
+        node: Option<&ManagerClient>,
+        environment: &Environment,
+    ) -> Result<Resized, Failure> {
+        match (self, node) {
+            (Target::Grant(grant), Some(node)) => grant::resize(node, grant, quota),
+            (Target::Grant(grant), None) => Err(Failure::Unavailable(format!(
+                "set {}: the manager does not answer any more",
+                grant.id
+            ))),
+            (Target::Run(name, path), _) => {
+                resize_run(path, quota, environment)?;
+                let (quota, used_bytes) = state(path)?;
+                Ok(Resized {
+                    name: name.clone(),
+                    quota,
+                    used_bytes,
+                })
+            }
+        }
+    }
+}
+
+/// A tenant whose quota was changed.
+#[derive(Debug)]
+pub(crate) struct Resized {
+    /// Name or id.
+    pub(crate) name: String,
+    /// Its quota now.
+    pub(crate) quota: Quota,
+    /// The most memory that it uses on a GPU (bytes).
+    pub(crate) used_bytes: u64,
+}
+
+impl Resized {
+    /// What the tenant has now, such as `web resized to 6 GiB, 30 % fixed`.
+    pub(crate) fn words(&self) -> String {
+        format!("{} resized to {}", self.name, grant::described(&self.quota))
+    }
+
+    /// What happens to a tenant that uses more memory than it has now.
+    pub(crate) fn warning(&self) -> Option<String> {
+        let limit = self.quota.memory_bytes.filter(|limit| self.used_bytes > *limit)?;
+        Some(format!(
+            "{} uses {} of a GPU, more than {}: it keeps that, and new allocations are denied until it is below",
+            self.name,
+            MemorySize(self.used_bytes),
+            MemorySize(limit)
+        ))
+    }
+
+    /// Prints both.
+    pub(crate) fn print(&self) -> Result<(), Failure> {
+        writeln!(io::stdout(), "{}", self.words())?;
+        self.warning().into_iter().try_for_each(|warning| warn(&warning))
+    }
+}
+
+/// Changes the quota of a tenant of `vcuda run`.
+fn resize_run(path: &Path, quota: &QuotaArgs, environment: &Environment) -> Result<(), Failure> {
+    if let Some(memory) = quota.memory {
+        let writer = LimitsWriter::open(path).map_err(failed)?;
         // GPUs of another machine cannot be checked; the driver will refuse the excess.
         let seen = Inventory::find(environment, false)
             .and_then(|inventory| inventory.gpus())
@@ -54,10 +161,21 @@ pub(crate) fn set(args: &SetArgs, environment: &Environment) -> Result<(), Failu
             .collect();
         inventory::fits(memory, &own)?;
     }
-    if write(&path, &args.quota.change())? {
+    if write(path, &quota.change())? {
         background::ensure_arbiter(environment)?;
     }
     Ok(())
+}
+
+/// Quota of the tenant in `path` on its first GPU, and the most memory that it uses on one (bytes).
+fn state(path: &Path) -> Result<(Quota, u64), Failure> {
+    let limits = Limits::read(path).map_err(failed)?;
+    let first = limits.devices().next();
+    let config = first.and_then(|(device, _)| limits.config(device).ok());
+    let quota = config.map_or(Quota::UNLIMITED, |config| Quota::of(&config));
+    let used = |device| UsageReader::open(path).ok()?.memory(device).ok();
+    let used = limits.devices().filter_map(|(device, _)| used(device));
+    Ok((quota, used.map(|memory| memory.used_bytes).max().unwrap_or(0)))
 }
 
 /// Changes the quota for each GPU of the tenant in `path`. Returns whether its GPU time is now metered.

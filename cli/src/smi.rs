@@ -1,307 +1,167 @@
-//! `vcuda smi`: shows GPUs, tenants and processes, from the tenants' directories and from NVML or the simulated machine.
+//! `vcuda smi`: shows GPUs, tenants and processes: as a table, as JSON, and in the forms of nvidia-smi.
 
-use std::collections::HashMap;
+mod details;
+mod monitor;
+pub(crate) mod query;
+mod screen;
+mod watch;
+
 use std::io::{self, IsTerminal as _, Write as _};
-use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::Duration;
 
-use vcuda_quota::Quota;
-use vcuda_region::limits::Limits;
-use vcuda_region::process::{Identity, ProcessView as Witness};
-use vcuda_region::usage_reader::UsageReader;
-use vcuda_region::{DeviceIndex, GpuUuid, clock, directory};
-
-use crate::args::SmiArgs;
+use crate::args::{Monitor, SmiArgs};
 use crate::config::Environment;
-use crate::failure::{Failure, failed};
-use crate::inventory::{Gpu, Inventory};
-use crate::render::{self, GpuView, ProcessView, Snapshot, TenantView};
+use crate::failure::Failure;
+use crate::inventory::GpuSelector;
+use crate::output::Output;
+use crate::render::{self, Look, Snapshot};
 use crate::snapshot_source::SnapshotSource;
+use monitor::{Log, Logger};
+use screen::Screen;
+pub use watch::{Scope, Watch};
+pub(crate) use watch::{remove_dead, seconds};
 
-/// Prints the table or the JSON, once or repeatedly.
+/// Interval of `--watch`.
+const WATCH_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Prints what was asked for, once or repeatedly.
 pub(crate) fn smi(args: &SmiArgs, environment: &Environment) -> Result<(), Failure> {
-    let mut snapshots = SnapshotSource::find(environment, args.sim)?;
-    let is_terminal = io::stdout().is_terminal();
+    let (of, interval) = match &args.monitor {
+        Some(Monitor::Dmon(monitor) | Monitor::Pmon(monitor)) => {
+            (&monitor.of, Some(Duration::from_secs(monitor.seconds)))
+        }
+        None if args.watch => (&args.of, Some(WATCH_INTERVAL)),
+        None => (&args.of, args.seconds.map(Duration::from_secs)),
+    };
+    let mut snapshots = SnapshotSource::find(environment, of.sim)?;
+    let output = Output::find(environment);
+    let mut printer = Printer::of(args, &output);
+    let screen = if args.watch && output.is_terminal && io::stdin().is_terminal() {
+        Some(Screen::enter()?)
+    } else {
+        None
+    };
     if !snapshots.knows_already() {
         snapshots.wait();
     }
+    let mut left = count(args);
     loop {
-        let snapshot = snapshots.look()?;
-        let mut out = io::stdout().lock();
-        if args.json {
-            // One document a line while watching, so that a reader can separate them.
-            if args.watch {
-                serde_json::to_writer(&mut out, &snapshot)?;
-            } else {
-                serde_json::to_writer_pretty(&mut out, &snapshot)?;
+        let snapshot = chosen(snapshots.look()?, &of.gpus)?;
+        let text = printer.text(&snapshot, &Output::find(environment))?;
+        left = left.map(|left| left.saturating_sub(1));
+        match (&screen, interval.filter(|_| left != Some(0))) {
+            (Some(screen), Some(interval)) => {
+                screen.draw(&text)?;
+                if !screen.wait(interval)? {
+                    return Ok(());
+                }
             }
-            writeln!(out)?;
-        } else {
-            if args.watch && is_terminal {
-                write!(out, "\x1b[H\x1b[2J")?;
-            }
-            write!(out, "{}", render::table(&snapshot, is_terminal))?;
-        }
-        out.flush()?;
-        if !args.watch {
-            for words in snapshots.missing() {
-                writeln!(io::stderr(), "vcuda: a tenant is not shown: {words}")?;
-            }
-            return Ok(());
-        }
-        snapshots.wait();
-    }
-}
-
-/// Tenants that are shown.
-#[derive(Clone, Debug)]
-pub enum Scope {
-    /// All tenants under this user's runtime directory.
-    User(PathBuf),
-    /// Only the tenant of this process.
-    Tenant(PathBuf),
-}
-
-impl Scope {
-    /// The scope for this process: inside a tenant that tenant, else all of the user's.
-    pub(crate) fn from_environment(environment: &Environment) -> Result<Scope, Failure> {
-        Ok(match directory::resolve(environment.tenant.as_deref()) {
-            Some(path) => Scope::Tenant(path),
-            None => Scope::User(environment.runtime_root()?),
-        })
-    }
-
-    fn directories(&self) -> Result<Vec<PathBuf>, Failure> {
-        match self {
-            Scope::Tenant(path) => Ok(vec![path.clone()]),
-            Scope::User(root) => {
-                remove_dead(root);
-                Ok(directory::list(root)
-                    .map_err(failed)?
-                    .into_iter()
-                    .map(|(_, path)| path)
-                    .collect())
+            (_, interval) => {
+                let mut out = io::stdout().lock();
+                out.write_all(text.as_bytes())?;
+                // Flushed, as a reader that follows needs each text at once.
+                out.flush()?;
+                drop(out);
+                let Some(interval) = interval else { break };
+                sleep(interval);
             }
         }
     }
+    for words in snapshots.missing() {
+        writeln!(io::stderr(), "vcuda: a tenant is not shown: {words}")?;
+    }
+    Ok(())
 }
 
-/// Removes directories of dead runs. A later command retries those that cannot be removed now.
-pub(crate) fn remove_dead(root: &Path) {
-    if let Ok(me) = Identity::current() {
-        let _ = directory::remove_dead(root, &me);
+/// Number of intervals that a log was asked for.
+fn count(args: &SmiArgs) -> Option<u64> {
+    match &args.monitor {
+        Some(Monitor::Dmon(monitor) | Monitor::Pmon(monitor)) => monitor.count,
+        None => None,
     }
 }
 
-/// Repeated reading of the tenants; shares are measured since the previous look.
+/// Form in which snapshots are printed.
 #[derive(Debug)]
-pub struct Watch {
-    scope: Scope,
-    witness: Witness,
-    last: HashMap<(String, GpuUuid), Served>,
-    /// Reasons why tenants are missing from the last snapshot.
-    missing: Vec<String>,
+struct Printer<'a> {
+    args: &'a SmiArgs,
+    logger: Option<Logger>,
 }
 
-/// GPU time that a tenant had used at a moment (both ns).
-#[derive(Clone, Copy, Debug)]
-struct Served {
-    at_ns: u64,
-    served_ns: u64,
-}
+impl<'a> Printer<'a> {
+    fn of(args: &'a SmiArgs, output: &Output) -> Printer<'a> {
+        let log = match &args.monitor {
+            Some(Monitor::Dmon(_)) => Some(Log::Devices),
+            Some(Monitor::Pmon(_)) => Some(Log::Processes),
+            None => None,
+        };
+        Printer {
+            args,
+            logger: log.map(|log| Logger::new(log, output.width)),
+        }
+    }
 
-impl Watch {
-    /// A watch whose first snapshot shows no used shares.
-    pub fn new(scope: Scope) -> Result<Watch, Failure> {
-        let me =
-            Identity::current().map_err(|error| Failure::access("read", Path::new("/proc/self"), &error))?;
-        Ok(Watch {
-            scope,
-            witness: Witness::new(me),
-            last: HashMap::new(),
-            missing: Vec::new(),
+    fn text(&mut self, snapshot: &Snapshot, output: &Output) -> Result<String, Failure> {
+        let args = self.args;
+        if let Some(logger) = &mut self.logger {
+            return Ok(logger.lines(snapshot));
+        }
+        Ok(if args.json {
+            // One document a line while repeating, so that a reader can separate them.
+            let is_repeated = args.watch || args.seconds.is_some();
+            let document = if is_repeated {
+                serde_json::to_string(snapshot)
+            } else {
+                serde_json::to_string_pretty(snapshot)
+            };
+            document? + "\n"
+        } else if args.list {
+            details::list(snapshot)
+        } else if args.details {
+            details::details(snapshot)
+        } else if !args.query_gpu.is_empty() {
+            query::gpus(snapshot, &args.query_gpu, args.format)
+        } else if !args.query_tenants.is_empty() {
+            query::tenants(snapshot, &args.query_tenants, args.format)
+        } else {
+            let look = Look {
+                width: output.width,
+                is_colored: output.is_colored,
+                has_uuids: args.uuid,
+            };
+            render::overview(snapshot, look)
         })
     }
+}
 
-    /// Reasons why tenants are missing from the last snapshot.
-    pub(crate) fn missing(&self) -> &[String] {
-        &self.missing
-    }
-
-    /// A snapshot of GPUs and tenants.
-    pub fn look(&mut self, inventory: &Inventory) -> Result<Snapshot, Failure> {
-        let mut gpus: Vec<GpuView> = Vec::new();
-        let found = inventory.gpus()?;
-        for gpu in &found {
-            gpus.push(GpuView {
-                uuid: gpu.uuid.to_string(),
-                name: gpu.name.clone(),
-                memory_total_bytes: gpu.memory_total_bytes,
-                memory_used_bytes: gpu.memory_used_bytes,
-                tenants: Vec::new(),
-            });
+/// The snapshot with only the selected GPUs; all without selectors.
+fn chosen(mut snapshot: Snapshot, selectors: &[GpuSelector]) -> Result<Snapshot, Failure> {
+    let is_meant = |selector: &GpuSelector, index: usize, uuid: &str| match selector {
+        GpuSelector::Index(wanted) => *wanted == index,
+        GpuSelector::Uuid(prefix) => uuid.starts_with(prefix),
+    };
+    for selector in selectors {
+        if !snapshot
+            .gpus
+            .iter()
+            .any(|gpu| is_meant(selector, gpu.index, &gpu.uuid))
+        {
+            let known: Vec<String> = snapshot
+                .gpus
+                .iter()
+                .map(|gpu| format!("{} ({})", gpu.index, gpu.uuid))
+                .collect();
+            return Err(Failure::Usage(format!(
+                "-i {selector}: no such GPU; there is {}",
+                known.join(", ")
+            )));
         }
-        let mut seen = HashMap::new();
-        self.missing.clear();
-        for path in self.scope.directories()? {
-            let (limits, reader) = match open(&path) {
-                Ok(opened) => opened,
-                Err(failure) => {
-                    // A tenant that ended meanwhile is not reported as missing.
-                    if path.exists() {
-                        self.missing.push(failure.to_string());
-                    }
-                    continue;
-                }
-            };
-            for (device, uuid) in limits.devices() {
-                let place = found.iter().position(|gpu| gpu.uuid == uuid);
-                let Some((gpu, view)) = place.and_then(|at| Some((found.get(at)?, gpus.get_mut(at)?))) else {
-                    continue;
-                };
-                if let Some((tenant, served)) = self.tenant(&limits, &reader, device, gpu) {
-                    seen.insert((tenant.name.clone(), uuid), served);
-                    view.tenants.push(tenant);
-                }
-            }
-        }
-        self.last = seen;
-        if matches!(self.scope, Scope::Tenant(_)) {
-            gpus.retain(|gpu| !gpu.tenants.is_empty());
-            gpus.iter_mut().for_each(restrict_to_tenant);
-        }
-        Ok(Snapshot { gpus })
     }
-
-    /// View of a tenant on one GPU; `None` if its figures cannot be read.
-    fn tenant(
-        &self,
-        limits: &Limits,
-        reader: &UsageReader,
-        device: DeviceIndex,
-        gpu: &Gpu,
-    ) -> Option<(TenantView, Served)> {
-        let quota = Quota::of(&limits.config(device).ok()?);
-        let bucket = reader.bucket(device).ok()?;
-        let served = Served {
-            at_ns: clock::now_ns(),
-            served_ns: bucket.served_ns,
-        };
-        let mut processes = Vec::new();
-        for process in reader.processes(device.get() + 1, &self.witness).ok()? {
-            let used = process
-                .devices
-                .get(device.get())
-                .map_or(0, |used| used.used_bytes);
-            if used > 0 {
-                processes.push(ProcessView {
-                    pid: process.identity.pid,
-                    name: process.identity.command(),
-                    memory_used_bytes: used,
-                });
-            }
-        }
-        // Memory shared by processes is recorded by one of them, or by none once that one has released it.
-        let memory = reader.memory_of_living(device, &self.witness).ok()?;
-        let before = self.last.get(&(limits.name().to_owned(), gpu.uuid));
-        let limit_bytes = quota.memory_bytes.unwrap_or(gpu.memory_total_bytes);
-        let tenant = TenantView {
-            memory_used_bytes: memory.used_bytes,
-            memory_denied: bucket.denied,
-            core_used_permille: before.map_or(0, |before| share(*before, served)),
-            gpu_seconds: seconds(served.served_ns),
-            host_copies: bucket.host_copies,
-            host_copied_bytes: bucket.host_copied_bytes,
-            processes,
-            ..TenantView::unused(limits.name(), &quota, limit_bytes)
-        };
-        Some((tenant, served))
+    if !selectors.is_empty() {
+        snapshot
+            .gpus
+            .retain(|gpu| selectors.iter().any(|one| is_meant(one, gpu.index, &gpu.uuid)));
     }
-}
-
-fn open(path: &Path) -> Result<(Limits, UsageReader), Failure> {
-    Ok((
-        Limits::read(path).map_err(failed)?,
-        UsageReader::open(path).map_err(failed)?,
-    ))
-}
-
-/// Share of the elapsed time that was used (thousandths).
-fn share(before: Served, now: Served) -> u32 {
-    let elapsed = now.at_ns.saturating_sub(before.at_ns).max(1);
-    let served = now.served_ns.saturating_sub(before.served_ns);
-    let permille = u128::from(served) * 1000 / u128::from(elapsed);
-    u32::try_from(permille).unwrap_or(u32::MAX).min(1000)
-}
-
-/// GPU time in seconds with milliseconds.
-pub(crate) fn seconds(ns: u64) -> f64 {
-    #[expect(clippy::cast_precision_loss, reason = "2^53 ms are 285,000 years")]
-    let ms = (ns / 1_000_000) as f64;
-    ms / 1000.0
-}
-
-/// Adapts a GPU to the view inside a tenant, where the quota is the whole GPU, as in CUDA and NVML.
-fn restrict_to_tenant(gpu: &mut GpuView) {
-    if let Some(tenant) = gpu.tenants.first() {
-        gpu.memory_total_bytes = tenant.memory_limit_bytes;
-        gpu.memory_used_bytes = tenant.memory_used_bytes;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_share_is_time_over_time() {
-        let before = Served {
-            at_ns: 1_000,
-            served_ns: 500,
-        };
-        assert_eq!(
-            share(
-                before,
-                Served {
-                    at_ns: 2_000,
-                    served_ns: 800
-                }
-            ),
-            300
-        );
-        assert_eq!(
-            share(
-                before,
-                Served {
-                    at_ns: 1_000,
-                    served_ns: 500
-                }
-            ),
-            0
-        );
-        assert_eq!(
-            share(
-                before,
-                Served {
-                    at_ns: 2_000,
-                    served_ns: 9_000
-                }
-            ),
-            1000
-        );
-        assert_eq!(
-            share(
-                before,
-                Served {
-                    at_ns: 2_000,
-                    served_ns: 0
-                }
-            ),
-            0
-        );
-    }
-
-    #[test]
-    fn seconds_with_milliseconds() {
-        assert!((seconds(12_345_678_901) - 12.345).abs() < 1e-9);
-    }
+    Ok(snapshot)
 }

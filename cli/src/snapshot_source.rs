@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::config::Environment;
 use crate::failure::Failure;
-use crate::inventory::Inventory;
+use crate::inventory::{Inventory, Sensors};
 use crate::manager_client::{ManagerClient, view};
 use crate::render::Snapshot;
 use crate::smi::{Scope, Watch};
@@ -25,6 +25,8 @@ pub(crate) enum SnapshotSource {
         watch: Watch,
         /// The GPUs.
         inventory: Inventory,
+        /// Their NVML.
+        sensors: Sensors,
     },
 }
 
@@ -39,10 +41,15 @@ impl SnapshotSource {
             return Ok(SnapshotSource::Manager(node));
         }
         let inventory = Inventory::find(environment, is_simulated)?;
+        let sensors = Sensors::of(&inventory, matches!(scope, Scope::Tenant(_)));
         let mut watch = Watch::new(scope)?;
         // A first look, as use over time is a difference.
         watch.look(&inventory)?;
-        Ok(SnapshotSource::Own { watch, inventory })
+        Ok(SnapshotSource::Own {
+            watch,
+            inventory,
+            sensors,
+        })
     }
 
     /// Waits until there are new figures.
@@ -59,7 +66,15 @@ impl SnapshotSource {
     pub(crate) fn look(&mut self) -> Result<Snapshot, Failure> {
         match self {
             SnapshotSource::Manager(node) => view::snapshot(node),
-            SnapshotSource::Own { watch, inventory } => watch.look(inventory),
+            SnapshotSource::Own {
+                watch,
+                inventory,
+                sensors,
+            } => {
+                let mut snapshot = watch.look(inventory)?;
+                sensors.add_to(&mut snapshot, inventory);
+                Ok(snapshot)
+            }
         }
     }
 

@@ -58,10 +58,11 @@ fn wrong_use_is_one_line_that_names_the_value() {
     };
     user.refused(&["sim", "true"], 64, "write it after `--`");
     user.refused(&["doctor", "true"], 64, "write it after `--`");
-    user.refused(&["smi", "extra"], 64, "'extra' found (see");
+    user.refused(&["smi", "extra"], 64, "'extra' (see");
     run("--memory", "12Q", "'12Q'");
     run("--memory", "-1", "'-1'");
     run("--memory", "0", "'0'");
+    run("--memory", "4", "a number without a unit");
     run("--memory", "4Gib", "'4Gib'");
     run("--memory", "99999999999999999999Gi", "99999999999999999999Gi");
     run("--memory", "81GiB", "80 GiB (85899345920 bytes)");

@@ -99,7 +99,7 @@ fn damaged_files_harm_their_own_container_only() {
         assert!(newcomer.status.code().is_some(), "{what}: {}", text(&newcomer));
         assert!(!newcomer.status.success(), "{what}: {}", text(&newcomer));
         // Programs outside report the fault in one line, or do what they were told.
-        let set = ends(&mut fixture.vcuda(["set", name, "--memory", "32MiB"]));
+        let set = ends(&mut fixture.vcuda(["set", name, "--memory", "1GiB"]));
         let join = ends(fixture.tenant(&["--name", name], "echo").arg("joined"));
         for output in [set, join] {
             let code = output.status.code();

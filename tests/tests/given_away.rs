@@ -22,7 +22,10 @@ fn keeps_its_quota(how: &str, what: &str) {
     let fixture = Fixture::with_config(MACHINE);
     let empty = fixture.home().join("empty");
     std::fs::create_dir(&empty).unwrap();
-    let mut command = fixture.tenant(&["--memory", &QUOTA.to_string()], app("given_away", Door::Dlsym));
+    let mut command = fixture.tenant(
+        &["--memory", &format!("{QUOTA}B")],
+        app("given_away", Door::Dlsym),
+    );
     command
         .args([how, what, &PIECE.to_string(), "20"])
         .arg(&empty)

@@ -17,7 +17,7 @@ const FITTING: u64 = 4;
 const QUOTA: u64 = FITTING * PIECE + 48 * MIB;
 
 fn quota() -> [String; 2] {
-    ["--memory".to_owned(), QUOTA.to_string()]
+    ["--memory".to_owned(), format!("{QUOTA}B")]
 }
 
 /// Starts the program under test in a tenant.

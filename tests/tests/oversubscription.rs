@@ -31,7 +31,7 @@ fn a_quota_beyond_the_gpu_is_refused_with_the_figure() {
     let report = fixture.report();
     let uuid = |gpu: usize| report["gpus"][gpu]["uuid"].as_str().unwrap();
     let run = |quota: &[&str]| fixture.tenant(quota, "true").output().unwrap();
-    let over = (8 * GIB + 1).to_string();
+    let over = format!("{}B", 8 * GIB + 1);
     // Without --gpu each GPU must have room, so the smallest decides.
     is_refused(&run(&["--memory", "5GiB"]), 5 * GIB, 4 * GIB, uuid(1));
     is_refused(

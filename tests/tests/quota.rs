@@ -106,13 +106,17 @@ fn a_quota_changes_under_a_running_program() {
             .unwrap(),
     );
     assert_eq!(tenant.wait_for("total"), format!("total {}", 3 * GIB));
-    // Below the used amount: nothing is taken away, and nothing more is granted.
-    succeeded(
-        &fixture
-            .vcuda(["set", "live", "--memory", "256MiB"])
-            .output()
-            .unwrap(),
+    // Below the used amount: nothing is taken away, nothing more is granted, and a warning says so.
+    let set = fixture
+        .vcuda(["set", "live", "--memory", "256MiB"])
+        .output()
+        .unwrap();
+    assert_eq!(
+        succeeded(&set),
+        "live resized to 256 MiB, no guarantee (what is left)\n"
     );
+    let warning = String::from_utf8_lossy(&set.stderr);
+    assert!(warning.contains("more than 256 MiB: it keeps that"), "{warning}");
     assert_eq!(tenant.wait_for("total"), format!("total {}", 256 * MIB));
     assert_eq!(tenant.wait_for("alloc"), "alloc 2");
 }

@@ -119,7 +119,7 @@ fn a_container_pays_once_for_what_its_processes_share() {
     let fixture = Fixture::with_config(MACHINE);
     // Room for the contexts, for the shared memory, and for half of it again.
     let quota = 3 * CONTEXT + SHARED + SHARED / 2;
-    let tenant = fixture.keep("one", &["--memory", &quota.to_string()]);
+    let tenant = fixture.keep("one", &["--memory", &format!("{quota}B")]);
     for kind in KINDS {
         let [maker, first, second] =
             ["maker", "first", "second"].map(|name| Peer::start(&fixture, &tenant, name));
@@ -170,7 +170,7 @@ fn a_container_pays_once_for_what_its_processes_share() {
 fn what_a_stream_has_yet_to_free_can_be_imported() {
     let fixture = Fixture::with_config(MACHINE);
     let quota = 2 * CONTEXT + SHARED + SHARED / 2;
-    let tenant = fixture.keep("one", &["--memory", &quota.to_string()]);
+    let tenant = fixture.keep("one", &["--memory", &format!("{quota}B")]);
     let [maker, importer] = ["maker", "importer"].map(|name| Peer::start(&fixture, &tenant, name));
     maker.does("make pool 64");
     importer.hears_of(&maker);
@@ -195,7 +195,7 @@ fn what_a_stream_has_yet_to_free_can_be_imported() {
 fn the_dead_hold_nothing_and_the_living_keep_what_they_hold() {
     let fixture = Fixture::with_config(MACHINE);
     let quota = 4 * CONTEXT + SHARED + MIB;
-    let tenant = fixture.keep("one", &["--memory", &quota.to_string()]);
+    let tenant = fixture.keep("one", &["--memory", &format!("{quota}B")]);
     for kind in KINDS {
         let [maker, first, second, witness] =
             ["maker", "first", "second", "witness"].map(|name| Peer::start(&fixture, &tenant, name));
@@ -280,7 +280,7 @@ fn what_comes_from_outside_is_paid_for_by_its_importers() {
     let fixture = Fixture::with_config(MACHINE);
     let fits = 2 * CONTEXT + SHARED;
     let tenants = [("home", fits), ("roomy", fits), ("tight", fits - 1)];
-    let tenants = tenants.map(|(name, bytes)| fixture.keep(name, &["--memory", &bytes.to_string()]));
+    let tenants = tenants.map(|(name, bytes)| fixture.keep(name, &["--memory", &format!("{bytes}B")]));
     for kind in KINDS {
         let maker = Peer::start(&fixture, &tenants[0], "maker");
         let [first, second] = ["first", "second"].map(|name| Peer::start(&fixture, &tenants[1], name));

@@ -187,7 +187,7 @@ impl Fixture {
         command.args(["run", "--name", name, "--gpu", &self.gpu.uuid.to_string()]);
         command.args(["--cores", &cores.percent()]);
         if let Some(memory) = memory {
-            command.args(["--memory", &memory.0.to_string()]);
+            command.args(["--memory", &format!("{}B", memory.0)]);
         }
         self.start(name, command)
     }

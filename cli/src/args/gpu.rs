@@ -25,6 +25,7 @@ pub(crate) enum GpuAction {
     /// List the node's GPUs with their grants and status
     #[command(
         alias = "gpus",
+        visible_alias = "ls",
         before_help = "Examples:\n  vcuda gpu list\n  vcuda gpu list --json | jq '.gpus[] | select(.cordoned)'"
     )]
     List {

@@ -7,7 +7,7 @@ use crate::inventory::GpuSelector;
 
 pub(super) const TOP_EXAMPLES: &str = "\
 Examples:
-  vcuda top                       live; q ends it
+  vcuda top                       live; ? lists the keys, q ends it
   vcuda top --sort memory";
 
 pub(super) const PS_EXAMPLES: &str = "\
@@ -47,6 +47,10 @@ pub(crate) enum SortKey {
     Memory,
     /// By name
     Name,
+    /// Highest part of the memory quota first
+    Quota,
+    /// Most denied allocations first
+    Denied,
 }
 
 #[derive(Args, Debug)]
@@ -96,18 +100,33 @@ pub(crate) enum GrantAction {
     /// Change a grant's quota, also while its programs run
     #[command(before_help = "Examples:\n  vcuda grant resize web --memory 6GiB")]
     Resize(GrantResizeArgs),
-    /// Release a grant
-    #[command(before_help = "Examples:\n  vcuda grant release web")]
+    /// Release grants
+    #[command(visible_aliases = ["delete", "rm"], before_help = "Examples:\n  vcuda grant release web")]
     Release {
-        /// Name or id of the grant
-        #[arg(value_name = "NAME")]
-        name: String,
+        /// Names or ids of grants
+        #[arg(value_name = "NAME", required = true)]
+        names: Vec<String>,
         /// Release it even if its programs run: they keep what they have and get nothing more
         #[arg(long)]
         force: bool,
     },
+    /// Show one grant
+    #[command(
+        before_help = "Examples:\n  vcuda grant show web\n  vcuda grant show web --json | jq .grants[0].directory"
+    )]
+    Show {
+        /// Names or ids of grants
+        #[arg(value_name = "NAME", required = true)]
+        names: Vec<String>,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// List all grants of the node
-    #[command(before_help = "Examples:\n  vcuda grant list\n  vcuda grant list --json | jq '.grants[].id'")]
+    #[command(
+        visible_alias = "ls",
+        before_help = "Examples:\n  vcuda grant list\n  vcuda grant list --json | jq '.grants[].id'"
+    )]
     List {
         /// Print JSON
         #[arg(long)]
@@ -118,9 +137,9 @@ pub(crate) enum GrantAction {
 #[derive(Args, Debug)]
 #[command(mut_args(without_default))]
 pub(crate) struct GrantResizeArgs {
-    /// Name or id of the grant
-    #[arg(value_name = "NAME")]
-    pub(crate) name: String,
+    /// Names or ids of grants
+    #[arg(value_name = "NAME", required = true)]
+    pub(crate) names: Vec<String>,
     #[command(flatten)]
     pub(crate) quota: QuotaArgs,
 }

@@ -2,7 +2,7 @@
 
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use vcuda_quota::{Contradiction, CoreShare, MemorySize, Policy, Priority, QuotaChange};
+use vcuda_quota::{Contradiction, CoreShare, MemorySize, ParseError, Policy, Priority, QuotaChange};
 
 use crate::failure::Failure;
 
@@ -10,7 +10,7 @@ use crate::failure::Failure;
 #[derive(Args, Clone, Copy, Debug, Default)]
 pub(crate) struct QuotaArgs {
     /// Memory per GPU, as in Kubernetes: 4Gi, 4GiB, 4096MiB, 4G [default: the whole GPU]
-    #[arg(long, value_name = "SIZE", allow_negative_numbers = true)]
+    #[arg(long, value_name = "SIZE", allow_negative_numbers = true, value_parser = memory)]
     pub(crate) memory: Option<MemorySize>,
     /// Share of each GPU's time in percent, 0.1 to 100: the cap of fixed, the guarantee of burst, the maximum of
     /// best-effort [default: 100, for fixed no guarantee (what is left)]
@@ -28,6 +28,28 @@ pub(crate) struct QuotaArgs {
     /// Rank if there is too little GPU time for all [default: normal]
     #[arg(long, value_parser = priorities())]
     pub(crate) priority: Option<Priority>,
+}
+
+/// Least memory quota (bytes): with less no program can use a GPU.
+const LEAST_BYTES: u64 = 64 << 20;
+/// Memory that a CUDA context takes on common GPUs (bytes): a smaller quota may be used up before the program allocates.
+const CONTEXT_BYTES: u64 = 512 << 20;
+
+/// Parses a memory quota. A number without a unit is refused: `4` would be four bytes.
+fn memory(text: &str) -> Result<MemorySize, String> {
+    let size: MemorySize = text.parse().map_err(|error: ParseError| error.to_string())?;
+    if text.trim().ends_with(|c: char| c.is_ascii_digit()) {
+        return Err(format!(
+            "a number without a unit; write for example {text}GiB, or {text}B for bytes"
+        ));
+    }
+    if size.0 < LEAST_BYTES {
+        return Err(format!(
+            "{size} is less than {}, with which no program can use a GPU; write for example 4GiB",
+            MemorySize(LEAST_BYTES)
+        ));
+    }
+    Ok(size)
 }
 
 fn policies() -> impl TypedValueParser<Value = Policy> {
@@ -65,6 +87,15 @@ impl QuotaArgs {
         }
     }
 
+    /// Warning for a memory quota that a CUDA context may use up.
+    pub(crate) fn warning(&self) -> Option<String> {
+        let memory = self.memory.filter(|memory| memory.0 < CONTEXT_BYTES)?;
+        Some(format!(
+            "--memory {memory}: a CUDA context alone takes up to {} of it on common GPUs",
+            MemorySize(CONTEXT_BYTES)
+        ))
+    }
+
     /// Whether no option was given.
     pub(crate) fn is_empty(&self) -> bool {
         self.change() == QuotaChange::default()
@@ -99,6 +130,25 @@ mod tests {
     use vcuda_quota::Quota;
 
     use super::*;
+
+    #[test]
+    fn a_memory_quota_has_a_unit_and_room_for_a_program() {
+        let refused = |text: &str| memory(text).unwrap_err();
+        assert!(refused("4").starts_with("a number without a unit; write for example 4GiB"));
+        assert!(refused("4294967296").contains("4294967296B for bytes"));
+        assert!(refused("63MiB").starts_with("63 MiB is less than 64 MiB"));
+        assert!(refused("four").starts_with("not a number"));
+        assert_eq!(memory("67108864B"), Ok(MemorySize(64 << 20)));
+        let warning = |text: &str| {
+            let args = QuotaArgs {
+                memory: Some(memory(text).unwrap()),
+                ..QuotaArgs::default()
+            };
+            args.warning()
+        };
+        assert!(warning("128MiB").unwrap().contains("a CUDA context alone"));
+        assert_eq!(warning("1GiB"), None);
+    }
 
     #[test]
     fn contradictions_name_the_option_and_the_remedy() {

@@ -4,12 +4,12 @@ use vcuda_manager_api::v1::{Container, NodeStatus};
 
 use super::Finding;
 use crate::config::Environment;
-use crate::manager_client::ManagerClient;
+use crate::manager_client::{Absence, ManagerClient};
 
 pub(super) fn findings(environment: &Environment) -> Vec<Finding> {
-    let node = match ManagerClient::required(environment) {
+    let node = match ManagerClient::presence(environment) {
         Ok(node) => node,
-        Err(failure) => return vec![absent(&failure.to_string())],
+        Err(absence) => return vec![absent(absence)],
     };
     let (status, containers) = match (node.status(), node.containers()) {
         (Ok(status), Ok(containers)) => (status, containers.containers),
@@ -33,16 +33,25 @@ pub(super) fn findings(environment: &Environment) -> Vec<Finding> {
     findings
 }
 
-/// Finding if there is no manager, which only grants need.
-fn absent(why: &str) -> Finding {
-    if why.starts_with("no manager runs here") {
-        Finding::ok("manager", "none runs here; only grants need one")
-    } else {
-        Finding::note(
+/// Finding if no manager can be used; only grants need one.
+fn absent(absence: Absence) -> Finding {
+    match absence {
+        Absence::NoManager => Finding::ok("manager", "none runs here; only grants need one"),
+        Absence::Down(why) => Finding::note(
             "manager",
             why,
-            "start vcuda-manager again, or ask its operator to admit you",
-        )
+            "start it again (systemctl start vcuda-manager; in Kubernetes its pod is restarted): containers go on meanwhile",
+        ),
+        Absence::Denied(why) => Finding::note(
+            "manager",
+            why,
+            "join the group of its socket, or ask its operator to admit you",
+        ),
+        Absence::Silent(why) => Finding::note(
+            "manager",
+            why,
+            "look into its log (journalctl -u vcuda-manager), and restart it: no container notices",
+        ),
     }
 }
 
@@ -94,11 +103,11 @@ mod tests {
     }
 
     #[test]
-    fn no_manager_is_no_failure() {
-        assert_eq!(
-            absent("no manager runs here (x: no such socket)").health,
-            Health::Ok
-        );
-        assert_eq!(absent("the manager of x is not running").health, Health::Note);
+    fn each_absence_of_the_manager_has_its_remedy() {
+        assert_eq!(absent(Absence::NoManager).health, Health::Ok);
+        let remedy = |absence: Absence| absent(absence).remedy.unwrap();
+        assert!(remedy(Absence::Down("x".to_owned())).starts_with("start it again"));
+        assert!(remedy(Absence::Denied("x".to_owned())).contains("group"));
+        assert!(remedy(Absence::Silent("x".to_owned())).contains("log"));
     }
 }

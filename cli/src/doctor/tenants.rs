@@ -14,7 +14,7 @@ use super::{Finding, loader};
 use crate::config::{ENV_TENANT, Environment};
 use crate::inventory::{Gpu, Inventory};
 use crate::smi;
-use vcuda_quota::{MemorySize, NO_MEMORY_LIMIT};
+use vcuda_quota::{CoreShare, MemorySize, NO_MEMORY_LIMIT, Quota};
 
 /// File names of the driver in a process's maps: NVIDIA's and the simulator's.
 const DRIVERS: [&str; 2] = ["/libcuda.so.", "/libvcuda_simulator_cuda.so"];
@@ -39,8 +39,8 @@ pub(super) fn findings(is_simulated: bool, environment: &Environment) -> Vec<Fin
     }
 }
 
-/// Findings for GPUs whose tenants' quotas add up to more memory than there is. Each quota is enforced, but a GPU may be full
-/// before a quota is reached.
+/// Findings for GPUs whose tenants' quotas add up to more than there is. Each quota is enforced, but a GPU may be full before a
+/// memory quota is reached, and guarantees of more time than there is cannot all be kept.
 fn oversubscribed(
     is_simulated: bool,
     environment: &Environment,
@@ -49,32 +49,58 @@ fn oversubscribed(
     let gpus = Inventory::find(environment, is_simulated)
         .and_then(|inventory| inventory.gpus())
         .unwrap_or_default();
-    let quotas: Vec<(GpuUuid, u64)> = tenants
+    let quotas: Vec<(GpuUuid, Quota)> = tenants
         .iter()
         .filter_map(|(_, path)| Limits::open(path).ok())
         .flat_map(|limits| {
-            let quota = |(device, uuid)| Some((uuid, limits.memory_limit_bytes(device).ok()?));
+            let quota = |(device, uuid)| Some((uuid, Quota::of(&limits.config(device).ok()?)));
             limits.devices().filter_map(quota).collect::<Vec<_>>()
         })
-        .filter(|(_, bytes)| *bytes != NO_MEMORY_LIMIT)
         .collect();
-    let note = |gpu: &Gpu| {
-        let of_this = quotas.iter().filter(|(uuid, _)| *uuid == gpu.uuid);
-        let sum = of_this.fold(0_u64, |sum, (_, bytes)| sum.saturating_add(*bytes));
-        (sum > gpu.usable_bytes()).then(|| {
-            Finding::note(
-                "quotas",
-                format!(
-                    "{}: the quotas of its tenants add up to {} of {}",
-                    gpu.uuid,
-                    MemorySize(sum),
-                    MemorySize(gpu.usable_bytes())
-                ),
-                "the GPU may be full before a quota is; vcuda set NAME --memory SIZE lowers one",
-            )
-        })
+    let of_gpu = |gpu: &Gpu| {
+        let of_this = || {
+            quotas
+                .iter()
+                .filter(|(uuid, _)| *uuid == gpu.uuid)
+                .map(|(_, quota)| quota)
+        };
+        let bytes = of_this().filter_map(|quota| quota.memory_bytes);
+        let memory = bytes.fold(0_u64, u64::saturating_add);
+        let time = of_this()
+            .map(Quota::reserved_permille)
+            .fold(0_u32, u32::saturating_add);
+        [too_much_memory(gpu, memory), too_much_time(gpu, time)]
     };
-    gpus.iter().filter_map(note).collect()
+    gpus.iter().flat_map(of_gpu).flatten().collect()
+}
+
+fn too_much_memory(gpu: &Gpu, bytes: u64) -> Option<Finding> {
+    (bytes > gpu.usable_bytes()).then(|| {
+        Finding::note(
+            "quotas",
+            format!(
+                "{}: the quotas of its tenants add up to {} of {}",
+                gpu.uuid,
+                MemorySize(bytes),
+                MemorySize(gpu.usable_bytes())
+            ),
+            "the GPU may be full before a quota is; vcuda set NAME --memory SIZE lowers one",
+        )
+    })
+}
+
+fn too_much_time(gpu: &Gpu, permille: u32) -> Option<Finding> {
+    (permille > CoreShare::WHOLE.0).then(|| {
+        Finding::note(
+            "quotas",
+            format!(
+                "{}: the guarantees of its tenants add up to {} of its time",
+                gpu.uuid,
+                CoreShare(permille)
+            ),
+            "if all want their time, each gets less in proportion; vcuda set NAME --cores PERCENT lowers one",
+        )
+    })
 }
 
 /// Findings for one tenant's limits, denials and processes.

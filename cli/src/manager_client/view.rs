@@ -7,11 +7,12 @@ use vcuda_quota::Quota;
 
 use super::ManagerClient;
 use crate::failure::Failure;
+use crate::process_facts::{self, Seen};
 use crate::render::{GpuView, ProcessView, Snapshot, TenantView};
 
 /// Snapshot of the node with all its tenants.
 pub fn snapshot(node: &ManagerClient) -> Result<Snapshot, Failure> {
-    let gpus = node.gpus()?;
+    let gpus = node.gpus_with_processes()?;
     if gpus.gpus.is_empty() {
         return Err(Failure::Unavailable(format!(
             "the manager has no GPU: {}",
@@ -30,7 +31,16 @@ pub fn snapshot(node: &ManagerClient) -> Result<Snapshot, Failure> {
         }
         tenant
     };
-    let view = |gpu: v1::Gpu| GpuView {
+    let driver = gpus.gpus.first().map(|gpu| gpu.driver_version.clone());
+    let view = |(index, gpu): (usize, v1::Gpu)| GpuView {
+        index,
+        memory_granted_bytes: gpu.memory_granted_bytes,
+        cores_granted_permille: gpu.cores_granted_permille,
+        utilization_percent: gpu.utilization_percent,
+        temperature_celsius: gpu.temperature_celsius,
+        power_draw_mw: gpu.power_draw_mw,
+        power_limit_mw: gpu.power_limit_mw,
+        outside_processes: gpu.outside_processes.iter().map(outside).collect(),
         tenants: of_gpu
             .get(gpu.uuid.as_str())
             .into_iter()
@@ -42,9 +52,18 @@ pub fn snapshot(node: &ManagerClient) -> Result<Snapshot, Failure> {
         memory_total_bytes: gpu.memory_total_bytes,
         memory_used_bytes: gpu.memory_used_bytes,
     };
+    let is_known = |version: &String| !version.is_empty();
     Ok(Snapshot {
-        gpus: gpus.gpus.into_iter().map(view).collect(),
+        driver_version: driver.filter(is_known),
+        cuda_version: Some(gpus.cuda_version).filter(is_known),
+        ..Snapshot::of(gpus.gpus.into_iter().enumerate().map(view).collect())
     })
+}
+
+/// A process of no tenant, by its PID on the host.
+fn outside(process: &v1::Process) -> ProcessView {
+    let seen = Seen::Here(process.host_pid);
+    process_facts::view(&seen, &process.name, process.memory_used_bytes.first().copied())
 }
 
 /// Tenants by the UUID of their GPU.
@@ -65,15 +84,9 @@ fn tenant(container: &Container, position: usize, device: &ContainerDevice) -> T
     let quota = Quota::from(&device.amounts.unwrap_or_default());
     let process = |process: &v1::Process| {
         let used = process.memory_used_bytes.get(position).copied().unwrap_or(0);
-        (used > 0).then(|| ProcessView {
-            // The host PID if the manager knows it, as `kill` needs that.
-            pid: if process.host_pid == 0 {
-                process.pid
-            } else {
-                process.host_pid
-            },
-            name: process.name.clone(),
-            memory_used_bytes: used,
+        (used > 0).then(|| {
+            let seen = Seen::reported(process.host_pid, process.pid);
+            process_facts::view(&seen, &process.name, Some(used))
         })
     };
     TenantView {
@@ -144,6 +157,9 @@ mod tests {
         assert_eq!(a.holder.as_deref(), Some("ml/train-0"));
         assert_eq!((a.core_guarantee_permille, a.core_limit_permille), (300, 1000));
         assert!(a.processes.is_empty() && !a.is_ranked);
-        assert_eq!((b.processes[0].pid, b.processes[0].memory_used_bytes), (70, 5));
+        assert_eq!(
+            (b.processes[0].pid, b.processes[0].memory_used_bytes),
+            (70, Some(5))
+        );
     }
 }

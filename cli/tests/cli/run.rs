@@ -140,7 +140,8 @@ fn runs_of_one_name_share_one_quota() {
 fn set_changes_a_running_tenant() {
     let user = User::new();
     let _tenant = user.sleeper(&["--memory", "2Gi", "--cores", "30"], "live");
-    user.stdout(&["set", "live", "--memory", "1.5GiB", "--cores", "12.5"]);
+    let told = user.stdout(&["set", "live", "--memory", "1.5GiB", "--cores", "12.5"]);
+    assert_eq!(told, "live resized to 1.5 GiB, 12.5 % fixed\n");
     let tenant = user.json(&["smi", "--json"])["gpus"][0]["tenants"][0].clone();
     assert_eq!(tenant["memory_limit_bytes"], 3_u64 << 29);
     assert_eq!(tenant["core_limit_permille"], 125);
@@ -180,6 +181,64 @@ fn set_changes_a_running_tenant() {
     assert_eq!(cores(&tenant), [0, 125, 7]);
     user.refused(&["set", "live", "--memory", "100Gi"], 64, "80 GiB");
     user.refused(&["set", "dead", "--memory", "1Gi"], 64, "running are: live");
+    // Several at once, or none.
+    let _other = user.sleeper(&["--memory", "2Gi"], "other");
+    user.refused(&["set", "live", "dead", "--memory", "3Gi"], 64, "set dead");
+    let told = user.stdout(&["set", "live", "other", "--memory", "3Gi"]);
+    assert_eq!(told.lines().count(), 2, "{told}");
+    assert!(
+        told.ends_with("other resized to 3 GiB, no guarantee (what is left)\n"),
+        "{told}"
+    );
+}
+
+#[test]
+fn a_quota_without_a_unit_is_refused_and_a_small_one_warned_of() {
+    let user = User::new();
+    let run = |memory: &str, words: &str| {
+        user.refused(&["run", "--sim", "--memory", memory, "--", "true"], 64, words);
+    };
+    run("4", "a number without a unit; write for example 4GiB");
+    run("4294967296", "4294967296B for bytes");
+    run("32MiB", "32 MiB is less than 64 MiB");
+    let small = user.output(&["run", "--sim", "--memory", "128MiB", "--", "true"]);
+    assert!(small.status.success(), "{small:?}");
+    let words = String::from_utf8(small.stderr).unwrap();
+    assert!(
+        words.contains("--memory 128 MiB: a CUDA context alone"),
+        "{words}"
+    );
+    let roomy = user.output(&["run", "--sim", "--memory", "1073741824B", "--", "true"]);
+    assert!(roomy.status.success(), "{roomy:?}");
+    assert!(!String::from_utf8(roomy.stderr).unwrap().contains("vcuda: "));
+}
+
+#[test]
+fn the_doctor_notes_more_time_than_there_is_and_no_missing_driver() {
+    let user = User::new();
+    let long = "a-tenant-with-a-name-of-a-pipeline-that-is-long";
+    let _one = user.sleeper(&["--memory", "1Gi", "--cores", "60"], long);
+    let _two = user.sleeper(&["--memory", "1Gi", "--cores", "70"], "two");
+    // VCUDA_SIM is set: the simulated machine takes the place of the driver.
+    let doctor = || String::from_utf8(user.output(&["doctor"]).stdout).unwrap();
+    let told = doctor();
+    assert!(!told.contains("NVIDIA driver"), "{told}");
+    assert!(
+        told.contains("the guarantees of its tenants add up to 130 % of its time"),
+        "{told}"
+    );
+    assert!(told.contains(&format!("tenant {long}  GPU-")), "{told}");
+    // Without promises there is nothing to note.
+    user.stdout(&["set", long, "two", "--policy", "best-effort"]);
+    assert!(!doctor().contains("guarantees"));
+}
+
+#[test]
+fn help_and_version_are_commands_too() {
+    let user = User::new();
+    assert_eq!(user.stdout(&["version"]), user.stdout(&["--version"]));
+    assert_eq!(user.stdout(&["help", "run"]), user.stdout(&["run", "--help"]));
+    user.refused(&["smo"], 64, "'smi'");
 }
 
 #[test]

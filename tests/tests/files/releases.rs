@@ -153,7 +153,7 @@ fn the_library_is_exchanged_under_running_processes() {
     old.fills_to_the_byte();
     new.fills_to_the_byte();
     let mut late = Command::new(home.path().join("vcuda"));
-    late.args(["run", "--sim", "--memory", "1MiB", "--", "true"]);
+    late.args(["run", "--sim", "--memory", "1GiB", "--", "true"]);
     fixture.environment(&mut late);
     let refused = ends(&mut late);
     assert_eq!(refused.status.code(), Some(69), "{}", text(&refused));

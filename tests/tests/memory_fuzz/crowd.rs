@@ -62,7 +62,7 @@ impl<'b> Crowd<'b> {
     /// A tenant with this quota (bytes) without processes. The seed determines the choices; the kernel determines how
     /// threads and processes interleave.
     pub(crate) fn new(fixture: &'b Fixture, quota_bytes: u64, families: u32, seed: u64) -> Self {
-        let tenant = fixture.keep("fuzz", &["--memory", &quota_bytes.to_string()]);
+        let tenant = fixture.keep("fuzz", &["--memory", &format!("{quota_bytes}B")]);
         let folder = fixture.home().join("sockets");
         std::fs::create_dir(&folder).unwrap();
         let page = File::options()
@@ -209,7 +209,7 @@ impl<'b> Crowd<'b> {
 
     /// Changes the quota, live.
     pub(crate) fn set_quota(&self, bytes: u64) {
-        let arguments = ["set", "fuzz", "--memory", &bytes.to_string()];
+        let arguments = ["set", "fuzz", "--memory", &format!("{bytes}B")];
         succeeded(&self.fixture.vcuda(arguments).output().unwrap());
     }
 

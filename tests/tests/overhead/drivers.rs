@@ -45,7 +45,7 @@ fn a_further_context_never_takes_the_gpu_over_the_quota() {
     const QUOTA: u64 = 2 * GIB;
     const CONTEXT: u64 = 300 * MIB;
     let fixture = machine("h200-580", "context_bytes = \"300MiB\"");
-    let tenant = fixture.keep("tight", &["--memory", &QUOTA.to_string()]);
+    let tenant = fixture.keep("tight", &["--memory", &format!("{QUOTA}B")]);
     let mut process = Commanded::start(&mut tenant.command(app("obey", Door::Dlsym)));
     let (left, _) = process.info();
     assert_eq!(process.alloc(left - CONTEXT + 1), Some(0));
@@ -82,7 +82,7 @@ fn a_context_made_to_measure_never_takes_the_gpu_over_the_quota() {
     let mut neighbour = Running::start(neighbour.arg("1"));
     neighbour.wait_for("started");
     for attempt in 0..10 {
-        let tenant = fixture.keep(&format!("tight{attempt}"), &["--memory", &QUOTA.to_string()]);
+        let tenant = fixture.keep(&format!("tight{attempt}"), &["--memory", &format!("{QUOTA}B")]);
         let mut command = tenant.command(app("obey", Door::Dlsym));
         // Its first context is measured while no other process allocates.
         neighbour.signal(libc::SIGSTOP);

@@ -39,7 +39,7 @@ pub(super) struct Scenario<'b> {
 
 impl<'b> Scenario<'b> {
     pub(super) fn new(fixture: &'b Fixture, kind: Kind) -> Self {
-        let tenant = fixture.keep("stepped", &["--memory", &LIMIT.to_string()]);
+        let tenant = fixture.keep("stepped", &["--memory", &format!("{LIMIT}B")]);
         let peer = Peer::start(&mut tenant.command(app("peer", Door::Dlsym)));
         let outside = (kind.from == From::Outside).then(|| {
             let mut outside = Peer::start(&mut fixture.bare(app("peer", Door::Dlsym)));

@@ -59,7 +59,7 @@ impl NodeScenario<'_> {
         let unit = self.fixture.unit_bytes();
         let quota = MemorySize(4 * unit);
         for (name, memory, cores) in [("d", quota.0, "30"), ("e", 8 * unit, "60")] {
-            let (memory, gpu) = (memory.to_string(), self.fixture.gpu().uuid.to_string());
+            let (memory, gpu) = (format!("{memory}B"), self.fixture.gpu().uuid.to_string());
             let arguments = [
                 "grant", "create", name, "--memory", &memory, "--cores", cores, "--gpu", &gpu,
             ];
@@ -72,7 +72,7 @@ impl NodeScenario<'_> {
         self.check_reply(&format!("d asks for {quota}"), &Reply::OutOfMemory, &d.ask(more)?);
         let raised = MemorySize(6 * unit);
         self.fixture
-            .vcuda(&["grant", "resize", "d", "--memory", &raised.0.to_string()])?;
+            .vcuda(&["grant", "resize", "d", "--memory", &format!("{}B", raised.0)])?;
         let what = format!("{quota} after grant resize {raised}");
         self.check_reply(&what, &Reply::Done, &d.ask(more)?);
 

@@ -164,7 +164,7 @@ impl Demo<'_> {
         self.check_reply(&format!("{more} more with {quota}"), &Reply::OutOfMemory, &reply);
         let raised = MemorySize(quota.0 + 2 * self.unit);
         self.fixture
-            .vcuda(&["set", "c", "--memory", &raised.0.to_string()])?;
+            .vcuda(&["set", "c", "--memory", &format!("{}B", raised.0)])?;
         let reply = tenant.ask(Request::Allocate { bytes: more.0 })?;
         self.check_reply(
             &format!("{more} after set --memory {raised}"),
@@ -173,7 +173,7 @@ impl Demo<'_> {
         );
         let lowered = MemorySize(quota.0 / 2);
         self.fixture
-            .vcuda(&["set", "c", "--memory", &lowered.0.to_string()])?;
+            .vcuda(&["set", "c", "--memory", &format!("{}B", lowered.0)])?;
         let reply = tenant.ask(Request::Allocate { bytes: 1 << 20 })?;
         self.check_reply(
             &format!("1 MiB after set --memory {lowered}"),

@@ -1,0 +1,360 @@
+//! `vcuda smi --query-gpu` and `--query-tenants`: chosen figures as CSV, with nvidia-smi's names and units.
+
+use std::str::FromStr;
+
+use clap::ValueEnum;
+use vcuda_quota::CoreShare;
+
+use crate::render::words::tenths;
+use crate::render::{GpuView, Snapshot, TenantView};
+
+/// Figure of a GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum GpuField {
+    /// Time of the machine
+    Timestamp,
+    /// Index, for people
+    Index,
+    /// Product name
+    Name,
+    /// UUID
+    #[value(alias = "gpu_uuid")]
+    Uuid,
+    /// Version of the driver
+    #[value(name = "driver_version")]
+    DriverVersion,
+    /// Newest CUDA version that the driver supports
+    #[value(name = "cuda_version")]
+    CudaVersion,
+    /// Time in which a kernel ran
+    #[value(name = "utilization.gpu")]
+    Utilization,
+    /// Temperature in degrees Celsius
+    #[value(name = "temperature.gpu")]
+    Temperature,
+    /// Power draw
+    #[value(name = "power.draw")]
+    PowerDraw,
+    /// Power limit
+    #[value(name = "power.limit")]
+    PowerLimit,
+    /// Total memory
+    #[value(name = "memory.total")]
+    MemoryTotal,
+    /// Used memory
+    #[value(name = "memory.used")]
+    MemoryUsed,
+    /// Free memory
+    #[value(name = "memory.free")]
+    MemoryFree,
+    /// Memory granted to tenants
+    #[value(name = "memory.granted")]
+    MemoryGranted,
+    /// GPU time guaranteed to tenants
+    #[value(name = "time.granted")]
+    TimeGranted,
+}
+
+/// Figure of a tenant on a GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum TenantField {
+    /// Time of the machine
+    Timestamp,
+    /// Name
+    Name,
+    /// Namespace, pod and container
+    Holder,
+    /// UUID of the GPU
+    #[value(name = "gpu_uuid")]
+    GpuUuid,
+    /// Memory quota
+    #[value(name = "memory.limit")]
+    MemoryLimit,
+    /// Used memory
+    #[value(name = "memory.used")]
+    MemoryUsed,
+    /// Maximum share of GPU time
+    #[value(name = "cores.limit")]
+    CoresLimit,
+    /// Share of GPU time over the last second
+    #[value(name = "cores.used")]
+    CoresUsed,
+    /// Policy
+    Policy,
+    /// running, idle (its processes hold memory) or empty (no process does)
+    State,
+    /// Number of processes
+    Processes,
+    /// Denied allocations
+    Denied,
+}
+
+/// A figure's text and unit.
+#[derive(Debug)]
+enum Figure {
+    Text(String),
+    Measure(String, &'static str),
+    /// NVML does not tell it.
+    Unknown,
+}
+
+/// Form of the CSV.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct CsvFormat {
+    is_headless: bool,
+    is_unitless: bool,
+}
+
+impl FromStr for CsvFormat {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let mut format = CsvFormat::default();
+        let mut words = text.split(',').map(str::trim);
+        let is_csv = words.next() == Some("csv");
+        for word in words {
+            match word {
+                "noheader" => format.is_headless = true,
+                "nounits" => format.is_unitless = true,
+                _ => return Err(format!("{word}: write csv, csv,noheader or csv,noheader,nounits")),
+            }
+        }
+        is_csv
+            .then_some(format)
+            .ok_or_else(|| "write csv, csv,noheader or csv,noheader,nounits".to_owned())
+    }
+}
+
+/// CSV of GPUs.
+pub(crate) fn gpus(snapshot: &Snapshot, fields: &[GpuField], format: CsvFormat) -> String {
+    let rows = snapshot.gpus.iter().map(|gpu| {
+        fields
+            .iter()
+            .map(|field| gpu_figure(*field, gpu, snapshot))
+            .collect()
+    });
+    csv(fields, rows, format)
+}
+
+/// CSV of tenants, by GPU.
+pub(crate) fn tenants(snapshot: &Snapshot, fields: &[TenantField], format: CsvFormat) -> String {
+    let of = |gpu: &GpuView, tenant: &TenantView| {
+        fields
+            .iter()
+            .map(|field| tenant_figure(*field, gpu, tenant))
+            .collect()
+    };
+    let rows = snapshot
+        .gpus
+        .iter()
+        .flat_map(|gpu| gpu.tenants.iter().map(move |tenant| of(gpu, tenant)));
+    csv(fields, rows, format)
+}
+
+fn csv<F: Queried>(fields: &[F], rows: impl Iterator<Item = Vec<Figure>>, format: CsvFormat) -> String {
+    let mut text = String::new();
+    if !format.is_headless {
+        let titles: Vec<String> = fields.iter().map(|field| field.title()).collect();
+        text.push_str(&titles.join(", "));
+        text.push('\n');
+    }
+    for row in rows {
+        let figures: Vec<String> = row.iter().map(|figure| figure.text(format)).collect();
+        text.push_str(&figures.join(", "));
+        text.push('\n');
+    }
+    text
+}
+
+impl Figure {
+    fn text(&self, format: CsvFormat) -> String {
+        match self {
+            // Names come from other users: a line stays a line.
+            Figure::Text(text) => text
+                .chars()
+                .map(|c| if c.is_control() { '?' } else { c })
+                .collect(),
+            Figure::Measure(value, unit) if !format.is_unitless => format!("{value} {unit}"),
+            Figure::Measure(value, _) => value.clone(),
+            Figure::Unknown => "[N/A]".to_owned(),
+        }
+    }
+}
+
+fn mib(bytes: u64) -> Figure {
+    Figure::Measure((bytes >> 20).to_string(), "MiB")
+}
+
+fn text(text: impl Into<String>) -> Figure {
+    Figure::Text(text.into())
+}
+
+fn percent(text: String) -> Figure {
+    Figure::Measure(text, "%")
+}
+
+/// Watts with two decimals, as nvidia-smi prints them.
+fn watts(milliwatts: Option<u32>) -> Figure {
+    let text = |mw: u32| format!("{}.{:02}", mw / 1000, mw % 1000 / 10);
+    milliwatts.map_or(Figure::Unknown, |mw| Figure::Measure(text(mw), "W"))
+}
+
+fn gpu_figure(field: GpuField, gpu: &GpuView, snapshot: &Snapshot) -> Figure {
+    let known = |version: &Option<String>| version.clone().map_or(Figure::Unknown, Figure::Text);
+    match field {
+        GpuField::Timestamp => text(timestamp()),
+        GpuField::Index => text(gpu.index.to_string()),
+        GpuField::Name => text(&gpu.name),
+        GpuField::Uuid => text(&gpu.uuid),
+        GpuField::DriverVersion => known(&snapshot.driver_version),
+        GpuField::CudaVersion => known(&snapshot.cuda_version),
+        GpuField::Utilization => {
+            let busy = gpu.utilization_percent;
+            busy.map_or(Figure::Unknown, |busy| percent(busy.to_string()))
+        }
+        GpuField::Temperature => {
+            let celsius = gpu.temperature_celsius;
+            celsius.map_or(Figure::Unknown, |celsius| text(celsius.to_string()))
+        }
+        GpuField::PowerDraw => watts(gpu.power_draw_mw),
+        GpuField::PowerLimit => watts(gpu.power_limit_mw),
+        GpuField::MemoryTotal => mib(gpu.memory_total_bytes),
+        GpuField::MemoryUsed => mib(gpu.memory_used_bytes),
+        GpuField::MemoryFree => mib(gpu.memory_total_bytes.saturating_sub(gpu.memory_used_bytes)),
+        GpuField::MemoryGranted => mib(gpu.memory_granted_bytes),
+        GpuField::TimeGranted => percent(CoreShare(gpu.cores_granted_permille).percent()),
+    }
+}
+
+fn tenant_figure(field: TenantField, gpu: &GpuView, tenant: &TenantView) -> Figure {
+    match field {
+        TenantField::Timestamp => text(timestamp()),
+        TenantField::Name => text(&tenant.name),
+        TenantField::Holder => tenant.holder.clone().map_or(Figure::Unknown, Figure::Text),
+        TenantField::GpuUuid => text(&gpu.uuid),
+        TenantField::MemoryLimit => mib(tenant.memory_limit_bytes),
+        TenantField::MemoryUsed => mib(tenant.memory_used_bytes),
+        TenantField::CoresLimit => percent(CoreShare(tenant.core_limit_permille).percent()),
+        TenantField::CoresUsed => percent(tenths(tenant.core_used_permille)),
+        TenantField::Policy => text(&tenant.policy),
+        TenantField::State => text(state(tenant)),
+        TenantField::Processes => text(tenant.processes.len().to_string()),
+        TenantField::Denied => text(tenant.memory_denied.to_string()),
+    }
+}
+
+fn state(tenant: &TenantView) -> &'static str {
+    if tenant.core_used_permille > 0 {
+        "running"
+    } else if tenant.processes.is_empty() {
+        "empty"
+    } else {
+        "idle"
+    }
+}
+
+/// Time of the machine with milliseconds, such as `2026/11/25 21:53:35.123`.
+fn timestamp() -> String {
+    jiff::Zoned::now().strftime("%Y/%m/%d %H:%M:%S%.3f").to_string()
+}
+
+/// A field with the title of its column.
+trait Queried: ValueEnum {
+    /// Unit in the title, if there is one.
+    fn unit(&self) -> Option<&'static str>;
+
+    /// Name and unit, such as `memory.used [MiB]`.
+    fn title(&self) -> String {
+        let value = self.to_possible_value();
+        let name = value.as_ref().map_or("", |value| value.get_name());
+        match self.unit() {
+            Some(unit) => format!("{name} [{unit}]"),
+            None => name.to_owned(),
+        }
+    }
+}
+
+impl Queried for GpuField {
+    fn unit(&self) -> Option<&'static str> {
+        match self {
+            GpuField::MemoryTotal | GpuField::MemoryUsed | GpuField::MemoryFree | GpuField::MemoryGranted => {
+                Some("MiB")
+            }
+            GpuField::PowerDraw | GpuField::PowerLimit => Some("W"),
+            GpuField::Utilization | GpuField::TimeGranted => Some("%"),
+            _ => None,
+        }
+    }
+}
+
+impl Queried for TenantField {
+    fn unit(&self) -> Option<&'static str> {
+        match self {
+            TenantField::MemoryLimit | TenantField::MemoryUsed => Some("MiB"),
+            TenantField::CoresLimit | TenantField::CoresUsed => Some("%"),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use vcuda_quota::Quota;
+
+    use super::*;
+
+    fn snapshot() -> Snapshot {
+        let tenant = TenantView {
+            memory_used_bytes: 1 << 30,
+            core_used_permille: 298,
+            ..TenantView::unused("web", &Quota::fixed(None, 300), 4 << 30)
+        };
+        Snapshot::of(vec![GpuView {
+            memory_total_bytes: 80 << 30,
+            memory_used_bytes: 3 << 30,
+            power_draw_mw: Some(258_456),
+            tenants: vec![tenant],
+            ..GpuView::new(0, "GPU-0", "NVIDIA H200")
+        }])
+    }
+
+    #[test]
+    fn units_and_names_are_those_of_nvidia_smi() {
+        let fields = [
+            GpuField::Name,
+            GpuField::Uuid,
+            GpuField::MemoryUsed,
+            GpuField::PowerDraw,
+            GpuField::Utilization,
+        ];
+        let text = |format: &str| gpus(&snapshot(), &fields, format.parse().unwrap());
+        assert_eq!(
+            text("csv"),
+            "name, uuid, memory.used [MiB], power.draw [W], utilization.gpu [%]\n\
+             NVIDIA H200, GPU-0, 3072 MiB, 258.45 W, [N/A]\n"
+        );
+        assert_eq!(
+            text("csv,noheader,nounits"),
+            "NVIDIA H200, GPU-0, 3072, 258.45, [N/A]\n"
+        );
+    }
+
+    #[test]
+    fn a_tenant_is_a_line_for_each_gpu() {
+        let fields = TenantField::value_variants();
+        let text = tenants(&snapshot(), fields, CsvFormat::default());
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(lines[0].contains("memory.limit [MiB], memory.used [MiB], cores.limit [%], cores.used [%]"));
+        assert!(
+            lines[1].ends_with("web, [N/A], GPU-0, 4096 MiB, 1024 MiB, 30 %, 29.8 %, fixed, running, 0, 0"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn other_formats_are_refused() {
+        for text in ["", "json", "csv,units", "noheader"] {
+            assert!(text.parse::<CsvFormat>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! What the tables of `vcuda` look like at 60, 80 and 160 columns: transcripts, which a person can read as they are, in
+//! `tests/tests/transcripts/`. `VCUDA_TEST_WRITE=1` writes them anew.
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::disallowed_methods,
+    reason = "a test stops at the first thing that is not as it should be"
+)]
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use vcuda_tests::{Door, Fixture, MIB, Running, app, eventually, skip, succeeded, workspace};
+
+/// Commands of the transcripts.
+const COMMANDS: [&[&str]; 14] = [
+    &["smi"],
+    &["smi", "--uuid", "-i", "0"],
+    &["smi", "-L"],
+    &["smi", "-q", "-i", "0"],
+    &["smi", "dmon", "-c", "1"],
+    &["smi", "pmon", "-c", "1"],
+    &[
+        "smi",
+        "--query-gpu=index,name,driver_version,memory.total,memory.used,power.limit",
+    ],
+    &[
+        "smi",
+        "--query-gpu=name,memory.used",
+        "--format=csv,noheader,nounits",
+    ],
+    &[
+        "smi",
+        "--query-tenants=name,memory.limit,memory.used,cores.limit,cores.used,policy,state,processes",
+    ],
+    &["ps"],
+    &["grant", "list"],
+    &["grant", "show", "web"],
+    &["gpu", "list"],
+    &["version"],
+];
+
+/// A node with three grants, two programs and one program outside of vcuda. They hold memory and run nothing.
+struct Node {
+    fixture: Fixture,
+}
+
+impl Node {
+    fn new() -> Node {
+        let fixture = Fixture::with_gpus(2, "24GiB");
+        fs::copy(app("hold", Door::Dlsym), fixture.home().join("hold")).unwrap();
+        Node { fixture }
+    }
+
+    /// A program that holds memory, with the same command line on each machine.
+    fn holding(&self, mut command: Command, bytes: u64) -> Running {
+        command.current_dir(self.fixture.home());
+        let mut running = Running::start(command.args(["./hold", &bytes.to_string()]));
+        running.wait_for("holding");
+        running
+    }
+
+    fn vcuda(&self, args: &[&str], columns: u32) -> String {
+        let mut command = self.fixture.vcuda(args);
+        succeeded(&command.env("COLUMNS", columns.to_string()).output().unwrap())
+    }
+}
+
+/// The text without what differs from run to run: times, PIDs, UUIDs, versions. Each letter keeps its place.
+fn masked(text: &str, pids: &[(u32, char)], uuids: &[String]) -> String {
+    let mut text = text.to_owned();
+    for (pid, letter) in pids {
+        let pid = pid.to_string();
+        // Right-aligned, so that the width of the number does not show.
+        text = text.replace(&format!("{pid:>7}"), &format!("{letter:>7}"));
+        text = text.replace(&format!(" {pid}"), &format!(" {letter}"));
+    }
+    for (number, uuid) in uuids.iter().enumerate() {
+        text = text.replace(
+            uuid,
+            &format!("GPU-{}", number.to_string().repeat(uuid.len() - 4)),
+        );
+    }
+    let is_time = |line: &str| {
+        let days = ["Mon ", "Tue ", "Wed ", "Thu ", "Fri ", "Sat ", "Sun "];
+        days.iter().any(|day| line.starts_with(day)) || line.starts_with("Timestamp ")
+    };
+    let lines = text.lines().map(|line| if is_time(line) { "TIME" } else { line });
+    lines.map(|line| format!("{line}\n")).collect()
+}
+
+fn place(columns: u32) -> PathBuf {
+    workspace().join(format!("tests/tests/transcripts/{columns}.txt"))
+}
+
+#[test]
+fn each_table_is_as_wide_as_the_terminal() {
+    let node = Node::new();
+    let _manager = node.fixture.manager();
+    let create = |args: &[&str]| node.vcuda(&[&["grant", "create"], args].concat(), 80);
+    create(&["web", "--memory", "4GiB", "--cores", "30", "--gpu", "0"]);
+    create(&[
+        "batch",
+        "--memory",
+        "2GiB",
+        "--policy",
+        "best-effort",
+        "--gpu",
+        "0",
+    ]);
+    create(&[
+        "web-10",
+        "--memory",
+        "6GiB",
+        "--cores",
+        "12.5",
+        "--policy",
+        "burst",
+        "--priority",
+        "high",
+        "--gpu",
+        "1",
+    ]);
+    create(&["web-9", "--memory", "1GiB", "--gpu", "1"]);
+    let web = node.holding(
+        node.fixture.vcuda(["run", "--sim", "--grant", "web", "--"]),
+        512 * MIB,
+    );
+    let batch = node.holding(
+        node.fixture.vcuda(["run", "--sim", "--grant", "batch", "--"]),
+        100 * MIB,
+    );
+    let outside = node.holding(node.fixture.vcuda(["sim", "--"]), 200 * MIB);
+    let pids = [(web.0.id(), 'W'), (batch.0.id(), 'B'), (outside.0.id(), 'X')];
+    let is_seen = |text: &str| pids.iter().all(|(pid, _)| text.contains(&format!(" {pid}")));
+    eventually("all are seen", Duration::from_secs(30), || {
+        is_seen(&node.vcuda(&["ps"], 80))
+    });
+    // The manager looks at NVML every other second.
+    let used = || {
+        node.vcuda(
+            &[
+                "smi",
+                "-i",
+                "0",
+                "--query-gpu=memory.used",
+                "--format=csv,noheader,nounits",
+            ],
+            80,
+        )
+    };
+    eventually("NVML's figure is known", Duration::from_secs(30), || {
+        used().trim().parse::<u64>().unwrap() > 2200
+    });
+    let list = node.vcuda(&["smi", "--query-gpu=uuid", "--format=csv,noheader"], 80);
+    let uuids: Vec<String> = list.lines().map(str::to_owned).collect();
+    assert_eq!(uuids.len(), 2, "{list}");
+    for columns in [60, 80, 160] {
+        let mut transcript = String::new();
+        for args in COMMANDS {
+            let text = masked(&node.vcuda(args, columns), &pids, &uuids);
+            // -L, -q and CSV are for programs, and as wide as they are.
+            let is_table =
+                args[0] != "smi" || args.len() == 1 || args.contains(&"--uuid") || args.contains(&"dmon");
+            let widest = text.lines().map(|line| line.chars().count()).max().unwrap();
+            assert!(
+                !is_table || widest <= columns as usize,
+                "{args:?}: {widest}\n{text}"
+            );
+            transcript += &format!("$ vcuda {}\n{text}\n", args.join(" "));
+        }
+        compare(&transcript, columns);
+    }
+}
+
+fn compare(transcript: &str, columns: u32) {
+    if std::env::var_os("VCUDA_TEST_WRITE").is_some() {
+        fs::write(place(columns), transcript).unwrap();
+        return;
+    }
+    if !nix_is_root() {
+        skip("transcripts: they name the user root");
+        return;
+    }
+    let expected = fs::read_to_string(place(columns)).unwrap_or_default();
+    let differences: Vec<(&str, &str)> = expected
+        .lines()
+        .zip(transcript.lines())
+        .filter(|(one, other)| one != other)
+        .collect();
+    assert!(
+        expected == transcript,
+        "{columns} columns: {differences:#?}\nVCUDA_TEST_WRITE=1 writes the transcript anew; all of it is now:\n{transcript}"
+    );
+}
+
+fn nix_is_root() -> bool {
+    // SAFETY: takes nothing and cannot fail.
+    unsafe { libc::geteuid() == 0 }
+}
