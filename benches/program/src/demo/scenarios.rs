@@ -133,6 +133,7 @@ impl Demo<'_> {
         let part = self.rounded(quota.0.saturating_sub(2 * overhead) * 3 / 4);
         let reply = first.ask(Request::Allocate { bytes: part.0 })?;
         self.check_reply(&format!("c goes on and asks for {part}"), &Reply::Done, &reply);
+        self.live.look()?;
         self.watch_for(SECOND)?;
 
         self.say("A second process joins c; the first is killed with SIGKILL")?;
