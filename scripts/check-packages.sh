@@ -23,6 +23,30 @@ for file in "$work"/again/*; do
     cmp "$file" "$work/packages/$(basename "$file")" || { echo "check-packages: two builds of $(basename "$file") differ" && exit 1; }
 done
 
+# The archive without root: whole, damaged, and signed by the wrong key.
+mkdir -p "$work/archive/vcuda/bin"
+cp "$work"/programs/* "$work/archive/vcuda/bin/"
+archive=vcuda-0.1.0-linux-$(uname -m).tar.gz
+tar -C "$work/archive" -cf - vcuda | gzip -n1 >"$work/packages/$archive"
+cp deploy/install.sh "$work/packages/"
+(cd "$work/packages" && sha256sum vcuda* >SHA256SUMS)
+"$work/packages/install.sh" --prefix "$work/prefix" >/dev/null
+"$work/prefix/bin/vcuda" --version >/dev/null
+refused() {
+    local code=0
+    "$work/packages/install.sh" --prefix "$work/refused" "$@" >/dev/null 2>"$work/said" || code=$?
+    [ $code = 1 ] || { echo "check-packages: install.sh ended with $code, not 1: $(cat "$work/said")" && exit 1; }
+}
+if command -v minisign >/dev/null; then
+    for key in one other; do minisign -GWf -p "$work/$key.pub" -s "$work/$key.key" >/dev/null; done
+    minisign -S -s "$work/one.key" -m "$work/packages/SHA256SUMS" >/dev/null
+    "$work/packages/install.sh" --key "$(tail -n 1 "$work/one.pub")" --prefix "$work/signed" >/dev/null
+    refused --key "$(tail -n 1 "$work/other.pub")"
+fi
+cp "$work/packages/$archive" "$work/whole" && echo more >>"$work/packages/$archive"
+refused
+mv "$work/whole" "$work/packages/$archive"
+
 cat >"$work/inside" <<'END'
 set -euo pipefail
 kind=$1
@@ -31,7 +55,7 @@ install() { case $kind in deb) dpkg -i --force-confold --force-depends /packages
 installed() { case $kind in deb) dpkg-query -W -f '${Version}' vcuda ;; rpm) rpm -q --qf '%{VERSION}' vcuda ;; esac; }
 remove() { case $kind in deb) dpkg -r vcuda ;; rpm) rpm -e vcuda ;; esac >/dev/null; }
 
-install 0.1.0
+[ "$kind" = deb ] && /packages/install.sh >/dev/null || install 0.1.0
 [ "$(installed)" = 0.1.0 ] || fail "it is not installed"
 getent passwd vcuda >/dev/null || fail "no user vcuda"
 vcuda-manager --check >/dev/null || fail "the installed configuration is wrong"

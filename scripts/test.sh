@@ -31,7 +31,7 @@ have() {
     esac
 }
 for package in runc podman strace golang-github-containers-common musl-tools \
-    libjemalloc2 libtcmalloc-minimal4 libeatmydata1 faketime bubblewrap busybox lua5.4 tcc fakeroot rpm help2man; do
+    libjemalloc2 libtcmalloc-minimal4 libeatmydata1 faketime bubblewrap busybox lua5.4 tcc fakeroot rpm help2man minisign; do
     have $package || { [ "$(id -u)" = 0 ] && { apt-get update && apt-get install -y --no-install-recommends $package; } >target/apt.log 2>&1; } ||
         skip "$package: not installed and apt-get could not (target/apt.log)"
 done
