@@ -80,7 +80,7 @@ all() {
             scripts/package.sh "$target/$processor-unknown-linux-gnu/release" "$out" "$processor" || [ $? = 77 ]
     done
     # As `helm package` makes it: helm push vcuda-chart-... oci://REGISTRY/...
-    tar -C deploy/helm --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$(git log -1 --format=%ct)" -cf - vcuda |
+    tar -C deploy/helm -h --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$(git log -1 --format=%ct)" -cf - vcuda |
         gzip -n9 >"$out/vcuda-chart-$version.tgz"
     "$tools/bin/python" scripts/sbom.py "$out/vcuda-$version.cdx.json"
     cp deploy/install.sh "$out/"
