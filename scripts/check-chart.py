@@ -15,7 +15,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 CHART = ROOT / "deploy/helm/vcuda"
 RELEASES = ["1.29", "1.37"]
 # Objects of the Prometheus Operator and of cert-manager: their schemas are not Kubernetes'.
-FOREIGN = {"ServiceMonitor", "PrometheusRule", "Certificate", "Issuer"}
+FOREIGN = {"ServiceMonitor", "PodMonitor", "PrometheusRule", "Certificate", "Issuer"}
 problems = []
 
 
@@ -319,7 +319,7 @@ def main():
                       {"admission": {"memoryOvercommit": 0.5}}, {"namespaces": {"a": {"policy": ["burst"]}}}, {"paths": {"run": "vcuda"}},
                       {"audit": {"action": "end"}}, {"mode": "both"},
                       {"dra": {"unhealthyEffect": "Evict"}}, {"modeLabel": "dra"}, {"namespaces": {"a": {"auditAction": "end"}}},
-                      {"cluster": {"failurePolicy": "Open"}}, {"cluster": {"gpuMemory": "80 GB"}}, {"cluster": {"addTolerations": [{"kye": "a"}]}}]:
+                      {"image": {"repository": "a", "digest": "latest"}}, {"networkPolicy": {"from": []}}, {"cluster": {"failurePolicy": "Open"}}, {"cluster": {"gpuMemory": "80 GB"}}, {"cluster": {"addTolerations": [{"kye": "a"}]}}]:
             try:
                 chart.render(wrong, name="vcuda", namespace="vcuda-system")
                 check(False, "the schema accepts", wrong)

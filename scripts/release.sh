@@ -2,7 +2,10 @@
 # Builds what is installed on nodes and what goes into other people's images: for x86-64 and aarch64, for glibc 2.17 (2012) and
 # later, by zig's linker.
 #
-#   scripts/release.sh [FOLDER]                   archives, one for each processor, and SHA256SUMS (default: target/dist)
+#   scripts/release.sh [FOLDER]                   everything of a release (default: target/dist): for each processor an archive,
+#                                                 a .deb, an .rpm and an OCI image, then the chart, a list of what they are made of
+#                                                 (CycloneDX), install.sh and SHA256SUMS, signed by minisign if VCUDA_SIGN_KEY
+#                                                 names a secret key
 #   scripts/release.sh build PROCESSOR CRATE...   only builds; prints the folder of the result. PROCESSOR: x86_64 or aarch64
 #   scripts/release.sh tools                      only installs zig and cargo-zigbuild, under target/release-tools
 #
@@ -15,7 +18,7 @@ tools=$target/release-tools
 without() { echo "$*" >&2; exit 77; }
 
 tools() {
-    local wanted="ziglang==0.17.1 cargo-zigbuild==0.24.0"
+    local wanted="ziglang==0.17.1 cargo-zigbuild==0.24.0 cyclonedx-python-lib==11.12.0"
     if [ "$(cat "$tools/installed" 2>/dev/null)" != "$wanted" ]; then
         rm -rf "$tools"
         python3 -m venv "$tools" >&2 || without "python3 -m venv failed"
@@ -34,19 +37,20 @@ build() {
     for crate in "$@"; do crates+=(-p "$crate"); done
     rustup target list --installed 2>/dev/null | grep -qx "$triple" || rustup target add "$triple" >&2 ||
         without "no Rust library for $triple: rustup target add failed"
-    cargo zigbuild --locked --release --target "$triple.$glibc" "${crates[@]}" >&2
+    # Symbols are of no use without the build's folder, and are most of the size.
+    CARGO_PROFILE_RELEASE_STRIP=symbols cargo zigbuild --locked --release --target "$triple.$glibc" "${crates[@]}" >&2
     echo "$target/$triple/release"
 }
 
 archive() {
     local processor=$1 out=$2 version=$3 built stage name program
-    built=$(build "$processor" vcuda-shim vcuda-cli vcuda-bench "${daemons[@]}")
+    built=$(build "$processor" vcuda-shim vcuda-cli vcuda-bench vcuda-simulator vcuda-simulator-nvml "${daemons[@]}")
     scripts/check-shim.sh "$built" "$glibc"
     name=vcuda-$version-linux-$processor
     stage=$(mktemp -d)
-    # `vcuda` finds the library and vcuda-bench beside itself.
+    # `vcuda` finds the libraries and vcuda-bench beside itself; with the simulator's it can be tried without a GPU.
     mkdir -p "$stage/$name"/{bin,share/doc}
-    cp "$built/libvcuda_shim.so" "$stage/$name/bin/"
+    cp "$built"/libvcuda_{shim,simulator_cuda,simulator_nvml}.so "$stage/$name/bin/"
     for program in vcuda vcuda-bench vcuda-manager vcuda-device-plugin vcuda-dra-driver vcuda-cluster kubectl-vcuda; do
         [ ! -e "$built/$program" ] || cp "$built/$program" "$stage/$name/bin/"
     done
@@ -71,7 +75,17 @@ all() {
     grep -q '"cluster"' Cargo.toml && daemons+=(vcuda-cluster)
     tools
     for processor in x86_64 aarch64; do archive "$processor" "$out" "$version"; done
-    (cd "$out" && sha256sum vcuda-"$version"-linux-*.tar.gz >SHA256SUMS && cat SHA256SUMS)
+    for processor in x86_64 aarch64; do
+        VCUDA_PAGES=$target/$(uname -m)-unknown-linux-gnu/release \
+            scripts/package.sh "$target/$processor-unknown-linux-gnu/release" "$out" "$processor" || [ $? = 77 ]
+    done
+    # As `helm package` makes it: helm push vcuda-chart-... oci://REGISTRY/...
+    tar -C deploy/helm -h --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$(git log -1 --format=%ct)" -cf - vcuda |
+        gzip -n9 >"$out/vcuda-chart-$version.tgz"
+    "$tools/bin/python" scripts/sbom.py "$out/vcuda-$version.cdx.json"
+    cp deploy/install.sh "$out/"
+    (cd "$out" && find . -maxdepth 1 -type f ! -name 'SHA256SUMS*' -printf '%f\n' | LC_ALL=C sort | xargs sha256sum >SHA256SUMS && cat SHA256SUMS)
+    [ -z "${VCUDA_SIGN_KEY:-}" ] || minisign -S -s "$VCUDA_SIGN_KEY" -m "$out/SHA256SUMS"
 }
 
 case ${1-} in

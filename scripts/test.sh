@@ -31,7 +31,7 @@ have() {
     esac
 }
 for package in runc podman strace golang-github-containers-common musl-tools \
-    libjemalloc2 libtcmalloc-minimal4 libeatmydata1 faketime bubblewrap busybox lua5.4 tcc fakeroot; do
+    libjemalloc2 libtcmalloc-minimal4 libeatmydata1 faketime bubblewrap busybox lua5.4 tcc fakeroot rpm help2man minisign; do
     have $package || { [ "$(id -u)" = 0 ] && { apt-get update && apt-get install -y --no-install-recommends $package; } >target/apt.log 2>&1; } ||
         skip "$package: not installed and apt-get could not (target/apt.log)"
 done
@@ -46,7 +46,7 @@ step "the built library and the crate edges"
 scripts/check-deps.sh
 scripts/check-shim.sh
 
-step "the Helm chart, the examples, the smoke test, the systemd units"
+step "the Helm chart, the examples, the smoke test, the packages, the systemd units"
 chart=0
 scripts/chart.sh "$VCUDA_TEST_BUILD" >target/chart.log 2>&1 || chart=$?
 case $chart in
@@ -56,6 +56,14 @@ case $chart in
 esac
 
 scripts/check-smoke.sh
+
+packages=0
+scripts/check-packages.sh "$VCUDA_TEST_BUILD" >target/packages.log 2>&1 || packages=$?
+case $packages in
+0) grep "^check-packages:" target/packages.log ;;
+77) skip "the packages: $(tail -n 1 target/packages.log)" ;;
+*) cat target/packages.log && exit 1 ;;
+esac
 
 for units in check-unit.sh run-units.sh; do
     unit=0
@@ -108,10 +116,6 @@ case $fuzzed in
 esac
 wait "$loom" || { cat target/loom.log; exit 1; }
 grep -E "^test result" target/loom.log
-
-step "the demo"
-"$VCUDA_TEST_BUILD/vcuda" demo >target/demo.log 2>&1 || { cat target/demo.log; exit 1; }
-tail -n 1 target/demo.log
 
 step "the chart on a real node of Kubernetes"
 kubernetes=0

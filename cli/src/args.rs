@@ -104,7 +104,8 @@ Examples:
 const MAN_EXAMPLES: &str = "\
 Examples:
   vcuda man > ~/.local/share/man/man1/vcuda.1
-  vcuda man run > ~/.local/share/man/man1/vcuda-run.1";
+  vcuda man run > ~/.local/share/man/man1/vcuda-run.1
+  vcuda man --all ~/.local/share/man/man1    every page";
 
 /// Share an NVIDIA GPU: memory and GPU-time quotas for unmodified programs.
 #[derive(Debug, Parser)]
@@ -164,6 +165,9 @@ pub(crate) enum Command {
     Man {
         /// The command, such as `run` [default: vcuda itself].
         command: Option<String>,
+        /// Write the pages of vcuda and all of its commands into this folder.
+        #[arg(long, value_name = "FOLDER", conflicts_with = "command")]
+        all: Option<PathBuf>,
     },
     /// Divides GPU time between this user's tenants; started by `run`.
     #[command(hide = true)]

@@ -33,7 +33,11 @@ pub fn carry_out(line: Cli) -> Result<(), Failure> {
         Command::OfBench(_) => Err(bench::become_bench()),
         Command::Completions { shell } => completions(shell),
         Command::Version => Ok(writeln!(io::stdout(), "vcuda {}", env!("CARGO_PKG_VERSION"))?),
-        Command::Man { command } => manual(command.as_deref()),
+        Command::Man {
+            all: Some(folder), ..
+        } => clap_mangen::generate_to(Cli::command(), &folder)
+            .map_err(|error| Failure::access("write", &folder, &error)),
+        Command::Man { command, .. } => manual(command.as_deref()),
         Command::Arbiter { detach: true, .. } => background::detach(),
         Command::Arbiter { alone, .. } => arbiter::arbiter(alone, &environment),
         Command::Attached(attached) => attached::attached(&attached),

@@ -306,6 +306,7 @@ static void *storm(void *number)
         CHECK(launched >= 2 && denied >= 1 && launched + denied == THREADS);
         for (int i = 0; i < THREADS; i++) sem_post(&gate);
     }
+    pthread_barrier_wait(&all_launched);
     for (int i = 0; i < 300; i++) {
         seed = seed * 1103515245 + 12345;
         try_to_launch(exec, s);

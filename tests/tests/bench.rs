@@ -129,6 +129,44 @@ fn one_line_for_each_tenant(svg: &Path, report: &Value) {
     assert_eq!(points, samples, "{svg}");
 }
 
+/// The demo's own checks are the test: a share or a time that the machine is too busy to measure does not count.
+#[test]
+fn each_claim_of_the_demo_holds_and_is_drawn() {
+    let fixture = Fixture::new();
+    let svg = fixture.runtime().join("demo.svg");
+    let output = fixture
+        .vcuda(["demo", "--sim", "--json", "--svg", svg.to_str().unwrap()])
+        .output()
+        .unwrap();
+    let report: Value = serde_json::from_str(&succeeded(&output)).unwrap();
+    let checks = report["checks"].as_array().unwrap();
+    assert!(checks.len() >= 28, "{report}");
+    for check in checks {
+        assert!(
+            check["passed"] == true || check["not_measurable"].is_string(),
+            "{check}"
+        );
+    }
+    let memory = |check: &&Value| check["measured"] == "CUDA_ERROR_OUT_OF_MEMORY";
+    assert!(checks.iter().filter(memory).count() >= 7, "{report}");
+    let svg = fs::read_to_string(svg).unwrap();
+    let document = roxmltree::Document::parse(&svg).unwrap();
+    let words: Vec<&str> = document
+        .descendants()
+        .filter_map(|node| node.text())
+        .map(str::trim)
+        .collect();
+    for word in [
+        "GPU time, beside the caps",
+        "memory, beside the quotas",
+        "a",
+        "b",
+        "c",
+    ] {
+        assert!(words.contains(&word), "{word}: {words:?}");
+    }
+}
+
 #[test]
 fn without_the_shim_no_launch_waits() {
     let fixture = Fixture::new();

@@ -10,9 +10,11 @@ mod report;
 mod running;
 mod shares;
 mod table;
+mod verdict;
 
 use std::io::{self, Write as _};
 
+use crate::chart;
 use crate::fixture::interrupt::Interrupt;
 use crate::fixture::{Fixture, GpuKind, record};
 use changes::Changes;
@@ -28,7 +30,7 @@ use vcuda_cli::failure::Failure;
 /// Measures, and prints the report.
 pub(crate) fn bench(args: &BenchArgs, environment: &Environment) -> Result<(), Failure> {
     let plan = Plan::new(args)?;
-    args.svg.as_deref().map_or(Ok(()), picture::can_write)?;
+    args.svg.as_deref().map_or(Ok(()), chart::can_write)?;
     let interrupt = Interrupt::catch()?;
     let kind = GpuKind::asked(args.sim, GpuKind::Real);
     let fixture = Fixture::set_up(kind, args.gpu.as_ref(), environment)?;
@@ -37,7 +39,7 @@ pub(crate) fn bench(args: &BenchArgs, environment: &Environment) -> Result<(), F
     fixture.clear();
     let report = measured?;
     if let Some(place) = &args.svg {
-        picture::write(&report, place)?;
+        chart::write(&picture::panels(&report), place)?;
     }
     let mut out = io::stdout().lock();
     if args.json {

@@ -3,8 +3,10 @@
 #![warn(clippy::too_many_lines)]
 
 mod bench;
+mod chart;
 mod demo;
 mod fixture;
+mod load;
 
 use std::process::ExitCode;
 

@@ -9,8 +9,9 @@ use crate::inventory::GpuSelector;
 pub(super) const DEMO_EXAMPLES: &str = "\
 Examples:
   vcuda demo
-  vcuda demo --sim      on the simulated GPU, also where a real one is present
-  vcuda demo --json     for scripts";
+  vcuda demo --sim         on the simulated GPU, even beside a real one
+  vcuda demo --svg s.svg   draw it, too
+  vcuda demo --json        for scripts";
 
 pub(super) const BENCH_EXAMPLES: &str = "\
 Examples:
@@ -51,6 +52,9 @@ pub struct DemoArgs {
     /// Use the simulated GPU even if there is a real one
     #[arg(long)]
     pub sim: bool,
+    /// Draw the tenants' shares and memory over time into this file
+    #[arg(long, value_name = "FILE")]
+    pub svg: Option<PathBuf>,
     /// Print the checks as JSON; the text goes to stderr
     #[arg(long)]
     pub json: bool,

@@ -5,6 +5,7 @@ use vcuda_figures::{jain, mean, mean_absolute_error, median, most, ratio_error};
 
 use super::plan::{CHANGED, Plan, WINDOW};
 use crate::fixture::Fixture;
+use crate::load;
 use vcuda_quota::CoreShare;
 
 /// The whole report.
@@ -174,7 +175,7 @@ impl Report {
             },
             gpu,
             processors: std::thread::available_parallelism().map_or(1, usize::from),
-            load_before: load(),
+            load_before: load::load(),
             window_seconds: WINDOW.as_secs_f64(),
             windows: plan.windows,
             shares: Vec::new(),
@@ -206,12 +207,6 @@ impl Report {
             split_least_used_of_caps: least(split.iter().map(|row| row.used_of_caps).collect()),
         };
     }
-}
-
-/// The first value of `/proc/loadavg`.
-fn load() -> Option<f64> {
-    let text = std::fs::read_to_string("/proc/loadavg").ok()?;
-    text.split(' ').next()?.parse().ok()
 }
 
 impl GpuReport {

@@ -4,6 +4,7 @@ use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, ContentArrangement, Table};
 
 use super::report::{Report, SharesReport};
+use super::verdict::verdict;
 use vcuda_cli::render::{WIDTH, clipped};
 
 /// All measured tables, with their meaning.
@@ -21,6 +22,7 @@ pub(super) fn text(report: &Report) -> String {
             report.processors
         ));
     }
+    text.push_str(&verdict(report));
     if !report.with_shim {
         text.push_str("WITHOUT the shim: no caps apply\n");
     }
@@ -243,7 +245,7 @@ mod tests {
     use vcuda_quota::CoreShare;
 
     /// A report with the most digits and the longest names.
-    fn widest(simulated: bool) -> Report {
+    fn widest(simulated: bool, has_shim: bool) -> Report {
         let tenant = |cap| TenantReport::new(CoreShare(cap), &[0.999, 0.999], 1_000_000, Vec::new());
         let row = |caps: &[u32]| {
             let tenants = caps.iter().copied().map(tenant).collect();
@@ -253,7 +255,7 @@ mod tests {
             rows: Vec::new(),
             has_overhead: true,
             changes: 0,
-            has_shim: false,
+            has_shim,
             windows: 3600,
             pairs: 1,
             parts: 1,
@@ -310,15 +312,20 @@ mod tests {
 
     #[test]
     fn the_widest_report_fits_80_columns() {
-        for simulated in [false, true] {
-            let text = text(&widest(simulated));
+        for (simulated, has_shim) in [(false, false), (true, true)] {
+            let text = text(&widest(simulated, has_shim));
             for line in text.lines() {
                 let columns = line.chars().count();
                 assert!(columns <= WIDTH, "{columns} columns: {line}");
             }
+            let first = if has_shim {
+                "the worst is 99.9 of 10 %"
+            } else {
+                "WITHOUT the shim"
+            };
             for words in [
                 "NOTE",
-                "WITHOUT the shim",
+                first,
                 "One tenant",
                 "side by side",
                 "How soon",

@@ -5,6 +5,7 @@ use std::io::{self, IsTerminal as _, Write as _};
 use serde::Serialize;
 
 use super::output::Output;
+use crate::load::why_not_measurable;
 use vcuda_cli::failure::Failure;
 use vcuda_cli::render::clipped;
 
@@ -21,6 +22,15 @@ struct Check {
     measured: String,
     expected: String,
     passed: bool,
+    /// Reason why a check that did not pass tells nothing here; it does not count as a failure.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    not_measurable: Option<String>,
+}
+
+impl Check {
+    fn failed(&self) -> bool {
+        !self.passed && self.not_measurable.is_none()
+    }
 }
 
 impl Checks {
@@ -39,6 +49,30 @@ impl Checks {
         measured: impl Into<String>,
         passed: bool,
     ) {
+        self.add_unless(None, check, expected, measured, passed);
+    }
+
+    /// Records a check of a time or a share. If it does not pass on a machine with more to do than it has processors, that says
+    /// nothing of vcuda.
+    pub(crate) fn add_timed(
+        &mut self,
+        check: &str,
+        expected: impl Into<String>,
+        measured: impl Into<String>,
+        passed: bool,
+    ) {
+        let why = (!passed).then(why_not_measurable).flatten();
+        self.add_unless(why, check, expected, measured, passed);
+    }
+
+    fn add_unless(
+        &mut self,
+        not_measurable: Option<String>,
+        check: &str,
+        expected: impl Into<String>,
+        measured: impl Into<String>,
+        passed: bool,
+    ) {
         let (check, expected, measured) = (check.to_owned(), expected.into(), measured.into());
         // An error is ignored, as the summary repeats the check.
         let _ = self.output.say(format_args!("   {check}: {measured}"));
@@ -47,6 +81,7 @@ impl Checks {
             measured,
             expected,
             passed,
+            not_measurable,
         });
     }
 
@@ -63,10 +98,10 @@ impl Checks {
         } else {
             self.table(&mut out)?;
         }
-        if self.checks.iter().all(|check| check.passed) {
-            Ok(())
-        } else {
+        if self.checks.iter().any(Check::failed) {
             Err(Failure::Reported)
+        } else {
+            Ok(())
         }
     }
 
@@ -78,22 +113,62 @@ impl Checks {
             measured,
             expected,
             passed,
+            not_measurable,
         } in &self.checks
         {
-            let verdict = match (passed, is_terminal) {
-                (true, true) => "\x1b[32mPASS\x1b[0m",
-                (false, true) => "\x1b[31mFAIL\x1b[0m",
-                (true, false) => "PASS",
-                (false, false) => "FAIL",
+            let verdict = match (passed, not_measurable, is_terminal) {
+                (true, _, true) => "\x1b[32mPASS\x1b[0m",
+                (true, _, false) => "PASS",
+                (false, Some(_), _) => "NONE",
+                (false, None, true) => "\x1b[31mFAIL\x1b[0m",
+                (false, None, false) => "FAIL",
             };
             let (check, measured) = (clipped(check, 33), clipped(measured, 25));
             writeln!(out, "{verdict}  {check:<34}{measured:<26}{expected}")?;
         }
-        let failures = self.checks.iter().filter(|check| !check.passed).count();
-        match failures {
-            0 => writeln!(out, "\nall {} checks passed", self.checks.len())?,
-            _ => writeln!(out, "\n{failures} of {} checks failed", self.checks.len())?,
+        Ok(writeln!(out, "\n{}", self.sentence())?)
+    }
+
+    /// The sum of the checks.
+    fn sentence(&self) -> String {
+        let all = self.checks.len();
+        let failed = self.checks.iter().filter(|check| check.failed()).count();
+        let mut unknown = self
+            .checks
+            .iter()
+            .filter_map(|check| check.not_measurable.as_ref());
+        match (failed, unknown.next()) {
+            (0, None) => format!("all {all} checks passed"),
+            (0, Some(why)) => {
+                let count = unknown.count() + 1;
+                format!(
+                    "{} of {all} checks passed, {count} not measurable here: {why}",
+                    all - count
+                )
+            }
+            _ => format!("{failed} of {all} checks failed"),
         }
-        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_measured_is_told_and_no_failure() {
+        let busy = || Some("load 7 on 2 processors".to_owned());
+        let mut checks = Checks::new(Output::new(true));
+        checks.add_unless(None, "memory", "4 GiB", "4 GiB", true);
+        assert_eq!(checks.sentence(), "all 1 checks passed");
+        checks.add_unless(busy(), "a share", "30 %", "20 %", false);
+        assert_eq!(
+            checks.sentence(),
+            "1 of 2 checks passed, 1 not measurable here: load 7 on 2 processors"
+        );
+        assert!(checks.summary().is_ok());
+        checks.add_unless(None, "memory", "refused", "allocated", false);
+        assert_eq!(checks.sentence(), "1 of 3 checks failed");
+        assert!(checks.summary().is_err());
     }
 }

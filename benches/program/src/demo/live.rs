@@ -1,9 +1,11 @@
-//! Live table: redrawn in place on a terminal, a line per update elsewhere.
+//! Live bars: redrawn in place on a terminal, a line per update elsewhere.
 
+use super::bars::bars;
+use super::history::History;
 use super::output::Output;
 use vcuda_cli::failure::Failure;
 use vcuda_cli::inventory::Inventory;
-use vcuda_cli::render::{self, Snapshot};
+use vcuda_cli::render::Snapshot;
 use vcuda_cli::smi::Watch;
 use vcuda_quota::{CoreShare, MemorySize};
 
@@ -15,10 +17,11 @@ pub(crate) struct Live<'a> {
     uuid: String,
     drawn_lines: usize,
     output: Output,
+    history: History,
 }
 
 impl<'a> Live<'a> {
-    /// A table of the GPU `uuid`; the first one shows no shares.
+    /// Bars for the tenants of the GPU `uuid`; the first ones show no shares.
     pub(crate) fn new(inventory: &'a Inventory, watch: Watch, uuid: String, output: Output) -> Live<'a> {
         Live {
             inventory,
@@ -26,34 +29,47 @@ impl<'a> Live<'a> {
             uuid,
             drawn_lines: 0,
             output,
+            history: History::default(),
         }
     }
 
     /// Updates without drawing.
     pub(crate) fn look(&mut self) -> Result<Snapshot, Failure> {
+        let snapshot = self.snapshot()?;
+        self.history.note(&snapshot, false);
+        Ok(snapshot)
+    }
+
+    fn snapshot(&mut self) -> Result<Snapshot, Failure> {
         let mut snapshot = self.watch.look(self.inventory)?;
         snapshot.gpus.retain(|gpu| gpu.uuid == self.uuid);
         Ok(snapshot)
     }
 
+    /// What was shown so far.
+    pub(crate) fn history(&self) -> &History {
+        &self.history
+    }
+
     /// Updates and draws.
     pub(crate) fn draw(&mut self) -> Result<Snapshot, Failure> {
-        let snapshot = self.look()?;
+        let snapshot = self.snapshot()?;
+        self.history.note(&snapshot, true);
         if self.output.is_terminal() {
             let back = match self.drawn_lines {
                 0 => String::new(),
                 lines => format!("\x1b[{lines}A\x1b[J"),
             };
-            let table = render::table(&snapshot, true);
-            self.drawn_lines = table.lines().count();
-            self.output.write(format_args!("{back}{table}"))?;
+            let chart = bars(&snapshot);
+            self.drawn_lines = chart.lines().count();
+            self.output.write(format_args!("{back}{chart}"))?;
         } else {
             self.output.say(format_args!("   {}", line(&snapshot)))?;
         }
         Ok(snapshot)
     }
 
-    /// Leaves the table on the screen, and continues below it.
+    /// Leaves the bars on the screen, and continues below it.
     pub(crate) fn leave(&mut self) {
         self.drawn_lines = 0;
     }

@@ -114,14 +114,17 @@ impl NodeScenario<'_> {
             back.map_or_else(|| "not yet".to_owned(), |time| format!("{} ms", time.as_millis())),
             back.is_some(),
         );
-        #[expect(clippy::cast_precision_loss, reason = "whole MiB below 2^53")]
-        let expected = raised.0 as f64;
-        let limit = self.metric("vcuda_container_memory_limit_bytes", "d-1")?;
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a number of bytes below 2^53"
+        )]
+        let limit_bytes = self.metric("vcuda_container_memory_limit_bytes", "d-1")? as u64;
         self.checks.add(
             "d's limit in the metrics",
             raised.to_string(),
-            format!("{limit} bytes"),
-            (limit - expected).abs() < 0.5,
+            MemorySize(limit_bytes).to_string(),
+            limit_bytes == raised.0,
         );
         Ok(())
     }
@@ -150,7 +153,7 @@ impl NodeScenario<'_> {
         }
         for ((name, cap), sum) in [("d", 300), ("e", 600)].into_iter().zip(sums) {
             let share = sum / LOOKS;
-            self.checks.add(
+            self.checks.add_timed(
                 &format!("{name}'s share, by the manager"),
                 format!("{} +- 5", CoreShare(cap)),
                 format!("{}.{} %", share / 10, share % 10),
