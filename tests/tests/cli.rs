@@ -229,6 +229,17 @@ fn damaged_limits_give_no_memory() {
 }
 
 #[test]
+fn the_doctor_tries_a_command_as_a_tenant() {
+    let fixture = Fixture::new();
+    let output = fixture.vcuda(["doctor", "--sim", "--", "true"]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(
+        said.contains("limit seen by CUDA") && !said.contains("probe"),
+        "{said}"
+    );
+}
+
+#[test]
 fn the_environment_only_lowers() {
     let fixture = Fixture::new();
     let hold = app("hold", Door::Dlsym);

@@ -49,7 +49,7 @@ pub(super) fn check_new_tenant(is_simulated: bool, environment: &Environment) ->
         return Vec::new();
     };
     let limit = smallest / 2;
-    let (memory, name) = (limit.to_string(), format!("doctor-{}", std::process::id()));
+    let (memory, name) = (format!("{limit}B"), format!("doctor-{}", std::process::id()));
     let mut arguments = vec!["run", "--name", &name, "--memory", &memory];
     if is_simulated {
         arguments.push("--sim");
