@@ -33,7 +33,7 @@ pub use denied::Denied;
 pub use record::Record;
 
 pub(crate) use record::Amounts;
-use record::{ASKED, CANCELLED, EMPTY, GRANTED, Head, RANK_MAX, TAG_SHIFT, UNGRANTED};
+use record::{ASKED, CANCELLED, EMPTY, GRANTED, Head, RANK_MAX, TAG_SHIFT};
 
 /// More than any GPU has. A larger request counts as this much.
 pub(crate) const COUNTABLE_BYTES: u64 = 1 << 56;
@@ -94,23 +94,22 @@ impl Ledger<'_> {
         self.records.get(..used).unwrap_or(self.records)
     }
 
-    /// The only record that counts, if there is exactly one and no object counts.
+    /// Whether only the first record counts, and no object.
     #[inline]
-    fn only_record(&self) -> Option<&Record> {
-        match self.used_records() {
-            [only] if !self.objects.is_ever_used() => Some(&only.ledger),
-            _ => None,
-        }
+    fn has_one_record(&self) -> bool {
+        self.slots_used.load(Ordering::SeqCst) == 1 && !self.objects.is_ever_used()
     }
 
     /// Bytes of all processes, without undecided requests: a sum of one moment, unless the records change all the
     /// time.
     #[inline]
     pub(crate) fn used_bytes(self) -> u64 {
-        if let Some(only) = self.only_record() {
-            let bytes = only.used_bytes();
+        if self.has_one_record()
+            && let [only, ..] = self.records
+        {
+            let bytes = only.ledger.used_bytes();
             // No process has come meanwhile.
-            if self.only_record().is_some() {
+            if self.has_one_record() {
                 return bytes;
             }
         }
@@ -148,14 +147,8 @@ impl Ledger<'_> {
             if Party::slot(slot) != me {
                 let seen = record.ledger.read();
                 sum.changes = sum.changes.wrapping_add(seen.head.0);
-                if seen.head.0 & (EMPTY | UNGRANTED) == 0 {
-                    // The usual case: settled (then nothing is asked for) or granted.
-                    let both = seen.used_bytes.saturating_add(seen.asked_bytes);
-                    sum.counted_bytes = sum.counted_bytes.saturating_add(both);
-                } else {
-                    sum.counted_bytes = sum.counted_bytes.saturating_add(seen.counted_bytes());
-                    sum.undecided_bytes = sum.undecided_bytes.saturating_add(seen.undecided_bytes());
-                }
+                sum.counted_bytes = sum.counted_bytes.saturating_add(seen.counted_bytes());
+                sum.undecided_bytes = sum.undecided_bytes.saturating_add(seen.undecided_bytes());
             }
         }
         if self.objects.is_ever_used() {
@@ -183,11 +176,16 @@ impl Ledger<'_> {
         if limit_bytes == u64::MAX {
             own.settle(wanted);
         } else {
-            self.decide(me, own, used, asked, limit_bytes)
-                .map_err(|denied| Denied {
-                    requested_bytes: bytes,
-                    ..denied
-                })?;
+            let mine = own.announce(used, asked, 0);
+            // Without another process, the request is all that is added up.
+            let is_granted = wanted <= limit_bytes && self.has_one_record() && own.exchange(mine, GRANTED);
+            if !is_granted {
+                self.decide(me, own, mine, [used, asked, limit_bytes])
+                    .map_err(|denied| Denied {
+                        requested_bytes: bytes,
+                        ..denied
+                    })?;
+            }
         }
         if wanted > own.peak_bytes.load(Ordering::Relaxed) {
             own.peak_bytes.store(wanted, Ordering::Relaxed);
@@ -195,11 +193,16 @@ impl Ledger<'_> {
         Ok(())
     }
 
-    #[inline]
-    fn decide(&self, me: usize, own: &Record, used: u64, asked: u64, limit_bytes: u64) -> Result<(), Denied> {
-        let mut rank = 0;
+    /// Decides the request that was announced as `mine`, and announces it again if it is cancelled.
+    #[inline(never)]
+    fn decide(
+        &self,
+        me: usize,
+        own: &Record,
+        mut mine: Head,
+        [used, asked, limit_bytes]: [u64; 3],
+    ) -> Result<(), Denied> {
         loop {
-            let mine = own.announce(used, asked, rank);
             loop {
                 let others = self.others(Party::slot(me));
                 let counted = others.counted_bytes.saturating_add(used);
@@ -225,7 +228,7 @@ impl Ledger<'_> {
                     break;
                 }
             }
-            rank = RANK_MAX.min(rank + 1);
+            mine = own.announce(used, asked, RANK_MAX.min(mine.rank() + 1));
         }
     }
 

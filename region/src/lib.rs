@@ -64,6 +64,21 @@ pub const MAX_DEVICES: usize = 16;
 pub struct DeviceIndex(u8);
 
 impl DeviceIndex {
+    /// Every position a tenant can have.
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "evaluated at compile time, where a wrong index is an error message"
+    )]
+    pub(crate) const ALL: [Self; MAX_DEVICES] = {
+        let mut all = [Self(0); MAX_DEVICES];
+        let mut index = 1;
+        while (index as usize) < MAX_DEVICES {
+            all[index as usize] = Self(index);
+            index += 1;
+        }
+        all
+    };
+
     /// The device at `index`; `None` if a tenant cannot have that many.
     #[must_use]
     pub fn new(index: usize) -> Option<Self> {
@@ -79,6 +94,6 @@ impl DeviceIndex {
 
     /// Every position a tenant can have.
     pub fn all() -> impl Iterator<Item = Self> {
-        (0..MAX_DEVICES).filter_map(Self::new)
+        Self::ALL.into_iter()
     }
 }

@@ -7,8 +7,8 @@ use std::path::Path;
 use crate::layout::{DeviceLimits, LimitsFile};
 use crate::map::Mapping;
 use crate::open::{open_checked, read_bytes};
-use crate::primitive::{AtomicU32, Ordering};
-use crate::{DeviceIndex, GpuUuid};
+use crate::primitive::{AtomicU32, AtomicU64, Ordering};
+use crate::{DeviceIndex, GpuUuid, MAX_DEVICES};
 use vcuda_limiter::token_bucket::Pace;
 use vcuda_quota::DeviceConfig;
 use words::{config_of_words, header_sum, is_sound, limit_check, pace_of_words, uuid_of};
@@ -51,6 +51,8 @@ pub struct Limits {
     mapping: Mapping<LimitsFile>,
     name: String,
     devices: Vec<GpuUuid>,
+    /// The memory limits as last followed (bytes): checked once, not at each allocation.
+    followed_bytes: [AtomicU64; MAX_DEVICES],
     source: Option<Source>,
 }
 
@@ -63,6 +65,7 @@ impl Limits {
         let path = directory.join("limits");
         let file = open_checked::<LimitsFile>(&path, false)?;
         let now = Self::copied(&path, &file)?;
+        now.note_memory_limits();
         let source = Source::new(&file).map_err(|error| OpenError::Io(path, error))?;
         Ok(Self {
             source: Some(source),
@@ -126,6 +129,7 @@ impl Limits {
             mapping,
             name,
             devices,
+            followed_bytes: Default::default(),
             source: None,
         })
     }
@@ -155,12 +159,10 @@ impl Limits {
         self.mapping.generation.load(Ordering::Acquire)
     }
 
-    /// The memory limit of `device` in bytes, or [`vcuda_quota::NO_MEMORY_LIMIT`]. It takes five loads, as every
-    /// allocation needs it.
+    /// The memory limit of `device` in bytes, or [`vcuda_quota::NO_MEMORY_LIMIT`].
     ///
     /// # Errors
     /// The value does not agree with its check word: nothing may be allocated.
-    #[inline]
     pub fn memory_limit_bytes(&self, device: DeviceIndex) -> Result<u64, Damaged> {
         let [limit, check] = self.device(device).config.read_first::<2>();
         if check == limit_check(limit) {
@@ -168,6 +170,18 @@ impl Limits {
         } else {
             Err(Damaged)
         }
+    }
+
+    /// The memory limit of `device` as it was when limits of [`Limits::open`] were last followed (bytes); 0 if it was
+    /// damaged. It is one relaxed load, as every allocation needs it.
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "a DeviceIndex is below MAX_DEVICES, the length of the array"
+    )]
+    #[inline]
+    #[must_use]
+    pub fn followed_limit_bytes(&self, device: DeviceIndex) -> u64 {
+        self.followed_bytes[device.get()].load(Ordering::Relaxed)
     }
 
     /// Whether GPU time on `device` is metered: one relaxed load, for every launch.

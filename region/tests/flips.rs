@@ -245,6 +245,8 @@ fn every_byte_of_limits() {
         |name, offset| {
             assert!(mapped.follow(now_ns()));
             assert!(is_right(&mapped), "mapped, {name}, {offset}");
+            let limit = mapped.memory_limit_bytes(device).unwrap_or(0);
+            assert_eq!(mapped.followed_limit_bytes(device), limit, "{name}, {offset}");
             let read = Limits::read(directory.path());
             if let Ok(read) = &read {
                 assert!(
@@ -270,4 +272,5 @@ fn every_byte_of_limits() {
     assert!(refused > 150, "{refused}");
     assert!(mapped.follow(now_ns()));
     assert_eq!(mapped.memory_limit_bytes(device), Ok(LIMIT));
+    assert_eq!(mapped.followed_limit_bytes(device), LIMIT);
 }

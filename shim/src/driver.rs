@@ -98,9 +98,9 @@ pub(crate) fn guarded<const SHIELDED: bool, R: DriverStatus>(
     answer: Answer,
     default_stream: DefaultStream,
     real: &dyn Fn() -> R,
-    handler: impl FnOnce(&Call<'_, R>) -> R,
+    handler: impl FnOnce(&HookGuard, &Call<'_, R>) -> R,
 ) -> R {
-    let Some(_inside) = HookGuard::enter() else {
+    let Some(inside) = HookGuard::enter() else {
         return real();
     };
     let _shield = SHIELDED.then(Shield::raise);
@@ -109,7 +109,7 @@ pub(crate) fn guarded<const SHIELDED: bool, R: DriverStatus>(
         status: Cell::new(None),
         default_stream,
     };
-    match catch_unwind(AssertUnwindSafe(|| handler(&call))) {
+    match catch_unwind(AssertUnwindSafe(|| handler(&inside, &call))) {
         Ok(status) => status,
         Err(payload) => after_panic(answer, &call, payload),
     }

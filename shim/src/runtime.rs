@@ -12,6 +12,7 @@ pub(crate) mod futex;
 pub(crate) mod in_flight;
 pub(crate) mod limits;
 pub(crate) mod log;
+pub(crate) mod number_map;
 pub(crate) mod ofd_key;
 pub(crate) mod registration;
 pub(crate) mod shim;

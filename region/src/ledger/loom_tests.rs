@@ -61,6 +61,24 @@ fn loom_two_ask_for_the_last_bytes() {
 }
 
 #[test]
+fn loom_another_process_comes_while_one_is_alone() {
+    model(|| {
+        let table = Table::new(2);
+        table.inner.slots_used.store(1, Ordering::SeqCst);
+        let other = Arc::clone(&table);
+        let thread = loom::thread::spawn(move || {
+            // As it takes its slot, before it announces anything.
+            other.inner.slots_used.fetch_max(2, Ordering::SeqCst);
+            other.reserve(1, 6)
+        });
+        let mine = table.reserve(0, 6);
+        let theirs = thread.join().unwrap();
+        assert!(mine != theirs, "one of two fits, and one is granted");
+        assert_eq!(table.used_bytes(), 6);
+    });
+}
+
+#[test]
 fn loom_two_that_fit_are_both_granted() {
     model(|| {
         let table = Table::new(2);

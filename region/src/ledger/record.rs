@@ -32,7 +32,7 @@ pub(super) const GRANTED: u64 = 2;
 pub(super) const CANCELLED: u64 = 3;
 const STATE: u64 = 3;
 /// Bit 0: the request does not count.
-pub(super) const UNGRANTED: u64 = ASKED & CANCELLED;
+const UNGRANTED: u64 = ASKED & CANCELLED;
 /// Bit 2: nothing counts, whatever the copies hold. So one exchange empties a dead process's record.
 pub(super) const EMPTY: u64 = 4;
 /// Bits 4 to 7: number of cancellations of the announcement, which is its rank.
@@ -76,15 +76,20 @@ pub(super) struct Seen {
 
 impl Seen {
     /// Bytes that count: everything granted.
+    #[inline]
     pub(super) fn counted_bytes(self) -> u64 {
-        match self.head.0 & (EMPTY | STATE) {
-            GRANTED => self.used_bytes.saturating_add(self.asked_bytes),
-            SETTLED | ASKED | CANCELLED => self.used_bytes,
-            _ => 0,
+        if self.head.0 & (EMPTY | UNGRANTED) == 0 {
+            // The usual case: settled (then nothing is asked for) or granted.
+            self.used_bytes.saturating_add(self.asked_bytes)
+        } else if self.head.0 & EMPTY == 0 {
+            self.used_bytes
+        } else {
+            0
         }
     }
 
     /// Bytes that are asked for and not decided.
+    #[inline]
     pub(super) fn undecided_bytes(self) -> u64 {
         if self.head.state() == ASKED {
             self.asked_bytes

@@ -7,7 +7,7 @@ use crate::shared::ObjectRecord;
 pub(crate) struct Table {
     pub(crate) records: Vec<SlotDevice>,
     pub(crate) identities: Vec<IdentityRecord>,
-    slots_used: AtomicU32,
+    pub(crate) slots_used: AtomicU32,
     states: Vec<AtomicU64>,
     objects: Vec<ObjectRecord>,
     objects_used: AtomicU32,

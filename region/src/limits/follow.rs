@@ -1,8 +1,8 @@
 //! Following of `limits` by a running process.
 //!
 //! A process of the tenant never touches the mapped file. Another process of the same user can cut it short, and the
-//! access would end this one with SIGBUS. So the process keeps a copy of its own, which it reads at every allocation
-//! and launch. The kernel reads the file into the copy when [`Usage::limits_notice`] says that a quota has changed. It
+//! access would end this one with SIGBUS. So the process keeps a copy of its own, which it reads at every launch; the
+//! memory limits in it are checked when it is made, and kept as one word each for every allocation. The kernel reads the file into the copy when [`Usage::limits_notice`] says that a quota has changed. It
 //! also does so every few milliseconds while the process requests memory or has work on the GPU. A file that cannot be
 //! read, or is damaged, is a limit of nothing (I11) until it is sound again.
 //!
@@ -16,6 +16,7 @@ use parking_lot::Mutex;
 
 use super::words::{METERED, header_sum, is_sound};
 use super::{Limits, READ_ATTEMPTS};
+use crate::DeviceIndex;
 use crate::layout::{CONFIG_WORDS, LimitsFile, PACE_WORDS};
 use crate::map::Mapping;
 use crate::primitive::{AtomicU64, Ordering};
@@ -83,7 +84,16 @@ impl Limits {
         } else if !was_closed {
             self.deny_all();
         }
+        self.note_memory_limits();
         true
+    }
+
+    /// Notes the memory limits of the copy, 0 for one that is damaged. Only the thread that follows calls it.
+    pub(super) fn note_memory_limits(&self) {
+        for (device, bytes) in DeviceIndex::all().zip(&self.followed_bytes) {
+            let limit_bytes = self.memory_limit_bytes(device).unwrap_or(0);
+            bytes.store(limit_bytes, Ordering::Relaxed);
+        }
     }
 
     fn take_over(&self, image: &LimitsFile) {

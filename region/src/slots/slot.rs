@@ -1,7 +1,7 @@
 //! A process's own slot: its reservations, releases and meters.
 
 use super::Usage;
-use crate::ledger::{Denied, Record};
+use crate::ledger::{Denied, Ledger, Record};
 use crate::primitive::{AtomicU32, AtomicU64, Ordering, pause};
 use crate::reservation::Reservation;
 use crate::shared::Holds;
@@ -14,24 +14,52 @@ use vcuda_limiter::token_bucket::Meter;
 pub struct Slot<'u> {
     usage: &'u Usage,
     index: usize,
-    /// Locked by the thread that writes the record of a device, for some 30 ns. In this process's own memory: the
-    /// kernel never runs half of a process, and a forked child claims a slot, and with it locks, of its own.
-    locks: [Lock; MAX_DEVICES],
+    devices: [OwnRecord<'u>; MAX_DEVICES],
     pub(crate) holds: Holds,
 }
 
-/// A lock in cache lines of its own: waiting threads disturb neither other devices' locks nor words that all threads
-/// read.
+/// The slot's record of a device, in cache lines of its own: waiting threads disturb neither other devices' locks nor
+/// words that all threads read.
 #[repr(align(128))]
-#[derive(Debug, Default)]
-struct Lock(AtomicU32);
+struct OwnRecord<'u> {
+    /// Locked by the thread that writes the record, for some 30 ns. In this process's own memory: the kernel never
+    /// runs half of a process, and a forked child claims a slot, and with it locks, of its own.
+    lock: AtomicU32,
+    record: &'u Record,
+    ledger: Ledger<'u>,
+}
+
+impl core::fmt::Debug for OwnRecord<'_> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        self.record.fmt(f)
+    }
+}
+
+impl OwnRecord<'_> {
+    #[inline]
+    fn lock(&self) -> Locked<'_> {
+        if self
+            .lock
+            .compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed)
+            .is_err()
+        {
+            wait_for(&self.lock);
+        }
+        Locked(&self.lock)
+    }
+}
 
 impl<'u> Slot<'u> {
     pub(super) fn new(usage: &'u Usage, index: usize) -> Self {
+        let devices = DeviceIndex::ALL.map(|device| OwnRecord {
+            lock: AtomicU32::new(0),
+            record: &usage.slot_device(device, index).ledger,
+            ledger: usage.ledger(device),
+        });
         Self {
             usage,
             index,
-            locks: Default::default(),
+            devices,
             holds: Holds::default(),
         }
     }
@@ -41,17 +69,17 @@ impl<'u> Slot<'u> {
     ///
     /// # Errors
     /// Fails if it would not fit.
-    #[inline]
+    #[inline(always)]
     pub fn reserve(
         &self,
         device: DeviceIndex,
         bytes: u64,
         limit_bytes: u64,
     ) -> Result<Reservation<'_, 'u>, Denied> {
-        let ledger = self.usage.ledger(device);
+        let own = self.own(device);
         let outcome = {
-            let _lock = self.lock(device);
-            ledger.reserve(self.index, self.record(device), bytes, limit_bytes)
+            let _lock = own.lock();
+            own.ledger.reserve(self.index, own.record, bytes, limit_bytes)
         };
         outcome.map(|()| Reservation::new(self, device, bytes))
     }
@@ -84,8 +112,9 @@ impl<'u> Slot<'u> {
     /// Gives back `bytes` that a committed reservation had counted.
     #[inline]
     pub fn release(&self, device: DeviceIndex, bytes: u64) {
-        let _lock = self.lock(device);
-        self.record(device).release(bytes);
+        let own = self.own(device);
+        let _lock = own.lock();
+        own.record.release(bytes);
     }
 
     /// Gives back `bytes` that an object counts from the same instant on, unless no process holds it.
@@ -181,25 +210,21 @@ impl<'u> Slot<'u> {
         }
     }
 
-    #[inline]
-    fn record(&self, device: DeviceIndex) -> &'u Record {
-        &self.usage.slot_device(device, self.index).ledger
-    }
-
     #[expect(
         clippy::indexing_slicing,
         reason = "a DeviceIndex is below MAX_DEVICES, the length of the array"
     )]
     #[inline]
+    fn own(&self, device: DeviceIndex) -> &OwnRecord<'u> {
+        &self.devices[device.get()]
+    }
+
+    fn record(&self, device: DeviceIndex) -> &'u Record {
+        self.own(device).record
+    }
+
     fn lock(&self, device: DeviceIndex) -> Locked<'_> {
-        let Lock(word) = &self.locks[device.get()];
-        if word
-            .compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed)
-            .is_err()
-        {
-            wait_for(word);
-        }
-        Locked(word)
+        self.own(device).lock()
     }
 }
 

@@ -78,11 +78,13 @@ impl HookGuard {
     }
 }
 
-/// Notes whether the thread's current call moves memory.
-#[inline]
-pub(crate) fn set_in_flight(is_in_flight: bool) {
-    // SAFETY: the word belongs to this thread alone. Callers are inside a hook, so it is not 0.
-    unsafe { word().write(if is_in_flight { 2 } else { 1 }) };
+impl HookGuard {
+    /// Notes that the thread's current call moves memory, for as long as the thread is inside the hook.
+    #[inline]
+    pub(crate) fn set_in_flight(&self) {
+        // SAFETY: the word belongs to this thread alone; the pointer makes `HookGuard` neither `Send` nor `Sync`.
+        unsafe { self.word.write(2) };
+    }
 }
 
 /// Whether the thread's current call moves memory; `false` outside of hooks.

@@ -4,7 +4,7 @@ use vcuda_driver_api::prelude::*;
 
 use super::table::Handlers;
 use crate::driver::saved_answer::SavedAnswer;
-use crate::driver::{Bypass, Call, Handled, real};
+use crate::driver::{Bypass, Call, Handled, Stop, real};
 use crate::memory::allocations::{Allocation, Ended, Holds, Kind};
 use crate::memory::overhead::{ManagedCharge, WatchedAllocation};
 use crate::memory::reserve::Reserved;
@@ -104,18 +104,38 @@ fn paying<A>(address: *mut A, bytes: u64) -> Result<(&'static Shim, &'static Dev
 #[inline]
 fn counted<A: Word>(call: &Call<'_, CUresult>, address: *mut A, bytes: u64) -> Handled {
     let (shim, device, context) = paying(address, bytes)?;
-    let (expected_bytes, watched) = shim.accounts().overhead.expect_allocation(device, bytes);
-    // Only then, as the kernel may be asked to read there.
-    let watched = watched.and_then(|watched| Some((watched, SavedAnswer::at(address)?)));
-    let mut reserved = device.reserve(expected_bytes)?;
-    call.real()?;
-    if let Some((watched, kept)) = watched {
-        reserved = count_taken(shim, reserved, &watched, &kept)?;
-    }
+    let reserved = match shim.accounts().overhead.expected_bytes(device, bytes) {
+        Some(expected_bytes) => {
+            let reserved = device.reserve(expected_bytes)?;
+            call.real()?;
+            reserved
+        }
+        None => watched(call, shim, device, address, bytes)?,
+    };
     // SAFETY: the driver returned success, so it has just written an address here.
     let address = unsafe { address.read() }.wide();
     keep(shim, reserved, address, context, Kind::Linear);
     Ok(())
+}
+
+/// Makes an allocation, and looks at what it takes if that can be seen.
+#[cold]
+fn watched<A: Word>(
+    call: &Call<'_, CUresult>,
+    shim: &'static Shim,
+    device: &'static Device,
+    address: *mut A,
+    bytes: u64,
+) -> Result<Reserved, Stop<CUerror>> {
+    let watched = shim.accounts().overhead.watch_allocation(bytes);
+    // Only then, as the kernel may be asked to read there.
+    let watched = watched.and_then(|watched| Some((watched, SavedAnswer::at(address)?)));
+    let reserved = device.reserve(bytes)?;
+    call.real()?;
+    Ok(match watched {
+        Some((watched, kept)) => count_taken(shim, reserved, &watched, &kept)?,
+        None => reserved,
+    })
 }
 
 /// Corrects the count to what an allocation was seen to take.
@@ -172,7 +192,7 @@ pub(super) fn freed_as(call: &Call<'_, CUresult>, name: u64, kind: Kind) -> Hand
     Ok(ended(state::managed()?, call, name, kind)?)
 }
 
-#[inline]
+#[inline(always)]
 fn ended(shim: &Shim, call: &Call<'_, CUresult>, name: u64, kind: Kind) -> CUresult {
     let ended = shim.accounts().allocations.end(name, kind);
     let status = call.real();
@@ -183,7 +203,7 @@ fn ended(shim: &Shim, call: &Call<'_, CUresult>, name: u64, kind: Kind) -> CUres
 }
 
 /// Commits a reservation and notes what it was for.
-#[inline]
+#[inline(always)]
 pub(super) fn keep(shim: &Shim, reserved: Reserved, name: u64, context: CUcontext, kind: Kind) {
     let allocation = Allocation::new(context, kind, Holds::Charge(reserved.into()));
     drop(shim.accounts().allocations.insert(name, allocation));

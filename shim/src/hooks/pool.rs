@@ -331,9 +331,9 @@ fn give_back(
     Ok(())
 }
 
-/// The device of a stream, and its current pool.
+/// The device of a stream, and its current pool. The thread is relaxed.
+#[inline]
 fn pool_of_stream(shim: &'static Shim, stream: CUstream) -> Option<(&'static Device, CUmemoryPool)> {
-    let _relaxed = Relaxed::enter();
     let device = device_of_stream(shim, stream)?;
     let mut pool = CUmemoryPool::NULL;
     // SAFETY: the driver writes a handle or nothing.

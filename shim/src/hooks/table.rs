@@ -175,9 +175,9 @@ macro_rules! export {
                 let real = || unsafe { real::$name($($arg),*) };
                 const SHIELDED: bool = super::$module::HANDLERS.defers_cancellation;
                 const DEFAULT_STREAM: $crate::driver::DefaultStream = $crate::driver::DefaultStream::of_function(stringify!($name));
-                $crate::driver::guarded::<SHIELDED, _>($crate::driver::Answer::$answer, DEFAULT_STREAM, &real, |call| {
+                $crate::driver::guarded::<SHIELDED, _>($crate::driver::Answer::$answer, DEFAULT_STREAM, &real, |inside, call| {
                     let may_move_memory = super::$module::HANDLERS.may_move_memory;
-                    let _in_flight = may_move_memory.then($crate::runtime::in_flight::enter).flatten();
+                    let _in_flight = may_move_memory.then(|| $crate::runtime::in_flight::enter(inside)).flatten();
                     call.conclude(super::$module::$handler(call, $($arg),*))
                 })
             }

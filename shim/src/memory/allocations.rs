@@ -2,9 +2,6 @@
 //!
 //! Sharded, so that threads seldom meet. No lock is held across a call of the driver or taken on a launch.
 
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
-use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -14,8 +11,9 @@ use vcuda_region::shared::{ObjectKey, Outlives};
 use crate::memory::charge::Charge;
 use crate::memory::overhead::ManagedCharge;
 use crate::memory::sparse_mappings::SparseMappings;
-use crate::runtime::by_number::{ByNumber, mix};
+use crate::runtime::by_number::mix;
 use crate::runtime::devices::{Denied, Device};
+use crate::runtime::number_map::NumberMap;
 
 /// The kind of an allocation, which decides how it ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -36,7 +34,7 @@ pub(crate) enum Kind {
 
 impl Kind {
     /// The name space of this kind: addresses and each kind of handle have numbers of their own.
-    const fn space(self) -> u64 {
+    const fn space(self) -> usize {
         match self {
             Self::Linear | Self::Opened | Self::Imported => 0,
             Self::Array => 1,
@@ -129,82 +127,58 @@ pub(crate) enum Ended {
     All(Allocation),
 }
 
+/// Number of shards of each name space: six bits of a name.
 const SHARDS: usize = 64;
 
-/// The name of an allocation: its address or handle, and the name space of that number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Name {
-    number: u64,
-    space: u64,
-}
+/// Number of name spaces, see [`Kind::space`].
+const SPACES: usize = 4;
 
-impl Name {
-    #[inline]
-    const fn new(number: u64, kind: Kind) -> Self {
-        Self {
-            number,
-            space: kind.space(),
-        }
-    }
-}
+type Shard = Mutex<NumberMap<Allocation>>;
 
-impl Hash for Name {
-    #[inline]
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        // Addresses and handles are seldom the same number.
-        state.write_u64(self.number ^ self.space);
-    }
-}
-
-type Shard = Mutex<HashMap<Name, Allocation, ByNumber>>;
-
-/// All allocations of this process.
+/// All allocations of this process, by name: an address or a handle.
 #[derive(Debug)]
 pub(crate) struct Allocations {
-    shards: [Shard; SHARDS],
+    /// Of each name space.
+    shards: [[Shard; SHARDS]; SPACES],
 }
 
 impl Allocations {
     /// An empty table.
     pub(crate) fn new() -> Self {
         Self {
-            shards: core::array::from_fn(|_| Mutex::default()),
+            shards: core::array::from_fn(|_| core::array::from_fn(|_| Mutex::default())),
         }
     }
 
     /// Notes an allocation. If one is known under this name already, the driver ended it unnoticed (for example with
     /// a context that was destroyed unseen). That record is returned, to be dropped.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn insert(&self, name: u64, allocation: Allocation) -> Option<Allocation> {
-        let key = Name::new(name, allocation.kind);
-        self.shard(name).lock().insert(key, allocation)
+        self.shard(name, allocation.kind).lock().insert(name, allocation)
     }
 
     /// Ends an allocation, or one of several openings. `kind`: any kind with the same name space.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn end(&self, name: u64, kind: Kind) -> Ended {
-        let key = Name::new(name, kind);
-        let mut shard = self.shard(name).lock();
-        match shard.entry(key) {
-            Entry::Vacant(_) => Ended::Unknown,
-            Entry::Occupied(mut entry) if entry.get().opens > 0 => {
-                entry.get_mut().opens -= 1;
-                Ended::Opening
-            }
-            Entry::Occupied(entry) => {
-                let mut allocation = entry.remove();
-                drop(shard);
-                allocation.end();
-                Ended::All(allocation)
-            }
+        let mut shard = self.shard(name, kind).lock();
+        let Some((place, known)) = shard.find_mut(name) else {
+            return Ended::Unknown;
+        };
+        if known.opens > 0 {
+            known.opens -= 1;
+            return Ended::Opening;
+        }
+        known.end();
+        match shard.take(place) {
+            Some((_, allocation)) => Ended::All(allocation),
+            None => Ended::Unknown,
         }
     }
 
     /// As [`Allocations::end`], but only for memory of another process.
     pub(crate) fn end_opened(&self, address: u64) -> Ended {
-        let key = Name::new(address, Kind::Opened);
-        let is_opened =
-            matches!(self.shard(address).lock().get(&key), Some(known) if known.kind == Kind::Opened);
+        let shard = self.shard(address, Kind::Opened);
+        let is_opened = matches!(shard.lock().get(address), Some(known) if known.kind == Kind::Opened);
         if is_opened {
             self.end(address, Kind::Opened)
         } else {
@@ -217,7 +191,7 @@ impl Allocations {
         match ended {
             Ended::Unknown => {}
             Ended::Opening => {
-                if let Some(allocation) = self.shard(name).lock().get_mut(&Name::new(name, kind)) {
+                if let Some(allocation) = self.shard(name, kind).lock().get_mut(name) {
                     allocation.opens += 1;
                 }
             }
@@ -227,8 +201,8 @@ impl Allocations {
 
     /// Counts one more opening at this address. Returns `false` if the object with this key is not open there.
     pub(crate) fn open_again(&self, address: u64, key: ObjectKey) -> bool {
-        let mut shard = self.shard(address).lock();
-        let known = shard.get_mut(&Name::new(address, Kind::Opened));
+        let mut shard = self.shard(address, Kind::Opened).lock();
+        let known = shard.get_mut(address);
         known
             .filter(|allocation| allocation.is_opening_of(key))
             .map(|allocation| allocation.opens += 1)
@@ -238,20 +212,20 @@ impl Allocations {
     /// Notes that the object with this key was opened at this address. If another thread opened it meanwhile, both
     /// openings count, as in the driver. Returns the allocation to drop.
     pub(crate) fn open(&self, address: u64, key: ObjectKey, opened: Allocation) -> Option<Allocation> {
-        let mut shard = self.shard(address).lock();
-        match shard.get_mut(&Name::new(address, Kind::Opened)) {
+        let mut shard = self.shard(address, Kind::Opened).lock();
+        match shard.get_mut(address) {
             Some(known) if known.is_opening_of(key) => {
                 known.opens += 1;
                 Some(opened)
             }
-            _ => shard.insert(Name::new(address, Kind::Opened), opened),
+            _ => shard.insert(address, opened),
         }
     }
 
     /// Publishes the allocation at this address to the tenant under `key`. Returns `false` if there is none.
     pub(crate) fn share(&self, address: u64, key: ObjectKey) -> bool {
-        let mut shard = self.shard(address).lock();
-        match shard.get_mut(&Name::new(address, Kind::Linear)) {
+        let mut shard = self.shard(address, Kind::Linear).lock();
+        match shard.get_mut(address) {
             Some(Allocation {
                 holds: Holds::Charge(charge),
                 ..
@@ -265,8 +239,8 @@ impl Allocations {
 
     /// The key of the allocation at this address, if the tenant knows it by one. `None` if there is no allocation.
     pub(crate) fn key(&self, address: u64) -> Option<Option<ObjectKey>> {
-        let shard = self.shard(address).lock();
-        let known = shard.get(&Name::new(address, Kind::Linear))?;
+        let shard = self.shard(address, Kind::Linear).lock();
+        let known = shard.get(address)?;
         known.charge().map(Charge::key)
     }
 
@@ -276,8 +250,8 @@ impl Allocations {
     /// # Errors
     /// Fails if the tenant cannot count it beyond the end of this process, or if there is no such allocation.
     pub(crate) fn note_export(&self, address: u64, key: ObjectKey, keeper: Outlives) -> Result<(), Denied> {
-        let mut shard = self.shard(address).lock();
-        match shard.get_mut(&Name::new(address, Kind::Linear)) {
+        let mut shard = self.shard(address, Kind::Linear).lock();
+        match shard.get_mut(address) {
             Some(Allocation {
                 holds: Holds::Charge(charge),
                 ..
@@ -288,7 +262,7 @@ impl Allocations {
 
     /// The mappings of a sparse array.
     pub(crate) fn sparse_mappings(&self, name: u64, kind: Kind) -> Option<Arc<SparseMappings>> {
-        match &self.shard(name).lock().get(&Name::new(name, kind))?.holds {
+        match &self.shard(name, kind).lock().get(name)?.holds {
             Holds::SparseMappings(sparse_mappings) => Some(Arc::clone(sparse_mappings)),
             Holds::Charge(_) | Holds::Managed(_) | Holds::Part(_) => None,
         }
@@ -296,12 +270,7 @@ impl Allocations {
 
     /// The charge of imported external memory.
     pub(crate) fn external(&self, name: u64) -> Option<Arc<Charge>> {
-        match &self
-            .shard(name)
-            .lock()
-            .get(&Name::new(name, Kind::External))?
-            .holds
-        {
+        match &self.shard(name, Kind::External).lock().get(name)?.holds {
             Holds::Part(charge) => Some(Arc::clone(charge)),
             Holds::Charge(_) | Holds::Managed(_) | Holds::SparseMappings(_) => None,
         }
@@ -310,13 +279,8 @@ impl Allocations {
     /// Takes out all allocations for which `dead` is true.
     pub(crate) fn take_all(&self, dead: impl Fn(&Allocation) -> bool) -> Vec<(u64, Allocation)> {
         let mut taken = Vec::new();
-        for shard in &self.shards {
-            let mut shard = shard.lock();
-            taken.extend(
-                shard
-                    .extract_if(|_, allocation| dead(allocation))
-                    .map(|(name, gone)| (name.number, gone)),
-            );
+        for shard in self.shards.as_flattened() {
+            taken.extend(shard.lock().take_all(&dead));
         }
         for (_, allocation) in &mut taken {
             allocation.end();
@@ -331,10 +295,11 @@ impl Allocations {
         }
     }
 
-    #[expect(clippy::indexing_slicing, reason = "reduced to the length of the array")]
+    #[expect(clippy::indexing_slicing, reason = "below the lengths of the arrays")]
     #[inline]
-    fn shard(&self, name: u64) -> &Shard {
-        &self.shards[(mix(name) >> 32) as usize % SHARDS]
+    fn shard(&self, name: u64, kind: Kind) -> &Shard {
+        // The highest bits: a shard's map uses lower ones.
+        &self.shards[kind.space()][(mix(name) >> 58) as usize % SHARDS]
     }
 }
 

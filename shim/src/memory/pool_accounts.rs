@@ -32,6 +32,7 @@ pub(crate) use recount::is_shrinking;
 
 use crate::runtime::by_number::ByNumber;
 use crate::runtime::devices::Device;
+use crate::runtime::number_map::NumberMap;
 
 /// The place of a pool's memory, and the payer.
 #[derive(Debug, Clone)]
@@ -63,10 +64,11 @@ pub(crate) struct PoolAccounts {
     changes: AtomicU64,
     /// The value of `changes` up to which all is counted.
     counted: AtomicU64,
-    pools: Mutex<HashMap<CUmemoryPool, PoolLocation, ByNumber>>,
+    /// The pools, by handle.
+    pools: Mutex<NumberMap<PoolLocation>>,
     graphs: Mutex<HashMap<CUdevice, Arc<PoolAccount>, ByNumber>>,
     /// Pieces of pools, by address.
-    blocks: Mutex<HashMap<CUdeviceptr, Block, ByNumber>>,
+    blocks: Mutex<NumberMap<Block>>,
     /// Destroyed pools of which something is still counted.
     destroyed: Mutex<Vec<Weak<PoolAccount>>>,
     /// Uncertain bytes at the last look and at the one before. One thread looks at a time.
@@ -98,7 +100,7 @@ impl PoolLocation {
 impl PoolAccounts {
     /// Notes where the memory of a pool is that was just made.
     pub(crate) fn note(&self, pool: CUmemoryPool, location: PoolLocation) {
-        let before = self.pools.lock().insert(pool, location);
+        let before = self.pools.lock().insert(pool.0 as u64, location);
         drop(before);
     }
 
@@ -112,8 +114,13 @@ impl PoolAccounts {
     pub(crate) fn note_on(&self, pool: CUmemoryPool, device: &'static Device) -> PoolLocation {
         let can_end = !PoolAccount::is_default(device, pool);
         let location = self.location_on(pool, device, can_end);
+        let mut pools = self.pools.lock();
         // Another thread may have met it at the same time.
-        self.pools.lock().entry(pool).or_insert(location).clone()
+        if let Some(known) = pools.get(pool.0 as u64) {
+            return known.clone();
+        }
+        pools.insert(pool.0 as u64, location.clone());
+        location
     }
 
     fn location_on(&self, pool: CUmemoryPool, device: &'static Device, can_end: bool) -> PoolLocation {
@@ -136,16 +143,17 @@ impl PoolAccounts {
     }
 
     /// The place of the pool's memory, if the pool is known.
+    #[inline]
     pub(crate) fn location(&self, pool: CUmemoryPool) -> Option<PoolLocation> {
-        self.pools.lock().get(&pool).cloned()
+        self.pools.lock().get(pool.0 as u64).cloned()
     }
 
     /// Forgets a pool that was destroyed; its handle may be another pool's by now. Frees that wait for their streams
     /// stay counted until these streams reach them.
     pub(crate) fn destroyed(&self, pool: CUmemoryPool, location: &PoolLocation) {
         let mut pools = self.pools.lock();
-        if pools.get(&pool).is_some_and(|known| known.is(location)) {
-            pools.remove(&pool);
+        if pools.get(pool.0 as u64).is_some_and(|known| known.is(location)) {
+            pools.remove(pool.0 as u64);
         }
         drop(pools);
         if let PoolLocation::Device(pool_account) = location {

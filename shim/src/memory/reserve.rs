@@ -7,6 +7,7 @@ use vcuda_region::{DeviceIndex, ledger};
 
 use crate::runtime::devices::{Denied, Device};
 use crate::runtime::registration::Haste;
+use crate::runtime::shim::Region;
 
 /// Bytes counted on a device for an allocation that is about to be made.
 #[derive(Debug)]
@@ -54,7 +55,7 @@ impl Reserved {
 
 impl Device {
     /// Bytes that all processes of the tenant use on this device, including the driver's current pools of this one.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn used_bytes(&self) -> u64 {
         self.shim().accounts().pool_accounts.recount();
         let Some((region, index)) = self.grant else {
@@ -68,14 +69,17 @@ impl Device {
     ///
     /// # Errors
     /// Fails if they do not fit, if the tenant has no usable limits, or if it was not given this GPU.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn reserve(&'static self, bytes: u64) -> Result<Reserved, Denied> {
         // For this request the driver may take memory from its pools.
         self.shim().accounts().pool_accounts.changed();
-        self.count(bytes, move |slot, index, limit_bytes| {
-            slot.reserve(index, bytes, limit_bytes)
-        })
-        .map(|reservation| Reserved {
+        let (slot, region, index) = self.ledger_for(bytes)?;
+        // The first attempt stands here, and not in a closure, because the compiler then merges it with its caller.
+        let reservation = match slot.reserve(index, bytes, region.memory_limit_bytes(index)) {
+            Ok(reservation) => reservation,
+            Err(_) => self.reserve_after_room(bytes)?,
+        };
+        Ok(Reserved {
             device: self,
             reservation,
         })
@@ -103,6 +107,20 @@ impl Device {
         bytes: u64,
         attempt: impl Fn(&'static Slot<'static>, DeviceIndex, u64) -> Result<T, ledger::Denied>,
     ) -> Result<T, Denied> {
+        let (slot, region, index) = self.ledger_for(bytes)?;
+        self.attempt_twice(move || attempt(slot, index, region.memory_limit_bytes(index)))
+    }
+
+    /// What a request for `bytes` is counted in: this process's slot, the tenant's files with limits that are followed,
+    /// and the device's position in them.
+    ///
+    /// # Errors
+    /// Fails if nothing can be counted.
+    #[inline(always)]
+    fn ledger_for(
+        &'static self,
+        bytes: u64,
+    ) -> Result<(&'static Slot<'static>, &'static Region, DeviceIndex), Denied> {
         let Some((region, index)) = self.region() else {
             return Err(self.refuse(bytes));
         };
@@ -111,7 +129,7 @@ impl Device {
             return Err(self.refuse(bytes));
         };
         region.follow();
-        self.attempt_twice(move || attempt(slot, index, region.memory_limit_bytes(index)))
+        Ok((slot, region, index))
     }
 
     /// Counts `bytes` if they fit without making room. A refusal is not counted as a denial: the caller asks for
@@ -128,27 +146,31 @@ impl Device {
         })
     }
 
+    /// The second attempt of [`Device::reserve`].
+    #[cold]
+    #[inline(never)]
+    fn reserve_after_room(&'static self, bytes: u64) -> Result<Reservation<'static, 'static>, Denied> {
+        self.make_room();
+        let (slot, region, index) = self.ledger_for(bytes)?;
+        slot.reserve(index, bytes, region.memory_limit_bytes(index))
+            .map_err(|denied| self.deny(&denied))
+    }
+
     /// Makes `attempt` on the ledger, and once more after making room. Only the second refusal is a denial.
     #[inline]
     fn attempt_twice<T>(
         &'static self,
         mut attempt: impl FnMut() -> Result<T, ledger::Denied>,
     ) -> Result<T, Denied> {
-        match attempt() {
-            Ok(got) => Ok(got),
-            Err(_) => self.attempt_after_room(attempt),
+        let mut has_made_room = false;
+        loop {
+            match attempt() {
+                Ok(got) => return Ok(got),
+                Err(denied) if has_made_room => return Err(self.deny(&denied)),
+                Err(_) => self.make_room(),
+            }
+            has_made_room = true;
         }
-    }
-
-    /// The second attempt: a function of its own, so that the first needs no stack for it.
-    #[cold]
-    #[inline(never)]
-    fn attempt_after_room<T>(
-        &'static self,
-        mut attempt: impl FnMut() -> Result<T, ledger::Denied>,
-    ) -> Result<T, Denied> {
-        self.make_room();
-        attempt().map_err(|denied| self.deny(&denied))
     }
 
     /// Gives back unused memory that is counted on this device, before a denial.

@@ -5,7 +5,7 @@
 use core::cell::Cell;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use crate::driver::reentrancy;
+use crate::driver::reentrancy::{self, HookGuard};
 use crate::runtime::shim;
 
 /// Number of shards: threads seldom share one.
@@ -37,29 +37,12 @@ impl Drop for Unsettled {
     }
 }
 
-/// A guard: the calling thread is in a call that may move memory while it lives.
-#[derive(Debug)]
-pub(crate) struct InFlightCall {
-    #[expect(
-        dead_code,
-        reason = "held to be dropped, after the thread is no in-flight call any more"
-    )]
-    unsettled: Unsettled,
-}
-
-impl Drop for InFlightCall {
-    #[inline]
-    fn drop(&mut self) {
-        reentrancy::set_in_flight(false);
-    }
-}
-
-/// Notes that a call begins which may move memory. `None` before the state is built.
+/// Notes that the call of the hook that the thread is `inside` may move memory. `None` before the state is built.
 #[inline]
-pub(crate) fn enter() -> Option<InFlightCall> {
+pub(crate) fn enter(inside: &HookGuard) -> Option<Unsettled> {
     let unsettled = unsettled()?;
-    reentrancy::set_in_flight(true);
-    Some(InFlightCall { unsettled })
+    inside.set_in_flight();
+    Some(unsettled)
 }
 
 /// Notes that the ledger is about to follow memory that the driver has given back, in a call that may move none
@@ -111,14 +94,14 @@ mod tests {
         let shard = in_flight.shard();
         shard.0.fetch_add(ONE_IN, Ordering::SeqCst);
         assert_eq!(in_flight.quiet_epoch(), None);
-        reentrancy::set_in_flight(true);
+        let inside = HookGuard::enter().unwrap();
+        inside.set_in_flight();
         assert!(
             in_flight.quiet_epoch().is_some(),
             "the thread that asks may itself be in such a call"
         );
-        drop(InFlightCall {
-            unsettled: Unsettled(shard),
-        });
+        drop(Unsettled(shard));
+        drop(inside);
         assert!(in_flight.quiet_epoch().is_some());
         assert_ne!(in_flight.quiet_epoch(), before);
     }

@@ -90,8 +90,7 @@ impl Region {
     #[inline]
     pub(crate) fn memory_limit_bytes(&self, device: DeviceIndex) -> u64 {
         self.limits
-            .memory_limit_bytes(device)
-            .unwrap_or(0)
+            .followed_limit_bytes(device)
             .min(self.memory_ceiling_bytes)
     }
 

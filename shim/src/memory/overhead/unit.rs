@@ -95,10 +95,16 @@ impl Units {
 
 impl Unit {
     /// Memory taken for `bytes`, if that is known.
+    #[inline]
     fn known(&self, bytes: u64) -> Option<u64> {
         if self.is_exact.load(Ordering::Relaxed) {
             return Some(bytes);
         }
+        self.known_by_range(bytes)
+    }
+
+    #[cold]
+    fn known_by_range(&self, bytes: u64) -> Option<u64> {
         self.range.lock().known(bytes)
     }
 
@@ -178,22 +184,15 @@ impl Overhead {
         self.units.unit_for(bytes).known(bytes).unwrap_or(bytes)
     }
 
-    /// As [`Overhead::rounded`]. If that is not known, also reads the memory in use before the allocation.
+    /// As [`Overhead::rounded`], before the allocation is made. `None` if the memory taken is not known, and should be
+    /// looked at ([`Overhead::watch_allocation`]).
     #[inline(always)]
-    pub(crate) fn expect_allocation(
-        &'static self,
-        device: &'static Device,
-        bytes: u64,
-    ) -> (u64, Option<WatchedAllocation>) {
+    pub(crate) fn expected_bytes(&'static self, device: &'static Device, bytes: u64) -> Option<u64> {
         if self.source.is_known() {
             self.measure_rounding_if_due(device, bytes);
-            return (bytes, None);
+            return Some(bytes);
         }
-        let unit = self.units.unit_for(bytes);
-        match unit.known(bytes) {
-            Some(taken_bytes) => (taken_bytes, None),
-            None => (bytes, self.watch_allocation(unit, bytes)),
-        }
+        self.units.unit_for(bytes).known(bytes)
     }
 
     /// Called before an allocation of `bytes`. If earlier ones may have been rounded up by much, NVML's figure is read;
@@ -224,9 +223,9 @@ impl Overhead {
         units.measure_at_bytes.store(next_bytes, Ordering::Relaxed);
     }
 
-    /// Reads the memory in use; `None` while other threads move memory, or a capture forbids the question.
-    #[cold]
-    fn watch_allocation(&self, unit: &'static Unit, bytes: u64) -> Option<WatchedAllocation> {
+    /// Reads the memory in use before an allocation of `bytes`; `None` while other threads move memory, or a capture
+    /// forbids the question.
+    pub(crate) fn watch_allocation(&'static self, bytes: u64) -> Option<WatchedAllocation> {
         if capture::any_open() {
             return None;
         }
@@ -234,7 +233,7 @@ impl Overhead {
         let context = current_context();
         let before_bytes = gpu::used_by_driver(context)?;
         Some(WatchedAllocation {
-            unit,
+            unit: self.units.unit_for(bytes),
             context,
             bytes,
             before_bytes,

@@ -38,6 +38,7 @@ impl Block {
 
 impl PoolAccounts {
     /// Notes a piece of a pool at this address.
+    #[inline]
     pub(crate) fn allocated(&self, address: CUdeviceptr, bytes: u64, pool_account: &Arc<PoolAccount>) {
         pool_account.note_allocated(bytes);
         let block = Block {
@@ -49,11 +50,12 @@ impl PoolAccounts {
     }
 
     /// Takes out the piece of a pool at this address, which is about to be freed.
+    #[inline(always)]
     pub(crate) fn remove_block(&self, address: CUdeviceptr) -> Option<Block> {
         if !super::is_any() {
             return None;
         }
-        let mut block = self.blocks.lock().remove(&address)?;
+        let mut block = self.blocks.lock().remove(address)?;
         if let Some(exported) = &mut block.exported {
             exported.take_back();
         }
@@ -72,13 +74,14 @@ impl PoolAccounts {
 
     /// Publishes the piece at this address to the tenant under `key`, by which other processes import it.
     pub(crate) fn export(&self, address: CUdeviceptr, key: ObjectKey) {
-        if let Some(block) = self.blocks.lock().get_mut(&address)
+        if let Some(block) = self.blocks.lock().get_mut(address)
             && block.exported.is_none()
         {
             block.exported = ExportedPiece::new(&block.pool_account, block.bytes, key);
         }
     }
 
+    #[inline(always)]
     fn put(&self, address: CUdeviceptr, block: Block) {
         let before = self.blocks.lock().insert(address, block);
         // The driver freed an earlier piece at this address unnoticed.

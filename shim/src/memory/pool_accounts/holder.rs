@@ -51,6 +51,7 @@ impl Holder {
 }
 
 /// A pool's figure, by the driver; `None` if it knows no such pool or attribute.
+#[inline]
 pub(super) fn pool_figure(pool: CUmemoryPool, attribute: CUmemPool_attribute) -> Option<u64> {
     let mut bytes = 0_u64;
     let place: *mut c_void = (&raw mut bytes).cast();

@@ -25,12 +25,11 @@ pub(crate) struct Promise<'h> {
 
 impl PoolAccount {
     /// Counts the growth that a request of `bytes` may cause in a pool. A request that the pool can serve from what
-    /// it holds needs none.
+    /// it holds needs none. The thread is relaxed.
     ///
     /// # Errors
     /// Fails if it would not fit, whatever was given back.
     pub(crate) fn promise(&self, bytes: u64) -> Result<Promise<'_>, Denied> {
-        let _relaxed = Relaxed::enter();
         self.device.count(bytes, move |slot, index, limit_bytes| {
             self.attempt(|state| {
                 // If the driver does not tell, all of it counts as used.
