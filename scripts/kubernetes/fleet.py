@@ -210,6 +210,9 @@ class Fleet:
         name = found["metadata"]["name"]
         conditions = found.get("status", {}).get("conditions", [])
         with self.lock:
+            # What is said of one that was deleted comes late.
+            if name not in self.asked:
+                return
             if found["spec"].get("nodeName"):
                 self.bound.setdefault(name, (found["spec"]["nodeName"], time.monotonic()))
                 self.waiting.discard(name)

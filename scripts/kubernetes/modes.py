@@ -45,6 +45,9 @@ def landed(cluster, node, other):
     cluster.create([made])
     cluster.wait_phase(["share-" + node], {"Running"}, 120)
     faults = cluster.wrong_limits([made])
+    if node == "plugin":
+        # Kubelet takes away what a driver has left 30 s after its end.
+        cluster.wait(90, "the driver's slices have gone", lambda: not json.loads(cluster.kubectl("get", "resourceslices", "-o", "json"))["items"])
     # Of the other mode, a pod finds no node: the one that has it takes part by its label alone, without a kubelet.
     cluster.mode = other
     cluster.create([pod("not-" + node, container())])

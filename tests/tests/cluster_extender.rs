@@ -128,7 +128,11 @@ fn a_pod_that_was_sent_to_a_node_has_its_place_before_the_node_has_granted_it() 
     });
     api.set_pods(&[sent.clone()]);
     eventually("the pod that was sent has its place", SOON, || kept(&json!([])));
-    assert!(failed().contains("vcuda: no GPU has 40 GiB and 40 %"), "{}", failed());
+    assert!(
+        failed().contains("vcuda: no GPU has 40 GiB and 40 %"),
+        "{}",
+        failed()
+    );
     // The node has granted it, and has as much left beside it: it is not counted twice.
     api.set_nodes(&[published(&[KEY], 160)]);
     eventually("it counts once", SOON, || kept(&json!(["one"])));
