@@ -173,17 +173,18 @@ class Fleet:
         self.waiting, self.refused, self.ever_refused = set(), set(), set()
         self.lock, self.is_over = threading.Lock(), False
 
-        def make(name):
-            status = node(name, mode)
-            api.call("POST", NODES, status)
-            if mode == "dra":
-                api.call("POST", RESOURCES + "/resourceslices", slice_of(name))
-            else:
-                self.nodes[name].publish(api)
+    def make(self):
+        """Makes the nodes."""
 
-        api.each(make, self.nodes)
-        self.follower = threading.Thread(target=self.follow, daemon=True)
-        self.follower.start()
+        def one(name):
+            self.api.call("POST", NODES, node(name, self.mode))
+            if self.mode == "dra":
+                self.api.call("POST", RESOURCES + "/resourceslices", slice_of(name))
+            else:
+                self.nodes[name].publish(self.api)
+
+        self.api.each(one, self.nodes)
+        threading.Thread(target=self.follow, daemon=True).start()
 
     def follow(self):
         """Lists and watches the pods, again and again until the end."""

@@ -80,6 +80,7 @@ def with_fleet(api, mode, nodes, work):
     """The figures of work on a fleet, and what was wrong or stayed."""
     fleet = Fleet(api, mode, nodes)
     try:
+        fleet.make()
         figures, faults = work(fleet)
     finally:
         left = fleet.close()
