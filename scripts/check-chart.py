@@ -200,7 +200,7 @@ def cluster(where, things, values, programs):
     extends = asked.get("extender", {}).get("enabled", False)
     check(parsed["extender"]["follow_nodes"] == extends, where, "the extender does not know the nodes")
     if extends:
-        wanted.append(([""], ["nodes"], ["list", "watch"]))
+        wanted += [([""], ["nodes"], ["list", "watch"]), ([""], ["pods"], ["list", "watch"])]
     check(("ClusterRole" in by_kind) == bool(wanted) == spec["automountServiceAccountToken"], where, "rights of the webhook")
     if wanted:
         rights = [(rule["apiGroups"], rule["resources"], rule["verbs"]) for rule in by_kind["ClusterRole"]["rules"]]

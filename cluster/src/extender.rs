@@ -22,10 +22,12 @@ use crate::webhook::json;
 
 pub mod fit;
 mod nodes;
+mod pods;
 
 pub use fit::Score;
 use fit::{Asked, fits, score};
 pub use nodes::Nodes;
+pub use pods::BoundPods;
 
 /// Largest question (bytes): whole nodes of a large cluster.
 const BODY_MAX: usize = 256 << 20;
@@ -38,6 +40,7 @@ pub struct Extender {
     rules: Arc<Rules>,
     score: Score,
     nodes: Nodes,
+    pods: BoundPods,
     counters: Arc<Counters>,
 }
 
@@ -76,11 +79,17 @@ struct HostPriority {
 impl Extender {
     /// One with these.
     #[must_use]
-    pub fn new(rules: Rules, score: Score, nodes: Nodes, counters: Arc<Counters>) -> Self {
+    pub fn new(
+        rules: Rules,
+        score: Score,
+        (nodes, pods): (Nodes, BoundPods),
+        counters: Arc<Counters>,
+    ) -> Self {
         Self {
             rules: Arc::new(rules),
             score,
             nodes,
+            pods,
             counters,
         }
     }
@@ -105,8 +114,13 @@ impl Extender {
         })
     }
 
-    /// GPUs of a node: of its annotation, in the question or as it was seen last.
+    /// What a node's GPUs have left, beside pods that it was sent.
     fn gpus(&self, name: &str, node: Option<&Value>) -> Option<NodeGpus> {
+        Some(self.pods.left(name, self.published(name, node)?))
+    }
+
+    /// GPUs of a node: of its annotation, in the question or as it was seen last.
+    fn published(&self, name: &str, node: Option<&Value>) -> Option<NodeGpus> {
         let Some(node) = node else {
             return self.nodes.gpus(name);
         };

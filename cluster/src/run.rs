@@ -16,7 +16,7 @@ use vcuda_daemon::tls::{self, Certificates};
 use crate::api;
 use crate::config::Config;
 use crate::counters::Counters;
-use crate::extender::{Extender, Nodes};
+use crate::extender::{BoundPods, Extender, Nodes};
 use crate::templates::Templates;
 use crate::webhook::Webhook;
 
@@ -40,8 +40,8 @@ async fn work(config: Config) -> Result<(), RunError> {
         .await
         .map_err(|error| unavailable(&error))?;
     let counters = Arc::new(Counters::default());
-    let nodes = nodes(&config, client.as_ref())?;
-    let extender = Extender::new(config.rules.clone(), config.score, nodes, Arc::clone(&counters));
+    let known = known(&config, client.as_ref())?;
+    let extender = Extender::new(config.rules.clone(), config.score, known, Arc::clone(&counters));
     let webhook = Webhook::new(config.rules, Templates::new(client), Arc::clone(&counters));
     let router = webhook.router().merge(extender.router());
     let listener = TcpListener::bind(config.listen).await.map_err(|error| {
@@ -80,11 +80,14 @@ async fn work(config: Config) -> Result<(), RunError> {
     Ok(())
 }
 
-/// What the extender knows of the nodes.
-fn nodes(config: &Config, client: Option<&Client>) -> Result<Nodes, RunError> {
+/// What the extender knows of the nodes and of the pods that they were sent.
+fn known(config: &Config, client: Option<&Client>) -> Result<(Nodes, BoundPods), RunError> {
     match (config.follows_nodes, client) {
-        (false, _) => Ok(Nodes::unknown()),
-        (true, Some(client)) => Ok(Nodes::follow(client.clone())),
+        (false, _) => Ok((Nodes::unknown(), BoundPods::default())),
+        (true, Some(client)) => Ok((
+            Nodes::follow(client.clone()),
+            BoundPods::follow(client.clone(), config.rules.clone()),
+        )),
         (true, None) => Err(RunError::Unavailable(
             "extender.follow_nodes: no API server is known; set kubeconfig, or follow_nodes = false"
                 .to_owned(),

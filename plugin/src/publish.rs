@@ -12,9 +12,9 @@ use tokio::time::sleep;
 use tracing::{debug, warn};
 use vcuda_manager_api::v1;
 use vcuda_quota::pods::CORES_PER_GPU;
-use vcuda_quota::pods::node_gpus::{ANNOTATION, FreeGpu, NodeGpus};
+use vcuda_quota::pods::node_gpus::{ANNOTATION, FreeGpu, NodeGpus, container_key};
 
-use crate::manager::Manager;
+use crate::manager::{Manager, ManagerError};
 use crate::resources::SHARES_PER_GPU;
 
 /// Between two looks.
@@ -54,9 +54,9 @@ impl Publisher {
         let mut written: Option<String> = None;
         let mut looks = 0;
         loop {
-            let pause = match manager.gpus().await {
-                Ok(answer) => {
-                    let text = text(&answer.gpus, self.chunk_bytes);
+            let pause = match look(&manager).await {
+                Ok((grants, gpus)) => {
+                    let text = text(&gpus, &grants, self.chunk_bytes);
                     looks += 1;
                     if written.as_ref() == Some(&text) && looks < REWRITE {
                         LOOK
@@ -93,11 +93,24 @@ impl Publisher {
     }
 }
 
+/// The grants, and then the GPUs: a grant made between the two is counted twice until the next look. In the other order it would
+/// not be counted at all.
+async fn look(manager: &Manager) -> Result<(Vec<v1::Grant>, Vec<v1::Gpu>), ManagerError> {
+    let grants = manager.list().await?;
+    Ok((grants, manager.gpus().await?.gpus))
+}
+
 /// What the GPUs have left, as the annotation's text.
-fn text(gpus: &[v1::Gpu], chunk_bytes: u64) -> String {
+fn text(gpus: &[v1::Gpu], grants: &[v1::Grant], chunk_bytes: u64) -> String {
     let usable: Vec<&v1::Gpu> = gpus.iter().filter(|gpu| gpu.healthy && !gpu.cordoned).collect();
     let gpus = usable.iter().map(|gpu| free(gpu, &usable, chunk_bytes)).collect();
-    serde_json::to_string(&NodeGpus { gpus }).unwrap_or_default()
+    let holders = grants.iter().filter_map(|grant| grant.holder.as_ref());
+    let mut held: Vec<u32> = holders
+        .map(|holder| container_key(&holder.namespace, &holder.pod, &holder.container))
+        .collect();
+    held.sort_unstable();
+    let held = Some(held);
+    serde_json::to_string(&NodeGpus { gpus, held }).unwrap_or_default()
 }
 
 fn free(gpu: &v1::Gpu, usable: &[&v1::Gpu], chunk_bytes: u64) -> FreeGpu {
@@ -170,13 +183,28 @@ mod tests {
             memory_granted_bytes: 79 * GIB,
             ..gpu("b")
         };
+        let holder = |pod: &str| v1::Grant {
+            holder: Some(v1::Holder {
+                namespace: "default".to_owned(),
+                pod: pod.to_owned(),
+                container: "main".to_owned(),
+                ..v1::Holder::default()
+            }),
+            ..v1::Grant::default()
+        };
+        let grants = [holder("a"), v1::Grant::default(), holder("b")];
+        let mut keys = ["a", "b"].map(|pod| container_key("default", pod, "main"));
+        keys.sort_unstable();
         // 79 GiB alone, 1 GiB kept for each of two contexts, 20 GiB granted.
         assert_eq!(
-            text(&[ill, gpu("a"), cordoned, linked], 256 << 20),
-            "{\"gpus\":[{\"id\":\"a\",\"mem\":228,\"of\":316,\"cores\":69,\"shares\":14},\
-             {\"id\":\"b\",\"mem\":0,\"of\":316,\"cores\":69,\"shares\":0,\"numa\":1,\"links\":[0]}]}"
+            text(&[ill, gpu("a"), cordoned, linked], &grants, 256 << 20),
+            format!(
+                "{{\"gpus\":[{{\"id\":\"a\",\"mem\":228,\"of\":316,\"cores\":69,\"shares\":14}},\
+             {{\"id\":\"b\",\"mem\":0,\"of\":316,\"cores\":69,\"shares\":0,\"numa\":1,\"links\":[0]}}],\"held\":[{},{}]}}",
+                keys[0], keys[1]
+            )
         );
-        assert_eq!(text(&[], 1), "{\"gpus\":[]}");
+        assert_eq!(text(&[], &[], 1), "{\"gpus\":[],\"held\":[]}");
     }
 
     #[test]
@@ -187,6 +215,6 @@ mod tests {
             cores_grantable_permille: 0,
             ..gpu("a")
         };
-        assert!(text(&[old], 256 << 20).contains("\"mem\":232,\"of\":312,\"cores\":69"));
+        assert!(text(&[old], &[], 256 << 20).contains("\"mem\":232,\"of\":312,\"cores\":69"));
     }
 }

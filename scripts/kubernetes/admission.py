@@ -1,7 +1,7 @@
 """Scenarios of admission: what the webhook makes of pods, what happens while it is away, and the policy for clusters without one."""
 import json
 
-from cluster import NAMESPACE, Fault, container, pod
+from cluster import NAMESPACE, Fault, container, deployment, pod, states
 
 NAME = "vcuda-cluster"
 GIB = 1 << 30
@@ -40,7 +40,7 @@ def written(name, limits):
 def refusal(cluster, one):
     """The API server's answer to a pod that it does not make; empty if it makes it."""
     try:
-        cluster.create([one])
+        cluster.create([one], as_written=True)
     except Fault as fault:
         return str(fault)
     return ""
@@ -69,6 +69,31 @@ def scale(cluster, replicas):
     return cluster.wait(180, f"{replicas} replicas of {NAME}", are_there)
 
 
+def as_written(cluster):
+    """Pods of all kinds of authors run: how many saw the limits that were meant, and faults."""
+    cluster.create([written(name, limits) for name, limits, _ in WRITTEN], as_written=True)
+    cluster.wait_phase([name for name, _, _ in WRITTEN], {"Running"})
+    faults, right = [], 0
+    for name, _, wanted in WRITTEN:
+        cluster.wait(60, f"{name} says its limits", lambda: cluster.seen(name))
+        seen = [(total, share) for _, total, share in cluster.seen(name)]
+        right += seen == wanted
+        faults += [] if seen == wanted else [f"{name} sees {seen}, not {wanted}"]
+    return right, faults
+
+
+def refusals(cluster):
+    """Pods that are refused when they are made: how many, and faults."""
+    refused, faults = 0, []
+    for name, one, annotations, words in REFUSED:
+        made = pod("bad-" + name, one, annotations)
+        made["metadata"]["namespace"] = CONFINED
+        said = refusal(cluster, made)
+        refused += words in said
+        faults += [] if words in said else [f"bad-{name} is not refused with {words!r}: {said!r}"]
+    return refused, faults
+
+
 def away(cluster):
     """Both failure policies while no replica is there, and the return."""
     faults = []
@@ -81,8 +106,12 @@ def away(cluster):
     # The API server hears of it a moment later.
     passing = written("passing", {"vcuda.io/gpu": "1", "vcuda.io/memory": "16", "vcuda.io/cores": "30"})
     cluster.wait(30, "Ignore lets pods pass as they are", lambda: not refusal(cluster, passing))
-    cluster.wait_phase(["passing"], {"Running"})
-    faults += cluster.wrong_limits([passing])
+    if cluster.mode == "plugin":
+        cluster.wait_phase(["passing"], {"Running"})
+        faults += cluster.wrong_limits([passing])
+    else:
+        # Counts, of which a node with claims has none.
+        cluster.wait(60, "the pod waits", lambda: "Insufficient vcuda.io/gpu" in states(cluster.pods()["passing"])[1])
     set_failure_policy(cluster, "Fail")
     scale(cluster, 2)
     back = written("back", {"vcuda.io/memory": "4Gi"})
@@ -97,21 +126,9 @@ def admission(cluster):
     cluster.chart("cluster.enabled=true")
     try:
         scale(cluster, 2)
-        cluster.create([written(name, limits) for name, limits, _ in WRITTEN])
-        cluster.wait_phase([name for name, _, _ in WRITTEN], {"Running"})
-        faults, right = [], 0
-        for name, _, wanted in WRITTEN:
-            cluster.wait(60, f"{name} says its limits", lambda: cluster.seen(name))
-            seen = [(total, share) for _, total, share in cluster.seen(name)]
-            right += seen == wanted
-            faults += [] if seen == wanted else [f"{name} sees {seen}, not {wanted}"]
-        refused = 0
-        for name, one, annotations, words in REFUSED:
-            made = pod("bad-" + name, one, annotations)
-            made["metadata"]["namespace"] = CONFINED
-            said = refusal(cluster, made)
-            refused += words in said
-            faults += [] if words in said else [f"bad-{name} is not refused with {words!r}: {said!r}"]
+        right, faults = as_written(cluster)
+        refused, wrong = refusals(cluster)
+        faults += wrong
         again, wrong = away(cluster)
     finally:
         cluster.kubectl("label", "namespace", "default", "vcuda.io/unconfined-")
@@ -120,6 +137,44 @@ def admission(cluster):
         remove(cluster)
     figures = {"as written": f"{right} of {len(WRITTEN)}", "refused": f"{refused} of {len(REFUSED)}", "answers again after": f"{again:.1f} s"}
     return figures, faults + wrong
+
+
+def made_templates(cluster):
+    """Templates that the webhook has made, by the kind of their owner."""
+    found = json.loads(cluster.kubectl("get", "resourceclaimtemplates", "-l", f"app.kubernetes.io/managed-by={NAME}", "-o", "json"))["items"]
+    return [one["metadata"].get("ownerReferences", [{"kind": "none"}])[0]["kind"] for one in found]
+
+
+def admitted_claims(cluster):
+    """Pods as authors write them become claims; the template of a controller's pods is one, and goes with the controller."""
+    cluster.kubectl("label", "--overwrite", "namespace", "default", "vcuda.io/unconfined=true")
+    cluster.kubectl("create", "namespace", CONFINED)
+    cluster.chart("cluster.enabled=true")
+    try:
+        scale(cluster, 2)
+        cluster.create([deployment("kept", 3, written("", {"vcuda.io/memory": "4Gi", "vcuda.io/cores": "30"}))], as_written=True)
+        cluster.wait(180, "three replicas run", lambda: [states(one)[0] for one in cluster.pods().values()] == ["Running"] * 3)
+        faults = [] if made_templates(cluster) == ["ReplicaSet"] else [f"templates of three replicas: {made_templates(cluster)}"]
+        for name in cluster.pods():
+            cluster.wait(60, f"{name} says its limits", lambda: cluster.seen(name))
+            seen = [(total, share) for _, total, share in cluster.seen(name)]
+            faults += [] if seen == [(4 * GIB, 300)] else [f"a replica sees {seen}"]
+        cluster.kubectl("delete", "deployment", "kept", "--wait=false")
+        gone = cluster.wait(60, "the template has gone with its controller", lambda: not made_templates(cluster))
+        dry = json.dumps(written("dry", {"vcuda.io/memory": "1Gi"}))
+        cluster.kubectl("create", "--dry-run=server", "-f", "-", given=dry)
+        faults += [f"a dry run made templates: {made_templates(cluster)}"] if made_templates(cluster) else []
+        right, wrong = as_written(cluster)
+        refused, more = refusals(cluster)
+        again, last = away(cluster)
+    finally:
+        cluster.kubectl("label", "namespace", "default", "vcuda.io/unconfined-")
+        cluster.remove_all(CONFINED)
+        cluster.kubectl("delete", "namespace", CONFINED)
+        remove(cluster)
+    figures = {"as written": f"{right} of {len(WRITTEN)}", "refused": f"{refused} of {len(REFUSED)}",
+               "a controller's template gone after": f"{gone:.1f} s", "answers again after": f"{again:.1f} s"}
+    return figures, faults + wrong + more + last
 
 
 # As REFUSED, in the words of the policy.

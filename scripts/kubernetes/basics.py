@@ -52,6 +52,9 @@ def resize(cluster):
 
 # Name, (gpu, memory, cores), annotations, what kubelet says of the pod, the documented words.
 CONFIG = "CreateContainerConfigError"
+# Of claims only some can be so wrong. Those that no GPU could satisfy wait at the scheduler.
+REFUSED_CLAIMS = {"percent": "cannot allocate all claims", "large": "cannot allocate all claims", "many": "cannot allocate all claims"}
+REFUSED_CLAIMS |= dict.fromkeys(("policy", "name", "container", "more", "bound"), "FailedPrepareDynamicResources")
 REFUSED = [
     ("gpu-alone", (1, 0, 0), {}, CONFIG, "asks for vcuda.io/gpu: 1 and for no vcuda.io/memory: add vcuda.io/memory: 16"),
     ("no-gpu", (0, 16, 30), {}, CONFIG, "and for no vcuda.io/gpu: add vcuda.io/gpu: 1"),
@@ -71,17 +74,21 @@ REFUSED = [
 
 def requests(cluster):
     """What cannot be granted is refused, in the documented words."""
+    refused = REFUSED
+    if cluster.mode == "dra":
+        refused = [(name, amounts, annotations, REFUSED_CLAIMS[name], words if annotations else "")
+                   for name, amounts, annotations, _, words in REFUSED if name in REFUSED_CLAIMS]
     cluster.create([pod("bad-" + name, container(gpu=gpu, memory=memory, cores=cores), annotations)
-                    for name, (gpu, memory, cores), annotations, _, _ in REFUSED])
+                    for name, (gpu, memory, cores), annotations, _, _ in refused])
     right, faults = 0, []
-    for name, _, _, reason, words in REFUSED:
-        told = lambda: states(cluster.pods()["bad-" + name])[1]
+    for name, _, _, reason, words in refused:
+        told = lambda: cluster.said("bad-" + name)
         try:
             cluster.wait(300, f"bad-{name} is {reason} with {words!r}", lambda: reason in told() and words in told())
             right += 1
         except Fault as fault:
             faults.append(f"{fault}; it says: {told()[:400]}")
-    return {"refused as documented": f"{right} of {len(REFUSED)}"}, faults
+    return {"refused as documented": f"{right} of {len(refused)}"}, faults
 
 
 BOUNDED = [
@@ -111,7 +118,7 @@ def bounds(cluster):
             right += has == [wanted]
             faults += [] if has == [wanted] else [f"{namespace}/{name} has {has}, not {wanted}"]
         for name, _, words in BOUNDED:
-            told = lambda: states(cluster.pods("batch")["more-" + name])[1]
+            told = lambda: cluster.said("more-" + name, "batch")
             cluster.wait(300, f"more-{name} is refused with {words!r}", lambda: words in told())
             right += 1
     finally:

@@ -24,7 +24,7 @@ def rolled_out(cluster, *settings):
     old = the_chart(cluster)
     follow = [NODE, cluster.folder, "run", "kubectl", "-n", NAMESPACE, "logs", "-f", "--tail=1", old, "-c", "plugin"]
     told = subprocess.Popen(follow, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    rollout = subprocess.Popen([NODE, cluster.folder, "chart", *settings], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    rollout = subprocess.Popen([NODE, cluster.folder, "chart", *cluster.settings(*settings)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     made, began = [], time.monotonic()
     # To the end of the old plugin and of the rollout, and a moment longer.
     last = None
@@ -39,10 +39,12 @@ def rolled_out(cluster, *settings):
     said = rollout.communicate()[1]
     faults = [f"the rollout: {said[-300:]}"] if rollout.returncode else []
     ended = [line for line in told.communicate()[0].splitlines() if "ending" in line]
-    registered = [line for line in plugin_log(cluster, the_chart(cluster)) if "registered with kubelet" in line]
-    if not ended or len(registered) < 3:
+    # The plugin's three resources; the driver's one socket.
+    words, times = ("registered with kubelet", 3) if cluster.mode == "plugin" else ("offered to kubelet", 1)
+    registered = [line for line in plugin_log(cluster, the_chart(cluster)) if words in line]
+    if not ended or len(registered) < times:
         return made, 0.0, faults + [f"the logs do not tell of the turn: {ended}, {registered}"]
-    return made, at(registered[2]) - at(ended[0]), faults
+    return made, at(registered[times - 1]) - at(ended[0]), faults
 
 
 def upgrade(cluster):
@@ -60,7 +62,7 @@ def upgrade(cluster):
     found = cluster.pods()
     refused = {name: states(found[name])[1] for name in new if states(found[name])[0] == "Failed"}
     # The window that the documents name, and no other reason.
-    faults += [f"{name}: {words}" for name, words in refused.items() if "UnexpectedAdmissionError" not in words]
+    faults += [f"{name}: {words}" for name, words in refused.items() if "UnexpectedAdmissionError" not in words] + cluster.lost(len(refused))
     faults += cluster.wrong_limits(busy + [one for one in made if one["metadata"]["name"] not in refused])
     return {"running pods": len(busy), "longest without a plugin": f"{max(gaps):.2f} s", "new pods meanwhile": len(new),
             "of them refused for good": len(refused)}, faults
@@ -117,7 +119,7 @@ def rebooted(cluster, kind):
     again = time.monotonic() - begun
     runs, failed = settled()
     words = [states(one)[1] for one in failed]
-    faults = [told for told in words if "UnexpectedAdmissionError" not in told]
+    faults = [told for told in words if "UnexpectedAdmissionError" not in told] + cluster.lost(len(failed))
     return again, len(failed), faults + cluster.wrong_limits([one | {"spec": bare[0]["spec"]} for one in runs])
 
 

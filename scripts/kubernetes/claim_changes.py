@@ -136,10 +136,10 @@ def ill(cluster):
     with_lost_gpu(lambda: cluster.wait(90, "the pod's status says that its GPU is ill", lambda: "Unhealthy" in status()))
     # A manager that starts beside an ill GPU is not ready: the chart is rolled out while all are well.
     cluster.wait(60, "the pod's status says that its GPU is well", lambda: "Unhealthy" not in status())
-    cluster.chart("mode=dra", "dra.unhealthyEffect=NoExecute")
+    cluster.chart("dra.unhealthyEffect=NoExecute")
     seconds = with_lost_gpu(lambda: cluster.wait(120, "the pod is evicted", lambda: "ill" not in cluster.pods())) or 0.0
     cluster.remove_all()
-    cluster.chart("mode=dra")
+    cluster.chart()
     return seconds, faults
 
 
@@ -152,5 +152,5 @@ def changed_mode(cluster):
     except (Fault, subprocess.TimeoutExpired):
         pass
     said = any(words in cluster.kubectl("-n", NAMESPACE, "logs", name, "-c", "plugin") for name in cluster.pods(NAMESPACE))
-    cluster.chart("mode=dra")
+    cluster.chart()
     return [] if said else [f"no pod of the chart says: {words}"]

@@ -49,7 +49,7 @@ def many(cluster, drawn):
         else:
             cluster.node("run", "kill", "-KILL", str(cluster.program("plugin")))
     # The new driver is ready before the old one ends, or the rollout would not.
-    cluster.chart("mode=dra", "plugin.logFilter=info")
+    cluster.chart("plugin.logFilter=info")
     late = {f"late-{number}": (1, 1) for number in range(4)}
     cluster.create([template("late", 1, 1)] + [user(name, "late") for name in late])
     cluster.wait_phase(list(late), {"Running"})
@@ -107,7 +107,6 @@ def foreign_slice(cluster):
 
 def claims(cluster):
     """Shares by claims: scarce, many at once, kills, a wrong parameter, a reboot; zero wrong limits, no pod lost."""
-    cluster.chart("mode=dra")
     try:
         seconds, faults = scarce(cluster)
         figures = {"thirteenth of 40 GiB runs after s": round(seconds, 1)}
@@ -132,9 +131,7 @@ def claims(cluster):
         faults += [f"{name} is lost" for name in lost] + wrong(cluster, running)
         figures |= {"pods": 13 + len(running), "wrong limits": len([fault for fault in faults if "saw" in fault]), "lost": len(lost)}
     finally:
-        # The plugin could not undo what the driver has prepared.
         cluster.remove_all()
         cluster.wait(60, "nothing is left behind", lambda: not cluster.left_behind())
-        cluster.kubectl("delete", "resourceclaimtemplates", "--all")
         cluster.chart()
     return figures, faults

@@ -1,5 +1,5 @@
 """The node of scripts/kubernetes-node.sh, for the scenarios: pods made, watched and removed by kubectl, services ended and started."""
-import json, pathlib, subprocess, time
+import copy, hashlib, json, pathlib, subprocess, time
 from datetime import datetime
 
 NODE = pathlib.Path(__file__).resolve().parent.parent / "kubernetes-node.sh"
@@ -31,6 +31,28 @@ def container(name="app", gpu=1, memory=16, cores=30, run="sleep 100000", **more
             "resources": {"limits": limits(gpu, memory, cores)}} | more
 
 
+def by_claim(made):
+    """A pod, or the template of a controller's pods, that asks by a claim for what its containers' counts say; and the claim's template."""
+    made, requests, constraints = copy.deepcopy(made), [], []
+    for each in made["spec"]["containers"] + made["spec"].get("initContainers", []):
+        counts = each["resources"].get("limits", {})
+        if "vcuda.io/gpu" not in counts:
+            continue
+        gpus, memory, cores = (int(counts["vcuda.io/" + key]) for key in ("gpu", "memory", "cores"))
+        names = [f"{each['name']}-{number}" for number in range(gpus)]
+        capacity = {"requests": {"memory": str(memory * CHUNK // gpus), "cores": str(cores // gpus)}}
+        requests += [{"name": name, "exactly": {"deviceClassName": "vcuda.io", "capacity": capacity}} for name in names]
+        if gpus > 1:
+            constraints.append({"requests": names, "distinctAttribute": "vcuda.io/uuid"})
+        each["resources"] = {"claims": [{"name": "gpu", "request": name} for name in names]}
+    if not requests:
+        return made, []
+    spec = {"spec": {"devices": {"requests": requests} | ({"constraints": constraints} if constraints else {})}}
+    name = "share-" + hashlib.sha256(json.dumps(spec).encode()).hexdigest()[:12]
+    made["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": name}]
+    return made, [{"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate", "metadata": {"name": name}, "spec": spec}]
+
+
 def pod(name, containers, annotations=None, **more):
     if isinstance(containers, dict):
         containers = [containers]
@@ -45,6 +67,10 @@ def deployment(name, replicas, template):
     template = {"metadata": {"labels": labels}, "spec": template["spec"] | {"restartPolicy": "Always"}}
     return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name},
             "spec": {"replicas": replicas, "selector": {"matchLabels": labels}, "template": template}}
+
+
+def as_list(things):
+    return json.dumps({"apiVersion": "v1", "kind": "List", "items": things})
 
 
 def states(found):
@@ -79,8 +105,12 @@ def told(text):
 
 
 class Cluster:
-    def __init__(self, folder):
+    def __init__(self, folder, mode="plugin"):
         self.folder = pathlib.Path(folder).resolve()
+        # How pods ask: by counts, or by claims of the same amounts.
+        self.mode = mode
+        # Claims' templates that are there, by namespace and name.
+        self.templates = set()
 
     def node(self, *words, given=None, seconds=300):
         """Runs scripts/kubernetes-node.sh with these words; its output."""
@@ -95,11 +125,34 @@ class Cluster:
     def pods(self, namespace="default"):
         return {one["metadata"]["name"]: one for one in json.loads(self.kubectl("-n", namespace, "get", "pods", "-o", "json"))["items"]}
 
-    def create(self, things):
-        self.kubectl("create", "-f", "-", given=json.dumps({"apiVersion": "v1", "kind": "List", "items": things}))
+    def create(self, things, as_written=False):
+        if self.mode == "dra" and not as_written:
+            things = self.asking_by_claims(things)
+        self.kubectl("create", "-f", "-", given=as_list(things))
+
+    def asking_by_claims(self, things):
+        """Pods and deployments with claims for counts. The claims' templates are made."""
+        converted, needed = [], {}
+        for thing in things:
+            templates = []
+            if thing["kind"] == "Deployment":
+                template, templates = by_claim(thing["spec"]["template"])
+                thing = thing | {"spec": thing["spec"] | {"template": template}}
+            elif thing["kind"] == "Pod":
+                thing, templates = by_claim(thing)
+            converted.append(thing)
+            for one in templates:
+                one["metadata"]["namespace"] = thing["metadata"].get("namespace", "default")
+                needed[one["metadata"]["namespace"], one["metadata"]["name"]] = one
+        new = {key: one for key, one in needed.items() if key not in self.templates}
+        if new:
+            self.kubectl("apply", "-f", "-", given=as_list(list(new.values())))
+            self.templates |= set(new)
+        return converted
 
     def remove_all(self, namespace="default"):
-        self.kubectl("-n", namespace, "delete", "deployments,pods", "--all", "--wait=false")
+        self.kubectl("-n", namespace, "delete", "deployments,pods,resourceclaimtemplates", "--all", "--wait=false")
+        self.templates = {key for key in self.templates if key[0] != namespace}
         self.wait(300, "pods are removed", lambda: not self.pods(namespace))
 
     def wait(self, seconds, what, condition):
@@ -185,9 +238,25 @@ class Cluster:
                             return int(line.split()[1])
         raise Fault(f"the chart's {of} does not run")
 
+    def said(self, name, namespace="default"):
+        """What is said of a pod: its status, and for claims its events, which alone have the driver's words."""
+        told = states(self.pods(namespace)[name])[1]
+        if self.mode == "plugin":
+            return told
+        events = json.loads(self.kubectl("-n", namespace, "get", "events", "--field-selector", f"involvedObject.name={name}", "-o", "json"))
+        return "; ".join([told] + [f"{event['reason']}: {event['message']}" for event in events["items"]])
+
+    def lost(self, pods):
+        """Faults if pods were refused for good: the device plugin's protocol loses some, claims none."""
+        return [f"refused for good: {pods}"] if pods and self.mode == "dra" else []
+
+    def settings(self, *settings):
+        """Values of the chart: these, and the mode."""
+        return [f"mode={self.mode}", *settings]
+
     def chart(self, *settings):
         """The chart with these values (name=value) is rolled out."""
-        self.node("chart", *settings, seconds=900)
+        self.node("chart", *self.settings(*settings), seconds=900)
 
     def grants(self):
         return json.loads(self.node("run", self.folder / "state/programs/vcuda", "grant", "list", "--json"))["grants"]

@@ -2,7 +2,7 @@
 """Runs the scenarios on the node of scripts/kubernetes-node.sh and prints one table; see scripts/kubernetes-e2e.sh."""
 import argparse, json, pathlib, subprocess, sys, time
 
-import admission, basics, chart, claims, extender, failures, kinds, pods
+import admission, basics, chart, claims, extender, failures, kinds, modes, pods, scale
 from cluster import Cluster, Fault
 
 SCENARIOS = {
@@ -11,9 +11,13 @@ SCENARIOS = {
     "kubelet": failures.kubelet, "kills": failures.kills, "idle": failures.idle, "leaked": pods.leaked,
     "upgrade": chart.upgrade, "strict": chart.strict, "reboot": chart.reboot, "host-services": chart.host_services,
     "admission": admission.admission, "policy": admission.policy, "extender": extender.extender, "claims": claims.claims,
+    "admitted-claims": admission.admitted_claims, "modes": modes.modes, "scale": scale.scale,
 }
 # What deleted pods may leave, and for how long.
 LEFT_SECONDS = 60
+# Those of one mode alone. The others are played in both: their pods ask by counts or by claims.
+PLUGIN_ALONE = {"host-services", "admission", "policy", "extender"}
+DRA_ALONE = {"claims", "admitted-claims", "modes"}
 
 
 def play(cluster, name):
@@ -44,13 +48,16 @@ def table(results):
 def main():
     parser = argparse.ArgumentParser(prog="kubernetes-e2e.sh")
     parser.add_argument("folder")
+    parser.add_argument("--mode", choices=("plugin", "dra"), default="plugin")
     parser.add_argument("--only", action="append", choices=SCENARIOS)
     parser.add_argument("--json", type=pathlib.Path)
     given = parser.parse_args()
-    cluster = Cluster(given.folder)
+    cluster = Cluster(given.folder, given.mode)
     cluster.remove_all()
+    cluster.chart()
     results = []
-    for name in given.only or SCENARIOS:
+    others = PLUGIN_ALONE if given.mode == "dra" else DRA_ALONE
+    for name in [name for name in given.only or SCENARIOS if name not in others]:
         print(f"== {name}: {SCENARIOS[name].__doc__}", flush=True)
         results.append(play(cluster, name))
         print(f"{results[-1]['seconds']} s, {results[-1]['figures']}")

@@ -8,20 +8,25 @@ from cluster import NAMESPACE, container, pod, states
 FILLER, LARGE = 200, 150
 
 
-def configure(cluster):
-    """The scheduler's configuration, as docs/kubernetes.md has it. No program of the node resolves names of services: the address
-    is a replica's."""
+def entry(cluster):
+    """The extender in the scheduler's configuration, as docs/kubernetes.md has it. No program of the node resolves names of services:
+    the address is a replica's."""
     etc = cluster.folder / "state/etc"
     secret = json.loads(cluster.kubectl("-n", NAMESPACE, "get", "secret", f"{NAME}-tls", "-o", "json"))
     (etc / "extender-ca.crt").write_bytes(base64.b64decode(secret["data"]["ca.crt"]))
     replicas = json.loads(cluster.kubectl("-n", NAMESPACE, "get", "pods", "-l", f"app.kubernetes.io/name={NAME}", "-o", "json"))["items"]
-    extender = {"urlPrefix": f"https://{replicas[0]['status']['podIP']}:8443", "filterVerb": "filter", "prioritizeVerb": "prioritize",
-                "weight": 1, "enableHTTPS": True, "nodeCacheCapable": True, "ignorable": True, "httpTimeout": "5s",
-                "managedResources": [{"name": "vcuda.io/gpu"}],
-                "tlsConfig": {"caFile": str(etc / "extender-ca.crt"), "serverName": f"{NAME}.{NAMESPACE}.svc"}}
+    return {"urlPrefix": f"https://{replicas[0]['status']['podIP']}:8443", "filterVerb": "filter", "prioritizeVerb": "prioritize",
+            "weight": 1, "enableHTTPS": True, "nodeCacheCapable": True, "ignorable": True, "httpTimeout": "5s",
+            "managedResources": [{"name": "vcuda.io/gpu"}],
+            "tlsConfig": {"caFile": str(etc / "extender-ca.crt"), "serverName": f"{NAME}.{NAMESPACE}.svc"}}
+
+
+def configure(cluster, **more):
+    """The scheduler starts again with this configuration."""
+    etc = cluster.folder / "state/etc"
     connection = {"kubeconfig": str(etc / "admin.kubeconfig"), "qps": 200, "burst": 400}
     whole = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration", "clientConnection": connection,
-             "leaderElection": {"leaderElect": False}, "extenders": [extender]}
+             "leaderElection": {"leaderElect": False}} | more
     (etc / "scheduler.yaml").write_text(json.dumps(whole))
     restart_scheduler(cluster)
 
@@ -49,7 +54,7 @@ def extender(cluster):
     cluster.chart("cluster.enabled=true", "cluster.extender.enabled=true")
     try:
         scale(cluster, 2)
-        configure(cluster)
+        configure(cluster, extenders=[entry(cluster)])
         free = lambda: json.loads(cluster.kubectl("get", "node", "node", "-o", "json"))["metadata"]["annotations"].get("vcuda.io/gpus")
         cluster.wait(60, "the plugin publishes what its GPUs have left", free)
         fillers = [pod(f"filler-{number}", container(memory=FILLER, cores=10)) for number in range(6)]

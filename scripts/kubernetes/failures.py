@@ -55,6 +55,7 @@ def disturbed(cluster, rounds):
         try:
             disturb()
             seconds, lost = new_pod(cluster, name)
+            faults += cluster.lost(lost)
             took.append(seconds)
             refused += lost
             cluster.kubectl("delete", "pod", f"{name}-{lost}", "--wait=false")

@@ -81,7 +81,8 @@ service() {
             --max-requests-inflight 2000 --max-mutating-requests-inflight 1000
         ;;
     kube-controller-manager)
-        start kube-controller-manager kube-controller-manager --kubeconfig "$etc/admin.kubeconfig" --leader-elect=false \
+        # Which controllers run, if a scenario says so (scale.py).
+        start kube-controller-manager kube-controller-manager --controllers "$(cat "$etc/controllers" 2>/dev/null || echo '*')" --kubeconfig "$etc/admin.kubeconfig" --leader-elect=false \
             --service-account-private-key-file "$etc/accounts.key" --root-ca-file "$etc/ca.crt" \
             --kube-api-qps 200 --kube-api-burst 400
         ;;

@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
 """Prints the chart's objects as helm would install them, by the Python of scripts/chart-tools.sh:
-render.py VALUES.yaml [NAME.NAME=VALUE]..."""
+render.py VALUES.yaml [--release NAME] [NAME.NAME=VALUE]..."""
 import pathlib, sys
 
 import helm_python, yaml
 
 CHART = pathlib.Path(__file__).resolve().parent.parent.parent / "deploy/helm/vcuda"
 values = yaml.safe_load(pathlib.Path(sys.argv[1]).read_text())
-for setting in sys.argv[2:]:
+release, settings = "vcuda", sys.argv[2:]
+if settings[:1] == ["--release"]:
+    release, settings = settings[1], settings[2:]
+for setting in settings:
     names, value = setting.split("=", 1)
     *tables, name = names.split(".")
     table = values
@@ -15,7 +18,7 @@ for setting in sys.argv[2:]:
         table = table.setdefault(each, {})
     table[name] = yaml.safe_load(value)
 with helm_python.Chart.load(CHART) as chart:
-    rendered = chart.render(values, name="vcuda", namespace="vcuda-system")
+    rendered = chart.render(values, name=release, namespace="vcuda-system")
 for file, text in rendered.items():
     if file.endswith(".yaml"):
         print("---", text, sep="\n")

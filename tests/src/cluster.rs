@@ -263,7 +263,7 @@ fn from_base64(text: &str) -> Vec<u8> {
     bytes
 }
 
-/// An API server that takes ResourceClaimTemplates and shows nodes, and nothing else.
+/// An API server that takes ResourceClaimTemplates and shows nodes and pods, and nothing else.
 #[derive(Debug)]
 pub struct TemplateApi {
     shared: Arc<Made>,
@@ -278,10 +278,30 @@ struct Made {
     posts: Mutex<u32>,
     /// Why it takes none, if it does not.
     refuses: Mutex<Option<String>>,
-    /// Nodes with their versions, the newest last.
-    nodes: Mutex<Vec<Value>>,
-    /// Counts changes of nodes.
+    nodes: Followed,
+    pods: Followed,
+}
+
+/// Objects of a kind that are listed and watched.
+#[derive(Debug, Default)]
+struct Followed {
+    /// Changes and their objects, the newest last. The place of each is its version.
+    changes: Mutex<Vec<(&'static str, Value)>>,
     version: watch::Sender<usize>,
+}
+
+impl Followed {
+    fn change(&self, how: &'static str, objects: &[Value], api_version: &str, kind: &str) {
+        let mut all = self.changes.lock();
+        for object in objects {
+            let mut object = object.clone();
+            object["kind"] = json!(kind);
+            object["apiVersion"] = json!(api_version);
+            object["metadata"]["resourceVersion"] = json!((all.len() + 1).to_string());
+            all.push((how, object));
+        }
+        self.version.send_replace(all.len());
+    }
 }
 
 impl TemplateApi {
@@ -297,6 +317,7 @@ impl TemplateApi {
                 post(make),
             )
             .route("/api/v1/nodes", get(nodes))
+            .route("/api/v1/pods", get(pods))
             .with_state(Arc::clone(&shared));
         running.spawn(async move { axum::serve(listener, router).await });
         Self {
@@ -332,15 +353,18 @@ impl TemplateApi {
 
     /// Adds nodes, or changes those of their names.
     pub fn set_nodes(&self, nodes: &[Value]) {
-        let mut all = self.shared.nodes.lock();
-        for node in nodes {
-            let mut node = node.clone();
-            node["kind"] = json!("PartialObjectMetadata");
-            node["apiVersion"] = json!("meta.k8s.io/v1");
-            node["metadata"]["resourceVersion"] = json!((all.len() + 1).to_string());
-            all.push(node);
-        }
-        self.shared.version.send_replace(all.len());
+        let followed = &self.shared.nodes;
+        followed.change("MODIFIED", nodes, "meta.k8s.io/v1", "PartialObjectMetadata");
+    }
+
+    /// Adds pods, or changes those of their names.
+    pub fn set_pods(&self, pods: &[Value]) {
+        self.shared.pods.change("MODIFIED", pods, "v1", "Pod");
+    }
+
+    /// Deletes pods.
+    pub fn delete_pods(&self, pods: &[Value]) {
+        self.shared.pods.change("DELETED", pods, "v1", "Pod");
     }
 
     /// Refuses further ones, with this message; or takes them again.
@@ -371,16 +395,44 @@ async fn make(State(made): State<Arc<Made>>, Path(namespace): Path<String>, body
     (StatusCode::CREATED, axum::Json(template)).into_response()
 }
 
-/// Lists or watches the nodes: each change is one of them, in the order in which they were set.
 async fn nodes(State(made): State<Arc<Made>>, Query(query): Query<BTreeMap<String, String>>) -> Response {
+    listed(
+        made,
+        |made| &made.nodes,
+        &query,
+        ("meta.k8s.io/v1", "PartialObjectMetadataList"),
+    )
+}
+
+/// As the API server, for the one field selector by which pods are asked for: those with a node that have not ended.
+async fn pods(State(made): State<Arc<Made>>, Query(query): Query<BTreeMap<String, String>>) -> Response {
+    let selector = query.get("fieldSelector").map(String::as_str);
+    assert_eq!(
+        selector,
+        Some("spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed")
+    );
+    listed(made, |made| &made.pods, &query, ("v1", "PodList"))
+}
+
+/// Lists or watches objects: each change is one of them, in the order in which they were set.
+fn listed(
+    made: Arc<Made>,
+    of: fn(&Made) -> &Followed,
+    query: &BTreeMap<String, String>,
+    (api_version, kind): (&str, &str),
+) -> Response {
     if query.get("watch").is_none_or(|watch| watch != "true") {
-        let all = made.nodes.lock();
-        let newest: BTreeMap<String, &Value> = all
-            .iter()
-            .map(|node| (node["metadata"]["name"].to_string(), node))
-            .collect();
+        let all = of(&made).changes.lock();
+        let mut newest: BTreeMap<String, &Value> = BTreeMap::new();
+        for (how, object) in all.iter() {
+            let name = object["metadata"]["name"].to_string();
+            match *how {
+                "DELETED" => newest.remove(&name),
+                _ => newest.insert(name, object),
+            };
+        }
         return axum::Json(json!({
-            "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadataList",
+            "apiVersion": api_version, "kind": kind,
             "metadata": {"resourceVersion": all.len().to_string()}, "items": newest.values().collect::<Vec<_>>(),
         }))
         .into_response();
@@ -390,11 +442,11 @@ async fn nodes(State(made): State<Arc<Made>>, Query(query): Query<BTreeMap<Strin
         .and_then(|version| version.parse().ok());
     let mut from: usize = from.unwrap_or(0);
     let following = Arc::clone(&made);
-    let changes = WatchStream::new(made.version.subscribe()).map(move |_| {
-        let all = following.nodes.lock();
+    let changes = WatchStream::new(of(&made).version.subscribe()).map(move |_| {
+        let all = of(&following).changes.lock();
         let mut lines = String::new();
-        for node in all.iter().skip(from) {
-            lines += &format!("{}\n", json!({"type": "MODIFIED", "object": node}));
+        for (how, object) in all.iter().skip(from) {
+            lines += &format!("{}\n", json!({"type": how, "object": object}));
         }
         from = all.len();
         Ok::<_, std::convert::Infallible>(lines)

@@ -15,6 +15,9 @@ use vcuda_tests::eventually;
 /// Time limit for an immediate effect on a busy machine.
 const SOON: Duration = Duration::from_secs(30);
 
+/// FNV-1a of "default/a/main", by which a node says that it has granted that container's share.
+const KEY: u32 = 1_985_827_178;
+
 fn pod(limits: &Value) -> Value {
     json!({"metadata": {"name": "a"}, "spec": {"containers": [{"name": "main", "resources": {"limits": limits}}]}})
 }
@@ -99,6 +102,46 @@ fn a_scheduler_that_names_nodes_is_answered_from_what_the_api_server_shows() {
     eventually("a change is followed", SOON, || {
         asked(&cluster, "/filter", &args)["NodeNames"] == json!(["halves", "empty", "silent", "gone"])
     });
+}
+
+#[test]
+fn a_pod_that_was_sent_to_a_node_has_its_place_before_the_node_has_granted_it() {
+    let api = TemplateApi::start();
+    let published = |held: &[u32], mem: u32| {
+        let gpus = json!({"gpus": [{"id": "GPU-1", "mem": mem, "of": 320, "cores": 100, "shares": 15}], "held": held});
+        json!({"metadata": {"name": "one", "annotations": {"vcuda.io/gpus": gpus.to_string()}}})
+    };
+    api.set_nodes(&[published(&[], 200)]);
+    let limits = json!({"vcuda.io/gpu": "1", "vcuda.io/memory": "160", "vcuda.io/cores": "40"});
+    let mut sent = pod(&limits);
+    sent["metadata"]["namespace"] = json!("default");
+    sent["spec"]["nodeName"] = json!("one");
+    let cluster = Cluster::start(&format!(
+        "kubeconfig = \"{}\"\n[extender]\nfollow_nodes = true\n",
+        api.kubeconfig().display()
+    ));
+    let args = json!({"Pod": pod(&limits), "Nodes": null, "NodeNames": ["one"]});
+    let kept = |names: &Value| asked(&cluster, "/filter", &args)["NodeNames"] == *names;
+    let failed = || asked(&cluster, "/filter", &args)["FailedNodes"].to_string();
+    eventually("the node is known", SOON, || {
+        kept(&json!(["one"])) && cluster.log().contains("scheduler extender")
+    });
+    api.set_pods(&[sent.clone()]);
+    eventually("the pod that was sent has its place", SOON, || kept(&json!([])));
+    assert!(
+        failed().contains("vcuda: no GPU has 40 GiB and 40 %"),
+        "{}",
+        failed()
+    );
+    // The node has granted it, and has as much left beside it: it is not counted twice.
+    api.set_nodes(&[published(&[KEY], 160)]);
+    eventually("it counts once", SOON, || kept(&json!(["one"])));
+    // Another is sent there, and deleted before it was granted.
+    sent["metadata"]["name"] = json!("b");
+    api.set_pods(&[sent.clone()]);
+    eventually("the other has its place", SOON, || kept(&json!([])));
+    api.delete_pods(&[sent]);
+    eventually("the place is free again", SOON, || kept(&json!(["one"])));
 }
 
 #[test]

@@ -36,29 +36,66 @@ impl Asked {
     #[must_use]
     pub fn of(pod: &Value, rules: &Rules) -> Self {
         let mut asked = Self::default();
-        let empty = Map::new();
-        for list in pod::LISTS {
-            let containers = pod
-                .get("spec")
-                .and_then(|spec| spec.get(list))
-                .and_then(Value::as_array);
-            for container in containers.into_iter().flatten() {
-                let of_container = container.as_object().unwrap_or(&empty);
-                let Ok(Some(share)) = Share::asked(of_container, rules) else {
-                    continue;
-                };
-                let is_sidecar = container.get("restartPolicy").and_then(Value::as_str) == Some("Always");
-                match list == "initContainers" && !is_sidecar {
-                    true => asked.alone.push(share),
-                    false => asked.together.push(share),
-                }
+        for container in containers(pod, rules) {
+            match container.is_alone {
+                true => asked.alone.push(container.share),
+                false => asked.together.push(container.share),
             }
         }
-        asked
-            .together
-            .sort_by_key(|share| std::cmp::Reverse((share.each.chunks, share.each.percents)));
+        largest_first(&mut asked.together);
         asked
     }
+}
+
+/// A container with a share.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Container {
+    pub(super) name: String,
+    /// Whether it is an init container that runs before the others.
+    pub(super) is_alone: bool,
+    pub(super) share: Share,
+}
+
+/// Containers of a pod that have shares.
+pub(super) fn containers(pod: &Value, rules: &Rules) -> Vec<Container> {
+    let empty = Map::new();
+    let mut found = Vec::new();
+    for list in pod::LISTS {
+        let containers = pod
+            .get("spec")
+            .and_then(|spec| spec.get(list))
+            .and_then(Value::as_array);
+        for container in containers.into_iter().flatten() {
+            let of_container = container.as_object().unwrap_or(&empty);
+            let Ok(Some(share)) = Share::asked(of_container, rules) else {
+                continue;
+            };
+            let is_sidecar = container.get("restartPolicy").and_then(Value::as_str) == Some("Always");
+            found.push(Container {
+                name: pod::name(of_container),
+                is_alone: list == "initContainers" && !is_sidecar,
+                share,
+            });
+        }
+    }
+    found
+}
+
+fn largest_first(shares: &mut [Share]) {
+    shares.sort_by_key(|share| std::cmp::Reverse((share.each.chunks, share.each.percents)));
+}
+
+/// What `gpus` have left beside shares that the node was sent and has not granted yet. One that has no room waits on the node
+/// and takes nothing.
+#[must_use]
+pub(super) fn left_beside(mut sent: Vec<Share>, gpus: NodeGpus) -> NodeGpus {
+    largest_first(&mut sent);
+    sent.iter().fold(gpus, |left, share| {
+        match placed(std::slice::from_ref(share), &left) {
+            Some((_, left)) => left,
+            None => left,
+        }
+    })
 }
 
 /// The places in `gpus` that each share would get, and what the GPUs have left then. `None`: one does not fit.
@@ -191,7 +228,10 @@ mod tests {
     }
 
     fn node(gpus: &[FreeGpu]) -> NodeGpus {
-        NodeGpus { gpus: gpus.to_vec() }
+        NodeGpus {
+            gpus: gpus.to_vec(),
+            held: None,
+        }
     }
 
     fn asked(containers: &[(u32, u32, u32)], init: &[(u32, u32, u32)]) -> Asked {
@@ -240,6 +280,23 @@ mod tests {
         let init = asked(&[(1, 160, 40)], &[(1, 320, 100)]);
         fits(&init, &node(&[gpu(320, 100)]), &Rules::default()).unwrap();
         why(&init, &[gpu(319, 100)]);
+    }
+
+    #[test]
+    fn what_was_sent_and_not_granted_yet_takes_its_place() {
+        let shares = |all: &[(u32, u32, u32)]| asked(all, &[]).together;
+        let gpus = [gpu(320, 100), gpu(160, 100)];
+        let left = |all: &[(u32, u32, u32)]| -> Vec<(u32, u32)> {
+            let left = left_beside(shares(all), node(&gpus));
+            left.gpus.iter().map(|gpu| (gpu.mem, gpu.cores)).collect()
+        };
+        assert_eq!(left(&[]), [(320, 100), (160, 100)]);
+        // The fullest with room, as the manager does; the largest first.
+        assert_eq!(left(&[(1, 160, 40)]), [(320, 100), (0, 60)]);
+        assert_eq!(left(&[(1, 160, 40), (1, 320, 10)]), [(0, 90), (0, 60)]);
+        // One for which there is no room takes nothing from the others.
+        assert_eq!(left(&[(1, 321, 1), (1, 100, 1)]), [(320, 100), (60, 99)]);
+        assert_eq!(left(&[(2, 320, 20)]), [(160, 90), (0, 90)]);
     }
 
     #[test]
