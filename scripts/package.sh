@@ -124,7 +124,8 @@ END
 # An OCI image as a file, without a daemon: glibc of Debian 12, the programs, and nothing else (as deploy/Dockerfile).
 image() {
     command -v umoci >/dev/null && command -v dpkg-deb >/dev/null || { lacks "no umoci or dpkg-deb: the image is left out" && return; }
-    local architecture layout=$work/image root=$work/layer
+    local architecture layout=$work/image root=$work/layer when
+    when=$(date -u -d "@$SOURCE_DATE_EPOCH" +%FT%TZ)
     case $processor in aarch64) architecture=arm64 ;; *) architecture=amd64 ;; esac
     scripts/fetch-debian.sh "$work/base" bookworm "$architecture" libc6 libgcc-s1 ca-certificates >/dev/null ||
         { lacks "Debian's glibc for $architecture could not be fetched: the image is left out" && return; }
@@ -137,12 +138,12 @@ image() {
     chmod -R u=rwX,go=rX "$root" "$work/base"
     find "$root" "$work/base" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
     # Two layers, as glibc changes seldom.
-    umoci insert --image "$layout:$version" "$work/base" / >/dev/null
-    umoci insert --image "$layout:$version" "$root/usr/bin" /usr/bin >/dev/null
-    umoci insert --image "$layout:$version" "$root/usr/lib/vcuda" /usr/lib/vcuda >/dev/null
-    umoci config --image "$layout:$version" --config.cmd /usr/bin/vcuda-manager --config.env NVIDIA_VISIBLE_DEVICES=void \
+    umoci insert --history.created "$when" --image "$layout:$version" "$work/base" / >/dev/null
+    umoci insert --history.created "$when" --image "$layout:$version" "$root/usr/bin" /usr/bin >/dev/null
+    umoci insert --history.created "$when" --image "$layout:$version" "$root/usr/lib/vcuda" /usr/lib/vcuda >/dev/null
+    umoci config --history.created "$when" --image "$layout:$version" --config.cmd /usr/bin/vcuda-manager --config.env NVIDIA_VISIBLE_DEVICES=void \
         --config.label org.opencontainers.image.title=vcuda --config.label org.opencontainers.image.licenses=Apache-2.0 \
-        --architecture "$architecture" --os linux --created "$(date -u -d "@$SOURCE_DATE_EPOCH" +%FT%TZ)"
+        --architecture "$architecture" --os linux --created "$when"
     umoci gc --layout "$layout" >/dev/null
     tar -C "$layout" --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$SOURCE_DATE_EPOCH" -cf - . |
         gzip -n9 >"$out/vcuda-$version-image-$architecture.tar.gz"
