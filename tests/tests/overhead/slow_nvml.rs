@@ -44,7 +44,8 @@ fn is_ready(command: &mut Command) -> bool {
 /// Memory that only NVML shows counts from its answer on, even if the process makes no calls.
 #[test]
 fn what_was_charged_before_nvml_answers_is_corrected_then() {
-    let fixture = slow("h200-580", 2.0);
+    // Long enough for the checks before the answer, also on a machine that stalls for seconds.
+    let fixture = slow("h200-580", 8.0);
     let tenant = fixture.keep("late", &["--memory", "2GiB"]);
     let mut command = tenant.command(app("obey", Door::Dlsym));
     let mut process = Commanded::start(command.arg("private"));
