@@ -95,65 +95,48 @@ fn place(columns: u32) -> PathBuf {
     workspace().join(format!("tests/tests/transcripts/{columns}.txt"))
 }
 
-#[test]
-fn each_table_is_as_wide_as_the_terminal() {
-    let node = Node::new();
-    let _manager = node.fixture.manager();
-    let create = |args: &[&str]| node.vcuda(&[&["grant", "create"], args].concat(), 80);
-    create(&["web", "--memory", "4GiB", "--cores", "30", "--gpu", "0"]);
-    create(&[
-        "batch",
-        "--memory",
-        "2GiB",
-        "--policy",
-        "best-effort",
-        "--gpu",
-        "0",
-    ]);
-    create(&[
-        "web-10",
-        "--memory",
-        "6GiB",
-        "--cores",
-        "12.5",
-        "--policy",
-        "burst",
-        "--priority",
-        "high",
-        "--gpu",
-        "1",
-    ]);
-    create(&["web-9", "--memory", "1GiB", "--gpu", "1"]);
-    let web = node.holding(
-        node.fixture.vcuda(["run", "--sim", "--grant", "web", "--"]),
-        512 * MIB,
-    );
-    let batch = node.holding(
-        node.fixture.vcuda(["run", "--sim", "--grant", "batch", "--"]),
-        100 * MIB,
-    );
-    let outside = node.holding(node.fixture.vcuda(["sim", "--"]), 200 * MIB);
-    let pids = [(web.0.id(), 'W'), (batch.0.id(), 'B'), (outside.0.id(), 'X')];
+/// The tenants of the transcripts: on GPU 0 web and batch, on GPU 1 web-10 and web-9.
+fn create_tenants(node: &Node) {
+    for args in [
+        "web --memory 4GiB --cores 30 --gpu 0",
+        "batch --memory 2GiB --policy best-effort --gpu 0",
+        "web-10 --memory 6GiB --cores 12.5 --policy burst --priority high --gpu 1",
+        "web-9 --memory 1GiB --gpu 1",
+    ] {
+        let args: Vec<&str> = args.split(' ').collect();
+        node.vcuda(&[&["grant", "create"], args.as_slice()].concat(), 80);
+    }
+}
+
+/// Waits until the manager, which looks at NVML every other second, tells of these processes and their memory.
+fn wait_until_seen(node: &Node, pids: &[(u32, char)]) {
     let is_seen = |text: &str| pids.iter().all(|(pid, _)| text.contains(&format!(" {pid}")));
     eventually("all are seen", Duration::from_secs(30), || {
         is_seen(&node.vcuda(&["ps"], 80))
     });
-    // The manager looks at NVML every other second.
-    let used = || {
-        node.vcuda(
-            &[
-                "smi",
-                "-i",
-                "0",
-                "--query-gpu=memory.used",
-                "--format=csv,noheader,nounits",
-            ],
-            80,
-        )
-    };
+    let figure = [
+        "smi",
+        "-i",
+        "0",
+        "--query-gpu=memory.used",
+        "--format=csv,noheader,nounits",
+    ];
     eventually("NVML's figure is known", Duration::from_secs(30), || {
-        used().trim().parse::<u64>().unwrap() > 2200
+        node.vcuda(&figure, 80).trim().parse::<u64>().unwrap() > 2200
     });
+}
+
+#[test]
+fn each_table_is_as_wide_as_the_terminal() {
+    let node = Node::new();
+    let _manager = node.fixture.manager();
+    create_tenants(&node);
+    let granted = |name| node.fixture.vcuda(["run", "--sim", "--grant", name, "--"]);
+    let web = node.holding(granted("web"), 512 * MIB);
+    let batch = node.holding(granted("batch"), 100 * MIB);
+    let outside = node.holding(node.fixture.vcuda(["sim", "--"]), 200 * MIB);
+    let pids = [(web.0.id(), 'W'), (batch.0.id(), 'B'), (outside.0.id(), 'X')];
+    wait_until_seen(&node, &pids);
     let list = node.vcuda(&["smi", "--query-gpu=uuid", "--format=csv,noheader"], 80);
     let uuids: Vec<String> = list.lines().map(str::to_owned).collect();
     assert_eq!(uuids.len(), 2, "{list}");
@@ -180,7 +163,7 @@ fn compare(transcript: &str, columns: u32) {
         fs::write(place(columns), transcript).unwrap();
         return;
     }
-    if !nix_is_root() {
+    if !is_root() {
         skip("transcripts: they name the user root");
         return;
     }
@@ -196,7 +179,7 @@ fn compare(transcript: &str, columns: u32) {
     );
 }
 
-fn nix_is_root() -> bool {
+fn is_root() -> bool {
     // SAFETY: takes nothing and cannot fail.
     unsafe { libc::geteuid() == 0 }
 }

@@ -34,6 +34,11 @@ pub(crate) fn watts(milliwatts: u32) -> String {
     format!("{}W", milliwatts.saturating_add(500) / 1000)
 }
 
+/// Watts of a figure in milliwatts with two decimals, such as `258.31`, as in nvidia-smi's details and CSV.
+pub(crate) fn exact_watts(milliwatts: u32) -> String {
+    format!("{}.{:02}", milliwatts / 1000, milliwatts % 1000 / 10)
+}
+
 /// Text of a figure, or [`UNKNOWN`].
 pub(crate) fn known<T>(figure: Option<T>, text: impl FnOnce(T) -> String) -> String {
     figure.map_or_else(|| UNKNOWN.to_owned(), text)

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use vcuda_quota::CoreShare;
 
-use crate::render::words::{UNKNOWN, clipped, known, now, tenths};
+use crate::render::words::{UNKNOWN, clipped, exact_watts, known, now, tenths};
 use crate::render::{GpuView, ProcessView, Snapshot, TenantView};
 
 /// Width to which a name is cut (columns).
@@ -140,7 +140,7 @@ fn mib(bytes: u64) -> String {
 }
 
 fn watts(milliwatts: u32) -> String {
-    format!("{}.{:02} W", milliwatts / 1000, milliwatts % 1000 / 10)
+    format!("{} W", exact_watts(milliwatts))
 }
 
 /// The lines printed so far.

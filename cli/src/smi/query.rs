@@ -5,7 +5,7 @@ use std::str::FromStr;
 use clap::ValueEnum;
 use vcuda_quota::CoreShare;
 
-use crate::render::words::tenths;
+use crate::render::words::{exact_watts, tenths};
 use crate::render::{GpuView, Snapshot, TenantView};
 
 /// Figure of a GPU.
@@ -193,10 +193,8 @@ fn percent(text: String) -> Figure {
     Figure::Measure(text, "%")
 }
 
-/// Watts with two decimals, as nvidia-smi prints them.
 fn watts(milliwatts: Option<u32>) -> Figure {
-    let text = |mw: u32| format!("{}.{:02}", mw / 1000, mw % 1000 / 10);
-    milliwatts.map_or(Figure::Unknown, |mw| Figure::Measure(text(mw), "W"))
+    milliwatts.map_or(Figure::Unknown, |mw| Figure::Measure(exact_watts(mw), "W"))
 }
 
 fn gpu_figure(field: GpuField, gpu: &GpuView, snapshot: &Snapshot) -> Figure {

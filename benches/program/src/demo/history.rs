@@ -1,5 +1,6 @@
 //! What the demo has shown so far, and its picture: shares of GPU time over time, and memory beside the quotas.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use vcuda_cli::failure::Failure;
@@ -8,21 +9,27 @@ use vcuda_region::clock;
 
 use crate::chart::{self, Line, Panel};
 
-/// Figures of the tenants since the demo's first table.
+/// Figures of the tenants since the demo's first bars, by name.
 #[derive(Debug, Default)]
 pub(super) struct History {
     begun_ns: Option<u64>,
-    tenants: Vec<Tenant>,
+    tenants: BTreeMap<String, Tenant>,
 }
 
-/// Points (second, figure) of one tenant.
-#[derive(Debug)]
+/// Figures of one tenant.
+#[derive(Debug, Default)]
 struct Tenant {
-    name: String,
     /// Share and cap (percent).
-    shares: [Vec<(f64, f64)>; 2],
+    time: Curve,
     /// Memory and quota (GiB).
-    memory: [Vec<(f64, f64)>; 2],
+    memory: Curve,
+}
+
+/// A figure over time and its limit, as points (second, figure).
+#[derive(Debug, Default)]
+struct Curve {
+    figures: Vec<(f64, f64)>,
+    limits: Vec<(f64, f64)>,
 }
 
 impl History {
@@ -32,33 +39,16 @@ impl History {
         let begun_ns = *self.begun_ns.get_or_insert(now_ns);
         #[expect(clippy::cast_precision_loss, reason = "nanoseconds of a minute")]
         let second = now_ns.saturating_sub(begun_ns) as f64 / 1e9;
-        for view in snapshot.gpus.iter().flat_map(|gpu| &gpu.tenants) {
-            self.tenant(&view.name).note(view, second, is_of_a_second);
+        let views: Vec<&TenantView> = snapshot.gpus.iter().flat_map(|gpu| &gpu.tenants).collect();
+        for view in &views {
+            let tenant = self.tenants.entry(view.name.clone()).or_default();
+            tenant.note(view, second, is_of_a_second);
         }
-        let is_here = |name: &str| {
-            snapshot
-                .gpus
-                .iter()
-                .flat_map(|gpu| &gpu.tenants)
-                .any(|view| view.name == name)
-        };
-        for gone in self.tenants.iter_mut().filter(|tenant| !is_here(&tenant.name)) {
-            step(&mut gone.memory[0], second, 0.0);
+        for (name, tenant) in &mut self.tenants {
+            if !views.iter().any(|view| view.name == *name) {
+                step(&mut tenant.memory.figures, second, 0.0);
+            }
         }
-    }
-
-    fn tenant(&mut self, name: &str) -> &mut Tenant {
-        let known = self.tenants.iter().position(|tenant| tenant.name == name);
-        let place = known.unwrap_or_else(|| {
-            self.tenants.push(Tenant {
-                name: name.to_owned(),
-                shares: Default::default(),
-                memory: Default::default(),
-            });
-            self.tenants.len() - 1
-        });
-        #[expect(clippy::indexing_slicing, reason = "found or just added")]
-        &mut self.tenants[place]
     }
 
     /// Draws both charts into a file.
@@ -66,14 +56,13 @@ impl History {
     /// # Errors
     /// Fails if the file cannot be written.
     pub(super) fn draw(&self, place: &Path) -> Result<(), Failure> {
-        let all = || self.tenants.iter();
-        let points = all().flat_map(|tenant| tenant.memory.iter().chain(&tenant.shares).flatten());
-        let until = points
-            .fold(1.0_f64, |until, (second, _)| until.max(*second))
-            .ceil();
-        let quotas = all().flat_map(|tenant| tenant.memory.iter().flatten());
-        let top = quotas.fold(1.0_f64, |top, (_, gib)| top.max(*gib)) * 1.2;
-        let busy = all().filter(|tenant| tenant.shares[0].iter().any(|(_, percent)| *percent >= 1.0));
+        let until = self.largest(1.0, |(second, _)| second).ceil();
+        let top = self.largest(1.0, |(_, gib)| gib) * 1.2;
+        let is_busy = |tenant: &Tenant| tenant.time.figures.iter().any(|(_, percent)| *percent >= 1.0);
+        let busy = self.tenants.iter().filter(|(_, tenant)| is_busy(tenant));
+        let times = busy.map(|(name, tenant)| tenant.time.line(name, "%"));
+        let memory = self.tenants.iter();
+        let memory = memory.map(|(name, tenant)| tenant.memory.line(name, "GiB"));
         let panel = |title: &str, y, top, lines| Panel {
             title: title.to_owned(),
             y,
@@ -86,16 +75,18 @@ impl History {
                 "GPU time, beside the caps",
                 "% of the GPU",
                 100.0,
-                busy.map(|tenant| tenant.line(&tenant.shares, "%")).collect(),
+                times.collect(),
             ),
-            panel(
-                "memory, beside the quotas",
-                "GiB",
-                top,
-                all().map(|tenant| tenant.line(&tenant.memory, "GiB")).collect(),
-            ),
+            panel("memory, beside the quotas", "GiB", top, memory.collect()),
         ];
         chart::write(&panels, place)
+    }
+
+    /// The largest coordinate of the points of memory and quotas, at least `least`.
+    fn largest(&self, least: f64, coordinate: impl Fn((f64, f64)) -> f64) -> f64 {
+        let curves = self.tenants.values().map(|tenant| &tenant.memory);
+        let points = curves.flat_map(|curve| curve.figures.iter().chain(&curve.limits));
+        points.copied().map(coordinate).fold(least, f64::max)
     }
 }
 
@@ -104,22 +95,23 @@ impl Tenant {
         #[expect(clippy::cast_precision_loss, reason = "a quarter of a MiB is enough")]
         let gib = |bytes: u64| (bytes >> 18) as f64 / 4096.0;
         let percent = |permille: u32| f64::from(permille) / 10.0;
-        let [memory, quotas] = &mut self.memory;
-        step(memory, second, gib(view.memory_used_bytes));
-        step(quotas, second, gib(view.memory_limit_bytes));
+        step(&mut self.memory.figures, second, gib(view.memory_used_bytes));
+        step(&mut self.memory.limits, second, gib(view.memory_limit_bytes));
         if is_of_a_second {
-            let [shares, caps] = &mut self.shares;
-            shares.push((second, percent(view.core_used_permille)));
-            step(caps, second, percent(view.core_limit_permille));
+            self.time.figures.push((second, percent(view.core_used_permille)));
+            step(&mut self.time.limits, second, percent(view.core_limit_permille));
         }
     }
+}
 
-    fn line(&self, [figures, limits]: &[Vec<(f64, f64)>; 2], unit: &str) -> Line {
+impl Curve {
+    fn line(&self, name: &str, unit: &str) -> Line {
         Line {
-            label: self.name.clone(),
-            points: figures.clone(),
-            limit: limits.clone(),
-            limit_label: limits
+            label: name.to_owned(),
+            points: self.figures.clone(),
+            limit: self.limits.clone(),
+            limit_label: self
+                .limits
                 .last()
                 .map_or_else(String::new, |(_, limit)| format!("{limit:.0} {unit}")),
         }

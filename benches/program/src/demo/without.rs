@@ -38,7 +38,7 @@ pub(super) fn play(
     let before = Record::Record.served(fixture, &mut a)?;
     interrupt.sleep(MEASURE)?;
     let share = Record::Record.served(fixture, &mut a)?.share_since(before);
-    checks.add(
+    checks.add_timed(
         "without vcuda: a's share of time",
         "one quarter",
         format!("{:.1} %", share * 100.0),
