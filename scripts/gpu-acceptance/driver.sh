@@ -20,6 +20,8 @@ stage_driver() {
     expect costs.bare pair_empty_median 0 50
     expect costs.bare exchange_mode_twice_median 0 5
     measure blocking 60 "$hw/blocking"
+    measure queue 30 "$hw/queue"
+    contention "$hw"
     starts "$hw"
 }
 
@@ -79,7 +81,7 @@ lifetimes() {
     measure deaths 60 "$1/deaths"
     both descriptors-as-tenant 30 "--memory 4GiB" "$1/descriptors"
     both deaths-as-tenant 60 "--memory 4GiB" "$1/deaths"
-    both exits 90 "--memory 8GiB --cores 50" "$1/exits" 40
+    both exits 90 "--memory 8GiB --cores 50" "$1/exits" 20
 }
 # "turns between contexts": one alone, then two and three that begin together
 turns() {
@@ -105,4 +107,13 @@ starts() {
     local gib
     gib=$(awk -v total="$(figure charged.bare total)" 'BEGIN {print int(total / 2 ^ 30)}')
     both starts 120 "--memory ${gib}GiB" "$1/starts" $((gib < 50 ? gib : 50))
+}
+# What is left of the driver's own rate with many threads, in percent.
+contention() {
+    local name bare
+    measure threads 40 "$1/threads" && tenant_run threads 40 "--memory 16GiB --cores 100" "$1/threads" || return
+    for name in {launches,allocations}_of_{1_threads,4_threads,16_threads,2x4_threads}; do
+        bare=$(figure threads.bare "$name")
+        row measured "threads $name" "$(awk -v t="$(figure threads.tenant "$name")" -v b="$bare" 'BEGIN {printf "%.0f of %.0f calls/s: %.1f %%", t, b, 100 * t / b}')"
+    done
 }

@@ -9,11 +9,11 @@
 #   skipped       what it needs is not there (a tool, a permission, a feature); "not simulated" on the simulated GPU
 # shellcheck shell=bash disable=SC2154
 
-declare -A counted=([same]=0 [differs]=0 [measured]=0 [bare-failed]=0 [not-measured]=0 [skipped]=0)
 row() { # STATE NAME NOTE
-    counted[$1]=$((counted[$1] + 1))
     printf '| %-12s | %-44s | %s |\n' "$1" "$2" "$3" | tee -a "$results/table.md"
 }
+# How many rows of all stages have that state: counted in the tables, as checks that run side by side write into one.
+counted() { cat "$work"/results-*/table.md | grep -c "^| $1 "; }
 begin_stage() {
     results=$work/results-$1
     mkdir -p "$results"
@@ -39,21 +39,22 @@ end_stage() {
         rm -f "$(find "$results" -type f ! -name figures.txt ! -name table.md -printf '%s %p\n' | sort -n | tail -n 1 | cut -d' ' -f2-)"
     done
     echo "$archive: $(($(stat -c %s "$archive") >> 10)) KiB; so far" \
-        "$(for state in same differs measured bare-failed not-measured skipped; do printf '%d %s, ' "${counted[$state]}" $state; done)" \
+        "$(for state in same differs measured bare-failed not-measured skipped; do printf '%d %s, ' "$(counted $state)" $state; done)" \
         "$((STAGE_SECONDS - stage_end + SECONDS)) s in this stage"
 }
 worst_status() {
-    if [ "${counted[differs]}" -gt 0 ]; then echo 1
-    elif [ $((${counted[bare-failed]} + ${counted[not-measured]})) -gt 0 ] || [ $((${counted[same]} + ${counted[measured]})) = 0 ]; then echo 3
+    if [ "$(counted differs)" -gt 0 ]; then echo 1
+    elif [ $(($(counted bare-failed) + $(counted not-measured))) -gt 0 ] || [ $(($(counted same) + $(counted measured))) = 0 ]; then echo 3
     else echo 0; fi
 }
 
-# limited SECONDS FILE COMMAND...: its output into FILE; 124 or 137 if it did not end, also where the stage's time is over
+# limited SECONDS FILE COMMAND...: its output into FILE; 124 if it did not end, also where the stage's time is over. Where a
+# hanging or crashed command stood is in FILE.stacks.
 limited() {
     local seconds=$1 file=$2 left=$((stage_end - SECONDS))
     shift 2
     [ "$left" -gt 0 ] || { echo "the stage's time was over" >"$file"; return 124; }
-    timeout -k 5 "$((seconds < left ? seconds : left))" "$@" >"$file" 2>&1 </dev/null
+    python3 "$dir/gpu-acceptance/limit.py" "$((seconds < left ? seconds : left))" "$file.stacks" "$@" >"$file" 2>&1 </dev/null
 }
 first_words() { grep -m1 -hE 'FAIL|rror|skip:|over' "$1" 2>/dev/null | cut -c1-100 || head -n 1 "$1" | cut -c1-100; }
 # bare_run NAME SECONDS COMMAND...: into NAME.bare. Makes a row and fails if there is nothing to compare with.
@@ -64,16 +65,16 @@ bare_run() {
     case $status in
     0) return 0 ;;
     77) row skipped "$name" "$(first_words "$results/$name.bare")" ;;
-    124 | 137) row not-measured "$name" "did not end in $2 s without the shim" ;;
+    124) row not-measured "$name" "did not end in $2 s without the shim" ;;
     *) row bare-failed "$name" "status $status: $(first_words "$results/$name.bare")" ;;
     esac
     return 1
 }
-# tenant_run NAME SECONDS QUOTA COMMAND...: into NAME.tenant. Makes a row and fails if it does not end with 0.
+# tenant_run NAME SECONDS QUOTA COMMAND...: into NAME.tenant, the shim's decisions into NAME.log. Makes a row and fails if it does not end with 0.
 tenant_run() {
     local name=$1 status
     # shellcheck disable=SC2086
-    limited "$2" "$results/$name.tenant" "${tenant[@]}" $3 -- "${@:4}"
+    VCUDA_LOG=$results/$name.log limited "$2" "$results/$name.tenant" "${tenant[@]}" $3 -- "${@:4}"
     status=$?
     [ $status != 0 ] || return 0
     if [ $status = 77 ]; then row skipped "$name" "$(first_words "$results/$name.tenant")"

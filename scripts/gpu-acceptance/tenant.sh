@@ -1,10 +1,9 @@
-# Stage "tenant": shares by fixed work, what nvidia-smi shows, and the frameworks, with the same results as without the shim.
+# Stage "tenant": shares by fixed work, and what nvidia-smi shows.
 # shellcheck shell=bash disable=SC2154
 
 stage_tenant() {
     nvidia_smi "$dir/hardware"
     shares "$dir/hardware"
-    frameworks "$dir/clients"
 }
 
 # Fixed work in a tenant with that cap. What was done is judged once all have run: only if the rate alone was the same before
@@ -66,26 +65,14 @@ nvidia_smi() {
     expect nvidia-smi-memory.tenant used 0 4096
     tenant_run nvidia-smi-list 60 "--memory 4GiB" nvidia-smi &&
         row measured "nvidia-smi lists the neighbour" "$(grep -c "[^0-9]${neighbour}[^0-9]" "$results/nvidia-smi-list.tenant") times"
+    seen_by_vcuda
     kill $neighbour
     wait $neighbour 2>/dev/null
 }
-# Each bare and as a tenant: the quota is the total, an out-of-memory is survived, the results are the same.
-python_client() { # NAME SECONDS QUOTA PACKAGE SCRIPT ARGUMENTS...
-    local name=$1 seconds=$2 quota=$3 package=$4
-    shift 4
-    python3 -c "import $package" >/dev/null 2>&1 || { row skipped "$name" "python3 has no $package"; return; }
-    [ -z "$simulated" ] || [[ $package = pynvml || $package = cuda.bindings.driver ]] || { row skipped "$name" "not simulated: the CUDA runtime"; return; }
-    both "$name" "$seconds" "--memory $quota --cores 90" python3 "$@" || return
-    for figure in $(awk '$3 == "result" {print $1}' "$results/$name.bare"); do alike "$name" "$figure" 0.1; done
-    [ -z "$(figure "$name.tenant" total)" ] || expect "$name.tenant" total $((${quota%GiB} << 30)) $((${quota%GiB} << 30))
-}
-frameworks() {
-    python_client nvidia-ml-py 60 8GiB pynvml "$1/nvml.py"
-    python_client PyTorch 150 8GiB torch "$1/torch_train.py"
-    python_client PyTorch-graphs 120 8GiB torch "$1/torch_train.py" graph
-    PYTORCH_CUDA_ALLOC_CONF=backend:cudaMallocAsync python_client PyTorch-cudaMallocAsync 120 8GiB torch "$1/torch_train.py"
-    PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True python_client PyTorch-expandable 120 8GiB torch "$1/torch_train.py"
-    python_client CuPy 120 8GiB cupy "$1/cupy_sums.py"
-    python_client JAX 150 20GiB jax "$1/jax_sums.py"
-    python_client cuda-bindings 60 8GiB cuda.bindings.driver "$1/bindings.py"
+# What vcuda itself says of this GPU, its sensors and the neighbour.
+seen_by_vcuda() {
+    measure vcuda-smi 30 "$vcuda" smi
+    measure vcuda-smi-json 30 "$vcuda" smi --json
+    measure vcuda-smi-q 30 "$vcuda" smi -q
+    measure vcuda-doctor 60 "$vcuda" doctor
 }

@@ -149,7 +149,9 @@ fn unpacked(stage: &str) -> TempDir {
     let scripts = folder.path().join("gpu-acceptance");
     fs::create_dir(&scripts).unwrap();
     let ours = workspace().join("scripts/gpu-acceptance");
-    fs::copy(ours.join("report.sh"), scripts.join("report.sh")).unwrap();
+    for name in ["report.sh", "limit.py"] {
+        fs::copy(ours.join(name), scripts.join(name)).unwrap();
+    }
     fs::write(
         scripts.join("driver.sh"),
         format!("stage_driver() {{\n{stage}\n}}\n"),

@@ -30,18 +30,33 @@ static void *waiter(void *argument)
     over = 1;
     return NULL;
 }
-static void longest(double *so_far, double begin)
+static void query(void) { cuEventQuery(after_kernel); }
+static void elapsed(void)
 {
-    double took = now_us() - begin;
-    if (took > *so_far) *so_far = took;
+    float ms;
+    cuEventElapsedTime(&ms, before_kernel, own_event);
 }
-static void measure(int how)
+static void record(void) { cuEventRecord(own_event, own); }
+static void launch_one(void) { launch(work, own, 1); }
+static void exchange_mode(void)
 {
-    double query = 0, elapsed = 0, record = 0, launched = 0, exchanged = 0, info = 0, begin;
+    int mode = CAPTURE_RELAXED;
+    cuThreadExchangeStreamCaptureMode(&mode);
+    cuThreadExchangeStreamCaptureMode(&mode);
+}
+static void mem_get_info(void)
+{
+    size_t free_bytes, total;
+    cuMemGetInfo_v2(&free_bytes, &total);
+}
+static const struct { const char *name; void (*call)(void); } CALLS[] = {
+    {"query", query}, {"elapsed", elapsed}, {"record", record}, {"launch", launch_one}, {"exchange_mode", exchange_mode}, {"mem_get_info", mem_get_info}};
+/* One call a kernel: a call that waits would hide that the next one does. */
+static void measure(int how, int call)
+{
+    double longest = 0;
     pthread_t thread;
     char name[64];
-    float ms;
-    size_t free_bytes, total;
     over = 0;
     OK(cuEventRecord(before_kernel, busy));
     OK(launch(spin, busy, 300000000));
@@ -50,24 +65,15 @@ static void measure(int how)
     pthread_create(&thread, NULL, waiter, &how);
     usleep(20000);
     while (!over) {
-        int mode = CAPTURE_RELAXED;
-        begin = now_us(), cuEventQuery(after_kernel), longest(&query, begin);
-        begin = now_us(), cuEventElapsedTime(&ms, before_kernel, own_event), longest(&elapsed, begin);
-        begin = now_us(), cuEventRecord(own_event, own), longest(&record, begin);
-        begin = now_us(), launch(work, own, 1), longest(&launched, begin);
-        begin = now_us(), cuThreadExchangeStreamCaptureMode(&mode), cuThreadExchangeStreamCaptureMode(&mode), longest(&exchanged, begin);
-        begin = now_us(), cuMemGetInfo_v2(&free_bytes, &total), longest(&info, begin);
+        double begin = now_us();
+        CALLS[call].call();
+        if (now_us() - begin > longest) longest = now_us() - begin;
         usleep(500);
     }
     pthread_join(thread, NULL);
     OK(cuCtxSynchronize());
-#define REPORT(call, value) snprintf(name, sizeof name, "%s_%s", WAITS[how], call), report(name, value, "us")
-    REPORT("query", query);
-    REPORT("elapsed", elapsed);
-    REPORT("record", record);
-    REPORT("launch", launched);
-    REPORT("exchange_mode", exchanged);
-    REPORT("mem_get_info", info);
+    snprintf(name, sizeof name, "%s_%s", WAITS[how], CALLS[call].name);
+    report(name, longest, "us");
 }
 int main(void)
 {
@@ -77,6 +83,7 @@ int main(void)
     OK(cuEventCreate(&before_kernel, 0));
     OK(cuEventCreate(&after_kernel, 0));
     OK(cuEventCreate(&own_event, 0));
-    for (int how = 0; how < 6; how++) measure(how);
+    for (int how = 0; how < 6; how++)
+        for (int call = 0; call < 6; call++) measure(how, call);
     return failures != 0;
 }

@@ -36,7 +36,7 @@ static void report_lengths(const char *name, double *lengths, int count)
 {
     static const struct { const char *name; int permille; } at[] = {{"p10", 100}, {"median", 500}, {"p90", 900}, {"max", 999}};
     char full[48];
-    if (!count) return;
+    if (count <= 0) return;
     qsort(lengths, (size_t)count, sizeof *lengths, by_size);
     for (int i = 0; i < 4; i++) {
         snprintf(full, sizeof full, "%s_%s", name, at[i].name);
