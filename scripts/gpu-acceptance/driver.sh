@@ -110,10 +110,10 @@ starts() {
 }
 # What is left of the driver's own rate with many threads, in percent.
 contention() {
-    local name bare
+    local name without
     measure threads 40 "$1/threads" && tenant_run threads 40 "--memory 16GiB --cores 100" "$1/threads" || return
     for name in {launches,allocations}_of_{1_threads,4_threads,16_threads,2x4_threads}; do
-        bare=$(figure threads.bare "$name")
-        row measured "threads $name" "$(awk -v t="$(figure threads.tenant "$name")" -v b="$bare" 'BEGIN {printf "%.0f of %.0f calls/s: %.1f %%", t, b, 100 * t / b}')"
+        without=$(figure threads.bare "$name")
+        row measured "threads $name" "$(awk -v t="$(figure threads.tenant "$name")" -v b="$without" 'BEGIN {printf "%.0f of %.0f calls/s: %.1f %%", t, b, 100 * t / b}')"
     done
 }

@@ -123,5 +123,14 @@ alike() {
     expect "$1.tenant" "$2" "$(awk -v v="$value" -v p="$3" 'BEGIN {d = (v < 0 ? -v : v) * p / 100; print v - d}')" \
         "$(awk -v v="$value" -v p="$3" 'BEGIN {d = (v < 0 ? -v : v) * p / 100; print v + d}')"
 }
+# judge NAME CAP TOLERANCE: of the rate alone, in percent; the tolerance is in percent of the cap
+judge() {
+    local rate
+    rate=$(figure "$1.tenant" kernels_per_second)
+    [ -n "$rate" ] || return # the row says why
+    awk -v r="$rate" -v a="$alone" 'BEGIN {printf "share_of_fixed_work %.3f %%\n", 100 * r / a}' >>"$results/$1.tenant"
+    expect "$1.tenant" share_of_fixed_work "$(awk -v c="$2" -v t="$3" 'BEGIN {print c * (1 - t / 100)}')" \
+        "$(awk -v c="$2" -v t="$3" 'BEGIN {print c * (1 + t / 100)}')"
+}
 # needs TOOL: whether it is there; a row if not
 needs() { command -v "$1" >/dev/null || { row skipped "$1" "not installed"; return 1; }; }

@@ -11,15 +11,6 @@ stage_tenant() {
 share() { # NAME CAP HOW
     tenant_run "$1" $((seconds + 20)) "--memory 8GiB --cores $2" "$dir/hardware/shares" "$seconds" "$iterations" "$3"
 }
-# judge NAME CAP TOLERANCE: of the rate alone, in percent; the tolerance is in percent of the cap
-judge() {
-    local rate
-    rate=$(figure "$1.tenant" kernels_per_second)
-    [ -n "$rate" ] || return # the row says why
-    awk -v r="$rate" -v a="$alone" 'BEGIN {printf "share_of_fixed_work %.3f %%\n", 100 * r / a}' >>"$results/$1.tenant"
-    expect "$1.tenant" share_of_fixed_work "$(awk -v c="$2" -v t="$3" 'BEGIN {print c * (1 - t / 100)}')" \
-        "$(awk -v c="$2" -v t="$3" 'BEGIN {print c * (1 + t / 100)}')"
-}
 shares() {
     local hw=$1 cap how one
     measure calibrate 30 "$hw/shares" calibrate 1000 || return
