@@ -33,8 +33,10 @@ pub struct Bench {
     pub slice_ns: u64,
 }
 
-/// Default time slice (ns).
-pub const SLICE_NS: u64 = 1_024_000;
+/// Default time slice, and time of a context switch (ns): an H200's (docs/gpu-results.md).
+pub const SLICE_NS: u64 = 2_091_000;
+/// See [`SLICE_NS`].
+pub const SWITCH_NS: u64 = 152_000;
 
 impl Bench {
     /// A bench that measures this number of windows.

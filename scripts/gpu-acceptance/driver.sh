@@ -15,6 +15,7 @@ stage_driver() {
     COMPARE="CUresult|boolean" both foreign-as-tenant 60 "--memory 8GiB --cores 50" "$hw/foreign"
     lifetimes "$hw"
     turns "$hw"
+    wide_turns "$hw"
     measure costs 60 "$hw/costs"
     # "time of an event": what the shim subtracts, and settles within
     expect costs.bare pair_empty_median 0 50
@@ -99,6 +100,13 @@ turns() {
             row not-measured "pauses of $count at once" "$(first_words "$results/pauses-$count-of-$count.bare")"
         fi
     done
+}
+# As `turns`, of two with kernels that fill the GPU: what a switch costs then.
+wide_turns() {
+    local n start=$(($(date +%s) + 4))
+    for n in 1 2; do limited 60 "$results/pauses-wide-$n.bare" "${bare[@]}" "$1/pauses" 500 $start 264 1024 & done
+    wait
+    row measured "pauses of 2 that fill the GPU" "$(figure pauses-wide-1.bare pause_median) us, run $(figure pauses-wide-1.bare run_between_median) us"
 }
 # "start of NVML", and many processes at once
 starts() {

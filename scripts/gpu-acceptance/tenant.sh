@@ -4,6 +4,7 @@
 stage_tenant() {
     nvidia_smi "$dir/hardware"
     shares "$dir/hardware"
+    wide "$dir/hardware"
 }
 
 # Fixed work in a tenant with that cap. What was done is judged once all have run: only if the rate alone was the same before
@@ -30,6 +31,23 @@ shares() {
     for cap in 30 60 90; do judge "share-$cap" $cap 5; done
     judge together-30 30 10
     judge together-60 60 10
+}
+# As `shares`, with kernels that fill the GPU.
+wide() {
+    local hw=$1 one
+    measure calibrate-wide 30 "$hw/shares" calibrate 1000 wide || return
+    iterations=$(figure calibrate-wide.bare iterations)
+    share wide-10 10 wide
+    share wide-50 50 wide
+    limited $((seconds + 20)) "$results/wide-together-30.tenant" "${tenant[@]}" --memory 8GiB --cores 30 -- "$hw/shares" "$seconds" "$iterations" wide &
+    one=$!
+    share wide-together-60 60 wide
+    wait $one
+    alone=$(figure calibrate-wide.bare alone_per_second)
+    judge wide-10 10 10
+    judge wide-50 50 5
+    judge wide-together-30 30 10
+    judge wide-together-60 60 10
 }
 # Sets `alone`, kernels a second without the shim.
 is_steady() {

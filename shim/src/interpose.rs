@@ -3,4 +3,5 @@
 
 mod deepbind;
 pub(crate) mod dlsym;
+mod injection;
 mod libc_function;

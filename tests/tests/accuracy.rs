@@ -6,8 +6,8 @@
 )]
 
 use vcuda_benches::accuracy::{
-    Bench, PROGRAMS, Program, Row, Split, bursts, caps, changes, mean, missed, processes, splits, threads,
-    worst_error,
+    Bench, PROGRAMS, Program, Row, SWITCH_NS, Split, bursts, caps, changes, mean, missed, processes, splits,
+    threads, worst_error,
 };
 use vcuda_benches::lab::Load;
 
@@ -76,7 +76,7 @@ fn processes_that_take_turns_leave_no_gaps() {
         program: &["kernel", "10000"],
         processes: 4,
     };
-    let got = mean(&bench.shares(20_000, &[load]).unwrap().concat());
+    let got = mean(&bench.shares(SWITCH_NS, &[load]).unwrap().concat());
     assert!((0.94..=0.96).contains(&got), "{got}");
 }
 
@@ -88,7 +88,7 @@ fn tenants_divide_a_gpu_as_their_caps_say() {
         let split = Split {
             caps,
             program,
-            switch_ns: 20_000,
+            switch_ns: SWITCH_NS,
         };
         are_met(&[splits(&bench, &split).unwrap()]);
     }
@@ -105,7 +105,7 @@ fn a_tenant_of_several_processes_shares_as_one_does() {
     let shares = Bench::new(6)
         .unwrap()
         .shares(
-            20_000,
+            SWITCH_NS,
             &[load(&["--cores", "60"], 1), load(&["--cores", "30"], 4)],
         )
         .unwrap();
@@ -135,7 +135,7 @@ fn bursts_of_a_few_slices_are_paid_to_the_percent() {
         let split = Split {
             caps,
             program,
-            switch_ns: 20_000,
+            switch_ns: SWITCH_NS,
         };
         are_met(&[splits(&bench, &split).unwrap()]);
     }

@@ -170,3 +170,26 @@ fn a_driver_that_looks_itself_up() {
         succeeded(&tenant.env("VCUDA_BEHIND", &second).output().unwrap());
     }
 }
+
+/// A profiler's library that answers for the driver with itself: the application calls it, and it the shim, whichever of
+/// the two is loaded first.
+#[test]
+fn a_profiler_that_stands_in_for_the_driver() {
+    let folder = tempfile::tempdir().unwrap();
+    let driver = release_dir().join("libvcuda_simulator_cuda.so");
+    let names = symbols(&driver, "--defined-only", |name| name.starts_with("cu"));
+    let library = compile_list(folder.path(), "injected.c", &names, &[]);
+    let fixture = Fixture::new();
+    let limit = (2 * GIB).to_string();
+    for preload in ["$0:$LD_PRELOAD", "$LD_PRELOAD:$0"] {
+        let script = format!("export LD_PRELOAD={preload}; exec \"$@\"");
+        let mut tenant = fixture.tenant(&QUOTA, "sh");
+        tenant
+            .args(["-c", &script])
+            .arg(&library)
+            .arg(app("quota", Door::Dlsym))
+            .arg(&limit);
+        let said = succeeded(&tenant.output().unwrap());
+        assert!(said.contains("through the injected library"), "{preload}: {said}");
+    }
+}

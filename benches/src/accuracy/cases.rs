@@ -4,7 +4,7 @@ use anyhow::Result;
 
 use vcuda_figures::{least, mean, mean_absolute_error, most};
 
-use super::{Bench, Figure, Goal, Row, SECOND_NS};
+use super::{Bench, Figure, Goal, Row, SECOND_NS, SWITCH_NS};
 use crate::lab::{Lab, Load};
 
 /// A program that saturates the GPU (`apps/load.c`).
@@ -80,7 +80,7 @@ fn cap(bench: &Bench, program: &Program, cap: u32) -> Result<Row> {
         program: program.arguments,
         processes: 1,
     };
-    let windows = bench.shares(20_000, &[load])?.concat();
+    let windows = bench.shares(SWITCH_NS, &[load])?.concat();
     Ok(Row {
         case: format!("{cap} %: {}", program.name),
         shares: vec![mean(&windows) * 100.0],
@@ -186,7 +186,7 @@ fn fairness(
     longest_ns: u64,
     served_ns: impl Fn(&Lab) -> Result<Vec<u64>>,
 ) -> Result<(Vec<f64>, Vec<Figure>)> {
-    let mut lab = bench.lab(20_000)?;
+    let mut lab = bench.lab(SWITCH_NS)?;
     lab.start(load)?;
     lab.run_for(super::WARM_UP_NS)?;
     let ratio = |before: &[u64], after: &[u64]| {

@@ -7,7 +7,7 @@ use anyhow::{Result, anyhow};
 use serde_json::{Value, json};
 use vcuda_figures::mean;
 
-use super::{Bench, PROGRAMS, Program, SLICE_NS};
+use super::{Bench, PROGRAMS, Program, SLICE_NS, SWITCH_NS};
 use crate::lab::Load;
 
 /// Number of concurrent cases, as each mostly waits for its processes.
@@ -22,10 +22,10 @@ pub(super) struct Slices {
     spread_permille: u64,
 }
 
-/// Default of real GPUs since Volta.
+/// An H200.
 const TURNS: Slices = Slices {
     ns: SLICE_NS,
-    switch_ns: 20_000,
+    switch_ns: SWITCH_NS,
     order: "round-robin",
     spread_permille: 0,
 };

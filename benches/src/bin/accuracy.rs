@@ -10,8 +10,8 @@
 //! Sections: caps, processes, splits, burst, changes; all by default. Real programs (`apps/load.c`) run under the built
 //! `vcuda run` on the simulated GPU. Their service is the simulator's exact record, in windows of one second. `--check`
 //! exits with 1 if a goal is missed; `--brief` measures less. `--switch` is the duration of a context switch in `splits`
-//! (20, the simulated GPU's default), `--slice` the time slice (1024). `try` shows the windows of one case and the parts of
-//! a tenant's processes, for example `accuracy try 20 5 --cores,30:1:mix --cores,70:4:kernel,10000`. Time is virtual, so
+//! (152, an H200's), `--slice` the time slice (2091). `try` shows the windows of one case and the parts of
+//! a tenant's processes, for example `accuracy try 152 5 --cores,30:1:mix --cores,70:4:kernel,10000`. Time is virtual, so
 //! `VCUDA_TEST_BUILD=$(scripts/build-tests.sh) cargo run -p vcuda-benches --bin accuracy` gives similar figures and builds
 //! faster.
 
@@ -236,7 +236,7 @@ fn main() -> Result<ExitCode> {
                 section,
                 &bench,
                 options.brief,
-                options.switch_ns.unwrap_or(20_000),
+                options.switch_ns.unwrap_or(accuracy::SWITCH_NS),
             )?;
             println!("{section}\n{}\n", as_table(&rows));
             all.extend(rows);

@@ -12,10 +12,9 @@
 use super::Busy;
 use crate::busy;
 
-/// Length of a slice and the switch before it (ns), and in thousandths of a bin: 1.024 ms on GPUs from Volta on by default
-/// (docs/hardware.md, "turns between contexts"), and some 20 us. With other lengths shares are off by up to three points of the GPU
-/// (docs/results.md).
-pub const SLICE_NS: u64 = 1_044_000;
+/// Length of a slice and the switch before it (ns), and in thousandths of a bin: 2.091 ms and 0.152 ms on an H200 (docs/hardware.md,
+/// "turns between contexts"). With other lengths shares are off by up to three points of the GPU (docs/results.md).
+pub const SLICE_NS: u64 = 2_240_000;
 const SLICE: i64 = (SLICE_NS / busy::BIN_NS).cast_signed() * 1000;
 /// Most tenants of a GPU that are considered.
 const MOST: usize = 64;

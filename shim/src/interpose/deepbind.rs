@@ -13,6 +13,7 @@ use core::arch::naked_asm;
 use core::ffi::{CStr, c_char, c_int, c_long, c_void};
 
 use super::dlsym::{DLSYM, Route, answer, early, jump, replacement_of};
+use super::injection;
 use super::libc_function::{LibcFunction, here};
 use crate::driver::bypass::{Bypass, note};
 use crate::driver::real::Library;
@@ -151,6 +152,11 @@ extern "C" fn route_dlopen(file: *const c_char, mode: c_int, caller: usize) -> R
     let Some(address) = DLOPEN.next(caller) else {
         return answer(core::ptr::null_mut());
     };
+    if let Some(libcs) = DLOPEN.get().filter(|&libcs| libcs != address)
+        && let Some(opened) = injection::open(file, mode, address, libcs)
+    {
+        return answer(opened);
+    }
     if mode & libc::RTLD_DEEPBIND == 0 || file.is_null() {
         return jump(address);
     }

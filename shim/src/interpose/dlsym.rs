@@ -374,7 +374,7 @@ fn is_in_program(address: usize) -> bool {
 }
 
 /// Whether a handle that `dlsym` has just accepted is the shim's own: then its symbols are what is asked for.
-fn is_our_handle(handle: *mut c_void) -> bool {
+pub(super) fn is_our_handle(handle: *mut c_void) -> bool {
     // SAFETY: glibc's handles point to the public head of a link map, which begins with the object's base address.
     let base = unsafe { handle.cast::<usize>().read() };
     elf::find(|object| object.contains(here()).then(|| object.base() == base)) == Some(true)

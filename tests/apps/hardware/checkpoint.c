@@ -1,6 +1,6 @@
 /* What moving a process's GPU state to host memory does: how long each step takes, what is free afterwards, which calls of the
  * process wait meanwhile, whether contents and addresses are as before, and what is refused.
- *   checkpoint [MEMORY_MIB [CASE]]    docs/hardware.md, "checkpoint of a process" */
+ *   checkpoint [MEMORY_MIB [CASE]]    docs/gpu-results.md */
 #define EXTRA_FUNCTIONS(X)                                                                                             \
     X(cuStreamGetCtx, cuStreamGetCtx, 9020, (CUstream, CUcontext *))                                                   \
     X(cuDeviceGetMemPool, cuDeviceGetMemPool, 11020, (CUmemoryPool *, CUdevice))
@@ -48,11 +48,23 @@ typedef struct { const char *name; volatile int code; volatile double began, end
 #define X(name, call) PROBE_##name,
 enum { PROBES(X) COUNT };
 #undef X
+#define X(name, call) #name,
+static const char *const PROBE_NAMES[] = {PROBES(X)};
+#undef X
+/* The calls that a process makes: from the first to before the last. */
+typedef struct { int first, last; } Range;
+static const Range NO_PROBES = {0, 0}, ALL_PROBES = {0, COUNT};
 static struct Shared {
     volatile int stage, done, intact, next, ready;
     volatile double waited_us;
     Probe probes[64];
 } *shared;
+
+static void share(void)
+{
+    shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (shared == MAP_FAILED) exit(1);
+}
 
 static CUstream stream;
 static CUevent event, later;
@@ -96,7 +108,7 @@ static int is_intact(void)
     return 1;
 }
 /* The process whose state is moved. */
-static _Noreturn void target(int kind, int ready, int with_probes)
+static _Noreturn void target(int kind, int ready, Range probes)
 {
     static pthread_t threads[COUNT];
     char byte = 1;
@@ -126,12 +138,12 @@ static _Noreturn void target(int kind, int ready, int with_probes)
         OK(cuCtxSynchronize());
     }
     if (kind == BUSY) OK(launch(spin, stream, 1500000000));
-    for (int i = 0; with_probes && i < COUNT; i++) pthread_create(&threads[i], NULL, probe, &shared->probes[i]);
-    while (with_probes && shared->ready < COUNT) usleep(1000);
+    for (int i = probes.first; i < probes.last; i++) pthread_create(&threads[i], NULL, probe, &shared->probes[i]);
+    while (shared->ready < probes.last - probes.first) usleep(1000);
     if (write(ready, &byte, 1) != 1 || failures) _exit(1);
     if (kind == BUSY) OK(cuStreamSynchronize(stream));
     while (shared->stage < 2) usleep(200);
-    for (int i = 0; with_probes && i < COUNT; i++) pthread_join(threads[i], NULL);
+    for (int i = probes.first; i < probes.last; i++) pthread_join(threads[i], NULL);
     double begin = now_us();
     if (kind != NO_CONTEXT) {
         shared->intact = is_intact();
@@ -143,14 +155,14 @@ static _Noreturn void target(int kind, int ready, int with_probes)
     shared->done = failures ? 2 : 1;
     for (;;) pause();
 }
-static pid_t begin(int kind, int with_probes)
+static pid_t begin(int kind, Range probes)
 {
     int ends[2];
     char byte;
     if (pipe(ends)) exit(1);
     memset(shared, 0, sizeof *shared);
     pid_t pid = fork();
-    if (pid == 0) target(kind, ends[1], with_probes);
+    if (pid == 0) target(kind, ends[1], probes);
     close(ends[1]);
     if (read(ends[0], &byte, 1) != 1) {
         int status = 0;
@@ -164,9 +176,9 @@ static pid_t begin(int kind, int with_probes)
 }
 static void tell_state(const char *what, pid_t pid);
 /* This process asks the driver only once the other has begun: a driver that is started is no good in a forked child. */
-static pid_t begin_and_open(int kind, int with_probes)
+static pid_t begin_and_open(int kind, Range probes)
 {
-    pid_t pid = begin(kind, with_probes);
+    pid_t pid = begin(kind, probes);
     tell_state("state_without_init", pid);
     driver_open();
     OK(cuInit(0));
@@ -178,7 +190,7 @@ static void end(pid_t pid)
     kill(pid, SIGKILL);
     waitpid(pid, NULL, 0);
 }
-static char case_name[32];
+static char case_name[64];
 static void tell(const char *what, double value, const char *unit)
 {
     char name[96];
@@ -226,28 +238,40 @@ static void tell_memory(const char *when, pid_t pid)
     snprintf(name, sizeof name, "listed_%s", when), tell(name, listed_bytes(pid), "bytes");
     snprintf(name, sizeof name, "resident_%s", when), tell(name, resident(pid), "bytes");
 }
-/* The probes: which of them ended while the state was away. Begins them all at once and waits for a second. */
-static void let_probe(void)
+/* Begins the probes at once, and notes which of them ended within half a second. */
+static void let_probe(Range probes)
 {
     shared->stage = 1;
-    usleep(1000000);
-    for (int i = 0; i < COUNT; i++)
+    usleep(500000);
+    for (int i = probes.first; i < probes.last; i++)
         if (shared->probes[i].ended > 0) shared->probes[i].began = -1;
 }
-static void tell_probes(void)
+static void tell_probes(Range probes)
 {
-#define X(name, call)                                                                                                  \
-    tell(#name "_waited", shared->probes[PROBE_##name].began >= 0, "boolean");                                         \
-    tell(#name "_code", shared->probes[PROBE_##name].code, "CUresult");
-    PROBES(X)
-#undef X
+    char name[64];
+    for (int i = probes.first; i < probes.last; i++) {
+        snprintf(name, sizeof name, "%s_waited", PROBE_NAMES[i]), tell(name, shared->probes[i].began >= 0, "boolean");
+        snprintf(name, sizeof name, "%s_code", PROBE_NAMES[i]), tell(name, shared->probes[i].code, "CUresult");
+    }
 }
-static void move(const char *name, int kind, int probes_when, int rounds)
+/* Waits for the process to go on, and tells what became of it. */
+static void tell_end(pid_t pid)
+{
+    int status = 0;
+    shared->stage = 2;
+    for (int i = 0; i < 5000 && !shared->done && waitpid(pid, &status, WNOHANG) == 0; i++) usleep(1000);
+    tell("done", shared->done, "status");
+    tell("ended_by_signal", WIFSIGNALED(status) ? WTERMSIG(status) : 0, "signal");
+    tell("intact", shared->intact, "boolean");
+    if (!WIFSIGNALED(status)) end(pid);
+}
+/* Once round or several: locks, copies, restores, unlocks. */
+static void move(const char *name, int kind, int rounds)
 {
     LockArguments lock_arguments = {.timeout_ms = 10000};
     Arguments none = {{0}};
     snprintf(case_name, sizeof case_name, "%s", name);
-    pid_t pid = begin_and_open(kind, probes_when);
+    pid_t pid = begin_and_open(kind, NO_PROBES);
     if (kind == BUSY) {
         lock_arguments.timeout_ms = 100;
         STEP("lock_in_100ms", lock(pid, &lock_arguments));
@@ -259,11 +283,9 @@ static void move(const char *name, int kind, int probes_when, int rounds)
     for (int round = 0; round < rounds; round++) {
         if (STEP("lock", lock(pid, &lock_arguments))) break;
         tell_state("state_locked", pid);
-        if (probes_when == LOCKED) let_probe();
-        if (probes_when != LOCKED && !STEP("checkpoint", checkpoint(pid, &none))) {
+        if (!STEP("checkpoint", checkpoint(pid, &none))) {
             tell_state("state_checkpointed", pid);
             tell_memory("checkpointed", pid);
-            if (probes_when == CHECKPOINTED && round == 0) let_probe();
             STEP("restore", restore(pid, &none));
             tell_state("state_restored", pid);
         }
@@ -271,12 +293,36 @@ static void move(const char *name, int kind, int probes_when, int rounds)
     }
     tell_state("state_after", pid);
     tell_memory("after", pid);
-    shared->stage = 2;
-    for (int i = 0; i < 10000 && !shared->done; i++) usleep(1000);
-    tell("done", shared->done, "status");
-    tell("intact", shared->intact, "boolean");
-    if (probes_when) tell_probes();
-    end(pid);
+    tell_end(pid);
+}
+/* A process that makes those calls while it is locked, or while its state is away. */
+static void call_meanwhile(const char *name, Range probes, int is_away)
+{
+    LockArguments lock_arguments = {.timeout_ms = 10000};
+    Arguments none = {{0}};
+    snprintf(case_name, sizeof case_name, "%s", name);
+    pid_t pid = begin_and_open(PLAIN, probes);
+    if (STEP("lock", lock(pid, &lock_arguments)) || (is_away && STEP("checkpoint", checkpoint(pid, &none)))) exit(1);
+    let_probe(probes);
+    if (is_away) STEP("restore", restore(pid, &none));
+    STEP("unlock", unlock(pid, &none));
+    tell_end(pid);
+    tell_probes(probes);
+}
+/* One process for each call, as a call can end its process. */
+static void call_one_by_one(void)
+{
+    for (int i = 0; i < COUNT; i++) {
+        if (fork() == 0) {
+            char name[64];
+            share();
+            snprintf(name, sizeof name, "away_%s", PROBE_NAMES[i]);
+            call_meanwhile(name, (Range){i, i + 1}, 1);
+            exit(failures != 0);
+        }
+    }
+    for (int i = 0, status; i < COUNT; i++)
+        if (wait(&status) > 0 && status == 77 << 8) exit(77);
 }
 /* A restore without room, then one with room. */
 static void without_room(void)
@@ -284,7 +330,7 @@ static void without_room(void)
     LockArguments lock_arguments = {.timeout_ms = 10000};
     Arguments none = {{0}};
     snprintf(case_name, sizeof case_name, "without_room");
-    pid_t pid = begin_and_open(PLAIN, 0);
+    pid_t pid = begin_and_open(PLAIN, NO_PROBES);
     if (!STEP("lock", lock(pid, &lock_arguments)) && !STEP("checkpoint", checkpoint(pid, &none))) {
         CUdeviceptr blocks[8192];
         int count = 0;
@@ -298,17 +344,14 @@ static void without_room(void)
         tell_state("state_after_again", pid);
         STEP("unlock", unlock(pid, &none));
     }
-    shared->stage = 2;
-    for (int i = 0; i < 5000 && !shared->done; i++) usleep(1000);
-    tell("done", shared->done, "status");
-    tell("intact", shared->intact, "boolean");
-    end(pid);
+    tell_end(pid);
 }
 #define IN_CHILD(name, call)                                                                                              \
     if (!only || !strcmp(only, name)) {                                                                                \
         int status_ = 0;                                                                                               \
         pid_t pid_ = fork();                                                                                           \
         if (pid_ == 0) {                                                                                               \
+            share();                                                                                                   \
             call;                                                                                                      \
             exit(failures != 0);                                                                                       \
         }                                                                                                              \
@@ -326,13 +369,12 @@ int main(int argc, char **argv)
     restore = (CUresult(*)(int, Arguments *))optional("cuCheckpointProcessRestore");
     unlock = (CUresult(*)(int, Arguments *))optional("cuCheckpointProcessUnlock");
     if (!get_state || !lock || !checkpoint || !restore || !unlock) skip("this driver has no checkpoints");
-    shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    IN_CHILD("plain", move("plain", PLAIN, 0, 2));
-    IN_CHILD("probed", move("probed", PLAIN, CHECKPOINTED, 1));
-    IN_CHILD("locked", move("locked", PLAIN, LOCKED, 1));
-    IN_CHILD("busy", move("busy", BUSY, 0, 1));
-    IN_CHILD("no_context", move("no_context", NO_CONTEXT, 0, 1));
-    IN_CHILD("managed", move("managed", MANAGED, 0, 1));
+    IN_CHILD("plain", move("plain", PLAIN, 2));
+    IN_CHILD("locked", call_meanwhile("locked", ALL_PROBES, 0));
+    IN_CHILD("away", call_one_by_one());
+    IN_CHILD("busy", move("busy", BUSY, 1));
+    IN_CHILD("no_context", move("no_context", NO_CONTEXT, 1));
+    IN_CHILD("managed", move("managed", MANAGED, 1));
     IN_CHILD("without_room", without_room());
     return failures != 0;
 }

@@ -1,14 +1,21 @@
 /* Kernels of a fixed amount of work, so that a share is what was done and not what a clock on the GPU says.
- *   shares calibrate KERNEL_US                     prints "iterations" for such a kernel, and "alone_per_second"
- *   shares SECONDS ITERATIONS [own|other|kernel|green|graph]   prints "kernels_per_second"
+ *   shares calibrate KERNEL_US [own|wide]          prints "iterations" for such a kernel, and "alone_per_second"
+ *   shares SECONDS ITERATIONS [own|other|kernel|green|graph|wide]   prints "kernels_per_second"
  * own: the stream's context is current; other: another one is; kernel: as other, with a CUkernel of a library; green: the
- * stream is a green context's and the primary context is current; graph: graphs of 8 kernels.
+ * stream is a green context's and the primary context is current; graph: graphs of 8 kernels; wide: each kernel fills the GPU.
  * docs/hardware.md, "stream's context", "green contexts", "turns between contexts". */
 #include "measure.h"
 
 static CUstream stream;
 static CUfunction function;
 static CUgraphExec graph_exec;
+static unsigned blocks = 1, threads = 1;
+
+static CUresult launch_kernel(uint64_t iterations)
+{
+    void *params[] = {&iterations};
+    return cuLaunchKernel(function, blocks, 1, 1, threads, 1, 1, 0, stream, params, NULL);
+}
 
 /* Kernels in a second over that time; waits for the GPU after each 8th. */
 static double rate(double seconds, uint64_t iterations)
@@ -18,7 +25,7 @@ static double rate(double seconds, uint64_t iterations)
     do {
         if (graph_exec) OK(cuGraphLaunch(graph_exec, stream));
         else
-            for (int i = 0; i < 8; i++) OK(launch(function, stream, iterations));
+            for (int i = 0; i < 8; i++) OK(launch_kernel(iterations));
         OK(cuStreamSynchronize(stream));
         count += 8;
         elapsed = now_us() - begin;
@@ -89,6 +96,12 @@ int main(int argc, char **argv)
     else if (!strcmp(how, "green")) in_green_context();
     else OK(cuStreamCreate(&stream, STREAM_NON_BLOCKING));
     if (!strcmp(how, "graph")) as_graph(iterations);
+    if (!strcmp(how, "wide")) {
+        int multiprocessors = 1;
+        OK(cuDeviceGetAttribute(&multiprocessors, 16, device));
+        blocks = 2 * (unsigned)multiprocessors;
+        threads = 1024;
+    }
     if (!strcmp(argv[1], "calibrate")) {
         calibrate(atof(argv[2]));
     } else {
