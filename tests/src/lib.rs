@@ -100,6 +100,7 @@ pub fn app(name: &str, door: Door) -> PathBuf {
     let source = workspace().join("tests/apps").join(format!("{name}.c"));
     let headers = [
         "driver.h",
+        "conformance/answers.h",
         "conformance/second.h",
         "fuzz/base.h",
         "fuzz/own.h",

@@ -77,6 +77,10 @@ fn external() {
     everywhere("external");
 }
 #[test]
+fn range() {
+    everywhere("range");
+}
+#[test]
 fn module() {
     everywhere("module");
 }

@@ -1,5 +1,6 @@
 /* Arrays and mipmapped arrays. CUDA Driver API: cuArrayCreate, cuArray3DCreate, cuMipmappedArrayCreate. */
 #include "../driver.h"
+#include "answers.h"
 int main(void)
 {
     setup();
@@ -10,6 +11,7 @@ int main(void)
     ArrayDescriptor d = {4096, 4096, 0x20 /* FLOAT */, 4};
     OK(cuArrayCreate_v2(&array, &d));
     OK(cuMemGetInfo_v2(&free1, &total));
+    tell("array_256M", free0 - free1, "bytes");
     CHECK(free0 - free1 >= (256u << 20) && free0 - free1 <= (260u << 20));
     ArrayDescriptor back;
     OK(cuArrayGetDescriptor_v2(&back, array));
@@ -17,7 +19,7 @@ int main(void)
     OK(cuArrayDestroy(array));
     OK(cuMemGetInfo_v2(&free1, &total));
     CHECK(free1 == free0);
-    CHECK(cuArrayDestroy(array) != SUCCESS);
+    if (is_simulated()) CHECK(cuArrayDestroy(array) != SUCCESS); /* an H200's driver crashes (580.159.04) */
     /* Height 0 is a one-dimensional array, not an empty one. */
     ArrayDescriptor line = {65536, 0, 0x20, 1};
     OK(cuArrayCreate_v2(&array, &line));
@@ -36,11 +38,12 @@ int main(void)
     EXPECT(INVALID_VALUE, cuArrayCreate_v2(&array, &empty));
     ArrayDescriptor three = {16, 16, 0x20, 3}; /* 1, 2 or 4 channels */
     EXPECT(INVALID_VALUE, cuArrayCreate_v2(&array, &three));
-    EXPECT(INVALID_VALUE, cuArrayCreate_v2(NULL, &d));
+    if (is_simulated()) EXPECT(INVALID_VALUE, cuArrayCreate_v2(NULL, &d));
     OK(cuMemGetInfo_v2(&free0, &total));
     Array3DDescriptor cube = {256, 256, 64, 0x20, 1, 0};
     OK(cuArray3DCreate_v2(&array, &cube));
     OK(cuMemGetInfo_v2(&free1, &total));
+    tell("array_16M", free0 - free1, "bytes");
     CHECK(free0 - free1 >= (16u << 20) && free0 - free1 <= (20u << 20));
     OK(cuArrayDestroy(array));
     /* A mipmap holds all its levels: 4/3 of the first one. */
@@ -49,6 +52,7 @@ int main(void)
     OK(cuMemGetInfo_v2(&free0, &total));
     OK(cuMipmappedArrayCreate(&mip, &flat, 12));
     OK(cuMemGetInfo_v2(&free1, &total));
+    tell("array_mipmap_85M", free0 - free1, "bytes");
     CHECK(free0 - free1 >= (85u << 20) && free0 - free1 <= (96u << 20));
     OK(cuMipmappedArrayDestroy(mip));
     OK(cuMemGetInfo_v2(&free1, &total));

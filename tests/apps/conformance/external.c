@@ -1,6 +1,6 @@
-/* Memory of other interfaces, and descriptors of address ranges. CUDA Driver API: "External Resource Interoperability".
- * A memory file stands for what Vulkan would export: only the simulator takes one; a real driver takes the descriptors of
- * cuMemExportToShareableHandle alone. */
+/* Memory of other interfaces. CUDA Driver API: "External Resource Interoperability".
+ * A memory file stands for what Vulkan would export: only the simulator takes one. What a real driver takes beside Vulkan's
+ * descriptors is open; those of cuMemExportToShareableHandle are tried. */
 #define EXTRA_FUNCTIONS(X)                                                                                             \
     X(cuImportExternalMemory, cuImportExternalMemory, 10000, (ExternalMemory *, const HandleDesc *))                   \
     X(cuExternalMemoryGetMappedBuffer, cuExternalMemoryGetMappedBuffer, 10000,                                         \
@@ -9,9 +9,7 @@
       (CUmipmappedArray *, ExternalMemory, const void *))                                                        \
     X(cuDestroyExternalMemory, cuDestroyExternalMemory, 10000, (ExternalMemory))                                       \
     X(cuMipmappedArrayGetLevel, cuMipmappedArrayGetLevel, 5000, (CUarray *, CUmipmappedArray, unsigned))               \
-    X(cuMemExportToShareableHandle, cuMemExportToShareableHandle, 10020, (void *, CUmemHandle, int, unsigned long long)) \
-    X(cuMemGetHandleForAddressRange, cuMemGetHandleForAddressRange, 11070,                                             \
-      (void *, CUdeviceptr, size_t, int, unsigned long long))
+    X(cuMemExportToShareableHandle, cuMemExportToShareableHandle, 10020, (void *, CUmemHandle, int, unsigned long long))
 typedef struct External *ExternalMemory;
 typedef struct {
     int type;
@@ -22,9 +20,11 @@ typedef struct {
 typedef struct { unsigned long long offset, size; unsigned flags, reserved[16]; } BufferDesc;
 #include "../driver.h"
 typedef struct { unsigned long long offset; Array3DDescriptor array; unsigned levels, reserved[16]; } MipmapDesc;
+#include "answers.h"
 #include "second.h"
+#include <fcntl.h>
 #include <sys/mman.h>
-enum { OPAQUE_FD = 1, OPAQUE_WIN32 = 2, DMA_BUF = 1 };
+enum { OPAQUE_FD = 1, OPAQUE_WIN32 = 2, UNKNOWN = 999 };
 #define SIZE (64ul << 20)
 _Static_assert(sizeof(HandleDesc) == 104 && sizeof(BufferDesc) == 88 && sizeof(MipmapDesc) == 120, "as in C");
 
@@ -40,7 +40,7 @@ static HandleDesc described(int fd, size_t size)
     desc.handle.fd = fd;
     return desc;
 }
-static int is_open(int fd) { return write(fd, "", 0) == 0 || errno != EBADF; }
+static int is_open(int fd) { return fcntl(fd, F_GETFD) >= 0; }
 
 static int importer(void)
 {
@@ -71,52 +71,61 @@ static int importer(void)
     return finish("external importer");
 }
 
-int main(int argc, char **argv)
+/* Tries to import a copy of a descriptor, and tells the answer and whether the copy is still open. Even where the import
+ * fails the driver may close it, and its number may be another file's at once: so each call gets a copy of its own. */
+static int is_copy_open;
+static CUresult tried(const char *name, HandleDesc desc)
 {
-    if (argc > 1 && !strcmp(argv[1], "importer")) return importer();
-    setup();
-    ExternalMemory memory = NULL, again = NULL;
-    CUdeviceptr p = 0, q = 0;
+    ExternalMemory memory = NULL;
+    char line[64];
+    if (desc.handle.fd >= 0) desc.handle.fd = dup(desc.handle.fd);
+    CUresult code = cuImportExternalMemory(&memory, &desc);
+    is_copy_open = is_open(desc.handle.fd);
+    snprintf(line, sizeof line, "external_%s", name);
+    told(line, code);
+    snprintf(line, sizeof line, "external_%s_open", name);
+    tell(line, (unsigned long long)is_copy_open, "boolean");
+    if (code == SUCCESS) OK(cuDestroyExternalMemory(memory));
+    else if (is_copy_open) close(desc.handle.fd);
+    return code;
+}
+/* `fd`: of SIZE bytes of memory. */
+static void refusals(int fd)
+{
+    ExternalMemory memory = NULL;
     size_t alone = free_bytes();
-    int file = memfd_create("vulkan", MFD_CLOEXEC), copy;
-    unsigned words[2] = {0x11111111, 0x22222222};
-    CHECK(file >= 0 && ftruncate(file, SIZE) == 0);
-    CHECK(pwrite(file, &words[0], 4, 0) == 4 && pwrite(file, &words[1], 4, SIZE - 4) == 4);
-    HandleDesc desc = described(file, SIZE);
-    EXPECT(INVALID_VALUE, cuImportExternalMemory(NULL, &desc));
+    int no_memory = memfd_create("empty", MFD_CLOEXEC);
+    HandleDesc desc = described(fd, SIZE);
+    EXPECT(INVALID_VALUE, cuImportExternalMemory(NULL, NULL));
     EXPECT(INVALID_VALUE, cuImportExternalMemory(&memory, NULL));
     desc.type = 0;
-    EXPECT(INVALID_VALUE, cuImportExternalMemory(&memory, &desc));
+    EXPECT(INVALID_VALUE, tried("type_0", desc));
     desc.type = OPAQUE_WIN32;
-    CHECK(cuImportExternalMemory(&memory, &desc) != SUCCESS);
-    desc = described(file, 0);
-    EXPECT(INVALID_VALUE, cuImportExternalMemory(&memory, &desc));
-    desc = described(file, SIZE + 1);
-    CHECK(cuImportExternalMemory(&memory, &desc) != SUCCESS);
-    desc = described(-1, SIZE);
-    CHECK(cuImportExternalMemory(&memory, &desc) != SUCCESS);
-    desc = described(file, SIZE);
+    CHECK(tried("win32", desc) != SUCCESS);
+    EXPECT(INVALID_VALUE, tried("size_0", described(fd, 0)));
+    CHECK(tried("too_large", described(fd, 2 * SIZE)) != SUCCESS || !is_simulated());
+    desc = described(fd, SIZE);
     desc.flags = 2;
-    CHECK(cuImportExternalMemory(&memory, &desc) != SUCCESS);
-    CHECK(memory == NULL && is_open(file) && free_bytes() == alone);
-    EXPECT(INVALID_HANDLE, cuDestroyExternalMemory(NULL));
-    copy = dup(file);
-    start_second(argv[0], "importer");
-    meet();
+    CHECK(tried("flags_2", desc) != SUCCESS || !is_simulated());
+    EXPECT(UNKNOWN, tried("no_descriptor", described(-1, SIZE)));
+    EXPECT(UNKNOWN, tried("no_memory", described(no_memory, SIZE)));
+    CHECK(!is_copy_open);
+    EXPECT(INVALID_VALUE, cuDestroyExternalMemory(NULL));
+    CHECK(is_open(fd) && free_bytes() == alone);
+    close(no_memory);
+}
+
+/* Buffers and mipmaps of imported memory that begins and ends with these words. Ends it. */
+static void mapped(ExternalMemory memory, unsigned first, unsigned last)
+{
+    CUdeviceptr p = 0, q = 0;
     size_t before = free_bytes();
-    desc = described(file, SIZE);
-    OK(cuImportExternalMemory(&memory, &desc));
-    CHECK(!is_open(file)); /* it is CUDA's now */
-    CHECK(free_bytes() == before - SIZE);
-    desc = described(dup(copy), SIZE);
-    OK(cuImportExternalMemory(&again, &desc)); /* the same memory */
-    CHECK(free_bytes() == before - SIZE);
-    OK(cuDestroyExternalMemory(again));
-    EXPECT(INVALID_HANDLE, cuDestroyExternalMemory(again));
     BufferDesc part = {.offset = 0, .size = SIZE};
-    EXPECT(INVALID_VALUE, cuExternalMemoryGetMappedBuffer(NULL, memory, &part));
-    EXPECT(INVALID_VALUE, cuExternalMemoryGetMappedBuffer(&p, memory, NULL));
-    EXPECT(INVALID_HANDLE, cuExternalMemoryGetMappedBuffer(&p, again, &part));
+    EXPECT(INVALID_VALUE, cuExternalMemoryGetMappedBuffer(&p, NULL, &part));
+    if (is_simulated()) {
+        EXPECT(INVALID_VALUE, cuExternalMemoryGetMappedBuffer(NULL, memory, &part));
+        EXPECT(INVALID_VALUE, cuExternalMemoryGetMappedBuffer(&p, memory, NULL));
+    }
     part.flags = 1;
     EXPECT(INVALID_VALUE, cuExternalMemoryGetMappedBuffer(&p, memory, &part));
     part = (BufferDesc){.offset = 4096, .size = SIZE};
@@ -125,23 +134,56 @@ int main(int argc, char **argv)
     OK(cuExternalMemoryGetMappedBuffer(&p, memory, &part));
     part = (BufferDesc){.offset = SIZE - 512, .size = 512};
     OK(cuExternalMemoryGetMappedBuffer(&q, memory, &part));
-    CHECK(word(p) == 0x11111111 && word(q + 508) == 0x22222222);
-    CHECK(free_bytes() == before - SIZE); /* buffers cost nothing */
+    CHECK(word(p) == first && word(q + 508) == last);
+    CHECK(free_bytes() == before); /* buffers cost nothing */
     MipmapDesc levels = {.offset = 0, .array = {64, 64, 0, 32 /* float */, 1, 0}, .levels = 3};
     CUmipmappedArray mipmap = NULL;
     CUarray level = NULL;
-    OK(cuExternalMemoryGetMappedMipmappedArray(&mipmap, memory, &levels));
-    OK(cuMipmappedArrayGetLevel(&level, mipmap, 1));
-    CHECK(free_bytes() == before - SIZE);
-    OK(cuMipmappedArrayDestroy(mipmap));
+    if (told("external_mipmap", cuExternalMemoryGetMappedMipmappedArray(&mipmap, memory, &levels)) == SUCCESS) {
+        OK(cuMipmappedArrayGetLevel(&level, mipmap, 1));
+        CHECK(free_bytes() == before);
+        OK(cuMipmappedArrayDestroy(mipmap));
+    }
     levels.array.Width = levels.array.Height = 16384;
-    EXPECT(INVALID_VALUE, cuExternalMemoryGetMappedMipmappedArray(&mipmap, memory, &levels)); /* too large */
-    CHECK(word(p) == 0x11111111);
+    CHECK(cuExternalMemoryGetMappedMipmappedArray(&mipmap, memory, &levels) != SUCCESS); /* too large */
+    CHECK(word(p) == first);
+    OK(cuMemFree_v2(q));
+    if (is_simulated()) { /* a buffer outlives the object, which has ended once */
+        OK(cuDestroyExternalMemory(memory));
+        EXPECT(INVALID_HANDLE, cuDestroyExternalMemory(memory));
+        EXPECT(INVALID_HANDLE, cuExternalMemoryGetMappedBuffer(&q, memory, &part));
+        CHECK(word(p) == first && free_bytes() == before);
+        OK(cuMemFree_v2(p));
+    } else {
+        OK(cuMemFree_v2(p));
+        OK(cuDestroyExternalMemory(memory));
+    }
+}
+
+/* Two processes with the memory of one file. */
+static void two_processes(const char *program, int file)
+{
+    ExternalMemory memory = NULL, again = NULL;
+    CUdeviceptr p = 0;
+    size_t alone = free_bytes();
+    int copy = dup(file);
+    start_second(program, "importer");
+    meet();
+    size_t before = free_bytes();
+    HandleDesc desc = described(file, SIZE);
+    BufferDesc part = {.offset = 0, .size = SIZE};
+    OK(cuImportExternalMemory(&memory, &desc));
+    CHECK(!is_open(file)); /* it is CUDA's now */
+    CHECK(free_bytes() == before - SIZE);
+    desc = described(dup(copy), SIZE);
+    OK(cuImportExternalMemory(&again, &desc)); /* the same memory */
+    CHECK(free_bytes() == before - SIZE);
+    mapped(again, 0x11111111, 0x22222222);
+    OK(cuExternalMemoryGetMappedBuffer(&p, memory, &part));
     say("f", 1, copy);
     close(copy);
     meet();
     CHECK(word(p) == 0x33333333);
-    OK(cuMemFree_v2(q));
     OK(cuMemFree_v2(p));
     OK(cuDestroyExternalMemory(memory));
     CHECK(free_bytes() == before - SIZE); /* the other process holds it */
@@ -149,31 +191,55 @@ int main(int argc, char **argv)
     meet();
     end_second();
     CHECK(free_becomes(alone));
-    /* What this driver exported can be imported this way too; it counts once. */
+}
+
+/* What this driver exported can be imported this way too; it counts once. */
+static void exported_here(void)
+{
     AllocationProp prop = {.type = 1, .requested_handle_types = 1, .location = {1, 0}};
+    AccessDesc access = {{1, 0}, 3};
+    ExternalMemory memory = NULL;
     CUmemHandle handle = 0;
-    int fd = -1;
+    CUdeviceptr at = 0;
+    size_t alone = free_bytes();
+    int fd = -1, copy;
     OK(cuMemCreate(&handle, SIZE, &prop, 0));
+    OK(cuMemAddressReserve(&at, SIZE, 0, 0, 0));
+    OK(cuMemMap(at, SIZE, 0, handle, 0));
+    OK(cuMemSetAccess(at, SIZE, &access, 1));
+    OK(cuMemsetD32_v2(at, 0x55555555, SIZE / 4));
+    OK(cuCtxSynchronize());
+    OK(cuMemUnmap(at, SIZE));
+    OK(cuMemAddressFree(at, SIZE));
     OK(cuMemExportToShareableHandle(&fd, handle, 1, 0));
-    desc = described(fd, SIZE);
-    OK(cuImportExternalMemory(&memory, &desc));
+    refusals(fd);
+    copy = dup(fd);
+    HandleDesc desc = described(copy, SIZE);
+    int is_imported = told("external_import_of_exported", cuImportExternalMemory(&memory, &desc)) == SUCCESS;
+    tell("external_import_of_exported_open", (unsigned long long)is_open(copy), "boolean");
+    CHECK(is_imported || !is_simulated());
+    if (!is_imported && is_open(copy)) close(copy);
     CHECK(free_bytes() == alone - SIZE);
     OK(cuMemRelease(handle));
-    OK(cuDestroyExternalMemory(memory));
-    CHECK(free_bytes() == alone);
-    /* A descriptor for other drivers. */
-    OK(cuMemAlloc_v2(&p, SIZE));
-    OK(cuMemsetD32_v2(p, 0x44444444, 1));
-    OK(cuCtxSynchronize());
-    EXPECT(INVALID_VALUE, cuMemGetHandleForAddressRange(NULL, p, SIZE, DMA_BUF, 0));
-    EXPECT(INVALID_VALUE, cuMemGetHandleForAddressRange(&fd, p, SIZE, 9, 0));
-    EXPECT(INVALID_VALUE, cuMemGetHandleForAddressRange(&fd, p, 100, DMA_BUF, 0));
-    EXPECT(INVALID_VALUE, cuMemGetHandleForAddressRange(&fd, p + 100, 4096, DMA_BUF, 0));
-    EXPECT(INVALID_VALUE, cuMemGetHandleForAddressRange(&fd, p, 2 * SIZE, DMA_BUF, 0));
-    OK(cuMemGetHandleForAddressRange(&fd, p, SIZE, DMA_BUF, 0));
-    CHECK(is_open(fd) && free_bytes() == alone - SIZE && word(p) == 0x44444444);
     close(fd);
-    OK(cuMemFree_v2(p));
-    CHECK(free_bytes() == alone);
+    if (is_imported) {
+        CHECK(free_bytes() == alone - SIZE);
+        mapped(memory, 0x55555555, 0x55555555);
+    }
+    CHECK(free_becomes(alone));
+}
+
+int main(int argc, char **argv)
+{
+    if (argc > 1 && !strcmp(argv[1], "importer")) return importer();
+    setup();
+    if (is_simulated()) {
+        int file = memfd_create("vulkan", MFD_CLOEXEC);
+        unsigned words[2] = {0x11111111, 0x22222222};
+        CHECK(file >= 0 && ftruncate(file, SIZE) == 0);
+        CHECK(pwrite(file, &words[0], 4, 0) == 4 && pwrite(file, &words[1], 4, SIZE - 4) == 4);
+        two_processes(argv[0], file);
+    }
+    exported_here();
     return finish("external");
 }

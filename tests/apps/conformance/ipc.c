@@ -7,6 +7,7 @@
     X(cuPointerGetAttribute, cuPointerGetAttribute, 4000, (void *, int, CUdeviceptr))
 typedef struct { char bytes[64]; } IpcHandle;
 #include "../driver.h"
+#include "answers.h"
 #include "second.h"
 enum { LAZY_PEER = 1, IPC_CAPABLE = 10, RANGE_START = 11, RANGE_SIZE = 12, MEMORY_TYPE = 2 };
 #define SIZE (64ul << 20)
@@ -28,7 +29,11 @@ static int importer(void)
     memset(&garbage, 0x5a, sizeof garbage);
     hear(&handle, sizeof handle);
     EXPECT(INVALID_VALUE, cuIpcOpenMemHandle_v2(&p, handle, 0));
-    EXPECT(INVALID_VALUE, cuIpcOpenMemHandle_v2(&p, handle, 7));
+    /* Unknown flags beside this one are ignored. */
+    OK(cuIpcOpenMemHandle_v2(&p, handle, 7));
+    OK(cuIpcCloseMemHandle(p));
+    p = 0;
+    if (told("ipc_open_flags_2", cuIpcOpenMemHandle_v2(&q, handle, 2)) == SUCCESS) OK(cuIpcCloseMemHandle(q));
     CHECK(cuIpcOpenMemHandle_v2(&p, garbage, LAZY_PEER) != SUCCESS);
     CHECK(p == 0);
     size_t before = free_bytes();

@@ -1,5 +1,6 @@
 /* Virtual memory management. CUDA Driver API: "Virtual Memory Management". */
 #include "../driver.h"
+#include "answers.h"
 int main(void)
 {
     setup();
@@ -35,10 +36,22 @@ int main(void)
     OK(cuMemUnmap(va, size));
     OK(cuMemGetInfo_v2(&free1, &total));
     CHECK(free1 >= free0 + size);
-    EXPECT(INVALID_VALUE, cuMemUnmap(va, size));
+    OK(cuMemUnmap(va, size)); /* nothing is mapped: no error */
     OK(cuMemAddressFree(va, size));
     EXPECT(INVALID_VALUE, cuMemRelease(handle));
     EXPECT(OUT_OF_MEMORY, cuMemCreate(&handle, (size_t)1 << 46, &prop, 0));
+    /* A range of which only the first half is mapped. */
+    OK(cuMemAddressReserve(&va, 2 * size, 0, 0, 0));
+    OK(cuMemGetInfo_v2(&free0, &total));
+    OK(cuMemCreate(&handle, size, &prop, 0));
+    OK(cuMemMap(va, size, 0, handle, 0));
+    OK(cuMemRelease(handle));
+    int is_unmapped = told("vmm_unmap_half_mapped", cuMemUnmap(va, 2 * size)) == SUCCESS;
+    OK(cuMemGetInfo_v2(&free1, &total));
+    tell("vmm_half_mapped_left", free0 - free1, "bytes");
+    CHECK(free0 - free1 == (is_unmapped ? 0 : size));
+    if (!is_unmapped) OK(cuMemUnmap(va, size));
+    OK(cuMemAddressFree(va, 2 * size));
     AllocationProp wild = {.type = 1, .location = {1, 1000}};
     CHECK(cuMemCreate(&handle, size, &wild, 0) != SUCCESS);
     return finish("vmm");

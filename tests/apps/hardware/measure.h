@@ -20,8 +20,6 @@ static inline double now_us(void)
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
 }
-/* The scripts set it for the simulated GPU. */
-static inline int is_simulated(void) { return getenv("VCUDA_SIM") != NULL; }
 static inline void report(const char *name, double value, const char *unit)
 {
     printf("%s %.12g %s\n", name, value, unit);
