@@ -116,12 +116,15 @@ starts() {
     gib=$(awk -v total="$(figure charged.bare total)" 'BEGIN {print int(total / 2 ^ 30)}')
     both starts 120 "--memory ${gib}GiB" "$1/starts" $((gib < 50 ? gib : 50))
 }
-# What is left of the driver's own rate with many threads, in percent.
+# What is left of the driver's own rate with many threads: the better of two runs each, in turn.
 contention() {
-    local name without
-    measure threads 40 "$1/threads" && tenant_run threads 40 "--memory 16GiB --cores 100" "$1/threads" || return
+    local name round
+    for round in 1 2; do
+        measure threads-$round 40 "$1/threads" && tenant_run threads-$round 40 "--memory 16GiB --cores 100" "$1/threads" || return
+    done
     for name in {launches,allocations}_of_{1_threads,4_threads,16_threads,2x4_threads}; do
-        without=$(figure threads.bare "$name")
-        row measured "threads $name" "$(awk -v t="$(figure threads.tenant "$name")" -v b="$without" 'BEGIN {printf "%.0f of %.0f calls/s: %.1f %%", t, b, 100 * t / b}')"
+        row measured "threads $name" "$(awk -v a="$(figure threads-1.bare "$name")" -v b="$(figure threads-2.bare "$name")" \
+            -v c="$(figure threads-1.tenant "$name")" -v d="$(figure threads-2.tenant "$name")" \
+            'BEGIN {w = a > b ? a : b; t = c > d ? c : d; printf "%.0f of %.0f calls/s: %.1f %%", t, w, 100 * t / w}')"
     done
 }
