@@ -238,10 +238,10 @@ static void *works(void *unused)
     OK(cuCtxSetCurrent(context));
     while (!over && !failures) {
         OK(launch(spin, busy, 20000));
+        int mode = CAPTURE_RELAXED; /* drivers take allocations for unsafe, and some the question */
+        OK(cuThreadExchangeStreamCaptureMode(&mode));
         OK(cuMemAllocAsync(&p, MIB, busy));
         OK(cuMemFreeAsync(p, busy));
-        int mode = CAPTURE_RELAXED; /* some drivers take the question for unsafe */
-        OK(cuThreadExchangeStreamCaptureMode(&mode));
         OK(cuMemGetInfo_v2(&left, &total));
         OK(cuThreadExchangeStreamCaptureMode(&mode));
         usleep(300);

@@ -57,7 +57,8 @@ fn alloc_from_pool_async<const PER_THREAD: bool>(
 }
 
 /// Allocates. During capture it becomes an allocation node: the address is fixed now, the memory comes at launch. No bytes
-/// are no error (seen on an H200, 580.159.04), and are a piece like one byte (docs/hardware.md, "pools' memory").
+/// are no error (seen on an H200, 580.159.04), and are a piece like one byte (docs/hardware.md, "pools' memory"). Elsewhere
+/// than in a capture it is a potentially unsafe call (seen there too).
 fn allocate(
     place: *mut CUdeviceptr,
     bytes: usize,
@@ -74,6 +75,7 @@ fn allocate(
         crate::semantics::work::enqueue(stream, Work::Alloc(block))?;
         return put(place, address);
     }
+    crate::semantics::capture::reject_unsafe_call()?;
     // Memory of completed frees of this process may be reused.
     crate::semantics::effects::settle();
     put(place, from.allocate(bytes as u64)?)

@@ -99,7 +99,6 @@ static void refusals(int fd)
     size_t alone = free_bytes();
     int no_memory = memfd_create("empty", MFD_CLOEXEC);
     HandleDesc desc = described(fd, SIZE);
-    EXPECT(INVALID_VALUE, cuImportExternalMemory(NULL, NULL));
     EXPECT(INVALID_VALUE, cuImportExternalMemory(&memory, NULL));
     desc.type = 0;
     EXPECT(INVALID_VALUE, tried("type_0", desc));
