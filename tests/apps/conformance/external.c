@@ -64,8 +64,7 @@ static int importer(void)
     CHECK(word(p) == 0x11111111 && word(p + SIZE - 4) == 0x22222222);
     OK(cuMemsetD32_v2(p, 0x33333333, 1));
     OK(cuCtxSynchronize());
-    meet();
-    meet(); /* the other has let go */
+    meet(), meet(); /* the other has let go */
     CHECK(word(p) == 0x33333333);
     CHECK(free_bytes() == before);
     OK(cuMemFree_v2(p));
@@ -132,6 +131,7 @@ static void mapped(ExternalMemory memory, unsigned first, unsigned last)
     EXPECT(INVALID_VALUE, cuExternalMemoryGetMappedBuffer(&p, memory, &part));
     part = (BufferDesc){.offset = 4096, .size = SIZE};
     EXPECT(INVALID_VALUE, cuExternalMemoryGetMappedBuffer(&p, memory, &part));
+    if (p) OK(cuMemFree_v2(p));
     part = (BufferDesc){.offset = 0, .size = SIZE};
     OK(cuExternalMemoryGetMappedBuffer(&p, memory, &part));
     part = (BufferDesc){.offset = SIZE - 512, .size = 512};
