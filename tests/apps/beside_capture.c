@@ -74,11 +74,15 @@ static void allocates_from_a_pool(void)
     CUdeviceptr p;
     if (DO(cuMemAllocFromPoolAsync(&p, 5 * MIB, own_pool, other))) DO(cuMemFreeAsync(p, other));
 }
+/* Relaxed: what exceeds a quota is refused before the driver could call it unsafe. */
 static void is_refused(void)
 {
     CUdeviceptr p;
+    int mode = CAPTURE_RELAXED;
+    OK(cuThreadExchangeStreamCaptureMode(&mode));
     DO(cuMemAllocAsync(&p, FAR, other));
     DO(cuMemAllocFromPoolAsync(&p, FAR, own_pool, other));
+    OK(cuThreadExchangeStreamCaptureMode(&mode));
 }
 static void makes_pools(void)
 {
@@ -238,10 +242,10 @@ static void *works(void *unused)
     OK(cuCtxSetCurrent(context));
     while (!over && !failures) {
         OK(launch(spin, busy, 20000));
+        int mode = CAPTURE_RELAXED; /* drivers take allocations for unsafe, and some the question */
+        OK(cuThreadExchangeStreamCaptureMode(&mode));
         OK(cuMemAllocAsync(&p, MIB, busy));
         OK(cuMemFreeAsync(p, busy));
-        int mode = CAPTURE_RELAXED; /* some drivers take the question for unsafe */
-        OK(cuThreadExchangeStreamCaptureMode(&mode));
         OK(cuMemGetInfo_v2(&left, &total));
         OK(cuThreadExchangeStreamCaptureMode(&mode));
         usleep(300);

@@ -13,7 +13,13 @@ static void drop(Thread *t, Held *h)
         if (one_in(&t->seed, 4)) MUST(cuMemFreeAsync(h->address, some_stream(t)));
         else INSIST(cuMemFree_v2(h->address));
         break;
-    case POOLED: case IMPORTED_BLOCK: free_pooled(t, h->address); break;
+    case POOLED: free_pooled(t, h->address); break;
+    case IMPORTED_BLOCK: /* a pool ends after what was imported from it */
+        if (one_in(&t->seed, 2)) INSIST(cuMemFree_v2(h->address));
+        else MUST(cuMemFreeAsync(h->address, t->streams[0]));
+        MUST(cuStreamSynchronize(t->streams[0]));
+        MUST(cuMemPoolDestroy(h->object));
+        break;
     case MAPPED: case HANDLE: free_mapped(t, h); break;
     case ARRAY: case SPARSE: MUST(cuArrayDestroy(h->object)); break;
     case MIPMAP: MUST(cuMipmappedArrayDestroy(h->object)); break;

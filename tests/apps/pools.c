@@ -186,11 +186,16 @@ static void destroyed(void)
         CHECK(used() == base);
         if (!is_gone) OK(cuStreamDestroy_v2(brief));
     }
+    /* No bytes may be a piece too, for which the pool grows. */
+    OK(cuMemAllocAsync(&p, 0, stream));
+    CHECK(used() > base);
+    OK(cuMemFreeAsync(p, stream));
+    synchronise();
+    CHECK(used() == base);
     /* What came to nothing costs nothing. */
     EXPECT(INVALID_VALUE, cuMemPoolCreate(NULL, NULL));
     EXPECT(INVALID_VALUE, cuMemAllocFromPoolAsync(&p, 1, one, stream));
     EXPECT(INVALID_VALUE, cuMemAllocFromPoolAsync(&p, 1, NULL, stream));
-    EXPECT(INVALID_VALUE, cuMemAllocAsync(&p, 0, stream));
     EXPECT(OUT_OF_MEMORY, cuMemAllocAsync(&p, SIZE_MAX, stream));
     EXPECT(OUT_OF_MEMORY, cuMemAllocAsync(&p, SIZE_MAX - MIB, stream));
     CHECK(used() == base);

@@ -204,7 +204,7 @@ static CUresult take(void)
     case POOL:
         OK(cuMemPoolImportFromShareableHandle(&opened_pool[i], as_handle(told_file), 1, 0));
         code = cuMemPoolImportPointer(&opened_at[i], opened_pool[i], &told.block);
-        OK(cuMemPoolDestroy(opened_pool[i])); /* what was imported from it stays */
+        if (code) OK(cuMemPoolDestroy(opened_pool[i]));
         break;
     case EXTERNAL:
         desc.handle.fd = dup(told_file);
@@ -244,6 +244,7 @@ static void let(void)
     case POOL:
         OK(cuMemFreeAsync(opened_at[i], NULL));
         OK(cuCtxSynchronize());
+        OK(cuMemPoolDestroy(opened_pool[i]));
         break;
     case EXTERNAL:
         OK(cuMemFree_v2(opened_at[i]));

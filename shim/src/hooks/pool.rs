@@ -43,7 +43,7 @@ pub(super) fn alloc(
     stream: CUstream,
 ) -> Handled {
     let stream = Stream::of_call(call, stream);
-    let shim = allocating(address, bytes, stream)?;
+    let shim = allocating(address, stream)?;
     let mut relaxed = Relaxed::enter();
     let (device, mut pool) = pool_of_stream(shim, stream.handle).ok_or(Bypass::NoContext)?;
     for _ in 0..ATTEMPTS {
@@ -87,7 +87,7 @@ pub(super) fn alloc_from(
     stream: CUstream,
 ) -> Handled {
     let stream = Stream::of_call(call, stream);
-    let shim = allocating(address, bytes, stream)?;
+    let shim = allocating(address, stream)?;
     let relaxed = Relaxed::enter();
     let location = shim.accounts().pool_accounts.location(pool).or_else(|| {
         let device = owner_of(shim, pool)?;
@@ -110,9 +110,9 @@ pub(super) fn alloc_from(
 
 /// The shim's state, if these are the arguments of an allocation that is made now. In a capture it becomes a node,
 /// which is charged with its graph.
-fn allocating(address: *mut CUdeviceptr, bytes: usize, stream: Stream) -> Result<&'static Shim, Bypass> {
+fn allocating(address: *mut CUdeviceptr, stream: Stream) -> Result<&'static Shim, Bypass> {
     let shim = state::managed()?;
-    Bypass::BadArgument.when(!is_there(address) || bytes == 0)?;
+    Bypass::BadArgument.when(!is_there(address))?;
     if capture::is_capturing(stream.handle, stream.default) {
         graph_memory::expect_nodes();
         return Err(Bypass::Capturing);
@@ -254,6 +254,8 @@ struct Request {
 
 /// Serves a request. The driver writes to a place of the shim's own; the application's is written only on success.
 /// `relaxed`: the guard under which the pool was looked up.
+///
+/// No bytes are no error (docs/hardware.md, "pools' memory"). If the driver gives them an address, the pool may grow.
 fn counted(
     call: &Call<'_, CUresult>,
     shim: &'static Shim,
@@ -262,14 +264,20 @@ fn counted(
     relaxed: Relaxed,
 ) -> CUresult {
     let (bytes, stream) = (request.bytes as u64, request.stream);
-    let mut made = 0;
+    let before = if bytes == 0 {
+        // SAFETY: the place is the application's, and was looked at; the driver may leave it as it is.
+        unsafe { request.address.read_unaligned() }
+    } else {
+        0
+    };
+    let mut made = before;
     let mut ask = || {
         // SAFETY: the place is ours; the driver judges size, pool and stream itself.
         unsafe {
             real::cuMemAllocFromPoolAsync(&raw mut made, request.bytes, request.pool, stream.explicit())
         }
     };
-    let is_first_managed = pool_account.is_managed() && pool_account.is_empty();
+    let is_first_managed = bytes > 0 && pool_account.is_managed() && pool_account.is_empty();
     let promise = pool_account.promise(bytes)?;
     // The application's own call is made in the thread's own mode.
     drop(relaxed);
@@ -281,8 +289,13 @@ fn counted(
     } else {
         ask()?;
     }
-    shim.accounts().pool_accounts.allocated(made, bytes, pool_account);
-    if let Err(denied) = promise.settle() {
+    let is_piece = made != before && made != 0;
+    if is_piece {
+        shim.accounts().pool_accounts.allocated(made, bytes, pool_account);
+    }
+    if let Err(denied) = promise.settle()
+        && is_piece
+    {
         undo(shim, pool_account, made, stream);
         return Err(denied.into());
     }

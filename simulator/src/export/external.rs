@@ -6,8 +6,7 @@
 //! machine.
 
 use core::ffi::{c_int, c_uint, c_void};
-use std::fs::File;
-use std::os::fd::{FromRawFd, IntoRawFd};
+use std::os::fd::IntoRawFd;
 
 use vcuda_driver_api::prelude::*;
 
@@ -35,9 +34,10 @@ const MAPPING_TYPE_PCIE: u64 = 1;
 const PAGE: u64 = 4096;
 
 /// Imports a descriptor, which then belongs to the driver: "performing any operations on the file descriptor after it is
-/// imported results in undefined behavior". After a failure it stays the caller's. An invalid descriptor, or one of less
-/// memory, is `CUDA_ERROR_INVALID_VALUE`. Handles of Windows and NvSciBuf, and dma-bufs, which only Tegra accepts, are
-/// `CUDA_ERROR_NOT_SUPPORTED` (docs/hardware.md, "external memory").
+/// imported results in undefined behavior". A descriptor that is no memory is `CUDA_ERROR_UNKNOWN`, and closed too (seen on
+/// an H200, 580.159.04); after another failure it stays the caller's. One of less memory is `CUDA_ERROR_INVALID_VALUE`.
+/// Handles of Windows and NvSciBuf, and dma-bufs, which only Tegra accepts, are `CUDA_ERROR_NOT_SUPPORTED`
+/// (docs/hardware.md, "external memory").
 fn import(place: *mut CUexternalMemory, description: *const CUDA_EXTERNAL_MEMORY_HANDLE_DESC) -> CUresult {
     use CUexternalMemoryHandleType as T;
     let context = current()?;
@@ -52,10 +52,12 @@ fn import(place: *mut CUexternalMemory, description: *const CUDA_EXTERNAL_MEMORY
     }
     // SAFETY: all members of the union are plain data, and the type says that this one counts.
     let descriptor = unsafe { description.handle.fd };
-    let handle = external::import(descriptor, description.size, &context)?;
-    // SAFETY: the caller gives the descriptor away with this call.
-    drop(unsafe { File::from_raw_fd(descriptor) });
-    put(place, CUexternalMemory(handle))
+    let imported = external::import(descriptor, description.size, &context);
+    if descriptor >= 0 && matches!(imported, Ok(_) | Err(CUerror::UNKNOWN)) {
+        // By number, as it may be none. SAFETY: the caller gives the descriptor away with this call.
+        unsafe { libc::close(descriptor) };
+    }
+    put(place, CUexternalMemory(imported?))
 }
 
 /// Maps a buffer, which "must be freed using cuMemFree"; "flags must be zero". It keeps the memory even after the end of

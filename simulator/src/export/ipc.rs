@@ -44,10 +44,11 @@ fn get_handle(place: *mut CUipcMemHandle, address: CUdeviceptr) -> CUresult {
 
 /// "If the memory handle has already been opened by the current context, the reference count on the handle is
 /// incremented by 1 and the existing device pointer is returned"; by another context of the device:
-/// `CUDA_ERROR_INVALID_CONTEXT` (docs/hardware.md, "IPC handles"), as for a handle of this process.
+/// `CUDA_ERROR_INVALID_CONTEXT` (docs/hardware.md, "IPC handles"), as for a handle of this process. The one flag is needed,
+/// and others beside it are ignored (seen on an H200, 580.159.04).
 fn open_handle(place: *mut CUdeviceptr, handle: CUipcMemHandle, flags: c_uint) -> CUresult {
     let context = current()?;
-    if !is_possible(place) || flags != CUipcMem_flags::LAZY_ENABLE_PEER_ACCESS.0 {
+    if !is_possible(place) || flags & CUipcMem_flags::LAZY_ENABLE_PEER_ACCESS.0 == 0 {
         return Err(CUerror::INVALID_VALUE);
     }
     let handle = Handle::read(&handle.reserved.map(|byte| byte as u8), Sort::Linear)?;

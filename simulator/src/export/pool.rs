@@ -56,22 +56,26 @@ fn alloc_from_pool_async<const PER_THREAD: bool>(
     allocate(place, bytes, &pool(from)?, &stream)
 }
 
-/// Allocates. During capture it becomes an allocation node: the address is fixed now, the memory comes at launch.
+/// Allocates. During capture it becomes an allocation node: the address is fixed now, the memory comes at launch. No bytes
+/// are no error (seen on an H200, 580.159.04), and are a piece like one byte (docs/hardware.md, "pools' memory"). Elsewhere
+/// than in a capture it is a potentially unsafe call (seen there too).
 fn allocate(
     place: *mut CUdeviceptr,
     bytes: usize,
     from: &Arc<Pool>,
     stream: &crate::object::stream::Stream,
 ) -> CUresult {
-    if !is_possible(place) || bytes == 0 {
+    if !is_possible(place) {
         return Err(CUerror::INVALID_VALUE);
     }
+    let bytes = bytes.max(1);
     if crate::semantics::capture::intercept(stream)?.is_some() {
         let block = GraphBlock::reserve(from.device, bytes as u64)?;
         let address = block.address();
         crate::semantics::work::enqueue(stream, Work::Alloc(block))?;
         return put(place, address);
     }
+    crate::semantics::capture::reject_unsafe_call()?;
     // Memory of completed frees of this process may be reused.
     crate::semantics::effects::settle();
     put(place, from.allocate(bytes as u64)?)
@@ -143,11 +147,12 @@ fn place_of_managed(location: CUmemLocation) -> Result<&'static Device, CUerror>
 
 /// Destroys a pool. "If any pointers obtained from this pool haven't been freed, cuMemPoolDestroy will return immediately
 /// and the resources will be released once there are no more outstanding allocations." If it is current, the default pool
-/// becomes current. A default pool cannot be destroyed.
+/// becomes current. A default pool cannot be destroyed, nor an imported one before what was imported from it is freed (seen
+/// on an H200, 580.159.04).
 fn destroy(handle: CUmemoryPool) -> CUresult {
     let pool = pool(handle)?;
     let mut pools = pool.device.pools.lock();
-    if pools.default == handle.0 {
+    if pools.default == handle.0 || pool.imports.load(Ordering::Relaxed) > 0 {
         return Err(CUerror::INVALID_VALUE);
     }
     if pools.current == handle.0 {

@@ -4,6 +4,7 @@
 //! its own when its pointer is exported; its bytes stay the pool's until it is freed.
 
 use core::ffi::{c_int, c_void};
+use core::sync::atomic::Ordering;
 use std::os::fd::IntoRawFd;
 use std::sync::Arc;
 
@@ -110,6 +111,7 @@ fn import_pointer(
     }
     let (device, bytes) = (shared.device, shared.bytes);
     let base = sharing::import(shared)?;
+    pool.imports.fetch_add(1, Ordering::Relaxed);
     memory::insert(base, bytes, Kind::Imported(pool.handle), device, None);
     put(place, base)
 }

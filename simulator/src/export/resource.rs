@@ -169,7 +169,8 @@ static SPLITS: AtomicU32 = AtomicU32::new(1);
 const IGNORE_COSCHEDULING: c_uint = 1;
 const LARGEST_CLUSTERS: c_uint = 2;
 
-/// Splits into groups of `minCount` multiprocessors, rounded up to the device's unit.
+/// Splits into groups of `minCount` multiprocessors, rounded up to the device's unit. More than there are:
+/// `CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION` (seen on an H200, 580.159.04).
 fn split_by_count(
     result: *mut CUdevResource,
     groups: *mut c_uint,
@@ -181,10 +182,10 @@ fn split_by_count(
     process()?;
     let wanted = get(groups.cast_const())?;
     let (device, sms, origin) = input(from)?;
-    if flags & !(IGNORE_COSCHEDULING | LARGEST_CLUSTERS) != 0 || least > sms.count {
+    if flags & !(IGNORE_COSCHEDULING | LARGEST_CLUSTERS) != 0 {
         return Err(CUerror::INVALID_VALUE);
     }
-    if origin.split != 0 {
+    if origin.split != 0 || least > sms.count {
         return Err(CUerror::INVALID_RESOURCE_CONFIGURATION);
     }
     // docs/hardware.md, "green contexts": without co-scheduling, pairs.

@@ -29,8 +29,8 @@ pub(crate) struct External {
 /// Imports memory behind a descriptor, which is not consumed. It ends with the context.
 ///
 /// # Errors
-/// `CUDA_ERROR_INVALID_VALUE` for an invalid descriptor or one of fewer bytes; those of [`Shared::hold`] and
-/// [`Shared::foreign`].
+/// `CUDA_ERROR_UNKNOWN` for a descriptor that is no memory or none at all (seen on an H200, 580.159.04),
+/// `CUDA_ERROR_INVALID_VALUE` for memory of fewer bytes; those of [`Shared::hold`] and [`Shared::foreign`].
 pub(crate) fn import(descriptor: c_int, bytes: u64, context: &Context) -> Result<usize, CUerror> {
     let shared = hold(descriptor, bytes, context.device)?;
     Ok(EXTERNALS.insert(External {
@@ -43,22 +43,19 @@ pub(crate) fn import(descriptor: c_int, bytes: u64, context: &Context) -> Result
 /// Ends imported memory; its mappings keep it.
 ///
 /// # Errors
-/// `CUDA_ERROR_INVALID_HANDLE`.
+/// `CUDA_ERROR_INVALID_VALUE` for null (seen on an H200, 580.159.04), else `CUDA_ERROR_INVALID_HANDLE`.
 pub(crate) fn destroy(handle: CUexternalMemory) -> CUresult {
     process()?;
-    EXTERNALS
-        .remove(handle.0)
-        .map(drop)
-        .ok_or(CUerror::INVALID_HANDLE)
+    EXTERNALS.remove(handle.0).map(drop).ok_or(unknown(handle))
 }
 
 /// Holds the memory behind a descriptor, which is not consumed.
 fn hold(descriptor: c_int, bytes: u64, device: &'static Device) -> Result<Shared, CUerror> {
     let Ok(object) = sharing::object_of(descriptor) else {
-        let file = sharing::duplicate(descriptor)?;
-        let length = file.metadata().map_err(|_| CUerror::INVALID_VALUE)?.len();
+        let file = sharing::duplicate(descriptor).map_err(|_| CUerror::UNKNOWN)?;
+        let length = file.metadata().map_err(|_| CUerror::UNKNOWN)?.len();
         return if length < bytes {
-            Err(CUerror::INVALID_VALUE)
+            Err(CUerror::UNKNOWN)
         } else {
             Shared::foreign(device, bytes, file)
         };
@@ -77,10 +74,19 @@ fn hold(descriptor: c_int, bytes: u64, device: &'static Device) -> Result<Shared
 /// The imported memory behind a handle.
 ///
 /// # Errors
-/// `CUDA_ERROR_INVALID_HANDLE`.
+/// As [`destroy`].
 pub(crate) fn external(handle: CUexternalMemory) -> Result<Arc<External>, CUerror> {
     process()?;
-    EXTERNALS.get(handle.0).ok_or(CUerror::INVALID_HANDLE)
+    EXTERNALS.get(handle.0).ok_or(unknown(handle))
+}
+
+/// The error for a handle that stands for nothing.
+fn unknown(handle: CUexternalMemory) -> CUerror {
+    if handle.0 == 0 {
+        CUerror::INVALID_VALUE
+    } else {
+        CUerror::INVALID_HANDLE
+    }
 }
 
 /// Maps a part of imported memory in the current context.

@@ -4,7 +4,7 @@
 //! may be used once the stream has reached it"), and returned when the stream reaches the free. A pool's memory beyond its
 //! release threshold is freed at the next synchronisation of a stream, an event or a context.
 
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -46,6 +46,8 @@ pub(crate) struct Pool {
     pub(crate) handle_types: CUmemAllocationHandleType,
     /// Whether it is imported: "imported memory pools do not support creating new allocations".
     pub(crate) is_imported: bool,
+    /// Number of pointers imported from it and not freed.
+    pub(crate) imports: AtomicU32,
     /// Object for other processes, made by this one or imported (`export/pool_share.rs`).
     pub(crate) object: Mutex<Option<Arc<Shared>>>,
     /// `CUmemAccess_flags` of other devices by ordinal (`cuMemPoolSetAccess`).
@@ -86,6 +88,7 @@ impl Pool {
                 },
                 handle_types: properties.handleTypes,
                 is_imported: imported.is_some(),
+                imports: AtomicU32::new(0),
                 object: Mutex::new(imported),
                 access: Mutex::default(),
             })

@@ -50,9 +50,14 @@ pub(crate) fn synchronized() {
 
 /// Ends an imported block; the exporter's is not affected.
 fn free_imported(address: u64) -> bool {
-    let is_imported = memory::remove(address, |kind| matches!(kind, Kind::Imported(_))).is_some();
-    if is_imported {
-        sharing::end(address);
+    let Some(range) = memory::remove(address, |kind| matches!(kind, Kind::Imported(_))) else {
+        return false;
+    };
+    sharing::end(address);
+    if let Kind::Imported(handle) = range.kind
+        && let Some(pool) = POOLS.get(handle)
+    {
+        pool.imports.fetch_sub(1, Ordering::Relaxed);
     }
-    is_imported
+    true
 }

@@ -59,6 +59,7 @@ int main(void)
     tell("pool_0_bytes_address", p, "address");
     tell("pool_0_bytes_used", attribute(pool, USED_CURRENT), "bytes");
     tell("pool_0_bytes_reserved", attribute(pool, RESERVED_CURRENT), "bytes");
+    told("pool_free_null", cuMemFreeAsync(0, stream));
     if (p != 0 && p != 0xdead) OK(cuMemFreeAsync(p, stream));
     OK(cuStreamSynchronize(stream));
     CHECK(attribute(pool, USED_CURRENT) == 0 && attribute(pool, RESERVED_CURRENT) == 0);

@@ -153,8 +153,12 @@ static void open_block(Held *h, Word *word, int file)
 {
     CUmemoryPool pool;
     if (cuMemPoolImportFromShareableHandle(&pool, as_handle(file), 1, 0) != SUCCESS) return;
-    if (cuMemPoolImportPointer(&h->address, pool, &word->block) == SUCCESS) h->kind = IMPORTED_BLOCK;
-    MUST(cuMemPoolDestroy(pool));
+    if (cuMemPoolImportPointer(&h->address, pool, &word->block) == SUCCESS) {
+        h->kind = IMPORTED_BLOCK;
+        h->object = pool;
+    } else {
+        MUST(cuMemPoolDestroy(pool));
+    }
 }
 /* Opens what another process told of, if it is still there. */
 static void take(Thread *t, Held *h)

@@ -85,18 +85,25 @@ pub(crate) fn free(base: u64, bytes: u64) -> Result<(), CUerror> {
     Ok(())
 }
 
+/// Whether a range lies in one reservation.
+fn is_reserved(reserved: &BTreeMap<u64, u64>, base: u64, bytes: u64) -> bool {
+    let Some(end) = base.checked_add(bytes) else {
+        return false;
+    };
+    let before = reserved.range(..=base).next_back();
+    before.is_some_and(|(start, length)| start + length >= end)
+}
+
 /// `cuMemMap`.
 ///
 /// # Errors
 /// `CUDA_ERROR_INVALID_VALUE` for addresses that are not reserved or not free, or beyond the allocation's size.
 pub(crate) fn map(base: u64, bytes: u64, physical: &Arc<Physical>) -> Result<(), CUerror> {
-    let end = base.checked_add(bytes).ok_or(CUerror::INVALID_VALUE)?;
     let reserved = RESERVED.lock();
-    let is_reserved = reserved
-        .range(..=base)
-        .next_back()
-        .is_some_and(|(start, length)| start + length >= end);
-    if !is_reserved || bytes > physical.bytes || !memory::overlapping(base, bytes).is_empty() {
+    if !is_reserved(&reserved, base, bytes)
+        || bytes > physical.bytes
+        || !memory::overlapping(base, bytes).is_empty()
+    {
         return Err(CUerror::INVALID_VALUE);
     }
     let (flags, file) = (
@@ -134,6 +141,20 @@ pub(crate) fn map(base: u64, bytes: u64, physical: &Arc<Physical>) -> Result<(),
     Ok(())
 }
 
+/// First addresses of the mappings in a range, each of which lies in it as a whole.
+fn inside(mapped: &BTreeMap<u64, Mapping>, base: u64, bytes: u64) -> Result<Vec<u64>, CUerror> {
+    let end = base.checked_add(bytes).ok_or(CUerror::INVALID_VALUE)?;
+    let mut found = Vec::new();
+    let overlapping = mapped.range(..end).rev();
+    for (&start, mapping) in overlapping.take_while(|(start, mapping)| *start + mapping.bytes > base) {
+        if start < base || start + mapping.bytes > end {
+            return Err(CUerror::INVALID_VALUE);
+        }
+        found.push(start);
+    }
+    Ok(found)
+}
+
 /// First addresses of the mappings that exactly cover a range.
 fn whole(mapped: &BTreeMap<u64, Mapping>, base: u64, bytes: u64) -> Result<Vec<u64>, CUerror> {
     let end = base.checked_add(bytes).ok_or(CUerror::INVALID_VALUE)?;
@@ -154,13 +175,16 @@ fn whole(mapped: &BTreeMap<u64, Mapping>, base: u64, bytes: u64) -> Result<Vec<u
 }
 
 /// `cuMemUnmap`: "the range must be the entire address range that was mapped to; it may contain several
-/// mappings".
+/// mappings". Reserved addresses at which nothing is mapped are no error (seen on an H200, 580.159.04).
 ///
 /// # Errors
-/// `CUDA_ERROR_INVALID_VALUE`.
+/// `CUDA_ERROR_INVALID_VALUE` for a part of a mapping, or addresses that are not reserved.
 pub(crate) fn unmap(base: u64, bytes: u64) -> Result<(), CUerror> {
+    if !is_reserved(&RESERVED.lock(), base, bytes) {
+        return Err(CUerror::INVALID_VALUE);
+    }
     let mut mapped = MAPPED.lock();
-    for start in whole(&mapped, base, bytes)? {
+    for start in inside(&mapped, base, bytes)? {
         let Some(mapping) = mapped.remove(&start) else {
             continue;
         };
