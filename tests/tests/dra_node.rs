@@ -75,10 +75,18 @@ fn an_ill_gpu_is_told_to_kubelet_and_tainted_as_configured() {
             .map(|device| device["taints"][0].clone())
             .unwrap_or_default()
     };
-    eventually("its pods are to go", SOON, || {
+    let is_tainted = |value: &str| {
         let taint = taint(&api);
-        (&taint["key"], &taint["effect"]) == (&json!("vcuda.io/unhealthy"), &json!("NoExecute"))
-    });
+        let expected = [json!("vcuda.io/unhealthy"), json!(value), json!("NoExecute")];
+        ["key", "value", "effect"].map(|key| taint[key].clone()) == expected
+    };
+    eventually("its pods are to go", SOON, || is_tainted("lost"));
+    let hot = Faults {
+        hot: vec![lost.unwrap()],
+        ..Faults::default()
+    };
+    hot.write(&fixture.machine()).unwrap();
+    eventually("it answers again, and is too hot", SOON, || is_tainted("thermal"));
     api.assert_no_wrongs();
 }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use nvml_wrapper::bitmasks::device::ThrottleReasons;
 use nvml_wrapper::enum_wrappers::device::{P2pCapabilitiesIndex, P2pStatus, TemperatureSensor};
 use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::error::NvmlError;
@@ -219,7 +220,15 @@ pub(super) fn look(handle: &DeviceHandle<'_>) -> Result<Load, NvmlError> {
         memory_used_bytes,
         utilization_percent: optional(handle.device.utilization_rates())?.map(|rates| rates.gpu.min(100)),
         sensors: sensors(&handle.device),
+        is_slowed_by_heat: is_slowed_by_heat(&handle.device),
     })
+}
+
+/// Whether the hardware has reduced the clocks because of the temperature (`nvmlClocksEventReasonHwThermalSlowdown`). `false` where
+/// NVML does not tell.
+fn is_slowed_by_heat(device: &Device<'_>) -> bool {
+    let reasons = device.current_throttle_reasons();
+    reasons.is_ok_and(|reasons| reasons.contains(ThrottleReasons::HW_THERMAL_SLOWDOWN))
 }
 
 /// Readings of the sensors. A failure is no sign of ill health: it only means that a reading is not known.

@@ -46,12 +46,17 @@ pub(crate) struct Facts {
     pub(crate) is_mig: bool,
 }
 
+/// Reason of ill health of a GPU that its hardware slows down.
+const HOT: &str = "thermal slowdown";
+
 /// Facts that change from look to look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Load {
     pub(crate) memory_used_bytes: u64,
     pub(crate) utilization_percent: Option<u32>,
     pub(crate) sensors: Sensors,
+    /// Whether the GPU's hardware slows it down, as it is too hot.
+    pub(crate) is_slowed_by_heat: bool,
 }
 
 /// Everything known of the node's GPUs.
@@ -217,7 +222,14 @@ impl Tracker {
                 known.facts.gpu.utilization_percent = load.utilization_percent;
                 known.facts.gpu.sensors = load.sensors;
             }
-            reports.extend(self.change(&uuid, |history, policy| history.look(policy, look.map(drop))));
+            let answer = look.and_then(|load| {
+                if load.is_slowed_by_heat {
+                    Err(HOT.to_owned())
+                } else {
+                    Ok(())
+                }
+            });
+            reports.extend(self.change(&uuid, |history, policy| history.look(policy, answer)));
         }
         reports
     }

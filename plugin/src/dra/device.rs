@@ -20,7 +20,7 @@ const SLOTS: &str = "slots";
 const MEMORY_STEP: u64 = 1 << 20;
 /// Least memory of a share (number of steps).
 const MEMORY_MIN_STEPS: u64 = 64;
-/// Taint of an unhealthy GPU.
+/// Taint of an unhealthy GPU. Its value is the kind of trouble, so that a claim can tolerate one: see [`kind_of`].
 const UNHEALTHY: &str = "vcuda.io/unhealthy";
 /// Taint of a GPU that an operator has cordoned.
 const CORDONED: &str = "vcuda.io/cordoned";
@@ -147,17 +147,30 @@ fn semantic_version(version: &str) -> Option<String> {
     }
 }
 
+/// Kind of trouble of an unhealthy GPU, by the manager's reason: `ecc` for XIDs of its memory (NVIDIA, "XID Errors"), `xid` for
+/// others, `thermal`, or `lost` if it does not answer.
+fn kind_of(reason: &str) -> &'static str {
+    const OF_MEMORY: [&str; 6] = ["48", "63", "64", "92", "94", "95"];
+    match reason.strip_prefix("XID ") {
+        Some(xid) if OF_MEMORY.contains(&xid) => "ecc",
+        Some(_) => "xid",
+        None if reason == "thermal slowdown" => "thermal",
+        None => "lost",
+    }
+}
+
 fn taints(gpu: &v1::Gpu, effect: Effect) -> Vec<DeviceTaint> {
-    let taint = |key: &str, effect| DeviceTaint {
+    let taint = |key: &str, value: Option<&str>, effect| DeviceTaint {
         key: key.to_owned(),
+        value: value.map(str::to_owned),
         effect: match effect {
             Effect::NoSchedule => "NoSchedule".to_owned(),
             Effect::NoExecute => "NoExecute".to_owned(),
         },
         ..DeviceTaint::default()
     };
-    let unhealthy = (!gpu.healthy).then(|| taint(UNHEALTHY, effect));
-    let cordoned = gpu.cordoned.then(|| taint(CORDONED, Effect::NoSchedule));
+    let unhealthy = (!gpu.healthy).then(|| taint(UNHEALTHY, Some(kind_of(&gpu.health_reason)), effect));
+    let cordoned = gpu.cordoned.then(|| taint(CORDONED, None, Effect::NoSchedule));
     unhealthy.into_iter().chain(cordoned).collect()
 }
 
@@ -225,6 +238,12 @@ pub(super) mod tests {
         assert_eq!(device.capacity.unwrap()[CORES].value.0, "100");
         assert!(super::device(&v1::Gpu::default(), Effect::NoSchedule).is_none());
         assert_eq!(semantic_version("535.104.05.1"), None);
+    }
+
+    #[test]
+    fn the_taint_tells_the_kind_of_trouble() {
+        let reasons = ["XID 79", "XID 94", "thermal slowdown", "the GPU is lost"];
+        assert_eq!(reasons.map(kind_of), ["xid", "ecc", "thermal", "lost"]);
     }
 
     #[test]

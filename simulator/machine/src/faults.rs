@@ -31,6 +31,8 @@ pub struct Faults {
     pub absent: Vec<String>,
     /// UUIDs of GPUs in MIG mode, without instances.
     pub mig: Vec<String>,
+    /// UUIDs of GPUs that their hardware slows down, as they are too hot.
+    pub hot: Vec<String>,
     /// Reported XIDs, the oldest first.
     pub xids: Vec<Xid>,
 }

@@ -6,10 +6,10 @@ use crate::state::{Device, device};
 use std::ffi::{c_int, c_uint};
 use vcuda_driver_api::nvml::{
     NVML_DEVICE_MIG_DISABLE, NVML_DEVICE_MIG_ENABLE, nvmlClockId_t, nvmlClockType_t,
-    nvmlClocksEventReasonGpuIdle, nvmlComputeMode_t, nvmlDevice_t, nvmlEccCounterType_t, nvmlEnableState_t,
-    nvmlFieldValue_t, nvmlGpuVirtualizationMode_t, nvmlMemoryErrorType_t, nvmlMemoryLocation_t,
-    nvmlPcieUtilCounter_t, nvmlPstates_t, nvmlTemperature_t, nvmlTemperature_v1, nvmlTemperatureSensors_t,
-    nvmlTemperatureThresholds_t,
+    nvmlClocksEventReasonGpuIdle, nvmlClocksEventReasonHwThermalSlowdown, nvmlComputeMode_t, nvmlDevice_t,
+    nvmlEccCounterType_t, nvmlEnableState_t, nvmlFieldValue_t, nvmlGpuVirtualizationMode_t,
+    nvmlMemoryErrorType_t, nvmlMemoryLocation_t, nvmlPcieUtilCounter_t, nvmlPstates_t, nvmlTemperature_t,
+    nvmlTemperature_v1, nvmlTemperatureSensors_t, nvmlTemperatureThresholds_t,
 };
 use vcuda_driver_api::{NvmlError, nvmlReturn_t};
 
@@ -153,14 +153,21 @@ pub(crate) fn clock_by_id(
     clock(handle, kind, target)
 }
 
-/// Reasons for reduced clocks: only ever that the GPU is idle.
+/// Reasons for reduced clocks: the GPU is idle, or too hot by `faults.toml`.
 pub(crate) fn clock_reasons(handle: nvmlDevice_t, target: *mut u64) -> nvmlReturn_t {
-    let idle = utilization(device(handle)?) == 0;
-    put(target, if idle { nvmlClocksEventReasonGpuIdle } else { 0 })
+    let device = device(handle)?;
+    let is_hot = device.opened.faults()?.hot.contains(&device.config.uuid);
+    let reasons = [
+        (utilization(device) == 0, nvmlClocksEventReasonGpuIdle),
+        (is_hot, nvmlClocksEventReasonHwThermalSlowdown),
+    ];
+    let held = reasons.into_iter().filter(|(holds, _)| *holds);
+    put(target, held.fold(0, |all, (_, reason)| all | reason))
 }
 
 pub(crate) fn supported_clock_reasons(handle: nvmlDevice_t, target: *mut u64) -> nvmlReturn_t {
-    constant(handle, target, nvmlClocksEventReasonGpuIdle)
+    let all = nvmlClocksEventReasonGpuIdle | nvmlClocksEventReasonHwThermalSlowdown;
+    constant(handle, target, all)
 }
 
 pub(crate) fn pcie_generation(handle: nvmlDevice_t, target: *mut c_uint) -> nvmlReturn_t {

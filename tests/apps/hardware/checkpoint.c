@@ -1,6 +1,6 @@
 /* What moving a process's GPU state to host memory does: how long each step takes, what is free afterwards, which calls of the
  * process wait meanwhile, whether contents and addresses are as before, and what is refused.
- *   checkpoint [MEMORY_MIB [CASE]]    docs/gpu-results.md */
+ *   checkpoint [MEMORY_MIB [CASE]]    docs/hardware.md, "checkpoint of a process" */
 #define EXTRA_FUNCTIONS(X)                                                                                             \
     X(cuStreamGetCtx, cuStreamGetCtx, 9020, (CUstream, CUcontext *))                                                   \
     X(cuDeviceGetMemPool, cuDeviceGetMemPool, 11020, (CUmemoryPool *, CUdevice))

@@ -1,6 +1,6 @@
 /* How many calls a second threads make together: launches, each thread into its own stream, and allocations that are freed.
  * Kernels are short, so that the processor limits. `processes` does the same in forked processes of one thread each.
- *   threads [SECONDS]    docs/results.md, contention */
+ *   threads [SECONDS]    docs/hardware.md, "calls of many threads" */
 #include "measure.h"
 #include <sys/mman.h>
 #include <sys/wait.h>
