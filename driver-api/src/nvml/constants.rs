@@ -58,6 +58,7 @@ pub const nvmlEventTypeXidCriticalError: u64 = 0x8;
 pub const nvmlEventTypeClock: u64 = 0x10;
 /// Reason for lower clocks: the GPU is idle.
 pub const nvmlClocksEventReasonGpuIdle: u64 = 0x1;
+/// Reason for lower clocks: the hardware's thermal protection.
 pub const nvmlClocksEventReasonHwThermalSlowdown: u64 = 0x40;
 
 /// Architectures, with the numbers of `nvmlDeviceGetArchitecture`.

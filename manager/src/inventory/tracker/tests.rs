@@ -41,6 +41,7 @@ fn looked(numbers: &[u8]) -> Observation {
             temperature_celsius: Some(40),
             ..Sensors::default()
         },
+        is_slowed_by_heat: false,
     };
     let look = |number: &u8| (GpuUuid::from_bytes([*number; 16]), Ok(load));
     Observation::Looked(numbers.iter().map(look).collect())
