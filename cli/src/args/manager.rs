@@ -39,6 +39,7 @@ the programs. What does not fit on any GPU is refused with what is free.";
 
 pub(super) const DOCKER_ARGS_EXAMPLES: &str = "\
 Examples:
+  vcuda docker-args web
   docker run $(vcuda docker-args web) IMAGE
   podman run --device vcuda.io/grant=web IMAGE    the same by CDI";
 
