@@ -16,7 +16,10 @@ mod smi;
 use bench::BenchCommand;
 use gpu::{GPU_DETAILS, GPU_EXAMPLES};
 pub(crate) use gpu::{GpuAction, GpuArgs};
-use manager::{EVENTS_DETAILS, EVENTS_EXAMPLES, GRANT_DETAILS, GRANT_EXAMPLES, PS_EXAMPLES, TOP_EXAMPLES};
+use manager::{
+    DOCKER_ARGS_DETAILS, DOCKER_ARGS_EXAMPLES, EVENTS_DETAILS, EVENTS_EXAMPLES, GRANT_DETAILS,
+    GRANT_EXAMPLES, PS_EXAMPLES, TOP_EXAMPLES,
+};
 pub(crate) use manager::{
     EventsArgs, GrantAction, GrantArgs, GrantCreateArgs, GrantResizeArgs, PsArgs, SortKey, TopArgs,
 };
@@ -139,6 +142,13 @@ pub(crate) enum Command {
     /// Manage tenants' quotas on the node's GPUs (needs the manager)
     #[command(before_help = GRANT_EXAMPLES, after_help = GRANT_DETAILS)]
     Grant(GrantArgs),
+    /// Print the arguments with which docker or podman starts a container in a grant
+    #[command(before_help = DOCKER_ARGS_EXAMPLES, after_help = DOCKER_ARGS_DETAILS)]
+    DockerArgs {
+        /// Name or id of the grant
+        #[arg(value_name = "NAME")]
+        name: String,
+    },
     /// List the node's GPUs, and cordon or uncordon them
     // The previous release called it `vcuda node gpus|cordon|uncordon`.
     #[command(before_help = GPU_EXAMPLES, after_help = GPU_DETAILS, alias = "node")]

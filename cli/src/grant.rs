@@ -82,14 +82,22 @@ fn create(node: &ManagerClient, args: &GrantCreateArgs) -> Result<(), Failure> {
     if args.directory {
         return Ok(writeln!(out, "{}", grant.directory)?);
     }
-    Ok(writeln!(
+    writeln!(
         out,
         "{}: {} on {}; vcuda run --grant {} -- CMD",
         grant.id,
         described(&self::quota(&grant)),
         grant.gpu_uuids.join(", "),
         grant.key
-    )?)
+    )?;
+    if !grant.cdi_device.is_empty() {
+        writeln!(
+            out,
+            "in a container: podman run --device {} IMAGE",
+            grant.cdi_device
+        )?;
+    }
+    Ok(())
 }
 
 /// Replaces the given options of the grant's quota.
@@ -185,6 +193,8 @@ struct One<'a> {
     priority: &'static str,
     weight: u32,
     directory: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    cdi_device: &'a str,
     created_unix_ms: i64,
     generation: u64,
 }
@@ -205,6 +215,7 @@ impl<'a> Document<'a> {
                 priority: quota.priority.name(),
                 weight: quota.weight(),
                 directory: &grant.directory,
+                cdi_device: &grant.cdi_device,
                 created_unix_ms: grant.created_unix_ms,
                 generation: grant.generation,
             }

@@ -15,6 +15,7 @@ mod background;
 mod bench;
 mod commands;
 pub mod config;
+mod docker_args;
 mod doctor;
 mod events;
 mod exec;

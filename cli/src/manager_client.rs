@@ -9,12 +9,13 @@ use std::time::Duration;
 use tokio::runtime::Runtime;
 use tonic::transport::Channel;
 use tonic::{Code, Response, Status, Streaming};
+use vcuda_manager_api::v1::get_grant_request::Grant as Which;
 use vcuda_manager_api::v1::grants_client::GrantsClient;
 use vcuda_manager_api::v1::node_client::NodeClient;
 use vcuda_manager_api::v1::{
-    CordonRequest, CreateGrantRequest, Event, Grant, ListContainersRequest, ListContainersResponse,
-    ListGpusRequest, ListGpusResponse, ListGrantsRequest, NodeStatus, ReleaseGrantRequest,
-    ResizeGrantRequest, WatchEventsRequest,
+    ContainerEdits, CordonRequest, CreateGrantRequest, Event, GetGrantRequest, Grant, ListContainersRequest,
+    ListContainersResponse, ListGpusRequest, ListGpusResponse, ListGrantsRequest, NodeStatus,
+    ReleaseGrantRequest, ResizeGrantRequest, WatchEventsRequest,
 };
 use vcuda_manager_api::{ConnectError, SOCKET_NAME, connect};
 
@@ -174,6 +175,13 @@ impl ManagerClient {
     pub(crate) fn list(&self) -> Result<Vec<Grant>, Failure> {
         let mut grants = self.grants();
         Ok(self.wait(grants.list(ListGrantsRequest {}))?.grants)
+    }
+
+    /// What a container of the grant with this id gets.
+    pub(crate) fn container_edits(&self, id: &str) -> Result<ContainerEdits, Failure> {
+        let mut grants = self.grants();
+        let grant = Some(Which::Id(id.to_owned()));
+        self.wait(grants.get_container_edits(GetGrantRequest { grant }))
     }
 
     pub(crate) fn create(&self, request: CreateGrantRequest) -> Result<Grant, Failure> {

@@ -49,6 +49,8 @@ fn serve_in(scratch: &Path) -> Grants {
         },
         bounds: Bounds::default(),
         api: Api::default(),
+        devices: Default::default(),
+        shim: Default::default(),
     };
     let events = Arc::new(Events::default());
     // The receivers live until the benchmark's process ends.

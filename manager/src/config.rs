@@ -10,6 +10,7 @@ use vcuda_daemon::logging::Log;
 use crate::admission::Rules;
 use crate::audit::Actions;
 use crate::bounds::Bounds;
+use crate::grant_devices::{DeviceSettings, Folder};
 use crate::inventory::health::{Policy, PolicyError};
 
 mod file;
@@ -53,6 +54,8 @@ pub struct Config {
     pub audit_interval: Duration,
     /// Action on processes without their tenant's limits.
     pub audit_actions: Actions,
+    /// Devices of grants for container engines.
+    pub devices: DeviceSettings,
     /// Level and format of the log.
     pub log: Log,
 }
@@ -118,6 +121,12 @@ impl Config {
             metrics: flags.metrics.unwrap_or(file.metrics.listen).0,
             audit_interval: file.audit.interval.0,
             audit_actions,
+            devices: DeviceSettings {
+                folder: flags.cdi.clone().unwrap_or(file.cdi.directory),
+                inject: file.cdi.inject,
+                devices: file.cdi.devices,
+                driver_root: file.cdi.driver_root,
+            },
             log: file.log.with(flags.log.as_ref(), flags.log_format),
         };
         config.check()
@@ -125,8 +134,17 @@ impl Config {
 
     fn check(self) -> Result<Config, ConfigError> {
         let together = |message| Err(ConfigError::Together(message));
-        for (key, path) in [("root", &self.root), ("state", &self.state)] {
+        let devices = &self.devices;
+        for (key, path) in [
+            ("root", &self.root),
+            ("state", &self.state),
+            ("cdi.devices", &devices.devices),
+            ("cdi.driver_root", &devices.driver_root),
+        ] {
             config::absolute(key, path)?;
+        }
+        if let Folder::At(folder) = &devices.folder {
+            config::absolute("cdi.directory", folder)?;
         }
         if self.root.starts_with(&self.state) || self.state.starts_with(&self.root) {
             return together(format!(
@@ -160,6 +178,7 @@ impl Config {
             ("api", self.api != next.api),
             ("metrics.listen", self.metrics != next.metrics),
             ("health", self.health != next.health),
+            ("cdi", self.devices != next.devices),
             ("audit.interval", self.audit_interval != next.audit_interval),
             ("log.format", self.log.format != next.log.format),
         ];

@@ -16,6 +16,7 @@ pub mod controller;
 pub mod events;
 pub mod gpu;
 pub mod grant;
+pub mod grant_devices;
 pub mod grant_table;
 pub mod inventory;
 pub mod ledger;

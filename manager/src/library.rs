@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use parking_lot::Mutex;
 use thiserror::Error;
+use vcuda_cdi::LIBRARIES_IN_CONTAINER;
 
 const PREFIX: &str = "libvcuda_shim-";
 const PRELOAD_PREFIX: &str = "ld.so.preload-";
@@ -43,9 +44,6 @@ impl Current {
         self.0.lock().clone()
     }
 }
-
-/// Directory of the library inside containers.
-pub const IN_CONTAINER: &str = "/usr/lib/vcuda";
 
 /// Failure to install the library.
 #[derive(Debug, Error)]
@@ -87,7 +85,7 @@ pub fn install(
         move |error| InstallError::Unwritable(path, error)
     };
     fs::create_dir_all(directory).map_err(unwritable(directory))?;
-    let line = format!("{IN_CONTAINER}/{PREFIX}{build}.so\n");
+    let line = format!("{LIBRARIES_IN_CONTAINER}/{PREFIX}{build}.so\n");
     let program = match program {
         Some(source) => {
             let content =
@@ -141,14 +139,17 @@ fn write_file(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
 /// Removes unused versions from `directory`, except `current`, and leftovers of killed installations. Returns the names of
 /// the removed files.
 ///
-/// `specifications` is the directory of container specifications (CDI). If it or the list of processes cannot be read,
+/// `specifications` are the directories of container specifications (CDI). If one of them or the list of processes cannot be read,
 /// nothing is removed.
 ///
 /// # Errors
 /// Fails if one of the directories cannot be read.
-pub fn collect(directory: &Path, current: &Installed, specifications: &Path) -> io::Result<Vec<String>> {
+pub fn collect(directory: &Path, current: &Installed, specifications: &[&Path]) -> io::Result<Vec<String>> {
     let mapped = mapped_inodes(Path::new("/proc"))?;
-    let named = specifications_of_ours(specifications)?;
+    let mut named = Vec::new();
+    for folder in specifications {
+        named.extend(specifications_of_ours(folder)?);
+    }
     let mut removed = Vec::new();
     for entry in fs::read_dir(directory)? {
         let entry = entry?;
@@ -323,7 +324,7 @@ mod tests {
         fs::write(lib.join("another.txt"), "").unwrap();
         fs::write(lib.join(format!("{PREFIX}1.0.0-aa.so.new-999999999")), "").unwrap();
 
-        let removed = collect(&lib, current, &cdi).unwrap();
+        let removed = collect(&lib, current, &[&cdi]).unwrap();
         assert_eq!(removed.len(), 3, "{removed:?}");
         assert!(!unused.library.exists() && !unused.preload.exists());
         for kept in [mapped, named, current] {
@@ -331,7 +332,7 @@ mod tests {
         }
         drop(map);
         fs::remove_file(cdi.join("vcuda.io-slot-1.json")).unwrap();
-        assert_eq!(collect(&lib, current, &cdi).unwrap().len(), 4);
+        assert_eq!(collect(&lib, current, &[&cdi]).unwrap().len(), 4);
         assert_eq!(names(&lib).len(), 3);
     }
 
@@ -345,7 +346,7 @@ mod tests {
         fs::create_dir(&cdi).unwrap();
         // A file that cannot be read: a directory of that name.
         fs::create_dir(cdi.join("a.json")).unwrap();
-        assert!(collect(&lib, &current, &cdi).is_err());
+        assert!(collect(&lib, &current, &[&cdi]).is_err());
         assert!(old.library.exists());
     }
 

@@ -53,7 +53,7 @@ impl Parts {
 
         // Both need the inventory; the watchers' root exists once grants have been read.
         let node = Node::start(inventory_settings(config)?, Arc::clone(&events)).map_err(failed)?;
-        let settings = settings(config);
+        let settings = settings(config, shim);
         let snapshots = Arc::<SnapshotCache>::default();
         let (grants, keeping) =
             start_grants(settings.clone(), &events, &node, Arc::clone(&snapshots)).await?;
@@ -206,7 +206,7 @@ async fn start_grants(
     }
 }
 
-fn settings(config: &Config) -> Settings {
+fn settings(config: &Config, shim: &Arc<library::Current>) -> Settings {
     Settings {
         root: config.root.clone(),
         state: config.state.clone(),
@@ -218,6 +218,8 @@ fn settings(config: &Config) -> Settings {
             group: config.api.group,
             ..Api::default()
         },
+        devices: config.devices.clone(),
+        shim: Arc::clone(shim),
     }
 }
 

@@ -14,13 +14,11 @@ use vcuda_daemon::life::{self, Ends, RunError};
 use vcuda_daemon::logging::Logging;
 
 use crate::config::{Config, Flags};
+use crate::grant_devices::{Folder, SYSTEM_FOLDER};
 use crate::library;
 use crate::parts::Parts;
 use crate::standby;
 use crate::succession;
-
-/// Directory of container specifications (Container Device Interface, section "CDI spec files").
-const SPECIFICATIONS: &str = "/var/run/cdi";
 
 /// Runs until a signal ends it.
 ///
@@ -118,7 +116,11 @@ fn install(config: &Config, shim: &library::Current) {
         }
     };
     info!(library = %installed.library.display(), "the shim that new containers get");
-    match library::collect(&directory, &installed, Path::new(SPECIFICATIONS)) {
+    let mut specifications = vec![Path::new(SYSTEM_FOLDER)];
+    if let Folder::At(folder) = &config.devices.folder {
+        specifications.push(folder);
+    }
+    match library::collect(&directory, &installed, &specifications) {
         Ok(removed) if removed.is_empty() => {}
         Ok(removed) => info!(removed = removed.join(" "), "collected what nothing uses"),
         Err(failure) => warn!("old versions of the shim stay: {failure}"),

@@ -1,10 +1,13 @@
 //! Settings of grants and API.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::admission::Rules;
 use crate::bounds::Bounds;
+use crate::grant_devices::DeviceSettings;
+use crate::library;
 
 /// All settings.
 #[derive(Debug, Clone)]
@@ -21,6 +24,10 @@ pub struct Settings {
     pub bounds: Bounds,
     /// Users that may use the API.
     pub api: Api,
+    /// Devices of grants for container engines.
+    pub devices: DeviceSettings,
+    /// The shim of new containers.
+    pub shim: Arc<library::Current>,
 }
 
 /// Settings of the API's socket, and limits for its users.

@@ -10,6 +10,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use thiserror::Error;
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
+use vcuda_cdi::ContainerEdits;
 use vcuda_region::GpuUuid;
 use vcuda_region::clock::now_ns;
 
@@ -17,6 +18,7 @@ use crate::admission::{Candidate, Refusal, Rules};
 use crate::bounds::Bounds;
 use crate::gpu::Inventory;
 use crate::grant::{Grant, GrantId};
+use crate::grant_devices::GrantDevices;
 use crate::grant_table::GrantTable;
 use crate::observe::{Snapshot, SnapshotCache};
 use crate::tenant_directories::TenantDirectories;
@@ -122,6 +124,7 @@ pub struct Grants {
     commands: mpsc::Sender<Command>,
     shared: Arc<Shared>,
     directories: TenantDirectories,
+    devices: Arc<GrantDevices>,
     inventory: watch::Receiver<Arc<Inventory>>,
     snapshots: Arc<SnapshotCache>,
     /// First times at which callers did not name a grant (`CLOCK_MONOTONIC`, ns), by grant number.
@@ -163,6 +166,27 @@ impl Grants {
     #[must_use]
     pub fn directories(&self) -> &TenantDirectories {
         &self.directories
+    }
+
+    /// The grants' devices for container engines.
+    #[must_use]
+    pub fn devices(&self) -> &Arc<GrantDevices> {
+        &self.devices
+    }
+
+    /// The changes of a container that runs in the grant.
+    ///
+    /// # Errors
+    /// Shim, driver or a GPU's device node are not found.
+    pub async fn edits(&self, grant: &Arc<Grant>) -> Result<ContainerEdits, GrantError> {
+        let (devices, grant, inventory) = (Arc::clone(&self.devices), Arc::clone(grant), self.inventory());
+        let edits = tokio::task::spawn_blocking(move || devices.edits(&grant, &inventory));
+        match edits.await {
+            Ok(edits) => edits.map_err(|error| GrantError::Refused(error.to_string())),
+            Err(_) => Err(GrantError::Unavailable(
+                "the manager is stopping; try again".to_owned(),
+            )),
+        }
     }
 
     /// The current GPUs.

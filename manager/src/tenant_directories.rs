@@ -82,6 +82,13 @@ impl TenantDirectories {
         self.root.join("containers").join(id.as_str())
     }
 
+    /// Whether this is the path of a tenant's directory, whether or not it exists.
+    #[must_use]
+    pub fn contain(&self, path: &Path) -> bool {
+        path.parent()
+            .is_some_and(|parent| parent == self.root.join("containers"))
+    }
+
     /// Brings the tenant's directory to what the grant says.
     ///
     /// # Errors

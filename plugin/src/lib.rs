@@ -16,7 +16,6 @@ pub mod cdi;
 pub mod cluster;
 pub mod config;
 pub mod dra;
-pub mod driver;
 pub mod event_writer;
 pub mod gpu_request;
 pub mod ids;

@@ -80,6 +80,7 @@ impl Fixture {
             .arg("--cuda-library")
             .arg(release_dir().join("libvcuda_simulator_cuda.so"))
             .args(["--node", "test-node", "--metrics", "127.0.0.1:0"])
+            .env("VCUDA_MANAGER_CDI", "off")
             .args(args);
         command
     }

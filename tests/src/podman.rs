@@ -26,6 +26,12 @@ exec podman --storage-driver=vfs --root "$scratch/storage" --runroot "$scratch/r
 
 /// Runs this command as root in a container with these devices; `None` if podman does not work.
 pub fn run(fixture: &Fixture, started: &Started, args: &[&str]) -> Option<Output> {
+    let devices = started.names.iter().map(|name| format!("--device={name}"));
+    run_with(fixture, &devices.collect::<Vec<_>>(), args)
+}
+
+/// Runs this command as root in a container with these options of podman; `None` if podman does not work.
+pub fn run_with(fixture: &Fixture, options: &[String], args: &[&str]) -> Option<Output> {
     let scratch = tempfile::tempdir().unwrap();
     let root = scratch.path().join("root");
     for folder in ["over", "root/usr", "root/etc", "root/tmp", "root/var"] {
@@ -44,14 +50,12 @@ pub fn run(fixture: &Fixture, started: &Started, args: &[&str]) -> Option<Output
         .arg(mount(&release_dir().join("test-apps"), "/app:ro"))
         .arg(mount(&fixture.machine(), "/machine"))
         .args(["--env=VCUDA_SIM=/machine", "--env=NVIDIA_VISIBLE_DEVICES=all"]);
-    for name in &started.names {
-        command.arg(format!("--device={name}"));
-    }
+    command.args(options);
     command.args(["--rootfs".as_ref(), root.as_os_str()]).args(args);
     let output = command.stdin(Stdio::null()).output().unwrap();
     // Podman itself failed (podman-run(1)). If it starts without our devices and not with them, that is our fault.
     let is_refused = matches!(output.status.code(), Some(125..=127));
-    if is_refused && (started.names.is_empty() || run(fixture, &Started::default(), &["true"]).is_none()) {
+    if is_refused && (options.is_empty() || run_with(fixture, &[], &["true"]).is_none()) {
         let words = text(&output).replace('\n', " ");
         skip(&format!("podman does not work here: {words}"));
         return None;

@@ -11,9 +11,10 @@ use vcuda_tests::sources::{files, in_backticks, in_one_line, pages, read};
 use vcuda_tests::workspace;
 
 /// Folders with code and documents.
-const FOLDERS: [&str; 18] = [
+const FOLDERS: [&str; 19] = [
     "arbiter",
     "benches",
+    "cdi",
     "cli",
     "cluster",
     "daemon",

@@ -37,6 +37,15 @@ pub(super) const GRANT_DETAILS: &str = "\
 Needs the node's manager, which keeps grants across restarts, of its own and of
 the programs. What does not fit on any GPU is refused with what is free.";
 
+pub(super) const DOCKER_ARGS_EXAMPLES: &str = "\
+Examples:
+  vcuda docker-args web
+  docker run $(vcuda docker-args web) IMAGE
+  podman run --device vcuda.io/grant=web IMAGE    the same by CDI";
+
+pub(super) const DOCKER_ARGS_DETAILS: &str = "\
+For engines without CDI. Needs the node's manager. See docs/containers.md.";
+
 /// Column by which `top` sorts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum SortKey {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde::Deserialize;
+use vcuda_cdi::Inject;
 use vcuda_daemon::config::LogTable;
 use vcuda_daemon::value::{Interval, Listen};
 
@@ -12,10 +13,11 @@ use super::namespaces::{Namespace, NamespaceTable};
 use super::value::{Factor, Group, Mode, Sharers, Size};
 use crate::admission::{Placement, Rules};
 use crate::audit::Action;
+use crate::grant_devices::{DeviceSettings, Folder};
 
 /// All keys; a test requires each in the documented file.
 #[cfg(test)]
-pub(super) const KEYS: [&str; 31] = [
+pub(super) const KEYS: [&str; 36] = [
     "root",
     "state",
     "node",
@@ -45,6 +47,11 @@ pub(super) const KEYS: [&str; 31] = [
     "[metrics]",
     "listen",
     "[audit]",
+    "[cdi]",
+    "directory",
+    "inject",
+    "devices",
+    "driver_root",
     "[log]",
     "filter",
 ];
@@ -65,6 +72,7 @@ pub(super) struct File {
     pub(super) health: HealthTable,
     pub(super) metrics: MetricsTable,
     pub(super) audit: AuditTable,
+    pub(super) cdi: CdiTable,
     pub(super) log: LogTable,
 }
 
@@ -84,6 +92,7 @@ impl Default for File {
             health: HealthTable::default(),
             metrics: MetricsTable::default(),
             audit: AuditTable::default(),
+            cdi: CdiTable::default(),
             log: LogTable::default(),
         }
     }
@@ -193,6 +202,32 @@ impl Default for AuditTable {
         Self {
             interval: Interval(std::time::Duration::from_secs(1)),
             action: Action::Report,
+        }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct CdiTable {
+    pub(super) directory: Folder,
+    pub(super) inject: Inject,
+    pub(super) devices: PathBuf,
+    pub(super) driver_root: PathBuf,
+}
+
+impl Default for CdiTable {
+    fn default() -> Self {
+        let DeviceSettings {
+            inject,
+            devices,
+            driver_root,
+            ..
+        } = DeviceSettings::default();
+        Self {
+            directory: Folder::System,
+            inject,
+            devices,
+            driver_root,
         }
     }
 }

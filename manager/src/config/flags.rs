@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use clap::Parser;
 use vcuda_daemon::value::{Filter, Listen, LogFormat};
 
+use crate::grant_devices::Folder;
+
 const EXAMPLES: &str = "\
 Examples:
   vcuda-manager                                    as /etc/vcuda/manager.toml says
@@ -48,6 +50,9 @@ pub struct Flags {
     /// The vcuda command to install beside it, for containers [default: none]
     #[arg(long, value_name = "FILE", env = "VCUDA_MANAGER_PROGRAM")]
     pub vcuda_program: Option<PathBuf>,
+    /// Folder of the grants' CDI devices, or off [default: /var/run/cdi if it can be written]
+    #[arg(long, value_name = "DIR", env = "VCUDA_MANAGER_CDI")]
+    pub cdi: Option<Folder>,
     /// Address of the Prometheus metrics, or off [default: 127.0.0.1:9436]
     #[arg(long, value_name = "ADDRESS:PORT", env = "VCUDA_MANAGER_METRICS")]
     pub metrics: Option<Listen>,

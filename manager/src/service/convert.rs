@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use tonic::Status;
+use vcuda_cdi::ContainerEdits;
 use vcuda_manager_api::v1;
 use vcuda_quota::Quota;
 use vcuda_region::{GpuUuid, MAX_DEVICES};
@@ -223,8 +224,33 @@ pub(super) fn uuid(field: &str, text: &str) -> Result<GpuUuid, Status> {
     })
 }
 
-/// A grant for the API; `directory` is its tenant's.
-pub(super) fn grant(grant: &Grant, directory: &Path) -> v1::Grant {
+/// Changes of a container for the API.
+pub(super) fn edits(edits: &ContainerEdits) -> v1::ContainerEdits {
+    let text = |path: &Path| path.display().to_string();
+    v1::ContainerEdits {
+        env: edits.env.clone(),
+        device_nodes: edits
+            .device_nodes
+            .iter()
+            .map(|node| v1::container_edits::Node {
+                host: text(node.host()),
+                container: text(node.container()),
+            })
+            .collect(),
+        mounts: edits
+            .mounts
+            .iter()
+            .map(|mount| v1::container_edits::Mount {
+                host: text(mount.host()),
+                container: text(mount.container()),
+                writable: mount.is_writable(),
+            })
+            .collect(),
+    }
+}
+
+/// A grant for the API; `directory` is its tenant's, `device` its name for container engines.
+pub(super) fn grant(grant: &Grant, directory: &Path, device: Option<String>) -> v1::Grant {
     v1::Grant {
         id: grant.id.to_string(),
         key: grant.key.clone(),
@@ -240,6 +266,7 @@ pub(super) fn grant(grant: &Grant, directory: &Path) -> v1::Grant {
         directory: directory.display().to_string(),
         created_unix_ms: grant.created_unix_ms,
         generation: grant.generation,
+        cdi_device: device.unwrap_or_default(),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Service `vcuda.v1.Grants`.
 
-use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -13,6 +13,7 @@ use vcuda_manager_api::v1::grants_server;
 use super::convert;
 use super::deadline::{deadline_of, within};
 use super::stream::{Answers, subscription};
+use crate::grant::Grant;
 use crate::state::{ChangeKind, Grants};
 
 /// Default of the grace period of `Reconcile`.
@@ -42,8 +43,20 @@ impl GrantsService {
         &self.grants
     }
 
-    fn shown(&self, grant: &crate::grant::Grant) -> v1::Grant {
-        convert::grant(grant, &self.grants.directories().path(&grant.id))
+    /// The grant that a request names.
+    fn found(&self, request: v1::GetGrantRequest) -> Result<Arc<Grant>, Status> {
+        let grant_table = self.grants.grant_table();
+        let (found, which) = match request.grant {
+            Some(Which::Id(id)) => (grant_table.by_id(&id).cloned(), convert::id(id)?),
+            Some(Which::Key(key)) => (grant_table.by_key(&key).cloned(), convert::id(key)?),
+            None => return Err(Status::invalid_argument("grant: give an id or a key")),
+        };
+        found.ok_or_else(|| Status::not_found(format!("{which}: no such grant")))
+    }
+
+    fn shown(&self, grant: &Grant) -> v1::Grant {
+        let device = self.grants.devices().device_of(grant);
+        convert::grant(grant, &self.grants.directories().path(&grant.id), device)
     }
 }
 
@@ -75,14 +88,18 @@ impl grants_server::Grants for GrantsService {
     }
 
     async fn get(&self, request: Request<v1::GetGrantRequest>) -> Result<Response<v1::Grant>, Status> {
-        let grant_table = self.grants.grant_table();
-        let (found, which) = match request.into_inner().grant {
-            Some(Which::Id(id)) => (grant_table.by_id(&id), convert::id(id)?),
-            Some(Which::Key(key)) => (grant_table.by_key(&key), convert::id(key)?),
-            None => return Err(Status::invalid_argument("grant: give an id or a key")),
-        };
-        let grant = found.ok_or_else(|| Status::not_found(format!("{which}: no such grant")))?;
-        Ok(Response::new(self.shown(grant)))
+        let grant = self.found(request.into_inner())?;
+        Ok(Response::new(self.shown(&grant)))
+    }
+
+    async fn get_container_edits(
+        &self,
+        request: Request<v1::GetGrantRequest>,
+    ) -> Result<Response<v1::ContainerEdits>, Status> {
+        let time = deadline_of(&request, self.deadline);
+        let grant = self.found(request.into_inner())?;
+        let edits = within(time, async { Ok(self.grants.edits(&grant).await?) }).await?;
+        Ok(Response::new(convert::edits(&edits)))
     }
 
     async fn list(
@@ -100,10 +117,10 @@ impl grants_server::Grants for GrantsService {
 
     async fn watch(&self, _: Request<v1::WatchGrantsRequest>) -> Result<Response<Self::WatchStream>, Status> {
         let (grant_table, changes) = self.grants.listen();
-        let directories = self.grants.directories().clone();
-        let shown = move |kind: Kind, grant: &crate::grant::Grant| v1::GrantChange {
+        let service = self.clone();
+        let shown = move |kind: Kind, grant: &Grant| v1::GrantChange {
             kind: kind.into(),
-            grant: Some(convert::grant(grant, Path::new(&directories.path(&grant.id)))),
+            grant: Some(service.shown(grant)),
         };
         let present: Vec<_> = grant_table.grants().cloned().collect();
         let show = shown.clone();

@@ -143,7 +143,10 @@ impl node_server::Node for NodeService {
         let is_asked = |id: &str| only.is_empty() || only == id;
         let shown = |tenant: &Tenant| {
             let grant = grant_table.by_id(&tenant.id);
-            let grant = grant.map(|grant| convert::grant(grant, &self.grants.directories().path(&grant.id)));
+            let grant = grant.map(|grant| {
+                let device = self.grants.devices().device_of(grant);
+                convert::grant(grant, &self.grants.directories().path(&grant.id), device)
+            });
             show::tenant(tenant, grant)
         };
         let seen = snapshot

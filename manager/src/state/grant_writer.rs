@@ -1,5 +1,6 @@
 //! Thread that changes grants: one write of the ledger for all waiting changes, then their effects.
 
+mod devices;
 mod directories;
 mod step;
 
@@ -15,6 +16,7 @@ use super::{Change, ChangeKind, Create, GrantError, Resize, Shared};
 use crate::events::{Events, Severity, unix_ms};
 use crate::gpu::Inventory;
 use crate::grant::{Grant, GrantId};
+use crate::grant_devices::GrantDevices;
 use crate::grant_table::GrantTable;
 use crate::ledger::Ledger;
 use crate::observe::SnapshotCache;
@@ -49,6 +51,11 @@ pub(super) struct GrantWriter {
     pub(super) leftovers: BTreeSet<GrantId>,
     /// Last change of the directories' folder at the time when all were found whole, and that time (ns).
     pub(super) last_complete: Option<(SystemTime, u64)>,
+    pub(super) devices: Arc<GrantDevices>,
+    /// Time at which all devices were found right; `None` if one was not (ns).
+    pub(super) devices_restored_ns: Option<u64>,
+    /// The last failure of a device.
+    pub(super) device_failure: Option<String>,
     pub(super) shared: Arc<Shared>,
     pub(super) inventory: watch::Receiver<Arc<Inventory>>,
     pub(super) snapshots: Arc<SnapshotCache>,
@@ -103,6 +110,7 @@ impl GrantWriter {
         self.carry_out(steps);
         if is_tick {
             self.check();
+            self.restore_devices();
         }
     }
 
@@ -185,6 +193,9 @@ impl GrantWriter {
             match step {
                 Step::Ensure { grant, kind, reply } => match self.ensure(&grant, kind) {
                     Ok(()) => {
+                        if kind == Some(ChangeKind::Created) {
+                            self.write_device(&grant);
+                        }
                         if let Some(kind) = kind {
                             let grant = Arc::clone(&grant);
                             changes.push(Change { kind, grant });
@@ -202,6 +213,7 @@ impl GrantWriter {
                     let ids = grants.iter().map(|grant| grant.id.clone()).collect();
                     for grant in grants {
                         self.pending.remove(&grant.number);
+                        self.remove_device(&grant);
                         self.remove_directory(&grant.id);
                         let kind = ChangeKind::Released;
                         changes.push(Change { kind, grant });

@@ -20,6 +20,7 @@ use super::grant_writer::{Command, GrantWriter};
 use super::{BEHIND, Grants, Shared, TICK, WAITING};
 use crate::events::{Events, Severity, unix_ms};
 use crate::gpu::Inventory;
+use crate::grant_devices::GrantDevices;
 use crate::grant_table::GrantTable;
 use crate::ledger::{self, Disk, Ledger, LedgerError, Loaded};
 use crate::observe::SnapshotCache;
@@ -91,6 +92,16 @@ pub fn start(
     if let Some(error) = &problem {
         events.say(Severity::Error, "VcudaLedgerFailed", error.to_string(), None);
     }
+    let devices = GrantDevices::new(
+        settings.devices.clone(),
+        directories.clone(),
+        Arc::clone(&settings.shim),
+    );
+    // Before anything is answered. The others are restored once NVML tells the GPUs.
+    if let Err(error) = devices.tidy(&grant_table) {
+        events.say(Severity::Warning, "VcudaDeviceFailed", error.to_string(), None);
+    }
+    let devices = Arc::new(devices);
     let (pending, leftovers) = restore_directories(&grant_table, &directories, found, events);
     // Removes directories that killed managers left half made or half removed.
     if let Ok(me) = Identity::current() {
@@ -111,6 +122,9 @@ pub fn start(
         pending,
         leftovers,
         last_complete: None,
+        devices: Arc::clone(&devices),
+        devices_restored_ns: None,
+        device_failure: None,
         shared: Arc::clone(&shared),
         inventory: inventory.clone(),
         snapshots: Arc::clone(&snapshots),
@@ -122,6 +136,7 @@ pub fn start(
         commands,
         shared,
         directories,
+        devices,
         inventory,
         snapshots,
         missing: Arc::default(),

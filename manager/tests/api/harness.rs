@@ -53,6 +53,8 @@ pub(crate) fn settings(scratch: &Path) -> Settings {
         rules: Rules::default(),
         bounds: Bounds::default(),
         api: Api::default(),
+        devices: Default::default(),
+        shim: Default::default(),
     }
 }
 

@@ -2,10 +2,10 @@
 
 use thiserror::Error;
 use tonic::{Code, Status};
+use vcuda_cdi::driver::DriverError;
 
 use super::DEADLINE;
 use crate::cdi::{SpecError, StoreError};
-use crate::driver::DriverError;
 use crate::gpu_request::RequestError;
 use crate::manager::ManagerError;
 use crate::pods::{HolderError, PodsError};

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use tokio::task::spawn_blocking;
+use vcuda_cdi::{CONTROL_NODES, driver};
 
 use super::{BindError, BindSettings, Binder};
 use crate::cdi::{Inject, Shim, SpecInputs};
-use crate::driver;
 use crate::manager::Manager;
 
 impl Binder {
@@ -42,14 +42,13 @@ pub(crate) async fn spec_inputs(
         }
         Inject::ToolkitEnv | Inject::ToolkitMounts => Vec::new(),
     };
-    let control = ["nvidiactl", "nvidia-uvm", "nvidia-uvm-tools"];
     Ok(SpecInputs {
         shim,
         program: (!status.program.is_empty()).then(|| status.program.into()),
         is_strict: settings.strict,
         inject: settings.inject,
         devices: settings.devices.clone(),
-        control_nodes: control.map(str::to_owned).to_vec(),
+        control_nodes: CONTROL_NODES.map(str::to_owned).to_vec(),
         gpu_nodes,
         driver,
     })

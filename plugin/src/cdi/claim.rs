@@ -8,9 +8,10 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::edits::Device;
-use super::store::{absent_is_false, read};
-use super::{Spec, SpecError, SpecInputs, Store, StoreError, VERSION, edits};
+use vcuda_cdi::{Device, edits, place, read};
+
+use super::store::absent_is_false;
+use super::{Spec, SpecError, SpecInputs, Store, StoreError};
 
 /// Vendor and class of claims' devices.
 const KIND: &str = "vcuda.io/claim";
@@ -92,11 +93,7 @@ pub fn claim_spec(inputs: &SpecInputs, devices: &[ClaimDevice]) -> Result<Spec, 
             container_edits: edits(inputs, &device.gpus, device.limits.as_deref())?,
         });
     }
-    Ok(Spec {
-        cdi_version: VERSION.to_owned(),
-        kind: KIND.to_owned(),
-        devices: written,
-    })
+    Ok(Spec::new(KIND, written))
 }
 
 impl Store {
@@ -115,8 +112,8 @@ impl Store {
     pub fn write_claim(&self, spec: &Spec, record: &ClaimRecord) -> Result<(), StoreError> {
         let placed = serde_json::to_vec(spec)
             .map_err(io::Error::from)
-            .and_then(|text| self.place(&self.claim_path(&record.uid), &text))
-            .and_then(|()| self.place(&self.claim_record_path(&record.uid), &serde_json::to_vec(record)?))
+            .and_then(|text| place(&self.claim_path(&record.uid), &text))
+            .and_then(|()| place(&self.claim_record_path(&record.uid), &serde_json::to_vec(record)?))
             .and_then(|()| File::open(&self.directory)?.sync_all());
         placed.map_err(|error| self.named(error))
     }
@@ -148,7 +145,7 @@ impl Store {
         record.asked.insert(key.to_owned(), asked.to_owned());
         let placed = serde_json::to_vec(&record)
             .map_err(io::Error::from)
-            .and_then(|text| self.place(&self.claim_record_path(uid), &text));
+            .and_then(|text| place(&self.claim_record_path(uid), &text));
         placed.map_err(|error| self.named(error))
     }
 

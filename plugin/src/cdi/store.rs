@@ -1,22 +1,20 @@
 //! The directory of specifications and records. Files are written atomically.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::fs::{self, File};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 use tracing::warn;
+use vcuda_cdi::{is_half_written, place, read};
 
-use super::{Record, Spec};
+use super::{KIND, Record, Spec};
 use crate::ids::Slot;
 
 /// Beginning of our files' names, before the slot.
 const PREFIX: &str = "vcuda.io-slot-";
 /// Ending of a record's name.
 const RECORD: &str = ".record";
-/// Largest file that can be one of ours (bytes).
-const MOST_BYTES: u64 = 1 << 20;
 
 /// The directory of specifications cannot be used.
 #[derive(Debug, Error)]
@@ -84,8 +82,8 @@ impl Store {
         let placed = record
             .text()
             .map_err(io::Error::from)
-            .and_then(|text| self.place(&self.record_path(slot), &text))
-            .and_then(|()| self.place(&self.path(slot), &serde_json::to_vec(spec)?))
+            .and_then(|text| place(&self.record_path(slot), &text))
+            .and_then(|()| place(&self.path(slot), &serde_json::to_vec(spec)?))
             .and_then(|()| File::open(&self.directory)?.sync_all());
         placed.map_err(|error| self.named(error))
     }
@@ -107,7 +105,7 @@ impl Store {
         let placed = asking
             .text()
             .map_err(io::Error::from)
-            .and_then(|text| self.place(&path, &text));
+            .and_then(|text| place(&path, &text));
         placed.map_err(|error| self.named(error))
     }
 
@@ -158,9 +156,8 @@ impl Store {
         for entry in fs::read_dir(&self.directory).map_err(|error| self.named(error))? {
             let path = entry.map_err(|error| self.named(error))?.path();
             let name = path.file_name().unwrap_or_default().to_string_lossy();
-            let is_half_written = name.starts_with(&format!(".{PREFIX}")) && name.ends_with(".new");
             let is_alone = slot_of(&path, RECORD).is_some_and(|slot| !self.path(&slot).exists());
-            if is_half_written || is_alone {
+            if is_half_written(&name, PREFIX) || is_alone {
                 // If it fails, another process has removed the file.
                 let _ = fs::remove_file(path);
             }
@@ -175,7 +172,9 @@ impl Store {
     fn check(&self, slot: &Slot) -> Result<bool, StoreError> {
         let path = self.path(slot);
         match read(&path) {
-            Ok(Some(text)) if serde_json::from_slice(&text).is_ok_and(|spec: Spec| spec.is_of(slot)) => {
+            Ok(Some(text))
+                if serde_json::from_slice(&text).is_ok_and(|spec: Spec| spec.is_of(KIND, slot.as_str())) =>
+            {
                 Ok(true)
             }
             Ok(_) => Err(StoreError::Foreign(path)),
@@ -201,15 +200,6 @@ impl Store {
         record.ok_or_else(|| StoreError::Unknown(self.path(slot)))
     }
 
-    /// Writes `text` to `path` atomically, by a temporary file and a rename.
-    pub(super) fn place(&self, path: &Path, text: &[u8]) -> io::Result<()> {
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let aside = self.directory.join(format!(".{name}.{}.new", std::process::id()));
-        write(&aside, text)
-            .and_then(|()| fs::rename(&aside, path))
-            .inspect_err(|_| drop(fs::remove_file(&aside)))
-    }
-
     pub(super) fn named(&self, error: io::Error) -> StoreError {
         let directory = self.directory.clone();
         match error.kind() {
@@ -220,27 +210,6 @@ impl Store {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => StoreError::Full(directory),
             _ => StoreError::Io(directory, error),
         }
-    }
-}
-
-fn write(path: &Path, text: &[u8]) -> io::Result<()> {
-    let mut file = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o644)
-        .open(path)?;
-    file.write_all(text)?;
-    file.write_all(b"\n")?;
-    file.sync_all()
-}
-
-/// Content of the file at `path`; `None` if it is no regular file or larger than ours.
-pub(super) fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
-    let metadata = fs::symlink_metadata(path)?;
-    match metadata.is_file() && metadata.len() <= MOST_BYTES {
-        true => fs::read(path).map(Some),
-        false => Ok(None),
     }
 }
 

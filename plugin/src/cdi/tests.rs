@@ -1,4 +1,7 @@
+use std::collections::BTreeMap;
+
 use serde_json::json;
+use vcuda_cdi::driver::DriverFile;
 
 use super::*;
 use crate::ids::Ids;
@@ -182,7 +185,11 @@ fn missing_inputs_are_refused() {
 fn a_specification_is_distinguished_from_others() {
     let slot = grant(7).slot;
     let text = serde_json::to_string(&a_spec(7)).unwrap();
-    let is_ours = |text: &str| serde_json::from_str::<Spec>(text).unwrap().is_of(&slot);
+    let is_ours = |text: &str| {
+        serde_json::from_str::<Spec>(text)
+            .unwrap()
+            .is_of(KIND, slot.as_str())
+    };
     assert!(is_ours(&text));
     assert!(!is_ours(&text.replace("vcuda.io/slot", "nvidia.com/gpu")));
     assert!(!is_ours(&serde_json::to_string(&a_spec(8)).unwrap()));

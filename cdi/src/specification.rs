@@ -1,4 +1,4 @@
-//! Types of the CDI specification that the plugin writes (Container Device Interface 0.5.0, `specs-go/config.go`).
+//! Types of a CDI specification (Container Device Interface 0.5.0, `specs-go/config.go`), with the fields that vcuda writes.
 
 use std::path::{Path, PathBuf};
 
@@ -7,51 +7,77 @@ use serde::{Deserialize, Serialize};
 /// Time after which the runtime counts a hook as failed (s).
 const HOOK_TIMEOUT: u32 = 10;
 
+/// A device of a specification.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Device {
-    pub(super) name: String,
-    pub(super) container_edits: ContainerEdits,
+pub struct Device {
+    /// Its name, behind the kind and `=`.
+    pub name: String,
+    /// Changes of a container that gets it.
+    pub container_edits: ContainerEdits,
 }
 
+/// Changes of a container.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct ContainerEdits {
-    pub(super) env: Vec<String>,
-    pub(super) device_nodes: Vec<DeviceNode>,
-    pub(super) mounts: Vec<Mount>,
+pub struct ContainerEdits {
+    /// Variables, as `NAME=VALUE`.
+    pub env: Vec<String>,
+    /// Device nodes.
+    pub device_nodes: Vec<DeviceNode>,
+    /// Mounts.
+    pub mounts: Vec<Mount>,
+    /// Programs that the runtime starts.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(super) hooks: Vec<Hook>,
+    pub hooks: Vec<Hook>,
 }
 
+/// A device node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct DeviceNode {
+pub struct DeviceNode {
     path: PathBuf,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     host_path: Option<PathBuf>,
 }
 
 impl DeviceNode {
-    pub(super) fn new(devices: &Path, name: &str) -> Self {
+    /// The node `name` of the folder `devices` on the host.
+    #[must_use]
+    pub fn new(devices: &Path, name: &str) -> Self {
         let (path, host) = (Path::new("/dev").join(name), devices.join(name));
         Self {
             host_path: (host != path).then_some(host),
             path,
         }
     }
+
+    /// Path in the container.
+    #[must_use]
+    pub fn container(&self) -> &Path {
+        &self.path
+    }
+
+    /// Path on the host.
+    #[must_use]
+    pub fn host(&self) -> &Path {
+        self.host_path.as_ref().unwrap_or(&self.path)
+    }
 }
 
+/// A bind mount.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Mount {
+pub struct Mount {
     host_path: PathBuf,
     container_path: PathBuf,
     options: Vec<String>,
 }
 
 impl Mount {
-    pub(super) fn new(host: &Path, container: &Path, access: &str, is_data: bool) -> Self {
+    /// A mount with `access` `ro` or `rw`; one of data is not executable.
+    #[must_use]
+    pub fn new(host: &Path, container: &Path, access: &str, is_data: bool) -> Self {
         let mut options = vec![access, "nosuid", "nodev"];
         // A library has to be mapped executable.
         options.extend(is_data.then_some("noexec"));
@@ -62,12 +88,30 @@ impl Mount {
             options: options.into_iter().map(str::to_owned).collect(),
         }
     }
+
+    /// Path on the host.
+    #[must_use]
+    pub fn host(&self) -> &Path {
+        &self.host_path
+    }
+
+    /// Path in the container.
+    #[must_use]
+    pub fn container(&self) -> &Path {
+        &self.container_path
+    }
+
+    /// Whether the container may write there.
+    #[must_use]
+    pub fn is_writable(&self) -> bool {
+        !self.options.iter().any(|option| option == "ro")
+    }
 }
 
 /// A program that the runtime starts at a point of a container's life.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Hook {
+pub struct Hook {
     hook_name: String,
     path: PathBuf,
     args: Vec<String>,
@@ -80,7 +124,8 @@ impl Hook {
     /// A hook that runs `program`, a path in the container, with the container's user and rights. It runs last before the
     /// container's own program, which starts only if the hook succeeds (OCI runtime specification, "startContainer hooks"). The
     /// hook gets no environment from the image or the pod.
-    pub(super) fn before_start(program: &str, arguments: &[&str]) -> Self {
+    #[must_use]
+    pub fn before_start(program: &str, arguments: &[&str]) -> Self {
         let name = Path::new(program).file_name().unwrap_or_default();
         let args = std::iter::once(name.to_string_lossy().into_owned());
         Self {
