@@ -41,7 +41,7 @@ static int importer(void)
     memset(&garbage, 7, sizeof garbage);
     CUmemoryPool pool = NULL, own = NULL;
     CUmemHandle handle = 0;
-    CUdeviceptr p = 0, q = 0;
+    CUdeviceptr p = 0;
     int fd = hear(&data, sizeof data);
     size_t before = free_bytes();
     CHECK(cuMemPoolImportFromShareableHandle(&pool, as_handle(-1), FILE_DESCRIPTOR, 0) != SUCCESS);
