@@ -16,11 +16,12 @@ use vcuda_region::clock;
 use crate::metrics::Instruments;
 
 /// Known methods. A caller's text must not become a label, as each value is a series for ever.
-const METHODS: [&str; 12] = [
+const METHODS: [&str; 13] = [
     "Grants/Create",
     "Grants/Resize",
     "Grants/Release",
     "Grants/Get",
+    "Grants/GetContainerEdits",
     "Grants/List",
     "Grants/Watch",
     "Grants/Reconcile",
