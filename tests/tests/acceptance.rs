@@ -16,8 +16,8 @@ use std::process::{Command, Output};
 use tempfile::TempDir;
 use vcuda_tests::{Door, Fixture, app, release_dir, succeeded, text, workspace};
 
-/// Programs of `apps/hardware` that finish within a second, with short arguments. `pauses` needs a GPU that computes;
-/// `blocking`, `charged`, `costs` and `deaths` are slower, and run on the default profile only.
+/// Programs of `apps/hardware` that finish within a second, with short arguments. `pauses` needs a GPU that computes, `checkpoint`
+/// a driver with checkpoints; those of `SLOW` are slower, and run on the default profile only.
 const QUICK: [(&str, &[&str]); 8] = [
     ("capture_calls", &["with-nvml"]),
     ("capture_neighbour", &[]),
@@ -28,12 +28,14 @@ const QUICK: [(&str, &[&str]); 8] = [
     ("nvml_memory", &[]),
     ("starts", &["10"]),
 ];
-const SLOW: [(&str, &[&str]); 5] = [
+const SLOW: [(&str, &[&str]); 7] = [
     ("blocking", &[]),
     ("charged", &[]),
     ("costs", &[]),
     ("deaths", &[]),
+    ("queue", &[]),
     ("shares", &["1", "100000"]),
+    ("threads", &["0.05"]),
 ];
 
 /// The figures of a program's output, in lines "NAME VALUE UNIT"; a value "-" is none.

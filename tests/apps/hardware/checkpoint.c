@@ -175,10 +175,16 @@ static pid_t begin(int kind, Range probes)
     return pid;
 }
 static void tell_state(const char *what, pid_t pid);
+static void end(pid_t pid);
 /* This process asks the driver only once the other has begun: a driver that is started is no good in a forked child. */
 static pid_t begin_and_open(int kind, Range probes)
 {
     pid_t pid = begin(kind, probes);
+    int state = 0;
+    if (get_state(pid, &state) == NOT_SUPPORTED) {
+        end(pid);
+        skip("this driver has no checkpoints");
+    }
     tell_state("state_without_init", pid);
     driver_open();
     OK(cuInit(0));
