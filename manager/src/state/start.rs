@@ -92,16 +92,7 @@ pub fn start(
     if let Some(error) = &problem {
         events.say(Severity::Error, "VcudaLedgerFailed", error.to_string(), None);
     }
-    let devices = GrantDevices::new(
-        settings.devices.clone(),
-        directories.clone(),
-        Arc::clone(&settings.shim),
-    );
-    // Before anything is answered. The others are restored once NVML tells the GPUs.
-    if let Err(error) = devices.tidy(&grant_table) {
-        events.say(Severity::Warning, "VcudaDeviceFailed", error.to_string(), None);
-    }
-    let devices = Arc::new(devices);
+    let devices = Arc::new(tidied_devices(settings, &directories, &grant_table, events));
     let (pending, leftovers) = restore_directories(&grant_table, &directories, found, events);
     // Removes directories that killed managers left half made or half removed.
     if let Ok(me) = Identity::current() {
@@ -142,6 +133,25 @@ pub fn start(
         missing: Arc::default(),
     };
     Ok((grants, WriterThread { thread, _root: lock }))
+}
+
+/// The devices of grants, without those of ended ones: before anything is answered. The others are restored once NVML tells the
+/// GPUs.
+fn tidied_devices(
+    settings: &Settings,
+    directories: &TenantDirectories,
+    grant_table: &GrantTable,
+    events: &Events,
+) -> GrantDevices {
+    let devices = GrantDevices::new(
+        settings.devices.clone(),
+        directories.clone(),
+        Arc::clone(&settings.shim),
+    );
+    if let Err(error) = devices.tidy(grant_table) {
+        events.say(Severity::Warning, "VcudaDeviceFailed", error.to_string(), None);
+    }
+    devices
 }
 
 /// Starts the thread that changes grants, and the task that triggers its periodic check.

@@ -181,13 +181,13 @@ static pid_t begin_and_open(int kind, Range probes)
 {
     pid_t pid = begin(kind, probes);
     int state = 0;
+    tell_state("state_without_init", pid);
+    driver_open();
+    OK(cuInit(0));
     if (get_state(pid, &state) == NOT_SUPPORTED) {
         end(pid);
         skip("this driver has no checkpoints");
     }
-    tell_state("state_without_init", pid);
-    driver_open();
-    OK(cuInit(0));
     nvml_open();
     return pid;
 }
