@@ -24,6 +24,7 @@ pub(crate) fn config() -> Config {
     config.clock = ClockKind::Virtual;
     config.context_bytes = 10 << 20;
     config.slice_ns = 2 * MS;
+    config.switch_ns = 20 * US;
     for gpu in &mut config.gpus {
         gpu.sms = 100;
     }
