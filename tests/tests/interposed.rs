@@ -86,6 +86,21 @@ fn unchanged(line: &[&str], folder: &Path, other: Option<&Path>) {
     }
 }
 
+/// Output of a tenant that checks its quota, with the library loaded before the shim and behind it.
+fn quota_in_either_order(library: &Path) -> [String; 2] {
+    let fixture = Fixture::new();
+    ["$0:$LD_PRELOAD", "$LD_PRELOAD:$0"].map(|preload| {
+        let script = format!("export LD_PRELOAD={preload}; exec \"$@\"");
+        let mut tenant = fixture.tenant(&QUOTA, "sh");
+        tenant
+            .args(["-c", &script])
+            .arg(library)
+            .arg(app("quota", Door::Dlsym))
+            .arg((2 * GIB).to_string());
+        succeeded(&tenant.output().unwrap())
+    })
+}
+
 /// The loader calls it before it has relocated the shim.
 #[test]
 fn an_indirect_function_that_asks_for_symbols() {
@@ -134,18 +149,7 @@ fn a_library_before_every_function_that_the_shim_calls() {
         unchanged(line, folder.path(), Some(&library));
     }
     // With a driver, the quota is the same.
-    let fixture = Fixture::new();
-    let limit = (2 * GIB).to_string();
-    for preload in ["$0:$LD_PRELOAD", "$LD_PRELOAD:$0"] {
-        let script = format!("export LD_PRELOAD={preload}; exec \"$@\"");
-        let mut tenant = fixture.tenant(&QUOTA, "sh");
-        tenant
-            .args(["-c", &script])
-            .arg(&library)
-            .arg(app("quota", Door::Dlsym))
-            .arg(&limit);
-        succeeded(&tenant.output().unwrap());
-    }
+    quota_in_either_order(&library);
 }
 
 /// WSL2's driver: its functions find themselves in a second library by `dlsym`, and its `cuGetProcAddress` returns
@@ -179,17 +183,7 @@ fn a_profiler_that_stands_in_for_the_driver() {
     let driver = release_dir().join("libvcuda_simulator_cuda.so");
     let names = symbols(&driver, "--defined-only", |name| name.starts_with("cu"));
     let library = compile_list(folder.path(), "injected.c", &names, &[]);
-    let fixture = Fixture::new();
-    let limit = (2 * GIB).to_string();
-    for preload in ["$0:$LD_PRELOAD", "$LD_PRELOAD:$0"] {
-        let script = format!("export LD_PRELOAD={preload}; exec \"$@\"");
-        let mut tenant = fixture.tenant(&QUOTA, "sh");
-        tenant
-            .args(["-c", &script])
-            .arg(&library)
-            .arg(app("quota", Door::Dlsym))
-            .arg(&limit);
-        let said = succeeded(&tenant.output().unwrap());
-        assert!(said.contains("through the injected library"), "{preload}: {said}");
+    for said in quota_in_either_order(&library) {
+        assert!(said.contains("through the injected library"), "{said}");
     }
 }

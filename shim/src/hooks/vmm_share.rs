@@ -216,31 +216,9 @@ fn device_of(shim: &'static Shim, handle: CUmemGenericAllocationHandle) -> Optio
     unsafe { real::cuMemGetAllocationPropertiesFromHandle(properties.as_mut_ptr(), handle) }.ok()?;
     // SAFETY: zeroed, which is a valid value of each field, and filled by the driver.
     let location = unsafe { properties.assume_init() }.location;
-    shim.device(ordinal_of(location, || {
-        shim.current_device().map(|device| device.ordinal)
-    })?)
-}
-
-/// The device of memory at this location: the current one if the driver does not tell. An H200's driver (580.159.04) does not
-/// tell all properties of imported memory (docs/hardware.md, "mapped memory").
-fn ordinal_of(location: CUmemLocation, current: impl FnOnce() -> Option<CUdevice>) -> Option<CUdevice> {
-    match location.r#type {
-        CUmemLocationType::NONE => current(),
-        kind if is_device(kind) => Some(location.id),
-        _ => None,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn memory_whose_location_is_not_told_is_charged_where_it_is_imported() {
-        let at = |kind| CUmemLocation { r#type: kind, id: 3 };
-        let current = || Some(1);
-        assert_eq!(ordinal_of(at(CUmemLocationType::DEVICE), current), Some(3));
-        assert_eq!(ordinal_of(at(CUmemLocationType::NONE), current), Some(1));
-        assert_eq!(ordinal_of(at(CUmemLocationType::HOST), current), None);
+    if is_device(location.r#type) {
+        shim.device(location.id)
+    } else {
+        None
     }
 }

@@ -16,11 +16,6 @@ static void *find(const char *name)
     if (where.dli_fbase == here.dli_fbase || !dladdr(second ? function : NULL, &where)) abort();
     return function;
 }
-#define X(name)                                                                                                        \
-    __asm__(".globl " #name "\n.type " #name ", @function\n" #name ":\n"                                               \
-            "push %rdi\npush %rsi\npush %rdx\npush %rcx\npush %r8\npush %r9\nsub $8, %rsp\n"                           \
-            "lea name_" #name "(%rip), %rdi\ncall find_one\n"                                                          \
-            "add $8, %rsp\npop %r9\npop %r8\npop %rcx\npop %rdx\npop %rsi\npop %rdi\njmp *%rax\n"                      \
-            "name_" #name ": .asciz \"" #name "\"\n");
+#include "forward.h"
 __attribute__((visibility("hidden"), used)) void *find_one(const char *name) { return find(name); }
 #include LIST
