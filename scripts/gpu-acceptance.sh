@@ -5,8 +5,8 @@
 #
 #   scripts/gpu-acceptance.sh pack [--from FOLDER] [OUT.tar.gz]
 #       here: what travels: the library for glibc 2.17, the programs for 2.28 and later (default: target/vcuda-gpu.tar.gz). --from: programs built before
-#   scripts/gpu-acceptance.sh run [--only STAGE] [FOLDER]
-#       there: FOLDER is the unpacked archive (default: beside the script, else target/vcuda-gpu.tar.gz unpacked into /tmp)
+#   scripts/gpu-acceptance.sh run [--only STAGE[/CHECK]] [FOLDER]
+#       there: CHECK is a function of the stage's script that takes the folder of programs, as driver/turns. FOLDER is the unpacked archive (default: beside the script, else target/vcuda-gpu.tar.gz unpacked into /tmp)
 #   scripts/gpu-acceptance.sh sim [--profile NAME] [--only STAGE] [FOLDER]
 #       the same stages on the simulated GPU
 #   scripts/gpu-acceptance.sh stages
@@ -16,7 +16,7 @@
 # Status: 0 nothing differs; 1 something does; 3 nothing differs, but something could not be measured; 64 wrong use.
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
-STAGES=(driver tenant frameworks manager checkpoint programs bench)
+STAGES=(driver tenant frameworks manager checkpoint programs bench speed peers)
 STAGE_SECONDS=${STAGE_SECONDS:-540}
 ARCHIVE_BYTES=$((16 << 20))
 TRAVEL_BYTES=$((64 << 20))
@@ -108,10 +108,11 @@ prepare() {
     "${tenant[@]}" --memory 1GiB -- true >"$work/first" 2>&1 || { cat "$work/first" >&2; echo "gpu-acceptance: no GPU to measure" >&2; exit 3; }
 }
 run() {
-    local only="" stage status=0
+    local only="" check="" stage
     while [ $# -gt 0 ]; do
         case $1 in
-        --only) only=${2-} && shift 2 || usage ;;
+        --only) only=${2-} && shift 2 || usage
+            [[ $only != */* ]] || { check=${only#*/} && only=${only%%/*}; } ;;
         --profile) [ -n "$simulated" ] && profile=${2-} && shift 2 || usage ;;
         -*) usage ;;
         *) break ;;
@@ -126,9 +127,11 @@ run() {
         [ -z "$only" ] || [ "$stage" = "$only" ] || continue
         # shellcheck source=/dev/null
         . "$dir/gpu-acceptance/$stage.sh"
-        begin_stage "$stage"
-        "stage_$stage"
-        end_stage "$stage" "${OUT:-.}"
+        begin_stage "$stage${check:+-$check}"
+        if [ -z "$check" ]; then "stage_$stage"
+        elif declare -F "$check" >/dev/null; then "$check" "$dir/hardware"
+        else echo "gpu-acceptance: stage $stage has no check '$check'" >&2; exit 64; fi
+        end_stage "$stage${check:+-$check}" "${OUT:-.}"
     done
     exit "$(worst_status)"
 }

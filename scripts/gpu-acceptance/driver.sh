@@ -80,6 +80,7 @@ lifetimes() {
         expect descriptors.bare seen_locked_by_duplicate 1 1
     }
     measure deaths 60 "$1/deaths"
+    measure pool_import 30 "$1/pool_import"
     both descriptors-as-tenant 30 "--memory 4GiB" "$1/descriptors"
     both deaths-as-tenant 60 "--memory 4GiB" "$1/deaths"
     both exits 90 "--memory 8GiB --cores 50" "$1/exits" 20

@@ -14,24 +14,6 @@ stage_frameworks() {
     wait
     # By itself: without the shim it takes three quarters of the GPU. Its log has sizes and times.
     COMPARE="^passed" python_client JAX 150 20GiB jax "$clients/jax_sums.py"
-    speed "$clients"
-}
-# What PyTorch loses, in turn with and without the shim; with a memory limit, and with a share of GPU time that it does not use up.
-speed() {
-    local round name
-    python3 -c "import torch" >/dev/null 2>&1 && [ -z "$simulated" ] || { row skipped torch-speed "no PyTorch on this GPU"; return; }
-    for round in 1 2; do
-        bare_run "speed-$round" 60 python3 "$1/torch_speed.py" || return
-        tenant_run "speed-memory-$round" 60 "--memory 8GiB" python3 "$1/torch_speed.py" || return
-        tenant_run "speed-cores-$round" 60 "--memory 8GiB --cores 95" python3 "$1/torch_speed.py" || return
-    done
-    for name in memory cores; do
-        for figure in steps_per_second products_per_second; do
-            row measured "torch $figure, $name limit" "$(awk -v a="$(figure speed-1.bare $figure)" -v b="$(figure speed-2.bare $figure)" \
-                -v c="$(figure speed-$name-1.tenant $figure)" -v d="$(figure speed-$name-2.tenant $figure)" \
-                'BEGIN {printf "%.1f %.1f of %.1f %.1f: %.1f %%", c, d, a, b, 100 * (c + d) / (a + b)}')"
-        done
-    done
 }
 # Each bare and as a tenant: the quota is the total, an out-of-memory is survived, the results are the same.
 python_client() { # NAME SECONDS QUOTA PACKAGE SCRIPT ARGUMENTS...

@@ -1,8 +1,13 @@
 # Stage "programs": the conformance programs by every entry point, quotas to the byte, the hook table, and developers' tools.
+# PROGRAMS="vmm-DLSYM pool-LINK": only these programs.
 # shellcheck shell=bash disable=SC2154
 
 stage_programs() {
     local program
+    if [ -n "${PROGRAMS-}" ]; then
+        for program in $PROGRAMS; do both "$program" 60 "--memory 8GiB --cores 90" "$dir/apps/$program"; done
+        return
+    fi
     tools
     for program in "$dir"/apps/quota-*; do
         tenant_run "$(basename "$program")" 60 "--memory 4GiB" "$program" 4294967296 && row same "$(basename "$program")" "4 GiB to the byte"

@@ -31,7 +31,7 @@ end_stage() {
     local name=$1 out=$2 archive
     archive=$out/gpu-acceptance-$name${profile:+-$profile}.tar.gz
     find "$results" -type f -size +4M -exec truncate -s 4M {} +
-    grep -rhE '^[a-z][a-zA-Z0-9_]* -?[0-9.e+]+ [^ ]+$' --include='*.bare' --include='*.tenant' "$results" -H |
+    grep -rhE '^[a-z][a-zA-Z0-9_]* -?[0-9.e+]+ [^ ]+$' --include='*.bare' --include='*.tenant' --include='*.peer' "$results" -H |
         sed "s|^$results/||; s|:| |" | sort >"$results/figures.txt"
     while :; do
         tar -C "$work" -czf "$archive" "results-$name"

@@ -5,6 +5,7 @@ stage_tenant() {
     nvidia_smi "$dir/hardware"
     shares "$dir/hardware"
     wide "$dir/hardware"
+    several "$dir/hardware"
 }
 
 # Fixed work in a tenant with that cap. What was done is judged once all have run: only if the rate alone was the same before
@@ -48,6 +49,19 @@ wide() {
     judge wide-50 50 5
     judge wide-together-30 30 10
     judge wide-together-60 60 10
+}
+# A tenant of three processes with kernels of 1.9, 0.3 and 0.1 ms beside one with a single process; both have 50 %.
+several() {
+    local hw=$1 one unit
+    unit=$(figure calibrate.bare iterations)
+    alone=$(figure calibrate.bare alone_per_second)
+    limited $((seconds + 20)) "$results/several.tenant" "${tenant[@]}" --memory 8GiB --cores 50 -- sh -c \
+        "for part in 1883 276 136; do $hw/shares $((seconds + 2)) \$(($unit * part / 1000)) & done; wait" &
+    one=$!
+    sleep 1
+    iterations=$unit share beside-several 50 own
+    wait $one
+    judge beside-several 50 12
 }
 # Sets `alone`, kernels a second without the shim.
 is_steady() {
