@@ -8,6 +8,7 @@
 
 mod demand;
 mod rates;
+mod sets;
 mod settlement;
 mod throttle;
 mod turns;
@@ -108,11 +109,11 @@ pub struct Busy {
 #[must_use]
 pub fn overlaps(tenants: &[Busy]) -> Vec<Overlap> {
     let mut overlaps = vec![Overlap::default(); tenants.len()];
-    turns::for_each_run(tenants, |set, bins| {
-        let all = turns::sum_of_contexts(tenants, set);
-        for (one, overlap) in turns::members(set, &mut overlaps) {
+    sets::for_each_run(tenants, |set, bins| {
+        let all = sets::sum_of_contexts(tenants, set);
+        for (one, overlap) in sets::members(set, &mut overlaps) {
             overlap.bins += bins;
-            overlap.parts_permille += bins * 1000 * turns::contexts_of(tenants, one) / all;
+            overlap.parts_permille += bins * 1000 * sets::contexts_of(tenants, one) / all;
             overlap.shared += if set.count_ones() > 1 { bins } else { 0 };
         }
     });

@@ -7,17 +7,23 @@
 //! * The tenant that became busy had the first slice. If one stopped instead, the next in the circle had it.
 //! * The others follow in the order of the circle, up to the tenant that stops within its slice, or until one becomes busy.
 //!
+//! The switch to a tenant that becomes busy is in the time of those that are busy before, but that tenant causes it, so it pays for it.
+//! Otherwise a tenant whose processes take turns would have all its switches paid by its neighbours.
+//!
 //! The order of the circle is learnt from the times at which tenants stopped.
 
 use super::Busy;
+use super::sets::{contexts_of, for_each_run, members, only, sum_of_contexts};
 use crate::busy;
 
 /// Length of a slice and the switch before it (ns), and in thousandths of a bin: 2.091 ms and 0.152 ms on an H200 (docs/hardware.md,
 /// "turns between contexts"). With other lengths shares are off by up to four points of the GPU (docs/results.md).
 pub const SLICE_NS: u64 = 2_240_000;
 const SLICE: i64 = (SLICE_NS / busy::BIN_NS).cast_signed() * 1000;
-/// Most tenants of a GPU that are considered.
-const MOST: usize = 64;
+/// Duration of a switch to another context (ns), and in thousandths of a bin: 0.152 ms on an H200 and an H100 (docs/hardware.md,
+/// "turns between contexts").
+const SWITCH_NS: u64 = 152_000;
+const SWITCH: i64 = SWITCH_NS.cast_signed() * 1000 / busy::BIN_NS.cast_signed();
 /// A single context (thousandths).
 const ONE: i64 = 1_000;
 /// Number of contexts above which a tenant has several slices in a round (thousandths). Their order is not known.
@@ -72,6 +78,9 @@ impl Turns {
         if set != before {
             self.close(set, tenants, found);
             let came = only(set & !before);
+            if let Some(came) = came {
+                self.charge_switch(came, set & before, found);
+            }
             let after = only(before & !set).and_then(|left| self.next_of(left, set));
             self.epoch = Epoch {
                 busy: set,
@@ -86,6 +95,17 @@ impl Turns {
             got.bins += bins;
             got.permille += (bins * 1000 * contexts_of(tenants, one) / all).cast_signed();
         }
+    }
+
+    /// Charges `came`, which becomes busy, for the switch to it. The time of the switch was divided among those of `stay`.
+    fn charge_switch(&self, came: usize, stay: u64, found: &mut [Got]) {
+        let count = i64::from(stay.count_ones());
+        let each = SWITCH
+            .min(self.epoch.bins.cast_signed().saturating_mul(1000))
+            .checked_div(count)
+            .unwrap_or(0);
+        members(stay, found).for_each(|(_, got)| got.permille -= each);
+        members(1 << came, found).for_each(|(_, got)| got.permille += each * count);
     }
 
     /// Ends the epoch, after which `next` are busy: corrects each tenant's part of its last round.
@@ -198,63 +218,6 @@ impl Turns {
         let at = self.circle.iter().position(|one| *one == there).unwrap_or(0);
         self.circle.insert(if here < place { at + 1 } else { at }, last);
     }
-}
-
-/// Tenants that are busy in bin `bin`, and the number of bins from there on, within the words, in which the same ones are.
-fn run(words: &[u64], bin: u64) -> (u64, u64) {
-    let mut set = 0;
-    let mut bins = busy::BINS_PER_WORD - bin;
-    for (position, word) in words.iter().take(MOST).enumerate() {
-        let from = word >> bin;
-        set |= (from & 1) << position;
-        let same = if from & 1 == 1 {
-            from.trailing_ones()
-        } else {
-            from.trailing_zeros()
-        };
-        bins = bins.min(u64::from(same));
-    }
-    (set, bins)
-}
-
-/// Calls `tell` for each run of bins, with the busy tenants (a bit for each) and the number of bins.
-pub(super) fn for_each_run(tenants: &[Busy], mut tell: impl FnMut(u64, u64)) {
-    let length = tenants.iter().map(|one| one.map.len()).max().unwrap_or(0);
-    let mut words = vec![0; tenants.len()];
-    for place in 0..length {
-        for (word, one) in words.iter_mut().zip(tenants) {
-            *word = one.map.get(place).copied().unwrap_or(0);
-        }
-        let mut bin = 0;
-        while bin < busy::BINS_PER_WORD {
-            let (set, bins) = run(&words, bin);
-            tell(set, bins);
-            bin += bins;
-        }
-    }
-}
-
-/// Iterates over the tenants of a set.
-pub(super) fn members<T>(set: u64, all: &mut [T]) -> impl Iterator<Item = (usize, &mut T)> {
-    let numbered = all.iter_mut().take(MOST).enumerate();
-    numbered.filter(move |(one, _)| set >> one & 1 == 1)
-}
-
-/// The only member of a set; `None` if there are others or none.
-fn only(set: u64) -> Option<usize> {
-    (set.count_ones() == 1).then_some(set.trailing_zeros() as usize)
-}
-
-/// Number of contexts of a tenant (thousandths).
-pub(super) fn contexts_of(tenants: &[Busy], one: usize) -> u64 {
-    let contexts = tenants.get(one).map_or(1, |one| one.contexts.permille);
-    contexts.clamp(1, 1 << 32)
-}
-
-/// Number of contexts of all tenants of a set (thousandths).
-pub(super) fn sum_of_contexts(tenants: &[Busy], set: u64) -> u64 {
-    let busy = (0..tenants.len().min(MOST)).filter(|one| set >> one & 1 == 1);
-    busy.map(|one| contexts_of(tenants, one)).sum::<u64>().max(1)
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::controller::Contexts;
 
-/// A GPU that gives each context a slice of this many bins. A switch costs bins that no tenant gets.
+/// A GPU that gives each context a slice of this many bins. The tenant that a switch leads to pays for its bins.
 struct Gpu {
     slice: u64,
     switch: u64,
@@ -16,7 +16,7 @@ struct Gpu {
 /// A tenant's load: bins of work in a burst, then bins of pause, again and again.
 type Habit = Vec<(u64, u64)>;
 
-/// Busy map of a tenant, and the bins that it got.
+/// Busy map of a tenant, and the bins that it got, with the switches to it.
 #[derive(Debug, Clone, Default)]
 struct Seen {
     busy: Vec<bool>,
@@ -58,6 +58,7 @@ impl Gpu {
             }
             if switching > 0 {
                 switching -= 1;
+                seen[self.circle[place]].got += 1;
                 continue;
             }
             let one = self.circle[place];
@@ -117,8 +118,8 @@ fn errors(seen: &[Seen]) -> Vec<i64> {
 }
 
 const WORD_BINS: usize = 48;
-/// Slice and switch (bins), together [`SLICE_NS`]. The switch takes nearly nothing, as the order of the slices is what is tested.
-const DEFAULT: (u64, u64) = (222, 2);
+/// Slice and switch (bins), together [`SLICE_NS`].
+const DEFAULT: (u64, u64) = (209, 15);
 
 #[test]
 fn bursts_of_a_few_slices_are_told_to_the_percent() {
@@ -156,9 +157,8 @@ fn the_order_of_the_circle_is_learnt() {
             circle: circle.to_vec(),
         };
         let found = errors(&gpu.run(&habits, 2_000_000));
-        // No tenant gets the time of a switch; the computation divides it among the busy ones.
         assert!(
-            found.iter().all(|error| (-25..=5).contains(error)),
+            found.iter().all(|error| error.abs() <= 20),
             "{circle:?}: {found:?}"
         );
     }
