@@ -8,6 +8,9 @@ stage_tenant() {
     several "$dir/hardware"
 }
 
+# Duration of a measurement.
+seconds=$([ -n "$simulated" ] && echo 3 || echo 5)
+
 # Fixed work in a tenant with that cap. What was done is judged once all have run: only if the rate alone was the same before
 # and afterwards does it say anything.
 share() { # NAME CAP HOW
@@ -17,7 +20,6 @@ shares() {
     local hw=$1 cap how one
     measure calibrate 30 "$hw/shares" calibrate 1000 || return
     iterations=$(figure calibrate.bare iterations)
-    seconds=$([ -n "$simulated" ] && echo 3 || echo 5)
     # "stream's context", "green contexts": the cap holds whatever context is current.
     for how in own other kernel green graph; do share "share-10-$how" 10 $how; done
     for cap in 30 60 90; do share "share-$cap" $cap own; done
@@ -50,18 +52,24 @@ wide() {
     judge wide-together-30 30 10
     judge wide-together-60 60 10
 }
-# A tenant of three processes with kernels of 1.9, 0.3 and 0.1 ms beside one with a single process; both have 50 %.
+# A tenant of several processes, with kernels of these lengths (us), beside a tenant with a single process.
 several() {
-    local hw=$1 one unit
-    unit=$(figure calibrate.bare iterations)
-    alone=$(figure calibrate.bare alone_per_second)
-    limited $((seconds + 20)) "$results/several.tenant" "${tenant[@]}" --memory 8GiB --cores 50 -- sh -c \
-        "for part in 1883 276 136; do $hw/shares $((seconds + 2)) \$(($unit * part / 1000)) & done; wait" &
+    measure calibrate-several 30 "$1/shares" calibrate 1000 || return
+    iterations=$(figure calibrate-several.bare iterations)
+    alone=$(figure calibrate-several.bare alone_per_second)
+    beside_several "$1" 50 50 1883 276 136
+    beside_several "$1" 30 70 1000 1000 1000 1000
+}
+beside_several() { # PROGRAMS CAP NEIGHBOURS_CAP KERNEL_US...
+    local hw=$1 cap=$2 neighbours=$3 name=$2-beside-$3 one
+    shift 3
+    limited $((seconds + 20)) "$results/several-$name.tenant" "${tenant[@]}" --memory 8GiB --cores "$cap" -- sh -c \
+        "for us in $*; do $hw/shares $((seconds + 2)) \$(($iterations * us / 1000)) & done; wait" &
     one=$!
     sleep 1
-    iterations=$unit share beside-several 50 own
+    share "beside-several-$name" "$neighbours" own
     wait $one
-    judge beside-several 50 12
+    judge "beside-several-$name" "$neighbours" 10
 }
 # Sets `alone`, kernels a second without the shim.
 is_steady() {
