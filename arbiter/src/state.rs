@@ -15,6 +15,7 @@ const _: () = assert!(DORMANT_AFTER_NS >= TOUCH_NS + 500_000_000);
 pub(crate) struct State {
     pub(crate) scale: Scale,
     pub(crate) contexts: Contexts,
+    pub(crate) has_several_processes: bool,
     pub(crate) settlement: Settlement,
     pub(crate) unsettled: Unsettled,
     pub(crate) contended_until_ns: u64,

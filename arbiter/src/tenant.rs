@@ -164,6 +164,7 @@ impl Tenant {
             busy: &|first, last| reader.busy(device, first, last).unwrap_or_default(),
         };
         state.unsettled.follow(&works, &look);
+        state.has_several_processes = works.len() > 1;
         Some(works.iter().filter(|work| work.launches > 0).count() as u64)
     }
 
@@ -272,6 +273,7 @@ impl Tenant {
             let busy = Busy {
                 map: Vec::new(),
                 contexts: state.contexts,
+                has_several_processes: state.has_several_processes,
             };
             return Some((busy, Contender::new(&config, 0)));
         }
@@ -298,6 +300,7 @@ impl Tenant {
         let busy = Busy {
             map,
             contexts: state.contexts,
+            has_several_processes: state.has_several_processes,
         };
         Some((busy, Contender::new(&config, demand_permille)))
     }
@@ -327,6 +330,7 @@ impl Tenant {
         Busy {
             map,
             contexts: state.map(|state| state.contexts).unwrap_or_default(),
+            has_several_processes: state.is_some_and(|state| state.has_several_processes),
         }
     }
 

@@ -102,6 +102,8 @@ pub struct Busy {
     pub map: Vec<u64>,
     /// Number of contexts that share the time slices.
     pub contexts: Contexts,
+    /// Whether it has several processes, and so causes switches between its own contexts.
+    pub has_several_processes: bool,
 }
 
 /// Compares the busy bins of all tenants of a GPU over the same span. Tenants that are busy in the same bin get a part of it in
@@ -172,7 +174,7 @@ mod tests {
     fn busy(maps: &[&[u64]]) -> Vec<Busy> {
         let one = |map: &&[u64]| Busy {
             map: map.to_vec(),
-            contexts: Contexts::default(),
+            ..Busy::default()
         };
         maps.iter().map(one).collect()
     }
@@ -253,7 +255,7 @@ mod tests {
             let tenants: Vec<Busy> = maps
                 .iter()
                 .zip(contexts)
-                .map(|(map, permille)| Busy { map: map.clone(), contexts: Contexts { permille } })
+                .map(|(map, permille)| Busy { map: map.clone(), contexts: Contexts { permille }, ..Busy::default() })
                 .collect();
             let found = overlaps(&tenants);
             let longest = maps.iter().map(Vec::len).max().unwrap_or(0);

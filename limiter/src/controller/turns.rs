@@ -7,8 +7,8 @@
 //! * The tenant that became busy had the first slice. If one stopped instead, the next in the circle had it.
 //! * The others follow in the order of the circle, up to the tenant that stops within its slice, or until one becomes busy.
 //!
-//! The switch to a tenant that becomes busy is in the time of those that are busy before, but that tenant causes it, so it pays for it.
-//! Otherwise a tenant whose processes take turns would have all its switches paid by its neighbours.
+//! The switch to a tenant that becomes busy is in the time of those that were busy before. A tenant of several processes pays for
+//! it: while its processes take turns, a busy neighbour would pay for all their switches.
 //!
 //! The order of the circle is learnt from the times at which tenants stopped.
 
@@ -78,7 +78,9 @@ impl Turns {
         if set != before {
             self.close(set, tenants, found);
             let came = only(set & !before);
-            if let Some(came) = came {
+            if let Some(came) =
+                came.filter(|came| tenants.get(*came).is_some_and(|one| one.has_several_processes))
+            {
                 self.charge_switch(came, set & before, found);
             }
             let after = only(before & !set).and_then(|left| self.next_of(left, set));

@@ -1,8 +1,8 @@
 /* Who has the memory of a pool that another process imported, once its owner has freed and trimmed it: NVML's figures of
- * both, as the driver tells them, and what CUDA says is in use. docs/hardware.md, "pools between processes". */
+ * both, as the driver tells them, and what CUDA says is in use. docs/hardware.md, "pools' memory". */
 #include "nvml.h"
 #include "../conformance/second.h"
-enum { FILE_DESCRIPTOR = 1 };
+enum { FILE_DESCRIPTOR = 1, RESERVED_CURRENT = 5 };
 typedef struct { unsigned char bytes[64]; } PointerData;
 #define SIZE (1024 * MIB)
 
@@ -42,6 +42,10 @@ int main(int argc, char **argv)
         fd = hear(&data, sizeof data);
         OK(cuMemPoolImportFromShareableHandle(&pool, (void *)(intptr_t)fd, FILE_DESCRIPTOR, 0));
         OK(cuMemPoolImportPointer(&p, pool, &data));
+        close(fd);
+        uint64_t reserved = 0;
+        if (cuMemPoolGetAttribute(pool, RESERVED_CURRENT, &reserved)) not_measured("importer_reserved", "refused");
+        else report("importer_reserved", (double)reserved, "bytes");
         figures("importer", "imported");
         OK(cuMemFreeAsync(p, NULL));
         OK(cuCtxSynchronize());
@@ -65,6 +69,7 @@ int main(int argc, char **argv)
     OK(cuMemPoolExportPointer(&data, p));
     start_second(argv[0], "importer");
     say(&data, sizeof data, fd);
+    close(fd);
     meet();
     OK(cuMemFreeAsync(p, NULL));
     OK(cuCtxSynchronize());

@@ -96,7 +96,8 @@ fn pieces(seen: &[Seen], words: usize) -> Vec<Vec<Busy>> {
         };
         Busy {
             map: bins.chunks(WORD_BINS).map(word).collect(),
-            contexts: Contexts::default(),
+            has_several_processes: true,
+            ..Busy::default()
         }
     };
     (0..count)
@@ -185,6 +186,7 @@ fn the_first_and_the_last_slice_of_several_contexts_are_told() {
         let busy = |map: Vec<u64>, permille| Busy {
             map,
             contexts: Contexts { permille },
+            has_several_processes: true,
         };
         let tenants = [busy(both.collect(), 2_000), busy(piece[2].map.clone(), 1_000)];
         told += turns.pass(&tenants)[0].permille;
@@ -198,6 +200,25 @@ fn the_first_and_the_last_slice_of_several_contexts_are_told() {
         error(told.cast_unsigned())
     );
     assert!(error(guessed) > 150, "{}", error(guessed));
+}
+
+#[test]
+fn a_tenant_of_several_processes_pays_for_the_switch_to_it() {
+    let parts = |has_several_processes| {
+        let from_its_slice = Busy {
+            map: vec![0, (1 << WORD_BINS) - 1],
+            has_several_processes,
+            ..Busy::default()
+        };
+        let always = Busy {
+            map: vec![(1 << WORD_BINS) - 1; 2],
+            ..Busy::default()
+        };
+        let found = Turns::default().pass(&[from_its_slice, always]);
+        (found[0].permille, found[1].permille)
+    };
+    let (single, several) = (parts(false), parts(true));
+    assert_eq!(several, (single.0 + SWITCH, single.1 - SWITCH));
 }
 
 #[test]
@@ -240,6 +261,7 @@ proptest! {
             .map(|(map, permille)| Busy {
                 map: map.iter().flat_map(|word| vec![*word; stretch]).collect(),
                 contexts: Contexts { permille },
+                has_several_processes: permille % 2 == 0,
             })
             .collect();
         let mut busy = 0;
