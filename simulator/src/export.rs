@@ -18,6 +18,7 @@
 //! | `launch`, `launch_old`, `host_function` | Execution Control |
 //! | `stream`, `stream_attributes`, `stream_memory`, `event` | Stream; Stream Memory Operations; Event |
 //! | `capture`, `graph` | Stream Management, capture; Graph Management |
+//! | `checkpoint` | CUDA Checkpointing |
 //! | `lookup`, `unsupported` | Driver Entry Point Access; functions that are not simulated |
 //! | `faults` | none: injected failures |
 //!
@@ -52,6 +53,7 @@ macro_rules! export {
 pub(crate) mod array;
 pub(crate) mod batch;
 pub(crate) mod capture;
+pub(crate) mod checkpoint;
 pub(crate) mod context;
 pub(crate) mod copy;
 pub(crate) mod copy_shapes;
@@ -101,12 +103,13 @@ pub(crate) struct Export {
 // SAFETY: the address is that of code, which never changes.
 unsafe impl Sync for Export {}
 
-/// Runs a handler, unless a fault is injected. A panic must not cross the C boundary, and becomes `CUDA_ERROR_UNKNOWN`.
+/// Runs a handler, unless a fault is injected, once the process is not locked. A panic must not cross the C boundary, and becomes `CUDA_ERROR_UNKNOWN`.
 #[inline]
 pub(crate) fn guard(name: &str, body: impl FnOnce() -> CUresult) -> CUresult {
     if let Some(code) = crate::export::faults::strike(name) {
         return Err(code);
     }
+    crate::semantics::checkpoint::pass(name)?;
     crate::semantics::capture::named::check(name)?;
     catch_unwind(AssertUnwindSafe(body)).unwrap_or(Err(CUerror::UNKNOWN))
 }

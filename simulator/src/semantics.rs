@@ -3,6 +3,7 @@
 //! A rule takes objects and handles. Results are written by `export`.
 
 pub(crate) mod capture;
+pub(crate) mod checkpoint;
 pub(crate) mod context;
 pub(crate) mod effects;
 pub(crate) mod event;

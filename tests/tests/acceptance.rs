@@ -16,8 +16,8 @@ use std::process::{Command, Output};
 use tempfile::TempDir;
 use vcuda_tests::{Door, Fixture, app, release_dir, succeeded, text, workspace};
 
-/// Programs of `apps/hardware` that finish within a second, with short arguments. `pauses` needs a GPU that computes, `checkpoint`
-/// a driver with checkpoints; those of `SLOW` are slower, and run on the default profile only.
+/// Programs of `apps/hardware` that finish within a second, with short arguments. `pauses` needs a GPU that computes;
+/// those of `SLOW` are slower, and run on the default profile only.
 const QUICK: [(&str, &[&str]); 8] = [
     ("capture_calls", &["with-nvml"]),
     ("capture_neighbour", &[]),
@@ -103,6 +103,108 @@ fn its_slower_programs_answer() {
             scope.spawn(|| all_answer("", std::slice::from_ref(program)));
         }
     });
+}
+
+/// Answers of an H200 to `hardware/checkpoint`: the name's first parts, the last part, and the value of each.
+const CHECKPOINTS: [(&str, &str, f64); 27] = [
+    ("plain busy managed", "state_before", 0.0),
+    ("plain busy no_context managed", "state_locked", 1.0),
+    ("plain busy no_context", "state_checkpointed", 2.0),
+    ("plain busy no_context", "state_restored", 1.0),
+    ("plain busy no_context managed", "state_after", 0.0),
+    ("plain busy locked managed", "intact", 1.0),
+    ("plain busy", "listed_checkpointed", -1.0),
+    ("plain busy", "gpu_checkpointed", 0.0),
+    ("busy", "lock_in_100ms", 600.0),
+    ("busy", "state_after_late_lock", 0.0),
+    ("managed", "checkpoint", 801.0),
+    ("managed", "unlock", 0.0),
+    ("without_room", "restore_full", 2.0),
+    ("without_room", "state_after_full", 2.0),
+    ("without_room", "restore_again", 304.0),
+    ("without_room", "unlock", 401.0),
+    ("without_room", "done", 0.0),
+    (
+        "locked_init locked_ctx_create locked_stream_create locked_event_create locked_mem_alloc",
+        "waited",
+        1.0,
+    ),
+    (
+        "locked_mem_alloc_host locked_memcpy_to_host locked_launch locked_event_record",
+        "waited",
+        1.0,
+    ),
+    (
+        "locked_device_get_count locked_device_total_mem locked_ctx_set_current locked_ctx_synchronize",
+        "waited",
+        0.0,
+    ),
+    (
+        "locked_mem_get_info locked_stream_query locked_event_elapsed locked_exchange_mode",
+        "waited",
+        0.0,
+    ),
+    (
+        "away_init_init away_ctx_create_ctx_create away_mem_alloc_mem_alloc away_launch_launch",
+        "waited",
+        1.0,
+    ),
+    (
+        "away_device_get_count_device_get_count away_ctx_get_current_ctx_get_current",
+        "waited",
+        0.0,
+    ),
+    ("away_mem_get_info_mem_get_info", "code", 304.0),
+    (
+        "away_stream_query away_stream_synchronize away_event_query",
+        "ended_by_signal",
+        11.0,
+    ),
+    ("away_event_elapsed away_ctx_synchronize", "ended_by_signal", 11.0),
+    (
+        "away_ctx_set_current away_event_record away_mem_get_info",
+        "intact",
+        1.0,
+    ),
+];
+
+/// docs/gpu-results.md, "Checkpoints of a process".
+#[test]
+fn checkpoints_are_those_of_the_gpu() {
+    // A second process that fills the GPU by blocks of 64 MiB leaves less than the first one needs.
+    let machine = "context_bytes = \"8MiB\"\n[[gpus]]\nmemory_bytes = \"1033MiB\"\n";
+    let fixture = Fixture::with_config(machine);
+    let mut command = fixture.bare(app("hardware/checkpoint", Door::Dlsym));
+    let words = succeeded(&command.arg("8").output().unwrap());
+    let found = figures(&words);
+    for (firsts, last, expected) in CHECKPOINTS {
+        for first in firsts.split(' ') {
+            let name = format!("{first}_{last}");
+            assert_eq!(found.get(&*name), Some(&Some(expected)), "{name} in {words}");
+        }
+    }
+    let figure = |name: &str| found[name].unwrap();
+    let moved = figure("plain_resident_checkpointed") - figure("plain_resident_before");
+    // The context and the data.
+    assert!(moved >= f64::from(16 << 20), "{words}");
+}
+
+#[test]
+fn checkpoints_take_the_profiles_time_and_some_drivers_have_none() {
+    let program = app("hardware/checkpoint", Door::Dlsym);
+    let slow = "context_bytes = \"8MiB\"\n[driver]\ncheckpoint_fixed_ns = 50_000_000\n\
+                checkpoint_bytes_per_us = 80\nrestore_bytes_per_us = 160\n";
+    let fixture = Fixture::with_config(slow);
+    let words = succeeded(&fixture.bare(&program).args(["8", "plain"]).output().unwrap());
+    let found = figures(&words);
+    // 16 MiB.
+    assert!(found["plain_checkpoint_took"] > Some(250.0), "{words}");
+    assert!(found["plain_restore_took"] > Some(150.0), "{words}");
+    for profile in ["a100-535-container", "t4-470", "wsl2", "mps"] {
+        let fixture = Fixture::with_config(&format!("profile = \"{profile}\"\n"));
+        let output = fixture.bare(&program).args(["8", "plain"]).output().unwrap();
+        assert_eq!(output.status.code(), Some(77), "{profile}: {}", text(&output));
+    }
 }
 
 /// The programs report the facts of a profile as figures.

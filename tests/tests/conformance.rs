@@ -10,9 +10,14 @@
 use vcuda_tests::{Door, Fixture, app, succeeded};
 
 fn everywhere(name: &str) {
+    everywhere_on("", name);
+}
+
+/// On a machine with this configuration.
+fn everywhere_on(machine: &str, name: &str) {
     for door in Door::ALL {
         let program = app(&format!("conformance/{name}"), door);
-        let fixture = Fixture::new();
+        let fixture = Fixture::with_config(machine);
         succeeded(&fixture.bare(&program).output().unwrap());
         succeeded(&fixture.tenant(&[], &program).output().unwrap());
         succeeded(
@@ -95,6 +100,11 @@ fn capture() {
 #[test]
 fn graph() {
     everywhere("graph");
+}
+/// With contexts that are small, as their memory becomes the host's.
+#[test]
+fn checkpoint() {
+    everywhere_on("context_bytes = \"16MiB\"\n", "checkpoint");
 }
 #[test]
 fn fork() {

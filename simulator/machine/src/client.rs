@@ -11,6 +11,7 @@ use std::fs::File;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+mod checkpoint;
 mod memory;
 mod objects;
 mod producer;
@@ -18,6 +19,7 @@ mod stamp;
 mod streams;
 mod wait;
 
+pub use checkpoint::Barrier;
 pub use objects::{Object, ObjectId};
 use producer::Producer;
 pub use stamp::Stamp;
@@ -38,6 +40,8 @@ pub struct Client {
     closing: Mutex<Vec<u64>>,
     /// Number of calls of `take`.
     allocations: AtomicU64,
+    /// The bell's count at which this client was last seen running.
+    running_at: AtomicU64,
 }
 
 impl Client {
@@ -45,6 +49,7 @@ impl Client {
         let driver = machine.shared().objects.open_driver(id).ok();
         let producers = (0..STREAMS).map(|_| OnceLock::new()).collect();
         let (closing, allocations, process) = (Mutex::default(), AtomicU64::new(0), std::process::id());
+        let running_at = AtomicU64::new(machine.shared().bell(slot));
         Client {
             machine,
             id,
@@ -54,6 +59,7 @@ impl Client {
             producers,
             closing,
             allocations,
+            running_at,
         }
     }
 
@@ -98,19 +104,16 @@ impl Client {
     pub fn context_destroy(&self, context: ContextId) {
         let shared = self.shared();
         let rings = self.close_streams_of(context);
-        let local = &mut *shared.local.lock();
         let bytes = shared.config.context_bytes;
-        // If the state cannot be written, the context ends with the process.
-        let _ = shared.transact(local, Some(shared.now()), |core| {
+        self.change_unlocked(true, |core| {
             let is_own = |row: &&ContextRow| row.id == context.0 && row.client == self.id;
             let Some(row) = core.contexts.iter().find(is_own).copied() else {
-                return Change::None(());
+                return;
             };
             remove_context(core, &shared.map, row.id);
             give_plain(core, self.id, row.gpu, bytes);
-            Change::Made(())
         });
-        self.forget_streams(local, &rings);
+        self.forget_streams(&mut shared.local.lock(), &rings);
         shared.wake_waiters();
     }
 

@@ -62,6 +62,8 @@ row! {
         /// Managed memory, part of the total (bytes).
         managed: u64,
         peak: u64,
+        /// Memory that a checkpoint has moved to the host (bytes); it counts nowhere else.
+        away: u64,
         /// Kernels of streams that were removed.
         launches: u64,
         denied: u64,
@@ -117,6 +119,20 @@ row! {
     }
 }
 row! {
+    /// A client whose GPU state another process has asked about moving, see `checkpoint`.
+    CheckpointRow {
+        client: u64,
+        /// `checkpoint::RUNNING` and the others.
+        state: u64,
+        /// What is asked for, as `Step::word`; 0: nothing.
+        step: u64,
+        /// Number of requests so far.
+        requests: u64,
+        /// Answer to the last request, as `checkpoint::to_word`.
+        answer: u64,
+    }
+}
+row! {
     /// A completion to be stored in its ring.
     Effect { command: u64, ns: u64 }
 }
@@ -168,6 +184,7 @@ pub(crate) struct Core {
     pub(crate) streams: Vec<StreamRow>,
     pub(crate) objects: Vec<ObjectRow>,
     pub(crate) holds: Vec<HoldRow>,
+    pub(crate) checkpoints: Vec<CheckpointRow>,
     pub(crate) effects: Vec<Effect>,
     pub(crate) records: Vec<RecordRow>,
 }
@@ -204,6 +221,7 @@ impl Core {
         self.streams.clone_from(&other.streams);
         self.objects.clone_from(&other.objects);
         self.holds.clone_from(&other.holds);
+        self.checkpoints.clone_from(&other.checkpoints);
         self.effects.clear();
         self.records.clear();
     }
@@ -220,6 +238,7 @@ impl Core {
         put(&self.streams, out);
         put(&self.objects, out);
         put(&self.holds, out);
+        put(&self.checkpoints, out);
         put(&self.effects, out);
         put(&self.records, out);
         let length = out.len() as u64;
@@ -244,6 +263,7 @@ impl Core {
         get(&mut self.streams, words)?;
         get(&mut self.objects, words)?;
         get(&mut self.holds, words)?;
+        get(&mut self.checkpoints, words)?;
         get(&mut self.effects, words)?;
         get(&mut self.records, words)?;
         (words.len() == 0 && self.check()).then_some(())
@@ -270,6 +290,7 @@ impl Core {
                 .zip(&self.gpus)
                 .all(|(gpu, row)| row.used == self.used_on(gpu) && row.used <= row.peak)
             && self.check_objects()
+            && self.check_checkpoints()
     }
 
     fn used_on(&self, gpu: u64) -> u64 {

@@ -187,13 +187,14 @@ impl Play<'_> {
         }
     }
 
-    /// Lists the streams with commands. Commands submitted later belong to the next play.
+    /// Lists the streams with commands. Commands submitted later belong to the next play, and those that reach a locked
+    /// process's stream to the play after its unlock.
     fn gather(&mut self) {
         self.active.clear();
         for (row, stream) in self.core.streams.iter().enumerate() {
             let (ring, _) = split(stream.id);
             let tail = ring::tail(self.map, ring);
-            if stream.head < tail {
+            if stream.head < tail && !self.core.is_held(stream.client) {
                 let entry = Some(ring::read(self.map, ring, stream.head));
                 let (gpu, context) = (as_index(stream.gpu), stream.context);
                 self.active.push(Active {

@@ -3,6 +3,7 @@
 //! They are separate from `machine.toml`, which does not change. The file is read at each query and replaced as a whole;
 //! without it there are no faults.
 
+mod checkpoints;
 mod watch;
 
 use crate::MachineError;
@@ -10,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::{Path, PathBuf};
 
+pub use checkpoints::{CheckpointFault, CheckpointFaults};
 pub use watch::FaultsWatch;
 
 const FILE: &str = "faults.toml";
@@ -33,6 +35,9 @@ pub struct Faults {
     pub mig: Vec<String>,
     /// UUIDs of GPUs that their hardware slows down, as they are too hot.
     pub hot: Vec<String>,
+    /// What becomes of the steps of checkpoints from now on.
+    #[serde(skip_serializing_if = "CheckpointFaults::is_none")]
+    pub checkpoints: CheckpointFaults,
     /// Reported XIDs, the oldest first.
     pub xids: Vec<Xid>,
 }

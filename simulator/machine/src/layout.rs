@@ -2,7 +2,7 @@
 //!
 //! | part | what |
 //! |---|---|
-//! | header | magic, version, root, virtual clock |
+//! | header | magic, version, root, virtual clock, bells |
 //! | buffers | two per writer slot and an initial one: copies of the core; the root names the current one |
 //! | rings | one per stream: a header page, then commands |
 //! | history | one record per dead process and GPU |
@@ -14,7 +14,7 @@ use crate::config::RING_ENTRIES;
 /// "VCUDASIM".
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"VCUDASIM");
 /// Version of the layout, raised with every change.
-pub(crate) const VERSION: u64 = 4;
+pub(crate) const VERSION: u64 = 5;
 
 /// Maximum number of concurrent writers; each has two buffers.
 pub(crate) const WRITERS: u64 = 256;
@@ -42,6 +42,8 @@ pub(crate) const HEADER_NAMESPACE: usize = 3;
 pub(crate) const ROOT: usize = 64;
 /// The virtual clock (ns), on its own cache line.
 pub(crate) const CLOCK: usize = 128;
+/// The clients' bells, by slot: words that count what was asked of a client and what came of it, see `checkpoint`.
+pub(crate) const BELLS: usize = 256;
 const HEADER_WORDS: usize = 512;
 
 /// Words of one buffer.

@@ -12,6 +12,7 @@
 //! | `core`, `layout`, `ring`, `history`, `map` | content of the file |
 //! | `commit`, `process_table`, `liveness`, `at_exit` | changes of the file, joining and dead processes |
 //! | `namespaces` | PIDs by which processes see each other |
+//! | `checkpoint` | moving a process's GPU state to the host's memory and back |
 //! | `objects`, `object_files` | memory objects of several processes |
 //! | `releasing` | memory of dead processes that is not free yet |
 //! | `faults` | faults of the GPUs, visible through NVML |
@@ -19,6 +20,7 @@
 
 mod at_exit;
 mod bytes;
+mod checkpoint;
 mod client;
 mod command;
 mod commit;
@@ -50,7 +52,8 @@ mod sys;
 mod tests;
 
 pub use bytes::parse_bytes;
-pub use client::{Client, Object, ObjectId, Stamp};
+pub use checkpoint::{CheckpointState, CheckpointStep, NotMoved};
+pub use client::{Barrier, Client, Object, ObjectId, Stamp};
 pub use command::{Command, ContextId, Engine, StreamId, Ticket};
 pub use config::{
     ClockKind, Config, DeviceMemory, DriverProfile, Duplicates, FaultConfig, FunctionFault, GpuConfig,
@@ -58,6 +61,6 @@ pub use config::{
 };
 pub use directory::machine_directory;
 pub use error::{MachineError, QueueFull, Refused};
-pub use faults::{Faults, FaultsWatch, Xid};
+pub use faults::{CheckpointFault, CheckpointFaults, Faults, FaultsWatch, Xid};
 pub use machine::Machine;
 pub use report::{GpuMemory, GpuReport, ProcessReport, ProcessUse, Report, Sample, SeenAs};

@@ -3,7 +3,10 @@
 use crate::commit::CannotCommit;
 use crate::layout::CLIENTS;
 use crate::shared::Shared;
-use crate::{Client, Config, GpuMemory, MachineError, ProcessUse, Report, Sample};
+use crate::{
+    CheckpointState, CheckpointStep, Client, Config, GpuMemory, MachineError, NotMoved, ProcessUse, Report,
+    Sample,
+};
 use crate::{at_exit, record, store};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -123,6 +126,20 @@ impl Machine {
     #[must_use]
     pub fn processes(&self, gpu: usize) -> Vec<ProcessUse> {
         record::processes(&self.shared, gpu)
+    }
+
+    /// State of the process with this PID in the caller's namespace; `None` if no such process uses the driver.
+    #[must_use]
+    pub fn checkpoint_state(&self, pid: u32) -> Option<CheckpointState> {
+        self.shared.checkpoint_state(pid)
+    }
+
+    /// Asks the process with this PID in the caller's namespace for a step of a checkpoint, and waits until it is done.
+    ///
+    /// # Errors
+    /// `NotMoved`.
+    pub fn move_state(&self, pid: u32, step: CheckpointStep) -> Result<(), NotMoved> {
+        self.shared.move_state(pid, step)
     }
 
     /// Whether the calling process is in the host's PID namespace: that of the first process to use the machine since the

@@ -6,6 +6,8 @@ use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::sys;
+
 /// Words of 8 bytes, in a shared file or in private memory. All stores and exchanges of the protocol go through this type.
 #[derive(Debug)]
 pub(crate) struct Mapping {
@@ -83,7 +85,20 @@ impl Mapping {
             .is_ok()
     }
 
-    /// Adds to a word; for the virtual clock.
+    /// Sleeps until a word, counted up by `ring`, differs from `seen`, or `ns` have gone.
+    pub(crate) fn await_ring(&self, index: usize, seen: u64, ns: u64) {
+        if self.acquire(index) == seen {
+            sys::futex_wait(self.word(index), seen, ns);
+        }
+    }
+
+    /// Counts a word up, and wakes its waiters in all processes.
+    pub(crate) fn ring(&self, index: usize) {
+        self.add(index, 1);
+        sys::futex_wake(self.word(index));
+    }
+
+    /// Adds to a word.
     pub(crate) fn add(&self, index: usize, value: u64) {
         before_store();
         self.word(index).fetch_add(value, Ordering::AcqRel);

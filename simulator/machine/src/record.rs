@@ -118,6 +118,7 @@ pub(crate) fn processes(shared: &Shared, gpu: usize) -> Vec<ProcessUse> {
         let has_context = |row: &&UseRow| {
             let mut contexts = core.contexts.iter();
             as_index(row.gpu) == gpu
+                && !core.is_away(row.client)
                 && contexts.any(|other| other.client == row.client && other.gpu == row.gpu)
         };
         let name = |client| {

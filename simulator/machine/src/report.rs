@@ -77,7 +77,7 @@ pub struct SeenAs {
     pub on_host: u32,
 }
 
-/// A living process with a context on a GPU.
+/// A living process with a context on a GPU, none whose state a checkpoint has moved to the host.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ProcessUse {
     /// PID as the process knows it.

@@ -3,7 +3,7 @@
 use crate::config::{ClockKind, Config};
 use crate::core::Core;
 use crate::engine::{Rules, Scratch};
-use crate::layout::{CLIENTS, CLOCK, WRITERS};
+use crate::layout::{BELLS, CLIENTS, CLOCK, WRITERS, as_index};
 use crate::liveness::Liveness;
 use crate::map::Mapping;
 use crate::object_files::ObjectFiles;
@@ -108,6 +108,22 @@ impl Shared {
         }
     }
 
+    /// Count of the bell of a slot.
+    #[inline]
+    pub(crate) fn bell(&self, slot: u64) -> u64 {
+        self.map.acquire(bell(slot))
+    }
+
+    /// Rings the bell of a slot.
+    pub(crate) fn ring(&self, slot: u64) {
+        self.map.ring(bell(slot));
+    }
+
+    /// Sleeps until the bell of a slot differs from `seen`, at most `ns`.
+    pub(crate) fn await_bell(&self, slot: u64, seen: u64, ns: u64) {
+        self.map.await_ring(bell(slot), seen, ns);
+    }
+
     /// Wakes this process's waiters.
     pub(crate) fn wake_waiters(&self) {
         drop(self.wake_lock.lock());
@@ -119,6 +135,11 @@ impl Shared {
         let mut lock = self.wake_lock.lock();
         self.wake.wait_for(&mut lock, Duration::from_nanos(ns));
     }
+}
+
+/// Word of the bell of a client's slot.
+fn bell(slot: u64) -> usize {
+    BELLS + as_index(slot.saturating_sub(WRITERS).min(CLIENTS - 1))
 }
 
 impl Drop for Shared {

@@ -6,6 +6,7 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::atomic::AtomicU64;
 
 /// Whether this process may write into the directory `path`.
 pub(crate) fn is_writable(path: &Path) -> bool {
@@ -65,6 +66,40 @@ fn timer_slack() -> libc::c_ulong {
 fn set_timer_slack(ns: libc::c_ulong) {
     // SAFETY: PR_SET_TIMERSLACK takes one unsigned long and concerns this thread's sleeping only.
     let _ = unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, ns) };
+}
+
+/// Sleeps while the lower half of `word` is that of `seen`, at most `ns`; it can return earlier. futex(2), shared by the
+/// processes that map the word.
+pub(crate) fn futex_wait(word: &AtomicU64, seen: u64, ns: u64) {
+    let time = libc::timespec {
+        tv_sec: i64::try_from(ns / 1_000_000_000).unwrap_or(i64::MAX),
+        tv_nsec: i64::try_from(ns % 1_000_000_000).unwrap_or(0),
+    };
+    let lower = seen & u64::from(u32::MAX);
+    // SAFETY: the word is mapped as long as it is borrowed; its lower half comes first, as all supported processors are
+    // little-endian; `time` is valid.
+    let _ = unsafe {
+        libc::syscall(
+            libc::SYS_futex,
+            std::ptr::from_ref(word),
+            libc::FUTEX_WAIT,
+            lower,
+            &raw const time,
+        )
+    };
+}
+
+/// Wakes all that sleep on `word`.
+pub(crate) fn futex_wake(word: &AtomicU64) {
+    // SAFETY: the word is mapped as long as it is borrowed, and the call does not touch it.
+    let _ = unsafe {
+        libc::syscall(
+            libc::SYS_futex,
+            std::ptr::from_ref(word),
+            libc::FUTEX_WAKE,
+            libc::c_int::MAX,
+        )
+    };
 }
 
 /// Registers `handler` for this process's normal end, or this library's unloading. It must not unwind.

@@ -2,6 +2,7 @@
 
 use crate::{Client, ClockKind, Command, Config, Engine, Machine, Refused, StreamId, Ticket};
 
+mod checkpoint;
 mod crash;
 mod files;
 mod invariants;

@@ -1,4 +1,4 @@
-//! State of the calling thread.
+//! State of the calling thread, and start of the driver's own.
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::cell::Cell;
@@ -37,4 +37,21 @@ pub(crate) fn permit() -> CUresult {
         return Err(CUerror::NOT_PERMITTED);
     }
     Ok(())
+}
+
+/// Starts a thread with all signals blocked, as the program's handlers run on its own threads.
+///
+/// # Errors
+/// The system's.
+pub(crate) fn start_quietly(name: &str, body: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
+    let mut old = core::mem::MaybeUninit::<libc::sigset_t>::uninit();
+    let mut all = core::mem::MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: the set is this function's own; sigfillset makes it valid.
+    unsafe { libc::sigfillset(all.as_mut_ptr()) };
+    // SAFETY: `all` was filled, `old` is written by the call.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), old.as_mut_ptr()) };
+    let thread = std::thread::Builder::new().name(name.to_owned()).spawn(body);
+    // SAFETY: `old` was written above.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, old.as_ptr(), core::ptr::null_mut()) };
+    thread.map(drop)
 }

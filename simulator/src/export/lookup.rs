@@ -53,6 +53,7 @@ pub(crate) fn exports() -> impl Iterator<Item = &'static Export> {
         crate::export::vmm::EXPORTS,
         crate::export::unsupported::EXPORTS,
         crate::export::capture::EXPORTS,
+        crate::export::checkpoint::EXPORTS,
         crate::export::event::EXPORTS,
         crate::export::graph::add::EXPORTS,
         crate::export::graph::edges::EXPORTS,

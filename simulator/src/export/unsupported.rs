@@ -45,9 +45,7 @@ fn refuse(name: &str) -> CUresult {
 }
 
 unsupported! {
-    cuCheckpointOperationComplete cuCheckpointProcessCheckpoint
-    cuCheckpointProcessGetRestoreThreadId cuCheckpointProcessGetState cuCheckpointProcessLock
-    cuCheckpointProcessRestore cuCheckpointProcessUnlock cuCoredumpDeregisterCompleteCallback
+    cuCheckpointOperationComplete cuCoredumpDeregisterCompleteCallback
     cuCoredumpDeregisterStartCallback cuCoredumpGetAttribute cuCoredumpGetAttributeGlobal
     cuCoredumpRegisterCompleteCallback cuCoredumpRegisterStartCallback cuCoredumpSetAttribute
     cuCoredumpSetAttributeGlobal

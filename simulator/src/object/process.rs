@@ -10,6 +10,7 @@ use vcuda_driver_api::cuda::CUdevice;
 use vcuda_driver_api::{CUerror, CUresult};
 use vcuda_machine::{Client, Config, DriverProfile, Machine, MachineError};
 
+use crate::base::thread::start_quietly;
 use crate::object::device::Device;
 
 /// This process on the machine.
@@ -41,6 +42,8 @@ static PAGE: Page = Page {
 };
 /// Whether this process, or one that it was forked from, has begun a `cuInit` that did not fail.
 static HAS_BEGUN: AtomicBool = AtomicBool::new(false);
+/// Name of the thread that moves the process's state (`cuCheckpointProcessGetRestoreThreadId`).
+pub(crate) const CHECKPOINT_THREAD: &str = "cuda-checkpoint";
 static INITIALISING: Mutex<()> = Mutex::new(());
 
 /// The initialised process.
@@ -101,12 +104,21 @@ fn join(prepare: fn(&Config) -> Result<(), MachineError>) -> CUresult {
         return Err(CUerror::NO_DEVICE);
     }
     let client = machine.attach(std::process::id(), &own_name()).map_err(refused)?;
-    let process = Box::leak(Box::new(Process {
+    let process: &'static Process = Box::leak(Box::new(Process {
         machine,
         client,
         devices,
     }));
-    PAGE.process.store(process, Ordering::Release);
+    if process.machine.config().driver.checkpoint_bytes_per_us > 0 {
+        let serve = || {
+            process
+                .client
+                .serve_checkpoints(&vcuda_machine::machine_directory())
+        };
+        start_quietly(CHECKPOINT_THREAD, serve).map_err(|_| CUerror::OUT_OF_MEMORY)?;
+    }
+    PAGE.process
+        .store(core::ptr::from_ref(process).cast_mut(), Ordering::Release);
     Ok(())
 }
 
@@ -132,7 +144,10 @@ extern "C" fn forget() {
 }
 
 /// The machine, opened at the first call.
-fn machine() -> Result<&'static Machine, CUerror> {
+///
+/// # Errors
+/// `CUDA_ERROR_SYSTEM_NOT_READY` if its directory cannot be used.
+pub(crate) fn machine() -> Result<&'static Machine, CUerror> {
     static MACHINE: OnceCell<Machine> = OnceCell::new();
     MACHINE.get_or_try_init(|| Machine::open_or_create(&vcuda_machine::machine_directory()).map_err(refused))
 }

@@ -13,7 +13,7 @@ use parking_lot::{Condvar, Mutex};
 use vcuda_driver_api::prelude::*;
 use vcuda_machine::{Client, Command, Ticket};
 
-use crate::base::thread::become_host_thread;
+use crate::base::thread::{become_host_thread, start_quietly};
 use crate::object::host_function::HostFunction;
 use crate::object::memory_operation::{Condition, MemoryOperation, Width};
 use crate::object::process::process;
@@ -140,7 +140,7 @@ impl Worker {
         self.wake.notify_one();
     }
 
-    /// Starts the thread once, with all signals blocked, as the program's handlers run on its own threads.
+    /// Starts the thread once.
     fn start(&'static self) -> CUresult {
         static STARTING: Mutex<()> = Mutex::new(());
         let _one_at_a_time = STARTING.lock();
@@ -148,18 +148,7 @@ impl Worker {
             return Ok(());
         }
         let client = &process()?.client;
-        let mut old = core::mem::MaybeUninit::<libc::sigset_t>::uninit();
-        let mut all = core::mem::MaybeUninit::<libc::sigset_t>::uninit();
-        // SAFETY: the set is this function's own; sigfillset makes it valid.
-        unsafe { libc::sigfillset(all.as_mut_ptr()) };
-        // SAFETY: `all` was filled, `old` is written by the call.
-        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), old.as_mut_ptr()) };
-        let thread = std::thread::Builder::new()
-            .name(self.name.to_owned())
-            .spawn(move || self.run(client));
-        // SAFETY: `old` was written above.
-        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, old.as_ptr(), core::ptr::null_mut()) };
-        thread.map_err(|_| CUerror::OUT_OF_MEMORY)?;
+        start_quietly(self.name, move || self.run(client)).map_err(|_| CUerror::OUT_OF_MEMORY)?;
         self.has_started.store(true, Ordering::Relaxed);
         Ok(())
     }

@@ -142,6 +142,8 @@ list! { device_list $
     cuGreenCtxWaitEvent: (ctx: CUgreenCtx, event: CUevent);
     cuGreenCtxStreamCreate: (stream: *mut CUstream, green_ctx: CUgreenCtx, flags: c_uint, priority: c_int);
     cuGreenCtxGetId: (green_ctx: CUgreenCtx, green_ctx_id: *mut u64);
+    cuCheckpointProcessGetRestoreThreadId: (pid: c_int, tid: *mut c_int);
+    cuCheckpointProcessGetState: (pid: c_int, state: *mut CUprocessState);
     cuCheckpointProcessLock: (pid: c_int, args: *mut CUcheckpointLockArgs);
     cuCheckpointProcessCheckpoint: (pid: c_int, args: *mut CUcheckpointCheckpointArgs);
     cuCheckpointProcessRestore: (pid: c_int, args: *mut CUcheckpointRestoreArgs);

@@ -6,8 +6,13 @@ use crate::commit::Change;
 use crate::core::Core;
 use crate::layout::as_index;
 
-/// A refused attempt, to be repeated once the memory of dead processes is freed.
-struct LookFirst;
+/// When to repeat a refused attempt.
+enum Again {
+    /// Once the memory of dead processes is freed.
+    AfterLook,
+    /// Once this process is unlocked: the call had begun before the lock.
+    AfterUnlock,
+}
 
 impl Client {
     /// Takes `bytes` of the GPU's memory, all or none.
@@ -39,29 +44,39 @@ impl Client {
 
     /// Frees `bytes` (at most what this client holds).
     pub fn give(&self, gpu: usize, bytes: u64) {
-        let shared = self.shared();
-        let local = &mut *shared.local.lock();
-        // If the state cannot be written, the bytes stay taken until the process ends.
-        let _ = shared.transact(local, None, |core| {
-            give_plain(core, self.id, gpu as u64, bytes);
-            Change::Made(())
-        });
+        self.change_unlocked(false, |core| give_plain(core, self.id, gpu as u64, bytes));
     }
 
     /// Frees `bytes` of managed memory (at most what this client holds).
     pub fn give_managed(&self, gpu: usize, bytes: u64) {
-        let shared = self.shared();
-        let local = &mut *shared.local.lock();
-        // As in `give`.
-        let _ = shared.transact(local, None, |core| {
+        self.change_unlocked(false, |core| {
             if let Some(position) = core.position_of_use(self.id, gpu as u64)
                 && let Some(row) = core.uses.get_mut(position)
             {
                 row.managed = row.managed.saturating_sub(bytes);
             }
             give_plain(core, self.id, gpu as u64, bytes);
-            Change::Made(())
         });
+    }
+
+    /// Changes the core, played up to now if `is_played`, once this process is not locked: a call may have begun before the
+    /// lock. If the state cannot be written, nothing changes, and what was to be freed stays taken until the process ends.
+    pub(super) fn change_unlocked(&self, is_played: bool, mut change: impl FnMut(&mut Core)) {
+        let shared = self.shared();
+        loop {
+            let until = is_played.then(|| shared.now());
+            let is_done = shared.transact(&mut shared.local.lock(), until, |core| {
+                if core.is_held(self.id) {
+                    return Change::None(false);
+                }
+                change(core);
+                Change::Made(true)
+            });
+            if is_done.unwrap_or(true) {
+                return;
+            }
+            self.await_unlock();
+        }
     }
 
     /// Counts a denied allocation.
@@ -107,28 +122,38 @@ impl Client {
         };
         let mut has_looked = false;
         let refused = loop {
-            let local = &mut *shared.local.lock();
+            let mut guard = shared.local.lock();
+            let local = &mut *guard;
             let answer = shared.transact(local, None, |core| {
+                if core.is_held(self.id) {
+                    return Change::None(Err(Again::AfterUnlock));
+                }
                 let Some(of_gpu) = core.gpus.get(gpu) else {
                     return Change::None(Ok(Err(Refused::NoSuchGpu(gpu))));
                 };
                 // Checked in the state that is committed: if another process changes it, this is repeated.
                 if of_gpu.used.saturating_add(bytes) > of_gpu.peak && shared.is_any_to_release(core) {
-                    return Change::None(Err(LookFirst));
+                    return Change::None(Err(Again::AfterLook));
                 }
                 let free = total.saturating_sub(of_gpu.used);
                 match self.try_claim(core, gpu, (bytes, managed), free, &then) {
                     Ok(result) => Change::Made(Ok(Ok(result))),
-                    Err(Refused::OutOfMemory { .. }) if !has_looked => Change::None(Err(LookFirst)),
+                    Err(Refused::OutOfMemory { .. }) if !has_looked => Change::None(Err(Again::AfterLook)),
                     Err(refused) => Change::None(Ok(Err(refused))),
                 }
             })?;
             match answer {
                 Ok(Err(refused @ Refused::OutOfMemory { .. })) => break refused,
                 Ok(answer) => return answer,
-                Err(LookFirst) => shared.end_dead_processes(local)?,
+                Err(Again::AfterLook) => {
+                    shared.end_dead_processes(local)?;
+                    has_looked = true;
+                }
+                Err(Again::AfterUnlock) => {
+                    drop(guard);
+                    self.await_unlock();
+                }
             }
-            has_looked = true;
         };
         self.deny(gpu)?;
         Err(refused)

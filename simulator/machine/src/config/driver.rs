@@ -54,6 +54,13 @@ pub struct DriverProfile {
     /// Whether a dead process's memory stays taken while a child that it forked lives without `exec`, as the child has the
     /// driver's descriptors.
     pub child_keeps_memory: bool,
+    /// Bandwidth at which a checkpoint moves a process's memory to the host (bytes per microsecond); 0: the driver has no
+    /// checkpoints.
+    pub checkpoint_bytes_per_us: u64,
+    /// Bandwidth at which a restore moves it back (bytes per microsecond).
+    pub restore_bytes_per_us: u64,
+    /// Fixed duration of a checkpoint, and of a restore (ns).
+    pub checkpoint_fixed_ns: u64,
 }
 
 /// Order of the contexts that have work, other than the resident one.

@@ -68,6 +68,24 @@ impl Config {
                 0,
                 60_000_000_000,
             ),
+            (
+                "driver.checkpoint_bytes_per_us",
+                driver.checkpoint_bytes_per_us,
+                0,
+                1 << 40,
+            ),
+            (
+                "driver.restore_bytes_per_us",
+                driver.restore_bytes_per_us,
+                1,
+                1 << 40,
+            ),
+            (
+                "driver.checkpoint_fixed_ns",
+                driver.checkpoint_fixed_ns,
+                0,
+                60_000_000_000,
+            ),
             ("cuda_version", u64::from(self.cuda_version), 11_000, 99_990),
         ];
         bounds
