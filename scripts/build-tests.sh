@@ -10,5 +10,5 @@ cargo build -p vcuda-cli -p vcuda-bench -p vcuda-manager -p vcuda-plugin -p vcud
 built=$(realpath "${CARGO_TARGET_DIR:-target}")
 mkdir -p "$built/tried"
 ln -f "$built"/release/libvcuda_{shim,simulator_cuda,simulator_nvml,virtual_clock}.so \
-    "$built"/debug/vcuda{,-bench,-manager,-device-plugin,-dra-driver,-cluster} "$built"/debug/kubectl-vcuda "$built/tried/"
+    "$built"/debug/vcuda{,-bench,-manager,-checkpoint,-device-plugin,-dra-driver,-cluster} "$built"/debug/kubectl-vcuda "$built/tried/"
 echo "$built/tried"

@@ -82,6 +82,7 @@ macro_rules! checked {
 }
 
 pub(crate) mod calls;
+mod checkpoint;
 
 impl Cuda {
     /// Loads the driver that the loader finds; nothing is initialised yet.

@@ -11,6 +11,7 @@ pub mod audit;
 mod background;
 pub mod bounds;
 pub mod checked_file;
+pub mod checkpoint;
 pub mod config;
 pub mod controller;
 pub mod events;
