@@ -161,7 +161,7 @@ def is_of_cluster(thing):
     return thing["metadata"].get("labels", {}).get("app.kubernetes.io/component") == "cluster"
 
 
-def cluster(where, things, values, programs):
+def cluster(where, things, values, bounds, programs):
     """What serves the whole cluster: that its parts name each other, and what it may do."""
     asked = values.get("cluster", {})
     check(bool(things) == asked.get("enabled", False), where, "has parts of the cluster:", [thing["kind"] for thing in things])
@@ -187,15 +187,17 @@ def cluster(where, things, values, programs):
             file.flush()
             done = subprocess.run([binary, "--config", file.name, "--check"], capture_output=True, text=True, env={})
         check(done.returncode == 0, where, "cluster.toml is refused by vcuda-cluster:", done.stderr.strip())
+    check(parsed["namespaces"] == bounds, where, "the webhook's bounds are not the manager's:", parsed["namespaces"])
     check(parsed["admission"].get("tolerations", []) == asked.get("addTolerations", []), where, "tolerations:", parsed["admission"])
     tls = {volume["name"]: volume for volume in spec["volumes"]}["tls"]["secret"]["secretName"]
     made = by_kind.get("Secret", {"metadata": {"name": by_kind.get("Certificate", {}).get("spec", {}).get("secretName")}})
     check(made["metadata"]["name"] == tls, where, "mounts another certificate:", tls)
     mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
     check(parsed["certificate"] == mounts["tls"], where, "reads its certificate from", parsed["certificate"])
-    webhooks(where, by_kind, service, asked)
+    claims = values.get("mode") == "dra" or asked.get("claims", False)
+    webhooks(where, by_kind, service, asked, claims)
     wanted = []
-    if values.get("mode") == "dra" or asked.get("claims", False):
+    if claims:
         wanted.append((["resource.k8s.io"], ["resourceclaimtemplates"], ["create"]))
     extends = asked.get("extender", {}).get("enabled", False)
     check(parsed["extender"]["follow_nodes"] == extends, where, "the extender does not know the nodes")
@@ -207,7 +209,7 @@ def cluster(where, things, values, programs):
         check(rights == wanted, where, "rights of the webhook:", rights)
 
 
-def webhooks(where, by_kind, service, asked):
+def webhooks(where, by_kind, service, asked, claims):
     host = f'{service["metadata"]["name"]}.{service["metadata"]["namespace"]}.svc'
     if "Secret" in by_kind:
         data = {name: base64.b64decode(text) for name, text in by_kind["Secret"]["data"].items()}
@@ -220,19 +222,26 @@ def webhooks(where, by_kind, service, asked):
     else:
         check(host in by_kind["Certificate"]["spec"]["dnsNames"], where, "the certificate is not good for", host)
     for kind, path in (("MutatingWebhookConfiguration", "/mutate"), ("ValidatingWebhookConfiguration", "/validate")):
-        thing, (hook,) = by_kind[kind], by_kind[kind]["webhooks"]
-        client = hook["clientConfig"]
-        check(client["service"] == {"name": service["metadata"]["name"], "namespace": service["metadata"]["namespace"], "port": 443, "path": path},
-              where, kind, "asks", client["service"])
-        if "Secret" in by_kind:
-            check(client["caBundle"] == by_kind["Secret"]["data"]["ca.crt"], where, kind, "trusts another authority")
-        else:
-            wanted = f'{by_kind["Certificate"]["metadata"]["namespace"]}/{by_kind["Certificate"]["metadata"]["name"]}'
-            check(thing["metadata"]["annotations"]["cert-manager.io/inject-ca-from"] == wanted, where, kind, "trusts no authority")
-        check(hook["failurePolicy"] == asked.get("failurePolicy", "Fail"), where, kind, "failurePolicy", hook["failurePolicy"])
-        names = [rule["values"] for rule in hook["namespaceSelector"]["matchExpressions"] if rule["key"] == "kubernetes.io/metadata.name"]
-        check(service["metadata"]["namespace"] in names[0], where, kind, "would keep its own pods from starting")
-        check(hook["matchConditions"], where, kind, "is asked about every pod")
+        thing, hooks = by_kind[kind], by_kind[kind]["webhooks"]
+        resources = [resource for hook in hooks for rule in hook["rules"] for resource in rule["resources"]]
+        check(kind.startswith("Mutating") or ("resourceclaims" in resources) == claims, where, kind, "is asked about", resources)
+        for hook in hooks:
+            webhook(where, kind, thing, hook, path, by_kind, service, asked)
+
+
+def webhook(where, kind, thing, hook, path, by_kind, service, asked):
+    client = hook["clientConfig"]
+    check(client["service"] == {"name": service["metadata"]["name"], "namespace": service["metadata"]["namespace"], "port": 443, "path": path},
+          where, kind, "asks", client["service"])
+    if "Secret" in by_kind:
+        check(client["caBundle"] == by_kind["Secret"]["data"]["ca.crt"], where, kind, "trusts another authority")
+    else:
+        wanted = f'{by_kind["Certificate"]["metadata"]["namespace"]}/{by_kind["Certificate"]["metadata"]["name"]}'
+        check(thing["metadata"]["annotations"]["cert-manager.io/inject-ca-from"] == wanted, where, kind, "trusts no authority")
+    check(hook["failurePolicy"] == asked.get("failurePolicy", "Fail"), where, kind, "failurePolicy", hook["failurePolicy"])
+    names = [rule["values"] for rule in hook["namespaceSelector"]["matchExpressions"] if rule["key"] == "kubernetes.io/metadata.name"]
+    check(service["metadata"]["namespace"] in names[0], where, kind, "would keep its own pods from starting")
+    check(hook["matchConditions"], where, kind, "is asked about every pod")
 
 
 def keys(tree, at=""):
@@ -311,7 +320,8 @@ def main():
                 validate(name, thing)
             config = next(thing for thing in things if thing["kind"] == "ConfigMap" and "manager.toml" in thing["data"])
             configurations(name, config, programs)
-            cluster(name, [thing for thing in things if is_of_cluster(thing)], values, programs)
+            bounds = tomllib.loads(config["data"]["manager.toml"])["namespaces"]
+            cluster(name, [thing for thing in things if is_of_cluster(thing)], values, bounds, programs)
             things = [thing for thing in things if not is_of_cluster(thing)]
             pod(name, things, "simulator" if "simulator" in values else values.get("gpuAccess", "toolkit"), values)
         # What is wrong is refused before anything reaches a cluster.

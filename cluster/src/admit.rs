@@ -3,16 +3,18 @@
 //!
 //! The story of one pod: requests of other systems are rewritten ([`foreign`]); each container's request becomes counts with
 //! defaults ([`share`]); annotations are checked in the device plugin's own words; in mode dra the counts become a claim
-//! ([`claims`]); toleration and runtime class are added. [`confine`] refuses pods that would defeat the limits.
+//! ([`claims`]); toleration and runtime class are added. [`confine`] refuses pods that would defeat the limits. What a pod or a
+//! claim chooses is within the bounds of its namespace ([`validate_claim`]).
 
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Map, Value, json};
-use vcuda_quota::Policy;
 use vcuda_quota::pods::annotations::{DOMAIN, quota_change};
-use vcuda_quota::pods::{Counts, CountsError, lowered_quota};
+use vcuda_quota::pods::{Counts, CountsError, lowered_quota, without_guarantee};
+use vcuda_quota::{Policy, QuotaChange};
 
+mod claim_bounds;
 pub mod claims;
 pub mod confine;
 pub mod foreign;
@@ -21,6 +23,7 @@ mod refusal;
 mod rules;
 mod share;
 
+pub use claim_bounds::validate_claim;
 use claims::Template;
 pub use refusal::{Refusal, RequestError};
 pub use rules::{AliyunUnit, Mode, Rules};
@@ -40,16 +43,16 @@ pub struct Admitted {
     pub template: Option<Template>,
 }
 
-/// The pod as it is to be made. One that asks for no share stays as it is.
+/// The pod of this namespace as it is to be made. One that asks for no share stays as it is.
 ///
 /// # Errors
 /// A sentence for its author: see [`Refusal`].
-pub fn admit(pod: &Value, rules: &Rules) -> Result<Admitted, Refusal> {
+pub fn admit(namespace: &str, pod: &Value, rules: &Rules) -> Result<Admitted, Refusal> {
     let mut edited = pod.clone();
     foreign::convert(&mut edited, rules)?;
     let shares = shares(&edited, rules)?;
     if shares.iter().all(Option::is_none) {
-        check_words(&edited)?;
+        check_words(namespace, &edited, rules)?;
         return Ok(Admitted {
             pod: pod.clone(),
             template: None,
@@ -57,7 +60,7 @@ pub fn admit(pod: &Value, rules: &Rules) -> Result<Admitted, Refusal> {
     }
     let mode = take_mode(&mut edited, rules)?;
     write_choices(&mut edited, &shares, mode, rules)?;
-    check_choices(&edited, &shares, mode, rules)?;
+    check_choices(namespace, &edited, &shares, (mode, rules))?;
     let template = match mode {
         Mode::Dra => Some(claims::convert(&mut edited, &shares, rules)),
         Mode::Plugin => {
@@ -82,13 +85,13 @@ pub fn admit(pod: &Value, rules: &Rules) -> Result<Admitted, Refusal> {
 ///
 /// # Errors
 /// As [`admit`]; or it would defeat the limits.
-pub fn validate(pod: &Value, rules: &Rules) -> Result<(), Refusal> {
+pub fn validate(namespace: &str, pod: &Value, rules: &Rules) -> Result<(), Refusal> {
     let shares = shares(pod, rules)?;
     let has_share = shares.iter().any(Option::is_some) || has_claim(pod);
     if has_share && !has_claim(pod) {
-        check_choices(pod, &shares, Mode::Plugin, rules)?;
+        check_choices(namespace, pod, &shares, (Mode::Plugin, rules))?;
     } else {
-        check_words(pod)?;
+        check_words(namespace, pod, rules)?;
     }
     let Ok(typed) = serde_json::from_value::<Pod>(pod.clone()) else {
         return Err(Refusal::Defeats(
@@ -179,31 +182,63 @@ fn without_cores(share: &Share, rules: &Rules) -> CountsError {
         .unwrap_or_else(|| unreachable!("no percent is always refused"))
 }
 
-/// Checks the annotations of a pod whose containers have these shares.
-fn check_choices(pod: &Value, shares: &[Option<Share>], mode: Mode, rules: &Rules) -> Result<(), Refusal> {
+/// Checks the annotations of a pod of `namespace` whose containers have these shares.
+fn check_choices(
+    namespace: &str,
+    pod: &Value,
+    shares: &[Option<Share>],
+    (mode, rules): (Mode, &Rules),
+) -> Result<(), Refusal> {
     let annotations = pod::annotations(pod);
     let named = names(pod, shares);
     let all: BTreeSet<String> = named.iter().map(|(name, _)| name.clone()).collect();
     for (name, share) in named {
         let chosen = quota_change(&annotations, &name, &all)?;
-        let bytes = match mode {
-            Mode::Dra => share.memory_bytes,
-            Mode::Plugin => u64::from(share.each.chunks).saturating_mul(rules.chunk_bytes),
+        let (bytes, promised) = match mode {
+            Mode::Dra if share.is_unpromised => (share.memory_bytes, 0),
+            Mode::Dra => (share.memory_bytes, share.each.percents * 10),
+            Mode::Plugin => (
+                u64::from(share.each.chunks).saturating_mul(rules.chunk_bytes),
+                share.each.percents * 10,
+            ),
         };
-        let permille = match (mode, share.is_unpromised) {
-            (Mode::Dra, true) => WHOLE_PERMILLE,
-            _ => share.each.percents * 10,
-        };
-        lowered_quota(bytes, permille, &chosen).map_err(|error| Refusal::Container(name, error.into()))?;
+        let most = if promised == 0 { WHOLE_PERMILLE } else { promised };
+        let change = without_guarantee(promised, chosen);
+        let checked = lowered_quota(bytes, most, &change).map_err(RequestError::from);
+        checked
+            .and_then(|quota| check_bounds(namespace, &change, quota.cores_permille, rules))
+            .map_err(|error| Refusal::Container(name, error))?;
     }
     Ok(())
 }
 
-/// Checks names and values of annotations of ours on a pod whose containers are not known to have shares.
-fn check_words(pod: &Value) -> Result<(), Refusal> {
+/// Checks that the namespace allows this change of a share that is promised `cores_permille` of GPU time.
+fn check_bounds(
+    namespace: &str,
+    change: &QuotaChange,
+    cores_permille: u32,
+    rules: &Rules,
+) -> Result<(), RequestError> {
+    let checked = rules.bounds.check_change(namespace, change, cores_permille);
+    checked.map_err(RequestError::Bounds)
+}
+
+/// Checks annotations of ours on a pod whose containers are not known to have shares. Amounts of its claims are not known, so
+/// the manager decides about what depends on them.
+fn check_words(namespace: &str, pod: &Value, rules: &Rules) -> Result<(), Refusal> {
     let mut annotations = pod::annotations(pod);
     annotations.retain(|key, _| key.starts_with(DOMAIN) && key != MODE);
     quota_change(&annotations, "", &BTreeSet::new())?;
+    let has_claims = |container: &&Value| container.pointer("/resources/claims").is_some();
+    for container in pod::containers(pod).filter(has_claims) {
+        let name = container.get("name").and_then(Value::as_str).unwrap_or_default();
+        let change = quota_change(&annotations, name, &BTreeSet::new())?;
+        let check = |change: &QuotaChange| check_bounds(namespace, change, WHOLE_PERMILLE, rules);
+        // Allowed either with a promise of time or without one.
+        check(&change)
+            .or_else(|why| check(&without_guarantee(0, change)).map_err(|_| why))
+            .map_err(|error| Refusal::Container(name.to_owned(), error))?;
+    }
     Ok(())
 }
 

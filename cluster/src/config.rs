@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use vcuda_daemon::config::{self, ConfigError};
 use vcuda_daemon::logging::Log;
+use vcuda_quota::pods::bounds::bounds;
 
 use crate::admit::Rules;
 use crate::extender::Score;
@@ -53,7 +54,7 @@ impl Config {
         let config = Self {
             listen: flags.listen.unwrap_or(file.listen),
             certificate: flags.certificate.clone().unwrap_or(file.certificate),
-            rules: file.admission.rules(file.resources),
+            rules: file.admission.rules(file.resources, bounds(file.namespaces)),
             score: file.extender.score,
             follows_nodes: file.extender.follow_nodes,
             kubeconfig: flags.kubeconfig.clone().or(file.kubeconfig),
@@ -68,6 +69,7 @@ impl Config {
 #[cfg(test)]
 mod tests {
     use clap::Parser as _;
+    use vcuda_quota::{Priority, QuotaChange};
 
     use super::*;
     use crate::admit::{AliyunUnit, Mode};
@@ -101,6 +103,7 @@ mod tests {
              [admission]\nmode = \"dra\"\ndefault_memory = \"2Gi\"\ngpu_memory = \"80Gi\"\naliyun_unit = \"MiB\"\n\
              volcano_memory_factor = 10\nruntime_class = \"nvidia\"\n\
              tolerations = [{key = \"nvidia.com/gpu\", operator = \"Exists\", effect = \"NoSchedule\"}]\n\
+             [namespaces.ops]\npriority_max = \"high\"\naudit_action = \"kill\"\n\
              [extender]\nscore = \"topology\"\nfollow_nodes = true\n",
             &["--metrics", "off", "--listen", "127.0.0.1:2"],
         )
@@ -119,6 +122,12 @@ mod tests {
         );
         assert_eq!(rules.runtime_class.as_deref(), Some("nvidia"));
         assert_eq!(rules.tolerations[0]["key"], "nvidia.com/gpu");
+        let high = QuotaChange {
+            priority: Some(Priority::High),
+            ..QuotaChange::default()
+        };
+        rules.bounds.check_change("ops", &high, 1000).unwrap();
+        rules.bounds.check_change("web", &high, 1000).unwrap_err();
     }
 
     #[test]
@@ -148,6 +157,14 @@ mod tests {
             (
                 "[admission]\nvolcano_memory_factor = 0",
                 "c.toml:2: '0': write 1 or more",
+            ),
+            (
+                "[namespaces.web]\npriority_max = \"highest\"",
+                "c.toml:2: unknown variant `highest`",
+            ),
+            (
+                "[namespaces.web]\npriority = \"high\"",
+                "c.toml:2: unknown field `priority`",
             ),
         ] {
             let error = of(text, &[]).unwrap_err();

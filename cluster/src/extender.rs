@@ -1,9 +1,14 @@
 //! The scheduler extender's pages (kube-scheduler, `extender/v1`): `POST /filter` keeps nodes where the GPUs of a pod's containers
 //! have what is asked for, each by itself; `POST /prioritize` scores them. It binds nothing and holds no lock: the node's
 //! manager decides when a container starts.
+//!
+//! What a node's GPUs have left is what the node publishes, less the shares of pods that it was sent since ([`pods`]). A pod
+//! whose question was answered a moment ago may be sent to any node of the answer, so until the API server shows its node it
+//! counts on each of them ([`offers`]). Therefore no two pods at once are sent to a place for one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
+use std::time::Instant;
 
 use axum::Router;
 use axum::body::Bytes;
@@ -22,12 +27,14 @@ use crate::webhook::json;
 
 pub mod fit;
 mod nodes;
+mod offers;
 mod pods;
 
 pub use fit::Score;
 use fit::{Asked, fits, score};
 pub use nodes::Nodes;
 pub use pods::BoundPods;
+use pods::PodKey;
 
 /// Largest question (bytes): whole nodes of a large cluster.
 const BODY_MAX: usize = 256 << 20;
@@ -114,9 +121,16 @@ impl Extender {
         })
     }
 
-    /// What a node's GPUs have left, beside pods that it was sent.
-    fn gpus(&self, name: &str, node: Option<&Value>) -> Option<NodeGpus> {
-        Some(self.pods.left(name, self.published(name, node)?))
+    /// Why a pod with these shares does not fit on a node, beside all pods that were or may be sent there.
+    fn problem(
+        &self,
+        (pod, asked, now): (&PodKey, &Asked, Instant),
+        name: &str,
+        node: Option<&Value>,
+    ) -> Option<String> {
+        // A node that says nothing of its GPUs is left to kubelet.
+        let gpus = self.pods.left_for(pod, name, self.published(name, node)?, now);
+        fits(asked, &gpus, &self.rules).err()
     }
 
     /// GPUs of a node: of its annotation, in the question or as it was seen last.
@@ -134,24 +148,33 @@ fn name(node: &Value) -> String {
     name.unwrap_or_default().to_owned()
 }
 
+fn key(pod: &Value) -> PodKey {
+    let text = |field: &str| {
+        pod.pointer(field)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_owned()
+    };
+    (text("/metadata/namespace"), text("/metadata/name"))
+}
+
 async fn filter(State(extender): State<Extender>, body: Bytes) -> Response {
     let args = match extender.read("filter", &body) {
         Ok(args) => args,
         Err(response) => return *response,
     };
     let asked = Asked::of(&args.pod, &extender.rules);
-    let mut failed = BTreeMap::new();
-    let mut keeps = |name: &str, node: Option<&Value>| {
-        let why = extender
-            .gpus(name, node)
-            .and_then(|gpus| fits(&asked, &gpus, &extender.rules).err());
-        match why {
-            Some(why) => {
-                failed.insert(name.to_owned(), why);
-                false
-            }
-            // A node that says nothing of its GPUs is left to kubelet.
-            None => true,
+    let (pod, now) = (key(&args.pod), Instant::now());
+    let (mut failed, mut offered) = (BTreeMap::new(), HashSet::new());
+    let mut keeps = |name: &str, node: Option<&Value>| match extender.problem((&pod, &asked, now), name, node)
+    {
+        Some(why) => {
+            failed.insert(name.to_owned(), why);
+            false
+        }
+        None => {
+            offered.insert(name.to_owned());
+            true
         }
     };
     let node_names = args.node_names.map(|mut names| {
@@ -163,6 +186,7 @@ async fn filter(State(extender): State<Extender>, body: Bytes) -> Response {
         items.retain(|node| keeps(&name(node), Some(node)));
         NodeList { items: Some(items) }
     });
+    extender.pods.offer(pod, offered, asked.together().to_vec(), now);
     json(&Filtered {
         nodes,
         node_names,
@@ -179,7 +203,9 @@ async fn prioritize(State(extender): State<Extender>, body: Bytes) -> Response {
     };
     let asked = Asked::of(&args.pod, &extender.rules);
     let scored = |name: String, node: Option<&Value>| {
-        let gpus = extender.gpus(&name, node);
+        let gpus = extender
+            .published(&name, node)
+            .map(|gpus| extender.pods.left(&name, gpus));
         let score = gpus.map_or(NEUTRAL, |gpus| score(&asked, &gpus, extender.score));
         HostPriority { host: name, score }
     };

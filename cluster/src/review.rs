@@ -9,6 +9,10 @@ use thiserror::Error;
 const VERSION: &str = "admission.k8s.io/v1";
 /// Its kind.
 const KIND: &str = "AdmissionReview";
+/// The kind of pods.
+pub const POD: &str = "Pod";
+/// Kinds of claims and of what they are made of.
+pub const CLAIMS: [&str; 2] = ["ResourceClaim", "ResourceClaimTemplate"];
 
 /// A body that is no question of the API server.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -25,8 +29,8 @@ pub enum ReviewError {
     #[error("an AdmissionReview without a request")]
     NoRequest,
     /// A question about something else.
-    #[error("a request for a {0}: this webhook is for pods alone; see the rules of its configuration")]
-    NotAPod(String),
+    #[error("a request for a {0}: this page is for {1}; see the rules of the webhook's configuration")]
+    Kind(String, String),
 }
 
 #[derive(Deserialize)]
@@ -46,13 +50,13 @@ pub struct Request {
     /// Repeated in the answer.
     pub uid: String,
     kind: GroupVersionKind,
-    /// Namespace of the pod.
+    /// Namespace of the object.
     #[serde(default)]
     pub namespace: String,
     /// Whether nothing may be made.
     #[serde(default)]
     pub dry_run: Option<bool>,
-    /// The pod.
+    /// The object that is to be made.
     #[serde(default)]
     pub object: Value,
 }
@@ -62,11 +66,19 @@ struct GroupVersionKind {
     kind: String,
 }
 
-/// Reads a question.
+impl Request {
+    /// Whether the object is a pod.
+    #[must_use]
+    pub fn is_of_pod(&self) -> bool {
+        self.kind.kind == POD
+    }
+}
+
+/// Reads a question about an object of one of these kinds.
 ///
 /// # Errors
-/// It is none about a pod.
-pub fn read(body: &[u8]) -> Result<Request, ReviewError> {
+/// It is none.
+pub fn read(body: &[u8], kinds: &[&str]) -> Result<Request, ReviewError> {
     let review: Value =
         serde_json::from_slice(body).map_err(|error| ReviewError::Form(format!("not JSON: {error}")))?;
     if !review.is_object() {
@@ -78,11 +90,14 @@ pub fn read(body: &[u8]) -> Result<Request, ReviewError> {
         return Err(ReviewError::Version(review.api_version, review.kind));
     }
     let request = review.request.ok_or(ReviewError::NoRequest)?;
-    match request.kind.kind.as_str() {
-        "Pod" if request.object.is_object() => Ok(request),
-        "Pod" => Err(ReviewError::Form("no pod in request.object".to_owned())),
-        other => Err(ReviewError::NotAPod(other.to_owned())),
+    let kind = request.kind.kind.as_str();
+    if !kinds.contains(&kind) {
+        return Err(ReviewError::Kind(kind.to_owned(), kinds.join(", ")));
     }
+    if !request.object.is_object() {
+        return Err(ReviewError::Form(format!("no {kind} in request.object")));
+    }
+    Ok(request)
 }
 
 /// The answer that admits, with a patch (RFC 6902) unless it is empty.
@@ -124,12 +139,14 @@ mod tests {
     use super::*;
 
     fn problem(body: &Value) -> String {
-        read(body.to_string().as_bytes()).unwrap_err().to_string()
+        read(body.to_string().as_bytes(), &[POD, "Service"])
+            .unwrap_err()
+            .to_string()
     }
 
     #[test]
     fn what_is_no_question_about_a_pod_is_told() {
-        assert!(read(b"{").unwrap_err().to_string().contains("not JSON"));
+        assert!(read(b"{", &[POD]).unwrap_err().to_string().contains("not JSON"));
         let with = |request: Value| json!({"apiVersion": VERSION, "kind": KIND, "request": request});
         for (body, said) in [
             (json!([1]), "not an object"),
@@ -145,11 +162,11 @@ mod tests {
             (with(json!({})), "missing field `uid`"),
             (
                 with(json!({"uid": "u", "kind": {"kind": "Node"}})),
-                "a request for a Node",
+                "a request for a Node: this page is for Pod, Service",
             ),
             (
                 with(json!({"uid": "u", "kind": {"kind": "Pod"}, "object": null})),
-                "no pod",
+                "no Pod",
             ),
         ] {
             let problem = problem(&body);

@@ -13,7 +13,7 @@ use tracing::{info, warn};
 
 use crate::admit::{self, Rules};
 use crate::counters::Counters;
-use crate::review::{self, Request};
+use crate::review::{self, CLAIMS, POD, Request};
 use crate::templates::Templates;
 
 /// Largest question (bytes). The API server takes no object of more than 3 MiB, and sends it once.
@@ -49,7 +49,7 @@ impl Webhook {
 }
 
 async fn mutate(State(webhook): State<Webhook>, body: Bytes) -> Response {
-    let request = match review::read(&body) {
+    let request = match review::read(&body, &[POD]) {
         Ok(request) => request,
         Err(error) => return wrong(&webhook.counters, "mutate", &error.to_string()),
     };
@@ -69,11 +69,16 @@ async fn mutate(State(webhook): State<Webhook>, body: Bytes) -> Response {
 }
 
 async fn validate(State(webhook): State<Webhook>, body: Bytes) -> Response {
-    let request = match review::read(&body) {
+    let [claim, template] = CLAIMS;
+    let request = match review::read(&body, &[POD, claim, template]) {
         Ok(request) => request,
         Err(error) => return wrong(&webhook.counters, "validate", &error.to_string()),
     };
-    let answer = match admit::validate(&request.object, &webhook.rules) {
+    let checked = match request.is_of_pod() {
+        true => admit::validate(&request.namespace, &request.object, &webhook.rules),
+        false => admit::validate_claim(&request.namespace, &request.object, &webhook.rules),
+    };
+    let answer = match checked {
         Ok(()) => {
             webhook.counters.count("validate", "admitted");
             review::admitted(&request.uid, &json_patch::Patch::default())
@@ -86,7 +91,8 @@ async fn validate(State(webhook): State<Webhook>, body: Bytes) -> Response {
 impl Webhook {
     /// The patch that makes the pod what it is to be; its template is there then.
     async fn mutated(&self, request: &Request) -> Result<json_patch::Patch, String> {
-        let admitted = admit::admit(&request.object, &self.rules).map_err(|refused| refused.to_string())?;
+        let admitted = admit::admit(&request.namespace, &request.object, &self.rules)
+            .map_err(|refused| refused.to_string())?;
         if let Some(template) = &admitted.template
             && request.dry_run != Some(true)
         {
@@ -101,7 +107,7 @@ fn refusal(counters: &Counters, page: &'static str, request: &Request, why: &str
     let name = ["/metadata/name", "/metadata/generateName"]
         .into_iter()
         .find_map(|path| request.object.pointer(path)?.as_str());
-    info!(page, namespace = request.namespace, pod = name, why, "refused");
+    info!(page, namespace = request.namespace, object = name, why, "refused");
     review::refused(&request.uid, why)
 }
 

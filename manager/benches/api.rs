@@ -13,7 +13,6 @@ use tokio::runtime::Runtime;
 use tokio::sync::watch;
 use tonic::transport::Channel;
 use vcuda_manager::admission::{Placement, Rules};
-use vcuda_manager::bounds::Bounds;
 use vcuda_manager::events::Events;
 use vcuda_manager::gpu::{Gpu, Inventory};
 use vcuda_manager::ledger::RealDisk;
@@ -26,6 +25,7 @@ use vcuda_manager::state::start::start;
 use vcuda_manager_api::v1;
 use vcuda_manager_api::v1::grants_client::GrantsClient;
 use vcuda_manager_api::v1::node_client::NodeClient;
+use vcuda_quota::pods::bounds::Bounds;
 use vcuda_region::GpuUuid;
 
 fn gpu(number: u8) -> Gpu {

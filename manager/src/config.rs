@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use vcuda_daemon::config::{self, ConfigError};
 use vcuda_daemon::logging::Log;
+use vcuda_quota::pods::bounds::{self, Bounds};
 
 use crate::admission::Rules;
 use crate::audit::Actions;
-use crate::bounds::Bounds;
 use crate::grant_devices::{DeviceSettings, Folder};
 use crate::inventory::health::{Policy, PolicyError};
 
@@ -116,7 +116,7 @@ impl Config {
                 group: file.api.group.map(|group| group.0),
             },
             admission: file.admission.into(),
-            namespaces: namespaces::bounds(file.namespaces),
+            namespaces: bounds::bounds(file.namespaces),
             health: file.health.into(),
             metrics: flags.metrics.unwrap_or(file.metrics.listen).0,
             audit_interval: file.audit.interval.0,

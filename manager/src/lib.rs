@@ -9,7 +9,6 @@
 pub mod admission;
 pub mod audit;
 mod background;
-pub mod bounds;
 pub mod checked_file;
 pub mod checkpoint;
 pub mod config;

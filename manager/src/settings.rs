@@ -4,8 +4,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use vcuda_quota::pods::bounds::Bounds;
+
 use crate::admission::Rules;
-use crate::bounds::Bounds;
 use crate::grant_devices::DeviceSettings;
 use crate::library;
 

@@ -11,11 +11,11 @@ use parking_lot::Mutex;
 use thiserror::Error;
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use vcuda_cdi::ContainerEdits;
+use vcuda_quota::pods::bounds::Bounds;
 use vcuda_region::GpuUuid;
 use vcuda_region::clock::now_ns;
 
 use crate::admission::{Candidate, Refusal, Rules};
-use crate::bounds::Bounds;
 use crate::gpu::Inventory;
 use crate::grant::{Grant, GrantId};
 use crate::grant_devices::GrantDevices;

@@ -17,7 +17,6 @@ pub mod health;
 pub mod metrics;
 pub mod node_lock;
 pub mod orphans;
-pub mod parameters;
 pub mod prepare;
 pub mod register;
 pub mod run;

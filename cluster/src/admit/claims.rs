@@ -14,7 +14,7 @@ use super::rules::Rules;
 use super::share::Share;
 
 /// Device class of shares, and the driver's name.
-const CLASS: &str = "vcuda.io";
+pub(super) const CLASS: &str = "vcuda.io";
 /// Name of the claim in the pod's specification.
 pub const CLAIM: &str = "vcuda";
 /// Step of memory (bytes): the driver's slices count whole MiB.

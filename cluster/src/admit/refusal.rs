@@ -1,21 +1,28 @@
-//! Reasons why a pod is not admitted. The API server shows the text to whoever makes the pod, or in the events of the pod's
+//! Reasons why a pod or a claim is not admitted. The API server shows the text to whoever makes the pod, or in the events of the pod's
 //! controller.
 
 use thiserror::Error;
 use vcuda_quota::MemorySize;
 use vcuda_quota::pods::annotations::AnnotationError;
+use vcuda_quota::pods::parameters::ParametersError;
 use vcuda_quota::pods::quantity::QuantityError;
 use vcuda_quota::pods::{AmountsError, CountsError};
 
 /// Number of chunks that a node has at most (`MEMORY_IDS_MAX` of the device plugin).
 pub(super) const CHUNKS_OF_A_NODE: u64 = 5_000;
 
-/// The reason why a pod is not admitted.
+/// The reason why a pod or a claim is not admitted.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Refusal {
     /// A container's request.
     #[error("container {0}: {1}")]
     Container(String, RequestError),
+    /// A claim's request.
+    #[error("request {0}: {1}")]
+    Request(String, RequestError),
+    /// A claim's parameters, in the driver's words.
+    #[error(transparent)]
+    Parameters(#[from] ParametersError),
     /// An annotation, by itself.
     #[error(transparent)]
     Annotation(#[from] AnnotationError),
@@ -46,6 +53,9 @@ pub enum RequestError {
     /// Annotations that contradict it, in the device plugin's words.
     #[error(transparent)]
     Amounts(#[from] AmountsError),
+    /// A choice beyond the namespace's bounds, in the manager's words.
+    #[error("{0}")]
+    Bounds(String),
     /// An amount that is none.
     #[error("{0}: {1}")]
     Quantity(String, QuantityError),

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 use vcuda_quota::pods::ResourceNames;
+use vcuda_quota::pods::bounds::Bounds;
 
 /// Way in which pods get their shares.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -44,6 +45,8 @@ pub struct Rules {
     pub tolerations: Vec<Value>,
     /// Runtime class that pods with shares get.
     pub runtime_class: Option<String>,
+    /// What pods of a namespace may choose.
+    pub bounds: Bounds,
 }
 
 impl Default for Rules {
@@ -58,6 +61,7 @@ impl Default for Rules {
             volcano_memory_factor: 1,
             tolerations: Vec::new(),
             runtime_class: None,
+            bounds: Bounds::default(),
         }
     }
 }

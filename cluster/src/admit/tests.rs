@@ -1,6 +1,11 @@
 //! What becomes of pods, by table.
 
+use vcuda_quota::Priority;
+use vcuda_quota::pods::bounds::{Bound, Bounds};
+
 use super::*;
+
+mod bounds;
 
 fn pod(limits: Value) -> Value {
     json!({
@@ -10,11 +15,19 @@ fn pod(limits: Value) -> Value {
 }
 
 fn admitted(pod: &Value) -> Value {
-    admit(pod, &Rules::default()).unwrap().pod
+    admit("team", pod, &Rules::default()).unwrap().pod
 }
 
 fn refused(pod: &Value, rules: &Rules) -> String {
-    admit(pod, rules).unwrap_err().to_string()
+    admit("team", pod, rules).unwrap_err().to_string()
+}
+
+/// Rules with this bound for all namespaces.
+fn with_bounds(bound: Bound) -> Rules {
+    Rules {
+        bounds: Bounds::new([("*".to_owned(), bound)].into()),
+        ..Rules::default()
+    }
 }
 
 /// Limits of the first container; requests are the same.
@@ -111,18 +124,18 @@ fn tolerations_and_runtime_class_are_added_once() {
         ..Rules::default()
     };
     let asked = pod(json!({"vcuda.io/memory": "16", "vcuda.io/cores": "30"}));
-    let once = admit(&asked, &rules).unwrap().pod;
+    let once = admit("team", &asked, &rules).unwrap().pod;
     assert_eq!(once["spec"]["tolerations"], json!([toleration]));
     assert_eq!(once["spec"]["runtimeClassName"], "nvidia");
-    assert_eq!(admit(&once, &rules).unwrap().pod, once);
+    assert_eq!(admit("team", &once, &rules).unwrap().pod, once);
     let mut own = asked;
     own["spec"]["runtimeClassName"] = json!("other");
     assert_eq!(
-        admit(&own, &rules).unwrap().pod["spec"]["runtimeClassName"],
+        admit("team", &own, &rules).unwrap().pod["spec"]["runtimeClassName"],
         "other"
     );
     let plain = pod(json!({"cpu": "1"}));
-    assert_eq!(admit(&plain, &rules).unwrap().pod, plain);
+    assert_eq!(admit("team", &plain, &rules).unwrap().pod, plain);
 }
 
 /// Every row of docs/migration.md: a container's request, and the counts that it becomes, on GPUs of 40 GiB. `-` is what a
@@ -161,7 +174,7 @@ fn other_systems_requests_become_ours() {
         let [gpu, memory, cores] = ours.split_whitespace().collect::<Vec<_>>()[..] else {
             panic!("{row}");
         };
-        let made = admit(&pod(request.into()), &rules)
+        let made = admit("team", &pod(request.into()), &rules)
             .unwrap_or_else(|error| panic!("{row}: {error}"))
             .pod;
         let counts = json!({
@@ -170,7 +183,7 @@ fn other_systems_requests_become_ours() {
         assert_eq!(limits(&made), counts, "{row}");
         let policy = made.pointer("/metadata/annotations/vcuda.io~1policy.main");
         assert_eq!(policy.is_some(), cores == "-", "{row}");
-        assert_eq!(admit(&made, &rules).unwrap().pod, made, "{row}");
+        assert_eq!(admit("team", &made, &rules).unwrap().pod, made, "{row}");
     }
 }
 
@@ -201,7 +214,7 @@ fn every_resource_of_the_document_is_converted_or_left_alone_on_purpose() {
     assert!(names.len() > 15, "{names:?}");
     for name in names {
         let asked = pod(json!({name: "1"}));
-        let is_left = admit(&asked, &Rules::default()).is_ok_and(|made| made.pod == asked);
+        let is_left = admit("team", &asked, &Rules::default()).is_ok_and(|made| made.pod == asked);
         assert_eq!(is_left, left.contains(&name), "{name}");
     }
 }
@@ -220,7 +233,7 @@ fn units_of_other_systems_follow_their_settings() {
         (json!({"tencent.com/vcuda-memory": "16"}), "4"),
         (json!({"nvidia.com/gpumem": "1025"}), "2"),
     ] {
-        let made = admit(&pod(theirs.clone()), &rules).unwrap().pod;
+        let made = admit("team", &pod(theirs.clone()), &rules).unwrap().pod;
         assert_eq!(limits(&made)["vcuda.io/memory"], chunks, "{theirs}");
     }
 }
@@ -282,7 +295,12 @@ fn parts_of_other_systems_go_with_their_resources() {
         {"name": "CUDA_DEVICE_MEMORY_LIMIT_0", "value": "1g"}, {"name": "GPU_CORE_UTILIZATION_POLICY", "value": "force"},
         {"name": "CUDA_DEVICE_ORDER", "value": "PCI_BUS_ID"},
     ]);
-    let made = admitted(&theirs);
+    assert!(refused(&theirs, &Rules::default()).contains("priority high: pods of namespace team"));
+    let allows_high = with_bounds(Bound {
+        priority_max: Priority::High,
+        ..Bound::default()
+    });
+    let made = admit("team", &theirs, &allows_high).unwrap().pod;
     assert_eq!(
         made["metadata"]["annotations"],
         json!({"vcuda.io/priority.main": "high", "vcuda.io/policy.main": "burst"})
@@ -320,7 +338,7 @@ fn limits_become_a_claim() {
     });
     asked["spec"]["initContainers"] = json!([asked["spec"]["containers"][0].clone()]);
     asked["spec"]["initContainers"][0]["name"] = json!("init");
-    let made = admit(&asked, &Rules::default()).unwrap();
+    let made = admit("team", &asked, &Rules::default()).unwrap();
     let template = made.template.unwrap();
     let request = |name: &str| json!({"name": name, "exactly": {"deviceClassName": "vcuda.io", "capacity": {"requests": {"memory": "2500Mi", "cores": "30"}}}});
     assert_eq!(
@@ -349,14 +367,24 @@ fn limits_become_a_claim() {
         json!({"vcuda.io/policy": "burst"})
     );
     // A second call changes nothing; the same request of another owner has another template.
-    assert_eq!(admit(&made.pod, &Rules::default()).unwrap().template, None);
     assert_eq!(
-        admit(&asked, &Rules::default()).unwrap().template.unwrap(),
+        admit("team", &made.pod, &Rules::default()).unwrap().template,
+        None
+    );
+    assert_eq!(
+        admit("team", &asked, &Rules::default())
+            .unwrap()
+            .template
+            .unwrap(),
         template
     );
     asked["metadata"]["ownerReferences"][0]["uid"] = json!("v");
     assert_ne!(
-        admit(&asked, &Rules::default()).unwrap().template.unwrap().name,
+        admit("team", &asked, &Rules::default())
+            .unwrap()
+            .template
+            .unwrap()
+            .name,
         template.name
     );
 }
@@ -368,7 +396,7 @@ fn a_claim_that_asks_for_no_time_is_promised_none() {
         ..Rules::default()
     };
     let asked = pod(json!({"vcuda.io/memory": "1Mi"}));
-    let made = admit(&asked, &rules).unwrap();
+    let made = admit("team", &asked, &rules).unwrap();
     let template = made.template.unwrap();
     let requests = &template.object["spec"]["spec"]["devices"]["requests"];
     assert_eq!(
@@ -380,7 +408,7 @@ fn a_claim_that_asks_for_no_time_is_promised_none() {
     // The annotation wins over the configuration.
     let mut by_counts = asked;
     by_counts["metadata"]["annotations"] = json!({"vcuda.io/mode": "plugin"});
-    let made = admit(&by_counts, &rules).unwrap();
+    let made = admit("team", &by_counts, &rules).unwrap();
     assert_eq!(
         (made.template, limits(&made.pod)["vcuda.io/memory"].clone()),
         (None, json!("1"))
@@ -391,24 +419,24 @@ fn a_claim_that_asks_for_no_time_is_promised_none() {
 fn what_would_defeat_the_limits_is_refused_of_pods_with_shares() {
     let rules = Rules::default();
     let mut with = admitted(&pod(json!({"vcuda.io/memory": "16", "vcuda.io/cores": "30"})));
-    validate(&with, &rules).unwrap();
+    validate("team", &with, &rules).unwrap();
     with["spec"]["containers"][0]["securityContext"] = json!({"privileged": true});
     assert!(
-        validate(&with, &rules)
+        validate("team", &with, &rules)
             .unwrap_err()
             .to_string()
             .contains("privileged")
     );
     let mut without = pod(json!({"cpu": "1"}));
     without["spec"]["containers"][0]["securityContext"] = json!({"privileged": true});
-    validate(&without, &rules).unwrap();
+    validate("team", &without, &rules).unwrap();
     without["spec"]["resourceClaims"] = json!([{"name": "vcuda", "resourceClaimTemplateName": "a"}]);
-    validate(&without, &rules).unwrap_err();
+    validate("team", &without, &rules).unwrap_err();
     // The annotation is left over where the other page was not asked.
     let mut missed = pod(json!({"vcuda.io/memory": "16", "vcuda.io/cores": "30"}));
     missed["metadata"]["annotations"] = json!({"vcuda.io/mode": "dra"});
     assert!(
-        validate(&missed, &rules)
+        validate("team", &missed, &rules)
             .unwrap_err()
             .to_string()
             .contains("vcuda.io/mode: there is none")

@@ -1,12 +1,15 @@
 //! The configuration file's form. Unknown keys are refused: a misspelt value must not be a missing one.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer, Serialize};
 use vcuda_daemon::config::LogTable;
 use vcuda_daemon::value::{Listen, parsed};
 use vcuda_quota::MemorySize;
+use vcuda_quota::pods::bounds::{Bounds, Namespace, NamespaceTable};
 use vcuda_quota::pods::{parse_chunk, parse_resource_name};
 
 use crate::admit::{AliyunUnit, Mode, Rules};
@@ -21,6 +24,8 @@ pub(super) struct File {
     pub(super) kubeconfig: Option<PathBuf>,
     pub(super) resources: ResourcesTable,
     pub(super) admission: AdmissionTable,
+    /// As in the manager's configuration, so that both have one text. The audit is the manager's alone.
+    pub(super) namespaces: BTreeMap<Namespace, NamespaceTable<IgnoredAny>>,
     pub(super) extender: ExtenderTable,
     pub(super) metrics: MetricsTable,
     pub(super) log: LogTable,
@@ -34,6 +39,7 @@ impl Default for File {
             kubeconfig: None,
             resources: ResourcesTable::default(),
             admission: AdmissionTable::default(),
+            namespaces: BTreeMap::new(),
             extender: ExtenderTable::default(),
             metrics: MetricsTable::default(),
             log: LogTable::default(),
@@ -102,8 +108,8 @@ impl Default for AdmissionTable {
 }
 
 impl AdmissionTable {
-    /// The rules, for resources of these names.
-    pub(super) fn rules(self, resources: ResourcesTable) -> Rules {
+    /// The rules, for resources of these names and namespaces with these bounds.
+    pub(super) fn rules(self, resources: ResourcesTable, bounds: Bounds) -> Rules {
         let tolerations = self.tolerations.iter();
         Rules {
             names: [resources.gpu, resources.memory, resources.cores],
@@ -117,6 +123,7 @@ impl AdmissionTable {
                 .filter_map(|one| serde_json::to_value(one).ok())
                 .collect(),
             runtime_class: Some(self.runtime_class).filter(|class| !class.is_empty()),
+            bounds,
         }
     }
 }

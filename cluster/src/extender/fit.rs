@@ -45,6 +45,12 @@ impl Asked {
         largest_first(&mut asked.together);
         asked
     }
+
+    /// Shares of containers that run at the same time.
+    #[must_use]
+    pub fn together(&self) -> &[Share] {
+        &self.together
+    }
 }
 
 /// A container with a share.

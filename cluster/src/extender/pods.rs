@@ -1,9 +1,10 @@
 //! Pods that the scheduler has sent to nodes, followed at the API server. A node publishes what its GPUs have left only after it
 //! has granted a pod's shares. Until then the pod's place is taken all the same.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::{PoisonError, RwLock};
+use std::time::Instant;
 
 use futures_util::TryStreamExt as _;
 use k8s_openapi::api::core::v1::Pod;
@@ -14,6 +15,7 @@ use vcuda_daemon::api_server::read_watch;
 use vcuda_quota::pods::node_gpus::{NodeGpus, container_key};
 
 use super::fit::{containers, left_beside};
+use super::offers::Offers;
 use crate::admit::{Rules, Share};
 
 /// Pods that have a node and have not ended.
@@ -63,11 +65,18 @@ impl BoundPod {
     }
 }
 
-/// Pods by node, and there by namespace and name.
-type ByNode = HashMap<String, HashMap<(String, String), BoundPod>>;
+/// Namespace and name of a pod.
+pub(super) type PodKey = (String, String);
+
+/// Pods by node.
+type ByNode = HashMap<String, HashMap<PodKey, BoundPod>>;
 
 #[derive(Debug, Default)]
 struct Known {
+    /// Whether the API server shows where pods were bound. If not, nothing is known of any pod.
+    is_followed: bool,
+    /// Pods of which it does not show that yet.
+    offers: Offers,
     by_node: ByNode,
     /// A list that is being read, and takes the place of the other at its end.
     listed: ByNode,
@@ -75,6 +84,11 @@ struct Known {
 
 impl Known {
     fn apply(&mut self, event: &Event<Pod>, rules: &Rules) {
+        if let Event::InitApply(pod) | Event::Apply(pod) = event
+            && let Some((_, key)) = place(pod)
+        {
+            self.offers.close(&key);
+        }
         match event {
             Event::Init => self.listed.clear(),
             Event::InitApply(pod) => insert(&mut self.listed, pod, rules),
@@ -85,7 +99,7 @@ impl Known {
     }
 }
 
-fn place(pod: &Pod) -> Option<(String, (String, String))> {
+fn place(pod: &Pod) -> Option<(String, PodKey)> {
     let node = pod.spec.as_ref()?.node_name.clone()?;
     let metadata = &pod.metadata;
     Some((node, (metadata.namespace.clone()?, metadata.name.clone()?)))
@@ -119,6 +133,7 @@ impl BoundPods {
         let api: Api<Pod> = Api::all(client);
         let pods = Self::default();
         let known = Arc::clone(&pods.0);
+        known.write().unwrap_or_else(PoisonError::into_inner).is_followed = true;
         tokio::spawn(async move {
             let events = watcher(api, watcher::Config::default().fields(BOUND))
                 .default_backoff()
@@ -131,17 +146,39 @@ impl BoundPods {
         pods
     }
 
-    /// What a node's GPUs have left for one more pod: what the node publishes, less what it was sent and has not granted.
+    /// Notes that the scheduler may send a pod with these shares to any of these nodes.
+    pub(super) fn offer(&self, pod: PodKey, nodes: HashSet<String>, shares: Vec<Share>, now: Instant) {
+        let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        if known.is_followed && !shares.is_empty() {
+            known.offers.note(pod, nodes, shares, now);
+        }
+    }
+
+    /// What a node's GPUs have left: what the node publishes, less what it was sent and has not granted.
     #[must_use]
-    pub fn left(&self, node: &str, gpus: NodeGpus) -> NodeGpus {
+    pub(super) fn left(&self, node: &str, gpus: NodeGpus) -> NodeGpus {
+        self.left_beside_open(node, gpus, |_| Vec::new())
+    }
+
+    /// What a node's GPUs have left for sure for `pod`: [`Self::left`], less what other pods may still be sent there.
+    #[must_use]
+    pub(super) fn left_for(&self, pod: &PodKey, node: &str, gpus: NodeGpus, now: Instant) -> NodeGpus {
+        self.left_beside_open(node, gpus, |offers| offers.others(pod, node, now).collect())
+    }
+
+    fn left_beside_open(
+        &self,
+        node: &str,
+        gpus: NodeGpus,
+        open: impl FnOnce(&Offers) -> Vec<Share>,
+    ) -> NodeGpus {
         let Some(held) = &gpus.held else {
             return gpus;
         };
         let known = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        let Some(pods) = known.by_node.get(node) else {
-            return gpus;
-        };
-        let sent: Vec<Share> = pods.values().flat_map(|pod| pod.not_held(held)).collect();
+        let mut sent = open(&known.offers);
+        let pods = known.by_node.get(node).into_iter().flatten();
+        sent.extend(pods.flat_map(|(_, pod)| pod.not_held(held)));
         left_beside(sent, gpus)
     }
 }
@@ -193,6 +230,70 @@ mod tests {
         };
         let left = pods.left(node, gpus);
         (left.gpus[0].mem, left.gpus[0].shares)
+    }
+
+    /// As [`left`] of a node that has granted nothing, for sure for a pod.
+    fn left_for(pods: &BoundPods, pod: &str, node: &str, now: Instant) -> u32 {
+        let gpu = FreeGpu {
+            mem: 300,
+            cores: 100,
+            shares: 16,
+            ..FreeGpu::default()
+        };
+        let gpus = NodeGpus {
+            gpus: vec![gpu],
+            held: Some(Vec::new()),
+        };
+        let key = ("default".to_owned(), pod.to_owned());
+        pods.left_for(&key, node, gpus, now).gpus[0].mem
+    }
+
+    fn offer(pods: &BoundPods, pod: &Pod, nodes: &[&str], now: Instant) {
+        let key = ("default".to_owned(), pod.metadata.name.clone().unwrap());
+        let shares = BoundPod::of(pod, &Rules::default()).together;
+        let nodes = nodes.iter().map(|node| (*node).to_owned()).collect();
+        pods.offer(
+            key,
+            nodes,
+            shares.into_iter().map(|(_, share)| share).collect(),
+            now,
+        );
+    }
+
+    #[test]
+    fn a_pod_counts_on_every_node_that_it_was_offered_until_its_own_is_known() {
+        let now = Instant::now();
+        let mut first = pod("a", "n", &[container("x", 100)], &[]);
+        let pods = known(&[]);
+        offer(&pods, &first, &["n", "m"], now);
+        assert_eq!(
+            left_for(&pods, "b", "n", now),
+            300,
+            "no API server shows bindings"
+        );
+        pods.0.write().unwrap().is_followed = true;
+        offer(&pods, &first, &["n", "m"], now);
+        let for_next = |now| ["n", "m", "o"].map(|node| left_for(&pods, "b", node, now));
+        assert_eq!(for_next(now), [200, 200, 300]);
+        // Its own question again, and what is certain.
+        assert_eq!(left_for(&pods, "a", "n", now), 300);
+        assert_eq!(left(&pods, "n", Some(&[])), (300, 16));
+        // A later answer takes the place of the former.
+        offer(&pods, &first, &["m"], now);
+        assert_eq!(for_next(now), [300, 200, 300]);
+        offer(&pods, &first, &["n", "m"], now);
+        pods.0
+            .write()
+            .unwrap()
+            .apply(&Event::Apply(first.clone()), &Rules::default());
+        assert_eq!(for_next(now), [200, 300, 300]);
+        // Refused everywhere; never bound.
+        first.metadata.name = Some("c".to_owned());
+        offer(&pods, &first, &["m"], now);
+        offer(&pods, &first, &[], now);
+        assert_eq!(for_next(now), [200, 300, 300]);
+        offer(&pods, &first, &["m"], now);
+        assert_eq!(for_next(now + std::time::Duration::from_secs(6)), [200, 300, 300]);
     }
 
     #[test]

@@ -7,9 +7,10 @@ use serde::Deserialize;
 use vcuda_cdi::Inject;
 use vcuda_daemon::config::LogTable;
 use vcuda_daemon::value::{Interval, Listen};
+use vcuda_quota::pods::bounds::Namespace;
 
 use super::Health;
-use super::namespaces::{Namespace, NamespaceTable};
+use super::namespaces::NamespaceTable;
 use super::value::{Factor, Group, Mode, Sharers, Size};
 use crate::admission::{Placement, Rules};
 use crate::audit::Action;

@@ -6,10 +6,10 @@ use tonic::Status;
 use vcuda_cdi::ContainerEdits;
 use vcuda_manager_api::v1;
 use vcuda_quota::Quota;
+use vcuda_quota::pods::bounds::Chosen;
 use vcuda_region::{GpuUuid, MAX_DEVICES};
 
 use crate::admission::Placement;
-use crate::bounds::Chosen;
 use crate::grant::{Grant, Holder, KEY_MAX, REQUEST_MAX, is_key, is_name};
 use crate::state::{Asked, Create, GrantError, Resize};
 

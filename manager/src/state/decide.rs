@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use vcuda_quota::Quota;
+use vcuda_quota::pods::bounds::Bounds;
 use vcuda_region::GpuUuid;
 
 use super::{Asked, Create, GrantError, Resize};
 use crate::admission::{self, Candidate, Load, Placement, Requested, Rules};
-use crate::bounds::Bounds;
 use crate::gpu::Inventory;
 use crate::grant::{Grant, GrantId};
 use crate::grant_table::GrantTable;

@@ -1,10 +1,10 @@
 //! Checked requests of callers: all values are within their ranges.
 
 use vcuda_quota::Quota;
+use vcuda_quota::pods::bounds::Chosen;
 use vcuda_region::GpuUuid;
 
 use crate::admission::Placement;
-use crate::bounds::Chosen;
 use crate::grant::{GrantId, Holder};
 
 /// A tenant to be admitted.

@@ -13,12 +13,12 @@ use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use vcuda_manager::bounds::Chosen;
 use vcuda_manager::grant::{Grant, Holder};
 use vcuda_manager::ledger::{Disk, RealDisk};
 use vcuda_manager::observe::Snapshot;
 use vcuda_manager::state::{Asked, Create, GrantError, Resize};
 use vcuda_quota::Quota;
+use vcuda_quota::pods::bounds::Chosen;
 
 use crate::failing_disk::{Doomed, Fate, Mounted};
 use crate::harness::{GIB, Kept, inventory, settings, uuid};

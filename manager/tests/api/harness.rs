@@ -10,7 +10,6 @@ use tokio::sync::watch;
 use tokio::task::{JoinHandle, spawn_blocking};
 use tonic::transport::Channel;
 use vcuda_manager::admission::Rules;
-use vcuda_manager::bounds::Bounds;
 use vcuda_manager::events::Events;
 use vcuda_manager::gpu::{Gpu, Inventory};
 use vcuda_manager::ledger::{Disk, RealDisk};
@@ -25,6 +24,7 @@ use vcuda_manager::state::start::{StartError, WriterThread, start};
 use vcuda_manager_api::v1;
 use vcuda_manager_api::v1::grants_client::GrantsClient;
 use vcuda_manager_api::v1::node_client::NodeClient;
+use vcuda_quota::pods::bounds::Bounds;
 use vcuda_region::GpuUuid;
 
 pub(crate) const GIB: u64 = 1 << 30;

@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::resource::v1::{DeviceRequestAllocationResult, ResourceClaim};
 use thiserror::Error;
 use vcuda_quota::QuotaChange;
+use vcuda_quota::pods::parameters::{self, Parameters, ParametersError};
 use vcuda_quota::pods::quantity::{self, QuantityError};
 
 use super::DRIVER;
 use super::device::{CORES, MEMORY};
-use super::parameters::{self, Parameters, ParametersError};
 
 /// The allocation cannot be prepared.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]

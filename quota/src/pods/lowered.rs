@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use crate::{Contradiction, CoreShare, MemorySize, Quota, QuotaChange};
+use crate::{Contradiction, CoreShare, MemorySize, Policy, Quota, QuotaChange};
 
 /// Annotations that contradict the pod's request.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -57,5 +57,34 @@ pub fn lowered_quota(most_bytes: u64, most: u32, change: &QuotaChange) -> Result
         )),
         (_, Some(cores)) if cores > most => Err(AmountsError::MoreCores(CoreShare(cores), CoreShare(most))),
         _ => Ok(Quota::fixed(Some(most_bytes), most).merge(change)?),
+    }
+}
+
+/// The change for a tenant with this guarantee (thousandths). If the guarantee is 0, a share or a maximum in the change would
+/// reserve GPU time: then it becomes the maximum of `best-effort`.
+#[must_use]
+pub fn without_guarantee(guaranteed: u32, mut change: QuotaChange) -> QuotaChange {
+    if guaranteed > 0 {
+        return change;
+    }
+    if change.policy == Some(Policy::Burst) {
+        change.cores_permille = change.cores_max_permille.take().or(change.cores_permille);
+        change.policy = Some(Policy::BestEffort);
+    } else if change.cores_permille.is_some() {
+        change.policy = Some(Policy::BestEffort);
+    }
+    change
+}
+
+/// Both changes together; fields of `later` win.
+#[must_use]
+pub fn overlaid(former: &QuotaChange, later: &QuotaChange) -> QuotaChange {
+    QuotaChange {
+        memory_bytes: later.memory_bytes.or(former.memory_bytes),
+        cores_permille: later.cores_permille.or(former.cores_permille),
+        cores_max_permille: later.cores_max_permille.or(former.cores_max_permille),
+        policy: later.policy.or(former.policy),
+        priority: later.priority.or(former.priority),
+        weight: later.weight.or(former.weight),
     }
 }

@@ -61,3 +61,25 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- define "vcuda.asksApiServer" -}}
 {{- or .Values.apiServer.enabled .Values.cluster.enabled (eq .Values.mode "dra") -}}
 {{- end }}
+
+{{/* The bounds of namespaces, as the manager and the webhook read them. */}}
+{{- define "vcuda.namespaces" -}}
+{{- range $name, $bounds := .Values.namespaces }}
+[namespaces.{{ $name | quote }}]
+{{- with $bounds.policies }}
+policies = {{ toJson . }}
+{{- end }}
+{{- with $bounds.priorityMax }}
+priority_max = {{ . | quote }}
+{{- end }}
+{{- with $bounds.coresMax }}
+cores_max = {{ . | toString | quote }}
+{{- end }}
+{{- with $bounds.weightMax }}
+weight_max = {{ int . }}
+{{- end }}
+{{- with $bounds.auditAction }}
+audit_action = {{ . | quote }}
+{{- end }}
+{{- end }}
+{{- end -}}

@@ -1,7 +1,7 @@
 //! Amounts of a grant: those of the allocation, lowered by parameters and annotations.
 
 use vcuda_manager_api::v1;
-use vcuda_quota::pods::lowered_quota;
+use vcuda_quota::pods::{lowered_quota, overlaid, without_guarantee};
 use vcuda_quota::{CoreShare, Policy, Quota, QuotaChange};
 
 use crate::amounts;
@@ -54,33 +54,6 @@ fn whole_gpu_amounts(change: &QuotaChange) -> Result<(v1::Amounts, String), Prep
         ..v1::Amounts::default()
     };
     Ok((amounts, amounts::canonical_text(&amounts)))
-}
-
-/// The change for a tenant with this guarantee (thousandths). If the guarantee is 0, a share or a maximum in the change would
-/// reserve GPU time: then it becomes the maximum of `best-effort`.
-fn without_guarantee(guaranteed: u32, mut change: QuotaChange) -> QuotaChange {
-    if guaranteed > 0 {
-        return change;
-    }
-    if change.policy == Some(Policy::Burst) {
-        change.cores_permille = change.cores_max_permille.take().or(change.cores_permille);
-        change.policy = Some(Policy::BestEffort);
-    } else if change.cores_permille.is_some() {
-        change.policy = Some(Policy::BestEffort);
-    }
-    change
-}
-
-/// Both changes together; fields of `later` win.
-fn overlaid(former: &QuotaChange, later: &QuotaChange) -> QuotaChange {
-    QuotaChange {
-        memory_bytes: later.memory_bytes.or(former.memory_bytes),
-        cores_permille: later.cores_permille.or(former.cores_permille),
-        cores_max_permille: later.cores_max_permille.or(former.cores_max_permille),
-        policy: later.policy.or(former.policy),
-        priority: later.priority.or(former.priority),
-        weight: later.weight.or(former.weight),
-    }
 }
 
 #[cfg(test)]

@@ -3,7 +3,8 @@
 use serde::Deserialize;
 use serde_json::Value;
 use thiserror::Error;
-use vcuda_quota::{CoreShare, ParseError, QuotaChange, parse_weight};
+
+use crate::{CoreShare, ParseError, QuotaChange, parse_weight};
 
 /// API version of the parameters.
 const API_VERSION: &str = "vcuda.io/v1alpha1";
@@ -102,9 +103,9 @@ fn parsed<T>(key: &'static str, text: &str, parsed: Result<T, ParseError>) -> Re
 #[cfg(test)]
 mod tests {
     use serde_json::json;
-    use vcuda_quota::{Policy, Priority};
 
     use super::*;
+    use crate::{Policy, Priority};
 
     fn with(mut more: Value) -> Value {
         more["apiVersion"] = json!(API_VERSION);

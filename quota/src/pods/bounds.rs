@@ -1,10 +1,15 @@
-//! Bounds on the amounts that pods of a namespace may choose by annotations. A user who may create a pod may annotate it,
-//! so the node's operator sets a bound for each namespace. Grants without a namespace (`vcuda grant`) come from users who
-//! may open the socket, and are not bounded.
+//! Bounds on the amounts that pods of a namespace may choose by annotations and parameters of claims. A user who may create a
+//! pod may annotate it, so the operator sets a bound for each namespace. The admission webhook refuses what is outside
+//! ([`Bounds::check_change`]), and the manager decides ([`Bounds::check`]). Grants without a namespace (`vcuda grant`) come
+//! from users who may open the socket, and are not bounded.
 
 use std::collections::BTreeMap;
 
-use vcuda_quota::{CoreShare, Policy, Priority, Quota};
+use crate::{CoreShare, Policy, Priority, Quota, QuotaChange};
+
+mod table;
+
+pub use table::{Namespace, NamespaceTable, bounds};
 
 /// Key of the bound for namespaces that have none of their own.
 pub const ALL_OTHERS: &str = "*";
@@ -108,6 +113,27 @@ impl Bounds {
     /// # Errors
     /// Fails with a sentence that names the value and where the bound is configured.
     pub fn check(&self, namespace: &str, amounts: &Quota) -> Result<(), String> {
+        let all = QuotaChange {
+            policy: Some(amounts.policy),
+            priority: Some(amounts.priority),
+            cores_max_permille: (amounts.policy != Policy::Fixed).then_some(amounts.cores_max_permille),
+            weight: amounts.weight,
+            ..QuotaChange::default()
+        };
+        self.check_change(namespace, &all, amounts.cores_permille)
+    }
+
+    /// Checks what tenants of `namespace` chose, who are promised `cores_permille` of GPU time. What they left out is a default,
+    /// and defaults are always within the bound.
+    ///
+    /// # Errors
+    /// As [`Self::check`].
+    pub fn check_change(
+        &self,
+        namespace: &str,
+        change: &QuotaChange,
+        cores_permille: u32,
+    ) -> Result<(), String> {
         if namespace.is_empty() {
             return Ok(());
         }
@@ -118,25 +144,35 @@ impl Bounds {
                  manager's configuration"
             ))
         };
-        if !bound.policies.contains(&amounts.policy) {
-            let allowed: Vec<String> = bound.policies.iter().map(ToString::to_string).collect();
-            return denied("policy", amounts.policy.to_string(), allowed.join(" or "));
-        }
-        if amounts.priority > bound.priority_max {
-            let most = format!("at most {}", bound.priority_max);
-            return denied("priority", amounts.priority.to_string(), most);
-        }
-        let is_borrower = amounts.policy != Policy::Fixed;
-        if is_borrower && amounts.cores_max_permille > bound.cores_max_permille.max(amounts.cores_permille) {
-            let share = |permille| CoreShare(permille).to_string();
-            let most = format!("at most {}", share(bound.cores_max_permille));
-            return denied("cores-max", share(amounts.cores_max_permille), most);
-        }
-        match amounts.weight {
-            Some(weight) if weight > bound.weight_max => denied(
+        let at_most = |most: String| format!("at most {most}");
+        let share = |permille| CoreShare(permille).to_string();
+        match *change {
+            QuotaChange {
+                policy: Some(policy), ..
+            } if !bound.policies.contains(&policy) => {
+                let allowed: Vec<String> = bound.policies.iter().map(ToString::to_string).collect();
+                denied("policy", policy.to_string(), allowed.join(" or "))
+            }
+            QuotaChange {
+                priority: Some(priority),
+                ..
+            } if priority > bound.priority_max => denied(
+                "priority",
+                priority.to_string(),
+                at_most(bound.priority_max.to_string()),
+            ),
+            QuotaChange {
+                cores_max_permille: Some(most),
+                ..
+            } if most > bound.cores_max_permille.max(cores_permille) => {
+                denied("cores-max", share(most), at_most(share(bound.cores_max_permille)))
+            }
+            QuotaChange {
+                weight: Some(weight), ..
+            } if weight > bound.weight_max => denied(
                 "weight",
                 weight.to_string(),
-                format!("at most {}", bound.weight_max),
+                at_most(bound.weight_max.to_string()),
             ),
             _ => Ok(()),
         }
@@ -255,5 +291,19 @@ mod tests {
             .check("web", &amounts(Policy::Fixed, Priority::High, 300, None))
             .unwrap_err();
         assert!(refusal.contains("at most normal"), "{refusal}");
+    }
+
+    #[test]
+    fn what_was_left_out_is_within_the_bound() {
+        let check = |change: QuotaChange, cores| bounds().check_change("web", &change, cores);
+        check(QuotaChange::default(), 1000).unwrap();
+        let most = |cores_max_permille| QuotaChange {
+            policy: Some(Policy::Burst),
+            cores_max_permille,
+            ..QuotaChange::default()
+        };
+        check(most(None), 300).unwrap();
+        check(most(Some(700)), 700).unwrap();
+        check(most(Some(700)), 600).unwrap_err();
     }
 }
