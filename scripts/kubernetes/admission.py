@@ -1,6 +1,7 @@
 """Scenarios of admission: what the webhook makes of pods, what happens while it is away, and the policy for clusters without one."""
 import json
 
+from claim_changes import template
 from cluster import NAMESPACE, Fault, container, deployment, pod, states
 
 NAME = "vcuda-cluster"
@@ -25,8 +26,15 @@ REFUSED = [
     ("policy", container(), {"vcuda.io/policy": "fast"}, "write fixed, burst or best-effort"),
     ("name", container(), {"vcuda.io/polcy": "burst"}, "there is none of this name"),
     ("more", container(), {"vcuda.io/memory": "8Gi"}, "annotations only lower"),
+    ("bound", container(), {"vcuda.io/priority": "high"}, "priority high: pods of namespace confined may have at most normal; the bound is"),
     ("privileged", container(**PRIVILEGED), {}, DEFEATS),
     ("variable", container(gpu=0, memory=0, cores=0, env=[{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]), {}, DEFEATS),
+]
+# Parameters of a claim, and words of the refusal.
+REFUSED_CLAIMS = [
+    ({"priority": "high"}, "request gpu: priority high: pods of namespace confined may have at most normal; the bound is"),
+    ({"weight": 1001}, "request gpu: weight 1001: pods of namespace confined may have at most 1000; the bound is"),
+    ({"polcy": "burst"}, "parameters of driver vcuda.io: unknown field `polcy`"),
 ]
 
 
@@ -92,6 +100,23 @@ def refusals(cluster):
         refused += words in said
         faults += [] if words in said else [f"bad-{name} is not refused with {words!r}: {said!r}"]
     return refused, faults
+
+
+def refused_claims(cluster):
+    """Templates and claims that are refused when they are made: how many, and faults."""
+    refused, faults = 0, []
+    for parameters, words in REFUSED_CLAIMS:
+        made = template("beyond", 1, 1, parameters)
+        alone = made | {"kind": "ResourceClaim", "spec": made["spec"]["spec"]}
+        for one in (made, alone):
+            one["metadata"] = {"name": "beyond", "namespace": CONFINED}
+            said = refusal(cluster, one)
+            refused += words in said
+            faults += [] if words in said else [f"{one['kind']} with {parameters} is not refused with {words!r}: {said!r}"]
+    within = template("within", 1, 1, {"priority": "low"})
+    within["metadata"]["namespace"] = CONFINED
+    said = refusal(cluster, within)
+    return refused, faults + ([f"a template within the bounds is refused: {said}"] if said else [])
 
 
 def away(cluster):
@@ -166,6 +191,7 @@ def admitted_claims(cluster):
         faults += [f"a dry run made templates: {made_templates(cluster)}"] if made_templates(cluster) else []
         right, wrong = as_written(cluster)
         refused, more = refusals(cluster)
+        refused_too, beyond = refused_claims(cluster)
         again, last = away(cluster)
     finally:
         cluster.kubectl("label", "namespace", "default", "vcuda.io/unconfined-")
@@ -173,8 +199,9 @@ def admitted_claims(cluster):
         cluster.kubectl("delete", "namespace", CONFINED)
         remove(cluster)
     figures = {"as written": f"{right} of {len(WRITTEN)}", "refused": f"{refused} of {len(REFUSED)}",
+               "claims and templates refused": f"{refused_too} of {2 * len(REFUSED_CLAIMS)}",
                "a controller's template gone after": f"{gone:.1f} s", "answers again after": f"{again:.1f} s"}
-    return figures, faults + wrong + more + last
+    return figures, faults + wrong + more + beyond + last
 
 
 # As REFUSED, in the words of the policy.
