@@ -50,20 +50,21 @@ def disturbed(cluster, rounds):
     """What running pods notice of each disturbance, and how long until a new pod runs: none may be touched."""
     made = under_load(cluster)
     names = [one["metadata"]["name"] for one in made]
-    took, refused, faults = [], 0, []
+    took, refused, faults = {}, 0, []
     for name, disturb in rounds:
         try:
             disturb()
             seconds, lost = new_pod(cluster, name)
             faults += cluster.lost(lost)
-            took.append(seconds)
+            took[name] = seconds
             refused += lost
             cluster.kubectl("delete", "pod", f"{name}-{lost}", "--wait=false")
         except Fault as fault:
             faults.append(f"{name}: {fault}")
         faults += [f"after {name}: {words}" for words in cluster.untouched(names)]
     faults += cluster.wrong_limits(made)
-    return {"rounds": len(rounds), "running pods": len(made), "longest until a new pod runs": f"{max(took, default=0):.1f} s",
+    slowest = max(took, key=took.get, default="none")
+    return {"rounds": len(rounds), "running pods": len(made), "longest until a new pod runs": f"{took.get(slowest, 0):.1f} s ({slowest})",
             "new pods refused for good": refused, "touched": len(faults)}, faults
 
 

@@ -190,14 +190,14 @@ impl Cluster {
         Ok((status, body.to_owned()))
     }
 
-    /// The answer to a review of this pod: its `response`.
-    pub fn review(&self, path: &str, namespace: &str, pod: &Value, is_dry_run: bool) -> Value {
+    /// The answer to a review of this object, a pod unless it says another kind: its `response`.
+    pub fn review(&self, path: &str, namespace: &str, object: &Value, is_dry_run: bool) -> Value {
+        let kind = object["kind"].as_str().unwrap_or("Pod");
         let review = json!({
             "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
             "request": {
-                "uid": "705ab4f5-6393-11e8-b7cc-42010a800002", "kind": {"group": "", "version": "v1", "kind": "Pod"},
-                "resource": {"group": "", "version": "v1", "resource": "pods"}, "operation": "CREATE",
-                "namespace": namespace, "object": pod, "oldObject": null, "dryRun": is_dry_run, "options": {},
+                "uid": "705ab4f5-6393-11e8-b7cc-42010a800002", "kind": {"group": "", "version": "v1", "kind": kind},
+                "operation": "CREATE", "namespace": namespace, "object": object, "oldObject": null, "dryRun": is_dry_run, "options": {},
                 "userInfo": {"username": "admin"},
             },
         });

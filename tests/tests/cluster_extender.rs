@@ -144,6 +144,50 @@ fn a_pod_that_was_sent_to_a_node_has_its_place_before_the_node_has_granted_it() 
     eventually("the place is free again", SOON, || kept(&json!(["one"])));
 }
 
+/// The scheduler asks about the second pod before the API server shows where the first one went.
+#[test]
+fn of_two_pods_at_once_none_is_sent_where_the_other_may_go() {
+    let api = TemplateApi::start();
+    let gpus =
+        json!({"gpus": [{"id": "GPU-1", "mem": 200, "of": 320, "cores": 100, "shares": 15}], "held": []});
+    let published =
+        |name: &str| json!({"metadata": {"name": name, "annotations": {"vcuda.io/gpus": gpus.to_string()}}});
+    api.set_nodes(&[published("one"), published("two")]);
+    let cluster = Cluster::start(&format!(
+        "kubeconfig = \"{}\"\n[extender]\nfollow_nodes = true\n",
+        api.kubeconfig().display()
+    ));
+    let named = |name: &str| {
+        let mut pod = pod(&json!({"vcuda.io/gpu": "1", "vcuda.io/memory": "160", "vcuda.io/cores": "40"}));
+        pod["metadata"] = json!({"name": name, "namespace": "default"});
+        pod
+    };
+    let kept = |name: &str, nodes: Value| {
+        let args = json!({"Pod": named(name), "Nodes": null, "NodeNames": nodes});
+        asked(&cluster, "/filter", &args)["NodeNames"].clone()
+    };
+    let too_large =
+        json!({"Pod": pod(&json!({"vcuda.io/memory": "300"})), "Nodes": null, "NodeNames": ["one", "two"]});
+    eventually("the nodes are known", SOON, || {
+        asked(&cluster, "/filter", &too_large)["NodeNames"] == json!([])
+    });
+    let offered = kept("first", json!(["one", "two"]));
+    assert_eq!(offered, json!(["one", "two"]));
+    assert_eq!(
+        kept("second", json!(["one", "two"])),
+        json!([]),
+        "either may get the first"
+    );
+    let mut bound = named("first");
+    bound["spec"]["nodeName"] = json!("two");
+    api.set_pods(&[bound]);
+    eventually(
+        "the first is known to be on the other node",
+        Duration::from_secs(4),
+        || kept("second", json!(["one", "two"])) == json!(["one"]),
+    );
+}
+
 #[test]
 fn bad_questions_get_a_clear_error() {
     let cluster = Cluster::start("");

@@ -88,6 +88,51 @@ fn nonsense_and_ways_around_the_limits_are_refused_with_a_sentence() {
 }
 
 #[test]
+fn pods_and_claims_are_within_the_bounds_of_their_namespace() {
+    let cluster = Cluster::start("[namespaces.ops]\npriority_max = \"high\"\naudit_action = \"report\"\n");
+    let mut asked = pod(&json!({"vcuda.io/memory": "4Gi", "vcuda.io/cores": "30"}));
+    asked["metadata"]["annotations"] = json!({"vcuda.io/priority": "high"});
+    let sentence = "priority high: pods of namespace team may have at most normal; the bound is namespaces.\"*\" in the manager's \
+                    configuration";
+    assert_eq!(
+        cluster.mutated("team", &asked),
+        Err(format!("container main: {sentence}"))
+    );
+    let made = cluster.mutated("ops", &asked).unwrap();
+    assert_eq!(cluster.review("/validate", "ops", &made, false)["allowed"], true);
+    assert_eq!(
+        cluster.review("/validate", "team", &made, false)["allowed"],
+        false
+    );
+
+    let parameters = json!({"apiVersion": "vcuda.io/v1alpha1", "kind": "VcudaConfig", "priority": "high"});
+    let claim = json!({"devices": {
+        "requests": [{"name": "gpu", "exactly": {"deviceClassName": "vcuda.io"}}],
+        "config": [{"opaque": {"driver": "vcuda.io", "parameters": parameters}}],
+    }});
+    for (kind, spec) in [
+        ("ResourceClaim", claim.clone()),
+        ("ResourceClaimTemplate", json!({"spec": claim})),
+    ] {
+        let object = json!({"apiVersion": "resource.k8s.io/v1", "kind": kind, "metadata": {"name": "a"}, "spec": spec});
+        let refused = cluster.review("/validate", "team", &object, false);
+        assert_eq!(refused["status"]["message"], format!("request gpu: {sentence}"));
+        assert_eq!(
+            cluster.review("/validate", "ops", &object, false)["allowed"],
+            true
+        );
+    }
+    let misplaced = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
+        "uid": "u", "kind": {"kind": "ResourceClaim"}, "object": {},
+    }});
+    let (status, text) = cluster.post("/mutate", misplaced.to_string().as_bytes()).unwrap();
+    assert!(
+        status == 400 && text.contains("this page is for Pod"),
+        "{status}: {text}"
+    );
+}
+
+#[test]
 fn a_claim_is_made_once_and_not_in_a_dry_run() {
     let api = TemplateApi::start();
     let cluster = Cluster::start(&format!("kubeconfig = \"{}\"\n", api.kubeconfig().display()));
