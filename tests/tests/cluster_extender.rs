@@ -59,7 +59,7 @@ fn no_pod_is_sent_where_only_the_sum_fits() {
     assert_eq!(names, ["one", "empty", "silent"]);
     assert_eq!(
         kept["FailedNodes"],
-        json!({"halves": "vcuda: no GPU has 40 GiB and 40 % free together"})
+        json!({"halves": "vcuda: no GPU has 40 GiB and 40 percent free together"})
     );
     assert_eq!((&kept["NodeNames"], &kept["Error"]), (&Value::Null, &json!("")));
     let scores = asked(&cluster, "/prioritize", &args);
@@ -129,7 +129,7 @@ fn a_pod_that_was_sent_to_a_node_has_its_place_before_the_node_has_granted_it() 
     api.set_pods(&[sent.clone()]);
     eventually("the pod that was sent has its place", SOON, || kept(&json!([])));
     assert!(
-        failed().contains("vcuda: no GPU has 40 GiB and 40 %"),
+        failed().contains("vcuda: no GPU has 40 GiB and 40 percent"),
         "{}",
         failed()
     );

@@ -133,7 +133,7 @@ fn a_pod_that_does_not_start_is_explained() {
             "reason": reason, "message": message, "lastTimestamp": time,
         })
     };
-    let sentence = "0/2 nodes are available: 2 vcuda: no GPU has 40 GiB and 40 % free together.";
+    let sentence = "0/2 nodes are available: 2 vcuda: no GPU has 40 GiB and 40 percent free together.";
     let events = json!([
         event("FailedScheduling", sentence, "u", "2026-01-01T00:00:02Z"),
         event(

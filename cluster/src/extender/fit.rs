@@ -137,6 +137,7 @@ fn placed(shares: &[Share], gpus: &NodeGpus) -> Option<(Vec<Vec<usize>>, NodeGpu
 ///
 /// # Errors
 /// The reason for the pod's events. It names no node's amounts, so that equal reasons of many nodes are one line there.
+/// It has no percent sign, which kube-scheduler takes for the beginning of a format.
 pub fn fits(asked: &Asked, gpus: &NodeGpus, rules: &Rules) -> Result<(), String> {
     let first_alone = asked
         .alone
@@ -144,7 +145,7 @@ pub fn fits(asked: &Asked, gpus: &NodeGpus, rules: &Rules) -> Result<(), String>
         .find(|share| placed(std::slice::from_ref(*share), gpus).is_none());
     let size = |share: &Share| {
         let memory = MemorySize(u64::from(share.each.chunks).saturating_mul(rules.chunk_bytes));
-        format!("{memory} and {} % free together", share.each.percents)
+        format!("{memory} and {} percent free together", share.each.percents)
     };
     if let Some(share) = first_alone.or_else(|| {
         asked
@@ -258,14 +259,14 @@ mod tests {
         let forty = asked(&[(1, 160, 40)], &[]);
         assert_eq!(
             why(&forty, &[gpu(80, 100), gpu(80, 100)]),
-            "vcuda: no GPU has 40 GiB and 40 % free together"
+            "vcuda: no GPU has 40 GiB and 40 percent free together"
         );
         // Memory on one GPU, time on the other.
         why(&forty, &[gpu(320, 30), gpu(10, 100)]);
         fits(&forty, &node(&[gpu(10, 100), gpu(160, 40)]), &Rules::default()).unwrap();
         let two = asked(&[(2, 320, 80)], &[]);
         assert!(
-            why(&two, &[gpu(320, 100), gpu(159, 100)]).starts_with("vcuda: not 2 GPUs have 40 GiB and 40 %")
+            why(&two, &[gpu(320, 100), gpu(159, 100)]).starts_with("vcuda: not 2 GPUs have 40 GiB and 40 percent")
         );
         fits(&two, &node(&[gpu(160, 40), gpu(160, 40)]), &Rules::default()).unwrap();
         why(&forty, &[]);

@@ -250,7 +250,7 @@ mod tests {
                 .remedy
                 .contains("16 for 4 GiB")
         );
-        let extender = "0/2 nodes are available: 2 vcuda: no GPU has 40 GiB and 40 % free together.";
+        let extender = "0/2 nodes are available: 2 vcuda: no GPU has 40 GiB and 40 percent free together.";
         assert!(
             first(&[("Scheduled", "x"), ("FailedScheduling", extender)])
                 .remedy
