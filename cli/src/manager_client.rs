@@ -45,7 +45,8 @@ impl ManagerClient {
                 Ok(node) => return Ok(Some(node)),
                 Err(Unreached::Socket(
                     ConnectError::Absent(_) | ConnectError::Dead(_) | ConnectError::Denied(_),
-                )) => {}
+                ))
+                | Err(Unreached::Refused(_)) => {}
                 Err(unreached) => return Err(unreached.into()),
             }
         }
@@ -68,15 +69,18 @@ impl ManagerClient {
                 .iter()
                 .any(|state| matches!(state, Unreached::Socket(error) if is_it(error)))
         };
-        Err(if is_any(|error| matches!(error, ConnectError::Denied(_))) {
-            Absence::Denied(failure)
-        } else if is_any(|error| matches!(error, ConnectError::Dead(_))) {
-            Absence::Down(failure)
-        } else if is_any(|error| !matches!(error, ConnectError::Absent(_))) {
-            Absence::Silent(failure)
-        } else {
-            Absence::NoManager
-        })
+        let is_refused = states.iter().any(|state| matches!(state, Unreached::Refused(_)));
+        Err(
+            if is_refused || is_any(|error| matches!(error, ConnectError::Denied(_))) {
+                Absence::Denied(failure)
+            } else if is_any(|error| matches!(error, ConnectError::Dead(_))) {
+                Absence::Down(failure)
+            } else if is_any(|error| !matches!(error, ConnectError::Absent(_))) {
+                Absence::Silent(failure)
+            } else {
+                Absence::NoManager
+            },
+        )
     }
 
     /// As [`ManagerClient::find`], for commands that need a manager.
@@ -117,11 +121,26 @@ impl ManagerClient {
         let channel = runtime
             .block_on(connect(socket, DEADLINE))
             .map_err(Unreached::Socket)?;
-        Ok(ManagerClient {
+        let client = ManagerClient {
             runtime,
             channel,
             socket: socket.to_owned(),
-        })
+        };
+        client.check_admitted()?;
+        Ok(client)
+    }
+
+    /// A manager that tells its callers apart lets all connect, and refuses the calls of those without any right.
+    fn check_admitted(&self) -> Result<(), Unreached> {
+        let mut node = self.node();
+        let status = node.get_status(vcuda_manager_api::v1::GetStatusRequest {});
+        match self.runtime.block_on(status) {
+            Err(status) if status.code() == Code::PermissionDenied => {
+                Err(Unreached::Refused(status.message().to_owned()))
+            }
+            // Any other failure is that of the call for which this was connected.
+            _ => Ok(()),
+        }
     }
 
     /// Path of the socket.
@@ -292,6 +311,8 @@ fn sockets(environment: &Environment) -> Result<Vec<PathBuf>, Failure> {
 
 enum Unreached {
     Socket(ConnectError),
+    /// The manager's refusal of this user.
+    Refused(String),
     Runtime(std::io::Error),
 }
 
@@ -302,6 +323,7 @@ impl From<Unreached> for Failure {
                 "{error}; start `vcuda-manager`, or name its socket in {ENV_MANAGER}"
             )),
             Unreached::Socket(error) => Failure::Unavailable(error.to_string()),
+            Unreached::Refused(words) => Failure::Unavailable(words),
             Unreached::Runtime(error) => failed(error),
         }
     }

@@ -67,6 +67,8 @@ pub struct Api {
     pub mode: u32,
     /// Its group's id, if not the manager's.
     pub group: Option<u32>,
+    /// Ids of groups that may look and not change.
+    pub viewers: Vec<u32>,
 }
 
 /// Rules for unhealthy GPUs.
@@ -114,6 +116,7 @@ impl Config {
             api: Api {
                 mode: file.api.mode.0,
                 group: file.api.group.map(|group| group.0),
+                viewers: file.api.viewers.iter().map(|group| group.0).collect(),
             },
             admission: file.admission.into(),
             namespaces: bounds::bounds(file.namespaces),
@@ -255,6 +258,10 @@ mod tests {
             ("[api]\nmode = \"0667\"", "m.toml:2: '0667': everybody could"),
             (
                 "[api]\ngroup = \"no-such-group\"",
+                "m.toml:2: 'no-such-group': no such group",
+            ),
+            (
+                "[api]\nviewers = [\"no-such-group\"]",
                 "m.toml:2: 'no-such-group': no such group",
             ),
             ("[audit]\ninterval = \"1ms\"", "m.toml:2: '1ms': outside"),

@@ -6,6 +6,7 @@
 #![cfg_attr(not(test), forbid(unsafe_code))]
 #![warn(clippy::too_many_lines)]
 
+pub mod access;
 pub mod admission;
 pub mod audit;
 mod background;

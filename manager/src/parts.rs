@@ -216,6 +216,7 @@ fn settings(config: &Config, shim: &Arc<library::Current>) -> Settings {
         api: Api {
             mode: config.api.mode,
             group: config.api.group,
+            viewers: config.api.viewers.clone(),
             ..Api::default()
         },
         devices: config.devices.clone(),

@@ -19,14 +19,17 @@ use vcuda_manager_api::SOCKET_NAME;
 use vcuda_manager_api::v1::grants_server::GrantsServer;
 use vcuda_manager_api::v1::node_server::NodeServer;
 
+use crate::access::Access;
 use crate::metrics::Instruments;
 use crate::service::{GrantsService, NodeService};
 use crate::settings::Api;
 use crate::state::Grants;
 
+mod guard;
 mod peer;
 mod timed;
 
+use guard::Guarded;
 use timed::Timed;
 
 /// Maximum size of a request's headers (bytes).
@@ -83,7 +86,7 @@ fn make(private: &Path, api: &Api) -> io::Result<UnixListener> {
     if let Some(group) = api.group {
         chown(&socket, None, Some(group))?;
     }
-    fs::set_permissions(&socket, Permissions::from_mode(api.mode))?;
+    fs::set_permissions(&socket, Permissions::from_mode(Access::new(api).socket_mode(api)))?;
     Ok(listener)
 }
 
@@ -104,7 +107,8 @@ pub async fn serve(
     health.set_serving::<GrantsServer<GrantsService>>().await;
     health.set_serving::<NodeServer<NodeService>>().await;
     let updating = tokio::spawn(update_health(health, grants.grants().clone(), stop.clone()));
-    let incoming = peer::accept(listener, api, node.events(), stop.clone());
+    let access = Arc::new(Access::new(api));
+    let incoming = peer::accept(listener, api, Arc::clone(&access), node.events(), stop.clone());
     let router = Server::builder()
         .layer(MapResponseLayer::new(dated))
         // A safety net: the service's own deadline comes earlier with a better error. It also ends requests that are never
@@ -116,11 +120,17 @@ pub async fn serve(
         .http2_keepalive_timeout(Some(api.peer_timeout))
         .add_service(health_service)
         .add_service(Timed::new(
-            GrantsServer::new(grants).max_decoding_message_size(api.request_bytes),
+            Guarded::new(
+                GrantsServer::new(grants).max_decoding_message_size(api.request_bytes),
+                &access,
+            ),
             &instruments,
         ))
         .add_service(Timed::new(
-            NodeServer::new(node).max_decoding_message_size(api.request_bytes),
+            Guarded::new(
+                NodeServer::new(node).max_decoding_message_size(api.request_bytes),
+                &access,
+            ),
             &instruments,
         ));
     let server = router.serve_with_incoming_shutdown(incoming, stopped(stop.clone()));

@@ -38,6 +38,8 @@ pub struct Api {
     pub mode: u32,
     /// The socket's group, if not the manager's.
     pub group: Option<u32>,
+    /// Groups that may look and not change.
+    pub viewers: Vec<u32>,
     /// Maximum number of connections.
     pub connections: usize,
     /// Maximum number of connections of one user.
@@ -59,6 +61,7 @@ impl Default for Api {
         Self {
             mode: 0o660,
             group: None,
+            viewers: Vec::new(),
             connections: 512,
             connections_per_user: 256,
             requests_per_connection: 64,

@@ -5,6 +5,7 @@ mod environment;
 use core::fmt;
 use std::fs;
 use std::io::{self, Read};
+use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
@@ -169,6 +170,14 @@ pub fn folder_of(pid: u32) -> PathBuf {
         .map(|thread| thread.path())
         .find(|thread| fs::metadata(thread.join("ns/uts")).is_ok())
         .unwrap_or(main_thread)
+}
+
+/// Supplementary groups that the process at the other end of a unix socket had when it connected, as the kernel tells them.
+///
+/// # Errors
+/// Fails before Linux 4.13, or if this is no connected unix socket.
+pub fn peer_groups(socket: &impl AsFd) -> io::Result<Vec<u32>> {
+    sys::peer_groups(socket.as_fd())
 }
 
 /// The path of a file of `/proc/self`, such as `maps`. It names the calling thread's file: the main thread's files

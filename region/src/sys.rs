@@ -4,7 +4,7 @@
 use std::ffi::CString;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -51,6 +51,39 @@ pub(crate) fn has_ended(pid: u32) -> io::Result<bool> {
     match unsafe { libc::poll(&raw mut question, 1, 0) } {
         -1 => Err(io::Error::last_os_error()),
         ready => Ok(ready == 1),
+    }
+}
+
+/// Supplementary groups that the process at the other end of a unix socket had when it connected.
+///
+/// # Errors
+/// Fails before Linux 4.13, or if this is no connected unix socket.
+pub(crate) fn peer_groups(socket: BorrowedFd<'_>) -> io::Result<Vec<libc::gid_t>> {
+    let mut groups: Vec<libc::gid_t> = vec![0; 32];
+    loop {
+        let held = groups.len() * size_of::<libc::gid_t>();
+        let mut bytes = libc::socklen_t::try_from(held).map_err(io::Error::other)?;
+        // SAFETY: the kernel writes at most `bytes`, which is the size of `groups`.
+        let answer = unsafe {
+            libc::getsockopt(
+                socket.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_PEERGROUPS,
+                groups.as_mut_ptr().cast(),
+                &raw mut bytes,
+            )
+        };
+        let error = io::Error::last_os_error();
+        let count = usize::try_from(bytes).map_err(io::Error::other)? / size_of::<libc::gid_t>();
+        if answer == 0 {
+            groups.truncate(count);
+            return Ok(groups);
+        }
+        // `bytes` then says how many there are.
+        if error.raw_os_error() != Some(libc::ERANGE) || count <= groups.len() {
+            return Err(error);
+        }
+        groups.resize(count, 0);
     }
 }
 

@@ -18,7 +18,7 @@ use crate::grant_devices::{DeviceSettings, Folder};
 
 /// All keys; a test requires each in the documented file.
 #[cfg(test)]
-pub(super) const KEYS: [&str; 36] = [
+pub(super) const KEYS: [&str; 37] = [
     "root",
     "state",
     "node",
@@ -29,6 +29,7 @@ pub(super) const KEYS: [&str; 36] = [
     "[api]",
     "mode",
     "group",
+    "viewers",
     "[admission]",
     "reserve",
     "sharers_max",
@@ -104,6 +105,7 @@ impl Default for File {
 pub(super) struct ApiTable {
     pub(super) mode: Mode,
     pub(super) group: Option<Group>,
+    pub(super) viewers: Vec<Group>,
 }
 
 impl Default for ApiTable {
@@ -111,6 +113,7 @@ impl Default for ApiTable {
         Self {
             mode: Mode(0o660),
             group: None,
+            viewers: Vec::new(),
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Connections of clients, counted in total and by user, and closed if they send no HTTP/2 preface in time.
+//! Connections of clients, counted in total and by user, and closed if they send no HTTP/2 preface in time. Each has its caller,
+//! as the kernel names it.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -15,34 +16,50 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::Sleep;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::server::Connected;
+use vcuda_region::process::peer_groups;
 
 use super::stopped;
+use crate::access::{Access, Caller, Right};
 use crate::events::{Events, Report, Severity};
 use crate::settings::Api;
 
 /// Length of an HTTP/2 client's preface (RFC 9113, 3.4).
 const PREFACE_BYTES: usize = 24;
+/// Maximum number of connections of all users without any right together: enough to tell each why.
+const STRANGERS_MAX: usize = 16;
 
 /// Number of connections, with their maximum.
 #[derive(Debug)]
 struct Connections {
     most: usize,
     most_per_user: usize,
-    by_user: Mutex<HashMap<u32, usize>>,
+    by_user: Mutex<HashMap<Party, usize>>,
+}
+
+/// Users that share a maximum of connections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Party {
+    User(u32),
+    /// All users without any right.
+    Strangers,
 }
 
 impl Connections {
     /// Reserves a place for a connection of this user; `None` at the maximum.
-    fn reserve(self: &Arc<Self>, user: u32) -> Option<Place> {
+    fn reserve(self: &Arc<Self>, party: Party) -> Option<Place> {
         let mut by_user = self.by_user.lock();
         let total: usize = by_user.values().sum();
-        let own = by_user.entry(user).or_default();
-        if total >= self.most || *own >= self.most_per_user {
+        let most = match party {
+            Party::User(_) => self.most_per_user,
+            Party::Strangers => STRANGERS_MAX,
+        };
+        let own = by_user.entry(party).or_default();
+        if total >= self.most || *own >= most {
             return None;
         }
         *own += 1;
         let connections = Arc::clone(self);
-        Some(Place { connections, user })
+        Some(Place { connections, party })
     }
 }
 
@@ -50,16 +67,16 @@ impl Connections {
 #[derive(Debug)]
 struct Place {
     connections: Arc<Connections>,
-    user: u32,
+    party: Party,
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
         let mut by_user = self.connections.by_user.lock();
-        if let Some(own) = by_user.get_mut(&self.user) {
+        if let Some(own) = by_user.get_mut(&self.party) {
             *own = own.saturating_sub(1);
             if *own == 0 {
-                by_user.remove(&self.user);
+                by_user.remove(&self.party);
             }
         }
     }
@@ -69,6 +86,7 @@ impl Drop for Place {
 pub(super) fn accept(
     listener: UnixListener,
     api: &Api,
+    access: Arc<Access>,
     events: Arc<Events>,
     stop: watch::Receiver<bool>,
 ) -> ReceiverStream<io::Result<Peer>> {
@@ -82,7 +100,7 @@ pub(super) fn accept(
     tokio::spawn(async move {
         let accepting = async {
             loop {
-                if let Some(peer) = next(&listener, &connections, peer_timeout, &events).await
+                if let Some(peer) = next(&listener, &connections, peer_timeout, (&access, &events)).await
                     && sender.send(Ok(peer)).await.is_err()
                 {
                     return;
@@ -101,7 +119,7 @@ async fn next(
     listener: &UnixListener,
     connections: &Arc<Connections>,
     peer_timeout: Duration,
-    events: &Events,
+    (access, events): (&Access, &Events),
 ) -> Option<Peer> {
     let stream = match listener.accept().await {
         Ok((stream, _)) => stream,
@@ -112,8 +130,13 @@ async fn next(
             return None;
         }
     };
-    let user = stream.peer_cred().ok()?.uid();
-    let Some(place) = connections.reserve(user) else {
+    let caller = caller(&stream).ok()?;
+    let user = caller.uid;
+    let party = match access.right_of(&caller) {
+        Right::Nothing => Party::Strangers,
+        Right::Look | Right::Change => Party::User(user),
+    };
+    let Some(place) = connections.reserve(party) else {
         events.report(Report {
             severity: Severity::Warning,
             reason: "VcudaApiCrowded",
@@ -128,9 +151,21 @@ async fn next(
     };
     Some(Peer {
         stream,
+        caller,
         received: 0,
         preface_deadline: Some(Box::pin(tokio::time::sleep(peer_timeout))),
         _place: place,
+    })
+}
+
+/// The process at the other end. Its supplementary groups count only if the kernel (4.13 or later) tells them.
+fn caller(stream: &UnixStream) -> io::Result<Caller> {
+    let credentials = stream.peer_cred()?;
+    let mut groups = peer_groups(stream).unwrap_or_default();
+    groups.push(credentials.gid());
+    Ok(Caller {
+        uid: credentials.uid(),
+        groups: groups.into(),
     })
 }
 
@@ -138,6 +173,7 @@ async fn next(
 #[derive(Debug)]
 pub(super) struct Peer {
     stream: UnixStream,
+    caller: Caller,
     received: usize,
     /// Time by which the peer must have sent its preface. From then on the server's pings detect a dead peer.
     preface_deadline: Option<Pin<Box<Sleep>>>,
@@ -145,9 +181,11 @@ pub(super) struct Peer {
 }
 
 impl Connected for Peer {
-    type ConnectInfo = ();
+    type ConnectInfo = Caller;
 
-    fn connect_info(&self) -> Self::ConnectInfo {}
+    fn connect_info(&self) -> Self::ConnectInfo {
+        self.caller.clone()
+    }
 }
 
 impl AsyncRead for Peer {

@@ -16,7 +16,7 @@ use vcuda_region::clock;
 use crate::metrics::Instruments;
 
 /// Known methods. A caller's text must not become a label, as each value is a series for ever.
-const METHODS: [&str; 13] = [
+pub(super) const METHODS: [&str; 13] = [
     "Grants/Create",
     "Grants/Resize",
     "Grants/Release",
@@ -84,7 +84,7 @@ where
 }
 
 /// The service and method in a path such as `/vcuda.v1.Grants/Create`.
-fn method_of(path: &str) -> &'static str {
+pub(super) fn method_of(path: &str) -> &'static str {
     let method = path.strip_prefix("/vcuda.v1.").unwrap_or_default();
     METHODS
         .into_iter()

@@ -156,3 +156,22 @@ fn the_environment_of_a_process_that_starts_is_waited_for() {
         assert!(variables.split(|byte| *byte == 0).any(|one| one == b"MEANT=yes"));
     }
 }
+
+#[test]
+fn the_groups_of_a_peer_are_its_own() {
+    let (ours, _theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+    let mut groups = peer_groups(&ours).unwrap();
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("Groups:"))
+        .unwrap();
+    let mut own: Vec<u32> = line
+        .split_ascii_whitespace()
+        .map(|group| group.parse().unwrap())
+        .collect();
+    own.sort_unstable();
+    groups.sort_unstable();
+    assert_eq!(groups, own);
+    assert!(peer_groups(&fs::File::open("/dev/null").unwrap()).is_err());
+}
