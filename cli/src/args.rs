@@ -7,12 +7,15 @@ use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand};
 use vcuda_machine::Config;
 
+mod apply;
 pub mod bench;
 mod gpu;
 mod manager;
 mod quota;
 mod smi;
 
+pub(crate) use apply::ApplyArgs;
+use apply::{APPLY_DETAILS, APPLY_EXAMPLES};
 use bench::BenchCommand;
 use gpu::{GPU_DETAILS, GPU_EXAMPLES};
 pub(crate) use gpu::{GpuAction, GpuArgs};
@@ -23,7 +26,7 @@ use manager::{
 pub(crate) use manager::{
     EventsArgs, GrantAction, GrantArgs, GrantCreateArgs, GrantResizeArgs, PsArgs, SortKey, TopArgs,
 };
-pub(crate) use quota::QuotaArgs;
+pub(crate) use quota::{QuotaArgs, memory as memory_quota};
 use smi::SMI_EXAMPLES;
 pub(crate) use smi::{Monitor, SmiArgs};
 
@@ -142,6 +145,9 @@ pub(crate) enum Command {
     /// Manage tenants' quotas on the node's GPUs (needs the manager)
     #[command(before_help = GRANT_EXAMPLES, after_help = GRANT_DETAILS)]
     Grant(GrantArgs),
+    /// Bring grants to what a file says (needs the manager)
+    #[command(before_help = APPLY_EXAMPLES, after_help = APPLY_DETAILS)]
+    Apply(ApplyArgs),
     /// Print the arguments with which docker or podman starts a container in a grant
     #[command(before_help = DOCKER_ARGS_EXAMPLES, after_help = DOCKER_ARGS_DETAILS)]
     DockerArgs {

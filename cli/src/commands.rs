@@ -8,8 +8,8 @@ use crate::args::{Cli, Command, SimAction, SimArgs};
 use crate::config::Environment;
 use crate::failure::Failure;
 use crate::{
-    arbiter, attached, background, bench, docker_args, doctor, events, gpu, grant, ps, run, set, sim, smi,
-    top,
+    apply, arbiter, attached, background, bench, docker_args, doctor, events, gpu, grant, ps, run, set, sim,
+    smi, top,
 };
 
 /// Carries out the command. A command that replaces this process returns only on failure.
@@ -29,6 +29,7 @@ pub fn carry_out(line: Cli) -> Result<(), Failure> {
         Command::Top(top) => top::top(&top, &environment),
         Command::Ps(ps) => ps::ps(&ps, &environment),
         Command::Grant(grant) => grant::grant(&grant.action, &environment),
+        Command::Apply(args) => apply::apply(&args, &environment),
         Command::DockerArgs { name } => docker_args::docker_args(&name, &environment),
         Command::Gpu(gpu) => gpu::gpu(&gpu.action, &environment),
         Command::Events(events) => events::events(&events, &environment),

@@ -123,12 +123,12 @@ pub(crate) fn resize(node: &ManagerClient, grant: &Grant, args: &QuotaArgs) -> R
 }
 
 /// Id of a request, unique by process and time.
-fn request_id() -> String {
+pub(crate) fn request_id() -> String {
     format!("cli-{}-{}", std::process::id(), vcuda_region::clock::now_ns())
 }
 
 /// Quota of the grant's tenant on each of its GPUs.
-fn quota(grant: &Grant) -> Quota {
+pub(crate) fn quota(grant: &Grant) -> Quota {
     Quota::from(&grant.amounts.unwrap_or_default())
 }
 

@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 #![warn(clippy::too_many_lines)]
 
+mod apply;
 mod arbiter;
 pub mod args;
 mod attached;

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+pub use vcuda_manager_api::{KEY_MAX, REQUEST_MAX, is_key, is_name};
 use vcuda_quota::Quota;
 use vcuda_region::{GpuUuid, MAX_DEVICES};
 
@@ -90,26 +91,6 @@ impl Grant {
             && gpus.len() == self.gpus.len()
             && (1..=MAX_DEVICES).contains(&gpus.len())
     }
-}
-
-/// Maximum length of a key (characters).
-pub const KEY_MAX: usize = 40;
-/// Maximum length of a request id (characters).
-pub const REQUEST_MAX: usize = 64;
-
-/// Whether this may be a tenant's key, which begins the name of its directory.
-#[must_use]
-pub fn is_key(text: &str) -> bool {
-    is_name(text, KEY_MAX) && !text.starts_with('.')
-}
-
-/// Whether this is 1 to `most` letters, digits, `.`, `_` or `-`.
-#[must_use]
-pub fn is_name(text: &str, most: usize) -> bool {
-    (1..=most).contains(&text.len())
-        && text
-            .bytes()
-            .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-'))
 }
 
 /// UUIDs as text, for a person who reads the ledger.

@@ -36,7 +36,10 @@ const LEAST_BYTES: u64 = 64 << 20;
 const CONTEXT_BYTES: u64 = 512 << 20;
 
 /// Parses a memory quota. A number without a unit is refused: `4` would be four bytes.
-fn memory(text: &str) -> Result<MemorySize, String> {
+///
+/// # Errors
+/// Fails with what to write instead.
+pub(crate) fn memory(text: &str) -> Result<MemorySize, String> {
     let size: MemorySize = text.parse().map_err(|error: ParseError| error.to_string())?;
     if text.trim().ends_with(|c: char| c.is_ascii_digit()) {
         return Err(format!(

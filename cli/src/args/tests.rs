@@ -45,6 +45,8 @@ fn examples_fit_80_columns() {
     for examples in [
         MAIN_EXAMPLES,
         RUN_EXAMPLES,
+        APPLY_EXAMPLES,
+        APPLY_DETAILS,
         SIM_EXAMPLES,
         REPORT_EXAMPLES,
         SMI_EXAMPLES,

@@ -14,9 +14,11 @@ pub mod v1 {
 }
 
 mod connect;
+mod names;
 mod quota;
 
 pub use connect::{ConnectError, connect};
+pub use names::{KEY_MAX, REQUEST_MAX, is_key, is_name};
 pub use quota::InvalidAmount;
 
 /// Name of the API's socket in the runtime directory.

@@ -1,0 +1,141 @@
+//! `vcuda apply`: brings the node's grants to what a file says.
+
+mod file;
+mod plan;
+
+use std::fs;
+use std::io::{self, Read as _, Write as _};
+use std::path::Path;
+
+use vcuda_manager_api::v1::{CreateGrantRequest, Grant, ResizeGrantRequest};
+use vcuda_quota::Quota;
+
+use crate::args::ApplyArgs;
+use crate::config::Environment;
+use crate::failure::Failure;
+use crate::grant::{described, quota, request_id};
+use crate::inventory::GpuSelector;
+use crate::manager_client::ManagerClient;
+use file::{Wanted, WantedGpus, wrong};
+use plan::{Change, Plan, plan};
+
+/// Prints the changes, or makes them and says what was done.
+///
+/// # Errors
+/// Fails before the first change if anything in the file is wrong. A change that the manager refuses ends it; those before it
+/// stay.
+pub(crate) fn apply(args: &ApplyArgs, environment: &Environment) -> Result<(), Failure> {
+    let mut wanted = file::parse(&args.file, &text(&args.file)?)?;
+    let node = ManagerClient::required(environment)?;
+    for wanted in &mut wanted {
+        resolve(wanted, &args.file, &node)?;
+    }
+    let plan = plan(&args.file, &wanted, &node.list()?, args.prune)?;
+    let mut out = io::stdout().lock();
+    if args.dry_run {
+        for change in &plan.changes {
+            writeln!(out, "{}", change.words())?;
+        }
+        return Ok(writeln!(out, "{}", summary(&plan, "would be changed"))?);
+    }
+    for (done, change) in plan.changes.iter().enumerate() {
+        match make(&node, change) {
+            Ok(words) => writeln!(out, "{words}")?,
+            Err(failure) => return Err(stopped(failure, change, done, plan.changes.len())),
+        }
+    }
+    Ok(writeln!(out, "{}", summary(&plan, "changed"))?)
+}
+
+/// Text of the file, or of stdin for `-`.
+fn text(file: &Path) -> Result<String, Failure> {
+    let mut text = String::new();
+    let read = match file == Path::new("-") {
+        true => io::stdin().read_to_string(&mut text).map(drop),
+        false => fs::read_to_string(file).map(|read| text = read),
+    };
+    read.map_err(|error| Failure::access("read", file, &error))?;
+    Ok(text)
+}
+
+/// Replaces the beginnings of UUIDs by the node's UUIDs.
+fn resolve(wanted: &mut Wanted, file: &Path, node: &ManagerClient) -> Result<(), Failure> {
+    if let WantedGpus::Named(uuids) = &mut wanted.gpus {
+        let selectors: Vec<GpuSelector> = uuids.iter().cloned().map(GpuSelector::Uuid).collect();
+        *uuids = node.chosen("gpu", &selectors).map_err(|failure| match failure {
+            Failure::Usage(words) => wrong(file, wanted.line, &words),
+            other => other,
+        })?;
+    }
+    Ok(())
+}
+
+/// Makes the change. Returns what was done.
+fn make(node: &ManagerClient, change: &Change) -> Result<String, Failure> {
+    match change {
+        Change::Create(wanted) => {
+            let grant = create(node, wanted)?;
+            Ok(format!(
+                "{} created: {} on {}",
+                grant.id,
+                described(&quota(&grant)),
+                grant.gpu_uuids.join(", ")
+            ))
+        }
+        Change::Resize(grant, after) => {
+            resize(node, grant, after)?;
+            Ok(change.words().replacen("change ", "changed ", 1))
+        }
+        Change::Release(grant) => {
+            node.release(&grant.id, false)?;
+            Ok(format!("{} released", grant.id))
+        }
+    }
+}
+
+fn create(node: &ManagerClient, wanted: &Wanted) -> Result<Grant, Failure> {
+    let (gpu_count, gpu_uuids) = match &wanted.gpus {
+        WantedGpus::Number(number) => (number.unwrap_or(1), Vec::new()),
+        WantedGpus::Named(uuids) => (0, uuids.clone()),
+    };
+    node.create(CreateGrantRequest {
+        request_id: request_id(),
+        key: wanted.name.clone(),
+        amounts: Some((&wanted.quota).into()),
+        gpu_count,
+        gpu_uuids,
+        ..CreateGrantRequest::default()
+    })
+}
+
+fn resize(node: &ManagerClient, grant: &Grant, after: &Quota) -> Result<Grant, Failure> {
+    node.resize(ResizeGrantRequest {
+        request_id: request_id(),
+        id: grant.id.clone(),
+        amounts: Some(after.into()),
+        // Another caller's change since the list was read is not overwritten.
+        expected_generation: grant.generation,
+    })
+}
+
+/// The manager's refusal of a change, with what was done before it.
+fn stopped(failure: Failure, change: &Change, done: usize, all: usize) -> Failure {
+    let words = |words: String| {
+        format!(
+            "{}: {words}; {done} of {all} changes were made: apply again once that is mended",
+            change.words()
+        )
+    };
+    match failure {
+        Failure::Usage(text) => Failure::Usage(words(text)),
+        Failure::Unavailable(text) => Failure::Unavailable(words(text)),
+        Failure::Failed(text) => Failure::Failed(words(text)),
+        other => other,
+    }
+}
+
+/// Line such as `2 of 5 grants changed`.
+fn summary(plan: &Plan, words: &str) -> String {
+    let changed = plan.changes.len();
+    format!("{changed} of {} grants {words}", changed + plan.unchanged)
+}

@@ -1,0 +1,329 @@
+//! File of `vcuda apply`: parsed strictly, every value checked before anything is done.
+
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::path::Path;
+use std::str::FromStr;
+
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
+use serde_saphyr::{Error, MessageFormatter as _, Spanned, UserMessageFormatter};
+use vcuda_manager_api::{KEY_MAX, is_key};
+use vcuda_quota::{Contradiction, CoreShare, MemorySize, Policy, Priority, Quota, QuotaChange, parse_weight};
+
+use crate::args::memory_quota;
+use crate::failure::Failure;
+
+/// Most GPUs of a grant.
+const GPUS_MAX: u32 = 16;
+
+/// A grant as the file wants it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Wanted {
+    /// Line of the file, from 1.
+    pub(super) line: u64,
+    pub(super) name: String,
+    pub(super) quota: Quota,
+    pub(super) gpus: WantedGpus,
+}
+
+/// The GPUs of a grant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum WantedGpus {
+    /// A number of GPUs; `None`: one for a new grant, and any for one that is there.
+    Number(Option<u32>),
+    /// These, by UUID.
+    Named(Vec<String>),
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    grants: Vec<Spanned<Entry>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct Entry {
+    #[serde(deserialize_with = "name")]
+    name: String,
+    #[serde(default, deserialize_with = "memory")]
+    memory: Option<MemorySize>,
+    #[serde(default, deserialize_with = "cores")]
+    cores: Option<CoreShare>,
+    #[serde(default, deserialize_with = "cores_max")]
+    cores_max: Option<CoreShare>,
+    #[serde(default, deserialize_with = "policy")]
+    policy: Option<Policy>,
+    #[serde(default, deserialize_with = "weight")]
+    weight: Option<u32>,
+    #[serde(default, deserialize_with = "priority")]
+    priority: Option<Priority>,
+    #[serde(default, deserialize_with = "gpus")]
+    gpus: Option<u32>,
+    #[serde(default, deserialize_with = "gpu")]
+    gpu: Vec<String>,
+}
+
+/// A field's text, parsed; the error names field and value.
+fn field<'de, D: Deserializer<'de>, T, E: Display>(
+    deserializer: D,
+    name: &str,
+    parse: impl FnOnce(&str) -> Result<T, E>,
+) -> Result<T, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    parse(&text).map_err(|error| D::Error::custom(format!("{name} '{text}': {error}")))
+}
+
+fn name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    field(deserializer, "name", |text| match is_key(text) {
+        true => Ok(text.to_owned()),
+        false => Err(format!(
+            "give 1 to {KEY_MAX} letters, digits, '.', '_' or '-', and the first is not '.'"
+        )),
+    })
+}
+
+fn memory<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<MemorySize>, D::Error> {
+    field(deserializer, "memory", memory_quota).map(Some)
+}
+
+fn cores<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<CoreShare>, D::Error> {
+    field(deserializer, "cores", CoreShare::from_str).map(Some)
+}
+
+fn cores_max<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<CoreShare>, D::Error> {
+    field(deserializer, "cores-max", CoreShare::from_str).map(Some)
+}
+
+fn policy<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Policy>, D::Error> {
+    field(deserializer, "policy", Policy::from_str).map(Some)
+}
+
+fn weight<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u32>, D::Error> {
+    field(deserializer, "weight", parse_weight).map(Some)
+}
+
+fn priority<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Priority>, D::Error> {
+    field(deserializer, "priority", Priority::from_str).map(Some)
+}
+
+fn gpus<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u32>, D::Error> {
+    field(deserializer, "gpus", |text| match text.parse() {
+        Ok(number) if (1..=GPUS_MAX).contains(&number) => Ok(Some(number)),
+        _ => Err(format!("write a number of 1 to {GPUS_MAX}")),
+    })
+}
+
+fn gpu<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+    let uuids = Vec::<String>::deserialize(deserializer)?;
+    // An index may be another GPU's tomorrow.
+    match uuids.iter().find(|uuid| !uuid.starts_with("GPU-")) {
+        Some(wrong) => Err(D::Error::custom(format!(
+            "gpu '{wrong}': write a UUID as `vcuda smi -L` shows it"
+        ))),
+        None => Ok(uuids),
+    }
+}
+
+/// The grants of a file's text, in its order.
+///
+/// # Errors
+/// Fails at the first thing that is wrong, with file, line, field, value and remedy.
+pub(super) fn parse(path: &Path, text: &str) -> Result<Vec<Wanted>, Failure> {
+    let options = serde_saphyr::options! { with_snippet: false };
+    let file: File = serde_saphyr::from_str_with_options(text, options).map_err(|error| {
+        let line = error.location().map_or(1, |location| location.line());
+        wrong(path, line, &words(&error))
+    })?;
+    let mut lines: BTreeMap<String, u64> = BTreeMap::new();
+    let mut grants = Vec::new();
+    for entry in file.grants {
+        let line = entry.referenced.line();
+        let wanted = entry
+            .value
+            .wanted(line)
+            .map_err(|words| wrong(path, line, &words))?;
+        if let Some(first) = lines.insert(wanted.name.clone(), line) {
+            let words = format!(
+                "name '{}': line {first} has it already; give each grant its own",
+                wanted.name
+            );
+            return Err(wrong(path, line, &words));
+        }
+        grants.push(wanted);
+    }
+    Ok(grants)
+}
+
+/// A failure for a line of the file.
+pub(super) fn wrong(path: &Path, line: u64, words: &str) -> Failure {
+    Failure::Usage(format!("{}:{line}: {words}", path.display()))
+}
+
+/// The parser's error in words of the file.
+fn words(error: &Error) -> String {
+    match error.without_snippet() {
+        Error::SerdeUnknownField { field, expected, .. } => {
+            format!("unknown field '{field}'; there are {}", expected.join(", "))
+        }
+        Error::SerdeMissingField { field, .. } => format!("field '{field}' is missing; add it"),
+        Error::DuplicateMappingKey { key, .. } => {
+            format!(
+                "field '{}' is there twice; remove one",
+                key.as_deref().unwrap_or("?")
+            )
+        }
+        other => {
+            let text = UserMessageFormatter.format_message(other);
+            text.lines().collect::<Vec<_>>().join("; ")
+        }
+    }
+}
+
+impl Entry {
+    fn wanted(self, line: u64) -> Result<Wanted, String> {
+        let change = QuotaChange {
+            memory_bytes: self.memory.map(|size| size.0),
+            cores_permille: self.cores.map(|share| share.0),
+            cores_max_permille: self.cores_max.map(|share| share.0),
+            policy: self.policy,
+            priority: self.priority,
+            weight: self.weight,
+        };
+        let quota = Quota::UNLIMITED.merge(&change).map_err(contradiction)?;
+        let gpus = match (self.gpus, self.gpu) {
+            (Some(_), named) if !named.is_empty() => {
+                return Err(format!("{}: gpu names the GPUs; leave gpus out", self.name));
+            }
+            (number, named) if named.is_empty() => WantedGpus::Number(number),
+            (_, named) => WantedGpus::Named(named),
+        };
+        Ok(Wanted {
+            line,
+            name: self.name,
+            quota,
+            gpus,
+        })
+    }
+}
+
+fn contradiction(contradiction: Contradiction) -> String {
+    match contradiction {
+        Contradiction::MaximumWithoutBurst {
+            cores_max_permille,
+            policy,
+        } => format!(
+            "cores-max '{}': a {policy} grant has at most its cores; add policy: burst",
+            CoreShare(cores_max_permille).percent()
+        ),
+        Contradiction::MaximumBelowShare {
+            cores_max_permille,
+            cores_permille,
+        } => format!(
+            "cores-max '{}': less than the cores {} that are guaranteed; give it at least these",
+            CoreShare(cores_max_permille).percent(),
+            CoreShare(cores_permille).percent()
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(text: &str) -> Result<Vec<Wanted>, String> {
+        parse(Path::new("g.yaml"), text).map_err(|failure| failure.to_string())
+    }
+
+    #[test]
+    fn fields_are_the_options_of_grant_create() {
+        let grants = parsed(
+            "# comment\ngrants:\n- name: web\n  memory: 4GiB\n  cores: 30\n  policy: burst\n  cores-max: 60.5\n  \
+             weight: 7\n  priority: high\n  gpus: 2\n- {name: batch, gpu: [GPU-a, GPU-b]}\n",
+        )
+        .unwrap();
+        assert_eq!((grants[0].line, grants[1].line), (3, 11));
+        assert_eq!(
+            grants[0].quota,
+            Quota {
+                memory_bytes: Some(4 << 30),
+                cores_permille: 300,
+                cores_max_permille: 605,
+                policy: Policy::Burst,
+                priority: Priority::High,
+                weight: Some(7),
+            }
+        );
+        assert_eq!(grants[0].gpus, WantedGpus::Number(Some(2)));
+        assert_eq!(grants[1].quota, Quota::UNLIMITED);
+        assert_eq!(
+            grants[1].gpus,
+            WantedGpus::Named(vec!["GPU-a".to_owned(), "GPU-b".to_owned()])
+        );
+        assert_eq!(parsed("grants: []").unwrap(), []);
+    }
+
+    #[test]
+    fn whatever_is_wrong_is_told_with_line_field_value_and_remedy() {
+        let of = |field: &str| format!("grants:\n- name: web\n  {field}\n");
+        for (text, said) in [
+            (
+                of("memory: 4"),
+                "g.yaml:3: memory '4': a number without a unit; write for example 4GiB",
+            ),
+            (
+                of("memory: 4 parsecs"),
+                "g.yaml:3: memory '4 parsecs': unknown unit 'parsecs'",
+            ),
+            (
+                of("memory: 1MiB"),
+                "g.yaml:3: memory '1MiB': 1 MiB is less than 64 MiB",
+            ),
+            (of("cores: 101"), "g.yaml:3: cores '101': outside 0.1 to 100"),
+            (
+                of("policy: brust"),
+                "g.yaml:3: policy 'brust': write fixed, burst or best-effort",
+            ),
+            (
+                of("weight: 0"),
+                "g.yaml:3: weight '0': write a whole number of 1 to 10000",
+            ),
+            (of("gpus: 17"), "g.yaml:3: gpus '17': write a number of 1 to 16"),
+            (of("gpu: ['0']"), "g.yaml:3: gpu '0': write a UUID"),
+            (
+                of("memry: 4GiB"),
+                "g.yaml:3: unknown field 'memry'; there are name, memory, cores, cores-max",
+            ),
+            (
+                of("cores: 1\n  cores: 2"),
+                "g.yaml:4: field 'cores' is there twice",
+            ),
+            (
+                of("cores-max: 50"),
+                "g.yaml:2: cores-max '50': a fixed grant has at most its cores",
+            ),
+            (of("gpus: 1\n  gpu: [GPU-a]"), "g.yaml:2: web: gpu names the GPUs"),
+            (
+                of("memory: 4GiB\n- name: web"),
+                "g.yaml:4: name 'web': line 2 has it already",
+            ),
+            ("grants:\n- memory: 4GiB\n".to_owned(), "field 'name' is missing"),
+            (
+                "grants:\n- name: a b\n".to_owned(),
+                "g.yaml:2: name 'a b': give 1 to 40 letters",
+            ),
+            (
+                "grant: []\n".to_owned(),
+                "g.yaml:1: unknown field 'grant'; there are grants",
+            ),
+            ("grants: 7\n".to_owned(), "g.yaml:1: "),
+            ("grants: [\n".to_owned(), "g.yaml:"),
+            ("".to_owned(), "g.yaml:1: "),
+        ] {
+            let error = parsed(&text).unwrap_err();
+            assert!(error.contains(said), "{text}: {error}");
+            assert!(!error.contains('\n') && error.starts_with("g.yaml:"), "{error}");
+        }
+    }
+}

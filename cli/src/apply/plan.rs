@@ -1,0 +1,286 @@
+//! The difference between a file of grants and the node's grants.
+
+use std::path::Path;
+
+use vcuda_manager_api::v1::{Grant, Holder};
+use vcuda_quota::{CoreShare, MemorySize, Quota};
+
+use super::file::{Wanted, WantedGpus, wrong};
+use crate::failure::Failure;
+use crate::grant::{described, quota};
+use crate::manager_client::view;
+
+/// A change that brings the node nearer to the file.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Change {
+    /// A grant that is not there.
+    Create(Wanted),
+    /// A grant with another quota.
+    Resize(Box<Grant>, Quota),
+    /// A grant that is not in the file.
+    Release(Box<Grant>),
+}
+
+/// All changes, in the order in which they are made: first those that free room.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Plan {
+    pub(super) changes: Vec<Change>,
+    /// Number of grants that are as the file says.
+    pub(super) unchanged: usize,
+}
+
+/// The changes from `present` to `wanted`; with `prune` also the release of what is not wanted, but for grants of pods.
+///
+/// # Errors
+/// Fails if a grant of the file is a pod's, or has other GPUs than the file says.
+pub(super) fn plan(path: &Path, wanted: &[Wanted], present: &[Grant], prune: bool) -> Result<Plan, Failure> {
+    let mut plan = Plan::default();
+    for wanted in wanted {
+        let Some(grant) = present.iter().find(|grant| grant.key == wanted.name) else {
+            plan.changes.push(Change::Create(wanted.clone()));
+            continue;
+        };
+        check(wanted, grant).map_err(|words| wrong(path, wanted.line, &words))?;
+        if quota(grant) == wanted.quota {
+            plan.unchanged += 1;
+        } else {
+            plan.changes
+                .push(Change::Resize(Box::new(grant.clone()), wanted.quota));
+        }
+    }
+    let is_wanted = |grant: &Grant| wanted.iter().any(|wanted| wanted.name == grant.key);
+    let unwanted = present
+        .iter()
+        .filter(|grant| prune && !is_pods(grant) && !is_wanted(grant));
+    plan.changes
+        .extend(unwanted.map(|grant| Change::Release(Box::new(grant.clone()))));
+    plan.changes.sort_by_key(Change::order);
+    Ok(plan)
+}
+
+/// Whether a pod has this grant.
+fn is_pods(grant: &Grant) -> bool {
+    grant
+        .holder
+        .as_ref()
+        .is_some_and(|holder| *holder != Holder::default())
+}
+
+fn check(wanted: &Wanted, grant: &Grant) -> Result<(), String> {
+    let name = &wanted.name;
+    if is_pods(grant) {
+        let holder = grant.holder.as_ref().and_then(view::words).unwrap_or_default();
+        return Err(format!(
+            "name '{name}': a grant of Kubernetes ({holder}); change its pod, and take it out of the file"
+        ));
+    }
+    let has = grant.gpu_uuids.len();
+    let differs = |says: String| {
+        Err(format!(
+            "name '{name}': {} has {}, the file says {says}; a grant keeps its GPUs: release it first",
+            grant.id,
+            grant.gpu_uuids.join(", ")
+        ))
+    };
+    match &wanted.gpus {
+        WantedGpus::Number(Some(number)) if usize::try_from(*number) != Ok(has) => {
+            differs(format!("gpus: {number}"))
+        }
+        WantedGpus::Named(uuids) if *uuids != grant.gpu_uuids => {
+            differs(format!("gpu: {}", uuids.join(", ")))
+        }
+        _ => Ok(()),
+    }
+}
+
+impl Change {
+    /// Rank in the order of changes.
+    fn order(&self) -> u8 {
+        match self {
+            Self::Release(_) => 0,
+            Self::Resize(grant, after) if !is_larger(&quota(grant), after) => 1,
+            Self::Resize(..) => 2,
+            Self::Create(_) => 3,
+        }
+    }
+
+    /// The change in words, such as `change web-1: memory 2 GiB -> 4 GiB`.
+    pub(super) fn words(&self) -> String {
+        match self {
+            Self::Create(wanted) => {
+                let gpus = match &wanted.gpus {
+                    WantedGpus::Number(number) => format!("{} GPU(s)", number.unwrap_or(1)),
+                    WantedGpus::Named(uuids) => uuids.join(", "),
+                };
+                format!("create {}: {} on {gpus}", wanted.name, described(&wanted.quota))
+            }
+            Self::Resize(grant, after) => {
+                format!(
+                    "change {}: {}",
+                    grant.id,
+                    differences(&quota(grant), after).join(", ")
+                )
+            }
+            Self::Release(grant) => format!("release {}: {}", grant.id, described(&quota(grant))),
+        }
+    }
+}
+
+/// Whether `after` takes more of a GPU in any amount.
+fn is_larger(before: &Quota, after: &Quota) -> bool {
+    let bytes = |quota: &Quota| quota.memory_bytes.unwrap_or(u64::MAX);
+    bytes(after) > bytes(before) || after.reserved_permille() > before.reserved_permille()
+}
+
+/// Each part that differs, as `memory 2 GiB -> 4 GiB`.
+fn differences(before: &Quota, after: &Quota) -> Vec<String> {
+    let memory = |quota: &Quota| {
+        quota
+            .memory_bytes
+            .map_or_else(|| "whole GPU".to_owned(), |bytes| MemorySize(bytes).to_string())
+    };
+    let parts = [
+        ("memory", memory(before), memory(after)),
+        (
+            "cores",
+            CoreShare(before.cores_permille).to_string(),
+            CoreShare(after.cores_permille).to_string(),
+        ),
+        (
+            "cores-max",
+            CoreShare(before.cores_max_permille).to_string(),
+            CoreShare(after.cores_max_permille).to_string(),
+        ),
+        ("policy", before.policy.to_string(), after.policy.to_string()),
+        (
+            "priority",
+            before.priority.to_string(),
+            after.priority.to_string(),
+        ),
+        ("weight", before.weight().to_string(), after.weight().to_string()),
+    ];
+    // The maximum follows the share but for burst, and so does the weight unless it was chosen.
+    let is_shown = |name: &str| match name {
+        "cores-max" => [before.policy, after.policy].contains(&vcuda_quota::Policy::Burst),
+        "weight" => before.weight != after.weight,
+        _ => true,
+    };
+    parts
+        .into_iter()
+        .filter(|(name, from, to)| from != to && is_shown(name))
+        .map(|(name, from, to)| format!("{name} {from} -> {to}"))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use vcuda_manager_api::v1::Amounts;
+
+    use super::*;
+
+    fn wanted(name: &str, memory_gib: u64, gpus: WantedGpus) -> Wanted {
+        Wanted {
+            line: 7,
+            name: name.to_owned(),
+            quota: Quota::fixed(Some(memory_gib << 30), 300),
+            gpus,
+        }
+    }
+
+    fn present(name: &str, memory_gib: u64, holder: Holder) -> Grant {
+        Grant {
+            id: format!("{name}-1"),
+            key: name.to_owned(),
+            amounts: Some(Amounts::from(&Quota::fixed(Some(memory_gib << 30), 300))),
+            gpu_uuids: vec!["GPU-a".to_owned()],
+            holder: Some(holder),
+            ..Grant::default()
+        }
+    }
+
+    fn of_pod() -> Holder {
+        Holder {
+            namespace: "ml".to_owned(),
+            pod: "train-0".to_owned(),
+            ..Holder::default()
+        }
+    }
+
+    const ANY: WantedGpus = WantedGpus::Number(None);
+
+    fn words(wanted: &[Wanted], present: &[Grant], prune: bool) -> Result<(Vec<String>, usize), String> {
+        let plan =
+            plan(Path::new("g.yaml"), wanted, present, prune).map_err(|failure| failure.to_string())?;
+        Ok((plan.changes.iter().map(Change::words).collect(), plan.unchanged))
+    }
+
+    #[test]
+    fn what_frees_room_comes_first_and_what_is_not_in_the_file_stays() {
+        let here = [
+            present("grows", 1, Holder::default()),
+            present("shrinks", 4, Holder::default()),
+            present("same", 2, Holder::default()),
+            present("other", 1, Holder::default()),
+            present("pod", 1, of_pod()),
+        ];
+        let file = [
+            wanted("new", 1, ANY),
+            wanted("grows", 2, WantedGpus::Number(Some(1))),
+            wanted("shrinks", 3, ANY),
+            wanted("same", 2, WantedGpus::Named(vec!["GPU-a".to_owned()])),
+        ];
+        let rest = [
+            "change shrinks-1: memory 4 GiB -> 3 GiB",
+            "change grows-1: memory 1 GiB -> 2 GiB",
+            "create new: 1 GiB, 30 % fixed on 1 GPU(s)",
+        ];
+        assert_eq!(
+            words(&file, &here, false).unwrap(),
+            (rest.map(str::to_owned).into(), 1)
+        );
+        let (pruned, unchanged) = words(&file, &here, true).unwrap();
+        assert_eq!((&pruned[1..], unchanged), (&rest.map(str::to_owned)[..], 1));
+        assert_eq!(pruned[0], "release other-1: 1 GiB, 30 % fixed");
+    }
+
+    #[test]
+    fn a_pods_grant_and_other_gpus_are_refused() {
+        let pod = words(&[wanted("pod", 1, ANY)], &[present("pod", 1, of_pod())], false).unwrap_err();
+        assert!(
+            pod.starts_with("g.yaml:7: name 'pod': a grant of Kubernetes (ml/train-0)"),
+            "{pod}"
+        );
+        for gpus in [
+            WantedGpus::Number(Some(2)),
+            WantedGpus::Named(vec!["GPU-b".to_owned()]),
+        ] {
+            let error = words(
+                &[wanted("web", 1, gpus)],
+                &[present("web", 1, Holder::default())],
+                false,
+            );
+            assert!(error.unwrap_err().contains("web-1 has GPU-a, the file says gpu"));
+        }
+    }
+
+    #[test]
+    fn each_part_that_differs_is_shown() {
+        let burst = Quota {
+            cores_permille: 500,
+            cores_max_permille: 800,
+            policy: vcuda_quota::Policy::Burst,
+            weight: Some(7),
+            ..Quota::UNLIMITED
+        };
+        assert_eq!(
+            differences(&Quota::fixed(Some(1 << 30), 300), &burst),
+            [
+                "memory 1 GiB -> whole GPU",
+                "cores 30 % -> 50 %",
+                "cores-max 30 % -> 80 %",
+                "policy fixed -> burst",
+                "weight 300 -> 7"
+            ]
+        );
+    }
+}
