@@ -115,6 +115,7 @@ fn resize(node: &ManagerClient, grant: &Grant, after: &Quota) -> Result<Grant, F
         amounts: Some(after.into()),
         // Another caller's change since the list was read is not overwritten.
         expected_generation: grant.generation,
+        ..ResizeGrantRequest::default()
     })
 }
 

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand};
@@ -89,12 +90,16 @@ const SET_EXAMPLES: &str = "\
 Examples:
   vcuda set web --memory 6GiB
   vcuda set web --cores 50 --policy burst
+  vcuda set web --memory 6GiB --for 1h    then as before again
   vcuda set batch --priority low --weight 50";
 
 const SET_DETAILS: &str = "\
 Takes effect at once in running programs. Memory may be set below what is in
 use: nothing is taken away, new allocations are denied until enough is freed.
-Names are those of `vcuda smi`.";
+Names are those of `vcuda smi`.
+With --for the manager gives a grant its lasting quota back when the time is
+over, also after a restart; room for it is kept. A later set replaces both: it
+changes the lasting quota.";
 
 const DOCTOR_EXAMPLES: &str = "\
 Examples:
@@ -276,6 +281,9 @@ pub(crate) struct SetArgs {
     pub(crate) names: Vec<String>,
     #[command(flatten)]
     pub(crate) quota: QuotaArgs,
+    /// Time after which the quota goes back by itself, 1s to 8784h, such as 90m or 1h30m (needs the manager)
+    #[arg(long = "for", value_name = "TIME", value_parser = quota::time)]
+    pub(crate) time: Option<Duration>,
 }
 
 /// An option of a new quota for `set` and `grant resize`, where an omitted option changes nothing.

@@ -1,6 +1,7 @@
 //! `vcuda grant`: quotas of tenants on the node's GPUs, kept by the manager.
 
 use std::io::Write as _;
+use std::time::Duration;
 
 use serde::Serialize;
 use vcuda_manager_api::v1::{CreateGrantRequest, Grant, ResizeGrantRequest};
@@ -12,6 +13,7 @@ use crate::failure::Failure;
 use crate::manager_client::{ManagerClient, view};
 use crate::output::Output;
 use crate::render::columns::{Column, Table};
+use crate::render::temporary::Temporary;
 use crate::render::words::natural;
 use crate::set::{self, Resized};
 
@@ -31,7 +33,7 @@ pub(crate) fn grant(action: &GrantAction, environment: &Environment) -> Result<(
             let grants = named(&node, names)?;
             grants
                 .iter()
-                .try_for_each(|grant| resize(&node, grant, quota)?.print())?;
+                .try_for_each(|grant| resize(&node, grant, quota, None)?.print())?;
             quota
                 .warning()
                 .into_iter()
@@ -100,15 +102,21 @@ fn create(node: &ManagerClient, args: &GrantCreateArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Replaces the given options of the grant's quota.
-pub(crate) fn resize(node: &ManagerClient, grant: &Grant, args: &QuotaArgs) -> Result<Resized, Failure> {
-    let quota = quota(grant).merge(&args.change())?;
+/// Replaces the given options of the grant's lasting quota, for good or for a time.
+pub(crate) fn resize(
+    node: &ManagerClient,
+    grant: &Grant,
+    args: &QuotaArgs,
+    time: Option<Duration>,
+) -> Result<Resized, Failure> {
+    let quota = lasting(grant).merge(&args.change())?;
     let now = node.resize(ResizeGrantRequest {
         request_id: request_id(),
         id: grant.id.clone(),
         amounts: Some((&quota).into()),
         // A concurrent change by another caller is not overwritten.
         expected_generation: grant.generation,
+        for_ms: time.map_or(0, |time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX)),
     })?;
     let containers = node.containers()?.containers;
     let own = containers.iter().filter(|container| container.id == grant.id);
@@ -119,6 +127,7 @@ pub(crate) fn resize(node: &ManagerClient, grant: &Grant, args: &QuotaArgs) -> R
         name: grant.id.clone(),
         quota: self::quota(&now),
         used_bytes: used.max().unwrap_or(0),
+        temporary: Temporary::of(&now),
     })
 }
 
@@ -130,6 +139,14 @@ pub(crate) fn request_id() -> String {
 /// Quota of the grant's tenant on each of its GPUs.
 pub(crate) fn quota(grant: &Grant) -> Quota {
     Quota::from(&grant.amounts.unwrap_or_default())
+}
+
+/// Quota that comes back when the time of a change is over, else the present one.
+pub(crate) fn lasting(grant: &Grant) -> Quota {
+    grant
+        .lasting_amounts
+        .as_ref()
+        .map_or_else(|| quota(grant), Quota::from)
 }
 
 /// Text of a quota, such as `4 GiB, 30 % fixed`. A quota without a guarantee of GPU time is named so.
@@ -162,7 +179,7 @@ fn list(grants: &[Grant], is_json: bool, output: &Output) -> Result<(), Failure>
         table.row([
             grant.id.as_str().into(),
             grant.gpu_uuids.len().to_string().into(),
-            described(&quota(grant)).into(),
+            in_force(grant).into(),
             holder.unwrap_or_default().into(),
         ]);
     }
@@ -170,6 +187,15 @@ fn list(grants: &[Grant], is_json: bool, output: &Output) -> Result<(), Failure>
         writeln!(out, "{line}")?;
     }
     Ok(())
+}
+
+/// The present quota, and how long it holds if not for good.
+fn in_force(grant: &Grant) -> String {
+    let now = described(&quota(grant));
+    match Temporary::of(grant) {
+        Some(temporary) => format!("{now}, {}", temporary.words()),
+        None => now,
+    }
 }
 
 /// JSON form of `vcuda grant list`. The keys are stable for other programs.
@@ -197,6 +223,8 @@ struct One<'a> {
     cdi_device: &'a str,
     created_unix_ms: i64,
     generation: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    temporary: Option<Temporary>,
 }
 
 impl<'a> Document<'a> {
@@ -218,6 +246,7 @@ impl<'a> Document<'a> {
                 cdi_device: &grant.cdi_device,
                 created_unix_ms: grant.created_unix_ms,
                 generation: grant.generation,
+                temporary: Temporary::of(grant),
             }
         };
         Self {

@@ -2,6 +2,7 @@
 
 pub(crate) mod columns;
 mod overview;
+pub(crate) mod temporary;
 pub(crate) mod words;
 
 use serde::Serialize;
@@ -167,6 +168,9 @@ pub struct TenantView {
     /// Whether weight or priority was chosen; both are then shown in the table.
     #[serde(skip)]
     pub(crate) is_ranked: bool,
+    /// How long the quota holds, if not for good.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) temporary: Option<temporary::Temporary>,
     pub(crate) processes: Vec<ProcessView>,
 }
 
@@ -190,6 +194,7 @@ impl TenantView {
             priority: quota.priority.to_string(),
             is_ranked: quota.weight.is_some_and(|weight| weight != quota.cores_permille)
                 || quota.priority != Priority::Normal,
+            temporary: None,
             processes: Vec::new(),
         }
     }

@@ -2,6 +2,7 @@
 
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use vcuda_manager_api::v1::Grant;
 use vcuda_quota::{MemorySize, Quota, QuotaChange};
@@ -14,6 +15,7 @@ use crate::config::Environment;
 use crate::failure::{Failure, failed};
 use crate::inventory::{self, Inventory};
 use crate::manager_client::ManagerClient;
+use crate::render::temporary::Temporary;
 use crate::{background, grant, smi};
 
 /// Writes the new quota of each named tenant for each of its GPUs, and says what each has now.
@@ -30,7 +32,7 @@ pub(crate) fn set(args: &SetArgs, environment: &Environment) -> Result<(), Failu
             "a tenant ({path}) cannot change quotas; run `vcuda set` outside of it"
         )));
     }
-    for resized in change(&args.names, &args.quota, environment)? {
+    for resized in change(&args.names, (&args.quota, args.time), environment)? {
         resized.print()?;
     }
     args.quota
@@ -39,19 +41,22 @@ pub(crate) fn set(args: &SetArgs, environment: &Environment) -> Result<(), Failu
         .try_for_each(|warning| warn(&warning))
 }
 
-/// Changes the quota of each named tenant. All names are looked up before the first quota is changed.
+/// Changes the quota of each named tenant, for good or for a time. All names are looked up before the first quota is changed.
 ///
 /// # Errors
 /// Fails if a name is unknown, or if a quota cannot be changed.
 pub(crate) fn change(
     names: &[String],
-    quota: &QuotaArgs,
+    (quota, time): (&QuotaArgs, Option<Duration>),
     environment: &Environment,
 ) -> Result<Vec<Resized>, Failure> {
     let node = ManagerClient::find(environment)?;
     let find = |name: &String| Target::find(name, node.as_ref(), environment);
     let targets: Vec<Target> = names.iter().map(find).collect::<Result<_, _>>()?;
-    let resize = |target: &Target| target.resize(quota, node.as_ref(), environment);
+    if time.is_some() {
+        targets.iter().try_for_each(Target::can_go_back)?;
+    }
+    let resize = |target: &Target| target.resize((quota, time), node.as_ref(), environment);
     targets.iter().map(resize).collect()
 }
 
@@ -87,14 +92,29 @@ impl Target {
         Ok(Target::Run(name.to_owned(), path))
     }
 
+    /// Checks that the tenant's quota can go back by itself.
+    fn can_go_back(&self) -> Result<(), Failure> {
+        match self {
+            Target::Run(name, _) => Err(Failure::Usage(format!(
+                "set {name} --for: a tenant of `vcuda run` has no manager that would set its quota back; use a grant (`vcuda \
+                 grant create`, `vcuda run --grant`), or leave --for out"
+            ))),
+            Target::Grant(grant) if grant.lasting_amounts.is_none() => Err(Failure::Failed(format!(
+                "set {} --for: the manager is older than this vcuda and would never set it back; update it",
+                grant.id
+            ))),
+            Target::Grant(_) => Ok(()),
+        }
+    }
+
     fn resize(
         &self,
-        quota: &QuotaArgs,
+        (quota, time): (&QuotaArgs, Option<Duration>),
         node: Option<&ManagerClient>,
         environment: &Environment,
     ) -> Result<Resized, Failure> {
         match (self, node) {
-            (Target::Grant(grant), Some(node)) => grant::resize(node, grant, quota),
+            (Target::Grant(grant), Some(node)) => grant::resize(node, grant, quota, time),
             (Target::Grant(grant), None) => Err(Failure::Unavailable(format!(
                 "set {}: the manager does not answer any more",
                 grant.id
@@ -106,6 +126,7 @@ impl Target {
                     name: name.clone(),
                     quota,
                     used_bytes,
+                    temporary: None,
                 })
             }
         }
@@ -121,12 +142,18 @@ pub(crate) struct Resized {
     pub(crate) quota: Quota,
     /// The most memory that it uses on a GPU (bytes).
     pub(crate) used_bytes: u64,
+    /// The time for which it has it, and what comes then.
+    pub(crate) temporary: Option<Temporary>,
 }
 
 impl Resized {
     /// What the tenant has now, such as `web resized to 6 GiB, 30 % fixed`.
     pub(crate) fn words(&self) -> String {
-        format!("{} resized to {}", self.name, grant::described(&self.quota))
+        let now = format!("{} resized to {}", self.name, grant::described(&self.quota));
+        match &self.temporary {
+            Some(temporary) => format!("{now}, {}", temporary.words()),
+            None => now,
+        }
     }
 
     /// What happens to a tenant that uses more memory than it has now.

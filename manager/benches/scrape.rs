@@ -48,6 +48,7 @@ fn grant(number: u64, gpus: u64) -> Grant {
             pod_uid: "2f1c5f0e-7a55-4cfb-9d0e-5a8f3f9a3f9a".to_owned(),
         },
         amounts: Quota::fixed(Some(5 << 30), 60),
+        lasting: None,
         gpus: vec![uuid(number % gpus)],
         created_unix_ms: 0,
         generation: 1,

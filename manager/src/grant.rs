@@ -51,6 +51,15 @@ pub struct Holder {
     pub pod_uid: String,
 }
 
+/// Amounts that come back when a time is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lasting {
+    /// Quota on each GPU from then on.
+    pub amounts: Quota,
+    /// The end of the time (milliseconds since 1970-01-01 UTC).
+    pub until_unix_ms: i64,
+}
+
 /// A tenant's grant, one entry of the ledger.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Grant {
@@ -64,6 +73,9 @@ pub struct Grant {
     pub holder: Holder,
     /// Quota on each GPU.
     pub amounts: Quota,
+    /// The amounts that come back, while `amounts` hold for a time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lasting: Option<Lasting>,
     /// GPUs in the order in which the tenant sees them.
     #[serde(with = "uuids")]
     pub gpus: Vec<GpuUuid>,
@@ -78,6 +90,28 @@ pub struct Grant {
 }
 
 impl Grant {
+    /// The quota without the end of a time.
+    #[must_use]
+    pub fn lasting_amounts(&self) -> Quota {
+        self.lasting.map_or(self.amounts, |lasting| lasting.amounts)
+    }
+
+    /// A quota with the memory and the promised time for which room is kept: the larger of now and of later.
+    #[must_use]
+    pub fn kept(&self) -> Quota {
+        let (now, later) = (self.amounts, self.lasting_amounts());
+        let both = now.memory_bytes.zip(later.memory_bytes);
+        let larger_time = if later.reserved_permille() > now.reserved_permille() {
+            later
+        } else {
+            now
+        };
+        Quota {
+            memory_bytes: both.map(|(now, later)| now.max(later)),
+            ..larger_time
+        }
+    }
+
     /// Whether a grant that was read from a file is possible.
     #[must_use]
     pub fn is_sound(&self) -> bool {
@@ -88,6 +122,7 @@ impl Grant {
             && self.number > 0
             && self.id == GrantId::new(&self.key, self.number)
             && self.amounts.is_valid()
+            && self.lasting.is_none_or(|lasting| lasting.amounts.is_valid())
             && gpus.len() == self.gpus.len()
             && (1..=MAX_DEVICES).contains(&gpus.len())
     }

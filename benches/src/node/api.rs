@@ -110,6 +110,7 @@ impl Api {
                     id: id.to_owned(),
                     amounts: Some(amounts((1 << 30) + (u64::try_from(turn % 2)? << 20))),
                     expected_generation: 0,
+                    ..v1::ResizeGrantRequest::default()
                 };
                 wait(&self.runtime, self.grants.resize(request)).map(drop)
             })?,

@@ -7,7 +7,7 @@ use vcuda_quota::{CoreShare, MemorySize, Quota};
 
 use super::file::{Wanted, WantedGpus, wrong};
 use crate::failure::Failure;
-use crate::grant::{described, quota};
+use crate::grant::{described, lasting};
 use crate::manager_client::view;
 
 /// A change that brings the node nearer to the file.
@@ -41,7 +41,7 @@ pub(super) fn plan(path: &Path, wanted: &[Wanted], present: &[Grant], prune: boo
             continue;
         };
         check(wanted, grant).map_err(|words| wrong(path, wanted.line, &words))?;
-        if quota(grant) == wanted.quota {
+        if lasting(grant) == wanted.quota {
             plan.unchanged += 1;
         } else {
             plan.changes
@@ -98,7 +98,7 @@ impl Change {
     fn order(&self) -> u8 {
         match self {
             Self::Release(_) => 0,
-            Self::Resize(grant, after) if !is_larger(&quota(grant), after) => 1,
+            Self::Resize(grant, after) if !is_larger(&lasting(grant), after) => 1,
             Self::Resize(..) => 2,
             Self::Create(_) => 3,
         }
@@ -118,10 +118,10 @@ impl Change {
                 format!(
                     "change {}: {}",
                     grant.id,
-                    differences(&quota(grant), after).join(", ")
+                    differences(&lasting(grant), after).join(", ")
                 )
             }
-            Self::Release(grant) => format!("release {}: {}", grant.id, described(&quota(grant))),
+            Self::Release(grant) => format!("release {}: {}", grant.id, described(&lasting(grant))),
         }
     }
 }

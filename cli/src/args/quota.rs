@@ -1,5 +1,7 @@
 //! Options of a quota, the changes that they make, and errors worded with their names.
 
+use std::time::Duration;
+
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use vcuda_quota::{Contradiction, CoreShare, MemorySize, ParseError, Policy, Priority, QuotaChange};
@@ -53,6 +55,22 @@ pub(crate) fn memory(text: &str) -> Result<MemorySize, String> {
         ));
     }
     Ok(size)
+}
+
+/// Longest time for which a quota can hold (366 days).
+const TIME_MAX: Duration = Duration::from_secs(366 * 24 * 3600);
+
+/// Parses a time, such as `1h30m`.
+///
+/// # Errors
+/// Fails with what to write instead.
+pub(super) fn time(text: &str) -> Result<Duration, String> {
+    let parsed = text.parse::<jiff::SignedDuration>();
+    let time = parsed.map_err(|_| "not a time; write for example 90m, 1h30m or 48h".to_owned())?;
+    match Duration::try_from(time) {
+        Ok(time) if (Duration::from_secs(1)..=TIME_MAX).contains(&time) => Ok(time),
+        _ => Err("outside 1s to 8784h (366 days); write for example 1h".to_owned()),
+    }
 }
 
 fn policies() -> impl TypedValueParser<Value = Policy> {
@@ -151,6 +169,24 @@ mod tests {
         };
         assert!(warning("128MiB").unwrap().contains("a CUDA context alone"));
         assert_eq!(warning("1GiB"), None);
+    }
+
+    #[test]
+    fn a_time_has_a_unit_and_bounds() {
+        let seconds = |text: &str| time(text).map(|time| time.as_secs());
+        for (text, expected) in [
+            ("1s", 1),
+            ("90m", 5400),
+            ("1h30m", 5400),
+            ("2h", 7200),
+            ("8784h", 31_622_400),
+        ] {
+            assert_eq!(seconds(text), Ok(expected), "{text}");
+        }
+        for text in ["", "7", "soon", "-1h", "0s", "500ms", "8785h"] {
+            let error = time(text).unwrap_err();
+            assert!(error.contains("write for example"), "{text}: {error}");
+        }
     }
 
     #[test]

@@ -8,6 +8,7 @@ use vcuda_quota::Quota;
 use super::ManagerClient;
 use crate::failure::Failure;
 use crate::process_facts::{self, Seen};
+use crate::render::temporary::Temporary;
 use crate::render::{GpuView, ProcessView, Snapshot, TenantView};
 
 /// Snapshot of the node with all its tenants.
@@ -95,6 +96,7 @@ fn tenant(container: &Container, position: usize, device: &ContainerDevice) -> T
             .as_ref()
             .and_then(|grant| grant.holder.as_ref())
             .and_then(words),
+        temporary: container.grant.as_ref().and_then(Temporary::of),
         memory_used_bytes: device.memory_used_bytes,
         memory_denied: device.denied,
         core_used_permille: device.cores_used_permille.min(1000),

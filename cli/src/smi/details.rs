@@ -110,6 +110,9 @@ fn tenant_figures(log: &mut Log, tenant: &TenantView) {
         "GPU Time Used",
         &format!("{} %", tenths(tenant.core_used_permille)),
     );
+    if let Some(temporary) = &tenant.temporary {
+        log.figure(3, "Quota Holds", &temporary.words());
+    }
     log.figure(3, "Policy", &tenant.policy);
     log.figure(3, "Priority", &tenant.priority);
     log.figure(3, "Weight", &tenant.weight.to_string());

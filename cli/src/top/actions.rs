@@ -29,7 +29,7 @@ pub(super) fn change_quota(name: &str, typed: &str, environment: &Environment) -
     if typed.quota.is_empty() {
         return Ok(format!("{name} is as it was"));
     }
-    let resized = set::change(&[name.to_owned()], &typed.quota, environment)?;
+    let resized = set::change(&[name.to_owned()], (&typed.quota, None), environment)?;
     let words = resized.iter().flat_map(|one| [Some(one.words()), one.warning()]);
     Ok(words.flatten().collect::<Vec<_>>().join("; "))
 }

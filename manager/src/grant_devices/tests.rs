@@ -15,6 +15,7 @@ fn grant(key: &str, number: u64) -> Grant {
         number,
         holder: Holder::default(),
         amounts: Quota::UNLIMITED,
+        lasting: None,
         gpus: vec![uuid()],
         created_unix_ms: 1,
         generation: 1,

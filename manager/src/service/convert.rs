@@ -1,5 +1,6 @@
 //! Conversion between the API's messages and the manager's types. All requests are checked here.
 
+use std::ops::RangeInclusive;
 use std::path::Path;
 
 use tonic::Status;
@@ -15,6 +16,8 @@ use crate::state::{Asked, Create, GrantError, Resize};
 
 /// Maximum length of a holder's names (Kubernetes has 253 characters).
 const HOLDER_MAX: usize = 253;
+/// Times for which amounts can hold (milliseconds): a second to 366 days.
+const TIMES_MS: RangeInclusive<u64> = 1_000..=31_622_400_000;
 /// Maximum number of GPUs in a list.
 const LIST_MAX: usize = 1024;
 
@@ -67,7 +70,19 @@ pub(super) fn resize(request: v1::ResizeGrantRequest) -> Result<Resize, Status> 
         chosen: chosen(&request.amounts.unwrap_or_default()),
         amounts: amounts(request.amounts)?,
         expected_generation: (request.expected_generation != 0).then_some(request.expected_generation),
+        for_ms: time_ms(request.for_ms)?,
     })
+}
+
+fn time_ms(given: u64) -> Result<Option<u64>, Status> {
+    if given == 0 || TIMES_MS.contains(&given) {
+        return Ok((given != 0).then_some(given));
+    }
+    invalid(format!(
+        "for_ms {given}: give {} to {}, or 0 for amounts that last",
+        TIMES_MS.start(),
+        TIMES_MS.end()
+    ))
 }
 
 fn request_id(text: String) -> Result<String, Status> {
@@ -267,6 +282,8 @@ pub(super) fn grant(grant: &Grant, directory: &Path, device: Option<String>) -> 
         created_unix_ms: grant.created_unix_ms,
         generation: grant.generation,
         cdi_device: device.unwrap_or_default(),
+        lasting_amounts: Some(v1::Amounts::from(&grant.lasting_amounts())),
+        until_unix_ms: grant.lasting.map_or(0, |lasting| lasting.until_unix_ms),
     }
 }
 

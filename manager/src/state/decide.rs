@@ -10,7 +10,7 @@ use vcuda_region::GpuUuid;
 use super::{Asked, Create, GrantError, Resize};
 use crate::admission::{self, Candidate, Load, Placement, Requested, Rules};
 use crate::gpu::Inventory;
-use crate::grant::{Grant, GrantId};
+use crate::grant::{Grant, GrantId, Lasting};
 use crate::grant_table::GrantTable;
 use crate::observe::Snapshot;
 
@@ -77,7 +77,7 @@ pub fn candidates<'i>(
 ) -> Vec<Candidate<'i>> {
     let mut loads: HashMap<GpuUuid, Load> = HashMap::new();
     for grant in grant_table.grants().filter(|grant| Some(&grant.id) != without) {
-        let granted = Held::from_quota(&grant.amounts);
+        let granted = Held::from_quota(&grant.kept());
         let still = pending.get(&grant.number);
         let held = still.map_or(granted, |still| granted.max(*still));
         for gpu in &grant.gpus {
@@ -133,6 +133,7 @@ fn new_grant(create: &Create, number: u64, gpus: Vec<GpuUuid>, unix_ms: i64) -> 
         number,
         holder: create.holder.clone(),
         amounts: create.amounts,
+        lasting: None,
         gpus,
         created_unix_ms: unix_ms,
         generation: 1,
@@ -220,25 +221,30 @@ impl DecisionInputs<'_> {
         self.bounds
             .check(&before.holder.namespace, &resize.amounts)
             .map_err(GrantError::Denied)?;
+        let after = Grant {
+            amounts: resize.amounts,
+            lasting: resize.for_ms.map(|time_ms| Lasting {
+                amounts: before.lasting_amounts(),
+                until_unix_ms: self.unix_ms.saturating_add_unsigned(time_ms),
+            }),
+            generation: before.generation + 1,
+            changed_by: Some(resize.request_id.clone()),
+            ..Grant::clone(&before)
+        };
         let candidates = self.candidates(grant_table, Some(&before.id));
         admission::resize(
             self.rules,
             &candidates,
             &before.gpus,
-            &before.amounts,
-            &resize.amounts,
+            &before.kept(),
+            &after.kept(),
         )
         .map_err(|refusal| match refusal {
             // The GPU is the grant's own, so it is missing now rather than unknown.
             admission::Refusal::Unknown(text) => GrantError::Refused(text),
             other => other.into(),
         })?;
-        let after = Arc::new(Grant {
-            amounts: resize.amounts,
-            generation: before.generation + 1,
-            changed_by: Some(resize.request_id.clone()),
-            ..Grant::clone(&before)
-        });
+        let after = Arc::new(after);
         grant_table.put(Arc::clone(&after));
         grant_table.revision += 1;
         Ok((after, Some(before)))

@@ -3,6 +3,7 @@
 mod devices;
 mod directories;
 mod step;
+mod temporary;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -85,12 +86,14 @@ impl GrantWriter {
         let mut next = GrantTable::clone(&self.grant_table);
         let pending = self.pending.clone();
         let mut steps = Vec::new();
-        let mut is_tick = false;
+        let is_tick = batch.iter().any(|command| matches!(command, Command::Tick));
+        let ended = if is_tick {
+            self.end_times(&mut next, &mut steps)
+        } else {
+            Vec::new()
+        };
         for command in batch {
-            match self.decide(&mut next, command) {
-                Some(step) => steps.push(step),
-                None => is_tick = true,
-            }
+            steps.extend(self.decide(&mut next, command));
         }
         let next = Arc::new(next);
         if next.revision != self.grant_table.revision {
@@ -108,6 +111,7 @@ impl GrantWriter {
             self.grant_table = next;
         }
         self.carry_out(steps);
+        self.report_ended(&ended);
         if is_tick {
             self.check();
             self.restore_devices();

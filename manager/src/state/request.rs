@@ -66,6 +66,8 @@ pub struct Resize {
     pub chosen: Chosen,
     /// Expected generation of the grant; any other is refused.
     pub expected_generation: Option<u64>,
+    /// Time after which the lasting amounts come back (milliseconds); `None`: these amounts last.
+    pub for_ms: Option<u64>,
 }
 
 /// Comparison of a caller's containers with the grants.

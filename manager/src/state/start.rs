@@ -300,7 +300,7 @@ fn restore_directories(
                     text,
                     Some(grant.id.as_str()),
                 );
-                pending.insert(grant.number, Held::from_quota(&grant.amounts));
+                pending.insert(grant.number, Held::from_quota(&grant.kept()));
             }
         }
     }

@@ -98,6 +98,7 @@ async fn child() {
                 amounts: amounts(GIB / 2),
                 chosen: ALL,
                 expected_generation: None,
+                for_ms: None,
             };
             if kept.grants.resize(resize).await.is_ok() {
                 tell(format!("\nshrunk {} {}\n", oldest.id, oldest.number));
@@ -324,6 +325,7 @@ async fn a_failed_change_changes_nothing() {
                 amounts: amounts(2 * GIB),
                 chosen: ALL,
                 expected_generation: None,
+                for_ms: None,
             };
             kept.grants.resize(resize).await.unwrap_err();
         }

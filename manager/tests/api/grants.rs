@@ -164,6 +164,7 @@ async fn a_resize_is_in_place_and_repeats_harmlessly() {
         id: "a-1".to_owned(),
         amounts: Some(amounts(memory, 400)),
         expected_generation: expected,
+        ..v1::ResizeGrantRequest::default()
     };
     let changed = client
         .resize(resize("s1", 8 * GIB, 1))
@@ -309,6 +310,7 @@ async fn a_pod_chooses_within_the_bounds_of_its_namespace_only() {
         id: grant.id.clone(),
         amounts: of_web(v1::Priority::High).amounts,
         expected_generation: 0,
+        ..v1::ResizeGrantRequest::default()
     };
     let refusal = client.resize(resize).await.unwrap_err();
     assert_eq!(refusal.code(), Code::PermissionDenied, "{refusal}");

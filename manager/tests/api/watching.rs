@@ -134,6 +134,7 @@ async fn a_watch_tells_what_is_there_and_what_comes() {
         id: "b-2".to_owned(),
         amounts: Some(amounts(2 * GIB, 100)),
         expected_generation: 0,
+        ..v1::ResizeGrantRequest::default()
     };
     client.resize(resize).await.unwrap();
     client.release(release("a-1")).await.unwrap();

@@ -102,6 +102,7 @@ impl Binder {
             id: grant.id,
             amounts: request.amounts,
             expected_generation: grant.generation,
+            ..v1::ResizeGrantRequest::default()
         };
         Ok(self.manager.resize(resize).await?)
     }

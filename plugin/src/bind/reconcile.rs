@@ -90,6 +90,7 @@ impl Binder {
             id: grant.id.clone(),
             amounts: Some(amounts::without_defaults(&amounts, change)),
             expected_generation: grant.generation,
+            ..v1::ResizeGrantRequest::default()
         };
         self.manager
             .resize(resize)

@@ -209,6 +209,7 @@ impl ClaimReconciler {
             id: grant.id.clone(),
             amounts: Some(amounts),
             expected_generation: grant.generation,
+            ..v1::ResizeGrantRequest::default()
         };
         self.manager.resize(resize).await?;
         self.preparer.note_amounts(&record.uid, &grant.key, &text).await?;
