@@ -104,6 +104,7 @@ fn create(node: &ManagerClient, wanted: &Wanted) -> Result<Grant, Failure> {
         amounts: Some((&wanted.quota).into()),
         gpu_count,
         gpu_uuids,
+        user_uid: wanted.user,
         ..CreateGrantRequest::default()
     })
 }

@@ -74,8 +74,10 @@ fn create(node: &ManagerClient, args: &GrantCreateArgs) -> Result<(), Failure> {
         amounts: Some((&quota).into()),
         gpu_count: if gpu_uuids.is_empty() { args.gpus } else { 0 },
         gpu_uuids,
+        user_uid: args.user.as_deref().map(|user| uid("--user", user)).transpose()?,
         ..CreateGrantRequest::default()
     })?;
+    check_user(node, &grant, args.user.as_deref())?;
     args.quota
         .warning()
         .into_iter()
@@ -131,6 +133,33 @@ pub(crate) fn resize(
     })
 }
 
+/// Number of the user that `option` names, by name or number.
+pub(crate) fn uid(option: &str, user: &str) -> Result<u32, Failure> {
+    let named = || nix::unistd::User::from_name(user).ok().flatten();
+    let uid = user.parse().ok().or_else(|| Some(named()?.uid.as_raw()));
+    uid.ok_or_else(|| Failure::Usage(format!("{option} {user}: no such user; give a name or a number")))
+}
+
+/// Name of a user, else its number.
+pub(crate) fn user_name(uid: u32) -> String {
+    let found = nix::unistd::User::from_uid(nix::unistd::Uid::from_raw(uid));
+    found
+        .ok()
+        .flatten()
+        .map_or_else(|| uid.to_string(), |user| user.name)
+}
+
+/// Releases a new grant that does not count for the user it was made for, as an older manager knows no users.
+fn check_user(node: &ManagerClient, grant: &Grant, user: Option<&str>) -> Result<(), Failure> {
+    if user.is_none() || grant.user_uid.is_some() {
+        return Ok(());
+    }
+    node.release(&grant.id, false)?;
+    Err(Failure::Failed(
+        "--user: the manager is older than this vcuda and limits no user; update it".to_owned(),
+    ))
+}
+
 /// Id of a request, unique by process and time.
 pub(crate) fn request_id() -> String {
     format!("cli-{}-{}", std::process::id(), vcuda_region::clock::now_ns())
@@ -176,6 +205,7 @@ fn list(grants: &[Grant], is_json: bool, output: &Output) -> Result<(), Failure>
     grants.sort_by(|one, other| natural(&one.id, &other.id));
     for grant in grants {
         let holder = grant.holder.as_ref().and_then(view::words);
+        let holder = holder.or_else(|| Some(format!("user {}", user_name(grant.user_uid?))));
         table.row([
             grant.id.as_str().into(),
             grant.gpu_uuids.len().to_string().into(),
@@ -210,6 +240,9 @@ struct One<'a> {
     key: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     holder: Option<String>,
+    /// The user whom it counts for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    user_uid: Option<u32>,
     gpu_uuids: &'a [String],
     /// Memory limit (bytes); 0: the whole GPU.
     memory_bytes: u64,
@@ -235,6 +268,7 @@ impl<'a> Document<'a> {
                 id: &grant.id,
                 key: &grant.key,
                 holder: grant.holder.as_ref().and_then(view::words),
+                user_uid: grant.user_uid,
                 gpu_uuids: &grant.gpu_uuids,
                 memory_bytes: quota.memory_bytes.unwrap_or(0),
                 cores_permille: quota.cores_permille,

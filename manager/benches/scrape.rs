@@ -49,6 +49,7 @@ fn grant(number: u64, gpus: u64) -> Grant {
         },
         amounts: Quota::fixed(Some(5 << 30), 60),
         lasting: None,
+        owner: None,
         gpus: vec![uuid(number % gpus)],
         created_unix_ms: 0,
         generation: 1,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use nix::unistd::{Gid, Group, Uid, User};
 
 use crate::settings::Api;
+use crate::users::LiveLimits;
 
 /// User and groups of a connected process, at the time when it connected.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,12 +23,14 @@ pub enum Right {
     Nothing,
     /// Read what the manager knows.
     Look,
+    /// Also make, change and release own grants, within the user's limit.
+    Own,
     /// Change grants and GPUs.
     Change,
 }
 
 /// The rights of all users.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Access {
     /// Whether only listed users may connect. If not, the socket's permissions alone decide.
     is_listed: bool,
@@ -37,6 +40,8 @@ pub struct Access {
     operators: Option<u32>,
     /// Groups that may look.
     viewers: Vec<u32>,
+    /// Users that may have grants of their own.
+    users: LiveLimits,
 }
 
 impl Access {
@@ -45,10 +50,11 @@ impl Access {
     pub fn new(api: &Api) -> Self {
         let group = api.group.unwrap_or_else(|| Gid::effective().as_raw());
         Self {
-            is_listed: !api.viewers.is_empty(),
+            is_listed: !api.viewers.is_empty() || !api.users.get().is_empty(),
             owner: Uid::effective().as_raw(),
             operators: (api.mode & 0o020 != 0).then_some(group),
             viewers: api.viewers.clone(),
+            users: api.users.clone(),
         }
     }
 
@@ -66,8 +72,16 @@ impl Access {
     #[must_use]
     pub fn right_of(&self, caller: &Caller) -> Right {
         let is_in = |group: &u32| caller.groups.contains(group);
-        if !self.is_listed || [0, self.owner].contains(&caller.uid) || self.operators.iter().any(is_in) {
+        let users = self.users.get();
+        if !self.is_listed || [0, self.owner].contains(&caller.uid) {
             Right::Change
+        } else if users.own.contains_key(&caller.uid) {
+            // A limit by name holds for a member of the operators' group too.
+            Right::Own
+        } else if self.operators.iter().any(is_in) {
+            Right::Change
+        } else if users.of(caller.uid, &caller.groups).is_some() {
+            Right::Own
         } else if self.viewers.iter().any(is_in) {
             Right::Look
         } else {
@@ -92,6 +106,10 @@ impl Access {
                     viewers.join(", ")
                 )
             }
+            Right::Own => format!(
+                "user {user} may change own grants only, {method} is refused: the group that may change all is {change}; root adds \
+                 a user: usermod -aG GROUP USER"
+            ),
             Right::Look | Right::Change => format!(
                 "user {user} may look and not change, {method} is refused: the group that may change is {change}; root adds a \
                  user: usermod -aG GROUP USER"
@@ -119,6 +137,7 @@ fn group_name(gid: u32) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::users::{UserLimit, UserLimits};
 
     fn caller(uid: u32, groups: &[u32]) -> Caller {
         Caller {
@@ -162,6 +181,40 @@ mod tests {
             assert_eq!(access.right_of(&caller(uid, groups)), right, "{uid} {groups:?}");
         }
         assert_eq!(access.socket_mode(&Api::default()), 0o666);
+    }
+
+    #[test]
+    fn a_user_with_a_limit_changes_own_grants_and_an_operator_all() {
+        let limit = UserLimit {
+            memory_bytes: Some(1),
+            cores_permille: None,
+            grants: None,
+            place: String::new(),
+        };
+        let users = LiveLimits::new(UserLimits {
+            own: [(1000, limit.clone())].into(),
+            members: [(700, limit)].into(),
+            others: None,
+        });
+        let api = Api {
+            group: Some(500),
+            users,
+            ..Api::default()
+        };
+        let access = Access {
+            owner: 70,
+            ..Access::new(&api)
+        };
+        for (uid, groups, right) in [
+            (0, &[][..], Right::Change),
+            (1000, &[], Right::Own),
+            (1000, &[500], Right::Own),
+            (1001, &[700], Right::Own),
+            (1001, &[700, 500], Right::Change),
+            (1001, &[], Right::Nothing),
+        ] {
+            assert_eq!(access.right_of(&caller(uid, groups)), right, "{uid} {groups:?}");
+        }
     }
 
     #[test]

@@ -12,10 +12,12 @@ use crate::admission::Rules;
 use crate::audit::Actions;
 use crate::grant_devices::{DeviceSettings, Folder};
 use crate::inventory::health::{Policy, PolicyError};
+use crate::users::UserLimits;
 
 mod file;
 mod flags;
 mod namespaces;
+mod users;
 mod value;
 
 pub use flags::Flags;
@@ -46,6 +48,8 @@ pub struct Config {
     pub admission: Rules,
     /// Bounds on the amounts that a namespace's pods may choose.
     pub namespaces: Bounds,
+    /// Limits of users.
+    pub users: UserLimits,
     /// Rules for unhealthy GPUs.
     pub health: Health,
     /// Address of the metrics endpoint; `None` if it is not served.
@@ -120,6 +124,7 @@ impl Config {
             },
             admission: file.admission.into(),
             namespaces: bounds::bounds(file.namespaces),
+            users: users::limits(file.users),
             health: file.health.into(),
             metrics: flags.metrics.unwrap_or(file.metrics.listen).0,
             audit_interval: file.audit.interval.0,
@@ -179,6 +184,8 @@ impl Config {
             ("nvml_library", self.nvml_library != next.nvml_library),
             ("cuda_library", self.cuda_library != next.cuda_library),
             ("api", self.api != next.api),
+            // The socket's permissions depend on it.
+            ("users", self.users.is_empty() != next.users.is_empty()),
             ("metrics.listen", self.metrics != next.metrics),
             ("health", self.health != next.health),
             ("cdi", self.devices != next.devices),
@@ -273,6 +280,22 @@ mod tests {
                 "[namespaces.A_b]\nweight_max = 1",
                 "m.toml:1: namespaces.\"A_b\": neither",
             ),
+            (
+                "[users.no-such-user]\nmemory = \"1GiB\"",
+                "m.toml:1: users.\"no-such-user\": no such user; write a user, \"@GROUP\"",
+            ),
+            (
+                "[users.\"@no-such-group\"]",
+                "m.toml:1: users.\"@no-such-group\": no such group",
+            ),
+            (
+                "[users.1000]\nmemory = \"much\"",
+                "m.toml:2: 'much': not a number",
+            ),
+            (
+                "[users.\"*\"]\ncores = \"half\"",
+                "m.toml:2: 'half': not a percentage",
+            ),
             ("[audit]\naction = \"end\"", "m.toml:2: "),
             ("[namespaces.a]\naudit_action = 1", "m.toml:2: "),
             ("state = \"/run/vcuda/state\"", "lie in each other"),
@@ -285,6 +308,20 @@ mod tests {
         }
         let flags = Flags::try_parse_from(["vcuda-manager", "--log", "vcuda=loud"]);
         assert!(flags.unwrap_err().to_string().contains("for example"));
+    }
+
+    #[test]
+    fn users_are_named_or_members_of_a_group_or_all_others() {
+        let text = "[users.1000]\nmemory = \"8GiB\"\ncores = \"12.5\"\n[users.\"@50\"]\ncores = \"250\"\n[users.\"*\"]\nmemory = \"1GiB\"";
+        let users = parse(text, &[]).unwrap().users;
+        let limit = |uid, groups: &[u32]| users.of(uid, groups).unwrap();
+        let own = limit(1000, &[50]);
+        assert_eq!((own.memory_bytes, own.cores_permille), (Some(8 << 30), Some(125)));
+        assert_eq!(
+            (limit(1, &[50]).cores_permille, limit(1, &[50]).place.as_str()),
+            (Some(2500), "@50")
+        );
+        assert_eq!(limit(1, &[]).memory_bytes, Some(1 << 30));
     }
 
     #[test]

@@ -71,6 +71,9 @@ pub struct Grant {
     pub number: u64,
     /// Pod and container that the grant is for.
     pub holder: Holder,
+    /// The user whom the grant counts for, if any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<u32>,
     /// Quota on each GPU.
     pub amounts: Quota,
     /// The amounts that come back, while `amounts` hold for a time.
@@ -166,5 +169,34 @@ mod tests {
             ("best-effort", "high")
         );
         assert_eq!(serde_json::to_string(&grant).unwrap(), text);
+        // What a later release added is ignored.
+        let later = text.replace("\"generation\"", "\"color\":{\"red\":1},\"generation\"");
+        assert_eq!(serde_json::from_str::<Grant>(&later).unwrap(), grant);
+    }
+
+    #[test]
+    fn room_is_kept_for_the_larger_of_now_and_of_later() {
+        let text = r#"{"id":"a-1","key":"a","number":1,"holder":{"namespace":"","pod":"","container":"","pod_uid":""},
+            "amounts":{"memory_bytes":1073741824,"cores_permille":300,"cores_max_permille":300,"policy":"fixed",
+            "priority":"normal","weight":null},"gpus":[],"created_unix_ms":1,"generation":1,"created_by":"r","changed_by":null}"#;
+        let mut grant: Grant = serde_json::from_str(text).unwrap();
+        assert_eq!(grant.kept(), grant.amounts);
+        grant.lasting = Some(Lasting {
+            amounts: Quota::fixed(Some(4 << 30), 100),
+            until_unix_ms: 9,
+        });
+        let kept = grant.kept();
+        assert_eq!(
+            (kept.memory_bytes, kept.reserved_permille()),
+            (Some(4 << 30), 300)
+        );
+        grant.lasting = Some(Lasting {
+            amounts: Quota::fixed(None, 400),
+            until_unix_ms: 9,
+        });
+        let kept = grant.kept();
+        assert_eq!((kept.memory_bytes, kept.reserved_permille()), (None, 400));
+        let written = serde_json::to_string(&grant).unwrap();
+        assert_eq!(serde_json::from_str::<Grant>(&written).unwrap(), grant);
     }
 }

@@ -36,4 +36,5 @@ pub mod standby;
 pub mod state;
 mod succession;
 pub mod tenant_directories;
+pub mod users;
 mod watchers;

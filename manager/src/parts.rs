@@ -26,6 +26,7 @@ use crate::service::{About, GrantsService, NodeService};
 use crate::settings::{Api, Settings};
 use crate::state::Grants;
 use crate::state::start::{StartError, WriterThread, start};
+use crate::users::LiveLimits;
 use crate::watchers::Watchers;
 
 /// Time that the API waits for NVML's first answer. A real driver takes 1 to 3 s without persistence mode.
@@ -108,6 +109,7 @@ impl Parts {
     /// Applies the settings that need no restart.
     pub(crate) fn apply(&self, config: &Config) {
         self.grants.set_rules(config.admission, config.namespaces.clone());
+        self.grants.users().set(config.users.clone());
         self.watchers.set_actions(config.audit_actions.clone());
     }
 
@@ -217,6 +219,7 @@ fn settings(config: &Config, shim: &Arc<library::Current>) -> Settings {
             mode: config.api.mode,
             group: config.api.group,
             viewers: config.api.viewers.clone(),
+            users: LiveLimits::new(config.users.clone()),
             ..Api::default()
         },
         devices: config.devices.clone(),

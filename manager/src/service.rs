@@ -4,6 +4,7 @@ mod convert;
 mod deadline;
 mod grants;
 mod node;
+mod owner;
 mod show;
 mod stream;
 

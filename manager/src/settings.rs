@@ -9,6 +9,7 @@ use vcuda_quota::pods::bounds::Bounds;
 use crate::admission::Rules;
 use crate::grant_devices::DeviceSettings;
 use crate::library;
+use crate::users::LiveLimits;
 
 /// All settings.
 #[derive(Debug, Clone)]
@@ -40,6 +41,8 @@ pub struct Api {
     pub group: Option<u32>,
     /// Groups that may look and not change.
     pub viewers: Vec<u32>,
+    /// Limits of users, who may change their own grants.
+    pub users: LiveLimits,
     /// Maximum number of connections.
     pub connections: usize,
     /// Maximum number of connections of one user.
@@ -62,6 +65,7 @@ impl Default for Api {
             mode: 0o660,
             group: None,
             viewers: Vec::new(),
+            users: LiveLimits::default(),
             connections: 512,
             connections_per_user: 256,
             requests_per_connection: 64,

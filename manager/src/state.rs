@@ -22,6 +22,7 @@ use crate::grant_devices::GrantDevices;
 use crate::grant_table::GrantTable;
 use crate::observe::{Snapshot, SnapshotCache};
 use crate::tenant_directories::TenantDirectories;
+use crate::users::{LiveLimits, Owner};
 
 mod decide;
 mod grant_writer;
@@ -102,6 +103,7 @@ struct Shared {
     grant_table: Mutex<Arc<GrantTable>>,
     rules: Mutex<Rules>,
     bounds: Mutex<Arc<Bounds>>,
+    users: LiveLimits,
     changes: broadcast::Sender<Change>,
     problem: watch::Sender<Option<String>>,
 }
@@ -232,6 +234,12 @@ impl Grants {
         *self.shared.bounds.lock() = Arc::new(bounds);
     }
 
+    /// Limits of users.
+    #[must_use]
+    pub fn users(&self) -> &LiveLimits {
+        &self.shared.users
+    }
+
     /// Admits a tenant. Repeating a request returns the same grant.
     ///
     /// # Errors
@@ -248,14 +256,23 @@ impl Grants {
         self.ask(|reply| Command::Resize(resize, reply)).await
     }
 
-    /// Ends a grant. Returns whether there was one.
+    /// Ends a grant. Returns whether there was one. `caller` is set if it may end its own grants only.
     ///
     /// # Errors
-    /// Fails if a process of it is alive and `even_if_used` is not set, or if the ledger cannot be written.
-    pub async fn release(&self, id: &str, even_if_used: bool) -> Result<bool, GrantError> {
+    /// Fails if a process of it is alive and `even_if_used` is not set, if it is not the caller's, or if the ledger cannot be
+    /// written.
+    pub async fn release(
+        &self,
+        id: &str,
+        even_if_used: bool,
+        caller: Option<&Owner>,
+    ) -> Result<bool, GrantError> {
         let Some(grant) = self.grant_table().by_id(id).cloned() else {
             return Ok(false);
         };
+        if let Some(caller) = caller {
+            decide::check_own(&grant, caller)?;
+        }
         if !even_if_used && !self.unused(vec![grant.id.clone()]).await?.contains(&grant.id) {
             return Err(GrantError::Refused(format!(
                 "{id} is in use: end its processes first, or release it with --force (in the API: even_if_used)"

@@ -261,6 +261,7 @@ fn from_limits(name: &str, path: &Path) -> Option<Grant> {
         holder: Holder::default(),
         amounts: Quota::of(&limits.config(first).ok()?),
         lasting: None,
+        owner: None,
         gpus: limits.devices().map(|(_, uuid)| uuid).collect(),
         created_unix_ms: 0,
         generation: 1,

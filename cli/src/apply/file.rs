@@ -13,6 +13,7 @@ use vcuda_quota::{Contradiction, CoreShare, MemorySize, Policy, Priority, Quota,
 
 use crate::args::memory_quota;
 use crate::failure::Failure;
+use crate::grant::uid;
 
 /// Most GPUs of a grant.
 const GPUS_MAX: u32 = 16;
@@ -25,6 +26,8 @@ pub(super) struct Wanted {
     pub(super) name: String,
     pub(super) quota: Quota,
     pub(super) gpus: WantedGpus,
+    /// The user whom it counts for.
+    pub(super) user: Option<u32>,
 }
 
 /// The GPUs of a grant.
@@ -63,6 +66,8 @@ struct Entry {
     gpus: Option<u32>,
     #[serde(default, deserialize_with = "gpu")]
     gpu: Vec<String>,
+    #[serde(default, deserialize_with = "user")]
+    user: Option<u32>,
 }
 
 /// A field's text, parsed; the error names field and value.
@@ -124,6 +129,11 @@ fn gpu<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Err
         ))),
         None => Ok(uuids),
     }
+}
+
+fn user<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u32>, D::Error> {
+    let name = String::deserialize(deserializer)?;
+    uid("user", &name).map(Some).map_err(D::Error::custom)
 }
 
 /// The grants of a file's text, in its order.
@@ -204,6 +214,7 @@ impl Entry {
             name: self.name,
             quota,
             gpus,
+            user: self.user,
         })
     }
 }
@@ -290,6 +301,10 @@ mod tests {
                 "g.yaml:3: weight '0': write a whole number of 1 to 10000",
             ),
             (of("gpus: 17"), "g.yaml:3: gpus '17': write a number of 1 to 16"),
+            (
+                of("user: no-such-user"),
+                "g.yaml:3: user no-such-user: no such user; give a name or a number",
+            ),
             (of("gpu: ['0']"), "g.yaml:3: gpu '0': write a UUID"),
             (
                 of("memry: 4GiB"),

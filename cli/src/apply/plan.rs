@@ -7,7 +7,7 @@ use vcuda_quota::{CoreShare, MemorySize, Quota};
 
 use super::file::{Wanted, WantedGpus, wrong};
 use crate::failure::Failure;
-use crate::grant::{described, lasting};
+use crate::grant::{described, lasting, user_name};
 use crate::manager_client::view;
 
 /// A change that brings the node nearer to the file.
@@ -72,6 +72,13 @@ fn check(wanted: &Wanted, grant: &Grant) -> Result<(), String> {
         let holder = grant.holder.as_ref().and_then(view::words).unwrap_or_default();
         return Err(format!(
             "name '{name}': a grant of Kubernetes ({holder}); change its pod, and take it out of the file"
+        ));
+    }
+    if wanted.user.is_some() && wanted.user != grant.user_uid {
+        let has = grant.user_uid.map_or_else(|| "no user".to_owned(), user_name);
+        return Err(format!(
+            "name '{name}': {} counts for {has}; a grant keeps its user: release it first",
+            grant.id
         ));
     }
     let has = grant.gpu_uuids.len();
@@ -184,6 +191,7 @@ mod tests {
             name: name.to_owned(),
             quota: Quota::fixed(Some(memory_gib << 30), 300),
             gpus,
+            user: None,
         }
     }
 

@@ -30,6 +30,7 @@ Examples:
   vcuda grant create web --memory 4GiB --cores 30
   vcuda run --grant web -- ./server
   vcuda grant resize web --memory 6GiB
+  vcuda grant create nb --user alice --memory 2GiB --cores 10
   vcuda grant list
   vcuda grant release web";
 
@@ -171,6 +172,9 @@ pub(crate) struct GrantCreateArgs {
     /// Number of GPUs that the manager chooses
     #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "gpu", value_parser = clap::value_parser!(u32).range(1..=16))]
     pub(crate) gpus: u32,
+    /// The user whose limit it counts against, by name or number [default: you, if you have a limit]
+    #[arg(long, value_name = "USER")]
+    pub(crate) user: Option<String>,
     /// Print only the tenant's directory
     #[arg(long)]
     pub(crate) directory: bool,

@@ -11,6 +11,7 @@ use vcuda_quota::pods::bounds::Namespace;
 
 use super::Health;
 use super::namespaces::NamespaceTable;
+use super::users::{UserKey, UserTable};
 use super::value::{Factor, Group, Mode, Sharers, Size};
 use crate::admission::{Placement, Rules};
 use crate::audit::Action;
@@ -18,7 +19,7 @@ use crate::grant_devices::{DeviceSettings, Folder};
 
 /// All keys; a test requires each in the documented file.
 #[cfg(test)]
-pub(super) const KEYS: [&str; 37] = [
+pub(super) const KEYS: [&str; 41] = [
     "root",
     "state",
     "node",
@@ -42,6 +43,10 @@ pub(super) const KEYS: [&str; 37] = [
     "cores_max",
     "weight_max",
     "audit_action",
+    "[users.",
+    "memory =",
+    "cores =",
+    "grants =",
     "[health]",
     "ignored_xids",
     "fatal_xids",
@@ -71,6 +76,7 @@ pub(super) struct File {
     pub(super) api: ApiTable,
     pub(super) admission: AdmissionTable,
     pub(super) namespaces: BTreeMap<Namespace, NamespaceTable>,
+    pub(super) users: BTreeMap<UserKey, UserTable>,
     pub(super) health: HealthTable,
     pub(super) metrics: MetricsTable,
     pub(super) audit: AuditTable,
@@ -91,6 +97,7 @@ impl Default for File {
             api: ApiTable::default(),
             admission: AdmissionTable::default(),
             namespaces: BTreeMap::new(),
+            users: BTreeMap::new(),
             health: HealthTable::default(),
             metrics: MetricsTable::default(),
             audit: AuditTable::default(),

@@ -81,13 +81,14 @@ pub(super) struct Group(pub(super) u32);
 impl<'de> Deserialize<'de> for Group {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         parsed(deserializer, |text| {
-            if let Ok(number) = text.parse() {
-                return Ok(Self(number));
-            }
-            match nix::unistd::Group::from_name(text) {
-                Ok(Some(group)) => Ok(Self(group.gid.as_raw())),
-                _ => Err("no such group; create it, or give its number".to_owned()),
-            }
+            let found = group(text).map(Self);
+            found.ok_or_else(|| "no such group; create it, or give its number".to_owned())
         })
     }
+}
+
+/// Number of a group, given by name or number.
+pub(super) fn group(text: &str) -> Option<u32> {
+    let named = || nix::unistd::Group::from_name(text).ok().flatten();
+    text.parse().ok().or_else(|| Some(named()?.gid.as_raw()))
 }

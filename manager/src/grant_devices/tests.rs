@@ -16,6 +16,7 @@ fn grant(key: &str, number: u64) -> Grant {
         holder: Holder::default(),
         amounts: Quota::UNLIMITED,
         lasting: None,
+        owner: None,
         gpus: vec![uuid()],
         created_unix_ms: 1,
         generation: 1,

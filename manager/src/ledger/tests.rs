@@ -29,6 +29,7 @@ fn grant(number: u64, memory_bytes: u64) -> Arc<Grant> {
         holder: Holder::default(),
         amounts: Quota::fixed(Some(memory_bytes), 10),
         lasting: None,
+        owner: None,
         gpus: vec![GpuUuid::from_bytes([1; 16])],
         created_unix_ms: 0,
         generation: 1,

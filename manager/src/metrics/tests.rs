@@ -51,6 +51,7 @@ fn grant(number: u64, pod: &str, gpus: &[u8]) -> Grant {
         },
         amounts: Quota::fixed(Some(8 * GIB), 300),
         lasting: None,
+        owner: None,
         gpus: gpus.iter().map(|number| uuid(*number)).collect(),
         created_unix_ms: 0,
         generation: 1,

@@ -15,7 +15,9 @@ use tonic::server::NamedService;
 use super::timed::method_of;
 use crate::access::{Access, Caller, Right};
 
-/// Methods that read only. Any other takes the right to change.
+/// Methods on grants, of which a user may change its own.
+const OF_GRANTS: [&str; 3] = ["Grants/Create", "Grants/Resize", "Grants/Release"];
+/// Methods that read only. Any other, but for [`OF_GRANTS`], takes the right to change.
 const LOOKS: [&str; 8] = [
     "Grants/Get",
     "Grants/GetContainerEdits",
@@ -60,13 +62,14 @@ where
         self.inner.poll_ready(context)
     }
 
-    fn call(&mut self, request: Request<B>) -> Self::Future {
+    fn call(&mut self, mut request: Request<B>) -> Self::Future {
         let method = method_of(request.uri().path());
         let caller = request.extensions().get::<Caller>().cloned();
         let right = caller
             .as_ref()
             .map_or(Right::Nothing, |caller| self.access.right_of(caller));
         if right >= needed(method) {
+            request.extensions_mut().insert(right);
             return Box::pin(self.inner.call(request));
         }
         let access = Arc::clone(&self.access);
@@ -78,6 +81,8 @@ where
 fn needed(method: &str) -> Right {
     if LOOKS.contains(&method) {
         Right::Look
+    } else if OF_GRANTS.contains(&method) {
+        Right::Own
     } else {
         Right::Change
     }
@@ -115,14 +120,12 @@ mod tests {
     fn each_method_is_known_to_look_or_to_change() {
         for method in METHODS {
             assert!(LOOKS.contains(&method) != CHANGES.contains(&method), "{method}");
-            let right = if LOOKS.contains(&method) {
-                Right::Look
-            } else {
-                Right::Change
-            };
-            assert_eq!(needed(method), right, "{method}");
+            assert_eq!(needed(method) == Right::Look, LOOKS.contains(&method), "{method}");
         }
         assert_eq!(LOOKS.len() + CHANGES.len(), METHODS.len());
-        assert_eq!(needed("other"), Right::Change);
+        assert!(OF_GRANTS.iter().all(|method| CHANGES.contains(method)));
+        for method in ["Grants/Reconcile", "Node/Cordon", "other"] {
+            assert_eq!(needed(method), Right::Change);
+        }
     }
 }

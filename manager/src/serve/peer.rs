@@ -134,7 +134,7 @@ async fn next(
     let user = caller.uid;
     let party = match access.right_of(&caller) {
         Right::Nothing => Party::Strangers,
-        Right::Look | Right::Change => Party::User(user),
+        Right::Look | Right::Own | Right::Change => Party::User(user),
     };
     let Some(place) = connections.reserve(party) else {
         events.report(Report {

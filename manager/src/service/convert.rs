@@ -13,6 +13,7 @@ use vcuda_region::{GpuUuid, MAX_DEVICES};
 use crate::admission::Placement;
 use crate::grant::{Grant, Holder, KEY_MAX, REQUEST_MAX, is_key, is_name};
 use crate::state::{Asked, Create, GrantError, Resize};
+use crate::users::Owner;
 
 /// Maximum length of a holder's names (Kubernetes has 253 characters).
 const HOLDER_MAX: usize = 253;
@@ -46,8 +47,9 @@ fn quoted(text: &str) -> String {
     format!("{short:?}")
 }
 
-pub(super) fn create(request: v1::CreateGrantRequest) -> Result<Create, Status> {
+pub(super) fn create(request: v1::CreateGrantRequest, owner: Option<Owner>) -> Result<Create, Status> {
     Ok(Create {
+        owner,
         request_id: request_id(request.request_id)?,
         key: key("key", request.key)?,
         holder: holder(request.holder.unwrap_or_default())?,
@@ -63,8 +65,9 @@ pub(super) fn create(request: v1::CreateGrantRequest) -> Result<Create, Status> 
     })
 }
 
-pub(super) fn resize(request: v1::ResizeGrantRequest) -> Result<Resize, Status> {
+pub(super) fn resize(request: v1::ResizeGrantRequest, owner: Option<Owner>) -> Result<Resize, Status> {
     Ok(Resize {
+        owner,
         request_id: request_id(request.request_id)?,
         id: id(request.id)?,
         chosen: chosen(&request.amounts.unwrap_or_default()),
@@ -283,6 +286,7 @@ pub(super) fn grant(grant: &Grant, directory: &Path, device: Option<String>) -> 
         generation: grant.generation,
         cdi_device: device.unwrap_or_default(),
         lasting_amounts: Some(v1::Amounts::from(&grant.lasting_amounts())),
+        user_uid: grant.owner,
         until_unix_ms: grant.lasting.map_or(0, |lasting| lasting.until_unix_ms),
     }
 }

@@ -10,9 +10,9 @@ use vcuda_manager_api::v1::get_grant_request::Grant as Which;
 use vcuda_manager_api::v1::grant_change::Kind;
 use vcuda_manager_api::v1::grants_server;
 
-use super::convert;
 use super::deadline::{deadline_of, within};
 use super::stream::{Answers, subscription};
+use super::{convert, owner};
 use crate::grant::Grant;
 use crate::state::{ChangeKind, Grants};
 
@@ -64,14 +64,30 @@ impl GrantsService {
 impl grants_server::Grants for GrantsService {
     async fn create(&self, request: Request<v1::CreateGrantRequest>) -> Result<Response<v1::Grant>, Status> {
         let time = deadline_of(&request, self.deadline);
-        let create = convert::create(request.into_inner())?;
+        let limits = self.grants.users();
+        let caller = owner::caller_of(&request, limits).await?;
+        let request = request.into_inner();
+        if let Some(caller) = &caller
+            && request
+                .holder
+                .as_ref()
+                .is_some_and(|holder| *holder != v1::Holder::default())
+        {
+            return Err(Status::permission_denied(format!(
+                "holder: user {} may have own grants only, and not for pods; leave it out",
+                caller.name
+            )));
+        }
+        let owner = owner::of_new_grant(caller, request.user_uid, limits).await?;
+        let create = convert::create(request, owner)?;
         let grant = within(time, async { Ok(self.grants.create(create).await?) }).await?;
         Ok(Response::new(self.shown(&grant)))
     }
 
     async fn resize(&self, request: Request<v1::ResizeGrantRequest>) -> Result<Response<v1::Grant>, Status> {
         let time = deadline_of(&request, self.deadline);
-        let resize = convert::resize(request.into_inner())?;
+        let caller = owner::caller_of(&request, self.grants.users()).await?;
+        let resize = convert::resize(request.into_inner(), caller)?;
         let grant = within(time, async { Ok(self.grants.resize(resize).await?) }).await?;
         Ok(Response::new(self.shown(&grant)))
     }
@@ -81,9 +97,11 @@ impl grants_server::Grants for GrantsService {
         request: Request<v1::ReleaseGrantRequest>,
     ) -> Result<Response<v1::ReleaseGrantResponse>, Status> {
         let time = deadline_of(&request, self.deadline);
+        let caller = owner::caller_of(&request, self.grants.users()).await?;
         let v1::ReleaseGrantRequest { id, even_if_used } = request.into_inner();
         let id = convert::id(id)?;
-        let released = within(time, async { Ok(self.grants.release(&id, even_if_used).await?) }).await?;
+        let release = self.grants.release(&id, even_if_used, caller.as_ref());
+        let released = within(time, async { Ok(release.await?) }).await?;
         Ok(Response::new(v1::ReleaseGrantResponse { released }))
     }
 

@@ -13,6 +13,7 @@ use crate::gpu::Inventory;
 use crate::grant::{Grant, GrantId, Lasting};
 use crate::grant_table::GrantTable;
 use crate::observe::Snapshot;
+use crate::users::Owner;
 
 /// Amounts that tenants may still use because their directories are not up to date, by grant number.
 pub(super) type PendingLimits = BTreeMap<u64, Held>;
@@ -134,6 +135,7 @@ fn new_grant(create: &Create, number: u64, gpus: Vec<GpuUuid>, unix_ms: i64) -> 
         holder: create.holder.clone(),
         amounts: create.amounts,
         lasting: None,
+        owner: create.owner.as_ref().map(|owner| owner.uid),
         gpus,
         created_unix_ms: unix_ms,
         generation: 1,
@@ -169,6 +171,13 @@ impl DecisionInputs<'_> {
             return Err(GrantError::Unavailable(format!(
                 "no GPU can be given now: {why}; the manager keeps looking"
             )));
+        }
+        if let Some(owner) = &create.owner {
+            let gpus = vec![GpuUuid::from_bytes([0; 16]); create.asked.count()];
+            let asked = new_grant(create, grant_table.last_number + 1, gpus, self.unix_ms);
+            owner
+                .check(grant_table, None, &asked)
+                .map_err(GrantError::Denied)?;
         }
         let gpus = admission::place(
             self.rules,
@@ -231,6 +240,12 @@ impl DecisionInputs<'_> {
             changed_by: Some(resize.request_id.clone()),
             ..Grant::clone(&before)
         };
+        if let Some(owner) = &resize.owner {
+            check_own(&before, owner)?;
+            owner
+                .check(grant_table, Some(&before), &after)
+                .map_err(GrantError::Denied)?;
+        }
         let candidates = self.candidates(grant_table, Some(&before.id));
         admission::resize(
             self.rules,
@@ -256,7 +271,8 @@ fn repeated(grant_table: &GrantTable, create: &Create) -> Result<Option<Arc<Gran
     if let Some(grant) = grant_table.by_request(&create.request_id) {
         // Amounts that were changed since cannot be compared with the request's.
         let same_amounts = grant.generation > 1 || grant.amounts == create.amounts;
-        return if grant.key == create.key && same_amounts && create.asked.is_met_by(&grant.gpus) {
+        let is_same = grant.key == create.key && is_owned_alike(grant, create) && same_amounts;
+        return if is_same && create.asked.is_met_by(&grant.gpus) {
             Ok(Some(Arc::clone(grant)))
         } else {
             Err(used_twice(&create.request_id, grant.id.as_str()))
@@ -265,14 +281,31 @@ fn repeated(grant_table: &GrantTable, create: &Create) -> Result<Option<Arc<Gran
     let Some(grant) = grant_table.by_key(&create.key) else {
         return Ok(None);
     };
-    if grant.amounts == create.amounts && create.asked.is_met_by(&grant.gpus) {
+    let is_same = grant.amounts == create.amounts && is_owned_alike(grant, create);
+    if is_same && create.asked.is_met_by(&grant.gpus) {
         Ok(Some(Arc::clone(grant)))
     } else {
         Err(GrantError::Conflict(format!(
-            "key {}: {} has it, with other amounts or GPUs; resize or release that one",
+            "key {}: {} has it, with other amounts, GPUs or another user; resize or release that one",
             create.key, grant.id
         )))
     }
+}
+
+/// Whether the grant counts for the user that the request names.
+fn is_owned_alike(grant: &Grant, create: &Create) -> bool {
+    grant.owner == create.owner.as_ref().map(|owner| owner.uid)
+}
+
+/// Checks that a user who may change its own grants only has this one.
+pub(super) fn check_own(grant: &Grant, caller: &Owner) -> Result<(), GrantError> {
+    if grant.owner == Some(caller.uid) {
+        return Ok(());
+    }
+    Err(GrantError::Denied(format!(
+        "{}: not a grant of user {}, who may change own grants only; ask an operator",
+        grant.id, caller.name
+    )))
 }
 
 fn used_twice(request_id: &str, what: &str) -> GrantError {

@@ -6,6 +6,7 @@ use vcuda_region::GpuUuid;
 
 use crate::admission::Placement;
 use crate::grant::{GrantId, Holder};
+use crate::users::Owner;
 
 /// A tenant to be admitted.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,6 +23,8 @@ pub struct Create {
     pub chosen: Chosen,
     /// The requested GPUs.
     pub asked: Asked,
+    /// The user whom it counts for.
+    pub owner: Option<Owner>,
 }
 
 /// The GPUs that a caller asks for.
@@ -43,12 +46,21 @@ pub enum Asked {
 }
 
 impl Asked {
+    /// Number of GPUs.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        match self {
+            Self::Named(named) => named.len(),
+            Self::Any { count, .. } => *count,
+        }
+    }
+
     /// Whether `gpus` fulfils the request.
     #[must_use]
     pub fn is_met_by(&self, gpus: &[GpuUuid]) -> bool {
         match self {
             Self::Named(named) => named == gpus,
-            Self::Any { count, .. } => *count == gpus.len(),
+            Self::Any { .. } => self.count() == gpus.len(),
         }
     }
 }
@@ -68,6 +80,8 @@ pub struct Resize {
     pub expected_generation: Option<u64>,
     /// Time after which the lasting amounts come back (milliseconds); `None`: these amounts last.
     pub for_ms: Option<u64>,
+    /// The caller, if it may change its own grants only.
+    pub owner: Option<Owner>,
 }
 
 /// Comparison of a caller's containers with the grants.

@@ -103,6 +103,7 @@ pub fn start(
         grant_table: Mutex::new(Arc::clone(&grant_table)),
         rules: Mutex::new(settings.rules),
         bounds: Mutex::new(Arc::new(settings.bounds.clone())),
+        users: settings.api.users.clone(),
         changes: broadcast::channel(BEHIND).0,
         problem: watch::channel(problem.map(|error| error.to_string())).0,
     });

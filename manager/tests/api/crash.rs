@@ -44,6 +44,7 @@ fn create(key: &str) -> Create {
         request_id: format!("r-{key}"),
         key: key.to_owned(),
         holder: Holder::default(),
+        owner: None,
         amounts: amounts(GIB),
         chosen: ALL,
         asked: Asked::Any {
@@ -99,13 +100,14 @@ async fn child() {
                 chosen: ALL,
                 expected_generation: None,
                 for_ms: None,
+                owner: None,
             };
             if kept.grants.resize(resize).await.is_ok() {
                 tell(format!("\nshrunk {} {}\n", oldest.id, oldest.number));
             }
             // Written beforehand, as the grant may be gone from here on.
             tell(format!("\nreleasing {} {}\n", oldest.id, oldest.number));
-            if kept.grants.release(oldest.id.as_str(), false).await.is_ok() {
+            if kept.grants.release(oldest.id.as_str(), false, None).await.is_ok() {
                 tell(format!("\nreleased {} {}\n", oldest.id, oldest.number));
             }
         }
@@ -317,7 +319,7 @@ async fn a_failed_change_changes_nothing() {
         let kept = Kept::start(settings(&scratch), Box::new(disk)).await.unwrap();
         let made = kept.grants.create(create("a")).await.unwrap();
         if release {
-            kept.grants.release("a-1", false).await.unwrap_err();
+            kept.grants.release("a-1", false, None).await.unwrap_err();
         } else {
             let resize = Resize {
                 request_id: "s".to_owned(),
@@ -326,6 +328,7 @@ async fn a_failed_change_changes_nothing() {
                 chosen: ALL,
                 expected_generation: None,
                 for_ms: None,
+                owner: None,
             };
             kept.grants.resize(resize).await.unwrap_err();
         }
@@ -368,7 +371,7 @@ async fn a_real_file_system_that_is_full() {
         let made = kept.grants.create(create("a")).await.unwrap();
         assert!(kept.grants.directories().is_present(&made.id));
         assert_eq!(made.gpus, [uuid(1)]);
-        assert!(kept.grants.release(made.id.as_str(), false).await.unwrap());
+        assert!(kept.grants.release(made.id.as_str(), false, None).await.unwrap());
         kept.stop().await;
     }
 }

@@ -51,7 +51,7 @@ fn each_field_out_of_its_range_is_named() {
             }),
         ),
     ] {
-        let refused = create(request).unwrap_err();
+        let refused = create(request, None).unwrap_err();
         assert_eq!(refused.code(), tonic::Code::InvalidArgument, "{field}");
         assert!(
             refused.message().starts_with(field),
@@ -64,7 +64,7 @@ fn each_field_out_of_its_range_is_named() {
 
 #[test]
 fn a_refused_key_is_explained() {
-    let refused = create(request(|r| r.key = ".new".to_owned())).unwrap_err();
+    let refused = create(request(|r| r.key = ".new".to_owned()), None).unwrap_err();
     let rule = "give 1 to 40 letters, digits, '.', '_' or '-', and the first is not '.'";
     assert!(refused.message().ends_with(rule), "{}", refused.message());
 }

@@ -1,0 +1,6 @@
+#!/bin/bash
+# Slurm's TaskProlog (the user): what it prints becomes the environment of the task, whose programs then run in the job's grant.
+job=${VCUDA_JOBS:-/run/vcuda-jobs}/$SLURM_JOB_ID
+echo "export VCUDA_DIR=$job/vcuda"
+echo "export CUDA_VISIBLE_DEVICES=$(<"$job/gpus")"
+echo "export LD_PRELOAD=${VCUDA_SHIM:-/usr/lib/vcuda/libvcuda_shim.so}${LD_PRELOAD:+:$LD_PRELOAD}"

@@ -1,0 +1,247 @@
+//! Limits of the node's users: what each may have in sum over its grants.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use vcuda_quota::{MemorySize, Priority, Quota, WEIGHTS};
+
+use crate::grant::Grant;
+use crate::grant_table::GrantTable;
+
+/// Key of the limit of users that have no other.
+pub const ALL_OTHERS: &str = "*";
+
+/// What a user may have in sum over its grants and their GPUs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UserLimit {
+    /// Memory (bytes); `None`: any.
+    pub memory_bytes: Option<u64>,
+    /// GPU time (thousandths of one GPU); `None`: any.
+    pub cores_permille: Option<u32>,
+    /// Number of grants, as each takes a place on its GPUs; `None`: any.
+    pub grants: Option<usize>,
+    /// Key of the configuration that it stands under.
+    pub place: String,
+}
+
+/// The limits of all users.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct UserLimits {
+    /// By user.
+    pub own: BTreeMap<u32, UserLimit>,
+    /// Of each member of a group, by group.
+    pub members: BTreeMap<u32, UserLimit>,
+    /// Of all other users.
+    pub others: Option<UserLimit>,
+}
+
+impl UserLimits {
+    /// Whether no user has a limit.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// The limit of a user with these groups: its own, else the least of its groups', else that of all others.
+    #[must_use]
+    pub fn of(&self, uid: u32, groups: &[u32]) -> Option<UserLimit> {
+        let mut of_groups = groups.iter().filter_map(|group| self.members.get(group)).cloned();
+        let least = of_groups
+            .next()
+            .map(|first| of_groups.fold(first, UserLimit::least));
+        self.own
+            .get(&uid)
+            .cloned()
+            .or(least)
+            .or_else(|| self.others.clone())
+    }
+}
+
+impl UserLimit {
+    fn least(self, other: Self) -> Self {
+        Self {
+            memory_bytes: self.memory_bytes.into_iter().chain(other.memory_bytes).min(),
+            cores_permille: self.cores_permille.into_iter().chain(other.cores_permille).min(),
+            grants: self.grants.into_iter().chain(other.grants).min(),
+            place: format!("{} and {}", self.place, other.place),
+        }
+    }
+}
+
+/// What is beyond a limit: the limit, what the user has, and what was asked for.
+#[derive(Debug, PartialEq, Eq)]
+struct Excess {
+    most: String,
+    has: String,
+    asked: String,
+}
+
+impl UserLimit {
+    /// Whether a new grant is one too many.
+    fn excess_of_number(&self, is_new: bool, has: usize) -> Option<Excess> {
+        let most = self.grants.filter(|most| is_new && has >= *most)?;
+        Some(Excess {
+            most: format!("{most} grants"),
+            has: has.to_string(),
+            asked: "one more".to_owned(),
+        })
+    }
+
+    /// The first amount that grows, and is then beyond the limit together with what the user `has` besides.
+    fn excess(&self, had: &Sum, has: &Sum, asked: &Sum) -> Option<Excess> {
+        let is_beyond =
+            |most: u64, had: u64, has: u64, asked: u64| asked > had && asked.saturating_add(has) > most;
+        if let Some(most) = self.memory_bytes {
+            let is_whole = asked.is_whole && !had.is_whole;
+            if is_whole || is_beyond(most, had.memory_bytes, has.memory_bytes, asked.memory_bytes) {
+                return Some(Excess {
+                    most: format!("{} of GPU memory", size(most)),
+                    has: size(has.memory_bytes),
+                    asked: match is_whole {
+                        true => "a whole GPU (no memory limit)".to_owned(),
+                        false => size(asked.memory_bytes),
+                    },
+                });
+            }
+        }
+        let most = self.cores_permille.map(u64::from)?;
+        is_beyond(most, had.cores_permille, has.cores_permille, asked.cores_permille).then(|| Excess {
+            most: format!("{} of GPU time", percent(most)),
+            has: percent(has.cores_permille),
+            asked: percent(asked.cores_permille),
+        })
+    }
+}
+
+/// The limits by the configuration as it was read last. Clones share them.
+#[derive(Debug, Clone, Default)]
+pub struct LiveLimits(Arc<Mutex<Arc<UserLimits>>>);
+
+impl LiveLimits {
+    /// These limits.
+    #[must_use]
+    pub fn new(limits: UserLimits) -> Self {
+        Self(Arc::new(Mutex::new(Arc::new(limits))))
+    }
+
+    /// The present limits.
+    #[must_use]
+    pub fn get(&self) -> Arc<UserLimits> {
+        Arc::clone(&self.0.lock())
+    }
+
+    /// Replaces the limits for all later decisions. Grants stay.
+    pub fn set(&self, limits: UserLimits) {
+        *self.0.lock() = Arc::new(limits);
+    }
+}
+
+/// A user whose limit a change has to keep.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Owner {
+    /// The user.
+    pub uid: u32,
+    /// Its name and number, for messages.
+    pub name: String,
+    /// Its limit, if it has one.
+    pub limit: Option<UserLimit>,
+}
+
+/// What a grant counts against its user's limit.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Sum {
+    memory_bytes: u64,
+    cores_permille: u64,
+    /// Whether a grant has all memory of its GPUs.
+    is_whole: bool,
+}
+
+impl Sum {
+    /// The larger amounts of now and of later, on each GPU. A `fixed` grant without a share counts all of a GPU's time, as it may
+    /// take that; `best-effort` counts none, as it takes what others leave.
+    fn of(grant: &Grant) -> Self {
+        let both = [grant.amounts, grant.lasting_amounts()];
+        let gpus = u64::try_from(grant.gpus.len()).unwrap_or(u64::MAX);
+        let most =
+            |amount: fn(&Quota) -> u64| both.iter().map(amount).max().unwrap_or(0).saturating_mul(gpus);
+        Self {
+            memory_bytes: most(|quota| quota.memory_bytes.unwrap_or(0)),
+            cores_permille: most(|quota| quota.promised_permille().into()),
+            is_whole: both.iter().any(|quota| quota.memory_bytes.is_none()),
+        }
+    }
+
+    fn and(self, other: Self) -> Self {
+        Self {
+            memory_bytes: self.memory_bytes.saturating_add(other.memory_bytes),
+            cores_permille: self.cores_permille.saturating_add(other.cores_permille),
+            is_whole: self.is_whole || other.is_whole,
+        }
+    }
+}
+
+impl Owner {
+    /// Checks that the user may have `after`, a new grant of its or `before` changed. An amount that does not grow is not refused.
+    ///
+    /// # Errors
+    /// Fails with a sentence that names user, limit, what it has and what was asked.
+    pub fn check(&self, grants: &GrantTable, before: Option<&Grant>, after: &Grant) -> Result<(), String> {
+        self.check_rank(&after.amounts)?;
+        let Some(limit) = &self.limit else { return Ok(()) };
+        let is_other = |grant: &&Arc<Grant>| grant.owner == Some(self.uid) && grant.number != after.number;
+        let others: Vec<&Arc<Grant>> = grants.grants().filter(is_other).collect();
+        let has = others
+            .iter()
+            .map(|grant| Sum::of(grant))
+            .fold(Sum::default(), Sum::and);
+        let had = before.map(Sum::of).unwrap_or_default();
+        let excess = limit.excess_of_number(before.is_none(), others.len());
+        let excess = excess.or_else(|| limit.excess(&had, &has, &Sum::of(after)));
+        let Some(Excess { most, has, asked }) = excess else {
+            return Ok(());
+        };
+        Err(format!(
+            "user {} may have {most} in sum (users.{:?} in the manager's configuration), has {has} in other grants, and asked for \
+             {asked}: release or shrink one, or ask for less",
+            self.name, limit.place
+        ))
+    }
+
+    /// Users may borrow, and not outrank others.
+    fn check_rank(&self, amounts: &Quota) -> Result<(), String> {
+        let most = WEIGHTS.end() / 10;
+        if amounts.priority > Priority::Normal {
+            return Err(format!(
+                "priority {}: user {} may have at most normal; an operator can give more",
+                amounts.priority, self.name
+            ));
+        }
+        match amounts.weight {
+            Some(weight) if weight > most => Err(format!(
+                "weight {weight}: user {} may have at most {most}; an operator can give more",
+                self.name
+            )),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Text of memory.
+fn size(bytes: u64) -> String {
+    match bytes {
+        0 => "none".to_owned(),
+        bytes => MemorySize(bytes).to_string(),
+    }
+}
+
+/// Text of GPU time, such as `150 %` of one GPU.
+fn percent(permille: u64) -> String {
+    match permille % 10 {
+        0 => format!("{} %", permille / 10),
+        tenth => format!("{}.{tenth} %", permille / 10),
+    }
+}
+
+#[cfg(test)]
+mod tests;
