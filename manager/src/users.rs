@@ -69,6 +69,14 @@ impl UserLimit {
     }
 }
 
+/// The sum of these grants.
+fn sum(grants: &[&Grant]) -> Sum {
+    grants
+        .iter()
+        .map(|grant| Sum::of(grant))
+        .fold(Sum::default(), Sum::and)
+}
+
 /// What is beyond a limit: the limit, what the user has, and what was asked for.
 #[derive(Debug, PartialEq, Eq)]
 struct Excess {
@@ -78,9 +86,9 @@ struct Excess {
 }
 
 impl UserLimit {
-    /// Whether a new grant is one too many.
-    fn excess_of_number(&self, is_new: bool, has: usize) -> Option<Excess> {
-        let most = self.grants.filter(|most| is_new && has >= *most)?;
+    /// Whether one more grant is too many.
+    fn excess_of_number(&self, has: usize) -> Option<Excess> {
+        let most = self.grants.filter(|most| has >= *most)?;
         Some(Excess {
             most: format!("{most} grants"),
             has: has.to_string(),
@@ -158,17 +166,21 @@ struct Sum {
 }
 
 impl Sum {
-    /// The larger amounts of now and of later, on each GPU. A `fixed` grant without a share counts all of a GPU's time, as it may
-    /// take that; `best-effort` counts none, as it takes what others leave.
+    /// The larger amounts of now and of later.
     fn of(grant: &Grant) -> Self {
-        let both = [grant.amounts, grant.lasting_amounts()];
-        let gpus = u64::try_from(grant.gpus.len()).unwrap_or(u64::MAX);
+        Self::new(&[grant.amounts, grant.lasting_amounts()], grant.gpus.len())
+    }
+
+    /// The largest of these amounts on so many GPUs. A `fixed` grant without a share counts all of a GPU's time, as it may take
+    /// that; `best-effort` counts none, as it takes what others leave.
+    fn new(amounts: &[Quota], gpus: usize) -> Self {
+        let gpus = u64::try_from(gpus).unwrap_or(u64::MAX);
         let most =
-            |amount: fn(&Quota) -> u64| both.iter().map(amount).max().unwrap_or(0).saturating_mul(gpus);
+            |amount: fn(&Quota) -> u64| amounts.iter().map(amount).max().unwrap_or(0).saturating_mul(gpus);
         Self {
             memory_bytes: most(|quota| quota.memory_bytes.unwrap_or(0)),
             cores_permille: most(|quota| quota.promised_permille().into()),
-            is_whole: both.iter().any(|quota| quota.memory_bytes.is_none()),
+            is_whole: amounts.iter().any(|quota| quota.memory_bytes.is_none()),
         }
     }
 
@@ -182,22 +194,41 @@ impl Sum {
 }
 
 impl Owner {
-    /// Checks that the user may have `after`, a new grant of its or `before` changed. An amount that does not grow is not refused.
+    /// Checks that the user may have a new grant of these amounts on so many GPUs.
     ///
     /// # Errors
     /// Fails with a sentence that names user, limit, what it has and what was asked.
-    pub fn check(&self, grants: &GrantTable, before: Option<&Grant>, after: &Grant) -> Result<(), String> {
+    pub fn check_new(&self, grants: &GrantTable, amounts: &Quota, gpus: usize) -> Result<(), String> {
+        self.check_rank(amounts)?;
+        let Some(limit) = &self.limit else { return Ok(()) };
+        let others = self.grants(grants, None);
+        let excess = limit.excess_of_number(others.len());
+        let excess =
+            excess.or_else(|| limit.excess(&Sum::default(), &sum(&others), &Sum::new(&[*amounts], gpus)));
+        self.within(limit, excess)
+    }
+
+    /// Checks that the user's grant may change from `before` to `after`. An amount that does not grow is not refused.
+    ///
+    /// # Errors
+    /// As [`Owner::check_new`].
+    pub fn check_change(&self, grants: &GrantTable, before: &Grant, after: &Grant) -> Result<(), String> {
         self.check_rank(&after.amounts)?;
         let Some(limit) = &self.limit else { return Ok(()) };
-        let is_other = |grant: &&Arc<Grant>| grant.owner == Some(self.uid) && grant.number != after.number;
-        let others: Vec<&Arc<Grant>> = grants.grants().filter(is_other).collect();
-        let has = others
-            .iter()
-            .map(|grant| Sum::of(grant))
-            .fold(Sum::default(), Sum::and);
-        let had = before.map(Sum::of).unwrap_or_default();
-        let excess = limit.excess_of_number(before.is_none(), others.len());
-        let excess = excess.or_else(|| limit.excess(&had, &has, &Sum::of(after)));
+        let others = self.grants(grants, Some(before.number));
+        self.within(
+            limit,
+            limit.excess(&Sum::of(before), &sum(&others), &Sum::of(after)),
+        )
+    }
+
+    /// The user's grants, but for one.
+    fn grants<'g>(&self, grants: &'g GrantTable, without: Option<u64>) -> Vec<&'g Grant> {
+        let is_counted = |grant: &&Arc<Grant>| grant.owner == Some(self.uid) && Some(grant.number) != without;
+        grants.grants().filter(is_counted).map(Arc::as_ref).collect()
+    }
+
+    fn within(&self, limit: &UserLimit, excess: Option<Excess>) -> Result<(), String> {
         let Some(Excess { most, has, asked }) = excess else {
             return Ok(());
         };

@@ -51,11 +51,17 @@ pub(super) fn plan(path: &Path, wanted: &[Wanted], present: &[Grant], prune: boo
     let is_wanted = |grant: &Grant| wanted.iter().any(|wanted| wanted.name == grant.key);
     let unwanted = present
         .iter()
-        .filter(|grant| prune && !is_pods(grant) && !is_wanted(grant));
+        .filter(|grant| prune && is_known_as_no_pods(grant) && !is_wanted(grant));
     plan.changes
         .extend(unwanted.map(|grant| Change::Release(Box::new(grant.clone()))));
     plan.changes.sort_by_key(Change::order);
     Ok(plan)
+}
+
+/// Whether it is known that no pod has this grant. Of one that was rebuilt from a tenant's limits alone, which tell no time of creation,
+/// it is not.
+fn is_known_as_no_pods(grant: &Grant) -> bool {
+    !is_pods(grant) && grant.created_unix_ms != 0
 }
 
 /// Whether a pod has this grant.

@@ -173,10 +173,8 @@ impl DecisionInputs<'_> {
             )));
         }
         if let Some(owner) = &create.owner {
-            let gpus = vec![GpuUuid::from_bytes([0; 16]); create.asked.count()];
-            let asked = new_grant(create, grant_table.last_number + 1, gpus, self.unix_ms);
             owner
-                .check(grant_table, None, &asked)
+                .check_new(grant_table, &create.amounts, create.asked.count())
                 .map_err(GrantError::Denied)?;
         }
         let gpus = admission::place(
@@ -243,7 +241,7 @@ impl DecisionInputs<'_> {
         if let Some(owner) = &resize.owner {
             check_own(&before, owner)?;
             owner
-                .check(grant_table, Some(&before), &after)
+                .check_change(grant_table, &before, &after)
                 .map_err(GrantError::Denied)?;
         }
         let candidates = self.candidates(grant_table, Some(&before.id));

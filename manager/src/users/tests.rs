@@ -38,6 +38,10 @@ fn alice() -> Owner {
     }
 }
 
+fn check_new(owner: &Owner, here: &GrantTable, new: &Grant) -> Result<(), String> {
+    owner.check_new(here, &new.amounts, new.gpus.len())
+}
+
 fn table(grants: &[Grant]) -> GrantTable {
     let mut table = GrantTable::default();
     for grant in grants {
@@ -49,7 +53,7 @@ fn table(grants: &[Grant]) -> GrantTable {
 #[test]
 fn the_sum_counts_each_gpu_and_the_users_grants_only() {
     let here = table(&[grant(1, 1000, Some(2), 100, 2), grant(2, 1001, Some(9), 900, 1)]);
-    let check = |grant: &Grant| alice().check(&here, None, grant);
+    let check = |grant: &Grant| check_new(&alice(), &here, grant);
     check(&grant(3, 1000, Some(4), 300, 1)).unwrap();
     let memory = check(&grant(3, 1000, Some(5), 300, 1)).unwrap_err();
     for words in [
@@ -79,7 +83,7 @@ fn the_sum_counts_each_gpu_and_the_users_grants_only() {
 fn what_does_not_grow_is_not_refused_and_what_comes_back_counts() {
     let had = grant(1, 1000, Some(20), 900, 1);
     let here = table(&[had.clone()]);
-    let check = |after: &Grant| alice().check(&here, Some(&had), after);
+    let check = |after: &Grant| alice().check_change(&here, &had, after);
     check(&grant(1, 1000, Some(19), 900, 1)).unwrap();
     check(&grant(1, 1000, Some(21), 100, 1)).unwrap_err();
     // For a time smaller: the lasting amounts still count.
@@ -89,23 +93,17 @@ fn what_does_not_grow_is_not_refused_and_what_comes_back_counts() {
         until_unix_ms: 9,
     });
     let here = table(&[small.clone()]);
-    alice()
-        .check(&here, None, &grant(2, 1000, Some(2), 100, 1))
-        .unwrap();
-    alice()
-        .check(&here, None, &grant(2, 1000, Some(3), 100, 1))
-        .unwrap_err();
+    check_new(&alice(), &here, &grant(2, 1000, Some(2), 100, 1)).unwrap();
+    check_new(&alice(), &here, &grant(2, 1000, Some(3), 100, 1)).unwrap_err();
     // A third grant is one too many, a change of one is not.
     let two = table(&[small, grant(2, 1000, Some(1), 10, 1)]);
-    let third = alice()
-        .check(&two, None, &grant(3, 1000, Some(1), 10, 1))
-        .unwrap_err();
+    let third = check_new(&alice(), &two, &grant(3, 1000, Some(1), 10, 1)).unwrap_err();
     assert!(
         third.contains("may have 2 grants") && third.contains("has 2 in"),
         "{third}"
     );
     let (before, after) = (grant(2, 1000, Some(1), 10, 1), grant(2, 1000, Some(2), 10, 1));
-    alice().check(&two, Some(&before), &after).unwrap();
+    alice().check_change(&two, &before, &after).unwrap();
 }
 
 #[test]
@@ -113,16 +111,14 @@ fn a_user_cannot_outrank_others() {
     let mut high = grant(1, 1000, Some(1), 100, 1);
     high.amounts.priority = Priority::High;
     assert!(
-        alice()
-            .check(&table(&[]), None, &high)
+        check_new(&alice(), &table(&[]), &high)
             .unwrap_err()
             .contains("at most normal")
     );
     let mut heavy = grant(1, 1000, Some(1), 100, 1);
     heavy.amounts.weight = Some(1001);
     assert!(
-        alice()
-            .check(&table(&[]), None, &heavy)
+        check_new(&alice(), &table(&[]), &heavy)
             .unwrap_err()
             .contains("at most 1000")
     );

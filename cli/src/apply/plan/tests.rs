@@ -21,6 +21,7 @@ fn present(name: &str, memory_gib: u64, holder: Holder) -> Grant {
         amounts: Some(Amounts::from(&Quota::fixed(Some(memory_gib << 30), 300))),
         gpu_uuids: vec!["GPU-a".to_owned()],
         holder: Some(holder),
+        created_unix_ms: 1,
         ..Grant::default()
     }
 }
@@ -67,6 +68,12 @@ fn what_frees_room_comes_first_and_what_is_not_in_the_file_stays() {
     let (pruned, unchanged) = words(&file, &here, true).unwrap();
     assert_eq!((&pruned[1..], unchanged), (&rest.map(str::to_owned)[..], 1));
     assert_eq!(pruned[0], "release other-1: 1 GiB, 30 % fixed");
+    // Rebuilt without its holder: it may be a pod's.
+    let rebuilt = Grant {
+        created_unix_ms: 0,
+        ..present("rebuilt", 1, Holder::default())
+    };
+    assert_eq!(words(&[], &[rebuilt], true).unwrap(), (Vec::new(), 0));
 }
 
 #[test]
