@@ -3,7 +3,8 @@
 set -euo pipefail
 job=${VCUDA_JOBS:-/run/vcuda-jobs}/$SLURM_JOB_ID
 install -d -m 711 "${job%/*}"
-install -d -m 700 -o "$SLURM_JOB_USER" "$job" "$job/vcuda"
+# Root's until all is in it: a user could put a link where the directory is mounted.
+mkdir -m 700 "$job" "$job/vcuda"
 if ! directory=$(vcuda grant create "job-$SLURM_JOB_ID" --user "$SLURM_JOB_USER" --directory \
     --memory "${VCUDA_JOB_MEMORY:-8GiB}" --cores "${VCUDA_JOB_CORES:-25}" 2>"$job/refusal"); then
     # A prolog that fails would drain the node.
@@ -14,3 +15,4 @@ fi
 mount --bind "$directory" "$job/vcuda"
 vcuda smi --query-tenants=name,gpu_uuid --format=csv,noheader |
     awk -F', ' -v id="${directory##*/}" '$1 == id { print $2 }' | paste -sd, >"$job/gpus"
+chown "$SLURM_JOB_USER" "$job"

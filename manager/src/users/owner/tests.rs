@@ -5,6 +5,7 @@ use vcuda_region::GpuUuid;
 
 use super::*;
 use crate::grant::{GrantId, Holder, Lasting};
+use crate::users::UserLimits;
 
 const GIB: u64 = 1 << 30;
 
@@ -115,6 +116,16 @@ fn a_user_cannot_outrank_others() {
             .unwrap_err()
             .contains("at most normal")
     );
+    // What an operator gave stays while another amount changes.
+    let smaller = Grant {
+        amounts: Quota {
+            memory_bytes: Some(GIB / 2),
+            ..high.amounts
+        },
+        ..high.clone()
+    };
+    let here = table(&[high.clone()]);
+    alice().check_change(&here, &high, &smaller).unwrap();
     let mut heavy = grant(1, 1000, Some(1), 100, 1);
     heavy.amounts.weight = Some(1001);
     assert!(
