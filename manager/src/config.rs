@@ -280,6 +280,23 @@ mod tests {
                 "[namespaces.A_b]\nweight_max = 1",
                 "m.toml:1: namespaces.\"A_b\": neither",
             ),
+            ("[audit]\naction = \"end\"", "m.toml:2: "),
+            ("[namespaces.a]\naudit_action = 1", "m.toml:2: "),
+            ("state = \"/run/vcuda/state\"", "lie in each other"),
+            ("root = \"here\"", "absolute path"),
+            ("[log]\nfilter = \"vcuda=loud\"", "m.toml:2: 'vcuda=loud'"),
+        ] {
+            let error = parse(text, &[]).unwrap_err();
+            assert!(error.contains(expected), "{text}: {error}");
+            assert!(!error.contains('\n'), "{error}");
+        }
+        let flags = Flags::try_parse_from(["vcuda-manager", "--log", "vcuda=loud"]);
+        assert!(flags.unwrap_err().to_string().contains("for example"));
+    }
+
+    #[test]
+    fn a_wrong_user_or_limit_is_named() {
+        for (text, expected) in [
             (
                 "[users.no-such-user]\nmemory = \"1GiB\"",
                 "m.toml:1: users.\"no-such-user\": no such user; write a user, \"@GROUP\"",
@@ -296,18 +313,10 @@ mod tests {
                 "[users.\"*\"]\ncores = \"half\"",
                 "m.toml:2: 'half': not a percentage",
             ),
-            ("[audit]\naction = \"end\"", "m.toml:2: "),
-            ("[namespaces.a]\naudit_action = 1", "m.toml:2: "),
-            ("state = \"/run/vcuda/state\"", "lie in each other"),
-            ("root = \"here\"", "absolute path"),
-            ("[log]\nfilter = \"vcuda=loud\"", "m.toml:2: 'vcuda=loud'"),
         ] {
             let error = parse(text, &[]).unwrap_err();
             assert!(error.contains(expected), "{text}: {error}");
-            assert!(!error.contains('\n'), "{error}");
         }
-        let flags = Flags::try_parse_from(["vcuda-manager", "--log", "vcuda=loud"]);
-        assert!(flags.unwrap_err().to_string().contains("for example"));
     }
 
     #[test]

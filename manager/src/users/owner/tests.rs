@@ -83,7 +83,7 @@ fn the_sum_counts_each_gpu_and_the_users_grants_only() {
 #[test]
 fn what_does_not_grow_is_not_refused_and_what_comes_back_counts() {
     let had = grant(1, 1000, Some(20), 900, 1);
-    let here = table(&[had.clone()]);
+    let here = table(std::slice::from_ref(&had));
     let check = |after: &Grant| alice().check_change(&here, &had, after);
     check(&grant(1, 1000, Some(19), 900, 1)).unwrap();
     check(&grant(1, 1000, Some(21), 100, 1)).unwrap_err();
@@ -93,7 +93,7 @@ fn what_does_not_grow_is_not_refused_and_what_comes_back_counts() {
         amounts: Quota::fixed(Some(6 * GIB), 100),
         until_unix_ms: 9,
     });
-    let here = table(&[small.clone()]);
+    let here = table(std::slice::from_ref(&small));
     check_new(&alice(), &here, &grant(2, 1000, Some(2), 100, 1)).unwrap();
     check_new(&alice(), &here, &grant(2, 1000, Some(3), 100, 1)).unwrap_err();
     // A third grant is one too many, a change of one is not.
@@ -124,7 +124,7 @@ fn a_user_cannot_outrank_others() {
         },
         ..high.clone()
     };
-    let here = table(&[high.clone()]);
+    let here = table(std::slice::from_ref(&high));
     alice().check_change(&here, &high, &smaller).unwrap();
     let mut heavy = grant(1, 1000, Some(1), 100, 1);
     heavy.amounts.weight = Some(1001);
