@@ -14,6 +14,7 @@ mod gpu;
 mod manager;
 mod quota;
 mod smi;
+mod usage;
 
 pub(crate) use apply::ApplyArgs;
 use apply::{APPLY_DETAILS, APPLY_EXAMPLES};
@@ -30,6 +31,8 @@ pub(crate) use manager::{
 pub(crate) use quota::{QuotaArgs, memory as memory_quota};
 use smi::SMI_EXAMPLES;
 pub(crate) use smi::{Monitor, SmiArgs};
+use usage::{USAGE_DETAILS, USAGE_EXAMPLES};
+pub(crate) use usage::{UsageArgs, UsageBy};
 
 use crate::inventory::GpuSelector;
 use vcuda_quota::MemorySize;
@@ -144,6 +147,9 @@ pub(crate) enum Command {
     /// List the processes that use a GPU, with their tenants
     #[command(before_help = PS_EXAMPLES)]
     Ps(PsArgs),
+    /// Show what tenants used over hours or days, for chargeback and right-sizing
+    #[command(before_help = USAGE_EXAMPLES, after_help = USAGE_DETAILS)]
+    Usage(UsageArgs),
     /// Change a tenant's quota while it runs
     #[command(before_help = SET_EXAMPLES, after_help = SET_DETAILS)]
     Set(SetArgs),

@@ -9,7 +9,7 @@ use crate::config::Environment;
 use crate::failure::Failure;
 use crate::{
     apply, arbiter, attached, background, bench, docker_args, doctor, events, gpu, grant, ps, run, set, sim,
-    smi, top,
+    smi, top, usage,
 };
 
 /// Carries out the command. A command that replaces this process returns only on failure.
@@ -28,6 +28,7 @@ pub fn carry_out(line: Cli) -> Result<(), Failure> {
         Command::Smi(smi) => smi::smi(&smi, &environment),
         Command::Top(top) => top::top(&top, &environment),
         Command::Ps(ps) => ps::ps(&ps, &environment),
+        Command::Usage(usage) => usage::usage(&usage, &environment),
         Command::Grant(grant) => grant::grant(&grant.action, &environment),
         Command::Apply(args) => apply::apply(&args, &environment),
         Command::DockerArgs { name } => docker_args::docker_args(&name, &environment),

@@ -37,5 +37,6 @@ mod sim;
 pub mod smi;
 mod snapshot_source;
 mod top;
+mod usage;
 
 pub use commands::carry_out;

@@ -13,9 +13,10 @@ use vcuda_manager_api::v1::get_grant_request::Grant as Which;
 use vcuda_manager_api::v1::grants_client::GrantsClient;
 use vcuda_manager_api::v1::node_client::NodeClient;
 use vcuda_manager_api::v1::{
-    ContainerEdits, CordonRequest, CreateGrantRequest, Event, GetGrantRequest, Grant, ListContainersRequest,
-    ListContainersResponse, ListGpusRequest, ListGpusResponse, ListGrantsRequest, NodeStatus,
-    ReleaseGrantRequest, ResizeGrantRequest, WatchEventsRequest,
+    ContainerEdits, CordonRequest, CreateGrantRequest, Event, GetGrantRequest, GetUsageRequest,
+    GetUsageResponse, Grant, ListContainersRequest, ListContainersResponse, ListGpusRequest,
+    ListGpusResponse, ListGrantsRequest, NodeStatus, ReleaseGrantRequest, ResizeGrantRequest,
+    WatchEventsRequest,
 };
 use vcuda_manager_api::{ConnectError, SOCKET_NAME, connect};
 
@@ -189,6 +190,12 @@ impl ManagerClient {
     pub(crate) fn containers(&self) -> Result<ListContainersResponse, Failure> {
         let mut node = self.node();
         self.wait(node.list_containers(ListContainersRequest::default()))
+    }
+
+    /// What was used within a time.
+    pub(crate) fn usage(&self, request: GetUsageRequest) -> Result<GetUsageResponse, Failure> {
+        let mut node = self.node();
+        self.wait(node.get_usage(request))
     }
 
     pub(crate) fn list(&self) -> Result<Vec<Grant>, Failure> {

@@ -33,6 +33,7 @@ use crate::events::Events;
 use crate::gpu::Inventory;
 use health::Policy;
 use health_file::HealthFile;
+pub(crate) use health_file::boot;
 use owner::{Owner, Question};
 use tracker::{Observation, Tracker};
 

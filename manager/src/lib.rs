@@ -7,6 +7,7 @@
 #![warn(clippy::too_many_lines)]
 
 pub mod access;
+pub mod accounting;
 pub mod admission;
 pub mod audit;
 mod background;

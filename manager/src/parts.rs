@@ -12,6 +12,7 @@ use vcuda_daemon::http;
 use vcuda_daemon::life::RunError;
 use vcuda_daemon::pages::pages;
 
+use crate::accounting::{self, Accounting};
 use crate::audit::Namespaces;
 use crate::config::Config;
 use crate::events::{Events, unix_ms};
@@ -37,6 +38,7 @@ const FIRST_ANSWER: Duration = Duration::from_secs(5);
 pub(crate) struct Parts {
     grants: Grants,
     keeping: WriterThread,
+    accounting: Arc<Accounting>,
     watchers: Watchers,
     stop: watch::Sender<bool>,
     serving: Vec<JoinHandle<()>>,
@@ -70,6 +72,8 @@ impl Parts {
             namespaces(grants.clone()),
         )
         .map_err(unavailable)?;
+        let usage = usage_sources(config, &node, Arc::clone(&snapshots), grants.clone(), &events);
+        let accounting = Arc::new(Accounting::start(usage).map_err(failed)?);
         // Last, as any client that connects may ask for a GPU.
         first_answer(&node).await;
         let listener = serve::listen(&config.root, &settings.api).map_err(unavailable)?;
@@ -85,7 +89,8 @@ impl Parts {
             deadline,
             stopped.clone(),
         )
-        .with_nvml(node.clone());
+        .with_nvml(node.clone())
+        .with_accounting(Arc::clone(&accounting));
         let api = settings.api.clone();
         let (until, told) = (stopped.clone(), Arc::clone(&instruments));
         let mut serving = vec![tokio::spawn(async move {
@@ -100,6 +105,7 @@ impl Parts {
         Ok(Parts {
             grants,
             keeping,
+            accounting,
             watchers,
             stop,
             serving,
@@ -125,8 +131,10 @@ impl Parts {
         for serving in self.serving {
             let _ = serving.await;
         }
-        let (grants, keeping, watchers) = (self.grants, self.keeping, self.watchers);
+        let (grants, keeping) = (self.grants, self.keeping);
+        let (accounting, watchers) = (self.accounting, self.watchers);
         let ended = spawn_blocking(move || {
+            drop(accounting);
             drop(watchers);
             keeping.finish(&grants);
         });
@@ -189,6 +197,24 @@ fn sources(config: &Config, node: &Node, tenants: Arc<SnapshotCache>, grants: Gr
         inventory: node.inventory(),
         tenants,
         grants: Arc::new(move || grants.grant_table().grants().cloned().collect()),
+    }
+}
+
+/// Sources of `vcuda usage`.
+fn usage_sources(
+    config: &Config,
+    node: &Node,
+    tenants: Arc<SnapshotCache>,
+    grants: Grants,
+    events: &Arc<Events>,
+) -> accounting::Sources {
+    accounting::Sources {
+        root: config.root.clone(),
+        state: config.state.clone(),
+        tenants,
+        inventory: node.inventory(),
+        grant: Arc::new(move |id| grants.grant_table().by_id(id).cloned()),
+        events: Arc::clone(events),
     }
 }
 

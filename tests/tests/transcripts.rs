@@ -15,7 +15,7 @@ use std::time::Duration;
 use vcuda_tests::{Door, Fixture, MIB, Running, app, eventually, skip, succeeded, workspace};
 
 /// Commands of the transcripts.
-const COMMANDS: [&[&str]; 14] = [
+const COMMANDS: [&[&str]; 16] = [
     &["smi"],
     &["smi", "--uuid", "-i", "0"],
     &["smi", "-L"],
@@ -39,6 +39,8 @@ const COMMANDS: [&[&str]; 14] = [
     &["grant", "list"],
     &["grant", "show", "web"],
     &["gpu", "list"],
+    &["usage"],
+    &["usage", "--csv", "--by", "namespace"],
     &["version"],
 ];
 
@@ -85,7 +87,7 @@ fn masked(text: &str, pids: &[(u32, char)], uuids: &[String]) -> String {
     }
     let is_time = |line: &str| {
         let days = ["Mon ", "Tue ", "Wed ", "Thu ", "Fri ", "Sat ", "Sun "];
-        days.iter().any(|day| line.starts_with(day)) || line.starts_with("Timestamp ")
+        days.iter().any(|day| line.starts_with(day)) || line.starts_with("Timestamp ") || line.starts_with("From 2")
     };
     let lines = text.lines().map(|line| if is_time(line) { "TIME" } else { line });
     lines.map(|line| format!("{line}\n")).collect()
@@ -145,8 +147,11 @@ fn each_table_is_as_wide_as_the_terminal() {
         for args in COMMANDS {
             let text = masked(&node.vcuda(args, columns), &pids, &uuids);
             // -L, -q and CSV are for programs, and as wide as they are.
-            let is_table =
-                args[0] != "smi" || args.len() == 1 || args.contains(&"--uuid") || args.contains(&"dmon");
+            let is_table = match args {
+                ["smi"] => true,
+                ["smi", ..] => args.contains(&"--uuid") || args.contains(&"dmon"),
+                _ => !args.contains(&"--csv"),
+            };
             let widest = text.lines().map(|line| line.chars().count()).max().unwrap();
             assert!(
                 !is_table || widest <= columns as usize,

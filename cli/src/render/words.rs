@@ -39,6 +39,22 @@ pub(crate) fn exact_watts(milliwatts: u32) -> String {
     format!("{}.{:02}", milliwatts / 1000, milliwatts % 1000 / 10)
 }
 
+/// Seconds with a tenth, such as `12.5s`.
+pub(crate) fn seconds(seconds: f64) -> String {
+    format!("{seconds:.1}s")
+}
+
+/// A moment in the machine's time zone, such as `2026-11-25 21:53`.
+pub(crate) fn moment(unix_ms: i64) -> String {
+    jiff::Timestamp::from_millisecond(unix_ms).map_or_else(
+        |_| unix_ms.to_string(),
+        |time| {
+            let zoned = time.to_zoned(jiff::tz::TimeZone::system());
+            zoned.strftime("%Y-%m-%d %H:%M").to_string()
+        },
+    )
+}
+
 /// Text of a figure, or [`UNKNOWN`].
 pub(crate) fn known<T>(figure: Option<T>, text: impl FnOnce(T) -> String) -> String {
     figure.map_or_else(|| UNKNOWN.to_owned(), text)
@@ -145,5 +161,7 @@ mod tests {
         assert_eq!(tenths(298), "29.8");
         assert_eq!(watts(258_400), "258W");
         assert_eq!(known(None, watts), "N/A");
+        assert_eq!(seconds(12.449), "12.4s");
+        assert_eq!(moment(i64::MAX), i64::MAX.to_string());
     }
 }

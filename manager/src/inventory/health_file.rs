@@ -169,7 +169,7 @@ fn write(directory: &Path, record: &Record) -> io::Result<()> {
 }
 
 /// Boot id of the machine (random(4)).
-fn boot() -> String {
+pub(crate) fn boot() -> String {
     let id = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     id.trim().to_owned()
 }

@@ -59,6 +59,22 @@ impl SnapshotCache {
         Arc::clone(&state.last)
     }
 
+    /// The last snapshot, once its number is above `number`. `None` if there is none within `wait`, or after
+    /// [`SnapshotCache::end_waits`].
+    #[must_use]
+    pub fn newer(&self, number: u64, wait: Duration) -> Option<Arc<Snapshot>> {
+        let mut state = self.state.lock();
+        if state.last.number <= number {
+            self.published.wait_for(&mut state, wait);
+        }
+        (state.last.number > number).then(|| Arc::clone(&state.last))
+    }
+
+    /// Ends present calls of [`SnapshotCache::newer`].
+    pub fn end_waits(&self) {
+        self.published.notify_all();
+    }
+
     /// Wakes the observatory, so that a new snapshot is taken soon.
     pub fn wake(&self) {
         if let Some(waker) = &self.state.lock().waker {

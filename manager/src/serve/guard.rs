@@ -18,7 +18,7 @@ use crate::access::{Access, Caller, Right};
 /// Methods on grants, of which a user may change its own.
 const OF_GRANTS: [&str; 3] = ["Grants/Create", "Grants/Resize", "Grants/Release"];
 /// Methods that read only. Any other, but for [`OF_GRANTS`], takes the right to change.
-const LOOKS: [&str; 8] = [
+const LOOKS: [&str; 9] = [
     "Grants/Get",
     "Grants/GetContainerEdits",
     "Grants/List",
@@ -27,6 +27,7 @@ const LOOKS: [&str; 8] = [
     "Node/ListContainers",
     "Node/WatchEvents",
     "Node/GetStatus",
+    "Node/GetUsage",
 ];
 
 /// A service whose calls are refused to callers without the right to them.

@@ -16,7 +16,7 @@ use vcuda_region::clock;
 use crate::metrics::Instruments;
 
 /// Known methods. A caller's text must not become a label, as each value is a series for ever.
-pub(super) const METHODS: [&str; 13] = [
+pub(super) const METHODS: [&str; 14] = [
     "Grants/Create",
     "Grants/Resize",
     "Grants/Release",
@@ -27,6 +27,7 @@ pub(super) const METHODS: [&str; 13] = [
     "Grants/Reconcile",
     "Node/ListGpus",
     "Node/ListContainers",
+    "Node/GetUsage",
     "Node/WatchEvents",
     "Node/GetStatus",
     "Node/Cordon",

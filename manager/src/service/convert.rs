@@ -10,6 +10,7 @@ use vcuda_quota::Quota;
 use vcuda_quota::pods::bounds::Chosen;
 use vcuda_region::{GpuUuid, MAX_DEVICES};
 
+use crate::accounting::{By, KEPT_S};
 use crate::admission::Placement;
 use crate::grant::{Grant, Holder, KEY_MAX, REQUEST_MAX, is_key, is_name};
 use crate::state::{Asked, Create, GrantError, Resize};
@@ -216,6 +217,27 @@ fn asked(
         );
     }
     Ok(Asked::Named(named))
+}
+
+/// What usage is summed by, and the length of the period (s).
+pub(super) fn usage(request: v1::GetUsageRequest) -> Result<(By, u64), Status> {
+    let by = match v1::UsageKey::try_from(request.by) {
+        Ok(v1::UsageKey::Unspecified | v1::UsageKey::Tenant) => By::Tenant,
+        Ok(v1::UsageKey::Namespace) => By::Namespace,
+        Ok(v1::UsageKey::User) => By::User,
+        Err(_) => {
+            return invalid(format!(
+                "by {}: there is none; give tenant, namespace or user",
+                request.by
+            ));
+        }
+    };
+    match request.since_seconds {
+        since_s @ 1..=KEPT_S => Ok((by, since_s)),
+        since_s => invalid(format!(
+            "since_seconds {since_s}: usage is kept for {KEPT_S} s (31 days); give 1 to {KEPT_S}"
+        )),
+    }
 }
 
 fn uuids(field: &str, texts: &[String]) -> Result<Vec<GpuUuid>, Status> {

@@ -12,6 +12,7 @@ use vcuda_region::GpuUuid;
 use super::deadline::{deadline_of, within};
 use super::stream::{Answers, subscription};
 use super::{convert, show};
+use crate::accounting::Accounting;
 use crate::events::{Event, Events};
 use crate::inventory::Node;
 use crate::library;
@@ -47,6 +48,8 @@ pub struct NodeService {
     stop: watch::Receiver<bool>,
     /// Access to NVML; without it no processes are listed.
     node: Option<Node>,
+    /// Usage; without it `GetUsage` is refused.
+    accounting: Option<Arc<Accounting>>,
 }
 
 /// Host PIDs of processes, each with its memory (bytes) if NVML tells it.
@@ -71,6 +74,7 @@ impl NodeService {
             deadline,
             stop,
             node: None,
+            accounting: None,
         }
     }
 
@@ -79,6 +83,15 @@ impl NodeService {
     pub fn with_nvml(self, node: Node) -> Self {
         Self {
             node: Some(node),
+            ..self
+        }
+    }
+
+    /// Lets the service report usage.
+    #[must_use]
+    pub fn with_accounting(self, accounting: Arc<Accounting>) -> Self {
+        Self {
+            accounting: Some(accounting),
             ..self
         }
     }
@@ -167,6 +180,19 @@ impl node_server::Node for NodeService {
             return Err(Status::not_found(format!("{only:?}: no such container")));
         }
         Ok(Response::new(v1::ListContainersResponse { containers: tenants }))
+    }
+
+    async fn get_usage(
+        &self,
+        request: Request<v1::GetUsageRequest>,
+    ) -> Result<Response<v1::GetUsageResponse>, Status> {
+        let (by, since_s) = convert::usage(request.into_inner())?;
+        let accounting = self.accounting.clone();
+        let accounting =
+            accounting.ok_or_else(|| Status::failed_precondition("this manager records no usage"))?;
+        let report = tokio::task::spawn_blocking(move || accounting.report(by, since_s)).await;
+        let report = report.map_err(|_| Status::unavailable("the manager is stopping; try again"))?;
+        Ok(Response::new(show::usage(report)))
     }
 
     type WatchEventsStream = Answers<v1::Event>;

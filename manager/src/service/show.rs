@@ -4,6 +4,7 @@ use vcuda_manager_api::v1;
 use vcuda_quota::Quota;
 use vcuda_region::process::Identity;
 
+use crate::accounting::Report;
 use crate::admission::{Candidate, Rules};
 use crate::events::{Event, Severity};
 use crate::gpu::Health;
@@ -114,6 +115,25 @@ fn process(process: &Process) -> v1::Process {
         name: process.name.clone(),
         registered: process.registered,
         memory_used_bytes: process.used_bytes.clone(),
+    }
+}
+
+pub(super) fn usage(report: Report) -> v1::GetUsageResponse {
+    let unix_ms = |seconds: u64| i64::try_from(seconds.saturating_mul(1000)).unwrap_or(i64::MAX);
+    let rows = report.rows.into_iter();
+    v1::GetUsageResponse {
+        from_unix_ms: unix_ms(report.from_s),
+        to_unix_ms: unix_ms(report.to_s),
+        rows: rows
+            .map(|(key, figures)| v1::UsageRow {
+                key,
+                gpu_ns: figures.gpu_ns,
+                memory_requested_bytes: figures.requested_bytes,
+                memory_peak_bytes: figures.peak_bytes,
+                denials: figures.denials,
+                throttled_ns: figures.throttled_ns,
+            })
+            .collect(),
     }
 }
 

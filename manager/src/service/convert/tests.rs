@@ -63,6 +63,24 @@ fn each_field_out_of_its_range_is_named() {
 }
 
 #[test]
+fn a_period_of_usage_is_within_what_is_kept() {
+    let asked = |since_seconds, by| usage(v1::GetUsageRequest { since_seconds, by });
+    assert_eq!(asked(1, 0).unwrap(), (By::Tenant, 1));
+    assert_eq!(asked(KEPT_S, 3).unwrap(), (By::User, KEPT_S));
+    for (since_seconds, by, words) in [
+        (0, 0, "since_seconds 0: usage is kept for 2678400 s (31 days)"),
+        (KEPT_S + 1, 0, "since_seconds 2678401: usage is kept for"),
+        (u64::MAX, 1, "give 1 to 2678400"),
+        (1, 4, "by 4: there is none; give tenant, namespace or user"),
+        (1, -1, "by -1: "),
+    ] {
+        let refused = asked(since_seconds, by).unwrap_err();
+        assert_eq!(refused.code(), tonic::Code::InvalidArgument);
+        assert!(refused.message().contains(words), "{}", refused.message());
+    }
+}
+
+#[test]
 fn a_refused_key_is_explained() {
     let refused = create(request(|r| r.key = ".new".to_owned()), None).unwrap_err();
     let rule = "give 1 to 40 letters, digits, '.', '_' or '-', and the first is not '.'";

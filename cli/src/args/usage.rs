@@ -1,0 +1,124 @@
+//! Arguments of `vcuda usage`.
+
+use std::str::FromStr;
+
+use clap::{Args, ValueEnum};
+
+pub(super) const USAGE_EXAMPLES: &str = "\
+Examples:
+  vcuda usage                               the last 24 hours, by tenant
+  vcuda usage --since 7d --by namespace
+  vcuda usage --since 31d --by user --csv > bill.csv";
+
+pub(super) const USAGE_DETAILS: &str = "\
+Needs the node's manager, which keeps 31 days in whole hours, also of tenants
+that have ended. Memory is the most at once: what was granted, and what was in
+use. GPU time is not measured for a tenant that alone has all of a GPU's time.
+A tenant's figures come from its own processes; impossible ones do not count.";
+
+/// What usage is summed by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum UsageBy {
+    /// By tenant
+    #[default]
+    Tenant,
+    /// By Kubernetes namespace
+    Namespace,
+    /// By owner of the processes
+    User,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct UsageArgs {
+    /// Length of the period that ends now: a number with s, m, h or d
+    #[arg(
+        long,
+        value_name = "TIME",
+        default_value = "24h",
+        allow_negative_numbers = true
+    )]
+    pub(crate) since: Period,
+    /// What figures are summed by
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) by: UsageBy,
+    /// Print CSV with plain numbers
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) csv: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Length of a period.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Period {
+    /// Length (s), more than 0.
+    pub(crate) seconds: u64,
+    text: String,
+}
+
+impl FromStr for Period {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let wrong = || "no length of time; write a number with s, m, h or d, such as 24h or 7d".to_owned();
+        let unit = text.chars().last().ok_or_else(wrong)?;
+        let unit_s = match unit {
+            's' => 1,
+            'm' => 60,
+            'h' => 3600,
+            'd' => 86_400,
+            _ => return Err(wrong()),
+        };
+        let number = text.strip_suffix(unit).unwrap_or_default();
+        // `parse` would also take a sign.
+        if !number.bytes().all(|byte| byte.is_ascii_digit()) {
+            return Err(wrong());
+        }
+        let number: u64 = number.parse().map_err(|_| wrong())?;
+        match number.checked_mul(unit_s) {
+            Some(seconds @ 1..) => Ok(Self {
+                seconds,
+                text: text.to_owned(),
+            }),
+            _ => Err(wrong()),
+        }
+    }
+}
+
+impl std::fmt::Display for Period {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_period_is_a_number_with_a_unit() {
+        let seconds = |text: &str| text.parse::<Period>().map(|period| period.seconds);
+        assert_eq!(seconds("90s"), Ok(90));
+        assert_eq!(seconds("15m"), Ok(900));
+        assert_eq!(seconds("24h"), Ok(86_400));
+        assert_eq!(seconds("7d"), Ok(604_800));
+        for wrong in [
+            "",
+            "24",
+            "h",
+            "0h",
+            "-1h",
+            "+1h",
+            "1.5h",
+            "1w",
+            "1 h",
+            "24H",
+            "1é",
+            "18446744073709551615d",
+            "99999999999999999999s",
+        ] {
+            assert!(seconds(wrong).unwrap_err().contains("such as 24h"), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! Sources of usage, and what they tell of a tenant that it cannot falsify.
+
+use std::fmt;
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use tokio::sync::watch;
+
+use super::tenants::{Facts, Owner};
+use crate::events::Events;
+use crate::gpu::Inventory;
+use crate::grant::Grant;
+use crate::observe::{Device, SnapshotCache, Tenant};
+
+/// Finds the grant with an id.
+pub type FindGrant = dyn Fn(&str) -> Option<Arc<Grant>> + Send + Sync;
+
+/// Sources of usage.
+#[derive(Clone)]
+pub struct Sources {
+    /// Runtime directory, which has the tenants' directories.
+    pub root: PathBuf,
+    /// The manager's state directory.
+    pub state: PathBuf,
+    /// The tenants.
+    pub tenants: Arc<SnapshotCache>,
+    /// The GPUs.
+    pub inventory: watch::Receiver<Arc<Inventory>>,
+    /// The grant with an id.
+    pub grant: Arc<FindGrant>,
+    /// Where failures are reported.
+    pub events: Arc<Events>,
+}
+
+impl fmt::Debug for Sources {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sources")
+            .field("state", &self.state)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Facts for Sources {
+    fn owner(&self, tenant: &Tenant) -> Option<Owner> {
+        if !tenant.is_granted {
+            return Some(Owner {
+                key: tenant.id.clone(),
+                namespace: String::new(),
+            });
+        }
+        let grant = (self.grant)(&tenant.id)?;
+        let holder = &grant.holder;
+        let key = if holder.pod.is_empty() {
+            tenant.id.clone()
+        } else {
+            format!("{}/{}/{}", holder.namespace, holder.pod, holder.container)
+        };
+        Some(Owner {
+            key,
+            namespace: holder.namespace.clone(),
+        })
+    }
+
+    /// Of a grant: the owner of its first process that has registered, as the kernel then told its PID. Of a tenant of `vcuda run`: the
+    /// owner of its directory.
+    fn user(&self, tenant: &Tenant) -> Option<u32> {
+        let owner = |path: &Path| Some(fs::symlink_metadata(path).ok()?.uid());
+        if !tenant.is_granted {
+            return owner(&self.root.join("containers").join(&tenant.id));
+        }
+        let registered = tenant.processes.iter().filter(|process| process.registered);
+        let pids = registered.filter_map(|process| process.host_pid);
+        let mut owners = pids.filter_map(|pid| owner(Path::new(&format!("/proc/{pid}"))));
+        owners.next()
+    }
+
+    fn memory_total_bytes(&self, device: &Device) -> u64 {
+        let inventory = self.inventory.borrow();
+        inventory
+            .find(&device.gpu)
+            .map_or(0, |gpu| gpu.memory_total_bytes)
+    }
+}

@@ -1,0 +1,179 @@
+//! What tenants used from one snapshot to the next.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use vcuda_quota::Quota;
+
+use super::meter::{Growth, Meter};
+use super::{Figures, Rows};
+use crate::observe::{Device, Snapshot, Tenant};
+
+/// Time by which a launch's GPU time may come late (ns), as it is known at the kernel's end: an hour.
+const LATE_NS: u64 = 3_600_000_000_000;
+/// The same of other counts (ns).
+const LATE_COUNT_NS: u64 = 10_000_000_000;
+/// Number of threads of a tenant that may wait at once on a GPU.
+const WAITING_MAX: u64 = 64;
+/// Least time between two refused allocations (ns).
+const DENIAL_NS: u64 = 1000;
+
+/// What is known of a tenant besides its snapshot.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Owner {
+    /// Key of the tenant.
+    pub(super) key: String,
+    pub(super) namespace: String,
+}
+
+/// Sources of facts that no tenant can falsify.
+pub(super) trait Facts {
+    /// Owner of the tenant with this id; `None` if it is not known any more.
+    fn owner(&self, tenant: &Tenant) -> Option<Owner>;
+    /// User to whom a process of the tenant belongs.
+    fn user(&self, tenant: &Tenant) -> Option<u32>;
+    /// Memory of the device's GPU (bytes); 0 if it is not known.
+    fn memory_total_bytes(&self, device: &Device) -> u64;
+}
+
+/// Meters of the living tenants.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Meters {
+    /// Time of the last snapshot (`CLOCK_MONOTONIC`, ns); `None` before the first.
+    taken_ns: Option<u64>,
+    /// By tenant.
+    tenants: BTreeMap<String, TenantMeters>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TenantMeters {
+    key: String,
+    namespace: String,
+    user: Option<u32>,
+    /// By UUID of the GPU.
+    devices: BTreeMap<String, DeviceMeters>,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct DeviceMeters {
+    served: Meter,
+    held: Meter,
+    denied: Meter,
+    /// Greatest peak of the tenant so far (bytes).
+    peak_bytes: u64,
+}
+
+impl Meters {
+    /// Goes on after a restart of the manager. A tenant's waits are then counted anew.
+    pub(super) fn after_restart(mut self) -> Self {
+        let tenants = self.tenants.values_mut();
+        for device in tenants.flat_map(|tenant| tenant.devices.values_mut()) {
+            device.held.forget();
+        }
+        self
+    }
+
+    /// Goes on after a restart of the machine, which ended all tenants.
+    pub(super) fn after_boot() -> Self {
+        Self {
+            taken_ns: Some(0),
+            tenants: BTreeMap::new(),
+        }
+    }
+
+    /// What was used since the last snapshot. A tenant that was not in the last one began at 0 after it; those of the very first
+    /// begin with what they have.
+    pub(super) fn advance(&mut self, snapshot: &Snapshot, facts: &dyn Facts) -> Rows {
+        let elapsed_ns = self
+            .taken_ns
+            .map(|before| snapshot.taken_ns.saturating_sub(before));
+        let mut rows = Rows::default();
+        let mut before = core::mem::take(&mut self.tenants);
+        for tenant in &snapshot.tenants {
+            let mut meters = before.remove(&tenant.id).unwrap_or_default();
+            let used = meters.advance(tenant, elapsed_ns, facts);
+            let user = meters.user.map_or_else(String::new, |user| user.to_string());
+            for (sums, key) in [
+                (&mut rows.tenants, &meters.key),
+                (&mut rows.namespaces, &meters.namespace),
+                (&mut rows.users, &user),
+            ] {
+                sums.entry(key.clone()).or_default().add_beside(&used);
+            }
+            self.tenants.insert(tenant.id.clone(), meters);
+        }
+        self.taken_ns = Some(snapshot.taken_ns);
+        rows
+    }
+}
+
+impl TenantMeters {
+    fn advance(&mut self, tenant: &Tenant, elapsed_ns: Option<u64>, facts: &dyn Facts) -> Figures {
+        match facts.owner(tenant) {
+            Some(owner) => (self.key, self.namespace) = (owner.key, owner.namespace),
+            // Released just now.
+            None if self.key.is_empty() => self.key.clone_from(&tenant.id),
+            None => {}
+        }
+        self.user = facts.user(tenant).or(self.user);
+        let mut used = Figures::default();
+        let mut before = core::mem::take(&mut self.devices);
+        for device in &tenant.devices {
+            let uuid = device.gpu.to_string();
+            let known = before.remove(&uuid);
+            let mut meters = known.unwrap_or_else(|| DeviceMeters::new(elapsed_ns.is_some(), device));
+            let total_bytes = facts.memory_total_bytes(device);
+            used.add_beside(&meters.advance(device, elapsed_ns.unwrap_or(0), total_bytes));
+            self.devices.insert(uuid, meters);
+        }
+        used
+    }
+}
+
+impl DeviceMeters {
+    /// Meters of a device that began after the last snapshot; otherwise of one that may be old.
+    fn new(is_new: bool, device: &Device) -> Self {
+        if is_new {
+            let zero = Meter::from_zero();
+            return Self {
+                served: zero,
+                held: zero,
+                denied: zero,
+                peak_bytes: 0,
+            };
+        }
+        Self {
+            peak_bytes: device.peak_bytes,
+            ..Self::default()
+        }
+    }
+
+    fn advance(&mut self, device: &Device, elapsed_ns: u64, total_bytes: u64) -> Figures {
+        let growth = |since_last, late_max| Growth { since_last, late_max };
+        // A peak counts at the time at which it rose. A new directory of the same name begins anew.
+        let peak_bytes = match device.peak_bytes > self.peak_bytes {
+            true => device.peak_bytes,
+            false => device.used_bytes,
+        };
+        self.peak_bytes = device.peak_bytes;
+        let limit_bytes = Quota::of(&device.config).memory_bytes.unwrap_or(total_bytes);
+        let waits = growth(
+            elapsed_ns.saturating_mul(WAITING_MAX),
+            LATE_COUNT_NS * WAITING_MAX,
+        );
+        let denials = growth(elapsed_ns / DENIAL_NS, LATE_COUNT_NS / DENIAL_NS);
+        Figures {
+            gpu_ns: self.served.advance(device.served_ns, growth(elapsed_ns, LATE_NS)),
+            requested_bytes: limit_bytes.min(total_bytes),
+            peak_bytes: peak_bytes.min(total_bytes),
+            denials: self.denied.advance(device.denied, denials),
+            throttled_ns: self.held.advance(device.held_ns, waits),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
