@@ -34,6 +34,7 @@ pub(crate) use smi::{Monitor, SmiArgs};
 use usage::{USAGE_DETAILS, USAGE_EXAMPLES};
 pub(crate) use usage::{UsageArgs, UsageBy};
 
+use crate::completion::{self, Shell};
 use crate::inventory::GpuSelector;
 use vcuda_quota::MemorySize;
 
@@ -163,7 +164,7 @@ pub(crate) enum Command {
     #[command(before_help = DOCKER_ARGS_EXAMPLES, after_help = DOCKER_ARGS_DETAILS)]
     DockerArgs {
         /// Name or id of the grant
-        #[arg(value_name = "NAME")]
+        #[arg(value_name = "NAME", add = completion::grants_only())]
         name: String,
     },
     /// List the node's GPUs, and cordon or uncordon them
@@ -182,7 +183,7 @@ pub(crate) enum Command {
     #[command(before_help = COMPLETIONS_EXAMPLES)]
     Completions {
         /// The shell to complete for.
-        shell: clap_complete::Shell,
+        shell: Shell,
     },
     /// Print the version
     #[command(before_help = "Examples:\n  vcuda version")]
@@ -230,10 +231,10 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) quota: QuotaArgs,
     /// The tenant's name; runs of one name share one quota [default: COMMAND-PID]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", add = completion::run_tenants_only())]
     pub(crate) name: Option<String>,
     /// Run in this grant of the manager (`vcuda grant create`) with its quota and GPUs
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["gpu", "name", "memory", "cores", "cores_max", "policy", "weight", "priority"])]
+    #[arg(long, value_name = "NAME", add = completion::grants_only(), conflicts_with_all = ["gpu", "name", "memory", "cores", "cores_max", "policy", "weight", "priority"])]
     pub(crate) grant: Option<String>,
     /// Use the simulated driver, with the machine of VCUDA_SIM
     #[arg(long)]
@@ -283,7 +284,7 @@ pub(crate) enum SimAction {
 #[command(mut_args(without_default))]
 pub(crate) struct SetArgs {
     /// Names of tenants in `vcuda smi`
-    #[arg(value_name = "NAME", required = true)]
+    #[arg(value_name = "NAME", required = true, add = completion::tenants())]
     pub(crate) names: Vec<String>,
     #[command(flatten)]
     pub(crate) quota: QuotaArgs,

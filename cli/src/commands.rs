@@ -8,8 +8,8 @@ use crate::args::{Cli, Command, SimAction, SimArgs};
 use crate::config::Environment;
 use crate::failure::Failure;
 use crate::{
-    apply, arbiter, attached, background, bench, docker_args, doctor, events, gpu, grant, ps, run, set, sim,
-    smi, top, usage,
+    apply, arbiter, attached, background, bench, completion, docker_args, doctor, events, gpu, grant, ps, run,
+    set, sim, smi, top, usage,
 };
 
 /// Carries out the command. A command that replaces this process returns only on failure.
@@ -37,7 +37,7 @@ pub fn carry_out(line: Cli) -> Result<(), Failure> {
         Command::Set(set) => set::set(&set, &environment),
         Command::Doctor(doctor) => doctor::doctor(&doctor, &environment),
         Command::OfBench(_) => Err(bench::become_bench()),
-        Command::Completions { shell } => completions(shell),
+        Command::Completions { shell } => completion::script(shell),
         Command::Version => Ok(writeln!(io::stdout(), "vcuda {}", env!("CARGO_PKG_VERSION"))?),
         Command::Man {
             all: Some(folder), ..
@@ -49,12 +49,6 @@ pub fn carry_out(line: Cli) -> Result<(), Failure> {
         Command::Attached(attached) => attached::attached(&attached),
         Command::DoctorProbe => doctor::probe::probe(&environment),
     }
-}
-
-fn completions(shell: clap_complete::Shell) -> Result<(), Failure> {
-    let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Cli::command(), "vcuda", &mut script);
-    Ok(io::stdout().write_all(&script)?)
 }
 
 fn manual(command: Option<&str>) -> Result<(), Failure> {

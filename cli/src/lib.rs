@@ -15,6 +15,7 @@ mod attached;
 mod background;
 mod bench;
 mod commands;
+pub mod completion;
 pub mod config;
 mod docker_args;
 mod doctor;

@@ -4,5 +4,8 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    vcuda_cli::program::run(vcuda_cli::carry_out)
+    match vcuda_cli::completion::answer() {
+        Ok(false) => vcuda_cli::program::run(vcuda_cli::carry_out),
+        answered => vcuda_cli::program::ending(answered.map(drop)),
+    }
 }

@@ -16,7 +16,7 @@ pub fn run<P: Parser>(carry_out: impl FnOnce(P) -> Result<(), Failure>) -> ExitC
 }
 
 /// Exit status of an outcome; a failure is printed as one line.
-fn ending(outcome: Result<(), Failure>) -> ExitCode {
+pub fn ending(outcome: Result<(), Failure>) -> ExitCode {
     let Err(failure) = outcome else {
         return ExitCode::SUCCESS;
     };

@@ -3,6 +3,7 @@
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::{QuotaArgs, without_default};
+use crate::completion;
 use crate::inventory::GpuSelector;
 
 pub(super) const TOP_EXAMPLES: &str = "\
@@ -89,7 +90,7 @@ pub(crate) struct EventsArgs {
     #[arg(long)]
     pub(crate) follow: bool,
     /// Only events of this container
-    #[arg(long, value_name = "ID")]
+    #[arg(long, value_name = "ID", add = completion::ids())]
     pub(crate) container: Option<String>,
     /// Print JSON, one object a line
     #[arg(long)]
@@ -114,7 +115,7 @@ pub(crate) enum GrantAction {
     #[command(visible_aliases = ["delete", "rm"], before_help = "Examples:\n  vcuda grant release web")]
     Release {
         /// Names or ids of grants
-        #[arg(value_name = "NAME", required = true)]
+        #[arg(value_name = "NAME", required = true, add = completion::grants_only())]
         names: Vec<String>,
         /// Release it even if its programs run: they keep what they have and get nothing more
         #[arg(long)]
@@ -126,7 +127,7 @@ pub(crate) enum GrantAction {
     )]
     Show {
         /// Names or ids of grants
-        #[arg(value_name = "NAME", required = true)]
+        #[arg(value_name = "NAME", required = true, add = completion::grants_only())]
         names: Vec<String>,
         /// Print JSON
         #[arg(long)]
@@ -148,7 +149,7 @@ pub(crate) enum GrantAction {
 #[command(mut_args(without_default))]
 pub(crate) struct GrantResizeArgs {
     /// Names or ids of grants
-    #[arg(value_name = "NAME", required = true)]
+    #[arg(value_name = "NAME", required = true, add = completion::grants_only())]
     pub(crate) names: Vec<String>,
     #[command(flatten)]
     pub(crate) quota: QuotaArgs,
