@@ -14,6 +14,7 @@ mod gpu;
 mod manager;
 mod quota;
 mod smi;
+mod support_bundle;
 mod usage;
 
 pub(crate) use apply::ApplyArgs;
@@ -31,6 +32,8 @@ pub(crate) use manager::{
 pub(crate) use quota::{QuotaArgs, memory as memory_quota};
 use smi::SMI_EXAMPLES;
 pub(crate) use smi::{Monitor, SmiArgs};
+pub(crate) use support_bundle::SupportBundleArgs;
+use support_bundle::{BUNDLE_DETAILS, BUNDLE_EXAMPLES};
 use usage::{USAGE_DETAILS, USAGE_EXAMPLES};
 pub(crate) use usage::{UsageArgs, UsageBy};
 
@@ -177,6 +180,9 @@ pub(crate) enum Command {
     /// Check each link between a program and its quota, with a remedy for each that is broken
     #[command(before_help = DOCTOR_EXAMPLES)]
     Doctor(DoctorArgs),
+    /// Write one archive with what a maintainer needs to help, without secrets
+    #[command(before_help = BUNDLE_EXAMPLES, after_help = BUNDLE_DETAILS)]
+    SupportBundle(SupportBundleArgs),
     #[command(flatten)]
     OfBench(BenchCommand),
     /// Print a completion script for a shell

@@ -9,7 +9,7 @@ use crate::config::Environment;
 use crate::failure::Failure;
 use crate::{
     apply, arbiter, attached, background, bench, completion, docker_args, doctor, events, gpu, grant, ps, run,
-    set, sim, smi, top, usage,
+    set, sim, smi, support_bundle, top, usage,
 };
 
 /// Carries out the command. A command that replaces this process returns only on failure.
@@ -36,6 +36,7 @@ pub fn carry_out(line: Cli) -> Result<(), Failure> {
         Command::Events(events) => events::events(&events, &environment),
         Command::Set(set) => set::set(&set, &environment),
         Command::Doctor(doctor) => doctor::doctor(&doctor, &environment),
+        Command::SupportBundle(bundle) => support_bundle::support_bundle(&bundle, &environment),
         Command::OfBench(_) => Err(bench::become_bench()),
         Command::Completions { shell } => completion::script(shell),
         Command::Version => Ok(writeln!(io::stdout(), "vcuda {}", env!("CARGO_PKG_VERSION"))?),

@@ -74,9 +74,30 @@ impl Finding {
     }
 }
 
-/// Checks the machine and the tenants; inside a tenant or with a command, also the whole chain to the driver. Fails if a
-/// link is broken.
+/// Prints the state of each link. Fails if one is broken.
 pub(crate) fn doctor(args: &DoctorArgs, environment: &Environment) -> Result<(), Failure> {
+    let findings = findings(args, environment);
+    let mut out = io::stdout().lock();
+    if args.json {
+        #[derive(Serialize)]
+        struct Document<'a> {
+            findings: &'a [Finding],
+        }
+        let findings = &findings;
+        serde_json::to_writer_pretty(&mut out, &Document { findings })?;
+        writeln!(out)?;
+    } else {
+        out.write_all(text(&findings, &Output::find(environment)).as_bytes())?;
+    }
+    if findings.iter().any(|finding| finding.health == Health::Broken) {
+        Err(Failure::Reported)
+    } else {
+        Ok(())
+    }
+}
+
+/// Checks the machine and the tenants; inside a tenant or with a command, also the whole chain to the driver.
+pub(crate) fn findings(args: &DoctorArgs, environment: &Environment) -> Vec<Finding> {
     // As for `smi` and `set`: a named machine takes the place of the driver.
     let is_simulated = args.sim || environment.machine.is_some();
     let tenant = directory::resolve(environment.tenant.as_deref());
@@ -103,25 +124,12 @@ pub(crate) fn doctor(args: &DoctorArgs, environment: &Environment) -> Result<(),
         findings.extend(program::findings(command, environment));
         findings.extend(loader::findings());
     }
-    print(&findings, args.json, environment)?;
-    if findings.iter().any(|finding| finding.health == Health::Broken) {
-        Err(Failure::Reported)
-    } else {
-        Ok(())
-    }
+    findings
 }
 
-fn print(findings: &[Finding], is_json: bool, environment: &Environment) -> Result<(), Failure> {
-    let mut out = io::stdout().lock();
-    if is_json {
-        #[derive(Serialize)]
-        struct Document<'a> {
-            findings: &'a [Finding],
-        }
-        serde_json::to_writer_pretty(&mut out, &Document { findings })?;
-        return Ok(writeln!(out)?);
-    }
-    let is_colored = Output::find(environment).is_colored;
+/// The findings, a line each, with a line for its remedy.
+pub(crate) fn text(findings: &[Finding], output: &Output) -> String {
+    let mut text = String::new();
     for finding in findings {
         let (word, color) = match finding.health {
             Health::Ok => ("ok", 32),
@@ -129,15 +137,15 @@ fn print(findings: &[Finding], is_json: bool, environment: &Environment) -> Resu
             Health::Broken => ("broken", 31),
         };
         let word = format!("{word:<6}");
-        let word = if is_colored {
+        let word = if output.is_colored {
             format!("\x1b[{color}m{word}\x1b[0m")
         } else {
             word
         };
-        writeln!(out, "{word}  {:<22}  {}", finding.link, finding.seen)?;
+        text += &format!("{word}  {:<22}  {}\n", finding.link, finding.seen);
         if let Some(remedy) = &finding.remedy {
-            writeln!(out, "        -> {remedy}")?;
+            text += &format!("        -> {remedy}\n");
         }
     }
-    Ok(())
+    text
 }

@@ -53,6 +53,21 @@ pub(crate) fn events(args: &EventsArgs, environment: &Environment) -> Result<(),
     })
 }
 
+/// The kept events as JSON, one object a line.
+pub(crate) fn kept(node: &ManagerClient) -> Result<String, Failure> {
+    let mut text = String::new();
+    let request = WatchEventsRequest {
+        no_follow: true,
+        ..WatchEventsRequest::default()
+    };
+    node.events(request, |event| {
+        text += &serde_json::to_string(&document(&event))?;
+        text.push('\n');
+        Ok(())
+    })?;
+    Ok(text)
+}
+
 fn severity(event: &Event) -> &'static str {
     match event.severity() {
         Severity::Unspecified | Severity::Info => "info",

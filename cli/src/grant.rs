@@ -165,6 +165,11 @@ pub(crate) fn request_id() -> String {
     format!("cli-{}-{}", std::process::id(), vcuda_region::clock::now_ns())
 }
 
+/// All grants as JSON.
+pub(crate) fn json(node: &ManagerClient) -> Result<String, Failure> {
+    Ok(serde_json::to_string_pretty(&Document::of(&node.list()?))? + "\n")
+}
+
 /// Quota of the grant's tenant on each of its GPUs.
 pub(crate) fn quota(grant: &Grant) -> Quota {
     Quota::from(&grant.amounts.unwrap_or_default())

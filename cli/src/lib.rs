@@ -37,6 +37,7 @@ pub mod set;
 mod sim;
 pub mod smi;
 mod snapshot_source;
+mod support_bundle;
 mod top;
 mod usage;
 

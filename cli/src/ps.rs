@@ -87,6 +87,11 @@ fn lines(snapshot: &Snapshot) -> Vec<Line<'_>> {
     lines
 }
 
+/// The table of a snapshot's processes.
+pub(crate) fn text(snapshot: &Snapshot, output: &Output) -> String {
+    table(&lines(snapshot), output)
+}
+
 fn table(lines: &[Line<'_>], output: &Output) -> String {
     let mut table = Table::new(&[
         Column::figure("    PID", 0),
