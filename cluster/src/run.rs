@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use tracing::info;
 use vcuda_daemon::http;
 use vcuda_daemon::life::{self, Ends, RunError};
-use vcuda_daemon::pages::pages;
+use vcuda_daemon::pages::{Daemon, pages};
 use vcuda_daemon::tls::{self, Certificates};
 
 use crate::api;
@@ -101,7 +101,12 @@ fn health(
     is_ending: Arc<AtomicBool>,
 ) -> axum::Router {
     let of_metrics = Arc::clone(&certificates);
+    let daemon = Daemon {
+        name: "vcuda-cluster",
+        version: env!("CARGO_PKG_VERSION"),
+    };
     pages(
+        daemon,
         Arc::new(move || counters.text(of_metrics.problem().is_none())),
         Arc::new(move || {
             let ending = is_ending

@@ -1,4 +1,4 @@
-//! HTTP pages of a daemon: `/metrics`, `/healthz` (the process answers) and `/readyz` (it can do its work).
+//! HTTP pages of a daemon: `/` (links to the others), `/metrics`, `/healthz` (the process answers) and `/readyz` (it can do its work).
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
-use axum::response::{IntoResponse, Response};
+use axum::response::{Html, IntoResponse, Response};
 use axum::routing::get;
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
@@ -28,9 +28,34 @@ struct Pages {
     turn: Arc<Semaphore>,
 }
 
+/// A daemon, as its first page names it.
+#[derive(Debug, Clone, Copy)]
+pub struct Daemon {
+    /// Name of the program.
+    pub name: &'static str,
+    /// Its version.
+    pub version: &'static str,
+}
+
+impl Daemon {
+    /// The first page.
+    fn page(self) -> String {
+        let Self { name, version } = self;
+        format!(
+            "<!DOCTYPE html>\n<html lang=\"en\">\n<head><title>{name}</title></head>\n<body>\n\
+             <h1>{name} {version}</h1>\n<ul>\n\
+             <li><a href=\"metrics\">metrics</a>: for Prometheus</li>\n\
+             <li><a href=\"healthz\">healthz</a>: ok while the process answers</li>\n\
+             <li><a href=\"readyz\">readyz</a>: ok, or why it cannot work now</li>\n\
+             </ul>\n</body>\n</html>\n"
+        )
+    }
+}
+
 /// The pages of a daemon, for [`crate::http::serve`]. `/readyz` answers 503 with the problems, if there are any.
-pub fn pages(metrics: Metrics, problems: Problems) -> Router {
+pub fn pages(daemon: Daemon, metrics: Metrics, problems: Problems) -> Router {
     Router::new()
+        .route("/", get(move || async move { Html(daemon.page()) }))
         .route("/metrics", get(scrape))
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))

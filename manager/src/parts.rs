@@ -10,7 +10,7 @@ use tokio::time::timeout;
 use tracing::{error, warn};
 use vcuda_daemon::http;
 use vcuda_daemon::life::RunError;
-use vcuda_daemon::pages::pages;
+use vcuda_daemon::pages::{Daemon, pages};
 
 use crate::accounting::{self, Accounting};
 use crate::audit::Namespaces;
@@ -29,6 +29,12 @@ use crate::state::Grants;
 use crate::state::start::{StartError, WriterThread, start};
 use crate::users::LiveLimits;
 use crate::watchers::Watchers;
+
+/// The manager, as its first page names it.
+pub(crate) const DAEMON: Daemon = Daemon {
+    name: "vcuda-manager",
+    version: env!("CARGO_PKG_VERSION"),
+};
 
 /// Time that the API waits for NVML's first answer. A real driver takes 1 to 3 s without persistence mode.
 const FIRST_ANSWER: Duration = Duration::from_secs(5);
@@ -152,6 +158,7 @@ fn serve_pages(
     stopped: watch::Receiver<bool>,
 ) -> JoinHandle<()> {
     let pages = pages(
+        DAEMON,
         Arc::new(move || metrics.scrape()),
         Arc::new(move || grants.problems()),
     );

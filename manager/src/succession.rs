@@ -13,6 +13,7 @@ use vcuda_daemon::life::RunError;
 use vcuda_daemon::pages::pages;
 
 use crate::config::Config;
+use crate::parts::DAEMON;
 use crate::state::start;
 
 /// Interval of the check whether the other manager has ended.
@@ -29,7 +30,7 @@ pub(crate) async fn await_turn(config: &Config) -> Result<(), RunError> {
     info!("another manager runs here; this one waits for its end");
     let serving = http::listen(config.metrics).await?.map(|listener| {
         // There are no metrics yet.
-        let pages = pages(Arc::new(|| Ok("# EOF\n".to_owned())), Arc::new(Vec::new));
+        let pages = pages(DAEMON, Arc::new(|| Ok("# EOF\n".to_owned())), Arc::new(Vec::new));
         tokio::spawn(http::serve(listener, pages, std::future::pending()))
     });
     let waited = async {

@@ -299,6 +299,11 @@ fn the_dashboard_asks_for_what_there_is() {
 fn the_alerts_ask_for_what_there_is() {
     let rules: Value = serde_yaml_ng::from_str(&read("deploy/alerts.yaml")).unwrap();
     let mut names = BTreeSet::new();
+    let page = read("docs/alerts.md");
+    let mut runbooks: BTreeSet<&str> = page
+        .lines()
+        .filter_map(|line| line.strip_prefix("### "))
+        .collect();
     for group in rules["groups"].as_array().unwrap() {
         assert!(group["name"].is_string());
         for rule in group["rules"].as_array().unwrap() {
@@ -315,6 +320,11 @@ fn the_alerts_ask_for_what_there_is() {
                 let summary = rule["annotations"]["summary"].as_str().unwrap();
                 assert!(summary.starts_with("The audit has findings for "), "{summary}");
             }
+            let runbook = rule["annotations"]["runbook_url"].as_str().unwrap();
+            let (page, section) = runbook.split_once('#').unwrap();
+            assert_eq!(page, "https://vcuda.io/docs/alerts.md", "{name}");
+            assert_eq!(section, name.to_lowercase());
+            assert!(runbooks.remove(name), "{name}: docs/alerts.md has no section");
             for part in ["summary", "description"] {
                 let text = rule["annotations"][part].as_str().unwrap();
                 let told = text.split("$labels.").skip(1).map(|rest| {
@@ -335,6 +345,7 @@ fn the_alerts_ask_for_what_there_is() {
             }
         }
     }
+    assert!(runbooks.is_empty(), "sections of no alert: {runbooks:?}");
     for wanted in [
         "NotAttached",
         "OverLimit",

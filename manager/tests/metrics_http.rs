@@ -13,7 +13,7 @@ use tokio::net::TcpStream;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use vcuda_daemon::http;
-use vcuda_daemon::pages::{CONTENT_TYPE, pages};
+use vcuda_daemon::pages::{CONTENT_TYPE, Daemon, pages};
 use vcuda_manager::gpu::Inventory;
 use vcuda_manager::metrics::{Metrics, Sources};
 use vcuda_manager::observe::SnapshotCache;
@@ -35,7 +35,12 @@ async fn served() -> Served {
     let metrics = Metrics::new(sources, Arc::default());
     let problems = Arc::new(Mutex::new(Vec::new()));
     let told = Arc::clone(&problems);
+    let daemon = Daemon {
+        name: "vcuda-manager",
+        version: "1.2.3",
+    };
     let pages = pages(
+        daemon,
         Arc::new(move || metrics.scrape()),
         Arc::new(move || told.lock().clone()),
     );
@@ -76,6 +81,14 @@ async fn metrics_and_health_are_served_and_nothing_else() {
         "{metrics}"
     );
     assert!(metrics.contains("# EOF\n"));
+    let first = answer(served.address, &get("/")).await;
+    assert!(
+        first.contains("text/html") && first.contains("<h1>vcuda-manager 1.2.3</h1>"),
+        "{first}"
+    );
+    for page in ["metrics", "healthz", "readyz"] {
+        assert!(first.contains(&format!("href=\"{page}\"")), "{first}");
+    }
     let health = answer(served.address, &get("/healthz")).await;
     assert!(
         health.starts_with("HTTP/1.1 200") && health.ends_with("ok\n"),

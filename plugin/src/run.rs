@@ -14,7 +14,7 @@ use tracing::{info, warn};
 use vcuda_daemon::api_server;
 use vcuda_daemon::http;
 use vcuda_daemon::life::{self, Ends, RunError};
-use vcuda_daemon::pages::{Problems, pages};
+use vcuda_daemon::pages::{Daemon, Problems, pages};
 
 use crate::annotation_reconciler;
 use crate::bind::{BindSettings, Binder};
@@ -93,7 +93,11 @@ async fn run_parts(config: Config) -> Result<(), RunError> {
             Some(problems) => Problems::as_ref(problems)(),
             None => waits.borrow().clone(),
         });
-        let pages = pages(Arc::new(move || instruments.text()), problems);
+        let daemon = Daemon {
+            name: "vcuda-device-plugin",
+            version: env!("CARGO_PKG_VERSION"),
+        };
+        let pages = pages(daemon, Arc::new(move || instruments.text()), problems);
         tasks.spawn(http::serve(listener, pages, std::future::pending()));
     }
     let _locks = wait_for_node(&config.directories, &base, &waiting).await;

@@ -62,9 +62,9 @@ impl Value {
         Self::Whole(u64::from(is_true))
     }
 
-    /// A ratio from 0 to 1, from thousandths.
+    /// A ratio, from thousandths.
     fn permille(permille: u32) -> Self {
-        Self::Real(f64::from(permille.min(1000)) / 1000.0)
+        Self::Real(f64::from(permille) / 1000.0)
     }
 
     /// Seconds, from nanoseconds.
@@ -173,6 +173,9 @@ impl Page<'_> {
         each(&series::CORES_LIMIT, &|_, device| {
             Value::permille(device.cap_permille)
         })?;
+        each(&series::CORES_GUARANTEE, &|_, device| {
+            Value::permille(device.promised_permille)
+        })?;
         each(&series::CORES_USED, &|_, device| {
             Value::permille(device.used.cores_permille)
         })?;
@@ -185,14 +188,21 @@ impl Page<'_> {
         each(&series::ON_DEBT, &|_, device| {
             Value::Whole(device.used.debt_admits)
         })?;
-        each(&series::FORGIVEN, &|_, device| {
-            Value::seconds(device.used.forgiven_ns)
-        })?;
+        for series in [&series::FORGIVEN, &series::FORGIVEN_BEFORE] {
+            each(series, &|_, device| Value::seconds(device.used.forgiven_ns))?;
+        }
         each(&series::GENERATION, &|row, _| Value::Whole(row.limits_generation))?;
         each(&series::AUDIT_OVER, &|row, device| {
             let over = audited.over_bytes.get(&(row.id.clone(), device.gpu));
             Value::Whole(over.copied().unwrap_or(0))
-        })
+        })?;
+        let quotas = devices.iter().map(|(labels, _, device)| {
+            let mut labels = labels.clone();
+            labels.push(("policy", device.policy.name().into()));
+            labels.push(("priority", device.priority.name().into()));
+            (labels, Value::Whole(1))
+        });
+        self.series(&series::QUOTA, quotas)
     }
 
     fn tenants(&mut self, rows: &[TenantRow]) -> fmt::Result {

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use vcuda_quota::Quota;
+use vcuda_quota::{Policy, Priority, Quota};
 use vcuda_region::GpuUuid;
 
 use super::labels::{ContainerLabels, UsedLabels};
@@ -34,6 +34,8 @@ pub(super) struct DeviceRow {
     pub(super) limit_bytes: u64,
     pub(super) cap_permille: u32,
     pub(super) promised_permille: u32,
+    pub(super) policy: Policy,
+    pub(super) priority: Priority,
     pub(super) used: Used,
 }
 
@@ -69,6 +71,8 @@ impl DeviceRow {
             limit_bytes: quota.memory_bytes.unwrap_or(all_bytes),
             cap_permille: quota.cores_max_permille,
             promised_permille: quota.reserved_permille(),
+            policy: quota.policy,
+            priority: quota.priority,
             used,
         }
     }

@@ -44,7 +44,7 @@ pub(super) const CORES_GRANTED: Series = series(
     Gauge,
     Ratio,
     GPU,
-    "GPU time guaranteed to tenants; 1 also if more than all is guaranteed",
+    "GPU time guaranteed to tenants; above 1 if more than all is guaranteed",
 );
 pub(super) const UTILIZATION: Series = series(
     "vcuda_gpu_utilization",
@@ -118,6 +118,20 @@ pub(super) const CORES_LIMIT: Series = series(
     ON_GPU,
     "Part of the GPU's time that the tenant never exceeds",
 );
+pub(super) const CORES_GUARANTEE: Series = series(
+    "vcuda_container_cores_guarantee",
+    Gauge,
+    Ratio,
+    ON_GPU,
+    "Part of the GPU's time that the tenant has for sure while it has work; 0: what others leave",
+);
+pub(super) const QUOTA: Series = series(
+    "vcuda_container_quota",
+    Info,
+    Count,
+    &["gpu_uuid", "namespace", "pod", "container", "policy", "priority"],
+    "The tenant's policy and priority",
+);
 pub(super) const CORES_USED: Series = series(
     "vcuda_container_cores_used",
     Gauge,
@@ -164,9 +178,17 @@ pub(super) const ON_DEBT: Series = series(
 pub(super) const FORGIVEN: Series = series(
     "vcuda_container_forgiven",
     Counter,
+    Seconds,
+    ON_GPU,
+    "GPU time beyond the share that was forgiven, as a debt has a limit",
+);
+/// Name of [`FORGIVEN`] in the release before, for one more release.
+pub(super) const FORGIVEN_BEFORE: Series = series(
+    "vcuda_container_forgiven",
+    Counter,
     Count,
     ON_GPU,
-    "Seconds of GPU time beyond the share that were forgiven, as a debt has a limit",
+    "The same as vcuda_container_forgiven_seconds_total under its old name, which the next release does not have",
 );
 pub(super) const GENERATION: Series = series(
     "vcuda_container_limits_generation",
@@ -280,13 +302,16 @@ pub const ALL: &[(&str, &[Series])] = &[
             CONTEXT,
             BUFFER,
             CORES_LIMIT,
+            CORES_GUARANTEE,
             CORES_USED,
+            QUOTA,
             DENIED,
             LAUNCHES,
             GPU_SECONDS,
             HELD,
             ON_DEBT,
             FORGIVEN,
+            FORGIVEN_BEFORE,
             GENERATION,
             AUDIT_OVER,
         ],

@@ -81,10 +81,42 @@ fn used(gpu: u8, memory_limit_bytes: u64) -> Device {
         served_ns: 1_500_000_000,
         held_ns: 250_000_000,
         debt_admits: 3,
-        forgiven_ns: 0,
+        forgiven_ns: 500_000_000,
         cores_used_permille: 301,
         ..Device::unused(uuid(gpu), DeviceConfig::new(memory_limit_bytes, 300))
     }
+}
+
+#[test]
+fn quota_and_what_was_forgiven_are_told() {
+    let snapshot = Snapshot {
+        number: 1,
+        tenants: vec![tenant("key-1", used(1, 8 * GIB))],
+        ..Snapshot::default()
+    };
+    let text = scrape(node(&[1]), snapshot, vec![grant(1, "p", &[1])], Arc::default());
+    let (samples, labels) = (samples(&text), on(1, "p", "main"));
+    let info = labels.replace('}', ",policy=\"fixed\",priority=\"normal\"}");
+    for (name, value) in [
+        (format!("vcuda_container_cores_guarantee_ratio{labels}"), 0.3),
+        (format!("vcuda_container_quota_info{info}"), 1.0),
+        (format!("vcuda_container_forgiven_seconds_total{labels}"), 0.5),
+        (format!("vcuda_container_forgiven_total{labels}"), 0.5),
+    ] {
+        assert_eq!(samples.get(&name), Some(&value), "{name}");
+    }
+}
+
+#[test]
+fn guarantees_of_more_than_all_are_told() {
+    let grants = vec![grant(1, "p", &[1]), grant(2, "q", &[1])];
+    let grants = grants.into_iter().map(|grant| Grant {
+        amounts: Quota::fixed(Some(GIB), 700),
+        ..grant
+    });
+    let text = scrape(node(&[1]), Snapshot::default(), grants.collect(), Arc::default());
+    let granted = format!("vcuda_gpu_cores_granted_ratio{{gpu_uuid=\"{}\"}}", uuid(1));
+    assert_eq!(samples(&text)[&granted], 1.4);
 }
 
 fn cache(snapshot: Snapshot) -> Arc<SnapshotCache> {
@@ -155,7 +187,7 @@ fn a_granted_tenant_is_there_with_zeros_before_the_first_look() {
             let value = samples.get(&format!("{}{labels}", series.name()));
             let wanted = match series.stem {
                 "vcuda_container_memory_limit" => 8.0 * GIB as f64,
-                "vcuda_container_cores_limit" => 0.3,
+                "vcuda_container_cores_limit" | "vcuda_container_cores_guarantee" => 0.3,
                 _ => 0.0,
             };
             assert_eq!(value, Some(&wanted), "{}", series.name());
@@ -308,14 +340,14 @@ fn any_device() -> impl Strategy<Value = Device> {
             denied: numbers[3],
             served_ns: numbers[4],
             held_ns: numbers[5],
-            cores_used_permille: permille,
+            cores_used_permille: permille.min(1000),
             ..Device::unused(uuid(gpu), DeviceConfig::new(numbers[6], cap.min(1000)))
         }
     })
 }
 
 proptest! {
-    /// Whatever names and values tenants have: each series occurs once, ratios are within 0 and 1, and all names are known.
+    /// Whatever names and values tenants have: each series occurs once, a tenant's ratios are within 0 and 1, and all names are known.
     #[test]
     fn any_scrape_is_well_formed(
         tenants in prop::collection::vec(("\\PC{0,8}|[a-b\"\\\\\n]{0,3}", prop::collection::vec(any_device(), 0..4)), 0..6),
@@ -329,7 +361,8 @@ proptest! {
         for (series, value) in samples(&text) {
             let name = series.split('{').next().unwrap();
             prop_assert!(known.iter().any(|known| known == name), "{name}");
-            prop_assert!(value >= 0.0 && (!name.ends_with("_ratio") || value <= 1.0), "{series} {value}");
+            let is_part = name.ends_with("_ratio") && name != "vcuda_gpu_cores_granted_ratio";
+            prop_assert!(value >= 0.0 && (!is_part || value <= 1.0), "{series} {value}");
         }
     }
 }

@@ -9,7 +9,7 @@ use tracing::info;
 use vcuda_daemon::api_server;
 use vcuda_daemon::http;
 use vcuda_daemon::life::RunError;
-use vcuda_daemon::pages::{Problems, pages};
+use vcuda_daemon::pages::{Daemon, Problems, pages};
 
 use super::claim_reconciler::ClaimReconciler;
 use super::gpus::{self, Gpus};
@@ -63,7 +63,11 @@ async fn run_parts(config: Config) -> Result<(), RunError> {
             registrar.state(),
         );
         let instruments = Arc::clone(&base.instruments);
-        let pages = pages(Arc::new(move || instruments.text()), problems);
+        let daemon = Daemon {
+            name: "vcuda-dra-driver",
+            version: env!("CARGO_PKG_VERSION"),
+        };
+        let pages = pages(daemon, Arc::new(move || instruments.text()), problems);
         tasks.spawn(http::serve(listener, pages, std::future::pending()));
     }
     let node_lock = NodeLock {

@@ -27,7 +27,7 @@ pub enum SeriesUnit {
     Bytes,
     /// Seconds.
     Seconds,
-    /// Ratio from 0 to 1.
+    /// Ratio: 1 is the whole.
     Ratio,
 }
 
