@@ -62,17 +62,17 @@ Examples:
   vcuda run --sim --memory 2GiB -- ./app            without a GPU";
 
 const RUN_DETAILS: &str = "\
-The command replaces vcuda: stdin, signals and exit status are its own. All
-processes that it starts share the quota.
-Without --gpu each GPU of the machine gets the quota; with --gpu the command
-sees only these GPUs.
-A run inside a run is refused: a tenant cannot give itself a quota.
-Promises (--cores of fixed and burst) are kept before anything else. What is
-left goes by --priority, then policy, then --weight; each tenant that wants GPU
+The command replaces vcuda: stdin, signals and exit status are its own. All \
+processes that it starts share the quota. \
+Without --gpu each GPU of the machine gets the quota; with --gpu the command \
+sees only these GPUs. \
+A run inside a run is refused: a tenant cannot give itself a quota. \
+Promises (--cores of fixed and burst) are kept before anything else. What is \
+left goes by --priority, then policy, then --weight; each tenant that wants GPU \
 time gets some. See docs/policies.md.
 
-Exit status: the command's own; 64 wrong use, also no GPU; 69 vcuda's own
-libraries are missing; 1 another failure of vcuda; 126 the command cannot be
+Exit status: the command's own; 64 wrong use, also no GPU; 69 vcuda's own \
+libraries are missing; 1 another failure of vcuda; 126 the command cannot be \
 executed; 127 it was not found.";
 
 const SIM_EXAMPLES: &str = "\
@@ -84,8 +84,8 @@ Examples:
   vcuda sim report --machine ./m";
 
 const SIM_DETAILS: &str = "\
-The machine is a directory: --machine, else VCUDA_SIM, else `machine` under
-the user's runtime directory. A missing one is created: one GPU of 80 GiB,
+The machine is a directory: --machine, else VCUDA_SIM, else `machine` under \
+the user's runtime directory. A missing one is created: one GPU of 80 GiB, \
 unless --gpus, --memory and --profile say otherwise.";
 
 const REPORT_EXAMPLES: &str = "\
@@ -101,11 +101,12 @@ Examples:
   vcuda set batch --priority low --weight 50";
 
 const SET_DETAILS: &str = "\
-Takes effect at once in running programs. Memory may be set below what is in
-use: nothing is taken away, new allocations are denied until enough is freed.
+Takes effect at once in running programs. Memory may be set below what is in \
+use: nothing is taken away, new allocations are denied until enough is freed. \
 Names are those of `vcuda smi`.
-With --for the manager gives a grant its lasting quota back when the time is
-over, also after a restart; room for it is kept. A later set replaces both: it
+
+With --for the manager gives a grant its lasting quota back when the time is \
+over, also after a restart; room for it is kept. A later set replaces both: it \
 changes the lasting quota.";
 
 const DOCTOR_EXAMPLES: &str = "\

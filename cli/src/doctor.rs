@@ -19,6 +19,7 @@ use crate::args::DoctorArgs;
 use crate::config::Environment;
 use crate::failure::Failure;
 use crate::output::Output;
+use crate::render::words::width as columns;
 
 /// State of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -87,7 +88,7 @@ pub(crate) fn doctor(args: &DoctorArgs, environment: &Environment) -> Result<(),
         serde_json::to_writer_pretty(&mut out, &Document { findings })?;
         writeln!(out)?;
     } else {
-        out.write_all(text(&findings, &Output::find(environment)).as_bytes())?;
+        out.write_all(text(&findings, Look::find(environment)).as_bytes())?;
     }
     if findings.iter().any(|finding| finding.health == Health::Broken) {
         Err(Failure::Reported)
@@ -127,8 +128,28 @@ pub(crate) fn findings(args: &DoctorArgs, environment: &Environment) -> Vec<Find
     findings
 }
 
+/// Appearance of the findings.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Look {
+    /// Width to which lines are broken (columns); `None`: they are not broken, for a program that reads them.
+    pub(crate) width: Option<usize>,
+    pub(crate) is_colored: bool,
+}
+
+impl Look {
+    /// For stdout: lines are broken on a terminal, and if `COLUMNS` says how wide it is.
+    fn find(environment: &Environment) -> Look {
+        let output = Output::find(environment);
+        let is_known = output.is_terminal || environment.columns.is_some();
+        Look {
+            width: is_known.then_some(output.width),
+            is_colored: output.is_colored,
+        }
+    }
+}
+
 /// The findings, a line each, with a line for its remedy.
-pub(crate) fn text(findings: &[Finding], output: &Output) -> String {
+pub(crate) fn text(findings: &[Finding], look: Look) -> String {
     let mut text = String::new();
     for finding in findings {
         let (word, color) = match finding.health {
@@ -136,16 +157,73 @@ pub(crate) fn text(findings: &[Finding], output: &Output) -> String {
             Health::Note => ("note", 33),
             Health::Broken => ("broken", 31),
         };
-        let word = format!("{word:<6}");
-        let word = if output.is_colored {
-            format!("\x1b[{color}m{word}\x1b[0m")
-        } else {
-            word
+        let head = format!("{word:<6}  {:<22}  ", finding.link);
+        let seen = broken(&head, &finding.seen, look.width);
+        // The word is colored after the lines were broken, as colors have no width.
+        let seen = match seen.strip_prefix(word) {
+            Some(rest) if look.is_colored => format!("\x1b[{color}m{word}\x1b[0m{rest}"),
+            _ => seen,
         };
-        text += &format!("{word}  {:<22}  {}\n", finding.link, finding.seen);
+        text += &seen;
         if let Some(remedy) = &finding.remedy {
-            text += &format!("        -> {remedy}\n");
+            text += &broken("        -> ", remedy, look.width);
         }
     }
     text
+}
+
+/// `head` and `words` in lines of at most `width` columns, which are broken between words. Later lines are set in by 11 columns.
+fn broken(head: &str, words: &str, width: Option<usize>) -> String {
+    const INDENT: &str = "           ";
+    let mut text = String::new();
+    let mut line = head.to_owned();
+    let mut is_empty = true;
+    for word in words.split(' ') {
+        let needed = columns(&line) + usize::from(!is_empty) + columns(word);
+        let is_too_long = width.is_some_and(|width| needed > width);
+        if is_too_long && !line.trim().is_empty() {
+            text += line.trim_end();
+            text.push('\n');
+            INDENT.clone_into(&mut line);
+            is_empty = true;
+        }
+        if !is_empty {
+            line.push(' ');
+        }
+        line += word;
+        is_empty = false;
+    }
+    text + line.trim_end() + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_broken_between_words_where_the_width_is_known() {
+        let findings = [
+            Finding::note(
+                "runtime directory",
+                "/run/vcuda, not on tmpfs",
+                "set XDG_RUNTIME_DIR to one",
+            ),
+            Finding::ok("shim library", "/a/path/that/is/longer/than/the/whole/line/is"),
+        ];
+        let look = |width| Look {
+            width,
+            is_colored: false,
+        };
+        assert_eq!(
+            text(&findings, look(Some(40))),
+            "note    runtime directory\n           /run/vcuda, not on tmpfs\n        -> set XDG_RUNTIME_DIR to one\n\
+             ok      shim library\n           /a/path/that/is/longer/than/the/whole/line/is\n"
+        );
+        assert_eq!(text(&findings, look(None)).lines().count(), 3);
+        let colored = Look {
+            width: None,
+            is_colored: true,
+        };
+        assert!(text(&findings, colored).starts_with("\x1b[33mnote\x1b[0m    runtime"));
+    }
 }

@@ -8,7 +8,6 @@
 )]
 
 use std::fs;
-use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
@@ -64,6 +63,14 @@ impl Node {
         running
     }
 
+    /// UUIDs of its two GPUs.
+    fn uuids(&self) -> Vec<String> {
+        let list = self.vcuda(&["smi", "--query-gpu=uuid", "--format=csv,noheader"], 80);
+        let uuids: Vec<String> = list.lines().map(str::to_owned).collect();
+        assert_eq!(uuids.len(), 2, "{list}");
+        uuids
+    }
+
     fn vcuda(&self, args: &[&str], columns: u32) -> String {
         let mut command = self.fixture.vcuda(args);
         succeeded(&command.env("COLUMNS", columns.to_string()).output().unwrap())
@@ -87,14 +94,12 @@ fn masked(text: &str, pids: &[(u32, char)], uuids: &[String]) -> String {
     }
     let is_time = |line: &str| {
         let days = ["Mon ", "Tue ", "Wed ", "Thu ", "Fri ", "Sat ", "Sun "];
-        days.iter().any(|day| line.starts_with(day)) || line.starts_with("Timestamp ") || line.starts_with("From 2")
+        days.iter().any(|day| line.starts_with(day))
+            || line.starts_with("Timestamp ")
+            || line.starts_with("From 2")
     };
     let lines = text.lines().map(|line| if is_time(line) { "TIME" } else { line });
     lines.map(|line| format!("{line}\n")).collect()
-}
-
-fn place(columns: u32) -> PathBuf {
-    workspace().join(format!("tests/tests/transcripts/{columns}.txt"))
 }
 
 /// The tenants of the transcripts: on GPU 0 web and batch, on GPU 1 web-10 and web-9.
@@ -139,9 +144,7 @@ fn each_table_is_as_wide_as_the_terminal() {
     let outside = node.holding(node.fixture.vcuda(["sim", "--"]), 200 * MIB);
     let pids = [(web.0.id(), 'W'), (batch.0.id(), 'B'), (outside.0.id(), 'X')];
     wait_until_seen(&node, &pids);
-    let list = node.vcuda(&["smi", "--query-gpu=uuid", "--format=csv,noheader"], 80);
-    let uuids: Vec<String> = list.lines().map(str::to_owned).collect();
-    assert_eq!(uuids.len(), 2, "{list}");
+    let uuids = node.uuids();
     for columns in [60, 80, 160] {
         let mut transcript = String::new();
         for args in COMMANDS {
@@ -163,16 +166,79 @@ fn each_table_is_as_wide_as_the_terminal() {
     }
 }
 
+/// Commands whose help is in the transcripts.
+const HELP: [&[&str]; 9] = [
+    &[],
+    &["run"],
+    &["smi"],
+    &["top"],
+    &["usage"],
+    &["set"],
+    &["grant", "create"],
+    &["doctor"],
+    &["support-bundle"],
+];
+
+#[test]
+fn help_and_doctor_are_as_wide_as_the_terminal() {
+    let node = Node::new();
+    let _manager = node.fixture.manager();
+    create_tenants(&node);
+    let uuids = node.uuids();
+    for columns in [60, 80, 160] {
+        let mut transcript = String::new();
+        let mut add = |args: &[&str], text: &str| {
+            // A path is not broken, nor is the name of an option.
+            let is_long = |line: &&str| line.chars().count() > columns as usize && line.trim().contains(' ');
+            let long: Vec<&str> = text.lines().filter(is_long).collect();
+            assert!(long.is_empty(), "{args:?} at {columns}: {long:#?}");
+            transcript += &format!("$ vcuda {}\n{text}\n", args.join(" "));
+        };
+        for args in HELP {
+            let args = [args, &["--help"]].concat();
+            add(&args, &node.vcuda(&args, columns));
+        }
+        let mut doctor = node.fixture.vcuda(["doctor"]);
+        let output = doctor.env("COLUMNS", columns.to_string()).output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        add(&["doctor"], &masked(&of_the_node(&text), &[], &uuids));
+        compare_with(&transcript, &format!("help-{columns}"));
+    }
+}
+
+/// The findings of `doctor` that are the same on each machine: those without paths.
+fn of_the_node(text: &str) -> String {
+    let mut is_kept = false;
+    let mut kept = String::new();
+    for line in text.lines() {
+        if !line.starts_with(' ') {
+            let link = line.split_once(' ').unwrap().1.trim_start();
+            is_kept = ["tenant ", "GPU", "quotas"]
+                .iter()
+                .any(|kind| link.starts_with(kind));
+        }
+        if is_kept {
+            kept += &format!("{line}\n");
+        }
+    }
+    kept
+}
+
 fn compare(transcript: &str, columns: u32) {
+    compare_with(transcript, &columns.to_string());
+}
+
+fn compare_with(transcript: &str, name: &str) {
+    let place = workspace().join(format!("tests/tests/transcripts/{name}.txt"));
     if std::env::var_os("VCUDA_TEST_WRITE").is_some() {
-        fs::write(place(columns), transcript).unwrap();
+        fs::write(place, transcript).unwrap();
         return;
     }
     if !is_root() {
         skip("transcripts: they name the user root");
         return;
     }
-    let expected = fs::read_to_string(place(columns)).unwrap_or_default();
+    let expected = fs::read_to_string(place).unwrap_or_default();
     let differences: Vec<(&str, &str)> = expected
         .lines()
         .zip(transcript.lines())
@@ -180,7 +246,7 @@ fn compare(transcript: &str, columns: u32) {
         .collect();
     assert!(
         expected == transcript,
-        "{columns} columns: {differences:#?}\nVCUDA_TEST_WRITE=1 writes the transcript anew; all of it is now:\n{transcript}"
+        "{name}: {differences:#?}\nVCUDA_TEST_WRITE=1 writes the transcript anew; all of it is now:\n{transcript}"
     );
 }
 

@@ -22,13 +22,13 @@ Examples:
   vcuda bench --json | jq .summary";
 
 pub(super) const BENCH_DETAILS: &str = "\
-Tenants keep the GPU busy with kernels whose work is fixed, alone and side by
-side, and each should get its share, soon after it was idle or its share was
-changed. On a real GPU a share is the work that was done over the work of the
-same program alone without the shim; on the simulated one it is the exact
+Tenants keep the GPU busy with kernels whose work is fixed, alone and side by \
+side, and each should get its share, soon after it was idle or its share was \
+changed. On a real GPU a share is the work that was done over the work of the \
+same program alone without the shim; on the simulated one it is the exact \
 record. Anything else on the GPU disturbs.
 
-Exit status: 0 measured, whatever came out; 1 failed or interrupted; 64 wrong
+Exit status: 0 measured, whatever came out; 1 failed or interrupted; 64 wrong \
 use, also no GPU; 69 vcuda's own libraries, or vcuda-bench, are missing.";
 
 /// A command of `vcuda` that `vcuda-bench` carries out.

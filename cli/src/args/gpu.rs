@@ -11,7 +11,7 @@ Examples:
   vcuda gpu uncordon GPU-f46c2ba1";
 
 pub(super) const GPU_DETAILS: &str = "\
-Needs the node's manager. What runs on a cordoned GPU goes on; the manager
+Needs the node's manager. What runs on a cordoned GPU goes on; the manager \
 remembers the cordon across its restarts.";
 
 #[derive(Args, Debug)]

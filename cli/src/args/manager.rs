@@ -23,7 +23,7 @@ Examples:
   vcuda events --container web-7 --json";
 
 pub(super) const EVENTS_DETAILS: &str = "\
-Needs the node's manager. The same event is told once in 30 s and counted.
+Needs the node's manager. The same event is told once in 30 s and counted. \
 docs/operations.md has all reasons, and what to do about each.";
 
 pub(super) const GRANT_EXAMPLES: &str = "\
@@ -36,7 +36,7 @@ Examples:
   vcuda grant release web";
 
 pub(super) const GRANT_DETAILS: &str = "\
-Needs the node's manager, which keeps grants across restarts, of its own and of
+Needs the node's manager, which keeps grants across restarts, of its own and of \
 the programs. What does not fit on any GPU is refused with what is free.";
 
 pub(super) const DOCKER_ARGS_EXAMPLES: &str = "\

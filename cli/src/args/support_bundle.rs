@@ -11,10 +11,10 @@ Examples:
   tar -xzOf b.tar.gz support/MANIFEST   what is in it, and what is not";
 
 pub(super) const BUNDLE_DETAILS: &str = "\
-In it: versions, the kernel's and the driver's; doctor, smi, ps, events, grants;
-the files of configuration, the daemons' last log lines and the tenants' limits,
-as far as this user may read them. Values that look like secrets are removed.
-Not in it: environments, and the arguments of programs unless asked. It names
+In it: versions, the kernel's and the driver's; doctor, smi, ps, events, grants; \
+the files of configuration, the daemons' last log lines and the tenants' limits, \
+as far as this user may read them. Values that look like secrets are removed. \
+Not in it: environments, and the arguments of programs unless asked. It names \
 tenants, users and paths: look at it before you send it.";
 
 #[derive(Args, Debug)]

@@ -2,7 +2,7 @@
 
 use clap::CommandFactory as _;
 
-use super::bench::{BENCH_DETAILS, BENCH_EXAMPLES, DEMO_EXAMPLES};
+use super::bench::{BENCH_EXAMPLES, DEMO_EXAMPLES};
 use super::*;
 
 #[test]
@@ -53,18 +53,16 @@ fn examples_fit_80_columns() {
         TOP_EXAMPLES,
         PS_EXAMPLES,
         EVENTS_EXAMPLES,
-        EVENTS_DETAILS,
         GRANT_EXAMPLES,
-        GRANT_DETAILS,
         GPU_EXAMPLES,
-        GPU_DETAILS,
         SET_EXAMPLES,
         DOCTOR_EXAMPLES,
         DEMO_EXAMPLES,
         BENCH_EXAMPLES,
-        BENCH_DETAILS,
         COMPLETIONS_EXAMPLES,
         MAN_EXAMPLES,
+        USAGE_EXAMPLES,
+        BUNDLE_EXAMPLES,
     ] {
         for line in examples.lines() {
             assert!(line.chars().count() <= 80, "{line}");

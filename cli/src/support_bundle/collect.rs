@@ -150,7 +150,11 @@ fn diagnosis(environment: &Environment, sim: bool) -> Result<String, Failure> {
         json: false,
         command: Vec::new(),
     };
-    Ok(doctor::text(&doctor::findings(&args, environment), &plain()))
+    let look = doctor::Look {
+        width: None,
+        is_colored: false,
+    };
+    Ok(doctor::text(&doctor::findings(&args, environment), look))
 }
 
 fn plain() -> Output {
