@@ -72,7 +72,8 @@ impl Accounting {
     /// Usage of the last `since_s` seconds, beginning with a whole hour. It blocks until a fresh snapshot was taken.
     #[must_use]
     pub fn report(&self, by: By, since_s: u64) -> Report {
-        let snapshot = self.usage.sources.tenants.fresh();
+        // Begun now, so that what was granted just before is in it.
+        let snapshot = self.usage.sources.tenants.begun_after(clock::now_ns());
         let mut sums = self.usage.sums.lock();
         self.usage.add(&mut sums, &snapshot);
         let to_s = unix_s();
