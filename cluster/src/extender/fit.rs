@@ -94,43 +94,44 @@ fn largest_first(shares: &mut [Share]) {
 /// What `gpus` have left beside shares that the node was sent and has not granted yet. One that has no room waits on the node
 /// and takes nothing.
 #[must_use]
-pub(super) fn left_beside(mut sent: Vec<Share>, gpus: NodeGpus) -> NodeGpus {
+pub(super) fn left_beside(mut sent: Vec<Share>, mut gpus: NodeGpus) -> NodeGpus {
     largest_first(&mut sent);
-    sent.iter().fold(gpus, |left, share| {
-        match placed(std::slice::from_ref(share), &left) {
-            Some((_, left)) => left,
-            None => left,
-        }
-    })
+    for share in &sent {
+        place(share, &mut gpus);
+    }
+    gpus
 }
 
 /// The places in `gpus` that each share would get, and what the GPUs have left then. `None`: one does not fit.
 fn placed(shares: &[Share], gpus: &NodeGpus) -> Option<(Vec<Vec<usize>>, NodeGpus)> {
     let mut left = gpus.clone();
-    let mut places = Vec::new();
-    for share in shares {
-        let has_room = |gpu: &FreeGpu| {
-            gpu.shares > 0 && gpu.mem >= share.each.chunks && gpu.cores >= share.each.percents
-        };
-        let mut with_room: Vec<usize> = (0..left.gpus.len())
-            .filter(|place| left.gpus.get(*place).is_some_and(has_room))
-            .collect();
-        // The fullest first, as the manager's binpack does.
-        with_room.sort_by_key(|place| left.gpus.get(*place).map(|gpu| (gpu.mem, gpu.cores)));
-        with_room.truncate(usize::try_from(share.gpus).unwrap_or(usize::MAX));
-        if u32::try_from(with_room.len()) != Ok(share.gpus) {
-            return None;
-        }
-        for place in &with_room {
-            if let Some(gpu) = left.gpus.get_mut(*place) {
-                gpu.shares -= 1;
-                gpu.mem -= share.each.chunks;
-                gpu.cores -= share.each.percents;
-            }
-        }
-        places.push(with_room);
+    let places = shares.iter().map(|share| place(share, &mut left));
+    Some((places.collect::<Option<_>>()?, left))
+}
+
+/// Takes a share off `gpus`. Returns its places; `None` if it does not fit, and then nothing is taken.
+fn place(share: &Share, gpus: &mut NodeGpus) -> Option<Vec<usize>> {
+    let has_room =
+        |gpu: &FreeGpu| gpu.shares > 0 && gpu.mem >= share.each.chunks && gpu.cores >= share.each.percents;
+    let with_room = gpus.gpus.iter().enumerate().filter(|(_, gpu)| has_room(gpu));
+    let mut found: Vec<(u32, u32, usize)> = with_room
+        .map(|(place, gpu)| (gpu.mem, gpu.cores, place))
+        .collect();
+    // The fullest first, as the manager's binpack does.
+    found.sort_unstable();
+    found.truncate(usize::try_from(share.gpus).unwrap_or(usize::MAX));
+    if u32::try_from(found.len()) != Ok(share.gpus) {
+        return None;
     }
-    Some((places, left))
+    let places: Vec<usize> = found.into_iter().map(|(_, _, place)| place).collect();
+    for place in &places {
+        if let Some(gpu) = gpus.gpus.get_mut(*place) {
+            gpu.shares -= 1;
+            gpu.mem -= share.each.chunks;
+            gpu.cores -= share.each.percents;
+        }
+    }
+    Some(places)
 }
 
 /// Whether all containers fit.
@@ -266,7 +267,8 @@ mod tests {
         fits(&forty, &node(&[gpu(10, 100), gpu(160, 40)]), &Rules::default()).unwrap();
         let two = asked(&[(2, 320, 80)], &[]);
         assert!(
-            why(&two, &[gpu(320, 100), gpu(159, 100)]).starts_with("vcuda: not 2 GPUs have 40 GiB and 40 percent")
+            why(&two, &[gpu(320, 100), gpu(159, 100)])
+                .starts_with("vcuda: not 2 GPUs have 40 GiB and 40 percent")
         );
         fits(&two, &node(&[gpu(160, 40), gpu(160, 40)]), &Rules::default()).unwrap();
         why(&forty, &[]);

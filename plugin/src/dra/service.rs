@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tonic::{Request, Response, Status};
 use tracing::warn;
 use vcuda_kubelet_api::dra::dra_plugin_server::DraPlugin;
@@ -17,8 +17,13 @@ use super::metrics::Instruments;
 use super::prepare::{PrepareError, Preparer};
 use crate::cdi::Prepared;
 
-/// Deadline for each claim. Kubelet waits 45 s for a call, which may have several.
-const DEADLINE: Duration = Duration::from_secs(15);
+/// Deadline of a call that prepares claims; kubelet waits for 45 s.
+const DEADLINE: Duration = Duration::from_secs(40);
+/// Between two tries of a claim that manager or API server keep waiting. Kubelet itself repeats a call that failed only with the
+/// pod's next regular sync, after 60 to 90 s.
+const RETRY_INTERVAL: Duration = Duration::from_millis(500);
+/// Deadline for the end of each claim. A call may have several.
+const UNPREPARE_DEADLINE: Duration = Duration::from_secs(15);
 
 /// The service of the driver's socket.
 #[derive(Clone)]
@@ -37,12 +42,11 @@ impl Service {
         }
     }
 
-    async fn prepare(&self, claim: &Claim) -> NodePrepareResourceResponse {
+    async fn prepare(&self, claim: &Claim, deadline: Instant) -> NodePrepareResourceResponse {
         let begun = Instant::now();
         // The task goes on after the deadline, so that no grant is left without its files.
-        let (preparer, claim_to_prepare) = (Arc::clone(&self.preparer), claim.clone());
-        let work = tokio::spawn(async move { preparer.prepare(&claim_to_prepare).await });
-        let prepared = match timeout(DEADLINE, work).await {
+        let work = tokio::spawn(persist(Arc::clone(&self.preparer), claim.clone(), deadline));
+        let prepared = match timeout_at(deadline, work).await {
             Ok(Ok(prepared)) => prepared,
             Ok(Err(_)) => Err(PrepareError::NotYet),
             Err(_) => Err(PrepareError::Late),
@@ -64,7 +68,7 @@ impl Service {
     async fn unprepare(&self, claim: &Claim) -> NodeUnprepareResourceResponse {
         let (preparer, uid) = (Arc::clone(&self.preparer), claim.uid.clone());
         let work = tokio::spawn(async move { preparer.unprepare(&uid).await });
-        let undone = match timeout(DEADLINE, work).await {
+        let undone = match timeout(UNPREPARE_DEADLINE, work).await {
             Ok(Ok(undone)) => undone,
             Ok(Err(_)) => Err(PrepareError::NotYet),
             Err(_) => Err(PrepareError::Late),
@@ -85,8 +89,9 @@ impl DraPlugin for Service {
         request: Request<NodePrepareResourcesRequest>,
     ) -> Result<Response<NodePrepareResourcesResponse>, Status> {
         let mut claims = HashMap::new();
+        let deadline = Instant::now() + DEADLINE;
         for claim in request.into_inner().claims {
-            let prepared = self.prepare(&claim).await;
+            let prepared = self.prepare(&claim, deadline).await;
             claims.insert(claim.uid, prepared);
         }
         Ok(Response::new(NodePrepareResourcesResponse { claims }))
@@ -102,6 +107,22 @@ impl DraPlugin for Service {
             claims.insert(claim.uid, undone);
         }
         Ok(Response::new(NodeUnprepareResourcesResponse { claims }))
+    }
+}
+
+/// Prepares a claim, again and again while it only has to wait for the manager or the API server.
+async fn persist(
+    preparer: Arc<Preparer>,
+    claim: Claim,
+    deadline: Instant,
+) -> Result<Vec<Prepared>, PrepareError> {
+    loop {
+        match preparer.prepare(&claim).await {
+            Err(error) if error.is_passing() && Instant::now() + RETRY_INTERVAL < deadline => {
+                sleep(RETRY_INTERVAL).await;
+            }
+            result => return result,
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Reasons why a claim is not prepared. Kubelet shows the text in the events of the claim's pod, and asks again.
 
 use thiserror::Error;
+use tonic::Code;
 use vcuda_quota::pods::AmountsError;
 use vcuda_quota::pods::annotations::AnnotationError;
 use vcuda_quota::{Contradiction, CoreShare};
@@ -117,6 +118,17 @@ pub(in crate::dra) const REASONS: [&str; 8] = [
 ];
 
 impl PrepareError {
+    /// Whether the manager or the API server is away, so that the same call may succeed a moment later.
+    pub(in crate::dra) fn is_passing(&self) -> bool {
+        match self {
+            Self::NotYet | Self::Late | Self::Manager(ManagerError::Unreachable(_)) => true,
+            Self::Manager(ManagerError::Refused(status)) => status.code() == Code::Unavailable,
+            Self::Api(kube::Error::Api(status)) => status.code >= 500,
+            Self::Api(_) => true,
+            _ => false,
+        }
+    }
+
     /// The reason as a word, for metrics.
     pub(in crate::dra) fn reason(&self) -> &'static str {
         match self {
