@@ -71,7 +71,7 @@ fn shares(caps: &[u32], kernels: Vec<Kernels>, seconds: u64) -> Vec<f64> {
 fn arbitrate(tenants: &mut [Tenant], now_ns: u64) {
     let look = |tenant: &Tenant| Busy {
         map: tenant.busy_words(now_ns),
-        contexts: Contexts::default(),
+        ..Busy::default()
     };
     let busy: Vec<Busy> = tenants.iter().map(look).collect();
     let demands = busy.iter().filter(|one| one.map.iter().any(|bins| *bins != 0));
