@@ -8,8 +8,8 @@ use crate::args::{Cli, Command, SimAction, SimArgs};
 use crate::config::Environment;
 use crate::failure::Failure;
 use crate::{
-    apply, arbiter, attached, background, bench, completion, docker_args, doctor, events, gpu, grant, ps, run,
-    set, sim, smi, support_bundle, top, usage,
+    apply, arbiter, attached, background, bench, completion, docker_args, doctor, events, gpu, grant, ps,
+    run, set, sim, smi, support_bundle, top, usage,
 };
 
 /// Carries out the command. A command that replaces this process returns only on failure.

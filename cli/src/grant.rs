@@ -167,7 +167,7 @@ pub(crate) fn request_id() -> String {
 
 /// All grants as JSON.
 pub(crate) fn json(node: &ManagerClient) -> Result<String, Failure> {
-    Ok(serde_json::to_string_pretty(&Document::of(&node.list()?))? + "\n")
+    list::json(&node.list()?)
 }
 
 /// Quota of the grant's tenant on each of its GPUs.

@@ -8,7 +8,6 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
-use std::time::Instant;
 
 use axum::Router;
 use axum::body::Bytes;
@@ -18,6 +17,7 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::post;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use tokio::time::Instant;
 use tracing::warn;
 use vcuda_quota::pods::node_gpus::{ANNOTATION, NodeGpus};
 

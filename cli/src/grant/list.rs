@@ -17,8 +17,7 @@ use crate::render::words::natural;
 pub(super) fn list(grants: &[Grant], is_json: bool, output: &Output) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
     if is_json {
-        serde_json::to_writer_pretty(&mut out, &Document::of(grants))?;
-        return Ok(writeln!(out)?);
+        return Ok(out.write_all(json(grants)?.as_bytes())?);
     }
     let mut table = Table::new(&[
         Column::words("GRANT", 0, 12),
@@ -42,6 +41,11 @@ pub(super) fn list(grants: &[Grant], is_json: bool, output: &Output) -> Result<(
         writeln!(out, "{line}")?;
     }
     Ok(())
+}
+
+/// The grants as JSON.
+pub(super) fn json(grants: &[Grant]) -> Result<String, Failure> {
+    Ok(serde_json::to_string_pretty(&Document::of(grants))? + "\n")
 }
 
 /// The present quota, and how long it holds if not for good.

@@ -2,7 +2,9 @@
 //! offered, and asks about the next pod before the API server shows the choice. So such a pod counts on each of them.
 
 use std::collections::{HashMap, HashSet};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use super::pods::PodKey;
 use crate::admit::Share;

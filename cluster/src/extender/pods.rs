@@ -4,13 +4,13 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::{PoisonError, RwLock};
-use std::time::Instant;
 
 use futures_util::TryStreamExt as _;
 use k8s_openapi::api::core::v1::Pod;
 use kube::runtime::watcher::Event;
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client};
+use tokio::time::Instant;
 use vcuda_daemon::api_server::read_watch;
 use vcuda_quota::pods::node_gpus::{NodeGpus, container_key};
 

@@ -14,7 +14,7 @@ mod tenant;
 
 use gpu::Gpu;
 use tenant::Tenant;
-use vcuda_limiter::controller::{self, Busy, Contexts};
+use vcuda_limiter::controller::{self, Busy};
 
 const STEP_NS: u64 = 10_000;
 
