@@ -104,7 +104,7 @@ fn run(flags: Flags) -> ! {
     let (answers, answer) = mpsc::channel();
     let (step, library) = (flags.step, flags.cuda_library.clone());
     let started = thread::Builder::new().spawn(move || {
-        // Nobody listens if the time is over.
+        // If the time is over, this fails.
         let _ = answers.send(take(step, target, limit, library.as_deref()));
     });
     let answer = match started {
