@@ -5,6 +5,11 @@
 //! {"last_number":17,...
 //! ```
 
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::Path;
+
 use thiserror::Error;
 
 /// Reason why a file cannot be used.
@@ -68,6 +73,25 @@ impl Opened<'_> {
             expected: self.json.len(),
         }
     }
+}
+
+/// Writes the file `path` of `directory` whole or not at all, through the file `new` beside it. The directory is made if it is missing.
+///
+/// # Errors
+/// The directory or the file cannot be written.
+pub(crate) fn replace(directory: &Path, new: &str, path: &Path, bytes: &[u8]) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+    let new = directory.join(new);
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&new)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    fs::rename(&new, path)?;
+    File::open(directory)?.sync_all()
 }
 
 /// As [`open`], with the bytes after the record.

@@ -3,9 +3,8 @@
 //! Each also has the tenants' meters at the time of its write, so that a killed manager counts nothing twice and goes on from there.
 //! The file that was written last tells.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::fs::{self, File};
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -80,19 +79,8 @@ impl Folder {
     }
 
     fn replace(&self, path: &Path, record: &Record) -> io::Result<()> {
-        DirBuilder::new().recursive(true).mode(0o700).create(&self.0)?;
         let bytes = checked_file::seal(KIND, VERSION, &serde_json::to_vec(record)?);
-        let new = self.0.join(NEW);
-        let mut file = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(&new)?;
-        file.write_all(&bytes)?;
-        file.sync_all()?;
-        fs::rename(&new, path)?;
-        File::open(&self.0)?.sync_all()
+        checked_file::replace(&self.0, NEW, path, &bytes)
     }
 
     /// Removes files, damaged ones too, of days before `oldest`.

@@ -4,9 +4,8 @@
 //! Fatal trouble lasts until the GPU was reset by a restart of the machine or another driver.
 
 use std::collections::BTreeMap;
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::fs::{self, File};
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -152,20 +151,8 @@ fn read(directory: &Path) -> Result<Record, String> {
 }
 
 fn write(directory: &Path, record: &Record) -> io::Result<()> {
-    DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
     let bytes = checked_file::seal(KIND, VERSION, &record.to_json()?);
-    let new = directory.join(NEW);
-    let mut options = OpenOptions::new();
-    let mut file = options
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(&new)?;
-    file.write_all(&bytes)?;
-    file.sync_all()?;
-    fs::rename(&new, directory.join(NAME))?;
-    File::open(directory)?.sync_all()
+    checked_file::replace(directory, NEW, &directory.join(NAME), &bytes)
 }
 
 /// Boot id of the machine (random(4)).

@@ -216,15 +216,7 @@ impl DecisionInputs<'_> {
                 Err(used_twice(&resize.request_id, "other amounts"))
             };
         }
-        match resize.expected_generation {
-            Some(expected) if expected != before.generation => {
-                return Err(GrantError::Changed(format!(
-                    "{} is of generation {}, not {expected}: look at it again",
-                    before.id, before.generation
-                )));
-            }
-            _ => {}
-        }
+        check_generation(&before, resize.expected_generation)?;
         self.bounds
             .check(&before.holder.namespace, &resize.amounts)
             .map_err(GrantError::Denied)?;
@@ -293,6 +285,17 @@ fn repeated(grant_table: &GrantTable, create: &Create) -> Result<Option<Arc<Gran
 /// Whether the grant counts for the user that the request names.
 fn is_owned_alike(grant: &Grant, create: &Create) -> bool {
     grant.owner == create.owner.as_ref().map(|owner| owner.uid)
+}
+
+/// Checks that the grant is of the generation that the caller has seen, if it names one.
+fn check_generation(grant: &Grant, expected: Option<u64>) -> Result<(), GrantError> {
+    match expected {
+        Some(expected) if expected != grant.generation => Err(GrantError::Changed(format!(
+            "{} is of generation {}, not {expected}: look at it again",
+            grant.id, grant.generation
+        ))),
+        _ => Ok(()),
+    }
 }
 
 /// Checks that a user who may change its own grants only has this one.
