@@ -21,6 +21,7 @@ mod unseen;
 pub use lateness::{Lateness, LatenessUse};
 pub use meter::{LEASE_PART_NS, Lease, Meter, PREDICTION_MAX_NS};
 pub use pace::Pace;
+pub use unseen::can_pay_for_pauses;
 
 /// Number of words of a device's busy map, see [`crate::busy`]. (Loom and miri track each word; their tests do not use the map.)
 pub const BUSY_WORDS: usize = if cfg!(any(loom, miri)) { 16 } else { 4096 };

@@ -1,6 +1,6 @@
 //! Work that ended unseen: no timing event was behind it, and the application did not wait for it, so its duration is not known. It is
-//! charged as predicted. A small amount of it is tolerated, as programs pause this way. If a tenant has more, each of its launches is
-//! measured for a while.
+//! charged as predicted. A small amount of it is tolerated, as programs pause this way. If a tenant has more, it is watched for a while:
+//! each of its launches is measured. While it has tokens to spare it is charged for its pauses instead, which needs fewer timing events.
 
 use super::TokenBucket;
 use crate::primitive::Ordering;
@@ -14,6 +14,18 @@ const UNWATCHED_PART: u64 = 1_000;
 const WATCHED_NS: u64 = 10_000_000_000;
 /// Tolerated distance of the time at which the unseen work is paid for (ns). Beyond it each launch is measured.
 const AHEAD_NS: u64 = UNWATCHED_NS * UNWATCHED_PART;
+
+/// Whether a watched tenant is charged for its pauses as if it had worked, instead of having each launch measured. It begins with
+/// nine tenths of the tokens that it may save (`burst_ns`) and ends at half of them: these tokens would be lost soon, so no launch
+/// waits for what the pauses cost. `is_charged`: whether it was so until now.
+pub fn can_pay_for_pauses(tokens_ns: i64, burst_ns: u64, is_charged: bool) -> bool {
+    let least_ns = if is_charged {
+        burst_ns / 2
+    } else {
+        burst_ns - burst_ns / 10
+    };
+    tokens_ns > 0 && tokens_ns.unsigned_abs() >= least_ns
+}
 
 impl TokenBucket {
     /// Notes at `now_ns` (`CLOCK_MONOTONIC`) that work ended unseen, which may have run for `hidden_ns` longer than predicted.
@@ -66,6 +78,14 @@ mod tests {
         assert!(!bucket.is_watched(0));
         bucket.ended_unseen(MS, 0);
         assert!(bucket.is_watched(0) && !bucket.is_watched(1_000 * MS));
+    }
+
+    #[test]
+    fn pauses_are_paid_for_with_tokens_that_would_be_lost() {
+        let can_pay = |tokens_ms: i64, was| can_pay_for_pauses(tokens_ms * 1_000_000, 5 * MS, was);
+        assert!(!can_pay(4, false) && can_pay(5, false));
+        assert!(can_pay(3, true) && !can_pay(2, true) && !can_pay(-5, true));
+        assert!(!can_pay_for_pauses(0, 0, true), "a bucket that saves nothing");
     }
 
     /// Bounds the hidden time for any pattern of launches, as long as not each launch is measured.

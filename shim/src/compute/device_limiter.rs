@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use vcuda_limiter::controller::{Throttle, Verdict, View};
 use vcuda_limiter::predict::Misprediction;
 use vcuda_limiter::queue::Member;
-use vcuda_limiter::token_bucket::{LEASE_PART_NS, Meter, Pace, TokenBucket};
+use vcuda_limiter::token_bucket::{LEASE_PART_NS, Meter, Pace, TokenBucket, can_pay_for_pauses};
 use vcuda_quota::DeviceConfig;
 use vcuda_region::limits::NOT_METERED;
 use vcuda_region::{DeviceIndex, clock};
@@ -23,6 +23,9 @@ pub(crate) const TOKENS: u32 = 2;
 pub(super) const TURNS: u32 = !(WINDOW | TOKENS);
 /// Shortest segment that one timing event measures (ns).
 const SEGMENT_LEAST_NS: u64 = 125_000;
+
+/// Time for which each launch of a watched tenant is measured after work of it was presumed to be done (ns).
+const LOST_SIGHT_NS: u64 = 10_000_000_000;
 
 /// Upper bound of a timing event's own time (ns): public estimates are 1 to 3 us.
 const EVENT_COST_MAX_NS: u64 = 10_000;
@@ -46,6 +49,10 @@ pub(crate) struct DeviceLimiter {
     /// Recent mispredictions.
     pub(crate) misprediction: Misprediction,
     segment_ns: AtomicU64,
+    /// See [`DeviceLimiter::charges_pauses`].
+    charges_pauses: AtomicBool,
+    /// Time until which pauses are not charged for, as no bound is known ([`DeviceLimiter::lost_sight`]; `CLOCK_MONOTONIC`, ns).
+    lost_sight_until_ns: AtomicU64,
     lease_part_ns: AtomicU64,
     /// Number of threads of this process whose launches wait.
     pub(super) held: AtomicU32,
@@ -87,6 +94,8 @@ impl DeviceLimiter {
             meter,
             misprediction: Misprediction::new(),
             segment_ns: AtomicU64::new(SEGMENT_LEAST_NS),
+            charges_pauses: AtomicBool::new(false),
+            lost_sight_until_ns: AtomicU64::new(0),
             lease_part_ns: AtomicU64::new(0),
             held: AtomicU32::new(0),
             contended: AtomicBool::new(false),
@@ -119,6 +128,13 @@ impl DeviceLimiter {
         self.segment_ns.load(Ordering::Relaxed)
     }
 
+    /// Whether the tenant pays for its pauses as for work, so that few timing events are needed
+    /// ([`can_pay_for_pauses`]).
+    #[inline]
+    pub(super) fn charges_pauses(&self) -> bool {
+        self.charges_pauses.load(Ordering::Relaxed)
+    }
+
     /// Amount that a process pays ahead of its launches (ns), a small part of what may be in flight.
     pub(crate) fn lease_part_ns(&self) -> u64 {
         self.lease_part_ns.load(Ordering::Relaxed)
@@ -137,10 +153,10 @@ impl DeviceLimiter {
         let pace = limits.pace(self.device).unwrap_or(STARVED);
         let mut view = View::new(pace, config, limits.arbiter_beat_ns(), now_ns);
         self.contended.store(view.contended, Ordering::Relaxed);
+        let tokens_ns = self.bucket.tokens(&view.pace, now_ns);
         view.window_ns = if view.contended {
             self.misprediction.window_beside_ns(view.window_ns)
         } else {
-            let tokens_ns = self.bucket.tokens(&view.pace, now_ns);
             let unused_ns = u64::try_from(tokens_ns).unwrap_or(0);
             self.misprediction
                 .window_ns(view.window_ns, view.pace.rate_permille, unused_ns)
@@ -148,7 +164,13 @@ impl DeviceLimiter {
         view.segment_ns = view.segment_ns.min(view.window_ns.max(SEGMENT_LEAST_NS));
         self.lease_part_ns
             .store(LEASE_PART_NS.min(view.window_ns / 4), Ordering::Relaxed);
-        if self.bucket.is_watched(now_ns) {
+        let is_watched = self.bucket.is_watched(now_ns);
+        let charges_pauses = is_watched
+            && !view.contended
+            && now_ns >= self.lost_sight_until_ns.load(Ordering::Relaxed)
+            && can_pay_for_pauses(tokens_ns, config.burst_ns, self.charges_pauses());
+        self.charges_pauses.store(charges_pauses, Ordering::Relaxed);
+        if is_watched && !charges_pauses {
             view.segment_ns = 0;
         }
         self.segment_ns.store(view.segment_ns, Ordering::Relaxed);
@@ -230,6 +252,15 @@ impl DeviceLimiter {
         if self.bucket.is_watched(now_ns) {
             self.segment_ns.store(0, Ordering::Relaxed);
         }
+    }
+
+    /// Notes that work of this process was presumed to be done, though nothing tells when it ended: no pause bounds it. For a while
+    /// each launch is measured.
+    pub(super) fn lost_sight(&self, now_ns: u64) {
+        self.lost_sight_until_ns
+            .store(now_ns.saturating_add(LOST_SIGHT_NS), Ordering::Relaxed);
+        self.charges_pauses.store(false, Ordering::Relaxed);
+        self.ended_unseen(u64::MAX, now_ns);
     }
 
     /// Settles `count` launches as done, charged as predicted.

@@ -139,8 +139,9 @@ impl Launches {
         }
     }
 
-    /// Beside neighbours, places a timing event behind the launches of a stream that have none, if none came since the last visit.
-    /// (Charged as predicted, they would leave open to the arbiter in whose time slices they ran.)
+    /// Ends the segment of a stream to which no launch came since the last visit, with a timing event unless it has run dry: beside
+    /// neighbours, as launches that are charged as predicted would leave open to the arbiter in whose time slices they ran; and while
+    /// pauses are charged, as a long one would cost too much.
     fn measure_tail(
         &'static self,
         limiter: &'static DeviceLimiter,
@@ -148,12 +149,13 @@ impl Launches {
         pass: &mut Pass,
     ) {
         let (count, _) = stream_state.unmeasured();
-        if count == 0 || !limiter.contended.load(Ordering::Relaxed) {
+        let is_contended = limiter.contended.load(Ordering::Relaxed);
+        if count == 0 || !is_contended && !limiter.charges_pauses() {
             return;
         }
         if stream_state.has_more_unmeasured() {
             pass.look_at(now_ns() + CONTENDED_NS.0);
-            pass.urgent = true;
+            pass.urgent |= is_contended;
             return;
         }
         self.ask_in_context_of(stream_state);
@@ -265,7 +267,7 @@ impl Launches {
         stream_state.chained.store(false, Ordering::Relaxed);
         limiter.settle_as_predicted(predicted_ns, count);
         // The time for which they may have run is not known before the next launch.
-        limiter.ended_unseen(u64::MAX, now);
+        limiter.lost_sight(now);
         pass.progress = true;
     }
 

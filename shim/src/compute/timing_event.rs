@@ -56,6 +56,10 @@ impl Launches {
         };
         let since_ns = stream_state.unstarted_since_ns.load(Ordering::Relaxed);
         let (count, predicted_ns) = stream_state.take_unmeasured();
+        if count > 1 && limiter.charges_pauses() {
+            // Predictions do not learn from a segment with pauses.
+            stream_state.drop_parts();
+        }
         stream_state.take_parts(timing_event);
         let kind = kind_of(stream_state, since_ns);
         timing_event.count.store(count, Ordering::Relaxed);
@@ -148,6 +152,10 @@ impl Launches {
         now_ns: u64,
         is_due: bool,
     ) -> bool {
+        if limiter.charges_pauses() && stream_state.unmeasured().0 > 0 {
+            // The segment goes on, and is charged with its pauses.
+            return false;
+        }
         let Some(_recording) = stream_state.try_recording() else {
             return false;
         };

@@ -146,16 +146,16 @@ impl Launches {
         }
     }
 
-    /// Whether the tenant had busy neighbours at the last read of `limits`.
-    fn are_contended(&self) -> bool {
-        self.limiters()
-            .iter()
-            .any(|limiter| limiter.contended.load(Ordering::Relaxed))
+    /// Whether the ends of work are soon needed, though no launch waits: beside neighbours, and while pauses are charged.
+    fn are_ends_needed(&self) -> bool {
+        let is_needed =
+            |limiter: &DeviceLimiter| limiter.contended.load(Ordering::Relaxed) || limiter.charges_pauses();
+        self.limiters().iter().any(is_needed)
     }
 
     /// Sleeps while work is in flight, until about the time of the next timing event.
     fn sleep_while_busy(&self, pass: &Pass, now: u64) {
-        let ((least_ns, most_ns), unawaited_ns) = if self.are_contended() {
+        let ((least_ns, most_ns), unawaited_ns) = if self.are_ends_needed() {
             (CONTENDED_NS, UNAWAITED_CONTENDED_NS)
         } else {
             ((DUE_NS, BUSY_NS), UNAWAITED_NS)

@@ -184,11 +184,8 @@ fn waited_for_slice(
 /// was reached.
 fn is_past_doubt(limiter: &DeviceLimiter, timing_event: &TimingEvent, at_ns: u64) -> bool {
     let bound_ns = at_ns.saturating_sub(timing_event.gap_ns.load(Ordering::Relaxed));
-    is_longer(
-        limiter,
-        timing_event.predicted_ns.load(Ordering::Relaxed),
-        bound_ns,
-    )
+    let predicted_ns = timing_event.predicted_ns.load(Ordering::Relaxed);
+    limiter.charges_pauses() || is_longer(limiter, predicted_ns, bound_ns)
 }
 
 /// Whether unmeasured work took so much longer than predicted that it is charged its upper bound, `bound_ns`: the
@@ -204,8 +201,8 @@ pub(crate) fn is_longer(limiter: &DeviceLimiter, predicted_ns: u64, bound_ns: u6
 }
 
 /// Settles launches that no timing event follows and that are known to be done at `now_ns`. They were made no earlier
-/// than `since_ns` (0: not known). They are charged their upper bound if that is much longer ([`is_longer`]) or the prediction is
-/// a guess (`is_guess`), else as predicted.
+/// than `since_ns` (0: not known). They are charged their upper bound if that is much longer ([`is_longer`]), if the prediction is
+/// a guess (`is_guess`) or if pauses are charged, else as predicted.
 pub(crate) fn proved_done(
     limiter: &DeviceLimiter,
     stream_state: &StreamState,
@@ -214,15 +211,18 @@ pub(crate) fn proved_done(
     is_guess: bool,
 ) {
     let bound_ns = now_ns.saturating_sub(since_ns);
-    let is_longer = is_guess || is_longer(limiter, predicted_ns, bound_ns);
+    let charges_pauses = limiter.charges_pauses();
+    let is_longer = is_guess || charges_pauses || is_longer(limiter, predicted_ns, bound_ns);
     if since_ns == 0 || !is_longer && !limiter.contended.load(Ordering::Relaxed) {
         limiter.settle_as_predicted(predicted_ns, count);
         return;
     }
     let view = limiter.view(now_ns);
     let to_ns = if is_longer {
-        // All of it is charged from here on: the next launch is measured, lest that be too much.
-        limiter.ended_unseen(u64::MAX, now_ns);
+        if !charges_pauses {
+            // All of it is charged from here on: the next launch is measured, lest that be too much.
+            limiter.ended_unseen(u64::MAX, now_ns);
+        }
         now_ns
     } else {
         predicted_end_ns(&view, predicted_ns, since_ns).min(now_ns)
