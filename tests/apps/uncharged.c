@@ -131,6 +131,40 @@ static void with_pauses(void)
         nanosleep(&pause, NULL);
     }
 }
+static uint64_t now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000 * MS + (uint64_t)now.tv_nsec;
+}
+/* A correct program: its host takes longer for a launch than the GPU, and pauses now and then. */
+static void short_kernels(void)
+{
+    while (!failures) {
+        for (int i = 0; i < 50; i++) {
+            uint64_t next_ns = now_ns() + (i == 25 ? 400 : 12) * US;
+            OK(launch(function, stream, 2 * US));
+            while (now_ns() < next_ns) {}
+        }
+        OK(cuStreamSynchronize(stream));
+    }
+}
+/* Pauses between short kernels, until the tenant has tokens to spare; then the same kernel for 4 ms, which nothing waits for. */
+static void after_savings(CUstream own)
+{
+    struct timespec pause = {0, 200 * US}, longer = {0, 5 * MS};
+    while (!failures) {
+        for (int i = 0; i < 200; i++) {
+            OK(launch(function, own, 2 * US));
+            nanosleep(&pause, NULL);
+        }
+        OK(cuStreamSynchronize(own));
+        for (int i = 0; i < 20; i++) {
+            OK(launch(function, own, 4 * MS));
+            nanosleep(&longer, NULL);
+        }
+    }
+}
 static void in_contexts(void)
 {
     static CUcontext all[CONTEXTS];
@@ -204,6 +238,9 @@ int main(int argc, char **argv)
     else if (!strcmp(how, "gated")) gated();
     else if (!strcmp(how, "contexts")) in_contexts();
     else if (!strcmp(how, "pauses")) with_pauses();
+    else if (!strcmp(how, "short")) short_kernels();
+    else if (!strcmp(how, "savings")) after_savings(stream);
+    else if (!strcmp(how, "savings-thread")) after_savings(STREAM_PER_THREAD);
     else if (!strcmp(how, "burst"))
         for (int i = 0; i < 4; i++) OK(launch(function, stream, ns));
     if (!strcmp(how, "burst") || !strcmp(how, "idle")) idle();

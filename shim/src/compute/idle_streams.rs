@@ -76,19 +76,21 @@ impl Launches {
         }
     }
 
-    /// Ends the running segment of a stream that other threads may use, unless a capture is open or this thread cannot name the
-    /// stream (another thread's default stream).
+    /// Ends the running segment of a stream that other threads may use. Returns `false` if a capture is open or this thread cannot
+    /// name the stream (another thread's default stream).
     pub(super) fn end_others_segment(
         &'static self,
         limiter: &'static DeviceLimiter,
         stream_state: &'static StreamState,
-    ) {
+    ) -> bool {
+        let mut stream = None;
         visits::visit(|| {
-            let stream = Stream::of_key(stream_state.key.load(Ordering::SeqCst));
-            if let Some(stream) = stream.filter(|_| !capture::any_open()) {
+            stream = Stream::of_key(stream_state.key.load(Ordering::SeqCst)).filter(|_| !capture::any_open());
+            if let Some(stream) = stream {
                 self.end_segment(limiter, stream_state, stream);
             }
         });
+        stream.is_some()
     }
 
     /// All that was launched on the stream is done. The timing events on the way were reached: they are settled first. Launches behind
@@ -97,6 +99,7 @@ impl Launches {
         let Some(limiter) = stream_state.limiter() else {
             return;
         };
+        let busy_until_ns = stream_state.busy_until_ns();
         self.settle_own(limiter, stream_state);
         let Some(_recording) = stream_state.try_recording() else {
             return;
@@ -112,6 +115,6 @@ impl Launches {
             settle::proved_done(limiter, stream_state, unmeasured, (since_ns, now_ns()), false);
         }
         stream_state.drop_parts();
-        stream_state.is_idle_from_now();
+        stream_state.is_idle_unless_extended(busy_until_ns);
     }
 }

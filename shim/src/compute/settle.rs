@@ -139,9 +139,9 @@ impl Launches {
         }
     }
 
-    /// Ends the segment of a stream to which no launch came since the last visit, with a timing event unless it has run dry: beside
-    /// neighbours, as launches that are charged as predicted would leave open to the arbiter in whose time slices they ran; and while
-    /// pauses are charged, as a long one would cost too much.
+    /// Ends the running segment of a stream, with a timing event unless the stream has run dry. While pauses are charged, at each
+    /// visit: what they cost must soon be known. Beside neighbours, if no launch came since the last visit. (Charged as predicted, its
+    /// launches would leave open to the arbiter in whose time slices they ran.)
     fn measure_tail(
         &'static self,
         limiter: &'static DeviceLimiter,
@@ -153,13 +153,16 @@ impl Launches {
         if count == 0 || !is_contended && !limiter.charges_pauses() {
             return;
         }
-        if stream_state.has_more_unmeasured() {
+        if is_contended && stream_state.has_more_unmeasured() {
             pass.look_at(now_ns() + CONTENDED_NS.0);
-            pass.urgent |= is_contended;
+            pass.urgent = true;
             return;
         }
         self.ask_in_context_of(stream_state);
-        self.end_others_segment(limiter, stream_state);
+        let is_ended = self.end_others_segment(limiter, stream_state);
+        if !is_ended && limiter.charges_pauses() {
+            limiter.lost_sight(now_ns());
+        }
     }
 
     /// Whether any work is on the way, measured or not.
@@ -263,6 +266,10 @@ impl Launches {
             return;
         };
         let (count, predicted_ns) = stream_state.take_unmeasured();
+        if count == 0 {
+            // Another thread has settled them meanwhile.
+            return;
+        }
         stream_state.drop_parts();
         stream_state.chained.store(false, Ordering::Relaxed);
         limiter.settle_as_predicted(predicted_ns, count);

@@ -105,6 +105,13 @@ impl StreamState {
         self.busy_until_ns.store(0, Ordering::Relaxed);
     }
 
+    /// Declares the stream idle, unless another thread has launched on it since `busy_until_ns` was read.
+    pub(super) fn is_idle_unless_extended(&self, busy_until_ns: u64) {
+        let _ = self
+            .busy_until_ns
+            .compare_exchange(busy_until_ns, 0, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
     /// Notes that the first timing event on the way was reached at `at_ns`. If it was also the last, the stream is
     /// idle now, even if predictions that were too long say otherwise.
     pub(super) fn ran_until(&self, at_ns: u64) {

@@ -56,7 +56,8 @@ impl Launches {
         };
         let since_ns = stream_state.unstarted_since_ns.load(Ordering::Relaxed);
         let (count, predicted_ns) = stream_state.take_unmeasured();
-        if count > 1 && limiter.charges_pauses() {
+        let has_own_start = window_ns > 0;
+        if limiter.charges_pauses() && !has_own_start && !is_guess_so_far(stream_state) {
             // Predictions do not learn from a segment with pauses.
             stream_state.drop_parts();
         }
@@ -320,7 +321,12 @@ pub(super) fn is_guess(stream_state: &StreamState) -> bool {
     let head = stream_state.head.load(Ordering::Relaxed);
     let is_on_the_way = (0..stream_state.pending())
         .any(|ahead| is_unproven(stream_state.timing_event(head.wrapping_add(ahead))));
-    is_on_the_way || stream_state.parts_so_far().any(|index| COSTS.at(index).1 == 0)
+    is_on_the_way || is_guess_so_far(stream_state)
+}
+
+/// As [`is_guess`], for the stream's launches without a timing event.
+fn is_guess_so_far(stream_state: &StreamState) -> bool {
+    stream_state.parts_so_far().any(|index| COSTS.at(index).1 == 0)
 }
 
 /// The next place in the ring, with an event. `None` if the ring is full or no event can be made here.
