@@ -14,7 +14,7 @@ stage_speed() {
         tenant_run "speed-cores-$round" 60 "--memory 8GiB --cores 95" python3 "$client" 0.3 || return
         [ ! -s "${HAMI_CORE-}" ] || peer_run "speed-peer-$round" 60 8192 0 python3 "$client" 0.3
     done
-    for figure in steps_per_second products_per_second; do
+    for figure in steps_per_second processor_time_per_step products_per_second; do
         row measured "torch $figure" "bare $(spread "speed-[0-9].bare"); memory limit $(spread "speed-memory-*.tenant"); share $(spread "speed-cores-*.tenant")$([ ! -s "${HAMI_CORE-}" ] || echo "; HAMi-core $(spread "speed-peer-*.peer")")"
     done
 }

@@ -287,3 +287,27 @@ fn interrupted_it_leaves_no_process_behind() {
     });
     assert!(!folder.exists(), "{}", folder.display());
 }
+
+/// A measurement takes minutes: what is complete is not lost.
+#[test]
+fn interrupted_it_reports_the_complete_rows() {
+    let fixture = Fixture::new();
+    let root = fixture.runtime().join("vcuda");
+    let has_second_row_begun = || {
+        let folders = fs::read_dir(&root).into_iter().flatten().flatten();
+        folders
+            .into_iter()
+            .any(|folder| folder.path().join("vcuda/containers/bench-3").exists())
+    };
+    let mut command = fixture.vcuda(["bench", "--sim", "--json", "--only", "split", "--seconds", "1"]);
+    let mut running = Running::start(&mut command);
+    eventually("the second row", Duration::from_secs(60), has_second_row_begun);
+    running.signal(libc::SIGINT);
+    assert_eq!(running.finish().code(), Some(1));
+    let report: Value = serde_json::from_reader(running.0.stdout.take().unwrap()).unwrap();
+    let caps: Vec<f64> = tenants(&report)
+        .iter()
+        .map(|t| figure(t, "cap_percent"))
+        .collect();
+    assert_eq!(caps, [30.0, 70.0]);
+}

@@ -34,28 +34,43 @@ pub(crate) fn bench(args: &BenchArgs, environment: &Environment) -> Result<(), F
     let interrupt = Interrupt::catch()?;
     let kind = GpuKind::asked(args.sim, GpuKind::Real);
     let fixture = Fixture::set_up(kind, args.gpu.as_ref(), environment)?;
-    let measured = measure(&plan, &fixture, &interrupt);
+    let mut report = Report::new(&plan, GpuReport::of(&fixture));
+    let measured = measure(&plan, &fixture, &interrupt, &mut report);
     // Also after a failure, nothing is left behind.
     fixture.clear();
-    let report = measured?;
+    if measured.is_err() && report.is_empty() {
+        return measured;
+    }
+    // A measurement takes minutes: of one that was interrupted, the complete rows are reported.
+    report.sum_up();
+    print(&report, args)?;
+    measured
+}
+
+fn print(report: &Report, args: &BenchArgs) -> Result<(), Failure> {
     if let Some(place) = &args.svg {
-        chart::write(&picture::panels(&report), place)?;
+        chart::write(&picture::panels(report), place)?;
     }
     let mut out = io::stdout().lock();
     if args.json {
-        serde_json::to_writer_pretty(&mut out, &report)?;
+        serde_json::to_writer_pretty(&mut out, report)?;
         writeln!(out)?;
     } else {
-        write!(out, "{}", table::text(&report))?;
+        write!(out, "{}", table::text(report))?;
     }
     Ok(out.flush()?)
 }
 
-fn measure(plan: &Plan, fixture: &Fixture, interrupt: &Interrupt) -> Result<Report, Failure> {
+/// Adds the rows of the plan to the report, each once it is complete.
+fn measure(
+    plan: &Plan,
+    fixture: &Fixture,
+    interrupt: &Interrupt,
+    report: &mut Report,
+) -> Result<(), Failure> {
     let progress = Progress::new(plan);
     progress.step("calibration");
     let iterations_per_ms = record::calibrate(fixture)?;
-    let mut report = Report::new(plan, GpuReport::of(fixture));
     let mut shares = Shares::new(plan, fixture, interrupt, iterations_per_ms);
     for row in &plan.rows {
         progress.step(row.to_string());
@@ -98,6 +113,5 @@ fn measure(plan: &Plan, fixture: &Fixture, interrupt: &Interrupt) -> Result<Repo
             report.running.push(costs.row(caps, bare_ns)?);
         }
     }
-    report.sum_up();
-    Ok(report)
+    Ok(())
 }

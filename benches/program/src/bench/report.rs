@@ -186,6 +186,14 @@ impl Report {
         }
     }
 
+    /// Whether nothing was measured.
+    pub(super) fn is_empty(&self) -> bool {
+        self.shares.is_empty()
+            && self.changes.is_empty()
+            && self.overhead.is_empty()
+            && self.running.is_empty()
+    }
+
     /// Computes the summary from the rows.
     pub(super) fn sum_up(&mut self) {
         let (alone, split): (Vec<&SharesReport>, Vec<_>) =
