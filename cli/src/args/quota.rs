@@ -34,8 +34,9 @@ pub(crate) struct QuotaArgs {
 
 /// Least memory quota (bytes): with less no program can use a GPU.
 const LEAST_BYTES: u64 = 64 << 20;
-/// Memory that a CUDA context takes on common GPUs (bytes): a smaller quota may be used up before the program allocates.
-const CONTEXT_BYTES: u64 = 512 << 20;
+/// Memory that a CUDA context takes on common GPUs (bytes), up to 529 MiB as seen (docs/gpu-results.md): a smaller quota may be used
+/// up before the program allocates.
+const CONTEXT_BYTES: u64 = 530 << 20;
 
 /// Parses a memory quota. A number without a unit is refused: `4` would be four bytes.
 ///
