@@ -1,6 +1,6 @@
 //! Parts shared by the node's daemons, the manager and the device plugin: configuration ([`config`], [`value`]), logging
 //! ([`logging`]), signals and exit statuses ([`life`]), and HTTP pages for metrics, health and readiness ([`pages`],
-//! [`http`]). Feature `tls`: HTTP over TLS, with a certificate that may change (`tls`). Feature `api-server`: Kubernetes' API
+//! [`text_format`], [`http`]). Feature `tls`: HTTP over TLS, with a certificate that may change (`tls`). Feature `api-server`: Kubernetes' API
 //! server (`api_server`).
 #![forbid(unsafe_code)]
 #![warn(clippy::too_many_lines)]
@@ -12,6 +12,7 @@ pub mod http;
 pub mod life;
 pub mod logging;
 pub mod pages;
+pub mod text_format;
 #[cfg(feature = "tls")]
 pub mod tls;
 pub mod value;

@@ -5,11 +5,13 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::State;
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::get;
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
+
+use crate::text_format;
 
 /// Media type of metrics (OpenMetrics 1.0, section "Text format").
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -66,7 +68,7 @@ pub fn pages(daemon: Daemon, metrics: Metrics, problems: Problems) -> Router {
         })
 }
 
-async fn scrape(State(pages): State<Pages>) -> Response {
+async fn scrape(State(pages): State<Pages>, headers: HeaderMap) -> Response {
     let Ok(turn) = pages.turn.acquire_owned().await else {
         return StatusCode::SERVICE_UNAVAILABLE.into_response();
     };
@@ -76,6 +78,10 @@ async fn scrape(State(pages): State<Pages>) -> Response {
         text
     });
     match made.await {
+        Ok(Ok(text)) if text_format::is_wanted(&headers) => {
+            let text = text_format::of_openmetrics(&text);
+            ([(header::CONTENT_TYPE, text_format::CONTENT_TYPE)], text).into_response()
+        }
         Ok(Ok(text)) => ([(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response(),
         _ => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     }

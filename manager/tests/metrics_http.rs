@@ -72,6 +72,19 @@ fn get(path: &str) -> String {
 }
 
 #[tokio::test]
+async fn a_scraper_without_openmetrics_gets_the_older_text_format() {
+    let served = served().await;
+    let request = "GET /metrics HTTP/1.1\r\nHost: n\r\nAccept: text/plain\r\nConnection: close\r\n\r\n";
+    let metrics = answer(served.address, request).await;
+    assert!(metrics.contains("text/plain; version=0.0.4"), "{metrics}");
+    assert!(
+        metrics.contains("# TYPE vcuda_build_info gauge") && metrics.contains("vcuda_build_info{node=\"n\""),
+        "{metrics}"
+    );
+    assert!(!metrics.contains("# EOF") && !metrics.contains("# UNIT"), "{metrics}");
+}
+
+#[tokio::test]
 async fn metrics_and_health_are_served_and_nothing_else() {
     let served = served().await;
     let metrics = answer(served.address, &get("/metrics")).await;
