@@ -204,6 +204,12 @@ impl Grants {
         snapshot.await.unwrap_or_else(|_| self.snapshots.last())
     }
 
+    /// A snapshot of the tenants as they are now. Blocks for some milliseconds: not for a task of tokio's.
+    #[must_use]
+    pub fn snapshot_of_now(&self) -> Arc<Snapshot> {
+        self.snapshots.begun_after(now_ns())
+    }
+
     /// The last snapshot of the tenants, up to some seconds old.
     #[must_use]
     pub fn last_snapshot(&self) -> Arc<Snapshot> {

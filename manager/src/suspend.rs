@@ -49,6 +49,16 @@ enum Wish {
     Resume,
 }
 
+impl Wish {
+    /// The state while it is being done.
+    fn passing(self) -> SuspendState {
+        match self {
+            Self::Suspend => SuspendState::Suspending,
+            Self::Resume => SuspendState::Resuming,
+        }
+    }
+}
+
 /// How a piece of work ended; `None` while it goes on.
 type Ended = watch::Receiver<Option<Result<(), GrantError>>>;
 
@@ -174,12 +184,16 @@ impl Shared {
             return Ok(self.state(id));
         };
         let result = tokio::time::timeout(ANSWER_WITHIN, ended.wait_for(Option::is_some)).await;
-        if let Ok(Ok(result)) = result
-            && let Some(Err(error)) = result.as_ref()
-        {
-            return Err(error.clone());
+        match result {
+            Ok(Ok(result)) => match result.as_ref() {
+                Some(Err(error)) => Err(error.clone()),
+                _ => Ok(self.state(id)),
+            },
+            Ok(Err(_)) => Err(GrantError::Unavailable(format!(
+                "{id}: a thread of the manager failed; look at its log"
+            ))),
+            Err(_) => Ok(wish.passing()),
         }
-        Ok(self.state(id))
     }
 
     /// Begins the work, or finds the same under way. `None` if there is nothing to do.

@@ -12,6 +12,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 use vcuda_machine::{CheckpointFault, Faults};
+use vcuda_region::process::Identity;
+use vcuda_region::slots::Usage;
 use vcuda_tests::{Door, Fixture, Running, app, eventually, succeeded, text};
 
 const SMALL: &str = "context_bytes = \"8MiB\"\n";
@@ -149,20 +151,20 @@ fn the_first_call_whichever_it_is_brings_the_memory_back() {
 /// Without a request, nothing brings it back; a waiting call waits for as long as there is no room.
 #[test]
 fn a_neighbour_can_have_the_memory_meanwhile() {
-    let fixture = Fixture::with_config(&format!("{SMALL}[[gpus]]\nmemory_bytes = \"8GiB\"\n"));
+    let fixture = Fixture::with_config(&format!("{SMALL}[[gpus]]\nmemory_bytes = \"4GiB\"\n"));
     let _manager = fixture.manager();
-    create(&fixture, "a", &["--memory", "5GiB", "--suspendable"]);
+    create(&fixture, "a", &["--memory", "2GiB", "--suspendable"]);
     let mut program = Program::in_grant(&fixture, "a", Door::Link);
-    assert_eq!(program.ask("hold 4000"), "0");
-    let beside = ["grant", "create", "b", "--memory", "5GiB", "--cores", "20"];
+    assert_eq!(program.ask("hold 300"), "0");
+    let beside = ["grant", "create", "b", "--memory", "2GiB", "--cores", "20"];
     assert!(!fixture.vcuda(beside).output().unwrap().status.success());
     done(&fixture, "suspend", "a", "a-1", "suspended");
     succeeded(&fixture.vcuda(beside).output().unwrap());
     let mut neighbour = Program::in_grant(&fixture, "b", Door::Link);
-    assert_eq!(neighbour.ask("hold 4600"), "0");
+    assert_eq!(neighbour.ask("hold 1700"), "0");
     let said = refused(&fixture, "resume", "a");
     assert!(
-        said.contains("5 GiB") && said.contains("stays suspended"),
+        said.contains("2 GiB") && said.contains("stays suspended"),
         "{said}"
     );
     program.tell("stream-query");
@@ -390,6 +392,77 @@ fn a_tenant_that_is_killed_while_it_is_away_leaves_nothing() {
     }
     let mut program = Program::in_grant(&fixture, "a", Door::Link);
     assert_eq!(program.ask("copy"), "0 intact");
+}
+
+/// PIDs of the children of a process that run this program.
+fn children(parent: u32, program: &str) -> Vec<i32> {
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    let is_one = |pid: &i32| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let parent = format!(" {parent} ");
+        stat.split_once(") ").is_some_and(|(name, rest)| {
+            // The kernel keeps 15 bytes of a name.
+            name.ends_with(&program[..15]) && rest[1..].starts_with(&parent)
+        })
+    };
+    pids.filter(is_one).collect()
+}
+
+/// Kills a run of `vcuda-checkpoint`, if one begins soon.
+fn kill_helper(manager: u32) {
+    eventually("a helper is met", Duration::from_secs(20), || {
+        let met = children(manager, "vcuda-checkpoint").into_iter();
+        // SAFETY: kill takes no pointers; the process is a child of this test's manager.
+        met.filter(|pid| unsafe { libc::kill(*pid, libc::SIGKILL) } == 0)
+            .count()
+            > 0
+    });
+}
+
+/// `vcuda-checkpoint` is killed in the middle of any step.
+#[test]
+fn a_killed_helper_loses_no_process() {
+    let fixture = Fixture::with_config(SLOW);
+    let manager = fixture.manager();
+    suspendable(&fixture, "a");
+    let mut program = Program::in_grant(&fixture, "a", Door::Link);
+    let used = fixture.used_bytes();
+    for round in 0..4 {
+        let offset = Duration::from_millis(200 * round);
+        let mut suspend = fixture.vcuda(["suspend", "a"]);
+        let suspend = suspend.stderr(Stdio::piped()).spawn().unwrap();
+        std::thread::sleep(offset);
+        kill_helper(manager.pid());
+        let said = text(&suspend.wait_with_output().unwrap());
+        assert!(said.contains("not suspended"), "{said}");
+        assert_eq!(program.ask("stream-query"), "0 intact", "round {round}");
+        assert_eq!(fixture.used_bytes(), used, "round {round}");
+        done(&fixture, "suspend", "a", "a-1", "suspended");
+        program.tell("stream-query");
+        std::thread::sleep(offset);
+        kill_helper(manager.pid());
+        assert_eq!(program.answer("stream-query"), "0 intact", "round {round}");
+        assert_eq!(fixture.used_bytes(), used, "round {round}");
+    }
+}
+
+/// A tenant that writes another tenant's process into its own files cannot have it suspended.
+#[test]
+fn a_process_of_another_tenant_is_never_locked() {
+    let fixture = Fixture::with_config(SMALL);
+    let _manager = fixture.manager();
+    create(&fixture, "victim", &["--memory", "1GiB"]);
+    let mut victim = Program::in_grant(&fixture, "victim", Door::Link);
+    suspendable(&fixture, "a");
+    let directory = fixture.runtime().join("vcuda/containers/a-2");
+    let usage = Usage::open(&directory).unwrap();
+    let slot = usage.claim(&Identity::of(victim.0.0.id()).unwrap()).unwrap();
+    slot.declare_gate();
+    let said = refused(&fixture, "suspend", "a");
+    assert!(said.contains("has not registered"), "{said}");
+    assert_eq!(victim.ask("all"), "0 intact");
+    assert!(fixture.used_bytes() >= 16 << 20);
 }
 
 /// A run of `vcuda run` under the manager's root is suspended as a grant is.

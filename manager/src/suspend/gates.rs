@@ -71,8 +71,9 @@ impl Gates {
                 continue;
             }
             found.push(host_process(tenant, &gate.identity).ok_or_else(|| {
-                GrantError::Refused(format!(
-                    "{id}: process {pid} is not seen from the manager's PID namespace; run the manager in the host's"
+                GrantError::Unavailable(format!(
+                    "{id}: process {pid} has not registered with the manager, or is not seen from its PID namespace; try again, \
+                     or run the manager in the host's"
                 ))
             })?);
         }
@@ -130,9 +131,11 @@ impl Gates {
     }
 }
 
-/// The process with its PID on the host, if that is known and still the same process's.
+/// The process with its PID on the host, if it has registered. The tenant can write any PID into its files, but the kernel
+/// names a process that registers, so no other tenant's process is ever locked (I12).
 fn host_process(tenant: &Tenant, identity: &Identity) -> Option<Process> {
-    let known = tenant.processes.iter().filter(|known| known.pid == identity.pid);
+    let processes = tenant.processes.iter();
+    let known = processes.filter(|known| known.registered && known.pid == identity.pid);
     let host_pids = known.filter_map(|known| known.host_pid);
     let is_it = |pid: &u32| Identity::of(*pid).is_ok_and(|found| found.start_ticks == identity.start_ticks);
     host_pids.into_iter().find(is_it).map(|host_pid| Process {

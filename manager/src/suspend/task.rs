@@ -21,14 +21,17 @@ const QUIET_WITHIN: Duration = Duration::from_secs(2);
 /// Time for calls that only looked at the gate to turn back.
 const STILL_QUIET_WITHIN: Duration = Duration::from_millis(50);
 
+/// Looks after which a process should have registered, and the pause between two. A shim that got no answer asks again after
+/// two seconds.
+const REGISTERED_AFTER: u32 = 60;
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+
 /// Suspends a tenant.
 ///
 /// # Errors
 /// It cannot be suspended, or not now: it goes on as before.
 pub(super) fn suspend(shared: &Shared, id: &str) -> Result<(), GrantError> {
-    let tenant = known(shared, id)?;
-    let gates = Gates::open(shared, &tenant)?;
-    let processes = gates.processes(&tenant)?;
+    let (gates, processes) = find_processes(shared, id)?;
     let helper = shared.helper.lock(id).map_err(unwritten)?;
     shared
         .write(id, Phase::Suspending, &processes)
@@ -56,6 +59,20 @@ pub(super) fn suspend(shared: &Shared, id: &str) -> Result<(), GrantError> {
     let text = format!("{id} is suspended: its GPU memory is in host memory until its next call");
     shared.say(Severity::Info, "VcudaSuspended", text, id);
     Ok(())
+}
+
+/// The tenant's processes. One that has just started is given time to register.
+fn find_processes(shared: &Shared, id: &str) -> Result<(Gates, Vec<Process>), GrantError> {
+    let mut attempts = 0;
+    loop {
+        let tenant = known(shared, id)?;
+        let gates = Gates::open(shared, &tenant)?;
+        match gates.processes(&tenant) {
+            Err(GrantError::Unavailable(_)) if attempts < REGISTERED_AFTER => attempts += 1,
+            found => return Ok((gates, found?)),
+        }
+        std::thread::sleep(LOOK_AGAIN);
+    }
 }
 
 /// Brings a tenant back. Takes up whatever an earlier manager left, too.
@@ -134,14 +151,14 @@ pub(super) fn tell(shared: &Shared, id: &str, state: SuspendState) {
 }
 
 fn known(shared: &Shared, id: &str) -> Result<Tenant, GrantError> {
-    let snapshot = shared.runtime.block_on(shared.grants.snapshot());
+    let snapshot = shared.grants.snapshot_of_now();
     let found = snapshot.find(id).cloned();
     found.ok_or_else(|| GrantError::NotFound(format!("{id}: no such tenant; `vcuda smi` lists them")))
 }
 
 /// Checks that the GPUs have room for the tenant's memory, whatever processes outside of vcuda use.
 fn has_room(shared: &Shared, id: &str) -> Result<(), GrantError> {
-    let snapshot = shared.runtime.block_on(shared.grants.snapshot());
+    let snapshot = shared.grants.snapshot_of_now();
     let devices = snapshot
         .find(id)
         .map(|tenant| tenant.devices.as_slice())

@@ -22,7 +22,7 @@ pub(super) const HANDLERS: Handlers = Handlers {
 /// Whether no launch is metered, so that the driver alone answers.
 #[inline]
 pub(super) fn idle() -> bool {
-    limits::is_unmetered()
+    limits::is_idle()
 }
 
 #[inline]
