@@ -113,7 +113,7 @@ const SUSPEND_EXAMPLES: &str = "\
 Examples:
   vcuda grant create notebook --memory 8GiB --suspendable
   vcuda run --grant notebook -- jupyter lab
-  vcuda suspend notebook          its 8 GiB are free; its next call brings it back
+  vcuda suspend notebook          its 8 GiB are free until its next call
   vcuda resume notebook           or this";
 
 const SUSPEND_DETAILS: &str = "\
