@@ -69,6 +69,7 @@ fn measure(folder: &Path) -> Result<()> {
     let tenant = Tenant {
         name: "bench".to_owned(),
         devices: vec![(uuid, DeviceConfig::new(1 << 30, 500))],
+        is_suspendable: false,
     };
     let (directory, _) = Directory::create_or_join(home.path(), &tenant, &me, now_ns())?;
     let limits = Limits::open(directory.path())?;

@@ -109,6 +109,17 @@ With --for the manager gives a grant its lasting quota back when the time is \
 over, also after a restart; room for it is kept. A later set replaces both: it \
 changes the lasting quota.";
 
+const SUSPEND_EXAMPLES: &str = "\
+Examples:
+  vcuda grant create notebook --memory 8GiB --suspendable
+  vcuda run --grant notebook -- jupyter lab
+  vcuda suspend notebook          its 8 GiB are free until its next call
+  vcuda resume notebook           or this";
+
+const SUSPEND_DETAILS: &str = "\
+The programs keep running; calls of CUDA wait until the memory is back. Limits \
+and sources: docs/suspend.md.";
+
 const DOCTOR_EXAMPLES: &str = "\
 Examples:
   vcuda doctor                              this machine
@@ -170,6 +181,20 @@ pub(crate) enum Command {
         /// Name or id of the grant
         #[arg(value_name = "NAME", add = completion::grants_only())]
         name: String,
+    },
+    /// Move the GPU memory of suspendable tenants to host memory until their next call (needs the manager; experimental)
+    #[command(before_help = SUSPEND_EXAMPLES, after_help = SUSPEND_DETAILS)]
+    Suspend {
+        /// Names or ids of tenants
+        #[arg(value_name = "NAME", required = true, add = completion::tenants())]
+        names: Vec<String>,
+    },
+    /// Move it back (needs the manager; experimental)
+    #[command(before_help = "Examples:\n  vcuda resume notebook")]
+    Resume {
+        /// Names or ids of tenants
+        #[arg(value_name = "NAME", required = true, add = completion::tenants())]
+        names: Vec<String>,
     },
     /// List the node's GPUs, and cordon or uncordon them
     // The previous release called it `vcuda node gpus|cordon|uncordon`.
@@ -243,6 +268,9 @@ pub(crate) struct RunArgs {
     /// Run in this grant of the manager (`vcuda grant create`) with its quota and GPUs
     #[arg(long, value_name = "NAME", add = completion::grants_only(), conflicts_with_all = ["gpu", "name", "memory", "cores", "cores_max", "policy", "weight", "priority"])]
     pub(crate) grant: Option<String>,
+    /// Let `vcuda suspend` move its GPU memory to host memory (experimental: docs/suspend.md)
+    #[arg(long, conflicts_with = "grant")]
+    pub(crate) suspendable: bool,
     /// Use the simulated driver, with the machine of VCUDA_SIM
     #[arg(long)]
     pub(crate) sim: bool,

@@ -9,7 +9,7 @@ use crate::config::Environment;
 use crate::failure::Failure;
 use crate::{
     apply, arbiter, attached, background, bench, completion, docker_args, doctor, events, gpu, grant, ps,
-    run, set, sim, smi, support_bundle, top, usage,
+    run, set, sim, smi, support_bundle, suspend, top, usage,
 };
 
 /// Carries out the command. A command that replaces this process returns only on failure.
@@ -34,6 +34,8 @@ pub fn carry_out(line: Cli) -> Result<(), Failure> {
         Command::DockerArgs { name } => docker_args::docker_args(&name, &environment),
         Command::Gpu(gpu) => gpu::gpu(&gpu.action, &environment),
         Command::Events(events) => events::events(&events, &environment),
+        Command::Suspend { names } => suspend::suspend(&names, &environment),
+        Command::Resume { names } => suspend::resume(&names, &environment),
         Command::Set(set) => set::set(&set, &environment),
         Command::Doctor(doctor) => doctor::doctor(&doctor, &environment),
         Command::SupportBundle(bundle) => support_bundle::support_bundle(&bundle, &environment),

@@ -74,6 +74,7 @@ fn create(node: &ManagerClient, args: &GrantCreateArgs) -> Result<(), Failure> {
         amounts: Some((&quota).into()),
         gpu_count: if gpu_uuids.is_empty() { args.gpus } else { 0 },
         gpu_uuids,
+        suspendable: args.suspendable,
         user_uid: args.user.as_deref().map(|user| uid("--user", user)).transpose()?,
         ..CreateGrantRequest::default()
     })?;

@@ -38,6 +38,7 @@ mod sim;
 pub mod smi;
 mod snapshot_source;
 mod support_bundle;
+mod suspend;
 mod top;
 mod usage;
 

@@ -15,8 +15,8 @@ use vcuda_manager_api::v1::node_client::NodeClient;
 use vcuda_manager_api::v1::{
     ContainerEdits, CordonRequest, CreateGrantRequest, Event, GetGrantRequest, GetUsageRequest,
     GetUsageResponse, Grant, ListContainersRequest, ListContainersResponse, ListGpusRequest,
-    ListGpusResponse, ListGrantsRequest, NodeStatus, ReleaseGrantRequest, ResizeGrantRequest,
-    WatchEventsRequest,
+    ListGpusResponse, ListGrantsRequest, NodeStatus, ReleaseGrantRequest, ResizeGrantRequest, SuspendRequest,
+    SuspendState, WatchEventsRequest,
 };
 use vcuda_manager_api::{ConnectError, SOCKET_NAME, connect};
 
@@ -218,6 +218,20 @@ impl ManagerClient {
     pub(crate) fn resize(&self, request: ResizeGrantRequest) -> Result<Grant, Failure> {
         let mut grants = self.grants();
         self.wait(grants.resize(request))
+    }
+
+    /// Suspends a tenant; returns its state, which may still be that it is being suspended.
+    pub(crate) fn suspend(&self, id: &str) -> Result<SuspendState, Failure> {
+        let mut grants = self.grants();
+        let id = id.to_owned();
+        Ok(self.wait(grants.suspend(SuspendRequest { id }))?.state())
+    }
+
+    /// As [`ManagerClient::suspend`], back.
+    pub(crate) fn resume(&self, id: &str) -> Result<SuspendState, Failure> {
+        let mut grants = self.grants();
+        let id = id.to_owned();
+        Ok(self.wait(grants.resume(SuspendRequest { id }))?.state())
     }
 
     /// UUIDs of the node's GPUs that match `selectors`, which are the values of `option`.

@@ -7,6 +7,7 @@ pub(crate) mod words;
 
 use serde::Serialize;
 use vcuda_driver_open::Readings;
+use vcuda_manager_api::v1::SuspendState;
 use vcuda_quota::{Priority, Quota};
 
 pub(crate) use overview::{command, overview, time};
@@ -148,6 +149,10 @@ pub struct TenantView {
     pub memory_limit_bytes: u64,
     /// Memory of all its processes (bytes).
     pub memory_used_bytes: u64,
+    /// State: `running`, `suspending`, `suspended`, `resuming` or `failed`.
+    pub(crate) state: &'static str,
+    /// Part of `memory_used_bytes` that is in host memory, as the tenant is suspended (bytes).
+    pub(crate) suspended_bytes: u64,
     /// Number of denied allocations since the tenant began.
     pub(crate) memory_denied: u64,
     /// Maximum share of GPU time (thousandths).
@@ -182,6 +187,8 @@ impl TenantView {
             holder: None,
             memory_limit_bytes,
             memory_used_bytes: 0,
+            state: crate::suspend::words(SuspendState::Running),
+            suspended_bytes: 0,
             memory_denied: 0,
             core_limit_permille: quota.cores_max_permille,
             core_guarantee_permille: quota.promised_permille(),

@@ -106,7 +106,11 @@ fn enter(root: &Path, args: &RunArgs, quota: Quota, gpus: &[Gpu]) -> Result<(Dir
         Some(name) => name.clone(),
         None => default_name(&args.command, me.pid),
     };
-    let tenant = Tenant { name, devices };
+    let tenant = Tenant {
+        name,
+        devices,
+        is_suspendable: args.suspendable,
+    };
     let enter = || Directory::create_or_join(root, &tenant, &me, clock::now_ns());
     // Before the removal of dead runs, as this run takes over the debt of a dead run of the same name.
     let entered = enter();
@@ -149,6 +153,11 @@ fn visible(gpus: &[Gpu]) -> OsString {
 fn agrees(directory: &Directory, tenant: &Tenant, args: &RunArgs) -> Result<bool, Failure> {
     let name = &tenant.name;
     let limits = Limits::read(directory.path()).map_err(failed)?;
+    if args.suspendable && !limits.is_suspendable() {
+        return Err(Failure::Usage(format!(
+            "--suspendable: {name} runs already without it; leave the option out to join it, or choose another name"
+        )));
+    }
     let mut is_metered = false;
     for (uuid, _) in &tenant.devices {
         let device = limits.find(uuid).ok_or_else(|| {

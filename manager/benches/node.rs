@@ -72,6 +72,7 @@ fn make(root: &Path, tenants: usize) -> Vec<PathBuf> {
         let tenant = Tenant {
             name: format!("c{number}"),
             devices: vec![(uuid, DeviceConfig::new(1 << 30, 300))],
+            is_suspendable: false,
         };
         let (directory, _) = Directory::create_or_join(root, &tenant, &me, clock::now_ns()).unwrap();
         directory.path().to_owned()

@@ -55,6 +55,7 @@ fn grant(number: u64, gpus: u64) -> Grant {
         generation: 1,
         created_by: "request".to_owned(),
         changed_by: None,
+        is_suspendable: false,
     }
 }
 

@@ -1,7 +1,7 @@
 //! Moving the GPU state of a process to host memory and back, by a program of its own for each step.
 //!
 //! A driver that hangs or crashes in a step ends `vcuda-checkpoint` ([`program`]), not the manager, which reads what came of
-//! the step from the exit status. Experimental: nothing of vcuda calls it yet.
+//! the step from the exit status. Experimental: [`crate::suspend`] uses it.
 
 mod driver;
 pub mod program;
@@ -9,7 +9,7 @@ pub mod program;
 use std::fmt;
 
 use clap::ValueEnum;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// One step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
@@ -27,8 +27,22 @@ pub enum Step {
     Unlock,
 }
 
+impl Step {
+    /// The step as an argument of `vcuda-checkpoint`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Step::State => "state",
+            Step::Lock => "lock",
+            Step::Checkpoint => "checkpoint",
+            Step::Restore => "restore",
+            Step::Unlock => "unlock",
+        }
+    }
+}
+
 /// State of a process, as the driver calls it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ProcessState {
     /// Its calls are served.
@@ -139,6 +153,14 @@ impl fmt::Display for Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_step_has_the_name_of_its_argument() {
+        for step in Step::value_variants() {
+            let argument = step.to_possible_value().unwrap();
+            assert_eq!(argument.get_name(), step.name());
+        }
+    }
 
     #[test]
     fn each_outcome_has_an_exit_status_of_its_own() {

@@ -90,6 +90,9 @@ pub struct Grant {
     pub created_by: String,
     /// Id of the last request that changed it, if any.
     pub changed_by: Option<String>,
+    /// Whether the tenant may be suspended.
+    #[serde(default, rename = "suspendable", skip_serializing_if = "core::ops::Not::not")]
+    pub is_suspendable: bool,
 }
 
 impl Grant {

@@ -18,6 +18,8 @@ pub struct GrantTable {
     pub revision: u64,
     /// GPUs that are excluded from placement.
     pub cordoned: BTreeSet<GpuUuid>,
+    /// Tenants whose memory is in the host's, by the names of their directories: no GPU memory is kept for them.
+    pub suspended: BTreeSet<String>,
     /// By number.
     grants: BTreeMap<u64, Arc<Grant>>,
 }
@@ -74,6 +76,7 @@ impl GrantTable {
     /// Removes a grant and returns it.
     pub fn remove(&mut self, id: &GrantId) -> Option<Arc<Grant>> {
         let number = self.by_id(id.as_str())?.number;
+        self.suspended.remove(id.as_str());
         self.grants.remove(&number)
     }
 }

@@ -36,6 +36,7 @@ pub mod settings;
 pub mod standby;
 pub mod state;
 mod succession;
+pub mod suspend;
 pub mod tenant_directories;
 pub mod users;
 mod watchers;

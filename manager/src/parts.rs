@@ -27,6 +27,7 @@ use crate::service::{About, GrantsService, NodeService};
 use crate::settings::{Api, Settings};
 use crate::state::Grants;
 use crate::state::start::{StartError, WriterThread, start};
+use crate::suspend::{self, Suspender, helper};
 use crate::users::LiveLimits;
 use crate::watchers::Watchers;
 
@@ -46,6 +47,7 @@ pub(crate) struct Parts {
     keeping: WriterThread,
     accounting: Arc<Accounting>,
     watchers: Watchers,
+    suspensions: suspend::Watch,
     stop: watch::Sender<bool>,
     serving: Vec<JoinHandle<()>>,
 }
@@ -57,8 +59,7 @@ impl Parts {
     /// Fails if another manager runs here, or if a directory, socket or address cannot be used.
     pub(crate) async fn start(config: &Config, shim: &Arc<library::Current>) -> Result<Parts, RunError> {
         let events = Arc::new(Events::default());
-        let problems = Arc::new(Problems::default());
-        let instruments = Arc::new(Instruments::default());
+        let (problems, instruments) = (Arc::<Problems>::default(), Arc::<Instruments>::default());
 
         // Both need the inventory; the watchers' root exists once grants have been read.
         let node = Node::start(inventory_settings(config)?, Arc::clone(&events)).map_err(failed)?;
@@ -86,7 +87,9 @@ impl Parts {
 
         let (stop, stopped) = watch::channel(false);
         let deadline = settings.api.deadline;
+        let (suspender, suspensions) = start_suspender(config, &grants, &node, &events).await?;
         let service = GrantsService::new(grants.clone(), deadline, stopped.clone());
+        let service = service.with_suspender(suspender.clone());
         let about_node = NodeService::new(
             grants.clone(),
             events,
@@ -96,6 +99,7 @@ impl Parts {
             stopped.clone(),
         )
         .with_nvml(node.clone())
+        .with_suspender(suspender)
         .with_accounting(Arc::clone(&accounting));
         let api = settings.api.clone();
         let (until, told) = (stopped.clone(), Arc::clone(&instruments));
@@ -113,6 +117,7 @@ impl Parts {
             keeping,
             accounting,
             watchers,
+            suspensions,
             stop,
             serving,
         })
@@ -139,7 +144,9 @@ impl Parts {
         }
         let (grants, keeping) = (self.grants, self.keeping);
         let (accounting, watchers) = (self.accounting, self.watchers);
+        let suspensions = self.suspensions;
         let ended = spawn_blocking(move || {
+            drop(suspensions);
             drop(accounting);
             drop(watchers);
             keeping.finish(&grants);
@@ -223,6 +230,25 @@ fn usage_sources(
         grant: Arc::new(move |id| grants.grant_table().by_id(id).cloned()),
         events: Arc::clone(events),
     }
+}
+
+/// Starts what suspends tenants. `vcuda-checkpoint` lies beside this program.
+async fn start_suspender(
+    config: &Config,
+    grants: &Grants,
+    node: &Node,
+    events: &Arc<Events>,
+) -> Result<(Suspender, suspend::Watch), RunError> {
+    let own = std::env::current_exe().map_err(failed)?;
+    let helper = helper::Settings {
+        program: own.with_file_name("vcuda-checkpoint"),
+        cuda_library: config.cuda_library.clone(),
+        locks: config.root.join("suspend"),
+    };
+    let (grants, node, events) = (grants.clone(), node.clone(), Arc::clone(events));
+    let (state, runtime) = (config.state.clone(), tokio::runtime::Handle::current());
+    let started = spawn_blocking(move || Suspender::start(&state, helper, grants, node, events, runtime));
+    started.await.map_err(failed)?.map_err(failed)
 }
 
 async fn start_grants(

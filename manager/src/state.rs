@@ -204,6 +204,12 @@ impl Grants {
         snapshot.await.unwrap_or_else(|_| self.snapshots.last())
     }
 
+    /// A snapshot of the tenants as they are now. Blocks for some milliseconds: not for a task of tokio's.
+    #[must_use]
+    pub fn snapshot_of_now(&self) -> Arc<Snapshot> {
+        self.snapshots.begun_after(now_ns())
+    }
+
     /// The last snapshot of the tenants, up to some seconds old.
     #[must_use]
     pub fn last_snapshot(&self) -> Arc<Snapshot> {
@@ -273,6 +279,12 @@ impl Grants {
         if let Some(caller) = caller {
             decide::check_own(&grant, caller)?;
         }
+        let is_suspended = self.grant_table().suspended.contains(id);
+        if is_suspended && even_if_used && !self.unused(vec![grant.id.clone()]).await?.contains(&grant.id) {
+            return Err(GrantError::Refused(format!(
+                "{id} is suspended, and its processes would wait for ever: end them, or resume it first"
+            )));
+        }
         if !even_if_used && !self.unused(vec![grant.id.clone()]).await?.contains(&grant.id) {
             return Err(GrantError::Refused(format!(
                 "{id} is in use: end its processes first, or release it with --force (in the API: even_if_used)"
@@ -281,6 +293,24 @@ impl Grants {
         let ids = vec![grant.id.clone()];
         let released = self.ask(|reply| Command::Release(ids, reply)).await?;
         Ok(!released.is_empty())
+    }
+
+    /// Notes that the GPU memory of a tenant is in the host's: its quota of memory is free for others.
+    ///
+    /// # Errors
+    /// The ledger cannot be written.
+    pub async fn suspend(&self, id: &str) -> Result<(), GrantError> {
+        let id = id.to_owned();
+        self.ask(|reply| Command::Suspend(id, reply)).await
+    }
+
+    /// Keeps the memory of a suspended tenant's quota for it again.
+    ///
+    /// # Errors
+    /// There is no room, or the ledger cannot be written.
+    pub async fn reserve(&self, id: &str) -> Result<(), GrantError> {
+        let id = id.to_owned();
+        self.ask(|reply| Command::Reserve(id, reply)).await
     }
 
     /// Cordons a GPU (excludes it from placement), or uncordons it.

@@ -144,6 +144,7 @@ impl TenantDirectories {
         let tenant = Tenant {
             name: grant.id.as_str().to_owned(),
             devices: grant.gpus.iter().map(|uuid| (*uuid, config)).collect(),
+            is_suspendable: grant.is_suspendable,
         };
         directory::create_granted(&self.root, &tenant, &record_of(grant)?, now_ns())?;
         Ok(())
@@ -267,6 +268,7 @@ fn from_limits(name: &str, path: &Path) -> Option<Grant> {
         generation: 1,
         created_by: format!("rebuilt-{number}"),
         changed_by: None,
+        is_suspendable: limits.is_suspendable(),
     };
     (grant.is_sound() && limits.name() == name && grant.id.as_str() == name).then_some(grant)
 }

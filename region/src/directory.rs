@@ -89,6 +89,8 @@ pub struct Tenant {
     pub name: String,
     /// The tenant's GPUs, each with its configuration.
     pub devices: Vec<(GpuUuid, DeviceConfig)>,
+    /// Whether it may be suspended ([`crate::suspension`]).
+    pub is_suspendable: bool,
 }
 
 impl Tenant {

@@ -62,7 +62,9 @@ pub struct LimitsFile {
     pub generation: AtomicU64,
     /// Time at which the arbiter last worked (`CLOCK_MONOTONIC`, ns).
     pub arbiter_beat_ns: AtomicU64,
-    reserved: [AtomicU64; 9],
+    /// [`crate::limits::SUSPENDABLE`], or any other value for a tenant that is not suspended.
+    pub suspendable: AtomicU64,
+    reserved: [AtomicU64; 8],
     /// The GPUs.
     pub devices: [DeviceLimits; MAX_DEVICES],
 }
@@ -96,7 +98,11 @@ pub struct UsageFile {
     /// Number of changes of `limits` that the tenant's processes should read soon. It is only a hint: the values stand
     /// in `limits`.
     pub limits_notice: AtomicU32,
-    reserved: [AtomicU32; 23],
+    /// State of the tenant: see [`crate::suspension::SuspendState`].
+    pub suspend_state: AtomicU32,
+    /// Not 0: a process of a suspended tenant waits.
+    pub resume_wanted: AtomicU32,
+    reserved: [AtomicU32; 21],
     /// Owner of each slot.
     pub identities: [IdentityRecord; MAX_SLOTS],
     /// Memory and GPU time of each process, per device: a sum over one device walks through adjacent lines.
@@ -134,7 +140,11 @@ pub struct IdentityRecord {
     /// Time at which the worker last settled the finished work of the process (`CLOCK_MONOTONIC`, ns): see
     /// [`crate::slots::Slot::tell_settled`]. 0 before its first metered launch.
     pub settled_ns: AtomicU64,
-    reserved: [AtomicU64; 7],
+    /// The state under which the owner's calls pass a gate ([`crate::suspension::Gate`]). Any other value: they do not.
+    pub gate_state: AtomicU64,
+    /// Number of the owner's threads inside the driver, if its calls pass a gate.
+    pub inside: AtomicU64,
+    reserved: [AtomicU64; 5],
 }
 
 /// A process on a device: two cache lines.
@@ -163,6 +173,7 @@ const _: () = {
     assert!(offset_of!(LimitsFile, checksum) == 160);
     assert!(offset_of!(LimitsFile, generation) == 168);
     assert!(offset_of!(LimitsFile, arbiter_beat_ns) == 176);
+    assert!(offset_of!(LimitsFile, suspendable) == 184);
     assert!(offset_of!(LimitsFile, devices) == 256);
     assert!(offset_of!(DeviceLimits, metered) == 16);
     assert!(offset_of!(DeviceLimits, config) == 120);
@@ -179,6 +190,8 @@ const _: () = {
     assert!(offset_of!(UsageFile, buckets) == 128 + 128 * MAX_SLOTS * (1 + MAX_DEVICES));
     assert!(offset_of!(UsageFile, objects_used) == 28);
     assert!(offset_of!(UsageFile, limits_notice) == 32);
+    assert!(offset_of!(UsageFile, suspend_state) == 36 && offset_of!(UsageFile, resume_wanted) == 40);
+    assert!(offset_of!(IdentityRecord, gate_state) == 72 && offset_of!(IdentityRecord, inside) == 80);
     assert!(offset_of!(ObjectRecord, bytes) == 16 && offset_of!(ObjectRecord, payer) == 24);
     assert!(offset_of!(ObjectRecord, until) == 32 && offset_of!(ObjectRecord, holders) == 64);
     assert!(size_of::<ObjectRecord>() == (64 + HOLDER_WORDS * 8).next_multiple_of(64));

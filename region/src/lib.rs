@@ -46,6 +46,7 @@ pub mod seqlock;
 pub mod shared;
 #[cfg(not(loom))]
 pub mod slots;
+pub mod suspension;
 #[cfg(not(loom))]
 mod sys;
 pub mod uuid;

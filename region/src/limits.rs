@@ -22,12 +22,15 @@ use follow::Source;
 
 pub use crate::open::OpenError;
 pub use reader::LimitsReader;
-pub(crate) use words::fill;
+pub(crate) use words::{fill, mark_suspendable};
 pub use writer::{LimitsWriter, WriteError};
 
 /// The value of a device's metered word when its GPU time is not metered. Every other value means metered, so that
 /// damage never frees a tenant of its share.
 pub const NOT_METERED: u32 = 0x6f70_656e;
+
+/// The value of the suspendable word of a tenant that may be suspended. Every other value means that it may not.
+pub const SUSPENDABLE: u64 = u64::from_le_bytes(*b"suspend.");
 
 /// Attempts to read a file that looks damaged: a value may have changed twice while it was read.
 const READ_ATTEMPTS: u32 = 8;
@@ -189,6 +192,12 @@ impl Limits {
     #[must_use]
     pub fn is_metered(&self, device: DeviceIndex) -> bool {
         self.device(device).metered.load(Ordering::Relaxed) != NOT_METERED
+    }
+
+    /// Whether the tenant may be suspended, as it was declared when it was made.
+    #[must_use]
+    pub fn is_suspendable(&self) -> bool {
+        self.mapping.suspendable.load(Ordering::Relaxed) == SUSPENDABLE
     }
 
     /// The word behind [`Limits::is_metered`], for a caller that keeps its address: [`NOT_METERED`] or anything else.

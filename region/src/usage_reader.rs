@@ -20,7 +20,8 @@ mod words;
 
 pub use digest::UsageDigest;
 pub use figures::{BucketUse, DeviceUse, MemoryUse, ProcessUse, Work};
-use words::{half, identity_of_record, use_of_line, word};
+use words::{half, use_of_line};
+pub(crate) use words::{identity_of_record, word};
 
 /// A tenant's `usage`, opened for reading.
 #[derive(Debug)]

@@ -47,6 +47,7 @@ fn tenant_directory(root: &Path, me: &Identity) -> Directory {
     let tenant = Tenant {
         name: "a".to_owned(),
         devices: vec![(GpuUuid::from_bytes([1; 16]), DeviceConfig::new(LIMIT, CAP))],
+        is_suspendable: false,
     };
     Directory::create_or_join(root, &tenant, me, now_ns()).unwrap().0
 }

@@ -76,6 +76,7 @@ proptest! {
         let tenant = Tenant {
             name: "a".to_owned(),
             devices: vec![(GpuUuid::from_bytes([1; 16]), DeviceConfig::new(1 << 30, 300))],
+            is_suspendable: false,
         };
         let (directory, _) = Directory::create_or_join(root.path(), &tenant, &me, now_ns()).unwrap();
         let path = directory.path();
@@ -127,6 +128,7 @@ fn a_truncated_usage_is_an_error_to_those_who_only_look() {
     let tenant = Tenant {
         name: "a".to_owned(),
         devices,
+        is_suspendable: false,
     };
     let (directory, _) = Directory::create_or_join(root.path(), &tenant, &me, now_ns()).unwrap();
     let reader = UsageReader::open(directory.path()).unwrap();
@@ -151,6 +153,7 @@ fn limits_that_are_cut_under_a_running_process_are_a_limit_of_nothing() {
     let tenant = Tenant {
         name: "a".to_owned(),
         devices,
+        is_suspendable: false,
     };
     let (directory, _) = Directory::create_or_join(root.path(), &tenant, &me, now_ns()).unwrap();
     let path = directory.path().join("limits");

@@ -30,6 +30,7 @@ fn tenant_directory(root: &Path, me: &Identity) -> Directory {
     let tenant = Tenant {
         name: "a".to_owned(),
         devices: vec![(GpuUuid::from_bytes([7; 16]), DeviceConfig::new(4 * GIB, 1000))],
+        is_suspendable: false,
     };
     let (directory, _) = Directory::create_or_join(root, &tenant, me, now_ns()).unwrap();
     directory

@@ -6,6 +6,7 @@ mod copy;
 mod copy_shapes;
 mod device;
 mod external;
+mod gated;
 mod graph;
 mod graph_memory;
 mod green;
@@ -32,9 +33,10 @@ pub(crate) use rows::{find_all, hook_behind, hook_of, is_same, is_variant_hooked
 
 use vcuda_driver_api::{CUresult, nvmlReturn_t};
 
-use crate::hooks::table::{entry, hooks};
+use crate::hooks::gated::hooks_and_gated;
+use crate::hooks::table::entry;
 
-hooks! {
+hooks_and_gated! {
     deny cuMemAlloc                     => memory::alloc_v1;
     deny cuMemAlloc_v2                  => memory::alloc;
     deny cuMemAllocPitch                => pitch::pitch_v1;

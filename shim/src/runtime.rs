@@ -17,5 +17,6 @@ pub(crate) mod ofd_key;
 pub(crate) mod registration;
 pub(crate) mod shim;
 pub(crate) mod stream;
+pub(crate) mod suspend;
 pub(crate) mod threads;
 pub(crate) mod visits;

@@ -9,6 +9,7 @@
 
 use std::collections::HashSet;
 
+use vcuda_tests::table::row_names;
 use vcuda_tests::{Door, Fixture, app, eventually, succeeded, workspace};
 
 const QUOTA: [&str; 4] = ["--memory", "2GiB", "--cores", "50"];
@@ -37,11 +38,7 @@ fn every_row_of_the_drivers_table() {
     let arguments = [data.to_str().unwrap(), "libvcuda_shim.so"];
     let bare = succeeded(&fixture.bare(&program).args(arguments).output().unwrap());
     let tenant = succeeded(&fixture.tenant(&QUOTA, &program).args(arguments).output().unwrap());
-    let table = std::fs::read_to_string(workspace().join("shim/src/hooks.rs")).unwrap();
-    let hooked: HashSet<&str> = table
-        .lines()
-        .filter_map(|line| line.split_once("=>")?.0.split_whitespace().nth(1))
-        .collect();
+    let hooked: HashSet<String> = row_names().into_iter().collect();
     assert!(hooked.contains("cuMemAlloc_v2"));
     assert_eq!(
         bare.lines().count(),

@@ -176,6 +176,9 @@ pub(crate) struct GrantCreateArgs {
     /// The user whose limit it counts against, by name or number [default: you, if you have a limit]
     #[arg(long, value_name = "USER")]
     pub(crate) user: Option<String>,
+    /// Let `vcuda suspend` move its GPU memory to host memory (experimental: docs/suspend.md)
+    #[arg(long)]
+    pub(crate) suspendable: bool,
     /// Print only the tenant's directory
     #[arg(long)]
     pub(crate) directory: bool,

@@ -56,6 +56,7 @@ fn examples_fit_80_columns() {
         GRANT_EXAMPLES,
         GPU_EXAMPLES,
         SET_EXAMPLES,
+        SUSPEND_EXAMPLES,
         DOCTOR_EXAMPLES,
         DEMO_EXAMPLES,
         BENCH_EXAMPLES,

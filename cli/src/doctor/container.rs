@@ -209,6 +209,7 @@ mod tests {
         let tenant = Tenant {
             name: "web-1".to_owned(),
             devices: vec![(GpuUuid::from_bytes([7; 16]), DeviceConfig::new(1 << 30, 300))],
+            is_suspendable: false,
         };
         let directory = create_granted(root.path(), &tenant, b"{}", 1).unwrap();
         let library = root.path().join("libvcuda_shim-1.so");

@@ -98,6 +98,8 @@ fn tenant(container: &Container, position: usize, device: &ContainerDevice) -> T
             .and_then(words),
         temporary: container.grant.as_ref().and_then(Temporary::of),
         memory_used_bytes: device.memory_used_bytes,
+        state: crate::suspend::words(container.state()),
+        suspended_bytes: device.suspended_bytes,
         memory_denied: device.denied,
         core_used_permille: device.cores_used_permille.min(1000),
         gpu_seconds: crate::smi::seconds(device.served_ns),

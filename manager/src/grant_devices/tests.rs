@@ -22,6 +22,7 @@ fn grant(key: &str, number: u64) -> Grant {
         generation: 1,
         created_by: "r".to_owned(),
         changed_by: None,
+        is_suspendable: false,
     }
 }
 

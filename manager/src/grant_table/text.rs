@@ -1,5 +1,6 @@
 //! JSON of a table of grants, and of a change in the form of the previous release.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -13,6 +14,8 @@ struct Whole<G> {
     revision: u64,
     #[serde(default)]
     cordoned: Vec<String>,
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    suspended: BTreeSet<String>,
     grants: Vec<G>,
 }
 
@@ -40,6 +43,7 @@ impl GrantTable {
             last_number: self.last_number,
             revision: self.revision,
             cordoned: self.cordoned_texts(),
+            suspended: self.suspended.clone(),
             grants: self.grants().map(Arc::as_ref).collect::<Vec<&Grant>>(),
         })
     }
@@ -53,6 +57,7 @@ impl GrantTable {
         let mut grant_table = Self {
             last_number: text.last_number,
             revision: text.revision,
+            suspended: text.suspended,
             ..Self::default()
         };
         grant_table.set_cordoned(&text.cordoned)?;

@@ -35,6 +35,7 @@ fn grant(number: u64, memory_bytes: u64) -> Arc<Grant> {
         generation: 1,
         created_by: format!("r{number}"),
         changed_by: None,
+        is_suspendable: false,
     })
 }
 

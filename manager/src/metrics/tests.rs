@@ -57,6 +57,7 @@ fn grant(number: u64, pod: &str, gpus: &[u8]) -> Grant {
         generation: 1,
         created_by: "request".to_owned(),
         changed_by: None,
+        is_suspendable: false,
     }
 }
 

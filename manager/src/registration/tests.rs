@@ -53,6 +53,7 @@ impl Node {
         let tenant = Tenant {
             name: name.to_owned(),
             devices: vec![(GpuUuid::from_bytes([1; 16]), DeviceConfig::new(1 << 30, 1000))],
+            is_suspendable: false,
         };
         let me = Identity::current().unwrap();
         let (directory, _) =

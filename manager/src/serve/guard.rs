@@ -109,11 +109,13 @@ mod tests {
     use super::*;
 
     /// Methods that need the right to change. A new method belongs here or to [`LOOKS`].
-    const CHANGES: [&str; 5] = [
+    const CHANGES: [&str; 7] = [
         "Grants/Create",
         "Grants/Resize",
         "Grants/Release",
         "Grants/Reconcile",
+        "Grants/Suspend",
+        "Grants/Resume",
         "Node/Cordon",
     ];
 
@@ -125,7 +127,7 @@ mod tests {
         }
         assert_eq!(LOOKS.len() + CHANGES.len(), METHODS.len());
         assert!(OF_GRANTS.iter().all(|method| CHANGES.contains(method)));
-        for method in ["Grants/Reconcile", "Node/Cordon", "other"] {
+        for method in ["Grants/Reconcile", "Grants/Suspend", "Node/Cordon", "other"] {
             assert_eq!(needed(method), Right::Change);
         }
     }

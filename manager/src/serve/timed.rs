@@ -16,7 +16,7 @@ use vcuda_region::clock;
 use crate::metrics::Instruments;
 
 /// Known methods. A caller's text must not become a label, as each value is a series for ever.
-pub(super) const METHODS: [&str; 14] = [
+pub(super) const METHODS: [&str; 16] = [
     "Grants/Create",
     "Grants/Resize",
     "Grants/Release",
@@ -25,6 +25,8 @@ pub(super) const METHODS: [&str; 14] = [
     "Grants/List",
     "Grants/Watch",
     "Grants/Reconcile",
+    "Grants/Suspend",
+    "Grants/Resume",
     "Node/ListGpus",
     "Node/ListContainers",
     "Node/GetUsage",

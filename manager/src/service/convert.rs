@@ -51,6 +51,7 @@ fn quoted(text: &str) -> String {
 pub(super) fn create(request: v1::CreateGrantRequest, owner: Option<Owner>) -> Result<Create, Status> {
     Ok(Create {
         owner,
+        is_suspendable: request.suspendable,
         request_id: request_id(request.request_id)?,
         key: key("key", request.key)?,
         holder: holder(request.holder.unwrap_or_default())?,
@@ -310,6 +311,7 @@ pub(super) fn grant(grant: &Grant, directory: &Path, device: Option<String>) -> 
         lasting_amounts: Some(v1::Amounts::from(&grant.lasting_amounts())),
         user_uid: grant.owner,
         until_unix_ms: grant.lasting.map_or(0, |lasting| lasting.until_unix_ms),
+        suspendable: grant.is_suspendable,
     }
 }
 

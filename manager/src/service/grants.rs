@@ -12,9 +12,10 @@ use vcuda_manager_api::v1::grants_server;
 
 use super::deadline::{deadline_of, within};
 use super::stream::{Answers, subscription};
-use super::{convert, owner};
+use super::{convert, owner, show};
 use crate::grant::Grant;
 use crate::state::{ChangeKind, Grants};
+use crate::suspend::Suspender;
 
 /// Default of the grace period of `Reconcile`.
 const GRACE: Duration = Duration::from_secs(30);
@@ -26,6 +27,8 @@ pub struct GrantsService {
     /// Maximum duration of a request.
     deadline: Duration,
     stop: watch::Receiver<bool>,
+    /// Suspends and resumes; without it both are refused.
+    suspender: Option<Suspender>,
 }
 
 impl GrantsService {
@@ -36,7 +39,23 @@ impl GrantsService {
             grants,
             deadline,
             stop,
+            suspender: None,
         }
+    }
+
+    /// Lets the service suspend and resume tenants.
+    #[must_use]
+    pub fn with_suspender(self, suspender: Suspender) -> Self {
+        Self {
+            suspender: Some(suspender),
+            ..self
+        }
+    }
+
+    fn suspender(&self) -> Result<&Suspender, Status> {
+        self.suspender
+            .as_ref()
+            .ok_or_else(|| Status::unimplemented("this manager suspends no tenants"))
     }
 
     pub(crate) fn grants(&self) -> &Grants {
@@ -187,5 +206,23 @@ impl grants_server::Grants for GrantsService {
             missing_ids: texts(&reconciled.missing),
             released_ids: texts(&reconciled.released),
         }))
+    }
+
+    async fn suspend(
+        &self,
+        request: Request<v1::SuspendRequest>,
+    ) -> Result<Response<v1::SuspendResponse>, Status> {
+        let id = convert::id(request.into_inner().id)?;
+        let state = self.suspender()?.suspend(&id).await?;
+        Ok(Response::new(show::suspended(state)))
+    }
+
+    async fn resume(
+        &self,
+        request: Request<v1::SuspendRequest>,
+    ) -> Result<Response<v1::SuspendResponse>, Status> {
+        let id = convert::id(request.into_inner().id)?;
+        let state = self.suspender()?.resume(&id).await?;
+        Ok(Response::new(show::suspended(state)))
     }
 }

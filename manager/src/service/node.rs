@@ -19,6 +19,7 @@ use crate::library;
 use crate::observe::Tenant;
 use crate::problems::Problems;
 use crate::state::Grants;
+use crate::suspend::Suspender;
 
 /// Facts about a manager that do not change while it runs.
 #[derive(Debug, Clone)]
@@ -50,6 +51,8 @@ pub struct NodeService {
     node: Option<Node>,
     /// Usage; without it `GetUsage` is refused.
     accounting: Option<Arc<Accounting>>,
+    /// State of suspended tenants; without it all run.
+    suspender: Option<Suspender>,
 }
 
 /// Host PIDs of processes, each with its memory (bytes) if NVML tells it.
@@ -75,6 +78,7 @@ impl NodeService {
             stop,
             node: None,
             accounting: None,
+            suspender: None,
         }
     }
 
@@ -83,6 +87,15 @@ impl NodeService {
     pub fn with_nvml(self, node: Node) -> Self {
         Self {
             node: Some(node),
+            ..self
+        }
+    }
+
+    /// Lets the service tell which tenants are suspended.
+    #[must_use]
+    pub fn with_suspender(self, suspender: Suspender) -> Self {
+        Self {
+            suspender: Some(suspender),
             ..self
         }
     }
@@ -160,7 +173,11 @@ impl node_server::Node for NodeService {
                 let device = self.grants.devices().device_of(grant);
                 convert::grant(grant, &self.grants.directories().path(&grant.id), device)
             });
-            show::tenant(tenant, grant)
+            let state = self
+                .suspender
+                .as_ref()
+                .map(|suspender| suspender.state(&tenant.id));
+            show::tenant(tenant, grant, state.unwrap_or_default())
         };
         let seen = snapshot
             .tenants

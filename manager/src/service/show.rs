@@ -3,6 +3,7 @@
 use vcuda_manager_api::v1;
 use vcuda_quota::Quota;
 use vcuda_region::process::Identity;
+use vcuda_region::suspension::SuspendState;
 
 use crate::accounting::Report;
 use crate::admission::{Candidate, Rules};
@@ -59,16 +60,42 @@ pub(super) fn gpu(rules: &Rules, candidate: &Candidate<'_>, driver_version: &str
     }
 }
 
-pub(super) fn tenant(tenant: &Tenant, grant: Option<v1::Grant>) -> v1::Container {
+pub(super) fn tenant(tenant: &Tenant, grant: Option<v1::Grant>, state: SuspendState) -> v1::Container {
+    let is_away = matches!(state, SuspendState::Suspended | SuspendState::Resuming);
     let mut findings = tenant.findings.clone();
     findings.extend(tenant.problem.clone());
     v1::Container {
         id: tenant.id.clone(),
         grant,
-        devices: tenant.devices.iter().map(device).collect(),
+        devices: tenant
+            .devices
+            .iter()
+            .map(|one| v1::ContainerDevice {
+                suspended_bytes: if is_away { one.used_bytes } else { 0 },
+                ..device(one)
+            })
+            .collect(),
         processes: tenant.processes.iter().map(process).collect(),
         attached: tenant.attached,
         findings,
+        state: state_of(state).into(),
+    }
+}
+
+/// The answer of a suspension.
+pub(super) fn suspended(state: SuspendState) -> v1::SuspendResponse {
+    v1::SuspendResponse {
+        state: state_of(state).into(),
+    }
+}
+
+fn state_of(state: SuspendState) -> v1::SuspendState {
+    match state {
+        SuspendState::Running => v1::SuspendState::Running,
+        SuspendState::Suspending => v1::SuspendState::Suspending,
+        SuspendState::Suspended => v1::SuspendState::Suspended,
+        SuspendState::Resuming => v1::SuspendState::Resuming,
+        SuspendState::Failed => v1::SuspendState::Failed,
     }
 }
 
@@ -89,6 +116,7 @@ fn device(device: &Device) -> v1::ContainerDevice {
         cores_used_permille: device.cores_used_permille,
         host_copies: device.host_copies,
         host_copied_bytes: device.host_copied_bytes,
+        suspended_bytes: 0,
     }
 }
 

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use vcuda_quota::Quota;
 use vcuda_quota::pods::bounds::Bounds;
+use vcuda_quota::{MemorySize, Quota};
 use vcuda_region::GpuUuid;
 
 use super::{Asked, Create, GrantError, Resize};
@@ -81,9 +81,10 @@ pub fn candidates<'i>(
         let granted = Held::from_quota(&grant.kept());
         let still = pending.get(&grant.number);
         let held = still.map_or(granted, |still| granted.max(*still));
+        let memory_bytes = resident(grant_table, grant.id.as_str(), held.memory_bytes);
         for gpu in &grant.gpus {
             let load = loads.entry(*gpu).or_default();
-            load.add(held.memory_bytes, held.promised_permille);
+            load.add(memory_bytes, held.promised_permille);
         }
     }
     let unowned = |id: &str| grant_table.by_id(id).is_none();
@@ -94,7 +95,8 @@ pub fn candidates<'i>(
         for device in &tenant.devices {
             let quota = Quota::of(&device.config);
             let load = loads.entry(device.gpu).or_default();
-            load.add(quota.memory_bytes, quota.reserved_permille());
+            let memory_bytes = resident(grant_table, &tenant.id, quota.memory_bytes);
+            load.add(memory_bytes, quota.reserved_permille());
         }
     }
     inventory
@@ -106,6 +108,15 @@ pub fn candidates<'i>(
             is_cordoned: grant_table.cordoned.contains(&gpu.uuid),
         })
         .collect()
+}
+
+/// The memory that is kept for a tenant on a GPU: none while it is suspended.
+fn resident(grant_table: &GrantTable, id: &str, memory_bytes: Option<u64>) -> Option<u64> {
+    if grant_table.suspended.contains(id) {
+        Some(0)
+    } else {
+        memory_bytes
+    }
 }
 
 /// The GPUs that a request asks for; `placement` is the node's default.
@@ -141,6 +152,7 @@ fn new_grant(create: &Create, number: u64, gpus: Vec<GpuUuid>, unix_ms: i64) -> 
         generation: 1,
         created_by: create.request_id.clone(),
         changed_by: None,
+        is_suspendable: create.is_suspendable,
     }
 }
 
@@ -192,6 +204,62 @@ impl DecisionInputs<'_> {
         grant_table.put(Arc::clone(&grant));
         grant_table.revision += 1;
         Ok((grant, true))
+    }
+
+    /// Notes that a tenant's memory has left its GPUs.
+    pub(super) fn suspend(&self, grant_table: &mut GrantTable, id: &str) {
+        grant_table.revision += u64::from(grant_table.suspended.insert(id.to_owned()));
+    }
+
+    /// Keeps room on its GPUs for the memory of a suspended tenant. A tenant that is gone needs none.
+    ///
+    /// # Errors
+    /// There is no room now.
+    pub(super) fn reserve(&self, grant_table: &mut GrantTable, id: &str) -> Result<(), GrantError> {
+        if !grant_table.suspended.contains(id) {
+            return Ok(());
+        }
+        // While it is suspended, its memory counts nothing, but it is one of those that share the GPU.
+        let loads = self.candidates(grant_table, None);
+        for (gpu, memory_bytes) in self.memory_of(grant_table, id) {
+            let candidate = loads.iter().find(|candidate| candidate.gpu.uuid == gpu);
+            let candidate =
+                candidate.ok_or_else(|| GrantError::Refused(format!("{gpu}: the GPU is missing now")))?;
+            let capacity = self
+                .rules
+                .memory_capacity_bytes(candidate.gpu, candidate.load.sharers);
+            let left = capacity.saturating_sub(candidate.load.memory_bytes);
+            let fits = match memory_bytes {
+                Some(bytes) => !candidate.load.is_whole && bytes <= left,
+                None => candidate.load.sharers <= 1,
+            };
+            if !fits {
+                return Err(GrantError::NoRoom(format!(
+                    "{id}: its quota of {} does not fit on {gpu} now, where {} are free; it stays suspended until other tenants \
+                     end or are suspended",
+                    memory_bytes
+                        .map_or_else(|| "all memory".to_owned(), |bytes| MemorySize(bytes).to_string()),
+                    MemorySize(if candidate.load.is_whole { 0 } else { left }),
+                )));
+            }
+        }
+        grant_table.suspended.remove(id);
+        grant_table.revision += 1;
+        Ok(())
+    }
+
+    /// GPUs of a tenant, each with the memory that is kept for it while it runs.
+    fn memory_of(&self, grant_table: &GrantTable, id: &str) -> Vec<(GpuUuid, Option<u64>)> {
+        if let Some(grant) = grant_table.by_id(id) {
+            let memory_bytes = grant.kept().memory_bytes;
+            return grant.gpus.iter().map(|gpu| (*gpu, memory_bytes)).collect();
+        }
+        let tenant = self.snapshot.find(id).filter(|tenant| !tenant.is_granted);
+        let devices = tenant.map(|tenant| tenant.devices.as_slice()).unwrap_or_default();
+        devices
+            .iter()
+            .map(|device| (device.gpu, Quota::of(&device.config).memory_bytes))
+            .collect()
     }
 
     /// Changes amounts. Returns the grant, and its previous state if this request changed it.
@@ -271,12 +339,14 @@ fn repeated(grant_table: &GrantTable, create: &Create) -> Result<Option<Arc<Gran
     let Some(grant) = grant_table.by_key(&create.key) else {
         return Ok(None);
     };
-    let is_same = grant.amounts == create.amounts && is_owned_alike(grant, create);
+    let is_same = grant.amounts == create.amounts
+        && is_owned_alike(grant, create)
+        && grant.is_suspendable == create.is_suspendable;
     if is_same && create.asked.is_met_by(&grant.gpus) {
         Ok(Some(Arc::clone(grant)))
     } else {
         Err(GrantError::Conflict(format!(
-            "key {}: {} has it, with other amounts, GPUs or another user; resize or release that one",
+            "key {}: {} has it, with other amounts, GPUs or options, or another user; resize or release that one",
             create.key, grant.id
         )))
     }

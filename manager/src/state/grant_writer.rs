@@ -36,6 +36,10 @@ pub(super) enum Command {
     Resize(Resize, Reply<Arc<Grant>>),
     Release(Vec<GrantId>, Reply<Vec<GrantId>>),
     Cordon(GpuUuid, bool, Reply<()>),
+    /// The tenant's memory has left its GPUs.
+    Suspend(String, Reply<()>),
+    /// Room for the tenant's memory is needed.
+    Reserve(String, Reply<()>),
     Tick,
     /// End of the thread.
     Stop,
@@ -168,6 +172,11 @@ impl GrantWriter {
             Command::Cordon(gpu, cordoned, reply) => {
                 Step::answer(reply, cordon(next, &inventory, gpu, cordoned))
             }
+            Command::Suspend(id, reply) => {
+                inputs.suspend(next, &id);
+                Step::answer(reply, Ok(()))
+            }
+            Command::Reserve(id, reply) => Step::answer(reply, inputs.reserve(next, &id)),
             Command::Tick | Command::Stop => return None,
         })
     }

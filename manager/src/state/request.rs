@@ -25,6 +25,8 @@ pub struct Create {
     pub asked: Asked,
     /// The user whom it counts for.
     pub owner: Option<Owner>,
+    /// Whether the tenant may be suspended.
+    pub is_suspendable: bool,
 }
 
 /// The GPUs that a caller asks for.

@@ -41,6 +41,7 @@ const ALL: Chosen = Chosen {
 
 fn create(key: &str) -> Create {
     Create {
+        is_suspendable: false,
         request_id: format!("r-{key}"),
         key: key.to_owned(),
         holder: Holder::default(),

@@ -57,6 +57,9 @@ pub(super) fn make_files(new: &Path, tenant: &Tenant, now_ns: u64) -> io::Result
     sys::try_lock(&lock, Lock::Shared)?;
     let mapped = new_file::<LimitsFile>(&new.join("limits"), 0o644)?;
     limits::fill(&mapped, &tenant.name, &tenant.devices, now_ns);
+    if tenant.is_suspendable {
+        limits::mark_suspendable(&mapped);
+    }
     let mapped = new_file::<UsageFile>(&new.join("usage"), 0o666)?;
     slots::fill(&mapped);
     Ok(lock)

@@ -69,6 +69,7 @@ mod tests {
         let tenant = |name: &str| Tenant {
             name: name.to_owned(),
             devices: vec![(GPU, DeviceConfig::new(1 << 30, 100))],
+            is_suspendable: false,
         };
         let me = Identity::current().unwrap();
         let dead = Identity {

@@ -1,6 +1,6 @@
 //! Configuration and pace as words of the layout, and a new `limits` filled with them.
 
-use super::NOT_METERED;
+use super::{NOT_METERED, SUSPENDABLE};
 use crate::layout::{CONFIG_WORDS, DeviceLimits, LimitsFile, NAME_BYTES, PACE_WORDS};
 use crate::map::Mapped;
 use crate::primitive::Ordering;
@@ -37,6 +37,11 @@ pub(crate) fn fill(file: &LimitsFile, name: &str, devices: &[(GpuUuid, DeviceCon
     }
     file.header.fill(LimitsFile::MAGIC, size_of::<LimitsFile>());
     file.checksum.store(header_sum(file), Ordering::Release);
+}
+
+/// Declares in a new `limits` that the tenant may be suspended.
+pub(crate) fn mark_suspendable(file: &LimitsFile) {
+    file.suspendable.store(SUSPENDABLE, Ordering::Release);
 }
 
 /// The pace of a tenant that is alone on its GPU.

@@ -5,6 +5,7 @@ use crate::ledger::{Denied, Ledger, Record};
 use crate::primitive::{AtomicU32, AtomicU64, Ordering, pause};
 use crate::reservation::Reservation;
 use crate::shared::Holds;
+use crate::suspension::Gate;
 use crate::{DeviceIndex, MAX_DEVICES};
 use vcuda_limiter::token_bucket::Meter;
 
@@ -89,6 +90,26 @@ impl<'u> Slot<'u> {
     pub fn tell_bypasses(&self, bypasses: u64) {
         if let Some(identity) = self.usage.mapping.identities.get(self.index) {
             identity.bypasses.store(bypasses, Ordering::Relaxed);
+        }
+    }
+
+    /// The gate that the calls of this process may pass on their way to the driver. `None` for a slot beyond the file, which
+    /// is none of this process.
+    #[must_use]
+    pub fn gate(&self) -> Option<Gate<'u>> {
+        let file = &self.usage.mapping;
+        let identity = file.identities.get(self.index)?;
+        Some(Gate::new(
+            &file.suspend_state,
+            &file.resume_wanted,
+            &identity.inside,
+        ))
+    }
+
+    /// Declares that all calls of this process pass its gate.
+    pub fn declare_gate(&self) {
+        if let Some(identity) = self.usage.mapping.identities.get(self.index) {
+            identity.gate_state.store(identity.state().0, Ordering::SeqCst);
         }
     }
 

@@ -71,6 +71,8 @@ impl IdentityRecord {
         }
         self.bypasses.store(0, Ordering::Relaxed);
         self.settled_ns.store(0, Ordering::Relaxed);
+        self.gate_state.store(0, Ordering::Relaxed);
+        self.inside.store(0, Ordering::Relaxed);
     }
 
     /// Owner of the slot; `None` if the slot is not live, or its state is no longer `state`.

@@ -101,6 +101,7 @@ mod tests {
         let tenant = Tenant {
             name: "a".to_owned(),
             devices: vec![(GpuUuid::from_bytes([1; 16]), DeviceConfig::new(1 << 30, 1000))],
+            is_suspendable: false,
         };
         let me = Identity::current().unwrap();
         let (directory, _) = Directory::create_or_join(root.path(), &tenant, &me, 1).unwrap();

@@ -17,7 +17,7 @@ pub(super) fn words_of_line(line: &[u8]) -> [u64; 16] {
 }
 
 /// The process of a slot that is live now.
-pub(super) fn identity_of_record(record: &[u8]) -> Option<Identity> {
+pub(crate) fn identity_of_record(record: &[u8]) -> Option<Identity> {
     let state = State(word(record, offset_of!(IdentityRecord, state)));
     let name = offset_of!(IdentityRecord, name);
     let words = [
@@ -56,7 +56,7 @@ pub(super) fn use_of_line(line: &[u8], head: u64) -> DeviceUse {
 }
 
 /// The word at `offset`, 0 beyond the end.
-pub(super) fn word(bytes: &[u8], offset: usize) -> u64 {
+pub(crate) fn word(bytes: &[u8], offset: usize) -> u64 {
     bytes
         .get(offset..)
         .and_then(<[u8]>::first_chunk)

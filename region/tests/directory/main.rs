@@ -32,6 +32,7 @@ fn tenant(name: &str) -> Tenant {
     Tenant {
         name: name.to_owned(),
         devices,
+        is_suspendable: false,
     }
 }
 

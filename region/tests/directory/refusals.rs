@@ -36,11 +36,13 @@ fn bad_names_and_places_get_one_clear_line() {
     let none = Tenant {
         name: "a".to_owned(),
         devices: Vec::new(),
+        is_suspendable: false,
     };
     assert!(matches!(try_make(root.path(), &none), DirectoryError::Devices(0)));
     let zero = Tenant {
         name: "a".to_owned(),
         devices: vec![(uuid(1), DeviceConfig::new(GIB, 0))],
+        is_suspendable: false,
     };
     assert!(matches!(
         try_make(root.path(), &zero),

@@ -6,7 +6,7 @@ use vcuda_limiter::predict::Key;
 use super::timing_event::ALONE_NS;
 use super::{COSTS, IDLE_NS, Launches, Stream};
 use crate::runtime::capture;
-use crate::runtime::limits::have_limits_changed;
+use crate::runtime::limits::may_pay_at_once;
 
 /// Pays for a launch and counts it, if nothing else has to be done. Returns `false` if it did nothing: the launch
 /// then takes the path of [`Launches::launch`].
@@ -18,7 +18,7 @@ pub(crate) fn at_once(function: usize, blocks: u64, shared_bytes: u32, stream: S
     let Some(launches) = Launches::made() else {
         return false;
     };
-    if have_limits_changed() || capture::any_open() {
+    if !may_pay_at_once() || capture::any_open() {
         return false;
     }
     launches

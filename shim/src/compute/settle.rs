@@ -46,6 +46,14 @@ pub(crate) struct Pass {
 }
 
 impl Pass {
+    /// A pass that asked nothing; work is on the way if `outstanding`.
+    pub(super) fn skipped(outstanding: bool) -> Self {
+        Self {
+            outstanding,
+            ..Self::default()
+        }
+    }
+
     /// Notes that work on the way is to be looked at again at `at_ns` (`CLOCK_MONOTONIC`, ns).
     fn look_at(&mut self, at_ns: u64) {
         self.outstanding = true;

@@ -13,6 +13,7 @@ use crate::driver::Relaxed;
 use crate::runtime::chores::Chores;
 use crate::runtime::futex;
 use crate::runtime::limits;
+use crate::runtime::suspend;
 use crate::runtime::threads;
 use vcuda_region::slots::TOUCH_NS;
 
@@ -121,7 +122,11 @@ impl Launches {
         self.tell_beginning(&mut told_ns);
         loop {
             let began_ns = now_ns();
-            let pass = self.settle();
+            // While the memory is away the driver may not be asked; what was reached is settled later.
+            let pass = match suspend::try_enter() {
+                Some(_inside) => self.settle(),
+                None => Pass::skipped(self.is_outstanding()),
+            };
             self.tell_settled(began_ns);
             let now = now_ns();
             let Some(chores_at_ns) = chores.step(self.shim, now) else {

@@ -22,7 +22,7 @@ pub(super) const HANDLERS: Handlers = Handlers::MOVING_NOTHING;
 /// Whether no launch is metered, so that the driver alone answers.
 #[inline]
 pub(super) fn idle() -> bool {
-    limits::is_unmetered()
+    limits::is_idle()
 }
 
 fn within(call: &Call<'_, CUresult>, stream: CUstream, bytes: u64) -> Handled {

@@ -16,7 +16,7 @@ pub(super) const HANDLERS: Handlers = Handlers::MOVING_NOTHING;
 /// Whether no launch is metered, so that the driver alone answers.
 #[inline]
 pub(super) fn idle() -> bool {
-    limits::is_unmetered()
+    limits::is_idle()
 }
 
 fn feed(call: &Call<'_, CUresult>, stream: CUstream) -> Handled {

@@ -16,12 +16,13 @@ pub(super) const HANDLERS: Handlers = Handlers {
     may_move_memory: false,
     // The two atomic exchanges would be a quarter of the whole hook.
     defers_cancellation: false,
+    passes_gate: true,
 };
 
 /// Whether no launch is metered, so that the driver alone answers.
 #[inline]
 pub(super) fn idle() -> bool {
-    limits::is_unmetered()
+    limits::is_idle()
 }
 
 #[inline]

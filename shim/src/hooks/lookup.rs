@@ -11,7 +11,7 @@ use crate::driver::{Bypass, Call, Handled, elf};
 use crate::runtime::bypass;
 
 /// Properties of these handlers that the table needs.
-pub(super) const HANDLERS: Handlers = Handlers::MOVING_NOTHING;
+pub(super) const HANDLERS: Handlers = Handlers::TELLING;
 
 /// Never idle: a hook must be handed out before it is known whether a limit applies.
 pub(super) const fn idle() -> bool {

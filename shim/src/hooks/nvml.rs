@@ -34,7 +34,7 @@ use crate::memory::state;
 use crate::runtime::shim::{self, Region, Shim};
 
 /// Properties of these handlers that the table needs.
-pub(super) const HANDLERS: Handlers = Handlers::MOVING_NOTHING;
+pub(super) const HANDLERS: Handlers = Handlers::TELLING;
 
 /// Whether no limit applies, so that NVML alone answers.
 #[inline]

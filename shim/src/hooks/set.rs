@@ -18,7 +18,7 @@ pub(super) const HANDLERS: Handlers = Handlers::MOVING_NOTHING;
 /// Whether no launch is metered, so that the driver alone answers.
 #[inline]
 pub(super) fn idle() -> bool {
-    limits::is_unmetered()
+    limits::is_idle()
 }
 
 /// Charges `rows` rows of `width` elements of a value's size.

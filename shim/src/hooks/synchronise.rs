@@ -20,7 +20,7 @@ pub(super) const HANDLERS: Handlers = Handlers::MOVING_NOTHING;
 /// Whether nothing waits to be given back, so that the driver alone answers.
 #[inline]
 pub(super) fn idle() -> bool {
-    shim::passes() || (!pool_accounts::is_shrinking() && limits::is_unmetered())
+    shim::passes() || (!pool_accounts::is_shrinking() && limits::is_idle())
 }
 
 /// `cuStreamSynchronize`.

@@ -4,7 +4,7 @@
 //! hooks! {
 //!     deny cuMemAlloc_v2  => memory::alloc;    // handler `alloc` of module `memory`
 //!     pass cuLaunchKernel => launch::kernel unless is_kernel_paid;
-//! }
+//! }                                         // `gate { cuEventQuery ... }`, before these: see `hooks/gated.rs`
 //! ```
 //! The first word is the answer if the shim panics before the driver was called: `deny` says "out of memory", `pass`
 //! calls the driver. The prototype comes from driver-api. The end of the name says what stream 0 means
@@ -61,6 +61,8 @@ pub(crate) struct Handlers {
     pub(crate) may_move_memory: bool,
     /// Whether `pthread_cancel` waits until the handler has ended ([`crate::driver::cancel`]).
     pub(crate) defers_cancellation: bool,
+    /// Whether a call may touch the GPU's state, and so waits while that is away ([`crate::runtime::suspend`]).
+    pub(crate) passes_gate: bool,
 }
 
 impl Handlers {
@@ -68,11 +70,18 @@ impl Handlers {
     pub(crate) const MOVING_MEMORY: Self = Self {
         may_move_memory: true,
         defers_cancellation: true,
+        passes_gate: true,
     };
     /// For calls that do not.
     pub(crate) const MOVING_NOTHING: Self = Self {
         may_move_memory: false,
         defers_cancellation: true,
+        passes_gate: true,
+    };
+    /// For calls that only tell what is known.
+    pub(crate) const TELLING: Self = Self {
+        passes_gate: false,
+        ..Self::MOVING_NOTHING
     };
 }
 
@@ -115,17 +124,19 @@ const fn before(left: &str, right: &str) -> bool {
 
 /// Makes the table from its rows, see the module.
 macro_rules! hooks {
-    ($($answer:ident $name:ident => $module:ident :: $handler:ident $(unless $is_done:ident)?;)*) => {
+    (gate { $($gated:ident)* } $($answer:ident $name:ident => $module:ident :: $handler:ident $(unless $is_done:ident)?;)*) => {
         /// The position of each row in the table.
         #[allow(non_camel_case_types, reason = "the driver's names")]
         #[derive(Clone, Copy)]
-        enum Position { $($name),* }
+        enum Position { $($name,)* $($gated),* }
 
-        const NAMES: [&str; [$(stringify!($name)),*].len()] = [$(stringify!($name)),*];
+        const NAMES: [&str; [$(stringify!($name),)* $(stringify!($gated)),*].len()] =
+            [$(stringify!($name),)* $(stringify!($gated)),*];
 
         /// All hooks.
         pub(crate) static TABLE: [$crate::hooks::table::Row; NAMES.len()] = [
-            $(vcuda_driver_api::signature!($name, entry! {})),*
+            $(vcuda_driver_api::signature!($name, entry! {}),)*
+            $(vcuda_driver_api::signature!($gated, entry! {})),*
         ];
 
         /// The rows' positions in the order of their names.
@@ -134,8 +145,9 @@ macro_rules! hooks {
         /// The exported functions: what an application calls.
         mod exports {
             use vcuda_driver_api::prelude::*;
-            use $crate::hooks::table::export;
+            use $crate::hooks::table::{export, export_gated};
             $(vcuda_driver_api::signature!($name, export! { $answer $module $handler $($is_done)? });)*
+            $(vcuda_driver_api::signature!($gated, export_gated! {});)*
 
             /// The driver's functions of the same names, for the application's own calls.
             mod real {
@@ -143,6 +155,7 @@ macro_rules! hooks {
                 use $crate::hooks::table::caller;
                 use $crate::hooks::{Position, TABLE};
                 $(vcuda_driver_api::signature!($name, caller! {});)*
+                $(vcuda_driver_api::signature!($gated, caller! {});)*
             }
         }
     };
@@ -176,6 +189,7 @@ macro_rules! export {
                 const SHIELDED: bool = super::$module::HANDLERS.defers_cancellation;
                 const DEFAULT_STREAM: $crate::driver::DefaultStream = $crate::driver::DefaultStream::of_function(stringify!($name));
                 $crate::driver::guarded::<SHIELDED, _>($crate::driver::Answer::$answer, DEFAULT_STREAM, &real, |inside, call| {
+                    let _passage = super::$module::HANDLERS.passes_gate.then(|| $crate::runtime::suspend::enter());
                     let may_move_memory = super::$module::HANDLERS.may_move_memory;
                     let _in_flight = may_move_memory.then(|| $crate::runtime::in_flight::enter(inside)).flatten();
                     call.conclude(super::$module::$handler(call, $($arg),*))
@@ -187,6 +201,25 @@ macro_rules! export {
     };
 }
 pub(crate) use export;
+
+/// The exported function of a row that only passes the gate.
+macro_rules! export_gated {
+    ({} $name:ident ($($arg:ident : $ty:ty),* $(,)?) -> $ret:ty) => {
+        #[allow(non_snake_case, clippy::too_many_arguments, reason = "the driver's name and prototype")]
+        #[unsafe(no_mangle)]
+        pub(super) unsafe extern "C-unwind" fn $name($($arg: $ty),*) -> $ret {
+            #[allow(clippy::too_many_arguments, reason = "the driver's prototype")]
+            #[inline(never)]
+            unsafe extern "C-unwind" fn gated($($arg: $ty),*) -> $ret {
+                let _passed = super::gated::pass();
+                // SAFETY: the arguments go on as they came.
+                unsafe { real::$name($($arg),*) }
+            }
+            $crate::hooks::table::jump!(super::gated::idle(), gated, $name ($($arg: $ty),*) -> $ret)
+        }
+    };
+}
+pub(crate) use export_gated;
 
 /// Continuation of an exported function that is not idle: the handler, or first the row's function behind `unless`,
 /// which also gets the meaning of stream 0. If that returns true, the call ends in a jump to the driver.

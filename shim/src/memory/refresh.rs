@@ -13,6 +13,7 @@ use crate::runtime::capture;
 use crate::runtime::limits;
 use crate::runtime::registration::Haste;
 use crate::runtime::shim::{Region, Shim, coarse_ns};
+use crate::runtime::suspend;
 
 /// Greatest age of what an answer about memory rests on (ns). I8: dead processes count for a second at most.
 const MAX_AGE_NS: u64 = 250_000_000;
@@ -97,8 +98,12 @@ impl Shim {
         self.remeasure_overhead(Haste::Later);
     }
 
-    /// Measures the driver's own use on the devices that this process has used.
+    /// Measures the driver's own use on the devices that this process has used. While the tenant's memory is away, what was
+    /// measured before stays.
     pub(crate) fn remeasure_overhead(&'static self, haste: Haste) {
+        let Some(_inside) = suspend::try_enter() else {
+            return;
+        };
         let overhead = &self.accounts().overhead;
         for device in self.devices().used().filter(|device| device.grant.is_some()) {
             overhead.remeasure(device, haste);

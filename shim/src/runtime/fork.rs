@@ -4,7 +4,7 @@
 //! All state hangs on one word in a page that a child finds zeroed (`MADV_WIPEONFORK`, madvise(2)), after a raw
 //! `clone` too. The memory behind the parent's word is left alone, as its locks may be held for ever.
 
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
 /// A page of its own. 64 KiB is the largest page size of the supported machines.
 #[repr(C)]
@@ -14,11 +14,15 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicUsize, Ordering
 pub(crate) struct Page {
     word: AtomicUsize,
     launches: AtomicPtr<()>,
+    gate: AtomicUsize,
+    ungated: AtomicU32,
 }
 
 static PAGE: Page = Page {
     word: AtomicUsize::new(0),
     launches: AtomicPtr::new(core::ptr::null_mut()),
+    gate: AtomicUsize::new(0),
+    ungated: AtomicU32::new(0),
 };
 /// Set once the kernel or the C library was asked to clear the page in children. Children inherit it.
 static ASKED: AtomicBool = AtomicBool::new(false);
@@ -38,7 +42,19 @@ pub(crate) fn launches() -> &'static AtomicPtr<()> {
     &PAGE.launches
 }
 
-/// Makes children find both words 0. Called before the word is first set.
+/// The gate of this process ([`crate::runtime::suspend`]); 0 in a process that has built no state.
+#[inline]
+pub(crate) fn gate() -> &'static AtomicUsize {
+    &PAGE.gate
+}
+
+/// Number of calls under way that began before there was a gate.
+#[inline]
+pub(crate) fn ungated() -> &'static AtomicU32 {
+    &PAGE.ungated
+}
+
+/// Makes children find all of the page's words 0. Called before the word is first set.
 pub(crate) fn forget_in_children() {
     if ASKED.swap(true, Ordering::Relaxed) {
         // The parent has asked already: a child inherits the advice with the page.
@@ -51,8 +67,10 @@ pub(crate) fn forget_in_children() {
         extern "C" fn in_child() {
             PAGE.word.store(0, Ordering::Relaxed);
             PAGE.launches.store(core::ptr::null_mut(), Ordering::Relaxed);
+            PAGE.gate.store(0, Ordering::Relaxed);
+            PAGE.ungated.store(0, Ordering::Relaxed);
         }
-        // SAFETY: the handler stores a word and does nothing else.
+        // SAFETY: the handler stores four words and does nothing else.
         unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
     }
 }
@@ -88,15 +106,21 @@ mod tests {
         static OTHER: Page = Page {
             word: AtomicUsize::new(7),
             launches: AtomicPtr::new(core::ptr::null_mut()),
+            gate: AtomicUsize::new(0),
+            ungated: AtomicU32::new(0),
         };
         forget_in_children();
         word().store(7, Ordering::Relaxed);
         launches().store(core::ptr::dangling_mut(), Ordering::Relaxed);
-        // SAFETY: the child only reads three words and ends at once.
+        gate().store(1, Ordering::Relaxed);
+        ungated().store(1, Ordering::Relaxed);
+        // SAFETY: the child only reads a few words and ends at once.
         let child = unsafe { libc::fork() };
         if child == 0 {
             let forgotten = word().load(Ordering::Relaxed) == 0
                 && launches().load(Ordering::Relaxed).is_null()
+                && gate().load(Ordering::Relaxed) == 0
+                && ungated().load(Ordering::Relaxed) == 0
                 && OTHER.word.load(Ordering::Relaxed) == 7;
             // SAFETY: ends the child without running anything of the parent's.
             unsafe { libc::_exit(i32::from(!forgotten)) };
@@ -106,6 +130,8 @@ mod tests {
         unsafe { libc::waitpid(child, &raw mut status, 0) };
         assert_eq!(status, 0);
         assert_eq!(word().swap(0, Ordering::Relaxed), 7);
+        assert_eq!(gate().swap(0, Ordering::Relaxed), 1);
+        assert_eq!(ungated().swap(0, Ordering::Relaxed), 1);
         let kept = launches().swap(core::ptr::null_mut(), Ordering::Relaxed);
         assert_eq!(kept, core::ptr::dangling_mut());
     }

@@ -1,6 +1,6 @@
 //! Whether `limits` have changed, and whether launches of this process are metered. Both are asked at each launch.
 
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 #[cfg(doc)]
 use vcuda_region::slots::Usage;
@@ -13,10 +13,16 @@ static UNCHANGING: AtomicU32 = AtomicU32::new(0);
 static NOTICE: AtomicPtr<AtomicU32> = AtomicPtr::new((&raw const UNCHANGING).cast_mut());
 /// Value of the notice when `limits` were last followed.
 static FOLLOWED_AT: AtomicU32 = AtomicU32::new(0);
-/// Value of the notice at which no launch was metered; [`METERED`] if launches are, or nothing is known.
-static UNMETERED_AT: AtomicU64 = AtomicU64::new(METERED);
+/// Value of the notice at which no launch was metered; [`NEVER`] if launches are, or nothing is known.
+static UNMETERED_AT: AtomicU64 = AtomicU64::new(NEVER);
+/// Value of the notice at which hooks that only meter launches may be idle: as [`UNMETERED_AT`], but never if calls pass a gate.
+static IDLE_AT: AtomicU64 = AtomicU64::new(NEVER);
+/// Value of the notice at which a launch may be paid at once: the one at which `limits` were followed, or [`NEVER`].
+static AT_ONCE_AT: AtomicU64 = AtomicU64::new(0);
+/// Set if each call must reach its handler.
+static IS_GATED: AtomicBool = AtomicBool::new(false);
 /// A number that is no value of the notice.
-const METERED: u64 = u64::MAX;
+const NEVER: u64 = u64::MAX;
 
 /// Current value of the notice.
 #[inline]
@@ -29,16 +35,41 @@ fn notice() -> u32 {
     word.load(Ordering::Relaxed)
 }
 
-/// Whether no launch of this process is metered: three loads and a branch.
+/// Whether no launch of this process is metered.
 #[inline]
 pub(crate) fn is_unmetered() -> bool {
     u64::from(notice()) == UNMETERED_AT.load(Ordering::Relaxed)
 }
 
+/// Whether hooks that only meter launches have nothing to do: three loads and a branch.
+#[inline]
+pub(crate) fn is_idle() -> bool {
+    u64::from(notice()) == IDLE_AT.load(Ordering::Relaxed)
+}
+
+/// Whether a launch may be paid at once: `limits` are not known to have changed since they were last followed, and no call
+/// has to pass a gate.
+#[inline]
+pub(crate) fn may_pay_at_once() -> bool {
+    u64::from(notice()) == AT_ONCE_AT.load(Ordering::Relaxed)
+}
+
+/// Declares that each call must reach its handler, as it has to pass a gate ([`crate::runtime::suspend`]).
+pub(crate) fn gate_everything() {
+    IS_GATED.store(true, Ordering::SeqCst);
+    AT_ONCE_AT.store(NEVER, Ordering::SeqCst);
+    IDLE_AT.store(NEVER, Ordering::SeqCst);
+}
+
 /// Declares that no launch of this process is ever metered.
 pub(crate) fn meter_nothing() {
+    if IS_GATED.load(Ordering::SeqCst) {
+        return;
+    }
     NOTICE.store((&raw const UNCHANGING).cast_mut(), Ordering::Relaxed);
-    UNMETERED_AT.store(u64::from(UNCHANGING.load(Ordering::Relaxed)), Ordering::Relaxed);
+    let never_changes = u64::from(UNCHANGING.load(Ordering::Relaxed));
+    UNMETERED_AT.store(never_changes, Ordering::Relaxed);
+    IDLE_AT.store(never_changes, Ordering::Relaxed);
 }
 
 /// Whether `limits` may have changed since they were last followed. A process that has never followed them does so at
@@ -68,11 +99,12 @@ pub(crate) fn follow(region: &'static Region, now_ns: u64) {
     }
     let mut devices = region.limits.devices();
     let only = devices.next().filter(|_| devices.next().is_none());
+    let is_gated = IS_GATED.load(Ordering::Relaxed);
     let unmetered = only.is_some_and(|(device, _)| !region.limits.is_metered(device));
+    let unmetered_at = if unmetered { u64::from(seen) } else { NEVER };
     FOLLOWED_AT.store(seen, Ordering::Relaxed);
+    AT_ONCE_AT.store(if is_gated { NEVER } else { u64::from(seen) }, Ordering::Relaxed);
     NOTICE.store(core::ptr::from_ref(word).cast_mut(), Ordering::Relaxed);
-    UNMETERED_AT.store(
-        if unmetered { u64::from(seen) } else { METERED },
-        Ordering::Relaxed,
-    );
+    IDLE_AT.store(if is_gated { NEVER } else { unmetered_at }, Ordering::Relaxed);
+    UNMETERED_AT.store(unmetered_at, Ordering::Relaxed);
 }

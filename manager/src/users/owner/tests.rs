@@ -23,6 +23,7 @@ fn grant(number: u64, owner: u32, memory_gib: Option<u64>, cores_permille: u32, 
         generation: 1,
         created_by: "r".to_owned(),
         changed_by: None,
+        is_suspendable: false,
     }
 }
 

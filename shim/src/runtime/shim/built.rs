@@ -13,6 +13,7 @@ use crate::runtime::config::Config;
 use crate::runtime::devices;
 use crate::runtime::fork;
 use crate::runtime::log;
+use crate::runtime::suspend;
 
 /// Values of the word (see [`fork::word`]) that are no pointer to a [`Shim`].
 const UNBUILT: usize = 0;
@@ -82,6 +83,7 @@ fn build(memory: fn() -> &'static dyn MemorySide) -> Option<&'static Shim> {
     let value = shim
         .as_ref()
         .map_or(PASSES, |shim| core::ptr::from_ref::<Shim>(shim) as usize);
+    suspend::decide(shim);
     word.store(value, Ordering::Release);
     fork::built();
     shim

@@ -1,0 +1,265 @@
+//! Suspension of tenants: their GPU memory moves to host memory, and back at their next call (experimental, docs/suspend.md).
+//!
+//! A tenant that does not run has a [`Record`], which is written before each change of its phase:
+//!
+//! ```text
+//! running -> suspending -> suspended -> resuming -> running
+//!                 |                        |
+//!                 +--> running             +------> failed
+//! ```
+//!
+//! A manager that starts undoes what was suspending, and finishes what was resuming; both are the same work
+//! ([`moving::bring_back`]). The memory is free for others from `suspended` on, by the ledger, and is reserved there again
+//! before a process is restored, since a restore without room loses the process.
+//!
+//! [`Record`]: records::Record
+
+mod gates;
+pub mod helper;
+mod moving;
+mod poll;
+pub mod records;
+mod task;
+
+use std::collections::HashMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+use vcuda_region::suspension::SuspendState;
+
+use crate::background::Background;
+use crate::events::{Events, Severity};
+use crate::grant::GrantId;
+use crate::inventory::Node;
+use crate::state::{GrantError, Grants};
+use records::{Phase, Record, RecordError, Records};
+
+/// Time after which a caller gets the state so far.
+const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+
+/// What is to be done with a tenant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wish {
+    Suspend,
+    Resume,
+}
+
+impl Wish {
+    /// The state while it is being done.
+    fn passing(self) -> SuspendState {
+        match self {
+            Self::Suspend => SuspendState::Suspending,
+            Self::Resume => SuspendState::Resuming,
+        }
+    }
+}
+
+/// How a piece of work ended; `None` while it goes on.
+type Ended = watch::Receiver<Option<Result<(), GrantError>>>;
+
+/// Suspends and resumes tenants. Clones share the state.
+#[derive(Debug, Clone)]
+pub struct Suspender(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    grants: Grants,
+    node: Node,
+    events: Arc<Events>,
+    helper: helper::Settings,
+    runtime: Handle,
+    records: Mutex<Records>,
+    /// The work under way, by tenant.
+    tasks: Mutex<HashMap<String, (Wish, Ended)>>,
+}
+
+/// The thread that looks whether suspended tenants ask for their memory. It ends when this is dropped.
+#[derive(Debug)]
+pub struct Watch {
+    _thread: Background,
+}
+
+impl Suspender {
+    /// Reads the records in `state`, and finishes or undoes what an earlier manager left.
+    ///
+    /// # Errors
+    /// The records cannot be used, or a thread cannot be started.
+    pub fn start(
+        state: &Path,
+        helper: helper::Settings,
+        grants: Grants,
+        node: Node,
+        events: Arc<Events>,
+        runtime: Handle,
+    ) -> io::Result<(Self, Watch)> {
+        let records = open_records(state, &events)?;
+        let suspender = Self(Arc::new(Shared {
+            grants,
+            node,
+            events,
+            helper,
+            runtime,
+            records: Mutex::new(records),
+            tasks: Mutex::default(),
+        }));
+        suspender.0.finish_or_undo()?;
+        let shared = Arc::clone(&suspender.0);
+        let thread = Background::start("suspend", move |stop| poll::watch(&shared, stop))?;
+        Ok((suspender, Watch { _thread: thread }))
+    }
+
+    /// Suspends a tenant. Returns its state when that is done, or after some seconds.
+    ///
+    /// # Errors
+    /// It is unknown, not suspendable, or in use: it goes on as before.
+    pub async fn suspend(&self, id: &str) -> Result<SuspendState, GrantError> {
+        self.0.carry_out(id, Wish::Suspend).await
+    }
+
+    /// Resumes a tenant. Returns its state when that is done, or after some seconds.
+    ///
+    /// # Errors
+    /// It is unknown, there is no room (it stays suspended), or a process was lost.
+    pub async fn resume(&self, id: &str) -> Result<SuspendState, GrantError> {
+        self.0.carry_out(id, Wish::Resume).await
+    }
+
+    /// State of a tenant.
+    #[must_use]
+    pub fn state(&self, id: &str) -> SuspendState {
+        self.0.state(id)
+    }
+}
+
+/// Opens the records. A damaged one is put aside and reported: the manager has more to do than this.
+fn open_records(state: &Path, events: &Events) -> io::Result<Records> {
+    match Records::open(state) {
+        Err(RecordError::Damaged(path, damage)) => {
+            let aside = path.with_extension("damaged");
+            std::fs::rename(&path, &aside)?;
+            let text = format!(
+                "{}: {damage}; end the processes of tenants that were suspended: nothing brings them back",
+                aside.display()
+            );
+            events.say(Severity::Error, "VcudaSuspensionFailed", text, None);
+            Records::open(state).map_err(io::Error::other)
+        }
+        opened => opened.map_err(io::Error::other),
+    }
+}
+
+impl Shared {
+    fn state(&self, id: &str) -> SuspendState {
+        let records = self.records.lock();
+        records
+            .find(id)
+            .map_or(SuspendState::Running, |record| record.phase.state())
+    }
+
+    fn directory(&self, id: &str) -> PathBuf {
+        self.grants.directories().path(&GrantId::from_directory(id))
+    }
+
+    fn write(&self, id: &str, phase: Phase, processes: &[records::Process]) -> Result<(), RecordError> {
+        self.records.lock().put(Record {
+            id: id.to_owned(),
+            phase,
+            processes: processes.to_vec(),
+        })
+    }
+
+    async fn carry_out(self: &Arc<Self>, id: &str, wish: Wish) -> Result<SuspendState, GrantError> {
+        let is_known = self.grants.snapshot().await.find(id).is_some();
+        if !is_known {
+            return Err(GrantError::NotFound(format!(
+                "{id}: no such tenant; `vcuda smi` lists them"
+            )));
+        }
+        let Some(mut ended) = self.begin(id, wish)? else {
+            return Ok(self.state(id));
+        };
+        let result = tokio::time::timeout(ANSWER_WITHIN, ended.wait_for(Option::is_some)).await;
+        match result {
+            Ok(Ok(result)) => match result.as_ref() {
+                Some(Err(error)) => Err(error.clone()),
+                _ => Ok(self.state(id)),
+            },
+            Ok(Err(_)) => Err(GrantError::Unavailable(format!(
+                "{id}: a thread of the manager failed; look at its log"
+            ))),
+            Err(_) => Ok(wish.passing()),
+        }
+    }
+
+    /// Begins the work, or finds the same under way. `None` if there is nothing to do.
+    fn begin(self: &Arc<Self>, id: &str, wish: Wish) -> Result<Option<Ended>, GrantError> {
+        let mut tasks = self.tasks.lock();
+        if let Some((other, ended)) = tasks.get(id) {
+            return if *other == wish {
+                Ok(Some(ended.clone()))
+            } else {
+                Err(GrantError::Unavailable(format!(
+                    "{id} is {}; try again when that is done",
+                    self.state(id).name()
+                )))
+            };
+        }
+        match (wish, self.state(id)) {
+            (Wish::Suspend, SuspendState::Suspended) | (Wish::Resume, SuspendState::Running) => Ok(None),
+            (Wish::Suspend, SuspendState::Failed) => Err(GrantError::Refused(format!(
+                "{id} has a process that lost its GPU state; end its processes"
+            ))),
+            _ => self.start_task(&mut tasks, id, wish).map(Some),
+        }
+    }
+
+    fn start_task(
+        self: &Arc<Self>,
+        tasks: &mut HashMap<String, (Wish, Ended)>,
+        id: &str,
+        wish: Wish,
+    ) -> Result<Ended, GrantError> {
+        let (tell, ended) = watch::channel(None);
+        let (shared, name) = (Arc::clone(self), id.to_owned());
+        let work = move || {
+            let result = match wish {
+                Wish::Suspend => task::suspend(&shared, &name),
+                Wish::Resume => task::resume(&shared, &name),
+            };
+            shared.tasks.lock().remove(&name);
+            tell.send_replace(Some(result));
+        };
+        let started = std::thread::Builder::new()
+            .name("suspend-task".to_owned())
+            .spawn(work);
+        started.map_err(|error| GrantError::Unavailable(format!("no thread: {error}; try again")))?;
+        tasks.insert(id.to_owned(), (wish, ended.clone()));
+        Ok(ended)
+    }
+
+    /// Takes up what an earlier manager left.
+    fn finish_or_undo(self: &Arc<Self>) -> io::Result<()> {
+        let left: Vec<Record> = self.records.lock().all().cloned().collect();
+        for record in left {
+            match record.phase {
+                Phase::Suspended => task::tell(self, &record.id, SuspendState::Suspended),
+                Phase::Failed => task::tell(self, &record.id, SuspendState::Failed),
+                Phase::Suspending | Phase::Resuming => {
+                    let mut tasks = self.tasks.lock();
+                    self.start_task(&mut tasks, &record.id, Wish::Resume)
+                        .map_err(io::Error::other)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn say(&self, severity: Severity, reason: &'static str, message: String, id: &str) {
+        self.events.say(severity, reason, message, Some(id));
+    }
+}

@@ -1,0 +1,202 @@
+//! Record of the tenants that are not running, on disk: what a manager that starts has to finish or to undo.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+use vcuda_region::suspension::SuspendState;
+
+use crate::checked_file::{self, Damage};
+
+const KIND: &str = "vcuda-suspensions";
+const VERSION: u32 = 1;
+const FILE: &str = "suspensions";
+const NEW: &str = "suspensions.new";
+
+/// Reason why the record cannot be used.
+#[derive(Debug, Error)]
+pub enum RecordError {
+    /// The file cannot be read or written.
+    #[error("{}: {}; make room there, or give the manager access", .0.display(), .1)]
+    Io(PathBuf, io::Error),
+    /// It is damaged. Its tenants' processes may be locked.
+    #[error("{}: {}", .0.display(), .1)]
+    Damaged(PathBuf, Damage),
+}
+
+/// A process whose GPU state is moved. A reused PID is not taken for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Process {
+    /// PID in the manager's PID namespace.
+    pub host_pid: u32,
+    /// Start time (clock ticks since boot).
+    pub start_ticks: u64,
+}
+
+/// State of a tenant that is not running.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Phase {
+    /// Its processes are locked and copied. After a crash this is undone.
+    Suspending,
+    /// Its memory is in the host's.
+    Suspended,
+    /// The room is reserved, and the memory moves back. After a crash this is finished.
+    Resuming,
+    /// A process could not be brought back.
+    Failed,
+}
+
+impl Phase {
+    /// The state that the tenant's processes see.
+    #[must_use]
+    pub fn state(self) -> SuspendState {
+        match self {
+            Self::Suspending => SuspendState::Suspending,
+            Self::Suspended => SuspendState::Suspended,
+            Self::Resuming => SuspendState::Resuming,
+            Self::Failed => SuspendState::Failed,
+        }
+    }
+}
+
+/// What is known of a tenant that is not running.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Record {
+    /// Name of the tenant's directory.
+    pub id: String,
+    /// How far it is.
+    pub phase: Phase,
+    /// The processes that are, or may be, locked.
+    pub processes: Vec<Process>,
+}
+
+/// The records, as they are on the disk.
+#[derive(Debug)]
+pub struct Records {
+    directory: PathBuf,
+    known: BTreeMap<String, Record>,
+}
+
+impl Records {
+    /// Reads the records in `directory`.
+    ///
+    /// # Errors
+    /// See [`RecordError`].
+    pub fn open(directory: &Path) -> Result<Self, RecordError> {
+        let path = directory.join(FILE);
+        let known = match fs::read(&path) {
+            Ok(bytes) => parsed(&bytes).map_err(|damage| RecordError::Damaged(path, damage))?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+            Err(error) => return Err(RecordError::Io(path, error)),
+        };
+        Ok(Self {
+            directory: directory.to_owned(),
+            known: known
+                .into_iter()
+                .map(|record| (record.id.clone(), record))
+                .collect(),
+        })
+    }
+
+    /// The record of a tenant; `None` if it runs.
+    #[must_use]
+    pub fn find(&self, id: &str) -> Option<&Record> {
+        self.known.get(id)
+    }
+
+    /// All records.
+    pub fn all(&self) -> impl Iterator<Item = &Record> {
+        self.known.values()
+    }
+
+    /// Adds or replaces a record.
+    ///
+    /// # Errors
+    /// The file cannot be written; then nothing has changed.
+    pub fn put(&mut self, record: Record) -> Result<(), RecordError> {
+        let before = self.known.insert(record.id.clone(), record.clone());
+        self.write().inspect_err(|_| {
+            match before {
+                Some(before) => self.known.insert(before.id.clone(), before),
+                None => self.known.remove(&record.id),
+            };
+        })
+    }
+
+    /// Removes a record: the tenant runs.
+    ///
+    /// # Errors
+    /// The file cannot be written. The record is gone in memory all the same, as a tenant that runs must not be shown as
+    /// suspended; a manager that starts finds it again and sees that there is nothing to do.
+    pub fn remove(&mut self, id: &str) -> Result<(), RecordError> {
+        match self.known.remove(id) {
+            Some(_) => self.write(),
+            None => Ok(()),
+        }
+    }
+
+    fn write(&self) -> Result<(), RecordError> {
+        let path = self.directory.join(FILE);
+        let all: Vec<&Record> = self.known.values().collect();
+        let written = serde_json::to_vec(&all)
+            .map_err(io::Error::other)
+            .map(|json| checked_file::seal(KIND, VERSION, &json))
+            .and_then(|bytes| checked_file::replace(&self.directory, NEW, &path, &bytes));
+        written.map_err(|error| RecordError::Io(path, error))
+    }
+}
+
+fn parsed(bytes: &[u8]) -> Result<Vec<Record>, Damage> {
+    let json = checked_file::open(KIND, VERSION, bytes)?;
+    serde_json::from_slice(json).map_err(|error| Damage::Content(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(id: &str, phase: Phase) -> Record {
+        Record {
+            id: id.to_owned(),
+            phase,
+            processes: vec![Process {
+                host_pid: 7,
+                start_ticks: 70,
+            }],
+        }
+    }
+
+    #[test]
+    fn what_was_put_is_read_again_and_damage_is_told() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut records = Records::open(directory.path()).unwrap();
+        records.put(record("a-1", Phase::Suspending)).unwrap();
+        records.put(record("b-2", Phase::Suspended)).unwrap();
+        records.put(record("a-1", Phase::Suspended)).unwrap();
+        records.remove("b-2").unwrap();
+        let again = Records::open(directory.path()).unwrap();
+        assert_eq!(again.find("a-1"), Some(&record("a-1", Phase::Suspended)));
+        assert_eq!(again.all().count(), 1);
+        let path = directory.path().join(FILE);
+        let mut bytes = fs::read(&path).unwrap();
+        *bytes.last_mut().unwrap() ^= 1;
+        fs::write(&path, bytes).unwrap();
+        assert!(matches!(
+            Records::open(directory.path()),
+            Err(RecordError::Damaged(..))
+        ));
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_not_known() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut records = Records::open(directory.path()).unwrap();
+        fs::create_dir(directory.path().join(NEW)).unwrap();
+        assert!(records.put(record("a-1", Phase::Suspending)).is_err());
+        assert!(records.find("a-1").is_none());
+    }
+}

@@ -1,0 +1,205 @@
+//! What a thread does for one tenant: suspends it, or brings it back.
+
+use std::time::Duration;
+
+use vcuda_quota::MemorySize;
+use vcuda_region::GpuUuid;
+use vcuda_region::suspension::{SuspendState, SuspensionWords};
+
+use super::Shared;
+use super::gates::Gates;
+use super::helper::Helper;
+use super::moving::{NotMoved, bring_back, move_away};
+use super::records::{Phase, Process};
+use crate::checkpoint::Outcome;
+use crate::events::Severity;
+use crate::observe::Tenant;
+use crate::state::GrantError;
+
+/// Time for the calls under way to leave the driver.
+const QUIET_WITHIN: Duration = Duration::from_secs(2);
+/// Time for calls that only looked at the gate to turn back.
+const STILL_QUIET_WITHIN: Duration = Duration::from_millis(50);
+
+/// Looks after which a process should have registered, and the pause between two. A shim that got no answer asks again after
+/// two seconds.
+const REGISTERED_AFTER: u32 = 60;
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+
+/// Suspends a tenant.
+///
+/// # Errors
+/// It cannot be suspended, or not now: it goes on as before.
+pub(super) fn suspend(shared: &Shared, id: &str) -> Result<(), GrantError> {
+    let (gates, processes) = find_processes(shared, id)?;
+    let helper = shared.helper.lock(id).map_err(unwritten)?;
+    shared
+        .write(id, Phase::Suspending, &processes)
+        .map_err(unwritten)?;
+    tell(shared, id, SuspendState::Suspending);
+    let moved = if gates.become_quiet(id, &processes, QUIET_WITHIN) {
+        let is_quiet = || gates.become_quiet(id, &processes, STILL_QUIET_WITHIN);
+        move_away(&helper, &processes, is_quiet)
+    } else {
+        Err(NotMoved::InUse)
+    };
+    if let Err(why) = moved {
+        undo(shared, &helper, id, &processes);
+        return Err(refused(id, &why));
+    }
+    if let Err(error) = shared.write(id, Phase::Suspended, &processes) {
+        undo(shared, &helper, id, &processes);
+        return Err(unwritten(error));
+    }
+    tell(shared, id, SuspendState::Suspended);
+    // If this fails, the room stays reserved, and only no other tenant gets it.
+    if let Err(error) = shared.runtime.block_on(shared.grants.suspend(id)) {
+        tracing::warn!(container = id, "its room is not given to others: {error}");
+    }
+    let text = format!("{id} is suspended: its GPU memory is in host memory until its next call");
+    shared.say(Severity::Info, "VcudaSuspended", text, id);
+    Ok(())
+}
+
+/// The tenant's processes. One that has just started is given time to register.
+fn find_processes(shared: &Shared, id: &str) -> Result<(Gates, Vec<Process>), GrantError> {
+    let mut attempts = 0;
+    loop {
+        let tenant = known(shared, id)?;
+        let gates = Gates::open(shared, &tenant)?;
+        match gates.processes(&tenant) {
+            Err(GrantError::Unavailable(_)) if attempts < REGISTERED_AFTER => attempts += 1,
+            found => return Ok((gates, found?)),
+        }
+        std::thread::sleep(LOOK_AGAIN);
+    }
+}
+
+/// Brings a tenant back. Takes up whatever an earlier manager left, too.
+///
+/// # Errors
+/// There is no room: it stays suspended. Or a process is lost.
+pub(super) fn resume(shared: &Shared, id: &str) -> Result<(), GrantError> {
+    let Some(record) = shared.records.lock().find(id).cloned() else {
+        return Ok(());
+    };
+    let helper = shared.helper.lock(id).map_err(unwritten)?;
+    if record.phase != Phase::Suspending {
+        shared.runtime.block_on(shared.grants.reserve(id))?;
+    }
+    if record.phase == Phase::Suspended {
+        if let Err(error) = has_room(shared, id).and_then(|()| {
+            shared
+                .write(id, Phase::Resuming, &record.processes)
+                .map_err(unwritten)
+        }) {
+            let given_back = shared.runtime.block_on(shared.grants.suspend(id));
+            return given_back.and(Err(error));
+        }
+        tell(shared, id, SuspendState::Resuming);
+    }
+    finish(shared, &helper, id, &record.processes)?;
+    let text = format!("{id} runs: its GPU memory is back");
+    shared.say(Severity::Info, "VcudaResumed", text, id);
+    Ok(())
+}
+
+/// Brings the processes back, and lets their calls pass.
+fn finish(shared: &Shared, helper: &Helper, id: &str, processes: &[Process]) -> Result<(), GrantError> {
+    match bring_back(helper, processes) {
+        Ok(()) => {
+            forget(shared, id);
+            Ok(())
+        }
+        Err(lost) => {
+            if let Err(error) = shared.write(id, Phase::Failed, processes) {
+                tracing::error!(container = id, "{error}");
+            }
+            tell(shared, id, SuspendState::Failed);
+            let text = format!("{id}: {lost}");
+            shared.say(Severity::Error, "VcudaSuspensionFailed", text.clone(), id);
+            Err(GrantError::Refused(text))
+        }
+    }
+}
+
+/// Lets the tenant's calls pass, as none of its processes is away.
+pub(super) fn forget(shared: &Shared, id: &str) {
+    if let Err(error) = shared.records.lock().remove(id) {
+        tracing::error!(container = id, "{error}");
+    }
+    shared.helper.remove_lock(id);
+    tell(shared, id, SuspendState::Running);
+}
+
+/// Brings back what a suspension that was given up has locked or copied. The room is still reserved.
+fn undo(shared: &Shared, helper: &Helper, id: &str, processes: &[Process]) {
+    // What it returns is told by events.
+    let _ = finish(shared, helper, id, processes);
+}
+
+/// Tells the tenant's processes a state. A tenant without files has no process that waits.
+pub(super) fn tell(shared: &Shared, id: &str, state: SuspendState) {
+    let words = SuspensionWords::open(&shared.directory(id));
+    if let Err(error) = words.and_then(|words| words.set_state(state)) {
+        tracing::warn!(
+            container = id,
+            state = state.name(),
+            "its processes are not told: {error}"
+        );
+    }
+}
+
+fn known(shared: &Shared, id: &str) -> Result<Tenant, GrantError> {
+    let snapshot = shared.grants.snapshot_of_now();
+    let found = snapshot.find(id).cloned();
+    found.ok_or_else(|| GrantError::NotFound(format!("{id}: no such tenant; `vcuda smi` lists them")))
+}
+
+/// Checks that the GPUs have room for the tenant's memory, whatever processes outside of vcuda use.
+fn has_room(shared: &Shared, id: &str) -> Result<(), GrantError> {
+    let snapshot = shared.grants.snapshot_of_now();
+    let devices = snapshot
+        .find(id)
+        .map(|tenant| tenant.devices.as_slice())
+        .unwrap_or_default();
+    for device in devices.iter().filter(|device| device.used_bytes > 0) {
+        let free_bytes = free_now(shared, &device.gpu);
+        if free_bytes.is_some_and(|free_bytes| free_bytes < device.used_bytes) {
+            return Err(GrantError::NoRoom(format!(
+                "{id}: its {} do not fit on {} now, as processes outside of vcuda use the GPU; end them (`vcuda ps` lists them)",
+                MemorySize(device.used_bytes),
+                device.gpu
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Memory of a GPU that no process uses now (bytes); `None` if NVML does not tell.
+fn free_now(shared: &Shared, gpu: &GpuUuid) -> Option<u64> {
+    let inventory = shared.grants.inventory();
+    let known = inventory.find(gpu)?;
+    let used = shared.node.processes(gpu).ok()?;
+    let used: Option<u64> = used.into_iter().map(|(_, bytes)| bytes).sum();
+    Some(known.grantable_bytes(used?))
+}
+
+fn refused(id: &str, why: &NotMoved) -> GrantError {
+    let remedy = match why {
+        NotMoved::Step(_, Outcome::NotSupported) => {
+            "managed memory and memory shared with other processes cannot be moved; do without them"
+        }
+        NotMoved::Step(_, Outcome::NotReady) => "wait until its work is done",
+        NotMoved::Step(_, Outcome::NoRoom) => "free host memory",
+        NotMoved::Step(_, Outcome::NoDriver) => {
+            "update the driver, or install vcuda-checkpoint beside vcuda-manager"
+        }
+        NotMoved::Step(..) | NotMoved::InUse => "it goes on as before",
+    };
+    GrantError::Refused(format!("{id} is not suspended: {why}; {remedy}"))
+}
+
+fn unwritten(error: impl std::fmt::Display) -> GrantError {
+    GrantError::Unavailable(error.to_string())
+}

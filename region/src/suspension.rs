@@ -1,0 +1,164 @@
+//! Suspension: the words by which the manager keeps a tenant's processes out of the driver while their GPU memory is away,
+//! and by which they ask for it.
+//!
+//! A thread counts itself as inside the driver, and reads the tenant's state then. The manager writes the state, and reads
+//! the counts then. Each has a fence in between, so at least one of the two sees the other: a thread that got in is counted, and
+//! one that comes later turns back. The tenant can write all of these words, which harms only itself:
+//! the manager keeps its own record of what it did.
+
+use crate::primitive::{AtomicU32, AtomicU64, Ordering, fence};
+
+#[cfg(not(loom))]
+mod words;
+
+#[cfg(not(loom))]
+pub use words::{ProcessGate, SuspensionWords};
+
+/// State of a tenant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum SuspendState {
+    /// Its calls go to the driver.
+    #[default]
+    Running,
+    /// The manager waits until no call is inside the driver, then moves the memory away.
+    Suspending,
+    /// Its GPU memory is in the host's.
+    Suspended,
+    /// The manager moves it back.
+    Resuming,
+    /// A process of it lost its GPU state. Its calls go to the driver, which says so.
+    Failed,
+}
+
+impl SuspendState {
+    /// All states, in the order of their words.
+    pub const ALL: [Self; 5] = [
+        Self::Running,
+        Self::Suspending,
+        Self::Suspended,
+        Self::Resuming,
+        Self::Failed,
+    ];
+
+    /// The state as it stands in `usage`.
+    #[must_use]
+    pub const fn word(self) -> u32 {
+        match self {
+            Self::Running => 0,
+            Self::Suspending => 1,
+            Self::Suspended => 2,
+            Self::Resuming => 3,
+            Self::Failed => 4,
+        }
+    }
+
+    /// The state of a word; [`SuspendState::Running`] for a word that this release does not know.
+    #[must_use]
+    pub fn of_word(word: u32) -> Self {
+        let mut all = Self::ALL.into_iter();
+        all.find(|state| state.word() == word).unwrap_or_default()
+    }
+
+    /// Name of the state, as `vcuda smi --json` tells it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::Suspending => "suspending",
+            Self::Suspended => "suspended",
+            Self::Resuming => "resuming",
+            Self::Failed => "failed",
+        }
+    }
+
+    /// Whether a call may go to the driver.
+    #[must_use]
+    pub const fn lets_calls_pass(self) -> bool {
+        matches!(self, Self::Running | Self::Failed)
+    }
+}
+
+/// The gate of a process: each thread passes it on its way to the driver.
+#[derive(Debug, Clone, Copy)]
+pub struct Gate<'u> {
+    /// [`SuspendState`] of the tenant.
+    state: &'u AtomicU32,
+    /// Not 0: a process of the tenant waits for its memory.
+    resume_wanted: &'u AtomicU32,
+    /// Number of this process's threads inside the driver.
+    inside: &'u AtomicU64,
+}
+
+impl<'u> Gate<'u> {
+    pub(crate) fn new(state: &'u AtomicU32, resume_wanted: &'u AtomicU32, inside: &'u AtomicU64) -> Self {
+        Self {
+            state,
+            resume_wanted,
+            inside,
+        }
+    }
+
+    /// Counts the calling thread as inside the driver. Returns `false` if it may not go there now, and is not counted.
+    #[inline]
+    #[must_use]
+    pub fn try_enter(&self) -> bool {
+        self.inside.fetch_add(1, Ordering::Relaxed);
+        // Pairs with the fence in `SuspensionWords::set_state`, between the manager's write of the state and its look at the
+        // counts.
+        fence(Ordering::SeqCst);
+        let lets_pass = SuspendState::of_word(self.state.load(Ordering::Acquire)).lets_calls_pass();
+        if !lets_pass {
+            self.leave();
+        }
+        lets_pass
+    }
+
+    /// Counts the calling thread as outside again.
+    #[inline]
+    pub fn leave(&self) {
+        // The manager that no longer sees the call also sees its effects.
+        self.inside.fetch_sub(1, Ordering::Release);
+    }
+
+    /// Asks the manager for the tenant's memory.
+    pub fn ask_to_resume(&self) {
+        self.resume_wanted.store(1, Ordering::Release);
+    }
+
+    /// The word of the tenant's state, for a thread that waits until it changes.
+    #[must_use]
+    pub fn state_word(&self) -> &'u AtomicU32 {
+        self.state
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests;
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_is_the_state_that_it_was_made_of() {
+        for state in SuspendState::ALL {
+            assert_eq!(SuspendState::of_word(state.word()), state);
+        }
+        assert_eq!(SuspendState::of_word(5), SuspendState::Running);
+    }
+
+    #[test]
+    fn a_thread_that_turns_back_is_not_counted() {
+        let (state, wanted, inside) = (AtomicU32::new(0), AtomicU32::new(0), AtomicU64::new(0));
+        let gate = Gate::new(&state, &wanted, &inside);
+        assert!(gate.try_enter());
+        assert_eq!(inside.load(Ordering::Relaxed), 1);
+        state.store(SuspendState::Suspending.word(), Ordering::Relaxed);
+        assert!(!gate.try_enter());
+        assert_eq!(inside.load(Ordering::Relaxed), 1);
+        gate.leave();
+        assert_eq!(inside.load(Ordering::Relaxed), 0);
+        state.store(SuspendState::Failed.word(), Ordering::Relaxed);
+        assert!(gate.try_enter());
+    }
+}

@@ -1,0 +1,117 @@
+//! Functions that only pass the gate of a suspendable tenant, and that the shim leaves alone otherwise.
+//!
+//! On an H200 with driver 580 a process whose GPU state is away waits in most functions, and ends with SIGSEGV in others
+//! (docs/gpu-results.md, "Checkpoints of a process"). Only some were tried, so every function with a prototype is here, except
+//! those that answer from what never leaves: errors, versions, properties of devices, which context is current.
+
+use crate::driver::reentrancy::HookGuard;
+use crate::runtime::suspend::{self, Passage};
+
+/// Whether no call has to pass a gate.
+#[inline]
+pub(super) fn idle() -> bool {
+    suspend::is_idle()
+}
+
+/// A guard: the thread is in a call that has passed the gate.
+#[derive(Debug)]
+pub(super) struct Passed {
+    _passage: Passage,
+    _inside: HookGuard,
+}
+
+/// Passes the gate. `None` within another hook, which has passed it.
+#[inline(never)]
+pub(super) fn pass() -> Option<Passed> {
+    let inside = HookGuard::enter()?;
+    Some(Passed {
+        _passage: suspend::enter(),
+        _inside: inside,
+    })
+}
+
+/// Adds the rows of these functions to the table.
+macro_rules! hooks_and_gated {
+    ($($rows:tt)*) => {
+        $crate::hooks::table::hooks! {
+            gate {
+                // Streams.
+                cuGreenCtxGetDevResource cuGreenCtxRecordEvent cuGreenCtxWaitEvent cuGreenCtxStreamCreate
+                cuGreenCtxGetId cuCtxRecordEvent cuCtxWaitEvent cuStreamCreate cuStreamCreateWithPriority
+                cuStreamGetPriority cuStreamGetPriority_ptsz cuStreamGetDevice cuStreamGetDevice_ptsz
+                cuStreamGetFlags cuStreamGetFlags_ptsz cuStreamGetId cuStreamGetId_ptsz cuStreamGetCtx
+                cuStreamGetCtx_ptsz cuStreamGetCtx_v2 cuStreamGetCtx_v2_ptsz cuStreamWaitEvent
+                cuStreamWaitEvent_ptsz cuStreamIsCapturing cuStreamIsCapturing_ptsz cuStreamGetCaptureInfo
+                cuStreamGetCaptureInfo_ptsz cuStreamGetCaptureInfo_v2 cuStreamGetCaptureInfo_v2_ptsz
+                cuStreamGetCaptureInfo_v3 cuStreamGetCaptureInfo_v3_ptsz cuStreamUpdateCaptureDependencies
+                cuStreamUpdateCaptureDependencies_ptsz cuStreamUpdateCaptureDependencies_v2
+                cuStreamUpdateCaptureDependencies_v2_ptsz cuStreamAttachMemAsync cuStreamAttachMemAsync_ptsz
+                cuStreamQuery cuStreamQuery_ptsz cuStreamCopyAttributes cuStreamCopyAttributes_ptsz
+                cuStreamGetAttribute cuStreamGetAttribute_ptsz cuStreamSetAttribute cuStreamSetAttribute_ptsz
+                cuStreamWriteValue32 cuStreamWriteValue32_v2 cuStreamWriteValue32_ptsz cuStreamWriteValue32_v2_ptsz
+                cuStreamWriteValue64 cuStreamWriteValue64_v2 cuStreamWriteValue64_ptsz cuStreamWriteValue64_v2_ptsz
+                cuStreamGetGreenCtx cuStreamGetDevResource cuStreamGetDevResource_ptsz
+                // Events.
+                cuEventCreate cuEventRecord cuEventRecord_ptsz cuEventRecordWithFlags cuEventRecordWithFlags_ptsz
+                cuEventQuery cuEventDestroy cuEventDestroy_v2 cuEventElapsedTime cuEventElapsedTime_v2
+                // Graphs.
+                cuGraphCreate cuGraphAddKernelNode cuGraphAddKernelNode_v2 cuGraphKernelNodeGetParams
+                cuGraphKernelNodeGetParams_v2 cuGraphKernelNodeSetParams cuGraphKernelNodeSetParams_v2
+                cuGraphAddMemcpyNode cuGraphMemcpyNodeGetParams cuGraphMemcpyNodeSetParams cuGraphAddMemsetNode
+                cuGraphMemsetNodeGetParams cuGraphMemsetNodeSetParams cuGraphAddHostNode cuGraphHostNodeGetParams
+                cuGraphHostNodeSetParams cuGraphAddChildGraphNode cuGraphChildGraphNodeGetGraph cuGraphAddEmptyNode
+                cuGraphAddEventRecordNode cuGraphEventRecordNodeGetEvent cuGraphEventRecordNodeSetEvent
+                cuGraphAddEventWaitNode cuGraphEventWaitNodeGetEvent cuGraphEventWaitNodeSetEvent
+                cuGraphMemAllocNodeGetParams cuGraphAddMemFreeNode cuGraphMemFreeNodeGetParams
+                cuDeviceGetGraphMemAttribute cuDeviceSetGraphMemAttribute cuGraphClone cuGraphNodeFindInClone
+                cuGraphNodeGetType cuGraphNodeGetContainingGraph cuGraphNodeGetLocalId cuGraphNodeGetToolsId
+                cuGraphGetId cuGraphExecGetId cuGraphGetNodes cuGraphGetRootNodes cuGraphGetEdges
+                cuGraphGetEdges_v2 cuGraphNodeGetDependencies cuGraphNodeGetDependencies_v2
+                cuGraphNodeGetDependentNodes cuGraphNodeGetDependentNodes_v2 cuGraphAddDependencies
+                cuGraphAddDependencies_v2 cuGraphRemoveDependencies cuGraphRemoveDependencies_v2 cuGraphDestroyNode
+                cuGraphExecGetFlags cuGraphExecKernelNodeSetParams cuGraphExecKernelNodeSetParams_v2
+                cuGraphExecMemcpyNodeSetParams cuGraphExecMemsetNodeSetParams cuGraphExecHostNodeSetParams
+                cuGraphExecChildGraphNodeSetParams cuGraphExecEventRecordNodeSetEvent
+                cuGraphExecEventWaitNodeSetEvent cuGraphNodeSetEnabled cuGraphNodeGetEnabled cuGraphDestroy
+                cuUserObjectCreate cuUserObjectRetain cuUserObjectRelease cuGraphRetainUserObject
+                cuGraphReleaseUserObject cuGraphKernelNodeCopyAttributes cuGraphKernelNodeGetAttribute
+                cuGraphKernelNodeSetAttribute cuGraphDebugDotPrint cuGraphNodeSetParams cuGraphNodeGetParams
+                cuGraphExecNodeSetParams
+                // Memory, arrays and pointers.
+                cuDeviceSetMemPool cuDeviceGetMemPool cuDeviceGetDefaultMemPool cuMemGetAddressRange
+                cuMemGetAddressRange_v2 cuMemAllocHost cuMemAllocHost_v2 cuMemFreeHost cuMemHostAlloc
+                cuMemHostGetDevicePointer cuMemHostGetDevicePointer_v2 cuMemHostGetFlags cuMemHostRegister
+                cuMemHostRegister_v2 cuMemHostUnregister cuArrayGetDescriptor cuArrayGetDescriptor_v2
+                cuArrayGetSparseProperties cuMipmappedArrayGetSparseProperties cuArrayGetMemoryRequirements
+                cuMipmappedArrayGetMemoryRequirements cuArrayGetPlane cuArray3DGetDescriptor
+                cuArray3DGetDescriptor_v2 cuMipmappedArrayGetLevel cuMemAddressReserve cuMemAddressFree
+                cuMemSetAccess cuMemGetAccess cuMemGetAllocationGranularity cuMemGetAllocationPropertiesFromHandle
+                cuMemPoolGetAttribute cuMemPoolSetAccess cuMemPoolGetAccess cuMemGetDefaultMemPool cuMemGetMemPool
+                cuMemSetMemPool cuMemPoolExportToShareableHandle cuMulticastGetGranularity cuPointerGetAttribute
+                cuMemPrefetchAsync cuMemPrefetchAsync_ptsz cuMemPrefetchAsync_v2 cuMemPrefetchAsync_v2_ptsz
+                cuMemAdvise cuMemAdvise_v2 cuMemPrefetchBatchAsync cuMemPrefetchBatchAsync_ptsz
+                cuMemRangeGetAttribute cuMemRangeGetAttributes cuPointerSetAttribute cuPointerGetAttributes
+                // Contexts, code and the driver itself.
+                cuInit cuFlushGPUDirectRDMAWrites cuDevicePrimaryCtxSetFlags cuDevicePrimaryCtxSetFlags_v2
+                cuDevicePrimaryCtxGetState cuCtxGetFlags cuCtxSetFlags cuCtxGetId cuCtxGetLimit cuCtxGetCacheConfig
+                cuCtxSetCacheConfig cuCtxGetStreamPriorityRange cuCtxResetPersistingL2Cache cuCtxGetExecAffinity
+                cuCtxAttach cuCtxGetSharedMemConfig cuCtxSetSharedMemConfig cuModuleGetFunction
+                cuModuleGetFunctionCount cuModuleEnumerateFunctions cuModuleGetGlobal cuModuleGetGlobal_v2
+                cuLinkCreate cuLinkCreate_v2 cuLinkAddData cuLinkAddData_v2 cuLinkAddFile cuLinkAddFile_v2
+                cuLinkComplete cuLinkDestroy cuLibraryGetKernel cuLibraryGetKernelCount cuLibraryEnumerateKernels
+                cuKernelGetLibrary cuLibraryGetGlobal cuLibraryGetManaged cuLibraryGetUnifiedFunction
+                cuKernelGetAttribute cuKernelSetAttribute cuKernelSetCacheConfig cuKernelGetName
+                cuKernelGetParamInfo cuKernelGetParamCount cuFuncGetAttribute cuFuncSetAttribute
+                cuFuncSetCacheConfig cuFuncGetModule cuFuncGetName cuFuncGetParamInfo cuFuncGetParamCount
+                cuFuncIsLoaded cuFuncSetSharedMemConfig cuCtxDisablePeerAccess cuCtxGetDevResource cuProfilerStart
+                cuProfilerStop cuFuncSetBlockShape cuFuncSetSharedSize cuParamSetSize cuParamSeti cuParamSetf
+                cuParamSetv cuOccupancyMaxActiveBlocksPerMultiprocessor
+                cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags cuOccupancyMaxPotentialBlockSize
+                cuOccupancyMaxPotentialBlockSizeWithFlags cuOccupancyMaxPotentialClusterSize
+                cuOccupancyMaxActiveClusters
+            }
+            $($rows)*
+        }
+    };
+}
+pub(crate) use hooks_and_gated;

@@ -1,0 +1,493 @@
+//! Suspended tenants: real processes whose GPU memory goes to the host's and comes back at their next call.
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "a test stops at the first thing that is not as it should be"
+)]
+
+use std::io::Write as _;
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+use vcuda_machine::{CheckpointFault, Faults};
+use vcuda_region::process::Identity;
+use vcuda_region::slots::Usage;
+use vcuda_tests::{Door, Fixture, Running, app, eventually, succeeded, text};
+
+const SMALL: &str = "context_bytes = \"8MiB\"\n";
+/// Steps that take a second, so that something can happen in them.
+const SLOW: &str = "context_bytes = \"8MiB\"\n[driver]\ncheckpoint_fixed_ns = 1_000_000_000\n";
+const A_MINUTE: Duration = Duration::from_secs(60);
+
+/// A started `suspended`.
+struct Program(Running);
+
+impl Program {
+    fn start(command: &mut Command) -> Self {
+        let mut running = Running::start(command.stdin(Stdio::piped()));
+        running.wait_for("ready");
+        Self(running)
+    }
+
+    fn in_grant(fixture: &Fixture, name: &str, door: Door) -> Self {
+        let mut command = fixture.vcuda(["run", "--sim", "--grant", name, "--"]);
+        Self::start(command.arg(app("suspended", door)))
+    }
+
+    fn tell(&mut self, line: &str) {
+        writeln!(self.0.0.stdin.as_mut().unwrap(), "{line}").unwrap();
+    }
+
+    /// Tells it a line, and returns its answer without the line's first word.
+    fn ask(&mut self, line: &str) -> String {
+        self.tell(line);
+        self.answer(line)
+    }
+
+    fn answer(&mut self, line: &str) -> String {
+        let answer = self.0.next_line().unwrap();
+        let word = line.split(' ').next().unwrap();
+        let rest = answer.strip_prefix(word);
+        rest.unwrap_or_else(|| panic!("{line}: {answer}"))
+            .trim()
+            .to_owned()
+    }
+}
+
+fn create(fixture: &Fixture, name: &str, more: &[&str]) {
+    let args = [&["grant", "create", name, "--cores", "20"], more].concat();
+    succeeded(&fixture.vcuda(args).output().unwrap());
+}
+
+fn suspendable(fixture: &Fixture, name: &str) {
+    create(fixture, name, &["--memory", "1GiB", "--suspendable"]);
+}
+
+fn ask(fixture: &Fixture, command: &str, name: &str) -> Output {
+    fixture.vcuda([command, name]).output().unwrap()
+}
+
+#[track_caller]
+fn done(fixture: &Fixture, command: &str, name: &str, id: &str, state: &str) {
+    let said = succeeded(&ask(fixture, command, name));
+    assert_eq!(said.trim(), format!("{id} {state}"));
+}
+
+/// What a refusal says, in one line.
+#[track_caller]
+fn refused(fixture: &Fixture, command: &str, name: &str) -> String {
+    let output = ask(fixture, command, name);
+    assert!(!output.status.success(), "{}", text(&output));
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn tenant(fixture: &Fixture, id: &str) -> Value {
+    let smi = fixture.smi();
+    let tenants = smi["gpus"][0]["tenants"].as_array().unwrap();
+    let found = tenants.iter().find(|tenant| tenant["name"] == id);
+    found.unwrap_or_else(|| panic!("no {id} in {smi}")).clone()
+}
+
+fn state(fixture: &Fixture, id: &str) -> String {
+    tenant(fixture, id)["state"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn contents_are_as_before_after_each_of_several_rounds() {
+    let fixture = Fixture::with_config(SMALL);
+    let _manager = fixture.manager();
+    suspendable(&fixture, "a");
+    let mut program = Program::in_grant(&fixture, "a", Door::Link);
+    let used = fixture.used_bytes();
+    for round in 0..5 {
+        assert_eq!(program.ask("fill"), "0 intact", "round {round}");
+        done(&fixture, "suspend", "a", "a-1", "suspended");
+        assert_eq!(fixture.used_bytes(), 0, "round {round}");
+        let shown = tenant(&fixture, "a-1");
+        assert_eq!(shown["state"], "suspended");
+        assert_eq!(shown["suspended_bytes"], shown["memory_used_bytes"]);
+        assert!(shown["suspended_bytes"].as_u64().unwrap() >= 16 << 20, "{shown}");
+        done(&fixture, "suspend", "a", "a-1", "suspended");
+        done(&fixture, "resume", "a", "a-1", "running");
+        assert_eq!(fixture.used_bytes(), used, "round {round}");
+        let shown = tenant(&fixture, "a-1");
+        assert_eq!(
+            (&shown["state"], &shown["suspended_bytes"]),
+            (&"running".into(), &0.into())
+        );
+        assert_eq!(program.ask("copy"), "0 intact", "round {round}");
+    }
+}
+
+/// The simulated driver ends a process with SIGSEGV for some of these calls, if one reaches it while the state is away.
+#[test]
+fn the_first_call_whichever_it_is_brings_the_memory_back() {
+    let fixture = Fixture::with_config(SMALL);
+    let _manager = fixture.manager();
+    for (name, door) in [
+        ("link", Door::Link),
+        ("dlsym", Door::Dlsym),
+        ("proc", Door::ProcAddress),
+    ] {
+        suspendable(&fixture, name);
+        let mut program = Program::in_grant(&fixture, name, door);
+        program.tell("calls");
+        let calls = program.0.next_line().unwrap();
+        assert!(calls.split(' ').count() >= 20, "{calls}");
+        let id = format!(
+            "{name}-{}",
+            Door::ALL.iter().position(|one| *one == door).unwrap() + 1
+        );
+        for call in calls.split(' ').chain(["all", "all"]) {
+            done(&fixture, "suspend", name, &id, "suspended");
+            assert_eq!(program.ask(call), "0 intact", "{call} by {door:?}");
+            assert_eq!(state(&fixture, &id), "running", "{call}");
+        }
+    }
+}
+
+/// Without a request, nothing brings it back; a waiting call waits for as long as there is no room.
+#[test]
+fn a_neighbour_can_have_the_memory_meanwhile() {
+    let fixture = Fixture::with_config(&format!("{SMALL}[[gpus]]\nmemory_bytes = \"4GiB\"\n"));
+    let _manager = fixture.manager();
+    create(&fixture, "a", &["--memory", "2GiB", "--suspendable"]);
+    let mut program = Program::in_grant(&fixture, "a", Door::Link);
+    assert_eq!(program.ask("hold 300"), "0");
+    let beside = ["grant", "create", "b", "--memory", "2GiB", "--cores", "20"];
+    assert!(!fixture.vcuda(beside).output().unwrap().status.success());
+    done(&fixture, "suspend", "a", "a-1", "suspended");
+    succeeded(&fixture.vcuda(beside).output().unwrap());
+    let mut neighbour = Program::in_grant(&fixture, "b", Door::Link);
+    assert_eq!(neighbour.ask("hold 1700"), "0");
+    let said = refused(&fixture, "resume", "a");
+    assert!(
+        said.contains("2 GiB") && said.contains("stays suspended"),
+        "{said}"
+    );
+    program.tell("stream-query");
+    assert!(!program.0.prints_within(Duration::from_secs(2)));
+    assert_eq!(state(&fixture, "a-1"), "suspended");
+    assert_eq!(neighbour.ask("copy"), "0 intact");
+    drop(neighbour);
+    let release = || fixture.vcuda(["grant", "release", "b"]).output().unwrap();
+    eventually("the neighbour's grant ends", A_MINUTE, || {
+        release().status.success()
+    });
+    assert_eq!(program.answer("stream-query"), "0 intact");
+    assert_eq!(state(&fixture, "a-1"), "running");
+    assert!(!fixture.vcuda(beside).output().unwrap().status.success());
+}
+
+#[test]
+fn processes_of_a_tenant_go_and_come_together() {
+    let fixture = Fixture::with_config(SMALL);
+    let _manager = fixture.manager();
+    suspendable(&fixture, "a");
+    let mut programs: Vec<_> = (0..3)
+        .map(|_| Program::in_grant(&fixture, "a", Door::Link))
+        .collect();
+    let used = fixture.used_bytes();
+    done(&fixture, "suspend", "a", "a-1", "suspended");
+    assert_eq!(fixture.used_bytes(), 0);
+    assert_eq!(programs[1].ask("event-query"), "0 intact");
+    assert_eq!(fixture.used_bytes(), used);
+    // One that ends while it is away keeps nothing from coming back.
+    done(&fixture, "suspend", "a", "a-1", "suspended");
+    drop(programs.pop());
+    for program in &mut programs {
+        assert_eq!(program.ask("all"), "0 intact");
+    }
+    // All at once, each with its own call.
+    done(&fixture, "suspend", "a", "a-1", "suspended");
+    for (program, call) in programs.iter_mut().zip(["launch", "stream-synchronize"]) {
+        program.tell(call);
+    }
+    for (program, call) in programs.iter_mut().zip(["launch", "stream-synchronize"]) {
+        assert_eq!(program.answer(call), "0 intact");
+    }
+}
+
+#[test]
+fn what_cannot_be_suspended_goes_on_and_the_reason_is_told() {
+    let fixture = Fixture::with_config(SMALL);
+    let _manager = fixture.manager();
+    assert!(refused(&fixture, "suspend", "nobody").contains("nobody: no such tenant"));
+    create(&fixture, "plain", &["--memory", "1GiB"]);
+    let mut plain = Program::in_grant(&fixture, "plain", Door::Link);
+    assert!(refused(&fixture, "suspend", "plain").contains("--suspendable"));
+    assert_eq!(plain.ask("copy"), "0 intact");
+    suspendable(&fixture, "empty");
+    assert!(refused(&fixture, "suspend", "empty").contains("nothing to suspend"));
+    for (name, word) in [
+        ("managed", "managed memory"),
+        ("share", "shared with other processes"),
+    ] {
+        suspendable(&fixture, name);
+        let mut program = Program::in_grant(&fixture, name, Door::Link);
+        assert_eq!(program.ask(name), "0");
+        let said = refused(&fixture, "suspend", name);
+        assert!(said.contains(word), "{said}");
+        assert_eq!(program.ask("all"), "0 intact", "{name}");
+    }
+    suspendable(&fixture, "busy");
+    let mut busy = Program::in_grant(&fixture, "busy", Door::Link);
+    assert_eq!(busy.ask("busy"), "0");
+    let said = refused(&fixture, "suspend", "busy");
+    assert!(said.contains("wait until its work is done"), "{said}");
+    assert_eq!(busy.ask("hold 1"), "0");
+    let smi = fixture.smi();
+    for one in smi["gpus"][0]["tenants"].as_array().unwrap() {
+        assert_eq!(one["state"], "running", "{one}");
+    }
+}
+
+/// Another thread sits in a call of the driver: the tenant is in use.
+#[test]
+fn a_call_under_way_is_not_interrupted() {
+    let fixture = Fixture::with_config(SMALL);
+    let _manager = fixture.manager();
+    suspendable(&fixture, "a");
+    let mut program = Program::in_grant(&fixture, "a", Door::Link);
+    assert_eq!(program.ask("busy"), "0");
+    program.tell("context-synchronize");
+    std::thread::sleep(Duration::from_millis(300));
+    let said = refused(&fixture, "suspend", "a");
+    assert!(said.contains("it began to use the GPU again"), "{said}");
+    assert_eq!(state(&fixture, "a-1"), "running");
+    assert!(program.0.is_alive());
+}
+
+/// The manager is killed in each phase; the next one finishes or undoes what it finds.
+#[test]
+fn a_killed_manager_loses_no_process() {
+    let fixture = Fixture::with_config(SLOW);
+    let mut manager = fixture.manager();
+    suspendable(&fixture, "a");
+    let mut program = Program::in_grant(&fixture, "a", Door::Link);
+    let used = fixture.used_bytes();
+    // Each suspension and each resume takes about two seconds here: a kill at any time between begins of steps.
+    for round in 0..8 {
+        let mut suspend = fixture
+            .vcuda(["suspend", "a"])
+            .stderr(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        std::thread::sleep(Duration::from_millis(150 + 400 * round));
+        manager.kill_and_restart();
+        suspend.wait().unwrap();
+        assert_eq!(program.ask("stream-query"), "0 intact", "round {round}");
+        assert_eq!(
+            (state(&fixture, "a-1"), fixture.used_bytes()),
+            ("running".into(), used)
+        );
+    }
+    for round in 0..4 {
+        done(&fixture, "suspend", "a", "a-1", "suspended");
+        manager.kill_and_restart();
+        assert_eq!(state(&fixture, "a-1"), "suspended", "round {round}");
+        program.tell("event-elapsed");
+        std::thread::sleep(Duration::from_millis(100 + 500 * round));
+        manager.kill_and_restart();
+        assert_eq!(program.answer("event-elapsed"), "0 intact", "round {round}");
+        assert_eq!(
+            (state(&fixture, "a-1"), fixture.used_bytes()),
+            ("running".into(), used)
+        );
+    }
+}
+
+fn set_faults(fixture: &Fixture, set: impl FnOnce(&mut Faults)) {
+    let mut faults = Faults::default();
+    set(&mut faults);
+    faults.write(&fixture.machine()).unwrap();
+}
+
+#[test]
+fn a_step_that_the_driver_refuses_is_undone_or_tried_again() {
+    let fixture = Fixture::with_config(SMALL);
+    let _manager = fixture.manager();
+    suspendable(&fixture, "a");
+    let mut program = Program::in_grant(&fixture, "a", Door::Link);
+    let used = fixture.used_bytes();
+    set_faults(&fixture, |faults| {
+        faults.checkpoints.lock = Some(CheckpointFault::Refused)
+    });
+    assert!(refused(&fixture, "suspend", "a").contains("not suspended"));
+    set_faults(&fixture, |faults| {
+        faults.checkpoints.checkpoint = Some(CheckpointFault::Refused)
+    });
+    assert!(refused(&fixture, "suspend", "a").contains("not suspended"));
+    assert_eq!(
+        (state(&fixture, "a-1"), fixture.used_bytes()),
+        ("running".into(), used)
+    );
+    assert_eq!(program.ask("stream-query"), "0 intact");
+    set_faults(&fixture, |_| ());
+    done(&fixture, "suspend", "a", "a-1", "suspended");
+    set_faults(&fixture, |faults| {
+        faults.checkpoints.restore = Some(CheckpointFault::Refused)
+    });
+    program.tell("stream-query");
+    std::thread::sleep(Duration::from_millis(500));
+    assert_eq!(state(&fixture, "a-1"), "resuming");
+    set_faults(&fixture, |_| ());
+    assert_eq!(program.answer("stream-query"), "0 intact");
+}
+
+/// The driver ends the program that asks, or the target.
+#[test]
+fn a_process_that_is_lost_is_told_and_its_tenant_starts_anew() {
+    let fixture = Fixture::with_config(SMALL);
+    let manager = fixture.manager();
+    suspendable(&fixture, "a");
+    let mut program = Program::in_grant(&fixture, "a", Door::Link);
+    done(&fixture, "suspend", "a", "a-1", "suspended");
+    set_faults(&fixture, |faults| {
+        faults.checkpoints.restore = Some(CheckpointFault::Fails)
+    });
+    let said = refused(&fixture, "resume", "a");
+    assert!(
+        said.contains("cannot be brought back") && said.contains("end it"),
+        "{said}"
+    );
+    assert_eq!(state(&fixture, "a-1"), "failed");
+    let events = succeeded(&fixture.vcuda(["events"]).output().unwrap());
+    assert!(events.contains("VcudaSuspensionFailed"), "{events}");
+    assert!(refused(&fixture, "suspend", "a").contains("lost its GPU state"));
+    set_faults(&fixture, |_| ());
+    program.0.signal(libc::SIGKILL);
+    program.0.finish();
+    eventually("the tenant runs again", A_MINUTE, || {
+        state(&fixture, "a-1") == "running"
+    });
+    let mut program = Program::in_grant(&fixture, "a", Door::Link);
+    assert_eq!(program.ask("all"), "0 intact");
+    drop(manager);
+}
+
+#[test]
+fn a_tenant_that_is_killed_while_it_is_away_leaves_nothing() {
+    let fixture = Fixture::with_config(SLOW);
+    let _manager = fixture.manager();
+    suspendable(&fixture, "a");
+    for wait_ms in [100, 700, 1500, 6000] {
+        let mut program = Program::in_grant(&fixture, "a", Door::Link);
+        let mut suspend = fixture
+            .vcuda(["suspend", "a"])
+            .stderr(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        std::thread::sleep(Duration::from_millis(wait_ms));
+        program.0.signal(libc::SIGKILL);
+        program.0.finish();
+        suspend.wait().unwrap();
+        eventually("it is gone", A_MINUTE, || {
+            fixture.used_bytes() == 0 && state(&fixture, "a-1") == "running"
+        });
+    }
+    let mut program = Program::in_grant(&fixture, "a", Door::Link);
+    assert_eq!(program.ask("copy"), "0 intact");
+}
+
+/// PIDs of the children of a process that run this program.
+fn children(parent: u32, program: &str) -> Vec<i32> {
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    let is_one = |pid: &i32| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let parent = format!(" {parent} ");
+        stat.split_once(") ").is_some_and(|(name, rest)| {
+            // The kernel keeps 15 bytes of a name.
+            name.ends_with(&program[..15]) && rest[1..].starts_with(&parent)
+        })
+    };
+    pids.filter(is_one).collect()
+}
+
+/// Kills a run of `vcuda-checkpoint`, if one begins soon.
+fn kill_helper(manager: u32) {
+    eventually("a helper is met", Duration::from_secs(20), || {
+        let met = children(manager, "vcuda-checkpoint").into_iter();
+        // SAFETY: kill takes no pointers; the process is a child of this test's manager.
+        met.filter(|pid| unsafe { libc::kill(*pid, libc::SIGKILL) } == 0)
+            .count()
+            > 0
+    });
+}
+
+/// `vcuda-checkpoint` is killed in the middle of any step.
+#[test]
+fn a_killed_helper_loses_no_process() {
+    let fixture = Fixture::with_config(SLOW);
+    let manager = fixture.manager();
+    suspendable(&fixture, "a");
+    let mut program = Program::in_grant(&fixture, "a", Door::Link);
+    let used = fixture.used_bytes();
+    for round in 0..4 {
+        let offset = Duration::from_millis(200 * round);
+        let mut suspend = fixture.vcuda(["suspend", "a"]);
+        let suspend = suspend.stderr(Stdio::piped()).spawn().unwrap();
+        std::thread::sleep(offset);
+        kill_helper(manager.pid());
+        let said = text(&suspend.wait_with_output().unwrap());
+        assert!(said.contains("not suspended"), "{said}");
+        assert_eq!(program.ask("stream-query"), "0 intact", "round {round}");
+        assert_eq!(fixture.used_bytes(), used, "round {round}");
+        done(&fixture, "suspend", "a", "a-1", "suspended");
+        program.tell("stream-query");
+        std::thread::sleep(offset);
+        kill_helper(manager.pid());
+        assert_eq!(program.answer("stream-query"), "0 intact", "round {round}");
+        assert_eq!(fixture.used_bytes(), used, "round {round}");
+    }
+}
+
+/// A tenant that writes another tenant's process into its own files cannot have it suspended.
+#[test]
+fn a_process_of_another_tenant_is_never_locked() {
+    let fixture = Fixture::with_config(SMALL);
+    let _manager = fixture.manager();
+    create(&fixture, "victim", &["--memory", "1GiB"]);
+    let mut victim = Program::in_grant(&fixture, "victim", Door::Link);
+    suspendable(&fixture, "a");
+    let directory = fixture.runtime().join("vcuda/containers/a-2");
+    let usage = Usage::open(&directory).unwrap();
+    let slot = usage.claim(&Identity::of(victim.0.0.id()).unwrap()).unwrap();
+    slot.declare_gate();
+    let said = refused(&fixture, "suspend", "a");
+    assert!(said.contains("has not registered"), "{said}");
+    assert_eq!(victim.ask("all"), "0 intact");
+    assert!(fixture.used_bytes() >= 16 << 20);
+}
+
+/// A run of `vcuda run` under the manager's root is suspended as a grant is.
+#[test]
+fn a_run_without_a_grant_is_suspended_too() {
+    let fixture = Fixture::with_config(SMALL);
+    let _manager = fixture.manager();
+    let quota = [
+        "--name",
+        "job",
+        "--memory",
+        "1GiB",
+        "--cores",
+        "20",
+        "--suspendable",
+    ];
+    let mut program = Program::start(&mut fixture.tenant(&quota, app("suspended", Door::Link)));
+    done(&fixture, "suspend", "job", "job", "suspended");
+    assert_eq!(fixture.used_bytes(), 0);
+    assert_eq!(program.ask("event-synchronize"), "0 intact");
+    done(&fixture, "suspend", "job", "job", "suspended");
+    program.0.signal(libc::SIGKILL);
+    program.0.finish();
+    // The name is free again, for a tenant that runs.
+    let mut again = Program::start(&mut fixture.tenant(&quota, app("suspended", Door::Link)));
+    assert_eq!(again.ask("all"), "0 intact");
+    assert_eq!(state(&fixture, "job"), "running");
+}
