@@ -79,7 +79,10 @@ mod tests {
     fn open_metrics_goes_first() {
         for (accepted, wanted) in [
             ("text/plain;version=0.0.4", true),
-            ("application/openmetrics-text;version=1.0.0,text/plain;q=0.5", false),
+            (
+                "application/openmetrics-text;version=1.0.0,text/plain;q=0.5",
+                false,
+            ),
             ("*/*", false),
         ] {
             let mut headers = HeaderMap::new();

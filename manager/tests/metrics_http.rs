@@ -81,7 +81,10 @@ async fn a_scraper_without_openmetrics_gets_the_older_text_format() {
         metrics.contains("# TYPE vcuda_build_info gauge") && metrics.contains("vcuda_build_info{node=\"n\""),
         "{metrics}"
     );
-    assert!(!metrics.contains("# EOF") && !metrics.contains("# UNIT"), "{metrics}");
+    assert!(
+        !metrics.contains("# EOF") && !metrics.contains("# UNIT"),
+        "{metrics}"
+    );
 }
 
 #[tokio::test]

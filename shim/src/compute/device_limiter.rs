@@ -24,7 +24,7 @@ pub(super) const TURNS: u32 = !(WINDOW | TOKENS);
 /// Shortest segment that one timing event measures (ns).
 const SEGMENT_LEAST_NS: u64 = 125_000;
 
-/// Time for which each launch of a watched tenant is measured after work of it was presumed to be done (ns).
+/// Time for which each launch of a watched tenant is measured after work of it was settled as predicted and no pause bounds it (ns).
 const LOST_SIGHT_NS: u64 = 10_000_000_000;
 
 /// Upper bound of a timing event's own time (ns): public estimates are 1 to 3 us.
@@ -254,7 +254,7 @@ impl DeviceLimiter {
         }
     }
 
-    /// Notes that work of this process was presumed to be done, though nothing tells when it ended: no pause bounds it. For a while
+    /// Notes that work of this process was settled as predicted, though nothing tells when it ended: no pause bounds it. For a while
     /// each launch is measured.
     pub(super) fn lost_sight(&self, now_ns: u64) {
         self.lost_sight_until_ns
