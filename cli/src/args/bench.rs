@@ -15,7 +15,7 @@ Examples:
 
 pub(super) const BENCH_EXAMPLES: &str = "\
 Examples:
-  vcuda bench                             all tables on this GPU, 5 to 15 minutes
+  vcuda bench                             all tables on this GPU, 5 to 15 min
   vcuda bench --quick --sim               a few rows on the simulated GPU, 30 s
   vcuda bench --only split --svg s.svg    tenants side by side, with a picture
   vcuda bench --without-shim              the same work without limits
