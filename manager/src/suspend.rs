@@ -27,7 +27,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use vcuda_region::suspension::SuspendState;
@@ -74,6 +74,8 @@ struct Shared {
     helper: helper::Settings,
     runtime: Handle,
     records: Mutex<Records>,
+    /// Notified when a record is written.
+    written: Condvar,
     /// The work under way, by tenant.
     tasks: Mutex<HashMap<String, (Wish, Ended)>>,
 }
@@ -105,11 +107,13 @@ impl Suspender {
             helper,
             runtime,
             records: Mutex::new(records),
+            written: Condvar::new(),
             tasks: Mutex::default(),
         }));
         suspender.0.finish_or_undo()?;
-        let shared = Arc::clone(&suspender.0);
-        let thread = Background::start("suspend", move |stop| poll::watch(&shared, stop))?;
+        let (shared, woken) = (Arc::clone(&suspender.0), Arc::clone(&suspender.0));
+        let wake = Box::new(move || woken.wake_watch());
+        let thread = Background::with_wake("suspend", wake, move |stop| poll::watch(&shared, stop))?;
         Ok((suspender, Watch { _thread: thread }))
     }
 
@@ -170,7 +174,15 @@ impl Shared {
             id: id.to_owned(),
             phase,
             processes: processes.to_vec(),
-        })
+        })?;
+        self.wake_watch();
+        Ok(())
+    }
+
+    fn wake_watch(&self) {
+        // Locked in between, so that the thread either waits by now or sees what has changed.
+        drop(self.records.lock());
+        self.written.notify_all();
     }
 
     async fn carry_out(self: &Arc<Self>, id: &str, wish: Wish) -> Result<SuspendState, GrantError> {

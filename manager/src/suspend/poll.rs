@@ -13,9 +13,8 @@ use super::records::{Phase, Process, Record};
 use super::{Shared, Wish, task};
 use crate::background::Stop;
 
-/// Pause between two looks while a tenant is suspended, and while none is.
+/// Pause between two looks while a tenant is suspended. While none is, the thread sleeps.
 const PAUSE: Duration = Duration::from_millis(5);
-const LONG_PAUSE: Duration = Duration::from_millis(100);
 /// Time between two attempts to resume a tenant (ns): the first may be refused.
 const REST_NS: u64 = 500_000_000;
 
@@ -29,8 +28,7 @@ struct Watched {
 /// Looks until it is asked to stop.
 pub(super) fn watch(shared: &Arc<Shared>, stop: &Stop) {
     let mut watched: HashMap<String, Watched> = HashMap::new();
-    while !stop.is_asked() {
-        let all: Vec<Record> = shared.records.lock().all().cloned().collect();
+    while let Some(all) = next_records(shared, stop) {
         watched.retain(|id, _| all.iter().any(|record| record.id == *id));
         for record in &all {
             let one = watched.entry(record.id.clone()).or_insert_with(|| Watched {
@@ -39,8 +37,21 @@ pub(super) fn watch(shared: &Arc<Shared>, stop: &Stop) {
             });
             look(shared, record, one);
         }
-        park_timeout(if all.is_empty() { LONG_PAUSE } else { PAUSE });
+        park_timeout(PAUSE);
     }
+}
+
+/// The records, once there are any; `None` if the thread is asked to stop.
+fn next_records(shared: &Shared, stop: &Stop) -> Option<Vec<Record>> {
+    let mut records = shared.records.lock();
+    while !stop.is_asked() {
+        let all: Vec<Record> = records.all().cloned().collect();
+        if !all.is_empty() {
+            return Some(all);
+        }
+        shared.written.wait(&mut records);
+    }
+    None
 }
 
 fn look(shared: &Arc<Shared>, record: &Record, watched: &mut Watched) {
