@@ -37,6 +37,9 @@ pub enum BindError {
     /// Processes of the container that had these devices before still run.
     #[error("{0}: processes of the container that had these devices before ({1}) still run: {2}")]
     StillUsed(String, String, ManagerError),
+    /// Kubelet has given it devices of a container that it still lists.
+    #[error("{0}: kubelet has given it devices that {1} has, too; it starts when {1} has ended")]
+    GivenTwice(String, String),
     /// The specification cannot be made.
     #[error("{0}")]
     Spec(#[from] SpecError),

@@ -8,13 +8,17 @@ use vcuda_quota::Quota;
 use super::{BindError, Binder, blocking, pod_name};
 use crate::cdi::{HeldDevices, Record};
 use crate::ids::{Kind, Slot};
-use crate::pods::Holder;
+use crate::pods::{Devices, Holder, PodsSnapshot};
 use crate::resources::State;
 
 impl Binder {
     /// Ends the grants of other containers that had one of these devices. Kubelet gives a device to another container only if the
     /// old one is gone, or was an init container of the same pod and has ended. Within a pod only shares prove that: the chunks
     /// of an ended init container may go to several others.
+    ///
+    /// # Errors
+    /// The old container is another pod's and still there: a busy kubelet 1.36 was seen to give devices twice. The new one starts
+    /// once the old one has ended.
     pub(super) async fn end_superseded(&self, slot: &Slot, held: &HeldDevices) -> Result<(), BindError> {
         let store = self.store.clone();
         let records = blocking(move || store.records()).await?;
@@ -25,10 +29,19 @@ impl Binder {
                 false => Kind::ALL.into_iter().any(overlap),
             }
         };
-        for record in records
+        let superseded: Vec<&Record> = records
             .iter()
             .filter(|record| record.slot != *slot && shares_any(record))
-        {
+            .collect();
+        if superseded.is_empty() {
+            return Ok(());
+        }
+        let snapshot = self.pods.snapshot().await?;
+        let is_living = |record: &&&Record| !record.held.is_same_pod(held) && is_listed(&snapshot, record);
+        if let Some(living) = superseded.iter().find(is_living) {
+            return Err(BindError::GivenTwice(held.pod.clone(), living.held.pod.clone()));
+        }
+        for record in superseded {
             let Some(grant) = self.manager.find(record.slot.as_str()).await? else {
                 self.remove_spec(&record.slot).await?;
                 continue;
@@ -123,6 +136,18 @@ impl Binder {
         };
         grant.gpu_uuids.iter().all(is_usable)
     }
+}
+
+/// Whether kubelet lists the record's container, in the record's pod.
+fn is_listed(snapshot: &PodsSnapshot, record: &Record) -> bool {
+    let mut listed = snapshot.listed.iter();
+    listed.any(|(namespace, pod, containers)| {
+        let is_it = |devices: &Devices| {
+            let shares = devices.ids_of(Kind::Gpu);
+            !shares.is_empty() && Slot::from_shares(shares) == record.slot
+        };
+        format!("{namespace}/{pod}") == record.held.pod && containers.values().any(is_it)
+    })
 }
 
 /// Whether the grant is this pod's. If a UID is missing, the names decide, but only if the specification is still there: then
