@@ -286,6 +286,26 @@ fn starts_that_are_repeated_at_once_are_one_grant() {
     kubelet.assert_no_wrongs();
 }
 
+/// The chunks of a pod that starts are given to another one, too: neither takes the other for gone, and the second waits.
+#[test]
+fn devices_that_are_given_twice_take_no_limits_away() {
+    let fixture = Fixture::with_gpus(1, "24GiB");
+    let node = fixture.node();
+    let kubelet = &node.kubelet;
+    let first = kubelet.admit(PodSpec::share("a", 16, 30)).unwrap();
+    let directory = kubelet.started(&first).directory();
+    let second = kubelet.admit(PodSpec::share("b", 16, 30)).unwrap();
+    kubelet.give_twice(&first, &second, "c", "memory");
+    let refused = kubelet.start_container(&second, "c").unwrap_err();
+    assert!(refused.contains("default/a has, too"), "{refused}");
+    assert!(directory.exists());
+    assert_eq!(kubelet.started(&first).directory(), directory);
+    kubelet.remove(&first);
+    let own = kubelet.started(&second).directory();
+    assert_ne!(own, directory);
+    kubelet.assert_no_wrongs();
+}
+
 /// Kubelet does not call PreStartContainer for a container that restarts after kubelet's restart and before the plugin is
 /// back.
 #[test]

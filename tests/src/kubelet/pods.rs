@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::devices::Allocated;
 use super::manager::Reusable;
 use super::runtime::Started;
 use super::{Kubelet, Node, runtime};
@@ -132,6 +133,21 @@ impl Kubelet {
         devices.active.remove(&pod.uid);
         drop(devices);
         self.node.pods.lock().remove(&pod.uid);
+    }
+
+    /// Gives one pod's container a device of this resource that another pod's has, which keeps it, in place of one of its own: kubelet
+    /// 1.36 was seen to do so under load.
+    pub fn give_twice(&self, from: &Pod, to: &Pod, container: &str, word: &str) {
+        let resource = format!("vcuda.io/{word}");
+        let key = |pod: &Pod| (pod.uid.clone(), container.to_owned());
+        let mut devices = self.node.devices.lock();
+        let others = devices.allocated[&key(from)][&resource].ids.first().cloned();
+        let own = devices.allocated.get_mut(&key(to)).unwrap();
+        let Allocated { ids, answer, .. } = own[&resource].clone();
+        let ids = ids.into_iter().skip(1).chain(others).collect();
+        let twice = Allocated::new(&key(to), &resource, &[(-1, ids)].into(), answer);
+        own.insert(resource, twice);
+        devices.write(&self.node.checkpoint());
     }
 
     /// Devices of a container, by resource word.
