@@ -186,8 +186,11 @@ impl Shared {
     }
 
     async fn carry_out(self: &Arc<Self>, id: &str, wish: Wish) -> Result<SuspendState, GrantError> {
-        let is_known = self.grants.snapshot().await.find(id).is_some();
-        if !is_known {
+        // Of now: the tenant may just have been made.
+        let (grants, name) = (self.grants.clone(), id.to_owned());
+        let look = move || grants.snapshot_of_now().find(&name).is_some();
+        let is_known = tokio::task::spawn_blocking(look).await;
+        if !is_known.unwrap_or(false) {
             return Err(GrantError::NotFound(format!(
                 "{id}: no such tenant; `vcuda smi` lists them"
             )));

@@ -489,5 +489,8 @@ fn a_run_without_a_grant_is_suspended_too() {
     // The name is free again, for a tenant that runs.
     let mut again = Program::start(&mut fixture.tenant(&quota, app("suspended", Door::Link)));
     assert_eq!(again.ask("all"), "0 intact");
-    assert_eq!(state(&fixture, "job"), "running");
+    // The manager has to see that the processes of the one before are gone.
+    eventually("the new tenant runs", Duration::from_secs(10), || {
+        state(&fixture, "job") == "running"
+    });
 }
