@@ -10,19 +10,28 @@ use crate::manager_client::ManagerClient;
 
 /// Suspends the tenants one after the other.
 pub(crate) fn suspend(names: &[String], environment: &Environment) -> Result<(), Failure> {
-    let node = ManagerClient::required(environment)?;
-    for id in ids(&node, names)? {
-        let state = until_done(SuspendState::Suspending, || node.suspend(&id))?;
-        writeln!(std::io::stdout(), "{id} {}", words(state))?;
-    }
-    Ok(())
+    one_by_one(
+        names,
+        environment,
+        SuspendState::Suspending,
+        ManagerClient::suspend,
+    )
 }
 
 /// Resumes the tenants one after the other.
 pub(crate) fn resume(names: &[String], environment: &Environment) -> Result<(), Failure> {
+    one_by_one(names, environment, SuspendState::Resuming, ManagerClient::resume)
+}
+
+fn one_by_one(
+    names: &[String],
+    environment: &Environment,
+    passing: SuspendState,
+    ask: fn(&ManagerClient, &str) -> Result<SuspendState, Failure>,
+) -> Result<(), Failure> {
     let node = ManagerClient::required(environment)?;
     for id in ids(&node, names)? {
-        let state = until_done(SuspendState::Resuming, || node.resume(&id))?;
+        let state = until_done(passing, || ask(&node, &id))?;
         writeln!(std::io::stdout(), "{id} {}", words(state))?;
     }
     Ok(())

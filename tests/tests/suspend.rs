@@ -214,7 +214,7 @@ fn processes_of_a_tenant_go_and_come_together() {
 fn what_cannot_be_suspended_goes_on_and_the_reason_is_told() {
     let fixture = Fixture::with_config(SMALL);
     let _manager = fixture.manager();
-    assert!(refused(&fixture, "suspend", "nobody").contains("nobody: no such tenant"));
+    assert!(refused(&fixture, "suspend", "absent").contains("absent: no such tenant"));
     create(&fixture, "plain", &["--memory", "1GiB"]);
     let mut plain = Program::in_grant(&fixture, "plain", Door::Link);
     assert!(refused(&fixture, "suspend", "plain").contains("--suspendable"));

@@ -17,8 +17,8 @@ impl Binder {
     /// of an ended init container may go to several others.
     ///
     /// # Errors
-    /// The old container is another pod's and still there: a busy kubelet 1.36 was seen to give devices twice. The new one starts
-    /// once the old one has ended.
+    /// The old container is another pod's, and kubelet still lists it: by PodResources and checkpoint a busy kubelet 1.36 gave devices
+    /// twice. The new one starts once the old one has ended.
     pub(super) async fn end_superseded(&self, slot: &Slot, held: &HeldDevices) -> Result<(), BindError> {
         let store = self.store.clone();
         let records = blocking(move || store.records()).await?;

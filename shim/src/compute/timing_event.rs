@@ -56,9 +56,8 @@ impl Launches {
         };
         let since_ns = stream_state.unstarted_since_ns.load(Ordering::Relaxed);
         let (count, predicted_ns) = stream_state.take_unmeasured();
-        let has_own_start = window_ns > 0;
-        if limiter.charges_pauses() && !has_own_start && !is_guess_so_far(stream_state) {
-            // Predictions do not learn from a segment with pauses.
+        if window_ns == 0 && limiter.charges_pauses() && !is_guess_so_far(stream_state) {
+            // Without a start event of its own the segment has pauses: predictions do not learn from it.
             stream_state.drop_parts();
         }
         stream_state.take_parts(timing_event);
