@@ -6,12 +6,13 @@
     reason = "a test stops at the first thing that is not as it should be"
 )]
 
+mod failures;
+
 use std::io::Write as _;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
-use vcuda_machine::{CheckpointFault, Faults};
 use vcuda_region::process::Identity;
 use vcuda_region::slots::Usage;
 use vcuda_tests::{Door, Fixture, Running, app, eventually, succeeded, text};
@@ -258,193 +259,6 @@ fn a_call_under_way_is_not_interrupted() {
     assert!(said.contains("it began to use the GPU again"), "{said}");
     assert_eq!(state(&fixture, "a-1"), "running");
     assert!(program.0.is_alive());
-}
-
-/// The manager is killed in each phase; the next one finishes or undoes what it finds.
-#[test]
-fn a_killed_manager_loses_no_process() {
-    let fixture = Fixture::with_config(SLOW);
-    let mut manager = fixture.manager();
-    suspendable(&fixture, "a");
-    let mut program = Program::in_grant(&fixture, "a", Door::Link);
-    let used = fixture.used_bytes();
-    // Each suspension and each resume takes about two seconds here: a kill at any time between begins of steps.
-    for round in 0..8 {
-        let mut suspend = fixture
-            .vcuda(["suspend", "a"])
-            .stderr(Stdio::null())
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap();
-        std::thread::sleep(Duration::from_millis(150 + 400 * round));
-        manager.kill_and_restart();
-        suspend.wait().unwrap();
-        assert_eq!(program.ask("stream-query"), "0 intact", "round {round}");
-        assert_eq!(
-            (state(&fixture, "a-1"), fixture.used_bytes()),
-            ("running".into(), used)
-        );
-    }
-    for round in 0..4 {
-        done(&fixture, "suspend", "a", "a-1", "suspended");
-        manager.kill_and_restart();
-        assert_eq!(state(&fixture, "a-1"), "suspended", "round {round}");
-        program.tell("event-elapsed");
-        std::thread::sleep(Duration::from_millis(100 + 500 * round));
-        manager.kill_and_restart();
-        assert_eq!(program.answer("event-elapsed"), "0 intact", "round {round}");
-        assert_eq!(
-            (state(&fixture, "a-1"), fixture.used_bytes()),
-            ("running".into(), used)
-        );
-    }
-}
-
-fn set_faults(fixture: &Fixture, set: impl FnOnce(&mut Faults)) {
-    let mut faults = Faults::default();
-    set(&mut faults);
-    faults.write(&fixture.machine()).unwrap();
-}
-
-#[test]
-fn a_step_that_the_driver_refuses_is_undone_or_tried_again() {
-    let fixture = Fixture::with_config(SMALL);
-    let _manager = fixture.manager();
-    suspendable(&fixture, "a");
-    let mut program = Program::in_grant(&fixture, "a", Door::Link);
-    let used = fixture.used_bytes();
-    set_faults(&fixture, |faults| {
-        faults.checkpoints.lock = Some(CheckpointFault::Refused)
-    });
-    assert!(refused(&fixture, "suspend", "a").contains("not suspended"));
-    set_faults(&fixture, |faults| {
-        faults.checkpoints.checkpoint = Some(CheckpointFault::Refused)
-    });
-    assert!(refused(&fixture, "suspend", "a").contains("not suspended"));
-    assert_eq!(
-        (state(&fixture, "a-1"), fixture.used_bytes()),
-        ("running".into(), used)
-    );
-    assert_eq!(program.ask("stream-query"), "0 intact");
-    set_faults(&fixture, |_| ());
-    done(&fixture, "suspend", "a", "a-1", "suspended");
-    set_faults(&fixture, |faults| {
-        faults.checkpoints.restore = Some(CheckpointFault::Refused)
-    });
-    program.tell("stream-query");
-    std::thread::sleep(Duration::from_millis(500));
-    assert_eq!(state(&fixture, "a-1"), "resuming");
-    set_faults(&fixture, |_| ());
-    assert_eq!(program.answer("stream-query"), "0 intact");
-}
-
-/// The driver ends the program that asks, or the target.
-#[test]
-fn a_process_that_is_lost_is_told_and_its_tenant_starts_anew() {
-    let fixture = Fixture::with_config(SMALL);
-    let manager = fixture.manager();
-    suspendable(&fixture, "a");
-    let mut program = Program::in_grant(&fixture, "a", Door::Link);
-    done(&fixture, "suspend", "a", "a-1", "suspended");
-    set_faults(&fixture, |faults| {
-        faults.checkpoints.restore = Some(CheckpointFault::Fails)
-    });
-    let said = refused(&fixture, "resume", "a");
-    assert!(
-        said.contains("cannot be brought back") && said.contains("end it"),
-        "{said}"
-    );
-    assert_eq!(state(&fixture, "a-1"), "failed");
-    let events = succeeded(&fixture.vcuda(["events"]).output().unwrap());
-    assert!(events.contains("VcudaSuspensionFailed"), "{events}");
-    assert!(refused(&fixture, "suspend", "a").contains("lost its GPU state"));
-    set_faults(&fixture, |_| ());
-    program.0.signal(libc::SIGKILL);
-    program.0.finish();
-    eventually("the tenant runs again", A_MINUTE, || {
-        state(&fixture, "a-1") == "running"
-    });
-    let mut program = Program::in_grant(&fixture, "a", Door::Link);
-    assert_eq!(program.ask("all"), "0 intact");
-    drop(manager);
-}
-
-#[test]
-fn a_tenant_that_is_killed_while_it_is_away_leaves_nothing() {
-    let fixture = Fixture::with_config(SLOW);
-    let _manager = fixture.manager();
-    suspendable(&fixture, "a");
-    for wait_ms in [100, 700, 1500, 6000] {
-        let mut program = Program::in_grant(&fixture, "a", Door::Link);
-        let mut suspend = fixture
-            .vcuda(["suspend", "a"])
-            .stderr(Stdio::null())
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap();
-        std::thread::sleep(Duration::from_millis(wait_ms));
-        program.0.signal(libc::SIGKILL);
-        program.0.finish();
-        suspend.wait().unwrap();
-        eventually("it is gone", A_MINUTE, || {
-            fixture.used_bytes() == 0 && state(&fixture, "a-1") == "running"
-        });
-    }
-    let mut program = Program::in_grant(&fixture, "a", Door::Link);
-    assert_eq!(program.ask("copy"), "0 intact");
-}
-
-/// PIDs of the children of a process that run this program.
-fn children(parent: u32, program: &str) -> Vec<i32> {
-    let processes = std::fs::read_dir("/proc").unwrap().flatten();
-    let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-    let is_one = |pid: &i32| {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        let parent = format!(" {parent} ");
-        stat.split_once(") ").is_some_and(|(name, rest)| {
-            // The kernel keeps 15 bytes of a name.
-            name.ends_with(&program[..15]) && rest[1..].starts_with(&parent)
-        })
-    };
-    pids.filter(is_one).collect()
-}
-
-/// Kills a run of `vcuda-checkpoint`, if one begins soon.
-fn kill_helper(manager: u32) {
-    eventually("a helper is met", Duration::from_secs(20), || {
-        let met = children(manager, "vcuda-checkpoint").into_iter();
-        // SAFETY: kill takes no pointers; the process is a child of this test's manager.
-        met.filter(|pid| unsafe { libc::kill(*pid, libc::SIGKILL) } == 0)
-            .count()
-            > 0
-    });
-}
-
-/// `vcuda-checkpoint` is killed in the middle of any step.
-#[test]
-fn a_killed_helper_loses_no_process() {
-    let fixture = Fixture::with_config(SLOW);
-    let manager = fixture.manager();
-    suspendable(&fixture, "a");
-    let mut program = Program::in_grant(&fixture, "a", Door::Link);
-    let used = fixture.used_bytes();
-    for round in 0..4 {
-        let offset = Duration::from_millis(200 * round);
-        let mut suspend = fixture.vcuda(["suspend", "a"]);
-        let suspend = suspend.stderr(Stdio::piped()).spawn().unwrap();
-        std::thread::sleep(offset);
-        kill_helper(manager.pid());
-        let said = text(&suspend.wait_with_output().unwrap());
-        assert!(said.contains("not suspended"), "{said}");
-        assert_eq!(program.ask("stream-query"), "0 intact", "round {round}");
-        assert_eq!(fixture.used_bytes(), used, "round {round}");
-        done(&fixture, "suspend", "a", "a-1", "suspended");
-        program.tell("stream-query");
-        std::thread::sleep(offset);
-        kill_helper(manager.pid());
-        assert_eq!(program.answer("stream-query"), "0 intact", "round {round}");
-        assert_eq!(fixture.used_bytes(), used, "round {round}");
-    }
 }
 
 /// A tenant that writes another tenant's process into its own files cannot have it suspended.
