@@ -142,27 +142,50 @@ fn a_tenant_that_is_killed_while_it_is_away_leaves_nothing() {
     assert_eq!(program.ask("copy"), "0 intact");
 }
 
+/// Letter of a process's state, and its parent's PID; `None` if there is no such process, or it runs another program.
+fn state_and_parent(pid: i32, program: &str) -> Option<(char, u32)> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (name, rest) = stat.split_once(") ")?;
+    let mut words = rest.split(' ');
+    let state = words.next()?.chars().next()?;
+    let parent = words.next()?.parse().ok()?;
+    // The kernel keeps 15 bytes of a name.
+    name.ends_with(&program[..15]).then_some((state, parent))
+}
+
 /// PIDs of the children of a process that run this program.
 fn children(parent: u32, program: &str) -> Vec<i32> {
     let processes = std::fs::read_dir("/proc").unwrap().flatten();
     let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-    let is_one = |pid: &i32| {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        let parent = format!(" {parent} ");
-        stat.split_once(") ").is_some_and(|(name, rest)| {
-            // The kernel keeps 15 bytes of a name.
-            name.ends_with(&program[..15]) && rest[1..].starts_with(&parent)
-        })
-    };
-    pids.filter(is_one).collect()
+    pids.filter(|pid| state_and_parent(*pid, program).is_some_and(|(_, found)| found == parent))
+        .collect()
+}
+
+/// Kills a process that has not ended yet. One that has ended, but is not waited for, takes a signal, too, so it is stopped
+/// first: only a living process stops.
+fn kill_living(pid: i32, program: &str) -> bool {
+    // SAFETY: kill takes no pointers; the process is a child of this test's manager.
+    if unsafe { libc::kill(pid, libc::SIGSTOP) } != 0 {
+        return false;
+    }
+    loop {
+        match state_and_parent(pid, program) {
+            None | Some(('Z' | 'X', _)) => return false,
+            Some(('T', _)) => break,
+            Some(_) => std::thread::sleep(Duration::from_millis(1)),
+        }
+    }
+    // SAFETY: as above.
+    unsafe { libc::kill(pid, libc::SIGKILL) == 0 }
 }
 
 /// Kills a run of `vcuda-checkpoint`, if one begins soon.
 fn kill_helper(manager: u32) {
+    let program = "vcuda-checkpoint";
     eventually("a helper is met", Duration::from_secs(20), || {
-        let met = children(manager, "vcuda-checkpoint").into_iter();
-        // SAFETY: kill takes no pointers; the process is a child of this test's manager.
-        met.filter(|pid| unsafe { libc::kill(*pid, libc::SIGKILL) } == 0)
+        children(manager, program)
+            .into_iter()
+            .filter(|pid| kill_living(*pid, program))
             .count()
             > 0
     });
