@@ -1,33 +1,28 @@
-//! Recording of timing events: behind a segment of work, and before work that finds its stream idle.
+//! Recording of timing events. This file ends segments; `start.rs` begins them on idle streams, `host_wait.rs` behind waits for
+//! the host.
 
 use core::sync::atomic::Ordering;
-
-use vcuda_driver_api::prelude::*;
 
 use super::device_limiter::{DeviceLimiter, now_ns};
 use super::settle::Settling;
 use super::stream_state::{
-    BOUNDED, EVENTS_MAX, FIRST, HOST_WAIT, MEASURED, PAIR, PREDICTED, START, StreamState, TimingEvent,
-    parts_of,
+    BOUNDED, EVENTS_MAX, MEASURED, PAIR, PREDICTED, StreamState, TimingEvent, parts_of,
 };
-use super::{COSTS, IDLE_NS, Launches, settle};
-use crate::driver::{Call, Relaxed, real};
+use super::{COSTS, IDLE_NS, Launches};
+use crate::driver::{Relaxed, real};
 use crate::runtime::capture;
-use crate::runtime::devices::Pushed;
 use crate::runtime::stream::Stream;
+
+mod event;
+mod host_wait;
+mod start;
+
+use event::{next_event, publish, record};
 
 /// A launch that is predicted to take this long gets a timing event of its own (ns).
 pub(super) const ALONE_NS: u64 = 200_000;
-/// Shortest time between two measurements of a known short kernel on an idle stream (ns). More timing events would
-/// cost host-bound programs too much.
-const SAMPLE_NS: u64 = 500_000;
-
 /// Longest delay of the host at which a kernel without any measurement is still measured (ns).
 const UNPROVEN_DOUBT_NS: u64 = 1_000_000;
-
-/// Timing events on the way beyond which the last is moved behind one more wait for the host. The worker is busy with
-/// the first.
-const HOST_WAITS_MAX: u32 = 4;
 
 impl Launches {
     /// Records an event behind the unmeasured work of a stream, if there is any and the stream's ring has room.
@@ -62,11 +57,6 @@ impl Launches {
         }
         stream_state.take_parts(timing_event);
         let kind = kind_of(stream_state, since_ns);
-        timing_event.count.store(count, Ordering::Relaxed);
-        timing_event.predicted_ns.store(predicted_ns, Ordering::Relaxed);
-        timing_event
-            .expected_ns
-            .store(stream_state.busy_until_ns().max(now_ns()), Ordering::Relaxed);
         // Timing event and launch each reach the GPU at the end of their calls, as far as is known: the host's time
         // between them is no work. A launch call that took longer may have waited for its kernel
         // (`CUDA_LAUNCH_BLOCKING`). Its time counts, except for the lateness that the host is forgiven.
@@ -83,7 +73,7 @@ impl Launches {
             };
             let is_guessed = is_forgiven && window_ns > predicted_ns.max(doubt_ns);
             let kind = if is_guessed { PREDICTED } else { kind };
-            timing_event.kind.store(kind, Ordering::Relaxed);
+            timing_event.describe(kind, (count, predicted_ns), done_ns(stream_state));
             publish(stream_state);
             if limiter.wants_event_cost() {
                 pair(stream_state, stream);
@@ -120,7 +110,7 @@ impl Launches {
     /// All timing events of a stream are on the way: the newest, behind a segment that was launched right before the unmeasured work, is
     /// recorded once more, and its segment ends behind that work too.
     fn move_newest(&self, stream_state: &StreamState, stream: Stream) {
-        let newest = stream_state.timing_event(stream_state.tail.load(Ordering::Relaxed).wrapping_sub(1));
+        let newest = stream_state.newest();
         let is_segment = newest.kind.load(Ordering::Relaxed) == MEASURED;
         // The thread that settles may have reached it.
         let settling = Settling::try_take(&self.settling);
@@ -133,143 +123,9 @@ impl Launches {
         let (count, predicted_ns) = stream_state.take_unmeasured();
         newest.count.fetch_add(count, Ordering::Relaxed);
         newest.predicted_ns.fetch_add(predicted_ns, Ordering::Relaxed);
-        newest
-            .expected_ns
-            .store(stream_state.busy_until_ns().max(now_ns()), Ordering::Relaxed);
+        newest.expected_ns.store(done_ns(stream_state), Ordering::Relaxed);
         // Predictions do not learn from a segment of several events.
         stream_state.drop_parts();
-    }
-
-    /// A launch finds its stream idle, as far as can be known. Elapsed time would count the gap: the next segment starts
-    /// here, with a timing event of its own if it is to be measured: if `is_due`, or if none was for a while ([`SAMPLE_NS`]). Returns
-    /// whether a timing event was placed, so that another must follow behind the launch.
-    #[cold]
-    pub(super) fn resume(
-        &'static self,
-        limiter: &'static DeviceLimiter,
-        stream_state: &'static StreamState,
-        stream: Stream,
-        now_ns: u64,
-        is_due: bool,
-    ) -> bool {
-        if limiter.charges_pauses() && stream_state.unmeasured().0 > 0 {
-            // The segment goes on, and is charged with its pauses.
-            return false;
-        }
-        let Some(_recording) = stream_state.try_recording() else {
-            return false;
-        };
-        if stream_state.pending() > 0 && !newest_is_done(stream_state) {
-            // Later than predicted, but not idle: the segment goes on.
-            return false;
-        }
-        let overdue_ns = now_ns.saturating_sub(stream_state.busy_until_ns());
-        let (count, predicted_ns) = stream_state.take_unmeasured();
-        if count > 0 && settle::is_longer(limiter, predicted_ns, overdue_ns) {
-            limiter.ended_unseen(overdue_ns, now_ns);
-        }
-        stream_state.drop_parts();
-        let follows_event = stream_state.chained.swap(false, Ordering::Relaxed);
-        let since_ns = now_ns.saturating_sub(stream_state.sampled_at_ns.load(Ordering::Relaxed));
-        // Bound for a segment without a start event: it begins no earlier than now.
-        stream_state.unstarted_since_ns.store(now_ns, Ordering::Relaxed);
-        // Beside neighbours the arbiter must know when there was work. An event costs less than a neighbour's slice.
-        let is_due = is_due
-            || since_ns >= SAMPLE_NS
-            || limiter.segment_ns() == 0
-            || limiter.contended.load(Ordering::Relaxed);
-        let is_first = stream_state.sampled_at_ns.load(Ordering::Relaxed) == 0;
-        let timing_event = is_due.then(|| next_event(stream_state)).flatten();
-        // This event settles the launches since the timing event before: see `settle::tail`.
-        let is_tail = follows_event && !is_first && timing_event.is_some();
-        if count > 0 && !is_tail {
-            limiter.settle_as_predicted(predicted_ns, count);
-        }
-        let Some(timing_event) = timing_event else {
-            return false;
-        };
-        timing_event
-            .kind
-            .store(if is_first { FIRST } else { START }, Ordering::Relaxed);
-        timing_event.gap_ns.store(now_ns, Ordering::Relaxed);
-        let (count, predicted_ns) = if is_tail { (count, predicted_ns) } else { (0, 0) };
-        timing_event.count.store(count, Ordering::Relaxed);
-        timing_event.predicted_ns.store(predicted_ns, Ordering::Relaxed);
-        timing_event.expected_ns.store(now_ns, Ordering::Relaxed);
-        if !record(stream_state, timing_event, stream) {
-            limiter.settle_as_predicted(predicted_ns, count);
-            return false;
-        }
-        let started_ns = super::device_limiter::now_ns();
-        stream_state.unstarted_since_ns.store(0, Ordering::Relaxed);
-        publish(stream_state);
-        stream_state.chained.store(true, Ordering::Relaxed);
-        stream_state.sampled_at_ns.store(now_ns, Ordering::Relaxed);
-        stream_state.started_at_ns.store(started_ns, Ordering::Relaxed);
-        true
-    }
-}
-
-impl Launches {
-    /// Meters a call that lets the stream wait for the host (a host function, a value that the host sets). Work
-    /// launched before it is measured before it. The next segment starts behind it, so no tenant is charged for the
-    /// host's time.
-    pub(crate) fn feed(&'static self, call: &Call<'_, CUresult>, stream: Stream) -> CUresult {
-        if capture::is_capturing(stream.handle, stream.default) {
-            return call.real();
-        }
-        let stream_state = self.streams.find(&self.limiters, stream);
-        let Some((stream_state, limiter)) =
-            stream_state.and_then(|stream_state| Some((stream_state, self.limiter_of(stream_state)?)))
-        else {
-            return call.real();
-        };
-        self.end_segment(limiter, stream_state, stream);
-        call.real()?;
-        self.part(stream_state, stream, HOST_WAIT);
-        Ok(())
-    }
-
-    /// Starts the next segment behind an operation that is no work of the tenant, with a timing event of `kind`
-    /// ([`START`], [`HOST_WAIT`]). The operation's time is not charged.
-    pub(super) fn part(&'static self, stream_state: &'static StreamState, stream: Stream, kind: u32) {
-        let recording = stream_state.try_recording();
-        stream_state.chained.store(false, Ordering::Relaxed);
-        // Work without a timing event ends behind the wait for the host: the time since its first launch is no bound
-        // of its work.
-        stream_state.unstarted_since_ns.store(0, Ordering::Relaxed);
-        if recording.is_none() || stream_state.unmeasured().0 > 0 {
-            return;
-        }
-        if kind == HOST_WAIT && stream_state.pending() > HOST_WAITS_MAX {
-            let newest = stream_state.timing_event(stream_state.tail.load(Ordering::Relaxed).wrapping_sub(1));
-            if newest.kind.load(Ordering::Relaxed) == HOST_WAIT {
-                // No work was launched since: the same timing event is moved behind. Else a program's waits would
-                // take all places of the ring.
-                stream_state
-                    .chained
-                    .store(record(stream_state, newest, stream), Ordering::Relaxed);
-                return;
-            }
-        }
-        let Some(timing_event) = next_event(stream_state) else {
-            return;
-        };
-        timing_event.kind.store(kind, Ordering::Relaxed);
-        timing_event.count.store(0, Ordering::Relaxed);
-        timing_event.predicted_ns.store(0, Ordering::Relaxed);
-        // The time is not known: the worker queries at its own interval.
-        timing_event.expected_ns.store(u64::MAX, Ordering::Relaxed);
-        if record(stream_state, timing_event, stream) {
-            publish(stream_state);
-            stream_state.chained.store(true, Ordering::Relaxed);
-            self.wake_worker();
-        }
-    }
-
-    /// Whether any stream of this process waits for the host, or will once it reaches such an operation.
-    pub(super) fn waits_for_host(&self) -> bool {
-        self.streams.all().any(StreamState::waits_for_host)
     }
 }
 
@@ -292,17 +148,17 @@ fn kind_of(stream_state: &StreamState, since_ns: u64) -> u32 {
     }
 }
 
+/// Time at which all work that was launched on the stream should be done (`CLOCK_MONOTONIC`, ns).
+fn done_ns(stream_state: &StreamState) -> u64 {
+    stream_state.busy_until_ns().max(now_ns())
+}
+
 /// Records one more start event right behind the timing event of a segment.
 fn pair(stream_state: &StreamState, stream: Stream) {
     let Some(timing_event) = next_event(stream_state) else {
         return;
     };
-    timing_event.kind.store(PAIR, Ordering::Relaxed);
-    timing_event.count.store(0, Ordering::Relaxed);
-    timing_event.predicted_ns.store(0, Ordering::Relaxed);
-    timing_event
-        .expected_ns
-        .store(stream_state.busy_until_ns().max(now_ns()), Ordering::Relaxed);
+    timing_event.describe(PAIR, (0, 0), done_ns(stream_state));
     if record(stream_state, timing_event, stream) {
         timing_event.gap_ns.store(now_ns(), Ordering::Relaxed);
         publish(stream_state);
@@ -326,63 +182,4 @@ pub(super) fn is_guess(stream_state: &StreamState) -> bool {
 /// As [`is_guess`], for the stream's launches without a timing event.
 fn is_guess_so_far(stream_state: &StreamState) -> bool {
     stream_state.parts_so_far().any(|index| COSTS.at(index).1 == 0)
-}
-
-/// The next place in the ring, with an event. `None` if the ring is full or no event can be made here.
-fn next_event(stream_state: &StreamState) -> Option<&TimingEvent> {
-    if stream_state.pending() as usize >= EVENTS_MAX {
-        return None;
-    }
-    let timing_event = stream_state.timing_event(stream_state.tail.load(Ordering::Relaxed));
-    if timing_event.event.load(Ordering::Relaxed) == 0 {
-        timing_event
-            .event
-            .store(new_event(stream_state)?.0, Ordering::Relaxed);
-    }
-    Some(timing_event)
-}
-
-/// A new event for a stream's timing events, made in the stream's context, or for a green context in the device's
-/// primary context.
-fn new_event(stream_state: &StreamState) -> Option<CUevent> {
-    let mut event = CUevent::NULL;
-    // SAFETY: the driver writes a handle or nothing. CU_EVENT_DEFAULT: with timing.
-    let make = |event: &mut CUevent| unsafe { real::cuEventCreate(event, 0) };
-    if crate::runtime::devices::current_context().0 == stream_state.context.load(Ordering::Relaxed) {
-        make(&mut event).ok()?;
-        return Some(event);
-    }
-    // A context that any thread may make current.
-    let _pushed = Pushed::make_current(CUcontext(stream_state.asked_in.load(Ordering::Relaxed)))?;
-    make(&mut event).ok()?;
-    Some(event)
-}
-
-fn record(stream_state: &StreamState, timing_event: &TimingEvent, stream: Stream) -> bool {
-    if capture::is_captured(stream.handle, stream.default) {
-        return false;
-    }
-    let event = CUevent(timing_event.event.load(Ordering::Relaxed));
-    // SAFETY: an event of the shim in the stream's context; the application launches on the stream in this call.
-    let recorded = unsafe { real::cuEventRecord(event, stream.explicit()) };
-    if recorded == Err(CUerror::INVALID_HANDLE) {
-        stream_state.cannot_be_measured();
-    }
-    recorded.is_ok()
-}
-
-/// Hands the timing event at the tail to the thread that settles.
-fn publish(stream_state: &StreamState) {
-    let tail = stream_state.tail.load(Ordering::Relaxed);
-    stream_state.tail.store(tail.wrapping_add(1), Ordering::Release);
-}
-
-/// Whether the last timing event was reached.
-fn newest_is_done(stream_state: &StreamState) -> bool {
-    let newest = stream_state.timing_event(stream_state.tail.load(Ordering::Relaxed).wrapping_sub(1));
-    let event = CUevent(newest.event.load(Ordering::Relaxed));
-    event.is_null() || {
-        // SAFETY: an event of the shim; its context lives, as the application launches in it.
-        unsafe { real::cuEventQuery(event) }.is_ok()
-    }
 }

@@ -54,11 +54,32 @@ pub(in crate::compute) const BOUNDED: u32 = 6;
 /// As [`START`], right behind another timing event: the time between the two is the cost of a timing event.
 pub(in crate::compute) const PAIR: u32 = 5;
 
+impl TimingEvent {
+    /// Writes what the thread that settles is to know: the kind, the number of launches before the event and their charge (ns), and
+    /// the time at which it should be reached (`CLOCK_MONOTONIC`, ns).
+    pub(in crate::compute) fn describe(
+        &self,
+        kind: u32,
+        (count, predicted_ns): (u32, u64),
+        expected_ns: u64,
+    ) {
+        self.kind.store(kind, Ordering::Relaxed);
+        self.count.store(count, Ordering::Relaxed);
+        self.predicted_ns.store(predicted_ns, Ordering::Relaxed);
+        self.expected_ns.store(expected_ns, Ordering::Relaxed);
+    }
+}
+
 impl StreamState {
     /// The timing event at a position of the ring.
     pub(in crate::compute) fn timing_event(&self, position: u32) -> &TimingEvent {
         #[expect(clippy::indexing_slicing, reason = "taken modulo the ring's length")]
         &self.timing_events[position as usize % EVENTS_MAX]
+    }
+
+    /// The timing event that was placed last. Its place is empty if none ever was.
+    pub(in crate::compute) fn newest(&self) -> &TimingEvent {
+        self.timing_event(self.tail.load(Ordering::Relaxed).wrapping_sub(1))
     }
 
     /// Timing events on the way.

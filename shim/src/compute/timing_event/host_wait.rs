@@ -1,0 +1,81 @@
+//! Streams that wait for the host. Its time is no work of the tenant, so the next segment starts behind the wait.
+
+use core::sync::atomic::Ordering;
+
+use vcuda_driver_api::prelude::*;
+
+use super::event::{next_event, publish, record};
+use crate::compute::Launches;
+use crate::compute::stream_state::{HOST_WAIT, StreamState};
+use crate::driver::Call;
+use crate::runtime::capture;
+use crate::runtime::stream::Stream;
+
+/// Timing events on the way beyond which the last is moved behind one more wait for the host. The worker is busy with
+/// the first.
+const HOST_WAITS_MAX: u32 = 4;
+
+impl Launches {
+    /// Meters a call that lets the stream wait for the host (a host function, a value that the host sets). Work
+    /// launched before it is measured before it. The next segment starts behind it, so no tenant is charged for the
+    /// host's time.
+    pub(crate) fn feed(&'static self, call: &Call<'_, CUresult>, stream: Stream) -> CUresult {
+        if capture::is_capturing(stream.handle, stream.default) {
+            return call.real();
+        }
+        let stream_state = self.streams.find(&self.limiters, stream);
+        let Some((stream_state, limiter)) =
+            stream_state.and_then(|stream_state| Some((stream_state, self.limiter_of(stream_state)?)))
+        else {
+            return call.real();
+        };
+        self.end_segment(limiter, stream_state, stream);
+        call.real()?;
+        self.part(stream_state, stream, HOST_WAIT);
+        Ok(())
+    }
+
+    /// Starts the next segment behind an operation that is no work of the tenant, with a timing event of `kind`
+    /// ([`START`](crate::compute::stream_state::START), [`HOST_WAIT`]). The operation's time is not charged.
+    pub(in crate::compute) fn part(
+        &'static self,
+        stream_state: &'static StreamState,
+        stream: Stream,
+        kind: u32,
+    ) {
+        let recording = stream_state.try_recording();
+        stream_state.chained.store(false, Ordering::Relaxed);
+        // Work without a timing event ends behind the wait for the host: the time since its first launch is no bound
+        // of its work.
+        stream_state.unstarted_since_ns.store(0, Ordering::Relaxed);
+        if recording.is_none() || stream_state.unmeasured().0 > 0 {
+            return;
+        }
+        if kind == HOST_WAIT && stream_state.pending() > HOST_WAITS_MAX {
+            let newest = stream_state.newest();
+            if newest.kind.load(Ordering::Relaxed) == HOST_WAIT {
+                // No work was launched since: the same timing event is moved behind. Else a program's waits would
+                // take all places of the ring.
+                stream_state
+                    .chained
+                    .store(record(stream_state, newest, stream), Ordering::Relaxed);
+                return;
+            }
+        }
+        let Some(timing_event) = next_event(stream_state) else {
+            return;
+        };
+        // The time is not known: the worker queries at its own interval.
+        timing_event.describe(kind, (0, 0), u64::MAX);
+        if record(stream_state, timing_event, stream) {
+            publish(stream_state);
+            stream_state.chained.store(true, Ordering::Relaxed);
+            self.wake_worker();
+        }
+    }
+
+    /// Whether any stream of this process waits for the host, or will once it reaches such an operation.
+    pub(in crate::compute) fn waits_for_host(&self) -> bool {
+        self.streams.all().any(StreamState::waits_for_host)
+    }
+}

@@ -1,0 +1,94 @@
+//! Start of a segment whose first launch finds its stream idle.
+
+use core::sync::atomic::Ordering;
+
+use super::event::{newest_is_done, next_event, publish, record};
+use crate::compute::device_limiter::{DeviceLimiter, now_ns};
+use crate::compute::stream_state::{FIRST, START, StreamState};
+use crate::compute::{Launches, settle};
+use crate::runtime::stream::Stream;
+
+/// Shortest time between two measurements of a known short kernel on an idle stream (ns). More timing events would
+/// cost host-bound programs too much.
+const SAMPLE_NS: u64 = 500_000;
+
+impl Launches {
+    /// A launch finds its stream idle, as far as can be known. Elapsed time would count the gap: the next segment starts
+    /// here, with a timing event of its own if it is to be measured: if `is_due`, or if none was for a while ([`SAMPLE_NS`]). Returns
+    /// whether a timing event was placed, so that another must follow behind the launch.
+    #[cold]
+    pub(in crate::compute) fn resume(
+        &'static self,
+        limiter: &'static DeviceLimiter,
+        stream_state: &'static StreamState,
+        stream: Stream,
+        launched_ns: u64,
+        is_due: bool,
+    ) -> bool {
+        if limiter.charges_pauses() && stream_state.unmeasured().0 > 0 {
+            // The segment goes on, and is charged with its pauses.
+            return false;
+        }
+        let Some(_recording) = stream_state.try_recording() else {
+            return false;
+        };
+        if stream_state.pending() > 0 && !newest_is_done(stream_state) {
+            // Later than predicted, but not idle: the segment goes on.
+            return false;
+        }
+        let launches = end_unseen(limiter, stream_state, launched_ns);
+        let follows_event = stream_state.chained.swap(false, Ordering::Relaxed);
+        // Bound for a segment without a start event: it begins no earlier than now.
+        stream_state
+            .unstarted_since_ns
+            .store(launched_ns, Ordering::Relaxed);
+        let sampled_at_ns = stream_state.sampled_at_ns.load(Ordering::Relaxed);
+        // Beside neighbours the arbiter must know when there was work. An event costs less than a neighbour's slice.
+        let is_due = is_due
+            || launched_ns.saturating_sub(sampled_at_ns) >= SAMPLE_NS
+            || limiter.segment_ns() == 0
+            || limiter.contended.load(Ordering::Relaxed);
+        let is_first = sampled_at_ns == 0;
+        let timing_event = is_due.then(|| next_event(stream_state)).flatten();
+        // This event settles the launches since the timing event before: see `settle::tail`.
+        let is_tail = follows_event && !is_first && timing_event.is_some();
+        let launches = if is_tail {
+            launches
+        } else {
+            settle_as_predicted(limiter, launches);
+            (0, 0)
+        };
+        let Some(timing_event) = timing_event else {
+            return false;
+        };
+        timing_event.describe(if is_first { FIRST } else { START }, launches, launched_ns);
+        timing_event.gap_ns.store(launched_ns, Ordering::Relaxed);
+        if !record(stream_state, timing_event, stream) {
+            settle_as_predicted(limiter, launches);
+            return false;
+        }
+        stream_state.started_at_ns.store(now_ns(), Ordering::Relaxed);
+        stream_state.unstarted_since_ns.store(0, Ordering::Relaxed);
+        publish(stream_state);
+        stream_state.chained.store(true, Ordering::Relaxed);
+        stream_state.sampled_at_ns.store(launched_ns, Ordering::Relaxed);
+        true
+    }
+}
+
+/// Takes the launches that ended unmeasured before the one at `launched_ns`: their number, and their charge (ns).
+fn end_unseen(limiter: &DeviceLimiter, stream_state: &StreamState, launched_ns: u64) -> (u32, u64) {
+    let overdue_ns = launched_ns.saturating_sub(stream_state.busy_until_ns());
+    let (count, predicted_ns) = stream_state.take_unmeasured();
+    if count > 0 && settle::is_longer(limiter, predicted_ns, overdue_ns) {
+        limiter.ended_unseen(overdue_ns, launched_ns);
+    }
+    stream_state.drop_parts();
+    (count, predicted_ns)
+}
+
+fn settle_as_predicted(limiter: &DeviceLimiter, (count, predicted_ns): (u32, u64)) {
+    if count > 0 {
+        limiter.settle_as_predicted(predicted_ns, count);
+    }
+}
