@@ -36,6 +36,7 @@ use crate::background::Background;
 use crate::events::{Events, Severity};
 use crate::grant::GrantId;
 use crate::inventory::Node;
+use crate::metrics::{Instruments, Moved};
 use crate::state::{GrantError, Grants};
 use records::{Phase, Record, RecordError, Records};
 
@@ -71,6 +72,7 @@ struct Shared {
     grants: Grants,
     node: Node,
     events: Arc<Events>,
+    instruments: Arc<Instruments>,
     helper: helper::Settings,
     runtime: Handle,
     records: Mutex<Records>,
@@ -97,6 +99,7 @@ impl Suspender {
         grants: Grants,
         node: Node,
         events: Arc<Events>,
+        instruments: Arc<Instruments>,
         runtime: Handle,
     ) -> io::Result<(Self, Watch)> {
         let records = open_records(state, &events)?;
@@ -104,6 +107,7 @@ impl Suspender {
             grants,
             node,
             events,
+            instruments,
             helper,
             runtime,
             records: Mutex::new(records),
@@ -246,6 +250,7 @@ impl Shared {
                 Wish::Suspend => task::suspend(&shared, &name),
                 Wish::Resume => task::resume(&shared, &name),
             };
+            shared.count(&name, wish, result.is_ok());
             shared.tasks.lock().remove(&name);
             tell.send_replace(Some(result));
         };
@@ -255,6 +260,19 @@ impl Shared {
         started.map_err(|error| GrantError::Unavailable(format!("no thread: {error}; try again")))?;
         tasks.insert(id.to_owned(), (wish, ended.clone()));
         Ok(ended)
+    }
+
+    /// Counts an attempt for the metrics.
+    fn count(&self, id: &str, wish: Wish, is_done: bool) {
+        let result = match (is_done, self.state(id)) {
+            (true, _) => Moved::Done,
+            (false, SuspendState::Failed) => Moved::Failed,
+            (false, _) => Moved::Refused,
+        };
+        match wish {
+            Wish::Suspend => self.instruments.suspended(result),
+            Wish::Resume => self.instruments.resumed(result),
+        }
     }
 
     /// Takes up what an earlier manager left.
