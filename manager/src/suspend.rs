@@ -14,6 +14,7 @@
 //!
 //! [`Record`]: records::Record
 
+pub mod checks;
 mod gates;
 pub mod helper;
 mod moving;
@@ -135,6 +136,16 @@ impl Suspender {
     /// It is unknown, there is no room (it stays suspended), or a process was lost.
     pub async fn resume(&self, id: &str) -> Result<SuspendState, GrantError> {
         self.0.carry_out(id, Wish::Resume).await
+    }
+
+    /// Whether a tenant could be suspended now, condition by condition. Changes nothing.
+    ///
+    /// # Errors
+    /// It is unknown.
+    pub async fn checks(&self, id: &str) -> Result<Vec<checks::Check>, GrantError> {
+        let (shared, id) = (Arc::clone(&self.0), id.to_owned());
+        let looked = tokio::task::spawn_blocking(move || checks::all(&shared, &id)).await;
+        looked.map_err(|error| GrantError::Unavailable(format!("the manager is ending: {error}")))?
     }
 
     /// State of a tenant.

@@ -16,7 +16,7 @@ use vcuda_region::clock;
 use crate::metrics::Instruments;
 
 /// Known methods. A caller's text must not become a label, as each value is a series for ever.
-pub(super) const METHODS: [&str; 16] = [
+pub(super) const METHODS: [&str; 17] = [
     "Grants/Create",
     "Grants/Resize",
     "Grants/Release",
@@ -27,6 +27,7 @@ pub(super) const METHODS: [&str; 16] = [
     "Grants/Reconcile",
     "Grants/Suspend",
     "Grants/Resume",
+    "Grants/CheckSuspend",
     "Node/ListGpus",
     "Node/ListContainers",
     "Node/GetUsage",
