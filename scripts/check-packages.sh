@@ -60,10 +60,10 @@ remove() { case $kind in deb) dpkg -r vcuda ;; rpm) rpm -e vcuda ;; esac >/dev/n
 [ "$(installed)" = 0.1.0 ] || fail "it is not installed"
 getent passwd vcuda >/dev/null || fail "no user vcuda"
 vcuda-manager --check >/dev/null || fail "the installed configuration is wrong"
-# The manager looks for it beside its own file. Process 1 is none of a tenant's: the answer is that there is no driver (69).
+# The manager looks for it beside its own file. Asked about this shell, it answers that there is no driver (69).
 checkpoint=$(dirname "$(readlink -f "$(command -v vcuda-manager)")")/vcuda-checkpoint
 code=0
-"$checkpoint" state --pid=1 --start-ticks="$(sed 's/.*) //' /proc/1/stat | cut -d ' ' -f 20)" --cuda-library=/none 2>/dev/null || code=$?
+"$checkpoint" state --pid=$$ --start-ticks="$(sed 's/.*) //' /proc/$$/stat | cut -d ' ' -f 20)" --cuda-library=/none 2>/dev/null || code=$?
 [ $code = 69 ] || fail "$checkpoint ended with $code: suspensions do not work"
 cd / # Not beside a build.
 vcuda run --sim --memory 1GiB --name tried -- sh -c 'vcuda smi' | grep -q tried || fail "no tenant runs"

@@ -200,6 +200,7 @@ mod tests {
         policy: Some(Policy::Burst),
         priority: None,
         weight: None,
+        suspendable: None,
     };
 
     #[test]

@@ -146,6 +146,34 @@ fn a_missing_helper_is_named() {
     );
 }
 
+/// The metrics tell the state, the memory that is away, and each attempt by its result.
+#[test]
+fn attempts_and_states_are_metrics() {
+    let fixture = Fixture::with_config(SMALL);
+    let manager = fixture.manager();
+    suspendable(&fixture, "a");
+    assert!(refused(&fixture, "suspend", "a").contains("nothing to suspend"));
+    let _program = Program::in_grant(&fixture, "a", Door::Link);
+    let figures = || {
+        let count = |name: &str, result: &str| manager.metric(name, &format!("result=\"{result}\""));
+        (
+            count("vcuda_suspensions_total", "done"),
+            count("vcuda_suspensions_total", "refused"),
+            count("vcuda_resumptions_total", "done"),
+            manager.metric("vcuda_container_memory_suspended_bytes", "a-1") > 0.0,
+        )
+    };
+    assert_eq!(figures(), (0.0, 1.0, 0.0, false));
+    done(&fixture, "suspend", "a", "a-1", "suspended");
+    assert_eq!(figures(), (1.0, 1.0, 0.0, true));
+    assert_eq!(
+        manager.metric("vcuda_container_state", "state=\"suspended\""),
+        1.0
+    );
+    done(&fixture, "resume", "a", "a-1", "running");
+    assert_eq!(figures(), (1.0, 1.0, 1.0, false));
+}
+
 #[test]
 fn doctor_tells_whether_a_tenant_can_be_suspended() {
     let fixture = Fixture::with_config(SMALL);
