@@ -89,6 +89,13 @@ def pod(where, things, access, values):
                   and not context.get("privileged"), where, part["name"], "is not confined")
     env = {entry["name"]: entry.get("value") for entry in manager["env"]}
     check((env.get("NVIDIA_VISIBLE_DEVICES") == "all") == (access == "toolkit"), where, "GPUs for the manager by", access)
+    namespaces = tomllib.loads(by_kind["ConfigMap"]["data"]["manager.toml"])["namespaces"]
+    suspends = any(one.get("suspendable") for one in namespaces.values())
+    check(suspends == any(one.get("suspendable") for one in values.get("namespaces", {}).values()), where, "who may be suspended:", namespaces)
+    libraries = {"toolkit": "compute,utility" if suspends else "utility"}.get(access)
+    check(env.get("NVIDIA_DRIVER_CAPABILITIES") == libraries, where, "the manager's part of the driver:", env)
+    if access == "privileged":
+        check(("VCUDA_MANAGER_CUDA" in env) == suspends, where, "the manager's CUDA driver:", env)
     volumes = {volume["name"]: volume for volume in spec["volumes"]}
     mounted = set()
     for part in (manager, plugin):

@@ -10,7 +10,7 @@ work=$(mktemp -d)
 cleanup() { rm -rf "$work"; }
 trap cleanup EXIT
 mkdir -p "$work/programs"
-for file in vcuda vcuda-bench vcuda-manager libvcuda_shim.so libvcuda_simulator_cuda.so libvcuda_simulator_nvml.so; do
+for file in vcuda vcuda-bench vcuda-manager vcuda-checkpoint libvcuda_shim.so libvcuda_simulator_cuda.so libvcuda_simulator_nvml.so; do
     strip -s -o "$work/programs/$file" "$1/$file"
 done
 kinds=(deb)
@@ -32,6 +32,7 @@ cp deploy/install.sh "$work/packages/"
 (cd "$work/packages" && sha256sum vcuda* >SHA256SUMS)
 "$work/packages/install.sh" --prefix "$work/prefix" >/dev/null
 "$work/prefix/bin/vcuda" --version >/dev/null
+"$work/prefix/bin/vcuda-checkpoint" --version >/dev/null
 refused() {
     local code=0
     "$work/packages/install.sh" --prefix "$work/refused" "$@" >/dev/null 2>"$work/said" || code=$?
@@ -59,9 +60,14 @@ remove() { case $kind in deb) dpkg -r vcuda ;; rpm) rpm -e vcuda ;; esac >/dev/n
 [ "$(installed)" = 0.1.0 ] || fail "it is not installed"
 getent passwd vcuda >/dev/null || fail "no user vcuda"
 vcuda-manager --check >/dev/null || fail "the installed configuration is wrong"
+# The manager looks for it beside its own file. Asked about this shell, it answers that there is no driver (69).
+checkpoint=$(dirname "$(readlink -f "$(command -v vcuda-manager)")")/vcuda-checkpoint
+code=0
+"$checkpoint" state --pid=$$ --start-ticks="$(sed 's/.*) //' /proc/$$/stat | cut -d ' ' -f 20)" --cuda-library=/none 2>/dev/null || code=$?
+[ $code = 69 ] || fail "$checkpoint ended with $code: suspensions do not work"
 cd / # Not beside a build.
 vcuda run --sim --memory 1GiB --name tried -- sh -c 'vcuda smi' | grep -q tried || fail "no tenant runs"
-for page in vcuda vcuda-run vcuda-grant-create vcuda-demo vcuda-manager; do
+for page in vcuda vcuda-run vcuda-grant-create vcuda-demo vcuda-manager vcuda-checkpoint; do
     zcat "/usr/share/man/man1/$page.1.gz" | grep -q '^\.SH' || fail "no page $page"
 done
 bash -c 'source /usr/share/bash-completion/completions/vcuda && complete -p vcuda' >/dev/null || fail "no completion"
@@ -76,7 +82,7 @@ for version in 0.1.1 0.1.0; do
 done
 
 remove
-[ ! -e /usr/bin/vcuda ] && [ ! -e /usr/lib/vcuda ] || fail "vcuda is still there"
+[ ! -e /usr/bin/vcuda ] && [ ! -e /usr/bin/vcuda-checkpoint ] && [ ! -e /usr/lib/vcuda ] || fail "vcuda is still there"
 ls /etc/vcuda/manager.toml* >/dev/null || fail "the operator's configuration is gone"
 if [ "$kind" = deb ]; then
     dpkg -P vcuda >/dev/null

@@ -3,8 +3,8 @@
 #
 #   scripts/package.sh PROGRAMS OUT [PROCESSOR] [deb|rpm|image]...      x86_64 or aarch64; default: this machine's, all three
 #
-# PROGRAMS has vcuda, vcuda-bench, vcuda-manager, vcuda-device-plugin, vcuda-dra-driver, vcuda-cluster, libvcuda_shim.so and the
-# simulator's libraries. They are packaged as they are: strip them before. The man pages come from VCUDA_PAGES, a folder of
+# PROGRAMS has vcuda, vcuda-bench, vcuda-manager, vcuda-checkpoint, vcuda-device-plugin, vcuda-dra-driver, vcuda-cluster,
+# libvcuda_shim.so and the simulator's libraries. They are packaged as they are: strip them before. The man pages come from VCUDA_PAGES, a folder of
 # programs that run here (default: PROGRAMS). VCUDA_VERSION overrides the version.
 #
 # The same commit gives the same files. A package whose tool is missing is left out, with a line that says so, and the status is 77.
@@ -36,7 +36,8 @@ tree() {
     # vcuda finds its libraries and vcuda-bench beside itself.
     cp -L "$programs"/{vcuda,vcuda-bench,libvcuda_shim.so,libvcuda_simulator_cuda.so,libvcuda_simulator_nvml.so} "$root/usr/lib/vcuda/"
     ln -s ../lib/vcuda/vcuda "$root/usr/bin/vcuda"
-    cp -L "$programs/vcuda-manager" "$root/usr/bin/"
+    # The manager finds vcuda-checkpoint beside itself.
+    cp -L "$programs"/{vcuda-manager,vcuda-checkpoint} "$root/usr/bin/"
     cp deploy/vcuda-manager.service "$root/usr/lib/systemd/system/"
     # Containers get the library of this package, in a versioned copy that the manager makes.
     sed -e 's|^# shim_library = .*|shim_library = "/usr/lib/vcuda/libvcuda_shim.so"|' \
@@ -45,6 +46,7 @@ tree() {
     cp LICENSE "$root/usr/share/doc/vcuda/copyright"
     "$pages/vcuda" man --all "$root/usr/share/man/man1"
     help2man --no-info --name "the node daemon of vcuda" "$pages/vcuda-manager" -o "$root/usr/share/man/man1/vcuda-manager.1"
+    help2man --no-info --name "one step of the suspension of a process" "$pages/vcuda-checkpoint" -o "$root/usr/share/man/man1/vcuda-checkpoint.1"
     gzip -n9 "$root"/usr/share/man/man1/*
     "$pages/vcuda" completions bash >"$root/usr/share/bash-completion/completions/vcuda"
     "$pages/vcuda" completions zsh >"$root/usr/share/zsh/site-functions/_vcuda"
@@ -133,7 +135,7 @@ image() {
     umoci init --layout "$layout"
     umoci new --image "$layout:$version"
     mkdir -p "$root/usr/bin" "$root/usr/lib/vcuda"
-    cp -L "$programs"/{vcuda,vcuda-manager,vcuda-device-plugin,vcuda-dra-driver,vcuda-cluster} "$root/usr/bin/"
+    cp -L "$programs"/{vcuda,vcuda-manager,vcuda-checkpoint,vcuda-device-plugin,vcuda-dra-driver,vcuda-cluster} "$root/usr/bin/"
     cp -L "$programs/libvcuda_shim.so" LICENSE "$root/usr/lib/vcuda/"
     chmod -R u=rwX,go=rX "$root" "$work/base"
     find "$root" "$work/base" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +

@@ -51,7 +51,7 @@ archive() {
     # `vcuda` finds the libraries and vcuda-bench beside itself; with the simulator's it can be tried without a GPU.
     mkdir -p "$stage/$name"/{bin,share/doc}
     cp "$built"/libvcuda_{shim,simulator_cuda,simulator_nvml}.so "$stage/$name/bin/"
-    for program in vcuda vcuda-bench vcuda-manager vcuda-device-plugin vcuda-dra-driver vcuda-cluster kubectl-vcuda; do
+    for program in vcuda vcuda-bench vcuda-manager vcuda-checkpoint vcuda-device-plugin vcuda-dra-driver vcuda-cluster kubectl-vcuda; do
         [ ! -e "$built/$program" ] || cp "$built/$program" "$stage/$name/bin/"
     done
     cp -r deploy "$stage/$name/share/"

@@ -7,6 +7,7 @@ mod machine;
 mod manager;
 pub(crate) mod probe;
 mod program;
+mod suspension;
 mod tenants;
 
 use std::io::{self, Write as _};
@@ -75,9 +76,12 @@ impl Finding {
     }
 }
 
-/// Prints the state of each link. Fails if one is broken.
+/// Prints the state of each link, or of each condition of a tenant's suspension. Fails if one is broken.
 pub(crate) fn doctor(args: &DoctorArgs, environment: &Environment) -> Result<(), Failure> {
-    let findings = findings(args, environment);
+    let findings = match &args.tenant {
+        Some(name) => suspension::findings(name, environment)?,
+        None => findings(args, environment),
+    };
     let mut out = io::stdout().lock();
     if args.json {
         #[derive(Serialize)]

@@ -15,8 +15,8 @@ use vcuda_manager_api::v1::node_client::NodeClient;
 use vcuda_manager_api::v1::{
     ContainerEdits, CordonRequest, CreateGrantRequest, Event, GetGrantRequest, GetUsageRequest,
     GetUsageResponse, Grant, ListContainersRequest, ListContainersResponse, ListGpusRequest,
-    ListGpusResponse, ListGrantsRequest, NodeStatus, ReleaseGrantRequest, ResizeGrantRequest, SuspendRequest,
-    SuspendState, WatchEventsRequest,
+    ListGpusResponse, ListGrantsRequest, NodeStatus, ReleaseGrantRequest, ResizeGrantRequest, SuspendCheck,
+    SuspendRequest, SuspendState, WatchEventsRequest,
 };
 use vcuda_manager_api::{ConnectError, SOCKET_NAME, connect};
 
@@ -225,6 +225,13 @@ impl ManagerClient {
         let mut grants = self.grants();
         let id = id.to_owned();
         Ok(self.wait(grants.suspend(SuspendRequest { id }))?.state())
+    }
+
+    /// Conditions of a tenant's suspension.
+    pub(crate) fn check_suspend(&self, id: &str) -> Result<Vec<SuspendCheck>, Failure> {
+        let mut grants = self.grants();
+        let id = id.to_owned();
+        Ok(self.wait(grants.check_suspend(SuspendRequest { id }))?.checks)
     }
 
     /// As [`ManagerClient::suspend`], back.

@@ -205,6 +205,19 @@ impl TenantView {
             processes: Vec::new(),
         }
     }
+
+    /// Text for a tenant that does not run, such as `suspended: 582MiB in host memory`.
+    pub(crate) fn suspension(&self) -> Option<String> {
+        match self.state {
+            "running" => None,
+            "failed" => Some("failed: a process lost its GPU state; end its processes".to_owned()),
+            state if self.suspended_bytes == 0 => Some(state.to_owned()),
+            state => Some(format!(
+                "{state}: {} in host memory",
+                words::mib(self.suspended_bytes)
+            )),
+        }
+    }
 }
 
 /// A process that holds memory of the GPU.

@@ -38,7 +38,7 @@ fn one_by_one(
 }
 
 /// Ids of the tenants: of grants by name or id, of `vcuda run` by name. All are looked up before the first is changed.
-fn ids(node: &ManagerClient, names: &[String]) -> Result<Vec<String>, Failure> {
+pub(crate) fn ids(node: &ManagerClient, names: &[String]) -> Result<Vec<String>, Failure> {
     let containers = node.containers()?.containers;
     let find = |name: &String| {
         let by_key = containers.iter().find(|container| {

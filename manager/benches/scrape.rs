@@ -11,6 +11,7 @@ use vcuda_manager::metrics::{Metrics, Sources};
 use vcuda_manager::observe::{Device, Snapshot, SnapshotCache, Tenant};
 use vcuda_quota::{DeviceConfig, Quota};
 use vcuda_region::GpuUuid;
+use vcuda_region::suspension::SuspendState;
 
 fn uuid(number: u64) -> GpuUuid {
     GpuUuid::from_bytes(u128::from(number).to_be_bytes())
@@ -25,6 +26,7 @@ fn gpu(number: u64) -> Gpu {
         memory_used_bytes: 40 << 30,
         utilization_percent: Some(80),
         sensors: Sensors::default(),
+        is_persistent: None,
         multiprocessors: Some(132),
         compute_capability: Some((9, 0)),
         numa_node: Some(0),
@@ -100,6 +102,7 @@ fn node(gpus: u64, tenants: u64) -> Metrics {
         inventory: watch::channel(Arc::new(inventory)).1,
         tenants: Arc::new(snapshots),
         grants: Arc::new(move || grants.clone()),
+        states: Arc::new(|_| SuspendState::Running),
     };
     Metrics::new(sources, Arc::default())
 }

@@ -21,6 +21,8 @@ pub struct Gpu {
     pub utilization_percent: Option<u32>,
     /// What its sensors show.
     pub sensors: Sensors,
+    /// Whether persistence mode is on.
+    pub is_persistent: Option<bool>,
     /// Number of streaming multiprocessors.
     pub multiprocessors: Option<u32>,
     /// CUDA compute capability, major and minor.
@@ -118,6 +120,7 @@ impl Gpu {
             memory_used_bytes: 0,
             utilization_percent: None,
             sensors: Sensors::default(),
+            is_persistent: None,
             multiprocessors: None,
             compute_capability: None,
             numa_node: None,

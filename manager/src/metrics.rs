@@ -24,6 +24,7 @@ use std::sync::Arc;
 use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 use vcuda_region::clock;
+use vcuda_region::suspension::SuspendState;
 
 use crate::gpu::Inventory;
 use crate::grant::Grant;
@@ -31,7 +32,7 @@ use crate::grant::Grant;
 use crate::observe::Snapshot;
 use crate::observe::SnapshotCache;
 use encode::Scraped;
-pub use instruments::{Audited, Instruments, Registration};
+pub use instruments::{Audited, Instruments, Moved, Registration};
 
 /// Sources of the metrics.
 #[derive(Clone)]
@@ -44,6 +45,8 @@ pub struct Sources {
     pub tenants: Arc<SnapshotCache>,
     /// Current grants.
     pub grants: Arc<dyn Fn() -> Vec<Arc<Grant>> + Send + Sync>,
+    /// State of a tenant, by its id.
+    pub states: Arc<dyn Fn(&str) -> SuspendState + Send + Sync>,
 }
 
 impl fmt::Debug for Sources {

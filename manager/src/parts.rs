@@ -87,7 +87,7 @@ impl Parts {
 
         let (stop, stopped) = watch::channel(false);
         let deadline = settings.api.deadline;
-        let (suspender, suspensions) = start_suspender(config, &grants, &node, &events).await?;
+        let (suspender, suspensions) = start_suspender(config, &grants, &node, &events, &instruments).await?;
         let service = GrantsService::new(grants.clone(), deadline, stopped.clone());
         let service = service.with_suspender(suspender.clone());
         let about_node = NodeService::new(
@@ -99,7 +99,7 @@ impl Parts {
             stopped.clone(),
         )
         .with_nvml(node.clone())
-        .with_suspender(suspender)
+        .with_suspender(suspender.clone())
         .with_accounting(Arc::clone(&accounting));
         let api = settings.api.clone();
         let (until, told) = (stopped.clone(), Arc::clone(&instruments));
@@ -109,7 +109,10 @@ impl Parts {
             }
         })];
         if let Some(listener) = metrics_listener {
-            let metrics = Metrics::new(sources(config, &node, snapshots, grants.clone()), instruments);
+            let metrics = Metrics::new(
+                sources(config, &node, snapshots, grants.clone(), suspender),
+                instruments,
+            );
             serving.push(serve_pages(listener, metrics, grants.clone(), stopped));
         }
         Ok(Parts {
@@ -205,12 +208,19 @@ fn about(config: &Config, shim: &Arc<library::Current>) -> About {
 }
 
 /// Sources of the metrics.
-fn sources(config: &Config, node: &Node, tenants: Arc<SnapshotCache>, grants: Grants) -> Sources {
+fn sources(
+    config: &Config,
+    node: &Node,
+    tenants: Arc<SnapshotCache>,
+    grants: Grants,
+    suspender: Suspender,
+) -> Sources {
     Sources {
         node: config.node.clone(),
         inventory: node.inventory(),
         tenants,
         grants: Arc::new(move || grants.grant_table().grants().cloned().collect()),
+        states: Arc::new(move |id| suspender.state(id)),
     }
 }
 
@@ -238,6 +248,7 @@ async fn start_suspender(
     grants: &Grants,
     node: &Node,
     events: &Arc<Events>,
+    instruments: &Arc<Instruments>,
 ) -> Result<(Suspender, suspend::Watch), RunError> {
     let own = std::env::current_exe().map_err(failed)?;
     let helper = helper::Settings {
@@ -246,8 +257,10 @@ async fn start_suspender(
         locks: config.root.join("suspend"),
     };
     let (grants, node, events) = (grants.clone(), node.clone(), Arc::clone(events));
+    let instruments = Arc::clone(instruments);
     let (state, runtime) = (config.state.clone(), tokio::runtime::Handle::current());
-    let started = spawn_blocking(move || Suspender::start(&state, helper, grants, node, events, runtime));
+    let started =
+        spawn_blocking(move || Suspender::start(&state, helper, grants, node, events, instruments, runtime));
     started.await.map_err(failed)?.map_err(failed)
 }
 

@@ -14,6 +14,7 @@
 //!
 //! [`Record`]: records::Record
 
+pub mod checks;
 mod gates;
 pub mod helper;
 mod moving;
@@ -36,6 +37,7 @@ use crate::background::Background;
 use crate::events::{Events, Severity};
 use crate::grant::GrantId;
 use crate::inventory::Node;
+use crate::metrics::{Instruments, Moved};
 use crate::state::{GrantError, Grants};
 use records::{Phase, Record, RecordError, Records};
 
@@ -71,6 +73,7 @@ struct Shared {
     grants: Grants,
     node: Node,
     events: Arc<Events>,
+    instruments: Arc<Instruments>,
     helper: helper::Settings,
     runtime: Handle,
     records: Mutex<Records>,
@@ -97,6 +100,7 @@ impl Suspender {
         grants: Grants,
         node: Node,
         events: Arc<Events>,
+        instruments: Arc<Instruments>,
         runtime: Handle,
     ) -> io::Result<(Self, Watch)> {
         let records = open_records(state, &events)?;
@@ -104,6 +108,7 @@ impl Suspender {
             grants,
             node,
             events,
+            instruments,
             helper,
             runtime,
             records: Mutex::new(records),
@@ -131,6 +136,16 @@ impl Suspender {
     /// It is unknown, there is no room (it stays suspended), or a process was lost.
     pub async fn resume(&self, id: &str) -> Result<SuspendState, GrantError> {
         self.0.carry_out(id, Wish::Resume).await
+    }
+
+    /// Whether a tenant could be suspended now, condition by condition. Changes nothing.
+    ///
+    /// # Errors
+    /// It is unknown.
+    pub async fn checks(&self, id: &str) -> Result<Vec<checks::Check>, GrantError> {
+        let (shared, id) = (Arc::clone(&self.0), id.to_owned());
+        let looked = tokio::task::spawn_blocking(move || checks::all(&shared, &id)).await;
+        looked.map_err(|error| GrantError::Unavailable(format!("the manager is ending: {error}")))?
     }
 
     /// State of a tenant.
@@ -246,6 +261,7 @@ impl Shared {
                 Wish::Suspend => task::suspend(&shared, &name),
                 Wish::Resume => task::resume(&shared, &name),
             };
+            shared.count(&name, wish, result.is_ok());
             shared.tasks.lock().remove(&name);
             tell.send_replace(Some(result));
         };
@@ -255,6 +271,19 @@ impl Shared {
         started.map_err(|error| GrantError::Unavailable(format!("no thread: {error}; try again")))?;
         tasks.insert(id.to_owned(), (wish, ended.clone()));
         Ok(ended)
+    }
+
+    /// Counts an attempt for the metrics.
+    fn count(&self, id: &str, wish: Wish, is_done: bool) {
+        let result = match (is_done, self.state(id)) {
+            (true, _) => Moved::Done,
+            (false, SuspendState::Failed) => Moved::Failed,
+            (false, _) => Moved::Refused,
+        };
+        match wish {
+            Wish::Suspend => self.instruments.suspended(result),
+            Wish::Resume => self.instruments.resumed(result),
+        }
     }
 
     /// Takes up what an earlier manager left.

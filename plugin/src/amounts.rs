@@ -12,6 +12,9 @@ use crate::gpu_request::GpuRequest;
 /// The annotations contradict the request.
 pub fn amounts(request: &GpuRequest, change: &QuotaChange) -> Result<v1::Amounts, AmountsError> {
     let Some(most_bytes) = request.memory_bytes else {
+        if change.suspendable == Some(true) {
+            return Err(AmountsError::SuspendableWhole);
+        }
         return match Quota::UNLIMITED.merge(change) {
             Ok(Quota::UNLIMITED) => Ok(v1::Amounts {
                 cores_permille: CoreShare::WHOLE.0,
@@ -89,6 +92,20 @@ mod tests {
 
     fn computed(request: &GpuRequest, change: &QuotaChange) -> Result<v1::Amounts, String> {
         amounts(request, change).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn whole_gpus_are_not_suspended() {
+        let change = QuotaChange {
+            suspendable: Some(true),
+            ..QuotaChange::default()
+        };
+        let refusal = computed(&request(None, 1000), &change).unwrap_err();
+        assert!(
+            refusal.contains("vcuda.io/suspendable: it asks for whole GPUs"),
+            "{refusal}"
+        );
+        computed(&request(Some(4 << 30), 300), &change).unwrap();
     }
 
     #[test]

@@ -259,6 +259,7 @@ impl Binder {
             amounts: Some(amounts::without_defaults(&amounts, &change)),
             gpu_count: gpu_request.gpus,
             include_gpu_uuids: gpu_request.among.clone(),
+            suspendable: change.suspendable.unwrap_or(false),
             ..v1::CreateGrantRequest::default()
         };
         Ok((request, amounts::canonical_text(&amounts)))

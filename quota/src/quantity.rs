@@ -37,6 +37,8 @@ pub enum ParseError {
     Policy,
     /// Not the name of a priority.
     Priority,
+    /// Neither true nor false.
+    Truth,
     /// Not a whole number, or outside [`crate::WEIGHTS`].
     Weight,
 }
@@ -63,6 +65,7 @@ impl fmt::Display for ParseError {
             Self::PercentPrecision => "finer than a tenth of a percent; write for example 12.5",
             Self::Policy => "write fixed, burst or best-effort",
             Self::Priority => "write low, normal or high",
+            Self::Truth => "write true or false",
             Self::Weight => "write a whole number of 1 to 10000",
         })
     }

@@ -40,6 +40,8 @@ pub struct QuotaChange {
     pub priority: Option<Priority>,
     /// Weight.
     pub weight: Option<u32>,
+    /// Whether the tenant may be suspended. No part of its quota: it is fixed when the tenant is made.
+    pub suspendable: Option<bool>,
 }
 
 /// Parts of a quota that contradict each other. Each interface says so in the words of its own options or annotations.
@@ -198,6 +200,7 @@ mod tests {
         policy: Some(Policy::Burst),
         priority: None,
         weight: None,
+        suspendable: None,
     };
 
     #[test]

@@ -71,6 +71,12 @@ impl SuspendState {
         }
     }
 
+    /// Whether the tenant's memory counts as being in host memory.
+    #[must_use]
+    pub const fn is_memory_away(self) -> bool {
+        matches!(self, Self::Suspended | Self::Resuming)
+    }
+
     /// Whether a call may go to the driver.
     #[must_use]
     pub const fn lets_calls_pass(self) -> bool {

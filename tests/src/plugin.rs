@@ -33,18 +33,23 @@ pub struct Node<'b> {
 const CONFIGURATION: &str = "[release]\ninterval = \"200ms\"\ngrace = \"1s\"\n[log]\nfilter = \"debug,h2=info,tower=info,hyper_util=info\"\n";
 
 impl Fixture {
-    /// Starts a manager with a shim for containers.
+    /// Starts a manager with a shim for containers, and with `manager.toml` of the fixture's home if there is one.
     pub fn manager_with_shim(&self) -> Manager<'_> {
+        let file = self.home.path().join("manager.toml");
         let (shim, program) = (
             release_dir().join("libvcuda_shim.so"),
             release_dir().join("vcuda"),
         );
-        self.manager_with(&[
+        let mut args = vec![
             "--shim-library",
             shim.to_str().unwrap(),
             "--vcuda-program",
             program.to_str().unwrap(),
-        ])
+        ];
+        if file.exists() {
+            args.extend(["--config", file.to_str().unwrap()]);
+        }
+        self.manager_with(&args)
     }
 
     /// Starts manager, kubelet and plugin, and waits for the devices.
@@ -225,6 +230,11 @@ impl Started {
     pub fn id(&self) -> String {
         let directory = self.directory();
         directory.file_name().unwrap().to_string_lossy().into_owned()
+    }
+
+    /// Whether the tenant may be suspended.
+    pub fn is_suspendable(&self) -> bool {
+        Limits::read(&self.directory()).unwrap().is_suspendable()
     }
 
     /// Memory limits (bytes) and shares of time (thousandths) of the tenant by GPU, from its `limits` file.

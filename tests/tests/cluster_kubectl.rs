@@ -21,6 +21,8 @@ vcuda_gpu_cores_granted_ratio{node=\"n1\",gpu_uuid=\"GPU-aaaabbbb-1\"} 0.425
 vcuda_gpu_healthy{node=\"n1\",gpu_uuid=\"GPU-aaaabbbb-1\"} 1
 vcuda_container_memory_limit_bytes{node=\"n1\",gpu_uuid=\"GPU-aaaabbbb-1\",namespace=\"team\",pod=\"web\",container=\"c\"} 4294967296
 vcuda_container_memory_used_bytes{node=\"n1\",gpu_uuid=\"GPU-aaaabbbb-1\",namespace=\"team\",pod=\"web\",container=\"c\"} 1073741824
+vcuda_container_memory_suspended_bytes{node=\"n1\",gpu_uuid=\"GPU-aaaabbbb-1\",namespace=\"team\",pod=\"web\",container=\"c\"} 0
+vcuda_container_state{node=\"n1\",namespace=\"team\",pod=\"web\",container=\"c\",state=\"running\"} 1
 vcuda_container_cores_limit_ratio{node=\"n1\",gpu_uuid=\"GPU-aaaabbbb-1\",namespace=\"team\",pod=\"web\",container=\"c\"} 0.3
 vcuda_container_cores_used_ratio{node=\"n1\",gpu_uuid=\"GPU-aaaabbbb-1\",namespace=\"team\",pod=\"web\",container=\"c\"} 0.294
 vcuda_container_memory_limit_bytes{node=\"n1\",gpu_uuid=\"GPU-aaaabbbb-1\",namespace=\"other\",pod=\"batch\",container=\"c\"} 4294967296
@@ -105,6 +107,28 @@ fn gpus_and_shares_of_all_nodes_are_shown() {
         .iter()
         .any(|request| request.contains("labelSelector=app.kubernetes.io%2Fname%3Dvcuda"));
     assert!(selected, "{:?}", api.asked());
+}
+
+#[test]
+fn a_suspended_share_says_so() {
+    let api = cluster();
+    let running = succeeded(&kubectl(&api, &["ps"]));
+    assert!(!running.contains("STATE"), "{running}");
+    let suspended = METRICS
+        .replace("state=\"running\"", "state=\"suspended\"")
+        .replace("container=\"c\"} 0\n", "container=\"c\"} 1073741824\n");
+    api.put(&format!("{PODS}/vcuda-1:9436/proxy/metrics"), &suspended);
+    let table = succeeded(&kubectl(&api, &["ps", "-A"]));
+    let lines: Vec<&str> = table.lines().collect();
+    assert!(lines[0].ends_with("  STATE"), "{table}");
+    assert!(
+        lines[1].starts_with("other ") && !lines[1].contains("host memory"),
+        "{table}"
+    );
+    assert!(lines[2].ends_with("suspended: 1 GiB in host memory"), "{table}");
+    let json: Value = serde_json::from_str(&succeeded(&kubectl(&api, &["ps", "--json"]))).unwrap();
+    assert_eq!(json["shares"][0]["state"], "suspended");
+    assert_eq!(json["shares"][0]["memory_suspended_bytes"], 1_u64 << 30);
 }
 
 #[test]

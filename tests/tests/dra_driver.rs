@@ -60,6 +60,44 @@ fn a_claim_becomes_a_grant_and_what_its_container_receives() {
 }
 
 #[test]
+fn a_claim_may_be_suspended_if_it_says_so_and_its_namespace_may() {
+    let fixture = Fixture::with_gpus(1, "24GiB");
+    let (manager, api) = (fixture.manager_with_shim(), ResourceApi::start(NODE));
+    let driver = fixture.dra_driver(NODE, &api);
+    let gpu = published(&api, 1).remove(0);
+    let config = |value: Value| {
+        json!([{"source": "FromClaim", "opaque": {"driver": "vcuda.io", "parameters":
+            {"apiVersion": "vcuda.io/v1alpha1", "kind": "VcudaConfig", "suspendable": value}}}])
+    };
+    put_pod(&api, "p", &[("main", &[("one", "gpu")])]);
+    let share = [result("gpu", &gpu, "4Gi", "30")];
+    put_claim(&api, "one", "p", &share, &config(json!("true")));
+    let wrong = driver.prepare("one", "one-uid").error;
+    assert!(wrong.contains("invalid type"), "{wrong}");
+    put_claim(&api, "one", "p", &share, &config(json!(true)));
+    let refusal = driver.prepare("one", "one-uid").error;
+    assert!(
+        refusal.contains("pods of namespace default may not be suspended"),
+        "{refusal}"
+    );
+
+    fs::write(
+        fixture.home().join("manager.toml"),
+        "[namespaces.\"*\"]\nsuspendable = true\n",
+    )
+    .unwrap();
+    drop(manager);
+    let _manager = fixture.manager_with_shim();
+    eventually("the manager answers again", SOON, || {
+        driver.prepare("one", "one-uid").error.is_empty()
+    });
+    let listed = succeeded(&fixture.vcuda(["grant", "list", "--json"]).output().unwrap());
+    let listed: Value = serde_json::from_str(&listed).unwrap();
+    assert_eq!(listed["grants"][0]["suspendable"], true, "{listed}");
+    api.assert_no_wrongs();
+}
+
+#[test]
 fn requests_of_one_container_are_one_grant_and_those_of_others_their_own() {
     let fixture = Fixture::with_gpus(2, "24GiB");
     let (_manager, api) = (fixture.manager_with_shim(), ResourceApi::start(NODE));

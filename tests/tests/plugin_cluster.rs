@@ -98,6 +98,54 @@ fn wrong_annotations_are_refused_until_mended(kubelet: &Kubelet, server: &ApiSer
     }
 }
 
+/// Only where the operator allows it; not for whole GPUs; and it stays as it was when the container was made.
+#[test]
+fn a_pod_may_be_suspended_if_it_says_so_and_its_namespace_may() {
+    let fixture = Fixture::with_gpus(1, "24GiB");
+    let server = ApiServer::start(NODE);
+    let mut node = fixture.node_named(NODE, &configuration(&server));
+    let annotate = |pod: &Pod, value: &str| {
+        let annotations = [("vcuda.io/suspendable", value)];
+        server.put("default", &pod.spec.name, &pod.uid, &annotations);
+    };
+    let refused = node.kubelet.admit(PodSpec::share("web", 16, 30)).unwrap();
+    annotate(&refused, "true");
+    let refusal = node.kubelet.start_container(&refused, "c").unwrap_err();
+    assert!(
+        refusal.contains("pods of namespace default may not be suspended")
+            && refusal.contains("suspendable in namespaces.\"*\" in the manager's configuration"),
+        "{refusal}"
+    );
+    annotate(&refused, "yes");
+    let refusal = node.kubelet.start_container(&refused, "c").unwrap_err();
+    assert!(
+        refusal.contains("vcuda.io/suspendable \"yes\": write true or false"),
+        "{refusal}"
+    );
+    annotate(&refused, "false");
+    assert!(!node.kubelet.started(&refused).is_suspendable());
+    node.kubelet.remove(&refused);
+
+    std::fs::write(
+        fixture.home().join("manager.toml"),
+        "[namespaces.default]\nsuspendable = true\n",
+    )
+    .unwrap();
+    drop(node.manager);
+    node.manager = fixture.manager_with_shim();
+    let pod = node.kubelet.admit(PodSpec::share("notebook", 16, 30)).unwrap();
+    annotate(&pod, "true");
+    let started = node.kubelet.started(&pod);
+    assert!(started.is_suspendable());
+    let listed = granted(&fixture, &pod);
+    assert_eq!(listed["suspendable"], true, "{listed}");
+    // A restart of the container reads the annotation again, and the tenant is the same.
+    annotate(&pod, "false");
+    assert!(node.kubelet.started(&pod).is_suspendable());
+    node.kubelet.assert_no_wrongs();
+    server.assert_no_wrongs();
+}
+
 fn annotations_are_a_pods_by_its_uid(fixture: &Fixture, kubelet: &Kubelet, server: &ApiServer) {
     // A former pod of the same name, with other annotations, is another pod.
     let namesake = kubelet.admit(PodSpec::share("namesake", 16, 10)).unwrap();

@@ -1,4 +1,4 @@
-//! What the tables of `vcuda` look like at 60, 80 and 160 columns: transcripts, which a person can read as they are, in
+//! What the tables of `vcuda` look like at 40 to 160 columns: transcripts, which a person can read as they are, in
 //! `tests/tests/transcripts/`. `VCUDA_TEST_WRITE=1` writes them anew.
 #![allow(
     clippy::unwrap_used,
@@ -163,6 +163,57 @@ fn each_table_is_as_wide_as_the_terminal() {
             transcript += &format!("$ vcuda {}\n{text}\n", args.join(" "));
         }
         compare(&transcript, columns);
+    }
+}
+
+/// Commands of the transcripts of a suspended tenant.
+const OF_SUSPENDED: [&[&str]; 3] = [
+    &["smi"],
+    &["smi", "-q", "-i", "0"],
+    &["smi", "--query-tenants=name,state,memory.used,memory.suspended"],
+];
+
+#[test]
+fn a_suspended_tenant_says_so_at_each_width() {
+    let node = Node::new();
+    let _manager = node.fixture.manager();
+    node.vcuda(
+        &[
+            "grant",
+            "create",
+            "notebook",
+            "--memory",
+            "4GiB",
+            "--suspendable",
+            "--gpu",
+            "0",
+        ],
+        80,
+    );
+    let command = node.fixture.vcuda(["run", "--sim", "--grant", "notebook", "--"]);
+    let program = node.holding(command, 512 * MIB);
+    let uuids = node.uuids();
+    node.vcuda(&["suspend", "notebook"], 80);
+    let query = [
+        "smi",
+        "-i",
+        "0",
+        "--query-gpu=memory.used",
+        "--format=csv,noheader,nounits",
+    ];
+    eventually(
+        "NVML sees that its memory is away",
+        Duration::from_secs(30),
+        || node.vcuda(&query, 80).trim() == "0",
+    );
+    let pids = [(program.0.id(), 'N')];
+    for columns in [40, 80, 160] {
+        let mut transcript = String::new();
+        for args in OF_SUSPENDED {
+            let text = masked(&node.vcuda(args, columns), &pids, &uuids);
+            transcript += &format!("$ vcuda {}\n{text}\n", args.join(" "));
+        }
+        compare_with(&transcript, &format!("suspended-{columns}"));
     }
 }
 

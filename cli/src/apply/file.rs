@@ -200,6 +200,7 @@ impl Entry {
             policy: self.policy,
             priority: self.priority,
             weight: self.weight,
+            ..QuotaChange::default()
         };
         let quota = Quota::UNLIMITED.merge(&change).map_err(contradiction)?;
         let gpus = match (self.gpus, self.gpu) {

@@ -106,6 +106,8 @@ impl QuotaArgs {
             policy: self.policy,
             priority: self.priority,
             weight: self.weight,
+            // An option of its own, where a tenant is made.
+            suspendable: None,
         }
     }
 

@@ -85,6 +85,8 @@ struct One<'a> {
     cdi_device: &'a str,
     created_unix_ms: i64,
     generation: u64,
+    #[serde(skip_serializing_if = "core::ops::Not::not")]
+    suspendable: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     temporary: Option<Temporary>,
 }
@@ -109,6 +111,7 @@ impl<'a> Document<'a> {
                 cdi_device: &grant.cdi_device,
                 created_unix_ms: grant.created_unix_ms,
                 generation: grant.generation,
+                suspendable: grant.suspendable,
                 temporary: Temporary::of(grant),
             }
         };

@@ -150,6 +150,9 @@ fn tenant_rows(table: &mut Table, index: usize, tenant: &TenantView) {
     if let Some(holder) = &tenant.holder {
         table.text(5, holder.as_str());
     }
+    if let Some(suspension) = tenant.suspension() {
+        table.text(5, suspension);
+    }
     if let Some(temporary) = &tenant.temporary {
         table.text(5, temporary.words());
     }

@@ -78,6 +78,33 @@ fn a_table_fits_each_width_and_carries_no_control_characters() {
 }
 
 #[test]
+fn a_tenant_that_does_not_run_says_so_at_each_width() {
+    let mut snapshot = snapshot();
+    for (state, suspended_bytes, text) in [
+        ("suspending", 0, "     suspending "),
+        ("suspended", 16 << 30, "     suspended: 16384MiB in ho"),
+        ("resuming", 16 << 30, "     resuming: 16384MiB in ho"),
+        ("failed", 0, "     failed: a process lost its"),
+    ] {
+        let tenant = &mut snapshot.gpus[0].tenants[0];
+        (tenant.state, tenant.suspended_bytes) = (state, suspended_bytes);
+        for columns in 40..=200 {
+            let look = Look {
+                width: columns,
+                is_colored: false,
+                has_uuids: false,
+            };
+            let table = overview(&snapshot, look);
+            assert!(table.contains(text), "{table}");
+            assert!(
+                table.lines().skip(1).all(|line| width(line) == columns),
+                "{table}"
+            );
+        }
+    }
+}
+
+#[test]
 fn each_figure_is_in_the_table() {
     let text = overview(
         &snapshot(),

@@ -89,11 +89,13 @@ fn gpu_figures(log: &mut Log, gpu: &GpuView) {
 
 fn tenant_figures(log: &mut Log, tenant: &TenantView) {
     log.figure(2, "Name", &tenant.name);
+    log.figure(3, "State", super::query::state(tenant));
     if let Some(holder) = &tenant.holder {
         log.figure(3, "Holder", holder);
     }
     log.figure(3, "Memory Limit", &mib(tenant.memory_limit_bytes));
     log.figure(3, "Memory Used", &mib(tenant.memory_used_bytes));
+    log.figure(3, "Memory Suspended", &mib(tenant.suspended_bytes));
     log.figure(3, "Allocations Denied", &tenant.memory_denied.to_string());
     log.figure(
         3,

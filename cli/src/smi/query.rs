@@ -73,6 +73,9 @@ pub(crate) enum TenantField {
     /// Used memory
     #[value(name = "memory.used")]
     MemoryUsed,
+    /// Part of the used memory that is in host memory, as the tenant is suspended
+    #[value(name = "memory.suspended")]
+    MemorySuspended,
     /// Maximum share of GPU time
     #[value(name = "cores.limit")]
     CoresLimit,
@@ -81,7 +84,7 @@ pub(crate) enum TenantField {
     CoresUsed,
     /// Policy
     Policy,
-    /// running, idle (its processes hold memory) or empty (no process does)
+    /// running, idle (its processes hold memory), empty (no process does), or suspending, suspended, resuming, failed
     State,
     /// Number of processes
     Processes,
@@ -232,6 +235,7 @@ fn tenant_figure(field: TenantField, gpu: &GpuView, tenant: &TenantView) -> Figu
         TenantField::GpuUuid => text(&gpu.uuid),
         TenantField::MemoryLimit => mib(tenant.memory_limit_bytes),
         TenantField::MemoryUsed => mib(tenant.memory_used_bytes),
+        TenantField::MemorySuspended => mib(tenant.suspended_bytes),
         TenantField::CoresLimit => percent(CoreShare(tenant.core_limit_permille).percent()),
         TenantField::CoresUsed => percent(tenths(tenant.core_used_permille)),
         TenantField::Policy => text(&tenant.policy),
@@ -241,8 +245,11 @@ fn tenant_figure(field: TenantField, gpu: &GpuView, tenant: &TenantView) -> Figu
     }
 }
 
-fn state(tenant: &TenantView) -> &'static str {
-    if tenant.core_used_permille > 0 {
+/// State of a tenant, in a word.
+pub(super) fn state(tenant: &TenantView) -> &'static str {
+    if tenant.suspension().is_some() {
+        tenant.state
+    } else if tenant.core_used_permille > 0 {
         "running"
     } else if tenant.processes.is_empty() {
         "empty"
@@ -288,7 +295,7 @@ impl Queried for GpuField {
 impl Queried for TenantField {
     fn unit(&self) -> Option<&'static str> {
         match self {
-            TenantField::MemoryLimit | TenantField::MemoryUsed => Some("MiB"),
+            TenantField::MemoryLimit | TenantField::MemoryUsed | TenantField::MemorySuspended => Some("MiB"),
             TenantField::CoresLimit | TenantField::CoresUsed => Some("%"),
             _ => None,
         }
@@ -342,11 +349,32 @@ mod tests {
         let fields = TenantField::value_variants();
         let text = tenants(&snapshot(), fields, CsvFormat::default());
         let lines: Vec<&str> = text.lines().collect();
-        assert!(lines[0].contains("memory.limit [MiB], memory.used [MiB], cores.limit [%], cores.used [%]"));
         assert!(
-            lines[1].ends_with("web, [N/A], GPU-0, 4096 MiB, 1024 MiB, 30 %, 29.8 %, fixed, running, 0, 0"),
+            lines[0]
+                .contains("memory.limit [MiB], memory.used [MiB], memory.suspended [MiB], cores.limit [%]")
+        );
+        assert!(
+            lines[1].ends_with(
+                "web, [N/A], GPU-0, 4096 MiB, 1024 MiB, 0 MiB, 30 %, 29.8 %, fixed, running, 0, 0"
+            ),
             "{text}"
         );
+    }
+
+    #[test]
+    fn a_tenant_that_does_not_run_shows_its_state() {
+        let fields = [TenantField::State, TenantField::MemorySuspended];
+        let mut snapshot = snapshot();
+        for (state, suspended_bytes, line) in [
+            ("running", 0, "running, 0 MiB"),
+            ("suspended", 1 << 30, "suspended, 1024 MiB"),
+            ("failed", 0, "failed, 0 MiB"),
+        ] {
+            let tenant = &mut snapshot.gpus[0].tenants[0];
+            (tenant.state, tenant.suspended_bytes) = (state, suspended_bytes);
+            let text = tenants(&snapshot, &fields, "csv,noheader".parse().unwrap());
+            assert_eq!(text.trim(), line);
+        }
     }
 
     #[test]

@@ -146,6 +146,7 @@ fn shown_or_none(text: String) -> String {
 
 fn diagnosis(environment: &Environment, sim: bool) -> Result<String, Failure> {
     let args = DoctorArgs {
+        tenant: None,
         sim,
         json: false,
         command: Vec::new(),

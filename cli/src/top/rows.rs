@@ -175,6 +175,11 @@ fn tenant_rows(gpu: &GpuView, history: &History, selection: &Selection, width: u
             kind: Kind::Figures(Load::of(used)),
             object: Some(Object::Tenant(tenant.name.clone())),
         });
+        rows.extend(
+            tenant
+                .suspension()
+                .map(|text| plain(clipped(&format!("  {text}"), width), Kind::Detail)),
+        );
         if selection.has_processes {
             rows.extend(
                 tenant
@@ -285,6 +290,27 @@ mod tests {
         }
         let narrow = shown(SortKey::Name, "", 30);
         assert!(narrow.iter().any(|row| row.text.ends_with('…')), "{narrow:#?}");
+    }
+
+    #[test]
+    fn a_tenant_that_does_not_run_says_so() {
+        let mut snapshot = snapshot();
+        let tenant = &mut snapshot.gpus[0].tenants[0];
+        (tenant.state, tenant.suspended_bytes) = ("suspended", 3 << 30);
+        let selection = Selection {
+            sort: SortKey::Name,
+            filter: String::new(),
+            has_processes: false,
+        };
+        for columns in 40..200 {
+            let rows = rows(&snapshot, &History::new(), &selection, columns);
+            let place = rows
+                .iter()
+                .position(|row| row.text == "  suspended: 3072MiB in host memory");
+            let place = place.unwrap_or_else(|| panic!("{columns}: {rows:#?}"));
+            assert_eq!(rows[place].object, None);
+            assert_eq!(rows[place - 1].object, Some(Object::Tenant("a".to_owned())));
+        }
     }
 
     #[test]

@@ -28,6 +28,10 @@ pub(super) struct Share {
     pub(super) gpu_uuid: String,
     pub(super) memory_limit_bytes: u64,
     pub(super) memory_used_bytes: u64,
+    /// Part of the used memory that is in host memory.
+    pub(super) memory_suspended_bytes: u64,
+    /// `running`, `suspending`, `suspended`, `resuming` or `failed`; empty: a manager of an older release.
+    pub(super) state: String,
     pub(super) cores_limit_percent: f64,
     pub(super) cores_used_percent: f64,
 }
@@ -127,6 +131,7 @@ fn bytes(value: f64) -> u64 {
 fn gpus(samples: &[Sample]) -> Vec<Gpu> {
     let mut gpus: BTreeMap<String, Gpu> = BTreeMap::new();
     let mut shares: BTreeMap<[String; 4], Share> = BTreeMap::new();
+    let mut states: BTreeMap<[String; 3], String> = BTreeMap::new();
     for sample in samples {
         let uuid = sample.label("gpu_uuid");
         if let Some(word) = sample.name.strip_prefix("vcuda_gpu_") {
@@ -141,12 +146,14 @@ fn gpus(samples: &[Sample]) -> Vec<Gpu> {
                 "cores_granted_ratio" => gpu.cores_granted_percent = percent(sample.value),
                 _ => {}
             }
+        } else if sample.name == "vcuda_container_state" {
+            states.insert(container(sample), sample.label("state"));
         } else if let Some(word) = sample
             .name
             .strip_prefix("vcuda_container_")
             .filter(|_| !uuid.is_empty())
         {
-            let key = ["namespace", "pod", "container"].map(|name| sample.label(name));
+            let key = container(sample);
             let [namespace, pod, container] = key.clone();
             let [first, second, third] = key;
             let share = shares.entry([uuid.clone(), first, second, third]).or_default();
@@ -155,6 +162,7 @@ fn gpus(samples: &[Sample]) -> Vec<Gpu> {
             match word {
                 "memory_limit_bytes" => share.memory_limit_bytes = bytes(sample.value),
                 "memory_used_bytes" => share.memory_used_bytes = bytes(sample.value),
+                "memory_suspended_bytes" => share.memory_suspended_bytes = bytes(sample.value),
                 "cores_limit_ratio" => share.cores_limit_percent = percent(sample.value),
                 "cores_used_ratio" => share.cores_used_percent = percent(sample.value),
                 _ => {}
@@ -165,12 +173,21 @@ fn gpus(samples: &[Sample]) -> Vec<Gpu> {
         gpu.memory_free_bytes = gpu.memory_total_bytes.saturating_sub(gpu.memory_granted_bytes);
         gpu.cores_free_percent = percent((100.0 - gpu.cores_granted_percent).max(0.0) / 100.0);
     }
-    for (_, share) in shares {
+    for ([_, namespace, pod, container], mut share) in shares {
+        share.state = states
+            .get(&[namespace, pod, container])
+            .cloned()
+            .unwrap_or_default();
         if let Some(gpu) = gpus.get_mut(&share.gpu_uuid) {
             gpu.shares.push(share);
         }
     }
     gpus.into_values().collect()
+}
+
+/// Namespace, pod and container of a sample.
+fn container(sample: &Sample) -> [String; 3] {
+    ["namespace", "pod", "container"].map(|name| sample.label(name))
 }
 
 /// A ratio in percent, to a tenth.

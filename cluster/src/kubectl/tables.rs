@@ -65,6 +65,7 @@ pub(super) fn shares(snapshot: &Snapshot, namespace: Option<&str>, by_use: bool,
         });
         return format!("no pod has a share of a GPU in {place}\n{}", silent(snapshot));
     }
+    let has_states = shares.iter().any(|share| suspension(share).is_some());
     let mut rows = vec![row([
         "NAMESPACE",
         "POD",
@@ -73,6 +74,7 @@ pub(super) fn shares(snapshot: &Snapshot, namespace: Option<&str>, by_use: bool,
         "GPU",
         "MEMORY",
         "TIME",
+        if has_states { "STATE" } else { "" },
     ])];
     for share in shares {
         rows.push(vec![
@@ -87,9 +89,19 @@ pub(super) fn shares(snapshot: &Snapshot, namespace: Option<&str>, by_use: bool,
                 size(share.memory_limit_bytes)
             ),
             format!("{} of {} %", share.cores_used_percent, share.cores_limit_percent),
+            suspension(share).unwrap_or_default(),
         ]);
     }
     format!("{}{}", aligned(&rows), silent(snapshot))
+}
+
+/// State of a share's container, if it does not run.
+fn suspension(share: &Share) -> Option<String> {
+    match (share.state.as_str(), share.memory_suspended_bytes) {
+        ("" | "running", _) => None,
+        (state, 0) => Some(state.to_owned()),
+        (state, bytes) => Some(format!("{state}: {} in host memory", size(bytes))),
+    }
 }
 
 /// Why a pod does not start.

@@ -19,7 +19,7 @@ use crate::grant_devices::{DeviceSettings, Folder};
 
 /// All keys; a test requires each in the documented file.
 #[cfg(test)]
-pub(super) const KEYS: [&str; 41] = [
+pub(super) const KEYS: [&str; 42] = [
     "root",
     "state",
     "node",
@@ -42,6 +42,7 @@ pub(super) const KEYS: [&str; 41] = [
     "priority_max",
     "cores_max",
     "weight_max",
+    "suspendable",
     "audit_action",
     "[users.",
     "memory =",

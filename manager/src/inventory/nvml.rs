@@ -128,6 +128,7 @@ fn facts(handle: &DeviceHandle<'_>, settings: &Settings) -> Result<Facts, FactsE
         memory_used_bytes: memory.used_bytes,
         utilization_percent: None,
         sensors: Sensors::default(),
+        is_persistent: None,
         multiprocessors: multiprocessors(device, capability)?,
         compute_capability: capability,
         numa_node: numa_node(device, sysfs, &pci_bus_id)?,
@@ -220,6 +221,7 @@ pub(super) fn look(handle: &DeviceHandle<'_>) -> Result<Load, NvmlError> {
         memory_used_bytes,
         utilization_percent: optional(handle.device.utilization_rates())?.map(|rates| rates.gpu.min(100)),
         sensors: sensors(&handle.device),
+        is_persistent: handle.device.is_in_persistent_mode().ok(),
         is_slowed_by_heat: is_slowed_by_heat(&handle.device),
     })
 }

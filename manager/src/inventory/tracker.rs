@@ -55,6 +55,8 @@ pub(crate) struct Load {
     pub(crate) memory_used_bytes: u64,
     pub(crate) utilization_percent: Option<u32>,
     pub(crate) sensors: Sensors,
+    /// Whether persistence mode is on.
+    pub(crate) is_persistent: Option<bool>,
     /// Whether the GPU's hardware slows it down, as it is too hot.
     pub(crate) is_slowed_by_heat: bool,
 }
@@ -221,6 +223,7 @@ impl Tracker {
                 known.facts.gpu.memory_used_bytes = load.memory_used_bytes;
                 known.facts.gpu.utilization_percent = load.utilization_percent;
                 known.facts.gpu.sensors = load.sensors;
+                known.facts.gpu.is_persistent = load.is_persistent;
             }
             let answer = look.and_then(|load| {
                 if load.is_slowed_by_heat {
@@ -325,6 +328,7 @@ impl Facts {
                 memory_used_bytes: 0,
                 utilization_percent: None,
                 sensors: Sensors::default(),
+                is_persistent: None,
                 ..facts.gpu.clone()
             },
             is_mig: facts.is_mig,

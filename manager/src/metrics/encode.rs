@@ -26,7 +26,7 @@ impl Collector for Scraped {
         let inventory = self.sources.inventory.borrow().clone();
         let snapshot = self.sources.tenants.fresh();
         let grants = (self.sources.grants)();
-        let rows = rows(&inventory, &snapshot, &grants);
+        let rows = rows(&inventory, &snapshot, &grants, &*self.sources.states);
         let audited = self.instruments.audited();
         let mut page = Page { encoder };
         page.gpus(&inventory, &rows, &audited)?;
@@ -170,6 +170,10 @@ impl Page<'_> {
         each(&series::BUFFER, &|_, device| {
             Value::Whole(device.used.bytes.saturating_sub(device.used.overhead_bytes))
         })?;
+        each(&series::SUSPENDED, &|row, device| {
+            let is_away = row.state.is_memory_away();
+            Value::Whole(if is_away { device.used.bytes } else { 0 })
+        })?;
         each(&series::CORES_LIMIT, &|_, device| {
             Value::permille(device.cap_permille)
         })?;
@@ -211,7 +215,13 @@ impl Page<'_> {
         };
         each(&series::ATTACHED, &|row| Value::truth(row.is_attached))?;
         each(&series::FINDINGS, &|row| Value::Whole(row.findings))?;
-        each(&series::PROCESSES, &|row| Value::Whole(row.processes))
+        each(&series::PROCESSES, &|row| Value::Whole(row.processes))?;
+        let states = rows.iter().map(|row| {
+            let [namespace, pod, container] = labels_of(row);
+            let labels = [namespace, pod, container, ("state", row.state.name())];
+            (labels, Value::Whole(1))
+        });
+        self.series(&series::STATE, states)
     }
 
     fn one(&mut self, series: &Series, value: Option<Value>) -> fmt::Result {

@@ -47,6 +47,30 @@ impl Registration {
     }
 }
 
+/// Outcome of a suspension, or of its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Moved {
+    /// The memory was moved.
+    Done,
+    /// It was not; the tenant is in the state that it was in.
+    Refused,
+    /// A process lost its GPU state.
+    Failed,
+}
+
+impl Moved {
+    const ALL: [Moved; 3] = [Self::Done, Self::Refused, Self::Failed];
+
+    fn label(self) -> One {
+        let result = match self {
+            Self::Done => "done",
+            Self::Refused => "refused",
+            Self::Failed => "failed",
+        };
+        [("result", result)]
+    }
+}
+
 /// Findings of the audit at its last look. Missing entries are 0.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Audited {
@@ -65,6 +89,8 @@ pub struct Instruments {
     registrations: Family<One, Counter>,
     calls: Family<Two, Histogram>,
     killed: Counter,
+    suspensions: Family<One, Counter>,
+    resumptions: Family<One, Counter>,
     audited: Mutex<Arc<Audited>>,
     /// Time of the last arbitration of GPU time by this manager (`CLOCK_MONOTONIC`, ns); 0 if another process arbitrates.
     arbitrated_ns: AtomicU64,
@@ -77,10 +103,17 @@ impl Default for Instruments {
             // Created at the start, so that the first registration shows as an increase.
             drop(registrations.get_or_create(&result.label()));
         }
+        let (suspensions, resumptions) = <(Family<One, Counter>, Family<One, Counter>)>::default();
+        for result in Moved::ALL {
+            drop(suspensions.get_or_create(&result.label()));
+            drop(resumptions.get_or_create(&result.label()));
+        }
         Self {
             registrations,
             calls: Family::new_with_constructor(|| Histogram::new(LATENCIES)),
             killed: Counter::default(),
+            suspensions,
+            resumptions,
             audited: Mutex::default(),
             arbitrated_ns: AtomicU64::new(0),
         }
@@ -103,6 +136,16 @@ impl Instruments {
     /// Counts processes that the audit has ended.
     pub fn killed(&self, count: u64) {
         self.killed.inc_by(count);
+    }
+
+    /// Counts an attempt to suspend a tenant.
+    pub fn suspended(&self, result: Moved) {
+        self.suspensions.get_or_create(&result.label()).inc();
+    }
+
+    /// Counts an attempt to bring a tenant back.
+    pub fn resumed(&self, result: Moved) {
+        self.resumptions.get_or_create(&result.label()).inc();
     }
 
     /// Replaces the findings of the audit.
@@ -135,6 +178,8 @@ impl Instruments {
         register(registry, &series::REGISTRATIONS, self.registrations.clone());
         register(registry, &series::API, self.calls.clone());
         register(registry, &series::KILLED, self.killed.clone());
+        register(registry, &series::SUSPENSIONS, self.suspensions.clone());
+        register(registry, &series::RESUMPTIONS, self.resumptions.clone());
     }
 }
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use vcuda_quota::{Policy, Priority, Quota};
 use vcuda_region::GpuUuid;
+use vcuda_region::suspension::SuspendState;
 
 use super::labels::{ContainerLabels, UsedLabels};
 use crate::gpu::{Gpu, Inventory};
@@ -22,6 +23,7 @@ pub(super) struct TenantRow {
     pub(super) is_attached: bool,
     pub(super) findings: u64,
     pub(super) processes: u64,
+    pub(super) state: SuspendState,
     pub(super) limits_generation: u64,
     pub(super) devices: Vec<DeviceRow>,
 }
@@ -96,7 +98,12 @@ impl From<&Device> for Used {
 }
 
 /// Rows of all tenants: first granted ones, the newest first (it gets the plain names), then those of `vcuda run`.
-pub(super) fn rows(inventory: &Inventory, snapshot: &Snapshot, grants: &[Arc<Grant>]) -> Vec<TenantRow> {
+pub(super) fn rows(
+    inventory: &Inventory,
+    snapshot: &Snapshot,
+    grants: &[Arc<Grant>],
+    states: impl Fn(&str) -> SuspendState,
+) -> Vec<TenantRow> {
     let gpus: BTreeMap<GpuUuid, &Gpu> = inventory.gpus.iter().map(|gpu| (gpu.uuid, gpu)).collect();
     let seen: BTreeMap<&str, &Tenant> = snapshot
         .tenants
@@ -114,6 +121,9 @@ pub(super) fn rows(inventory: &Inventory, snapshot: &Snapshot, grants: &[Arc<Gra
     // A granted tenant without a grant is about to be removed.
     let others = snapshot.tenants.iter().filter(|tenant| !tenant.is_granted);
     rows.extend(others.map(|tenant| run(tenant, &gpus, &mut used)));
+    for row in &mut rows {
+        row.state = states(&row.id);
+    }
     rows
 }
 
@@ -141,6 +151,7 @@ fn granted(
         is_attached: seen.is_some_and(|tenant| tenant.attached),
         findings: seen.map_or(0, |tenant| tenant.findings.len() as u64),
         processes: seen.map_or(0, |tenant| tenant.processes.len() as u64),
+        state: SuspendState::Running,
         limits_generation: seen.map_or(0, |tenant| tenant.limits_generation),
         devices: devices.collect(),
     }
@@ -162,6 +173,7 @@ fn run(tenant: &Tenant, gpus: &BTreeMap<GpuUuid, &Gpu>, used: &mut UsedLabels) -
         is_attached: tenant.attached,
         findings: tenant.findings.len() as u64,
         processes: tenant.processes.len() as u64,
+        state: SuspendState::Running,
         limits_generation: tenant.limits_generation,
         devices: devices.collect(),
     }

@@ -111,6 +111,13 @@ pub(super) const BUFFER: Series = series(
     ON_GPU,
     "Part of the used memory that the application asked for",
 );
+pub(super) const SUSPENDED: Series = series(
+    "vcuda_container_memory_suspended",
+    Gauge,
+    Bytes,
+    ON_GPU,
+    "Part of the used memory that is in host memory, as the tenant is suspended",
+);
 pub(super) const CORES_LIMIT: Series = series(
     "vcuda_container_cores_limit",
     Gauge,
@@ -226,6 +233,14 @@ pub(super) const PROCESSES: Series = series(
     "Processes of the tenant that use a GPU or have registered",
 );
 
+pub(super) const STATE: Series = series(
+    "vcuda_container_state",
+    Gauge,
+    Count,
+    &["namespace", "pod", "container", "state"],
+    "1 for the tenant's state: running, suspending, suspended, resuming, or failed (a process lost its GPU state)",
+);
+
 pub(super) const REGISTRATIONS: Series = series(
     "vcuda_registrations",
     Counter,
@@ -239,6 +254,20 @@ pub(super) const KILLED: Series = series(
     Count,
     &[],
     "Processes ended because they used a GPU without their container's limits",
+);
+pub(super) const SUSPENSIONS: Series = series(
+    "vcuda_suspensions",
+    Counter,
+    Count,
+    &["result"],
+    "Attempts to suspend a tenant: done, refused (it goes on as before), failed (a process lost its GPU state)",
+);
+pub(super) const RESUMPTIONS: Series = series(
+    "vcuda_resumptions",
+    Counter,
+    Count,
+    &["result"],
+    "Attempts to bring a tenant back: done, refused (it stays suspended), failed (a process lost its GPU state)",
 );
 pub(super) const API: Series = series(
     "vcuda_api_duration",
@@ -301,6 +330,7 @@ pub const ALL: &[(&str, &[Series])] = &[
             PEAK,
             CONTEXT,
             BUFFER,
+            SUSPENDED,
             CORES_LIMIT,
             CORES_GUARANTEE,
             CORES_USED,
@@ -316,12 +346,14 @@ pub const ALL: &[(&str, &[Series])] = &[
             AUDIT_OVER,
         ],
     ),
-    ("Tenants", &[ATTACHED, FINDINGS, PROCESSES]),
+    ("Tenants", &[ATTACHED, FINDINGS, PROCESSES, STATE]),
     (
         "The manager",
         &[
             REGISTRATIONS,
             KILLED,
+            SUSPENSIONS,
+            RESUMPTIONS,
             API,
             INVENTORY_PROBLEM,
             SNAPSHOT_AGE,

@@ -27,6 +27,7 @@ fn gpu(number: u8) -> Gpu {
         memory_used_bytes: 3 * GIB,
         utilization_percent: Some(42),
         sensors: Sensors::default(),
+        is_persistent: None,
         multiprocessors: Some(132),
         compute_capability: Some((9, 0)),
         numa_node: None,
@@ -89,6 +90,45 @@ fn used(gpu: u8, memory_limit_bytes: u64) -> Device {
 }
 
 #[test]
+fn a_suspended_tenant_has_its_memory_in_the_host_s() {
+    let snapshot = Snapshot {
+        number: 1,
+        tenants: vec![
+            tenant("key-8", used(1, 8 * GIB)),
+            tenant("key-9", used(1, 8 * GIB)),
+        ],
+        ..Snapshot::default()
+    };
+    let instruments = Arc::<Instruments>::default();
+    instruments.suspended(Moved::Done);
+    instruments.resumed(Moved::Refused);
+    let grants = vec![grant(8, "runs", &[1]), grant(9, "away", &[1])];
+    let text = scrape(node(&[1]), snapshot, grants, instruments);
+    let samples = samples(&text);
+    let state = |pod: &str, state: &str| {
+        format!(
+            "vcuda_container_state{{namespace=\"team\",pod=\"{pod}\",container=\"main\",state=\"{state}\"}}"
+        )
+    };
+    let bytes = |pod: &str| format!("vcuda_container_memory_suspended_bytes{}", on(1, pod, "main"));
+    for (name, value) in [
+        (state("runs", "running"), Some(1.0)),
+        (state("away", "suspended"), Some(1.0)),
+        (state("away", "running"), None),
+        (bytes("runs"), Some(0.0)),
+        (bytes("away"), Some(2.0 * 1024.0 * 1024.0 * 1024.0)),
+        ("vcuda_suspensions_total{result=\"done\"}".to_owned(), Some(1.0)),
+        ("vcuda_suspensions_total{result=\"failed\"}".to_owned(), Some(0.0)),
+        (
+            "vcuda_resumptions_total{result=\"refused\"}".to_owned(),
+            Some(1.0),
+        ),
+    ] {
+        assert_eq!(samples.get(&name).copied(), value, "{name}");
+    }
+}
+
+#[test]
 fn quota_and_what_was_forgiven_are_told() {
     let snapshot = Snapshot {
         number: 1,
@@ -138,6 +178,10 @@ fn scrape(
         inventory: watch::channel(Arc::new(inventory)).1,
         tenants: cache(snapshot),
         grants: Arc::new(move || grants.clone()),
+        states: Arc::new(|id| match id {
+            "key-9" => SuspendState::Suspended,
+            _ => SuspendState::Running,
+        }),
     };
     Metrics::new(sources, instruments).scrape().unwrap()
 }

@@ -16,7 +16,7 @@ use vcuda_region::clock;
 use crate::metrics::Instruments;
 
 /// Known methods. A caller's text must not become a label, as each value is a series for ever.
-pub(super) const METHODS: [&str; 16] = [
+pub(super) const METHODS: [&str; 17] = [
     "Grants/Create",
     "Grants/Resize",
     "Grants/Release",
@@ -26,6 +26,7 @@ pub(super) const METHODS: [&str; 16] = [
     "Grants/Watch",
     "Grants/Reconcile",
     "Grants/Suspend",
+    "Grants/CheckSuspend",
     "Grants/Resume",
     "Node/ListGpus",
     "Node/ListContainers",

@@ -217,6 +217,15 @@ impl grants_server::Grants for GrantsService {
         Ok(Response::new(show::suspended(state)))
     }
 
+    async fn check_suspend(
+        &self,
+        request: Request<v1::SuspendRequest>,
+    ) -> Result<Response<v1::CheckSuspendResponse>, Status> {
+        let id = convert::id(request.into_inner().id)?;
+        let checks = self.suspender()?.checks(&id).await?;
+        Ok(Response::new(show::checks(checks)))
+    }
+
     async fn resume(
         &self,
         request: Request<v1::SuspendRequest>,

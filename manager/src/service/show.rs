@@ -10,6 +10,7 @@ use crate::admission::{Candidate, Rules};
 use crate::events::{Event, Severity};
 use crate::gpu::Health;
 use crate::observe::{Device, Process, Snapshot, Tenant};
+use crate::suspend::checks::Check;
 
 pub(super) fn gpu(rules: &Rules, candidate: &Candidate<'_>, driver_version: &str) -> v1::Gpu {
     let gpu = candidate.gpu;
@@ -61,7 +62,6 @@ pub(super) fn gpu(rules: &Rules, candidate: &Candidate<'_>, driver_version: &str
 }
 
 pub(super) fn tenant(tenant: &Tenant, grant: Option<v1::Grant>, state: SuspendState) -> v1::Container {
-    let is_away = matches!(state, SuspendState::Suspended | SuspendState::Resuming);
     let mut findings = tenant.findings.clone();
     findings.extend(tenant.problem.clone());
     v1::Container {
@@ -71,7 +71,7 @@ pub(super) fn tenant(tenant: &Tenant, grant: Option<v1::Grant>, state: SuspendSt
             .devices
             .iter()
             .map(|one| v1::ContainerDevice {
-                suspended_bytes: if is_away { one.used_bytes } else { 0 },
+                suspended_bytes: if state.is_memory_away() { one.used_bytes } else { 0 },
                 ..device(one)
             })
             .collect(),
@@ -86,6 +86,26 @@ pub(super) fn tenant(tenant: &Tenant, grant: Option<v1::Grant>, state: SuspendSt
 pub(super) fn suspended(state: SuspendState) -> v1::SuspendResponse {
     v1::SuspendResponse {
         state: state_of(state).into(),
+    }
+}
+
+/// The answer of a look at the conditions of a suspension.
+pub(super) fn checks(checks: Vec<Check>) -> v1::CheckSuspendResponse {
+    let one = |check: Check| {
+        let holds = check.outcome.is_ok();
+        let (seen, remedy) = match check.outcome {
+            Ok(seen) => (seen, ""),
+            Err(refusal) => (refusal.why, refusal.remedy),
+        };
+        v1::SuspendCheck {
+            name: check.name.to_owned(),
+            holds,
+            seen,
+            remedy: remedy.to_owned(),
+        }
+    };
+    v1::CheckSuspendResponse {
+        checks: checks.into_iter().map(one).collect(),
     }
 }
 

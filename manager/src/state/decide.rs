@@ -178,6 +178,11 @@ impl DecisionInputs<'_> {
         self.bounds
             .check(&create.holder.namespace, &create.amounts)
             .map_err(GrantError::Denied)?;
+        if create.is_suspendable {
+            self.bounds
+                .check_suspendable(&create.holder.namespace)
+                .map_err(GrantError::Denied)?;
+        }
         if self.inventory.gpus.is_empty() {
             let why = self.inventory.problem.as_deref().unwrap_or("there is none");
             return Err(GrantError::Unavailable(format!(

@@ -39,7 +39,8 @@ impl Gates {
             vcuda_region::limits::Limits::read(&directory).map_err(|error| failed(error.to_string()))?;
         if !limits.is_suspendable() {
             return Err(GrantError::Refused(format!(
-                "{id} is not suspendable; make it with --suspendable (`vcuda grant create`, `vcuda run`)"
+                "{id} is not suspendable; make it with --suspendable (`vcuda grant create`, `vcuda run`), a pod with \
+                 the annotation vcuda.io/suspendable"
             )));
         }
         Ok(Self {

@@ -7,6 +7,7 @@ use vcuda_region::GpuUuid;
 use vcuda_region::suspension::{SuspendState, SuspensionWords};
 
 use super::Shared;
+use super::checks;
 use super::gates::Gates;
 use super::helper::Helper;
 use super::moving::{NotMoved, bring_back, move_away};
@@ -32,6 +33,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// It cannot be suspended, or not now: it goes on as before.
 pub(super) fn suspend(shared: &Shared, id: &str) -> Result<(), GrantError> {
     let (gates, processes) = find_processes(shared, id)?;
+    checks::require(shared, &known(shared, id)?, &processes)?;
     let helper = shared.helper.lock(id).map_err(unwritten)?;
     shared
         .write(id, Phase::Suspending, &processes)
@@ -62,7 +64,7 @@ pub(super) fn suspend(shared: &Shared, id: &str) -> Result<(), GrantError> {
 }
 
 /// The tenant's processes. One that has just started is given time to register.
-fn find_processes(shared: &Shared, id: &str) -> Result<(Gates, Vec<Process>), GrantError> {
+pub(super) fn find_processes(shared: &Shared, id: &str) -> Result<(Gates, Vec<Process>), GrantError> {
     let mut attempts = 0;
     loop {
         let tenant = known(shared, id)?;
@@ -150,7 +152,8 @@ pub(super) fn tell(shared: &Shared, id: &str, state: SuspendState) {
     }
 }
 
-fn known(shared: &Shared, id: &str) -> Result<Tenant, GrantError> {
+/// A tenant as it is now.
+pub(super) fn known(shared: &Shared, id: &str) -> Result<Tenant, GrantError> {
     let snapshot = shared.grants.snapshot_of_now();
     let found = snapshot.find(id).cloned();
     found.ok_or_else(|| GrantError::NotFound(format!("{id}: no such tenant; `vcuda smi` lists them")))

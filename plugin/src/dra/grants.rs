@@ -4,6 +4,7 @@ use k8s_openapi::api::core::v1::Pod;
 use vcuda_kubelet_api::dra;
 use vcuda_manager_api::v1;
 use vcuda_quota::QuotaChange;
+use vcuda_quota::pods::overlaid;
 
 use super::claim::{Amounts, Share};
 use super::prepare::{PrepareError, hash, key_prefix};
@@ -29,6 +30,7 @@ pub(super) fn create_request(
         return Ok(None);
     };
     let (amounts, text) = grant_amounts(common, annotations)?;
+    let chosen = overlaid(&common.quota_change, annotations);
     let suffix = hash(&first.request, 4);
     let key = format!("{}{suffix}", key_prefix(&asked.uid));
     let request = v1::CreateGrantRequest {
@@ -37,6 +39,7 @@ pub(super) fn create_request(
         holder: Some(holder),
         amounts: Some(amounts),
         gpu_uuids: gpus,
+        suspendable: chosen.suspendable.unwrap_or(false),
         ..v1::CreateGrantRequest::default()
     };
     Ok(Some((request, text)))
@@ -181,6 +184,29 @@ mod tests {
                 .contains("request see has admin access")
         );
         assert!(request(&[&admin]).unwrap().is_none());
+    }
+
+    #[test]
+    fn an_annotation_wins_over_a_parameter() {
+        let suspendable = |suspendable| QuotaChange {
+            suspendable,
+            ..QuotaChange::default()
+        };
+        for (parameter, annotation, is_suspendable) in [
+            (None, None, false),
+            (Some(true), None, true),
+            (Some(true), Some(false), false),
+            (None, Some(true), true),
+        ] {
+            let share = share("gpu", Some(amounts(300, suspendable(parameter))));
+            let (request, _) = request_with(&[&share], &suspendable(annotation))
+                .unwrap()
+                .unwrap();
+            assert_eq!(
+                request.suspendable, is_suspendable,
+                "{parameter:?} {annotation:?}"
+            );
+        }
     }
 
     #[test]

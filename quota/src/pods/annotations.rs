@@ -1,5 +1,5 @@
-//! Quota changes by a pod's annotations. They lower the pod's request, or set its policy, priority and weight. The manager
-//! bounds them by namespace.
+//! Quota changes by a pod's annotations. They lower the pod's request, set its policy, priority and weight, or let it be
+//! suspended. The manager bounds them by namespace.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,8 +15,8 @@ pub const DOMAIN: &str = "vcuda.io/";
 pub enum AnnotationError {
     /// Its name is unknown. If it were ignored, a misspelt name would mean a missing limit.
     #[error(
-        "annotation {0}: there is none of this name; there are vcuda.io/policy, priority, cores-max, weight, memory and \
-         cores, each also for one container, such as vcuda.io/policy.main"
+        "annotation {0}: there is none of this name; there are vcuda.io/policy, priority, cores-max, weight, memory, cores \
+         and suspendable, each also for one container, such as vcuda.io/policy.main"
     )]
     Unknown(String),
     /// It names a container that the pod does not have, or that has no share of a GPU.
@@ -96,9 +96,14 @@ fn set(change: &mut QuotaChange, word: &str, value: &str) -> Option<Result<(), P
         "memory" => value
             .parse()
             .map(|MemorySize(bytes)| change.memory_bytes = Some(bytes)),
+        "suspendable" => truth(value).map(|is_suspendable| change.suspendable = Some(is_suspendable)),
         "cores" => share().map(|share| change.cores_permille = Some(share)),
         _ => return None,
     })
+}
+
+fn truth(value: &str) -> Result<bool, ParseError> {
+    value.parse().map_err(|_| ParseError::Truth)
 }
 
 #[cfg(test)]
@@ -134,11 +139,14 @@ mod tests {
             ("vcuda.io/memory.main", "1Gi"),
             ("vcuda.io/cores", "12.5"),
             ("vcuda.io/weight", "70"),
+            ("vcuda.io/suspendable", "true"),
+            ("vcuda.io/suspendable.batch", "false"),
         ];
         let main = change_for(&annotations, "main").unwrap();
         assert_eq!(main.policy, Some(Policy::Burst));
         assert_eq!(main.priority, Some(Priority::Low));
         assert_eq!(main.weight, Some(70));
+        assert_eq!(main.suspendable, Some(true));
         assert_eq!(
             (main.memory_bytes, main.cores_permille),
             (Some(1 << 30), Some(125))
@@ -146,6 +154,7 @@ mod tests {
         let batch = change_for(&annotations, "batch").unwrap();
         assert_eq!(batch.policy, Some(Policy::BestEffort));
         assert_eq!(batch.priority, None);
+        assert_eq!(batch.suspendable, Some(false));
         assert_eq!(batch.memory_bytes, Some(2 << 30));
         // A container's name may have dots of its own; it does not here: it is a DNS label.
         let most = change_for(
@@ -184,6 +193,9 @@ mod tests {
                 "vcuda.io/policy.other \"Burst\"",
             ),
             ("vcuda.io/priority", "9", "write low, normal"),
+            ("vcuda.io/suspendable", "yes", "write true or false"),
+            ("vcuda.io/suspendable", "True", "write true or false"),
+            ("vcuda.io/suspendable", "", "write true or false"),
             ("vcuda.io/weight", "0", "1 to 10000"),
             ("vcuda.io/weight", "-1", "1 to 10000"),
             ("vcuda.io/memory", "4Gib", "unknown unit 'Gib'"),

@@ -25,6 +25,8 @@ pub struct Bound {
     pub cores_max_permille: u32,
     /// Greatest allowed weight.
     pub weight_max: u32,
+    /// Whether they may be suspended.
+    pub suspendable: bool,
 }
 
 impl Default for Bound {
@@ -35,6 +37,8 @@ impl Default for Bound {
             cores_max_permille: 1000,
             // The default weight of a tenant that is promised 100 %.
             weight_max: 1000,
+            // Experimental: docs/suspend.md.
+            suspendable: false,
         }
     }
 }
@@ -123,6 +127,21 @@ impl Bounds {
         self.check_change(namespace, &all, amounts.cores_permille)
     }
 
+    /// Checks that tenants of `namespace` may be suspended.
+    ///
+    /// # Errors
+    /// As [`Self::check`].
+    pub fn check_suspendable(&self, namespace: &str) -> Result<(), String> {
+        let (place, bound) = self.bound_of(namespace);
+        if namespace.is_empty() || bound.suspendable {
+            return Ok(());
+        }
+        Err(format!(
+            "suspendable true: pods of namespace {namespace} may not be suspended (experimental); the bound is suspendable in \
+             namespaces.\"{place}\" in the manager's configuration"
+        ))
+    }
+
     /// Checks what tenants of `namespace` chose, who are promised `cores_permille` of GPU time. What they left out is a default,
     /// and defaults are always within the bound.
     ///
@@ -136,6 +155,9 @@ impl Bounds {
     ) -> Result<(), String> {
         if namespace.is_empty() {
             return Ok(());
+        }
+        if change.suspendable == Some(true) {
+            self.check_suspendable(namespace)?;
         }
         let (place, bound) = self.bound_of(namespace);
         let denied = |key: &str, value: String, most: String| {
@@ -200,10 +222,12 @@ mod tests {
             priority_max: Priority::Low,
             cores_max_permille: 500,
             weight_max: 300,
+            suspendable: false,
         };
         let free = Bound {
             priority_max: Priority::High,
             weight_max: 10_000,
+            suspendable: true,
             ..Bound::default()
         };
         Bounds::new([("*".to_owned(), strict), ("ops".to_owned(), free)].into())
@@ -239,6 +263,29 @@ mod tests {
         bounds()
             .check("web", &amounts(Policy::Burst, Priority::Low, 500, Some(300)))
             .unwrap();
+    }
+
+    #[test]
+    fn only_where_the_operator_allows_it_a_pod_may_be_suspended() {
+        let with = |suspendable| QuotaChange {
+            suspendable,
+            ..QuotaChange::default()
+        };
+        let refusal = bounds().check_change("web", &with(Some(true)), 300).unwrap_err();
+        assert!(
+            refusal.starts_with("suspendable true: pods of namespace web may not be suspended")
+                && refusal.contains("namespaces.\"*\""),
+            "{refusal}"
+        );
+        assert!(Bounds::default().check_suspendable("web").is_err());
+        for (namespace, suspendable) in [
+            ("web", Some(false)),
+            ("web", None),
+            ("ops", Some(true)),
+            ("", Some(true)),
+        ] {
+            bounds().check_change(namespace, &with(suspendable), 300).unwrap();
+        }
     }
 
     #[test]

@@ -30,6 +30,11 @@ pub enum AmountsError {
         "its annotations limit it, and it asks for whole GPUs, which have no limits: ask for a chunk less of each"
     )]
     Whole,
+    /// A GPU of its own is used without the shim.
+    #[error(
+        "annotation vcuda.io/suspendable: it asks for whole GPUs, whose memory stays where it is: ask for a chunk less of each"
+    )]
+    SuspendableWhole,
 }
 
 impl From<Contradiction> for AmountsError {
@@ -86,5 +91,6 @@ pub fn overlaid(former: &QuotaChange, later: &QuotaChange) -> QuotaChange {
         policy: later.policy.or(former.policy),
         priority: later.priority.or(former.priority),
         weight: later.weight.or(former.weight),
+        suspendable: later.suspendable.or(former.suspendable),
     }
 }

@@ -1,4 +1,5 @@
-//! Opaque parameters of a claim and of its device class: policy, priority, weight, maximum of GPU time, and whole GPUs.
+//! Opaque parameters of a claim and of its device class: policy, priority, weight, maximum of GPU time, whether it may be
+//! suspended, and whole GPUs.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -16,7 +17,7 @@ const KIND: &str = "VcudaConfig";
 pub enum ParametersError {
     /// An unknown key, a value of another type, or no object.
     #[error(
-        "parameters of driver vcuda.io: {0}; a VcudaConfig has policy, priority, weight, coresMax and whole"
+        "parameters of driver vcuda.io: {0}; a VcudaConfig has policy, priority, weight, coresMax, suspendable and whole"
     )]
     Form(String),
     /// Another version or kind.
@@ -39,6 +40,7 @@ struct VcudaConfig {
     priority: Option<String>,
     weight: Option<Number>,
     cores_max: Option<Number>,
+    suspendable: Option<bool>,
     whole: Option<bool>,
 }
 
@@ -86,6 +88,7 @@ pub fn apply(parameters: &Value, merged: &mut Parameters) -> Result<(), Paramete
     if let Some(text) = config.priority {
         change.priority = Some(parsed("priority", &text, text.parse())?);
     }
+    change.suspendable = config.suspendable.or(change.suspendable);
     if let Some(text) = config.weight.map(Number::into_text) {
         change.weight = Some(parsed("weight", &text, parse_weight(&text))?);
     }
@@ -117,7 +120,7 @@ mod tests {
     fn later_parameters_win_field_by_field() {
         let mut merged = Parameters::default();
         apply(
-            &with(json!({"policy": "burst", "weight": 70, "coresMax": "80", "whole": true})),
+            &with(json!({"policy": "burst", "weight": 70, "coresMax": "80", "suspendable": true, "whole": true})),
             &mut merged,
         )
         .unwrap();
@@ -127,6 +130,7 @@ mod tests {
         assert_eq!(change.policy, Some(Policy::Burst));
         assert_eq!(change.priority, Some(Priority::Low));
         assert_eq!((change.weight, change.cores_max_permille), (Some(9), Some(800)));
+        assert_eq!(change.suspendable, Some(true));
         assert_eq!((change.memory_bytes, change.cores_permille), (None, None));
     }
 
@@ -139,6 +143,7 @@ mod tests {
                 "policy \"Burst\": write fixed, burst",
             ),
             (with(json!({"priority": 1})), "invalid type"),
+            (with(json!({"suspendable": "true"})), "invalid type"),
             (with(json!({"weight": 0})), "1 to 10000"),
             (with(json!({"coresMax": 101})), "outside 0.1 to 100"),
             (

@@ -57,6 +57,8 @@ pub struct Config {
     pub sample_ns: u64,
     /// Whether NVML's accounting mode is on.
     pub accounting: bool,
+    /// Whether persistence mode is on.
+    pub persistence: bool,
     /// Bandwidth of copies between host and device (bytes per microsecond).
     pub copy_bytes_per_us: u64,
     /// Bandwidth of copies and memsets within a device (bytes per microsecond).

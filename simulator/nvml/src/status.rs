@@ -269,8 +269,17 @@ pub(crate) fn compute_mode(handle: nvmlDevice_t, target: *mut nvmlComputeMode_t)
     constant(handle, target, nvmlComputeMode_t::DEFAULT)
 }
 
+/// Persistence mode: on unless `machine.toml` says `persistence = false`.
 pub(crate) fn persistence(handle: nvmlDevice_t, target: *mut nvmlEnableState_t) -> nvmlReturn_t {
-    constant(handle, target, nvmlEnableState_t::ENABLED)
+    let is_on = device(handle)?.opened.machine.config().persistence;
+    put(
+        target,
+        if is_on {
+            nvmlEnableState_t::ENABLED
+        } else {
+            nvmlEnableState_t::DISABLED
+        },
+    )
 }
 
 /// Display: none attached, none active.

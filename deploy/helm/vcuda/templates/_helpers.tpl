@@ -52,6 +52,13 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if has "kill" $actions }}[SYS_PTRACE, KILL]{{ else }}[SYS_PTRACE]{{ end -}}
 {{- end }}
 
+{{/* Whether pods may be suspended: then the manager needs the CUDA driver, not NVML alone. */}}
+{{- define "vcuda.suspends" -}}
+{{- $suspends := false -}}
+{{- range .Values.namespaces }}{{ $suspends = or $suspends (default false .suspendable) }}{{ end -}}
+{{- $suspends -}}
+{{- end }}
+
 {{/* Where the driver's files are on the node. */}}
 {{- define "vcuda.driverRoot" -}}
 {{- .Values.simulator | default .Values.driverRoot -}}
@@ -77,6 +84,9 @@ cores_max = {{ . | toString | quote }}
 {{- end }}
 {{- with $bounds.weightMax }}
 weight_max = {{ int . }}
+{{- end }}
+{{- if $bounds.suspendable }}
+suspendable = true
 {{- end }}
 {{- with $bounds.auditAction }}
 audit_action = {{ . | quote }}

@@ -12,6 +12,7 @@ fn facts(number: u8) -> Facts {
             memory_used_bytes: 0,
             utilization_percent: None,
             sensors: Sensors::default(),
+            is_persistent: None,
             multiprocessors: Some(1),
             compute_capability: Some((9, 0)),
             numa_node: None,
@@ -41,6 +42,7 @@ fn looked(numbers: &[u8]) -> Observation {
             temperature_celsius: Some(40),
             ..Sensors::default()
         },
+        is_persistent: Some(true),
         is_slowed_by_heat: false,
     };
     let look = |number: &u8| (GpuUuid::from_bytes([*number; 16]), Ok(load));

@@ -40,6 +40,7 @@ pub struct NamespaceTable<A> {
     cores_max: u32,
     #[serde(deserialize_with = "weight")]
     weight_max: u32,
+    suspendable: bool,
     /// What the audit does about this namespace's containers.
     pub audit_action: Option<A>,
 }
@@ -52,6 +53,7 @@ impl<A> Default for NamespaceTable<A> {
             priority_max: bound.priority_max,
             cores_max: bound.cores_max_permille,
             weight_max: bound.weight_max,
+            suspendable: bound.suspendable,
             audit_action: None,
         }
     }
@@ -90,6 +92,7 @@ pub fn bounds<A>(tables: BTreeMap<Namespace, NamespaceTable<A>>) -> Bounds {
         priority_max: table.priority_max,
         cores_max_permille: table.cores_max,
         weight_max: table.weight_max,
+        suspendable: table.suspendable,
     };
     let own = tables.into_iter().map(|(name, table)| (name.0, bound(table)));
     Bounds::new(own.collect())

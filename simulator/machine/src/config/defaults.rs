@@ -30,6 +30,7 @@ impl Config {
             queue_depth: RING_ENTRIES,
             sample_ns: 166_666_667,
             accounting: false,
+            persistence: true,
             // PCIe 5.0 x16 and HBM3 in round figures.
             copy_bytes_per_us: 50_000,
             device_copy_bytes_per_us: 1_500_000,
