@@ -87,7 +87,7 @@ impl Parts {
 
         let (stop, stopped) = watch::channel(false);
         let deadline = settings.api.deadline;
-        let (suspender, suspensions) = start_suspender(config, &grants, &node, &events).await?;
+        let (suspender, suspensions) = start_suspender(config, &grants, &node, &events, &instruments).await?;
         let service = GrantsService::new(grants.clone(), deadline, stopped.clone());
         let service = service.with_suspender(suspender.clone());
         let about_node = NodeService::new(
@@ -126,6 +126,7 @@ impl Parts {
     /// Applies the settings that need no restart.
     pub(crate) fn apply(&self, config: &Config) {
         self.grants.set_rules(config.admission, config.namespaces.clone());
+        self.suspensions.wake();
         self.grants.users().set(config.users.clone());
         self.watchers.set_actions(config.audit_actions.clone());
     }
@@ -238,16 +239,23 @@ async fn start_suspender(
     grants: &Grants,
     node: &Node,
     events: &Arc<Events>,
+    instruments: &Arc<Instruments>,
 ) -> Result<(Suspender, suspend::Watch), RunError> {
     let own = std::env::current_exe().map_err(failed)?;
-    let helper = helper::Settings {
-        program: own.with_file_name("vcuda-checkpoint"),
-        cuda_library: config.cuda_library.clone(),
-        locks: config.root.join("suspend"),
+    let settings = suspend::Settings {
+        state: config.state.clone(),
+        helper: helper::Settings {
+            program: own.with_file_name("vcuda-checkpoint"),
+            cuda_library: config.cuda_library.clone(),
+            locks: config.root.join("suspend"),
+        },
+        residence: config.residence,
     };
-    let (grants, node, events) = (grants.clone(), node.clone(), Arc::clone(events));
-    let (state, runtime) = (config.state.clone(), tokio::runtime::Handle::current());
-    let started = spawn_blocking(move || Suspender::start(&state, helper, grants, node, events, runtime));
+    let (grants, node) = (grants.clone(), node.clone());
+    let (events, instruments) = (Arc::clone(events), Arc::clone(instruments));
+    let runtime = tokio::runtime::Handle::current();
+    let start = move || Suspender::start(settings, grants, node, events, instruments, runtime);
+    let started = spawn_blocking(start);
     started.await.map_err(failed)?.map_err(failed)
 }
 

@@ -65,6 +65,7 @@ pub struct Instruments {
     registrations: Family<One, Counter>,
     calls: Family<Two, Histogram>,
     killed: Counter,
+    made_room: Counter,
     audited: Mutex<Arc<Audited>>,
     /// Time of the last arbitration of GPU time by this manager (`CLOCK_MONOTONIC`, ns); 0 if another process arbitrates.
     arbitrated_ns: AtomicU64,
@@ -81,6 +82,7 @@ impl Default for Instruments {
             registrations,
             calls: Family::new_with_constructor(|| Histogram::new(LATENCIES)),
             killed: Counter::default(),
+            made_room: Counter::default(),
             audited: Mutex::default(),
             arbitrated_ns: AtomicU64::new(0),
         }
@@ -103,6 +105,11 @@ impl Instruments {
     /// Counts processes that the audit has ended.
     pub fn killed(&self, count: u64) {
         self.killed.inc_by(count);
+    }
+
+    /// Counts a tenant that was suspended to make room for another.
+    pub fn made_room(&self) {
+        self.made_room.inc();
     }
 
     /// Replaces the findings of the audit.
@@ -135,6 +142,7 @@ impl Instruments {
         register(registry, &series::REGISTRATIONS, self.registrations.clone());
         register(registry, &series::API, self.calls.clone());
         register(registry, &series::KILLED, self.killed.clone());
+        register(registry, &series::MADE_ROOM, self.made_room.clone());
     }
 }
 

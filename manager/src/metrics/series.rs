@@ -240,6 +240,13 @@ pub(super) const KILLED: Series = series(
     &[],
     "Processes ended because they used a GPU without their container's limits",
 );
+pub(super) const MADE_ROOM: Series = series(
+    "vcuda_suspensions_for_room",
+    Counter,
+    Count,
+    &[],
+    "Tenants suspended to make room for others where quotas exceed a GPU's memory",
+);
 pub(super) const API: Series = series(
     "vcuda_api_duration",
     Histogram,
@@ -322,6 +329,7 @@ pub const ALL: &[(&str, &[Series])] = &[
         &[
             REGISTRATIONS,
             KILLED,
+            MADE_ROOM,
             API,
             INVENTORY_PROBLEM,
             SNAPSHOT_AGE,

@@ -7,6 +7,7 @@
 )]
 
 mod failures;
+mod room;
 
 use std::io::Write as _;
 use std::process::{Command, Output, Stdio};
