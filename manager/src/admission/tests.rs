@@ -306,7 +306,7 @@ proptest! {
     fn never_more_than_a_gpu_has(
         rules in any_rules(),
         sizes in prop::collection::vec(GIB..80 * GIB, 1..6),
-        steps in prop::collection::vec((any_amounts(), any::<bool>(), 0_u8..10, 1_usize..4, 0_usize..100), 1..60),
+        steps in prop::collection::vec((any_amounts(), prop::bool::ANY, 0_u8..10, 1_usize..4, 0_usize..100), 1..60),
         placement in prop_oneof![Just(Placement::Binpack), Just(Placement::Spread), Just(Placement::Topology)],
     ) {
         let gpus: Vec<Gpu> = (1..).zip(&sizes).map(|(number, size)| gpu(number, *size)).collect();
@@ -375,7 +375,7 @@ proptest! {
     #[test]
     fn all_that_is_free_and_not_one_more(
         rules in any_rules(),
-        is_suspendable in any::<bool>(),
+        is_suspendable in prop::bool::ANY,
         taken in 0..GIB,
         cores in 0_u32..1000,
     ) {

@@ -195,9 +195,12 @@ fn a_manager_killed_while_it_makes_room_loses_nothing() {
         started(&fixture, "a", "384MiB", &["--suspendable"]),
         started(&fixture, "b", "384MiB", &["--suspendable"]),
     ];
-    for program in &mut programs {
-        assert_eq!(program.ask("hold 310"), "0");
-    }
+    let [first, second] = &mut programs;
+    assert_eq!(first.ask("hold 310"), "0");
+    second.tell("hold 310");
+    std::thread::sleep(Duration::from_millis(200));
+    manager.kill_and_restart();
+    assert_eq!(second.answer("hold 310"), "0", "it waited for the next manager");
     for round in 0..5 {
         programs.iter_mut().for_each(|program| program.tell("copy"));
         std::thread::sleep(Duration::from_millis(100 + 250 * round));
