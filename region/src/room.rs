@@ -30,9 +30,9 @@ impl Usage {
         self.room_wanted().fetch_or(devices, Ordering::Relaxed);
     }
 
-    /// Takes the request back. Other processes that wait ask again.
-    pub fn stop_asking_for_room(&self, devices: u32) {
-        self.room_wanted().fetch_and(!devices, Ordering::Relaxed);
+    /// Takes all requests back. Other processes that wait ask again.
+    pub fn stop_asking_for_room(&self) {
+        self.room_wanted().store(0, Ordering::Relaxed);
     }
 
     /// Counts an allocation within the quota that was refused as the GPU had no room.

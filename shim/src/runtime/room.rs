@@ -115,7 +115,7 @@ impl Wait {
 
 impl Drop for Wait {
     fn drop(&mut self) {
-        self.region.usage.stop_asking_for_room(self.devices);
+        self.region.usage.stop_asking_for_room();
     }
 }
 
