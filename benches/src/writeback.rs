@@ -70,6 +70,7 @@ fn measure(folder: &Path) -> Result<()> {
         name: "bench".to_owned(),
         devices: vec![(uuid, DeviceConfig::new(1 << 30, 500))],
         is_suspendable: false,
+        memory_wait_ms: None,
     };
     let (directory, _) = Directory::create_or_join(home.path(), &tenant, &me, now_ns())?;
     let limits = Limits::open(directory.path())?;

@@ -272,6 +272,9 @@ pub(crate) struct RunArgs {
     /// Let `vcuda suspend` move its GPU memory to host memory (experimental: docs/suspend.md)
     #[arg(long, conflicts_with = "grant")]
     pub(crate) suspendable: bool,
+    /// Longest wait for GPU memory that the quota allows and the GPU lacks, 0s to 24h [default: 120s]
+    #[arg(long, value_name = "TIME", conflicts_with = "grant", value_parser = quota::wait_ms)]
+    pub(crate) wait_for_memory: Option<u32>,
     /// Use the simulated driver, with the machine of VCUDA_SIM
     #[arg(long)]
     pub(crate) sim: bool,

@@ -75,6 +75,7 @@ fn create(node: &ManagerClient, args: &GrantCreateArgs) -> Result<(), Failure> {
         gpu_count: if gpu_uuids.is_empty() { args.gpus } else { 0 },
         gpu_uuids,
         suspendable: args.suspendable,
+        memory_wait_ms: args.wait_for_memory,
         user_uid: args.user.as_deref().map(|user| uid("--user", user)).transpose()?,
         ..CreateGrantRequest::default()
     })?;

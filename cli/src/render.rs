@@ -155,6 +155,8 @@ pub struct TenantView {
     pub(crate) suspended_bytes: u64,
     /// Number of denied allocations since the tenant began.
     pub(crate) memory_denied: u64,
+    /// Number of allocations within the quota that were denied as the GPU had no room, since the tenant began.
+    pub(crate) room_denied: u32,
     /// Maximum share of GPU time (thousandths).
     pub core_limit_permille: u32,
     /// Guaranteed share of GPU time (thousandths).
@@ -190,6 +192,7 @@ impl TenantView {
             state: crate::suspend::words(SuspendState::Running),
             suspended_bytes: 0,
             memory_denied: 0,
+            room_denied: 0,
             core_limit_permille: quota.cores_max_permille,
             core_guarantee_permille: quota.promised_permille(),
             core_used_permille: 0,

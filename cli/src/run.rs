@@ -110,6 +110,7 @@ fn enter(root: &Path, args: &RunArgs, quota: Quota, gpus: &[Gpu]) -> Result<(Dir
         name,
         devices,
         is_suspendable: args.suspendable,
+        memory_wait_ms: args.wait_for_memory,
     };
     let enter = || Directory::create_or_join(root, &tenant, &me, clock::now_ns());
     // Before the removal of dead runs, as this run takes over the debt of a dead run of the same name.

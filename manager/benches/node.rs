@@ -73,6 +73,7 @@ fn make(root: &Path, tenants: usize) -> Vec<PathBuf> {
             name: format!("c{number}"),
             devices: vec![(uuid, DeviceConfig::new(1 << 30, 300))],
             is_suspendable: false,
+            memory_wait_ms: None,
         };
         let (directory, _) = Directory::create_or_join(root, &tenant, &me, clock::now_ns()).unwrap();
         directory.path().to_owned()

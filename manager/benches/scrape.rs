@@ -58,6 +58,7 @@ fn grant(number: u64, gpus: u64) -> Grant {
         created_by: "request".to_owned(),
         changed_by: None,
         is_suspendable: false,
+        memory_wait_ms: None,
     }
 }
 

@@ -2,6 +2,9 @@
 //!
 //! A GPU offers three things. Memory: what its driver leaves, less a reserve for each tenant's contexts, times the
 //! overcommit factor. Time: 1000 thousandths, times its factor. Places: a maximum number of tenants.
+//!
+//! With a factor for suspendable tenants, all quotas together may exceed the memory by that factor. But each suspendable
+//! tenant fits beside all that are not suspendable, so it can always come back when the others are suspended.
 
 use serde::Deserialize;
 use std::cmp::Reverse;
@@ -38,6 +41,9 @@ pub struct Rules {
     pub reserve_bytes_per_sharer: u64,
     /// Part of the memory that may be granted (thousandths); 1000 is all of it, once.
     pub memory_overcommit_permille: u32,
+    /// Part of the memory that may be granted if the rest is suspendable tenants' (thousandths, on top of
+    /// `memory_overcommit_permille`); 1000: suspendable tenants count like others.
+    pub suspendable_overcommit_permille: u32,
     /// Part of the time that may be promised (thousandths); 1000 is all of it, once.
     pub cores_overcommit_permille: u32,
     /// Maximum number of tenants on one GPU.
@@ -51,6 +57,7 @@ impl Default for Rules {
         Self {
             reserve_bytes_per_sharer: 0,
             memory_overcommit_permille: 1000,
+            suspendable_overcommit_permille: 1000,
             cores_overcommit_permille: 1000,
             sharers_max: 16,
             placement: Placement::Binpack,
@@ -63,6 +70,10 @@ impl Default for Rules {
 pub struct Load {
     /// Sum of the memory limits (bytes).
     pub memory_bytes: u64,
+    /// Part of `memory_bytes` that is suspendable tenants' (bytes).
+    pub suspendable_bytes: u64,
+    /// Largest memory limit of a suspendable tenant (bytes).
+    pub largest_suspendable_bytes: u64,
     /// Sum of the promised shares (thousandths).
     pub promised_permille: u32,
     /// Number of tenants.
@@ -80,6 +91,14 @@ impl Load {
             Some(bytes) => self.memory_bytes = self.memory_bytes.saturating_add(bytes),
             None => self.is_whole = true,
         }
+    }
+
+    /// As [`Load::add`], for a tenant that may be suspended.
+    pub fn add_suspendable(&mut self, memory_bytes: Option<u64>, promised_permille: u32) {
+        self.add(memory_bytes, promised_permille);
+        let bytes = memory_bytes.unwrap_or(0);
+        self.suspendable_bytes = self.suspendable_bytes.saturating_add(bytes);
+        self.largest_suspendable_bytes = self.largest_suspendable_bytes.max(bytes);
     }
 }
 
@@ -117,13 +136,32 @@ impl Rules {
         u64::try_from(bytes).unwrap_or(u64::MAX)
     }
 
+    /// Memory that is left beside `load` for a tenant that is one of `sharers` (bytes).
+    #[must_use]
+    pub fn memory_left_bytes(&self, gpu: &Gpu, load: &Load, sharers: u32, is_suspendable: bool) -> u64 {
+        if load.is_whole {
+            return 0;
+        }
+        let once = self.memory_capacity_bytes(gpu, sharers);
+        let all = u128::from(once) * u128::from(self.suspendable_overcommit_permille) / 1000;
+        let all = u64::try_from(all).unwrap_or(u64::MAX);
+        // Suspendable tenants need not fit beside each other, but each beside all others.
+        let others = load.memory_bytes.saturating_sub(load.suspendable_bytes);
+        let beside_largest = once.checked_sub(others.saturating_add(load.largest_suspendable_bytes));
+        let beside_others = match beside_largest {
+            None => 0,
+            Some(_) if is_suspendable => once.saturating_sub(others),
+            Some(left) => left,
+        };
+        beside_others.min(all.saturating_sub(load.memory_bytes))
+    }
+
     /// Amounts left for one more tenant.
     #[must_use]
-    pub fn free(&self, gpu: &Gpu, load: &Load) -> Free {
-        let capacity = self.memory_capacity_bytes(gpu, load.sharers.saturating_add(1));
-        let left = capacity.saturating_sub(load.memory_bytes);
+    pub fn free(&self, gpu: &Gpu, load: &Load, is_suspendable: bool) -> Free {
+        let sharers = load.sharers.saturating_add(1);
         Free {
-            memory_bytes: if load.is_whole { 0 } else { left },
+            memory_bytes: self.memory_left_bytes(gpu, load, sharers, is_suspendable),
             cores_permille: self
                 .cores_overcommit_permille
                 .saturating_sub(load.promised_permille),
@@ -152,8 +190,8 @@ impl Rules {
 
     /// Whether one more tenant with these amounts fits beside `load`.
     #[must_use]
-    pub fn fits(&self, gpu: &Gpu, load: &Load, amounts: &Quota) -> bool {
-        let free = self.free(gpu, load);
+    pub fn fits(&self, gpu: &Gpu, load: &Load, amounts: &Quota, is_suspendable: bool) -> bool {
+        let free = self.free(gpu, load, is_suspendable);
         let has_memory = match amounts.memory_bytes {
             Some(bytes) => bytes <= free.memory_bytes,
             None => free.is_empty && free.memory_bytes > 0,
@@ -188,6 +226,7 @@ pub fn place(
     rules: &Rules,
     candidates: &[Candidate<'_>],
     amounts: &Quota,
+    is_suspendable: bool,
     wanted: &Requested<'_>,
 ) -> Result<Vec<GpuUuid>, Refusal> {
     match wanted {
@@ -197,8 +236,8 @@ pub fn place(
                 if let Some(why) = why_unusable(candidate) {
                     return Err(Refusal::unusable(candidate, why));
                 }
-                if !rules.fits(candidate.gpu, &candidate.load, amounts) {
-                    return Err(Refusal::no_room(rules, amounts, 1, &[*candidate]));
+                if !rules.fits(candidate.gpu, &candidate.load, amounts, is_suspendable) {
+                    return Err(Refusal::no_room(rules, amounts, is_suspendable, 1, &[*candidate]));
                 }
             }
             Ok(uuids.to_vec())
@@ -221,12 +260,13 @@ pub fn place(
             let mut open: Vec<Candidate<'_>> = asked
                 .iter()
                 .filter(|candidate| {
-                    why_unusable(candidate).is_none() && rules.fits(candidate.gpu, &candidate.load, amounts)
+                    why_unusable(candidate).is_none()
+                        && rules.fits(candidate.gpu, &candidate.load, amounts, is_suspendable)
                 })
                 .copied()
                 .collect();
             if open.len() < *count {
-                return Err(Refusal::no_room(rules, amounts, *count, &asked));
+                return Err(Refusal::no_room(rules, amounts, is_suspendable, *count, &asked));
             }
             // The sort is stable: equal GPUs keep the inventory's order.
             match placement {
@@ -253,8 +293,8 @@ pub fn resize(
     rules: &Rules,
     candidates: &[Candidate<'_>],
     gpus: &[GpuUuid],
-    before: &Quota,
-    after: &Quota,
+    (before, after): (&Quota, &Quota),
+    is_suspendable: bool,
 ) -> Result<(), Refusal> {
     // Going from all memory to an amount is checked, as the amount may exceed the GPU's memory.
     let memory_stays = match (before.memory_bytes, after.memory_bytes) {
@@ -267,7 +307,7 @@ pub fn resize(
     }
     for uuid in gpus {
         let candidate = find(candidates, uuid)?;
-        let free = rules.free(candidate.gpu, &candidate.load);
+        let free = rules.free(candidate.gpu, &candidate.load, is_suspendable);
         // Unchanged amounts are not checked again: on an overcommitted node a tenant may still grow in the other one.
         let memory_fits = memory_stays
             || match after.memory_bytes {
@@ -276,7 +316,7 @@ pub fn resize(
             };
         let cores_fit = cores_stay || after.reserved_permille() <= free.cores_permille;
         if !memory_fits || !cores_fit {
-            return Err(Refusal::no_room(rules, after, 1, &[*candidate]));
+            return Err(Refusal::no_room(rules, after, is_suspendable, 1, &[*candidate]));
         }
     }
     Ok(())

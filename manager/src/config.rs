@@ -58,6 +58,8 @@ pub struct Config {
     pub audit_interval: Duration,
     /// Action on processes without their tenant's limits.
     pub audit_actions: Actions,
+    /// Time for which a busy suspendable tenant stays on its GPU before it makes room for another suspendable one.
+    pub residence: Duration,
     /// Devices of grants for container engines.
     pub devices: DeviceSettings,
     /// Level and format of the log.
@@ -129,6 +131,7 @@ impl Config {
             metrics: flags.metrics.unwrap_or(file.metrics.listen).0,
             audit_interval: file.audit.interval.0,
             audit_actions,
+            residence: file.suspend.residence.0,
             devices: DeviceSettings {
                 folder: flags.cdi.clone().unwrap_or(file.cdi.directory),
                 inject: file.cdi.inject,
@@ -190,6 +193,7 @@ impl Config {
             ("health", self.health != next.health),
             ("cdi", self.devices != next.devices),
             ("audit.interval", self.audit_interval != next.audit_interval),
+            ("suspend.residence", self.residence != next.residence),
             ("log.format", self.log.format != next.log.format),
         ];
         differences
@@ -281,6 +285,18 @@ mod tests {
                 "m.toml:1: namespaces.\"A_b\": neither",
             ),
             ("[audit]\naction = \"end\"", "m.toml:2: "),
+            (
+                "[suspend]\nresidence = \"5\"",
+                "m.toml:2: '5': outside 100ms to 24h",
+            ),
+            (
+                "[suspend]\nresidence = \"25h\"",
+                "m.toml:2: '25h': outside 100ms to 24h",
+            ),
+            (
+                "[admission]\nsuspendable_overcommit = 0.5",
+                "m.toml:2: 0.5: outside 1 to 10",
+            ),
             ("[namespaces.a]\naudit_action = 1", "m.toml:2: "),
             ("state = \"/run/vcuda/state\"", "lie in each other"),
             ("root = \"here\"", "absolute path"),

@@ -125,6 +125,7 @@ mod tests {
             name: "a".to_owned(),
             devices: vec![(GpuUuid::from_bytes([1; 16]), DeviceConfig::new(1 << 30, 300))],
             is_suspendable: false,
+            memory_wait_ms: None,
         };
         let me = Identity::current().unwrap();
         let (directory, _) = Directory::create_or_join(root.path(), &tenant, &me, clock::now_ns()).unwrap();

@@ -93,6 +93,9 @@ pub struct Grant {
     /// Whether the tenant may be suspended.
     #[serde(default, rename = "suspendable", skip_serializing_if = "core::ops::Not::not")]
     pub is_suspendable: bool,
+    /// Longest wait of an allocation for room (ms); `None`: as long as is usual.
+    #[serde(default, rename = "memory_wait_ms", skip_serializing_if = "Option::is_none")]
+    pub memory_wait_ms: Option<u32>,
 }
 
 impl Grant {

@@ -34,6 +34,8 @@ pub struct Tenant {
     pub id: String,
     /// Whether its directory has a `grant` file. If not, `vcuda run` made the tenant.
     pub is_granted: bool,
+    /// Whether it may be suspended.
+    pub is_suspendable: bool,
     /// Number of times that its limits were written.
     pub limits_generation: u64,
     /// Its GPUs, in the order in which it sees them.
@@ -129,6 +131,7 @@ impl Tenant {
         Self {
             id: grant.id.as_str().to_owned(),
             is_granted: true,
+            is_suspendable: grant.is_suspendable,
             devices: grant
                 .gpus
                 .iter()

@@ -88,8 +88,8 @@ impl Parts {
         let (stop, stopped) = watch::channel(false);
         let deadline = settings.api.deadline;
         let (suspender, suspensions) = start_suspender(config, &grants, &node, &events, &instruments).await?;
-        let service = GrantsService::new(grants.clone(), deadline, stopped.clone());
-        let service = service.with_suspender(suspender.clone());
+        let service =
+            GrantsService::new(grants.clone(), deadline, stopped.clone()).with_suspender(suspender.clone());
         let about_node = NodeService::new(
             grants.clone(),
             events,
@@ -101,18 +101,14 @@ impl Parts {
         .with_nvml(node.clone())
         .with_suspender(suspender.clone())
         .with_accounting(Arc::clone(&accounting));
-        let api = settings.api.clone();
-        let (until, told) = (stopped.clone(), Arc::clone(&instruments));
+        let (api, until, told) = (settings.api.clone(), stopped.clone(), Arc::clone(&instruments));
         let mut serving = vec![tokio::spawn(async move {
-            if let Err(failure) = serve::serve(listener, &api, service, about_node, told, until).await {
-                error!("{failure}");
-            }
+            let ended = serve::serve(listener, &api, service, about_node, told, until).await;
+            let _ = ended.inspect_err(|failure| error!("{failure}"));
         })];
         if let Some(listener) = metrics_listener {
-            let metrics = Metrics::new(
-                sources(config, &node, snapshots, grants.clone(), suspender),
-                instruments,
-            );
+            let sources = sources(config, &node, snapshots, grants.clone(), suspender);
+            let metrics = Metrics::new(sources, instruments);
             serving.push(serve_pages(listener, metrics, grants.clone(), stopped));
         }
         Ok(Parts {
@@ -129,6 +125,7 @@ impl Parts {
     /// Applies the settings that need no restart.
     pub(crate) fn apply(&self, config: &Config) {
         self.grants.set_rules(config.admission, config.namespaces.clone());
+        self.suspensions.wake();
         self.grants.users().set(config.users.clone());
         self.watchers.set_actions(config.audit_actions.clone());
     }
@@ -251,16 +248,20 @@ async fn start_suspender(
     instruments: &Arc<Instruments>,
 ) -> Result<(Suspender, suspend::Watch), RunError> {
     let own = std::env::current_exe().map_err(failed)?;
-    let helper = helper::Settings {
-        program: own.with_file_name("vcuda-checkpoint"),
-        cuda_library: config.cuda_library.clone(),
-        locks: config.root.join("suspend"),
+    let settings = suspend::Settings {
+        state: config.state.clone(),
+        helper: helper::Settings {
+            program: own.with_file_name("vcuda-checkpoint"),
+            cuda_library: config.cuda_library.clone(),
+            locks: config.root.join("suspend"),
+        },
+        residence: config.residence,
     };
-    let (grants, node, events) = (grants.clone(), node.clone(), Arc::clone(events));
-    let instruments = Arc::clone(instruments);
-    let (state, runtime) = (config.state.clone(), tokio::runtime::Handle::current());
-    let started =
-        spawn_blocking(move || Suspender::start(&state, helper, grants, node, events, instruments, runtime));
+    let (grants, node) = (grants.clone(), node.clone());
+    let (events, instruments) = (Arc::clone(events), Arc::clone(instruments));
+    let runtime = tokio::runtime::Handle::current();
+    let start = move || Suspender::start(settings, grants, node, events, instruments, runtime);
+    let started = spawn_blocking(start);
     started.await.map_err(failed)?.map_err(failed)
 }
 

@@ -8,9 +8,12 @@
 //!                 +--> running             +------> failed
 //! ```
 //!
+//! A tenant is suspended by hand, or to make room ([`room`]). By hand, the ledger gives its quota to others; to make room it
+//! keeps it.
+//!
 //! A manager that starts undoes what was suspending, and finishes what was resuming; both are the same work
-//! ([`moving::bring_back`]). The memory is free for others from `suspended` on, by the ledger, and is reserved there again
-//! before a process is restored, since a restore without room loses the process.
+//! ([`moving::bring_back`]). Before a process is restored, its room is reserved in the ledger and looked for on the GPU, since
+//! a restore without room loses the process.
 //!
 //! [`Record`]: records::Record
 
@@ -20,6 +23,7 @@ pub mod helper;
 mod moving;
 mod poll;
 pub mod records;
+mod room;
 mod task;
 
 use std::collections::HashMap;
@@ -31,7 +35,7 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
-use vcuda_region::suspension::SuspendState;
+use vcuda_region::suspension::{SuspendState, SuspensionWords};
 
 use crate::background::Background;
 use crate::events::{Events, Severity};
@@ -47,7 +51,10 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 /// What is to be done with a tenant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Wish {
+    /// By hand.
     Suspend,
+    /// To make room for another tenant, even if it is busy.
+    MakeRoom,
     Resume,
 }
 
@@ -55,7 +62,7 @@ impl Wish {
     /// The state while it is being done.
     fn passing(self) -> SuspendState {
         match self {
-            Self::Suspend => SuspendState::Suspending,
+            Self::Suspend | Self::MakeRoom => SuspendState::Suspending,
             Self::Resume => SuspendState::Resuming,
         }
     }
@@ -75,7 +82,10 @@ struct Shared {
     events: Arc<Events>,
     instruments: Arc<Instruments>,
     helper: helper::Settings,
+    residence: Duration,
     runtime: Handle,
+    /// Held from the look for room to the record of the resume, so that no two tenants count on the same room.
+    admits: Mutex<()>,
     records: Mutex<Records>,
     /// Notified when a record is written.
     written: Condvar,
@@ -83,34 +93,54 @@ struct Shared {
     tasks: Mutex<HashMap<String, (Wish, Ended)>>,
 }
 
-/// The thread that looks whether suspended tenants ask for their memory. It ends when this is dropped.
+/// What suspensions work with.
+#[derive(Debug)]
+pub struct Settings {
+    /// Directory of the records.
+    pub state: PathBuf,
+    /// The program that does the steps.
+    pub helper: helper::Settings,
+    /// Time for which a busy suspendable tenant stays on its GPU before it makes room for another one.
+    pub residence: Duration,
+}
+
+/// The thread that looks whether suspended tenants ask for their memory, and makes room. It ends when this is dropped.
 #[derive(Debug)]
 pub struct Watch {
+    shared: Arc<Shared>,
     _thread: Background,
 }
 
+impl Watch {
+    /// Has the thread look at the rules of admission again.
+    pub fn wake(&self) {
+        self.shared.wake_watch();
+    }
+}
+
 impl Suspender {
-    /// Reads the records in `state`, and finishes or undoes what an earlier manager left.
+    /// Reads the records, and finishes or undoes what an earlier manager left.
     ///
     /// # Errors
     /// The records cannot be used, or a thread cannot be started.
     pub fn start(
-        state: &Path,
-        helper: helper::Settings,
+        settings: Settings,
         grants: Grants,
         node: Node,
         events: Arc<Events>,
         instruments: Arc<Instruments>,
         runtime: Handle,
     ) -> io::Result<(Self, Watch)> {
-        let records = open_records(state, &events)?;
+        let records = open_records(&settings.state, &events)?;
         let suspender = Self(Arc::new(Shared {
             grants,
             node,
             events,
             instruments,
-            helper,
+            helper: settings.helper,
+            residence: settings.residence,
             runtime,
+            admits: Mutex::default(),
             records: Mutex::new(records),
             written: Condvar::new(),
             tasks: Mutex::default(),
@@ -119,7 +149,11 @@ impl Suspender {
         let (shared, woken) = (Arc::clone(&suspender.0), Arc::clone(&suspender.0));
         let wake = Box::new(move || woken.wake_watch());
         let thread = Background::with_wake("suspend", wake, move |stop| poll::watch(&shared, stop))?;
-        Ok((suspender, Watch { _thread: thread }))
+        let watch = Watch {
+            shared: Arc::clone(&suspender.0),
+            _thread: thread,
+        };
+        Ok((suspender, watch))
     }
 
     /// Suspends a tenant. Returns its state when that is done, or after some seconds.
@@ -153,6 +187,14 @@ impl Suspender {
     pub fn state(&self, id: &str) -> SuspendState {
         self.0.state(id)
     }
+
+    /// Number of a tenant's allocations within its quota that were refused as its GPU had no room; 0 if its files cannot be
+    /// read.
+    #[must_use]
+    pub fn room_denied(&self, id: &str) -> u32 {
+        let words = SuspensionWords::open(&self.0.directory(id));
+        words.and_then(|words| words.room_denied()).unwrap_or(0)
+    }
 }
 
 /// Opens the records. A damaged one is put aside and reported: the manager has more to do than this.
@@ -178,6 +220,16 @@ impl Shared {
         records
             .find(id)
             .map_or(SuspendState::Running, |record| record.phase.state())
+    }
+
+    /// Whether a tenant runs, and nothing is being done with it.
+    fn is_at_rest(&self, id: &str) -> bool {
+        !self.tasks.lock().contains_key(id) && self.state(id) == SuspendState::Running
+    }
+
+    /// Whether the quotas on a GPU may exceed its memory.
+    fn is_overcommitted(&self) -> bool {
+        self.grants.rules().suspendable_overcommit_permille > 1000
     }
 
     fn directory(&self, id: &str) -> PathBuf {
@@ -211,6 +263,10 @@ impl Shared {
             )));
         }
         let Some(mut ended) = self.begin(id, wish)? else {
+            if wish == Wish::Suspend {
+                // It was suspended to make room.
+                self.grants.suspend(id).await?;
+            }
             return Ok(self.state(id));
         };
         let result = tokio::time::timeout(ANSWER_WITHIN, ended.wait_for(Option::is_some)).await;
@@ -230,7 +286,7 @@ impl Shared {
     fn begin(self: &Arc<Self>, id: &str, wish: Wish) -> Result<Option<Ended>, GrantError> {
         let mut tasks = self.tasks.lock();
         if let Some((other, ended)) = tasks.get(id) {
-            return if *other == wish {
+            return if other.passing() == wish.passing() {
                 Ok(Some(ended.clone()))
             } else {
                 Err(GrantError::Unavailable(format!(
@@ -240,8 +296,9 @@ impl Shared {
             };
         }
         match (wish, self.state(id)) {
-            (Wish::Suspend, SuspendState::Suspended) | (Wish::Resume, SuspendState::Running) => Ok(None),
-            (Wish::Suspend, SuspendState::Failed) => Err(GrantError::Refused(format!(
+            (Wish::Suspend | Wish::MakeRoom, SuspendState::Suspended)
+            | (Wish::Resume, SuspendState::Running) => Ok(None),
+            (Wish::Suspend | Wish::MakeRoom, SuspendState::Failed) => Err(GrantError::Refused(format!(
                 "{id} has a process that lost its GPU state; end its processes"
             ))),
             _ => self.start_task(&mut tasks, id, wish).map(Some),
@@ -258,7 +315,7 @@ impl Shared {
         let (shared, name) = (Arc::clone(self), id.to_owned());
         let work = move || {
             let result = match wish {
-                Wish::Suspend => task::suspend(&shared, &name),
+                Wish::Suspend | Wish::MakeRoom => task::suspend(&shared, &name, wish),
                 Wish::Resume => task::resume(&shared, &name),
             };
             shared.count(&name, wish, result.is_ok());
@@ -281,7 +338,7 @@ impl Shared {
             (false, _) => Moved::Refused,
         };
         match wish {
-            Wish::Suspend => self.instruments.suspended(result),
+            Wish::Suspend | Wish::MakeRoom => self.instruments.suspended(result),
             Wish::Resume => self.instruments.resumed(result),
         }
     }

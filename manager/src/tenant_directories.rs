@@ -76,17 +76,22 @@ impl TenantDirectories {
         })
     }
 
+    /// Folder of all tenants' directories.
+    #[must_use]
+    pub fn folder(&self) -> PathBuf {
+        self.root.join("containers")
+    }
+
     /// Path of the tenant's directory, whether or not it exists.
     #[must_use]
     pub fn path(&self, id: &GrantId) -> PathBuf {
-        self.root.join("containers").join(id.as_str())
+        self.folder().join(id.as_str())
     }
 
     /// Whether this is the path of a tenant's directory, whether or not it exists.
     #[must_use]
     pub fn contain(&self, path: &Path) -> bool {
-        path.parent()
-            .is_some_and(|parent| parent == self.root.join("containers"))
+        path.parent().is_some_and(|parent| parent == self.folder())
     }
 
     /// Brings the tenant's directory to what the grant says.
@@ -145,6 +150,7 @@ impl TenantDirectories {
             name: grant.id.as_str().to_owned(),
             devices: grant.gpus.iter().map(|uuid| (*uuid, config)).collect(),
             is_suspendable: grant.is_suspendable,
+            memory_wait_ms: grant.memory_wait_ms,
         };
         directory::create_granted(&self.root, &tenant, &record_of(grant)?, now_ns())?;
         Ok(())
@@ -269,6 +275,7 @@ fn from_limits(name: &str, path: &Path) -> Option<Grant> {
         created_by: format!("rebuilt-{number}"),
         changed_by: None,
         is_suspendable: limits.is_suspendable(),
+        memory_wait_ms: limits.memory_wait_ms(),
     };
     (grant.is_sound() && limits.name() == name && grant.id.as_str() == name).then_some(grant)
 }

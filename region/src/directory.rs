@@ -91,6 +91,8 @@ pub struct Tenant {
     pub devices: Vec<(GpuUuid, DeviceConfig)>,
     /// Whether it may be suspended ([`crate::suspension`]).
     pub is_suspendable: bool,
+    /// Longest wait of an allocation for room (ms, [`crate::room`]); `None`: as long as is usual.
+    pub memory_wait_ms: Option<u32>,
 }
 
 impl Tenant {

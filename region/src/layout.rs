@@ -64,7 +64,11 @@ pub struct LimitsFile {
     pub arbiter_beat_ns: AtomicU64,
     /// [`crate::limits::SUSPENDABLE`], or any other value for a tenant that is not suspended.
     pub suspendable: AtomicU64,
-    reserved: [AtomicU64; 8],
+    /// Time at which the manager last offered to make room ([`crate::room`]; `CLOCK_MONOTONIC`, ns); 0: never.
+    pub room_offered_ns: AtomicU64,
+    /// Longest wait of an allocation for room (ms), plus one; 0: the usual wait.
+    pub memory_wait: AtomicU64,
+    reserved: [AtomicU64; 6],
     /// The GPUs.
     pub devices: [DeviceLimits; MAX_DEVICES],
 }
@@ -102,7 +106,11 @@ pub struct UsageFile {
     pub suspend_state: AtomicU32,
     /// Not 0: a process of a suspended tenant waits.
     pub resume_wanted: AtomicU32,
-    reserved: [AtomicU32; 21],
+    /// A bit for each device on which a process waits for room ([`crate::room`]).
+    pub room_wanted: AtomicU32,
+    /// Number of allocations within the quota that were refused as the GPU had no room.
+    pub room_denied: AtomicU32,
+    reserved: [AtomicU32; 19],
     /// Owner of each slot.
     pub identities: [IdentityRecord; MAX_SLOTS],
     /// Memory and GPU time of each process, per device: a sum over one device walks through adjacent lines.
@@ -142,7 +150,7 @@ pub struct IdentityRecord {
     pub settled_ns: AtomicU64,
     /// The state under which the owner's calls pass a gate ([`crate::suspension::Gate`]). Any other value: they do not.
     pub gate_state: AtomicU64,
-    /// Number of the owner's threads inside the driver, if its calls pass a gate.
+    /// Number of the owner's threads inside the driver (low half), and of its calls so far (high half), if they pass a gate.
     pub inside: AtomicU64,
     reserved: [AtomicU64; 5],
 }
@@ -174,6 +182,7 @@ const _: () = {
     assert!(offset_of!(LimitsFile, generation) == 168);
     assert!(offset_of!(LimitsFile, arbiter_beat_ns) == 176);
     assert!(offset_of!(LimitsFile, suspendable) == 184);
+    assert!(offset_of!(LimitsFile, room_offered_ns) == 192 && offset_of!(LimitsFile, memory_wait) == 200);
     assert!(offset_of!(LimitsFile, devices) == 256);
     assert!(offset_of!(DeviceLimits, metered) == 16);
     assert!(offset_of!(DeviceLimits, config) == 120);
@@ -191,6 +200,7 @@ const _: () = {
     assert!(offset_of!(UsageFile, objects_used) == 28);
     assert!(offset_of!(UsageFile, limits_notice) == 32);
     assert!(offset_of!(UsageFile, suspend_state) == 36 && offset_of!(UsageFile, resume_wanted) == 40);
+    assert!(offset_of!(UsageFile, room_wanted) == 44 && offset_of!(UsageFile, room_denied) == 48);
     assert!(offset_of!(IdentityRecord, gate_state) == 72 && offset_of!(IdentityRecord, inside) == 80);
     assert!(offset_of!(ObjectRecord, bytes) == 16 && offset_of!(ObjectRecord, payer) == 24);
     assert!(offset_of!(ObjectRecord, until) == 32 && offset_of!(ObjectRecord, holders) == 64);

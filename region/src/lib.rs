@@ -42,6 +42,8 @@ pub mod registration;
 pub mod release;
 #[cfg(not(loom))]
 pub mod reservation;
+#[cfg(not(loom))]
+pub mod room;
 pub mod seqlock;
 pub mod shared;
 #[cfg(not(loom))]

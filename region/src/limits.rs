@@ -22,7 +22,7 @@ use follow::Source;
 
 pub use crate::open::OpenError;
 pub use reader::LimitsReader;
-pub(crate) use words::{fill, mark_suspendable};
+pub(crate) use words::{fill, mark_suspendable, set_memory_wait};
 pub use writer::{LimitsWriter, WriteError};
 
 /// The value of a device's metered word when its GPU time is not metered. Every other value means metered, so that
@@ -198,6 +198,19 @@ impl Limits {
     #[must_use]
     pub fn is_suspendable(&self) -> bool {
         self.mapping.suspendable.load(Ordering::Relaxed) == SUSPENDABLE
+    }
+
+    /// Longest wait of an allocation for room (ms), as it was declared when the tenant was made; `None` if it was not.
+    #[must_use]
+    pub fn memory_wait_ms(&self) -> Option<u32> {
+        let word = self.mapping.memory_wait.load(Ordering::Relaxed).checked_sub(1)?;
+        u32::try_from(word).ok()
+    }
+
+    /// Time at which the manager last offered to make room (`CLOCK_MONOTONIC`, ns); 0: never.
+    #[must_use]
+    pub fn room_offered_ns(&self) -> u64 {
+        self.mapping.room_offered_ns.load(Ordering::Relaxed)
     }
 
     /// The word behind [`Limits::is_metered`], for a caller that keeps its address: [`NOT_METERED`] or anything else.

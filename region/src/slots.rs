@@ -178,6 +178,16 @@ impl Usage {
         &self.mapping.limits_notice
     }
 
+    /// The requests for room: a bit for each device ([`crate::room`]).
+    pub(crate) fn room_wanted(&self) -> &AtomicU32 {
+        &self.mapping.room_wanted
+    }
+
+    /// Number of allocations that were refused as the GPU had no room.
+    pub(crate) fn room_denied(&self) -> &AtomicU32 {
+        &self.mapping.room_denied
+    }
+
     /// Bytes that no process counts: objects from outside of the tenant, and those whose payer is gone.
     #[must_use]
     pub fn unpaid_bytes(&self, device: DeviceIndex) -> u64 {

@@ -84,6 +84,13 @@ impl SuspendState {
     }
 }
 
+/// One thread more inside the driver.
+const THREAD: u64 = 1;
+/// One call of the application more, by which the manager sees that a process is not idle. It wraps around.
+const CALL: u64 = 1 << 32;
+/// The bits of the number of threads.
+const THREADS: u64 = CALL - 1;
+
 /// The gate of a process: each thread passes it on its way to the driver.
 #[derive(Debug, Clone, Copy)]
 pub struct Gate<'u> {
@@ -91,7 +98,7 @@ pub struct Gate<'u> {
     state: &'u AtomicU32,
     /// Not 0: a process of the tenant waits for its memory.
     resume_wanted: &'u AtomicU32,
-    /// Number of this process's threads inside the driver.
+    /// Number of this process's threads inside the driver, and of its calls so far ([`CALL`]).
     inside: &'u AtomicU64,
 }
 
@@ -104,11 +111,23 @@ impl<'u> Gate<'u> {
         }
     }
 
-    /// Counts the calling thread as inside the driver. Returns `false` if it may not go there now, and is not counted.
+    /// Counts a call, and the calling thread as inside the driver. Returns `false` if it may not go there now, and is not
+    /// inside.
     #[inline]
     #[must_use]
     pub fn try_enter(&self) -> bool {
-        self.inside.fetch_add(1, Ordering::Relaxed);
+        self.try_enter_with(CALL | THREAD)
+    }
+
+    /// As [`Gate::try_enter`], for a thread whose work is no sign of use.
+    #[must_use]
+    pub fn try_enter_uncounted(&self) -> bool {
+        self.try_enter_with(THREAD)
+    }
+
+    #[inline]
+    fn try_enter_with(&self, count: u64) -> bool {
+        self.inside.fetch_add(count, Ordering::Relaxed);
         // Pairs with the fence in `SuspensionWords::set_state`, between the manager's write of the state and its look at the
         // counts.
         fence(Ordering::SeqCst);
@@ -123,7 +142,7 @@ impl<'u> Gate<'u> {
     #[inline]
     pub fn leave(&self) {
         // The manager that no longer sees the call also sees its effects.
-        self.inside.fetch_sub(1, Ordering::Release);
+        self.inside.fetch_sub(THREAD, Ordering::Release);
     }
 
     /// Asks the manager for the tenant's memory.
@@ -157,13 +176,22 @@ mod tests {
     fn a_thread_that_turns_back_is_not_counted() {
         let (state, wanted, inside) = (AtomicU32::new(0), AtomicU32::new(0), AtomicU64::new(0));
         let gate = Gate::new(&state, &wanted, &inside);
+        let threads_and_calls = || {
+            let word = inside.load(Ordering::Relaxed);
+            (word & THREADS, word >> 32)
+        };
         assert!(gate.try_enter());
-        assert_eq!(inside.load(Ordering::Relaxed), 1);
+        assert_eq!(threads_and_calls(), (1, 1));
         state.store(SuspendState::Suspending.word(), Ordering::Relaxed);
         assert!(!gate.try_enter());
-        assert_eq!(inside.load(Ordering::Relaxed), 1);
+        assert_eq!(threads_and_calls(), (1, 2));
+        assert!(!gate.try_enter_uncounted());
         gate.leave();
-        assert_eq!(inside.load(Ordering::Relaxed), 0);
+        assert_eq!(threads_and_calls(), (0, 2));
+        inside.store(u64::MAX << 32, Ordering::Relaxed);
+        state.store(SuspendState::Running.word(), Ordering::Relaxed);
+        assert!(gate.try_enter());
+        assert_eq!(threads_and_calls(), (1, 0), "the calls begin again");
         state.store(SuspendState::Failed.word(), Ordering::Relaxed);
         assert!(gate.try_enter());
     }

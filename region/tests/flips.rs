@@ -48,6 +48,7 @@ fn tenant_directory(root: &Path, me: &Identity) -> Directory {
         name: "a".to_owned(),
         devices: vec![(GpuUuid::from_bytes([1; 16]), DeviceConfig::new(LIMIT, CAP))],
         is_suspendable: false,
+        memory_wait_ms: None,
     };
     Directory::create_or_join(root, &tenant, me, now_ns()).unwrap().0
 }

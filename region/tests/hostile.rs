@@ -77,6 +77,7 @@ proptest! {
             name: "a".to_owned(),
             devices: vec![(GpuUuid::from_bytes([1; 16]), DeviceConfig::new(1 << 30, 300))],
             is_suspendable: false,
+            memory_wait_ms: None,
         };
         let (directory, _) = Directory::create_or_join(root.path(), &tenant, &me, now_ns()).unwrap();
         let path = directory.path();
@@ -129,6 +130,7 @@ fn a_truncated_usage_is_an_error_to_those_who_only_look() {
         name: "a".to_owned(),
         devices,
         is_suspendable: false,
+        memory_wait_ms: None,
     };
     let (directory, _) = Directory::create_or_join(root.path(), &tenant, &me, now_ns()).unwrap();
     let reader = UsageReader::open(directory.path()).unwrap();
@@ -154,6 +156,7 @@ fn limits_that_are_cut_under_a_running_process_are_a_limit_of_nothing() {
         name: "a".to_owned(),
         devices,
         is_suspendable: false,
+        memory_wait_ms: None,
     };
     let (directory, _) = Directory::create_or_join(root.path(), &tenant, &me, now_ns()).unwrap();
     let path = directory.path().join("limits");

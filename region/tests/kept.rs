@@ -31,6 +31,7 @@ fn tenant_directory(root: &Path, me: &Identity) -> Directory {
         name: "a".to_owned(),
         devices: vec![(GpuUuid::from_bytes([7; 16]), DeviceConfig::new(4 * GIB, 1000))],
         is_suspendable: false,
+        memory_wait_ms: None,
     };
     let (directory, _) = Directory::create_or_join(root, &tenant, me, now_ns()).unwrap();
     directory

@@ -34,6 +34,7 @@ fn tenant() -> Tenant {
         name: "a".to_owned(),
         devices: vec![(GpuUuid::from_bytes([1; 16]), DeviceConfig::new(LIMIT, 300))],
         is_suspendable: false,
+        memory_wait_ms: None,
     }
 }
 

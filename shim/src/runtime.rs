@@ -15,6 +15,7 @@ pub(crate) mod log;
 pub(crate) mod number_map;
 pub(crate) mod ofd_key;
 pub(crate) mod registration;
+pub(crate) mod room;
 pub(crate) mod shim;
 pub(crate) mod stream;
 pub(crate) mod suspend;

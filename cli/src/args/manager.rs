@@ -179,6 +179,9 @@ pub(crate) struct GrantCreateArgs {
     /// Let `vcuda suspend` move its GPU memory to host memory (experimental: docs/suspend.md)
     #[arg(long)]
     pub(crate) suspendable: bool,
+    /// Longest wait for GPU memory that the quota allows and the GPU lacks, 0s to 24h [default: 120s]
+    #[arg(long, value_name = "TIME", value_parser = super::quota::wait_ms)]
+    pub(crate) wait_for_memory: Option<u32>,
     /// Print only the tenant's directory
     #[arg(long)]
     pub(crate) directory: bool,

@@ -74,6 +74,21 @@ pub(super) fn time(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// Longest wait for memory (a day).
+const WAIT_MAX: Duration = Duration::from_secs(24 * 3600);
+
+/// Parses a wait for memory, such as `30s` or `0s`, into milliseconds.
+///
+/// # Errors
+/// Fails with what to write instead.
+pub(super) fn wait_ms(text: &str) -> Result<u32, String> {
+    let parsed = text.parse::<jiff::SignedDuration>();
+    let wait = parsed.map_err(|_| "not a time; write for example 30s, 2m or 0s".to_owned())?;
+    let wait = Duration::try_from(wait).ok().filter(|wait| *wait <= WAIT_MAX);
+    let wait_ms = wait.and_then(|wait| u32::try_from(wait.as_millis()).ok());
+    wait_ms.ok_or_else(|| "outside 0s to 24h; write for example 2m".to_owned())
+}
+
 fn policies() -> impl TypedValueParser<Value = Policy> {
     let shown = |policy: Policy| {
         PossibleValue::new(policy.name()).help(match policy {

@@ -210,6 +210,7 @@ mod tests {
             name: "web-1".to_owned(),
             devices: vec![(GpuUuid::from_bytes([7; 16]), DeviceConfig::new(1 << 30, 300))],
             is_suspendable: false,
+            memory_wait_ms: None,
         };
         let directory = create_granted(root.path(), &tenant, b"{}", 1).unwrap();
         let library = root.path().join("libvcuda_shim-1.so");

@@ -101,6 +101,7 @@ fn tenant(container: &Container, position: usize, device: &ContainerDevice) -> T
         state: crate::suspend::words(container.state()),
         suspended_bytes: device.suspended_bytes,
         memory_denied: device.denied,
+        room_denied: container.room_denied,
         core_used_permille: device.cores_used_permille.min(1000),
         gpu_seconds: crate::smi::seconds(device.served_ns),
         host_copies: device.host_copies,

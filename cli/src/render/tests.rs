@@ -176,7 +176,8 @@ fn json_keys_are_the_promised_ones() {
     assert_eq!(
         keys(tenant),
         "core_guarantee_permille core_limit_permille core_used_permille gpu_seconds holder host_copied_bytes host_copies \
-         memory_denied memory_limit_bytes memory_used_bytes name policy priority processes state suspended_bytes weight"
+         memory_denied memory_limit_bytes memory_used_bytes name policy priority processes room_denied state \
+         suspended_bytes weight"
     );
     assert_eq!(
         keys(&tenant["processes"][0]),

@@ -53,6 +53,7 @@ impl Refusal {
     pub(super) fn no_room(
         rules: &Rules,
         amounts: &Quota,
+        is_suspendable: bool,
         count: usize,
         candidates: &[Candidate<'_>],
     ) -> Self {
@@ -61,7 +62,7 @@ impl Refusal {
             .map(|candidate| {
                 (
                     why_unusable(candidate),
-                    rules.free(candidate.gpu, &candidate.load),
+                    rules.free(candidate.gpu, &candidate.load, is_suspendable),
                     candidate.gpu.uuid,
                 )
             })

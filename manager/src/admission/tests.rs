@@ -72,14 +72,15 @@ fn placement_is_fullest_or_emptiest_and_the_first_of_equals() {
     let candidates = candidates(&gpus, &loads);
     let rules = Rules::default();
     let wish = amounts(Some(GIB), 100);
-    let placed =
-        |count, placement| numbers(&place(&rules, &candidates, &wish, &any(count, placement)).unwrap());
+    let placed = |count, placement| {
+        numbers(&place(&rules, &candidates, &wish, false, &any(count, placement)).unwrap())
+    };
     assert_eq!(placed(4, Placement::Binpack), [3, 2, 4, 1]);
     assert_eq!(placed(4, Placement::Spread), [1, 2, 4, 3]);
     assert_eq!(placed(1, Placement::Topology), [3]);
     // A tenant that does not fit on the fullest GPU goes to another one.
     let wish = amounts(Some(5 * GIB), 100);
-    let placed = place(&rules, &candidates, &wish, &any(1, Placement::Binpack)).unwrap();
+    let placed = place(&rules, &candidates, &wish, false, &any(1, Placement::Binpack)).unwrap();
     assert_eq!(numbers(&placed), [2]);
 }
 
@@ -97,6 +98,7 @@ fn near_gpus_are_chosen_together() {
             &Rules::default(),
             &candidates,
             &wish,
+            false,
             &any(count, Placement::Topology),
         )
         .unwrap()
@@ -121,15 +123,15 @@ fn only_those_included_and_never_those_excluded() {
         exclude: &exclude,
     };
     assert_eq!(
-        numbers(&place(&rules, &candidates, &wish, &wanted(1)).unwrap()),
+        numbers(&place(&rules, &candidates, &wish, false, &wanted(1)).unwrap()),
         [3]
     );
     assert!(matches!(
-        place(&rules, &candidates, &wish, &wanted(2)),
+        place(&rules, &candidates, &wish, false, &wanted(2)),
         Err(Refusal::NoRoom(_))
     ));
     let absent = [GpuUuid::from_bytes([9; 16])];
-    let refused = place(&rules, &candidates, &wish, &Requested::Named(&absent)).unwrap_err();
+    let refused = place(&rules, &candidates, &wish, false, &Requested::Named(&absent)).unwrap_err();
     assert!(matches!(&refused, Refusal::Unknown(text) if text.contains("GPU-09090909")));
 }
 
@@ -142,7 +144,7 @@ fn a_whole_gpu_is_no_other_tenants() {
     let held_part = load(&[(Some(1), 1)]);
     for (held, wish) in [(held_whole, &part), (held_whole, &whole), (held_part, &whole)] {
         let candidates = candidates(&gpus, &[held]);
-        let refused = place(&rules, &candidates, wish, &any(1, Placement::Binpack)).unwrap_err();
+        let refused = place(&rules, &candidates, wish, false, &any(1, Placement::Binpack)).unwrap_err();
         assert!(matches!(refused, Refusal::NoRoom(_)), "{refused:?}");
     }
     assert!(
@@ -150,6 +152,7 @@ fn a_whole_gpu_is_no_other_tenants() {
             &rules,
             &candidates(&gpus, &[]),
             &whole,
+            false,
             &any(1, Placement::Binpack)
         )
         .is_ok()
@@ -169,7 +172,14 @@ fn a_refusal_says_what_is_free_on_each_gpu() {
     let mut candidates = candidates(&gpus, &loads);
     candidates[3].is_cordoned = true;
     let wish = amounts(Some(40 * GIB), 300);
-    let refused = place(&Rules::default(), &candidates, &wish, &any(1, Placement::Binpack)).unwrap_err();
+    let refused = place(
+        &Rules::default(),
+        &candidates,
+        &wish,
+        false,
+        &any(1, Placement::Binpack),
+    )
+    .unwrap_err();
     let [one, two, three, four] = [0, 1, 2, 3].map(|place: usize| gpus[place].uuid);
     assert_eq!(
         refused,
@@ -183,11 +193,19 @@ fn a_refusal_says_what_is_free_on_each_gpu() {
         &Rules::default(),
         &candidates[2..],
         &wish,
+        false,
         &any(1, Placement::Binpack),
     )
     .unwrap_err();
     assert!(matches!(refused, Refusal::Unusable(_)), "{refused:?}");
-    let refused = place(&Rules::default(), &candidates, &wish, &Requested::Named(&[three])).unwrap_err();
+    let refused = place(
+        &Rules::default(),
+        &candidates,
+        &wish,
+        false,
+        &Requested::Named(&[three]),
+    )
+    .unwrap_err();
     assert_eq!(
         refused,
         Refusal::Unusable(format!("{three} is unhealthy: XID 79"))
@@ -198,6 +216,7 @@ fn a_refusal_says_what_is_free_on_each_gpu() {
         &Rules::default(),
         &super::tests::candidates(&many, &[]),
         &wish,
+        false,
         &any(1, Placement::Spread),
     );
     let text = refused.unwrap_err().text().to_owned();
@@ -216,15 +235,48 @@ fn what_does_not_grow_is_not_refused() {
             &rules,
             &candidates(&gpus, &others),
             &uuids,
-            &before,
-            &amounts(memory, cores),
+            (&before, &amounts(memory, cores)),
+            false,
         )
     };
     assert!(to(Some(4 * GIB), 400).is_ok() && to(Some(GIB), 1).is_ok());
     assert!(to(Some(4 * GIB + 1), 400).is_err() && to(Some(4 * GIB), 401).is_err() && to(None, 400).is_err());
     // A missing GPU does not keep a tenant from shrinking.
-    assert!(resize(&rules, &[], &uuids, &before, &amounts(Some(GIB), 400)).is_ok());
-    assert!(resize(&rules, &[], &uuids, &before, &amounts(Some(5 * GIB), 400)).is_err());
+    assert!(resize(&rules, &[], &uuids, (&before, &amounts(Some(GIB), 400)), false).is_ok());
+    assert!(
+        resize(
+            &rules,
+            &[],
+            &uuids,
+            (&before, &amounts(Some(5 * GIB), 400)),
+            false
+        )
+        .is_err()
+    );
+}
+
+#[test]
+fn suspendable_tenants_exceed_a_gpu_together_and_others_never_do() {
+    let gpus = [gpu(1, 8 * GIB)];
+    let rules = Rules {
+        suspendable_overcommit_permille: 1500,
+        ..Rules::default()
+    };
+    let mut one = load(&[(Some(2 * GIB), 0)]);
+    let free = |load: &Load| [true, false].map(|kind| rules.free(&gpus[0], load, kind).memory_bytes / GIB);
+    assert_eq!(free(&one), [6, 6]);
+    one.add_suspendable(Some(6 * GIB), 0);
+    assert_eq!(
+        free(&one),
+        [4, 0],
+        "the suspendable one must fit beside all that are not"
+    );
+    one.add_suspendable(Some(4 * GIB), 0);
+    assert_eq!(free(&one), [0, 0]);
+    let mut two = Load::default();
+    two.add_suspendable(Some(3 * GIB), 0);
+    two.add_suspendable(Some(5 * GIB), 0);
+    assert_eq!(free(&two), [4, 3]);
 }
 
 fn any_amounts() -> impl Strategy<Value = Quota> {
@@ -237,9 +289,11 @@ fn any_amounts() -> impl Strategy<Value = Quota> {
 }
 
 fn any_rules() -> impl Strategy<Value = Rules> {
-    (0..GIB, 1000_u32..3000, 1000_u32..3000, 1_u32..20).prop_map(|(reserve, memory, cores, sharers)| Rules {
+    let factors = (1000_u32..3000, 1000_u32..3000, 1000_u32..3000);
+    (0..GIB, factors, 1_u32..20).prop_map(|(reserve, (memory, suspendable, cores), sharers)| Rules {
         reserve_bytes_per_sharer: reserve,
         memory_overcommit_permille: memory,
+        suspendable_overcommit_permille: suspendable,
         cores_overcommit_permille: cores,
         sharers_max: sharers,
         placement: Placement::Binpack,
@@ -252,56 +306,64 @@ proptest! {
     fn never_more_than_a_gpu_has(
         rules in any_rules(),
         sizes in prop::collection::vec(GIB..80 * GIB, 1..6),
-        steps in prop::collection::vec((any_amounts(), 0_u8..10, 1_usize..4, 0_usize..100), 1..60),
+        steps in prop::collection::vec((any_amounts(), prop::bool::ANY, 0_u8..10, 1_usize..4, 0_usize..100), 1..60),
         placement in prop_oneof![Just(Placement::Binpack), Just(Placement::Spread), Just(Placement::Topology)],
     ) {
         let gpus: Vec<Gpu> = (1..).zip(&sizes).map(|(number, size)| gpu(number, *size)).collect();
-        let mut held: Vec<(Quota, Vec<GpuUuid>)> = Vec::new();
-        let load_of = |held: &[(Quota, Vec<GpuUuid>)], gpu: &Gpu| {
+        let mut held: Vec<(Quota, bool, Vec<GpuUuid>)> = Vec::new();
+        let load_of = |held: &[(Quota, bool, Vec<GpuUuid>)], gpu: &Gpu| {
             let mut load = Load::default();
-            for (amounts, _) in held.iter().filter(|(_, gpus)| gpus.contains(&gpu.uuid)) {
-                load.add(amounts.memory_bytes, amounts.reserved_permille());
+            for (amounts, is_suspendable, _) in held.iter().filter(|(.., gpus)| gpus.contains(&gpu.uuid)) {
+                if *is_suspendable {
+                    load.add_suspendable(amounts.memory_bytes, amounts.reserved_permille());
+                } else {
+                    load.add(amounts.memory_bytes, amounts.reserved_permille());
+                }
             }
             load
         };
-        for (wish, kind, count, place_of) in steps {
-            let loads = |held: &[(Quota, Vec<GpuUuid>)]| -> Vec<Load> {
+        for (wish, is_suspendable, kind, count, place_of) in steps {
+            let loads = |held: &[(Quota, bool, Vec<GpuUuid>)]| -> Vec<Load> {
                 gpus.iter().map(|gpu| load_of(held, gpu)).collect()
             };
             if kind < 6 {
                 let before = loads(&held);
                 let candidates = candidates(&gpus, &before);
-                let placed = place(&rules, &candidates, &wish, &any(count, placement));
-                prop_assert_eq!(&placed, &place(&rules, &candidates, &wish, &any(count, placement)));
+                let placed = place(&rules, &candidates, &wish, is_suspendable, &any(count, placement));
+                prop_assert_eq!(&placed, &place(&rules, &candidates, &wish, is_suspendable, &any(count, placement)));
                 match placed {
                     Ok(uuids) => {
                         let mut different = uuids.clone();
                         different.sort_unstable();
                         different.dedup();
                         prop_assert_eq!(different.len(), count);
-                        held.push((wish, uuids));
+                        held.push((wish, is_suspendable, uuids));
                     }
                     // A refusal is right only if there is no room.
                     Err(_) => {
-                        let open = candidates.iter().filter(|candidate| rules.fits(candidate.gpu, &candidate.load, &wish)).count();
+                        let open = candidates.iter().filter(|candidate| rules.fits(candidate.gpu, &candidate.load, &wish, is_suspendable)).count();
                         prop_assert!(open < count);
                     }
                 }
             } else if !held.is_empty() {
                 let at = place_of % held.len();
-                let (before, uuids) = held.remove(at);
+                let (before, is_suspendable, uuids) = held.remove(at);
                 if kind < 9 {
                     let others = loads(&held);
-                    let grown = resize(&rules, &candidates(&gpus, &others), &uuids, &before, &wish);
-                    held.push((if grown.is_ok() { wish } else { before }, uuids));
+                    let grown = resize(&rules, &candidates(&gpus, &others), &uuids, (&before, &wish), is_suspendable);
+                    held.push((if grown.is_ok() { wish } else { before }, is_suspendable, uuids));
                 }
             }
             for gpu in &gpus {
                 let load = load_of(&held, gpu);
                 let usable = u128::from(gpu.memory_total_bytes)
                     .saturating_sub(u128::from(rules.reserve_bytes_per_sharer) * u128::from(load.sharers));
-                let most = usable * u128::from(rules.memory_overcommit_permille) / 1000;
+                let once = usable * u128::from(rules.memory_overcommit_permille) / 1000;
+                let most = once * u128::from(rules.suspendable_overcommit_permille) / 1000;
                 prop_assert!(u128::from(load.memory_bytes) <= most);
+                // Each suspendable tenant fits beside all that are not.
+                let others = load.memory_bytes - load.suspendable_bytes + load.largest_suspendable_bytes;
+                prop_assert!(u128::from(others) <= once);
                 prop_assert!(load.promised_permille <= rules.cores_overcommit_permille);
                 prop_assert!(load.sharers <= rules.sharers_max);
                 prop_assert!(!load.is_whole || load.sharers == 1);
@@ -311,19 +373,24 @@ proptest! {
 
     /// All that is reported as free can be granted, and not a byte or a thousandth more.
     #[test]
-    fn all_that_is_free_and_not_one_more(rules in any_rules(), taken in 0..GIB, cores in 0_u32..1000) {
+    fn all_that_is_free_and_not_one_more(
+        rules in any_rules(),
+        is_suspendable in prop::bool::ANY,
+        taken in 0..GIB,
+        cores in 0_u32..1000,
+    ) {
         let gpus = [gpu(1, 24 * GIB)];
         let load = load(&[(Some(taken), cores)]);
-        let free = rules.free(&gpus[0], &load);
+        let free = rules.free(&gpus[0], &load, is_suspendable);
         prop_assume!(free.sharers > 0 && free.memory_bytes > 0 && free.cores_permille > 0);
         let most = free.cores_permille.min(1000);
         // A quota that promises its time, even all of it.
         let promise = |memory, cores| Quota { policy: Policy::Burst, ..amounts(Some(memory), cores) };
-        let fits = |memory, cores| rules.fits(&gpus[0], &load, &promise(memory, cores));
+        let fits = |memory, cores| rules.fits(&gpus[0], &load, &promise(memory, cores), is_suspendable);
         prop_assert!(fits(free.memory_bytes, most));
         prop_assert!(!fits(free.memory_bytes + 1, most));
         prop_assert!(!fits(free.memory_bytes, free.cores_permille + 1));
         // Time without a promise always fits.
-        prop_assert!(rules.fits(&gpus[0], &load, &amounts(Some(free.memory_bytes), 1000)));
+        prop_assert!(rules.fits(&gpus[0], &load, &amounts(Some(free.memory_bytes), 1000), is_suspendable));
     }
 }

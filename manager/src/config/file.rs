@@ -12,14 +12,14 @@ use vcuda_quota::pods::bounds::Namespace;
 use super::Health;
 use super::namespaces::NamespaceTable;
 use super::users::{UserKey, UserTable};
-use super::value::{Factor, Group, Mode, Sharers, Size};
+use super::value::{Factor, Group, Mode, Residence, Sharers, Size};
 use crate::admission::{Placement, Rules};
 use crate::audit::Action;
 use crate::grant_devices::{DeviceSettings, Folder};
 
 /// All keys; a test requires each in the documented file.
 #[cfg(test)]
-pub(super) const KEYS: [&str; 42] = [
+pub(super) const KEYS: [&str; 45] = [
     "root",
     "state",
     "node",
@@ -35,6 +35,7 @@ pub(super) const KEYS: [&str; 42] = [
     "reserve",
     "sharers_max",
     "memory_overcommit",
+    "suspendable_overcommit",
     "cores_overcommit",
     "placement",
     "[namespaces.\"*\"]",
@@ -55,6 +56,8 @@ pub(super) const KEYS: [&str; 42] = [
     "[metrics]",
     "listen",
     "[audit]",
+    "[suspend]",
+    "residence",
     "[cdi]",
     "directory",
     "inject",
@@ -81,6 +84,7 @@ pub(super) struct File {
     pub(super) health: HealthTable,
     pub(super) metrics: MetricsTable,
     pub(super) audit: AuditTable,
+    pub(super) suspend: SuspendTable,
     pub(super) cdi: CdiTable,
     pub(super) log: LogTable,
 }
@@ -102,6 +106,7 @@ impl Default for File {
             health: HealthTable::default(),
             metrics: MetricsTable::default(),
             audit: AuditTable::default(),
+            suspend: SuspendTable::default(),
             cdi: CdiTable::default(),
             log: LogTable::default(),
         }
@@ -132,6 +137,7 @@ pub(super) struct AdmissionTable {
     reserve: Size,
     sharers_max: Sharers,
     memory_overcommit: Factor,
+    suspendable_overcommit: Factor,
     cores_overcommit: Factor,
     placement: Placement,
 }
@@ -142,6 +148,7 @@ impl Default for AdmissionTable {
             reserve: Size(512 << 20),
             sharers_max: Sharers(16),
             memory_overcommit: Factor(1000),
+            suspendable_overcommit: Factor(1000),
             cores_overcommit: Factor(1000),
             placement: Placement::Binpack,
         }
@@ -154,6 +161,7 @@ impl From<AdmissionTable> for Rules {
             reserve_bytes_per_sharer: table.reserve.0,
             sharers_max: table.sharers_max.0,
             memory_overcommit_permille: table.memory_overcommit.0,
+            suspendable_overcommit_permille: table.suspendable_overcommit.0,
             cores_overcommit_permille: table.cores_overcommit.0,
             placement: table.placement,
         }
@@ -214,6 +222,20 @@ impl Default for AuditTable {
         Self {
             interval: Interval(std::time::Duration::from_secs(1)),
             action: Action::Report,
+        }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct SuspendTable {
+    pub(super) residence: Residence,
+}
+
+impl Default for SuspendTable {
+    fn default() -> Self {
+        Self {
+            residence: Residence(std::time::Duration::from_secs(30)),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Types of values that only the manager's configuration has.
 
 use std::str::FromStr as _;
+use std::time::Duration;
 
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
@@ -41,6 +42,35 @@ impl<'de> Deserialize<'de> for Factor {
         )]
         let permille = (factor * 1000.0).round() as u32;
         Ok(Self(permille))
+    }
+}
+
+/// A time of 100 ms to 24 h.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Residence(pub(super) Duration);
+
+impl<'de> Deserialize<'de> for Residence {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        parsed(deserializer, |text| {
+            let digits = text.trim_end_matches(|letter: char| !letter.is_ascii_digit());
+            let (number, unit) = text.split_at(digits.len());
+            let unit_ms = match unit {
+                "ms" => Some(1),
+                "s" => Some(1000),
+                "m" => Some(60_000),
+                "h" => Some(3_600_000),
+                _ => None,
+            };
+            let time_ms = number
+                .parse()
+                .ok()
+                .zip(unit_ms)
+                .and_then(|(number, unit): (u64, u64)| number.checked_mul(unit));
+            time_ms
+                .filter(|time_ms| (100..=86_400_000).contains(time_ms))
+                .map(|time_ms| Self(Duration::from_millis(time_ms)))
+                .ok_or_else(|| "outside 100ms to 24h; write for example 30s or 5m".to_owned())
+        })
     }
 }
 

@@ -23,6 +23,7 @@ fn grant(key: &str, number: u64) -> Grant {
         created_by: "r".to_owned(),
         changed_by: None,
         is_suspendable: false,
+        memory_wait_ms: None,
     }
 }
 

@@ -36,6 +36,7 @@ fn grant(number: u64, memory_bytes: u64) -> Arc<Grant> {
         created_by: format!("r{number}"),
         changed_by: None,
         is_suspendable: false,
+        memory_wait_ms: None,
     })
 }
 

@@ -91,6 +91,7 @@ pub struct Instruments {
     killed: Counter,
     suspensions: Family<One, Counter>,
     resumptions: Family<One, Counter>,
+    made_room: Counter,
     audited: Mutex<Arc<Audited>>,
     /// Time of the last arbitration of GPU time by this manager (`CLOCK_MONOTONIC`, ns); 0 if another process arbitrates.
     arbitrated_ns: AtomicU64,
@@ -114,6 +115,7 @@ impl Default for Instruments {
             killed: Counter::default(),
             suspensions,
             resumptions,
+            made_room: Counter::default(),
             audited: Mutex::default(),
             arbitrated_ns: AtomicU64::new(0),
         }
@@ -148,6 +150,11 @@ impl Instruments {
         self.resumptions.get_or_create(&result.label()).inc();
     }
 
+    /// Counts a tenant that was suspended to make room for another.
+    pub fn made_room(&self) {
+        self.made_room.inc();
+    }
+
     /// Replaces the findings of the audit.
     pub fn set_audited(&self, audited: Audited) {
         *self.audited.lock() = Arc::new(audited);
@@ -180,6 +187,7 @@ impl Instruments {
         register(registry, &series::KILLED, self.killed.clone());
         register(registry, &series::SUSPENSIONS, self.suspensions.clone());
         register(registry, &series::RESUMPTIONS, self.resumptions.clone());
+        register(registry, &series::MADE_ROOM, self.made_room.clone());
     }
 }
 

@@ -269,6 +269,13 @@ pub(super) const RESUMPTIONS: Series = series(
     &["result"],
     "Attempts to bring a tenant back: done, refused (it stays suspended), failed (a process lost its GPU state)",
 );
+pub(super) const MADE_ROOM: Series = series(
+    "vcuda_suspensions_for_room",
+    Counter,
+    Count,
+    &[],
+    "Tenants suspended to make room for others where quotas exceed a GPU's memory",
+);
 pub(super) const API: Series = series(
     "vcuda_api_duration",
     Histogram,
@@ -354,6 +361,7 @@ pub const ALL: &[(&str, &[Series])] = &[
             KILLED,
             SUSPENSIONS,
             RESUMPTIONS,
+            MADE_ROOM,
             API,
             INVENTORY_PROBLEM,
             SNAPSHOT_AGE,

@@ -59,6 +59,7 @@ fn grant(number: u64, pod: &str, gpus: &[u8]) -> Grant {
         created_by: "request".to_owned(),
         changed_by: None,
         is_suspendable: false,
+        memory_wait_ms: None,
     }
 }
 

@@ -174,6 +174,7 @@ impl TenantReader {
         self.is_stale = true;
         let limits = files.limits.limits();
         self.seen.limits_generation = limits.generation();
+        self.seen.is_suspendable = limits.is_suspendable();
         let fresh = limits.devices().map(|(index, gpu)| {
             let config = limits.config(index).map_err(|damaged| damaged.to_string())?;
             let known = self

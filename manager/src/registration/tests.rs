@@ -54,6 +54,7 @@ impl Node {
             name: name.to_owned(),
             devices: vec![(GpuUuid::from_bytes([1; 16]), DeviceConfig::new(1 << 30, 1000))],
             is_suspendable: false,
+            memory_wait_ms: None,
         };
         let me = Identity::current().unwrap();
         let (directory, _) =

@@ -52,6 +52,7 @@ pub(super) fn create(request: v1::CreateGrantRequest, owner: Option<Owner>) -> R
     Ok(Create {
         owner,
         is_suspendable: request.suspendable,
+        memory_wait_ms: request.memory_wait_ms,
         request_id: request_id(request.request_id)?,
         key: key("key", request.key)?,
         holder: holder(request.holder.unwrap_or_default())?,
@@ -312,6 +313,7 @@ pub(super) fn grant(grant: &Grant, directory: &Path, device: Option<String>) -> 
         user_uid: grant.owner,
         until_unix_ms: grant.lasting.map_or(0, |lasting| lasting.until_unix_ms),
         suspendable: grant.is_suspendable,
+        memory_wait_ms: grant.memory_wait_ms,
     }
 }
 

@@ -173,11 +173,13 @@ impl node_server::Node for NodeService {
                 let device = self.grants.devices().device_of(grant);
                 convert::grant(grant, &self.grants.directories().path(&grant.id), device)
             });
-            let state = self
-                .suspender
-                .as_ref()
-                .map(|suspender| suspender.state(&tenant.id));
-            show::tenant(tenant, grant, state.unwrap_or_default())
+            let suspender = self.suspender.as_ref();
+            let state = suspender.map(|suspender| suspender.state(&tenant.id));
+            let denied = suspender.map(|suspender| suspender.room_denied(&tenant.id));
+            v1::Container {
+                room_denied: denied.unwrap_or_default(),
+                ..show::tenant(tenant, grant, state.unwrap_or_default())
+            }
         };
         let seen = snapshot
             .tenants

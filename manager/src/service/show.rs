@@ -79,6 +79,7 @@ pub(super) fn tenant(tenant: &Tenant, grant: Option<v1::Grant>, state: SuspendSt
         attached: tenant.attached,
         findings,
         state: state_of(state).into(),
+        room_denied: 0,
     }
 }
 

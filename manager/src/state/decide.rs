@@ -84,7 +84,7 @@ pub fn candidates<'i>(
         let memory_bytes = resident(grant_table, grant.id.as_str(), held.memory_bytes);
         for gpu in &grant.gpus {
             let load = loads.entry(*gpu).or_default();
-            load.add(memory_bytes, held.promised_permille);
+            add(load, grant.is_suspendable, memory_bytes, held.promised_permille);
         }
     }
     let unowned = |id: &str| grant_table.by_id(id).is_none();
@@ -96,7 +96,12 @@ pub fn candidates<'i>(
             let quota = Quota::of(&device.config);
             let load = loads.entry(device.gpu).or_default();
             let memory_bytes = resident(grant_table, &tenant.id, quota.memory_bytes);
-            load.add(memory_bytes, quota.reserved_permille());
+            add(
+                load,
+                tenant.is_suspendable,
+                memory_bytes,
+                quota.reserved_permille(),
+            );
         }
     }
     inventory
@@ -108,6 +113,14 @@ pub fn candidates<'i>(
             is_cordoned: grant_table.cordoned.contains(&gpu.uuid),
         })
         .collect()
+}
+
+fn add(load: &mut Load, is_suspendable: bool, memory_bytes: Option<u64>, promised_permille: u32) {
+    if is_suspendable {
+        load.add_suspendable(memory_bytes, promised_permille);
+    } else {
+        load.add(memory_bytes, promised_permille);
+    }
 }
 
 /// The memory that is kept for a tenant on a GPU: none while it is suspended.
@@ -153,6 +166,7 @@ fn new_grant(create: &Create, number: u64, gpus: Vec<GpuUuid>, unix_ms: i64) -> 
         created_by: create.request_id.clone(),
         changed_by: None,
         is_suspendable: create.is_suspendable,
+        memory_wait_ms: create.memory_wait_ms,
     }
 }
 
@@ -198,6 +212,7 @@ impl DecisionInputs<'_> {
             self.rules,
             &self.candidates(grant_table, None),
             &create.amounts,
+            create.is_suspendable,
             &requested(&create.asked, self.rules.placement),
         )?;
         let number = grant_table.last_number.checked_add(1).ok_or_else(|| {
@@ -230,12 +245,12 @@ impl DecisionInputs<'_> {
             let candidate = loads.iter().find(|candidate| candidate.gpu.uuid == gpu);
             let candidate =
                 candidate.ok_or_else(|| GrantError::Refused(format!("{gpu}: the GPU is missing now")))?;
-            let capacity = self
+            let load = &candidate.load;
+            let left = self
                 .rules
-                .memory_capacity_bytes(candidate.gpu, candidate.load.sharers);
-            let left = capacity.saturating_sub(candidate.load.memory_bytes);
+                .memory_left_bytes(candidate.gpu, load, load.sharers, true);
             let fits = match memory_bytes {
-                Some(bytes) => !candidate.load.is_whole && bytes <= left,
+                Some(bytes) => !load.is_whole && bytes <= left,
                 None => candidate.load.sharers <= 1,
             };
             if !fits {
@@ -244,7 +259,7 @@ impl DecisionInputs<'_> {
                      end or are suspended",
                     memory_bytes
                         .map_or_else(|| "all memory".to_owned(), |bytes| MemorySize(bytes).to_string()),
-                    MemorySize(if candidate.load.is_whole { 0 } else { left }),
+                    MemorySize(left),
                 )));
             }
         }
@@ -314,8 +329,8 @@ impl DecisionInputs<'_> {
             self.rules,
             &candidates,
             &before.gpus,
-            &before.kept(),
-            &after.kept(),
+            (&before.kept(), &after.kept()),
+            before.is_suspendable,
         )
         .map_err(|refusal| match refusal {
             // The GPU is the grant's own, so it is missing now rather than unknown.
@@ -346,7 +361,8 @@ fn repeated(grant_table: &GrantTable, create: &Create) -> Result<Option<Arc<Gran
     };
     let is_same = grant.amounts == create.amounts
         && is_owned_alike(grant, create)
-        && grant.is_suspendable == create.is_suspendable;
+        && grant.is_suspendable == create.is_suspendable
+        && grant.memory_wait_ms == create.memory_wait_ms;
     if is_same && create.asked.is_met_by(&grant.gpus) {
         Ok(Some(Arc::clone(grant)))
     } else {

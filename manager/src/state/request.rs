@@ -27,6 +27,8 @@ pub struct Create {
     pub owner: Option<Owner>,
     /// Whether the tenant may be suspended.
     pub is_suspendable: bool,
+    /// Longest wait of an allocation for room (ms); `None`: as long as is usual.
+    pub memory_wait_ms: Option<u32>,
 }
 
 /// The GPUs that a caller asks for.

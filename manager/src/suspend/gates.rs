@@ -86,28 +86,32 @@ impl Gates {
         Ok(found)
     }
 
-    /// Whether no thread of these processes is inside the driver, none asks to go on, and there are no others.
-    pub(super) fn are_quiet(&self, id: &str, processes: &[Process]) -> bool {
-        let is_wanted = self.words.is_resume_wanted().unwrap_or(true);
+    /// Whether no thread of these processes is inside the driver, and there are no others.
+    fn are_quiet(&self, id: &str, processes: &[Process]) -> bool {
         let living = self.living(id).unwrap_or_default();
         let takes_part: Vec<_> = living
             .iter()
             .filter(|gate| gate.has_gate || self.uses_memory(&gate.identity))
             .collect();
-        !is_wanted
-            && takes_part.len() <= processes.len()
-            && takes_part.iter().all(|gate| gate.has_gate && gate.inside == 0)
+        takes_part.len() <= processes.len() && takes_part.iter().all(|gate| gate.has_gate && gate.inside == 0)
     }
 
-    /// Waits until that is so, for at most `limit`.
-    pub(super) fn become_quiet(&self, id: &str, processes: &[Process], limit: Duration) -> bool {
+    /// Waits until no thread of these processes is inside the driver, for at most `limit`. Unless it `is_forced`, a thread that
+    /// asks to go on ends the wait.
+    pub(super) fn become_quiet(
+        &self,
+        id: &str,
+        processes: &[Process],
+        is_forced: bool,
+        limit: Duration,
+    ) -> bool {
         let limit_ns = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
         let until_ns = now_ns().saturating_add(limit_ns);
         loop {
-            if self.are_quiet(id, processes) {
+            let is_wanted = !is_forced && self.words.is_resume_wanted().unwrap_or(true);
+            if !is_wanted && self.are_quiet(id, processes) {
                 return true;
             }
-            let is_wanted = self.words.is_resume_wanted().unwrap_or(true);
             if is_wanted || now_ns() >= until_ns {
                 return false;
             }

@@ -1,4 +1,5 @@
-//! The thread that resumes suspended tenants: those of which a process asks, and those whose processes have all ended.
+//! The thread that resumes suspended tenants: those of which a process asks, and those whose processes have all ended. Where
+//! quotas may exceed a GPU, it makes room too.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,6 +11,7 @@ use vcuda_region::process::Identity;
 use vcuda_region::suspension::SuspensionWords;
 
 use super::records::{Phase, Process, Record};
+use super::room::{self, Maker};
 use super::{Shared, Wish, task};
 use crate::background::Stop;
 
@@ -25,28 +27,52 @@ struct Watched {
     rests_until_ns: u64,
 }
 
+impl Watched {
+    /// Whether it may be resumed now. The next time is after a rest.
+    fn is_due(&mut self, now_ns: u64) -> bool {
+        let is_due = now_ns >= self.rests_until_ns;
+        if is_due {
+            self.rests_until_ns = now_ns.saturating_add(REST_NS);
+        }
+        is_due
+    }
+}
+
 /// Looks until it is asked to stop.
 pub(super) fn watch(shared: &Arc<Shared>, stop: &Stop) {
     let mut watched: HashMap<String, Watched> = HashMap::new();
+    let mut maker = Maker::default();
     while let Some(all) = next_records(shared, stop) {
+        let mut waiting = Vec::new();
         watched.retain(|id, _| all.iter().any(|record| record.id == *id));
         for record in &all {
             let one = watched.entry(record.id.clone()).or_insert_with(|| Watched {
                 words: SuspensionWords::open(&shared.directory(&record.id)).ok(),
                 rests_until_ns: 0,
             });
-            look(shared, record, one);
+            if look(shared, record, one) {
+                waiting.push(record.id.clone());
+            }
         }
-        park_timeout(PAUSE);
+        if shared.is_overcommitted() {
+            maker.step(shared, &waiting);
+        } else {
+            for id in &waiting {
+                if watched.get_mut(id).is_some_and(|one| one.is_due(now_ns())) {
+                    resume(shared, id);
+                }
+            }
+        }
+        park_timeout(if all.is_empty() { room::PAUSE } else { PAUSE });
     }
 }
 
-/// The records, once there are any; `None` if the thread is asked to stop.
+/// The records, once there are any, or room may be wanted; `None` if the thread is asked to stop.
 fn next_records(shared: &Shared, stop: &Stop) -> Option<Vec<Record>> {
     let mut records = shared.records.lock();
     while !stop.is_asked() {
         let all: Vec<Record> = records.all().cloned().collect();
-        if !all.is_empty() {
+        if !all.is_empty() || shared.is_overcommitted() {
             return Some(all);
         }
         shared.written.wait(&mut records);
@@ -54,25 +80,23 @@ fn next_records(shared: &Shared, stop: &Stop) -> Option<Vec<Record>> {
     None
 }
 
-fn look(shared: &Arc<Shared>, record: &Record, watched: &mut Watched) {
-    let now_ns = now_ns();
+/// Looks at a suspended tenant. Returns whether a process asks for its memory.
+fn look(shared: &Arc<Shared>, record: &Record, watched: &mut Watched) -> bool {
     let is_busy = shared.tasks.lock().contains_key(&record.id);
-    if is_busy || !matches!(record.phase, Phase::Suspended | Phase::Failed) || now_ns < watched.rests_until_ns
-    {
-        return;
+    let is_away = matches!(record.phase, Phase::Suspended | Phase::Failed);
+    if is_busy || !is_away {
+        return false;
     }
     let is_wanted = record.phase == Phase::Suspended
         && watched
             .words
             .as_ref()
             .is_some_and(|words| words.is_resume_wanted().unwrap_or(false));
-    if is_wanted {
-        watched.rests_until_ns = now_ns.saturating_add(REST_NS);
-        resume(shared, &record.id);
-    } else if !record.processes.iter().any(lives) {
-        watched.rests_until_ns = now_ns.saturating_add(REST_NS);
+    let lives = record.processes.iter().any(lives);
+    if !lives && watched.is_due(now_ns()) {
         resume_empty(shared, &record.id);
     }
+    is_wanted && lives
 }
 
 fn resume(shared: &Arc<Shared>, id: &str) {

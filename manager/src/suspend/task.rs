@@ -6,15 +6,15 @@ use vcuda_quota::MemorySize;
 use vcuda_region::GpuUuid;
 use vcuda_region::suspension::{SuspendState, SuspensionWords};
 
-use super::Shared;
 use super::checks;
 use super::gates::Gates;
 use super::helper::Helper;
 use super::moving::{NotMoved, bring_back, move_away};
 use super::records::{Phase, Process};
+use super::{Shared, Wish};
 use crate::checkpoint::Outcome;
 use crate::events::Severity;
-use crate::observe::Tenant;
+use crate::observe::{Snapshot, Tenant};
 use crate::state::GrantError;
 
 /// Time for the calls under way to leave the driver.
@@ -27,11 +27,12 @@ const STILL_QUIET_WITHIN: Duration = Duration::from_millis(50);
 const REGISTERED_AFTER: u32 = 60;
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
-/// Suspends a tenant.
+/// Suspends a tenant. By hand, one that is in use goes on.
 ///
 /// # Errors
 /// It cannot be suspended, or not now: it goes on as before.
-pub(super) fn suspend(shared: &Shared, id: &str) -> Result<(), GrantError> {
+pub(super) fn suspend(shared: &Shared, id: &str, wish: Wish) -> Result<(), GrantError> {
+    let is_forced = wish == Wish::MakeRoom;
     let (gates, processes) = find_processes(shared, id)?;
     checks::require(shared, &known(shared, id)?, &processes)?;
     let helper = shared.helper.lock(id).map_err(unwritten)?;
@@ -39,8 +40,8 @@ pub(super) fn suspend(shared: &Shared, id: &str) -> Result<(), GrantError> {
         .write(id, Phase::Suspending, &processes)
         .map_err(unwritten)?;
     tell(shared, id, SuspendState::Suspending);
-    let moved = if gates.become_quiet(id, &processes, QUIET_WITHIN) {
-        let is_quiet = || gates.become_quiet(id, &processes, STILL_QUIET_WITHIN);
+    let moved = if gates.become_quiet(id, &processes, is_forced, QUIET_WITHIN) {
+        let is_quiet = || gates.become_quiet(id, &processes, is_forced, STILL_QUIET_WITHIN);
         move_away(&helper, &processes, is_quiet)
     } else {
         Err(NotMoved::InUse)
@@ -55,7 +56,7 @@ pub(super) fn suspend(shared: &Shared, id: &str) -> Result<(), GrantError> {
     }
     tell(shared, id, SuspendState::Suspended);
     // If this fails, the room stays reserved, and only no other tenant gets it.
-    if let Err(error) = shared.runtime.block_on(shared.grants.suspend(id)) {
+    if !is_forced && let Err(error) = shared.runtime.block_on(shared.grants.suspend(id)) {
         tracing::warn!(container = id, "its room is not given to others: {error}");
     }
     let text = format!("{id} is suspended: its GPU memory is in host memory until its next call");
@@ -86,17 +87,23 @@ pub(super) fn resume(shared: &Shared, id: &str) -> Result<(), GrantError> {
         return Ok(());
     };
     let helper = shared.helper.lock(id).map_err(unwritten)?;
+    let was_given_away = shared.grants.grant_table().suspended.contains(id);
     if record.phase != Phase::Suspending {
         shared.runtime.block_on(shared.grants.reserve(id))?;
     }
     if record.phase == Phase::Suspended {
-        if let Err(error) = has_room(shared, id).and_then(|()| {
+        let admits = shared.admits.lock();
+        let begun = has_room(shared, id).and_then(|()| {
             shared
                 .write(id, Phase::Resuming, &record.processes)
                 .map_err(unwritten)
-        }) {
-            let given_back = shared.runtime.block_on(shared.grants.suspend(id));
-            return given_back.and(Err(error));
+        });
+        drop(admits);
+        if let Err(error) = begun {
+            if was_given_away {
+                shared.runtime.block_on(shared.grants.suspend(id))?;
+            }
+            return Err(error);
         }
         tell(shared, id, SuspendState::Resuming);
     }
@@ -159,24 +166,56 @@ pub(super) fn known(shared: &Shared, id: &str) -> Result<Tenant, GrantError> {
     found.ok_or_else(|| GrantError::NotFound(format!("{id}: no such tenant; `vcuda smi` lists them")))
 }
 
-/// Checks that the GPUs have room for the tenant's memory, whatever processes outside of vcuda use.
-fn has_room(shared: &Shared, id: &str) -> Result<(), GrantError> {
+/// Checks that the GPUs have room for the tenant's memory, whatever processes outside of vcuda use. Where quotas may exceed a
+/// GPU, the other tenants may take what is left of theirs at any moment: that is no room.
+pub(super) fn has_room(shared: &Shared, id: &str) -> Result<(), GrantError> {
     let snapshot = shared.grants.snapshot_of_now();
     let devices = snapshot
         .find(id)
         .map(|tenant| tenant.devices.as_slice())
         .unwrap_or_default();
     for device in devices.iter().filter(|device| device.used_bytes > 0) {
-        let free_bytes = free_now(shared, &device.gpu);
-        if free_bytes.is_some_and(|free_bytes| free_bytes < device.used_bytes) {
+        let Some(free_bytes) = free_now(shared, &device.gpu) else {
+            continue;
+        };
+        if free_bytes < device.used_bytes {
             return Err(GrantError::NoRoom(format!(
-                "{id}: its {} do not fit on {} now, as processes outside of vcuda use the GPU; end them (`vcuda ps` lists them)",
+                "{id}: its {} do not fit on {} now, as others use the GPU; end or suspend them (`vcuda ps` lists them)",
+                MemorySize(device.used_bytes),
+                device.gpu
+            )));
+        }
+        let claims_bytes = if shared.is_overcommitted() {
+            claims_of_others(shared, &snapshot, id, &device.gpu)
+        } else {
+            0
+        };
+        if free_bytes - device.used_bytes < claims_bytes {
+            return Err(GrantError::NoRoom(format!(
+                "{id}: its {} do not fit on {} beside the quotas of the tenants there; it comes back when one of them ends or is \
+                 suspended",
                 MemorySize(device.used_bytes),
                 device.gpu
             )));
         }
     }
     Ok(())
+}
+
+/// Memory that other tenants may take on a GPU beyond what they use now (bytes).
+fn claims_of_others(shared: &Shared, snapshot: &Snapshot, id: &str, gpu: &GpuUuid) -> u64 {
+    let others = snapshot.tenants.iter().filter(|tenant| tenant.id != id);
+    let claim = |tenant: &Tenant| {
+        let device = tenant.devices.iter().find(|device| device.gpu == *gpu)?;
+        let limit_bytes = device.config.memory_limit_bytes;
+        Some(match shared.state(&tenant.id) {
+            SuspendState::Suspended => 0,
+            SuspendState::Running | SuspendState::Failed => limit_bytes.saturating_sub(device.used_bytes),
+            // Its memory may not be on the GPU, and may come there.
+            SuspendState::Suspending | SuspendState::Resuming => limit_bytes,
+        })
+    };
+    others.filter_map(claim).fold(0, u64::saturating_add)
 }
 
 /// Memory of a GPU that no process uses now (bytes); `None` if NVML does not tell.

@@ -42,6 +42,7 @@ const ALL: Chosen = Chosen {
 fn create(key: &str) -> Create {
     Create {
         is_suspendable: false,
+        memory_wait_ms: None,
         request_id: format!("r-{key}"),
         key: key.to_owned(),
         holder: Holder::default(),

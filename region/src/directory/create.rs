@@ -60,6 +60,7 @@ pub(super) fn make_files(new: &Path, tenant: &Tenant, now_ns: u64) -> io::Result
     if tenant.is_suspendable {
         limits::mark_suspendable(&mapped);
     }
+    limits::set_memory_wait(&mapped, tenant.memory_wait_ms);
     let mapped = new_file::<UsageFile>(&new.join("usage"), 0o666)?;
     slots::fill(&mapped);
     Ok(lock)

@@ -70,6 +70,7 @@ mod tests {
             name: name.to_owned(),
             devices: vec![(GPU, DeviceConfig::new(1 << 30, 100))],
             is_suspendable: false,
+            memory_wait_ms: None,
         };
         let me = Identity::current().unwrap();
         let dead = Identity {

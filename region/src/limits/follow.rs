@@ -118,6 +118,8 @@ impl Limits {
         }
         let beat_ns = get(&image.arbiter_beat_ns);
         self.mapping.arbiter_beat_ns.store(beat_ns, Ordering::Relaxed);
+        let offered_ns = get(&image.room_offered_ns);
+        self.mapping.room_offered_ns.store(offered_ns, Ordering::Relaxed);
         self.mapping
             .generation
             .store(get(&image.generation), Ordering::Release);

@@ -44,6 +44,12 @@ pub(crate) fn mark_suspendable(file: &LimitsFile) {
     file.suspendable.store(SUSPENDABLE, Ordering::Release);
 }
 
+/// Declares in a new `limits` how long an allocation waits for room (ms); `None`: as long as is usual.
+pub(crate) fn set_memory_wait(file: &LimitsFile, wait_ms: Option<u32>) {
+    let word = wait_ms.map_or(0, |wait_ms| u64::from(wait_ms) + 1);
+    file.memory_wait.store(word, Ordering::Release);
+}
+
 /// The pace of a tenant that is alone on its GPU.
 pub(super) fn first_pace(config: &DeviceConfig, now_ns: u64) -> Pace {
     Pace {

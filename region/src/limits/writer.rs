@@ -211,6 +211,14 @@ impl LimitsWriter {
         self.store(offset_of!(LimitsFile, arbiter_beat_ns), &now_ns.to_ne_bytes())
     }
 
+    /// Offers at `now_ns` to make room for the tenant's allocations ([`crate::room`]).
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn offer_room(&self, now_ns: u64) -> Result<(), WriteError> {
+        self.store(offset_of!(LimitsFile, room_offered_ns), &now_ns.to_ne_bytes())
+    }
+
     /// Changes the current values while no other writer can. `change` returns whether processes must look at once.
     fn change(&mut self, change: impl FnOnce(&Self) -> Result<bool, WriteError>) -> Result<(), WriteError> {
         let Some(target) = &self.file else {

@@ -6,7 +6,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use super::SuspendState;
+use super::{SuspendState, THREADS};
 use crate::MAX_SLOTS;
 use crate::layout::{IdentityRecord, UsageFile};
 use crate::open::{OpenError, open_checked};
@@ -23,6 +23,8 @@ pub struct ProcessGate {
     pub has_gate: bool,
     /// Number of its threads inside the driver.
     pub inside: u64,
+    /// Number of its calls so far, modulo 2^32.
+    pub calls: u64,
 }
 
 /// A tenant's words of suspension, opened for writing.
@@ -74,6 +76,26 @@ impl SuspensionWords {
         Ok(self.half(offset_of!(UsageFile, resume_wanted))? != 0)
     }
 
+    /// Takes the requests for room: a bit for each device. A process that waits asks again ([`crate::room::ASK_AGAIN_NS`]).
+    ///
+    /// # Errors
+    /// The file cannot be read or written, or was truncated.
+    pub fn take_room_wanted(&self) -> Result<u32, OpenError> {
+        let wanted = self.half(offset_of!(UsageFile, room_wanted))?;
+        if wanted != 0 {
+            self.write(offset_of!(UsageFile, room_wanted), 0)?;
+        }
+        Ok(wanted)
+    }
+
+    /// Number of allocations within the quota that were refused as the GPU had no room.
+    ///
+    /// # Errors
+    /// The file cannot be read, or was truncated.
+    pub fn room_denied(&self) -> Result<u32, OpenError> {
+        self.half(offset_of!(UsageFile, room_denied))
+    }
+
     /// The processes that hold a slot, including dead ones, each with its gate.
     ///
     /// # Errors
@@ -84,10 +106,12 @@ impl SuspensionWords {
         let records = self.read(offset_of!(UsageFile, identities), used.min(MAX_SLOTS) * RECORD)?;
         let gate = |record: &[u8]| {
             let state = State(word(record, offset_of!(IdentityRecord, state)));
+            let inside = word(record, offset_of!(IdentityRecord, inside));
             Some(ProcessGate {
                 identity: identity_of_record(record)?,
                 has_gate: word(record, offset_of!(IdentityRecord, gate_state)) == state.0,
-                inside: word(record, offset_of!(IdentityRecord, inside)),
+                inside: inside & THREADS,
+                calls: inside >> 32,
             })
         };
         Ok(records.chunks_exact(RECORD).filter_map(gate).collect())

@@ -5,6 +5,7 @@
 mod contents;
 mod lifetime;
 mod refusals;
+mod room;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -15,6 +16,7 @@ use std::time::Duration;
 use vcuda_quota::DeviceConfig;
 use vcuda_region::clock::now_ns;
 use vcuda_region::directory::{Directory, Origin, Tenant};
+use vcuda_region::limits::{Limits, LimitsWriter};
 use vcuda_region::process::Identity;
 use vcuda_region::{DeviceIndex, GpuUuid};
 
@@ -33,6 +35,7 @@ fn tenant(name: &str) -> Tenant {
         name: name.to_owned(),
         devices,
         is_suspendable: false,
+        memory_wait_ms: None,
     }
 }
 

@@ -37,12 +37,14 @@ fn bad_names_and_places_get_one_clear_line() {
         name: "a".to_owned(),
         devices: Vec::new(),
         is_suspendable: false,
+        memory_wait_ms: None,
     };
     assert!(matches!(try_make(root.path(), &none), DirectoryError::Devices(0)));
     let zero = Tenant {
         name: "a".to_owned(),
         devices: vec![(uuid(1), DeviceConfig::new(GIB, 0))],
         is_suspendable: false,
+        memory_wait_ms: None,
     };
     assert!(matches!(
         try_make(root.path(), &zero),

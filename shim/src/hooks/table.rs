@@ -189,10 +189,15 @@ macro_rules! export {
                 const SHIELDED: bool = super::$module::HANDLERS.defers_cancellation;
                 const DEFAULT_STREAM: $crate::driver::DefaultStream = $crate::driver::DefaultStream::of_function(stringify!($name));
                 $crate::driver::guarded::<SHIELDED, _>($crate::driver::Answer::$answer, DEFAULT_STREAM, &real, |inside, call| {
-                    let _passage = super::$module::HANDLERS.passes_gate.then(|| $crate::runtime::suspend::enter());
                     let may_move_memory = super::$module::HANDLERS.may_move_memory;
-                    let _in_flight = may_move_memory.then(|| $crate::runtime::in_flight::enter(inside)).flatten();
-                    call.conclude(super::$module::$handler(call, $($arg),*))
+                    let enter = || {
+                        let passage = super::$module::HANDLERS.passes_gate.then(|| $crate::runtime::suspend::enter());
+                        let in_flight = may_move_memory.then(|| $crate::runtime::in_flight::enter(inside)).flatten();
+                        // In the order in which they are dropped.
+                        (in_flight, passage)
+                    };
+                    let handle = || super::$module::$handler(call, $($arg),*);
+                    $crate::runtime::room::handled(call, may_move_memory, enter, handle)
                 })
             }
             let next = $crate::hooks::table::unless!({ managed $module $($is_done)? } $name ($($arg: $ty),*) -> $ret);

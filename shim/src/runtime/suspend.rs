@@ -110,20 +110,21 @@ pub(crate) fn enter() -> Passage {
 #[inline(never)]
 fn enter_gate() -> Passage {
     loop {
-        match try_enter_gate() {
+        match try_enter_gate(Gate::try_enter) {
             Ok(passage) => return passage,
             Err(gate) => wait(&gate.gate),
         }
     }
 }
 
-/// As [`enter`], for threads of the shim: `None` while the tenant's GPU state is away, or about to leave.
+/// As [`enter`], for threads of the shim: `None` while the tenant's GPU state is away, or about to leave. Their work is no
+/// sign that the tenant uses the GPU.
 pub(crate) fn try_enter() -> Option<Passage> {
-    try_enter_gate().ok()
+    try_enter_gate(Gate::try_enter_uncounted).ok()
 }
 
-/// Counts the thread as inside the driver. If the gate does not let it pass, it is the error.
-fn try_enter_gate() -> Result<Passage, &'static OpenGate> {
+/// Counts the thread as inside the driver, by `try_enter`. If the gate does not let it pass, it is the error.
+fn try_enter_gate(try_enter: fn(&Gate<'static>) -> bool) -> Result<Passage, &'static OpenGate> {
     let gate = loop {
         if let Some(gate) = find_or_open() {
             break gate;
@@ -132,7 +133,7 @@ fn try_enter_gate() -> Result<Passage, &'static OpenGate> {
             return Ok(passage);
         }
     };
-    if gate.gate.try_enter() {
+    if try_enter(&gate.gate) {
         Ok(Passage::Gated(&gate.gate))
     } else {
         Err(gate)

@@ -8,6 +8,7 @@
 
 mod checks;
 mod failures;
+mod room;
 
 use std::io::Write as _;
 use std::process::{Command, Output, Stdio};

@@ -24,6 +24,7 @@ fn grant(number: u64, owner: u32, memory_gib: Option<u64>, cores_permille: u32, 
         created_by: "r".to_owned(),
         changed_by: None,
         is_suspendable: false,
+        memory_wait_ms: None,
     }
 }
 

@@ -1,0 +1,42 @@
+//! Room: how a process asks the manager for GPU memory that its quota allows and its GPU lacks.
+//!
+//! With overcommit the quotas on a GPU may exceed its memory. The manager then offers to make room, by a time in `limits`
+//! that it renews. A process whose allocation the driver refused sets its device's bit in `usage`, again and again, and tries
+//! the allocation again each time; the manager takes the bits and suspends other tenants. The tenant can write these words,
+//! which yields it no more than its quota: the manager compares with what the tenant has.
+
+use crate::DeviceIndex;
+use crate::primitive::Ordering;
+use crate::slots::Usage;
+
+/// Longest wait of an allocation for room, if the tenant was made without one (ms).
+pub const USUAL_WAIT_MS: u32 = 120_000;
+/// Pause of a waiting process between two attempts, each with a request (ns).
+pub const ASK_AGAIN_NS: u64 = 20_000_000;
+/// Interval at which the manager renews its offer (ns).
+pub const OFFER_EVERY_NS: u64 = 500_000_000;
+/// Age of an offer that counts no more (ns): there is no manager.
+pub const OFFER_STALE_NS: u64 = 3_000_000_000;
+
+/// The bit of a device in the requests.
+#[must_use]
+pub fn bit(device: DeviceIndex) -> u32 {
+    1 << device.get()
+}
+
+impl Usage {
+    /// Asks the manager for room on the devices of these bits.
+    pub fn ask_for_room(&self, devices: u32) {
+        self.room_wanted().fetch_or(devices, Ordering::Relaxed);
+    }
+
+    /// Takes all requests back. Other processes that wait ask again.
+    pub fn stop_asking_for_room(&self) {
+        self.room_wanted().store(0, Ordering::Relaxed);
+    }
+
+    /// Counts an allocation within the quota that was refused as the GPU had no room.
+    pub fn count_room_denied(&self) {
+        self.room_denied().fetch_add(1, Ordering::Relaxed);
+    }
+}
