@@ -1,4 +1,5 @@
 //! Tenants whose quotas together exceed the GPU: suspendable ones make room for each other, and for those that are not.
+#![expect(clippy::disallowed_methods, reason = "limits of time, by the wall clock")]
 
 use std::process::Stdio;
 use std::time::{Duration, Instant};
