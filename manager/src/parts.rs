@@ -109,10 +109,7 @@ impl Parts {
             }
         })];
         if let Some(listener) = metrics_listener {
-            let metrics = Metrics::new(
-                sources(config, &node, snapshots, grants.clone(), suspender),
-                instruments,
-            );
+            let metrics = Metrics::new(sources(config, &node, snapshots, &grants, suspender), instruments);
             serving.push(serve_pages(listener, metrics, grants.clone(), stopped));
         }
         Ok(Parts {
@@ -212,9 +209,10 @@ fn sources(
     config: &Config,
     node: &Node,
     tenants: Arc<SnapshotCache>,
-    grants: Grants,
+    grants: &Grants,
     suspender: Suspender,
 ) -> Sources {
+    let grants = grants.clone();
     Sources {
         node: config.node.clone(),
         inventory: node.inventory(),

@@ -17,6 +17,7 @@ use vcuda_daemon::pages::{CONTENT_TYPE, Daemon, pages};
 use vcuda_manager::gpu::Inventory;
 use vcuda_manager::metrics::{Metrics, Sources};
 use vcuda_manager::observe::SnapshotCache;
+use vcuda_region::suspension::SuspendState;
 
 struct Served {
     address: SocketAddr,
@@ -31,6 +32,7 @@ async fn served() -> Served {
         inventory: watch::channel(Arc::new(Inventory::default())).1,
         tenants: Arc::<SnapshotCache>::default(),
         grants: Arc::new(Vec::new),
+        states: Arc::new(|_| SuspendState::Running),
     };
     let metrics = Metrics::new(sources, Arc::default());
     let problems = Arc::new(Mutex::new(Vec::new()));

@@ -170,10 +170,7 @@ impl Page<'_> {
         each(&series::BUFFER, &|_, device| {
             Value::Whole(device.used.bytes.saturating_sub(device.used.overhead_bytes))
         })?;
-        each(&series::SUSPENDED, &|row, device| {
-            let is_away = row.state.is_memory_away();
-            Value::Whole(if is_away { device.used.bytes } else { 0 })
-        })?;
+        each(&series::SUSPENDED, &|_, device| Value::Whole(device.away_bytes))?;
         each(&series::CORES_LIMIT, &|_, device| {
             Value::permille(device.cap_permille)
         })?;

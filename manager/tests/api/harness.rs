@@ -26,6 +26,7 @@ use vcuda_manager_api::v1::grants_client::GrantsClient;
 use vcuda_manager_api::v1::node_client::NodeClient;
 use vcuda_quota::pods::bounds::Bounds;
 use vcuda_region::GpuUuid;
+use vcuda_region::suspension::SuspendState;
 
 pub(crate) const GIB: u64 = 1 << 30;
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -165,6 +166,7 @@ impl Node {
             inventory: self.kept.inventory.subscribe(),
             tenants: Arc::clone(&self.kept.snapshots),
             grants: Arc::new(move || grants.grant_table().grants().cloned().collect()),
+            states: Arc::new(|_| SuspendState::Running),
         };
         Metrics::new(sources, Arc::clone(&self.instruments))
             .scrape()

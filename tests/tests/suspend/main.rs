@@ -8,6 +8,7 @@
 
 mod checks;
 mod failures;
+mod pods;
 
 use std::io::Write as _;
 use std::process::{Command, Output, Stdio};
