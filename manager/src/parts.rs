@@ -107,8 +107,7 @@ impl Parts {
             let _ = ended.inspect_err(|failure| error!("{failure}"));
         })];
         if let Some(listener) = metrics_listener {
-            let sources = sources(config, &node, snapshots, grants.clone(), suspender);
-            let metrics = Metrics::new(sources, instruments);
+            let metrics = Metrics::new(sources(config, &node, snapshots, &grants, suspender), instruments);
             serving.push(serve_pages(listener, metrics, grants.clone(), stopped));
         }
         Ok(Parts {
@@ -209,9 +208,10 @@ fn sources(
     config: &Config,
     node: &Node,
     tenants: Arc<SnapshotCache>,
-    grants: Grants,
+    grants: &Grants,
     suspender: Suspender,
 ) -> Sources {
+    let grants = grants.clone();
     Sources {
         node: config.node.clone(),
         inventory: node.inventory(),

@@ -113,7 +113,7 @@ fn a_pod_may_be_suspended_if_it_says_so_and_its_namespace_may() {
     let refusal = node.kubelet.start_container(&refused, "c").unwrap_err();
     assert!(
         refusal.contains("pods of namespace default may not be suspended")
-            && refusal.contains("suspendable in namespaces.\"*\" in the manager's configuration"),
+            && refusal.contains("the bound is namespaces.\"*\" in the manager's configuration"),
         "{refusal}"
     );
     annotate(&refused, "yes");

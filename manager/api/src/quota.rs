@@ -150,6 +150,7 @@ mod tests {
                         policy: Some(policy),
                         priority: Some(priority),
                         weight,
+                        suspendable: None,
                     };
                     let quota = Quota::UNLIMITED.merge(&change).unwrap();
                     let amounts = v1::Amounts::from(&quota);

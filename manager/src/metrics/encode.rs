@@ -170,7 +170,7 @@ impl Page<'_> {
         each(&series::BUFFER, &|_, device| {
             Value::Whole(device.used.bytes.saturating_sub(device.used.overhead_bytes))
         })?;
-        each(&series::SUSPENDED, &|row, device| suspended(row, device))?;
+        each(&series::SUSPENDED, &|_, device| Value::Whole(device.away_bytes))?;
         each(&series::CORES_LIMIT, &|_, device| {
             Value::permille(device.cap_permille)
         })?;
@@ -273,12 +273,6 @@ fn labels_of(row: &TenantRow) -> [(&'static str, &str); 3] {
         ("pod", &labels.pod),
         ("container", &labels.container),
     ]
-}
-
-/// The tenant's memory that is in host memory (bytes).
-fn suspended(row: &TenantRow, device: &DeviceRow) -> Value {
-    let is_away = row.state.is_memory_away();
-    Value::Whole(if is_away { device.used.bytes } else { 0 })
 }
 
 fn labels_on_gpu<'r>(

@@ -39,6 +39,8 @@ pub(super) struct DeviceRow {
     pub(super) policy: Policy,
     pub(super) priority: Priority,
     pub(super) used: Used,
+    /// Part of the used memory that is in host memory (bytes).
+    pub(super) away_bytes: u64,
 }
 
 /// Use so far; zeros before the first look.
@@ -76,6 +78,7 @@ impl DeviceRow {
             policy: quota.policy,
             priority: quota.priority,
             used,
+            away_bytes: 0,
         }
     }
 }
@@ -123,6 +126,9 @@ pub(super) fn rows(
     rows.extend(others.map(|tenant| run(tenant, &gpus, &mut used)));
     for row in &mut rows {
         row.state = states(&row.id);
+        for device in row.devices.iter_mut().filter(|_| row.state.is_memory_away()) {
+            device.away_bytes = device.used.bytes;
+        }
     }
     rows
 }

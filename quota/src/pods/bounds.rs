@@ -137,8 +137,8 @@ impl Bounds {
             return Ok(());
         }
         Err(format!(
-            "suspendable true: pods of namespace {namespace} may not be suspended (experimental); the bound is suspendable in \
-             namespaces.\"{place}\" in the manager's configuration"
+            "suspendable true: pods of namespace {namespace} may not be suspended; the bound is namespaces.\"{place}\" in the \
+             manager's configuration"
         ))
     }
 

@@ -8,6 +8,7 @@
 
 mod checks;
 mod failures;
+mod pods;
 mod room;
 
 use std::io::Write as _;

@@ -12,6 +12,7 @@ fn strict() -> Rules {
         priority_max: Priority::Low,
         cores_max_permille: 500,
         weight_max: 300,
+        suspendable: false,
     })
 }
 
@@ -53,6 +54,17 @@ const CHOICES: &[(&str, &str, &str)] = &[
         "dra",
         "weight 301: pods of namespace team may have at most 300",
     ),
+    ("vcuda.io/suspendable=false", "plugin", "-"),
+    (
+        "vcuda.io/suspendable=true",
+        "plugin",
+        "suspendable true: pods of namespace team may not be suspended",
+    ),
+    (
+        "vcuda.io/suspendable.main=true",
+        "dra",
+        "suspendable true: pods of namespace team may not be suspended",
+    ),
 ];
 
 /// Annotations of such a text.
@@ -85,6 +97,7 @@ fn annotations_are_within_the_bounds_of_the_namespace_in_the_managers_words() {
                 // Of a namespace that has more, the same pod is admitted, and the other page refuses what this one missed.
                 let free = with_bounds(Bound {
                     priority_max: Priority::High,
+                    suspendable: true,
                     ..Bound::default()
                 });
                 let made = admit("team", &asked, &free).unwrap().pod;
@@ -201,6 +214,11 @@ fn claims_are_within_the_bounds_of_the_namespace_in_the_managers_words() {
             json!({"weight": "301"}),
             json!(["either/small"]),
             "request either/small: weight 301: pods of namespace team may have at most 300",
+        ),
+        (
+            json!({"suspendable": true}),
+            json!(["idle"]),
+            "request idle: suspendable true: pods of namespace team may not be suspended",
         ),
         (json!({"priority": "high"}), json!(["nic", "see"]), "-"),
         (
