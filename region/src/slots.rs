@@ -15,7 +15,7 @@ use crate::open::{OpenError, open_to_write};
 use crate::primitive::{AtomicU32, Ordering};
 use crate::process::{Identity, ProcessView};
 use crate::shared::Objects;
-use crate::{DeviceIndex, MAX_SLOTS};
+use crate::{DeviceIndex, MAX_DEVICES, MAX_SLOTS};
 use vcuda_limiter::queue::Queue;
 use vcuda_limiter::token_bucket::{Meter, TokenBucket};
 
@@ -36,6 +36,13 @@ pub const SILENT_NS: u64 = 400_000_000;
 /// Time after which a process that begins to use GPU time touches `usage` again (ns): see [`Usage::touch`]. An arbiter
 /// watches a tenant for longer than that after its last sign of activity.
 pub const TOUCH_NS: u64 = 1_000_000_000;
+
+/// A process that takes a slot, and the number of its tenant's devices.
+#[derive(Debug, Clone, Copy)]
+struct Claimant<'a> {
+    me: &'a Identity,
+    devices: usize,
+}
 
 /// A tenant's usage, mapped for reading and writing.
 #[derive(Debug)]
@@ -74,18 +81,28 @@ impl Usage {
     /// # Errors
     /// Fails if all slots are held by living processes.
     pub fn claim(&self, me: &Identity) -> Result<Slot<'_>, SlotsFull> {
-        let found = self.claim_own(me).or_else(|| self.claim_free(me));
+        self.claim_on(me, MAX_DEVICES)
+    }
+
+    /// As [`Self::claim`], for a tenant with so many devices: no process of it has ever used another. The start of a process
+    /// then touches no page of the others.
+    ///
+    /// # Errors
+    /// As [`Self::claim`].
+    pub fn claim_on(&self, me: &Identity, devices: usize) -> Result<Slot<'_>, SlotsFull> {
+        let claimant = Claimant { me, devices };
+        let found = self.claim_own(claimant).or_else(|| self.claim_free(claimant));
         if let Some(slot) = found {
             return Ok(slot);
         }
         self.reap_dead_and_wait(&ProcessView::new(*me));
-        self.claim_free(me).ok_or(SlotsFull)
+        self.claim_free(claimant).ok_or(SlotsFull)
     }
 
-    fn claim_own(&self, me: &Identity) -> Option<Slot<'_>> {
+    fn claim_own(&self, claimant: Claimant<'_>) -> Option<Slot<'_>> {
         self.identities().find_map(|(index, record)| {
             let state = record.state();
-            if !record.identity(state)?.is_same(me) {
+            if !record.identity(state)?.is_same(claimant.me) {
                 return None;
             }
             // A child of the program before an `exec` has the driver's descriptors, and may keep that program's
@@ -96,24 +113,31 @@ impl Usage {
             // The memory of the program before an `exec` is cleared like a dead process's.
             let is_cleared = self.clear(index, record, state);
             self.objects().sweep();
-            (is_cleared && self.claim_slot(index, record, record.state(), me)).then(|| self.slot(index))
+            (is_cleared && self.claim_slot(index, record, record.state(), claimant)).then(|| self.slot(index))
         })
     }
 
-    fn claim_free(&self, me: &Identity) -> Option<Slot<'_>> {
+    fn claim_free(&self, claimant: Claimant<'_>) -> Option<Slot<'_>> {
         self.mapping
             .identities
             .iter()
             .enumerate()
             .find_map(|(index, record)| {
                 let state = record.state();
-                self.claim_slot(index, record, state, me)
+                self.claim_slot(index, record, state, claimant)
                     .then(|| self.slot(index))
             })
     }
 
-    /// Makes the slot `me`'s, if it is free and its state is still `state`.
-    fn claim_slot(&self, index: usize, record: &IdentityRecord, state: State, me: &Identity) -> bool {
+    /// Makes the slot the claimant's, if it is free and its state is still `state`.
+    fn claim_slot(
+        &self,
+        index: usize,
+        record: &IdentityRecord,
+        state: State,
+        claimant: Claimant<'_>,
+    ) -> bool {
+        let Claimant { me, devices } = claimant;
         if state.status() != FREE {
             return false;
         }
@@ -125,7 +149,7 @@ impl Usage {
             return false;
         }
         record.write(me);
-        for (device, bucket) in DeviceIndex::all().zip(&self.mapping.buckets) {
+        for (device, bucket) in DeviceIndex::all().zip(&self.mapping.buckets).take(devices) {
             let line = self.slot_device(device, index);
             line.ledger.begin();
             line.meter.begin(bucket);

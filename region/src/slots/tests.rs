@@ -3,6 +3,7 @@
 use super::*;
 use crate::primitive::counted::standing_still_after;
 use crate::process::Liveness;
+use vcuda_limiter::queue::Member;
 
 const GIB: u64 = 1 << 30;
 
@@ -55,6 +56,22 @@ fn a_slot_knows_its_owner_and_is_taken_over_by_the_same_process_only() {
     assert_eq!((again.index(), usage.used_bytes(device())), (0, 0));
     again.leave();
     assert_eq!(usage.processes().count(), 1);
+}
+
+#[test]
+fn a_claim_touches_the_tenants_devices_only() {
+    let usage = Usage::in_memory().unwrap();
+    let [own, other] = [0, 1].map(|index| DeviceIndex::new(index).unwrap());
+    for device in [own, other] {
+        usage.queue(device).wait(&Member::new(0), 1, 1);
+    }
+    usage.claim_on(&dead_process(1), 1).unwrap();
+    assert_eq!(
+        usage.queue(own).first(1, 1),
+        None,
+        "the last owner's place is gone"
+    );
+    assert_eq!(usage.queue(other).first(1, 1), Some(0));
 }
 
 #[test]

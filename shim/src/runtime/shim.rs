@@ -154,7 +154,11 @@ impl Shim {
         self.slot
             .get_or_try_init(|| {
                 let me = self.identity().ok_or("/proc cannot be read")?;
-                let slot = region.usage.claim(me).map_err(|error| error.to_string())?;
+                let devices = region.limits.devices().count();
+                let slot = region
+                    .usage
+                    .claim_on(me, devices)
+                    .map_err(|error| error.to_string())?;
                 chores::start();
                 Ok(slot)
             })
