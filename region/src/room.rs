@@ -30,11 +30,6 @@ impl Usage {
         self.room_wanted().fetch_or(devices, Ordering::Relaxed);
     }
 
-    /// Takes all requests back. Other processes that wait ask again.
-    pub fn stop_asking_for_room(&self) {
-        self.room_wanted().store(0, Ordering::Relaxed);
-    }
-
     /// Counts an allocation within the quota that was refused as the GPU had no room.
     pub fn count_room_denied(&self) {
         self.room_denied().fetch_add(1, Ordering::Relaxed);

@@ -16,7 +16,7 @@ use crate::runtime::shim::{self, Region, Shim};
 use crate::runtime::{capture, limits};
 
 /// Runs a handler under the guards that `enter` makes. If it `may_wait` and the driver had no memory within the quota, it
-/// runs again while the manager makes room.
+/// runs again while the manager makes room. The handler is called in one place, so that it is compiled into its hook.
 #[inline(always)]
 pub(crate) fn handled<E: Copy, Guards>(
     call: &Call<'_, Result<(), E>>,
@@ -27,96 +27,59 @@ pub(crate) fn handled<E: Copy, Guards>(
 where
     Result<(), E>: DriverStatus + Status,
 {
-    let guards = enter();
-    let outcome = handler();
-    match outcome {
-        Err(stop) if may_wait && call.lacks_room(stop) => {
-            drop(guards);
-            retried(call, &enter, &handler, outcome)
-        }
-        _ => call.conclude(outcome),
-    }
-}
-
-/// Runs a handler again until there is room, or until the wait is over.
-#[cold]
-#[inline(never)]
-fn retried<E: Copy, Guards>(
-    call: &Call<'_, Result<(), E>>,
-    enter: &dyn Fn() -> Guards,
-    handler: &dyn Fn() -> Handled<E>,
-    first: Handled<E>,
-) -> Result<(), E>
-where
-    Result<(), E>: DriverStatus + Status,
-{
-    let mut outcome = first;
-    let Some(wait) = Wait::begin() else {
-        return call.conclude(outcome);
-    };
-    while wait.pause() {
-        call.begin_again();
-        let _guards = enter();
-        outcome = handler();
+    let mut until_ns = NOT_BEGUN;
+    loop {
+        let guards = enter();
+        let outcome = handler();
         match outcome {
-            Err(stop) if call.lacks_room(stop) => {}
+            Err(stop) if may_wait && call.lacks_room(stop) => {}
             _ => return call.conclude(outcome),
         }
+        drop(guards);
+        if !pause(&mut until_ns) {
+            return call.conclude(outcome);
+        }
+        call.begin_again();
     }
-    call.conclude(outcome)
 }
 
-/// A wait for room. Dropping it takes the request back.
-struct Wait {
-    shim: &'static Shim,
-    region: &'static Region,
-    /// The devices on which room is wanted, a bit each.
-    devices: u32,
-    until_ns: u64,
-}
+/// The end of a wait that has not begun.
+const NOT_BEGUN: u64 = 0;
 
-impl Wait {
-    /// A wait that begins now; `None` if no manager makes room, or if the thread may not wait (I5).
-    fn begin() -> Option<Self> {
-        let shim = shim::built()?;
-        let region = shim.region()?;
-        if capture::any_open() {
-            return None;
-        }
-        let now_ns = now_ns();
-        limits::follow(region, now_ns);
-        let offered_ns = region.limits.room_offered_ns();
-        if offered_ns == 0 || now_ns.saturating_sub(offered_ns) > OFFER_STALE_NS {
-            return None;
-        }
-        let wait_ms = region.limits.memory_wait_ms().unwrap_or(USUAL_WAIT_MS);
-        Some(Self {
-            shim,
-            region,
-            devices: wanted_devices(shim, region),
-            until_ns: now_ns.saturating_add(u64::from(wait_ms) * 1_000_000),
-        })
-    }
-
-    /// Asks for room, and waits a moment. Returns `false` if the time is over, which is counted.
-    fn pause(&self) -> bool {
-        if now_ns() >= self.until_ns {
-            self.region.usage.count_room_denied();
-            self.shim.log(format_args!(
-                "denied: within the quota, but the GPU has no room, and none was made in time; see `vcuda smi`"
-            ));
+/// Asks for room, and waits a moment. `until_ns` is the end of the wait (`CLOCK_MONOTONIC`), which the first call sets. Returns
+/// `false` if there is nothing to wait for: no manager makes room, the thread may not wait (I5), or the time is over, which is
+/// counted.
+#[cold]
+#[inline(never)]
+fn pause(until_ns: &mut u64) -> bool {
+    let Some((shim, region)) = shim::built().and_then(|shim| Some((shim, shim.region()?))) else {
+        return false;
+    };
+    let now_ns = now_ns();
+    if *until_ns == NOT_BEGUN {
+        if capture::any_open() || !is_room_made(region, now_ns) {
             return false;
         }
-        self.region.usage.ask_for_room(self.devices);
-        std::thread::sleep(Duration::from_nanos(ASK_AGAIN_NS));
-        true
+        let wait_ms = region.limits.memory_wait_ms().unwrap_or(USUAL_WAIT_MS);
+        *until_ns = now_ns.saturating_add(u64::from(wait_ms) * 1_000_000);
     }
+    if now_ns >= *until_ns {
+        region.usage.count_room_denied();
+        shim.log(format_args!(
+            "denied: within the quota, but the GPU has no room, and none was made in time; see `vcuda smi`"
+        ));
+        return false;
+    }
+    region.usage.ask_for_room(wanted_devices(shim, region));
+    std::thread::sleep(Duration::from_nanos(ASK_AGAIN_NS));
+    true
 }
 
-impl Drop for Wait {
-    fn drop(&mut self) {
-        self.region.usage.stop_asking_for_room();
-    }
+/// Whether a manager has offered to make room lately.
+fn is_room_made(region: &'static Region, now_ns: u64) -> bool {
+    limits::follow(region, now_ns);
+    let offered_ns = region.limits.room_offered_ns();
+    offered_ns != 0 && now_ns.saturating_sub(offered_ns) <= OFFER_STALE_NS
 }
 
 /// The device of the calling thread's context; without one, each that the tenant has.
