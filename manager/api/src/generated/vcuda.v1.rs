@@ -65,6 +65,10 @@ pub struct CreateGrantRequest {
     /// Whether it may be suspended. Cannot be changed later.
     #[prost(bool, tag = "11")]
     pub suspendable: bool,
+    /// Longest wait of an allocation within the quota for which the GPU has no room, where `suspendable_overcommit` is configured
+    /// (milliseconds; 0: none). Unset: 120 s. Cannot be changed later.
+    #[prost(uint32, optional, tag = "12")]
+    pub memory_wait_ms: ::core::option::Option<u32>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ResizeGrantRequest {
@@ -102,6 +106,25 @@ pub struct SuspendRequest {
     /// Of a container: a grant's id, or the name of a `vcuda run` under the same root.
     #[prost(string, tag = "1")]
     pub id: ::prost::alloc::string::String,
+}
+/// A condition of a suspension.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SuspendCheck {
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    #[prost(bool, tag = "2")]
+    pub holds: bool,
+    /// The observed state, or why it cannot be suspended.
+    #[prost(string, tag = "3")]
+    pub seen: ::prost::alloc::string::String,
+    /// What to do about it; empty if it holds, or if `seen` says so.
+    #[prost(string, tag = "4")]
+    pub remedy: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct CheckSuspendResponse {
+    #[prost(message, repeated, tag = "1")]
+    pub checks: ::prost::alloc::vec::Vec<SuspendCheck>,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SuspendResponse {
@@ -233,6 +256,8 @@ pub struct Grant {
     pub user_uid: ::core::option::Option<u32>,
     #[prost(bool, tag = "14")]
     pub suspendable: bool,
+    #[prost(uint32, optional, tag = "15")]
+    pub memory_wait_ms: ::core::option::Option<u32>,
 }
 /// Paths on the host and in the container.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -410,6 +435,9 @@ pub struct Container {
     pub findings: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     #[prost(enumeration = "SuspendState", tag = "7")]
     pub state: i32,
+    /// Allocations within its quota that were refused as the GPU had no room.
+    #[prost(uint32, tag = "9")]
+    pub room_denied: u32,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ContainerDevice {
@@ -1093,6 +1121,31 @@ pub mod grants_client {
             req.extensions_mut().insert(GrpcMethod::new("vcuda.v1.Grants", "Suspend"));
             self.inner.unary(req, path, codec).await
         }
+        /// Whether it could be suspended now, condition by condition. Changes nothing. NOT_FOUND as above.
+        pub async fn check_suspend(
+            &mut self,
+            request: impl tonic::IntoRequest<super::SuspendRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::CheckSuspendResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/vcuda.v1.Grants/CheckSuspend",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("vcuda.v1.Grants", "CheckSuspend"));
+            self.inner.unary(req, path, codec).await
+        }
         /// Moves it back. RESOURCE_EXHAUSTED while there is no room: it stays suspended. As Suspend otherwise.
         pub async fn resume(
             &mut self,
@@ -1196,6 +1249,14 @@ pub mod grants_server {
             &self,
             request: tonic::Request<super::SuspendRequest>,
         ) -> std::result::Result<tonic::Response<super::SuspendResponse>, tonic::Status>;
+        /// Whether it could be suspended now, condition by condition. Changes nothing. NOT_FOUND as above.
+        async fn check_suspend(
+            &self,
+            request: tonic::Request<super::SuspendRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::CheckSuspendResponse>,
+            tonic::Status,
+        >;
         /// Moves it back. RESOURCE_EXHAUSTED while there is no room: it stays suspended. As Suspend otherwise.
         async fn resume(
             &self,
@@ -1660,6 +1721,49 @@ pub mod grants_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = SuspendSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/vcuda.v1.Grants/CheckSuspend" => {
+                    #[allow(non_camel_case_types)]
+                    struct CheckSuspendSvc<T: Grants>(pub Arc<T>);
+                    impl<T: Grants> tonic::server::UnaryService<super::SuspendRequest>
+                    for CheckSuspendSvc<T> {
+                        type Response = super::CheckSuspendResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::SuspendRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Grants>::check_suspend(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = CheckSuspendSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

@@ -1,6 +1,7 @@
-//! The code in `src/generated` of two crates is what their protos give. `VCUDA_TEST_WRITE=1` writes it anew.
+//! The code in `src/generated` of this crate and of kubelet's protocols is what their protos give. `VCUDA_TEST_WRITE=1` writes it
+//! anew. The test is here, as it must compile while the crates that use the code do not.
 //!
-//! It stands in the repository, so that a build of the programs compiles no generator: that took an eighth of its time.
+//! It stands in the repository, so that a build of the programs compiles no generator.
 #![allow(
     clippy::unwrap_used,
     reason = "a test stops at the first thing that is not as it should be"
@@ -9,8 +10,6 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
-
-use vcuda_tests::workspace;
 
 /// The files of a folder by name.
 fn files(folder: &Path) -> BTreeMap<String, String> {
@@ -25,7 +24,7 @@ fn files(folder: &Path) -> BTreeMap<String, String> {
 
 /// Compares `src/generated` of the crate in `folder` with what `protos`, paths in its folder `proto`, give.
 fn is_up_to_date(folder: &str, protos: &[&str]) {
-    let folder = workspace().join(folder);
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(folder);
     let fresh = tempfile::tempdir().unwrap();
     let parsed = protox::compile(protos, [folder.join("proto")]).unwrap();
     tonic_prost_build::configure()
@@ -41,7 +40,7 @@ fn is_up_to_date(folder: &str, protos: &[&str]) {
     }
     assert!(
         files(&kept) == expected,
-        "{} is stale: run `VCUDA_TEST_WRITE=1 cargo test -p vcuda-tests --test protos`",
+        "{} is stale: run `VCUDA_TEST_WRITE=1 cargo test -p vcuda-manager-api --test protos`",
         kept.display()
     );
 }
