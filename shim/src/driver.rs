@@ -16,7 +16,7 @@ pub(crate) mod saved_answer;
 use core::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use cancel::Shield;
+pub(crate) use cancel::Shield;
 use real::DriverStatus;
 use reentrancy::HookGuard;
 use vcuda_driver_api::Status;
@@ -56,8 +56,8 @@ where
 }
 
 impl<R: DriverStatus> Call<'_, R> {
-    /// Calls the driver with the application's own arguments. The driver is called once, unless the call begins again
-    /// ([`Call::begin_again`]): a second call of this function returns the first answer.
+    /// Calls the driver with the application's own arguments. The driver is called once: a second call of this function
+    /// returns the first answer.
     #[inline]
     pub(crate) fn real(&self) -> R {
         if let Some(status) = self.status.get() {
@@ -66,11 +66,6 @@ impl<R: DriverStatus> Call<'_, R> {
         let status = (self.real)();
         self.status.set(Some(status));
         status
-    }
-
-    /// Forgets the driver's answer, which was that it has no memory: the handler runs once more.
-    pub(crate) fn begin_again(&self) {
-        self.status.set(None);
     }
 
     /// Notes the driver's answer to an equivalent call that was made in place of the application's own.
@@ -83,9 +78,14 @@ impl<E: Copy> Call<'_, Result<(), E>>
 where
     Result<(), E>: DriverStatus + Status,
 {
-    /// Whether a handler has reserved memory within the quota, and the driver has answered that it has none.
+    /// Whether a handler with this outcome has reserved memory within the quota, and the driver has answered that it has none.
+    #[inline]
+    pub(crate) fn lacks_room(&self, outcome: Handled<E>) -> bool {
+        outcome.is_err_and(|stop| self.is_driver_out_of_memory(stop))
+    }
+
     #[cold]
-    pub(crate) fn lacks_room(&self, stop: Stop<E>) -> bool {
+    fn is_driver_out_of_memory(&self, stop: Stop<E>) -> bool {
         let no_memory = Result::<(), E>::DENIED.code();
         let is_driver_out = self.status.get().is_some_and(|status| status.code() == no_memory);
         is_driver_out && stop.error().is_ok_and(|error| Err(error).code() == no_memory)

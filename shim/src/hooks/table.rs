@@ -188,17 +188,20 @@ macro_rules! export {
                 let real = || unsafe { real::$name($($arg),*) };
                 const SHIELDED: bool = super::$module::HANDLERS.defers_cancellation;
                 const DEFAULT_STREAM: $crate::driver::DefaultStream = $crate::driver::DefaultStream::of_function(stringify!($name));
-                $crate::driver::guarded::<SHIELDED, _>($crate::driver::Answer::$answer, DEFAULT_STREAM, &real, |inside, call| {
+                let lacks_room = core::cell::Cell::new(false);
+                let answer = $crate::driver::guarded::<SHIELDED, _>($crate::driver::Answer::$answer, DEFAULT_STREAM, &real, |inside, call| {
+                    let _passage = super::$module::HANDLERS.passes_gate.then(|| $crate::runtime::suspend::enter());
                     let may_move_memory = super::$module::HANDLERS.may_move_memory;
-                    let enter = || {
-                        let passage = super::$module::HANDLERS.passes_gate.then(|| $crate::runtime::suspend::enter());
-                        let in_flight = may_move_memory.then(|| $crate::runtime::in_flight::enter(inside)).flatten();
-                        // In the order in which they are dropped.
-                        (in_flight, passage)
-                    };
-                    let handle = || super::$module::$handler(call, $($arg),*);
-                    $crate::runtime::room::handled(call, may_move_memory, enter, handle)
-                })
+                    let _in_flight = may_move_memory.then(|| $crate::runtime::in_flight::enter(inside)).flatten();
+                    let outcome = super::$module::$handler(call, $($arg),*);
+                    lacks_room.set(may_move_memory && call.lacks_room(outcome));
+                    call.conclude(outcome)
+                });
+                if lacks_room.get() {
+                    // SAFETY: as above.
+                    return $crate::runtime::room::again(answer, || unsafe { managed($($arg),*) });
+                }
+                answer
             }
             let next = $crate::hooks::table::unless!({ managed $module $($is_done)? } $name ($($arg: $ty),*) -> $ret);
             $crate::hooks::table::jump!(super::$module::idle(), next, $name ($($arg: $ty),*) -> $ret)

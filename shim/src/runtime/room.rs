@@ -1,46 +1,44 @@
 //! Waiting for memory that the quota allows and the GPU lacks. With overcommit the manager suspends other tenants meanwhile
 //! ([`vcuda_region::room`], docs/suspend.md).
 //!
-//! The whole handler runs again, not only the call of the driver: one that fails leaves nothing behind. Between two attempts
-//! the thread is outside of the driver, so that its own tenant can be suspended too.
+//! The whole hook runs again, not only the call of the driver: one that fails leaves nothing behind. Between two attempts the
+//! thread is outside of the driver, so that its own tenant can be suspended too.
 
+use core::cell::Cell;
 use core::time::Duration;
 
-use vcuda_driver_api::Status;
 use vcuda_region::clock::now_ns;
 use vcuda_region::room::{ASK_AGAIN_NS, OFFER_STALE_NS, USUAL_WAIT_MS, bit};
 
-use crate::driver::real::DriverStatus;
-use crate::driver::{Call, Handled};
+use crate::driver::Shield;
 use crate::runtime::shim::{self, Region, Shim};
 use crate::runtime::{capture, limits};
 
-/// Runs a handler under the guards that `enter` makes. If it `may_wait` and the driver had no memory within the quota, it
-/// runs again while the manager makes room. The handler is called in one place, so that it is compiled into its hook.
-#[inline(always)]
-pub(crate) fn handled<E: Copy, Guards>(
-    call: &Call<'_, Result<(), E>>,
-    may_wait: bool,
-    enter: impl Fn() -> Guards,
-    handler: impl Fn() -> Handled<E>,
-) -> Result<(), E>
-where
-    Result<(), E>: DriverStatus + Status,
-{
-    let mut until_ns = NOT_BEGUN;
-    loop {
-        let guards = enter();
-        let outcome = handler();
-        match outcome {
-            Err(stop) if may_wait && call.lacks_room(stop) => {}
-            _ => return call.conclude(outcome),
-        }
-        drop(guards);
-        if !pause(&mut until_ns) {
-            return call.conclude(outcome);
-        }
-        call.begin_again();
+thread_local! {
+    /// Whether the last attempt found no room; `None` if the thread does not wait.
+    static LACKED_ROOM: Cell<Option<bool>> = const { Cell::new(None) };
+}
+
+/// Calls a hooked function again, whose first `answer` was that the driver has no memory within the quota, while the manager
+/// makes room. An attempt that finds none either gets here, too, and returns at once.
+#[cold]
+#[inline(never)]
+pub(crate) fn again<R>(mut answer: R, attempt: impl Fn() -> R) -> R {
+    if LACKED_ROOM.get().is_some() {
+        LACKED_ROOM.set(Some(true));
+        return answer;
     }
+    // A thread that was cancelled in its sleep would leave by frames that cannot be left so.
+    let _shield = Shield::raise();
+    let mut until_ns = NOT_BEGUN;
+    while pause(&mut until_ns) {
+        LACKED_ROOM.set(Some(false));
+        answer = attempt();
+        if LACKED_ROOM.replace(None) != Some(true) {
+            break;
+        }
+    }
+    answer
 }
 
 /// The end of a wait that has not begun.
@@ -49,8 +47,6 @@ const NOT_BEGUN: u64 = 0;
 /// Asks for room, and waits a moment. `until_ns` is the end of the wait (`CLOCK_MONOTONIC`), which the first call sets. Returns
 /// `false` if there is nothing to wait for: no manager makes room, the thread may not wait (I5), or the time is over, which is
 /// counted.
-#[cold]
-#[inline(never)]
 fn pause(until_ns: &mut u64) -> bool {
     let Some((shim, region)) = shim::built().and_then(|shim| Some((shim, shim.region()?))) else {
         return false;
