@@ -50,14 +50,14 @@ const CASES: [Case; 11] = [
         quota: &["--cores", "90"],
         ..case("launch within its share", "launch", Some(183.0))
     },
-    case("allocate + free", "alloc", Some(755.0)),
+    case("allocate + free", "alloc", Some(765.0)),
     Case {
         neighbours: 63,
         ..case("allocate + free, 64 slots", "alloc", None)
     },
-    case("cuMemGetInfo", "info", Some(297.0)),
-    case("cuMemGetInfo, a pool in use", "pooled-info", Some(304.0)),
-    case("cuMemAllocAsync + cuMemFreeAsync", "pool", Some(1_258.0)),
+    case("cuMemGetInfo", "info", Some(300.0)),
+    case("cuMemGetInfo, a pool in use", "pooled-info", Some(307.0)),
+    case("cuMemAllocAsync + cuMemFreeAsync", "pool", Some(1_266.0)),
     case("cuMemAllocManaged + cuMemFree", "managed", None),
     case("cuMemCreate, map, unmap, release", "vmm", None),
     case("cuArrayCreate + cuArrayDestroy", "array", None),
