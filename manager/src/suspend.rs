@@ -229,7 +229,7 @@ impl Shared {
 
     /// Whether the quotas on a GPU may exceed its memory.
     fn is_overcommitted(&self) -> bool {
-        self.grants.rules().suspendable_overcommit_permille > 1000
+        self.grants.rules().may_exceed_memory()
     }
 
     fn directory(&self, id: &str) -> PathBuf {
@@ -313,11 +313,15 @@ impl Shared {
     ) -> Result<Ended, GrantError> {
         let (tell, ended) = watch::channel(None);
         let (shared, name) = (Arc::clone(self), id.to_owned());
+        // Here, not by the thread: what an earlier manager left is noted before the first request is answered.
+        let returning = (wish == Wish::Resume).then(|| self.grants.begin_return(id));
         let work = move || {
             let result = match wish {
                 Wish::Suspend | Wish::MakeRoom => task::suspend(&shared, &name, wish),
                 Wish::Resume => task::resume(&shared, &name),
             };
+            // Before the next task for the tenant can begin.
+            drop(returning);
             shared.count(&name, wish, result.is_ok());
             shared.tasks.lock().remove(&name);
             tell.send_replace(Some(result));
