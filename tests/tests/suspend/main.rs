@@ -311,3 +311,6 @@ fn a_run_without_a_grant_is_suspended_too() {
         state(&fixture, "job") == "running"
     });
 }
+    // Its own calls bring it back, not those of the one before.
+    done(&fixture, "suspend", "job", "job", "suspended");
+    assert_eq!(again.ask("all"), "0 intact");
