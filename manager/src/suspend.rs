@@ -253,11 +253,12 @@ impl Shared {
     }
 
     async fn carry_out(self: &Arc<Self>, id: &str, wish: Wish) -> Result<SuspendState, GrantError> {
-        // Of now: the tenant may just have been made.
+        // A tenant without a grant may just have been made: a snapshot of now tells, which takes up to 50 ms.
         let (grants, name) = (self.grants.clone(), id.to_owned());
         let look = move || grants.snapshot_of_now().find(&name).is_some();
-        let is_known = tokio::task::spawn_blocking(look).await;
-        if !is_known.unwrap_or(false) {
+        let is_known = self.grants.grant_table().by_id(id).is_some()
+            || tokio::task::spawn_blocking(look).await.unwrap_or(false);
+        if !is_known {
             return Err(GrantError::NotFound(format!(
                 "{id}: no such tenant; `vcuda smi` lists them"
             )));

@@ -35,8 +35,12 @@ const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// It cannot be suspended, or not now: it goes on as before.
 pub(super) fn suspend(shared: &Shared, id: &str, wish: Wish) -> Result<(), GrantError> {
     let is_forced = wish == Wish::MakeRoom;
-    let (gates, processes) = find_processes(shared, id)?;
-    checks::require(shared, &known(shared, id)?, &processes)?;
+    let Found {
+        tenant,
+        gates,
+        processes,
+    } = find(shared, id)?;
+    checks::require(shared, &tenant, &processes)?;
     let helper = shared.helper.lock(id).map_err(unwritten)?;
     shared
         .write(id, Phase::Suspending, &processes)
@@ -66,15 +70,29 @@ pub(super) fn suspend(shared: &Shared, id: &str, wish: Wish) -> Result<(), Grant
     Ok(())
 }
 
-/// The tenant's processes. One that has just started is given time to register.
-pub(super) fn find_processes(shared: &Shared, id: &str) -> Result<(Gates, Vec<Process>), GrantError> {
+/// A tenant, and what a suspension moves.
+pub(super) struct Found {
+    /// As it was when the processes were found.
+    pub(super) tenant: Tenant,
+    pub(super) gates: Gates,
+    pub(super) processes: Vec<Process>,
+}
+
+/// Finds the tenant's processes. One that has just started is given time to register.
+pub(super) fn find(shared: &Shared, id: &str) -> Result<Found, GrantError> {
     let mut attempts = 0;
     loop {
         let tenant = known(shared, id)?;
         let gates = Gates::open(shared, &tenant)?;
         match gates.processes(&tenant) {
             Err(GrantError::Unavailable(_)) if attempts < REGISTERED_AFTER => attempts += 1,
-            found => return Ok((gates, found?)),
+            found => {
+                return Ok(Found {
+                    tenant,
+                    gates,
+                    processes: found?,
+                });
+            }
         }
         std::thread::sleep(LOOK_AGAIN);
     }
