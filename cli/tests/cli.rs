@@ -57,7 +57,7 @@ fn wrong_use_is_one_line_that_names_the_value() {
         user.refused(&["run", "--sim", option, value, "--", "true"], 64, words);
     };
     user.refused(&["sim", "true"], 64, "write it after `--`");
-    user.refused(&["doctor", "true"], 64, "write it after `--`");
+    user.refused(&["doctor", "python", "train.py"], 64, "write it after `--`");
     user.refused(&["smi", "extra"], 64, "'extra' (see");
     run("--memory", "12Q", "'12Q'");
     run("--memory", "-1", "'-1'");
