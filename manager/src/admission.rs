@@ -127,6 +127,12 @@ pub struct Free {
 }
 
 impl Rules {
+    /// Whether the quotas on a GPU may exceed its memory as suspendable tenants take turns.
+    #[must_use]
+    pub fn may_exceed_memory(&self) -> bool {
+        self.suspendable_overcommit_permille > 1000
+    }
+
     /// All memory that `gpu` can give to `sharers` tenants together (bytes).
     #[must_use]
     pub fn memory_capacity_bytes(&self, gpu: &Gpu, sharers: u32) -> u64 {

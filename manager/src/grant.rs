@@ -121,6 +121,12 @@ impl Grant {
         }
     }
 
+    /// The memory for which room is kept on each of its GPUs (bytes); `u64::MAX` for all.
+    #[must_use]
+    pub fn kept_bytes(&self) -> u64 {
+        self.kept().memory_bytes.unwrap_or(u64::MAX)
+    }
+
     /// Whether a grant that was read from a file is possible.
     #[must_use]
     pub fn is_sound(&self) -> bool {

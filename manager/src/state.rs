@@ -27,12 +27,15 @@ use crate::users::{LiveLimits, Owner};
 mod decide;
 mod grant_writer;
 mod request;
+mod returns;
 pub mod start;
 
 pub use decide::{DecisionInputs, Held, candidates};
 pub use request::{Asked, Create, Reconciled, Resize};
+pub use returns::Returning;
 
 use grant_writer::Command;
+use returns::Returns;
 
 /// Capacity of the queue of changes.
 const WAITING: usize = 1024;
@@ -40,6 +43,9 @@ const WAITING: usize = 1024;
 const BEHIND: usize = 4096;
 /// Interval of the check that all directories exist.
 const TICK: Duration = Duration::from_secs(2);
+/// Attempts to change a grant while a tenant comes back to its GPU, and the pause between two: 4 s, less than callers wait.
+const RETURN_ATTEMPTS: u32 = 80;
+const RETURN_PAUSE: Duration = Duration::from_millis(50);
 
 /// Reason why a grant was not created, changed or ended.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -62,6 +68,9 @@ pub enum GrantError {
     /// The namespace's bounds forbid it.
     #[error("{0}")]
     Denied(String),
+    /// A tenant comes back to the GPU: not until that has ended.
+    #[error("{0}")]
+    Returning(String),
     /// Not possible at present.
     #[error("{0}")]
     Unavailable(String),
@@ -103,6 +112,7 @@ struct Shared {
     grant_table: Mutex<Arc<GrantTable>>,
     rules: Mutex<Rules>,
     bounds: Mutex<Arc<Bounds>>,
+    returns: Returns,
     users: LiveLimits,
     changes: broadcast::Sender<Change>,
     problem: watch::Sender<Option<String>>,
@@ -251,7 +261,8 @@ impl Grants {
     /// # Errors
     /// See [`GrantError`].
     pub async fn create(&self, create: Create) -> Result<Arc<Grant>, GrantError> {
-        self.ask(|reply| Command::Create(create, reply)).await
+        self.ask_beside_returns(|reply| Command::Create(create.clone(), reply))
+            .await
     }
 
     /// Changes the amounts of a grant.
@@ -259,7 +270,8 @@ impl Grants {
     /// # Errors
     /// See [`GrantError`].
     pub async fn resize(&self, resize: Resize) -> Result<Arc<Grant>, GrantError> {
-        self.ask(|reply| Command::Resize(resize, reply)).await
+        self.ask_beside_returns(|reply| Command::Resize(resize.clone(), reply))
+            .await
     }
 
     /// Ends a grant. Returns whether there was one. `caller` is set if it may end its own grants only.
@@ -311,6 +323,13 @@ impl Grants {
     pub async fn reserve(&self, id: &str) -> Result<(), GrantError> {
         let id = id.to_owned();
         self.ask(|reply| Command::Reserve(id, reply)).await
+    }
+
+    /// Begins the return of a tenant's memory to its GPUs. Where quotas may exceed a GPU, no grant is created or enlarged there
+    /// until the result is dropped. Changes that were decided before are done once a later request, such as
+    /// [`Grants::reserve`], is answered.
+    pub fn begin_return(&self, id: &str) -> Returning {
+        self.shared.returns.begin(id)
     }
 
     /// Cordons a GPU (excludes it from placement), or uncordons it.
@@ -407,6 +426,20 @@ impl Grants {
         unused
             .await
             .map_err(|_| GrantError::Unavailable("the manager is stopping; try again".to_owned()))
+    }
+
+    /// Asks for more memory, and for some seconds again while a tenant comes back to the GPU.
+    async fn ask_beside_returns<T>(
+        &self,
+        command: impl Fn(oneshot::Sender<Result<T, GrantError>>) -> Command,
+    ) -> Result<T, GrantError> {
+        for _ in 1..RETURN_ATTEMPTS {
+            match self.ask(&command).await {
+                Err(GrantError::Returning(_)) => tokio::time::sleep(RETURN_PAUSE).await,
+                answer => return answer,
+            }
+        }
+        self.ask(&command).await
     }
 
     async fn ask<T>(

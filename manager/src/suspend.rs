@@ -229,7 +229,7 @@ impl Shared {
 
     /// Whether the quotas on a GPU may exceed its memory.
     fn is_overcommitted(&self) -> bool {
-        self.grants.rules().suspendable_overcommit_permille > 1000
+        self.grants.rules().may_exceed_memory()
     }
 
     fn directory(&self, id: &str) -> PathBuf {
@@ -253,11 +253,12 @@ impl Shared {
     }
 
     async fn carry_out(self: &Arc<Self>, id: &str, wish: Wish) -> Result<SuspendState, GrantError> {
-        // Of now: the tenant may just have been made.
+        // A tenant without a grant may just have been made: a snapshot of now tells, which takes up to 50 ms.
         let (grants, name) = (self.grants.clone(), id.to_owned());
         let look = move || grants.snapshot_of_now().find(&name).is_some();
-        let is_known = tokio::task::spawn_blocking(look).await;
-        if !is_known.unwrap_or(false) {
+        let is_known = self.grants.grant_table().by_id(id).is_some()
+            || tokio::task::spawn_blocking(look).await.unwrap_or(false);
+        if !is_known {
             return Err(GrantError::NotFound(format!(
                 "{id}: no such tenant; `vcuda smi` lists them"
             )));
@@ -313,11 +314,15 @@ impl Shared {
     ) -> Result<Ended, GrantError> {
         let (tell, ended) = watch::channel(None);
         let (shared, name) = (Arc::clone(self), id.to_owned());
+        // Here, not by the thread: what an earlier manager left is noted before the first request is answered.
+        let returning = (wish == Wish::Resume).then(|| self.grants.begin_return(id));
         let work = move || {
             let result = match wish {
                 Wish::Suspend | Wish::MakeRoom => task::suspend(&shared, &name, wish),
                 Wish::Resume => task::resume(&shared, &name),
             };
+            // Before the next task for the tenant can begin.
+            drop(returning);
             shared.count(&name, wish, result.is_ok());
             shared.tasks.lock().remove(&name);
             tell.send_replace(Some(result));

@@ -33,7 +33,7 @@ impl From<GrantError> for Status {
             GrantError::NoRoom(_) => Self::resource_exhausted(text),
             GrantError::Refused(_) => Self::failed_precondition(text),
             GrantError::Denied(_) => Self::permission_denied(text),
-            GrantError::Unavailable(_) => Self::unavailable(text),
+            GrantError::Returning(_) | GrantError::Unavailable(_) => Self::unavailable(text),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Decisions on requests: pure functions from the table of grants and what is known of GPUs and tenants.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use vcuda_quota::pods::bounds::Bounds;
@@ -63,6 +63,8 @@ pub struct DecisionInputs<'a> {
     pub snapshot: &'a Snapshot,
     /// Amounts that tenants may still use of grants that were made smaller.
     pub pending: &'a BTreeMap<u64, Held>,
+    /// Tenants whose memory comes back to their GPUs.
+    pub returning: &'a BTreeSet<String>,
     /// Present time (milliseconds since 1970-01-01 UTC).
     pub unix_ms: i64,
 }
@@ -215,6 +217,7 @@ impl DecisionInputs<'_> {
             create.is_suspendable,
             &requested(&create.asked, self.rules.placement),
         )?;
+        self.check_returns(grant_table, &gpus)?;
         let number = grant_table.last_number.checked_add(1).ok_or_else(|| {
             GrantError::Unavailable(
                 "the ledger's numbers are used up; give the manager a new state".to_owned(),
@@ -269,7 +272,7 @@ impl DecisionInputs<'_> {
     }
 
     /// GPUs of a tenant, each with the memory that is kept for it while it runs.
-    fn memory_of(&self, grant_table: &GrantTable, id: &str) -> Vec<(GpuUuid, Option<u64>)> {
+    pub(super) fn memory_of(&self, grant_table: &GrantTable, id: &str) -> Vec<(GpuUuid, Option<u64>)> {
         if let Some(grant) = grant_table.by_id(id) {
             let memory_bytes = grant.kept().memory_bytes;
             return grant.gpus.iter().map(|gpu| (*gpu, memory_bytes)).collect();
@@ -337,6 +340,9 @@ impl DecisionInputs<'_> {
             admission::Refusal::Unknown(text) => GrantError::Refused(text),
             other => other.into(),
         })?;
+        if after.kept_bytes() > before.kept_bytes() {
+            self.check_returns(grant_table, &before.gpus)?;
+        }
         let after = Arc::new(after);
         grant_table.put(Arc::clone(&after));
         grant_table.revision += 1;

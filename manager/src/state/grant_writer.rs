@@ -131,12 +131,14 @@ impl GrantWriter {
         };
         let rules = *self.shared.rules.lock();
         let bounds = Arc::clone(&self.shared.bounds.lock());
+        let returning = self.shared.returns.current();
         let inputs = DecisionInputs {
             rules: &rules,
             bounds: &bounds,
             inventory: &inventory,
             snapshot: &snapshot,
             pending: &self.pending,
+            returning: &returning,
             unix_ms: unix_ms(),
         };
         Some(match command {

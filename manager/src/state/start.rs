@@ -17,6 +17,7 @@ use vcuda_region::process::Identity;
 
 use super::decide::{Held, PendingLimits};
 use super::grant_writer::{Command, GrantWriter};
+use super::returns::Returns;
 use super::{BEHIND, Grants, Shared, TICK, WAITING};
 use crate::events::{Events, Severity, unix_ms};
 use crate::gpu::Inventory;
@@ -103,6 +104,7 @@ pub fn start(
         grant_table: Mutex::new(Arc::clone(&grant_table)),
         rules: Mutex::new(settings.rules),
         bounds: Mutex::new(Arc::new(settings.bounds.clone())),
+        returns: Returns::default(),
         users: settings.api.users.clone(),
         changes: broadcast::channel(BEHIND).0,
         problem: watch::channel(problem.map(|error| error.to_string())).0,

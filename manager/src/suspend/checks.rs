@@ -114,12 +114,13 @@ pub(super) fn all(shared: &Shared, id: &str) -> Result<Vec<Check>, GrantError> {
     checks.push(suspendable);
     checks.extend(of_node(shared, &tenant));
     if gates.is_some() {
-        let found = task::find_processes(shared, id).map(|(_, processes)| processes);
-        let (found, processes) = told("processes", found, |found| format!("{} with a GPU", found.len()));
-        checks.push(found);
-        // As it is now, since a process may just have been given time to register.
-        let tenant = task::known(shared, id)?;
-        let processes = processes.unwrap_or_default();
+        let found = task::find(shared, id);
+        let (check, found) = told("processes", found, |found| {
+            format!("{} with a GPU", found.processes.len())
+        });
+        checks.push(check);
+        // As it was then, since a process may just have been given time to register.
+        let (tenant, processes) = found.map_or((tenant, Vec::new()), |found| (found.tenant, found.processes));
         checks.extend(of_processes(&Places::default(), &tenant, &processes));
     }
     Ok(checks)

@@ -123,7 +123,9 @@ fn advance(helper: &Helper, process: &Process, goal: Goal) -> Result<(), Lost> {
             (Step::Restore, outcome @ (Outcome::NoRoom | Outcome::Lost)) => {
                 return Err(Lost(process.host_pid, outcome));
             }
-            (Step::Restore | Step::Unlock, Outcome::Done) => {}
+            (Step::Restore, Outcome::Done) if goal == Goal::Here => return Ok(()),
+            (Step::Unlock, Outcome::Done) => return Ok(()),
+            (Step::Restore, Outcome::Done) => {}
             (_, outcome) => {
                 last = if outcome == Outcome::Done { last } else { outcome };
                 failures += 1;

@@ -42,10 +42,11 @@ impl Watched {
 pub(super) fn watch(shared: &Arc<Shared>, stop: &Stop) {
     let mut watched: HashMap<String, Watched> = HashMap::new();
     let mut maker = Maker::default();
-    while let Some(all) = next_records(shared, stop) {
+    while let Some(all) = next_records(shared, stop, &mut watched) {
         let mut waiting = Vec::new();
-        watched.retain(|id, _| all.iter().any(|record| record.id == *id));
-        for record in &all {
+        // Each suspension is watched anew: the tenant may be another one of the same name.
+        watched.retain(|id, _| all.iter().any(|record| record.id == *id && is_away(record)));
+        for record in all.iter().filter(|record| is_away(record)) {
             let one = watched.entry(record.id.clone()).or_insert_with(|| Watched {
                 words: SuspensionWords::open(&shared.directory(&record.id)).ok(),
                 rests_until_ns: 0,
@@ -67,14 +68,20 @@ pub(super) fn watch(shared: &Arc<Shared>, stop: &Stop) {
     }
 }
 
-/// The records, once there are any, or room may be wanted; `None` if the thread is asked to stop.
-fn next_records(shared: &Shared, stop: &Stop) -> Option<Vec<Record>> {
+fn is_away(record: &Record) -> bool {
+    matches!(record.phase, Phase::Suspended | Phase::Failed)
+}
+
+/// The records, once there are any, or room may be wanted; `None` if the thread is asked to stop. While there are none, nothing
+/// is watched.
+fn next_records(shared: &Shared, stop: &Stop, watched: &mut HashMap<String, Watched>) -> Option<Vec<Record>> {
     let mut records = shared.records.lock();
     while !stop.is_asked() {
         let all: Vec<Record> = records.all().cloned().collect();
         if !all.is_empty() || shared.is_overcommitted() {
             return Some(all);
         }
+        watched.clear();
         shared.written.wait(&mut records);
     }
     None
@@ -82,9 +89,7 @@ fn next_records(shared: &Shared, stop: &Stop) -> Option<Vec<Record>> {
 
 /// Looks at a suspended tenant. Returns whether a process asks for its memory.
 fn look(shared: &Arc<Shared>, record: &Record, watched: &mut Watched) -> bool {
-    let is_busy = shared.tasks.lock().contains_key(&record.id);
-    let is_away = matches!(record.phase, Phase::Suspended | Phase::Failed);
-    if is_busy || !is_away {
+    if shared.tasks.lock().contains_key(&record.id) {
         return false;
     }
     let is_wanted = record.phase == Phase::Suspended

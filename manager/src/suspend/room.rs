@@ -5,6 +5,8 @@
 //! ours has to agree with the driver's. Only a resume is computed, since one without room loses the process.
 
 mod demands;
+#[cfg(test)]
+mod storm;
 mod tenants;
 mod victim;
 

@@ -1,5 +1,6 @@
 //! What a thread does for one tenant: suspends it, or brings it back.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use vcuda_quota::MemorySize;
@@ -14,6 +15,7 @@ use super::records::{Phase, Process};
 use super::{Shared, Wish};
 use crate::checkpoint::Outcome;
 use crate::events::Severity;
+use crate::grant::Grant;
 use crate::observe::{Snapshot, Tenant};
 use crate::state::GrantError;
 
@@ -33,8 +35,12 @@ const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// It cannot be suspended, or not now: it goes on as before.
 pub(super) fn suspend(shared: &Shared, id: &str, wish: Wish) -> Result<(), GrantError> {
     let is_forced = wish == Wish::MakeRoom;
-    let (gates, processes) = find_processes(shared, id)?;
-    checks::require(shared, &known(shared, id)?, &processes)?;
+    let Found {
+        tenant,
+        gates,
+        processes,
+    } = find(shared, id)?;
+    checks::require(shared, &tenant, &processes)?;
     let helper = shared.helper.lock(id).map_err(unwritten)?;
     shared
         .write(id, Phase::Suspending, &processes)
@@ -64,15 +70,29 @@ pub(super) fn suspend(shared: &Shared, id: &str, wish: Wish) -> Result<(), Grant
     Ok(())
 }
 
-/// The tenant's processes. One that has just started is given time to register.
-pub(super) fn find_processes(shared: &Shared, id: &str) -> Result<(Gates, Vec<Process>), GrantError> {
+/// A tenant, and what a suspension moves.
+pub(super) struct Found {
+    /// As it was when the processes were found.
+    pub(super) tenant: Tenant,
+    pub(super) gates: Gates,
+    pub(super) processes: Vec<Process>,
+}
+
+/// Finds the tenant's processes. One that has just started is given time to register.
+pub(super) fn find(shared: &Shared, id: &str) -> Result<Found, GrantError> {
     let mut attempts = 0;
     loop {
         let tenant = known(shared, id)?;
         let gates = Gates::open(shared, &tenant)?;
         match gates.processes(&tenant) {
             Err(GrantError::Unavailable(_)) if attempts < REGISTERED_AFTER => attempts += 1,
-            found => return Ok((gates, found?)),
+            found => {
+                return Ok(Found {
+                    tenant,
+                    gates,
+                    processes: found?,
+                });
+            }
         }
         std::thread::sleep(LOOK_AGAIN);
     }
@@ -202,12 +222,17 @@ pub(super) fn has_room(shared: &Shared, id: &str) -> Result<(), GrantError> {
     Ok(())
 }
 
-/// Memory that other tenants may take on a GPU beyond what they use now (bytes).
+/// Memory that other tenants may take on a GPU beyond what they use now (bytes). What the ledger keeps counts even if the
+/// tenant's limits do not have it yet.
 fn claims_of_others(shared: &Shared, snapshot: &Snapshot, id: &str, gpu: &GpuUuid) -> u64 {
+    let grant_table = shared.grants.grant_table();
     let others = snapshot.tenants.iter().filter(|tenant| tenant.id != id);
     let claim = |tenant: &Tenant| {
         let device = tenant.devices.iter().find(|device| device.gpu == *gpu)?;
-        let limit_bytes = device.config.memory_limit_bytes;
+        let kept_bytes = grant_table
+            .by_id(&tenant.id)
+            .map_or(0, |grant| grant.kept_bytes());
+        let limit_bytes = device.config.memory_limit_bytes.max(kept_bytes);
         Some(match shared.state(&tenant.id) {
             SuspendState::Suspended => 0,
             SuspendState::Running | SuspendState::Failed => limit_bytes.saturating_sub(device.used_bytes),
@@ -215,7 +240,14 @@ fn claims_of_others(shared: &Shared, snapshot: &Snapshot, id: &str, gpu: &GpuUui
             SuspendState::Suspending | SuspendState::Resuming => limit_bytes,
         })
     };
-    others.filter_map(claim).fold(0, u64::saturating_add)
+    let has_no_files = |grant: &&Arc<Grant>| {
+        grant.id.as_str() != id && grant.gpus.contains(gpu) && snapshot.find(grant.id.as_str()).is_none()
+    };
+    let later = grant_table.grants().filter(has_no_files);
+    others
+        .filter_map(claim)
+        .chain(later.map(|grant| grant.kept_bytes()))
+        .fold(0, u64::saturating_add)
 }
 
 /// Memory of a GPU that no process uses now (bytes); `None` if NVML does not tell.

@@ -7,6 +7,7 @@
 )]
 
 mod checks;
+mod duration;
 mod failures;
 mod pods;
 mod room;
@@ -310,4 +311,7 @@ fn a_run_without_a_grant_is_suspended_too() {
     eventually("the new tenant runs", Duration::from_secs(10), || {
         state(&fixture, "job") == "running"
     });
+    // Its own calls bring it back, not those of the one before.
+    done(&fixture, "suspend", "job", "job", "suspended");
+    assert_eq!(again.ask("all"), "0 intact");
 }

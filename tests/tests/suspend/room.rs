@@ -212,6 +212,42 @@ fn a_manager_killed_while_it_makes_room_loses_nothing() {
     }
 }
 
+/// What is granted while a tenant comes back could take its room: both requests wait for the end of its return.
+#[test]
+fn nothing_is_granted_on_a_gpu_while_a_tenant_comes_back() {
+    let slow = format!("{MACHINE}[driver]\ncheckpoint_fixed_ns = 1_500_000_000\n");
+    let fixture = Fixture::with_config(&slow);
+    let _manager = overcommitted(&fixture, LONG);
+    let mut one = started(&fixture, "one", "256MiB", &["--suspendable"]);
+    assert_eq!(one.ask("hold 200"), "0");
+    assert_eq!(one.ask("fill"), "0 intact");
+    become_idle();
+    let mut two = started(&fixture, "two", "380MiB", &["--suspendable"]);
+    assert_eq!(two.ask("hold 300"), "0");
+    become_idle();
+    one.tell("copy");
+    eventually("one comes back", A_MINUTE, || {
+        state(&fixture, "one-1") == "resuming"
+    });
+    let requests = [
+        vec!["grant", "create", "plain", "--memory", "128MiB", "--cores", "20"],
+        vec!["set", "two-2", "--memory", "384MiB"],
+    ];
+    std::thread::scope(|scope| {
+        for request in requests {
+            let fixture = &fixture;
+            scope.spawn(move || {
+                succeeded(&fixture.vcuda(&request).output().unwrap());
+                assert_eq!(state(fixture, "one-1"), "running", "{request:?}");
+            });
+        }
+    });
+    assert_eq!(one.answer("copy"), "0 intact");
+    let mut plain = Program::in_grant(&fixture, "plain", Door::Link);
+    assert_eq!(plain.ask("hold 95"), "0");
+    assert_eq!(one.ask("all"), "0 intact");
+}
+
 #[test]
 fn quotas_exceed_the_gpu_by_the_factor_if_they_are_suspendable() {
     let fixture = Fixture::with_config(MACHINE);
