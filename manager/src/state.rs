@@ -43,8 +43,9 @@ const WAITING: usize = 1024;
 const BEHIND: usize = 4096;
 /// Interval of the check that all directories exist.
 const TICK: Duration = Duration::from_secs(2);
-/// Attempts to change a grant while a tenant comes back to its GPU, and the pause between two: 4 s, less than callers wait.
-const RETURN_ATTEMPTS: u32 = 80;
+/// Longest wait of a change for a tenant that comes back to the GPU (ns): less than the device plugin waits for an answer.
+const RETURN_WAIT_NS: u64 = 4_000_000_000;
+/// Pause between two attempts.
 const RETURN_PAUSE: Duration = Duration::from_millis(50);
 
 /// Reason why a grant was not created, changed or ended.
@@ -433,13 +434,15 @@ impl Grants {
         &self,
         command: impl Fn(oneshot::Sender<Result<T, GrantError>>) -> Command,
     ) -> Result<T, GrantError> {
-        for _ in 1..RETURN_ATTEMPTS {
+        let until_ns = now_ns().saturating_add(RETURN_WAIT_NS);
+        loop {
             match self.ask(&command).await {
-                Err(GrantError::Returning(_)) => tokio::time::sleep(RETURN_PAUSE).await,
+                Err(GrantError::Returning(_)) if now_ns() < until_ns => {
+                    tokio::time::sleep(RETURN_PAUSE).await;
+                }
                 answer => return answer,
             }
         }
-        self.ask(&command).await
     }
 
     async fn ask<T>(
