@@ -35,6 +35,8 @@ impl Container {
         let tenant = Tenant {
             name: "tenant".to_owned(),
             devices: vec![(UUID, DeviceConfig::new(LIMIT_BYTES, CAP_PERMILLE))],
+            is_suspendable: true,
+            memory_wait_ms: None,
         };
         let me = Identity::current().expect("/proc is mounted");
         let (directory, _) =
