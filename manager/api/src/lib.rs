@@ -1,6 +1,4 @@
 //! gRPC API of the node manager (documented in `proto/vcuda/v1/manager.proto`), and the connection to its socket.
-//!
-//! `src/generated` is made of the proto by the test `protos`, so that a build needs no generator.
 
 /// Package `vcuda.v1`.
 #[allow(
@@ -12,7 +10,7 @@
     reason = "generated"
 )]
 pub mod v1 {
-    include!("generated/vcuda.v1.rs");
+    tonic::include_proto!("vcuda.v1");
 }
 
 mod connect;

@@ -1,7 +1,5 @@
 //! Protocols between kubelet and its plugins, generated for both sides from `proto/`, which documents them: the device plugin API,
 //! registration by a watched directory, Dynamic Resource Allocation, and PodResources.
-//!
-//! `src/generated` is made of the protos by the test `protos`, so that a build needs no generator.
 
 #[allow(
     missing_docs,
@@ -14,27 +12,27 @@
 mod generated {
     /// Package `v1beta1`: the device plugin API.
     pub mod v1beta1 {
-        include!("generated/v1beta1.rs");
+        tonic::include_proto!("v1beta1");
     }
 
     /// Package `v1`: PodResources.
     pub mod podresources {
-        include!("generated/v1.rs");
+        tonic::include_proto!("v1");
     }
 
     /// Package `k8s.io.kubelet.pkg.apis.dra.v1`: drivers for Dynamic Resource Allocation.
     pub mod dra {
-        include!("generated/k8s.io.kubelet.pkg.apis.dra.v1.rs");
+        tonic::include_proto!("k8s.io.kubelet.pkg.apis.dra.v1");
     }
 
     /// Package `v1alpha1`: health of such a driver's devices.
     pub mod dra_health {
-        include!("generated/v1alpha1.rs");
+        tonic::include_proto!("v1alpha1");
     }
 
     /// Package `pluginregistration`: kubelet's queries at sockets in a directory that it watches.
     pub mod pluginregistration {
-        include!("generated/pluginregistration.rs");
+        tonic::include_proto!("pluginregistration");
     }
 }
 
