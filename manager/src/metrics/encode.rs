@@ -1,5 +1,6 @@
 //! Encoding of rows as series: each series with its value for each row.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -197,12 +198,9 @@ impl Page<'_> {
             let over = audited.over_bytes.get(&(row.id.clone(), device.gpu));
             Value::Whole(over.copied().unwrap_or(0))
         })?;
-        let quotas = devices.iter().map(|(labels, _, device)| {
-            let mut labels = labels.clone();
-            labels.push(("policy", device.policy.name().into()));
-            labels.push(("priority", device.priority.name().into()));
-            (labels, Value::Whole(1))
-        });
+        let quotas = devices
+            .iter()
+            .map(|(labels, _, device)| (with_quota(labels, device), Value::Whole(1)));
         self.series(&series::QUOTA, quotas)
     }
 
@@ -275,10 +273,17 @@ fn labels_of(row: &TenantRow) -> [(&'static str, &str); 3] {
     ]
 }
 
-fn labels_on_gpu<'r>(
-    row: &'r TenantRow,
-    device: &DeviceRow,
-) -> Vec<(&'static str, std::borrow::Cow<'r, str>)> {
+type Labels<'r> = Vec<(&'static str, Cow<'r, str>)>;
+
+/// Adds the quota's labels to a tenant's on a GPU.
+fn with_quota<'r>(labels: &Labels<'r>, device: &DeviceRow) -> Labels<'r> {
+    let mut labels = labels.clone();
+    labels.push(("policy", device.policy.name().into()));
+    labels.push(("priority", device.priority.name().into()));
+    labels
+}
+
+fn labels_on_gpu<'r>(row: &'r TenantRow, device: &DeviceRow) -> Labels<'r> {
     let labels = labels_of(row).map(|(name, value)| (name, value.into()));
     [("gpu_uuid", device.gpu.to_string().into())]
         .into_iter()

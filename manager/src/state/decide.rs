@@ -311,16 +311,7 @@ impl DecisionInputs<'_> {
         self.bounds
             .check(&before.holder.namespace, &resize.amounts)
             .map_err(GrantError::Denied)?;
-        let after = Grant {
-            amounts: resize.amounts,
-            lasting: resize.for_ms.map(|time_ms| Lasting {
-                amounts: before.lasting_amounts(),
-                until_unix_ms: self.unix_ms.saturating_add_unsigned(time_ms),
-            }),
-            generation: before.generation + 1,
-            changed_by: Some(resize.request_id.clone()),
-            ..Grant::clone(&before)
-        };
+        let after = self.resized(&before, resize);
         if let Some(owner) = &resize.owner {
             check_own(&before, owner)?;
             owner
@@ -347,6 +338,20 @@ impl DecisionInputs<'_> {
         grant_table.put(Arc::clone(&after));
         grant_table.revision += 1;
         Ok((after, Some(before)))
+    }
+
+    /// The grant with the amounts of the request.
+    fn resized(&self, before: &Grant, resize: &Resize) -> Grant {
+        Grant {
+            amounts: resize.amounts,
+            lasting: resize.for_ms.map(|time_ms| Lasting {
+                amounts: before.lasting_amounts(),
+                until_unix_ms: self.unix_ms.saturating_add_unsigned(time_ms),
+            }),
+            generation: before.generation + 1,
+            changed_by: Some(resize.request_id.clone()),
+            ..before.clone()
+        }
     }
 }
 
