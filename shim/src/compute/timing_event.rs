@@ -71,7 +71,8 @@ impl Launches {
             } else {
                 IDLE_NS
             };
-            let is_guessed = is_forgiven && window_ns > predicted_ns.max(doubt_ns);
+            // A launch call that waits for its kernel takes about as long as that: the rest would be next to nothing.
+            let is_guessed = is_forgiven && window_ns > (predicted_ns / 2).max(doubt_ns);
             let kind = if is_guessed { PREDICTED } else { kind };
             timing_event.describe(kind, (count, predicted_ns), done_ns(stream_state));
             publish(stream_state);
