@@ -8,7 +8,7 @@ use vcuda_driver_api::prelude::*;
 
 use super::device_limiter::{DeviceLimiter, now_ns};
 use super::stream_state::StreamState;
-use super::{Launches, settle};
+use super::{Launches, settle, timing_event};
 use crate::runtime::devices::current_context;
 use crate::runtime::stream::Stream;
 use crate::runtime::{capture, visits};
@@ -99,20 +99,28 @@ impl Launches {
         let Some(limiter) = stream_state.limiter() else {
             return;
         };
-        let busy_until_ns = stream_state.busy_until_ns();
         self.settle_own(limiter, stream_state);
+        // After settling, which may have corrected it.
+        let busy_until_ns = stream_state.busy_until_ns();
         let Some(_recording) = stream_state.try_recording() else {
             return;
         };
+        if stream_state.pending() > 0 && !timing_event::newest_is_done(stream_state) {
+            // Another thread has launched meanwhile: the stream is not idle, and its segment goes on.
+            return;
+        }
         let since_ns = if stream_state.chained.load(Ordering::Relaxed) {
             stream_state.at_work_since_ns()
         } else {
             stream_state.unstarted_since_ns.load(Ordering::Relaxed)
         };
+        let now = now_ns();
         stream_state.chained.store(false, Ordering::Relaxed);
+        // A launch that another thread makes right now belongs to no segment: it began no earlier than now.
+        stream_state.unstarted_since_ns.store(now, Ordering::Relaxed);
         let unmeasured = stream_state.take_unmeasured();
         if unmeasured.0 > 0 {
-            settle::proved_done(limiter, stream_state, unmeasured, (since_ns, now_ns()), false);
+            settle::proved_done(limiter, stream_state, unmeasured, (since_ns, now), false);
         }
         stream_state.drop_parts();
         stream_state.is_idle_unless_extended(busy_until_ns);

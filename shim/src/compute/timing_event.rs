@@ -17,6 +17,7 @@ mod event;
 mod host_wait;
 mod start;
 
+pub(super) use event::newest_is_done;
 use event::{next_event, publish, record};
 
 /// A launch that is predicted to take this long gets a timing event of its own (ns).

@@ -1,7 +1,7 @@
 //! Cases that the fuzzer has found and that were mended, made smaller.
 
 /// Programs that once got less than they might: names, cases, and the least share (percent).
-pub(crate) const HELD_BACK: [(&str, &str, f64); 3] = [
+pub(crate) const HELD_BACK: [(&str, &str, f64); 4] = [
     (
         "two streams that run side by side and are waited for one after the other",
         "lasts 4000
@@ -24,10 +24,36 @@ pub(crate) const HELD_BACK: [(&str, &str, f64); 3] = [
      process 1 4 | L3,2,20,80 P4000 S3",
         37.0,
     ),
+    (
+        "kernels of one function and grid whose times differ 36-fold",
+        "lasts 5000
+     cap 50
+     process 1 4 | L3,2,286,2 L3,2,8,4 D",
+        49.5,
+    ),
 ];
 
 /// Names and cases (`case`).
-pub(crate) const FOUND: [(&str, &str); 28] = [
+pub(crate) const FOUND: [(&str, &str); 31] = [
+    (
+        "a stream on which one thread launches while another waits for it",
+        "lasts 5000
+     cap 50
+     process 1 4 | L3,8,202,1 | L3,2,286,2 L3,2,8,4 S3",
+    ),
+    (
+        "a kernel behind a wait that ended sooner than predicted",
+        "lasts 5000
+     cap 50
+     process 1 4 | L3,8,202,1 | L3,2,1000,2 L3,2,8,4 D",
+    ),
+    (
+        "two threads on one stream beside a neighbour",
+        "lasts 5000
+     cap 50
+     neighbour 25
+     process 1 4 | L3,8,202,1 | L3,2,286,2 L1,2,8,4 D",
+    ),
     (
         "a process whose host functions never end pays for its launches beside another process",
         "cap 10
