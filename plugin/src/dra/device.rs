@@ -1,5 +1,8 @@
-//! A GPU as a device of a ResourceSlice: attributes for selectors, capacities of which each share consumes a part, and taints
+//! A GPU as devices of a ResourceSlice: attributes for selectors, capacities of which each share consumes a part, and taints
 //! that keep new claims away.
+//!
+//! A GPU is one device. If its quotas may exceed its memory, as suspendable tenants take turns, it is two: one for all shares, and
+//! one for suspendable shares alone.
 
 use std::collections::BTreeMap;
 
@@ -24,6 +27,8 @@ const MEMORY_MIN_STEPS: u64 = 64;
 const UNHEALTHY: &str = "vcuda.io/unhealthy";
 /// Taint of a GPU that an operator has cordoned.
 const CORDONED: &str = "vcuda.io/cordoned";
+/// End of the name of a GPU's device for suspendable shares alone.
+const SUSPENDABLE: &str = "-suspendable";
 
 /// Effect of the taint of an unhealthy GPU on the pods that have shares of it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
@@ -41,30 +46,106 @@ pub fn device_name(uuid: &str) -> String {
     uuid.to_ascii_lowercase()
 }
 
-/// The device of a GPU; `None` if the GPU cannot have a share. `effect` is that of the taint of an unhealthy GPU.
+/// Name of a GPU's device for suspendable shares alone.
 #[must_use]
-pub fn device(gpu: &v1::Gpu, effect: Effect) -> Option<Device> {
-    // Managers of earlier releases send only the memory that is left beside the present tenants.
-    let bytes = match gpu.memory_shared_bytes {
-        0 => gpu.memory_grantable_bytes,
-        bytes => bytes,
-    };
-    let steps = bytes / MEMORY_STEP;
+pub fn suspendable_device_name(uuid: &str) -> String {
+    device_name(uuid) + SUSPENDABLE
+}
+
+/// Whether a device is for suspendable shares alone.
+#[must_use]
+pub fn is_suspendable_device(device: &str) -> bool {
+    device.ends_with(SUSPENDABLE)
+}
+
+/// Whether a GPU is two devices.
+#[must_use]
+pub fn is_overcommitted(gpu: &v1::Gpu) -> bool {
+    gpu.memory_suspendable_bytes > 0
+}
+
+/// The devices of a GPU; none if the GPU cannot have a share. `effect` is that of the taint of an unhealthy GPU.
+#[must_use]
+pub fn devices(gpu: &v1::Gpu, effect: Effect) -> Vec<Device> {
     let percent = match gpu.cores_grantable_permille {
         0 => 100,
         permille => u64::from(permille / 10),
     };
-    (steps >= MEMORY_MIN_STEPS && gpu.sharers_max > 0).then(|| Device {
-        name: device_name(&gpu.uuid),
-        allow_multiple_allocations: Some(true),
-        attributes: Some(attributes(gpu)),
-        capacity: Some(capacities(steps, percent, gpu.sharers_max)),
-        taints: Some(taints(gpu, effect)).filter(|taints| !taints.is_empty()),
-        ..Device::default()
-    })
+    let all = |memory_bytes, slots| Capacity {
+        steps: memory_bytes / MEMORY_STEP,
+        steps_max: memory_bytes / MEMORY_STEP,
+        percent,
+        slots,
+    };
+    let device = |name: String, kind, capacity: Capacity| {
+        (capacity.steps_max >= MEMORY_MIN_STEPS && capacity.slots > 0).then(|| Device {
+            name,
+            allow_multiple_allocations: Some(true),
+            attributes: Some(attributes(gpu, kind)),
+            capacity: Some(capacities(&capacity)),
+            taints: Some(taints(gpu, effect)).filter(|taints| !taints.is_empty()),
+            ..Device::default()
+        })
+    };
+    if !is_overcommitted(gpu) {
+        // Managers of earlier releases send only the memory that is left beside the present tenants.
+        let bytes = match gpu.memory_shared_bytes {
+            0 => gpu.memory_grantable_bytes,
+            bytes => bytes,
+        };
+        let only = device(device_name(&gpu.uuid), "vcuda", all(bytes, gpu.sharers_max));
+        return only.into_iter().collect();
+    }
+    let slots = suspendable_slots(gpu);
+    // Devices have no counter in common (Kubernetes 1.36), so what is one number of the GPU is divided: the slots by memory. A
+    // guarantee of GPU time cannot be kept to a share that takes turns, so all of it is the other device's.
+    let suspendable = Capacity {
+        steps_max: gpu.memory_suspendable_largest_bytes / MEMORY_STEP,
+        percent: 0,
+        ..all(gpu.memory_suspendable_bytes, slots)
+    };
+    let common = all(gpu.memory_common_bytes, gpu.sharers_max.saturating_sub(slots));
+    // The scheduler takes the first that fits: what only suspendable shares can have comes first.
+    let suspendable = device(
+        suspendable_device_name(&gpu.uuid),
+        "vcuda-suspendable",
+        suspendable,
+    );
+    let common = device(device_name(&gpu.uuid), "vcuda", common);
+    suspendable.into_iter().chain(common).collect()
 }
 
-fn capacities(steps: u64, percent: u64, slots: u32) -> BTreeMap<String, DeviceCapacity> {
+/// Slots of the device for suspendable shares alone: its part of the memory that is given, and at least one for each device that has
+/// memory.
+fn suspendable_slots(gpu: &v1::Gpu) -> u32 {
+    if gpu.memory_common_bytes / MEMORY_STEP < MEMORY_MIN_STEPS {
+        return gpu.sharers_max;
+    }
+    let all_bytes = u128::from(gpu.memory_suspendable_bytes) + u128::from(gpu.memory_common_bytes);
+    let slots = u128::from(gpu.sharers_max) * u128::from(gpu.memory_suspendable_bytes) / all_bytes;
+    let most = gpu.sharers_max.saturating_sub(1);
+    u32::try_from(slots).unwrap_or(most).max(1).min(most)
+}
+
+/// What a device has.
+struct Capacity {
+    /// Memory of all shares together (number of steps).
+    steps: u64,
+    /// Memory of the largest share (number of steps).
+    steps_max: u64,
+    /// GPU time that can be guaranteed.
+    percent: u64,
+    /// Number of shares.
+    slots: u32,
+}
+
+fn capacities(capacity: &Capacity) -> BTreeMap<String, DeviceCapacity> {
+    let Capacity {
+        steps,
+        steps_max,
+        percent,
+        slots,
+    } = *capacity;
     let mebibytes = |steps: u64| Quantity(format!("{steps}Mi"));
     let number = |number: u64| Quantity(number.to_string());
     let policy = |default, min, max, step| CapacityRequestPolicy {
@@ -78,11 +159,11 @@ fn capacities(steps: u64, percent: u64, slots: u32) -> BTreeMap<String, DeviceCa
     };
     let memory = DeviceCapacity {
         value: mebibytes(steps),
-        // A claim without an amount gets all memory, and so a GPU without other tenants.
+        // A claim without an amount gets all memory, and so a GPU without other tenants unless it is overcommitted.
         request_policy: Some(policy(
-            mebibytes(steps),
+            mebibytes(steps_max),
             mebibytes(MEMORY_MIN_STEPS),
-            mebibytes(steps),
+            mebibytes(steps_max),
             mebibytes(1),
         )),
     };
@@ -100,7 +181,8 @@ fn capacities(steps: u64, percent: u64, slots: u32) -> BTreeMap<String, DeviceCa
         .into()
 }
 
-fn attributes(gpu: &v1::Gpu) -> BTreeMap<String, DeviceAttribute> {
+/// Attributes of a device of this type.
+fn attributes(gpu: &v1::Gpu, kind: &str) -> BTreeMap<String, DeviceAttribute> {
     let text = |text: &str| DeviceAttribute {
         string: Some(text.to_owned()),
         ..DeviceAttribute::default()
@@ -112,7 +194,7 @@ fn attributes(gpu: &v1::Gpu) -> BTreeMap<String, DeviceAttribute> {
         })
     };
     let mut attributes = BTreeMap::from([
-        ("type".to_owned(), text("vcuda")),
+        ("type".to_owned(), text(kind)),
         ("uuid".to_owned(), text(&gpu.uuid)),
     ]);
     let mut add = |name: &str, attribute: Option<DeviceAttribute>| {
@@ -133,6 +215,11 @@ fn attributes(gpu: &v1::Gpu) -> BTreeMap<String, DeviceAttribute> {
         ..DeviceAttribute::default()
     });
     add("numaNode", node);
+    let overcommitted = is_overcommitted(gpu).then(|| DeviceAttribute {
+        bool: Some(true),
+        ..DeviceAttribute::default()
+    });
+    add("overcommitted", overcommitted);
     attributes
 }
 
@@ -194,9 +281,75 @@ pub(super) mod tests {
         }
     }
 
+    /// The only device of a GPU.
+    pub(in crate::dra) fn device(gpu: &v1::Gpu, effect: Effect) -> Device {
+        let [device] = <[Device; 1]>::try_from(devices(gpu, effect)).unwrap();
+        device
+    }
+
+    /// A GPU whose 44 GiB are overcommitted with the factor 1.5.
+    pub(in crate::dra) fn overcommitted() -> v1::Gpu {
+        v1::Gpu {
+            memory_common_bytes: 22 << 30,
+            memory_suspendable_bytes: 44 << 30,
+            memory_suspendable_largest_bytes: 22 << 30,
+            ..gpu(6)
+        }
+    }
+
+    /// Value, default and maximum of a capacity.
+    fn amounts(device: &Device, name: &str) -> [String; 3] {
+        let capacity = &device.capacity.as_ref().unwrap()[name];
+        let policy = capacity.request_policy.clone().unwrap();
+        [
+            capacity.value.clone(),
+            policy.default.unwrap(),
+            policy.valid_range.unwrap().max.unwrap(),
+        ]
+        .map(|quantity| quantity.0)
+    }
+
+    #[test]
+    fn an_overcommitted_gpu_is_two_devices_with_one_uuid() {
+        let [suspendable, common] =
+            <[Device; 2]>::try_from(devices(&overcommitted(), Effect::NoSchedule)).unwrap();
+        assert_eq!(common.name, "gpu-fef8089b-4820-abfc-e83e-943181975706");
+        assert_eq!(
+            suspendable.name,
+            "gpu-fef8089b-4820-abfc-e83e-943181975706-suspendable"
+        );
+        assert!(is_suspendable_device(&suspendable.name) && !is_suspendable_device(&common.name));
+        let attribute = |device: &Device, name: &str| device.attributes.as_ref().unwrap()[name].clone();
+        for (device, kind) in [(&suspendable, "vcuda-suspendable"), (&common, "vcuda")] {
+            assert_eq!(attribute(device, "type").string.as_deref(), Some(kind));
+            assert_eq!(attribute(device, "overcommitted").bool, Some(true));
+        }
+        assert_eq!(attribute(&suspendable, "uuid"), attribute(&common, "uuid"));
+        assert_eq!(amounts(&suspendable, MEMORY), ["45056Mi", "22528Mi", "22528Mi"]);
+        assert_eq!(amounts(&common, MEMORY), ["22528Mi", "22528Mi", "22528Mi"]);
+        assert_eq!(amounts(&suspendable, CORES), ["0", "0", "0"]);
+        assert_eq!(amounts(&common, CORES), ["100", "0", "100"]);
+        let slots = [&suspendable, &common].map(|device| amounts(device, SLOTS)[0].clone());
+        assert_eq!(slots, ["10", "6"]);
+    }
+
+    #[test]
+    fn all_memory_for_suspendable_shares_is_one_device() {
+        let gpu = v1::Gpu {
+            memory_common_bytes: 0,
+            memory_suspendable_bytes: 88 << 30,
+            memory_suspendable_largest_bytes: 44 << 30,
+            ..gpu(6)
+        };
+        let only = device(&gpu, Effect::NoSchedule);
+        assert!(is_suspendable_device(&only.name));
+        assert_eq!(amounts(&only, MEMORY), ["90112Mi", "45056Mi", "45056Mi"]);
+        assert_eq!(amounts(&only, SLOTS)[0], "16");
+    }
+
     #[test]
     fn a_gpu_has_capacities_of_which_a_share_consumes_a_part() {
-        let device = device(&gpu(6), Effect::NoSchedule).unwrap();
+        let device = device(&gpu(6), Effect::NoSchedule);
         assert_eq!(device.name, "gpu-fef8089b-4820-abfc-e83e-943181975706");
         assert_eq!(
             (device.allow_multiple_allocations, &device.taints),
@@ -232,11 +385,11 @@ pub(super) mod tests {
             numa_node: -1,
             ..v1::Gpu::default()
         };
-        let device = device(&bare, Effect::NoSchedule).unwrap();
+        let device = device(&bare, Effect::NoSchedule);
         let attributes = device.attributes.unwrap();
         assert_eq!(attributes.into_keys().collect::<Vec<_>>(), ["type", "uuid"]);
         assert_eq!(device.capacity.unwrap()[CORES].value.0, "100");
-        assert!(super::device(&v1::Gpu::default(), Effect::NoSchedule).is_none());
+        assert!(devices(&v1::Gpu::default(), Effect::NoSchedule).is_empty());
         assert_eq!(semantic_version("535.104.05.1"), None);
     }
 
@@ -254,7 +407,7 @@ pub(super) mod tests {
                 cordoned,
                 ..gpu(1)
             };
-            let device = device(&gpu, Effect::NoExecute).unwrap();
+            let device = device(&gpu, Effect::NoExecute);
             let taints = device.taints.unwrap_or_default().into_iter();
             taints
                 .map(|taint| format!("{}:{}", taint.key, taint.effect))
