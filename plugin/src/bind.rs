@@ -25,6 +25,7 @@ use crate::reclaim::ReclaimSender;
 
 mod error;
 mod grants;
+mod parts;
 mod reconcile;
 mod spec_inputs;
 
@@ -193,9 +194,7 @@ impl Binder {
     ) -> Result<(), BindError> {
         let _lock = self.lock.lock().await;
         self.end_superseded(&one.slot, &one.held).await?;
-        let grant = self
-            .find_or_create_grant(&one.slot, one.holder, request, &one.asked)
-            .await?;
+        let grant = self.find_or_create_grant(one, request).await?;
         let inputs = self.spec_inputs().await?;
         let grant = cdi::Grant {
             slot: one.slot.clone(),

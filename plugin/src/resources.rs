@@ -60,7 +60,9 @@ impl NodeGpu {
         self.suspendable.map_or(0, |chunks| chunks.count)
     }
 
-    fn count(&self, kind: Kind) -> u32 {
+    /// Number of devices of this kind that kubelet is told of.
+    #[must_use]
+    pub fn count(&self, kind: Kind) -> u32 {
         match kind {
             Kind::Gpu => SHARES_PER_GPU,
             Kind::Memory => self.chunks,

@@ -17,6 +17,8 @@ use vcuda_tests::{Fixture, GIB, eventually};
 
 /// Resource of memory that suspendable pods take turns in.
 const SUSPENDABLE: &str = "vcuda.io/suspendable-memory";
+/// Configuration of a plugin that has it.
+const WITH_SUSPENDABLE: &str = "[resources]\nsuspendable_memory = \"vcuda.io/suspendable-memory\"\n";
 /// Memory of the GPU (GiB).
 const GPU_GIB: u64 = 24;
 /// Chunks of a GiB.
@@ -25,11 +27,22 @@ const CHUNKS: usize = 4;
 /// A node whose manager overcommits the memory of its GPU.
 fn node(factor: &str) -> Fixture {
     let fixture = Fixture::with_gpus(1, &format!("{GPU_GIB}GiB"));
+    overcommit(&fixture, factor);
+    fixture
+}
+
+/// Configures the manager that is started next.
+fn overcommit(fixture: &Fixture, factor: &str) {
     let configuration = format!(
         "[admission]\nreserve = \"0\"\nsuspendable_overcommit = {factor}\n[namespaces.default]\nsuspendable = true\n"
     );
     fs::write(fixture.home().join("manager.toml"), configuration).unwrap();
-    fixture
+}
+
+fn wait_for_suspendable(kubelet: &Kubelet) {
+    eventually("kubelet has all resources", Duration::from_secs(30), || {
+        kubelet.allocatable(SUSPENDABLE) > 0
+    });
 }
 
 fn suspendable(name: &str, chunks: usize, percent: usize) -> PodSpec {
@@ -45,11 +58,9 @@ fn start(kubelet: &Kubelet, spec: PodSpec) -> bool {
 #[test]
 fn suspendable_pods_by_counts_exceed_the_gpu_and_others_do_not() {
     let fixture = node("1.75");
-    let node = fixture.node_with("[resources]\nsuspendable_memory = \"vcuda.io/suspendable-memory\"\n");
+    let node = fixture.node_with(WITH_SUSPENDABLE);
     let kubelet = &node.kubelet;
-    eventually("kubelet has all resources", Duration::from_secs(30), || {
-        kubelet.allocatable(SUSPENDABLE) > 0
-    });
+    wait_for_suspendable(kubelet);
     // A quarter of the memory is for all, and three quarters are given twice.
     let (common, twice) = (
         kubelet.allocatable("vcuda.io/memory"),
@@ -69,14 +80,43 @@ fn suspendable_pods_by_counts_exceed_the_gpu_and_others_do_not() {
     kubelet.assert_no_wrongs();
 }
 
+/// The scheduler counts the parts of all GPUs together. The manager's choice alone would fill a GPU with pods that are not suspendable,
+/// and the last suspendable ones would find too little.
+#[test]
+fn pods_by_counts_fill_the_parts_of_each_gpu() {
+    let fixture = Fixture::with_gpus(2, &format!("{GPU_GIB}GiB"));
+    overcommit(&fixture, "1.5");
+    let node = fixture.node_with(WITH_SUSPENDABLE);
+    let kubelet = &node.kubelet;
+    wait_for_suspendable(kubelet);
+    assert_eq!(
+        (
+            kubelet.allocatable("vcuda.io/memory"),
+            kubelet.allocatable(SUSPENDABLE)
+        ),
+        (24 * CHUNKS, 48 * CHUNKS)
+    );
+    for number in 0..4 {
+        assert!(!start(
+            kubelet,
+            PodSpec::share(&format!("web-{number}"), 6 * CHUNKS, 5)
+        ));
+    }
+    for number in 0..4 {
+        assert!(start(
+            kubelet,
+            suspendable(&format!("infer-{number}"), 12 * CHUNKS, 5)
+        ));
+    }
+    kubelet.assert_no_wrongs();
+}
+
 #[test]
 fn a_pod_by_counts_is_refused_for_memory_of_both_kinds_and_for_more_than_one_can_have() {
     let fixture = node("1.75");
-    let node = fixture.node_with("[resources]\nsuspendable_memory = \"vcuda.io/suspendable-memory\"\n");
+    let node = fixture.node_with(WITH_SUSPENDABLE);
     let kubelet = &node.kubelet;
-    eventually("kubelet has all resources", Duration::from_secs(30), || {
-        kubelet.allocatable(SUSPENDABLE) > 0
-    });
+    wait_for_suspendable(kubelet);
     let both = [
         ("gpu", 1),
         ("memory", 4),
