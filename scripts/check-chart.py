@@ -344,10 +344,8 @@ def main():
         # What is wrong is refused before anything reaches a cluster.
         for wrong in [{"gpuAcess": "cdi"}, {"gpuAccess": "magic"}, {"admission": {"placement": "best"}}, {"resources": {"chunk": 256}},
                       {"admission": {"memoryOvercommit": 0.5}}, {"suspend": {"residence": "long"}},
-                      # Nobody may be suspended; and the extender knows no memory that is given twice.
-                      {"admission": {"suspendableOvercommit": 1.5}},
-                      {"admission": {"suspendableOvercommit": 1.5}, "namespaces": {"a": {"suspendable": True}},
-                       "cluster": {"enabled": True, "extender": {"enabled": True}}}, {"namespaces": {"a": {"policy": ["burst"]}}}, {"paths": {"run": "vcuda"}},
+                      # No namespace may have suspendable pods.
+                      {"admission": {"suspendableOvercommit": 1.5}}, {"namespaces": {"a": {"policy": ["burst"]}}}, {"paths": {"run": "vcuda"}},
                       {"audit": {"action": "end"}}, {"mode": "both"},
                       {"dra": {"unhealthyEffect": "Evict"}}, {"modeLabel": "dra"}, {"namespaces": {"a": {"auditAction": "end"}}},
                       {"image": {"repository": "a", "digest": "latest"}}, {"networkPolicy": {"from": []}}, {"cluster": {"failurePolicy": "Open"}}, {"cluster": {"gpuMemory": "80 GB"}}, {"cluster": {"addTolerations": [{"kye": "a"}]}}]:

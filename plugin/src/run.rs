@@ -179,10 +179,7 @@ impl Base {
         let watcher = NodeWatcher::new(
             Arc::clone(&manager),
             store.clone(),
-            Chunks {
-                bytes: config.chunk_bytes,
-                has_suspendable: config.names.has_suspendable_memory(),
-            },
+            chunks(config),
             Arc::clone(&instruments),
         );
         let node = watcher.subscribe();
@@ -236,8 +233,8 @@ fn start(
     }
     let readers = Readers::default();
     let (share_connection, connected) = register_all(config, &shared, &readers, tasks);
-    if let Some((client, cluster)) = cluster {
-        start_api_server_tasks(config, client, cluster, manager, binder, tasks);
+    if let Some(cluster) = cluster {
+        start_api_server_tasks(config, cluster, (manager, store), binder, tasks);
     }
     let releaser = Releaser {
         times: config.release,
@@ -256,9 +253,8 @@ fn start(
 /// Starts the tasks that read or write at the API server: annotations, events, and the node's free amounts.
 fn start_api_server_tasks(
     config: &Config,
-    client: Client,
-    cluster: Cluster,
-    manager: &Arc<Manager>,
+    (client, cluster): (Client, Cluster),
+    (manager, store): (&Arc<Manager>, &Store),
     binder: Arc<Binder>,
     tasks: &mut JoinSet<()>,
 ) {
@@ -268,8 +264,16 @@ fn start_api_server_tasks(
         tasks.spawn(pod_events::run(events, Arc::clone(manager)));
     }
     if config.cluster.publish {
-        let publisher = Publisher::new(client, &config.cluster.node, config.chunk_bytes);
+        let publisher = Publisher::new(client, &config.cluster.node, chunks(config), store.clone());
         tasks.spawn(publisher.run(Arc::clone(manager)));
+    }
+}
+
+/// How memory is counted.
+fn chunks(config: &Config) -> Chunks {
+    Chunks {
+        bytes: config.chunk_bytes,
+        has_suspendable: config.names.has_suspendable_memory(),
     }
 }
 

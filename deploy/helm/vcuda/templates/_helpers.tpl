@@ -65,9 +65,6 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if and $overcommits (ne (include "vcuda.suspends" .) "true") -}}
 {{- fail "admission.suspendableOvercommit is above 1, and no namespace may have suspendable pods: set namespaces.TEAM.suspendable=true for one" -}}
 {{- end -}}
-{{- if and $overcommits (eq (include "vcuda.extends" .) "true") -}}
-{{- fail "admission.suspendableOvercommit is above 1, and cluster.extender does not know memory that is given more than once: turn one of them off" -}}
-{{- end -}}
 {{- $overcommits -}}
 {{- end }}
 
