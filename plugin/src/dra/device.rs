@@ -148,12 +148,13 @@ fn capacities(capacity: &Capacity) -> BTreeMap<String, DeviceCapacity> {
     } = *capacity;
     let mebibytes = |steps: u64| Quantity(format!("{steps}Mi"));
     let number = |number: u64| Quantity(number.to_string());
+    // The API server refuses a step that is larger than what is beyond the minimum, so amounts without a choice have none.
     let policy = |default, min, max, step| CapacityRequestPolicy {
         default: Some(default),
         valid_range: Some(CapacityRequestPolicyRange {
             min,
             max: Some(max),
-            step: Some(step),
+            step,
         }),
         ..CapacityRequestPolicy::default()
     };
@@ -164,17 +165,22 @@ fn capacities(capacity: &Capacity) -> BTreeMap<String, DeviceCapacity> {
             mebibytes(steps_max),
             mebibytes(MEMORY_MIN_STEPS),
             mebibytes(steps_max),
-            mebibytes(1),
+            Some(mebibytes(1)),
         )),
     };
     // A claim without an amount has no guarantee: it gets the time that others leave (docs/policies.md).
     let cores = DeviceCapacity {
         value: number(percent),
-        request_policy: Some(policy(number(0), number(0), number(percent.min(100)), number(1))),
+        request_policy: Some(policy(
+            number(0),
+            number(0),
+            number(percent.min(100)),
+            (percent > 0).then(|| number(1)),
+        )),
     };
     let slots = DeviceCapacity {
         value: number(slots.into()),
-        request_policy: Some(policy(number(1), number(1), number(1), number(1))),
+        request_policy: Some(policy(number(1), number(1), number(1), None)),
     };
     [(MEMORY, memory), (CORES, cores), (SLOTS, slots)]
         .map(|(name, capacity)| (name.to_owned(), capacity))
@@ -331,6 +337,41 @@ pub(super) mod tests {
         assert_eq!(amounts(&common, CORES), ["100", "0", "100"]);
         let slots = [&suspendable, &common].map(|device| amounts(device, SLOTS)[0].clone());
         assert_eq!(slots, ["10", "6"]);
+    }
+
+    /// Checks of Kubernetes' `validateRequestPolicyRange` (pkg/apis/resource/validation).
+    #[test]
+    fn the_api_server_takes_each_capacity() {
+        let number = |quantity: &Quantity| quantity.0.trim_end_matches("Mi").parse::<u64>().unwrap();
+        // Of two slots each device has one; and a GPU of one slot is one device.
+        for (gpu, sharers_max) in [
+            (overcommitted(), 16),
+            (overcommitted(), 2),
+            (gpu(6), 16),
+            (gpu(6), 1),
+        ] {
+            let gpu = v1::Gpu { sharers_max, ..gpu };
+            let capacities = devices(&gpu, Effect::NoSchedule)
+                .into_iter()
+                .flat_map(|device| device.capacity.unwrap());
+            for (name, capacity) in capacities {
+                let policy = capacity.request_policy.unwrap();
+                let range = policy.valid_range.unwrap();
+                let (min, max) = (number(&range.min), number(&range.max.unwrap()));
+                let default = number(&policy.default.unwrap());
+                let step = range.step.as_ref().map(number);
+                assert!(
+                    min <= default && default <= max && max <= number(&capacity.value),
+                    "{name}"
+                );
+                assert!(
+                    step.is_none_or(|step| min + step <= number(&capacity.value)
+                        && (default - min) % step == 0
+                        && (max - min) % step == 0),
+                    "{name}"
+                );
+            }
+        }
     }
 
     #[test]
