@@ -115,7 +115,8 @@ def pod(where, things, access, values):
     program = "vcuda-dra-driver" if claims else "vcuda-device-plugin"
     check(plugin["command"][0] == "/usr/bin/" + program, where, "runs", plugin["command"])
     classes = {thing["metadata"]["name"] for thing in things if thing["kind"] == "DeviceClass"}
-    check(classes == ({"vcuda.io", "vcuda.io-whole"} if claims else set()), where, "device classes:", classes)
+    check(classes == ({"vcuda.io", "vcuda.io-suspendable", "vcuda.io-whole"} if claims else set()), where, "device classes:", classes)
+    overcommit(where, tomllib.loads(by_kind["ConfigMap"]["data"]["manager.toml"]), config, values)
     labelled = {"vcuda.io/mode": values.get("mode", "plugin")} if values.get("modeLabel") else {}
     check(spec.get("nodeSelector", {}) == values.get("nodeSelector", {}) | labelled, where, "is on nodes", spec.get("nodeSelector"))
     effect = values.get("dra", {}).get("unhealthyEffect", "NoSchedule")
@@ -162,6 +163,15 @@ def pod(where, things, access, values):
         if thing["kind"] == "ConfigMap" and "vcuda.json" in thing["data"]:
             dashboard = json.loads((ROOT / "deploy/grafana-dashboard.json").read_text())
             check(json.loads(thing["data"]["vcuda.json"]) == dashboard, where, "the dashboard is another one")
+
+
+def overcommit(where, manager, plugin, values):
+    """Memory that suspendable pods take turns in: the manager grants what the plugin offers, and no plugin offers it without the factor."""
+    factor = values.get("admission", {}).get("suspendableOvercommit", 1)
+    check(manager["admission"]["suspendable_overcommit"] == factor, where, "the factor is", manager["admission"])
+    check(manager["suspend"]["residence"] == values.get("suspend", {}).get("residence", "30s"), where, "the residence is", manager["suspend"])
+    name = values.get("resources", {}).get("suspendableMemory", "vcuda.io/suspendable-memory") if factor > 1 else None
+    check(plugin["resources"].get("suspendable_memory") == name, where, "memory for suspendable pods:", plugin["resources"])
 
 
 def is_of_cluster(thing):
@@ -333,7 +343,9 @@ def main():
             pod(name, things, "simulator" if "simulator" in values else values.get("gpuAccess", "toolkit"), values)
         # What is wrong is refused before anything reaches a cluster.
         for wrong in [{"gpuAcess": "cdi"}, {"gpuAccess": "magic"}, {"admission": {"placement": "best"}}, {"resources": {"chunk": 256}},
-                      {"admission": {"memoryOvercommit": 0.5}}, {"namespaces": {"a": {"policy": ["burst"]}}}, {"paths": {"run": "vcuda"}},
+                      {"admission": {"memoryOvercommit": 0.5}}, {"suspend": {"residence": "long"}},
+                      # No namespace may have suspendable pods.
+                      {"admission": {"suspendableOvercommit": 1.5}}, {"namespaces": {"a": {"policy": ["burst"]}}}, {"paths": {"run": "vcuda"}},
                       {"audit": {"action": "end"}}, {"mode": "both"},
                       {"dra": {"unhealthyEffect": "Evict"}}, {"modeLabel": "dra"}, {"namespaces": {"a": {"auditAction": "end"}}},
                       {"image": {"repository": "a", "digest": "latest"}}, {"networkPolicy": {"from": []}}, {"cluster": {"failurePolicy": "Open"}}, {"cluster": {"gpuMemory": "80 GB"}}, {"cluster": {"addTolerations": [{"kye": "a"}]}}]:

@@ -105,6 +105,8 @@ fn create(node: &ManagerClient, wanted: &Wanted) -> Result<Grant, Failure> {
         gpu_count,
         gpu_uuids,
         user_uid: wanted.user,
+        suspendable: wanted.is_suspendable,
+        memory_wait_ms: wanted.memory_wait_ms,
         ..CreateGrantRequest::default()
     })
 }

@@ -29,7 +29,7 @@ use manager::{
 pub(crate) use manager::{
     EventsArgs, GrantAction, GrantArgs, GrantCreateArgs, GrantResizeArgs, PsArgs, SortKey, TopArgs,
 };
-pub(crate) use quota::{QuotaArgs, memory as memory_quota};
+pub(crate) use quota::{QuotaArgs, memory as memory_quota, wait_ms as memory_wait_ms};
 use smi::SMI_EXAMPLES;
 pub(crate) use smi::{Monitor, SmiArgs};
 pub(crate) use support_bundle::SupportBundleArgs;

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Map, Value, json};
 use vcuda_quota::pods::annotations::{DOMAIN, quota_change};
-use vcuda_quota::pods::{Counts, CountsError, lowered_quota, without_guarantee};
+use vcuda_quota::pods::{AmountsError, Counts, CountsError, lowered_quota, without_guarantee};
 use vcuda_quota::{Policy, QuotaChange};
 
 mod claim_bounds;
@@ -176,7 +176,7 @@ fn without_cores(share: &Share, rules: &Rules) -> CountsError {
         chunks: share.each.chunks.saturating_mul(share.gpus),
         percents: 0,
     };
-    let error = counts.of_each_gpu(rules.chunk_bytes, rules.resources());
+    let error = counts.of_each_gpu(rules.chunk_bytes, rules.resources_of(share.is_suspendable));
     error
         .err()
         .unwrap_or_else(|| unreachable!("no percent is always refused"))
@@ -193,7 +193,13 @@ fn check_choices(
     let named = names(pod, shares);
     let all: BTreeSet<String> = named.iter().map(|(name, _)| name.clone()).collect();
     for (name, share) in named {
-        let chosen = quota_change(&annotations, &name, &all)?;
+        let mut chosen = quota_change(&annotations, &name, &all)?;
+        if share.is_suspendable {
+            if chosen.suspendable == Some(false) {
+                return Err(Refusal::Container(name, AmountsError::NotSuspendable.into()));
+            }
+            chosen.suspendable = Some(true);
+        }
         let (bytes, promised) = match mode {
             Mode::Dra if share.is_unpromised => (share.memory_bytes, 0),
             Mode::Dra => (share.memory_bytes, share.each.percents * 10),

@@ -99,7 +99,7 @@ mod tests {
     fn every_key_is_read() {
         let config = of(
             "listen = \"[::1]:1\"\ncertificate = \"/a\"\nkubeconfig = \"/k\"\n\
-             [resources]\ngpu = \"a.b/c\"\nmemory = \"a.b/d\"\ncores = \"a.b/e\"\nchunk = \"1Gi\"\n\
+             [resources]\ngpu = \"a.b/c\"\nmemory = \"a.b/d\"\ncores = \"a.b/e\"\nsuspendable_memory = \"a.b/f\"\nchunk = \"1Gi\"\n\
              [admission]\nmode = \"dra\"\ndefault_memory = \"2Gi\"\ngpu_memory = \"80Gi\"\naliyun_unit = \"MiB\"\n\
              volcano_memory_factor = 10\nruntime_class = \"nvidia\"\n\
              tolerations = [{key = \"nvidia.com/gpu\", operator = \"Exists\", effect = \"NoSchedule\"}]\n\
@@ -112,6 +112,7 @@ mod tests {
         assert_eq!((config.score, config.follows_nodes), (Score::Topology, true));
         let rules = config.rules;
         assert_eq!(rules.names, ["a.b/c", "a.b/d", "a.b/e"]);
+        assert_eq!(rules.suspendable_memory, "a.b/f");
         assert_eq!(
             (rules.chunk_bytes, rules.mode, rules.aliyun_unit),
             (1 << 30, Mode::Dra, AliyunUnit::Mebibytes)

@@ -15,10 +15,12 @@ use vcuda_region::GpuUuid;
 use crate::gpu::{Gpu, Health};
 
 mod choose;
+mod parts;
 mod refusal;
 #[cfg(test)]
 mod tests;
 
+pub use parts::Parts;
 pub use refusal::Refusal;
 
 /// Order of preference among GPUs that have room.

@@ -23,6 +23,9 @@ pub fn amounts(request: &GpuRequest, change: &QuotaChange) -> Result<v1::Amounts
             _ => Err(AmountsError::Whole),
         };
     };
+    if request.is_suspendable && change.suspendable == Some(false) {
+        return Err(AmountsError::NotSuspendable);
+    }
     let mut quota = lowered_quota(most_bytes, request.cores_permille, change)?;
     // `fixed` with all GPU time guarantees nothing (docs/policies.md). A pod that requests 100 percent of a GPU has a guarantee
     // of them, which is `burst` with a maximum equal to the share.
@@ -87,11 +90,32 @@ mod tests {
             memory_bytes,
             cores_permille,
             among: Vec::new(),
+            is_suspendable: false,
         }
     }
 
     fn computed(request: &GpuRequest, change: &QuotaChange) -> Result<v1::Amounts, String> {
         amounts(request, change).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn memory_for_suspendable_containers_is_for_no_others() {
+        let suspendable = GpuRequest {
+            is_suspendable: true,
+            ..request(Some(4 << 30), 300)
+        };
+        let change = |suspendable| QuotaChange {
+            suspendable,
+            ..QuotaChange::default()
+        };
+        for allowed in [None, Some(true)] {
+            computed(&suspendable, &change(allowed)).unwrap();
+        }
+        let refusal = computed(&suspendable, &change(Some(false))).unwrap_err();
+        assert!(
+            refusal.contains("vcuda.io/suspendable: it asks for memory that"),
+            "{refusal}"
+        );
     }
 
     #[test]

@@ -25,6 +25,7 @@ use crate::reclaim::ReclaimSender;
 
 mod error;
 mod grants;
+mod parts;
 mod reconcile;
 mod spec_inputs;
 
@@ -133,7 +134,7 @@ impl Binder {
             let holder = find_holder(&*self.pods.snapshot().await?, kind, ids)?;
             for (name, devices) in &holder.containers {
                 if devices.ids_of(Kind::Gpu).is_empty() {
-                    self.gpu_request(&holder, name, DeviceCounts::count(devices))?;
+                    self.gpu_request(&holder, name, DeviceCounts::count(&devices.ids))?;
                 }
             }
             Ok(())
@@ -147,12 +148,12 @@ impl Binder {
         let slot = Slot::from_shares(shares);
         let holder = find_holder(&*self.pods.snapshot().await?, Kind::Gpu, shares)?;
         let mut counts = DeviceCounts::default();
-        let mut ids = [shares.clone(), Ids::new(), Ids::new()];
+        let mut ids: [Ids; 4] = Default::default();
         for (name, devices) in &holder.containers {
             if let Some(foreign) = devices.foreign.first() {
                 return Err(BindError::Foreign(container_name(&holder, name), foreign.clone()));
             }
-            counts = counts.max_of_each(DeviceCounts::count(devices));
+            counts = counts.max_of_each(DeviceCounts::count(&devices.ids));
             for (own, more) in ids.iter_mut().zip(&devices.ids) {
                 own.extend(more);
             }
@@ -193,9 +194,7 @@ impl Binder {
     ) -> Result<(), BindError> {
         let _lock = self.lock.lock().await;
         self.end_superseded(&one.slot, &one.held).await?;
-        let grant = self
-            .find_or_create_grant(&one.slot, one.holder, request, &one.asked)
-            .await?;
+        let grant = self.find_or_create_grant(one, request).await?;
         let inputs = self.spec_inputs().await?;
         let grant = cdi::Grant {
             slot: one.slot.clone(),
@@ -259,7 +258,7 @@ impl Binder {
             amounts: Some(amounts::without_defaults(&amounts, &change)),
             gpu_count: gpu_request.gpus,
             include_gpu_uuids: gpu_request.among.clone(),
-            suspendable: change.suspendable.unwrap_or(false),
+            suspendable: gpu_request.is_suspendable || change.suspendable.unwrap_or(false),
             ..v1::CreateGrantRequest::default()
         };
         Ok((request, amounts::canonical_text(&amounts)))

@@ -1,6 +1,7 @@
 //! The configuration. Flags win over the environment, the environment wins over the file. All of it is checked before any part
 //! starts.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -118,7 +119,10 @@ impl Config {
                 events: file.cluster.events,
                 publish: file.cluster.publish,
             },
-            names: ExtendedResources::new([resources.gpu.0, resources.memory.0, resources.cores.0]),
+            names: ExtendedResources::new(
+                [resources.gpu.0, resources.memory.0, resources.cores.0],
+                resources.suspendable_memory.map(|name| name.0),
+            ),
             chunk_bytes: flags.chunk.unwrap_or(resources.chunk).0,
             registration: file.registration,
             shim_for_whole_gpus: file.whole_cards.shim,
@@ -146,10 +150,12 @@ impl Config {
         ] {
             config::absolute(key, path)?;
         }
-        let [gpu, memory, cores] = crate::ids::Kind::ALL.map(|kind| self.names.name(kind));
-        if gpu == memory || gpu == cores || memory == cores {
+        let names: Vec<&str> = self.names.kinds().map(|kind| self.names.name(kind)).collect();
+        let different: BTreeSet<&&str> = names.iter().collect();
+        if different.len() < names.len() {
             return together(format!(
-                "resources.gpu \"{gpu}\", memory \"{memory}\" and cores \"{cores}\": give them three names"
+                "resources {}: give each a name of its own",
+                names.join(", ")
             ));
         }
         Ok(self)
@@ -217,7 +223,14 @@ mod tests {
                 "p.toml:2: 'gpu': not a resource's name",
             ),
             ("[resources]\ngpu = \"kubernetes.io/gpu\"", "p.toml:2: "),
-            ("[resources]\ngpu = \"vcuda.io/memory\"", "give them three names"),
+            (
+                "[resources]\ngpu = \"vcuda.io/memory\"",
+                "give each a name of its own",
+            ),
+            (
+                "[resources]\nsuspendable_memory = \"vcuda.io/memory\"",
+                "vcuda.io/memory, vcuda.io/cores, vcuda.io/memory: give each",
+            ),
             ("registration = \"guess\"", "p.toml:1: "),
             (
                 "[dra]\nunhealthy_effect = \"Evict\"",

@@ -4,8 +4,8 @@ use thiserror::Error;
 use vcuda_quota::MemorySize;
 use vcuda_quota::pods::{CORES_PER_GPU, Counts, CountsError};
 
-use crate::ids::Kind;
-use crate::pods::{Devices, ExtendedResources};
+use crate::ids::{Ids, Kind};
+use crate::pods::ExtendedResources;
 use crate::resources::{NodeGpu, State};
 
 /// Numbers of devices that kubelet gave to a container.
@@ -17,17 +17,20 @@ pub struct DeviceCounts {
     pub chunks: u32,
     /// Percents of GPU time, of all GPUs together.
     pub percents: u32,
+    /// Number of memory chunks for suspendable containers, of all GPUs together.
+    pub suspendable_chunks: u32,
 }
 
 impl DeviceCounts {
-    /// Counts a container's devices.
+    /// Counts a container's devices, by [`Kind`].
     #[must_use]
-    pub fn count(devices: &Devices) -> Self {
-        let count = |kind| u32::try_from(devices.ids_of(kind).len()).unwrap_or(u32::MAX);
+    pub fn count(ids: &[Ids; 4]) -> Self {
+        let count = |kind: Kind| u32::try_from(kind.select(ids).len()).unwrap_or(u32::MAX);
         Self {
             gpus: count(Kind::Gpu),
             chunks: count(Kind::Memory),
             percents: count(Kind::Cores),
+            suspendable_chunks: count(Kind::SuspendableMemory),
         }
     }
 
@@ -38,6 +41,7 @@ impl DeviceCounts {
             gpus: self.gpus.max(other.gpus),
             chunks: self.chunks.max(other.chunks),
             percents: self.percents.max(other.percents),
+            suspendable_chunks: self.suspendable_chunks.max(other.suspendable_chunks),
         }
     }
 }
@@ -53,6 +57,8 @@ pub struct GpuRequest {
     pub cores_permille: u32,
     /// UUIDs of the GPUs to choose from; empty means any.
     pub among: Vec<String>,
+    /// Whether its memory is that for suspendable containers.
+    pub is_suspendable: bool,
 }
 
 /// Numbers of devices that no GPU of this node could serve, even if it were free.
@@ -61,6 +67,16 @@ pub enum RequestError {
     /// Numbers that no node could grant.
     #[error(transparent)]
     Counts(#[from] CountsError),
+    /// Memory of both kinds.
+    #[error(
+        "it asks for {memory} and for {suspendable}: leave one of them out, as a container has the one or the other"
+    )]
+    BothMemories {
+        /// Name of the resource of memory for all containers.
+        memory: String,
+        /// Name of the resource of memory for suspendable ones.
+        suspendable: String,
+    },
     /// More than the memory of the largest GPU.
     #[error(
         "{resource}: {count} is {size} on each of {gpus} GPUs; the largest that this node has gives {most}"
@@ -93,31 +109,47 @@ pub fn gpu_request(
 ) -> Result<GpuRequest, RequestError> {
     let DeviceCounts {
         gpus: count,
-        chunks,
         percents,
+        ..
     } = device_counts;
+    let (kind, chunks) = match (device_counts.chunks, device_counts.suspendable_chunks) {
+        (chunks, 0) => (Kind::Memory, chunks),
+        (0, chunks) => (Kind::SuspendableMemory, chunks),
+        (_, _) => {
+            let [memory, suspendable] =
+                [Kind::Memory, Kind::SuspendableMemory].map(|kind| names.name(kind).to_owned());
+            return Err(RequestError::BothMemories { memory, suspendable });
+        }
+    };
+    let is_suspendable = kind == Kind::SuspendableMemory;
     let counts = Counts {
         gpus: count,
         chunks,
         percents,
     };
-    let each = counts.of_each_gpu(chunk_bytes, names.resources())?;
+    let each = counts.of_each_gpu(chunk_bytes, names.resources(kind))?;
     let (chunks_each, percents_each) = (each.chunks, each.percents);
     let size = |chunks: u32| u64::from(chunks).saturating_mul(chunk_bytes);
     let known = gpus.iter().filter(|gpu| gpu.state != State::Unhealthy);
-    let most = known.map(|gpu| gpu.chunks).max();
+    let largest = |gpu: &NodeGpu| match is_suspendable {
+        true => gpu.suspendable.map_or(0, |chunks| chunks.largest),
+        false => gpu.chunks,
+    };
+    let most = known.map(largest).max();
     // If no GPU is healthy, the manager's refusal names the unhealthy ones.
     if let Some(most) = most.filter(|most| chunks_each > *most) {
         return Err(RequestError::TooLarge {
-            resource: names.name(Kind::Memory).to_owned(),
+            resource: names.name(kind).to_owned(),
             count: chunks,
             size: MemorySize(size(chunks_each)),
             gpus: count,
             most: MemorySize(size(most)),
         });
     }
+    // Of an overcommitted GPU suspendable containers have memory, too, so that no container is alone on it.
     let whole: Vec<String> = gpus
         .iter()
+        .filter(|gpu| gpu.suspendable.is_none() && !is_suspendable)
         .filter(|gpu| percents_each == CORES_PER_GPU && gpu.chunks == chunks_each)
         .map(|gpu| gpu.uuid.clone())
         .collect();
@@ -126,12 +158,14 @@ pub fn gpu_request(
         memory_bytes: whole.is_empty().then(|| size(chunks_each)),
         cores_permille: percents_each * 10,
         among: whole,
+        is_suspendable,
     })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::resources::SuspendableChunks;
 
     const MIB: u64 = 1 << 20;
 
@@ -140,6 +174,7 @@ mod tests {
             uuid: uuid.to_owned(),
             minor_number: None,
             chunks,
+            suspendable: None,
             state: State::Usable,
             numa_node: None,
         };
@@ -147,10 +182,60 @@ mod tests {
             gpus,
             chunks,
             percents,
+            suspendable_chunks: 0,
         };
-        let names = ExtendedResources::new(["v/gpu", "v/memory", "v/cores"].map(str::to_owned));
         let node = [gpu("a", 96), gpu("b", 96), gpu("c", 318)];
-        gpu_request(device_counts, 256 * MIB, &node, &names).map_err(|error| error.to_string())
+        gpu_request(device_counts, 256 * MIB, &node, &names()).map_err(|error| error.to_string())
+    }
+
+    fn names() -> ExtendedResources {
+        let names = ["v/gpu", "v/memory", "v/cores"].map(str::to_owned);
+        ExtendedResources::new(names, Some("v/suspendable-memory".to_owned()))
+    }
+
+    #[test]
+    fn memory_for_suspendable_containers_has_its_own_bound_and_is_no_whole_gpu() {
+        let node = [NodeGpu {
+            uuid: "a".to_owned(),
+            minor_number: None,
+            chunks: 100,
+            suspendable: Some(SuspendableChunks {
+                count: 300,
+                largest: 150,
+            }),
+            state: State::Usable,
+            numa_node: None,
+        }];
+        let request = |chunks, suspendable_chunks| {
+            let counts = DeviceCounts {
+                gpus: 1,
+                chunks,
+                percents: 100,
+                suspendable_chunks,
+            };
+            gpu_request(counts, 256 * MIB, &node, &names()).map_err(|error| error.to_string())
+        };
+        let largest = request(0, 150).unwrap();
+        assert_eq!(
+            (largest.memory_bytes, largest.is_suspendable),
+            (Some(150 * 256 * MIB), true)
+        );
+        let common = request(100, 0).unwrap();
+        assert_eq!(
+            (common.memory_bytes, common.is_suspendable),
+            (Some(100 * 256 * MIB), false)
+        );
+        let more = request(0, 151).unwrap_err();
+        assert!(
+            more.starts_with("v/suspendable-memory: 151 is 37.75 GiB"),
+            "{more}"
+        );
+        assert!(request(101, 0).unwrap_err().starts_with("v/memory: 101 is"));
+        let both = request(10, 10).unwrap_err();
+        assert!(
+            both.contains("it asks for v/memory and for v/suspendable-memory: leave one"),
+            "{both}"
+        );
     }
 
     #[test]

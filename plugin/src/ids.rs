@@ -15,28 +15,32 @@ pub enum Kind {
     Memory,
     /// A percent of a GPU's time.
     Cores,
+    /// A chunk of memory for a suspendable container, which takes turns in it with others.
+    SuspendableMemory,
 }
 
 impl Kind {
-    /// All three.
-    pub const ALL: [Kind; 3] = [Kind::Gpu, Kind::Memory, Kind::Cores];
+    /// All four. A plugin without a name for the last has three resources.
+    pub const ALL: [Kind; 4] = [Kind::Gpu, Kind::Memory, Kind::Cores, Kind::SuspendableMemory];
 
     /// The element of this kind in an array in the order of [`Kind::ALL`].
     #[must_use]
-    pub fn select<T>(self, [gpu, memory, cores]: &[T; 3]) -> &T {
+    pub fn select<T>(self, [gpu, memory, cores, suspendable]: &[T; 4]) -> &T {
         match self {
             Self::Gpu => gpu,
             Self::Memory => memory,
             Self::Cores => cores,
+            Self::SuspendableMemory => suspendable,
         }
     }
 
     /// Mutable form of [`Kind::select`].
-    pub fn select_mut<T>(self, [gpu, memory, cores]: &mut [T; 3]) -> &mut T {
+    pub fn select_mut<T>(self, [gpu, memory, cores, suspendable]: &mut [T; 4]) -> &mut T {
         match self {
             Self::Gpu => gpu,
             Self::Memory => memory,
             Self::Cores => cores,
+            Self::SuspendableMemory => suspendable,
         }
     }
 
@@ -47,6 +51,7 @@ impl Kind {
             Kind::Gpu => "gpu",
             Kind::Memory => "memory",
             Kind::Cores => "cores",
+            Kind::SuspendableMemory => "suspendable-memory",
         }
     }
 
@@ -56,6 +61,7 @@ impl Kind {
             Kind::Gpu => 's',
             Kind::Memory => 'm',
             Kind::Cores => 'c',
+            Kind::SuspendableMemory => 't',
         }
     }
 

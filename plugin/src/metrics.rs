@@ -107,8 +107,8 @@ impl Default for Instruments {
         );
         let build = prometheus_client::metrics::info::Info::new([("version", env!("CARGO_PKG_VERSION"))]);
         registry.register("vcuda_plugin_build", "The device plugin's release", build);
-        // All series exist from the start, so that rates count the first event.
-        for kind in Kind::ALL {
+        // All series exist from the start, so that rates count the first event. Few plugins have the fourth resource.
+        for kind in [Kind::Gpu, Kind::Memory, Kind::Cores] {
             this.connected.get_or_create(&ResourceLabel(kind)).set(0);
             for result in ["done", "refused", "failed"] {
                 drop(this.registrations.get_or_create(&Outcome { kind, result }));

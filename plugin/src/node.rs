@@ -13,7 +13,7 @@ use crate::cdi::Store;
 use crate::ids::{Ids, Kind};
 use crate::manager::{Manager, ManagerError};
 use crate::metrics::Instruments;
-use crate::resources::{self, HeldIds, List, MEMORY_IDS_MAX, NodeGpu, State};
+use crate::resources::{self, HeldIds, List, MEMORY_IDS_MAX, NodeGpu, State, SuspendableChunks};
 
 /// Interval of questions to the manager.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
@@ -32,7 +32,7 @@ pub struct NodeState {
     /// All GPUs, including those that cannot be used.
     pub gpus: Vec<NodeGpu>,
     /// The list of each resource, by [`Kind`].
-    lists: [List; 3],
+    lists: [List; 4],
     /// The reason why no GPU can be given out, or why the manager does not answer.
     pub problem: Option<String>,
 }
@@ -47,12 +47,7 @@ impl NodeState {
     /// The list of one resource.
     #[must_use]
     pub fn list(&self, kind: Kind) -> &List {
-        let [gpu, memory, cores] = &self.lists;
-        match kind {
-            Kind::Gpu => gpu,
-            Kind::Memory => memory,
-            Kind::Cores => cores,
-        }
+        kind.select(&self.lists)
     }
 }
 
@@ -64,19 +59,19 @@ pub type NodeReceiver = watch::Receiver<Option<Arc<NodeState>>>;
 pub struct NodeWatcher {
     manager: Arc<Manager>,
     store: Store,
-    chunk_bytes: u64,
+    chunks: Chunks,
     instruments: Arc<Instruments>,
     state: watch::Sender<Option<Arc<NodeState>>>,
 }
 
 impl NodeWatcher {
-    /// Creates a watcher that polls `manager` and counts memory in chunks of `chunk_bytes`.
+    /// Creates a watcher that polls `manager` and counts memory in `chunks`.
     #[must_use]
-    pub fn new(manager: Arc<Manager>, store: Store, chunk_bytes: u64, instruments: Arc<Instruments>) -> Self {
+    pub fn new(manager: Arc<Manager>, store: Store, chunks: Chunks, instruments: Arc<Instruments>) -> Self {
         Self {
             manager,
             store,
-            chunk_bytes,
+            chunks,
             instruments,
             state: watch::Sender::default(),
         }
@@ -115,11 +110,7 @@ impl NodeWatcher {
     }
 
     async fn node_state(&self, answer: v1::ListGpusResponse) -> NodeState {
-        let gpus: Vec<NodeGpu> = answer
-            .gpus
-            .iter()
-            .map(|gpu| node_gpu(gpu, self.chunk_bytes))
-            .collect();
+        let gpus: Vec<NodeGpu> = answer.gpus.iter().map(|gpu| node_gpu(gpu, self.chunks)).collect();
         let problem = problem(&answer.problem, &gpus);
         let all_usable = gpus.iter().all(|gpu| gpu.state == State::Usable);
         let before = self.state.borrow().clone();
@@ -135,7 +126,7 @@ impl NodeWatcher {
     }
 
     /// IDs in use on each GPU, read from the plugin's records.
-    async fn held_ids(&self) -> Vec<(String, [Ids; 3])> {
+    async fn held_ids(&self) -> Vec<(String, [Ids; 4])> {
         let store = self.store.clone();
         let records = spawn_blocking(move || store.records()).await;
         let records = match records {
@@ -165,12 +156,14 @@ impl NodeWatcher {
             if known.as_deref() == Some(&state) {
                 return false;
             }
-            let healthy = Kind::ALL.map(|kind| {
+            let is_listed = |kind: &Kind| self.chunks.has_suspendable || *kind != Kind::SuspendableMemory;
+            let listed = Kind::ALL.into_iter().filter(is_listed).map(|kind| {
                 let list = state.list(kind);
                 let healthy = list.values().filter(|healthy| **healthy).count();
                 self.instruments.listed(kind, healthy, list.len() - healthy);
                 healthy
             });
+            let healthy: Vec<usize> = listed.collect();
             info!(
                 gpus = state.gpus.len(),
                 ?healthy,
@@ -205,7 +198,8 @@ impl NodeWatcher {
 /// The reason why the node's GPUs cannot be given out as they should, in the manager's words and in ours. While one GPU can be,
 /// what the manager says of another is no reason: a plugin beside an ill GPU is ready, so that a rollout goes on.
 fn problem(managers: &str, gpus: &[NodeGpu]) -> Option<String> {
-    let chunks: u64 = gpus.iter().map(|gpu| u64::from(gpu.chunks)).sum();
+    let most_of = |chunks: fn(&NodeGpu) -> u32| gpus.iter().map(|gpu| u64::from(chunks(gpu))).sum::<u64>();
+    let chunks = most_of(|gpu| gpu.chunks).max(most_of(NodeGpu::suspendable_chunks));
     let too_many = (chunks > u64::from(MEMORY_IDS_MAX)).then(|| {
         format!(
             "this node has {chunks} chunks of memory, and kubelet can be told of {MEMORY_IDS_MAX}: raise resources.chunk \
@@ -218,29 +212,43 @@ fn problem(managers: &str, gpus: &[NodeGpu]) -> Option<String> {
     (!problems.is_empty()).then(|| problems.join("; "))
 }
 
-fn held_by_gpu(held: &[(String, [Ids; 3])], kind: Kind) -> HeldIds {
+fn held_by_gpu(held: &[(String, [Ids; 4])], kind: Kind) -> HeldIds {
     let mut of_kind = HeldIds::new();
-    for (uuid, [shares, chunks, percents]) in held {
-        let ids = match kind {
-            Kind::Gpu => shares,
-            Kind::Memory => chunks,
-            Kind::Cores => percents,
-        };
-        of_kind.entry(uuid.clone()).or_default().extend(ids);
+    for (uuid, ids) in held {
+        of_kind.entry(uuid.clone()).or_default().extend(kind.select(ids));
     }
     of_kind
 }
 
-fn node_gpu(gpu: &v1::Gpu, chunk_bytes: u64) -> NodeGpu {
+/// How memory is counted.
+#[derive(Debug, Clone, Copy)]
+pub struct Chunks {
+    /// Size of a chunk (bytes).
+    pub bytes: u64,
+    /// Whether kubelet is told of memory for suspendable containers, as it has a name.
+    pub has_suspendable: bool,
+}
+
+fn node_gpu(gpu: &v1::Gpu, chunks: Chunks) -> NodeGpu {
+    let count = |bytes: u64| {
+        u32::try_from(bytes / chunks.bytes.max(1)).map_or(CHUNKS_MAX, |count| count.min(CHUNKS_MAX))
+    };
+    let suspendable =
+        (chunks.has_suspendable && gpu.memory_suspendable_bytes > 0).then(|| SuspendableChunks {
+            count: count(gpu.memory_suspendable_bytes),
+            largest: count(gpu.memory_suspendable_largest_bytes),
+        });
     // Managers of earlier releases do not send `memory_alone_bytes`.
-    let bytes = match gpu.memory_alone_bytes {
-        0 => gpu.memory_grantable_bytes,
-        bytes => bytes,
+    let bytes = match (suspendable, gpu.memory_alone_bytes) {
+        (Some(_), _) => gpu.memory_common_bytes,
+        (None, 0) => gpu.memory_grantable_bytes,
+        (None, bytes) => bytes,
     };
     NodeGpu {
         uuid: gpu.uuid.clone(),
         minor_number: gpu.minor_number,
-        chunks: u32::try_from(bytes / chunk_bytes.max(1)).map_or(CHUNKS_MAX, |chunks| chunks.min(CHUNKS_MAX)),
+        chunks: count(bytes),
+        suspendable,
         state: match (gpu.healthy, gpu.cordoned) {
             (false, _) => State::Unhealthy,
             (true, true) => State::Cordoned,

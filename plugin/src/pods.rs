@@ -34,37 +34,52 @@ const RETRIES_MAX: u32 = 20;
 /// Deadline of an answer.
 const DEADLINE: Duration = Duration::from_secs(5);
 
-/// Names of the three extended resources.
+/// Names of the extended resources.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExtendedResources {
-    /// By [`Kind`].
-    names: [String; 3],
+    /// By [`Kind`]; `None` if the plugin has no such resource.
+    names: [Option<String>; 4],
 }
 
 impl ExtendedResources {
-    /// Creates the names, in the order of [`Kind::ALL`].
+    /// Creates the names of shares, chunks and percents, and of chunks for suspendable containers if kubelet is told of them.
     #[must_use]
-    pub fn new(names: [String; 3]) -> Self {
-        Self { names }
+    pub fn new([gpu, memory, cores]: [String; 3], suspendable_memory: Option<String>) -> Self {
+        Self {
+            names: [Some(gpu), Some(memory), Some(cores), suspendable_memory],
+        }
     }
 
-    /// Name of a resource.
+    /// Name of a resource; empty if the plugin has no such resource.
     #[must_use]
     pub fn name(&self, kind: Kind) -> &str {
-        kind.select::<String>(&self.names)
+        kind.select(&self.names).as_deref().unwrap_or_default()
     }
 
-    /// All three.
+    /// Kinds of which the plugin has a resource.
+    pub fn kinds(&self) -> impl Iterator<Item = Kind> {
+        Kind::ALL
+            .into_iter()
+            .filter(|kind| kind.select(&self.names).is_some())
+    }
+
+    /// Whether kubelet is told of chunks for suspendable containers.
     #[must_use]
-    pub fn resources(&self) -> ResourceNames<'_> {
-        let [gpu, memory, cores] = Kind::ALL.map(|kind| self.name(kind));
+    pub fn has_suspendable_memory(&self) -> bool {
+        Kind::SuspendableMemory.select(&self.names).is_some()
+    }
+
+    /// Names of shares, percents, and of this kind of memory.
+    #[must_use]
+    pub fn resources(&self, memory: Kind) -> ResourceNames<'_> {
+        let [gpu, memory, cores] = [Kind::Gpu, memory, Kind::Cores].map(|kind| self.name(kind));
         ResourceNames { gpu, memory, cores }
     }
 
     /// The resource of this name; `None` if it is not ours.
     #[must_use]
     pub fn kind(&self, name: &str) -> Option<Kind> {
-        Kind::ALL.into_iter().find(|kind| self.name(*kind) == name)
+        self.kinds().find(|kind| self.name(*kind) == name)
     }
 }
 
@@ -80,7 +95,7 @@ pub struct PodsError {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Devices {
     /// By [`Kind`].
-    pub ids: [Ids; 3],
+    pub ids: [Ids; 4],
     /// Device IDs of our resources that the plugin never listed.
     pub foreign: BTreeSet<String>,
 }

@@ -14,8 +14,14 @@ use vcuda_manager_api::v1;
 use vcuda_quota::pods::CORES_PER_GPU;
 use vcuda_quota::pods::node_gpus::{ANNOTATION, FreeGpu, NodeGpus, container_key};
 
+use crate::cdi::Store;
 use crate::manager::{Manager, ManagerError};
+use crate::node::Chunks;
 use crate::resources::SHARES_PER_GPU;
+
+mod parts;
+
+use parts::Taken;
 
 /// Between two looks.
 const LOOK: Duration = Duration::from_secs(1);
@@ -29,7 +35,8 @@ const REWRITE: u32 = 300;
 pub struct Publisher {
     nodes: Api<Node>,
     node: String,
-    chunk_bytes: u64,
+    chunks: Chunks,
+    store: Store,
 }
 
 impl std::fmt::Debug for Publisher {
@@ -41,11 +48,12 @@ impl std::fmt::Debug for Publisher {
 impl Publisher {
     /// One for this node.
     #[must_use]
-    pub fn new(client: Client, node: &str, chunk_bytes: u64) -> Self {
+    pub fn new(client: Client, node: &str, chunks: Chunks, store: Store) -> Self {
         Self {
             nodes: Api::all(client),
             node: node.to_owned(),
-            chunk_bytes,
+            chunks,
+            store,
         }
     }
 
@@ -56,7 +64,8 @@ impl Publisher {
         loop {
             let pause = match look(&manager).await {
                 Ok((grants, gpus)) => {
-                    let text = text(&gpus, &grants, self.chunk_bytes);
+                    let taken = self.taken(&grants, &gpus).await;
+                    let text = text(&gpus, &grants, self.chunks.bytes, taken.as_ref());
                     looks += 1;
                     if written.as_ref() == Some(&text) && looks < REWRITE {
                         LOOK
@@ -100,10 +109,17 @@ async fn look(manager: &Manager) -> Result<(Vec<v1::Grant>, Vec<v1::Gpu>), Manag
     Ok((grants, manager.gpus().await?.gpus))
 }
 
-/// What the GPUs have left, as the annotation's text.
-fn text(gpus: &[v1::Gpu], grants: &[v1::Grant], chunk_bytes: u64) -> String {
+/// What the GPUs have left, as the annotation's text. `taken` is of the parts of overcommitted GPUs.
+fn text(gpus: &[v1::Gpu], grants: &[v1::Grant], chunk_bytes: u64, taken: Option<&Taken>) -> String {
     let usable: Vec<&v1::Gpu> = gpus.iter().filter(|gpu| gpu.healthy && !gpu.cordoned).collect();
-    let gpus = usable.iter().map(|gpu| free(gpu, &usable, chunk_bytes)).collect();
+    let free = |gpu: &&v1::Gpu| {
+        let free = free(gpu, &usable, chunk_bytes);
+        match taken {
+            Some(taken) if gpu.memory_suspendable_bytes > 0 => taken.free_of_parts(gpu, free, chunk_bytes),
+            _ => free,
+        }
+    };
+    let gpus = usable.iter().map(free).collect();
     let holders = grants.iter().filter_map(|grant| grant.holder.as_ref());
     let mut held: Vec<u32> = holders
         .map(|holder| container_key(&holder.namespace, &holder.pod, &holder.container))
@@ -133,6 +149,7 @@ fn free(gpu: &v1::Gpu, usable: &[&v1::Gpu], chunk_bytes: u64) -> FreeGpu {
     FreeGpu {
         id: gpu.uuid.clone(),
         mem: chunks(bytes),
+        turns: None,
         of: chunks(alone),
         cores: grantable.saturating_sub(gpu.cores_granted_permille) / 10,
         shares: gpu.sharers_max.min(SHARES_PER_GPU).saturating_sub(gpu.sharers),
@@ -197,14 +214,14 @@ mod tests {
         keys.sort_unstable();
         // 79 GiB alone, 1 GiB kept for each of two contexts, 20 GiB granted.
         assert_eq!(
-            text(&[ill, gpu("a"), cordoned, linked], &grants, 256 << 20),
+            text(&[ill, gpu("a"), cordoned, linked], &grants, 256 << 20, None),
             format!(
                 "{{\"gpus\":[{{\"id\":\"a\",\"mem\":228,\"of\":316,\"cores\":69,\"shares\":14}},\
              {{\"id\":\"b\",\"mem\":0,\"of\":316,\"cores\":69,\"shares\":0,\"numa\":1,\"links\":[0]}}],\"held\":[{},{}]}}",
                 keys[0], keys[1]
             )
         );
-        assert_eq!(text(&[], &[], 1), "{\"gpus\":[],\"held\":[]}");
+        assert_eq!(text(&[], &[], 1, None), "{\"gpus\":[],\"held\":[]}");
     }
 
     #[test]
@@ -215,6 +232,6 @@ mod tests {
             cores_grantable_permille: 0,
             ..gpu("a")
         };
-        assert!(text(&[old], &[], 256 << 20).contains("\"mem\":232,\"of\":312,\"cores\":69"));
+        assert!(text(&[old], &[], 256 << 20, None).contains("\"mem\":232,\"of\":312,\"cores\":69"));
     }
 }

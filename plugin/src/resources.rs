@@ -36,18 +36,38 @@ pub struct NodeGpu {
     pub minor_number: Option<u32>,
     /// Whole chunks of memory that a single container could have.
     pub chunks: u32,
+    /// Chunks beside these for suspendable containers; `None` if the GPU's memory is not overcommitted.
+    pub suspendable: Option<SuspendableChunks>,
     /// State of the GPU.
     pub state: State,
     /// NUMA node of the GPU; `None` if unknown.
     pub numa_node: Option<u32>,
 }
 
+/// Chunks of a GPU for suspendable containers, which take turns in them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SuspendableChunks {
+    /// Number of chunks of all containers together.
+    pub count: u32,
+    /// Most chunks of one container.
+    pub largest: u32,
+}
+
 impl NodeGpu {
-    fn count(&self, kind: Kind) -> u32 {
+    /// Number of chunks for suspendable containers.
+    #[must_use]
+    pub fn suspendable_chunks(&self) -> u32 {
+        self.suspendable.map_or(0, |chunks| chunks.count)
+    }
+
+    /// Number of devices of this kind that kubelet is told of.
+    #[must_use]
+    pub fn count(&self, kind: Kind) -> u32 {
         match kind {
             Kind::Gpu => SHARES_PER_GPU,
             Kind::Memory => self.chunks,
             Kind::Cores => CORES_PER_GPU,
+            Kind::SuspendableMemory => self.suspendable_chunks(),
         }
     }
 }
@@ -63,7 +83,7 @@ pub type List = BTreeMap<u32, bool>;
 pub fn list(kind: Kind, gpus: &[NodeGpu], held: &HeldIds) -> List {
     let sum: u32 = gpus.iter().map(|gpu| gpu.count(kind)).sum();
     let total = match kind {
-        Kind::Memory => sum.min(MEMORY_IDS_MAX),
+        Kind::Memory | Kind::SuspendableMemory => sum.min(MEMORY_IDS_MAX),
         Kind::Gpu | Kind::Cores => sum,
     };
     let on = |gpu: &NodeGpu| held.get(&gpu.uuid).cloned().unwrap_or_default();
@@ -137,6 +157,7 @@ mod tests {
             uuid: uuid.to_owned(),
             minor_number: Some(0),
             chunks,
+            suspendable: None,
             state,
             numa_node: None,
         }
@@ -148,9 +169,11 @@ mod tests {
 
     #[test]
     fn counts_are_those_of_the_gpus() {
-        let gpus = [gpu("a", 10, State::Usable), gpu("b", 20, State::Usable)];
-        let lengths = Kind::ALL.map(|kind| list(kind, &gpus, &HeldIds::new()).len());
-        assert_eq!(lengths, [32, 30, 200]);
+        let mut gpus = [gpu("a", 10, State::Usable), gpu("b", 20, State::Usable)];
+        let lengths = |gpus: &[NodeGpu]| Kind::ALL.map(|kind| list(kind, gpus, &HeldIds::new()).len());
+        assert_eq!(lengths(&gpus), [32, 30, 200, 0]);
+        gpus[0].suspendable = Some(SuspendableChunks { count: 7, largest: 4 });
+        assert_eq!(lengths(&gpus), [32, 30, 200, 7]);
         assert!(list(Kind::Gpu, &[], &HeldIds::new()).is_empty());
     }
 

@@ -26,7 +26,7 @@ use crate::ids::Kind;
 use crate::manager::Manager;
 use crate::metrics::Instruments;
 use crate::mode::Mode;
-use crate::node::{NodeReceiver, NodeWatcher};
+use crate::node::{Chunks, NodeReceiver, NodeWatcher};
 use crate::pod_events;
 use crate::pods::Pods;
 use crate::publish::Publisher;
@@ -179,7 +179,7 @@ impl Base {
         let watcher = NodeWatcher::new(
             Arc::clone(&manager),
             store.clone(),
-            config.chunk_bytes,
+            chunks(config),
             Arc::clone(&instruments),
         );
         let node = watcher.subscribe();
@@ -232,31 +232,29 @@ fn start(
         warn!("{error}");
     }
     let readers = Readers::default();
-    let connected = register_all(config, &shared, &readers, tasks);
-    if let Some((client, cluster)) = cluster {
-        start_api_server_tasks(config, client, cluster, manager, binder, tasks);
+    let (share_connection, connected) = register_all(config, &shared, &readers, tasks);
+    if let Some(cluster) = cluster {
+        start_api_server_tasks(config, cluster, (manager, store), binder, tasks);
     }
-    let [share_connection, ..] = &connected;
     let releaser = Releaser {
         times: config.release,
         pods,
         manager: Arc::clone(manager),
         store: store.clone(),
         share_lru: Arc::clone(&shared.share_lru),
-        is_connected: share_connection.clone(),
+        is_connected: share_connection,
         readers,
         reclaim_requests,
     };
     tasks.spawn(releaser.run());
-    problems(config, node.clone(), connected)
+    problems(node.clone(), connected)
 }
 
 /// Starts the tasks that read or write at the API server: annotations, events, and the node's free amounts.
 fn start_api_server_tasks(
     config: &Config,
-    client: Client,
-    cluster: Cluster,
-    manager: &Arc<Manager>,
+    (client, cluster): (Client, Cluster),
+    (manager, store): (&Arc<Manager>, &Store),
     binder: Arc<Binder>,
     tasks: &mut JoinSet<()>,
 ) {
@@ -266,8 +264,16 @@ fn start_api_server_tasks(
         tasks.spawn(pod_events::run(events, Arc::clone(manager)));
     }
     if config.cluster.publish {
-        let publisher = Publisher::new(client, &config.cluster.node, config.chunk_bytes);
+        let publisher = Publisher::new(client, &config.cluster.node, chunks(config), store.clone());
         tasks.spawn(publisher.run(Arc::clone(manager)));
+    }
+}
+
+/// How memory is counted.
+fn chunks(config: &Config) -> Chunks {
+    Chunks {
+        bytes: config.chunk_bytes,
+        has_suspendable: config.names.has_suspendable_memory(),
     }
 }
 
@@ -305,29 +311,30 @@ pub(crate) fn bind_settings(config: &Config) -> BindSettings {
     }
 }
 
+/// Whether the resource of this name is registered.
+type Connection = (String, watch::Receiver<bool>);
+
 /// Starts a task for each resource that keeps it registered with kubelet. `share_readers` counts kubelet's streams of the
-/// list of shares. Returns whether each resource is registered.
+/// list of shares. Returns whether the shares are registered, and the same of each resource.
 fn register_all(
     config: &Config,
     shared: &Arc<Shared>,
     share_readers: &Readers,
     tasks: &mut JoinSet<()>,
-) -> [watch::Receiver<bool>; 3] {
+) -> (watch::Receiver<bool>, Vec<Connection>) {
     let directories = &config.directories;
     let changes = DirectoryChanges::watch(vec![
         directories.device_plugins(),
         directories.registry(),
         directories.own(),
     ]);
-    Kind::ALL.map(|kind| {
+    let mut register = |kind, readers: Readers| {
+        let name = config.names.name(kind).to_owned();
         let resource = Resource {
             kind,
-            name: config.names.name(kind).to_owned(),
+            name: name.clone(),
             shared: Arc::clone(shared),
-            readers: match kind {
-                Kind::Gpu => share_readers.clone(),
-                Kind::Memory | Kind::Cores => Readers::default(),
-            },
+            readers,
         };
         let registrar = Registrar::new(
             directories.clone(),
@@ -337,20 +344,24 @@ fn register_all(
         );
         let connected = registrar.is_connected();
         tasks.spawn(registrar.run());
-        connected
-    })
+        (name, connected)
+    };
+    let shares = register(Kind::Gpu, share_readers.clone());
+    let share_connection = shares.1.clone();
+    let others = config.names.kinds().filter(|kind| *kind != Kind::Gpu);
+    let others = others.map(|kind| register(kind, Readers::default()));
+    (share_connection, [shares].into_iter().chain(others).collect())
 }
 
-fn problems(config: &Config, node: NodeReceiver, connected: [watch::Receiver<bool>; 3]) -> Problems {
-    let names = config.names.clone();
+fn problems(node: NodeReceiver, connected: Vec<Connection>) -> Problems {
     Arc::new(move || {
         let mut problems: Vec<String> = missing_gpus(&node).into_iter().collect();
         if let Some(state) = node.borrow().as_deref() {
             problems.extend(state.problem.clone());
         }
-        for (kind, connected) in Kind::ALL.into_iter().zip(&connected) {
+        for (name, connected) in &connected {
             if !*connected.borrow() {
-                problems.push(format!("{}: kubelet does not read the list", names.name(kind)));
+                problems.push(format!("{name}: kubelet does not read the list"));
             }
         }
         problems

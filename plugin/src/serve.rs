@@ -83,7 +83,7 @@ impl Drop for Reader {
     }
 }
 
-/// State that all three services share.
+/// State that all services share.
 #[derive(Debug)]
 pub struct Shared {
     /// GPUs and lists of the node.
@@ -177,7 +177,7 @@ impl DevicePlugin for Resource {
         _: Request<Empty>,
     ) -> Result<Response<DevicePluginOptions>, Status> {
         Ok(Response::new(DevicePluginOptions {
-            // True for all three resources, so that a container with chunks and no share is refused before it starts.
+            // True for all resources, so that a container with chunks and no share is refused before it starts.
             pre_start_required: true,
             get_preferred_allocation_available: self.kind == Kind::Gpu,
         }))

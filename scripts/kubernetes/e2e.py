@@ -2,7 +2,7 @@
 """Runs the scenarios on the node of scripts/kubernetes-node.sh and prints one table; see scripts/kubernetes-e2e.sh."""
 import argparse, json, pathlib, subprocess, sys, time
 
-import admission, basics, chart, claims, extender, failures, kinds, modes, pods, scale
+import admission, basics, chart, claims, extender, failures, kinds, modes, overcommit, pods, scale
 from cluster import Cluster, Fault
 
 SCENARIOS = {
@@ -11,7 +11,7 @@ SCENARIOS = {
     "kubelet": failures.kubelet, "kills": failures.kills, "idle": failures.idle, "leaked": pods.leaked,
     "upgrade": chart.upgrade, "strict": chart.strict, "reboot": chart.reboot, "host-services": chart.host_services,
     "admission": admission.admission, "policy": admission.policy, "extender": extender.extender, "claims": claims.claims,
-    "admitted-claims": admission.admitted_claims, "modes": modes.modes, "scale": scale.scale,
+    "admitted-claims": admission.admitted_claims, "modes": modes.modes, "overcommit": overcommit.overcommit, "scale": scale.scale,
 }
 # What deleted pods may leave, and for how long.
 LEFT_SECONDS = 60

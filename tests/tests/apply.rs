@@ -160,6 +160,44 @@ fn prune_releases_what_is_not_in_the_file_and_no_pods_grant_and_nothing_in_use()
 }
 
 #[test]
+fn a_grant_is_made_suspendable_and_stays_what_it_is() {
+    let node = Node::new();
+    let _manager = node.fixture.manager();
+    let file = FILE.replace("gpus: 2", "suspendable: true\n    wait-for-memory: 30s");
+    node.apply(&file, &[]);
+    let suspendable = |key: &str| {
+        let grants = node.grants();
+        let grant = grants.iter().find(|grant| grant["key"] == key).unwrap();
+        grant["suspendable"] == true
+    };
+    assert!(suspendable("batch") && !suspendable("web"));
+    assert_eq!(node.apply(&file, &[]), "0 of 2 grants changed\n");
+    for (changed, said) in [
+        (
+            file.replace("suspendable: true", "suspendable: false"),
+            "grants.yaml:5: name 'batch': batch-2 is suspendable, the file says it is not; that cannot be changed later",
+        ),
+        (
+            file.replace("cores: 30", "cores: 20\n    suspendable: true"),
+            "grants.yaml:2: name 'web': web-1 is not suspendable, the file says it is; that cannot be changed later",
+        ),
+        (
+            file.replace("30s", "2m"),
+            "grants.yaml:5: name 'batch': batch-2 waits 30s for memory, the file says wait-for-memory: 120s",
+        ),
+    ] {
+        let refused = node.try_apply(&changed, &[]);
+        assert_eq!(refused.status.code(), Some(64), "{}", text(&refused));
+        assert!(text(&refused).contains(said), "{}", text(&refused));
+    }
+    assert_eq!(
+        node.apply(&file, &[]),
+        "0 of 2 grants changed\n",
+        "nothing was changed"
+    );
+}
+
+#[test]
 fn nothing_is_applied_if_anything_in_the_file_is_wrong() {
     let node = Node::new();
     let _manager = node.fixture.manager();

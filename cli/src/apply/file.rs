@@ -11,7 +11,7 @@ use serde_saphyr::{Error, MessageFormatter as _, Spanned, UserMessageFormatter};
 use vcuda_manager_api::{KEY_MAX, is_key};
 use vcuda_quota::{Contradiction, CoreShare, MemorySize, Policy, Priority, Quota, QuotaChange, parse_weight};
 
-use crate::args::memory_quota;
+use crate::args::{memory_quota, memory_wait_ms};
 use crate::failure::Failure;
 use crate::grant::uid;
 
@@ -28,6 +28,10 @@ pub(super) struct Wanted {
     pub(super) gpus: WantedGpus,
     /// The user whom it counts for.
     pub(super) user: Option<u32>,
+    /// Whether it may be suspended.
+    pub(super) is_suspendable: bool,
+    /// Longest wait for GPU memory (milliseconds); `None`: the usual one.
+    pub(super) memory_wait_ms: Option<u32>,
 }
 
 /// The GPUs of a grant.
@@ -68,6 +72,10 @@ struct Entry {
     gpu: Vec<String>,
     #[serde(default, deserialize_with = "user")]
     user: Option<u32>,
+    #[serde(default, deserialize_with = "suspendable")]
+    suspendable: bool,
+    #[serde(default, deserialize_with = "wait_for_memory")]
+    wait_for_memory: Option<u32>,
 }
 
 /// A field's text, parsed; the error names field and value.
@@ -134,6 +142,16 @@ fn gpu<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Err
 fn user<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u32>, D::Error> {
     let name = String::deserialize(deserializer)?;
     uid("user", &name).map(Some).map_err(D::Error::custom)
+}
+
+fn suspendable<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
+    field(deserializer, "suspendable", |text| {
+        text.parse().map_err(|_| "write true or false")
+    })
+}
+
+fn wait_for_memory<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u32>, D::Error> {
+    field(deserializer, "wait-for-memory", memory_wait_ms).map(Some)
 }
 
 /// The grants of a file's text, in its order.
@@ -216,6 +234,8 @@ impl Entry {
             quota,
             gpus,
             user: self.user,
+            is_suspendable: self.suspendable,
+            memory_wait_ms: self.wait_for_memory,
         })
     }
 }

@@ -1,9 +1,11 @@
 //! The difference between a file of grants and the node's grants.
 
 use std::path::Path;
+use std::time::Duration;
 
 use vcuda_manager_api::v1::{Grant, Holder};
 use vcuda_quota::{CoreShare, MemorySize, Quota};
+use vcuda_region::room::USUAL_WAIT_MS;
 
 use super::file::{Wanted, WantedGpus, wrong};
 use crate::failure::Failure;
@@ -32,7 +34,8 @@ pub(super) struct Plan {
 /// The changes from `present` to `wanted`; with `prune` also the release of what is not wanted, but for grants of pods.
 ///
 /// # Errors
-/// Fails if a grant of the file is a pod's, or has other GPUs than the file says.
+/// Fails if a grant of the file is a pod's, or differs from the file in what a grant keeps: its user, its GPUs, whether it may be
+/// suspended, and how long it waits for memory.
 pub(super) fn plan(path: &Path, wanted: &[Wanted], present: &[Grant], prune: bool) -> Result<Plan, Failure> {
     let mut plan = Plan::default();
     for wanted in wanted {
@@ -87,6 +90,7 @@ fn check(wanted: &Wanted, grant: &Grant) -> Result<(), String> {
             grant.id
         ));
     }
+    check_suspension(wanted, grant)?;
     let has = grant.gpu_uuids.len();
     let differs = |says: String| {
         Err(format!(
@@ -104,6 +108,32 @@ fn check(wanted: &Wanted, grant: &Grant) -> Result<(), String> {
         }
         _ => Ok(()),
     }
+}
+
+/// Checks what is fixed when a grant is made, as its processes read it once.
+fn check_suspension(wanted: &Wanted, grant: &Grant) -> Result<(), String> {
+    let name = &wanted.name;
+    if wanted.is_suspendable != grant.suspendable {
+        let (has, says) = match grant.suspendable {
+            true => ("is suspendable", "it is not"),
+            false => ("is not suspendable", "it is"),
+        };
+        return Err(format!(
+            "name '{name}': {} {has}, the file says {says}; that cannot be changed later: release it first",
+            grant.id
+        ));
+    }
+    let wait_ms = |wait_ms: Option<u32>| wait_ms.unwrap_or(USUAL_WAIT_MS);
+    let [has, says] = [grant.memory_wait_ms, wanted.memory_wait_ms].map(wait_ms);
+    if has != says {
+        let [has, says] = [has, says].map(|wait_ms| Duration::from_millis(wait_ms.into()));
+        return Err(format!(
+            "name '{name}': {} waits {has:?} for memory, the file says wait-for-memory: {says:?}; that cannot be changed later: \
+             release it first",
+            grant.id
+        ));
+    }
+    Ok(())
 }
 
 impl Change {

@@ -24,6 +24,8 @@ The file lists grants by name, with the options of `vcuda grant create`:
       memory: 16GiB
       gpus: 2
       priority: low
+      suspendable: true
+      wait-for-memory: 30s
 
 A field that is left out has its default. `gpu` names GPUs by UUID, in place of
 `gpus`; `user` is as --user. What is not in the file is left alone, with --prune

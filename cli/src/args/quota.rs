@@ -81,7 +81,7 @@ const WAIT_MAX: Duration = Duration::from_secs(24 * 3600);
 ///
 /// # Errors
 /// Fails with what to write instead.
-pub(super) fn wait_ms(text: &str) -> Result<u32, String> {
+pub(crate) fn wait_ms(text: &str) -> Result<u32, String> {
     let parsed = text.parse::<jiff::SignedDuration>();
     let wait = parsed.map_err(|_| "not a time; write for example 30s, 2m or 0s".to_owned())?;
     let wait = Duration::try_from(wait).ok().filter(|wait| *wait <= WAIT_MAX);

@@ -15,6 +15,8 @@ use super::share::Share;
 
 /// Device class of shares, and the driver's name.
 pub(super) const CLASS: &str = "vcuda.io";
+/// Device class of suspendable shares.
+const SUSPENDABLE_CLASS: &str = "vcuda.io-suspendable";
 /// Name of the claim in the pod's specification.
 pub const CLAIM: &str = "vcuda";
 /// Step of memory (bytes): the driver's slices count whole MiB.
@@ -104,7 +106,12 @@ fn request(name: &str, share: &Share) -> Value {
     if !share.is_unpromised {
         capacity.insert("cores".to_owned(), json!(share.each.percents.to_string()));
     }
-    json!({"name": name, "exactly": {"deviceClassName": CLASS, "capacity": {"requests": capacity}}})
+    let class = if share.is_suspendable {
+        SUSPENDABLE_CLASS
+    } else {
+        CLASS
+    };
+    json!({"name": name, "exactly": {"deviceClassName": class, "capacity": {"requests": capacity}}})
 }
 
 /// The pod's controller, as an owner that does not wait for what it owns.
@@ -144,7 +151,7 @@ fn use_claim(container: &mut Map<String, Value>, requests: &[String], rules: &Ru
     if requests.is_empty() {
         return;
     }
-    for name in &rules.names {
+    for name in rules.all_names() {
         pod::set_amount(container, name, None);
     }
     let resources = pod::entry(container, "resources");

@@ -141,7 +141,7 @@ fn system_of(container: &Map<String, Value>, rules: &Rules) -> Result<Option<&'s
     let Some((system, mark)) = found.next() else {
         return Ok(None);
     };
-    let own = rules.names.iter().find(|name| has(name)).map(String::as_str);
+    let own = rules.all_names().find(|name| has(name)).map(String::as_str);
     match own.or(found.next().map(|(_, other)| other)) {
         Some(other) => Err(RequestError::TwoSystems(other.to_owned(), mark.to_owned())),
         None => Ok(Some(system)),

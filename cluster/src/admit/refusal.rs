@@ -75,6 +75,9 @@ pub enum RequestError {
         /// Size of a chunk.
         chunk: MemorySize,
     },
+    /// Memory of both kinds.
+    #[error("it asks for {0} and for {1}: leave one of them out, as a container has the one or the other")]
+    BothMemories(String, String),
     /// Resources of two systems.
     #[error("it asks for {0} and for {1}: write those of one system")]
     TwoSystems(String, String),

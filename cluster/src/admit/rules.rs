@@ -29,6 +29,8 @@ pub enum AliyunUnit {
 pub struct Rules {
     /// Names of shares, memory and cores.
     pub names: [String; 3],
+    /// Name of memory for suspendable containers.
+    pub suspendable_memory: String,
     /// Size of a chunk.
     pub chunk_bytes: u64,
     /// Mode of pods that name none.
@@ -53,6 +55,7 @@ impl Default for Rules {
     fn default() -> Self {
         Self {
             names: ["vcuda.io/gpu", "vcuda.io/memory", "vcuda.io/cores"].map(str::to_owned),
+            suspendable_memory: "vcuda.io/suspendable-memory".to_owned(),
             chunk_bytes: 256 << 20,
             mode: Mode::Plugin,
             default_memory_bytes: None,
@@ -72,5 +75,23 @@ impl Rules {
     pub fn resources(&self) -> ResourceNames<'_> {
         let [gpu, memory, cores] = &self.names;
         ResourceNames { gpu, memory, cores }
+    }
+
+    /// The same, with memory for suspendable containers in the place of memory if `is_suspendable`.
+    #[must_use]
+    pub fn resources_of(&self, is_suspendable: bool) -> ResourceNames<'_> {
+        let names = self.resources();
+        match is_suspendable {
+            true => ResourceNames {
+                memory: &self.suspendable_memory,
+                ..names
+            },
+            false => names,
+        }
+    }
+
+    /// All names.
+    pub fn all_names(&self) -> impl Iterator<Item = &String> {
+        self.names.iter().chain([&self.suspendable_memory])
     }
 }

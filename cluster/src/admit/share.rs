@@ -33,6 +33,8 @@ pub struct Share {
     pub is_unpromised: bool,
     /// Share of time of each (thousandths), if it is not whole percents.
     pub cores_permille: Option<u32>,
+    /// Whether it is of memory that suspendable containers take turns in.
+    pub is_suspendable: bool,
 }
 
 /// Memory as it was asked for.
@@ -47,13 +49,10 @@ impl Share {
     /// # Errors
     /// No node could grant it.
     pub fn asked(container: &Map<String, Value>, rules: &Rules) -> Result<Option<Self>, RequestError> {
-        let names = rules.resources();
         let text = |name: &str| pod::amount(container, name).map(|text| (name.to_owned(), text));
+        let (memory, is_suspendable) = memory_of(container, rules)?;
+        let names = rules.resources_of(is_suspendable);
         let gpus = text(names.gpu).map(whole).transpose()?;
-        let memory = match text(names.memory) {
-            Some(text) => Some(memory(text, rules)?).filter(|memory| !memory.is_none()),
-            None => None,
-        };
         let tenths = text(names.cores)
             .map(tenths)
             .transpose()?
@@ -97,12 +96,13 @@ impl Share {
             cores_permille: permille
                 .map(narrow)
                 .filter(|_| tenths.is_some_and(|tenths| tenths % 10 != 0)),
+            is_suspendable,
         }))
     }
 
     /// Writes it into a container as counts.
     pub fn write(&self, container: &mut Map<String, Value>, rules: &Rules) {
-        let names = rules.resources();
+        let names = rules.resources_of(self.is_suspendable);
         pod::set_amount(container, names.gpu, Some(self.gpus));
         pod::set_amount(
             container,
@@ -146,6 +146,27 @@ pub(super) fn whole((name, text): (String, String)) -> Result<u64, RequestError>
 
 fn tenths((name, text): (String, String)) -> Result<u64, RequestError> {
     quantity::parse_tenths(&text).map_err(wrong(&name))
+}
+
+/// Memory that a container asks for, and whether it is that for suspendable ones.
+///
+/// # Errors
+/// It is no amount, or of both kinds.
+fn memory_of(container: &Map<String, Value>, rules: &Rules) -> Result<(Option<Memory>, bool), RequestError> {
+    let amount = |name: &str| -> Result<Option<Memory>, RequestError> {
+        let text = pod::amount(container, name).map(|text| (name.to_owned(), text));
+        let found = text.map(|text| memory(text, rules)).transpose()?;
+        Ok(found.filter(|memory| !memory.is_none()))
+    };
+    let common = rules.resources().memory;
+    match (amount(common)?, amount(&rules.suspendable_memory)?) {
+        (Some(_), Some(_)) => Err(RequestError::BothMemories(
+            common.to_owned(),
+            rules.suspendable_memory.clone(),
+        )),
+        (None, Some(memory)) => Ok((Some(memory), true)),
+        (memory, None) => Ok((memory, false)),
+    }
 }
 
 fn memory((name, text): (String, String), rules: &Rules) -> Result<Memory, RequestError> {
@@ -246,6 +267,36 @@ mod tests {
             .unwrap()
             .unwrap();
         assert_eq!((share.gpus, share.each.chunks), (2, 4));
+    }
+
+    #[test]
+    fn memory_for_suspendable_containers_is_counted_as_the_other_and_never_beside_it() {
+        let limits = json!({"vcuda.io/suspendable-memory": "4Gi", "vcuda.io/cores": "30"});
+        let share = asked(limits.clone()).unwrap().unwrap();
+        assert_eq!(
+            (share.gpus, share.each.chunks, share.is_suspendable),
+            (1, 16, true)
+        );
+        let mut container = json!({"resources": {"limits": limits}})
+            .as_object()
+            .unwrap()
+            .clone();
+        share.write(&mut container, &Rules::default());
+        assert_eq!(
+            container["resources"]["limits"],
+            json!({"vcuda.io/gpu": "1", "vcuda.io/suspendable-memory": "16", "vcuda.io/cores": "30"})
+        );
+        let both = asked(json!({"vcuda.io/memory": "1Gi", "vcuda.io/suspendable-memory": "1Gi"}));
+        assert!(
+            both.unwrap_err()
+                .contains("it asks for vcuda.io/memory and for vcuda.io/suspendable-memory: leave one")
+        );
+        assert!(
+            !asked(json!({"vcuda.io/memory": "1Gi", "vcuda.io/suspendable-memory": "0"}))
+                .unwrap()
+                .unwrap()
+                .is_suspendable
+        );
     }
 
     #[test]

@@ -56,6 +56,8 @@ pub(super) struct ResourcesTable {
     memory: String,
     #[serde(deserialize_with = "resource_name")]
     cores: String,
+    #[serde(deserialize_with = "resource_name")]
+    suspendable_memory: String,
     #[serde(deserialize_with = "chunk")]
     chunk: u64,
 }
@@ -64,6 +66,7 @@ impl Default for ResourcesTable {
     fn default() -> Self {
         let Rules {
             names: [gpu, memory, cores],
+            suspendable_memory,
             chunk_bytes,
             ..
         } = Rules::default();
@@ -71,6 +74,7 @@ impl Default for ResourcesTable {
             gpu,
             memory,
             cores,
+            suspendable_memory,
             chunk: chunk_bytes,
         }
     }
@@ -113,6 +117,7 @@ impl AdmissionTable {
         let tolerations = self.tolerations.iter();
         Rules {
             names: [resources.gpu, resources.memory, resources.cores],
+            suspendable_memory: resources.suspendable_memory,
             chunk_bytes: resources.chunk,
             mode: self.mode,
             default_memory_bytes: self.default_memory,

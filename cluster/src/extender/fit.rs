@@ -111,12 +111,12 @@ fn placed(shares: &[Share], gpus: &NodeGpus) -> Option<(Vec<Vec<usize>>, NodeGpu
 
 /// Takes a share off `gpus`. Returns its places; `None` if it does not fit, and then nothing is taken.
 fn place(share: &Share, gpus: &mut NodeGpus) -> Option<Vec<usize>> {
-    let has_room =
-        |gpu: &FreeGpu| gpu.shares > 0 && gpu.mem >= share.each.chunks && gpu.cores >= share.each.percents;
-    let with_room = gpus.gpus.iter().enumerate().filter(|(_, gpu)| has_room(gpu));
-    let mut found: Vec<(u32, u32, usize)> = with_room
-        .map(|(place, gpu)| (gpu.mem, gpu.cores, place))
-        .collect();
+    let with_room = |(place, gpu): (usize, &FreeGpu)| {
+        let has_room = gpu.shares > 0 && gpu.cores >= share.each.percents;
+        let chunks = free_chunks(share, gpu).filter(|_| has_room)?;
+        Some((chunks, gpu.cores, place))
+    };
+    let mut found: Vec<(u32, u32, usize)> = gpus.gpus.iter().enumerate().filter_map(with_room).collect();
     // The fullest first, as the manager's binpack does.
     found.sort_unstable();
     found.truncate(usize::try_from(share.gpus).unwrap_or(usize::MAX));
@@ -127,11 +127,26 @@ fn place(share: &Share, gpus: &mut NodeGpus) -> Option<Vec<usize>> {
     for place in &places {
         if let Some(gpu) = gpus.gpus.get_mut(*place) {
             gpu.shares -= 1;
-            gpu.mem -= share.each.chunks;
+            match gpu.turns.as_mut().filter(|_| share.is_suspendable) {
+                Some(turns) => turns.mem -= share.each.chunks,
+                None => gpu.mem -= share.each.chunks,
+            }
             gpu.cores -= share.each.percents;
         }
     }
     Some(places)
+}
+
+/// Free chunks of the memory that a share is of; `None` if they are too few.
+fn free_chunks(share: &Share, gpu: &FreeGpu) -> Option<u32> {
+    let chunks = match share.is_suspendable {
+        true => gpu
+            .turns
+            .filter(|turns| turns.most >= share.each.chunks)
+            .map(|turns| turns.mem),
+        false => Some(gpu.mem),
+    };
+    chunks.filter(|chunks| *chunks >= share.each.chunks)
 }
 
 /// Whether all containers fit.
@@ -222,6 +237,7 @@ fn nearness(places: &[usize], gpus: &NodeGpus) -> i64 {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
+    use vcuda_quota::pods::node_gpus::FreeTurns;
 
     use super::*;
 
@@ -279,6 +295,30 @@ mod tests {
                 ..gpu(320, 100)
             }],
         );
+    }
+
+    #[test]
+    fn suspendable_containers_have_memory_of_their_own() {
+        let turns = |chunks: u32| {
+            let limits = json!({"vcuda.io/suspendable-memory": chunks, "vcuda.io/cores": 10});
+            let container = json!({"resources": {"limits": limits}});
+            Asked::of(&json!({"spec": {"containers": [container]}}), &Rules::default())
+        };
+        let gpu = |mem, of_turns| FreeGpu {
+            turns: Some(FreeTurns {
+                mem: of_turns,
+                most: 160,
+            }),
+            ..gpu(mem, 100)
+        };
+        fits(&turns(160), &node(&[gpu(0, 160)]), &Rules::default()).unwrap();
+        why(&turns(160), &[gpu(320, 159)]);
+        why(&turns(161), &[gpu(320, 320)]);
+        why(&asked(&[(1, 1, 10)], &[]), &[gpu(0, 320)]);
+        // A node without overcommit has none for them.
+        why(&turns(1), &[super::tests::gpu(320, 100)]);
+        let left = left_beside(turns(100).together, node(&[gpu(50, 160)]));
+        assert_eq!((left.gpus[0].mem, left.gpus[0].turns.unwrap().mem), (50, 60));
     }
 
     #[test]

@@ -39,7 +39,7 @@ pub struct Finding {
 }
 
 /// Texts of events, and the remedy (docs/kubernetes.md, "When something is wrong"). The first that is in the text counts.
-const REMEDIES: [(&str, &str); 19] = [
+const REMEDIES: [(&str, &str); 20] = [
     (
         "vcuda: no GPU has",
         "wait: it starts by itself when a GPU has room (kubectl vcuda gpus); or ask for less",
@@ -59,6 +59,10 @@ const REMEDIES: [(&str, &str); 19] = [
     (
         "Insufficient vcuda.io/memory",
         "amounts of vcuda.io/memory are chunks, 16 for 4 GiB: a size is larger than any node; if it is a count, the nodes are full: wait",
+    ),
+    (
+        "Insufficient vcuda.io/suspendable-memory",
+        "no node has so many of these chunks left, or any at all (docs/suspend.md, \"Pods beyond a GPU's memory\"): wait, or ask for less",
     ),
     (
         "Insufficient vcuda.io/cores",
@@ -249,6 +253,12 @@ mod tests {
             first(&[("FailedScheduling", scheduler)])
                 .remedy
                 .contains("16 for 4 GiB")
+        );
+        let turns = "0/1 nodes are available: 1 Insufficient vcuda.io/suspendable-memory. preemption: ...";
+        assert!(
+            first(&[("FailedScheduling", turns)])
+                .remedy
+                .contains("or any at all")
         );
         let extender = "0/2 nodes are available: 2 vcuda: no GPU has 40 GiB and 40 percent free together.";
         assert!(

@@ -15,6 +15,7 @@ use crate::suspend::checks::Check;
 pub(super) fn gpu(rules: &Rules, candidate: &Candidate<'_>, driver_version: &str) -> v1::Gpu {
     let gpu = candidate.gpu;
     let capacity = rules.memory_capacity_bytes(gpu, candidate.load.sharers.max(1));
+    let parts = rules.memory_parts(gpu);
     let health_reason = match &gpu.health {
         Health::Healthy => String::new(),
         Health::Unhealthy(why) => why.clone(),
@@ -53,6 +54,9 @@ pub(super) fn gpu(rules: &Rules, candidate: &Candidate<'_>, driver_version: &str
         minor_number: gpu.minor_number,
         memory_alone_bytes: rules.memory_capacity_bytes(gpu, 1),
         memory_shared_bytes: rules.memory_capacity_bytes(gpu, rules.sharers_max),
+        memory_common_bytes: parts.map_or(0, |parts| parts.common_bytes),
+        memory_suspendable_bytes: parts.map_or(0, |parts| parts.suspendable_bytes),
+        memory_suspendable_largest_bytes: parts.map_or(0, |parts| parts.suspendable_largest_bytes),
         cores_grantable_permille: rules.cores_overcommit_permille,
         temperature_celsius: gpu.sensors.temperature_celsius,
         power_draw_mw: gpu.sensors.power_draw_mw,

@@ -5,7 +5,7 @@ use tracing::{info, warn};
 use vcuda_manager_api::v1;
 use vcuda_quota::Quota;
 
-use super::{BindError, Binder, blocking, pod_name};
+use super::{BindError, Binder, StartingContainer, blocking, pod_name};
 use crate::cdi::{HeldDevices, Record};
 use crate::ids::{Kind, Slot};
 use crate::pods::{Devices, Holder, PodsSnapshot};
@@ -71,18 +71,18 @@ impl Binder {
     /// The present grant if it is the same container's; else a new grant, after the end of the present one.
     pub(super) async fn find_or_create_grant(
         &self,
-        slot: &Slot,
-        holder: &Holder,
+        one: &StartingContainer<'_>,
         request: v1::CreateGrantRequest,
-        asked: &str,
     ) -> Result<v1::Grant, BindError> {
+        let (slot, holder) = (&one.slot, one.holder);
         let Some(grant) = self.manager.find(slot.as_str()).await? else {
-            return Ok(self.manager.create(request).await?);
+            return self.create(slot, &one.held, request).await;
         };
         let record = self.record(slot).await?;
         let is_same = is_same_pod(&grant, holder, record.is_some());
         if is_same && self.are_usable(&grant) && has_requested_gpus(&grant, &request) {
-            let is_unchanged = record.is_some_and(|record| record.id == grant.id && record.asked == asked);
+            let is_unchanged =
+                record.is_some_and(|record| record.id == grant.id && record.asked == one.asked);
             return match is_unchanged {
                 // An operator may have changed the grant since: that stays.
                 true => Ok(grant),
@@ -96,7 +96,7 @@ impl Binder {
             );
         }
         self.end_grant(&grant, slot, &pod_name(holder)).await?;
-        Ok(self.manager.create(request).await?)
+        self.create(slot, &one.held, request).await
     }
 
     /// Resizes a grant whose requested amounts have changed: by the annotations, or as the container after an init container

@@ -12,7 +12,6 @@ use crate::annotation_reconciler::{Reconcile, Refusal};
 use crate::cdi::Record;
 use crate::cluster::Cluster;
 use crate::gpu_request::{DeviceCounts, gpu_request};
-use crate::ids::Kind;
 use crate::pod_events::pod_reference;
 
 #[tonic::async_trait]
@@ -70,12 +69,7 @@ impl Binder {
         grant: v1::Grant,
         change: &QuotaChange,
     ) -> Result<(), String> {
-        let count = |kind| u32::try_from(record.held.ids_of(kind).len()).unwrap_or(u32::MAX);
-        let counts = DeviceCounts {
-            gpus: count(Kind::Gpu),
-            chunks: count(Kind::Memory),
-            percents: count(Kind::Cores),
-        };
+        let counts = DeviceCounts::count(&record.held.ids);
         let node = self.node.borrow().clone().unwrap_or_default();
         let request = gpu_request(counts, self.settings.chunk_bytes, &node.gpus, self.pods.names())
             .map_err(|error| error.to_string())?;

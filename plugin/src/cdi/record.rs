@@ -12,8 +12,8 @@ pub struct HeldDevices {
     pub pod: String,
     /// The pod's UID; empty while unknown.
     pub pod_uid: String,
-    /// Shares, chunks and percents, by [`Kind`].
-    pub ids: [Ids; 3],
+    /// By [`Kind`].
+    pub ids: [Ids; 4],
 }
 
 impl HeldDevices {
@@ -58,6 +58,9 @@ struct RecordFile {
     shares: String,
     chunks: String,
     percents: String,
+    /// Missing in the records of earlier releases.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    suspendable_chunks: String,
     asked: String,
 }
 
@@ -76,6 +79,7 @@ impl Record {
                     ids::parse_ranges(&file.shares)?,
                     ids::parse_ranges(&file.chunks)?,
                     ids::parse_ranges(&file.percents)?,
+                    ids::parse_ranges(&file.suspendable_chunks)?,
                 ],
             },
             asked: file.asked,
@@ -93,6 +97,7 @@ impl Record {
             shares: ranges(Kind::Gpu),
             chunks: ranges(Kind::Memory),
             percents: ranges(Kind::Cores),
+            suspendable_chunks: ranges(Kind::SuspendableMemory),
             asked: self.asked.clone(),
         })
     }
@@ -105,9 +110,17 @@ mod tests {
 
     #[test]
     fn it_is_read_as_it_was_written() {
-        let record = grant(7).record();
+        let mut record = grant(7).record();
         let text = record.text().unwrap();
         assert_eq!(Record::parse(&record.slot, &text), Some(record.clone()));
+        // As earlier releases have written it, and as they can read it.
+        assert!(!String::from_utf8_lossy(&text).contains("suspendable"));
+        *Kind::SuspendableMemory.select_mut(&mut record.held.ids) = Ids::from([4, 5]);
+        let with_suspendable = record.text().unwrap();
+        assert_eq!(
+            Record::parse(&record.slot, &with_suspendable),
+            Some(record.clone())
+        );
         assert_eq!(Record::parse(&record.slot, &text[1..]), None);
         let text = String::from_utf8(text).unwrap().replace("0-2", "2-0x");
         assert_eq!(Record::parse(&record.slot, text.as_bytes()), None);

@@ -36,7 +36,7 @@ pub(super) fn grant(number: u32) -> Grant {
         held: HeldDevices {
             pod: "default/infer".to_owned(),
             pod_uid: "u-1".to_owned(),
-            ids: [shares, Ids::from([0, 1, 2]), Ids::from([9])],
+            ids: [shares, Ids::from([0, 1, 2]), Ids::from([9]), Ids::new()],
         },
         asked: "3 chunks".to_owned(),
     }

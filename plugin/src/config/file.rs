@@ -15,7 +15,7 @@ use crate::register::RegistrationMethod;
 
 /// All keys: a test checks that the documented file has them.
 #[cfg(test)]
-pub(super) const KEYS: [&str; 33] = [
+pub(super) const KEYS: [&str; 34] = [
     "manager",
     "kubelet",
     "cdi",
@@ -26,6 +26,7 @@ pub(super) const KEYS: [&str; 33] = [
     "gpu",
     "memory",
     "cores",
+    "suspendable_memory",
     "chunk",
     "[driver]",
     "inject",
@@ -97,6 +98,7 @@ pub(super) struct ResourcesTable {
     pub(super) gpu: ResourceName,
     pub(super) memory: ResourceName,
     pub(super) cores: ResourceName,
+    pub(super) suspendable_memory: Option<ResourceName>,
     pub(super) chunk: Chunk,
 }
 
@@ -106,6 +108,7 @@ impl Default for ResourcesTable {
             gpu: ResourceName("vcuda.io/gpu".to_owned()),
             memory: ResourceName("vcuda.io/memory".to_owned()),
             cores: ResourceName("vcuda.io/cores".to_owned()),
+            suspendable_memory: None,
             chunk: Chunk(256 << 20),
         }
     }

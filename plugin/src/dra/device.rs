@@ -1,29 +1,29 @@
-//! A GPU as a device of a ResourceSlice: attributes for selectors, capacities of which each share consumes a part, and taints
+//! A GPU as devices of a ResourceSlice: attributes for selectors, capacities of which each share consumes a part, and taints
 //! that keep new claims away.
+//!
+//! A GPU is one device. If its quotas may exceed its memory, as suspendable tenants take turns, it is two: one for all shares, and
+//! one for suspendable shares alone.
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::resource::v1::{
-    CapacityRequestPolicy, CapacityRequestPolicyRange, Device, DeviceAttribute, DeviceCapacity, DeviceTaint,
-};
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::api::resource::v1::{Device, DeviceAttribute, DeviceTaint};
 use serde::Deserialize;
 use vcuda_manager_api::v1;
+
+mod capacity;
+
+use capacity::Capacity;
 
 /// Name of the capacity of memory (bytes).
 pub const MEMORY: &str = "memory";
 /// Name of the capacity of GPU time (percent).
 pub const CORES: &str = "cores";
-/// Name of the capacity of slots for tenants.
-const SLOTS: &str = "slots";
-/// Step of memory requests (bytes).
-const MEMORY_STEP: u64 = 1 << 20;
-/// Least memory of a share (number of steps).
-const MEMORY_MIN_STEPS: u64 = 64;
 /// Taint of an unhealthy GPU. Its value is the kind of trouble, so that a claim can tolerate one: see [`kind_of`].
 const UNHEALTHY: &str = "vcuda.io/unhealthy";
 /// Taint of a GPU that an operator has cordoned.
 const CORDONED: &str = "vcuda.io/cordoned";
+/// End of the name of a GPU's device for suspendable shares alone.
+const SUSPENDABLE: &str = "-suspendable";
 
 /// Effect of the taint of an unhealthy GPU on the pods that have shares of it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
@@ -41,66 +41,46 @@ pub fn device_name(uuid: &str) -> String {
     uuid.to_ascii_lowercase()
 }
 
-/// The device of a GPU; `None` if the GPU cannot have a share. `effect` is that of the taint of an unhealthy GPU.
+/// Name of a GPU's device for suspendable shares alone.
 #[must_use]
-pub fn device(gpu: &v1::Gpu, effect: Effect) -> Option<Device> {
-    // Managers of earlier releases send only the memory that is left beside the present tenants.
-    let bytes = match gpu.memory_shared_bytes {
-        0 => gpu.memory_grantable_bytes,
-        bytes => bytes,
-    };
-    let steps = bytes / MEMORY_STEP;
-    let percent = match gpu.cores_grantable_permille {
-        0 => 100,
-        permille => u64::from(permille / 10),
-    };
-    (steps >= MEMORY_MIN_STEPS && gpu.sharers_max > 0).then(|| Device {
-        name: device_name(&gpu.uuid),
-        allow_multiple_allocations: Some(true),
-        attributes: Some(attributes(gpu)),
-        capacity: Some(capacities(steps, percent, gpu.sharers_max)),
-        taints: Some(taints(gpu, effect)).filter(|taints| !taints.is_empty()),
-        ..Device::default()
-    })
+pub fn suspendable_device_name(uuid: &str) -> String {
+    device_name(uuid) + SUSPENDABLE
 }
 
-fn capacities(steps: u64, percent: u64, slots: u32) -> BTreeMap<String, DeviceCapacity> {
-    let mebibytes = |steps: u64| Quantity(format!("{steps}Mi"));
-    let number = |number: u64| Quantity(number.to_string());
-    let policy = |default, min, max, step| CapacityRequestPolicy {
-        default: Some(default),
-        valid_range: Some(CapacityRequestPolicyRange {
-            min,
-            max: Some(max),
-            step: Some(step),
-        }),
-        ..CapacityRequestPolicy::default()
-    };
-    let memory = DeviceCapacity {
-        value: mebibytes(steps),
-        // A claim without an amount gets all memory, and so a GPU without other tenants.
-        request_policy: Some(policy(
-            mebibytes(steps),
-            mebibytes(MEMORY_MIN_STEPS),
-            mebibytes(steps),
-            mebibytes(1),
-        )),
-    };
-    // A claim without an amount has no guarantee: it gets the time that others leave (docs/policies.md).
-    let cores = DeviceCapacity {
-        value: number(percent),
-        request_policy: Some(policy(number(0), number(0), number(percent.min(100)), number(1))),
-    };
-    let slots = DeviceCapacity {
-        value: number(slots.into()),
-        request_policy: Some(policy(number(1), number(1), number(1), number(1))),
-    };
-    [(MEMORY, memory), (CORES, cores), (SLOTS, slots)]
-        .map(|(name, capacity)| (name.to_owned(), capacity))
-        .into()
+/// Whether a device is for suspendable shares alone.
+#[must_use]
+pub fn is_suspendable_device(device: &str) -> bool {
+    device.ends_with(SUSPENDABLE)
 }
 
-fn attributes(gpu: &v1::Gpu) -> BTreeMap<String, DeviceAttribute> {
+/// Whether a GPU's memory is overcommitted, as suspendable tenants take turns in it.
+#[must_use]
+pub fn is_overcommitted(gpu: &v1::Gpu) -> bool {
+    gpu.memory_suspendable_bytes > 0
+}
+
+/// The devices of a GPU; none if the GPU cannot have a share. `effect` is that of the taint of an unhealthy GPU.
+#[must_use]
+pub fn devices(gpu: &v1::Gpu, effect: Effect) -> Vec<Device> {
+    let device = |capacity: Capacity| {
+        let (name, kind) = match capacity.is_suspendable {
+            true => (suspendable_device_name(&gpu.uuid), "vcuda-suspendable"),
+            false => (device_name(&gpu.uuid), "vcuda"),
+        };
+        Device {
+            name,
+            allow_multiple_allocations: Some(true),
+            attributes: Some(attributes(gpu, kind)),
+            capacity: Some(capacity.with_policies()),
+            taints: Some(taints(gpu, effect)).filter(|taints| !taints.is_empty()),
+            ..Device::default()
+        }
+    };
+    Capacity::of_gpu(gpu).into_iter().map(device).collect()
+}
+
+/// Attributes of a device of this type.
+fn attributes(gpu: &v1::Gpu, kind: &str) -> BTreeMap<String, DeviceAttribute> {
     let text = |text: &str| DeviceAttribute {
         string: Some(text.to_owned()),
         ..DeviceAttribute::default()
@@ -112,7 +92,7 @@ fn attributes(gpu: &v1::Gpu) -> BTreeMap<String, DeviceAttribute> {
         })
     };
     let mut attributes = BTreeMap::from([
-        ("type".to_owned(), text("vcuda")),
+        ("type".to_owned(), text(kind)),
         ("uuid".to_owned(), text(&gpu.uuid)),
     ]);
     let mut add = |name: &str, attribute: Option<DeviceAttribute>| {
@@ -133,6 +113,11 @@ fn attributes(gpu: &v1::Gpu) -> BTreeMap<String, DeviceAttribute> {
         ..DeviceAttribute::default()
     });
     add("numaNode", node);
+    let overcommitted = is_overcommitted(gpu).then(|| DeviceAttribute {
+        bool: Some(true),
+        ..DeviceAttribute::default()
+    });
+    add("overcommitted", overcommitted);
     attributes
 }
 
@@ -194,9 +179,15 @@ pub(super) mod tests {
         }
     }
 
+    /// The only device of a GPU.
+    pub(in crate::dra) fn device(gpu: &v1::Gpu, effect: Effect) -> Device {
+        let [device] = <[Device; 1]>::try_from(devices(gpu, effect)).unwrap();
+        device
+    }
+
     #[test]
     fn a_gpu_has_capacities_of_which_a_share_consumes_a_part() {
-        let device = device(&gpu(6), Effect::NoSchedule).unwrap();
+        let device = device(&gpu(6), Effect::NoSchedule);
         assert_eq!(device.name, "gpu-fef8089b-4820-abfc-e83e-943181975706");
         assert_eq!(
             (device.allow_multiple_allocations, &device.taints),
@@ -211,7 +202,7 @@ pub(super) mod tests {
         };
         assert_eq!(policy(MEMORY), ["45056Mi", "64Mi", "45056Mi"]);
         assert_eq!(policy(CORES), ["0", "0", "100"]);
-        assert_eq!(policy(SLOTS), ["1", "1", "1"]);
+        assert_eq!(policy("slots"), ["1", "1", "1"]);
         let attributes = device.attributes.unwrap();
         let version = |name: &str| attributes[name].version.clone().unwrap();
         assert_eq!(version("cudaComputeCapability"), "8.9.0");
@@ -232,11 +223,11 @@ pub(super) mod tests {
             numa_node: -1,
             ..v1::Gpu::default()
         };
-        let device = device(&bare, Effect::NoSchedule).unwrap();
+        let device = device(&bare, Effect::NoSchedule);
         let attributes = device.attributes.unwrap();
         assert_eq!(attributes.into_keys().collect::<Vec<_>>(), ["type", "uuid"]);
         assert_eq!(device.capacity.unwrap()[CORES].value.0, "100");
-        assert!(super::device(&v1::Gpu::default(), Effect::NoSchedule).is_none());
+        assert!(devices(&v1::Gpu::default(), Effect::NoSchedule).is_empty());
         assert_eq!(semantic_version("535.104.05.1"), None);
     }
 
@@ -254,7 +245,7 @@ pub(super) mod tests {
                 cordoned,
                 ..gpu(1)
             };
-            let device = device(&gpu, Effect::NoExecute).unwrap();
+            let device = device(&gpu, Effect::NoExecute);
             let taints = device.taints.unwrap_or_default().into_iter();
             taints
                 .map(|taint| format!("{}:{}", taint.key, taint.effect))

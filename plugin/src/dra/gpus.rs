@@ -11,7 +11,7 @@ use tracing::{info, warn};
 use vcuda_manager_api::v1;
 use vcuda_quota::pods::quantity;
 
-use super::device::{Effect, MEMORY, device, device_name};
+use super::device::{Effect, MEMORY, device_name, devices, is_overcommitted, suspendable_device_name};
 use crate::manager::Manager;
 
 /// Interval of questions to the manager.
@@ -41,6 +41,8 @@ pub struct NodeGpus {
 struct KnownGpu {
     uuid: String,
     minor: Option<u32>,
+    /// Whether suspendable tenants take turns on the GPU.
+    is_overcommitted: bool,
     /// The reason why the GPU is unhealthy; `None` if it is healthy.
     unhealthy_reason: Option<String>,
 }
@@ -50,6 +52,7 @@ impl KnownGpu {
         Self {
             uuid: gpu.uuid.clone(),
             minor: gpu.minor_number,
+            is_overcommitted: is_overcommitted(gpu),
             unhealthy_reason: (!gpu.healthy).then(|| gpu.health_reason.clone()),
         }
     }
@@ -59,10 +62,16 @@ impl NodeGpus {
     /// The GPUs of the manager's answer. `effect` is that of the taint of unhealthy GPUs.
     #[must_use]
     pub fn from_response(answer: &v1::ListGpusResponse, effect: Effect) -> Self {
-        let known = |gpu: &v1::Gpu| (device_name(&gpu.uuid), KnownGpu::from_gpu(gpu));
+        let known = |gpu: &v1::Gpu| {
+            let suspendable = is_overcommitted(gpu).then(|| suspendable_device_name(&gpu.uuid));
+            let names = [device_name(&gpu.uuid)].into_iter().chain(suspendable);
+            names
+                .map(|device| (device, KnownGpu::from_gpu(gpu)))
+                .collect::<Vec<_>>()
+        };
         Self {
-            devices: answer.gpus.iter().filter_map(|gpu| device(gpu, effect)).collect(),
-            known: answer.gpus.iter().map(known).collect(),
+            devices: answer.gpus.iter().flat_map(|gpu| devices(gpu, effect)).collect(),
+            known: answer.gpus.iter().flat_map(known).collect(),
             is_current: true,
             problem: is_outage(answer).then(|| answer.problem.clone()),
         }
@@ -78,6 +87,12 @@ impl NodeGpus {
     #[must_use]
     pub fn uuid(&self, device: &str) -> Option<&str> {
         self.known.get(device).map(|known| known.uuid.as_str())
+    }
+
+    /// Whether suspendable tenants take turns on this device's GPU.
+    #[must_use]
+    pub fn is_overcommitted(&self, device: &str) -> bool {
+        self.known.get(device).is_some_and(|known| known.is_overcommitted)
     }
 
     /// Memory of this device in its ResourceSlice (bytes).

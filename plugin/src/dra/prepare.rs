@@ -186,6 +186,7 @@ impl Preparer {
         let change =
             claim_annotations::quota_change(&asked.found, &asked.pods, &holder, &asked.users.groups)?;
         if let Some((request, text)) = create_request(asked.claim, holder, &shares, gpus, &change)? {
+            Self::check_suspendable(&shares, request.suspendable)?;
             let (grant, is_new) = self.find_or_create_grant(request).await?;
             info!(
                 claim = format!("{}/{}", asked.claim.namespace, asked.claim.name),

@@ -89,7 +89,8 @@ mod tests {
     use crate::ids::{Ids, Kind};
 
     fn names() -> ExtendedResources {
-        ExtendedResources::new(["vcuda.io/gpu", "vcuda.io/memory", "vcuda.io/cores"].map(str::to_owned))
+        let names = ["vcuda.io/gpu", "vcuda.io/memory", "vcuda.io/cores"].map(str::to_owned);
+        ExtendedResources::new(names, None)
     }
 
     fn read_text(text: &str) -> Result<BTreeMap<String, Containers>, String> {

@@ -200,6 +200,7 @@ mod tests {
                 shares.iter().copied().collect(),
                 (0..chunks).collect(),
                 Ids::new(),
+                Ids::new(),
             ],
             ..Devices::default()
         }

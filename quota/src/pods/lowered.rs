@@ -35,6 +35,12 @@ pub enum AmountsError {
         "annotation vcuda.io/suspendable: it asks for whole GPUs, whose memory stays where it is: ask for a chunk less of each"
     )]
     SuspendableWhole,
+    /// It takes turns in its memory.
+    #[error(
+        "annotation vcuda.io/suspendable: it asks for memory that suspendable containers take turns in: leave the annotation out, or \
+         ask for the other memory"
+    )]
+    NotSuspendable,
 }
 
 impl From<Contradiction> for AmountsError {

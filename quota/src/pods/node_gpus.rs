@@ -34,6 +34,9 @@ pub struct FreeGpu {
     pub id: String,
     /// Chunks of memory that are free.
     pub mem: u32,
+    /// Chunks for suspendable containers; `None` if the GPU's memory is not overcommitted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turns: Option<FreeTurns>,
     /// Chunks of memory that a container alone could have.
     pub of: u32,
     /// Percents that are not promised.
@@ -46,6 +49,15 @@ pub struct FreeGpu {
     /// Places in [`NodeGpus::gpus`] of the GPUs behind an NVLink.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub links: Vec<u32>,
+}
+
+/// What one more suspendable container could have of the memory in which such containers take turns.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FreeTurns {
+    /// Chunks that are free.
+    pub mem: u32,
+    /// Most chunks of one container.
+    pub most: u32,
 }
 
 #[cfg(test)]

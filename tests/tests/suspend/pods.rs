@@ -1,12 +1,13 @@
-//! A pod with the annotation `vcuda.io/suspendable` is suspended as other tenants are.
+//! A pod with the annotation `vcuda.io/suspendable` is suspended as other tenants are, and pods with more than the GPU's memory take
+//! turns.
 
 use std::fs;
 
 use vcuda_tests::api_server::ApiServer;
-use vcuda_tests::kubelet::PodSpec;
-use vcuda_tests::{Door, Fixture, app, succeeded};
+use vcuda_tests::kubelet::{PodSpec, Role};
+use vcuda_tests::{Door, Fixture, app, eventually, succeeded};
 
-use super::{Program, SMALL, done, tenant};
+use super::{A_MINUTE, Program, SMALL, done, state, tenant};
 
 const NODE: &str = "node-a";
 
@@ -37,4 +38,38 @@ fn a_pod_that_says_so_is_suspended_and_comes_back() {
     assert_eq!(program.ask("copy"), "0 intact");
     node.kubelet.assert_no_wrongs();
     server.assert_no_wrongs();
+}
+
+#[test]
+fn pods_of_more_than_the_gpus_memory_take_turns_by_themselves() {
+    let fixture = Fixture::with_config("context_bytes = \"8MiB\"\n[[gpus]]\nmemory_bytes = \"512MiB\"\n");
+    fs::write(
+        fixture.home().join("manager.toml"),
+        "[admission]\nreserve = \"0\"\nsuspendable_overcommit = 1.75\n[namespaces.default]\nsuspendable = true\n",
+    )
+    .unwrap();
+    let node = fixture
+        .node_with("[resources]\nchunk = \"16MiB\"\nsuspendable_memory = \"vcuda.io/suspendable-memory\"\n");
+    eventually("three quarters of the memory are offered twice", A_MINUTE, || {
+        node.kubelet.allocatable("vcuda.io/suspendable-memory") == 48
+    });
+    // 384 MiB each.
+    let ids = ["one", "two"].map(|name| {
+        let wants = [("gpu", 1), ("suspendable-memory", 24), ("cores", 20)];
+        let pod = node
+            .kubelet
+            .admit(PodSpec::new(name).with("c", Role::Main, &wants));
+        node.kubelet.started(&pod.unwrap()).id()
+    });
+    let [mut one, mut two] = ids.each_ref().map(|id| {
+        let mut command = fixture.vcuda(["run", "--sim", "--grant", id, "--"]);
+        Program::start(command.arg(app("suspended", Door::Link)))
+    });
+    assert_eq!(one.ask("hold 310"), "0");
+    assert_eq!(one.ask("fill"), "0 intact");
+    assert_eq!(two.ask("hold 310"), "0");
+    assert_eq!(state(&fixture, &ids[0]), "suspended");
+    assert_eq!(one.ask("all"), "0 intact");
+    assert_eq!(state(&fixture, &ids[1]), "suspended");
+    node.kubelet.assert_no_wrongs();
 }

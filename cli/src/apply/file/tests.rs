@@ -10,10 +10,10 @@ fn parsed(text: &str) -> Result<Vec<Wanted>, String> {
 fn fields_are_the_options_of_grant_create() {
     let grants = parsed(
         "# comment\ngrants:\n- name: web\n  memory: 4GiB\n  cores: 30\n  policy: burst\n  cores-max: 60.5\n  \
-         weight: 7\n  priority: high\n  gpus: 2\n- {name: batch, gpu: [GPU-a, GPU-b]}\n",
+         weight: 7\n  priority: high\n  gpus: 2\n  suspendable: true\n  wait-for-memory: 30s\n- {name: batch, gpu: [GPU-a, GPU-b]}\n",
     )
     .unwrap();
-    assert_eq!((grants[0].line, grants[1].line), (3, 11));
+    assert_eq!((grants[0].line, grants[1].line), (3, 13));
     assert_eq!(
         grants[0].quota,
         Quota {
@@ -26,6 +26,9 @@ fn fields_are_the_options_of_grant_create() {
         }
     );
     assert_eq!(grants[0].gpus, WantedGpus::Number(Some(2)));
+    let suspension = |wanted: &Wanted| (wanted.is_suspendable, wanted.memory_wait_ms);
+    assert_eq!(suspension(&grants[0]), (true, Some(30_000)));
+    assert_eq!(suspension(&grants[1]), (false, None));
     assert_eq!(grants[1].quota, Quota::UNLIMITED);
     assert_eq!(
         grants[1].gpus,
@@ -74,6 +77,14 @@ fn a_wrong_value_is_told_with_line_field_and_remedy() {
         (
             of("user: no-such-user"),
             "g.yaml:3: user no-such-user: no such user; give a name or a number",
+        ),
+        (
+            of("suspendable: maybe"),
+            "g.yaml:3: suspendable 'maybe': write true or false",
+        ),
+        (
+            of("wait-for-memory: 30"),
+            "g.yaml:3: wait-for-memory '30': not a time; write for example 30s, 2m or 0s",
         ),
         (of("gpu: ['0']"), "g.yaml:3: gpu '0': write a UUID"),
     ]);

@@ -11,6 +11,8 @@ fn wanted(name: &str, memory_gib: u64, gpus: WantedGpus) -> Wanted {
         quota: Quota::fixed(Some(memory_gib << 30), 300),
         gpus,
         user: None,
+        is_suspendable: false,
+        memory_wait_ms: None,
     }
 }
 
@@ -94,6 +96,46 @@ fn a_pods_grant_and_other_gpus_are_refused() {
         );
         assert!(error.unwrap_err().contains("web-1 has GPU-a, the file says gpu"));
     }
+}
+
+#[test]
+fn what_is_fixed_when_a_grant_is_made_is_refused_and_not_changed() {
+    let here = |suspendable, memory_wait_ms| {
+        [Grant {
+            suspendable,
+            memory_wait_ms,
+            ..present("web", 1, Holder::default())
+        }]
+    };
+    let file = |is_suspendable, memory_wait_ms| {
+        [Wanted {
+            is_suspendable,
+            memory_wait_ms,
+            ..wanted("web", 1, ANY)
+        }]
+    };
+    // 120 s is the usual wait: written or not, it is the same.
+    for same in [
+        (file(true, None), here(true, None)),
+        (file(false, Some(120_000)), here(false, None)),
+        (file(false, None), here(false, Some(120_000))),
+    ] {
+        assert_eq!(words(&same.0, &same.1, false).unwrap(), (Vec::new(), 1));
+    }
+    let refused = |file: &[Wanted], here: &[Grant]| words(file, here, false).unwrap_err();
+    assert_eq!(
+        refused(&file(true, None), &here(false, None)),
+        "g.yaml:7: name 'web': web-1 is not suspendable, the file says it is; that cannot be changed later: release it first"
+    );
+    assert!(
+        refused(&file(false, None), &here(true, None))
+            .contains("web-1 is suspendable, the file says it is not;")
+    );
+    assert_eq!(
+        refused(&file(false, Some(30_000)), &here(false, None)),
+        "g.yaml:7: name 'web': web-1 waits 120s for memory, the file says wait-for-memory: 30s; that cannot be changed later: \
+         release it first"
+    );
 }
 
 #[test]

@@ -287,3 +287,39 @@ fn a_claims_maximum_is_bounded_and_its_annotations_win() {
             .starts_with("container main: priority high")
     );
 }
+
+/// Asking for the memory that suspendable pods take turns in is asking to be suspendable.
+#[test]
+fn memory_for_suspendable_pods_is_for_namespaces_that_may_have_them() {
+    let free = |mode| Rules {
+        mode,
+        ..with_bounds(Bound {
+            suspendable: true,
+            ..Bound::default()
+        })
+    };
+    let mut asked = pod(json!({"vcuda.io/suspendable-memory": "4Gi", "vcuda.io/cores": "30"}));
+    let refused = admit("team", &asked, &strict()).unwrap_err().to_string();
+    assert!(
+        refused.contains("suspendable true: pods of namespace team may not be suspended"),
+        "{refused}"
+    );
+    let made = admit("team", &asked, &free(Mode::Plugin)).unwrap().pod;
+    assert_eq!(limits(&made)["vcuda.io/suspendable-memory"], "16");
+    validate("team", &made, &free(Mode::Plugin)).unwrap();
+    let claimed = admit("team", &asked, &free(Mode::Dra)).unwrap();
+    let template = claimed.template.unwrap().object;
+    assert_eq!(
+        template["spec"]["spec"]["devices"]["requests"][0]["exactly"]["deviceClassName"],
+        "vcuda.io-suspendable"
+    );
+    assert_eq!(limits(&claimed.pod).get("vcuda.io/suspendable-memory"), None);
+    asked["metadata"]["annotations"] = json!({"vcuda.io/suspendable": "false"});
+    let refused = admit("team", &asked, &free(Mode::Plugin))
+        .unwrap_err()
+        .to_string();
+    assert!(
+        refused.contains("it asks for memory that suspendable containers take turns in"),
+        "{refused}"
+    );
+}

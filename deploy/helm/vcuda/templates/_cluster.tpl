@@ -43,7 +43,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{/* CEL: the pod asks for a share, by a name of ours or of another system, or has annotations of ours. */}}
 {{- define "vcuda.asksForShare" -}}
 {{- $ours := list -}}
-{{- range list .Values.resources.gpu .Values.resources.memory .Values.resources.cores }}{{ $ours = append $ours (replace "." "[.]" .) }}{{ end -}}
+{{- range list .Values.resources.gpu .Values.resources.memory .Values.resources.cores .Values.resources.suspendableMemory }}{{ $ours = append $ours (replace "." "[.]" .) }}{{ end -}}
 {{- $others := "nvidia[.]com/(gpumem|gpucores|priority)|tencent[.]com/vcuda-|tke[.]cloud[.]tencent[.]com/qgpu-|aliyun[.]com/gpu-|volcano[.]sh/vgpu-|koordinator[.]sh/gpu|elasticgpu[.]io/gpu-" -}}
 {{ include "vcuda.allContainers" . }}.exists(c, [c.?resources.?limits.orValue({}), c.?resources.?requests.orValue({})].exists(amounts,
           amounts.exists(name, name.matches("^({{ join "|" $ours }}|{{ $others }})"))))
@@ -74,5 +74,5 @@ clientConfig:
 {{/* CEL: the pod asks for a share by our own names. */}}
 {{- define "vcuda.asksByCounts" -}}
 {{ include "vcuda.allContainers" . }}.exists(c, c.?resources.?limits.orValue({}).exists(name,
-        name in [{{ .Values.resources.gpu | quote }}, {{ .Values.resources.memory | quote }}, {{ .Values.resources.cores | quote }}]))
+        name in [{{ .Values.resources.gpu | quote }}, {{ .Values.resources.memory | quote }}, {{ .Values.resources.cores | quote }}, {{ .Values.resources.suspendableMemory | quote }}]))
 {{- end -}}

@@ -59,6 +59,15 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- $suspends -}}
 {{- end }}
 
+{{/* Whether suspendable pods take turns in memory that is given more than once. */}}
+{{- define "vcuda.overcommits" -}}
+{{- $overcommits := gt (float64 .Values.admission.suspendableOvercommit) 1.0 -}}
+{{- if and $overcommits (ne (include "vcuda.suspends" .) "true") -}}
+{{- fail "admission.suspendableOvercommit is above 1, and no namespace may have suspendable pods: set namespaces.TEAM.suspendable=true for one" -}}
+{{- end -}}
+{{- $overcommits -}}
+{{- end }}
+
 {{/* Where the driver's files are on the node. */}}
 {{- define "vcuda.driverRoot" -}}
 {{- .Values.simulator | default .Values.driverRoot -}}

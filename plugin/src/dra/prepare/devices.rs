@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 
 use super::{PrepareError, Preparer};
 use crate::dra::claim::Share;
+use crate::dra::device::is_suspendable_device;
 
 impl Preparer {
     /// Whether the shares are whole GPUs.
     ///
     /// # Errors
-    /// The scheduler has counted less than all memory of a whole GPU.
+    /// The scheduler has counted less than all memory of a whole GPU, or counts other shares of it, too.
     pub(super) fn are_whole(&self, shares: &[&Share]) -> Result<bool, PrepareError> {
         let known = self.gpus.borrow().clone();
         let memory_bytes = |device: &str| known.as_ref()?.memory_bytes(device);
@@ -18,12 +19,34 @@ impl Preparer {
             let amounts = share.amounts.as_ref().filter(|amounts| amounts.is_whole);
             if let Some(amounts) = amounts {
                 are_whole = true;
+                if known
+                    .as_ref()
+                    .is_some_and(|known| known.is_overcommitted(&share.device))
+                {
+                    return Err(PrepareError::WholeOvercommitted(share.request.clone()));
+                }
                 if memory_bytes(&share.device).is_some_and(|all| amounts.memory_bytes < all) {
                     return Err(PrepareError::PartOfWhole(share.request.clone()));
                 }
             }
         }
         Ok(are_whole)
+    }
+
+    /// Checks that a tenant that is not suspendable has no share of a device for suspendable ones: it would take memory that the
+    /// scheduler has given twice.
+    ///
+    /// # Errors
+    /// It has one.
+    pub(super) fn check_suspendable(shares: &[&Share], is_suspendable: bool) -> Result<(), PrepareError> {
+        let of_others = shares.iter().find(|share| is_suspendable_device(&share.device));
+        match of_others.filter(|_| !is_suspendable) {
+            Some(share) => Err(PrepareError::NotSuspendable(
+                share.request.clone(),
+                share.device.clone(),
+            )),
+            None => Ok(()),
+        }
     }
 
     /// UUIDs of the shares' GPUs.

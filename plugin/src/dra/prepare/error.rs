@@ -71,6 +71,18 @@ pub enum PrepareError {
          (device class vcuda.io)"
     )]
     PartOfWhole(String),
+    /// The request is for whole GPUs, and suspendable tenants take turns on one of them.
+    #[error(
+        "request {0} asks for whole GPUs and was allocated one whose memory is overcommitted, so that others have shares of it: add \
+         the selector !(\"overcommitted\" in device.attributes[\"vcuda.io\"]), as device class vcuda.io-whole has it"
+    )]
+    WholeOvercommitted(String),
+    /// A share that is not suspendable was allocated memory that suspendable shares alone can have.
+    #[error(
+        "request {0} was allocated device {1}, whose shares take turns in the GPU's memory, and is not suspendable: claim it by device \
+         class vcuda.io-suspendable, or write the parameter suspendable: true and no annotation against it"
+    )]
+    NotSuspendable(String, String),
     /// An annotation is wrong.
     #[error("{0}")]
     Annotation(#[from] AnnotationError),
@@ -143,6 +155,8 @@ impl PrepareError {
             | Self::AdminBeside(_)
             | Self::Whole
             | Self::PartOfWhole(_)
+            | Self::WholeOvercommitted(_)
+            | Self::NotSuspendable(..)
             | Self::Maximum(..)
             | Self::MaximumBelow(..) => "claim",
             Self::Annotation(_) | Self::Amounts(_) => "annotations",

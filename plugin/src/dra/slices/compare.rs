@@ -57,7 +57,7 @@ mod tests {
     use k8s_openapi::api::resource::v1::{ResourcePool, ResourceSliceSpec};
     use kube::api::ObjectMeta;
 
-    use super::super::super::device::{Effect, device, tests::gpu};
+    use super::super::super::device::{Effect, tests::device, tests::gpu};
     use super::*;
 
     fn slice(name: &str, devices: &[Device], (generation, count): (i64, i64)) -> ResourceSlice {
@@ -80,7 +80,7 @@ mod tests {
 
     #[test]
     fn the_api_servers_form_of_amounts_is_no_change() {
-        let desired = device(&gpu(1), Effect::NoSchedule).unwrap();
+        let desired = device(&gpu(1), Effect::NoSchedule);
         let mut found = desired.clone();
         let memory = found.capacity.as_mut().unwrap().get_mut("memory").unwrap();
         memory.value.0 = "44Gi".to_owned();
@@ -97,7 +97,7 @@ mod tests {
     #[test]
     fn an_incomplete_pool_is_not_desired() {
         let devices: Vec<Device> = (0..3)
-            .map(|number| device(&gpu(number), Effect::NoSchedule).unwrap())
+            .map(|number| device(&gpu(number), Effect::NoSchedule))
             .collect();
         let desired = [devices[..2].to_vec(), devices[2..].to_vec()];
         let first = slice("a", &desired[0], (3, 2));
