@@ -76,10 +76,21 @@ impl Opened<'_> {
 }
 
 /// Writes the file `path` of `directory` whole or not at all, through the file `new` beside it. The directory is made if it is missing.
+/// The file is on the disk on return.
 ///
 /// # Errors
 /// The directory or the file cannot be written.
 pub(crate) fn replace(directory: &Path, new: &str, path: &Path, bytes: &[u8]) -> io::Result<()> {
+    replace_soon(directory, new, path, bytes)?;
+    File::open(directory)?.sync_all()
+}
+
+/// As [`replace`], for a file that has to survive its writer, and not the node: after a crash of the node the file of before may be
+/// there, whole.
+///
+/// # Errors
+/// As [`replace`].
+pub(crate) fn replace_soon(directory: &Path, new: &str, path: &Path, bytes: &[u8]) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
     let new = directory.join(new);
     let mut file = OpenOptions::new()
@@ -89,9 +100,8 @@ pub(crate) fn replace(directory: &Path, new: &str, path: &Path, bytes: &[u8]) ->
         .mode(0o600)
         .open(&new)?;
     file.write_all(bytes)?;
-    file.sync_all()?;
-    fs::rename(&new, path)?;
-    File::open(directory)?.sync_all()
+    file.sync_data()?;
+    fs::rename(&new, path)
 }
 
 /// As [`open`], with the bytes after the record.

@@ -1,4 +1,5 @@
-//! Record of the tenants that are not running, on disk: what a manager that starts has to finish or to undo.
+//! Record of the tenants that are not running, in a file: what a manager that starts has to finish or to undo. It survives the
+//! manager, and need not survive the node, with which the tenants' processes end.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -72,6 +73,9 @@ pub struct Record {
     pub phase: Phase,
     /// The processes that are, or may be, locked.
     pub processes: Vec<Process>,
+    /// Whether a suspended tenant comes back as soon as there is room: its suspension failed in its middle.
+    #[serde(default)]
+    pub comes_back: bool,
 }
 
 /// The records, as they are on the disk.
@@ -127,25 +131,23 @@ impl Records {
         })
     }
 
-    /// Removes a record: the tenant runs.
-    ///
-    /// # Errors
-    /// The file cannot be written. The record is gone in memory all the same, as a tenant that runs must not be shown as
-    /// suspended; a manager that starts finds it again and sees that there is nothing to do.
-    pub fn remove(&mut self, id: &str) -> Result<(), RecordError> {
-        match self.known.remove(id) {
-            Some(_) => self.write(),
-            None => Ok(()),
-        }
+    /// Removes a record from memory: the tenant runs. It goes from the file with [`Records::write`]; a manager that finds it there
+    /// sees that there is nothing to do.
+    pub fn remove(&mut self, id: &str) {
+        self.known.remove(id);
     }
 
-    fn write(&self) -> Result<(), RecordError> {
+    /// Writes the records.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn write(&self) -> Result<(), RecordError> {
         let path = self.directory.join(FILE);
         let all: Vec<&Record> = self.known.values().collect();
         let written = serde_json::to_vec(&all)
             .map_err(io::Error::other)
             .map(|json| checked_file::seal(KIND, VERSION, &json))
-            .and_then(|bytes| checked_file::replace(&self.directory, NEW, &path, &bytes));
+            .and_then(|bytes| checked_file::replace_soon(&self.directory, NEW, &path, &bytes));
         written.map_err(|error| RecordError::Io(path, error))
     }
 }
@@ -167,6 +169,7 @@ mod tests {
                 host_pid: 7,
                 start_ticks: 70,
             }],
+            comes_back: false,
         }
     }
 
@@ -177,7 +180,8 @@ mod tests {
         records.put(record("a-1", Phase::Suspending)).unwrap();
         records.put(record("b-2", Phase::Suspended)).unwrap();
         records.put(record("a-1", Phase::Suspended)).unwrap();
-        records.remove("b-2").unwrap();
+        records.remove("b-2");
+        records.write().unwrap();
         let again = Records::open(directory.path()).unwrap();
         assert_eq!(again.find("a-1"), Some(&record("a-1", Phase::Suspended)));
         assert_eq!(again.all().count(), 1);
@@ -189,6 +193,15 @@ mod tests {
             Records::open(directory.path()),
             Err(RecordError::Damaged(..))
         ));
+    }
+
+    #[test]
+    fn a_record_of_the_release_before_is_read() {
+        let directory = tempfile::tempdir().unwrap();
+        let json = br#"[{"id":"a-1","phase":"suspended","processes":[{"host_pid":7,"start_ticks":70}]}]"#;
+        fs::write(directory.path().join(FILE), checked_file::seal(KIND, 1, json)).unwrap();
+        let records = Records::open(directory.path()).unwrap();
+        assert_eq!(records.find("a-1"), Some(&record("a-1", Phase::Suspended)));
     }
 
     #[test]
