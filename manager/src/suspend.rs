@@ -31,7 +31,7 @@ mod wish;
 
 use std::collections::HashMap;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -82,8 +82,10 @@ struct Shared {
 /// What suspensions work with.
 #[derive(Debug)]
 pub struct Settings {
-    /// Directory of the records.
-    pub state: PathBuf,
+    /// Directory of the records, on tmpfs.
+    pub records: PathBuf,
+    /// Directory in which a release before kept them.
+    pub former_records: PathBuf,
     /// The program that does the steps.
     pub helper: helper::Settings,
     /// Time for which a busy suspendable tenant stays on its GPU before it makes room for another one.
@@ -117,7 +119,7 @@ impl Suspender {
         instruments: Arc<Instruments>,
         runtime: Handle,
     ) -> io::Result<(Self, Watch)> {
-        let records = open_records(&settings.state, &events)?;
+        let records = open_records(&settings, &events)?;
         let suspender = Self(Arc::new(Shared {
             grants,
             node,
@@ -185,8 +187,9 @@ impl Suspender {
 }
 
 /// Opens the records. A damaged one is put aside and reported: the manager has more to do than this.
-fn open_records(state: &Path, events: &Events) -> io::Result<Records> {
-    match Records::open(state) {
+fn open_records(settings: &Settings, events: &Events) -> io::Result<Records> {
+    let open = || Records::open(&settings.records, &settings.former_records);
+    match open() {
         Err(RecordError::Damaged(path, damage)) => {
             let aside = path.with_extension("damaged");
             std::fs::rename(&path, &aside)?;
@@ -195,7 +198,7 @@ fn open_records(state: &Path, events: &Events) -> io::Result<Records> {
                 aside.display()
             );
             events.say(Severity::Error, "VcudaSuspensionFailed", text, None);
-            Records::open(state).map_err(io::Error::other)
+            open().map_err(io::Error::other)
         }
         opened => opened.map_err(io::Error::other),
     }
