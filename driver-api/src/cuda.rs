@@ -21,6 +21,10 @@ use crate::result::CUresult;
 pub type CUdevice = c_int;
 /// An address in a device's (or the unified) address space.
 pub type CUdeviceptr = u64;
+/// A texture object.
+pub type CUtexObject = u64;
+/// A surface object.
+pub type CUsurfObject = u64;
 /// A device address of the interface before CUDA 3.2.
 pub type CUdeviceptr_v1 = c_uint;
 /// A physical allocation made by `cuMemCreate`.
@@ -92,6 +96,14 @@ handles! {
     CUmipmappedArray
     /// Imported external memory.
     CUexternalMemory
+    /// An imported external semaphore.
+    CUexternalSemaphore
+    /// A texture reference.
+    CUtexref
+    /// A surface reference.
+    CUsurfref
+    /// A resource of a graphics interface.
+    CUgraphicsResource
     /// A description of device resources.
     CUdevResourceDesc
     /// An operation of a checkpoint.

@@ -4,14 +4,15 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
+use std::thread::{JoinHandle, Thread};
 
 /// A thread that ends when this is dropped.
 pub(crate) struct Background {
     stop: Stop,
     /// Ends a wait of the thread that is not `park_timeout`.
     wake: Box<dyn Fn() + Send + Sync>,
-    thread: Option<JoinHandle<()>>,
+    thread: Thread,
+    end: Option<JoinHandle<()>>,
 }
 
 impl fmt::Debug for Background {
@@ -53,25 +54,31 @@ impl Background {
     ) -> io::Result<Self> {
         let stop = Stop::default();
         let told = stop.clone();
-        let thread = std::thread::Builder::new()
+        let end = std::thread::Builder::new()
             .name(name.to_owned())
             .spawn(move || work(&told))?;
         Ok(Self {
             stop,
             wake,
-            thread: Some(thread),
+            thread: end.thread().clone(),
+            end: Some(end),
         })
+    }
+
+    /// The thread; unparking it ends its `park_timeout`.
+    pub(crate) fn thread(&self) -> &Thread {
+        &self.thread
     }
 }
 
 impl Drop for Background {
     fn drop(&mut self) {
         self.stop.0.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            thread.thread().unpark();
+        if let Some(end) = self.end.take() {
+            self.thread.unpark();
             (self.wake)();
             // A thread that panicked has ended too.
-            let _ = thread.join();
+            let _ = end.join();
         }
     }
 }

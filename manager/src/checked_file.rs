@@ -76,22 +76,36 @@ impl Opened<'_> {
 }
 
 /// Writes the file `path` of `directory` whole or not at all, through the file `new` beside it. The directory is made if it is missing.
+/// The file is on the disk on return.
 ///
 /// # Errors
 /// The directory or the file cannot be written.
 pub(crate) fn replace(directory: &Path, new: &str, path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let file = write_beside(directory, new, bytes)?;
+    file.sync_all()?;
+    fs::rename(directory.join(new), path)?;
+    File::open(directory)?.sync_all()
+}
+
+/// As [`replace`], for a file that has to survive its writer, and not the node.
+///
+/// # Errors
+/// As [`replace`].
+pub(crate) fn replace_until_reboot(directory: &Path, new: &str, path: &Path, bytes: &[u8]) -> io::Result<()> {
+    write_beside(directory, new, bytes)?;
+    fs::rename(directory.join(new), path)
+}
+
+fn write_beside(directory: &Path, new: &str, bytes: &[u8]) -> io::Result<File> {
     DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
-    let new = directory.join(new);
     let mut file = OpenOptions::new()
         .write(true)
         .create(true)
         .truncate(true)
         .mode(0o600)
-        .open(&new)?;
+        .open(directory.join(new))?;
     file.write_all(bytes)?;
-    file.sync_all()?;
-    fs::rename(&new, path)?;
-    File::open(directory)?.sync_all()
+    Ok(file)
 }
 
 /// As [`open`], with the bytes after the record.

@@ -1,18 +1,21 @@
-//! Moving the GPU state of a process to host memory and back, by a program of its own for each step.
+//! Moving the GPU state of a process to host memory and back, by a program of its own.
 //!
-//! A driver that hangs or crashes in a step ends `vcuda-checkpoint` ([`program`]), not the manager, which reads what came of
-//! the step from the exit status. Experimental: [`crate::suspend`] uses it.
+//! A driver that hangs or crashes in a step ends `vcuda-checkpoint` ([`program`]), not the manager. The program does one step and
+//! tells what came of it by its exit status, or does the steps that its standard input asks for and reports each. Experimental:
+//! [`crate::suspend`] uses it.
 
 mod driver;
 pub mod program;
+mod stepper;
 
 use std::fmt;
+use std::num::NonZeroU64;
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
 /// One step.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Step {
     /// Tell the state, and change nothing.
@@ -41,6 +44,38 @@ impl Step {
     }
 }
 
+/// A step on a process: a line of JSON for `vcuda-checkpoint --serve`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Request {
+    /// The step.
+    pub step: Step,
+    /// PID of the process, in the program's PID namespace.
+    pub pid: i32,
+    /// Start time of the process (clock ticks since boot).
+    pub start_ticks: NonZeroU64,
+    /// Time for the step (ms).
+    pub limit_ms: u32,
+}
+
+/// What came of a request: a line of JSON from `vcuda-checkpoint`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Report {
+    /// The step.
+    pub step: Step,
+    /// PID of the process.
+    pub pid: i32,
+    /// Start time of the process (clock ticks since boot).
+    pub start_ticks: NonZeroU64,
+    /// The outcome.
+    pub outcome: Outcome,
+    /// State of the process afterwards, if the driver told it.
+    pub state: Option<ProcessState>,
+    /// The driver's error.
+    pub error: Option<String>,
+    /// Duration of the step, and of the driver's start if that came first (ms).
+    pub took_ms: u64,
+}
+
 /// State of a process, as the driver calls it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -58,7 +93,7 @@ pub enum ProcessState {
 }
 
 /// What came of a step.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
     /// It is done.

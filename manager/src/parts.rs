@@ -249,7 +249,8 @@ async fn start_suspender(
 ) -> Result<(Suspender, suspend::Watch), RunError> {
     let own = std::env::current_exe().map_err(failed)?;
     let settings = suspend::Settings {
-        state: config.state.clone(),
+        records: config.root.clone(),
+        former_records: config.state.clone(),
         helper: helper::Settings {
             program: own.with_file_name("vcuda-checkpoint"),
             cuda_library: config.cuda_library.clone(),

@@ -13,11 +13,13 @@
 //!
 //! A manager that starts undoes what was suspending, and finishes what was resuming; both are the same work
 //! ([`moving::bring_back`]). Before a process is restored, its room is reserved in the ledger and looked for on the GPU, since
-//! a restore without room loses the process.
+//! a restore without room loses the process. A suspension that failed after the first copy is undone in the same way: the tenant
+//! is suspended, with a part of its memory on the GPU, until there is room for the other part.
 //!
 //! [`Record`]: records::Record
 
 pub mod checks;
+mod fits;
 mod gates;
 pub mod helper;
 mod moving;
@@ -25,10 +27,11 @@ mod poll;
 pub mod records;
 mod room;
 mod task;
+mod wish;
 
 use std::collections::HashMap;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -44,29 +47,10 @@ use crate::inventory::Node;
 use crate::metrics::{Instruments, Moved};
 use crate::state::{GrantError, Grants};
 use records::{Phase, Record, RecordError, Records};
+use wish::Wish;
 
 /// Time after which a caller gets the state so far.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
-
-/// What is to be done with a tenant.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Wish {
-    /// By hand.
-    Suspend,
-    /// To make room for another tenant, even if it is busy.
-    MakeRoom,
-    Resume,
-}
-
-impl Wish {
-    /// The state while it is being done.
-    fn passing(self) -> SuspendState {
-        match self {
-            Self::Suspend | Self::MakeRoom => SuspendState::Suspending,
-            Self::Resume => SuspendState::Resuming,
-        }
-    }
-}
 
 /// How a piece of work ended; `None` while it goes on.
 type Ended = watch::Receiver<Option<Result<(), GrantError>>>;
@@ -82,6 +66,8 @@ struct Shared {
     events: Arc<Events>,
     instruments: Arc<Instruments>,
     helper: helper::Settings,
+    /// The programs of suspended tenants, whose driver is ready for the resume.
+    ready: Mutex<HashMap<String, helper::Helper>>,
     residence: Duration,
     runtime: Handle,
     /// Held from the look for room to the record of the resume, so that no two tenants count on the same room.
@@ -96,8 +82,10 @@ struct Shared {
 /// What suspensions work with.
 #[derive(Debug)]
 pub struct Settings {
-    /// Directory of the records.
-    pub state: PathBuf,
+    /// Directory of the records, on tmpfs.
+    pub records: PathBuf,
+    /// Directory in which a release before kept them.
+    pub former_records: PathBuf,
     /// The program that does the steps.
     pub helper: helper::Settings,
     /// Time for which a busy suspendable tenant stays on its GPU before it makes room for another one.
@@ -131,13 +119,14 @@ impl Suspender {
         instruments: Arc<Instruments>,
         runtime: Handle,
     ) -> io::Result<(Self, Watch)> {
-        let records = open_records(&settings.state, &events)?;
+        let records = open_records(&settings, &events)?;
         let suspender = Self(Arc::new(Shared {
             grants,
             node,
             events,
             instruments,
             helper: settings.helper,
+            ready: Mutex::default(),
             residence: settings.residence,
             runtime,
             admits: Mutex::default(),
@@ -198,8 +187,9 @@ impl Suspender {
 }
 
 /// Opens the records. A damaged one is put aside and reported: the manager has more to do than this.
-fn open_records(state: &Path, events: &Events) -> io::Result<Records> {
-    match Records::open(state) {
+fn open_records(settings: &Settings, events: &Events) -> io::Result<Records> {
+    let open = || Records::open(&settings.records, &settings.former_records);
+    match open() {
         Err(RecordError::Damaged(path, damage)) => {
             let aside = path.with_extension("damaged");
             std::fs::rename(&path, &aside)?;
@@ -208,7 +198,7 @@ fn open_records(state: &Path, events: &Events) -> io::Result<Records> {
                 aside.display()
             );
             events.say(Severity::Error, "VcudaSuspensionFailed", text, None);
-            Records::open(state).map_err(io::Error::other)
+            open().map_err(io::Error::other)
         }
         opened => opened.map_err(io::Error::other),
     }
@@ -220,6 +210,12 @@ impl Shared {
         records
             .find(id)
             .map_or(SuspendState::Running, |record| record.phase.state())
+    }
+
+    /// Whether a suspended tenant comes back as soon as there is room.
+    fn comes_back(&self, id: &str) -> bool {
+        let records = self.records.lock();
+        records.find(id).is_some_and(|record| record.comes_back)
     }
 
     /// Whether a tenant runs, and nothing is being done with it.
@@ -237,11 +233,16 @@ impl Shared {
     }
 
     fn write(&self, id: &str, phase: Phase, processes: &[records::Process]) -> Result<(), RecordError> {
-        self.records.lock().put(Record {
+        self.put(Record {
             id: id.to_owned(),
             phase,
             processes: processes.to_vec(),
-        })?;
+            comes_back: false,
+        })
+    }
+
+    fn put(&self, record: Record) -> Result<(), RecordError> {
+        self.records.lock().put(record)?;
         self.wake_watch();
         Ok(())
     }
@@ -263,6 +264,10 @@ impl Shared {
                 "{id}: no such tenant; `vcuda smi` lists them"
             )));
         }
+        if let Some(mut ended) = self.ending(id, wish) {
+            // Whatever came of it, `begin` sees.
+            let _ = tokio::time::timeout(ANSWER_WITHIN, ended.wait_for(Option::is_some)).await;
+        }
         let Some(mut ended) = self.begin(id, wish)? else {
             if wish == Wish::Suspend {
                 // It was suspended to make room.
@@ -283,6 +288,14 @@ impl Shared {
         }
     }
 
+    /// The opposite work if the tenant is where that brings it: only the last of it is under way.
+    fn ending(&self, id: &str, wish: Wish) -> Option<Ended> {
+        let tasks = self.tasks.lock();
+        let (other, ended) = tasks.get(id)?;
+        let is_ending = other.passing() != wish.passing() && self.state(id) == other.settled();
+        is_ending.then(|| ended.clone())
+    }
+
     /// Begins the work, or finds the same under way. `None` if there is nothing to do.
     fn begin(self: &Arc<Self>, id: &str, wish: Wish) -> Result<Option<Ended>, GrantError> {
         let mut tasks = self.tasks.lock();
@@ -297,6 +310,11 @@ impl Shared {
             };
         }
         match (wish, self.state(id)) {
+            (Wish::Suspend | Wish::MakeRoom, SuspendState::Suspended) if self.comes_back(id) => {
+                Err(GrantError::Unavailable(format!(
+                    "{id} comes back as soon as its GPU has room, as its suspension failed; try again when it runs"
+                )))
+            }
             (Wish::Suspend | Wish::MakeRoom, SuspendState::Suspended)
             | (Wish::Resume, SuspendState::Running) => Ok(None),
             (Wish::Suspend | Wish::MakeRoom, SuspendState::Failed) => Err(GrantError::Refused(format!(

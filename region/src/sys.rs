@@ -369,3 +369,9 @@ pub(crate) fn random_words() -> io::Result<[u64; 2]> {
         Err(io::Error::last_os_error())
     }
 }
+
+/// Wakes all threads that sleep on the word at `address`, those of other processes that map it, too (futex(2)).
+pub(crate) fn wake_all(address: *const u32) {
+    // SAFETY: the kernel finds the page of the address and touches nothing there; one that is gone is an error, and no fault.
+    unsafe { libc::syscall(libc::SYS_futex, address, libc::FUTEX_WAKE, i32::MAX) };
+}

@@ -103,6 +103,84 @@ fn set_fault(fixture: &Fixture, step: &str, fault: Option<CheckpointFault>) {
     faults.write(&fixture.machine()).unwrap();
 }
 
+/// A run of the program that does what it is asked.
+struct Server(Running);
+
+impl Server {
+    fn start(fixture: &Fixture) -> Self {
+        let mut command = fixture.bare(release_dir().join("vcuda-checkpoint"));
+        Self(Running::start(command.arg("--serve").stdin(Stdio::piped())))
+    }
+
+    fn tell(&mut self, line: &str) {
+        writeln!(self.0.0.stdin.as_mut().unwrap(), "{line}").unwrap();
+    }
+
+    /// Outcome of a step, and the state of the process then.
+    fn ask(&mut self, step: &str, target: &Target<'_>, limit_ms: u32) -> (Value, Value) {
+        let (pid, start_ticks) = (target.program.0.id(), &target.start_ticks);
+        self.tell(&format!(
+            r#"{{"step":"{step}","pid":{pid},"start_ticks":{start_ticks},"limit_ms":{limit_ms}}}"#
+        ));
+        let report: Value = serde_json::from_str(&self.0.next_line().unwrap()).unwrap();
+        assert_eq!((&report["step"], &report["pid"]), (&step.into(), &pid.into()));
+        (report["outcome"].clone(), report["state"].clone())
+    }
+}
+
+#[test]
+fn a_run_does_one_step_after_the_other_for_several_processes() {
+    let fixture = Fixture::with_config(SMALL);
+    let mut targets = [Target::start(&fixture, "plain"), Target::start(&fixture, "plain")];
+    let mut server = Server::start(&fixture);
+    for (step, state) in [
+        ("lock", "locked"),
+        ("checkpoint", "checkpointed"),
+        ("state", "checkpointed"),
+        ("restore", "locked"),
+        ("unlock", "running"),
+    ] {
+        for target in &targets {
+            assert_eq!(
+                server.ask(step, target, 5000),
+                ("done".into(), state.into()),
+                "{step}"
+            );
+        }
+    }
+    targets.iter_mut().for_each(Target::works);
+    // A step that fails is told, and the next one is done all the same.
+    let [target, other] = &targets;
+    assert_eq!(server.ask("restore", target, 5000).0, "wrong-state");
+    assert_eq!(server.ask("lock", other, 5000).0, "done");
+    drop(server.0.0.stdin.take());
+    assert_eq!(server.0.finish().code(), Some(0));
+}
+
+#[test]
+fn a_run_ends_after_a_step_without_an_answer_and_after_nonsense() {
+    let fixture = Fixture::with_config(SMALL);
+    let target = Target::start(&fixture, "plain");
+    set_fault(&fixture, "lock", Some(CheckpointFault::Hangs));
+    let mut server = Server::start(&fixture);
+    assert_eq!(
+        server.ask("lock", &target, 300),
+        ("no-answer".into(), Value::Null)
+    );
+    let status = server.0.finish().code();
+    assert_eq!(status, Some(i32::from(Outcome::NoAnswer.status())));
+    let wrong = [
+        r#"{"step":"freeze","pid":1,"start_ticks":1,"limit_ms":1}"#,
+        r#"{"step":"lock","pid":1,"start_ticks":0,"limit_ms":1}"#,
+        "lock",
+    ];
+    for line in wrong {
+        let mut server = Server::start(&fixture);
+        server.tell(line);
+        assert_eq!(server.0.finish().code(), Some(64), "{line}");
+    }
+}
+
 /// The steps, with those that come before each.
 const STEPS: [(&str, &[&str]); 4] = [
     ("lock", &[]),

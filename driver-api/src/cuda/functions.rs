@@ -11,6 +11,8 @@ mod memory;
 mod stream;
 #[macro_use]
 mod graph;
+#[macro_use]
+mod interop;
 
 /// Makes the crate's public names and macros from the list. `$d` is a dollar sign, for the macros made here.
 macro_rules! define {
@@ -48,4 +50,4 @@ macro_rules! define {
     };
 }
 
-device_list! { [memory_list stream_list graph_list define] $ }
+device_list! { [memory_list stream_list graph_list interop_list define] $ }

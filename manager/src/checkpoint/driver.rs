@@ -1,6 +1,6 @@
 //! One step of the driver, and the meaning of its answer.
 
-use std::path::Path;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use nix::unistd::Pid;
@@ -52,26 +52,55 @@ impl Answer {
     }
 }
 
-/// Does a step. It ends only when the driver answers.
-pub(super) fn take(step: Step, target: Target, limit: Duration, library: Option<&Path>) -> Answer {
-    if !target.is_alive() {
-        return Answer::of(Outcome::Gone);
+/// The driver, loaded once it is needed.
+#[derive(Debug)]
+pub(super) struct Driver {
+    /// Path of its library, if not the system's own.
+    library: Option<PathBuf>,
+    loaded: Option<Cuda>,
+}
+
+impl Driver {
+    pub(super) fn new(library: Option<PathBuf>) -> Driver {
+        Driver {
+            library,
+            loaded: None,
+        }
     }
-    let loaded = library.map_or_else(Cuda::load, Cuda::load_from);
-    let cuda = match loaded {
-        Ok(cuda) => cuda,
-        Err(problem) => return failed(&problem, target, None),
-    };
-    let done = do_step(&cuda, step, target, limit);
-    let state = cuda.checkpoint_state(target.pid.as_raw()).ok().map(state_of);
-    match done {
-        Ok(true) => Answer {
-            outcome: Outcome::Done,
-            state,
-            error: None,
-        },
-        Ok(false) => Answer::of(Outcome::Gone),
-        Err(problem) => failed(&problem, target, state),
+
+    fn load(&mut self) -> Result<&Cuda, CudaProblem> {
+        let cuda = match self.loaded.take() {
+            Some(cuda) => cuda,
+            None => self.library.as_deref().map_or_else(Cuda::load, Cuda::load_from)?,
+        };
+        Ok(self.loaded.insert(cuda))
+    }
+
+    /// Starts the driver, which a step does as well: it says then what is wrong.
+    pub(super) fn start(&mut self) {
+        let _ = self.load().and_then(Cuda::init);
+    }
+
+    /// Does a step. It ends only when the driver answers.
+    pub(super) fn take(&mut self, step: Step, target: Target, limit: Duration) -> Answer {
+        if !target.is_alive() {
+            return Answer::of(Outcome::Gone);
+        }
+        let cuda = match self.load() {
+            Ok(cuda) => cuda,
+            Err(problem) => return failed(&problem, target, None),
+        };
+        let done = do_step(cuda, step, target, limit);
+        let state = cuda.checkpoint_state(target.pid.as_raw()).ok().map(state_of);
+        match done {
+            Ok(true) => Answer {
+                outcome: Outcome::Done,
+                state,
+                error: None,
+            },
+            Ok(false) => Answer::of(Outcome::Gone),
+            Err(problem) => failed(&problem, target, state),
+        }
     }
 }
 

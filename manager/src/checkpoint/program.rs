@@ -1,29 +1,23 @@
-//! The program `vcuda-checkpoint`: one step on one process.
+//! The program `vcuda-checkpoint`: one step on one process, or the steps that standard input asks for.
 //!
-//! The step runs in a thread. When it ends, or when its time is over, the program prints what came of it and ends at once,
-//! without the driver's exit handlers, which could wait for a call that never ends.
+//! The steps run in a thread ([`super::stepper`]). When the last has ended, or when the time of one is over, the program ends at
+//! once, without the driver's exit handlers, which could wait for a call that never ends.
 
-use std::io::{self, Write as _};
+use std::io::{self, BufRead as _, Write as _};
 use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::mpsc;
-use std::thread;
-use std::time::Duration;
 
 use clap::Parser;
 use clap::error::ErrorKind;
-use nix::unistd::Pid;
-use serde::Serialize;
-use vcuda_region::clock;
 
-use super::driver::{Answer, Target, take};
-use super::{Outcome, ProcessState, Step};
+use super::stepper::Stepper;
+use super::{Outcome, Report, Request, Step};
 
 /// Exit status of wrong use (`EX_USAGE`, sysexits.h).
 const USAGE: u8 = 64;
-/// Time for the driver to say that a lock did not come in time.
-const GRACE: Duration = Duration::from_secs(2);
+/// Exit status if a thread cannot be started (`EX_OSERR`, sysexits.h).
+const NO_THREAD: u8 = 71;
 
 const STATUSES: &str = "\
 Exit status:
@@ -38,7 +32,12 @@ Exit status:
    9  no answer in time; what came of the step is not known
   10  the driver refused with another error
   64  wrong use
-  69  no driver with checkpoints (release 570 or later)";
+  69  no driver with checkpoints (release 570 or later)
+  71  no thread could be started
+
+With --serve each request and each report is a line of JSON:
+  {\"step\":\"lock\",\"pid\":70,\"start_ticks\":1234,\"limit_ms\":2000}
+It ends with 0 when standard input ends, and with 9 after a report of no answer.";
 
 /// Move the GPU state of a process to host memory and back, one step at a time (experimental).
 ///
@@ -47,13 +46,14 @@ Exit status:
 #[command(name = "vcuda-checkpoint", version, after_help = STATUSES)]
 struct Flags {
     /// The step.
-    step: Step,
+    #[arg(required_unless_present = "serve")]
+    step: Option<Step>,
     /// PID of the process, in this program's PID namespace.
-    #[arg(long, value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
-    pid: i32,
+    #[arg(long, value_name = "PID", required_unless_present = "serve", value_parser = clap::value_parser!(i32).range(1..))]
+    pid: Option<i32>,
     /// Start time of the process (field 22 of /proc/PID/stat), so that no other process with its PID is touched.
-    #[arg(long, value_name = "TICKS")]
-    start_ticks: NonZeroU64,
+    #[arg(long, value_name = "TICKS", required_unless_present = "serve")]
+    start_ticks: Option<NonZeroU64>,
     /// Time for the step (ms).
     #[arg(long, value_name = "MS", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=3_600_000))]
     limit_ms: u32,
@@ -63,21 +63,21 @@ struct Flags {
     /// Print JSON.
     #[arg(long)]
     json: bool,
+    /// Do the steps that standard input asks for, until it ends.
+    #[arg(long, conflicts_with_all = ["step", "pid", "start_ticks", "limit_ms", "json"])]
+    serve: bool,
 }
 
-/// What the program prints with `--json`.
-#[derive(Debug, Serialize)]
-struct Report<'a> {
-    step: Step,
-    pid: i32,
-    start_ticks: NonZeroU64,
-    outcome: Outcome,
-    /// State of the process afterwards, if the driver told it.
-    state: Option<ProcessState>,
-    /// The driver's error.
-    error: Option<&'a str>,
-    /// Duration of the step and of the driver's start.
-    took_ms: u128,
+impl Flags {
+    /// The step; `None` with `--serve`.
+    fn request(&self) -> Option<Request> {
+        Some(Request {
+            step: self.step?,
+            pid: self.pid?,
+            start_ticks: self.start_ticks?,
+            limit_ms: self.limit_ms,
+        })
+    }
 }
 
 /// Main function of the program. It returns only for wrong use.
@@ -95,51 +95,60 @@ pub fn main() -> ExitCode {
 }
 
 fn run(flags: Flags) -> ! {
-    let begun_ns = clock::now_ns();
-    let limit = Duration::from_millis(flags.limit_ms.into());
-    let target = Target {
-        pid: Pid::from_raw(flags.pid),
-        start_ticks: flags.start_ticks.get(),
+    let request = flags.request();
+    let stepper = match Stepper::start(flags.cuda_library, request.is_none()) {
+        Ok(stepper) => stepper,
+        Err(error) => {
+            let _ = writeln!(io::stderr(), "vcuda-checkpoint: no thread: {error}");
+            vcuda_driver_open::end_at_once(NO_THREAD)
+        }
     };
-    let (answers, answer) = mpsc::channel();
-    let (step, library) = (flags.step, flags.cuda_library.clone());
-    let started = thread::Builder::new().spawn(move || {
-        // If the time is over, this fails.
-        let _ = answers.send(take(step, target, limit, library.as_deref()));
-    });
-    let answer = match started {
-        Ok(_) => answer
-            .recv_timeout(if step == Step::Lock { limit + GRACE } else { limit })
-            .unwrap_or_else(|_| Answer::of(Outcome::NoAnswer)),
-        Err(error) => Answer {
-            error: Some(format!("no thread: {error}")),
-            ..Answer::of(Outcome::Refused)
-        },
+    let Some(request) = request else {
+        vcuda_driver_open::end_at_once(serve(&stepper))
     };
-    let took = Duration::from_nanos(clock::now_ns().saturating_sub(begun_ns));
-    print(&flags, &answer, took);
-    vcuda_driver_open::end_at_once(answer.outcome.status())
+    let report = stepper.report(&request);
+    if flags.json {
+        print_json(&report);
+    } else {
+        print(&report);
+    }
+    vcuda_driver_open::end_at_once(report.outcome.status())
 }
 
-/// Prints the result; a failure to print does not change the exit status.
-fn print(flags: &Flags, answer: &Answer, took: Duration) {
-    if flags.json {
-        let report = Report {
-            step: flags.step,
-            pid: flags.pid,
-            start_ticks: flags.start_ticks,
-            outcome: answer.outcome,
-            state: answer.state,
-            error: answer.error.as_deref(),
-            took_ms: took.as_millis(),
+/// Does what standard input asks for. Returns the exit status.
+fn serve(stepper: &Stepper) -> u8 {
+    for line in io::stdin().lock().lines() {
+        let request = line.and_then(|line| serde_json::from_str(&line).map_err(io::Error::from));
+        let request: Request = match request {
+            Ok(request) => request,
+            Err(error) => {
+                let _ = writeln!(
+                    io::stderr(),
+                    "vcuda-checkpoint: a request cannot be read: {error}"
+                );
+                return USAGE;
+            }
         };
-        let text = serde_json::to_string(&report).unwrap_or_default();
-        let _ = writeln!(io::stdout(), "{text}");
-        return;
+        let report = stepper.report(&request);
+        print_json(&report);
+        if report.outcome == Outcome::NoAnswer {
+            return report.outcome.status();
+        }
     }
-    let (outcome, pid) = (answer.outcome, flags.pid);
-    let error = answer.error.as_deref().map(|error| format!(" ({error})"));
-    let _ = match (outcome, answer.state) {
+    Outcome::Done.status()
+}
+
+/// Prints a report as a line of JSON. A failure to print does not change the exit status.
+fn print_json(report: &Report) {
+    let text = serde_json::to_string(report).unwrap_or_default();
+    let _ = writeln!(io::stdout(), "{text}");
+}
+
+/// Prints a report for people, as [`print_json`].
+fn print(report: &Report) {
+    let (outcome, pid) = (report.outcome, report.pid);
+    let error = report.error.as_deref().map(|error| format!(" ({error})"));
+    let _ = match (outcome, report.state) {
         (Outcome::Done, Some(state)) => writeln!(io::stdout(), "{}", format!("{state:?}").to_lowercase()),
         (Outcome::Done, None) => writeln!(io::stdout(), "done"),
         _ => writeln!(
@@ -159,12 +168,12 @@ mod tests {
         let named: Vec<u8> = STATUSES
             .lines()
             .skip(1)
-            .filter_map(|line| line.split_whitespace().next()?.parse().ok())
+            .map_while(|line| line.split_whitespace().next()?.parse().ok())
             .collect();
         for outcome in Outcome::ALL {
             let count = named.iter().filter(|status| **status == outcome.status()).count();
             assert_eq!(count, 1, "{outcome:?}");
         }
-        assert_eq!(named.len(), Outcome::ALL.len() + 1);
+        assert_eq!(named.len(), Outcome::ALL.len() + 2);
     }
 }

@@ -1,6 +1,7 @@
 //! The last snapshot of the tenants, refreshed on demand.
 
 use std::sync::Arc;
+use std::thread::Thread;
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
@@ -17,7 +18,8 @@ const WAIT: Duration = Duration::from_secs(1);
 /// The last snapshot of the tenants, shared by its producer and its readers.
 ///
 /// While nothing happens, a snapshot is taken every few seconds. An answer must not be that old. So a reader that finds the last
-/// snapshot older than 50 ms wakes the [`super::Observatory`] and waits for the next one.
+/// snapshot older than 50 ms wakes the [`super::Observatory`] and waits for the next one. A reader that needs one of now ends the
+/// observatory's pause, too.
 #[derive(Debug, Default)]
 pub struct SnapshotCache {
     state: Mutex<State>,
@@ -28,7 +30,16 @@ pub struct SnapshotCache {
 struct State {
     last: Arc<Snapshot>,
     /// Wakes the observatory; `None` if there is none.
-    waker: Option<Arc<Registry>>,
+    waker: Option<Waker>,
+}
+
+/// Wakes the observatory.
+#[derive(Debug)]
+pub(super) struct Waker {
+    /// Ends its wait for a change.
+    pub(super) registry: Arc<Registry>,
+    /// Its thread, which pauses after each snapshot.
+    pub(super) thread: Thread,
 }
 
 impl SnapshotCache {
@@ -51,7 +62,8 @@ impl SnapshotCache {
         let mut state = self.state.lock();
         while state.last.taken_ns < enough_ns {
             let Some(waker) = &state.waker else { break };
-            waker.wake();
+            waker.registry.wake();
+            waker.thread.unpark();
             if self.published.wait_for(&mut state, WAIT).timed_out() {
                 break;
             }
@@ -78,7 +90,7 @@ impl SnapshotCache {
     /// Wakes the observatory, so that a new snapshot is taken soon.
     pub fn wake(&self) {
         if let Some(waker) = &self.state.lock().waker {
-            waker.wake();
+            waker.registry.wake();
         }
     }
 
@@ -89,7 +101,7 @@ impl SnapshotCache {
     }
 
     /// Sets the waker of the observatory; `None` after its end.
-    pub(super) fn set_waker(&self, waker: Option<Arc<Registry>>) {
+    pub(super) fn set_waker(&self, waker: Option<Waker>) {
         self.state.lock().waker = waker;
         self.published.notify_all();
     }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use vcuda_region::{clock, directory};
 
+use super::snapshot_cache::Waker;
 use super::tenant::TenantReader;
 use super::{Snapshot, SnapshotCache};
 use crate::background::Background;
@@ -19,7 +20,7 @@ use crate::registration::Registry;
 const ROUND: Duration = Duration::from_millis(500);
 /// Between two looks while nothing changes, no process registers or ends, and no caller asks.
 const REST: Duration = Duration::from_secs(10);
-/// Between two looks at least (ns), however many register or end.
+/// Between two looks at least (ns), however many register or end, unless a caller needs one of now.
 const ROUND_MIN_NS: u64 = 50_000_000;
 
 /// Present findings of the audit, by tenant.
@@ -72,7 +73,10 @@ impl Observatory {
             }
             cache.set_waker(None);
         })?;
-        snapshots.set_waker(Some(registry));
+        snapshots.set_waker(Some(Waker {
+            registry,
+            thread: thread.thread().clone(),
+        }));
         Ok(Self {
             snapshots,
             findings,

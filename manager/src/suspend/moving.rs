@@ -1,9 +1,9 @@
-//! The steps that move the GPU state of a tenant's processes away, and back.
+//! The steps that move the GPU state of a tenant's processes away, and back, for several processes at a time.
 //!
 //! All are locked before the first is copied, and all are back before the first goes on: processes of a tenant may wait for
 //! each other.
 
-use std::thread::sleep;
+use std::thread::{self, sleep};
 use std::time::Duration;
 
 use thiserror::Error;
@@ -18,6 +18,8 @@ const LOCK_WITHIN: Duration = Duration::from_secs(2);
 const COPY_WITHIN: Duration = Duration::from_secs(180);
 /// Time for an unlock.
 const UNLOCK_WITHIN: Duration = Duration::from_secs(10);
+/// Number of processes for which steps are done at the same time: each has a run of the program, which starts the driver.
+const AT_ONCE: usize = 8;
 /// Failed steps after which a process is given up.
 const ATTEMPTS: u32 = 5;
 /// Pause between two attempts.
@@ -39,40 +41,74 @@ pub(super) enum NotMoved {
 #[error("process {0} cannot be brought back: {1}; end it")]
 pub(super) struct Lost(u32, Outcome);
 
-/// Locks all processes, and copies them if `is_quiet` says then that no call got in between. Processes that have ended, or
-/// have not started CUDA, have nothing to move.
+impl NotMoved {
+    /// Whether what became of a step is not known.
+    pub(super) fn is_unknown(&self) -> bool {
+        matches!(self, Self::Step(_, Outcome::NoAnswer))
+    }
+}
+
+/// Does `work` for all processes, several at a time. Returns the results in their order.
+fn for_all<T: Send>(processes: &[Process], work: impl Fn(&Process) -> T + Sync) -> Vec<T> {
+    let mut results: Vec<Option<T>> = processes.iter().map(|_| None).collect();
+    for (some, slots) in processes.chunks(AT_ONCE).zip(results.chunks_mut(AT_ONCE)) {
+        thread::scope(|scope| {
+            for (process, slot) in some.iter().zip(slots) {
+                let work = &work;
+                // If there is no thread, it is done below.
+                let _ = thread::Builder::new().spawn_scoped(scope, move || *slot = Some(work(process)));
+            }
+        });
+    }
+    let done = results.into_iter().zip(processes);
+    done.map(|(result, process)| result.unwrap_or_else(|| work(process)))
+        .collect()
+}
+
+/// Locks all processes. Returns those that have something to move: none that has ended, or has not started CUDA.
 ///
 /// # Errors
-/// See [`NotMoved`]: the caller brings all processes back.
-pub(super) fn move_away(
-    helper: &Helper,
-    processes: &[Process],
-    is_quiet: impl Fn() -> bool,
-) -> Result<(), NotMoved> {
+/// See [`NotMoved`]. Some may be locked; none is copied.
+pub(super) fn lock_all(helper: &Helper, processes: &[Process]) -> Result<Vec<Process>, NotMoved> {
+    let outcomes = for_all(processes, |one| helper.step(Step::Lock, one, LOCK_WITHIN));
+    if outcomes.contains(&Outcome::NoAnswer) {
+        // The driver may still be about to lock it.
+        sleep(LOCK_WITHIN + PAUSE);
+    }
     let mut locked = Vec::new();
-    for process in processes {
-        match helper.step(Step::Lock, process, LOCK_WITHIN) {
-            Outcome::Done => locked.push(process),
+    for (process, outcome) in processes.iter().zip(outcomes) {
+        match outcome {
+            Outcome::Done => locked.push(*process),
             Outcome::Gone | Outcome::NoCuda => {}
-            outcome => {
-                // The driver may still be about to lock it.
-                if outcome == Outcome::NoAnswer {
-                    sleep(LOCK_WITHIN + PAUSE);
-                }
-                return Err(NotMoved::Step(process.host_pid, outcome));
-            }
-        }
-    }
-    if !is_quiet() {
-        return Err(NotMoved::InUse);
-    }
-    for process in locked {
-        match helper.step(Step::Checkpoint, process, COPY_WITHIN) {
-            Outcome::Done | Outcome::Gone => {}
             outcome => return Err(NotMoved::Step(process.host_pid, outcome)),
         }
     }
-    Ok(())
+    Ok(locked)
+}
+
+/// Copies locked processes to host memory.
+///
+/// # Errors
+/// [`NotMoved::Step`], that of a step whose end is not known if there is one. Some may be copied.
+pub(super) fn copy_all(helper: &Helper, locked: &[Process]) -> Result<(), NotMoved> {
+    let outcomes = for_all(locked, |one| helper.step(Step::Checkpoint, one, COPY_WITHIN));
+    let failed = locked.iter().zip(outcomes);
+    let mut failed: Vec<NotMoved> = failed
+        .filter(|(_, outcome)| !matches!(outcome, Outcome::Done | Outcome::Gone))
+        .map(|(process, outcome)| NotMoved::Step(process.host_pid, outcome))
+        .collect();
+    failed.sort_by_key(|why| !why.is_unknown());
+    failed.into_iter().next().map_or(Ok(()), Err)
+}
+
+/// Whether the memory of a process is, or may be, away.
+pub(super) fn is_any_away(helper: &Helper, processes: &[Process]) -> bool {
+    let states = for_all(processes, |one| helper.state(one));
+    states.into_iter().any(|state| match state {
+        Ok(ProcessState::Running | ProcessState::Locked | ProcessState::Failed) => false,
+        Ok(ProcessState::Checkpointed | ProcessState::Other) => true,
+        Err(outcome) => !matches!(outcome, Outcome::Gone | Outcome::NoCuda),
+    })
 }
 
 /// Brings all processes back to where they run, from wherever they are.
@@ -81,14 +117,8 @@ pub(super) fn move_away(
 /// A process is lost. The others run.
 pub(super) fn bring_back(helper: &Helper, processes: &[Process]) -> Result<(), Lost> {
     // Each is tried, whatever became of the others.
-    let restored: Vec<_> = processes
-        .iter()
-        .map(|one| advance(helper, one, Goal::Here))
-        .collect();
-    let running: Vec<_> = processes
-        .iter()
-        .map(|one| advance(helper, one, Goal::Running))
-        .collect();
+    let restored = for_all(processes, |one| advance(helper, one, Goal::Here));
+    let running = for_all(processes, |one| advance(helper, one, Goal::Running));
     restored.into_iter().chain(running).collect()
 }
 

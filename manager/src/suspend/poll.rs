@@ -92,11 +92,9 @@ fn look(shared: &Arc<Shared>, record: &Record, watched: &mut Watched) -> bool {
     if shared.tasks.lock().contains_key(&record.id) {
         return false;
     }
+    let is_asked = |words: &SuspensionWords| words.is_resume_wanted().unwrap_or(false);
     let is_wanted = record.phase == Phase::Suspended
-        && watched
-            .words
-            .as_ref()
-            .is_some_and(|words| words.is_resume_wanted().unwrap_or(false));
+        && (record.comes_back || watched.words.as_ref().is_some_and(is_asked));
     let lives = record.processes.iter().any(lives);
     if !lives && watched.is_due(now_ns()) {
         resume_empty(shared, &record.id);

@@ -1,4 +1,5 @@
-//! Record of the tenants that are not running, on disk: what a manager that starts has to finish or to undo.
+//! Record of the tenants that are not running, in a file: what a manager that starts has to finish or to undo. It lies in the
+//! runtime directory: it survives the manager, and need not survive the node, with which the tenants' processes end.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -72,29 +73,34 @@ pub struct Record {
     pub phase: Phase,
     /// The processes that are, or may be, locked.
     pub processes: Vec<Process>,
+    /// Whether a suspended tenant comes back as soon as there is room: its suspension failed in its middle.
+    #[serde(default)]
+    pub comes_back: bool,
 }
 
-/// The records, as they are on the disk.
+/// The records, as they are in the file.
 #[derive(Debug)]
 pub struct Records {
     directory: PathBuf,
+    /// The file of a release before.
+    former: PathBuf,
     known: BTreeMap<String, Record>,
 }
 
 impl Records {
-    /// Reads the records in `directory`.
+    /// Reads the records in `directory`; if there are none, those of a release before, which kept them in `former`.
     ///
     /// # Errors
     /// See [`RecordError`].
-    pub fn open(directory: &Path) -> Result<Self, RecordError> {
-        let path = directory.join(FILE);
-        let known = match fs::read(&path) {
-            Ok(bytes) => parsed(&bytes).map_err(|damage| RecordError::Damaged(path, damage))?,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
-            Err(error) => return Err(RecordError::Io(path, error)),
+    pub fn open(directory: &Path, former: &Path) -> Result<Self, RecordError> {
+        let former = former.join(FILE);
+        let known = match read(&directory.join(FILE))? {
+            Some(known) => known,
+            None => read(&former)?.unwrap_or_default(),
         };
         Ok(Self {
             directory: directory.to_owned(),
+            former,
             known: known
                 .into_iter()
                 .map(|record| (record.id.clone(), record))
@@ -127,26 +133,40 @@ impl Records {
         })
     }
 
-    /// Removes a record: the tenant runs.
-    ///
-    /// # Errors
-    /// The file cannot be written. The record is gone in memory all the same, as a tenant that runs must not be shown as
-    /// suspended; a manager that starts finds it again and sees that there is nothing to do.
-    pub fn remove(&mut self, id: &str) -> Result<(), RecordError> {
-        match self.known.remove(id) {
-            Some(_) => self.write(),
-            None => Ok(()),
-        }
+    /// Removes a record from memory: the tenant runs. It goes from the file with [`Records::write`]; a manager that finds it there
+    /// sees that there is nothing to do.
+    pub fn remove(&mut self, id: &str) {
+        self.known.remove(id);
     }
 
-    fn write(&self) -> Result<(), RecordError> {
+    /// Writes the records.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn write(&self) -> Result<(), RecordError> {
         let path = self.directory.join(FILE);
         let all: Vec<&Record> = self.known.values().collect();
         let written = serde_json::to_vec(&all)
             .map_err(io::Error::other)
             .map(|json| checked_file::seal(KIND, VERSION, &json))
-            .and_then(|bytes| checked_file::replace(&self.directory, NEW, &path, &bytes));
+            .and_then(|bytes| checked_file::replace_until_reboot(&self.directory, NEW, &path, &bytes));
+        if written.is_ok() && self.former != path {
+            // What this cannot remove is not read while the other file is there.
+            let _ = fs::remove_file(&self.former);
+        }
         written.map_err(|error| RecordError::Io(path, error))
+    }
+}
+
+/// The records of a file; `None` if there is no file.
+fn read(path: &Path) -> Result<Option<Vec<Record>>, RecordError> {
+    match fs::read(path) {
+        Ok(bytes) => match parsed(&bytes) {
+            Ok(known) => Ok(Some(known)),
+            Err(damage) => Err(RecordError::Damaged(path.to_owned(), damage)),
+        },
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(RecordError::Io(path.to_owned(), error)),
     }
 }
 
@@ -167,18 +187,20 @@ mod tests {
                 host_pid: 7,
                 start_ticks: 70,
             }],
+            comes_back: false,
         }
     }
 
     #[test]
     fn what_was_put_is_read_again_and_damage_is_told() {
         let directory = tempfile::tempdir().unwrap();
-        let mut records = Records::open(directory.path()).unwrap();
+        let mut records = Records::open(directory.path(), directory.path()).unwrap();
         records.put(record("a-1", Phase::Suspending)).unwrap();
         records.put(record("b-2", Phase::Suspended)).unwrap();
         records.put(record("a-1", Phase::Suspended)).unwrap();
-        records.remove("b-2").unwrap();
-        let again = Records::open(directory.path()).unwrap();
+        records.remove("b-2");
+        records.write().unwrap();
+        let again = Records::open(directory.path(), directory.path()).unwrap();
         assert_eq!(again.find("a-1"), Some(&record("a-1", Phase::Suspended)));
         assert_eq!(again.all().count(), 1);
         let path = directory.path().join(FILE);
@@ -186,15 +208,28 @@ mod tests {
         *bytes.last_mut().unwrap() ^= 1;
         fs::write(&path, bytes).unwrap();
         assert!(matches!(
-            Records::open(directory.path()),
+            Records::open(directory.path(), directory.path()),
             Err(RecordError::Damaged(..))
         ));
     }
 
     #[test]
+    fn the_record_of_a_release_before_is_read_and_replaced() {
+        let [directory, former] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        let json = br#"[{"id":"a-1","phase":"suspended","processes":[{"host_pid":7,"start_ticks":70}]}]"#;
+        fs::write(former.path().join(FILE), checked_file::seal(KIND, 1, json)).unwrap();
+        let mut records = Records::open(directory.path(), former.path()).unwrap();
+        assert_eq!(records.find("a-1"), Some(&record("a-1", Phase::Suspended)));
+        records.put(record("a-1", Phase::Resuming)).unwrap();
+        assert!(!former.path().join(FILE).exists());
+        let records = Records::open(directory.path(), former.path()).unwrap();
+        assert_eq!(records.find("a-1"), Some(&record("a-1", Phase::Resuming)));
+    }
+
+    #[test]
     fn what_cannot_be_written_is_not_known() {
         let directory = tempfile::tempdir().unwrap();
-        let mut records = Records::open(directory.path()).unwrap();
+        let mut records = Records::open(directory.path(), directory.path()).unwrap();
         fs::create_dir(directory.path().join(NEW)).unwrap();
         assert!(records.put(record("a-1", Phase::Suspending)).is_err());
         assert!(records.find("a-1").is_none());

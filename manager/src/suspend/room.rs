@@ -19,7 +19,7 @@ use vcuda_region::clock::now_ns;
 use vcuda_region::room::ASK_AGAIN_NS;
 use vcuda_region::suspension::SuspendState;
 
-use super::{Ended, Shared, Wish, task};
+use super::{Ended, Shared, Wish, fits};
 use crate::events::Severity;
 use crate::observe::{Snapshot, Tenant};
 use demands::{Demand, Demands, Purpose};
@@ -169,7 +169,7 @@ impl Maker {
     /// Resumes a tenant if there is room, or has it rest if it may not come back. Returns `false` if room must be made.
     fn is_resumed(&mut self, shared: &Arc<Shared>, id: &str, now_ns: u64) -> bool {
         let is_given_away = shared.grants.grant_table().suspended.contains(id);
-        if !is_given_away && task::has_room(shared, id).is_err() {
+        if !is_given_away && fits::has_room(shared, id).is_err() {
             return false;
         }
         // If it is given away, the ledger decides. It is asked again, as there was no room or the quota is free again.

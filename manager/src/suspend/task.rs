@@ -1,22 +1,19 @@
 //! What a thread does for one tenant: suspends it, or brings it back.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use vcuda_quota::MemorySize;
-use vcuda_region::GpuUuid;
 use vcuda_region::suspension::{SuspendState, SuspensionWords};
 
 use super::checks;
+use super::fits::has_room;
 use super::gates::Gates;
 use super::helper::Helper;
-use super::moving::{NotMoved, bring_back, move_away};
-use super::records::{Phase, Process};
+use super::moving::{NotMoved, bring_back, copy_all, is_any_away, lock_all};
+use super::records::{Phase, Process, Record};
 use super::{Shared, Wish};
 use crate::checkpoint::Outcome;
 use crate::events::Severity;
-use crate::grant::Grant;
-use crate::observe::{Snapshot, Tenant};
+use crate::observe::Tenant;
 use crate::state::GrantError;
 
 /// Time for the calls under way to leave the driver.
@@ -32,7 +29,8 @@ const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// Suspends a tenant. By hand, one that is in use goes on.
 ///
 /// # Errors
-/// It cannot be suspended, or not now: it goes on as before.
+/// It cannot be suspended, or not now: it goes on as before. If a part of its memory is away already, it goes on when its GPU has
+/// room for that again.
 pub(super) fn suspend(shared: &Shared, id: &str, wish: Wish) -> Result<(), GrantError> {
     let is_forced = wish == Wish::MakeRoom;
     let Found {
@@ -40,24 +38,38 @@ pub(super) fn suspend(shared: &Shared, id: &str, wish: Wish) -> Result<(), Grant
         gates,
         processes,
     } = find(shared, id)?;
-    checks::require(shared, &tenant, &processes)?;
     let helper = shared.helper.lock(id).map_err(unwritten)?;
-    shared
-        .write(id, Phase::Suspending, &processes)
-        .map_err(unwritten)?;
+    helper.start_early();
+    let begun = checks::require(shared, &tenant, &processes).and_then(|()| {
+        let written = shared.write(id, Phase::Suspending, &processes);
+        written.map_err(unwritten)
+    });
+    if let Err(error) = begun {
+        shared.helper.remove_lock(id);
+        return Err(error);
+    }
     tell(shared, id, SuspendState::Suspending);
-    let moved = if gates.become_quiet(id, &processes, is_forced, QUIET_WITHIN) {
-        let is_quiet = || gates.become_quiet(id, &processes, is_forced, STILL_QUIET_WITHIN);
-        move_away(&helper, &processes, is_quiet)
+    let is_quiet = |limit| gates.become_quiet(id, &processes, is_forced, limit);
+    let locked = if is_quiet(QUIET_WITHIN) {
+        lock_all(&helper, &processes)
     } else {
         Err(NotMoved::InUse)
     };
-    if let Err(why) = moved {
-        undo(shared, &helper, id, &processes);
-        return Err(refused(id, &why));
+    let locked = match locked {
+        Ok(locked) if is_quiet(STILL_QUIET_WITHIN) => locked,
+        locked => {
+            // What it returns is told by events.
+            let _ = finish(shared, &helper, id, &processes);
+            return Err(refused(id, &locked.err().unwrap_or(NotMoved::InUse), true));
+        }
+    };
+    if let Err(why) = copy_all(&helper, &locked) {
+        let undone = undo(shared, &helper, id, &processes, why.is_unknown());
+        return Err(refused(id, &why, undone.is_ok()));
     }
     if let Err(error) = shared.write(id, Phase::Suspended, &processes) {
-        undo(shared, &helper, id, &processes);
+        // As above.
+        let _ = undo(shared, &helper, id, &processes, true);
         return Err(unwritten(error));
     }
     tell(shared, id, SuspendState::Suspended);
@@ -65,6 +77,7 @@ pub(super) fn suspend(shared: &Shared, id: &str, wish: Wish) -> Result<(), Grant
     if !is_forced && let Err(error) = shared.runtime.block_on(shared.grants.suspend(id)) {
         tracing::warn!(container = id, "its room is not given to others: {error}");
     }
+    keep_ready(shared, id, helper);
     let text = format!("{id} is suspended: its GPU memory is in host memory until its next call");
     shared.say(Severity::Info, "VcudaSuspended", text, id);
     Ok(())
@@ -106,31 +119,82 @@ pub(super) fn resume(shared: &Shared, id: &str) -> Result<(), GrantError> {
     let Some(record) = shared.records.lock().find(id).cloned() else {
         return Ok(());
     };
-    let helper = shared.helper.lock(id).map_err(unwritten)?;
-    let was_given_away = shared.grants.grant_table().suspended.contains(id);
-    if record.phase != Phase::Suspending {
-        shared.runtime.block_on(shared.grants.reserve(id))?;
-    }
-    if record.phase == Phase::Suspended {
-        let admits = shared.admits.lock();
-        let begun = has_room(shared, id).and_then(|()| {
-            shared
-                .write(id, Phase::Resuming, &record.processes)
-                .map_err(unwritten)
-        });
-        drop(admits);
-        if let Err(error) = begun {
-            if was_given_away {
-                shared.runtime.block_on(shared.grants.suspend(id))?;
-            }
-            return Err(error);
+    let ready = shared.ready.lock().remove(id);
+    let helper = ready
+        .map_or_else(|| shared.helper.lock(id), Ok)
+        .map_err(unwritten)?;
+    helper.start_early();
+    let resumed = match record.phase {
+        Phase::Suspending => undo(shared, &helper, id, &record.processes, false),
+        Phase::Suspended => come_back(shared, &helper, id, &record.processes),
+        Phase::Resuming | Phase::Failed => {
+            let reserved = shared.runtime.block_on(shared.grants.reserve(id));
+            reserved.and_then(|()| finish(shared, &helper, id, &record.processes))
         }
-        tell(shared, id, SuspendState::Resuming);
+    };
+    if resumed.is_err() {
+        if shared.state(id) == SuspendState::Suspended {
+            keep_ready(shared, id, helper);
+        }
+        return resumed;
     }
-    finish(shared, &helper, id, &record.processes)?;
     let text = format!("{id} runs: its GPU memory is back");
     shared.say(Severity::Info, "VcudaResumed", text, id);
     Ok(())
+}
+
+/// Keeps the program of a suspended tenant for its resume, as a GPU's driver takes long to start.
+fn keep_ready(shared: &Shared, id: &str, helper: Helper) {
+    helper.keep_one();
+    shared.ready.lock().insert(id.to_owned(), helper);
+}
+
+/// Brings a suspended tenant back, if there is room.
+fn come_back(shared: &Shared, helper: &Helper, id: &str, processes: &[Process]) -> Result<(), GrantError> {
+    let was_given_away = shared.grants.grant_table().suspended.contains(id);
+    shared.runtime.block_on(shared.grants.reserve(id))?;
+    let admits = shared.admits.lock();
+    let begun =
+        has_room(shared, id).and_then(|()| shared.write(id, Phase::Resuming, processes).map_err(unwritten));
+    drop(admits);
+    if let Err(error) = begun {
+        if was_given_away {
+            shared.runtime.block_on(shared.grants.suspend(id))?;
+        }
+        return Err(error);
+    }
+    tell(shared, id, SuspendState::Resuming);
+    finish(shared, helper, id, processes)
+}
+
+/// Undoes a suspension that has begun. If a process `may_be_away`, or is, its room may be another tenant's by now: the tenant is
+/// suspended, then, and comes back when there is room.
+///
+/// # Errors
+/// There is no room yet, or a process is lost.
+fn undo(
+    shared: &Shared,
+    helper: &Helper,
+    id: &str,
+    processes: &[Process],
+    may_be_away: bool,
+) -> Result<(), GrantError> {
+    if !may_be_away && !is_any_away(helper, processes) {
+        return finish(shared, helper, id, processes);
+    }
+    let record = Record {
+        id: id.to_owned(),
+        phase: Phase::Suspended,
+        processes: processes.to_vec(),
+        comes_back: true,
+    };
+    if let Err(error) = shared.put(record) {
+        // The record of before leads to here again: a manager that starts, or `vcuda resume`.
+        tracing::error!(container = id, "{error}");
+    }
+    tell(shared, id, SuspendState::Suspended);
+    let _returning = shared.grants.begin_return(id);
+    come_back(shared, helper, id, processes)
 }
 
 /// Brings the processes back, and lets their calls pass.
@@ -154,17 +218,16 @@ fn finish(shared: &Shared, helper: &Helper, id: &str, processes: &[Process]) -> 
 
 /// Lets the tenant's calls pass, as none of its processes is away.
 pub(super) fn forget(shared: &Shared, id: &str) {
-    if let Err(error) = shared.records.lock().remove(id) {
+    let mut records = shared.records.lock();
+    records.remove(id);
+    // First: the tenant need not wait for the disk.
+    tell(shared, id, SuspendState::Running);
+    if let Err(error) = records.write() {
         tracing::error!(container = id, "{error}");
     }
+    drop(records);
+    drop(shared.ready.lock().remove(id));
     shared.helper.remove_lock(id);
-    tell(shared, id, SuspendState::Running);
-}
-
-/// Brings back what a suspension that was given up has locked or copied. The room is still reserved.
-fn undo(shared: &Shared, helper: &Helper, id: &str, processes: &[Process]) {
-    // What it returns is told by events.
-    let _ = finish(shared, helper, id, processes);
 }
 
 /// Tells the tenant's processes a state. A tenant without files has no process that waits.
@@ -186,80 +249,8 @@ pub(super) fn known(shared: &Shared, id: &str) -> Result<Tenant, GrantError> {
     found.ok_or_else(|| GrantError::NotFound(format!("{id}: no such tenant; `vcuda smi` lists them")))
 }
 
-/// Checks that the GPUs have room for the tenant's memory, whatever processes outside of vcuda use. Where quotas may exceed a
-/// GPU, the other tenants may take what is left of theirs at any moment: that is no room.
-pub(super) fn has_room(shared: &Shared, id: &str) -> Result<(), GrantError> {
-    let snapshot = shared.grants.snapshot_of_now();
-    let devices = snapshot
-        .find(id)
-        .map(|tenant| tenant.devices.as_slice())
-        .unwrap_or_default();
-    for device in devices.iter().filter(|device| device.used_bytes > 0) {
-        let Some(free_bytes) = free_now(shared, &device.gpu) else {
-            continue;
-        };
-        if free_bytes < device.used_bytes {
-            return Err(GrantError::NoRoom(format!(
-                "{id}: its {} do not fit on {} now, as others use the GPU; end or suspend them (`vcuda ps` lists them)",
-                MemorySize(device.used_bytes),
-                device.gpu
-            )));
-        }
-        let claims_bytes = if shared.is_overcommitted() {
-            claims_of_others(shared, &snapshot, id, &device.gpu)
-        } else {
-            0
-        };
-        if free_bytes - device.used_bytes < claims_bytes {
-            return Err(GrantError::NoRoom(format!(
-                "{id}: its {} do not fit on {} beside the quotas of the tenants there; it comes back when one of them ends or is \
-                 suspended",
-                MemorySize(device.used_bytes),
-                device.gpu
-            )));
-        }
-    }
-    Ok(())
-}
-
-/// Memory that other tenants may take on a GPU beyond what they use now (bytes). What the ledger keeps counts even if the
-/// tenant's limits do not have it yet.
-fn claims_of_others(shared: &Shared, snapshot: &Snapshot, id: &str, gpu: &GpuUuid) -> u64 {
-    let grant_table = shared.grants.grant_table();
-    let others = snapshot.tenants.iter().filter(|tenant| tenant.id != id);
-    let claim = |tenant: &Tenant| {
-        let device = tenant.devices.iter().find(|device| device.gpu == *gpu)?;
-        let kept_bytes = grant_table
-            .by_id(&tenant.id)
-            .map_or(0, |grant| grant.kept_bytes());
-        let limit_bytes = device.config.memory_limit_bytes.max(kept_bytes);
-        Some(match shared.state(&tenant.id) {
-            SuspendState::Suspended => 0,
-            SuspendState::Running | SuspendState::Failed => limit_bytes.saturating_sub(device.used_bytes),
-            // Its memory may not be on the GPU, and may come there.
-            SuspendState::Suspending | SuspendState::Resuming => limit_bytes,
-        })
-    };
-    let has_no_files = |grant: &&Arc<Grant>| {
-        grant.id.as_str() != id && grant.gpus.contains(gpu) && snapshot.find(grant.id.as_str()).is_none()
-    };
-    let later = grant_table.grants().filter(has_no_files);
-    others
-        .filter_map(claim)
-        .chain(later.map(|grant| grant.kept_bytes()))
-        .fold(0, u64::saturating_add)
-}
-
-/// Memory of a GPU that no process uses now (bytes); `None` if NVML does not tell.
-fn free_now(shared: &Shared, gpu: &GpuUuid) -> Option<u64> {
-    let inventory = shared.grants.inventory();
-    let known = inventory.find(gpu)?;
-    let used = shared.node.processes(gpu).ok()?;
-    let used: Option<u64> = used.into_iter().map(|(_, bytes)| bytes).sum();
-    Some(known.grantable_bytes(used?))
-}
-
-fn refused(id: &str, why: &NotMoved) -> GrantError {
+/// The refusal of a suspension. If it `is_undone`, the tenant runs.
+fn refused(id: &str, why: &NotMoved, is_undone: bool) -> GrantError {
     let remedy = match why {
         NotMoved::Step(_, Outcome::NotSupported) => {
             "managed memory and memory shared with other processes cannot be moved; do without them"
@@ -269,7 +260,10 @@ fn refused(id: &str, why: &NotMoved) -> GrantError {
         NotMoved::Step(_, Outcome::NoDriver) => {
             "update the driver, or install vcuda-checkpoint beside vcuda-manager"
         }
-        NotMoved::Step(..) | NotMoved::InUse => "it goes on as before",
+        NotMoved::Step(..) | NotMoved::InUse if is_undone => "it goes on as before",
+        NotMoved::Step(..) | NotMoved::InUse => {
+            "a part of its memory is in host memory: it goes on when its GPU has room for that (`vcuda smi` shows its state)"
+        }
     };
     GrantError::Refused(format!("{id} is not suspended: {why}; {remedy}"))
 }

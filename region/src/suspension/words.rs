@@ -1,4 +1,5 @@
-//! The manager's side: reads and writes the words in a tenant's `usage` file, which it never maps.
+//! The manager's side: reads and writes the words in a tenant's `usage` file. It touches no mapping of that, as the tenant may cut the
+//! file short at any time.
 
 use core::mem::offset_of;
 use core::sync::atomic::{Ordering, fence};
@@ -9,9 +10,11 @@ use std::path::{Path, PathBuf};
 use super::{SuspendState, THREADS};
 use crate::MAX_SLOTS;
 use crate::layout::{IdentityRecord, UsageFile};
+use crate::map::Mapping;
 use crate::open::{OpenError, open_checked};
 use crate::process::Identity;
 use crate::slots::State;
+use crate::sys;
 use crate::usage_reader::{identity_of_record, word};
 
 /// The gate of a process, as the process tells it.
@@ -54,7 +57,7 @@ impl SuspensionWords {
         Ok(SuspendState::of_word(word))
     }
 
-    /// Tells the tenant's processes the state. Requests to resume that came before a suspension are forgotten.
+    /// Tells the tenant's processes the state, and wakes the threads that wait for another one. Requests to resume that came before a suspension are forgotten.
     ///
     /// # Errors
     /// The file cannot be written, or was truncated.
@@ -65,7 +68,16 @@ impl SuspensionWords {
         self.write(offset_of!(UsageFile, suspend_state), state.word())?;
         // Pairs with `Gate::try_enter`: the counts are read behind this.
         fence(Ordering::SeqCst);
+        self.wake_waiting();
         Ok(())
+    }
+
+    /// Wakes the threads that wait for another state. They look by themselves, too, so a failure is no loss.
+    fn wake_waiting(&self) {
+        if let Ok(usage) = Mapping::<UsageFile>::of_file(&self.file, false) {
+            // The kernel needs an address to find the word; nothing is read or written there.
+            sys::wake_all(core::ptr::from_ref(&usage.suspend_state).cast());
+        }
     }
 
     /// Whether a process asks to be resumed.

@@ -108,7 +108,50 @@ macro_rules! hooks_and_gated {
                 cuParamSetv cuOccupancyMaxActiveBlocksPerMultiprocessor
                 cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags cuOccupancyMaxPotentialBlockSize
                 cuOccupancyMaxPotentialBlockSizeWithFlags cuOccupancyMaxPotentialClusterSize
-                cuOccupancyMaxActiveClusters
+                cuOccupancyMaxActiveClusters cuOccupancyAvailableDynamicSMemPerBlock
+                // Textures and surfaces.
+                cuTexObjectCreate cuTexObjectDestroy cuTexObjectGetResourceDesc
+                cuTexObjectGetResourceViewDesc cuTexObjectGetTextureDesc cuSurfObjectCreate
+                cuSurfObjectDestroy cuSurfObjectGetResourceDesc cuModuleGetSurfRef cuModuleGetTexRef
+                cuParamSetTexRef cuTexRefCreate cuTexRefDestroy cuTexRefGetAddress
+                cuTexRefGetAddressMode cuTexRefGetAddress_v2 cuTexRefGetArray cuTexRefGetBorderColor
+                cuTexRefGetFilterMode cuTexRefGetFlags cuTexRefGetFormat cuTexRefGetMaxAnisotropy
+                cuTexRefGetMipmapFilterMode cuTexRefGetMipmapLevelBias cuTexRefGetMipmapLevelClamp
+                cuTexRefGetMipmappedArray cuTexRefSetAddress cuTexRefSetAddress2D
+                cuTexRefSetAddress2D_v2 cuTexRefSetAddress2D_v3 cuTexRefSetAddressMode
+                cuTexRefSetAddress_v2 cuTexRefSetArray cuTexRefSetBorderColor cuTexRefSetFilterMode
+                cuTexRefSetFlags cuTexRefSetFormat cuTexRefSetMaxAnisotropy cuTexRefSetMipmapFilterMode
+                cuTexRefSetMipmapLevelBias cuTexRefSetMipmapLevelClamp cuTexRefSetMipmappedArray
+                cuSurfRefGetArray cuSurfRefSetArray
+                // External semaphores, events of other processes, memory without accounts.
+                cuDestroyExternalSemaphore cuImportExternalSemaphore cuSignalExternalSemaphoresAsync
+                cuSignalExternalSemaphoresAsync_ptsz cuWaitExternalSemaphoresAsync
+                cuWaitExternalSemaphoresAsync_ptsz cuIpcGetEventHandle cuIpcOpenEventHandle
+                cuMemBatchDecompressAsync cuMemBatchDecompressAsync_ptsz cuMemDiscardBatchAsync
+                cuMemDiscardBatchAsync_ptsz cuMemDiscardAndPrefetchBatchAsync
+                cuMemDiscardAndPrefetchBatchAsync_ptsz cuMemGetLocationInfo cuFabricCpyBatchAsync
+                cuFabricCpyBatchAsync_ptsz cuLogicalEndpointBindAddr cuLogicalEndpointBindMem
+                // Nodes of graphs with semaphores, memory operations and conditions.
+                cuGraphConditionalHandleCreate cuGraphNodeSetParams_v2 cuGraphAddBatchMemOpNode
+                cuGraphAddExternalSemaphoresSignalNode cuGraphAddExternalSemaphoresWaitNode
+                cuGraphBatchMemOpNodeGetParams cuGraphBatchMemOpNodeSetParams
+                cuGraphExecBatchMemOpNodeSetParams cuGraphExecExternalSemaphoresSignalNodeSetParams
+                cuGraphExecExternalSemaphoresWaitNodeSetParams
+                cuGraphExternalSemaphoresSignalNodeGetParams
+                cuGraphExternalSemaphoresSignalNodeSetParams cuGraphExternalSemaphoresWaitNodeGetParams
+                cuGraphExternalSemaphoresWaitNodeSetParams
+                // Resources of graphics interfaces.
+                cuGraphicsEGLRegisterImage cuGraphicsGLRegisterBuffer cuGraphicsGLRegisterImage
+                cuGraphicsMapResources cuGraphicsMapResources_ptsz cuGraphicsResourceGetMappedEglFrame
+                cuGraphicsResourceGetMappedMipmappedArray cuGraphicsResourceGetMappedPointer
+                cuGraphicsResourceGetMappedPointer_v2 cuGraphicsResourceSetMapFlags
+                cuGraphicsResourceSetMapFlags_v2 cuGraphicsSubResourceGetMappedArray
+                cuGraphicsUnmapResources cuGraphicsUnmapResources_ptsz cuGraphicsUnregisterResource
+                cuGraphicsVDPAURegisterOutputSurface cuGraphicsVDPAURegisterVideoSurface cuGLInit
+                cuGLMapBufferObject cuGLMapBufferObjectAsync cuGLMapBufferObjectAsync_v2
+                cuGLMapBufferObjectAsync_v2_ptsz cuGLMapBufferObject_v2 cuGLMapBufferObject_v2_ptds
+                cuGLRegisterBufferObject cuGLSetBufferObjectMapFlags cuGLUnmapBufferObject
+                cuGLUnmapBufferObjectAsync cuGLUnregisterBufferObject
             }
             $($rows)*
         }

@@ -98,8 +98,18 @@ pub(crate) const fn sorted<const N: usize>(names: &[&str; N]) -> [u16; N] {
     let mut order = [0_u16; N];
     let mut filled = 0;
     while filled < N {
+        // By halves, as a comparison takes the compiler long.
+        let (mut low, mut high) = (0, filled);
+        while low < high {
+            let middle = usize::midpoint(low, high);
+            if before(names[filled], names[order[middle] as usize]) {
+                high = middle;
+            } else {
+                low = middle + 1;
+            }
+        }
         let mut at = filled;
-        while at > 0 && before(names[filled], names[order[at - 1] as usize]) {
+        while at > low {
             order[at] = order[at - 1];
             at -= 1;
         }

@@ -212,6 +212,45 @@ fn a_manager_killed_while_it_makes_room_loses_nothing() {
     }
 }
 
+/// The second process cannot be copied, and another tenant takes the room of the first before that is known.
+#[test]
+fn a_suspension_that_fails_in_its_middle_loses_no_process() {
+    let slow = format!("{MACHINE}[driver]\ncheckpoint_fixed_ns = 0\ncheckpoint_bytes_per_us = 100\n");
+    let fixture = Fixture::with_config(&slow);
+    let mut manager = overcommitted(&fixture, LONG);
+    let mut small = started(&fixture, "a", "384MiB", &["--suspendable"]);
+    assert_eq!(small.ask("hold 100"), "0");
+    assert_eq!(small.ask("fill"), "0 intact");
+    let mut large = Program::in_grant(&fixture, "a", Door::Link);
+    assert_eq!(large.ask("hold 170"), "0");
+    assert_eq!(large.ask("managed"), "0");
+    become_idle();
+    let mut other = started(&fixture, "b", "384MiB", &["--suspendable"]);
+    let used = fixture.used_bytes();
+    assert_eq!(other.ask("hold 230"), "0");
+    assert!(fixture.used_bytes() < used + (230 << 20), "the small one is away");
+    eventually("the suspension has failed", A_MINUTE, || {
+        state(&fixture, "a-1") == "suspended"
+    });
+    let said = super::refused(&fixture, "suspend", "a");
+    assert!(said.contains("comes back as soon as its GPU has room"), "{said}");
+    // The next manager knows that, too.
+    manager.kill_and_restart();
+    // Nothing is asked of it: it comes back by itself, and the other one makes room.
+    eventually("it runs again", A_MINUTE, || state(&fixture, "a-1") == "running");
+    assert_eq!(state(&fixture, "b-2"), "suspended");
+    for program in [&mut small, &mut large] {
+        assert_eq!(program.ask("all"), "0 intact");
+    }
+    drop((small, large));
+    // Beside the quota of the first one there is no room, used or not.
+    eventually("the grant of the first one ends", A_MINUTE, || {
+        let release = fixture.vcuda(["grant", "release", "a"]).output().unwrap();
+        release.status.success()
+    });
+    assert_eq!(other.ask("all"), "0 intact");
+}
+
 /// What is granted while a tenant comes back could take its room: both requests wait for the end of its return.
 #[test]
 fn nothing_is_granted_on_a_gpu_while_a_tenant_comes_back() {
