@@ -18,9 +18,6 @@ pub const LEAST_NS: u64 = 200;
 pub const LEARNT: u8 = 4;
 
 const SAMPLES_MAX: u8 = 0x7f;
-/// Factor between measured and predicted time beyond which a key is learnt again: its next launches are measured one by one. (One
-/// function may take very different times with the same grid.)
-const FAR: u64 = 4;
 /// Bit in the cost of a collective kernel.
 const COLLECTIVE: u64 = 0x80;
 const SETS: usize = 1024;
@@ -297,7 +294,7 @@ impl Table {
     ///
     /// `p_k += gain (A - P) n_k u_k^2 / sum n_j^2 u_j^2`: the error goes to the entries in proportion to their
     /// uncertainty `u`, which is their cost, or the whole error while they have no sample. The gain is 1 for the first
-    /// sample, then 1/2 for three, then 1/4. After an error of more than [`FAR`] times the entries count as hardly learnt.
+    /// sample, then 1/2 for three, then 1/4.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -325,7 +322,6 @@ impl Table {
         if total <= 0.0 {
             return;
         }
-        let is_far_off = measured_ns > FAR * predicted_ns || predicted_ns > FAR * measured_ns;
         for part in parts {
             let (square, count) = uncertainty(part);
             let Some(entry) = self.entry(part.index) else {
@@ -340,13 +336,8 @@ impl Table {
             };
             let cost = cost_of(word) as f64 + gain * error * count * square / total;
             let cost = cost.clamp(LEAST_NS as f64, MOST_NS as f64) as u64;
-            let samples = if is_far_off {
-                1
-            } else {
-                (samples + 1).min(SAMPLES_MAX)
-            };
             entry.cost.store(
-                (cost << 8) | (word & COLLECTIVE) | u64::from(samples),
+                (cost << 8) | (word & COLLECTIVE) | u64::from((samples + 1).min(SAMPLES_MAX)),
                 Ordering::Relaxed,
             );
         }

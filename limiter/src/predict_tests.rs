@@ -56,28 +56,6 @@ fn one_kernel_is_learnt_from_its_first_segment_and_followed() {
 }
 
 #[test]
-fn a_kernel_far_off_its_prediction_is_learnt_again() {
-    let table = Table::new();
-    let one = table.insert(key(1), 100_000, false);
-    let part = [Part {
-        index: one.index,
-        count: 1,
-    }];
-    let learn = |times: u64, over: u64| {
-        let predicted_ns = table.at(one.index).0;
-        table.learn(&part, predicted_ns, predicted_ns * times / over);
-        table.find_learnt(key(1)).is_some()
-    };
-    for (times, over) in [(5, 1), (1, 5)] {
-        for _ in 0..LEARNT {
-            let _ = learn(1, 1);
-        }
-        assert!(learn(4, 1) && learn(1, 4), "not far enough");
-        assert!(!learn(times, over), "{times}/{over}");
-    }
-}
-
-#[test]
 fn blame_goes_to_the_uncertain() {
     let table = Table::new();
     let known = table.insert(key(1), 100_000, false);

@@ -29,7 +29,7 @@ pub(crate) const HELD_BACK: [(&str, &str, f64); 4] = [
         "lasts 5000
      cap 50
      process 1 4 | L3,2,286,2 L3,2,8,4 D",
-        49.5,
+        48.0,
     ),
 ];
 
