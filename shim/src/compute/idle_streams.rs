@@ -36,7 +36,7 @@ pub(crate) fn context_drains(context: CUcontext, wait: impl FnOnce() -> CUresult
     };
     let launches = Launches::made();
     if let Some(launches) = launches {
-        launches.end_segments(context);
+        launches.end_segments(context, true);
     }
     wait()?;
     if let Some(launches) = launches {
@@ -49,7 +49,7 @@ pub(crate) fn context_drains(context: CUcontext, wait: impl FnOnce() -> CUresult
 /// Calls `wait`, which waits for an event, thus for some stream of the current context.
 pub(crate) fn event_is_reached(wait: impl FnOnce() -> CUresult) -> CUresult {
     if let Some(launches) = Launches::made() {
-        launches.end_segments(current_context());
+        launches.end_segments(current_context(), false);
     }
     wait()
 }
@@ -63,14 +63,18 @@ impl Launches {
         {
             self.end_segment(limiter, stream_state, stream);
         }
-        self.end_segments(CUcontext(stream_state.context()));
+        self.end_segments(CUcontext(stream_state.context()), false);
     }
 
-    /// Beside neighbours, ends the running segments of a context's streams.
-    fn end_segments(&'static self, context: CUcontext) {
+    /// Beside neighbours, ends the running segments of a context's streams. Alone only those that can be measured, if the thread
+    /// `waits_for_all`.
+    fn end_segments(&'static self, context: CUcontext, waits_for_all: bool) {
         for stream_state in self.streams_of(context) {
-            let limiter = stream_state.limiter();
-            if let Some(limiter) = limiter.filter(|limiter| limiter.contended.load(Ordering::Relaxed)) {
+            let Some(limiter) = stream_state.limiter() else {
+                continue;
+            };
+            let is_measurable = waits_for_all && stream_state.chained.load(Ordering::Relaxed);
+            if is_measurable || limiter.contended.load(Ordering::Relaxed) {
                 self.end_others_segment(limiter, stream_state);
             }
         }

@@ -25,7 +25,7 @@ pub(crate) const HELD_BACK: [(&str, &str, f64); 4] = [
         37.0,
     ),
     (
-        "kernels of one function and grid whose times differ 36-fold",
+        "kernels of one function and grid whose times differ, behind a wait for the context",
         "lasts 5000
      cap 50
      process 1 4 | L3,2,286,2 L3,2,8,4 D",
