@@ -48,7 +48,7 @@ fi
 # What is loaded: code, data and zeroed memory, without the debug information of the file. Elsewhere pages and code are larger.
 size=$(size -B "$shim" | awk 'NR == 2 { print $4 }')
 machine=$(readelf -hW "$shim" | sed -nE 's/ *Machine: *(.*)/\1/p')
-case $machine in *X86-64) size_max=$((7 << 18)) ;; *) size_max=$((8 << 18)) ;; esac
+case $machine in *X86-64) size_max=$((15 << 17)) ;; *) size_max=$((17 << 17)) ;; esac
 # The linker for old C libraries keeps more unwind tables and relocations, some 170 KB.
 [ -z "$limit" ] || size_max=$((size_max + (1 << 17)))
 [ "$size" -le $size_max ] || complain "$size bytes: more than $size_max in every process"
