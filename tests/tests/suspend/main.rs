@@ -62,7 +62,7 @@ impl Program {
 }
 
 fn create(fixture: &Fixture, name: &str, more: &[&str]) {
-    let args = [&["grant", "create", name, "--cores", "20"], more].concat();
+    let args = [&["grant", "create", name, "--cores", "15"], more].concat();
     succeeded(&fixture.vcuda(args).output().unwrap());
 }
 

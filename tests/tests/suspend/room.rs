@@ -83,15 +83,15 @@ fn an_idle_tenant_makes_room_for_an_allocation_and_comes_back() {
 }
 
 #[test]
-fn contents_are_as_before_after_ten_rounds_of_four_tenants() {
+fn contents_are_as_before_after_ten_rounds_of_six_tenants() {
     let fixture = Fixture::with_config(MACHINE);
-    let manager = overcommitted(&fixture, "200ms");
-    let mut programs: Vec<Program> = ["a", "b", "c", "d"]
+    let manager = overcommitted(&fixture, "100ms");
+    let mut programs: Vec<Program> = ["a", "b", "c", "d", "e", "f"]
         .into_iter()
-        .map(|name| started(&fixture, name, "225MiB", &["--suspendable"]))
+        .map(|name| started(&fixture, name, "170MiB", &["--suspendable"]))
         .collect();
     for program in &mut programs {
-        assert_eq!(program.ask("hold 185"), "0");
+        assert_eq!(program.ask("hold 130"), "0");
     }
     for round in 0..10 {
         for call in ["fill", "copy"] {
