@@ -9,6 +9,7 @@ use vcuda_driver_api::prelude::*;
 use super::device_limiter::{DeviceLimiter, now_ns};
 use super::stream_state::StreamState;
 use super::{Launches, settle, timing_event};
+use crate::driver::Relaxed;
 use crate::runtime::devices::current_context;
 use crate::runtime::stream::Stream;
 use crate::runtime::{capture, visits};
@@ -109,9 +110,12 @@ impl Launches {
         let Some(_recording) = stream_state.try_recording() else {
             return;
         };
-        if stream_state.pending() > 0 && !timing_event::newest_is_done(stream_state) {
-            // Another thread has launched meanwhile: the stream is not idle, and its segment goes on.
-            return;
+        if stream_state.pending() > 0 {
+            let _relaxed = Relaxed::enter();
+            if !timing_event::newest_is_done(stream_state) {
+                // Another thread has launched meanwhile: the stream is not idle, and its segment goes on.
+                return;
+            }
         }
         let since_ns = if stream_state.chained.load(Ordering::Relaxed) {
             stream_state.at_work_since_ns()

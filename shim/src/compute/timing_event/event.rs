@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering;
 use vcuda_driver_api::prelude::*;
 
 use crate::compute::stream_state::{EVENTS_MAX, StreamState, TimingEvent};
-use crate::driver::{Relaxed, real};
+use crate::driver::real;
 use crate::runtime::capture;
 use crate::runtime::devices::{Pushed, current_context};
 use crate::runtime::stream::Stream;
@@ -60,9 +60,8 @@ pub(super) fn publish(stream_state: &StreamState) {
     stream_state.tail.store(tail.wrapping_add(1), Ordering::Release);
 }
 
-/// Whether the last timing event was reached.
+/// Whether the last timing event was reached. The thread's capture mode must allow the question.
 pub(in crate::compute) fn newest_is_done(stream_state: &StreamState) -> bool {
-    let _relaxed = Relaxed::enter();
     let event = CUevent(stream_state.newest().event.load(Ordering::Relaxed));
     event.is_null() || {
         // SAFETY: an event of the shim; its context lives, as the application launches in it.
