@@ -149,7 +149,9 @@ def pod(where, things, access, values):
             wanted["events.k8s.io", "events"] = ["create", "patch"]
         check(rights == wanted, where, "rights:", rights)
     if "PrometheusRule" in by_kind:
-        rules = yaml.safe_load((ROOT / "deploy/alerts.yaml").read_text())
+        runbooks = values["metrics"]["prometheusRule"].get("runbooks", "https://vcuda.io/docs")
+        rules = yaml.safe_load((ROOT / "deploy/alerts.yaml").read_text().replace("https://vcuda.io/docs", runbooks))
+        check(json.dumps(rules).count(f'"{runbooks}/alerts.md#') > 10, where, "no pages at", runbooks)
         check(by_kind["PrometheusRule"]["spec"] == rules, where, "the rules are not those of deploy/alerts.yaml")
         job = {relabel["replacement"] for point in by_kind["ServiceMonitor"]["spec"]["endpoints"] for relabel in point["relabelings"]}
         named = set(re.findall(r'job="([^"]+)"', json.dumps(rules).replace('\\"', '"')))
