@@ -44,11 +44,19 @@ const fn case(title: &'static str, call: &'static str, most: Option<f64>) -> Cas
     }
 }
 
-const CASES: [Case; 11] = [
+const CASES: [Case; 13] = [
     case("launch, no limit", "launch", Some(10.0)),
     Case {
         quota: &["--cores", "90"],
         ..case("launch within its share", "launch", Some(183.0))
+    },
+    Case {
+        quota: &["--memory", "8GiB", "--suspendable"],
+        ..case("launch, no limit, suspendable", "launch", Some(149.0))
+    },
+    Case {
+        quota: &["--cores", "90", "--suspendable"],
+        ..case("launch within its share, suspendable", "launch", Some(309.0))
     },
     case("allocate + free", "alloc", Some(765.0)),
     Case {

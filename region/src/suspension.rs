@@ -14,6 +14,10 @@ mod words;
 #[cfg(not(loom))]
 pub use words::{ProcessGate, SuspensionWords};
 
+/// The first and the last of the words that keep calls out of the driver.
+const SUSPENDING: u32 = 1;
+const RESUMING: u32 = 3;
+
 /// State of a tenant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SuspendState {
@@ -45,9 +49,9 @@ impl SuspendState {
     pub const fn word(self) -> u32 {
         match self {
             Self::Running => 0,
-            Self::Suspending => 1,
+            Self::Suspending => SUSPENDING,
             Self::Suspended => 2,
-            Self::Resuming => 3,
+            Self::Resuming => RESUMING,
             Self::Failed => 4,
         }
     }
@@ -80,7 +84,14 @@ impl SuspendState {
     /// Whether a call may go to the driver.
     #[must_use]
     pub const fn lets_calls_pass(self) -> bool {
-        matches!(self, Self::Running | Self::Failed)
+        Self::word_lets_calls_pass(self.word())
+    }
+
+    /// As [`SuspendState::lets_calls_pass`], of a word. One comparison, as each call of a suspendable tenant makes it.
+    #[inline]
+    #[must_use]
+    pub const fn word_lets_calls_pass(word: u32) -> bool {
+        !matches!(word, SUSPENDING..=RESUMING)
     }
 }
 
@@ -131,7 +142,7 @@ impl<'u> Gate<'u> {
         // Pairs with the fence in `SuspensionWords::set_state`, between the manager's write of the state and its look at the
         // counts.
         fence(Ordering::SeqCst);
-        let lets_pass = SuspendState::of_word(self.state.load(Ordering::Acquire)).lets_calls_pass();
+        let lets_pass = SuspendState::word_lets_calls_pass(self.state.load(Ordering::Acquire));
         if !lets_pass {
             self.leave();
         }
@@ -168,8 +179,11 @@ mod tests {
     fn a_word_is_the_state_that_it_was_made_of() {
         for state in SuspendState::ALL {
             assert_eq!(SuspendState::of_word(state.word()), state);
+            let passes = matches!(state, SuspendState::Running | SuspendState::Failed);
+            assert_eq!(state.lets_calls_pass(), passes, "{state:?}");
         }
         assert_eq!(SuspendState::of_word(5), SuspendState::Running);
+        assert!(SuspendState::word_lets_calls_pass(5));
     }
 
     #[test]

@@ -216,6 +216,36 @@ AGAINST_POLICY = [
 ]
 
 
+# As AGAINST_POLICY: chunks of memory that may be suspended, and percent of time.
+SUSPENDABLE_AGAINST_POLICY = [
+    ("turns-size", "4Gi", 5, "takes no size such as 4Gi"),
+    ("turns-no-cores", "16", 0, "a container with a share asks for all three"),
+]
+
+
+def suspendable(name, memory, cores):
+    """A pod that asks for memory that may be suspended in place of vcuda.io/memory."""
+    one = container(cores=cores)
+    one["resources"]["limits"].pop("vcuda.io/memory")
+    one["resources"]["limits"]["vcuda.io/suspendable-memory"] = memory
+    return pod(name, one)
+
+
+def policy_on_suspendable(cluster):
+    """The policy where suspendable pods have memory of their own: how many pods are refused, and faults."""
+    cluster.chart("policy.enabled=true", "admission.suspendableOvercommit=1.75", "namespaces.default.suspendable=true")
+    good = suspendable("turns-good", "16", 5)
+    # Until the API server has compiled the changed policy, it takes the pod for one without memory, and refuses it.
+    cluster.wait(60, "a suspendable pod is accepted", lambda: refusal(cluster, good) == "")
+    refused, faults = 0, []
+    for name, memory, cores, words in SUSPENDABLE_AGAINST_POLICY:
+        said = refusal(cluster, suspendable(name, memory, cores))
+        refused += words in said
+        faults += [] if words in said else [f"{name} is not refused with {words!r}: {said!r}"]
+    cluster.wait_phase(["turns-good"], {"Running"})
+    return refused, faults
+
+
 def policy(cluster):
     """A cluster without the webhook: the API server itself refuses what its ValidatingAdmissionPolicy forbids."""
     cluster.kubectl("label", "--overwrite", "namespace", "default", "vcuda.io/unconfined=true")
@@ -238,13 +268,15 @@ def policy(cluster):
         cluster.create([good])
         cluster.wait_phase(["good"], {"Running"})
         faults += cluster.wrong_limits([good])
+        more, wrong = policy_on_suspendable(cluster)
+        refused, faults = refused + more, faults + wrong
     finally:
         cluster.kubectl("label", "namespace", "default", "vcuda.io/unconfined-")
         cluster.remove_all(CONFINED)
         cluster.kubectl("delete", "namespace", CONFINED)
         cluster.kubectl("delete", "validatingadmissionpolicies,validatingadmissionpolicybindings", "--all")
         cluster.chart()
-    return {"refused": f"{refused} of {len(AGAINST_POLICY)}"}, faults
+    return {"refused": f"{refused} of {len(AGAINST_POLICY) + len(SUSPENDABLE_AGAINST_POLICY)}"}, faults
 
 
 def remove(cluster):

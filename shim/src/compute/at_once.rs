@@ -14,11 +14,17 @@ use crate::runtime::limits::may_pay_at_once;
 /// A launch that the driver then refuses stays counted. What it was charged is corrected by the timing event behind its segment, as
 /// for any prediction.
 #[inline(always)]
-pub(crate) fn at_once(function: usize, blocks: u64, shared_bytes: u32, stream: Stream) -> bool {
+pub(crate) fn at_once(
+    has_passed_gate: bool,
+    function: usize,
+    blocks: u64,
+    shared_bytes: u32,
+    stream: Stream,
+) -> bool {
     let Some(launches) = Launches::made() else {
         return false;
     };
-    if !may_pay_at_once() || capture::any_open() {
+    if !may_pay_at_once(has_passed_gate) || capture::any_open() {
         return false;
     }
     launches

@@ -86,10 +86,24 @@ pub(super) fn cooperative(
     meter(call, function, blocks, shared_bytes, stream)
 }
 
-/// Behind `unless` in the rows of `cuLaunchKernel`: whether a launch was paid for at once ([`compute::at_once`]).
+#[inline(always)]
+fn is_paid(
+    has_passed_gate: bool,
+    function: CUfunction,
+    blocks: u64,
+    shared_bytes: c_uint,
+    stream: Stream,
+) -> bool {
+    has_passed_gate && limits::is_unmetered()
+        || compute::at_once(has_passed_gate, function.0, blocks, shared_bytes, stream)
+}
+
+/// Behind `unless` in the rows of `cuLaunchKernel`: whether a launch was paid for at once ([`compute::at_once`]), or has
+/// nothing to pay and `has_passed_gate`. Without a gate such a launch never comes here, see [`idle`].
 #[expect(clippy::too_many_arguments, reason = "the driver's prototype")]
 #[inline(always)]
 pub(super) fn is_kernel_paid(
+    has_passed_gate: bool,
     default: DefaultStream,
     function: CUfunction,
     grid_x: c_uint,
@@ -108,12 +122,13 @@ pub(super) fn is_kernel_paid(
         handle: stream,
         default,
     };
-    compute::at_once(function.0, blocks, shared_bytes, stream)
+    is_paid(has_passed_gate, function, blocks, shared_bytes, stream)
 }
 
 /// As [`is_kernel_paid`], for `cuLaunchKernelEx`.
 #[inline(always)]
 pub(super) fn is_kernel_ex_paid(
+    has_passed_gate: bool,
     default: DefaultStream,
     config: *const CUlaunchConfig,
     function: CUfunction,
@@ -130,7 +145,7 @@ pub(super) fn is_kernel_ex_paid(
         handle: config.hStream,
         default,
     };
-    compute::at_once(function.0, blocks, config.sharedMemBytes, stream)
+    is_paid(has_passed_gate, function, blocks, config.sharedMemBytes, stream)
 }
 
 /// `cuLaunchKernelEx`.

@@ -240,15 +240,29 @@ macro_rules! export_gated {
 pub(crate) use export_gated;
 
 /// Continuation of an exported function that is not idle: the handler, or first the row's function behind `unless`,
-/// which also gets the meaning of stream 0. If that returns true, the call ends in a jump to the driver.
+/// which also gets the meaning of stream 0. If that returns true, the call ends in a jump to the driver; in a process whose
+/// calls pass a gate, in a call that first passes it.
 macro_rules! unless {
     ({ $managed:ident $module:ident } $name:ident ($($arg:ident : $ty:ty),*) -> $ret:ty) => { $managed };
     ({ $managed:ident $module:ident $is_done:ident } $name:ident ($($arg:ident : $ty:ty),*) -> $ret:ty) => {{
+        const DEFAULT_STREAM: $crate::driver::DefaultStream = $crate::driver::DefaultStream::of_function(stringify!($name));
         #[allow(clippy::too_many_arguments, reason = "the driver's prototype")]
         #[inline(never)]
         unsafe extern "C-unwind" fn may_go($($arg: $ty),*) -> $ret {
-            const DEFAULT_STREAM: $crate::driver::DefaultStream = $crate::driver::DefaultStream::of_function(stringify!($name));
-            $crate::hooks::table::jump!(super::$module::$is_done(DEFAULT_STREAM, $($arg),*), $managed, $name ($($arg: $ty),*) -> $ret)
+            $crate::hooks::table::jump!(super::$module::$is_done(false, DEFAULT_STREAM, $($arg),*), may_go_behind_gate, $name ($($arg: $ty),*) -> $ret)
+        }
+        #[allow(clippy::too_many_arguments, reason = "the driver's prototype")]
+        #[inline(never)]
+        unsafe extern "C-unwind" fn may_go_behind_gate($($arg: $ty),*) -> $ret {
+            if super::gated::is_gated()
+                && let Some(_passed) = super::gated::pass()
+                && super::$module::$is_done(true, DEFAULT_STREAM, $($arg),*)
+            {
+                // SAFETY: the arguments go on as they came.
+                return unsafe { real::$name($($arg),*) };
+            }
+            // SAFETY: as above.
+            unsafe { $managed($($arg),*) }
         }
         may_go
     }};

@@ -17,9 +17,10 @@ static FOLLOWED_AT: AtomicU32 = AtomicU32::new(0);
 static UNMETERED_AT: AtomicU64 = AtomicU64::new(NEVER);
 /// Value of the notice at which hooks that only meter launches may be idle: as [`UNMETERED_AT`], but never if calls pass a gate.
 static IDLE_AT: AtomicU64 = AtomicU64::new(NEVER);
-/// Value of the notice at which a launch may be paid at once: the one at which `limits` were followed, or [`NEVER`].
+/// Value of the notice at which a launch may be paid at once without a gate: the one at which `limits` were followed, or
+/// [`NEVER`] if calls pass a gate.
 static AT_ONCE_AT: AtomicU64 = AtomicU64::new(0);
-/// Set if each call must reach its handler.
+/// Set if each call has to pass a gate.
 static IS_GATED: AtomicBool = AtomicBool::new(false);
 /// A number that is no value of the notice.
 const NEVER: u64 = u64::MAX;
@@ -47,14 +48,18 @@ pub(crate) fn is_idle() -> bool {
     u64::from(notice()) == IDLE_AT.load(Ordering::Relaxed)
 }
 
-/// Whether a launch may be paid at once: `limits` are not known to have changed since they were last followed, and no call
-/// has to pass a gate.
-#[inline]
-pub(crate) fn may_pay_at_once() -> bool {
-    u64::from(notice()) == AT_ONCE_AT.load(Ordering::Relaxed)
+/// Whether a launch may be paid at once: `limits` are not known to have changed since they were last followed, and the call
+/// `has_passed_gate` or has none to pass.
+#[inline(always)]
+pub(crate) fn may_pay_at_once(has_passed_gate: bool) -> bool {
+    if has_passed_gate {
+        !have_limits_changed()
+    } else {
+        u64::from(notice()) == AT_ONCE_AT.load(Ordering::Relaxed)
+    }
 }
 
-/// Declares that each call must reach its handler, as it has to pass a gate ([`crate::runtime::suspend`]).
+/// Declares that each call has to pass a gate ([`crate::runtime::suspend`]).
 pub(crate) fn gate_everything() {
     IS_GATED.store(true, Ordering::SeqCst);
     AT_ONCE_AT.store(NEVER, Ordering::SeqCst);

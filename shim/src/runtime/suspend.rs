@@ -86,6 +86,12 @@ pub(crate) fn is_idle() -> bool {
     fork::gate().load(Ordering::Relaxed) <= NONE
 }
 
+/// Whether calls pass a gate, or will.
+#[inline]
+pub(crate) fn is_gated() -> bool {
+    !is_idle()
+}
+
 /// Notes whether this process's calls will pass a gate. Called once the state is built.
 pub(crate) fn decide(shim: Option<&Shim>) {
     let is_suspendable = shim
@@ -109,6 +115,17 @@ pub(crate) fn enter() -> Passage {
 
 #[inline(never)]
 fn enter_gate() -> Passage {
+    if let Some(gate) = known()
+        && gate.gate.try_enter()
+    {
+        return Passage::Gated(&gate.gate);
+    }
+    enter_slowly()
+}
+
+/// As [`enter`], for a call that has to wait, or to open the gate first.
+#[cold]
+fn enter_slowly() -> Passage {
     loop {
         match try_enter_gate(Gate::try_enter) {
             Ok(passage) => return passage,
@@ -201,7 +218,7 @@ fn open() -> Option<&'static OpenGate> {
 #[cold]
 fn wait(gate: &Gate<'_>) {
     let seen = gate.state_word().load(Ordering::SeqCst);
-    if SuspendState::of_word(seen).lets_calls_pass() {
+    if SuspendState::word_lets_calls_pass(seen) {
         return;
     }
     gate.ask_to_resume();
