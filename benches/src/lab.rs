@@ -12,10 +12,12 @@ use serde_json::Value;
 use vcuda_clock::{Costs, World};
 
 use processes::Process;
+use processor::Processor;
 
 use crate::{cc, release_dir};
 
 mod processes;
+mod processor;
 
 /// Maximum real time for the start of a process.
 const BEGINS_WITHIN: Duration = Duration::from_secs(20);
@@ -29,6 +31,7 @@ pub struct Lab {
     release: PathBuf,
     program: PathBuf,
     world: World,
+    processor: Processor,
     arbiter: Option<Child>,
     tenants: Vec<Tenant>,
     /// Lock held until the arbiter starts, as `vcuda run` would start one in real time.
@@ -99,6 +102,7 @@ impl Lab {
             release,
             program: program.to_owned(),
             world,
+            processor: Processor::next()?,
             arbiter: None,
             tenants: Vec::new(),
             arbiters_place: Some(lock),
@@ -135,6 +139,8 @@ impl Lab {
             self.world.await_part(child.id(), BEGINS_WITHIN),
             "{command:?} did not begin"
         );
+        // It waits for its first turn, before `main`: it has no other thread yet.
+        self.processor.keep(child.id())?;
         Ok(child)
     }
 
