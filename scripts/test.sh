@@ -90,8 +90,7 @@ else
 fi
 
 step "tests"
-# Most of them wait for processes: more at once than processors.
-RUST_TEST_THREADS=$((2 * $(nproc))) cargo test --workspace
+scripts/run-tests.py
 
 step "interleavings of the ledger, the slots, the account and the queue (loom); beside it undefined behaviour (miri), then fuzzing"
 RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test --release -p vcuda-region -p vcuda-limiter --lib loom >target/loom.log 2>&1 &

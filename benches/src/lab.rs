@@ -13,11 +13,13 @@ use serde_json::Value;
 use vcuda_clock::{Costs, World};
 
 use processes::Process;
+use processor::Processor;
 
 use crate::{cc, release_dir};
 
 mod manager;
 mod processes;
+mod processor;
 
 /// Maximum real time for the start of a process.
 const BEGINS_WITHIN: Duration = Duration::from_secs(20);
@@ -31,6 +33,7 @@ pub struct Lab {
     release: PathBuf,
     program: PathBuf,
     world: World,
+    processor: Processor,
     arbiter: Option<Child>,
     manager: Option<Child>,
     tenants: Vec<Tenant>,
@@ -102,6 +105,7 @@ impl Lab {
             release,
             program: program.to_owned(),
             world,
+            processor: Processor::next()?,
             arbiter: None,
             manager: None,
             tenants: Vec::new(),
@@ -145,6 +149,8 @@ impl Lab {
             self.world.await_part(child.id(), BEGINS_WITHIN),
             "{command:?} did not begin"
         );
+        // It waits for its first turn, before `main`: it has no other thread yet.
+        self.processor.keep(child.id())?;
         Ok(child)
     }
 

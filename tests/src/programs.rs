@@ -1,9 +1,10 @@
 //! Programs of another release: until there is one, those of this build with other numbers in place of
 //! [`vcuda_region::release`].
 
-use std::fs;
-use std::os::unix::fs::symlink;
+use std::fs::{self, OpenOptions};
+use std::os::unix::fs::{FileExt as _, symlink};
 use std::path::Path;
+use std::sync::LazyLock;
 
 use tempfile::TempDir;
 use vcuda_region::release::{MAGIC, NUMBER};
@@ -12,6 +13,8 @@ use crate::release_dir;
 
 /// Files of a release that contain its version numbers.
 const STAMPED: [&str; 3] = ["vcuda", "vcuda-manager", "libvcuda_shim.so"];
+/// Offset of the version numbers in each of these files, searched once: the programs have tens of megabytes.
+static STAMPS: LazyLock<[u64; STAMPED.len()]> = LazyLock::new(|| STAMPED.map(stamp_of));
 const SHARED: [&str; 2] = ["libvcuda_simulator_cuda.so", "libvcuda_simulator_nvml.so"];
 
 /// Versions that a release supports, the oldest and the newest of each.
@@ -40,18 +43,12 @@ impl Programs {
             speaks.protocols.0,
             NUMBER.checked_add_signed(speaks.later).unwrap(),
         ];
-        for name in STAMPED {
-            let (from, to) = (release_dir().join(name), folder.path().join(name));
-            let mut bytes = fs::read(&from).unwrap();
-            let found: Vec<usize> = (0..bytes.len())
-                .filter(|at| bytes[*at] == MAGIC[0] && bytes[*at..].starts_with(&MAGIC))
-                .collect();
-            assert_eq!(found.len(), 1, "{name} says in one place what it speaks");
-            for (at, word) in (found[0] + MAGIC.len()..).step_by(4).zip(words) {
-                bytes[at..at + 4].copy_from_slice(&word.to_ne_bytes());
-            }
-            fs::write(&to, bytes).unwrap();
-            fs::set_permissions(&to, fs::metadata(&from).unwrap().permissions()).unwrap();
+        for (name, offset) in STAMPED.into_iter().zip(*STAMPS) {
+            let to = folder.path().join(name);
+            fs::copy(release_dir().join(name), &to).unwrap();
+            let file = OpenOptions::new().write(true).open(&to).unwrap();
+            file.write_all_at(&words.map(u32::to_ne_bytes).concat(), offset)
+                .unwrap();
         }
         for name in SHARED {
             symlink(release_dir().join(name), folder.path().join(name)).unwrap();
@@ -63,4 +60,14 @@ impl Programs {
     pub fn folder(&self) -> &Path {
         self.0.path()
     }
+}
+
+/// Offset of the version numbers in this file of the build under test.
+fn stamp_of(name: &str) -> u64 {
+    let bytes = fs::read(release_dir().join(name)).unwrap();
+    let found: Vec<usize> = (0..bytes.len())
+        .filter(|at| bytes[*at] == MAGIC[0] && bytes[*at..].starts_with(&MAGIC))
+        .collect();
+    assert_eq!(found.len(), 1, "{name} says in one place what it speaks");
+    (found[0] + MAGIC.len()) as u64
 }
