@@ -11,6 +11,8 @@
 #
 # Ends with 77 where zig, or Rust's library for the processor, cannot be had: its last line says which.
 set -euo pipefail
+# A build that fails in $(...) ends the script, too, instead of packing what an earlier one left.
+shopt -s inherit_errexit
 cd "$(dirname "$0")/.."
 glibc=2.17
 target=${CARGO_TARGET_DIR:-target}
