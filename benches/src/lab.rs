@@ -1,5 +1,6 @@
 //! Experiments in virtual time: the built `vcuda run`, shim, simulated driver and arbiter, each process under
-//! `libvcuda_virtual_clock.so`. A tenant's service is the simulator's exact record.
+//! `libvcuda_virtual_clock.so`. A tenant's service is the simulator's exact record. A manager, in place of the arbiter, only
+//! reads virtual time.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -15,6 +16,7 @@ use processes::Process;
 
 use crate::{cc, release_dir};
 
+mod manager;
 mod processes;
 
 /// Maximum real time for the start of a process.
@@ -30,6 +32,7 @@ pub struct Lab {
     program: PathBuf,
     world: World,
     arbiter: Option<Child>,
+    manager: Option<Child>,
     tenants: Vec<Tenant>,
     /// Lock held until the arbiter starts, as `vcuda run` would start one in real time.
     arbiters_place: Option<File>,
@@ -100,6 +103,7 @@ impl Lab {
             program: program.to_owned(),
             world,
             arbiter: None,
+            manager: None,
             tenants: Vec::new(),
             arbiters_place: Some(lock),
             without: String::new(),
@@ -113,13 +117,19 @@ impl Lab {
     }
 
     fn vcuda(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(self.release.join("vcuda"));
+        let mut command = self.command("vcuda");
+        command.args(arguments);
+        command
+    }
+
+    /// A program of the release in the lab's environment.
+    fn command(&self, name: &str) -> Command {
+        let mut command = Command::new(self.release.join(name));
         for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("VCUDA_"))
         {
             command.env_remove(name);
         }
         command
-            .args(arguments)
             .env("VCUDA_SIM", self.dir.path().join("machine"))
             .env("XDG_RUNTIME_DIR", self.dir.path().join("run"))
             .env("VCUDA_WITHOUT", &self.without)
@@ -173,6 +183,9 @@ impl Lab {
     /// # Errors
     /// Fails if a process blocks the world.
     pub fn run_for(&self, ns: u64) -> Result<()> {
+        if self.manager.is_some() {
+            return self.run_beside_manager(ns);
+        }
         Ok(self.world.run_until(self.world.now_ns() + ns)?)
     }
 
@@ -261,7 +274,7 @@ impl Drop for Lab {
     fn drop(&mut self) {
         let tenants = self.tenants.iter_mut().flat_map(|tenant| &mut tenant.processes);
         let children = tenants.map(|process| &mut process.child);
-        for child in children.chain(&mut self.arbiter) {
+        for child in children.chain(&mut self.arbiter).chain(&mut self.manager) {
             // It may have ended already. Time is paused, so none of them holds a lock.
             let _ = child.kill();
             let _ = child.wait();

@@ -3,6 +3,9 @@
  * virtual_time spin START_NS US          looks at the clock until so much has gone
  * virtual_time ping START_NS FILE SIDE   two processes wake each other a hundred times by a word of FILE; side 0
  *                                        takes 100 us each time
+ * virtual_time await START_NS FILE       waits until a word of FILE is not 0, prints when that was
+ * virtual_time set START_NS FILE         sets that word, and wakes who waits
+ * virtual_time until START_NS US         waits on a word, which no thread wakes, until a time
  * virtual_time threads START_NS US       a thread sleeps, the first joins it, then becomes "sleep"
  * virtual_time stops START_NS            sleeps 1 ms, stops itself, and prints when it goes on
  * virtual_time killed START_NS           sleeps 1 ms and kills itself */
@@ -32,11 +35,22 @@ static void *napper(void *us)
     usleep((useconds_t)(uintptr_t)us);
     return NULL;
 }
-static int ping(const char *file, unsigned side)
+static _Atomic unsigned *word_of(const char *file)
 {
     int fd = open(file, O_RDWR | O_CREAT, 0600);
-    if (fd < 0 || ftruncate(fd, 4096)) return 1;
-    _Atomic unsigned *word = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (fd < 0 || ftruncate(fd, 4096)) exit(1);
+    return mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+}
+static void until(long long us)
+{
+    static _Atomic unsigned word;
+    long long end = start + now() + us * 1000;
+    struct timespec t = {end / 1000000000, end % 1000000000};
+    syscall(SYS_futex, &word, FUTEX_WAIT_BITSET | FUTEX_PRIVATE_FLAG, 0, &t, NULL, FUTEX_BITSET_MATCH_ANY);
+}
+static void ping(const char *file, unsigned side)
+{
+    _Atomic unsigned *word = word_of(file);
     for (int i = 0; i < 100; i++) {
         unsigned seen;
         while ((seen = *word) % 2 != side) syscall(SYS_futex, word, FUTEX_WAIT, seen, NULL);
@@ -44,7 +58,6 @@ static int ping(const char *file, unsigned side)
         *word = seen + 1;
         syscall(SYS_futex, word, FUTEX_WAKE, 1);
     }
-    return 0;
 }
 int main(int argc, char **argv)
 {
@@ -63,9 +76,20 @@ int main(int argc, char **argv)
         printf("%lld\n", now());
     }
     if (!strcmp(what, "ping")) {
-        if (ping(argv[3], (unsigned)atoi(argv[4]))) return 1;
+        ping(argv[3], (unsigned)atoi(argv[4]));
         printf("%lld\n", now());
     }
+    if (!strcmp(what, "await")) {
+        _Atomic unsigned *word = word_of(argv[3]);
+        while (!*word) syscall(SYS_futex, word, FUTEX_WAIT, 0, NULL);
+        printf("%lld\n", now());
+    }
+    if (!strcmp(what, "set")) {
+        _Atomic unsigned *word = word_of(argv[3]);
+        *word = 1;
+        syscall(SYS_futex, word, FUTEX_WAKE, 1);
+    }
+    if (!strcmp(what, "until")) until(atoll(argv[3]));
     if (!strcmp(what, "threads")) {
         pthread_t thread;
         pthread_create(&thread, NULL, napper, (void *)(uintptr_t)atoll(argv[3]));

@@ -30,15 +30,28 @@ impl Stage {
         Stage { world, start_ns, dir }
     }
 
-    /// Starts the program, and waits until it waits for its turn.
-    fn start(&self, arguments: &[&str]) -> Running {
+    fn program(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(app("virtual_time", Door::Dlsym));
         let (what, rest) = arguments.split_first().unwrap();
         command.arg(what).arg(self.start_ns.to_string()).args(rest);
+        command.stdin(Stdio::null());
+        command
+    }
+
+    /// Starts the program, and waits until it waits for its turn.
+    fn start(&self, arguments: &[&str]) -> Running {
+        let mut command = self.program(arguments);
         self.world.take_part(&mut command);
-        let running = Running::start(command.stdin(Stdio::null()));
+        let running = Running::start(&mut command);
         assert!(self.world.await_part(running.0.id(), Duration::from_secs(20)));
         running
+    }
+
+    /// Runs the program to its end, in real time, while virtual time stands still.
+    fn look_on(&self, arguments: &[&str]) {
+        let mut command = self.program(arguments);
+        self.world.look_on(&mut command);
+        assert!(command.status().unwrap().success());
     }
 
     fn run_for(&self, ns: u64) {
@@ -122,6 +135,29 @@ fn processes_wake_each_other_and_it_comes_out_the_same_each_time() {
         "{first:?}"
     );
     assert_eq!(once(), first);
+}
+
+#[test]
+fn who_only_looks_on_wakes_who_takes_part() {
+    let stage = Stage::new();
+    let file = stage.dir.path().join("word");
+    let file = file.to_str().unwrap();
+    let waiting = stage.start(&["await", file]);
+    stage.run_for(SECOND);
+    stage.look_on(&["set", file]);
+    stage.run_for(SECOND);
+    let at_ns = numbers(waiting);
+    assert!((SECOND..SECOND + 100 * US).contains(&at_ns[0]), "{at_ns:?}");
+}
+
+/// Virtual time is behind real time by more than the wait.
+#[test]
+fn who_only_looks_on_waits_in_real_time() {
+    let stage = Stage::new();
+    std::thread::sleep(Duration::from_millis(300));
+    let before = std::time::SystemTime::now();
+    stage.look_on(&["until", "200000"]);
+    assert!(before.elapsed().unwrap() >= Duration::from_millis(200));
 }
 
 #[test]

@@ -28,5 +28,5 @@ pub use world::{Stuck, World};
 
 /// Path of the table's file for a process that takes part.
 pub const ENV_TABLE: &str = "VCUDA_CLOCK";
-/// Path of the table's file for a process that only reads the time while the world is paused.
+/// Path of the table's file for a process that only reads the time.
 pub const ENV_TABLE_FROZEN: &str = "VCUDA_CLOCK_FROZEN";

@@ -193,6 +193,16 @@ impl Table {
         woken
     }
 
+    /// As [`Table::wake`], for a caller outside of virtual time.
+    pub fn wake_from_outside(&self, key: FutexKey, mask: u32, count: u32) -> u32 {
+        let locked = self.lock();
+        let woken = self.wake_some(&locked, key, mask, count);
+        if woken > 0 && self.turn.load(Relaxed) == turn::NONE {
+            self.pass_on(&locked);
+        }
+        woken
+    }
+
     fn wake_some(&self, _: &Locked<'_>, key: FutexKey, mask: u32, count: u32) -> u32 {
         let mut woken = 0;
         while woken < count {

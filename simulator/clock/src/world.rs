@@ -85,7 +85,8 @@ impl World {
         self.preload(command).env(ENV_TABLE, &self.path);
     }
 
-    /// Makes the command read virtual time without taking part, for programs that examine a paused world.
+    /// Makes the command read virtual time without taking part, for programs that examine a paused world, or work beside one. Its
+    /// waits last as long in real time, and its wake-ups reach those that take part.
     pub fn look_on(&self, command: &mut Command) {
         self.preload(command).env(ENV_TABLE_FROZEN, &self.path);
     }

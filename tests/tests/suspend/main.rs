@@ -9,6 +9,7 @@
 mod checks;
 mod duration;
 mod failures;
+mod neighbour;
 mod pods;
 mod room;
 

@@ -7,7 +7,7 @@ use libc::{c_int, c_long, timespec};
 use vcuda_clock::{FutexKey, Table, Thread, Waited, kernel};
 
 use crate::part::{Part, part};
-use crate::time::{answer, ns_of};
+use crate::time::{answer, ns_of, timespec_of};
 
 /// syscall(2). Arguments beyond those of the call have undefined values, and are passed on.
 ///
@@ -23,14 +23,79 @@ pub unsafe extern "C" fn syscall(
     e: usize,
     f: usize,
 ) -> c_long {
-    if number == libc::SYS_futex
-        && let Part::Takes(table, thread) = part()
-        && let Some(result) = futex(table, thread, a, b, c, d, f)
-    {
-        return answer(result) as c_long;
+    if number == libc::SYS_futex {
+        let result = match part() {
+            Part::Takes(table, thread) => futex(table, thread, a, b, c, d, f),
+            Part::LooksOn(table) => {
+                wake_those_inside(table, a, b, c, f);
+                really_wait(table, a, b, c, d, f)
+            }
+            Part::None => None,
+        };
+        if let Some(result) = result {
+            return answer(result) as c_long;
+        }
     }
     // SAFETY: the caller's promise.
     answer(unsafe { kernel::call(number, [a, b, c, d, e, f]) }) as c_long
+}
+
+/// A wait until a time, of a thread that only reads virtual time: it lasts as long in real time. `None` for other calls.
+fn really_wait(
+    table: &'static Table,
+    word: usize,
+    operation: usize,
+    value: usize,
+    time: usize,
+    mask: usize,
+) -> Option<isize> {
+    let asked = c_int::try_from(operation & 0xffff_ffff).ok()?;
+    let is_any = mask & 0xffff_ffff == u32::MAX as usize;
+    if asked & libc::FUTEX_CMD_MASK != libc::FUTEX_WAIT_BITSET || !is_any {
+        return None;
+    }
+    let until_ns = ns_at(time)?.saturating_sub(zero_ns(table, asked));
+    // Its time is a duration.
+    let wait = libc::FUTEX_WAIT | asked & libc::FUTEX_PRIVATE_FLAG;
+    let left = timespec_of(until_ns.saturating_sub(table.now_ns()));
+    let arguments = [
+        word,
+        usize::try_from(wait).ok()?,
+        value,
+        (&raw const left).addr(),
+        0,
+        0,
+    ];
+    // SAFETY: the caller's own word; `left` outlives the call, which only reads it.
+    Some(unsafe { kernel::call(libc::SYS_futex, arguments) })
+}
+
+/// Wakes the waiters in virtual time, too, for a thread that only reads it.
+fn wake_those_inside(table: &'static Table, word: usize, operation: usize, value: usize, mask: usize) {
+    let Ok(operation) = c_int::try_from(operation & 0xffff_ffff) else {
+        return;
+    };
+    let mask = match operation & libc::FUTEX_CMD_MASK {
+        libc::FUTEX_WAKE => u32::MAX as usize,
+        libc::FUTEX_WAKE_BITSET => mask & 0xffff_ffff,
+        _ => return,
+    };
+    let (mask, count) = (u32::try_from(mask), u32::try_from(value & 0xffff_ffff));
+    // The process itself has no waiters there.
+    if let (0, Ok(mask), Ok(count)) = (operation & libc::FUTEX_PRIVATE_FLAG, mask, count)
+        && let Some((file, place)) = file_at(word / PAGE * PAGE)
+    {
+        table.wake_from_outside(key_in(file, place, word), mask, count);
+    }
+}
+
+/// Zero of the clock that a wait goes by, in virtual time (ns).
+fn zero_ns(table: &Table, operation: c_int) -> u64 {
+    if operation & libc::FUTEX_CLOCK_REALTIME == 0 {
+        0
+    } else {
+        table.since_1970_ns()
+    }
 }
 
 /// Answers a futex call in virtual time (futex(2)); `None` for operations that no program here uses.
@@ -54,9 +119,7 @@ fn futex(
             Some(wait(table, thread, word, key(), value, everyone, until_ns))
         }
         libc::FUTEX_WAIT_BITSET => {
-            let is_of_day = operation & libc::FUTEX_CLOCK_REALTIME != 0;
-            let zero_ns = if is_of_day { table.since_1970_ns() } else { 0 };
-            let until_ns = ns_at(time).map(|ns| ns.saturating_sub(zero_ns));
+            let until_ns = ns_at(time).map(|ns| ns.saturating_sub(zero_ns(table, operation)));
             Some(wait(table, thread, word, key(), value, mask, until_ns))
         }
         libc::FUTEX_WAKE => isize::try_from(table.wake(thread, key(), everyone, value)).ok(),
@@ -115,10 +178,15 @@ fn key_of(word: usize, is_private: bool) -> FutexKey {
     }
     match file.load(Ordering::Relaxed) {
         0 => private,
-        file => FutexKey {
-            space: file | 1 << 63,
-            place: place.load(Ordering::Relaxed) + (word % PAGE) as u64,
-        },
+        file => key_in(file, place.load(Ordering::Relaxed), word),
+    }
+}
+
+/// Key of a word in a page that lies at `place` in `file`.
+fn key_in(file: u64, place: u64, word: usize) -> FutexKey {
+    FutexKey {
+        space: file | 1 << 63,
+        place: place + (word % PAGE) as u64,
     }
 }
 

@@ -27,7 +27,7 @@ pub(crate) fn ns_of(time: &timespec) -> u64 {
     u64::try_from(time.tv_sec).unwrap_or(0) * SECOND_NS + u64::try_from(time.tv_nsec).unwrap_or(0)
 }
 
-fn timespec_of(ns: u64) -> timespec {
+pub(crate) fn timespec_of(ns: u64) -> timespec {
     timespec {
         tv_sec: time_t::try_from(ns / SECOND_NS).unwrap_or(time_t::MAX),
         tv_nsec: i64::try_from(ns % SECOND_NS).unwrap_or(0),
