@@ -40,8 +40,10 @@ pub(super) struct Maker {
     tenants: Tenants,
     demands: Demands,
     evictions: Vec<Eviction>,
-    /// Tenants for or with which nothing is tried before a time (ns).
+    /// Tenants for which nothing is tried before a time (ns).
     rests: HashMap<String, u64>,
+    /// Tenants of which a suspension failed: none is tried before a time (ns).
+    left_alone: HashMap<String, u64>,
     /// State of each tenant that was not running at the last step.
     away: Vec<String>,
 }
@@ -50,6 +52,8 @@ pub(super) struct Maker {
 #[derive(Debug)]
 struct Eviction {
     victim: String,
+    /// The tenant that gets the room.
+    wanting: String,
     gpus: Vec<GpuUuid>,
     ended: Ended,
     /// Time until which its room is waited for (ns), once it has ended.
@@ -72,8 +76,9 @@ impl Maker {
         self.end_evictions(shared, now_ns);
         self.note_requests(shared, waiting, now_ns);
         self.rests.retain(|_, until_ns| *until_ns > now_ns);
+        self.left_alone.retain(|_, until_ns| *until_ns > now_ns);
         for (id, demand) in self.demands.first(now_ns) {
-            if !self.rests.contains_key(&id) && !self.is_settling(&demand.gpus) {
+            if !self.rests.contains_key(&id) && !self.is_settling(&demand) {
                 self.serve(shared, &id, &demand, now_ns);
             }
         }
@@ -91,7 +96,7 @@ impl Maker {
     }
 
     fn end_evictions(&mut self, shared: &Shared, now_ns: u64) {
-        let rests = &mut self.rests;
+        let (rests, left_alone) = (&mut self.rests, &mut self.left_alone);
         self.evictions.retain_mut(|eviction| {
             if let Some(until_ns) = eviction.settles_ns {
                 return now_ns < until_ns;
@@ -101,23 +106,27 @@ impl Maker {
                 None => true,
                 Some(Ok(())) => {
                     shared.instruments.made_room();
+                    rests.remove(&eviction.wanting);
                     eviction.settles_ns = Some(now_ns.saturating_add(SETTLE_NS));
                     true
                 }
                 Some(Err(error)) => {
                     tracing::info!(container = eviction.victim, "makes no room: {error}");
                     let until_ns = now_ns.saturating_add(REST_AFTER_FAILURE_NS);
-                    rests.insert(eviction.victim.clone(), until_ns);
+                    left_alone.insert(eviction.victim.clone(), until_ns);
                     false
                 }
             }
         });
     }
 
-    /// Whether a suspension on one of these GPUs is under way, or has just ended.
-    fn is_settling(&self, gpus: &[GpuUuid]) -> bool {
-        let mut all = self.evictions.iter().flat_map(|eviction| &eviction.gpus);
-        all.any(|gpu| gpus.contains(gpu))
+    /// Whether a suspension on one of the demand's GPUs is under way. An allocation is tried again after its end, too, before
+    /// another tenant is suspended; whether a resume has room is computed.
+    fn is_settling(&self, demand: &Demand) -> bool {
+        let matters = |one: &&Eviction| one.settles_ns.is_none() || demand.purpose == Purpose::Allocation;
+        let evictions = self.evictions.iter().filter(matters);
+        let mut gpus = evictions.flat_map(|one| &one.gpus);
+        gpus.any(|gpu| demand.gpus.contains(gpu))
     }
 
     fn note_requests(&mut self, shared: &Shared, waiting: &[String], now_ns: u64) {
@@ -136,6 +145,7 @@ impl Maker {
                 self.demands.note(id, Purpose::Resume, gpus, true, now_ns);
             }
         }
+        self.demands.forget_resumed(|id| shared.is_at_rest(id));
         self.demands.forget_old(now_ns);
     }
 
@@ -153,6 +163,7 @@ impl Maker {
                 tracing::info!(container = victim, "is suspended to make room for {id}");
                 self.evictions.push(Eviction {
                     victim,
+                    wanting: id.to_owned(),
                     gpus: demand.gpus.clone(),
                     ended,
                     settles_ns: None,
@@ -161,7 +172,8 @@ impl Maker {
             Ok(None) => {}
             Err(error) => {
                 tracing::info!(container = victim, "makes no room: {error}");
-                self.rest(&victim, now_ns.saturating_add(REST_AFTER_FAILURE_NS));
+                let until_ns = now_ns.saturating_add(REST_AFTER_FAILURE_NS);
+                self.left_alone.insert(victim, until_ns);
             }
         }
     }
@@ -202,7 +214,7 @@ impl Maker {
         let may_move = |tenant: &&Tenant| {
             tenant.id != id
                 && tenant.is_suspendable
-                && !self.rests.contains_key(&tenant.id)
+                && !self.left_alone.contains_key(&tenant.id)
                 && shared.is_at_rest(&tenant.id)
         };
         let residents = snapshot.tenants.iter().filter(may_move).filter_map(|tenant| {

@@ -60,6 +60,12 @@ impl Demands {
         self.0.insert(id.to_owned(), demand);
     }
 
+    /// Forgets the demands of tenants that have come back: the next one need not wait until they are old.
+    pub(super) fn forget_resumed(&mut self, is_back: impl Fn(&str) -> bool) {
+        self.0
+            .retain(|id, demand| demand.purpose == Purpose::Allocation || !is_back(id));
+    }
+
     /// Forgets demands that are asked for no more.
     pub(super) fn forget_old(&mut self, now_ns: u64) {
         self.0
@@ -130,5 +136,15 @@ mod tests {
         demands.note("c", Purpose::Resume, gpus(&[1]), true, 1504 * MS);
         demands.note("b", Purpose::Allocation, gpus(&[1]), true, 1505 * MS);
         assert_eq!(first(&demands, 1506 * MS), ["c"]);
+    }
+
+    #[test]
+    fn a_tenant_that_is_back_makes_way_at_once_and_one_that_allocates_does_not() {
+        let mut demands = Demands::default();
+        demands.note("a", Purpose::Resume, gpus(&[1]), true, MS);
+        demands.note("b", Purpose::Allocation, gpus(&[1]), true, 2 * MS);
+        demands.note("c", Purpose::Resume, gpus(&[1]), true, 3 * MS);
+        demands.forget_resumed(|id| id != "c");
+        assert_eq!(first(&demands, 4 * MS), ["b"]);
     }
 }

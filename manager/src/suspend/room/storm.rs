@@ -5,7 +5,6 @@ use vcuda_quota::Priority;
 use vcuda_region::GpuUuid;
 use vcuda_region::room::ASK_AGAIN_NS;
 
-use super::SETTLE_NS;
 use super::demands::{Demands, Purpose};
 use super::victim::{self, Resident, Wanting};
 
@@ -51,8 +50,6 @@ struct Tenant {
 struct Storm {
     tenants: Vec<Tenant>,
     demands: Demands,
-    /// Time until which those that ask are left alone after a suspension (ns).
-    settles_ns: u64,
     /// State of a xorshift generator.
     random: u64,
 }
@@ -76,7 +73,6 @@ impl Storm {
         Self {
             tenants: (0..TENANTS).map(tenant).collect(),
             demands: Demands::default(),
-            settles_ns: 0,
             random: seed,
         }
     }
@@ -91,7 +87,7 @@ impl Storm {
     fn step(&mut self, now_ns: u64) {
         for number in 0..self.tenants.len() {
             let next_ns = now_ns + self.random_below(10 * S);
-            self.tenants[number].run(now_ns, next_ns, &mut self.settles_ns);
+            self.tenants[number].run(now_ns, next_ns);
         }
         for tenant in self.tenants.iter().filter(|one| one.waits_since_ns.is_some()) {
             if tenant.place == Place::Host {
@@ -100,6 +96,12 @@ impl Storm {
                     .note(&tenant.id, Purpose::Resume, vec![gpu], true, now_ns);
             }
         }
+        let is_back = |id: &str| {
+            self.tenants
+                .iter()
+                .any(|one| one.id == id && one.place == Place::Gpu)
+        };
+        self.demands.forget_resumed(is_back);
         self.demands.forget_old(now_ns);
         for (id, _) in self.demands.first(now_ns) {
             self.serve(&id, now_ns);
@@ -109,7 +111,7 @@ impl Storm {
     /// Resumes a tenant if there is a place, or begins to suspend another one.
     fn serve(&mut self, id: &str, now_ns: u64) {
         let is_leaving = |one: &Tenant| matches!(one.place, Place::Leaving(_));
-        if now_ns < self.settles_ns || self.tenants.iter().any(is_leaving) {
+        if self.tenants.iter().any(is_leaving) {
             return;
         }
         let on_gpu = self.tenants.iter().filter(|one| one.place != Place::Host);
@@ -144,12 +146,9 @@ impl Storm {
 
 impl Tenant {
     /// Ends its copy if it is time, and has its program call, pause or wait. `next_ns` is a random time at which it turns.
-    fn run(&mut self, now_ns: u64, next_ns: u64, settles_ns: &mut u64) {
+    fn run(&mut self, now_ns: u64, next_ns: u64) {
         match self.place {
-            Place::Leaving(end_ns) if end_ns <= now_ns => {
-                self.place = Place::Host;
-                *settles_ns = now_ns + SETTLE_NS;
-            }
+            Place::Leaving(end_ns) if end_ns <= now_ns => self.place = Place::Host,
             Place::Coming(end_ns) if end_ns <= now_ns => {
                 self.place = Place::Gpu;
                 self.came_ns = now_ns;
@@ -178,7 +177,7 @@ impl Tenant {
 /// of a busy tenant, twice the residence, and for each place the copies, one after the other.
 fn longest_wait_ns() -> u64 {
     let rounds = TENANTS.div_ceil(PLACES) as u64;
-    let change_ns = 2 * COPY_NS + SETTLE_NS + 2 * ASK_AGAIN_NS;
+    let change_ns = 2 * COPY_NS + 2 * ASK_AGAIN_NS;
     rounds * (2 * RESIDENCE_NS + PLACES as u64 * change_ns)
 }
 
