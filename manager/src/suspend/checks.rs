@@ -1,6 +1,7 @@
 //! Conditions that are looked at before a tenant is suspended: what a driver does badly or not at all, and the room in host memory.
 //! docs/suspend.md has the source of each.
 
+mod device_files;
 mod host_memory;
 mod process;
 
@@ -89,7 +90,7 @@ struct Resident {
 /// The first reason against it.
 pub(super) fn require(shared: &Shared, tenant: &Tenant, processes: &[Process]) -> Result<(), GrantError> {
     let mut checks = of_node(shared, tenant);
-    checks.extend(of_processes(&Places::default(), tenant, processes));
+    checks.extend(of_processes(shared, tenant, processes));
     let refusal = checks.into_iter().find_map(|check| check.outcome.err());
     refusal.map_or(Ok(()), |Refusal { why, remedy }| {
         Err(GrantError::Refused(format!(
@@ -121,7 +122,7 @@ pub(super) fn all(shared: &Shared, id: &str) -> Result<Vec<Check>, GrantError> {
         checks.push(check);
         // As it was then, since a process may just have been given time to register.
         let (tenant, processes) = found.map_or((tenant, Vec::new()), |found| (found.tenant, found.processes));
-        checks.extend(of_processes(&Places::default(), &tenant, &processes));
+        checks.extend(of_processes(shared, &tenant, &processes));
     }
     Ok(checks)
 }
@@ -171,7 +172,8 @@ fn of_node(shared: &Shared, tenant: &Tenant) -> Vec<Check> {
     ]
 }
 
-fn of_processes(places: &Places, tenant: &Tenant, processes: &[Process]) -> Vec<Check> {
+fn of_processes(shared: &Shared, tenant: &Tenant, processes: &[Process]) -> Vec<Check> {
+    let places = &Places::default();
     let resident: Vec<Resident> = processes
         .iter()
         .map(|process| Resident {
@@ -180,6 +182,7 @@ fn of_processes(places: &Places, tenant: &Tenant, processes: &[Process]) -> Vec<
         })
         .collect();
     vec![
+        device_files::all_seen(places, &shared.grants.inventory(), &resident),
         process::mps(places, &resident),
         process::nccl(places, &resident, tenant.devices.len()),
         host_memory::cgroups(places, &resident),

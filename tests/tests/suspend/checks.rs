@@ -57,6 +57,12 @@ fn a_driver_or_gpu_that_would_lose_a_process_is_refused() {
             "another release",
         ),
         (
+            "driver_version = \"575.51.03\"",
+            "device files",
+            "no device file of GPU",
+            "575.57.08 or later",
+        ),
+        (
             "persistence = false",
             "persistence mode",
             "is off",

@@ -12,6 +12,8 @@ const MPS_PIPES: &[u8] = b"CUDA_MPS_PIPE_DIRECTORY=";
 const MPS_SERVER: &str = "nvidia-cuda-mps";
 /// NCCL in a process's maps.
 const NCCL: &[u8] = b"/libnccl.so";
+/// Shared memory of NCCL there, by which a rank reaches its peers and its own proxy (`ncclShmOpen`, NCCL's `src/misc/shmutils.cc`).
+const NCCL_MEMORY: &[u8] = b" /dev/shm/nccl-";
 
 /// Whether the processes may be clients of MPS.
 pub(super) fn mps(places: &Places, processes: &[Resident]) -> Check {
@@ -53,15 +55,26 @@ fn mps_server(procfs: &Path) -> Option<u32> {
     })
 }
 
-/// Whether ranks of NCCL may be among the processes. A process alone on one GPU has no peer in its tenant; frameworks load NCCL
-/// without using it.
+/// Whether ranks of NCCL may be among the processes. One with NCCL's shared memory has peers, of whatever tenant. A process alone
+/// on one GPU without it has none in its tenant; frameworks load NCCL without using it.
 pub(super) fn nccl(places: &Places, processes: &[Resident], gpus: usize) -> Check {
+    const REMEDY: &str = "start it as one process with one GPU, or without NCCL";
     let mut loaded = None;
     for process in processes {
-        match read(places, process.pid, "maps") {
-            Ok(maps) if maps.windows(NCCL.len()).any(|window| window == NCCL) => loaded = Some(process.pid),
-            Ok(_) => {}
+        let maps = match read(places, process.pid, "maps") {
+            Ok(maps) => maps,
             Err(refused) => return unreadable("NCCL", refused),
+        };
+        let has = |word: &[u8]| maps.windows(word.len()).any(|window| window == word);
+        if has(NCCL_MEMORY) {
+            let why = format!(
+                "process {} is a rank of NCCL (it maps /dev/shm/nccl-*): its peers, of whatever tenant, wait while it is locked",
+                process.pid
+            );
+            return Check::refused("NCCL", why, REMEDY);
+        }
+        if has(NCCL) {
+            loaded = Some(process.pid);
         }
     }
     match loaded {
@@ -70,7 +83,7 @@ pub(super) fn nccl(places: &Places, processes: &[Resident], gpus: usize) -> Chec
             format!(
                 "process {pid} has loaded NCCL, and its tenant has several processes or GPUs: locked ranks wait for each other"
             ),
-            "start it as one process with one GPU, or without NCCL",
+            REMEDY,
         ),
         Some(pid) => Check::passed("NCCL", format!("loaded by process {pid}, alone on one GPU")),
         None => Check::passed("NCCL", "not loaded"),
@@ -165,6 +178,16 @@ mod tests {
         assert!(why(nccl(&places, &ONE, 2)).contains("process 7 has loaded NCCL"));
         assert!(nccl(&places, &ONE, 1).outcome.is_ok());
         assert_eq!(nccl(&places, &two[1..], 2), Check::passed("NCCL", "not loaded"));
+    }
+
+    #[test]
+    fn a_rank_of_nccl_is_refused_even_if_it_is_alone_in_its_tenant_and_nccl_is_in_the_program() {
+        let line = |path| format!("7f00-7f01 rw-s 0 00:1a 9 {path}\n");
+        let of = |path| table(&[("7/maps", line(path).as_str())]);
+        let (_folder, places) = of("/dev/shm/nccl-Ab12Cd (deleted)");
+        assert!(why(nccl(&places, &ONE, 1)).contains("process 7 is a rank of NCCL"));
+        let (_folder, places) = of("/data/dev/shm/nccl-Ab12Cd");
+        assert_eq!(nccl(&places, &ONE, 1), Check::passed("NCCL", "not loaded"));
     }
 
     #[test]
