@@ -1,6 +1,7 @@
 //! A manager beside the experiment. It does not take part in virtual time, since it waits by system calls that no preloaded
 //! library replaces (`epoll_wait` of its registrar). It reads virtual time. So time passes no faster than real time beside it,
 //! and stands still while its arbiter lags behind.
+#![expect(clippy::disallowed_methods, reason = "real time, which the manager waits by")]
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt as _;

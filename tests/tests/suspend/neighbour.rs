@@ -76,10 +76,9 @@ fn keeps_its_share_and_its_memory(others: Others, count: usize, held: usize) {
         let before = suspensions(&lab);
         let shares = lab.windows(1, WINDOW_NS).unwrap().concat();
         let more = suspensions(&lab) - before;
-        println!("beside {more} suspensions {shares:.3?}, without any {share:.3}");
         assert!(
             shares[0] >= share - POINT,
-            "{shares:.3?}, without suspensions {share:.3}"
+            "{shares:.3?} beside {more} suspensions, {share:.3} without any"
         );
         assert_eq!(memory(&lab), bytes);
         swaps += more;
