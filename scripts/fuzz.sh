@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Fuzzes the files that a tenant can write and the text that users type: scripts/fuzz.sh [SECONDS PER TARGET] (default 20).
+# scripts/fuzz.sh build only builds the targets.
 # Begins with fuzz/corpus and with what earlier runs found, which is under fuzz/found; a failure leaves its input under
 # fuzz/artifacts. Ends with 77 where the nightly toolchain or cargo-fuzz cannot be had: its last line says which.
 set -euo pipefail
@@ -12,6 +13,9 @@ cargo fuzz --version >/dev/null 2>&1 || cargo install --locked --quiet cargo-fuz
 export TMPDIR=${TMPDIR:-/dev/shm}
 [ -d "$TMPDIR" ] && [ -w "$TMPDIR" ] || unset TMPDIR
 export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$PWD/target}/fuzz
+if [ "$seconds" = build ]; then
+    exec cargo +nightly fuzz build --release
+fi
 for target in limits registration usage uuid; do
     printf '\n== fuzz %s for %s s\n' "$target" "$seconds"
     # What is found goes to the first folder: the corpus changes by commits alone.

@@ -2,7 +2,11 @@
 # Runs every test of the project: needs git, a C compiler, Python 3 and the Rust toolchain; no GPU. What the tests use
 # beyond that is fetched from package registries; what cannot be had is skipped, with the reason, and counted.
 # scripts/soak.sh holds the long proofs.
+#
+# Most tests wait for processes. What only computes runs beside them, at the lowest priority.
 set -euo pipefail
+# Each job in the background gets a process group: nothing of it is left to run if another part fails.
+set -m
 cd "$(dirname "$0")/.."
 started=$SECONDS
 mkdir -p target
@@ -11,16 +15,26 @@ export VCUDA_TEST_SKIPS="$PWD/target/skipped.txt"
 skip() { echo "SKIPPED $*" | tee -a "$VCUDA_TEST_SKIPS"; }
 step() { printf '\n== %s (%d s)\n' "$*" $((SECONDS - started)); }
 
-step "build"
-VCUDA_TEST_BUILD=$(scripts/build-tests.sh)
-export VCUDA_TEST_BUILD
+declare -A jobs=()
+trap 'for job in "${jobs[@]}"; do kill -- "-$job" 2>/dev/null || true; done' EXIT
+# begin NAME COMMAND...: runs it in the background; what it prints goes to target/NAME.log
+begin() {
+    "${@:2}" >"target/$1.log" 2>&1 </dev/null &
+    jobs[$1]=$!
+}
+# end NAME WHAT PATTERN: waits for a job, and prints the lines of its log that match. Status 77: something that it needs
+# cannot be had, and its last line says what.
+end() {
+    local status=0
+    wait "${jobs[$1]}" || status=$?
+    unset "jobs[$1]"
+    case $status in
+    0) grep -E "$3" "target/$1.log" || { echo "$2: no line with $3 in target/$1.log" && exit 1; } ;;
+    77) skip "$2: $(tail -n 1 "target/$1.log")" ;;
+    *) cat "target/$1.log" && exit 1 ;;
+    esac
+}
 
-step "clients from PyPI, real drivers from Debian"
-scripts/fetch-clients.sh || skip "some clients: see above"
-# NVIDIA's own driver libraries, without a GPU.
-scripts/fetch-binaries.sh || skip "some real binaries: see above"
-
-step "container runtime, its filter of system calls, strace, another C library, some ordinary programs"
 have() {
     case $1 in
     golang-*) [ -e /usr/share/containers/seccomp.json ] ;;
@@ -30,91 +44,74 @@ have() {
     *) command -v "$1" >/dev/null ;;
     esac
 }
-for package in runc podman strace golang-github-containers-common musl-tools \
-    libjemalloc2 libtcmalloc-minimal4 libeatmydata1 faketime bubblewrap busybox lua5.4 tcc fakeroot rpm help2man minisign; do
-    have $package || { [ "$(id -u)" = 0 ] && { apt-get update && apt-get install -y --no-install-recommends $package; } >target/apt.log 2>&1; } ||
-        skip "$package: not installed and apt-get could not (target/apt.log)"
-done
+fetch() {
+    scripts/fetch-clients.sh || skip "some clients: see target/fetch.log"
+    # NVIDIA's own driver libraries, without a GPU.
+    scripts/fetch-binaries.sh || skip "some real binaries: see target/fetch.log"
+    for package in runc podman strace golang-github-containers-common musl-tools \
+        libjemalloc2 libtcmalloc-minimal4 libeatmydata1 faketime bubblewrap busybox lua5.4 tcc fakeroot rpm help2man minisign; do
+        have $package || { [ "$(id -u)" = 0 ] && { apt-get update && apt-get install -y --no-install-recommends $package; } >target/apt.log 2>&1; } ||
+            skip "$package: not installed and apt-get could not (target/apt.log)"
+    done
+    # Debian 12's reads no CDI specifications. Unpacked, not installed; the tests say, and count, what they do without.
+    for release in trixie sid; do
+        scripts/fetch-debian.sh "${CARGO_TARGET_DIR:-target}/containerd/$release" $release "$(dpkg --print-architecture)" containerd ||
+            echo "containerd of Debian's $release was not fetched: see target/fetch.log"
+    done
+    echo "fetched what can be had"
+}
+step "build; beside it clients from PyPI, real drivers and containerd from Debian, a container runtime, some ordinary programs"
+begin fetch fetch
+VCUDA_TEST_BUILD=$(scripts/build-tests.sh)
+export VCUDA_TEST_BUILD
+end fetch "what is fetched" "^SKIPPED|not fetched|^fetched"
 
-# Debian 12's reads no CDI specifications. Unpacked, not installed; the tests say, and count, what they do without.
-for release in trixie sid; do
-    scripts/fetch-debian.sh "${CARGO_TARGET_DIR:-target}/containerd/$release" $release "$(dpkg --print-architecture)" containerd ||
-        echo "containerd of Debian's $release was not fetched: see above"
-done
-
-step "the built library and the crate edges"
+step "the built library, the crate edges, the Helm chart, the examples, the smoke test, the packages, the systemd units"
 scripts/check-deps.sh
 scripts/check-shim.sh
-
-step "the Helm chart, the examples, the smoke test, the packages, the systemd units"
-chart=0
-scripts/chart.sh "$VCUDA_TEST_BUILD" >target/chart.log 2>&1 || chart=$?
-case $chart in
-0) tail -n 1 target/chart.log ;;
-77) skip "the Helm chart: $(tail -n 1 target/chart.log)" ;;
-*) cat target/chart.log && exit 1 ;;
-esac
-
+begin built cargo test --workspace --no-run
+begin chart scripts/chart.sh "$VCUDA_TEST_BUILD"
+end chart "the Helm chart" "^check-chart:"
 scripts/check-smoke.sh
-
-packages=0
-scripts/check-packages.sh "$VCUDA_TEST_BUILD" >target/packages.log 2>&1 || packages=$?
-case $packages in
-0) grep "^check-packages:" target/packages.log ;;
-77) skip "the packages: $(tail -n 1 target/packages.log)" ;;
-*) cat target/packages.log && exit 1 ;;
-esac
-
-for units in check-unit.sh run-units.sh; do
-    unit=0
-    scripts/$units "$VCUDA_TEST_BUILD" >target/unit.log 2>&1 || unit=$?
-    case $unit in
-    0) tail -n 1 target/unit.log ;;
-    77) skip "the systemd units: $(tail -n 1 target/unit.log)" ;;
-    *) cat target/unit.log && exit 1 ;;
-    esac
+begin packages scripts/check-packages.sh "$VCUDA_TEST_BUILD"
+end packages "the packages" "^check-packages:"
+for units in check-unit run-units; do
+    begin $units scripts/$units.sh "$VCUDA_TEST_BUILD"
+    end $units "the systemd units" "^$units:"
 done
+end built "the tests' programs" "Finished"
 
-step "the library for other people's images: glibc 2.17, loaded into Debian 11; compiled for aarch64"
-portable=0
-VCUDA="$VCUDA_TEST_BUILD/vcuda" scripts/old-userland.sh >target/old-userland.log 2>&1 || portable=$?
-case $portable in
-0) grep -E "^(check-shim|old-userland):" target/old-userland.log ;;
-77) skip "old userlands: $(tail -n 1 target/old-userland.log)" ;;
-*) cat target/old-userland.log && exit 1 ;;
-esac
-if rustup target add aarch64-unknown-linux-gnu >/dev/null 2>&1; then
-    cargo check --release --target aarch64-unknown-linux-gnu -p vcuda-shim
-else
-    skip "aarch64: rustup has no library for it"
-fi
-
-step "tests"
+aarch64() {
+    rustup target add aarch64-unknown-linux-gnu || { echo "rustup has no library for it"; exit 77; }
+    nice -n 19 cargo check --release --target aarch64-unknown-linux-gnu -p vcuda-shim
+}
+interleavings() {
+    RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom nice -n 19 cargo test --release -p vcuda-region -p vcuda-limiter --lib loom
+}
+undefined_behaviour() {
+    rustup component add --toolchain nightly miri rust-src || true
+    cargo +nightly miri --version || { echo "no nightly toolchain with the miri component"; exit 77; }
+    MIRIFLAGS="-Zmiri-disable-isolation" CARGO_TARGET_DIR=target/miri \
+        nice -n 19 cargo +nightly miri test -p vcuda-region -p vcuda-limiter --lib -- account:: ledger:: slots:: seqlock::
+}
+step "tests; beside them old userlands, aarch64, interleavings of the ledger, slots, account and queue (loom), undefined behaviour (miri)"
+VCUDA="$VCUDA_TEST_BUILD/vcuda" begin old-userland scripts/old-userland.sh
+begin aarch64 aarch64
+begin loom interleavings
+begin miri undefined_behaviour
+begin fuzz-build nice -n 19 scripts/fuzz.sh build
 scripts/run-tests.py
 
-step "interleavings of the ledger, the slots, the account and the queue (loom); beside it undefined behaviour (miri), then fuzzing"
-RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test --release -p vcuda-region -p vcuda-limiter --lib loom >target/loom.log 2>&1 &
-loom=$!
-# Nothing of it is left to run if another of them fails.
-trap 'kill "$loom" 2>/dev/null || true' EXIT
-rustup component add --toolchain nightly miri rust-src >/dev/null 2>&1 || true
-if cargo +nightly miri --version >/dev/null 2>&1; then
-    MIRIFLAGS="-Zmiri-disable-isolation" CARGO_TARGET_DIR=target/miri \
-        cargo +nightly miri test -p vcuda-region -p vcuda-limiter --lib -- account:: ledger:: slots:: seqlock::
-else
-    skip "miri: no nightly toolchain with the miri component"
-fi
+step "the library for other people's images: glibc 2.17, loaded into Debian 11; compiled for aarch64"
+end old-userland "old userlands" "^(check-shim|old-userland):"
+end aarch64 "aarch64" "Finished"
 
-# Limits, usage and what users type, 10 s each.
-fuzzed=0
-scripts/fuzz.sh 10 >target/fuzz.log 2>&1 || fuzzed=$?
-case $fuzzed in
-0) grep -E "^(==|Done)" target/fuzz.log ;;
-77) skip "fuzzing: $(tail -n 1 target/fuzz.log)" ;;
-*) cat target/fuzz.log && exit 1 ;;
-esac
-wait "$loom" || { cat target/loom.log; exit 1; }
-grep -E "^test result" target/loom.log
+step "interleavings (loom), undefined behaviour (miri), fuzzing: limits, usage and what users type, 10 s each"
+end loom "loom" "^test result"
+end miri "miri" "^test result"
+end fuzz-build "fuzzing" "Finished"
+begin fuzz scripts/fuzz.sh 10
+end fuzz "fuzzing" "^(==|Done)"
 
 step "the chart on a real node of Kubernetes"
 kubernetes=0
