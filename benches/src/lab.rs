@@ -280,10 +280,13 @@ impl Drop for Lab {
     fn drop(&mut self) {
         let tenants = self.tenants.iter_mut().flat_map(|tenant| &mut tenant.processes);
         let children = tenants.map(|process| &mut process.child);
-        for child in children.chain(&mut self.arbiter).chain(&mut self.manager) {
+        for child in children.chain(&mut self.arbiter) {
             // It may have ended already. Time is paused, so none of them holds a lock.
             let _ = child.kill();
             let _ = child.wait();
+        }
+        if let Some(manager) = &mut self.manager {
+            manager::end(manager);
         }
     }
 }

@@ -5,11 +5,14 @@
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt as _;
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
 
 use super::{BEGINS_WITHIN, Lab};
 
@@ -44,7 +47,8 @@ impl Lab {
             .args(libraries.concat())
             .args(["--node", "lab", "--metrics", "127.0.0.1:0"])
             .env("VCUDA_MANAGER_CDI", "off")
-            .stderr(Stdio::from(File::create(&log)?));
+            .stderr(Stdio::from(File::create(&log)?))
+            .process_group(0);
         self.world.look_on(&mut command);
         drop(self.arbiters_place.take());
         let mut manager = command.spawn()?;
@@ -90,6 +94,15 @@ impl Lab {
             .and_then(|file| file.read_exact_at(&mut beat, 0));
         read.map_or(0, |()| u64::from_ne_bytes(beat))
     }
+}
+
+/// Ends a manager and the runs of `vcuda-checkpoint` that it has begun: the limit of a step, in virtual time, never comes once that
+/// stands still.
+pub(super) fn end(manager: &mut Child) {
+    if let Ok(pid) = i32::try_from(manager.id()) {
+        let _ = killpg(Pid::from_raw(pid), Signal::SIGKILL);
+    }
+    let _ = manager.wait();
 }
 
 fn is_ready(log: &Path) -> bool {
