@@ -11,8 +11,6 @@ use vcuda_benches::accuracy::{
 };
 use vcuda_benches::lab::Load;
 
-const ONE_KERNEL_OF_TWO_TIMES: &str = "50 us, then 20 ms, by turns";
-
 fn are_met(rows: &[Row]) {
     let missed = missed(rows);
     assert!(missed.is_empty(), "{missed:#?}");
@@ -25,15 +23,17 @@ fn program(name: &str) -> Program {
 #[test]
 fn a_tenant_alone_gets_its_cap_whatever_it_runs() {
     let bench = Bench::new(4).unwrap();
-    let is_one_kernel = |program: &Program| program.name == ONE_KERNEL_OF_TWO_TIMES;
-    let (one_kernel, others): (Vec<Program>, Vec<Program>) = PROGRAMS.into_iter().partition(is_one_kernel);
+    let two_times = program("50 us, then 20 ms, by turns");
+    let others: Vec<Program> = PROGRAMS
+        .into_iter()
+        .filter(|other| other.name != two_times.name)
+        .collect();
     are_met(&caps(&bench, &others, &[30]).unwrap());
-    // Two of a hundred runs miss the goal (docs/results.md): not two, one after the other.
-    let rows = caps(&bench, &one_kernel, &[30]).unwrap();
-    if missed(&rows).is_empty() {
-        assert_eq!(one_kernel.len(), 1);
-    } else {
-        are_met(&caps(&bench, &one_kernel, &[30]).unwrap());
+    // It misses its goal in some 2 of 100 runs, a known fault (docs/results.md): a second run may not miss it, too.
+    let measure = || caps(&bench, &[two_times], &[30]).unwrap();
+    let first = measure();
+    if !missed(&first).is_empty() {
+        are_met(&measure());
     }
 }
 

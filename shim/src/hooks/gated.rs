@@ -13,12 +13,6 @@ pub(super) fn idle() -> bool {
     suspend::is_idle()
 }
 
-/// Whether this process's calls pass a gate, or will.
-#[inline]
-pub(super) fn is_gated() -> bool {
-    suspend::is_gated()
-}
-
 /// A guard: the thread is in a call that has passed the gate.
 #[derive(Debug)]
 pub(super) struct Passed {

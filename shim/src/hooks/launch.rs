@@ -86,6 +86,7 @@ pub(super) fn cooperative(
     meter(call, function, blocks, shared_bytes, stream)
 }
 
+/// Whether a launch has nothing to pay behind the gate, or was paid for at once.
 #[inline(always)]
 fn is_paid(
     has_passed_gate: bool,

@@ -254,7 +254,7 @@ macro_rules! unless {
         #[allow(clippy::too_many_arguments, reason = "the driver's prototype")]
         #[inline(never)]
         unsafe extern "C-unwind" fn may_go_behind_gate($($arg: $ty),*) -> $ret {
-            if super::gated::is_gated()
+            if !super::gated::idle()
                 && let Some(_passed) = super::gated::pass()
                 && super::$module::$is_done(true, DEFAULT_STREAM, $($arg),*)
             {

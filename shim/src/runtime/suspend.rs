@@ -86,12 +86,6 @@ pub(crate) fn is_idle() -> bool {
     fork::gate().load(Ordering::Relaxed) <= NONE
 }
 
-/// Whether calls pass a gate, or will.
-#[inline]
-pub(crate) fn is_gated() -> bool {
-    !is_idle()
-}
-
 /// Notes whether this process's calls will pass a gate. Called once the state is built.
 pub(crate) fn decide(shim: Option<&Shim>) {
     let is_suspendable = shim
