@@ -16,7 +16,7 @@
 # Status: 0 nothing differs; 1 something does; 3 nothing differs, but something could not be measured; 64 wrong use.
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
-STAGES=(driver tenant frameworks manager checkpoint programs bench speed peers)
+STAGES=(driver tenant frameworks manager checkpoint suspension programs bench speed peers)
 STAGE_SECONDS=${STAGE_SECONDS:-540}
 ARCHIVE_BYTES=$((16 << 20))
 TRAVEL_BYTES=$((64 << 20))
@@ -45,8 +45,8 @@ pack() {
     fi
     stage=$(mktemp -d)
     mkdir -p "$stage/apps" "$stage/hardware" "$stage/clients"
-    cp "$from"/{vcuda,vcuda-bench,vcuda-manager,libvcuda_shim.so,libvcuda_simulator_cuda.so,libvcuda_simulator_nvml.so} "$stage/" || exit 1
-    strip "$stage"/vcuda{,-bench,-manager} 2>/dev/null
+    cp "$from"/{vcuda,vcuda-bench,vcuda-manager,vcuda-checkpoint,libvcuda_shim.so,libvcuda_simulator_cuda.so,libvcuda_simulator_nvml.so} "$stage/" || exit 1
+    strip "$stage"/vcuda{,-bench,-manager,-checkpoint} 2>/dev/null
     cp -r "$here/gpu-acceptance.sh" "$here/gpu-acceptance" "$stage/"
     cp tests/clients/*.py "$stage/clients/"
     [ ! -e target/doors.table ] || cp target/doors.table "$stage/"
@@ -56,7 +56,7 @@ pack() {
     for name in tests/apps/hardware/*.c; do
         "${cc[@]}" -O1 -w -o "$stage/hardware/$(basename "$name" .c)" "$name" -ldl -lpthread || exit 1
     done
-    for name in tests/apps/conformance/*.c tests/apps/{quota,fork,doors}.c; do
+    for name in tests/apps/conformance/*.c tests/apps/{quota,fork,doors,suspended}.c; do
         for door in LINK DLSYM PROC; do
             # shellcheck disable=SC2046
             "${cc[@]}" -O1 -w -DVIA_$door -o "$stage/apps/$(basename "$name" .c)-$door" "$name" -ldl -lpthread \

@@ -34,10 +34,10 @@ stage_manager() {
     kill "$manager"
     bare_run demo 120 "$vcuda" demo ${simulated:+--sim} --svg "$results/demo.svg" && row same demo "all checks hold"
 }
-# Starts a manager in the background; sets `manager`.
+# start_manager [OPTION...]: in the background; sets `manager`.
 start_manager() {
-    local options=(--root "$XDG_RUNTIME_DIR/vcuda" --state "$work/state" --metrics 127.0.0.1:19400)
-    [ -z "$simulated" ] || options+=(--nvml-library "$dir/libvcuda_simulator_nvml.so")
+    local options=("$@" --root "$XDG_RUNTIME_DIR/vcuda" --state "$work/state" --metrics 127.0.0.1:19400)
+    [ -z "$simulated" ] || options+=(--nvml-library "$dir/libvcuda_simulator_nvml.so" --cuda-library "$dir/libvcuda_simulator_cuda.so")
     "$dir/vcuda-manager" "${options[@]}" >>"$results/manager.log" 2>&1 &
     manager=$!
     for _ in $(seq 100); do "$vcuda" gpu list >/dev/null 2>&1 && return; sleep 0.1; done

@@ -8,10 +8,13 @@ stage_speed() {
     python3 -c "import torch" >/dev/null 2>&1 || { row skipped torch-speed "no PyTorch here"; return; }
     # shellcheck source=/dev/null
     . "$dir/gpu-acceptance/peers.sh"
+    # Each second round in the opposite order: the machine gets slower or faster by itself.
     for round in $(seq $rounds); do
+        [ $((round % 2)) = 1 ] || tenant_run "speed-cores-$round" 60 "--memory 8GiB --cores 95" python3 "$client" 0.3 || return
+        [ $((round % 2)) = 1 ] || tenant_run "speed-memory-$round" 60 "--memory 8GiB" python3 "$client" 0.3 || return
         bare_run "speed-$round" 60 python3 "$client" 0.3 || return
-        tenant_run "speed-memory-$round" 60 "--memory 8GiB" python3 "$client" 0.3 || return
-        tenant_run "speed-cores-$round" 60 "--memory 8GiB --cores 95" python3 "$client" 0.3 || return
+        [ $((round % 2)) = 0 ] || tenant_run "speed-memory-$round" 60 "--memory 8GiB" python3 "$client" 0.3 || return
+        [ $((round % 2)) = 0 ] || tenant_run "speed-cores-$round" 60 "--memory 8GiB --cores 95" python3 "$client" 0.3 || return
         [ ! -s "${HAMI_CORE-}" ] || peer_run "speed-peer-$round" 60 8192 0 python3 "$client" 0.3
     done
     for figure in steps_per_second processor_time_per_step products_per_second; do

@@ -6,6 +6,7 @@ stage_tenant() {
     shares "$dir/hardware"
     wide "$dir/hardware"
     several "$dir/hardware"
+    uneven "$dir/hardware"
 }
 
 # Duration of a measurement.
@@ -51,6 +52,19 @@ wide() {
     judge wide-50 50 5
     judge wide-together-30 30 10
     judge wide-together-60 60 10
+}
+# Kernels of one function and grid whose times differ 400 times.
+uneven() {
+    measure calibrate-uneven 30 "$1/shares" calibrate 1000 || return
+    iterations=$(figure calibrate-uneven.bare iterations)
+    bare_run uneven-alone 30 "$1/shares" "$seconds" "$iterations" uneven || return
+    alone=$(figure uneven-alone.bare kernels_per_second)
+    share uneven-10 10 uneven
+    share uneven-30 30 uneven
+    share uneven-60 60 uneven
+    judge uneven-10 10 10
+    judge uneven-30 30 5
+    judge uneven-60 60 5
 }
 # A tenant of several processes, with kernels of these lengths (us), beside a tenant with a single process.
 several() {

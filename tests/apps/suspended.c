@@ -1,14 +1,19 @@
-/* A process whose GPU memory moves away and comes back at its next call. Prints "ready"; then, for each line on stdin:
- * "CALL" (see `calls`) makes that call first -> "CALL CODE intact|damaged"; "all" makes each of them, each in a thread of its
- * own, all at once; "fill" writes a new pattern; "hold MIB" allocates -> "hold CODE"; "managed", "share" take memory that does
- * not move; "busy" keeps the GPU at work for a long time; "calls" prints their names. */
+/* A process whose GPU memory moves away and comes back at its next call.
+ *   suspended [MIB]    of memory with a pattern (8)
+ * Prints "ready"; then, for each line on stdin: "CALL" (see `calls`) makes that call first -> "CALL CODE intact|damaged"; "all"
+ * makes each of them, each in a thread of its own, all at once; "work SECONDS" launches and waits for that long -> "work STEPS
+ * LONGEST_MS intact|damaged"; "capture" begins the capture of a stream and "captured" ends it and launches the graph -> "CODE";
+ * "fill" writes a new pattern; "hold MIB" allocates -> "hold CODE"; "managed", "share" take memory that does not move; "busy"
+ * keeps the GPU at work for a long time; "calls" prints their names. */
 #include "driver.h"
 #include <pthread.h>
+#include <time.h>
 #include <unistd.h>
 #define BYTES (8u << 20)
 typedef struct { char bytes[64]; } IpcHandle;
 static CUresult (*ipc_get)(IpcHandle *, CUdeviceptr);
 static CUdeviceptr data, other;
+static size_t blocks = 1; /* of BYTES, in `data` */
 static CUstream stream;
 static CUevent begin, end;
 static CUgraphExec graph;
@@ -98,8 +103,11 @@ static CUresult made(size_t at)
 static const char *state(void)
 {
     static unsigned host[BYTES / 4];
-    int is_intact = cuMemcpyDtoH_v2(host, data, BYTES) == SUCCESS;
-    for (size_t i = 0; i < BYTES / 4; i++) is_intact &= host[i] == pattern;
+    int is_intact = 1;
+    for (size_t block = 0; block < blocks; block++) {
+        is_intact &= cuMemcpyDtoH_v2(host, data + block * BYTES, BYTES) == SUCCESS;
+        for (size_t i = 0; i < BYTES / 4; i++) is_intact &= host[i] == pattern;
+    }
     return is_intact && !failures ? "intact" : "damaged";
 }
 static void *in_thread(void *at)
@@ -119,6 +127,40 @@ static void all(void)
     }
     printf("all %s %s\n", failed ? (char *)failed : "0", state());
 }
+static double now_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
+}
+/* Kernels of 1 ms, each waited for, and a word copied after each. */
+static void at_work(double seconds)
+{
+    double start = now_ms(), before = start, longest = 0;
+    unsigned steps = 0, word;
+    while (before - start < seconds * 1e3 && !failures) {
+        OK(launch(spin, stream, 1000000));
+        OK(cuGraphLaunch(graph, stream));
+        OK(cuStreamSynchronize(stream));
+        OK(cuMemcpyDtoH_v2(&word, data, sizeof word));
+        CHECK(word == pattern);
+        double now = now_ms();
+        if (now - before > longest) longest = now - before;
+        before = now;
+        steps++;
+    }
+    printf("work %u %.0f %s\n", steps, longest, state());
+}
+static CUresult captured(void)
+{
+    CUgraph made;
+    CUgraphExec replayed;
+    OK(launch(spin, stream, 1000));
+    OK(cuStreamEndCapture(stream, &made));
+    OK(cuGraphInstantiateWithFlags(&replayed, made, 0));
+    OK(cuGraphLaunch(replayed, stream));
+    return cuStreamSynchronize(stream);
+}
 static void prepare(void)
 {
     CUgraph made;
@@ -127,9 +169,9 @@ static void prepare(void)
     OK(cuStreamCreate(&stream, STREAM_NON_BLOCKING));
     OK(cuEventCreate(&begin, 0));
     OK(cuEventCreate(&end, 0));
-    OK(cuMemAlloc_v2(&data, BYTES));
+    OK(cuMemAlloc_v2(&data, blocks * BYTES));
     OK(cuMemAlloc_v2(&other, BYTES));
-    OK(cuMemsetD32_v2(data, pattern, BYTES / 4));
+    OK(cuMemsetD32_v2(data, pattern, blocks * BYTES / 4));
     OK(cuGraphCreate(&made, 0));
     OK(cuGraphAddEmptyNode(&node, made, NULL, 0));
     OK(cuGraphInstantiateWithFlags(&graph, made, 0));
@@ -150,16 +192,21 @@ static void told(char *line)
         }
     if (!strcmp(line, "all")) all();
     else if (!strcmp(line, "calls")) for (size_t i = 0; i < CALLS; i++) printf("%s%c", calls[i].name, i + 1 < CALLS ? ' ' : '\n');
-    else if (!strcmp(line, "fill")) printf("fill %d %s\n", cuMemsetD32_v2(data, ++pattern, BYTES / 4), state());
+    else if (!strcmp(line, "fill")) printf("fill %d %s\n", cuMemsetD32_v2(data, ++pattern, blocks * BYTES / 4), state());
     else if (!strncmp(line, "hold ", 5)) printf("hold %d\n", cuMemAlloc_v2(&more, strtoull(line + 5, NULL, 0) << 20));
+    else if (!strncmp(line, "work ", 5)) at_work(atof(line + 5));
+    else if (!strcmp(line, "capture")) printf("capture %d\n", cuStreamBeginCapture_v2(stream, CAPTURE_RELAXED));
+    else if (!strcmp(line, "captured")) printf("captured %d %s\n", captured(), state());
     else if (!strcmp(line, "managed")) printf("managed %d\n", cuMemAllocManaged(&more, BYTES, 1));
     else if (!strcmp(line, "share")) printf("share %d\n", ipc_get(&handle, data));
     else if (!strcmp(line, "busy")) printf("busy %d\n", launch(spin, stream, 3600000000000ull));
     else printf("unknown %s\n", line);
 }
-int main(void)
+int main(int argc, char **argv)
 {
     char line[64];
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    if (argc > 1) blocks = strtoull(argv[1], NULL, 0) / 8;
     prepare();
     ipc_get = (CUresult(*)(IpcHandle *, CUdeviceptr))dlsym(dlopen("libcuda.so.1", RTLD_NOW), "cuIpcGetMemHandle");
     if (failures) return 1;

@@ -5,8 +5,10 @@
     X(cuStreamGetCtx, cuStreamGetCtx, 9020, (CUstream, CUcontext *))                                                   \
     X(cuDeviceGetMemPool, cuDeviceGetMemPool, 11020, (CUmemoryPool *, CUdevice))
 #include "nvml.h"
+#include <dirent.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 
 typedef struct { unsigned timeout_ms, reserved; uint64_t more[7]; } LockArguments;
@@ -17,7 +19,7 @@ enum { RUNNING, LOCKED, CHECKPOINTED, FAILED };
 enum { PLAIN, MANAGED, BUSY, NO_CONTEXT };
 
 /* A call that the process makes while its GPU state is away. */
-typedef struct { const char *name; volatile int code; volatile double began, ended; } Probe;
+typedef struct { volatile int code, thread; volatile double began, ended; } Probe;
 #define PROBES(X)                                                                                                      \
     X(driver_get_version, cuDriverGetVersion(&number))                                                                 \
     X(init, cuInit(0))                                                                                                 \
@@ -85,6 +87,7 @@ static void *probe(void *argument)
     float ms;
     uint64_t held;
     OK(cuCtxSetCurrent(context));
+    own->thread = (int)syscall(SYS_gettid);
     __sync_fetch_and_add(&shared->ready, 1);
     while (shared->stage == 0) usleep(200);
     own->began = now_us();
@@ -244,13 +247,45 @@ static void tell_memory(const char *when, pid_t pid)
     snprintf(name, sizeof name, "listed_%s", when), tell(name, listed_bytes(pid), "bytes");
     snprintf(name, sizeof name, "resident_%s", when), tell(name, resident(pid), "bytes");
 }
+/* What the kernel says of a thread: which call of the system it is in, where it sleeps, how long it ran. */
+static void tell_thread(pid_t pid, const char *thread, const char *name)
+{
+    static const char *const files[] = {"comm", "wchan", "syscall", "schedstat"};
+    printf("thread %s %s:", case_name, name);
+    for (int i = 0; i < 4; i++) {
+        char path[320], said[256];
+        snprintf(path, sizeof path, "/proc/%d/task/%s/%s", (int)pid, thread, files[i]);
+        FILE *file = fopen(path, "r");
+        if (!file || !fgets(said, sizeof said, file)) strcpy(said, "-");
+        if (file) fclose(file);
+        said[strcspn(said, "\n")] = 0;
+        printf(" %s [%s]", files[i], said);
+    }
+    printf("\n");
+}
+/* All threads of the process: those that wait in a call, by its name, and the others, most of them the driver's. */
+static void tell_threads(pid_t pid, Range probes)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/task", (int)pid);
+    DIR *folder = opendir(path);
+    for (struct dirent *entry; folder && (entry = readdir(folder));) {
+        const char *name = "other";
+        if (entry->d_name[0] == '.') continue;
+        for (int i = probes.first; i < probes.last; i++)
+            if (shared->probes[i].thread == atoi(entry->d_name)) name = PROBE_NAMES[i];
+        tell_thread(pid, entry->d_name, name);
+    }
+    if (folder) closedir(folder);
+}
 /* Begins the probes at once, and notes which of them ended within half a second. */
-static void let_probe(Range probes)
+static void let_probe(pid_t pid, Range probes)
 {
     shared->stage = 1;
     usleep(500000);
     for (int i = probes.first; i < probes.last; i++)
         if (shared->probes[i].ended > 0) shared->probes[i].began = -1;
+    tell_threads(pid, probes);
 }
 static void tell_probes(Range probes)
 {
@@ -309,7 +344,7 @@ static void call_meanwhile(const char *name, Range probes, int is_away)
     snprintf(case_name, sizeof case_name, "%s", name);
     pid_t pid = begin_and_open(PLAIN, probes);
     if (STEP("lock", lock(pid, &lock_arguments)) || (is_away && STEP("checkpoint", checkpoint(pid, &none)))) exit(1);
-    let_probe(probes);
+    let_probe(pid, probes);
     if (is_away) STEP("restore", restore(pid, &none));
     STEP("unlock", unlock(pid, &none));
     tell_end(pid);

@@ -1,8 +1,9 @@
 /* Kernels of a fixed amount of work, so that a share is what was done and not what a clock on the GPU says.
  *   shares calibrate KERNEL_US [own|wide]          prints "iterations" for such a kernel, and "alone_per_second"
- *   shares SECONDS ITERATIONS [own|other|kernel|green|graph|wide]   prints "kernels_per_second"
+ *   shares SECONDS ITERATIONS [own|other|kernel|green|graph|wide|uneven]   prints "kernels_per_second"
  * own: the stream's context is current; other: another one is; kernel: as other, with a CUkernel of a library; green: the
- * stream is a green context's and the primary context is current; graph: graphs of 8 kernels; wide: each kernel fills the GPU.
+ * stream is a green context's and the primary context is current; graph: graphs of 8 kernels; wide: each kernel fills the GPU;
+ * uneven: of the same function and grid, a twentieth and 20 times as long by turns, each waited for.
  * docs/hardware.md, "stream's context", "green contexts", "turns between contexts". */
 #include "measure.h"
 
@@ -10,6 +11,7 @@ static CUstream stream;
 static CUfunction function;
 static CUgraphExec graph_exec;
 static unsigned blocks = 1, threads = 1;
+static int uneven;
 
 static CUresult launch_kernel(uint64_t iterations)
 {
@@ -23,11 +25,13 @@ static double rate(double seconds, uint64_t iterations)
     double begin = now_us(), elapsed;
     long count = 0;
     do {
+        int kernels = uneven ? 1 : 8;
         if (graph_exec) OK(cuGraphLaunch(graph_exec, stream));
+        else if (uneven) OK(launch_kernel(count % 2 ? 20 * iterations : iterations / 20));
         else
-            for (int i = 0; i < 8; i++) OK(launch_kernel(iterations));
+            for (int i = 0; i < kernels; i++) OK(launch_kernel(iterations));
         OK(cuStreamSynchronize(stream));
-        count += 8;
+        count += kernels;
         elapsed = now_us() - begin;
     } while (elapsed < seconds * 1e6 && !failures);
     return (double)count * 1e6 / elapsed;
@@ -96,6 +100,7 @@ int main(int argc, char **argv)
     else if (!strcmp(how, "green")) in_green_context();
     else OK(cuStreamCreate(&stream, STREAM_NON_BLOCKING));
     if (!strcmp(how, "graph")) as_graph(iterations);
+    uneven = !strcmp(how, "uneven");
     if (!strcmp(how, "wide")) {
         int multiprocessors = 1;
         OK(cuDeviceGetAttribute(&multiprocessors, 16, device));
