@@ -232,7 +232,7 @@ impl Launches {
         sampled: bool,
     ) {
         stream_state.extend(now, predicted.cost_ns);
-        let due = stream_state.note(predicted, limiter.segment_ns());
+        let due = stream_state.note(predicted, limiter.segment_ns(), !limiter.charges_pauses());
         if due || sampled || predicted.samples < LEARNT || predicted.cost_ns >= timing_event::ALONE_NS {
             let window_ns = if sampled {
                 device_limiter::now_ns().saturating_sub(stream_state.started_at_ns())

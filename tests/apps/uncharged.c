@@ -137,10 +137,20 @@ static uint64_t now_ns(void)
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (uint64_t)now.tv_sec * 1000 * MS + (uint64_t)now.tv_nsec;
 }
-/* A correct program: its host takes longer for a launch than the GPU, and pauses now and then. */
-static void short_kernels(void)
+/* A correct program: its host takes longer for a launch than the GPU, and pauses now and then; at its beginning, or once in two seconds,
+ * for `pause_ms`, with launches behind it for which it has not waited. */
+static void short_kernels(long pause_ms)
 {
-    while (!failures) {
+    struct timespec pause = {0, pause_ms * MS};
+    for (long round = 0; !failures; round++) {
+        if (pause_ms && round % 2000 == 0) {
+            for (int i = 0; i < 200; i++) {
+                uint64_t next_ns = now_ns() + 12 * US;
+                OK(launch(function, stream, 2 * US));
+                while (now_ns() < next_ns) {}
+            }
+            nanosleep(&pause, NULL);
+        }
         for (int i = 0; i < 50; i++) {
             uint64_t next_ns = now_ns() + (i == 25 ? 400 : 12) * US;
             OK(launch(function, stream, 2 * US));
@@ -163,6 +173,16 @@ static void after_savings(CUstream own)
             OK(launch(function, own, 4 * MS));
             nanosleep(&longer, NULL);
         }
+    }
+}
+/* The same short kernel again and again, and then for 9 ms, before a pause in which nothing tells when it ended. */
+static void hidden(void)
+{
+    struct timespec pause = {0, 12 * MS};
+    while (!failures) {
+        for (int i = 0; i < 20; i++) OK(launch(function, stream, 2 * US));
+        OK(launch(function, stream, 9 * MS));
+        nanosleep(&pause, NULL);
     }
 }
 static void in_contexts(void)
@@ -238,7 +258,9 @@ int main(int argc, char **argv)
     else if (!strcmp(how, "gated")) gated();
     else if (!strcmp(how, "contexts")) in_contexts();
     else if (!strcmp(how, "pauses")) with_pauses();
-    else if (!strcmp(how, "short")) short_kernels();
+    else if (!strcmp(how, "short")) short_kernels(0);
+    else if (!strcmp(how, "short-paused")) short_kernels(50);
+    else if (!strcmp(how, "hidden")) hidden();
     else if (!strcmp(how, "savings")) after_savings(stream);
     else if (!strcmp(how, "savings-thread")) after_savings(STREAM_PER_THREAD);
     else if (!strcmp(how, "burst"))

@@ -75,24 +75,32 @@ fn pauses_between_launches_are_not_charged() {
     is_held(&machine, "pauses", 25, 0.97);
 }
 
-/// A correct program that is bound by its launches keeps its pace under a share that it does not use up, with fewer timing events
-/// than one for two of its launches: after so many the driver refuses more, and each launch would be waited for.
+/// Correct programs that are bound by their launches keep their pace under a share that they do not use up, with fewer timing events
+/// than one for two of their launches: after so many the driver refuses more, and each launch would be waited for.
 #[test]
 fn short_kernels_get_few_timing_events() {
     const EVENTS: u32 = 60_000;
     let machine = format!("{MACHINE}[faults.functions.cuEventRecord]\nnth = {EVENTS}\ncode = 400\n");
     let program = app("uncharged", Door::Dlsym);
-    let share_with = |quota: &[&str]| {
-        let lab = lab(&machine, &program, &[(quota, &["short"])]);
-        shares(&lab)[0]
-    };
-    let (free, limited) = (share_with(&["--memory", "4GiB"]), share_with(&["--cores", "90"]));
-    // A kernel takes 2 us of each 12: some 200,000 launches in three seconds.
-    assert!((8.0..20.0).contains(&free), "{free:.2} %");
-    assert!(
-        limited >= free * 0.98,
-        "{limited:.2} % with a share, {free:.2} % without"
-    );
+    for how in ["short", "short-paused"] {
+        let share_with = |quota: &[&str]| {
+            let lab = lab(&machine, &program, &[(quota, &[how])]);
+            shares(&lab)[0]
+        };
+        let (free, limited) = (share_with(&["--memory", "4GiB"]), share_with(&["--cores", "90"]));
+        // A kernel takes 2 us of each 12: some 200,000 launches in three seconds.
+        assert!((8.0..20.0).contains(&free), "{how}: {free:.2} %");
+        assert!(
+            limited >= free * 0.98,
+            "{how}: {limited:.2} % with a share, {free:.2} % without"
+        );
+    }
+}
+
+/// A kernel that ends in a pause, before anything asks for it, is charged.
+#[test]
+fn kernels_hidden_before_pauses_are_charged() {
+    is_held(MACHINE, "hidden", 30, 0.85);
 }
 
 /// Tokens that pay for pauses pay for no kernel that is hidden in one.

@@ -43,11 +43,18 @@ impl Launches {
             .filter(|known| known.cost_ns < ALONE_NS)?;
         let now_ns = stream_state.clock.now_ns();
         let busy_until_ns = stream_state.busy_until_ns();
-        if now_ns > busy_until_ns + IDLE_NS {
+        if now_ns > busy_until_ns + IDLE_NS && !limiter.charges_pauses_in(stream_state) {
             return None;
         }
         let done_ns = busy_until_ns.max(now_ns) + predicted.cost_ns;
-        let place = stream_state.place_within(predicted, limiter.segment_ns())?;
+        if stream_state.would_end_segment(predicted, limiter.segment_ns()) {
+            return None;
+        }
+        let place = stream_state.place_of(predicted.index);
+        // A segment with pauses tells nothing of its kernels, so they need not be told apart.
+        if place.is_none() && !limiter.charges_pauses() {
+            return None;
+        }
         if !limiter.meter.spend(predicted.cost_ns) {
             limiter.meter.refund(predicted.cost_ns);
             return None;

@@ -11,6 +11,7 @@ use vcuda_region::limits::NOT_METERED;
 use vcuda_region::{DeviceIndex, clock};
 
 use super::context_maps::ContextMaps;
+use super::stream_state::StreamState;
 use super::turn_queue::TurnQueue;
 
 use crate::runtime::limits;
@@ -133,6 +134,12 @@ impl DeviceLimiter {
     #[inline]
     pub(super) fn charges_pauses(&self) -> bool {
         self.charges_pauses.load(Ordering::Relaxed)
+    }
+
+    /// Whether a launch on this stream, idle or not, goes on with the running segment, which is charged with its pauses.
+    #[inline]
+    pub(super) fn charges_pauses_in(&self, stream_state: &StreamState) -> bool {
+        self.charges_pauses() && stream_state.unmeasured().0 > 0
     }
 
     /// Amount that a process pays ahead of its launches (ns), a small part of what may be in flight.

@@ -81,21 +81,33 @@ impl Launches {
         }
     }
 
-    /// Ends the running segment of a stream that other threads may use. Returns `false` if a capture is open or this thread cannot
-    /// name the stream (another thread's default stream).
+    /// Ends the running segment of a stream that other threads may use. Returns `false` if this thread cannot name the stream.
     pub(super) fn end_others_segment(
         &'static self,
         limiter: &'static DeviceLimiter,
         stream_state: &'static StreamState,
     ) -> bool {
-        let mut stream = None;
+        self.with_others_stream(stream_state, |stream| {
+            self.end_segment(limiter, stream_state, stream);
+        })
+    }
+
+    /// Does `action` with a stream that other threads may use, and that is not destroyed meanwhile. Returns `false`, without it, if a
+    /// capture is open or this thread cannot name the stream (another thread's default stream).
+    pub(super) fn with_others_stream(
+        &'static self,
+        stream_state: &'static StreamState,
+        action: impl FnOnce(Stream),
+    ) -> bool {
+        let mut is_named = false;
         visits::visit(|| {
-            stream = Stream::of_key(stream_state.key.load(Ordering::SeqCst)).filter(|_| !capture::any_open());
+            let stream = Stream::of_key(stream_state.key.load(Ordering::SeqCst)).filter(|_| !capture::any_open());
+            is_named = stream.is_some();
             if let Some(stream) = stream {
-                self.end_segment(limiter, stream_state, stream);
+                action(stream);
             }
         });
-        stream.is_some()
+        is_named
     }
 
     /// All that was launched on the stream is done. The timing events on the way were reached: they are settled first. Launches behind

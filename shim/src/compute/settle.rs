@@ -11,7 +11,7 @@ use super::Launches;
 use super::device_limiter::{DeviceLimiter, TOKENS, WINDOW, now_ns};
 use super::event_clock::Reached;
 use super::stream_state::StreamState;
-use super::timing_event::is_guess;
+use super::timing_event::{has_run_dry, is_guess};
 use super::worker::CONTENDED_NS;
 use crate::driver::{Relaxed, real};
 use crate::runtime::devices::Pushed;
@@ -25,7 +25,7 @@ use segment::{enter, reached, settle_unknown};
 
 /// Waiting launches are woken if at least this much goes back to the bucket (ns).
 const RETURNED_NS: u64 = 100_000;
-/// A tail that gets no timing event counts as done after this many times its prediction, plus [`TAIL_NS`].
+/// The driver is asked for a tail without a timing event after this many times its prediction, plus [`TAIL_NS`].
 const TAIL_TIMES: u64 = 4;
 const TAIL_NS: u64 = 10_000_000;
 
@@ -255,8 +255,14 @@ impl Launches {
         }
     }
 
-    /// Settles launches that no timing event follows. After a while they count as done, charged as predicted.
-    fn settle_tail(&self, limiter: &DeviceLimiter, stream_state: &StreamState, pass: &mut Pass) {
+    /// Settles launches that no timing event follows, some time after their predicted end. If the stream has run dry they are
+    /// charged as predicted, and the time since bounds what they hid. Else a timing event follows behind them.
+    fn settle_tail(
+        &'static self,
+        limiter: &'static DeviceLimiter,
+        stream_state: &'static StreamState,
+        pass: &mut Pass,
+    ) {
         let (count, predicted_ns) = stream_state.unmeasured();
         if count == 0 {
             if stream_state.is_orphan() {
@@ -265,9 +271,22 @@ impl Launches {
             return;
         }
         let now = now_ns();
-        let done_ns = stream_state.busy_until_ns() + TAIL_NS + TAIL_TIMES * predicted_ns;
-        if now < done_ns {
-            pass.look_at(done_ns);
+        let expected_ns = stream_state.busy_until_ns();
+        let look_ns = expected_ns + TAIL_NS + TAIL_TIMES * predicted_ns;
+        if now < look_ns {
+            pass.look_at(look_ns);
+            return;
+        }
+        pass.progress = true;
+        self.ask_in_context_of(stream_state);
+        let mut is_dry = false;
+        let is_named = self.with_others_stream(stream_state, |stream| {
+            is_dry = has_run_dry(stream);
+            if !is_dry {
+                self.timing_event(limiter, stream_state, stream, 0);
+            }
+        });
+        if is_named && !is_dry {
             return;
         }
         let Some(_recording) = stream_state.try_recording() else {
@@ -281,9 +300,12 @@ impl Launches {
         stream_state.drop_parts();
         stream_state.chained.store(false, Ordering::Relaxed);
         limiter.settle_as_predicted(predicted_ns, count);
-        // The time for which they may have run is not known before the next launch.
-        limiter.lost_sight(now);
-        pass.progress = true;
+        if is_dry {
+            limiter.ended_unseen(now.saturating_sub(expected_ns), now);
+        } else {
+            // The time for which they may have run is not known before the next launch.
+            limiter.lost_sight(now);
+        }
     }
 
     /// See [`super::stream_closing`].

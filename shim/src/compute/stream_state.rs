@@ -127,30 +127,27 @@ impl StreamState {
         }
     }
 
-    /// Counts a launch as unmeasured. Returns `true` if the segment is long enough for a timing event.
+    /// Counts a launch as unmeasured. Returns `true` if a timing event is due behind it: if the segment is long enough, or if it has too
+    /// many different kernels to be `told_apart`.
     #[inline]
-    pub(super) fn note(&self, predicted: Prediction, segment_ns: u64) -> bool {
-        let before = self
-            .unmeasured
+    pub(super) fn note(&self, predicted: Prediction, segment_ns: u64, told_apart: bool) -> bool {
+        let is_long = self.would_end_segment(predicted, segment_ns);
+        self.unmeasured
             .fetch_add(pack_one(predicted.cost_ns), Ordering::Relaxed);
-        let (count, ns) = unpack(before);
-        let told_apart = self.note_part(predicted.index);
-        !told_apart || ns + predicted.cost_ns >= segment_ns || count + 1 >= LAUNCHES_MAX
+        let is_counted = self.note_part(predicted.index);
+        is_long || told_apart && !is_counted
     }
 
-    /// The counter of a launch's kernel in this segment; `None` if a timing event is due behind the launch.
+    /// Whether the segment is long enough for a timing event once this launch belongs to it.
     #[inline(always)]
-    pub(super) fn place_within(&self, predicted: Prediction, segment_ns: u64) -> Option<Place<'_>> {
+    pub(super) fn would_end_segment(&self, predicted: Prediction, segment_ns: u64) -> bool {
         let (count, ns) = self.unmeasured();
-        if count + 1 >= LAUNCHES_MAX || ns + predicted.cost_ns >= segment_ns {
-            return None;
-        }
-        self.place_of(predicted.index)
+        count + 1 >= LAUNCHES_MAX || ns + predicted.cost_ns >= segment_ns
     }
 
     /// The counter of the kernel with this prediction; `None` if the segment has too many different kernels.
     #[inline(always)]
-    fn place_of(&self, index: u16) -> Option<Place<'_>> {
+    pub(super) fn place_of(&self, index: u16) -> Option<Place<'_>> {
         let index = u32::from(index);
         let mut parts = self.parts.iter().map(|word| (word, word.load(Ordering::Relaxed)));
         if let Some((word, seen)) = parts.clone().find(|(_, seen)| seen >> 16 == index) {
@@ -162,13 +159,15 @@ impl StreamState {
         Some(Place { word, next })
     }
 
-    /// Counts a launch as unmeasured, in its counter `place`. It should be done at `done_ns` (`CLOCK_MONOTONIC`).
+    /// Counts a launch as unmeasured, in its counter `place` if it has one. It should be done at `done_ns` (`CLOCK_MONOTONIC`).
     #[inline(always)]
-    pub(super) fn count(&self, place: Place<'_>, predicted: Prediction, done_ns: u64) {
+    pub(super) fn count(&self, place: Option<Place<'_>>, predicted: Prediction, done_ns: u64) {
         self.busy_until_ns.store(done_ns, Ordering::Relaxed);
         self.unmeasured
             .fetch_add(pack_one(predicted.cost_ns), Ordering::Relaxed);
-        place.word.store(place.next, Ordering::Relaxed);
+        if let Some(place) = place {
+            place.word.store(place.next, Ordering::Relaxed);
+        }
     }
 
     /// Counts a launch of a kernel. Returns `false` if the segment has too many different kernels. Of two threads

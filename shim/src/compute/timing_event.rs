@@ -132,7 +132,7 @@ impl Launches {
 }
 
 /// Whether the driver reports that all work of a stream is done. A captured stream may not be queried.
-fn has_run_dry(stream: Stream) -> bool {
+pub(super) fn has_run_dry(stream: Stream) -> bool {
     let _relaxed = Relaxed::enter();
     // SAFETY: a stream that the application uses in this call, or one that it cannot destroy before this visit is over.
     !capture::is_captured(stream.handle, stream.default)

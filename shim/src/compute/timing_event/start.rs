@@ -25,8 +25,7 @@ impl Launches {
         launched_ns: u64,
         is_due: bool,
     ) -> bool {
-        if limiter.charges_pauses() && stream_state.unmeasured().0 > 0 {
-            // The segment goes on, and is charged with its pauses.
+        if limiter.charges_pauses_in(stream_state) {
             return false;
         }
         let Some(_recording) = stream_state.try_recording() else {
@@ -45,7 +44,7 @@ impl Launches {
         let sampled_at_ns = stream_state.sampled_at_ns.load(Ordering::Relaxed);
         // Beside neighbours the arbiter must know when there was work. An event costs less than a neighbour's slice.
         let is_due = is_due
-            || launched_ns.saturating_sub(sampled_at_ns) >= SAMPLE_NS
+            || !limiter.charges_pauses() && launched_ns.saturating_sub(sampled_at_ns) >= SAMPLE_NS
             || limiter.segment_ns() == 0
             || limiter.contended.load(Ordering::Relaxed);
         let is_first = sampled_at_ns == 0;
