@@ -101,7 +101,8 @@ impl Launches {
     ) -> bool {
         let mut is_named = false;
         visits::visit(|| {
-            let stream = Stream::of_key(stream_state.key.load(Ordering::SeqCst)).filter(|_| !capture::any_open());
+            let stream =
+                Stream::of_key(stream_state.key.load(Ordering::SeqCst)).filter(|_| !capture::any_open());
             is_named = stream.is_some();
             if let Some(stream) = stream {
                 action(stream);
