@@ -52,11 +52,11 @@ const CASES: [Case; 13] = [
     },
     Case {
         quota: &["--memory", "8GiB", "--suspendable"],
-        ..case("launch, no limit, suspendable", "launch", Some(149.0))
+        ..case("launch, no limit, suspendable", "launch", Some(153.0))
     },
     Case {
         quota: &["--cores", "90", "--suspendable"],
-        ..case("launch within its share, suspendable", "launch", Some(309.0))
+        ..case("launch within its share, suspendable", "launch", Some(326.0))
     },
     case("allocate + free", "alloc", Some(765.0)),
     Case {

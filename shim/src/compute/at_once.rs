@@ -3,6 +3,7 @@
 
 use vcuda_limiter::predict::Key;
 
+use super::stream_state::Place;
 use super::timing_event::ALONE_NS;
 use super::{COSTS, IDLE_NS, Launches, Stream};
 use crate::runtime::capture;
@@ -50,11 +51,12 @@ impl Launches {
         if stream_state.would_end_segment(predicted, limiter.segment_ns()) {
             return None;
         }
-        let place = stream_state.place_of(predicted.index);
-        // A segment with pauses tells nothing of its kernels, so they need not be told apart.
-        if place.is_none() && !limiter.charges_pauses() {
-            return None;
-        }
+        let place = match stream_state.place_of(predicted.index) {
+            Some(place) => place,
+            // A segment with pauses tells nothing of its kernels, so they need not be told apart.
+            None if limiter.charges_pauses() => Place::nowhere(),
+            None => return None,
+        };
         if !limiter.meter.spend(predicted.cost_ns) {
             limiter.meter.refund(predicted.cost_ns);
             return None;

@@ -159,15 +159,13 @@ impl StreamState {
         Some(Place { word, next })
     }
 
-    /// Counts a launch as unmeasured, in its counter `place` if it has one. It should be done at `done_ns` (`CLOCK_MONOTONIC`).
+    /// Counts a launch as unmeasured, in its counter `place`. It should be done at `done_ns` (`CLOCK_MONOTONIC`).
     #[inline(always)]
-    pub(super) fn count(&self, place: Option<Place<'_>>, predicted: Prediction, done_ns: u64) {
+    pub(super) fn count(&self, place: Place<'_>, predicted: Prediction, done_ns: u64) {
         self.busy_until_ns.store(done_ns, Ordering::Relaxed);
         self.unmeasured
             .fetch_add(pack_one(predicted.cost_ns), Ordering::Relaxed);
-        if let Some(place) = place {
-            place.word.store(place.next, Ordering::Relaxed);
-        }
+        place.word.store(place.next, Ordering::Relaxed);
     }
 
     /// Counts a launch of a kernel. Returns `false` if the segment has too many different kernels. Of two threads
@@ -301,6 +299,18 @@ impl StreamState {
 pub(super) struct Place<'a> {
     word: &'a AtomicU32,
     next: u32,
+}
+
+impl Place<'_> {
+    /// For a launch whose kernel is not counted.
+    #[cold]
+    pub(super) fn nowhere() -> Self {
+        static NOWHERE: AtomicU32 = AtomicU32::new(0);
+        Self {
+            word: &NOWHERE,
+            next: 0,
+        }
+    }
 }
 
 /// The right to place timing events on a stream.
