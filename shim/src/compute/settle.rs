@@ -277,7 +277,6 @@ impl Launches {
             pass.look_at(look_ns);
             return;
         }
-        pass.progress = true;
         self.ask_in_context_of(stream_state);
         let mut is_dry = false;
         let is_named = self.with_others_stream(stream_state, |stream| {
@@ -287,6 +286,8 @@ impl Launches {
             }
         });
         if is_named && !is_dry {
+            // No progress yet: where no event can be made, the worker would ask without a pause.
+            pass.outstanding = true;
             return;
         }
         let Some(_recording) = stream_state.try_recording() else {
@@ -300,6 +301,7 @@ impl Launches {
         stream_state.drop_parts();
         stream_state.chained.store(false, Ordering::Relaxed);
         limiter.settle_as_predicted(predicted_ns, count);
+        pass.progress = true;
         if is_dry {
             limiter.ended_unseen(now.saturating_sub(expected_ns), now);
         } else {
