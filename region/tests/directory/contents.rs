@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
+use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
 use vcuda_limiter::token_bucket::Pace;
@@ -15,7 +16,7 @@ use vcuda_region::shared::ObjectKey;
 use vcuda_region::slots::Usage;
 use vcuda_region::usage_reader::UsageReader;
 
-use super::{GIB, Sleeper, device, make, root, soon, tenant, uuid};
+use super::{GIB, STARTS, Sleeper, device, make, root, soon, tenant, uuid};
 
 #[test]
 fn a_new_directory_says_what_it_was_given() {
@@ -117,6 +118,7 @@ fn runs_of_one_name_share_a_directory_and_its_memory() {
     let root = root();
     let (first, _) = make(root.path(), "a");
     let other = Sleeper::new();
+    let alone = STARTS.lock().unwrap_or_else(PoisonError::into_inner);
     let (second, origin) =
         Directory::create_or_join(root.path(), &tenant("a"), &other.identity, now_ns()).unwrap();
     assert_eq!((origin, second.path()), (Origin::Joined, first.path()));
@@ -125,6 +127,7 @@ fn runs_of_one_name_share_a_directory_and_its_memory() {
     // The slot that was taken for the process is taken over by it, not doubled.
     let theirs = Usage::open(first.path()).unwrap();
     let slot = theirs.claim(&other.identity).unwrap();
+    drop(alone);
     assert_eq!(usage.processes().count(), 2);
     slot.reserve(device(0), 3 * GIB, 4 * GIB).unwrap().commit();
     let mine = usage.claim(&Identity::current().unwrap()).unwrap();

@@ -11,7 +11,7 @@ use vcuda_region::limits::Limits;
 use vcuda_region::process::{Identity, ProcessView};
 use vcuda_region::slots::Usage;
 
-use super::{GIB, Sleeper, device, make, root, soon, tenant};
+use super::{GIB, Sleeper, device, make, root, soon, start, tenant};
 
 #[test]
 fn a_directory_lives_as_long_as_a_slot_or_the_lock_is_held() {
@@ -61,14 +61,8 @@ fn a_daemon_that_closed_everything_finds_its_directory() {
     let (directory, _) =
         Directory::create_or_join(root.path(), &tenant("a"), &stranger.identity, now_ns()).unwrap();
     // No slot, no descriptor: what it has is its environment.
-    let start = |variable: &str| {
-        Command::new("sleep")
-            .arg("1000")
-            .env(variable, directory.path())
-            .spawn()
-            .unwrap()
-    };
-    let (mut daemon, mut other) = (start(directory::ENV_DIRECTORY), start("ANOTHER"));
+    let sleep = |variable: &str| start(Command::new("sleep").arg("1000").env(variable, directory.path()));
+    let (mut daemon, mut other) = (sleep(directory::ENV_DIRECTORY), sleep("ANOTHER"));
     stranger.kill();
     drop(directory);
     assert_eq!(directory::remove_dead(root.path(), &me).unwrap(), 0);
@@ -88,11 +82,7 @@ fn the_lock_outlives_the_one_who_took_it_in_its_descendants() {
         Directory::create_or_join(root.path(), &tenant("a"), &stranger.identity, now_ns()).unwrap();
     stranger.kill();
     directory.keep_across_exec().unwrap();
-    let mut child = Command::new("cat")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .spawn()
-        .unwrap();
+    let mut child = start(Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()));
     // Ours is closed, as if we had ended: the child's copy remains.
     for entry in fs::read_dir("/proc/self/fd").unwrap().flatten() {
         let is_ours = fs::read_link(entry.path()).is_ok_and(|target| target.starts_with(root.path()));

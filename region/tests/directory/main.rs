@@ -11,6 +11,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use vcuda_quota::DeviceConfig;
@@ -54,6 +55,16 @@ fn device(index: usize) -> DeviceIndex {
     DeviceIndex::new(index).unwrap()
 }
 
+/// Held where a process is started, and where a closed lock must be free at once: a process that another test starts
+/// has copies of all descriptors, and with them of the locks, until it runs its program.
+static STARTS: Mutex<()> = Mutex::new(());
+
+/// Starts a process. Returns once it runs its program.
+fn start(command: &mut Command) -> Child {
+    let _alone = STARTS.lock().unwrap_or_else(PoisonError::into_inner);
+    command.spawn().unwrap()
+}
+
 /// Waits for what a closed lock gives back. Not asserted at once: a process that another test of this binary starts at that
 /// moment holds a copy of the descriptor, and so the lock, until it runs its program.
 fn soon(mut done: impl FnMut() -> bool) {
@@ -75,11 +86,7 @@ struct Sleeper {
 
 impl Sleeper {
     fn new() -> Self {
-        let child = Command::new("cat")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap();
+        let child = start(Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()));
         let stat = fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap();
         let start_ticks = stat
             .rsplit_once(") ")
