@@ -8,6 +8,9 @@ use core::sync::atomic::{AtomicU64, Ordering};
 const LEAST_NS: u64 = 160_000;
 /// Largest overrun of work in flight (ns), for a share whose refill meanwhile is negligible.
 const OVERRUN_NS: u64 = 20_000_000;
+/// Overrun of several launches together (ns) from which on one of them is taken to have had all of it: which one is not known, and
+/// as many of its kind as the window has room for may follow.
+const OF_ONE_NS: u64 = OVERRUN_NS / 2;
 /// Unused GPU time from which on the window grows, and at which it is largest (ns). The first is above the swing of a share that
 /// is used up; the second is the default burst.
 const UNUSED_NS: (u64, u64) = (1_000_000, 5_000_000);
@@ -40,21 +43,28 @@ impl Misprediction {
         }
     }
 
-    /// Notes that work predicted at `predicted_ns` took `took_ns`.
-    pub fn note(&self, predicted_ns: u64, took_ns: u64) {
+    /// Notes that `count` launches predicted at `predicted_ns` together took `took_ns`.
+    pub fn note(&self, predicted_ns: u64, count: u32, took_ns: u64) {
         let before = self.factor.load(Ordering::Relaxed);
         let fades = u128::from(before) * u128::from(took_ns.min(FADE_NS)) / u128::from(FADE_NS);
         let faded = before.saturating_sub(u64::try_from(fades).unwrap_or(u64::MAX));
+        let predicted_ns = if took_ns.saturating_sub(predicted_ns) >= OF_ONE_NS {
+            predicted_ns / u64::from(count).max(1)
+        } else {
+            predicted_ns
+        };
         let factor = (took_ns << BITS) / predicted_ns.max(1);
         self.factor.store(factor.max(faded), Ordering::Relaxed);
     }
 
-    /// Notes a measurement as [`Misprediction::note`] does, beside neighbours. Short work may have waited for their slices, so what took less than [`OVERRUN_NS`] counts as
-    /// expected. (Kernels of 10 us seemed to take 5 ms so beside three neighbours.)
+    /// Notes a measurement beside neighbours. Short work may have waited for their slices, so what took less than [`OVERRUN_NS`]
+    /// counts as expected (kernels of 10 us seemed to take 5 ms so beside three neighbours), and no launch is taken to have had the
+    /// overrun of several.
     pub fn note_beside(&self, predicted_ns: u64, took_ns: u64) {
         let is_sure = took_ns >= OVERRUN_NS;
         self.note(
             predicted_ns,
+            1,
             if is_sure {
                 took_ns
             } else {
@@ -124,7 +134,7 @@ mod tests {
     #[test]
     fn work_that_was_mispredicted_is_held_to_what_it_may_take() {
         let misprediction = Misprediction::new();
-        misprediction.note(50_000, 20 * MS);
+        misprediction.note(50_000, 1, 20 * MS);
         assert!(misprediction.is_recent());
         // A kernel of 50 us, or as many as the refill covers while they run.
         for (permille, most_ns) in [(50, 53_000), (500, 100_000), (900, 500_000)] {
@@ -147,12 +157,28 @@ mod tests {
     }
 
     #[test]
+    fn one_of_several_launches_may_have_taken_all() {
+        let of_seven = Misprediction::new();
+        of_seven.note(7 * 50_000, 7, 20 * MS);
+        assert!(
+            of_seven.window_ns(2 * MS, 300, 0) < 100_000,
+            "one launch at a time"
+        );
+        // Many that took a little longer each, and a long one as predicted, are no reason.
+        for (predicted_ns, count, took_ns) in [(MS, 100, 4 * MS), (30 * MS, 30, 31 * MS)] {
+            let misprediction = Misprediction::new();
+            misprediction.note(predicted_ns, count, took_ns);
+            assert_eq!(misprediction.window_ns(2 * MS, 300, 0), 600_000);
+        }
+    }
+
+    #[test]
     fn mispredictions_fade_and_expected_work_is_none() {
         let misprediction = Misprediction::new();
-        misprediction.note(50_000, 20 * MS);
+        misprediction.note(50_000, 1, 20 * MS);
         let after = |seconds: u64| {
             for _ in 0..1000 * seconds {
-                misprediction.note(MS, MS);
+                misprediction.note(MS, 1, MS);
             }
             misprediction.window_ns(2 * MS, 500, 0)
         };
@@ -160,8 +186,8 @@ mod tests {
         assert!(soon_ns < 200_000, "{soon_ns}");
         assert_eq!(later_ns, MS);
         assert!(!misprediction.is_recent());
-        misprediction.note(u64::MAX >> 12, u64::MAX >> 12);
-        misprediction.note(0, 0);
+        misprediction.note(u64::MAX >> 12, 1, u64::MAX >> 12);
+        misprediction.note(0, 1, 0);
         assert!(!misprediction.is_recent());
     }
 }

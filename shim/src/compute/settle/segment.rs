@@ -366,7 +366,7 @@ fn settle_measured(
             if view.contended {
                 limiter.misprediction.note_beside(predicted_now_ns, took_ns);
             } else {
-                limiter.misprediction.note(predicted_now_ns, took_ns);
+                limiter.misprediction.note(predicted_now_ns, count, took_ns);
             }
         }
         COSTS.learn(parts, predicted_now_ns, took_ns);
