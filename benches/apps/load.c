@@ -6,6 +6,7 @@
  *   graph NS       a graph of ten kernels of that length
  *   streams NS     kernels of that length on four streams
  *   phases         50 us for a third of a second of work, then 20 ms for as long, and so on
+ *   unlike NS N NS2 N2   N kernels of NS and N2 of NS2, all alike to the driver, then a wait, and so on
  *   capture NS     captures a graph of twenty kernels of that length, launches it once, again and again
  *   bursts NS MS   kernels of that length for MS milliseconds, then idle for as long
  *   threads NS N FILE   kernels of that length on a stream of each of N threads; FILE: how many of each were launched
@@ -96,6 +97,10 @@ int main(int argc, char **argv)
             ns = worked / 333000000 % 2 ? 20000000 : 50000;
             run(1024, streams[0], ns);
             worked += ns;
+        } else if (!strcmp(what, "unlike")) {
+            for (int i = 0; i < atoi(argv[3]); i++) run(1024, streams[0], ns);
+            for (int i = 0; i < atoi(argv[5]); i++) run(1024, streams[0], strtoull(argv[4], NULL, 10));
+            OK(cuStreamSynchronize(streams[0]));
         } else if (!strcmp(what, "capture")) {
             graph = capture(20, ns);
             OK(cuGraphLaunch(graph, streams[0]));

@@ -27,7 +27,7 @@ const fn program(name: &'static str, arguments: &'static [&'static str], longest
 }
 
 /// All kinds of programs.
-pub const PROGRAMS: [Program; 10] = [
+pub const PROGRAMS: [Program; 11] = [
     program("kernels of 10 us", &["kernel", "10000"], 10_000),
     program("10 us, each waited for", &["sync", "10000"], 10_000),
     program("mix of 8 us to 5 ms", &["mix"], 5_000_000),
@@ -36,6 +36,11 @@ pub const PROGRAMS: [Program; 10] = [
     program("graphs of 1 ms", &["graph", "100000"], 1_000_000),
     program("four streams of 500 us", &["streams", "500000"], 2_000_000),
     program("50 us, then 20 ms, by turns", &["phases"], 20_000_000),
+    program(
+        "one kernel, 7 of 5 us and one of 40, a wait",
+        &["unlike", "5000", "7", "40000", "1"],
+        75_000,
+    ),
     program(
         "1 ms graphs, each captured anew",
         &["capture", "50000"],

@@ -8,7 +8,7 @@ use vcuda_driver_api::prelude::*;
 
 use super::device_limiter::{DeviceLimiter, now_ns};
 use super::stream_state::StreamState;
-use super::{Launches, settle, timing_event};
+use super::{COSTS, Launches, settle, timing_event};
 use crate::driver::Relaxed;
 use crate::runtime::devices::current_context;
 use crate::runtime::stream::Stream;
@@ -130,12 +130,16 @@ impl Launches {
                 return;
             }
         }
+        if stream_state.pending() == 0 {
+            stream_state.lesson.lock().end(&COSTS);
+        }
         let since_ns = if stream_state.chained.load(Ordering::Relaxed) {
             stream_state.at_work_since_ns()
         } else {
             stream_state.unstarted_since_ns.load(Ordering::Relaxed)
         };
         let now = now_ns();
+        stream_state.was_waited_for.store(true, Ordering::Relaxed);
         stream_state.chained.store(false, Ordering::Relaxed);
         // A launch that another thread makes right now belongs to no segment: it began no earlier than now.
         stream_state.unstarted_since_ns.store(now, Ordering::Relaxed);

@@ -2,7 +2,8 @@
 
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-use vcuda_limiter::predict::Prediction;
+use parking_lot::Mutex;
+use vcuda_limiter::predict::{Lesson, Prediction};
 
 use super::clock::Clock;
 use super::device_limiter::DeviceLimiter;
@@ -10,7 +11,7 @@ use super::device_limiter::DeviceLimiter;
 mod ring;
 
 pub(super) use ring::{
-    BOUNDED, EVENTS_MAX, FIRST, HOST_WAIT, MEASURED, OVERDUE_PART, PAIR, PARTS, PREDICTED, START,
+    BOUNDED, EVENTS_MAX, FIRST, HOST_WAIT, MEASURED, OVERDUE_PART, PAIR, PARTS, PREDICTED, RESTART, START,
     TimingEvent, parts_of,
 };
 
@@ -41,6 +42,8 @@ pub(super) struct StreamState {
     parts: [AtomicU32; PARTS],
     /// Whether the next segment begins at the last timing event.
     pub(super) chained: AtomicBool,
+    /// Whether the application has waited for the stream since a launch on it last waited for tokens.
+    pub(super) was_waited_for: AtomicBool,
     /// Time of the first launch of a segment without a start timing event, on an idle stream (`CLOCK_MONOTONIC`, ns).
     /// 0 if it has a start timing event, or if the time is not known.
     pub(super) unstarted_since_ns: AtomicU64,
@@ -64,6 +67,8 @@ pub(super) struct StreamState {
     /// that settles uses them.
     pub(super) entered_to_ns: AtomicU64,
     pub(super) entered_charge_ns: AtomicU64,
+    /// Measured segments that predictions have not learnt from. Only a thread that settles uses it.
+    pub(super) lesson: Mutex<Lesson>,
     pub(super) timing_events: [TimingEvent; EVENTS_MAX],
 }
 
@@ -290,6 +295,8 @@ impl StreamState {
         self.closing.store(false, Ordering::Relaxed);
         self.unmeasurable.store(false, Ordering::Relaxed);
         self.sampled_at_ns.store(0, Ordering::Relaxed);
+        self.was_waited_for.store(false, Ordering::Relaxed);
+        self.lesson.lock().forget();
         self.unstarted_since_ns.store(0, Ordering::Relaxed);
     }
 }

@@ -193,7 +193,7 @@ fn zeroed_streams() -> &'static [StreamState; STREAMS_MAX] {
         handle_alloc_error(layout);
     }
     // SAFETY: mapped above for good, of this size, and pages are aligned to more than an entry is; all bytes zero are a stream
-    // entry without a stream: it consists of atomic integers, booleans and pointers.
+    // entry without a stream: it consists of atomic integers, booleans and pointers, of an unlocked mutex, and of numbers in that.
     unsafe { &*zeroed.cast() }
 }
 
@@ -222,4 +222,17 @@ pub(super) fn context_of(stream: Stream) -> Option<CUcontext> {
 pub(super) fn limiter_of_stream(stream: Stream) -> Option<usize> {
     let (_, limiter) = device_of_context(shim::built()?, context_of(stream)?)?.region()?;
     Some(limiter.get())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn zeroed_memory_is_an_entry_that_can_be_used() {
+        let [first, .., last] = zeroed_streams();
+        for entry in [first, last] {
+            assert!(!entry.in_use() && entry.lesson.try_lock().is_some());
+        }
+    }
 }

@@ -10,7 +10,7 @@ use vcuda_limiter::{Refinement, busy};
 use super::super::COSTS;
 use super::super::device_limiter::DeviceLimiter;
 use super::super::stream_state::{
-    BOUNDED, FIRST, MEASURED, PAIR, PREDICTED, START, StreamState, TimingEvent, parts_of,
+    BOUNDED, FIRST, MEASURED, PAIR, PREDICTED, RESTART, START, StreamState, TimingEvent, parts_of,
 };
 
 /// A running segment is entered in the busy map in steps of this (ns), so that the arbiter sees long kernels too.
@@ -33,6 +33,12 @@ pub(super) fn reached(
 ) -> u64 {
     let mut returned_ns = 0;
     let kind = timing_event.kind.load(Ordering::Relaxed);
+    match kind {
+        MEASURED | PAIR => {}
+        RESTART => stream_state.lesson.lock().cut(),
+        // The stream was idle, or waited for the host.
+        _ => stream_state.lesson.lock().end(&COSTS),
+    }
     let settled_to_ns = stream_state.settled_to_ns.load(Ordering::Relaxed);
     if kind == MEASURED && settled_to_ns != 0 {
         let from_ns = work_began_ns(limiter, view, timing_event, (settled_to_ns, at_ns));
@@ -42,7 +48,7 @@ pub(super) fn reached(
         returned_ns = segment(limiter, view, stream_state, timing_event, (from_ns, at_ns));
     } else if matches!(kind, MEASURED | PREDICTED | BOUNDED) {
         settle_unknown(limiter, stream_state, timing_event);
-    } else if kind == START {
+    } else if matches!(kind, START | RESTART) {
         tail(limiter, view, stream_state, timing_event, at_ns);
         if view.contended {
             waited_for_slice(limiter, stream_state, timing_event, at_ns);
@@ -99,7 +105,14 @@ fn segment(
         );
     let paid_ns = timing_event.predicted_ns.load(Ordering::Relaxed).max(entered_ns);
     let elapsed_ns = at_ns.saturating_sub(from_ns);
-    settle_measured(limiter, view, timing_event, paid_ns, charged_ns, elapsed_ns);
+    settle_measured(
+        limiter,
+        view,
+        stream_state,
+        timing_event,
+        (paid_ns, charged_ns),
+        elapsed_ns,
+    );
     paid_ns.saturating_sub(charged_ns)
 }
 
@@ -335,9 +348,9 @@ pub(crate) fn charge(
 fn settle_measured(
     limiter: &DeviceLimiter,
     view: &View,
+    stream_state: &StreamState,
     timing_event: &TimingEvent,
-    paid_ns: u64,
-    charged_ns: u64,
+    (paid_ns, charged_ns): (u64, u64),
     elapsed_ns: u64,
 ) {
     let (predicted_ns, count) = (
@@ -358,17 +371,16 @@ fn settle_measured(
     let parts = parts.get(..used).unwrap_or(&parts);
     let counted: u64 = parts.iter().map(|part| u64::from(part.count)).sum();
     if counted == u64::from(count) {
-        let predicted_now_ns = parts
-            .iter()
-            .map(|part| COSTS.at(part.index).0 * u64::from(part.count))
-            .sum();
-        if parts.iter().all(|part| COSTS.at(part.index).1 >= LEARNT) {
-            if view.contended {
-                limiter.misprediction.note_beside(predicted_now_ns, took_ns);
-            } else {
-                limiter.misprediction.note(predicted_now_ns, count, took_ns);
-            }
+        let predicted_now_ns = COSTS.cost_of_parts_ns(parts);
+        if parts.iter().any(|part| COSTS.at(part.index).1 < LEARNT) {
+            COSTS.learn(parts, predicted_now_ns, took_ns);
+            return;
         }
-        COSTS.learn(parts, predicted_now_ns, took_ns);
+        if view.contended {
+            limiter.misprediction.note_beside(predicted_now_ns, took_ns);
+        } else {
+            limiter.misprediction.note(predicted_now_ns, count, took_ns);
+        }
+        stream_state.lesson.lock().add(&COSTS, parts, took_ns);
     }
 }

@@ -20,7 +20,7 @@ pub(in crate::compute) struct TimingEvent {
     /// The driver's event, 0 before it is made. It is kept when the timing event is done, for the next one in this
     /// place.
     pub(in crate::compute) event: AtomicUsize,
-    /// [`START`], [`MEASURED`], [`PREDICTED`], [`HOST_WAIT`], [`FIRST`], [`PAIR`] or [`BOUNDED`].
+    /// [`START`], [`MEASURED`], [`PREDICTED`], [`HOST_WAIT`], [`FIRST`], [`PAIR`], [`BOUNDED`] or [`RESTART`].
     pub(in crate::compute) kind: AtomicU32,
     /// Launches in the segment.
     pub(in crate::compute) count: AtomicU32,
@@ -29,7 +29,7 @@ pub(in crate::compute) struct TimingEvent {
     /// Time at which the segment should be done (`CLOCK_MONOTONIC`, ns).
     pub(in crate::compute) expected_ns: AtomicU64,
     /// Host's delay from the start event to the launch on an idle stream (ns), which is no work of the segment. For a
-    /// [`START`], [`FIRST`] or [`PAIR`] event: the time at which it was recorded. For a [`BOUNDED`] event: the time
+    /// [`START`], [`RESTART`], [`FIRST`] or [`PAIR`] event: the time at which it was recorded. For a [`BOUNDED`] event: the time
     /// of its first launch (both `CLOCK_MONOTONIC`, ns).
     pub(in crate::compute) gap_ns: AtomicU64,
     /// Kernels in the segment: index of the prediction and count of launches.
@@ -53,6 +53,10 @@ pub(in crate::compute) const FIRST: u32 = 4;
 pub(in crate::compute) const BOUNDED: u32 = 6;
 /// As [`START`], right behind another timing event: the time between the two is the cost of a timing event.
 pub(in crate::compute) const PAIR: u32 = 5;
+
+/// As [`START`], after a launch has waited for tokens in the middle of a burst. Its launches from there on are charged what
+/// they take, but are no fair sample of all.
+pub(in crate::compute) const RESTART: u32 = 7;
 
 impl TimingEvent {
     /// Writes what the thread that settles is to know: the kind, the number of launches before the event and their charge (ns), and
@@ -147,7 +151,7 @@ impl StreamState {
         let first = self.timing_event(self.head.load(Ordering::Relaxed));
         let of = match (self.pending(), first.kind.load(Ordering::Relaxed)) {
             (0, _) if !self.chained.load(Ordering::Relaxed) => &self.unstarted_since_ns,
-            (1.., START | FIRST | PAIR | BOUNDED) => &first.gap_ns,
+            (1.., START | RESTART | FIRST | PAIR | BOUNDED) => &first.gap_ns,
             (0, _) | (_, MEASURED) => &self.settled_to_ns,
             _ => return 0,
         };

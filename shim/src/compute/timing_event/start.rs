@@ -4,7 +4,7 @@ use core::sync::atomic::Ordering;
 
 use super::event::{newest_is_done, next_event, publish, record};
 use crate::compute::device_limiter::{DeviceLimiter, now_ns};
-use crate::compute::stream_state::{FIRST, START, StreamState};
+use crate::compute::stream_state::{FIRST, RESTART, START, StreamState};
 use crate::compute::{Launches, settle};
 use crate::runtime::stream::Stream;
 
@@ -14,8 +14,8 @@ const SAMPLE_NS: u64 = 500_000;
 
 impl Launches {
     /// A launch finds its stream idle, as far as can be known. Elapsed time would count the gap: the next segment starts
-    /// here, with a timing event of its own if it is to be measured: if `is_due`, or if none was for a while ([`SAMPLE_NS`]). Returns
-    /// whether a timing event was placed, so that another must follow behind the launch.
+    /// here, with a timing event of its own if it is to be measured: if `is_due`, or if none was for a while ([`SAMPLE_NS`]). `is_cut`:
+    /// the launch is in the middle of a burst. Returns whether a timing event was placed, so that another must follow behind the launch.
     #[cold]
     pub(in crate::compute) fn resume(
         &'static self,
@@ -23,7 +23,7 @@ impl Launches {
         stream_state: &'static StreamState,
         stream: Stream,
         launched_ns: u64,
-        is_due: bool,
+        (is_due, is_cut): (bool, bool),
     ) -> bool {
         if limiter.charges_pauses_in(stream_state) {
             return false;
@@ -60,7 +60,12 @@ impl Launches {
         let Some(timing_event) = timing_event else {
             return false;
         };
-        timing_event.describe(if is_first { FIRST } else { START }, launches, launched_ns);
+        let kind = match (is_first, is_cut) {
+            (true, _) => FIRST,
+            (false, true) => RESTART,
+            (false, false) => START,
+        };
+        timing_event.describe(kind, launches, launched_ns);
         timing_event.gap_ns.store(launched_ns, Ordering::Relaxed);
         if !record(stream_state, timing_event, stream) {
             settle_as_predicted(limiter, launches);
