@@ -38,7 +38,7 @@ pub struct Key(u64);
 
 impl Key {
     /// Key of a kernel: raw handle, class of the number of blocks (a power of two), and class of the dynamic shared memory.
-    #[inline]
+    #[inline(always)]
     #[must_use]
     pub fn kernel(handle: usize, blocks: u64, shared_bytes: u32) -> Self {
         let grid = u64::from((blocks | 1).leading_zeros());

@@ -29,19 +29,17 @@ pub(crate) fn at_once(
         return false;
     }
     launches
-        .pay_at_once(stream, || Key::kernel(function, blocks, shared_bytes))
+        .pay_at_once(stream, Key::kernel(function, blocks, shared_bytes))
         .is_some()
 }
 
 impl Launches {
     /// As [`at_once`]. `None` if there is more to do.
     #[inline(always)]
-    fn pay_at_once(&'static self, stream: Stream, key: impl FnOnce() -> Key) -> Option<()> {
+    fn pay_at_once(&'static self, stream: Stream, key: Key) -> Option<()> {
         let stream_state = self.streams.at_first_place(stream)?;
         let limiter = self.limiter_of(stream_state)?;
-        let predicted = COSTS
-            .find_learnt(key())
-            .filter(|known| known.cost_ns < ALONE_NS)?;
+        let predicted = COSTS.find_learnt(key).filter(|known| known.cost_ns < ALONE_NS)?;
         let now_ns = stream_state.clock.now_ns();
         let busy_until_ns = stream_state.busy_until_ns();
         if now_ns > busy_until_ns + IDLE_NS && !limiter.charges_pauses_in(stream_state) {
