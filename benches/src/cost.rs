@@ -48,7 +48,7 @@ const CASES: [Case; 13] = [
     case("launch, no limit", "launch", Some(10.0)),
     Case {
         quota: &["--cores", "90"],
-        ..case("launch within its share", "launch", Some(183.0))
+        ..case("launch within its share", "launch", Some(182.0))
     },
     Case {
         quota: &["--memory", "8GiB", "--suspendable"],
@@ -56,7 +56,7 @@ const CASES: [Case; 13] = [
     },
     Case {
         quota: &["--cores", "90", "--suspendable"],
-        ..case("launch within its share, suspendable", "launch", Some(326.0))
+        ..case("launch within its share, suspendable", "launch", Some(294.0))
     },
     case("allocate + free", "alloc", Some(765.0)),
     Case {
