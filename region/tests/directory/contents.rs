@@ -3,7 +3,6 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
 use vcuda_limiter::token_bucket::Pace;
@@ -118,7 +117,7 @@ fn runs_of_one_name_share_a_directory_and_its_memory() {
     let root = root();
     let (first, _) = make(root.path(), "a");
     let other = Sleeper::new();
-    let alone = STARTS.lock().unwrap_or_else(PoisonError::into_inner);
+    let alone = STARTS.lock();
     let (second, origin) =
         Directory::create_or_join(root.path(), &tenant("a"), &other.identity, now_ns()).unwrap();
     assert_eq!((origin, second.path()), (Origin::Joined, first.path()));

@@ -11,9 +11,9 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use vcuda_quota::DeviceConfig;
 use vcuda_region::clock::now_ns;
 use vcuda_region::directory::{Directory, Origin, Tenant};
@@ -61,7 +61,7 @@ static STARTS: Mutex<()> = Mutex::new(());
 
 /// Starts a process. Returns once it runs its program.
 fn start(command: &mut Command) -> Child {
-    let _alone = STARTS.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = STARTS.lock();
     command.spawn().unwrap()
 }
 
