@@ -9,7 +9,7 @@ mod misprediction;
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-pub use lesson::Lesson;
+pub use lesson::{Lesson, PARTS};
 pub use misprediction::Misprediction;
 
 /// Predicted cost of an unknown kernel (ns).
@@ -290,15 +290,6 @@ impl Table {
             .entry(index)
             .map_or(0, |entry| entry.cost.load(Ordering::Relaxed));
         (cost_of(word), samples_of(word))
-    }
-
-    /// Present cost of these launches together (ns).
-    #[must_use]
-    pub fn cost_of_parts_ns(&self, parts: &[Part]) -> u64 {
-        let costs = parts
-            .iter()
-            .map(|part| self.at(part.index).0.saturating_mul(part.count.into()));
-        costs.fold(0, u64::saturating_add)
     }
 
     /// Corrects the entries of a segment that took `measured_ns` instead of the predicted `predicted_ns`.

@@ -214,6 +214,7 @@ impl Launches {
         let idle = held || now > stream_state.busy_until_ns() + IDLE_NS;
         // A kernel that only ever follows another one on an idle stream is measured for itself, too.
         let is_due = held || predicted.samples < LEARNT || predicted.cost_ns >= timing_event::ALONE_NS;
+        // The wait for tokens has cut a burst at whose end the application waits.
         let is_cut = held && stream_state.was_waited_for.swap(false, Ordering::Relaxed);
         (
             now,

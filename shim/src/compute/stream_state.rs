@@ -3,7 +3,7 @@
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
-use vcuda_limiter::predict::{Lesson, Prediction};
+use vcuda_limiter::predict::{Lesson, PARTS, Prediction};
 
 use super::clock::Clock;
 use super::device_limiter::DeviceLimiter;
@@ -11,7 +11,7 @@ use super::device_limiter::DeviceLimiter;
 mod ring;
 
 pub(super) use ring::{
-    BOUNDED, EVENTS_MAX, FIRST, HOST_WAIT, MEASURED, OVERDUE_PART, PAIR, PARTS, PREDICTED, RESTART, START,
+    BOUNDED, EVENTS_MAX, FIRST, HOST_WAIT, MEASURED, OVERDUE_PART, PAIR, PREDICTED, RESTART, START,
     TimingEvent, parts_of,
 };
 
@@ -67,7 +67,7 @@ pub(super) struct StreamState {
     /// that settles uses them.
     pub(super) entered_to_ns: AtomicU64,
     pub(super) entered_charge_ns: AtomicU64,
-    /// Measured segments that predictions have not learnt from. Only a thread that settles uses it.
+    /// Measured segments that predictions have not learnt from. Used by who settles, and by who has waited for the stream.
     pub(super) lesson: Mutex<Lesson>,
     pub(super) timing_events: [TimingEvent; EVENTS_MAX],
 }

@@ -2,14 +2,12 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-use vcuda_limiter::predict::Part;
+use vcuda_limiter::predict::{PARTS, Part};
 
 use super::StreamState;
 
 /// Most timing events of one stream on the way.
 pub(in crate::compute) const EVENTS_MAX: usize = 64;
-/// Most different kernels that a segment counts separately.
-pub(in crate::compute) const PARTS: usize = 6;
 /// Divisor of the delay of overdue work: the next query comes after this part of it.
 pub(in crate::compute) const OVERDUE_PART: u64 = 8;
 
