@@ -97,6 +97,28 @@ fn tenants_divide_a_gpu_as_their_caps_say() {
     }
 }
 
+/// While a kernel of 100 ms runs, slices are equal, and the neighbour falls behind by far more than a slice. Switches take two points.
+#[test]
+fn a_large_share_is_kept_beside_long_kernels() {
+    let load = |quota, program| Load {
+        quota,
+        program,
+        processes: 1,
+    };
+    let shares = Bench::new(6)
+        .unwrap()
+        .shares(
+            SWITCH_NS,
+            &[
+                load(&["--cores", "80"], &["kernel", "1000000"]),
+                load(&["--cores", "20"], &["kernel", "100000000"]),
+            ],
+        )
+        .unwrap();
+    let got = [mean(&shares[0]), mean(&shares[1])];
+    assert!(got[0] >= 0.77 && got[1] <= 0.202, "{got:?}");
+}
+
 /// The four processes take turns, so that one context has a slice where four have work. They get some 1.5 points too much.
 #[test]
 fn a_tenant_of_several_processes_shares_as_one_does() {

@@ -155,17 +155,21 @@ fn beside_long_kernels() -> Vec<Case> {
         long(&["kernel", "100000000"], 100_000_000),
     ];
     let mut cases = Vec::new();
-    for program in beside() {
+    for (share, program) in [30, 80, 90]
+        .into_iter()
+        .flat_map(|share| beside().map(|program| (share, program)))
+    {
         for neighbour in neighbours {
             cases.push(Case {
                 group: "beside long kernels",
                 name: format!(
-                    "30 % {} beside 70 % of kernels of {} ms",
+                    "{share} % {} beside {} % of kernels of {} ms",
                     program.name,
+                    100 - share,
                     neighbour.longest_ns / 1_000_000
                 ),
                 machine: machine(&TURNS, 0),
-                tenants: vec![(30, 1, program), (70, 1, neighbour)],
+                tenants: vec![(share, 1, program), (100 - share, 1, neighbour)],
             });
         }
     }

@@ -13,7 +13,7 @@ use crate::busy;
 const LATE_NS: i64 = 20_000_000;
 /// Largest outstanding correction (ns), as a tenant may write any figures.
 const MOST_NS: i64 = 50_000_000;
-/// Divisor of what is owed: a look settles one such part. It is small, as a tenant that goes on after a rest has up to 30 ms of
+/// Divisor of what is owed: a look settles one such part. It is small, as a tenant that goes on after a rest has up to 120 ms of
 /// tokens, and what it is charged too little meanwhile comes on top until it is settled.
 const PARTS: i64 = 2;
 /// Readings that are kept until the busy maps of their time are complete.

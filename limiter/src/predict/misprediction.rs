@@ -94,7 +94,7 @@ impl Misprediction {
     }
 
     /// How much work may be in flight (ns, as predicted) beside neighbours: `whole_ns`, less if predictions were far off of
-    /// late. Work in flight has equal slices, however small the tenant's share, and a neighbour saves only 30 ms of what it
+    /// late. Work in flight has equal slices, however small the tenant's share, and a neighbour saves only a part of what it
     /// loses so.
     #[must_use]
     pub fn window_beside_ns(&self, whole_ns: u64) -> u64 {

@@ -85,6 +85,11 @@ impl StreamState {
         self.context.load(Ordering::Relaxed)
     }
 
+    /// Whether both streams' contexts take the same time slices: green ones take those of the primary context.
+    pub(super) fn shares_context(&self, other: &Self) -> bool {
+        self.asked_in.load(Ordering::Relaxed) == other.asked_in.load(Ordering::Relaxed)
+    }
+
     /// Time at which the stream's work should be done (`CLOCK_MONOTONIC`, ns).
     #[inline]
     pub(super) fn busy_until_ns(&self) -> u64 {

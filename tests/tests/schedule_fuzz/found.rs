@@ -34,7 +34,14 @@ pub(crate) const HELD_BACK: [(&str, &str, f64); 4] = [
 ];
 
 /// Names and cases (`case`).
-pub(crate) const FOUND: [(&str, &str); 31] = [
+pub(crate) const FOUND: [(&str, &str); 32] = [
+    (
+        "long kernels of two contexts do not run at once, and take two slices of three from a neighbour",
+        "lasts 8000
+     cap 20
+     neighbour 70
+     process 2 4 | L3,2,52169,3 L7,32,54105,2 S3",
+    ),
     (
         "a stream on which one thread launches while another waits for it",
         "lasts 5000

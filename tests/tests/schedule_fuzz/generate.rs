@@ -47,7 +47,7 @@ pub(crate) const LONGEST_US: [u64; 4] = [1_000, 5_000, 20_000, 100_000];
 /// The same where processes are killed.
 const LONGEST_KILLED_US: u64 = 2_000;
 const CAPS: [u32; 5] = [10, 20, 30, 50, 75];
-const NEIGHBOURS: [u32; 3] = [25, 50, 70];
+const NEIGHBOURS: [u32; 4] = [25, 50, 70, 90];
 /// The case of a seed.
 pub(crate) fn case(seed: u64, families: u32) -> Case {
     let mut random = Rng::with_seed(seed);

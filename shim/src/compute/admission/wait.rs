@@ -38,6 +38,9 @@ const OF_LATE_NS: u64 = 10_000_000_000;
 /// Cost counted for a kernel without a measurement that goes beside such a segment (ns). Its prediction means
 /// nothing, and nothing limits the launches behind it.
 const UNMEASURED_BESIDE_NS: u64 = 50_000_000;
+/// A segment of another context counts as long only beyond this (ns). The driver gives time slices to contexts, so beside it the tenant
+/// would have two where a neighbour has one. It is the longest wait for work to end: nothing waits longer for it.
+const OTHER_CONTEXT_NS: u64 = COMPLETION_WAIT_MAX_NS;
 
 impl Launches {
     /// Waits until the launch may proceed. Returns `true` if the bound on the wait came first.
@@ -214,7 +217,8 @@ impl Launches {
 }
 
 impl Launches {
-    /// Longest time for which a segment of another stream of the device was seen to run (ns). Its end may never come.
+    /// Longest time for which a segment of another stream of the device was seen to run (ns), less [`OTHER_CONTEXT_NS`] for one of
+    /// another context. Its end may never come.
     /// Work that is known to wait for the host is told by [`Launches::waits_for_host`].
     fn longest_beside(&self, limiter: &DeviceLimiter, own: Option<&StreamState>) -> u64 {
         let is_beside = |stream_state: &&StreamState| {
@@ -223,8 +227,15 @@ impl Launches {
                     .limiter()
                     .is_some_and(|its| core::ptr::eq(its, limiter))
         };
+        let running_ns = |beside: &StreamState| {
+            let ns = beside.seen_running_ns();
+            match own.is_some_and(|own| !own.shares_context(beside)) {
+                true => ns.saturating_sub(OTHER_CONTEXT_NS),
+                false => ns,
+            }
+        };
         let beside = self.streams.all().filter(is_beside);
-        beside.map(StreamState::seen_running_ns).max().unwrap_or(0)
+        beside.map(running_ns).max().unwrap_or(0)
     }
 }
 
