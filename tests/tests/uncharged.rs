@@ -1,8 +1,9 @@
 //! No free work (I16): ways of keeping the GPU busy that are hard to charge get no more than the cap. By the simulator's
-//! exact record, in virtual time.
+//! exact record, in virtual time. `--nocapture` prints the shares.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
+    clippy::print_stdout,
     reason = "a test stops at the first thing that is not as it should be"
 )]
 
@@ -33,6 +34,7 @@ fn is_held_but_for(kernel: f64, machine: &str, how: &str, cap_percent: u32, leas
     let windows: Vec<f64> = (0..WINDOWS).map(|_| shares(&lab)[0]).collect();
     let cap = f64::from(cap_percent);
     let mean = windows.iter().sum::<f64>() / f64::from(u32::try_from(WINDOWS).unwrap());
+    println!("{how}: {mean:.1} % under a cap of {cap_percent}, by window {windows:.1?}");
     assert!(
         windows.iter().all(|share| *share <= cap + BEYOND + kernel) && mean <= cap + BEYOND_TOGETHER,
         "{how}: {windows:.1?} % under a cap of {cap_percent}"
@@ -148,6 +150,7 @@ fn a_cap_that_is_set_counts_what_is_queued() {
     lab.set(0, &["--cores", "20"]).unwrap();
     let windows: Vec<f64> = (0..5).map(|_| shares(&lab)[0]).collect();
     let mean = windows.iter().sum::<f64>() / 5.0;
+    println!("a cap on a full queue: {mean:.1} % under a cap of {CAP}, by window {windows:.1?}");
     assert!((CAP * 0.9..=CAP + 1.0).contains(&mean), "{windows:.1?} %");
 }
 
@@ -183,6 +186,10 @@ fn are_held_though_stopped_and_killed(cap_percent: u32, kernel_ms: u32, alone: b
         lab.kill(0, process).unwrap();
     }
     let (elapsed_ns, got_ns) = (lab.now_ns() - began_ns, served_ns(&lab) - before_ns);
+    println!(
+        "four kernels of {kernel_ms} ms, stopped and killed, alone {alone}: {:.1} % under a cap of {cap_percent}",
+        100.0 * got_ns as f64 / elapsed_ns as f64
+    );
     let most_ns = elapsed_ns * u64::from(cap_percent) / 100 + 4 * u64::from(kernel_ms) * MS;
     assert!(
         got_ns <= most_ns,
