@@ -36,11 +36,11 @@ pub(crate) const HELD_BACK: [(&str, &str, f64); 4] = [
 /// Names and cases (`case`).
 pub(crate) const FOUND: [(&str, &str); 32] = [
     (
-        "long kernels of two contexts do not run at once, and take two slices of three from a neighbour",
+        "long kernels of several contexts do not run at once: a neighbour would have one slice of three",
         "lasts 8000
      cap 20
-     neighbour 70
-     process 2 4 | L3,2,52169,3 L7,32,54105,2 S3",
+     neighbour 80
+     process 3 4 | L3,2,90169,1 L7,32,92105,1 L11,4,91000,1 S3",
     ),
     (
         "a stream on which one thread launches while another waits for it",
