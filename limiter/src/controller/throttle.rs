@@ -229,7 +229,7 @@ mod tests {
     #[test]
     fn more_may_be_saved_while_neighbours_compete() {
         let config = DeviceConfig::new(0, 500);
-        for (beat_ns, saved_ns) in [(1, 30_000_000), (0, 5_000_000)] {
+        for (beat_ns, saved_ns) in [(1, 120_000_000), (0, 5_000_000)] {
             let view = View::new(pace(500), config, beat_ns, 900_000_000);
             let bucket = TokenBucket::default();
             Throttle::default().verdict(&bucket, &view, 900_000_000);
