@@ -7,13 +7,13 @@ Every object is held against Kubernetes' own schemas, strictly (no unknown field
 the chart is for. The configurations in it are given to the programs themselves (--check) where they are. Needs
 helm-python-sdk, kubernetes-validate and PyYAML: scripts/chart.sh installs them.
 """
-import base64, copy, json, pathlib, re, subprocess, sys, tempfile, tomllib
+import base64, copy, itertools, json, pathlib, re, subprocess, sys, tempfile, tomllib
 
 import helm_python, kubernetes_validate, yaml
+from helm_template import IMAGE, RELEASES, documents, refused, render
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 CHART = ROOT / "deploy/helm/vcuda"
-RELEASES = ["1.29", "1.37"]
 # Objects of the Prometheus Operator and of cert-manager: their schemas are not Kubernetes'.
 FOREIGN = {"ServiceMonitor", "PodMonitor", "PrometheusRule", "Certificate", "Issuer"}
 problems = []
@@ -37,8 +37,79 @@ def validate(where, thing):
             check(False, where, thing["kind"], "in Kubernetes", release + ":", str(error).splitlines()[0])
 
 
-def documents(text):
-    return [thing for thing in yaml.safe_load_all(text) if thing]
+def pod_specs(things):
+    """Labels and specification of the pods of each workload."""
+    for thing in things:
+        if thing["kind"] == "Pod":
+            yield thing["metadata"]["labels"], thing["spec"]
+        elif "template" in thing.get("spec", {}):
+            yield thing["spec"]["template"]["metadata"]["labels"], thing["spec"]["template"]["spec"]
+
+
+COMPONENTS = {"node", "cluster", "metrics", "policy", "test"}
+
+
+def users(where, things):
+    """Each pod says its user, and does not leave that to an image; the image has one without powers."""
+    for found, spec in pod_specs(things):
+        part = found["app.kubernetes.io/component"]
+        check(spec["securityContext"].get("runAsUser") == (0 if part == "node" else 65532), where, part, "is user", spec["securityContext"])
+    for file in ("deploy/Dockerfile", "scripts/package.sh"):
+        check(re.search(r"^ *(USER|--config.user) 65532:65532\b", (ROOT / file).read_text(), re.M), file, "has a user with powers")
+
+
+def labels(where, things):
+    for thing in things:
+        found = thing["metadata"].get("labels", {})
+        check(found.get("app.kubernetes.io/component") in COMPONENTS and found.get("app.kubernetes.io/part-of") == "vcuda", where,
+              *identity(thing), "is part of", found)
+    for found, _ in pod_specs(things):
+        check({"app.kubernetes.io/component", "app.kubernetes.io/part-of"} <= found.keys(), where, "pods are part of", found)
+
+
+def defaults_of_objects(chart):
+    """What is made where nothing is said: the tag of the release's own version; and not made where another release makes it."""
+    version = yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"]
+    images = {one["image"] for _, spec in pod_specs(render(chart, {})) for one in spec["containers"]}
+    check(images == {IMAGE["repository"] + ":" + version}, "the image by default:", images)
+    classes = [thing for thing in render(chart, {"mode": "dra", "dra": {"deviceClasses": {"create": False}}}) if thing["kind"] == "DeviceClass"]
+    check(not classes, "a second release makes device classes:", classes)
+    reserve = [thing["data"]["manager.toml"] for thing in render(chart, {"admission": {"reserve": 0}}) if "manager.toml" in thing.get("data", {})]
+    check('reserve = "0"' in reserve[0], "a reserve of nothing is", reserve)
+
+
+def placement(chart):
+    """The nodes of every workload can be said."""
+    said = {"nodeSelector": {"example.com/a": "b"}, "tolerations": [{"key": "example.com/c", "operator": "Exists"}],
+            "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution":
+                                          {"nodeSelectorTerms": [{"matchExpressions": [{"key": "example.com/d", "operator": "Exists"}]}]}}}}
+    found = list(pod_specs(render(chart, said | {"cluster": {"enabled": True} | said})))
+    check({one["app.kubernetes.io/component"] for one, _ in found} == {"node", "cluster", "test"}, "workloads:", found)
+    for part, spec in found:
+        for name, wanted in said.items():
+            check(spec.get(name) == wanted, part["app.kubernetes.io/component"], "has", name, spec.get(name))
+
+
+def hooks(where, things, values):
+    """What helm test makes: a pod with the smallest share, that no selector takes for one of the chart's own; and what it claims."""
+    claims = values.get("mode") == "dra"
+    by_kind = {thing["kind"]: thing for thing in things}
+    check(by_kind.keys() == {"Pod"} | ({"ResourceClaimTemplate"} if claims else set()), where, "helm test makes", by_kind.keys())
+    for thing in things:
+        notes = thing["metadata"]["annotations"]
+        check((notes["helm.sh/hook"], notes["helm.sh/hook-delete-policy"]) == ("test", "before-hook-creation,hook-succeeded"), where, "hook:", notes)
+        check(not thing["metadata"]["labels"]["app.kubernetes.io/name"] == "vcuda", where, "the test looks like a pod of the node")
+    (container,) = by_kind["Pod"]["spec"]["containers"]
+    check(container["command"] == ["/usr/bin/vcuda", "attached"], where, "the test runs", container["command"])
+    if claims:
+        check(container["resources"]["claims"] == [{"name": "gpu"}], where, "the test has no claim")
+        wanted = by_kind["Pod"]["spec"]["resourceClaims"][0]["resourceClaimTemplateName"]
+        check(by_kind["ResourceClaimTemplate"]["metadata"]["name"] == wanted, where, "the test claims", wanted)
+        check(int(by_kind["ResourceClaimTemplate"]["metadata"]["annotations"]["helm.sh/hook-weight"]) < 0, where, "the pod is before its template")
+    else:
+        names = values.get("resources", {})
+        wanted = {names.get(name, "vcuda.io/" + name) for name in ("gpu", "memory", "cores")}
+        check(wanted <= container["resources"]["limits"].keys(), where, "the test asks for", container["resources"])
 
 
 def configurations(where, config, programs):
@@ -73,6 +144,9 @@ def pod(where, things, access, values):
     check("--wait" in manager["command"], where, "the new manager does not wait for the old one")
     for part in (manager, plugin):
         check(part.get("readinessProbe", {}).get("httpGet", {}).get("path") == "/readyz", where, part["name"], "is never unready")
+        startup = part.get("startupProbe", {})
+        check(startup.get("httpGet", {}).get("path") == "/healthz" and startup["periodSeconds"] * startup["failureThreshold"] >= 300, where,
+              part["name"], "is killed while a driver loads:", startup)
     drop = {"drop": ["ALL"]}
     check(plugin["securityContext"].get("capabilities") == drop and not plugin["securityContext"].get("privileged"),
           where, "the plugin has a power")
@@ -221,7 +295,9 @@ def cluster(where, things, values, bounds, programs):
     extends = asked.get("extender", {}).get("enabled", False)
     check(parsed["extender"]["follow_nodes"] == extends, where, "the extender does not know the nodes")
     if extends:
-        wanted += [([""], ["nodes"], ["list", "watch"]), ([""], ["pods"], ["list", "watch"])]
+        wanted.append(([""], ["nodes"], ["list", "watch"]))
+    if wanted:
+        wanted.append(([""], ["pods"], ["list", "watch"]))
     check(("ClusterRole" in by_kind) == bool(wanted) == spec["automountServiceAccountToken"], where, "rights of the webhook")
     if wanted:
         rights = [(rule["apiGroups"], rule["resources"], rule["verbs"]) for rule in by_kind["ClusterRole"]["rules"]]
@@ -261,6 +337,74 @@ def webhook(where, kind, thing, hook, path, by_kind, service, asked):
     names = [rule["values"] for rule in hook["namespaceSelector"]["matchExpressions"] if rule["key"] == "kubernetes.io/metadata.name"]
     check(service["metadata"]["namespace"] in names[0], where, kind, "would keep its own pods from starting")
     check(hook["matchConditions"], where, kind, "is asked about every pod")
+
+
+def identity(thing):
+    return thing["kind"], thing["metadata"].get("namespace"), thing["metadata"]["name"]
+
+
+def upgrade(where, before, after):
+    """`helm upgrade` from one set of values to another: the API server takes each change, and pods follow their configuration."""
+    before, after = ({identity(thing): thing for thing in things} for things in (before, after))
+    common = before.keys() & after.keys()
+    for key in common:
+        old, new = before[key], after[key]
+        # What the API server never changes in an object that exists.
+        for path in [("apiVersion",), ("roleRef",), ("type",), ("spec", "selector"), ("spec", "clusterIP")]:
+            if path == ("spec", "selector") and key[0] not in ("DaemonSet", "Deployment"):
+                continue
+            was, now = old, new
+            for name in path:
+                was, now = (was or {}).get(name), (now or {}).get(name)
+            check(was == now, where, *key, "cannot be upgraded:", ".".join(path), was, now)
+    for key in common:
+        workload = after[key].get("spec", {}).get("template", {}).get("spec", {})
+        for volume in workload.get("volumes", []):
+            config = ("ConfigMap", key[1], volume.get("configMap", {}).get("name"))
+            if config in common and before[config] != after[config]:
+                check(before[key]["spec"]["template"] != after[key]["spec"]["template"], where, *key, "goes on with the", config[2], "of before")
+
+
+def other_values(tree):
+    """Sets of values in each of which one number or one word is another."""
+    for name, value in tree.items():
+        if isinstance(value, dict):
+            yield from ({name: other} for other in other_values(value))
+        elif isinstance(value, (int, float)):
+            yield {name: not value if isinstance(value, bool) else value + 1}
+        elif isinstance(value, str):
+            yield {name: value + "1"}
+
+
+def upgrades(chart, defaults, rendered_sets):
+    """Every set of values after every other, and each single value after the defaults of a chart that has all its parts."""
+    count = 0
+    for before, after in itertools.permutations(rendered_sets, 2):
+        upgrade(f"{before} to {after}", rendered_sets[before], rendered_sets[after])
+        count += 1
+    base = {"image": IMAGE, "cluster": {"enabled": True, "certManager": {"enabled": True}}}
+    before = render(chart, base)
+    for other in other_values(defaults):
+        own = {"cluster": base["cluster"] | other.get("cluster", {}), "image": IMAGE | other.get("image", {})}
+        try:
+            after = render(chart, other | own)
+        except helm_python.HelmError:  # refused before it reaches a cluster
+            continue
+        upgrade(f"{other}", before, after)
+        count += 1
+    return count
+
+
+def uninstall(where, things):
+    """`helm uninstall` removes what the chart made: nothing is kept, and nothing but the test is a hook, whose objects Helm leaves."""
+    for thing in things:
+        notes = thing["metadata"].get("annotations", {})
+        kept = {"helm.sh/resource-policy", "helm.sh/hook"} & notes.keys()
+        check(not kept or notes.get("helm.sh/hook") == "test", where, *identity(thing), "stays after an uninstall:", notes)
+        managed = thing["metadata"].get("labels", {}).get("app.kubernetes.io/managed-by")
+        check(managed == "Helm", where, *identity(thing), "is managed by", managed)
+    check(len({identity(thing) for thing in things}) == len(things), where, "names an object twice")
+    check(not (CHART / "crds").exists(), "Helm never removes what is in crds/")
 
 
 def keys(tree, at=""):
@@ -329,33 +473,37 @@ def main():
     sets = {"defaults": {}}
     for path in sorted((CHART / "ci").glob("*.yaml")):
         sets[path.name] = yaml.safe_load(path.read_text())
-    objects = 0
+    objects, rendered_sets = 0, {}
     with helm_python.Chart.load(CHART) as chart:
         for name, values in sets.items():
-            rendered = chart.render(values, name="vcuda", namespace="vcuda-system")
-            things = [thing for file, text in rendered.items() if file.endswith(".yaml") for thing in documents(text)]
+            things = render(chart, values)
             objects += len(things)
+            uninstall(name, things)
+            labels(name, things)
+            users(name, things)
             for thing in things:
                 validate(name, thing)
+            tests = [thing for thing in things if "helm.sh/hook" in thing["metadata"].get("annotations", {})]
+            hooks(name, tests, values)
+            things = rendered_sets[name] = [thing for thing in things if thing not in tests]
             config = next(thing for thing in things if thing["kind"] == "ConfigMap" and "manager.toml" in thing["data"])
             configurations(name, config, programs)
             bounds = tomllib.loads(config["data"]["manager.toml"])["namespaces"]
             cluster(name, [thing for thing in things if is_of_cluster(thing)], values, bounds, programs)
             things = [thing for thing in things if not is_of_cluster(thing)]
             pod(name, things, "simulator" if "simulator" in values else values.get("gpuAccess", "toolkit"), values)
+        changes = upgrades(chart, defaults, rendered_sets)
+        defaults_of_objects(chart)
+        placement(chart)
         # What is wrong is refused before anything reaches a cluster.
-        for wrong in [{"gpuAcess": "cdi"}, {"gpuAccess": "magic"}, {"admission": {"placement": "best"}}, {"resources": {"chunk": 256}},
+        for wrong in [{"gpuAcess": "cdi"}, {"gpuAccess": "magic"}, {"admission": {"placement": "best"}},
                       {"admission": {"memoryOvercommit": 0.5}}, {"suspend": {"residence": "long"}},
                       # No namespace may have suspendable pods.
                       {"admission": {"suspendableOvercommit": 1.5}}, {"namespaces": {"a": {"policy": ["burst"]}}}, {"paths": {"run": "vcuda"}},
                       {"audit": {"action": "end"}}, {"mode": "both"},
                       {"dra": {"unhealthyEffect": "Evict"}}, {"modeLabel": "dra"}, {"namespaces": {"a": {"auditAction": "end"}}},
-                      {"image": {"repository": "a", "digest": "latest"}}, {"networkPolicy": {"from": []}}, {"cluster": {"failurePolicy": "Open"}}, {"cluster": {"gpuMemory": "80 GB"}}, {"cluster": {"addTolerations": [{"kye": "a"}]}}]:
-            try:
-                chart.render(wrong, name="vcuda", namespace="vcuda-system")
-                check(False, "the schema accepts", wrong)
-            except helm_python.HelmError:
-                pass
+                      {"image": {"repository": "a", "digest": "latest"}}, {"networkPolicy": {"from": []}}, {"cluster": {"failurePolicy": "Open"}}, {"cluster": {"addTolerations": [{"kye": "a"}]}}]:
+            check(refused(chart, wrong), "the schema accepts", wrong)
     for template in ("rbac.yaml", "cluster.yaml"):
         role = (CHART / "templates" / template).read_text().splitlines()
         for before, line in zip(role, role[1:]):
@@ -368,7 +516,7 @@ def main():
         documentation(ROOT / "docs" / name)
     for problem in problems:
         print("check-chart:", problem)
-    print(f"check-chart: {objects} objects of {len(sets)} sets of values, {len(examples)} examples, {len(problems)} problems")
+    print(f"check-chart: {objects} objects of {len(sets)} sets of values, {changes} upgrades, {len(examples)} examples, {len(problems)} problems")
     return 1 if problems or not examples else 0
 
 

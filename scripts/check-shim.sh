@@ -43,14 +43,15 @@ glibc=$(sed -nE 's/.*@(GLIBC_[0-9.]+)$/\1/p' <<<"$undefined" | sort -Vu | tail -
 if [ -n "$limit" ]; then
     later=$(sed -nE 's/.* ([^ ]+)@GLIBC_([0-9.]+)$/\2 \1/p' <<<"$undefined" | { cat; echo "$limit"; } | sort -V | sed "1,/^${limit//./\\.}\$/d" |
         grep -v "^${limit//./\\.} " || true)
-    [ -z "$later" ] || complain "symbols beyond glibc $limit:" $later
+    [ -z "$later" ] || complain "symbols beyond glibc $limit:" "$later"
 fi
 # What is loaded: code, data and zeroed memory, without the debug information of the file. Elsewhere pages and code are larger.
 size=$(size -B "$shim" | awk 'NR == 2 { print $4 }')
 machine=$(readelf -hW "$shim" | sed -nE 's/ *Machine: *(.*)/\1/p')
-case $machine in *X86-64) size_max=$((15 << 17)) ;; *) size_max=$((17 << 17)) ;; esac
+# 16 bytes of each function are for other programs to patch (hooks/table.rs).
+case $machine in *X86-64) size_max=$((121 << 14)) ;; *) size_max=$((17 << 17)) ;; esac
 # The linker for old C libraries keeps more unwind tables and relocations, some 170 KB.
-[ -z "$limit" ] || size_max=$((size_max + (1 << 17)))
+[ -z "$limit" ] || size_max=$((size_max + (3 << 16)))
 [ "$size" -le $size_max ] || complain "$size bytes: more than $size_max in every process"
 echo "check-shim: $(echo "$rows" | wc -l) hooks, highest symbol version $glibc, $size bytes in a process, $machine"
 exit "$failed"

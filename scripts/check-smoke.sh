@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Tries deploy/smoke-test.sh against a kubectl that plays a cluster: a good one passes, and each thing that is wrong is found.
 set -uo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/.." || exit
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 # Plays the cluster that $CLUSTER names; keeps the pods' amounts in files.

@@ -2,12 +2,12 @@
 # Installs the unmodified CUDA clients that the tests run into target/clients (a virtual environment), and the real
 # CUDA runtimes 11, 12 and 13 into target/clients/cudart. Nothing of it is committed. One line for what could not be had.
 set -uo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/.." || exit
 env=target/clients
 failed=0
 [ -x $env/bin/python ] || python3 -m venv $env || { echo "SKIPPED clients: python3 -m venv failed"; exit 1; }
 pip() { $env/bin/python -m pip --disable-pip-version-check -q "$@"; }
-for package in cuda-bindings cuda-core tinygrad nvidia-ml-py numpy nvidia-cuda-nvrtc-cu12 gpustat nvitop ${VCUDA_TEST_LARGE:+numba-cuda}; do
+for package in cuda-bindings cuda-core tinygrad nvidia-ml-py numpy nvidia-cuda-nvrtc-cu12 gpustat nvitop jsonschema libucx-cu12 ${VCUDA_TEST_LARGE:+numba-cuda}; do
     $env/bin/python -m pip --disable-pip-version-check show -q "$package" 2>/dev/null || pip install "$package" ||
         { echo "could not install $package"; failed=1; }
 done

@@ -34,7 +34,7 @@ rounds() {
 ranks() {
     local run=("$release/vcuda" run --sim --cores 30 --name ranks --) other
     "${run[@]}" "$dir/sim_ranks" ncclDevKernel_vcuda_meet 5000 2 0 200000 & other=$!
-    "${run[@]}" "$dir/sim_ranks" ncclDevKernel_vcuda_meet 5000 2 1 200000 && wait $other &&
+    "${run[@]}" "$dir/sim_ranks" ncclDevKernel_vcuda_meet 5000 2 1 200000 && wait "$other" &&
         "${run[@]}" "$dir/sim_ranks" ncclDevKernel_vcuda_meet 5000 2 all 200000
 }
 # Four processes of one tenant: one is stopped for a while, one killed, one stopped for good. The others end by themselves,
@@ -51,8 +51,8 @@ turns() {
         wait "${all[at]}" && [ "$(awk '/^launched/ {print $2}' "$dir/turns.$at")" -gt 200 ] || status=1
     done
     kill -KILL "${all[2]}"
-    wait "${all[2]}" || [ $status = 0 ] || tail -n 1 "$dir"/turns.?
-    return $status
+    wait "${all[2]}" || [ "$status" = 0 ] || tail -n 1 "$dir"/turns.?
+    return "$status"
 }
 export -f ranks turns
 export dir release

@@ -15,6 +15,7 @@
 # FOLDER/state and the cgroup kubepods. Needs root. Ends with 1 if something is missing, and names it.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)/kubernetes
+# shellcheck source=kubernetes/lib.sh
 source "$here/lib.sh"
 [ $# -ge 2 ] || { sed -n 's/^#   //p' "$0" >&2; exit 64; }
 [ -d "$1/bin" ] || fail "$1/bin: no such folder"
@@ -44,7 +45,7 @@ check() {
 # Everything that is made once, before the node's first start.
 prepare() {
     mkdir -p "$state"/{etc/cni,etc/manifests,services,log,disk/lib/kubelet,disk/log}
-    "$here/certificates.sh" "$state/etc" $node_address $api_address
+    "$here/certificates.sh" "$state/etc" "$node_address" "$api_address"
     for name in containerd.toml kubelet.yaml; do
         sed "s|@BIN@|$bin|; s|@ETC@|$state/etc|" "$here/$name" >"$state/etc/$name"
     done

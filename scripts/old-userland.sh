@@ -21,7 +21,7 @@ trap 'set +e; [ -z "$keeper" ] || kill "$keeper"; [ -z "$work" ] || rm -rf "$wor
 
 [ "$(id -u)" = 0 ] || without "not root: chroot and mounts are not permitted"
 unshare -m true 2>/dev/null || without "no mount namespace: not permitted"
-[ -x "$vcuda" ] || { echo "old-userland: no $vcuda: cargo build --release --workspace first" >&2; exit 1; }
+[ -x "$vcuda" ] || { echo "old-userland: no $vcuda: cargo build --release first" >&2; exit 1; }
 
 # fetch RELEASE ARCHITECTURE PACKAGE...: unpacked into a folder of the cache
 fetch() { scripts/fetch-debian.sh "$cache/$1-$2-$3" "$@" || exit; }
@@ -33,7 +33,7 @@ built=$(cat "$target/old-userland.built")
 scripts/check-shim.sh "$built" 2.17
 # compile TRIPLE OUT SOURCE: by zig, which has the headers of every glibc and of musl
 compile() {
-    "$target/release-tools/bin/python3" -m ziglang cc -target "$1" -O1 -w -DVIA_DLSYM -o "$2" "$3" ${4-}
+    "$target/release-tools/bin/python3" -m ziglang cc -target "$1" -O1 -w -DVIA_DLSYM -o "$2" "$3" ${4:+"$4"}
 }
 
 case $processor in
@@ -41,7 +41,7 @@ x86_64) architecture=amd64 emulator=() ;;
 aarch64) architecture=arm64 emulator=(/qemu-aarch64-static) && fetch bookworm amd64 qemu-user-static ;;
 *) echo "old-userland: x86_64 or aarch64, not $processor" >&2 && exit 64 ;;
 esac
-fetch bullseye $architecture libc6
+fetch bullseye "$architecture" libc6
 
 # A tenant of 2 GiB and 50 %, whose directory is mounted into the roots.
 work=$(mktemp -d)
@@ -63,7 +63,7 @@ root() {
     cp "$built/libvcuda_simulator_cuda.so" "$root/sim/libcuda.so.1"
     cp "$built/libvcuda_simulator_nvml.so" "$root/sim/libnvidia-ml.so.1"
     echo /usr/lib/vcuda/libvcuda_shim.so >"$root/etc/ld.so.preload"
-    [ ${#emulator[@]} = 0 ] || cp "$cache/bookworm-amd64-qemu-user-static/usr/bin$emulator" "$root/"
+    [ ${#emulator[@]} = 0 ] || cp "$cache/bookworm-amd64-qemu-user-static/usr/bin${emulator[0]}" "$root/"
 }
 # inside COMMAND...: in the root, with an environment that names nothing of ours; its words in $work/words
 inside() {

@@ -30,7 +30,7 @@ summary="Share an NVIDIA GPU: memory and GPU-time quotas for unmodified programs
 
 # What a workstation or a node without Kubernetes gets, below $1.
 tree() {
-    local root=$1 program
+    local root=$1
     mkdir -p "$root"/{usr/bin,usr/lib/vcuda,usr/lib/systemd/system,usr/share/man/man1,usr/share/doc/vcuda,etc/vcuda}
     mkdir -p "$root"/usr/share/{bash-completion/completions,zsh/site-functions,fish/vendor_completions.d}
     # vcuda finds its libraries and vcuda-bench beside itself.
@@ -144,6 +144,7 @@ image() {
     umoci insert --history.created "$when" --image "$layout:$version" "$root/usr/bin" /usr/bin >/dev/null
     umoci insert --history.created "$when" --image "$layout:$version" "$root/usr/lib/vcuda" /usr/lib/vcuda >/dev/null
     umoci config --history.created "$when" --image "$layout:$version" --config.cmd /usr/bin/vcuda-manager --config.env NVIDIA_VISIBLE_DEVICES=void \
+        --config.user 65532:65532 \
         --config.label org.opencontainers.image.title=vcuda --config.label org.opencontainers.image.licenses=Apache-2.0 \
         --architecture "$architecture" --os linux --created "$when"
     umoci gc --layout "$layout" >/dev/null

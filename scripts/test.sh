@@ -1,9 +1,7 @@
 #!/usr/bin/env bash
 # Runs every test of the project: needs git, a C compiler, Python 3 and the Rust toolchain; no GPU. What the tests use
 # beyond that is fetched from package registries; what cannot be had is skipped, with the reason, and counted.
-# scripts/soak.sh holds the long proofs.
-#
-# Most tests wait for processes. What only computes runs beside them, at the lowest priority.
+# scripts/quick.sh is what to run after each change; scripts/deep-checks.sh and scripts/soak.sh hold the long proofs.
 set -euo pipefail
 # Each job in the background gets a process group: nothing of it is left to run if another part fails.
 set -m
@@ -17,101 +15,69 @@ step() { printf '\n== %s (%d s)\n' "$*" $((SECONDS - started)); }
 
 declare -A jobs=()
 trap 'for job in "${jobs[@]}"; do kill -- "-$job" 2>/dev/null || true; done' EXIT
-# begin NAME COMMAND...: runs it in the background; what it prints goes to target/NAME.log
+# begin NAME COMMAND...: runs it in the background; what it prints goes to target/NAME.log, its seconds to target/NAME.time
 begin() {
-    "${@:2}" >"target/$1.log" 2>&1 </dev/null &
+    { TIMEFORMAT="$1: %R s, %U s of processors" && time "${@:2}" >"target/$1.log" 2>&1 </dev/null; } 2>"target/$1.time" &
     jobs[$1]=$!
 }
-# end NAME WHAT PATTERN: waits for a job, and prints the lines of its log that match. Status 77: something that it needs
-# cannot be had, and its last line says what.
+# end NAME PATTERN: waits for a job, and prints the lines of its log that match. Status 77: something that it needs cannot be
+# had, and its last line says what.
 end() {
     local status=0
     wait "${jobs[$1]}" || status=$?
     unset "jobs[$1]"
     case $status in
-    0) grep -E "$3" "target/$1.log" || { echo "$2: no line with $3 in target/$1.log" && exit 1; } ;;
-    77) skip "$2: $(tail -n 1 "target/$1.log")" ;;
+    0) grep -E "$2" "target/$1.log" || { echo "$1: no line with $2 in target/$1.log" && exit 1; } ;;
+    77) skip "$1: $(grep -v " s of processors$" "target/$1.log" | tail -n 1)" ;;
     *) cat "target/$1.log" && exit 1 ;;
     esac
+    tail -n 1 "target/$1.time"
+}
+# several NAME...: scripts one after the other, each `NAME.sh` with the programs' folder. 77 if one could not be run.
+several() {
+    local status=0 all=0
+    for name; do
+        status=0
+        scripts/"$name".sh "$VCUDA_TEST_BUILD" >"target/$name.said" 2>&1 || status=$?
+        case $status in
+        0) cat "target/$name.said" ;;
+        77) skip "$name: $(tail -n 1 "target/$name.said")" ;;
+        *) cat "target/$name.said" && all=1 ;;
+        esac
+    done
+    return $all
+}
+aarch64() {
+    rustup target add aarch64-unknown-linux-gnu || { echo "rustup has no library for it"; return 77; }
+    cargo check --release --target aarch64-unknown-linux-gnu -p vcuda-shim
+}
+# What computes more than it waits, one after the other at the lowest priority: beside the tests, most of which wait.
+beside() {
+    renice -n 19 $BASHPID >/dev/null
+    "$@"
 }
 
-have() {
-    case $1 in
-    golang-*) [ -e /usr/share/containers/seccomp.json ] ;;
-    musl-tools) command -v musl-gcc >/dev/null ;;
-    bubblewrap) command -v bwrap >/dev/null ;;
-    lib*) dpkg -s "$1" >/dev/null 2>&1 ;;
-    *) command -v "$1" >/dev/null ;;
-    esac
-}
-fetch() {
-    scripts/fetch-clients.sh || skip "some clients: see target/fetch.log"
-    # NVIDIA's own driver libraries, without a GPU.
-    scripts/fetch-binaries.sh || skip "some real binaries: see target/fetch.log"
-    for package in runc podman strace golang-github-containers-common musl-tools \
-        libjemalloc2 libtcmalloc-minimal4 libeatmydata1 faketime bubblewrap busybox lua5.4 tcc fakeroot rpm help2man minisign; do
-        have $package || { [ "$(id -u)" = 0 ] && { apt-get update && apt-get install -y --no-install-recommends $package; } >target/apt.log 2>&1; } ||
-            skip "$package: not installed and apt-get could not (target/apt.log)"
-    done
-    # Debian 12's reads no CDI specifications. Unpacked, not installed; the tests say, and count, what they do without.
-    for release in trixie sid; do
-        scripts/fetch-debian.sh "${CARGO_TARGET_DIR:-target}/containerd/$release" $release "$(dpkg --print-architecture)" containerd ||
-            echo "containerd of Debian's $release was not fetched: see target/fetch.log"
-    done
-    echo "fetched what can be had"
-}
 step "build; beside it clients from PyPI, real drivers and containerd from Debian, a container runtime, some ordinary programs"
-begin fetch fetch
+begin fetch-tests scripts/fetch-tests.sh
+cargo nextest --version >/dev/null 2>&1 || begin nextest nice cargo install --locked --quiet --debug cargo-nextest
 VCUDA_TEST_BUILD=$(scripts/build-tests.sh)
 export VCUDA_TEST_BUILD
-end fetch "what is fetched" "^SKIPPED|not fetched|^fetched"
+end fetch-tests "^SKIPPED|not fetched|^fetched"
+grep '^SKIPPED' target/fetch-tests.log >>"$VCUDA_TEST_SKIPS" || true
+[ ! -v "jobs[nextest]" ] || end nextest "" || exit 1
 
-step "the built library, the crate edges, the Helm chart, the examples, the smoke test, the packages, the systemd units"
-scripts/check-deps.sh
-scripts/check-shim.sh
-begin built cargo test --workspace --no-run
-begin chart scripts/chart.sh "$VCUDA_TEST_BUILD"
-end chart "the Helm chart" "^check-chart:"
-scripts/check-smoke.sh
-begin packages scripts/check-packages.sh "$VCUDA_TEST_BUILD"
-end packages "the packages" "^check-packages:"
-for units in check-unit run-units; do
-    begin $units scripts/$units.sh "$VCUDA_TEST_BUILD"
-    end $units "the systemd units" "^$units:"
-done
-end built "the tests' programs" "Finished"
+step "tests; beside them the built library, crate edges, chart, packages, systemd units; what a call costs, old userlands, aarch64"
+begin checks several check-deps check-shim chart check-smoke check-packages check-unit run-units
+begin cost beside scripts/check-cost.sh "$VCUDA_TEST_BUILD"
+begin old-userland beside env VCUDA="$VCUDA_TEST_BUILD/vcuda" scripts/old-userland.sh
+begin aarch64 beside aarch64
+cargo nextest run --workspace
 
-aarch64() {
-    rustup target add aarch64-unknown-linux-gnu || { echo "rustup has no library for it"; exit 77; }
-    nice -n 19 cargo check --release --target aarch64-unknown-linux-gnu -p vcuda-shim
-}
-interleavings() {
-    RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom nice -n 19 cargo test --release -p vcuda-region -p vcuda-limiter --lib loom
-}
-undefined_behaviour() {
-    rustup component add --toolchain nightly miri rust-src || true
-    cargo +nightly miri --version || { echo "no nightly toolchain with the miri component"; exit 77; }
-    MIRIFLAGS="-Zmiri-disable-isolation" CARGO_TARGET_DIR=target/miri \
-        nice -n 19 cargo +nightly miri test -p vcuda-region -p vcuda-limiter --lib -- account:: ledger:: slots:: seqlock::
-}
-step "tests; beside them old userlands, aarch64, interleavings of the ledger, slots, account and queue (loom), undefined behaviour (miri)"
-VCUDA="$VCUDA_TEST_BUILD/vcuda" begin old-userland scripts/old-userland.sh
-begin aarch64 aarch64
-begin loom interleavings
-begin miri undefined_behaviour
-begin fuzz-build nice -n 19 scripts/fuzz.sh build
-scripts/run-tests.py
-
-step "the library for other people's images: glibc 2.17, loaded into Debian 11; compiled for aarch64"
-end old-userland "old userlands" "^(check-shim|old-userland):"
-end aarch64 "aarch64" "Finished"
-
-step "interleavings (loom), undefined behaviour (miri), fuzzing: limits, usage and what users type, 10 s each"
-end loom "loom" "^test result"
-end miri "miri" "^test result"
-end fuzz-build "fuzzing" "Finished"
-begin fuzz scripts/fuzz.sh 10
-end fuzz "fuzzing" "^(==|Done)"
+step "what ran beside the tests"
+end checks "^check-|^run-units:|^SKIPPED"
+end cost "^check-cost"
+end old-userland "^(check-shim|old-userland):"
+end aarch64 "Finished"
 
 step "the chart on a real node of Kubernetes"
 kubernetes=0

@@ -1,9 +1,9 @@
 //! The leader lock: a file under the root that one process of this user has locked. The kernel drops the lock when that
 //! process ends, and the process writes a beat there, by which others see that it is not stopped.
 
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::io;
-use std::os::unix::fs::FileExt as _;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
 
 use nix::errno::Errno;
@@ -16,6 +16,9 @@ use nix::unistd::Pid;
 const STOPPED_MISSED: u32 = 3;
 /// After so many, any owner.
 const HUNG_MISSED: u32 = 60;
+
+/// Mode of a lock's file: who can open a file can lock it.
+const OWNER_ONLY: u32 = 0o600;
 
 /// Which of the locks under a root. Arbiters of other releases use the same files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,7 +61,10 @@ impl LeaderLock {
             .truncate(false)
             .read(true)
             .write(true)
+            .mode(OWNER_ONLY)
             .open(root.join(kind.file()))?;
+        // Releases before made it with the umask's mode: any user could lock it, and keep all arbiters out.
+        file.set_permissions(Permissions::from_mode(OWNER_ONLY))?;
         Ok(Self { file, seen: (0, 0) })
     }
 
@@ -154,6 +160,20 @@ fn is_stopped(pid: i32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_other_user_can_open_a_lock_whether_it_is_new_or_not() {
+        let root = tempfile::tempdir().unwrap();
+        for kind in [Kind::Leader, Kind::Standby, Kind::Manager] {
+            let path = root.path().join(kind.file());
+            let mode = || path.metadata().unwrap().permissions().mode() & 0o777;
+            drop(LeaderLock::open(root.path(), kind).unwrap());
+            assert_eq!(mode(), 0o600);
+            std::fs::set_permissions(&path, Permissions::from_mode(0o666)).unwrap();
+            drop(LeaderLock::open(root.path(), kind).unwrap());
+            assert_eq!(mode(), 0o600);
+        }
+    }
 
     #[test]
     fn a_beat_that_does_not_change_is_missed() {

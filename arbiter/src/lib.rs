@@ -2,11 +2,12 @@
 //! `vcuda arbiter` and by the manager ([`Runner`]), one of them at a time ([`LeaderLock`]).
 //!
 //! Tenants share no memory: each one's `usage` is read, whose every word is the tenant's own claim, and each one's
-//! `limits` are written.
+//! `limits` are written. What a claim does to other tenants is bounded by [`Evidence`] (I12).
 #![forbid(unsafe_code)]
 
 mod changes;
 mod debts;
+mod evidence;
 mod leader_lock;
 mod rounds;
 mod runner;
@@ -25,6 +26,7 @@ use vcuda_region::{DeviceIndex, GpuUuid};
 
 use changes::ChangeWatch;
 pub use changes::Waker;
+pub use evidence::{Evidence, Proof, Use};
 pub use leader_lock::{Kind, LeaderLock};
 use rounds::Rounds;
 pub use runner::{Role, Runner, Step, is_running, processes};
@@ -61,6 +63,7 @@ pub struct Arbiter {
     /// Changes of the folder are reported.
     watches_folder: bool,
     rounds: Rounds,
+    evidence: Evidence,
     listed_ns: u64,
     /// When the directories were last listed with nothing to come (ns), and when their folder had last changed.
     read_ns: u64,
@@ -71,6 +74,15 @@ pub struct Arbiter {
 }
 
 impl Arbiter {
+    /// An arbiter that bounds tenants' claims by this evidence.
+    #[must_use]
+    pub fn new(evidence: Evidence) -> Self {
+        Self {
+            evidence,
+            ..Self::default()
+        }
+    }
+
     /// Lists the tenants' directories if that is due, and returns whether it was.
     ///
     /// # Errors
@@ -127,7 +139,7 @@ impl Arbiter {
     /// Writes what has changed in who may use how much, when that is due or something has begun.
     pub fn arbitrate(&mut self, now_ns: u64) {
         if now_ns >= self.due_ns || self.tenants.any_has_begun(now_ns) {
-            let found = arbitrate(&mut self.tenants, &mut self.rounds, now_ns);
+            let found = arbitrate(&mut self.tenants, &mut self.rounds, &self.evidence, now_ns);
             self.tenants.note_who_may_meet();
             if found.has_changed {
                 self.changed_ns = now_ns;
@@ -187,7 +199,7 @@ impl Found {
 }
 
 /// Looks at every GPU once and writes what has changed.
-fn arbitrate(tenants: &mut Tenants, rounds: &mut Rounds, now_ns: u64) -> Found {
+fn arbitrate(tenants: &mut Tenants, rounds: &mut Rounds, evidence: &Evidence, now_ns: u64) -> Found {
     // Where all are dormant, nothing changes but the beat.
     let awake = tenants.gpus_awake();
     let mut on_gpu: BTreeMap<GpuUuid, Vec<(usize, DeviceIndex)>> = BTreeMap::new();
@@ -203,6 +215,11 @@ fn arbitrate(tenants: &mut Tenants, rounds: &mut Rounds, now_ns: u64) -> Found {
     }
     let mut found = Found::default();
     for (uuid, users) in &on_gpu {
+        for (at, device) in users {
+            if let Some(tenant) = tenants.get_mut(*at) {
+                tenant.note_proof(*device, evidence);
+            }
+        }
         rounds.settle(tenants, *uuid, users, now_ns);
         found = found.and(arbitrate_gpu(tenants, *uuid, users, now_ns));
     }

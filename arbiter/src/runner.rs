@@ -13,7 +13,7 @@ use vcuda_limiter::controller::QUIET_NS;
 use vcuda_region::process::Identity;
 use vcuda_region::{clock, directory};
 
-use crate::{Arbiter, Kind, LeaderLock, Waker};
+use crate::{Arbiter, Evidence, Kind, LeaderLock, Waker};
 
 /// Interval at which a process removes the directories of dead tenants, and looks whether it is still needed (ns).
 const CLEAN_NS: u64 = 1_000_000_000;
@@ -52,6 +52,7 @@ pub struct Runner {
     standby: LeaderLock,
     manager: LeaderLock,
     waker: Waker,
+    evidence: Evidence,
 }
 
 impl Runner {
@@ -77,7 +78,14 @@ impl Runner {
             standby: LeaderLock::open(root, Kind::Standby)?,
             manager,
             waker: Waker::new()?,
+            evidence: Evidence::default(),
         })
+    }
+
+    /// Bounds the tenants' claims by this evidence.
+    #[must_use]
+    pub fn with_evidence(self, evidence: Evidence) -> Self {
+        Self { evidence, ..self }
     }
 
     /// A handle that ends the runner's sleep, for a caller whose `step` is to break now.
@@ -142,7 +150,7 @@ impl Runner {
 
     /// Arbitrates until `step` breaks, or until this process is not needed any more.
     fn lead(&self, step: &mut dyn FnMut(Step) -> ControlFlow<()>) -> io::Result<ControlFlow<()>> {
-        let mut arbiter = Arbiter::default();
+        let mut arbiter = Arbiter::new(self.evidence.clone());
         let mut cleaned_ns = 0;
         loop {
             let now_ns = clock::now_ns();

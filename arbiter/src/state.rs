@@ -1,8 +1,9 @@
 //! The arbiter's state of a tenant on one GPU, and which tenants are quiet. A thousand tenants may do nothing, so what has
 //! not changed is not read again.
 
+use crate::evidence::Proof;
 use crate::unsettled::Unsettled;
-use vcuda_limiter::controller::{Contexts, Measured, Scale, Settlement};
+use vcuda_limiter::controller::{Busy, Contexts, Measured, Scale, Settlement};
 use vcuda_region::slots::TOUCH_NS;
 
 /// A tenant that has been idle for so long is quiet (ns): a thousand may be, so less is read of each.
@@ -18,6 +19,10 @@ pub(crate) struct State {
     pub(crate) has_several_processes: bool,
     pub(crate) settlement: Settlement,
     pub(crate) unsettled: Unsettled,
+    /// What others than the tenant know of it.
+    pub(crate) proof: Proof,
+    /// Busy part by its busy map at the last look (thousandths), until that is told.
+    pub(crate) shown_permille: Option<u32>,
     pub(crate) contended_until_ns: u64,
     /// When its pace was last written (ns).
     pub(crate) written_ns: u64,
@@ -46,10 +51,20 @@ impl State {
         self.is_quiet(now_ns) && now_ns >= self.idle_since_ns.saturating_add(DORMANT_AFTER_NS)
     }
 
+    /// The tenant with this busy map.
+    pub(crate) fn busy(&self, map: Vec<u64>) -> Busy {
+        Busy {
+            map,
+            contexts: self.contexts,
+            has_several_processes: self.has_several_processes,
+        }
+    }
+
     /// Hands the tenant's own charges to the settlement. While the arbiter charges for a stopped process, or gives that back,
-    /// the busy maps hold time that is not in those charges. So what the tenant got then is not settled.
+    /// the busy maps hold time that is not in those charges. So what the tenant got then is not settled. Nor is that of a tenant
+    /// whose busy map is not believed.
     pub(crate) fn read(&mut self, now_ns: u64, measured: Measured) {
-        if self.unsettled.has_changed() {
+        if self.unsettled.has_changed() || self.proof.is_overstated {
             self.settlement.pause();
         } else {
             self.settlement.read(now_ns, measured);

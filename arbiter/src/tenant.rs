@@ -1,5 +1,6 @@
 //! One tenant as the arbiter knows it: its two files, kept open, and what it was last told.
 
+mod bounds;
 mod demand;
 mod dormant;
 
@@ -14,9 +15,10 @@ use vcuda_quota::{Policy, Priority};
 use vcuda_region::limits::LimitsWriter;
 use vcuda_region::process::ProcessView;
 use vcuda_region::usage_reader::{UsageReader, Work};
-use vcuda_region::{DeviceIndex, GpuUuid, MAX_DEVICES, MAX_SLOTS};
+use vcuda_region::{DeviceIndex, GpuUuid, MAX_DEVICES};
 
-use self::demand::demand_permille;
+use self::bounds::contexts_most;
+use self::demand::{busy_permille, demand_permille};
 use super::{CALM_NS, Finding, Found};
 use crate::state::State;
 use crate::unsettled;
@@ -146,9 +148,9 @@ impl Tenant {
         debts
     }
 
-    /// Looks at what the tenant's processes have in flight on `device`, and how many they are. With `ended` they are known to
-    /// be dead, all of them.
-    fn follow_unsettled(&mut self, device: DeviceIndex, now_ns: u64, ended: bool) -> Option<u64> {
+    /// Looks at what the tenant's processes have in flight on `device`. Returns how many have, and of how many contexts the tenant
+    /// may be. With `ended` the processes are known to be dead, all of them.
+    fn follow_unsettled(&mut self, device: DeviceIndex, now_ns: u64, ended: bool) -> Option<(u64, u64)> {
         let works = self.reader.works(device).ok()?;
         let (reader, view) = (&self.reader, &self.view);
         let is_gone = |work: &Work| {
@@ -165,7 +167,8 @@ impl Tenant {
         };
         state.unsettled.follow(&works, &look);
         state.has_several_processes = works.len() > 1;
-        Some(works.iter().filter(|work| work.launches > 0).count() as u64)
+        let at_work = works.iter().filter(|work| work.launches > 0).count() as u64;
+        Some((at_work, contexts_most(&works, &is_gone, state.proof)))
     }
 
     pub(crate) fn state(&self, device: DeviceIndex) -> Option<&State> {
@@ -270,25 +273,21 @@ impl Tenant {
                 state.looked_ns = now_ns;
             }
             state.read(now_ns, state.measured);
-            let busy = Busy {
-                map: Vec::new(),
-                contexts: state.contexts,
-                has_several_processes: state.has_several_processes,
-            };
-            return Some((busy, Contender::new(&config, 0)));
+            return Some((state.busy(Vec::new()), Contender::new(&config, 0)));
         }
         let bucket = bucket?;
-        let at_work = self.follow_unsettled(device, now_ns, false)?;
+        let (at_work, contexts_most) = self.follow_unsettled(device, now_ns, false)?;
         let map = self.busy(device, (first, last))?;
         let demand_permille = demand_permille(&bucket, &pace, &map, now_ns);
         let state = self.devices.get_mut(device.get())?;
         state.read(now_ns, bucket.measured);
         state.looked_ns = now_ns;
+        state.shown_permille = Some(busy_permille(&map));
         let idle_at = (demand_permille == 0).then_some(bucket.level_ns);
         // Programs of an earlier release do not tell contexts apart, but processes are.
         let (most, elapsed_ns) = match bucket.contexts_ns {
             0 => (at_work, bucket.measured_elapsed_ns),
-            elapsed_ns => (MAX_SLOTS as u64, elapsed_ns),
+            elapsed_ns => (contexts_most, elapsed_ns),
         };
         let busy_ns = bucket.measured.fresh_ns.saturating_sub(state.measured.fresh_ns);
         state.follow(idle_at, bucket.measured, now_ns);
@@ -297,12 +296,10 @@ impl Tenant {
             state.contexts.follow(most, since_ns, busy_ns);
         }
         state.elapsed_ns = elapsed_ns;
-        let busy = Busy {
-            map,
-            contexts: state.contexts,
-            has_several_processes: state.has_several_processes,
-        };
-        Some((busy, Contender::new(&config, demand_permille)))
+        if state.proof.is_overstated {
+            return Some((state.busy(Vec::new()), Contender::new(&config, 0)));
+        }
+        Some((state.busy(map), Contender::new(&config, demand_permille)))
     }
 
     /// The words of its busy map, with the time that it was charged but has not entered itself.
@@ -322,8 +319,8 @@ impl Tenant {
     pub(crate) fn look_back(&self, device: DeviceIndex, (first, last): (u64, u64), now_ns: u64) -> Busy {
         let state = self.state(device);
         // What was gone into by then is longer ago than this look, and the quiet have entered nothing since.
-        let is_quiet = state.is_some_and(|state| state.is_quiet(now_ns));
-        let map = match is_quiet {
+        let is_left_out = state.is_some_and(|state| state.is_quiet(now_ns) || state.proof.is_overstated);
+        let map = match is_left_out {
             true => Vec::new(),
             false => self.busy(device, (first, last)).unwrap_or_default(),
         };
@@ -351,7 +348,7 @@ impl Tenant {
             state.contended_until_ns = now_ns + CALM_NS;
         }
         let contended = now_ns < state.contended_until_ns;
-        if contended {
+        if contended && !state.proof.is_overstated {
             state.scale.follow(finding.overlap);
         } else {
             state.scale = Scale::default();

@@ -1,7 +1,7 @@
 //! Scaling of concurrent allocations by many threads of two processes, with and without the shim.
 //!
 //! ```text
-//! cargo build --release --workspace && cargo run --release -p vcuda-benches --bin contention [-- --check] [--brief]
+//! cargo build --release && cargo run --release -p vcuda-benches --bin contention [-- --check] [--brief]
 //! ```
 //!
 //! 8 threads in each of 2 processes of one tenant allocate and free for half a second, then 1 thread of 1 process. The

@@ -1,7 +1,7 @@
 //! Cost of the shim when many GPU programs start at once.
 //!
 //! ```text
-//! cargo build --release --workspace && cargo run --release -p vcuda-benches --bin starts [-- PROCESSES PAIRS] [--check]
+//! cargo build --release && cargo run --release -p vcuda-benches --bin starts [-- PROCESSES PAIRS] [--check]
 //! ```
 //!
 //! PROCESSES (default 300) wait at a gate. When it opens, each becomes a program that makes a context, allocates 1 MiB and

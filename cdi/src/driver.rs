@@ -62,8 +62,8 @@ pub struct DriverFile {
 pub enum DriverError {
     /// A required library is missing.
     #[error(
-        "no {library} in the driver's root {root}: set driver.root (with NVIDIA's GPU Operator: /run/nvidia/driver), or \
-         inject = \"toolkit-env\" where NVIDIA's container toolkit is the runtime"
+        "no {library} in the driver's root {root}: set driver.root (in the manager cdi.driver_root; with NVIDIA's GPU Operator: \
+         /run/nvidia/driver), or inject = \"toolkit-env\" where NVIDIA's container toolkit is the runtime"
     )]
     Missing {
         /// Name of the library.

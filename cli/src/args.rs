@@ -275,7 +275,8 @@ pub(crate) struct RunArgs {
     /// Longest wait for GPU memory that the quota allows and the GPU lacks, 0s to 24h [default: 120s]
     #[arg(long, value_name = "TIME", conflicts_with = "grant", value_parser = quota::wait_ms)]
     pub(crate) wait_for_memory: Option<u32>,
-    /// Use the simulated driver, with the machine of VCUDA_SIM
+    /// Use the simulated driver, with the machine of VCUDA_SIM: for programs of the driver API, whose kernels take time and
+    /// compute nothing
     #[arg(long)]
     pub(crate) sim: bool,
     /// The command and its arguments

@@ -21,6 +21,8 @@ pub(crate) const ENV_PRELOAD: &str = "LD_PRELOAD";
 pub(crate) const ENV_LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
 /// Variable that names the GPUs that the CUDA driver shows to a program.
 pub const ENV_VISIBLE: &str = "CUDA_VISIBLE_DEVICES";
+/// Variable that says in which order the CUDA driver numbers GPUs.
+pub const ENV_DEVICE_ORDER: &str = "CUDA_DEVICE_ORDER";
 /// Variable that names a user's runtime directory (XDG Base Directory Specification).
 pub const ENV_RUNTIME: &str = "XDG_RUNTIME_DIR";
 /// Directory of an MPS control daemon's pipes, set for its users.
@@ -131,14 +133,29 @@ fn owned_directory(path: PathBuf) -> Result<PathBuf, Failure> {
     Ok(path)
 }
 
-/// `first`, then the entries of `rest`, separated by colons as the loader expects.
-pub(crate) fn prepended(first: &OsStr, rest: Option<&OsStr>) -> OsString {
-    let mut joined = first.to_owned();
-    if let Some(rest) = rest {
-        joined.push(":");
-        joined.push(rest);
+/// `LD_PRELOAD` with the shim behind the user's own entries, so that these libraries see the program's calls, too, before
+/// the shim does.
+pub(crate) fn preloading(shim: &Path, environment: &Environment) -> OsString {
+    match &environment.preload {
+        Some(own) => joined(own, shim.as_os_str()),
+        None => shim.as_os_str().to_owned(),
     }
-    joined
+}
+
+/// `LD_LIBRARY_PATH` with this directory before the user's own, so that it is searched first.
+pub(crate) fn searching(directory: &Path, environment: &Environment) -> OsString {
+    match &environment.library_path {
+        Some(own) => joined(directory.as_os_str(), own),
+        None => directory.as_os_str().to_owned(),
+    }
+}
+
+/// Two entries or lists, separated by a colon as the loader expects.
+pub(crate) fn joined(first: &OsStr, second: &OsStr) -> OsString {
+    let mut list = first.to_owned();
+    list.push(":");
+    list.push(second);
+    list
 }
 
 #[cfg(test)]
@@ -213,7 +230,14 @@ mod tests {
 
     #[test]
     fn the_users_entries_are_kept() {
-        assert_eq!(prepended(OsStr::new("/a"), None), "/a");
-        assert_eq!(prepended(OsStr::new("/a"), Some(OsStr::new("/b:/c"))), "/a:/b:/c");
+        let scratch = tempfile::tempdir().unwrap();
+        let mut environment = environment(scratch.path());
+        let a = Path::new("/a");
+        assert_eq!(preloading(a, &environment), "/a");
+        assert_eq!(searching(a, &environment), "/a");
+        environment.preload = Some("/b:/c".into());
+        environment.library_path = Some("/d:/e".into());
+        assert_eq!(preloading(a, &environment), "/b:/c:/a");
+        assert_eq!(searching(a, &environment), "/a:/d:/e");
     }
 }

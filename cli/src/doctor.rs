@@ -2,6 +2,7 @@
 
 mod chain;
 pub(crate) mod container;
+mod launcher;
 mod loader;
 mod machine;
 mod manager;
@@ -127,6 +128,7 @@ pub(crate) fn findings(args: &DoctorArgs, environment: &Environment) -> Vec<Find
     }
     if let Some(command) = args.command.first() {
         findings.extend(program::findings(command, environment));
+        findings.extend(launcher::finding(&args.command));
         findings.extend(loader::findings());
     }
     findings

@@ -38,6 +38,17 @@ fn show(seen: &ListGpusResponse, is_json: bool, output: &Output) -> Result<(), F
         serde_json::to_writer_pretty(&mut out, &Document { gpus, problem })?;
         return Ok(writeln!(out)?);
     }
+    for line in lines(&seen.gpus, output) {
+        writeln!(out, "{line}")?;
+    }
+    if !seen.problem.is_empty() {
+        writeln!(out, "{}", seen.problem)?;
+    }
+    Ok(())
+}
+
+/// A table, and why GPUs are unhealthy: whole, as this is what the operator came for.
+fn lines(gpus: &[v1::Gpu], output: &Output) -> Vec<String> {
     let mut table = Table::new(&[
         Column::figure("INDEX", 3),
         Column::names("GPU", 0),
@@ -47,7 +58,7 @@ fn show(seen: &ListGpusResponse, is_json: bool, output: &Output) -> Result<(), F
         Column::figure("SHARERS", 5),
         Column::words("STATUS", 0, 9),
     ]);
-    for (index, gpu) in seen.gpus.iter().enumerate() {
+    for (index, gpu) in gpus.iter().enumerate() {
         table.row([
             index.to_string().into(),
             gpu.uuid.as_str().into(),
@@ -55,30 +66,24 @@ fn show(seen: &ListGpusResponse, is_json: bool, output: &Output) -> Result<(), F
             MemorySize(gpu.memory_grantable_bytes).to_string().into(),
             CoreShare(gpu.cores_granted_permille).to_string().into(),
             gpu.sharers.to_string().into(),
-            status_of(gpu).into(),
+            word_of(gpu).into(),
         ]);
     }
-    for line in table.lines(output.width, output.is_colored) {
-        writeln!(out, "{line}")?;
-    }
-    if !seen.problem.is_empty() {
-        writeln!(out, "{}", seen.problem)?;
-    }
-    Ok(())
+    let mut lines = table.lines(output.width, output.is_colored);
+    let unhealthy = gpus.iter().filter(|gpu| !gpu.healthy);
+    lines.extend(unhealthy.map(|gpu| {
+        let cordoned = if gpu.cordoned { "cordoned; " } else { "" };
+        format!("{}: {cordoned}unhealthy: {}", gpu.uuid, gpu.health_reason)
+    }));
+    lines
 }
 
-/// `ready`, or the reasons why the GPU takes no new tenants.
-fn status_of(gpu: &v1::Gpu) -> String {
-    let unhealthy = format!("unhealthy: {}", gpu.health_reason);
-    let reasons = [
-        gpu.cordoned.then_some("cordoned"),
-        (!gpu.healthy).then_some(unhealthy.as_str()),
-    ];
-    let reasons: Vec<&str> = reasons.into_iter().flatten().collect();
-    if reasons.is_empty() {
-        "ready".to_owned()
-    } else {
-        reasons.join("; ")
+/// Whether the GPU takes new tenants, in a word.
+fn word_of(gpu: &v1::Gpu) -> &'static str {
+    match (gpu.healthy, gpu.cordoned) {
+        (true, false) => "ready",
+        (true, true) => "cordoned",
+        (false, _) => "unhealthy",
     }
 }
 
@@ -129,16 +134,32 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_status_names_why_a_gpu_takes_no_new_tenants() {
-        let mut gpu = v1::Gpu {
+    fn the_reason_why_a_gpu_takes_no_new_tenants_is_whole() {
+        let ready = v1::Gpu {
+            uuid: "GPU-1a497c88-3151-4241-88ec-d1ddbd2b5072".to_owned(),
             healthy: true,
             ..v1::Gpu::default()
         };
-        assert_eq!(status_of(&gpu), "ready");
-        gpu.cordoned = true;
-        assert_eq!(status_of(&gpu), "cordoned");
-        gpu.healthy = false;
-        gpu.health_reason = "XID 48".to_owned();
-        assert_eq!(status_of(&gpu), "cordoned; unhealthy: XID 48");
+        let cordoned = v1::Gpu {
+            cordoned: true,
+            ..ready.clone()
+        };
+        let reason = "XID 79: it has fallen off the bus; ".repeat(3);
+        let unhealthy = v1::Gpu {
+            healthy: false,
+            health_reason: reason.clone(),
+            ..cordoned.clone()
+        };
+        let output = Output {
+            is_terminal: false,
+            width: 60,
+            is_colored: false,
+        };
+        let lines = lines(&[ready, cordoned, unhealthy], &output);
+        let ends = ["STATUS", "ready", "cordoned", "unhealthy", &reason];
+        assert_eq!(lines.len(), ends.len());
+        for (line, end) in lines.iter().zip(ends) {
+            assert!(line.ends_with(end), "{line}");
+        }
     }
 }

@@ -14,7 +14,7 @@ const SHIM: &str = "libvcuda_shim.so";
 const SIMULATED_CUDA: &str = "libvcuda_simulator_cuda.so";
 const SIMULATED_NVML: &str = "libvcuda_simulator_nvml.so";
 /// Remedy for a missing part.
-const REMEDY: &str = "build it with `cargo build --release --workspace`, or install it there";
+const REMEDY: &str = "build it with `cargo build --release`, or install it there";
 
 /// File names under which programs open the driver, and the simulator's library for each.
 const DRIVER_NAMES: [(&str, &str); 4] = [
@@ -50,6 +50,14 @@ pub fn simulator(root: &Path) -> Result<PathBuf, Failure> {
         link(&find(library)?, &links.join(name))?;
     }
     checked(links)
+}
+
+/// Path of the simulated driver, which a program can be linked with.
+///
+/// # Errors
+/// Fails if it is not beside this executable.
+pub fn simulated_cuda() -> Result<PathBuf, Failure> {
+    find(SIMULATED_CUDA)
 }
 
 /// Path of the simulated NVML.
@@ -132,7 +140,8 @@ fn has_separator(path: &Path) -> bool {
         .any(|byte| matches!(byte, b' ' | b':' | b';'))
 }
 
-fn checked(path: PathBuf) -> Result<PathBuf, Failure> {
+/// The path, if the loader can carry it in a list.
+pub(crate) fn checked(path: PathBuf) -> Result<PathBuf, Failure> {
     if has_separator(&path) {
         return Err(Failure::Usage(format!(
             "{} has a space or colon in its path, which the loader cannot carry; set XDG_RUNTIME_DIR to a path without",

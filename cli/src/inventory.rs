@@ -82,6 +82,8 @@ pub struct Gpu {
     pub memory_used_bytes: u64,
     /// Memory that the driver keeps for itself (bytes).
     pub memory_reserved_bytes: u64,
+    /// CUDA's number of the GPU with `CUDA_DEVICE_ORDER=PCI_BUS_ID`; `None` where CUDA may count otherwise.
+    pub cuda_number: Option<usize>,
 }
 
 /// Source of the list of GPUs.
@@ -143,7 +145,8 @@ fn no_gpu(problem: &NvmlProblem) -> Failure {
 
 fn real_gpus(nvml: &Nvml) -> Result<Vec<Gpu>, NvmlProblem> {
     let mut gpus = Vec::new();
-    for gpu in nvml.gpus()? {
+    let all = nvml.gpus()?;
+    for gpu in all.iter().copied() {
         // A GPU with another form of UUID (a MIG instance) cannot have a quota.
         let Ok(uuid) = nvml.uuid(gpu)?.parse() else {
             continue;
@@ -155,9 +158,21 @@ fn real_gpus(nvml: &Nvml) -> Result<Vec<Gpu>, NvmlProblem> {
             memory_total_bytes,
             memory_used_bytes,
             memory_reserved_bytes: nvml.reserved_bytes(gpu),
+            cuda_number: cuda_number(nvml, gpu, &all),
         });
     }
     Ok(gpus)
+}
+
+/// CUDA's number of one of all GPUs in the order of PCI addresses. `None` if NVML tells no addresses, or if MIG divides a
+/// GPU: CUDA then counts instances.
+fn cuda_number(nvml: &Nvml, gpu: NvmlGpu, all: &[NvmlGpu]) -> Option<usize> {
+    if all.iter().any(|gpu| nvml.is_mig(*gpu).unwrap_or(false)) {
+        return None;
+    }
+    let own = nvml.pci_address(gpu).ok()?;
+    let addresses: Result<Vec<_>, _> = all.iter().map(|gpu| nvml.pci_address(*gpu)).collect();
+    Some(addresses.ok()?.iter().filter(|other| **other < own).count())
 }
 
 /// Total and used memory of a GPU (bytes). If NVML does not tell (GB10), the CUDA driver tells the total, and NVML the use
@@ -175,6 +190,8 @@ fn real_memory(nvml: &Nvml, gpu: NvmlGpu, uuid: &GpuUuid) -> Result<(u64, u64), 
 }
 
 fn simulated_gpus(machine: &Machine) -> Result<Vec<Gpu>, Failure> {
+    // With device nodes, the simulated driver counts those GPUs alone that have one where the program runs.
+    let counts_all = !machine.config().driver.device_nodes;
     let gpus = machine.config().gpus.iter().enumerate();
     gpus.map(|(index, gpu)| {
         let memory = machine.memory(index);
@@ -184,6 +201,7 @@ fn simulated_gpus(machine: &Machine) -> Result<Vec<Gpu>, Failure> {
             memory_total_bytes: memory.total_bytes,
             memory_used_bytes: memory.used_bytes,
             memory_reserved_bytes: 0,
+            cuda_number: counts_all.then_some(index),
         })
     })
     .collect()
@@ -273,6 +291,7 @@ mod tests {
             memory_total_bytes,
             memory_used_bytes: 0,
             memory_reserved_bytes: 0,
+            cuda_number: None,
         }
     }
 

@@ -4,6 +4,8 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    // Its arbiter and its temporary quotas share times with other processes.
+    vcuda_region::clock::follow_host();
     match vcuda_cli::completion::answer() {
         Ok(false) => vcuda_cli::program::run(vcuda_cli::carry_out),
         answered => vcuda_cli::program::ending(answered.map(drop)),

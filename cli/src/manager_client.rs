@@ -1,5 +1,6 @@
 //! Client of the node's manager. Commands that show figures work without a manager; commands that change grants need it.
 
+mod absence;
 pub mod view;
 
 use std::future::Future;
@@ -18,16 +19,27 @@ use vcuda_manager_api::v1::{
     ListGpusResponse, ListGrantsRequest, NodeStatus, ReleaseGrantRequest, ResizeGrantRequest, SuspendCheck,
     SuspendRequest, SuspendState, WatchEventsRequest,
 };
-use vcuda_manager_api::{ConnectError, SOCKET_NAME, connect};
+use vcuda_manager_api::{SOCKET_NAME, connect};
+use vcuda_region::clock;
 
-use crate::config::{ENV_MANAGER, Environment};
-use crate::failure::{Failure, failed};
+use crate::config::Environment;
+use crate::failure::Failure;
 use crate::inventory::GpuSelector;
+pub(crate) use absence::Absence;
+use absence::{Unreached, failure_of};
 
 /// Path of the socket of the system's manager.
 const SYSTEM_SOCKET: &str = "/run/vcuda/manager.sock";
 /// Time after which a call fails. The manager answers in milliseconds.
 const DEADLINE: Duration = Duration::from_secs(10);
+/// What tonic says of a call that took longer, which it cancels.
+const TIMED_OUT: &str = "Timeout expired";
+/// Time after which a manager that does not answer the first call counts as silent.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(2);
+/// Time that a command which needs a manager waits for one (ns): `vcuda-manager &` listens some 40 ms later.
+const STARTS_WITHIN_NS: u64 = 1_000_000_000;
+/// Interval of looking for its socket.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// Connection to a manager that answers.
 #[derive(Debug)]
@@ -41,69 +53,55 @@ impl ManagerClient {
     /// Connects to the manager of `VCUDA_MANAGER`, else of the user's runtime directory, else of the system. Returns `None`
     /// if it does not run, or refuses this user.
     pub(crate) fn find(environment: &Environment) -> Result<Option<ManagerClient>, Failure> {
-        for socket in sockets(environment)? {
-            match ManagerClient::at(&socket) {
-                Ok(node) => return Ok(Some(node)),
-                Err(Unreached::Socket(
-                    ConnectError::Absent(_) | ConnectError::Dead(_) | ConnectError::Denied(_),
-                ))
-                | Err(Unreached::Refused(_)) => {}
-                Err(unreached) => return Err(unreached.into()),
-            }
+        match ManagerClient::reach(environment)? {
+            Ok(node) => Ok(Some(node)),
+            Err(unreached) if unreached.iter().all(Unreached::is_usual) => Ok(None),
+            Err(unreached) => Err(failure_of(unreached)),
         }
-        Ok(None)
     }
 
-    /// As [`ManagerClient::required`], with the kind of failure.
+    /// As [`ManagerClient::find`], with the reason why there is none.
     pub(crate) fn presence(environment: &Environment) -> Result<ManagerClient, Absence> {
-        let failure = match ManagerClient::required(environment) {
-            Ok(node) => return Ok(node),
-            Err(failure) => failure.to_string(),
-        };
-        let states: Vec<Unreached> = sockets(environment)
-            .unwrap_or_default()
-            .iter()
-            .filter_map(|socket| ManagerClient::at(socket).err())
-            .collect();
-        let is_any = |is_it: fn(&ConnectError) -> bool| {
-            states
-                .iter()
-                .any(|state| matches!(state, Unreached::Socket(error) if is_it(error)))
-        };
-        let is_refused = states.iter().any(|state| matches!(state, Unreached::Refused(_)));
-        Err(
-            if is_refused || is_any(|error| matches!(error, ConnectError::Denied(_))) {
-                Absence::Denied(failure)
-            } else if is_any(|error| matches!(error, ConnectError::Dead(_))) {
-                Absence::Down(failure)
-            } else if is_any(|error| !matches!(error, ConnectError::Absent(_))) {
-                Absence::Silent(failure)
-            } else {
-                Absence::NoManager
-            },
-        )
+        match ManagerClient::reach(environment) {
+            Ok(Ok(node)) => Ok(node),
+            Ok(Err(unreached)) => Err(Absence::of(unreached)),
+            Err(failure) => Err(Absence::Silent(failure.to_string())),
+        }
     }
 
-    /// As [`ManagerClient::find`], for commands that need a manager.
+    /// As [`ManagerClient::find`], for commands that need a manager: they wait a second for one that does not run yet.
     ///
     /// # Errors
     /// Fails with status 69 and the reason if none can be used.
     pub(crate) fn required(environment: &Environment) -> Result<ManagerClient, Failure> {
-        let mut problem = None;
+        let until_ns = clock::now_ns().saturating_add(STARTS_WITHIN_NS);
+        loop {
+            let unreached = match ManagerClient::reach(environment)? {
+                Ok(node) => return Ok(node),
+                Err(unreached) => unreached,
+            };
+            let may_start = !unreached.is_empty() && unreached.iter().all(Unreached::is_not_running);
+            if !may_start || clock::now_ns() >= until_ns {
+                return Err(failure_of(unreached));
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    /// The first manager that answers, or why each does not. One that should answer hides those behind it, which have other
+    /// tenants.
+    fn reach(environment: &Environment) -> Result<Result<ManagerClient, Vec<Unreached>>, Failure> {
+        let mut unreached = Vec::new();
         for socket in sockets(environment)? {
             match ManagerClient::at(&socket) {
-                Ok(node) => return Ok(node),
-                // Of several sockets, one that refuses this user explains more than a missing one.
-                Err(Unreached::Socket(error @ ConnectError::Absent(_))) => {
-                    problem.get_or_insert(Unreached::Socket(error));
-                }
-                Err(unreached) => problem = Some(unreached),
+                Ok(node) => return Ok(Ok(node)),
+                Err(why) => unreached.push(why),
+            }
+            if !unreached.iter().all(Unreached::is_usual) {
+                break;
             }
         }
-        Err(problem.map_or_else(
-            || Failure::Unavailable(format!("{ENV_MANAGER} says that there is no manager; unset it")),
-            Failure::from,
-        ))
+        Ok(Err(unreached))
     }
 
     /// Connects to the manager at `socket`.
@@ -119,29 +117,16 @@ impl ManagerClient {
             .enable_all()
             .build()
             .map_err(Unreached::Runtime)?;
-        let channel = runtime
-            .block_on(connect(socket, DEADLINE))
-            .map_err(Unreached::Socket)?;
-        let client = ManagerClient {
+        let channel = runtime.block_on(async {
+            tokio::time::timeout(ANSWERS_WITHIN, admitted(socket))
+                .await
+                .unwrap_or_else(|_| Err(Unreached::Silent(socket.to_owned())))
+        })?;
+        Ok(ManagerClient {
             runtime,
             channel,
             socket: socket.to_owned(),
-        };
-        client.check_admitted()?;
-        Ok(client)
-    }
-
-    /// A manager that tells its callers apart lets all connect, and refuses the calls of those without any right.
-    fn check_admitted(&self) -> Result<(), Unreached> {
-        let mut node = self.node();
-        let status = node.get_status(vcuda_manager_api::v1::GetStatusRequest {});
-        match self.runtime.block_on(status) {
-            Err(status) if status.code() == Code::PermissionDenied => {
-                Err(Unreached::Refused(status.message().to_owned()))
-            }
-            // Any other failure is that of the call for which this was connected.
-            _ => Ok(()),
-        }
+        })
     }
 
     /// Path of the socket.
@@ -307,17 +292,18 @@ impl ManagerClient {
     }
 }
 
-/// The reason why no manager can be used. Each has a remedy of its own.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Absence {
-    /// None has ever run here, or none is to be used.
-    NoManager,
-    /// It has ended and left its socket behind.
-    Down(String),
-    /// It refuses this user.
-    Denied(String),
-    /// It does not answer.
-    Silent(String),
+/// A channel to the manager at `socket`, which answers this user. A manager that tells its callers apart lets all connect, and
+/// refuses the calls of those without any right.
+async fn admitted(socket: &Path) -> Result<Channel, Unreached> {
+    let channel = connect(socket, DEADLINE).await.map_err(Unreached::Socket)?;
+    let mut node = NodeClient::new(channel.clone());
+    match node.get_status(vcuda_manager_api::v1::GetStatusRequest {}).await {
+        Err(status) if status.code() == Code::PermissionDenied => {
+            Err(Unreached::Refused(status.message().to_owned()))
+        }
+        // Any other failure is that of the call for which this was connected.
+        _ => Ok(channel),
+    }
 }
 
 /// Paths of sockets to try, the nearest first.
@@ -337,33 +323,13 @@ fn sockets(environment: &Environment) -> Result<Vec<PathBuf>, Failure> {
     }
 }
 
-enum Unreached {
-    Socket(ConnectError),
-    /// The manager's refusal of this user.
-    Refused(String),
-    Runtime(std::io::Error),
-}
-
-impl From<Unreached> for Failure {
-    fn from(unreached: Unreached) -> Self {
-        match unreached {
-            Unreached::Socket(error @ ConnectError::Absent(_)) => Failure::Unavailable(format!(
-                "{error}; start `vcuda-manager`, or name its socket in {ENV_MANAGER}"
-            )),
-            Unreached::Socket(error) => Failure::Unavailable(error.to_string()),
-            Unreached::Refused(words) => Failure::Unavailable(words),
-            Unreached::Runtime(error) => failed(error),
-        }
-    }
-}
-
 /// Failure with the manager's message. The exit status tells whether the user or the operator has to act.
 fn refused(status: &Status) -> Failure {
     let words = status.message();
     match status.code() {
         Code::InvalidArgument | Code::NotFound | Code::AlreadyExists => Failure::Usage(words.to_owned()),
         Code::Unavailable => Failure::Unavailable(format!("the manager cannot do this now: {words}")),
-        Code::DeadlineExceeded => Failure::Failed(format!(
+        code if code == Code::DeadlineExceeded || words == TIMED_OUT => Failure::Unavailable(format!(
             "the manager did not answer within {} s; `vcuda doctor` looks at it",
             DEADLINE.as_secs()
         )),

@@ -99,7 +99,7 @@ fn table(lines: &[Line<'_>], output: &Output) -> String {
         Column::words("COMMAND", 0, 8),
         Column::figure("GPU", 2),
         Column::figure("MEMORY", 0),
-        Column::words("TENANT", 1, 8),
+        Column::telling("TENANT", 1, 8),
     ]);
     for line in lines {
         let tenant = match (line.tenant, line.holder) {

@@ -10,12 +10,15 @@ use vcuda_region::limits::Limits;
 use vcuda_region::process::Identity;
 
 use crate::args::RunArgs;
-use crate::config::{ENV_PRELOAD, ENV_TENANT, ENV_VISIBLE, Environment, prepended};
+use crate::config::{
+    ENV_DEVICE_ORDER, ENV_LIBRARY_PATH, ENV_PRELOAD, ENV_TENANT, ENV_VISIBLE, Environment, joined,
+    preloading, searching,
+};
 use crate::exec::become_command;
 use crate::failure::{Failure, failed};
 use crate::inventory::{self, Gpu, Inventory};
 use crate::manager_client::ManagerClient;
-use crate::{background, grant, installation, set, sim};
+use crate::{background, front, grant, installation, set, sim};
 
 /// Runs the command as a tenant. Returns only on failure.
 pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<(), Failure> {
@@ -26,10 +29,7 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<(), Failu
     let quota = Quota::UNLIMITED.merge(&args.quota.change())?;
     let root = environment.runtime_root()?;
     let shim = installation::shim(&root)?;
-    let mut variables = vec![(
-        ENV_PRELOAD,
-        prepended(shim.as_os_str(), environment.preload.as_deref()),
-    )];
+    let mut variables = vec![(ENV_PRELOAD, preloading(&shim, environment))];
     let gpus = if args.sim {
         let machine = environment.machine_dir(None)?;
         variables.extend(sim::variables(&machine, environment)?);
@@ -37,6 +37,7 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<(), Failu
     } else {
         Inventory::real()?.gpus()?
     };
+    put_front_first(&mut variables, &root, &shim, args, environment)?;
     let chosen = inventory::chosen(&gpus, &args.gpu)?;
     if let Some(memory) = args.quota.memory {
         inventory::fits(memory, &chosen)?;
@@ -46,7 +47,8 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<(), Failu
         .into_iter()
         .try_for_each(|warning| set::warn(&warning))?;
     if !args.gpu.is_empty() {
-        variables.push((ENV_VISIBLE, visible(&chosen)));
+        let uuids: Vec<String> = chosen.iter().map(|gpu| gpu.uuid.to_string()).collect();
+        variables.extend(visible(&uuids, &gpus));
     }
 
     let (directory, is_metered) = enter(&root, args, quota, &chosen)?;
@@ -70,19 +72,47 @@ fn in_grant(name: &str, args: &RunArgs, environment: &Environment) -> Result<(),
             "{error}; a grant's directory is its manager's: run this as the same user, or let a container runtime mount it"
         ))
     })?;
-    let shim = installation::shim(&environment.runtime_root()?)?;
+    let root = environment.runtime_root()?;
+    let shim = installation::shim(&root)?;
     let mut variables = vec![
-        (
-            ENV_PRELOAD,
-            prepended(shim.as_os_str(), environment.preload.as_deref()),
-        ),
+        (ENV_PRELOAD, preloading(&shim, environment)),
         (ENV_TENANT, directory.into_os_string()),
-        (ENV_VISIBLE, grant.gpu_uuids.join(",").into()),
     ];
+    // Without them the program still gets its UUIDs.
+    let gpus = Inventory::find(environment, args.sim).and_then(|inventory| inventory.gpus());
+    variables.extend(visible(&grant.gpu_uuids, &gpus.unwrap_or_default()));
     if args.sim {
         variables.extend(sim::variables(&environment.machine_dir(None)?, environment)?);
     }
+    put_front_first(&mut variables, &root, &shim, args, environment)?;
     Err(become_command(&args.command, &variables))
+}
+
+/// Puts the folder of the driver's fronts before all others in `LD_LIBRARY_PATH`.
+fn put_front_first(
+    variables: &mut Vec<(&'static str, OsString)>,
+    root: &Path,
+    shim: &Path,
+    args: &RunArgs,
+    environment: &Environment,
+) -> Result<(), Failure> {
+    let simulator = args.sim.then(|| installation::simulator(root)).transpose()?;
+    let driver_at = |soname: &str| match &simulator {
+        Some(links) => Some(links.join(soname)),
+        None => vcuda_driver_open::library_path(soname),
+    };
+    let Some(folder) = front::folder(root, shim, driver_at)? else {
+        return Ok(());
+    };
+    // A path that the loader would split leaves the program the preload alone.
+    let Ok(folder) = installation::checked(folder) else {
+        return Ok(());
+    };
+    match variables.iter_mut().find(|(name, _)| *name == ENV_LIBRARY_PATH) {
+        Some((_, path)) => *path = joined(folder.as_os_str(), path),
+        None => variables.push((ENV_LIBRARY_PATH, searching(&folder, environment))),
+    }
+    Ok(())
 }
 
 /// Refuses a run inside a tenant, as a nested run would let a tenant write its own limits.
@@ -144,10 +174,22 @@ fn default_name(command: &[OsString], pid: u32) -> String {
     format!("{}-{pid}", if stem.is_empty() { "command" } else { stem })
 }
 
-/// UUIDs for `CUDA_VISIBLE_DEVICES`, in the given order.
-fn visible(gpus: &[Gpu]) -> OsString {
-    let uuids: Vec<String> = gpus.iter().map(|gpu| gpu.uuid.to_string()).collect();
-    uuids.join(",").into()
+/// Variables by which the program's CUDA shows the GPUs of these UUIDs alone, in this order; `all` are the machine's.
+///
+/// They are CUDA's own interface to the program, so the numbers in them cross no boundary of ours (I10): the shim finds
+/// each GPU by its UUID. Programs such as vLLM take every entry for a number. UUIDs stand where CUDA may count otherwise.
+fn visible(uuids: &[String], all: &[Gpu]) -> Vec<(&'static str, OsString)> {
+    let number = |uuid: &String| {
+        let gpu = all.iter().find(|gpu| gpu.uuid.to_string() == *uuid)?;
+        Some(gpu.cuda_number?.to_string())
+    };
+    match uuids.iter().map(number).collect::<Option<Vec<_>>>() {
+        Some(numbers) => vec![
+            (ENV_VISIBLE, numbers.join(",").into()),
+            (ENV_DEVICE_ORDER, "PCI_BUS_ID".into()),
+        ],
+        None => vec![(ENV_VISIBLE, uuids.join(",").into())],
+    }
 }
 
 /// Checks that a joining run asks for the tenant's quota. Returns whether GPU time must be arbitrated.
@@ -219,6 +261,8 @@ fn refused(error: &directory::DirectoryError) -> Failure {
 
 #[cfg(test)]
 mod tests {
+    use vcuda_region::GpuUuid;
+
     use super::*;
 
     #[test]
@@ -230,5 +274,34 @@ mod tests {
         assert_eq!(name(".hidden"), "hidden-7");
         assert_eq!(name("/"), "command-7");
         assert!(name(&"x".repeat(200)).len() <= 64);
+    }
+
+    #[test]
+    fn the_programs_cuda_is_told_numbers_where_they_are_known() {
+        let gpu = |digit: u8, cuda_number| Gpu {
+            uuid: GpuUuid::from_bytes([digit; 16]),
+            name: String::new(),
+            memory_total_bytes: 0,
+            memory_used_bytes: 0,
+            memory_reserved_bytes: 0,
+            cuda_number,
+        };
+        let all = [gpu(1, Some(3)), gpu(2, Some(0)), gpu(3, None)];
+        let uuids: Vec<String> = all.iter().map(|gpu| gpu.uuid.to_string()).collect();
+        assert_eq!(
+            visible(&uuids[..2], &all),
+            [
+                (ENV_VISIBLE, "3,0".into()),
+                (ENV_DEVICE_ORDER, "PCI_BUS_ID".into())
+            ]
+        );
+        assert_eq!(
+            visible(&uuids[1..], &all),
+            [(ENV_VISIBLE, uuids[1..].join(",").into())]
+        );
+        assert_eq!(
+            visible(&uuids[..1], &[]),
+            [(ENV_VISIBLE, uuids[0].clone().into())]
+        );
     }
 }

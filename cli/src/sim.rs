@@ -9,7 +9,7 @@ use comfy_table::{Cell, CellAlignment, Table};
 use vcuda_machine::{Config, Machine, MachineError, Report};
 
 use crate::args::SimArgs;
-use crate::config::{ENV_LIBRARY_PATH, ENV_MACHINE, Environment, prepended};
+use crate::config::{ENV_LIBRARY_PATH, ENV_MACHINE, Environment, searching};
 use crate::exec::become_command;
 use crate::failure::Failure;
 use crate::installation;
@@ -48,10 +48,7 @@ pub(crate) fn variables(
 ) -> Result<Vec<(&'static str, OsString)>, Failure> {
     let links = installation::simulator(&environment.runtime_root()?)?;
     Ok(vec![
-        (
-            ENV_LIBRARY_PATH,
-            prepended(links.as_os_str(), environment.library_path.as_deref()),
-        ),
+        (ENV_LIBRARY_PATH, searching(&links, environment)),
         (ENV_MACHINE, machine.as_os_str().to_owned()),
     ])
 }
@@ -111,7 +108,7 @@ fn refused(error: &MachineError) -> Failure {
 
 fn table(report: &Report) -> String {
     let mut table = Table::new();
-    table.load_preset(NOTHING);
+    table.load_style(NOTHING);
     table.set_header([
         "PID", "GPU", "STATE", "MEMORY", "PEAK", "GPU TIME", "LAUNCHES", "DENIED",
     ]);

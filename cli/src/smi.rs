@@ -42,7 +42,7 @@ pub(crate) fn smi(args: &SmiArgs, environment: &Environment) -> Result<(), Failu
     } else {
         None
     };
-    if !snapshots.knows_already() {
+    if shows_shares(args) && snapshots.has_shares_to_come() {
         snapshots.wait();
     }
     let mut left = count(args);
@@ -72,6 +72,13 @@ pub(crate) fn smi(args: &SmiArgs, environment: &Environment) -> Result<(), Failu
         writeln!(io::stderr(), "vcuda: a tenant is not shown: {words}")?;
     }
     Ok(())
+}
+
+/// Whether shares of GPU time are printed, which need two looks.
+fn shows_shares(args: &SmiArgs) -> bool {
+    let is_of_gpus = args.list || !args.query_gpu.is_empty() || !args.query_compute_apps.is_empty();
+    let fields = &args.query_tenants;
+    !is_of_gpus && (fields.is_empty() || fields.iter().any(|field| field.needs_share()))
 }
 
 /// Number of intervals that a log was asked for.
@@ -122,6 +129,8 @@ impl<'a> Printer<'a> {
             details::details(snapshot)
         } else if !args.query_gpu.is_empty() {
             query::gpus(snapshot, &args.query_gpu, args.format)
+        } else if !args.query_compute_apps.is_empty() {
+            query::processes(snapshot, &args.query_compute_apps, args.format)
         } else if !args.query_tenants.is_empty() {
             query::tenants(snapshot, &args.query_tenants, args.format)
         } else {

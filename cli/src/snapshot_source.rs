@@ -27,6 +27,8 @@ pub(crate) enum SnapshotSource {
         inventory: Inventory,
         /// Their NVML.
         sensors: Sensors,
+        /// Whether the first look has found tenants.
+        has_tenants: bool,
     },
 }
 
@@ -44,11 +46,12 @@ impl SnapshotSource {
         let sensors = Sensors::of(&inventory, matches!(scope, Scope::Tenant(_)));
         let mut watch = Watch::new(scope)?;
         // A first look, as use over time is a difference.
-        watch.look(&inventory)?;
+        let first = watch.look(&inventory)?;
         Ok(SnapshotSource::Own {
             watch,
             inventory,
             sensors,
+            has_tenants: first.gpus.iter().any(|gpu| !gpu.tenants.is_empty()),
         })
     }
 
@@ -57,9 +60,15 @@ impl SnapshotSource {
         sleep(SHARE_WINDOW);
     }
 
-    /// Whether the first snapshot is complete, as the manager measures all the time.
-    pub(crate) fn knows_already(&self) -> bool {
-        matches!(self, SnapshotSource::Manager(_))
+    /// Whether the first snapshot lacks shares that a later one has. The manager measures all the time.
+    pub(crate) fn has_shares_to_come(&self) -> bool {
+        matches!(
+            self,
+            SnapshotSource::Own {
+                has_tenants: true,
+                ..
+            }
+        )
     }
 
     /// The present figures.
@@ -70,6 +79,7 @@ impl SnapshotSource {
                 watch,
                 inventory,
                 sensors,
+                ..
             } => {
                 let mut snapshot = watch.look(inventory)?;
                 sensors.add_to(&mut snapshot, inventory);

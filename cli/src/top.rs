@@ -14,6 +14,7 @@ use vcuda_region::clock;
 
 use crate::args::TopArgs;
 use crate::config::Environment;
+use crate::ended::Ended;
 use crate::failure::{Failure, failed};
 use crate::snapshot_source::SnapshotSource;
 use screen::Screen;
@@ -23,7 +24,7 @@ const LOOK_NS: u64 = 1_000_000_000;
 /// Number of snapshots in a tenant's history.
 const HISTORY: usize = 60;
 
-/// Draws until `q` is pressed.
+/// Draws until `q` is pressed, or a signal ends it.
 pub(crate) fn top(args: &TopArgs, environment: &Environment) -> Result<(), Failure> {
     if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
         return Err(Failure::Usage(
@@ -35,15 +36,18 @@ pub(crate) fn top(args: &TopArgs, environment: &Environment) -> Result<(), Failu
         Some(socket) => format!("manager at {}", socket.display()),
         None => "this user's tenants".to_owned(),
     };
+    let ended = Ended::listen()?;
     let mut terminal = ratatui::try_init().map_err(failed)?;
-    let ended = watch(
+    let watched = watch(
         &mut terminal,
         &mut snapshots,
         Screen::new(source, args.sort),
         environment,
+        &ended,
     );
     ratatui::restore();
-    ended
+    ended.finish();
+    watched
 }
 
 fn watch(
@@ -51,9 +55,10 @@ fn watch(
     snapshots: &mut SnapshotSource,
     mut screen: Screen,
     environment: &Environment,
+    ended: &Ended,
 ) -> Result<(), Failure> {
     let mut due_ns = 0;
-    loop {
+    while !ended.is_so() {
         let now_ns = clock::now_ns();
         if now_ns >= due_ns {
             screen.apply(snapshots.look());
@@ -63,7 +68,7 @@ fn watch(
             .draw(|frame| draw::screen(frame, &screen))
             .map_err(failed)?;
         let wait_ns = due_ns.saturating_sub(clock::now_ns());
-        if event::poll(Duration::from_nanos(wait_ns)).map_err(failed)?
+        if ended.poll(Duration::from_nanos(wait_ns)).map_err(failed)?
             && let Event::Key(key) = event::read().map_err(failed)?
             && key.is_press()
             && !screen.press(key.code, key.modifiers, environment)
@@ -71,4 +76,5 @@ fn watch(
             return Ok(());
         }
     }
+    Ok(())
 }

@@ -24,7 +24,6 @@ mod rules;
 mod share;
 
 pub use claim_bounds::validate_claim;
-use claims::Template;
 pub use refusal::{Refusal, RequestError};
 pub use rules::{AliyunUnit, Mode, Rules};
 pub use share::Share;
@@ -34,35 +33,23 @@ const MODE: &str = "vcuda.io/mode";
 /// All of a GPU's time (thousandths).
 const WHOLE_PERMILLE: u32 = 1000;
 
-/// A pod that is admitted.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Admitted {
-    /// The pod as it is to be made.
-    pub pod: Value,
-    /// A template that its claim is made of.
-    pub template: Option<Template>,
-}
-
 /// The pod of this namespace as it is to be made. One that asks for no share stays as it is.
 ///
 /// # Errors
 /// A sentence for its author: see [`Refusal`].
-pub fn admit(namespace: &str, pod: &Value, rules: &Rules) -> Result<Admitted, Refusal> {
+pub fn admit(namespace: &str, pod: &Value, rules: &Rules) -> Result<Value, Refusal> {
     let mut edited = pod.clone();
     foreign::convert(&mut edited, rules)?;
     let shares = shares(&edited, rules)?;
     if shares.iter().all(Option::is_none) {
         check_words(namespace, &edited, rules)?;
-        return Ok(Admitted {
-            pod: pod.clone(),
-            template: None,
-        });
+        return Ok(pod.clone());
     }
     let mode = take_mode(&mut edited, rules)?;
     write_choices(&mut edited, &shares, mode, rules)?;
     check_choices(namespace, &edited, &shares, (mode, rules))?;
-    let template = match mode {
-        Mode::Dra => Some(claims::convert(&mut edited, &shares, rules)),
+    match mode {
+        Mode::Dra => claims::convert(&mut edited, &shares, rules),
         Mode::Plugin => {
             let mut of_containers = shares.iter();
             pod::edit_containers(&mut edited, |container| {
@@ -71,14 +58,10 @@ pub fn admit(namespace: &str, pod: &Value, rules: &Rules) -> Result<Admitted, Re
                 }
                 Ok::<(), Refusal>(())
             })?;
-            None
         }
-    };
+    }
     place(&mut edited, rules);
-    Ok(Admitted {
-        pod: edited,
-        template,
-    })
+    Ok(edited)
 }
 
 /// Checks a pod as it will be made, after all webhooks that change pods.
@@ -87,8 +70,8 @@ pub fn admit(namespace: &str, pod: &Value, rules: &Rules) -> Result<Admitted, Re
 /// As [`admit`]; or it would defeat the limits.
 pub fn validate(namespace: &str, pod: &Value, rules: &Rules) -> Result<(), Refusal> {
     let shares = shares(pod, rules)?;
-    let has_share = shares.iter().any(Option::is_some) || has_claim(pod);
-    if has_share && !has_claim(pod) {
+    let has_counts = shares.iter().any(Option::is_some);
+    if has_counts && !has_claim(pod) {
         check_choices(namespace, pod, &shares, (Mode::Plugin, rules))?;
     } else {
         check_words(namespace, pod, rules)?;
@@ -98,7 +81,10 @@ pub fn validate(namespace: &str, pod: &Value, rules: &Rules) -> Result<(), Refus
             "it is not a pod that this release can read".to_owned(),
         ));
     };
-    confine::check(&typed, has_share)
+    // A claim of any driver: a pod names its claim, and what it is of is not known here.
+    let spec = typed.spec.as_ref();
+    let has_claims = spec.is_some_and(|spec| spec.resource_claims.iter().flatten().next().is_some());
+    confine::check(&typed, has_counts || has_claims, &rules.host_paths)
 }
 
 /// Whether the pod has a claim that [`admit`] made for it.
@@ -139,7 +125,8 @@ fn take_mode(pod: &mut Value, rules: &Rules) -> Result<Mode, Refusal> {
     };
     match mode.as_str() {
         Some("plugin") => Ok(Mode::Plugin),
-        Some("dra") => Ok(Mode::Dra),
+        Some("dra") if rules.makes_claims => Ok(Mode::Dra),
+        Some("dra") => Err(Refusal::NoClaims),
         other => Err(Refusal::Mode(other.unwrap_or_default().to_owned())),
     }
 }

@@ -100,8 +100,8 @@ mod tests {
         let config = of(
             "listen = \"[::1]:1\"\ncertificate = \"/a\"\nkubeconfig = \"/k\"\n\
              [resources]\ngpu = \"a.b/c\"\nmemory = \"a.b/d\"\ncores = \"a.b/e\"\nsuspendable_memory = \"a.b/f\"\nchunk = \"1Gi\"\n\
-             [admission]\nmode = \"dra\"\ndefault_memory = \"2Gi\"\ngpu_memory = \"80Gi\"\naliyun_unit = \"MiB\"\n\
-             volcano_memory_factor = 10\nruntime_class = \"nvidia\"\n\
+             [admission]\nmode = \"dra\"\nclaims = false\ndefault_memory = \"2Gi\"\ngpu_memory = \"80Gi\"\naliyun_unit = \"MiB\"\n\
+             volcano_memory_factor = 10\nhost_paths = [\"/data\", \"/mnt/x/\"]\nruntime_class = \"nvidia\"\n\
              tolerations = [{key = \"nvidia.com/gpu\", operator = \"Exists\", effect = \"NoSchedule\"}]\n\
              [namespaces.ops]\npriority_max = \"high\"\naudit_action = \"kill\"\n\
              [extender]\nscore = \"topology\"\nfollow_nodes = true\n",
@@ -121,6 +121,8 @@ mod tests {
             (rules.default_memory_bytes, rules.gpu_memory_bytes),
             (Some(2 << 30), Some(80 << 30))
         );
+        assert!(rules.makes_claims);
+        assert_eq!(rules.host_paths, [Path::new("/data"), Path::new("/mnt/x")]);
         assert_eq!(rules.runtime_class.as_deref(), Some("nvidia"));
         assert_eq!(rules.tolerations[0]["key"], "nvidia.com/gpu");
         let high = QuotaChange {
@@ -158,6 +160,14 @@ mod tests {
             (
                 "[admission]\nvolcano_memory_factor = 0",
                 "c.toml:2: '0': write 1 or more",
+            ),
+            (
+                "[admission]\nhost_paths = [\"/data/../run\"]",
+                "c.toml:2: '/data/../run': write the absolute path",
+            ),
+            (
+                "[admission]\nhost_paths = [\"/data\", \"/data/x\"]",
+                "c.toml:2: '/data/x': it and /data lie in each other",
             ),
             (
                 "[namespaces.web]\npriority_max = \"highest\"",

@@ -2,8 +2,8 @@
 //! extender (docs/kubernetes.md).
 //!
 //! The story of one pod: the API server asks [`webhook`] before it makes the pod. [`review`] reads the question, [`admit`]
-//! decides, [`templates`] makes the claim's template if there is one, and the answer is a patch or a sentence. A
-//! scheduler asks [`extender`] on which nodes one GPU has what is asked for.
+//! decides, and the answer is a patch or a sentence. If the pod has a claim, [`templates`] makes its template once the API server
+//! has the pod. A scheduler asks [`extender`] on which nodes one GPU has what is asked for.
 //!
 //! [`kubectl`] is `kubectl vcuda`, for people.
 #![forbid(unsafe_code)]

@@ -53,9 +53,6 @@ pub struct Request {
     /// Namespace of the object.
     #[serde(default)]
     pub namespace: String,
-    /// Whether nothing may be made.
-    #[serde(default)]
-    pub dry_run: Option<bool>,
     /// The object that is to be made.
     #[serde(default)]
     pub object: Value,

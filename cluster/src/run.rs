@@ -17,7 +17,7 @@ use crate::api;
 use crate::config::Config;
 use crate::counters::Counters;
 use crate::extender::{BoundPods, Extender, Nodes};
-use crate::templates::Templates;
+use crate::templates;
 use crate::webhook::Webhook;
 
 /// Time between being unready and the end: until no caller is sent here any more.
@@ -42,7 +42,14 @@ async fn work(config: Config) -> Result<(), RunError> {
     let counters = Arc::new(Counters::default());
     let known = known(&config, client.as_ref())?;
     let extender = Extender::new(config.rules.clone(), config.score, known, Arc::clone(&counters));
-    let webhook = Webhook::new(config.rules, Templates::new(client), Arc::clone(&counters));
+    if config.rules.makes_claims {
+        templates::follow(client.ok_or_else(|| {
+            RunError::Unavailable(
+                "admission.claims, mode dra: no API server is known to make claims at; set kubeconfig, or mode = \"plugin\"".to_owned(),
+            )
+        })?);
+    }
+    let webhook = Webhook::new(config.rules, Arc::clone(&counters));
     let router = webhook.router().merge(extender.router());
     let listener = TcpListener::bind(config.listen).await.map_err(|error| {
         RunError::Unavailable(format!("listen {}: {error}; give another address", config.listen))

@@ -14,7 +14,6 @@ use tracing::{info, warn};
 use crate::admit::{self, Rules};
 use crate::counters::Counters;
 use crate::review::{self, CLAIMS, POD, Request};
-use crate::templates::Templates;
 
 /// Largest question (bytes). The API server takes no object of more than 3 MiB, and sends it once.
 const BODY_MAX: usize = 8 << 20;
@@ -23,17 +22,15 @@ const BODY_MAX: usize = 8 << 20;
 #[derive(Debug, Clone)]
 pub struct Webhook {
     rules: Arc<Rules>,
-    templates: Templates,
     counters: Arc<Counters>,
 }
 
 impl Webhook {
     /// One with these.
     #[must_use]
-    pub fn new(rules: Rules, templates: Templates, counters: Arc<Counters>) -> Self {
+    pub fn new(rules: Rules, counters: Arc<Counters>) -> Self {
         Self {
             rules: Arc::new(rules),
-            templates,
             counters,
         }
     }
@@ -53,8 +50,9 @@ async fn mutate(State(webhook): State<Webhook>, body: Bytes) -> Response {
         Ok(request) => request,
         Err(error) => return wrong(&webhook.counters, "mutate", &error.to_string()),
     };
-    let answer = match webhook.mutated(&request).await {
-        Ok(patch) => {
+    let answer = match admit::admit(&request.namespace, &request.object, &webhook.rules) {
+        Ok(pod) => {
+            let patch = json_patch::diff(&request.object, &pod);
             let result = if patch.0.is_empty() {
                 "unchanged"
             } else {
@@ -63,7 +61,7 @@ async fn mutate(State(webhook): State<Webhook>, body: Bytes) -> Response {
             webhook.counters.count("mutate", result);
             review::admitted(&request.uid, &patch)
         }
-        Err(why) => refusal(&webhook.counters, "mutate", &request, &why),
+        Err(refused) => refusal(&webhook.counters, "mutate", &request, &refused.to_string()),
     };
     json(&answer)
 }
@@ -86,20 +84,6 @@ async fn validate(State(webhook): State<Webhook>, body: Bytes) -> Response {
         Err(refused) => refusal(&webhook.counters, "validate", &request, &refused.to_string()),
     };
     json(&answer)
-}
-
-impl Webhook {
-    /// The patch that makes the pod what it is to be; its template is there then.
-    async fn mutated(&self, request: &Request) -> Result<json_patch::Patch, String> {
-        let admitted = admit::admit(&request.namespace, &request.object, &self.rules)
-            .map_err(|refused| refused.to_string())?;
-        if let Some(template) = &admitted.template
-            && request.dry_run != Some(true)
-        {
-            self.templates.ensure(&request.namespace, template).await?;
-        }
-        Ok(json_patch::diff(&request.object, &admitted.pod))
-    }
 }
 
 fn refusal(counters: &Counters, page: &'static str, request: &Request, why: &str) -> Value {

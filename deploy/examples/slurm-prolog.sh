@@ -13,6 +13,8 @@ if ! directory=$(vcuda grant create "job-$SLURM_JOB_ID" --user "$SLURM_JOB_USER"
     exit 0
 fi
 mount --bind "$directory" "$job/vcuda"
-vcuda smi --query-tenants=name,gpu_uuid --format=csv,noheader |
-    awk -F', ' -v id="${directory##*/}" '$1 == id { print $2 }' | paste -sd, >"$job/gpus"
+# Numbers of its GPUs, as programs such as vLLM take no UUIDs.
+awk -F', ' -v id="${directory##*/}" 'NR == FNR { number[$2] = $1; next } $1 == id { print number[$2] }' \
+    <(vcuda smi --query-gpu=index,uuid --format=csv,noheader) \
+    <(vcuda smi --query-tenants=name,gpu_uuid --format=csv,noheader) | paste -sd, >"$job/gpus"
 chown "$SLURM_JOB_USER" "$job"

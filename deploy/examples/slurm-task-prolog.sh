@@ -3,4 +3,5 @@
 job=${VCUDA_JOBS:-/run/vcuda-jobs}/$SLURM_JOB_ID
 echo "export VCUDA_DIR=$job/vcuda"
 echo "export CUDA_VISIBLE_DEVICES=$(<"$job/gpus")"
-echo "export LD_PRELOAD=${VCUDA_SHIM:-/usr/lib/vcuda/libvcuda_shim.so}${LD_PRELOAD:+:$LD_PRELOAD}"
+echo "export CUDA_DEVICE_ORDER=PCI_BUS_ID"
+echo "export LD_PRELOAD=${LD_PRELOAD:+$LD_PRELOAD:}${VCUDA_SHIM:-/usr/lib/vcuda/libvcuda_shim.so}"

@@ -3,11 +3,13 @@
 #![expect(unsafe_code, reason = "calls into C libraries")]
 
 mod cuda;
+mod library;
 mod memory;
 mod nvml;
 
 pub use cuda::calls::Calls;
 pub use cuda::{Cuda, CudaProblem};
+pub use library::library_path;
 pub use memory::{GpuMemory, memory_of_gpus};
 pub use nvml::{Nvml, NvmlGpu, NvmlProblem, Readings};
 

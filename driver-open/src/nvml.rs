@@ -9,7 +9,7 @@ use libloading::Library;
 use thiserror::Error;
 use vcuda_driver_api::NvmlError;
 use vcuda_driver_api::nvml::{
-    fn_types, nvmlComputeMode_t, nvmlDevice_t, nvmlMemory_t, nvmlMemory_v2, nvmlMemory_v2_t,
+    fn_types, nvmlComputeMode_t, nvmlDevice_t, nvmlMemory_t, nvmlMemory_v2, nvmlMemory_v2_t, nvmlPciInfo_t,
     nvmlProcessInfo_t,
 };
 
@@ -226,6 +226,23 @@ impl Nvml {
             Ok::<_, NvmlProblem>(memory.reserved)
         };
         ask().unwrap_or(0)
+    }
+
+    /// The GPU's PCI address: domain, bus, device.
+    pub fn pci_address(&self, gpu: NvmlGpu) -> Result<[u32; 3], NvmlProblem> {
+        let get = function!(self, nvmlDeviceGetPciInfo_v3);
+        let mut info = nvmlPciInfo_t {
+            busIdLegacy: [0; 16],
+            domain: 0,
+            bus: 0,
+            device: 0,
+            pciDeviceId: 0,
+            pciSubSystemId: 0,
+            busId: [0; 32],
+        };
+        // SAFETY: `info` is valid for writing.
+        checked!(nvmlDeviceGetPciInfo_v3, unsafe { get(gpu.0, &raw mut info) })?;
+        Ok([info.domain, info.bus, info.device])
     }
 
     /// Compute mode: which processes may make contexts on the GPU.

@@ -184,6 +184,35 @@ mod tests {
         assert_eq!(admit(&alone, 7), Admission::Admit);
     }
 
+    /// With room in the window, only the number of launches in flight makes the launch wait.
+    #[test]
+    fn no_more_launches_are_in_flight_than_the_most() {
+        let beside = |in_flight_launches| Snapshot {
+            in_flight_ns: MS,
+            in_flight_launches,
+            ..FREE
+        };
+        assert_eq!(admit(&beside(LAUNCHES_MAX - 1), 7), Admission::Admit);
+        assert!(completion(&beside(LAUNCHES_MAX)).is_some());
+    }
+
+    #[test]
+    fn a_turn_begins_once_the_others_have_a_quarter_of_the_window_left() {
+        let begins = |others_in_flight_ns, begins_turn| {
+            completion(&Snapshot {
+                in_flight_ns: others_in_flight_ns,
+                in_flight_launches: 1,
+                others_in_flight_ns,
+                begins_turn,
+                ..FREE
+            })
+        };
+        assert_eq!(begins(MS / 2, true), None);
+        assert_eq!(begins(MS / 2 + 1, true), Some(1));
+        assert_eq!(begins(MS, true), Some(MS / 2));
+        assert_eq!(begins(MS, false), None, "a turn that goes on does not wait");
+    }
+
     #[test]
     fn the_deadline_counts_from_the_beginning_of_the_wait() {
         let full = Snapshot {

@@ -19,9 +19,6 @@ pub const LEAST_NS: u64 = 200;
 /// Number of samples after which a key counts as learnt.
 pub const LEARNT: u8 = 4;
 
-const SAMPLES_MAX: u8 = 0x7f;
-/// Bit in the cost of a collective kernel.
-const COLLECTIVE: u64 = 0x80;
 const SETS: usize = 1024;
 const WAYS: usize = 4;
 const MOST_NS: u64 = 1 << 52;
@@ -115,8 +112,6 @@ pub struct Prediction {
     pub index: u16,
     /// Number of measured samples, saturating.
     pub samples: u8,
-    /// Whether it is a collective kernel, which spins until its peers on other devices run.
-    pub is_collective: bool,
     /// Predicted GPU time (ns), at least [`LEAST_NS`].
     pub cost_ns: u64,
 }
@@ -134,7 +129,7 @@ pub struct Part {
 struct Entry {
     /// The [`Key`]; 0 if the entry is free.
     key: AtomicU64,
-    /// `cost_ns << 8 | samples`, and the bit [`COLLECTIVE`].
+    /// `cost_ns << 8 | samples`.
     cost: AtomicU64,
 }
 
@@ -207,22 +202,19 @@ impl Table {
         Some(Prediction {
             index,
             samples: samples_of(word),
-            is_collective: word & COLLECTIVE != 0,
             cost_ns: cost_of(word),
         })
     }
 
-    /// The entry of `key`; `None` if it is not learnt, or is a collective kernel's.
+    /// The entry of `key`; `None` if it is not learnt.
     #[inline(always)]
     #[must_use]
     pub fn find_learnt(&self, key: Key) -> Option<Prediction> {
         let (index, word) = self.word_of(key)?;
         let [samples, ..] = word.to_le_bytes();
-        // The bit of a collective kernel makes the number larger.
-        (LEARNT..=SAMPLES_MAX).contains(&samples).then_some(Prediction {
+        (samples >= LEARNT).then_some(Prediction {
             index,
             samples,
-            is_collective: false,
             // A learnt cost is at least `LEAST_NS`.
             cost_ns: word >> 8,
         })
@@ -270,16 +262,7 @@ impl Table {
         Prediction {
             index: index_of(number, way),
             samples,
-            is_collective: false,
             cost_ns: start_ns,
-        }
-    }
-
-    /// Marks the entry as a collective kernel until it is learnt again.
-    #[cold]
-    pub fn note_collective(&self, index: u16) {
-        if let Some(entry) = self.entry(index) {
-            entry.cost.fetch_or(COLLECTIVE, Ordering::Relaxed);
         }
     }
 
@@ -339,7 +322,7 @@ impl Table {
             let cost = cost_of(word) as f64 + gain * error * count * square / total;
             let cost = cost.clamp(LEAST_NS as f64, MOST_NS as f64) as u64;
             entry.cost.store(
-                (cost << 8) | (word & COLLECTIVE) | u64::from((samples + 1).min(SAMPLES_MAX)),
+                (cost << 8) | u64::from(samples.saturating_add(1)),
                 Ordering::Relaxed,
             );
         }
@@ -380,7 +363,7 @@ const fn index_of(set: usize, way: usize) -> u16 {
 #[inline]
 const fn samples_of(word: u64) -> u8 {
     let [low, ..] = word.to_le_bytes();
-    low & SAMPLES_MAX
+    low
 }
 
 #[inline]

@@ -179,6 +179,12 @@ impl Queue {
         ahead.map(|(_, _, left_ns)| now_ns.saturating_add(left_ns)).max()
     }
 
+    /// Whether a process other than the one in `slot` waits, of the first `slots`.
+    #[must_use]
+    pub fn others_wait(&self, slot: Option<usize>, slots: usize, now_ns: u64) -> bool {
+        self.waiting(slots, now_ns).any(|(other, ..)| Some(other) != slot)
+    }
+
     /// Slot of the first process of the queue; `None` if none waits.
     #[must_use]
     pub fn first(&self, slots: usize, now_ns: u64) -> Option<usize> {

@@ -16,10 +16,12 @@ mod contexts;
 mod counts;
 mod lateness;
 mod meter;
+mod overrun;
 mod pace;
 mod unseen;
 pub use lateness::{Lateness, LatenessUse};
 pub use meter::{LEASE_PART_NS, Lease, Meter, PREDICTION_MAX_NS};
+pub use overrun::is_overrun;
 pub use pace::Pace;
 pub use unseen::can_pay_for_pauses;
 
@@ -37,7 +39,14 @@ pub struct TokenBucket {
     debt_admitted_ns: AtomicU64,
     /// Time at which all work that ended unseen is paid for (`CLOCK_MONOTONIC`, ns): see `unseen`.
     unseen_paid_ns: AtomicU64,
-    reserved_level: [AtomicU64; 12],
+    /// Time at which work was last seen to wait for a launch that was held elsewhere (`CLOCK_MONOTONIC`, ns): see `overrun`.
+    gang_ns: AtomicU64,
+    /// Work that runs longer than predicted: for how long, and when that was seen (`CLOCK_MONOTONIC`, both ns): see `overrun`.
+    running_ns: AtomicU64,
+    running_at_ns: AtomicU64,
+    /// Sum of the times of such work that has ended since the tenant last had tokens (ns).
+    waited_ns: AtomicU64,
+    reserved_level: [AtomicU64; 8],
     /// Futex word of the tenant's waiting threads.
     pub wake: AtomicU32,
     /// Number of waiting threads.
@@ -58,8 +67,9 @@ pub struct TokenBucket {
     pub host_copies: AtomicU64,
     /// Bytes of those copies.
     pub host_copied_bytes: AtomicU64,
-    collective_ns: AtomicU64,
-    collectives: AtomicU64,
+    /// The longest overrun of the last ten seconds, and when it ended (`CLOCK_MONOTONIC`, both ns): see `overrun`.
+    overran_ns: AtomicU64,
+    overran_at_ns: AtomicU64,
     /// Measured time whose bins were new in the busy map (ns).
     pub measured_ns: AtomicU64,
     /// GPU time that was charged for `measured_ns` (ns).
@@ -79,6 +89,10 @@ impl Default for TokenBucket {
             beside_ns: AtomicU64::new(0),
             debt_admitted_ns: AtomicU64::new(0),
             unseen_paid_ns: AtomicU64::new(0),
+            gang_ns: AtomicU64::new(0),
+            running_ns: AtomicU64::new(0),
+            running_at_ns: AtomicU64::new(0),
+            waited_ns: AtomicU64::new(0),
             reserved_level: core::array::from_fn(|_| AtomicU64::new(0)),
             wake: AtomicU32::new(0),
             waiters: AtomicU32::new(0),
@@ -92,8 +106,8 @@ impl Default for TokenBucket {
             reserved_context: core::array::from_fn(|_| AtomicU64::new(0)),
             host_copies: AtomicU64::new(0),
             host_copied_bytes: AtomicU64::new(0),
-            collective_ns: AtomicU64::new(0),
-            collectives: AtomicU64::new(0),
+            overran_ns: AtomicU64::new(0),
+            overran_at_ns: AtomicU64::new(0),
             measured_ns: AtomicU64::new(0),
             measured_charge_ns: AtomicU64::new(0),
             measured_elapsed_ns: AtomicU64::new(0),

@@ -4,11 +4,12 @@
 //! least two fsyncs. `create_release_64` runs 64 of them at once, which share fsyncs.
 #![expect(clippy::unwrap_used, reason = "a benchmark fails by panicking")]
 
+mod timed;
+
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 use tonic::transport::Channel;
@@ -106,7 +107,19 @@ async fn create_release(client: &mut GrantsClient<Channel>, key: &str) {
     client.release(release).await.unwrap();
 }
 
-fn api(criterion: &mut Criterion) {
+async fn create_release_64(client: &GrantsClient<Channel>, turn: u64) {
+    let asking: Vec<_> = (0..64)
+        .map(|place| {
+            let (mut client, key) = (client.clone(), format!("all-{turn}-{place}"));
+            tokio::spawn(async move { create_release(&mut client, &key).await })
+        })
+        .collect();
+    for asked in asking {
+        asked.await.unwrap();
+    }
+}
+
+fn main() {
     let runtime = Runtime::new().unwrap();
     let _inside = runtime.enter();
     let scratch = tempfile::tempdir().unwrap();
@@ -117,56 +130,34 @@ fn api(criterion: &mut Criterion) {
         .unwrap();
     let mut client = GrantsClient::new(channel.clone());
     let mut node = NodeClient::new(channel);
-    let mut group = criterion.benchmark_group("api");
-    group.sample_size(20).measurement_time(Duration::from_secs(3));
+    let mut turn = 0_u64;
     for count in [1, 10, 100, 1000] {
         runtime.block_on(async {
             for number in grants.grant_table().len()..count {
                 client.create(ask(&format!("held-{number}"))).await.unwrap();
             }
         });
-        let mut turn = 0_u64;
-        group.bench_function(BenchmarkId::new("create_release", count), |bench| {
-            bench.iter(|| {
-                turn += 1;
-                runtime.block_on(create_release(&mut client, &format!("new-{turn}")));
-            });
+        timed::report(&format!("create_release/{count}"), || {
+            turn += 1;
+            runtime.block_on(create_release(&mut client, &format!("new-{turn}")));
         });
-        group.bench_function(BenchmarkId::new("create_release_64", count), |bench| {
-            bench.iter(|| {
-                turn += 1;
-                runtime.block_on(async {
-                    let asking: Vec<_> = (0..64)
-                        .map(|place| {
-                            let (mut client, key) = (client.clone(), format!("all-{turn}-{place}"));
-                            tokio::spawn(async move { create_release(&mut client, &key).await })
-                        })
-                        .collect();
-                    for asked in asking {
-                        asked.await.unwrap();
-                    }
-                });
-            });
+        timed::report(&format!("create_release_64/{count}"), || {
+            turn += 1;
+            runtime.block_on(create_release_64(&client, turn));
         });
-        group.bench_function(BenchmarkId::new("get", count), |bench| {
+        timed::report(&format!("get/{count}"), || {
             let request = v1::GetGrantRequest {
                 grant: Some(v1::get_grant_request::Grant::Id("held-0-1".to_owned())),
             };
-            bench.iter(|| runtime.block_on(client.get(request.clone())).unwrap());
+            runtime.block_on(client.get(request)).unwrap();
         });
-        group.bench_function(BenchmarkId::new("list", count), |bench| {
-            bench.iter(|| runtime.block_on(client.list(v1::ListGrantsRequest {})).unwrap());
+        timed::report(&format!("list/{count}"), || {
+            runtime.block_on(client.list(v1::ListGrantsRequest {})).unwrap();
         });
-        group.bench_function(BenchmarkId::new("list_gpus", count), |bench| {
-            bench.iter(|| {
-                runtime
-                    .block_on(node.list_gpus(v1::ListGpusRequest::default()))
-                    .unwrap()
-            });
+        timed::report(&format!("list_gpus/{count}"), || {
+            runtime
+                .block_on(node.list_gpus(v1::ListGpusRequest::default()))
+                .unwrap();
         });
     }
-    group.finish();
 }
-
-criterion_group!(benches, api);
-criterion_main!(benches);

@@ -1,9 +1,10 @@
-//! Cost of a scrape on a large node: 64 GPUs, 1,000 tenants of one GPU each.
+//! Cost of a scrape on a large node: 64 GPUs, 1,000 tenants of one GPU each: `cargo bench -p vcuda-manager --bench scrape`.
+
+mod timed;
 
 use std::hint::black_box;
 use std::sync::Arc;
 
-use criterion::{Criterion, criterion_group, criterion_main};
 use tokio::sync::watch;
 use vcuda_manager::gpu::{Gpu, Health, Inventory, Sensors};
 use vcuda_manager::grant::{Grant, GrantId, Holder};
@@ -108,14 +109,13 @@ fn node(gpus: u64, tenants: u64) -> Metrics {
     Metrics::new(sources, Arc::default())
 }
 
-fn scrape(criterion: &mut Criterion) {
+fn main() {
     for (gpus, tenants) in [(8, 100), (64, 1000)] {
         let metrics = node(gpus, tenants);
         let bytes = metrics.scrape().map_or(0, |text| text.len());
         let name = format!("scrape/{gpus} GPUs, {tenants} containers, {} KiB", bytes >> 10);
-        criterion.bench_function(&name, |bencher| bencher.iter(|| black_box(metrics.scrape())));
+        timed::report(&name, || {
+            black_box(metrics.scrape().ok());
+        });
     }
 }
-
-criterion_group!(benches, scrape);
-criterion_main!(benches);

@@ -4,10 +4,12 @@
 //! The audit finds processes that use a managed GPU and belong to no tenant ([`UNREGISTERED`]), processes of a tenant
 //! that use its GPU without having loaded its limits ([`NOT_ATTACHED`]), use above a quota ([`OVER_LIMIT`]), quotas lowered below use ([`LIMIT_BELOW_USE`]), files
 //! that were damaged or replaced and figures below the truth ([`TAMPERED`]), processes whose files were deleted under
-//! them ([`DETACHED`]), processes that have memory and never registered ([`NOT_REGISTERED`]) or loaded an older
-//! library ([`OLDER_SHIM`]), and refusals of memory ([`MEMORY_DENIED`]). A finding is counted, reported as one event however long it
+//! them ([`DETACHED`]), processes that have memory and never registered ([`NOT_REGISTERED`]) or loaded an older library
+//! ([`OLDER_SHIM`]), memory that outlives a tenant's processes ([`MEMORY_LEFT`]), busy maps that NVML contradicts
+//! ([`TIME_OVERSTATED`]), and refusals of memory ([`MEMORY_DENIED`]). A finding is counted, reported as one event however long it
 //! holds, and stands in the snapshot as long as it holds. It has no other effect, except that a [`NOT_ATTACHED`] process is ended if
-//! the operator configured [`Action::Kill`].
+//! the operator configured [`Action::Kill`], and that a tenant with a [`TIME_OVERSTATED`] counts as idle where the arbiter divides
+//! GPU time.
 
 mod action;
 mod attribution;
@@ -16,6 +18,7 @@ mod evaluation;
 mod findings;
 mod held_processes;
 mod lowered_limits;
+mod overstated;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -24,6 +27,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
+use vcuda_arbiter::Evidence;
 use vcuda_region::GpuUuid;
 
 use crate::background::Background;
@@ -33,6 +37,7 @@ use crate::observe::{Findings, Snapshot, SnapshotCache};
 pub use action::{Action, Actions};
 use attribution::Attribution;
 use evaluation::{Audit, Listed};
+use overstated::Claims;
 
 /// A process uses a managed GPU and belongs to no known tenant.
 pub const UNREGISTERED: &str = "VcudaUnregistered";
@@ -46,6 +51,8 @@ pub const TAMPERED: &str = "VcudaTampered";
 pub const NOT_ATTACHED: &str = "VcudaNotAttached";
 /// A process of a tenant uses a GPU with files that were deleted.
 pub const DETACHED: &str = "VcudaDetached";
+/// A tenant's busy map shows far more GPU time than NVML does.
+pub const TIME_OVERSTATED: &str = "VcudaTimeOverstated";
 /// A process of a tenant has memory and has not registered.
 pub const NOT_REGISTERED: &str = "VcudaNotRegistered";
 /// A process of a tenant has loaded a library of an older release than the manager's.
@@ -54,6 +61,8 @@ pub const OLDER_SHIM: &str = "VcudaOlderShim";
 pub const KILLED: &str = "VcudaKilled";
 /// A process of a tenant used a GPU without the tenant's limits, and could not be ended.
 pub const KILL_FAILED: &str = "VcudaKillFailed";
+/// A tenant without processes has memory that other processes keep.
+pub const MEMORY_LEFT: &str = "VcudaMemoryLeft";
 /// A tenant was refused memory.
 pub const MEMORY_DENIED: &str = "VcudaMemoryDenied";
 
@@ -62,6 +71,9 @@ const LOOKS: u32 = 3;
 
 /// Source of the processes on a GPU by NVML: host PID, and memory in bytes if NVML tells it.
 pub type Processes = dyn Fn(&GpuUuid) -> Result<Vec<(u32, Option<u64>)>, String> + Send;
+
+/// Source of the utilisation of a GPU's processes by NVML: host PID, and percent. Those without work are left out.
+pub type Utilization = dyn Fn(&GpuUuid) -> Result<Vec<(u32, u32)>, String> + Send;
 
 /// Source of a tenant's Kubernetes namespace; empty if it has none.
 pub type Namespaces = dyn Fn(&str) -> String + Send;
@@ -76,6 +88,10 @@ pub struct Sources {
     pub events: Arc<Events>,
     /// NVML's list of processes.
     pub processes: Box<Processes>,
+    /// NVML's utilisation of processes.
+    pub utilization: Box<Utilization>,
+    /// What the arbiter learns from the audit, and its tenants' claims.
+    pub evidence: Evidence,
     /// Namespaces of the tenants.
     pub namespaces: Box<Namespaces>,
     /// Configured actions, which may change.
@@ -107,13 +123,15 @@ impl Auditor {
     /// Fails if no thread can be started.
     pub fn start(root: &std::path::Path, every: Duration, sources: Sources) -> io::Result<Self> {
         let mut audit = Audit::new(Attribution::new(root), sources.findings, sources.events);
+        audit.evidence = sources.evidence;
         let (counts, audited) = (Arc::clone(&audit.counts), Arc::clone(&audit.audited));
         let thread = Background::start("auditor", move |stop| {
             let (mut listed, mut seen) = (Listed::new(), None::<Arc<Snapshot>>);
             while !stop.is_asked() {
                 let last = sources.looks.last();
                 let now = evaluation::list(&last, &*sources.processes);
-                let is_news = now != listed || audit.has_findings();
+                audit.claims = Claims::new(audit.evidence.take_shown(), &*sources.utilization);
+                let is_news = now != listed || audit.has_findings() || !audit.claims.are_none();
                 // The same question again is answered as before: nothing was found.
                 let is_known = seen.as_ref().is_some_and(|seen| seen.tenants == last.tenants);
                 if is_news || !is_known {

@@ -98,6 +98,15 @@ impl Health {
     }
 }
 
+/// A file beside this program or in `../lib`, as in a build and in an installation.
+fn installed(name: &str) -> Option<PathBuf> {
+    let program = std::env::current_exe().ok()?;
+    let folder = program.parent()?;
+    [folder.join(name), folder.join("../lib").join(name)]
+        .into_iter()
+        .find(|path| path.is_file())
+}
+
 impl Config {
     /// Reads the file that `flags` name (or the default one, if it exists) and applies the flags over it.
     ///
@@ -117,8 +126,16 @@ impl Config {
             node: flags.node.clone().or(file.node).unwrap_or_else(config::host_name),
             nvml_library: flags.nvml_library.clone().or(file.nvml_library),
             cuda_library: flags.cuda_library.clone().or(file.cuda_library),
-            shim_library: flags.shim_library.clone().or(file.shim_library),
-            vcuda_program: flags.vcuda_program.clone().or(file.vcuda_program),
+            shim_library: flags
+                .shim_library
+                .clone()
+                .or(file.shim_library)
+                .or_else(|| installed("libvcuda_shim.so")),
+            vcuda_program: flags
+                .vcuda_program
+                .clone()
+                .or(file.vcuda_program)
+                .or_else(|| installed("vcuda")),
             api: Api {
                 mode: file.api.mode.0,
                 group: file.api.group.map(|group| group.0),
@@ -253,8 +270,8 @@ mod tests {
             ("\n\nroot = 7", "m.toml:3: "),
             ("rot = \"/a\"", "m.toml:1: unknown field `rot`"),
             (
-                "[admission]\nreserve = \"7 parsecs\"",
-                "m.toml:2: '7 parsecs': unknown unit",
+                "[admission]\nreserve = \"512\"",
+                "m.toml:2: '512': a number without a unit",
             ),
             (
                 "[admission]\nmemory_overcommit = 0.5",

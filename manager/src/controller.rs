@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tracing::error;
-use vcuda_arbiter::{Role, Runner, Step};
+use vcuda_arbiter::{Evidence, Role, Runner, Step};
 
 use crate::background::{Background, Stop};
 
@@ -33,16 +33,16 @@ impl Controller {
     /// Fails if another manager works under this root (`AddrInUse`), if its files cannot be used, or if no thread is
     /// left.
     pub fn start(root: &Path) -> io::Result<Self> {
-        Self::with_listener(root, Box::new(|| ()))
+        Self::with_listener(root, Evidence::default(), Box::new(|| ()))
     }
 
-    /// As [`Controller::start`]. Calls `news` after a tenant has begun to use its GPU or was refused memory, at most twice
+    /// As [`Controller::start`], with evidence for the arbiter. Calls `news` after a tenant has begun to use its GPU or was refused memory, at most twice
     /// a second.
     ///
     /// # Errors
     /// As [`Controller::start`].
-    pub fn with_listener(root: &Path, news: Box<dyn Fn() + Send>) -> io::Result<Self> {
-        let runner = Runner::new(root, Role::Manager)?;
+    pub fn with_listener(root: &Path, evidence: Evidence, news: Box<dyn Fn() + Send>) -> io::Result<Self> {
+        let runner = Runner::new(root, Role::Manager)?.with_evidence(evidence);
         let waker = runner.waker();
         let beat_ns = Arc::new(AtomicU64::new(0));
         let listener = StepListener {

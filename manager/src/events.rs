@@ -3,10 +3,16 @@
 //! An event that repeats (same reason, tenant, GPU and process) within [`REPEAT`] is counted on the first one and not sent
 //! again. A tenant that is refused a million times writes one line.
 
+mod journal;
+
+use std::borrow::Cow;
 use std::collections::VecDeque;
+use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use journal::Journal;
 use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
 use tokio::sync::broadcast;
 
 /// Number of events kept.
@@ -17,7 +23,7 @@ const BEHIND: usize = 1024;
 pub const REPEAT: Duration = Duration::from_secs(30);
 
 /// Urgency of an event.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Severity {
     /// Nothing is wrong.
     Info,
@@ -28,12 +34,12 @@ pub enum Severity {
 }
 
 /// An event as it is reported.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
     /// Urgency.
     pub severity: Severity,
     /// Reason in one word, such as `VcudaMemoryDenied` (docs/operations.md lists them).
-    pub reason: &'static str,
+    pub reason: Cow<'static, str>,
     /// Sentence that says what happened, to which object, and what to do.
     pub message: String,
     /// The tenant's id, if the event is about one.
@@ -45,7 +51,7 @@ pub struct Report {
 }
 
 /// A kept event.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
     /// Sequence number, from 1 and without gaps.
     pub number: u64,
@@ -68,6 +74,7 @@ pub struct Events {
 struct Kept {
     events: VecDeque<Event>,
     last_number: u64,
+    journal: Option<Journal>,
 }
 
 impl Default for Events {
@@ -80,7 +87,26 @@ impl Default for Events {
 }
 
 impl Events {
-    /// Reports an event, unless the same was reported just now.
+    /// Keeps the events in a file of `folder` from now on. Those in it come before the present ones.
+    pub fn keep_in(&self, folder: &Path) {
+        let (journal, before) = match Journal::open(folder) {
+            Ok(opened) => opened,
+            Err(error) => {
+                let folder = folder.display();
+                tracing::warn!("{folder}: {error}: the next start of the manager will not know the events");
+                return;
+            }
+        };
+        let mut kept = self.kept.lock();
+        kept.journal = Some(journal);
+        kept.last_number = before.back().map_or(0, |event| event.number);
+        let present = std::mem::replace(&mut kept.events, before);
+        for event in present {
+            kept.push(event);
+        }
+    }
+
+    /// Reports an event, unless the same was reported just now. What a person should look into is logged.
     pub fn report(&self, report: Report) {
         self.report_at(report, unix_ms());
     }
@@ -112,31 +138,39 @@ impl Events {
             event.count = event.count.saturating_add(1);
             return;
         }
-        kept.last_number += 1;
-        let event = Event {
-            number: kept.last_number,
+        match report.severity {
+            Severity::Info => {}
+            Severity::Warning => tracing::warn!(
+                reason = &*report.reason,
+                container = report.tenant,
+                "{}",
+                report.message
+            ),
+            Severity::Error => tracing::error!(
+                reason = &*report.reason,
+                container = report.tenant,
+                "{}",
+                report.message
+            ),
+        }
+        let event = kept.push(Event {
+            number: 0,
             unix_ms: now_ms,
             count: 1,
             report,
-        };
-        if kept.events.len() == KEPT {
-            kept.events.pop_front();
-        }
-        kept.events.push_back(event.clone());
+        });
         // Under the lock, so that listeners get events in order. Having no listener is no failure.
         let _ = self.told.send(event);
     }
 
     /// Reports an event about a tenant, or about none, and logs it.
     pub fn say(&self, severity: Severity, reason: &'static str, message: String, tenant: Option<&str>) {
-        match severity {
-            Severity::Info => tracing::info!(reason, container = tenant, "{message}"),
-            Severity::Warning => tracing::warn!(reason, container = tenant, "{message}"),
-            Severity::Error => tracing::error!(reason, container = tenant, "{message}"),
+        if severity == Severity::Info {
+            tracing::info!(reason, container = tenant, "{message}");
         }
         self.report(Report {
             severity,
-            reason,
+            reason: reason.into(),
             message,
             tenant: tenant.map(str::to_owned),
             gpu: None,
@@ -155,6 +189,27 @@ impl Events {
             .cloned()
             .collect();
         (known, self.told.subscribe())
+    }
+}
+
+impl Kept {
+    /// Adds an event under the next number, and returns it.
+    fn push(&mut self, event: Event) -> Event {
+        self.last_number += 1;
+        let event = Event {
+            number: self.last_number,
+            ..event
+        };
+        if self.events.len() == KEPT {
+            self.events.pop_front();
+        }
+        self.events.push_back(event.clone());
+        let journal = self.journal.as_mut();
+        if let Some(Err(error)) = journal.map(|journal| journal.add(&self.events)) {
+            tracing::warn!("the next start of the manager will not know events from now on: {error}");
+            self.journal = None;
+        }
+        event
     }
 }
 
@@ -181,7 +236,7 @@ mod tests {
     fn denied(tenant: &str) -> Report {
         Report {
             severity: Severity::Warning,
-            reason: "VcudaMemoryDenied",
+            reason: "VcudaMemoryDenied".into(),
             message: "denied".to_owned(),
             tenant: Some(tenant.to_owned()),
             gpu: None,

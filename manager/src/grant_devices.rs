@@ -43,7 +43,7 @@ pub enum Folder {
     /// None: grants have no device.
     #[default]
     Off,
-    /// [`SYSTEM_FOLDER`], while it exists and the manager may write to it.
+    /// [`SYSTEM_FOLDER`], which is made if it is missing, while the manager may write to it.
     System,
     /// This one, which is made if it is missing.
     At(PathBuf),
@@ -326,6 +326,8 @@ impl GrantDevices {
         match &self.settings.folder {
             Folder::Off => None,
             Folder::System => {
+                // A manager without the right to make it has no devices.
+                let _ = DirBuilder::new().mode(0o755).create(SYSTEM_FOLDER);
                 let may_write = access(SYSTEM_FOLDER, AccessFlags::W_OK | AccessFlags::X_OK);
                 may_write.is_ok().then(|| SYSTEM_FOLDER.into())
             }

@@ -34,7 +34,7 @@ use crate::gpu::Inventory;
 use health::Policy;
 use health_file::HealthFile;
 pub(crate) use health_file::boot;
-use owner::{Owner, Question};
+use owner::{Answer, Owner, Question, Reply};
 use tracker::{Observation, Tracker};
 
 /// Maximum time for an answer about processes.
@@ -152,8 +152,28 @@ impl Node {
     /// # Errors
     /// Fails with [`ProcessesError`] if the processes are not known, which does not mean that there are none.
     pub fn processes(&self, gpu: &GpuUuid) -> Result<Vec<(u32, Option<u64>)>, ProcessesError> {
-        let (reply, answer) = sync_channel(1);
-        let question = Question { gpu: *gpu, reply };
+        self.ask(gpu, Reply::Processes)
+    }
+
+    /// Host PIDs of the processes that had work on a GPU in the last seconds, each with its utilisation (percent). Blocks as
+    /// [`Node::processes`].
+    ///
+    /// # Errors
+    /// Fails with [`ProcessesError`] if that is not known, which does not mean that none had.
+    pub fn utilization(&self, gpu: &GpuUuid) -> Result<Vec<(u32, u32)>, ProcessesError> {
+        self.ask(gpu, Reply::Utilization)
+    }
+
+    fn ask<T>(
+        &self,
+        gpu: &GpuUuid,
+        reply: impl FnOnce(SyncSender<Answer<T>>) -> Reply,
+    ) -> Result<Vec<(u32, T)>, ProcessesError> {
+        let (told, answer) = sync_channel(1);
+        let question = Question {
+            gpu: *gpu,
+            reply: reply(told),
+        };
         self.questions
             .try_send(question)
             .map_err(|refused| match refused {

@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg, OFlag};
 use thiserror::Error;
+use vcuda_daemon::lock_file;
 
 use crate::checked_file::{self, Damage};
 use crate::events::unix_ms;
@@ -231,14 +232,7 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
 /// # Errors
 /// Fails if another process has the lock, or if the file cannot be made.
 pub(crate) fn lock(path: &Path) -> Result<Flock<File>, LedgerError> {
-    let file = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .custom_flags(OFlag::O_NOFOLLOW.bits())
-        .open(path)
-        .map_err(|error| LedgerError::Io(path.to_owned(), error))?;
+    let file = lock_file::open(path).map_err(|error| LedgerError::Io(path.to_owned(), error))?;
     Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| {
         let path = path.parent().unwrap_or(path).to_owned();
         if errno == Errno::EWOULDBLOCK {

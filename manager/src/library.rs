@@ -49,7 +49,7 @@ impl Current {
 #[derive(Debug, Error)]
 pub enum InstallError {
     /// The source library cannot be read.
-    #[error("shim_library {}: {}; build it with `cargo build --release -p vcuda-shim`", .0.display(), .1)]
+    #[error("shim_library {}: {}; name libvcuda_shim.so of the installation, or leave the key out", .0.display(), .1)]
     Unreadable(PathBuf, io::Error),
     /// The source is not a shared library.
     #[error("shim_library {}: not an ELF shared library; give libvcuda_shim.so", .0.display())]
@@ -362,6 +362,6 @@ mod tests {
         let error = install(&missing, None, scratch.path(), "1")
             .unwrap_err()
             .to_string();
-        assert!(error.contains("cargo build"), "{error}");
+        assert!(error.contains("leave the key out"), "{error}");
     }
 }

@@ -10,10 +10,12 @@ use vcuda_manager::run::run;
 use vcuda_manager::standby;
 
 fn main() -> ExitCode {
+    vcuda_region::clock::follow_host();
     life::main("vcuda-manager", |flags: Flags| {
         // A standby ignores the configuration, which may have changed since.
         if let Some(root) = flags.root.as_ref().filter(|_| flags.standby) {
-            return standby::run(root).map_err(|error| RunError::Failed(error.to_string()));
+            return standby::run(root)
+                .map_err(|error| RunError::Failed(format!("{}: {error}", root.display())));
         }
         let config = Config::load(&flags)?;
         match flags.check {

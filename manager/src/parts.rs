@@ -273,7 +273,12 @@ async fn start_grants(
     snapshots: Arc<SnapshotCache>,
 ) -> Result<(Grants, WriterThread), RunError> {
     let (events, inventory) = (Arc::clone(events), node.inventory());
-    let started = spawn_blocking(move || start(&settings, Box::new(RealDisk), &events, inventory, snapshots));
+    let started = spawn_blocking(move || {
+        let started = start(&settings, Box::new(RealDisk), &events, inventory, snapshots)?;
+        // Once the root is locked, and in memory: a disk that hangs stops no thread.
+        events.keep_in(&settings.root);
+        Ok(started)
+    });
     match started.await {
         Ok(Ok(started)) => Ok(started),
         Ok(Err(error @ StartError::Running(..))) => Err(unavailable(error)),

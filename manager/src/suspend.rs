@@ -25,6 +25,7 @@ pub mod helper;
 mod moving;
 mod poll;
 pub mod records;
+mod returned;
 mod room;
 mod task;
 mod wish;
@@ -317,6 +318,7 @@ impl Shared {
             }
             (Wish::Suspend | Wish::MakeRoom, SuspendState::Suspended)
             | (Wish::Resume, SuspendState::Running) => Ok(None),
+            (Wish::SuspendAnew, state) if state != SuspendState::Suspended => Ok(None),
             (Wish::Suspend | Wish::MakeRoom, SuspendState::Failed) => Err(GrantError::Refused(format!(
                 "{id} has a process that lost its GPU state; end its processes"
             ))),
@@ -337,6 +339,7 @@ impl Shared {
         let work = move || {
             let result = match wish {
                 Wish::Suspend | Wish::MakeRoom => task::suspend(&shared, &name, wish),
+                Wish::SuspendAnew => task::suspend_anew(&shared, &name),
                 Wish::Resume => task::resume(&shared, &name),
             };
             // Before the next task for the tenant can begin.
@@ -361,7 +364,7 @@ impl Shared {
             (false, _) => Moved::Refused,
         };
         match wish {
-            Wish::Suspend | Wish::MakeRoom => self.instruments.suspended(result),
+            Wish::Suspend | Wish::MakeRoom | Wish::SuspendAnew => self.instruments.suspended(result),
             Wish::Resume => self.instruments.resumed(result),
         }
     }

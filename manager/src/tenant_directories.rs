@@ -17,6 +17,10 @@ use vcuda_region::process::Identity;
 use crate::checked_file;
 use crate::grant::{Grant, GrantId, Holder};
 
+mod grown;
+
+pub(crate) use grown::Grown;
+
 const KIND: &str = "vcuda-grant";
 const VERSION: u32 = 1;
 
@@ -190,6 +194,15 @@ impl TenantDirectories {
                 .symlink_metadata()
                 .is_ok_and(|file| file.is_file())
         })
+    }
+
+    /// Takes back what tenants added to their `usage`. Returns the names of their directories.
+    pub(crate) fn cut_grown(&self) -> Vec<(String, Grown)> {
+        let listed = directory::list(&self.root).unwrap_or_default().into_iter();
+        // A file that cannot be cut is damaged, which its readers report.
+        listed
+            .filter_map(|(name, path)| Some((name, grown::cut(&path).ok()??)))
+            .collect()
     }
 
     /// Time at which a directory was last added or removed; `None` if the file system does not tell.

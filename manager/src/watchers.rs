@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use vcuda_arbiter::Evidence;
 use vcuda_region::clock;
 
 use crate::audit::{self, Actions, Auditor, Namespaces};
@@ -54,8 +55,9 @@ impl Watchers {
         let root = &config.root;
         // First, as it refuses a second manager.
         let woken = Arc::clone(&snapshots);
-        let controller = Controller::with_listener(root, Box::new(move || woken.wake()))?;
-        let asked = node.clone();
+        let evidence = Evidence::default();
+        let controller = Controller::with_listener(root, evidence.clone(), Box::new(move || woken.wake()))?;
+        let (asked, loads) = (node.clone(), node.clone());
         let processes = move |gpu: &_| asked.processes(gpu).map_err(|error| error.to_string());
         let registrar = Registrar::start(root, Box::new(processes))?;
         let observatory =
@@ -70,6 +72,8 @@ impl Watchers {
                 findings: Arc::clone(observatory.findings()),
                 events: Arc::clone(events),
                 processes: Box::new(move |gpu| node.processes(gpu).map_err(|error| error.to_string())),
+                utilization: Box::new(move |gpu| loads.utilization(gpu).map_err(|error| error.to_string())),
+                evidence,
                 namespaces,
                 actions: actions.subscribe(),
             },

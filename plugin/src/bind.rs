@@ -19,7 +19,7 @@ use crate::gpu_request::{DeviceCounts, GpuRequest, gpu_request};
 use crate::ids::{Ids, Kind, Slot};
 use crate::manager::Manager;
 use crate::node::{NodeReceiver, NodeState};
-use crate::pods::{Holder, Pods, find_holder};
+use crate::pods::{Devices, Holder, Pods, find_holder};
 use crate::quota_change_source::QuotaChangeSource;
 use crate::reclaim::ReclaimSender;
 
@@ -28,9 +28,11 @@ mod grants;
 mod parts;
 mod reconcile;
 mod spec_inputs;
+mod starts;
 
 pub use error::BindError;
 pub(crate) use spec_inputs::spec_inputs;
+use starts::Starts;
 
 /// Deadline of a binding. Kubelet waits 30 s.
 pub const DEADLINE: Duration = Duration::from_secs(10);
@@ -62,6 +64,7 @@ pub struct Binder {
     node: NodeReceiver,
     quota_changes: Arc<dyn QuotaChangeSource>,
     reclaim: ReclaimSender,
+    starts: Starts,
     /// Serializes grants and files: without it, a binding could end a grant that another binding is creating.
     lock: Mutex<()>,
 }
@@ -99,6 +102,7 @@ impl Binder {
             node,
             quota_changes,
             reclaim,
+            starts: Starts::default(),
             lock: Mutex::default(),
         }
     }
@@ -113,64 +117,51 @@ impl Binder {
         Ok(())
     }
 
-    /// Binds the container that holds these shares, for its start.
+    /// Binds the container that starts, of which kubelet names the devices of one kind. It makes such a call for each kind.
     ///
     /// # Errors
     /// See [`BindError`]: the container must not start.
-    pub async fn bind(&self, shares: &Ids) -> Result<(), BindError> {
-        let work = self.bind_container(shares);
+    pub async fn bind(&self, kind: Kind, ids: &Ids) -> Result<(), BindError> {
+        let work = self.bind_starting(kind, ids);
         tokio::time::timeout(DEADLINE, work)
             .await
             .map_err(|_| BindError::Late)?
     }
 
-    /// Checks that the container with these chunks or percents also has a share of a GPU. Kubelet makes another call for the
-    /// share, which binds the container.
-    ///
-    /// # Errors
-    /// The container has no share, or it is not known which container it is.
-    pub async fn check_has_gpu(&self, kind: Kind, ids: &Ids) -> Result<(), BindError> {
-        let work = async {
-            let holder = find_holder(&*self.pods.snapshot().await?, kind, ids)?;
-            for (name, devices) in &holder.containers {
-                if devices.ids_of(Kind::Gpu).is_empty() {
-                    self.gpu_request(&holder, name, DeviceCounts::count(&devices.ids))?;
-                }
-            }
-            Ok(())
-        };
-        tokio::time::timeout(DEADLINE, work)
-            .await
-            .map_err(|_| BindError::Late)?
-    }
-
-    async fn bind_container(&self, shares: &Ids) -> Result<(), BindError> {
-        let slot = Slot::from_shares(shares);
-        let holder = find_holder(&*self.pods.snapshot().await?, Kind::Gpu, shares)?;
-        let mut counts = DeviceCounts::default();
-        let mut ids: [Ids; 4] = Default::default();
+    async fn bind_starting(&self, kind: Kind, ids: &Ids) -> Result<(), BindError> {
+        let snapshot = self.pods.snapshot().await?;
+        let holder = find_holder(&snapshot, kind, ids)?;
         for (name, devices) in &holder.containers {
-            if let Some(foreign) = devices.foreign.first() {
-                return Err(BindError::Foreign(container_name(&holder, name), foreign.clone()));
-            }
-            counts = counts.max_of_each(DeviceCounts::count(&devices.ids));
-            for (own, more) in ids.iter_mut().zip(&devices.ids) {
-                own.extend(more);
+            if devices.ids_of(Kind::Gpu).is_empty() {
+                self.gpu_request(&holder, name, DeviceCounts::count(&devices.ids))?;
             }
         }
-        let name = holder.containers.keys().next_back().map_or("", String::as_str);
-        let gpu_request = self.gpu_request(&holder, name, counts)?;
+        match self.starts.starting(kind, ids, &holder, &snapshot) {
+            // The call for the shares tells enough, and comes in any case.
+            Some((_, devices)) if kind != Kind::Gpu && !holder.are_shares_reused(devices) => Ok(()),
+            Some((name, devices)) => self.bind_container(&holder, name, devices).await,
+            // A later call for the same container tells which it is.
+            None => Ok(()),
+        }
+    }
+
+    async fn bind_container(&self, holder: &Holder, name: &str, devices: &Devices) -> Result<(), BindError> {
+        if let Some(foreign) = devices.foreign.first() {
+            return Err(BindError::Foreign(container_name(holder, name), foreign.clone()));
+        }
+        let slot = Slot::from_shares(devices.ids_of(Kind::Gpu));
+        let gpu_request = self.gpu_request(holder, name, DeviceCounts::count(&devices.ids))?;
         let held = HeldDevices {
-            pod: pod_name(&holder),
+            pod: pod_name(holder),
             pod_uid: holder.pod_uid.clone(),
-            ids,
+            ids: devices.ids.clone(),
         };
-        let (request, asked) = self.request(&slot, &holder, name, &gpu_request).await?;
+        let (request, asked) = self.request(&slot, holder, name, &gpu_request).await?;
         let one = StartingContainer {
             slot,
             name,
             is_limited: gpu_request.memory_bytes.is_some() || self.settings.shim_for_whole_gpus,
-            holder: &holder,
+            holder,
             held,
             asked,
         };
@@ -247,7 +238,7 @@ impl Binder {
         let wrong = |why| BindError::Annotations(container_name(holder, name), why);
         let change: QuotaChange = self
             .quota_changes
-            .quota_change(&api_holder, &holder.names)
+            .quota_change(&api_holder, &holder.names())
             .await
             .map_err(wrong)?;
         let amounts = amounts(gpu_request, &change).map_err(|error| wrong(error.to_string()))?;
@@ -265,10 +256,10 @@ impl Binder {
     }
 }
 
-/// Identifier of a request: equal for equal slot, pod and amounts, and for no others.
+/// Identifier of a request: equal for equal slot, container and amounts, and for no others.
 fn request_id(slot: &Slot, holder: &v1::Holder, amounts: &v1::Amounts) -> String {
     let mut hash = Sha256::new();
-    for word in [&holder.namespace, &holder.pod, &holder.pod_uid] {
+    for word in [&holder.namespace, &holder.pod, &holder.pod_uid, &holder.container] {
         hash.update(word);
         hash.update("\n");
     }
@@ -300,5 +291,48 @@ async fn blocking<T: Send + 'static>(
     match spawn_blocking(work).await {
         Ok(done) => Ok(done?),
         Err(_) => Err(BindError::Stopping),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The manager answers a repeated identifier with the grant that it made before. So another pod's request of the same name
+    /// must have another identifier: a pod that was created again has the name of the one before, and another UID.
+    #[test]
+    fn each_part_of_a_request_changes_its_identifier() {
+        let id = |change: fn(&mut v1::Holder, &mut v1::Amounts), share: u32| {
+            let mut holder = v1::Holder {
+                namespace: "n".to_owned(),
+                pod: "p".to_owned(),
+                container: "c".to_owned(),
+                pod_uid: "uid".to_owned(),
+            };
+            let mut amounts = v1::Amounts {
+                memory_bytes: 1,
+                ..v1::Amounts::default()
+            };
+            change(&mut holder, &mut amounts);
+            request_id(&Slot::from_shares(&Ids::from([share])), &holder, &amounts)
+        };
+        let same = id(|_, _| {}, 1);
+        assert_eq!(id(|_, _| {}, 1), same);
+        let changes: [fn(&mut v1::Holder, &mut v1::Amounts); 7] = [
+            // An init container and the container that gets its devices next.
+            |holder, _| holder.container = "d".to_owned(),
+            |holder, _| holder.namespace = "m".to_owned(),
+            |holder, _| holder.pod = "q".to_owned(),
+            |holder, _| holder.pod_uid = "other".to_owned(),
+            |holder, _| holder.pod_uid.clear(),
+            // The same letters, divided in another way.
+            |holder, _| (holder.namespace, holder.pod) = ("np".to_owned(), String::new()),
+            |_, amounts| amounts.memory_bytes = 2,
+        ];
+        let mut ids: Vec<String> = changes.into_iter().map(|change| id(change, 1)).collect();
+        ids.extend([id(|_, _| {}, 2), same]);
+        assert!(ids.iter().all(|id| id.len() <= 64), "{ids:?}");
+        let different: std::collections::BTreeSet<&String> = ids.iter().collect();
+        assert_eq!(different.len(), ids.len(), "{ids:?}");
     }
 }

@@ -33,17 +33,6 @@ impl DeviceCounts {
             suspendable_chunks: count(Kind::SuspendableMemory),
         }
     }
-
-    /// The greater of each number: kubelet reserves it for an init container and for the containers that get its devices next.
-    #[must_use]
-    pub fn max_of_each(self, other: Self) -> Self {
-        Self {
-            gpus: self.gpus.max(other.gpus),
-            chunks: self.chunks.max(other.chunks),
-            percents: self.percents.max(other.percents),
-            suspendable_chunks: self.suspendable_chunks.max(other.suspendable_chunks),
-        }
-    }
 }
 
 /// Amounts that a container requests.
@@ -251,7 +240,7 @@ mod tests {
             "{uneven}"
         );
         let uneven = request(2, 32, 1).unwrap_err();
-        assert!(uneven.ends_with("ask for 2 or 2"), "{uneven}");
+        assert!(uneven.ends_with("by 2: ask for 2"), "{uneven}");
     }
 
     #[test]
@@ -292,6 +281,54 @@ mod tests {
             large.contains("79.75 GiB") && large.contains("79.5 GiB"),
             "{large}"
         );
+    }
+
+    /// An unhealthy GPU takes no containers. If all are unhealthy, the manager refuses and names them.
+    #[test]
+    fn an_unhealthy_gpu_is_not_the_largest() {
+        let largest = |states: [State; 2]| {
+            let gpu = |(uuid, chunks, state): (&str, u32, State)| NodeGpu {
+                uuid: uuid.to_owned(),
+                minor_number: None,
+                chunks,
+                suspendable: None,
+                state,
+                numa_node: None,
+            };
+            let node = [("small", 96, states[0]), ("large", 318, states[1])].map(gpu);
+            let counts = DeviceCounts {
+                gpus: 1,
+                chunks: 97,
+                percents: 10,
+                suspendable_chunks: 0,
+            };
+            gpu_request(counts, 256 * MIB, &node, &names()).map_err(|error| error.to_string())
+        };
+        let refused = largest([State::Usable, State::Unhealthy]).unwrap_err();
+        assert!(
+            refused.ends_with("the largest that this node has gives 24 GiB"),
+            "{refused}"
+        );
+        for states in [
+            [State::Usable, State::Usable],
+            [State::Usable, State::Cordoned],
+            [State::Unhealthy, State::Unhealthy],
+        ] {
+            assert!(largest(states).is_ok(), "{states:?}");
+        }
+    }
+
+    #[test]
+    fn a_whole_gpu_is_one_of_just_the_requested_size() {
+        let largest = request(1, 318, 100).unwrap();
+        assert_eq!(
+            (largest.memory_bytes, largest.among),
+            (None, vec!["c".to_owned()])
+        );
+        // No GPU has just this many chunks, so the container gets a part of the largest.
+        let between = request(1, 200, 100).unwrap();
+        assert_eq!(between.memory_bytes, Some(200 * 256 * MIB));
+        assert!(between.among.is_empty(), "{between:?}");
     }
 
     #[test]

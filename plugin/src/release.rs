@@ -299,3 +299,56 @@ fn plugin_slot(grant: &v1::Grant) -> Option<Slot> {
     (!holder.pod.is_empty() || !holder.pod_uid.is_empty()).then_some(())?;
     Slot::named(&grant.key)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::Ids;
+
+    /// Other programs create grants too: a grant that is not the plugin's own must outlive every check.
+    #[test]
+    fn only_a_pods_grant_whose_key_is_a_slot_is_the_plugins() {
+        let slot = Slot::from_shares(&Ids::from([3]));
+        let grant = |key: &str, holder: Option<[&str; 2]>| v1::Grant {
+            key: key.to_owned(),
+            holder: holder.map(|[pod, pod_uid]| v1::Holder {
+                pod: pod.to_owned(),
+                pod_uid: pod_uid.to_owned(),
+                container: "c".to_owned(),
+                ..v1::Holder::default()
+            }),
+            ..v1::Grant::default()
+        };
+        for holder in [["p", ""], ["", "uid"], ["p", "uid"]] {
+            assert_eq!(
+                plugin_slot(&grant(slot.as_str(), Some(holder))),
+                Some(slot.clone())
+            );
+        }
+        for other in [
+            grant(slot.as_str(), None),
+            grant(slot.as_str(), Some(["", ""])),
+            grant("", Some(["p", "uid"])),
+            grant("claim-8825099ea4904796", Some(["p", "uid"])),
+            grant(&slot.as_str()[1..], Some(["p", "uid"])),
+        ] {
+            assert_eq!(plugin_slot(&other), None, "{other:?}");
+        }
+    }
+
+    #[test]
+    fn containers_without_shares_have_no_slot() {
+        let devices = |shares: &[u32], chunks: u32| Devices {
+            ids: [
+                shares.iter().copied().collect(),
+                (0..chunks).collect(),
+                Ids::new(),
+                Ids::new(),
+            ],
+            ..Devices::default()
+        };
+        let containers = [devices(&[3], 2), devices(&[], 2), devices(&[3], 4)];
+        let slot = Slot::from_shares(&Ids::from([3]));
+        assert_eq!(slots_of(containers.iter()), BTreeSet::from([slot]));
+    }
+}

@@ -1,6 +1,6 @@
 //! Start of the device plugin's parts, and its end by a signal.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -14,6 +14,7 @@ use tracing::{info, warn};
 use vcuda_daemon::api_server;
 use vcuda_daemon::http;
 use vcuda_daemon::life::{self, Ends, RunError};
+use vcuda_daemon::lock_file;
 use vcuda_daemon::pages::{Daemon, Problems, pages};
 
 use crate::annotation_reconciler;
@@ -159,7 +160,7 @@ pub(crate) fn try_lock(path: &Path) -> io::Result<Flock<File>> {
     if let Some(directory) = path.parent() {
         std::fs::create_dir_all(directory)?;
     }
-    let file = OpenOptions::new().create(true).append(true).open(path)?;
+    let file = lock_file::open(path)?;
     Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| errno.into())
 }
 

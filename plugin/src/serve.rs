@@ -157,11 +157,7 @@ impl Resource {
     async fn start_container(&self, devices_ids: &[String]) -> Result<(), Status> {
         let ids = ids::parse(self.kind, devices_ids)
             .map_err(|error| Status::invalid_argument(format!("{}: {error}", self.name)))?;
-        match self.kind {
-            Kind::Gpu => self.shared.binder.bind(&ids).await?,
-            kind => self.shared.binder.check_has_gpu(kind, &ids).await?,
-        }
-        Ok(())
+        Ok(self.shared.binder.bind(self.kind, &ids).await?)
     }
 }
 
@@ -177,7 +173,8 @@ impl DevicePlugin for Resource {
         _: Request<Empty>,
     ) -> Result<Response<DevicePluginOptions>, Status> {
         Ok(Response::new(DevicePluginOptions {
-            // True for all resources, so that a container with chunks and no share is refused before it starts.
+            // True for all resources: a container with chunks and no share is refused before it starts, and only all calls together
+            // tell an init container from the one that gets its devices next.
             pre_start_required: true,
             get_preferred_allocation_available: self.kind == Kind::Gpu,
         }))

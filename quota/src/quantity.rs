@@ -21,6 +21,11 @@ pub enum ParseError {
         /// Text behind the number.
         unit: String,
     },
+    /// A number without a unit, where it would be bytes.
+    NoUnit {
+        /// The number.
+        number: String,
+    },
     /// Zero bytes.
     NoMemory,
     /// A fraction that is not a whole number of bytes.
@@ -54,6 +59,12 @@ impl fmt::Display for ParseError {
                      example 4Gi"
                 );
             }
+            Self::NoUnit { number } => {
+                return write!(
+                    f,
+                    "a number without a unit; write for example {number}GiB, or {number}B for bytes"
+                );
+            }
             Self::NoMemory => "a tenant without memory cannot use the GPU; write for example 4Gi",
             Self::Fraction => "not a whole number of bytes; write for example 1536Mi",
             Self::TooLarge => "more than any GPU has; write for example 4Gi",
@@ -72,6 +83,23 @@ impl fmt::Display for ParseError {
 }
 
 impl std::error::Error for ParseError {}
+
+impl MemorySize {
+    /// Reads an amount with its unit: without one, `4` would be four bytes.
+    ///
+    /// # Errors
+    /// Fails with what to write instead.
+    pub fn with_unit(text: &str) -> Result<Self, ParseError> {
+        let size = text.parse()?;
+        let number = text.trim();
+        if number.ends_with(|c: char| c.is_ascii_digit()) {
+            return Err(ParseError::NoUnit {
+                number: number.to_owned(),
+            });
+        }
+        Ok(size)
+    }
+}
 
 impl FromStr for MemorySize {
     type Err = ParseError;

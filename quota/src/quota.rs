@@ -289,6 +289,67 @@ mod tests {
         assert_eq!(fixed.merge(&again).unwrap().cores_max_permille, 1000);
     }
 
+    /// For a quota from a file or from another process, which no [`Quota::merge`] has checked.
+    #[test]
+    fn each_value_out_of_its_range_makes_a_quota_invalid() {
+        let burst = Quota::UNLIMITED.merge(&BURST).unwrap();
+        let best_effort = Quota {
+            policy: Policy::BestEffort,
+            ..Quota::fixed(None, 300)
+        };
+        for good in [burst, best_effort, Quota::fixed(Some(NO_MEMORY_LIMIT - 1), 1)] {
+            assert!(good.is_valid(), "{good:?}");
+        }
+        type Spoil = fn(&mut Quota);
+        let bad: [(&str, Spoil); 9] = [
+            ("no memory", |quota| quota.memory_bytes = Some(0)),
+            ("the mark of no limit", |quota| {
+                quota.memory_bytes = Some(NO_MEMORY_LIMIT);
+            }),
+            ("no time", |quota| quota.cores_permille = 0),
+            ("a share of more than a GPU", |quota| {
+                (quota.cores_permille, quota.cores_max_permille) = (1001, 1001);
+            }),
+            ("a maximum below the share", |quota| {
+                quota.cores_max_permille = quota.cores_permille - 1;
+            }),
+            ("a maximum of more than a GPU", |quota| {
+                quota.cores_max_permille = 1001;
+            }),
+            ("a maximum of a fixed share", |quota| quota.policy = Policy::Fixed),
+            ("a maximum without a promise", |quota| {
+                quota.policy = Policy::BestEffort;
+            }),
+            ("a weight of 0", |quota| quota.weight = Some(0)),
+        ];
+        for (what, change) in bad {
+            let mut quota = burst;
+            change(&mut quota);
+            assert!(!quota.is_valid(), "{what}: {quota:?}");
+        }
+    }
+
+    #[test]
+    fn a_maximum_is_refused_for_each_policy_whose_maximum_is_its_share() {
+        for policy in [Policy::Fixed, Policy::BestEffort] {
+            let change = QuotaChange {
+                policy: Some(policy),
+                ..BURST
+            };
+            let refused = Contradiction::MaximumWithoutBurst {
+                cores_max_permille: 500,
+                policy,
+            };
+            assert_eq!(Quota::UNLIMITED.merge(&change), Err(refused));
+        }
+        // A maximum of just the share is one too.
+        let fixed = Quota::fixed(None, 300).merge(&QuotaChange {
+            cores_max_permille: Some(300),
+            ..QuotaChange::default()
+        });
+        assert!(matches!(fixed, Err(Contradiction::MaximumWithoutBurst { .. })));
+    }
+
     #[test]
     fn only_a_quota_that_competes_as_all_do_is_not_metered() {
         let memory_only = Quota::fixed(Some(1), 1000);

@@ -24,13 +24,16 @@ mod debts;
 mod error;
 mod granted;
 mod in_use;
+mod inherited;
 mod remove;
 use create::create;
 pub use error::DirectoryError;
 pub use granted::{
-    GRANT, create_granted, discard, is_granted, is_used, read_grant, remove_granted, restore_usage, set_grant,
+    GRANT, create_granted, discard, is_granted, is_used, read_grant, remove_granted, restore_usage,
+    set_grant, usage_bytes_max,
 };
 use in_use::{LockOutcome, lock_directory};
+use inherited::Inherited;
 use remove::{is_abandoned, remove};
 
 use crate::limits::Limits;
@@ -132,11 +135,13 @@ pub struct Directory {
 
 impl Directory {
     /// Makes the directory `<root>/containers/<name>` with `limits` and `usage`, or joins the living run of that
-    /// name. A directory whose processes are all gone is replaced. The new run takes over their debt of GPU time.
+    /// name. A directory whose processes are all gone is replaced. The new run takes over their debt of GPU time, and exported
+    /// memory whose release is not proved.
     /// `me` is given a slot, so that the directory lives as long as the process, even after an `exec`.
     ///
     /// # Errors
-    /// A bad name, a root that others can write, a full or read-only disk: see [`DirectoryError`].
+    /// A bad name, a root that others can write, a full or read-only disk, memory left on another GPU: see
+    /// [`DirectoryError`].
     pub fn create_or_join(
         root: &Path,
         tenant: &Tenant,
@@ -146,7 +151,7 @@ impl Directory {
         tenant.check()?;
         let containers = prepare(root)?;
         let path = containers.join(&tenant.name);
-        let mut debts = Vec::new();
+        let mut inherited = Inherited::default();
         for attempt in 0..1000 {
             match open_directory(&path) {
                 Ok(_) if is_granted(&path) => return Err(DirectoryError::Granted(path)),
@@ -156,14 +161,16 @@ impl Directory {
                         return Ok((Self { path, lock }, Origin::Joined));
                     }
                     LockOutcome::Dead => {
-                        debts = debts::read(&path, now_ns);
+                        inherited = Inherited::read(&path, tenant, now_ns)?;
                         remove(&path)?;
                     }
                     LockOutcome::Gone => {}
                     LockOutcome::Locked => std::thread::sleep(Duration::from_millis(1)),
                 },
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                    if let Some(lock) = create(&containers, &path, (tenant, &debts), me, (now_ns, attempt))? {
+                    if let Some(lock) =
+                        create(&containers, &path, (tenant, &inherited), me, (now_ns, attempt))?
+                    {
                         return Ok((Self { path, lock }, Origin::Created));
                     }
                 }
@@ -206,7 +213,7 @@ pub fn list(root: &Path) -> Result<Vec<(String, PathBuf)>, DirectoryError> {
 }
 
 /// Removes the directories under `root` whose processes are all gone, and remains of killed commands. Granted
-/// directories stay. Returns how many it removed.
+/// directories stay, and those of runs whose exported memory is not released. Returns how many it removed.
 ///
 /// # Errors
 /// `root` cannot be read, or a dead directory not be removed. A root that does not exist has nothing to remove.
@@ -221,7 +228,9 @@ pub fn remove_dead(root: &Path, me: &Identity) -> Result<usize, DirectoryError> 
         let is_dead = if is_unfinished {
             is_abandoned(&lock)
         } else {
-            !is_granted(&path) && matches!(lock_directory(&path, &lock, me)?, LockOutcome::Dead)
+            !is_granted(&path)
+                && matches!(lock_directory(&path, &lock, me)?, LockOutcome::Dead)
+                && inherited::left(&path).is_empty()
         };
         if is_dead {
             remove(&path)?;

@@ -130,6 +130,17 @@ pub(crate) fn open_to_write<T: Mapped>(path: &Path) -> Result<File, OpenError> {
     Ok(file)
 }
 
+/// The version in the header of a file.
+pub(crate) fn version_of(path: &Path) -> io::Result<u32> {
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_CLOEXEC)
+        .open(path)?;
+    let mut header = [0; HEADER_BYTES];
+    file.read_exact_at(&mut header, 0)?;
+    Ok(Words::of_bytes(&header).version)
+}
+
 /// Checks the file that is open as `file`, which may have changed since.
 pub(crate) fn check<T: Mapped>(path: &Path, file: &File) -> Result<Metadata, OpenError> {
     let io = |error| OpenError::Io(path.to_owned(), error);

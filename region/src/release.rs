@@ -3,7 +3,7 @@
 //!
 //! These words lie together in the built file, behind [`MAGIC`], and the program reads them from there. So the
 //! versions of a library or program can be read from its file without running it. The tests make the programs of the
-//! releases before and after from one build, by changing these words (`tests/tests/manager_upgrade.rs`).
+//! releases before and after from one build, by changing these words (`tests/tests/manager/manager_upgrade.rs`).
 
 use core::sync::atomic::{AtomicU32, Ordering};
 

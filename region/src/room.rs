@@ -2,8 +2,8 @@
 //!
 //! With overcommit the quotas on a GPU may exceed its memory. The manager then offers to make room, by a time in `limits`
 //! that it renews. A process whose allocation the driver refused sets its device's bit in `usage`, again and again, and tries
-//! the allocation again each time; the manager takes the bits and suspends other tenants. The tenant can write these words,
-//! which yields it no more than its quota: the manager compares with what the tenant has.
+//! the allocation again each time; the manager takes the bits and suspends other tenants. The tenant can write these words
+//! without need: the manager compares with its quota and with NVML's figures, and believes one less that does not use the room.
 
 use crate::DeviceIndex;
 use crate::primitive::Ordering;

@@ -35,10 +35,14 @@
 use crate::slots::Slot;
 use crate::{DeviceIndex, MAX_SLOTS};
 
+#[cfg(not(loom))]
+pub mod descriptors;
 mod foreign;
 #[cfg(not(loom))]
 mod holds;
 mod key;
+#[cfg(not(loom))]
+mod left;
 mod outlives;
 mod record;
 #[cfg(not(loom))]
@@ -48,6 +52,8 @@ mod table;
 #[cfg(not(loom))]
 pub(crate) use holds::Holds;
 pub use key::ObjectKey;
+#[cfg(not(loom))]
+pub use left::Left;
 pub use outlives::Outlives;
 pub use record::ObjectRecord;
 pub(crate) use record::Payer;

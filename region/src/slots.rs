@@ -15,6 +15,8 @@ use crate::open::{OpenError, open_to_write};
 use crate::primitive::{AtomicU32, Ordering};
 use crate::process::{Identity, ProcessView};
 use crate::shared::Objects;
+#[cfg(not(loom))]
+use crate::suspension::SuspendState;
 use crate::{DeviceIndex, MAX_DEVICES, MAX_SLOTS};
 use vcuda_limiter::queue::Queue;
 use vcuda_limiter::token_bucket::{Meter, TokenBucket};
@@ -210,6 +212,13 @@ impl Usage {
     /// Number of allocations that were refused as the GPU had no room.
     pub(crate) fn room_denied(&self) -> &AtomicU32 {
         &self.mapping.room_denied
+    }
+
+    /// State of the tenant, as the manager wrote it last. The tenant can write it, too.
+    #[cfg(not(loom))]
+    #[must_use]
+    pub fn suspend_state(&self) -> SuspendState {
+        SuspendState::of_word(self.mapping.suspend_state.load(Ordering::Acquire))
     }
 
     /// Bytes that no process counts: objects from outside of the tenant, and those whose payer is gone.

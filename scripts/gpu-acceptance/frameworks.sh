@@ -22,6 +22,8 @@ python_client() { # NAME SECONDS QUOTA PACKAGE SCRIPT ARGUMENTS...
     python3 -c "import $package" >/dev/null 2>&1 || { row skipped "$name" "python3 has no $package"; return; }
     [ -z "$simulated" ] || [[ $package = pynvml || $package = cuda.bindings.driver ]] || { row skipped "$name" "not simulated: the CUDA runtime"; return; }
     both "$name" "$seconds" "--memory $quota --cores 90" python3 "$@" || return
-    for figure in $(awk '$3 == "result" {print $1}' "$results/$name.bare"); do alike "$name" "$figure" 0.1; done
+    local figures
+    mapfile -t figures < <(awk '$3 == "result" {print $1}' "$results/$name.bare")
+    for figure in "${figures[@]}"; do alike "$name" "$figure" 0.1; done
     [ -z "$(figure "$name.tenant" total)" ] || expect "$name.tenant" total $((${quota%GiB} << 30)) $((${quota%GiB} << 30))
 }

@@ -2,6 +2,7 @@
 # demo.
 # shellcheck shell=bash disable=SC2154
 
+# shellcheck disable=SC2119 # without options
 stage_manager() {
     local manager web batch
     [ -x "$dir/vcuda-manager" ] || { row skipped manager "not packed"; return; }
@@ -25,6 +26,7 @@ stage_manager() {
     wait $web $batch
     granted lone 4
     bare_run alone-again 30 "$dir/hardware/shares" 3 "$iterations"
+    # shellcheck disable=SC2034 # judge reads it
     alone=$(figure alone-again.bare kernels_per_second)
     judge web 30 10
     judge batch 50 10
@@ -35,6 +37,7 @@ stage_manager() {
     bare_run demo 120 "$vcuda" demo ${simulated:+--sim} --svg "$results/demo.svg" && row same demo "all checks hold"
 }
 # start_manager [OPTION...]: in the background; sets `manager`.
+# shellcheck disable=SC2120 # suspension.sh gives options
 start_manager() {
     local options=("$@" --root "$XDG_RUNTIME_DIR/vcuda" --state "$work/state" --metrics 127.0.0.1:19400)
     [ -z "$simulated" ] || options+=(--nvml-library "$dir/libvcuda_simulator_nvml.so" --cuda-library "$dir/libvcuda_simulator_cuda.so")

@@ -90,6 +90,7 @@ is_steady() {
     local first second
     first=$(figure calibrate.bare alone_per_second)
     second=$(figure alone-again.bare kernels_per_second)
+    # shellcheck disable=SC2034 # judge and the other stages read it
     alone=$(awk -v a="$first" -v b="$second" 'BEGIN {print (a + b) / 2}')
     awk -v a="$first" -v b="$second" 'BEGIN {exit !((a - b) ^ 2 <= (0.03 * a) ^ 2)}' ||
         { row not-measured "shares" "alone $first kernels/s before, $second afterwards: this machine is too busy"; return 1; }
@@ -97,7 +98,7 @@ is_steady() {
 # What a tenant of 4 GiB sees beside one that holds 1 GiB. "nvidia-smi's list"
 nvidia_smi() {
     local neighbour
-    if [ -n "$simulated" ]; then row skipped nvidia-smi "not simulated: tests/tests/real_binaries.rs runs Debian's"; return; fi
+    if [ -n "$simulated" ]; then row skipped nvidia-smi "not simulated: tests/tests/programs/real_binaries.rs runs Debian's"; return; fi
     needs nvidia-smi || return
     "${tenant[@]}" --memory 8GiB -- "$1/deaths" hold >"$work/neighbour" 2>&1 &
     neighbour=$!

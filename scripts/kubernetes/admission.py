@@ -212,6 +212,7 @@ AGAINST_POLICY = [
     ("no-cores", container(cores=0), "a container with a share asks for all three"),
     ("privileged", container(**PRIVILEGED), "neither privileged"),
     ("variable", container(gpu=0, memory=0, cores=0, env=[{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]), "around all limits"),
+    ("power", container(securityContext={"capabilities": {"add": ["SYS_ADMIN"]}}), "no powers beyond the baseline"),
     ("folder", container(), "a hostPath reaches GPUs or limits"),
 ]
 

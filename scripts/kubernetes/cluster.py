@@ -202,7 +202,7 @@ class Cluster:
         """Containers among the pods that saw other limits than theirs, with what they saw."""
         wrong = []
         for one in made:
-            for each in one["spec"]["containers"]:
+            for each in one["spec"]["containers"] + one["spec"].get("initContainers", []):
                 name, of = one["metadata"]["name"], each["name"]
                 gpu, memory, cores = (int(each["resources"]["limits"]["vcuda.io/" + key]) for key in ("gpu", "memory", "cores"))
                 try:

@@ -34,7 +34,7 @@ def ephemeral(cluster, faults):
 
 
 def kinds(cluster):
-    """Non-root with a read-only root, the node's processes, several containers, init, sidecar, static, ephemeral."""
+    """Non-root with a read-only root, the node's processes, several containers, init and sidecar of other sizes, static, ephemeral."""
     confined = {"runAsUser": 1000, "runAsGroup": 1000, "runAsNonRoot": True, "readOnlyRootFilesystem": True,
                 "allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}, "seccompProfile": {"type": "RuntimeDefault"}}
     run = "quota {}"
@@ -46,7 +46,8 @@ def kinds(cluster):
         pod("init", container(memory=8, cores=20, run=run.format(8 * CHUNK)),
             initContainers=[container("before", memory=8, cores=20, run=run.format(8 * CHUNK))]),
         pod("sidecar", container(memory=8, cores=20, run=run.format(8 * CHUNK)),
-            initContainers=[container("beside", memory=4, cores=10, restartPolicy="Always")]),
+            initContainers=[container("before", memory=24, cores=60, run=run.format(24 * CHUNK)),
+                            container("beside", memory=4, cores=10, restartPolicy="Always")]),
     ]
     names = [one["metadata"]["name"] for one in made]
     cluster.create(made)

@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # Functions of scripts/kubernetes-node.sh and its helpers, sourced with these set: here (this folder), bin (the binaries),
 # state (what the node wrote). The node is a set of namespaces; the end of their first process is its loss of power.
 fail() { echo "kubernetes-node: $*" >&2; exit 1; }
@@ -60,6 +61,7 @@ gpus_offered() {
 
 # The node's address and the API's, one of each service network: nothing outside the node's namespaces has them.
 node_address=192.0.2.1
+# shellcheck disable=SC2034 # kubernetes-node.sh reads it
 api_address=10.96.0.1
 
 # service NAME: starts it, by its name

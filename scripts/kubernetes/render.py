@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Prints the chart's objects as helm would install them, by the Python of scripts/chart-tools.sh:
+"""Prints the chart's objects as helm would install them (without those of helm test), by the Python of scripts/chart-tools.sh:
 render.py VALUES.yaml [--release NAME] [NAME.NAME=VALUE]..."""
 import pathlib, sys
 
@@ -20,5 +20,5 @@ for setting in settings:
 with helm_python.Chart.load(CHART) as chart:
     rendered = chart.render(values, name=release, namespace="vcuda-system")
 for file, text in rendered.items():
-    if file.endswith(".yaml"):
+    if file.endswith(".yaml") and not file.endswith("/test.yaml"):
         print("---", text, sep="\n")

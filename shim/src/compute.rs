@@ -10,10 +10,10 @@ mod admission;
 mod alone;
 mod at_once;
 mod clock;
-mod collective;
 mod context_maps;
 pub(crate) mod device_limiter;
 mod event_clock;
+mod gang;
 pub(crate) mod graph_cost;
 mod idle_streams;
 pub(crate) mod settle;
@@ -25,7 +25,7 @@ mod turn_queue;
 mod worker;
 
 use core::ptr;
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use vcuda_driver_api::prelude::*;
 use vcuda_limiter::predict::{Key, LEARNT, Prediction, Table};
@@ -40,6 +40,7 @@ use event_clock::EventClocks;
 use stream_state::StreamState;
 use stream_table::StreamTable;
 
+pub(crate) use admission::{give_back, step_aside};
 pub(crate) use at_once::at_once;
 pub(crate) use idle_streams::{context_drains, event_is_reached, stream_drains};
 
@@ -58,6 +59,8 @@ pub(crate) struct Launches {
     contexts: EventClocks,
     /// Set while a thread settles timing events.
     settling: AtomicBool,
+    /// Time of the worker's last pass (`CLOCK_MONOTONIC`, ns).
+    passed_ns: AtomicU64,
     /// Futex word that wakes the worker; its low bits are the kind of its sleep.
     wake_word: AtomicU32,
 }
@@ -76,6 +79,7 @@ impl Launches {
             streams: StreamTable::new(),
             contexts: EventClocks::new(),
             settling: AtomicBool::new(false),
+            passed_ns: AtomicU64::new(0),
             wake_word: AtomicU32::new(0),
         }
     }
@@ -171,7 +175,7 @@ impl Launches {
             return call.real();
         };
         let predicted = COSTS.predict(key, family);
-        let (now, sampled) = self.pay(limiter, stream_state, stream, key, predicted);
+        let (now, sampled) = self.pay(limiter, stream_state, stream, predicted);
         let answer = call.real();
         if answer.is_ok() {
             self.launched(limiter, stream_state, stream, predicted, now, sampled);
@@ -198,16 +202,12 @@ impl Launches {
         limiter: &'static DeviceLimiter,
         stream_state: &'static StreamState,
         stream: Stream,
-        key: Key,
         predicted: Prediction,
     ) -> (u64, bool) {
         let paid = limiter.meter.spend(predicted.cost_ns);
         let mut held = false;
         if !paid || predicted.samples == 0 {
-            held = self.hold(limiter, Some(stream_state), stream, key, predicted, paid);
-        }
-        if predicted.is_collective {
-            self.count_collective(limiter);
+            held = self.hold(limiter, Some(stream_state), stream, predicted, paid);
         }
         // Read at each launch, so that a pause before it is not measured as work.
         let now = stream_state.clock.now_ns();
@@ -260,7 +260,7 @@ impl Launches {
         };
         let limiter = self.limiter_of(stream_state)?;
         let predicted = COSTS.predict(key, family);
-        let (now, sampled) = self.pay(limiter, stream_state, stream, key, predicted);
+        let (now, sampled) = self.pay(limiter, stream_state, stream, predicted);
         Some(Admitted {
             limiter,
             stream_state: Some(stream_state),
@@ -314,7 +314,7 @@ impl Launches {
         let predicted = COSTS.predict(key, family);
         let paid = limiter.meter.spend(predicted.cost_ns);
         if !paid {
-            self.hold(limiter, None, stream, key, predicted, paid);
+            self.hold(limiter, None, stream, predicted, paid);
         }
         Some(Admitted {
             limiter,

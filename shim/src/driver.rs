@@ -104,25 +104,22 @@ where
     }
 }
 
-/// Runs a handler. A call from within a hook goes straight to the driver. A panic ends here. If `SHIELDED`, a
-/// cancellation of the thread waits.
+/// Runs a handler. A panic ends here. If `SHIELDED`, a cancellation of the thread waits.
 #[inline]
 pub(crate) fn guarded<const SHIELDED: bool, R: DriverStatus>(
     answer: Answer,
     default_stream: DefaultStream,
     real: &dyn Fn() -> R,
-    handler: impl FnOnce(&HookGuard, &Call<'_, R>) -> R,
+    handler: impl FnOnce(&Call<'_, R>) -> R,
 ) -> R {
-    let Some(inside) = HookGuard::enter() else {
-        return real();
-    };
+    let _inside = HookGuard::enter::<SHIELDED>();
     let _shield = SHIELDED.then(Shield::raise);
     let call = Call {
         real,
         status: Cell::new(None),
         default_stream,
     };
-    match catch_unwind(AssertUnwindSafe(|| handler(&inside, &call))) {
+    match catch_unwind(AssertUnwindSafe(|| handler(&call))) {
         Ok(status) => status,
         Err(payload) => after_panic(answer, &call, payload),
     }

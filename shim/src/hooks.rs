@@ -1,6 +1,7 @@
 //! The table: every function that is hooked, and its handler. How a row is read: [`crate::hooks::table`].
 
 mod array;
+mod checkpoint;
 mod context;
 mod copy;
 mod copy_shapes;
@@ -17,6 +18,7 @@ mod lookup;
 mod memory;
 mod module;
 mod multicast;
+mod nested;
 mod nvml;
 mod pitch;
 mod pool;
@@ -119,6 +121,10 @@ hooks_and_gated! {
     pass cuGreenCtxCreate               => green::create;
     pass cuGreenCtxDestroy              => green::destroy;
     pass cuCtxFromGreenCtx              => green::context;
+    pass cuCheckpointProcessLock        => checkpoint::lock;
+    pass cuCheckpointProcessCheckpoint  => checkpoint::checkpoint;
+    pass cuCheckpointProcessRestore     => checkpoint::restore;
+    pass cuCheckpointProcessUnlock      => checkpoint::unlock;
 
     pass cuModuleLoad                   => module::load;
     pass cuModuleLoadData               => module::load_data;
@@ -311,9 +317,10 @@ hooks_and_gated! {
     pass cuMemGetInfo_v2                => device::mem_info;
     pass cuDeviceTotalMem               => device::total_v1;
     pass cuDeviceTotalMem_v2            => device::total;
+    pass cuDeviceGetAttribute           => device::attribute;
     pass nvmlDeviceGetMemoryInfo        => nvml::memory;
     pass nvmlDeviceGetMemoryInfo_v2     => nvml::memory_v2;
-    pass nvmlDeviceGetConfComputeProtectedMemoryUsage => nvml::memory;
+    pass nvmlDeviceGetConfComputeProtectedMemoryUsage => nvml::protected_memory;
     pass nvmlDeviceGetBAR1MemoryInfo    => nvml::bar1;
     pass nvmlDeviceGetAttributes        => nvml::attributes;
     pass nvmlDeviceGetAttributes_v2     => nvml::attributes;

@@ -9,6 +9,7 @@ pub(crate) mod config;
 pub(crate) mod devices;
 pub(crate) mod fork;
 pub(crate) mod futex;
+pub(crate) mod heap;
 pub(crate) mod in_flight;
 pub(crate) mod limits;
 pub(crate) mod log;

@@ -29,13 +29,60 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use vcuda_driver_api::{CUerror, CUresult};
 
+/// An exported function, which begins as NVIDIA's do: with a comparison and a short jump. Programs move these instructions
+/// elsewhere to put a jump in their place (UCX, `src/ucm/bistro`).
+macro_rules! entry {
+    ($name:ident($($argument:ident : $type:ty),*) -> $result:ty $body:block) => {
+        #[unsafe(naked)]
+        #[unsafe(no_mangle)]
+        #[allow(unused_variables, reason = "they are in the registers where the body expects them")]
+        extern "C" fn $name($($argument: $type),*) -> $result {
+            extern "C" fn body($($argument: $type),*) -> $result $body
+            $crate::export::begin!(body)
+        }
+    };
+}
+pub(crate) use entry;
+
+/// The instructions of an exported function: its beginning, and a jump to what it does.
+#[cfg(target_arch = "x86_64")]
+macro_rules! begin {
+    ($body:ident) => {
+        ::core::arch::naked_asm!(
+            "cmp dword ptr [rip + {word}], 0x7fffffff",
+            "je 2f",
+            "2:",
+            "jmp {body}",
+            word = sym $crate::export::COMPARED,
+            body = sym $body,
+        )
+    };
+}
+#[cfg(target_arch = "aarch64")]
+macro_rules! begin {
+    ($body:ident) => {
+        ::core::arch::naked_asm!(
+            "mov x16, x16",
+            "mov x16, x16",
+            "mov x16, x16",
+            "mov x16, x16",
+            "b {body}",
+            body = sym $body,
+        )
+    };
+}
+pub(crate) use begin;
+
+/// The word with which each exported function begins.
+#[cfg(target_arch = "x86_64")]
+pub(crate) static COMPARED: u32 = 0;
+
 /// Expands one row of `export!`; called back by driver-api's `signature!` with the prototype.
 macro_rules! export_one {
     ({ $handler:path } $name:ident ($($argument:ident : $type:ty),* $(,)?) -> $result:ty) => {
-        #[unsafe(no_mangle)]
-        extern "C" fn $name($($argument: $type),*) -> $result {
-            $crate::export::guard(stringify!($name), move || $handler($($argument),*))
-        }
+        $crate::export::entry! { $name($($argument: $type),*) -> $result {
+            $crate::export::guard(stringify!($name), &mut || $handler($($argument),*))
+        } }
     };
 }
 
@@ -103,9 +150,9 @@ pub(crate) struct Export {
 // SAFETY: the address is that of code, which never changes.
 unsafe impl Sync for Export {}
 
-/// Runs a handler, unless a fault is injected, once the process is not locked. A panic must not cross the C boundary, and becomes `CUDA_ERROR_UNKNOWN`.
-#[inline]
-pub(crate) fn guard(name: &str, body: impl FnOnce() -> CUresult) -> CUresult {
+/// Runs a handler, unless a fault is injected, once the process is not locked. A panic must not cross the C boundary, and becomes
+/// `CUDA_ERROR_UNKNOWN`. Not generic: there are 730 exports.
+pub(crate) fn guard(name: &str, body: &mut dyn FnMut() -> CUresult) -> CUresult {
     if let Some(code) = crate::export::faults::strike(name) {
         return Err(code);
     }

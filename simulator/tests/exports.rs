@@ -7,17 +7,17 @@ use std::process::Command;
 
 use vcuda_driver_api::names::CUDA_EXPORTS;
 
-/// Path of the release build's library, as tests do not build this kind of library.
+/// Path of the library beside the test: a test alone does not build this kind of library.
 fn library() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let library = test
         .ancestors()
-        .nth(3)
+        .nth(2)
         .unwrap()
-        .join("release/libvcuda_simulator_cuda.so");
+        .join("libvcuda_simulator_cuda.so");
     assert!(
         library.exists(),
-        "no {}: run `cargo build --release -p vcuda-simulator` first",
+        "no {}: run `scripts/build-tests.sh` first",
         library.display()
     );
     library

@@ -80,8 +80,8 @@ static void pair(void)
     float ms;
     OK(cuEventCreate(&a, 0));
     OK(cuEventCreate(&b, 0));
-    /* Both wait behind a kernel, so that the time between the two calls is not measured. */
-    OK(launch(spin, NULL, 20000000));
+    /* Both wait behind a kernel of a second, so that the time between the two calls is not measured, also on a busy machine. */
+    OK(launch(spin, NULL, 1000000000));
     OK(cuEventRecord(a, NULL));
     OK(cuEventRecord(b, NULL));
     OK(cuCtxSynchronize());

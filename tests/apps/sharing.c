@@ -13,6 +13,8 @@
  *   forget            closes the descriptor that it was told of
  *   read              checks that everything opened can be read: "good"
  *   used              bytes, by cuMemGetInfo
+ *   export COUNT      makes blocks of 2 MiB, exports each as a descriptor and closes that: how many, until one is refused
+ *   unexport          frees the last of them
  * KIND is ipc, file (cuMemExportToShareableHandle), external (the same file, imported as external memory), pool (pool and
  * pointer) or multicast (as file, and held by a multicast object alone, in each process by its own). */
 #include <stddef.h>
@@ -52,7 +54,7 @@ typedef struct { unsigned devices; size_t size; unsigned long long handle_types,
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
-enum { IPC, FILE_HANDLE, EXTERNAL, POOL, MULTICAST, KINDS, MOST = 8, WORD = 0x5eed5eed };
+enum { IPC, FILE_HANDLE, EXTERNAL, POOL, MULTICAST, KINDS, MOST = 8, EXPORTS = 2000, WORD = 0x5eed5eed };
 static const char *const NAMES[KINDS] = {"ipc", "file", "external", "pool", "multicast"};
 /* What one process tells the other; a descriptor comes beside it. */
 typedef struct { int kind; size_t size; Block block; } Word;
@@ -126,9 +128,31 @@ static void hand_to_object(CUdeviceptr *at, CUmemHandle *handle, size_t size)
     *handle = object;
     *at = mapped(object, size);
 }
+static const AllocationProp PROP = {.type = 1, .requested_handle_types = 1, .location = {1, 0}};
+static CUmemHandle exports[EXPORTS];
+static int exported;
+/* The block of a refused export is freed. A block is shared as long as its handle lives, without its descriptor. */
+static int export(int count)
+{
+    CUresult code = SUCCESS;
+    int before = exported;
+    while (!code && exported < before + count && exported < EXPORTS) {
+        int file = -7;
+        OK(cuMemCreate(&exports[exported], 2 << 20, &PROP, 0));
+        code = cuMemExportToShareableHandle(&file, exports[exported], 1, 0);
+        if (code) {
+            EXPECT(OUT_OF_MEMORY, code);
+            CHECK(file == -7);
+            OK(cuMemRelease(exports[exported]));
+        } else {
+            close(file);
+            exported++;
+        }
+    }
+    return exported - before;
+}
 static CUresult make(int kind, size_t size)
 {
-    static const AllocationProp PROP = {.type = 1, .requested_handle_types = 1, .location = {1, 0}};
     static const PoolProps POOL_PROP = {.alloc_type = 1, .handle_types = 1, .location = {1, 0}};
     CUresult code;
     made = (Word){.kind = kind, .size = size};
@@ -305,6 +329,11 @@ int main(int argc, char **argv)
             free_now();
         } else if (!strcmp(line, "read\n")) {
             answer = is_good() ? "good" : "other words";
+        } else if (sscanf(line, "export %u", &mib) == 1) {
+            sprintf(word, "%d", export((int)mib));
+            answer = word;
+        } else if (!strcmp(line, "unexport\n")) {
+            OK(cuMemRelease(exports[--exported]));
         } else if (!strcmp(line, "used\n")) {
             size_t left = 0, total = 0;
             OK(cuMemGetInfo_v2(&left, &total));

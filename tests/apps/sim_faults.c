@@ -1,4 +1,4 @@
-/* Named functions fail when the machine is told so; tests/tests/conformance.rs has the configuration. A call that fails
+/* Named functions fail when the machine is told so; tests/tests/interposition/conformance.rs has the configuration. A call that fails
  * does nothing: no output is written, nothing is taken. */
 #include "driver.h"
 int main(void)

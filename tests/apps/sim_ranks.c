@@ -1,7 +1,7 @@
 /* Ranks that meet in a kernel that spins until all of them do, as collectives do, after 200 us of other kernels on each:
- * sim_ranks KERNEL ROUNDS RANKS RANK|all [WORK_NS]. Rank R is on GPU R; `all`: this process, one thread, has all of them. A
+ * sim_ranks KERNEL ROUNDS RANKS RANK|all [WORK_NS [END_S [PAUSE_S]]]. Rank R is on GPU R, counted round; `all`: this process, one thread, has all of them. A
  * round's collectives are launched one after the other, as within ncclGroupStart and ncclGroupEnd. WORK_NS 0: nothing but
- * meetings. Simulator only. */
+ * meetings. END_S: sleep at the end; PAUSE_S: halfway, between two rounds. Simulator only. */
 #include "driver.h"
 #include <unistd.h>
 static const char MEET_PTX[] = ".version 7.0\n.target sm_70\n.address_size 64\n"
@@ -19,7 +19,9 @@ static void begin(struct rank *r, int gpu, const char *kernel)
 {
     CUdevice device;
     CUmodule module;
-    OK(cuDeviceGet(&device, gpu));
+    int gpus = 1;
+    OK(cuDeviceGetCount(&gpus));
+    OK(cuDeviceGet(&device, gpu % gpus));
     OK(cuDevicePrimaryCtxRetain(&r->context, device));
     OK(cuCtxSetCurrent(r->context));
     OK(cuModuleLoadData(&module, MEET_PTX));
@@ -39,6 +41,7 @@ int main(int argc, char **argv)
     printf("started\n");
     fflush(stdout);
     for (long round = 1; round <= rounds && !failures; round++) {
+        if (argc > 7 && round == rounds / 2) sleep(atoi(argv[7]));
         for (int i = 0; i < own && work_ns; i++) {
             OK(cuCtxSetCurrent(rank[i].context));
             OK(launch(rank[i].work, rank[i].stream, work_ns));

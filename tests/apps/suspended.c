@@ -4,7 +4,7 @@
  * makes each of them, each in a thread of its own, all at once; "work SECONDS" launches and waits for that long -> "work STEPS
  * LONGEST_MS intact|damaged"; "capture" begins the capture of a stream and "captured" ends it and launches the graph -> "CODE";
  * "fill" writes a new pattern; "hold MIB" allocates -> "hold CODE"; "managed", "share" take memory that does not move; "busy"
- * keeps the GPU at work for a long time; "calls" prints their names. */
+ * keeps the GPU at work for a long time; "restore" restores its own checkpoint -> "restore CODE"; "calls" prints their names. */
 #include "driver.h"
 #include <pthread.h>
 #include <time.h>
@@ -12,6 +12,7 @@
 #define BYTES (8u << 20)
 typedef struct { char bytes[64]; } IpcHandle;
 static CUresult (*ipc_get)(IpcHandle *, CUdeviceptr);
+static CUresult (*restore)(int pid, void *arguments);
 static CUdeviceptr data, other;
 static size_t blocks = 1; /* of BYTES, in `data` */
 static CUstream stream;
@@ -199,6 +200,7 @@ static void told(char *line)
     else if (!strcmp(line, "captured")) printf("captured %d %s\n", captured(), state());
     else if (!strcmp(line, "managed")) printf("managed %d\n", cuMemAllocManaged(&more, BYTES, 1));
     else if (!strcmp(line, "share")) printf("share %d\n", ipc_get(&handle, data));
+    else if (!strcmp(line, "restore")) printf("restore %d\n", restore(getpid(), NULL));
     else if (!strcmp(line, "busy")) printf("busy %d\n", launch(spin, stream, 3600000000000ull));
     else printf("unknown %s\n", line);
 }
@@ -209,6 +211,7 @@ int main(int argc, char **argv)
     if (argc > 1) blocks = strtoull(argv[1], NULL, 0) / 8;
     prepare();
     ipc_get = (CUresult(*)(IpcHandle *, CUdeviceptr))dlsym(dlopen("libcuda.so.1", RTLD_NOW), "cuIpcGetMemHandle");
+    restore = (CUresult(*)(int, void *))dlsym(dlopen("libcuda.so.1", RTLD_NOW), "cuCheckpointProcessRestore");
     if (failures) return 1;
     printf("ready\n");
     while (fgets(line, sizeof line, stdin)) {

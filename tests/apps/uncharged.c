@@ -4,6 +4,7 @@
  *   grow-poll     so, each waited for by cuStreamQuery
  *   streams       1 ms on each of 300 streams in turn
  *   streams-ahead  so, without waiting for any
+ *   streams-crowded  1 ms on each of 300 streams in turn, for which the shim has no place; ends if its calls do not wait
  *   threads       300 threads that launch 1 ms on the default stream of the thread
  *   threads-long  32 threads that launch 50 ms on the default stream of the thread
  *   captured      another stream is captured meanwhile by this thread; kernels of 1 ms
@@ -54,6 +55,25 @@ static void on_streams(int waits)
     while (!failures) {
         for (int i = 0; i < STREAMS; i++) OK(launch(spin, all[i], MS));
         if (waits) OK(cuCtxSynchronize());
+    }
+}
+/* Streams that would have their entries in the same 64 of the shim's 4,096 places (shim/src/compute/stream_table.rs): most have
+ * none, like those beyond 4,096. No event measures their launches, so that the call returns when the kernel is done. */
+static void on_crowded_streams(void)
+{
+    static CUstream all[STREAMS];
+    for (int i = 0; i < STREAMS;) {
+        OK(cuStreamCreate(&all[i], STREAM_NON_BLOCKING));
+        if (((uint64_t)(uintptr_t)all[i] * 0x9e3779b97f4a7c15 >> 40) % 4096 < 64) i++;
+        else OK(cuStreamDestroy_v2(all[i]));
+    }
+    while (!failures) {
+        int done = 0;
+        for (int i = 0; i < STREAMS; i++) {
+            OK(launch(spin, all[i], MS));
+            done += cuStreamQuery(all[i]) == SUCCESS;
+        }
+        CHECK(done > STREAMS / 2);
     }
 }
 static uint64_t thread_ns;
@@ -251,6 +271,7 @@ int main(int argc, char **argv)
     else if (!strcmp(how, "grow-poll")) grow(1);
     else if (!strcmp(how, "streams")) on_streams(1);
     else if (!strcmp(how, "streams-ahead")) on_streams(0);
+    else if (!strcmp(how, "streams-crowded")) on_crowded_streams();
     else if (!strcmp(how, "threads")) on_threads(STREAMS, MS);
     else if (!strcmp(how, "threads-long")) on_threads(32, 50 * MS);
     else if (!strcmp(how, "captured")) captured_stream();

@@ -4,12 +4,10 @@
 #include <elf.h>
 #include <link.h>
 #include <unistd.h>
-static void *found_in_table(const char *name)
+static void *in_table_of(struct link_map *map, const char *name)
 {
-    struct link_map *map;
     const char *names = NULL;
     const ElfW(Sym) *symbols = NULL;
-    if (dlinfo(dlopen("libcuda.so.1", RTLD_NOW), RTLD_DI_LINKMAP, &map)) return NULL;
     for (const ElfW(Dyn) *entry = map->l_ld; entry->d_tag != DT_NULL; entry++) {
         if (entry->d_tag == DT_STRTAB) names = (const char *)entry->d_un.d_ptr;
         if (entry->d_tag == DT_SYMTAB) symbols = (const ElfW(Sym) *)entry->d_un.d_ptr;
@@ -18,6 +16,16 @@ static void *found_in_table(const char *name)
     for (const ElfW(Sym) *at = symbols; at && (const char *)at < names; at++)
         if (at->st_value && !strcmp(names + at->st_name, name)) return (char *)map->l_addr + at->st_value;
     return NULL;
+}
+/* The driver stands behind its front, which has no symbols. */
+static void *found_in_table(const char *name)
+{
+    struct link_map *map;
+    void *found = NULL;
+    if (dlinfo(dlopen("libcuda.so.1", RTLD_NOW), RTLD_DI_LINKMAP, &map)) return NULL;
+    for (; map && !found; map = map->l_next)
+        if (strstr(map->l_name, "/libcuda.so")) found = in_table_of(map, name);
+    return found;
 }
 int main(void)
 {

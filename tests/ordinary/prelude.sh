@@ -1,12 +1,13 @@
-# Before each row of the lists: c, lib (see tests/tests/ordinary.rs), and the preloaded library for what follows.
+# shellcheck shell=bash
+# Before each row of the lists: c, lib (see tests/tests/programs/ordinary.rs), and the preloaded library for what follows.
 ulimit -c 0
 # made NAME SUFFIX FLAGS...: compiles once for all rows, without the shim, and prints where
 made() {
-    local name=$1 suffix=$2 key="$*"
+    local name=$1 key="$*"
     shift 2
     key=$BUILT/${key//[^A-Za-z0-9_.]/_}
     if [ ! -e "$key" ]; then
-        LD_PRELOAD= gcc -w -O1 -pthread -I "$APPS" -o "$key.$$" "$SRC/$name.c" "$@" -ldl >&2 || echo "$name $*" >>"$BUILT/failed"
+        LD_PRELOAD='' gcc -w -O1 -pthread -I "$APPS" -o "$key.$$" "$SRC/$name.c" "$@" -ldl >&2 || echo "$name $*" >>"$BUILT/failed"
         mv "$key.$$" "$key"
     fi
     echo "$key"

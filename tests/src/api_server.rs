@@ -182,14 +182,13 @@ impl ApiServer {
         pods.history.clear();
         pods.compacted = *self.shared.version.borrow();
     }
+}
 
-    /// Checks that no request lacked the right for it.
-    ///
-    /// # Panics
-    /// Panics if one did.
-    pub fn assert_no_wrongs(&self) {
+/// Panics if a request lacked the right for it.
+impl Drop for ApiServer {
+    fn drop(&mut self) {
         let wrongs = self.shared.wrongs.lock();
-        assert!(wrongs.is_empty(), "{wrongs:?}");
+        assert!(wrongs.is_empty() || std::thread::panicking(), "{wrongs:?}");
     }
 }
 

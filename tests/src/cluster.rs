@@ -73,6 +73,21 @@ pub struct Cluster {
     certificate: Certificate,
 }
 
+/// Reads what the server sent, without sending first what it no longer takes, as the stream's own `read` would.
+fn read_to_end(
+    stream: &mut StreamOwned<ClientConnection, TcpStream>,
+    into: &mut Vec<u8>,
+) -> Result<(), std::io::Error> {
+    while stream.conn.read_tls(&mut stream.sock)? > 0 {
+        stream.conn.process_new_packets().map_err(std::io::Error::other)?;
+        match stream.conn.reader().read_to_end(into) {
+            Err(error) if error.kind() != std::io::ErrorKind::WouldBlock => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
 impl Cluster {
     /// Starts it with this configuration, beside addresses and the certificate.
     pub fn start(configuration: &str) -> Self {
@@ -178,12 +193,12 @@ impl Cluster {
             body.len()
         )?;
         // A body that is too large is refused before all of it was sent.
-        let sent = stream.write_all(body);
+        let sent = stream.write_all(body).and_then(|()| stream.flush());
         let mut answer = Vec::new();
-        let read = stream.read_to_end(&mut answer);
+        let read = read_to_end(&mut stream, &mut answer);
         let answer = String::from_utf8_lossy(&answer).into_owned();
         let Some((head, body)) = answer.split_once("\r\n\r\n") else {
-            sent.and(read.map(|_| ()))?;
+            sent.and(read)?;
             return Err(std::io::Error::other(format!("no answer: {answer:?}")));
         };
         let status = head.split(' ').nth(1).unwrap().parse().unwrap();

@@ -116,8 +116,12 @@ impl GrantedContainer<'_> {
 
     /// A command for the program in the container, without the shim.
     pub fn unlimited(&self, program: impl AsRef<OsStr>) -> Command {
+        let folders = self.environment["LD_LIBRARY_PATH"].split(':');
+        let behind: Vec<&str> = folders.filter(|folder| !folder.contains("/front-")).collect();
         let mut command = self.command(program);
-        command.env_remove("LD_PRELOAD");
+        command
+            .env_remove("LD_PRELOAD")
+            .env("LD_LIBRARY_PATH", behind.join(":"));
         command
     }
 }

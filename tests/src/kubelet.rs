@@ -258,12 +258,6 @@ impl Kubelet {
         self.node.devices.lock().knows(resource, later)
     }
 
-    /// Panics if a plugin did something forbidden.
-    pub fn assert_no_wrongs(&self) {
-        let wrongs = self.node.wrongs.lock();
-        assert!(wrongs.is_empty(), "seed {}: {wrongs:?}", self.seed);
-    }
-
     /// Calls Allocate with any IDs, as a faulty kubelet might.
     ///
     /// # Errors
@@ -284,8 +278,15 @@ impl Kubelet {
     }
 }
 
+/// Panics if a plugin did something forbidden.
 impl Drop for Kubelet {
     fn drop(&mut self) {
         self.stop();
+        let wrongs = self.node.wrongs.lock();
+        assert!(
+            wrongs.is_empty() || std::thread::panicking(),
+            "seed {}: {wrongs:?}",
+            self.seed
+        );
     }
 }

@@ -34,6 +34,28 @@ impl Fixture {
         self.manager_of(&release_dir(), args)
     }
 
+    /// A manager that writes devices of the simulated driver into the fixture's folder of specifications, with this way of
+    /// injection.
+    pub fn manager_for_containers(&self, inject: &str) -> Manager<'_> {
+        let (root, file) = (self.driver_root(), self.home().join("manager.toml"));
+        let table = format!(
+            "[cdi]\ninject = \"{inject}\"\ndevices = \"{root}/dev\"\ndriver_root = \"{root}\"\n",
+            root = root.display()
+        );
+        fs::write(&file, table).unwrap();
+        let paths = [
+            ("--config", file),
+            ("--cdi", self.cdi()),
+            ("--shim-library", release_dir().join("libvcuda_shim.so")),
+            ("--vcuda-program", release_dir().join("vcuda")),
+        ];
+        let args: Vec<&str> = paths
+            .iter()
+            .flat_map(|(flag, path)| [*flag, path.to_str().unwrap()])
+            .collect();
+        self.manager_with(&args)
+    }
+
     /// As [`Fixture::manager_with`], with the program of this folder.
     pub fn manager_of(&self, release: &Path, args: &[&str]) -> Manager<'_> {
         let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
@@ -81,6 +103,8 @@ impl Fixture {
             .arg(release_dir().join("libvcuda_simulator_cuda.so"))
             .args(["--node", "test-node", "--metrics", "127.0.0.1:0"])
             .env("VCUDA_MANAGER_CDI", "off")
+            // Instead of the program beside it, of which each start of a manager would make a copy of 30 MB.
+            .env("VCUDA_MANAGER_PROGRAM", "/bin/true")
             .args(args);
         command
     }

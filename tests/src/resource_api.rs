@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use axum::Router;
 use axum::body::Bytes;
@@ -18,6 +18,7 @@ use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 
+mod caches;
 mod claims;
 mod events;
 mod listed;
@@ -43,6 +44,8 @@ struct Shared {
     objects: Mutex<Objects>,
     /// The newest version, for watches.
     version: watch::Sender<u64>,
+    /// The newest version that watches and caches show.
+    cached_version: AtomicU64,
     /// Whether the gate DRAConsumableCapacity is off.
     is_gate_off: AtomicBool,
     wrongs: Mutex<Vec<String>>,
@@ -67,6 +70,7 @@ impl ResourceApi {
             events: Mutex::default(),
             objects: Mutex::default(),
             version: watch::Sender::new(1),
+            cached_version: AtomicU64::new(u64::MAX),
             is_gate_off: AtomicBool::new(false),
             wrongs: Mutex::default(),
         });
@@ -143,14 +147,13 @@ impl ResourceApi {
             ));
         }
     }
+}
 
-    /// Checks that no request lacked the right for it.
-    ///
-    /// # Panics
-    /// Panics if one did.
-    pub fn assert_no_wrongs(&self) {
+/// Panics if a request lacked the right for it.
+impl Drop for ResourceApi {
+    fn drop(&mut self) {
         let wrongs = self.shared.wrongs.lock();
-        assert!(wrongs.is_empty(), "{wrongs:?}");
+        assert!(wrongs.is_empty() || std::thread::panicking(), "{wrongs:?}");
     }
 }
 
@@ -230,7 +233,7 @@ async fn answer(
         (&Method::GET, _) if path == listed::PODS => listed::pods(&shared, &query, &headers),
         (&Method::POST, _) if events::is_of(&path) => events::create(&shared, &path, &body),
         (&Method::GET, _) => {
-            let found = shared.objects.lock().by_path.get(&path).cloned();
+            let found = caches::read(&shared, &path, &query);
             let missing = || status(StatusCode::NOT_FOUND, &format!("{path} not found"));
             found.map_or_else(missing, |found| axum::Json(found).into_response())
         }

@@ -227,13 +227,10 @@ impl<'a> Container<'a> {
                 skip(&format!("runc does not work here: {words}"));
                 None
             }
+            // The shell that makes a user namespace first does not find it.
+            Ok(output) if text(&output).contains("exec: runc: not found") => without_runc("not found"),
             Ok(output) => Some(output),
-            Err(error) => {
-                skip(&format!(
-                    "no runc ({error}); scripts/test.sh installs it where apt-get can"
-                ));
-                None
-            }
+            Err(error) => without_runc(&error.to_string()),
         }
     }
 
@@ -255,6 +252,14 @@ impl<'a> Container<'a> {
     pub fn printed(&self, args: &[&str]) -> String {
         succeeded(&self.run(args).unwrap())
     }
+}
+
+/// Reports a test that is skipped as there is no runc.
+fn without_runc(why: &str) -> Option<Output> {
+    skip(&format!(
+        "no runc ({why}); scripts/test.sh installs it where apt-get can"
+    ));
+    None
 }
 
 /// Whether runc itself failed.

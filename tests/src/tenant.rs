@@ -55,6 +55,11 @@ impl Tenant<'_> {
         self.environment["VCUDA_DIR"].clone().into()
     }
 
+    /// Value of a variable in the environment of its processes.
+    pub fn variable(&self, name: &str) -> &str {
+        &self.environment[name]
+    }
+
     /// PID of the shell that keeps it.
     pub fn keeper(&self) -> u32 {
         self.keeper.0.id()

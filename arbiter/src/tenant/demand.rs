@@ -26,7 +26,7 @@ pub(super) fn demand_permille(bucket: &BucketUse, pace: &Pace, map: &[u64], now_
 }
 
 /// The part of these words' time that is marked as busy (thousandths).
-fn busy_permille(map: &[u64]) -> u32 {
+pub(super) fn busy_permille(map: &[u64]) -> u32 {
     let busy: u64 = map.iter().map(|bins| u64::from(bins.count_ones())).sum();
     let all = map.len() as u64 * busy::BINS_PER_WORD;
     u32::try_from(busy * 1000 / all.max(1)).unwrap_or(1000)

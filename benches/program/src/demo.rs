@@ -10,6 +10,8 @@ mod output;
 mod scenarios;
 mod without;
 
+use std::path::Path;
+
 use crate::chart;
 use crate::fixture::interrupt::Interrupt;
 use crate::fixture::{Fixture, GpuKind};
@@ -30,8 +32,29 @@ pub(crate) fn demo(args: &DemoArgs, environment: &Environment) -> Result<(), Fai
     let played = without::play(&fixture, &interrupt, output, &mut checks)
         .and_then(|()| scenarios::play(&fixture, &interrupt, output, &mut checks, args.svg.as_deref()))
         .and_then(|()| node::play(&fixture, &interrupt, output, &mut checks));
+    let next = next_step(&fixture);
     // Also after a failure, nothing is left behind.
     fixture.clear();
     played?;
-    checks.summary()
+    checks.summary()?;
+    output.say(next)
+}
+
+/// What to do after the demo, with a program of one's own.
+fn next_step(fixture: &Fixture) -> String {
+    let program = std::env::current_exe().unwrap_or_default();
+    let folder = program.parent().unwrap_or(Path::new(".")).display();
+    let path = format!("\nNext, a program of your own:\n    export PATH={folder}:$PATH");
+    if !fixture.is_simulated() {
+        return format!("{path}\n    vcuda run --memory 4GiB --cores 30 -- python train.py\n    vcuda smi");
+    }
+    format!(
+        "{path}\n    vcuda run --sim --memory 4GiB --cores 30 -- ./my-program\n\
+         On the simulated GPU it is one of the CUDA driver API: kernels take time and compute nothing. Without a driver it is\n\
+         linked by `cc my-program.c {}`.",
+        vcuda_cli::installation::simulated_cuda().map_or_else(
+            |failure| failure.to_string(),
+            |library| library.display().to_string()
+        )
+    )
 }

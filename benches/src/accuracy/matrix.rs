@@ -258,7 +258,7 @@ pub fn matrix(bench: &Bench, without: &str, part: &str) -> Result<Vec<Off>> {
 #[must_use]
 pub fn matrix_as_table(all: &[Off]) -> String {
     let mut table = comfy_table::Table::new();
-    table.load_preset(comfy_table::presets::ASCII_MARKDOWN);
+    table.load_style(comfy_table::presets::ASCII_MARKDOWN);
     table.set_header(["group", "cases", "mean, points", "worst, points", "worst case"]);
     let mut groups: Vec<&str> = Vec::new();
     for off in all {

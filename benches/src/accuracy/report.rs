@@ -75,7 +75,7 @@ pub fn missed(rows: &[Row]) -> Vec<String> {
 #[must_use]
 pub fn as_table(rows: &[Row]) -> String {
     let mut table = comfy_table::Table::new();
-    table.load_preset(comfy_table::presets::ASCII_MARKDOWN);
+    table.load_style(comfy_table::presets::ASCII_MARKDOWN);
     table.set_header(["case", "got %", "figures"]);
     for row in rows {
         let shares: Vec<String> = row.shares.iter().map(|share| format!("{share:.2}")).collect();

@@ -1,5 +1,6 @@
 //! Processes of a tenant: start, stop, continue and kill while time is paused.
 
+use std::path::PathBuf;
 use std::process::Child;
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -31,14 +32,19 @@ impl Lab {
         Ok(processes.len() - 1)
     }
 
-    /// Checks that no process has ended other than by [`Lab::kill`].
+    /// Checks that no process has ended other than by [`Lab::kill`]. One that exits has ended, however long that takes in real
+    /// time: the others' time goes on meanwhile.
     ///
     /// # Errors
     /// Fails if one has.
     pub fn are_alive(&mut self) -> Result<()> {
         let all = self.tenants.iter_mut().flat_map(|tenant| &mut tenant.processes);
         for process in all.filter(|process| !process.was_killed) {
-            if let Some(ended) = process.child.try_wait()? {
+            let ended = match self.world.has(process.child.id()) {
+                true => process.child.try_wait()?,
+                false => Some(process.child.wait()?),
+            };
+            if let Some(ended) = ended {
                 bail!("a tenant's process has ended: {ended}");
             }
         }
@@ -83,6 +89,15 @@ impl Lab {
     /// Fails if it was killed.
     pub fn is_stopped(&self, tenant: usize, process: usize) -> Result<bool> {
         Ok(self.world.is_stopped(self.pid(tenant, process)?))
+    }
+
+    /// The tenant's directory.
+    ///
+    /// # Errors
+    /// Fails if there is no such tenant.
+    pub fn directory(&self, tenant: usize) -> Result<PathBuf> {
+        let tenant = self.tenants.get(tenant).context("no such tenant")?;
+        Ok(self.dir.path().join("run/vcuda/containers").join(&tenant.name))
     }
 
     fn pid(&self, tenant: usize, process: usize) -> Result<u32> {

@@ -12,7 +12,7 @@ use nix::unistd::Pid;
 pub(super) struct Processor(CpuSet);
 
 impl Processor {
-    /// The next of the processors that this process may use: labs side by side do not share one while there are enough.
+    /// The next of the processors that this process may use: labs side by side, of one process or of several, rarely share one.
     ///
     /// # Errors
     /// Fails if the kernel does not tell them.
@@ -22,7 +22,8 @@ impl Processor {
         let usable: Vec<usize> = (0..CpuSet::count())
             .filter(|number| usable.is_set(*number) == Ok(true))
             .collect();
-        let turn = NEXT.fetch_add(1, Ordering::Relaxed) % usable.len().max(1);
+        let first = usize::try_from(std::process::id())?;
+        let turn = (first + NEXT.fetch_add(1, Ordering::Relaxed)) % usable.len().max(1);
         let mut one = CpuSet::new();
         one.set(*usable.get(turn).context("no processor may be used")?)?;
         Ok(Processor(one))

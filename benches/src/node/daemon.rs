@@ -49,7 +49,7 @@ impl Daemon {
             .stdin(Stdio::null())
             .stderr(File::create(&log)?)
             .spawn()
-            .context("no vcuda-manager: run `cargo build --release --workspace` first")?;
+            .context("no vcuda-manager: run `cargo build --release` first")?;
         let mut daemon = Self {
             child,
             socket: root.join("manager.sock"),

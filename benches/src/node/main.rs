@@ -1,7 +1,7 @@
 //! Resource use and latency of the shipped node daemon, with many living tenants.
 //!
 //! ```text
-//! cargo build --release --workspace && cargo run --release -p vcuda-benches --bin node [-- GPUS CONTAINERS]
+//! cargo build --release && cargo run --release -p vcuda-benches --bin node [-- GPUS CONTAINERS]
 //! ```
 //!
 //! Without numbers: 8 GPUs and 100 tenants, then 64 and 1,000. The daemon is `vcuda-manager` on the simulated NVML. Each
@@ -99,7 +99,7 @@ fn node(stage: &Stage, options: &Options, gpus: usize, containers: usize) -> Res
         }
     }
     let mut both = Table::new();
-    both.load_preset(comfy_table::presets::NOTHING);
+    both.load_style(comfy_table::presets::NOTHING);
     both.add_row([figures.table.to_string()]);
     both.add_row([format!(
         "{attached} attached; answers while none is busy:\n{answers}"

@@ -101,6 +101,22 @@ fn links_do_not_lead_out_of_the_root() {
     assert!(find(Path::new("/"), root.path()).is_err());
 }
 
+/// The kernel follows 40 links and no more, so that a circle ends.
+#[test]
+fn forty_links_are_followed() {
+    let root = tempfile::tempdir().unwrap();
+    let link = |number: u32| root.path().join(format!("link-{number}"));
+    fs::write(link(0), "").unwrap();
+    for number in 1..=41 {
+        symlink(format!("link-{}", number - 1), link(number)).unwrap();
+    }
+    let resolved = |name: &str| resolve(root.path(), Path::new(name));
+    assert_eq!(resolved("link-40"), Some("link-0".into()));
+    assert_eq!(resolved("link-41"), None);
+    symlink("circle", root.path().join("circle")).unwrap();
+    assert_eq!(resolved("circle"), None);
+}
+
 /// A cache of one library, in both formats.
 fn cache(flags: u32, with_old: bool) -> Vec<u8> {
     let mut newer = b"glibc-ld.so.cache1.1".to_vec();

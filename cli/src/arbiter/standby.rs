@@ -10,6 +10,8 @@ use crate::installation;
 
 /// Interval at which the leader checks its standby (ns).
 const CHECK_NS: u64 = 500_000_000;
+/// Time within which a standby has its lock (ns).
+const START_NS: u64 = 10_000_000_000;
 
 /// The leader's view of its standby.
 #[derive(Debug, Default)]
@@ -18,6 +20,8 @@ pub(super) struct Standby {
     lock: Option<LeaderLock>,
     child: Option<Child>,
     checked_ns: u64,
+    /// Time at which the child was started (ns).
+    started_ns: u64,
 }
 
 impl Standby {
@@ -42,6 +46,14 @@ impl Standby {
         if lock.owner()?.is_some() {
             return lock.end_silent_owner();
         }
+        // One that was stopped before it took its lock would stand in the way of another for ever.
+        if let Some(child) = &mut self.child
+            && now_ns > self.started_ns.saturating_add(START_NS)
+        {
+            child.kill()?;
+            child.wait()?;
+            self.child = None;
+        }
         if self.child.is_none() {
             let program = installation::executable().map_err(io::Error::other)?;
             let child = Command::new(program)
@@ -52,6 +64,7 @@ impl Standby {
                 .stderr(Stdio::null())
                 .spawn()?;
             self.child = Some(child);
+            self.started_ns = now_ns;
         }
         Ok(())
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use vcuda_quota::{Contradiction, CoreShare, MemorySize, ParseError, Policy, Priority, QuotaChange};
+use vcuda_quota::{Contradiction, CoreShare, MemorySize, Policy, Priority, QuotaChange};
 
 use crate::failure::Failure;
 
@@ -38,17 +38,12 @@ const LEAST_BYTES: u64 = 64 << 20;
 /// up before the program allocates.
 const CONTEXT_BYTES: u64 = 530 << 20;
 
-/// Parses a memory quota. A number without a unit is refused: `4` would be four bytes.
+/// Parses a memory quota.
 ///
 /// # Errors
 /// Fails with what to write instead.
 pub(crate) fn memory(text: &str) -> Result<MemorySize, String> {
-    let size: MemorySize = text.parse().map_err(|error: ParseError| error.to_string())?;
-    if text.trim().ends_with(|c: char| c.is_ascii_digit()) {
-        return Err(format!(
-            "a number without a unit; write for example {text}GiB, or {text}B for bytes"
-        ));
-    }
+    let size = MemorySize::with_unit(text).map_err(|error| error.to_string())?;
     if size.0 < LEAST_BYTES {
         return Err(format!(
             "{size} is less than {}, with which no program can use a GPU; write for example 4GiB",

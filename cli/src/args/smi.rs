@@ -3,7 +3,7 @@
 use clap::{Args, Subcommand};
 
 use crate::inventory::GpuSelector;
-use crate::smi::query::{CsvFormat, GpuField, TenantField};
+use crate::smi::query::{CsvFormat, GpuField, ProcessField, TenantField};
 
 pub(super) const SMI_EXAMPLES: &str = "\
 Examples:
@@ -30,16 +30,16 @@ pub(crate) struct SmiArgs {
     #[command(subcommand)]
     pub(crate) monitor: Option<Monitor>,
     /// Print JSON
-    #[arg(long, conflicts_with_all = ["list", "details", "query_gpu", "query_tenants"])]
+    #[arg(long, conflicts_with_all = ["list", "details", "query_gpu", "query_compute_apps", "query_tenants"])]
     pub(crate) json: bool,
     /// Redraw every second until interrupted
-    #[arg(long, conflicts_with_all = ["list", "query_gpu", "query_tenants", "seconds"])]
+    #[arg(long, conflicts_with_all = ["list", "query_gpu", "query_compute_apps", "query_tenants", "seconds"])]
     pub(crate) watch: bool,
     /// List the GPUs with their UUIDs
-    #[arg(short = 'L', long = "list-gpus", conflicts_with_all = ["details", "query_gpu", "query_tenants"])]
+    #[arg(short = 'L', long = "list-gpus", conflicts_with_all = ["details", "query_gpu", "query_compute_apps", "query_tenants"])]
     pub(crate) list: bool,
     /// Print all that is known of the GPUs, a figure a line
-    #[arg(short = 'q', long = "query", conflicts_with_all = ["query_gpu", "query_tenants"])]
+    #[arg(short = 'q', long = "query", conflicts_with_all = ["query_gpu", "query_compute_apps", "query_tenants"])]
     pub(crate) details: bool,
     /// Print again every N seconds until interrupted
     #[arg(
@@ -48,7 +48,7 @@ pub(crate) struct SmiArgs {
         value_name = "N",
         num_args = 0..=1,
         default_missing_value = "5",
-        value_parser = clap::value_parser!(u64).range(1..=86_400)
+        value_parser = seconds
     )]
     pub(crate) seconds: Option<u64>,
     #[command(flatten)]
@@ -58,9 +58,17 @@ pub(crate) struct SmiArgs {
         long,
         value_name = "FIELDS",
         value_delimiter = ',',
-        conflicts_with = "query_tenants"
+        conflicts_with_all = ["query_compute_apps", "query_tenants"]
     )]
     pub(crate) query_gpu: Vec<GpuField>,
+    /// Print these figures of each process on each GPU as CSV
+    #[arg(
+        long,
+        value_name = "FIELDS",
+        value_delimiter = ',',
+        conflicts_with = "query_tenants"
+    )]
+    pub(crate) query_compute_apps: Vec<ProcessField>,
     /// Print these figures of each tenant on each GPU as CSV
     #[arg(long, value_name = "FIELDS", value_delimiter = ',')]
     pub(crate) query_tenants: Vec<TenantField>,
@@ -103,4 +111,10 @@ pub(crate) struct MonitorArgs {
     /// End after so many intervals [default: never]
     #[arg(short = 'c', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) count: Option<u64>,
+}
+
+/// Seconds of an interval.
+fn seconds(text: &str) -> Result<u64, String> {
+    let seconds = text.parse().ok().filter(|seconds| (1..=86_400).contains(seconds));
+    seconds.ok_or_else(|| "give whole seconds, from 1 to 86400".to_owned())
 }

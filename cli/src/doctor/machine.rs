@@ -19,6 +19,10 @@ pub(super) fn findings(is_simulated: bool, environment: &Environment) -> Vec<Fin
     findings.extend(hidden(environment));
     if is_simulated {
         findings.push(simulated_machine(environment));
+        findings.push(Finding::ok(
+            "simulated GPU",
+            "for programs of the driver API: kernels take time and compute nothing; what uses the CUDA runtime needs a real GPU",
+        ));
         return findings;
     }
     findings.extend(driver());
@@ -51,7 +55,7 @@ pub(super) fn own_files(is_simulated: bool, environment: &Environment) -> Vec<Fi
         }
     };
     let mut findings = vec![on_tmpfs(&root)];
-    let rebuild = "build all of vcuda with `cargo build --release --workspace`, or install the libraries beside `vcuda`";
+    let rebuild = "build all of vcuda with `cargo build --release`, or install the libraries beside `vcuda`";
     findings.push(match installation::shim(&root) {
         Ok(path) => Finding::ok("shim library", path.display().to_string()),
         Err(failure) => Finding::broken("shim library", failure.to_string(), rebuild),

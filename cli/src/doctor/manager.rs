@@ -1,19 +1,26 @@
 //! Checks of the node's manager: whether it answers, its problems, and the findings of its audit.
 
-use vcuda_manager_api::v1::{Container, NodeStatus};
+use vcuda_manager_api::v1::{Container, Gpu, NodeStatus};
+use vcuda_quota::MemorySize;
 
 use super::Finding;
 use crate::config::Environment;
 use crate::manager_client::{Absence, ManagerClient};
+
+/// Remedy of what the manager says of itself.
+const BY_PROBLEM: &str = "docs/operations.md has what to do about each";
 
 pub(super) fn findings(environment: &Environment) -> Vec<Finding> {
     let node = match ManagerClient::presence(environment) {
         Ok(node) => node,
         Err(absence) => return vec![absent(absence)],
     };
-    let (status, containers) = match (node.status(), node.containers()) {
-        (Ok(status), Ok(containers)) => (status, containers.containers),
-        (Err(failure), _) | (_, Err(failure)) => {
+    let answers = node
+        .status()
+        .and_then(|status| Ok((status, node.gpus_with_processes()?, node.containers()?.containers)));
+    let (status, gpus, containers) = match answers {
+        Ok(answers) => answers,
+        Err(failure) => {
             return vec![Finding::broken(
                 "manager",
                 format!("{}: {failure}", node.socket().display()),
@@ -22,14 +29,50 @@ pub(super) fn findings(environment: &Environment) -> Vec<Finding> {
         }
     };
     let mut findings = vec![version(&node, &status)];
-    findings.extend(status.problems.iter().map(|problem| {
-        Finding::note(
-            "manager",
-            problem.clone(),
-            "docs/operations.md has what to do about each",
-        )
-    }));
+    let problems = status.problems.iter().filter(|problem| **problem != gpus.problem);
+    findings.extend(problems.map(|problem| Finding::note("manager", problem.clone(), BY_PROBLEM)));
+    if !gpus.problem.is_empty() {
+        findings.push(Finding::broken("manager", gpus.problem.clone(), BY_PROBLEM));
+    }
+    findings.extend(gpus.gpus.iter().flat_map(of_gpu));
     findings.extend(containers.iter().flat_map(of_container));
+    findings
+}
+
+/// What keeps new tenants from a GPU, or its memory from those that it has.
+fn of_gpu(gpu: &Gpu) -> Vec<Finding> {
+    let link = format!("GPU {}", gpu.uuid);
+    let mut findings = Vec::new();
+    if !gpu.healthy {
+        findings.push(Finding::broken(
+            &link,
+            format!("no new tenant gets it: unhealthy: {}", gpu.health_reason),
+            "docs/operations.md, Health, has when it counts as healthy again",
+        ));
+    }
+    if gpu.cordoned {
+        findings.push(Finding::note(
+            &link,
+            "no new tenant gets it: cordoned",
+            format!("vcuda gpu uncordon {}", gpu.uuid),
+        ));
+    }
+    let outside = &gpu.outside_processes;
+    let held: u64 = outside
+        .iter()
+        .flat_map(|process| &process.memory_used_bytes)
+        .sum();
+    if !outside.is_empty() {
+        findings.push(Finding::note(
+            &link,
+            format!(
+                "{} process(es) of no tenant hold {}, and nothing limits them",
+                outside.len(),
+                MemorySize(held)
+            ),
+            "vcuda ps lists them; start such programs in a grant, or by vcuda run",
+        ));
+    }
     findings
 }
 
@@ -87,6 +130,8 @@ fn of_container(container: &Container) -> Vec<Finding> {
 
 #[cfg(test)]
 mod tests {
+    use vcuda_manager_api::v1;
+
     use super::*;
     use crate::doctor::Health;
 
@@ -100,6 +145,32 @@ mod tests {
         let findings = of_container(&container);
         assert_eq!((findings.len(), findings[0].health), (1, Health::Broken));
         assert_eq!(findings[0].link, "container web-7");
+    }
+
+    #[test]
+    fn a_gpu_that_takes_no_tenants_or_has_outside_processes_is_told() {
+        let gpu = Gpu {
+            uuid: "GPU-1".to_owned(),
+            healthy: false,
+            health_reason: "XID 79".to_owned(),
+            cordoned: true,
+            outside_processes: vec![v1::Process {
+                memory_used_bytes: vec![80 << 30],
+                ..v1::Process::default()
+            }],
+            ..Gpu::default()
+        };
+        let findings = of_gpu(&gpu);
+        let health: Vec<_> = findings.iter().map(|finding| finding.health).collect();
+        assert_eq!(health, [Health::Broken, Health::Note, Health::Note]);
+        assert!(findings[0].seen.contains("XID 79"));
+        assert_eq!(findings[1].remedy.as_deref(), Some("vcuda gpu uncordon GPU-1"));
+        assert!(findings[2].seen.contains("80 GiB"));
+        let well = Gpu {
+            healthy: true,
+            ..Gpu::default()
+        };
+        assert_eq!(of_gpu(&well), []);
     }
 
     #[test]

@@ -149,7 +149,8 @@ pub(super) fn tenant(name: &str, path: &Path) -> Vec<Finding> {
                 .and_then(|bypasses| bypass_finding(&link, pid, bypasses)),
         );
     }
-    findings.extend(strays(&link, path));
+    let known: Vec<u32> = processes.iter().map(|process| process.identity.pid).collect();
+    findings.extend(strays(&link, path, &known));
     findings
 }
 
@@ -197,14 +198,20 @@ fn unshimmed(link: &str, pid: u32) -> Option<Finding> {
     (!maps.is_empty() && !maps.contains(SHIM)).then(|| without_shim(link, pid))
 }
 
-/// Findings for processes of this tenant that have loaded a driver without the shim. They hold no slot, but their
-/// environment names the tenant.
-fn strays(link: &str, tenant: &Path) -> Vec<Finding> {
+/// Findings for processes of this tenant that have loaded a driver without the shim. They hold no slot (`known` do), but their
+/// environment names the tenant; or, if they replaced that (`env -i`), they hold the descriptor of its directory that
+/// `vcuda run` leaves to its descendants.
+fn strays(link: &str, tenant: &Path, known: &[u32]) -> Vec<Finding> {
     let mut meant = format!("{ENV_TENANT}=").into_bytes();
     meant.extend_from_slice(tenant.as_os_str().as_encoded_bytes());
-    let is_meant = |process: &Path| {
+    let is_named = |process: &Path| {
         fs::read(process.join("environ"))
             .is_ok_and(|variables| variables.split(|byte| *byte == 0).any(|one| one == meant))
+    };
+    let is_descendant = |process: &Path| {
+        let open = fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
+        open.into_iter()
+            .any(|entry| fs::read_link(entry.path()).is_ok_and(|target| target == tenant))
     };
     let has_only_a_driver = |process: &Path| {
         fs::read(process.join("maps")).is_ok_and(|maps| {
@@ -215,7 +222,11 @@ fn strays(link: &str, tenant: &Path) -> Vec<Finding> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     entries
         .filter_map(|entry| Some((entry.file_name().to_str()?.parse().ok()?, entry.path())))
-        .filter(|(_, process): &(u32, PathBuf)| is_meant(process) && has_only_a_driver(process))
+        .filter(|(pid, process): &(u32, PathBuf)| {
+            !known.contains(pid)
+                && has_only_a_driver(process)
+                && (is_named(process) || is_descendant(process))
+        })
         .map(|(pid, _)| without_shim(link, pid))
         .collect()
 }

@@ -20,7 +20,7 @@ pub(super) fn list(grants: &[Grant], is_json: bool, output: &Output) -> Result<(
         return Ok(out.write_all(json(grants)?.as_bytes())?);
     }
     let mut table = Table::new(&[
-        Column::words("GRANT", 0, 12),
+        Column::telling("GRANT", 0, 12),
         Column::figure("GPUS", 1),
         Column::words("QUOTA", 0, 16),
         Column::words("FOR", 2, 12),

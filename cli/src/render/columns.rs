@@ -1,6 +1,6 @@
 //! Tables of columns that fit a width: what matters least is left out first, then texts are cut with an ellipsis.
 
-use super::words::{clipped, width};
+use super::words::{clipped, clipped_in_the_middle, width};
 
 /// Space between two columns.
 const GAP: usize = 2;
@@ -14,6 +14,8 @@ pub(crate) struct Column {
     least: Option<usize>,
     /// The higher, the sooner it is left out; 0: never.
     rank: u8,
+    /// Whether its texts are cut in the middle, and if its rank is 0, only once other columns are left out.
+    is_telling: bool,
 }
 
 impl Column {
@@ -25,6 +27,7 @@ impl Column {
             is_right: true,
             least: None,
             rank,
+            is_telling: false,
         }
     }
 
@@ -43,6 +46,16 @@ impl Column {
             is_right: false,
             least: Some(least),
             rank,
+            is_telling: false,
+        }
+    }
+
+    /// A column of names that tell the rows apart: they are cut in the middle, to `least` columns; those of rank 0 only once all
+    /// columns that may be left out are.
+    pub(crate) const fn telling(title: &'static str, rank: u8, least: usize) -> Column {
+        Column {
+            is_telling: true,
+            ..Column::words(title, rank, least)
         }
     }
 }
@@ -158,21 +171,21 @@ impl Table {
     /// Columns that are shown, by place, each with its width.
     fn shown(&self, limit: usize) -> Vec<(usize, usize)> {
         let wanted: Vec<usize> = (0..self.columns.len()).map(|place| self.wanted(place)).collect();
-        let least = |place: usize| {
+        let column = |place: usize| self.columns.get(place);
+        let least = |place: usize, is_telling_whole: bool| {
             let wanted = wanted.get(place).copied().unwrap_or(0);
-            let least = self.columns.get(place).and_then(|column| column.least);
-            least.map_or(wanted, |least| least.min(wanted))
+            let is_whole = |column: &Column| is_telling_whole && column.is_telling && column.rank == 0;
+            let cut = column(place).filter(|column| !is_whole(column));
+            cut.and_then(|column| column.least)
+                .map_or(wanted, |least| least.min(wanted))
         };
         let mut shown: Vec<usize> = (0..self.columns.len()).collect();
-        let needed = |shown: &[usize]| {
-            shown
-                .iter()
-                .map(|place| least(*place) + GAP)
-                .sum::<usize>()
-                .saturating_sub(GAP)
+        let needed = |shown: &[usize], is_telling_whole: bool| {
+            let widths = shown.iter().map(|place| least(*place, is_telling_whole) + GAP);
+            widths.sum::<usize>().saturating_sub(GAP)
         };
-        while needed(&shown) > limit {
-            let rank = |place: &usize| self.columns.get(*place).map_or(0, |column| column.rank);
+        while needed(&shown, true) > limit {
+            let rank = |place: &usize| column(*place).map_or(0, |column| column.rank);
             match shown
                 .iter()
                 .copied()
@@ -183,6 +196,8 @@ impl Table {
                 None => break,
             }
         }
+        let is_whole = needed(&shown, true) <= limit;
+        let (least, needed) = (|place: usize| least(place, is_whole), needed(&shown, is_whole));
         let mut widths: Vec<(usize, usize)> = shown.iter().map(|place| (*place, least(*place))).collect();
         let missing = |place: usize| {
             wanted
@@ -191,7 +206,7 @@ impl Table {
                 .unwrap_or(0)
                 .saturating_sub(least(place))
         };
-        let mut spare = limit.saturating_sub(needed(&shown));
+        let mut spare = limit.saturating_sub(needed);
         // Short texts are completed first, so that a long one does not cut all others.
         let mut by_need: Vec<&mut (usize, usize)> = widths.iter_mut().collect();
         by_need.sort_by_key(|(place, _)| missing(*place));
@@ -225,7 +240,12 @@ impl Table {
                 used += GAP;
             }
             let columns = (*columns).min(limit.saturating_sub(used));
-            let text = clipped(&cell.text, columns);
+            let cut = if column.is_telling {
+                clipped_in_the_middle
+            } else {
+                clipped
+            };
+            let text = cut(&cell.text, columns);
             let pad = " ".repeat(columns.saturating_sub(width(&text)));
             used += columns;
             let text = match cell.load.filter(|_| is_colored) {
@@ -278,6 +298,32 @@ mod tests {
         for limit in 1..60 {
             let all = table().lines(limit, false);
             assert!(all.iter().all(|line| width(line) <= limit), "{limit}: {all:#?}");
+        }
+    }
+
+    /// Pods' names differ at their ends; a wider terminal never shows less of them.
+    #[test]
+    fn names_stay_apart_at_any_width() {
+        let mut table = Table::new(&[
+            Column::telling("TENANT", 0, 8),
+            Column::figure("MEMORY", 0),
+            Column::figure("USED", 2),
+            Column::words("POLICY", 1, 3),
+        ]);
+        for number in [17, 18] {
+            let name = format!("team-a/inference-server-{number}/main");
+            table.row([name.into(), "4096MiB".into(), "97%".into(), "fixed".into()]);
+        }
+        assert_eq!(
+            table.lines(24, false)[1..],
+            ["team-…r-17/main  4096MiB", "team-…r-18/main  4096MiB"]
+        );
+        let shown = |limit: usize| {
+            let line = table.lines(limit, false).swap_remove(1);
+            line.split("  ").next().unwrap().chars().count()
+        };
+        for limit in 17..80 {
+            assert!(shown(limit) <= shown(limit + 1), "{limit}");
         }
     }
 

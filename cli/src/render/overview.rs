@@ -111,7 +111,7 @@ fn power(gpu: &GpuView) -> String {
 fn tenants(snapshot: &Snapshot) -> Table {
     let mut table = Table::new(&[
         Column::figure("GPU", 2),
-        Column::words("TENANT", 0, 8),
+        Column::telling("TENANT", 0, 8),
         Column::figure("MEMORY", 0),
         Column::figure("USED", 3),
         Column::figure("GPU TIME", 1),
@@ -181,7 +181,7 @@ fn processes(snapshot: &Snapshot) -> Table {
         Column::figure("GPU", 2),
         Column::figure("    PID", 0),
         Column::words("USER", 4, 8),
-        Column::words("TENANT", 3, 8),
+        Column::telling("TENANT", 3, 8),
         Column::words("COMMAND", 0, 8),
         Column::figure("MEMORY", 1),
     ]);

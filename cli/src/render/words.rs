@@ -72,6 +72,16 @@ pub(crate) fn width(text: &str) -> usize {
 
 /// `text` cut to `width` columns with an ellipsis. Control characters are replaced, as names come from other users.
 pub fn clipped(text: &str, width: usize) -> String {
+    cut(text, width, 0)
+}
+
+/// As [`clipped`], but cut in the middle: long names differ at their ends.
+pub(crate) fn clipped_in_the_middle(text: &str, width: usize) -> String {
+    cut(text, width, width.saturating_sub(1) * 2 / 3)
+}
+
+/// `text` cut to `width` columns, of which at most `end` are for its end.
+fn cut(text: &str, width: usize, end: usize) -> String {
     let clean: String = text
         .chars()
         .map(|c| if c.is_control() { '?' } else { c })
@@ -79,18 +89,24 @@ pub fn clipped(text: &str, width: usize) -> String {
     if clean.width() <= width {
         return clean;
     }
-    let mut left = width.saturating_sub(1);
+    let Some(room) = width.checked_sub(1) else {
+        return String::new();
+    };
+    let end: String = first(clean.chars().rev(), end).chars().rev().collect();
+    let start = first(clean.chars(), room.saturating_sub(end.width()));
+    format!("{start}…{end}")
+}
+
+/// The first characters that fit into so many columns.
+fn first(characters: impl Iterator<Item = char>, columns: usize) -> String {
+    let mut left = columns;
     let fits = |c: &char| {
         let columns = c.width().unwrap_or(0);
         let is_room = columns <= left;
         left = left.saturating_sub(columns);
         is_room
     };
-    let mut cut: String = clean.chars().take_while(fits).collect();
-    if width > 0 {
-        cut.push('…');
-    }
-    cut
+    characters.take_while(fits).collect()
 }
 
 /// Order of names in which numbers count as numbers: `web-2` comes before `web-10`.

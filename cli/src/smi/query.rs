@@ -1,96 +1,15 @@
-//! `vcuda smi --query-gpu` and `--query-tenants`: chosen figures as CSV, with nvidia-smi's names and units.
+//! `vcuda smi --query-gpu`, `--query-compute-apps` and `--query-tenants`: chosen figures as CSV, with nvidia-smi's names and units.
+
+mod fields;
 
 use std::str::FromStr;
 
-use clap::ValueEnum;
 use vcuda_quota::CoreShare;
 
 use crate::render::words::{exact_watts, tenths};
-use crate::render::{GpuView, Snapshot, TenantView};
-
-/// Figure of a GPU.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum GpuField {
-    /// Time of the machine
-    Timestamp,
-    /// Index, for people
-    Index,
-    /// Product name
-    Name,
-    /// UUID
-    #[value(alias = "gpu_uuid")]
-    Uuid,
-    /// Version of the driver
-    #[value(name = "driver_version")]
-    DriverVersion,
-    /// Newest CUDA version that the driver supports
-    #[value(name = "cuda_version")]
-    CudaVersion,
-    /// Time in which a kernel ran
-    #[value(name = "utilization.gpu")]
-    Utilization,
-    /// Temperature in degrees Celsius
-    #[value(name = "temperature.gpu")]
-    Temperature,
-    /// Power draw
-    #[value(name = "power.draw")]
-    PowerDraw,
-    /// Power limit
-    #[value(name = "power.limit")]
-    PowerLimit,
-    /// Total memory
-    #[value(name = "memory.total")]
-    MemoryTotal,
-    /// Used memory
-    #[value(name = "memory.used")]
-    MemoryUsed,
-    /// Free memory
-    #[value(name = "memory.free")]
-    MemoryFree,
-    /// Memory granted to tenants
-    #[value(name = "memory.granted")]
-    MemoryGranted,
-    /// GPU time guaranteed to tenants
-    #[value(name = "time.granted")]
-    TimeGranted,
-}
-
-/// Figure of a tenant on a GPU.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum TenantField {
-    /// Time of the machine
-    Timestamp,
-    /// Name
-    Name,
-    /// Namespace, pod and container
-    Holder,
-    /// UUID of the GPU
-    #[value(name = "gpu_uuid")]
-    GpuUuid,
-    /// Memory quota
-    #[value(name = "memory.limit")]
-    MemoryLimit,
-    /// Used memory
-    #[value(name = "memory.used")]
-    MemoryUsed,
-    /// Part of the used memory that is in host memory, as the tenant is suspended
-    #[value(name = "memory.suspended")]
-    MemorySuspended,
-    /// Maximum share of GPU time
-    #[value(name = "cores.limit")]
-    CoresLimit,
-    /// Share of GPU time over the last second
-    #[value(name = "cores.used")]
-    CoresUsed,
-    /// Policy
-    Policy,
-    /// running, idle (its processes hold memory), empty (no process does), or suspending, suspended, resuming, failed
-    State,
-    /// Number of processes
-    Processes,
-    /// Denied allocations
-    Denied,
-}
+use crate::render::{GpuView, ProcessView, Snapshot, TenantView};
+use fields::Queried;
+pub(crate) use fields::{GpuField, ProcessField, TenantField};
 
 /// A figure's text and unit.
 #[derive(Debug)]
@@ -154,6 +73,21 @@ pub(crate) fn tenants(snapshot: &Snapshot, fields: &[TenantField], format: CsvFo
     csv(fields, rows, format)
 }
 
+/// CSV of processes, by GPU: those of tenants, then those of none.
+pub(crate) fn processes(snapshot: &Snapshot, fields: &[ProcessField], format: CsvFormat) -> String {
+    let rows = snapshot.gpus.iter().flat_map(|gpu| {
+        let of_tenants = gpu.tenants.iter().flat_map(|tenant| &tenant.processes);
+        let all = of_tenants.chain(&gpu.outside_processes);
+        all.map(move |process| {
+            fields
+                .iter()
+                .map(|field| process_figure(*field, gpu, process))
+                .collect()
+        })
+    });
+    csv(fields, rows, format)
+}
+
 fn csv<F: Queried>(fields: &[F], rows: impl Iterator<Item = Vec<Figure>>, format: CsvFormat) -> String {
     let mut text = String::new();
     if !format.is_headless {
@@ -205,6 +139,7 @@ fn gpu_figure(field: GpuField, gpu: &GpuView, snapshot: &Snapshot) -> Figure {
     match field {
         GpuField::Timestamp => text(timestamp()),
         GpuField::Index => text(gpu.index.to_string()),
+        GpuField::Count => text(snapshot.gpus.len().to_string()),
         GpuField::Name => text(&gpu.name),
         GpuField::Uuid => text(&gpu.uuid),
         GpuField::DriverVersion => known(&snapshot.driver_version),
@@ -224,6 +159,17 @@ fn gpu_figure(field: GpuField, gpu: &GpuView, snapshot: &Snapshot) -> Figure {
         GpuField::MemoryFree => mib(gpu.memory_total_bytes.saturating_sub(gpu.memory_used_bytes)),
         GpuField::MemoryGranted => mib(gpu.memory_granted_bytes),
         GpuField::TimeGranted => percent(CoreShare(gpu.cores_granted_permille).percent()),
+    }
+}
+
+fn process_figure(field: ProcessField, gpu: &GpuView, process: &ProcessView) -> Figure {
+    match field {
+        ProcessField::Timestamp => text(timestamp()),
+        ProcessField::GpuName => text(&gpu.name),
+        ProcessField::GpuUuid => text(&gpu.uuid),
+        ProcessField::Pid => text(process.pid.to_string()),
+        ProcessField::Name => text(&process.name),
+        ProcessField::UsedMemory => process.memory_used_bytes.map_or(Figure::Unknown, mib),
     }
 }
 
@@ -263,47 +209,9 @@ fn timestamp() -> String {
     jiff::Zoned::now().strftime("%Y/%m/%d %H:%M:%S%.3f").to_string()
 }
 
-/// A field with the title of its column.
-trait Queried: ValueEnum {
-    /// Unit in the title, if there is one.
-    fn unit(&self) -> Option<&'static str>;
-
-    /// Name and unit, such as `memory.used [MiB]`.
-    fn title(&self) -> String {
-        let value = self.to_possible_value();
-        let name = value.as_ref().map_or("", |value| value.get_name());
-        match self.unit() {
-            Some(unit) => format!("{name} [{unit}]"),
-            None => name.to_owned(),
-        }
-    }
-}
-
-impl Queried for GpuField {
-    fn unit(&self) -> Option<&'static str> {
-        match self {
-            GpuField::MemoryTotal | GpuField::MemoryUsed | GpuField::MemoryFree | GpuField::MemoryGranted => {
-                Some("MiB")
-            }
-            GpuField::PowerDraw | GpuField::PowerLimit => Some("W"),
-            GpuField::Utilization | GpuField::TimeGranted => Some("%"),
-            _ => None,
-        }
-    }
-}
-
-impl Queried for TenantField {
-    fn unit(&self) -> Option<&'static str> {
-        match self {
-            TenantField::MemoryLimit | TenantField::MemoryUsed | TenantField::MemorySuspended => Some("MiB"),
-            TenantField::CoresLimit | TenantField::CoresUsed => Some("%"),
-            _ => None,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use clap::ValueEnum as _;
     use vcuda_quota::Quota;
 
     use super::*;

@@ -10,11 +10,14 @@ use crossterm::terminal::{
 };
 use crossterm::{execute, queue};
 
+use crate::ended::Ended;
 use crate::failure::Failure;
 
 /// The alternate screen. The terminal is restored when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Screen(());
+pub(crate) struct Screen {
+    ended: Ended,
+}
 
 impl Screen {
     /// Takes the terminal.
@@ -22,8 +25,9 @@ impl Screen {
     /// # Errors
     /// Fails if stdout or stdin is no terminal.
     pub(crate) fn enter() -> Result<Screen, Failure> {
+        let ended = Ended::listen()?;
         enable_raw_mode()?;
-        let screen = Screen(());
+        let screen = Screen { ended };
         execute!(io::stdout(), EnterAlternateScreen, Hide)?;
         Ok(screen)
     }
@@ -49,10 +53,10 @@ impl Screen {
         Ok(out.flush()?)
     }
 
-    /// Waits for a key for at most `wait`. Returns whether to go on.
+    /// Waits for a key for at most `wait`, or for a signal that ends the command. Returns whether to go on.
     pub(crate) fn wait(&self, wait: Duration) -> Result<bool, Failure> {
-        if !event::poll(wait)? {
-            return Ok(true);
+        if !self.ended.poll(wait)? {
+            return Ok(!self.ended.is_so());
         }
         Ok(match event::read()? {
             Event::Key(key) => !matches!(
@@ -69,5 +73,6 @@ impl Drop for Screen {
         // The terminal may be gone.
         let _ = execute!(io::stdout(), Show, LeaveAlternateScreen);
         let _ = disable_raw_mode();
+        self.ended.finish();
     }
 }

@@ -169,7 +169,7 @@ fn plain() -> Output {
 /// A snapshot, without command lines unless asked.
 fn snapshot(environment: &Environment, sim: bool, has_arguments: bool) -> Result<Snapshot, Failure> {
     let mut source = SnapshotSource::find(environment, sim)?;
-    if !source.knows_already() {
+    if source.has_shares_to_come() {
         source.wait();
     }
     let mut snapshot = source.look()?;

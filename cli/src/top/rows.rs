@@ -134,7 +134,7 @@ fn is_meant(tenant: &TenantView, selection: &Selection) -> bool {
 fn tenant_rows(gpu: &GpuView, history: &History, selection: &Selection, width: usize) -> Vec<Row> {
     let graph_width = width.saturating_sub(ROW_WIDTH).min(super::HISTORY);
     let mut columns = vec![
-        Column::words("TENANT", 0, 8),
+        Column::telling("TENANT", 0, 8),
         Column::figure("MEMORY", 0),
         Column::figure("USED", 2),
         Column::figure("GPU TIME", 1),

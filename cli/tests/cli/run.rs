@@ -47,13 +47,16 @@ fn run_becomes_the_command() {
     let shim = installation().join("libvcuda_shim.so");
     assert_eq!(
         value("LD_PRELOAD"),
-        format!("{}:libof-the-user.so", shim.display())
+        format!("libof-the-user.so:{}", shim.display())
     );
     assert_eq!(Path::new(&value("VCUDA_DIR")), user.containers().join("named"));
     assert_eq!(Path::new(&value("VCUDA_SIM")), user.machine());
     let search = value("LD_LIBRARY_PATH");
-    let (links, rest) = search.split_once(':').unwrap();
+    let [front, links, rest] = search.split(':').collect::<Vec<_>>()[..] else {
+        panic!("{search}");
+    };
     assert_eq!(rest, "/of/the/user");
+    assert!(Path::new(front).join("libcuda.so.1").is_file());
     for (name, library) in [
         ("libcuda.so.1", "libvcuda_simulator_cuda.so"),
         ("libnvidia-ml.so.1", "libvcuda_simulator_nvml.so"),
@@ -63,7 +66,8 @@ fn run_becomes_the_command() {
             installation().join(library)
         );
     }
-    assert!(value("CUDA_VISIBLE_DEVICES").starts_with("GPU-"));
+    assert_eq!(value("CUDA_VISIBLE_DEVICES"), "0");
+    assert_eq!(value("CUDA_DEVICE_ORDER"), "PCI_BUS_ID");
 }
 
 #[test]

@@ -29,6 +29,11 @@ pub enum Refusal {
     /// The annotation that chooses between counts and claims.
     #[error("annotation vcuda.io/mode \"{0}\": write plugin or dra")]
     Mode(String),
+    /// A claim, where none are made.
+    #[error(
+        "annotation vcuda.io/mode: dra: vcuda-cluster makes no claims here; set cluster.claims in the chart's values, or write plugin"
+    )]
+    NoClaims,
     /// An annotation of another system that has no counterpart.
     #[error(
         "annotation {0}: it chooses a GPU of HAMi; choose a node by its labels (nodeSelector) and remove it"

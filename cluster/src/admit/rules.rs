@@ -1,5 +1,7 @@
 //! Rules of admission, as they are configured.
 
+use std::path::PathBuf;
+
 use serde_json::Value;
 use vcuda_quota::pods::ResourceNames;
 use vcuda_quota::pods::bounds::Bounds;
@@ -35,6 +37,8 @@ pub struct Rules {
     pub chunk_bytes: u64,
     /// Mode of pods that name none.
     pub mode: Mode,
+    /// Whether pods can have claims.
+    pub makes_claims: bool,
     /// Memory on each GPU for a container that asks for a GPU alone.
     pub default_memory_bytes: Option<u64>,
     /// Memory of a GPU, if all have the same: for requests in percent of it.
@@ -47,6 +51,8 @@ pub struct Rules {
     pub tolerations: Vec<Value>,
     /// Runtime class that pods with shares get.
     pub runtime_class: Option<String>,
+    /// Folders of the node that pods with shares may mount.
+    pub host_paths: Vec<PathBuf>,
     /// What pods of a namespace may choose.
     pub bounds: Bounds,
 }
@@ -58,12 +64,14 @@ impl Default for Rules {
             suspendable_memory: "vcuda.io/suspendable-memory".to_owned(),
             chunk_bytes: 256 << 20,
             mode: Mode::Plugin,
+            makes_claims: false,
             default_memory_bytes: None,
             gpu_memory_bytes: None,
             aliyun_unit: AliyunUnit::Gibibytes,
             volcano_memory_factor: 1,
             tolerations: Vec::new(),
             runtime_class: None,
+            host_paths: Vec::new(),
             bounds: Bounds::default(),
         }
     }

@@ -15,7 +15,7 @@ fn pod(limits: Value) -> Value {
 }
 
 fn admitted(pod: &Value) -> Value {
-    admit("team", pod, &Rules::default()).unwrap().pod
+    admit("team", pod, &Rules::default()).unwrap()
 }
 
 fn refused(pod: &Value, rules: &Rules) -> String {
@@ -25,6 +25,7 @@ fn refused(pod: &Value, rules: &Rules) -> String {
 /// Rules with this bound for all namespaces.
 fn with_bounds(bound: Bound) -> Rules {
     Rules {
+        makes_claims: true,
         bounds: Bounds::new([("*".to_owned(), bound)].into()),
         ..Rules::default()
     }
@@ -124,18 +125,18 @@ fn tolerations_and_runtime_class_are_added_once() {
         ..Rules::default()
     };
     let asked = pod(json!({"vcuda.io/memory": "16", "vcuda.io/cores": "30"}));
-    let once = admit("team", &asked, &rules).unwrap().pod;
+    let once = admit("team", &asked, &rules).unwrap();
     assert_eq!(once["spec"]["tolerations"], json!([toleration]));
     assert_eq!(once["spec"]["runtimeClassName"], "nvidia");
-    assert_eq!(admit("team", &once, &rules).unwrap().pod, once);
+    assert_eq!(admit("team", &once, &rules).unwrap(), once);
     let mut own = asked;
     own["spec"]["runtimeClassName"] = json!("other");
     assert_eq!(
-        admit("team", &own, &rules).unwrap().pod["spec"]["runtimeClassName"],
+        admit("team", &own, &rules).unwrap()["spec"]["runtimeClassName"],
         "other"
     );
     let plain = pod(json!({"cpu": "1"}));
-    assert_eq!(admit("team", &plain, &rules).unwrap().pod, plain);
+    assert_eq!(admit("team", &plain, &rules).unwrap(), plain);
 }
 
 /// Every row of docs/migration.md: a container's request, and the counts that it becomes, on GPUs of 40 GiB. `-` is what a
@@ -174,16 +175,15 @@ fn other_systems_requests_become_ours() {
         let [gpu, memory, cores] = ours.split_whitespace().collect::<Vec<_>>()[..] else {
             panic!("{row}");
         };
-        let made = admit("team", &pod(request.into()), &rules)
-            .unwrap_or_else(|error| panic!("{row}: {error}"))
-            .pod;
+        let made =
+            admit("team", &pod(request.into()), &rules).unwrap_or_else(|error| panic!("{row}: {error}"));
         let counts = json!({
             "vcuda.io/gpu": gpu, "vcuda.io/memory": memory, "vcuda.io/cores": if cores == "-" { "1" } else { cores },
         });
         assert_eq!(limits(&made), counts, "{row}");
         let policy = made.pointer("/metadata/annotations/vcuda.io~1policy.main");
         assert_eq!(policy.is_some(), cores == "-", "{row}");
-        assert_eq!(admit("team", &made, &rules).unwrap().pod, made, "{row}");
+        assert_eq!(admit("team", &made, &rules).unwrap(), made, "{row}");
     }
 }
 
@@ -214,7 +214,7 @@ fn every_resource_of_the_document_is_converted_or_left_alone_on_purpose() {
     assert!(names.len() > 15, "{names:?}");
     for name in names {
         let asked = pod(json!({name: "1"}));
-        let is_left = admit("team", &asked, &Rules::default()).is_ok_and(|made| made.pod == asked);
+        let is_left = admit("team", &asked, &Rules::default()).is_ok_and(|made| made == asked);
         assert_eq!(is_left, left.contains(&name), "{name}");
     }
 }
@@ -233,7 +233,7 @@ fn units_of_other_systems_follow_their_settings() {
         (json!({"tencent.com/vcuda-memory": "16"}), "4"),
         (json!({"nvidia.com/gpumem": "1025"}), "2"),
     ] {
-        let made = admit("team", &pod(theirs.clone()), &rules).unwrap().pod;
+        let made = admit("team", &pod(theirs.clone()), &rules).unwrap();
         assert_eq!(limits(&made)["vcuda.io/memory"], chunks, "{theirs}");
     }
 }
@@ -300,7 +300,7 @@ fn parts_of_other_systems_go_with_their_resources() {
         priority_max: Priority::High,
         ..Bound::default()
     });
-    let made = admit("team", &theirs, &allows_high).unwrap().pod;
+    let made = admit("team", &theirs, &allows_high).unwrap();
     assert_eq!(
         made["metadata"]["annotations"],
         json!({"vcuda.io/priority.main": "high", "vcuda.io/policy.main": "burst"})
@@ -338,8 +338,12 @@ fn limits_become_a_claim() {
     });
     asked["spec"]["initContainers"] = json!([asked["spec"]["containers"][0].clone()]);
     asked["spec"]["initContainers"][0]["name"] = json!("init");
-    let made = admit("team", &asked, &Rules::default()).unwrap();
-    let template = made.template.unwrap();
+    let rules = Rules {
+        makes_claims: true,
+        ..Rules::default()
+    };
+    let made = admit("team", &asked, &rules).unwrap();
+    let template = template(&made).unwrap();
     let request = |name: &str| json!({"name": name, "exactly": {"deviceClassName": "vcuda.io", "capacity": {"requests": {"memory": "2500Mi", "cores": "30"}}}});
     assert_eq!(
         template.object["spec"]["spec"]["devices"],
@@ -353,65 +357,95 @@ fn limits_become_a_claim() {
         json!([{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "u"}])
     );
     assert_eq!(
-        made.pod["spec"]["resourceClaims"],
+        made["spec"]["resourceClaims"],
         json!([{"name": "vcuda", "resourceClaimTemplateName": template.name}])
     );
     let uses = json!([{"name": "vcuda", "request": "c0-gpu0"}, {"name": "vcuda", "request": "c0-gpu1"}]);
     for list in ["containers", "initContainers"] {
-        let resources = &made.pod["spec"][list][0]["resources"];
+        let resources = &made["spec"][list][0]["resources"];
         assert_eq!(resources["limits"], json!({"cpu": "1"}));
         assert_eq!(resources["claims"], uses);
     }
-    assert_eq!(
-        made.pod["metadata"]["annotations"],
-        json!({"vcuda.io/policy": "burst"})
-    );
+    assert_eq!(made["metadata"]["annotations"]["vcuda.io/policy"], "burst");
+    assert_eq!(made["metadata"]["annotations"].get("vcuda.io/mode"), None);
+    validate("team", &made, &rules).unwrap();
     // A second call changes nothing; the same request of another owner has another template.
-    assert_eq!(
-        admit("team", &made.pod, &Rules::default()).unwrap().template,
-        None
-    );
-    assert_eq!(
-        admit("team", &asked, &Rules::default())
-            .unwrap()
-            .template
-            .unwrap(),
-        template
-    );
+    assert_eq!(admit("team", &made, &rules).unwrap(), made);
+    assert_eq!(admit("team", &asked, &rules).unwrap(), made);
     asked["metadata"]["ownerReferences"][0]["uid"] = json!("v");
-    assert_ne!(
-        admit("team", &asked, &Rules::default())
-            .unwrap()
-            .template
-            .unwrap()
-            .name,
-        template.name
-    );
+    let of_another = admit("team", &asked, &rules).unwrap();
+    assert_ne!(self::template(&of_another).unwrap().name, template.name);
+    // Where no claims are made.
+    let error = admit("team", &asked, &Rules::default()).unwrap_err().to_string();
+    assert!(error.contains("makes no claims here"), "{error}");
+}
+
+/// The template that is made once the API server has the pod.
+fn template(made: &Value) -> Option<claims::Template> {
+    let mut pod = made.clone();
+    pod["metadata"]["namespace"] = json!("team");
+    pod["metadata"]["name"] = json!("web-1");
+    pod["metadata"]["uid"] = json!("of-the-pod");
+    claims::template_of(&serde_json::from_value(pod).unwrap())
+}
+
+#[test]
+fn a_pod_gets_no_template_but_that_of_a_share() {
+    let rules = Rules {
+        mode: Mode::Dra,
+        makes_claims: true,
+        ..Rules::default()
+    };
+    let made = admit("team", &pod(json!({"vcuda.io/memory": "16"})), &rules).unwrap();
+    assert!(template(&made).is_some());
+    let devices = made["metadata"]["annotations"]["claims.vcuda.io/devices"]
+        .as_str()
+        .unwrap();
+    for (from, to) in [
+        ("\"vcuda.io\"", "\"vcuda.io-whole\""),
+        ("\"exactly\":{", "\"exactly\":{\"adminAccess\":true,"),
+        ("{\"requests\"", "{\"config\":[],\"requests\""),
+        // Not that of its name.
+        ("4Gi", "5Gi"),
+    ] {
+        let mut other = made.clone();
+        other["metadata"]["annotations"]["claims.vcuda.io/devices"] = json!(devices.replacen(from, to, 1));
+        assert_ne!(other, made, "{from} in {devices}");
+        assert_eq!(template(&other), None, "{to}");
+    }
+    let mut without = made;
+    without["spec"]["resourceClaims"] = json!([]);
+    assert_eq!(template(&without), None);
 }
 
 #[test]
 fn a_claim_that_asks_for_no_time_is_promised_none() {
     let rules = Rules {
         mode: Mode::Dra,
+        makes_claims: true,
         ..Rules::default()
     };
     let asked = pod(json!({"vcuda.io/memory": "1Mi"}));
     let made = admit("team", &asked, &rules).unwrap();
-    let template = made.template.unwrap();
+    let template = template(&made).unwrap();
     let requests = &template.object["spec"]["spec"]["devices"]["requests"];
     assert_eq!(
         requests[0]["exactly"]["capacity"]["requests"],
         json!({"memory": "64Mi"})
     );
-    assert_eq!(template.object["metadata"].get("ownerReferences"), None);
-    assert_eq!(made.pod["metadata"].get("annotations"), None);
+    // Without a controller the pod is the owner.
+    let owner = &template.object["metadata"]["ownerReferences"][0];
+    assert_eq!(
+        (&owner["kind"], &owner["uid"]),
+        (&json!("Pod"), &json!("of-the-pod"))
+    );
     // The annotation wins over the configuration.
     let mut by_counts = asked;
     by_counts["metadata"]["annotations"] = json!({"vcuda.io/mode": "plugin"});
     let made = admit("team", &by_counts, &rules).unwrap();
     assert_eq!(
-        (made.template, limits(&made.pod)["vcuda.io/memory"].clone()),
-        (None, json!("1"))
+        (self::template(&made), &limits(&made)["vcuda.io/memory"]),
+        (None, &json!("1"))
     );
 }
 

@@ -12,7 +12,7 @@ use vcuda_quota::MemorySize;
 use vcuda_quota::pods::bounds::{Bounds, Namespace, NamespaceTable};
 use vcuda_quota::pods::{parse_chunk, parse_resource_name};
 
-use crate::admit::{AliyunUnit, Mode, Rules};
+use crate::admit::{AliyunUnit, Mode, Rules, confine};
 use crate::extender::Score;
 
 #[derive(Deserialize)]
@@ -85,6 +85,7 @@ impl Default for ResourcesTable {
 pub(super) struct AdmissionTable {
     #[serde(deserialize_with = "mode")]
     mode: Mode,
+    claims: bool,
     #[serde(deserialize_with = "size")]
     default_memory: Option<u64>,
     #[serde(deserialize_with = "size")]
@@ -95,18 +96,22 @@ pub(super) struct AdmissionTable {
     volcano_memory_factor: u64,
     tolerations: Vec<Toleration>,
     runtime_class: String,
+    #[serde(deserialize_with = "host_paths")]
+    host_paths: Vec<PathBuf>,
 }
 
 impl Default for AdmissionTable {
     fn default() -> Self {
         Self {
             mode: Mode::default(),
+            claims: false,
             default_memory: None,
             gpu_memory: None,
             aliyun_unit: AliyunUnit::default(),
             volcano_memory_factor: 1,
             tolerations: Vec::new(),
             runtime_class: String::new(),
+            host_paths: Vec::new(),
         }
     }
 }
@@ -120,6 +125,7 @@ impl AdmissionTable {
             suspendable_memory: resources.suspendable_memory,
             chunk_bytes: resources.chunk,
             mode: self.mode,
+            makes_claims: self.claims || self.mode == Mode::Dra,
             default_memory_bytes: self.default_memory,
             gpu_memory_bytes: self.gpu_memory,
             aliyun_unit: self.aliyun_unit,
@@ -128,6 +134,7 @@ impl AdmissionTable {
                 .filter_map(|one| serde_json::to_value(one).ok())
                 .collect(),
             runtime_class: Some(self.runtime_class).filter(|class| !class.is_empty()),
+            host_paths: self.host_paths,
             bounds,
         }
     }
@@ -193,6 +200,10 @@ fn size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Er
             .map(|MemorySize(bytes)| Some(bytes))
             .map_err(|error: vcuda_quota::ParseError| error.to_string()),
     })
+}
+
+fn host_paths<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<PathBuf>, D::Error> {
+    confine::host_paths(&Vec::deserialize(deserializer)?).map_err(serde::de::Error::custom)
 }
 
 fn factor<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {

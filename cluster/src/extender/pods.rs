@@ -26,8 +26,8 @@ const BOUND: &str = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Faile
 struct BoundPod {
     /// Those that run at the same time, by their keys.
     together: Vec<(u32, Share)>,
-    /// Keys of init containers. The grant of one passes to a container that starts after it.
-    alone: Vec<u32>,
+    /// Init containers, by their keys. The grant of one ends when a container starts after it.
+    alone: Vec<(u32, Share)>,
 }
 
 impl BoundPod {
@@ -39,7 +39,7 @@ impl BoundPod {
         for container in containers(&value, rules) {
             let key = container_key(&namespace, &own, &container.name);
             match container.is_alone {
-                true => bound.alone.push(key),
+                true => bound.alone.push((key, container.share)),
                 false => bound.together.push((key, container.share)),
             }
         }
@@ -58,7 +58,14 @@ impl BoundPod {
         );
         let none_started = waiting.len() == self.together.len();
         waiting.sort_by_key(|share| (share.each.chunks, share.each.percents));
-        if none_started && self.alone.iter().any(is_held) {
+        // What an init container holds is the largest's afterwards, if it is enough.
+        let is_enough = |(key, own): &(u32, Share)| {
+            let largest = waiting.last().filter(|_| is_held(key));
+            largest.is_some_and(|share| {
+                own.each.chunks >= share.each.chunks && own.each.percents >= share.each.percents
+            })
+        };
+        if none_started && self.alone.iter().any(is_enough) {
             waiting.pop();
         }
         waiting.into_iter()
@@ -313,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn the_grant_of_an_init_container_passes_on() {
+    fn what_an_init_container_holds_is_counted_for_the_container_that_gets_it_next() {
         let heir = pod(
             "a",
             "n",
@@ -324,6 +331,10 @@ mod tests {
         assert_eq!(left(&pods, "n", Some(&[])), (150, 14));
         assert_eq!(left(&pods, "n", Some(&[("a", "i")])), (250, 15));
         assert_eq!(left(&pods, "n", Some(&[("a", "i"), ("a", "x")])), (250, 15));
+        // Too small for either.
+        let small = pod("a", "n", &[container("x", 100)], &[container("i", 99)]);
+        let pods = known(&[Event::Apply(small)]);
+        assert_eq!(left(&pods, "n", Some(&[("a", "i")])), (200, 15));
     }
 
     #[test]

@@ -206,6 +206,31 @@ mod tests {
     }
 
     #[test]
+    fn a_segment_is_a_quarter_of_the_window_within_its_bounds() {
+        let now = 10 * STALE_BEAT_NS;
+        for (window_ns, segment_ns) in [
+            (0, 125_000),
+            (499_999, 125_000),
+            (600_000, 150_000),
+            (WINDOW_NS, 500_000),
+            (3_600_000, 900_000),
+            (40_000_000, 1_000_000),
+        ] {
+            let pace = Pace {
+                window_ns,
+                ..pace(300)
+            };
+            let view = View::new(pace, DeviceConfig::new(0, 300), 0, now);
+            assert_eq!((view.window_ns, view.segment_ns), (window_ns, segment_ns));
+        }
+        let contended = View::new(pace(300), DeviceConfig::new(0, 300), now - 1, now);
+        assert_eq!(
+            (contended.window_ns, contended.segment_ns),
+            (4_000_000, 1_000_000)
+        );
+    }
+
+    #[test]
     fn it_swings_and_says_when() {
         let config = DeviceConfig::new(0, 500);
         let view = View::new(pace(500), config, 0, 100_000_000);

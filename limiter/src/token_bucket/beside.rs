@@ -1,11 +1,11 @@
-//! Launches beside a kernel that runs without end. The kernel may wait for the threads whose launches wait for tokens. So those
-//! launches do not wait for its end: they proceed at the tenant's rate, as if the kernel were not there.
+//! Launches for which the tenant has no tokens, because a kernel runs without end or longer than predicted. The kernel may wait for
+//! those very launches. So they do not wait for its end: they proceed at the tenant's rate, as if the kernel were not there.
 
 use super::{Pace, TokenBucket};
 use crate::primitive::Ordering;
 
 /// Longest wait for the next launch that a word can cause (ns), so that a damaged word does not block a thread for ever.
-const AHEAD_MAX_NS: u64 = 10_000_000_000;
+const AHEAD_MAX_NS: u64 = 600_000_000_000;
 
 impl TokenBucket {
     /// Lets a launch of `cost_ns` proceed beside such a kernel at `now_ns` (`CLOCK_MONOTONIC`). It may once the refill has covered the
@@ -26,22 +26,6 @@ impl TokenBucket {
         // So that the longest wait does not admit another launch at the same time.
         self.debt_admitted_ns.store(now_ns, Ordering::Relaxed);
         Ok(())
-    }
-
-    /// Counts a launch of `cost_ns` that proceeds after the longest wait.
-    pub fn went_beside(&self, pace: &Pace, cost_ns: u64, now_ns: u64) {
-        let more_ns = earned_in_ns(pace, cost_ns);
-        let mut word = self.beside_ns.load(Ordering::Relaxed);
-        loop {
-            let after_ns = believed_ns(word, now_ns).saturating_add(more_ns);
-            match self
-                .beside_ns
-                .compare_exchange_weak(word, after_ns, Ordering::Relaxed, Ordering::Relaxed)
-            {
-                Ok(_) => return,
-                Err(now) => word = now,
-            }
-        }
     }
 }
 
@@ -89,12 +73,14 @@ mod tests {
     }
 
     #[test]
-    fn what_went_on_debt_is_earned_too() {
+    fn a_launch_beside_counts_as_the_periods_launch_on_debt() {
         let bucket = TokenBucket::default();
-        assert_eq!(bucket.go_beside(&pace(500), 1_000, 7), Ok(()));
-        bucket.went_beside(&pace(500), 3_000, 8);
-        assert_eq!(bucket.go_beside(&pace(500), 1, 8_006), Err(8_007));
-        assert_eq!(bucket.go_beside(&pace(500), 1, 8_007), Ok(()));
+        assert_eq!(bucket.go_beside(&pace(500), 1_000, 50_000), Ok(()));
+        assert_eq!(bucket.admit_on_debt(50_000, 10_000), Err(60_000));
+        // A launch that has to wait leaves the period as it is.
+        assert_eq!(bucket.go_beside(&pace(500), 1_000, 51_000), Err(52_000));
+        assert_eq!(bucket.admit_on_debt(59_999, 10_000), Err(60_000));
+        assert_eq!(bucket.admit_on_debt(60_000, 10_000), Ok(()));
     }
 
     proptest! {

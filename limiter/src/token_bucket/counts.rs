@@ -3,9 +3,6 @@
 use super::TokenBucket;
 use crate::primitive::Ordering;
 
-/// Time after a collective kernel for which the tenant is expected to launch more (ns).
-const COLLECTIVES_NS: u64 = 10_000_000_000;
-
 impl TokenBucket {
     /// Counts measured time, its part that was new for its context, its part that was new for the tenant, and the charge for the
     /// latter (all ns). The arbiter corrects the charge once it knows which tenants were busy at the same time.
@@ -21,22 +18,5 @@ impl TokenBucket {
     pub fn count_host_copy(&self, bytes: u64) {
         self.host_copies.fetch_add(1, Ordering::Relaxed);
         self.host_copied_bytes.fetch_add(bytes, Ordering::Relaxed);
-    }
-
-    /// Notes the launch of a collective kernel at `now_ns` (`CLOCK_MONOTONIC`).
-    pub fn count_collective(&self, now_ns: u64) {
-        self.collective_ns.store(now_ns.max(1), Ordering::Relaxed);
-        self.collectives.fetch_add(1, Ordering::SeqCst);
-    }
-
-    /// Number of collective kernels launched so far.
-    pub fn collectives(&self) -> u64 {
-        self.collectives.load(Ordering::SeqCst)
-    }
-
-    /// Whether the tenant has recently launched collective kernels on the device.
-    pub fn has_collectives(&self, now_ns: u64) -> bool {
-        let at_ns = self.collective_ns.load(Ordering::Relaxed);
-        at_ns != 0 && now_ns.saturating_sub(at_ns) < COLLECTIVES_NS
     }
 }

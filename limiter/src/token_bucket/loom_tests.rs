@@ -85,3 +85,21 @@ fn loom_a_kill_between_the_steps_of_a_portion_costs_the_tenant_only() {
         });
     }
 }
+
+/// Two launches of the tenant that have waited for so long: only one of them goes.
+#[test]
+fn loom_one_launch_of_two_proceeds_on_debt() {
+    counted::model(3, || {
+        let shared = Arc::new(Shared::default());
+        shared.bucket.admit_on_debt(1_000, 100).unwrap();
+        let other = Arc::clone(&shared);
+        let thread = loom::thread::spawn(move || other.bucket.admit_on_debt(1_100, 100));
+        let answers = [shared.bucket.admit_on_debt(1_100, 100), thread.join().unwrap()];
+        assert_eq!(
+            answers.iter().filter(|answer| answer.is_ok()).count(),
+            1,
+            "{answers:?}"
+        );
+        assert!(answers.contains(&Err(1_200)), "{answers:?}");
+    });
+}

@@ -61,6 +61,45 @@ fn settling_replaces_the_prediction_by_the_scaled_truth() {
 }
 
 #[test]
+fn one_launch_proceeds_on_debt_in_each_period() {
+    let bucket = TokenBucket::default();
+    assert_eq!(bucket.admit_on_debt(10 * MS, 4 * MS), Ok(()));
+    for now_ns in [10 * MS, 12 * MS, 14 * MS - 1] {
+        assert_eq!(bucket.admit_on_debt(now_ns, 4 * MS), Err(14 * MS));
+    }
+    assert_eq!(bucket.admit_on_debt(14 * MS, 4 * MS), Ok(()));
+    assert_eq!(bucket.admit_on_debt(14 * MS, 4 * MS), Err(18 * MS));
+}
+
+/// A tenant can write the word, so a time in the future must not block its launches, and must not free them of the limit.
+#[test]
+fn a_future_time_of_the_last_launch_on_debt_counts_as_none() {
+    for written_ns in [10 * MS + 1, u64::MAX] {
+        let bucket = TokenBucket::default();
+        bucket.debt_admitted_ns.store(written_ns, Ordering::Relaxed);
+        assert_eq!(bucket.admit_on_debt(10 * MS, 4 * MS), Ok(()));
+        assert_eq!(bucket.admit_on_debt(11 * MS, 4 * MS), Err(14 * MS));
+    }
+}
+
+#[test]
+fn a_portion_is_at_most_a_part_and_may_be_nothing() {
+    for (portion_ns, taken_ns) in [
+        (0, 0),
+        (LEASE_PART_NS - 1, LEASE_PART_NS - 1),
+        (LEASE_PART_NS + 1, LEASE_PART_NS),
+        (u64::MAX, LEASE_PART_NS),
+    ] {
+        let (bucket, meter) = (TokenBucket::default(), Meter::default());
+        assert!(!meter.spend(500));
+        meter.take_with(&bucket, 500, portion_ns);
+        assert_eq!(meter.lease().left_ns, taken_ns as i64);
+        assert_eq!(bucket.level_ns(), 500 + taken_ns as i64);
+        assert_eq!(meter.in_flight_ns(), 500);
+    }
+}
+
+#[test]
 fn a_lease_pays_many_launches_and_counts_them() {
     let (bucket, meter) = (TokenBucket::default(), Meter::default());
     assert!(!meter.spend(10_000));

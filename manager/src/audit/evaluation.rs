@@ -1,9 +1,10 @@
 //! Evaluation of one look, and the state that the auditor's thread keeps between looks.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use vcuda_arbiter::Evidence;
 use vcuda_quota::{MemorySize, NO_MEMORY_LIMIT};
 use vcuda_region::GpuUuid;
 
@@ -11,9 +12,10 @@ use super::attribution::Attribution;
 use super::findings::{self, Finding, Key, Use, findings_in};
 use super::held_processes::HeldProcesses;
 use super::lowered_limits::LoweredLimits;
+use super::overstated::{self, Claims};
 use super::{
-    Counts, DETACHED, KILL_FAILED, KILLED, LIMIT_BELOW_USE, MEMORY_DENIED, NOT_ATTACHED, NOT_REGISTERED,
-    OLDER_SHIM, OVER_LIMIT, Processes, TAMPERED, UNREGISTERED,
+    Counts, DETACHED, KILL_FAILED, KILLED, LIMIT_BELOW_USE, MEMORY_DENIED, MEMORY_LEFT, NOT_ATTACHED,
+    NOT_REGISTERED, OLDER_SHIM, OVER_LIMIT, Processes, TAMPERED, TIME_OVERSTATED, UNREGISTERED,
 };
 use crate::events::{Events, Report, Severity};
 use crate::metrics::Audited;
@@ -30,6 +32,10 @@ pub(super) struct Audit {
     pub(super) events: Arc<Events>,
     pub(super) counts: Arc<Mutex<Counts>>,
     pub(super) audited: Arc<Mutex<Audited>>,
+    /// What the arbiter learns.
+    pub(super) evidence: Evidence,
+    /// GPU time by the tenants' busy maps since the last look.
+    pub(super) claims: Claims,
     /// Number of looks in a row in which each finding was made.
     held: HashMap<Key, u32>,
     /// Refusals of memory so far, by tenant and GPU.
@@ -47,11 +53,13 @@ impl Audit {
             OVER_LIMIT,
             LIMIT_BELOW_USE,
             TAMPERED,
+            TIME_OVERSTATED,
             NOT_ATTACHED,
             DETACHED,
             NOT_REGISTERED,
             OLDER_SHIM,
             MEMORY_DENIED,
+            MEMORY_LEFT,
             KILLED,
             KILL_FAILED,
         ];
@@ -61,6 +69,8 @@ impl Audit {
             events,
             counts: Arc::new(Mutex::new(counts.map(|reason| (reason, 0)).into())),
             audited: Arc::default(),
+            evidence: Evidence::default(),
+            claims: Claims::default(),
             held: HashMap::new(),
             denied: HashMap::new(),
             has_looked: false,
@@ -79,12 +89,19 @@ impl Audit {
     ) {
         self.attribution.refresh(snapshot);
         self.lowered_limits.refresh(snapshot);
-        let found = findings_in(snapshot, &self.uses(snapshot, listed), &self.lowered_limits);
+        let uses = self.uses(snapshot, listed);
+        let mut found = findings_in(snapshot, &uses, &self.lowered_limits);
+        found.extend(self.claims.findings(&uses));
         let is_unattached = |finding: &&Finding| finding.key.reason == NOT_ATTACHED;
         let naked: Vec<Finding> = found.iter().filter(is_unattached).cloned().collect();
         let mut standing: HashMap<String, Vec<String>> = HashMap::new();
-        let mut audited = Audited::default();
+        let (mut audited, mut overstated) = (Audited::default(), BTreeSet::new());
         for (finding, is_new) in self.confirmed(found) {
+            if finding.key.reason == TIME_OVERSTATED
+                && let (Some(tenant), Some(gpu)) = (&finding.key.tenant, finding.key.gpu)
+            {
+                overstated.insert((tenant.clone(), gpu));
+            }
             if !finding.is_note {
                 if let Some(tenant) = &finding.key.tenant {
                     let texts = standing.entry(tenant.clone()).or_default();
@@ -98,6 +115,7 @@ impl Audit {
                 self.events.count(&report_of(finding));
             }
         }
+        self.evidence.replace(overstated::proofs(&uses, overstated));
         *self.audited.lock() = audited;
         *self.findings.lock() = standing;
         self.end_unattached(snapshot, &naked, is_kill);
@@ -244,7 +262,7 @@ fn report_of(finding: Finding) -> Report {
         } else {
             Severity::Warning
         },
-        reason: finding.key.reason,
+        reason: finding.key.reason.into(),
         message: finding.text,
         tenant: finding.key.tenant,
         gpu: finding.key.gpu.map(|gpu| gpu.to_string()),

@@ -9,10 +9,10 @@ use vcuda_region::release;
 
 use super::lowered_limits::LoweredLimits;
 use super::{
-    DETACHED, LIMIT_BELOW_USE, LOOKS, NOT_ATTACHED, NOT_REGISTERED, OLDER_SHIM, OVER_LIMIT, TAMPERED,
-    UNREGISTERED,
+    DETACHED, LIMIT_BELOW_USE, LOOKS, MEMORY_LEFT, NOT_ATTACHED, NOT_REGISTERED, OLDER_SHIM, OVER_LIMIT,
+    TAMPERED, UNREGISTERED,
 };
-use crate::observe::{Process, Snapshot, Tenant};
+use crate::observe::{Device, Process, Snapshot, Tenant};
 
 /// Tolerated difference between NVML's figure and the counted one (bytes), as NVML rounds and the driver's own use is
 /// charged a moment later.
@@ -120,6 +120,7 @@ pub(super) fn findings_in(snapshot: &Snapshot, uses: &[Use], lowered: &LoweredLi
                 .get(&(tenant.id.as_str(), device.gpu))
                 .copied()
                 .unwrap_or_default();
+            found.extend(left_finding(tenant, device));
             let kept = lowered.kept_bytes(&tenant.id, device.gpu);
             found.extend(amount_findings(tenant, device, sums, kept));
         }
@@ -212,6 +213,22 @@ fn older_shim_finding(tenant: &Tenant) -> Option<Finding> {
     })
 }
 
+/// Memory of a tenant that has no process any more.
+fn left_finding(tenant: &Tenant, device: &Device) -> Option<Finding> {
+    (tenant.processes.is_empty() && device.used_bytes > 0).then(|| {
+        let text = format!(
+            "{} has no process, and another one keeps {} of {} that it has exported: they count until that one closes the descriptors or ends",
+            tenant.id,
+            MemorySize(device.used_bytes),
+            device.gpu
+        );
+        Finding {
+            bytes: device.used_bytes,
+            ..Finding::new(MEMORY_LEFT, Some(&tenant.id), Some(device.gpu), None, text)
+        }
+    })
+}
+
 fn damage_finding(tenant: &Tenant) -> Option<Finding> {
     let problem = tenant.problem.as_ref()?;
     let text = format!(
@@ -227,7 +244,7 @@ fn damage_finding(tenant: &Tenant) -> Option<Finding> {
 
 fn amount_findings(
     tenant: &Tenant,
-    device: &crate::observe::Device,
+    device: &Device,
     (all_bytes, attached_bytes): (u64, u64),
     kept_bytes: Option<u64>,
 ) -> Vec<Finding> {

@@ -20,6 +20,14 @@ fn tenant(id: &str, limit_bytes: u64, used_bytes: u64) -> Tenant {
     }
 }
 
+/// As [`tenant`], with a process.
+fn living(id: &str, limit_bytes: u64, used_bytes: u64) -> Tenant {
+    Tenant {
+        processes: vec![process(4_000_001, true)],
+        ..tenant(id, limit_bytes, used_bytes)
+    }
+}
+
 fn process(host_pid: u32, registered: bool) -> Process {
     Process {
         host_pid: Some(host_pid),
@@ -64,7 +72,7 @@ impl Bench {
         let (events, _) = self.audit.events.listen(0);
         events
             .into_iter()
-            .map(|event| (event.report.reason, event.report.tenant))
+            .map(|event| (&*event.report.reason.into_owned().leak(), event.report.tenant))
             .collect()
     }
 
@@ -119,14 +127,14 @@ fn more_than_the_quota_and_less_than_the_truth() {
 
 #[test]
 fn a_limit_lowered_below_the_use_is_no_breach() {
-    let mut bench = Bench::new(vec![tenant("a", 4 * GIB, 3 * GIB)]);
+    let mut bench = Bench::new(vec![living("a", 4 * GIB, 3 * GIB)]);
     assert_eq!(bench.told(1, &[]), []);
-    bench.snapshot.tenants = vec![tenant("a", GIB, 3 * GIB)];
+    bench.snapshot.tenants = vec![living("a", GIB, 3 * GIB)];
     assert_eq!(bench.told(10, &[]), [about(LIMIT_BELOW_USE, "a")]);
     assert!(bench.audit.findings.lock().is_empty(), "it is a note");
     assert!(bench.audit.audited.lock().over_bytes.is_empty());
     // Growth above the limit is a breach.
-    bench.snapshot.tenants = vec![tenant("a", GIB, 4 * GIB)];
+    bench.snapshot.tenants = vec![living("a", GIB, 4 * GIB)];
     let told = bench.told(LOOKS, &[]);
     assert_eq!(told, [about(LIMIT_BELOW_USE, "a"), about(OVER_LIMIT, "a")]);
     let (events, _) = bench.audit.events.listen(0);
@@ -233,4 +241,14 @@ fn an_nvml_that_does_not_answer_finds_nothing() {
             .evaluate(&bench.snapshot, &none, &|_| true, &|_| false);
     }
     assert!(bench.audit.events.listen(0).0.is_empty());
+}
+
+#[test]
+fn memory_that_outlives_a_tenants_processes_is_told() {
+    let mut bench = Bench::new(vec![tenant("a", GIB, GIB / 2), living("b", GIB, GIB / 2)]);
+    assert_eq!(bench.told(LOOKS, &[]), [about(MEMORY_LEFT, "a")]);
+    assert_eq!(bench.audit.findings.lock()["a"].len(), 1);
+    bench.snapshot.tenants = vec![living("b", GIB, GIB / 2)];
+    bench.told(1, &[]);
+    assert!(bench.audit.findings.lock().is_empty());
 }

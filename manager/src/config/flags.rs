@@ -44,10 +44,11 @@ pub struct Flags {
     /// The CUDA driver, asked where NVML does not tell a GPU's memory [default: libcuda.so.1 as the loader finds it]
     #[arg(long, value_name = "FILE", env = "VCUDA_MANAGER_CUDA")]
     pub cuda_library: Option<PathBuf>,
-    /// The shim to install under the state directory, under a name of its version [default: none]
+    /// The shim to install under the state directory, under a name of its version [default: libvcuda_shim.so beside
+    /// this program or in ../lib]
     #[arg(long, value_name = "FILE", env = "VCUDA_MANAGER_SHIM")]
     pub shim_library: Option<PathBuf>,
-    /// The vcuda command to install beside it, for containers [default: none]
+    /// The vcuda command to install beside it, for containers [default: vcuda beside this program]
     #[arg(long, value_name = "FILE", env = "VCUDA_MANAGER_PROGRAM")]
     pub vcuda_program: Option<PathBuf>,
     /// Folder of the grants' CDI devices, or off [default: /var/run/cdi if it can be written]

@@ -58,7 +58,7 @@ pub(super) struct UserTable {
 }
 
 fn memory<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
-    parsed(deserializer, |text| match text.parse::<MemorySize>() {
+    parsed(deserializer, |text| match MemorySize::with_unit(text) {
         Ok(size) => Ok(Some(size.0)),
         Err(error) => Err(error.to_string()),
     })

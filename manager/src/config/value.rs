@@ -1,6 +1,5 @@
 //! Types of values that only the manager's configuration has.
 
-use std::str::FromStr as _;
 use std::time::Duration;
 
 use serde::de::Error as _;
@@ -16,7 +15,7 @@ impl<'de> Deserialize<'de> for Size {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         parsed(deserializer, |text| match text {
             "0" => Ok(Self(0)),
-            text => MemorySize::from_str(text)
+            text => MemorySize::with_unit(text)
                 .map(|size| Self(size.0))
                 .map_err(|error| error.to_string()),
         })

@@ -253,6 +253,28 @@ pub(super) fn processes(handle: &DeviceHandle<'_>) -> Result<Vec<(u32, Option<u6
     ))
 }
 
+/// Age of a process's sample beside the newest one of all from which on it tells nothing of now (microseconds).
+const OLD_US: u64 = 3_000_000;
+
+/// Utilisation of each process that had work lately, by host PID (percent): its largest sample.
+pub(super) fn utilization(handle: &DeviceHandle<'_>) -> Result<Vec<(u32, u32)>, NvmlError> {
+    let device = &handle.device;
+    let samples = match device.process_utilization_stats(None) {
+        // There is no sample; that no process had work says the GPU's own figure.
+        Err(NvmlError::NotFound) if device.utilization_rates()?.gpu == 0 => Vec::new(),
+        samples => samples?,
+    };
+    let newest_us = samples.iter().map(|sample| sample.timestamp).max().unwrap_or(0);
+    let mut percent_of: BTreeMap<u32, u32> = BTreeMap::new();
+    for sample in samples {
+        if sample.timestamp.saturating_add(OLD_US) >= newest_us {
+            let percent = percent_of.entry(sample.pid).or_default();
+            *percent = (*percent).max(sample.sm_util);
+        }
+    }
+    Ok(percent_of.into_iter().collect())
+}
+
 /// Merges the entries of a process. It may be in several lists, and twice in one, each time with all of its memory on a MIG
 /// instance: per instance the largest figure counts, and instances add up.
 fn once_each(processes: impl Iterator<Item = ProcessInfo>) -> Vec<(u32, Option<u64>)> {

@@ -14,15 +14,40 @@ use super::nvml::{self, DeviceHandle};
 use super::tracker::Observation;
 use super::{ProcessesError, Settings, xids};
 
-/// A question for the processes of a GPU.
+/// A question about a GPU.
 #[derive(Debug)]
 pub(super) struct Question {
     pub(super) gpu: GpuUuid,
-    pub(super) reply: SyncSender<Answer>,
+    pub(super) reply: Reply,
 }
 
-/// Host PIDs with their bytes.
-pub(super) type Answer = Result<Vec<(u32, Option<u64>)>, ProcessesError>;
+/// What is asked, and where the answer goes. The caller may have given up waiting.
+#[derive(Debug)]
+pub(super) enum Reply {
+    /// The processes: host PIDs with their bytes.
+    Processes(SyncSender<Answer<Option<u64>>>),
+    /// The processes that had work lately: host PIDs with their utilisation (percent).
+    Utilization(SyncSender<Answer<u32>>),
+}
+
+/// A figure of each process, by host PID.
+pub(super) type Answer<T> = Result<Vec<(u32, T)>, ProcessesError>;
+
+impl Question {
+    fn answer(self, handle: Result<&DeviceHandle<'_>, ProcessesError>) {
+        let failed = |error: NvmlError| ProcessesError::Nvml(self.gpu, error.to_string());
+        let _ = match self.reply {
+            Reply::Processes(reply) => {
+                let listed = handle.and_then(|handle| nvml::processes(handle).map_err(failed));
+                reply.send(listed).is_ok()
+            }
+            Reply::Utilization(reply) => {
+                let found = handle.and_then(|handle| nvml::utilization(handle).map_err(failed));
+                reply.send(found).is_ok()
+            }
+        };
+    }
+}
 
 /// Folder in `/proc` where the kernel module lists its GPUs.
 const DRIVEN: &str = "driver/nvidia/gpus";
@@ -101,7 +126,7 @@ impl Owner {
         loop {
             match self.questions.recv_timeout(until(end_ns)) {
                 Ok(question) => {
-                    let _ = question.reply.send(Err(ProcessesError::Unusable(why.to_owned())));
+                    question.answer(Err(ProcessesError::Unusable(why.to_owned())));
                 }
                 Err(RecvTimeoutError::Timeout) => return false,
                 Err(RecvTimeoutError::Disconnected) => return true,
@@ -186,14 +211,8 @@ impl Owner {
             match self.questions.recv_timeout(until(end_ns)) {
                 Ok(question) => {
                     let handle = handles.iter().find(|handle| handle.uuid == question.gpu);
-                    let answer = handle
-                        .ok_or(ProcessesError::NoGpu(question.gpu))
-                        .and_then(|handle| {
-                            nvml::processes(handle)
-                                .map_err(|error| ProcessesError::Nvml(question.gpu, error.to_string()))
-                        });
-                    // The caller may have given up waiting.
-                    let _ = question.reply.send(answer);
+                    let handle = handle.ok_or(ProcessesError::NoGpu(question.gpu));
+                    question.answer(handle);
                 }
                 Err(RecvTimeoutError::Timeout) => return false,
                 Err(RecvTimeoutError::Disconnected) => return true,

@@ -341,7 +341,7 @@ impl Facts {
 fn report(severity: Severity, reason: &'static str, gpu: Option<&GpuUuid>, message: String) -> Report {
     Report {
         severity,
-        reason,
+        reason: reason.into(),
         message,
         tenant: None,
         gpu: gpu.map(ToString::to_string),

@@ -54,8 +54,8 @@ impl SlotProcesses {
             .collect()
     }
 
-    /// Updates the tenant's use of a device: that of its living processes, their shared memory, and memory that children keep of
-    /// dead processes.
+    /// Updates the tenant's use of a device: that of its living processes, their shared memory, memory that children keep of
+    /// dead processes, and exported memory that outlives them.
     ///
     /// # Errors
     /// `usage` is damaged.
@@ -69,7 +69,7 @@ impl SlotProcesses {
     ) -> Result<(), OpenError> {
         let own = |process: &ProcessUse| process.devices.get(index.get()).copied().unwrap_or_default();
         device.used_bytes = if self.living.is_empty() && !self.has_kept {
-            0
+            reader.left_bytes(index)?
         } else {
             let of_dead = self
                 .dead

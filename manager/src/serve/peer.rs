@@ -27,6 +27,8 @@ use crate::settings::Api;
 const PREFACE_BYTES: usize = 24;
 /// Maximum number of connections of all users without any right together: enough to tell each why.
 const STRANGERS_MAX: usize = 16;
+/// One part in so many of all places is for callers with the right to change all, whatever the others do.
+const OPERATORS_PART: usize = 4;
 
 /// Number of connections, with their maximum.
 #[derive(Debug)]
@@ -39,9 +41,18 @@ struct Connections {
 /// Users that share a maximum of connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Party {
+    /// A user that may change all.
+    Operator(u32),
+    /// A user that may look, or change its own grants.
     User(u32),
     /// All users without any right.
     Strangers,
+}
+
+impl Party {
+    fn is_operator(self) -> bool {
+        matches!(self, Self::Operator(_))
+    }
 }
 
 impl Connections {
@@ -49,15 +60,19 @@ impl Connections {
     fn reserve(self: &Arc<Self>, party: Party) -> Option<Place> {
         let mut by_user = self.by_user.lock();
         let total: usize = by_user.values().sum();
+        let of_operators = by_user.iter().filter(|(party, _)| party.is_operator());
+        let of_others = total - of_operators.map(|(_, count)| count).sum::<usize>();
+        let most_of_others = self.most - self.most / OPERATORS_PART;
         let most = match party {
-            Party::User(_) => self.most_per_user,
+            Party::Operator(_) | Party::User(_) => self.most_per_user,
             Party::Strangers => STRANGERS_MAX,
         };
-        let own = by_user.entry(party).or_default();
-        if total >= self.most || *own >= most {
+        let own = by_user.get(&party).copied().unwrap_or(0);
+        let is_full = total >= self.most || (!party.is_operator() && of_others >= most_of_others);
+        if is_full || own >= most {
             return None;
         }
-        *own += 1;
+        by_user.insert(party, own + 1);
         let connections = Arc::clone(self);
         Some(Place { connections, party })
     }
@@ -134,12 +149,13 @@ async fn next(
     let user = caller.uid;
     let party = match access.right_of(&caller) {
         Right::Nothing => Party::Strangers,
-        Right::Look | Right::Own | Right::Change => Party::User(user),
+        Right::Look | Right::Own => Party::User(user),
+        Right::Change => Party::Operator(user),
     };
     let Some(place) = connections.reserve(party) else {
         events.report(Report {
             severity: Severity::Warning,
-            reason: "VcudaApiCrowded",
+            reason: "VcudaApiCrowded".into(),
             message: format!(
                 "user {user} has too many connections to the manager's socket; the next is refused"
             ),
@@ -239,5 +255,33 @@ impl AsyncWrite for Peer {
 
     fn is_write_vectored(&self) -> bool {
         self.stream.is_write_vectored()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn idle_connections_of_users_leave_places_for_those_that_may_change_all() {
+        let api = Api::default();
+        let connections = Arc::new(Connections {
+            most: api.connections,
+            most_per_user: api.connections_per_user,
+            by_user: Mutex::default(),
+        });
+        let take = |party| std::iter::from_fn(|| connections.reserve(party)).collect::<Vec<_>>();
+        let of_users = [Party::User(1000), Party::User(1001), Party::User(1002)].map(take);
+        let of_users: Vec<Place> = of_users.into_iter().flatten().collect();
+        assert_eq!(of_users.len(), api.connections / 4 * 3);
+        assert_eq!(take(Party::Strangers).len(), 0);
+        // Only one of them takes all places that are left; what the users give back is for all.
+        assert_eq!(take(Party::Operator(0)).len(), api.connections / 4);
+        drop(of_users);
+        let of_root = take(Party::Operator(0));
+        assert_eq!(of_root.len(), api.connections_per_user);
+        assert_eq!(take(Party::Operator(70)).len(), api.connections - of_root.len());
+        drop(of_root);
+        assert!(connections.by_user.lock().is_empty());
     }
 }

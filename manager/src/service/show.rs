@@ -200,7 +200,7 @@ pub(super) fn event(event: Event) -> v1::Event {
         number: event.number,
         unix_ms: event.unix_ms,
         severity: severity.into(),
-        reason: event.report.reason.to_owned(),
+        reason: event.report.reason.clone().into_owned(),
         message: event.report.message,
         container_id: event.report.tenant.unwrap_or_default(),
         gpu_uuid: event.report.gpu.unwrap_or_default(),

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use nix::fcntl::{Flock, FlockArg};
 use parking_lot::Mutex;
+use vcuda_daemon::lock_file;
 
 use super::records::Process;
 use crate::checkpoint::{Outcome, ProcessState, Report, Request, Step};
@@ -51,7 +52,7 @@ impl Settings {
     /// The lock file cannot be made.
     pub(super) fn lock(&self, id: &str) -> io::Result<Helper> {
         std::fs::create_dir_all(&self.locks)?;
-        let file = File::create(self.locks.join(id))?;
+        let file = lock_file::open(&self.locks.join(id))?;
         let lock = Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, error)| io::Error::from(error))?;
         Ok(Helper {
             idle: Mutex::default(),

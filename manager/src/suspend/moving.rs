@@ -101,6 +101,24 @@ pub(super) fn copy_all(helper: &Helper, locked: &[Process]) -> Result<(), NotMov
     failed.into_iter().next().map_or(Ok(()), Err)
 }
 
+/// Moves the memory of processes away that came back without the manager, whether they are locked or run. The others stay as they
+/// are.
+///
+/// # Errors
+/// See [`NotMoved`]. Some may be locked or copied.
+pub(super) fn take_away(helper: &Helper, processes: &[Process]) -> Result<(), NotMoved> {
+    let states = for_all(processes, |one| helper.state(one));
+    let in_state = |wanted: ProcessState| -> Vec<Process> {
+        let all = processes.iter().zip(&states);
+        all.filter(|(_, state)| **state == Ok(wanted))
+            .map(|(process, _)| *process)
+            .collect()
+    };
+    let mut locked = in_state(ProcessState::Locked);
+    locked.extend(lock_all(helper, &in_state(ProcessState::Running))?);
+    copy_all(helper, &locked)
+}
+
 /// Whether the memory of a process is, or may be, away.
 pub(super) fn is_any_away(helper: &Helper, processes: &[Process]) -> bool {
     let states = for_all(processes, |one| helper.state(one));

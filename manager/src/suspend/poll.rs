@@ -11,6 +11,7 @@ use vcuda_region::process::Identity;
 use vcuda_region::suspension::SuspensionWords;
 
 use super::records::{Phase, Process, Record};
+use super::returned::Returned;
 use super::room::{self, Maker};
 use super::{Shared, Wish, task};
 use crate::background::Stop;
@@ -41,8 +42,9 @@ impl Watched {
 /// Looks until it is asked to stop.
 pub(super) fn watch(shared: &Arc<Shared>, stop: &Stop) {
     let mut watched: HashMap<String, Watched> = HashMap::new();
-    let mut maker = Maker::default();
+    let (mut maker, mut returned) = (Maker::default(), Returned::default());
     while let Some(all) = next_records(shared, stop, &mut watched) {
+        returned.look(shared, &all);
         let mut waiting = Vec::new();
         // Each suspension is watched anew: the tenant may be another one of the same name.
         watched.retain(|id, _| all.iter().any(|record| record.id == *id && is_away(record)));

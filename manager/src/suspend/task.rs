@@ -8,7 +8,7 @@ use super::checks;
 use super::fits::has_room;
 use super::gates::Gates;
 use super::helper::Helper;
-use super::moving::{NotMoved, bring_back, copy_all, is_any_away, lock_all};
+use super::moving::{NotMoved, bring_back, copy_all, is_any_away, lock_all, take_away};
 use super::records::{Phase, Process, Record};
 use super::{Shared, Wish};
 use crate::checkpoint::Outcome;
@@ -140,6 +140,44 @@ pub(super) fn resume(shared: &Shared, id: &str) -> Result<(), GrantError> {
     }
     let text = format!("{id} runs: its GPU memory is back");
     shared.say(Severity::Info, "VcudaResumed", text, id);
+    Ok(())
+}
+
+/// Suspends a tenant anew whose memory came back to the GPU without the manager. Until that is done, its quota counts again.
+///
+/// # Errors
+/// The driver refuses: the tenant comes back as soon as there is room.
+pub(super) fn suspend_anew(shared: &Shared, id: &str) -> Result<(), GrantError> {
+    let record = shared.records.lock().find(id).cloned();
+    let Some(record) = record.filter(|record| record.phase == Phase::Suspended) else {
+        return Ok(());
+    };
+    let was_given_away = shared.grants.grant_table().suspended.contains(id);
+    if let Err(error) = shared.runtime.block_on(shared.grants.reserve(id)) {
+        tracing::warn!(
+            container = id,
+            "its memory is on the GPU, and its room is another's: {error}"
+        );
+    }
+    let ready = shared.ready.lock().remove(id);
+    let helper = ready
+        .map_or_else(|| shared.helper.lock(id), Ok)
+        .map_err(unwritten)?;
+    let taken = take_away(&helper, &record.processes);
+    keep_ready(shared, id, helper);
+    if let Err(why) = taken {
+        let record = Record {
+            comes_back: true,
+            ..record
+        };
+        shared.put(record).map_err(unwritten)?;
+        return Err(refused(id, &why, false));
+    }
+    if was_given_away {
+        shared.runtime.block_on(shared.grants.suspend(id))?;
+    }
+    let text = format!("{id} is suspended anew: its GPU memory is in host memory until its next call");
+    shared.say(Severity::Info, "VcudaSuspended", text, id);
     Ok(())
 }
 

@@ -9,6 +9,8 @@ pub(super) enum Wish {
     Suspend,
     /// To make room for another tenant, even if it is busy.
     MakeRoom,
+    /// As its memory came back to the GPU without the manager.
+    SuspendAnew,
     Resume,
 }
 
@@ -16,7 +18,7 @@ impl Wish {
     /// The state while it is being done.
     pub(super) fn passing(self) -> SuspendState {
         match self {
-            Self::Suspend | Self::MakeRoom => SuspendState::Suspending,
+            Self::Suspend | Self::MakeRoom | Self::SuspendAnew => SuspendState::Suspending,
             Self::Resume => SuspendState::Resuming,
         }
     }
@@ -24,7 +26,7 @@ impl Wish {
     /// The state once it is done.
     pub(super) fn settled(self) -> SuspendState {
         match self {
-            Self::Suspend | Self::MakeRoom => SuspendState::Suspended,
+            Self::Suspend | Self::MakeRoom | Self::SuspendAnew => SuspendState::Suspended,
             Self::Resume => SuspendState::Running,
         }
     }

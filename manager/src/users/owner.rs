@@ -71,17 +71,23 @@ impl Owner {
         self.within(limit, excess)
     }
 
-    /// Checks that the user's grant may change from `before` to `after`. An amount that does not grow is not refused.
+    /// Checks that the user's grant may change from `before` to `after`. An amount that does not grow beyond the lasting one is not
+    /// refused: what an operator gave for a time ends with that, at the latest.
     ///
     /// # Errors
     /// As [`Owner::check_new`].
     pub fn check_change(&self, grants: &GrantTable, before: &Grant, after: &Grant) -> Result<(), String> {
-        self.check_rank(Some(&before.amounts), &after.amounts)?;
+        let lasting = before.lasting_amounts();
+        self.check_rank(Some(&lasting), &after.amounts)?;
         let Some(limit) = &self.limit else { return Ok(()) };
         let others = self.grants(grants, Some(before.number));
         self.within(
             limit,
-            limit.excess(&Sum::of(before), &sum(&others), &Sum::of(after)),
+            limit.excess(
+                &Sum::new(&[lasting], before.gpus.len()),
+                &sum(&others),
+                &Sum::of(after),
+            ),
         )
     }
 

@@ -13,25 +13,19 @@ use crate::resources::State;
 
 impl Binder {
     /// Ends the grants of other containers that had one of these devices. Kubelet gives a device to another container only if the
-    /// old one is gone, or was an init container of the same pod and has ended. Within a pod only shares prove that: the chunks
-    /// of an ended init container may go to several others.
+    /// old one is gone. Within a pod one of both is a plain init container, and runs while the other does not: its devices go to
+    /// several later ones, and are its own again if the pod's sandbox is made anew.
     ///
     /// # Errors
     /// The old container is another pod's, and kubelet still lists it: by PodResources and checkpoint a busy kubelet 1.36 gave devices
-    /// twice. The new one starts once the old one has ended.
+    /// twice. The new one starts once the old one has ended. Or processes of the old one still run.
     pub(super) async fn end_superseded(&self, slot: &Slot, held: &HeldDevices) -> Result<(), BindError> {
         let store = self.store.clone();
         let records = blocking(move || store.records()).await?;
-        let shares_any = |record: &Record| {
-            let overlap = |kind: Kind| !record.held.ids_of(kind).is_disjoint(held.ids_of(kind));
-            match record.held.is_same_pod(held) {
-                true => overlap(Kind::Gpu),
-                false => Kind::ALL.into_iter().any(overlap),
-            }
-        };
+        let overlaps = |record: &Record, kind: Kind| !record.held.ids_of(kind).is_disjoint(held.ids_of(kind));
         let superseded: Vec<&Record> = records
             .iter()
-            .filter(|record| record.slot != *slot && shares_any(record))
+            .filter(|record| record.slot != *slot && Kind::ALL.into_iter().any(|kind| overlaps(record, kind)))
             .collect();
         if superseded.is_empty() {
             return Ok(());
@@ -46,6 +40,13 @@ impl Binder {
                 self.remove_spec(&record.slot).await?;
                 continue;
             };
+            // In records of earlier releases a container also has the chunks and percents of the init container before it.
+            if record.held.is_same_pod(held)
+                && !overlaps(record, Kind::Gpu)
+                && self.manager.is_used(&grant.id).await?
+            {
+                continue;
+            }
             info!(
                 grant = grant.id,
                 pod = record.held.pod,
@@ -79,7 +80,12 @@ impl Binder {
             return self.create(slot, &one.held, request).await;
         };
         let record = self.record(slot).await?;
-        let is_same = is_same_pod(&grant, holder, record.is_some());
+        // An init container and the container that gets its devices next have a grant each.
+        let is_same = is_same_pod(&grant, holder, record.is_some())
+            && grant
+                .holder
+                .as_ref()
+                .is_some_and(|held| held.container == one.name);
         if is_same && self.are_usable(&grant) && has_requested_gpus(&grant, &request) {
             let is_unchanged =
                 record.is_some_and(|record| record.id == grant.id && record.asked == one.asked);
@@ -99,8 +105,7 @@ impl Binder {
         self.create(slot, &one.held, request).await
     }
 
-    /// Resizes a grant whose requested amounts have changed: by the annotations, or as the container after an init container
-    /// needs more.
+    /// Resizes a grant whose requested amounts have changed by the annotations.
     async fn resize_if_changed(
         &self,
         grant: v1::Grant,
@@ -166,4 +171,71 @@ fn has_requested_gpus(grant: &v1::Grant, request: &v1::CreateGrantRequest) -> bo
     let count = u32::try_from(grant.gpu_uuids.len()).unwrap_or(u32::MAX);
     count == request.gpu_count
         && (among.is_empty() || grant.gpu_uuids.iter().all(|uuid| among.contains(uuid)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_grant_is_a_pods_by_its_uid_and_by_its_name_only_while_its_specification_is_there() {
+        let is_same = |granted: [&str; 3], starting: [&str; 3], has_spec| {
+            let [namespace, pod, pod_uid] = granted.map(str::to_owned);
+            let grant = v1::Grant {
+                holder: Some(v1::Holder {
+                    namespace,
+                    pod,
+                    pod_uid,
+                    container: "c".to_owned(),
+                }),
+                ..v1::Grant::default()
+            };
+            let [namespace, pod, pod_uid] = starting.map(str::to_owned);
+            let holder = Holder {
+                namespace,
+                pod,
+                pod_uid,
+                ..Holder::default()
+            };
+            is_same_pod(&grant, &holder, has_spec)
+        };
+        for has_spec in [true, false] {
+            assert!(is_same(["n", "p", "1"], ["", "", "1"], has_spec));
+            assert!(!is_same(["n", "p", "1"], ["n", "p", "2"], has_spec));
+            for uids in [["", "2"], ["1", ""], ["", ""]] {
+                let [granted, starting] = uids;
+                assert_eq!(
+                    is_same(["n", "p", granted], ["n", "p", starting], has_spec),
+                    has_spec
+                );
+                assert!(!is_same(["m", "p", granted], ["n", "p", starting], has_spec));
+                assert!(!is_same(["n", "q", granted], ["n", "p", starting], has_spec));
+            }
+            assert!(
+                !is_same(["", "", ""], ["", "", "2"], has_spec),
+                "no name is no proof"
+            );
+        }
+    }
+
+    /// A request for whole GPUs names those of just its size. A grant on a smaller one does not fit.
+    #[test]
+    fn a_grant_fits_by_the_number_of_its_gpus_and_by_each_of_them() {
+        let fits = |granted: &[&str], gpu_count, among: &[&str]| {
+            let texts = |uuids: &[&str]| uuids.iter().map(|uuid| (*uuid).to_owned()).collect();
+            let grant = v1::Grant {
+                gpu_uuids: texts(granted),
+                ..v1::Grant::default()
+            };
+            let request = v1::CreateGrantRequest {
+                gpu_count,
+                include_gpu_uuids: texts(among),
+                ..v1::CreateGrantRequest::default()
+            };
+            has_requested_gpus(&grant, &request)
+        };
+        assert!(fits(&["a", "b"], 2, &[]) && fits(&["a", "b"], 2, &["b", "c", "a"]));
+        assert!(!fits(&["a"], 2, &[]) && !fits(&["a", "b", "c"], 2, &[]));
+        assert!(!fits(&["a", "small"], 2, &["a", "b"]));
+    }
 }

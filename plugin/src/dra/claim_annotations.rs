@@ -27,6 +27,17 @@ pub(super) fn merged(claim: &ResourceClaim, of_pod: Option<&Annotations>) -> Ann
     ours.map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 
+/// The annotations of the holder's pod if the claim was made for it.
+pub(super) fn of_pod<'a>(
+    claim: &ResourceClaim,
+    pods: &'a [Pod],
+    holder: &v1::Holder,
+) -> Option<&'a Annotations> {
+    let is_named = |pod: &&Pod| pod.metadata.name.as_ref() == Some(&holder.pod);
+    let pod = pods.iter().find(is_named).filter(|_| is_of_pod(claim));
+    pod.and_then(|pod| pod.metadata.annotations.as_ref())
+}
+
 /// The quota change for the containers of a group at their start.
 ///
 /// # Errors
@@ -37,9 +48,7 @@ pub(super) fn quota_change(
     holder: &v1::Holder,
     groups: &[Group],
 ) -> Result<QuotaChange, AnnotationError> {
-    let is_named = |pod: &&Pod| pod.metadata.name.as_ref() == Some(&holder.pod);
-    let pod = pods.iter().find(is_named).filter(|_| is_of_pod(claim));
-    let of_pod = pod.and_then(|pod| pod.metadata.annotations.as_ref());
+    let of_pod = of_pod(claim, pods, holder);
     let containers = groups.iter().flat_map(|group| &group.containers);
     let names: BTreeSet<String> = containers.map(|(_, container)| container.clone()).collect();
     container_quota_change(&merged(claim, of_pod), &holder.container, &names)

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::api::core::v1::{ObjectReference, Pod};
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use kube::api::GetParams;
 use kube::{Api, Client};
@@ -150,56 +150,66 @@ impl ClaimReconciler {
         !applied.is_done || applied.of_pod.as_ref() != of_pod || applied.at.elapsed() >= POD_CLAIM_INTERVAL
     }
 
+    /// Applies the annotations if they changed. A watch and the API server's cache may be behind what the claim was prepared with, so
+    /// they only tell that something may have changed: what is applied is read anew.
     async fn reconcile_claim(
         &self,
         record: &ClaimRecord,
         of_pod: Option<&Annotations>,
         grants: &Grants,
     ) -> Result<(), PrepareError> {
-        let claims: Api<ResourceClaim> = Api::namespaced(self.client.clone(), &record.namespace);
-        // Any version from the API server's cache will do, as the next read gets a newer one.
-        let claim = match claims.get_with(&record.name, &GetParams::any()).await {
-            Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
-            found => found?,
-        };
-        // Another claim of this name, or a claim that kubelet will unprepare.
-        let Ok(shares) = claim::shares(&claim, &record.uid, &self.pool) else {
+        let own = || record.keys.iter().filter_map(|key| grants.get(key));
+        let Some((claim, shares)) = self.find_claim(record, &GetParams::any()).await? else {
             return Ok(());
         };
-        let annotations = claim_annotations::merged(&claim, of_pod);
+        let seen = claim_annotations::merged(&claim, of_pod);
+        let may_differ = |grant| !matches!(wanted(record, grant, &shares, &seen), Ok(None));
+        if !own().any(may_differ) {
+            return Ok(());
+        }
+        let Some((claim, shares)) = self.find_claim(record, &GetParams::default()).await? else {
+            return Ok(());
+        };
+        let pods = match self.preparer.pods(&record.namespace, &claim).await {
+            Err(PrepareError::NoPod) => return Ok(()),
+            found => found?,
+        };
         let mut result = Ok(());
-        for grant in record.keys.iter().filter_map(|key| grants.get(key)) {
-            let resized = self.resize(record, grant, &shares, &annotations).await;
+        for grant in own() {
+            let resized = self.resize(record, grant, (&claim, &shares), &pods).await;
             result = result.and(resized);
         }
         result
+    }
+
+    /// The record's claim and its shares; `None` for another claim of this name, and for one that kubelet will unprepare.
+    async fn find_claim(
+        &self,
+        record: &ClaimRecord,
+        version: &GetParams,
+    ) -> Result<Option<(ResourceClaim, Vec<Share>)>, PrepareError> {
+        let claims: Api<ResourceClaim> = Api::namespaced(self.client.clone(), &record.namespace);
+        let claim = match claims.get_with(&record.name, version).await {
+            Err(kube::Error::Api(status)) if status.code == 404 => return Ok(None),
+            found => found?,
+        };
+        let shares = claim::shares(&claim, &record.uid, &self.pool).ok();
+        Ok(shares.map(|shares| (claim, shares)))
     }
 
     async fn resize(
         &self,
         record: &ClaimRecord,
         grant: &v1::Grant,
-        shares: &[Share],
-        annotations: &Annotations,
+        (claim, shares): (&ResourceClaim, &[Share]),
+        pods: &[Pod],
     ) -> Result<(), PrepareError> {
-        let of_grant = record
-            .prepared
-            .iter()
-            .find(|prepared| prepared.key.as_ref() == Some(&grant.key));
-        let share = of_grant.and_then(|prepared| {
-            let is_same_share =
-                |share: &&Share| share.request == prepared.request && share.device == prepared.device;
-            shares.iter().find(is_same_share)?.amounts.as_ref()
-        });
-        let (Some(share), Some(holder)) = (share, &grant.holder) else {
+        let holder = grant.holder.as_ref();
+        let of_pod = holder.and_then(|holder| claim_annotations::of_pod(claim, pods, holder));
+        let annotations = claim_annotations::merged(claim, of_pod);
+        let Some((amounts, text)) = wanted(record, grant, shares, &annotations)? else {
             return Ok(());
         };
-        // A wrong name of a container was refused at the start, where the names are known.
-        let change = quota_change(annotations, &holder.container, &BTreeSet::new())?;
-        let (amounts, text) = grant_amounts(share, &change)?;
-        if record.asked.get(&grant.key) == Some(&text) {
-            return Ok(());
-        }
         let resize = v1::ResizeGrantRequest {
             request_id: format!(
                 "{}-{}",
@@ -216,6 +226,33 @@ impl ClaimReconciler {
         info!(grant = grant.id, asked = text, "follows its annotations");
         Ok(())
     }
+}
+
+/// The amounts of a grant under these annotations, and their text; `None` if it has them already.
+///
+/// # Errors
+/// An annotation is wrong, or asks for more than was allocated.
+fn wanted(
+    record: &ClaimRecord,
+    grant: &v1::Grant,
+    shares: &[Share],
+    annotations: &Annotations,
+) -> Result<Option<(v1::Amounts, String)>, PrepareError> {
+    let mut prepared = record.prepared.iter();
+    let of_grant = prepared.find(|prepared| prepared.key.as_ref() == Some(&grant.key));
+    let share = of_grant.and_then(|prepared| {
+        let is_same_share =
+            |share: &&Share| share.request == prepared.request && share.device == prepared.device;
+        shares.iter().find(is_same_share)?.amounts.as_ref()
+    });
+    let (Some(share), Some(holder)) = (share, &grant.holder) else {
+        return Ok(None);
+    };
+    // A wrong name of a container was refused at the start, where the names are known.
+    let change = quota_change(annotations, &holder.container, &BTreeSet::new())?;
+    let (amounts, text) = grant_amounts(share, &change)?;
+    let has_them = record.asked.get(&grant.key) == Some(&text);
+    Ok((!has_them).then_some((amounts, text)))
 }
 
 #[tonic::async_trait]

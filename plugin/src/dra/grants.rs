@@ -149,6 +149,50 @@ mod tests {
         assert_eq!(request.holder.unwrap().container, "main");
     }
 
+    /// A claim that was created again has the name of the one before, and another UID. Its request must not be answered with the
+    /// grant of the one before.
+    #[test]
+    fn each_part_of_a_request_changes_its_identifier() {
+        let identifiers = |uid: &str, memory_bytes, gpu: &str| {
+            let asked = dra::Claim {
+                namespace: "n".to_owned(),
+                name: "c".to_owned(),
+                uid: uid.to_owned(),
+            };
+            let one = Amounts {
+                memory_bytes,
+                ..amounts(300, QuotaChange::default())
+            };
+            let change = QuotaChange::default();
+            let holder = v1::Holder::default();
+            let (request, _) = create_request(
+                &asked,
+                holder,
+                &[&share("gpu", Some(one))],
+                vec![gpu.to_owned()],
+                &change,
+            )
+            .unwrap()
+            .unwrap();
+            (request.key, request.request_id)
+        };
+        let [one, other] = [
+            "9e3b6a0e-1d1f-4c9e-9d52-0c9f4ad4f111",
+            "9e3b6a0e-1d1f-4c9e-9d52-0c9f4ad4f112",
+        ];
+        let same = identifiers(one, 1 << 30, "GPU-1");
+        assert_eq!(identifiers(one, 1 << 30, "GPU-1"), same);
+        let another = identifiers(other, 1 << 30, "GPU-1");
+        assert!(another.0 != same.0 && another.1 != same.1, "{another:?}");
+        for changed in [
+            identifiers(one, 2 << 30, "GPU-1"),
+            identifiers(one, 1 << 30, "GPU-2"),
+        ] {
+            assert_eq!(changed.0, same.0);
+            assert_ne!(changed.1, same.1);
+        }
+    }
+
     #[test]
     fn the_manager_reserves_what_the_scheduler_counts() {
         let burst = QuotaChange {

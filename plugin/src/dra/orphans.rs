@@ -1,4 +1,5 @@
-//! Cleanup of claims that are gone although kubelet did not unprepare them, as after the loss of its state.
+//! What kubelet does not ask for: files of claims that were lost are written again, and claims that are gone are undone, as after the
+//! loss of kubelet's state.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,10 +16,12 @@ use crate::cdi::Store;
 use crate::manager::Manager;
 use crate::mode::CLAIM_KEYS;
 
-/// Interval of checks.
-const INTERVAL: Duration = Duration::from_secs(30);
+/// Interval of checks whether files were lost.
+const RESTORE_INTERVAL: Duration = Duration::from_secs(5);
+/// Number of those between two checks for claims that are gone, which ask the API server.
+const RESTORES: u32 = 6;
 
-/// Removes the files and grants of claims that are gone.
+/// Keeps the files of prepared claims, and removes files and grants of claims that are gone.
 pub(crate) struct OrphanCleaner {
     /// The API server's client.
     pub client: Client,
@@ -31,11 +34,16 @@ pub(crate) struct OrphanCleaner {
 }
 
 impl OrphanCleaner {
-    /// Cleans up until the task is dropped.
+    /// Works until the task is dropped.
     pub(crate) async fn run(self) {
         let mut missing = BTreeSet::new();
         loop {
-            sleep(INTERVAL).await;
+            for _ in 0..RESTORES {
+                sleep(RESTORE_INTERVAL).await;
+                if let Err(error) = self.preparer.restore_files().await {
+                    debug!("claims without files: {error}");
+                }
+            }
             if let Err(error) = self.unprepare_gone_claims().await {
                 debug!("claims that are gone: {error}");
             }

@@ -1,7 +1,7 @@
 //! Preparation of a claim: a grant of the manager for each group of requests, and the specifications of the containers. If a step
 //! fails the claim counts as not prepared, and kubelet asks again.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
@@ -26,6 +26,7 @@ mod devices;
 mod error;
 mod names;
 mod record;
+mod restore;
 
 pub use error::PrepareError;
 pub(super) use error::REASONS;
@@ -45,6 +46,8 @@ pub(crate) struct Preparer {
     changed: Arc<Notify>,
     /// Serializes claims, so that the end of a claim does not remove a grant that another call creates.
     lock: Mutex<()>,
+    /// Prepared claims by UID, whose files may be lost.
+    known: parking_lot::Mutex<BTreeMap<String, dra::Claim>>,
 }
 
 /// A group's grant, and the device of its containers.
@@ -85,6 +88,7 @@ impl Preparer {
             node,
             changed: Arc::default(),
             lock: Mutex::default(),
+            known: parking_lot::Mutex::default(),
         }
     }
 
@@ -101,9 +105,14 @@ impl Preparer {
     pub(crate) async fn prepare(&self, asked: &dra::Claim) -> Result<Vec<Prepared>, PrepareError> {
         check_uid(&asked.uid)?;
         let _lock = self.lock.lock().await;
-        if let Some(prepared) = self.earlier_answer(&asked.uid).await? {
-            return Ok(prepared);
+        match self.earlier_answer(&asked.uid).await? {
+            Some(prepared) => Ok(prepared),
+            None => self.prepare_anew(asked).await,
         }
+    }
+
+    /// Makes the grants that are not there yet, and the files.
+    async fn prepare_anew(&self, asked: &dra::Claim) -> Result<Vec<Prepared>, PrepareError> {
         let claims: Api<ResourceClaim> = Api::namespaced(self.client.clone(), &asked.namespace);
         let claim = claims.get_opt(&asked.name).await?.ok_or(PrepareError::Gone)?;
         let shares = claim::shares(&claim, &asked.uid, &self.node)?;
@@ -147,7 +156,11 @@ impl Preparer {
     ///
     /// # Errors
     /// There are none, or the API server fails.
-    async fn pods(&self, namespace: &str, claim: &ResourceClaim) -> Result<Vec<Pod>, PrepareError> {
+    pub(super) async fn pods(
+        &self,
+        namespace: &str,
+        claim: &ResourceClaim,
+    ) -> Result<Vec<Pod>, PrepareError> {
         let api: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
         let reserved = claim
             .status
@@ -225,16 +238,24 @@ impl Preparer {
     pub(crate) async fn unprepare(&self, uid: &str) -> Result<(), PrepareError> {
         check_uid(uid)?;
         let _lock = self.lock.lock().await;
+        let prefix = key_prefix(uid);
+        let mut grants = self.manager.list().await?;
+        grants.retain(|grant| grant.key.starts_with(&prefix));
+        // Kubelet before 1.37 also asks at the end of a pod whose own claim failed, while another pod uses the claim
+        // (kubernetes/kubernetes#140212). That one keeps its files, with which its containers start again.
+        for grant in &grants {
+            if self.manager.is_used(&grant.id).await? {
+                return Err(PrepareError::Used(grant.id.clone()));
+            }
+        }
+        self.known.lock().remove(uid);
         // The files go first, so that no container starts with a grant that is being released.
         let (store, claim_uid) = (self.store.clone(), uid.to_owned());
         blocking(move || store.remove_claim(&claim_uid)).await?;
         self.changed.notify_one();
-        let prefix = key_prefix(uid);
-        for grant in self.manager.list().await? {
-            if grant.key.starts_with(&prefix) {
-                self.manager.release(&grant.id).await?;
-                info!(uid, grant = grant.id, "undone");
-            }
+        for grant in grants {
+            self.manager.release(&grant.id).await?;
+            info!(uid, grant = grant.id, "undone");
         }
         Ok(())
     }

@@ -1,11 +1,13 @@
 //! Start of the DRA driver's parts, and its end by a signal.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use kube::Client;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tracing::info;
+use tokio::time::timeout;
+use tracing::{info, warn};
 use vcuda_daemon::api_server;
 use vcuda_daemon::http;
 use vcuda_daemon::life::RunError;
@@ -34,6 +36,9 @@ use crate::run::{bind_settings, event_writer, log_start, run_until_signal};
 /// Reporter of the driver's events (`reportingController`: a qualified name).
 const CONTROLLER: &str = "vcuda.io/dra-driver";
 
+/// Longest wait for kubelet before the GPUs are published.
+const REGISTRATION_TIMEOUT: Duration = Duration::from_secs(20);
+
 /// Runs the DRA driver until a signal ends it.
 ///
 /// # Errors
@@ -54,13 +59,14 @@ async fn run_parts(config: Config) -> Result<(), RunError> {
     let service = Service::new(Arc::clone(&base.preparer), Arc::clone(&base.instruments));
     let health = Health::new(base.gpus.clone(), node.clone());
     let registrar = Registrar::new(config.directories.clone(), service, health);
+    let registration = registrar.state();
     let (lock_state, is_locked) = watch::channel(Err(None));
     if let Some(listener) = listener {
         let problems = problems(
             is_locked,
             base.gpus.clone(),
             publisher.problem(),
-            registrar.state(),
+            registration.clone(),
         );
         let instruments = Arc::clone(&base.instruments);
         let daemon = Daemon {
@@ -80,7 +86,7 @@ async fn run_parts(config: Config) -> Result<(), RunError> {
     let _locks = node_lock.acquire(&lock_state).await;
     // First, as kubelet prepares the claims of waiting pods as soon as it finds the driver.
     tasks.spawn(registrar.run());
-    tasks.spawn(publisher.run());
+    tasks.spawn(publish_once_registered(publisher, registration));
     base.keep(&config, &mut tasks);
     info!("ready");
     // A part that ends has failed.
@@ -88,6 +94,16 @@ async fn run_parts(config: Config) -> Result<(), RunError> {
         Some(Err(error)) => Err(RunError::Failed(error.to_string())),
         _ => Err(RunError::Failed("a part has ended".to_owned())),
     }
+}
+
+/// Publishes the slices once kubelet has accepted the driver, or after [`REGISTRATION_TIMEOUT`]: pods that come before fail, and kubelet
+/// tries them again only after 60 to 90 s.
+async fn publish_once_registered(publisher: Publisher, mut registration: watch::Receiver<RegistrationState>) {
+    let accepted = registration.wait_for(|state| state.accepted);
+    if timeout(REGISTRATION_TIMEOUT, accepted).await.is_err() {
+        warn!("kubelet has not registered the driver; the GPUs are published all the same");
+    }
+    publisher.run().await;
 }
 
 /// Parts that only read, so that they may run beside another driver.

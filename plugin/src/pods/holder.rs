@@ -16,11 +16,29 @@ pub struct Holder {
     pub pod: String,
     /// UID of the pod; empty if the checkpoint cannot be used.
     pub pod_uid: String,
-    /// The containers that hold exactly the set: a single one, or an init container and those that got its devices next.
+    /// The containers that hold exactly the set: a single one, or plain init containers and the one that got their devices next.
     pub containers: Containers,
-    /// Names of all containers of the pod that hold our devices. Empty if the checkpoint cannot be used, as plain init
-    /// containers would be missing.
-    pub names: BTreeSet<String>,
+    /// That of them that PodResources lists: it is no plain init container.
+    pub listed: Option<String>,
+    /// All containers of the pod that hold our devices. Empty if the checkpoint cannot be used, as plain init containers would be
+    /// missing.
+    pub all: Containers,
+}
+
+impl Holder {
+    /// Names of all containers of the pod that hold our devices; empty as [`Holder::all`].
+    #[must_use]
+    pub fn names(&self) -> BTreeSet<String> {
+        self.all.keys().cloned().collect()
+    }
+
+    /// Whether other containers of the pod hold exactly the shares of `devices`, too: before or after it.
+    #[must_use]
+    pub fn are_shares_reused(&self, devices: &Devices) -> bool {
+        let shares = devices.ids_of(Kind::Gpu);
+        let with_shares = self.all.values().filter(|one| one.ids_of(Kind::Gpu) == shares);
+        with_shares.count() > 1
+    }
 }
 
 /// The container that holds the devices is not known. It may be known later.
@@ -63,8 +81,9 @@ pub fn find_holder(snapshot: &PodsSnapshot, kind: Kind, ids: &Ids) -> Result<Hol
             namespace: namespace.to_owned(),
             pod: pod.to_owned(),
             pod_uid: String::new(),
+            listed: containers.keys().next_back().cloned(),
             containers,
-            names: BTreeSet::new(),
+            all: Containers::new(),
         }),
         (None, Some((uid, containers))) => {
             let (namespace, pod) = pod_name(snapshot, uid).unwrap_or_default();
@@ -73,7 +92,8 @@ pub fn find_holder(snapshot: &PodsSnapshot, kind: Kind, ids: &Ids) -> Result<Hol
                 pod,
                 pod_uid: uid.to_owned(),
                 containers,
-                names: container_names(snapshot, uid),
+                listed: None,
+                all: all_containers(snapshot, uid),
             })
         }
         (None, None) => match snapshot.checkpoint_problem.clone() {
@@ -157,18 +177,14 @@ fn agreed_holder(
         pod: pod.to_owned(),
         pod_uid: uid.to_owned(),
         containers: recorded,
-        names: container_names(snapshot, uid),
+        listed: listed.into_keys().next_back(),
+        all: all_containers(snapshot, uid),
     })
 }
 
-/// Names of the containers of a pod that hold our devices.
-fn container_names(snapshot: &PodsSnapshot, uid: &str) -> BTreeSet<String> {
-    let containers = snapshot.checkpoint.get(uid);
-    containers
-        .into_iter()
-        .flat_map(Containers::keys)
-        .cloned()
-        .collect()
+/// The containers of a pod that hold our devices.
+fn all_containers(snapshot: &PodsSnapshot, uid: &str) -> Containers {
+    snapshot.checkpoint.get(uid).cloned().unwrap_or_default()
 }
 
 /// Namespace and name of a pod by its UID: those of the listed pod with one of the same containers. `None` if there is no such
@@ -297,6 +313,40 @@ mod tests {
             let said = find(snapshot(&[("a", &[("c", &[1], 2)], recorded)]), &[1]).unwrap_err();
             assert!(said.contains("its checkpoint to others"), "{said}");
         }
+    }
+
+    /// Containers of different pods may have the same names and shares: another device tells them apart.
+    #[test]
+    fn sources_that_differ_in_another_device_are_refused() {
+        let other: &[APod<'_>] = &[("a", &[("c", &[1], 2)], &[("c", &[1], 3)])];
+        let second: &[APod<'_>] = &[(
+            "a",
+            &[("c", &[1], 2), ("d", &[1], 2)],
+            &[("c", &[1], 2), ("d", &[1], 3)],
+        )];
+        for pods in [other, second] {
+            let said = find(snapshot(pods), &[1]).unwrap_err();
+            assert!(
+                said.contains("give these devices to ns/a, its checkpoint"),
+                "{said}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_recorded_pod_has_a_name_only_if_one_listed_pod_is_like_it() {
+        let recorded: &[AContainer<'_>] = &[("c", &[1], 8), ("init", &[1, 2], 2)];
+        let named = |pods: &[APod<'_>]| find(snapshot(pods), &[1, 2]).unwrap();
+        let known = ("a".to_owned(), "uid-a".to_owned(), vec!["init".to_owned()]);
+        let unknown = (String::new(), known.1.clone(), known.2.clone());
+        let like: &[AContainer<'_>] = &[("c", &[1], 8)];
+        assert_eq!(
+            named(&[("a", like, recorded), ("b", &[("c", &[3], 8)], &[])]),
+            known
+        );
+        assert_eq!(named(&[("a", like, recorded), ("b", like, &[])]), unknown);
+        // A container of the same name with other devices is another pod's.
+        assert_eq!(named(&[("a", &[("c", &[1], 7)], recorded)]), unknown);
     }
 
     #[test]

@@ -1,12 +1,14 @@
 //! Notifications of changes in kubelet's directories, by inotify. Callers also wait with a timeout, as inotify cannot watch a
 //! directory that does not exist yet.
 
+use std::os::fd::{AsFd as _, AsRawFd, RawFd};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use inotify::{Inotify, WatchMask};
+use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
 use tokio::sync::watch;
-use tokio_stream::StreamExt as _;
 use tracing::debug;
 
 /// Pause between attempts to watch a directory that does not exist yet.
@@ -41,35 +43,44 @@ impl DirectoryChanges {
     }
 }
 
+/// An inotify instance that tokio can wait for.
+struct Notifications(Inotify);
+
+impl AsRawFd for Notifications {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_fd().as_raw_fd()
+    }
+}
+
 /// Notifies of changes until a directory is replaced, or until a missing directory may exist.
 async fn watch_directories(directories: &[PathBuf], sender: &watch::Sender<u64>) -> std::io::Result<()> {
-    let inotify = Inotify::init()?;
-    let mask = WatchMask::CREATE
-        | WatchMask::DELETE
-        | WatchMask::MOVED_TO
-        | WatchMask::MOVED_FROM
-        | WatchMask::DELETE_SELF
-        | WatchMask::MOVE_SELF;
+    let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?;
+    let mask = AddWatchFlags::IN_CREATE
+        | AddWatchFlags::IN_DELETE
+        | AddWatchFlags::IN_MOVED_TO
+        | AddWatchFlags::IN_MOVED_FROM
+        | AddWatchFlags::IN_DELETE_SELF
+        | AddWatchFlags::IN_MOVE_SELF;
+    let gone = AddWatchFlags::IN_DELETE_SELF | AddWatchFlags::IN_MOVE_SELF | AddWatchFlags::IN_IGNORED;
     let mut watched = 0;
     for directory in directories {
-        watched += usize::from(inotify.watches().add(directory, mask).is_ok());
+        watched += usize::from(inotify.add_watch(directory, mask).is_ok());
     }
     let is_all = watched == directories.len();
-    let mut buffer = [0; 4096];
-    let mut events = inotify.into_event_stream(&mut buffer)?;
+    #[expect(
+        deprecated,
+        reason = "its successor is unsafe: it demands what holds here, that the owner keeps the descriptor open"
+    )]
+    let notifications = AsyncFd::with_interest(Notifications(inotify), Interest::READABLE)?;
     loop {
-        let next = tokio::time::timeout(RETRY_INTERVAL, events.next()).await;
-        match next {
-            Ok(Some(event)) => {
+        let read = notifications.async_io(Interest::READABLE, |inotify| Ok(inotify.0.read_events()?));
+        match tokio::time::timeout(RETRY_INTERVAL, read).await {
+            Ok(events) => {
                 sender.send_modify(|number| *number += 1);
-                let gone = inotify::EventMask::DELETE_SELF
-                    | inotify::EventMask::MOVE_SELF
-                    | inotify::EventMask::IGNORED;
-                if event?.mask.intersects(gone) {
+                if events?.iter().any(|event| event.mask.intersects(gone)) {
                     return Ok(());
                 }
             }
-            Ok(None) => return Ok(()),
             Err(_) if !is_all || sender.is_closed() => return Ok(()),
             Err(_) => {}
         }

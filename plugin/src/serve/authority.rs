@@ -252,8 +252,8 @@ mod tests {
     use super::*;
 
     fn frame(kind: u8, flags: u8, payload: &[u8]) -> Vec<u8> {
-        let length = u8::try_from(payload.len()).unwrap();
-        let mut frame = vec![0, 0, length, kind, flags, 0, 0, 0, 1];
+        let [_, high, middle, low] = u32::try_from(payload.len()).unwrap().to_be_bytes();
+        let mut frame = vec![high, middle, low, kind, flags, 0, 0, 0, 1];
         frame.extend_from_slice(payload);
         frame
     }
@@ -343,6 +343,46 @@ mod tests {
         ] {
             assert!(read(&frames, 64).is_err(), "{frames:?}");
         }
+    }
+
+    #[test]
+    fn a_frame_and_a_header_block_have_a_largest_size() {
+        let data = |bytes| read(&[frame(0, 0, &vec![0; bytes])], 1 << 20);
+        assert_eq!(data(PAYLOAD_MAX).unwrap().len(), FRAME_HEADER_BYTES + PAYLOAD_MAX);
+        assert!(data(PAYLOAD_MAX + 1).is_err());
+        // A block that goes on must not grow for ever.
+        let pending = |bytes: usize| {
+            let block = vec![0; bytes];
+            let kinds = [HEADERS].into_iter().chain(std::iter::repeat(CONTINUATION));
+            let frames = kinds.zip(block.chunks(PAYLOAD_MAX));
+            let frames: Vec<Vec<u8>> = frames.map(|(kind, part)| frame(kind, 0, part)).collect();
+            read(&frames, 1 << 20)
+        };
+        assert!(pending(HEADERS_MAX).unwrap().is_empty());
+        let error = pending(HEADERS_MAX + 1).unwrap_err();
+        assert!(error.to_string().contains("too many headers"), "{error}");
+    }
+
+    /// The server reads the block as a single frame, so a block that needs two is refused.
+    #[test]
+    fn a_block_that_does_not_fit_into_a_frame_is_refused() {
+        // A literal: its kind, the name and its length, the value and its length of three bytes.
+        let written = |bytes: usize| {
+            let value = vec![b'v'; bytes - 6];
+            let mut block = vec![0, 1, b'a'];
+            block.extend(loona_hpack::encoder::encode_integer(value.len(), 7));
+            block.extend(value);
+            assert_eq!(block.len(), bytes);
+            let (front, back) = block.split_at(bytes / 2);
+            let frames = [frame(HEADERS, 0, front), frame(CONTINUATION, END_HEADERS, back)];
+            read(&frames, 1 << 20)
+        };
+        assert_eq!(
+            written(PAYLOAD_MAX).unwrap().len(),
+            FRAME_HEADER_BYTES + PAYLOAD_MAX
+        );
+        let error = written(PAYLOAD_MAX + 1).unwrap_err();
+        assert!(error.to_string().contains("too many headers"), "{error}");
     }
 
     proptest! {

@@ -55,7 +55,8 @@ pub enum CountsError {
     /// The amounts are totals, and these are not the same on each GPU.
     #[error(
         "{resource}: {count} is the total for {gpus} GPUs, which get the same each, and does not divide by {gpus}: \
-         ask for {less} or {more}"
+         ask for {multiples}",
+        multiples = multiples(*less, *more)
     )]
     Uneven {
         /// Name of the resource.
@@ -64,8 +65,8 @@ pub enum CountsError {
         count: u32,
         /// GPUs.
         gpus: u32,
-        /// The multiple below.
-        less: u32,
+        /// The multiple below; `None` if it is 0.
+        less: Option<u32>,
         /// The multiple above.
         more: u32,
     },
@@ -79,6 +80,14 @@ pub enum CountsError {
         /// GPUs.
         gpus: u32,
     },
+}
+
+/// The totals to ask for instead of an uneven one.
+fn multiples(less: Option<u32>, more: u32) -> String {
+    match less {
+        Some(less) => format!("{less} or {more}"),
+        None => more.to_string(),
+    }
 }
 
 impl Counts {
@@ -98,7 +107,7 @@ impl Counts {
                     resource: resource.to_owned(),
                     count: total,
                     gpus,
-                    less: if less == 0 { gpus } else { less },
+                    less: (less > 0).then_some(less),
                     more: less.saturating_add(gpus),
                 });
             }
@@ -173,7 +182,8 @@ mod tests {
             uneven.starts_with("v/memory: 33 ") && uneven.ends_with("32 or 34"),
             "{uneven}"
         );
-        assert!(of(2, 32, 1).unwrap_err().ends_with("ask for 2 or 2"));
+        let below_the_first = of(2, 32, 1).unwrap_err();
+        assert!(below_the_first.ends_with("by 2: ask for 2"), "{below_the_first}");
         assert!(of(1, 16, 101).unwrap_err().contains("more than 1 of 100 percent"));
         let most = of(u32::MAX, u32::MAX, u32::MAX).unwrap();
         assert_eq!((most.chunks, most.percents), (1, 1));

@@ -100,3 +100,27 @@ pub fn overlaid(former: &QuotaChange, later: &QuotaChange) -> QuotaChange {
         suspendable: later.suspendable.or(former.suspendable),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_lowers_a_request_and_never_raises_it() {
+        let lowered = |memory_bytes, cores_permille| {
+            let change = QuotaChange {
+                memory_bytes,
+                cores_permille,
+                ..QuotaChange::default()
+            };
+            lowered_quota(1000, 300, &change)
+        };
+        assert_eq!(lowered(None, None), Ok(Quota::fixed(Some(1000), 300)));
+        assert_eq!(lowered(Some(1000), Some(300)), Ok(Quota::fixed(Some(1000), 300)));
+        assert_eq!(lowered(Some(1), Some(1)), Ok(Quota::fixed(Some(1), 1)));
+        let more_memory = AmountsError::MoreMemory(MemorySize(1001), MemorySize(1000));
+        assert_eq!(lowered(Some(1001), Some(1)), Err(more_memory));
+        let more_cores = AmountsError::MoreCores(CoreShare(301), CoreShare(300));
+        assert_eq!(lowered(Some(1), Some(301)), Err(more_cores));
+    }
+}

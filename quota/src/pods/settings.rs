@@ -47,3 +47,48 @@ pub fn parse_resource_name(text: &str) -> Result<&str, String> {
     }
     Ok(text)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_chunk_is_whole_mib_within_its_bounds() {
+        for (text, mib) in [("16Mi", 16), ("17Mi", 17), ("64Gi", 64 << 10)] {
+            assert_eq!(parse_chunk(text), Ok(mib << 20), "{text}");
+        }
+        for text in ["", "many", "15Mi", "0", "65537Mi", "16385Ki"] {
+            assert!(parse_chunk(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_name_of_a_resource_is_one_that_kubernetes_accepts() {
+        let domain = format!("{}.io", "d".repeat(250));
+        let name = "n".repeat(63);
+        for text in ["vcuda.io/gpu", "a/b", "x-1.org/A-b_c.d", "notkubernetes.io/gpu"] {
+            assert_eq!(parse_resource_name(text), Ok(text));
+        }
+        let longest = format!("{domain}/{name}");
+        assert_eq!(parse_resource_name(&longest), Ok(&*longest));
+        for text in [
+            "gpu",
+            "/gpu",
+            "vcuda.io/",
+            "-vcuda.io/gpu",
+            "vcuda.io-/gpu",
+            "vcuda.io/-gpu",
+            "vcuda.io/gpu.",
+            "Vcuda.io/gpu",
+            "vcuda_x.io/gpu",
+            "vcuda.io/g/pu",
+            "vcuda.io/g pu",
+            "kubernetes.io/gpu",
+            "x.kubernetes.io/gpu",
+            &format!("d{longest}"),
+            &format!("{longest}n"),
+        ] {
+            assert!(parse_resource_name(text).is_err(), "{text}");
+        }
+    }
+}

@@ -23,6 +23,8 @@ pub enum DirectoryError {
     Granted(PathBuf),
     /// Another program keeps a lock on the directory.
     Busy(PathBuf),
+    /// Memory that a dead run of this name has exported is kept on this GPU, which the new run has not.
+    Left(PathBuf, GpuUuid),
     /// The files of a living run cannot be used.
     Open(OpenError),
     /// The living run of this name has no free slot.
@@ -69,6 +71,11 @@ impl fmt::Display for DirectoryError {
             Self::Busy(path) => write!(
                 f,
                 "another program holds the lock on {}; try again",
+                path.display()
+            ),
+            Self::Left(path, uuid) => write!(
+                f,
+                "{}: another process keeps memory that a run of this name has exported on {uuid}; give this run that GPU, or another name",
                 path.display()
             ),
             Self::Open(error) => error.fmt(f),

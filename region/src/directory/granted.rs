@@ -13,13 +13,16 @@ use super::in_use::has_living_slots;
 use super::remove::{remove, set_aside};
 use super::{DirectoryError, Tenant, open_directory, permit, prepare};
 use crate::layout::UsageFile;
+use crate::open::version_of;
 use crate::process::Identity;
-use crate::{slots, sys};
+use crate::{release, slots, sys};
 
 /// Name of the record.
 pub const GRANT: &str = "grant";
 /// The largest record that is read (bytes).
 const GRANT_MAX: u64 = 64 << 10;
+/// How much longer a later release's `usage` may be than this one's.
+const LATER_RELEASE_TIMES: u64 = 4;
 
 /// Whether the directory has a record, or anything of that name. One that cannot be read counts as granted.
 #[must_use]
@@ -113,6 +116,16 @@ pub fn read_grant(directory: &Path) -> io::Result<Vec<u8>> {
         return Err(io::Error::other("larger than any grant's record"));
     }
     Ok(bytes)
+}
+
+/// The most bytes that `usage` in this directory has by its layout. A later release, as `limits` says, may have a longer one.
+#[must_use]
+pub fn usage_bytes_max(directory: &Path) -> u64 {
+    let own = size_of::<UsageFile>() as u64;
+    match version_of(&directory.join("limits")) {
+        Ok(version) if version > release::layouts().1 => own.saturating_mul(LATER_RELEASE_TIMES),
+        _ => own,
+    }
 }
 
 /// Makes `usage` anew in a directory that has lost it.

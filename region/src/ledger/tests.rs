@@ -55,6 +55,36 @@ fn overhead_is_never_refused_and_then_refuses() {
 }
 
 #[test]
+fn the_peak_is_the_most_ever_used_and_never_falls() {
+    for limit_bytes in [1000, u64::MAX] {
+        let table = Table::new(1, 0);
+        let peak_bytes = || table.record(0).peak_bytes.load(Ordering::Relaxed);
+        assert_eq!(table.reserve(0, 60, limit_bytes), Ok(()));
+        table.record(0).release(50);
+        assert_eq!(table.reserve(0, 5, limit_bytes), Ok(()));
+        assert_eq!(peak_bytes(), 60);
+        assert_eq!(table.reserve(0, 50, limit_bytes), Ok(()));
+        assert_eq!(peak_bytes(), 65);
+        // Overhead counts too.
+        table.record(0).set_overhead(35);
+        assert_eq!(peak_bytes(), 100);
+        table.record(0).set_overhead(30);
+        assert_eq!(peak_bytes(), 100);
+        // The next owner of the record begins with its own.
+        table.record(0).begin();
+        assert_eq!(peak_bytes(), 0);
+    }
+}
+
+#[test]
+fn a_request_that_was_refused_leaves_the_peak() {
+    let table = Table::new(1, 0);
+    assert_eq!(table.reserve(0, 60, 100), Ok(()));
+    assert!(table.reserve(0, 41, 100).is_err());
+    assert_eq!(table.record(0).peak_bytes.load(Ordering::Relaxed), 60);
+}
+
+#[test]
 fn a_dead_record_counts_nothing_and_a_late_cleaner_does_no_harm() {
     let table = Table::new(2, 0);
     assert_eq!(table.reserve(0, 70, 100), Ok(()));

@@ -11,6 +11,23 @@ use std::io;
 pub struct ObjectKey([u64; 2]);
 
 impl ObjectKey {
+    /// Bit of the offsets of all keys' locks, which no real file's bytes reach.
+    pub const LOCK: u64 = 1 << 62;
+    /// Additional bit of the offset if the object needs no memory itself (a multicast object).
+    pub const MULTICAST: u64 = 1 << 61;
+    /// First word of the keys that are made from offsets.
+    pub const OF_OFFSET: u64 = u64::from_le_bytes(*b"vcudatag");
+
+    /// Offset of the lock that descriptors of the object with this key carry.
+    #[must_use]
+    pub fn lock_offset(self) -> u64 {
+        match self.0 {
+            [Self::OF_OFFSET, offset] => offset,
+            // A hash of another handle under which it was exported first, such as an IPC handle: as good as random.
+            [_, hash] => hash & (Self::MULTICAST - 1) | Self::LOCK,
+        }
+    }
+
     /// The key for a handle with these bytes (an IPC handle, a pool pointer's export data, a fabric handle): a hash
     /// of 128 bits. It is no defence against malice: a process that forges handles corrupts its own tenant's sum
     /// only.

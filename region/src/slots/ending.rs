@@ -139,7 +139,9 @@ impl Usage {
             return Ending::ReleasedIn(0);
         }
         let is_kept = is_locked_by_holder(record, state) && !self.held.is_unlocked(index);
-        let seen_ns = record.gone_ns();
+        // A time far in the future is invalid. A tenant may write one, which must not keep the memory counted.
+        let latest_ns = now_ns.saturating_add(RELEASED_AFTER_NS);
+        let seen_ns = record.gone_ns().filter(|seen_ns| *seen_ns <= latest_ns);
         if is_kept || seen_ns.is_none() {
             record.set_gone_ns(state, now_ns);
         }
@@ -149,7 +151,7 @@ impl Usage {
         match seen_ns {
             _ if is_kept => Ending::Holds,
             None => Ending::ReleasedIn(RELEASED_AFTER_NS),
-            // A time in the future is invalid. A tenant may write one, which must not prolong the wait.
+            // A process that looked later may have written a later time, which must not prolong the wait.
             Some(seen_ns) => {
                 let left_ns = (seen_ns + RELEASED_AFTER_NS).saturating_sub(now_ns);
                 Ending::ReleasedIn(left_ns.min(RELEASED_AFTER_NS))
@@ -195,4 +197,67 @@ impl Usage {
 /// Whether the holder of a slot in this state has locked the slot's byte of `usage`.
 fn is_locked_by_holder(record: &IdentityRecord, state: State) -> bool {
     record.locked_state.load(Ordering::Relaxed) == state.0
+}
+
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests {
+    use super::*;
+
+    const NOW_NS: u64 = 1 << 50;
+
+    /// The fates of a dead process with memory at `now_ns` and, after a tenant wrote `written_ns`, at each of the other times.
+    fn fates(now_ns: u64, written_ns: Option<u64>, later_ns: &[u64]) -> (Ending, Vec<Ending>) {
+        let usage = Usage::in_memory().unwrap();
+        let device = DeviceIndex::new(0).unwrap();
+        let process = Identity {
+            pid: 4_200_000,
+            start_ticks: 7,
+            pid_namespace: 1,
+            time_namespace: 0,
+            name: [0; 16],
+        };
+        let slot = usage.claim(&process).unwrap();
+        slot.reserve(device, 1, 1).unwrap().commit();
+        let record = &usage.mapping.identities[0];
+        let fate = |now_ns| usage.release_of_dead((0, record), record.state(), now_ns);
+        let first = fate(now_ns);
+        if let Some(written_ns) = written_ns {
+            record.set_gone_ns(record.state(), written_ns);
+        }
+        (first, later_ns.iter().map(|now_ns| fate(*now_ns)).collect())
+    }
+
+    #[test]
+    fn memory_counts_until_the_driver_had_its_time() {
+        let times = [0, 1, RELEASED_AFTER_NS - 1, RELEASED_AFTER_NS, u64::MAX - NOW_NS];
+        let (first, later) = fates(NOW_NS, None, &times.map(|after_ns| NOW_NS + after_ns));
+        assert_eq!(first, Ending::ReleasedIn(RELEASED_AFTER_NS));
+        let left_ns = [RELEASED_AFTER_NS, RELEASED_AFTER_NS - 1, 1, 0, 0];
+        assert_eq!(later, left_ns.map(Ending::ReleasedIn));
+    }
+
+    #[test]
+    fn a_future_time_that_a_tenant_wrote_neither_prolongs_the_wait_nor_keeps_the_memory() {
+        for written_ns in [
+            NOW_NS + 256,
+            NOW_NS + RELEASED_AFTER_NS,
+            NOW_NS + 2 * RELEASED_AFTER_NS,
+            u64::MAX,
+        ] {
+            let (_, later) = fates(
+                NOW_NS,
+                Some(written_ns),
+                &[NOW_NS, NOW_NS + 2 * RELEASED_AFTER_NS],
+            );
+            let left_ns = [RELEASED_AFTER_NS, 0];
+            assert_eq!(later, left_ns.map(Ending::ReleasedIn), "{written_ns}");
+        }
+        // A time that another process may have written in its look is believed.
+        for (beyond_ns, left_ns) in [(0, RELEASED_AFTER_NS), (256, 0)] {
+            let latest_ns = NOW_NS + RELEASED_AFTER_NS;
+            let (_, later) = fates(NOW_NS, Some(latest_ns + beyond_ns), &[NOW_NS, latest_ns]);
+            assert_eq!(later[1], Ending::ReleasedIn(left_ns));
+        }
+    }
 }

@@ -11,7 +11,7 @@ use crate::ledger::{Ledger, Party, Record};
 use crate::open::OpenError;
 use crate::primitive::{AtomicU32, AtomicU64, Ordering};
 use crate::process::ProcessView;
-use crate::shared::{MAX_OBJECTS, ObjectRecord, Objects};
+use crate::shared::{Left, MAX_OBJECTS, ObjectRecord, Objects};
 use crate::{DeviceIndex, MAX_SLOTS};
 
 impl UsageReader {
@@ -23,10 +23,36 @@ impl UsageReader {
         self.memory_without(device, &[])
     }
 
+    /// Exported memory of a tenant without living processes, of which the release is not proved.
+    ///
+    /// # Errors
+    /// The file cannot be read, or was truncated.
+    pub fn left(&self) -> Result<Vec<Left>, OpenError> {
+        let used = self.read(offset_of!(UsageFile, objects_used), 4)?;
+        let places = (half(&used, 0) as usize).min(MAX_OBJECTS);
+        let states = self.read(offset_of!(UsageFile, object_states), places * 8)?;
+        let objects = self.read(offset_of!(UsageFile, objects), places * size_of::<ObjectRecord>())?;
+        let objects = objects.chunks_exact(size_of::<ObjectRecord>()).enumerate();
+        let all = objects.filter_map(|(place, record)| Left::of_bytes(word(&states, place * 8), record));
+        Ok(all.filter(|left| !left.is_released()).collect())
+    }
+
+    /// Bytes of [`UsageReader::left`] on `device`, for figures.
+    ///
+    /// # Errors
+    /// The file cannot be read, or was truncated.
+    pub fn left_bytes(&self, device: DeviceIndex) -> Result<u64, OpenError> {
+        let left = self.left()?;
+        let own = left
+            .iter()
+            .filter(|left| left.device == device && left.is_shown());
+        Ok(own.fold(0, |sum, left| sum.saturating_add(left.bytes)))
+    }
+
     /// As [`UsageReader::memory`], without the processes that `view` knows to be dead and whose memory no child may
     /// keep. Objects that these held count as long as a living process holds them too, or something else may keep
-    /// them. If no living process has anything on the device itself, none can ask whether they still exist. Then they
-    /// are not shown, and the next process counts them again.
+    /// them. If no living process has anything on the device itself, the caller asks whether they still exist
+    /// ([`UsageReader::left`]).
     ///
     /// # Errors
     /// The file cannot be read, or was truncated.
@@ -39,9 +65,10 @@ impl UsageReader {
             .collect();
         let memory = self.memory_without(device, &dead)?;
         if memory.used_bytes == memory.shared_bytes {
+            let left_bytes = self.left_bytes(device)?;
             return Ok(MemoryUse {
-                used_bytes: 0,
-                shared_bytes: 0,
+                used_bytes: left_bytes,
+                shared_bytes: left_bytes,
             });
         }
         Ok(memory)

@@ -1,17 +1,18 @@
-//! The slow path of a launch: it takes a new lease, or waits for one. Every wait is bounded. Past its bound the
-//! launch proceeds on debt, which is counted (I11).
+//! The slow path of a launch: it takes a new lease, or waits for one. A wait ends when the refill has paid, or, where other work may
+//! wait for the launch, after a bound. Past it the launch proceeds on debt, which is counted (I11).
 
 mod wait;
 
 use core::sync::atomic::Ordering;
 
-use vcuda_limiter::controller::{Verdict, View};
-use vcuda_limiter::predict::{Key, Prediction};
+use vcuda_limiter::controller::View;
+use vcuda_limiter::predict::Prediction;
 use vcuda_limiter::{self as limiter, Admission, Refinement, Snapshot};
 
 use super::device_limiter::{DeviceLimiter, now_ns};
 use super::stream_state::StreamState;
-use super::{COSTS, Launches, collective};
+use super::{COSTS, Launches};
+use crate::driver::reentrancy::{self, ThreadState};
 use crate::runtime::stream::Stream;
 
 /// A launch that waits.
@@ -34,23 +35,18 @@ impl Launches {
         limiter: &'static DeviceLimiter,
         stream_state: Option<&'static StreamState>,
         stream: Stream,
-        key: Key,
         predicted: Prediction,
         paid: bool,
     ) -> bool {
-        if collective::is_collective(&predicted, key) {
-            if !predicted.is_collective {
-                self.count_collective(limiter);
-            }
-            self.go_on(limiter, predicted.cost_ns, paid);
-            return false;
-        }
         if paid && predicted.samples > 0 {
             return false;
         }
         let cost_ns = predicted.cost_ns;
         let started_ns = now_ns();
         limiter.come(cost_ns);
+        if let Some(stream_state) = stream_state {
+            self.settle_for_late_worker(limiter, stream_state, started_ns);
+        }
         // The launch is counted in flight already; `decide` leaves it out.
         let mut view = limiter.view(started_ns);
         let mut decision = self.decide(limiter, &view, &predicted, None, started_ns);
@@ -94,6 +90,7 @@ impl Launches {
         }
         self.wake_worker();
         let place = limiter.join();
+        reentrancy::note(|state| (state.line, state.place) = (core::ptr::from_ref(limiter).cast(), place));
         let on_debt = self.wait(
             limiter,
             Waiting {
@@ -106,6 +103,7 @@ impl Launches {
             predicted,
             started_ns,
         );
+        reentrancy::note(|state| state.line = core::ptr::null());
         let was_last = limiter.held.fetch_sub(1, Ordering::SeqCst) == 1;
         let held_ns = now_ns().saturating_sub(started_ns);
         limiter.meter.holds.fetch_add(1, Ordering::Relaxed);
@@ -129,15 +127,20 @@ impl Launches {
         self.wake_worker();
     }
 
-    /// Pays for a launch from the bucket. Processes that wait for each other's collectives take no lease: with what
-    /// is left of one, each would run ahead of the others in turn.
+    /// Pays for a launch from the bucket. In a gang processes take no lease: with what is left of
+    /// one, each would run ahead of the others in turn.
     fn take(&self, limiter: &DeviceLimiter, cost_ns: u64, alone: bool) {
-        let lease_part_ns = if alone || self.has_peers(limiter, now_ns()) {
+        let now = now_ns();
+        let is_gang = limiter.bucket.is_gang(now);
+        let lease_part_ns = if alone || is_gang {
             0
         } else {
             limiter.lease_part_ns()
         };
         limiter.meter.take_with(limiter.bucket, cost_ns, lease_part_ns);
+        if is_gang {
+            self.call_gang(limiter, now);
+        }
         limiter.took(cost_ns + lease_part_ns);
     }
 
@@ -153,19 +156,21 @@ impl Launches {
     ) -> Admission {
         let others_first = || limiter.others_until(predicted.cost_ns, waits.map(|waits| waits.place), now_ns);
         // Work that waits for the host may wait for this very thread: so the launch waits for its tokens, but for no turn.
-        let is_by_turns =
-            Refinement::ProcessTurns.is_used() && !self.has_peers(limiter, now_ns) && !self.waits_for_host();
+        // Beside neighbours, more contexts at work would take slices from them.
+        let is_gang = limiter.bucket.is_gang(now_ns) && !view.contended;
+        let is_by_turns = Refinement::ProcessTurns.is_used() && !is_gang && !self.waits_for_host();
         let (mut ns, mut launches) = limiter.in_flight(now_ns);
         let mut own_ns = limiter.meter.in_flight_ns();
+        if is_gang {
+            // What others have in flight may wait for this launch.
+            launches = if own_ns == 0 { 0 } else { launches };
+            ns = own_ns;
+        }
         if waits.is_none() {
             ns = ns.saturating_sub(predicted.cost_ns);
             own_ns = own_ns.saturating_sub(predicted.cost_ns);
             launches = launches.saturating_sub(1);
         }
-        let own = match limiter.verdict(view, now_ns) {
-            Verdict::At(at_ns) => Some(at_ns),
-            Verdict::Go => None,
-        };
         // A launch that waits only for its own stream's work waits until most of that is done. Else each launch that
         // ends would wake it.
         let is_alone = |stream_state: &StreamState| {
@@ -179,7 +184,7 @@ impl Launches {
         let launch = Snapshot {
             cost_ns: predicted.cost_ns,
             is_unmeasured: is_unmeasured(predicted),
-            tokens_at_ns: self.held_until(limiter, own, now_ns),
+            tokens_at_ns: self.held_until(limiter, view, now_ns),
             other_first_until_ns: is_by_turns.then(others_first).flatten(),
             in_flight_ns: ns,
             in_flight_launches: launches,
@@ -189,6 +194,33 @@ impl Launches {
             waits_since_ns: waits.and_then(|waits| waits.for_completion_since_ns),
         };
         limiter::admit(&launch, now_ns)
+    }
+}
+
+/// The limiter in whose line a thread waits.
+fn line_of(state: &ThreadState) -> Option<&'static DeviceLimiter> {
+    // SAFETY: null, or a device's limiter, which lives as long as the process.
+    unsafe { state.line.cast::<DeviceLimiter>().as_ref() }
+}
+
+/// Lets the launches behind a waiting one pass: its thread makes another call, for which it would wait itself.
+pub(crate) fn step_aside(waits: &ThreadState) {
+    if let Some(limiter) = line_of(waits) {
+        limiter.line.leave(waits.place);
+    }
+}
+
+/// Gives back the rights of a thread that has left a hook by a jump, and takes its launch out of the line.
+pub(crate) fn give_back(left: &ThreadState) {
+    for right in left.rights {
+        // SAFETY: null, or a flag of this process's state, which is never freed.
+        if let Some(flag) = unsafe { right.as_ref() } {
+            flag.store(false, Ordering::Release);
+        }
+    }
+    if let Some(limiter) = line_of(left) {
+        let was_last = limiter.held.fetch_sub(1, Ordering::SeqCst) == 1;
+        limiter.step_out(left.place, 0, was_last);
     }
 }
 

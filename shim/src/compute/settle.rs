@@ -1,6 +1,7 @@
 //! Settling: the charges for work whose timing events were reached. One thread at a time settles: the worker, or one
 //! whose launch waits.
 
+use core::ptr;
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use vcuda_driver_api::prelude::*;
@@ -13,7 +14,7 @@ use super::event_clock::Reached;
 use super::stream_state::StreamState;
 use super::timing_event::{has_run_dry, is_guess};
 use super::worker::CONTENDED_NS;
-use crate::driver::{Relaxed, real};
+use crate::driver::{Relaxed, real, reentrancy};
 use crate::runtime::devices::Pushed;
 use crate::runtime::stream::Stream;
 use crate::runtime::visits;
@@ -28,6 +29,10 @@ const RETURNED_NS: u64 = 100_000;
 /// The driver is asked for a tail without a timing event after this many times its prediction, plus [`TAIL_NS`].
 const TAIL_TIMES: u64 = 4;
 const TAIL_NS: u64 = 10_000_000;
+
+/// Age of the worker's last pass from which on launches settle the work of their own streams (ns). It is longer than the worker ever
+/// sleeps while work is on the way.
+const WORKER_LATE_NS: u64 = 20_000_000;
 
 /// The result of one pass over the streams.
 #[derive(Debug, Default, Clone, Copy)]
@@ -83,12 +88,16 @@ impl<'a> Settling<'a> {
     /// Takes the right if no other thread has it; else `None`. It never waits.
     pub(super) fn try_take(flag: &'a AtomicBool) -> Option<Self> {
         // The value exists only while the thread has the right: dropping another one would take it from that thread.
-        (!flag.swap(true, Ordering::Acquire)).then(|| Self { flag })
+        (!flag.swap(true, Ordering::Acquire)).then(|| {
+            reentrancy::note(|state| state.rights[0] = flag);
+            Self { flag }
+        })
     }
 }
 
 impl Drop for Settling<'_> {
     fn drop(&mut self) {
+        reentrancy::note(|state| state.rights[0] = ptr::null());
         self.flag.store(false, Ordering::Release);
     }
 }
@@ -96,6 +105,7 @@ impl Drop for Settling<'_> {
 impl Launches {
     /// Settles what is done on each stream. Only for the worker, as it changes the thread's current context.
     pub(crate) fn settle(&'static self) -> Pass {
+        self.passed_ns.store(now_ns(), Ordering::Relaxed);
         let mut pass = Pass::default();
         let Some(_settling) = Settling::try_take(&self.settling) else {
             // A thread whose launch waits is settling its own stream, which is soon done.
@@ -103,6 +113,7 @@ impl Launches {
             return pass;
         };
         let now = now_ns();
+        pass.urgent = self.is_any_held(now);
         let mut views = [const { None::<View> }; MAX_DEVICES];
         for stream_state in self.streams.all() {
             let Some(limiter) = stream_state.limiter() else {
@@ -180,6 +191,19 @@ impl Launches {
             .any(|stream_state| stream_state.pending() > 0 || stream_state.unmeasured().0 > 0)
     }
 
+    /// Settles the finished work of a launch's stream if the worker is late: it may be stopped, or the processors are busy.
+    pub(super) fn settle_for_late_worker(
+        &'static self,
+        limiter: &DeviceLimiter,
+        stream_state: &StreamState,
+        now_ns: u64,
+    ) {
+        let late_ns = now_ns.saturating_sub(self.passed_ns.load(Ordering::Relaxed));
+        if late_ns > WORKER_LATE_NS && self.settle_own(limiter, stream_state).progress {
+            self.tell_settled(now_ns);
+        }
+    }
+
     /// Settles the finished work of the stream of a launch that waits or is about to. So the launch need not wait for
     /// the worker.
     pub(super) fn settle_own(&'static self, limiter: &DeviceLimiter, stream_state: &StreamState) -> Pass {
@@ -238,7 +262,9 @@ impl Launches {
                     None => settle_unknown(limiter, stream_state, timing_event),
                 },
                 Err(CUerror::NOT_READY) => {
-                    enter(limiter, view, stream_state, timing_event, seen_ns);
+                    let ran_ns = enter(limiter, view, stream_state, timing_event, seen_ns);
+                    let predicted_ns = timing_event.predicted_ns.load(Ordering::Relaxed);
+                    self.note_running(limiter, (predicted_ns, view.scaled(ran_ns)), seen_ns);
                     let look_ns =
                         stream_state.next_look_ns(timing_event, seen_ns, limiter.misprediction.is_recent());
                     pass.look_at(look_ns);

@@ -1,5 +1,6 @@
 //! The state of one stream in use: its launches that are not measured yet, and its timing events on the way.
 
+use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
@@ -7,6 +8,7 @@ use vcuda_limiter::predict::{Lesson, PARTS, Prediction};
 
 use super::clock::Clock;
 use super::device_limiter::DeviceLimiter;
+use crate::driver::reentrancy;
 
 mod ring;
 
@@ -235,6 +237,7 @@ impl StreamState {
         if self.recording.swap(true, Ordering::Acquire) {
             return None;
         }
+        reentrancy::note(|state| state.rights[1] = &raw const self.recording);
         let recording = RecordingRight { stream_state: self };
         // Pairs with `close`: either that sees the placed timing event, or this sees that the stream closes.
         if self.closing.load(Ordering::SeqCst) {
@@ -333,6 +336,7 @@ pub(super) struct RecordingRight<'a> {
 
 impl Drop for RecordingRight<'_> {
     fn drop(&mut self) {
+        reentrancy::note(|state| state.rights[1] = ptr::null());
         self.stream_state.recording.store(false, Ordering::Release);
     }
 }

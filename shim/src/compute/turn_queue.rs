@@ -25,7 +25,7 @@ impl TurnQueue {
     }
 
     /// Removes a place. The launches before it may proceed too.
-    fn leave(&self, place: u32) {
+    pub(super) fn leave(&self, place: u32) {
         let next = place.wrapping_add(1);
         let goes_on = |gone: u32| (next.wrapping_sub(gone).cast_signed() > 0).then_some(next);
         // Fails if a launch with a higher place proceeded before.
@@ -65,6 +65,23 @@ impl DeviceLimiter {
         }
         let slots = self.region.usage.slots_used();
         self.queue().others_until(self.member()?, cost_ns, slots, now_ns)
+    }
+
+    /// Whether a launch of another process waits.
+    pub(super) fn others_wait(&self, now_ns: u64) -> bool {
+        let own = self.member().map(Member::slot);
+        own.is_some()
+            && self
+                .queue()
+                .others_wait(own, self.region.usage.slots_used(), now_ns)
+    }
+
+    /// Whether a launch waits, of this process or of another.
+    pub(super) fn has_waiting(&self, now_ns: u64) -> bool {
+        self.held.load(Ordering::Relaxed) > 0
+            || self
+                .queue()
+                .others_wait(None, self.region.usage.slots_used(), now_ns)
     }
 
     /// Whether no launch of this process that came before the one with this place waits.

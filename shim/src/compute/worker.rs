@@ -107,7 +107,7 @@ impl Launches {
     }
 
     /// Publishes that this process settles its work. The arbiter charges the work of a process that does not.
-    fn tell_settled(&self, now_ns: u64) {
+    pub(super) fn tell_settled(&self, now_ns: u64) {
         if let Some(slot) = self.shim.claimed() {
             slot.tell_settled(now_ns);
         }

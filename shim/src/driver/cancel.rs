@@ -15,6 +15,15 @@ unsafe extern "C" {
 /// `PTHREAD_CANCEL_DISABLE` of the C library's `pthread.h`.
 const DISABLE: c_int = 1;
 
+/// `PTHREAD_CANCEL_ENABLE`, the state of a thread that did not ask for another.
+const ENABLE: c_int = 0;
+
+/// Lets cancellations act again in a thread that has left a shielded call by a jump.
+pub(super) fn lower() {
+    // SAFETY: a valid state; see `Shield::drop` for the null pointer.
+    unsafe { pthread_setcancelstate(ENABLE, core::ptr::null_mut()) };
+}
+
 /// A guard: the thread is not cancelled while it lives.
 #[derive(Debug)]
 pub(crate) struct Shield {

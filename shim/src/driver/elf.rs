@@ -258,6 +258,19 @@ impl<'a> Object<'a> {
             .any(|header| offset.wrapping_sub(header.p_vaddr) < header.p_memsz)
     }
 
+    /// First address of the object, and the first behind it.
+    pub(crate) fn span(&self) -> (usize, usize) {
+        let loaded = self
+            .headers
+            .iter()
+            .filter(|header| header.p_type == libc::PT_LOAD);
+        let end = loaded
+            .map(|header| header.p_vaddr.wrapping_add(header.p_memsz))
+            .max();
+        let bytes = end.and_then(|end| usize::try_from(end).ok()).unwrap_or(0);
+        (self.base, self.base.wrapping_add(bytes))
+    }
+
     /// The address of the function or variable that an unversioned reference to `name` finds here.
     pub(crate) fn symbol(&self, name: &CStr) -> Option<usize> {
         let mut hidden = None;

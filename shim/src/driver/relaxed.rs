@@ -20,8 +20,8 @@ use super::{real, reentrancy};
 /// what the driver would refuse it must be refused.
 #[derive(Debug)]
 pub(crate) struct Relaxed {
-    /// The mode to return to; `None` if the thread was relaxed already, or the driver knows no modes.
-    before: Option<CUstreamCaptureMode>,
+    /// Whether the thread is in another mode again afterwards. Not if it was relaxed already, or the driver knows no modes.
+    returns: bool,
     /// Not `Send`: the mode is the thread's.
     not_send: PhantomData<*const ()>,
 }
@@ -31,7 +31,7 @@ impl Relaxed {
     #[inline]
     pub(crate) fn enter() -> Self {
         Self {
-            before: (!reentrancy::is_relaxed()).then(relax).flatten(),
+            returns: reentrancy::relaxed().is_none() && relax().is_some(),
             not_send: PhantomData,
         }
     }
@@ -40,19 +40,27 @@ impl Relaxed {
 impl Drop for Relaxed {
     #[inline]
     fn drop(&mut self) {
-        if let Some(mode) = &mut self.before {
-            reentrancy::set_relaxed(false);
-            // SAFETY: the driver exchanges the mode.
-            let _ = unsafe { real::cuThreadExchangeStreamCaptureMode(mode) };
+        if self.returns
+            && let Some(mode) = reentrancy::relaxed()
+        {
+            reentrancy::set_relaxed(None);
+            restore(mode);
         }
     }
 }
 
-/// Changes to relaxed mode. Returns the thread's mode before; `None` if it could not be changed.
-fn relax() -> Option<CUstreamCaptureMode> {
+/// Changes to relaxed mode, and notes the mode before; `None` if it could not be changed.
+fn relax() -> Option<()> {
     let mut mode = CUstreamCaptureMode::RELAXED;
     // SAFETY: the driver exchanges the mode, or does nothing.
     unsafe { real::cuThreadExchangeStreamCaptureMode(&raw mut mode) }.ok()?;
-    reentrancy::set_relaxed(true);
-    Some(mode)
+    reentrancy::set_relaxed(Some(mode.0));
+    Some(())
+}
+
+/// Gives the thread the mode that it had.
+pub(super) fn restore(mode: u32) {
+    let mut mode = CUstreamCaptureMode(mode);
+    // SAFETY: the driver exchanges the mode.
+    let _ = unsafe { real::cuThreadExchangeStreamCaptureMode(&raw mut mode) };
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use vcuda_driver_api::prelude::*;
 
-use super::memory::{freed_as, keep};
+use super::memory::{freed_as, keep, reserve};
 use super::table::Handlers;
 use crate::driver::saved_answer::peek;
 use crate::driver::{Bypass, Call, Handled, real};
@@ -146,7 +146,7 @@ fn counted<H: Copy>(
         Err(CUerror::INVALID_VALUE | CUerror::NOT_SUPPORTED) => None,
         Err(error) => return Err(error.into()),
     };
-    let reserved = device.reserve(need.unwrap_or_else(|| bytes_of_elements(&shape, levels)))?;
+    let reserved = reserve(device, need.unwrap_or_else(|| bytes_of_elements(&shape, levels)))?;
     call.real()?;
     // SAFETY: the driver returned success, so it has just written a handle here.
     let handle = unsafe { place.read() };

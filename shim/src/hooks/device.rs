@@ -62,6 +62,29 @@ pub(super) fn total_v1(call: &Call<'_, CUresult>, bytes: *mut c_uint, ordinal: C
     })
 }
 
+/// `cuDeviceGetAttribute`: a GPU that shares the processor's memory looks like one with memory of its own where a memory limit
+/// applies, as programs otherwise take the node's free memory for the GPU's (docs/hardware.md, "memory of the GPU").
+pub(super) fn attribute(
+    call: &Call<'_, CUresult>,
+    value: *mut c_int,
+    attribute: CUdevice_attribute,
+    ordinal: CUdevice,
+) -> Handled {
+    call.real()?;
+    if attribute != CUdevice_attribute::INTEGRATED || value.is_null() {
+        return Ok(());
+    }
+    let shim = state::managed()?;
+    // SAFETY: the driver returned success, so it has just written here.
+    let is_integrated = unsafe { value.read() } != 0;
+    let is_limited = |device: &Device| device.memory_limit_bytes() != NO_MEMORY_LIMIT;
+    if is_integrated && shim.device(ordinal).is_some_and(is_limited) {
+        // SAFETY: as above.
+        unsafe { value.write(0) };
+    }
+    Ok(())
+}
+
 #[inline(always)]
 fn answer_info<W: Word>(device: &Device, free: *mut W, total: *mut W, narrow: impl Fn(u64) -> W) -> Handled {
     // The driver may leave such a place alone.

@@ -4,7 +4,7 @@
 //! (docs/gpu-results.md, "Checkpoints of a process"). Only some were tried, so every function with a prototype is here, except
 //! those that answer from what never leaves: errors, versions, properties of devices, which context is current.
 
-use crate::driver::reentrancy::HookGuard;
+use crate::driver::reentrancy::{self, HookGuard};
 use crate::runtime::suspend::{self, Passage};
 
 /// Whether no call has to pass a gate.
@@ -20,10 +20,13 @@ pub(super) struct Passed {
     _inside: HookGuard,
 }
 
-/// Passes the gate. `None` within another hook, which has passed it.
+/// Passes the gate. `None` within another hook.
 #[inline(never)]
 pub(super) fn pass() -> Option<Passed> {
-    let inside = HookGuard::enter()?;
+    if reentrancy::is_inside() {
+        return None;
+    }
+    let inside = HookGuard::enter::<false>();
     Some(Passed {
         _passage: suspend::enter(),
         _inside: inside,

@@ -9,6 +9,7 @@ use crate::memory::allocations::{Allocation, Ended, Holds, Kind};
 use crate::memory::overhead::{ManagedCharge, WatchedAllocation};
 use crate::memory::reserve::Reserved;
 use crate::memory::state;
+use crate::runtime::capture;
 use crate::runtime::devices::{Device, current_context};
 use crate::runtime::shim::{self, Shim};
 
@@ -39,7 +40,7 @@ pub(super) fn managed(
     _flags: c_uint,
 ) -> Handled {
     let (shim, device, context) = paying(address, bytes as u64)?;
-    let reserved = device.reserve(bytes as u64)?;
+    let reserved = reserve(device, bytes as u64)?;
     shim.accounts()
         .overhead
         .watch_managed(device, bytes as u64, || call.real())?;
@@ -101,12 +102,23 @@ fn paying<A>(address: *mut A, bytes: u64) -> Result<(&'static Shim, &'static Dev
     Ok((shim, device.ok_or(Bypass::NoContext)?, context))
 }
 
+/// Counts `bytes` for an allocation of a kind that a capture may forbid.
+///
+/// # Errors
+/// The driver's answer if a capture does; else they do not fit.
+#[inline(always)]
+pub(super) fn reserve(device: &'static Device, bytes: u64) -> Result<Reserved, CUerror> {
+    device
+        .reserve(bytes)
+        .map_err(|denied| capture::forbids_allocation().unwrap_or(denied.into()))
+}
+
 #[inline]
 fn counted<A: Word>(call: &Call<'_, CUresult>, address: *mut A, bytes: u64) -> Handled {
     let (shim, device, context) = paying(address, bytes)?;
     let reserved = match shim.accounts().overhead.expected_bytes(device, bytes) {
         Some(expected_bytes) => {
-            let reserved = device.reserve(expected_bytes)?;
+            let reserved = reserve(device, expected_bytes)?;
             call.real()?;
             reserved
         }
@@ -130,7 +142,7 @@ fn watched<A: Word>(
     let watched = shim.accounts().overhead.watch_allocation(bytes);
     // Only then, as the kernel may be asked to read there.
     let watched = watched.and_then(|watched| Some((watched, SavedAnswer::at(address)?)));
-    let reserved = device.reserve(bytes)?;
+    let reserved = reserve(device, bytes)?;
     call.real()?;
     Ok(match watched {
         Some((watched, kept)) => count_taken(shim, reserved, &watched, &kept)?,

@@ -150,8 +150,8 @@ pub(super) fn function_load(call: &Call<'_, CUresult>, _function: CUfunction) ->
     measured_later(call)
 }
 
-/// `cuCtxSetLimit`: stacks, heaps and buffers on the device. Their memory is known afterwards; a limit that does not
-/// fit is set back.
+/// `cuCtxSetLimit`: stacks, heaps and buffers on the device. A heap or a buffer that cannot fit is refused before the driver is
+/// asked. The rest is known afterwards; a limit that does not fit is set back.
 pub(super) fn set_limit(call: &Call<'_, CUresult>, limit: CUlimit, value: usize) -> Handled {
     let mut before = 0;
     // SAFETY: the driver writes a number or nothing.
@@ -159,9 +159,12 @@ pub(super) fn set_limit(call: &Call<'_, CUresult>, limit: CUlimit, value: usize)
     if value < before {
         return lowered(call, DriverObject::Limit(current_context(), limit));
     }
+    // The size itself ("size in bytes of the heap", "of the FIFO": CUDA Driver API, `cuCtxSetLimit`).
+    let is_size = matches!(limit, CUlimit::MALLOC_HEAP_SIZE | CUlimit::PRINTF_FIFO_SIZE);
+    let most_bytes = if is_size { (value - before) as u64 } else { 0 };
     make_in_context(
         call,
-        ObjectKind::Heap,
+        ObjectKind::Heap(most_bytes),
         |context| DriverObject::Limit(context, limit),
         || {
             // SAFETY: takes numbers only.

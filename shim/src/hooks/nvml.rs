@@ -24,7 +24,7 @@ use vcuda_driver_api::prelude::*;
 use vcuda_region::{DeviceIndex, GpuUuid};
 
 pub(super) use accounting::{accounting_pids, accounting_stats, accounting_stats_v2};
-pub(super) use memory::{attributes, bar1, memory, memory_v2};
+pub(super) use memory::{attributes, bar1, memory, memory_v2, protected_memory};
 pub(super) use processes::{compute, compute_v1, details, graphics, graphics_v1, mps, mps_v1};
 pub(super) use utilization::{of_processes, of_processes_info, rates, samples};
 
@@ -62,6 +62,10 @@ impl Part {
             .region()
             .and_then(|region| Some((region, region.limits.find(&uuid)?)));
         shim.refresh_if_due();
+        // Each answer is about what is left once the memory of dead processes is given back.
+        if let Some((region, _)) = grant {
+            shim.settle_released(region);
+        }
         Ok(Self { shim, grant })
     }
 

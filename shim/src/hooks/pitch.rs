@@ -3,7 +3,7 @@
 use vcuda_driver_api::prelude::*;
 
 pub(super) use super::memory::idle;
-use super::memory::{Word, keep};
+use super::memory::{Word, keep, reserve};
 use super::table::Handlers;
 use crate::driver::saved_answer::SavedAnswer;
 use crate::driver::{Bypass, Call, Handled, real};
@@ -60,7 +60,7 @@ fn pitched<A: Word, P: Word>(
     let mut reserved = match device.reserve_if_it_fits(bytes(USUAL_UNIT)) {
         Some(reserved) => reserved,
         // The usual unit is a guess: it must not refuse an allocation.
-        None => device.reserve(bytes(unit_of(device)))?,
+        None => reserve(device, bytes(unit_of(device)))?,
     };
     call.real()?;
     let (name, row) = (kept_address.now().wide(), kept_pitch.now().wide());

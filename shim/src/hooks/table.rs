@@ -16,6 +16,7 @@
 //! - the slot of the driver's own function of the same name, by which the application's call goes on;
 //! - an entry in [`TABLE`](crate::hooks::TABLE), which serves `dlsym`, `dlvsym` and `cuGetProcAddress`.
 
+use core::arch::asm;
 use core::ffi::{CStr, c_void};
 
 use crate::driver::real::{Library, Slot};
@@ -172,6 +173,36 @@ macro_rules! hooks {
 }
 pub(crate) use hooks;
 
+/// Beginning of an exported function: instructions that do nothing, which UCX (MPI, NIXL, Dask) can put its jump in place of.
+///
+/// Its patcher moves the first instructions of a function elsewhere, and knows only a few (UCX,
+/// `src/ucm/bistro/bistro_x86_64.c`, `bistro_aarch64.c`). On x86-64 it takes 12 bytes. NVIDIA's functions begin with the same two
+/// instructions, a comparison with a word and a short jump. On aarch64 it takes 16 bytes; moves between registers are known.
+///
+/// Not without effects on memory: the compiler would put the function's loads before it.
+#[inline(always)]
+pub(crate) fn begin() {
+    #[cfg(target_arch = "x86_64")]
+    {
+        static COMPARED: u32 = 0;
+        // SAFETY: reads a word of this library, and goes on whatever it is. The constant has no shorter form.
+        unsafe {
+            asm!("cmp dword ptr [rip + {word}], 0x7fffffff", "je 2f", "2:", word = sym COMPARED, options(nostack));
+        }
+    }
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: a register becomes what it is.
+    unsafe {
+        asm!(
+            "mov x16, x16",
+            "mov x16, x16",
+            "mov x16, x16",
+            "mov x16, x16",
+            options(nostack)
+        );
+    }
+}
+
 /// Makes a row.
 macro_rules! entry {
     ({} $name:ident ($($arg:ident : $ty:ty),* $(,)?) -> $ret:ty) => {
@@ -184,25 +215,33 @@ macro_rules! entry {
 }
 pub(crate) use entry;
 
-/// The exported function of a row. If idle, it is a load, a branch and a jump to the driver. All else is in a function
+/// The exported function of a row. If idle, it is its beginning, a load, a branch and a jump to the driver. All else is in a function
 /// of its own, so that its registers are not saved for nothing.
 macro_rules! export {
     ({ $answer:ident $module:ident $handler:ident $($is_done:ident)? } $name:ident ($($arg:ident : $ty:ty),* $(,)?) -> $ret:ty) => {
         #[allow(non_snake_case, clippy::too_many_arguments, reason = "the driver's name and prototype")]
         #[unsafe(no_mangle)]
         pub(super) unsafe extern "C-unwind" fn $name($($arg: $ty),*) -> $ret {
+            $crate::hooks::table::begin();
             #[allow(clippy::too_many_arguments, reason = "the driver's prototype")]
             #[inline(never)]
             unsafe extern "C-unwind" fn managed($($arg: $ty),*) -> $ret {
                 // SAFETY: the arguments go on as they came.
                 let real = || unsafe { real::$name($($arg),*) };
+                if $crate::driver::reentrancy::is_inside() {
+                    return match super::nested::prove() {
+                        // SAFETY: as above.
+                        Some(_nested) => unsafe { managed($($arg),*) },
+                        None => real(),
+                    };
+                }
                 const SHIELDED: bool = super::$module::HANDLERS.defers_cancellation;
                 const DEFAULT_STREAM: $crate::driver::DefaultStream = $crate::driver::DefaultStream::of_function(stringify!($name));
                 let lacks_room = core::cell::Cell::new(false);
-                let answer = $crate::driver::guarded::<SHIELDED, _>($crate::driver::Answer::$answer, DEFAULT_STREAM, &real, |inside, call| {
+                let answer = $crate::driver::guarded::<SHIELDED, _>($crate::driver::Answer::$answer, DEFAULT_STREAM, &real, |call| {
                     let _passage = super::$module::HANDLERS.passes_gate.then(|| $crate::runtime::suspend::enter());
                     let may_move_memory = super::$module::HANDLERS.may_move_memory;
-                    let _in_flight = may_move_memory.then(|| $crate::runtime::in_flight::enter(inside)).flatten();
+                    let _in_flight = may_move_memory.then(|| $crate::runtime::in_flight::enter()).flatten();
                     let outcome = super::$module::$handler(call, $($arg),*);
                     lacks_room.set(may_move_memory && call.lacks_room(outcome));
                     call.conclude(outcome)
@@ -226,11 +265,19 @@ macro_rules! export_gated {
         #[allow(non_snake_case, clippy::too_many_arguments, reason = "the driver's name and prototype")]
         #[unsafe(no_mangle)]
         pub(super) unsafe extern "C-unwind" fn $name($($arg: $ty),*) -> $ret {
+            $crate::hooks::table::begin();
             #[allow(clippy::too_many_arguments, reason = "the driver's prototype")]
             #[inline(never)]
             unsafe extern "C-unwind" fn gated($($arg: $ty),*) -> $ret {
-                let _passed = super::gated::pass();
-                // SAFETY: the arguments go on as they came.
+                let Some(_passed) = super::gated::pass() else {
+                    return match super::nested::prove() {
+                        // SAFETY: the arguments go on as they came.
+                        Some(_nested) => unsafe { gated($($arg),*) },
+                        // SAFETY: as above.
+                        None => unsafe { real::$name($($arg),*) },
+                    };
+                };
+                // SAFETY: as above.
                 unsafe { real::$name($($arg),*) }
             }
             $crate::hooks::table::jump!(super::gated::idle(), gated, $name ($($arg: $ty),*) -> $ret)

@@ -301,6 +301,10 @@ impl Target {
             // The shim's function goes on to the next one behind it.
             return self.substitute();
         }
+        if handle != libc::RTLD_DEFAULT && !is_programs_handle(handle) {
+            // A library that needs the shim before the driver: the driver's front, or one that needs that.
+            return self.substitute();
+        }
         // The shim's own export was found. Called from here, `RTLD_NEXT` means "after the shim".
         let behind = real(libc::RTLD_NEXT);
         if !behind.is_null() {
@@ -375,7 +379,18 @@ fn is_in_program(address: usize) -> bool {
 
 /// Whether a handle that `dlsym` has just accepted is the shim's own: then its symbols are what is asked for.
 pub(super) fn is_our_handle(handle: *mut c_void) -> bool {
-    // SAFETY: glibc's handles point to the public head of a link map, which begins with the object's base address.
-    let base = unsafe { handle.cast::<usize>().read() };
+    let base = base_of(handle);
     elf::find(|object| object.contains(here()).then(|| object.base() == base)) == Some(true)
+}
+
+/// Whether such a handle is the program's, which stands for the global scope.
+fn is_programs_handle(handle: *mut c_void) -> bool {
+    let base = base_of(handle);
+    elf::find(|program| Some(program.base() == base)) == Some(true)
+}
+
+/// Base address of the object of a handle that `dlsym` has just accepted.
+fn base_of(handle: *mut c_void) -> usize {
+    // SAFETY: glibc's handles point to the public head of a link map, which begins with the object's base address.
+    unsafe { handle.cast::<usize>().read() }
 }

@@ -4,7 +4,6 @@ use vcuda_region::shared::{ObjectKey, Outlives, Shared};
 
 use crate::memory::reserve::Reserved;
 use crate::runtime::devices::{self, Denied, Device};
-use crate::runtime::ofd_key;
 use crate::runtime::shim::Shim;
 
 /// Bytes that stay counted as long as this value lives. Dropping it gives them back once. For an object that other
@@ -87,7 +86,7 @@ impl Charge {
         self.share(key);
         let object = self.object.as_mut().ok_or(Denied)?;
         // Exported under another key by another thread meanwhile: no process looks for this one.
-        let keeper = if ofd_key::offset_of(object.key) == ofd_key::offset_of(key) {
+        let keeper = if object.key.lock_offset() == key.lock_offset() {
             keeper
         } else {
             Outlives::UNPROVABLE

@@ -12,19 +12,13 @@
 //! only [`RELEASED_AFTER_NS`] after the answer was first "closed".
 
 use core::ffi::c_int;
-use std::fs::{File, OpenOptions};
-use std::os::fd::{AsRawFd, IntoRawFd};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::fd::IntoRawFd;
 
 use parking_lot::Mutex;
 use vcuda_region::clock;
+use vcuda_region::shared::descriptors::{inode_of, is_locked, open};
 use vcuda_region::shared::{ObjectKey, Outlives, Unheld};
 use vcuda_region::slots::{RELEASED_AFTER_NS, Usage};
-
-use crate::runtime::ofd_key;
-
-/// Device nodes that a driver's descriptors may be openings of, for a process that has none of them open.
-const NODES: [&str; 3] = ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia0"];
 
 /// The state of an object's descriptors, by the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -113,7 +107,7 @@ impl State {
         let Some(description) = self.description_of(object.outlives) else {
             return Descriptors::Unknown;
         };
-        match ofd_key::is_locked(description, ofd_key::offset_of(object.key)) {
+        match is_locked(description, object.key.lock_offset()) {
             Some(true) => Descriptors::Open,
             Some(false) => Descriptors::Closed,
             None => Descriptors::Unknown,
@@ -133,49 +127,6 @@ impl State {
         self.descriptions.push((inode, opened));
         Some(opened)
     }
-}
-
-/// The inode that a descriptor is an opening of. `None` if it is neither a device nor a file, which could be opened
-/// anew.
-fn inode_of(descriptor: c_int) -> Option<Outlives> {
-    let mut status = core::mem::MaybeUninit::<libc::stat>::zeroed();
-    // SAFETY: the kernel writes the status or nothing; the descriptor may be any number.
-    if unsafe { libc::fstat(descriptor, status.as_mut_ptr()) } != 0 {
-        return None;
-    }
-    // SAFETY: zeroed, then filled by the call above.
-    let status = unsafe { status.assume_init() };
-    let kind = status.st_mode & libc::S_IFMT;
-    (kind == libc::S_IFCHR || kind == libc::S_IFREG)
-        .then(|| Outlives::descriptions_of(status.st_dev, status.st_ino))
-}
-
-/// A description of an inode that the driver has open in this process, or of one of its device nodes.
-fn open(inode: Outlives) -> Option<File> {
-    let is_it = |path: &std::path::Path| {
-        path.metadata().is_ok_and(|found| {
-            let kind = found.file_type();
-            (kind.is_char_device() || kind.is_file())
-                && Outlives::descriptions_of(found.dev(), found.ino()) == inode
-        })
-    };
-    let open = |path: &std::path::Path| {
-        let flags = libc::O_CLOEXEC | libc::O_NOCTTY | libc::O_NONBLOCK;
-        let file = OpenOptions::new()
-            .read(true)
-            .custom_flags(flags)
-            .open(path)
-            .ok()?;
-        // The path may have been renamed or exchanged meanwhile.
-        (inode_of(file.as_raw_fd()) == Some(inode)).then_some(file)
-    };
-    let entries = std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
-    let own = entries.map(|entry| entry.path());
-    let nodes = NODES.iter().map(std::path::PathBuf::from);
-    own.chain(nodes)
-        .find(|path| is_it(path))
-        .and_then(|path| open(&path))
-        .map(|file| vcuda_region::aside(&file).unwrap_or(file))
 }
 
 #[cfg(test)]

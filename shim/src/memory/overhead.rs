@@ -86,8 +86,8 @@ pub(crate) enum ObjectKind {
     Green,
     /// A green context, and the primary context for it.
     GreenAndContext,
-    /// A heap within a context.
-    Heap,
+    /// A stack, a heap or a buffer within a context, which takes at most so many bytes; 0 if that is not known before.
+    Heap(u64),
     /// Anything else within a context.
     Code,
 }

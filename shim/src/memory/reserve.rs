@@ -6,6 +6,7 @@ use vcuda_region::slots::Slot;
 use vcuda_region::{DeviceIndex, ledger};
 
 use crate::runtime::devices::{Denied, Device};
+use crate::runtime::heap;
 use crate::runtime::registration::Haste;
 use crate::runtime::shim::Region;
 
@@ -121,7 +122,7 @@ impl Device {
         &'static self,
         bytes: u64,
     ) -> Result<(&'static Slot<'static>, &'static Region, DeviceIndex), Denied> {
-        let Some((region, index)) = self.region() else {
+        let Some((region, index)) = self.region().filter(|_| !heap::is_exhausted()) else {
             return Err(self.refuse(bytes));
         };
         self.notice_contexts();
@@ -236,6 +237,9 @@ impl Device {
     fn refuse(&self, bytes: u64) -> Denied {
         let why = match self.shim().closed() {
             Some(why) => why,
+            None if heap::is_exhausted() => {
+                "the process has no memory for the shim's records; see docs/limits.md"
+            }
             None if self.grant.is_none() => "the tenant was not given this GPU; see `vcuda smi`",
             None => "too many processes of this tenant use a GPU; end some",
         };

@@ -80,7 +80,9 @@ pub(crate) fn is_new_table(id: &[u8; 16]) -> bool {
 /// Whether the driver's file is mapped from its beginning more than once: each namespace has a copy of its own.
 fn is_driver_loaded_twice() -> bool {
     let soname = Library::Cuda.soname();
-    let Some(base) = elf::find(|object| object.is_named(soname).then(|| object.base())) else {
+    // A front of the driver has its name, and no functions.
+    let is_it = |object: &elf::Object<'_>| object.is_named(soname) && object.symbol(c"cuInit").is_some();
+    let Some(base) = elf::find(|object| is_it(object).then(|| object.base())) else {
         return false;
     };
     let Ok(maps) = fs::read(vcuda_region::process::own_file("maps")) else {

@@ -158,6 +158,22 @@ pub(crate) fn is_captured(stream: CUstream, default: DefaultStream) -> bool {
     answer.is_err() || status != CUstreamCaptureStatus::NONE
 }
 
+/// The driver's answer to an allocation that the quota refuses, if an open capture forbids the calling thread to allocate: the
+/// driver looks at its memory only afterwards, and ends the capture ([`crate::driver::Relaxed`]).
+#[cold]
+pub(crate) fn forbids_allocation() -> Option<CUerror> {
+    /// More than any GPU has: where no capture forbids the call, it takes nothing.
+    const IMPOSSIBLE_BYTES: usize = 1 << 62;
+    if !any_open() {
+        return None;
+    }
+    let mut address = 0;
+    // SAFETY: the place is ours.
+    let answer = unsafe { real::cuMemAlloc_v2(&raw mut address, IMPOSSIBLE_BYTES) };
+    let capture = CUerror::STREAM_CAPTURE_UNSUPPORTED.code()..=CUerror::STREAM_CAPTURE_WRONG_THREAD.code();
+    answer.err().filter(|error| capture.contains(&error.code()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -2,6 +2,8 @@
 
 use core::sync::atomic::AtomicU32;
 
+use vcuda_region::clock::to_own_ns;
+
 use crate::runtime::threads::SLACK_NS;
 
 /// Sleeps until `word` is no longer `seen`, a thread wakes it, or `ns` have passed (futex(2)). The word may lie in
@@ -20,7 +22,7 @@ pub(crate) fn wait(word: &AtomicU32, seen: u32, ns: u64) {
     };
 }
 
-/// As [`wait`], until a thread wakes one of `reasons`, or until `at_ns` (`CLOCK_MONOTONIC`). It ends on time: the
+/// As [`wait`], until a thread wakes one of `reasons`, or until `at_ns` (the host's `CLOCK_MONOTONIC`). It ends on time: the
 /// calling thread, which is the application's, has no timer slack during this sleep (prctl(2)).
 pub(crate) fn wait_on_time(word: &AtomicU32, seen: u32, reasons: u32, at_ns: u64) {
     // SAFETY: no further arguments.
@@ -31,7 +33,7 @@ pub(crate) fn wait_on_time(word: &AtomicU32, seen: u32, reasons: u32, at_ns: u64
             unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, libc::c_ulong::from(ns.unsigned_abs())) };
         }
     };
-    let until = timespec(at_ns);
+    let until = timespec(to_own_ns(at_ns));
     set(SLACK_NS);
     // SAFETY: the word and the time outlive the call; the kernel only reads them.
     unsafe {

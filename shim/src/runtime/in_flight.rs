@@ -3,9 +3,10 @@
 //! they differ.
 
 use core::cell::Cell;
+use core::ptr::null;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use crate::driver::reentrancy::{self, HookGuard};
+use crate::driver::reentrancy::{self, ThreadState};
 use crate::runtime::shim;
 
 /// Number of shards: threads seldom share one.
@@ -37,12 +38,35 @@ impl Drop for Unsettled {
     }
 }
 
-/// Notes that the call of the hook that the thread is `inside` may move memory. `None` before the state is built.
+/// A guard: the thread's call may move memory while it lives.
+#[derive(Debug)]
+pub(crate) struct MovingCall {
+    _unsettled: Unsettled,
+}
+
+impl Drop for MovingCall {
+    #[inline]
+    fn drop(&mut self) {
+        reentrancy::note(|state| state.moving = null());
+    }
+}
+
+/// Notes that the thread's call of a hook may move memory. `None` before the state is built.
 #[inline]
-pub(crate) fn enter(inside: &HookGuard) -> Option<Unsettled> {
+pub(crate) fn enter() -> Option<MovingCall> {
     let unsettled = unsettled()?;
-    inside.set_in_flight();
-    Some(unsettled)
+    reentrancy::note(|state| state.moving = &raw const unsettled.0.0);
+    Some(MovingCall {
+        _unsettled: unsettled,
+    })
+}
+
+/// Ends the count of a call that the thread has left by a jump.
+pub(crate) fn give_back(left: &ThreadState) {
+    // SAFETY: null, or a word of the process's state, which is never freed.
+    if let Some(word) = unsafe { left.moving.as_ref() } {
+        word.fetch_sub(1, Ordering::Release);
+    }
 }
 
 /// Notes that the ledger is about to follow memory that the driver has given back, in a call that may move none
@@ -94,14 +118,13 @@ mod tests {
         let shard = in_flight.shard();
         shard.0.fetch_add(ONE_IN, Ordering::SeqCst);
         assert_eq!(in_flight.quiet_epoch(), None);
-        let inside = HookGuard::enter().unwrap();
-        inside.set_in_flight();
+        reentrancy::note(|state| state.moving = &raw const shard.0);
         assert!(
             in_flight.quiet_epoch().is_some(),
             "the thread that asks may itself be in such a call"
         );
         drop(Unsettled(shard));
-        drop(inside);
+        reentrancy::note(|state| state.moving = null());
         assert!(in_flight.quiet_epoch().is_some());
         assert_ne!(in_flight.quiet_epoch(), before);
     }

@@ -12,13 +12,8 @@ use std::io::Read;
 
 use vcuda_region::process::own_file;
 use vcuda_region::shared::ObjectKey;
+use vcuda_region::shared::descriptors::request;
 
-/// Bit of the offsets of all keys, which no real file's bytes reach.
-const KEY: u64 = 1 << 62;
-/// Additional bit of the offset if the object needs no memory itself (a multicast object).
-const MULTICAST: u64 = 1 << 61;
-/// First word of the keys that are made from offsets.
-const WORD: u64 = u64::from_le_bytes(*b"vcudatag");
 /// Bytes of memory per byte of the lock's length: no GPU hands out physical memory in smaller pieces.
 const UNIT: u64 = 4096;
 
@@ -43,10 +38,10 @@ struct Lock {
 impl OfdKey {
     fn from_lock(lock: Lock) -> Self {
         Self {
-            key: ObjectKey::from_parts(WORD, lock.first),
+            key: ObjectKey::from_parts(ObjectKey::OF_OFFSET, lock.first),
             // The lock is one byte longer than the size takes. So a lock of one byte has no known size.
             bytes: (lock.last - lock.first).saturating_mul(UNIT),
-            is_multicast: lock.first & MULTICAST != 0,
+            is_multicast: lock.first & ObjectKey::MULTICAST != 0,
         }
     }
 }
@@ -69,11 +64,11 @@ pub(crate) fn assign(
         return Some(OfdKey::from_lock(lock));
     }
     let first = match known {
-        Some(key) => offset_of(key),
+        Some(key) => key.lock_offset(),
         None => {
             let [_, random] = ObjectKey::unique().ok()?.parts();
-            let kind = if is_multicast { MULTICAST } else { 0 };
-            random & (MULTICAST - 1) | KEY | kind
+            let kind = if is_multicast { ObjectKey::MULTICAST } else { 0 };
+            random & (ObjectKey::MULTICAST - 1) | ObjectKey::LOCK | kind
         }
     };
     let lock = Lock {
@@ -81,15 +76,6 @@ pub(crate) fn assign(
         last: first.saturating_add(bytes.div_ceil(UNIT)),
     };
     set(file, lock).then(|| OfdKey::from_lock(lock))
-}
-
-/// Offset of the lock that descriptors of the object with this key carry.
-pub(crate) fn offset_of(key: ObjectKey) -> u64 {
-    match key.parts() {
-        [WORD, offset] => offset,
-        // A hash of another handle under which it was exported first, such as an IPC handle: as good as random.
-        [_, hash] => hash & (MULTICAST - 1) | KEY,
-    }
 }
 
 /// Sets the lock for the open file description.
@@ -100,26 +86,6 @@ fn set(file: c_int, lock: Lock) -> bool {
     };
     // SAFETY: the kernel reads the lock; the descriptor may be any number.
     unsafe { libc::fcntl(file, libc::F_OFD_SETLK, &raw const words) == 0 }
-}
-
-/// Whether another open file description of the same inode as `file` holds a key's lock that begins at `first`.
-/// `None` if the kernel does not tell.
-pub(crate) fn is_locked(file: c_int, first: u64) -> Option<bool> {
-    let mut words = request(libc::F_WRLCK, first, 1)?;
-    // SAFETY: the kernel reads the lock and writes the one that is in its way; the descriptor may be any number.
-    let asked = unsafe { libc::fcntl(file, libc::F_OFD_GETLK, &raw mut words) };
-    (asked == 0).then(|| c_int::from(words.l_type) != libc::F_UNLCK)
-}
-
-/// A lock of `length` bytes from `first` on, as fcntl(2) takes it.
-fn request(kind: c_int, first: u64, length: u64) -> Option<libc::flock> {
-    // SAFETY: plain numbers, for which zero is a valid value; `l_pid` must be 0.
-    let mut words: libc::flock = unsafe { core::mem::zeroed() };
-    words.l_type = libc::c_short::try_from(kind).ok()?;
-    words.l_whence = libc::c_short::try_from(libc::SEEK_SET).ok()?;
-    words.l_start = libc::off_t::try_from(first).ok()?;
-    words.l_len = libc::off_t::try_from(length).ok()?;
-    Some(words)
 }
 
 /// The lock with the key of the descriptor's object. If two processes have set one at once, the lowest counts.
@@ -145,7 +111,7 @@ fn lock_in(line: &str) -> Option<Lock> {
         first: first?,
         last: last?,
     };
-    (lock.first & KEY != 0 && lock.first <= lock.last).then_some(lock)
+    (lock.first & ObjectKey::LOCK != 0 && lock.first <= lock.last).then_some(lock)
 }
 
 #[cfg(test)]
@@ -192,8 +158,8 @@ mod tests {
         let named = assign(third.as_raw_fd(), Some(hashed), 0, false).unwrap();
         assert_ne!(named, key);
         assert_eq!(
-            offset_of(named.key),
-            offset_of(hashed),
+            named.key.lock_offset(),
+            hashed.lock_offset(),
             "to be asked by either key"
         );
     }

@@ -41,6 +41,11 @@ pub(crate) fn again<R>(mut answer: R, attempt: impl Fn() -> R) -> R {
     answer
 }
 
+/// Ends the wait that a thread has left by a jump.
+pub(crate) fn give_back() {
+    LACKED_ROOM.set(None);
+}
+
 /// The end of a wait that has not begun.
 const NOT_BEGUN: u64 = 0;
 

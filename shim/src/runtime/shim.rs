@@ -223,5 +223,5 @@ pub(crate) fn coarse_ns() -> u64 {
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &raw mut time) };
     #[expect(clippy::cast_sign_loss, reason = "the monotonic clock is never negative")]
     let (seconds, rest) = (time.tv_sec as u64, time.tv_nsec as u64);
-    seconds * 1_000_000_000 + rest
+    vcuda_region::clock::to_host_ns(seconds * 1_000_000_000 + rest)
 }

@@ -10,6 +10,7 @@ use core::sync::atomic::Ordering;
 
 use vcuda_region::suspension::{Gate, SuspendState};
 
+use crate::driver::reentrancy::{self, ThreadState};
 use crate::runtime::fork;
 use crate::runtime::futex;
 use crate::runtime::shim::{self, Shim};
@@ -63,10 +64,23 @@ impl Drop for Passage {
     }
 }
 
+/// Values of [`ThreadState::passage`]: [`Passage::Ungated`] and [`Passage::Gated`].
+const UNGATED: u32 = 1;
+const GATED: u32 = 2;
+
 impl Passage {
+    fn number(&self) -> u32 {
+        match self {
+            Self::Free => 0,
+            Self::Ungated => UNGATED,
+            Self::Gated(_) => GATED,
+        }
+    }
+
     // Not a part of each hook, of which there are hundreds.
     #[inline(never)]
     fn leave(&self) {
+        reentrancy::note(|state| state.passage = 0);
         match self {
             Self::Free => {}
             Self::Ungated => leave_ungated(),
@@ -112,9 +126,25 @@ fn enter_gate() -> Passage {
     if let Some(gate) = known()
         && gate.gate.try_enter()
     {
+        reentrancy::note(|state| state.passage = GATED);
         return Passage::Gated(&gate.gate);
     }
-    enter_slowly()
+    let passage = enter_slowly();
+    reentrancy::note(|state| state.passage = passage.number());
+    passage
+}
+
+/// Leaves the gate for a call that the thread has left by a jump.
+pub(crate) fn give_back(left: &ThreadState) {
+    match left.passage {
+        UNGATED => leave_ungated(),
+        GATED => {
+            if let Some(gate) = known() {
+                gate.gate.leave();
+            }
+        }
+        _ => {}
+    }
 }
 
 /// As [`enter`], for a call that has to wait, or to open the gate first.

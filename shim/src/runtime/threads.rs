@@ -71,20 +71,38 @@ pub(crate) fn start(name: &'static CStr, body: fn()) -> bool {
         return false;
     };
     shim.threads.are_over.store(false, Ordering::SeqCst);
-    let mut all = empty_set();
-    let mut before = empty_set();
-    // SAFETY: the set is ours to fill.
-    unsafe { libc::sigfillset(&raw mut all) };
-    // SAFETY: both sets are valid; the thread inherits the mask, and the caller's comes back below.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before) };
-    let is_started = start_detached(Start {
+    // The thread inherits the mask.
+    let blocked = SignalsBlocked::begin();
+    start_detached(Start {
         threads: &shim.threads,
         name,
         body,
-        application_mask: before,
-    });
-    set_mask(&before);
-    is_started
+        application_mask: blocked.before,
+    })
+}
+
+/// A guard: no signal handler runs on the calling thread while it lives.
+pub(crate) struct SignalsBlocked {
+    before: libc::sigset_t,
+}
+
+impl SignalsBlocked {
+    /// Blocks all signals.
+    pub(crate) fn begin() -> Self {
+        let mut all = empty_set();
+        let mut before = empty_set();
+        // SAFETY: the set is ours to fill.
+        unsafe { libc::sigfillset(&raw mut all) };
+        // SAFETY: both sets are valid; the thread's own mask comes back in `drop`.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before) };
+        Self { before }
+    }
+}
+
+impl Drop for SignalsBlocked {
+    fn drop(&mut self) {
+        set_mask(&self.before);
+    }
 }
 
 fn start_detached(start: Start) -> bool {

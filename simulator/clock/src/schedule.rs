@@ -310,14 +310,7 @@ impl Table {
     /// Gives the turn to the next thread. The caller does not run, or is the owner.
     pub(crate) fn pass_on(&self, _: &Locked<'_>) {
         let limit_ns = self.limit_ns.load(Relaxed);
-        let can_run = |entry: &&Entry| {
-            matches!(entry.state.load(Relaxed), state::READY | state::WAITING)
-                && entry.stopped.load(Relaxed) == 0
-                && entry.at_ns.load(Relaxed) != NEVER
-        };
-        let place = |entry: &&Entry| (entry.at_ns.load(Relaxed), entry.order.load(Relaxed));
-        let next = self.entries.iter().filter(can_run).min_by_key(place);
-        let Some(next) = next else {
+        let Some((thread, at_ns, horizon_ns)) = self.earliest() else {
             let is_outside = |entry: &Entry| entry.state.load(Relaxed) == state::OUTSIDE;
             if self.entries.iter().any(is_outside) {
                 self.turn.store(turn::NONE, Release);
@@ -326,26 +319,41 @@ impl Table {
             }
             return;
         };
-        let at_ns = next.at_ns.load(Relaxed);
         if at_ns > limit_ns {
             self.stand_still(limit_ns);
             return;
         }
+        let next = self.entry(thread);
         next.state.store(state::RUNNING, Relaxed);
         self.now_ns.fetch_max(at_ns, Release);
-        let others = self.entries.iter().filter(can_run);
-        let horizon_ns = others
-            .map(|entry| entry.at_ns.load(Relaxed))
-            .min()
-            .unwrap_or(NEVER);
         self.horizon_ns.store(horizon_ns.min(limit_ns + 1), Relaxed);
-        let position = self.entries.iter().position(|entry| core::ptr::eq(entry, next));
-        let position = position
-            .and_then(|position| u32::try_from(position).ok())
-            .unwrap_or(0);
-        self.turn.store(Thread(position).turn(), Release);
+        self.turn.store(thread.turn(), Release);
         next.go.fetch_add(1, Release);
         kernel::wake(&next.go);
+    }
+
+    /// The thread that runs next, its time, and that of the one behind it ([`NEVER`] if there is none).
+    fn earliest(&self) -> Option<(Thread, u64, u64)> {
+        // Time and order of arrival.
+        let mut first = (NEVER, u64::MAX);
+        let mut thread = None;
+        let mut horizon_ns = NEVER;
+        for (position, entry) in (0..).zip(&self.entries) {
+            let can_run = matches!(entry.state.load(Relaxed), state::READY | state::WAITING)
+                && entry.stopped.load(Relaxed) == 0;
+            let place = (entry.at_ns.load(Relaxed), entry.order.load(Relaxed));
+            if !can_run || place.0 == NEVER {
+                continue;
+            }
+            if place < first {
+                horizon_ns = first.0;
+                first = place;
+                thread = Some(Thread(position));
+            } else {
+                horizon_ns = horizon_ns.min(place.0);
+            }
+        }
+        thread.map(|thread| (thread, first.0, horizon_ns))
     }
 
     fn stand_still(&self, limit_ns: u64) {

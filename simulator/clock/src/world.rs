@@ -100,7 +100,7 @@ impl World {
     pub fn await_part(&self, pid: u32, timeout: Duration) -> bool {
         let step = Duration::from_millis(1);
         let mut left = timeout;
-        while !self.table.has(pid) {
+        while !self.has(pid) {
             if left.is_zero() {
                 return false;
             }
@@ -108,6 +108,12 @@ impl World {
             left = left.saturating_sub(step);
         }
         true
+    }
+
+    /// Whether process `pid` takes part. It no longer does once it has begun to exit, which takes real time only.
+    #[must_use]
+    pub fn has(&self, pid: u32) -> bool {
+        self.table.has(pid)
     }
 
     /// Removes process `pid`, which has ended.

@@ -154,6 +154,8 @@ pub struct GpuConfig {
     /// L2 cache, bytes.
     #[serde(deserialize_with = "bytes::deserialize")]
     pub l2_bytes: u64,
+    /// Whether it shares the processor's memory, as `cuDeviceGetAttribute` tells.
+    pub integrated: bool,
     /// "dddd:bb:dd.f"; empty: derived from the index.
     pub pci_bus_id: String,
     /// NUMA node near the GPU.

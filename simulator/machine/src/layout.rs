@@ -26,8 +26,8 @@ pub(crate) const STREAMS: u64 = 2048;
 pub(crate) const CONTEXTS: usize = 512;
 /// Maximum number of pairs of process and GPU.
 pub(crate) const USES: usize = 512;
-/// Maximum number of shared objects.
-pub(crate) const OBJECTS: usize = 1024;
+/// Maximum number of shared objects: more than a tenant may share.
+pub(crate) const OBJECTS: usize = 2048;
 /// Maximum number of holders of objects.
 pub(crate) const HOLDS: usize = 4096;
 /// Maximum number of records of dead processes.

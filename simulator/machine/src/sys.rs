@@ -23,7 +23,25 @@ pub(crate) fn user_id() -> u32 {
     unsafe { libc::getuid() }
 }
 
-/// CLOCK_MONOTONIC, ns.
+/// What this process's time namespace adds to CLOCK_MONOTONIC (ns, modulo 2^64): a GPU does not know of it.
+fn namespace_offset_ns() -> u64 {
+    static OFFSET_NS: std::sync::OnceLock<u64> = std::sync::OnceLock::new();
+    *OFFSET_NS.get_or_init(|| {
+        let text = std::fs::read_to_string("/proc/self/timens_offsets").unwrap_or_default();
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix("monotonic"))
+            .unwrap_or_default();
+        let mut numbers = line.split_whitespace().map(|word| word.parse().unwrap_or(0_i64));
+        let (seconds, ns) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+        seconds
+            .wrapping_mul(1_000_000_000)
+            .wrapping_add(ns)
+            .cast_unsigned()
+    })
+}
+
+/// The host's CLOCK_MONOTONIC, ns.
 pub(crate) fn monotonic_ns() -> u64 {
     let mut time = libc::timespec {
         tv_sec: 0,
@@ -31,12 +49,14 @@ pub(crate) fn monotonic_ns() -> u64 {
     };
     // SAFETY: `time` is valid for writing; CLOCK_MONOTONIC exists on every Linux, so the call cannot fail.
     let _ = unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
-    time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
+    let own_ns = time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs();
+    own_ns.wrapping_sub(namespace_offset_ns())
 }
 
-/// Sleeps until CLOCK_MONOTONIC reaches `ns`, or a signal comes. The thread's timer slack, 50 us by default, is zero
+/// Sleeps until the host's CLOCK_MONOTONIC reaches `ns`, or a signal comes. The thread's timer slack, 50 us by default, is zero
 /// meanwhile.
 pub(crate) fn sleep_until_ns(ns: u64) {
+    let ns = ns.wrapping_add(namespace_offset_ns());
     let time = libc::timespec {
         tv_sec: i64::try_from(ns / 1_000_000_000).unwrap_or(i64::MAX),
         tv_nsec: i64::try_from(ns % 1_000_000_000).unwrap_or(0),

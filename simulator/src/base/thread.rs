@@ -2,6 +2,7 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::cell::Cell;
+use std::os::unix::thread::JoinHandleExt as _;
 
 use vcuda_driver_api::{CUerror, CUresult};
 
@@ -39,7 +40,8 @@ pub(crate) fn permit() -> CUresult {
     Ok(())
 }
 
-/// Starts a thread with all signals blocked, as the program's handlers run on its own threads.
+/// Starts a thread with all signals blocked, as the program's handlers run on its own threads. It has its name when this
+/// returns: others look for it by that, and a new thread takes its own name only once it runs.
 ///
 /// # Errors
 /// The system's.
@@ -53,5 +55,9 @@ pub(crate) fn start_quietly(name: &str, body: impl FnOnce() + Send + 'static) ->
     let thread = std::thread::Builder::new().name(name.to_owned()).spawn(body);
     // SAFETY: `old` was written above.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, old.as_ptr(), core::ptr::null_mut()) };
-    thread.map(drop)
+    let thread = thread?;
+    let name = std::ffi::CString::new(name)?;
+    // SAFETY: the handle keeps the thread's descriptor, whether it runs or has ended; the name is null-terminated.
+    unsafe { libc::pthread_setname_np(thread.as_pthread_t(), name.as_ptr()) };
+    Ok(())
 }

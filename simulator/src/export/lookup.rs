@@ -5,6 +5,7 @@
 
 use core::ffi::{c_char, c_int, c_uint, c_void};
 use std::collections::HashMap;
+use std::sync::Once;
 
 use once_cell::sync::OnceCell;
 use vcuda_driver_api::lookup::{Answer, symbol_for};
@@ -170,9 +171,21 @@ pub(crate) fn own_init() -> Result<Option<Init>, CUerror> {
 /// `cuInit`.
 type Init = extern "C" fn(c_uint) -> CUresult;
 
-/// The driver's private tables: none is known here, so all are `CUDA_ERROR_INVALID_VALUE`.
+/// The driver's private tables: none is known here, so all are `CUDA_ERROR_INVALID_VALUE`. At the first call, which mostly is
+/// the CUDA runtime's, the reason goes to stderr, as the program is about to fail.
+#[expect(
+    clippy::print_stderr,
+    reason = "the program's own message names neither the cause nor the simulator"
+)]
 fn get_export_table(place: *mut *const c_void, id: *const CUuuid) -> CUresult {
+    static TOLD: Once = Once::new();
     get(id)?;
     put(place, core::ptr::null())?;
+    TOLD.call_once(|| {
+        eprintln!(
+            "simulated CUDA driver: it is for programs of the driver API: kernels take time and compute nothing; programs of \
+             the CUDA runtime (nvcc, PyTorch, CuPy) need a real GPU"
+        );
+    });
     Err(CUerror::INVALID_VALUE)
 }

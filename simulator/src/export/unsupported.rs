@@ -17,10 +17,9 @@ macro_rules! unsupported {
         pub(crate) static EXPORTS: &[Export] =
             &[$(Export { name: stringify!($name), address: $name as *const () }),*];
         $(
-            #[unsafe(no_mangle)]
-            extern "C" fn $name() -> CUresult {
-                guard(stringify!($name), || refuse(stringify!($name)))
-            }
+            crate::export::entry! { $name() -> CUresult {
+                guard(stringify!($name), &mut || refuse(stringify!($name)))
+            } }
         )*
     };
 }

@@ -64,6 +64,7 @@ pub(crate) fn value(device: &Device, attribute: CUdevice_attribute) -> Option<i3
         A::PCI_DOMAIN_ID => pci.0 as i32,
         A::PCI_BUS_ID => pci.1 as i32,
         A::PCI_DEVICE_ID => pci.2 as i32,
+        A::INTEGRATED => i32::from(config.integrated),
         A::MULTI_GPU_BOARD_GROUP_ID => device.gpu as i32,
         A::CLUSTER_LAUNCH | A::TENSOR_MAP_ACCESS_SUPPORTED => i32::from(major >= 9),
         _ => fixed(attribute)?,

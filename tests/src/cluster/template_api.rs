@@ -37,6 +37,7 @@ struct Made {
     refuses: Mutex<Option<String>>,
     nodes: Followed,
     pods: Followed,
+    waiting: Followed,
 }
 
 /// Objects of a kind that are listed and watched.
@@ -114,6 +115,11 @@ impl TemplateApi {
         followed.change("MODIFIED", nodes, "meta.k8s.io/v1", "PartialObjectMetadata");
     }
 
+    /// Adds pods without a node, or changes those of their names.
+    pub fn set_waiting_pods(&self, pods: &[Value]) {
+        self.shared.waiting.change("MODIFIED", pods, "v1", "Pod");
+    }
+
     /// Adds pods, or changes those of their names.
     pub fn set_pods(&self, pods: &[Value]) {
         self.shared.pods.change("MODIFIED", pods, "v1", "Pod");
@@ -161,14 +167,15 @@ async fn nodes(State(made): State<Arc<Made>>, Query(query): Query<BTreeMap<Strin
     )
 }
 
-/// As the API server, for the one field selector by which pods are asked for: those with a node that have not ended.
+/// As the API server, for the field selectors by which pods are asked for: those without a node, and those with one that have
+/// not ended.
 async fn pods(State(made): State<Arc<Made>>, Query(query): Query<BTreeMap<String, String>>) -> Response {
-    let selector = query.get("fieldSelector").map(String::as_str);
-    assert_eq!(
-        selector,
-        Some("spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed")
-    );
-    listed(made, |made| &made.pods, &query, ("v1", "PodList"))
+    let of: fn(&Made) -> &Followed = match query.get("fieldSelector").map(String::as_str) {
+        Some("spec.nodeName=") => |made| &made.waiting,
+        Some("spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed") => |made| &made.pods,
+        other => panic!("{other:?}"),
+    };
+    listed(made, of, &query, ("v1", "PodList"))
 }
 
 /// Lists or watches objects: each change is one of them, in the order in which they were set.

@@ -16,7 +16,7 @@ and what becomes of a call of it. *Hooked*: it enters this library first. *Passe
 function, on purpose, for the reason given. The test `coverage` fails when a name is in neither list or in both, when a
 function that has to do with device memory is passed for a reason that may cost some, and when this page is stale.
 
-This page is generated: `VCUDA_UPDATE=1 cargo test -p vcuda-tests --test coverage` writes it from the hook table
+This page is generated: `VCUDA_UPDATE=1 cargo test -p vcuda-tests --test interposition coverage::` writes it from the hook table
 (`shim/src/hooks.rs`) and from `tests/coverage/`, and takes out of `tests/coverage/passed.txt` what is hooked by now.
 Change those, not this.
 ";

@@ -17,7 +17,8 @@ use super::devices::{Allocated, Key};
 /// Time limit for PreStartContainer (KubeletPreStartContainerRPCTimeoutInSecs).
 const STARTS_WITHIN: Duration = Duration::from_secs(30);
 
-/// Devices of an init container that later containers of the pod reuse, by resource.
+/// Devices of plain init containers that later containers of the pod reuse, by resource (manager.go, Allocate: devicesToReuse). A
+/// container that is no plain init container keeps what it reuses.
 pub(super) type Reusable = BTreeMap<String, BTreeSet<String>>;
 
 impl Node {
@@ -49,7 +50,9 @@ impl Node {
                 ));
             }
             let in_use = devices.in_use(resource);
-            let must: BTreeSet<String> = reused.intersection(&healthy).take(count).cloned().collect();
+            // Any of them: Go's order of a map (manager.go, devicesToAllocate: allocateRemainingFrom(reusableDevices)).
+            let reusable = self.shuffled(reused.intersection(&healthy).cloned());
+            let must: BTreeSet<String> = reusable.into_iter().take(count).collect();
             let free = healthy.difference(&in_use).cloned();
             let available: BTreeSet<String> = free.chain(must.iter().cloned()).collect();
             (available, must)

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use axum::body::Body;
 use axum::http::HeaderMap;
@@ -88,11 +89,12 @@ fn list_or_watch(shared: &Arc<Shared>, query: &BTreeMap<String, String>, listed:
     let following = Arc::clone(shared);
     let changes = WatchStream::new(shared.version.subscribe()).map(move |newest| {
         let objects = following.objects.lock();
+        let newest = newest.min(following.cached_version.load(Ordering::SeqCst));
         let mut lines = String::new();
         let news = objects
             .history
             .iter()
-            .filter(|(version, path, ..)| *version > after && (listed.is_one)(path));
+            .filter(|(version, path, ..)| (after + 1..=newest).contains(version) && (listed.is_one)(path));
         for (_, _, kind, object) in news {
             lines += &format!("{}\n", json!({"type": kind, "object": listed.shown(object)}));
         }

@@ -220,7 +220,7 @@ fn short(percent: f64) -> String {
 fn lined(lines: Vec<Vec<String>>) -> String {
     let mut table = Table::new();
     table
-        .load_preset(NOTHING)
+        .load_style(NOTHING)
         .set_content_arrangement(ContentArrangement::Disabled);
     for line in lines {
         table.add_row(line);

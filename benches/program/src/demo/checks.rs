@@ -129,25 +129,27 @@ impl Checks {
         Ok(writeln!(out, "\n{}", self.sentence())?)
     }
 
-    /// The sum of the checks.
+    /// The sum of the checks, and what to do for those that were not measured.
     fn sentence(&self) -> String {
         let all = self.checks.len();
         let failed = self.checks.iter().filter(|check| check.failed()).count();
-        let mut unknown = self
+        let unmeasured: Vec<&String> = self
             .checks
             .iter()
-            .filter_map(|check| check.not_measurable.as_ref());
-        match (failed, unknown.next()) {
-            (0, None) => format!("all {all} checks passed"),
-            (0, Some(why)) => {
-                let count = unknown.count() + 1;
-                format!(
-                    "{} of {all} checks passed, {count} not measurable here: {why}",
-                    all - count
-                )
-            }
+            .filter_map(|check| check.not_measurable.as_ref())
+            .collect();
+        let sum = match (failed, unmeasured.len()) {
+            (0, 0) => format!("all {all} checks passed"),
+            (0, count) => format!("{} of {all} checks passed", all - count),
             _ => format!("{failed} of {all} checks failed"),
-        }
+        };
+        let Some(why) = unmeasured.first() else {
+            return sum;
+        };
+        format!(
+            "{sum}\n{} not measured, as this machine is busy ({why}): repeat `vcuda demo` when nothing else runs",
+            unmeasured.len()
+        )
     }
 }
 
@@ -164,11 +166,18 @@ mod tests {
         checks.add_unless(busy(), "a share", "30 %", "20 %", false);
         assert_eq!(
             checks.sentence(),
-            "1 of 2 checks passed, 1 not measurable here: load 7 on 2 processors"
+            "1 of 2 checks passed\n1 not measured, as this machine is busy (load 7 on 2 processors): \
+             repeat `vcuda demo` when nothing else runs"
         );
         assert!(checks.summary().is_ok());
         checks.add_unless(None, "memory", "refused", "allocated", false);
-        assert_eq!(checks.sentence(), "1 of 3 checks failed");
+        assert!(
+            checks
+                .sentence()
+                .starts_with("1 of 3 checks failed\n1 not measured"),
+            "{}",
+            checks.sentence()
+        );
         assert!(checks.summary().is_err());
     }
 }

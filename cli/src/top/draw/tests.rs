@@ -78,7 +78,7 @@ fn the_busiest_tenant_comes_first_with_its_history_and_processes() {
     assert!(lines[place("busy") + 1].contains("alice"), "{lines:#?}");
 }
 
-/// One frame at each width, as `tests/tests/transcripts/` has it; `VCUDA_TEST_WRITE=1` writes it anew.
+/// One frame at each width, as `tests/tests/cli/transcripts/` has it; `VCUDA_TEST_WRITE=1` writes it anew.
 #[test]
 fn a_frame_is_as_wide_as_the_terminal() {
     for width in [60_u16, 80, 160] {
@@ -87,7 +87,7 @@ fn a_frame_is_as_wide_as_the_terminal() {
             .iter()
             .map(|line| format!("{}\n", line.trim_end()))
             .collect();
-        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/tests/transcripts");
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/tests/cli/transcripts");
         let place = format!("{folder}/top-{width}.txt");
         if std::env::var_os("VCUDA_TEST_WRITE").is_some() {
             std::fs::write(&place, &text).unwrap();

@@ -84,7 +84,7 @@ fn annotations_are_within_the_bounds_of_the_namespace_in_the_managers_words() {
         let answer = admit("team", &asked, &strict()).map_err(|refusal| refusal.to_string());
         match *said {
             "-" => {
-                let made = answer.unwrap_or_else(|error| panic!("{chosen}: {error}")).pod;
+                let made = answer.unwrap_or_else(|error| panic!("{chosen}: {error}"));
                 validate("team", &made, &strict()).unwrap();
             }
             said => {
@@ -100,7 +100,7 @@ fn annotations_are_within_the_bounds_of_the_namespace_in_the_managers_words() {
                     suspendable: true,
                     ..Bound::default()
                 });
-                let made = admit("team", &asked, &free).unwrap().pod;
+                let made = admit("team", &asked, &free).unwrap();
                 validate("team", &made, &free).unwrap();
                 let missed = validate("team", &made, &strict()).map_err(|refusal| refusal.to_string());
                 // Whether a claim promises time is not known there: without a promise, burst is best-effort.
@@ -304,16 +304,16 @@ fn memory_for_suspendable_pods_is_for_namespaces_that_may_have_them() {
         refused.contains("suspendable true: pods of namespace team may not be suspended"),
         "{refused}"
     );
-    let made = admit("team", &asked, &free(Mode::Plugin)).unwrap().pod;
+    let made = admit("team", &asked, &free(Mode::Plugin)).unwrap();
     assert_eq!(limits(&made)["vcuda.io/suspendable-memory"], "16");
     validate("team", &made, &free(Mode::Plugin)).unwrap();
     let claimed = admit("team", &asked, &free(Mode::Dra)).unwrap();
-    let template = claimed.template.unwrap().object;
+    let template = super::template(&claimed).unwrap().object;
     assert_eq!(
         template["spec"]["spec"]["devices"]["requests"][0]["exactly"]["deviceClassName"],
         "vcuda.io-suspendable"
     );
-    assert_eq!(limits(&claimed.pod).get("vcuda.io/suspendable-memory"), None);
+    assert_eq!(limits(&claimed).get("vcuda.io/suspendable-memory"), None);
     asked["metadata"]["annotations"] = json!({"vcuda.io/suspendable": "false"});
     let refused = admit("team", &asked, &free(Mode::Plugin))
         .unwrap_err()

@@ -10,10 +10,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 
 {{- define "vcuda.clusterLabels" -}}
 {{ include "vcuda.clusterSelector" . }}
-app.kubernetes.io/component: cluster
-app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
-app.kubernetes.io/managed-by: {{ .Release.Service }}
-helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{ dict "root" . "component" "cluster" | include "vcuda.made" }}
 {{- end -}}
 
 {{- define "vcuda.clusterAccount" -}}
@@ -27,7 +24,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 
 {{/* Whether the scheduler extender is asked, and device plugins publish what their GPUs have left. */}}
 {{- define "vcuda.extends" -}}
-{{- and .Values.cluster.enabled .Values.cluster.extender.enabled (eq .Values.mode "plugin") -}}
+{{- .Values.cluster.extender.enabled -}}
 {{- end -}}
 
 {{/* Whether the program has a token of the API server. */}}
@@ -51,10 +48,22 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
           || object.spec.?resourceClaims.orValue([]).exists(claim, claim.name == "vcuda")
 {{- end -}}
 
-{{/* CEL: a container sets the variable by which NVIDIA's toolkit is told GPUs. */}}
+{{/* CEL: the pod has a claim, of which driver is not known here. */}}
+{{- define "vcuda.hasClaim" -}}
+size(object.spec.?resourceClaims.orValue([])) > 0
+{{- end -}}
+
+{{/* CEL: a variable, a mount or an annotation, by which NVIDIA's toolkit or the container runtime is told GPUs. */}}
 {{- define "vcuda.choosesGpus" -}}
 ({{ include "vcuda.allContainers" . }} + object.spec.?ephemeralContainers.orValue([])).exists(c,
-          c.?env.orValue([]).exists(variable, variable.name == "NVIDIA_VISIBLE_DEVICES"))
+          c.?env.orValue([]).exists(variable, variable.name == "NVIDIA_VISIBLE_DEVICES")
+          || c.?volumeMounts.orValue([]).exists(mount, mount.mountPath.contains("nvidia-container-devices")))
+          || object.?metadata.?annotations.orValue({}).exists(name, name.matches({{ include "vcuda.ofRuntimes" . | quote }}))
+{{- end -}}
+
+{{/* Annotations that container runtimes follow, as a regular expression. */}}
+{{- define "vcuda.ofRuntimes" -}}
+^([^/]*[.])?(cdi[.]k8s[.]io|nri[.]io|nri[.]containerd[.]io)(/|$)|^io[.]kubernetes[.]cri-o[.]
 {{- end -}}
 
 {{/* How the API server asks the webhook: a dict of root, authority and path. */}}

@@ -17,18 +17,63 @@ app.kubernetes.io/name: {{ include "vcuda.name" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end -}}
 
+{{/* What pods have beyond their selector: a dict of root and component. */}}
+{{- define "vcuda.part" -}}
+app.kubernetes.io/component: {{ .component }}
+app.kubernetes.io/part-of: {{ include "vcuda.name" .root }}
+{{- end -}}
+
+{{/* What every object has beyond its selector. */}}
+{{- define "vcuda.made" -}}
+{{ include "vcuda.part" . }}
+app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .root.Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" }}
+{{- end -}}
+
 {{- define "vcuda.labels" -}}
 {{ include "vcuda.selector" . }}
-app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
-app.kubernetes.io/managed-by: {{ .Release.Service }}
-helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{ dict "root" . "component" "node" | include "vcuda.made" }}
+{{- end -}}
+
+{{- define "vcuda.metricsLabels" -}}
+{{ include "vcuda.selector" . }}
+{{ dict "root" . "component" "metrics" | include "vcuda.made" }}
+{{- end -}}
+
+{{- define "vcuda.policyLabels" -}}
+{{ include "vcuda.selector" . }}
+{{ dict "root" . "component" "policy" | include "vcuda.made" }}
+{{- end -}}
+
+{{/* Not those of the daemon set, whose service and selector would take this pod for its own. */}}
+{{- define "vcuda.testLabels" -}}
+app.kubernetes.io/name: {{ printf "%s-test" (include "vcuda.name" .) }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{ dict "root" . "component" "test" | include "vcuda.made" }}
+{{- end -}}
+
+{{/* The nodes that have the daemon set's pods: of the daemon set and of the test. */}}
+{{- define "vcuda.nodes" -}}
+{{- $ofMode := ternary (dict "vcuda.io/mode" .Values.mode) (dict) .Values.modeLabel -}}
+{{- with merge $ofMode .Values.nodeSelector }}
+nodeSelector: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- if not .Values.simulator }}
+{{- with .Values.affinity }}
+affinity: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+{{- with .Values.tolerations }}
+tolerations: {{- toYaml . | nindent 2 }}
+{{- end }}
 {{- end -}}
 
 {{- define "vcuda.serviceAccount" -}}
 {{- if .Values.serviceAccount.create -}}
 {{- default (include "vcuda.fullname" .) .Values.serviceAccount.name -}}
 {{- else -}}
-{{- default "default" .Values.serviceAccount.name -}}
+{{- .Values.serviceAccount.name -}}
 {{- end -}}
 {{- end -}}
 

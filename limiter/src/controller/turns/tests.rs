@@ -221,6 +221,69 @@ fn a_tenant_of_several_processes_pays_for_the_switch_to_it() {
     assert_eq!(several, (single.0 + SWITCH, single.1 - SWITCH));
 }
 
+/// Bins `from..until` of a word.
+fn bins(from: u32, until: u32) -> u64 {
+    (1 << until) - (1 << from)
+}
+
+/// A tenant that became busy had the first slice. If the first slice was only concluded from the circle, nothing is known of
+/// several contexts: then the time is divided by their number.
+#[test]
+fn only_a_tenant_that_became_busy_surely_had_the_first_slice() {
+    let parts = |maps: [u64; 3]| {
+        let contexts = [2_000, 1_000, 1_000];
+        let tenants: Vec<Busy> = maps
+            .iter()
+            .zip(contexts)
+            .map(|(map, permille)| Busy {
+                map: vec![*map],
+                contexts: Contexts { permille },
+                has_several_processes: false,
+            })
+            .collect();
+        let found = Turns::default().pass(&tenants);
+        [found[0].permille, found[1].permille]
+    };
+    // In bins 10 to 30 the first two tenants are busy, in the last 18 bins all three.
+    let (later, always) = (bins(30, 48), bins(0, 48));
+    let came = parts([bins(10, 48), always, later]);
+    assert_eq!(came, [20_000 + 9_000, 10_000 + 4_500]);
+    // In the first 10 bins, the third had the last slice, and so all of the unfinished round.
+    let concluded = parts([always, always, bins(0, 10) | later]);
+    assert_eq!(concluded, [13_333 + 9_000, 6_666 + 4_500]);
+}
+
+#[test]
+fn the_circle_learns_nothing_against_a_tenant_that_became_busy() {
+    let learnt = |has_come, last, rest| {
+        let mut turns = Turns {
+            epoch: Epoch {
+                busy: 0b111,
+                first: Some(0),
+                has_come,
+                bins: 0,
+            },
+            circle: vec![0, 1, 2],
+        };
+        turns.learn(last, rest, SLICE);
+        (turns.epoch.first, turns.circle)
+    };
+    let unchanged = (Some(0), vec![0, 1, 2]);
+    // Tenant 1 stopped within the first slice, up to its end.
+    for rest in [0, 1, SLICE] {
+        assert_eq!(learnt(true, 1, rest), unchanged);
+        assert_eq!(learnt(false, 1, rest), (Some(1), vec![1, 0, 2]));
+    }
+    // Tenant 0, which had the first slice, stopped within the third.
+    assert_eq!(learnt(true, 0, 3 * SLICE), unchanged);
+    assert_eq!(learnt(false, 0, 3 * SLICE), (Some(0), vec![1, 2, 0]));
+    // The order of the others is learnt in either case.
+    for has_come in [true, false] {
+        assert_eq!(learnt(has_come, 1, 2 * SLICE + 1), (Some(0), vec![0, 2, 1]));
+        assert_eq!(learnt(has_come, 1, 2 * SLICE), unchanged, "the slice was its own");
+    }
+}
+
 #[test]
 fn it_does_not_matter_where_the_maps_were_cut() {
     let gpu = Gpu {

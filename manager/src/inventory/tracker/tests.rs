@@ -53,8 +53,8 @@ fn tracker() -> Tracker {
     Tracker::new(Policy::new(&[], &[48], 2).unwrap(), Record::default())
 }
 
-fn reasons(reports: &[Report]) -> Vec<&'static str> {
-    reports.iter().map(|report| report.reason).collect()
+fn reasons(reports: &[Report]) -> Vec<&str> {
+    reports.iter().map(|report| &*report.reason).collect()
 }
 
 /// The GPUs that can be granted.

@@ -27,7 +27,11 @@ impl GrantWriter {
             .grant_table
             .by_id(grant.id.as_str())
             .map_or_else(|| Arc::clone(grant), Arc::clone);
-        match self.directories.ensure(&last) {
+        let mut ensured = self.directories.ensure(&last);
+        if ensured.is_err() && self.cut_grown() {
+            ensured = self.directories.ensure(&last);
+        }
+        match ensured {
             Ok(ensured) => {
                 self.pending.remove(&grant.number);
                 let is_expected = kind.is_some() || ensured == Ensured::Kept;
@@ -98,8 +102,29 @@ impl GrantWriter {
         }
     }
 
+    /// Takes back room that tenants took in their directories. Returns whether there was any.
+    fn cut_grown(&self) -> bool {
+        let all = self.directories.cut_grown();
+        for (id, grown) in &all {
+            let what = match grown.attributes {
+                None => {
+                    "more extended attributes than can be listed, which stay until it is removed".to_owned()
+                }
+                Some(count) => format!(
+                    "{} bytes and {count} extended attributes, which were taken back",
+                    grown.bytes
+                ),
+            };
+            let text = format!("{id} has added to its file usage {what}; end its processes if it goes on");
+            self.events
+                .say(Severity::Warning, "VcudaUsageGrown", text, Some(id));
+        }
+        !all.is_empty()
+    }
+
     /// Periodic check: the ledger can be written, and each grant has its directory.
     pub(super) fn check(&mut self) {
+        self.cut_grown();
         if self.shared.problem.borrow().is_some() {
             match self.ledger.write(&self.grant_table) {
                 Ok(()) => self.ledger_works(),

@@ -60,6 +60,17 @@ impl Demands {
         self.0.insert(id.to_owned(), demand);
     }
 
+    /// Whether a tenant wants memory beyond what it has.
+    pub(super) fn wants_more(&self, id: &str) -> bool {
+        let demand = self.0.get(id);
+        demand.is_some_and(|demand| demand.purpose == Purpose::Allocation)
+    }
+
+    /// Forgets a tenant's demand: the others are served, and its next one is behind theirs.
+    pub(super) fn forget(&mut self, id: &str) {
+        self.0.remove(id);
+    }
+
     /// Forgets the demands of tenants that have come back: the next one need not wait until they are old.
     pub(super) fn forget_resumed(&mut self, is_back: impl Fn(&str) -> bool) {
         self.0

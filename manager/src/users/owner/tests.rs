@@ -137,6 +137,64 @@ fn a_user_cannot_outrank_others() {
     );
 }
 
+/// The user repeats what the operator gave for a time, for good or for a time of its own.
+#[test]
+fn what_was_given_for_a_time_does_not_stay_by_a_users_change() {
+    let lasting = grant(1, 1000, Some(6), 300, 1);
+    let given = |priority, weight| Grant {
+        amounts: Quota {
+            priority,
+            weight,
+            ..Quota::fixed(Some(20 * GIB), 900)
+        },
+        lasting: Some(Lasting {
+            amounts: lasting.amounts,
+            until_unix_ms: 9,
+        }),
+        ..lasting.clone()
+    };
+    let loan = given(Priority::High, Some(5000));
+    let here = table(std::slice::from_ref(&loan));
+    let check = |after: &Grant| alice().check_change(&here, &loan, after);
+    for amounts in [
+        loan.amounts,
+        Quota::fixed(Some(20 * GIB), 300),
+        Quota::fixed(Some(6 * GIB), 900),
+        given(Priority::High, None).amounts,
+        Quota {
+            memory_bytes: lasting.amounts.memory_bytes,
+            cores_permille: 300,
+            ..given(Priority::Normal, Some(5000)).amounts
+        },
+    ] {
+        let for_good = Grant {
+            amounts,
+            ..lasting.clone()
+        };
+        check(&for_good).unwrap_err();
+        let for_a_time = Grant {
+            lasting: loan.lasting,
+            ..for_good
+        };
+        check(&for_a_time).unwrap_err();
+    }
+    check(&lasting).unwrap();
+    check(&grant(1, 1000, Some(8), 500, 1)).unwrap();
+    // Without a limit in numbers, the rank is bounded all the same.
+    let unlimited = Owner {
+        limit: None,
+        ..alice()
+    };
+    let high = Grant {
+        amounts: Quota {
+            priority: Priority::High,
+            ..lasting.amounts
+        },
+        ..lasting.clone()
+    };
+    unlimited.check_change(&here, &loan, &high).unwrap_err();
+}
+
 #[test]
 fn a_users_own_limit_comes_first_then_the_least_of_its_groups() {
     let limit = |gib: u64, cores: Option<u32>, place: &str| UserLimit {

@@ -89,6 +89,9 @@ pub enum PrepareError {
     /// Annotations contradict the allocation.
     #[error("{0}")]
     Amounts(#[from] AmountsError),
+    /// Processes have a grant of a claim that is to be undone.
+    #[error("processes still use grant {0}: vcuda list shows them; kubelet asks again")]
+    Used(String),
     /// The device is not on this node.
     #[error(
         "device {0} is not on this node (any more): delete the pod, and the claim if it is not the pod's own"
@@ -160,7 +163,7 @@ impl PrepareError {
             | Self::Maximum(..)
             | Self::MaximumBelow(..) => "claim",
             Self::Annotation(_) | Self::Amounts(_) => "annotations",
-            Self::Manager(ManagerError::Refused(_)) => "refused",
+            Self::Manager(ManagerError::Refused(_)) | Self::Used(_) => "refused",
             Self::Manager(ManagerError::Unreachable(_)) | Self::Node(_) => "manager",
             Self::Api(_) => "api_server",
             Self::NoDevice(_) => "device",

@@ -97,3 +97,56 @@ pub fn bounds<A>(tables: BTreeMap<Namespace, NamespaceTable<A>>) -> Bounds {
     let own = tables.into_iter().map(|(name, table)| (name.0, bound(table)));
     Bounds::new(own.collect())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Tables = BTreeMap<Namespace, NamespaceTable<String>>;
+
+    fn parsed(text: &str) -> Result<Tables, String> {
+        serde_json::from_str(text).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_table_bounds_its_namespace() {
+        let tables = parsed(
+            r#"{"web": {"policies": ["burst"], "priority_max": "low", "cores_max": "50", "weight_max": 10000,
+                "suspendable": true, "audit_action": "evict"}, "*": {}}"#,
+        )
+        .unwrap();
+        assert_eq!(
+            tables[&Namespace("web".to_owned())].audit_action.as_deref(),
+            Some("evict")
+        );
+        let web = Bound {
+            policies: vec![Policy::Burst],
+            priority_max: Priority::Low,
+            cores_max_permille: 500,
+            weight_max: 10_000,
+            suspendable: true,
+        };
+        let own = [("web".to_owned(), web), (ALL_OTHERS.to_owned(), Bound::default())];
+        assert_eq!(bounds(tables), Bounds::new(own.into()));
+    }
+
+    #[test]
+    fn a_value_out_of_its_range_is_refused_with_what_is_wrong() {
+        let long = format!(r#"{{"{}": {{}}}}"#, "n".repeat(64));
+        for (text, said) in [
+            (r#"{"web": {"policies": []}}"#, "no policy at all"),
+            (r#"{"web": {"cores_max": "101"}}"#, "'101': "),
+            (r#"{"web": {"weight_max": 0}}"#, "0: outside 1 to 10000"),
+            (r#"{"web": {"weight_max": 10001}}"#, "10001: outside 1 to 10000"),
+            (r#"{"web": {"cores": "10"}}"#, "unknown field `cores`"),
+            (r#"{"Web": {}}"#, "neither a namespace's name"),
+            (r#"{"": {}}"#, "neither a namespace's name"),
+            (&long, "neither a namespace's name"),
+        ] {
+            let refusal = parsed(text).unwrap_err();
+            assert!(refusal.contains(said), "{text}: {refusal}");
+        }
+        let longest = format!(r#"{{"{}-1": {{}}}}"#, "n".repeat(61));
+        assert!(parsed(&longest).is_ok());
+    }
+}

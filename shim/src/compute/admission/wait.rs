@@ -1,18 +1,17 @@
-//! A launch that waits: for tokens, for its turn, or for work to end. Each wait is bounded.
+//! A launch that waits: for tokens, for its turn, or for work to end.
 
 use core::sync::atomic::Ordering;
 
-use vcuda_limiter::controller::View;
+use vcuda_limiter::controller::{FLOOR_PERMILLE, View};
 use vcuda_limiter::predict::Prediction;
 use vcuda_limiter::{Admission, COMPLETION_WAIT_MAX_NS, Reason};
 
 use super::{COSTS, Launches, Waiting, is_unmeasured};
 use crate::compute::device_limiter::{DeviceLimiter, TOKENS, WINDOW, now_ns};
+use crate::compute::gang;
 use crate::compute::stream_state::{OVERDUE_PART, StreamState};
 use crate::compute::worker;
 
-/// Longest wait for the tokens of several devices (ns).
-const JOINT_MAX_WAIT_NS: u64 = 250_000_000;
 /// Longest sleep between two looks at the window (ns); work that finishes ends the sleep earlier. Also the whole wait
 /// of a measured kernel while work in flight waits for the host.
 const WINDOW_SLEEP_NS: u64 = 1_000_000;
@@ -64,17 +63,21 @@ impl Launches {
             }
             let beside_after_ns = limiter.beside_after_ns(now);
             let long_work_ns = self.longest_beside(limiter, waiting.stream_state);
-            let goes_beside = long_work_ns.min(now.saturating_sub(quiet.1)) >= beside_after_ns;
+            // What would only queue behind such work of its own stream is not what that waits for.
+            let is_behind = waiting
+                .stream_state
+                .is_some_and(|own| own.seen_running_ns() >= beside_after_ns);
+            let goes_beside = !is_behind && long_work_ns.min(now.saturating_sub(quiet.1)) >= beside_after_ns;
             if goes_beside && long_work_ns >= LONG_WORK_NS {
                 limiter.passed_long_work_ns.store(now, Ordering::Relaxed);
             }
             let goes_on_debt = if goes_beside && limiter.is_first(waiting.place) {
-                wait_beside(limiter, &view, price_beside_ns(predicted), started_ns, now)
+                self.wait_beside(limiter, &view, price_beside_ns(predicted), now)
             } else if decision == Admission::Admit {
                 return false;
             } else if goes_beside {
                 let turn = (started_ns, u64::MAX, LIMITS_SLEEP_NS);
-                self.wait_for_turn(limiter, &waiting, &view, predicted.cost_ns, turn, now)
+                self.wait_for_turn(limiter, &waiting, &view, predicted, turn, now)
             } else {
                 let times_ns = (started_ns, beside_after_ns);
                 self.wait_as_decided(limiter, &mut waiting, &view, (decision, predicted), times_ns, now)
@@ -113,10 +116,8 @@ impl Launches {
             Admission::WaitUntil { at_ns, reason } => {
                 let times_ns = (started_ns, at_ns, beside_after_ns);
                 match reason {
-                    Reason::Tokens => self.wait_for_tokens(limiter, waiting, view, times_ns, now),
-                    Reason::Turn => {
-                        self.wait_for_turn(limiter, waiting, view, predicted.cost_ns, times_ns, now)
-                    }
+                    Reason::Tokens => self.wait_for_tokens(limiter, waiting, view, predicted, times_ns, now),
+                    Reason::Turn => self.wait_for_turn(limiter, waiting, view, predicted, times_ns, now),
                 }
             }
             Admission::WaitForCompletion { work_ns, deadline_ns } => {
@@ -138,22 +139,73 @@ impl Launches {
         self.waits_for_host() && goes()
     }
 
-    /// Waits for tokens until `at_ns`, or until something changes. Returns `true` if the bound on the wait came: the
-    /// launch proceeds on debt.
+    /// Lets a launch go that waits since `started_ns` for tokens or for its turn, if it is one of these; all go at the tenant's rate:
+    /// - The tenant yields to others and repays what it had before they came.
+    /// - A kernel of the gang waits for it.
+    /// - The longest wait is over, and the tenant owes no more than the time of work that ran longer than predicted
+    ///   ([`Launches::overran_ns`]): that work may wait for this launch, and adds to the debt as long as it does.
+    ///
+    /// In all other cases nothing adds to the debt, so the refill ends the wait.
+    ///
+    /// # Errors
+    /// The launch waits on. The error is the time of the next question (`CLOCK_MONOTONIC`, ns).
+    fn go_on_debt(
+        &self,
+        limiter: &DeviceLimiter,
+        view: &View,
+        predicted: &Prediction,
+        started_ns: u64,
+        now: u64,
+    ) -> Result<(), u64> {
+        let hold_max_ns = view.config.hold_max_ns;
+        let again_ns = now.saturating_add(LIMITS_SLEEP_NS);
+        let owes_ns = limiter.owes_ns(view, now);
+        let rate_permille = view.pace.rate_permille;
+        let yields = rate_permille <= FLOOR_PERMILLE && rate_permille < view.config.cap_permille;
+        if yields && owes_ns > gang::DEBT_NS {
+            // It yields to others. What it had before they came it would repay in minutes, without its part of the scraps.
+            let gone = limiter
+                .bucket
+                .go_beside(&view.pace, price_beside_ns(predicted), now);
+            return gone.map_err(|at_ns| at_ns.min(again_ns));
+        }
+        if limiter.bucket.is_gang(now) {
+            // Past what such a launch may owe at once ([`Launches::held_until`]): to hold it would add to the debt for ever.
+            let gone = self.is_waited_for(limiter, now).then(|| {
+                let price_ns = price_beside_ns(predicted);
+                limiter.bucket.go_beside(&view.pace, price_ns, now)
+            });
+            return gone.unwrap_or(Err(again_ns)).map_err(|at_ns| at_ns.min(again_ns));
+        }
+        let bound_ns = started_ns.saturating_add(hold_max_ns);
+        if now < bound_ns {
+            return Err(bound_ns);
+        }
+        let overran_ns = self.overran_ns(now);
+        if owes_ns > 0 && (overran_ns == 0 || owes_ns > overran_ns + limiter.in_flight(now).0) {
+            return Err(again_ns);
+        }
+        // A prediction without a measurement means nothing.
+        let price_ns = if is_unmeasured(predicted) {
+            hold_max_ns
+        } else {
+            predicted.cost_ns
+        };
+        let gone = limiter.bucket.go_beside(&view.pace, price_ns, now);
+        gone.map_err(|at_ns| at_ns.min(again_ns))
+    }
+
+    /// Waits for tokens until `at_ns`, or until something changes. Returns `true` if the launch proceeds on debt.
     fn wait_for_tokens(
         &'static self,
         limiter: &DeviceLimiter,
         waiting: &Waiting<'_>,
         view: &View,
+        predicted: &Prediction,
         (started_ns, at_ns, beside_after_ns): (u64, u64, u64),
         now: u64,
     ) -> bool {
-        let most_ns = if self.has_peers(limiter, now) {
-            view.config.hold_max_ns.min(JOINT_MAX_WAIT_NS)
-        } else {
-            view.config.hold_max_ns
-        };
-        let Some(bound_ns) = bound_ns(limiter, started_ns, most_ns, now) else {
+        let Err(bound_ns) = self.go_on_debt(limiter, view, predicted, started_ns, now) else {
             return true;
         };
         sleep_until(limiter, at_ns.min(bound_ns), now, beside_after_ns);
@@ -171,18 +223,23 @@ impl Launches {
         limiter: &DeviceLimiter,
         waiting: &Waiting<'_>,
         view: &View,
-        cost_ns: u64,
+        predicted: &Prediction,
         (started_ns, until_ns, beside_after_ns): (u64, u64, u64),
         now: u64,
     ) -> bool {
-        let Some(bound_ns) = bound_ns(limiter, started_ns, view.config.hold_max_ns, now) else {
+        let Err(bound_ns) = self.go_on_debt(limiter, view, predicted, started_ns, now) else {
             return true;
         };
         let at_ns = until_ns.min(bound_ns).min(now.saturating_add(beside_after_ns));
-        limiter.sleep_for_turn(waiting.place, cost_ns, at_ns.saturating_sub(now), || {
-            // The launch that goes first may wait for our work to end.
-            self.wake_if(worker::ASLEEP | worker::UNHURRIED);
-        });
+        limiter.sleep_for_turn(
+            waiting.place,
+            predicted.cost_ns,
+            at_ns.saturating_sub(now),
+            || {
+                // The launch that goes first may wait for our work to end.
+                self.wake_if(worker::ASLEEP | worker::UNHURRIED);
+            },
+        );
         false
     }
 
@@ -195,8 +252,7 @@ impl Launches {
         now: u64,
         still: impl Fn() -> bool,
     ) -> bool {
-        let since_ns = deadline_ns.saturating_sub(COMPLETION_WAIT_MAX_NS);
-        if bound_ns(limiter, since_ns, COMPLETION_WAIT_MAX_NS, now).is_none() {
+        if now >= deadline_ns && limiter.bucket.admit_on_debt(now, COMPLETION_WAIT_MAX_NS).is_ok() {
             return true;
         }
         let own = waiting.stream_state.filter(|_| limiter.is_sole());
@@ -214,6 +270,32 @@ impl Launches {
         }
         false
     }
+
+    /// Waits beside long work until the refill has paid for all but the work that runs, and for the launches that went beside it
+    /// before; or until something changes. Returns `true` if the launch may go.
+    fn wait_beside(&self, limiter: &DeviceLimiter, view: &View, price_ns: u64, now: u64) -> bool {
+        let again_ns = now.saturating_add(LIMITS_SLEEP_NS);
+        let running_ns = limiter
+            .in_flight(now)
+            .0
+            .saturating_add(self.overrun_charge_ns(limiter));
+        let owes_ns = limiter.owes_ns(view, now);
+        let paid = if owes_ns <= running_ns.saturating_add(gang::DEBT_NS) {
+            limiter.bucket.go_beside(&view.pace, price_ns, now)
+        } else {
+            Err(again_ns)
+        };
+        let Err(at_ns) = paid else {
+            return true;
+        };
+        sleep_until(limiter, at_ns.min(again_ns), now, LIMITS_SLEEP_NS);
+        false
+    }
+
+    /// What this process's work in flight on the device was charged beyond its prediction so far (ns).
+    fn overrun_charge_ns(&self, limiter: &DeviceLimiter) -> u64 {
+        self.streams_on(limiter).map(StreamState::overrun_charge_ns).sum()
+    }
 }
 
 impl Launches {
@@ -221,12 +303,8 @@ impl Launches {
     /// another context. Its end may never come.
     /// Work that is known to wait for the host is told by [`Launches::waits_for_host`].
     fn longest_beside(&self, limiter: &DeviceLimiter, own: Option<&StreamState>) -> u64 {
-        let is_beside = |stream_state: &&StreamState| {
-            !own.is_some_and(|own| core::ptr::eq(own, *stream_state))
-                && stream_state
-                    .limiter()
-                    .is_some_and(|its| core::ptr::eq(its, limiter))
-        };
+        let is_beside =
+            |stream_state: &&StreamState| !own.is_some_and(|own| core::ptr::eq(own, *stream_state));
         let running_ns = |beside: &StreamState| {
             let ns = beside.seen_running_ns();
             match own.is_some_and(|own| !own.shares_context(beside)) {
@@ -234,8 +312,20 @@ impl Launches {
                 false => ns,
             }
         };
-        let beside = self.streams.all().filter(is_beside);
+        let beside = self.streams_on(limiter).filter(is_beside);
         beside.map(running_ns).max().unwrap_or(0)
+    }
+
+    pub(in crate::compute) fn streams_on(
+        &self,
+        limiter: &DeviceLimiter,
+    ) -> impl Iterator<Item = &StreamState> {
+        let is_on = |stream_state: &&StreamState| {
+            stream_state
+                .limiter()
+                .is_some_and(|its| core::ptr::eq(its, limiter))
+        };
+        self.streams.all().filter(is_on)
     }
 }
 
@@ -293,30 +383,6 @@ fn look_in_ns(limiter: &DeviceLimiter, stream_state: Option<&StreamState>, ns: u
         .attended_until_ns
         .store(now + look_in_ns + ATTENDED_NS, Ordering::Relaxed);
     (look_in_ns, true)
-}
-
-/// End of the wait of a launch that waits since `started_ns` (`CLOCK_MONOTONIC`, ns); `None` if it may proceed on
-/// debt now. All waiting launches of the container share the bound: past it they proceed on debt one at a time.
-fn bound_ns(limiter: &DeviceLimiter, started_ns: u64, most_ns: u64, now: u64) -> Option<u64> {
-    let bound_ns = started_ns.saturating_add(most_ns);
-    if now < bound_ns {
-        return Some(bound_ns);
-    }
-    limiter.bucket.admit_on_debt(now, most_ns).err()
-}
-
-/// Waits beside long work until the refill has paid for the launches before, or something changes. Returns `true` if
-/// the launch, which waits since `started_ns`, may go.
-fn wait_beside(limiter: &DeviceLimiter, view: &View, price_ns: u64, started_ns: u64, now: u64) -> bool {
-    let Err(at_ns) = limiter.bucket.go_beside(&view.pace, price_ns, now) else {
-        return true;
-    };
-    let Some(bound_ns) = bound_ns(limiter, started_ns, view.config.hold_max_ns, now) else {
-        limiter.bucket.went_beside(&view.pace, price_ns, now);
-        return true;
-    };
-    sleep_until(limiter, at_ns.min(bound_ns), now, LIMITS_SLEEP_NS);
-    false
 }
 
 /// Sleeps until shortly before `at_ns` and spins the rest; returns early when the tokens or the limits may have changed.

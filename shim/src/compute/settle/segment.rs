@@ -5,10 +5,11 @@ use core::sync::atomic::Ordering;
 
 use vcuda_limiter::controller::{SLICE_NS, View};
 use vcuda_limiter::predict::LEARNT;
+use vcuda_limiter::token_bucket::is_overrun;
 use vcuda_limiter::{Refinement, busy};
 
 use super::super::COSTS;
-use super::super::device_limiter::DeviceLimiter;
+use super::super::device_limiter::{DeviceLimiter, now_ns};
 use super::super::stream_state::{
     BOUNDED, FIRST, MEASURED, PAIR, PREDICTED, RESTART, START, StreamState, TimingEvent, parts_of,
 };
@@ -290,14 +291,14 @@ pub(super) fn settle_unknown(
 
 /// Enters the time up to now in the busy map, for a segment whose timing event was not reached yet. Time beyond the
 /// prediction is charged now. If it were charged at the end, the bucket would refill meanwhile, the refill would be
-/// cut as unused, and the time would then be charged all the same.
+/// cut as unused, and the time would then be charged all the same. Returns for how long the work has run (ns), 0 if that is not known.
 pub(super) fn enter(
     limiter: &DeviceLimiter,
     view: &View,
     stream_state: &StreamState,
     timing_event: &TimingEvent,
     seen_ns: u64,
-) {
+) -> u64 {
     let from_ns = match timing_event.kind.load(Ordering::Relaxed) {
         MEASURED => stream_state.settled_to_ns.load(Ordering::Relaxed),
         FIRST => timing_event.gap_ns.load(Ordering::Relaxed),
@@ -307,12 +308,13 @@ pub(super) fn enter(
         _ => 0,
     };
     if from_ns == 0 {
-        return;
+        return 0;
     }
     let entered_to_ns = stream_state.entered_to_ns.load(Ordering::Relaxed).max(from_ns);
     let to_ns = seen_ns.saturating_sub(CLOCK_DOUBT_NS);
+    let ran_ns = to_ns.saturating_sub(from_ns);
     if to_ns < entered_to_ns + ENTER_NS {
-        return;
+        return ran_ns;
     }
     let charged_ns = charge(limiter, view, stream_state.context(), (entered_to_ns, to_ns));
     stream_state.entered_to_ns.store(to_ns, Ordering::Relaxed);
@@ -324,6 +326,7 @@ pub(super) fn enter(
     limiter
         .bucket
         .settle(paid(before_ns), paid(before_ns + charged_ns), 1000);
+    ran_ns
 }
 
 /// Enters a span in the busy maps of the tenant and of the context. Returns the part of it that counts (ns).
@@ -372,6 +375,17 @@ fn settle_measured(
     let counted: u64 = parts.iter().map(|part| u64::from(part.count)).sum();
     if counted == u64::from(count) {
         let predicted_now_ns = COSTS.cost_of_parts_ns(parts);
+        let now = now_ns();
+        if took_ns > limiter.waits_from_ns(predicted_now_ns, now) {
+            let is_known = parts.iter().all(|part| COSTS.at(part.index).1 > 0);
+            limiter
+                .bucket
+                .note_ended(took_ns, is_known && is_overrun(predicted_now_ns, took_ns), now);
+            if is_known && limiter.bucket.is_gang(now) && took_ns > predicted_now_ns {
+                // It has waited for others of the gang: that is no time of its kernels.
+                return;
+            }
+        }
         if parts.iter().any(|part| COSTS.at(part.index).1 < LEARNT) {
             COSTS.learn(parts, predicted_now_ns, took_ns);
             return;

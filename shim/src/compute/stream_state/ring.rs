@@ -144,6 +144,18 @@ impl StreamState {
         self.entered_to_ns.load(Ordering::Relaxed).saturating_sub(from_ns)
     }
 
+    /// What the work before the next timing event was charged beyond its prediction so far (ns).
+    pub(in crate::compute) fn overrun_charge_ns(&self) -> u64 {
+        if self.pending() == 0 {
+            return 0;
+        }
+        let first = self.timing_event(self.head.load(Ordering::Relaxed));
+        let predicted_ns = first.predicted_ns.load(Ordering::Relaxed);
+        self.entered_charge_ns
+            .load(Ordering::Relaxed)
+            .saturating_sub(predicted_ns)
+    }
+
     /// Earliest begin of the work that is not settled (`CLOCK_MONOTONIC`, ns); 0 if that is not known.
     pub(in crate::compute) fn at_work_since_ns(&self) -> u64 {
         let first = self.timing_event(self.head.load(Ordering::Relaxed));

@@ -70,7 +70,6 @@ relaxed! {
     cuEventElapsedTime
     cuEventQuery
     cuEventRecord
-    cuFuncGetName
     cuGraphChildGraphNodeGetGraph
     cuGraphGetNodes
     cuGraphKernelNodeGetParams_v2
@@ -80,7 +79,6 @@ relaxed! {
     cuGraphNodeGetType
     cuGreenCtxDestroy
     cuIpcCloseMemHandle
-    cuKernelGetName
     cuLibraryUnload
     cuMemAllocPitch_v2
     cuMemFreeAsync
@@ -122,6 +120,11 @@ as_it_is! {
 // Made in place of the application's own call: what the driver would refuse it must be refused.
 as_it_is! {
     cuMemAllocFromPoolAsync
+}
+
+// Asks whether a capture forbids the application's own call, which is the same: what the driver would refuse it must be refused.
+as_it_is! {
+    cuMemAlloc_v2
 }
 
 // NVML is another library, which knows no streams.

@@ -4,7 +4,8 @@ use vcuda_driver_api::prelude::*;
 use vcuda_quota::NO_MEMORY_LIMIT;
 
 use super::Part;
-use crate::driver::{Call, Handled};
+use crate::driver::saved_answer::peek;
+use crate::driver::{Call, Handled, Stop};
 use crate::runtime::shim;
 
 /// A GPU's memory as the tenant sees it (bytes).
@@ -12,6 +13,19 @@ struct ShownMemory {
     total: u64,
     free: u64,
     used: u64,
+}
+
+impl ShownMemory {
+    /// The same as `nvmlDeviceGetMemoryInfo_v2` tells it.
+    fn in_version_2(&self, version: c_uint) -> nvmlMemory_v2_t {
+        nvmlMemory_v2_t {
+            version,
+            total: self.total,
+            reserved: self.total.saturating_sub(self.free).saturating_sub(self.used),
+            free: self.free,
+            used: self.used,
+        }
+    }
 }
 
 /// Memory as `cuMemGetInfo` shows it; `None` if no memory limit applies.
@@ -40,9 +54,38 @@ fn shown_memory(device: nvmlDevice_t, gpu_total: u64, gpu_free: u64) -> Option<S
     })
 }
 
-/// `nvmlDeviceGetMemoryInfo`; `nvmlDeviceGetConfComputeProtectedMemoryUsage`, which tells the same of a GPU in confidential
-/// mode.
+/// The driver's answer about the memory of a GPU. `false`: it tells none, as of a GPU that shares the processor's memory
+/// (docs/hardware.md, "memory of the GPU"), and the tenant has a quota there to be told.
+fn tells(call: &Call<'_, nvmlReturn_t>, device: nvmlDevice_t) -> Result<bool, Stop<NvmlError>> {
+    let answer = call.real();
+    let has_quota = |part: Part| !matches!(part.memory_limit_bytes(), 0 | NO_MEMORY_LIMIT);
+    if answer == Err(NvmlError::NOT_SUPPORTED) && Part::of_device(device).is_ok_and(has_quota) {
+        return Ok(false);
+    }
+    answer?;
+    Ok(true)
+}
+
+/// `nvmlDeviceGetMemoryInfo`.
 pub(in super::super) fn memory(
+    call: &Call<'_, nvmlReturn_t>,
+    device: nvmlDevice_t,
+    memory: *mut nvmlMemory_t,
+) -> Handled<NvmlError> {
+    if tells(call, device)? {
+        return protected_memory(call, device, memory);
+    }
+    let quota = shown_memory(device, u64::MAX, u64::MAX);
+    let Some((ShownMemory { total, free, used }, _)) = quota.zip(peek(memory)) else {
+        return Err(NvmlError::NOT_SUPPORTED.into());
+    };
+    // SAFETY: the application's structure for the answer; the kernel has found it mapped.
+    unsafe { memory.write(nvmlMemory_t { total, free, used }) };
+    Ok(())
+}
+
+/// `nvmlDeviceGetConfComputeProtectedMemoryUsage`, which tells the same of a GPU in confidential mode.
+pub(in super::super) fn protected_memory(
     call: &Call<'_, nvmlReturn_t>,
     device: nvmlDevice_t,
     memory: *mut nvmlMemory_t,
@@ -66,7 +109,15 @@ pub(in super::super) fn memory_v2(
     device: nvmlDevice_t,
     memory: *mut nvmlMemory_v2_t,
 ) -> Handled<NvmlError> {
-    call.real()?;
+    if !tells(call, device)? {
+        let asked = peek(memory).filter(|asked| asked.version == nvmlMemory_v2);
+        let Some((quota, asked)) = shown_memory(device, u64::MAX, u64::MAX).zip(asked) else {
+            return Err(NvmlError::NOT_SUPPORTED.into());
+        };
+        // SAFETY: the application's structure for the answer; the kernel has found it mapped.
+        unsafe { memory.write(quota.in_version_2(asked.version)) };
+        return Ok(());
+    }
     if memory.is_null() {
         return Ok(());
     }
@@ -76,16 +127,9 @@ pub(in super::super) fn memory_v2(
     }
     // SAFETY: of this version, thus of this shape.
     let gpu = unsafe { memory.read() };
-    if let Some(ShownMemory { total, free, used }) = shown_memory(device, gpu.total, gpu.free) {
-        let told = nvmlMemory_v2_t {
-            version: gpu.version,
-            total,
-            reserved: total.saturating_sub(free).saturating_sub(used),
-            free,
-            used,
-        };
+    if let Some(told) = shown_memory(device, gpu.total, gpu.free) {
         // SAFETY: as above.
-        unsafe { memory.write(told) };
+        unsafe { memory.write(told.in_version_2(gpu.version)) };
     }
     Ok(())
 }

@@ -1,5 +1,8 @@
 use super::*;
-use std::os::fd::OwnedFd;
+use std::fs::File;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use crate::runtime::ofd_key;
 
 use vcuda_region::DeviceIndex;
 use vcuda_region::process::Identity;

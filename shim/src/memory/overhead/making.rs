@@ -67,10 +67,12 @@ impl Overhead {
         }
         let is_first = device.overhead_bytes() == 0;
         let expected_bytes = device.context_bytes(is_first);
-        let reserved = if kind.is_context() {
-            Some(device.reserve(device.most_context_bytes(is_first))?)
-        } else {
-            None
+        // What does not fit must not be taken even for a moment: a neighbour within its quota would be refused meanwhile.
+        let reserved = match kind {
+            ObjectKind::Heap(0) => None,
+            ObjectKind::Heap(most_bytes) => Some(device.reserve(most_bytes)?),
+            _ if kind.is_context() => Some(device.reserve(device.most_context_bytes(is_first))?),
+            _ => None,
         };
         let reserved_bytes = reserved.as_ref().map_or(0, Reserved::bytes);
         let before = self.usage_before(device, kind, reserved_bytes);
@@ -91,7 +93,7 @@ impl Overhead {
                 if is_certain && kind == ObjectKind::Context && bytes > 0 && bytes <= LARGEST_CONTEXT_BYTES {
                     device.note_context(is_first, bytes);
                 }
-                if matches!(kind, ObjectKind::Code | ObjectKind::Heap) {
+                if matches!(kind, ObjectKind::Code | ObjectKind::Heap(_)) {
                     // The driver may take some of it only at the first launch.
                     self.watch.note_event();
                 }
@@ -160,7 +162,7 @@ impl Overhead {
         };
         if self.charge_more(device, counted_bytes, target_bytes).is_err() {
             device.set_overhead(target_bytes);
-            if is_told || !matches!(kind, ObjectKind::Code | ObjectKind::Heap) {
+            if is_told || !matches!(kind, ObjectKind::Code | ObjectKind::Heap(_)) {
                 return Err(target_bytes - was_bytes.min(target_bytes));
             }
         }

@@ -3,17 +3,20 @@
 use core::sync::atomic::Ordering;
 use std::path::Path;
 
+use vcuda_region::clock;
 use vcuda_region::directory;
 use vcuda_region::limits::Limits;
 use vcuda_region::slots::Usage;
 
 use super::{MemorySide, Region, Shim};
-use crate::driver::Bypass;
+use crate::driver::{Bypass, loader};
 use crate::runtime::config::Config;
 use crate::runtime::devices;
 use crate::runtime::fork;
+use crate::runtime::heap;
 use crate::runtime::log;
 use crate::runtime::suspend;
+use crate::runtime::threads::SignalsBlocked;
 
 /// Values of the word (see [`fork::word`]) that are no pointer to a [`Shim`].
 const UNBUILT: usize = 0;
@@ -56,8 +59,7 @@ fn at(pointer: usize) -> &'static Shim {
 }
 
 /// Builds the state, or waits for the thread that does. The wait takes no lock that a fork could leave held: a child
-/// finds the word 0. A signal handler that comes here on the building thread is inside a hook and went straight to
-/// the driver.
+/// finds the word 0. The building thread runs no signal handler meanwhile, which would wait for its own thread.
 #[cold]
 fn build(memory: fn() -> &'static dyn MemorySide) -> Option<&'static Shim> {
     // CUDA does not work in such a child unless the driver says that it does, and nothing is counted until then. The
@@ -67,6 +69,7 @@ fn build(memory: fn() -> &'static dyn MemorySide) -> Option<&'static Shim> {
     }
     fork::forget_in_children();
     let word = fork::word();
+    let _blocked = SignalsBlocked::begin();
     loop {
         match word.compare_exchange(UNBUILT, BUILDING, Ordering::Acquire, Ordering::Acquire) {
             Ok(_) => break,
@@ -75,6 +78,7 @@ fn build(memory: fn() -> &'static dyn MemorySide) -> Option<&'static Shim> {
             Err(pointer) => return Some(at(pointer)),
         }
     }
+    clock::follow_host();
     // A panic of the shim prints nothing.
     std::panic::set_hook(Box::new(|_| {}));
     let undo = Undo;
@@ -101,6 +105,10 @@ impl Drop for Undo {
 /// Finds the limits of this process, and makes its state.
 fn find(memory: fn() -> &'static dyn MemorySide) -> Option<&'static Shim> {
     let config = Config::from_environment();
+    if loader::is_in_other_namespace() {
+        // The program's own copy charges what is taken here, as overhead: two would charge it twice.
+        return None;
+    }
     let managed = Path::new(directory::MANAGED);
     let region = match directory::resolve(config.directory.as_deref()) {
         Some(directory) => open(&directory, &config),
@@ -119,6 +127,9 @@ fn find(memory: fn() -> &'static dyn MemorySide) -> Option<&'static Shim> {
 }
 
 fn open(directory: &Path, config: &Config) -> Result<Region, String> {
+    if !heap::make_reserve() {
+        return Err("no memory for its records".to_owned());
+    }
     let limits = Limits::open(directory).map_err(|error| error.to_string())?;
     let usage = Usage::open(directory).map_err(|error| error.to_string())?;
     Ok(Region {

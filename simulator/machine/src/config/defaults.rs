@@ -78,6 +78,7 @@ impl Default for GpuConfig {
             memory_clock_mhz: 2619,
             memory_bus_bits: 5120,
             l2_bytes: 50 << 20,
+            integrated: false,
             pci_bus_id: String::new(),
             numa_node: 0,
             power_limit_mw: 700_000,

@@ -125,16 +125,23 @@ fn try_from(prototype: &'static Prototype, stage: Stage, cases: &[Case], at: &At
                 Value::Callback => address(nothing as *mut c_void),
             });
         }
-        let used = driver.used_bytes();
-        // SAFETY: the function of this name; the values have its types, but may be invalid.
-        let status = unsafe { (prototype.call)(function, &bytes) };
+        let call = || {
+            let used = driver.used_bytes();
+            // SAFETY: the function of this name; the values have its types, but may be invalid.
+            let status = unsafe { (prototype.call)(function, &bytes) };
+            (status, used, driver.used_bytes())
+        };
+        let (status, mut used, mut used_now) = call();
         let mut line = format!("{} = {status}, wrote", describe(prototype, case));
         for (at, (before, after)) in before.iter().zip(&buffers).enumerate() {
             if before != after {
                 let _ = write!(line, " {}", prototype.arguments[at].name);
             }
         }
-        let used_now = driver.used_bytes();
+        if status != 0 && used != used_now {
+            // The driver's own memory is charged once it is measured, maybe meanwhile. What the call charges, it charges again.
+            (_, used, used_now) = call();
+        }
         if status != 0 && used != used_now {
             let _ = write!(line, ", ACCOUNTED {used:?} -> {used_now:?}");
         }

@@ -1,0 +1,99 @@
+//! Why no manager can be used.
+
+use std::path::PathBuf;
+
+use vcuda_manager_api::ConnectError;
+
+use crate::config::ENV_MANAGER;
+use crate::failure::{Failure, failed};
+
+/// The reason why no manager can be used. Each has a remedy of its own.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Absence {
+    /// None has ever run here, or none is to be used.
+    NoManager,
+    /// It has ended and left its socket behind.
+    Down(String),
+    /// It refuses this user.
+    Denied(String),
+    /// It does not answer.
+    Silent(String),
+}
+
+impl Absence {
+    /// The reason for all sockets together.
+    pub(super) fn of(unreached: Vec<Unreached>) -> Absence {
+        let is_any = |is_it: fn(&Unreached) -> bool| unreached.iter().any(is_it);
+        let with_words = if is_any(Unreached::is_refusal) {
+            Absence::Denied
+        } else if is_any(|one| matches!(one, Unreached::Socket(ConnectError::Dead(_)))) {
+            Absence::Down
+        } else if unreached.iter().all(Unreached::is_not_running) {
+            return Absence::NoManager;
+        } else {
+            Absence::Silent
+        };
+        with_words(failure_of(unreached).to_string())
+    }
+}
+
+/// The reason why the manager of one socket cannot be used.
+pub(super) enum Unreached {
+    Socket(ConnectError),
+    /// The manager's refusal of this user.
+    Refused(String),
+    /// It accepts connections to this socket, and does not answer.
+    Silent(PathBuf),
+    Runtime(std::io::Error),
+}
+
+impl Unreached {
+    /// Whether no manager runs there. One may be about to start.
+    pub(super) fn is_not_running(&self) -> bool {
+        matches!(
+            self,
+            Unreached::Socket(ConnectError::Absent(_) | ConnectError::Dead(_))
+        )
+    }
+
+    /// Whether a node is usually so for a user: without a manager, or with one that is for others.
+    pub(super) fn is_usual(&self) -> bool {
+        self.is_not_running() || self.is_refusal()
+    }
+
+    fn is_refusal(&self) -> bool {
+        matches!(
+            self,
+            Unreached::Socket(ConnectError::Denied(_)) | Unreached::Refused(_)
+        )
+    }
+}
+
+impl From<Unreached> for Failure {
+    fn from(unreached: Unreached) -> Self {
+        match unreached {
+            Unreached::Socket(error @ ConnectError::Absent(_)) => Failure::Unavailable(format!(
+                "{error}; start `vcuda-manager`, or name its socket in {ENV_MANAGER}"
+            )),
+            Unreached::Socket(error) => Failure::Unavailable(error.to_string()),
+            Unreached::Refused(words) => Failure::Unavailable(words),
+            Unreached::Silent(socket) => Failure::Unavailable(format!(
+                "{}: the manager does not answer within {} s; its log says more (journalctl -u vcuda-manager), and no tenant \
+                 notices if it is restarted",
+                socket.display(),
+                super::ANSWERS_WITHIN.as_secs()
+            )),
+            Unreached::Runtime(error) => failed(error),
+        }
+    }
+}
+
+/// Of several sockets, one that refuses this user explains more than a missing one.
+pub(super) fn failure_of(unreached: Vec<Unreached>) -> Failure {
+    let is_absent = |one: &Unreached| matches!(one, Unreached::Socket(ConnectError::Absent(_)));
+    let at = unreached.iter().rposition(|one| !is_absent(one)).unwrap_or(0);
+    unreached.into_iter().nth(at).map_or_else(
+        || Failure::Unavailable(format!("{ENV_MANAGER} says that there is no manager; unset it")),
+        Failure::from,
+    )
+}

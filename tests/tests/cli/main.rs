@@ -1,0 +1,20 @@
+//! The command line, as a user has it.
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "a test stops at the first thing that is not as it should be"
+)]
+
+mod apply;
+mod bench;
+mod cli;
+mod closed_output;
+mod completion;
+mod set_for;
+mod smi;
+mod support_bundle;
+mod transcripts;
+mod usage;
+mod user_examples;
+mod user_limits;

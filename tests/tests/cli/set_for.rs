@@ -1,0 +1,169 @@
+//! `vcuda set --for`: a quota that goes back by itself, whatever happens to the manager meanwhile.
+
+use std::time::Duration;
+
+use serde_json::Value;
+use vcuda_tests::{Commanded, Door, Fixture, GIB, MIB, Manager, app, eventually, holding, succeeded, text};
+
+const SOON: Duration = Duration::from_secs(60);
+/// Shown as an hour in its first minute, since whole minutes are.
+const HOUR: &str = "3659s";
+
+fn vcuda(fixture: &Fixture, args: &[&str]) -> String {
+    succeeded(&fixture.vcuda(args).output().unwrap())
+}
+
+fn grant(fixture: &Fixture, name: &str) -> Value {
+    let shown: Value = serde_json::from_str(&vcuda(fixture, &["grant", "show", name, "--json"])).unwrap();
+    shown["grants"][0].clone()
+}
+
+fn has_memory(fixture: &Fixture, name: &str, gib: u64) -> bool {
+    grant(fixture, name)["memory_bytes"] == gib * GIB
+}
+
+/// A node with the grant web of 2 GiB and 20 %, and a program that runs in it.
+fn started(fixture: &Fixture) -> (Manager<'_>, Commanded) {
+    let manager = fixture.manager();
+    vcuda(
+        fixture,
+        &["grant", "create", "web", "--memory", "2GiB", "--cores", "20"],
+    );
+    let mut command = fixture.vcuda(["run", "--sim", "--grant", "web", "--"]);
+    let program = Commanded::start(command.arg(app("obey", Door::Dlsym)));
+    (manager, program)
+}
+
+#[test]
+fn a_quota_goes_back_when_its_time_is_over_and_running_programs_follow() {
+    let fixture = Fixture::new();
+    let (_manager, mut program) = started(&fixture);
+    let said = vcuda(&fixture, &["set", "web", "--memory", "4GiB", "--for", HOUR]);
+    assert!(
+        said.starts_with("web-1 resized to 4 GiB, 20 % fixed, for 1 h, then 2 GiB, 20 % fixed"),
+        "{said}"
+    );
+    assert_eq!(program.info().1, 4 * GIB);
+    // It is shown how long it holds.
+    let tenant = &fixture.smi()["gpus"][0]["tenants"][0];
+    let temporary = &tenant["temporary"];
+    assert!(
+        (3600..=3659).contains(&temporary["remaining_seconds"].as_u64().unwrap()),
+        "{tenant}"
+    );
+    assert_eq!(temporary["then_memory_bytes"], 2 * GIB);
+    for args in [&["smi"][..], &["smi", "-q"], &["grant", "list"]] {
+        let shown = vcuda(&fixture, args);
+        assert!(shown.contains("for 1 h, then 2 GiB"), "{shown}");
+    }
+    // A later change replaces it, and begins at the lasting quota.
+    let said = vcuda(&fixture, &["set", "web", "--cores", "30", "--for", "2s"]);
+    assert!(
+        said.contains("resized to 2 GiB, 30 % fixed, for 2 s, then 2 GiB, 20 % fixed"),
+        "{said}"
+    );
+    assert_eq!(program.info().1, 2 * GIB);
+    eventually("the time is over", SOON, || {
+        grant(&fixture, "web")["cores_permille"] == 200
+    });
+    assert_eq!(grant(&fixture, "web")["temporary"], Value::Null);
+    eventually("it is told", SOON, || {
+        vcuda(&fixture, &["events"]).contains("VcudaChangeEnded")
+    });
+    // One without a time ends it for good.
+    vcuda(&fixture, &["set", "web", "--memory", "4GiB", "--for", "1h"]);
+    let said = vcuda(&fixture, &["set", "web", "--memory", "3GiB"]);
+    assert!(said.starts_with("web-1 resized to 3 GiB, 20 % fixed\n"), "{said}");
+    assert_eq!(grant(&fixture, "web")["temporary"], Value::Null);
+    assert_eq!(program.info().1, 3 * GIB);
+    // A release ends both.
+    vcuda(&fixture, &["set", "web", "--memory", "4GiB", "--for", "1h"]);
+    vcuda(&fixture, &["grant", "release", "web", "--force"]);
+    vcuda(&fixture, &["grant", "create", "web", "--memory", "1GiB"]);
+    assert_eq!(grant(&fixture, "web")["temporary"], Value::Null);
+}
+
+#[test]
+fn a_killed_manager_forgets_no_time() {
+    let fixture = Fixture::new();
+    let (mut manager, mut program) = started(&fixture);
+    vcuda(&fixture, &["set", "web", "--memory", "4GiB", "--for", "1h"]);
+    let before = grant(&fixture, "web")["temporary"]["until_unix_ms"].clone();
+    manager.kill_and_restart();
+    assert_eq!(grant(&fixture, "web")["temporary"]["until_unix_ms"], before);
+    assert_eq!(program.info().1, 4 * GIB);
+    // The time ends while no manager runs.
+    vcuda(&fixture, &["set", "web", "--memory", "5GiB", "--for", "1s"]);
+    manager.signal(libc::SIGKILL);
+    manager.finish();
+    std::thread::sleep(Duration::from_millis(1100));
+    manager.start_again();
+    eventually("the quota is back", SOON, || has_memory(&fixture, "web", 2));
+    assert_eq!(program.info().1, 2 * GIB);
+    // A rebuilt ledger knows it too, from the tenant's directory.
+    vcuda(&fixture, &["set", "web", "--memory", "4GiB", "--for", "1h"]);
+    manager.signal(libc::SIGKILL);
+    manager.finish();
+    std::fs::write(manager.state().join("ledger.json"), "damaged").unwrap();
+    manager.start_again();
+    assert_eq!(grant(&fixture, "web")["temporary"]["then_memory_bytes"], 2 * GIB);
+}
+
+#[test]
+fn room_for_the_lasting_quota_is_kept() {
+    let fixture = Fixture::with_gpus(1, "16GiB");
+    let _manager = fixture.manager();
+    vcuda(
+        &fixture,
+        &["grant", "create", "large", "--memory", "12GiB", "--cores", "60"],
+    );
+    vcuda(
+        &fixture,
+        &["set", "large", "--memory", "2GiB", "--cores", "10", "--for", "1h"],
+    );
+    for args in [["--memory", "6GiB"], ["--cores", "50"]] {
+        let refused = fixture
+            .vcuda(
+                ["grant", "create", "other", "--memory", "1GiB"]
+                    .iter()
+                    .take(3)
+                    .chain(&args),
+            )
+            .output()
+            .unwrap();
+        assert_eq!(refused.status.code(), Some(1), "{}", text(&refused));
+    }
+    // Within what is kept, nothing is refused.
+    vcuda(
+        &fixture,
+        &[
+            "set", "large", "--memory", "12GiB", "--cores", "60", "--for", "1s",
+        ],
+    );
+    vcuda(&fixture, &["set", "large", "--memory", "2GiB", "--cores", "10"]);
+    vcuda(
+        &fixture,
+        &["grant", "create", "other", "--memory", "6GiB", "--cores", "50"],
+    );
+}
+
+#[test]
+fn a_tenant_without_a_manager_is_refused_with_the_reason() {
+    let fixture = Fixture::new();
+    let mut command = fixture.tenant(&["--name", "own", "--memory", "2GiB"], app("hold", Door::Dlsym));
+    let _own = holding(&mut command, 100 * MIB);
+    let refused = fixture
+        .vcuda(["set", "own", "--memory", "1GiB", "--for", "1h"])
+        .output()
+        .unwrap();
+    let said = text(&refused);
+    assert_eq!(refused.status.code(), Some(64), "{said}");
+    assert!(
+        said.contains("no manager that would set its quota back"),
+        "{said}"
+    );
+    assert_eq!(
+        fixture.smi()["gpus"][0]["tenants"][0]["memory_limit_bytes"],
+        2 * GIB
+    );
+}

@@ -1,0 +1,186 @@
+//! Plays a case in virtual time, and keeps the simulator's exact record of it.
+
+use vcuda_benches::lab::{Lab, Load};
+use vcuda_tests::{Door, app};
+
+use crate::schedule_fuzz::case::{Case, Event};
+
+pub(crate) const MS: u64 = 1_000_000;
+/// Between two looks at the record (virtual ms).
+const LOOK_MS: u64 = 200;
+/// Time in which a tenant begins (virtual ns).
+const BEGINS_NS: u64 = 100 * MS;
+/// Small contexts: a case makes many, and anew.
+const MACHINE: &str = "context_bytes = \"4MiB\"\n[[gpus]]\nmemory_bytes = \"80GiB\"\n";
+/// The honest neighbour: kernels of 1 ms, eight at a time.
+const HONEST: &str = "1 4 | L3,9,1000,8 S3";
+
+/// The record up to one moment.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Look {
+    /// Virtual time since the case began (ns).
+    pub(crate) at_ns: u64,
+    /// Service of the tenant, dead processes included, and of its neighbour (ns).
+    pub(crate) tenant_ns: u64,
+    pub(crate) neighbour_ns: u64,
+    /// Time that switches between contexts took (ns).
+    pub(crate) switched_ns: u64,
+    /// The cap from here to the next look (percent).
+    pub(crate) cap: u32,
+}
+
+/// A case that is being played.
+struct Stage<'c> {
+    case: &'c Case,
+    lab: Lab,
+    cap: u32,
+    /// The tenant's number, and the process that each script is now, with whether an event has stopped it.
+    tenant: usize,
+    processes: Vec<Option<(usize, bool)>>,
+    start_ns: u64,
+    looks: Vec<Look>,
+}
+
+/// The record of a case.
+///
+/// # Errors
+/// A process ends by itself, or the world stands still.
+pub(crate) fn play(case: &Case) -> Result<Vec<Look>, String> {
+    let mut stage = Stage::new(case).map_err(|error| format!("{error:#}"))?;
+    stage.run().map_err(|error| format!("{error:#}"))?;
+    Ok(stage.looks)
+}
+
+type Done = Result<(), Box<dyn std::error::Error + Send + Sync>>;
+
+impl<'c> Stage<'c> {
+    fn new(case: &'c Case) -> Result<Self, Box<dyn std::error::Error + Send + Sync>> {
+        let mut lab = Lab::new(&app("schedule", Door::Dlsym), MACHINE)?;
+        if let Some(percent) = case.neighbour {
+            lab.start(Load {
+                quota: &["--cores", &percent.to_string()],
+                program: &[HONEST],
+                processes: 1,
+            })?;
+            lab.run_for(500 * MS)?;
+        }
+        let start_ns = lab.now_ns();
+        let scripts: Vec<String> = case.scripts.iter().map(ToString::to_string).collect();
+        let cap = case.cap.to_string();
+        let (first, others) = scripts.split_first().ok_or("no process")?;
+        let tenant = lab.start(Load {
+            quota: &["--cores", &cap],
+            program: &[first],
+            processes: 1,
+        })?;
+        let mut processes = vec![Some((0, false))];
+        for script in others {
+            processes.push(Some((lab.join(tenant, &["--cores", &cap], &[script])?, false)));
+        }
+        Ok(Stage {
+            case,
+            cap: case.cap,
+            lab,
+            tenant,
+            processes,
+            start_ns,
+            looks: Vec::new(),
+        })
+    }
+
+    fn run(&mut self) -> Done {
+        let mut events = self.case.events.iter().peekable();
+        self.look()?;
+        for at_ms in (LOOK_MS..=self.case.lasts_ms).step_by(usize::try_from(LOOK_MS)?) {
+            while let Some((when_ms, event)) = events.next_if(|(when_ms, _)| *when_ms < at_ms) {
+                self.run_until(*when_ms)?;
+                self.look()?;
+                self.happen(*event)?;
+            }
+            self.run_until(at_ms)?;
+            self.look()?;
+            self.lab.are_alive()?;
+            self.resume_those_who_stopped_themselves()?;
+        }
+        Ok(())
+    }
+
+    fn run_until(&self, at_ms: u64) -> Done {
+        let left_ns = (self.start_ns + at_ms * MS).saturating_sub(self.lab.now_ns());
+        Ok(self.lab.run_for(left_ns)?)
+    }
+
+    fn look(&mut self) -> Done {
+        let (service, switched_ns) = self.lab.record_ns()?;
+        let sum = |tenant: usize| service.get(tenant).map_or(0, |all| all.iter().sum());
+        self.looks.push(Look {
+            at_ns: self.lab.now_ns() - self.start_ns,
+            tenant_ns: sum(self.tenant),
+            neighbour_ns: if self.case.neighbour.is_some() { sum(0) } else { 0 },
+            switched_ns,
+            cap: self.cap,
+        });
+        Ok(())
+    }
+
+    /// An event for a process that is not there, or stands where the event would bring it, is none.
+    fn happen(&mut self, event: Event) -> Done {
+        match event {
+            Event::Cap(percent) => {
+                // A tenant without processes is not there; the next one is begun with the new cap.
+                if self.processes.iter().any(Option::is_some) {
+                    self.lab.set(self.tenant, &["--cores", &percent.to_string()])?;
+                }
+                self.cap = percent;
+                if let Some(look) = self.looks.last_mut() {
+                    look.cap = percent;
+                }
+            }
+            Event::Stop(script) => {
+                if let Some((process, by_event)) = self.processes.get_mut(script).and_then(Option::as_mut)
+                    && !self.lab.is_stopped(self.tenant, *process)?
+                {
+                    self.lab.stop(self.tenant, *process)?;
+                    *by_event = true;
+                }
+            }
+            Event::Resume(script) => {
+                if let Some((process, by_event)) = self.processes.get_mut(script).and_then(Option::as_mut)
+                    && std::mem::take(by_event)
+                {
+                    self.lab.resume(self.tenant, *process)?;
+                }
+            }
+            Event::Kill(script) => {
+                if let Some((process, _)) = self.processes.get_mut(script).and_then(Option::take) {
+                    self.lab.kill(self.tenant, process)?;
+                }
+            }
+            Event::Start(script) => {
+                let is_alone = self.processes.iter().all(Option::is_none);
+                let what = self.case.scripts.get(script).map(ToString::to_string);
+                if let (Some(what), Some(place)) = (what, self.processes.get_mut(script))
+                    && place.is_none()
+                {
+                    let cap = self.cap.to_string();
+                    let process = self.lab.join(self.tenant, &["--cores", &cap], &[&what])?;
+                    *place = Some((process, false));
+                    if is_alone {
+                        // It makes the tenant anew, once the dead ones' memory is released. A cap set before would be theirs.
+                        self.lab.run_for(BEGINS_NS)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn resume_those_who_stopped_themselves(&self) -> Done {
+        for (process, by_event) in self.processes.iter().flatten() {
+            if !by_event && !self.case.stays && self.lab.is_stopped(self.tenant, *process)? {
+                self.lab.resume(self.tenant, *process)?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,86 @@
+//! Processes of a tenant that take turns, in virtual time: a stopped or killed one is not waited for, and a continued one is served
+//! again. What a stopped process may still have run is charged to its tenant, so the others pay for up to two seconds of GPU time.
+
+use vcuda_benches::lab::Lab;
+use vcuda_tests::virtual_time::lab;
+use vcuda_tests::{Door, app};
+
+const MS: u64 = 1_000_000;
+/// Part of the GPU of the tenant (percent).
+const CAP: f64 = 50.0;
+const QUOTA: &[&str] = &["--cores", "50"];
+const KERNELS: &[&str] = &["600", "500000"];
+/// A measurement (ns).
+const SPAN_NS: u64 = 2_000 * MS;
+/// Allowed error (points): a waiting process believes in a silent one for 30 ms, and the dead one's work is charged. That is once 1.5
+/// points of two seconds each, of half of the GPU.
+const POINTS: f64 = 1.5;
+/// The most that a tenant is charged for the work of a stopped process (ns of GPU time; docs/limits.md), and the time in which half of
+/// the GPU repays that.
+const STOPPED_NS: u64 = 2_000 * MS;
+const REPAID_NS: u64 = 2 * STOPPED_NS;
+/// Number of stops, each at another place between two launches.
+const STOPS: u64 = 5;
+
+/// Share of each process from now on (percent).
+fn shares(lab: &Lab) -> Vec<f64> {
+    let got = service_ns(lab, SPAN_NS);
+    got.iter().map(|ns| 100.0 * *ns as f64 / SPAN_NS as f64).collect()
+}
+
+/// GPU time of each process in this time from now on (ns).
+fn service_ns(lab: &Lab, span_ns: u64) -> Vec<u64> {
+    let before = lab.service_ns().unwrap().concat();
+    lab.run_for(span_ns).unwrap();
+    let after = lab.service_ns().unwrap().concat();
+    after
+        .iter()
+        .zip(&before)
+        .map(|(after, before)| after - before)
+        .collect()
+}
+
+/// Checks the share of each process in the next two seconds.
+#[track_caller]
+fn have(what: &str, lab: &Lab, expected: &[f64]) {
+    let shares = shares(lab);
+    println!("{what}: {shares:.2?}");
+    let off = shares
+        .iter()
+        .zip(expected)
+        .map(|(got, share)| (got - share).abs());
+    assert!(
+        off.fold(0.0, f64::max) <= POINTS,
+        "{what}: {shares:.2?} instead of {expected:?}"
+    );
+}
+
+#[test]
+fn a_stopped_or_killed_process_is_not_waited_for() {
+    let mut lab = lab("", &app("saturate", Door::Dlsym), &[(QUOTA, KERNELS)]);
+    lab.join(0, QUOTA, KERNELS).unwrap();
+    lab.run_for(1_000 * MS).unwrap();
+    let half = CAP / 2.0;
+    have("two that run", &lab, &[half, half]);
+    for round in 0..STOPS {
+        let stopped = usize::try_from(round % 2).unwrap();
+        lab.run_for(round * 137_000).unwrap();
+        lab.stop(0, stopped).unwrap();
+        let span_ns = REPAID_NS + 500 * MS;
+        let got_ns = service_ns(&lab, span_ns)[1 - stopped];
+        let least_ns = span_ns / 2 - STOPPED_NS - 100 * MS;
+        assert!(
+            got_ns >= least_ns,
+            "{got_ns} ns of {span_ns} beside one that is stopped"
+        );
+        let mut alone = [CAP, CAP];
+        alone[stopped] = 0.0;
+        have("beside one that is stopped", &lab, &alone);
+        lab.resume(0, stopped).unwrap();
+        have("beside one that goes on", &lab, &[half, half]);
+    }
+    lab.kill(0, 0).unwrap();
+    have("beside one that was killed", &lab, &[0.0, CAP]);
+    lab.join(0, QUOTA, KERNELS).unwrap();
+    have("beside one that came later", &lab, &[0.0, half, half]);
+}

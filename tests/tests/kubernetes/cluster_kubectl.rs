@@ -1,0 +1,204 @@
+//! `kubectl vcuda` as a user has it: the built program, an API server that shows what the user may see.
+
+use std::process::{Command, Output};
+
+use serde_json::{Value, json};
+use vcuda_tests::shown_objects::ShownObjects;
+use vcuda_tests::{release_dir, succeeded};
+
+const PODS: &str = "/api/v1/namespaces/vcuda-system/pods";
+const METRICS: &str = "\
+vcuda_gpu_info{node=\"n1\",gpu_uuid=\"GPU-aaaabbbb-1\",name=\"NVIDIA L40S\"} 1
+vcuda_gpu_memory_total_bytes{node=\"n1\",gpu_uuid=\"GPU-aaaabbbb-1\"} 85899345920
+vcuda_gpu_memory_granted_bytes{node=\"n1\",gpu_uuid=\"GPU-aaaabbbb-1\"} 8589934592
+vcuda_gpu_cores_granted_ratio{node=\"n1\",gpu_uuid=\"GPU-aaaabbbb-1\"} 0.425
+vcuda_gpu_healthy{node=\"n1\",gpu_uuid=\"GPU-aaaabbbb-1\"} 1
+vcuda_container_memory_limit_bytes{node=\"n1\",gpu_uuid=\"GPU-aaaabbbb-1\",namespace=\"team\",pod=\"web\",container=\"c\"} 4294967296
+vcuda_container_memory_used_bytes{node=\"n1\",gpu_uuid=\"GPU-aaaabbbb-1\",namespace=\"team\",pod=\"web\",container=\"c\"} 1073741824
+vcuda_container_memory_suspended_bytes{node=\"n1\",gpu_uuid=\"GPU-aaaabbbb-1\",namespace=\"team\",pod=\"web\",container=\"c\"} 0
+vcuda_container_state{node=\"n1\",namespace=\"team\",pod=\"web\",container=\"c\",state=\"running\"} 1
+vcuda_container_cores_limit_ratio{node=\"n1\",gpu_uuid=\"GPU-aaaabbbb-1\",namespace=\"team\",pod=\"web\",container=\"c\"} 0.3
+vcuda_container_cores_used_ratio{node=\"n1\",gpu_uuid=\"GPU-aaaabbbb-1\",namespace=\"team\",pod=\"web\",container=\"c\"} 0.294
+vcuda_container_memory_limit_bytes{node=\"n1\",gpu_uuid=\"GPU-aaaabbbb-1\",namespace=\"other\",pod=\"batch\",container=\"c\"} 4294967296
+vcuda_container_cores_used_ratio{node=\"n1\",gpu_uuid=\"GPU-aaaabbbb-1\",namespace=\"other\",pod=\"batch\",container=\"c\"} 0.9
+# EOF
+";
+
+fn kubectl(api: &ShownObjects, arguments: &[&str]) -> Output {
+    Command::new(release_dir().join("kubectl-vcuda"))
+        .args(arguments)
+        .env_clear()
+        .env("KUBECONFIG", api.kubeconfig())
+        .output()
+        .unwrap()
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// A cluster of two nodes, of which one answers.
+fn cluster() -> ShownObjects {
+    let api = ShownObjects::start();
+    let pod = |name: &str, node: &str| json!({"metadata": {"name": name}, "spec": {"nodeName": node, "containers": []}});
+    api.put_list(
+        PODS,
+        "v1",
+        "Pod",
+        &json!([pod("vcuda-1", "n1"), pod("vcuda-2", "n2")]),
+    );
+    api.put(&format!("{PODS}/vcuda-1:9436/proxy/metrics"), METRICS);
+    api
+}
+
+#[test]
+fn gpus_and_shares_of_all_nodes_are_shown() {
+    let api = cluster();
+    let gpus = succeeded(&kubectl(&api, &["gpus"]));
+    let lines: Vec<&str> = gpus.lines().collect();
+    assert!(lines[0].starts_with("NODE  GPU"), "{gpus}");
+    let cells: Vec<&str> = lines[1]
+        .split("  ")
+        .map(str::trim)
+        .filter(|cell| !cell.is_empty())
+        .collect();
+    assert_eq!(
+        cells,
+        ["n1", "GPU-aaaabbbb", "80 GiB", "72 GiB", "57.5 %", "2", "ok"]
+    );
+    assert!(
+        lines[2].starts_with("node n2: its manager does not answer"),
+        "{gpus}"
+    );
+
+    let json: Value = serde_json::from_str(&succeeded(&kubectl(&api, &["gpus", "--json"]))).unwrap();
+    assert_eq!(json["gpus"][0]["uuid"], "GPU-aaaabbbb-1");
+    assert_eq!(json["gpus"][0]["memory_free_bytes"], 72_u64 << 30);
+    assert_eq!(json["gpus"][0]["shares"].as_array().unwrap().len(), 2);
+    assert!(json["silent_nodes"]["n2"].is_string());
+
+    // Of the context's namespace; of all, the busiest first.
+    let own = succeeded(&kubectl(&api, &["ps"]));
+    assert!(
+        own.contains("1 GiB of 4 GiB") && own.contains("29.4 of 30 %") && !own.contains("batch"),
+        "{own}"
+    );
+    let all: Value = serde_json::from_str(&succeeded(&kubectl(&api, &["top", "-A", "--json"]))).unwrap();
+    let pods: Vec<&Value> = all["shares"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|share| &share["pod"])
+        .collect();
+    assert_eq!(pods, ["batch", "web"]);
+    assert!(
+        succeeded(&kubectl(&api, &["ps", "-n", "empty"]))
+            .contains("no pod has a share of a GPU in namespace empty")
+    );
+    assert!(api.asked().iter().all(|request| request.starts_with("GET ")));
+    let selected = api
+        .asked()
+        .iter()
+        .any(|request| request.contains("labelSelector=app.kubernetes.io%2Fname%3Dvcuda"));
+    assert!(selected, "{:?}", api.asked());
+}
+
+#[test]
+fn a_suspended_share_says_so() {
+    let api = cluster();
+    let running = succeeded(&kubectl(&api, &["ps"]));
+    assert!(!running.contains("STATE"), "{running}");
+    let suspended = METRICS
+        .replace("state=\"running\"", "state=\"suspended\"")
+        .replace("container=\"c\"} 0\n", "container=\"c\"} 1073741824\n");
+    api.put(&format!("{PODS}/vcuda-1:9436/proxy/metrics"), &suspended);
+    let table = succeeded(&kubectl(&api, &["ps", "-A"]));
+    let lines: Vec<&str> = table.lines().collect();
+    assert!(lines[0].ends_with("  STATE"), "{table}");
+    assert!(
+        lines[1].starts_with("other ") && !lines[1].contains("host memory"),
+        "{table}"
+    );
+    assert!(lines[2].ends_with("suspended: 1 GiB in host memory"), "{table}");
+    let json: Value = serde_json::from_str(&succeeded(&kubectl(&api, &["ps", "--json"]))).unwrap();
+    assert_eq!(json["shares"][0]["state"], "suspended");
+    assert_eq!(json["shares"][0]["memory_suspended_bytes"], 1_u64 << 30);
+}
+
+#[test]
+fn a_pod_that_does_not_start_is_explained() {
+    let api = ShownObjects::start();
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web", "namespace": "team", "uid": "u"},
+        "spec": {"containers": [{"name": "c"}]},
+        "status": {"phase": "Pending", "resourceClaimStatuses": [{"name": "vcuda", "resourceClaimName": "web-vcuda-x"}]},
+    });
+    api.put("/api/v1/namespaces/team/pods/web", &pod.to_string());
+    // Events may not be read: what is left is told, and what is missing.
+    let claim = "/apis/resource.k8s.io/v1/namespaces/team/resourceclaims/web-vcuda-x";
+    let object = json!({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "web-vcuda-x"}, "spec": {}});
+    api.put(claim, &object.to_string());
+    let why = succeeded(&kubectl(&api, &["why", "web"]));
+    assert!(
+        why.starts_with("team/web: Pending\n") && why.contains("claim web-vcuda-x is not allocated"),
+        "{why}"
+    );
+    assert!(why.contains("not read: events: events is forbidden"), "{why}");
+
+    let event = |reason: &str, message: &str, uid: &str, time: &str| {
+        json!({
+            "metadata": {"name": reason, "namespace": "team"}, "involvedObject": {"name": "web", "uid": uid},
+            "reason": reason, "message": message, "lastTimestamp": time,
+        })
+    };
+    let sentence = "0/2 nodes are available: 2 vcuda: no GPU has 40 GiB and 40 percent free together.";
+    let events = json!([
+        event("FailedScheduling", sentence, "u", "2026-01-01T00:00:02Z"),
+        event(
+            "Failed",
+            "of a former pod of this name",
+            "v",
+            "2026-01-01T00:00:03Z"
+        ),
+    ]);
+    api.put_list("/api/v1/namespaces/team/events", "v1", "Event", &events);
+    let why: Value = serde_json::from_str(&succeeded(&kubectl(&api, &["why", "web", "--json"]))).unwrap();
+    assert_eq!(why["findings"][0]["reason"], sentence);
+    assert!(
+        why["findings"][0]["remedy"]
+            .as_str()
+            .unwrap()
+            .contains("kubectl vcuda gpus")
+    );
+    assert_eq!(why["findings"].as_array().unwrap().len(), 2, "{why}");
+    assert_eq!(why["unread"], json!([]));
+}
+
+#[test]
+fn what_cannot_be_had_is_said_with_a_status() {
+    let api = ShownObjects::start();
+    let gone = kubectl(&api, &["why", "gone"]);
+    assert!(
+        gone.status.code() == Some(1) && said(&gone).contains("pod team/gone: "),
+        "{}",
+        said(&gone)
+    );
+    api.put_list(PODS, "v1", "Pod", &json!([]));
+    let none = kubectl(&api, &["gpus"]);
+    assert!(
+        none.status.code() == Some(1) && said(&none).contains("--system-namespace"),
+        "{}",
+        said(&none)
+    );
+    let pod = json!({"metadata": {"name": "vcuda-1"}, "spec": {"nodeName": "n1", "containers": []}});
+    api.put_list(PODS, "v1", "Pod", &json!([pod]));
+    let silent = kubectl(&api, &["gpus"]);
+    assert!(
+        silent.status.code() == Some(69) && said(&silent).contains("no manager answers"),
+        "{}",
+        said(&silent)
+    );
+    assert_eq!(kubectl(&api, &["gpu"]).status.code(), Some(64));
+    let nowhere = kubectl(&api, &["gpus", "--kubeconfig", "/nowhere"]);
+    assert_eq!(nowhere.status.code(), Some(69), "{}", said(&nowhere));
+}

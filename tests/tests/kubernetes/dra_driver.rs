@@ -1,0 +1,340 @@
+//! Driver for Dynamic Resource Allocation between a manager, a kubelet that prepares claims, and an API server.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use vcuda_tests::dra::claims::{NODE, grants, published, put_claim, put_pod, result};
+use vcuda_tests::resource_api::ResourceApi;
+use vcuda_tests::{Door, Fixture, Running, app, eventually, succeeded};
+
+/// Time limit for an immediate effect on a busy machine.
+const SOON: Duration = Duration::from_secs(30);
+
+fn gib(number: u64) -> u64 {
+    number << 30
+}
+
+#[test]
+fn a_claim_becomes_a_grant_and_what_its_container_receives() {
+    let fixture = Fixture::with_gpus(2, "24GiB");
+    let (_manager, api) = (fixture.manager_with_shim(), ResourceApi::start(NODE));
+    let mut driver = fixture.dra_driver(NODE, &api);
+    let gpus = published(&api, 2);
+
+    let burst = json!([{"source": "FromClaim", "opaque": {"driver": "vcuda.io", "parameters":
+        {"apiVersion": "vcuda.io/v1alpha1", "kind": "VcudaConfig", "policy": "burst"}}}]);
+    put_claim(&api, "one", "p", &[result("gpu", &gpus[0], "4Gi", "30")], &burst);
+    put_pod(&api, "p", &[("main", &[("one", "gpu")])]);
+    let answer = driver.prepare("one", "one-uid");
+    assert_eq!(answer.error, "");
+    let [device] = answer.devices.try_into().unwrap();
+    assert_eq!((device.pool_name.as_str(), &device.device_name), (NODE, &gpus[0]));
+    assert_eq!(device.request_names, ["gpu"]);
+    assert_eq!(device.share_id.as_deref(), Some("gpu-share"));
+    assert_eq!(device.cdi_device_ids, ["vcuda.io/claim=one-uid-gpu"]);
+    assert_eq!(grants(&fixture), [("default/p/main".to_owned(), gib(4), 300)]);
+    let cdi = fs::read_to_string(fixture.cdi().join("vcuda.io-claim-one-uid.json")).unwrap();
+    assert!(
+        cdi.contains("/etc/vcuda/limits") && cdi.contains("/etc/ld.so.preload"),
+        "{cdi}"
+    );
+
+    // Kubelet asks again after its restart and after the driver's; the API server may then be down.
+    driver.kill();
+    driver.start();
+    api.delete("/apis/resource.k8s.io/v1/namespaces/default/resourceclaims/one");
+    assert_eq!(driver.prepare("one", "one-uid").devices, [device]);
+    for _ in 0..2 {
+        assert_eq!(driver.unprepare("one", "one-uid"), "");
+    }
+    assert!(grants(&fixture).is_empty());
+    assert_eq!(fs::read_dir(fixture.cdi()).unwrap().count(), 0);
+}
+
+#[test]
+fn lost_files_are_written_again() {
+    let fixture = Fixture::with_gpus(1, "24GiB");
+    let (_manager, api) = (fixture.manager_with_shim(), ResourceApi::start(NODE));
+    let driver = fixture.dra_driver(NODE, &api);
+    let gpu = published(&api, 1).remove(0);
+    put_claim(&api, "one", "p", &[result("gpu", &gpu, "4Gi", "30")], &json!([]));
+    put_pod(&api, "p", &[("main", &[("one", "gpu")])]);
+    let answer = driver.prepare("one", "one-uid");
+    let files = || -> BTreeMap<OsString, Vec<u8>> {
+        let entries = fs::read_dir(fixture.cdi()).unwrap().map(Result::unwrap);
+        entries
+            .filter_map(|entry| Some((entry.file_name(), fs::read(entry.path()).ok()?)))
+            .collect()
+    };
+    let list = || succeeded(&fixture.vcuda(["grant", "list", "--json"]).output().unwrap());
+    let (written, granted) = (files(), list());
+    eventually("the driver has looked", SOON, || {
+        files()
+            .keys()
+            .for_each(|name| fs::remove_file(fixture.cdi().join(name)).unwrap());
+        std::thread::sleep(Duration::from_secs(6));
+        !files().is_empty()
+    });
+    eventually("both are there", SOON, || files().len() == written.len());
+    let spec = OsString::from("vcuda.io-claim-one-uid.json");
+    assert_eq!(files()[&spec], written[&spec]);
+    assert_eq!(list(), granted, "the grant is the same");
+    assert_eq!(driver.prepare("one", "one-uid").devices, answer.devices);
+    // What kubelet has undone stays so.
+    assert_eq!(driver.unprepare("one", "one-uid"), "");
+    std::thread::sleep(Duration::from_secs(6));
+    assert!(
+        files().is_empty() && grants(&fixture).is_empty(),
+        "{}",
+        driver.log()
+    );
+}
+
+/// Kubelet before 1.37 undoes a claim also for a pod whose own claims failed.
+#[test]
+fn a_claim_that_a_process_uses_is_not_undone() {
+    let fixture = Fixture::with_gpus(1, "24GiB");
+    let (_manager, api) = (fixture.manager_with_shim(), ResourceApi::start(NODE));
+    let driver = fixture.dra_driver(NODE, &api);
+    let gpu = published(&api, 1).remove(0);
+    put_claim(&api, "one", "p", &[result("gpu", &gpu, "4Gi", "30")], &json!([]));
+    put_pod(&api, "p", &[("main", &[("one", "gpu")])]);
+    assert_eq!(driver.prepare("one", "one-uid").error, "");
+    let list = succeeded(&fixture.vcuda(["grant", "list", "--json"]).output().unwrap());
+    let list: Value = serde_json::from_str(&list).unwrap();
+    let id = list["grants"][0]["id"].as_str().unwrap();
+    let mut command = fixture.vcuda(["run", "--sim", "--grant", id, "--"]);
+    let mut user = Running::start(command.arg(app("hold", Door::Dlsym)).arg(gib(1).to_string()));
+    user.wait_for("holding");
+    let refusal = driver.unprepare("one", "one-uid");
+    assert!(refusal.contains("processes still use grant"), "{refusal}");
+    assert!(fixture.cdi().join("vcuda.io-claim-one-uid.json").is_file());
+    user.signal(libc::SIGKILL);
+    user.finish();
+    assert_eq!(driver.unprepare("one", "one-uid"), "");
+    assert!(grants(&fixture).is_empty());
+}
+
+#[test]
+fn a_claim_may_be_suspended_if_it_says_so_and_its_namespace_may() {
+    let fixture = Fixture::with_gpus(1, "24GiB");
+    let (manager, api) = (fixture.manager_with_shim(), ResourceApi::start(NODE));
+    let driver = fixture.dra_driver(NODE, &api);
+    let gpu = published(&api, 1).remove(0);
+    let config = |value: Value| {
+        json!([{"source": "FromClaim", "opaque": {"driver": "vcuda.io", "parameters":
+            {"apiVersion": "vcuda.io/v1alpha1", "kind": "VcudaConfig", "suspendable": value}}}])
+    };
+    put_pod(&api, "p", &[("main", &[("one", "gpu")])]);
+    let share = [result("gpu", &gpu, "4Gi", "30")];
+    put_claim(&api, "one", "p", &share, &config(json!("true")));
+    let wrong = driver.prepare("one", "one-uid").error;
+    assert!(wrong.contains("invalid type"), "{wrong}");
+    put_claim(&api, "one", "p", &share, &config(json!(true)));
+    let refusal = driver.prepare("one", "one-uid").error;
+    assert!(
+        refusal.contains("pods of namespace default may not be suspended"),
+        "{refusal}"
+    );
+
+    fs::write(
+        fixture.home().join("manager.toml"),
+        "[namespaces.\"*\"]\nsuspendable = true\n",
+    )
+    .unwrap();
+    drop(manager);
+    let _manager = fixture.manager_with_shim();
+    eventually("the manager answers again", SOON, || {
+        driver.prepare("one", "one-uid").error.is_empty()
+    });
+    let listed = succeeded(&fixture.vcuda(["grant", "list", "--json"]).output().unwrap());
+    let listed: Value = serde_json::from_str(&listed).unwrap();
+    assert_eq!(listed["grants"][0]["suspendable"], true, "{listed}");
+}
+
+#[test]
+fn requests_of_one_container_are_one_grant_and_those_of_others_their_own() {
+    let fixture = Fixture::with_gpus(2, "24GiB");
+    let (_manager, api) = (fixture.manager_with_shim(), ResourceApi::start(NODE));
+    let driver = fixture.dra_driver(NODE, &api);
+    let gpus = published(&api, 2);
+
+    let both = [
+        result("a", &gpus[0], "4Gi", "30"),
+        result("b", &gpus[1], "4Gi", "30"),
+    ];
+    put_claim(&api, "both", "p", &both, &json!([]));
+    put_pod(&api, "p", &[("main", &[("both", "")])]);
+    let answer = driver.prepare("both", "both-uid");
+    assert_eq!(answer.error, "");
+    let named: Vec<_> = answer
+        .devices
+        .iter()
+        .map(|device| device.cdi_device_ids.clone())
+        .collect();
+    assert_eq!(
+        named,
+        [vec!["vcuda.io/claim=both-uid-a".to_owned()], vec![]],
+        "once for the container"
+    );
+    assert_eq!(grants(&fixture), [("default/p/main".to_owned(), gib(4), 300)]);
+
+    let each = [
+        result("a", &gpus[0], "2Gi", "0"),
+        result("b", &gpus[0], "3Gi", "10"),
+    ];
+    put_claim(&api, "each", "q", &each, &json!([]));
+    put_pod(
+        &api,
+        "q",
+        &[("first", &[("each", "a")]), ("second", &[("each", "b")])],
+    );
+    assert_eq!(driver.prepare("each", "each-uid").error, "");
+    let of_q: Vec<_> = grants(&fixture)
+        .into_iter()
+        .filter(|grant| grant.0.contains("/q/"))
+        .collect();
+    let expected = [
+        ("default/q/first".to_owned(), gib(2), 1000),
+        ("default/q/second".to_owned(), gib(3), 100),
+    ];
+    assert_eq!(of_q, expected);
+    assert_eq!(driver.unprepare("each", "each-uid"), "");
+    assert_eq!(grants(&fixture).len(), 1, "the other claim keeps its own");
+}
+
+#[test]
+fn what_cannot_be_prepared_says_why_and_leaves_nothing() {
+    let fixture = Fixture::with_gpus(1, "24GiB");
+    let (_manager, api) = (fixture.manager_with_shim(), ResourceApi::start(NODE));
+    let driver = fixture.dra_driver(NODE, &api);
+    let gpu = published(&api, 1).remove(0);
+    let refused = |name: &str, why: &str| {
+        let said = driver.prepare(name, &format!("{name}-uid")).error;
+        assert!(said.contains(why), "{name}: {said}");
+        assert!(said.starts_with(&format!("claim default/{name}: ")), "{said}");
+    };
+
+    refused("gone", "there is no claim of this name");
+    put_pod(
+        &api,
+        "p",
+        &[
+            ("main", &[("same", ""), ("two", "")]),
+            ("side", &[("unequal", "")]),
+        ],
+    );
+    let same = [result("a", &gpu, "1Gi", "1"), result("b", &gpu, "1Gi", "1")];
+    put_claim(&api, "same", "p", &same, &json!([]));
+    refused("same", "distinctAttribute: vcuda.io/uuid");
+    put_claim(&api, "two", "p", &[result("a", &gpu, "1Gi", "1")], &json!([]));
+    refused("two", "a container uses this claim and claim same");
+    put_claim(
+        &api,
+        "nobody",
+        "absent",
+        &[result("a", &gpu, "1Gi", "1")],
+        &json!([]),
+    );
+    refused("nobody", "reserved for no pod that there is");
+    put_claim(
+        &api,
+        "unequal",
+        "p",
+        &[result("a", "gpu-unknown", "1Gi", "1")],
+        &json!([]),
+    );
+    refused("unequal", "device gpu-unknown is not on this node");
+    put_claim(
+        &api,
+        "unequal",
+        "p",
+        &[result("a", &gpu, "30Gi", "1")],
+        &json!([]),
+    );
+    refused("unequal", "30 GiB and 1 % are not free");
+    let typo =
+        json!([{"source": "FromClaim", "opaque": {"driver": "vcuda.io", "parameters": {"polcy": "burst"}}}]);
+    put_claim(&api, "unequal", "p", &[result("a", &gpu, "1Gi", "1")], &typo);
+    refused("unequal", "unknown field `polcy`");
+    let uid = driver.prepare("two", "../../etc").error;
+    assert!(uid.contains("\"../../etc\" is no UID"), "{uid}");
+    assert!(grants(&fixture).is_empty());
+    assert_eq!(fs::read_dir(fixture.cdi()).unwrap().count(), 0);
+}
+
+#[test]
+fn the_slices_are_as_the_gpus_are_and_come_back() {
+    let fixture = Fixture::with_gpus(2, "24GiB");
+    let (_manager, api) = (fixture.manager_with_shim(), ResourceApi::start(NODE));
+    let driver = fixture.dra_driver(NODE, &api);
+    let gpus = published(&api, 2);
+    let slice = api.slices().remove(0);
+    assert_eq!(slice["metadata"]["ownerReferences"][0]["name"], NODE);
+    assert_eq!(slice["spec"]["devices"][0]["capacity"]["cores"]["value"], "100");
+    eventually("it is ready", SOON, || driver.problems().contains("200 OK"));
+
+    // Kubelet deletes slices at its start.
+    api.delete_slices();
+    assert_eq!(published(&api, 2), gpus);
+    // A cordoned GPU takes no new claims, and is offered again later.
+    let taints = |api: &ResourceApi| api.slices()[0]["spec"]["devices"][0]["taints"].clone();
+    let listed = succeeded(&fixture.vcuda(["gpu", "list", "--json"]).output().unwrap());
+    let listed: Value = serde_json::from_str(&listed).unwrap();
+    let uuids: Vec<String> = listed["gpus"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|gpu| gpu["uuid"].as_str().unwrap().to_owned())
+        .collect();
+    let first = uuids
+        .iter()
+        .find(|uuid| uuid.to_ascii_lowercase() == gpus[0])
+        .unwrap();
+    succeeded(&fixture.vcuda(["gpu", "cordon", first.as_str()]).output().unwrap());
+    eventually("it is tainted", SOON, || {
+        taints(&api)[0]["key"] == "vcuda.io/cordoned"
+    });
+    succeeded(
+        &fixture
+            .vcuda(["gpu", "uncordon", first.as_str()])
+            .output()
+            .unwrap(),
+    );
+    eventually("it is no more", SOON, || taints(&api).is_null());
+
+    // Without the gate a claim would get a whole GPU.
+    api.set_gate_off(true);
+    api.delete_slices();
+    eventually("the reason is shown", SOON, || {
+        driver.problems().contains("DRAConsumableCapacity")
+    });
+    eventually("no slice is left", SOON, || api.slices().is_empty());
+    api.set_gate_off(false);
+    assert_eq!(published(&api, 2), gpus);
+    eventually("it is ready again", SOON, || driver.problems().contains("200 OK"));
+}
+
+#[test]
+fn a_second_driver_is_ready_and_waits_for_the_firsts_end() {
+    let fixture = Fixture::with_gpus(1, "24GiB");
+    let (_manager, api) = (fixture.manager_with_shim(), ResourceApi::start(NODE));
+    let mut first = fixture.dra_driver(NODE, &api);
+    let gpu = published(&api, 1).remove(0);
+    // In a rollout the old pod ends when the new one is ready.
+    let second = fixture.dra_driver(NODE, &api);
+    eventually("the second is ready", SOON, || {
+        second.problems().contains("200 OK")
+    });
+    put_claim(&api, "one", "p", &[result("gpu", &gpu, "4Gi", "30")], &json!([]));
+    put_pod(&api, "p", &[("main", &[("one", "gpu")])]);
+    let prepared = first.prepare("one", "one-uid").devices;
+    assert_eq!(prepared.len(), 1);
+    first.kill();
+    eventually("the second has taken over", SOON, || second.registers());
+    assert_eq!(second.prepare("one", "one-uid").devices, prepared);
+    assert_eq!(second.unprepare("one", "one-uid"), "");
+}

@@ -1,0 +1,39 @@
+//! `usage` that a process of its tenant makes longer, until the file system of all directories is full.
+
+use std::fs::{self, OpenOptions};
+use std::io::Write as _;
+use std::time::Duration;
+
+use vcuda_tests::{Fixture, Tmpfs, eventually, succeeded};
+
+use super::SMALL_CONTEXTS;
+
+#[test]
+fn a_usage_that_fills_the_file_system_is_cut_and_keeps_no_grant_from_others() {
+    let fixture = Fixture::with_config(SMALL_CONTEXTS);
+    let Some(_disk) = Tmpfs::over(&fixture.runtime(), "size=24m,mode=700") else {
+        return;
+    };
+    let _manager = fixture.manager();
+    let vcuda = |args: &[&str]| succeeded(&fixture.vcuda(args).output().unwrap());
+    vcuda(&["grant", "create", "greedy", "--memory", "1GiB", "--cores", "20"]);
+    vcuda(&["grant", "create", "web", "--memory", "1GiB", "--cores", "20"]);
+    let path = fixture.runtime().join("vcuda/containers/greedy-1/usage");
+    let made_bytes = fs::metadata(&path).unwrap().len();
+    let fill = || {
+        let mut usage = OpenOptions::new().append(true).open(&path).unwrap();
+        while usage.write_all(&[1; 4096]).is_ok() {}
+    };
+    // Both need room at once, whenever the manager has looked last.
+    fill();
+    vcuda(&["set", "web", "--memory", "2GiB"]);
+    fill();
+    vcuda(&["grant", "create", "new", "--memory", "1GiB", "--cores", "20"]);
+    fill();
+    eventually("it is cut", Duration::from_secs(10), || {
+        fs::metadata(&path).unwrap().len() == made_bytes
+    });
+    let events = vcuda(&["events"]);
+    let told = events.lines().find(|line| line.contains("VcudaUsageGrown"));
+    assert!(told.is_some_and(|line| line.contains("greedy-1")), "{events}");
+}

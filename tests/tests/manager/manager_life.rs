@@ -1,0 +1,365 @@
+//! The daemon's life: configuration, signals, end. Its work has other tests.
+#![expect(clippy::disallowed_methods, reason = "durations, by the wall clock")]
+
+use std::fs;
+use std::os::unix::net::UnixDatagram;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use vcuda_machine::{Faults, Xid};
+use vcuda_tests::{Door, Fixture, Running, app, eventually, succeeded, text};
+
+#[test]
+fn sigterm_ends_it_with_status_0() {
+    let fixture = Fixture::new();
+    for signal in [libc::SIGTERM, libc::SIGINT] {
+        let mut manager = fixture.manager();
+        manager.signal(signal);
+        assert_eq!(manager.finish().code(), Some(0), "{}", manager.log());
+    }
+}
+
+#[test]
+fn one_that_was_started_with_signals_blocked_can_be_ended() {
+    let fixture = Fixture::new();
+    let manager = fixture.manager_command(&[]);
+    let mut command = Command::new("env");
+    fixture.environment(&mut command);
+    command
+        .arg("--block-signal=HUP,INT,TERM")
+        .arg(manager.get_program())
+        .args(manager.get_args());
+    let mut manager = Running::start(&mut command);
+    let socket = fixture.runtime().join("vcuda/manager.sock");
+    eventually("it listens", Duration::from_secs(20), || socket.exists());
+    manager.signal(libc::SIGTERM);
+    eventually("it ends", Duration::from_secs(20), || {
+        manager.0.try_wait().unwrap().is_some()
+    });
+}
+
+#[test]
+fn a_wrong_configuration_starts_nothing() {
+    let fixture = Fixture::new();
+    let file = fixture.runtime().join("m.toml");
+    for (content, line) in [
+        (
+            "[admission]\nreserve = \"many\"\n",
+            "m.toml:2: 'many': not a number",
+        ),
+        ("\n[nothing]\n", "m.toml:2: unknown field `nothing`"),
+    ] {
+        fs::write(&file, content).unwrap();
+        for check in [vec!["--check".to_owned()], Vec::new()] {
+            let mut command = fixture.manager_command(&check);
+            let output = command.arg("--config").arg(&file).output().unwrap();
+            assert_eq!(output.status.code(), Some(64), "{}", text(&output));
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(
+                said.starts_with("vcuda-manager: ") && said.contains(line),
+                "{said}"
+            );
+            assert_eq!(said.lines().count(), 1, "{said}");
+        }
+        assert!(!fixture.runtime().join("vcuda/manager.sock").exists());
+    }
+    fs::write(&file, "[admission]\nreserve = \"1Gi\"\n").unwrap();
+    let output = fixture
+        .manager_command(&["--check".to_owned()])
+        .arg("--config")
+        .arg(&file)
+        .output()
+        .unwrap();
+    assert_eq!(text(&output).trim(), "exit status: 0");
+}
+
+/// The configuration is right, but the system refuses: status 1, and a service manager tries again.
+#[test]
+fn a_state_directory_that_cannot_be_made_is_status_1() {
+    let fixture = Fixture::new();
+    let state = fixture.home().join("state");
+    fs::write(&state, "").unwrap();
+    let output = fixture.manager_command(&[]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let expected = format!(
+        "vcuda-manager: {}: File exists (os error 17); the ledger of grants has to be there, on a disk, and the manager's alone",
+        state.display()
+    );
+    assert_eq!(said.lines().last(), Some(expected.as_str()), "{said}");
+    assert!(!fixture.runtime().join("vcuda/manager.sock").exists());
+}
+
+#[test]
+fn sighup_reads_the_configuration_again() {
+    let fixture = Fixture::new();
+    let file = fixture.runtime().join("m.toml");
+    fs::write(&file, "").unwrap();
+    let mut manager = fixture.manager_with(&["--config", file.to_str().unwrap()]);
+    let says = |what: &str| {
+        eventually(what, Duration::from_secs(20), || manager.log().contains(what));
+    };
+    fs::write(&file, "[audit]\ninterval = \"7 weeks\"\n").unwrap();
+    manager.signal(libc::SIGHUP);
+    says("the configuration stays as it is");
+    fs::write(&file, "[audit]\ninterval = \"2s\"\n[log]\nfilter = \"debug\"\n").unwrap();
+    manager.signal(libc::SIGHUP);
+    says("audit.interval has changed, which takes effect with the next start");
+    says("the configuration was read again");
+    manager.signal(libc::SIGTERM);
+    assert_eq!(manager.finish().code(), Some(0));
+}
+
+/// PIDs of standbys under this root, whoever is their parent.
+fn standbys(root: &Path) -> Vec<u32> {
+    let is_one = |pid: &u32| {
+        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let words: Vec<&[u8]> = line.split(|byte| *byte == 0).collect();
+        let root = root.as_os_str().as_encoded_bytes();
+        words.contains(&b"--standby".as_slice()) && words.contains(&root)
+    };
+    let pids = fs::read_dir("/proc").unwrap().flatten();
+    let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.filter(is_one).collect()
+}
+
+#[test]
+fn a_manager_that_ends_while_tenants_run_leaves_a_standby() {
+    let fixture = Fixture::new();
+    let root = fixture.runtime().join("vcuda");
+    let soon = |what: &str, holds: &dyn Fn() -> bool| eventually(what, Duration::from_secs(20), holds);
+    let mut manager = fixture.manager();
+    succeeded(
+        &fixture
+            .vcuda(["grant", "create", "a", "--memory", "1GiB", "--cores", "30"])
+            .output()
+            .unwrap(),
+    );
+    // No container is in use.
+    manager.signal(libc::SIGTERM);
+    assert_eq!(manager.finish().code(), Some(0));
+    assert_eq!(standbys(&root), [0; 0]);
+    drop(manager);
+
+    let mut manager = fixture.manager();
+    let mut command = fixture.vcuda(["run", "--sim", "--grant", "a", "--"]);
+    command.arg(app("saturate", Door::Dlsym)).args(["600", "1000000"]);
+    let mut program = Running::start(&mut command);
+    program.wait_for("started");
+    let beat = || fs::read(root.join("containers/a-1/limits")).unwrap()[176..184].to_vec();
+    let beats = || {
+        let before = beat();
+        soon("a process arbitrates", &|| beat() != before);
+    };
+    beats();
+    manager.signal(libc::SIGTERM);
+    assert_eq!(manager.finish().code(), Some(0), "{}", manager.log());
+    soon("one is left behind", &|| standbys(&root).len() == 1);
+    for _ in 0..5 {
+        beats();
+    }
+    drop(manager);
+    // It ends for the next manager, and is not needed twice.
+    let mut manager = fixture.manager();
+    soon("it has left", &|| standbys(&root).is_empty());
+    beats();
+    manager.signal(libc::SIGTERM);
+    assert_eq!(manager.finish().code(), Some(0));
+    // Its command line is empty shortly after the start.
+    soon("one is left behind again", &|| standbys(&root).len() == 1);
+    beats();
+    // No standby is left without processes either.
+    drop(program);
+    soon("it has ended with the last program", &|| {
+        standbys(&root).is_empty()
+    });
+}
+
+#[test]
+fn one_that_starts_with_an_nvml_that_hangs_answers_and_can_be_ended() {
+    let fixture = Fixture::new();
+    succeeded(&fixture.bare("true").output().unwrap());
+    let hangs = Faults {
+        hangs: true,
+        ..Faults::default()
+    };
+    hangs.write(&fixture.machine()).unwrap();
+    let mut manager = fixture.manager();
+    succeeded(&fixture.vcuda(["grant", "list"]).output().unwrap());
+    let create = || {
+        let args = ["grant", "create", "a", "--memory", "1GiB"];
+        fixture.vcuda(args).output().unwrap()
+    };
+    let refused = text(&create());
+    assert!(refused.contains("NVML has not answered yet"), "{refused}");
+    manager.signal(libc::SIGTERM);
+    eventually("it ends", Duration::from_secs(20), || {
+        manager.log().contains("ending") && !Path::new(&format!("/proc/{}/exe", manager.pid())).exists()
+    });
+    assert_eq!(manager.finish().code(), Some(0), "{}", manager.log());
+    drop(manager);
+    // A manager that begins to answer is used.
+    let _manager = fixture.manager();
+    Faults::default().write(&fixture.machine()).unwrap();
+    eventually("GPUs are given out", Duration::from_secs(20), || {
+        create().status.success()
+    });
+}
+
+#[test]
+fn a_service_manager_is_told_that_it_is_ready_alive_and_ending() {
+    let fixture = Fixture::new();
+    let socket = fixture.runtime().join("notify");
+    let told = UnixDatagram::bind(&socket).unwrap();
+    told.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    // Waits for this notification; returns those before it.
+    let until = |word: &str| {
+        let mut before = Vec::new();
+        loop {
+            let mut bytes = [0; 4096];
+            let read = told.recv(&mut bytes);
+            assert!(read.is_ok(), "no {word} after {before:?}");
+            let said = String::from_utf8_lossy(&bytes[..read.unwrap()]).into_owned();
+            if said.lines().any(|line| line == word) {
+                return before;
+            }
+            before.push(said);
+        }
+    };
+    // Twice within this time (us).
+    let variables = [
+        ("NOTIFY_SOCKET", socket.as_path()),
+        ("WATCHDOG_USEC", Path::new("200000")),
+    ];
+    let mut manager = fixture.manager_under(&variables);
+    assert_eq!(until("READY=1"), [""; 0], "nothing is said before it is ready");
+    until("WATCHDOG=1");
+    until("WATCHDOG=1");
+    manager.signal(libc::SIGHUP);
+    until("RELOADING=1");
+    until("READY=1");
+    manager.signal(libc::SIGTERM);
+    until("STOPPING=1");
+    assert_eq!(manager.finish().code(), Some(0), "{}", manager.log());
+}
+
+/// As in `vcuda-manager & vcuda grant create ...`.
+#[test]
+fn a_command_waits_for_a_manager_that_was_just_started() {
+    let fixture = Fixture::new();
+    let begun = Instant::now();
+    let output = fixture.vcuda(["grant", "list"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(69), "{}", text(&output));
+    assert!(
+        text(&output).contains("no manager runs here"),
+        "{}",
+        text(&output)
+    );
+    assert!(begun.elapsed() >= Duration::from_secs(1));
+    // A second is little for the start of a manager on a busy machine.
+    let is_served = |_| {
+        let mut command = fixture.vcuda(["grant", "list", "--json"]);
+        let mut waiting = command
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let _manager = fixture.manager();
+        waiting.wait().unwrap().success()
+    };
+    assert!((0..20).any(is_served));
+}
+
+#[test]
+fn a_manager_that_hangs_is_told_at_once_by_every_command() {
+    let fixture = Fixture::new();
+    let manager = fixture.manager();
+    manager.signal(libc::SIGSTOP);
+    for command in [&["grant", "list"][..], &["smi"], &["events"], &["usage"]] {
+        let output = fixture.vcuda(command).output().unwrap();
+        assert_eq!(output.status.code(), Some(69), "{command:?}: {}", text(&output));
+        let said = text(&output);
+        let words = "the manager does not answer within 2 s; its log says more";
+        assert!(said.contains(words), "{command:?}: {said}");
+    }
+    manager.signal(libc::SIGCONT);
+}
+
+/// With neither option nor configuration: as built, and as installed.
+#[test]
+fn shim_and_program_beside_the_manager_are_what_containers_get() {
+    let fixture = Fixture::new();
+    let mut command = fixture.manager_command(&[]);
+    let _manager = Running::start(command.env_remove("VCUDA_MANAGER_PROGRAM"));
+    let lib = fixture.home().join("state/lib");
+    let has = |start: &str| {
+        let files = fs::read_dir(&lib).into_iter().flatten();
+        let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
+        names.filter(|name| name.starts_with(start)).count() == 1
+    };
+    eventually("both are installed", Duration::from_secs(20), || {
+        has("libvcuda_shim-") && has("vcuda-")
+    });
+}
+
+#[test]
+fn a_grant_without_a_device_says_why() {
+    let fixture = Fixture::new();
+    let file = fixture.home().join("manager.toml");
+    let said_with = |inject: &str, shim: &[&str], name: &str| {
+        fs::write(&file, format!("[cdi]\ninject = \"{inject}\"\n")).unwrap();
+        let args = [&["--config", file.to_str().unwrap()], shim].concat();
+        let _manager = fixture.manager_with(&args);
+        let create = ["grant", "create", name, "--memory", "4GiB"];
+        succeeded(&fixture.vcuda(create).output().unwrap())
+    };
+    for (inject, shim, why) in [
+        (
+            "toolkit-env",
+            &["--shim-library", "/nothing"][..],
+            "no shim library installed",
+        ),
+        ("cdi", &[], "in the manager cdi.driver_root"),
+        (
+            "toolkit-env",
+            &[],
+            "may not write to its folder of devices (cdi.directory)",
+        ),
+    ] {
+        let said = said_with(inject, shim, &format!("grant{}", why.len()));
+        assert!(said.contains("no CDI device: ") && said.contains(why), "{said}");
+    }
+}
+
+#[test]
+fn what_a_person_should_look_into_is_logged_and_outlives_a_restart() {
+    let fixture = Fixture::with_gpus(1, "24GiB");
+    let mut manager = fixture.manager();
+    let gpu = fixture.report()["gpus"][0]["uuid"].as_str().unwrap().to_owned();
+    let xids = vec![Xid { gpu, xid: 79 }];
+    let faults = Faults {
+        xids,
+        ..Faults::default()
+    };
+    faults.write(&fixture.machine()).unwrap();
+    eventually("the failure is logged", Duration::from_secs(20), || {
+        let log = manager.log();
+        log.lines()
+            .any(|line| line.contains("ERROR") && line.contains("XID 79"))
+    });
+    // What a new manager finds again is counted on the event of the one before.
+    let events = || {
+        let told = succeeded(&fixture.vcuda(["events", "--json"]).output().unwrap());
+        let uncounted = told.lines().map(|line| line.split(",\"count\":").next().unwrap());
+        uncounted.map(str::to_owned).collect::<Vec<_>>()
+    };
+    let before = events();
+    assert!(
+        before.iter().any(|event| event.contains("VcudaGpuUnhealthy")),
+        "{before:#?}"
+    );
+    manager.kill_and_restart();
+    let after = events();
+    assert!(after.starts_with(&before), "{after:#?}");
+}

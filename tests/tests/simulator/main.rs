@@ -1,0 +1,10 @@
+//! The simulated driver and virtual time.
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "a test stops at the first thing that is not as it should be"
+)]
+
+mod clock;
+mod profiles;
