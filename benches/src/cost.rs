@@ -8,9 +8,10 @@
 //! instruction by the calling thread, in a short and a long run. The judged figure counts what nearly every call executes:
 //! for each instruction the additional executions per call of the long run, rounded to a whole number. Work that occurs
 //! once in many calls is thus excluded, as its frequency depends on time; the mean, shown beside it, includes it. The
-//! driver's time is 100 ns per launch. Nanoseconds depend on the machine: bare and hooked runs alternate, and each figure
-//! is the fastest run. With `--check` it exits with 1 if a call costs too much; `--brief` only shows that it works. Both together
-//! judge the instructions alone, which repeat on a busy machine (`scripts/check-cost.sh`).
+//! program has a clock of its own then (`apps/counted.c`), so that the figures repeat, also on a busy machine. Nanoseconds
+//! depend on the machine: bare and hooked runs alternate, and each figure is the fastest run. With `--check` it exits with 1
+//! if a call costs too much; `--brief` only shows that it works. Both together judge the instructions alone
+//! (`scripts/check-cost.sh`).
 
 #[path = "cost/callgrind.rs"]
 mod callgrind;
@@ -33,9 +34,6 @@ struct Case {
     most: Option<f64>,
 }
 
-/// Number of counts of a call that seems to cost too much.
-const ATTEMPTS: usize = 5;
-
 const MEMORY: &[&str] = &["--memory", "8GiB"];
 
 const fn case(title: &'static str, call: &'static str, most: Option<f64>) -> Case {
@@ -52,7 +50,7 @@ const CASES: [Case; 13] = [
     case("launch, no limit", "launch", Some(12.0)),
     Case {
         quota: &["--cores", "90"],
-        ..case("launch within its share", "launch", Some(184.0))
+        ..case("launch within its share", "launch", Some(226.0))
     },
     Case {
         quota: &["--memory", "8GiB", "--suspendable"],
@@ -60,16 +58,16 @@ const CASES: [Case; 13] = [
     },
     Case {
         quota: &["--cores", "90", "--suspendable"],
-        ..case("launch within its share, suspendable", "launch", Some(305.0))
+        ..case("launch within its share, suspendable", "launch", Some(346.0))
     },
-    case("allocate + free", "alloc", Some(786.0)),
+    case("allocate + free", "alloc", Some(771.0)),
     Case {
         neighbours: 63,
         ..case("allocate + free, 64 slots", "alloc", None)
     },
-    case("cuMemGetInfo", "info", Some(299.0)),
-    case("cuMemGetInfo, a pool in use", "pooled-info", Some(306.0)),
-    case("cuMemAllocAsync + cuMemFreeAsync", "pool", Some(1_293.0)),
+    case("cuMemGetInfo", "info", Some(284.0)),
+    case("cuMemGetInfo, a pool in use", "pooled-info", Some(291.0)),
+    case("cuMemAllocAsync + cuMemFreeAsync", "pool", Some(1_278.0)),
     case("cuMemAllocManaged + cuMemFree", "managed", None),
     case("cuMemCreate, map, unmap, release", "vmm", None),
     case("cuArrayCreate + cuArrayDestroy", "array", None),
@@ -87,7 +85,9 @@ impl Bench {
     fn command(&self, case: &Case, hooked: bool, tool: &[&str], calls: u64) -> Command {
         let quota = hooked.then_some(case.quota);
         let mut command = self.stage.command(Driver::Noop, quota);
-        let program = self.stage.program("cost");
+        let program = self
+            .stage
+            .program(if tool.is_empty() { "cost" } else { "counted" });
         if quota.is_some() && case.neighbours > 0 {
             let script = format!(
                 "'{0}' crowd {1} '{0}' {2} {calls}",
@@ -113,21 +113,8 @@ impl Bench {
             .with_context(|| format!("{}: {text:?} is no number", case.title))
     }
 
-    /// Number of instructions that the hook adds to a call; `None` without valgrind. On a busy machine launches come late and take
-    /// a longer path: what is more than the limit is counted again.
+    /// Number of instructions that the hook adds to a call; `None` without valgrind.
     fn added_instructions(&self, case: &Case) -> Result<Option<Instructions>> {
-        let mut least = self.added_once(case)?;
-        for _ in 1..ATTEMPTS {
-            if least.is_none_or(|least| case.most.is_none_or(|most| least.usual <= most)) {
-                break;
-            }
-            let again = self.added_once(case)?.into_iter().chain(least);
-            least = again.min_by(|one, other| one.usual.total_cmp(&other.usual));
-        }
-        Ok(least)
-    }
-
-    fn added_once(&self, case: &Case) -> Result<Option<Instructions>> {
         let hooked = self.instructions(case, true)?;
         Ok(hooked
             .zip(self.instructions(case, false)?)
@@ -169,7 +156,11 @@ impl Bench {
             return Ok(None);
         }
         let report = std::fs::read_to_string(out.with_extension("out-01"))?;
-        callgrind::counts(&report).map(Some)
+        let mut counts = callgrind::counts(&report)?;
+        // What the program's clock takes is no cost of the shim; its loop is the same with and without it.
+        let program = self.stage.program("counted");
+        counts.retain(|(object, _), _| Path::new(object) != program);
+        Ok(Some(counts))
     }
 }
 
@@ -195,7 +186,7 @@ fn preload_us(shim: &Path, pairs: usize) -> Result<f64> {
 fn main() -> Result<ExitCode> {
     let mut options = Options::from_arguments()?;
     let bench = Bench {
-        stage: Stage::new(&["cost"])?,
+        stage: Stage::new(&["cost", "counted"])?,
     };
     let calls = if options.brief { 2_000 } else { 1_000_000 };
     let mut table = comfy_table::Table::new();
