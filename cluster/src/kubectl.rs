@@ -14,6 +14,7 @@ pub mod explain;
 mod gather;
 pub mod metrics;
 mod tables;
+pub mod too_large;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -25,7 +26,8 @@ Examples:
 const DETAILS: &str = "\
 gpus, ps and top read the managers' metrics. They take the rights to list pods
 and to get pods/proxy in the namespace of the chart. why takes get of the pod,
-list of events, get of resourceclaims in the pod's namespace.
+list of events, get of resourceclaims in the pod's namespace; list of nodes
+and resourceslices to tell whether it can ever start.
 
 Exit status: 0 done; 64 wrong use; 69 the API server or a manager does not
 answer, or refuses; 1 another failure.";

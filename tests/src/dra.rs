@@ -65,6 +65,11 @@ impl DraDriver<'_> {
     /// Starts and registers the driver.
     pub fn start(&mut self) {
         self.start_alone();
+        self.register();
+    }
+
+    /// Registers the driver as kubelet does.
+    pub fn register(&self) {
         let mut info = None;
         eventually("kubelet registers the driver", SOON, || {
             info = self.registered();
@@ -136,7 +141,8 @@ impl DraDriver<'_> {
         })
     }
 
-    fn socket(&self) -> PathBuf {
+    /// Path of the socket that kubelet calls.
+    pub fn socket(&self) -> PathBuf {
         self.fixture.kubelet_directory().join("plugins/vcuda.io/dra.sock")
     }
 

@@ -5,6 +5,8 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use serde::Serialize;
 
+use super::too_large::Largest;
+
 /// What is known of a pod.
 #[derive(Debug, Clone, Default)]
 pub struct Evidence {
@@ -14,6 +16,8 @@ pub struct Evidence {
     pub events: Vec<Told>,
     /// Its claims.
     pub claims: Vec<ResourceClaim>,
+    /// What the cluster has at most, as far as it may be read.
+    pub largest: Largest,
     /// What could not be read, and why.
     pub unread: Vec<String>,
 }
@@ -39,7 +43,11 @@ pub struct Finding {
 }
 
 /// Texts of events, and the remedy (docs/kubernetes.md, "When something is wrong"). The first that is in the text counts.
-const REMEDIES: [(&str, &str); 20] = [
+const REMEDIES: [(&str, &str); 21] = [
+    (
+        "the largest that this node has gives",
+        "it can never start on that node: ask for less in a new pod, or keep it on nodes with larger GPUs (kubectl vcuda gpus)",
+    ),
     (
         "vcuda: no GPU has",
         "wait: it starts by itself when a GPU has room (kubectl vcuda gpus); or ask for less",
@@ -92,7 +100,8 @@ const REMEDIES: [(&str, &str); 20] = [
     ("and for no ", "make the pod anew with all three counts"),
     (
         "unresolvable CDI devices",
-        "the container runtime does not read the folder of paths.cdi, or CDI is off: containerd 1.7 needs enable_cdi = true",
+        "plugin and driver write lost specifications again within seconds; if it stays so, the container runtime does not read the \
+         folder of paths.cdi, or CDI is off: containerd 1.7 needs enable_cdi = true",
     ),
     (
         "cannot allocate unhealthy devices",
@@ -116,7 +125,13 @@ const REMEDIES: [(&str, &str); 20] = [
     ),
 ];
 /// Remedy for what has none of its own.
-const NONE: &str = "the text names what to do; docs/kubernetes.md, \"When something is wrong\"";
+const NONE: &str = "docs/kubernetes.md, \"When something is wrong\"";
+/// The same for what plugin and driver say, which name the remedy themselves.
+const NAMED: &str = "the text names what to do; docs/kubernetes.md, \"When something is wrong\"";
+/// Frame that kubelet and the scheduler put around an answer by gRPC.
+const FRAME: &str = "desc = ";
+/// Begin of remedies that say to wait.
+const WAIT: &str = "wait";
 /// Reasons of events that are no fault.
 const HARMLESS: [&str; 7] = [
     "Scheduled",
@@ -144,7 +159,7 @@ pub fn findings(evidence: &Evidence) -> Vec<Finding> {
         if !findings.iter().any(|finding| finding.reason == reason) {
             findings.push(Finding {
                 source: told.reason.clone(),
-                remedy: remedy(&reason),
+                remedy: remedy(&told.message),
                 reason,
             });
         }
@@ -153,7 +168,12 @@ pub fn findings(evidence: &Evidence) -> Vec<Finding> {
         findings.extend(evidence.claims.iter().filter_map(unallocated));
     }
     // An event says more than the state that it led to.
-    findings.sort_by_key(|finding| finding.remedy == NONE);
+    findings.sort_by_key(|finding| [NONE, NAMED].contains(&finding.remedy.as_str()));
+    let exceeded = evidence.largest.exceeded_by(&evidence.pod, &evidence.claims);
+    if phase(&evidence.pod) == "Pending" && !exceeded.is_empty() {
+        findings.retain(|finding| !finding.remedy.contains(WAIT));
+        findings.splice(..0, exceeded);
+    }
     findings.truncate(MOST);
     findings
 }
@@ -174,7 +194,7 @@ fn waiting(pod: &Pod) -> Vec<Finding> {
         let reason = core(message);
         Finding {
             source: source.to_owned(),
-            remedy: remedy(&reason),
+            remedy: remedy(message),
             reason,
         }
     };
@@ -213,15 +233,14 @@ fn unallocated(claim: &ResourceClaim) -> Option<Finding> {
 
 /// A message without the frame that kubelet puts around the plugin's words.
 fn core(message: &str) -> String {
-    let inside = message
-        .rsplit_once("desc = ")
-        .map_or(message, |(_, inside)| inside);
+    let inside = message.rsplit_once(FRAME).map_or(message, |(_, inside)| inside);
     inside.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-fn remedy(reason: &str) -> String {
-    let found = REMEDIES.iter().find(|(text, _)| reason.contains(text));
-    found.map_or(NONE, |(_, remedy)| remedy).to_owned()
+fn remedy(message: &str) -> String {
+    let found = REMEDIES.iter().find(|(text, _)| message.contains(text));
+    let unknown = if message.contains(FRAME) { NAMED } else { NONE };
+    found.map_or(unknown, |(_, remedy)| remedy).to_owned()
 }
 
 #[cfg(test)]

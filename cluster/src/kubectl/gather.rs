@@ -1,13 +1,14 @@
-//! What the API server tells of a pod: the pod, its events, its claims.
+//! What the API server tells of a pod: the pod, its events, its claims, and what nodes have.
 
-use k8s_openapi::api::core::v1::{Event, Pod};
-use k8s_openapi::api::resource::v1::ResourceClaim;
+use k8s_openapi::api::core::v1::{Event, Node, Pod};
+use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceSlice};
 use kube::api::ListParams;
 use kube::{Api, Client};
 use vcuda_daemon::life::RunError;
 
-use super::explain::{Evidence, Told};
+use super::explain::{self, Evidence, Told};
 use super::refused;
+use super::too_large::Largest;
 
 /// Gathers what is known of a pod.
 ///
@@ -37,12 +38,35 @@ pub(super) async fn evidence(client: &Client, namespace: &str, name: &str) -> Re
             Err(error) => unread.push(refused(&format!("claim {claim}"), &error).to_string()),
         }
     }
+    let largest = match explain::phase(&pod).as_str() {
+        "Pending" => largest(client, &mut unread).await,
+        _ => Largest::default(),
+    };
     Ok(Evidence {
         pod,
         events,
         claims,
+        largest,
         unread,
     })
+}
+
+/// What the cluster has at most. A user may not be allowed to list nodes or slices.
+async fn largest(client: &Client, unread: &mut Vec<String>) -> Largest {
+    let all = ListParams::default();
+    let nodes: Api<Node> = Api::all(client.clone());
+    let slices: Api<ResourceSlice> = Api::all(client.clone());
+    let mut largest = Largest::default();
+    match tokio::try_join!(nodes.list(&all), slices.list(&all)) {
+        Ok((nodes, slices)) => {
+            nodes.items.iter().for_each(|node| largest.add_node(node));
+            slices.items.iter().for_each(|slice| largest.add_slice(slice));
+        }
+        Err(error) => {
+            unread.push(refused("nodes and slices, so whether it can ever start", &error).to_string())
+        }
+    }
+    largest
 }
 
 /// Events of this pod and not of a former one of its name, the newest first.

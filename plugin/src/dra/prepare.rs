@@ -27,6 +27,7 @@ mod error;
 mod names;
 mod record;
 mod restore;
+mod unprepare;
 
 pub use error::PrepareError;
 pub(super) use error::REASONS;
@@ -105,10 +106,12 @@ impl Preparer {
     pub(crate) async fn prepare(&self, asked: &dra::Claim) -> Result<Vec<Prepared>, PrepareError> {
         check_uid(&asked.uid)?;
         let _lock = self.lock.lock().await;
-        match self.earlier_answer(&asked.uid).await? {
-            Some(prepared) => Ok(prepared),
-            None => self.prepare_anew(asked).await,
-        }
+        let prepared = match self.earlier_answer(&asked.uid).await? {
+            Some(prepared) => prepared,
+            None => self.prepare_anew(asked).await?,
+        };
+        self.known.lock().insert(asked.uid.clone(), asked.clone());
+        Ok(prepared)
     }
 
     /// Makes the grants that are not there yet, and the files.
@@ -229,35 +232,6 @@ impl Preparer {
             self.manager.release(&grant.id).await?;
         }
         Ok((self.manager.create(request).await?, true))
-    }
-
-    /// Removes a claim's files and releases its grants. A claim that is not prepared counts as unprepared.
-    ///
-    /// # Errors
-    /// Processes of its containers still run, the manager does not answer, or the files cannot be removed.
-    pub(crate) async fn unprepare(&self, uid: &str) -> Result<(), PrepareError> {
-        check_uid(uid)?;
-        let _lock = self.lock.lock().await;
-        let prefix = key_prefix(uid);
-        let mut grants = self.manager.list().await?;
-        grants.retain(|grant| grant.key.starts_with(&prefix));
-        // Kubelet before 1.37 also asks at the end of a pod whose own claim failed, while another pod uses the claim
-        // (kubernetes/kubernetes#140212). That one keeps its files, with which its containers start again.
-        for grant in &grants {
-            if self.manager.is_used(&grant.id).await? {
-                return Err(PrepareError::Used(grant.id.clone()));
-            }
-        }
-        self.known.lock().remove(uid);
-        // The files go first, so that no container starts with a grant that is being released.
-        let (store, claim_uid) = (self.store.clone(), uid.to_owned());
-        blocking(move || store.remove_claim(&claim_uid)).await?;
-        self.changed.notify_one();
-        for grant in grants {
-            self.manager.release(&grant.id).await?;
-            info!(uid, grant = grant.id, "undone");
-        }
-        Ok(())
     }
 }
 

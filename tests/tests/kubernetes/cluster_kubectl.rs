@@ -144,6 +144,7 @@ fn a_pod_that_does_not_start_is_explained() {
         "{why}"
     );
     assert!(why.contains("not read: events: events is forbidden"), "{why}");
+    assert!(why.contains("whether it can ever start"), "{why}");
 
     let event = |reason: &str, message: &str, uid: &str, time: &str| {
         json!({
@@ -162,6 +163,9 @@ fn a_pod_that_does_not_start_is_explained() {
         ),
     ]);
     api.put_list("/api/v1/namespaces/team/events", "v1", "Event", &events);
+    api.put_list("/api/v1/nodes", "v1", "Node", &json!([]));
+    let slices = "/apis/resource.k8s.io/v1/resourceslices";
+    api.put_list(slices, "resource.k8s.io/v1", "ResourceSlice", &json!([]));
     let why: Value = serde_json::from_str(&succeeded(&kubectl(&api, &["why", "web", "--json"]))).unwrap();
     assert_eq!(why["findings"][0]["reason"], sentence);
     assert!(
@@ -172,6 +176,41 @@ fn a_pod_that_does_not_start_is_explained() {
     );
     assert_eq!(why["findings"].as_array().unwrap().len(), 2, "{why}");
     assert_eq!(why["unread"], json!([]));
+}
+
+#[test]
+fn a_pod_that_can_never_start_is_not_told_to_wait() {
+    let api = ShownObjects::start();
+    let limits = json!({"vcuda.io/gpu": "1", "vcuda.io/memory": "40", "vcuda.io/cores": "10"});
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web", "namespace": "team", "uid": "u"},
+        "spec": {"containers": [{"name": "c", "resources": {"limits": limits}}]}, "status": {"phase": "Pending"},
+    });
+    api.put("/api/v1/namespaces/team/pods/web", &pod.to_string());
+    let message = "0/1 nodes are available: 1 Insufficient vcuda.io/memory.";
+    let event = json!({"metadata": {"name": "e", "namespace": "team"}, "involvedObject": {"name": "web", "uid": "u"},
+        "reason": "FailedScheduling", "message": message});
+    api.put_list("/api/v1/namespaces/team/events", "v1", "Event", &json!([event]));
+    api.put_list(
+        "/apis/resource.k8s.io/v1/resourceslices",
+        "resource.k8s.io/v1",
+        "ResourceSlice",
+        &json!([]),
+    );
+    let with_chunks = |chunks: &str| {
+        let node =
+            json!({"metadata": {"name": "n1"}, "status": {"allocatable": {"vcuda.io/memory": chunks}}});
+        api.put_list("/api/v1/nodes", "v1", "Node", &json!([node]));
+        succeeded(&kubectl(&api, &["why", "web"]))
+    };
+    let never = with_chunks("32");
+    assert!(
+        never.contains("it asks for 40 of vcuda.io/memory, and no node has more than 32")
+            && !never.contains("wait"),
+        "{never}"
+    );
+    let full = with_chunks("40");
+    assert!(full.contains("wait") && !full.contains("never"), "{full}");
 }
 
 #[test]

@@ -71,13 +71,8 @@ fn lost_files_are_written_again() {
     };
     let list = || succeeded(&fixture.vcuda(["grant", "list", "--json"]).output().unwrap());
     let (written, granted) = (files(), list());
-    eventually("the driver has looked", SOON, || {
-        files()
-            .keys()
-            .for_each(|name| fs::remove_file(fixture.cdi().join(name)).unwrap());
-        std::thread::sleep(Duration::from_secs(6));
-        !files().is_empty()
-    });
+    let remove = |name: &OsString| fs::remove_file(fixture.cdi().join(name)).unwrap();
+    written.keys().for_each(remove);
     eventually("both are there", SOON, || files().len() == written.len());
     let spec = OsString::from("vcuda.io-claim-one-uid.json");
     assert_eq!(files()[&spec], written[&spec]);
@@ -91,6 +86,21 @@ fn lost_files_are_written_again() {
         "{}",
         driver.log()
     );
+}
+
+/// Kubelet tries a pod that came before again only after 60 to 90 s.
+#[test]
+fn gpus_are_published_once_kubelet_knows_the_driver() {
+    let fixture = Fixture::with_gpus(1, "24GiB");
+    let (_manager, api) = (fixture.manager_with_shim(), ResourceApi::start(NODE));
+    let mut driver = fixture.dra_driver_with(NODE, &api, "");
+    driver.start_alone();
+    eventually("it serves kubelet", SOON, || driver.socket().exists());
+    // Without kubelet it waits longer than the second in which it else publishes.
+    std::thread::sleep(Duration::from_secs(3));
+    assert_eq!(api.slices(), Vec::<Value>::new());
+    driver.register();
+    published(&api, 1);
 }
 
 /// Kubelet before 1.37 undoes a claim also for a pod whose own claims failed.

@@ -90,7 +90,7 @@ pub enum PrepareError {
     #[error("{0}")]
     Amounts(#[from] AmountsError),
     /// Processes have a grant of a claim that is to be undone.
-    #[error("processes still use grant {0}: vcuda list shows them; kubelet asks again")]
+    #[error("processes still use grant {0}: vcuda ps shows them; kubelet asks again")]
     Used(String),
     /// The device is not on this node.
     #[error(

@@ -1,0 +1,200 @@
+//! Whether a pod asks for more than the cluster has at all: it would wait for ever. No network.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{Container, Node, Pod};
+use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceSlice};
+use vcuda_quota::pods::quantity;
+
+use super::explain::Finding;
+
+/// Prefix of resources and device classes of vcuda.
+const OURS: &str = "vcuda.io";
+
+/// The most that one node has of each resource of vcuda, and one GPU of each capacity.
+#[derive(Debug, Clone, Default)]
+pub struct Largest {
+    node: BTreeMap<String, u64>,
+    gpu: BTreeMap<String, u64>,
+}
+
+impl Largest {
+    /// Adds what a node can give to pods in all.
+    pub fn add_node(&mut self, node: &Node) {
+        let allocatable = node.status.iter().flat_map(|status| &status.allocatable);
+        for (name, amount) in allocatable.flatten() {
+            if name.starts_with(OURS) {
+                add(&mut self.node, name, quantity::parse(&amount.0).unwrap_or(0));
+            }
+        }
+    }
+
+    /// Adds what the GPUs of a slice have in all.
+    pub fn add_slice(&mut self, slice: &ResourceSlice) {
+        if slice.spec.driver != OURS {
+            return;
+        }
+        let capacities = slice.spec.devices.iter().flatten();
+        for (name, capacity) in capacities.flat_map(|device| device.capacity.iter().flatten()) {
+            add(
+                &mut self.gpu,
+                name,
+                quantity::parse(&capacity.value.0).unwrap_or(0),
+            );
+        }
+    }
+
+    /// What `pod` or its claims ask for beyond that, one finding each. What is not known is not told.
+    #[must_use]
+    pub fn exceeded_by(&self, pod: &Pod, claims: &[ResourceClaim]) -> Vec<Finding> {
+        let of_pod = asked_by(pod).into_iter().filter_map(|(name, amount)| {
+            let most = *self.node.get(&name).filter(|most| **most < amount)?;
+            Some(finding(
+                format!("it asks for {amount} of {name}, and no node has more than {most}"),
+                "pod",
+            ))
+        });
+        let of_claims = claims.iter().flat_map(|claim| {
+            requests(claim).filter_map(|(request, name, amount)| {
+                let most = *self.gpu.get(name).filter(|most| **most < amount)?;
+                let claim = claim.metadata.name.as_deref().unwrap_or_default();
+                let text = format!("request {request} of claim {claim} asks for {amount} of {name}, and no GPU has more than {most}");
+                Some(finding(text, "claim"))
+            })
+        });
+        of_pod.chain(of_claims).collect()
+    }
+}
+
+fn add(most: &mut BTreeMap<String, u64>, name: &str, amount: u64) {
+    let of_name = most.entry(name.to_owned()).or_default();
+    *of_name = amount.max(*of_name);
+}
+
+fn finding(reason: String, source: &str) -> Finding {
+    Finding {
+        source: source.to_owned(),
+        reason,
+        remedy: "it can never start here: ask for less in a new pod (kubectl vcuda gpus shows what there is), or add a larger GPU".to_owned(),
+    }
+}
+
+/// Resources of vcuda that a node needs for the pod: those of containers that run at the same time, or of the largest init
+/// container.
+fn asked_by(pod: &Pod) -> BTreeMap<String, u64> {
+    let mut asked: BTreeMap<String, u64> = BTreeMap::new();
+    let Some(spec) = &pod.spec else {
+        return asked;
+    };
+    let init = || spec.init_containers.iter().flatten();
+    let is_sidecar = |container: &&Container| container.restart_policy.as_deref() == Some("Always");
+    for container in spec.containers.iter().chain(init().filter(is_sidecar)) {
+        for (name, amount) in resources(container) {
+            let sum = asked.entry(name).or_default();
+            *sum = sum.saturating_add(amount);
+        }
+    }
+    for container in init() {
+        for (name, amount) in resources(container) {
+            add(&mut asked, &name, amount);
+        }
+    }
+    asked
+}
+
+/// Resources of vcuda in a container's limits, which are also its requests.
+fn resources(container: &Container) -> impl Iterator<Item = (String, u64)> {
+    let limits = container
+        .resources
+        .iter()
+        .flat_map(|resources| resources.limits.iter().flatten());
+    limits
+        .filter(|(name, _)| name.starts_with(OURS))
+        .filter_map(|(name, amount)| Some((name.clone(), quantity::parse(&amount.0).ok()?)))
+}
+
+/// Requests of a claim for devices of our classes: name, capacity, amount.
+fn requests(claim: &ResourceClaim) -> impl Iterator<Item = (&str, &str, u64)> {
+    let devices = claim.spec.iter().filter_map(|spec| spec.devices.as_ref());
+    let requests = devices.flat_map(|devices| devices.requests.iter().flatten());
+    requests
+        .filter_map(|request| Some((request.name.as_str(), request.exactly.as_ref()?)))
+        .filter(|(_, exactly)| exactly.device_class_name.starts_with(OURS))
+        .flat_map(|(request, exactly)| {
+            let capacities = exactly
+                .capacity
+                .iter()
+                .flat_map(|capacity| capacity.requests.iter().flatten());
+            capacities.filter_map(move |(name, amount)| {
+                Some((request, name.as_str(), quantity::parse(&amount.0).ok()?))
+            })
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn of<T: serde::de::DeserializeOwned>(value: Value) -> T {
+        serde_json::from_value(value).unwrap()
+    }
+
+    fn largest() -> Largest {
+        let mut largest = Largest::default();
+        for chunks in ["32", "96"] {
+            largest.add_node(&of(json!({"metadata": {"name": chunks},
+                "status": {"allocatable": {"vcuda.io/memory": chunks, "cpu": "4"}}})));
+        }
+        largest.add_slice(&of(
+            json!({"metadata": {"name": "s"}, "spec": {"driver": "vcuda.io",
+            "pool": {"name": "n", "generation": 1, "resourceSliceCount": 1}, "devices": [
+                {"name": "gpu-0", "capacity": {"memory": {"value": "16Gi"}, "cores": {"value": "100"}}}]}}),
+        ));
+        largest
+    }
+
+    fn pod(containers: &[&str], init: &[&str]) -> Pod {
+        let of_each = |chunks: &&str| json!({"name": "c", "resources": {"limits": {"vcuda.io/memory": chunks, "cpu": "99"}}});
+        let of_all = |all: &[&str]| all.iter().map(of_each).collect::<Vec<_>>();
+        of(json!({"metadata": {"name": "p"},
+            "spec": {"containers": of_all(containers), "initContainers": of_all(init)}}))
+    }
+
+    #[test]
+    fn containers_count_together_and_init_containers_alone() {
+        let reasons = |pod: Pod| -> Vec<String> {
+            let findings = largest().exceeded_by(&pod, &[]);
+            findings.into_iter().map(|finding| finding.reason).collect()
+        };
+        assert_eq!(reasons(pod(&["48", "48"], &["96", "96"])), Vec::<String>::new());
+        let sum = reasons(pod(&["48", "49"], &[]));
+        assert_eq!(
+            sum,
+            ["it asks for 97 of vcuda.io/memory, and no node has more than 96"]
+        );
+        assert_eq!(reasons(pod(&["1"], &["97"])).len(), 1);
+        assert!(Largest::default().exceeded_by(&pod(&["97"], &[]), &[]).is_empty());
+    }
+
+    #[test]
+    fn a_claim_is_held_against_one_gpu() {
+        let claim = |class: &str, memory: &str| -> ResourceClaim {
+            of(
+                json!({"metadata": {"name": "one"}, "spec": {"devices": {"requests": [{"name": "gpu", "exactly": {
+                "deviceClassName": class, "capacity": {"requests": {"memory": memory, "cores": "100"}}}}]}}}),
+            )
+        };
+        let exceeded = |class, memory| largest().exceeded_by(&Pod::default(), &[claim(class, memory)]);
+        assert_eq!(exceeded("vcuda.io", "16Gi"), []);
+        assert_eq!(exceeded("gpu.nvidia.com", "17Gi"), []);
+        let [found] = &exceeded("vcuda.io", "17Gi")[..] else {
+            panic!();
+        };
+        let text =
+            "request gpu of claim one asks for 18253611008 of memory, and no GPU has more than 17179869184";
+        assert_eq!(found.reason, text);
+        assert!(found.remedy.contains("never"));
+    }
+}
