@@ -144,13 +144,23 @@ def ill(cluster):
 
 
 def changed_mode(cluster):
-    """The chart's mode is changed while claims live: the new pod says why it is not ready, and takes the place of none."""
+    """The chart's mode is changed while claims live: the new pod says why it is not ready and takes the place of none, and a pod with a
+    claim can still be deleted."""
     words = "mode plugin is refused while shares of mode dra live on this node"
+    cluster.create([template("leaves", 1, 1), user("leaves", "leaves")])
+    cluster.wait_phase(["leaves"], {"Running"})
     try:
         cluster.node("chart", "mode=plugin", seconds=120)
         return ["the mode was changed under pods with claims"]
     except (Fault, subprocess.TimeoutExpired):
         pass
-    said = any(words in cluster.kubectl("-n", NAMESPACE, "logs", name, "-c", "plugin") for name in cluster.pods(NAMESPACE))
+    faults = []
+    if not any(words in cluster.kubectl("-n", NAMESPACE, "logs", name, "-c", "plugin") for name in cluster.pods(NAMESPACE)):
+        faults.append(f"no pod of the chart says: {words}")
+    cluster.kubectl("delete", "pod", "leaves", "--wait=false")
+    try:
+        cluster.wait(90, "the pod is gone, as the old driver still ends its claim", lambda: "leaves" not in cluster.pods())
+    except Fault as fault:
+        faults.append(f"{fault}; {cluster.said('leaves')}")
     cluster.chart()
-    return [] if said else [f"no pod of the chart says: {words}"]
+    return faults

@@ -10,7 +10,7 @@ def wrong(cluster, asked):
     found = []
     for name, (memory, cores) in asked.items():
         try:
-            cluster.wait(60, f"{name} says its limits", lambda: cluster.seen(name))
+            cluster.wait(120, f"{name} says its limits", lambda: cluster.seen(name))
             seen = [(total, share) for _, total, share in cluster.seen(name)]
         except Fault as fault:
             seen = str(fault)

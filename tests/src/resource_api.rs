@@ -48,6 +48,8 @@ struct Shared {
     cached_version: AtomicU64,
     /// Whether the gate DRAConsumableCapacity is off.
     is_gate_off: AtomicBool,
+    /// Whether the driver's rights are gone.
+    is_forbidden: AtomicBool,
     wrongs: Mutex<Vec<String>>,
 }
 
@@ -72,6 +74,7 @@ impl ResourceApi {
             version: watch::Sender::new(1),
             cached_version: AtomicU64::new(u64::MAX),
             is_gate_off: AtomicBool::new(false),
+            is_forbidden: AtomicBool::new(false),
             wrongs: Mutex::default(),
         });
         let running = Runtime::new().unwrap();
@@ -111,6 +114,11 @@ impl ResourceApi {
     /// Sets whether the gate DRAConsumableCapacity is off.
     pub fn set_gate_off(&self, is_off: bool) {
         self.shared.is_gate_off.store(is_off, Ordering::SeqCst);
+    }
+
+    /// Sets whether the driver may ask for nothing more.
+    pub fn forbid(&self, is_forbidden: bool) {
+        self.shared.is_forbidden.store(is_forbidden, Ordering::SeqCst);
     }
 
     /// Adds or replaces the object at `path`.
@@ -228,6 +236,9 @@ async fn answer(
 ) -> Response {
     let path = uri.path().to_owned();
     let of_slices = path.starts_with(SLICES);
+    if shared.is_forbidden.load(Ordering::SeqCst) {
+        return status(StatusCode::FORBIDDEN, &format!("{path} is forbidden"));
+    }
     match (&method, of_slices) {
         (&Method::GET, true) if path == SLICES => listed::slices(&shared, &query),
         (&Method::GET, _) if path == listed::PODS => listed::pods(&shared, &query, &headers),

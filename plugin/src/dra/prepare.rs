@@ -47,7 +47,7 @@ pub(crate) struct Preparer {
     changed: Arc<Notify>,
     /// Serializes claims, so that the end of a claim does not remove a grant that another call creates.
     lock: Mutex<()>,
-    /// Prepared claims by UID, whose files may be lost.
+    /// Prepared claims by UID. Their files may be lost.
     known: parking_lot::Mutex<BTreeMap<String, dra::Claim>>,
 }
 
@@ -97,6 +97,12 @@ impl Preparer {
     #[must_use]
     pub(crate) fn changed(&self) -> Arc<Notify> {
         Arc::clone(&self.changed)
+    }
+
+    /// Whether claims are prepared, whose pods cannot end without this driver.
+    #[must_use]
+    pub(crate) fn has_claims(&self) -> bool {
+        !self.known.lock().is_empty()
     }
 
     /// Prepares a claim. For a prepared claim it returns the earlier answer.

@@ -67,6 +67,7 @@ async fn run_parts(config: Config) -> Result<(), RunError> {
             base.gpus.clone(),
             publisher.problem(),
             registration.clone(),
+            Arc::clone(&base.preparer),
         );
         let instruments = Arc::clone(&base.instruments);
         let daemon = Daemon {
@@ -199,6 +200,7 @@ fn problems(
     gpus: Gpus,
     slices: watch::Receiver<Option<String>>,
     registration: watch::Receiver<RegistrationState>,
+    preparer: Arc<Preparer>,
 ) -> Problems {
     Arc::new(move || {
         let mut problems = Vec::new();
@@ -210,7 +212,11 @@ fn problems(
         match &*lock_state.borrow() {
             Err(why) => problems.extend(why.clone()),
             Ok(()) => {
-                problems.extend(slices.borrow().clone());
+                // A rollout deletes a pod that is not ready at once; nothing could then end the pods of these claims. So in a change
+                // of the mode, which takes the driver's rights at the API server.
+                if !preparer.has_claims() {
+                    problems.extend(slices.borrow().clone());
+                }
                 match &registration.refused {
                     Some(why) => problems.push(format!("kubelet refuses the driver: {why}")),
                     None if !registration.accepted => {

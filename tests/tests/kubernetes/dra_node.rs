@@ -233,6 +233,36 @@ fn a_driver_waits_for_the_end_of_what_the_plugin_gave() {
     assert_eq!(driver.unprepare("one", "one-uid"), "");
 }
 
+/// `helm upgrade --set mode=plugin` under a pod with a claim: the rights of the old mode go first, and the rollout deletes an old pod
+/// that is not ready.
+#[test]
+fn a_driver_without_rights_is_ready_until_its_claims_have_ended() {
+    let fixture = Fixture::with_gpus(1, "24GiB");
+    let mut node = fixture.node_named(NODE, "");
+    node.plugin.kill();
+    let api = ResourceApi::start(NODE);
+    let driver = fixture.dra_driver(NODE, &api);
+    let gpu = published(&api, 1).remove(0);
+    put_claim(&api, "one", "p", &[result("gpu", &gpu, "4Gi", "30")], &json!([]));
+    put_pod(&api, "p", &[("main", &[("one", "gpu")])]);
+    assert_eq!(driver.prepare("one", "one-uid").error, "");
+    api.forbid(true);
+    api.delete_slices();
+    eventually("it is refused", SOON, || driver.log().contains("is forbidden"));
+    assert!(driver.problems().contains("200 OK"), "{}", driver.problems());
+    let other = driver.prepare("two", "two-uid").error;
+    assert!(
+        other.contains("as when the mode of the chart is being changed") && !other.contains("forbidden"),
+        "{other}"
+    );
+    // The pod ends, and with it the need for the driver.
+    assert_eq!(driver.unprepare("one", "one-uid"), "");
+    eventually("it says why it is not ready", SOON, || {
+        driver.problems().contains("is forbidden")
+    });
+    assert!(grants(&fixture).is_empty());
+}
+
 #[test]
 fn a_driver_ends_what_the_plugin_gave_to_pods_that_are_gone() {
     let fixture = Fixture::with_gpus(1, "24GiB");

@@ -104,7 +104,7 @@ pub enum PrepareError {
     #[error("the API server or the manager has not answered in time; kubelet asks again")]
     Late,
     /// The API server fails.
-    #[error("API server: {0}; kubelet asks again")]
+    #[error("API server: {}; kubelet asks again", api_text(.0))]
     Api(#[from] kube::Error),
     /// The manager refuses or does not answer.
     #[error("{0}")]
@@ -185,5 +185,15 @@ impl From<Contradiction> for PrepareError {
                 cores_permille,
             } => Self::MaximumBelow(CoreShare(cores_max_permille), CoreShare(cores_permille)),
         }
+    }
+}
+
+/// An error of the API server. It stands in the events of a user's pod, to whom a missing right says nothing.
+fn api_text(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) if status.code == 403 => {
+            "it refuses the driver, as when the mode of the chart is being changed: see the log of vcuda's pod on this node".to_owned()
+        }
+        error => error.to_string(),
     }
 }
