@@ -1,18 +1,21 @@
 //! `kubectl vcuda`: GPUs, shares and what keeps a pod from starting, over all nodes, with the user's own rights: the managers'
 //! metrics come through the API server's proxy.
 
+use std::error::Error;
 use std::io::{self, Write as _};
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
+use vcuda_daemon::api_server::kubeconfig_text;
 use vcuda_daemon::life::{self, RunError};
 
 mod collect;
 pub mod explain;
 mod gather;
 pub mod metrics;
+mod shared_claim;
 mod tables;
 pub mod too_large;
 
@@ -20,11 +23,12 @@ const EXAMPLES: &str = "\
 Examples:
   kubectl vcuda gpus                what each GPU of the cluster has left
   kubectl vcuda top -A              shares of all namespaces, the busiest first
+  kubectl vcuda usage               what each namespace has and uses
   kubectl vcuda why web-0           why does this pod not start?
   kubectl vcuda ps --json | jq .shares";
 
 const DETAILS: &str = "\
-gpus, ps and top read the managers' metrics. They take the rights to list pods
+gpus, ps, top and usage read the managers' metrics. They take the rights to list pods
 and to get pods/proxy in the namespace of the chart. why takes get of the pod,
 list of events, get of resourceclaims in the pod's namespace; list of nodes
 and resourceslices to tell whether it can ever start.
@@ -80,6 +84,8 @@ enum Command {
     Ps,
     /// As ps, the busiest first
     Top,
+    /// What each namespace has and uses
+    Usage,
     /// Why a pod does not start, and what to do
     Why {
         /// Name of the pod
@@ -110,6 +116,7 @@ async fn work(flags: &Flags) -> Result<(), RunError> {
             let of_pods = (!common.all_namespaces).then_some(namespace.as_str());
             match listed {
                 Command::Gpus => tables::gpus(&snapshot, common.json),
+                Command::Usage => tables::usage(&snapshot, common.json),
                 Command::Top => tables::shares(&snapshot, of_pods, true, common.json),
                 Command::Ps | Command::Why { .. } => tables::shares(&snapshot, of_pods, false, common.json),
             }
@@ -124,26 +131,45 @@ async fn work(flags: &Flags) -> Result<(), RunError> {
 
 /// A client with the user's rights, and the namespace of its context.
 async fn client(common: &Common) -> Result<(Client, String), RunError> {
-    let unavailable = |error: &dyn std::fmt::Display| RunError::Unavailable(format!("kubeconfig: {error}"));
+    let config = config(common).await?;
+    let (namespace, server) = (config.default_namespace.clone(), config.cluster_url.to_string());
+    let unavailable = |error: &dyn Error| {
+        RunError::Unavailable(format!(
+            "the API server {server} does not answer: {}",
+            cause(error)
+        ))
+    };
+    let client = Client::try_from(config).map_err(|error| unavailable(&error))?;
+    match client.apiserver_version().await {
+        Ok(_) | Err(kube::Error::Api(_)) => Ok((client, namespace)),
+        Err(error) => Err(unavailable(&error)),
+    }
+}
+
+/// The error below all others, which says most.
+fn cause(mut error: &dyn Error) -> &dyn Error {
+    while let Some(source) = error.source() {
+        error = source;
+    }
+    error
+}
+
+/// The configuration that kubectl would use, or that of the pod in which this runs.
+async fn config(common: &Common) -> Result<Config, RunError> {
     let options = KubeConfigOptions {
         context: common.context.clone(),
         ..KubeConfigOptions::default()
     };
-    let config = match &common.kubeconfig {
-        Some(path) => {
-            let file = Kubeconfig::read_from(path).map_err(|error| unavailable(&error))?;
-            Config::from_custom_kubeconfig(file, &options)
-                .await
-                .map_err(|error| unavailable(&error))?
-        }
-        None if options.context.is_some() => Config::from_kubeconfig(&options)
-            .await
-            .map_err(|error| unavailable(&error))?,
-        None => Config::infer().await.map_err(|error| unavailable(&error))?,
+    let read = match common.kubeconfig.as_ref().map(Kubeconfig::read_from) {
+        Some(Ok(file)) => Config::from_custom_kubeconfig(file, &options).await,
+        Some(Err(error)) => Err(error),
+        None => Config::from_kubeconfig(&options).await,
     };
-    let namespace = config.default_namespace.clone();
-    let client = Client::try_from(config).map_err(|error| unavailable(&error))?;
-    Ok((client, namespace))
+    let is_default = common.kubeconfig.is_none() && options.context.is_none();
+    read.or_else(|error| {
+        let of_pod = Config::incluster().ok().filter(|_| is_default);
+        of_pod.ok_or_else(|| RunError::Unavailable(format!("kubeconfig: {}", kubeconfig_text(&error))))
+    })
 }
 
 /// An answer of the API server that is none, as the exit status and the sentence for it.

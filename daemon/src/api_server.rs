@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use futures_util::{Stream, StreamExt as _};
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::runtime::watcher;
 use kube::{Client, Config};
 use thiserror::Error;
@@ -30,19 +30,30 @@ pub enum ApiServerError {
 pub async fn client(kubeconfig: Option<&Path>) -> Result<Option<Client>, ApiServerError> {
     let config = match kubeconfig {
         Some(path) => {
-            let wrong = |error: &dyn std::fmt::Display| {
-                ApiServerError::Kubeconfig(path.display().to_string(), error.to_string())
+            let wrong = |error: KubeconfigError| {
+                ApiServerError::Kubeconfig(path.display().to_string(), kubeconfig_text(&error))
             };
-            let file = Kubeconfig::read_from(path).map_err(|error| wrong(&error))?;
+            let file = Kubeconfig::read_from(path).map_err(wrong)?;
             Config::from_custom_kubeconfig(file, &KubeConfigOptions::default())
                 .await
-                .map_err(|error| wrong(&error))?
+                .map_err(wrong)?
         }
         None if std::env::var_os("KUBERNETES_SERVICE_HOST").is_none() => return Ok(None),
         None => Config::incluster().map_err(|error| ApiServerError::ServiceAccount(error.to_string()))?,
     };
     let client = Client::try_from(config).map_err(|error| ApiServerError::Client(error.to_string()))?;
     Ok(Some(client))
+}
+
+/// An error of a kubeconfig, without the file's content: the parser's own text shows the lines at fault, which may be secrets.
+#[must_use]
+pub fn kubeconfig_text(error: &KubeconfigError) -> String {
+    match error {
+        KubeconfigError::Parse(_) => {
+            "it is no kubeconfig; `kubectl config view` says what is wrong".to_owned()
+        }
+        error => error.to_string(),
+    }
 }
 
 /// Reads a watch to its end, and calls `after_event` after each event. Once for each absence of the API server it logs the

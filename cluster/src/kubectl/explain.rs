@@ -5,6 +5,7 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use serde::Serialize;
 
+use super::shared_claim;
 use super::too_large::Largest;
 
 /// What is known of a pod.
@@ -16,6 +17,8 @@ pub struct Evidence {
     pub events: Vec<Told>,
     /// Its claims.
     pub claims: Vec<ResourceClaim>,
+    /// The other pods for which these are reserved.
+    pub sharers: Vec<Pod>,
     /// What the cluster has at most, as far as it may be read.
     pub largest: Largest,
     /// What could not be read, and why.
@@ -169,6 +172,10 @@ pub fn findings(evidence: &Evidence) -> Vec<Finding> {
     }
     // An event says more than the state that it led to.
     findings.sort_by_key(|finding| [NONE, NAMED].contains(&finding.remedy.as_str()));
+    findings.splice(
+        ..0,
+        shared_claim::differing(&evidence.pod, &evidence.claims, &evidence.sharers),
+    );
     let exceeded = evidence.largest.exceeded_by(&evidence.pod, &evidence.claims);
     if phase(&evidence.pod) == "Pending" && !exceeded.is_empty() {
         findings.retain(|finding| !finding.remedy.contains(WAIT));

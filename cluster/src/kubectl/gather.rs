@@ -1,5 +1,7 @@
 //! What the API server tells of a pod: the pod, its events, its claims, and what nodes have.
 
+use std::collections::BTreeSet;
+
 use k8s_openapi::api::core::v1::{Event, Node, Pod};
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceSlice};
 use kube::api::ListParams;
@@ -38,6 +40,13 @@ pub(super) async fn evidence(client: &Client, namespace: &str, name: &str) -> Re
             Err(error) => unread.push(refused(&format!("claim {claim}"), &error).to_string()),
         }
     }
+    let mut sharers = Vec::new();
+    for sharer in sharer_names(&claims, name) {
+        match pods.get_opt(&sharer).await {
+            Ok(found) => sharers.extend(found),
+            Err(error) => unread.push(refused(&format!("pod {sharer}"), &error).to_string()),
+        }
+    }
     let largest = match explain::phase(&pod).as_str() {
         "Pending" => largest(client, &mut unread).await,
         _ => Largest::default(),
@@ -46,6 +55,7 @@ pub(super) async fn evidence(client: &Client, namespace: &str, name: &str) -> Re
         pod,
         events,
         claims,
+        sharers,
         largest,
         unread,
     })
@@ -111,5 +121,15 @@ fn claim_names(pod: &Pod) -> Vec<String> {
         .flat_map(|status| status.resource_claim_statuses.iter().flatten());
     let own = own.filter_map(|claim| claim.resource_claim_name.clone());
     own.chain(made.filter_map(|claim| claim.resource_claim_name.clone()))
+        .collect()
+}
+
+/// Names of other pods than `name` for which the claims are reserved.
+fn sharer_names(claims: &[ResourceClaim], name: &str) -> BTreeSet<String> {
+    let statuses = claims.iter().filter_map(|claim| claim.status.as_ref());
+    let users = statuses.flat_map(|status| status.reserved_for.iter().flatten());
+    users
+        .filter(|user| user.resource == "pods" && user.name != name)
+        .map(|user| user.name.clone())
         .collect()
 }

@@ -1,5 +1,8 @@
 //! Tables of at most 80 columns where names allow it, and the same as JSON.
 
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
 use serde_json::{Value, json};
 use vcuda_quota::MemorySize;
 
@@ -93,6 +96,49 @@ pub(super) fn shares(snapshot: &Snapshot, namespace: Option<&str>, by_use: bool,
         ]);
     }
     format!("{}{}", aligned(&rows), silent(snapshot))
+}
+
+/// What the pods of each namespace have and use now.
+pub(super) fn usage(snapshot: &Snapshot, as_json: bool) -> String {
+    let mut sums: BTreeMap<&str, Sum> = BTreeMap::new();
+    for share in snapshot.gpus.iter().flat_map(|gpu| &gpu.shares) {
+        let sum = sums.entry(&share.namespace).or_default();
+        sum.pods.insert(share.pod.clone());
+        sum.memory_limit_bytes += share.memory_limit_bytes;
+        sum.memory_used_bytes += share.memory_used_bytes;
+        sum.cores_limit_percent += share.cores_limit_percent;
+        sum.cores_used_percent += share.cores_used_percent;
+    }
+    if as_json {
+        return text(&json!({"namespaces": sums, "silent_nodes": snapshot.silent}));
+    }
+    let mut rows = vec![row(["NAMESPACE", "PODS", "MEMORY", "TIME"])];
+    for (namespace, sum) in sums {
+        rows.push(vec![
+            namespace.to_owned(),
+            sum.pods.len().to_string(),
+            format!(
+                "{} of {}",
+                size(sum.memory_used_bytes),
+                size(sum.memory_limit_bytes)
+            ),
+            format!(
+                "{:.1} of {:.1} %",
+                sum.cores_used_percent, sum.cores_limit_percent
+            ),
+        ]);
+    }
+    format!("{}{}", aligned(&rows), silent(snapshot))
+}
+
+/// Sum over a namespace's shares. Percents are of one GPU.
+#[derive(Debug, Default, Serialize)]
+struct Sum {
+    pods: BTreeSet<String>,
+    memory_limit_bytes: u64,
+    memory_used_bytes: u64,
+    cores_limit_percent: f64,
+    cores_used_percent: f64,
 }
 
 /// State of a share's container, if it does not run.

@@ -91,6 +91,17 @@ fn gpus_and_shares_of_all_nodes_are_shown() {
         .map(|share| &share["pod"])
         .collect();
     assert_eq!(pods, ["batch", "web"]);
+    let usage = succeeded(&kubectl(&api, &["usage"]));
+    let namespaces: Vec<String> = usage
+        .lines()
+        .skip(1)
+        .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
+        .collect();
+    assert_eq!(namespaces[1], "team 1 1 GiB of 4 GiB 29.4 of 30.0 %", "{usage}");
+    assert!(
+        namespaces[0].starts_with("other 1 ") && usage.contains("node n2: its manager"),
+        "{usage}"
+    );
     assert!(
         succeeded(&kubectl(&api, &["ps", "-n", "empty"]))
             .contains("no pod has a share of a GPU in namespace empty")
@@ -179,6 +190,36 @@ fn a_pod_that_does_not_start_is_explained() {
 }
 
 #[test]
+fn a_pod_that_uses_a_shared_claim_otherwise_is_told() {
+    let api = ShownObjects::start();
+    let pod = |name: &str, second: u32, request: &str| {
+        let claims = json!([{"name": "gpus", "request": request}]);
+        let metadata = json!({"name": name, "namespace": "team", "uid": name, "creationTimestamp": format!("2026-01-01T00:00:0{second}Z")});
+        let pod = json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": metadata, "status": {"phase": "Running"},
+            "spec": {"resourceClaims": [{"name": "gpus", "resourceClaimName": "shared"}],
+                "containers": [{"name": "c", "resources": {"claims": claims}}]},
+        });
+        api.put(&format!("/api/v1/namespaces/team/pods/{name}"), &pod.to_string());
+    };
+    pod("first", 1, "a");
+    pod("late", 2, "b");
+    let user = |name: &str| json!({"resource": "pods", "name": name, "uid": name});
+    let claim = json!({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "shared"},
+        "spec": {"devices": {"requests": [{"name": "a"}, {"name": "b"}]}}, "status": {"reservedFor": [user("first"), user("late")]}});
+    let path = "/apis/resource.k8s.io/v1/namespaces/team/resourceclaims/shared";
+    api.put(path, &claim.to_string());
+    api.put_list("/api/v1/namespaces/team/events", "v1", "Event", &json!([]));
+    let why = succeeded(&kubectl(&api, &["why", "late"]));
+    let text = "a container uses b of claim shared, which was prepared as pod first uses it (a): it has no GPU and no limits";
+    assert!(
+        why.contains(text) && why.contains("resourceClaimTemplateName"),
+        "{why}"
+    );
+    assert!(succeeded(&kubectl(&api, &["why", "first"])).contains("nothing is known"));
+}
+
+#[test]
 fn a_pod_that_can_never_start_is_not_told_to_wait() {
     let api = ShownObjects::start();
     let limits = json!({"vcuda.io/gpu": "1", "vcuda.io/memory": "40", "vcuda.io/cores": "10"});
@@ -240,4 +281,31 @@ fn what_cannot_be_had_is_said_with_a_status() {
     assert_eq!(kubectl(&api, &["gpu"]).status.code(), Some(64));
     let nowhere = kubectl(&api, &["gpus", "--kubeconfig", "/nowhere"]);
     assert_eq!(nowhere.status.code(), Some(69), "{}", said(&nowhere));
+    let scratch = tempfile::tempdir().unwrap();
+    let with_config = |text: &str| {
+        let path = scratch.path().join("config");
+        std::fs::write(&path, text).unwrap();
+        kubectl(&api, &["gpus", "--kubeconfig", path.to_str().unwrap()])
+    };
+    let away = with_config(
+        "{apiVersion: v1, kind: Config, current-context: c, clusters: [{name: c, cluster: {server: 'http://127.0.0.1:1'}}], \
+         users: [{name: u, user: {}}], contexts: [{name: c, context: {cluster: c, user: u}}]}",
+    );
+    let words = "the API server http://127.0.0.1:1/ does not answer: Connection refused";
+    assert!(
+        away.status.code() == Some(69) && said(&away).contains(words),
+        "{}",
+        said(&away)
+    );
+    for secret in [
+        "eyJhbGciOiJSUzI1NiJ9.secret",
+        "users: [{name: u, user: {token: [secret]}}]",
+    ] {
+        let wrong = with_config(secret);
+        assert!(
+            wrong.status.code() == Some(69) && !said(&wrong).contains("secret"),
+            "{}",
+            said(&wrong)
+        );
+    }
 }
