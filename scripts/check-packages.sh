@@ -10,7 +10,7 @@ work=$(mktemp -d)
 cleanup() { rm -rf "$work"; }
 trap cleanup EXIT
 mkdir -p "$work/programs"
-for file in vcuda vcuda-bench vcuda-manager vcuda-checkpoint libvcuda_shim.so libvcuda_simulator_cuda.so libvcuda_simulator_nvml.so; do
+for file in vcuda vcuda-bench vcuda-manager vcuda-checkpoint kubectl-vcuda libvcuda_shim.so libvcuda_simulator_cuda.so libvcuda_simulator_nvml.so; do
     strip -s -o "$work/programs/$file" "$1/$file"
 done
 kinds=(deb)
@@ -67,6 +67,10 @@ code=0
 [ $code = 69 ] || fail "$checkpoint ended with $code: suspensions do not work"
 cd / # Not beside a build.
 vcuda run --sim --memory 1GiB --name tried -- sh -c 'vcuda smi' | grep -q tried || fail "no tenant runs"
+# How exact it is here, the suite judges.
+timeout 300 vcuda demo --sim >/tmp/demo 2>&1 || true
+grep -q "A node's manager grants" /tmp/demo && ! grep -q "is left out" /tmp/demo || fail "the demo lacks scenarios: $(cat /tmp/demo)"
+kubectl-vcuda --version >/dev/null || fail "no kubectl-vcuda"
 for page in vcuda vcuda-run vcuda-grant-create vcuda-demo vcuda-manager vcuda-checkpoint; do
     zcat "/usr/share/man/man1/$page.1.gz" | grep -q '^\.SH' || fail "no page $page"
 done
@@ -87,6 +91,7 @@ ls /etc/vcuda/manager.toml* >/dev/null || fail "the operator's configuration is 
 if [ "$kind" = deb ]; then
     dpkg -P vcuda >/dev/null
     [ ! -e /etc/vcuda/manager.toml ] || fail "purge leaves the configuration"
+    ! getent passwd vcuda >/dev/null || fail "purge leaves the user"
 fi
 echo "check-packages: $kind: installed, used, upgraded, taken back, removed"
 END

@@ -3,7 +3,7 @@
 #
 #   scripts/package.sh PROGRAMS OUT [PROCESSOR] [deb|rpm|image]...      x86_64 or aarch64; default: this machine's, all three
 #
-# PROGRAMS has vcuda, vcuda-bench, vcuda-manager, vcuda-checkpoint, vcuda-device-plugin, vcuda-dra-driver, vcuda-cluster,
+# PROGRAMS has vcuda, vcuda-bench, vcuda-manager, vcuda-checkpoint, vcuda-device-plugin, vcuda-dra-driver, vcuda-cluster, kubectl-vcuda,
 # libvcuda_shim.so and the simulator's libraries. They are packaged as they are: strip them before. The man pages come from VCUDA_PAGES, a folder of
 # programs that run here (default: PROGRAMS). VCUDA_VERSION overrides the version.
 #
@@ -31,18 +31,19 @@ summary="Share an NVIDIA GPU: memory and GPU-time quotas for unmodified programs
 # What a workstation or a node without Kubernetes gets, below $1.
 tree() {
     local root=$1
-    mkdir -p "$root"/{usr/bin,usr/lib/vcuda,usr/lib/systemd/system,usr/share/man/man1,usr/share/doc/vcuda,etc/vcuda}
+    mkdir -p "$root"/{usr/bin,usr/lib/{vcuda,systemd/system,sysusers.d},usr/share/man/man1,usr/share/doc/vcuda,etc/vcuda}
     mkdir -p "$root"/usr/share/{bash-completion/completions,zsh/site-functions,fish/vendor_completions.d}
-    # vcuda finds its libraries and vcuda-bench beside itself.
-    cp -L "$programs"/{vcuda,vcuda-bench,libvcuda_shim.so,libvcuda_simulator_cuda.so,libvcuda_simulator_nvml.so} "$root/usr/lib/vcuda/"
-    ln -s ../lib/vcuda/vcuda "$root/usr/bin/vcuda"
-    # The manager finds vcuda-checkpoint beside itself.
-    cp -L "$programs"/{vcuda-manager,vcuda-checkpoint} "$root/usr/bin/"
+    # vcuda, its demo and the manager find libraries and other programs beside themselves.
+    cp -L "$programs"/{vcuda,vcuda-bench,vcuda-manager,vcuda-checkpoint} "$root/usr/lib/vcuda/"
+    cp -L "$programs"/libvcuda_{shim,simulator_cuda,simulator_nvml}.so "$root/usr/lib/vcuda/"
+    ln -s ../lib/vcuda/{vcuda,vcuda-manager,vcuda-checkpoint} "$root/usr/bin/"
+    cp -L "$programs/kubectl-vcuda" "$root/usr/bin/"
+    cp deploy/packages/sysusers.conf "$root/usr/lib/sysusers.d/vcuda.conf"
     cp deploy/vcuda-manager.service "$root/usr/lib/systemd/system/"
     # Containers get the library of this package, in a versioned copy that the manager makes.
     sed -e 's|^# shim_library = .*|shim_library = "/usr/lib/vcuda/libvcuda_shim.so"|' \
         -e 's|^# vcuda_program = .*|vcuda_program = "/usr/lib/vcuda/vcuda"|' deploy/manager.toml >"$root/etc/vcuda/manager.toml"
-    cp docs/*.md docs/*.svg README.md "$root/usr/share/doc/vcuda/"
+    cp docs/*.md docs/*.svg README.md CHANGELOG.md SECURITY.md "$root/usr/share/doc/vcuda/"
     cp LICENSE "$root/usr/share/doc/vcuda/copyright"
     "$pages/vcuda" man --all "$root/usr/share/man/man1"
     help2man --no-info --name "the node daemon of vcuda" "$pages/vcuda-manager" -o "$root/usr/share/man/man1/vcuda-manager.1"
@@ -65,11 +66,11 @@ deb() {
 Package: vcuda
 Version: $version
 Architecture: $architecture
-Maintainer: the vcuda project <vcuda@localhost>
+Maintainer: the vcuda project
 Section: utils
 Priority: optional
 Depends: libc6 (>= 2.17)
-Recommends: adduser
+Recommends: systemd | adduser
 Installed-Size: $(du -sk "$root" | cut -f1)
 Description: $summary
  A preloaded library refuses memory beyond a quota, meters GPU time and shows

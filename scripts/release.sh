@@ -58,7 +58,7 @@ archive() {
     done
     cp -r deploy "$stage/$name/share/"
     cp docs/*.md "$stage/$name/share/doc/"
-    cp LICENSE README.md "$stage/$name/"
+    cp LICENSE README.md CHANGELOG.md SECURITY.md "$stage/$name/"
     git rev-parse HEAD >"$stage/$name/COMMIT"
     chmod -R u=rwX,go=rX "$stage"
     # shellcheck disable=SC2094 # find leaves the file out

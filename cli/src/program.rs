@@ -55,9 +55,23 @@ fn one_line(message: &str) -> String {
     if line.starts_with("unexpected argument") && !line.contains("'-") && message.contains("-- <CMD>") {
         return format!("{line}; if it is the command to run, write it after `--` (see --help)");
     }
-    match similar(message) {
+    match of_nvidia_smi(message).or_else(|| similar(message)) {
         Some(tip) => format!("{line}; {tip}"),
         None => format!("{line} (see --help)"),
+    }
+}
+
+/// What `vcuda smi` has in place of an argument of nvidia-smi.
+fn of_nvidia_smi(message: &str) -> Option<&'static str> {
+    let has = |argument: &str| message.contains(&format!("unexpected argument '{argument}'"));
+    match message {
+        _ if !message.contains("Usage: vcuda smi") => None,
+        _ if has("-x") || has("--xml-format") => Some("there is no XML: --json tells all"),
+        _ if has("-d") || has("--display") => Some("-q tells all of a GPU, --query-gpu=FIELDS a part"),
+        _ if has("-s") || has("--select") => {
+            Some("every column is shown: cut them, or smi --query-gpu=FIELDS -l 1")
+        }
+        _ => None,
     }
 }
 

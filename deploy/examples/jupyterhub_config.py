@@ -1,5 +1,6 @@
 # JupyterHub with DockerSpawner: each notebook server runs in a grant that counts against its user's limit. The Hub's user is
 # root or in the manager's group. The names of Hub and host are the same.
+import hashlib
 import re
 import subprocess
 
@@ -15,7 +16,9 @@ def vcuda(*arguments):
 
 
 def grant_of(spawner):
-    return "hub-" + re.sub("[^A-Za-z0-9]", "", spawner.user.name)[:36]
+    # Other users and other named servers have other grants, also where only signs that no name may have tell them apart.
+    of_server = hashlib.sha256(f"{spawner.user.name}/{spawner.name}".encode()).hexdigest()
+    return "hub-" + re.sub("[^A-Za-z0-9]", "", spawner.user.name)[:20] + "-" + of_server[:12]
 
 
 def before_start(spawner):

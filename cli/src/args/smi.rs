@@ -115,6 +115,10 @@ pub(crate) struct MonitorArgs {
 
 /// Seconds of an interval.
 fn seconds(text: &str) -> Result<u64, String> {
+    // `-lms 500` of nvidia-smi.
+    if text == "ms" {
+        return Err("there is no -lms: a look takes part of a second; write -l and whole seconds".to_owned());
+    }
     let seconds = text.parse().ok().filter(|seconds| (1..=86_400).contains(seconds));
     seconds.ok_or_else(|| "give whole seconds, from 1 to 86400".to_owned())
 }

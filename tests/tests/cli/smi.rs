@@ -53,6 +53,22 @@ fn is_shown(fixture: &Fixture, stranger: &Running) {
 }
 
 #[test]
+fn arguments_of_nvidia_smi_without_a_place_here_are_answered() {
+    let fixture = Fixture::new();
+    let cases: [(&[&str], &str); 4] = [
+        (&["smi", "-x"], "--json tells all"),
+        (&["smi", "-q", "-d", "MEMORY"], "--query-gpu=FIELDS"),
+        (&["smi", "dmon", "-s", "u"], "every column is shown"),
+        (&["smi", "-lms", "500"], "there is no -lms"),
+    ];
+    for (arguments, words) in cases {
+        let refused = fixture.vcuda(arguments).output().unwrap();
+        assert_eq!(refused.status.code(), Some(64), "{arguments:?}");
+        assert!(text(&refused).contains(words), "{}", text(&refused));
+    }
+}
+
+#[test]
 fn a_process_outside_of_vcuda_has_a_row_without_a_manager() {
     let fixture = Fixture::new();
     let tenant = holding(

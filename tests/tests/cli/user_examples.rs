@@ -146,10 +146,15 @@ docker.types = types.ModuleType('docker.types')
 docker.types.DeviceRequest = lambda **request: request
 sys.modules.update({'docker': docker, 'docker.types': docker.types})
 c = types.SimpleNamespace(JupyterHub=types.SimpleNamespace(), DockerSpawner=types.SimpleNamespace())
-exec(open(sys.argv[1]).read(), {'get_config': lambda: c})
-spawner = types.SimpleNamespace(user=types.SimpleNamespace(name='daemon'), extra_host_config={})
+scope = {'get_config': lambda: c}
+exec(open(sys.argv[1]).read(), scope)
+def spawner_of(user, server=''):
+    return types.SimpleNamespace(user=types.SimpleNamespace(name=user), name=server, extra_host_config={})
+spawner = spawner_of('daemon')
 getattr(c.DockerSpawner, sys.argv[2])(spawner)
 print(spawner.extra_host_config)
+servers = [('a.b', ''), ('ab', ''), ('ab', 'x'), ('ab', 'y')]
+assert len({scope['grant_of'](spawner_of(*server)) for server in servers}) == 4
 ";
 
 #[test]
@@ -174,7 +179,7 @@ fn a_notebook_server_of_jupyterhub_has_its_grant() {
     succeeded(&hook("pre_spawn_hook"));
     let listed = || succeeded(&node.fixture.vcuda(["grant", "list"]).output().unwrap());
     assert!(
-        listed().contains("hub-daemon-1") && listed().contains("user daemon"),
+        listed().contains("hub-daemon-") && listed().contains("user daemon"),
         "{}",
         listed()
     );
