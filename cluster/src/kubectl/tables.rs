@@ -112,6 +112,9 @@ pub(super) fn usage(snapshot: &Snapshot, as_json: bool) -> String {
     if as_json {
         return text(&json!({"namespaces": sums, "silent_nodes": snapshot.silent}));
     }
+    if sums.is_empty() {
+        return format!("no pod has a share of a GPU in the cluster\n{}", silent(snapshot));
+    }
     let mut rows = vec![row(["NAMESPACE", "PODS", "MEMORY", "TIME"])];
     for (namespace, sum) in sums {
         rows.push(vec![
