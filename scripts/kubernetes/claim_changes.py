@@ -115,6 +115,25 @@ def whole(cluster):
     return faults
 
 
+def lost_files(cluster):
+    """The content of /run/cdi is lost: it is there again, and the container starts again with its limits. Seconds of that, and faults."""
+    cluster.create([template("lost", 2, 10), user("lost", "lost")])
+    cluster.wait_phase(["lost"], {"Running"})
+    cluster.wait(60, "the container says its limits", lambda: cluster.seen("lost"))
+    limits, faults = cluster.seen("lost"), []
+    status = lambda: cluster.pods()["lost"]["status"]["containerStatuses"][0]
+    try:
+        cluster.node("run", "sh", "-c", "rm -rf /run/cdi/*")
+        seconds = cluster.wait(30, "the specification is there again", lambda: "claim" in cluster.node("run", "ls", "/run/cdi"))
+        cluster.node("run", "pkill", "-KILL", "-x", "sleep")
+        cluster.wait(120, "the container runs again", lambda: status()["restartCount"] > 0 and "running" in status()["state"])
+        cluster.wait(60, "it has its limits", lambda: cluster.seen("lost") == limits)
+    except Fault as fault:
+        seconds, faults = 0.0, [f"{fault}; {cluster.said('lost')}"]
+    cluster.remove_all()
+    return seconds, faults
+
+
 def ill(cluster):
     """A GPU falls off the bus: the status of its pod says so; with NoExecute the pod is evicted. Seconds of that, and faults."""
     file, faults, seconds = "/run/vcuda/machine/faults.toml", [], 0.0

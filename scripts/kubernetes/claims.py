@@ -1,7 +1,7 @@
 """Scenario of shares by claims: the chart in mode dra, Kubernetes' own scheduler places them on GPUs."""
 import random, time
 
-from claim_changes import GIB, alone, changed_mode, ill, resized, template, user, whole
+from claim_changes import GIB, alone, changed_mode, ill, lost_files, resized, template, user, whole
 from cluster import Fault, states, when
 
 
@@ -113,6 +113,9 @@ def claims(cluster):
         seconds, more = resized(cluster)
         figures |= {"new memory felt after s, at most": round(seconds, 2)}
         faults += more + alone(cluster) + whole(cluster)
+        seconds, more = lost_files(cluster)
+        figures |= {"lost files again after s": round(seconds, 1)}
+        faults += more
         seconds, more = ill(cluster)
         figures |= {"evicted from an ill GPU after s": round(seconds, 1)}
         faults += more

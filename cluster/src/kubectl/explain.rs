@@ -46,7 +46,7 @@ pub struct Finding {
 }
 
 /// Texts of events, and the remedy (docs/kubernetes.md, "When something is wrong"). The first that is in the text counts.
-const REMEDIES: [(&str, &str); 21] = [
+const REMEDIES: [(&str, &str); 22] = [
     (
         "the largest that this node has gives",
         "it can never start on that node: ask for less in a new pod, or keep it on nodes with larger GPUs (kubectl vcuda gpus)",
@@ -117,6 +117,10 @@ const REMEDIES: [(&str, &str); 21] = [
     (
         "the manager of",
         "the manager of the node is down: kubectl -n vcuda-system get pods -o wide, and its log",
+    ),
+    (
+        "DRA driver vcuda.io is not registered",
+        "the node's driver was away: kubelet tries again within 90 s; if it stays so, kubectl -n vcuda-system get pods -o wide",
     ),
     (
         "PodResources",
