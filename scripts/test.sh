@@ -68,7 +68,8 @@ grep '^SKIPPED' target/fetch-tests.log >>"$VCUDA_TEST_SKIPS" || true
 
 step "tests; beside them the built library, crate edges, chart, packages, systemd units; what a call costs, old userlands, aarch64"
 begin checks several check-deps check-shim chart check-smoke check-packages check-unit run-units
-begin cost beside scripts/check-cost.sh "$VCUDA_TEST_BUILD"
+# At the usual priority: it counts what threads of one program do for each other.
+begin cost scripts/check-cost.sh "$VCUDA_TEST_BUILD"
 begin old-userland beside env VCUDA="$VCUDA_TEST_BUILD/vcuda" scripts/old-userland.sh
 begin aarch64 beside aarch64
 cargo nextest run --workspace

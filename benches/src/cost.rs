@@ -6,7 +6,7 @@
 //!
 //! The driver does nothing (`apps/noop.c`), so that only the hook remains. Callgrind counts the executions of each
 //! instruction by the calling thread, in a short and a long run. The judged figure counts what nearly every call executes:
-//! for each instruction the additional executions per call of the long run, rounded to a whole number. Work that occurs
+//! for each instruction the additional executions per call of the long run, as a whole number. Work that occurs
 //! once in many calls is thus excluded, as its frequency depends on time; the mean, shown beside it, includes it. The
 //! program has a clock of its own then (`apps/counted.c`), so that the figures repeat, also on a busy machine. Nanoseconds
 //! depend on the machine: bare and hooked runs alternate, and each figure is the fastest run. With `--check` it exits with 1
@@ -33,6 +33,9 @@ struct Case {
     /// Maximum number of added instructions per call, lowered with each improvement.
     most: Option<f64>,
 }
+
+/// Number of counts of a call that seems to cost too much.
+const ATTEMPTS: usize = 5;
 
 const MEMORY: &[&str] = &["--memory", "8GiB"];
 
@@ -113,8 +116,21 @@ impl Bench {
             .with_context(|| format!("{}: {text:?} is no number", case.title))
     }
 
-    /// Number of instructions that the hook adds to a call; `None` without valgrind.
+    /// Number of instructions that the hook adds to a call; `None` without valgrind. Where the shim's worker gets no processor, the
+    /// calling thread does some of its work: what is more than the limit is counted again.
     fn added_instructions(&self, case: &Case) -> Result<Option<Instructions>> {
+        let mut least = self.added_once(case)?;
+        for _ in 1..ATTEMPTS {
+            if least.is_none_or(|least| case.most.is_none_or(|most| least.usual <= most)) {
+                break;
+            }
+            let again = self.added_once(case)?.into_iter().chain(least);
+            least = again.min_by(|one, other| one.usual.total_cmp(&other.usual));
+        }
+        Ok(least)
+    }
+
+    fn added_once(&self, case: &Case) -> Result<Option<Instructions>> {
         let hooked = self.instructions(case, true)?;
         Ok(hooked
             .zip(self.instructions(case, false)?)
