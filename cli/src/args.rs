@@ -224,8 +224,8 @@ pub(crate) enum Command {
     /// Print the man page of vcuda or of one of its commands
     #[command(before_help = MAN_EXAMPLES)]
     Man {
-        /// The command, such as `run` [default: vcuda itself].
-        command: Option<String>,
+        /// The command, such as `run` or `grant create` [default: vcuda itself].
+        command: Vec<String>,
         /// Write the pages of vcuda and all of its commands into this folder.
         #[arg(long, value_name = "FOLDER", conflicts_with = "command")]
         all: Option<PathBuf>,

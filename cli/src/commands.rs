@@ -2,14 +2,12 @@
 
 use std::io::{self, Write as _};
 
-use clap::CommandFactory as _;
-
 use crate::args::{Cli, Command, SimAction, SimArgs};
 use crate::config::Environment;
 use crate::failure::Failure;
 use crate::{
-    apply, arbiter, attached, background, bench, completion, docker_args, doctor, events, gpu, grant, ps,
-    run, set, sim, smi, support_bundle, suspend, top, usage,
+    apply, arbiter, attached, background, bench, completion, docker_args, doctor, events, gpu, grant, man,
+    ps, run, set, sim, smi, support_bundle, suspend, top, usage,
 };
 
 /// Carries out the command. A command that replaces this process returns only on failure.
@@ -44,31 +42,11 @@ pub fn carry_out(line: Cli) -> Result<(), Failure> {
         Command::Version => Ok(writeln!(io::stdout(), "vcuda {}", env!("CARGO_PKG_VERSION"))?),
         Command::Man {
             all: Some(folder), ..
-        } => clap_mangen::generate_to(Cli::command(), &folder)
-            .map_err(|error| Failure::access("write", &folder, &error)),
-        Command::Man { command, .. } => manual(command.as_deref()),
+        } => man::write_all(&folder),
+        Command::Man { command, .. } => man::print(&command),
         Command::Arbiter { detach: true, .. } => background::detach(),
         Command::Arbiter { alone, .. } => arbiter::arbiter(alone, &environment),
         Command::Attached(attached) => attached::attached(&attached),
         Command::DoctorProbe => doctor::probe::probe(&environment),
     }
-}
-
-fn manual(command: Option<&str>) -> Result<(), Failure> {
-    let mut page = Vec::new();
-    clap_mangen::Man::new(described(command)?).render(&mut page)?;
-    Ok(io::stdout().write_all(&page)?)
-}
-
-/// The clap definition of vcuda, or of its command `name`.
-fn described(name: Option<&str>) -> Result<clap::Command, Failure> {
-    let mut whole = Cli::command();
-    whole.build();
-    let Some(name) = name else { return Ok(whole) };
-    let found = whole
-        .get_subcommands()
-        .find(|command| command.get_name() == name && !command.is_hide_set());
-    found
-        .cloned()
-        .ok_or_else(|| Failure::Usage(format!("man {name}: no such command; see `vcuda --help`")))
 }

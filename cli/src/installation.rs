@@ -14,7 +14,7 @@ const SHIM: &str = "libvcuda_shim.so";
 const SIMULATED_CUDA: &str = "libvcuda_simulator_cuda.so";
 const SIMULATED_NVML: &str = "libvcuda_simulator_nvml.so";
 /// Remedy for a missing part.
-const REMEDY: &str = "build it with `cargo build --release`, or install it there";
+pub(crate) const REMEDY: &str = "install all of vcuda again, or of a checkout `cargo build --release`";
 
 /// File names under which programs open the driver, and the simulator's library for each.
 const DRIVER_NAMES: [(&str, &str); 4] = [

@@ -28,6 +28,7 @@ mod gpu;
 mod grant;
 pub mod installation;
 pub mod inventory;
+mod man;
 pub mod manager_client;
 mod output;
 mod process_facts;

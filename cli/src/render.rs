@@ -95,6 +95,12 @@ pub struct GpuView {
     pub(crate) temperature_celsius: Option<u32>,
     pub(crate) power_draw_mw: Option<u32>,
     pub(crate) power_limit_mw: Option<u32>,
+    /// Such as `9.0`.
+    #[serde(skip)]
+    pub(crate) compute_capability: Option<String>,
+    /// As nvidia-smi writes it, such as `00000000:3A:00.0`.
+    #[serde(skip)]
+    pub(crate) pci_bus_id: Option<String>,
     /// Tenants by name.
     pub tenants: Vec<TenantView>,
     /// Processes that use the GPU and belong to no tenant shown here.
@@ -116,6 +122,8 @@ impl GpuView {
             temperature_celsius: None,
             power_draw_mw: None,
             power_limit_mw: None,
+            compute_capability: None,
+            pci_bus_id: None,
             tenants: Vec::new(),
             outside_processes: Vec::new(),
         }
@@ -134,6 +142,12 @@ impl GpuView {
         self.temperature_celsius = readings.temperature_celsius;
         self.power_draw_mw = readings.power_draw_mw;
         self.power_limit_mw = readings.power_limit_mw;
+        self.compute_capability = readings
+            .compute_capability
+            .map(|[major, minor]| format!("{major}.{minor}"));
+        self.pci_bus_id = readings
+            .pci_address
+            .map(|[domain, bus, device]| format!("{domain:08X}:{bus:02X}:{device:02X}.0"));
     }
 }
 

@@ -47,7 +47,14 @@ fn help_of_every_command_begins_with_examples() {
     assert!(user.stdout(&["completions", "bash"]).contains("complete"));
     assert!(user.stdout(&["man"]).contains(".TH vcuda"));
     assert!(user.stdout(&["man", "run"]).contains("vcuda\\-run"));
+    let page = user.stdout(&["man", "grant", "create"]);
+    assert!(page.contains(".TH vcuda-grant-create 1"), "{page}");
+    assert!(
+        page.contains(".SH EXAMPLES\n.nf\n  vcuda grant create web \\-\\-memory"),
+        "{page}"
+    );
     user.refused(&["man", "arbiter"], 64, "man arbiter");
+    user.refused(&["man", "grant", "make"], 64, "man grant make");
 }
 
 #[test]

@@ -55,15 +55,14 @@ pub(super) fn own_files(is_simulated: bool, environment: &Environment) -> Vec<Fi
         }
     };
     let mut findings = vec![on_tmpfs(&root)];
-    let rebuild = "build all of vcuda with `cargo build --release`, or install the libraries beside `vcuda`";
     findings.push(match installation::shim(&root) {
         Ok(path) => Finding::ok("shim library", path.display().to_string()),
-        Err(failure) => Finding::broken("shim library", failure.to_string(), rebuild),
+        Err(failure) => Finding::broken("shim library", failure.to_string(), installation::REMEDY),
     });
     if is_simulated {
         findings.push(match installation::simulator(&root) {
             Ok(path) => Finding::ok("simulated driver", path.display().to_string()),
-            Err(failure) => Finding::broken("simulated driver", failure.to_string(), rebuild),
+            Err(failure) => Finding::broken("simulated driver", failure.to_string(), installation::REMEDY),
         });
     }
     findings

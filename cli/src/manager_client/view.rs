@@ -32,6 +32,7 @@ pub fn snapshot(node: &ManagerClient) -> Result<Snapshot, Failure> {
         }
         tenant
     };
+    let is_known = |text: &String| !text.is_empty();
     let driver = gpus.gpus.first().map(|gpu| gpu.driver_version.clone());
     let view = |(index, gpu): (usize, v1::Gpu)| GpuView {
         index,
@@ -41,6 +42,10 @@ pub fn snapshot(node: &ManagerClient) -> Result<Snapshot, Failure> {
         temperature_celsius: gpu.temperature_celsius,
         power_draw_mw: gpu.power_draw_mw,
         power_limit_mw: gpu.power_limit_mw,
+        compute_capability: Some(gpu.compute_capability.clone()).filter(is_known),
+        // The manager has the kernel's form, with four digits of the domain where those suffice.
+        pci_bus_id: Some(format!("{:0>16}", gpu.pci_bus_id.to_uppercase()))
+            .filter(|_| !gpu.pci_bus_id.is_empty()),
         outside_processes: gpu.outside_processes.iter().map(outside).collect(),
         tenants: of_gpu
             .get(gpu.uuid.as_str())
@@ -53,7 +58,6 @@ pub fn snapshot(node: &ManagerClient) -> Result<Snapshot, Failure> {
         memory_total_bytes: gpu.memory_total_bytes,
         memory_used_bytes: gpu.memory_used_bytes,
     };
-    let is_known = |version: &String| !version.is_empty();
     Ok(Snapshot {
         driver_version: driver.filter(is_known),
         cuda_version: Some(gpus.cuda_version).filter(is_known),

@@ -143,6 +143,8 @@ fn gpu_figure(field: GpuField, gpu: &GpuView, snapshot: &Snapshot) -> Figure {
         GpuField::Name => text(&gpu.name),
         GpuField::Uuid => text(&gpu.uuid),
         GpuField::DriverVersion => known(&snapshot.driver_version),
+        GpuField::PciBusId => known(&gpu.pci_bus_id),
+        GpuField::ComputeCapability => known(&gpu.compute_capability),
         GpuField::CudaVersion => known(&snapshot.cuda_version),
         GpuField::Utilization => {
             let busy = gpu.utilization_percent;

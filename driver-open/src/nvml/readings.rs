@@ -1,4 +1,4 @@
-//! Readings of a GPU's sensors.
+//! Readings of a GPU's sensors, and what it is.
 
 use std::ffi::c_uint;
 
@@ -17,6 +17,10 @@ pub struct Readings {
     pub power_draw_mw: Option<u32>,
     /// Power limit that is enforced (mW).
     pub power_limit_mw: Option<u32>,
+    /// Compute capability: major, minor.
+    pub compute_capability: Option<[i32; 2]>,
+    /// PCI address: domain, bus, device.
+    pub pci_address: Option<[u32; 3]>,
 }
 
 impl Nvml {
@@ -27,7 +31,19 @@ impl Nvml {
             temperature_celsius: self.temperature(gpu).ok(),
             power_draw_mw: self.power_draw(gpu).ok(),
             power_limit_mw: self.power_limit(gpu).ok(),
+            compute_capability: self.compute_capability(gpu).ok(),
+            pci_address: self.pci_address(gpu).ok(),
         }
+    }
+
+    fn compute_capability(&self, gpu: NvmlGpu) -> Result<[i32; 2], NvmlProblem> {
+        let get = function!(self, nvmlDeviceGetCudaComputeCapability);
+        let (mut major, mut minor) = (0, 0);
+        // SAFETY: both are valid for writing.
+        checked!(nvmlDeviceGetCudaComputeCapability, unsafe {
+            get(gpu.0, &raw mut major, &raw mut minor)
+        })?;
+        Ok([major, minor])
     }
 
     fn utilization(&self, gpu: NvmlGpu) -> Result<u32, NvmlProblem> {

@@ -69,6 +69,27 @@ fn arguments_of_nvidia_smi_without_a_place_here_are_answered() {
 }
 
 #[test]
+fn what_a_gpu_is_is_the_same_with_and_without_a_manager() {
+    let fixture = Fixture::with_gpus(1, "24GiB");
+    let query = || {
+        let fields = "--query-gpu=pci.bus_id,compute_cap";
+        told(&fixture, &["smi", fields, "--format=csv,noheader"])
+    };
+    let bare = query();
+    let _manager = fixture.manager();
+    eventually("the manager answers", SOON, || {
+        fixture.vcuda(["gpu", "list"]).output().unwrap().status.success()
+    });
+    assert_eq!(query(), bare);
+    let (bus, capability) = bare.trim().split_once(", ").unwrap();
+    assert!(
+        bus.len() == 16 && bus.starts_with("00000000:") && bus.ends_with(".0"),
+        "{bare}"
+    );
+    assert!(capability.parse::<f64>().is_ok(), "{bare}");
+}
+
+#[test]
 fn a_process_outside_of_vcuda_has_a_row_without_a_manager() {
     let fixture = Fixture::new();
     let tenant = holding(

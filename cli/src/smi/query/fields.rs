@@ -20,6 +20,12 @@ pub(crate) enum GpuField {
     /// Version of the driver
     #[value(name = "driver_version")]
     DriverVersion,
+    /// PCI address
+    #[value(name = "pci.bus_id", alias = "gpu_bus_id")]
+    PciBusId,
+    /// Compute capability
+    #[value(name = "compute_cap")]
+    ComputeCapability,
     /// Newest CUDA version that the driver supports
     #[value(name = "cuda_version")]
     CudaVersion,
