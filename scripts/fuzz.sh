@@ -24,5 +24,5 @@ for name in limits registration usage uuid; do
     # What is found goes to the first folder: the corpus changes by commits alone.
     mkdir -p "fuzz/found/$name" "fuzz/artifacts/$name"
     "$built/$target/release/$name" "fuzz/found/$name" "fuzz/corpus/$name" -artifact_prefix="fuzz/artifacts/$name/" \
-        -max_total_time="$seconds" -max_len=4096 -timeout=5 -print_final_stats=0
+        -max_total_time="$seconds" -max_len=4096 -timeout=60 -print_final_stats=0
 done
