@@ -28,8 +28,8 @@ Examples:
   kubectl vcuda ps --json | jq .shares";
 
 const DETAILS: &str = "\
-gpus, ps, top and usage read the managers' metrics. They take the rights to list pods
-and to get pods/proxy in the namespace of the chart. why takes get of the pod,
+gpus, ps, top and usage read the managers' metrics. They take the rights to
+list pods and to get pods/proxy in the namespace of the chart. why takes get of the pod,
 list of events, get of resourceclaims in the pod's namespace; list of nodes
 and resourceslices to tell whether it can ever start.
 

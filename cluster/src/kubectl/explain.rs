@@ -137,7 +137,7 @@ const NONE: &str = "docs/kubernetes.md, \"When something is wrong\"";
 const NAMED: &str = "the text names what to do; docs/kubernetes.md, \"When something is wrong\"";
 /// Frame that kubelet and the scheduler put around an answer by gRPC.
 const FRAME: &str = "desc = ";
-/// Begin of remedies that say to wait.
+/// Word of the remedies that say to wait.
 const WAIT: &str = "wait";
 /// Reasons of events that are no fault.
 const HARMLESS: [&str; 7] = [

@@ -19,10 +19,10 @@ pub struct Largest {
 }
 
 impl Largest {
-    /// Adds what a node can give to pods in all.
+    /// Adds what a node has in all. Its allocatable amounts fall to 0 while the plugin is away.
     pub fn add_node(&mut self, node: &Node) {
-        let allocatable = node.status.iter().flat_map(|status| &status.allocatable);
-        for (name, amount) in allocatable.flatten() {
+        let capacity = node.status.iter().flat_map(|status| &status.capacity);
+        for (name, amount) in capacity.flatten() {
             if name.starts_with(OURS) {
                 add(&mut self.node, name, quantity::parse(&amount.0).unwrap_or(0));
             }
@@ -44,11 +44,11 @@ impl Largest {
         }
     }
 
-    /// What `pod` or its claims ask for beyond that, one finding each. What is not known is not told.
+    /// What `pod` or its claims ask for beyond that, one finding each. What is not known, or 0, is not told.
     #[must_use]
     pub fn exceeded_by(&self, pod: &Pod, claims: &[ResourceClaim]) -> Vec<Finding> {
         let of_pod = asked_by(pod).into_iter().filter_map(|(name, amount)| {
-            let most = *self.node.get(&name).filter(|most| **most < amount)?;
+            let most = *self.node.get(&name).filter(|most| (1..amount).contains(*most))?;
             Some(finding(
                 format!("it asks for {amount} of {name}, and no node has more than {most}"),
                 "pod",
@@ -56,7 +56,7 @@ impl Largest {
         });
         let of_claims = claims.iter().flat_map(|claim| {
             requests(claim).filter_map(|(request, name, amount)| {
-                let most = *self.gpu.get(name).filter(|most| **most < amount)?;
+                let most = *self.gpu.get(name).filter(|most| (1..amount).contains(*most))?;
                 let claim = claim.metadata.name.as_deref().unwrap_or_default();
                 let text = format!("request {request} of claim {claim} asks for {amount} of {name}, and no GPU has more than {most}");
                 Some(finding(text, "claim"))
@@ -143,9 +143,9 @@ mod tests {
 
     fn largest() -> Largest {
         let mut largest = Largest::default();
-        for chunks in ["32", "96"] {
+        for chunks in ["0", "32", "96"] {
             largest.add_node(&of(json!({"metadata": {"name": chunks},
-                "status": {"allocatable": {"vcuda.io/memory": chunks, "cpu": "4"}}})));
+                "status": {"allocatable": {"vcuda.io/memory": "0"}, "capacity": {"vcuda.io/memory": chunks, "cpu": "4"}}})));
         }
         largest.add_slice(&of(
             json!({"metadata": {"name": "s"}, "spec": {"driver": "vcuda.io",

@@ -239,8 +239,7 @@ fn a_pod_that_can_never_start_is_not_told_to_wait() {
         &json!([]),
     );
     let with_chunks = |chunks: &str| {
-        let node =
-            json!({"metadata": {"name": "n1"}, "status": {"allocatable": {"vcuda.io/memory": chunks}}});
+        let node = json!({"metadata": {"name": "n1"}, "status": {"capacity": {"vcuda.io/memory": chunks}}});
         api.put_list("/api/v1/nodes", "v1", "Node", &json!([node]));
         succeeded(&kubectl(&api, &["why", "web"]))
     };

@@ -78,7 +78,7 @@ fn a_tenant_that_does_not_use_the_room_made_for_it_rests() {
     });
     println!("{longest:?}, {} suspensions", made_room(&manager));
     assert!(
-        // Moving the memory takes 5.7 s of a machine with a load of ten; kept away, it takes all 14.
+        // Moving the memory took up to 5.7 s on a machine with a load of ten.
         longest.iter().all(|time| *time < Duration::from_secs(10)),
         "{longest:?}"
     );
