@@ -69,7 +69,8 @@ fn in_grant(name: &str, args: &RunArgs, environment: &Environment) -> Result<(),
     let directory = PathBuf::from(&grant.directory);
     Limits::read(&directory).map_err(|error| {
         Failure::Failed(format!(
-            "{error}; a grant's directory is its manager's: run this as the same user, or let a container runtime mount it"
+            "{error}; on the host a grant is used by the manager's user and by the user that it counts for (grant create --user), \
+             in containers by all"
         ))
     })?;
     let root = environment.runtime_root()?;

@@ -80,22 +80,22 @@ impl TenantDirectories {
         })
     }
 
-    /// Folder of all tenants' directories.
+    /// All tenants' directories, by name; none if they cannot be read.
     #[must_use]
-    pub fn folder(&self) -> PathBuf {
-        self.root.join("containers")
+    pub(crate) fn list(&self) -> Vec<(String, PathBuf)> {
+        directory::list(&self.root).unwrap_or_default()
     }
 
     /// Path of the tenant's directory, whether or not it exists.
     #[must_use]
     pub fn path(&self, id: &GrantId) -> PathBuf {
-        self.folder().join(id.as_str())
+        directory::locate(&self.root, id.as_str())
     }
 
     /// Whether this is the path of a tenant's directory, whether or not it exists.
     #[must_use]
     pub fn contain(&self, path: &Path) -> bool {
-        path.parent().is_some_and(|parent| parent == self.folder())
+        directory::is_below(&self.root, path)
     }
 
     /// Brings the tenant's directory to what the grant says.
@@ -156,7 +156,7 @@ impl TenantDirectories {
             is_suspendable: grant.is_suspendable,
             memory_wait_ms: grant.memory_wait_ms,
         };
-        directory::create_granted(&self.root, &tenant, &record_of(grant)?, now_ns())?;
+        directory::create_granted(&self.root, &tenant, &record_of(grant)?, grant.owner, now_ns())?;
         Ok(())
     }
 
@@ -198,7 +198,7 @@ impl TenantDirectories {
 
     /// Takes back what tenants added to their `usage`. Returns the names of their directories.
     pub(crate) fn cut_grown(&self) -> Vec<(String, Grown)> {
-        let listed = directory::list(&self.root).unwrap_or_default().into_iter();
+        let listed = self.list().into_iter();
         // A file that cannot be cut is damaged, which its readers report.
         listed
             .filter_map(|(name, path)| Some((name, grown::cut(&path).ok()??)))
@@ -281,7 +281,7 @@ fn from_limits(name: &str, path: &Path) -> Option<Grant> {
         holder: Holder::default(),
         amounts: Quota::of(&limits.config(first).ok()?),
         lasting: None,
-        owner: None,
+        owner: directory::user_of(path),
         gpus: limits.devices().map(|(_, uuid)| uuid).collect(),
         created_unix_ms: 0,
         generation: 1,

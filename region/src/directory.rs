@@ -8,7 +8,8 @@
 //!
 //! A tenant's processes may have any user id. So every process that can reach the directory may read it and `limits`,
 //! and write `usage`. On the host no other user can reach it: only its owner may enter `containers`, above it. The
-//! ways past that are a mount into a container and a descriptor left open for a command, both made by the owner.
+//! ways past that are a mount into a container and a descriptor left open for a command, both made by the owner, and
+//! the folder of a user's own grants (`users`).
 
 use core::time::Duration;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -26,6 +27,7 @@ mod granted;
 mod in_use;
 mod inherited;
 mod remove;
+mod users;
 use create::create;
 pub use error::DirectoryError;
 pub use granted::{
@@ -35,6 +37,8 @@ pub use granted::{
 use in_use::{LockOutcome, lock_directory};
 use inherited::Inherited;
 use remove::{is_abandoned, remove};
+use users::homes;
+pub use users::{is_below, locate, user_of};
 
 use crate::limits::Limits;
 use crate::process::Identity;
@@ -202,12 +206,15 @@ impl Directory {
 /// # Errors
 /// `root` cannot be read. A root that does not exist has no tenants.
 pub fn list(root: &Path) -> Result<Vec<(String, PathBuf)>, DirectoryError> {
-    let mut found: Vec<_> = read(&root.join("containers"), |entry| {
-        // Most file systems list an entry with its kind.
-        let is_directory = entry.file_type().is_ok_and(|kind| kind.is_dir());
-        let name = entry.file_name().into_string().ok()?;
-        (is_directory && !name.starts_with('.')).then(|| (name, entry.path()))
-    })?;
+    let mut found = Vec::new();
+    for home in homes(root).map_err(|error| DirectoryError::Io(root.join("users"), error))? {
+        found.extend(read(&home, |entry| {
+            // Most file systems list an entry with its kind.
+            let is_directory = entry.file_type().is_ok_and(|kind| kind.is_dir());
+            let name = entry.file_name().into_string().ok()?;
+            (is_directory && !name.starts_with('.')).then(|| (name, entry.path()))
+        })?);
+    }
     found.sort();
     Ok(found)
 }
@@ -246,7 +253,8 @@ pub fn all_granted(root: &Path) -> bool {
     list(root).is_ok_and(|listed| listed.iter().all(|(_, path)| is_granted(path)))
 }
 
-/// Time of the last creation or removal of a tenant's directory under `root`; `None` if the file system does not tell.
+/// Time of the last creation or removal of a tenant's directory under `root`; `None` if the file system does not tell. Each is made in
+/// `containers` and then moved to its place, and goes back there to be deleted.
 #[must_use]
 pub fn changed(root: &Path) -> Option<SystemTime> {
     root.join("containers").metadata().ok()?.modified().ok()

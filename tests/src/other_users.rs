@@ -46,7 +46,14 @@ impl OtherUsers {
         open(place.path());
         open(fixture.home());
         open(&fixture.runtime());
-        fs::copy(release_dir().join("vcuda"), place.path().join("vcuda")).unwrap();
+        for file in [
+            "vcuda",
+            "libvcuda_shim.so",
+            "libvcuda_simulator_cuda.so",
+            "libvcuda_simulator_nvml.so",
+        ] {
+            fs::copy(release_dir().join(file), place.path().join(file)).unwrap();
+        }
         Self { fixture, place }
     }
 
@@ -63,6 +70,11 @@ impl OtherUsers {
         // As the unit's RuntimeDirectory= makes it; `vcuda sim` made it for one user alone.
         open(&self.fixture.runtime().join("vcuda"));
         manager
+    }
+
+    /// Path of `vcuda`.
+    pub fn program(&self) -> String {
+        self.place.path().join("vcuda").display().to_string()
     }
 
     /// Output of `vcuda` of a user with these groups, the first of which is its own.

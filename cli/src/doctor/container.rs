@@ -212,7 +212,7 @@ mod tests {
             is_suspendable: false,
             memory_wait_ms: None,
         };
-        let directory = create_granted(root.path(), &tenant, b"{}", 1).unwrap();
+        let directory = create_granted(root.path(), &tenant, b"{}", None, 1).unwrap();
         let library = root.path().join("libvcuda_shim-1.so");
         let (preload, devices) = (root.path().join("ld.so.preload"), root.path().join("dev"));
         fs::write(&library, "").unwrap();

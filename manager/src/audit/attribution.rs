@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags, ResolveFlags, fstat, lstat, open, openat2};
-use vcuda_region::directory::{ENV_DIRECTORY, MANAGED};
+use vcuda_region::directory::{self, ENV_DIRECTORY, MANAGED};
 use vcuda_region::process;
 
 use super::deleted::{self, DeletedFiles};
@@ -19,7 +19,7 @@ const ENVIRONMENT_BYTES: u64 = 1 << 20;
 /// Facts that attribute a process to a tenant.
 #[derive(Debug)]
 pub(super) struct Attribution {
-    tenants: PathBuf,
+    root: PathBuf,
     /// Tenants by device and inode of `limits`, whatever path leads there.
     by_limits: HashMap<(u64, u64), String>,
     deleted: DeletedFiles,
@@ -29,8 +29,8 @@ pub(super) struct Attribution {
 impl Attribution {
     pub(super) fn new(root: &Path) -> Self {
         Self {
-            tenants: root.join("containers"),
-            deleted: DeletedFiles::new(&root.join("containers")),
+            root: root.to_owned(),
+            deleted: DeletedFiles::new(root),
             by_limits: HashMap::new(),
             by_pid: HashMap::new(),
         }
@@ -42,8 +42,9 @@ impl Attribution {
         self.by_pid.clear();
         let mut files = BTreeSet::new();
         for tenant in &snapshot.tenants {
+            let directory = directory::locate(&self.root, &tenant.id);
             for name in ["limits", "usage"] {
-                if let Ok(found) = lstat(self.tenants.join(&tenant.id).join(name)) {
+                if let Ok(found) = lstat(directory.join(name)) {
                     let file = (found.st_dev, found.st_ino);
                     files.insert((file, tenant.id.clone()));
                     if name == "limits" {
@@ -109,8 +110,8 @@ impl Attribution {
     /// Whether the process certainly belongs to this tenant by its root, and certainly has not loaded the tenant's limits:
     /// it has mapped no file with the inode of one of the tenant's. `false` if either cannot be seen.
     pub(super) fn is_unattached(&self, host_pid: u32, tenant: &str) -> bool {
-        let files = ["limits", "usage"]
-            .map(|name| lstat(self.tenants.join(tenant).join(name)).map(|found| found.st_ino));
+        let directory = directory::locate(&self.root, tenant);
+        let files = ["limits", "usage"].map(|name| lstat(directory.join(name)).map(|found| found.st_ino));
         let ([Ok(limits), Ok(usage)], Some(mapped)) = (files, deleted::mapped(host_pid)) else {
             return false;
         };
@@ -137,7 +138,10 @@ impl Attribution {
             .split(|byte| *byte == 0)
             .find_map(|one| one.strip_prefix(name.as_bytes()))?;
         let directory = Path::new(std::ffi::OsStr::from_bytes(value));
-        let id = directory.strip_prefix(&self.tenants).ok()?.to_str()?;
+        let id = directory
+            .strip_prefix(self.root.join("containers"))
+            .ok()?
+            .to_str()?;
         snapshot
             .find(id)
             .filter(|tenant| !tenant.is_granted)

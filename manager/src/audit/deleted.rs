@@ -7,7 +7,7 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{major, minor, stat};
-use vcuda_region::process;
+use vcuda_region::{directory, process};
 
 /// Maximum part of a process's maps that is read (bytes).
 const MAPS_BYTES: u64 = 8 << 20;
@@ -21,7 +21,7 @@ type Inode = (u64, u64);
 /// Files of tenants that have been deleted.
 #[derive(Debug)]
 pub(super) struct DeletedFiles {
-    tenants: PathBuf,
+    root: PathBuf,
     present: BTreeSet<(Inode, String)>,
     gone: HashMap<Inode, String>,
     /// Deleted files, the oldest first.
@@ -29,9 +29,9 @@ pub(super) struct DeletedFiles {
 }
 
 impl DeletedFiles {
-    pub(super) fn new(tenants: &Path) -> Self {
+    pub(super) fn new(root: &Path) -> Self {
         Self {
-            tenants: tenants.to_owned(),
+            root: root.to_owned(),
             present: BTreeSet::new(),
             gone: HashMap::new(),
             order: VecDeque::new(),
@@ -60,7 +60,7 @@ impl DeletedFiles {
     /// The tenant whose deleted files the process has mapped.
     pub(super) fn tenant_of(&self, host_pid: u32) -> Option<String> {
         let text = mapped(host_pid)?;
-        let device = stat(&self.tenants).ok()?.st_dev;
+        let device = stat(&self.root).ok()?.st_dev;
         text.lines().find_map(|line| self.tenant_of_line(line, device))
     }
 
@@ -80,11 +80,9 @@ impl DeletedFiles {
         // The file was deleted before this manager's first look. Its name identifies the tenant: on this file system no
         // other process can make such a name.
         let path = Path::new(line.get(line.find('/')?..)?);
-        let inside = path.strip_prefix(&self.tenants).ok()?;
-        let mut parts = inside.components();
-        let (id, name) = (parts.next()?, parts.next()?);
-        let is_ours = ["limits", "usage"].iter().any(|own| name.as_os_str() == *own);
-        (is_ours && parts.next().is_none()).then(|| id.as_os_str().to_string_lossy().into_owned())
+        let (directory, name) = (path.parent()?, path.file_name()?);
+        let is_ours = directory::is_below(&self.root, directory) && (name == "limits" || name == "usage");
+        is_ours.then(|| Some(directory.file_name()?.to_string_lossy().into_owned()))?
     }
 }
 
@@ -132,7 +130,7 @@ mod tests {
         assert!(file.as_raw_fd() > 0);
         let found = file.metadata().unwrap();
         let files = BTreeSet::from([((found.dev(), found.ino()), "web-1".to_owned())]);
-        let mut deleted = DeletedFiles::new(&tenants);
+        let mut deleted = DeletedFiles::new(root.path());
         deleted.refresh(files.clone());
         let (mut own, mut other) = (mapper(&limits), mapper(&elsewhere));
         assert_eq!(deleted.tenant_of(own.id()), None, "it is there");
@@ -140,13 +138,14 @@ mod tests {
             fs::remove_file(path).unwrap();
         }
         assert_eq!(
-            DeletedFiles::new(&tenants).tenant_of(own.id()),
+            DeletedFiles::new(root.path()).tenant_of(own.id()),
             Some("web-1".to_owned()),
             "by its name"
         );
         // Known only by its inode, as the name identifies no tenant.
-        let mut moved = DeletedFiles::new(&root.path().join("nothing"));
-        moved.tenants = root.path().to_owned();
+        let nothing = root.path().join("nothing");
+        fs::create_dir(&nothing).unwrap();
+        let mut moved = DeletedFiles::new(&nothing);
         moved.refresh(files.clone());
         moved.refresh(BTreeSet::new());
         assert_eq!(moved.tenant_of(own.id()), Some("web-1".to_owned()));

@@ -59,8 +59,7 @@ impl Maker {
     /// One look at the tenants; `waiting` are the suspended ones that ask for their memory.
     pub(super) fn step(&mut self, shared: &Arc<Shared>, waiting: &[String]) {
         let now_ns = now_ns();
-        let folder = shared.grants.directories().folder();
-        for id in self.tenants.follow(&folder, now_ns) {
+        for id in self.tenants.follow(shared.grants.directories(), now_ns) {
             let text = format!(
                 "{id}: an allocation within its quota was refused, as its GPU had no room in time; have it wait longer \
                  (--wait-for-memory), or grant less (admission.suspendable_overcommit)"

@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 use super::create::{make_files, new_file};
 use super::in_use::has_living_slots;
 use super::remove::{remove, set_aside};
-use super::{DirectoryError, Tenant, open_directory, permit, prepare};
+use super::users::{home, locate};
+use super::{DirectoryError, Tenant, open_directory, permit};
 use crate::layout::UsageFile;
 use crate::open::version_of;
 use crate::process::Identity;
@@ -36,8 +37,8 @@ pub fn is_granted(directory: &Path) -> bool {
     }
 }
 
-/// Makes `<root>/containers/<name>` with `limits`, `usage` and `grant`, whole or not at all. `now_ns`:
-/// `CLOCK_MONOTONIC`.
+/// Makes the directory with `limits`, `usage` and `grant`, whole or not at all. `user`: whose own grant it is, who may then use it on
+/// the host, too. `now_ns`: `CLOCK_MONOTONIC`.
 ///
 /// # Errors
 /// As [`super::Directory::create_or_join`]; `AlreadyExists` in [`DirectoryError::Io`] if the name is taken.
@@ -45,12 +46,14 @@ pub fn create_granted(
     root: &Path,
     tenant: &Tenant,
     grant: &[u8],
+    user: Option<u32>,
     now_ns: u64,
 ) -> Result<PathBuf, DirectoryError> {
     tenant.check()?;
-    let containers = prepare(root)?;
-    let path = containers.join(&tenant.name);
-    let new = containers.join(format!(".new-grant-{}", tenant.name));
+    let path = home(root, user)?.join(&tenant.name);
+    let new = root
+        .join("containers")
+        .join(format!(".new-grant-{}", tenant.name));
     // Remains of a killed manager. There is only one manager.
     discard(&new)?;
     let made = make_files(&new, tenant, now_ns).and_then(|lock| {
@@ -152,8 +155,7 @@ pub fn is_used(directory: &Path, me: &Identity) -> bool {
 /// # Errors
 /// The directory cannot be renamed.
 pub fn remove_granted(root: &Path, name: &str) -> Result<Option<PathBuf>, DirectoryError> {
-    let path = root.join("containers").join(name);
-    match set_aside(&path) {
+    match set_aside(&locate(root, name), &root.join("containers")) {
         Ok(aside) => Ok(Some(aside)),
         Err(DirectoryError::Io(_, error)) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),

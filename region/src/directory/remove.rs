@@ -20,7 +20,7 @@ pub(super) fn is_abandoned(lock: &File) -> bool {
 
 /// Removes a directory that the caller has locked exclusively. No process sees it half removed under its own name.
 pub(super) fn remove(path: &Path) -> Result<(), DirectoryError> {
-    let aside = set_aside(path)?;
+    let aside = set_aside(path, path.parent().unwrap_or(path))?;
     // A link is deleted, not followed.
     let is_directory = fs::symlink_metadata(&aside).is_ok_and(|metadata| metadata.is_dir());
     let removed = if is_directory {
@@ -31,12 +31,12 @@ pub(super) fn remove(path: &Path) -> Result<(), DirectoryError> {
     removed.map_err(|error| DirectoryError::Io(path.to_owned(), error))
 }
 
-/// Renames an entry to a name under which no program looks for a tenant.
-pub(super) fn set_aside(path: &Path) -> Result<PathBuf, DirectoryError> {
+/// Renames an entry to a name in `folder` under which no program looks for a tenant.
+pub(super) fn set_aside(path: &Path, folder: &Path) -> Result<PathBuf, DirectoryError> {
     let io = |error| DirectoryError::Io(path.to_owned(), error);
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let inode = fs::symlink_metadata(path).map_err(io)?.ino();
-    let dead = path.with_file_name(format!(".dead-{}-{inode}", name.trim_start_matches('.')));
+    let dead = folder.join(format!(".dead-{}-{inode}", name.trim_start_matches('.')));
     fs::rename(path, &dead).map_err(io)?;
     Ok(dead)
 }

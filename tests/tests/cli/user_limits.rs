@@ -1,7 +1,8 @@
 //! Limits of users: each may have so much in sum over its grants, whoever makes them and whatever happens to the manager.
 
 use std::fs;
-use std::process::Output;
+use std::path::Path;
+use std::process::{Command, Output};
 
 use serde_json::Value;
 use vcuda_tests::{OtherUsers, is_other_users, succeeded, text};
@@ -150,4 +151,84 @@ fn a_user_changes_no_grant_of_others_and_no_gpu() {
     // As root may give more than the limit, to whom it wants.
     root(&["set", "z", "--memory", "20GiB"]);
     succeeded(&alice(&["grant", "release", "z"]));
+}
+
+#[test]
+fn a_user_runs_programs_in_its_own_grants_and_in_no_others() {
+    if !is_other_users() {
+        return;
+    }
+    let node = OtherUsers::new();
+    let mut manager = node.manager(LIMITS);
+    let socket = manager.socket();
+    let root = |args: &[&str]| succeeded(&node.fixture.vcuda(args).output().unwrap());
+    let alice = |args: &[&str]| node.vcuda(&socket, ALICE, &[ALICE], args);
+    let bob = |args: &[&str]| node.vcuda(&socket, BOB, &[BOB, STUDENTS], args);
+    succeeded(&alice(&[
+        "grant", "create", "a", "--memory", "4GiB", "--cores", "20",
+    ]));
+    root(&["grant", "create", "ops", "--memory", "1GiB"]);
+    let directory = |name: &str| {
+        let shown: Value = serde_json::from_str(&root(&["grant", "show", name, "--json"])).unwrap();
+        shown["grants"][0]["directory"].as_str().unwrap().to_owned()
+    };
+    let (hers, ops) = (directory("a"), directory("ops"));
+    // It finds the quota at its place, writes what it uses there, and changes nothing else.
+    let script = "cd \"$VCUDA_DIR\" && head -c1 limits >/dev/null && true <>usage && ! true >>limits && ! touch x && \
+                  ! ls .. && ! mv . ../b && ! chmod 777 .. && echo used";
+    let used = |by: Output| assert!(text(&by).contains("used\n"), "{}", text(&by));
+    let run = ["run", "--sim", "--grant", "a", "--", "sh", "-c", script];
+    used(alice(&run));
+    // The shim in the program has loaded the quota.
+    let said = text(&alice(&[
+        "run",
+        "--sim",
+        "--grant",
+        "a",
+        "--",
+        "sh",
+        "-c",
+        "$0 doctor",
+        &node.program(),
+    ]));
+    assert!(said.contains("4 GiB") && said.contains("a-1"), "{said}");
+    // No other user and no other grant.
+    for by in [
+        &alice(&["run", "--grant", "ops", "--", "true"]),
+        &bob(&["run", "--grant", "a", "--", "true"]),
+    ] {
+        assert!(!by.status.success(), "{}", text(by));
+    }
+    let entered = |user: &str, path: &str| {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid", user, "--regid", user, "--clear-groups", "cat"]);
+        command
+            .arg(format!("{path}/limits"))
+            .output()
+            .unwrap()
+            .status
+            .success()
+    };
+    assert_eq!(
+        [
+            entered(ALICE, &hers),
+            entered(BOB, &hers),
+            entered(ALICE, &ops),
+            entered(BOB, &ops)
+        ],
+        [true, false, false, false]
+    );
+    // Whose it is outlives a crash, and a ledger and a record that are damaged: its place tells.
+    manager.kill_and_restart();
+    used(alice(&run));
+    manager.signal(libc::SIGKILL);
+    manager.finish();
+    fs::write(manager.state().join("ledger.json"), "damaged").unwrap();
+    fs::write(format!("{hers}/grant"), "damaged").unwrap();
+    manager.start_again();
+    used(alice(&run));
+    succeeded(&alice(&["set", "a", "--memory", "2GiB"]));
+    assert_eq!(directory("a"), hers);
+    succeeded(&alice(&["grant", "release", "a"]));
+    assert!(!Path::new(&hers).exists());
 }

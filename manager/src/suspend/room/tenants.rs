@@ -1,8 +1,8 @@
 //! What the manager sees of each tenant's files while it makes room: requests, and signs of use.
 
 use std::collections::HashMap;
-use std::os::unix::fs::DirEntryExt as _;
-use std::path::Path;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use vcuda_region::limits::{LimitsWriter, OpenError};
@@ -10,14 +10,16 @@ use vcuda_region::room::{OFFER_EVERY_NS, bit};
 use vcuda_region::suspension::SuspensionWords;
 use vcuda_region::{DeviceIndex, GpuUuid};
 
+use crate::tenant_directories::TenantDirectories;
+
 /// Interval of the looks for signs of use (ns).
 const LOOK_EVERY_NS: u64 = 100_000_000;
 
-/// The tenants below a folder.
+/// The tenants of a root.
 #[derive(Debug, Default)]
 pub(super) struct Tenants {
     known: HashMap<String, Known>,
-    /// Last change of the folder when its tenants were listed.
+    /// Last change of the folders when their tenants were listed.
     listed: Option<SystemTime>,
     offered_ns: u64,
     looked_ns: u64,
@@ -102,14 +104,14 @@ impl Tenants {
         }
     }
 
-    /// Follows the tenants' directories in `folder`, and tells each that room is made. Returns the tenants that were refused an
+    /// Follows the tenants' directories, and tells each that room is made. Returns the tenants that were refused an
     /// allocation for want of room.
-    pub(super) fn follow(&mut self, folder: &Path, now_ns: u64) -> Vec<String> {
-        let changed = folder.metadata().and_then(|about| about.modified()).ok();
+    pub(super) fn follow(&mut self, directories: &TenantDirectories, now_ns: u64) -> Vec<String> {
+        let changed = directories.changed();
         let is_due = now_ns.saturating_sub(self.offered_ns) >= OFFER_EVERY_NS;
         if changed != self.listed || is_due {
             self.listed = changed;
-            self.list(folder, now_ns);
+            self.list(directories, now_ns);
         }
         if is_due {
             self.offered_ns = now_ns;
@@ -133,19 +135,19 @@ impl Tenants {
         denied
     }
 
-    fn list(&mut self, folder: &Path, now_ns: u64) {
-        let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-        let found: HashMap<String, u64> = entries
-            .filter_map(|entry| Some((entry.file_name().into_string().ok()?, entry.ino())))
-            .filter(|(name, _)| !name.starts_with('.'))
+    fn list(&mut self, directories: &TenantDirectories, now_ns: u64) {
+        let listed = directories.list().into_iter();
+        let found: HashMap<String, (u64, PathBuf)> = listed
+            .filter_map(|(name, path)| Some((name, (path.symlink_metadata().ok()?.ino(), path))))
             .collect();
-        self.known.retain(|id, known| found.get(id) == Some(&known.inode));
-        for (name, inode) in found {
+        let is_same = |id: &str, known: &Known| found.get(id).is_some_and(|(inode, _)| *inode == known.inode);
+        self.known.retain(|id, known| is_same(id, known));
+        for (name, (inode, path)) in found {
             if self.known.contains_key(&name) {
                 continue;
             }
             // One that is not whole yet is opened at the next look.
-            if let Ok(known) = Known::open(&folder.join(&name), inode, now_ns) {
+            if let Ok(known) = Known::open(&path, inode, now_ns) {
                 // At once: a process of it may start now.
                 let _ = known.limits.offer_room(now_ns);
                 self.known.insert(name, known);

@@ -155,7 +155,7 @@ fn the_dead_of_a_containers_first_life_are_told_by_their_locks() {
 fn a_granted_directory_is_left_alone() {
     let root = root();
     let me = Identity::current().unwrap();
-    let made = directory::create_granted(root.path(), &tenant("g-1"), b"record", now_ns()).unwrap();
+    let made = directory::create_granted(root.path(), &tenant("g-1"), b"record", None, now_ns()).unwrap();
     let mode = |name: &str| {
         fs::symlink_metadata(made.join(name))
             .unwrap()
@@ -175,7 +175,7 @@ fn a_granted_directory_is_left_alone() {
         Err(DirectoryError::Granted(_))
     ));
     // Nor is it made over.
-    assert!(directory::create_granted(root.path(), &tenant("g-1"), b"other", now_ns()).is_err());
+    assert!(directory::create_granted(root.path(), &tenant("g-1"), b"other", None, now_ns()).is_err());
     assert_eq!(directory::read_grant(&made).unwrap(), b"record");
     directory::set_grant(&made, b"changed").unwrap();
     assert_eq!(directory::read_grant(&made).unwrap(), b"changed");
@@ -190,13 +190,40 @@ fn a_granted_directory_is_left_alone() {
     assert_eq!(fs::read_dir(root.path().join("containers")).unwrap().count(), 0);
 }
 
+/// The folder of a user's own grants lets this user through, and is listed and watched as all others.
+#[test]
+fn a_users_own_grant_has_a_place_that_only_the_user_enters() {
+    let root = root();
+    let last_change = || directory::changed(root.path());
+    let made =
+        directory::create_granted(root.path(), &tenant("g-1"), b"record", Some(61_003), now_ns()).unwrap();
+    let home = root.path().join("users/61003");
+    assert_eq!(made, home.join("g-1"));
+    // Its group's bits are the list's mask: through, not more.
+    assert_eq!(fs::metadata(&home).unwrap().permissions().mode() & 0o777, 0o710);
+    assert_eq!(
+        directory::list(root.path()).unwrap(),
+        [("g-1".to_owned(), made.clone())]
+    );
+    assert_eq!(directory::locate(root.path(), "g-1"), made);
+    assert_eq!(directory::user_of(&made), Some(61_003));
+    assert!(directory::is_below(root.path(), &made) && !directory::is_below(root.path(), &home));
+    assert_eq!(directory::user_of(&root.path().join("containers/g-1")), None);
+    let changed = last_change();
+    let aside = directory::remove_granted(root.path(), "g-1").unwrap().unwrap();
+    assert!(last_change() > changed && !made.exists());
+    assert!(directory::list(root.path()).unwrap().is_empty());
+    directory::discard(&aside).unwrap();
+    assert_eq!(fs::read_dir(root.path().join("containers")).unwrap().count(), 0);
+}
+
 /// A directory that has a tenant's name, and whatever lies in one, is removed without following a link.
 #[test]
 fn links_and_foreign_files_do_not_block_removal() {
     let root = root();
     let outside = tempfile::tempdir().unwrap();
     fs::write(outside.path().join("precious"), "x").unwrap();
-    let made = directory::create_granted(root.path(), &tenant("g-1"), b"record", now_ns()).unwrap();
+    let made = directory::create_granted(root.path(), &tenant("g-1"), b"record", None, now_ns()).unwrap();
     symlink(outside.path(), made.join("link")).unwrap();
     fs::create_dir_all(made.join("deep/er")).unwrap();
     symlink(outside.path(), root.path().join("containers/g-2")).unwrap();
@@ -206,7 +233,7 @@ fn links_and_foreign_files_do_not_block_removal() {
     }
     assert!(outside.path().join("precious").exists());
     // A record that others could have written, or a link to one, is none.
-    let made = directory::create_granted(root.path(), &tenant("g-3"), b"record", now_ns()).unwrap();
+    let made = directory::create_granted(root.path(), &tenant("g-3"), b"record", None, now_ns()).unwrap();
     fs::set_permissions(made.join("grant"), fs::Permissions::from_mode(0o666)).unwrap();
     assert!(directory::read_grant(&made).is_err());
     fs::remove_file(made.join("grant")).unwrap();

@@ -125,7 +125,7 @@ fn a_root_that_another_user_can_write_is_refused() {
 fn a_record_that_another_user_could_have_written_is_not_read() {
     let made = || {
         let root = root();
-        let path = create_granted(root.path(), &tenant("a"), b"record", 0).unwrap();
+        let path = create_granted(root.path(), &tenant("a"), b"record", None, 0).unwrap();
         (root, path)
     };
     let (_root, path) = made();
