@@ -92,6 +92,7 @@ pub struct GpuView {
     pub(crate) cores_granted_permille: u32,
     /// Readings of its sensors; `null` in JSON if NVML does not tell.
     pub(crate) utilization_percent: Option<u32>,
+    pub(crate) memory_utilization_percent: Option<u32>,
     pub(crate) temperature_celsius: Option<u32>,
     pub(crate) power_draw_mw: Option<u32>,
     pub(crate) power_limit_mw: Option<u32>,
@@ -119,6 +120,7 @@ impl GpuView {
             memory_granted_bytes: 0,
             cores_granted_permille: 0,
             utilization_percent: None,
+            memory_utilization_percent: None,
             temperature_celsius: None,
             power_draw_mw: None,
             power_limit_mw: None,
@@ -139,6 +141,7 @@ impl GpuView {
     /// Takes over the readings of the GPU's sensors.
     pub(crate) fn show_readings(&mut self, readings: Readings) {
         self.utilization_percent = readings.utilization_percent;
+        self.memory_utilization_percent = readings.memory_utilization_percent;
         self.temperature_celsius = readings.temperature_celsius;
         self.power_draw_mw = readings.power_draw_mw;
         self.power_limit_mw = readings.power_limit_mw;

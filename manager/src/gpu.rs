@@ -50,6 +50,8 @@ pub struct Sensors {
     pub power_draw_mw: Option<u32>,
     /// Power limit that is enforced (mW).
     pub power_limit_mw: Option<u32>,
+    /// Time in which its memory was read or written, in NVML's last sample (percent).
+    pub memory_utilization_percent: Option<u32>,
 }
 
 /// Whether a GPU can be granted.

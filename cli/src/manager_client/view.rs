@@ -42,6 +42,7 @@ pub fn snapshot(node: &ManagerClient) -> Result<Snapshot, Failure> {
         temperature_celsius: gpu.temperature_celsius,
         power_draw_mw: gpu.power_draw_mw,
         power_limit_mw: gpu.power_limit_mw,
+        memory_utilization_percent: gpu.memory_utilization_percent,
         compute_capability: Some(gpu.compute_capability.clone()).filter(is_known),
         // The manager has the kernel's form, with four digits of the domain where those suffice.
         pci_bus_id: Some(format!("{:0>16}", gpu.pci_bus_id.to_uppercase()))

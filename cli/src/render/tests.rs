@@ -45,6 +45,7 @@ fn snapshot() -> Snapshot {
         memory_granted_bytes: 12 << 30,
         cores_granted_permille: 125,
         utilization_percent: Some(100),
+        memory_utilization_percent: Some(7),
         power_draw_mw: Some(258_400),
         power_limit_mw: Some(700_000),
         tenants: vec![tenant],
@@ -169,8 +170,8 @@ fn json_keys_are_the_promised_ones() {
     let gpu = &json["gpus"][0];
     assert_eq!(
         keys(gpu),
-        "cores_granted_permille memory_granted_bytes memory_total_bytes memory_used_bytes name outside_processes \
-         power_draw_mw power_limit_mw temperature_celsius tenants utilization_percent uuid"
+        "cores_granted_permille memory_granted_bytes memory_total_bytes memory_used_bytes \
+         memory_utilization_percent name outside_processes power_draw_mw power_limit_mw temperature_celsius tenants utilization_percent uuid"
     );
     let tenant = &gpu["tenants"][0];
     assert_eq!(

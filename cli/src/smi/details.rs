@@ -65,6 +65,11 @@ fn gpu_figures(log: &mut Log, gpu: &GpuView) {
     );
     log.figure(
         2,
+        "Memory",
+        &known(gpu.memory_utilization_percent, |percent| format!("{percent} %")),
+    );
+    log.figure(
+        2,
         "Time Granted",
         &CoreShare(gpu.cores_granted_permille).to_string(),
     );

@@ -53,8 +53,8 @@ impl Logger {
     fn heading(&self) -> &'static str {
         match self.log {
             Log::Devices => {
-                "# gpu   pwr gtemp    sm       fb  granted   time  tenants\n\
-                 # Idx     W     C     %      MiB      MiB      %        #\n"
+                "# gpu   pwr gtemp   sm  mem       fb granted   time  tenants\n\
+                 # Idx     W     C    %    %      MiB     MiB      %        #\n"
             }
             Log::Processes => {
                 "# gpu      pid  tenant                     fb  command\n\
@@ -74,11 +74,12 @@ fn device(gpu: &GpuView) -> String {
         .power_draw_mw
         .map(|mw| u64::from(mw.saturating_add(500) / 1000));
     format!(
-        "{:>5} {:>5} {:>5} {:>5} {:>8} {:>8} {:>6} {:>8}",
+        "{:>5} {:>5} {:>5} {:>4} {:>4} {:>8} {:>7} {:>6} {:>8}",
         gpu.index,
         or_dash(watts),
         or_dash(gpu.temperature_celsius.map(u64::from)),
         or_dash(gpu.utilization_percent.map(u64::from)),
+        or_dash(gpu.memory_utilization_percent.map(u64::from)),
         gpu.memory_used_bytes >> 20,
         gpu.memory_granted_bytes >> 20,
         tenths(gpu.cores_granted_permille),

@@ -130,6 +130,10 @@ fn percent(text: String) -> Figure {
     Figure::Measure(text, "%")
 }
 
+fn share(of_time: Option<u32>) -> Figure {
+    of_time.map_or(Figure::Unknown, |of_time| percent(of_time.to_string()))
+}
+
 fn watts(milliwatts: Option<u32>) -> Figure {
     milliwatts.map_or(Figure::Unknown, |mw| Figure::Measure(exact_watts(mw), "W"))
 }
@@ -146,10 +150,8 @@ fn gpu_figure(field: GpuField, gpu: &GpuView, snapshot: &Snapshot) -> Figure {
         GpuField::PciBusId => known(&gpu.pci_bus_id),
         GpuField::ComputeCapability => known(&gpu.compute_capability),
         GpuField::CudaVersion => known(&snapshot.cuda_version),
-        GpuField::Utilization => {
-            let busy = gpu.utilization_percent;
-            busy.map_or(Figure::Unknown, |busy| percent(busy.to_string()))
-        }
+        GpuField::Utilization => share(gpu.utilization_percent),
+        GpuField::MemoryUtilization => share(gpu.memory_utilization_percent),
         GpuField::Temperature => {
             let celsius = gpu.temperature_celsius;
             celsius.map_or(Figure::Unknown, |celsius| text(celsius.to_string()))
@@ -241,16 +243,17 @@ mod tests {
             GpuField::MemoryUsed,
             GpuField::PowerDraw,
             GpuField::Utilization,
+            GpuField::MemoryUtilization,
         ];
         let text = |format: &str| gpus(&snapshot(), &fields, format.parse().unwrap());
         assert_eq!(
             text("csv"),
-            "name, uuid, memory.used [MiB], power.draw [W], utilization.gpu [%]\n\
-             NVIDIA H200, GPU-0, 3072 MiB, 258.45 W, [N/A]\n"
+            "name, uuid, memory.used [MiB], power.draw [W], utilization.gpu [%], utilization.memory [%]\n\
+             NVIDIA H200, GPU-0, 3072 MiB, 258.45 W, [N/A], [N/A]\n"
         );
         assert_eq!(
             text("csv,noheader,nounits"),
-            "NVIDIA H200, GPU-0, 3072, 258.45, [N/A]\n"
+            "NVIDIA H200, GPU-0, 3072, 258.45, [N/A], [N/A]\n"
         );
     }
 

@@ -11,6 +11,8 @@ use super::{Nvml, NvmlGpu, NvmlProblem};
 pub struct Readings {
     /// Time in which a kernel ran, in NVML's last sample (percent).
     pub utilization_percent: Option<u32>,
+    /// Time in which its memory was read or written, in the same sample (percent).
+    pub memory_utilization_percent: Option<u32>,
     /// Temperature of the GPU (degrees Celsius).
     pub temperature_celsius: Option<u32>,
     /// Power draw (mW).
@@ -26,8 +28,10 @@ pub struct Readings {
 impl Nvml {
     /// Readings of the GPU's sensors. Those that NVML does not tell are `None`: no reading is worth a failure.
     pub fn readings(&self, gpu: NvmlGpu) -> Readings {
+        let rates = self.utilization(gpu).ok();
         Readings {
-            utilization_percent: self.utilization(gpu).ok(),
+            utilization_percent: rates.map(|rates| rates.gpu),
+            memory_utilization_percent: rates.map(|rates| rates.memory),
             temperature_celsius: self.temperature(gpu).ok(),
             power_draw_mw: self.power_draw(gpu).ok(),
             power_limit_mw: self.power_limit(gpu).ok(),
@@ -46,14 +50,14 @@ impl Nvml {
         Ok([major, minor])
     }
 
-    fn utilization(&self, gpu: NvmlGpu) -> Result<u32, NvmlProblem> {
+    fn utilization(&self, gpu: NvmlGpu) -> Result<nvmlUtilization_t, NvmlProblem> {
         let get = function!(self, nvmlDeviceGetUtilizationRates);
         let mut rates = nvmlUtilization_t { gpu: 0, memory: 0 };
         // SAFETY: `rates` is valid for writing.
         checked!(nvmlDeviceGetUtilizationRates, unsafe {
             get(gpu.0, &raw mut rates)
         })?;
-        Ok(rates.gpu)
+        Ok(rates)
     }
 
     fn temperature(&self, gpu: NvmlGpu) -> Result<u32, NvmlProblem> {

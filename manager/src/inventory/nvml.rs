@@ -7,7 +7,7 @@ use nvml_wrapper::bitmasks::device::ThrottleReasons;
 use nvml_wrapper::enum_wrappers::device::{P2pCapabilitiesIndex, P2pStatus, TemperatureSensor};
 use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::error::NvmlError;
-use nvml_wrapper::struct_wrappers::device::ProcessInfo;
+use nvml_wrapper::struct_wrappers::device::{ProcessInfo, Utilization};
 use nvml_wrapper::{Device, Nvml};
 use vcuda_region::GpuUuid;
 
@@ -217,10 +217,11 @@ pub(super) fn look(handle: &DeviceHandle<'_>) -> Result<Load, NvmlError> {
         Some(memory) => memory.used,
         None => used_by_processes(handle)?,
     };
+    let rates = optional(handle.device.utilization_rates())?;
     Ok(Load {
         memory_used_bytes,
-        utilization_percent: optional(handle.device.utilization_rates())?.map(|rates| rates.gpu.min(100)),
-        sensors: sensors(&handle.device),
+        utilization_percent: rates.as_ref().map(|rates| rates.gpu.min(100)),
+        sensors: sensors(&handle.device, rates.as_ref()),
         is_persistent: handle.device.is_in_persistent_mode().ok(),
         is_slowed_by_heat: is_slowed_by_heat(&handle.device),
     })
@@ -234,11 +235,12 @@ fn is_slowed_by_heat(device: &Device<'_>) -> bool {
 }
 
 /// Readings of the sensors. A failure is no sign of ill health: it only means that a reading is not known.
-fn sensors(device: &Device<'_>) -> Sensors {
+fn sensors(device: &Device<'_>, rates: Option<&Utilization>) -> Sensors {
     Sensors {
         temperature_celsius: device.temperature(TemperatureSensor::Gpu).ok(),
         power_draw_mw: device.power_usage().ok(),
         power_limit_mw: device.enforced_power_limit().ok(),
+        memory_utilization_percent: rates.map(|rates| rates.memory.min(100)),
     }
 }
 

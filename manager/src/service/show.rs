@@ -61,6 +61,7 @@ pub(super) fn gpu(rules: &Rules, candidate: &Candidate<'_>, driver_version: &str
         temperature_celsius: gpu.sensors.temperature_celsius,
         power_draw_mw: gpu.sensors.power_draw_mw,
         power_limit_mw: gpu.sensors.power_limit_mw,
+        memory_utilization_percent: gpu.sensors.memory_utilization_percent,
         outside_processes: Vec::new(),
     }
 }

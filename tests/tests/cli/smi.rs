@@ -147,6 +147,7 @@ fn the_manager_tells_what_nvml_tells() {
     for key in [
         "temperature_celsius",
         "power_draw_mw",
+        "memory_utilization_percent",
         "power_limit_mw",
         "utilization_percent",
     ] {

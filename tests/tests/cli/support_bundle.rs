@@ -121,7 +121,7 @@ fn without_a_manager_the_rest_is_there() {
         .find(|line| line.starts_with("events.jsonl"))
         .unwrap();
     assert!(
-        events.contains("not there: ") && events.contains("vcuda-manager"),
+        events.contains("not there: ") && events.contains("manager"),
         "{manifest}"
     );
 }

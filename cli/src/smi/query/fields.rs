@@ -32,6 +32,9 @@ pub(crate) enum GpuField {
     /// Time in which a kernel ran
     #[value(name = "utilization.gpu")]
     Utilization,
+    /// Time in which the memory was read or written
+    #[value(name = "utilization.memory")]
+    MemoryUtilization,
     /// Temperature in degrees Celsius
     #[value(name = "temperature.gpu")]
     Temperature,
@@ -146,7 +149,7 @@ impl Queried for GpuField {
                 Some("MiB")
             }
             GpuField::PowerDraw | GpuField::PowerLimit => Some("W"),
-            GpuField::Utilization | GpuField::TimeGranted => Some("%"),
+            GpuField::Utilization | GpuField::MemoryUtilization | GpuField::TimeGranted => Some("%"),
             _ => None,
         }
     }
