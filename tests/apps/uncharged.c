@@ -5,6 +5,7 @@
  *   streams       1 ms on each of 300 streams in turn
  *   streams-ahead  so, without waiting for any
  *   streams-crowded  1 ms on each of 300 streams in turn, for which the shim has no place; ends if its calls do not wait
+ *   confined      1 ms on one stream; before the first launch RLIMIT_AS leaves 8 MiB of address space
  *   threads       300 threads that launch 1 ms on the default stream of the thread
  *   threads-long  32 threads that launch 50 ms on the default stream of the thread
  *   captured      another stream is captured meanwhile by this thread; kernels of 1 ms
@@ -27,7 +28,9 @@
     X(cuGreenCtxStreamCreate, cuGreenCtxStreamCreate, 12050, (CUstream *, void *, unsigned, int))
 #include "driver.h"
 #include <pthread.h>
+#include <sys/resource.h>
 #include <time.h>
+#include <unistd.h>
 #define US 1000ull
 #define MS 1000000ull
 enum { STREAMS = 300, CONTEXTS = 40 };
@@ -77,6 +80,15 @@ static void on_crowded_streams(void)
     }
 }
 static uint64_t thread_ns;
+static void leave_address_space(rlim_t bytes)
+{
+    unsigned long pages = 0;
+    FILE *file = fopen("/proc/self/statm", "r");
+    OK(!file || fscanf(file, "%lu", &pages) != 1);
+    fclose(file);
+    struct rlimit limit = {pages * sysconf(_SC_PAGESIZE) + bytes, RLIM_INFINITY};
+    OK(setrlimit(RLIMIT_AS, &limit));
+}
 static void *thread(void *unused)
 {
     (void)unused;
@@ -272,6 +284,7 @@ int main(int argc, char **argv)
     else if (!strcmp(how, "streams")) on_streams(1);
     else if (!strcmp(how, "streams-ahead")) on_streams(0);
     else if (!strcmp(how, "streams-crowded")) on_crowded_streams();
+    else if (!strcmp(how, "confined")) leave_address_space(8 << 20);
     else if (!strcmp(how, "threads")) on_threads(STREAMS, MS);
     else if (!strcmp(how, "threads-long")) on_threads(32, 50 * MS);
     else if (!strcmp(how, "captured")) captured_stream();

@@ -1,7 +1,7 @@
 //! The table of streams in use, and the position of each one's entry.
 
 use core::sync::atomic::{AtomicU64, Ordering};
-use std::alloc::{Layout, handle_alloc_error};
+use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
 
 use vcuda_driver_api::prelude::*;
 
@@ -25,7 +25,11 @@ const PER_WORD: usize = 64;
 /// The streams in use.
 #[derive(Debug)]
 pub(super) struct StreamTable {
-    streams: &'static [StreamState; STREAMS_MAX],
+    /// [`STREAMS_MAX`] entries; or, if the process had no address space for them, one that is taken for ever: then each launch is
+    /// waited for alone, as behind a full table.
+    streams: &'static [StreamState],
+    /// Number of entries less one, a power of two less one.
+    mask: usize,
     /// A bit for each entry that was ever taken. Without it, each pass would touch a page per entry.
     taken: [AtomicU64; STREAMS_MAX / PER_WORD],
 }
@@ -60,8 +64,14 @@ impl<'a> Iterator for InUse<'a> {
 
 impl StreamTable {
     pub(super) fn new() -> Self {
+        let streams = zeroed_streams().unwrap_or_else(|| {
+            let entry = zeroed_entry();
+            entry.key.store(TAKEN, Ordering::Relaxed);
+            core::slice::from_ref(entry)
+        });
         Self {
-            streams: zeroed_streams(),
+            streams,
+            mask: streams.len() - 1,
             taken: [const { AtomicU64::new(0) }; STREAMS_MAX / PER_WORD],
         }
     }
@@ -109,9 +119,20 @@ impl StreamTable {
             .find(|stream_state| stream_state.key.load(Ordering::Acquire) == key)
     }
 
+    /// Positions at which the entry of a key can be, with what is there.
+    #[inline]
+    fn positions(&self, key: u64) -> impl Iterator<Item = (usize, &StreamState)> {
+        let hash = usize::try_from(key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40).unwrap_or(0);
+        (0..PROBES).map(move |probe| {
+            let position = (hash + probe) & self.mask;
+            // SAFETY: `mask` is one less than the number of entries, so no position has more.
+            (position, unsafe { self.streams.get_unchecked(position) })
+        })
+    }
+
     #[inline]
     fn places(&self, key: u64) -> impl Iterator<Item = &StreamState> {
-        positions(key).filter_map(|position| self.streams.get(position))
+        self.positions(key).map(|(_, stream_state)| stream_state)
     }
 
     #[cold]
@@ -160,29 +181,26 @@ impl StreamTable {
         key: u64,
         may: impl Fn(&StreamState) -> bool,
     ) -> Option<(usize, &'static StreamState)> {
-        positions(key)
-            .filter_map(|position| Some((position, self.streams.get(position)?)))
-            .find(|(_, stream_state)| {
-                let held = stream_state.key.load(Ordering::Acquire);
-                held != TAKEN
-                    && may(stream_state)
-                    && stream_state
-                        .key
-                        .compare_exchange(held, TAKEN, Ordering::Acquire, Ordering::Relaxed)
-                        .is_ok()
-            })
+        self.positions(key).find(|(_, stream_state)| {
+            let held = stream_state.key.load(Ordering::Acquire);
+            held != TAKEN
+                && may(stream_state)
+                && stream_state
+                    .key
+                    .compare_exchange(held, TAKEN, Ordering::Acquire, Ordering::Relaxed)
+                    .is_ok()
+        })
     }
 }
 
 /// Zeroed entries without streams. `mmap` is used because the kernel then provides their memory, some 18 MB, only as
 /// it is written. An allocator that is asked for zeroed memory of such an alignment writes all of it.
-fn zeroed_streams() -> &'static [StreamState; STREAMS_MAX] {
-    let layout = Layout::new::<[StreamState; STREAMS_MAX]>();
+fn zeroed_streams() -> Option<&'static [StreamState]> {
     // SAFETY: new memory, wherever the kernel has room.
     let zeroed = unsafe {
         libc::mmap(
             core::ptr::null_mut(),
-            layout.size(),
+            size_of::<[StreamState; STREAMS_MAX]>(),
             libc::PROT_READ | libc::PROT_WRITE,
             libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
             -1,
@@ -190,18 +208,23 @@ fn zeroed_streams() -> &'static [StreamState; STREAMS_MAX] {
         )
     };
     if zeroed == libc::MAP_FAILED {
-        handle_alloc_error(layout);
+        return None;
     }
     // SAFETY: mapped above for good, of this size, and pages are aligned to more than an entry is; all bytes zero are a stream
     // entry without a stream: it consists of atomic integers, booleans and pointers, of an unlocked mutex, and of numbers in that.
-    unsafe { &*zeroed.cast() }
+    Some(unsafe { &*zeroed.cast::<[StreamState; STREAMS_MAX]>() })
 }
 
-/// Positions at which the entry of a key can be.
-#[inline]
-fn positions(key: u64) -> impl Iterator<Item = usize> {
-    let hash = usize::try_from(key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40).unwrap_or(0);
-    (0..PROBES).map(move |probe| (hash + probe) % STREAMS_MAX)
+/// A single entry, from the shim's heap, which has a reserve.
+fn zeroed_entry() -> &'static StreamState {
+    let layout = Layout::new::<StreamState>();
+    // SAFETY: an entry has a size.
+    let zeroed = unsafe { alloc_zeroed(layout) };
+    if zeroed.is_null() {
+        handle_alloc_error(layout);
+    }
+    // SAFETY: as above; never freed.
+    unsafe { &*zeroed.cast() }
 }
 
 /// The context of a stream (CUDA Driver API, `cuStreamGetCtx`).
@@ -230,7 +253,9 @@ mod tests {
 
     #[test]
     fn zeroed_memory_is_an_entry_that_can_be_used() {
-        let [first, .., last] = zeroed_streams();
+        let Some([first, .., last]) = zeroed_streams() else {
+            panic!("no memory");
+        };
         for entry in [first, last] {
             assert!(!entry.in_use() && entry.lesson.try_lock().is_some());
         }

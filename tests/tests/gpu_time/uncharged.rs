@@ -58,6 +58,12 @@ fn more_streams_than_can_be_measured_are_charged() {
     is_held(MACHINE, "streams-crowded", 30, 0.9);
 }
 
+/// Its first launch finds no address space for the shim's table of streams: each launch is waited for, and the program goes on.
+#[test]
+fn a_program_without_address_space_is_charged() {
+    is_held(MACHINE, "confined", 30, 0.9);
+}
+
 #[test]
 fn more_contexts_than_usual_are_measured_all() {
     is_held(MACHINE, "contexts", 30, 0.95);
