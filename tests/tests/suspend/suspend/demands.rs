@@ -73,15 +73,13 @@ fn a_tenant_that_does_not_use_the_room_made_for_it_rests() {
         assert_eq!(program.ask("hold 226"), "0");
     }
     let _liar = started(&fixture, "liar", "128MiB", &[]);
-    let longest = while_it_asks(&fixture, "liar-3", Duration::from_secs(14), |during| {
+    let lies = Duration::from_secs(14);
+    let longest = while_it_asks(&fixture, "liar-3", lies, |during| {
         longest_copies(&mut busy, during)
     });
     println!("{longest:?}, {} suspensions", made_room(&manager));
-    assert!(
-        // Moving the memory took up to 5.7 s on a machine with a load of ten.
-        longest.iter().all(|time| *time < Duration::from_secs(10)),
-        "{longest:?}"
-    );
+    // Each came back while the liar still asked, however long a busy machine takes to move memory.
+    assert!(longest.iter().all(|time| *time < lies), "{longest:?}");
 }
 
 /// The memory of its quota is held by a process outside of vcuda, so no suspension lets its allocation succeed.
