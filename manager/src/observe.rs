@@ -25,6 +25,9 @@ pub struct Snapshot {
     pub taken_ns: u64,
     /// Tenants in the order of their names.
     pub tenants: Vec<Tenant>,
+    /// Tenants whose directories went away within the last seconds, by their last figures: each with the number of the first snapshot
+    /// without it.
+    pub ended: Vec<(u64, Tenant)>,
 }
 
 /// State of a tenant.
@@ -32,6 +35,8 @@ pub struct Snapshot {
 pub struct Tenant {
     /// Name of its directory. For a granted tenant it is the grant's ID.
     pub id: String,
+    /// Inode of its directory: a later tenant of the name has another one.
+    pub inode: u64,
     /// Whether its directory has a `grant` file. If not, `vcuda run` made the tenant.
     pub is_granted: bool,
     /// Whether it may be suspended.

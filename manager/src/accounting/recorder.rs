@@ -148,8 +148,8 @@ impl Usage {
         if snapshot.number <= sums.number {
             return;
         }
-        sums.number = snapshot.number;
-        let used = sums.meters.advance(snapshot, &self.sources);
+        let after = core::mem::replace(&mut sums.number, snapshot.number);
+        let used = sums.meters.advance(snapshot, after, &self.sources);
         sums.history.add(unix_s(), &used);
     }
 

@@ -49,6 +49,8 @@ pub(super) struct Meters {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct TenantMeters {
+    /// Inode of the tenant's directory.
+    inode: u64,
     key: String,
     namespace: String,
     user: Option<u32>,
@@ -86,14 +88,22 @@ impl Meters {
 
     /// What was used since the last snapshot. A tenant that was not in the last one began at 0 after it; those of the very first
     /// begin with what they have.
-    pub(super) fn advance(&mut self, snapshot: &Snapshot, facts: &dyn Facts) -> Rows {
+    /// `after`: number of the last snapshot, as those between may have been missed.
+    pub(super) fn advance(&mut self, snapshot: &Snapshot, after: u64, facts: &dyn Facts) -> Rows {
         let elapsed_ns = self
             .taken_ns
             .map(|before| snapshot.taken_ns.saturating_sub(before));
         let mut rows = Rows::default();
         let mut before = core::mem::take(&mut self.tenants);
-        for tenant in &snapshot.tenants {
-            let mut meters = before.remove(&tenant.id).unwrap_or_default();
+        let ended = snapshot.ended.iter().filter(|(number, _)| *number > after);
+        for tenant in ended.map(|(_, tenant)| tenant).chain(&snapshot.tenants) {
+            let known = before.remove(&tenant.id);
+            // A later tenant of the name begins at 0.
+            let known = known.filter(|known| known.inode == tenant.inode);
+            let mut meters = known.unwrap_or_else(|| TenantMeters {
+                inode: tenant.inode,
+                ..TenantMeters::default()
+            });
             let used = meters.advance(tenant, elapsed_ns, facts);
             let user = meters.user.map_or_else(String::new, |user| user.to_string());
             for (sums, key) in [

@@ -2,6 +2,7 @@
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use vcuda_region::DeviceIndex;
 use vcuda_region::limits::{LimitsReader, OpenError};
@@ -21,6 +22,7 @@ const CHECK_NS: u64 = 14_000_000_000;
 #[derive(Debug)]
 pub(super) struct TenantReader {
     path: PathBuf,
+    directory: Option<Made>,
     files: Option<Files>,
     members: Members,
     seen: Tenant,
@@ -42,15 +44,26 @@ struct Files {
     checked_ns: u64,
 }
 
+/// Inode of a directory and time of its making. A file system on a disk may give an inode's number again at once.
+type Made = (u64, Option<SystemTime>);
+
+fn made(path: &Path) -> Option<Made> {
+    let found = path.symlink_metadata().ok()?;
+    Some((found.ino(), found.created().ok()))
+}
+
 impl TenantReader {
     pub(super) fn new(name: &str, path: PathBuf) -> Self {
         let is_granted = path.join("grant").symlink_metadata().is_ok();
+        let directory = made(&path);
         Self {
             path,
+            directory,
             files: None,
             members: Members::default(),
             seen: Tenant {
                 id: name.to_owned(),
+                inode: directory.map_or(0, |(inode, _)| inode),
                 is_granted,
                 ..Tenant::default()
             },
@@ -59,6 +72,11 @@ impl TenantReader {
             has_kept: false,
             is_stale: true,
         }
+    }
+
+    /// Whether this is still the directory at `path`, and no other one that has its name now.
+    pub(super) fn is_of(&self, path: &Path) -> bool {
+        self.path == path && self.directory.is_some() && self.directory == made(path)
     }
 
     /// State of the tenant by the last update.

@@ -1,6 +1,6 @@
 //! The thread that takes and publishes snapshots of all tenants.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use vcuda_region::{clock, directory};
 
 use super::snapshot_cache::Waker;
 use super::tenant::TenantReader;
-use super::{Snapshot, SnapshotCache};
+use super::{Snapshot, SnapshotCache, Tenant};
 use crate::background::Background;
 use crate::reaper::Reaper;
 use crate::registration::Registry;
@@ -22,6 +22,10 @@ const ROUND: Duration = Duration::from_millis(500);
 const REST: Duration = Duration::from_secs(10);
 /// Between two looks at least (ns), however many register or end, unless a caller needs one of now.
 const ROUND_MIN_NS: u64 = 50_000_000;
+
+/// For how long a snapshot tells of a tenant that has ended (ns), longer than any reader of each snapshot is late, and of how many.
+const ENDED_NS: u64 = 10_000_000_000;
+const ENDED_MAX: usize = 256;
 
 /// Present findings of the audit, by tenant.
 pub type Findings = Mutex<HashMap<String, Vec<String>>>;
@@ -106,6 +110,8 @@ pub(super) struct Round {
     reaper: Reaper,
     readers: BTreeMap<String, TenantReader>,
     number: u64,
+    /// [`Snapshot::ended`], each with the time (ns).
+    ended: VecDeque<(u64, (u64, Tenant))>,
     /// Whether a tenant had changed in the last snapshot, or may change without a notification.
     is_active: bool,
 }
@@ -119,23 +125,32 @@ impl Round {
             reaper: Reaper::new()?,
             readers: BTreeMap::new(),
             number: 0,
+            ended: VecDeque::new(),
             is_active: false,
         })
     }
 
     /// Takes a snapshot of all tenants at `now_ns` (`CLOCK_MONOTONIC`).
     pub(super) fn snapshot(&mut self, now_ns: u64) -> Snapshot {
+        let mut gone = Vec::new();
         // If the root cannot be read, the known tenants stay until the next snapshot.
         if let Ok(listed) = directory::list(&self.root) {
             let mut before = core::mem::take(&mut self.readers);
             for (name, path) in listed {
-                let reader = before
-                    .remove(&name)
-                    .unwrap_or_else(|| TenantReader::new(&name, path));
+                let reader = match before.remove(&name) {
+                    Some(known) if known.is_of(&path) => known,
+                    Some(of_another) => {
+                        gone.push(of_another);
+                        TenantReader::new(&name, path)
+                    }
+                    None => TenantReader::new(&name, path),
+                };
                 self.readers.insert(name, reader);
             }
+            gone.extend(before.into_values());
         }
         self.number += 1;
+        self.note_ended(gone, now_ns);
         self.is_active = false;
         let findings = self.findings.lock().clone();
         let tenants = self
@@ -155,7 +170,21 @@ impl Round {
             number: self.number,
             taken_ns: now_ns,
             tenants,
+            ended: self.ended.iter().map(|(_, ended)| ended.clone()).collect(),
         }
+    }
+
+    /// Reads the files of tenants whose directories are gone once more: they are still open, and have all that was used.
+    fn note_ended(&mut self, gone: Vec<TenantReader>, now_ns: u64) {
+        self.ended
+            .retain(|(ended_ns, _)| now_ns.saturating_sub(*ended_ns) < ENDED_NS);
+        for mut reader in gone {
+            reader.update(&mut self.reaper, now_ns);
+            let ended = (self.number, reader.seen().clone());
+            self.ended.push_back((now_ns, ended));
+        }
+        let too_many = self.ended.len().saturating_sub(ENDED_MAX);
+        self.ended.drain(..too_many);
     }
 }
 

@@ -200,6 +200,16 @@ impl DeviceLimiter {
         !self.contended.load(Ordering::Relaxed) && !self.misprediction.is_recent()
     }
 
+    /// Whether the end of work may become known late though no launch waits: predictions hold, or the tenant has saved what they may
+    /// be wrong by, so that it would lose tokens and not time.
+    pub(super) fn affords_mispredictions(&self, now_ns: u64) -> bool {
+        if !self.misprediction.is_recent() {
+            return true;
+        }
+        let view = self.view(now_ns);
+        can_pay_for_pauses(self.bucket.tokens(&view.pace, now_ns), view.config.burst_ns, true)
+    }
+
     /// Whether a waiting launch may settle its stream itself: no other launch waits for the same work, and
     /// predictions hold. Another waiter would learn of the end later and come too late each time.
     pub(super) fn is_sole(&self) -> bool {

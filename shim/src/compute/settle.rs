@@ -122,7 +122,7 @@ impl Launches {
             let Some(view) = views.get_mut(limiter.position()) else {
                 continue;
             };
-            pass.urgent |= limiter.misprediction.is_recent();
+            pass.urgent |= !limiter.affords_mispredictions(now);
             let attended_ns = stream_state.attended_until_ns.load(Ordering::Relaxed);
             if attended_ns > now {
                 pass.look_at(attended_ns);

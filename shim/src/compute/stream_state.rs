@@ -61,6 +61,8 @@ pub(super) struct StreamState {
     /// Ring of timing events: the next to settle (`head`) and the next to place (`tail`).
     pub(super) head: AtomicU32,
     pub(super) tail: AtomicU32,
+    /// One more than the `tail` at which the newest timing event was seen reached, 0 if none was: it is not asked for twice.
+    pub(super) done_up_to: AtomicU64,
     /// End of the last settled segment (`CLOCK_MONOTONIC`, ns), 0 if unknown. Only a thread that settles uses it.
     pub(super) settled_to_ns: AtomicU64,
     /// Time until which a thread that waits for the stream queries the timing events itself (`CLOCK_MONOTONIC`, ns).
@@ -306,6 +308,7 @@ impl StreamState {
         self.was_waited_for.store(false, Ordering::Relaxed);
         self.lesson.lock().forget();
         self.unstarted_since_ns.store(0, Ordering::Relaxed);
+        self.done_up_to.store(0, Ordering::Relaxed);
     }
 }
 

@@ -141,8 +141,14 @@ impl Launches {
             } else if !pass.progress {
                 if held {
                     // A short sleep: work that comes meanwhile can wait.
-                    let is_foreseen = self.limiters().iter().all(DeviceLimiter::is_foreseen);
-                    let way = if is_foreseen { UNHURRIED } else { ASLEEP };
+                    let may_be_late = |limiter: &DeviceLimiter| {
+                        !limiter.contended.load(Ordering::Relaxed) && limiter.affords_mispredictions(now)
+                    };
+                    let way = if self.limiters().iter().all(may_be_late) {
+                        UNHURRIED
+                    } else {
+                        ASLEEP
+                    };
                     self.sleep(LEASE_NS / 2, way);
                 } else if self.sleep(chores_at_ns.saturating_sub(now), ASLEEP) {
                     self.tell_beginning(&mut told_ns);

@@ -51,18 +51,18 @@ fn what_was_before_the_first_snapshot_does_not_count_and_what_is_new_does() {
     let mut meters = Meters::default();
     let served = |seconds: u64| move |device: &mut Device| device.served_ns = seconds * SECOND_NS;
     let old = |seconds| tenant("old", 8 * GIB, served(seconds));
-    let first = meters.advance(&snapshot(100, &[old(50)]), &Known);
+    let first = meters.advance(&snapshot(100, &[old(50)]), 0, &Known);
     assert_eq!(first.tenants["key of old"].gpu_ns, 0);
     assert_eq!(first.tenants["key of old"].requested_bytes, 8 * GIB);
     let new = tenant("new", 4 * GIB, served(3));
-    let next = meters.advance(&snapshot(110, &[new, old(55)]), &Known);
+    let next = meters.advance(&snapshot(110, &[new, old(55)]), 0, &Known);
     assert_eq!(next.tenants["key of old"].gpu_ns, 5 * SECOND_NS);
     assert_eq!(next.tenants["key of new"].gpu_ns, 3 * SECOND_NS);
     let team = next.namespaces["team"];
     assert_eq!((team.gpu_ns, team.requested_bytes), (8 * SECOND_NS, 12 * GIB));
     // One that has ended and begun again under its name begins at 0.
-    assert!(meters.advance(&snapshot(120, &[]), &Known).tenants.is_empty());
-    let again = meters.advance(&snapshot(130, &[old(7)]), &Known);
+    assert!(meters.advance(&snapshot(120, &[]), 0, &Known).tenants.is_empty());
+    let again = meters.advance(&snapshot(130, &[old(7)]), 0, &Known);
     assert_eq!(again.tenants["key of old"].gpu_ns, 7 * SECOND_NS);
 }
 
@@ -73,7 +73,7 @@ fn a_peak_counts_when_it_rises() {
         let one = tenant("a", 8 * GIB, |device| {
             (device.used_bytes, device.peak_bytes) = (used_bytes, peak_bytes);
         });
-        let rows = meters.advance(&snapshot(seconds, &[one]), &Known);
+        let rows = meters.advance(&snapshot(seconds, &[one]), 0, &Known);
         rows.tenants["key of a"].peak_bytes
     };
     assert_eq!(at(1, GIB, 7 * GIB), GIB, "the peak is older");
@@ -86,11 +86,11 @@ fn owner_and_user_stay_known() {
     let mut meters = Meters::default();
     let mut one = tenant("a", GIB, |_| ());
     one.attached = true;
-    meters.advance(&snapshot(1, &[one.clone()]), &Known);
+    meters.advance(&snapshot(1, &[one.clone()]), 0, &Known);
     one.attached = false;
     let mut gone = one.clone();
     gone.id = "released".to_owned();
-    let rows = meters.advance(&snapshot(2, &[one, gone]), &Known);
+    let rows = meters.advance(&snapshot(2, &[one, gone]), 0, &Known);
     assert_eq!(rows.users.keys().collect::<Vec<_>>(), ["", "1000"]);
     assert_eq!(rows.tenants.keys().collect::<Vec<_>>(), ["key of a", "released"]);
     assert_eq!(rows.namespaces.keys().collect::<Vec<_>>(), ["", "team"]);
@@ -104,18 +104,18 @@ fn restarts_go_on_where_the_last_one_was() {
             (device.served_ns, device.held_ns) = (served * SECOND_NS, held * SECOND_NS);
         })
     };
-    meters.advance(&snapshot(0, &[]), &Known);
-    meters.advance(&snapshot(10, &[counted(1, 9)]), &Known);
+    meters.advance(&snapshot(0, &[]), 0, &Known);
+    meters.advance(&snapshot(10, &[counted(1, 9)]), 0, &Known);
     let stored = serde_json::to_vec(&meters).unwrap();
     let stored: Meters = serde_json::from_slice(&stored).unwrap();
     assert_eq!(stored, meters);
     let mut again = stored.after_restart();
-    let rows = again.advance(&snapshot(20, &[counted(5, 3)]), &Known);
+    let rows = again.advance(&snapshot(20, &[counted(5, 3)]), 0, &Known);
     let used = rows.tenants["key of a"];
     assert_eq!((used.gpu_ns, used.throttled_ns), (4 * SECOND_NS, 0));
-    let rows = again.advance(&snapshot(21, &[counted(5, 4)]), &Known);
+    let rows = again.advance(&snapshot(21, &[counted(5, 4)]), 0, &Known);
     assert_eq!(rows.tenants["key of a"].throttled_ns, SECOND_NS);
-    let rows = Meters::after_boot().advance(&snapshot(30, &[counted(2, 0)]), &Known);
+    let rows = Meters::after_boot().advance(&snapshot(30, &[counted(2, 0)]), 0, &Known);
     assert_eq!(rows.tenants["key of a"].gpu_ns, 2 * SECOND_NS);
 }
 
@@ -128,7 +128,7 @@ proptest! {
         let mut meters = Meters::default();
         let mut sum = Figures::default();
         let mut now = 0;
-        meters.advance(&snapshot(now, &[]), &Known);
+        meters.advance(&snapshot(now, &[]), 0, &Known);
         for (seconds, [served, held, denied, used, peak, limit]) in looks {
             now += seconds;
             let hostile = tenant("a", limit, |device| {
@@ -138,7 +138,7 @@ proptest! {
                 device.used_bytes = used;
                 device.peak_bytes = peak;
             });
-            let rows = meters.advance(&snapshot(now, &[hostile]), &Known);
+            let rows = meters.advance(&snapshot(now, &[hostile]), 0, &Known);
             sum.add_later(&rows.tenants["key of a"]);
         }
         prop_assert!(sum.gpu_ns <= now * SECOND_NS);

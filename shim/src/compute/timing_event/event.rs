@@ -60,11 +60,19 @@ pub(super) fn publish(stream_state: &StreamState) {
     stream_state.tail.store(tail.wrapping_add(1), Ordering::Release);
 }
 
-/// Whether the last timing event was reached. The thread's capture mode must allow the question.
+/// Whether the newest timing event was reached. The thread's capture mode must allow the question.
 pub(in crate::compute) fn newest_is_done(stream_state: &StreamState) -> bool {
+    let up_to = u64::from(stream_state.tail.load(Ordering::Relaxed)) + 1;
+    if stream_state.done_up_to.load(Ordering::Relaxed) == up_to {
+        return true;
+    }
     let event = CUevent(stream_state.newest().event.load(Ordering::Relaxed));
-    event.is_null() || {
+    let is_done = event.is_null() || {
         // SAFETY: an event of the shim; its context lives, as the application launches in it.
         unsafe { real::cuEventQuery(event) }.is_ok()
+    };
+    if is_done {
+        stream_state.done_up_to.store(up_to, Ordering::Relaxed);
     }
+    is_done
 }
