@@ -255,6 +255,7 @@ fn three_tenants() -> Snapshot {
     Snapshot {
         number: 1,
         taken_ns: clock::now_ns(),
+        ended: Vec::new(),
         tenants: vec![
             Tenant {
                 is_granted: true,

@@ -193,21 +193,65 @@ mod tests {
     use super::*;
     use std::process::Command;
     use vcuda_quota::DeviceConfig;
-    use vcuda_region::GpuUuid;
     use vcuda_region::directory::{Directory, Tenant};
     use vcuda_region::process::Identity;
     use vcuda_region::slots::Usage;
+    use vcuda_region::{DeviceIndex, GpuUuid};
+
+    fn tenant(name: &str, memory_bytes: u64) -> Tenant {
+        Tenant {
+            name: name.to_owned(),
+            devices: vec![(GpuUuid::from_bytes([1; 16]), DeviceConfig::new(memory_bytes, 300))],
+            is_suspendable: false,
+            memory_wait_ms: None,
+        }
+    }
+
+    #[test]
+    fn a_run_that_begins_again_under_its_name_is_seen_at_once_and_the_last_one_to_its_end() {
+        let root = tempfile::tempdir().unwrap();
+        let me = Identity::current().unwrap();
+        let mut round = Round::new(root.path(), Arc::default(), Arc::default()).unwrap();
+        let mut begin = |memory_bytes, denied, now_ns| {
+            // The one before is dead: no process holds a slot of it.
+            let made = Directory::create_or_join(root.path(), &tenant("a", memory_bytes), &me, 1).unwrap();
+            let snapshot = round.snapshot(now_ns);
+            let usage = Usage::open(made.0.path()).unwrap();
+            let bucket = usage.bucket(DeviceIndex::new(0).unwrap());
+            (0..denied).for_each(|_| bucket.count_denied());
+            drop(made);
+            std::fs::remove_dir_all(root.path().join("containers/a")).unwrap();
+            snapshot
+        };
+        let first = begin(1 << 30, 3, 1);
+        let second = begin(2 << 30, 0, 2);
+        let seen = |snapshot: &Snapshot| {
+            let tenant = snapshot.find("a").unwrap();
+            (
+                tenant.inode,
+                tenant.devices[0].config.memory_limit_bytes,
+                tenant.problem.clone(),
+            )
+        };
+        assert_eq!(seen(&first).1, 1 << 30);
+        assert_eq!((seen(&second).1, seen(&second).2), (2 << 30, None));
+        assert_ne!(seen(&first).0, seen(&second).0);
+        let ended = |snapshot: &Snapshot| -> Vec<(u64, u64, u64)> {
+            let ended = snapshot.ended.iter();
+            ended
+                .map(|(number, tenant)| (*number, tenant.inode, tenant.devices[0].denied))
+                .collect()
+        };
+        assert_eq!(ended(&second), [(2, seen(&first).0, 3)]);
+        assert_eq!(ended(&round.snapshot(3)).len(), 2);
+        assert_eq!(ended(&round.snapshot(ENDED_NS + 3)), []);
+    }
 
     #[test]
     fn the_end_of_an_unregistered_process_is_noticed_without_a_write() {
         let root = tempfile::tempdir().unwrap();
-        let tenant = Tenant {
-            name: "a".to_owned(),
-            devices: vec![(GpuUuid::from_bytes([1; 16]), DeviceConfig::new(1 << 30, 300))],
-            is_suspendable: false,
-            memory_wait_ms: None,
-        };
         let me = Identity::current().unwrap();
+        let tenant = tenant("a", 1 << 30);
         let (directory, _) = Directory::create_or_join(root.path(), &tenant, &me, 1).unwrap();
         let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
         let usage = Usage::open(directory.path()).unwrap();

@@ -43,6 +43,7 @@ fn snapshot(seconds: u64, tenants: &[Tenant]) -> Snapshot {
         number: seconds,
         taken_ns: seconds * SECOND_NS,
         tenants: tenants.to_vec(),
+        ended: Vec::new(),
     }
 }
 
@@ -64,6 +65,24 @@ fn what_was_before_the_first_snapshot_does_not_count_and_what_is_new_does() {
     assert!(meters.advance(&snapshot(120, &[]), 0, &Known).tenants.is_empty());
     let again = meters.advance(&snapshot(130, &[old(7)]), 0, &Known);
     assert_eq!(again.tenants["key of old"].gpu_ns, 7 * SECOND_NS);
+}
+
+#[test]
+fn a_run_that_is_begun_again_between_two_snapshots_is_counted_twice() {
+    let mut meters = Meters::default();
+    let run = |inode: u64, seconds: u64| Tenant {
+        inode,
+        ..tenant("run", 8 * GIB, move |device| {
+            device.served_ns = seconds * SECOND_NS
+        })
+    };
+    meters.advance(&snapshot(100, &[]), 0, &Known);
+    meters.advance(&snapshot(110, &[run(1, 2)]), 100, &Known);
+    // The first has used a second more, a whole one was between, and the third has used more than the first.
+    let mut next = snapshot(120, &[run(3, 4)]);
+    next.ended = vec![(105, run(9, 50)), (115, run(1, 3)), (119, run(2, 1))];
+    let rows = meters.advance(&next, 110, &Known);
+    assert_eq!(rows.tenants["key of run"].gpu_ns, (1 + 1 + 4) * SECOND_NS);
 }
 
 #[test]

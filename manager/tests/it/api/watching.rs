@@ -69,6 +69,7 @@ async fn those_of_vcuda_run_count_and_are_not_owned() {
         number: 1,
         taken_ns: 1,
         tenants: vec![run],
+        ended: Vec::new(),
     }));
     let mut client = node.grants().await;
     let refused = client.create(ask("a", 5 * GIB, 100)).await.unwrap_err();
