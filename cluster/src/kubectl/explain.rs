@@ -46,7 +46,11 @@ pub struct Finding {
 }
 
 /// Texts of events, and the remedy (docs/kubernetes.md, "When something is wrong"). The first that is in the text counts.
-const REMEDIES: [(&str, &str); 22] = [
+const REMEDIES: [(&str, &str); 23] = [
+    (
+        "No space left on device",
+        "make room on the node in the folder that the text names: it starts by itself then",
+    ),
     (
         "the largest that this node has gives",
         "it can never start on that node: ask for less in a new pod, or keep it on nodes with larger GPUs (kubectl vcuda gpus)",
@@ -104,7 +108,7 @@ const REMEDIES: [(&str, &str); 22] = [
     (
         "unresolvable CDI devices",
         "plugin and driver write lost specifications again within seconds; if it stays so, the container runtime does not read the \
-         folder of paths.cdi, or CDI is off: containerd 1.7 needs enable_cdi = true",
+         folder of paths.cdi, that folder is full, or CDI is off: containerd 1.7 needs enable_cdi = true",
     ),
     (
         "cannot allocate unhealthy devices",
@@ -156,7 +160,7 @@ const MOST: usize = 5;
 #[must_use]
 pub fn findings(evidence: &Evidence) -> Vec<Finding> {
     let mut findings = waiting(&evidence.pod);
-    let is_running = findings.is_empty() && phase(&evidence.pod) == "Running";
+    let is_running = findings.is_empty() && phase(&evidence.pod) == "Running" && !has_failed(&evidence.pod);
     for told in &evidence.events {
         let is_ours = told.reason.starts_with("Vcuda");
         if HARMLESS.contains(&told.reason.as_str()) || (is_running && !is_ours) {
@@ -180,6 +184,7 @@ pub fn findings(evidence: &Evidence) -> Vec<Finding> {
         ..0,
         shared_claim::differing(&evidence.pod, &evidence.claims, &evidence.sharers),
     );
+    findings.splice(..0, deletion(evidence));
     let exceeded = evidence.largest.exceeded_by(&evidence.pod, &evidence.claims);
     if phase(&evidence.pod) == "Pending" && !exceeded.is_empty() {
         findings.retain(|finding| !finding.remedy.contains(WAIT));
@@ -228,6 +233,26 @@ fn waiting(pod: &Pod) -> Vec<Finding> {
         Some(finding(reason, waiting.message.as_deref().unwrap_or(reason)))
     });
     of_pod.chain(of_containers).collect()
+}
+
+/// Whether a container has ended with an error, and was not started again yet.
+fn has_failed(pod: &Pod) -> bool {
+    let containers = pod
+        .status
+        .iter()
+        .flat_map(|status| status.container_statuses.iter().flatten());
+    let mut ended = containers.filter_map(|container| container.state.as_ref()?.terminated.as_ref());
+    ended.any(|terminated| terminated.exit_code != 0)
+}
+
+/// A pod that is being deleted has no event that says for what it waits.
+fn deletion(evidence: &Evidence) -> Option<Finding> {
+    let is_waiting = evidence.pod.metadata.deletion_timestamp.is_some() && !evidence.claims.is_empty();
+    is_waiting.then(|| Finding {
+        source: "deletion".to_owned(),
+        reason: "it is being deleted".to_owned(),
+        remedy: "its claims end through the node's driver; if that is away: kubectl -n vcuda-system get pods -o wide".to_owned(),
+    })
 }
 
 fn unallocated(claim: &ResourceClaim) -> Option<Finding> {
@@ -333,6 +358,32 @@ mod tests {
             ["VcudaMemoryDenied"]
         );
         assert!(findings(&evidence(json!({"phase": "Running"}), &[])).is_empty());
+        // Unless a container has ended with an error and does not start again.
+        let ended = |exit_code: i32| {
+            let state = json!({"terminated": {"exitCode": exit_code}});
+            let status = json!({"name": "c", "image": "", "imageID": "", "ready": false, "restartCount": 0, "state": state});
+            json!({"phase": "Running", "containerStatuses": [status]})
+        };
+        let lost = [(
+            "Failed",
+            "Error: failed to inject CDI devices: unresolvable CDI devices vcuda.io/claim=a",
+        )];
+        assert!(
+            findings(&evidence(ended(137), &lost))[0]
+                .remedy
+                .contains("that folder is full")
+        );
+        assert!(findings(&evidence(ended(0), &lost)).is_empty());
+    }
+
+    #[test]
+    fn a_pod_with_claims_that_does_not_end_is_told_for_what_it_waits() {
+        let mut told = evidence(json!({"phase": "Running"}), &[]);
+        let claim = json!({"metadata": {"name": "a"}, "spec": {}, "status": {"allocation": {}}});
+        told.claims = vec![serde_json::from_value(claim).unwrap()];
+        assert!(findings(&told).is_empty());
+        told.pod.metadata.deletion_timestamp = serde_json::from_value(json!("2026-11-29T12:00:00Z")).unwrap();
+        assert!(findings(&told)[0].remedy.contains("the node's driver"));
     }
 
     #[test]

@@ -2,7 +2,6 @@
 //! environment.
 
 use std::collections::{BTreeSet, HashMap};
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags, ResolveFlags, fstat, lstat, open, openat2};
@@ -12,9 +11,6 @@ use vcuda_region::process;
 use super::deleted::{self, DeletedFiles};
 use super::findings::Owner;
 use crate::observe::Snapshot;
-
-/// Maximum part of a process's environment that is read (bytes).
-const ENVIRONMENT_BYTES: u64 = 1 << 20;
 
 /// Facts that attribute a process to a tenant.
 #[derive(Debug)]
@@ -128,11 +124,8 @@ impl Attribution {
     /// The tenant whose directory `vcuda run` put into the process's environment. Not for granted tenants, as any process
     /// can set that variable.
     fn by_environment(&self, host_pid: u32, snapshot: &Snapshot) -> Option<String> {
-        use std::io::Read as _;
         use std::os::unix::ffi::OsStrExt as _;
-        let mut environment = Vec::new();
-        let file = fs::File::open(process::folder_of(host_pid).join("environ")).ok()?;
-        file.take(ENVIRONMENT_BYTES).read_to_end(&mut environment).ok()?;
+        let environment = process::environment(&process::folder_of(host_pid)).ok()?;
         let name = format!("{ENV_DIRECTORY}=");
         let value = environment
             .split(|byte| *byte == 0)

@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use vcuda_region::suspension::SuspendState;
 
 use super::gates::Gates;
+use super::helper::Settings;
 use super::records::Process;
 use super::{Shared, task};
 use crate::gpu::Inventory;
@@ -155,21 +156,34 @@ fn told<T>(
 
 fn of_node(shared: &Shared, tenant: &Tenant) -> Vec<Check> {
     let inventory = shared.grants.inventory();
-    let program = &shared.helper.program;
-    let has_program = if program.exists() {
-        Check::passed("vcuda-checkpoint", program.display().to_string())
-    } else {
-        Check::refused(
-            "vcuda-checkpoint",
-            format!("{} is missing", program.display()),
-            "install it beside vcuda-manager",
-        )
-    };
     vec![
-        has_program,
+        program(&shared.helper),
         driver(&inventory.driver_version),
         persistence(&inventory, tenant),
     ]
+}
+
+/// The program that moves the memory, and the driver that it finds.
+fn program(helper: &Settings) -> Check {
+    const NAME: &str = "vcuda-checkpoint";
+    let path = helper.program.display();
+    match helper.finds_driver() {
+        Ok(true) => Check::passed(NAME, path.to_string()),
+        Ok(false) => {
+            let library = helper.cuda_library.as_deref().unwrap_or("libcuda.so.1".as_ref());
+            Check::refused(
+                NAME,
+                format!("{path} finds no driver with checkpoints ({})", library.display()),
+                "name the driver's libcuda.so.1 by cuda_library in manager.toml (--cuda-library), or update it to release 570 or later",
+            )
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Check::refused(
+            NAME,
+            format!("{path} is missing"),
+            "install it beside vcuda-manager",
+        ),
+        Err(error) => Check::refused(NAME, format!("{path}: {error}"), "install it again"),
+    }
 }
 
 fn of_processes(shared: &Shared, tenant: &Tenant, processes: &[Process]) -> Vec<Check> {

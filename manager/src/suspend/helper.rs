@@ -12,6 +12,7 @@ use std::time::Duration;
 use nix::fcntl::{Flock, FlockArg};
 use parking_lot::Mutex;
 use vcuda_daemon::lock_file;
+use vcuda_region::process::Identity;
 
 use super::records::Process;
 use crate::checkpoint::{Outcome, ProcessState, Report, Request, Step};
@@ -59,6 +60,31 @@ impl Settings {
             settings: self.clone(),
             lock,
         })
+    }
+
+    /// Whether the program finds a driver with checkpoints. It does no step.
+    ///
+    /// # Errors
+    /// The program cannot be run.
+    pub(super) fn finds_driver(&self) -> io::Result<bool> {
+        let me = Identity::of(std::process::id())?;
+        let mut command = Command::new(&self.program);
+        command
+            .args([Step::State.name(), "--limit-ms", "2000"])
+            .args([
+                "--pid",
+                &me.pid.to_string(),
+                "--start-ticks",
+                &me.start_ticks.to_string(),
+            ])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        if let Some(library) = &self.cuda_library {
+            command.arg("--cuda-library").arg(library);
+        }
+        let status = command.status()?.code();
+        Ok(status.and_then(Outcome::of_status) != Some(Outcome::NoDriver))
     }
 
     /// Removes the lock of a tenant that runs.

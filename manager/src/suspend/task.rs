@@ -50,12 +50,12 @@ pub(super) fn suspend(shared: &Shared, id: &str, wish: Wish) -> Result<(), Grant
     }
     tell(shared, id, SuspendState::Suspending);
     let is_quiet = |limit| gates.become_quiet(id, &processes, is_forced, limit);
-    let locked = if is_quiet(QUIET_WITHIN) {
-        lock_all(&helper, &processes)
-    } else {
-        Err(NotMoved::InUse)
-    };
-    let locked = match locked {
+    if !is_quiet(QUIET_WITHIN) {
+        // Nothing was asked of the driver.
+        forget(shared, id);
+        return Err(refused(id, &NotMoved::InUse, true));
+    }
+    let locked = match lock_all(&helper, &processes) {
         Ok(locked) if is_quiet(STILL_QUIET_WITHIN) => locked,
         locked => {
             // What it returns is told by events.

@@ -114,14 +114,13 @@ impl Store {
     /// # Errors
     /// See [`StoreError`]; the specification may still be there.
     pub fn remove(&self, slot: &Slot) -> Result<bool, StoreError> {
-        if !self.check(slot)? {
-            return Ok(false);
+        let is_there = self.check(slot)?;
+        if is_there {
+            absent_is_false(fs::remove_file(self.path(slot))).map_err(|error| self.named(error))?;
         }
-        let was_there = absent_is_false(fs::remove_file(self.path(slot)));
-        let was_there = was_there.map_err(|error| self.named(error))?;
-        // A record without its specification is ignored, and removed by `tidy`.
+        // Also one whose specification never came, as on a full disk. What stays is ignored, and removed by `tidy`.
         let _ = fs::remove_file(self.record_path(slot));
-        Ok(was_there)
+        Ok(is_there)
     }
 
     /// Records of all our specifications. Foreign files with our names are logged and left out.
@@ -252,6 +251,17 @@ mod tests {
         assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 0);
         store.note(&slot, "3 chunks").unwrap();
         assert!(store.records().unwrap().is_empty());
+    }
+
+    /// As on a disk that had room for the record and no more.
+    #[test]
+    fn a_record_whose_specification_never_came_is_removed_too() {
+        let scratch = tempfile::tempdir().unwrap();
+        let store = Store::new(scratch.path());
+        let record = grant(1).record();
+        fs::write(store.record_path(&record.slot), record.text().unwrap()).unwrap();
+        assert!(!store.remove(&record.slot).unwrap());
+        assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 0);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use k8s_openapi::api::resource::v1::ResourceClaim;
 use kube::{Api, Client};
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
-use tracing::{debug, info};
+use tracing::{debug, info, warn};
 
 use super::prepare::{PrepareError, Preparer, key_prefix};
 use crate::cdi::Store;
@@ -37,12 +37,16 @@ impl OrphanCleaner {
     /// Works until the task is dropped.
     pub(crate) async fn run(self) {
         let mut missing = BTreeSet::new();
+        let mut said = String::new();
         loop {
             for _ in 0..RESTORES {
                 sleep(RESTORE_INTERVAL).await;
-                if let Err(error) = self.preparer.restore_files().await {
-                    debug!("claims without files: {error}");
+                let restored = self.preparer.restore_files().await;
+                let problem = restored.err().map_or_else(String::new, |error| error.to_string());
+                if problem != said && !problem.is_empty() {
+                    warn!("files of claims were lost and cannot be written again: {problem}");
                 }
+                said = problem;
             }
             if let Err(error) = self.unprepare_gone_claims().await {
                 debug!("claims that are gone: {error}");
@@ -73,26 +77,36 @@ impl OrphanCleaner {
         Ok(())
     }
 
-    /// Releases the grants whose claims had no files in this check and in the one before. Returns the IDs of the grants whose
-    /// claims had none in this check.
+    /// Releases the grants whose claims had no record in this check and in the one before, and removes what files they have: a disk
+    /// may have had room for a specification and not for its record. Returns the IDs of the grants whose claims had none in this check.
     async fn release_orphaned_grants(
         &self,
         missing: &BTreeSet<String>,
     ) -> Result<BTreeSet<String>, PrepareError> {
         let store = self.store.clone();
-        let uids = spawn_blocking(move || store.claims()).await;
-        let uids = uids.map_err(|_| PrepareError::NotYet)??;
-        let prefixes: Vec<String> = uids.iter().map(|uid| key_prefix(uid)).collect();
+        let listed = spawn_blocking(move || -> Result<_, PrepareError> {
+            Ok((store.claim_records()?, store.claims()?))
+        });
+        let (records, uids) = listed.await.map_err(|_| PrepareError::NotYet)??;
+        let of_records = records.into_iter().map(|record| record.uid);
+        let kept: BTreeSet<String> = of_records.chain(self.preparer.known_uids()).collect();
+        let prefixes: Vec<String> = kept.iter().map(|uid| key_prefix(uid)).collect();
         let mut now_missing = BTreeSet::new();
         for grant in self.manager.list().await? {
-            let has_files = prefixes.iter().any(|prefix| grant.key.starts_with(prefix));
-            if !grant.key.starts_with(CLAIM_KEYS) || has_files {
+            let is_claimed = prefixes.iter().any(|prefix| grant.key.starts_with(prefix));
+            if !grant.key.starts_with(CLAIM_KEYS) || is_claimed {
                 continue;
             }
             if missing.contains(&grant.id) {
                 // The manager refuses while processes still run; each check tries again.
-                if let Err(error) = self.manager.release(&grant.id).await {
-                    debug!(grant = grant.id, "kept: {error}");
+                match self.manager.release(&grant.id).await {
+                    Ok(_) => {
+                        let lone = uids.iter().filter(|uid| grant.key.starts_with(&key_prefix(uid)));
+                        for uid in lone {
+                            self.store.remove_claim(uid)?;
+                        }
+                    }
+                    Err(error) => debug!(grant = grant.id, "kept: {error}"),
                 }
             }
             now_missing.insert(grant.id);

@@ -105,6 +105,11 @@ impl Preparer {
         !self.known.lock().is_empty()
     }
 
+    /// UIDs of the claims that are prepared.
+    pub(crate) fn known_uids(&self) -> Vec<String> {
+        self.known.lock().keys().cloned().collect()
+    }
+
     /// Prepares a claim. For a prepared claim it returns the earlier answer.
     ///
     /// # Errors
@@ -144,7 +149,23 @@ impl Preparer {
         for group in &asked.users.groups {
             granted.push(self.grant(&asked, group).await?);
         }
-        self.write_files(&asked, &granted).await
+        let prepared = self.write_files(&asked, &granted).await?;
+        info!(
+            claim = format!("{}/{}", asked.claim.namespace, asked.claim.name),
+            grants = granted
+                .iter()
+                .filter_map(|one| one.key.as_deref())
+                .collect::<Vec<_>>()
+                .join(" "),
+            gpus = granted
+                .iter()
+                .flat_map(|one| &one.device.gpus)
+                .map(String::as_str)
+                .collect::<Vec<_>>()
+                .join(" "),
+            "prepared"
+        );
+        Ok(prepared)
     }
 
     /// The answer of an earlier call; `None` if a grant is missing.
@@ -210,12 +231,6 @@ impl Preparer {
         if let Some((request, text)) = create_request(asked.claim, holder, &shares, gpus, &change)? {
             Self::check_suspendable(&shares, request.suspendable)?;
             let (grant, is_new) = self.find_or_create_grant(request).await?;
-            info!(
-                claim = format!("{}/{}", asked.claim.namespace, asked.claim.name),
-                grant = grant.id,
-                gpus = granted.device.gpus.join(" "),
-                "prepared"
-            );
             granted.text = is_new.then_some(text);
             granted.key = Some(grant.key);
             let is_limited = !is_whole || self.settings.shim_for_whole_gpus;

@@ -7,9 +7,12 @@ use std::thread;
 use std::time::Duration;
 
 use crate::clock::now_ns;
+use crate::sys;
 
 /// Longest wait for a process to start its program (ns): for page faults on a loaded machine.
 const START_TIME_NS: u64 = 1_000_000_000;
+/// The most variables that the kernel takes (bytes): a quarter of the largest stack (execve(2)).
+const VARIABLES_MAX: usize = 6 << 20;
 
 /// The variables of the process that `folder` of `/proc` describes, each ended by a zero byte.
 ///
@@ -17,19 +20,41 @@ const START_TIME_NS: u64 = 1_000_000_000;
 /// lie. Until then `environ` and `cmdline` are both empty (Linux, `fs/exec.c` and `fs/proc/base.c`), and posix_spawn
 /// returns within that moment. So an empty file is read again until the program is started, for at most a second.
 ///
+/// The file is its owner's alone, whatever `CAP_SYS_PTRACE` permits; the memory that it shows is not.
+///
 /// # Errors
-/// Fails if the process has ended, or is another user's.
+/// Fails if the process has ended, or is another user's and the rights of ptrace(2) over it are missing.
 pub fn environment(folder: &Path) -> io::Result<Vec<u8>> {
     let deadline_ns = now_ns() + START_TIME_NS;
     loop {
         // Asked first: a process that has started by then has its variables.
         let is_starting = is_starting(folder);
-        let variables = fs::read(folder.join("environ"))?;
+        let variables = match fs::read(folder.join("environ")) {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                from_memory(folder).ok_or(error)?
+            }
+            variables => variables?,
+        };
         if !variables.is_empty() || !is_starting || now_ns() > deadline_ns {
             return Ok(variables);
         }
         thread::sleep(Duration::from_micros(200));
     }
+}
+
+/// The variables from the process's memory: fields 50 and 51 of its `stat` say where they lie (proc_pid_stat(5)).
+fn from_memory(folder: &Path) -> Option<Vec<u8>> {
+    let pid = folder.file_name()?.to_str()?.parse().ok()?;
+    let stat = fs::read_to_string(folder.join("stat")).ok()?;
+    // The name may have any letters. Field 3 follows it.
+    let (_, fields) = stat.rsplit_once(')')?;
+    let mut addresses = fields.split_ascii_whitespace().skip(50 - 3);
+    let mut address = || addresses.next()?.parse::<usize>().ok();
+    let (from, to) = (address()?, address()?);
+    let size = to
+        .checked_sub(from)
+        .filter(|size| (1..=VARIABLES_MAX).contains(size))?;
+    sys::memory_of(pid, from, size).ok()
 }
 
 /// Whether a process has not started its program yet. Kernel threads and ended processes have none; each program has

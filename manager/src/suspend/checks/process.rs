@@ -4,6 +4,8 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
+use vcuda_region::process;
+
 use super::{Check, Places, Resident};
 
 /// Variable by which a process finds the pipes of MPS.
@@ -19,7 +21,7 @@ const NCCL_MEMORY: &[u8] = b" /dev/shm/nccl-";
 pub(super) fn mps(places: &Places, processes: &[Resident]) -> Check {
     const REMEDY: &str = "end the MPS daemon, and start the tenant's processes without it";
     for process in processes {
-        let variables = match read(places, process.pid, "environ") {
+        let variables = match answered(places, process.pid, "environ", process::environment) {
             Ok(variables) => variables,
             Err(refused) => return unreadable("MPS", refused),
         };
@@ -98,11 +100,21 @@ struct Unreadable {
 
 /// A file of a process; nothing if the process has ended.
 fn read(places: &Places, pid: u32, name: &str) -> Result<Vec<u8>, Unreadable> {
-    let path = places.procfs.join(format!("{pid}/{name}"));
-    match fs::read(&path) {
+    answered(places, pid, name, |folder| fs::read(folder.join(name)))
+}
+
+/// What `ask` finds in the folder of a process, of the file `name`; nothing if the process has ended.
+fn answered(
+    places: &Places,
+    pid: u32,
+    name: &str,
+    ask: impl FnOnce(&Path) -> io::Result<Vec<u8>>,
+) -> Result<Vec<u8>, Unreadable> {
+    let folder = places.procfs.join(pid.to_string());
+    match ask(&folder) {
         Err(error) if is_gone(&error) => Ok(Vec::new()),
-        read => read.map_err(|error| Unreadable {
-            path: path.display().to_string(),
+        found => found.map_err(|error| Unreadable {
+            path: folder.join(name).display().to_string(),
             error,
         }),
     }
