@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use serde_json::{Value, json};
 use tempfile::TempDir;
 use vcuda_tests::{
     Door, Fixture, MIB, Mounted, app, eventually, holding, release_dir, skip, succeeded, text,
@@ -112,6 +113,27 @@ fn one_capability_is_enough() {
     done(&["set", "web", "--memory", "3GiB"]);
     let shown = done(&["grant", "list"]);
     assert!(shown.contains("3 GiB"), "{shown}");
+    // So are the variables of root's process, in a file that the capability does not open.
+    done(&[
+        "grant",
+        "create",
+        "nb",
+        "--memory",
+        "1GiB",
+        "--cores",
+        "10",
+        "--suspendable",
+    ]);
+    let mut idle = vcuda(&["run", "--sim", "--grant", "nb", "--"]);
+    let _idle = holding(idle.arg(&hold), HELD);
+    let checked = vcuda(&["doctor", "nb", "--json"]).output().unwrap();
+    let checked: Value = serde_json::from_slice(&checked.stdout).unwrap();
+    let findings = checked["findings"].as_array().unwrap();
+    let of_mps = findings.iter().find(|one| one["link"] == "MPS").unwrap();
+    assert_eq!(
+        (&of_mps["health"], &of_mps["seen"]),
+        (&json!("ok"), &json!("not in use"))
+    );
     drop(limited);
     done(&["grant", "release", "web"]);
 }

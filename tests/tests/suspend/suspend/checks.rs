@@ -2,6 +2,7 @@
 //! other processes have tests beside their code (`manager/src/suspend/checks/`).
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 
 use serde_json::Value;
@@ -75,6 +76,31 @@ fn a_driver_or_gpu_that_would_lose_a_process_is_refused() {
         let mut program = Program::in_grant(&fixture, "a", Door::Link);
         is_refused(&fixture, &mut program, link, why, remedy);
     }
+}
+
+/// Its `vcuda-checkpoint` ends as the real one does where no libcuda.so.1 is found (`checkpoint.rs`).
+#[test]
+fn a_manager_that_finds_no_driver_refuses_before_anything_is_touched() {
+    let programs = tempfile::tempdir().unwrap();
+    fs::copy(
+        release_dir().join("vcuda-manager"),
+        programs.path().join("vcuda-manager"),
+    )
+    .unwrap();
+    let checkpoint = programs.path().join("vcuda-checkpoint");
+    fs::write(&checkpoint, "#!/bin/sh\nexit 69\n").unwrap();
+    fs::set_permissions(&checkpoint, fs::Permissions::from_mode(0o755)).unwrap();
+    let fixture = Fixture::with_config(SMALL);
+    let _manager = fixture.manager_of(programs.path(), &[]);
+    suspendable(&fixture, "a");
+    let mut program = Program::in_grant(&fixture, "a", Door::Link);
+    is_refused(
+        &fixture,
+        &mut program,
+        "vcuda-checkpoint",
+        "finds no driver with checkpoints",
+        "cuda_library",
+    );
 }
 
 #[test]
