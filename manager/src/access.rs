@@ -100,10 +100,13 @@ impl Access {
         match self.right_of(caller) {
             Right::Nothing => {
                 let viewers: Vec<String> = self.viewers.iter().copied().map(group_name).collect();
+                let viewers = match viewers.as_slice() {
+                    [] => "none".to_owned(),
+                    some => some.join(", "),
+                };
                 format!(
-                    "user {user} may not use this manager, {method} is refused: groups that may look are {} (api.viewers), and \
-                     change {change}; root adds a user: usermod -aG GROUP USER",
-                    viewers.join(", ")
+                    "user {user} may not use this manager, {method} is refused: root gives the user grants of its own by a table [users] \
+                     in manager.toml, or a group by usermod -aG GROUP USER: {viewers} may look (api.viewers), {change} may change all"
                 )
             }
             Right::Own => format!(

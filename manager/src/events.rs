@@ -219,6 +219,8 @@ impl Report {
             && self.tenant == other.tenant
             && self.gpu == other.gpu
             && self.host_pid == other.host_pid
+            // A GPU that fails in another way is no repetition. Of a tenant or a process, texts differ by amounts.
+            && (self.gpu.is_none() || self.host_pid.is_some() || self.message == other.message)
     }
 }
 
@@ -242,6 +244,23 @@ mod tests {
             gpu: None,
             host_pid: None,
         }
+    }
+
+    #[test]
+    fn a_gpu_that_fails_in_another_way_is_told_anew() {
+        let events = Events::default();
+        for message in ["XID 79", "fell off the bus", "fell off the bus"] {
+            events.report(Report {
+                reason: "VcudaGpuUnhealthy".into(),
+                message: message.to_owned(),
+                tenant: None,
+                gpu: Some("GPU-1".to_owned()),
+                ..denied("")
+            });
+        }
+        let told = events.listen(0).0;
+        let told: Vec<_> = told.iter().map(|event| event.report.message.as_str()).collect();
+        assert_eq!(told, ["XID 79", "fell off the bus"]);
     }
 
     #[test]

@@ -101,11 +101,30 @@ pub enum LedgerError {
     #[error("{}: another manager uses this state; stop it, or give this one a directory of its own", .0.display())]
     Locked(PathBuf),
     /// The directory or the file cannot be used.
-    #[error("{}: {}; the ledger of grants has to be there, on a disk, and the manager's alone", .0.display(), .1)]
+    #[error("{}: {}; {}", .0.display(), .1, place_of(.1))]
     Io(PathBuf, io::Error),
     /// The file cannot be written.
-    #[error("cannot write the ledger {}: {}; nothing was changed; make room there and try again", .0.display(), .1)]
+    #[error("cannot write the ledger {}: {}; nothing was changed; {}", .0.display(), .1, remedy_of(.1))]
     Write(PathBuf, io::Error),
+}
+
+/// Where the manager's files can be.
+fn place_of(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => {
+            "run it as root or as the owner of that directory, or give it others (--root, --state)"
+        }
+        _ => "the manager's directories have to be there, and the manager's alone (--root, --state)",
+    }
+}
+
+fn remedy_of(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+            "make its directory writable to the manager's user"
+        }
+        _ => "make room there and try again",
+    }
 }
 
 /// Content of the ledger's file.

@@ -45,6 +45,8 @@ pub struct Sources {
     pub tenants: Arc<SnapshotCache>,
     /// Current grants.
     pub grants: Arc<dyn Fn() -> Vec<Arc<Grant>> + Send + Sync>,
+    /// Whether the ledger cannot be written.
+    pub has_problem: Arc<dyn Fn() -> bool + Send + Sync>,
     /// State of a tenant, by its id.
     pub states: Arc<dyn Fn(&str) -> SuspendState + Send + Sync>,
 }

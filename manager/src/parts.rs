@@ -211,12 +211,13 @@ fn sources(
     grants: &Grants,
     suspender: Suspender,
 ) -> Sources {
-    let grants = grants.clone();
+    let (grants, problem) = (grants.clone(), grants.problem());
     Sources {
         node: config.node.clone(),
         inventory: node.inventory(),
         tenants,
         grants: Arc::new(move || grants.grant_table().grants().cloned().collect()),
+        has_problem: Arc::new(move || problem.borrow().is_some()),
         states: Arc::new(move |id| suspender.state(id)),
     }
 }

@@ -2,7 +2,7 @@
 """Runs the scenarios on the node of scripts/kubernetes-node.sh and prints one table; see scripts/kubernetes-e2e.sh."""
 import argparse, json, pathlib, subprocess, sys, time
 
-import admission, basics, chart, claims, extender, failures, kinds, modes, overcommit, pods, scale
+import admission, basics, chart, claims, controllers, extender, failures, kinds, modes, overcommit, pods, scale, troubles
 from cluster import Cluster, Fault
 
 SCENARIOS = {
@@ -11,7 +11,9 @@ SCENARIOS = {
     "kubelet": failures.kubelet, "kills": failures.kills, "idle": failures.idle, "leaked": pods.leaked,
     "upgrade": chart.upgrade, "strict": chart.strict, "reboot": chart.reboot, "host-services": chart.host_services,
     "admission": admission.admission, "policy": admission.policy, "extender": extender.extender, "claims": claims.claims,
-    "admitted-claims": admission.admitted_claims, "modes": modes.modes, "overcommit": overcommit.overcommit, "scale": scale.scale,
+    "admitted-claims": admission.admitted_claims, "modes": modes.modes, "full-disk": troubles.full_disk, "in-place": controllers.in_place, "job": controllers.job,
+    "cron-job": controllers.cron_job, "namespace": troubles.namespace, "frozen": troubles.frozen, "loops": troubles.loops,
+    "helm-test": controllers.helm_test, "overcommit": overcommit.overcommit, "scale": scale.scale,
 }
 # What deleted pods may leave, and for how long.
 LEFT_SECONDS = 60

@@ -36,6 +36,26 @@ def crashes(cluster):
     return {"pods": len(asked), "starts looked at": len(logs), "grants at most": most}, faults
 
 
+def now_in(cluster, name, of="app", namespace="default"):
+    """What a container that runs has now: bytes and thousandths of time of its GPUs."""
+    said = cluster.kubectl("-n", namespace, "exec", name, "-c", of, "--", "vcuda", "smi", "--json")
+    return [(total, share) for _, total, share in told(said)]
+
+
+def crashed_starts(cluster, names, starts):
+    """Adds what each start of these containers was told, by pod and number: kubelet keeps the logs of the last two."""
+    for name in names:
+        for file in cluster.logs(name):
+            try:
+                text = "\n".join(line for _, line in lines(file.read_text()))
+                starts[name, file.stem] = [(total, share) for _, total, share in told(text)]
+            except FileNotFoundError:
+                pass
+            except ValueError:
+                # One that has just begun has said nothing yet.
+                starts.setdefault((name, file.stem), text)
+
+
 def deletions(cluster):
     """30 pods deleted at random moments of their first 20 s, some by force: those that take their place have their own limits."""
     drawn = random.Random(2)

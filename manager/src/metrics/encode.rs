@@ -37,6 +37,10 @@ impl Collector for Scraped {
             &series::INVENTORY_PROBLEM,
             Some(Value::truth(inventory.problem.is_some())),
         )?;
+        page.one(
+            &series::LEDGER_PROBLEM,
+            Some(Value::truth((self.sources.has_problem)())),
+        )?;
         let looked = (snapshot.number > 0).then(|| Value::Real(age_seconds(snapshot.taken_ns)));
         page.one(&series::SNAPSHOT_AGE, looked)?;
         page.one(

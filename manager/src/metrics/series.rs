@@ -290,6 +290,13 @@ pub(super) const INVENTORY_PROBLEM: Series = series(
     &[],
     "1: NVML cannot be used, or not all GPUs can be seen; `vcuda doctor` tells why",
 );
+pub(super) const LEDGER_PROBLEM: Series = series(
+    "vcuda_ledger_problem",
+    Gauge,
+    Count,
+    &[],
+    "1: the ledger cannot be written, so that no grant can be made or changed; `vcuda doctor` tells why",
+);
 pub(super) const SNAPSHOT_AGE: Series = series(
     "vcuda_snapshot_age",
     Gauge,
@@ -364,6 +371,7 @@ pub const ALL: &[(&str, &[Series])] = &[
             MADE_ROOM,
             API,
             INVENTORY_PROBLEM,
+            LEDGER_PROBLEM,
             SNAPSHOT_AGE,
             ARBITER_AGE,
             BUILD,

@@ -179,6 +179,7 @@ fn scrape(
         inventory: watch::channel(Arc::new(inventory)).1,
         tenants: cache(snapshot),
         grants: Arc::new(move || grants.clone()),
+        has_problem: Arc::new(|| true),
         states: Arc::new(|id| match id {
             "key-9" => SuspendState::Suspended,
             _ => SuspendState::Running,
@@ -361,6 +362,7 @@ fn the_manager_tells_of_itself() {
     assert_eq!(one["vcuda_registrations_total{result=\"refused\"}"], 1.0);
     assert_eq!(one["vcuda_registrations_total{result=\"accepted\"}"], 0.0);
     assert_eq!(one["vcuda_inventory_problem"], 1.0);
+    assert_eq!(one["vcuda_ledger_problem"], 1.0);
     assert_eq!(
         one[&format!("vcuda_gpu_xid_total{{gpu_uuid=\"{}\",xid=\"79\"}}", uuid(1))],
         2.0

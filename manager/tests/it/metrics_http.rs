@@ -32,6 +32,7 @@ async fn served() -> Served {
         inventory: watch::channel(Arc::new(Inventory::default())).1,
         tenants: Arc::<SnapshotCache>::default(),
         grants: Arc::new(Vec::new),
+        has_problem: Arc::new(|| false),
         states: Arc::new(|_| SuspendState::Running),
     };
     let metrics = Metrics::new(sources, Arc::default());

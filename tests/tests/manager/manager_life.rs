@@ -84,7 +84,7 @@ fn a_state_directory_that_cannot_be_made_is_status_1() {
     assert_eq!(output.status.code(), Some(1), "{}", text(&output));
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     let expected = format!(
-        "vcuda-manager: {}: File exists (os error 17); the ledger of grants has to be there, on a disk, and the manager's alone",
+        "vcuda-manager: {}: File exists (os error 17); the manager's directories have to be there, and the manager's alone (--root, --state)",
         state.display()
     );
     assert_eq!(said.lines().last(), Some(expected.as_str()), "{said}");

@@ -166,6 +166,7 @@ impl Node {
             inventory: self.kept.inventory.subscribe(),
             tenants: Arc::clone(&self.kept.snapshots),
             grants: Arc::new(move || grants.grant_table().grants().cloned().collect()),
+            has_problem: Arc::new(|| false),
             states: Arc::new(|_| SuspendState::Running),
         };
         Metrics::new(sources, Arc::clone(&self.instruments))
