@@ -96,27 +96,55 @@ impl Meters {
         let mut rows = Rows::default();
         let mut before = core::mem::take(&mut self.tenants);
         let ended = snapshot.ended.iter().filter(|(number, _)| *number > after);
-        for tenant in ended.map(|(_, tenant)| tenant).chain(&snapshot.tenants) {
-            let known = before.remove(&tenant.id);
-            // A later tenant of the name begins at 0.
-            let known = known.filter(|known| known.inode == tenant.inode);
-            let mut meters = known.unwrap_or_else(|| TenantMeters {
-                inode: tenant.inode,
-                ..TenantMeters::default()
-            });
-            let used = meters.advance(tenant, elapsed_ns, facts);
-            let user = meters.user.map_or_else(String::new, |user| user.to_string());
-            for (sums, key) in [
-                (&mut rows.tenants, &meters.key),
-                (&mut rows.namespaces, &meters.namespace),
-                (&mut rows.users, &user),
-            ] {
-                sums.entry(key.clone()).or_default().add_beside(&used);
+        let mut used = Vec::new();
+        for tenant in ended.map(|(_, tenant)| tenant) {
+            used.push((true, self.advance_one(tenant, &mut before, elapsed_ns, facts)));
+        }
+        for tenant in &snapshot.tenants {
+            used.push((false, self.advance_one(tenant, &mut before, elapsed_ns, facts)));
+        }
+        // Who is there now was so at once; who has ended, at another time.
+        used.sort_by_key(|(has_ended, _)| *has_ended);
+        for (has_ended, (keys, used)) in used {
+            for (sums, key) in [&mut rows.tenants, &mut rows.namespaces, &mut rows.users]
+                .into_iter()
+                .zip(keys)
+            {
+                let sum = sums.entry(key).or_default();
+                if has_ended {
+                    sum.add_later(&used);
+                } else {
+                    sum.add_beside(&used);
+                }
             }
-            self.tenants.insert(tenant.id.clone(), meters);
         }
         self.taken_ns = Some(snapshot.taken_ns);
         rows
+    }
+}
+
+impl Meters {
+    /// What a tenant used, and the tenant, namespace and user for whom that counts.
+    fn advance_one(
+        &mut self,
+        tenant: &Tenant,
+        before: &mut BTreeMap<String, TenantMeters>,
+        elapsed_ns: Option<u64>,
+        facts: &dyn Facts,
+    ) -> ([String; 3], Figures) {
+        // A later tenant of the name begins at 0.
+        let known = before
+            .remove(&tenant.id)
+            .filter(|known| known.inode == tenant.inode);
+        let mut meters = known.unwrap_or_else(|| TenantMeters {
+            inode: tenant.inode,
+            ..TenantMeters::default()
+        });
+        let used = meters.advance(tenant, elapsed_ns, facts);
+        let user = meters.user.map_or_else(String::new, |user| user.to_string());
+        let keys = [meters.key.clone(), meters.namespace.clone(), user];
+        self.tenants.insert(tenant.id.clone(), meters);
+        (keys, used)
     }
 }
 

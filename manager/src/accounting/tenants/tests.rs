@@ -82,7 +82,11 @@ fn a_run_that_is_begun_again_between_two_snapshots_is_counted_twice() {
     let mut next = snapshot(120, &[run(3, 4)]);
     next.ended = vec![(105, run(9, 50)), (115, run(1, 3)), (119, run(2, 1))];
     let rows = meters.advance(&next, 110, &Known);
-    assert_eq!(rows.tenants["key of run"].gpu_ns, (1 + 1 + 4) * SECOND_NS);
+    let used = rows.tenants["key of run"];
+    assert_eq!(
+        (used.gpu_ns, used.requested_bytes),
+        ((1 + 1 + 4) * SECOND_NS, 8 * GIB)
+    );
 }
 
 #[test]
