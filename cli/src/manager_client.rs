@@ -25,7 +25,7 @@ use vcuda_region::clock;
 use crate::config::Environment;
 use crate::failure::Failure;
 use crate::inventory::GpuSelector;
-pub(crate) use absence::Absence;
+pub(crate) use absence::{Absence, Down};
 use absence::{Unreached, failure_of};
 
 /// Path of the socket of the system's manager.
@@ -53,9 +53,16 @@ impl ManagerClient {
     /// Connects to the manager of `VCUDA_MANAGER`, else of the user's runtime directory, else of the system. Returns `None`
     /// if it does not run, or refuses this user.
     pub(crate) fn find(environment: &Environment) -> Result<Option<ManagerClient>, Failure> {
+        Ok(ManagerClient::find_or_down(environment)?.ok())
+    }
+
+    /// As [`ManagerClient::find`], with the manager that has left its socket behind, if that is why there is none.
+    pub(crate) fn find_or_down(
+        environment: &Environment,
+    ) -> Result<Result<ManagerClient, Option<Down>>, Failure> {
         match ManagerClient::reach(environment)? {
-            Ok(node) => Ok(Some(node)),
-            Err(unreached) if unreached.iter().all(Unreached::is_usual) => Ok(None),
+            Ok(node) => Ok(Ok(node)),
+            Err(unreached) if unreached.iter().all(Unreached::is_usual) => Ok(Err(Down::of(&unreached))),
             Err(unreached) => Err(failure_of(unreached)),
         }
     }

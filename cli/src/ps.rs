@@ -33,7 +33,9 @@ struct Line<'a> {
 
 /// Prints the processes.
 pub(crate) fn ps(args: &PsArgs, environment: &Environment) -> Result<(), Failure> {
-    let snapshot = SnapshotSource::find(environment, args.sim)?.look()?;
+    let mut source = SnapshotSource::find(environment, args.sim)?;
+    source.warn()?;
+    let snapshot = source.look()?;
     let lines = lines(&snapshot);
     let mut out = std::io::stdout().lock();
     if args.json {

@@ -50,6 +50,9 @@ pub struct Snapshot {
     pub(crate) cuda_version: Option<String>,
     /// GPUs by index.
     pub gpus: Vec<GpuView>,
+    /// Whether a manager that knows all tenants has ended.
+    #[serde(skip)]
+    pub(crate) is_manager_down: bool,
 }
 
 impl Snapshot {
@@ -71,6 +74,7 @@ impl Snapshot {
             driver_version: None,
             cuda_version: None,
             gpus,
+            is_manager_down: false,
         }
     }
 }

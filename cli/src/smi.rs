@@ -35,6 +35,7 @@ pub(crate) fn smi(args: &SmiArgs, environment: &Environment) -> Result<(), Failu
         None => (&args.of, args.seconds.map(Duration::from_secs)),
     };
     let mut snapshots = SnapshotSource::find(environment, of.sim)?;
+    snapshots.warn()?;
     let output = Output::find(environment);
     let mut printer = Printer::of(args, &output);
     let screen = if args.watch && output.is_terminal && io::stdin().is_terminal() {

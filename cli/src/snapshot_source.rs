@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::config::Environment;
 use crate::failure::Failure;
 use crate::inventory::{Inventory, Sensors};
-use crate::manager_client::{ManagerClient, view};
+use crate::manager_client::{Down, ManagerClient, view};
 use crate::render::Snapshot;
 use crate::smi::{Scope, Watch};
 
@@ -29,6 +29,8 @@ pub(crate) enum SnapshotSource {
         sensors: Sensors,
         /// Whether the first look has found tenants.
         has_tenants: bool,
+        /// The manager that should be the source and does not run.
+        down: Option<Down>,
     },
 }
 
@@ -37,14 +39,19 @@ impl SnapshotSource {
     /// requested.
     pub(crate) fn find(environment: &Environment, is_simulated: bool) -> Result<SnapshotSource, Failure> {
         let scope = Scope::from_environment(environment)?;
-        if let (Scope::User(_), false) = (&scope, is_simulated)
-            && let Some(node) = ManagerClient::find(environment)?
-        {
-            return Ok(SnapshotSource::Manager(node));
+        let mut down = None;
+        if let (Scope::User(_), false) = (&scope, is_simulated) {
+            down = match ManagerClient::find_or_down(environment)? {
+                Ok(node) => return Ok(SnapshotSource::Manager(node)),
+                Err(down) => down,
+            };
         }
         let inventory = Inventory::find(environment, is_simulated)?;
         let sensors = Sensors::of(&inventory, matches!(scope, Scope::Tenant(_)));
         let mut watch = Watch::new(scope)?;
+        if let Some(down) = &down {
+            watch.add_left_root(down.root());
+        }
         // A first look, as use over time is a difference.
         let first = watch.look(&inventory)?;
         Ok(SnapshotSource::Own {
@@ -52,6 +59,7 @@ impl SnapshotSource {
             inventory,
             sensors,
             has_tenants: first.gpus.iter().any(|gpu| !gpu.tenants.is_empty()),
+            down,
         })
     }
 
@@ -79,10 +87,12 @@ impl SnapshotSource {
                 watch,
                 inventory,
                 sensors,
+                down,
                 ..
             } => {
                 let mut snapshot = watch.look(inventory)?;
                 sensors.add_to(&mut snapshot, inventory);
+                snapshot.is_manager_down = down.is_some();
                 Ok(snapshot)
             }
         }
@@ -93,6 +103,19 @@ impl SnapshotSource {
         match self {
             SnapshotSource::Manager(_) => &[],
             SnapshotSource::Own { watch, .. } => watch.missing(),
+        }
+    }
+
+    /// Says on stderr that the manager does not run, which should be the source.
+    pub(crate) fn warn(&self) -> Result<(), Failure> {
+        self.down().map_or(Ok(()), |down| crate::set::warn(&down.words()))
+    }
+
+    /// The manager that should be the source and does not run.
+    pub(crate) fn down(&self) -> Option<&Down> {
+        match self {
+            SnapshotSource::Manager(_) => None,
+            SnapshotSource::Own { down, .. } => down.as_ref(),
         }
     }
 

@@ -32,9 +32,10 @@ pub(crate) fn top(args: &TopArgs, environment: &Environment) -> Result<(), Failu
         ));
     }
     let mut snapshots = SnapshotSource::find(environment, args.sim)?;
-    let source = match snapshots.socket() {
-        Some(socket) => format!("manager at {}", socket.display()),
-        None => "this user's tenants".to_owned(),
+    let source = match (snapshots.socket(), snapshots.down()) {
+        (Some(socket), _) => format!("manager at {}", socket.display()),
+        (None, Some(down)) => format!("what is seen from here: {}", down.words()),
+        (None, None) => "this user's tenants".to_owned(),
     };
     let ended = Ended::listen()?;
     let mut terminal = ratatui::try_init().map_err(failed)?;

@@ -1,6 +1,6 @@
 //! Why no manager can be used.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use vcuda_manager_api::ConnectError;
 
@@ -18,6 +18,34 @@ pub(crate) enum Absence {
     Denied(String),
     /// It does not answer.
     Silent(String),
+}
+
+/// A manager that has ended and left its socket behind. What it granted goes on.
+#[derive(Debug)]
+pub(crate) struct Down {
+    socket: PathBuf,
+}
+
+impl Down {
+    /// The nearest of these sockets that was left behind.
+    pub(super) fn of(unreached: &[Unreached]) -> Option<Down> {
+        unreached.iter().find_map(|one| match one {
+            Unreached::Socket(ConnectError::Dead(socket)) => Some(Down {
+                socket: socket.clone(),
+            }),
+            _ => None,
+        })
+    }
+
+    /// What a command says that works without a manager.
+    pub(crate) fn words(&self) -> String {
+        ConnectError::Dead(self.socket.clone()).to_string()
+    }
+
+    /// Directory of the tenants that it granted.
+    pub(crate) fn root(&self) -> &Path {
+        self.socket.parent().unwrap_or(Path::new("/"))
+    }
 }
 
 impl Absence {

@@ -128,10 +128,12 @@ fn tenants(snapshot: &Snapshot) -> Table {
         tenant_rows(&mut table, gpu.index, tenant);
     }
     if is_empty {
-        table.text(
-            2,
-            "no tenants; start one with: vcuda run --memory 4GiB --cores 30 -- CMD",
-        );
+        let words = if snapshot.is_manager_down {
+            "no tenants are seen from here; the manager, which knows all, is not running"
+        } else {
+            "no tenants; start one with: vcuda run --memory 4GiB --cores 30 -- CMD"
+        };
+        table.text(2, words);
     }
     table
 }

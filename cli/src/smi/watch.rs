@@ -62,6 +62,8 @@ pub struct Watch {
     me: Identity,
     witness: Witness,
     last: HashMap<(String, GpuUuid), Served>,
+    /// Directories of managers that do not run; the tenants that they granted go on.
+    left_roots: Vec<PathBuf>,
     /// Reasons why tenants are missing from the last snapshot.
     missing: Vec<String>,
 }
@@ -83,8 +85,28 @@ impl Watch {
             me,
             witness: Witness::new(me),
             last: HashMap::new(),
+            left_roots: Vec::new(),
             missing: Vec::new(),
         })
+    }
+
+    /// Also watches the tenants that the manager of `root`, which does not run, has granted.
+    pub(crate) fn add_left_root(&mut self, root: &Path) {
+        // Those of the user's own root are seen anyway.
+        if !matches!(&self.scope, Scope::User(own) if own == root) {
+            self.left_roots.push(root.to_owned());
+        }
+    }
+
+    /// Directories of the tenants that are shown.
+    fn directories(&self) -> Result<Vec<PathBuf>, Failure> {
+        let mut directories = self.scope.directories()?;
+        for root in &self.left_roots {
+            // A root that this user may not read shows nothing.
+            let granted = directory::list(root).unwrap_or_default();
+            directories.extend(granted.into_iter().map(|(_, path)| path));
+        }
+        Ok(directories)
     }
 
     /// Reasons why tenants are missing from the last snapshot.
@@ -105,7 +127,7 @@ impl Watch {
         }
         let mut seen = HashMap::new();
         self.missing.clear();
-        for path in self.scope.directories()? {
+        for path in self.directories()? {
             let (limits, reader) = match open(&path) {
                 Ok(opened) => opened,
                 Err(failure) => {

@@ -11,6 +11,7 @@ mod bench;
 mod cli;
 mod closed_output;
 mod completion;
+mod manager_down;
 mod set_for;
 mod smi;
 mod support_bundle;

@@ -1,0 +1,72 @@
+//! After the manager was killed its socket is left behind, and what it granted goes on: what the commands say then.
+
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+use vcuda_tests::{Door, Fixture, MIB, Running, app, holding, succeeded, text};
+
+const DOWN: &str = "is not running; its socket was left behind";
+
+/// A node whose manager was killed after it granted `web` to a program that holds memory.
+fn killed(fixture: &Fixture) -> Running {
+    let mut manager = fixture.manager();
+    succeeded(
+        &fixture
+            .vcuda(["grant", "create", "web", "--memory", "4GiB"])
+            .output()
+            .unwrap(),
+    );
+    let mut command = fixture.vcuda(["run", "--sim", "--grant", "web", "--"]);
+    command.arg(app("hold", Door::Dlsym));
+    let program = holding(&mut command, 100 * MIB);
+    manager.signal(libc::SIGKILL);
+    manager.finish();
+    program
+}
+
+/// `vcuda` as a user with another runtime directory than the manager's.
+fn from_elsewhere(fixture: &Fixture, args: &[&str]) -> Command {
+    let own: PathBuf = fixture.home().join("elsewhere");
+    std::fs::create_dir_all(&own).unwrap();
+    let mut command = fixture.vcuda(args);
+    command
+        .env("XDG_RUNTIME_DIR", own)
+        .env("VCUDA_MANAGER", fixture.runtime().join("vcuda/manager.sock"));
+    command
+}
+
+/// Whether stderr has the one line.
+fn tells(output: &Output) -> bool {
+    let said = String::from_utf8_lossy(&output.stderr);
+    said.lines().count() == 1 && said.starts_with("vcuda: the manager of ") && said.contains(DOWN)
+}
+
+#[test]
+fn what_shows_figures_says_so_and_shows_what_was_granted() {
+    let fixture = Fixture::new();
+    let program = killed(&fixture);
+    let pid = program.0.id().to_string();
+    for args in [&["smi"][..], &["smi", "-q"], &["ps"], &["smi", "--json"]] {
+        for mut command in [fixture.vcuda(args), from_elsewhere(&fixture, args)] {
+            let output = command.output().unwrap();
+            assert!(output.status.success() && tells(&output), "{}", text(&output));
+            let shown = String::from_utf8_lossy(&output.stdout);
+            assert!(shown.contains("web-1") && shown.contains(&pid), "{shown}");
+            // A heading of -q has the words, too.
+            assert!(args == ["smi", "-q"] || !shown.contains("outside vcuda"), "{shown}");
+        }
+    }
+}
+
+#[test]
+fn a_table_without_tenants_sends_nobody_to_a_new_one() {
+    let fixture = Fixture::new();
+    let mut manager = fixture.manager();
+    manager.signal(libc::SIGKILL);
+    manager.finish();
+    let output = fixture.vcuda(["smi"]).output().unwrap();
+    assert!(tells(&output), "{}", text(&output));
+    let table = String::from_utf8_lossy(&output.stdout);
+    assert!(table.contains("no tenants are seen from here"), "{table}");
+    assert!(!table.contains("start one with"), "{table}");
+}
