@@ -50,8 +50,20 @@ pub(crate) fn change(
     (quota, time): (&QuotaArgs, Option<Duration>),
     environment: &Environment,
 ) -> Result<Vec<Resized>, Failure> {
-    let node = ManagerClient::find(environment)?;
-    let find = |name: &String| Target::find(name, node.as_ref(), environment);
+    let (node, down) = match ManagerClient::find_or_down(environment)? {
+        Ok(node) => (Some(node), None),
+        Err(down) => (None, down),
+    };
+    let find = |name: &String| {
+        let found = Target::find(name, node.as_ref(), environment);
+        // What is unknown may be a grant of the manager that does not run.
+        match (found, &down) {
+            (Err(Failure::Usage(_)), Some(down)) => {
+                Err(Failure::Unavailable(format!("set {name}: {}", down.words())))
+            }
+            (found, _) => found,
+        }
+    };
     let targets: Vec<Target> = names.iter().map(find).collect::<Result<_, _>>()?;
     if time.is_some() {
         targets.iter().try_for_each(Target::can_go_back)?;

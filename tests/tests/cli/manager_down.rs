@@ -70,3 +70,21 @@ fn a_table_without_tenants_sends_nobody_to_a_new_one() {
     assert!(table.contains("no tenants are seen from here"), "{table}");
     assert!(!table.contains("start one with"), "{table}");
 }
+
+#[test]
+fn set_says_so_for_a_name_of_no_own_run() {
+    let fixture = Fixture::new();
+    let _program = killed(&fixture);
+    let set = |name: &str| {
+        fixture
+            .vcuda(["set", name, "--memory", "2GiB"])
+            .output()
+            .unwrap()
+    };
+    let unknown = set("web");
+    assert_eq!(unknown.status.code(), Some(69), "{}", text(&unknown));
+    assert!(text(&unknown).contains(DOWN), "{}", text(&unknown));
+    let mut own = fixture.tenant(&["--memory", "1GiB", "--name", "own"], app("hold", Door::Dlsym));
+    let _own = holding(&mut own, 100 * MIB);
+    succeeded(&set("own"));
+}
