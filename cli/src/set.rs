@@ -11,7 +11,7 @@ use vcuda_region::usage_reader::UsageReader;
 use vcuda_region::{DeviceIndex, GpuUuid, clock, directory};
 
 use crate::args::{QuotaArgs, SetArgs};
-use crate::config::Environment;
+use crate::config::{ENV_MANAGER, Environment};
 use crate::failure::{Failure, failed};
 use crate::inventory::{self, Inventory};
 use crate::manager_client::ManagerClient;
@@ -87,12 +87,25 @@ enum Target {
 }
 
 impl Target {
+    /// The tenant of this name: a grant with this id, else a run of this name, else a grant that was made under it.
     fn find(name: &str, node: Option<&ManagerClient>, environment: &Environment) -> Result<Target, Failure> {
-        if let Some(node) = node
-            && let Some(found) = node.grant(name)?
-        {
-            return Ok(Target::Grant(Box::new(found)));
+        let grant = node.map_or(Ok(None), |node| node.grant(name))?;
+        if let Some(grant) = grant.clone().filter(|grant| grant.id == name) {
+            return Ok(Target::Grant(Box::new(grant)));
         }
+        match (grant, Target::run(name, environment)) {
+            (Some(grant), Ok(_)) => Err(Failure::Usage(format!(
+                "set {name}: there are two, {name} (of `vcuda run`) and {id} (a grant); write `vcuda set {id}` for the grant, \
+                 or {ENV_MANAGER}=off before the command for the other one",
+                id = grant.id
+            ))),
+            (Some(grant), Err(_)) => Ok(Target::Grant(Box::new(grant))),
+            (None, run) => run,
+        }
+    }
+
+    /// The tenant of `vcuda run` with this name.
+    fn run(name: &str, environment: &Environment) -> Result<Target, Failure> {
         let root = environment.runtime_root()?;
         smi::remove_dead(&root);
         let path = find(name, directory::list(&root).map_err(failed)?)?;

@@ -12,6 +12,7 @@ mod cli;
 mod closed_output;
 mod completion;
 mod manager_down;
+mod names;
 mod set_for;
 mod smi;
 mod support_bundle;
