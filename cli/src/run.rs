@@ -73,6 +73,9 @@ fn in_grant(name: &str, args: &RunArgs, environment: &Environment) -> Result<(),
              in containers by all"
         ))
     })?;
+    if !args.sim {
+        driver_is_there()?;
+    }
     let root = environment.runtime_root()?;
     let shim = installation::shim(&root)?;
     let mut variables = vec![
@@ -87,6 +90,15 @@ fn in_grant(name: &str, args: &RunArgs, environment: &Environment) -> Result<(),
     }
     put_front_first(&mut variables, &root, &shim, args, environment)?;
     Err(become_command(&args.command, &variables))
+}
+
+/// Fails where a program would find no driver, with the words of a run without a grant. A driver without NVML suffices: the grant
+/// names the GPUs.
+fn driver_is_there() -> Result<(), Failure> {
+    match vcuda_driver_open::library_path("libcuda.so.1") {
+        Some(_) => Ok(()),
+        None => Inventory::real().map(drop),
+    }
 }
 
 /// Puts the folder of the driver's fronts before all others in `LD_LIBRARY_PATH`.

@@ -101,6 +101,11 @@ fn without_a_gpu_it_says_what_to_do() {
         return;
     }
     refused(&out, 64, "--sim");
+    let _manager = fixture.manager();
+    let create = ["grant", "create", "web", "--memory", "1GiB"];
+    succeeded(&fixture.vcuda(create).output().unwrap());
+    let granted = fixture.vcuda(["run", "--grant", "web", "--", "true"]).output();
+    assert_eq!(text(&granted.unwrap()), text(&out));
 }
 
 #[test]
