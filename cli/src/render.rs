@@ -180,7 +180,7 @@ pub struct TenantView {
     pub(crate) room_denied: u32,
     /// Maximum share of GPU time (thousandths).
     pub core_limit_permille: u32,
-    /// Guaranteed share of GPU time (thousandths).
+    /// Guaranteed share of GPU time (thousandths). `fixed` with all of the time is none: it has what is left.
     pub(crate) core_guarantee_permille: u32,
     /// Share used over the last second (thousandths).
     pub core_used_permille: u32,
@@ -215,7 +215,7 @@ impl TenantView {
             memory_denied: 0,
             room_denied: 0,
             core_limit_permille: quota.cores_max_permille,
-            core_guarantee_permille: quota.promised_permille(),
+            core_guarantee_permille: quota.reserved_permille(),
             core_used_permille: 0,
             gpu_seconds: 0.0,
             host_copies: 0,

@@ -186,3 +186,10 @@ fn json_keys_are_the_promised_ones() {
     );
     assert_eq!(tenant["processes"][1]["in_container"], true);
 }
+
+#[test]
+fn a_tenant_without_a_share_of_its_own_has_no_guarantee() {
+    let guarantee = |quota: &Quota| TenantView::unused("a", quota, 1 << 30).core_guarantee_permille;
+    assert_eq!(guarantee(&Quota::UNLIMITED), 0);
+    assert_eq!(guarantee(&Quota::fixed(None, 300)), 300);
+}
