@@ -39,6 +39,16 @@ impl Failure {
     pub fn access(verb: &str, path: &Path, error: &io::Error) -> Failure {
         Failure::Failed(format!("cannot {verb} {}: {}", path.display(), reason(error)))
     }
+
+    /// As [`Failure::access`], for a file that the user chose: another one is the remedy.
+    pub(crate) fn output(verb: &str, path: &Path, error: &io::Error) -> Failure {
+        let remedy = match error.kind() {
+            io::ErrorKind::StorageFull => "; free some space there, or name a file elsewhere",
+            io::ErrorKind::ReadOnlyFilesystem => "; name a file elsewhere",
+            kind => other_remedy(kind),
+        };
+        Failure::Failed(format!("cannot {verb} {}: {}{remedy}", path.display(), plain(error)))
+    }
 }
 
 /// The operating system's message, with a remedy if it has none.
@@ -48,10 +58,17 @@ pub(crate) fn reason(error: &io::Error) -> String {
             "; free some space there, or set XDG_RUNTIME_DIR to a directory that has some"
         }
         io::ErrorKind::ReadOnlyFilesystem => "; set XDG_RUNTIME_DIR to a directory that can be written",
-        io::ErrorKind::PermissionDenied => "; it belongs to another user or is write-protected",
-        _ => "",
+        kind => other_remedy(kind),
     };
     format!("{}{remedy}", plain(error))
+}
+
+/// Remedy where it does not matter who chose the place.
+fn other_remedy(kind: io::ErrorKind) -> &'static str {
+    match kind {
+        io::ErrorKind::PermissionDenied => "; it belongs to another user or is write-protected",
+        _ => "",
+    }
 }
 
 /// The message without "(os error 28)".

@@ -32,7 +32,7 @@ pub(crate) fn print(words: &[String]) -> Result<(), Failure> {
 
 /// Writes the pages of vcuda and of all its commands into `folder`.
 pub(crate) fn write_all(folder: &Path) -> Result<(), Failure> {
-    write(&whole(), folder).map_err(|error| Failure::access("write", folder, &error))
+    write(&whole(), folder).map_err(|error| Failure::output("write", folder, &error))
 }
 
 fn write(command: &Command, folder: &Path) -> io::Result<()> {

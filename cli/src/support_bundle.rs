@@ -4,7 +4,7 @@ mod collect;
 mod files;
 mod redact;
 
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
@@ -31,7 +31,11 @@ pub(crate) fn support_bundle(args: &SupportBundleArgs, environment: &Environment
     let path = args.file.clone().unwrap_or_else(default_path);
     let file = create(&path)?;
     let parts = collect::parts(args, environment);
-    write(file, &parts).map_err(|error| Failure::access("write", &path, &error))?;
+    write(file, &parts).map_err(|error| {
+        // A part of an archive is of no use, and keeps the next try from the name.
+        let _ = fs::remove_file(&path);
+        Failure::output("write", &path, &error)
+    })?;
     let missing = parts.iter().filter(|part| part.content.is_err()).count();
     Ok(writeln!(
         io::stdout(),
@@ -55,7 +59,7 @@ fn create(path: &Path) -> Result<File, Failure> {
             "support-bundle {}: it exists; name another file, or remove it",
             path.display()
         )),
-        _ => Failure::access("create", path, &error),
+        _ => Failure::output("create", path, &error),
     })
 }
 

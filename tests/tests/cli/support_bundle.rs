@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 
 use serde_json::Value;
-use vcuda_tests::{Door, Fixture, MIB, Running, app, succeeded, text};
+use vcuda_tests::{Door, Fixture, MIB, Running, Tmpfs, app, succeeded, text};
 
 /// Files of an archive, by name below its folder.
 fn files(archive: &Path) -> BTreeMap<String, Vec<u8>> {
@@ -162,4 +162,18 @@ fn an_existing_file_is_not_replaced() {
     let nowhere = fixture.home().join("no/such/b.tar.gz");
     let output = fixture.vcuda(["support-bundle"]).arg(nowhere).output().unwrap();
     assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+}
+
+#[test]
+fn a_full_disk_leaves_no_file_and_names_the_remedy() {
+    let fixture = Fixture::new();
+    // Room for the entry in the folder, and for no archive.
+    let Some(disk) = Tmpfs::new("size=4k") else { return };
+    let path = disk.path().join("b.tar.gz");
+    let output = fixture.vcuda(["support-bundle", "--sim"]).arg(&path).output().unwrap();
+    let said = text(&output);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("name a file elsewhere"), "{said}");
+    assert!(!said.contains("XDG_RUNTIME_DIR"), "{said}");
+    assert!(!path.exists());
 }
