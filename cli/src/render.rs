@@ -108,6 +108,9 @@ pub struct GpuView {
     pub(crate) pci_bus_id: Option<String>,
     /// Tenants by name.
     pub tenants: Vec<TenantView>,
+    /// Why it gets no new tenants, if a manager says so. Programs have this from `vcuda gpu list --json`.
+    #[serde(skip)]
+    pub(crate) closed: Option<String>,
     /// Processes that use the GPU and belong to no tenant shown here.
     pub(crate) outside_processes: Vec<ProcessView>,
 }
@@ -131,6 +134,7 @@ impl GpuView {
             compute_capability: None,
             pci_bus_id: None,
             tenants: Vec::new(),
+            closed: None,
             outside_processes: Vec::new(),
         }
     }

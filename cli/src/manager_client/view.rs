@@ -47,6 +47,7 @@ pub fn snapshot(node: &ManagerClient) -> Result<Snapshot, Failure> {
         // The manager has the kernel's form, with four digits of the domain where those suffice.
         pci_bus_id: Some(format!("{:0>16}", gpu.pci_bus_id.to_uppercase()))
             .filter(|_| !gpu.pci_bus_id.is_empty()),
+        closed: closed(&gpu),
         outside_processes: gpu.outside_processes.iter().map(outside).collect(),
         tenants: of_gpu
             .get(gpu.uuid.as_str())
@@ -64,6 +65,14 @@ pub fn snapshot(node: &ManagerClient) -> Result<Snapshot, Failure> {
         cuda_version: Some(gpus.cuda_version).filter(is_known),
         ..Snapshot::of(gpus.gpus.into_iter().enumerate().map(view).collect())
     })
+}
+
+/// Why a GPU gets no new tenants.
+fn closed(gpu: &v1::Gpu) -> Option<String> {
+    let cordoned = gpu.cordoned.then(|| "cordoned".to_owned());
+    let unhealthy = (!gpu.healthy).then(|| format!("unhealthy: {}", gpu.health_reason));
+    let reasons: Vec<String> = cordoned.into_iter().chain(unhealthy).collect();
+    (!reasons.is_empty()).then(|| format!("no new tenants: {}", reasons.join("; ")))
 }
 
 /// A process of no tenant, by its PID on the host.

@@ -96,6 +96,9 @@ fn gpus(snapshot: &Snapshot, has_uuids: bool) -> Table {
             mib(gpu.memory_granted_bytes).into(),
             format!("{}%", CoreShare(gpu.cores_granted_permille).percent()).into(),
         ]);
+        if let Some(closed) = &gpu.closed {
+            table.text(5, closed.as_str());
+        }
     }
     table
 }

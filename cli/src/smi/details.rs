@@ -48,6 +48,9 @@ fn gpu_figures(log: &mut Log, gpu: &GpuView) {
     log.heading(0, &format!("GPU {}", gpu.index));
     log.figure(1, "Product Name", &gpu.name);
     log.figure(1, "GPU UUID", &gpu.uuid);
+    if let Some(closed) = &gpu.closed {
+        log.figure(1, "State", closed);
+    }
     log.heading(1, "FB Memory Usage");
     log.figure(2, "Total", &mib(gpu.memory_total_bytes));
     log.figure(2, "Used", &mib(gpu.memory_used_bytes));

@@ -87,6 +87,8 @@ pub(super) fn rows(snapshot: &Snapshot, history: &History, selection: &Selection
         rows.push(plain(clipped(&title, width), Kind::Title));
         let load = Load::of(percent_of(gpu.memory_used_bytes, gpu.memory_total_bytes));
         rows.push(plain(clipped(&load_line(gpu), width), Kind::Figures(load)));
+        let closed = gpu.closed.iter().map(|words| clipped(words, width));
+        rows.extend(closed.map(|words| plain(words, Kind::Figures(Load::Full))));
         rows.extend(tenant_rows(gpu, history, selection, width));
         if selection.has_processes {
             let outside = gpu.outside_processes.iter().filter(|one| fits(one, selection));

@@ -357,3 +357,23 @@ fn colour_is_for_terminals_without_no_color() {
     assert!(!plain.contains('\x1b'), "{plain:?}");
     assert!(!told(&fixture, &["smi"]).contains('\x1b'));
 }
+
+#[test]
+fn a_gpu_that_gets_no_new_tenants_says_why() {
+    let fixture = Fixture::with_gpus(2, "24GiB");
+    let _manager = fixture.manager();
+    let said = |words: &str| {
+        [&["smi"][..], &["smi", "-q"]]
+            .iter()
+            .all(|args| told(&fixture, args).contains(words))
+    };
+    assert!(!said("no new tenants"));
+    told(&fixture, &["gpu", "cordon", "1"]);
+    assert!(said("no new tenants: cordoned"));
+    let uuids = told(&fixture, &["smi", "--query-gpu=uuid", "--format=csv,noheader"]);
+    let lost = format!("lost = [\"{}\"]\n", uuids.lines().next().unwrap());
+    std::fs::write(fixture.machine().join("faults.toml"), lost).unwrap();
+    eventually("the fault is seen", SOON, || {
+        said("no new tenants: unhealthy: ")
+    });
+}
