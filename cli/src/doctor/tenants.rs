@@ -25,7 +25,7 @@ pub(super) fn findings(is_simulated: bool, environment: &Environment) -> Vec<Fin
     };
     smi::remove_dead(&root);
     match directory::list(&root) {
-        Ok(tenants) if tenants.is_empty() => vec![Finding::ok("tenants", "none is running")],
+        Ok(tenants) if tenants.is_empty() => vec![Finding::ok("tenants", "none of your own is running")],
         Ok(tenants) => tenants
             .iter()
             .flat_map(|(name, path)| tenant(name, path))
