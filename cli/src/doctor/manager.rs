@@ -76,11 +76,11 @@ fn of_gpu(gpu: &Gpu) -> Vec<Finding> {
     findings
 }
 
-/// Finding if no manager can be used; only grants need one.
+/// Finding if no manager can be used. Only grants need one, so only one that was there before is missing.
 fn absent(absence: Absence) -> Finding {
     match absence {
         Absence::NoManager => Finding::ok("manager", "none runs here; only grants need one"),
-        Absence::Down(why) => Finding::note(
+        Absence::Down(why) => Finding::broken(
             "manager",
             why,
             "start it again (systemctl start vcuda-manager; in Kubernetes its pod is restarted): containers go on meanwhile",
@@ -90,7 +90,7 @@ fn absent(absence: Absence) -> Finding {
             why,
             "join the group of its socket, or ask its operator to admit you",
         ),
-        Absence::Silent(why) => Finding::note(
+        Absence::Silent(why) => Finding::broken(
             "manager",
             why,
             "look into its log (journalctl -u vcuda-manager), and restart it: no container notices",
@@ -176,6 +176,10 @@ mod tests {
     #[test]
     fn each_absence_of_the_manager_has_its_remedy() {
         assert_eq!(absent(Absence::NoManager).health, Health::Ok);
+        let health = |absence: fn(String) -> Absence| absent(absence("x".to_owned())).health;
+        assert_eq!(health(Absence::Down), Health::Broken);
+        assert_eq!(health(Absence::Denied), Health::Note);
+        assert_eq!(health(Absence::Silent), Health::Broken);
         let remedy = |absence: Absence| absent(absence).remedy.unwrap();
         assert!(remedy(Absence::Down("x".to_owned())).starts_with("start it again"));
         assert!(remedy(Absence::Denied("x".to_owned())).contains("group"));

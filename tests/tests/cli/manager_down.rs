@@ -88,3 +88,26 @@ fn set_says_so_for_a_name_of_no_own_run() {
     let _own = holding(&mut own, 100 * MIB);
     succeeded(&set("own"));
 }
+
+#[test]
+fn for_the_doctor_it_is_broken() {
+    let fixture = Fixture::new();
+    let diagnosis = || {
+        let output = fixture.vcuda(["doctor", "--sim"]).output().unwrap();
+        let findings = String::from_utf8(output.stdout).unwrap();
+        let mut lines = findings.lines().map(str::to_owned);
+        let line = lines.find(|line| line.contains("manager ")).unwrap();
+        (output.status.code(), line)
+    };
+    assert!(diagnosis().1.starts_with("ok "), "{:?}", diagnosis());
+    let mut manager = fixture.manager();
+    // One that is stopped accepts connections and does not answer.
+    manager.signal(libc::SIGSTOP);
+    let (status, line) = diagnosis();
+    assert!(status == Some(1) && line.starts_with("broken "), "{line}");
+    manager.signal(libc::SIGKILL);
+    manager.finish();
+    let (status, line) = diagnosis();
+    assert!(status == Some(1) && line.starts_with("broken "), "{line}");
+    assert!(line.contains(DOWN), "{line}");
+}
