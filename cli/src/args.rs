@@ -299,7 +299,7 @@ pub(crate) struct SimArgs {
     #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(Config::profiles()))]
     pub(crate) profile: Option<String>,
     /// Memory of each GPU if the machine is created [default: the profile's]
-    #[arg(long, value_name = "SIZE", allow_negative_numbers = true)]
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub(crate) memory: Option<MemorySize>,
     /// The command and its arguments, after `--`
     #[arg(value_name = "CMD", required = true, last = true)]

@@ -16,6 +16,11 @@ pub enum ParseError {
         /// A valid value.
         example: &'static str,
     },
+    /// A number below zero.
+    Negative {
+        /// A valid value.
+        example: &'static str,
+    },
     /// The unit is not known.
     UnknownUnit {
         /// Text behind the number.
@@ -52,6 +57,7 @@ impl fmt::Display for ParseError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::NotANumber { example } => return write!(f, "not a number; write for example {example}"),
+            Self::Negative { example } => return write!(f, "less than nothing; write for example {example}"),
             Self::UnknownUnit { unit } => {
                 return write!(
                     f,
@@ -60,9 +66,12 @@ impl fmt::Display for ParseError {
                 );
             }
             Self::NoUnit { number } => {
+                // No GPU has 1024 GiB: such a number was meant in MiB, as in nvidia-smi.
+                let is_small = number.parse::<f64>().is_ok_and(|number| number < 1024.0);
+                let unit = if is_small { "GiB" } else { "MiB" };
                 return write!(
                     f,
-                    "a number without a unit; write for example {number}GiB, or {number}B for bytes"
+                    "a number without a unit; write for example {number}{unit}, or {number}B for bytes"
                 );
             }
             Self::NoMemory => "a tenant without memory cannot use the GPU; write for example 4Gi",
@@ -110,7 +119,7 @@ impl FromStr for MemorySize {
             .find(|c: char| !c.is_ascii_digit() && c != '.')
             .unwrap_or(text.len());
         let (number, unit) = text.split_at(end);
-        let number = Decimal::parse(number).ok_or(ParseError::NotANumber { example: "4Gi" })?;
+        let number = Decimal::parse(number).ok_or_else(|| no_number(text, "4Gi"))?;
         let scale = unit_bytes(unit.trim_start())?;
         let bytes = number.times(scale)?;
         if bytes == 0 {
@@ -139,6 +148,14 @@ fn unit_bytes(unit: &str) -> Result<u64, ParseError> {
             });
         }
     })
+}
+
+/// Why `text` does not begin with a number; `example` is a valid value.
+fn no_number(text: &str, example: &'static str) -> ParseError {
+    match text.strip_prefix('-') {
+        Some(rest) if rest.starts_with(|c: char| c.is_ascii_digit()) => ParseError::Negative { example },
+        _ => ParseError::NotANumber { example },
+    }
 }
 
 /// A decimal number as typed, kept exact: `digits / 10^places`.
@@ -226,7 +243,7 @@ impl FromStr for CoreShare {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let text = text.trim();
         let number = text.strip_suffix('%').unwrap_or(text).trim_end();
-        let number = Decimal::parse(number).ok_or(ParseError::NotANumber { example: "30" })?;
+        let number = Decimal::parse(number).ok_or_else(|| no_number(text, "30"))?;
         let permille = number.times(10).map_err(|error| match error {
             ParseError::Fraction => ParseError::PercentPrecision,
             _ => ParseError::PercentRange,
@@ -283,6 +300,7 @@ mod tests {
                 "4,5Gi" => ParseError::UnknownUnit {
                     unit: ",5Gi".to_owned(),
                 },
+                "-4Gi" => ParseError::Negative { example: "4Gi" },
                 _ => ParseError::NotANumber { example: "4Gi" },
             };
             assert_eq!(size(text), Err(expected), "{text}");
@@ -299,6 +317,22 @@ mod tests {
         assert_eq!(size("1.3"), Err(ParseError::Fraction));
         assert_eq!(size("99999999999999999999"), Err(ParseError::TooLarge));
         assert_eq!(size("99999999999Gi"), Err(ParseError::TooLarge));
+    }
+
+    #[test]
+    fn a_number_without_a_unit_gets_the_likely_one() {
+        let refused = |text: &str| MemorySize::with_unit(text).unwrap_err().to_string();
+        for (number, example) in [
+            ("4", "4GiB"),
+            ("1023", "1023GiB"),
+            ("1024", "1024MiB"),
+            ("4096", "4096MiB"),
+        ] {
+            assert!(
+                refused(number).contains(&format!("for example {example},")),
+                "{number}"
+            );
+        }
     }
 
     #[test]
@@ -336,7 +370,11 @@ mod tests {
             assert_eq!(text.parse::<CoreShare>(), Err(ParseError::PercentRange), "{text}");
         }
         assert_eq!("0.05".parse::<CoreShare>(), Err(ParseError::PercentPrecision));
-        for text in ["", "half", "-5", "%"] {
+        assert_eq!(
+            "-5".parse::<CoreShare>(),
+            Err(ParseError::Negative { example: "30" })
+        );
+        for text in ["", "half", "-", "%"] {
             assert_eq!(
                 text.parse::<CoreShare>(),
                 Err(ParseError::NotANumber { example: "30" }),

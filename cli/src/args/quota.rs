@@ -12,7 +12,7 @@ use crate::failure::Failure;
 #[derive(Args, Clone, Copy, Debug, Default)]
 pub(crate) struct QuotaArgs {
     /// Memory per GPU, as in Kubernetes: 4Gi, 4GiB, 4096MiB, 4G [default: the whole GPU]
-    #[arg(long, value_name = "SIZE", allow_negative_numbers = true, value_parser = memory)]
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true, value_parser = memory)]
     pub(crate) memory: Option<MemorySize>,
     /// Share of each GPU's time in percent, 0.1 to 100: the cap of fixed, the guarantee of burst, the maximum of
     /// best-effort [default: 100, for fixed no guarantee (what is left)]

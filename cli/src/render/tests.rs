@@ -108,7 +108,10 @@ fn a_tenant_that_does_not_run_says_so_at_each_width() {
 #[test]
 fn a_gpu_that_gets_no_tenants_says_why_at_each_width() {
     let mut snapshot = snapshot();
-    snapshot.gpus[0].closed = Some(format!("no new tenants: unhealthy: XID 79{}", "; again".repeat(9)));
+    snapshot.gpus[0].closed = Some(format!(
+        "no new tenants: unhealthy: XID 79{}",
+        "; again".repeat(9)
+    ));
     for columns in 40..=200 {
         let look = Look {
             width: columns,
@@ -116,10 +119,7 @@ fn a_gpu_that_gets_no_tenants_says_why_at_each_width() {
             has_uuids: false,
         };
         let table = overview(&snapshot, look);
-        assert!(
-            table.contains("     no new tenants: unhealthy: XID"),
-            "{table}"
-        );
+        assert!(table.contains("     no new tenants: unhealthy: XID"), "{table}");
         assert!(
             table.lines().skip(1).all(|line| width(line) == columns),
             "{table}"

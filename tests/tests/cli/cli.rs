@@ -49,6 +49,12 @@ fn wrong_use_is_64_and_names_the_value() {
     };
     refused(&run(&["--memory", "12Q"]), 64, "12Q");
     refused(&run(&["--memory", "-1"]), 64, "-1");
+    refused(
+        &run(&["--memory", "-1GiB"]),
+        64,
+        "less than nothing; write for example 4Gi",
+    );
+    refused(&run(&["--memory", "4096"]), 64, "for example 4096MiB");
     refused(&run(&["--memory", "0"]), 64, "0");
     refused(
         &run(&["--memory", "99999999999999999999Gi"]),

@@ -53,7 +53,10 @@ fn what_shows_figures_says_so_and_shows_what_was_granted() {
             let shown = String::from_utf8_lossy(&output.stdout);
             assert!(shown.contains("web-1") && shown.contains(&pid), "{shown}");
             // A heading of -q has the words, too.
-            assert!(args == ["smi", "-q"] || !shown.contains("outside vcuda"), "{shown}");
+            assert!(
+                args == ["smi", "-q"] || !shown.contains("outside vcuda"),
+                "{shown}"
+            );
         }
     }
 }
@@ -75,12 +78,7 @@ fn a_table_without_tenants_sends_nobody_to_a_new_one() {
 fn set_says_so_for_a_name_of_no_own_run() {
     let fixture = Fixture::new();
     let _program = killed(&fixture);
-    let set = |name: &str| {
-        fixture
-            .vcuda(["set", name, "--memory", "2GiB"])
-            .output()
-            .unwrap()
-    };
+    let set = |name: &str| fixture.vcuda(["set", name, "--memory", "2GiB"]).output().unwrap();
     let unknown = set("web");
     assert_eq!(unknown.status.code(), Some(69), "{}", text(&unknown));
     assert!(text(&unknown).contains(DOWN), "{}", text(&unknown));

@@ -373,7 +373,5 @@ fn a_gpu_that_gets_no_new_tenants_says_why() {
     let uuids = told(&fixture, &["smi", "--query-gpu=uuid", "--format=csv,noheader"]);
     let lost = format!("lost = [\"{}\"]\n", uuids.lines().next().unwrap());
     std::fs::write(fixture.machine().join("faults.toml"), lost).unwrap();
-    eventually("the fault is seen", SOON, || {
-        said("no new tenants: unhealthy: ")
-    });
+    eventually("the fault is seen", SOON, || said("no new tenants: unhealthy: "));
 }

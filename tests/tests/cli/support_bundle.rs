@@ -170,7 +170,11 @@ fn a_full_disk_leaves_no_file_and_names_the_remedy() {
     // Room for the entry in the folder, and for no archive.
     let Some(disk) = Tmpfs::new("size=4k") else { return };
     let path = disk.path().join("b.tar.gz");
-    let output = fixture.vcuda(["support-bundle", "--sim"]).arg(&path).output().unwrap();
+    let output = fixture
+        .vcuda(["support-bundle", "--sim"])
+        .arg(&path)
+        .output()
+        .unwrap();
     let said = text(&output);
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains("name a file elsewhere"), "{said}");
