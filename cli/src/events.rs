@@ -1,5 +1,6 @@
 //! `vcuda events`: the events of the node's manager.
 
+use std::collections::BTreeSet;
 use std::io::Write as _;
 
 use serde::Serialize;
@@ -11,6 +12,7 @@ use crate::config::Environment;
 use crate::failure::Failure;
 use crate::manager_client::ManagerClient;
 use crate::render::clipped;
+use crate::render::words::natural;
 
 /// Maximum length of a printed message (characters).
 const MESSAGE_WIDTH: usize = 2000;
@@ -38,7 +40,10 @@ pub(crate) fn events(args: &EventsArgs, environment: &Environment) -> Result<(),
     let request = WatchEventsRequest {
         after_number: 0,
         no_follow: !args.follow,
-        container_id: args.container.clone().unwrap_or_default(),
+        container_id: match &args.container {
+            Some(name) => container(&node, name)?,
+            None => String::new(),
+        },
     };
     node.events(request, |event| {
         let mut out = std::io::stdout().lock();
@@ -56,16 +61,51 @@ pub(crate) fn events(args: &EventsArgs, environment: &Environment) -> Result<(),
 /// The kept events as JSON, one object a line.
 pub(crate) fn kept(node: &ManagerClient) -> Result<String, Failure> {
     let mut text = String::new();
-    let request = WatchEventsRequest {
-        no_follow: true,
-        ..WatchEventsRequest::default()
-    };
-    node.events(request, |event| {
+    each_kept(node, |event| {
         text += &serde_json::to_string(&document(&event))?;
         text.push('\n');
         Ok(())
     })?;
     Ok(text)
+}
+
+/// Passes each kept event to `each`.
+fn each_kept(node: &ManagerClient, each: impl FnMut(Event) -> Result<(), Failure>) -> Result<(), Failure> {
+    let request = WatchEventsRequest {
+        no_follow: true,
+        ..WatchEventsRequest::default()
+    };
+    node.events(request, each)
+}
+
+/// Id of the container that `name` means: an id, also of one that has ended and has events, else the name of a grant.
+fn container(node: &ManagerClient, name: &str) -> Result<String, Failure> {
+    let containers = node.containers()?.containers;
+    let mut known: BTreeSet<String> = containers.iter().map(|container| container.id.clone()).collect();
+    each_kept(node, |event| {
+        known.insert(event.container_id);
+        Ok(())
+    })?;
+    // Events of GPUs and of the manager have none.
+    known.remove("");
+    if known.contains(name) {
+        return Ok(name.to_owned());
+    }
+    let of_name = containers.iter().find(|container| {
+        let grant = container.grant.as_ref();
+        grant.is_some_and(|grant| grant.key == name)
+    });
+    of_name.map(|found| found.id.clone()).ok_or_else(|| {
+        let mut known: Vec<&str> = known.iter().map(String::as_str).collect();
+        known.sort_by(|one, other| natural(one, other));
+        Failure::Usage(match known.as_slice() {
+            [] => format!("events --container {name}: no such container; there is none"),
+            known => format!(
+                "events --container {name}: no such container; there are: {}",
+                known.join(", ")
+            ),
+        })
+    })
 }
 
 fn severity(event: &Event) -> &'static str {

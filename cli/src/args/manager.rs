@@ -89,8 +89,8 @@ pub(crate) struct EventsArgs {
     /// Keep running, and print new events
     #[arg(long)]
     pub(crate) follow: bool,
-    /// Only events of this container
-    #[arg(long, value_name = "ID", add = completion::ids())]
+    /// Only events of this container, by its id or the name of its grant
+    #[arg(long, value_name = "NAME", add = completion::ids())]
     pub(crate) container: Option<String>,
     /// Print JSON, one object a line
     #[arg(long)]

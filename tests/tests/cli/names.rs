@@ -1,8 +1,9 @@
 //! Which tenant a name means: that of a run, a grant's id, or the name that a grant was made under.
 
 use std::process::Output;
+use std::time::Duration;
 
-use vcuda_tests::{Door, Fixture, MIB, app, holding, succeeded, text};
+use vcuda_tests::{Door, Fixture, MIB, Running, app, eventually, holding, succeeded, text};
 
 fn vcuda(fixture: &Fixture, args: &[&str]) -> Output {
     fixture.vcuda(args).output().unwrap()
@@ -32,4 +33,31 @@ fn set_changes_neither_of_two_tenants_of_one_name() {
     let mut off = fixture.vcuda(["set", "web", "--memory", "3GiB"]);
     let said = succeeded(&off.env("VCUDA_MANAGER", "off").output().unwrap());
     assert!(said.starts_with("web resized"), "{said}");
+}
+
+#[test]
+fn events_of_a_container_are_found_by_its_name_too() {
+    let fixture = Fixture::new();
+    let _manager = fixture.manager();
+    let events = |name: &str| vcuda(&fixture, &["events", "--container", name]);
+    assert!(refused(&events("nope")).contains("there is none"));
+    succeeded(&vcuda(&fixture, &["grant", "create", "web", "--memory", "1GiB"]));
+    let said = refused(&events("nope"));
+    assert!(
+        said.contains("nope: no such container; there are: web-1"),
+        "{said}"
+    );
+    let run = ["run", "--sim", "--grant", "web", "--"];
+    let mut beyond = fixture.vcuda(run);
+    beyond.arg(app("hold", Door::Dlsym)).arg((4096 * MIB).to_string());
+    let mut beyond = Running::start(&mut beyond);
+    beyond.wait_for("holding");
+    eventually("the denial is told", Duration::from_secs(60), || {
+        succeeded(&events("web")).contains("VcudaMemoryDenied web-1")
+    });
+    assert_eq!(succeeded(&events("web-1")), succeeded(&events("web")));
+    // One that has ended has events still.
+    drop(beyond);
+    succeeded(&vcuda(&fixture, &["grant", "release", "web", "--force"]));
+    assert!(succeeded(&events("web-1")).contains("VcudaMemoryDenied web-1"));
 }
