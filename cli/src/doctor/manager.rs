@@ -83,7 +83,8 @@ fn absent(absence: Absence) -> Finding {
         Absence::Down(why) => Finding::broken(
             "manager",
             why,
-            "start it again (systemctl start vcuda-manager; in Kubernetes its pod is restarted): containers go on meanwhile",
+            "start it again (systemctl start vcuda-manager; in Kubernetes its pod is restarted), or remove the socket if it is gone \
+             for good: containers go on meanwhile",
         ),
         Absence::Denied(why) => Finding::note(
             "manager",
