@@ -46,6 +46,13 @@ const MANAGED: [&str; 12] = [
     "events --json",
 ];
 
+/// `vcuda` with these words. The system's manager, whose socket may be left behind, would be worth a message.
+fn vcuda(fixture: &Fixture, words: &str) -> Command {
+    let mut command = fixture.vcuda(words.split(' '));
+    command.env("VCUDA_MANAGER", fixture.runtime().join("vcuda/manager.sock"));
+    command
+}
+
 /// Asserts that a command prints something, and that it ends with status 0 and no message if its reader has closed the output.
 fn ends_quietly(mut command: Command) {
     let printed = command.output().unwrap();
@@ -68,7 +75,7 @@ fn head(running: &mut Child) -> String {
 /// Asserts that a command that goes on for ever ends with status 0 and no message after its reader took one line. `meanwhile` is
 /// called until then.
 fn ends_after_a_line(fixture: &Fixture, words: &str, meanwhile: impl Fn()) {
-    let mut command = fixture.vcuda(words.split(' '));
+    let mut command = vcuda(fixture, words);
     let mut running = Running::start(command.stderr(Stdio::piped()));
     assert!(!head(&mut running.0).is_empty(), "{words}");
     eventually(words, SOON, || {
@@ -84,7 +91,7 @@ fn ends_after_a_line(fixture: &Fixture, words: &str, meanwhile: impl Fn()) {
 fn a_closed_output_is_no_failure_of_a_command() {
     let fixture = Fixture::new();
     for words in ALONE {
-        ends_quietly(fixture.vcuda(words.split(' ')));
+        ends_quietly(vcuda(&fixture, words));
     }
     for program in [
         "vcuda-manager",
@@ -109,7 +116,7 @@ fn a_closed_output_is_no_failure_of_what_the_manager_tells() {
             .unwrap(),
     );
     for words in MANAGED {
-        ends_quietly(fixture.vcuda(words.split(' ')));
+        ends_quietly(vcuda(&fixture, words));
     }
 }
 
@@ -134,7 +141,7 @@ fn what_is_watched_ends_when_its_reader_has_enough() {
 fn events_that_are_followed_end_when_their_reader_has_enough() {
     let fixture = Fixture::new();
     let _manager = fixture.manager();
-    let told = |words: &str| succeeded(&fixture.vcuda(words.split(' ')).output().unwrap());
+    let told = |words: &str| succeeded(&vcuda(&fixture, words).output().unwrap());
     let made = Cell::new(0);
     for words in ["events --follow", "events --follow --json"] {
         ends_after_a_line(&fixture, words, || {

@@ -167,8 +167,8 @@ fn an_existing_file_is_not_replaced() {
 #[test]
 fn a_full_disk_leaves_no_file_and_names_the_remedy() {
     let fixture = Fixture::new();
-    // Room for the entry in the folder, and for no archive.
     let Some(disk) = Tmpfs::new("size=4k") else { return };
+    fs::write(disk.path().join("filler"), [1; 4096]).unwrap();
     let path = disk.path().join("b.tar.gz");
     let output = fixture
         .vcuda(["support-bundle", "--sim"])
