@@ -11,6 +11,7 @@ use vcuda_limiter::{self as limiter, Admission, Refinement, Snapshot};
 
 use super::device_limiter::{DeviceLimiter, now_ns};
 use super::stream_state::StreamState;
+use super::worker;
 use super::{COSTS, Launches};
 use crate::driver::reentrancy::{self, ThreadState};
 use crate::runtime::stream::Stream;
@@ -48,13 +49,18 @@ impl Launches {
             self.settle_for_late_worker(limiter, stream_state, started_ns);
         }
         // The launch is counted in flight already; `decide` leaves it out.
-        let mut view = limiter.view(started_ns);
+        let charged_pauses = limiter.charges_pauses();
+        let mut view = limiter.view_on(stream_state, started_ns);
+        if limiter.charges_pauses() && !charged_pauses {
+            // It may sleep for longer than a pause may be that the tokens pay for.
+            self.wake_if(worker::UNHURRIED);
+        }
         let mut decision = self.decide(limiter, &view, &predicted, None, started_ns);
         if decision != Admission::Admit
             && stream_state.is_some_and(|stream_state| self.settle_own(limiter, stream_state).progress)
         {
             let now = now_ns();
-            view = limiter.view(now);
+            view = limiter.view_on(stream_state, now);
             decision = self.decide(limiter, &view, &predicted, None, now);
         }
         if decision == Admission::Admit {

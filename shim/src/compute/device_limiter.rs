@@ -52,6 +52,8 @@ pub(crate) struct DeviceLimiter {
     segment_ns: AtomicU64,
     /// See [`DeviceLimiter::charges_pauses`].
     charges_pauses: AtomicBool,
+    /// Time up to which GPU time is charged (`CLOCK_MONOTONIC`, ns).
+    charged_to_ns: AtomicU64,
     /// Time until which pauses are not charged for, as no bound is known ([`DeviceLimiter::lost_sight`]; `CLOCK_MONOTONIC`, ns).
     lost_sight_until_ns: AtomicU64,
     lease_part_ns: AtomicU64,
@@ -96,6 +98,7 @@ impl DeviceLimiter {
             misprediction: Misprediction::new(),
             segment_ns: AtomicU64::new(SEGMENT_LEAST_NS),
             charges_pauses: AtomicBool::new(false),
+            charged_to_ns: AtomicU64::new(0),
             lost_sight_until_ns: AtomicU64::new(0),
             lease_part_ns: AtomicU64::new(0),
             held: AtomicU32::new(0),
@@ -134,6 +137,20 @@ impl DeviceLimiter {
     #[inline]
     pub(super) fn charges_pauses(&self) -> bool {
         self.charges_pauses.load(Ordering::Relaxed)
+    }
+
+    /// Notes that the time up to `to_ns` is charged, or never will be (`CLOCK_MONOTONIC`, ns).
+    pub(super) fn charged_to(&self, to_ns: u64) {
+        self.charged_to_ns.fetch_max(to_ns, Ordering::Relaxed);
+    }
+
+    /// The limits for a launch on this stream. If its segment is charged with its pauses, so is all time since the last charge.
+    pub(super) fn view_on(&self, stream_state: Option<&StreamState>, now_ns: u64) -> View {
+        let mut view = self.view(now_ns);
+        if stream_state.is_some_and(|stream_state| self.charges_pauses_in(stream_state)) {
+            view.keep_unpaid(now_ns.saturating_sub(self.charged_to_ns.load(Ordering::Relaxed)));
+        }
+        view
     }
 
     /// Whether a launch on this stream, idle or not, goes on with the running segment, which is charged with its pauses.

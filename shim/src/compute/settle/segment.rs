@@ -338,6 +338,7 @@ pub(crate) fn charge(
     (from_ns, to_ns): (u64, u64),
 ) -> u64 {
     let elapsed_ns = to_ns.saturating_sub(from_ns);
+    limiter.charged_to(to_ns);
     let in_context_ns = limiter.contexts.enter(context, from_ns, to_ns);
     let fresh_ns = busy::mark(&limiter.bucket.busy, from_ns, to_ns).charge_ns(elapsed_ns);
     let served_ns = view.scaled(fresh_ns);

@@ -35,6 +35,9 @@ impl Launches {
             // Later than predicted, but not idle: the segment goes on.
             return false;
         }
+        if limiter.charges_pauses() {
+            limiter.charged_to(launched_ns);
+        }
         let launches = end_unseen(limiter, stream_state, launched_ns);
         let follows_event = stream_state.chained.swap(false, Ordering::Relaxed);
         // Bound for a segment without a start event: it begins no earlier than now.
