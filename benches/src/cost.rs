@@ -11,10 +11,12 @@
 //! program has a clock of its own then (`apps/counted.c`), so that the figures repeat, also on a busy machine. Nanoseconds
 //! depend on the machine: bare and hooked runs alternate, and each figure is the fastest run. With `--check` it exits with 1
 //! if a call costs too much; `--brief` only shows that it works. Both together judge the instructions alone
-//! (`scripts/check-cost.sh`).
+//! (`scripts/check-cost.sh`). Last comes a program of many short launches ([`steps`]).
 
 #[path = "cost/callgrind.rs"]
 mod callgrind;
+#[path = "cost/steps.rs"]
+mod steps;
 
 use std::path::Path;
 use std::process::{Command, ExitCode};
@@ -202,7 +204,7 @@ fn preload_us(shim: &Path, pairs: usize) -> Result<f64> {
 fn main() -> Result<ExitCode> {
     let mut options = Options::from_arguments()?;
     let bench = Bench {
-        stage: Stage::new(&["cost", "counted"])?,
+        stage: Stage::new(&["cost", "counted", "step"])?,
     };
     let calls = if options.brief { 2_000 } else { 1_000_000 };
     let mut table = comfy_table::Table::new();
@@ -244,6 +246,7 @@ fn main() -> Result<ExitCode> {
         ]);
     }
     println!("{table}");
+    println!("{}", steps::measure(&bench.stage, &mut options)?);
     let preload = preload_us(&bench.stage.shim(), options.rounds(300))?;
     println!("preloaded into `true`: {preload:.0} us more (goal 300)");
     if !options.brief {

@@ -15,6 +15,8 @@ pub use vcuda_figures::{least, median};
 pub enum Driver {
     /// `apps/noop.c`, which does nothing, so that only the hook remains.
     Noop,
+    /// The driver that only takes time (`apps/timed.c`).
+    Timed,
     /// The simulated driver.
     Simulated,
 }
@@ -119,20 +121,24 @@ impl Stage {
             "no libvcuda_shim.so in {}: run `cargo build --release --workspace` first",
             stage.release.display()
         );
-        let library = stage.dir.path().join("libcuda.so.1");
         let source = |name: &str| here.join("apps").join(name).with_extension("c");
-        cc(Command::new("cc")
-            // As in a real driver, internal calls bypass all hooks.
-            .args([
-                "-O2",
-                "-shared",
-                "-fPIC",
-                "-Wl,-Bsymbolic",
-                "-Wl,-soname,libcuda.so.1",
-                "-o",
-            ])
-            .arg(&library)
-            .arg(source("noop")))?;
+        let library = stage.drivers(Driver::Noop).join("libcuda.so.1");
+        for (driver, name) in [(Driver::Noop, "noop"), (Driver::Timed, "timed")] {
+            let folder = stage.drivers(driver);
+            std::fs::create_dir_all(&folder)?;
+            cc(Command::new("cc")
+                // As in a real driver, internal calls bypass all hooks.
+                .args([
+                    "-O2",
+                    "-shared",
+                    "-fPIC",
+                    "-Wl,-Bsymbolic",
+                    "-Wl,-soname,libcuda.so.1",
+                    "-o",
+                ])
+                .arg(folder.join("libcuda.so.1"))
+                .arg(source(name)))?;
+        }
         cc(Command::new("cc")
             .args(["-O2", "-shared", "-fPIC", "-o"])
             .arg(stage.dir.path().join("libnvidia-ml.so.1"))
@@ -178,6 +184,14 @@ impl Stage {
         self.dir.path().join(name)
     }
 
+    /// Folder of a driver's library.
+    fn drivers(&self, driver: Driver) -> PathBuf {
+        match driver {
+            Driver::Timed => self.dir.path().join("timed"),
+            Driver::Noop | Driver::Simulated => self.dir.path().to_owned(),
+        }
+    }
+
     fn machine(&self) -> PathBuf {
         self.dir.path().join("machine")
     }
@@ -196,10 +210,10 @@ impl Stage {
                 command.args(["sim", "--"]);
                 command
             }
-            (Driver::Noop, None) => Command::new("env"),
+            (Driver::Noop | Driver::Timed, None) => Command::new("env"),
         };
-        if driver == Driver::Noop {
-            let folder = format!("LD_LIBRARY_PATH={}", self.dir.path().display());
+        if driver != Driver::Simulated {
+            let folder = format!("LD_LIBRARY_PATH={}", self.drivers(driver).display());
             if quota.is_some() {
                 command.arg("env");
             }

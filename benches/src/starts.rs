@@ -67,7 +67,7 @@ fn main() -> Result<ExitCode> {
     ]);
     for (name, driver) in [("does nothing", Driver::Noop), ("simulated", Driver::Simulated)] {
         let processes = match driver {
-            Driver::Noop => processes,
+            Driver::Noop | Driver::Timed => processes,
             Driver::Simulated => processes.min(MOST_SIMULATED),
         };
         let mut seen: Vec<[Vec<f64>; 2]> = Vec::new();
