@@ -9,7 +9,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
-pub use environment::environment;
+pub use environment::{environment, environment_now};
 
 use crate::sys;
 

@@ -1,6 +1,11 @@
 //! The few system calls that the standard library does not offer.
 #![expect(unsafe_code, reason = "system calls")]
 
+mod access_list;
+mod memory;
+pub(crate) use access_list::let_through;
+pub(crate) use memory::{copy_own, memory_of};
+
 use std::ffi::CString;
 use std::fs::File;
 use std::io;
@@ -54,46 +59,6 @@ pub(crate) fn has_ended(pid: u32) -> io::Result<bool> {
     }
 }
 
-/// Lets `user` go through the directory, besides its owner, by an access list (acl(5)). The user can neither list nor change it.
-///
-/// # Errors
-/// `EOPNOTSUPP`: the file system keeps none.
-pub(crate) fn let_through(directory: &Path, user: u32) -> io::Result<()> {
-    // Version 2; then tag, permissions and id of the owner, the user, the group, the mask and all others
-    // (linux/posix_acl_xattr.h; the kernel wants this order).
-    const VERSION: u32 = 2;
-    const NO_ID: u32 = u32::MAX;
-    let entries: [(u16, u16, u32); 5] = [
-        (0x01, 7, NO_ID),
-        (0x02, 1, user),
-        (0x04, 0, NO_ID),
-        (0x10, 1, NO_ID),
-        (0x20, 0, NO_ID),
-    ];
-    let mut list = VERSION.to_le_bytes().to_vec();
-    for (tag, permissions, id) in entries {
-        list.extend(tag.to_le_bytes());
-        list.extend(permissions.to_le_bytes());
-        list.extend(id.to_le_bytes());
-    }
-    let path = CString::new(directory.as_os_str().as_bytes())?;
-    // SAFETY: two terminated strings, and `list` with its length.
-    let answer = unsafe {
-        libc::setxattr(
-            path.as_ptr(),
-            c"system.posix_acl_access".as_ptr(),
-            list.as_ptr().cast(),
-            list.len(),
-            0,
-        )
-    };
-    if answer == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
-}
-
 /// Supplementary groups that the process at the other end of a unix socket had when it connected.
 ///
 /// # Errors
@@ -132,63 +97,6 @@ pub(crate) fn thread_id() -> libc::pid_t {
     // SAFETY: takes nothing and cannot fail. The C library has a function for it only since glibc 2.30.
     let id = unsafe { libc::syscall(libc::SYS_gettid) };
     libc::pid_t::try_from(id).unwrap_or(0)
-}
-
-/// Copies `size` bytes of this process's memory. If they cannot be read, as beyond the end of a mapped file, that is
-/// an error and no fault.
-///
-/// # Safety
-/// `to` is valid for writing `size` bytes.
-///
-/// # Errors
-/// Fails if not all of them can be read, or if the kernel, or a filter of system calls, lacks the call
-/// (process_vm_readv(2)).
-pub(crate) unsafe fn copy_own(from: *const u8, to: *mut u8, size: usize) -> io::Result<()> {
-    // The thread's number, not the process's: once the main thread has ended, the kernel finds no memory under that
-    // one.
-    let me = thread_id();
-    // SAFETY: the caller's word.
-    unsafe { copy_of(me, from, to, size) }
-}
-
-/// `size` bytes of another process's memory from `address` on.
-///
-/// # Errors
-/// As [`copy_own`]; and without the rights of ptrace(2) over the process.
-pub(crate) fn memory_of(pid: libc::pid_t, address: usize, size: usize) -> io::Result<Vec<u8>> {
-    let mut bytes = vec![0; size];
-    // SAFETY: `bytes` has this size.
-    unsafe {
-        copy_of(
-            pid,
-            core::ptr::without_provenance(address),
-            bytes.as_mut_ptr(),
-            size,
-        )
-    }?;
-    Ok(bytes)
-}
-
-/// # Safety
-/// `to` is valid for writing `size` bytes.
-unsafe fn copy_of(pid: libc::pid_t, from: *const u8, to: *mut u8, size: usize) -> io::Result<()> {
-    let (from, to) = (
-        libc::iovec {
-            iov_base: from.cast_mut().cast(),
-            iov_len: size,
-        },
-        libc::iovec {
-            iov_base: to.cast(),
-            iov_len: size,
-        },
-    );
-    // SAFETY: the caller's word that `to` may be written; the kernel itself checks that `from` may be read.
-    let copied = unsafe { libc::process_vm_readv(pid, &raw const to, 1, &raw const from, 1, 0) };
-    match usize::try_from(copied) {
-        Ok(copied) if copied == size => Ok(()),
-        Ok(_) => Err(io::ErrorKind::UnexpectedEof.into()),
-        Err(_) => Err(io::Error::last_os_error()),
-    }
 }
 
 /// `CLOCK_MONOTONIC` in nanoseconds, from the vDSO.

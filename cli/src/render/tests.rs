@@ -89,19 +89,24 @@ fn a_tenant_that_does_not_run_says_so_at_each_width() {
     ] {
         let tenant = &mut snapshot.gpus[0].tenants[0];
         (tenant.state, tenant.suspended_bytes) = (state, suspended_bytes);
-        for columns in 40..=200 {
-            let look = Look {
-                width: columns,
-                is_colored: false,
-                has_uuids: false,
-            };
-            let table = overview(&snapshot, look);
-            assert!(table.contains(text), "{table}");
-            assert!(
-                table.lines().skip(1).all(|line| width(line) == columns),
-                "{table}"
-            );
-        }
+        is_shown_at_each_width(&snapshot, text);
+    }
+}
+
+/// The overview has this text, and lines as wide as the terminal.
+fn is_shown_at_each_width(snapshot: &Snapshot, text: &str) {
+    for columns in 40..=200 {
+        let look = Look {
+            width: columns,
+            is_colored: false,
+            has_uuids: false,
+        };
+        let table = overview(snapshot, look);
+        assert!(table.contains(text), "{table}");
+        assert!(
+            table.lines().skip(1).all(|line| width(line) == columns),
+            "{table}"
+        );
     }
 }
 
@@ -112,19 +117,7 @@ fn a_gpu_that_gets_no_tenants_says_why_at_each_width() {
         "no new tenants: unhealthy: XID 79{}",
         "; again".repeat(9)
     ));
-    for columns in 40..=200 {
-        let look = Look {
-            width: columns,
-            is_colored: false,
-            has_uuids: false,
-        };
-        let table = overview(&snapshot, look);
-        assert!(table.contains("     no new tenants: unhealthy: XID"), "{table}");
-        assert!(
-            table.lines().skip(1).all(|line| width(line) == columns),
-            "{table}"
-        );
-    }
+    is_shown_at_each_width(&snapshot, "     no new tenants: unhealthy: XID");
 }
 
 #[test]

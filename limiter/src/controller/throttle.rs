@@ -20,8 +20,8 @@ const SWING_CONTENDED_NS: i64 = 4_000_000;
 /// Multiple of `burst_ns` that may be saved while neighbours compete: a busy tenant gets no GPU time during their slices, and must get it
 /// later. Beside a kernel of 100 ms it gets 100 of 200 ms, and one with 90 % falls 80 ms behind.
 const BURST_CONTENDED_TIMES: u64 = 24;
-/// Most time for which refill is kept beyond the burst, as it will be charged (ns): the worker's visits are this late at most, unless
-/// it is stopped.
+/// Most time for which refill is kept beyond the burst, as it will be charged (ns). After a visit of the worker that is later than that,
+/// the rest of the pause costs its whole time.
 const UNPAID_NS: u64 = 50_000_000;
 /// Shortest and longest segment that a timing event measures (ns).
 const SEGMENT_NS: (u64, u64) = (125_000, 1_000_000);
@@ -77,8 +77,8 @@ impl View {
         }
     }
 
-    /// Says that the last `elapsed_ns` will be charged as a whole: the refill of that time is kept, beyond the burst, too. If it were
-    /// cut as unused and the time then charged, a pause would cost more than the tokens that it may take.
+    /// Says that the last `elapsed_ns` will be charged as a whole, so that their refill is kept, beyond the burst, too. If it were cut
+    /// first and the whole time charged then, the tenant would pay for the time and lose its refill as well.
     pub fn keep_unpaid(&mut self, elapsed_ns: u64) {
         self.unpaid_ns = elapsed_ns.min(UNPAID_NS);
     }

@@ -103,7 +103,7 @@ impl Meters {
         for tenant in &snapshot.tenants {
             used.push((false, self.advance_one(tenant, &mut before, elapsed_ns, facts)));
         }
-        // Who is there now was so at once; who has ended, at another time.
+        // Present tenants used their memory at the same time, ended ones before them.
         used.sort_by_key(|(has_ended, _)| *has_ended);
         for (has_ended, (keys, used)) in used {
             for (sums, key) in [&mut rows.tenants, &mut rows.namespaces, &mut rows.users]

@@ -125,7 +125,7 @@ impl Attribution {
     /// can set that variable.
     fn by_environment(&self, host_pid: u32, snapshot: &Snapshot) -> Option<String> {
         use std::os::unix::ffi::OsStrExt as _;
-        let environment = process::environment(&process::folder_of(host_pid)).ok()?;
+        let environment = process::environment_now(&process::folder_of(host_pid)).ok()?;
         let name = format!("{ENV_DIRECTORY}=");
         let value = environment
             .split(|byte| *byte == 0)

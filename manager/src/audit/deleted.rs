@@ -81,8 +81,10 @@ impl DeletedFiles {
         // other process can make such a name.
         let path = Path::new(line.get(line.find('/')?..)?);
         let (directory, name) = (path.parent()?, path.file_name()?);
-        let is_ours = directory::is_below(&self.root, directory) && (name == "limits" || name == "usage");
-        is_ours.then(|| Some(directory.file_name()?.to_string_lossy().into_owned()))?
+        if !directory::is_below(&self.root, directory) || (name != "limits" && name != "usage") {
+            return None;
+        }
+        Some(directory.file_name()?.to_string_lossy().into_owned())
     }
 }
 

@@ -114,6 +114,11 @@ impl TenantReader {
         }
     }
 
+    /// Reads the open files once more after the directory has gone. What cannot be read stays as it was.
+    pub(super) fn finish(&mut self, reaper: &mut Reaper, now_ns: u64) {
+        let _ = self.update_from_files(reaper, now_ns);
+    }
+
     fn open(&mut self, now_ns: u64) -> Result<(), String> {
         let say = |error: OpenError| error.to_string();
         if let Some(files) = &mut self.files {

@@ -179,7 +179,7 @@ impl Round {
         self.ended
             .retain(|(ended_ns, _)| now_ns.saturating_sub(*ended_ns) < ENDED_NS);
         for mut reader in gone {
-            reader.update(&mut self.reaper, now_ns);
+            reader.finish(&mut self.reaper, now_ns);
             let ended = (self.number, reader.seen().clone());
             self.ended.push_back((now_ns, ended));
         }

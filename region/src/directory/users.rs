@@ -20,8 +20,10 @@ pub(super) fn home(root: &Path, user: Option<u32>) -> Result<PathBuf, DirectoryE
     };
     let users = root.join("users");
     let own = users.join(user.to_string());
-    folder(&users, 0o711)?;
-    folder(&own, 0o700)?;
+    folder(&users)?;
+    permit(&users, 0o711).map_err(|error| DirectoryError::Io(users.clone(), error))?;
+    folder(&own)?;
+    // Sets the mode, too, in one step: a mode of its own would close the folder to the user for a moment.
     match sys::let_through(&own, user) {
         // The user then has the grant by containers alone, which `vcuda run --grant` says.
         Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => Ok(own),
@@ -31,18 +33,19 @@ pub(super) fn home(root: &Path, user: Option<u32>) -> Result<PathBuf, DirectoryE
     }
 }
 
-fn folder(path: &Path, mode: u32) -> Result<(), DirectoryError> {
+/// Makes the folder, closed to others, unless it is there.
+fn folder(path: &Path) -> Result<(), DirectoryError> {
     let io = |error| DirectoryError::Io(path.to_owned(), error);
     DirBuilder::new()
         .recursive(true)
-        .mode(mode)
+        .mode(0o700)
         .create(path)
         .map_err(|error| DirectoryError::of_open(path, error))?;
     let metadata = fs::symlink_metadata(path).map_err(io)?;
     if !metadata.is_dir() || metadata.uid() != sys::effective_uid() {
         return Err(DirectoryError::Unsafe(path.to_owned()));
     }
-    permit(path, mode).map_err(io)
+    Ok(())
 }
 
 /// All folders of directories below `root`, `containers` first. A root without any has no tenants.
@@ -82,12 +85,12 @@ pub fn is_below(root: &Path, path: &Path) -> bool {
         .is_some_and(|home| home == root.join("containers") || home.parent() == Some(&root.join("users")))
 }
 
-/// Whose own grant the directory is, by its place.
+/// The user whose own grant lies in this directory; `None` below `containers`.
 #[must_use]
 pub fn user_of(directory: &Path) -> Option<u32> {
     let home = directory.parent()?;
-    let is_users = home.parent()?.file_name()? == "users";
-    is_users
-        .then(|| home.file_name()?.to_str()?.parse().ok())
-        .flatten()
+    if home.parent()?.file_name()? != "users" {
+        return None;
+    }
+    home.file_name()?.to_str()?.parse().ok()
 }

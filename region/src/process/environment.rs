@@ -20,25 +20,31 @@ const VARIABLES_MAX: usize = 6 << 20;
 /// lie. Until then `environ` and `cmdline` are both empty (Linux, `fs/exec.c` and `fs/proc/base.c`), and posix_spawn
 /// returns within that moment. So an empty file is read again until the program is started, for at most a second.
 ///
-/// The file is its owner's alone, whatever `CAP_SYS_PTRACE` permits; the memory that it shows is not.
-///
 /// # Errors
-/// Fails if the process has ended, or is another user's and the rights of ptrace(2) over it are missing.
+/// As [`environment_now`].
 pub fn environment(folder: &Path) -> io::Result<Vec<u8>> {
     let deadline_ns = now_ns() + START_TIME_NS;
     loop {
         // Asked first: a process that has started by then has its variables.
         let is_starting = is_starting(folder);
-        let variables = match fs::read(folder.join("environ")) {
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                from_memory(folder).ok_or(error)?
-            }
-            variables => variables?,
-        };
+        let variables = environment_now(folder)?;
         if !variables.is_empty() || !is_starting || now_ns() > deadline_ns {
             return Ok(variables);
         }
         thread::sleep(Duration::from_micros(200));
+    }
+}
+
+/// As [`environment`], without waiting: for a process that may have emptied both files itself.
+///
+/// Only its owner may read the file, whatever `CAP_SYS_PTRACE` permits; the memory that it shows is not so closed.
+///
+/// # Errors
+/// Fails if the process has ended, or is another user's and the rights of ptrace(2) over it are missing.
+pub fn environment_now(folder: &Path) -> io::Result<Vec<u8>> {
+    match fs::read(folder.join("environ")) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => from_memory(folder).ok_or(error),
+        variables => variables,
     }
 }
 

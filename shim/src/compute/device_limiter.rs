@@ -193,6 +193,10 @@ impl DeviceLimiter {
             && !view.contended
             && now_ns >= self.lost_sight_until_ns.load(Ordering::Relaxed)
             && can_pay_for_pauses(tokens_ns, config.burst_ns, self.charges_pauses());
+        if charges_pauses && !self.charges_pauses() {
+            // What was before is charged otherwise.
+            self.charged_to(now_ns);
+        }
         self.charges_pauses.store(charges_pauses, Ordering::Relaxed);
         if is_watched && !charges_pauses {
             view.segment_ns = 0;

@@ -218,7 +218,7 @@ fn a_user_runs_programs_in_its_own_grants_and_in_no_others() {
         ],
         [true, false, false, false]
     );
-    // Whose it is outlives a crash, and a ledger and a record that are damaged: its place tells.
+    // The owner stays known after a crash, and with a damaged ledger and record: by the directory's path.
     manager.kill_and_restart();
     used(alice(&run));
     manager.signal(libc::SIGKILL);

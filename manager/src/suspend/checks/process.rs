@@ -21,7 +21,7 @@ const NCCL_MEMORY: &[u8] = b" /dev/shm/nccl-";
 pub(super) fn mps(places: &Places, processes: &[Resident]) -> Check {
     const REMEDY: &str = "end the MPS daemon, and start the tenant's processes without it";
     for process in processes {
-        let variables = match answered(places, process.pid, "environ", process::environment) {
+        let variables = match answered(places, process.pid, "environ", process::environment_now) {
             Ok(variables) => variables,
             Err(refused) => return unreadable("MPS", refused),
         };

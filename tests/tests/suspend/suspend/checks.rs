@@ -78,29 +78,33 @@ fn a_driver_or_gpu_that_would_lose_a_process_is_refused() {
     }
 }
 
+/// A manager with this script as its `vcuda-checkpoint`, or none, refuses a suspension before anything is touched.
+fn a_checkpoint_program_is_refused(script: Option<&str>, why: &str, remedy: &str) {
+    let fixture = Fixture::with_config(SMALL);
+    let folder = fixture.home().join("bin");
+    fs::create_dir(&folder).unwrap();
+    fs::copy(release_dir().join("vcuda-manager"), folder.join("vcuda-manager")).unwrap();
+    if let Some(script) = script {
+        let program = folder.join("vcuda-checkpoint");
+        fs::write(&program, script).unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let _manager = fixture.manager_of(&folder, &[]);
+    suspendable(&fixture, "a");
+    let mut program = Program::in_grant(&fixture, "a", Door::Link);
+    is_refused(&fixture, &mut program, "vcuda-checkpoint", why, remedy);
+}
+
 /// Its `vcuda-checkpoint` ends as the real one does where no libcuda.so.1 is found (`checkpoint.rs`).
 #[test]
 fn a_manager_that_finds_no_driver_refuses_before_anything_is_touched() {
-    let programs = tempfile::tempdir().unwrap();
-    fs::copy(
-        release_dir().join("vcuda-manager"),
-        programs.path().join("vcuda-manager"),
-    )
-    .unwrap();
-    let checkpoint = programs.path().join("vcuda-checkpoint");
-    fs::write(&checkpoint, "#!/bin/sh\nexit 69\n").unwrap();
-    fs::set_permissions(&checkpoint, fs::Permissions::from_mode(0o755)).unwrap();
-    let fixture = Fixture::with_config(SMALL);
-    let _manager = fixture.manager_of(programs.path(), &[]);
-    suspendable(&fixture, "a");
-    let mut program = Program::in_grant(&fixture, "a", Door::Link);
-    is_refused(
-        &fixture,
-        &mut program,
-        "vcuda-checkpoint",
-        "finds no driver with checkpoints",
-        "cuda_library",
-    );
+    let script = "#!/bin/sh\nexit 69\n";
+    a_checkpoint_program_is_refused(Some(script), "finds no driver with checkpoints", "cuda_library");
+}
+
+#[test]
+fn a_missing_helper_is_named() {
+    a_checkpoint_program_is_refused(None, "bin/vcuda-checkpoint is missing", "beside vcuda-manager");
 }
 
 #[test]
@@ -158,24 +162,6 @@ fn processes_with_nccl_are_refused_unless_one_is_alone() {
         "as one process",
     );
     assert_eq!(peer.ask("all"), "0 intact");
-}
-
-#[test]
-fn a_missing_helper_is_named() {
-    let fixture = Fixture::with_config(SMALL);
-    let folder = fixture.home().join("bin");
-    fs::create_dir(&folder).unwrap();
-    fs::copy(release_dir().join("vcuda-manager"), folder.join("vcuda-manager")).unwrap();
-    let _manager = fixture.manager_of(&folder, &[]);
-    suspendable(&fixture, "a");
-    let mut program = Program::in_grant(&fixture, "a", Door::Link);
-    is_refused(
-        &fixture,
-        &mut program,
-        "vcuda-checkpoint",
-        "bin/vcuda-checkpoint is missing",
-        "beside vcuda-manager",
-    );
 }
 
 /// The metrics tell the state, the memory that is away, and each attempt by its result.

@@ -1,0 +1,124 @@
+//! Tests of the reasons and remedies.
+
+use serde_json::json;
+
+use super::*;
+
+fn evidence(status: serde_json::Value, events: &[(&str, &str)]) -> Evidence {
+    let told = |(reason, message): &(&str, &str)| Told {
+        reason: (*reason).to_owned(),
+        message: (*message).to_owned(),
+    };
+    Evidence {
+        pod: serde_json::from_value(json!({"metadata": {"name": "a"}, "status": status})).unwrap(),
+        events: events.iter().map(told).collect(),
+        ..Evidence::default()
+    }
+}
+
+fn first(events: &[(&str, &str)]) -> Finding {
+    findings(&evidence(json!({"phase": "Pending"}), events)).remove(0)
+}
+
+#[test]
+fn a_reason_comes_with_its_remedy() {
+    let scheduler = "0/3 nodes are available: 1 Insufficient vcuda.io/memory, 2 node(s) had untolerated taint {a: }. preemption: ...";
+    assert!(
+        first(&[("FailedScheduling", scheduler)])
+            .remedy
+            .contains("16 for 4 GiB")
+    );
+    let turns = "0/1 nodes are available: 1 Insufficient vcuda.io/suspendable-memory. preemption: ...";
+    assert!(
+        first(&[("FailedScheduling", turns)])
+            .remedy
+            .contains("or any at all")
+    );
+    let extender = "0/2 nodes are available: 2 vcuda: no GPU has 40 GiB and 40 percent free together.";
+    assert!(
+        first(&[("Scheduled", "x"), ("FailedScheduling", extender)])
+            .remedy
+            .contains("kubectl vcuda gpus")
+    );
+    let plugin = "Error: device plugin PreStartContainer rpc failed with err: rpc error: code = FailedPrecondition desc = default/a, \
+         container c: annotation vcuda.io/policy \"Burst\": write fixed, burst or best-effort";
+    let finding = first(&[("Failed", plugin)]);
+    assert!(
+        finding.reason.starts_with("default/a, container c: annotation"),
+        "{finding:?}"
+    );
+    assert!(finding.remedy.contains("kubectl annotate --overwrite"));
+    assert_eq!(first(&[("Other", "something else")]).remedy, NONE);
+}
+
+#[test]
+fn what_names_a_remedy_comes_first_and_once() {
+    let events = [
+        ("BackOff", "back-off"),
+        ("FailedScheduling", "1 Insufficient vcuda.io/gpu"),
+        ("FailedScheduling", "1 Insufficient vcuda.io/gpu"),
+    ];
+    let all = findings(&evidence(json!({"phase": "Pending"}), &events));
+    assert_eq!(all.len(), 2);
+    assert_eq!(all[0].source, "FailedScheduling");
+}
+
+#[test]
+fn a_pod_that_runs_has_only_what_the_manager_finds() {
+    let events = [
+        ("FailedScheduling", "1 Insufficient vcuda.io/gpu"),
+        ("VcudaMemoryDenied", "1 GiB refused"),
+    ];
+    let all = findings(&evidence(json!({"phase": "Running"}), &events));
+    assert_eq!(
+        all.iter()
+            .map(|finding| finding.source.as_str())
+            .collect::<Vec<_>>(),
+        ["VcudaMemoryDenied"]
+    );
+    assert!(findings(&evidence(json!({"phase": "Running"}), &[])).is_empty());
+    // Unless a container has ended with an error and does not start again.
+    let ended = |exit_code: i32| {
+        let state = json!({"terminated": {"exitCode": exit_code}});
+        let status = json!({"name": "c", "image": "", "imageID": "", "ready": false, "restartCount": 0, "state": state});
+        json!({"phase": "Running", "containerStatuses": [status]})
+    };
+    let lost = [(
+        "Failed",
+        "Error: failed to inject CDI devices: unresolvable CDI devices vcuda.io/claim=a",
+    )];
+    assert!(
+        findings(&evidence(ended(137), &lost))[0]
+            .remedy
+            .contains("that folder is full")
+    );
+    assert!(findings(&evidence(ended(0), &lost)).is_empty());
+}
+
+#[test]
+fn a_pod_with_claims_that_does_not_end_is_told_for_what_it_waits() {
+    let mut told = evidence(json!({"phase": "Running"}), &[]);
+    let claim = json!({"metadata": {"name": "a"}, "spec": {}, "status": {"allocation": {}}});
+    told.claims = vec![serde_json::from_value(claim).unwrap()];
+    assert!(findings(&told).is_empty());
+    told.pod.metadata.deletion_timestamp = serde_json::from_value(json!("2026-11-29T12:00:00Z")).unwrap();
+    assert!(findings(&told)[0].remedy.contains("the node's driver"));
+}
+
+#[test]
+fn states_and_claims_tell_where_no_event_does() {
+    let status = json!({"phase": "Failed", "reason": "UnexpectedAdmissionError",
+        "message": "Allocate failed due to no healthy devices present; cannot allocate unhealthy devices vcuda.io/gpu"});
+    let all = findings(&evidence(status, &[]));
+    assert!(
+        all[0].source == "UnexpectedAdmissionError" && all[0].remedy.contains("delete the pod"),
+        "{all:?}"
+    );
+    let status = json!({"phase": "Pending", "containerStatuses": [{"name": "c", "image": "", "imageID": "", "ready": false,
+        "restartCount": 0, "state": {"waiting": {"reason": "ContainerCreating"}}}]});
+    let mut pending = evidence(status, &[]);
+    pending.claims =
+        vec![serde_json::from_value(json!({"metadata": {"name": "a-vcuda-x"}, "spec": {}})).unwrap()];
+    let all = findings(&pending);
+    assert_eq!(all[0].reason, "claim a-vcuda-x is not allocated");
+}
