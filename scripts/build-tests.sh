@@ -12,6 +12,7 @@ folder=tried shim=release what=(--workspace --tests)
 cargo build "${what[@]}" --lib --bins >&2
 built=$(realpath "${CARGO_TARGET_DIR:-target}")
 mkdir -p "$built/$folder"
+ln -sf vcuda-kubernetes "$built/$folder/kubectl-vcuda"
 ln -f "$built"/$shim/libvcuda_shim.so "$built"/debug/libvcuda_{simulator_cuda,simulator_nvml,virtual_clock}.so \
-    "$built"/debug/vcuda{,-bench,-manager,-checkpoint,-device-plugin,-dra-driver,-cluster} "$built"/debug/kubectl-vcuda "$built/$folder/"
+    "$built"/debug/vcuda{,-bench,-manager,-checkpoint,-kubernetes} "$built/$folder/"
 echo "$built/$folder"

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Renders deploy/helm/vcuda with Helm's own library and checks what comes out, and deploy/examples beside it.
 
-usage: scripts/check-chart.py [FOLDER WITH vcuda-manager AND vcuda-device-plugin]
+usage: scripts/check-chart.py [FOLDER WITH vcuda-manager AND vcuda-kubernetes]
 
 Every object is held against Kubernetes' own schemas, strictly (no unknown field), of the oldest and the newest release that
 the chart is for. The configurations in it are given to the programs themselves (--check) where they are. Needs
@@ -113,19 +113,23 @@ def hooks(where, things, values):
 
 
 def configurations(where, config, programs):
-    for name, program in [("manager.toml", "vcuda-manager"), ("device-plugin.toml", "vcuda-device-plugin")]:
+    for name, program in [("manager.toml", ["vcuda-manager"]), ("device-plugin.toml", ["vcuda-kubernetes", "device-plugin"])]:
         try:
             tomllib.loads(config["data"][name])
         except tomllib.TOMLDecodeError as error:
             check(False, where, name, error)
-        binary = programs and programs / program
-        if not binary or not binary.exists():
-            continue
-        with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
-            file.write(config["data"][name])
-            file.flush()
-            done = subprocess.run([binary, "--config", file.name, "--check"], capture_output=True, text=True, env={})
-        check(done.returncode == 0, where, name, "is refused by", program + ":", done.stderr.strip())
+        accepted(where, config["data"][name], programs, *program)
+
+
+def accepted(where, text, programs, program, *words):
+    """The program, if it is built, takes this configuration."""
+    if not programs or not (programs / program).exists():
+        return
+    with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
+        file.write(text)
+        file.flush()
+        done = subprocess.run([programs / program, *words, "--config", file.name, "--check"], capture_output=True, text=True, env={})
+    check(done.returncode == 0, where, "refused by", program, *words, done.stderr.strip())
 
 
 def pod(where, things, access, values):
@@ -186,8 +190,8 @@ def pod(where, things, access, values):
     folders = {config["kubelet"] + "/plugins_registry", config["cdi"]}
     classic = config["kubelet"] + "/device-plugins"
     check(folders <= paths and (classic in paths) != claims, where, "the plugin's folders are not mounted")
-    program = "vcuda-dra-driver" if claims else "vcuda-device-plugin"
-    check(plugin["command"][0] == "/usr/bin/" + program, where, "runs", plugin["command"])
+    program = ["/usr/bin/vcuda-kubernetes", "dra-driver" if claims else "device-plugin"]
+    check(plugin["command"][:2] == program, where, "runs", plugin["command"])
     classes = {thing["metadata"]["name"] for thing in things if thing["kind"] == "DeviceClass"}
     check(classes == ({"vcuda.io", "vcuda.io-suspendable", "vcuda.io-whole"} if claims else set()), where, "device classes:", classes)
     overcommit(where, tomllib.loads(by_kind["ConfigMap"]["data"]["manager.toml"]), config, values)
@@ -273,13 +277,7 @@ def cluster(where, things, values, bounds, programs):
     check(not any("hostPath" in volume for volume in spec["volumes"]), where, "the webhook has folders of the node")
     config = by_kind["ConfigMap"]["data"]["cluster.toml"]
     parsed = tomllib.loads(config)
-    binary = programs and programs / "vcuda-cluster"
-    if binary and binary.exists():
-        with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
-            file.write(config)
-            file.flush()
-            done = subprocess.run([binary, "--config", file.name, "--check"], capture_output=True, text=True, env={})
-        check(done.returncode == 0, where, "cluster.toml is refused by vcuda-cluster:", done.stderr.strip())
+    accepted(where, config, programs, "vcuda-kubernetes", "cluster")
     check(parsed["namespaces"] == bounds, where, "the webhook's bounds are not the manager's:", parsed["namespaces"])
     check(parsed["admission"].get("tolerations", []) == asked.get("addTolerations", []), where, "tolerations:", parsed["admission"])
     tls = {volume["name"]: volume for volume in spec["volumes"]}["tls"]["secret"]["secretName"]

@@ -23,6 +23,7 @@ declare -A allowed=(
     [vcuda-kubelet-api]=""
     [vcuda-plugin]="vcuda-cdi vcuda-daemon vcuda-kubelet-api vcuda-quota vcuda-manager-api"
     [vcuda-cluster]="vcuda-daemon vcuda-quota"
+    [vcuda-kubernetes]="vcuda-cluster vcuda-daemon vcuda-plugin"
     [vcuda-figures]=""
     [vcuda-cli]="vcuda-driver-api vcuda-driver-open vcuda-quota vcuda-region vcuda-arbiter vcuda-machine vcuda-manager-api"
     [vcuda-bench]="vcuda-cli vcuda-driver-api vcuda-driver-open vcuda-quota vcuda-limiter vcuda-region vcuda-arbiter vcuda-machine vcuda-manager-api vcuda-figures"

@@ -10,7 +10,7 @@ work=$(mktemp -d)
 cleanup() { rm -rf "$work"; }
 trap cleanup EXIT
 mkdir -p "$work/programs"
-for file in vcuda vcuda-bench vcuda-manager vcuda-checkpoint kubectl-vcuda libvcuda_shim.so libvcuda_simulator_cuda.so libvcuda_simulator_nvml.so; do
+for file in vcuda vcuda-bench vcuda-manager vcuda-checkpoint vcuda-kubernetes libvcuda_shim.so libvcuda_simulator_cuda.so libvcuda_simulator_nvml.so; do
     strip -s -o "$work/programs/$file" "$1/$file"
 done
 kinds=(deb)
@@ -70,8 +70,8 @@ vcuda run --sim --memory 1GiB --name tried -- sh -c 'vcuda smi' | grep -q tried 
 # How exact it is here, the suite judges.
 timeout 300 vcuda demo --sim >/tmp/demo 2>&1 || true
 grep -q "A node's manager grants" /tmp/demo && ! grep -q "is left out" /tmp/demo || fail "the demo lacks scenarios: $(cat /tmp/demo)"
-kubectl-vcuda --version >/dev/null || fail "no kubectl-vcuda"
-for page in vcuda vcuda-run vcuda-grant-create vcuda-demo vcuda-manager vcuda-checkpoint; do
+[ "$(kubectl-vcuda --version)" != "$(vcuda-kubernetes --version)" ] || fail "no kubectl-vcuda"
+for page in vcuda vcuda-run vcuda-grant-create vcuda-demo vcuda-manager vcuda-checkpoint vcuda-kubernetes; do
     zcat "/usr/share/man/man1/$page.1.gz" | grep -q '^\.SH' || fail "no page $page"
 done
 bash -c 'source /usr/share/bash-completion/completions/vcuda && complete -p vcuda' >/dev/null || fail "no completion"

@@ -32,8 +32,7 @@ check() {
         runc bridge host-local loopback; do
         [ -x "$bin/$name" ] || fail "$bin/$name is missing"
     done
-    for name in vcuda vcuda-manager vcuda-checkpoint vcuda-device-plugin vcuda-dra-driver vcuda-cluster kubectl-vcuda \
-        libvcuda_shim.so libvcuda_simulator_cuda.so libvcuda_simulator_nvml.so; do
+    for name in vcuda vcuda-manager vcuda-checkpoint vcuda-kubernetes libvcuda_shim.so libvcuda_simulator_cuda.so libvcuda_simulator_nvml.so; do
         [ -e "$programs/$name" ] || fail "$programs/$name is missing: build it, or set VCUDA_PROGRAMS"
     done
     for name in gcc strip openssl ip nsenter unshare python3; do
@@ -52,7 +51,8 @@ prepare() {
     cp "$here/bridge.conflist" "$state/etc/cni/"
     "$here/images.sh" "$state" "$(realpath "$programs")"
     mkdir "$state/programs"
-    cp "$programs"/{vcuda,vcuda-manager,vcuda-checkpoint,vcuda-device-plugin,kubectl-vcuda,libvcuda_shim.so} "$state/programs/"
+    cp "$programs"/{vcuda,vcuda-manager,vcuda-checkpoint,vcuda-kubernetes,libvcuda_shim.so} "$state/programs/"
+    ln -s vcuda-kubernetes "$state/programs/kubectl-vcuda"
     for name in values.yaml device-plugin.toml; do
         sed "s|@STATE@|$state|" "$here/$name" >"$state/etc/$name"
     done

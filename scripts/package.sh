@@ -3,8 +3,7 @@
 #
 #   scripts/package.sh PROGRAMS OUT [PROCESSOR] [deb|rpm|image]...      x86_64 or aarch64; default: this machine's, all three
 #
-# PROGRAMS has vcuda, vcuda-bench, vcuda-manager, vcuda-checkpoint, vcuda-device-plugin, vcuda-dra-driver, vcuda-cluster, kubectl-vcuda,
-# libvcuda_shim.so and the simulator's libraries. They are packaged as they are: strip them before. The man pages come from VCUDA_PAGES, a folder of
+# PROGRAMS has vcuda, vcuda-bench, vcuda-manager, vcuda-checkpoint, vcuda-kubernetes, libvcuda_shim.so and the simulator's libraries. They are packaged as they are: strip them before. The man pages come from VCUDA_PAGES, a folder of
 # programs that run here (default: PROGRAMS). VCUDA_VERSION overrides the version.
 #
 # The same commit gives the same files. A package whose tool is missing is left out, with a line that says so, and the status is 77.
@@ -34,10 +33,10 @@ tree() {
     mkdir -p "$root"/{usr/bin,usr/lib/{vcuda,systemd/system,sysusers.d},usr/share/man/man1,usr/share/doc/vcuda,etc/vcuda}
     mkdir -p "$root"/usr/share/{bash-completion/completions,zsh/site-functions,fish/vendor_completions.d}
     # vcuda, its demo and the manager find libraries and other programs beside themselves.
-    cp -L "$programs"/{vcuda,vcuda-bench,vcuda-manager,vcuda-checkpoint} "$root/usr/lib/vcuda/"
+    cp -L "$programs"/{vcuda,vcuda-bench,vcuda-manager,vcuda-checkpoint,vcuda-kubernetes} "$root/usr/lib/vcuda/"
     cp -L "$programs"/libvcuda_{shim,simulator_cuda,simulator_nvml}.so "$root/usr/lib/vcuda/"
-    ln -s ../lib/vcuda/{vcuda,vcuda-manager,vcuda-checkpoint} "$root/usr/bin/"
-    cp -L "$programs/kubectl-vcuda" "$root/usr/bin/"
+    ln -s ../lib/vcuda/{vcuda,vcuda-manager,vcuda-checkpoint,vcuda-kubernetes} "$root/usr/bin/"
+    ln -s ../lib/vcuda/vcuda-kubernetes "$root/usr/bin/kubectl-vcuda"
     cp deploy/packages/sysusers.conf "$root/usr/lib/sysusers.d/vcuda.conf"
     cp deploy/vcuda-manager.service "$root/usr/lib/systemd/system/"
     # Containers get the library of this package, in a versioned copy that the manager makes.
@@ -48,6 +47,7 @@ tree() {
     "$pages/vcuda" man --all "$root/usr/share/man/man1"
     help2man --no-info --name "the node daemon of vcuda" "$pages/vcuda-manager" -o "$root/usr/share/man/man1/vcuda-manager.1"
     help2man --no-info --name "one step of the suspension of a process" "$pages/vcuda-checkpoint" -o "$root/usr/share/man/man1/vcuda-checkpoint.1"
+    help2man --no-info --name "shares of GPUs for Kubernetes pods" "$pages/vcuda-kubernetes" -o "$root/usr/share/man/man1/vcuda-kubernetes.1"
     gzip -n9 "$root"/usr/share/man/man1/*
     "$pages/vcuda" completions bash >"$root/usr/share/bash-completion/completions/vcuda"
     "$pages/vcuda" completions zsh >"$root/usr/share/zsh/site-functions/_vcuda"
@@ -136,7 +136,7 @@ image() {
     umoci init --layout "$layout"
     umoci new --image "$layout:$version"
     mkdir -p "$root/usr/bin" "$root/usr/lib/vcuda"
-    cp -L "$programs"/{vcuda,vcuda-manager,vcuda-checkpoint,vcuda-device-plugin,vcuda-dra-driver,vcuda-cluster} "$root/usr/bin/"
+    cp -L "$programs"/{vcuda,vcuda-manager,vcuda-checkpoint,vcuda-kubernetes} "$root/usr/bin/"
     cp -L "$programs/libvcuda_shim.so" LICENSE "$root/usr/lib/vcuda/"
     chmod -R u=rwX,go=rX "$root" "$work/base"
     find "$root" "$work/base" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +

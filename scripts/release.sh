@@ -46,16 +46,17 @@ build() {
 
 archive() {
     local processor=$1 out=$2 version=$3 built stage name program
-    built=$(build "$processor" vcuda-shim vcuda-cli vcuda-bench vcuda-simulator vcuda-simulator-nvml "${daemons[@]}")
+    built=$(build "$processor" vcuda-shim vcuda-cli vcuda-bench vcuda-simulator vcuda-simulator-nvml vcuda-manager vcuda-kubernetes)
     scripts/check-shim.sh "$built" "$glibc"
     name=vcuda-$version-linux-$processor
     stage=$(mktemp -d)
     # `vcuda` finds the libraries and vcuda-bench beside itself; with the simulator's it can be tried without a GPU.
     mkdir -p "$stage/$name"/{bin,share/doc}
     cp "$built"/libvcuda_{shim,simulator_cuda,simulator_nvml}.so "$stage/$name/bin/"
-    for program in vcuda vcuda-bench vcuda-manager vcuda-checkpoint vcuda-device-plugin vcuda-dra-driver vcuda-cluster kubectl-vcuda; do
-        [ ! -e "$built/$program" ] || cp "$built/$program" "$stage/$name/bin/"
+    for program in vcuda vcuda-bench vcuda-manager vcuda-checkpoint vcuda-kubernetes; do
+        cp "$built/$program" "$stage/$name/bin/"
     done
+    ln -s vcuda-kubernetes "$stage/$name/bin/kubectl-vcuda"
     cp -r deploy "$stage/$name/share/"
     cp docs/*.md "$stage/$name/share/doc/"
     cp LICENSE README.md CHANGELOG.md SECURITY.md "$stage/$name/"
@@ -73,9 +74,6 @@ all() {
     local out=$1 version processor
     version=$(sed -nE '/^\[workspace.package\]/,/^\[[^w]/ s/^version = "(.*)"/\1/p' Cargo.toml)
     mkdir -p "$out"
-    daemons=(vcuda-manager)
-    grep -q '"plugin"' Cargo.toml && daemons+=(vcuda-plugin)
-    grep -q '"cluster"' Cargo.toml && daemons+=(vcuda-cluster)
     tools
     for processor in x86_64 aarch64; do archive "$processor" "$out" "$version"; done
     for processor in x86_64 aarch64; do

@@ -14,10 +14,10 @@ finish() {
 }
 trap finish EXIT
 mkdir -p $group
-cp "$(realpath "$1")"/{vcuda,vcuda-manager,vcuda-checkpoint,vcuda-device-plugin,libvcuda_shim.so} "$here"/../deploy/{manager,device-plugin}.toml "$folder/"
+cp "$(realpath "$1")"/{vcuda,vcuda-manager,vcuda-checkpoint,vcuda-kubernetes,libvcuda_shim.so} "$here"/../deploy/{manager,device-plugin}.toml "$folder/"
 cp "$1/libvcuda_simulator_cuda.so" "$folder/libcuda.so.1"
 cp "$1/libvcuda_simulator_nvml.so" "$folder/libnvidia-ml.so.1"
-for name in vcuda-manager vcuda-device-plugin; do sed "s#/usr/bin/$name#/run/vcuda-test/$name#" "$here/../deploy/$name.service" >"$folder/$name.service"; done
+for name in vcuda-manager vcuda-device-plugin; do sed "s#/usr/bin/vcuda-#/run/vcuda-test/vcuda-#" "$here/../deploy/$name.service" >"$folder/$name.service"; done
 
 # In the place of what the machine starts: the two units, kubelet's stand-in, and what all units depend on.
 cat >"$folder/kubelet.service" <<'UNIT'

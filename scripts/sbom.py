@@ -18,7 +18,7 @@ from cyclonedx.output import make_outputter
 from cyclonedx.schema import OutputFormat, SchemaVersion
 from packageurl import PackageURL
 
-SHIPPED = ("vcuda-shim", "vcuda-cli", "vcuda-bench", "vcuda-manager", "vcuda-plugin", "vcuda-cluster", "vcuda-simulator", "vcuda-simulator-nvml")
+SHIPPED = ("vcuda-shim", "vcuda-cli", "vcuda-bench", "vcuda-manager", "vcuda-kubernetes", "vcuda-simulator", "vcuda-simulator-nvml")
 
 
 def main(place):

@@ -75,7 +75,7 @@ mod tests {
     use crate::admit::{AliyunUnit, Mode};
 
     fn of(text: &str, flags: &[&str]) -> Result<Config, String> {
-        let flags = Flags::parse_from(["vcuda-cluster"].iter().chain(flags));
+        let flags = Flags::parse_from(["cluster"].iter().chain(flags));
         Config::of(text, Path::new("c.toml"), &flags).map_err(|error| error.to_string())
     }
 

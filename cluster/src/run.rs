@@ -1,4 +1,4 @@
-//! The life of `vcuda-cluster`: certificate, pages, signals.
+//! The life of `vcuda-kubernetes cluster`: certificate, pages, signals.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     fn load(text: &str, flags: &[&str]) -> Result<Config, String> {
-        let flags = Flags::parse_from(["vcuda-device-plugin"].iter().chain(flags));
+        let flags = Flags::parse_from(["device-plugin"].iter().chain(flags));
         Config::from_toml(text, Path::new("p.toml"), &flags).map_err(|error| error.to_string())
     }
 
@@ -249,7 +249,7 @@ mod tests {
 
     #[test]
     fn a_named_file_must_be_there() {
-        let flags = Flags::parse_from(["vcuda-device-plugin", "--config", "/nowhere/p.toml"]);
+        let flags = Flags::parse_from(["device-plugin", "--config", "/nowhere/p.toml"]);
         let error = Config::load(&flags).unwrap_err().to_string();
         assert!(error.starts_with("/nowhere/p.toml: "), "{error}");
     }

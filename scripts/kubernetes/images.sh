@@ -14,9 +14,7 @@ gcc -O1 -static -o "$state/pause" "$here/pause.c"
 
 "$here/image.py" "$out/vcuda.tar" localhost/vcuda:node --env NVIDIA_VISIBLE_DEVICES=void \
     "$programs/vcuda=usr/bin/vcuda" "$programs/vcuda-manager=usr/bin/vcuda-manager" \
-    "$programs/vcuda-checkpoint=usr/bin/vcuda-checkpoint" \
-    "$programs/vcuda-device-plugin=usr/bin/vcuda-device-plugin" "$programs/vcuda-dra-driver=usr/bin/vcuda-dra-driver" \
-    "$programs/vcuda-cluster=usr/bin/vcuda-cluster" \
+    "$programs/vcuda-checkpoint=usr/bin/vcuda-checkpoint" "$programs/vcuda-kubernetes=usr/bin/vcuda-kubernetes" \
     "$programs/libvcuda_shim.so=usr/lib/vcuda/libvcuda_shim.so"
 
 apps=()

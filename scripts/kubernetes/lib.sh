@@ -108,7 +108,7 @@ service() {
             --shim-library "$state/programs/libvcuda_shim.so" --vcuda-program "$state/programs/vcuda"
         ;;
     vcuda-device-plugin)
-        start vcuda-device-plugin "$state/programs/vcuda-device-plugin" --config "$etc/device-plugin.toml" --node node
+        start vcuda-device-plugin "$state/programs/vcuda-kubernetes" device-plugin --config "$etc/device-plugin.toml" --node node
         ;;
     *) fail "no service $1" ;;
     esac

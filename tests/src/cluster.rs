@@ -1,4 +1,4 @@
-//! The built `vcuda-cluster` with a self-made certificate, and a client that trusts it.
+//! The built `vcuda-kubernetes cluster` with a self-made certificate, and a client that trusts it.
 
 mod template_api;
 
@@ -101,7 +101,8 @@ impl Cluster {
         fs::write(&config, configuration).unwrap();
         write_pair(&folder.path().join("tls"), &certificate);
         let log = File::create(folder.path().join("log")).unwrap();
-        let mut command = Command::new(release_dir().join("vcuda-cluster"));
+        let mut command = Command::new(release_dir().join("vcuda-kubernetes"));
+        command.arg("cluster");
         command
             .args(["--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0"])
             .arg("--certificate")

@@ -1,4 +1,4 @@
-//! The built `vcuda-dra-driver` on a fixture, and kubelet's calls of it.
+//! The DRA driver on a fixture, and kubelet's calls of it.
 
 use std::fs::{self, File};
 use std::path::PathBuf;
@@ -93,7 +93,8 @@ impl DraDriver<'_> {
         let before = addresses();
         let log = self.fixture.home.path().join("dra.log");
         let log = File::options().create(true).append(true).open(log).unwrap();
-        let mut command = Command::new(release_dir().join("vcuda-dra-driver"));
+        let mut command = Command::new(release_dir().join("vcuda-kubernetes"));
+        command.arg("dra-driver");
         self.fixture.environment(&mut command);
         command
             .arg("--config")

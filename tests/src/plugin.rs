@@ -1,4 +1,4 @@
-//! The built `vcuda-device-plugin` on a fixture, between a manager and a kubelet.
+//! The device plugin on a fixture, between a manager and a kubelet.
 
 use std::fs::{self, File};
 use std::os::unix::fs::symlink;
@@ -150,9 +150,10 @@ impl Fixture {
         root
     }
 
-    /// A command for `vcuda-device-plugin` on this fixture's directories, with the configuration of this name.
+    /// A command for the device plugin on this fixture's directories, with the configuration of this name.
     pub fn plugin_command(&self, name: &str) -> Command {
-        let mut command = Command::new(release_dir().join("vcuda-device-plugin"));
+        let mut command = Command::new(release_dir().join("vcuda-kubernetes"));
+        command.arg("device-plugin");
         self.environment(&mut command);
         let configuration = self.home.path().join(format!("{name}.toml"));
         if configuration.exists() {

@@ -8,9 +8,9 @@ use vcuda_daemon::value::{Filter, Listen, LogFormat};
 
 const EXAMPLES: &str = "\
 Examples:
-  vcuda-cluster                                    as /etc/vcuda/cluster.toml says
-  vcuda-cluster --check                            is that file right?
-  vcuda-cluster --certificate /tls --listen 127.0.0.1:8443 --metrics off";
+  vcuda-kubernetes cluster                         as /etc/vcuda/cluster.toml says
+  vcuda-kubernetes cluster --check                 is that file right?
+  vcuda-kubernetes cluster --certificate /tls --listen 127.0.0.1:8443 --metrics off";
 
 const DETAILS: &str = "\
 Certificate and key are read again if they change. SIGTERM and SIGINT end it,
@@ -23,7 +23,7 @@ failure.";
 
 /// Admits pods with shares of GPUs, and filters nodes for them.
 #[derive(Debug, Clone, Default, Parser)]
-#[command(name = "vcuda-cluster", version, before_help = EXAMPLES, after_help = DETAILS)]
+#[command(before_help = EXAMPLES, after_help = DETAILS)]
 pub struct Flags {
     /// The configuration file [default: /etc/vcuda/cluster.toml if it is there]
     #[arg(long, value_name = "FILE", env = "VCUDA_CLUSTER_CONFIG")]

@@ -1,4 +1,4 @@
-//! The audit's actions by namespace. The form of the tables is shared with `vcuda-cluster`
+//! The audit's actions by namespace. The form of the tables is shared with the webhook
 //! (`vcuda_quota::pods::bounds`).
 
 use std::collections::BTreeMap;

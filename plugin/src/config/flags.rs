@@ -9,9 +9,9 @@ use super::value::Chunk;
 
 const EXAMPLES: &str = "\
 Examples:
-  vcuda-device-plugin                              as /etc/vcuda/device-plugin.toml says
-  vcuda-device-plugin --check                      is that file right?
-  vcuda-device-plugin --chunk 512Mi --metrics off";
+  vcuda-kubernetes device-plugin                        as /etc/vcuda/device-plugin.toml says
+  vcuda-kubernetes device-plugin --check                is that file right?
+  vcuda-kubernetes dra-driver --node gpu-1 --metrics off";
 
 const DETAILS: &str = "\
 SIGTERM and SIGINT end it; pods run on, and none is admitted until it is back. A
@@ -21,9 +21,9 @@ the process answers, /readyz that kubelet and manager do.
 Exit status: 0 ended by a signal; 64 the configuration is wrong (file, line and
 value are named); 69 an address or directory cannot be used; 1 another failure.";
 
-/// Gives the node's GPU quotas to Kubernetes pods.
+/// Flags of the device plugin and of the DRA driver, which read one file.
 #[derive(Debug, Clone, Default, Parser)]
-#[command(name = "vcuda-device-plugin", version, before_help = EXAMPLES, after_help = DETAILS)]
+#[command(about = None, before_help = EXAMPLES, after_help = DETAILS)]
 pub struct Flags {
     /// The configuration file [default: /etc/vcuda/device-plugin.toml if it is there]
     #[arg(long, value_name = "FILE", env = "VCUDA_PLUGIN_CONFIG")]

@@ -93,12 +93,7 @@ fn a_closed_output_is_no_failure_of_a_command() {
     for words in ALONE {
         ends_quietly(vcuda(&fixture, words));
     }
-    for program in [
-        "vcuda-manager",
-        "vcuda-device-plugin",
-        "vcuda-cluster",
-        "kubectl-vcuda",
-    ] {
+    for program in ["vcuda-manager", "vcuda-kubernetes", "kubectl-vcuda"] {
         let mut command = Command::new(release_dir().join(program));
         command.arg("--help");
         ends_quietly(command);

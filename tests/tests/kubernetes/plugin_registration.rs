@@ -400,7 +400,7 @@ fn a_wrong_configuration_starts_nothing() {
         assert_eq!(output.status.code(), Some(64), "{}", text(&output));
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(
-            said.starts_with("vcuda-device-plugin: ") && said.contains("p.toml:3: 'many'"),
+            said.starts_with("vcuda-kubernetes: ") && said.contains("p.toml:3: 'many'"),
             "{said}"
         );
         assert_eq!(said.lines().count(), 1, "{said}");

@@ -1,4 +1,4 @@
-//! Tables of namespaces in the configuration of the manager and of `vcuda-cluster`, which have the same form.
+//! Tables of namespaces in the configuration of the manager and of the webhook, which have the same form.
 
 use std::collections::BTreeMap;
 
