@@ -23,18 +23,20 @@ const GANG_PART: u64 = 4;
 const WAITED_MOST_NS: u64 = 500_000_000;
 
 impl Launches {
-    /// Notes that work on `limiter` has run for `ran_ns` at `now_ns` (`CLOCK_MONOTONIC`) instead of `predicted_ns`, and goes on.
+    /// Notes that work on `limiter` has run for `ran_ns` at `now_ns` (`CLOCK_MONOTONIC`) instead of `predicted_ns`, and goes on. A
+    /// prediction that is a guess says nothing about what such work waits for, as a process begins with many.
     pub(super) fn note_running(
         &self,
         limiter: &DeviceLimiter,
         (predicted_ns, ran_ns): (u64, u64),
+        is_guess: bool,
         now_ns: u64,
     ) {
         if ran_ns <= limiter.waits_from_ns(predicted_ns, now_ns) {
             return;
         }
         limiter.bucket.note_running(ran_ns, now_ns);
-        let waits_for_own = is_overrun(predicted_ns, ran_ns) && self.is_unsliced(limiter);
+        let waits_for_own = !is_guess && is_overrun(predicted_ns, ran_ns) && self.is_unsliced(limiter);
         let holds = |other: &&DeviceLimiter| {
             let is_own = other.position() == limiter.position();
             other.is_metered()

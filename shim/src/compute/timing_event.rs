@@ -168,7 +168,7 @@ fn pair(stream_state: &StreamState, stream: Stream) {
 }
 
 /// Whether a segment has a kernel that was never measured.
-fn is_unproven(timing_event: &TimingEvent) -> bool {
+pub(super) fn is_unproven(timing_event: &TimingEvent) -> bool {
     let (parts, used) = parts_of(timing_event);
     parts.iter().take(used).any(|part| COSTS.at(part.index).1 == 0)
 }

@@ -34,7 +34,7 @@ pub(crate) const HELD_BACK: [(&str, &str, f64); 4] = [
 ];
 
 /// Names and cases (`case`).
-pub(crate) const FOUND: [(&str, &str); 32] = [
+pub(crate) const FOUND: [(&str, &str); 33] = [
     (
         "long kernels of several contexts do not run at once: a neighbour would have one slice of three",
         "lasts 8000
@@ -245,6 +245,14 @@ pub(crate) const FOUND: [(&str, &str); 32] = [
         "cap 10
      neighbour 70
      process 1 4 | L1,4,25,16 L3,4,21000,6 Q3,318",
+    ),
+    (
+        "graphs that were never measured, of several processes: what takes longer than a guess waits for nobody",
+        "lasts 1500
+     cap 10
+     process 1 58 | L38,4,41,14 L0,2,198,24 | L16,32,1828,49
+     process 1 83 | L50,1,7,9 | L49,4,326,1 S49 | L45,2,718,1 | P157 L71,4,326,3
+     process 1 84 | G35,1,1498,50 | G76,1,1498,45 G61,4,213,9 L32,2,221,3 P154 L7,32,19,27",
     ),
 ];
 
