@@ -148,9 +148,9 @@ impl Tenant {
         debts
     }
 
-    /// Looks at what the tenant's processes have in flight on `device`. Returns how many have, and of how many contexts the tenant
-    /// may be. With `ended` the processes are known to be dead, all of them.
-    fn follow_unsettled(&mut self, device: DeviceIndex, now_ns: u64, ended: bool) -> Option<(u64, u64)> {
+    /// Looks at what the tenant's processes have in flight on `device`. Returns of how many contexts the tenant may be.
+    /// With `ended` the processes are known to be dead, all of them.
+    fn follow_unsettled(&mut self, device: DeviceIndex, now_ns: u64, ended: bool) -> Option<u64> {
         let works = self.reader.works(device).ok()?;
         let (reader, view) = (&self.reader, &self.view);
         let is_gone = |work: &Work| {
@@ -167,8 +167,7 @@ impl Tenant {
         };
         state.unsettled.follow(&works, &look);
         state.has_several_processes = works.len() > 1;
-        let at_work = works.iter().filter(|work| work.launches > 0).count() as u64;
-        Some((at_work, contexts_most(&works, &is_gone, state.proof)))
+        Some(contexts_most(&works, &is_gone, state.proof))
     }
 
     pub(crate) fn state(&self, device: DeviceIndex) -> Option<&State> {
@@ -276,7 +275,7 @@ impl Tenant {
             return Some((state.busy(Vec::new()), Contender::new(&config, 0)));
         }
         let bucket = bucket?;
-        let (at_work, contexts_most) = self.follow_unsettled(device, now_ns, false)?;
+        let contexts_most = self.follow_unsettled(device, now_ns, false)?;
         let map = self.busy(device, (first, last))?;
         let demand_permille = demand_permille(&bucket, &pace, &map, now_ns);
         let state = self.devices.get_mut(device.get())?;
@@ -284,18 +283,13 @@ impl Tenant {
         state.looked_ns = now_ns;
         state.shown_permille = Some(busy_permille(&map));
         let idle_at = (demand_permille == 0).then_some(bucket.level_ns);
-        // Programs of an earlier release do not tell contexts apart, but processes are.
-        let (most, elapsed_ns) = match bucket.contexts_ns {
-            0 => (at_work, bucket.measured_elapsed_ns),
-            elapsed_ns => (contexts_most, elapsed_ns),
-        };
         let busy_ns = bucket.measured.fresh_ns.saturating_sub(state.measured.fresh_ns);
         state.follow(idle_at, bucket.measured, now_ns);
         if demand_permille > 0 {
-            let since_ns = elapsed_ns.saturating_sub(state.elapsed_ns);
-            state.contexts.follow(most, since_ns, busy_ns);
+            let since_ns = bucket.contexts_ns.saturating_sub(state.elapsed_ns);
+            state.contexts.follow(contexts_most, since_ns, busy_ns);
         }
-        state.elapsed_ns = elapsed_ns;
+        state.elapsed_ns = bucket.contexts_ns;
         if state.proof.is_overstated {
             return Some((state.busy(Vec::new()), Contender::new(&config, 0)));
         }

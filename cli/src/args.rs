@@ -199,7 +199,7 @@ pub(crate) enum Command {
     },
     /// List the node's GPUs, and cordon or uncordon them
     // The previous release called it `vcuda node gpus|cordon|uncordon`.
-    #[command(before_help = GPU_EXAMPLES, after_help = GPU_DETAILS, alias = "node")]
+    #[command(before_help = GPU_EXAMPLES, after_help = GPU_DETAILS)]
     Gpu(GpuArgs),
     /// Show the node's events
     #[command(before_help = EVENTS_EXAMPLES, after_help = EVENTS_DETAILS)]
@@ -237,7 +237,7 @@ pub(crate) enum Command {
         #[arg(long)]
         detach: bool,
         /// Wait for the leader's end. Acts as without, and only shows the role in a list of processes.
-        #[arg(long, alias = "stand-in")]
+        #[arg(long)]
         standby: bool,
         /// Start no standby.
         #[arg(long)]

@@ -79,7 +79,6 @@ fn create(node: &ManagerClient, args: &GrantCreateArgs) -> Result<(), Failure> {
         user_uid: args.user.as_deref().map(|user| uid("--user", user)).transpose()?,
         ..CreateGrantRequest::default()
     })?;
-    check_user(node, &grant, args.user.as_deref())?;
     args.quota
         .warning()
         .into_iter()
@@ -164,17 +163,6 @@ pub(crate) fn user_name(uid: u32) -> String {
         .ok()
         .flatten()
         .map_or_else(|| uid.to_string(), |user| user.name)
-}
-
-/// Releases a new grant that does not count for the user it was made for, as an older manager knows no users.
-fn check_user(node: &ManagerClient, grant: &Grant, user: Option<&str>) -> Result<(), Failure> {
-    if user.is_none() || grant.user_uid.is_some() {
-        return Ok(());
-    }
-    node.release(&grant.id, false)?;
-    Err(Failure::Failed(
-        "--user: the manager is older than this vcuda and limits no user; update it".to_owned(),
-    ))
 }
 
 /// Id of a request, unique by process and time.

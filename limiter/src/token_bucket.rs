@@ -76,7 +76,7 @@ pub struct TokenBucket {
     pub measured_charge_ns: AtomicU64,
     /// Sum of the measured time of all streams (ns).
     pub measured_elapsed_ns: AtomicU64,
-    /// Sum of the busy time of all contexts (ns). 0 if the processes are of an earlier release.
+    /// Sum of the busy time of all contexts (ns).
     pub contexts_ns: AtomicU64,
     /// Busy map of the tenant on the device.
     pub busy: [AtomicU64; BUSY_WORDS],

@@ -1,7 +1,7 @@
 //! Layout of the manager's files: a header line with kind, version, checksum and length, then JSON.
 //!
 //! ```text
-//! vcuda-ledger 2 89abcdef 1234
+//! vcuda-ledger 1 89abcdef 1234
 //! {"last_number":17,...
 //! ```
 
@@ -49,30 +49,40 @@ pub fn seal(kind: &str, version: u32, json: &[u8]) -> Vec<u8> {
 /// # Errors
 /// See [`Damage`].
 pub fn open<'b>(kind: &str, newest: u32, bytes: &'b [u8]) -> Result<&'b [u8], Damage> {
-    let opened = split(kind, newest, bytes)?;
-    if opened.rest.is_empty() {
-        Ok(opened.json)
-    } else {
-        Err(opened.is_longer())
+    let end = bytes
+        .iter()
+        .take(128)
+        .position(|byte| *byte == b'\n')
+        .ok_or(Damage::Foreign)?;
+    let (header, rest) = bytes.split_at(end);
+    let rest = rest.get(1..).unwrap_or_default();
+    let header = std::str::from_utf8(header).map_err(|_| Damage::Foreign)?;
+    let words: Vec<&str> = header.split(' ').collect();
+    let &[found, version, sum, length] = words.as_slice() else {
+        return Err(Damage::Foreign);
+    };
+    if found != kind {
+        return Err(Damage::Foreign);
     }
-}
-
-/// A record, and the bytes after it in its file.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Opened<'b> {
-    pub(crate) version: u32,
-    pub(crate) json: &'b [u8],
-    pub(crate) rest: &'b [u8],
-}
-
-impl Opened<'_> {
-    /// The reason why a file with bytes after its record cannot be used.
-    pub(crate) fn is_longer(&self) -> Damage {
-        Damage::Size {
-            found: self.json.len() + self.rest.len(),
-            expected: self.json.len(),
-        }
+    let version: u32 = version.parse().map_err(|_| Damage::Foreign)?;
+    if version == 0 {
+        return Err(Damage::Foreign);
     }
+    if version > newest {
+        return Err(Damage::Newer(version));
+    }
+    let sum = u32::from_str_radix(sum, 16).map_err(|_| Damage::Foreign)?;
+    let expected: usize = length.parse().map_err(|_| Damage::Foreign)?;
+    if rest.len() != expected {
+        return Err(Damage::Size {
+            found: rest.len(),
+            expected,
+        });
+    }
+    if crc32fast::hash(rest) != sum {
+        return Err(Damage::Checksum);
+    }
+    Ok(rest)
 }
 
 /// Writes the file `path` of `directory` whole or not at all, through the file `new` beside it. The directory is made if it is missing.
@@ -106,42 +116,6 @@ fn write_beside(directory: &Path, new: &str, bytes: &[u8]) -> io::Result<File> {
         .open(directory.join(new))?;
     file.write_all(bytes)?;
     Ok(file)
-}
-
-/// As [`open`], with the bytes after the record.
-pub(crate) fn split<'b>(kind: &str, newest: u32, bytes: &'b [u8]) -> Result<Opened<'b>, Damage> {
-    let end = bytes
-        .iter()
-        .take(128)
-        .position(|byte| *byte == b'\n')
-        .ok_or(Damage::Foreign)?;
-    let (header, rest) = bytes.split_at(end);
-    let rest = rest.get(1..).unwrap_or_default();
-    let header = std::str::from_utf8(header).map_err(|_| Damage::Foreign)?;
-    let words: Vec<&str> = header.split(' ').collect();
-    let &[found, version, sum, length] = words.as_slice() else {
-        return Err(Damage::Foreign);
-    };
-    if found != kind {
-        return Err(Damage::Foreign);
-    }
-    let version: u32 = version.parse().map_err(|_| Damage::Foreign)?;
-    if version == 0 {
-        return Err(Damage::Foreign);
-    }
-    if version > newest {
-        return Err(Damage::Newer(version));
-    }
-    let sum = u32::from_str_radix(sum, 16).map_err(|_| Damage::Foreign)?;
-    let expected: usize = length.parse().map_err(|_| Damage::Foreign)?;
-    let (json, rest) = rest.split_at_checked(expected).ok_or(Damage::Size {
-        found: rest.len(),
-        expected,
-    })?;
-    if crc32fast::hash(json) != sum {
-        return Err(Damage::Checksum);
-    }
-    Ok(Opened { version, json, rest })
 }
 
 #[cfg(test)]

@@ -4,8 +4,6 @@
 //!
 //! A change counts once [`Ledger::write`] has returned: file and name are then on the disk. A crash before leaves the old
 //! or the new file, so an unanswered change may or may not have happened.
-//!
-//! The previous release appended changes to the grants ([`appended`]). Its file is read, and replaced at the next write.
 
 use std::fmt::Debug;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -22,7 +20,6 @@ use crate::checked_file::{self, Damage};
 use crate::events::unix_ms;
 use crate::grant_table::GrantTable;
 
-mod appended;
 mod highest_number;
 #[cfg(test)]
 mod tests;
@@ -32,10 +29,8 @@ pub const NAME: &str = "ledger.json";
 const NEW: &str = "ledger.json.new";
 const LOCK: &str = "ledger.lock";
 const KIND: &str = "vcuda-ledger";
-/// Version that the previous release also reads: a ledger of its own without appended changes.
-const VERSION: u32 = 2;
-/// Version to which no release appended changes.
-const NEVER_APPENDED: u32 = 1;
+/// Version of its form.
+const VERSION: u32 = 1;
 /// Maximum size of a ledger (bytes), enough for some hundred thousand grants.
 const SIZE_MAX: u64 = 256 << 20;
 
@@ -231,13 +226,7 @@ impl Ledger {
 
 /// The table of grants in a ledger's bytes.
 fn table_of(bytes: &[u8]) -> Result<GrantTable, Damage> {
-    let ledger = checked_file::split(KIND, VERSION, bytes)?;
-    let mut grant_table = GrantTable::from_json(ledger.json).map_err(Damage::Content)?;
-    if ledger.version == NEVER_APPENDED && !ledger.rest.is_empty() {
-        return Err(ledger.is_longer());
-    }
-    appended::apply(&mut grant_table, ledger.rest)?;
-    Ok(grant_table)
+    GrantTable::from_json(checked_file::open(KIND, VERSION, bytes)?).map_err(Damage::Content)
 }
 
 fn read(path: &Path) -> io::Result<Vec<u8>> {

@@ -251,7 +251,6 @@ async fn start_suspender(
     let own = std::env::current_exe().map_err(failed)?;
     let settings = suspend::Settings {
         records: config.root.clone(),
-        former_records: config.state.clone(),
         helper: helper::Settings {
             program: own.with_file_name("vcuda-checkpoint"),
             cuda_library: config.cuda_library.clone(),

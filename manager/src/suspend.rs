@@ -85,8 +85,6 @@ struct Shared {
 pub struct Settings {
     /// Directory of the records, on tmpfs.
     pub records: PathBuf,
-    /// Directory in which a release before kept them.
-    pub former_records: PathBuf,
     /// The program that does the steps.
     pub helper: helper::Settings,
     /// Time for which a busy suspendable tenant stays on its GPU before it makes room for another one.
@@ -189,7 +187,7 @@ impl Suspender {
 
 /// Opens the records. A damaged one is put aside and reported: the manager has more to do than this.
 fn open_records(settings: &Settings, events: &Events) -> io::Result<Records> {
-    let open = || Records::open(&settings.records, &settings.former_records);
+    let open = || Records::open(&settings.records);
     match open() {
         Err(RecordError::Damaged(path, damage)) => {
             let aside = path.with_extension("damaged");

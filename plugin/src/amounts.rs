@@ -40,7 +40,7 @@ pub fn amounts(request: &GpuRequest, change: &QuotaChange) -> Result<v1::Amounts
 pub fn requested(quota: &Quota) -> v1::Amounts {
     let mut amounts = v1::Amounts::from(quota);
     if quota.policy != Policy::Burst {
-        // The records of earlier releases have 0 here.
+        // A maximum goes with `burst` alone.
         amounts.cores_max_permille = 0;
     }
     amounts

@@ -238,11 +238,9 @@ fn node_gpu(gpu: &v1::Gpu, chunks: Chunks) -> NodeGpu {
             count: count(gpu.memory_suspendable_bytes),
             largest: count(gpu.memory_suspendable_largest_bytes),
         });
-    // Managers of earlier releases do not send `memory_alone_bytes`.
-    let bytes = match (suspendable, gpu.memory_alone_bytes) {
-        (Some(_), _) => gpu.memory_common_bytes,
-        (None, 0) => gpu.memory_grantable_bytes,
-        (None, bytes) => bytes,
+    let bytes = match suspendable {
+        Some(_) => gpu.memory_common_bytes,
+        None => gpu.memory_alone_bytes,
     };
     NodeGpu {
         uuid: gpu.uuid.clone(),

@@ -125,17 +125,14 @@ fn text(gpus: &[v1::Gpu], grants: &[v1::Grant], chunk_bytes: u64, taken: Option<
         .map(|holder| container_key(&holder.namespace, &holder.pod, &holder.container))
         .collect();
     held.sort_unstable();
-    let held = Some(held);
     serde_json::to_string(&NodeGpus { gpus, held }).unwrap_or_default()
 }
 
 fn free(gpu: &v1::Gpu, usable: &[&v1::Gpu], chunk_bytes: u64) -> FreeGpu {
-    // A manager that is older than this field.
-    let alone = gpu.memory_alone_bytes.max(gpu.memory_grantable_bytes);
     // Each tenant lowers what can be granted, by what is kept free for its context.
     let places = u64::from(gpu.sharers_max.saturating_sub(1)).max(1);
+    let alone = gpu.memory_alone_bytes;
     let reserve = alone.saturating_sub(gpu.memory_shared_bytes) / places;
-    let reserve = if gpu.memory_shared_bytes == 0 { 0 } else { reserve };
     let bytes = alone
         .saturating_sub(reserve.saturating_mul(gpu.sharers.into()))
         .saturating_sub(gpu.memory_granted_bytes);
@@ -222,16 +219,5 @@ mod tests {
             )
         );
         assert_eq!(text(&[], &[], 1, None), "{\"gpus\":[],\"held\":[]}");
-    }
-
-    #[test]
-    fn a_gpu_of_an_older_manager_has_no_reserve() {
-        let old = v1::Gpu {
-            memory_alone_bytes: 0,
-            memory_shared_bytes: 0,
-            cores_grantable_permille: 0,
-            ..gpu("a")
-        };
-        assert!(text(&[old], &[], 256 << 20, None).contains("\"mem\":232,\"of\":312,\"cores\":69"));
     }
 }

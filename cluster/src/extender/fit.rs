@@ -254,7 +254,7 @@ mod tests {
     fn node(gpus: &[FreeGpu]) -> NodeGpus {
         NodeGpus {
             gpus: gpus.to_vec(),
-            held: None,
+            held: Vec::new(),
         }
     }
 

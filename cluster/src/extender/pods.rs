@@ -179,13 +179,10 @@ impl BoundPods {
         gpus: NodeGpus,
         open: impl FnOnce(&Offers) -> Vec<Share>,
     ) -> NodeGpus {
-        let Some(held) = &gpus.held else {
-            return gpus;
-        };
         let known = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let mut sent = open(&known.offers);
         let pods = known.by_node.get(node).into_iter().flatten();
-        sent.extend(pods.flat_map(|(_, pod)| pod.not_held(held)));
+        sent.extend(pods.flat_map(|(_, pod)| pod.not_held(&gpus.held)));
         left_beside(sent, gpus)
     }
 }
@@ -218,7 +215,7 @@ mod tests {
     }
 
     /// Chunks and shares that the one GPU of a node has left, if the node has granted the shares of these containers.
-    fn left(pods: &BoundPods, node: &str, held: Option<&[(&str, &str)]>) -> (u32, u32) {
+    fn left(pods: &BoundPods, node: &str, held: &[(&str, &str)]) -> (u32, u32) {
         let gpu = FreeGpu {
             mem: 300,
             of: 320,
@@ -226,14 +223,10 @@ mod tests {
             shares: 16,
             ..FreeGpu::default()
         };
-        let keys = |held: &[(&str, &str)]| {
-            held.iter()
-                .map(|(pod, container)| container_key("default", pod, container))
-                .collect()
-        };
+        let key = |(pod, container): &(&str, &str)| container_key("default", pod, container);
         let gpus = NodeGpus {
             gpus: vec![gpu],
-            held: held.map(keys),
+            held: held.iter().map(key).collect(),
         };
         let left = pods.left(node, gpus);
         (left.gpus[0].mem, left.gpus[0].shares)
@@ -249,7 +242,7 @@ mod tests {
         };
         let gpus = NodeGpus {
             gpus: vec![gpu],
-            held: Some(Vec::new()),
+            held: Vec::new(),
         };
         let key = ("default".to_owned(), pod.to_owned());
         pods.left_for(&key, node, gpus, now).gpus[0].mem
@@ -284,7 +277,7 @@ mod tests {
         assert_eq!(for_next(now), [200, 200, 300]);
         // Its own question again, and what is certain.
         assert_eq!(left_for(&pods, "a", "n", now), 300);
-        assert_eq!(left(&pods, "n", Some(&[])), (300, 16));
+        assert_eq!(left(&pods, "n", &[]), (300, 16));
         // A later answer takes the place of the former.
         offer(&pods, &first, &["m"], now);
         assert_eq!(for_next(now), [300, 200, 300]);
@@ -307,15 +300,13 @@ mod tests {
     fn a_pod_counts_from_its_binding_to_its_end_and_never_twice() {
         let both = pod("a", "n", &[container("x", 100), container("y", 50)], &[]);
         let pods = known(&[Event::Apply(both.clone())]);
-        assert_eq!(left(&pods, "n", Some(&[])), (150, 14));
-        assert_eq!(left(&pods, "other", Some(&[])), (300, 16));
+        assert_eq!(left(&pods, "n", &[]), (150, 14));
+        assert_eq!(left(&pods, "other", &[]), (300, 16));
         // The node has granted one of them, then the other.
-        assert_eq!(left(&pods, "n", Some(&[("a", "x")])), (250, 15));
-        assert_eq!(left(&pods, "n", Some(&[("a", "x"), ("a", "y")])), (300, 16));
-        // A plugin that does not say what it has granted.
-        assert_eq!(left(&pods, "n", None), (300, 16));
+        assert_eq!(left(&pods, "n", &[("a", "x")]), (250, 15));
+        assert_eq!(left(&pods, "n", &[("a", "x"), ("a", "y")]), (300, 16));
         let pods = known(&[Event::Apply(both.clone()), Event::Delete(both)]);
-        assert_eq!(left(&pods, "n", Some(&[])), (300, 16));
+        assert_eq!(left(&pods, "n", &[]), (300, 16));
         assert!(pods.0.read().unwrap().by_node.is_empty());
     }
 
@@ -328,13 +319,13 @@ mod tests {
             &[container("i", 100)],
         );
         let pods = known(&[Event::Apply(heir)]);
-        assert_eq!(left(&pods, "n", Some(&[])), (150, 14));
-        assert_eq!(left(&pods, "n", Some(&[("a", "i")])), (250, 15));
-        assert_eq!(left(&pods, "n", Some(&[("a", "i"), ("a", "x")])), (250, 15));
+        assert_eq!(left(&pods, "n", &[]), (150, 14));
+        assert_eq!(left(&pods, "n", &[("a", "i")]), (250, 15));
+        assert_eq!(left(&pods, "n", &[("a", "i"), ("a", "x")]), (250, 15));
         // Too small for either.
         let small = pod("a", "n", &[container("x", 100)], &[container("i", 99)]);
         let pods = known(&[Event::Apply(small)]);
-        assert_eq!(left(&pods, "n", Some(&[("a", "i")])), (200, 15));
+        assert_eq!(left(&pods, "n", &[("a", "i")]), (200, 15));
     }
 
     #[test]
@@ -346,9 +337,9 @@ mod tests {
             Event::InitApply(one("b")),
             Event::InitApply(one("c")),
         ];
-        assert_eq!(left(&known(&begun), "n", Some(&[])), (200, 15));
+        assert_eq!(left(&known(&begun), "n", &[]), (200, 15));
         let ended: Vec<Event<Pod>> = begun.into_iter().chain([Event::InitDone]).collect();
-        assert_eq!(left(&known(&ended), "n", Some(&[])), (100, 14));
+        assert_eq!(left(&known(&ended), "n", &[]), (100, 14));
         // Without a share, or without a node.
         let plain = pod("p", "n", &[json!({"name": "x"})], &[]);
         let mut unbound = one("u");

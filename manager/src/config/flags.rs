@@ -64,7 +64,7 @@ pub struct Flags {
     #[arg(long, value_name = "FORMAT", env = "VCUDA_MANAGER_LOG_FORMAT")]
     pub log_format: Option<LogFormat>,
     /// Only divide GPU time, until there is a manager or no tenant is in use
-    #[arg(long, hide = true, alias = "caretaker", requires = "root")]
+    #[arg(long, hide = true, requires = "root")]
     pub standby: bool,
     /// Wait for the end of a manager that owns the runtime directory, instead of failing
     #[arg(long, env = "VCUDA_MANAGER_WAIT")]

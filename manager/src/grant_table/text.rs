@@ -1,4 +1,4 @@
-//! JSON of a table of grants, and of a change in the form of the previous release.
+//! JSON of a table of grants.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,20 +17,6 @@ struct Whole<G> {
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     suspended: BTreeSet<String>,
     grants: Vec<G>,
-}
-
-/// Difference between two tables of grants.
-#[derive(Deserialize)]
-struct Change {
-    last_number: u64,
-    revision: u64,
-    /// All cordoned GPUs, if they have changed.
-    #[serde(default)]
-    cordoned: Option<Vec<String>>,
-    /// New and changed grants.
-    put: Vec<Grant>,
-    /// Numbers of grants that have ended.
-    removed: Vec<u64>,
 }
 
 impl GrantTable {
@@ -68,37 +54,6 @@ impl GrantTable {
             grant_table.put(Arc::new(grant));
         }
         Ok(grant_table)
-    }
-
-    /// Applies a change that the previous release appended to its ledger.
-    ///
-    /// # Errors
-    /// Fails with a sentence if a value is impossible.
-    pub fn change_by_json(&mut self, json: &[u8]) -> Result<(), String> {
-        let change: Change = serde_json::from_slice(json).map_err(|error| error.to_string())?;
-        if change.revision <= self.revision || change.last_number < self.last_number {
-            return Err(format!(
-                "change {} cannot follow {}",
-                change.revision, self.revision
-            ));
-        }
-        for number in change.removed {
-            if self.grants.remove(&number).is_none() {
-                return Err(format!("grant number {number} ends, and there is none"));
-            }
-        }
-        for grant in change.put {
-            if !grant.is_sound() || grant.number > change.last_number {
-                return Err(format!("grant {} cannot be", grant.id));
-            }
-            self.put(Arc::new(grant));
-        }
-        if let Some(cordoned) = change.cordoned {
-            self.set_cordoned(&cordoned)?;
-        }
-        self.last_number = change.last_number;
-        self.revision = change.revision;
-        Ok(())
     }
 
     fn cordoned_texts(&self) -> Vec<String> {

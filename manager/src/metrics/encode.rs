@@ -194,9 +194,9 @@ impl Page<'_> {
         each(&series::ON_DEBT, &|_, device| {
             Value::Whole(device.used.debt_admits)
         })?;
-        for series in [&series::FORGIVEN, &series::FORGIVEN_BEFORE] {
-            each(series, &|_, device| Value::seconds(device.used.forgiven_ns))?;
-        }
+        each(&series::FORGIVEN, &|_, device| {
+            Value::seconds(device.used.forgiven_ns)
+        })?;
         each(&series::GENERATION, &|row, _| Value::Whole(row.limits_generation))?;
         each(&series::AUDIT_OVER, &|row, device| {
             let over = audited.over_bytes.get(&(row.id.clone(), device.gpu));

@@ -189,14 +189,6 @@ pub(super) const FORGIVEN: Series = series(
     ON_GPU,
     "GPU time beyond the share that was forgiven, as a debt has a limit",
 );
-/// Name of [`FORGIVEN`] in the release before, for one more release.
-pub(super) const FORGIVEN_BEFORE: Series = series(
-    "vcuda_container_forgiven",
-    Counter,
-    Count,
-    ON_GPU,
-    "The same as vcuda_container_forgiven_seconds_total under its old name, which the next release does not have",
-);
 pub(super) const GENERATION: Series = series(
     "vcuda_container_limits_generation",
     Gauge,
@@ -355,7 +347,6 @@ pub const ALL: &[(&str, &[Series])] = &[
             HELD,
             ON_DEBT,
             FORGIVEN,
-            FORGIVEN_BEFORE,
             GENERATION,
             AUDIT_OVER,
         ],

@@ -143,7 +143,6 @@ fn quota_and_what_was_forgiven_are_told() {
         (format!("vcuda_container_cores_guarantee_ratio{labels}"), 0.3),
         (format!("vcuda_container_quota_info{info}"), 1.0),
         (format!("vcuda_container_forgiven_seconds_total{labels}"), 0.5),
-        (format!("vcuda_container_forgiven_total{labels}"), 0.5),
     ] {
         assert_eq!(samples.get(&name), Some(&value), "{name}");
     }

@@ -82,26 +82,18 @@ pub struct Record {
 #[derive(Debug)]
 pub struct Records {
     directory: PathBuf,
-    /// The file of a release before.
-    former: PathBuf,
     known: BTreeMap<String, Record>,
 }
 
 impl Records {
-    /// Reads the records in `directory`; if there are none, those of a release before, which kept them in `former`.
+    /// Reads the records in `directory`.
     ///
     /// # Errors
     /// See [`RecordError`].
-    pub fn open(directory: &Path, former: &Path) -> Result<Self, RecordError> {
-        let former = former.join(FILE);
-        let known = match read(&directory.join(FILE))? {
-            Some(known) => known,
-            None => read(&former)?.unwrap_or_default(),
-        };
+    pub fn open(directory: &Path) -> Result<Self, RecordError> {
         Ok(Self {
             directory: directory.to_owned(),
-            former,
-            known: known
+            known: read(&directory.join(FILE))?
                 .into_iter()
                 .map(|record| (record.id.clone(), record))
                 .collect(),
@@ -146,26 +138,19 @@ impl Records {
     pub fn write(&self) -> Result<(), RecordError> {
         let path = self.directory.join(FILE);
         let all: Vec<&Record> = self.known.values().collect();
-        let written = serde_json::to_vec(&all)
+        serde_json::to_vec(&all)
             .map_err(io::Error::other)
             .map(|json| checked_file::seal(KIND, VERSION, &json))
-            .and_then(|bytes| checked_file::replace_until_reboot(&self.directory, NEW, &path, &bytes));
-        if written.is_ok() && self.former != path {
-            // What this cannot remove is not read while the other file is there.
-            let _ = fs::remove_file(&self.former);
-        }
-        written.map_err(|error| RecordError::Io(path, error))
+            .and_then(|bytes| checked_file::replace_until_reboot(&self.directory, NEW, &path, &bytes))
+            .map_err(|error| RecordError::Io(path, error))
     }
 }
 
-/// The records of a file; `None` if there is no file.
-fn read(path: &Path) -> Result<Option<Vec<Record>>, RecordError> {
+/// The records of a file; none if there is no file.
+fn read(path: &Path) -> Result<Vec<Record>, RecordError> {
     match fs::read(path) {
-        Ok(bytes) => match parsed(&bytes) {
-            Ok(known) => Ok(Some(known)),
-            Err(damage) => Err(RecordError::Damaged(path.to_owned(), damage)),
-        },
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Ok(bytes) => parsed(&bytes).map_err(|damage| RecordError::Damaged(path.to_owned(), damage)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
         Err(error) => Err(RecordError::Io(path.to_owned(), error)),
     }
 }
@@ -194,13 +179,13 @@ mod tests {
     #[test]
     fn what_was_put_is_read_again_and_damage_is_told() {
         let directory = tempfile::tempdir().unwrap();
-        let mut records = Records::open(directory.path(), directory.path()).unwrap();
+        let mut records = Records::open(directory.path()).unwrap();
         records.put(record("a-1", Phase::Suspending)).unwrap();
         records.put(record("b-2", Phase::Suspended)).unwrap();
         records.put(record("a-1", Phase::Suspended)).unwrap();
         records.remove("b-2");
         records.write().unwrap();
-        let again = Records::open(directory.path(), directory.path()).unwrap();
+        let again = Records::open(directory.path()).unwrap();
         assert_eq!(again.find("a-1"), Some(&record("a-1", Phase::Suspended)));
         assert_eq!(again.all().count(), 1);
         let path = directory.path().join(FILE);
@@ -208,28 +193,15 @@ mod tests {
         *bytes.last_mut().unwrap() ^= 1;
         fs::write(&path, bytes).unwrap();
         assert!(matches!(
-            Records::open(directory.path(), directory.path()),
+            Records::open(directory.path()),
             Err(RecordError::Damaged(..))
         ));
     }
 
     #[test]
-    fn the_record_of_a_release_before_is_read_and_replaced() {
-        let [directory, former] = [(); 2].map(|()| tempfile::tempdir().unwrap());
-        let json = br#"[{"id":"a-1","phase":"suspended","processes":[{"host_pid":7,"start_ticks":70}]}]"#;
-        fs::write(former.path().join(FILE), checked_file::seal(KIND, 1, json)).unwrap();
-        let mut records = Records::open(directory.path(), former.path()).unwrap();
-        assert_eq!(records.find("a-1"), Some(&record("a-1", Phase::Suspended)));
-        records.put(record("a-1", Phase::Resuming)).unwrap();
-        assert!(!former.path().join(FILE).exists());
-        let records = Records::open(directory.path(), former.path()).unwrap();
-        assert_eq!(records.find("a-1"), Some(&record("a-1", Phase::Resuming)));
-    }
-
-    #[test]
     fn what_cannot_be_written_is_not_known() {
         let directory = tempfile::tempdir().unwrap();
-        let mut records = Records::open(directory.path(), directory.path()).unwrap();
+        let mut records = Records::open(directory.path()).unwrap();
         fs::create_dir(directory.path().join(NEW)).unwrap();
         assert!(records.put(record("a-1", Phase::Suspending)).is_err());
         assert!(records.find("a-1").is_none());

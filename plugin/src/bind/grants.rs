@@ -40,13 +40,6 @@ impl Binder {
                 self.remove_spec(&record.slot).await?;
                 continue;
             };
-            // In records of earlier releases a container also has the chunks and percents of the init container before it.
-            if record.held.is_same_pod(held)
-                && !overlaps(record, Kind::Gpu)
-                && self.manager.is_used(&grant.id).await?
-            {
-                continue;
-            }
             info!(
                 grant = grant.id,
                 pod = record.held.pod,

@@ -52,8 +52,7 @@ pub struct Prepared {
     pub share_id: Option<String>,
     /// Qualified CDI names.
     pub cdi: Vec<String>,
-    /// UUID of the GPU. Empty in records of earlier releases.
-    #[serde(default)]
+    /// UUID of the GPU.
     pub uuid: String,
     /// Key of the grant; `None` for admin access.
     #[serde(default)]

@@ -58,8 +58,6 @@ struct RecordFile {
     shares: String,
     chunks: String,
     percents: String,
-    /// Missing in the records of earlier releases.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
     suspendable_chunks: String,
     asked: String,
 }
@@ -113,8 +111,6 @@ mod tests {
         let mut record = grant(7).record();
         let text = record.text().unwrap();
         assert_eq!(Record::parse(&record.slot, &text), Some(record.clone()));
-        // As earlier releases have written it, and as they can read it.
-        assert!(!String::from_utf8_lossy(&text).contains("suspendable"));
         *Kind::SuspendableMemory.select_mut(&mut record.held.ids) = Ids::from([4, 5]);
         let with_suspendable = record.text().unwrap();
         assert_eq!(

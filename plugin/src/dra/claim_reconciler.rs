@@ -83,7 +83,7 @@ impl ClaimReconciler {
         let store = self.store.clone();
         let records = spawn_blocking(move || store.claim_records()).await;
         let mut records = records.map_err(|_| PrepareError::NotYet)??;
-        // Admin access has no limits. Records of earlier releases do not tell which share has which grant.
+        // Admin access has no limits.
         records.retain(|record| record.prepared.iter().any(|share| share.key.is_some()));
         let alone = records.iter().filter(|record| !record.of_pod).count();
         *self.interval.lock() = match u32::try_from(alone) {

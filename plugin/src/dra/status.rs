@@ -114,10 +114,8 @@ impl StatusWriter {
     async fn write_changed(&mut self) -> Result<(), PrepareError> {
         let store = self.store.clone();
         let records = spawn_blocking(move || store.claim_records()).await;
-        let mut records = records.map_err(|_| PrepareError::NotYet)??;
+        let records = records.map_err(|_| PrepareError::NotYet)??;
         self.instruments.claims(records.len());
-        // Records of earlier releases do not tell which share has which grant.
-        records.retain(|record| record.prepared.iter().all(|share| !share.uuid.is_empty()));
         if !records.is_empty() {
             let grants = self.grants().await?;
             for record in &records {

@@ -10,10 +10,8 @@ pub const ANNOTATION: &str = "vcuda.io/gpus";
 pub struct NodeGpus {
     /// Its GPUs that take new containers.
     pub gpus: Vec<FreeGpu>,
-    /// [`container_key`] of each container whose share is taken off already. `None`: the plugin is of an earlier release, and
-    /// does not say.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub held: Option<Vec<u32>>,
+    /// [`container_key`] of each container whose share is taken off already.
+    pub held: Vec<u32>,
 }
 
 /// Short key of a container in [`NodeGpus::held`]: FNV-1a of 32 bits over its names. Two containers of a node with one key are so

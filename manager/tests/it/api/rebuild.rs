@@ -90,7 +90,7 @@ async fn a_damaged_ledger_is_rebuilt_from_the_directories() {
     let empty = |ledger: &Path| fs::write(ledger, "").unwrap();
     let newer = |ledger: &Path| {
         let text = fs::read_to_string(ledger).unwrap();
-        fs::write(ledger, text.replacen("vcuda-ledger 2 ", "vcuda-ledger 3 ", 1)).unwrap();
+        fs::write(ledger, text.replacen("vcuda-ledger 1 ", "vcuda-ledger 2 ", 1)).unwrap();
     };
     for spoil in [&flip as &dyn Fn(&Path), &cut, &empty, &newer] {
         let (before, after) = recovers(spoil, true).await;

@@ -60,12 +60,7 @@ impl Capacity {
                 gpu.sharers_max.saturating_sub(slots),
             ));
         } else {
-            // Managers of earlier releases send only the memory that is left beside the present tenants.
-            let bytes = match gpu.memory_shared_bytes {
-                0 => gpu.memory_grantable_bytes,
-                bytes => bytes,
-            };
-            capacities.push(for_all(bytes, gpu.sharers_max));
+            capacities.push(for_all(gpu.memory_shared_bytes, gpu.sharers_max));
         }
         capacities.retain(|capacity| capacity.steps_max >= MEMORY_MIN_STEPS && capacity.slots > 0);
         capacities
