@@ -324,7 +324,12 @@ pub fn resize(
             };
         let cores_fit = cores_stay || after.reserved_permille() <= free.cores_permille;
         if !memory_fits || !cores_fit {
-            return Err(Refusal::no_room(rules, after, is_suspendable, 1, &[*candidate]));
+            return Err(Refusal::no_growth(
+                (before, after),
+                &free,
+                candidate.gpu.uuid,
+                &candidate.load,
+            ));
         }
     }
     Ok(())

@@ -6,7 +6,7 @@ use std::fmt::Write;
 use vcuda_quota::{CoreShare, MemorySize, Quota};
 use vcuda_region::GpuUuid;
 
-use super::{Candidate, Free, Rules, why_unusable};
+use super::{Candidate, Free, Load, Rules, why_unusable};
 
 /// Maximum number of GPUs named in a text, which travels in a header of bounded size.
 const TOLD: usize = 16;
@@ -90,6 +90,30 @@ impl Refusal {
             Self::Unusable(text)
         }
     }
+
+    /// The refusal for a tenant of GPU `uuid` that wants `after` in place of `before`. `others` have all but `free`, of which the
+    /// tenant's own amounts are a part.
+    pub(super) fn no_growth(
+        (before, after): (&Quota, &Quota),
+        free: &Free,
+        uuid: GpuUuid,
+        others: &Load,
+    ) -> Self {
+        // What it has already it may keep, even on an overcommitted GPU.
+        let memory = free.memory_bytes.max(before.memory_bytes.unwrap_or(0));
+        let cores = free.cores_permille.max(before.reserved_permille());
+        let now = before
+            .memory_bytes
+            .map_or_else(|| "all memory".to_owned(), |bytes| MemorySize(bytes).to_string());
+        Self::NoRoom(format!(
+            "{} not free on 1 GPU: {uuid} has at most {} and {} for this tenant, which has {now} and {} now; {}",
+            wish(after),
+            MemorySize(memory),
+            CoreShare(cores),
+            CoreShare(before.reserved_permille()),
+            held(others)
+        ))
+    }
 }
 
 fn wish(amounts: &Quota) -> String {
@@ -101,6 +125,22 @@ fn wish(amounts: &Quota) -> String {
         0 => format!("{memory} is"),
         cores => format!("{memory} and {} are", CoreShare(cores)),
     }
+}
+
+/// What other tenants have of a GPU.
+fn held(others: &Load) -> String {
+    if others.sharers == 0 {
+        return "no other tenant is on it".to_owned();
+    }
+    let memory = match others.is_whole {
+        true => "all memory".to_owned(),
+        false => MemorySize(others.memory_bytes).to_string(),
+    };
+    format!(
+        "its other tenants ({}) have {memory} and {}",
+        others.sharers,
+        CoreShare(others.promised_permille)
+    )
 }
 
 fn left(free: &Free) -> String {

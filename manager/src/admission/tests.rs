@@ -256,6 +256,39 @@ fn what_does_not_grow_is_not_refused() {
 }
 
 #[test]
+fn a_refused_growth_says_what_the_tenant_has_what_it_can_get_and_what_others_have() {
+    let gpus = [gpu(1, 24 * GIB)];
+    let uuid = gpus[0].uuid;
+    let before = amounts(Some(4 * GIB), 300);
+    let refused = |others: &[Load], wish: &Quota| {
+        let candidates = candidates(&gpus, others);
+        let refused = resize(&Rules::default(), &candidates, &[uuid], (&before, wish), false);
+        refused.unwrap_err().text().to_owned()
+    };
+    assert_eq!(
+        refused(&[], &amounts(Some(30 * GIB), 300)),
+        format!(
+            "30 GiB and 30 % are not free on 1 GPU: {uuid} has at most 24 GiB and 100 % for this tenant, which has 4 GiB and \
+             30 % now; no other tenant is on it"
+        )
+    );
+    let others = [load(&[(Some(6 * GIB), 500), (Some(GIB), 0)])];
+    assert_eq!(
+        refused(&others, &amounts(None, 300)),
+        format!(
+            "all the memory of an empty GPU and 30 % are not free on 1 GPU: {uuid} has at most 17 GiB and 50 % for this tenant, \
+             which has 4 GiB and 30 % now; its other tenants (2) have 7 GiB and 50 %"
+        )
+    );
+    // Others have more than all: it may keep what it has.
+    let others = [load(&[(Some(22 * GIB), 900)])];
+    assert!(
+        refused(&others, &amounts(Some(5 * GIB), 300)).contains("at most 4 GiB and 30 % for"),
+        "the tenant's own amounts are never refused"
+    );
+}
+
+#[test]
 fn suspendable_tenants_exceed_a_gpu_together_and_others_never_do() {
     let gpus = [gpu(1, 8 * GIB)];
     let rules = Rules {
