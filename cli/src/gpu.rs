@@ -50,10 +50,10 @@ fn show(seen: &ListGpusResponse, is_json: bool, output: &Output) -> Result<(), F
 /// A table, and why GPUs are unhealthy: whole, as this is what the operator came for.
 fn lines(gpus: &[v1::Gpu], output: &Output) -> Vec<String> {
     let mut table = Table::new(&[
-        Column::figure("INDEX", 3),
+        Column::figure("INDEX", 4),
         Column::names("GPU", 0),
         Column::figure("GRANTED", 1),
-        Column::figure("OF", 4),
+        Column::figure("OF", 3),
         Column::figure("TIME", 2),
         Column::figure("SHARERS", 5),
         Column::words("STATUS", 0, 9),
@@ -132,6 +132,24 @@ impl<'a> One<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn at_80_columns_what_is_granted_of_what_is_shown() {
+        let gpu = v1::Gpu {
+            uuid: "GPU-1a497c88-3151-4241-88ec-d1ddbd2b5072".to_owned(),
+            memory_granted_bytes: 3 << 29,
+            memory_grantable_bytes: 47 << 29,
+            ..v1::Gpu::default()
+        };
+        let output = Output {
+            is_terminal: false,
+            width: 80,
+            is_colored: false,
+        };
+        let heading = &lines(&[gpu], &output)[0];
+        let titles: Vec<&str> = heading.split_whitespace().collect();
+        assert_eq!(titles, ["GPU", "GRANTED", "OF", "TIME", "STATUS"]);
+    }
 
     #[test]
     fn the_reason_why_a_gpu_takes_no_new_tenants_is_whole() {
