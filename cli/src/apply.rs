@@ -7,7 +7,7 @@ use std::fs;
 use std::io::{self, Read as _, Write as _};
 use std::path::Path;
 
-use vcuda_manager_api::v1::{CreateGrantRequest, Grant, ResizeGrantRequest};
+use vcuda_manager_api::v1::{Container, CreateGrantRequest, Grant, ResizeGrantRequest};
 use vcuda_quota::Quota;
 
 use crate::args::ApplyArgs;
@@ -31,13 +31,10 @@ pub(crate) fn apply(args: &ApplyArgs, environment: &Environment) -> Result<(), F
         resolve(wanted, &args.file, &node)?;
     }
     let plan = plan(&args.file, &wanted, &node.list()?, args.prune)?;
-    let mut out = io::stdout().lock();
     if args.dry_run {
-        for change in &plan.changes {
-            writeln!(out, "{}", change.words())?;
-        }
-        return Ok(writeln!(out, "{}", summary(&plan, "would be changed"))?);
+        return show(&plan, &node.containers()?.containers);
     }
+    let mut out = io::stdout().lock();
     for (done, change) in plan.changes.iter().enumerate() {
         match make(&node, change) {
             Ok(words) => writeln!(out, "{words}")?,
@@ -45,6 +42,34 @@ pub(crate) fn apply(args: &ApplyArgs, environment: &Environment) -> Result<(), F
         }
     }
     Ok(writeln!(out, "{}", summary(&plan, "changed"))?)
+}
+
+/// Prints what would be changed, and which of the grants that would be released have processes: the manager would refuse that.
+fn show(plan: &Plan, containers: &[Container]) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    let mut used = Vec::new();
+    for change in &plan.changes {
+        let released =
+            |container: &&Container| matches!(change, Change::Release(grant) if grant.id == container.id);
+        let container = containers.iter().find(released);
+        match container.filter(|container| !container.processes.is_empty()) {
+            Some(container) => {
+                let number = container.processes.len();
+                writeln!(out, "{}; it is in use by {number} process(es)", change.words())?;
+                used.push(container.id.as_str());
+            }
+            None => writeln!(out, "{}", change.words())?,
+        }
+    }
+    let condition = match used.is_empty() {
+        true => String::new(),
+        false => format!(", once no process uses {}", used.join(", ")),
+    };
+    Ok(writeln!(
+        out,
+        "{}",
+        summary(plan, &format!("would be changed{condition}"))
+    )?)
 }
 
 /// Text of the file, or of stdin for `-`.

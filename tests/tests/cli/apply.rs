@@ -126,7 +126,7 @@ fn a_file_is_applied_once_and_then_changes_nothing() {
 }
 
 #[test]
-fn prune_releases_what_is_not_in_the_file_and_no_pods_grant_and_nothing_in_use() {
+fn prune_releases_what_is_not_in_the_file_and_no_pods_grant_and_nothing_in_use_and_a_dry_run_says_so() {
     let node = Node::new();
     let manager = node.fixture.manager();
     grant_of_a_pod(&manager);
@@ -135,6 +135,13 @@ fn prune_releases_what_is_not_in_the_file_and_no_pods_grant_and_nothing_in_use()
     }
     let mut used = node.fixture.vcuda(["run", "--sim", "--grant", "used", "--"]);
     let used = holding(used.arg(app("hold", Door::Dlsym)), 100 * MIB);
+    assert_eq!(
+        node.apply(FILE, &["--prune", "--dry-run"]),
+        "release old-2: 1 GiB, no guarantee (what is left)\n\
+         release used-3: 1 GiB, no guarantee (what is left); it is in use by 1 process(es)\n\
+         create web: 4 GiB, 30 % fixed on 1 GPU(s)\ncreate batch: 2 GiB, 100 % best-effort on 2 GPU(s)\n\
+         4 of 4 grants would be changed, once no process uses used-3\n"
+    );
     let refused = node.try_apply(FILE, &["--prune"]);
     let said = text(&refused);
     assert_eq!(refused.status.code(), Some(1), "{said}");
