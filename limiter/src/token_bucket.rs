@@ -62,7 +62,9 @@ pub struct TokenBucket {
     /// Number of refused reservations of memory.
     pub denied: AtomicU64,
     context_bytes: [AtomicU64; 2],
-    reserved_context: [AtomicU64; 2],
+    /// Size of the last refused reservation (bytes). 0 before, or if the processes are of an earlier release.
+    pub denied_bytes: AtomicU64,
+    reserved_context: AtomicU64,
     /// Number of copies between host and device.
     pub host_copies: AtomicU64,
     /// Bytes of those copies.
@@ -103,7 +105,8 @@ impl Default for TokenBucket {
             reserved_percentile: AtomicU64::new(0),
             denied: AtomicU64::new(0),
             context_bytes: core::array::from_fn(|_| AtomicU64::new(0)),
-            reserved_context: core::array::from_fn(|_| AtomicU64::new(0)),
+            denied_bytes: AtomicU64::new(0),
+            reserved_context: AtomicU64::new(0),
             host_copies: AtomicU64::new(0),
             host_copied_bytes: AtomicU64::new(0),
             overran_ns: AtomicU64::new(0),
@@ -184,8 +187,10 @@ impl TokenBucket {
         }
     }
 
-    /// Counts a refused reservation of memory.
-    pub fn count_denied(&self) {
+    /// Counts a refused reservation of memory, and notes its size.
+    pub fn count_denied(&self, bytes: u64) {
+        // First, so that a reader that sees the count sees a size.
+        self.denied_bytes.store(bytes, Ordering::Relaxed);
         self.denied.fetch_add(1, Ordering::Relaxed);
     }
 

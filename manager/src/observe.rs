@@ -70,6 +70,8 @@ pub struct Device {
     pub overhead_bytes: u64,
     /// Reservations refused since the directory was made, including those of dead processes.
     pub denied: u64,
+    /// Size of the last one (bytes); 0 if it is not known.
+    pub denied_bytes: u64,
     /// Launches since the directory was made, including those of dead processes.
     pub launches: u64,
     /// GPU time charged to the tenant since its directory was made (ns).
@@ -99,6 +101,7 @@ impl Device {
             peak_bytes: 0,
             overhead_bytes: 0,
             denied: 0,
+            denied_bytes: 0,
             launches: 0,
             served_ns: 0,
             held_ns: 0,

@@ -199,19 +199,23 @@ fn damaged_files_and_refusals_are_told() {
 }
 
 #[test]
-fn a_refusal_names_what_its_reader_can_do_and_no_bytes() {
+fn a_refusal_names_the_size_that_was_asked_for_and_what_its_reader_can_do() {
     let mut bench = Bench::new(vec![tenant("pod-1", GIB, GIB / 2), tenant("run", GIB, GIB / 2)]);
     bench.told(1, &[]);
     for tenant in &mut bench.snapshot.tenants {
         tenant.devices[0].denied = 1;
     }
+    bench.snapshot.tenants[0].devices[0].denied_bytes = 3 * GIB;
     bench.told(1, &[]);
     let (events, _) = bench.audit.events.listen(0);
     let texts: Vec<String> = events.into_iter().map(|event| event.report.message).collect();
     assert!(
-        texts
-            .iter()
-            .all(|text| text.contains("512 MiB of 1 GiB are used")),
+        texts[0].starts_with("memory was refused 1 times (last: 3 GiB): 512 MiB of 1 GiB are used; "),
+        "{texts:?}"
+    );
+    // A process of an earlier release tells no size.
+    assert!(
+        texts[1].starts_with("memory was refused 1 times: 512 MiB of 1 GiB are used; "),
         "{texts:?}"
     );
     assert!(

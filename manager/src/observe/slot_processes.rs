@@ -85,6 +85,7 @@ impl SlotProcesses {
         device.peak_bytes = device.peak_bytes.max(device.used_bytes).max(peak);
         let bucket = reader.bucket(index)?;
         device.denied = bucket.denied;
+        device.denied_bytes = bucket.denied_bytes;
         device.served_ns = bucket.served_ns;
         device.forgiven_ns = bucket.forgiven_ns;
         device.host_copies = bucket.host_copies;

@@ -218,7 +218,7 @@ mod tests {
             let snapshot = round.snapshot(now_ns);
             let usage = Usage::open(made.0.path()).unwrap();
             let bucket = usage.bucket(DeviceIndex::new(0).unwrap());
-            (0..denied).for_each(|_| bucket.count_denied());
+            (0..denied).for_each(|_| bucket.count_denied(1));
             drop(made);
             std::fs::remove_dir_all(root.path().join("containers/a")).unwrap();
             snapshot

@@ -121,12 +121,12 @@ impl<'u> Slot<'u> {
         }
     }
 
-    /// Counts one refusal on `device`, for this process and for the tenant. Called by the shim, which alone knows
+    /// Counts one refusal of `bytes` on `device`, for this process and for the tenant. Called by the shim, which alone knows
     /// whether it tries again after clearing the dead or giving back memory of its own.
     #[cold]
-    pub fn count_denied(&self, device: DeviceIndex) {
+    pub fn count_denied(&self, device: DeviceIndex, bytes: u64) {
         self.record(device).denied.fetch_add(1, Ordering::Relaxed);
-        self.usage.bucket(device).count_denied();
+        self.usage.bucket(device).count_denied(bytes);
         self.usage.touch();
     }
 

@@ -91,7 +91,7 @@ fn overhead_goes_up_and_down() {
     slot.set_overhead(device(), 0);
     assert_eq!(slot.used_bytes(device()), 10);
     assert_eq!(usage.bucket(device()).denied(), 0, "the caller may try again");
-    slot.count_denied(device());
+    slot.count_denied(device(), 1);
     assert_eq!(usage.bucket(device()).denied(), 1);
 }
 

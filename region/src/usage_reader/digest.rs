@@ -123,7 +123,7 @@ mod tests {
         assert_eq!(look(), (true, 3), "memory");
         slot.meter(device).finish(1, 1);
         assert_eq!(look(), (true, 3), "launches");
-        slot.count_denied(device);
+        slot.count_denied(device, 1);
         assert_eq!(look(), (true, 3), "a refusal");
         assert_eq!(look(), (false, 3));
         std::fs::File::options()

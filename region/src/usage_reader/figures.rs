@@ -71,6 +71,8 @@ pub struct BucketUse {
     pub forgiven_ns: u64,
     /// Reservations refused, including those of processes that are gone.
     pub denied: u64,
+    /// Size of the last one (bytes); 0 if an earlier release refused it.
+    pub denied_bytes: u64,
     /// Copies between the host and the device while GPU time was metered.
     pub host_copies: u64,
     /// Bytes that they moved.

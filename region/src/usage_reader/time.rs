@@ -55,6 +55,7 @@ impl UsageReader {
             served_ns: word(&bytes, offset_of!(TokenBucket, served_ns)),
             forgiven_ns: word(&bytes, offset_of!(TokenBucket, forgiven_ns)),
             denied: word(&bytes, offset_of!(TokenBucket, denied)),
+            denied_bytes: word(&bytes, offset_of!(TokenBucket, denied_bytes)),
             host_copies: word(&bytes, offset_of!(TokenBucket, host_copies)),
             host_copied_bytes: word(&bytes, offset_of!(TokenBucket, host_copied_bytes)),
             measured_elapsed_ns: word(&bytes, offset_of!(TokenBucket, measured_elapsed_ns)),

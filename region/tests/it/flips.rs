@@ -190,7 +190,7 @@ fn use_slot(slot: &Slot<'_>, device: DeviceIndex) {
         slot.release(device, 4096);
     }
     let _ = slot.reserve(device, 2 * LIMIT, LIMIT).map(drop);
-    slot.count_denied(device);
+    slot.count_denied(device, 2 * LIMIT);
     slot.charge_overhead(device, 64);
     slot.release_overhead(device, 64);
     let _ = slot.amounts(device);

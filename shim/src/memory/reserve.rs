@@ -189,7 +189,7 @@ impl Device {
     #[cold]
     fn deny(&'static self, denied: &ledger::Denied) -> Denied {
         if let (Some((_, index)), Some(slot)) = (self.region(), self.shim().slot()) {
-            slot.count_denied(index);
+            slot.count_denied(index, denied.requested_bytes);
         }
         self.shim().log(format_args!("denied on {}: {denied}", self.uuid));
         Denied

@@ -205,9 +205,11 @@ fn vcuda_shows_the_node() {
                 .unwrap(),
         )
     };
-    eventually("the refusal is an event", SOON, || {
-        events().contains("VcudaMemoryDenied web-1")
-    });
+    eventually(
+        "the refusal is an event, with the size of the request",
+        SOON,
+        || events().contains("VcudaMemoryDenied web-1: memory was refused 1 times (last: 3 GiB)"),
+    );
 
     let doctor = fixture.vcuda(["doctor", "--sim"]).output().unwrap();
     let said = String::from_utf8_lossy(&doctor.stdout).into_owned();

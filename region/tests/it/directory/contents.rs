@@ -132,7 +132,7 @@ fn runs_of_one_name_share_a_directory_and_its_memory() {
     let mine = usage.claim(&Identity::current().unwrap()).unwrap();
     let denied = mine.reserve(device(0), 2 * GIB, 4 * GIB).unwrap_err();
     assert_eq!(denied.used_bytes, 3 * GIB);
-    mine.count_denied(device(0));
+    mine.count_denied(device(0), denied.requested_bytes);
     mine.reserve(device(0), GIB, 4 * GIB).unwrap().commit();
     assert_eq!(usage.used_bytes(device(0)), 4 * GIB);
 
@@ -141,7 +141,8 @@ fn runs_of_one_name_share_a_directory_and_its_memory() {
     let seen = reader.processes(2, &view).unwrap();
     let used: Vec<_> = seen.iter().map(|process| process.devices[0].used_bytes).collect();
     assert_eq!(used.iter().sum::<u64>(), 4 * GIB);
-    assert_eq!(reader.bucket(device(0)).unwrap().denied, 1);
+    let bucket = reader.bucket(device(0)).unwrap();
+    assert_eq!((bucket.denied, bucket.denied_bytes), (1, 2 * GIB));
     let memory = reader.memory(device(0)).unwrap();
     assert_eq!((memory.used_bytes, memory.shared_bytes), (4 * GIB, 0));
     // What is shared is seen once, with its payer or without.
