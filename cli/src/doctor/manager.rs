@@ -29,21 +29,30 @@ pub(super) fn findings(environment: &Environment) -> Vec<Finding> {
         }
     };
     let mut findings = vec![version(&node, &status)];
-    let problems = status.problems.iter().filter(|problem| **problem != gpus.problem);
-    findings.extend(problems.map(|problem| Finding::note("manager", problem.clone(), BY_PROBLEM)));
-    if !gpus.problem.is_empty() {
-        findings.push(Finding::broken("manager", gpus.problem.clone(), BY_PROBLEM));
-    }
-    findings.extend(gpus.gpus.iter().flat_map(of_gpu));
+    findings.extend(problems(&status, &gpus.problem));
+    findings.extend(gpus.gpus.iter().flat_map(|gpu| of_gpu(gpu, &gpus.problem)));
     findings.extend(containers.iter().flat_map(of_container));
     findings
 }
 
-/// What keeps new tenants from a GPU, or its memory from those that it has.
-fn of_gpu(gpu: &Gpu) -> Vec<Finding> {
+/// The problem of the GPUs first, as others may follow from it. The status has it once more, with the name of its part.
+fn problems(status: &NodeStatus, of_gpus: &str) -> Vec<Finding> {
+    let gpus = Some(of_gpus).filter(|problem| !problem.is_empty());
+    let gpus = gpus.map(|problem| Finding::broken("manager", problem, BY_PROBLEM));
+    let others = status
+        .problems
+        .iter()
+        .filter(|problem| !problem.starts_with("GPUs: "));
+    gpus.into_iter()
+        .chain(others.map(|problem| Finding::note("manager", problem, BY_PROBLEM)))
+        .collect()
+}
+
+/// What keeps new tenants from a GPU, unless it is the `known` problem of all GPUs, or its memory from those that it has.
+fn of_gpu(gpu: &Gpu, known: &str) -> Vec<Finding> {
     let link = format!("GPU {}", gpu.uuid);
     let mut findings = Vec::new();
-    if !gpu.healthy {
+    if !gpu.healthy && (gpu.health_reason.is_empty() || !known.contains(&gpu.health_reason)) {
         findings.push(Finding::broken(
             &link,
             format!("no new tenant gets it: unhealthy: {}", gpu.health_reason),
@@ -161,7 +170,7 @@ mod tests {
             }],
             ..Gpu::default()
         };
-        let findings = of_gpu(&gpu);
+        let findings = of_gpu(&gpu, "");
         let health: Vec<_> = findings.iter().map(|finding| finding.health).collect();
         assert_eq!(health, [Health::Broken, Health::Note, Health::Note]);
         assert!(findings[0].seen.contains("XID 79"));
@@ -171,7 +180,36 @@ mod tests {
             healthy: true,
             ..Gpu::default()
         };
-        assert_eq!(of_gpu(&well), []);
+        assert_eq!(of_gpu(&well, ""), []);
+    }
+
+    #[test]
+    fn each_problem_is_told_once_and_that_of_the_gpus_first() {
+        let gone = "NVML cannot be used: NVIDIA driver is not loaded";
+        let status = NodeStatus {
+            problems: vec![format!("GPUs: {gone}"), "configuration: line 3".to_owned()],
+            ..NodeStatus::default()
+        };
+        let gpu = Gpu {
+            uuid: "GPU-1".to_owned(),
+            health_reason: gone.to_owned(),
+            ..Gpu::default()
+        };
+        let found = [problems(&status, gone), of_gpu(&gpu, gone)].concat();
+        let seen: Vec<_> = found
+            .iter()
+            .map(|finding| (finding.health, finding.seen.as_str()))
+            .collect();
+        assert_eq!(
+            seen,
+            [(Health::Broken, gone), (Health::Note, "configuration: line 3")]
+        );
+        let own = Gpu {
+            health_reason: "XID 79".to_owned(),
+            ..gpu
+        };
+        assert_eq!(of_gpu(&own, gone).len(), 1, "a reason of its own");
+        assert_eq!(problems(&NodeStatus::default(), ""), []);
     }
 
     #[test]

@@ -272,9 +272,12 @@ impl Tracker {
                 *xids.entry((known.facts.gpu.uuid, *xid)).or_default() += count;
             }
         }
-        let problems: Vec<&str> = [&self.unusable, &self.xids_problem]
+        // Without NVML there are no XIDs either: the cause is enough.
+        let problems: Vec<&str> = self
+            .unusable
+            .as_ref()
+            .or(self.xids_problem.as_ref())
             .into_iter()
-            .flatten()
             .chain(&self.missing)
             .map(String::as_str)
             .collect();

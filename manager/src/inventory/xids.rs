@@ -8,7 +8,7 @@ use nvml_wrapper::bitmasks::event::EventTypes;
 use nvml_wrapper::enums::event::XidError;
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::struct_wrappers::event::EventData;
-use nvml_wrapper::{Device, EventSet, Nvml};
+use nvml_wrapper::{EventSet, Nvml};
 use vcuda_driver_open::is_same_device;
 
 use super::nvml::DeviceHandle;
@@ -58,13 +58,19 @@ pub(super) fn registered<'nvml>(
     nvml: &'nvml Nvml,
     handles: &[DeviceHandle<'nvml>],
 ) -> Result<EventSet<'nvml>, NvmlError> {
-    let mut willing: Vec<&Device<'nvml>> = handles
-        .iter()
-        .map(|handle| &handle.device)
-        .filter(|device| tells_xids(device))
-        .collect();
-    if willing.is_empty() {
-        return Err(NvmlError::NotSupported);
+    let (mut willing, mut is_lost) = (Vec::new(), false);
+    for device in handles.iter().map(|handle| &handle.device) {
+        match device.supported_event_types() {
+            Ok(types) if types.contains(EventTypes::CRITICAL_XID_ERROR) => willing.push(device),
+            Err(NvmlError::GpuLost) => is_lost = true,
+            _ => {}
+        }
+    }
+    match willing.is_empty() {
+        // It may well tell XIDs: what is wrong is that it does not answer.
+        true if is_lost => return Err(NvmlError::GpuLost),
+        true => return Err(NvmlError::NotSupported),
+        false => {}
     }
     'set: loop {
         let mut set = nvml.create_event_set()?;
@@ -81,11 +87,6 @@ pub(super) fn registered<'nvml>(
         }
         return Ok(set);
     }
-}
-
-fn tells_xids(device: &Device<'_>) -> bool {
-    let types = device.supported_event_types();
-    types.is_ok_and(|types| types.contains(EventTypes::CRITICAL_XID_ERROR))
 }
 
 fn listen(

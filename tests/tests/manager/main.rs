@@ -10,6 +10,7 @@ mod files;
 mod manager_access;
 mod manager_audit;
 mod manager_clock;
+mod manager_doctor;
 mod manager_inventory;
 mod manager_life;
 mod manager_node;

@@ -175,6 +175,14 @@ fn deafness_is_a_problem_and_no_more() {
     tracker.apply(Observation::Xids(Err("XIDs are not watched".to_owned())));
     assert!(tracker.inventory().problem.is_some());
     assert_eq!(offered(&tracker), [1]);
+    // It follows from a worse one.
+    tracker.apply(Observation::Unusable("the driver is not loaded".to_owned()));
+    assert_eq!(
+        tracker.inventory().problem.as_deref(),
+        Some("the driver is not loaded")
+    );
+    tracker.apply(opened(&[1]));
+    assert!(tracker.inventory().problem.is_some());
     tracker.apply(Observation::Xids(Ok(())));
     assert_eq!(tracker.inventory().problem, None);
 }
