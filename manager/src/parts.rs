@@ -44,6 +44,7 @@ const FIRST_ANSWER: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(crate) struct Parts {
     grants: Grants,
+    problems: Arc<Problems>,
     keeping: WriterThread,
     accounting: Arc<Accounting>,
     watchers: Watchers,
@@ -112,6 +113,7 @@ impl Parts {
         }
         Ok(Parts {
             grants,
+            problems,
             keeping,
             accounting,
             watchers,
@@ -127,6 +129,12 @@ impl Parts {
         self.suspensions.wake();
         self.grants.users().set(config.users.clone());
         self.watchers.set_actions(config.audit_actions.clone());
+    }
+
+    /// Notes whether the last reload of the configuration was refused, for the status.
+    pub(crate) fn tell_reload(&self, refused: Option<String>) {
+        let goes_on = |why| format!("not read again, the one before stays in force: {why}");
+        self.problems.set("configuration", refused.map(goes_on));
     }
 
     /// Whether all threads that must not hang have worked lately, for the watchdog.

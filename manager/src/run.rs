@@ -10,6 +10,7 @@ use sd_notify::NotifyState;
 use tokio::signal::unix::{Signal, SignalKind};
 use tokio::time::{Interval, MissedTickBehavior, interval};
 use tracing::{error, info, warn};
+use vcuda_daemon::config::ConfigError;
 use vcuda_daemon::life::{self, Ends, RunError};
 use vcuda_daemon::logging::Logging;
 
@@ -66,7 +67,8 @@ async fn live(mut config: Config, flags: &Flags, logging: &Logging) -> Result<()
                 let _ = sd_notify::notify(&[NotifyState::Watchdog]);
             }
             Asked::Reload => {
-                reload(&mut config, flags, logging, &shim);
+                let refused = reload(&mut config, flags, logging, &shim).err();
+                parts.tell_reload(refused.map(|failure| failure.to_string()));
                 parts.apply(&config);
             }
         }
@@ -128,15 +130,18 @@ fn install(config: &Config, shim: &library::Current) {
     shim.set(installed);
 }
 
-/// Reloads the configuration. An invalid one changes nothing.
-fn reload(config: &mut Config, flags: &Flags, logging: &Logging, shim: &library::Current) {
-    let next = match Config::load(flags) {
-        Ok(next) => next,
-        Err(failure) => {
-            error!("the configuration stays as it is: {failure}");
-            return;
-        }
-    };
+/// Reloads the configuration.
+///
+/// # Errors
+/// It is invalid, and nothing has changed.
+fn reload(
+    config: &mut Config,
+    flags: &Flags,
+    logging: &Logging,
+    shim: &library::Current,
+) -> Result<(), ConfigError> {
+    let next =
+        Config::load(flags).inspect_err(|failure| error!("the configuration stays as it is: {failure}"))?;
     let mut words = vec![NotifyState::Reloading];
     // Type=notify-reload requires the time of the reload (sd_notify(3)).
     words.extend(NotifyState::monotonic_usec_now());
@@ -153,6 +158,7 @@ fn reload(config: &mut Config, flags: &Flags, logging: &Logging, shim: &library:
     *config = next;
     let _ = sd_notify::notify(&[NotifyState::Ready]);
     info!("the configuration was read again");
+    Ok(())
 }
 
 /// Requests by signals and by systemd's watchdog.
