@@ -2,7 +2,7 @@
 
 use vcuda_manager_api::v1::SuspendCheck;
 
-use super::Finding;
+use super::{Finding, Health};
 use crate::config::Environment;
 use crate::failure::Failure;
 use crate::manager_client::ManagerClient;
@@ -23,38 +23,41 @@ pub(super) fn findings(name: &str, environment: &Environment) -> Result<Vec<Find
 
 /// The answer first, then its reasons.
 fn of_checks(id: &str, checks: Vec<SuspendCheck>) -> Vec<Finding> {
-    let against = checks.iter().filter(|check| !check.holds).count();
-    let link = format!("tenant {id}");
-    let answer = match against {
-        0 => Finding::ok(&link, "it can be suspended now"),
-        1 => Finding::broken(&link, "it cannot be suspended now", "one condition does not hold"),
-        many => Finding::broken(
-            &link,
-            "it cannot be suspended now",
-            format!("{many} conditions do not hold"),
-        ),
+    // Nothing is broken if suspension was not asked for when the tenant was made.
+    let is_asked_for = checks
+        .iter()
+        .all(|check| check.holds || check.name != "suspendable");
+    let against = match is_asked_for {
+        true => Health::Broken,
+        false => Health::Note,
+    };
+    let answer = Finding::ok(&format!("tenant {id}"), "it can be suspended now");
+    let answer = match checks.iter().filter(|check| !check.holds).count() {
+        0 => answer,
+        number => Finding {
+            health: against,
+            seen: "it cannot be suspended now".to_owned(),
+            remedy: Some(match number {
+                1 => "one condition does not hold".to_owned(),
+                many => format!("{many} conditions do not hold"),
+            }),
+            ..answer
+        },
+    };
+    let of_check = |check: SuspendCheck| Finding {
+        health: if check.holds { Health::Ok } else { against },
+        link: check.name,
+        seen: check.seen,
+        remedy: Some(check.remedy).filter(|remedy| !check.holds && !remedy.is_empty()),
     };
     std::iter::once(answer)
         .chain(checks.into_iter().map(of_check))
         .collect()
 }
 
-fn of_check(check: SuspendCheck) -> Finding {
-    let finding = Finding::ok(&check.name, check.seen);
-    if check.holds {
-        return finding;
-    }
-    Finding {
-        health: super::Health::Broken,
-        remedy: Some(check.remedy).filter(|remedy| !remedy.is_empty()),
-        ..finding
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::Health;
 
     fn check(name: &str, remedy: Option<&str>) -> SuspendCheck {
         SuspendCheck {
@@ -86,5 +89,12 @@ mod tests {
             (Health::Ok, Health::Broken)
         );
         assert_eq!(refused[3].remedy, None);
+    }
+
+    #[test]
+    fn nothing_is_broken_where_suspension_was_not_asked_for() {
+        let checks = vec![check("suspendable", Some("")), check("driver", Some("update"))];
+        let health: Vec<Health> = of_checks("a-1", checks).iter().map(|one| one.health).collect();
+        assert_eq!(health, [Health::Note; 3]);
     }
 }

@@ -207,6 +207,10 @@ fn doctor_tells_whether_a_tenant_can_be_suspended() {
             .contains("make it with --suspendable"),
         "{found}"
     );
+    assert_eq!(
+        found["health"], "note",
+        "nothing is broken, as it was not asked for: {found}"
+    );
     suspendable(&fixture, "b");
     let found = finding(&fixture, "b", "processes");
     assert!(
