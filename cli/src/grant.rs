@@ -96,28 +96,16 @@ fn create(node: &ManagerClient, args: &GrantCreateArgs) -> Result<(), Failure> {
         grant.key
     )?;
     match grant.cdi_device.as_str() {
-        "" => {
-            let why = no_device(node, &grant);
-            writeln!(
-                out,
-                "in a container: not with --device, as it has no CDI device: {why}"
-            )
-        }
-        device => writeln!(out, "in a container: podman run --device {device} IMAGE"),
-    }?;
+        // Where no container can be started, `vcuda doctor` says why: not each grant is for one.
+        "" if node.container_edits(&grant.id).is_err() => {}
+        "" => writeln!(
+            out,
+            "in a container: docker run $(vcuda docker-args {}) IMAGE",
+            grant.key
+        )?,
+        device => writeln!(out, "in a container: podman run --device {device} IMAGE")?,
+    }
     Ok(())
-}
-
-/// The reason why the grant has no CDI device.
-fn no_device(node: &ManagerClient, grant: &Grant) -> String {
-    node.container_edits(&grant.id).err().map_or_else(
-        || {
-            "the manager may not write to its folder of devices (cdi.directory), or the name does not begin and end with a \
-             letter or digit"
-                .to_owned()
-        },
-        |failure| failure.to_string(),
-    )
 }
 
 /// Replaces the given options of the grant's lasting quota, for good or for a time.

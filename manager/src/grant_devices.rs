@@ -108,6 +108,13 @@ pub enum DeviceError {
     Io(PathBuf, io::Error),
 }
 
+impl DeviceError {
+    /// Whether no grant of the node can have a device.
+    pub(crate) fn is_of_node(&self) -> bool {
+        matches!(self, Self::Driver(_) | Self::Spec(SpecError::NoShim))
+    }
+}
+
 /// Owner of a device's file.
 enum Owner {
     None,
@@ -139,6 +146,16 @@ impl GrantDevices {
             directories,
             shim,
             written: Mutex::default(),
+        }
+    }
+
+    /// Folder of the devices, whether or not it can be written. `None`: grants have none.
+    #[must_use]
+    pub fn place(&self) -> Option<&Path> {
+        match &self.settings.folder {
+            Folder::Off => None,
+            Folder::System => Some(Path::new(SYSTEM_FOLDER)),
+            Folder::At(folder) => Some(folder),
         }
     }
 
@@ -322,7 +339,8 @@ impl GrantDevices {
         done
     }
 
-    fn folder(&self) -> Option<PathBuf> {
+    /// Folder of the devices, which is made if it is missing. `None`: none are written.
+    pub(crate) fn folder(&self) -> Option<PathBuf> {
         match &self.settings.folder {
             Folder::Off => None,
             Folder::System => {

@@ -1,11 +1,11 @@
 //! Checks of the node's manager: whether it answers, its problems, and the findings of its audit.
 
-use vcuda_manager_api::v1::{Container, Gpu, NodeStatus};
+use vcuda_manager_api::v1::{Container, Gpu, Grant, NodeStatus};
 use vcuda_quota::MemorySize;
 
 use super::Finding;
 use crate::config::Environment;
-use crate::manager_client::{Absence, ManagerClient};
+use crate::manager_client::{Absence, ManagerClient, view};
 
 /// Remedy of what the manager says of itself.
 const BY_PROBLEM: &str = "docs/operations.md has what to do about each";
@@ -32,6 +32,7 @@ pub(super) fn findings(environment: &Environment) -> Vec<Finding> {
     findings.extend(problems(&status, &gpus.problem));
     findings.extend(gpus.gpus.iter().flat_map(|gpu| of_gpu(gpu, &gpus.problem)));
     findings.extend(containers.iter().flat_map(of_container));
+    findings.extend(of_devices(&node, &status, &containers));
     findings
 }
 
@@ -136,6 +137,29 @@ fn of_container(container: &Container) -> Vec<Finding> {
         )
     });
     found.collect()
+}
+
+/// Why grants have no device for container engines: of one of them, as all have the same reason.
+fn of_devices(node: &ManagerClient, status: &NodeStatus, containers: &[Container]) -> Option<Finding> {
+    let folder = Some(&status.cdi_directory).filter(|folder| !folder.is_empty())?;
+    let mut grants = containers.iter().filter_map(|container| container.grant.as_ref());
+    let grant = grants.find(|grant| grant.cdi_device.is_empty() && may_have_device(grant))?;
+    let why = match node.container_edits(&grant.id) {
+        Ok(_) => format!("the manager cannot write to {folder}"),
+        Err(failure) => failure.to_string(),
+    };
+    Some(Finding::note(
+        "CDI devices",
+        format!("grant {} has none: {why}", grant.id),
+        "docs/containers.md, Set-up; only containers need them",
+    ))
+}
+
+/// Whether the manager writes a device for such a grant: it is for no pod, and CDI allows its key as a name.
+fn may_have_device(grant: &Grant) -> bool {
+    let is_end = |letter: char| letter.is_ascii_alphanumeric();
+    let is_name = grant.key.starts_with(is_end) && grant.key.ends_with(is_end);
+    is_name && grant.holder.as_ref().and_then(view::words).is_none()
 }
 
 #[cfg(test)]

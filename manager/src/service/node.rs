@@ -263,6 +263,7 @@ impl node_server::Node for NodeService {
             shim_library,
             program,
             shim_preload,
+            cdi_directory: self.grants.devices().place().map(path).unwrap_or_default(),
         }))
     }
 

@@ -12,6 +12,7 @@ use nix::fcntl::Flock;
 use parking_lot::Mutex;
 use thiserror::Error;
 use tokio::sync::{broadcast, mpsc, watch};
+use tracing::info;
 use vcuda_region::directory;
 use vcuda_region::process::Identity;
 
@@ -151,6 +152,12 @@ fn tidied_devices(
         directories.clone(),
         Arc::clone(&settings.shim),
     );
+    if let (Some(place), None) = (devices.place(), devices.folder()) {
+        let place = place.display();
+        info!(
+            "grants get no CDI devices: {place} may not be written (cdi.directory); only containers need them"
+        );
+    }
     if let Err(error) = devices.tidy(grant_table) {
         events.say(Severity::Warning, "VcudaDeviceFailed", error.to_string(), None);
     }

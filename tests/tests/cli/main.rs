@@ -11,6 +11,7 @@ mod bench;
 mod cli;
 mod closed_output;
 mod completion;
+mod grants_for_containers;
 mod manager_down;
 mod names;
 mod set_for;

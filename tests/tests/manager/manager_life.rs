@@ -304,35 +304,6 @@ fn shim_and_program_beside_the_manager_are_what_containers_get() {
 }
 
 #[test]
-fn a_grant_without_a_device_says_why() {
-    let fixture = Fixture::new();
-    let file = fixture.home().join("manager.toml");
-    let said_with = |inject: &str, shim: &[&str], name: &str| {
-        fs::write(&file, format!("[cdi]\ninject = \"{inject}\"\n")).unwrap();
-        let args = [&["--config", file.to_str().unwrap()], shim].concat();
-        let _manager = fixture.manager_with(&args);
-        let create = ["grant", "create", name, "--memory", "4GiB"];
-        succeeded(&fixture.vcuda(create).output().unwrap())
-    };
-    for (inject, shim, why) in [
-        (
-            "toolkit-env",
-            &["--shim-library", "/nothing"][..],
-            "no shim library installed",
-        ),
-        ("cdi", &[], "in the manager cdi.driver_root"),
-        (
-            "toolkit-env",
-            &[],
-            "may not write to its folder of devices (cdi.directory)",
-        ),
-    ] {
-        let said = said_with(inject, shim, &format!("grant{}", why.len()));
-        assert!(said.contains("no CDI device: ") && said.contains(why), "{said}");
-    }
-}
-
-#[test]
 fn what_a_person_should_look_into_is_logged_and_outlives_a_restart() {
     let fixture = Fixture::with_gpus(1, "24GiB");
     let mut manager = fixture.manager();

@@ -37,20 +37,21 @@ impl GrantWriter {
             let inventory = Arc::clone(&self.inventory.borrow());
             let restored = self.devices.restore(&self.grant_table, &inventory);
             self.devices_restored_ns = restored.is_ok().then_some(now_ns);
-            if restored.is_ok() {
+            // Without grants nothing was tried, and a failure that was reported may still be there.
+            if restored.is_ok() && self.grant_table.grants().next().is_some() {
                 self.device_failure = None;
             }
             self.note_device(restored);
         }
     }
 
-    /// Reports a failure, but not the last one again.
+    /// Reports a failure, but not the last one again. What all grants have in common names none of them, so it is reported once.
     fn note_device(&mut self, done: Result<(), (Option<GrantId>, DeviceError)>) {
         let Err((id, error)) = done else {
             return;
         };
         self.devices_restored_ns = None;
-        let id = id.as_ref().map(GrantId::as_str);
+        let id = id.as_ref().filter(|_| !error.is_of_node()).map(GrantId::as_str);
         let text = format!(
             "{}no device for container engines: {error}",
             id.map_or_else(String::new, |id| format!("{id}: "))
