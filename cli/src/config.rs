@@ -14,7 +14,7 @@ pub(crate) const ENV_TENANT: &str = vcuda_region::directory::ENV_DIRECTORY;
 /// Directory of the simulated machine.
 pub const ENV_MACHINE: &str = "VCUDA_SIM";
 /// Socket of the manager, or `off`.
-pub(crate) const ENV_MANAGER: &str = "VCUDA_MANAGER";
+pub const ENV_MANAGER: &str = "VCUDA_MANAGER";
 /// Libraries that the loader loads before all others.
 pub(crate) const ENV_PRELOAD: &str = "LD_PRELOAD";
 /// Directories that the loader searches first.

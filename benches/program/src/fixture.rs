@@ -22,11 +22,12 @@ use vcuda_machine::{Config, Machine};
 use vcuda_region::directory;
 
 pub(crate) use tenant::Tenant;
-use vcuda_cli::config::{ENV_MACHINE, ENV_RUNTIME, ENV_VISIBLE, Environment};
+use vcuda_cli::config::{ENV_MACHINE, ENV_MANAGER, ENV_RUNTIME, ENV_VISIBLE, Environment};
 use vcuda_cli::failure::{Failure, failed};
 use vcuda_cli::installation;
 use vcuda_cli::inventory::{self, Gpu, GpuSelector, Inventory};
 use vcuda_cli::smi::{Scope, Watch};
+use vcuda_manager_api::SOCKET_NAME;
 use vcuda_quota::{CoreShare, MemorySize};
 
 /// Prefix of the private directories' names, followed by the PID.
@@ -236,7 +237,10 @@ impl Fixture {
     /// A command for a program of vcuda with the fixture's GPU and tenants.
     fn command(&self, program: &Path) -> Command {
         let mut command = Command::new(program);
-        command.env(ENV_RUNTIME, self.home.path());
+        command
+            .env(ENV_RUNTIME, self.home.path())
+            // The user's manager, or one of the system, has other GPUs and tenants.
+            .env(ENV_MANAGER, self.manager_socket());
         match &self.inventory {
             Inventory::Simulated(_) => command.env(ENV_MACHINE, self.home.path().join("machine")),
             // The user's simulated machine and its libraries are not used.
@@ -253,6 +257,11 @@ impl Fixture {
     /// PIDs of its arbiters.
     pub(crate) fn arbiters(&self) -> Vec<i32> {
         vcuda_arbiter::processes(&self.runtime_root())
+    }
+
+    /// Socket of its manager.
+    fn manager_socket(&self) -> PathBuf {
+        self.runtime_root().join(SOCKET_NAME)
     }
 
     fn runtime_root(&self) -> PathBuf {
