@@ -245,6 +245,11 @@ impl Fixture {
         self.home.path().join("run")
     }
 
+    /// Path of its manager's socket.
+    pub fn manager_socket(&self) -> PathBuf {
+        self.runtime().join("vcuda/manager.sock")
+    }
+
     /// `vcuda` with these arguments in this fixture's environment.
     pub fn vcuda<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Command {
         let mut command = Command::new(release_dir().join("vcuda"));
@@ -253,7 +258,8 @@ impl Fixture {
         command
     }
 
-    /// Sets this fixture's machine and runtime directory in a command's environment, and removes an outer tenant's.
+    /// Sets this fixture's machine, runtime directory and manager in a command's environment, and removes an outer tenant's. A
+    /// manager of this machine, or a socket that it left behind, is not seen.
     pub fn environment(&self, command: &mut Command) {
         for name in [
             "LD_PRELOAD",
@@ -269,6 +275,7 @@ impl Fixture {
         command
             .env("VCUDA_SIM", self.machine())
             .env("XDG_RUNTIME_DIR", self.runtime())
+            .env("VCUDA_MANAGER", self.manager_socket())
             .stdin(Stdio::null());
     }
 

@@ -147,7 +147,7 @@ impl Manager<'_> {
 
     /// Path of its socket.
     pub fn socket(&self) -> PathBuf {
-        self.fixture.runtime().join("vcuda/manager.sock")
+        self.fixture.manager_socket()
     }
 
     /// Path of its state directory.

@@ -56,6 +56,8 @@ impl User {
         }
         command
             .env("XDG_RUNTIME_DIR", self.home.path().join("run"))
+            // A manager of this machine, or a socket that it left behind, is not seen.
+            .env("VCUDA_MANAGER", self.home.path().join("run/vcuda/manager.sock"))
             .env("VCUDA_SIM", self.machine());
         command
     }

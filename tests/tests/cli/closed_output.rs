@@ -46,11 +46,9 @@ const MANAGED: [&str; 12] = [
     "events --json",
 ];
 
-/// `vcuda` with these words. The system's manager, whose socket may be left behind, would be worth a message.
+/// `vcuda` with these words.
 fn vcuda(fixture: &Fixture, words: &str) -> Command {
-    let mut command = fixture.vcuda(words.split(' '));
-    command.env("VCUDA_MANAGER", fixture.runtime().join("vcuda/manager.sock"));
-    command
+    fixture.vcuda(words.split(' '))
 }
 
 /// Asserts that a command prints something, and that it ends with status 0 and no message if its reader has closed the output.

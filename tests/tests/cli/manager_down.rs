@@ -29,9 +29,7 @@ fn from_elsewhere(fixture: &Fixture, args: &[&str]) -> Command {
     let own: PathBuf = fixture.home().join("elsewhere");
     std::fs::create_dir_all(&own).unwrap();
     let mut command = fixture.vcuda(args);
-    command
-        .env("XDG_RUNTIME_DIR", own)
-        .env("VCUDA_MANAGER", fixture.runtime().join("vcuda/manager.sock"));
+    command.env("XDG_RUNTIME_DIR", own);
     command
 }
 
@@ -91,10 +89,7 @@ fn set_says_so_for_a_name_of_no_own_run() {
 fn for_the_doctor_it_is_broken() {
     let fixture = Fixture::new();
     let diagnosis = || {
-        // Without the system's manager, whose socket may be left behind, too.
-        let mut doctor = fixture.vcuda(["doctor", "--sim"]);
-        doctor.env("VCUDA_MANAGER", fixture.runtime().join("vcuda/manager.sock"));
-        let output = doctor.output().unwrap();
+        let output = fixture.vcuda(["doctor", "--sim"]).output().unwrap();
         let findings = String::from_utf8(output.stdout).unwrap();
         let mut lines = findings.lines().map(str::to_owned);
         let line = lines.find(|line| line.contains("manager ")).unwrap();
@@ -111,4 +106,23 @@ fn for_the_doctor_it_is_broken() {
     let (status, line) = diagnosis();
     assert!(status == Some(1) && line.starts_with("broken "), "{line}");
     assert!(line.contains(DOWN), "{line}");
+}
+
+/// Else tests would see the manager of the machine that they run on, or a socket that it left behind in /run/vcuda.
+#[test]
+fn a_fixture_names_its_own_manager_and_sees_no_other() {
+    let fixture = Fixture::new();
+    let command = fixture.vcuda(["smi"]);
+    let mut set = command.get_envs();
+    let named = set.find(|(name, _)| *name == "VCUDA_MANAGER").unwrap().1;
+    assert_eq!(named, Some(fixture.manager_socket().as_os_str()));
+    assert!(fixture.manager_socket().starts_with(fixture.home()));
+}
+
+#[test]
+fn the_manager_of_the_runtime_directory_is_found_without_its_name() {
+    let fixture = Fixture::new();
+    let _manager = fixture.manager();
+    let mut list = fixture.vcuda(["grant", "list"]);
+    succeeded(&list.env_remove("VCUDA_MANAGER").output().unwrap());
 }

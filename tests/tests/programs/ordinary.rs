@@ -305,6 +305,7 @@ fn programs_that_use_a_gpu_in_odd_places() {
     let machine = BTreeMap::from([
         ("VCUDA_SIM", fixture.machine().display().to_string()),
         ("XDG_RUNTIME_DIR", fixture.runtime().display().to_string()),
+        ("VCUDA_MANAGER", fixture.manager_socket().display().to_string()),
     ]);
     let run = |words: &str| BTreeMap::from([("RUN", format!("{vcuda} {words} --"))]);
     unchanged(
