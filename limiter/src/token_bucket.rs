@@ -62,7 +62,7 @@ pub struct TokenBucket {
     /// Number of refused reservations of memory.
     pub denied: AtomicU64,
     context_bytes: [AtomicU64; 2],
-    /// Size of the last refused reservation (bytes). 0 before, or if the processes are of an earlier release.
+    /// Size of the last refused reservation (bytes).
     pub denied_bytes: AtomicU64,
     reserved_context: AtomicU64,
     /// Number of copies between host and device.
