@@ -38,7 +38,6 @@ impl Evidence {
     }
 
     /// Mean busy part of the time by each tenant's busy map since the last call (thousandths). Idle tenants are left out.
-    #[must_use]
     pub fn take_shown(&self) -> BTreeMap<Use, u64> {
         let shown = std::mem::take(&mut self.0.lock().shown);
         let mean = |(of, (sum, count)): (Use, (u64, u64))| (of, sum / count.max(1));

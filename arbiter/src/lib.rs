@@ -75,7 +75,6 @@ pub struct Arbiter {
 
 impl Arbiter {
     /// An arbiter that bounds tenants' claims by this evidence.
-    #[must_use]
     pub fn new(evidence: Evidence) -> Self {
         Self {
             evidence,
@@ -113,7 +112,6 @@ impl Arbiter {
     }
 
     /// Whether the debt of a tenant that is gone is remembered, should its name come back.
-    #[must_use]
     pub fn remembers_debts(&self) -> bool {
         self.tenants.remembers_debts()
     }
@@ -157,7 +155,6 @@ impl Arbiter {
     }
 
     /// Time after `now_ns` until the next look is due (ns).
-    #[must_use]
     pub fn pause_ns(&self, now_ns: u64) -> u64 {
         let watch_ns = if self.tenants.are_dormant() {
             // A change is listed twice.

@@ -83,13 +83,11 @@ impl Runner {
     }
 
     /// Bounds the tenants' claims by this evidence.
-    #[must_use]
     pub fn with_evidence(self, evidence: Evidence) -> Self {
         Self { evidence, ..self }
     }
 
     /// A handle that ends the runner's sleep, for a caller whose `step` is to break now.
-    #[must_use]
     pub fn waker(&self) -> Waker {
         self.waker.clone()
     }
@@ -203,7 +201,6 @@ impl Runner {
 }
 
 /// Whether an arbiter runs under `root`. It may end right after the answer: the shims notice a missing beat.
-#[must_use]
 pub fn is_running(root: &Path) -> bool {
     [Kind::Leader, Kind::Manager]
         .into_iter()
@@ -211,7 +208,6 @@ pub fn is_running(root: &Path) -> bool {
 }
 
 /// The processes that lead and stand by under `root`, as far as they are of this PID namespace.
-#[must_use]
 pub fn processes(root: &Path) -> Vec<i32> {
     [Kind::Leader, Kind::Standby]
         .into_iter()

@@ -179,7 +179,6 @@ impl Lab {
     }
 
     /// Virtual time (ns).
-    #[must_use]
     pub fn now_ns(&self) -> u64 {
         self.world.now_ns()
     }

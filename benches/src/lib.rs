@@ -55,7 +55,6 @@ impl Options {
     }
 
     /// `usual`, or 1 for a brief run.
-    #[must_use]
     pub fn rounds(&self, usual: usize) -> usize {
         if self.brief { 1 } else { usual }
     }
@@ -80,7 +79,6 @@ impl Options {
     }
 
     /// Prints the missed goals. Exit status 1 if there are any and `check` is set.
-    #[must_use]
     #[expect(clippy::print_stdout, reason = "for the benchmarks' programs")]
     pub fn verdict(self) -> ExitCode {
         for missed in &self.missed {
@@ -161,25 +159,21 @@ impl Stage {
     }
 
     /// Path of the folder.
-    #[must_use]
     pub fn dir(&self) -> &Path {
         self.dir.path()
     }
 
     /// Path of the shim.
-    #[must_use]
     pub fn shim(&self) -> PathBuf {
         self.release.join("libvcuda_shim.so")
     }
 
     /// Path of a program or library of the release build.
-    #[must_use]
     pub fn released(&self, name: &str) -> PathBuf {
         self.release.join(name)
     }
 
     /// Path of a compiled program.
-    #[must_use]
     pub fn program(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
@@ -197,7 +191,6 @@ impl Stage {
     }
 
     /// A command for `arguments` on `driver`: bare, or as a tenant with `quota` (options of `vcuda run`).
-    #[must_use]
     pub fn command(&self, driver: Driver, quota: Option<&[&str]>) -> Command {
         let mut command = match (driver, quota) {
             (_, Some(quota)) => {

@@ -200,7 +200,6 @@ pub struct Spec {
 
 impl Spec {
     /// A specification of these devices.
-    #[must_use]
     pub fn new(kind: &str, devices: Vec<Device>) -> Self {
         Self {
             cdi_version: VERSION.to_owned(),
@@ -210,13 +209,11 @@ impl Spec {
     }
 
     /// Whether it has this kind, and a single device with this name.
-    #[must_use]
     pub fn is_of(&self, kind: &str, name: &str) -> bool {
         self.kind == kind && matches!(self.devices.as_slice(), [device] if device.name == name)
     }
 
     /// The tenant's directory on the host that its first device mounts.
-    #[must_use]
     pub fn limits(&self) -> Option<&Path> {
         let mounts = &self.devices.first()?.container_edits.mounts;
         let inside = Path::new(DIRECTORY_IN_CONTAINER);
@@ -240,7 +237,6 @@ pub fn place(path: &Path, text: &[u8]) -> io::Result<()> {
 }
 
 /// Whether a file of this name is what a killed process left of [`place`], of a file whose name begins with `prefix`.
-#[must_use]
 pub fn is_half_written(name: &str, prefix: &str) -> bool {
     name.strip_prefix('.')
         .is_some_and(|name| name.starts_with(prefix))

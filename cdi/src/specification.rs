@@ -43,7 +43,6 @@ pub struct DeviceNode {
 
 impl DeviceNode {
     /// The node `name` of the folder `devices` on the host.
-    #[must_use]
     pub fn new(devices: &Path, name: &str) -> Self {
         let (path, host) = (Path::new("/dev").join(name), devices.join(name));
         Self {
@@ -53,13 +52,11 @@ impl DeviceNode {
     }
 
     /// Path in the container.
-    #[must_use]
     pub fn container(&self) -> &Path {
         &self.path
     }
 
     /// Path on the host.
-    #[must_use]
     pub fn host(&self) -> &Path {
         self.host_path.as_ref().unwrap_or(&self.path)
     }
@@ -76,7 +73,6 @@ pub struct Mount {
 
 impl Mount {
     /// A mount with `access` `ro` or `rw`; one of data is not executable.
-    #[must_use]
     pub fn new(host: &Path, container: &Path, access: &str, is_data: bool) -> Self {
         let mut options = vec![access, "nosuid", "nodev"];
         // A library has to be mapped executable.
@@ -90,19 +86,16 @@ impl Mount {
     }
 
     /// Path on the host.
-    #[must_use]
     pub fn host(&self) -> &Path {
         &self.host_path
     }
 
     /// Path in the container.
-    #[must_use]
     pub fn container(&self) -> &Path {
         &self.container_path
     }
 
     /// Whether the container may write there.
-    #[must_use]
     pub fn is_writable(&self) -> bool {
         !self.options.iter().any(|option| option == "ro")
     }
@@ -124,7 +117,6 @@ impl Hook {
     /// A hook that runs `program`, a path in the container, with the container's user and rights. It runs last before the
     /// container's own program, which starts only if the hook succeeds (OCI runtime specification, "startContainer hooks"). The
     /// hook gets no environment from the image or the pod.
-    #[must_use]
     pub fn before_start(program: &str, arguments: &[&str]) -> Self {
         let name = Path::new(program).file_name().unwrap_or_default();
         let args = std::iter::once(name.to_string_lossy().into_owned());

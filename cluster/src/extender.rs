@@ -85,7 +85,6 @@ struct HostPriority {
 
 impl Extender {
     /// One with these.
-    #[must_use]
     pub fn new(
         rules: Rules,
         score: Score,

@@ -65,7 +65,6 @@ struct GroupVersionKind {
 
 impl Request {
     /// Whether the object is a pod.
-    #[must_use]
     pub fn is_of_pod(&self) -> bool {
         self.kind.kind == POD
     }
@@ -98,7 +97,6 @@ pub fn read(body: &[u8], kinds: &[&str]) -> Result<Request, ReviewError> {
 }
 
 /// The answer that admits, with a patch (RFC 6902) unless it is empty.
-#[must_use]
 pub fn admitted(uid: &str, patch: &json_patch::Patch) -> Value {
     let mut response = json!({"uid": uid, "allowed": true});
     if let Some(response) = response.as_object_mut().filter(|_| !patch.0.is_empty()) {
@@ -110,7 +108,6 @@ pub fn admitted(uid: &str, patch: &json_patch::Patch) -> Value {
 }
 
 /// The answer that refuses, with a sentence for the pod's author.
-#[must_use]
 pub fn refused(uid: &str, why: &str) -> Value {
     answer(json!({
         "uid": uid, "allowed": false,

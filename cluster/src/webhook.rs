@@ -27,7 +27,6 @@ pub struct Webhook {
 
 impl Webhook {
     /// One with these.
-    #[must_use]
     pub fn new(rules: Rules, counters: Arc<Counters>) -> Self {
         Self {
             rules: Arc::new(rules),

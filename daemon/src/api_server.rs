@@ -46,7 +46,6 @@ pub async fn client(kubeconfig: Option<&Path>) -> Result<Option<Client>, ApiServ
 }
 
 /// An error of a kubeconfig, without the file's content: the parser's own text shows the lines at fault, which may be secrets.
-#[must_use]
 pub fn kubeconfig_text(error: &KubeconfigError) -> String {
     match error {
         KubeconfigError::Parse(_) => {

@@ -76,7 +76,6 @@ pub fn absolute(key: &str, path: &Path) -> Result<(), ConfigError> {
 }
 
 /// Host name, the default of the node's name.
-#[must_use]
 pub fn host_name() -> String {
     let name = nix::unistd::gethostname().unwrap_or_default();
     name.to_string_lossy().into_owned()
@@ -92,7 +91,6 @@ pub struct LogTable {
 
 impl LogTable {
     /// The log's settings; flags take precedence over the table.
-    #[must_use]
     pub fn with(self, filter: Option<&Filter>, format: Option<LogFormat>) -> Log {
         Log {
             filter: filter.cloned().unwrap_or(self.filter),

@@ -30,7 +30,6 @@ impl fmt::Debug for Logging {
 
 impl Logging {
     /// Starts the log of this process. To be called once.
-    #[must_use]
     pub fn start(log: &Log) -> Self {
         let (filter, handle) = reload::Layer::new(log.filter.layer());
         let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
@@ -44,7 +43,6 @@ impl Logging {
     }
 
     /// Replaces the filter. Returns false if this is not the process's log.
-    #[must_use]
     pub fn set_filter(&self, log: &Log) -> bool {
         self.filter.reload(log.filter.layer()).is_ok()
     }

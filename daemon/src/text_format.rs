@@ -10,7 +10,6 @@ use axum::http::header::ACCEPT;
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Whether a request asks for this format: it accepts plain text and does not name OpenMetrics.
-#[must_use]
 pub fn is_wanted(headers: &HeaderMap) -> bool {
     let names = |kind: &str| {
         let mut accepted = headers.get_all(ACCEPT).iter();
@@ -21,7 +20,6 @@ pub fn is_wanted(headers: &HeaderMap) -> bool {
 
 /// Text of metrics in this format, from OpenMetrics without timestamps and exemplars. A family of counters or of information
 /// is called as its samples are; units have no line.
-#[must_use]
 pub fn of_openmetrics(metrics: &str) -> String {
     let kinds: HashMap<&str, &str> = metrics
         .lines()

@@ -20,7 +20,6 @@ pub fn end_at_once(status: u8) -> ! {
 }
 
 /// Whether two of nvml-wrapper's devices are one GPU. Handles are compared, as a lost GPU cannot be asked for its UUID.
-#[must_use]
 pub fn is_same_device(one: &nvml_wrapper::Device<'_>, other: &nvml_wrapper::Device<'_>) -> bool {
     // SAFETY: the handle is only compared.
     let one = unsafe { one.handle() };

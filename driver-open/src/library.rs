@@ -14,7 +14,6 @@ struct LinkMap {
 }
 
 /// Absolute path of the library that the loader finds by this name; `None` if it finds none. The library stays loaded.
-#[must_use]
 pub fn library_path(soname: &str) -> Option<PathBuf> {
     // SAFETY: loading the driver runs its own initialisers, as every program with a GPU does.
     let handle = unsafe { Library::new(soname) }.ok()?.into_raw();

@@ -26,7 +26,6 @@ pub struct Container {
 
 impl Container {
     /// A new one, with sound files.
-    #[must_use]
     pub fn new() -> Self {
         let root = tempfile::Builder::new()
             .permissions(PermissionsExt::from_mode(0o700))
@@ -45,7 +44,6 @@ impl Container {
     }
 
     /// Where the files are.
-    #[must_use]
     pub fn path(&self) -> &Path {
         self.directory.path()
     }

@@ -64,7 +64,6 @@ pub enum Admission {
 }
 
 /// Decides about a launch at `now_ns` (`CLOCK_MONOTONIC`).
-#[must_use]
 pub fn admit(launch: &Snapshot, now_ns: u64) -> Admission {
     if let Some(at_ns) = launch.other_first_until_ns {
         let reason = Reason::Turn;

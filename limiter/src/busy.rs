@@ -30,7 +30,6 @@ pub struct Marked {
 
 impl Marked {
     /// The part of `elapsed_ns` to charge (ns): the part of fresh bins. A segment that is too short for a bin is charged whole.
-    #[must_use]
     pub fn charge_ns(self, elapsed_ns: u64) -> u64 {
         if self.covered == 0 || self.fresh >= self.covered {
             return elapsed_ns;
@@ -41,7 +40,6 @@ impl Marked {
 }
 
 /// Number of the bin whose start is nearest to `at_ns`.
-#[must_use]
 pub const fn bin_of(at_ns: u64) -> u64 {
     at_ns.saturating_add(BIN_NS / 2) / BIN_NS
 }
@@ -49,7 +47,6 @@ pub const fn bin_of(at_ns: u64) -> u64 {
 /// Sets the bins from `from_ns` to `to_ns` (monotonic clock) in the ring `words`. Returns the number of bins, and of new ones.
 ///
 /// Bins older than the ring count as new, so that they are charged in full. An empty or reversed segment sets no bin.
-#[must_use]
 pub fn mark(words: &[AtomicU64], from_ns: u64, to_ns: u64) -> Marked {
     let (from, to) = (bin_of(from_ns), bin_of(to_ns));
     let mut marked = Marked {
@@ -105,7 +102,6 @@ fn mark_word(words: &[AtomicU64], word: u64, mask: u64) -> u64 {
 }
 
 /// The 48 bins of the ring's word number `word`, from the `value` at its [`place`]. 0 if the value is of another round.
-#[must_use]
 pub fn bins_of(value: u64, ring_words: usize, word: u64) -> u64 {
     if tag_of(value) == place(ring_words, word).1 {
         value & BINS
@@ -115,7 +111,6 @@ pub fn bins_of(value: u64, ring_words: usize, word: u64) -> u64 {
 }
 
 /// The busy part of the time from `from_ns` to `to_ns` (monotonic clock) in thousandths, to the nearest words.
-#[must_use]
 pub fn busy_permille(words: &[AtomicU64], from_ns: u64, to_ns: u64) -> u32 {
     let word_of = |at_ns: u64| at_ns / BIN_NS / BINS_PER_WORD;
     let (from, to) = (word_of(from_ns), word_of(to_ns));
@@ -129,7 +124,6 @@ pub fn busy_permille(words: &[AtomicU64], from_ns: u64, to_ns: u64) -> u32 {
 }
 
 /// The busy time from `from_ns` to `to_ns` (monotonic clock) in ns, to the nearest bins, of at most the last round.
-#[must_use]
 pub fn busy_ns(words: &[AtomicU64], from_ns: u64, to_ns: u64) -> u64 {
     let to = bin_of(to_ns);
     let from = bin_of(from_ns).max(to.saturating_sub(words.len() as u64 * BINS_PER_WORD));
@@ -143,7 +137,6 @@ pub fn busy_ns(words: &[AtomicU64], from_ns: u64, to_ns: u64) -> u64 {
 }
 
 /// Index of word number `word` in a ring, and its tag.
-#[must_use]
 pub fn place(ring_words: usize, word: u64) -> (usize, u16) {
     let ring = ring_words.max(1) as u64;
     let index = usize::try_from(word % ring).unwrap_or(0);

@@ -34,7 +34,6 @@ pub const STALE_BEAT_NS: u64 = 1_000_000_000;
 pub const LOOK_BACK_WORDS: u64 = LOOK_BACK_NS / (busy::BIN_NS * busy::BINS_PER_WORD) + 1;
 
 /// Number of the busy map's word for `now_ns` (counted since the clock's zero).
-#[must_use]
 pub const fn word_at(now_ns: u64) -> u64 {
     now_ns / (busy::BIN_NS * busy::BINS_PER_WORD)
 }
@@ -52,7 +51,6 @@ pub struct Overlap {
 
 impl Overlap {
     /// The tenant's average part of a busy bin (thousandths); 1000 if it was never busy.
-    #[must_use]
     pub fn ratio_permille(self) -> u32 {
         let ratio = self.parts_permille.checked_div(self.bins).unwrap_or(1000);
         u32::try_from(ratio).unwrap_or(1000).min(1000)
@@ -108,7 +106,6 @@ pub struct Busy {
 
 /// Compares the busy bins of all tenants of a GPU over the same span. Tenants that are busy in the same bin get a part of it in
 /// proportion to their contexts. This is the immediate estimate: the exact parts depend on the order of the slices ([`Turns`]).
-#[must_use]
 pub fn overlaps(tenants: &[Busy]) -> Vec<Overlap> {
     let mut overlaps = vec![Overlap::default(); tenants.len()];
     sets::for_each_run(tenants, |set, bins| {
@@ -138,7 +135,6 @@ impl Default for Scale {
 
 impl Scale {
     /// Continues the factor of an earlier arbiter (thousandths).
-    #[must_use]
     pub fn from_permille(permille: u32) -> Self {
         Self {
             thousandths_of_permille: permille.clamp(1, 1000) * 1000,
@@ -155,7 +151,6 @@ impl Scale {
     }
 
     /// Value of [`crate::token_bucket::Pace::scale_permille`], 1 to 1000. Values within one percent of 1000 are 1000.
-    #[must_use]
     pub fn permille(self) -> u32 {
         let permille = (self.thousandths_of_permille + 500) / 1000;
         if permille >= 990 { 1000 } else { permille.max(1) }

@@ -36,7 +36,6 @@ pub struct Key(u64);
 impl Key {
     /// Key of a kernel: raw handle, class of the number of blocks (a power of two), and class of the dynamic shared memory.
     #[inline(always)]
-    #[must_use]
     pub fn kernel(handle: usize, blocks: u64, shared_bytes: u32) -> Self {
         let grid = u64::from((blocks | 1).leading_zeros());
         // Most kernels have no dynamic shared memory.
@@ -49,28 +48,24 @@ impl Key {
 
     /// Key of the kernel for any grid: the fallback if this grid is unknown.
     #[inline]
-    #[must_use]
     pub fn function(handle: usize) -> Self {
         Self::pack(KERNEL, handle, ANY_GRID << 4)
     }
 
     /// Key of a graph by its executable handle.
     #[inline]
-    #[must_use]
     pub fn graph(handle: usize) -> Self {
         Self::pack(GRAPH, handle, 0)
     }
 
     /// Key of a copy or a memset of device memory by its size class (a power of two). All of a kind and size cost the same.
     #[inline]
-    #[must_use]
     pub fn transfer(kind: Transfer, bytes: u64) -> Self {
         let size = u64::from(64 - bytes.leading_zeros());
         Self::pack(TRANSFER, kind as usize, size)
     }
 
     /// The handle of a kernel; `None` for other kinds.
-    #[must_use]
     pub fn kernel_handle(self) -> Option<usize> {
         if self.0 & 3 == KERNEL {
             usize::try_from(self.0 >> 12 << 2).ok()
@@ -100,7 +95,6 @@ pub enum Transfer {
 }
 
 /// Predicted cost of a transfer of an unknown size (ns): a latency, and a terabyte per second.
-#[must_use]
 pub const fn transfer_ns(bytes: u64) -> u64 {
     2_000 + bytes / 1_000
 }
@@ -154,7 +148,6 @@ impl Default for Table {
 
 impl Table {
     /// Creates an empty table.
-    #[must_use]
     pub const fn new() -> Self {
         Self {
             sets: [const {
@@ -172,7 +165,6 @@ impl Table {
     /// The learnt cost of `key`. An unknown key gets an entry with the cost of `family` (the same function with any grid) if that is
     /// known, else with [`UNKNOWN_NS`].
     #[inline]
-    #[must_use]
     pub fn predict(&self, key: Key, family: Key) -> Prediction {
         match self.find(key) {
             Some(found) => found,
@@ -196,7 +188,6 @@ impl Table {
 
     /// The entry of `key`; `None` if it has none.
     #[inline]
-    #[must_use]
     pub fn find(&self, key: Key) -> Option<Prediction> {
         let (index, word) = self.word_of(key)?;
         Some(Prediction {
@@ -208,7 +199,6 @@ impl Table {
 
     /// The entry of `key`; `None` if it is not learnt.
     #[inline(always)]
-    #[must_use]
     pub fn find_learnt(&self, key: Key) -> Option<Prediction> {
         let (index, word) = self.word_of(key)?;
         let [samples, ..] = word.to_le_bytes();
@@ -267,7 +257,6 @@ impl Table {
     }
 
     /// Present cost of the entry at an index (ns).
-    #[must_use]
     pub fn at(&self, index: u16) -> (u64, u8) {
         let word = self
             .entry(index)

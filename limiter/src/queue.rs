@@ -90,7 +90,6 @@ pub struct Member {
 
 impl Member {
     /// Creates the counters of the process in a slot.
-    #[must_use]
     pub fn new(slot: usize) -> Self {
         Self {
             slot,
@@ -100,13 +99,11 @@ impl Member {
     }
 
     /// Slot of the process.
-    #[must_use]
     pub fn slot(&self) -> usize {
         self.slot
     }
 
     /// Whether the process has taken no GPU time in its present quantum.
-    #[must_use]
     pub fn begins(&self) -> bool {
         self.spent_ns.load(Ordering::Relaxed) == 0
     }
@@ -170,7 +167,6 @@ impl Queue {
 
     /// Latest time until which another process is before a launch of `cost_ns` (`CLOCK_MONOTONIC`, ns): one of the first `slots` that
     /// waits and is less served. `None` if there is none.
-    #[must_use]
     pub fn others_until(&self, member: &Member, cost_ns: u64, slots: usize, now_ns: u64) -> Option<u64> {
         let own = member.place(cost_ns, 0);
         let waiting = self.waiting(slots, now_ns);
@@ -180,13 +176,11 @@ impl Queue {
     }
 
     /// Whether a process other than the one in `slot` waits, of the first `slots`.
-    #[must_use]
     pub fn others_wait(&self, slot: Option<usize>, slots: usize, now_ns: u64) -> bool {
         self.waiting(slots, now_ns).any(|(other, ..)| Some(other) != slot)
     }
 
     /// Slot of the first process of the queue; `None` if none waits.
-    #[must_use]
     pub fn first(&self, slots: usize, now_ns: u64) -> Option<usize> {
         self.waiting(slots, now_ns)
             .reduce(|first, one| {

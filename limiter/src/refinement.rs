@@ -40,14 +40,12 @@ impl Refinement {
     /// Whether the part is in use: always in this build.
     #[cfg(not(feature = "ablation"))]
     #[inline(always)]
-    #[must_use]
     pub const fn is_used(self) -> bool {
         true
     }
 
     /// Whether the part is in use: not if `VCUDA_WITHOUT` names it.
     #[cfg(feature = "ablation")]
-    #[must_use]
     pub fn is_used(self) -> bool {
         static WITHOUT: std::sync::OnceLock<String> = std::sync::OnceLock::new();
         let without = WITHOUT.get_or_init(|| std::env::var("VCUDA_WITHOUT").unwrap_or_default());

@@ -46,7 +46,6 @@ pub struct Access {
 
 impl Access {
     /// The rights by these settings, for a manager of the user and group of this process.
-    #[must_use]
     pub fn new(api: &Api) -> Self {
         let group = api.group.unwrap_or_else(|| Gid::effective().as_raw());
         Self {
@@ -59,7 +58,6 @@ impl Access {
     }
 
     /// Permissions of the socket: as configured, and open to all if the manager tells callers apart itself.
-    #[must_use]
     pub fn socket_mode(&self, api: &Api) -> u32 {
         if self.is_listed {
             api.mode | 0o666
@@ -69,7 +67,6 @@ impl Access {
     }
 
     /// What this caller may do.
-    #[must_use]
     pub fn right_of(&self, caller: &Caller) -> Right {
         let is_in = |group: &u32| caller.groups.contains(group);
         let users = self.users.get();
@@ -90,7 +87,6 @@ impl Access {
     }
 
     /// Sentence for a caller whose call was refused. Asks the system for names, so it may block.
-    #[must_use]
     pub fn refusal(&self, caller: &Caller, method: &str) -> String {
         let user = user_name(caller.uid);
         let change = match self.operators {
@@ -122,7 +118,6 @@ impl Access {
 }
 
 /// Name and number of a user, such as `alice (1000)`.
-#[must_use]
 pub fn user_name(uid: u32) -> String {
     match User::from_uid(Uid::from_raw(uid)) {
         Ok(Some(user)) => format!("{} ({uid})", user.name),

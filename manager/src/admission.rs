@@ -130,13 +130,11 @@ pub struct Free {
 
 impl Rules {
     /// Whether the quotas on a GPU may exceed its memory as suspendable tenants take turns.
-    #[must_use]
     pub fn may_exceed_memory(&self) -> bool {
         self.suspendable_overcommit_permille > 1000
     }
 
     /// All memory that `gpu` can give to `sharers` tenants together (bytes).
-    #[must_use]
     pub fn memory_capacity_bytes(&self, gpu: &Gpu, sharers: u32) -> u64 {
         let reserve = self.reserve_bytes_per_sharer.saturating_mul(u64::from(sharers));
         let once = u128::from(gpu.grantable_bytes(reserve));
@@ -145,7 +143,6 @@ impl Rules {
     }
 
     /// Memory that is left beside `load` for a tenant that is one of `sharers` (bytes).
-    #[must_use]
     pub fn memory_left_bytes(&self, gpu: &Gpu, load: &Load, sharers: u32, is_suspendable: bool) -> u64 {
         if load.is_whole {
             return 0;
@@ -165,7 +162,6 @@ impl Rules {
     }
 
     /// Amounts left for one more tenant.
-    #[must_use]
     pub fn free(&self, gpu: &Gpu, load: &Load, is_suspendable: bool) -> Free {
         let sharers = load.sharers.saturating_add(1);
         Free {
@@ -183,7 +179,6 @@ impl Rules {
     }
 
     /// A warning for a tenant with less memory than one context takes: it starts, and its programs then fail.
-    #[must_use]
     pub fn too_small(&self, amounts: &Quota) -> Option<String> {
         let bytes = amounts
             .memory_bytes
@@ -197,7 +192,6 @@ impl Rules {
     }
 
     /// Whether one more tenant with these amounts fits beside `load`.
-    #[must_use]
     pub fn fits(&self, gpu: &Gpu, load: &Load, amounts: &Quota, is_suspendable: bool) -> bool {
         let free = self.free(gpu, load, is_suspendable);
         let has_memory = match amounts.memory_bytes {

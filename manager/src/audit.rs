@@ -153,13 +153,11 @@ impl Auditor {
     }
 
     /// Number of findings, by reason. A finding that continues to hold is counted once.
-    #[must_use]
     pub fn counts(&self) -> Counts {
         self.counts.lock().clone()
     }
 
     /// Bytes of the findings that hold now.
-    #[must_use]
     pub fn audited(&self) -> Audited {
         self.audited.lock().clone()
     }

@@ -38,7 +38,6 @@ pub enum Damage {
 }
 
 /// Makes a file of this kind from a record in JSON.
-#[must_use]
 pub fn seal(kind: &str, version: u32, json: &[u8]) -> Vec<u8> {
     let header = format!("{kind} {version} {:08x} {}\n", crc32fast::hash(json), json.len());
     [header.as_bytes(), json].concat()

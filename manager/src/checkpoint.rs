@@ -32,7 +32,6 @@ pub enum Step {
 
 impl Step {
     /// The step as an argument of `vcuda-checkpoint`.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Step::State => "state",
@@ -137,7 +136,6 @@ impl Outcome {
     ];
 
     /// Exit status of `vcuda-checkpoint`. 64 is wrong use (sysexits.h).
-    #[must_use]
     pub const fn status(self) -> u8 {
         match self {
             Outcome::Done => 0,
@@ -155,7 +153,6 @@ impl Outcome {
     }
 
     /// The outcome with this exit status; `None` for a program that crashed or was used wrongly.
-    #[must_use]
     pub fn of_status(status: i32) -> Option<Outcome> {
         let mut all = Outcome::ALL.into_iter();
         all.find(|outcome| i32::from(outcome.status()) == status)

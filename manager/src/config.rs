@@ -195,7 +195,6 @@ impl Config {
     }
 
     /// Names of the settings in `next` that take effect only with a restart.
-    #[must_use]
     pub fn needs_restart(&self, next: &Config) -> Vec<&'static str> {
         let differences = [
             ("root", self.root != next.root),

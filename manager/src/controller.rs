@@ -66,7 +66,6 @@ impl Controller {
     }
 
     /// Time of the last arbitration (`CLOCK_MONOTONIC`, ns), for the watchdog. 0 while another arbiter leads.
-    #[must_use]
     pub fn beat_ns(&self) -> u64 {
         self.beat_ns.load(Ordering::Relaxed)
     }

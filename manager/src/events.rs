@@ -179,7 +179,6 @@ impl Events {
     }
 
     /// The kept events with numbers above `after`, and a receiver for new ones.
-    #[must_use]
     pub fn listen(&self, after: u64) -> (Vec<Event>, broadcast::Receiver<Event>) {
         let kept = self.kept.lock();
         let known = kept
@@ -225,7 +224,6 @@ impl Report {
 }
 
 /// Milliseconds since 1970-01-01 UTC.
-#[must_use]
 pub fn unix_ms() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)

@@ -95,13 +95,11 @@ pub struct MigInstance {
 
 impl Inventory {
     /// The GPU with this UUID.
-    #[must_use]
     pub fn find(&self, uuid: &GpuUuid) -> Option<&Gpu> {
         self.gpus.iter().find(|gpu| gpu.uuid == *uuid)
     }
 
     /// The reason why no GPU can be granted. `None` while one can: a GPU that is missing or ill does not keep the others.
-    #[must_use]
     pub fn outage(&self) -> Option<&str> {
         let is_healthy = |gpu: &Gpu| gpu.health == Health::Healthy;
         self.problem
@@ -112,7 +110,6 @@ impl Inventory {
 
 impl Gpu {
     /// A healthy GPU of which only these facts are known.
-    #[must_use]
     pub fn new(uuid: GpuUuid, name: &str, memory_total_bytes: u64) -> Self {
         Self {
             uuid,
@@ -135,7 +132,6 @@ impl Gpu {
     }
 
     /// Maximum memory for tenants if `reserve_bytes` are kept for contexts (bytes).
-    #[must_use]
     pub fn grantable_bytes(&self, reserve_bytes: u64) -> u64 {
         self.memory_total_bytes
             .saturating_sub(self.memory_reserved_bytes)

@@ -14,19 +14,16 @@ pub struct GrantId(String);
 
 impl GrantId {
     /// The id of the grant with this key and number.
-    #[must_use]
     pub fn new(key: &str, number: u64) -> Self {
         Self(format!("{key}-{number}"))
     }
 
     /// The id of the grant whose directory has this name.
-    #[must_use]
     pub fn from_directory(name: &str) -> Self {
         Self(name.to_owned())
     }
 
     /// The id as text.
-    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -100,13 +97,11 @@ pub struct Grant {
 
 impl Grant {
     /// The quota without the end of a time.
-    #[must_use]
     pub fn lasting_amounts(&self) -> Quota {
         self.lasting.map_or(self.amounts, |lasting| lasting.amounts)
     }
 
     /// A quota with the memory and the promised time for which room is kept: the larger of now and of later.
-    #[must_use]
     pub fn kept(&self) -> Quota {
         let (now, later) = (self.amounts, self.lasting_amounts());
         let both = now.memory_bytes.zip(later.memory_bytes);
@@ -122,13 +117,11 @@ impl Grant {
     }
 
     /// The memory for which room is kept on each of its GPUs (bytes); `u64::MAX` for all.
-    #[must_use]
     pub fn kept_bytes(&self) -> u64 {
         self.kept().memory_bytes.unwrap_or(u64::MAX)
     }
 
     /// Whether a grant that was read from a file is possible.
-    #[must_use]
     pub fn is_sound(&self) -> bool {
         let mut gpus = self.gpus.clone();
         gpus.sort_unstable();

@@ -135,7 +135,6 @@ pub struct GrantDevices {
 
 impl GrantDevices {
     /// The devices of grants with these directories.
-    #[must_use]
     pub fn new(
         settings: DeviceSettings,
         directories: TenantDirectories,
@@ -150,7 +149,6 @@ impl GrantDevices {
     }
 
     /// Folder of the devices, whether or not it can be written. `None`: grants have none.
-    #[must_use]
     pub fn place(&self) -> Option<&Path> {
         match &self.settings.folder {
             Folder::Off => None,
@@ -160,7 +158,6 @@ impl GrantDevices {
     }
 
     /// Qualified name of the grant's device, if it has one.
-    #[must_use]
     pub fn device_of(&self, grant: &Grant) -> Option<String> {
         let written = self.written.lock();
         (written.get(&grant.key) == Some(&grant.id)).then(|| format!("{KIND}={}", grant.key))

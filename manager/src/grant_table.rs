@@ -31,38 +31,32 @@ impl GrantTable {
     }
 
     /// Number of grants.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.grants.len()
     }
 
     /// Whether there are no grants.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.grants.is_empty()
     }
 
     /// The grant with this id.
-    #[must_use]
     pub fn by_id(&self, id: &str) -> Option<&Arc<Grant>> {
         let number = number_of(id)?;
         self.grants.get(&number).filter(|grant| grant.id.as_str() == id)
     }
 
     /// The grant with this number.
-    #[must_use]
     pub fn by_number(&self, number: u64) -> Option<&Arc<Grant>> {
         self.grants.get(&number)
     }
 
     /// The grant with this key.
-    #[must_use]
     pub fn by_key(&self, key: &str) -> Option<&Arc<Grant>> {
         self.grants().find(|grant| grant.key == key)
     }
 
     /// The grant that this request created.
-    #[must_use]
     pub fn by_request(&self, request_id: &str) -> Option<&Arc<Grant>> {
         self.grants().find(|grant| grant.created_by == request_id)
     }
@@ -82,7 +76,6 @@ impl GrantTable {
 }
 
 /// The number in a grant's id.
-#[must_use]
 pub fn number_of(id: &str) -> Option<u64> {
     let (_, number) = id.rsplit_once('-')?;
     let is_plain = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());

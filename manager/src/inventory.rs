@@ -141,7 +141,6 @@ impl Node {
     }
 
     /// A receiver of the GPUs and of each change.
-    #[must_use]
     pub fn inventory(&self) -> watch::Receiver<Arc<Inventory>> {
         self.inventory.clone()
     }

@@ -192,7 +192,6 @@ impl Ledger {
     }
 
     /// Path of the ledger's file.
-    #[must_use]
     pub fn path(&self) -> PathBuf {
         self.directory.join(NAME)
     }

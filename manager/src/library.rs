@@ -39,7 +39,6 @@ impl Current {
     }
 
     /// The current version.
-    #[must_use]
     pub fn get(&self) -> Option<Installed> {
         self.0.lock().clone()
     }

@@ -67,7 +67,6 @@ pub struct Metrics {
 
 impl Metrics {
     /// Metrics from these sources and from the counts in `instruments`.
-    #[must_use]
     pub fn new(sources: Sources, instruments: Arc<Instruments>) -> Self {
         let node = labels::bounded(&sources.node).into_owned();
         let mut registry = Registry::with_labels([("node".into(), node.into())].into_iter());

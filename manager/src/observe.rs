@@ -92,7 +92,6 @@ pub struct Device {
 
 impl Device {
     /// A device that the tenant has not used yet.
-    #[must_use]
     pub fn unused(gpu: GpuUuid, config: DeviceConfig) -> Self {
         Self {
             gpu,
@@ -133,7 +132,6 @@ pub struct Process {
 
 impl Tenant {
     /// A tenant that was granted just now.
-    #[must_use]
     pub fn unused(grant: &Grant) -> Self {
         let config = grant.amounts.config();
         Self {
@@ -152,7 +150,6 @@ impl Tenant {
 
 impl Snapshot {
     /// The tenant with this ID.
-    #[must_use]
     pub fn find(&self, id: &str) -> Option<&Tenant> {
         let place = self
             .tenants

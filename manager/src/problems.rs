@@ -19,7 +19,6 @@ impl Problems {
     }
 
     /// The failures, a line each.
-    #[must_use]
     pub fn lines(&self) -> Vec<String> {
         let problems = self.0.lock();
         problems

@@ -68,7 +68,6 @@ impl Registrar {
     }
 
     /// The registered processes.
-    #[must_use]
     pub fn registry(&self) -> &Arc<Registry> {
         &self.registry
     }

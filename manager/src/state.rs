@@ -141,26 +141,22 @@ pub struct Grants {
 
 impl Grants {
     /// The grants that are on the disk.
-    #[must_use]
     pub fn grant_table(&self) -> Arc<GrantTable> {
         Arc::clone(&self.shared.grant_table.lock())
     }
 
     /// The grants, and a receiver of every later change.
-    #[must_use]
     pub fn listen(&self) -> (Arc<GrantTable>, broadcast::Receiver<Change>) {
         let shown = self.shared.grant_table.lock();
         (Arc::clone(&shown), self.shared.changes.subscribe())
     }
 
     /// A receiver of the reason why nothing can be changed now.
-    #[must_use]
     pub fn problem(&self) -> watch::Receiver<Option<String>> {
         self.shared.problem.subscribe()
     }
 
     /// Reasons why no GPU can be granted now, a line each.
-    #[must_use]
     pub fn problems(&self) -> Vec<String> {
         let gpus = self.inventory().outage().map(str::to_owned);
         let ledger = self.problem().borrow().clone();
@@ -171,13 +167,11 @@ impl Grants {
     }
 
     /// The tenants' directories.
-    #[must_use]
     pub fn directories(&self) -> &TenantDirectories {
         &self.directories
     }
 
     /// The grants' devices for container engines.
-    #[must_use]
     pub fn devices(&self) -> &Arc<GrantDevices> {
         &self.devices
     }
@@ -198,7 +192,6 @@ impl Grants {
     }
 
     /// The current GPUs.
-    #[must_use]
     pub fn inventory(&self) -> Arc<Inventory> {
         Arc::clone(&self.inventory.borrow())
     }
@@ -211,19 +204,16 @@ impl Grants {
     }
 
     /// A snapshot of the tenants as they are now. Blocks for some milliseconds: not for a task of tokio's.
-    #[must_use]
     pub fn snapshot_of_now(&self) -> Arc<Snapshot> {
         self.snapshots.begun_after(now_ns())
     }
 
     /// The last snapshot of the tenants, up to some seconds old.
-    #[must_use]
     pub fn last_snapshot(&self) -> Arc<Snapshot> {
         self.snapshots.last()
     }
 
     /// Each GPU of `inventory` with its load by grants and by the tenants of `snapshot`.
-    #[must_use]
     pub fn candidates<'i>(&self, inventory: &'i Inventory, snapshot: &Snapshot) -> Vec<Candidate<'i>> {
         candidates(
             &self.grant_table(),
@@ -235,7 +225,6 @@ impl Grants {
     }
 
     /// Bounds on the amounts that may be given.
-    #[must_use]
     pub fn rules(&self) -> Rules {
         *self.shared.rules.lock()
     }
@@ -247,7 +236,6 @@ impl Grants {
     }
 
     /// Limits of users.
-    #[must_use]
     pub fn users(&self) -> &LiveLimits {
         &self.shared.users
     }

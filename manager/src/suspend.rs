@@ -171,14 +171,12 @@ impl Suspender {
     }
 
     /// State of a tenant.
-    #[must_use]
     pub fn state(&self, id: &str) -> SuspendState {
         self.0.state(id)
     }
 
     /// Number of a tenant's allocations within its quota that were refused as its GPU had no room; 0 if its files cannot be
     /// read.
-    #[must_use]
     pub fn room_denied(&self, id: &str) -> u32 {
         let words = SuspensionWords::open(&self.0.directory(id));
         words.and_then(|words| words.room_denied()).unwrap_or(0)

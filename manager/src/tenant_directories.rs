@@ -81,19 +81,16 @@ impl TenantDirectories {
     }
 
     /// All tenants' directories, by name; none if they cannot be read.
-    #[must_use]
     pub(crate) fn list(&self) -> Vec<(String, PathBuf)> {
         directory::list(&self.root).unwrap_or_default()
     }
 
     /// Path of the tenant's directory, whether or not it exists.
-    #[must_use]
     pub fn path(&self, id: &GrantId) -> PathBuf {
         directory::locate(&self.root, id.as_str())
     }
 
     /// Whether this is the path of a tenant's directory, whether or not it exists.
-    #[must_use]
     pub fn contain(&self, path: &Path) -> bool {
         directory::is_below(&self.root, path)
     }
@@ -177,7 +174,6 @@ impl TenantDirectories {
     }
 
     /// The reason why this release cannot change the tenant's limits, if another release wrote them.
-    #[must_use]
     pub fn foreign(&self, id: &GrantId) -> Option<String> {
         match Limits::read(&self.path(id)) {
             Err(error @ OpenError::Version { .. }) => Some(error.to_string()),
@@ -186,7 +182,6 @@ impl TenantDirectories {
     }
 
     /// Whether the tenant's directory and its limits exist: a check cheap enough for each second.
-    #[must_use]
     pub fn is_present(&self, id: &GrantId) -> bool {
         let path = self.path(id);
         ["limits", "usage", directory::GRANT].iter().all(|name| {
@@ -206,13 +201,11 @@ impl TenantDirectories {
     }
 
     /// Time at which a directory was last added or removed; `None` if the file system does not tell.
-    #[must_use]
     pub fn changed(&self) -> Option<SystemTime> {
         directory::changed(&self.root)
     }
 
     /// Whether a process of the tenant is alive, or may be.
-    #[must_use]
     pub fn is_used(&self, id: &GrantId) -> bool {
         let path = self.path(id);
         path.symlink_metadata().is_ok_and(|metadata| metadata.is_dir()) && directory::is_used(&path, &self.me)

@@ -38,13 +38,11 @@ pub struct UserLimits {
 
 impl UserLimits {
     /// Whether no user has a limit.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
     /// The limit of a user with these groups: its own, else the least of its groups', else that of all others.
-    #[must_use]
     pub fn of(&self, uid: u32, groups: &[u32]) -> Option<UserLimit> {
         let mut of_groups = groups.iter().filter_map(|group| self.members.get(group)).cloned();
         let least = of_groups
@@ -75,13 +73,11 @@ pub struct LiveLimits(Arc<Mutex<Arc<UserLimits>>>);
 
 impl LiveLimits {
     /// These limits.
-    #[must_use]
     pub fn new(limits: UserLimits) -> Self {
         Self(Arc::new(Mutex::new(Arc::new(limits))))
     }
 
     /// The present limits.
-    #[must_use]
     pub fn get(&self) -> Arc<UserLimits> {
         Arc::clone(&self.0.lock())
     }

@@ -36,7 +36,6 @@ pub fn amounts(request: &GpuRequest, change: &QuotaChange) -> Result<v1::Amounts
 }
 
 /// The manager's form of a quota.
-#[must_use]
 pub fn requested(quota: &Quota) -> v1::Amounts {
     let mut amounts = v1::Amounts::from(quota);
     if quota.policy != Policy::Burst {
@@ -47,7 +46,6 @@ pub fn requested(quota: &Quota) -> v1::Amounts {
 }
 
 /// The amounts without the fields that `change` does not set: the manager fills those with the namespace's defaults.
-#[must_use]
 pub fn without_defaults(amounts: &v1::Amounts, change: &QuotaChange) -> v1::Amounts {
     let mut stated = *amounts;
     // `burst` stays: it guarantees 100 percent, see `amounts`.
@@ -65,7 +63,6 @@ pub fn without_defaults(amounts: &v1::Amounts, change: &QuotaChange) -> v1::Amou
 
 /// The amounts as a text that is equal for equal amounts. Each container's record has it, and later releases compare it. Its
 /// form must not change: a difference would resize the grant and undo an operator's change.
-#[must_use]
 pub fn canonical_text(amounts: &v1::Amounts) -> String {
     format!(
         "memory {} cores {} to {} policy {} priority {} weight {}",

@@ -84,7 +84,6 @@ struct StartingContainer<'a> {
 
 impl Binder {
     /// Creates a binder.
-    #[must_use]
     pub fn new(
         settings: BindSettings,
         pods: Arc<Pods>,

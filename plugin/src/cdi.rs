@@ -19,7 +19,6 @@ pub use store::{Store, StoreError};
 pub const KIND: &str = "vcuda.io/slot";
 
 /// Qualified CDI name of the slot's device.
-#[must_use]
 pub fn qualified(slot: &Slot) -> String {
     format!("{KIND}={slot}")
 }
@@ -45,7 +44,6 @@ pub struct Grant {
 
 impl Grant {
     /// The record of the grant.
-    #[must_use]
     pub fn record(&self) -> Record {
         Record {
             slot: self.slot.clone(),

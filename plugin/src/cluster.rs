@@ -37,7 +37,6 @@ pub struct Cluster {
 impl Cluster {
     /// Watches the metadata of the pods that are bound to `node`, until the runtime ends. If the API server does not answer, it
     /// is asked again with growing pauses, and its last answer stays in use.
-    #[must_use]
     pub fn start(client: Client, node: &str) -> Self {
         let api: Api<PartialObjectMeta<Pod>> = Api::all(client);
         let of_node = watcher::Config::default().fields(&format!("spec.nodeName={node}"));
@@ -100,7 +99,6 @@ impl Cluster {
     }
 
     /// The present annotations of a grant's pod; `None` if the pod is not in the watch.
-    #[must_use]
     pub fn annotations(&self, holder: &v1::Holder) -> Option<BTreeMap<String, String>> {
         let pod = ObjectRef::new(&holder.pod).within(&holder.namespace);
         let pod: Arc<PartialObjectMeta<Pod>> = self.pods.get(&pod)?;

@@ -57,7 +57,6 @@ impl std::fmt::Debug for EventWriter {
 
 impl EventWriter {
     /// Creates a writer that reports as `controller` (a qualified name) on `node`.
-    #[must_use]
     pub fn new(client: Client, controller: &str, node: &str) -> Self {
         let reporter = Reporter {
             controller: controller.to_owned(),

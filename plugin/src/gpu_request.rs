@@ -23,7 +23,6 @@ pub struct DeviceCounts {
 
 impl DeviceCounts {
     /// Counts a container's devices, by [`Kind`].
-    #[must_use]
     pub fn count(ids: &[Ids; 4]) -> Self {
         let count = |kind: Kind| u32::try_from(kind.select(ids).len()).unwrap_or(u32::MAX);
         Self {

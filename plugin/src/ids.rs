@@ -24,7 +24,6 @@ impl Kind {
     pub const ALL: [Kind; 4] = [Kind::Gpu, Kind::Memory, Kind::Cores, Kind::SuspendableMemory];
 
     /// The element of this kind in an array in the order of [`Kind::ALL`].
-    #[must_use]
     pub fn select<T>(self, [gpu, memory, cores, suspendable]: &[T; 4]) -> &T {
         match self {
             Self::Gpu => gpu,
@@ -45,7 +44,6 @@ impl Kind {
     }
 
     /// Word in the names of sockets and, after the domain, of resources.
-    #[must_use]
     pub fn word(self) -> &'static str {
         match self {
             Kind::Gpu => "gpu",
@@ -66,13 +64,11 @@ impl Kind {
     }
 
     /// The ID with this number.
-    #[must_use]
     pub fn id(self, number: u32) -> String {
         format!("{}-{number}", self.letter())
     }
 
     /// The number in an ID of this kind; `None` if the plugin has no such ID.
-    #[must_use]
     pub fn number(self, id: &str) -> Option<u32> {
         let digits = id.strip_prefix(self.letter())?.strip_prefix('-')?;
         let number: u32 = digits.parse().ok()?;
@@ -123,7 +119,6 @@ pub struct Slot(String);
 
 impl Slot {
     /// The slot of these shares: the first 64 bits of the SHA-256 of their sorted IDs.
-    #[must_use]
     pub fn from_shares(shares: &Ids) -> Self {
         let mut hash = Sha256::new();
         for number in shares {
@@ -135,14 +130,12 @@ impl Slot {
     }
 
     /// The slot of this name; `None` if the text is no slot's name.
-    #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         let is_hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
         (name.len() == 16 && name.bytes().all(is_hex)).then(|| Self(name.to_owned()))
     }
 
     /// The name as text.
-    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -155,7 +148,6 @@ impl fmt::Display for Slot {
 }
 
 /// Numbers as text, in ranges: `0-15,17`.
-#[must_use]
 pub fn ranges(ids: &Ids) -> String {
     let mut parts: Vec<(u32, u32)> = Vec::new();
     for id in ids {
@@ -175,7 +167,6 @@ pub fn ranges(ids: &Ids) -> String {
 }
 
 /// Parses a text of [`ranges`]; `None` if it has another form.
-#[must_use]
 pub fn parse_ranges(text: &str) -> Option<Ids> {
     /// More IDs than a node ever has.
     const MOST: u32 = 1 << 20;

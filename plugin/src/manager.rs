@@ -29,7 +29,6 @@ pub enum ManagerError {
 
 impl ManagerError {
     /// The gRPC code; `Unavailable` if the manager does not answer.
-    #[must_use]
     pub fn code(&self) -> Code {
         match self {
             Self::Unreachable(_) => Code::Unavailable,
@@ -47,7 +46,6 @@ pub struct Manager {
 
 impl Manager {
     /// Creates a client of the manager that listens at `socket`, now or later.
-    #[must_use]
     pub fn new(socket: &Path) -> Self {
         Self {
             socket: socket.to_owned(),

@@ -37,7 +37,6 @@ pub enum Mode {
 
 impl Mode {
     /// Name in the chart, and in the node's label.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Plugin => "plugin",
@@ -46,7 +45,6 @@ impl Mode {
     }
 
     /// The other mode.
-    #[must_use]
     pub fn other(self) -> Self {
         match self {
             Self::Plugin => Self::Dra,
@@ -55,7 +53,6 @@ impl Mode {
     }
 
     /// The mode of a grant; `None` if an operator made the grant.
-    #[must_use]
     pub fn from_grant(grant: &v1::Grant) -> Option<Self> {
         match grant.key.starts_with(CLAIM_KEYS) {
             true => Some(Self::Dra),

@@ -39,13 +39,11 @@ pub struct NodeState {
 
 impl NodeState {
     /// Kubelet's list of one resource.
-    #[must_use]
     pub fn devices(&self, kind: Kind) -> Vec<Device> {
         resources::devices(kind, self.list(kind), resources::common_numa_node(&self.gpus))
     }
 
     /// The list of one resource.
-    #[must_use]
     pub fn list(&self, kind: Kind) -> &List {
         kind.select(&self.lists)
     }
@@ -66,7 +64,6 @@ pub struct NodeWatcher {
 
 impl NodeWatcher {
     /// Creates a watcher that polls `manager` and counts memory in `chunks`.
-    #[must_use]
     pub fn new(manager: Arc<Manager>, store: Store, chunks: Chunks, instruments: Arc<Instruments>) -> Self {
         Self {
             manager,
@@ -78,7 +75,6 @@ impl NodeWatcher {
     }
 
     /// Receiver of the node's state.
-    #[must_use]
     pub fn subscribe(&self) -> NodeReceiver {
         self.state.subscribe()
     }

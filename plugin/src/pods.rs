@@ -43,7 +43,6 @@ pub struct ExtendedResources {
 
 impl ExtendedResources {
     /// Creates the names of shares, chunks and percents, and of chunks for suspendable containers if kubelet is told of them.
-    #[must_use]
     pub fn new([gpu, memory, cores]: [String; 3], suspendable_memory: Option<String>) -> Self {
         Self {
             names: [Some(gpu), Some(memory), Some(cores), suspendable_memory],
@@ -51,7 +50,6 @@ impl ExtendedResources {
     }
 
     /// Name of a resource; empty if the plugin has no such resource.
-    #[must_use]
     pub fn name(&self, kind: Kind) -> &str {
         kind.select(&self.names).as_deref().unwrap_or_default()
     }
@@ -64,20 +62,17 @@ impl ExtendedResources {
     }
 
     /// Whether kubelet is told of chunks for suspendable containers.
-    #[must_use]
     pub fn has_suspendable_memory(&self) -> bool {
         Kind::SuspendableMemory.select(&self.names).is_some()
     }
 
     /// Names of shares, percents, and of this kind of memory.
-    #[must_use]
     pub fn resources(&self, memory: Kind) -> ResourceNames<'_> {
         let [gpu, memory, cores] = [Kind::Gpu, memory, Kind::Cores].map(|kind| self.name(kind));
         ResourceNames { gpu, memory, cores }
     }
 
     /// The resource of this name; `None` if it is not ours.
-    #[must_use]
     pub fn kind(&self, name: &str) -> Option<Kind> {
         self.kinds().find(|kind| self.name(*kind) == name)
     }
@@ -102,7 +97,6 @@ pub struct Devices {
 
 impl Devices {
     /// IDs of one kind.
-    #[must_use]
     pub fn ids_of(&self, kind: Kind) -> &Ids {
         kind.select(&self.ids)
     }
@@ -118,7 +112,6 @@ impl Devices {
     }
 
     /// Whether the container has no device of our resources.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.ids.iter().all(BTreeSet::is_empty) && self.foreign.is_empty()
     }
@@ -179,7 +172,6 @@ struct LastAnswer {
 
 impl Pods {
     /// Creates a reader of PodResources at `socket` and of the file `checkpoint`.
-    #[must_use]
     pub fn new(socket: &Path, checkpoint: &Path, names: ExtendedResources) -> Self {
         Self {
             socket: socket.to_owned(),
@@ -192,7 +184,6 @@ impl Pods {
     }
 
     /// Names of our resources.
-    #[must_use]
     pub fn names(&self) -> &ExtendedResources {
         &self.names
     }
@@ -223,7 +214,6 @@ impl Pods {
     }
 
     /// The present version of the checkpoint's file; `None` if there is no file.
-    #[must_use]
     pub fn checkpoint_version(&self) -> Option<CheckpointVersion> {
         let metadata = std::fs::metadata(&self.checkpoint).ok()?;
         Some(CheckpointVersion(

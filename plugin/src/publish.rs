@@ -47,7 +47,6 @@ impl std::fmt::Debug for Publisher {
 
 impl Publisher {
     /// One for this node.
-    #[must_use]
     pub fn new(client: Client, node: &str, chunks: Chunks, store: Store) -> Self {
         Self {
             nodes: Api::all(client),

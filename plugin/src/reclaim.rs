@@ -17,7 +17,6 @@ pub struct ReclaimSender(mpsc::Sender<oneshot::Sender<usize>>);
 pub struct ReclaimReceiver(mpsc::Receiver<oneshot::Sender<usize>>);
 
 /// Both ends of a new channel.
-#[must_use]
 pub fn reclaim_channel() -> (ReclaimSender, ReclaimReceiver) {
     let (requests, received) = mpsc::channel(64);
     (ReclaimSender(requests), ReclaimReceiver(received))

@@ -58,25 +58,21 @@ pub struct Directories {
 
 impl Directories {
     /// Directory of kubelet's own socket, its checkpoint, and classic plugins' sockets.
-    #[must_use]
     pub fn device_plugins(&self) -> PathBuf {
         self.kubelet.join("device-plugins")
     }
 
     /// Directory that kubelet watches for plugins' sockets.
-    #[must_use]
     pub fn registry(&self) -> PathBuf {
         self.kubelet.join("plugins_registry")
     }
 
     /// Directory of the plugin's own sockets and locks.
-    #[must_use]
     pub fn own(&self) -> PathBuf {
         self.kubelet.join("plugins/vcuda.io")
     }
 
     /// PodResources' socket.
-    #[must_use]
     pub fn pod_resources(&self) -> PathBuf {
         self.kubelet.join("pod-resources").join(KUBELET_SOCKET)
     }
@@ -118,7 +114,6 @@ pub struct Registrar {
 
 impl Registrar {
     /// Creates a registrar for `resource`.
-    #[must_use]
     pub fn new(
         directories: Directories,
         method: RegistrationMethod,
@@ -138,7 +133,6 @@ impl Registrar {
     }
 
     /// Receiver of whether kubelet reads the list.
-    #[must_use]
     pub fn is_connected(&self) -> watch::Receiver<bool> {
         self.is_connected.subscribe()
     }

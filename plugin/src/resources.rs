@@ -55,13 +55,11 @@ pub struct SuspendableChunks {
 
 impl NodeGpu {
     /// Number of chunks for suspendable containers.
-    #[must_use]
     pub fn suspendable_chunks(&self) -> u32 {
         self.suspendable.map_or(0, |chunks| chunks.count)
     }
 
     /// Number of devices of this kind that kubelet is told of.
-    #[must_use]
     pub fn count(&self, kind: Kind) -> u32 {
         match kind {
             Kind::Gpu => SHARES_PER_GPU,
@@ -79,7 +77,6 @@ pub type HeldIds = BTreeMap<String, Ids>;
 pub type List = BTreeMap<u32, bool>;
 
 /// The list of one resource.
-#[must_use]
 pub fn list(kind: Kind, gpus: &[NodeGpu], held: &HeldIds) -> List {
     let sum: u32 = gpus.iter().map(|gpu| gpu.count(kind)).sum();
     let total = match kind {
@@ -123,14 +120,12 @@ pub fn list(kind: Kind, gpus: &[NodeGpu], held: &HeldIds) -> List {
 }
 
 /// The NUMA node of all GPUs. Returns `None` if the GPUs are on several nodes: an ID names no GPU, so it has no node then.
-#[must_use]
 pub fn common_numa_node(gpus: &[NodeGpu]) -> Option<u32> {
     let node = gpus.first()?.numa_node?;
     gpus.iter().all(|gpu| gpu.numa_node == Some(node)).then_some(node)
 }
 
 /// The list in kubelet's form. `numa_node` is that of all GPUs.
-#[must_use]
 pub fn devices(kind: Kind, list: &List, numa_node: Option<u32>) -> Vec<Device> {
     let topology = numa_node.map(|node| TopologyInfo {
         nodes: vec![NumaNode { id: node.into() }],

@@ -51,7 +51,6 @@ impl Default for Readers {
 
 impl Readers {
     /// Receiver of the number of streams.
-    #[must_use]
     pub fn count(&self) -> watch::Receiver<usize> {
         self.open.subscribe()
     }

@@ -29,7 +29,6 @@ impl ShareLru {
     }
 
     /// Chooses `size` shares of `available`: all of `must`, then the least recently used. Returns fewer if there are fewer.
-    #[must_use]
     pub fn preferred(&self, available: &Ids, must: &Ids, size: usize) -> Ids {
         let order = self.0.lock();
         let mut others: Vec<u32> = available.difference(must).copied().collect();

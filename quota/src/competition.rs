@@ -28,7 +28,6 @@ impl Policy {
     pub const ALL: [Self; 3] = [Self::Fixed, Self::Burst, Self::BestEffort];
 
     /// The name on command lines, in annotations and in files.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Fixed => "fixed",
@@ -72,7 +71,6 @@ impl Priority {
     pub const ALL: [Self; 3] = [Self::Low, Self::Normal, Self::High];
 
     /// The name on command lines, in annotations and in files.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Low => "low",

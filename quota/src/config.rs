@@ -34,7 +34,6 @@ pub struct DeviceConfig {
 
 impl DeviceConfig {
     /// A fixed share: `memory_limit_bytes` of memory, `cap_permille` of the time, all else by default.
-    #[must_use]
     pub fn new(memory_limit_bytes: u64, cap_permille: u32) -> Self {
         Self {
             memory_limit_bytes,
@@ -50,7 +49,6 @@ impl DeviceConfig {
     }
 
     /// The tenant's promised rate (thousandths), which applies while no arbiter says what it may borrow.
-    #[must_use]
     pub fn promised_permille(&self) -> u32 {
         match self.policy {
             Policy::Fixed => self.cap_permille,
@@ -60,7 +58,6 @@ impl DeviceConfig {
     }
 
     /// Whether every field is within the bounds that `limits` may hold.
-    #[must_use]
     pub fn is_valid(&self) -> bool {
         const MINUTE_NS: u64 = 60_000_000_000;
         (1..=1000).contains(&self.cap_permille)

@@ -228,7 +228,6 @@ impl CoreShare {
     pub const WHOLE: CoreShare = CoreShare(1000);
 
     /// The share in percent, as an option takes it: `30`, `12.5`.
-    #[must_use]
     pub fn percent(self) -> String {
         match (self.0 / 10, self.0 % 10) {
             (whole, 0) => whole.to_string(),

@@ -68,7 +68,6 @@ impl Quota {
     pub const UNLIMITED: Self = Self::fixed(None, WHOLE_PERMILLE);
 
     /// A `fixed` share of GPU time (thousandths) beside a memory limit (bytes; None: all memory).
-    #[must_use]
     pub const fn fixed(memory_bytes: Option<u64>, cores_permille: u32) -> Self {
         Self {
             memory_bytes,
@@ -117,7 +116,6 @@ impl Quota {
     }
 
     /// Whether every value is in its range: for a quota from a file or from another process.
-    #[must_use]
     pub fn is_valid(&self) -> bool {
         self.memory_bytes
             .is_none_or(|bytes| (1..NO_MEMORY_LIMIT).contains(&bytes))
@@ -128,13 +126,11 @@ impl Quota {
     }
 
     /// Whether an arbiter has to divide GPU time for this tenant. If not, a tenant alone on its GPU is not metered.
-    #[must_use]
     pub fn is_metered(&self) -> bool {
         *self != Self::fixed(self.memory_bytes, WHOLE_PERMILLE)
     }
 
     /// Part of the GPU's time that is always there for the tenant (thousandths).
-    #[must_use]
     pub fn promised_permille(&self) -> u32 {
         match self.policy {
             Policy::Fixed | Policy::Burst => self.cores_permille,
@@ -144,7 +140,6 @@ impl Quota {
 
     /// Part of the GPU's time that is reserved for the tenant when others are admitted (thousandths): what it was promised.
     /// `fixed` with all of the time reserves nothing: it means all that others were not promised.
-    #[must_use]
     pub fn reserved_permille(&self) -> u32 {
         match self.policy {
             Policy::Fixed if self.cores_permille >= WHOLE_PERMILLE => 0,
@@ -153,13 +148,11 @@ impl Quota {
     }
 
     /// The configured weight, or else the share.
-    #[must_use]
     pub fn weight(&self) -> u32 {
         self.weight.unwrap_or_else(|| self.cores_permille.max(1))
     }
 
     /// The quota's form in `limits`, with the defaults of [`DeviceConfig::new`] for all that a quota does not name.
-    #[must_use]
     pub fn config(&self) -> DeviceConfig {
         let memory_limit_bytes = self.memory_bytes.unwrap_or(NO_MEMORY_LIMIT);
         DeviceConfig {
@@ -172,7 +165,6 @@ impl Quota {
     }
 
     /// The quota whose [`Quota::config`] is `config`.
-    #[must_use]
     pub fn of(config: &DeviceConfig) -> Self {
         let cores_permille = match config.policy {
             Policy::Burst => config.guarantee_permille,

@@ -40,7 +40,6 @@ impl Bypass {
     ];
 
     /// The reason as the log and `vcuda doctor` say it.
-    #[must_use]
     pub const fn words(self) -> &'static str {
         match self {
             Self::DeepBind => "a library opened with RTLD_DEEPBIND calls the driver directly",
@@ -56,7 +55,6 @@ impl Bypass {
     }
 
     /// Whether the process may use the GPU past the shim. For all other reasons the driver's answer is the right one.
-    #[must_use]
     pub const fn is_past_the_shim(self) -> bool {
         matches!(
             self,
@@ -74,7 +72,6 @@ impl Bypass {
     }
 
     /// The reason's bit in a word of bypasses.
-    #[must_use]
     pub const fn bit(self) -> u64 {
         1 << self as u32
     }

@@ -13,21 +13,18 @@ static OFFSET_NS: AtomicU64 = AtomicU64::new(0);
 
 /// The host's `CLOCK_MONOTONIC` in nanoseconds, without a system call where the kernel offers its vDSO.
 #[inline]
-#[must_use]
 pub fn now_ns() -> u64 {
     to_host_ns(sys::monotonic_ns())
 }
 
 /// The host's time for a reading of this process's `CLOCK_MONOTONIC`, or of its coarse variant (ns).
 #[inline]
-#[must_use]
 pub fn to_host_ns(own_ns: u64) -> u64 {
     own_ns.wrapping_sub(OFFSET_NS.load(Ordering::Relaxed))
 }
 
 /// The reading of this process's `CLOCK_MONOTONIC` at a time of the host's (ns).
 #[inline]
-#[must_use]
 pub fn to_own_ns(host_ns: u64) -> u64 {
     host_ns.wrapping_add(OFFSET_NS.load(Ordering::Relaxed))
 }

@@ -55,7 +55,6 @@ pub const MANAGED: &str = "/etc/vcuda";
 /// The directory that binds the calling process. If [`MANAGED`] has `limits`, it is that one, and nothing in the
 /// environment can redirect it (I11). Else it is `from_environment`, the value of `VCUDA_DIR`. `None` if neither is
 /// set.
-#[must_use]
 pub fn resolve(from_environment: Option<&Path>) -> Option<PathBuf> {
     resolve_with(Path::new(MANAGED), from_environment)
 }
@@ -185,7 +184,6 @@ impl Directory {
     }
 
     /// Path of the directory.
-    #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -248,14 +246,12 @@ pub fn remove_dead(root: &Path, me: &Identity) -> Result<usize, DirectoryError> 
 }
 
 /// Whether each directory under `root` is granted, so that [`remove_dead`] leaves it. Remains of killed commands do not count.
-#[must_use]
 pub fn all_granted(root: &Path) -> bool {
     list(root).is_ok_and(|listed| listed.iter().all(|(_, path)| is_granted(path)))
 }
 
 /// Time of the last creation or removal of a tenant's directory under `root`; `None` if the file system does not tell. Each is made in
 /// `containers` and then moved to its place, and goes back there to be deleted.
-#[must_use]
 pub fn changed(root: &Path) -> Option<SystemTime> {
     root.join("containers").metadata().ok()?.modified().ok()
 }

@@ -83,14 +83,12 @@ impl DeviceIndex {
     };
 
     /// The device at `index`; `None` if a tenant cannot have that many.
-    #[must_use]
     pub fn new(index: usize) -> Option<Self> {
         u8::try_from(index).ok().filter(|_| index < MAX_DEVICES).map(Self)
     }
 
     /// The position, below [`MAX_DEVICES`].
     #[inline]
-    #[must_use]
     pub fn get(self) -> usize {
         usize::from(self.0)
     }

@@ -138,7 +138,6 @@ impl Limits {
     }
 
     /// The tenant's name.
-    #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -149,7 +148,6 @@ impl Limits {
     }
 
     /// Position of `uuid` in the tenant's limits; `None` if the tenant was not given this GPU.
-    #[must_use]
     pub fn find(&self, uuid: &GpuUuid) -> Option<DeviceIndex> {
         self.devices()
             .find(|(_, candidate)| candidate == uuid)
@@ -157,7 +155,6 @@ impl Limits {
     }
 
     /// Number of configurations written so far.
-    #[must_use]
     pub fn generation(&self) -> u64 {
         self.mapping.generation.load(Ordering::Acquire)
     }
@@ -182,39 +179,33 @@ impl Limits {
         reason = "a DeviceIndex is below MAX_DEVICES, the length of the array"
     )]
     #[inline]
-    #[must_use]
     pub fn followed_limit_bytes(&self, device: DeviceIndex) -> u64 {
         self.followed_bytes[device.get()].load(Ordering::Relaxed)
     }
 
     /// Whether GPU time on `device` is metered: one relaxed load, for every launch.
     #[inline]
-    #[must_use]
     pub fn is_metered(&self, device: DeviceIndex) -> bool {
         self.device(device).metered.load(Ordering::Relaxed) != NOT_METERED
     }
 
     /// Whether the tenant may be suspended, as it was declared when it was made.
-    #[must_use]
     pub fn is_suspendable(&self) -> bool {
         self.mapping.suspendable.load(Ordering::Relaxed) == SUSPENDABLE
     }
 
     /// Longest wait of an allocation for room (ms), as it was declared when the tenant was made; `None` if it was not.
-    #[must_use]
     pub fn memory_wait_ms(&self) -> Option<u32> {
         let word = self.mapping.memory_wait.load(Ordering::Relaxed).checked_sub(1)?;
         u32::try_from(word).ok()
     }
 
     /// Time at which the manager last offered to make room (`CLOCK_MONOTONIC`, ns); 0: never.
-    #[must_use]
     pub fn room_offered_ns(&self) -> u64 {
         self.mapping.room_offered_ns.load(Ordering::Relaxed)
     }
 
     /// The word behind [`Limits::is_metered`], for a caller that keeps its address: [`NOT_METERED`] or anything else.
-    #[must_use]
     pub fn metered_word(&self, device: DeviceIndex) -> &AtomicU32 {
         &self.device(device).metered
     }
@@ -236,7 +227,6 @@ impl Limits {
     }
 
     /// Time at which the arbiter last worked (`CLOCK_MONOTONIC`, ns), 0 if it never did.
-    #[must_use]
     pub fn arbiter_beat_ns(&self) -> u64 {
         self.mapping.arbiter_beat_ns.load(Ordering::Relaxed)
     }

@@ -95,14 +95,12 @@ impl Identity {
     }
 
     /// Whether `other` is the same process. Its name may have changed, by `exec` or `prctl`.
-    #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         (self.pid, self.start_ticks, self.pid_namespace)
             == (other.pid, other.start_ticks, other.pid_namespace)
     }
 
     /// The command's name, with anything unprintable replaced.
-    #[must_use]
     pub fn command(&self) -> String {
         let bytes = self.name.split(|byte| *byte == 0).next().unwrap_or_default();
         String::from_utf8_lossy(bytes)
@@ -152,7 +150,6 @@ fn of_any_thread(process: &str, file: &str) -> Option<fs::Metadata> {
 
 /// The folder of `/proc` that describes a process: its own, or, once its main thread has ended, that of another
 /// thread. The kernel shows no root, mappings or environment of a thread that has ended.
-#[must_use]
 pub fn folder_of(pid: u32) -> PathBuf {
     let process = format!("/proc/{pid}");
     let main_thread = process.clone().into();
@@ -182,7 +179,6 @@ pub fn peer_groups(socket: &impl AsFd) -> io::Result<Vec<u32>> {
 
 /// The path of a file of `/proc/self`, such as `maps`. It names the calling thread's file: the main thread's files
 /// are empty once that thread has ended.
-#[must_use]
 pub fn own_file(name: &str) -> PathBuf {
     PathBuf::from(format!("/proc/self/task/{}/{name}", sys::thread_id()))
 }
@@ -245,7 +241,6 @@ pub struct ProcessView {
 
 impl ProcessView {
     /// The view of the calling process, whose identity is `me`.
-    #[must_use]
     pub fn new(me: Identity) -> Self {
         // A `/proc` mounted in another PID namespace shows other processes under these numbers.
         let listed = fs::read_link("/proc/self").ok();
@@ -259,7 +254,6 @@ impl ProcessView {
 
     /// A view for frequent callers, which takes a microsecond a process. It sees only processes of the same PID
     /// namespace, and does not notice that a PID belongs to another process by now.
-    #[must_use]
     pub fn brief(me: Identity) -> Self {
         Self {
             me,
@@ -269,7 +263,6 @@ impl ProcessView {
     }
 
     /// Whether `other` is alive.
-    #[must_use]
     pub fn liveness(&self, other: &Identity) -> Liveness {
         if self.me.is_same(other) {
             Liveness::Alive
@@ -281,7 +274,6 @@ impl ProcessView {
     }
 
     /// Whether every process of the machine can be seen from here.
-    #[must_use]
     pub fn sees_all(&self) -> bool {
         self.proc_is_ours && self.me.pid_namespace == FIRST_PID_NAMESPACE
     }

@@ -86,7 +86,6 @@ pub struct Malformed;
 
 impl Hello {
     /// The hello of the process `me` in `slot`.
-    #[must_use]
     pub fn new(me: &Identity, slot: Option<usize>) -> Self {
         Self {
             versions: release::protocols(),
@@ -101,7 +100,6 @@ impl Hello {
     }
 
     /// The bytes to send.
-    #[must_use]
     pub fn encode(&self) -> [u8; HELLO_BYTES] {
         let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
         let words = [
@@ -169,7 +167,6 @@ impl Hello {
     }
 
     /// The version to use with a peer that supports `oldest` to `newest`; `None` if none is common.
-    #[must_use]
     pub fn choose(&self, oldest: u32, newest: u32) -> Option<u32> {
         let common = self.versions.1.min(newest);
         (common >= self.versions.0 && common >= oldest).then_some(common)
@@ -178,7 +175,6 @@ impl Hello {
 
 impl Answer {
     /// The bytes to send.
-    #[must_use]
     pub fn encode(&self) -> [u8; ANSWER_BYTES] {
         let rest = u64::from(self.version) | u64::from(self.status as u32) << 32;
         let mut bytes = [0; ANSWER_BYTES];

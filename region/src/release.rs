@@ -36,28 +36,24 @@ static STAMP: Stamp = Stamp {
 };
 
 /// The oldest and the newest layout of `limits` and `usage` that this program uses.
-#[must_use]
 pub fn layouts() -> (u32, u32) {
     let [newest, oldest, ..] = &STAMP.words;
     (oldest.load(Ordering::Relaxed), newest.load(Ordering::Relaxed))
 }
 
 /// The oldest and the newest version of the registration protocol that this program supports.
-#[must_use]
 pub fn protocols() -> (u32, u32) {
     let [_, _, newest, oldest, _] = &STAMP.words;
     (oldest.load(Ordering::Relaxed), newest.load(Ordering::Relaxed))
 }
 
 /// This program's release, numbered as [`NUMBER`].
-#[must_use]
 pub fn number() -> u32 {
     let [.., number] = &STAMP.words;
     number.load(Ordering::Relaxed)
 }
 
 /// A release's number as text.
-#[must_use]
 pub fn name(number: u32) -> String {
     let [_, major, minor, patch] = number.to_be_bytes();
     format!("{major}.{minor}.{patch}")

@@ -20,13 +20,11 @@ impl<'s, 'u> Reservation<'s, 'u> {
     }
 
     /// The bytes counted.
-    #[must_use]
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
     /// The device that they are counted on.
-    #[must_use]
     pub fn device(&self) -> DeviceIndex {
         self.device
     }

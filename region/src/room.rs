@@ -19,7 +19,6 @@ pub const OFFER_EVERY_NS: u64 = 500_000_000;
 pub const OFFER_STALE_NS: u64 = 3_000_000_000;
 
 /// The bit of a device in the requests.
-#[must_use]
 pub fn bit(device: DeviceIndex) -> u32 {
     1 << device.get()
 }

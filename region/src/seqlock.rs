@@ -89,7 +89,6 @@ impl<const N: usize> Versioned<N> {
 }
 
 /// A word by which a reader tells a value from a damaged one. It is no defence against malice.
-#[must_use]
 pub fn checksum(salt: u64, words: &[u64]) -> u64 {
     words.iter().fold(salt ^ 0x9e37_79b9_7f4a_7c15, |sum, word| {
         let mixed = (sum ^ word).wrapping_mul(0xff51_afd7_ed55_8ccd);

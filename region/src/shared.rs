@@ -86,13 +86,11 @@ pub struct Shared {
 
 impl Shared {
     /// The device it is on.
-    #[must_use]
     pub fn device(&self) -> DeviceIndex {
         self.device
     }
 
     /// Bytes counted for it, once for the tenant.
-    #[must_use]
     pub fn bytes(&self) -> u64 {
         self.bytes
     }

@@ -178,14 +178,12 @@ impl Usage {
 
     /// Memory of all processes of the tenant on `device` (bytes), unfinished reservations left out.
     #[inline]
-    #[must_use]
     pub fn used_bytes(&self, device: DeviceIndex) -> u64 {
         self.ledger(device).used_bytes()
     }
 
     /// Memory of the process of a slot on `device`, and the most it had (bytes). Slots are as [`Usage::processes`] numbers
     /// them.
-    #[must_use]
     pub fn used_and_peak_bytes(&self, device: DeviceIndex, slot: usize) -> (u64, u64) {
         if slot >= MAX_SLOTS {
             return (0, 0);
@@ -199,7 +197,6 @@ impl Usage {
     ///
     /// [`Limits::follow`]: crate::limits::Limits::follow
     #[inline]
-    #[must_use]
     pub fn limits_notice(&self) -> &AtomicU32 {
         &self.mapping.limits_notice
     }
@@ -216,13 +213,11 @@ impl Usage {
 
     /// State of the tenant, as the manager wrote it last. The tenant can write it, too.
     #[cfg(not(loom))]
-    #[must_use]
     pub fn suspend_state(&self) -> SuspendState {
         SuspendState::of_word(self.mapping.suspend_state.load(Ordering::Acquire))
     }
 
     /// Bytes that no process counts: objects from outside of the tenant, and those whose payer is gone.
-    #[must_use]
     pub fn unpaid_bytes(&self, device: DeviceIndex) -> u64 {
         self.ledger(device).unpaid_bytes()
     }
@@ -239,7 +234,6 @@ impl Usage {
         reason = "a DeviceIndex is below MAX_DEVICES, the length of the array"
     )]
     #[inline]
-    #[must_use]
     pub fn bucket(&self, device: DeviceIndex) -> &TokenBucket {
         &self.mapping.buckets[device.get()]
     }
@@ -250,13 +244,11 @@ impl Usage {
         reason = "a DeviceIndex is below MAX_DEVICES, the length of the array"
     )]
     #[inline]
-    #[must_use]
     pub fn queue(&self, device: DeviceIndex) -> &Queue {
         &self.mapping.queues[device.get()]
     }
 
     /// Number of slots ever used.
-    #[must_use]
     pub fn slots_used(&self) -> usize {
         self.mapping.slots_used.load(Ordering::Relaxed) as usize
     }
@@ -269,7 +261,6 @@ impl Usage {
     /// Work of the tenant's processes on `device`, launched and not yet finished: nanoseconds as predicted, and
     /// launches. The work of a dead or silent process does not count, as its end is not reported ([`SILENT_NS`] before
     /// `now_ns`).
-    #[must_use]
     pub fn in_flight(&self, device: DeviceIndex, now_ns: u64) -> (u64, u64) {
         let is_silent = |record: &IdentityRecord| {
             let settled_ns = record.settled_ns.load(Ordering::Relaxed);

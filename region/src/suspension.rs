@@ -45,7 +45,6 @@ impl SuspendState {
     ];
 
     /// The state as it stands in `usage`.
-    #[must_use]
     pub const fn word(self) -> u32 {
         match self {
             Self::Running => 0,
@@ -57,14 +56,12 @@ impl SuspendState {
     }
 
     /// The state of a word; [`SuspendState::Running`] for a word that this release does not know.
-    #[must_use]
     pub fn of_word(word: u32) -> Self {
         let mut all = Self::ALL.into_iter();
         all.find(|state| state.word() == word).unwrap_or_default()
     }
 
     /// Name of the state, as `vcuda smi --json` tells it.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Running => "running",
@@ -76,20 +73,17 @@ impl SuspendState {
     }
 
     /// Whether the tenant's memory counts as being in host memory.
-    #[must_use]
     pub const fn is_memory_away(self) -> bool {
         matches!(self, Self::Suspended | Self::Resuming)
     }
 
     /// Whether a call may go to the driver.
-    #[must_use]
     pub const fn lets_calls_pass(self) -> bool {
         Self::word_lets_calls_pass(self.word())
     }
 
     /// As [`SuspendState::lets_calls_pass`], of a word. One comparison, as each call of a suspendable tenant makes it.
     #[inline]
-    #[must_use]
     pub const fn word_lets_calls_pass(word: u32) -> bool {
         !matches!(word, SUSPENDING..=RESUMING)
     }
@@ -125,13 +119,11 @@ impl<'u> Gate<'u> {
     /// Counts a call, and the calling thread as inside the driver. Returns `false` if it may not go there now, and is not
     /// inside.
     #[inline]
-    #[must_use]
     pub fn try_enter(&self) -> bool {
         self.try_enter_with(CALL | THREAD)
     }
 
     /// As [`Gate::try_enter`], for a thread whose work is no sign of use.
-    #[must_use]
     pub fn try_enter_uncounted(&self) -> bool {
         self.try_enter_with(THREAD)
     }
@@ -162,7 +154,6 @@ impl<'u> Gate<'u> {
     }
 
     /// The word of the tenant's state, for a thread that waits until it changes.
-    #[must_use]
     pub fn state_word(&self) -> &'u AtomicU32 {
         self.state
     }

@@ -53,14 +53,12 @@ impl UsageReader {
     }
 
     /// Whether a child of the process in a slot may keep its memory beyond its death: see [`crate::slots::Usage::reap_dead`].
-    #[must_use]
     pub fn is_kept(&self, slot: usize, identity: &Identity) -> bool {
         self.is_locked(slot, identity) == Some(true)
     }
 
     /// Whether the process in a slot had a lock, and neither it nor a child of it has it now. For a process that cannot
     /// be seen, that means that it has ended.
-    #[must_use]
     pub fn is_unlocked(&self, slot: usize, identity: &Identity) -> bool {
         self.is_locked(slot, identity) == Some(false)
     }
@@ -116,7 +114,6 @@ impl UsageReader {
     /// `view` cannot see, the lock tells, as in [`crate::slots::Usage::reap_dead`]: a manager on a node that is itself
     /// a container cannot see that of an ended container. A manager in the machine's first PID namespace sees every
     /// process that it may read; others count as in use.
-    #[must_use]
     pub fn is_gone(&self, slot: usize, identity: &Identity, view: &ProcessView) -> bool {
         match view.liveness(identity) {
             Liveness::Alive => false,

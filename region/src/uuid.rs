@@ -10,13 +10,11 @@ pub struct GpuUuid([u8; 16]);
 
 impl GpuUuid {
     /// The UUID with these bytes, as the driver's `CUuuid` holds them.
-    #[must_use]
     pub const fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(bytes)
     }
 
     /// The bytes, in the order of the driver's `CUuuid`.
-    #[must_use]
     pub const fn as_bytes(&self) -> &[u8; 16] {
         &self.0
     }

@@ -10,7 +10,6 @@ use tempfile::TempDir;
 use crate::{Fixture, Manager, release_dir, skip, succeeded};
 
 /// Whether this process can become another user. If not, the test's skip is reported.
-#[must_use]
 pub fn is_other_users() -> bool {
     let tried = Command::new("setpriv")
         .args(["--reuid", "61000", "true"])

@@ -7,7 +7,6 @@ use serde_json::{Value, json};
 
 /// Filter installed by Debian's package of podman's defaults (similar to docker's), for a process without capabilities, in
 /// the runtime's format.
-#[must_use]
 pub fn shipped_filter() -> Option<Value> {
     let file = fs::read("/usr/share/containers/seccomp.json");
     let Ok(profile) = file else {
@@ -54,7 +53,6 @@ pub fn shipped_filter() -> Option<Value> {
 
 /// Filter of an older runtime: unknown calls are refused with EPERM, from which programs cannot tell that they should try
 /// another call (seccomp(2), clone(2)), as are the usual forbidden ones.
-#[must_use]
 pub fn old_filter() -> Value {
     let refused = vec![
         "statx",

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use crate::workspace;
 
 /// All files below these folders with these endings, without build results.
-#[must_use]
 pub fn files(folders: &[&str], endings: &[&str]) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut open: Vec<PathBuf> = folders.iter().map(|folder| workspace().join(folder)).collect();
@@ -25,7 +24,6 @@ pub fn files(folders: &[&str], endings: &[&str]) -> Vec<PathBuf> {
 }
 
 /// The text as one line without comment markers, so that a reference may span lines.
-#[must_use]
 pub fn in_one_line(text: &str) -> String {
     let beginning = |line: &str| -> String {
         let line = line.trim_start();
@@ -36,7 +34,6 @@ pub fn in_one_line(text: &str) -> String {
 }
 
 /// Documentation pages.
-#[must_use]
 pub fn pages() -> Vec<PathBuf> {
     let mut pages = files(&["docs", "simulator", "driver-api"], &["md"]);
     pages.extend(["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"].map(|name| workspace().join(name)));
@@ -44,13 +41,11 @@ pub fn pages() -> Vec<PathBuf> {
 }
 
 /// A file's text.
-#[must_use]
 pub fn read(path: &Path) -> String {
     fs::read_to_string(path).unwrap()
 }
 
 /// Texts in backticks on a page, outside code blocks.
-#[must_use]
 pub fn in_backticks(page: &str) -> Vec<&str> {
     page.lines()
         .filter(|line| !line.starts_with("    ") && !line.starts_with("```"))

@@ -10,7 +10,6 @@ const SECOND_NS: u64 = 1_000_000_000;
 ///
 /// # Panics
 /// Panics without a release build, or if a tenant does not start.
-#[must_use]
 pub fn lab(machine: &str, program: &Path, tenants: &[(&[&str], &[&str])]) -> Lab {
     let mut lab = Lab::new(program, machine).unwrap();
     for (quota, arguments) in tenants {
@@ -29,7 +28,6 @@ pub fn lab(machine: &str, program: &Path, tenants: &[(&[&str], &[&str])]) -> Lab
 ///
 /// # Panics
 /// Panics if a tenant hangs.
-#[must_use]
 pub fn shares(lab: &Lab) -> Vec<f64> {
     let windows = lab.windows(1, 2 * SECOND_NS).unwrap();
     windows.iter().map(|shares| shares[0] * 100.0).collect()

@@ -8,32 +8,27 @@ const STEPS: usize = 4;
 
 /// Mean of the values.
 #[expect(clippy::cast_precision_loss, reason = "counts")]
-#[must_use]
 pub fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }
 
 /// Smallest value.
-#[must_use]
 pub fn least(values: &[f64]) -> f64 {
     values.iter().copied().fold(f64::NAN, f64::min)
 }
 
 /// Largest value.
-#[must_use]
 pub fn most(values: &[f64]) -> f64 {
     values.iter().copied().fold(f64::NAN, f64::max)
 }
 
 /// Median of the values.
-#[must_use]
 pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
 /// Value that at least `permille` thousandths of the values do not exceed; `None` without values.
-#[must_use]
 pub fn quantile(mut values: Vec<f64>, permille: usize) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     let wanted = (values.len() * permille).div_ceil(1000).max(1);
@@ -41,7 +36,6 @@ pub fn quantile(mut values: Vec<f64>, permille: usize) -> Option<f64> {
 }
 
 /// Mean absolute distance of the windows' shares from the intended share.
-#[must_use]
 pub fn mean_absolute_error(windows: &[f64], share: f64) -> f64 {
     let errors: Vec<f64> = windows.iter().map(|got| (got - share).abs()).collect();
     mean(&errors)
@@ -49,14 +43,12 @@ pub fn mean_absolute_error(windows: &[f64], share: f64) -> f64 {
 
 /// Error of the ratio of two tenants, for the worst pair: the larger quotient of obtained and intended share over the
 /// smaller one, less 1. Infinite if one tenant obtained nothing.
-#[must_use]
 pub fn ratio_error(got_of_share: &[f64]) -> f64 {
     most(got_of_share) / least(got_of_share) - 1.0
 }
 
 /// Jain's index of the quotients of obtained and intended share: 1 if all are equal, 1/n if one tenant gets everything.
 #[expect(clippy::cast_precision_loss, reason = "counts")]
-#[must_use]
 pub fn jain(got_of_share: &[f64]) -> f64 {
     let sum: f64 = got_of_share.iter().sum();
     let squares: f64 = got_of_share.iter().map(|x| x * x).sum();
@@ -68,7 +60,6 @@ pub fn jain(got_of_share: &[f64]) -> f64 {
 }
 
 /// Index of the first of four steps whose mean satisfies `is_there`.
-#[must_use]
 pub fn first_there(steps: &[f64], is_there: impl Fn(f64) -> bool) -> Option<usize> {
     steps.windows(STEPS).position(|four| is_there(mean(four)))
 }

@@ -85,7 +85,6 @@ pub fn splits(bench: &Bench, split: &Split<'_>) -> Result<Row> {
 }
 
 /// Distance of the worst tenant from its part of the used time (1 is the whole GPU). Context switches count for no tenant.
-#[must_use]
 pub fn worst_error(got: &[f64], shares: &[f64]) -> f64 {
     let whole = got.iter().sum::<f64>() / shares.iter().sum::<f64>();
     let off = got

@@ -255,7 +255,6 @@ pub fn matrix(bench: &Bench, without: &str, part: &str) -> Result<Vec<Off>> {
 }
 
 /// Text by group: number of cases, mean and worst error (percentage points of the GPU).
-#[must_use]
 pub fn matrix_as_table(all: &[Off]) -> String {
     let mut table = comfy_table::Table::new();
     table.load_style(comfy_table::presets::ASCII_MARKDOWN);
@@ -284,7 +283,6 @@ pub fn matrix_as_table(all: &[Off]) -> String {
 }
 
 /// All cases as JSON.
-#[must_use]
 pub fn matrix_as_json(all: &[Off]) -> Value {
     let row = |off: &Off| json!({"group": off.group, "case": off.name, "points": off.points});
     all.iter().map(row).collect()

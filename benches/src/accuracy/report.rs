@@ -60,7 +60,6 @@ impl Figure {
 }
 
 /// Text for each figure that misses its goal.
-#[must_use]
 pub fn missed(rows: &[Row]) -> Vec<String> {
     let of = |row: &Row| -> Vec<String> {
         let missed = row.figures.iter().filter(|figure| !figure.is_met());
@@ -72,7 +71,6 @@ pub fn missed(rows: &[Row]) -> Vec<String> {
 }
 
 /// Rows as text.
-#[must_use]
 pub fn as_table(rows: &[Row]) -> String {
     let mut table = comfy_table::Table::new();
     table.load_style(comfy_table::presets::ASCII_MARKDOWN);
@@ -86,7 +84,6 @@ pub fn as_table(rows: &[Row]) -> String {
 }
 
 /// Rows as JSON.
-#[must_use]
 pub fn as_json(rows: &[Row]) -> Value {
     let figure = |figure: &Figure| {
         let (kind, goal) = match figure.goal {

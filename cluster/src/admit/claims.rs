@@ -93,7 +93,6 @@ pub fn convert(pod: &mut Value, shares: &[Option<Share>], rules: &Rules) {
 
 /// The template of a pod that the API server has. `None` if the pod has no claim of ours, or says of it what [`convert`] does
 /// not write.
-#[must_use]
 pub fn template_of(pod: &Pod) -> Option<Template> {
     let metadata = &pod.metadata;
     let mut claims = pod.spec.as_ref()?.resource_claims.iter().flatten();

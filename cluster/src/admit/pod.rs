@@ -33,14 +33,12 @@ pub fn edit_containers<E>(
 }
 
 /// Name of a container.
-#[must_use]
 pub fn name(container: &Map<String, Value>) -> String {
     let name = container.get("name").and_then(Value::as_str);
     name.unwrap_or_default().to_owned()
 }
 
 /// Amount of a resource that a container asks for, as a text: its limit, else its request.
-#[must_use]
 pub fn amount(container: &Map<String, Value>, resource: &str) -> Option<String> {
     let resources = container.get("resources")?;
     let found = ["limits", "requests"]
@@ -94,7 +92,6 @@ pub fn push(object: &mut Map<String, Value>, key: &str, value: Value) {
 }
 
 /// Annotations of a pod.
-#[must_use]
 pub fn annotations(pod: &Value) -> std::collections::BTreeMap<String, String> {
     let all = pod.pointer("/metadata/annotations").and_then(Value::as_object);
     let texts = all

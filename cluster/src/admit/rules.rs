@@ -79,14 +79,12 @@ impl Default for Rules {
 
 impl Rules {
     /// Names of the three resources.
-    #[must_use]
     pub fn resources(&self) -> ResourceNames<'_> {
         let [gpu, memory, cores] = &self.names;
         ResourceNames { gpu, memory, cores }
     }
 
     /// The same, with memory for suspendable containers in the place of memory if `is_suspendable`.
-    #[must_use]
     pub fn resources_of(&self, is_suspendable: bool) -> ResourceNames<'_> {
         let names = self.resources();
         match is_suspendable {

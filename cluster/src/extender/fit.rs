@@ -33,7 +33,6 @@ pub struct Asked {
 
 impl Asked {
     /// Those of a pod. A request that cannot be read asks for nothing here: the webhook or the node refuses it.
-    #[must_use]
     pub fn of(pod: &Value, rules: &Rules) -> Self {
         let mut asked = Self::default();
         for container in containers(pod, rules) {
@@ -47,7 +46,6 @@ impl Asked {
     }
 
     /// Shares of containers that run at the same time.
-    #[must_use]
     pub fn together(&self) -> &[Share] {
         &self.together
     }
@@ -93,7 +91,6 @@ fn largest_first(shares: &mut [Share]) {
 
 /// What `gpus` have left beside shares that the node was sent and has not granted yet. One that has no room waits on the node
 /// and takes nothing.
-#[must_use]
 pub(super) fn left_beside(mut sent: Vec<Share>, mut gpus: NodeGpus) -> NodeGpus {
     largest_first(&mut sent);
     for share in &sent {
@@ -181,7 +178,6 @@ pub fn fits(asked: &Asked, gpus: &NodeGpus, rules: &Rules) -> Result<(), String>
 }
 
 /// Score of a node, 0 to 10.
-#[must_use]
 pub fn score(asked: &Asked, gpus: &NodeGpus, by: Score) -> i64 {
     let Some((places, left)) = placed(&asked.together, gpus) else {
         return 0;

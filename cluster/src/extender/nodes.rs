@@ -14,13 +14,11 @@ pub struct Nodes(Option<Store<PartialObjectMeta<Node>>>);
 
 impl Nodes {
     /// None: whoever names nodes learns nothing of them.
-    #[must_use]
     pub fn unknown() -> Self {
         Self(None)
     }
 
     /// Follows the metadata of all nodes, until the runtime ends. While the API server is away, what it said last holds.
-    #[must_use]
     pub fn follow(client: Client) -> Self {
         let api: Api<PartialObjectMeta<Node>> = Api::all(client);
         let (reader, writer) = store();
@@ -34,7 +32,6 @@ impl Nodes {
     }
 
     /// GPUs of a node; nothing if it is not known, or publishes none.
-    #[must_use]
     pub fn gpus(&self, name: &str) -> Option<NodeGpus> {
         let node = self.0.as_ref()?.get(&ObjectRef::new(name))?;
         serde_json::from_str(node.metadata.annotations.as_ref()?.get(ANNOTATION)?).ok()

@@ -135,7 +135,6 @@ pub struct BoundPods(Arc<RwLock<Known>>);
 
 impl BoundPods {
     /// Follows the bound pods of all nodes, until the runtime ends. While the API server is away, what it said last holds.
-    #[must_use]
     pub fn follow(client: Client, rules: Rules) -> Self {
         let api: Api<Pod> = Api::all(client);
         let pods = Self::default();
@@ -162,13 +161,11 @@ impl BoundPods {
     }
 
     /// What a node's GPUs have left: what the node publishes, less what it was sent and has not granted.
-    #[must_use]
     pub(super) fn left(&self, node: &str, gpus: NodeGpus) -> NodeGpus {
         self.left_beside_open(node, gpus, |_| Vec::new())
     }
 
     /// What a node's GPUs have left for sure for `pod`: [`Self::left`], less what other pods may still be sent there.
-    #[must_use]
     pub(super) fn left_for(&self, pod: &PodKey, node: &str, gpus: NodeGpus, now: Instant) -> NodeGpus {
         self.left_beside_open(node, gpus, |offers| offers.others(pod, node, now).collect())
     }

@@ -157,7 +157,6 @@ const HARMLESS: [&str; 7] = [
 const MOST: usize = 5;
 
 /// Reasons why a pod does not run as it should, the most telling first; none if it does.
-#[must_use]
 pub fn findings(evidence: &Evidence) -> Vec<Finding> {
     let mut findings = waiting(&evidence.pod);
     let is_running = findings.is_empty() && phase(&evidence.pod) == "Running" && !has_failed(&evidence.pod);
@@ -195,7 +194,6 @@ pub fn findings(evidence: &Evidence) -> Vec<Finding> {
 }
 
 /// Phase of a pod.
-#[must_use]
 pub fn phase(pod: &Pod) -> String {
     let phase = pod.status.as_ref().and_then(|status| status.phase.clone());
     phase.unwrap_or_else(|| "Pending".to_owned())

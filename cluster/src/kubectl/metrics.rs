@@ -15,14 +15,12 @@ pub struct Sample {
 
 impl Sample {
     /// Value of a label; empty if it has none.
-    #[must_use]
     pub fn label(&self, name: &str) -> String {
         self.labels.get(name).cloned().unwrap_or_default()
     }
 }
 
 /// All samples of a text. Lines that are none are left out.
-#[must_use]
 pub fn parse(text: &str) -> Vec<Sample> {
     text.lines()
         .filter(|line| !line.starts_with('#'))

@@ -12,7 +12,6 @@ use super::explain::Finding;
 type Group = BTreeSet<String>;
 
 /// A finding for each claim of `pod` whose earlier users, of `others`, use it otherwise.
-#[must_use]
 pub(super) fn differing(pod: &Pod, claims: &[ResourceClaim], others: &[Pod]) -> Vec<Finding> {
     claims
         .iter()

@@ -45,7 +45,6 @@ impl Largest {
     }
 
     /// What `pod` or its claims ask for beyond that, one finding each. What is not known, or 0, is not told.
-    #[must_use]
     pub fn exceeded_by(&self, pod: &Pod, claims: &[ResourceClaim]) -> Vec<Finding> {
         let of_pod = asked_by(pod).into_iter().filter_map(|(name, amount)| {
             let most = *self.node.get(&name).filter(|most| (1..amount).contains(*most))?;

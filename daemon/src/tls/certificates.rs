@@ -88,7 +88,6 @@ impl Certificates {
     }
 
     /// The reason why the files cannot be used as they are now.
-    #[must_use]
     pub fn problem(&self) -> Option<String> {
         self.problem.read().clone()
     }

@@ -25,7 +25,6 @@ pub struct Activity {
 
 impl Activity {
     /// Demand (thousandths of the GPU): 0 if the tenant is idle, 1000 if it waits for tokens or is busy all the time.
-    #[must_use]
     pub fn demand_permille(self) -> u32 {
         let is_held = self.is_waiting && self.tokens_ns < HELD_BELOW_NS;
         let is_busy = self.busy_permille > 0 || self.recent_permille > 0;

@@ -27,7 +27,6 @@ pub struct Contender {
 
 impl Contender {
     /// Creates a contender with this configuration and demand.
-    #[must_use]
     pub fn new(config: &DeviceConfig, demand_permille: u32) -> Self {
         Self {
             policy: config.policy,
@@ -66,7 +65,6 @@ impl Contender {
 /// The sum of the use, which is the lesser of rate and demand, never exceeds the GPU. There is an exception if a satisfied tenant
 /// would have to pay for starving ones: then it exceeds the GPU by the floor, or by a thousandth for each of more than
 /// [`FLOOR_PERMILLE`] starving tenants.
-#[must_use]
 pub fn rates(contenders: &[Contender]) -> Vec<u32> {
     let now = allot(contenders);
     let fed = feed_the_starved(contenders, now.clone());

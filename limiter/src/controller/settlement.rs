@@ -89,7 +89,6 @@ impl Settlement {
 
     /// Amount to give back now (ns); negative if it is to be charged. It is only a part of the correction, as later bins often reverse
     /// it.
-    #[must_use]
     pub fn due_ns(&self) -> i64 {
         self.owed_ns / PARTS
     }

@@ -49,7 +49,6 @@ impl View {
     /// The limits at `now_ns`, from the fields of `limits`. `beat_ns` is the arbiter's last beat; 0 if there was none. Without an arbiter
     /// the overlap is not known, so elapsed time is charged unscaled. Borrowed time would not be taken back either, so the tenant
     /// borrows none from the time on at which the beat is too old.
-    #[must_use]
     pub fn new(pace: Pace, config: DeviceConfig, beat_ns: u64, now_ns: u64) -> Self {
         let arbitrated = beat_ns != 0 && now_ns.saturating_sub(beat_ns) < STALE_BEAT_NS;
         let contended = arbitrated && pace.contended;
@@ -91,7 +90,6 @@ impl View {
     }
 
     /// Charge for the elapsed time `elapsed_ns` (ns).
-    #[must_use]
     pub fn scaled(&self, elapsed_ns: u64) -> u64 {
         elapsed_ns.saturating_mul(u64::from(self.scale_permille)) / 1000
     }

@@ -11,7 +11,6 @@ pub const PARTS: usize = 6;
 
 impl Table {
     /// Present cost of these launches together (ns).
-    #[must_use]
     pub fn cost_of_parts_ns(&self, parts: &[Part]) -> u64 {
         let costs = parts
             .iter()
@@ -31,7 +30,6 @@ pub struct Lesson {
 
 impl Lesson {
     /// Creates an empty lesson.
-    #[must_use]
     pub const fn new() -> Self {
         Self {
             parts: [Part { index: 0, count: 0 }; PARTS],

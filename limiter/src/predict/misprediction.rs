@@ -36,7 +36,6 @@ impl Default for Misprediction {
 
 impl Misprediction {
     /// Creates a state without mispredictions.
-    #[must_use]
     pub const fn new() -> Self {
         Self {
             factor: AtomicU64::new(0),
@@ -74,14 +73,12 @@ impl Misprediction {
     }
 
     /// Whether a recent prediction was far off.
-    #[must_use]
     pub fn is_recent(&self) -> bool {
         self.factor.load(Ordering::Relaxed) >= FAR << BITS
     }
 
     /// Most predicted work in flight (ns) of a tenant alone on a GPU with the rate `rate_permille`: its share of `whole_ns`. It is less
     /// after mispredictions, and more if the tenant does not use up its share, so that `unused_ns` of tokens are left.
-    #[must_use]
     pub fn window_ns(&self, whole_ns: u64, rate_permille: u32, unused_ns: u64) -> u64 {
         let rate = u64::from(rate_permille.min(1000));
         // The refill goes on during an overrun, so only the rest of the time exceeds the share.
@@ -96,7 +93,6 @@ impl Misprediction {
     /// How much work may be in flight (ns, as predicted) beside neighbours: `whole_ns`, less if predictions were far off of
     /// late. Work in flight has equal slices, however small the tenant's share, and a neighbour saves only a part of what it
     /// loses so.
-    #[must_use]
     pub fn window_beside_ns(&self, whole_ns: u64) -> u64 {
         whole_ns.min(self.that_may_take_ns(OVERRUN_NS))
     }

@@ -46,13 +46,11 @@ impl LatenessUse {
     }
 
     /// Number of counted waits.
-    #[must_use]
     pub fn waits(&self) -> u64 {
         self.counts.iter().copied().map(u64::from).sum()
     }
 
     /// Counts since `before`.
-    #[must_use]
     pub fn since(&self, before: &Self) -> Self {
         Self::of_counts(|bin| {
             let [now, then] = [self, before].map(|of| of.counts.get(bin).copied().unwrap_or(0));
@@ -61,7 +59,6 @@ impl LatenessUse {
     }
 
     /// Sum of both histograms.
-    #[must_use]
     pub fn and(&self, other: &Self) -> Self {
         Self::of_counts(|bin| {
             let [one, two] = [self, other].map(|of| of.counts.get(bin).copied().unwrap_or(0));
@@ -71,7 +68,6 @@ impl LatenessUse {
 
     /// The quantile of the lateness at `permille` thousandths (ns). It is the upper end of a bin, so up to half as much again as the
     /// true value. `None` without waits; `u64::MAX` beyond 16.8 ms.
-    #[must_use]
     pub fn at_most_ns(&self, permille: u64) -> Option<u64> {
         let waits = self.waits();
         let wanted = (waits * permille).div_ceil(1000).max(1);

@@ -63,7 +63,6 @@ impl Meter {
     /// Returns false if the lease did not suffice; it is then in debt by the missing part. The caller waits for admission and calls
     /// [`Meter::take`] with the same prediction.
     #[inline]
-    #[must_use]
     pub fn spend(&self, predicted_ns: u64) -> bool {
         let predicted = predicted_ns.min(PREDICTION_MAX_NS);
         let word = self

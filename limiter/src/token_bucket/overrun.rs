@@ -14,7 +14,6 @@ const LOOK_NS: u64 = 50_000_000;
 const LOOK_PART: u64 = 4;
 
 /// Whether work that was predicted to take `predicted_ns` overruns after `ran_ns`.
-#[must_use]
 pub const fn is_overrun(predicted_ns: u64, ran_ns: u64) -> bool {
     ran_ns > predicted_ns.saturating_mul(2).saturating_add(LATE_NS)
 }

@@ -22,7 +22,6 @@ pub struct Pace {
 impl Pace {
     /// Total refill at `now_ns` (ns of GPU time). Time before the start adds nothing.
     #[inline]
-    #[must_use]
     pub fn credit_at(&self, now_ns: u64) -> i64 {
         let elapsed = u128::from(now_ns.saturating_sub(self.epoch_ns));
         let earned = elapsed * u128::from(self.rate_permille) / 1000;
@@ -31,7 +30,6 @@ impl Pace {
     }
 
     /// The refill that continues this one at another rate from `now_ns` on. The total at `now_ns` is the same.
-    #[must_use]
     pub fn with_rate(&self, rate_permille: u32, now_ns: u64) -> Self {
         let epoch_ns = now_ns.max(self.epoch_ns);
         Self {

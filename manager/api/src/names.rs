@@ -6,13 +6,11 @@ pub const KEY_MAX: usize = 40;
 pub const REQUEST_MAX: usize = 64;
 
 /// Whether this may be a tenant's key, which begins the name of its directory.
-#[must_use]
 pub fn is_key(text: &str) -> bool {
     is_name(text, KEY_MAX) && !text.starts_with('.')
 }
 
 /// Whether this is 1 to `most` letters, digits, `.`, `_` or `-`.
-#[must_use]
 pub fn is_name(text: &str, most: usize) -> bool {
     (1..=most).contains(&text.len())
         && text

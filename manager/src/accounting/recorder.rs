@@ -70,7 +70,6 @@ impl Accounting {
     }
 
     /// Usage of the last `since_s` seconds, beginning with a whole hour. It blocks until a fresh snapshot was taken.
-    #[must_use]
     pub fn report(&self, by: By, since_s: u64) -> Report {
         // Begun now, so that what was granted just before is in it.
         let snapshot = self.usage.sources.tenants.begun_after(clock::now_ns());

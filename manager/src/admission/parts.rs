@@ -22,7 +22,6 @@ pub struct Parts {
 impl Rules {
     /// Parts of the memory of `gpu`; `None` if suspendable tenants count like others. Up to the factor 2 the part for suspendable
     /// tenants is the excess, given twice; from there on it is all the memory.
-    #[must_use]
     pub fn memory_parts(&self, gpu: &Gpu) -> Option<Parts> {
         if !self.may_exceed_memory() || self.sharers_max < 2 {
             return None;

@@ -24,7 +24,6 @@ pub enum Refusal {
 
 impl Refusal {
     /// The sentence for the caller.
-    #[must_use]
     pub fn text(&self) -> &str {
         match self {
             Self::Unknown(text) | Self::Unusable(text) | Self::NoRoom(text) => text,

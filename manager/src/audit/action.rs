@@ -24,13 +24,11 @@ pub struct Actions {
 
 impl Actions {
     /// Actions for the namespaces in `own`; `others` applies to all others and to tenants without a namespace.
-    #[must_use]
     pub fn new(own: BTreeMap<String, Action>, others: Action) -> Self {
         Self { own, others }
     }
 
     /// The action for a namespace; an empty name stands for none.
-    #[must_use]
     pub fn for_namespace(&self, namespace: &str) -> Action {
         self.own.get(namespace).copied().unwrap_or(self.others)
     }

@@ -44,20 +44,17 @@ pub(super) struct Waker {
 
 impl SnapshotCache {
     /// The last snapshot, whatever its age.
-    #[must_use]
     pub fn last(&self) -> Arc<Snapshot> {
         Arc::clone(&self.state.lock().last)
     }
 
     /// A snapshot that was begun at most 50 ms ago. It blocks until there is one, at most for a second. Without an observatory,
     /// or if it does not answer in time, it returns the last snapshot.
-    #[must_use]
     pub fn fresh(&self) -> Arc<Snapshot> {
         self.begun_after(clock::now_ns().saturating_sub(FRESH_NS))
     }
 
     /// A snapshot that was begun at `enough_ns` (`CLOCK_MONOTONIC`, ns) or later; else as [`SnapshotCache::fresh`].
-    #[must_use]
     pub fn begun_after(&self, enough_ns: u64) -> Arc<Snapshot> {
         let mut state = self.state.lock();
         while state.last.taken_ns < enough_ns {
@@ -73,7 +70,6 @@ impl SnapshotCache {
 
     /// The last snapshot, once its number is above `number`. `None` if there is none within `wait`, or after
     /// [`SnapshotCache::end_waits`].
-    #[must_use]
     pub fn newer(&self, number: u64, wait: Duration) -> Option<Arc<Snapshot>> {
         let mut state = self.state.lock();
         if state.last.number <= number {

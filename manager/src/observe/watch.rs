@@ -89,13 +89,11 @@ impl Observatory {
     }
 
     /// The cache of the snapshots.
-    #[must_use]
     pub fn snapshots(&self) -> &Arc<SnapshotCache> {
         &self.snapshots
     }
 
     /// Findings of the audit, which the next snapshot includes.
-    #[must_use]
     pub fn findings(&self) -> &Arc<Findings> {
         &self.findings
     }

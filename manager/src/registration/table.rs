@@ -95,7 +95,6 @@ struct State {
 
 impl Key {
     /// The key of a process.
-    #[must_use]
     pub fn of(identity: &Identity) -> Self {
         Self {
             pid: identity.pid,
@@ -107,7 +106,6 @@ impl Key {
 
 impl Registry {
     /// The processes of a tenant, unless nothing has changed since `version`.
-    #[must_use]
     pub fn members_since(&self, tenant: &str, version: u64) -> Option<Members> {
         let state = self.state.lock();
         let members = state.members.get(tenant)?;
@@ -115,7 +113,6 @@ impl Registry {
     }
 
     /// Counts of attempts to register.
-    #[must_use]
     pub fn counts(&self) -> Counts {
         self.state.lock().counts
     }

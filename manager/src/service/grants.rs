@@ -33,7 +33,6 @@ pub struct GrantsService {
 
 impl GrantsService {
     /// Makes the service. Streams end when `stop` is true.
-    #[must_use]
     pub fn new(grants: Grants, deadline: Duration, stop: watch::Receiver<bool>) -> Self {
         Self {
             grants,
@@ -44,7 +43,6 @@ impl GrantsService {
     }
 
     /// Lets the service suspend and resume tenants.
-    #[must_use]
     pub fn with_suspender(self, suspender: Suspender) -> Self {
         Self {
             suspender: Some(suspender),

@@ -60,7 +60,6 @@ type ListedProcesses = Vec<(u32, Option<u64>)>;
 
 impl NodeService {
     /// Makes the service. Streams end when `stop` is true.
-    #[must_use]
     pub fn new(
         grants: Grants,
         events: Arc<Events>,
@@ -83,7 +82,6 @@ impl NodeService {
     }
 
     /// Lets the service ask NVML for processes.
-    #[must_use]
     pub fn with_nvml(self, node: Node) -> Self {
         Self {
             node: Some(node),
@@ -92,7 +90,6 @@ impl NodeService {
     }
 
     /// Lets the service tell which tenants are suspended.
-    #[must_use]
     pub fn with_suspender(self, suspender: Suspender) -> Self {
         Self {
             suspender: Some(suspender),
@@ -101,7 +98,6 @@ impl NodeService {
     }
 
     /// Lets the service report usage.
-    #[must_use]
     pub fn with_accounting(self, accounting: Arc<Accounting>) -> Self {
         Self {
             accounting: Some(accounting),

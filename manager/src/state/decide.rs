@@ -29,7 +29,6 @@ pub struct Held {
 
 impl Held {
     /// The amounts of a quota.
-    #[must_use]
     pub fn from_quota(amounts: &Quota) -> Self {
         Self {
             memory_bytes: amounts.memory_bytes,
@@ -38,7 +37,6 @@ impl Held {
     }
 
     /// The greater amount of each kind.
-    #[must_use]
     pub fn max(self, other: Self) -> Self {
         let both = self.memory_bytes.zip(other.memory_bytes);
         Self {
@@ -70,7 +68,6 @@ pub struct DecisionInputs<'a> {
 }
 
 /// Each GPU with its load by grants, except the grant `without`, and by `vcuda run`.
-#[must_use]
 pub fn candidates<'i>(
     grant_table: &GrantTable,
     inventory: &'i Inventory,

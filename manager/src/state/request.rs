@@ -51,7 +51,6 @@ pub enum Asked {
 
 impl Asked {
     /// Number of GPUs.
-    #[must_use]
     pub fn count(&self) -> usize {
         match self {
             Self::Named(named) => named.len(),
@@ -60,7 +59,6 @@ impl Asked {
     }
 
     /// Whether `gpus` fulfils the request.
-    #[must_use]
     pub fn is_met_by(&self, gpus: &[GpuUuid]) -> bool {
         match self {
             Self::Named(named) => named == gpus,

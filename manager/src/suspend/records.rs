@@ -53,7 +53,6 @@ pub enum Phase {
 
 impl Phase {
     /// The state that the tenant's processes see.
-    #[must_use]
     pub fn state(self) -> SuspendState {
         match self {
             Self::Suspending => SuspendState::Suspending,
@@ -101,7 +100,6 @@ impl Records {
     }
 
     /// The record of a tenant; `None` if it runs.
-    #[must_use]
     pub fn find(&self, id: &str) -> Option<&Record> {
         self.known.get(id)
     }

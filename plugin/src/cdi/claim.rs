@@ -33,7 +33,6 @@ pub struct ClaimDevice {
 
 impl ClaimDevice {
     /// Qualified CDI name of the device.
-    #[must_use]
     pub fn qualified(&self) -> String {
         format!("{KIND}={}", self.name)
     }

@@ -18,7 +18,6 @@ pub struct HeldDevices {
 
 impl HeldDevices {
     /// Whether both belong to the same pod.
-    #[must_use]
     pub fn is_same_pod(&self, other: &Self) -> bool {
         match self.pod_uid.is_empty() || other.pod_uid.is_empty() {
             true => self.pod == other.pod,
@@ -27,7 +26,6 @@ impl HeldDevices {
     }
 
     /// IDs of one kind.
-    #[must_use]
     pub fn ids_of(&self, kind: Kind) -> &Ids {
         kind.select(&self.ids)
     }

@@ -53,7 +53,6 @@ pub struct Store {
 
 impl Store {
     /// Creates a store in `directory`.
-    #[must_use]
     pub fn new(directory: &Path) -> Self {
         Self {
             directory: directory.to_owned(),
@@ -61,7 +60,6 @@ impl Store {
     }
 
     /// Path of the slot's specification.
-    #[must_use]
     pub fn path(&self, slot: &Slot) -> PathBuf {
         self.directory.join(format!("{PREFIX}{slot}.json"))
     }

@@ -67,7 +67,6 @@ pub struct Amounts {
 
 impl Amounts {
     /// Whether a container can have both, each on another GPU. Whole GPUs may differ in size.
-    #[must_use]
     pub fn is_equal(&self, other: &Self) -> bool {
         match self.is_whole && other.is_whole {
             true => self.quota_change == other.quota_change,
@@ -110,7 +109,6 @@ pub fn shares(claim: &ResourceClaim, uid: &str, pool: &str) -> Result<Vec<Share>
 }
 
 /// Whether a claim has devices of this driver.
-#[must_use]
 pub fn is_ours(claim: &ResourceClaim) -> bool {
     let allocation = claim
         .status

@@ -60,7 +60,6 @@ pub(crate) struct ClaimReconciler {
 
 impl ClaimReconciler {
     /// Creates a reconciler for the claims that `preparer` prepares.
-    #[must_use]
     pub(crate) fn new(
         client: Client,
         manager: Arc<Manager>,

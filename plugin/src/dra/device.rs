@@ -36,31 +36,26 @@ pub enum Effect {
 }
 
 /// Name of a GPU's device. It is the UUID in lower case, as device names are DNS labels.
-#[must_use]
 pub fn device_name(uuid: &str) -> String {
     uuid.to_ascii_lowercase()
 }
 
 /// Name of a GPU's device for suspendable shares alone.
-#[must_use]
 pub fn suspendable_device_name(uuid: &str) -> String {
     device_name(uuid) + SUSPENDABLE
 }
 
 /// Whether a device is for suspendable shares alone.
-#[must_use]
 pub fn is_suspendable_device(device: &str) -> bool {
     device.ends_with(SUSPENDABLE)
 }
 
 /// Whether a GPU's memory is overcommitted, as suspendable tenants take turns in it.
-#[must_use]
 pub fn is_overcommitted(gpu: &v1::Gpu) -> bool {
     gpu.memory_suspendable_bytes > 0
 }
 
 /// The devices of a GPU; none if the GPU cannot have a share. `effect` is that of the taint of an unhealthy GPU.
-#[must_use]
 pub fn devices(gpu: &v1::Gpu, effect: Effect) -> Vec<Device> {
     let device = |capacity: Capacity| {
         let (name, kind) = match capacity.is_suspendable {

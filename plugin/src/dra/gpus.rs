@@ -60,7 +60,6 @@ impl KnownGpu {
 
 impl NodeGpus {
     /// The GPUs of the manager's answer. `effect` is that of the taint of unhealthy GPUs.
-    #[must_use]
     pub fn from_response(answer: &v1::ListGpusResponse, effect: Effect) -> Self {
         let known = |gpu: &v1::Gpu| {
             let suspendable = is_overcommitted(gpu).then(|| suspendable_device_name(&gpu.uuid));
@@ -78,25 +77,21 @@ impl NodeGpus {
     }
 
     /// Devices of the ResourceSlices.
-    #[must_use]
     pub fn devices(&self) -> &[Device] {
         &self.devices
     }
 
     /// UUID of this device's GPU; `None` if there is no such device.
-    #[must_use]
     pub fn uuid(&self, device: &str) -> Option<&str> {
         self.known.get(device).map(|known| known.uuid.as_str())
     }
 
     /// Whether suspendable tenants take turns on this device's GPU.
-    #[must_use]
     pub fn is_overcommitted(&self, device: &str) -> bool {
         self.known.get(device).is_some_and(|known| known.is_overcommitted)
     }
 
     /// Memory of this device in its ResourceSlice (bytes).
-    #[must_use]
     pub fn memory_bytes(&self, device: &str) -> Option<u64> {
         let device = self.devices.iter().find(|known| known.name == device)?;
         let memory = device.capacity.as_ref()?.get(MEMORY)?;

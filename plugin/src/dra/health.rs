@@ -31,7 +31,6 @@ pub(crate) struct Health {
 
 impl Health {
     /// Creates a service for these GPUs.
-    #[must_use]
     pub(crate) fn new(gpus: Gpus, pool: String) -> Self {
         Self { gpus, pool }
     }

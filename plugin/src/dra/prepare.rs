@@ -71,7 +71,6 @@ struct PendingClaim<'a> {
 
 impl Preparer {
     /// Creates a preparer for the claims of `node`.
-    #[must_use]
     pub(crate) fn new(
         client: Client,
         manager: Arc<Manager>,
@@ -94,13 +93,11 @@ impl Preparer {
     }
 
     /// Notified after a claim was prepared or unprepared.
-    #[must_use]
     pub(crate) fn changed(&self) -> Arc<Notify> {
         Arc::clone(&self.changed)
     }
 
     /// Whether claims are prepared, whose pods cannot end without this driver.
-    #[must_use]
     pub(crate) fn has_claims(&self) -> bool {
         !self.known.lock().is_empty()
     }

@@ -33,7 +33,6 @@ pub(crate) struct Registrar {
 
 impl Registrar {
     /// Creates a registrar in these directories.
-    #[must_use]
     pub(crate) fn new(directories: Directories, service: Service, health: Health) -> Self {
         Self {
             directories,
@@ -44,7 +43,6 @@ impl Registrar {
     }
 
     /// Receiver of the registration's state.
-    #[must_use]
     pub(crate) fn state(&self) -> watch::Receiver<RegistrationState> {
         self.state.subscribe()
     }

@@ -34,7 +34,6 @@ pub(crate) struct Service {
 
 impl Service {
     /// Creates a service that uses `preparer`.
-    #[must_use]
     pub(crate) fn new(preparer: Arc<Preparer>, instruments: Arc<Instruments>) -> Self {
         Self {
             preparer,

@@ -65,7 +65,6 @@ pub(crate) struct Publisher {
 
 impl Publisher {
     /// Creates a publisher for `node`.
-    #[must_use]
     pub(crate) fn new(client: &Client, node: String, gpus: Gpus, instruments: Arc<Instruments>) -> Self {
         Self {
             slices: Api::all(client.clone()),
@@ -78,7 +77,6 @@ impl Publisher {
     }
 
     /// Receiver of the present problem; `None` while the slices are published.
-    #[must_use]
     pub(crate) fn problem(&self) -> watch::Receiver<Option<String>> {
         self.problem.subscribe()
     }

@@ -71,7 +71,6 @@ pub(crate) struct StatusWriter {
 
 impl StatusWriter {
     /// Creates a writer that checks when `wake` is notified, and at intervals.
-    #[must_use]
     pub(crate) fn new(
         client: Client,
         manager: Arc<Manager>,

@@ -27,13 +27,11 @@ pub struct Holder {
 
 impl Holder {
     /// Names of all containers of the pod that hold our devices; empty as [`Holder::all`].
-    #[must_use]
     pub fn names(&self) -> BTreeSet<String> {
         self.all.keys().cloned().collect()
     }
 
     /// Whether other containers of the pod hold exactly the shares of `devices`, too: before or after it.
-    #[must_use]
     pub fn are_shares_reused(&self, devices: &Devices) -> bool {
         let shares = devices.ids_of(Kind::Gpu);
         let with_shares = self.all.values().filter(|one| one.ids_of(Kind::Gpu) == shares);

@@ -20,7 +20,6 @@ pub struct DirectoryChanges(watch::Receiver<u64>);
 
 impl DirectoryChanges {
     /// Watches these directories, whether or not they exist.
-    #[must_use]
     pub fn watch(directories: Vec<PathBuf>) -> Self {
         let (sender, changes) = watch::channel(0);
         tokio::spawn(async move {

@@ -35,7 +35,6 @@ pub struct RegistrationService {
 
 impl RegistrationService {
     /// Creates a service that answers with `info` and updates `state`.
-    #[must_use]
     pub fn new(info: PluginInfo, state: watch::Sender<RegistrationState>) -> Self {
         Self { info, state }
     }

@@ -27,7 +27,6 @@ pub struct Listening {
 
 impl Listening {
     /// Whether the socket is still there, and ours.
-    #[must_use]
     pub fn is_intact(&self) -> bool {
         !self.serving.is_finished() && inode(&self.path).is_ok_and(|inode| inode == self.inode)
     }

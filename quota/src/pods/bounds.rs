@@ -88,7 +88,6 @@ pub struct Bounds {
 
 impl Bounds {
     /// The bounds by namespace; [`ALL_OTHERS`] is for namespaces without one.
-    #[must_use]
     pub fn new(mut own: BTreeMap<String, Bound>) -> Self {
         let others = own.remove(ALL_OTHERS).unwrap_or_default();
         Self { own, others }
@@ -104,7 +103,6 @@ impl Bounds {
 
     /// `amounts` of a tenant of `namespace` with defaults within its bound: a default policy becomes the first allowed one,
     /// a default priority or maximum the highest.
-    #[must_use]
     pub fn clamped(&self, namespace: &str, amounts: &Quota, chosen: Chosen) -> Quota {
         match namespace {
             "" => *amounts,

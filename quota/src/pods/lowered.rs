@@ -73,7 +73,6 @@ pub fn lowered_quota(most_bytes: u64, most: u32, change: &QuotaChange) -> Result
 
 /// The change for a tenant with this guarantee (thousandths). If the guarantee is 0, a share or a maximum in the change would
 /// reserve GPU time: then it becomes the maximum of `best-effort`.
-#[must_use]
 pub fn without_guarantee(guaranteed: u32, mut change: QuotaChange) -> QuotaChange {
     if guaranteed > 0 {
         return change;
@@ -88,7 +87,6 @@ pub fn without_guarantee(guaranteed: u32, mut change: QuotaChange) -> QuotaChang
 }
 
 /// Both changes together; fields of `later` win.
-#[must_use]
 pub fn overlaid(former: &QuotaChange, later: &QuotaChange) -> QuotaChange {
     QuotaChange {
         memory_bytes: later.memory_bytes.or(former.memory_bytes),

@@ -16,7 +16,6 @@ pub struct NodeGpus {
 
 /// Short key of a container in [`NodeGpus::held`]: FNV-1a of 32 bits over its names. Two containers of a node with one key are so
 /// rare that the scheduler may be wrong about them: the node's manager decides.
-#[must_use]
 pub fn container_key(namespace: &str, pod: &str, container: &str) -> u32 {
     let names = [namespace, "/", pod, "/", container];
     let bytes = names.iter().flat_map(|name| name.bytes());

@@ -30,7 +30,6 @@ pub fn parse_tenths(text: &str) -> Result<u64, QuantityError> {
 }
 
 /// Whether a quantity has a suffix of a power of two, such as `Gi`: only sizes have.
-#[must_use]
 pub fn is_binary(text: &str) -> bool {
     text.ends_with('i')
 }
@@ -98,7 +97,6 @@ fn shifted(digits: u128, exponent: i32) -> Option<u128> {
 }
 
 /// Formats a number of bytes as a quantity, such as `4Gi`.
-#[must_use]
 pub fn bytes(bytes: u64) -> String {
     let units = [(40, "Ti"), (30, "Gi"), (20, "Mi"), (10, "Ki")];
     let exact = units
@@ -111,7 +109,6 @@ pub fn bytes(bytes: u64) -> String {
 }
 
 /// Formats thousandths as percent, such as `12.5`.
-#[must_use]
 pub fn percent(permille: u32) -> String {
     match permille % 10 {
         0 => (permille / 10).to_string(),

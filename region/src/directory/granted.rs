@@ -26,7 +26,6 @@ const GRANT_MAX: u64 = 64 << 10;
 const LATER_RELEASE_TIMES: u64 = 4;
 
 /// Whether the directory has a record, or anything of that name. One that cannot be read counts as granted.
-#[must_use]
 pub fn is_granted(directory: &Path) -> bool {
     match fs::symlink_metadata(directory.join(GRANT)) {
         Ok(_) => true,
@@ -122,7 +121,6 @@ pub fn read_grant(directory: &Path) -> io::Result<Vec<u8>> {
 }
 
 /// The most bytes that `usage` in this directory has by its layout. A later release, as `limits` says, may have a longer one.
-#[must_use]
 pub fn usage_bytes_max(directory: &Path) -> u64 {
     let own = size_of::<UsageFile>() as u64;
     match version_of(&directory.join("limits")) {
@@ -144,7 +142,6 @@ pub fn restore_usage(directory: &Path) -> Result<(), DirectoryError> {
 }
 
 /// Whether a process that holds a slot of the tenant lives, or cannot be told from one that does.
-#[must_use]
 pub fn is_used(directory: &Path, me: &Identity) -> bool {
     has_living_slots(directory, me)
 }

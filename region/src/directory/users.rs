@@ -69,7 +69,6 @@ pub(super) fn homes(root: &Path) -> io::Result<Vec<PathBuf>> {
 }
 
 /// Path of the tenant's directory, as it would be in `containers` if there is none.
-#[must_use]
 pub fn locate(root: &Path, name: &str) -> PathBuf {
     let homes = homes(root).unwrap_or_default().into_iter();
     let mut paths = homes.map(|home| home.join(name));
@@ -79,14 +78,12 @@ pub fn locate(root: &Path, name: &str) -> PathBuf {
 }
 
 /// Whether this is the path of a tenant's directory below `root`, whether or not it exists.
-#[must_use]
 pub fn is_below(root: &Path, path: &Path) -> bool {
     path.parent()
         .is_some_and(|home| home == root.join("containers") || home.parent() == Some(&root.join("users")))
 }
 
 /// The user whose own grant lies in this directory; `None` below `containers`.
-#[must_use]
 pub fn user_of(directory: &Path) -> Option<u32> {
     let home = directory.parent()?;
     if home.parent()?.file_name()? != "users" {

@@ -50,7 +50,6 @@ impl Source {
 impl Limits {
     /// Whether the limits were last followed more than `age_ns` before `now_ns` (`CLOCK_MONOTONIC`).
     #[inline]
-    #[must_use]
     pub fn are_older(&self, age_ns: u64, now_ns: u64) -> bool {
         self.source
             .as_ref()

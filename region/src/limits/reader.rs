@@ -30,7 +30,6 @@ impl LimitsReader {
     }
 
     /// The values read last.
-    #[must_use]
     pub fn limits(&self) -> &Limits {
         &self.limits
     }

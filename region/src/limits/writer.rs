@@ -113,7 +113,6 @@ impl LimitsWriter {
     }
 
     /// Limits that readers saw when this was opened, last refreshed or written.
-    #[must_use]
     pub fn limits(&self) -> &Limits {
         &self.limits
     }
@@ -130,7 +129,6 @@ impl LimitsWriter {
     }
 
     /// Whether a configuration was written since this was opened or last refreshed: one word is read.
-    #[must_use]
     pub fn is_outdated(&self) -> bool {
         const AT: u64 = offset_of!(LimitsFile, generation) as u64;
         let mut word = [0; 8];

@@ -46,7 +46,6 @@ pub struct Reply {
 
 impl Question {
     /// The bytes to send.
-    #[must_use]
     pub fn encode(&self) -> [u8; QUESTION_BYTES] {
         let mut bytes = [0; QUESTION_BYTES];
         let parts = self.hello.encode().into_iter();
@@ -59,7 +58,6 @@ impl Question {
     }
 
     /// The GPU that a message asks about, after its hello; `None` if it asks nothing.
-    #[must_use]
     pub fn gpu_in(bytes: &[u8]) -> Option<GpuUuid> {
         let (magic, rest) = bytes.get(HELLO_BYTES..)?.split_first_chunk::<8>()?;
         let gpu = rest.first_chunk::<16>()?;
@@ -69,7 +67,6 @@ impl Question {
 
 impl Reply {
     /// The bytes to send.
-    #[must_use]
     pub fn encode(&self) -> [u8; REPLY_BYTES] {
         let (kind, amount_bytes) = match self.memory {
             ProcessMemory::Bytes(bytes) => (1_u64, bytes),

@@ -17,7 +17,6 @@ const NODES: [&str; 3] = ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia0"];
 
 /// Whether another open file description of the same inode as `file` holds a key's lock that begins at `first`.
 /// `None` if the kernel does not tell.
-#[must_use]
 pub fn is_locked(file: c_int, first: u64) -> Option<bool> {
     let mut words = request(libc::F_WRLCK, first, 1)?;
     // SAFETY: the kernel reads the lock and writes the one that is in its way; the descriptor may be any number.
@@ -27,7 +26,6 @@ pub fn is_locked(file: c_int, first: u64) -> Option<bool> {
 
 /// Whether the kernel's list of locks has one that begins at `first`, of any file. It may miss one while others lock and
 /// unlock. `None` if it cannot be read.
-#[must_use]
 pub fn is_listed(first: u64) -> Option<bool> {
     let first = first.to_string();
     let list = std::fs::read_to_string("/proc/locks").ok()?;
@@ -36,7 +34,6 @@ pub fn is_listed(first: u64) -> Option<bool> {
 }
 
 /// A lock of `length` bytes from `first` on, as fcntl(2) takes it.
-#[must_use]
 pub fn request(kind: c_int, first: u64, length: u64) -> Option<libc::flock> {
     // SAFETY: plain numbers, for which zero is a valid value; `l_pid` must be 0.
     let mut words: libc::flock = unsafe { core::mem::zeroed() };
@@ -49,7 +46,6 @@ pub fn request(kind: c_int, first: u64, length: u64) -> Option<libc::flock> {
 
 /// The inode that a descriptor is an opening of. `None` if it is neither a device nor a file, which could be opened
 /// anew.
-#[must_use]
 pub fn inode_of(descriptor: c_int) -> Option<Outlives> {
     let mut status = core::mem::MaybeUninit::<libc::stat>::zeroed();
     // SAFETY: the kernel writes the status or nothing; the descriptor may be any number.
@@ -64,7 +60,6 @@ pub fn inode_of(descriptor: c_int) -> Option<Outlives> {
 }
 
 /// A description of an inode that the driver has open in this process, or of one of its device nodes.
-#[must_use]
 pub fn open(inode: Outlives) -> Option<File> {
     let is_it = |path: &std::path::Path| {
         path.metadata().is_ok_and(|found| {

@@ -38,7 +38,6 @@ impl Slot<'_> {
 
     /// Notes that the object is about to be exported in a way that may keep it beyond its holders, see [`Outlives`].
     /// Returns `false` if the tenant has no place for the object: no process would know of it once this one ends.
-    #[must_use]
     pub fn outlive(&self, object: &Shared, by: Outlives) -> bool {
         let holds = self.holds.0.lock();
         let Some(place) = object.place.filter(|place| holds.contains_key(place)) else {
@@ -109,7 +108,6 @@ impl Slot<'_> {
 
     /// Bytes on `device` of objects that this process holds and no process's record includes. They are not in
     /// [`Slot::used_bytes`], but the driver may attribute them to any of their holders.
-    #[must_use]
     pub fn unpaid_held_bytes(&self, device: DeviceIndex) -> u64 {
         let holds = self.holds.0.lock();
         if holds.is_empty() {
@@ -120,7 +118,6 @@ impl Slot<'_> {
 
     /// Whether this process holds anything on `device` that another process's record includes. The driver attributes
     /// it to the other process until that one lets go or dies.
-    #[must_use]
     pub fn holds_of_others(&self, device: DeviceIndex) -> bool {
         let holds = self.holds.0.lock();
         !holds.is_empty() && {

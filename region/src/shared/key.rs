@@ -19,7 +19,6 @@ impl ObjectKey {
     pub const OF_OFFSET: u64 = u64::from_le_bytes(*b"vcudatag");
 
     /// Offset of the lock that descriptors of the object with this key carry.
-    #[must_use]
     pub fn lock_offset(self) -> u64 {
         match self.0 {
             [Self::OF_OFFSET, offset] => offset,
@@ -31,7 +30,6 @@ impl ObjectKey {
     /// The key for a handle with these bytes (an IPC handle, a pool pointer's export data, a fabric handle): a hash
     /// of 128 bits. It is no defence against malice: a process that forges handles corrupts its own tenant's sum
     /// only.
-    #[must_use]
     pub fn of(bytes: &[u8]) -> Self {
         let (words, rest) = bytes.as_chunks::<8>();
         let mut last = [0; 8];
@@ -53,7 +51,6 @@ impl ObjectKey {
     }
 
     /// The key of an object that carries these two words.
-    #[must_use]
     pub fn from_parts(first: u64, second: u64) -> Self {
         // Zero marks an empty place.
         Self([if first == 0 { 1 } else { first }, second])
@@ -70,7 +67,6 @@ impl ObjectKey {
     }
 
     /// The two words.
-    #[must_use]
     pub fn parts(self) -> [u64; 2] {
         self.0
     }

@@ -22,7 +22,6 @@ impl Outlives {
     pub const UNPROVABLE: Self = Self(UNPROVABLE);
 
     /// Open descriptions of this inode (`st_dev`, `st_ino` of stat(2)) that carry the object's lock.
-    #[must_use]
     pub fn descriptions_of(device: u64, inode: u64) -> Self {
         let identity = [device.to_le_bytes(), inode.to_le_bytes()];
         let [word, _] = ObjectKey::of(identity.as_flattened()).parts();

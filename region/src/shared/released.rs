@@ -23,7 +23,6 @@ pub struct Unheld {
 impl Usage {
     /// Whether the tenant ever shared anything.
     #[inline]
-    #[must_use]
     pub fn has_ever_shared(&self) -> bool {
         self.objects().is_ever_used()
     }

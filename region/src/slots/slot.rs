@@ -95,7 +95,6 @@ impl<'u> Slot<'u> {
 
     /// The gate that the calls of this process may pass on their way to the driver. `None` for a slot beyond the file, which
     /// is none of this process.
-    #[must_use]
     pub fn gate(&self) -> Option<Gate<'u>> {
         let file = &self.usage.mapping;
         let identity = file.identities.get(self.index)?;
@@ -184,40 +183,34 @@ impl<'u> Slot<'u> {
     }
 
     /// Memory of this process on `device`: all of it, and the overhead in it (bytes, of one moment).
-    #[must_use]
     pub fn amounts(&self, device: DeviceIndex) -> (u64, u64) {
         let _lock = self.lock(device);
         (self.used_bytes(device), self.overhead_bytes(device))
     }
 
     /// The driver's own use for this process on `device`, as last set (bytes).
-    #[must_use]
     pub fn overhead_bytes(&self, device: DeviceIndex) -> u64 {
         self.record(device).overhead_bytes.load(Ordering::Relaxed)
     }
 
     /// Memory of this process on `device`, overhead included (bytes).
-    #[must_use]
     pub fn used_bytes(&self, device: DeviceIndex) -> u64 {
         self.record(device).used_bytes()
     }
 
     /// This process's GPU time on `device`.
     #[inline]
-    #[must_use]
     pub fn meter(&self, device: DeviceIndex) -> &'u Meter {
         &self.usage.slot_device(device, self.index).meter
     }
 
     /// The tenant's usage.
     #[inline]
-    #[must_use]
     pub fn usage(&self) -> &'u Usage {
         self.usage
     }
 
     /// Position of the slot, which identifies a process within the tenant's files only.
-    #[must_use]
     pub fn index(&self) -> usize {
         self.index
     }

@@ -80,6 +80,7 @@ impl Pass {
 
 /// The right to settle; held by one thread at a time.
 #[derive(Debug)]
+#[must_use = "the right ends when it is dropped"]
 pub(super) struct Settling<'a> {
     flag: &'a AtomicBool,
 }

@@ -19,6 +19,7 @@ use super::{real, reentrancy};
 /// A guard: the calling thread is in relaxed mode while it lives. It is never held during the application's own call:
 /// what the driver would refuse it must be refused.
 #[derive(Debug)]
+#[must_use = "the mode ends when this is dropped"]
 pub(crate) struct Relaxed {
     /// Whether the thread is in another mode again afterwards. Not if it was relaxed already, or the driver knows no modes.
     returns: bool,

@@ -45,7 +45,7 @@ impl OpenGate {
 
 /// A guard: the calling thread may be inside the driver while it lives.
 #[derive(Debug)]
-#[must_use]
+#[must_use = "the guard ends when it is dropped"]
 pub(crate) enum Passage {
     /// There is no gate.
     Free,

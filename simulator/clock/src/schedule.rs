@@ -15,13 +15,11 @@ pub struct Thread(u32);
 
 impl Thread {
     /// The thread as a number.
-    #[must_use]
     pub const fn number(self) -> u32 {
         self.0
     }
 
     /// The thread with this number.
-    #[must_use]
     pub const fn of_number(number: u32) -> Thread {
         Thread(number)
     }
@@ -70,7 +68,6 @@ impl Table {
 
     /// Adds a thread of process `pid`, which may run from now on; `None` if the table is full. It does not yet wait for its
     /// turn.
-    #[must_use]
     pub fn enter(&self, pid: u32) -> Option<Thread> {
         let locked = self.lock();
         let position = self
@@ -87,7 +84,6 @@ impl Table {
     }
 
     /// The thread of process `pid` that survived execve(2) or was made for it; the process's other threads are removed.
-    #[must_use]
     pub fn adopt(&self, pid: u32) -> Option<Thread> {
         let locked = self.lock();
         let own = |position: &u32| {

@@ -63,7 +63,6 @@ impl World {
     }
 
     /// Whether process `pid` is stopped, by [`World::stop`] or by itself.
-    #[must_use]
     pub fn is_stopped(&self, pid: u32) -> bool {
         self.table().is_marked(pid)
     }

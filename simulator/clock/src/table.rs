@@ -130,7 +130,6 @@ impl Table {
     }
 
     /// The table of a world in the file `path`; `None` if the file is not one of this release.
-    #[must_use]
     pub fn open(path: &Path) -> Option<&'static Table> {
         let file = File::options().read(true).write(true).open(path).ok()?;
         let is_whole = file.metadata().ok()?.len() == size_of::<Table>() as u64;

@@ -74,7 +74,6 @@ impl World {
     }
 
     /// Virtual time, as `CLOCK_MONOTONIC` (ns).
-    #[must_use]
     pub fn now_ns(&self) -> u64 {
         self.table.now_ns()
     }
@@ -96,7 +95,6 @@ impl World {
     }
 
     /// Waits in real time until process `pid` takes part. Returns whether it did within `timeout`.
-    #[must_use]
     pub fn await_part(&self, pid: u32, timeout: Duration) -> bool {
         let step = Duration::from_millis(1);
         let mut left = timeout;
@@ -111,7 +109,6 @@ impl World {
     }
 
     /// Whether process `pid` takes part. It no longer does once it has begun to exit, which takes real time only.
-    #[must_use]
     pub fn has(&self, pid: u32) -> bool {
         self.table.has(pid)
     }

@@ -64,13 +64,11 @@ impl Client {
     }
 
     /// The machine.
-    #[must_use]
     pub fn machine(&self) -> &Machine {
         &self.machine
     }
 
     /// Number of the client, never reused on one machine.
-    #[must_use]
     pub fn id(&self) -> u64 {
         self.id
     }

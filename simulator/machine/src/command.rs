@@ -19,7 +19,6 @@ pub struct Ticket {
 
 impl Ticket {
     /// The stream that the command was submitted to.
-    #[must_use]
     pub fn stream(self) -> StreamId {
         self.stream
     }

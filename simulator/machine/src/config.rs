@@ -200,7 +200,6 @@ impl Config {
     }
 
     /// The names of the profiles; the default one is the first.
-    #[must_use]
     pub fn profiles() -> Vec<&'static str> {
         profile::PROFILES.iter().map(|(name, _)| *name).collect()
     }
@@ -218,13 +217,11 @@ impl Config {
     }
 
     /// A default machine with `count` GPUs of `memory_bytes` each.
-    #[must_use]
     pub fn with_gpus(count: usize, memory_bytes: u64) -> Config {
         Config::default().of_gpus(count, Some(memory_bytes))
     }
 
     /// The same machine with `count` GPUs like its first one, of `memory_bytes` each if given.
-    #[must_use]
     pub fn of_gpus(mut self, count: usize, memory_bytes: Option<u64>) -> Config {
         let mut gpu = self.gpus.into_iter().next().unwrap_or_default();
         if let Some(memory_bytes) = memory_bytes {
@@ -241,7 +238,6 @@ impl Config {
 
 impl GpuConfig {
     /// Major and minor number; (9, 0) for an invalid text, which `Config::validate` refuses.
-    #[must_use]
     pub fn capability(&self) -> (u32, u32) {
         validate::capability(&self.compute_capability).unwrap_or((9, 0))
     }

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 
 /// Directory of the machine: `VCUDA_SIM`; else `$XDG_RUNTIME_DIR/vcuda/machine`; else `/run/vcuda/machine` if that is
 /// writable; else `/tmp/vcuda-UID/machine`. Nothing is made here.
-#[must_use]
 pub fn machine_directory() -> PathBuf {
     choose(&environment, crate::sys::is_writable, crate::sys::user_id())
 }

@@ -60,13 +60,11 @@ impl Machine {
     }
 
     /// The configuration, with derived values (UUIDs, PCI addresses) filled in.
-    #[must_use]
     pub fn config(&self) -> &Config {
         &self.shared.config
     }
 
     /// The machine's clock, ns: CLOCK_MONOTONIC, or the virtual clock.
-    #[must_use]
     pub fn now_ns(&self) -> u64 {
         self.shared.now()
     }
@@ -111,25 +109,21 @@ impl Machine {
     }
 
     /// The exact record, up to now.
-    #[must_use]
     pub fn report(&self) -> Report {
         record::report(&self.shared)
     }
 
     /// Memory of a GPU (zeroes for one that does not exist). Dead processes hold none.
-    #[must_use]
     pub fn memory(&self, gpu: usize) -> GpuMemory {
         record::memory(&self.shared, gpu)
     }
 
     /// Living processes with a context on the GPU.
-    #[must_use]
     pub fn processes(&self, gpu: usize) -> Vec<ProcessUse> {
         record::processes(&self.shared, gpu)
     }
 
     /// State of the process with this PID in the caller's namespace; `None` if no such process uses the driver.
-    #[must_use]
     pub fn checkpoint_state(&self, pid: u32) -> Option<CheckpointState> {
         self.shared.checkpoint_state(pid)
     }
@@ -144,13 +138,11 @@ impl Machine {
 
     /// Whether the calling process is in the host's PID namespace: that of the first process to use the machine since the
     /// computer was started.
-    #[must_use]
     pub fn is_on_host(&self) -> bool {
         self.shared.is_on_host()
     }
 
     /// Whether `driver.device_nodes` lets processes of this computer, or container, use the GPU.
-    #[must_use]
     pub fn has_node(&self, gpu: usize) -> bool {
         !self.config().driver.device_nodes || Path::new(&format!("/dev/nvidia{gpu}")).exists()
     }
@@ -165,21 +157,18 @@ impl Machine {
     }
 
     /// Percentage of the last complete sample period in which a kernel ran.
-    #[must_use]
     pub fn utilization(&self, gpu: usize) -> u32 {
         record::utilization(&self.shared, gpu)
     }
 
     /// Nonzero utilization of processes in complete sample periods that ended after `since_ns`, the oldest first. Only the
     /// last few periods are known.
-    #[must_use]
     pub fn samples(&self, gpu: usize, since_ns: u64) -> Vec<Sample> {
         record::samples(&self.shared, gpu, since_ns)
     }
 
     /// Time of the next change if nothing more is submitted (machine clock, ns). A harness can step a virtual clock to it
     /// without missing an event. `None`: nothing is going on, or all work waits for a host.
-    #[must_use]
     pub fn next_event_ns(&self) -> Option<u64> {
         record::next_event(&self.shared)
     }

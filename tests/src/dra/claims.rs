@@ -91,13 +91,11 @@ pub fn annotate(api: &ResourceApi, path: &str, annotations: &Value) {
 }
 
 /// Path of a claim of the namespace `default`.
-#[must_use]
 pub fn claim_path(name: &str) -> String {
     format!("/apis/resource.k8s.io/v1/namespaces/default/resourceclaims/{name}")
 }
 
 /// Path of a pod of the namespace `default`.
-#[must_use]
 pub fn pod_path(name: &str) -> String {
     format!("/api/v1/namespaces/default/pods/{name}")
 }

@@ -52,7 +52,6 @@ impl PodSpec {
     }
 
     /// Adds a container with its requests of the resources `vcuda.io/<word>`.
-    #[must_use]
     pub fn with(mut self, name: &str, role: Role, wants: &[(&str, usize)]) -> Self {
         self.containers.push(ContainerSpec {
             name: name.to_owned(),

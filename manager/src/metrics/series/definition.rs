@@ -64,7 +64,6 @@ pub(super) const fn series(
 
 impl Series {
     /// Name in Prometheus (of a histogram: without `_bucket`, `_sum`, `_count`).
-    #[must_use]
     pub fn name(&self) -> String {
         let unit = match self.unit {
             Count => "",
@@ -81,7 +80,6 @@ impl Series {
     }
 
     /// All names that Prometheus stores it under.
-    #[must_use]
     pub fn names(&self) -> Vec<String> {
         let name = self.name();
         match self.kind {

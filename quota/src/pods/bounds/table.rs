@@ -85,7 +85,6 @@ fn weight<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
 }
 
 /// The bounds of tables by namespace.
-#[must_use]
 pub fn bounds<A>(tables: BTreeMap<Namespace, NamespaceTable<A>>) -> Bounds {
     let bound = |table: NamespaceTable<A>| Bound {
         policies: table.policies,

@@ -39,6 +39,7 @@ pub(crate) fn device_of_context(shim: &'static Shim, context: CUcontext) -> Opti
 
 /// A context that is current as long as this value lives. Then the previous one is current again.
 #[derive(Debug)]
+#[must_use = "the context is current until this is dropped"]
 pub(crate) struct Pushed(PhantomData<*const ()>);
 
 impl Pushed {

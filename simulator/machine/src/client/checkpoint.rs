@@ -45,13 +45,11 @@ impl HostCopy {
 impl Client {
     /// Whether nothing has been asked of this process since it was last seen running: a load and a comparison.
     #[inline]
-    #[must_use]
     pub fn is_undisturbed(&self) -> bool {
         self.shared().bell(self.slot) == self.running_at.load(Ordering::Relaxed)
     }
 
     /// What stands before the calls of this process, and the count of the bell for `await_change`.
-    #[must_use]
     pub fn barrier(&self) -> (Barrier, u64) {
         let shared = self.shared();
         let seen = shared.bell(self.slot);

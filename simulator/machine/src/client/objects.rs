@@ -15,13 +15,11 @@ pub struct ObjectId(u64);
 
 impl ObjectId {
     /// The id as a number, for other processes of this machine.
-    #[must_use]
     pub const fn number(self) -> u64 {
         self.0
     }
 
     /// The id with this number, which need not exist.
-    #[must_use]
     pub const fn of_number(number: u64) -> ObjectId {
         ObjectId(number)
     }
@@ -196,7 +194,6 @@ impl Client {
     }
 
     /// The object that a descriptor refers to.
-    #[must_use]
     pub fn object_of_descriptor(&self, file: &File) -> Option<ObjectId> {
         self.shared().objects.find(file).map(ObjectId)
     }

@@ -28,7 +28,6 @@ impl StampCell {
 
 impl Stamp {
     /// The marker's ticket, for `wait` and `Command::Wait`.
-    #[must_use]
     pub fn ticket(&self) -> Ticket {
         self.0.ticket
     }
@@ -58,7 +57,6 @@ impl Client {
 
     /// Time at which the marker was reached (machine clock, ns); `None`: not yet. If its context is destroyed, a pending
     /// marker counts as reached then.
-    #[must_use]
     pub fn stamp_ns(&self, stamp: &Stamp) -> Option<u64> {
         let cell = &*stamp.0;
         if let Some(ns) = cell.get() {

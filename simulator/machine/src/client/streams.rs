@@ -96,7 +96,6 @@ impl Client {
     }
 
     /// The last command of the stream, if any. Waiting for it synchronizes the stream.
-    #[must_use]
     pub fn last_ticket(&self, stream: StreamId) -> Option<Ticket> {
         let producer = self.producer(split(stream.0).0)?.lock();
         producer.last().filter(|ticket| ticket.stream == stream)

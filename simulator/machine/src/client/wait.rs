@@ -41,7 +41,6 @@ enum Forecast {
 
 impl Client {
     /// Whether the command has finished. Commands of an ended stream have.
-    #[must_use]
     pub fn is_done(&self, ticket: Ticket) -> bool {
         let shared = self.shared();
         if ring::done_word(&shared.map, ticket.ring(), ticket.seq) != (PENDING | ticket.seq) {
@@ -60,7 +59,6 @@ impl Client {
     }
 
     /// Completion time of the command (machine clock, ns), if its entry in the ring was not reused (1024 entries).
-    #[must_use]
     pub fn done_ns(&self, ticket: Ticket) -> Option<u64> {
         if !self.is_done(ticket) {
             return None;
@@ -71,7 +69,6 @@ impl Client {
     }
 
     /// Completion time if nothing more is submitted (machine clock, ns); `None`: unknown.
-    #[must_use]
     pub fn predict_ns(&self, ticket: Ticket) -> Option<u64> {
         match self.forecast(ticket) {
             Forecast::Done => Some(self.shared().now()),
@@ -93,7 +90,6 @@ impl Client {
     }
 
     /// Waits for at most `timeout_ns` of real time. Returns whether the command has finished.
-    #[must_use]
     pub fn wait_timeout(&self, ticket: Ticket, timeout_ns: u64) -> bool {
         let deadline = sys::monotonic_ns().saturating_add(timeout_ns);
         loop {

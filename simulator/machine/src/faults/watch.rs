@@ -29,7 +29,6 @@ impl FaultsWatch {
 
     /// Sleeps until a file of the directory was replaced, written or removed since the last call, a signal arrives, or `timeout` is over.
     /// Returns what is left of `timeout`.
-    #[must_use]
     pub fn wait(&self, timeout: Duration) -> Duration {
         let began_ns = monotonic_ns();
         let mut polled = [PollFd::new(self.0.as_fd(), PollFlags::POLLIN)];
