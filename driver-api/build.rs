@@ -22,28 +22,22 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut functions = driver.all.clone();
     functions.extend(newer.iter().map(|signature| signature.symbol.clone()));
     let mut nvml = exports(&data.join("libnvidia-ml-550.163.01-exports.txt"))?.all;
-    nvml.extend(
-        fs::read_to_string(data.join("nvml-13-declared.txt"))?
-            .lines()
-            .map(str::to_owned),
-    );
+    nvml.extend(fs::read_to_string(data.join("nvml-13-declared.txt"))?.lines().map(str::to_owned));
 
     let out = PathBuf::from(env::var_os("OUT_DIR").ok_or("cargo sets OUT_DIR")?);
     fs::write(
         out.join("names.rs"),
-        table(
-            "CUDA_EXPORTS",
-            "Every name that the simulated driver library exports, sorted.",
-            &functions,
-        )? + &table(
-            "CUDA_DATA_EXPORTS",
-            "The exports of the simulated driver library that are data, not functions.",
-            &driver.data,
-        )? + &table(
-            "NVML_EXPORTS",
-            "Every function that the simulated NVML library exports, sorted.",
-            &nvml,
-        )?,
+        table("CUDA_EXPORTS", "Every name that the simulated driver library exports, sorted.", &functions)?
+            + &table(
+                "CUDA_DATA_EXPORTS",
+                "The exports of the simulated driver library that are data, not functions.",
+                &driver.data,
+            )?
+            + &table(
+                "NVML_EXPORTS",
+                "Every function that the simulated NVML library exports, sorted.",
+                &nvml,
+            )?,
     )?;
     fs::write(out.join("answers.rs"), answers_table(&answers)?)?;
     Ok(())
@@ -56,10 +50,7 @@ struct Exports {
 
 /// Reads a file of `nm -D` letters and names.
 fn exports(path: &Path) -> Result<Exports, Box<dyn Error>> {
-    let mut exports = Exports {
-        all: BTreeSet::new(),
-        data: BTreeSet::new(),
-    };
+    let mut exports = Exports { all: BTreeSet::new(), data: BTreeSet::new() };
     for line in fs::read_to_string(path)?.lines() {
         let (letter, name) = line.split_once(' ').ok_or("a line is a letter and a name")?;
         exports.all.insert(name.to_owned());
@@ -104,12 +95,7 @@ fn newer_signatures(path: &Path, driver: &BTreeSet<String>) -> Result<Vec<Signat
             write!(symbol, "_{variant}")?;
         }
         if !driver.contains(&symbol) {
-            newer.push(Signature {
-                base: base.to_owned(),
-                version,
-                per_thread: variant != "-",
-                symbol,
-            });
+            newer.push(Signature { base: base.to_owned(), version, per_thread: variant != "-", symbol });
         }
     }
     Ok(newer)
@@ -122,11 +108,7 @@ fn measured(path: &Path) -> Result<Answers, Box<dyn Error>> {
         let &[base, version, flags, symbol] = fields.as_slice() else {
             return Err(format!("{}: `{line}` has not four columns", path.display()).into());
         };
-        let by_version = answers
-            .entry(base.to_owned())
-            .or_default()
-            .entry(flags.parse()?)
-            .or_default();
+        let by_version = answers.entry(base.to_owned()).or_default().entry(flags.parse()?).or_default();
         by_version.insert(version.parse()?, symbol.to_owned());
     }
     Ok(answers)
@@ -137,18 +119,12 @@ fn add_newer(answers: &mut Answers, newer: &[Signature]) {
     for signature in newer.iter().filter(|signature| !signature.per_thread) {
         for flags in 0..=2 {
             let by_flags = answers.entry(signature.base.clone()).or_default();
-            by_flags
-                .entry(flags)
-                .or_default()
-                .insert(signature.version, signature.symbol.clone());
+            by_flags.entry(flags).or_default().insert(signature.version, signature.symbol.clone());
         }
     }
     for signature in newer.iter().filter(|signature| signature.per_thread) {
         let by_flags = answers.entry(signature.base.clone()).or_default();
-        by_flags
-            .entry(2)
-            .or_default()
-            .insert(signature.version, signature.symbol.clone());
+        by_flags.entry(2).or_default().insert(signature.version, signature.symbol.clone());
     }
 }
 

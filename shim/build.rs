@@ -1,8 +1,5 @@
 //! Links the unwinder in, and binds the library's own references inside it.
-#![expect(
-    clippy::disallowed_methods,
-    reason = "cargo speaks to a build script through the environment"
-)]
+#![expect(clippy::disallowed_methods, reason = "cargo speaks to a build script through the environment")]
 
 use std::path::PathBuf;
 use std::{env, fs};

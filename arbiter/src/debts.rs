@@ -37,9 +37,7 @@ impl Debts {
 
     /// Debt with which the next tenant of `path` starts; it is then forgotten.
     pub(crate) fn take(&mut self, path: &Path) -> Vec<(GpuUuid, i64)> {
-        self.by_path
-            .remove(path)
-            .map_or_else(Vec::new, |(_, debts)| debts)
+        self.by_path.remove(path).map_or_else(Vec::new, |(_, debts)| debts)
     }
 
     /// Whether nothing is remembered.

@@ -72,10 +72,7 @@ mod tests {
         assert_eq!(evidence.take_shown(), [(of.clone(), 400)].into());
         assert_eq!(evidence.take_shown(), BTreeMap::new());
         assert_eq!(evidence.of(&of), Proof::default());
-        let proof = Proof {
-            processes: Some(2),
-            is_overstated: true,
-        };
+        let proof = Proof { processes: Some(2), is_overstated: true };
         evidence.replace([(of.clone(), proof)].into());
         assert_eq!(evidence.clone().of(&of), proof);
     }

@@ -109,11 +109,7 @@ impl LeaderLock {
         let mut beat = [0; 8];
         let read = self.file.read_exact_at(&mut beat, 0).is_ok();
         let beat = if read { u64::from_ne_bytes(beat) } else { 0 };
-        let missed = if beat == self.seen.0 {
-            self.seen.1.saturating_add(1)
-        } else {
-            0
-        };
+        let missed = if beat == self.seen.0 { self.seen.1.saturating_add(1) } else { 0 };
         self.seen = (beat, missed);
         missed
     }

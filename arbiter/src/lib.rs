@@ -76,10 +76,7 @@ pub struct Arbiter {
 impl Arbiter {
     /// An arbiter that bounds tenants' claims by this evidence.
     pub fn new(evidence: Evidence) -> Self {
-        Self {
-            evidence,
-            ..Self::default()
-        }
+        Self { evidence, ..Self::default() }
     }
 
     /// Lists the tenants' directories if that is due, and returns whether it was.
@@ -94,11 +91,7 @@ impl Arbiter {
         // The same time of change at two looks: it is of before the first of them, so that one has seen the change.
         let changed = directory::changed(root);
         let is_known = changed.is_some() && changed == self.changed && self.tenants.are_complete();
-        let relist_ns = if self.watches_folder {
-            RELIST_WATCHED_NS
-        } else {
-            RELIST_NS
-        };
+        let relist_ns = if self.watches_folder { RELIST_WATCHED_NS } else { RELIST_NS };
         if is_known && now_ns < self.read_ns.saturating_add(relist_ns) {
             return Ok(true);
         }
@@ -106,8 +99,7 @@ impl Arbiter {
         // Twice after each change.
         self.read_ns = if changed == self.changed { now_ns } else { 0 };
         self.changed = changed;
-        self.tenants
-            .refresh(directory::list(root)?, &self.changes, now_ns);
+        self.tenants.refresh(directory::list(root)?, &self.changes, now_ns);
         Ok(true)
     }
 
@@ -158,11 +150,7 @@ impl Arbiter {
     pub fn pause_ns(&self, now_ns: u64) -> u64 {
         let watch_ns = if self.tenants.are_dormant() {
             // A change is listed twice.
-            if self.read_ns == 0 {
-                controller::QUIET_NS
-            } else {
-                DORMANT_ROUND_NS
-            }
+            if self.read_ns == 0 { controller::QUIET_NS } else { DORMANT_ROUND_NS }
         } else if self.tenants.may_meet() {
             WATCH_NS
         } else if self.tenants.are_several() {
@@ -230,9 +218,8 @@ fn arbitrate_gpu(tenants: &mut Tenants, uuid: GpuUuid, users: &[(usize, DeviceIn
     let mut busy = Vec::with_capacity(users.len());
     let mut contenders: Vec<Contender> = Vec::with_capacity(users.len());
     for &(at, device) in users {
-        let seen = tenants
-            .get_mut(at)
-            .and_then(|tenant| tenant.look(device, (first, last), may_begin, now_ns));
+        let seen =
+            tenants.get_mut(at).and_then(|tenant| tenant.look(device, (first, last), may_begin, now_ns));
         let (own, contender) = seen.unwrap_or_else(|| (Busy::default(), tenant::ABSENT));
         busy.push(own);
         contenders.push(contender);
@@ -244,16 +231,8 @@ fn arbitrate_gpu(tenants: &mut Tenants, uuid: GpuUuid, users: &[(usize, DeviceIn
     let mut found = Found::default();
     for (((at, device), overlap), rate) in users.iter().zip(overlaps).zip(rates) {
         if let Some(tenant) = tenants.get_mut(*at) {
-            found = found.and(tenant.pace(
-                *device,
-                &Finding {
-                    overlap,
-                    rate,
-                    compete,
-                    has_neighbours,
-                },
-                now_ns,
-            ));
+            found =
+                found.and(tenant.pace(*device, &Finding { overlap, rate, compete, has_neighbours }, now_ns));
         }
     }
     found

@@ -47,20 +47,14 @@ impl Rounds {
         let gpu = self.gpus.entry(uuid).or_default();
         gpu.looks.push_back(now_ns);
         let mut then_ns = None;
-        while let Some(look_ns) = gpu
-            .looks
-            .front()
-            .filter(|look_ns| **look_ns + BEHIND_NS <= now_ns)
-        {
+        while let Some(look_ns) = gpu.looks.front().filter(|look_ns| **look_ns + BEHIND_NS <= now_ns) {
             then_ns = Some(*look_ns);
             gpu.looks.pop_front();
         }
         let Some(then_ns) = then_ns else { return };
         let until = word_at(then_ns.saturating_sub(REPORT_LAG_NS));
-        let files: Vec<_> = users
-            .iter()
-            .filter_map(|(at, _)| tenants.get_mut(*at).map(|tenant| tenant.file()))
-            .collect();
+        let files: Vec<_> =
+            users.iter().filter_map(|(at, _)| tenants.get_mut(*at).map(|tenant| tenant.file())).collect();
         if gpu.users != files {
             // Who it was that had the last slice is not known any more; all else is.
             gpu.users = files;
@@ -73,9 +67,8 @@ impl Rounds {
             .iter()
             .map(|(at, device)| {
                 let tenant = tenants.get_mut(*at);
-                tenant.map_or_else(Busy::default, |tenant| {
-                    tenant.look_back(*device, (gpu.next, until), now_ns)
-                })
+                tenant
+                    .map_or_else(Busy::default, |tenant| tenant.look_back(*device, (gpu.next, until), now_ns))
             })
             .collect();
         gpu.next = gpu.next.max(until);

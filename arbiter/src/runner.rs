@@ -64,10 +64,8 @@ impl Runner {
         let manager = LeaderLock::open(root, Kind::Manager)?;
         if role == Role::Manager && !manager.try_acquire()? {
             let pid = manager.owner()?.unwrap_or(0);
-            let why = format!(
-                "another manager (process {pid}) is at work under {}; stop it first",
-                root.display()
-            );
+            let why =
+                format!("another manager (process {pid}) is at work under {}; stop it first", root.display());
             return Err(io::Error::new(io::ErrorKind::AddrInUse, why));
         }
         Ok(Self {
@@ -127,16 +125,8 @@ impl Runner {
                 looked_ns = now_ns;
                 self.leader.end_silent_owner()?;
             }
-            let pause = if is_process {
-                Duration::from_nanos(LOOK_NS)
-            } else {
-                ATTEMPT
-            };
-            let seen = Step {
-                leads: false,
-                now_ns,
-                is_news: false,
-            };
+            let pause = if is_process { Duration::from_nanos(LOOK_NS) } else { ATTEMPT };
+            let seen = Step { leads: false, now_ns, is_news: false };
             if self.is_managed() || step(seen).is_break() {
                 return Ok(false);
             }
@@ -169,11 +159,7 @@ impl Runner {
                 }
             }
             arbiter.arbitrate(now_ns);
-            let seen = Step {
-                leads: true,
-                now_ns,
-                is_news,
-            };
+            let seen = Step { leads: true, now_ns, is_news };
             if step(seen).is_break() {
                 return Ok(ControlFlow::Break(()));
             }
@@ -202,9 +188,7 @@ impl Runner {
 
 /// Whether an arbiter runs under `root`. It may end right after the answer: the shims notice a missing beat.
 pub fn is_running(root: &Path) -> bool {
-    [Kind::Leader, Kind::Manager]
-        .into_iter()
-        .any(|kind| owner(root, kind).is_some())
+    [Kind::Leader, Kind::Manager].into_iter().any(|kind| owner(root, kind).is_some())
 }
 
 /// The processes that lead and stand by under `root`, as far as they are of this PID namespace.

@@ -53,11 +53,7 @@ impl State {
 
     /// The tenant with this busy map.
     pub(crate) fn busy(&self, map: Vec<u64>) -> Busy {
-        Busy {
-            map,
-            contexts: self.contexts,
-            has_several_processes: self.has_several_processes,
-        }
+        Busy { map, contexts: self.contexts, has_several_processes: self.has_several_processes }
     }
 
     /// Hands the tenant's own charges to the settlement. While the arbiter charges for a stopped process, or gives that back,

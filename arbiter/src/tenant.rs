@@ -117,11 +117,7 @@ impl Tenant {
     pub(crate) fn owe(&mut self, debts: &[(GpuUuid, i64)]) {
         let devices: Vec<_> = self.devices().collect();
         for (device, uuid) in devices {
-            let owed_ns: i64 = debts
-                .iter()
-                .filter(|(gpu, _)| *gpu == uuid)
-                .map(|(_, ns)| ns)
-                .sum();
+            let owed_ns: i64 = debts.iter().filter(|(gpu, _)| *gpu == uuid).map(|(_, ns)| ns).sum();
             let pace = self.writer.limits().pace(device);
             let left_ns = owed_ns.saturating_add(pace.map_or(0, |pace| pace.credit_ns.min(0)));
             if let Some(state) = self.devices.get_mut(device.get()) {
@@ -365,18 +361,10 @@ impl Tenant {
         }
         let due_ns = state.settlement.due_ns();
         let due_step_ns = if is_due { DUE_STEP_NS.0 } else { DUE_STEP_NS.1 };
-        let due_ns = if due_ns.unsigned_abs() < due_step_ns {
-            0
-        } else {
-            due_ns
-        };
+        let due_ns = if due_ns.unsigned_abs() < due_step_ns { 0 } else { due_ns };
         let unsettled_ns = state.unsettled.due_ns();
         next.credit_ns = next.credit_ns.saturating_add(due_ns).saturating_sub(unsettled_ns);
-        let cap = self
-            .writer
-            .limits()
-            .config(device)
-            .map_or(1, |config| config.cap_permille);
+        let cap = self.writer.limits().config(device).map_or(1, |config| config.cap_permille);
         // One without a limit is metered while it has neighbours: who was busy together must be known.
         next.metered = cap < 1000 || finding.has_neighbours;
         // Another writer may be at work: the next look tries again.

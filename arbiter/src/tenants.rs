@@ -86,9 +86,7 @@ impl Tenants {
     /// The GPUs of the tenants that are not dormant.
     pub(crate) fn gpus_awake(&self) -> BTreeSet<GpuUuid> {
         let awake = self.tenants.iter().filter(|tenant| !tenant.is_dormant());
-        awake
-            .flat_map(|tenant| tenant.devices().map(|(_, uuid)| uuid))
-            .collect()
+        awake.flat_map(|tenant| tenant.devices().map(|(_, uuid)| uuid)).collect()
     }
 
     /// Whether the debt of a tenant that is gone is remembered, should its name come back.
@@ -110,9 +108,7 @@ impl Tenants {
     /// tenant that is not dormant.
     pub(crate) fn any_has_begun(&mut self, now_ns: u64) -> bool {
         let may_meet_on_gpus = &self.may_meet_on_gpus;
-        self.tenants
-            .iter_mut()
-            .any(|tenant| tenant.has_begun(may_meet_on_gpus, now_ns))
+        self.tenants.iter_mut().any(|tenant| tenant.has_begun(may_meet_on_gpus, now_ns))
     }
 
     /// Whether a tenant may begin at any time on a GPU on which another demands something.

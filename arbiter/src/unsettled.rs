@@ -70,9 +70,7 @@ impl Unsettled {
         (self.has_changed, self.is_watched) = (false, false);
         let mut before = std::mem::take(&mut self.processes);
         for work in works.iter().filter(|work| work.settled_ns != 0) {
-            let known = before
-                .remove(&work.slot)
-                .filter(|process| process.state == work.state);
+            let known = before.remove(&work.slot).filter(|process| process.state == work.state);
             let process = self.follow_one(known, work, look);
             self.processes.insert(work.slot, process);
         }
@@ -99,11 +97,7 @@ impl Unsettled {
         if work.launches == 0 || work.settled_ns != process.settled_ns {
             // It has settled by itself what was charged for it.
             self.give_back(process.charged_ns);
-            let from_ns = if work.launches == 0 {
-                now_ns
-            } else {
-                work.settled_ns.min(now_ns)
-            };
+            let from_ns = if work.launches == 0 { now_ns } else { work.settled_ns.min(now_ns) };
             process = Process {
                 settled_ns: work.settled_ns,
                 from_ns,
@@ -137,10 +131,7 @@ impl Unsettled {
         if to <= first {
             return;
         }
-        let bins: u64 = (look.busy)(first, to)
-            .iter()
-            .map(|word| u64::from(word.count_ones()))
-            .sum();
+        let bins: u64 = (look.busy)(first, to).iter().map(|word| u64::from(word.count_ones())).sum();
         let fresh_ns = ((to - first) * BINS_PER_WORD).saturating_sub(bins) * BIN_NS;
         let charged_ns = fresh_ns * u64::from(look.scale_permille) / 1000;
         process.charged_ns += charged_ns;

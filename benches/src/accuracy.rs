@@ -45,11 +45,7 @@ impl Bench {
     /// Fails without a C compiler.
     pub fn new(windows: usize) -> Result<Bench> {
         let dir = tempfile::tempdir()?;
-        let bench = Bench {
-            dir,
-            windows,
-            slice_ns: SLICE_NS,
-        };
+        let bench = Bench { dir, windows, slice_ns: SLICE_NS };
         lab::compile(&bench.program())?;
         Ok(bench)
     }
@@ -102,9 +98,7 @@ impl Bench {
         let after = lab.service_ns()?;
         let parts = after.iter().zip(&before).map(|(after, before)| {
             let served = after.iter().zip(before);
-            served
-                .map(|(after, before)| ratio(after - before, all_ns))
-                .collect()
+            served.map(|(after, before)| ratio(after - before, all_ns)).collect()
         });
         Ok((shares, parts.collect()))
     }

@@ -47,15 +47,9 @@ fn rate(
     let mut command = stage.command(driver, quota);
     command.args(["sh", "-c", &script]).stdin(Stdio::null());
     let text = printed(&mut command)?;
-    let rates: Vec<f64> = text
-        .split_ascii_whitespace()
-        .map(|rate| rate.parse().context("no number"))
-        .collect::<Result<_>>()?;
-    ensure!(
-        rates.len() == processes,
-        "{} of {processes} finished",
-        rates.len()
-    );
+    let rates: Vec<f64> =
+        text.split_ascii_whitespace().map(|rate| rate.parse().context("no number")).collect::<Result<_>>()?;
+    ensure!(rates.len() == processes, "{} of {processes} finished", rates.len());
     Ok(rates.iter().sum())
 }
 
@@ -71,11 +65,7 @@ fn main() -> Result<ExitCode> {
             late: 1e6,
         }
     } else {
-        Span {
-            lead: 1.0,
-            measured: 0.5,
-            late: 1.0,
-        }
+        Span { lead: 1.0, measured: 0.5, late: 1.0 }
     };
     let mut table = comfy_table::Table::new();
     table.set_header(["driver", "", "1 thread, 1/s", "8 threads x 2, 1/s", "many to one"]);

@@ -42,21 +42,12 @@ const ATTEMPTS: usize = 5;
 const MEMORY: &[&str] = &["--memory", "8GiB"];
 
 const fn case(title: &'static str, call: &'static str, most: Option<f64>) -> Case {
-    Case {
-        title,
-        call,
-        quota: MEMORY,
-        neighbours: 0,
-        most,
-    }
+    Case { title, call, quota: MEMORY, neighbours: 0, most }
 }
 
 const CASES: [Case; 13] = [
     case("launch, no limit", "launch", Some(12.0)),
-    Case {
-        quota: &["--cores", "90"],
-        ..case("launch within its share", "launch", Some(226.0))
-    },
+    Case { quota: &["--cores", "90"], ..case("launch within its share", "launch", Some(226.0)) },
     Case {
         quota: &["--memory", "8GiB", "--suspendable"],
         ..case("launch, no limit, suspendable", "launch", Some(164.0))
@@ -66,10 +57,7 @@ const CASES: [Case; 13] = [
         ..case("launch within its share, suspendable", "launch", Some(346.0))
     },
     case("allocate + free", "alloc", Some(771.0)),
-    Case {
-        neighbours: 63,
-        ..case("allocate + free, 64 slots", "alloc", None)
-    },
+    Case { neighbours: 63, ..case("allocate + free, 64 slots", "alloc", None) },
     case("cuMemGetInfo", "info", Some(284.0)),
     case("cuMemGetInfo, a pool in use", "pooled-info", Some(291.0)),
     case("cuMemAllocAsync + cuMemFreeAsync", "pool", Some(1_278.0)),
@@ -90,32 +78,21 @@ impl Bench {
     fn command(&self, case: &Case, hooked: bool, tool: &[&str], calls: u64) -> Command {
         let quota = hooked.then_some(case.quota);
         let mut command = self.stage.command(Driver::Noop, quota);
-        let program = self
-            .stage
-            .program(if tool.is_empty() { "cost" } else { "counted" });
+        let program = self.stage.program(if tool.is_empty() { "cost" } else { "counted" });
         if quota.is_some() && case.neighbours > 0 {
-            let script = format!(
-                "'{0}' crowd {1} '{0}' {2} {calls}",
-                program.display(),
-                case.neighbours,
-                case.call
-            );
+            let script =
+                format!("'{0}' crowd {1} '{0}' {2} {calls}", program.display(), case.neighbours, case.call);
             command.args(["sh", "-c", &script]);
             return command;
         }
-        command
-            .args(tool)
-            .arg(program)
-            .args([case.call, &calls.to_string()]);
+        command.args(tool).arg(program).args([case.call, &calls.to_string()]);
         command
     }
 
     /// Nanoseconds per call.
     fn ns(&self, case: &Case, hooked: bool, calls: u64) -> Result<f64> {
         let text = printed(&mut self.command(case, hooked, &[], calls))?;
-        text.trim()
-            .parse()
-            .with_context(|| format!("{}: {text:?} is no number", case.title))
+        text.trim().parse().with_context(|| format!("{}: {text:?} is no number", case.title))
     }
 
     /// Number of instructions that the hook adds to a call; `None` without valgrind. Where the shim's worker gets no processor, the
@@ -134,12 +111,10 @@ impl Bench {
 
     fn added_once(&self, case: &Case) -> Result<Option<Instructions>> {
         let hooked = self.instructions(case, true)?;
-        Ok(hooked
-            .zip(self.instructions(case, false)?)
-            .map(|(hooked, bare)| Instructions {
-                usual: hooked.usual - bare.usual,
-                mean: hooked.mean - bare.mean,
-            }))
+        Ok(hooked.zip(self.instructions(case, false)?).map(|(hooked, bare)| Instructions {
+            usual: hooked.usual - bare.usual,
+            mean: hooked.mean - bare.mean,
+        }))
     }
 
     /// Number of instructions of a call; `None` without valgrind.
@@ -149,9 +124,7 @@ impl Bench {
         }
         let few = self.counted(case, hooked, 5_000)?;
         let many = self.counted(case, hooked, 15_000)?;
-        Ok(few
-            .zip(many)
-            .map(|(few, many)| callgrind::per_call(&few, &many, 10_000)))
+        Ok(few.zip(many).map(|(few, many)| callgrind::per_call(&few, &many, 10_000)))
     }
 
     /// Executions of each instruction by the first thread of a run with `calls` calls; `None` without valgrind.
@@ -203,19 +176,10 @@ fn preload_us(shim: &Path, pairs: usize) -> Result<f64> {
 #[expect(clippy::print_stdout, reason = "the table is what the program is for")]
 fn main() -> Result<ExitCode> {
     let mut options = Options::from_arguments()?;
-    let bench = Bench {
-        stage: Stage::new(&["cost", "counted", "step"])?,
-    };
+    let bench = Bench { stage: Stage::new(&["cost", "counted", "step"])? };
     let calls = if options.brief { 2_000 } else { 1_000_000 };
     let mut table = comfy_table::Table::new();
-    table.set_header([
-        "call",
-        "driver ns",
-        "added ns",
-        "added instructions",
-        "at most",
-        "on average",
-    ]);
+    table.set_header(["call", "driver ns", "added ns", "added instructions", "at most", "on average"]);
     for case in &CASES {
         let (mut bare, mut hooked) = (Vec::new(), Vec::new());
         for _ in 0..options.rounds(7) {
@@ -224,11 +188,7 @@ fn main() -> Result<ExitCode> {
         }
         let added_ns = least(&hooked) - least(&bare);
         let is_counted = !options.brief || options.check;
-        let added = if is_counted {
-            bench.added_instructions(case)?
-        } else {
-            None
-        };
+        let added = if is_counted { bench.added_instructions(case)? } else { None };
         if let (Some(most), true) = (case.most, is_counted) {
             // Without callgrind the cost is unknown, and the goal counts as missed.
             options.at_most(case.title, added.map_or(f64::NAN, |added| added.usual), most);

@@ -83,11 +83,7 @@ impl Lab {
         let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir())?;
         let at = |name: &str| dir.path().join(name);
         let library = release.join("libvcuda_virtual_clock.so");
-        ensure!(
-            library.exists(),
-            "no {}: run `cargo build --release --workspace` first",
-            library.display()
-        );
+        ensure!(library.exists(), "no {}: run `cargo build --release --workspace` first", library.display());
         let world = World::create(&at("clock"), &library, Costs::default())?;
         std::fs::create_dir(at("machine"))?;
         std::fs::write(at("machine/machine.toml"), machine)?;
@@ -145,10 +141,7 @@ impl Lab {
     fn begin(&self, command: &mut Command) -> Result<Child> {
         self.world.take_part(command);
         let child = command.spawn()?;
-        ensure!(
-            self.world.await_part(child.id(), BEGINS_WITHIN),
-            "{command:?} did not begin"
-        );
+        ensure!(self.world.await_part(child.id(), BEGINS_WITHIN), "{command:?} did not begin");
         // It waits for its first turn, before `main`: it has no other thread yet.
         self.processor.keep(child.id())?;
         Ok(child)
@@ -160,10 +153,7 @@ impl Lab {
     /// Fails if it does not start.
     pub fn start(&mut self, load: Load<'_>) -> Result<usize> {
         let number = self.tenants.len();
-        self.tenants.push(Tenant {
-            name: format!("tenant{number}"),
-            processes: Vec::new(),
-        });
+        self.tenants.push(Tenant { name: format!("tenant{number}"), processes: Vec::new() });
         for _ in 0..load.processes {
             self.join(number, load.quota, load.program)?;
             // The first process makes the directory that the others join.
@@ -229,17 +219,11 @@ impl Lab {
     /// Fails if `vcuda sim report` fails.
     pub fn record_ns(&self) -> Result<(Vec<Vec<u64>>, u64)> {
         let report: Value = serde_json::from_str(&self.ask(&["sim", "report", "--json"])?)?;
-        let rows = report
-            .get("processes")
-            .and_then(Value::as_array)
-            .context("no processes")?;
+        let rows = report.get("processes").and_then(Value::as_array).context("no processes")?;
         let of = |process: &Process| -> u64 {
             let own =
                 |row: &&Value| row.get("pid").and_then(Value::as_u64) == Some(process.child.id().into());
-            let services = rows
-                .iter()
-                .filter(own)
-                .filter_map(|row| row.get("service_ns")?.as_u64());
+            let services = rows.iter().filter(own).filter_map(|row| row.get("service_ns")?.as_u64());
             services.sum()
         };
         let tenants = self.tenants.iter();

@@ -69,8 +69,7 @@ impl Options {
     /// Checks that a figure is at least its goal.
     pub fn at_least(&mut self, what: &str, got: f64, goal: f64) {
         if got.is_nan() || got < goal {
-            self.missed
-                .push(format!("{what}: {got:.2}, goal at least {goal}"));
+            self.missed.push(format!("{what}: {got:.2}, goal at least {goal}"));
         }
     }
 
@@ -84,11 +83,7 @@ impl Options {
         for missed in &self.missed {
             println!("missed: {missed}");
         }
-        if self.has_failed() {
-            ExitCode::FAILURE
-        } else {
-            ExitCode::SUCCESS
-        }
+        if self.has_failed() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
     }
 }
 
@@ -126,14 +121,7 @@ impl Stage {
             std::fs::create_dir_all(&folder)?;
             cc(Command::new("cc")
                 // As in a real driver, internal calls bypass all hooks.
-                .args([
-                    "-O2",
-                    "-shared",
-                    "-fPIC",
-                    "-Wl,-Bsymbolic",
-                    "-Wl,-soname,libcuda.so.1",
-                    "-o",
-                ])
+                .args(["-O2", "-shared", "-fPIC", "-Wl,-Bsymbolic", "-Wl,-soname,libcuda.so.1", "-o"])
                 .arg(folder.join("libcuda.so.1"))
                 .arg(source(name)))?;
         }
@@ -212,9 +200,7 @@ impl Stage {
             }
             command.arg(folder);
         }
-        command
-            .env("VCUDA_SIM", self.machine())
-            .env("XDG_RUNTIME_DIR", self.runtime.path());
+        command.env("VCUDA_SIM", self.machine()).env("XDG_RUNTIME_DIR", self.runtime.path());
         command
     }
 }
@@ -228,17 +214,11 @@ pub fn release_dir() -> Result<PathBuf> {
         || {
             let here = Path::new(env!("CARGO_MANIFEST_DIR"));
             let target = std::env::var_os("CARGO_TARGET_DIR");
-            target
-                .map_or_else(|| here.join("../target"), PathBuf::from)
-                .join("release")
+            target.map_or_else(|| here.join("../target"), PathBuf::from).join("release")
         },
         PathBuf::from,
     );
-    let is_whole = |dir: &PathBuf| {
-        ["libvcuda_shim.so", "vcuda"]
-            .iter()
-            .all(|name| dir.join(name).exists())
-    };
+    let is_whole = |dir: &PathBuf| ["libvcuda_shim.so", "vcuda"].iter().all(|name| dir.join(name).exists());
     built
         .canonicalize()
         .ok()
@@ -254,11 +234,7 @@ pub fn release_dir() -> Result<PathBuf> {
 
 fn cc(command: &mut Command) -> Result<()> {
     let output = command.output().context("no C compiler")?;
-    ensure!(
-        output.status.success(),
-        "{command:?}: {}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    ensure!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
     Ok(())
 }
 
@@ -283,10 +259,7 @@ mod tests {
     use super::*;
 
     fn checked() -> Options {
-        Options {
-            check: true,
-            ..Options::default()
-        }
+        Options { check: true, ..Options::default() }
     }
 
     #[test]

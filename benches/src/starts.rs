@@ -26,18 +26,13 @@ const GOAL_MS: f64 = 20.0;
 fn times(stage: &Stage, driver: Driver, hooked: bool, processes: usize) -> Result<Vec<f64>> {
     let quota: Option<&[&str]> = hooked.then_some(&["--memory", "70GiB"]);
     let mut command = stage.command(driver, quota);
-    command
-        .arg(stage.program("starts"))
-        .arg(processes.to_string())
-        .arg(stage.program("start"));
+    command.arg(stage.program("starts")).arg(processes.to_string()).arg(stage.program("start"));
     if driver == Driver::Simulated && !hooked {
         command.arg("nvml");
     }
     let text = printed(&mut command)?;
-    let mut times: Vec<f64> = text
-        .split_ascii_whitespace()
-        .map(|time| time.parse().context("no number"))
-        .collect::<Result<_>>()?;
+    let mut times: Vec<f64> =
+        text.split_ascii_whitespace().map(|time| time.parse().context("no number")).collect::<Result<_>>()?;
     ensure!(times.len() == processes, "{} of {processes} ended", times.len());
     times.sort_by(f64::total_cmp);
     Ok(times)
@@ -57,14 +52,7 @@ fn main() -> Result<ExitCode> {
     let pairs = options.rounds(options.numbers.get(1).copied().unwrap_or(7));
     let stage = Stage::new(&["start", "starts"])?;
     let mut table = comfy_table::Table::new();
-    table.set_header([
-        "driver",
-        "of the processes",
-        "bare ms",
-        "shim ms",
-        "added ms",
-        "goal ms",
-    ]);
+    table.set_header(["driver", "of the processes", "bare ms", "shim ms", "added ms", "goal ms"]);
     for (name, driver) in [("does nothing", Driver::Noop), ("simulated", Driver::Simulated)] {
         let processes = match driver {
             Driver::Noop | Driver::Timed => processes,
@@ -92,11 +80,7 @@ fn main() -> Result<ExitCode> {
                 format!("{:.1}", median(of(0))),
                 format!("{:.1}", median(of(1))),
                 format!("{added:.1}"),
-                if is_goal {
-                    format!("{GOAL_MS:.0}")
-                } else {
-                    String::new()
-                },
+                if is_goal { format!("{GOAL_MS:.0}") } else { String::new() },
             ]);
         }
     }

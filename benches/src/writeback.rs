@@ -30,18 +30,10 @@ const EVERY_NS: u64 = 10_000;
 fn faults() -> Result<(u64, u64)> {
     // Fields 10 and 12 of proc(5) stat, counted from behind the command in parentheses.
     let stat = std::fs::read_to_string("/proc/thread-self/stat")?;
-    let fields: Vec<&str> = stat
-        .rsplit_once(')')
-        .context("no command in stat")?
-        .1
-        .split_whitespace()
-        .collect();
-    let number = |at: usize| {
-        fields
-            .get(at)
-            .and_then(|f| f.parse().ok())
-            .context("stat is shorter than proc(5) says")
-    };
+    let fields: Vec<&str> =
+        stat.rsplit_once(')').context("no command in stat")?.1.split_whitespace().collect();
+    let number =
+        |at: usize| fields.get(at).and_then(|f| f.parse().ok()).context("stat is shorter than proc(5) says");
     Ok((number(7)?, number(9)?))
 }
 
@@ -62,10 +54,7 @@ fn measure(folder: &Path) -> Result<()> {
     let home =
         tempfile::tempdir_in(folder).with_context(|| format!("no directory in {}", folder.display()))?;
     let me = Identity::current()?;
-    let uuid: GpuUuid = "GPU-11111111-1111-1111-1111-111111111111"
-        .parse()
-        .ok()
-        .context("a UUID")?;
+    let uuid: GpuUuid = "GPU-11111111-1111-1111-1111-111111111111".parse().ok().context("a UUID")?;
     let tenant = Tenant {
         name: "bench".to_owned(),
         devices: vec![(uuid, DeviceConfig::new(1 << 30, 500))],
@@ -94,19 +83,13 @@ fn measure(folder: &Path) -> Result<()> {
             }
             due += EVERY_NS;
             let start = now_ns();
-            slot.reserve(device, 4096, 1 << 30)
-                .ok()
-                .context("denied")?
-                .commit();
+            slot.reserve(device, 4096, 1 << 30).ok().context("denied")?.commit();
             slot.release(device, 4096);
             *time = now_ns() - start;
         }
         let after = faults()?;
         stop.store(true, Ordering::Relaxed);
-        ensure!(
-            writer.join().is_ok_and(|wrote| wrote.is_ok()),
-            "could not write beside it"
-        );
+        ensure!(writer.join().is_ok_and(|wrote| wrote.is_ok()), "could not write beside it");
         Ok((before, after))
     })?;
     times.sort_unstable();

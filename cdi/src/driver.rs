@@ -93,10 +93,7 @@ pub fn find(root: &Path, view: &Path) -> Result<Vec<DriverFile>, DriverError> {
     }
     for library in REQUIRED {
         if !found.iter().any(|(name, _)| name == library) {
-            return Err(DriverError::Missing {
-                library,
-                root: root.to_owned(),
-            });
+            return Err(DriverError::Missing { library, root: root.to_owned() });
         }
     }
     found.sort();
@@ -116,10 +113,7 @@ pub fn find(root: &Path, view: &Path) -> Result<Vec<DriverFile>, DriverError> {
     }
     for program in PROGRAMS {
         if let Some(file) = resolve(view, Path::new(program)) {
-            bound.push(DriverFile {
-                host: root.join(file),
-                container: Path::new("/").join(program),
-            });
+            bound.push(DriverFile { host: root.join(file), container: Path::new("/").join(program) });
         }
     }
     Ok(bound)
@@ -154,8 +148,7 @@ fn driver_libraries(view: &Path) -> Result<Vec<(String, PathBuf)>, DriverError> 
 /// is a link for compilers.
 fn is_of_the_driver(name: &str) -> bool {
     let stem = |library: &&str| {
-        name.strip_prefix(*library)
-            .is_some_and(|rest| rest.len() > 1 && rest.starts_with('.'))
+        name.strip_prefix(*library).is_some_and(|rest| rest.len() > 1 && rest.starts_with('.'))
     };
     LIBRARIES.iter().any(stem)
 }

@@ -121,10 +121,9 @@ pub fn edits(
             .extend(program.map(|program| Mount::new(program, Path::new(PROGRAM_IN_CONTAINER), "ro", false)));
         if inputs.is_strict {
             inputs.program.as_ref().ok_or(SpecError::NoProgram)?;
-            edits.hooks.push(Hook::before_start(
-                PROGRAM_IN_CONTAINER,
-                &["attached", "--report", TERMINATION],
-            ));
+            edits
+                .hooks
+                .push(Hook::before_start(PROGRAM_IN_CONTAINER, &["attached", "--report", TERMINATION]));
         }
     }
     Ok(edits)
@@ -146,27 +145,19 @@ fn gpu_edits(inputs: &SpecInputs, gpus: &[String]) -> Result<ContainerEdits, Spe
                 // Without it an image with "all" would get every GPU from NVIDIA's runtime.
                 env: variable("void"),
                 device_nodes: nodes.map(|name| DeviceNode::new(&inputs.devices, name)).collect(),
-                mounts: driver
-                    .map(|file| Mount::new(&file.host, &file.container, "ro", false))
-                    .collect(),
+                mounts: driver.map(|file| Mount::new(&file.host, &file.container, "ro", false)).collect(),
                 hooks: Vec::new(),
             })
         }
-        Inject::ToolkitEnv => Ok(ContainerEdits {
-            env: variable(&gpus.join(",")),
-            ..ContainerEdits::default()
-        }),
+        Inject::ToolkitEnv => {
+            Ok(ContainerEdits { env: variable(&gpus.join(",")), ..ContainerEdits::default() })
+        }
         Inject::ToolkitMounts => Ok(ContainerEdits {
             env: variable(TOOLKIT_MOUNTS),
             mounts: gpus
                 .iter()
                 .map(|gpu| {
-                    Mount::new(
-                        Path::new("/dev/null"),
-                        &Path::new(TOOLKIT_MOUNTS).join(gpu),
-                        "ro",
-                        true,
-                    )
+                    Mount::new(Path::new("/dev/null"), &Path::new(TOOLKIT_MOUNTS).join(gpu), "ro", true)
                 })
                 .collect(),
             ..ContainerEdits::default()
@@ -201,11 +192,7 @@ pub struct Spec {
 impl Spec {
     /// A specification of these devices.
     pub fn new(kind: &str, devices: Vec<Device>) -> Self {
-        Self {
-            cdi_version: VERSION.to_owned(),
-            kind: kind.to_owned(),
-            devices,
-        }
+        Self { cdi_version: VERSION.to_owned(), kind: kind.to_owned(), devices }
     }
 
     /// Whether it has this kind, and a single device with this name.
@@ -217,10 +204,7 @@ impl Spec {
     pub fn limits(&self) -> Option<&Path> {
         let mounts = &self.devices.first()?.container_edits.mounts;
         let inside = Path::new(DIRECTORY_IN_CONTAINER);
-        mounts
-            .iter()
-            .find(|mount| mount.container() == inside)
-            .map(Mount::host)
+        mounts.iter().find(|mount| mount.container() == inside).map(Mount::host)
     }
 }
 
@@ -231,25 +215,16 @@ impl Spec {
 pub fn place(path: &Path, text: &[u8]) -> io::Result<()> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let aside = path.with_file_name(format!(".{name}.{}.new", std::process::id()));
-    write(&aside, text)
-        .and_then(|()| fs::rename(&aside, path))
-        .inspect_err(|_| drop(fs::remove_file(&aside)))
+    write(&aside, text).and_then(|()| fs::rename(&aside, path)).inspect_err(|_| drop(fs::remove_file(&aside)))
 }
 
 /// Whether a file of this name is what a killed process left of [`place`], of a file whose name begins with `prefix`.
 pub fn is_half_written(name: &str, prefix: &str) -> bool {
-    name.strip_prefix('.')
-        .is_some_and(|name| name.starts_with(prefix))
-        && name.ends_with(".new")
+    name.strip_prefix('.').is_some_and(|name| name.starts_with(prefix)) && name.ends_with(".new")
 }
 
 fn write(path: &Path, text: &[u8]) -> io::Result<()> {
-    let mut file = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o644)
-        .open(path)?;
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o644).open(path)?;
     // Whatever the umask is, an engine of another user may read it.
     file.set_permissions(fs::Permissions::from_mode(0o644))?;
     file.write_all(text)?;

@@ -45,10 +45,7 @@ impl DeviceNode {
     /// The node `name` of the folder `devices` on the host.
     pub fn new(devices: &Path, name: &str) -> Self {
         let (path, host) = (Path::new("/dev").join(name), devices.join(name));
-        Self {
-            host_path: (host != path).then_some(host),
-            path,
-        }
+        Self { host_path: (host != path).then_some(host), path }
     }
 
     /// Path in the container.

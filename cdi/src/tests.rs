@@ -40,14 +40,8 @@ fn a_file_is_written_completely_or_not_at_all() {
         assert_eq!(read(&path).unwrap(), Some(format!("{text}\n").into_bytes()));
     }
     assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 1);
-    assert!(is_half_written(
-        ".vcuda.io-grant-web.json.7.new",
-        "vcuda.io-grant-"
-    ));
-    assert!(!is_half_written(
-        "vcuda.io-grant-web.json.7.new",
-        "vcuda.io-grant-"
-    ));
+    assert!(is_half_written(".vcuda.io-grant-web.json.7.new", "vcuda.io-grant-"));
+    assert!(!is_half_written("vcuda.io-grant-web.json.7.new", "vcuda.io-grant-"));
     assert!(!is_half_written(".nvidia.json.7.new", "vcuda.io-grant-"));
     assert_eq!(read(scratch.path()).unwrap(), None);
 }

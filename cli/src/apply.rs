@@ -65,11 +65,7 @@ fn show(plan: &Plan, containers: &[Container]) -> Result<(), Failure> {
         true => String::new(),
         false => format!(", once no process uses {}", used.join(", ")),
     };
-    Ok(writeln!(
-        out,
-        "{}",
-        summary(plan, &format!("would be changed{condition}"))
-    )?)
+    Ok(writeln!(out, "{}", summary(plan, &format!("would be changed{condition}")))?)
 }
 
 /// Text of the file, or of stdin for `-`.

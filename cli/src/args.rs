@@ -254,12 +254,7 @@ pub(crate) enum Command {
 #[derive(Args, Debug)]
 pub(crate) struct RunArgs {
     /// A GPU by UUID or by its index in `vcuda smi`; repeat for several [default: all]
-    #[arg(
-        long,
-        value_name = "UUID|INDEX",
-        value_delimiter = ',',
-        allow_negative_numbers = true
-    )]
+    #[arg(long, value_name = "UUID|INDEX", value_delimiter = ',', allow_negative_numbers = true)]
     pub(crate) gpu: Vec<GpuSelector>,
     #[command(flatten)]
     pub(crate) quota: QuotaArgs,

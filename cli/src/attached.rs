@@ -55,9 +55,7 @@ fn line(finding: &Finding) -> String {
 /// Writes the line into an existing file, following no link.
 fn append_line(path: &Path, line: &str) -> io::Result<()> {
     let mut options = OpenOptions::new();
-    options
-        .write(true)
-        .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
+    options.write(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
     let mut file: File = options.open(path)?;
     writeln!(file, "vcuda: {line}")
 }

@@ -59,15 +59,10 @@ fn close_inherited() {
     let Ok(entries) = std::fs::read_dir(Path::new("/proc/self/fd")) else {
         return;
     };
-    let numbers: io::Result<Vec<i32>> = entries
-        .map(|entry| Ok(entry?.file_name().to_string_lossy().parse().unwrap_or(-1)))
-        .collect();
+    let numbers: io::Result<Vec<i32>> =
+        entries.map(|entry| Ok(entry?.file_name().to_string_lossy().parse().unwrap_or(-1))).collect();
     // The listing's own descriptor is among them and already closed; closing it again is harmless.
-    for number in numbers
-        .unwrap_or_default()
-        .into_iter()
-        .filter(|number| *number > 2)
-    {
+    for number in numbers.unwrap_or_default().into_iter().filter(|number| *number > 2) {
         let _ = nix::unistd::close(number);
     }
 }

@@ -18,10 +18,9 @@ pub fn carry_out(line: Cli) -> Result<(), Failure> {
     let environment = Environment::read();
     match line.command {
         Command::Run(run) => run::run(&run, &environment),
-        Command::Sim(SimArgs {
-            action: Some(SimAction::Report { machine, json }),
-            ..
-        }) => sim::report(machine.as_deref(), json, &environment),
+        Command::Sim(SimArgs { action: Some(SimAction::Report { machine, json }), .. }) => {
+            sim::report(machine.as_deref(), json, &environment)
+        }
         Command::Sim(sim) => sim::run(&sim, &environment),
         Command::Smi(smi) => smi::smi(&smi, &environment),
         Command::Top(top) => top::top(&top, &environment),
@@ -40,9 +39,7 @@ pub fn carry_out(line: Cli) -> Result<(), Failure> {
         Command::OfBench(_) => Err(bench::become_bench()),
         Command::Completions { shell } => completion::script(shell),
         Command::Version => Ok(writeln!(io::stdout(), "vcuda {}", env!("CARGO_PKG_VERSION"))?),
-        Command::Man {
-            all: Some(folder), ..
-        } => man::write_all(&folder),
+        Command::Man { all: Some(folder), .. } => man::write_all(&folder),
         Command::Man { command, .. } => man::print(&command),
         Command::Arbiter { detach: true, .. } => background::detach(),
         Command::Arbiter { alone, .. } => arbiter::arbiter(alone, &environment),

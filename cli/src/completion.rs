@@ -113,9 +113,7 @@ fn candidates(typed: &OsStr, sources: &[fn(&Environment) -> Vec<Named>]) -> Vec<
     found.dedup_by(|one, other| one.0 == other.0);
     let fits = |name: &str| name.starts_with(typed) && !name.contains(char::is_control);
     let found = found.into_iter().filter(|(name, _)| fits(name));
-    found
-        .map(|(name, words)| CompletionCandidate::new(name).help(Some(words.into())))
-        .collect()
+    found.map(|(name, words)| CompletionCandidate::new(name).help(Some(words.into()))).collect()
 }
 
 fn grants(environment: &Environment) -> Vec<Named> {

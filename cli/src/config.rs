@@ -70,9 +70,7 @@ impl Environment {
             is_colorless: given("NO_COLOR").is_some(),
             path: given("PATH"),
             // The specification requires that relative paths are ignored.
-            runtime: given(ENV_RUNTIME)
-                .map(PathBuf::from)
-                .filter(|path| path.is_absolute()),
+            runtime: given(ENV_RUNTIME).map(PathBuf::from).filter(|path| path.is_absolute()),
         }
     }
 
@@ -193,39 +191,24 @@ mod tests {
     fn a_link_in_the_roots_place_is_refused() {
         let scratch = tempfile::tempdir().unwrap();
         std::os::unix::fs::symlink("/", scratch.path().join("vcuda")).unwrap();
-        let error = environment(scratch.path())
-            .runtime_root()
-            .unwrap_err()
-            .to_string();
+        let error = environment(scratch.path()).runtime_root().unwrap_err().to_string();
         assert!(error.contains("not a directory of yours"), "{error}");
     }
 
     #[test]
     fn a_missing_runtime_directory_is_named() {
-        let error = environment(Path::new("/nowhere/at/all"))
-            .runtime_root()
-            .unwrap_err()
-            .to_string();
-        assert!(
-            error.contains("/nowhere/at/all") && error.contains("unset"),
-            "{error}"
-        );
+        let error = environment(Path::new("/nowhere/at/all")).runtime_root().unwrap_err().to_string();
+        assert!(error.contains("/nowhere/at/all") && error.contains("unset"), "{error}");
     }
 
     #[test]
     fn the_machine_is_the_option_then_the_variable_then_the_users_own() {
         let scratch = tempfile::tempdir().unwrap();
         let mut environment = environment(scratch.path());
-        assert_eq!(
-            environment.machine_dir(None).unwrap(),
-            scratch.path().join("vcuda/machine")
-        );
+        assert_eq!(environment.machine_dir(None).unwrap(), scratch.path().join("vcuda/machine"));
         environment.machine = Some("/m".into());
         assert_eq!(environment.machine_dir(None).unwrap(), Path::new("/m"));
-        assert_eq!(
-            environment.machine_dir(Some(Path::new("/o"))).unwrap(),
-            Path::new("/o")
-        );
+        assert_eq!(environment.machine_dir(Some(Path::new("/o"))).unwrap(), Path::new("/o"));
     }
 
     #[test]

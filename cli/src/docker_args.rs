@@ -84,9 +84,7 @@ mod tests {
     #[test]
     fn each_edit_is_an_argument() {
         assert_eq!(
-            arguments(&edits("/run/vcuda/containers/web-1"))
-                .unwrap()
-                .join(" "),
+            arguments(&edits("/run/vcuda/containers/web-1")).unwrap().join(" "),
             "-e NVIDIA_VISIBLE_DEVICES=void --device /dev/nvidia3:/dev/nvidia3 \
              -v /run/vcuda/containers/web-1/limits:/etc/vcuda/limits:ro \
              -v /run/vcuda/containers/web-1/usage:/etc/vcuda/usage:rw"

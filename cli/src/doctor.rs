@@ -50,12 +50,7 @@ pub(crate) struct Finding {
 
 impl Finding {
     pub(crate) fn ok(link: &str, seen: impl Into<String>) -> Finding {
-        Finding {
-            health: Health::Ok,
-            link: link.to_owned(),
-            seen: seen.into(),
-            remedy: None,
-        }
+        Finding { health: Health::Ok, link: link.to_owned(), seen: seen.into(), remedy: None }
     }
 
     pub(crate) fn note(link: &str, seen: impl Into<String>, remedy: impl Into<String>) -> Finding {
@@ -147,10 +142,7 @@ impl Look {
     fn find(environment: &Environment) -> Look {
         let output = Output::find(environment);
         let is_known = output.is_terminal || environment.columns.is_some();
-        Look {
-            width: is_known.then_some(output.width),
-            is_colored: output.is_colored,
-        }
+        Look { width: is_known.then_some(output.width), is_colored: output.is_colored }
     }
 }
 
@@ -209,27 +201,17 @@ mod tests {
     #[test]
     fn lines_are_broken_between_words_where_the_width_is_known() {
         let findings = [
-            Finding::note(
-                "runtime directory",
-                "/run/vcuda, not on tmpfs",
-                "set XDG_RUNTIME_DIR to one",
-            ),
+            Finding::note("runtime directory", "/run/vcuda, not on tmpfs", "set XDG_RUNTIME_DIR to one"),
             Finding::ok("shim library", "/a/path/that/is/longer/than/the/whole/line/is"),
         ];
-        let look = |width| Look {
-            width,
-            is_colored: false,
-        };
+        let look = |width| Look { width, is_colored: false };
         assert_eq!(
             text(&findings, look(Some(40))),
             "note    runtime directory\n           /run/vcuda, not on tmpfs\n        -> set XDG_RUNTIME_DIR to one\n\
              ok      shim library\n           /a/path/that/is/longer/than/the/whole/line/is\n"
         );
         assert_eq!(text(&findings, look(None)).lines().count(), 3);
-        let colored = Look {
-            width: None,
-            is_colored: true,
-        };
+        let colored = Look { width: None, is_colored: true };
         assert!(text(&findings, colored).starts_with("\x1b[33mnote\x1b[0m    runtime"));
     }
 }

@@ -71,10 +71,7 @@ pub(crate) fn kept(node: &ManagerClient) -> Result<String, Failure> {
 
 /// Passes each kept event to `each`.
 fn each_kept(node: &ManagerClient, each: impl FnMut(Event) -> Result<(), Failure>) -> Result<(), Failure> {
-    let request = WatchEventsRequest {
-        no_follow: true,
-        ..WatchEventsRequest::default()
-    };
+    let request = WatchEventsRequest { no_follow: true, ..WatchEventsRequest::default() };
     node.events(request, each)
 }
 
@@ -100,10 +97,7 @@ fn container(node: &ManagerClient, name: &str) -> Result<String, Failure> {
         known.sort_by(|one, other| natural(one, other));
         Failure::Usage(match known.as_slice() {
             [] => format!("events --container {name}: no such container; there is none"),
-            known => format!(
-                "events --container {name}: no such container; there are: {}",
-                known.join(", ")
-            ),
+            known => format!("events --container {name}: no such container; there are: {}", known.join(", ")),
         })
     })
 }
@@ -181,10 +175,7 @@ mod tests {
         };
         let line = line(&event);
         assert!(!line.chars().any(char::is_control), "{line:?}");
-        assert!(
-            line.ends_with(" VcudaMemoryDenied web-7: ?[2Jdenied?again (3 times)"),
-            "{line}"
-        );
+        assert!(line.ends_with(" VcudaMemoryDenied web-7: ?[2Jdenied?again (3 times)"), "{line}");
     }
 
     #[test]

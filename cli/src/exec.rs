@@ -13,9 +13,7 @@ pub(crate) fn become_command(command: &[OsString], changes: &[(&str, OsString)])
         return Failure::Usage("no command to run; write it after `--`".to_owned());
     };
     let mut child = Command::new(program);
-    child
-        .args(arguments)
-        .envs(changes.iter().map(|(name, value)| (name, value)));
+    child.args(arguments).envs(changes.iter().map(|(name, value)| (name, value)));
     refused(&program.to_string_lossy(), &child.exec())
 }
 
@@ -25,9 +23,9 @@ fn refused(program: &str, error: &io::Error) -> Failure {
         io::ErrorKind::NotFound if program.contains('/') => {
             Failure::NotFound(format!("{program}: no such file (or its interpreter is missing)"))
         }
-        io::ErrorKind::NotFound => Failure::NotFound(format!(
-            "{program}: command not found; is it spelled right and in PATH?"
-        )),
+        io::ErrorKind::NotFound => {
+            Failure::NotFound(format!("{program}: command not found; is it spelled right and in PATH?"))
+        }
         io::ErrorKind::PermissionDenied => Failure::NotExecutable(format!(
             "{program}: not executable; check it with `ls -l`, set it with `chmod +x`"
         )),

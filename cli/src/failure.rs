@@ -47,11 +47,7 @@ impl Failure {
             io::ErrorKind::ReadOnlyFilesystem => "; name a file elsewhere",
             kind => other_remedy(kind),
         };
-        Failure::Failed(format!(
-            "cannot {verb} {}: {}{remedy}",
-            path.display(),
-            plain(error)
-        ))
+        Failure::Failed(format!("cannot {verb} {}: {}{remedy}", path.display(), plain(error)))
     }
 }
 

@@ -14,10 +14,7 @@ use std::path::{Path, PathBuf};
 use crate::failure::Failure;
 
 /// Names under which programs open the driver: by its soname, and as compilers know it.
-const NAMES: [(&str, &str); 2] = [
-    ("libcuda.so.1", "libcuda.so"),
-    ("libnvidia-ml.so.1", "libnvidia-ml.so"),
-];
+const NAMES: [(&str, &str); 2] = [("libcuda.so.1", "libcuda.so"), ("libnvidia-ml.so.1", "libnvidia-ml.so")];
 /// The shim by its soname: a copy that is loaded already, from wherever, is the one.
 const SHIM: &str = "libvcuda_shim.so";
 /// Beginning of the names of the folders.
@@ -108,10 +105,8 @@ fn library(soname: &str, needed: &[&Path]) -> Vec<u8> {
         strings.push(0);
         at
     };
-    let mut dynamic: Vec<[u64; 2]> = needed
-        .iter()
-        .map(|path| [NEEDED, string(path.as_os_str().as_bytes())])
-        .collect();
+    let mut dynamic: Vec<[u64; 2]> =
+        needed.iter().map(|path| [NEEDED, string(path.as_os_str().as_bytes())]).collect();
     dynamic.push([SONAME, string(soname.as_bytes())]);
     dynamic.push([RUNPATH, string(b"$ORIGIN")]);
     let names = [string(b".dynstr"), string(b".dynamic")];
@@ -147,9 +142,7 @@ fn library(soname: &str, needed: &[&Path]) -> Vec<u8> {
     file.extend([0; 24]);
     file.extend(strings);
     file.extend(dynamic.iter().flatten().flat_map(|word| word.to_ne_bytes()));
-    sections
-        .into_iter()
-        .for_each(|section| file.extend(section_header(section)));
+    sections.into_iter().for_each(|section| file.extend(section_header(section)));
     file
 }
 
@@ -162,17 +155,11 @@ fn header(sections_at: u64) -> Vec<u8> {
     file.extend([3, MACHINE].iter().flat_map(|half| half.to_ne_bytes()));
     file.extend(1_u32.to_ne_bytes());
     // No entry point.
-    file.extend(
-        [0, HEADER_BYTES, sections_at]
-            .iter()
-            .flat_map(|word| word.to_ne_bytes()),
-    );
+    file.extend([0, HEADER_BYTES, sections_at].iter().flat_map(|word| word.to_ne_bytes()));
     file.extend(0_u32.to_ne_bytes());
     // The last: the section with the names of sections.
     let sizes = [HEADER_BYTES, SEGMENT_BYTES, SEGMENTS, SECTION_BYTES, SECTIONS, 1];
-    let halves = sizes
-        .iter()
-        .flat_map(|size| size.to_ne_bytes().into_iter().take(2));
+    let halves = sizes.iter().flat_map(|size| size.to_ne_bytes().into_iter().take(2));
     file.extend(halves);
     file
 }
@@ -199,15 +186,9 @@ mod tests {
 
     #[test]
     fn a_front_names_the_shim_before_the_driver() {
-        let file = library(
-            "libcuda.so.1",
-            &[Path::new("shim.so"), Path::new("/libcuda.so.1")],
-        );
+        let file = library("libcuda.so.1", &[Path::new("shim.so"), Path::new("/libcuda.so.1")]);
         let text = String::from_utf8_lossy(&file);
-        assert!(
-            text.contains("\0shim.so\0/libcuda.so.1\0libcuda.so.1\0"),
-            "{text}"
-        );
+        assert!(text.contains("\0shim.so\0/libcuda.so.1\0libcuda.so.1\0"), "{text}");
     }
 
     #[test]

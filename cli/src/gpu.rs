@@ -141,11 +141,7 @@ mod tests {
             memory_grantable_bytes: 47 << 29,
             ..v1::Gpu::default()
         };
-        let output = Output {
-            is_terminal: false,
-            width: 80,
-            is_colored: false,
-        };
+        let output = Output { is_terminal: false, width: 80, is_colored: false };
         let heading = &lines(&[gpu], &output)[0];
         let titles: Vec<&str> = heading.split_whitespace().collect();
         assert_eq!(titles, ["GPU", "GRANTED", "OF", "TIME", "STATUS"]);
@@ -158,21 +154,10 @@ mod tests {
             healthy: true,
             ..v1::Gpu::default()
         };
-        let cordoned = v1::Gpu {
-            cordoned: true,
-            ..ready.clone()
-        };
+        let cordoned = v1::Gpu { cordoned: true, ..ready.clone() };
         let reason = "XID 79: it has fallen off the bus; ".repeat(3);
-        let unhealthy = v1::Gpu {
-            healthy: false,
-            health_reason: reason.clone(),
-            ..cordoned.clone()
-        };
-        let output = Output {
-            is_terminal: false,
-            width: 60,
-            is_colored: false,
-        };
+        let unhealthy = v1::Gpu { healthy: false, health_reason: reason.clone(), ..cordoned.clone() };
+        let output = Output { is_terminal: false, width: 60, is_colored: false };
         let lines = lines(&[ready, cordoned, unhealthy], &output);
         let ends = ["STATUS", "ready", "cordoned", "unhealthy", &reason];
         assert_eq!(lines.len(), ends.len());

@@ -31,13 +31,8 @@ pub(crate) fn grant(action: &GrantAction, environment: &Environment) -> Result<(
                 )));
             }
             let grants = named(&node, names)?;
-            grants
-                .iter()
-                .try_for_each(|grant| resize(&node, grant, quota, None)?.print())?;
-            quota
-                .warning()
-                .into_iter()
-                .try_for_each(|warning| set::warn(&warning))
+            grants.iter().try_for_each(|grant| resize(&node, grant, quota, None)?.print())?;
+            quota.warning().into_iter().try_for_each(|warning| set::warn(&warning))
         }
         GrantAction::Release { names, force } => named(&node, names)?.iter().try_for_each(|grant| {
             node.release(&grant.id, *force)?;
@@ -79,10 +74,7 @@ fn create(node: &ManagerClient, args: &GrantCreateArgs) -> Result<(), Failure> {
         user_uid: args.user.as_deref().map(|user| uid("--user", user)).transpose()?,
         ..CreateGrantRequest::default()
     })?;
-    args.quota
-        .warning()
-        .into_iter()
-        .try_for_each(|warning| set::warn(&warning))?;
+    args.quota.warning().into_iter().try_for_each(|warning| set::warn(&warning))?;
     let mut out = std::io::stdout().lock();
     if args.directory {
         return Ok(writeln!(out, "{}", grant.directory)?);
@@ -98,11 +90,7 @@ fn create(node: &ManagerClient, args: &GrantCreateArgs) -> Result<(), Failure> {
     match grant.cdi_device.as_str() {
         // Where no container can be started, `vcuda doctor` says why: not each grant is for one.
         "" if node.container_edits(&grant.id).is_err() => {}
-        "" => writeln!(
-            out,
-            "in a container: docker run $(vcuda docker-args {}) IMAGE",
-            grant.key
-        )?,
+        "" => writeln!(out, "in a container: docker run $(vcuda docker-args {}) IMAGE", grant.key)?,
         device => writeln!(out, "in a container: podman run --device {device} IMAGE")?,
     }
     Ok(())
@@ -126,9 +114,7 @@ pub(crate) fn resize(
     })?;
     let containers = node.containers()?.containers;
     let own = containers.iter().filter(|container| container.id == grant.id);
-    let used = own
-        .flat_map(|container| &container.devices)
-        .map(|device| device.memory_used_bytes);
+    let used = own.flat_map(|container| &container.devices).map(|device| device.memory_used_bytes);
     Ok(Resized {
         name: grant.id.clone(),
         quota: self::quota(&now),
@@ -147,10 +133,7 @@ pub(crate) fn uid(option: &str, user: &str) -> Result<u32, Failure> {
 /// Name of a user, else its number.
 pub(crate) fn user_name(uid: u32) -> String {
     let found = nix::unistd::User::from_uid(nix::unistd::Uid::from_raw(uid));
-    found
-        .ok()
-        .flatten()
-        .map_or_else(|| uid.to_string(), |user| user.name)
+    found.ok().flatten().map_or_else(|| uid.to_string(), |user| user.name)
 }
 
 /// Id of a request, unique by process and time.
@@ -170,17 +153,13 @@ pub(crate) fn quota(grant: &Grant) -> Quota {
 
 /// Quota that comes back when the time of a change is over, else the present one.
 pub(crate) fn lasting(grant: &Grant) -> Quota {
-    grant
-        .lasting_amounts
-        .as_ref()
-        .map_or_else(|| quota(grant), Quota::from)
+    grant.lasting_amounts.as_ref().map_or_else(|| quota(grant), Quota::from)
 }
 
 /// Text of a quota, such as `4 GiB, 30 % fixed`. A quota without a guarantee of GPU time is named so.
 pub(crate) fn described(quota: &Quota) -> String {
-    let memory = quota
-        .memory_bytes
-        .map_or_else(|| "whole GPU".to_owned(), |bytes| MemorySize(bytes).to_string());
+    let memory =
+        quota.memory_bytes.map_or_else(|| "whole GPU".to_owned(), |bytes| MemorySize(bytes).to_string());
     if quota.policy == Policy::Fixed && quota.reserved_permille() == 0 {
         return format!("{memory}, no guarantee (what is left)");
     }
@@ -194,17 +173,10 @@ mod tests {
     #[test]
     fn a_fixed_grant_of_all_the_time_shows_no_guarantee() {
         let text = |cores_permille, policy| {
-            let quota = Quota {
-                cores_permille,
-                policy,
-                ..Quota::UNLIMITED
-            };
+            let quota = Quota { cores_permille, policy, ..Quota::UNLIMITED };
             described(&quota)
         };
-        assert_eq!(
-            text(1000, Policy::Fixed),
-            "whole GPU, no guarantee (what is left)"
-        );
+        assert_eq!(text(1000, Policy::Fixed), "whole GPU, no guarantee (what is left)");
         assert_eq!(text(300, Policy::Fixed), "whole GPU, 30 % fixed");
         assert_eq!(text(1000, Policy::Burst), "whole GPU, 100 % burst");
     }

@@ -74,14 +74,12 @@ fn find(library: &str) -> Result<PathBuf, Failure> {
     let beside = executable.parent().unwrap_or(Path::new("/"));
     let places = [beside.join(library), beside.join("../lib").join(library)];
     let found = places.iter().find(|place| place.is_file());
-    found
-        .map(|place| fs::canonicalize(place).unwrap_or_else(|_| place.clone()))
-        .ok_or_else(|| {
-            Failure::Unavailable(format!(
-                "{library} is not beside {} nor in ../lib; {REMEDY}",
-                executable.display()
-            ))
-        })
+    found.map(|place| fs::canonicalize(place).unwrap_or_else(|_| place.clone())).ok_or_else(|| {
+        Failure::Unavailable(format!(
+            "{library} is not beside {} nor in ../lib; {REMEDY}",
+            executable.display()
+        ))
+    })
 }
 
 /// Path of another program of vcuda, beside this executable.
@@ -94,10 +92,7 @@ pub fn program(name: &str) -> Result<PathBuf, Failure> {
     if program.is_file() {
         return Ok(program);
     }
-    Err(Failure::Unavailable(format!(
-        "{name} is not beside {}; {REMEDY}",
-        executable.display()
-    )))
+    Err(Failure::Unavailable(format!("{name} is not beside {}; {REMEDY}", executable.display())))
 }
 
 /// Path of this program.
@@ -129,15 +124,11 @@ fn link(target: &Path, name: &Path) -> Result<(), Failure> {
         io::ErrorKind::AlreadyExists => Ok(()),
         _ => Err(error),
     });
-    made.and_then(|()| fs::rename(&aside, name))
-        .map_err(|error| Failure::access("create", name, &error))
+    made.and_then(|()| fs::rename(&aside, name)).map_err(|error| Failure::access("create", name, &error))
 }
 
 fn has_separator(path: &Path) -> bool {
-    path.as_os_str()
-        .as_bytes()
-        .iter()
-        .any(|byte| matches!(byte, b' ' | b':' | b';'))
+    path.as_os_str().as_bytes().iter().any(|byte| matches!(byte, b' ' | b':' | b';'))
 }
 
 /// The path, if the loader can carry it in a list.

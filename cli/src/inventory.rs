@@ -58,11 +58,7 @@ impl FromStr for GpuSelector {
             return Err(SelectorError::Mig);
         }
         let digits = text.strip_prefix("GPU-").ok_or(SelectorError::Neither)?;
-        if digits.is_empty()
-            || !digits
-                .bytes()
-                .all(|byte| byte.is_ascii_hexdigit() || byte == b'-')
-        {
+        if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-') {
             return Err(SelectorError::Neither);
         }
         Ok(GpuSelector::Uuid(format!("GPU-{}", digits.to_ascii_lowercase())))
@@ -103,9 +99,9 @@ impl Inventory {
     pub fn real() -> Result<Inventory, Failure> {
         let nvml = Nvml::open().map_err(|problem| no_gpu(&problem))?;
         match nvml.gpus() {
-            Ok(gpus) if gpus.is_empty() => Err(Failure::Usage(
-                "the NVIDIA driver shows no GPU; use --sim".to_owned(),
-            )),
+            Ok(gpus) if gpus.is_empty() => {
+                Err(Failure::Usage("the NVIDIA driver shows no GPU; use --sim".to_owned()))
+            }
             Ok(_) => Ok(Inventory::Real(nvml)),
             Err(problem) => Err(no_gpu(&problem)),
         }
@@ -223,9 +219,7 @@ pub fn chosen(gpus: &[Gpu], selectors: &[GpuSelector]) -> Result<Vec<Gpu>, Failu
                     1 => "one GPU, index 0".to_owned(),
                     count => format!("{count} GPUs, indices 0 to {}", count.saturating_sub(1)),
                 };
-                Failure::Usage(format!(
-                    "--gpu {index}: this machine has {there} (see `vcuda smi`)"
-                ))
+                Failure::Usage(format!("--gpu {index}: this machine has {there} (see `vcuda smi`)"))
             })?,
             GpuSelector::Uuid(prefix) => {
                 let mut matching = gpus.iter().filter(|gpu| gpu.uuid.to_string().starts_with(prefix));
@@ -234,9 +228,7 @@ pub fn chosen(gpus: &[Gpu], selectors: &[GpuSelector]) -> Result<Vec<Gpu>, Failu
                     (None, _) => {
                         let known: Vec<String> = gpus.iter().map(|gpu| gpu.uuid.to_string()).collect();
                         let known = known.join(", ");
-                        return Err(Failure::Usage(format!(
-                            "--gpu {prefix}: no such GPU; there is {known}"
-                        )));
+                        return Err(Failure::Usage(format!("--gpu {prefix}: no such GPU; there is {known}")));
                     }
                     (Some(_), Some(_)) => {
                         return Err(Failure::Usage(format!(
@@ -331,11 +323,7 @@ mod tests {
         assert_eq!(select("1"), Ok(vec![0x11]));
         assert_eq!(select("GPU-1010,0,1"), Ok(vec![0x10, 0x11]));
         assert!(select("2").unwrap_err().contains("2 GPUs, indices 0 to 1"));
-        assert!(
-            select("GPU-77")
-                .unwrap_err()
-                .contains("no such GPU; there is GPU-10101010-")
-        );
+        assert!(select("GPU-77").unwrap_err().contains("no such GPU; there is GPU-10101010-"));
         assert!(select("GPU-1").unwrap_err().contains("several"));
     }
 

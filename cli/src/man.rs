@@ -17,14 +17,10 @@ const EXAMPLES: &str = "Examples:\n";
 pub(crate) fn print(words: &[String]) -> Result<(), Failure> {
     let mut command = whole();
     for word in words {
-        let found = command
-            .get_subcommands()
-            .find(|command| command.get_name() == word && !command.is_hide_set());
+        let found =
+            command.get_subcommands().find(|command| command.get_name() == word && !command.is_hide_set());
         command = found.cloned().ok_or_else(|| {
-            Failure::Usage(format!(
-                "man {}: no such command; see `vcuda --help`",
-                words.join(" ")
-            ))
+            Failure::Usage(format!("man {}: no such command; see `vcuda --help`", words.join(" ")))
         })?;
     }
     Ok(io::stdout().write_all(&page(&command)?)?)
@@ -54,9 +50,7 @@ fn page(command: &Command) -> io::Result<Vec<u8>> {
     let mut rendered = Vec::new();
     // Only vcuda itself has a version.
     let source = concat!("vcuda ", env!("CARGO_PKG_VERSION"));
-    Man::new(command.clone().override_usage(synopsis(command)))
-        .source(source)
-        .render(&mut rendered)?;
+    Man::new(command.clone().override_usage(synopsis(command))).source(source).render(&mut rendered)?;
     // The generator has no other name for the text after the help.
     let page = String::from_utf8_lossy(&rendered).replacen(".SH EXTRA\n", ".SH NOTES\n", 1);
     let mut page = page.into_bytes();
@@ -100,11 +94,7 @@ fn argument(arg: &Arg) -> String {
     });
     let words: Vec<String> = option.into_iter().chain(values).collect();
     let words = words.join(" ");
-    if arg.is_required_set() {
-        words
-    } else {
-        format!("[{words}]")
-    }
+    if arg.is_required_set() { words } else { format!("[{words}]") }
 }
 
 #[cfg(test)]
@@ -124,10 +114,7 @@ mod tests {
     #[test]
     fn a_page_has_its_version_and_the_values_of_its_options() {
         let run = of(&["run"]);
-        assert!(
-            run.contains(concat!("\"vcuda ", env!("CARGO_PKG_VERSION"), "\"")),
-            "{run}"
-        );
+        assert!(run.contains(concat!("\"vcuda ", env!("CARGO_PKG_VERSION"), "\"")), "{run}");
         for words in ["[--memory SIZE]", "[--policy POLICY]", "[--sim]", "CMD..."] {
             assert!(run.contains(words), "{words}: {run}");
         }

@@ -120,20 +120,14 @@ impl ManagerClient {
     }
 
     fn at(socket: &Path) -> Result<ManagerClient, Unreached> {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .map_err(Unreached::Runtime)?;
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Unreached::Runtime)?;
         let channel = runtime.block_on(async {
             tokio::time::timeout(ANSWERS_WITHIN, admitted(socket))
                 .await
                 .unwrap_or_else(|_| Err(Unreached::Silent(socket.to_owned())))
         })?;
-        Ok(ManagerClient {
-            runtime,
-            channel,
-            socket: socket.to_owned(),
-        })
+        Ok(ManagerClient { runtime, channel, socket: socket.to_owned() })
     }
 
     /// Path of the socket.
@@ -151,9 +145,7 @@ impl ManagerClient {
 
     fn wait<T>(&self, call: impl Future<Output = Result<Response<T>, Status>>) -> Result<T, Failure> {
         let answer = self.runtime.block_on(call);
-        answer
-            .map(Response::into_inner)
-            .map_err(|status| refused(&status))
+        answer.map(Response::into_inner).map_err(|status| refused(&status))
     }
 
     pub(crate) fn status(&self) -> Result<NodeStatus, Failure> {
@@ -173,10 +165,9 @@ impl ManagerClient {
     /// GPUs of the node with the processes of no tenant.
     pub(crate) fn gpus_with_processes(&self) -> Result<ListGpusResponse, Failure> {
         let mut node = self.node();
-        self.wait(node.list_gpus(ListGpusRequest {
-            with_outside_processes: true,
-            ..ListGpusRequest::default()
-        }))
+        self.wait(
+            node.list_gpus(ListGpusRequest { with_outside_processes: true, ..ListGpusRequest::default() }),
+        )
     }
 
     pub(crate) fn containers(&self) -> Result<ListContainersResponse, Failure> {
@@ -258,17 +249,14 @@ impl ManagerClient {
     /// Cordons the GPU (excludes it from placement), or uncordons it.
     pub(crate) fn cordon(&self, gpu_uuid: String, cordoned: bool) -> Result<(), Failure> {
         let mut node = self.node();
-        self.wait(node.cordon(CordonRequest { gpu_uuid, cordoned }))
-            .map(drop)
+        self.wait(node.cordon(CordonRequest { gpu_uuid, cordoned })).map(drop)
     }
 
     /// Releases a grant. Returns whether it existed.
     pub(crate) fn release(&self, id: &str, even_if_used: bool) -> Result<bool, Failure> {
         let mut grants = self.grants();
         let id = id.to_owned();
-        Ok(self
-            .wait(grants.release(ReleaseGrantRequest { id, even_if_used }))?
-            .released)
+        Ok(self.wait(grants.release(ReleaseGrantRequest { id, even_if_used }))?.released)
     }
 
     /// Passes each event to `each` until that fails, or the stream ends.
@@ -279,11 +267,7 @@ impl ManagerClient {
     ) -> Result<(), Failure> {
         let mut node = self.node();
         let mut stream: Streaming<Event> = self.wait(node.watch_events(request))?;
-        while let Some(event) = self
-            .runtime
-            .block_on(stream.message())
-            .map_err(|status| refused(&status))?
-        {
+        while let Some(event) = self.runtime.block_on(stream.message()).map_err(|status| refused(&status))? {
             each(event)?;
         }
         Ok(())
@@ -293,9 +277,7 @@ impl ManagerClient {
     pub(crate) fn grant(&self, name: &str) -> Result<Option<Grant>, Failure> {
         let grants = self.list()?;
         let by_id = grants.iter().find(|grant| grant.id == name);
-        Ok(by_id
-            .or_else(|| grants.iter().find(|grant| grant.key == name))
-            .cloned())
+        Ok(by_id.or_else(|| grants.iter().find(|grant| grant.key == name)).cloned())
     }
 }
 
@@ -321,11 +303,7 @@ fn sockets(environment: &Environment) -> Result<Vec<PathBuf>, Failure> {
         None => {
             let own = environment.runtime_root()?.join(SOCKET_NAME);
             let system = PathBuf::from(SYSTEM_SOCKET);
-            Ok(if own == system {
-                vec![own]
-            } else {
-                vec![own, system]
-            })
+            Ok(if own == system { vec![own] } else { vec![own, system] })
         }
     }
 }

@@ -29,10 +29,7 @@ impl Output {
             .map(|(columns, _)| usize::from(columns));
         Output {
             is_terminal,
-            width: terminal
-                .or(environment.columns)
-                .unwrap_or(WIDTH)
-                .clamp(WIDTHS.0, WIDTHS.1),
+            width: terminal.or(environment.columns).unwrap_or(WIDTH).clamp(WIDTHS.0, WIDTHS.1),
             is_colored: is_terminal && !environment.is_colorless,
         }
     }

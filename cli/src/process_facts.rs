@@ -30,17 +30,12 @@ impl Seen {
         let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
         let mut pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
         let is_it = |pid: &u32| me.see(*pid).is_ok_and(|seen| seen.is_same(identity));
-        pids.find(is_it)
-            .map_or(Seen::InContainer(identity.pid), Seen::Here)
+        pids.find(is_it).map_or(Seen::InContainer(identity.pid), Seen::Here)
     }
 
     /// How a process is seen that a manager reports with its PID on the host, 0 if unknown, and in its own namespace.
     pub(crate) fn reported(host_pid: u32, pid: u32) -> Seen {
-        if host_pid == 0 {
-            Seen::InContainer(pid)
-        } else {
-            Seen::Here(host_pid)
-        }
+        if host_pid == 0 { Seen::InContainer(pid) } else { Seen::Here(host_pid) }
     }
 }
 

@@ -77,8 +77,6 @@ fn of_nvidia_smi(message: &str) -> Option<&'static str> {
 
 /// Clap's tip of a similar word, if there is one.
 fn similar(message: &str) -> Option<&str> {
-    let mut tips = message
-        .lines()
-        .filter_map(|line| line.trim().strip_prefix("tip: "));
+    let mut tips = message.lines().filter_map(|line| line.trim().strip_prefix("tip: "));
     tips.find(|tip| tip.contains("similar"))
 }

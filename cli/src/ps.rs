@@ -46,10 +46,7 @@ pub(crate) fn ps(args: &PsArgs, environment: &Environment) -> Result<(), Failure
             outside_processes: Vec<Line<'a>>,
         }
         let (processes, outside_processes) = lines.into_iter().partition(|line| line.tenant.is_some());
-        let document = Document {
-            processes,
-            outside_processes,
-        };
+        let document = Document { processes, outside_processes };
         serde_json::to_writer_pretty(&mut out, &document)?;
         return Ok(writeln!(out)?);
     }
@@ -150,24 +147,14 @@ mod tests {
             ..GpuView::new(0, "GPU-0", "S")
         }]);
         for width in [40, 80, 160] {
-            let output = Output {
-                is_terminal: false,
-                width,
-                is_colored: false,
-            };
+            let output = Output { is_terminal: false, width, is_colored: false };
             let text = table(&lines(&snapshot), &output);
             let rows: Vec<&str> = text.lines().collect();
             assert_eq!(rows.len(), 4, "{text}");
-            assert!(
-                rows[1].trim_start().starts_with("7 ") && rows[1].contains("1536MiB"),
-                "{text}"
-            );
+            assert!(rows[1].trim_start().starts_with("7 ") && rows[1].contains("1536MiB"), "{text}");
             assert!(rows[2].contains("outside vcuda") || width == 40, "{text}");
             for row in rows {
-                assert!(
-                    row.chars().count() <= width && !row.chars().any(char::is_control),
-                    "{row:?}"
-                );
+                assert!(row.chars().count() <= width && !row.chars().any(char::is_control), "{row:?}");
             }
         }
     }

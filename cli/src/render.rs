@@ -18,14 +18,7 @@ pub const WIDTH: usize = 80;
 
 /// Text table of a snapshot, 80 columns wide, with colour if `is_terminal`.
 pub fn table(snapshot: &Snapshot, is_terminal: bool) -> String {
-    overview(
-        snapshot,
-        Look {
-            width: WIDTH,
-            is_colored: is_terminal,
-            has_uuids: false,
-        },
-    )
+    overview(snapshot, Look { width: WIDTH, is_colored: is_terminal, has_uuids: false })
 }
 
 /// Appearance of a table.
@@ -59,23 +52,14 @@ impl Snapshot {
     /// A snapshot of these GPUs, their tenants in natural order.
     pub(crate) fn of(mut gpus: Vec<GpuView>) -> Snapshot {
         for gpu in &mut gpus {
-            gpu.tenants
-                .sort_by(|one, other| words::natural(&one.name, &other.name));
+            gpu.tenants.sort_by(|one, other| words::natural(&one.name, &other.name));
             // The two figures are read at different moments.
             for tenant in &mut gpu.tenants {
-                let largest = tenant
-                    .processes
-                    .iter()
-                    .filter_map(|process| process.memory_used_bytes);
+                let largest = tenant.processes.iter().filter_map(|process| process.memory_used_bytes);
                 tenant.memory_used_bytes = tenant.memory_used_bytes.max(largest.max().unwrap_or(0));
             }
         }
-        Snapshot {
-            driver_version: None,
-            cuda_version: None,
-            gpus,
-            is_manager_down: false,
-        }
+        Snapshot { driver_version: None, cuda_version: None, gpus, is_manager_down: false }
     }
 }
 
@@ -153,9 +137,8 @@ impl GpuView {
         self.temperature_celsius = readings.temperature_celsius;
         self.power_draw_mw = readings.power_draw_mw;
         self.power_limit_mw = readings.power_limit_mw;
-        self.compute_capability = readings
-            .compute_capability
-            .map(|[major, minor]| format!("{major}.{minor}"));
+        self.compute_capability =
+            readings.compute_capability.map(|[major, minor]| format!("{major}.{minor}"));
         self.pci_bus_id = readings
             .pci_address
             .map(|[domain, bus, device]| format!("{domain:08X}:{bus:02X}:{device:02X}.0"));
@@ -240,10 +223,7 @@ impl TenantView {
             "running" => None,
             "failed" => Some("failed: a process lost its GPU state; end its processes".to_owned()),
             state if self.suspended_bytes == 0 => Some(state.to_owned()),
-            state => Some(format!(
-                "{state}: {} in host memory",
-                words::mib(self.suspended_bytes)
-            )),
+            state => Some(format!("{state}: {} in host memory", words::mib(self.suspended_bytes))),
         }
     }
 }

@@ -42,10 +42,7 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<(), Failu
     if let Some(memory) = args.quota.memory {
         inventory::fits(memory, &chosen)?;
     }
-    args.quota
-        .warning()
-        .into_iter()
-        .try_for_each(|warning| set::warn(&warning))?;
+    args.quota.warning().into_iter().try_for_each(|warning| set::warn(&warning))?;
     if !args.gpu.is_empty() {
         let uuids: Vec<String> = chosen.iter().map(|gpu| gpu.uuid.to_string()).collect();
         variables.extend(visible(&uuids, &gpus));
@@ -56,9 +53,7 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<(), Failu
     if is_metered {
         background::ensure_arbiter(environment)?;
     }
-    directory
-        .keep_across_exec()
-        .map_err(|error| Failure::access("keep", &root, &error))?;
+    directory.keep_across_exec().map_err(|error| Failure::access("keep", &root, &error))?;
     Err(become_command(&args.command, &variables))
 }
 
@@ -78,10 +73,8 @@ fn in_grant(name: &str, args: &RunArgs, environment: &Environment) -> Result<(),
     }
     let root = environment.runtime_root()?;
     let shim = installation::shim(&root)?;
-    let mut variables = vec![
-        (ENV_PRELOAD, preloading(&shim, environment)),
-        (ENV_TENANT, directory.into_os_string()),
-    ];
+    let mut variables =
+        vec![(ENV_PRELOAD, preloading(&shim, environment)), (ENV_TENANT, directory.into_os_string())];
     // Without them the program still gets its UUIDs.
     let gpus = Inventory::find(environment, args.sim).and_then(|inventory| inventory.gpus());
     variables.extend(visible(&grant.gpu_uuids, &gpus.unwrap_or_default()));
@@ -149,12 +142,8 @@ fn enter(root: &Path, args: &RunArgs, quota: Quota, gpus: &[Gpu]) -> Result<(Dir
         Some(name) => name.clone(),
         None => default_name(&args.command, me.pid),
     };
-    let tenant = Tenant {
-        name,
-        devices,
-        is_suspendable: args.suspendable,
-        memory_wait_ms: args.wait_for_memory,
-    };
+    let tenant =
+        Tenant { name, devices, is_suspendable: args.suspendable, memory_wait_ms: args.wait_for_memory };
     let enter = || Directory::create_or_join(root, &tenant, &me, clock::now_ns());
     // Before the removal of dead runs, as this run takes over the debt of a dead run of the same name.
     let entered = enter();
@@ -170,17 +159,9 @@ fn enter(root: &Path, args: &RunArgs, quota: Quota, gpus: &[Gpu]) -> Result<(Dir
 
 /// Name `<cmd>-<pid>` from the command's file name. Characters that a directory's name cannot have become `_`.
 fn default_name(command: &[OsString], pid: u32) -> String {
-    let program = command
-        .first()
-        .map(Path::new)
-        .and_then(Path::file_name)
-        .unwrap_or_default();
+    let program = command.first().map(Path::new).and_then(Path::file_name).unwrap_or_default();
     let clean = |c: char| {
-        if c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_') {
-            c
-        } else {
-            '_'
-        }
+        if c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_') { c } else { '_' }
     };
     let stem: String = program.to_string_lossy().chars().map(clean).take(48).collect();
     let stem = stem.trim_start_matches('.');
@@ -197,10 +178,9 @@ fn visible(uuids: &[String], all: &[Gpu]) -> Vec<(&'static str, OsString)> {
         Some(gpu.cuda_number?.to_string())
     };
     match uuids.iter().map(number).collect::<Option<Vec<_>>>() {
-        Some(numbers) => vec![
-            (ENV_VISIBLE, numbers.join(",").into()),
-            (ENV_DEVICE_ORDER, "PCI_BUS_ID".into()),
-        ],
+        Some(numbers) => {
+            vec![(ENV_VISIBLE, numbers.join(",").into()), (ENV_DEVICE_ORDER, "PCI_BUS_ID".into())]
+        }
         None => vec![(ENV_VISIBLE, uuids.join(",").into())],
     }
 }
@@ -235,25 +215,16 @@ fn agrees(directory: &Directory, tenant: &Tenant, args: &RunArgs) -> Result<bool
 
 /// The first option that differs from `now`, with its value in `now`.
 fn difference(now: &Quota, asked: &QuotaChange) -> Option<String> {
-    if asked
-        .memory_bytes
-        .is_some_and(|bytes| Some(bytes) != now.memory_bytes)
-    {
+    if asked.memory_bytes.is_some_and(|bytes| Some(bytes) != now.memory_bytes) {
         Some(now.memory_bytes.map_or_else(
             || "the whole GPU's memory".to_owned(),
             |bytes| format!("--memory {}", MemorySize(bytes)),
         ))
-    } else if asked
-        .cores_permille
-        .is_some_and(|cores| cores != now.cores_permille)
-    {
+    } else if asked.cores_permille.is_some_and(|cores| cores != now.cores_permille) {
         Some(format!("--cores {}", CoreShare(now.cores_permille)))
     } else if asked.policy.is_some_and(|policy| policy != now.policy) {
         Some(format!("--policy {}", now.policy))
-    } else if asked
-        .cores_max_permille
-        .is_some_and(|most| most != now.cores_max_permille)
-    {
+    } else if asked.cores_max_permille.is_some_and(|most| most != now.cores_max_permille) {
         Some(format!("--cores-max {}", CoreShare(now.cores_max_permille)))
     } else if asked.weight.is_some_and(|weight| weight != now.weight()) {
         Some(format!("--weight {}", now.weight()))
@@ -303,18 +274,9 @@ mod tests {
         let uuids: Vec<String> = all.iter().map(|gpu| gpu.uuid.to_string()).collect();
         assert_eq!(
             visible(&uuids[..2], &all),
-            [
-                (ENV_VISIBLE, "3,0".into()),
-                (ENV_DEVICE_ORDER, "PCI_BUS_ID".into())
-            ]
+            [(ENV_VISIBLE, "3,0".into()), (ENV_DEVICE_ORDER, "PCI_BUS_ID".into())]
         );
-        assert_eq!(
-            visible(&uuids[1..], &all),
-            [(ENV_VISIBLE, uuids[1..].join(",").into())]
-        );
-        assert_eq!(
-            visible(&uuids[..1], &[]),
-            [(ENV_VISIBLE, uuids[0].clone().into())]
-        );
+        assert_eq!(visible(&uuids[1..], &all), [(ENV_VISIBLE, uuids[1..].join(",").into())]);
+        assert_eq!(visible(&uuids[..1], &[]), [(ENV_VISIBLE, uuids[0].clone().into())]);
     }
 }

@@ -35,10 +35,7 @@ pub(crate) fn set(args: &SetArgs, environment: &Environment) -> Result<(), Failu
     for resized in change(&args.names, (&args.quota, args.time), environment)? {
         resized.print()?;
     }
-    args.quota
-        .warning()
-        .into_iter()
-        .try_for_each(|warning| warn(&warning))
+    args.quota.warning().into_iter().try_for_each(|warning| warn(&warning))
 }
 
 /// Changes the quota of each named tenant, for good or for a time. All names are looked up before the first quota is changed.
@@ -140,19 +137,13 @@ impl Target {
     ) -> Result<Resized, Failure> {
         match (self, node) {
             (Target::Grant(grant), Some(node)) => grant::resize(node, grant, quota, time),
-            (Target::Grant(grant), None) => Err(Failure::Unavailable(format!(
-                "set {}: the manager does not answer any more",
-                grant.id
-            ))),
+            (Target::Grant(grant), None) => {
+                Err(Failure::Unavailable(format!("set {}: the manager does not answer any more", grant.id)))
+            }
             (Target::Run(name, path), _) => {
                 resize_run(path, quota, environment)?;
                 let (quota, used_bytes) = state(path)?;
-                Ok(Resized {
-                    name: name.clone(),
-                    quota,
-                    used_bytes,
-                    temporary: None,
-                })
+                Ok(Resized { name: name.clone(), quota, used_bytes, temporary: None })
             }
         }
     }
@@ -204,9 +195,8 @@ fn resize_run(path: &Path, quota: &QuotaArgs, environment: &Environment) -> Resu
     if let Some(memory) = quota.memory {
         let writer = LimitsWriter::open(path).map_err(failed)?;
         // GPUs of another machine cannot be checked; the driver will refuse the excess.
-        let seen = Inventory::find(environment, false)
-            .and_then(|inventory| inventory.gpus())
-            .unwrap_or_default();
+        let seen =
+            Inventory::find(environment, false).and_then(|inventory| inventory.gpus()).unwrap_or_default();
         let own: Vec<_> = seen
             .into_iter()
             .filter(|gpu| writer.limits().devices().any(|(_, uuid)| uuid == gpu.uuid))
@@ -244,9 +234,7 @@ pub fn write(path: &Path, change: &QuotaChange) -> Result<bool, Failure> {
     }
     let mut is_metered = false;
     for (device, wanted) in wanted {
-        writer
-            .set_config(device, &wanted.config(), clock::now_ns())
-            .map_err(failed)?;
+        writer.set_config(device, &wanted.config(), clock::now_ns()).map_err(failed)?;
         is_metered |= wanted.is_metered();
     }
     Ok(is_metered)
@@ -255,18 +243,14 @@ pub fn write(path: &Path, change: &QuotaChange) -> Result<bool, Failure> {
 /// Directory of the living tenant `name`.
 fn find(name: &str, tenants: Vec<(String, PathBuf)>) -> Result<PathBuf, Failure> {
     let known: Vec<String> = tenants.iter().map(|(known, _)| known.clone()).collect();
-    tenants
-        .into_iter()
-        .find(|(known, _)| known == name)
-        .map(|(_, path)| path)
-        .ok_or_else(|| {
-            Failure::Usage(match known.as_slice() {
-                [] => format!(
-                    "set {name}: no such tenant; none is running (`vcuda run --name {name} ...` starts one)"
-                ),
-                known => format!("set {name}: no such tenant; running are: {}", known.join(", ")),
-            })
+    tenants.into_iter().find(|(known, _)| known == name).map(|(_, path)| path).ok_or_else(|| {
+        Failure::Usage(match known.as_slice() {
+            [] => format!(
+                "set {name}: no such tenant; none is running (`vcuda run --name {name} ...` starts one)"
+            ),
+            known => format!("set {name}: no such tenant; running are: {}", known.join(", ")),
         })
+    })
 }
 
 #[cfg(test)]
@@ -275,24 +259,9 @@ mod tests {
 
     #[test]
     fn unknown_names_list_the_known_ones() {
-        let tenants = || {
-            vec![
-                ("a".to_owned(), PathBuf::from("/a")),
-                ("b".to_owned(), PathBuf::from("/b")),
-            ]
-        };
+        let tenants = || vec![("a".to_owned(), PathBuf::from("/a")), ("b".to_owned(), PathBuf::from("/b"))];
         assert_eq!(find("b", tenants()).unwrap(), PathBuf::from("/b"));
-        assert!(
-            find("c", tenants())
-                .unwrap_err()
-                .to_string()
-                .ends_with("running are: a, b")
-        );
-        assert!(
-            find("c", Vec::new())
-                .unwrap_err()
-                .to_string()
-                .contains("none is running")
-        );
+        assert!(find("c", tenants()).unwrap_err().to_string().ends_with("running are: a, b"));
+        assert!(find("c", Vec::new()).unwrap_err().to_string().contains("none is running"));
     }
 }

@@ -63,9 +63,7 @@ fn open_or_create(directory: &Path, args: &SimArgs) -> Result<(), Failure> {
     if !directory.join("machine.toml").exists() && is_asked {
         let count = usize::from(args.gpus.unwrap_or(1));
         let config = asked.of_gpus(count, args.memory.map(|size| size.0));
-        return Machine::create(directory, &config)
-            .map(drop)
-            .map_err(|error| refused(&error));
+        return Machine::create(directory, &config).map(drop).map_err(|error| refused(&error));
     }
     let machine = open(directory)?;
     let gpus = &machine.config().gpus;
@@ -77,16 +75,10 @@ fn open_or_create(directory: &Path, args: &SimArgs) -> Result<(), Failure> {
     };
     let profile = &machine.config().profile;
     if let Some(name) = args.profile.as_ref().filter(|name| *name != profile) {
-        return Err(different(
-            format!("--profile {name}"),
-            format!("the profile {profile}"),
-        ));
+        return Err(different(format!("--profile {name}"), format!("the profile {profile}")));
     }
     if let Some(count) = args.gpus.filter(|count| usize::from(*count) != gpus.len()) {
-        return Err(different(
-            format!("--gpus {count}"),
-            format!("{} GPU(s)", gpus.len()),
-        ));
+        return Err(different(format!("--gpus {count}"), format!("{} GPU(s)", gpus.len())));
     }
     let other = |size: &MemorySize| gpus.iter().find(|gpu| gpu.memory_bytes != size.0);
     if let Some((size, gpu)) = args.memory.and_then(|size| Some((size, other(&size)?))) {
@@ -109,9 +101,7 @@ fn refused(error: &MachineError) -> Failure {
 fn table(report: &Report) -> String {
     let mut table = Table::new();
     table.load_style(NOTHING);
-    table.set_header([
-        "PID", "GPU", "STATE", "MEMORY", "PEAK", "GPU TIME", "LAUNCHES", "DENIED",
-    ]);
+    table.set_header(["PID", "GPU", "STATE", "MEMORY", "PEAK", "GPU TIME", "LAUNCHES", "DENIED"]);
     for process in &report.processes {
         let index = report.gpus.iter().position(|gpu| gpu.uuid == process.gpu_uuid);
         table.add_row([
@@ -183,10 +173,7 @@ mod tests {
             denied_allocations: 12345,
             ..ProcessReport::default()
         };
-        let text = table(&Report {
-            gpus: vec![gpu],
-            processes: vec![process],
-        });
+        let text = table(&Report { gpus: vec![gpu], processes: vec![process] });
         for line in text.lines() {
             assert!(line.chars().count() <= 80, "{line}");
         }

@@ -104,10 +104,7 @@ impl<'a> Printer<'a> {
             Some(Monitor::Pmon(_)) => Some(Log::Processes),
             None => None,
         };
-        Printer {
-            args,
-            logger: log.map(|log| Logger::new(log, output.width)),
-        }
+        Printer { args, logger: log.map(|log| Logger::new(log, output.width)) }
     }
 
     fn text(&mut self, snapshot: &Snapshot, output: &Output) -> Result<String, Failure> {
@@ -135,11 +132,7 @@ impl<'a> Printer<'a> {
         } else if !args.query_tenants.is_empty() {
             query::tenants(snapshot, &args.query_tenants, args.format)
         } else {
-            let look = Look {
-                width: output.width,
-                is_colored: output.is_colored,
-                has_uuids: args.uuid,
-            };
+            let look = Look { width: output.width, is_colored: output.is_colored, has_uuids: args.uuid };
             render::overview(snapshot, look)
         })
     }
@@ -152,26 +145,14 @@ fn chosen(mut snapshot: Snapshot, selectors: &[GpuSelector]) -> Result<Snapshot,
         GpuSelector::Uuid(prefix) => uuid.starts_with(prefix),
     };
     for selector in selectors {
-        if !snapshot
-            .gpus
-            .iter()
-            .any(|gpu| is_meant(selector, gpu.index, &gpu.uuid))
-        {
-            let known: Vec<String> = snapshot
-                .gpus
-                .iter()
-                .map(|gpu| format!("{} ({})", gpu.index, gpu.uuid))
-                .collect();
-            return Err(Failure::Usage(format!(
-                "-i {selector}: no such GPU; there is {}",
-                known.join(", ")
-            )));
+        if !snapshot.gpus.iter().any(|gpu| is_meant(selector, gpu.index, &gpu.uuid)) {
+            let known: Vec<String> =
+                snapshot.gpus.iter().map(|gpu| format!("{} ({})", gpu.index, gpu.uuid)).collect();
+            return Err(Failure::Usage(format!("-i {selector}: no such GPU; there is {}", known.join(", "))));
         }
     }
     if !selectors.is_empty() {
-        snapshot
-            .gpus
-            .retain(|gpu| selectors.iter().any(|one| is_meant(one, gpu.index, &gpu.uuid)));
+        snapshot.gpus.retain(|gpu| selectors.iter().any(|one| is_meant(one, gpu.index, &gpu.uuid)));
     }
     Ok(snapshot)
 }

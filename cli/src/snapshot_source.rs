@@ -70,26 +70,14 @@ impl SnapshotSource {
 
     /// Whether the first snapshot lacks shares that a later one has. The manager measures all the time.
     pub(crate) fn has_shares_to_come(&self) -> bool {
-        matches!(
-            self,
-            SnapshotSource::Own {
-                has_tenants: true,
-                ..
-            }
-        )
+        matches!(self, SnapshotSource::Own { has_tenants: true, .. })
     }
 
     /// The present figures.
     pub(crate) fn look(&mut self) -> Result<Snapshot, Failure> {
         match self {
             SnapshotSource::Manager(node) => view::snapshot(node),
-            SnapshotSource::Own {
-                watch,
-                inventory,
-                sensors,
-                down,
-                ..
-            } => {
+            SnapshotSource::Own { watch, inventory, sensors, down, .. } => {
                 let mut snapshot = watch.look(inventory)?;
                 sensors.add_to(&mut snapshot, inventory);
                 snapshot.is_manager_down = down.is_some();

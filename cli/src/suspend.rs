@@ -10,12 +10,7 @@ use crate::manager_client::ManagerClient;
 
 /// Suspends the tenants one after the other.
 pub(crate) fn suspend(names: &[String], environment: &Environment) -> Result<(), Failure> {
-    one_by_one(
-        names,
-        environment,
-        SuspendState::Suspending,
-        ManagerClient::suspend,
-    )
+    one_by_one(names, environment, SuspendState::Suspending, ManagerClient::suspend)
 }
 
 /// Resumes the tenants one after the other.
@@ -50,11 +45,7 @@ pub(crate) fn ids(node: &ManagerClient, names: &[String]) -> Result<Vec<String>,
             let known: Vec<&str> = containers.iter().map(|container| container.id.as_str()).collect();
             Failure::Usage(format!(
                 "{name}: no such tenant; there is {}",
-                if known.is_empty() {
-                    "none".to_owned()
-                } else {
-                    known.join(", ")
-                }
+                if known.is_empty() { "none".to_owned() } else { known.join(", ") }
             ))
         })
     };

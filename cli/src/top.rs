@@ -39,13 +39,7 @@ pub(crate) fn top(args: &TopArgs, environment: &Environment) -> Result<(), Failu
     };
     let ended = Ended::listen()?;
     let mut terminal = ratatui::try_init().map_err(failed)?;
-    let watched = watch(
-        &mut terminal,
-        &mut snapshots,
-        Screen::new(source, args.sort),
-        environment,
-        &ended,
-    );
+    let watched = watch(&mut terminal, &mut snapshots, Screen::new(source, args.sort), environment, &ended);
     ratatui::restore();
     ended.finish();
     watched
@@ -65,9 +59,7 @@ fn watch(
             screen.apply(snapshots.look());
             due_ns = now_ns + LOOK_NS;
         }
-        terminal
-            .draw(|frame| draw::screen(frame, &screen))
-            .map_err(failed)?;
+        terminal.draw(|frame| draw::screen(frame, &screen)).map_err(failed)?;
         let wait_ns = due_ns.saturating_sub(clock::now_ns());
         if ended.poll(Duration::from_nanos(wait_ns)).map_err(failed)?
             && let Event::Key(key) = event::read().map_err(failed)?

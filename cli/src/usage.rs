@@ -45,10 +45,7 @@ const CSV_HEADING: &str =
 pub(crate) fn usage(args: &UsageArgs, environment: &Environment) -> Result<(), Failure> {
     let node = ManagerClient::required(environment)?;
     let answer = node
-        .usage(GetUsageRequest {
-            since_seconds: args.since.seconds,
-            by: key(args.by).into(),
-        })
+        .usage(GetUsageRequest { since_seconds: args.since.seconds, by: key(args.by).into() })
         .map_err(|failure| too_long(failure, args))?;
     let lines = lines(&answer, args.by);
     let mut out = std::io::stdout().lock();
@@ -66,11 +63,7 @@ pub(crate) fn usage(args: &UsageArgs, environment: &Environment) -> Result<(), F
         )?;
         writeln!(out)?;
     } else {
-        let heading = format!(
-            "From {} to {}",
-            moment(answer.from_unix_ms),
-            moment(answer.to_unix_ms)
-        );
+        let heading = format!("From {} to {}", moment(answer.from_unix_ms), moment(answer.to_unix_ms));
         writeln!(out, "{heading}")?;
         out.write_all(table(&lines, args.by, &Output::find(environment)).as_bytes())?;
     }
@@ -185,10 +178,7 @@ fn table(lines: &[Line], by: UsageBy, output: &Output) -> String {
         table.text(0, "nothing was used");
     }
     let lines = table.lines(output.width, output.is_colored);
-    lines
-        .iter()
-        .map(|line| format!("{}\n", line.trim_end()))
-        .collect()
+    lines.iter().map(|line| format!("{}\n", line.trim_end())).collect()
 }
 
 #[cfg(test)]
@@ -221,18 +211,11 @@ mod tests {
     #[test]
     fn the_table_fits_each_width_and_leaves_out_what_matters_least() {
         for width in [40, 60, 80, 160] {
-            let output = Output {
-                is_terminal: false,
-                width,
-                is_colored: false,
-            };
+            let output = Output { is_terminal: false, width, is_colored: false };
             let text = table(&lines(&answer(), UsageBy::Tenant), UsageBy::Tenant, &output);
             let rows: Vec<&str> = text.lines().collect();
             assert_eq!(rows.len(), 5, "{text}");
-            assert!(
-                rows[1].starts_with("team") && rows[2].starts_with("web-9 "),
-                "{text}"
-            );
+            assert!(rows[1].starts_with("team") && rows[2].starts_with("web-9 "), "{text}");
             assert!(rows.iter().all(|row| row.chars().count() <= width), "{text}");
             assert_eq!(text.contains("THROTTLED"), width > 80, "{text}");
         }
@@ -245,10 +228,7 @@ mod tests {
         let text = csv(&lines(&answer, UsageBy::Namespace));
         let rows: Vec<&str> = text.lines().collect();
         assert_eq!(rows[0], CSV_HEADING);
-        assert_eq!(
-            rows[1],
-            "\"a\"\"b,c\",18446744073.709,8589934592,2588934144,3,1.500"
-        );
+        assert_eq!(rows[1], "\"a\"\"b,c\",18446744073.709,8589934592,2588934144,3,1.500");
         assert!(rows[5].starts_with(",0.000,"), "{text}");
     }
 }

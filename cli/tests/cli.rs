@@ -1,9 +1,6 @@
 //! Tests of the built `vcuda`: help, exit codes, messages, and that `run` becomes the command. The libraries are empty
 //! files, as the whole-system tests cover them.
-#![expect(
-    clippy::unwrap_used,
-    reason = "a test stops at the first thing that is not as it should be"
-)]
+#![expect(clippy::unwrap_used, reason = "a test stops at the first thing that is not as it should be")]
 
 #[path = "cli/run.rs"]
 mod run;
@@ -21,21 +18,8 @@ use user::User;
 #[test]
 fn help_of_every_command_begins_with_examples() {
     let user = User::new();
-    let commands = [
-        "run",
-        "sim",
-        "smi",
-        "set",
-        "doctor",
-        "demo",
-        "bench",
-        "completions",
-        "man",
-    ];
-    for arguments in [vec!["--help"]]
-        .into_iter()
-        .chain(commands.map(|command| vec![command, "--help"]))
-    {
+    let commands = ["run", "sim", "smi", "set", "doctor", "demo", "bench", "completions", "man"];
+    for arguments in [vec!["--help"]].into_iter().chain(commands.map(|command| vec![command, "--help"])) {
         let help = user.stdout(&arguments);
         assert!(help.starts_with("Examples:\n  vcuda "), "{arguments:?}: {help}");
         assert!(
@@ -49,10 +33,7 @@ fn help_of_every_command_begins_with_examples() {
     assert!(user.stdout(&["man", "run"]).contains("vcuda\\-run"));
     let page = user.stdout(&["man", "grant", "create"]);
     assert!(page.contains(".TH vcuda-grant-create 1"), "{page}");
-    assert!(
-        page.contains(".SH EXAMPLES\n.nf\n  vcuda grant create web \\-\\-memory"),
-        "{page}"
-    );
+    assert!(page.contains(".SH EXAMPLES\n.nf\n  vcuda grant create web \\-\\-memory"), "{page}");
     user.refused(&["man", "arbiter"], 64, "man arbiter");
     user.refused(&["man", "grant", "make"], 64, "man grant make");
 }
@@ -89,11 +70,7 @@ fn wrong_use_is_one_line_that_names_the_value() {
     user.refused(&["sim", "--gpus", "17", "--", "true"], 64, "17");
     user.refused(&["frobnicate"], 64, "'frobnicate'");
     user.refused(&["run", "--frob", "--", "true"], 64, "'--frob'");
-    user.refused(
-        &["set", "unknown", "--memory", "1Gi"],
-        64,
-        "set unknown: no such tenant",
-    );
+    user.refused(&["set", "unknown", "--memory", "1Gi"], 64, "set unknown: no such tenant");
     user.refused(&["set", "unknown"], 64, "nothing to change");
 }
 
@@ -108,42 +85,20 @@ fn alone_it_prints_its_help() {
 #[test]
 fn an_existing_machine_is_not_another_one() {
     let user = User::new();
-    assert!(
-        user.output(&["sim", "--gpus", "2", "--memory", "24GiB", "--", "true"])
-            .status
-            .success()
-    );
-    assert!(
-        user.output(&["sim", "--gpus", "2", "--", "true"])
-            .status
-            .success()
-    );
+    assert!(user.output(&["sim", "--gpus", "2", "--memory", "24GiB", "--", "true"]).status.success());
+    assert!(user.output(&["sim", "--gpus", "2", "--", "true"]).status.success());
     user.refused(&["sim", "--gpus", "3", "--", "true"], 64, "has 2 GPU(s)");
     user.refused(&["sim", "--memory", "80GiB", "--", "true"], 64, "24 GiB per GPU");
     let report = user.json(&["sim", "report", "--json"]);
     assert_eq!(report["gpus"].as_array().unwrap().len(), 2);
-    for key in [
-        "uuid",
-        "memory_total_bytes",
-        "memory_used_bytes",
-        "memory_peak_bytes",
-        "busy_ns",
-        "switched_ns",
-    ] {
+    for key in
+        ["uuid", "memory_total_bytes", "memory_used_bytes", "memory_peak_bytes", "busy_ns", "switched_ns"]
+    {
         assert!(!report["gpus"][0][key].is_null(), "{key}");
     }
     assert!(report["processes"].is_array());
     assert!(user.stdout(&["sim", "report"]).contains("24 GiB"));
-    let shown = user.output(&[
-        "run",
-        "--sim",
-        "--gpu",
-        "1",
-        "--",
-        "sh",
-        "-c",
-        "echo $CUDA_VISIBLE_DEVICES",
-    ]);
+    let shown = user.output(&["run", "--sim", "--gpu", "1", "--", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES"]);
     assert_eq!(shown.stdout, b"1\n");
 }
 
@@ -166,10 +121,7 @@ fn a_runtime_directory_that_cannot_be_used_is_named() {
     for place in ["/proc/no-such-place", "/dev/null"] {
         let output = run(place);
         assert_eq!(output.status.code(), Some(1), "{output:?}");
-        assert!(
-            String::from_utf8_lossy(&output.stderr).contains(place),
-            "{output:?}"
-        );
+        assert!(String::from_utf8_lossy(&output.stderr).contains(place), "{output:?}");
     }
 }
 
@@ -191,17 +143,12 @@ fn missing_parts_are_named() {
         (["bench", "--sim"].as_slice(), "vcuda-bench"),
     ] {
         let mut command = Command::new(&vcuda);
-        command
-            .args(arguments)
-            .env("XDG_RUNTIME_DIR", user.home.path().join("run"));
+        command.args(arguments).env("XDG_RUNTIME_DIR", user.home.path().join("run"));
         let output = command.env_remove("VCUDA_DIR").output().unwrap();
         assert_eq!(output.status.code(), Some(69), "{output:?}");
         let words = String::from_utf8_lossy(&output.stderr).into_owned();
         let beginning = format!("vcuda: {missing} is not beside {}", vcuda.display());
-        assert!(
-            words.starts_with(&beginning) && words.contains("cargo build"),
-            "{words}"
-        );
+        assert!(words.starts_with(&beginning) && words.contains("cargo build"), "{words}");
     }
 }
 

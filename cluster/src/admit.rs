@@ -77,9 +77,7 @@ pub fn validate(namespace: &str, pod: &Value, rules: &Rules) -> Result<(), Refus
         check_words(namespace, pod, rules)?;
     }
     let Ok(typed) = serde_json::from_value::<Pod>(pod.clone()) else {
-        return Err(Refusal::Defeats(
-            "it is not a pod that this release can read".to_owned(),
-        ));
+        return Err(Refusal::Defeats("it is not a pod that this release can read".to_owned()));
     };
     // A claim of any driver: a pod names its claim, and what it is of is not known here.
     let spec = typed.spec.as_ref();
@@ -90,10 +88,7 @@ pub fn validate(namespace: &str, pod: &Value, rules: &Rules) -> Result<(), Refus
 /// Whether the pod has a claim that [`admit`] made for it.
 fn has_claim(pod: &Value) -> bool {
     let claims = pod.pointer("/spec/resourceClaims").and_then(Value::as_array);
-    claims
-        .into_iter()
-        .flatten()
-        .any(|claim| claim["name"] == claims::CLAIM)
+    claims.into_iter().flatten().any(|claim| claim["name"] == claims::CLAIM)
 }
 
 /// Shares of the pod's containers, in the order of [`pod::containers`].
@@ -117,9 +112,7 @@ fn names(pod: &Value, shares: &[Option<Share>]) -> Vec<(String, Share)> {
 
 /// Takes the annotation off that names the mode.
 fn take_mode(pod: &mut Value, rules: &Rules) -> Result<Mode, Refusal> {
-    let annotations = pod
-        .pointer_mut("/metadata/annotations")
-        .and_then(Value::as_object_mut);
+    let annotations = pod.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut);
     let Some(mode) = annotations.and_then(|annotations| annotations.remove(MODE)) else {
         return Ok(rules.mode);
     };
@@ -158,15 +151,10 @@ fn write_choices(
 
 /// The device plugin's sentence for a container that asks for no share of time.
 fn without_cores(share: &Share, rules: &Rules) -> CountsError {
-    let counts = Counts {
-        gpus: share.gpus,
-        chunks: share.each.chunks.saturating_mul(share.gpus),
-        percents: 0,
-    };
+    let counts =
+        Counts { gpus: share.gpus, chunks: share.each.chunks.saturating_mul(share.gpus), percents: 0 };
     let error = counts.of_each_gpu(rules.chunk_bytes, rules.resources_of(share.is_suspendable));
-    error
-        .err()
-        .unwrap_or_else(|| unreachable!("no percent is always refused"))
+    error.err().unwrap_or_else(|| unreachable!("no percent is always refused"))
 }
 
 /// Checks the annotations of a pod of `namespace` whose containers have these shares.
@@ -190,10 +178,9 @@ fn check_choices(
         let (bytes, promised) = match mode {
             Mode::Dra if share.is_unpromised => (share.memory_bytes, 0),
             Mode::Dra => (share.memory_bytes, share.each.percents * 10),
-            Mode::Plugin => (
-                u64::from(share.each.chunks).saturating_mul(rules.chunk_bytes),
-                share.each.percents * 10,
-            ),
+            Mode::Plugin => {
+                (u64::from(share.each.chunks).saturating_mul(rules.chunk_bytes), share.each.percents * 10)
+            }
         };
         let most = if promised == 0 { WHOLE_PERMILLE } else { promised };
         let change = without_guarantee(promised, chosen);

@@ -83,10 +83,7 @@ mod tests {
     fn an_empty_file_is_the_defaults() {
         let config = of("", &[]).unwrap();
         assert_eq!(config.rules, Rules::default());
-        assert_eq!(
-            (config.listen.port(), config.metrics.map(|address| address.port())),
-            (8443, Some(9438))
-        );
+        assert_eq!((config.listen.port(), config.metrics.map(|address| address.port())), (8443, Some(9438)));
     }
 
     #[test]
@@ -117,18 +114,12 @@ mod tests {
             (rules.chunk_bytes, rules.mode, rules.aliyun_unit),
             (1 << 30, Mode::Dra, AliyunUnit::Mebibytes)
         );
-        assert_eq!(
-            (rules.default_memory_bytes, rules.gpu_memory_bytes),
-            (Some(2 << 30), Some(80 << 30))
-        );
+        assert_eq!((rules.default_memory_bytes, rules.gpu_memory_bytes), (Some(2 << 30), Some(80 << 30)));
         assert!(rules.makes_claims);
         assert_eq!(rules.host_paths, [Path::new("/data"), Path::new("/mnt/x")]);
         assert_eq!(rules.runtime_class.as_deref(), Some("nvidia"));
         assert_eq!(rules.tolerations[0]["key"], "nvidia.com/gpu");
-        let high = QuotaChange {
-            priority: Some(Priority::High),
-            ..QuotaChange::default()
-        };
+        let high = QuotaChange { priority: Some(Priority::High), ..QuotaChange::default() };
         rules.bounds.check_change("ops", &high, 1000).unwrap();
         rules.bounds.check_change("web", &high, 1000).unwrap_err();
     }
@@ -140,27 +131,12 @@ mod tests {
             ("lisen = \"a\"", "c.toml:1: unknown field `lisen`"),
             ("listen = \"off\"", "c.toml:1: 'off': "),
             ("certificate = \"here\"", "absolute path"),
-            (
-                "[resources]\nchunk = \"1\"",
-                "c.toml:2: '1': outside 16 MiB to 64 GiB",
-            ),
-            (
-                "[resources]\ngpu = \"gpu\"",
-                "c.toml:2: 'gpu': not a resource's name",
-            ),
+            ("[resources]\nchunk = \"1\"", "c.toml:2: '1': outside 16 MiB to 64 GiB"),
+            ("[resources]\ngpu = \"gpu\"", "c.toml:2: 'gpu': not a resource's name"),
             ("[admission]\nmode = \"both\"", "c.toml:2: unknown variant `both`"),
-            (
-                "[admission]\ndefault_memory = \"4Gib\"",
-                "c.toml:2: '4Gib': unknown unit",
-            ),
-            (
-                "[admission]\ntolerations = [{kye = \"a\"}]",
-                "c.toml:2: unknown field `kye`",
-            ),
-            (
-                "[admission]\nvolcano_memory_factor = 0",
-                "c.toml:2: '0': write 1 or more",
-            ),
+            ("[admission]\ndefault_memory = \"4Gib\"", "c.toml:2: '4Gib': unknown unit"),
+            ("[admission]\ntolerations = [{kye = \"a\"}]", "c.toml:2: unknown field `kye`"),
+            ("[admission]\nvolcano_memory_factor = 0", "c.toml:2: '0': write 1 or more"),
             (
                 "[admission]\nhost_paths = [\"/data/../run\"]",
                 "c.toml:2: '/data/../run': write the absolute path",
@@ -169,14 +145,8 @@ mod tests {
                 "[admission]\nhost_paths = [\"/data\", \"/data/x\"]",
                 "c.toml:2: '/data/x': it and /data lie in each other",
             ),
-            (
-                "[namespaces.web]\npriority_max = \"highest\"",
-                "c.toml:2: unknown variant `highest`",
-            ),
-            (
-                "[namespaces.web]\npriority = \"high\"",
-                "c.toml:2: unknown field `priority`",
-            ),
+            ("[namespaces.web]\npriority_max = \"highest\"", "c.toml:2: unknown variant `highest`"),
+            ("[namespaces.web]\npriority = \"high\"", "c.toml:2: unknown field `priority`"),
         ] {
             let error = of(text, &[]).unwrap_err();
             assert!(error.contains(expected), "{text}: {error}");

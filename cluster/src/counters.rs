@@ -19,9 +19,7 @@ pub struct Counters(BTreeMap<(&'static str, &'static str), AtomicU64>);
 impl Default for Counters {
     fn default() -> Self {
         let all = RESULTS.into_iter().flat_map(|(page, results)| {
-            results
-                .iter()
-                .map(move |result| ((page, *result), AtomicU64::new(0)))
+            results.iter().map(move |result| ((page, *result), AtomicU64::new(0)))
         });
         Self(all.collect())
     }
@@ -46,10 +44,7 @@ impl Counters {
         );
         for ((page, result), counter) in &self.0 {
             let count = counter.load(Ordering::Relaxed);
-            writeln!(
-                text,
-                "vcuda_cluster_answers_total{{page=\"{page}\",result=\"{result}\"}} {count}"
-            )?;
+            writeln!(text, "vcuda_cluster_answers_total{{page=\"{page}\",result=\"{result}\"}} {count}")?;
         }
         writeln!(
             text,
@@ -76,13 +71,7 @@ mod tests {
             text.contains("vcuda_cluster_answers_total{page=\"mutate\",result=\"changed\"} 1\n"),
             "{text}"
         );
-        assert!(
-            text.contains("{page=\"validate\",result=\"refused\"} 0\n"),
-            "{text}"
-        );
-        assert!(
-            text.ends_with("vcuda_cluster_certificate_good 1\n# EOF\n"),
-            "{text}"
-        );
+        assert!(text.contains("{page=\"validate\",result=\"refused\"} 0\n"), "{text}");
+        assert!(text.ends_with("vcuda_cluster_certificate_good 1\n# EOF\n"), "{text}");
     }
 }

@@ -91,13 +91,7 @@ impl Extender {
         (nodes, pods): (Nodes, BoundPods),
         counters: Arc<Counters>,
     ) -> Self {
-        Self {
-            rules: Arc::new(rules),
-            score,
-            nodes,
-            pods,
-            counters,
-        }
+        Self { rules: Arc::new(rules), score, nodes, pods, counters }
     }
 
     /// The pages.
@@ -148,12 +142,7 @@ fn name(node: &Value) -> String {
 }
 
 fn key(pod: &Value) -> PodKey {
-    let text = |field: &str| {
-        pod.pointer(field)
-            .and_then(Value::as_str)
-            .unwrap_or_default()
-            .to_owned()
-    };
+    let text = |field: &str| pod.pointer(field).and_then(Value::as_str).unwrap_or_default().to_owned();
     (text("/metadata/namespace"), text("/metadata/name"))
 }
 
@@ -202,17 +191,11 @@ async fn prioritize(State(extender): State<Extender>, body: Bytes) -> Response {
     };
     let asked = Asked::of(&args.pod, &extender.rules);
     let scored = |name: String, node: Option<&Value>| {
-        let gpus = extender
-            .published(&name, node)
-            .map(|gpus| extender.pods.left(&name, gpus));
+        let gpus = extender.published(&name, node).map(|gpus| extender.pods.left(&name, gpus));
         let score = gpus.map_or(NEUTRAL, |gpus| score(&asked, &gpus, extender.score));
         HostPriority { host: name, score }
     };
-    let named = args
-        .node_names
-        .into_iter()
-        .flatten()
-        .map(|name| scored(name, None));
+    let named = args.node_names.into_iter().flatten().map(|name| scored(name, None));
     let whole = args.nodes.and_then(|list| list.items).unwrap_or_default();
     let whole = whole.iter().map(|node| scored(name(node), Some(node)));
     json(&named.chain(whole).collect::<Vec<_>>())

@@ -64,12 +64,7 @@ struct Common {
     #[arg(long, value_name = "NAME", default_value = "vcuda-system", global = true)]
     system_namespace: String,
     /// Labels of the pods of vcuda's chart
-    #[arg(
-        long,
-        value_name = "SELECTOR",
-        default_value = "app.kubernetes.io/name=vcuda",
-        global = true
-    )]
+    #[arg(long, value_name = "SELECTOR", default_value = "app.kubernetes.io/name=vcuda", global = true)]
     selector: String,
     /// JSON, with units in its keys
     #[arg(long, global = true)]
@@ -134,10 +129,7 @@ async fn client(common: &Common) -> Result<(Client, String), RunError> {
     let config = config(common).await?;
     let (namespace, server) = (config.default_namespace.clone(), config.cluster_url.to_string());
     let unavailable = |error: &dyn Error| {
-        RunError::Unavailable(format!(
-            "the API server {server} does not answer: {}",
-            cause(error)
-        ))
+        RunError::Unavailable(format!("the API server {server} does not answer: {}", cause(error)))
     };
     let client = Client::try_from(config).map_err(|error| unavailable(&error))?;
     match client.apiserver_version().await {
@@ -156,10 +148,7 @@ fn cause(mut error: &dyn Error) -> &dyn Error {
 
 /// The configuration that kubectl would use, or that of the pod in which this runs.
 async fn config(common: &Common) -> Result<Config, RunError> {
-    let options = KubeConfigOptions {
-        context: common.context.clone(),
-        ..KubeConfigOptions::default()
-    };
+    let options = KubeConfigOptions { context: common.context.clone(), ..KubeConfigOptions::default() };
     let read = match common.kubeconfig.as_ref().map(Kubeconfig::read_from) {
         Some(Ok(file)) => Config::from_custom_kubeconfig(file, &options).await,
         Some(Err(error)) => Err(error),

@@ -123,9 +123,7 @@ fn answer(response: Value) -> Value {
 fn base64(bytes: &[u8]) -> String {
     // `ByteString` is k8s-openapi's form of such a field.
     let text = serde_json::to_value(k8s_openapi::ByteString(bytes.to_vec()));
-    text.ok()
-        .and_then(|text| text.as_str().map(str::to_owned))
-        .unwrap_or_default()
+    text.ok().and_then(|text| text.as_str().map(str::to_owned)).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -133,9 +131,7 @@ mod tests {
     use super::*;
 
     fn problem(body: &Value) -> String {
-        read(body.to_string().as_bytes(), &[POD, "Service"])
-            .unwrap_err()
-            .to_string()
+        read(body.to_string().as_bytes(), &[POD, "Service"]).unwrap_err().to_string()
     }
 
     #[test]
@@ -144,24 +140,15 @@ mod tests {
         let with = |request: Value| json!({"apiVersion": VERSION, "kind": KIND, "request": request});
         for (body, said) in [
             (json!([1]), "not an object"),
-            (
-                json!({}),
-                "apiVersion \"\", kind \"\": this webhook takes admission.k8s.io/v1",
-            ),
-            (
-                json!({"apiVersion": "admission.k8s.io/v1beta1", "kind": KIND}),
-                "v1beta1",
-            ),
+            (json!({}), "apiVersion \"\", kind \"\": this webhook takes admission.k8s.io/v1"),
+            (json!({"apiVersion": "admission.k8s.io/v1beta1", "kind": KIND}), "v1beta1"),
             (json!({"apiVersion": VERSION, "kind": KIND}), "without a request"),
             (with(json!({})), "missing field `uid`"),
             (
                 with(json!({"uid": "u", "kind": {"kind": "Node"}})),
                 "a request for a Node: this page is for Pod, Service",
             ),
-            (
-                with(json!({"uid": "u", "kind": {"kind": "Pod"}, "object": null})),
-                "no Pod",
-            ),
+            (with(json!({"uid": "u", "kind": {"kind": "Pod"}, "object": null})), "no Pod"),
         ] {
             let problem = problem(&body);
             assert!(problem.contains(said), "{problem}");
@@ -174,10 +161,7 @@ mod tests {
             serde_json::from_value(json!([{"op": "add", "path": "/a", "value": 1}])).unwrap();
         let answer = admitted("u", &patch);
         assert_eq!(answer["response"]["uid"], "u");
-        assert_eq!(
-            answer["response"]["patch"],
-            "W3sib3AiOiJhZGQiLCJwYXRoIjoiL2EiLCJ2YWx1ZSI6MX1d"
-        );
+        assert_eq!(answer["response"]["patch"], "W3sib3AiOiJhZGQiLCJwYXRoIjoiL2EiLCJ2YWx1ZSI6MX1d");
         let answer = admitted("u", &json_patch::Patch::default());
         assert_eq!(answer["response"], json!({"uid": "u", "allowed": true}));
         assert_eq!(refused("u", "why")["response"]["status"]["message"], "why");

@@ -36,9 +36,7 @@ async fn work(config: Config) -> Result<(), RunError> {
     let unavailable = |error: &dyn std::fmt::Display| RunError::Unavailable(error.to_string());
     let certificates = Certificates::read(&config.certificate).map_err(|error| unavailable(&error))?;
     let server = certificates.server().map_err(|error| unavailable(&error))?;
-    let client = api::client(config.kubeconfig.as_deref())
-        .await
-        .map_err(|error| unavailable(&error))?;
+    let client = api::client(config.kubeconfig.as_deref()).await.map_err(|error| unavailable(&error))?;
     let counters = Arc::new(Counters::default());
     let known = known(&config, client.as_ref())?;
     let extender = Extender::new(config.rules.clone(), config.score, known, Arc::clone(&counters));
@@ -58,11 +56,7 @@ async fn work(config: Config) -> Result<(), RunError> {
     info!("webhook at https://{address}/mutate and /validate, scheduler extender at /filter and /prioritize");
     let is_ending = Arc::new(AtomicBool::new(false));
     let health = http::listen(config.metrics).await?.map(|listener| {
-        let pages = health(
-            Arc::clone(&counters),
-            Arc::clone(&certificates),
-            Arc::clone(&is_ending),
-        );
+        let pages = health(Arc::clone(&counters), Arc::clone(&certificates), Arc::clone(&is_ending));
         tokio::spawn(http::serve(listener, pages, std::future::pending()))
     });
     let follows = tokio::spawn(Arc::clone(&certificates).follow());
@@ -91,10 +85,9 @@ async fn work(config: Config) -> Result<(), RunError> {
 fn known(config: &Config, client: Option<&Client>) -> Result<(Nodes, BoundPods), RunError> {
     match (config.follows_nodes, client) {
         (false, _) => Ok((Nodes::unknown(), BoundPods::default())),
-        (true, Some(client)) => Ok((
-            Nodes::follow(client.clone()),
-            BoundPods::follow(client.clone(), config.rules.clone()),
-        )),
+        (true, Some(client)) => {
+            Ok((Nodes::follow(client.clone()), BoundPods::follow(client.clone(), config.rules.clone())))
+        }
         (true, None) => Err(RunError::Unavailable(
             "extender.follow_nodes: no API server is known; set kubeconfig, or follow_nodes = false"
                 .to_owned(),
@@ -108,17 +101,12 @@ fn health(
     is_ending: Arc<AtomicBool>,
 ) -> axum::Router {
     let of_metrics = Arc::clone(&certificates);
-    let daemon = Daemon {
-        name: "vcuda-cluster",
-        version: env!("CARGO_PKG_VERSION"),
-    };
+    let daemon = Daemon { name: "vcuda-cluster", version: env!("CARGO_PKG_VERSION") };
     pages(
         daemon,
         Arc::new(move || counters.text(of_metrics.problem().is_none())),
         Arc::new(move || {
-            let ending = is_ending
-                .load(Ordering::Relaxed)
-                .then(|| "it is about to end".to_owned());
+            let ending = is_ending.load(Ordering::Relaxed).then(|| "it is about to end".to_owned());
             ending.into_iter().collect()
         }),
     )

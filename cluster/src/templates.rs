@@ -30,9 +30,8 @@ pub fn follow(client: Client) {
     let api: Api<Pod> = Api::all(client.clone());
     let in_progress = InProgress::default();
     tokio::spawn(async move {
-        let events = watcher(api, watcher::Config::default().fields(WAITING))
-            .default_backoff()
-            .inspect_ok(|event| {
+        let events =
+            watcher(api, watcher::Config::default().fields(WAITING)).default_backoff().inspect_ok(|event| {
                 if let Event::InitApply(pod) | Event::Apply(pod) = event
                     && let Some(template) = template_of(pod)
                 {
@@ -54,20 +53,13 @@ fn start(client: &Client, template: Template, in_progress: &InProgress) {
     let (client, in_progress) = (client.clone(), Arc::clone(in_progress));
     tokio::spawn(async move {
         make(client, &template).await;
-        in_progress
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(&key);
+        in_progress.write().unwrap_or_else(PoisonError::into_inner).remove(&key);
     });
 }
 
 /// Sees that a template is there. One of its name is it: the name is a hash of the content.
 async fn make(client: Client, template: &Template) {
-    let Template {
-        namespace,
-        name,
-        object,
-    } = template;
+    let Template { namespace, name, object } = template;
     let Ok(object) = serde_json::from_value::<ResourceClaimTemplate>(object.clone()) else {
         return;
     };

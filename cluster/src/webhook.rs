@@ -28,10 +28,7 @@ pub struct Webhook {
 impl Webhook {
     /// One with these.
     pub fn new(rules: Rules, counters: Arc<Counters>) -> Self {
-        Self {
-            rules: Arc::new(rules),
-            counters,
-        }
+        Self { rules: Arc::new(rules), counters }
     }
 
     /// The pages.
@@ -52,11 +49,7 @@ async fn mutate(State(webhook): State<Webhook>, body: Bytes) -> Response {
     let answer = match admit::admit(&request.namespace, &request.object, &webhook.rules) {
         Ok(pod) => {
             let patch = json_patch::diff(&request.object, &pod);
-            let result = if patch.0.is_empty() {
-                "unchanged"
-            } else {
-                "changed"
-            };
+            let result = if patch.0.is_empty() { "unchanged" } else { "changed" };
             webhook.counters.count("mutate", result);
             review::admitted(&request.uid, &patch)
         }

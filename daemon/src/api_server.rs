@@ -34,9 +34,7 @@ pub async fn client(kubeconfig: Option<&Path>) -> Result<Option<Client>, ApiServ
                 ApiServerError::Kubeconfig(path.display().to_string(), kubeconfig_text(&error))
             };
             let file = Kubeconfig::read_from(path).map_err(wrong)?;
-            Config::from_custom_kubeconfig(file, &KubeConfigOptions::default())
-                .await
-                .map_err(wrong)?
+            Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.map_err(wrong)?
         }
         None if std::env::var_os("KUBERNETES_SERVICE_HOST").is_none() => return Ok(None),
         None => Config::incluster().map_err(|error| ApiServerError::ServiceAccount(error.to_string()))?,

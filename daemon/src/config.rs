@@ -92,10 +92,7 @@ pub struct LogTable {
 impl LogTable {
     /// The log's settings; flags take precedence over the table.
     pub fn with(self, filter: Option<&Filter>, format: Option<LogFormat>) -> Log {
-        Log {
-            filter: filter.cloned().unwrap_or(self.filter),
-            format: format.unwrap_or(self.format),
-        }
+        Log { filter: filter.cloned().unwrap_or(self.filter), format: format.unwrap_or(self.format) }
     }
 }
 
@@ -116,10 +113,7 @@ mod tests {
         let (missing, there) = (folder.path().join("missing"), folder.path().join("there"));
         std::fs::write(&there, "a").unwrap();
         assert_eq!(read(None, &missing).unwrap(), (missing.as_path(), String::new()));
-        assert_eq!(
-            read(Some(&there), &missing).unwrap(),
-            (there.as_path(), "a".into())
-        );
+        assert_eq!(read(Some(&there), &missing).unwrap(), (there.as_path(), "a".into()));
         let error = read(Some(&missing), &there).unwrap_err().to_string();
         assert!(error.starts_with(&missing.display().to_string()), "{error}");
         // A directory does not count as missing.
@@ -143,9 +137,6 @@ mod tests {
     fn a_path_that_depends_on_where_one_is_is_refused() {
         assert!(absolute("root", Path::new("/run")).is_ok());
         let error = absolute("root", Path::new("run")).unwrap_err().to_string();
-        assert!(
-            error.starts_with("root = \"run\": write an absolute path"),
-            "{error}"
-        );
+        assert!(error.starts_with("root = \"run\": write an absolute path"), "{error}");
     }
 }

@@ -37,15 +37,10 @@ pub async fn listen(address: Option<SocketAddr>) -> Result<Option<TcpListener>, 
         return Ok(None);
     };
     let unavailable = |error: io::Error| {
-        RunError::Unavailable(format!(
-            "metrics.listen {address}: {error}; give another address, or off"
-        ))
+        RunError::Unavailable(format!("metrics.listen {address}: {error}; give another address, or off"))
     };
     let listener = TcpListener::bind(address).await.map_err(unavailable)?;
-    info!(
-        "metrics at http://{}/metrics",
-        listener.local_addr().map_err(unavailable)?
-    );
+    info!("metrics at http://{}/metrics", listener.local_addr().map_err(unavailable)?);
     Ok(Some(listener))
 }
 

@@ -102,10 +102,7 @@ impl Ends {
     /// # Errors
     /// Fails if the system refuses.
     pub fn listen() -> Result<Self, RunError> {
-        Ok(Self {
-            terminate: listen(SignalKind::terminate())?,
-            interrupt: listen(SignalKind::interrupt())?,
-        })
+        Ok(Self { terminate: listen(SignalKind::terminate())?, interrupt: listen(SignalKind::interrupt())? })
     }
 
     /// Name of the next signal. Cancel-safe.

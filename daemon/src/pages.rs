@@ -61,11 +61,7 @@ pub fn pages(daemon: Daemon, metrics: Metrics, problems: Problems) -> Router {
         .route("/metrics", get(scrape))
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
-        .with_state(Pages {
-            metrics,
-            problems,
-            turn: Arc::new(Semaphore::new(1)),
-        })
+        .with_state(Pages { metrics, problems, turn: Arc::new(Semaphore::new(1)) })
 }
 
 async fn scrape(State(pages): State<Pages>, headers: HeaderMap) -> Response {

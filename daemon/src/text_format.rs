@@ -21,10 +21,8 @@ pub fn is_wanted(headers: &HeaderMap) -> bool {
 /// Text of metrics in this format, from OpenMetrics without timestamps and exemplars. A family of counters or of information
 /// is called as its samples are; units have no line.
 pub fn of_openmetrics(metrics: &str) -> String {
-    let kinds: HashMap<&str, &str> = metrics
-        .lines()
-        .filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '))
-        .collect();
+    let kinds: HashMap<&str, &str> =
+        metrics.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' ')).collect();
     let called = |family: &str| match kinds.get(family) {
         Some(&"counter") => format!("{family}_total"),
         Some(&"info") => format!("{family}_info"),
@@ -77,10 +75,7 @@ mod tests {
     fn open_metrics_goes_first() {
         for (accepted, wanted) in [
             ("text/plain;version=0.0.4", true),
-            (
-                "application/openmetrics-text;version=1.0.0,text/plain;q=0.5",
-                false,
-            ),
+            ("application/openmetrics-text;version=1.0.0,text/plain;q=0.5", false),
             ("*/*", false),
         ] {
             let mut headers = HeaderMap::new();

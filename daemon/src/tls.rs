@@ -79,11 +79,7 @@ async fn connection(
         return;
     };
     let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder
-        .http1()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEADER_WITHIN)
-        .max_buf_size(HEADER_BYTES);
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEADER_WITHIN).max_buf_size(HEADER_BYTES);
     builder
         .http2()
         .timer(TokioTimer::new())

@@ -125,10 +125,7 @@ mod tests {
         assert_eq!(milliseconds("100ms"), Ok(100));
         assert_eq!(milliseconds("60s"), Ok(60_000));
         for wrong in ["99ms", "61s", "5", "", "s", "-1s", "1m", "18446744073709551615s"] {
-            assert!(
-                milliseconds(wrong).unwrap_err().contains("for example"),
-                "{wrong}"
-            );
+            assert!(milliseconds(wrong).unwrap_err().contains("for example"), "{wrong}");
         }
     }
 
@@ -142,11 +139,6 @@ mod tests {
     #[test]
     fn a_filter_is_one() {
         assert!("info,vcuda_manager=debug".parse::<Filter>().is_ok());
-        assert!(
-            "vcuda=loud"
-                .parse::<Filter>()
-                .unwrap_err()
-                .contains("for example")
-        );
+        assert!("vcuda=loud".parse::<Filter>().unwrap_err().contains("for example"));
     }
 }

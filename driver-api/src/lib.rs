@@ -33,10 +33,7 @@ pub mod result;
 pub use result::{CUerror, CUresult, NvmlError, Status, nvmlReturn_t};
 
 /// All names that a prototype of `signature!` mentions.
-#[expect(
-    ambiguous_glob_reexports,
-    reason = "`TYPED` and `fn_types` are reached through their modules"
-)]
+#[expect(ambiguous_glob_reexports, reason = "`TYPED` and `fn_types` are reached through their modules")]
 pub mod prelude {
     pub use crate::cuda::*;
     pub use crate::nvml::*;

@@ -44,11 +44,7 @@ pub fn symbol_for(base: &str, version: i32, flags: u64) -> Answer {
     let version = u32::try_from(version).unwrap_or(0);
     let start = ANSWERS.partition_point(|row| (row.base, row.flags) < (base, flags));
     let mut answer = Answer::NotFound;
-    for row in ANSWERS
-        .iter()
-        .skip(start)
-        .take_while(|row| row.base == base && row.flags == flags)
-    {
+    for row in ANSWERS.iter().skip(start).take_while(|row| row.base == base && row.flags == flags) {
         if row.lowest <= version {
             answer = Answer::Symbol(row.symbol);
         } else if answer == Answer::NotFound {
@@ -61,8 +57,5 @@ pub fn symbol_for(base: &str, version: i32, flags: u64) -> Answer {
 /// All base names, in order, each once.
 pub fn base_names() -> impl Iterator<Item = &'static str> {
     let mut last = "";
-    ANSWERS
-        .iter()
-        .map(|row| row.base)
-        .filter(move |base| std::mem::replace(&mut last, base) != *base)
+    ANSWERS.iter().map(|row| row.base).filter(move |base| std::mem::replace(&mut last, base) != *base)
 }

@@ -1,12 +1,7 @@
 //! NVML: handles, structures, values, and the list of prototypes.
 //!
 //! Source: NVML API reference. Spelling is NVML's.
-#![allow(
-    non_camel_case_types,
-    non_snake_case,
-    non_upper_case_globals,
-    reason = "NVML's spelling"
-)]
+#![allow(non_camel_case_types, non_snake_case, non_upper_case_globals, reason = "NVML's spelling")]
 
 mod codes;
 mod constants;

@@ -40,13 +40,7 @@ pub enum CudaProblem {
 impl CudaProblem {
     /// Whether the driver's answer is `CUDA_ERROR_OUT_OF_MEMORY`.
     pub fn is_out_of_memory(&self) -> bool {
-        matches!(
-            self,
-            CudaProblem::Refused {
-                error: CUerror::OUT_OF_MEMORY,
-                ..
-            }
-        )
+        matches!(self, CudaProblem::Refused { error: CUerror::OUT_OF_MEMORY, .. })
     }
 }
 
@@ -74,10 +68,7 @@ macro_rules! function {
 /// A driver status, named for the call.
 macro_rules! checked {
     ($name:ident, $status:expr) => {
-        $status.map_err(|error| CudaProblem::Refused {
-            call: stringify!($name),
-            error,
-        })
+        $status.map_err(|error| CudaProblem::Refused { call: stringify!($name), error })
     };
 }
 
@@ -101,9 +92,7 @@ impl Cuda {
         // SAFETY: loading the driver runs its own initialisers, as every program with a GPU does.
         let library = unsafe { Library::new(path) };
         library
-            .map(|library| Cuda {
-                library: ManuallyDrop::new(library),
-            })
+            .map(|library| Cuda { library: ManuallyDrop::new(library) })
             .map_err(|error| CudaProblem::NoDriver(innermost(&error)))
     }
 
@@ -156,9 +145,7 @@ impl Cuda {
         let retain = function!(self, cuDevicePrimaryCtxRetain);
         let mut context = CUcontext::NULL;
         // SAFETY: `context` is valid for writing.
-        checked!(cuDevicePrimaryCtxRetain, unsafe {
-            retain(&raw mut context, device)
-        })?;
+        checked!(cuDevicePrimaryCtxRetain, unsafe { retain(&raw mut context, device) })?;
         self.set_current(context)?;
         Ok(context)
     }
@@ -201,15 +188,11 @@ impl Cuda {
         let load = function!(self, cuModuleLoadData);
         let mut module = CUmodule::NULL;
         // SAFETY: `module` is valid for writing; PTX text ends with NUL.
-        checked!(cuModuleLoadData, unsafe {
-            load(&raw mut module, ptx.as_ptr().cast())
-        })?;
+        checked!(cuModuleLoadData, unsafe { load(&raw mut module, ptx.as_ptr().cast()) })?;
         let get = function!(self, cuModuleGetFunction);
         let mut function = CUfunction::NULL;
         // SAFETY: `function` is valid for writing; `module` was loaded above and is never unloaded.
-        checked!(cuModuleGetFunction, unsafe {
-            get(&raw mut function, module, entry.as_ptr())
-        })?;
+        checked!(cuModuleGetFunction, unsafe { get(&raw mut function, module, entry.as_ptr()) })?;
         Ok(function)
     }
 

@@ -24,10 +24,7 @@ pub fn memory_of_gpus(library: Option<&Path>) -> Result<Vec<GpuMemory>, CudaProb
     cuda.init()?;
     let memory_of = |ordinal| {
         let device = cuda.device(ordinal)?;
-        Ok(GpuMemory {
-            uuid: cuda.uuid(device)?,
-            total_bytes: cuda.total_memory(device)?,
-        })
+        Ok(GpuMemory { uuid: cuda.uuid(device)?, total_bytes: cuda.total_memory(device)? })
     };
     (0..cuda.device_count()?).map(memory_of).collect()
 }

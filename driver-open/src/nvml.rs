@@ -42,13 +42,7 @@ pub enum NvmlProblem {
 impl NvmlProblem {
     /// Whether NVML does not support the call for this GPU.
     pub fn is_unsupported(&self) -> bool {
-        matches!(
-            self,
-            NvmlProblem::Refused {
-                error: NvmlError::NOT_SUPPORTED,
-                ..
-            }
-        )
+        matches!(self, NvmlProblem::Refused { error: NvmlError::NOT_SUPPORTED, .. })
     }
 }
 
@@ -81,10 +75,7 @@ macro_rules! function {
 /// An NVML status, named for the call.
 macro_rules! checked {
     ($name:ident, $status:expr) => {
-        $status.map_err(|error| NvmlProblem::Refused {
-            call: stringify!($name),
-            error,
-        })
+        $status.map_err(|error| NvmlProblem::Refused { call: stringify!($name), error })
     };
 }
 
@@ -120,9 +111,7 @@ impl Nvml {
         for index in 0..count {
             let mut device = nvmlDevice_t::default();
             // SAFETY: `device` is valid for writing.
-            checked!(nvmlDeviceGetHandleByIndex_v2, unsafe {
-                by_index(index, &raw mut device)
-            })?;
+            checked!(nvmlDeviceGetHandleByIndex_v2, unsafe { by_index(index, &raw mut device) })?;
             gpus.push(NvmlGpu(device));
         }
         Ok(gpus)
@@ -171,11 +160,7 @@ impl Nvml {
     /// Total and used bytes.
     pub fn memory(&self, gpu: NvmlGpu) -> Result<nvmlMemory_t, NvmlProblem> {
         let get = function!(self, nvmlDeviceGetMemoryInfo);
-        let mut memory = nvmlMemory_t {
-            total: 0,
-            free: 0,
-            used: 0,
-        };
+        let mut memory = nvmlMemory_t { total: 0, free: 0, used: 0 };
         // SAFETY: `memory` is valid for writing.
         checked!(nvmlDeviceGetMemoryInfo, unsafe { get(gpu.0, &raw mut memory) })?;
         Ok(memory)
@@ -190,12 +175,7 @@ impl Nvml {
     /// support the call.
     pub fn processes(&self, gpu: NvmlGpu) -> Result<BTreeMap<u32, Option<u64>>, NvmlProblem> {
         let list = function!(self, nvmlDeviceGetComputeRunningProcesses_v3);
-        let empty = nvmlProcessInfo_t {
-            pid: 0,
-            usedGpuMemory: 0,
-            gpuInstanceId: 0,
-            computeInstanceId: 0,
-        };
+        let empty = nvmlProcessInfo_t { pid: 0, usedGpuMemory: 0, gpuInstanceId: 0, computeInstanceId: 0 };
         let mut infos = vec![empty; 4096];
         let mut count: c_uint = 4096;
         // SAFETY: room for `count` records; NVML writes at most as many.
@@ -214,13 +194,8 @@ impl Nvml {
     pub fn reserved_bytes(&self, gpu: NvmlGpu) -> u64 {
         let ask = || {
             let get = function!(self, nvmlDeviceGetMemoryInfo_v2);
-            let mut memory = nvmlMemory_v2_t {
-                version: nvmlMemory_v2,
-                total: 0,
-                reserved: 0,
-                free: 0,
-                used: 0,
-            };
+            let mut memory =
+                nvmlMemory_v2_t { version: nvmlMemory_v2, total: 0, reserved: 0, free: 0, used: 0 };
             // SAFETY: `memory` is valid for writing, and of the version that it names.
             checked!(nvmlDeviceGetMemoryInfo_v2, unsafe { get(gpu.0, &raw mut memory) })?;
             Ok::<_, NvmlProblem>(memory.reserved)
@@ -259,9 +234,7 @@ impl Nvml {
         let get = function!(self, nvmlDeviceGetMigMode);
         let (mut current, mut pending): (c_uint, c_uint) = (0, 0);
         // SAFETY: both are valid for writing.
-        checked!(nvmlDeviceGetMigMode, unsafe {
-            get(gpu.0, &raw mut current, &raw mut pending)
-        })?;
+        checked!(nvmlDeviceGetMigMode, unsafe { get(gpu.0, &raw mut current, &raw mut pending) })?;
         Ok(current != 0)
     }
 }

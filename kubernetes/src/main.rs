@@ -35,10 +35,7 @@ enum Daemon {
 
 fn main() -> ExitCode {
     let name = env::args_os().next().unwrap_or_default();
-    if Path::new(&name)
-        .file_name()
-        .is_some_and(|name| name == KUBECTL_PLUGIN)
-    {
+    if Path::new(&name).file_name().is_some_and(|name| name == KUBECTL_PLUGIN) {
         return life::main(KUBECTL_PLUGIN, |flags| kubectl::run(&flags));
     }
     life::main("vcuda-kubernetes", |Program { daemon }| match daemon {

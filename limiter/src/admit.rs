@@ -77,10 +77,7 @@ pub fn admit(launch: &Snapshot, now_ns: u64) -> Admission {
         return Admission::Admit;
     };
     let since_ns = launch.waits_since_ns.unwrap_or(now_ns);
-    Admission::WaitForCompletion {
-        work_ns,
-        deadline_ns: since_ns.saturating_add(COMPLETION_WAIT_MAX_NS),
-    }
+    Admission::WaitForCompletion { work_ns, deadline_ns: since_ns.saturating_add(COMPLETION_WAIT_MAX_NS) }
 }
 
 /// Predicted work that has to end before the launch may proceed (ns); `None` if it may proceed now.
@@ -132,28 +129,15 @@ mod tests {
     fn a_launch_with_tokens_goes() {
         assert_eq!(admit(&FREE, 7), Admission::Admit);
         // A long launch proceeds too if no work is in flight that could end.
-        let long = Snapshot {
-            cost_ns: u64::MAX,
-            ..FREE
-        };
+        let long = Snapshot { cost_ns: u64::MAX, ..FREE };
         assert_eq!(admit(&long, 7), Admission::Admit);
     }
 
     #[test]
     fn turns_come_before_tokens_and_tokens_before_room() {
-        let full = Snapshot {
-            in_flight_ns: 2 * MS,
-            in_flight_launches: 20,
-            ..FREE
-        };
-        let broke = Snapshot {
-            tokens_at_ns: Some(50),
-            ..full
-        };
-        let later = Snapshot {
-            other_first_until_ns: Some(60),
-            ..broke
-        };
+        let full = Snapshot { in_flight_ns: 2 * MS, in_flight_launches: 20, ..FREE };
+        let broke = Snapshot { tokens_at_ns: Some(50), ..full };
+        let later = Snapshot { other_first_until_ns: Some(60), ..broke };
         let until = |at_ns, reason| Admission::WaitUntil { at_ns, reason };
         assert_eq!(admit(&later, 7), until(60, Reason::Turn));
         assert_eq!(admit(&broke, 7), until(50, Reason::Tokens));
@@ -162,35 +146,17 @@ mod tests {
 
     #[test]
     fn an_unmeasured_kernel_goes_alone() {
-        let beside = Snapshot {
-            is_unmeasured: true,
-            in_flight_ns: MS / 2,
-            in_flight_launches: 1,
-            ..FREE
-        };
+        let beside = Snapshot { is_unmeasured: true, in_flight_ns: MS / 2, in_flight_launches: 1, ..FREE };
         assert_eq!(completion(&beside), Some(MS / 2));
-        assert_eq!(
-            completion(&Snapshot {
-                is_unmeasured: false,
-                ..beside
-            }),
-            None
-        );
-        let alone = Snapshot {
-            is_unmeasured: true,
-            ..FREE
-        };
+        assert_eq!(completion(&Snapshot { is_unmeasured: false, ..beside }), None);
+        let alone = Snapshot { is_unmeasured: true, ..FREE };
         assert_eq!(admit(&alone, 7), Admission::Admit);
     }
 
     /// With room in the window, only the number of launches in flight makes the launch wait.
     #[test]
     fn no_more_launches_are_in_flight_than_the_most() {
-        let beside = |in_flight_launches| Snapshot {
-            in_flight_ns: MS,
-            in_flight_launches,
-            ..FREE
-        };
+        let beside = |in_flight_launches| Snapshot { in_flight_ns: MS, in_flight_launches, ..FREE };
         assert_eq!(admit(&beside(LAUNCHES_MAX - 1), 7), Admission::Admit);
         assert!(completion(&beside(LAUNCHES_MAX)).is_some());
     }

@@ -49,10 +49,7 @@ pub const fn bin_of(at_ns: u64) -> u64 {
 /// Bins older than the ring count as new, so that they are charged in full. An empty or reversed segment sets no bin.
 pub fn mark(words: &[AtomicU64], from_ns: u64, to_ns: u64) -> Marked {
     let (from, to) = (bin_of(from_ns), bin_of(to_ns));
-    let mut marked = Marked {
-        covered: to.saturating_sub(from),
-        fresh: 0,
-    };
+    let mut marked = Marked { covered: to.saturating_sub(from), fresh: 0 };
     if words.is_empty() || marked.covered == 0 {
         return marked;
     }
@@ -103,11 +100,7 @@ fn mark_word(words: &[AtomicU64], word: u64, mask: u64) -> u64 {
 
 /// The 48 bins of the ring's word number `word`, from the `value` at its [`place`]. 0 if the value is of another round.
 pub fn bins_of(value: u64, ring_words: usize, word: u64) -> u64 {
-    if tag_of(value) == place(ring_words, word).1 {
-        value & BINS
-    } else {
-        0
-    }
+    if tag_of(value) == place(ring_words, word).1 { value & BINS } else { 0 }
 }
 
 /// The busy part of the time from `from_ns` to `to_ns` (monotonic clock) in thousandths, to the nearest words.
@@ -172,10 +165,7 @@ mod tests {
         assert_eq!(busy_permille(&words, begin, begin + 100 * word_ns), 0);
         let _ = mark(&words, begin, begin + 30 * word_ns);
         assert_eq!(busy_permille(&words, begin, begin + 100 * word_ns), 300);
-        assert_eq!(
-            busy_permille(&words, begin + 50 * word_ns, begin + 100 * word_ns),
-            0
-        );
+        assert_eq!(busy_permille(&words, begin + 50 * word_ns, begin + 100 * word_ns), 0);
         assert_eq!(busy_permille(&words, begin, begin), 0);
         assert_eq!(
             busy_permille(&words, begin + RING_NS, begin + RING_NS + 30 * word_ns),
@@ -184,11 +174,7 @@ mod tests {
         );
         assert_eq!(busy_permille(&[], begin, begin + word_ns), 0);
         let across_ns = (begin + 29 * word_ns + 3 * BIN_NS, begin + 35 * word_ns);
-        assert_eq!(
-            busy_ns(&words, across_ns.0, across_ns.1),
-            word_ns - 3 * BIN_NS,
-            "to the bin"
-        );
+        assert_eq!(busy_ns(&words, across_ns.0, across_ns.1), word_ns - 3 * BIN_NS, "to the bin");
         assert_eq!(busy_ns(&words, 0, begin + word_ns), word_ns, "one round back");
     }
 
@@ -210,27 +196,9 @@ mod tests {
     fn an_overlap_is_charged_once_in_any_order() {
         let words = ring(WORDS);
         let base = 77 * RING_NS + 5_000_000;
-        assert_eq!(
-            mark(&words, base + 1_000_000, base + 2_000_000),
-            Marked {
-                covered: 100,
-                fresh: 100
-            }
-        );
-        assert_eq!(
-            mark(&words, base, base + 3_000_000),
-            Marked {
-                covered: 300,
-                fresh: 200
-            }
-        );
-        assert_eq!(
-            mark(&words, base + 500_000, base + 2_500_000),
-            Marked {
-                covered: 200,
-                fresh: 0
-            }
-        );
+        assert_eq!(mark(&words, base + 1_000_000, base + 2_000_000), Marked { covered: 100, fresh: 100 });
+        assert_eq!(mark(&words, base, base + 3_000_000), Marked { covered: 300, fresh: 200 });
+        assert_eq!(mark(&words, base + 500_000, base + 2_500_000), Marked { covered: 200, fresh: 0 });
     }
 
     #[test]
@@ -238,10 +206,7 @@ mod tests {
         let words = ring(WORDS);
         let late = 9 * RING_NS;
         assert_eq!(mark(&words, late, late + 10 * BIN_NS).fresh, 10);
-        assert_eq!(
-            mark(&words, late - 2 * RING_NS, late - 2 * RING_NS + 10 * BIN_NS).fresh,
-            10
-        );
+        assert_eq!(mark(&words, late - 2 * RING_NS, late - 2 * RING_NS + 10 * BIN_NS).fresh, 10);
         assert_eq!(mark(&words, late, late + 10 * BIN_NS).fresh, 0);
         let long = mark(&words, late, late + 3 * RING_NS);
         assert_eq!(long.covered, long.fresh);

@@ -66,9 +66,7 @@ pub struct Contexts {
 
 impl Default for Contexts {
     fn default() -> Self {
-        Self {
-            permille: ONE_CONTEXT,
-        }
+        Self { permille: ONE_CONTEXT }
     }
 }
 
@@ -127,18 +125,14 @@ pub struct Scale {
 
 impl Default for Scale {
     fn default() -> Self {
-        Self {
-            thousandths_of_permille: 1_000_000,
-        }
+        Self { thousandths_of_permille: 1_000_000 }
     }
 }
 
 impl Scale {
     /// Continues the factor of an earlier arbiter (thousandths).
     pub fn from_permille(permille: u32) -> Self {
-        Self {
-            thousandths_of_permille: permille.clamp(1, 1000) * 1000,
-        }
+        Self { thousandths_of_permille: permille.clamp(1, 1000) * 1000 }
     }
 
     /// Adds a sample. The factor of an idle tenant stays: a small share is used in bursts, and a burst must not begin as if the
@@ -167,24 +161,14 @@ mod tests {
 
     /// Tenants with a single context each.
     fn busy(maps: &[&[u64]]) -> Vec<Busy> {
-        let one = |map: &&[u64]| Busy {
-            map: map.to_vec(),
-            ..Busy::default()
-        };
+        let one = |map: &&[u64]| Busy { map: map.to_vec(), ..Busy::default() };
         maps.iter().map(one).collect()
     }
 
     #[test]
     fn bins_are_divided_among_the_busy() {
         let found = overlaps(&busy(&[&[0b1111], &[0b0011], &[0b0001]]));
-        assert_eq!(
-            found[0],
-            Overlap {
-                bins: 4,
-                parts_permille: 333 + 500 + 1000 + 1000,
-                shared: 2
-            }
-        );
+        assert_eq!(found[0], Overlap { bins: 4, parts_permille: 333 + 500 + 1000 + 1000, shared: 2 });
         assert_eq!(found[1].ratio_permille(), (333 + 500) / 2);
         assert_eq!(found[2].ratio_permille(), 333);
         assert_eq!(overlaps(&busy(&[&[0], &[]]))[1].ratio_permille(), 1000);
@@ -217,19 +201,11 @@ mod tests {
     #[test]
     fn alone_the_scale_is_whole_and_it_follows_a_neighbour_within_steps() {
         let mut scale = Scale::default();
-        let alone = Overlap {
-            bins: 100,
-            parts_permille: 100_000,
-            shared: 0,
-        };
+        let alone = Overlap { bins: 100, parts_permille: 100_000, shared: 0 };
         scale.follow(alone);
         assert_eq!(scale.permille(), 1000);
         for _ in 0..10 {
-            scale.follow(Overlap {
-                bins: 100,
-                parts_permille: 50_000,
-                shared: 100,
-            });
+            scale.follow(Overlap { bins: 100, parts_permille: 50_000, shared: 100 });
         }
         assert!((500..=501).contains(&scale.permille()));
         scale.follow(Overlap::default());

@@ -67,11 +67,7 @@ impl Key {
 
     /// The handle of a kernel; `None` for other kinds.
     pub fn kernel_handle(self) -> Option<usize> {
-        if self.0 & 3 == KERNEL {
-            usize::try_from(self.0 >> 12 << 2).ok()
-        } else {
-            None
-        }
+        if self.0 & 3 == KERNEL { usize::try_from(self.0 >> 12 << 2).ok() } else { None }
     }
 
     /// Handles are addresses below 2^54 with an alignment of at least 4, so no bits are lost.
@@ -150,14 +146,8 @@ impl Table {
     /// Creates an empty table.
     pub const fn new() -> Self {
         Self {
-            sets: [const {
-                Set([const {
-                    Entry {
-                        key: AtomicU64::new(0),
-                        cost: AtomicU64::new(0),
-                    }
-                }; WAYS])
-            }; SETS],
+            sets: [const { Set([const { Entry { key: AtomicU64::new(0), cost: AtomicU64::new(0) } }; WAYS]) };
+                SETS],
             next: AtomicU32::new(0),
         }
     }
@@ -190,11 +180,7 @@ impl Table {
     #[inline]
     pub fn find(&self, key: Key) -> Option<Prediction> {
         let (index, word) = self.word_of(key)?;
-        Some(Prediction {
-            index,
-            samples: samples_of(word),
-            cost_ns: cost_of(word),
-        })
+        Some(Prediction { index, samples: samples_of(word), cost_ns: cost_of(word) })
     }
 
     /// The entry of `key`; `None` if it is not learnt.
@@ -241,26 +227,16 @@ impl Table {
         let samples = u8::from(is_estimate);
         let number = key.set();
         let Set(entries) = &self.sets[number];
-        let free = entries
-            .iter()
-            .position(|entry| entry.key.load(Ordering::Relaxed) == 0);
+        let free = entries.iter().position(|entry| entry.key.load(Ordering::Relaxed) == 0);
         let way = free.unwrap_or_else(|| self.next.fetch_add(1, Ordering::Relaxed) as usize % WAYS);
         entries[way].key.store(key.0, Ordering::Relaxed);
-        entries[way]
-            .cost
-            .store(start_ns << 8 | u64::from(samples), Ordering::Relaxed);
-        Prediction {
-            index: index_of(number, way),
-            samples,
-            cost_ns: start_ns,
-        }
+        entries[way].cost.store(start_ns << 8 | u64::from(samples), Ordering::Relaxed);
+        Prediction { index: index_of(number, way), samples, cost_ns: start_ns }
     }
 
     /// Present cost of the entry at an index (ns).
     pub fn at(&self, index: u16) -> (u64, u8) {
-        let word = self
-            .entry(index)
-            .map_or(0, |entry| entry.cost.load(Ordering::Relaxed));
+        let word = self.entry(index).map_or(0, |entry| entry.cost.load(Ordering::Relaxed));
         (cost_of(word), samples_of(word))
     }
 
@@ -281,18 +257,10 @@ impl Table {
             let (cost, samples) = self.at(part.index);
             let own = cost as f64;
             let count = f64::from(part.count);
-            let u = if samples == 0 && count > 0.0 {
-                own.max(error.abs() / count)
-            } else {
-                own
-            };
+            let u = if samples == 0 && count > 0.0 { own.max(error.abs() / count) } else { own };
             (u * u, count)
         };
-        let total: f64 = parts
-            .iter()
-            .map(uncertainty)
-            .map(|(square, count)| square * count * count)
-            .sum();
+        let total: f64 = parts.iter().map(uncertainty).map(|(square, count)| square * count * count).sum();
         if total <= 0.0 {
             return;
         }
@@ -310,19 +278,14 @@ impl Table {
             };
             let cost = cost_of(word) as f64 + gain * error * count * square / total;
             let cost = cost.clamp(LEAST_NS as f64, MOST_NS as f64) as u64;
-            entry.cost.store(
-                (cost << 8) | u64::from(samples.saturating_add(1)),
-                Ordering::Relaxed,
-            );
+            entry.cost.store((cost << 8) | u64::from(samples.saturating_add(1)), Ordering::Relaxed);
         }
     }
 
     /// Removes an entry whose handle was destroyed: the driver may reuse the handle for another object.
     pub fn forget(&self, key: Key) {
         if let Some((_, entry)) = self.entry_of(key) {
-            let _ = entry
-                .key
-                .compare_exchange(key.0, 0, Ordering::Relaxed, Ordering::Relaxed);
+            let _ = entry.key.compare_exchange(key.0, 0, Ordering::Relaxed, Ordering::Relaxed);
         }
     }
 

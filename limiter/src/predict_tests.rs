@@ -12,45 +12,21 @@ fn an_unknown_kernel_starts_at_the_mean_of_its_function() {
     let first = table.predict(Key::kernel(0x1000, 64, 0), family);
     assert_eq!((first.cost_ns, first.samples), (UNKNOWN_NS, 0));
     let mean = table.predict(family, family);
-    table.learn(
-        &[Part {
-            index: mean.index,
-            count: 1,
-        }],
-        mean.cost_ns,
-        3_000_000,
-    );
+    table.learn(&[Part { index: mean.index, count: 1 }], mean.cost_ns, 3_000_000);
     let other = table.predict(Key::kernel(0x1000, 64_000, 0), family);
     assert_eq!(other.cost_ns, 3_000_000);
-    assert_eq!(
-        table.predict(Key::kernel(0x1000, 64, 0), family).cost_ns,
-        UNKNOWN_NS
-    );
+    assert_eq!(table.predict(Key::kernel(0x1000, 64, 0), family).cost_ns, UNKNOWN_NS);
 }
 
 #[test]
 fn one_kernel_is_learnt_from_its_first_segment_and_followed() {
     let table = Table::new();
     let one = table.predict(key(1), key(1));
-    table.learn(
-        &[Part {
-            index: one.index,
-            count: 4,
-        }],
-        4 * one.cost_ns,
-        4_000_000,
-    );
+    table.learn(&[Part { index: one.index, count: 4 }], 4 * one.cost_ns, 4_000_000);
     assert_eq!(table.at(one.index), (1_000_000, 1));
     for _ in 0..40 {
         let now = table.at(one.index).0;
-        table.learn(
-            &[Part {
-                index: one.index,
-                count: 4,
-            }],
-            4 * now,
-            8_000_000,
-        );
+        table.learn(&[Part { index: one.index, count: 4 }], 4 * now, 8_000_000);
     }
     assert!(table.at(one.index).0.abs_diff(2_000_000) < 1_000);
 }
@@ -60,26 +36,10 @@ fn blame_goes_to_the_uncertain() {
     let table = Table::new();
     let known = table.insert(key(1), 100_000, false);
     for _ in 0..8 {
-        table.learn(
-            &[Part {
-                index: known.index,
-                count: 1,
-            }],
-            100_000,
-            100_000,
-        );
+        table.learn(&[Part { index: known.index, count: 1 }], 100_000, 100_000);
     }
     let fresh = table.predict(key(2), key(2));
-    let parts = [
-        Part {
-            index: known.index,
-            count: 5,
-        },
-        Part {
-            index: fresh.index,
-            count: 1,
-        },
-    ];
+    let parts = [Part { index: known.index, count: 5 }, Part { index: fresh.index, count: 1 }];
     table.learn(&parts, 520_000, 5_500_000);
     assert!(table.at(known.index).0 < 140_000, "{:?}", table.at(known.index));
     assert!(table.at(fresh.index).0 > 4_000_000, "{:?}", table.at(fresh.index));
@@ -90,14 +50,7 @@ fn forgotten_and_updated_entries() {
     let table = Table::new();
     let graph = table.insert(Key::graph(0x70), 50_000, true);
     assert_eq!(table.at(graph.index), (50_000, 1));
-    table.learn(
-        &[Part {
-            index: graph.index,
-            count: 1,
-        }],
-        50_000,
-        90_000,
-    );
+    table.learn(&[Part { index: graph.index, count: 1 }], 50_000, 90_000);
     table.relearn(Key::graph(0x70));
     assert_eq!(table.at(graph.index), (70_000, 0));
     table.forget(Key::graph(0x70));

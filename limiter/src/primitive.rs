@@ -32,10 +32,7 @@ pub(crate) fn pause(_turn: u32) {
 
 /// Atomics that count their accesses, so that a test can stop or kill a party before any of them.
 #[cfg(test)]
-#[allow(
-    unreachable_pub,
-    reason = "public records of one of the two crates have fields of these types"
-)]
+#[allow(unreachable_pub, reason = "public records of one of the two crates have fields of these types")]
 pub(crate) mod counted {
     use super::inner;
     use core::cell::Cell;

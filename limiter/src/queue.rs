@@ -46,11 +46,7 @@ impl Default for Queue {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Place(u64);
 
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_possible_wrap,
-    reason = "numbers that wrap"
-)]
+#[expect(clippy::cast_possible_truncation, clippy::cast_possible_wrap, reason = "numbers that wrap")]
 impl Place {
     fn new(had_ns: u64, in_quantum: bool, until_ns: u64) -> Self {
         let rank = ((had_ns >> SERVED_SHIFT) as u32) << 1 | u32::from(!in_quantum);
@@ -91,11 +87,7 @@ pub struct Member {
 impl Member {
     /// Creates the counters of the process in a slot.
     pub fn new(slot: usize) -> Self {
-        Self {
-            slot,
-            had_ns: AtomicU64::new(0),
-            spent_ns: AtomicU64::new(0),
-        }
+        Self { slot, had_ns: AtomicU64::new(0), spent_ns: AtomicU64::new(0) }
     }
 
     /// Slot of the process.
@@ -120,8 +112,7 @@ impl Member {
     /// Ends the quantum.
     fn end_quantum(&self, spent_ns: u64) {
         let had_ns = self.had_ns.load(Ordering::Relaxed);
-        self.had_ns
-            .store(had_ns.wrapping_add(spent_ns), Ordering::Relaxed);
+        self.had_ns.store(had_ns.wrapping_add(spent_ns), Ordering::Relaxed);
         self.spent_ns.store(0, Ordering::Relaxed);
     }
 }
@@ -135,10 +126,7 @@ impl Queue {
             member.end_quantum(spent_ns);
         }
         let least_ns = self.clock_ns.load(Ordering::Relaxed).wrapping_sub(QUANTUM_NS);
-        let place = self
-            .places
-            .get(member.slot)
-            .map(|word| word.load(Ordering::Relaxed));
+        let place = self.places.get(member.slot).map(|word| word.load(Ordering::Relaxed));
         // If another thread of the process already waits, the process keeps its place.
         let is_idle = place.is_none_or(|place| place == 0);
         if is_idle && is_less(member.had_ns.load(Ordering::Relaxed), least_ns) {
@@ -151,10 +139,7 @@ impl Queue {
     pub fn wait(&self, member: &Member, cost_ns: u64, now_ns: u64) {
         if let Some(word) = self.places.get(member.slot) {
             // Pairs with the same store of other processes: of two that wait, at least one sees the other.
-            word.store(
-                member.place(cost_ns, now_ns.saturating_add(BELIEVED_NS)).0,
-                Ordering::SeqCst,
-            );
+            word.store(member.place(cost_ns, now_ns.saturating_add(BELIEVED_NS)).0, Ordering::SeqCst);
         }
     }
 
@@ -183,13 +168,7 @@ impl Queue {
     /// Slot of the first process of the queue; `None` if none waits.
     pub fn first(&self, slots: usize, now_ns: u64) -> Option<usize> {
         self.waiting(slots, now_ns)
-            .reduce(|first, one| {
-                if one.1.is_before(one.0, first.1, first.0) {
-                    one
-                } else {
-                    first
-                }
-            })
+            .reduce(|first, one| if one.1.is_before(one.0, first.1, first.0) { one } else { first })
             .map(|(slot, ..)| slot)
     }
 

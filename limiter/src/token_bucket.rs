@@ -156,8 +156,7 @@ impl TokenBucket {
             return Err(last_ns + every_ns);
         }
         let admitted =
-            self.debt_admitted_ns
-                .compare_exchange(last_ns, now_ns, Ordering::Relaxed, Ordering::Relaxed);
+            self.debt_admitted_ns.compare_exchange(last_ns, now_ns, Ordering::Relaxed, Ordering::Relaxed);
         admitted.map(drop).map_err(|_| now_ns.saturating_add(every_ns))
     }
 
@@ -173,10 +172,7 @@ impl TokenBucket {
             if wanted == level {
                 return 0;
             }
-            match self
-                .level_ns
-                .compare_exchange_weak(level, wanted, Ordering::Relaxed, Ordering::Relaxed)
-            {
+            match self.level_ns.compare_exchange_weak(level, wanted, Ordering::Relaxed, Ordering::Relaxed) {
                 Ok(_) => {
                     let forgiven = u64::try_from(level.saturating_sub(wanted)).unwrap_or(0);
                     self.forgiven_ns.fetch_add(forgiven, Ordering::Relaxed);

@@ -35,19 +35,12 @@ fn gpu(number: u8) -> Gpu {
 
 /// Serves the API of a manager with 64 GPUs until the process ends.
 fn serve_in(scratch: &Path) -> Grants {
-    let inventory = Inventory {
-        gpus: (0..64).map(gpu).collect(),
-        ..Inventory::default()
-    };
+    let inventory = Inventory { gpus: (0..64).map(gpu).collect(), ..Inventory::default() };
     let settings = Settings {
         root: scratch.join("run"),
         state: scratch.join("lib"),
         node: "bench".to_owned(),
-        rules: Rules {
-            sharers_max: 32,
-            placement: Placement::Spread,
-            ..Rules::default()
-        },
+        rules: Rules { sharers_max: 32, placement: Placement::Spread, ..Rules::default() },
         bounds: Bounds::default(),
         api: Api::default(),
         devices: Default::default(),
@@ -88,11 +81,7 @@ fn ask(key: &str) -> v1::CreateGrantRequest {
             container: "main".to_owned(),
             pod_uid: "3f9a2b1c-0d1e-4f5a-8b6c-7d8e9f0a1b2c".to_owned(),
         }),
-        amounts: Some(v1::Amounts {
-            memory_bytes: 1 << 30,
-            cores_permille: 10,
-            ..v1::Amounts::default()
-        }),
+        amounts: Some(v1::Amounts { memory_bytes: 1 << 30, cores_permille: 10, ..v1::Amounts::default() }),
         gpu_count: 1,
         ..v1::CreateGrantRequest::default()
     }
@@ -100,10 +89,7 @@ fn ask(key: &str) -> v1::CreateGrantRequest {
 
 async fn create_release(client: &mut GrantsClient<Channel>, key: &str) {
     let id = client.create(ask(key)).await.unwrap().into_inner().id;
-    let release = v1::ReleaseGrantRequest {
-        id,
-        even_if_used: false,
-    };
+    let release = v1::ReleaseGrantRequest { id, even_if_used: false };
     client.release(release).await.unwrap();
 }
 
@@ -125,9 +111,7 @@ fn main() {
     let scratch = tempfile::tempdir().unwrap();
     let grants = serve_in(scratch.path());
     let socket = scratch.path().join("run").join(vcuda_manager_api::SOCKET_NAME);
-    let channel = runtime
-        .block_on(vcuda_manager_api::connect(&socket, Duration::from_secs(60)))
-        .unwrap();
+    let channel = runtime.block_on(vcuda_manager_api::connect(&socket, Duration::from_secs(60))).unwrap();
     let mut client = GrantsClient::new(channel.clone());
     let mut node = NodeClient::new(channel);
     let mut turn = 0_u64;
@@ -146,18 +130,15 @@ fn main() {
             runtime.block_on(create_release_64(&client, turn));
         });
         timed::report(&format!("get/{count}"), || {
-            let request = v1::GetGrantRequest {
-                grant: Some(v1::get_grant_request::Grant::Id("held-0-1".to_owned())),
-            };
+            let request =
+                v1::GetGrantRequest { grant: Some(v1::get_grant_request::Grant::Id("held-0-1".to_owned())) };
             runtime.block_on(client.get(request)).unwrap();
         });
         timed::report(&format!("list/{count}"), || {
             runtime.block_on(client.list(v1::ListGrantsRequest {})).unwrap();
         });
         timed::report(&format!("list_gpus/{count}"), || {
-            runtime
-                .block_on(node.list_gpus(v1::ListGpusRequest::default()))
-                .unwrap();
+            runtime.block_on(node.list_gpus(v1::ListGpusRequest::default())).unwrap();
         });
     }
 }

@@ -46,23 +46,16 @@ fn main() {
     registrations(&paths);
     let observatory = Observatory::start(root.path(), Arc::clone(registrar.registry())).unwrap();
     look("idle", tenants, &observatory, || ());
-    let files: Vec<_> = paths
-        .iter()
-        .map(|path| fs::File::options().write(true).open(path.join("usage")).unwrap())
-        .collect();
+    let files: Vec<_> =
+        paths.iter().map(|path| fs::File::options().write(true).open(path.join("usage")).unwrap()).collect();
     let mut turn = 0_u32;
     // Changes a compared word that no figure uses: each tenant is read again.
     look("all changing", tenants, &observatory, || {
         turn += 1;
-        files
-            .iter()
-            .for_each(|file| file.write_all_at(&turn.to_ne_bytes(), 40).unwrap());
+        files.iter().for_each(|file| file.write_all_at(&turn.to_ne_bytes(), 40).unwrap());
     });
     let status = fs::read_to_string("/proc/self/status").unwrap();
-    println!(
-        "{}",
-        status.lines().find(|line| line.starts_with("VmRSS")).unwrap()
-    );
+    println!("{}", status.lines().find(|line| line.starts_with("VmRSS")).unwrap());
 }
 
 fn make(root: &Path, tenants: usize) -> Vec<PathBuf> {
@@ -92,13 +85,8 @@ fn registrations(paths: &[PathBuf]) {
                 let flags = SocketFlags::CLOEXEC;
                 let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
                 let data = epoll::EventData::new_u64(number as u64);
-                epoll::add(
-                    &answers,
-                    &socket,
-                    data,
-                    epoll::EventFlags::IN | epoll::EventFlags::ONESHOT,
-                )
-                .unwrap();
+                epoll::add(&answers, &socket, data, epoll::EventFlags::IN | epoll::EventFlags::ONESHOT)
+                    .unwrap();
                 let address = SocketAddrUnix::new(paths[number % paths.len()].join(SOCKET)).unwrap();
                 let began_ns = clock::now_ns();
                 connect(&socket, &address).unwrap();
@@ -167,9 +155,5 @@ fn cpu_us() -> u64 {
 
 fn reads() -> u64 {
     let io = fs::read_to_string("/proc/self/io").unwrap();
-    io.lines()
-        .find_map(|line| line.strip_prefix("syscr: "))
-        .unwrap()
-        .parse()
-        .unwrap()
+    io.lines().find_map(|line| line.strip_prefix("syscr: ")).unwrap().parse().unwrap()
 }

@@ -84,9 +84,7 @@ fn tenant(grant: &Grant) -> Tenant {
 }
 
 fn node(gpus: u64, tenants: u64) -> Metrics {
-    let grants: Vec<Arc<Grant>> = (1..=tenants)
-        .map(|number| Arc::new(grant(number, gpus)))
-        .collect();
+    let grants: Vec<Arc<Grant>> = (1..=tenants).map(|number| Arc::new(grant(number, gpus))).collect();
     let inventory = Inventory {
         gpus: (0..gpus).map(gpu).collect(),
         driver_version: "550.163.01".to_owned(),

@@ -59,11 +59,7 @@ impl Access {
 
     /// Permissions of the socket: as configured, and open to all if the manager tells callers apart itself.
     pub fn socket_mode(&self, api: &Api) -> u32 {
-        if self.is_listed {
-            api.mode | 0o666
-        } else {
-            api.mode
-        }
+        if self.is_listed { api.mode | 0o666 } else { api.mode }
     }
 
     /// What this caller may do.
@@ -138,21 +134,13 @@ mod tests {
     use crate::users::{UserLimit, UserLimits};
 
     fn caller(uid: u32, groups: &[u32]) -> Caller {
-        Caller {
-            uid,
-            groups: groups.into(),
-        }
+        Caller { uid, groups: groups.into() }
     }
 
     fn access(mode: u32, viewers: &[u32]) -> Access {
         Access {
             owner: 70,
-            ..Access::new(&Api {
-                mode,
-                group: Some(500),
-                viewers: viewers.to_vec(),
-                ..Api::default()
-            })
+            ..Access::new(&Api { mode, group: Some(500), viewers: viewers.to_vec(), ..Api::default() })
         }
     }
 
@@ -183,26 +171,15 @@ mod tests {
 
     #[test]
     fn a_user_with_a_limit_changes_own_grants_and_an_operator_all() {
-        let limit = UserLimit {
-            memory_bytes: Some(1),
-            cores_permille: None,
-            grants: None,
-            place: String::new(),
-        };
+        let limit =
+            UserLimit { memory_bytes: Some(1), cores_permille: None, grants: None, place: String::new() };
         let users = LiveLimits::new(UserLimits {
             own: [(1000, limit.clone())].into(),
             members: [(700, limit)].into(),
             others: None,
         });
-        let api = Api {
-            group: Some(500),
-            users,
-            ..Api::default()
-        };
-        let access = Access {
-            owner: 70,
-            ..Access::new(&api)
-        };
+        let api = Api { group: Some(500), users, ..Api::default() };
+        let access = Access { owner: 70, ..Access::new(&api) };
         for (uid, groups, right) in [
             (0, &[][..], Right::Change),
             (1000, &[], Right::Own),

@@ -166,23 +166,15 @@ impl Rules {
         let sharers = load.sharers.saturating_add(1);
         Free {
             memory_bytes: self.memory_left_bytes(gpu, load, sharers, is_suspendable),
-            cores_permille: self
-                .cores_overcommit_permille
-                .saturating_sub(load.promised_permille),
-            sharers: if load.is_whole {
-                0
-            } else {
-                self.sharers_max.saturating_sub(load.sharers)
-            },
+            cores_permille: self.cores_overcommit_permille.saturating_sub(load.promised_permille),
+            sharers: if load.is_whole { 0 } else { self.sharers_max.saturating_sub(load.sharers) },
             is_empty: load.sharers == 0,
         }
     }
 
     /// A warning for a tenant with less memory than one context takes: it starts, and its programs then fail.
     pub fn too_small(&self, amounts: &Quota) -> Option<String> {
-        let bytes = amounts
-            .memory_bytes
-            .filter(|bytes| *bytes < self.reserve_bytes_per_sharer)?;
+        let bytes = amounts.memory_bytes.filter(|bytes| *bytes < self.reserve_bytes_per_sharer)?;
         Some(format!(
             "{} is less than the {} that are kept for a tenant's contexts (admission.reserve): the first context of a program \
              may not fit; ask for more",
@@ -244,12 +236,7 @@ pub fn place(
             }
             Ok(uuids.to_vec())
         }
-        Requested::Any {
-            count,
-            placement,
-            include,
-            exclude,
-        } => {
+        Requested::Any { count, placement, include, exclude } => {
             for uuid in include.iter().chain(*exclude) {
                 find(candidates, uuid)?;
             }
@@ -318,12 +305,7 @@ pub fn resize(
             };
         let cores_fit = cores_stay || after.reserved_permille() <= free.cores_permille;
         if !memory_fits || !cores_fit {
-            return Err(Refusal::no_growth(
-                (before, after),
-                &free,
-                candidate.gpu.uuid,
-                &candidate.load,
-            ));
+            return Err(Refusal::no_growth((before, after), &free, candidate.gpu.uuid, &candidate.load));
         }
     }
     Ok(())
@@ -348,9 +330,6 @@ fn fullness(rules: &Rules, candidate: &Candidate<'_>) -> (u128, u32) {
     let part = |taken: u64, of: u64| u128::from(taken) * 1_000_000 / u128::from(of.max(1));
     let capacity = rules.memory_capacity_bytes(candidate.gpu, candidate.load.sharers);
     let memory = part(candidate.load.memory_bytes, capacity);
-    let time = part(
-        candidate.load.promised_permille.into(),
-        rules.cores_overcommit_permille.into(),
-    );
+    let time = part(candidate.load.promised_permille.into(), rules.cores_overcommit_permille.into());
     (memory + time, candidate.load.sharers)
 }

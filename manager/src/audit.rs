@@ -145,11 +145,7 @@ impl Auditor {
                 std::thread::park_timeout(every);
             }
         })?;
-        Ok(Self {
-            counts,
-            audited,
-            _thread: thread,
-        })
+        Ok(Self { counts, audited, _thread: thread })
     }
 
     /// Number of findings, by reason. A finding that continues to hold is counted once.

@@ -17,9 +17,7 @@ pub(crate) struct Background {
 
 impl fmt::Debug for Background {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Background")
-            .field("stop", &self.stop)
-            .finish_non_exhaustive()
+        f.debug_struct("Background").field("stop", &self.stop).finish_non_exhaustive()
     }
 }
 
@@ -54,15 +52,8 @@ impl Background {
     ) -> io::Result<Self> {
         let stop = Stop::default();
         let told = stop.clone();
-        let end = std::thread::Builder::new()
-            .name(name.to_owned())
-            .spawn(move || work(&told))?;
-        Ok(Self {
-            stop,
-            wake,
-            thread: end.thread().clone(),
-            end: Some(end),
-        })
+        let end = std::thread::Builder::new().name(name.to_owned()).spawn(move || work(&told))?;
+        Ok(Self { stop, wake, thread: end.thread().clone(), end: Some(end) })
     }
 
     /// The thread; unparking it ends its `park_timeout`.

@@ -48,11 +48,7 @@ pub fn seal(kind: &str, version: u32, json: &[u8]) -> Vec<u8> {
 /// # Errors
 /// See [`Damage`].
 pub fn open<'b>(kind: &str, newest: u32, bytes: &'b [u8]) -> Result<&'b [u8], Damage> {
-    let end = bytes
-        .iter()
-        .take(128)
-        .position(|byte| *byte == b'\n')
-        .ok_or(Damage::Foreign)?;
+    let end = bytes.iter().take(128).position(|byte| *byte == b'\n').ok_or(Damage::Foreign)?;
     let (header, rest) = bytes.split_at(end);
     let rest = rest.get(1..).unwrap_or_default();
     let header = std::str::from_utf8(header).map_err(|_| Damage::Foreign)?;
@@ -73,10 +69,7 @@ pub fn open<'b>(kind: &str, newest: u32, bytes: &'b [u8]) -> Result<&'b [u8], Da
     let sum = u32::from_str_radix(sum, 16).map_err(|_| Damage::Foreign)?;
     let expected: usize = length.parse().map_err(|_| Damage::Foreign)?;
     if rest.len() != expected {
-        return Err(Damage::Size {
-            found: rest.len(),
-            expected,
-        });
+        return Err(Damage::Size { found: rest.len(), expected });
     }
     if crc32fast::hash(rest) != sum {
         return Err(Damage::Checksum);
@@ -107,12 +100,8 @@ pub(crate) fn replace_until_reboot(directory: &Path, new: &str, path: &Path, byt
 
 fn write_beside(directory: &Path, new: &str, bytes: &[u8]) -> io::Result<File> {
     DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
-    let mut file = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(directory.join(new))?;
+    let mut file =
+        OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(directory.join(new))?;
     file.write_all(bytes)?;
     Ok(file)
 }
@@ -130,13 +119,7 @@ mod tests {
         let newer = seal("vcuda-ledger", 2, b"{}");
         assert_eq!(open("vcuda-ledger", 1, &newer), Err(Damage::Newer(2)));
         let cut = &whole[..whole.len() - 1];
-        assert_eq!(
-            open("vcuda-ledger", 1, cut),
-            Err(Damage::Size {
-                found: 1,
-                expected: 2
-            })
-        );
+        assert_eq!(open("vcuda-ledger", 1, cut), Err(Damage::Size { found: 1, expected: 2 }));
         let mut flipped = whole.clone();
         *flipped.last_mut().unwrap() ^= 1;
         assert_eq!(open("vcuda-ledger", 1, &flipped), Err(Damage::Checksum));

@@ -102,9 +102,7 @@ impl Health {
 fn installed(name: &str) -> Option<PathBuf> {
     let program = std::env::current_exe().ok()?;
     let folder = program.parent()?;
-    [folder.join(name), folder.join("../lib").join(name)]
-        .into_iter()
-        .find(|path| path.is_file())
+    [folder.join(name), folder.join("../lib").join(name)].into_iter().find(|path| path.is_file())
 }
 
 impl Config {
@@ -131,11 +129,7 @@ impl Config {
                 .clone()
                 .or(file.shim_library)
                 .or_else(|| installed("libvcuda_shim.so")),
-            vcuda_program: flags
-                .vcuda_program
-                .clone()
-                .or(file.vcuda_program)
-                .or_else(|| installed("vcuda")),
+            vcuda_program: flags.vcuda_program.clone().or(file.vcuda_program).or_else(|| installed("vcuda")),
             api: Api {
                 mode: file.api.mode.0,
                 group: file.api.group.map(|group| group.0),
@@ -212,10 +206,7 @@ impl Config {
             ("suspend.residence", self.residence != next.residence),
             ("log.format", self.log.format != next.log.format),
         ];
-        differences
-            .into_iter()
-            .filter_map(|(name, differs)| differs.then_some(name))
-            .collect()
+        differences.into_iter().filter_map(|(name, differs)| differs.then_some(name)).collect()
     }
 }
 
@@ -255,11 +246,9 @@ mod tests {
 
     #[test]
     fn flags_win() {
-        let config = parse(
-            "root = \"/a\"\n[metrics]\nlisten = \"0.0.0.0:1\"",
-            &["--root", "/b", "--metrics", "off"],
-        )
-        .unwrap();
+        let config =
+            parse("root = \"/a\"\n[metrics]\nlisten = \"0.0.0.0:1\"", &["--root", "/b", "--metrics", "off"])
+                .unwrap();
         assert_eq!((config.root.as_path(), config.metrics), (Path::new("/b"), None));
     }
 
@@ -268,51 +257,24 @@ mod tests {
         for (text, expected) in [
             ("\n\nroot = 7", "m.toml:3: "),
             ("rot = \"/a\"", "m.toml:1: unknown field `rot`"),
-            (
-                "[admission]\nreserve = \"512\"",
-                "m.toml:2: '512': a number without a unit",
-            ),
-            (
-                "[admission]\nmemory_overcommit = 0.5",
-                "m.toml:2: 0.5: outside 1 to 10",
-            ),
+            ("[admission]\nreserve = \"512\"", "m.toml:2: '512': a number without a unit"),
+            ("[admission]\nmemory_overcommit = 0.5", "m.toml:2: 0.5: outside 1 to 10"),
             ("[admission]\nsharers_max = 0", "m.toml:2: 0: outside 1 to 512"),
-            (
-                "[metrics]\nlisten = \"here\"",
-                "m.toml:2: 'here': neither an address with port",
-            ),
+            ("[metrics]\nlisten = \"here\"", "m.toml:2: 'here': neither an address with port"),
             ("[api]\nmode = \"0999\"", "m.toml:2: '0999': not permissions"),
             ("[api]\nmode = \"0667\"", "m.toml:2: '0667': everybody could"),
-            (
-                "[api]\ngroup = \"no-such-group\"",
-                "m.toml:2: 'no-such-group': no such group",
-            ),
-            (
-                "[api]\nviewers = [\"no-such-group\"]",
-                "m.toml:2: 'no-such-group': no such group",
-            ),
+            ("[api]\ngroup = \"no-such-group\"", "m.toml:2: 'no-such-group': no such group"),
+            ("[api]\nviewers = [\"no-such-group\"]", "m.toml:2: 'no-such-group': no such group"),
             ("[audit]\ninterval = \"1ms\"", "m.toml:2: '1ms': outside"),
             ("[namespaces.a]\npriority_max = \"top\"", "m.toml:2: "),
             ("[namespaces.a]\npolicies = []", "m.toml:2: []: no policy"),
             ("[namespaces.a]\ncores_max = \"101\"", "m.toml:2: '101': outside"),
             ("[namespaces.a]\nweight_max = 0", "m.toml:2: 0: outside"),
-            (
-                "[namespaces.A_b]\nweight_max = 1",
-                "m.toml:1: namespaces.\"A_b\": neither",
-            ),
+            ("[namespaces.A_b]\nweight_max = 1", "m.toml:1: namespaces.\"A_b\": neither"),
             ("[audit]\naction = \"end\"", "m.toml:2: "),
-            (
-                "[suspend]\nresidence = \"5\"",
-                "m.toml:2: '5': outside 100ms to 24h",
-            ),
-            (
-                "[suspend]\nresidence = \"25h\"",
-                "m.toml:2: '25h': outside 100ms to 24h",
-            ),
-            (
-                "[admission]\nsuspendable_overcommit = 0.5",
-                "m.toml:2: 0.5: outside 1 to 10",
-            ),
+            ("[suspend]\nresidence = \"5\"", "m.toml:2: '5': outside 100ms to 24h"),
+            ("[suspend]\nresidence = \"25h\"", "m.toml:2: '25h': outside 100ms to 24h"),
+            ("[admission]\nsuspendable_overcommit = 0.5", "m.toml:2: 0.5: outside 1 to 10"),
             ("[namespaces.a]\naudit_action = 1", "m.toml:2: "),
             ("state = \"/run/vcuda/state\"", "lie in each other"),
             ("root = \"here\"", "absolute path"),
@@ -333,18 +295,9 @@ mod tests {
                 "[users.no-such-user]\nmemory = \"1GiB\"",
                 "m.toml:1: users.\"no-such-user\": no such user; write a user, \"@GROUP\"",
             ),
-            (
-                "[users.\"@no-such-group\"]",
-                "m.toml:1: users.\"@no-such-group\": no such group",
-            ),
-            (
-                "[users.1000]\nmemory = \"much\"",
-                "m.toml:2: 'much': not a number",
-            ),
-            (
-                "[users.\"*\"]\ncores = \"half\"",
-                "m.toml:2: 'half': not a percentage",
-            ),
+            ("[users.\"@no-such-group\"]", "m.toml:1: users.\"@no-such-group\": no such group"),
+            ("[users.1000]\nmemory = \"much\"", "m.toml:2: 'much': not a number"),
+            ("[users.\"*\"]\ncores = \"half\"", "m.toml:2: 'half': not a percentage"),
         ] {
             let error = parse(text, &[]).unwrap_err();
             assert!(error.contains(expected), "{text}: {error}");
@@ -358,10 +311,7 @@ mod tests {
         let limit = |uid, groups: &[u32]| users.of(uid, groups).unwrap();
         let own = limit(1000, &[50]);
         assert_eq!((own.memory_bytes, own.cores_permille), (Some(8 << 30), Some(125)));
-        assert_eq!(
-            (limit(1, &[50]).cores_permille, limit(1, &[50]).place.as_str()),
-            (Some(2500), "@50")
-        );
+        assert_eq!((limit(1, &[50]).cores_permille, limit(1, &[50]).place.as_str()), (Some(2500), "@50"));
         assert_eq!(limit(1, &[]).memory_bytes, Some(1 << 30));
     }
 
@@ -376,10 +326,7 @@ mod tests {
         assert_eq!(acts("[audit]\naction = \"kill\""), [kill; 3]);
         let but_a = "[audit]\naction = \"kill\"\n[namespaces.a]\naudit_action = \"report\"";
         assert_eq!(acts(but_a), [kill, report, kill]);
-        assert_eq!(
-            acts("[namespaces.a]\naudit_action = \"kill\""),
-            [report, kill, report]
-        );
+        assert_eq!(acts("[namespaces.a]\naudit_action = \"kill\""), [report, kill, report]);
         let others = "[namespaces.\"*\"]\naudit_action = \"kill\"\n[namespaces.b]\npolicies = [\"fixed\"]";
         assert_eq!(acts(others), [kill; 3]);
     }

@@ -45,19 +45,11 @@ impl Controller {
         let runner = Runner::new(root, Role::Manager)?.with_evidence(evidence);
         let waker = runner.waker();
         let beat_ns = Arc::new(AtomicU64::new(0));
-        let listener = StepListener {
-            beat_ns: Arc::clone(&beat_ns),
-            news,
-            news_ns: 0,
-            has_news: false,
-        };
+        let listener = StepListener { beat_ns: Arc::clone(&beat_ns), news, news_ns: 0, has_news: false };
         let wake = Box::new(move || waker.wake());
         let thread =
             Background::with_wake("controller", wake, move |stop| arbitrate(runner, stop, listener))?;
-        Ok(Self {
-            beat_ns,
-            _thread: thread,
-        })
+        Ok(Self { beat_ns, _thread: thread })
     }
 
     /// The shared heartbeat, for an owner that must not keep the controller alive.

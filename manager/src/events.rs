@@ -79,10 +79,7 @@ struct Kept {
 
 impl Default for Events {
     fn default() -> Self {
-        Self {
-            kept: Mutex::default(),
-            told: broadcast::Sender::new(BEHIND),
-        }
+        Self { kept: Mutex::default(), told: broadcast::Sender::new(BEHIND) }
     }
 }
 
@@ -114,12 +111,7 @@ impl Events {
     /// Counts an event that goes on, on the last one of its kind. Without one, as it is not kept any more, nothing happens.
     pub fn count(&self, report: &Report) {
         let mut kept = self.kept.lock();
-        if let Some(event) = kept
-            .events
-            .iter_mut()
-            .rev()
-            .find(|event| event.report.is_same(report))
-        {
+        if let Some(event) = kept.events.iter_mut().rev().find(|event| event.report.is_same(report)) {
             event.count = event.count.saturating_add(1);
         }
     }
@@ -140,25 +132,14 @@ impl Events {
         }
         match report.severity {
             Severity::Info => {}
-            Severity::Warning => tracing::warn!(
-                reason = &*report.reason,
-                container = report.tenant,
-                "{}",
-                report.message
-            ),
-            Severity::Error => tracing::error!(
-                reason = &*report.reason,
-                container = report.tenant,
-                "{}",
-                report.message
-            ),
+            Severity::Warning => {
+                tracing::warn!(reason = &*report.reason, container = report.tenant, "{}", report.message)
+            }
+            Severity::Error => {
+                tracing::error!(reason = &*report.reason, container = report.tenant, "{}", report.message)
+            }
         }
-        let event = kept.push(Event {
-            number: 0,
-            unix_ms: now_ms,
-            count: 1,
-            report,
-        });
+        let event = kept.push(Event { number: 0, unix_ms: now_ms, count: 1, report });
         // Under the lock, so that listeners get events in order. Having no listener is no failure.
         let _ = self.told.send(event);
     }
@@ -181,12 +162,7 @@ impl Events {
     /// The kept events with numbers above `after`, and a receiver for new ones.
     pub fn listen(&self, after: u64) -> (Vec<Event>, broadcast::Receiver<Event>) {
         let kept = self.kept.lock();
-        let known = kept
-            .events
-            .iter()
-            .filter(|event| event.number > after)
-            .cloned()
-            .collect();
+        let known = kept.events.iter().filter(|event| event.number > after).cloned().collect();
         (known, self.told.subscribe())
     }
 }
@@ -195,10 +171,7 @@ impl Kept {
     /// Adds an event under the next number, and returns it.
     fn push(&mut self, event: Event) -> Event {
         self.last_number += 1;
-        let event = Event {
-            number: self.last_number,
-            ..event
-        };
+        let event = Event { number: self.last_number, ..event };
         if self.events.len() == KEPT {
             self.events.pop_front();
         }
@@ -272,9 +245,8 @@ mod tests {
         let (kept, _) = events.listen(0);
         let counts: Vec<_> = kept.iter().map(|event| (event.number, event.count)).collect();
         assert_eq!(counts, [(1, 3), (2, 1), (3, 1)]);
-        let numbers: Vec<u64> = std::iter::from_fn(|| told.try_recv().ok())
-            .map(|event| event.number)
-            .collect();
+        let numbers: Vec<u64> =
+            std::iter::from_fn(|| told.try_recv().ok()).map(|event| event.number).collect();
         assert_eq!(numbers, [1, 2, 3]);
         assert_eq!(events.listen(2).0.len(), 1);
     }

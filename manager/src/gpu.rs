@@ -102,9 +102,7 @@ impl Inventory {
     /// The reason why no GPU can be granted. `None` while one can: a GPU that is missing or ill does not keep the others.
     pub fn outage(&self) -> Option<&str> {
         let is_healthy = |gpu: &Gpu| gpu.health == Health::Healthy;
-        self.problem
-            .as_deref()
-            .filter(|_| !self.gpus.iter().any(is_healthy))
+        self.problem.as_deref().filter(|_| !self.gpus.iter().any(is_healthy))
     }
 }
 
@@ -133,8 +131,6 @@ impl Gpu {
 
     /// Maximum memory for tenants if `reserve_bytes` are kept for contexts (bytes).
     pub fn grantable_bytes(&self, reserve_bytes: u64) -> u64 {
-        self.memory_total_bytes
-            .saturating_sub(self.memory_reserved_bytes)
-            .saturating_sub(reserve_bytes)
+        self.memory_total_bytes.saturating_sub(self.memory_reserved_bytes).saturating_sub(reserve_bytes)
     }
 }

@@ -105,15 +105,8 @@ impl Grant {
     pub fn kept(&self) -> Quota {
         let (now, later) = (self.amounts, self.lasting_amounts());
         let both = now.memory_bytes.zip(later.memory_bytes);
-        let larger_time = if later.reserved_permille() > now.reserved_permille() {
-            later
-        } else {
-            now
-        };
-        Quota {
-            memory_bytes: both.map(|(now, later)| now.max(later)),
-            ..larger_time
-        }
+        let larger_time = if later.reserved_permille() > now.reserved_permille() { later } else { now };
+        Quota { memory_bytes: both.map(|(now, later)| now.max(later)), ..larger_time }
     }
 
     /// The memory for which room is kept on each of its GPUs (bytes); `u64::MAX` for all.
@@ -148,10 +141,7 @@ mod uuids {
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<GpuUuid>, D::Error> {
         let texts = Vec::<String>::deserialize(deserializer)?;
-        texts
-            .iter()
-            .map(|text| text.parse().map_err(D::Error::custom))
-            .collect()
+        texts.iter().map(|text| text.parse().map_err(D::Error::custom)).collect()
     }
 }
 
@@ -169,10 +159,7 @@ mod tests {
             r#""created_unix_ms":1,"generation":1,"created_by":"r","changed_by":null}"#,
         );
         let grant: Grant = serde_json::from_str(text).unwrap();
-        assert_eq!(
-            (grant.amounts.policy.name(), grant.amounts.priority.name()),
-            ("best-effort", "high")
-        );
+        assert_eq!((grant.amounts.policy.name(), grant.amounts.priority.name()), ("best-effort", "high"));
         assert_eq!(serde_json::to_string(&grant).unwrap(), text);
         // What a later release added is ignored.
         let later = text.replace("\"generation\"", "\"color\":{\"red\":1},\"generation\"");
@@ -186,19 +173,10 @@ mod tests {
             "priority":"normal","weight":null},"gpus":[],"created_unix_ms":1,"generation":1,"created_by":"r","changed_by":null}"#;
         let mut grant: Grant = serde_json::from_str(text).unwrap();
         assert_eq!(grant.kept(), grant.amounts);
-        grant.lasting = Some(Lasting {
-            amounts: Quota::fixed(Some(4 << 30), 100),
-            until_unix_ms: 9,
-        });
+        grant.lasting = Some(Lasting { amounts: Quota::fixed(Some(4 << 30), 100), until_unix_ms: 9 });
         let kept = grant.kept();
-        assert_eq!(
-            (kept.memory_bytes, kept.reserved_permille()),
-            (Some(4 << 30), 300)
-        );
-        grant.lasting = Some(Lasting {
-            amounts: Quota::fixed(None, 400),
-            until_unix_ms: 9,
-        });
+        assert_eq!((kept.memory_bytes, kept.reserved_permille()), (Some(4 << 30), 300));
+        grant.lasting = Some(Lasting { amounts: Quota::fixed(None, 400), until_unix_ms: 9 });
         let kept = grant.kept();
         assert_eq!((kept.memory_bytes, kept.reserved_permille()), (None, 400));
         let written = serde_json::to_string(&grant).unwrap();

@@ -82,12 +82,7 @@ pub struct DeviceSettings {
 
 impl Default for DeviceSettings {
     fn default() -> Self {
-        Self {
-            folder: Folder::Off,
-            inject: Inject::Cdi,
-            devices: "/dev".into(),
-            driver_root: "/".into(),
-        }
+        Self { folder: Folder::Off, inject: Inject::Cdi, devices: "/dev".into(), driver_root: "/".into() }
     }
 }
 
@@ -140,12 +135,7 @@ impl GrantDevices {
         directories: TenantDirectories,
         shim: Arc<library::Current>,
     ) -> Self {
-        Self {
-            settings,
-            directories,
-            shim,
-            written: Mutex::default(),
-        }
+        Self { settings, directories, shim, written: Mutex::default() }
     }
 
     /// Folder of the devices, whether or not it can be written. `None`: grants have none.
@@ -177,26 +167,17 @@ impl GrantDevices {
     }
 
     fn inputs(&self, inventory: &Inventory) -> Result<SpecInputs, DriverError> {
-        let DeviceSettings {
-            inject,
-            devices,
-            driver_root,
-            ..
-        } = &self.settings;
+        let DeviceSettings { inject, devices, driver_root, .. } = &self.settings;
         let installed = self.shim.get();
         let minors = inventory
             .gpus
             .iter()
             .filter_map(|gpu| Some((gpu.uuid.to_string(), format!("nvidia{}", gpu.minor_number?))));
-        let nodes = CONTROL_NODES
-            .iter()
-            .filter(|name| **name != OPTIONAL_NODE || devices.join(name).exists());
+        let nodes =
+            CONTROL_NODES.iter().filter(|name| **name != OPTIONAL_NODE || devices.join(name).exists());
         Ok(SpecInputs {
             program: installed.as_ref().and_then(|installed| installed.program.clone()),
-            shim: installed.map(|installed| Shim {
-                library: installed.library,
-                preload: installed.preload,
-            }),
+            shim: installed.map(|installed| Shim { library: installed.library, preload: installed.preload }),
             is_strict: false,
             inject: *inject,
             devices: devices.clone(),
@@ -232,10 +213,7 @@ impl GrantDevices {
             self.written.lock().remove(&grant.key);
             return Err(DeviceError::Foreign(path));
         }
-        let device = Device {
-            name: grant.key.clone(),
-            container_edits: self.edits_with(inputs, grant)?,
-        };
+        let device = Device { name: grant.key.clone(), container_edits: self.edits_with(inputs, grant)? };
         let spec = Spec::new(KIND, vec![device]);
         let known = read(&path).ok().flatten();
         let is_known =
@@ -296,10 +274,7 @@ impl GrantDevices {
                 // If it fails, another process has removed the file.
                 let _ = fs::remove_file(entry.path());
             }
-            let Some(key) = name
-                .strip_prefix(PREFIX)
-                .and_then(|name| name.strip_suffix(".json"))
-            else {
+            let Some(key) = name.strip_prefix(PREFIX).and_then(|name| name.strip_suffix(".json")) else {
                 continue;
             };
             let grant = grant_table.by_key(key).filter(|grant| has_device(grant));
@@ -360,9 +335,8 @@ impl GrantDevices {
             text => text?,
         };
         let spec = text.and_then(|text| serde_json::from_slice::<Spec>(&text).ok());
-        let directory = spec
-            .filter(|spec| spec.is_of(KIND, key))
-            .and_then(|spec| spec.limits().map(Path::to_owned));
+        let directory =
+            spec.filter(|spec| spec.is_of(KIND, key)).and_then(|spec| spec.limits().map(Path::to_owned));
         Ok(match directory {
             Some(directory) if self.directories.contain(&directory) || is_gone(&directory) => {
                 Owner::Us(directory)
@@ -374,9 +348,7 @@ impl GrantDevices {
 
 /// Whether another manager's directory does not exist any more.
 fn is_gone(directory: &Path) -> bool {
-    directory
-        .symlink_metadata()
-        .is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+    directory.symlink_metadata().is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
 }
 
 /// Whether a grant gets a device: it is for no pod, and CDI allows its key as a name.

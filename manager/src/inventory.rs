@@ -129,11 +129,7 @@ impl Node {
         let tracker = Tracker::new(settings.policy.clone(), kept);
         let (publish, inventory) = watch::channel(Arc::new(tracker.inventory()));
         let silence = settings.silence;
-        let owner = Owner {
-            settings,
-            questions: asked,
-            tell,
-        };
+        let owner = Owner { settings, questions: asked, tell };
         let thread = |name: &str| std::thread::Builder::new().name(name.to_owned());
         thread("inventory").spawn(move || track(tracker, file, &seen, silence, &publish, &events))?;
         thread("nvml").spawn(move || owner.run())?;
@@ -169,21 +165,14 @@ impl Node {
         reply: impl FnOnce(SyncSender<Answer<T>>) -> Reply,
     ) -> Result<Vec<(u32, T)>, ProcessesError> {
         let (told, answer) = sync_channel(1);
-        let question = Question {
-            gpu: *gpu,
-            reply: reply(told),
-        };
-        self.questions
-            .try_send(question)
-            .map_err(|refused| match refused {
-                TrySendError::Full(_) => ProcessesError::Late,
-                TrySendError::Disconnected(_) => {
-                    ProcessesError::Unusable("the thread that owns NVML has ended".to_owned())
-                }
-            })?;
-        answer
-            .recv_timeout(ANSWER_WITHIN)
-            .map_err(|_| ProcessesError::Late)?
+        let question = Question { gpu: *gpu, reply: reply(told) };
+        self.questions.try_send(question).map_err(|refused| match refused {
+            TrySendError::Full(_) => ProcessesError::Late,
+            TrySendError::Disconnected(_) => {
+                ProcessesError::Unusable("the thread that owns NVML has ended".to_owned())
+            }
+        })?;
+        answer.recv_timeout(ANSWER_WITHIN).map_err(|_| ProcessesError::Late)?
     }
 }
 

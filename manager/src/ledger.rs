@@ -160,16 +160,8 @@ impl Ledger {
             let path = path.to_owned();
             move |error| LedgerError::Io(path, error)
         };
-        DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(directory)
-            .map_err(io(directory))?;
-        let ledger = Self {
-            directory: directory.to_owned(),
-            disk,
-            _lock: lock(&directory.join(LOCK))?,
-        };
+        DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(io(directory))?;
+        let ledger = Self { directory: directory.to_owned(), disk, _lock: lock(&directory.join(LOCK))? };
         let path = ledger.path();
         let bytes = match read(&path) {
             Ok(bytes) => bytes,
@@ -181,11 +173,7 @@ impl Ledger {
             Err(damage) => {
                 let aside = directory.join(format!("{NAME}.damaged-{}", unix_ms()));
                 fs::rename(&path, &aside).map_err(io(&path))?;
-                Loaded::Damaged {
-                    damage,
-                    aside,
-                    highest_number: highest_number::highest_number(&bytes),
-                }
+                Loaded::Damaged { damage, aside, highest_number: highest_number::highest_number(&bytes) }
             }
         };
         Ok((ledger, loaded))
@@ -202,8 +190,7 @@ impl Ledger {
     /// Fails if a step fails. The ledger is then unchanged; after a failure of the last step it may be the new one.
     pub fn write(&self, grant_table: &GrantTable) -> Result<(), LedgerError> {
         let path = self.path();
-        self.replace(&path, grant_table)
-            .map_err(|error| LedgerError::Write(path, error))
+        self.replace(&path, grant_table).map_err(|error| LedgerError::Write(path, error))
     }
 
     fn replace(&self, path: &Path, grant_table: &GrantTable) -> io::Result<()> {

@@ -93,15 +93,10 @@ pub fn install(
         }
         None => None,
     };
-    let program_file = program
-        .iter()
-        .map(|(path, content)| (path, content.as_slice(), 0o755));
-    for (path, content, mode) in [
-        (&library, content.as_slice(), 0o755),
-        (&preload, line.as_bytes(), 0o644),
-    ]
-    .into_iter()
-    .chain(program_file)
+    let program_file = program.iter().map(|(path, content)| (path, content.as_slice(), 0o755));
+    for (path, content, mode) in [(&library, content.as_slice(), 0o755), (&preload, line.as_bytes(), 0o644)]
+        .into_iter()
+        .chain(program_file)
     {
         // A file of this name with other content is damaged. It is replaced; containers that mount it keep the damaged one.
         if fs::read(path).is_ok_and(|there| there == content) {
@@ -109,11 +104,7 @@ pub fn install(
         }
         write_file(path, content, mode).map_err(unwritable(path))?;
     }
-    Ok(Installed {
-        library,
-        preload,
-        program: program.map(|(path, _)| path),
-    })
+    Ok(Installed { library, preload, program: program.map(|(path, _)| path) })
 }
 
 /// Writes a file completely or not at all, also across a power failure.
@@ -174,9 +165,7 @@ fn version_in(name: &str) -> Option<&str> {
     let whole = name.split(".new-").next().unwrap_or(name);
     match whole.strip_prefix(PREFIX) {
         Some(rest) => rest.strip_suffix(".so"),
-        None => whole
-            .strip_prefix(PRELOAD_PREFIX)
-            .or_else(|| whole.strip_prefix(PROGRAM_PREFIX)),
+        None => whole.strip_prefix(PRELOAD_PREFIX).or_else(|| whole.strip_prefix(PROGRAM_PREFIX)),
     }
 }
 
@@ -308,18 +297,12 @@ mod tests {
         let versions: Vec<Installed> = (1..=4)
             .map(|mark| install(&library(scratch.path(), mark), None, &lib, "1.0.0").unwrap())
             .collect();
-        let [unused, mapped, named, current] = &versions[..] else {
-            panic!("four")
-        };
+        let [unused, mapped, named, current] = &versions[..] else { panic!("four") };
         // The map outlives the name, like a mount.
         let file = File::open(&mapped.library).unwrap();
         let map = Map::of(&file);
         let name = named.library.file_name().unwrap().to_str().unwrap();
-        fs::write(
-            cdi.join("vcuda.io-slot-1.json"),
-            format!("{{\"hostPath\": \"/x/{name}\"}}"),
-        )
-        .unwrap();
+        fs::write(cdi.join("vcuda.io-slot-1.json"), format!("{{\"hostPath\": \"/x/{name}\"}}")).unwrap();
         fs::write(lib.join("another.txt"), "").unwrap();
         fs::write(lib.join(format!("{PREFIX}1.0.0-aa.so.new-999999999")), "").unwrap();
 
@@ -358,9 +341,7 @@ mod tests {
         assert!(error.contains("libvcuda_shim.so"), "{error}");
         let missing = scratch.path().join("missing.so");
         symlink("/nowhere", &missing).unwrap();
-        let error = install(&missing, None, scratch.path(), "1")
-            .unwrap_err()
-            .to_string();
+        let error = install(&missing, None, scratch.path(), "1").unwrap_err().to_string();
         assert!(error.contains("leave the key out"), "{error}");
     }
 }

@@ -53,9 +53,7 @@ pub struct Sources {
 
 impl fmt::Debug for Sources {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Sources")
-            .field("node", &self.node)
-            .finish_non_exhaustive()
+        f.debug_struct("Sources").field("node", &self.node).finish_non_exhaustive()
     }
 }
 

@@ -138,11 +138,7 @@ impl Tenant {
             id: grant.id.as_str().to_owned(),
             is_granted: true,
             is_suspendable: grant.is_suspendable,
-            devices: grant
-                .gpus
-                .iter()
-                .map(|gpu| Device::unused(*gpu, config))
-                .collect(),
+            devices: grant.gpus.iter().map(|gpu| Device::unused(*gpu, config)).collect(),
             ..Self::default()
         }
     }
@@ -151,10 +147,7 @@ impl Tenant {
 impl Snapshot {
     /// The tenant with this ID.
     pub fn find(&self, id: &str) -> Option<&Tenant> {
-        let place = self
-            .tenants
-            .binary_search_by(|tenant| tenant.id.as_str().cmp(id))
-            .ok()?;
+        let place = self.tenants.binary_search_by(|tenant| tenant.id.as_str().cmp(id)).ok()?;
         self.tenants.get(place)
     }
 }
@@ -165,14 +158,9 @@ mod tests {
 
     #[test]
     fn a_tenant_is_found_by_its_id() {
-        let named = |id: &str| Tenant {
-            id: id.to_owned(),
-            ..Tenant::default()
-        };
-        let snapshot = Snapshot {
-            tenants: ["a-1", "a-10", "a-2", "b-3"].map(named).to_vec(),
-            ..Snapshot::default()
-        };
+        let named = |id: &str| Tenant { id: id.to_owned(), ..Tenant::default() };
+        let snapshot =
+            Snapshot { tenants: ["a-1", "a-10", "a-2", "b-3"].map(named).to_vec(), ..Snapshot::default() };
         assert_eq!(snapshot.find("a-10").unwrap().id, "a-10");
         assert!(snapshot.find("a-3").is_none());
     }

@@ -32,10 +32,7 @@ use crate::users::LiveLimits;
 use crate::watchers::Watchers;
 
 /// The manager, as its first page names it.
-pub(crate) const DAEMON: Daemon = Daemon {
-    name: "vcuda-manager",
-    version: env!("CARGO_PKG_VERSION"),
-};
+pub(crate) const DAEMON: Daemon = Daemon { name: "vcuda-manager", version: env!("CARGO_PKG_VERSION") };
 
 /// Time that the API waits for NVML's first answer. A real driver takes 1 to 3 s without persistence mode.
 const FIRST_ANSWER: Duration = Duration::from_secs(5);
@@ -111,16 +108,7 @@ impl Parts {
             let metrics = Metrics::new(sources(config, &node, snapshots, &grants, suspender), instruments);
             serving.push(serve_pages(listener, metrics, grants.clone(), stopped));
         }
-        Ok(Parts {
-            grants,
-            problems,
-            keeping,
-            accounting,
-            watchers,
-            suspensions,
-            stop,
-            serving,
-        })
+        Ok(Parts { grants, problems, keeping, accounting, watchers, suspensions, stop, serving })
     }
 
     /// Applies the settings that need no restart.
@@ -171,11 +159,7 @@ fn serve_pages(
     grants: Grants,
     stopped: watch::Receiver<bool>,
 ) -> JoinHandle<()> {
-    let pages = pages(
-        DAEMON,
-        Arc::new(move || metrics.scrape()),
-        Arc::new(move || grants.problems()),
-    );
+    let pages = pages(DAEMON, Arc::new(move || metrics.scrape()), Arc::new(move || grants.problems()));
     tokio::spawn(http::serve(listener, pages, serve::stopped(stopped)))
 }
 
@@ -183,10 +167,7 @@ fn serve_pages(
 /// the API for ever.
 async fn first_answer(node: &Node) {
     if timeout(FIRST_ANSWER, node.inventory().changed()).await.is_err() {
-        warn!(
-            seconds = FIRST_ANSWER.as_secs(),
-            "NVML does not answer; no GPU is given out until it does"
-        );
+        warn!(seconds = FIRST_ANSWER.as_secs(), "NVML does not answer; no GPU is given out until it does");
     }
 }
 

@@ -21,9 +21,6 @@ impl Problems {
     /// The failures, a line each.
     pub fn lines(&self) -> Vec<String> {
         let problems = self.0.lock();
-        problems
-            .iter()
-            .map(|(part, text)| format!("{part}: {text}"))
-            .collect()
+        problems.iter().map(|(part, text)| format!("{part}: {text}")).collect()
     }
 }

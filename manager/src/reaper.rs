@@ -52,12 +52,7 @@ impl Reaper {
     /// Fails if `/proc` cannot be read.
     pub fn new() -> io::Result<Self> {
         let me = Identity::current()?;
-        Ok(Self {
-            me,
-            view: ProcessView::new(me),
-            found: HashMap::new(),
-            scanned_ns: 0,
-        })
+        Ok(Self { me, view: ProcessView::new(me), found: HashMap::new(), scanned_ns: 0 })
     }
 
     /// State of the process that a slot names. If `/proc` does not show it, as on a node that is itself a container,
@@ -70,22 +65,14 @@ impl Reaper {
         now_ns: u64,
     ) -> Fate {
         let key = Key::of(holder);
-        if let Some(known) = members
-            .living
-            .iter()
-            .find(|known| Key::of(&known.identity) == key)
-        {
+        if let Some(known) = members.living.iter().find(|known| Key::of(&known.identity) == key) {
             return Fate::Alive(Some(known.host_pid));
         }
         if members.ended.contains(&key) {
             return Fate::Dead;
         }
         let is_neighbour = holder.pid_namespace == self.me.pid_namespace;
-        let on_host = if is_neighbour {
-            Some(*holder)
-        } else {
-            self.find(key, holder, now_ns)
-        };
+        let on_host = if is_neighbour { Some(*holder) } else { self.find(key, holder, now_ns) };
         match on_host {
             Some(on_host) if self.view.liveness(&on_host) == Liveness::Dead => {
                 self.found.remove(&key);
@@ -114,9 +101,7 @@ impl Reaper {
         let on_host = self.found.get(&key).copied().or_else(|| {
             let mut others = self.found.iter();
             let is_it = |found: &Key| found.pid == key.pid && found.pid_namespace == key.pid_namespace;
-            others
-                .find(|(found, _)| !same_clock && is_it(found))
-                .map(|(_, on_host)| *on_host)
+            others.find(|(found, _)| !same_clock && is_it(found)).map(|(_, on_host)| *on_host)
         })?;
         self.found.insert(key, on_host);
         Some(on_host)
@@ -127,9 +112,7 @@ impl Reaper {
         let Ok(entries) = fs::read_dir("/proc") else {
             return;
         };
-        let pids = entries
-            .flatten()
-            .filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+        let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
         for pid in pids.take(MOST_FOUND) {
             // The process has ended meanwhile.
             let Ok(seen) = self.me.see(pid) else { continue };
@@ -189,25 +172,11 @@ mod tests {
     fn a_neighbour_that_has_not_registered_dies() {
         let mut reaper = Reaper::new().unwrap();
         let none = Members::default();
-        let mut child = Command::new("sleep")
-            .arg("1000")
-            .stdin(Stdio::null())
-            .spawn()
-            .unwrap();
+        let mut child = Command::new("sleep").arg("1000").stdin(Stdio::null()).spawn().unwrap();
         let holder = Identity::of(child.id()).unwrap();
-        assert_eq!(
-            reaper.fate(&holder, &none, || false, 1),
-            Fate::Alive(Some(child.id()))
-        );
-        let before = Identity {
-            start_ticks: holder.start_ticks - 1,
-            ..holder
-        };
-        assert_eq!(
-            reaper.fate(&before, &none, || false, 1),
-            Fate::Dead,
-            "the PID is another's"
-        );
+        assert_eq!(reaper.fate(&holder, &none, || false, 1), Fate::Alive(Some(child.id())));
+        let before = Identity { start_ticks: holder.start_ticks - 1, ..holder };
+        assert_eq!(reaper.fate(&before, &none, || false, 1), Fate::Dead, "the PID is another's");
         child.kill().unwrap();
         child.wait().unwrap();
         assert_eq!(reaper.fate(&holder, &none, || false, 1), Fate::Dead);
@@ -216,13 +185,7 @@ mod tests {
     #[test]
     fn who_has_registered_lives_until_its_end_is_told() {
         let mut reaper = Reaper::new().unwrap();
-        let holder = Identity {
-            pid: 7,
-            start_ticks: 1,
-            pid_namespace: 5,
-            time_namespace: 0,
-            name: [0; 16],
-        };
+        let holder = Identity { pid: 7, start_ticks: 1, pid_namespace: 5, time_namespace: 0, name: [0; 16] };
         let mut members = Members::default();
         members.living.push(crate::registration::Registered {
             host_pid: 4711,
@@ -231,10 +194,7 @@ mod tests {
             release: 0,
             layouts: (3, 4),
         });
-        assert_eq!(
-            reaper.fate(&holder, &members, || false, 1),
-            Fate::Alive(Some(4711))
-        );
+        assert_eq!(reaper.fate(&holder, &members, || false, 1), Fate::Alive(Some(4711)));
         members.living.clear();
         members.ended.push_back(Key::of(&holder));
         assert_eq!(reaper.fate(&holder, &members, || false, 1), Fate::Dead);

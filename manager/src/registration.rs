@@ -57,14 +57,8 @@ impl Registrar {
         let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let asker = Asker::start(processes)?;
         let mut server = Server::new(root, Arc::clone(&registry), stop.try_clone()?, asker)?;
-        let thread = std::thread::Builder::new()
-            .name("registrar".to_owned())
-            .spawn(move || server.run())?;
-        Ok(Self {
-            registry,
-            stop,
-            thread: Some(thread),
-        })
+        let thread = std::thread::Builder::new().name("registrar".to_owned()).spawn(move || server.run())?;
+        Ok(Self { registry, stop, thread: Some(thread) })
     }
 
     /// The registered processes.

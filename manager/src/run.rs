@@ -183,11 +183,7 @@ impl Signals {
             ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
             ticks
         });
-        Ok(Self {
-            ends: Ends::listen()?,
-            hang_up: life::listen(SignalKind::hangup())?,
-            watchdog,
-        })
+        Ok(Self { ends: Ends::listen()?, hang_up: life::listen(SignalKind::hangup())?, watchdog })
     }
 
     async fn next(&mut self) -> Asked {

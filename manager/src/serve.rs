@@ -120,17 +120,11 @@ pub async fn serve(
         .http2_keepalive_timeout(Some(api.peer_timeout))
         .add_service(health_service)
         .add_service(Timed::new(
-            Guarded::new(
-                GrantsServer::new(grants).max_decoding_message_size(api.request_bytes),
-                &access,
-            ),
+            Guarded::new(GrantsServer::new(grants).max_decoding_message_size(api.request_bytes), &access),
             &instruments,
         ))
         .add_service(Timed::new(
-            Guarded::new(
-                NodeServer::new(node).max_decoding_message_size(api.request_bytes),
-                &access,
-            ),
+            Guarded::new(NodeServer::new(node).max_decoding_message_size(api.request_bytes), &access),
             &instruments,
         ));
     let server = router.serve_with_incoming_shutdown(incoming, stopped(stop.clone()));

@@ -185,9 +185,7 @@ impl Grants {
         let edits = tokio::task::spawn_blocking(move || devices.edits(&grant, &inventory));
         match edits.await {
             Ok(edits) => edits.map_err(|error| GrantError::Refused(error.to_string())),
-            Err(_) => Err(GrantError::Unavailable(
-                "the manager is stopping; try again".to_owned(),
-            )),
+            Err(_) => Err(GrantError::Unavailable("the manager is stopping; try again".to_owned())),
         }
     }
 
@@ -215,13 +213,7 @@ impl Grants {
 
     /// Each GPU of `inventory` with its load by grants and by the tenants of `snapshot`.
     pub fn candidates<'i>(&self, inventory: &'i Inventory, snapshot: &Snapshot) -> Vec<Candidate<'i>> {
-        candidates(
-            &self.grant_table(),
-            inventory,
-            snapshot,
-            &decide::NONE_PENDING,
-            None,
-        )
+        candidates(&self.grant_table(), inventory, snapshot, &decide::NONE_PENDING, None)
     }
 
     /// Bounds on the amounts that may be given.

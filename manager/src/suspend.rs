@@ -137,10 +137,7 @@ impl Suspender {
         let (shared, woken) = (Arc::clone(&suspender.0), Arc::clone(&suspender.0));
         let wake = Box::new(move || woken.wake_watch());
         let thread = Background::with_wake("suspend", wake, move |stop| poll::watch(&shared, stop))?;
-        let watch = Watch {
-            shared: Arc::clone(&suspender.0),
-            _thread: thread,
-        };
+        let watch = Watch { shared: Arc::clone(&suspender.0), _thread: thread };
         Ok((suspender, watch))
     }
 
@@ -204,9 +201,7 @@ fn open_records(settings: &Settings, events: &Events) -> io::Result<Records> {
 impl Shared {
     fn state(&self, id: &str) -> SuspendState {
         let records = self.records.lock();
-        records
-            .find(id)
-            .map_or(SuspendState::Running, |record| record.phase.state())
+        records.find(id).map_or(SuspendState::Running, |record| record.phase.state())
     }
 
     /// Whether a suspended tenant comes back as soon as there is room.
@@ -230,12 +225,7 @@ impl Shared {
     }
 
     fn write(&self, id: &str, phase: Phase, processes: &[records::Process]) -> Result<(), RecordError> {
-        self.put(Record {
-            id: id.to_owned(),
-            phase,
-            processes: processes.to_vec(),
-            comes_back: false,
-        })
+        self.put(Record { id: id.to_owned(), phase, processes: processes.to_vec(), comes_back: false })
     }
 
     fn put(&self, record: Record) -> Result<(), RecordError> {
@@ -257,9 +247,7 @@ impl Shared {
         let is_known = self.grants.grant_table().by_id(id).is_some()
             || tokio::task::spawn_blocking(look).await.unwrap_or(false);
         if !is_known {
-            return Err(GrantError::NotFound(format!(
-                "{id}: no such tenant; `vcuda smi` lists them"
-            )));
+            return Err(GrantError::NotFound(format!("{id}: no such tenant; `vcuda smi` lists them")));
         }
         if let Some(mut ended) = self.ending(id, wish) {
             // Whatever came of it, `begin` sees.
@@ -278,9 +266,9 @@ impl Shared {
                 Some(Err(error)) => Err(error.clone()),
                 _ => Ok(self.state(id)),
             },
-            Ok(Err(_)) => Err(GrantError::Unavailable(format!(
-                "{id}: a thread of the manager failed; look at its log"
-            ))),
+            Ok(Err(_)) => {
+                Err(GrantError::Unavailable(format!("{id}: a thread of the manager failed; look at its log")))
+            }
             Err(_) => Ok(wish.passing()),
         }
     }
@@ -344,9 +332,7 @@ impl Shared {
             shared.tasks.lock().remove(&name);
             tell.send_replace(Some(result));
         };
-        let started = std::thread::Builder::new()
-            .name("suspend-task".to_owned())
-            .spawn(work);
+        let started = std::thread::Builder::new().name("suspend-task".to_owned()).spawn(work);
         started.map_err(|error| GrantError::Unavailable(format!("no thread: {error}; try again")))?;
         tasks.insert(id.to_owned(), (wish, ended.clone()));
         Ok(ended)
@@ -374,8 +360,7 @@ impl Shared {
                 Phase::Failed => task::tell(self, &record.id, SuspendState::Failed),
                 Phase::Suspending | Phase::Resuming => {
                     let mut tasks = self.tasks.lock();
-                    self.start_task(&mut tasks, &record.id, Wish::Resume)
-                        .map_err(io::Error::other)?;
+                    self.start_task(&mut tasks, &record.id, Wish::Resume).map_err(io::Error::other)?;
                 }
             }
         }

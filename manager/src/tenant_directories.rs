@@ -74,10 +74,7 @@ impl TenantDirectories {
     /// # Errors
     /// Fails if `/proc` cannot be read.
     pub fn new(root: &Path) -> io::Result<Self> {
-        Ok(Self {
-            root: root.to_owned(),
-            me: Identity::current()?,
-        })
+        Ok(Self { root: root.to_owned(), me: Identity::current()? })
     }
 
     /// All tenants' directories, by name; none if they cannot be read.
@@ -108,10 +105,7 @@ impl TenantDirectories {
         let limits = Limits::read(&path);
         let is_right = |limits: &Limits| {
             limits.name() == grant.id.as_str()
-                && limits
-                    .devices()
-                    .map(|(_, uuid)| uuid)
-                    .eq(grant.gpus.iter().copied())
+                && limits.devices().map(|(_, uuid)| uuid).eq(grant.gpus.iter().copied())
         };
         match &limits {
             Ok(limits) if is_right(limits) => {}
@@ -184,20 +178,16 @@ impl TenantDirectories {
     /// Whether the tenant's directory and its limits exist: a check cheap enough for each second.
     pub fn is_present(&self, id: &GrantId) -> bool {
         let path = self.path(id);
-        ["limits", "usage", directory::GRANT].iter().all(|name| {
-            path.join(name)
-                .symlink_metadata()
-                .is_ok_and(|file| file.is_file())
-        })
+        ["limits", "usage", directory::GRANT]
+            .iter()
+            .all(|name| path.join(name).symlink_metadata().is_ok_and(|file| file.is_file()))
     }
 
     /// Takes back what tenants added to their `usage`. Returns the names of their directories.
     pub(crate) fn cut_grown(&self) -> Vec<(String, Grown)> {
         let listed = self.list().into_iter();
         // A file that cannot be cut is damaged, which its readers report.
-        listed
-            .filter_map(|(name, path)| Some((name, grown::cut(&path).ok()??)))
-            .collect()
+        listed.filter_map(|(name, path)| Some((name, grown::cut(&path).ok()??))).collect()
     }
 
     /// Time at which a directory was last added or removed; `None` if the file system does not tell.
@@ -235,10 +225,7 @@ impl TenantDirectories {
         let listed = directory::list(&self.root)?.into_iter();
         Ok(listed
             .filter(|(_, path)| directory::is_granted(path))
-            .map(|(name, path)| Found {
-                grant: read_record(&name, &path),
-                name,
-            })
+            .map(|(name, path)| Found { grant: read_record(&name, &path), name })
             .collect())
     }
 }

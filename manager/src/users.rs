@@ -45,14 +45,8 @@ impl UserLimits {
     /// The limit of a user with these groups: its own, else the least of its groups', else that of all others.
     pub fn of(&self, uid: u32, groups: &[u32]) -> Option<UserLimit> {
         let mut of_groups = groups.iter().filter_map(|group| self.members.get(group)).cloned();
-        let least = of_groups
-            .next()
-            .map(|first| of_groups.fold(first, UserLimit::least));
-        self.own
-            .get(&uid)
-            .cloned()
-            .or(least)
-            .or_else(|| self.others.clone())
+        let least = of_groups.next().map(|first| of_groups.fold(first, UserLimit::least));
+        self.own.get(&uid).cloned().or(least).or_else(|| self.others.clone())
     }
 }
 

@@ -145,11 +145,7 @@ impl Bridge {
         let before = std::mem::replace(&mut self.counted, now);
         for (result, now, before) in [
             (Registration::Accepted, now.accepted, before.accepted),
-            (
-                Registration::Malformed,
-                now.malformed + now.version,
-                before.malformed + before.version,
-            ),
+            (Registration::Malformed, now.malformed + now.version, before.malformed + before.version),
             (
                 Registration::Refused,
                 now.stranger + now.full + now.floods,

@@ -16,10 +16,9 @@ pub fn amounts(request: &GpuRequest, change: &QuotaChange) -> Result<v1::Amounts
             return Err(AmountsError::SuspendableWhole);
         }
         return match Quota::UNLIMITED.merge(change) {
-            Ok(Quota::UNLIMITED) => Ok(v1::Amounts {
-                cores_permille: CoreShare::WHOLE.0,
-                ..v1::Amounts::default()
-            }),
+            Ok(Quota::UNLIMITED) => {
+                Ok(v1::Amounts { cores_permille: CoreShare::WHOLE.0, ..v1::Amounts::default() })
+            }
             _ => Err(AmountsError::Whole),
         };
     };
@@ -82,13 +81,7 @@ mod tests {
     use super::*;
 
     fn request(memory_bytes: Option<u64>, cores_permille: u32) -> GpuRequest {
-        GpuRequest {
-            gpus: 1,
-            memory_bytes,
-            cores_permille,
-            among: Vec::new(),
-            is_suspendable: false,
-        }
+        GpuRequest { gpus: 1, memory_bytes, cores_permille, among: Vec::new(), is_suspendable: false }
     }
 
     fn computed(request: &GpuRequest, change: &QuotaChange) -> Result<v1::Amounts, String> {
@@ -97,46 +90,28 @@ mod tests {
 
     #[test]
     fn memory_for_suspendable_containers_is_for_no_others() {
-        let suspendable = GpuRequest {
-            is_suspendable: true,
-            ..request(Some(4 << 30), 300)
-        };
-        let change = |suspendable| QuotaChange {
-            suspendable,
-            ..QuotaChange::default()
-        };
+        let suspendable = GpuRequest { is_suspendable: true, ..request(Some(4 << 30), 300) };
+        let change = |suspendable| QuotaChange { suspendable, ..QuotaChange::default() };
         for allowed in [None, Some(true)] {
             computed(&suspendable, &change(allowed)).unwrap();
         }
         let refusal = computed(&suspendable, &change(Some(false))).unwrap_err();
-        assert!(
-            refusal.contains("vcuda.io/suspendable: it asks for memory that"),
-            "{refusal}"
-        );
+        assert!(refusal.contains("vcuda.io/suspendable: it asks for memory that"), "{refusal}");
     }
 
     #[test]
     fn whole_gpus_are_not_suspended() {
-        let change = QuotaChange {
-            suspendable: Some(true),
-            ..QuotaChange::default()
-        };
+        let change = QuotaChange { suspendable: Some(true), ..QuotaChange::default() };
         let refusal = computed(&request(None, 1000), &change).unwrap_err();
-        assert!(
-            refusal.contains("vcuda.io/suspendable: it asks for whole GPUs"),
-            "{refusal}"
-        );
+        assert!(refusal.contains("vcuda.io/suspendable: it asks for whole GPUs"), "{refusal}");
         computed(&request(Some(4 << 30), 300), &change).unwrap();
     }
 
     #[test]
     fn annotations_lower_and_never_raise() {
         let full = request(Some(4 << 30), 300);
-        let mut change = QuotaChange {
-            memory_bytes: Some(1 << 30),
-            cores_permille: Some(125),
-            ..QuotaChange::default()
-        };
+        let mut change =
+            QuotaChange { memory_bytes: Some(1 << 30), cores_permille: Some(125), ..QuotaChange::default() };
         let given = computed(&full, &change).unwrap();
         assert_eq!((given.memory_bytes, given.cores_permille), (1 << 30, 125));
         assert_ne!(
@@ -147,11 +122,7 @@ mod tests {
         assert!(computed(&full, &change).unwrap_err().contains("vcuda.io/memory"));
         change.memory_bytes = None;
         change.cores_permille = Some(301);
-        assert!(
-            computed(&full, &change)
-                .unwrap_err()
-                .contains("30.1 % is more than the 30 %")
-        );
+        assert!(computed(&full, &change).unwrap_err().contains("30.1 % is more than the 30 %"));
     }
 
     #[test]
@@ -163,20 +134,10 @@ mod tests {
             ..QuotaChange::default()
         };
         assert_eq!(computed(&full, &burst(None)).unwrap().cores_max_permille, 1000);
-        assert_eq!(
-            computed(&full, &burst(Some(300))).unwrap().cores_max_permille,
-            300
-        );
+        assert_eq!(computed(&full, &burst(Some(300))).unwrap().cores_max_permille, 300);
         assert!(computed(&full, &burst(Some(299))).unwrap_err().contains("29.9 %"));
-        let capped = QuotaChange {
-            policy: None,
-            ..burst(Some(500))
-        };
-        assert!(
-            computed(&full, &capped)
-                .unwrap_err()
-                .contains("the most of vcuda.io/policy \"burst\"")
-        );
+        let capped = QuotaChange { policy: None, ..burst(Some(500)) };
+        assert!(computed(&full, &capped).unwrap_err().contains("the most of vcuda.io/policy \"burst\""));
     }
 
     #[test]
@@ -187,11 +148,7 @@ mod tests {
         assert_eq!(default.policy(), v1::Policy::Unspecified);
         assert_eq!(default.priority(), v1::Priority::Unspecified);
         assert_eq!((default.memory_bytes, default.cores_permille), (4 << 30, 300));
-        let all_set = QuotaChange {
-            policy: Some(Policy::Fixed),
-            priority: Some(Priority::Normal),
-            ..none
-        };
+        let all_set = QuotaChange { policy: Some(Policy::Fixed), priority: Some(Priority::Normal), ..none };
         let explicit = computed(&full, &all_set).unwrap();
         assert_eq!(without_defaults(&explicit, &all_set), explicit);
         let all = without_defaults(&computed(&request(Some(1), 1000), &none).unwrap(), &none);
@@ -201,11 +158,8 @@ mod tests {
     /// Texts that version 0.1.0 wrote into records.
     #[test]
     fn texts_in_records_of_earlier_releases_are_still_equal() {
-        let change = QuotaChange {
-            priority: Some(Priority::High),
-            weight: Some(7),
-            ..QuotaChange::default()
-        };
+        let change =
+            QuotaChange { priority: Some(Priority::High), weight: Some(7), ..QuotaChange::default() };
         for (request, change, recorded) in [
             (
                 request(None, 1000),
@@ -238,14 +192,7 @@ mod tests {
     fn annotations_cannot_limit_a_whole_gpu() {
         let whole = computed(&request(None, 1000), &QuotaChange::default()).unwrap();
         assert_eq!((whole.memory_bytes, whole.policy()), (0, v1::Policy::Unspecified));
-        let low = QuotaChange {
-            priority: Some(Priority::Low),
-            ..QuotaChange::default()
-        };
-        assert!(
-            computed(&request(None, 1000), &low)
-                .unwrap_err()
-                .contains("a chunk less")
-        );
+        let low = QuotaChange { priority: Some(Priority::Low), ..QuotaChange::default() };
+        assert!(computed(&request(None, 1000), &low).unwrap_err().contains("a chunk less"));
     }
 }

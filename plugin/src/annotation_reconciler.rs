@@ -64,9 +64,7 @@ pub async fn run(mut cluster: Cluster, reconciler: Arc<dyn Reconcile>, mut event
             }
             warn!(grant, "its annotations are not followed: {}", refusal.why);
             if let Some(events) = &mut events {
-                events
-                    .write(&refusal.regarding, REASON, refusal.why.clone())
-                    .await;
+                events.write(&refusal.regarding, REASON, refusal.why.clone()).await;
             }
         }
         let why = |(grant, refusal): (String, Refusal)| (grant, refusal.why);

@@ -122,9 +122,7 @@ impl Binder {
     /// See [`BindError`]: the container must not start.
     pub async fn bind(&self, kind: Kind, ids: &Ids) -> Result<(), BindError> {
         let work = self.bind_starting(kind, ids);
-        tokio::time::timeout(DEADLINE, work)
-            .await
-            .map_err(|_| BindError::Late)?
+        tokio::time::timeout(DEADLINE, work).await.map_err(|_| BindError::Late)?
     }
 
     async fn bind_starting(&self, kind: Kind, ids: &Ids) -> Result<(), BindError> {
@@ -150,11 +148,8 @@ impl Binder {
         }
         let slot = Slot::from_shares(devices.ids_of(Kind::Gpu));
         let gpu_request = self.gpu_request(holder, name, DeviceCounts::count(&devices.ids))?;
-        let held = HeldDevices {
-            pod: pod_name(holder),
-            pod_uid: holder.pod_uid.clone(),
-            ids: devices.ids.clone(),
-        };
+        let held =
+            HeldDevices { pod: pod_name(holder), pod_uid: holder.pod_uid.clone(), ids: devices.ids.clone() };
         let (request, asked) = self.request(&slot, holder, name, &gpu_request).await?;
         let one = StartingContainer {
             slot,
@@ -235,11 +230,8 @@ impl Binder {
             pod_uid: holder.pod_uid.clone(),
         };
         let wrong = |why| BindError::Annotations(container_name(holder, name), why);
-        let change: QuotaChange = self
-            .quota_changes
-            .quota_change(&api_holder, &holder.names())
-            .await
-            .map_err(wrong)?;
+        let change: QuotaChange =
+            self.quota_changes.quota_change(&api_holder, &holder.names()).await.map_err(wrong)?;
         let amounts = amounts(gpu_request, &change).map_err(|error| wrong(error.to_string()))?;
         let request = v1::CreateGrantRequest {
             request_id: request_id(slot, &api_holder, &amounts),
@@ -263,12 +255,7 @@ fn request_id(slot: &Slot, holder: &v1::Holder, amounts: &v1::Amounts) -> String
         hash.update("\n");
     }
     hash.update(amounts::canonical_text(amounts));
-    let digest: String = hash
-        .finalize()
-        .iter()
-        .take(8)
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
+    let digest: String = hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect();
     format!("{slot}-{digest}")
 }
 
@@ -308,10 +295,7 @@ mod tests {
                 container: "c".to_owned(),
                 pod_uid: "uid".to_owned(),
             };
-            let mut amounts = v1::Amounts {
-                memory_bytes: 1,
-                ..v1::Amounts::default()
-            };
+            let mut amounts = v1::Amounts { memory_bytes: 1, ..v1::Amounts::default() };
             change(&mut holder, &mut amounts);
             request_id(&Slot::from_shares(&Ids::from([share])), &holder, &amounts)
         };

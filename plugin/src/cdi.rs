@@ -61,10 +61,8 @@ impl Grant {
 /// An input is missing: see [`SpecError`].
 pub fn spec(inputs: &SpecInputs, grant: &Grant) -> Result<Spec, SpecError> {
     let limits = grant.is_limited.then_some(grant.directory.as_path());
-    let device = Device {
-        name: grant.slot.to_string(),
-        container_edits: edits(inputs, &grant.gpus, limits)?,
-    };
+    let device =
+        Device { name: grant.slot.to_string(), container_edits: edits(inputs, &grant.gpus, limits)? };
     Ok(Spec::new(KIND, vec![device]))
 }
 

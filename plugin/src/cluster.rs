@@ -48,10 +48,7 @@ impl Cluster {
                 "annotations are taken as they were seen last, for unknown pods as if there were none";
             read_watch(events, consequence, || update_tx.send_modify(|count| *count += 1)).await;
         });
-        Self {
-            pods: reader,
-            updates,
-        }
+        Self { pods: reader, updates }
     }
 
     /// The quota change of the pod's annotations for its container. It waits for the pod to appear in the watch; the change is

@@ -102,16 +102,11 @@ impl Config {
         let resources = file.resources;
         let config = Config {
             manager: flags.manager.clone().unwrap_or(file.manager),
-            directories: Directories {
-                kubelet: flags.kubelet.clone().unwrap_or(file.kubelet),
-            },
+            directories: Directories { kubelet: flags.kubelet.clone().unwrap_or(file.kubelet) },
             cdi: flags.cdi.clone().unwrap_or(file.cdi),
             devices: file.devices,
             inject: file.driver.inject,
-            driver: (
-                file.driver.root.clone(),
-                file.driver.seen_at.unwrap_or(file.driver.root),
-            ),
+            driver: (file.driver.root.clone(), file.driver.seen_at.unwrap_or(file.driver.root)),
             cluster: Cluster {
                 node: flags.node.clone().unwrap_or_else(config::host_name),
                 api: file.cluster.api,
@@ -128,10 +123,7 @@ impl Config {
             shim_for_whole_gpus: file.whole_cards.shim,
             strict: file.strict,
             unhealthy_effect: file.dra.unhealthy_effect,
-            release: ReleaseTimes {
-                interval: file.release.interval.0,
-                grace: file.release.grace.0,
-            },
+            release: ReleaseTimes { interval: file.release.interval.0, grace: file.release.grace.0 },
             metrics: flags.metrics.unwrap_or(file.metrics.listen).0,
             log: file.log.with(flags.log.as_ref(), flags.log_format),
         };
@@ -153,10 +145,7 @@ impl Config {
         let names: Vec<&str> = self.names.kinds().map(|kind| self.names.name(kind)).collect();
         let different: BTreeSet<&&str> = names.iter().collect();
         if different.len() < names.len() {
-            return together(format!(
-                "resources {}: give each a name of its own",
-                names.join(", ")
-            ));
+            return together(format!("resources {}: give each a name of its own", names.join(", ")));
         }
         Ok(self)
     }
@@ -213,29 +202,17 @@ mod tests {
         for (text, expected) in [
             ("\n\ncdi = 7", "p.toml:3: "),
             ("cid = \"/a\"", "p.toml:1: unknown field `cid`"),
-            (
-                "[resources]\nchunk = \"1\"",
-                "p.toml:2: '1': outside 16 MiB to 64 GiB",
-            ),
+            ("[resources]\nchunk = \"1\"", "p.toml:2: '1': outside 16 MiB to 64 GiB"),
             ("[resources]\nchunk = \"100000000\"", "whole MiB"),
-            (
-                "[resources]\ngpu = \"gpu\"",
-                "p.toml:2: 'gpu': not a resource's name",
-            ),
+            ("[resources]\ngpu = \"gpu\"", "p.toml:2: 'gpu': not a resource's name"),
             ("[resources]\ngpu = \"kubernetes.io/gpu\"", "p.toml:2: "),
-            (
-                "[resources]\ngpu = \"vcuda.io/memory\"",
-                "give each a name of its own",
-            ),
+            ("[resources]\ngpu = \"vcuda.io/memory\"", "give each a name of its own"),
             (
                 "[resources]\nsuspendable_memory = \"vcuda.io/memory\"",
                 "vcuda.io/memory, vcuda.io/cores, vcuda.io/memory: give each",
             ),
             ("registration = \"guess\"", "p.toml:1: "),
-            (
-                "[dra]\nunhealthy_effect = \"Evict\"",
-                "p.toml:2: unknown variant `Evict`",
-            ),
+            ("[dra]\nunhealthy_effect = \"Evict\"", "p.toml:2: unknown variant `Evict`"),
             ("[release]\ngrace = \"1ms\"", "p.toml:2: '1ms': outside"),
             ("[metrics]\nlisten = \"here\"", "p.toml:2: 'here': neither"),
             ("kubelet = \"here\"", "absolute path"),

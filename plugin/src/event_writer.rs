@@ -29,8 +29,7 @@ struct EventLimiter {
 
 impl EventLimiter {
     fn allows(&mut self, uid: &str, reason: &str, now: Instant) -> bool {
-        self.last
-            .retain(|_, last| now.saturating_duration_since(*last) < MIN_INTERVAL);
+        self.last.retain(|_, last| now.saturating_duration_since(*last) < MIN_INTERVAL);
         let key = (uid.to_owned(), reason.to_owned());
         if self.last.len() >= REMEMBERED_MAX || self.last.contains_key(&key) {
             return false;
@@ -58,10 +57,7 @@ impl std::fmt::Debug for EventWriter {
 impl EventWriter {
     /// Creates a writer that reports as `controller` (a qualified name) on `node`.
     pub fn new(client: Client, controller: &str, node: &str) -> Self {
-        let reporter = Reporter {
-            controller: controller.to_owned(),
-            instance: Some(node.to_owned()),
-        };
+        let reporter = Reporter { controller: controller.to_owned(), instance: Some(node.to_owned()) };
         Self {
             recorder: Recorder::new(client, reporter),
             limiter: EventLimiter::default(),
@@ -106,9 +102,7 @@ impl EventWriter {
 }
 
 fn warning(reason: &str, mut note: String) -> Event {
-    let end = (0..=NOTE_BYTES.min(note.len()))
-        .rev()
-        .find(|end| note.is_char_boundary(*end));
+    let end = (0..=NOTE_BYTES.min(note.len())).rev().find(|end| note.is_char_boundary(*end));
     note.truncate(end.unwrap_or(0));
     Event {
         type_: EventType::Warning,
@@ -153,10 +147,6 @@ mod tests {
     #[test]
     fn a_note_is_cut_to_the_longest_allowed() {
         let note = warning("VcudaMemoryDenied", "ü".repeat(2000)).note.unwrap();
-        assert!(
-            (NOTE_BYTES - 3..=NOTE_BYTES).contains(&note.len()),
-            "{}",
-            note.len()
-        );
+        assert!((NOTE_BYTES - 3..=NOTE_BYTES).contains(&note.len()), "{}", note.len());
     }
 }

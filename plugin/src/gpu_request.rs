@@ -95,11 +95,7 @@ pub fn gpu_request(
     gpus: &[NodeGpu],
     names: &ExtendedResources,
 ) -> Result<GpuRequest, RequestError> {
-    let DeviceCounts {
-        gpus: count,
-        percents,
-        ..
-    } = device_counts;
+    let DeviceCounts { gpus: count, percents, .. } = device_counts;
     let (kind, chunks) = match (device_counts.chunks, device_counts.suspendable_chunks) {
         (chunks, 0) => (Kind::Memory, chunks),
         (0, chunks) => (Kind::SuspendableMemory, chunks),
@@ -110,11 +106,7 @@ pub fn gpu_request(
         }
     };
     let is_suspendable = kind == Kind::SuspendableMemory;
-    let counts = Counts {
-        gpus: count,
-        chunks,
-        percents,
-    };
+    let counts = Counts { gpus: count, chunks, percents };
     let each = counts.of_each_gpu(chunk_bytes, names.resources(kind))?;
     let (chunks_each, percents_each) = (each.chunks, each.percents);
     let size = |chunks: u32| u64::from(chunks).saturating_mul(chunk_bytes);
@@ -166,12 +158,7 @@ mod tests {
             state: State::Usable,
             numa_node: None,
         };
-        let device_counts = DeviceCounts {
-            gpus,
-            chunks,
-            percents,
-            suspendable_chunks: 0,
-        };
+        let device_counts = DeviceCounts { gpus, chunks, percents, suspendable_chunks: 0 };
         let node = [gpu("a", 96), gpu("b", 96), gpu("c", 318)];
         gpu_request(device_counts, 256 * MIB, &node, &names()).map_err(|error| error.to_string())
     }
@@ -187,43 +174,23 @@ mod tests {
             uuid: "a".to_owned(),
             minor_number: None,
             chunks: 100,
-            suspendable: Some(SuspendableChunks {
-                count: 300,
-                largest: 150,
-            }),
+            suspendable: Some(SuspendableChunks { count: 300, largest: 150 }),
             state: State::Usable,
             numa_node: None,
         }];
         let request = |chunks, suspendable_chunks| {
-            let counts = DeviceCounts {
-                gpus: 1,
-                chunks,
-                percents: 100,
-                suspendable_chunks,
-            };
+            let counts = DeviceCounts { gpus: 1, chunks, percents: 100, suspendable_chunks };
             gpu_request(counts, 256 * MIB, &node, &names()).map_err(|error| error.to_string())
         };
         let largest = request(0, 150).unwrap();
-        assert_eq!(
-            (largest.memory_bytes, largest.is_suspendable),
-            (Some(150 * 256 * MIB), true)
-        );
+        assert_eq!((largest.memory_bytes, largest.is_suspendable), (Some(150 * 256 * MIB), true));
         let common = request(100, 0).unwrap();
-        assert_eq!(
-            (common.memory_bytes, common.is_suspendable),
-            (Some(100 * 256 * MIB), false)
-        );
+        assert_eq!((common.memory_bytes, common.is_suspendable), (Some(100 * 256 * MIB), false));
         let more = request(0, 151).unwrap_err();
-        assert!(
-            more.starts_with("v/suspendable-memory: 151 is 37.75 GiB"),
-            "{more}"
-        );
+        assert!(more.starts_with("v/suspendable-memory: 151 is 37.75 GiB"), "{more}");
         assert!(request(101, 0).unwrap_err().starts_with("v/memory: 101 is"));
         let both = request(10, 10).unwrap_err();
-        assert!(
-            both.contains("it asks for v/memory and for v/suspendable-memory: leave one"),
-            "{both}"
-        );
+        assert!(both.contains("it asks for v/memory and for v/suspendable-memory: leave one"), "{both}");
     }
 
     #[test]
@@ -234,10 +201,7 @@ mod tests {
         assert_eq!((two.memory_bytes, two.cores_permille), (Some(2048 * MIB), 150));
         assert!(two.among.is_empty());
         let uneven = request(2, 33, 30).unwrap_err();
-        assert!(
-            uneven.starts_with("v/memory: 33 ") && uneven.ends_with("32 or 34"),
-            "{uneven}"
-        );
+        assert!(uneven.starts_with("v/memory: 33 ") && uneven.ends_with("32 or 34"), "{uneven}");
         let uneven = request(2, 32, 1).unwrap_err();
         assert!(uneven.ends_with("by 2: ask for 2"), "{uneven}");
     }
@@ -245,22 +209,10 @@ mod tests {
     #[test]
     fn one_without_the_others_is_refused_with_what_to_add() {
         for (device_counts, said) in [
-            (
-                (1, 0, 0),
-                "it asks for v/gpu: 1 and for no v/memory: add v/memory: 16 (chunks of 256 MiB)",
-            ),
-            (
-                (0, 16, 0),
-                "it asks for v/memory: 16 and for no v/gpu: add v/gpu: 1",
-            ),
-            (
-                (0, 0, 30),
-                "it asks for v/cores: 30 and for no v/gpu: add v/gpu: 1",
-            ),
-            (
-                (1, 16, 0),
-                "it asks for v/gpu: 1 and v/memory: 16 and for no v/cores: add v/cores: 30",
-            ),
+            ((1, 0, 0), "it asks for v/gpu: 1 and for no v/memory: add v/memory: 16 (chunks of 256 MiB)"),
+            ((0, 16, 0), "it asks for v/memory: 16 and for no v/gpu: add v/gpu: 1"),
+            ((0, 0, 30), "it asks for v/cores: 30 and for no v/gpu: add v/gpu: 1"),
+            ((1, 16, 0), "it asks for v/gpu: 1 and v/memory: 16 and for no v/cores: add v/cores: 30"),
             ((1, 0, 30), "for no v/memory: add"),
         ] {
             let error = request(device_counts.0, device_counts.1, device_counts.2).unwrap_err();
@@ -270,16 +222,9 @@ mod tests {
 
     #[test]
     fn amounts_that_no_gpu_has_are_refused() {
-        assert!(
-            request(1, 16, 101)
-                .unwrap_err()
-                .contains("more than 1 of 100 percent")
-        );
+        assert!(request(1, 16, 101).unwrap_err().contains("more than 1 of 100 percent"));
         let large = request(1, 319, 10).unwrap_err();
-        assert!(
-            large.contains("79.75 GiB") && large.contains("79.5 GiB"),
-            "{large}"
-        );
+        assert!(large.contains("79.75 GiB") && large.contains("79.5 GiB"), "{large}");
     }
 
     /// An unhealthy GPU takes no containers. If all are unhealthy, the manager refuses and names them.
@@ -295,19 +240,11 @@ mod tests {
                 numa_node: None,
             };
             let node = [("small", 96, states[0]), ("large", 318, states[1])].map(gpu);
-            let counts = DeviceCounts {
-                gpus: 1,
-                chunks: 97,
-                percents: 10,
-                suspendable_chunks: 0,
-            };
+            let counts = DeviceCounts { gpus: 1, chunks: 97, percents: 10, suspendable_chunks: 0 };
             gpu_request(counts, 256 * MIB, &node, &names()).map_err(|error| error.to_string())
         };
         let refused = largest([State::Usable, State::Unhealthy]).unwrap_err();
-        assert!(
-            refused.ends_with("the largest that this node has gives 24 GiB"),
-            "{refused}"
-        );
+        assert!(refused.ends_with("the largest that this node has gives 24 GiB"), "{refused}");
         for states in [
             [State::Usable, State::Usable],
             [State::Usable, State::Cordoned],
@@ -320,10 +257,7 @@ mod tests {
     #[test]
     fn a_whole_gpu_is_one_of_just_the_requested_size() {
         let largest = request(1, 318, 100).unwrap();
-        assert_eq!(
-            (largest.memory_bytes, largest.among),
-            (None, vec!["c".to_owned()])
-        );
+        assert_eq!((largest.memory_bytes, largest.among), (None, vec!["c".to_owned()]));
         // No GPU has just this many chunks, so the container gets a part of the largest.
         let between = request(1, 200, 100).unwrap();
         assert_eq!(between.memory_bytes, Some(200 * 256 * MIB));

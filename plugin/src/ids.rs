@@ -211,10 +211,7 @@ mod tests {
         assert_eq!(slot.as_str(), "8825099ea4904796");
         assert_eq!(Slot::named(slot.as_str()), Some(slot));
         assert_eq!(Slot::named("8825099EA4904796"), None);
-        assert_ne!(
-            Slot::from_shares(&Ids::from([1, 23])),
-            Slot::from_shares(&Ids::from([12, 3]))
-        );
+        assert_ne!(Slot::from_shares(&Ids::from([1, 23])), Slot::from_shares(&Ids::from([12, 3])));
     }
 
     proptest! {

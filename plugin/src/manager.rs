@@ -47,10 +47,7 @@ pub struct Manager {
 impl Manager {
     /// Creates a client of the manager that listens at `socket`, now or later.
     pub fn new(socket: &Path) -> Self {
-        Self {
-            socket: socket.to_owned(),
-            channel: Mutex::default(),
-        }
+        Self { socket: socket.to_owned(), channel: Mutex::default() }
     }
 
     async fn channel(&self) -> Result<Channel, ManagerError> {
@@ -90,10 +87,7 @@ impl Manager {
     /// See [`ManagerError`], as for all calls.
     pub async fn gpus(&self) -> Result<v1::ListGpusResponse, ManagerError> {
         // The plugin polls each second and does not need the use.
-        let request = v1::ListGpusRequest {
-            use_may_be_old: true,
-            ..v1::ListGpusRequest::default()
-        };
+        let request = v1::ListGpusRequest { use_may_be_old: true, ..v1::ListGpusRequest::default() };
         let answer = self.node().await?.list_gpus(request).await;
         self.response(answer).await
     }
@@ -116,10 +110,7 @@ impl Manager {
         let request = v1::ListContainersRequest { id: id.to_owned() };
         let answer = self.node().await?.list_containers(request).await;
         match self.response(answer).await {
-            Ok(answer) => Ok(answer
-                .containers
-                .iter()
-                .any(|container| !container.processes.is_empty())),
+            Ok(answer) => Ok(answer.containers.iter().any(|container| !container.processes.is_empty())),
             Err(error) if error.code() == Code::NotFound => Ok(false),
             Err(error) => Err(error),
         }
@@ -127,9 +118,7 @@ impl Manager {
 
     /// The grant with this key; `None` if there is none.
     pub async fn find(&self, key: &str) -> Result<Option<v1::Grant>, ManagerError> {
-        let request = v1::GetGrantRequest {
-            grant: Some(v1::get_grant_request::Grant::Key(key.to_owned())),
-        };
+        let request = v1::GetGrantRequest { grant: Some(v1::get_grant_request::Grant::Key(key.to_owned())) };
         let answer = self.grants().await?.get(request).await;
         match self.response(answer).await {
             Ok(grant) => Ok(Some(grant)),
@@ -158,10 +147,7 @@ impl Manager {
 
     /// Releases a grant that no process uses. A missing grant counts as released.
     pub async fn release(&self, id: &str) -> Result<(), ManagerError> {
-        let request = v1::ReleaseGrantRequest {
-            id: id.to_owned(),
-            even_if_used: false,
-        };
+        let request = v1::ReleaseGrantRequest { id: id.to_owned(), even_if_used: false };
         let answer = self.grants().await?.release(request).await;
         self.response(answer).await.map(|_| ())
     }

@@ -63,9 +63,7 @@ pub struct Instruments {
 
 /// Buckets of the answers to kubelet (seconds).
 pub(crate) fn durations() -> Histogram {
-    Histogram::new([
-        0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
-    ])
+    Histogram::new([0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0])
 }
 
 impl Default for Instruments {
@@ -95,11 +93,7 @@ impl Default for Instruments {
             "Answers to kubelet's PreStartContainer: refused ones keep a container from starting",
             this.starts.clone(),
         );
-        registry.register(
-            "vcuda_plugin_devices",
-            "Devices that kubelet is told of",
-            this.devices.clone(),
-        );
+        registry.register("vcuda_plugin_devices", "Devices that kubelet is told of", this.devices.clone());
         registry.register(
             "vcuda_plugin_registered",
             "1 while kubelet reads the resource's list",
@@ -133,9 +127,7 @@ impl Instruments {
     /// Counts an answer to Allocate and its duration.
     pub fn allocated(&self, kind: Kind, is_done: bool, took: Duration) {
         let outcome = outcome(kind, is_done);
-        self.allocations
-            .get_or_create(&outcome)
-            .observe(took.as_secs_f64());
+        self.allocations.get_or_create(&outcome).observe(took.as_secs_f64());
     }
 
     /// Counts an answer to PreStartContainer and its duration.
@@ -154,9 +146,7 @@ impl Instruments {
 
     /// Sets whether kubelet reads the list.
     pub fn connected(&self, kind: Kind, is_connected: bool) {
-        self.connected
-            .get_or_create(&ResourceLabel(kind))
-            .set(is_connected.into());
+        self.connected.get_or_create(&ResourceLabel(kind)).set(is_connected.into());
     }
 
     /// The metrics as OpenMetrics text.

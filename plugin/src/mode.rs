@@ -103,10 +103,7 @@ impl Mode {
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => report(None),
                     Err(error) => {
                         let path = directories.own();
-                        report(Some(format!(
-                            "{}: {error}; is kubelet's directory mounted?",
-                            path.display()
-                        )));
+                        report(Some(format!("{}: {error}; is kubelet's directory mounted?", path.display())));
                     }
                 }
                 sleep(LOCK_POLL).await;
@@ -140,10 +137,7 @@ fn users_of_mode(mode: Mode, store: &Store) -> BTreeSet<String> {
         Mode::Dra => {
             let records = store.claim_records().unwrap_or_default();
             let claim = |name: &str, namespace: &str| format!("claim {namespace}/{name}");
-            records
-                .iter()
-                .map(|record| claim(&record.name, &record.namespace))
-                .collect()
+            records.iter().map(|record| claim(&record.name, &record.namespace)).collect()
         }
     }
 }
@@ -169,12 +163,7 @@ mod tests {
 
     #[test]
     fn a_grant_is_of_the_mode_that_named_it() {
-        let mode = |key: &str| {
-            Mode::from_grant(&v1::Grant {
-                key: key.to_owned(),
-                ..v1::Grant::default()
-            })
-        };
+        let mode = |key: &str| Mode::from_grant(&v1::Grant { key: key.to_owned(), ..v1::Grant::default() });
         assert_eq!(mode("claim-0123456789abcdef01234567-0a0b0c0d"), Some(Mode::Dra));
         assert_eq!(mode("0123456789abcdef"), Some(Mode::Plugin));
         assert_eq!(mode("an-operators"), None);
@@ -185,10 +174,7 @@ mod tests {
         let live = |count: usize| (0..count).map(|number| format!("n/p{number}")).collect();
         assert_eq!(refusal_text(Mode::Dra, &live(0)), None);
         let few = refusal_text(Mode::Dra, &live(1)).unwrap();
-        assert!(
-            few.contains("shares of mode plugin live on this node (n/p0): "),
-            "{few}"
-        );
+        assert!(few.contains("shares of mode plugin live on this node (n/p0): "), "{few}");
         let many = refusal_text(Mode::Plugin, &live(9)).unwrap();
         assert!(many.contains("(n/p0, n/p1, n/p2, ...)"), "{many}");
     }
@@ -196,9 +182,7 @@ mod tests {
     #[test]
     fn one_daemon_of_either_mode_is_at_work() {
         let scratch = tempfile::tempdir().unwrap();
-        let directories = Directories {
-            kubelet: scratch.path().to_owned(),
-        };
+        let directories = Directories { kubelet: scratch.path().to_owned() };
         let taken = Mode::Plugin.lock_node(&directories).unwrap();
         for mode in [Mode::Plugin, Mode::Dra] {
             let error = mode.lock_node(&directories).unwrap_err();

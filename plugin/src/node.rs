@@ -65,13 +65,7 @@ pub struct NodeWatcher {
 impl NodeWatcher {
     /// Creates a watcher that polls `manager` and counts memory in `chunks`.
     pub fn new(manager: Arc<Manager>, store: Store, chunks: Chunks, instruments: Arc<Instruments>) -> Self {
-        Self {
-            manager,
-            store,
-            chunks,
-            instruments,
-            state: watch::Sender::default(),
-        }
+        Self { manager, store, chunks, instruments, state: watch::Sender::default() }
     }
 
     /// Receiver of the node's state.
@@ -182,10 +176,7 @@ impl NodeWatcher {
                 return false;
             }
             warn!("{problem}");
-            *known = Some(Arc::new(NodeState {
-                problem: Some(problem),
-                ..NodeState::clone(state)
-            }));
+            *known = Some(Arc::new(NodeState { problem: Some(problem), ..NodeState::clone(state) }));
             true
         });
     }

@@ -22,12 +22,7 @@ const MAX_AGE_MS: i64 = 60_000;
 
 /// Copies events until the task is dropped.
 pub async fn run(events: EventWriter, manager: Arc<Manager>) {
-    let mut writer = Writer {
-        events,
-        manager,
-        holders: HashMap::new(),
-        newest_ms: 0,
-    };
+    let mut writer = Writer { events, manager, holders: HashMap::new(), newest_ms: 0 };
     loop {
         if let Err(error) = writer.stream_events().await {
             debug!("the manager's events are not heard: {error}");
@@ -67,9 +62,7 @@ impl Writer {
             return;
         };
         let note = format!("container {}: {}", holder.container, event.message);
-        self.events
-            .write(&pod_reference(&holder), &event.reason, note)
-            .await;
+        self.events.write(&pod_reference(&holder), &event.reason, note).await;
     }
 
     /// The holder of a grant; `None` if the grant is not a pod's.
@@ -113,10 +106,7 @@ mod tests {
 
     #[test]
     fn known_and_old_events_are_not_new() {
-        let at = |unix_ms| v1::Event {
-            unix_ms,
-            ..v1::Event::default()
-        };
+        let at = |unix_ms| v1::Event { unix_ms, ..v1::Event::default() };
         let now_ms = 1_000_000;
         assert!(is_new(&at(now_ms), 0, now_ms));
         assert!(is_new(&at(now_ms), now_ms - 1, now_ms));

@@ -44,9 +44,7 @@ pub struct ExtendedResources {
 impl ExtendedResources {
     /// Creates the names of shares, chunks and percents, and of chunks for suspendable containers if kubelet is told of them.
     pub fn new([gpu, memory, cores]: [String; 3], suspendable_memory: Option<String>) -> Self {
-        Self {
-            names: [Some(gpu), Some(memory), Some(cores), suspendable_memory],
-        }
+        Self { names: [Some(gpu), Some(memory), Some(cores), suspendable_memory] }
     }
 
     /// Name of a resource; empty if the plugin has no such resource.
@@ -56,9 +54,7 @@ impl ExtendedResources {
 
     /// Kinds of which the plugin has a resource.
     pub fn kinds(&self) -> impl Iterator<Item = Kind> {
-        Kind::ALL
-            .into_iter()
-            .filter(|kind| kind.select(&self.names).is_some())
+        Kind::ALL.into_iter().filter(|kind| kind.select(&self.names).is_some())
     }
 
     /// Whether kubelet is told of chunks for suspendable containers.
@@ -134,9 +130,7 @@ pub struct PodsSnapshot {
 impl PodsSnapshot {
     /// The containers in PodResources, without plain init containers.
     pub fn listed(&self) -> impl Iterator<Item = &Devices> {
-        self.listed
-            .iter()
-            .flat_map(|(_, _, containers)| containers.values())
+        self.listed.iter().flat_map(|(_, _, containers)| containers.values())
     }
 
     /// The containers in the checkpoint, including those of pods that ended since it was written.
@@ -205,22 +199,14 @@ impl Pods {
         }
         let calls_before = self.calls.load(Ordering::SeqCst);
         let answer = self.read_snapshot().await.map(Arc::new);
-        *last = LastAnswer {
-            calls_before,
-            at: Some(Instant::now()),
-            answer: Some(answer.clone()),
-        };
+        *last = LastAnswer { calls_before, at: Some(Instant::now()), answer: Some(answer.clone()) };
         answer
     }
 
     /// The present version of the checkpoint's file; `None` if there is no file.
     pub fn checkpoint_version(&self) -> Option<CheckpointVersion> {
         let metadata = std::fs::metadata(&self.checkpoint).ok()?;
-        Some(CheckpointVersion(
-            metadata.ino(),
-            metadata.ctime(),
-            metadata.ctime_nsec(),
-        ))
+        Some(CheckpointVersion(metadata.ino(), metadata.ctime(), metadata.ctime_nsec()))
     }
 
     async fn read_snapshot(&self) -> Result<PodsSnapshot, PodsError> {
@@ -230,23 +216,13 @@ impl Pods {
         let (checkpoint, checkpoint_problem) = match read {
             Ok(Ok(checkpoint)) => (checkpoint, None),
             Ok(Err(error)) => (BTreeMap::new(), Some(error)),
-            Err(_) => (
-                BTreeMap::new(),
-                Some(CheckpointError::NotRead(self.checkpoint.clone())),
-            ),
+            Err(_) => (BTreeMap::new(), Some(CheckpointError::NotRead(self.checkpoint.clone()))),
         };
-        Ok(PodsSnapshot {
-            listed,
-            checkpoint,
-            checkpoint_problem,
-        })
+        Ok(PodsSnapshot { listed, checkpoint, checkpoint_problem })
     }
 
     async fn list(&self) -> Result<Vec<(String, String, Containers)>, PodsError> {
-        let error = |why: String| PodsError {
-            socket: self.socket.clone(),
-            why,
-        };
+        let error = |why: String| PodsError { socket: self.socket.clone(), why };
         let channel = self.channel().await.map_err(|source| error(source.to_string()))?;
         let mut client = PodResourcesListerClient::new(channel).max_decoding_message_size(POD_RESOURCES_MAX);
         let list = async {

@@ -48,12 +48,7 @@ impl std::fmt::Debug for Publisher {
 impl Publisher {
     /// One for this node.
     pub fn new(client: Client, node: &str, chunks: Chunks, store: Store) -> Self {
-        Self {
-            nodes: Api::all(client),
-            node: node.to_owned(),
-            chunks,
-            store,
-        }
+        Self { nodes: Api::all(client), node: node.to_owned(), chunks, store }
     }
 
     /// Publishes until it is dropped.
@@ -82,10 +77,7 @@ impl Publisher {
 
     async fn write(&self, text: String, written: &mut Option<String>) -> Duration {
         let patch = json!({"metadata": {"annotations": {ANNOTATION: text}}});
-        let done = self
-            .nodes
-            .patch_metadata(&self.node, &PatchParams::default(), &Patch::Merge(patch))
-            .await;
+        let done = self.nodes.patch_metadata(&self.node, &PatchParams::default(), &Patch::Merge(patch)).await;
         match done {
             Ok(_) => {
                 debug!(gpus = text, "published");
@@ -120,9 +112,8 @@ fn text(gpus: &[v1::Gpu], grants: &[v1::Grant], chunk_bytes: u64, taken: Option<
     };
     let gpus = usable.iter().map(free).collect();
     let holders = grants.iter().filter_map(|grant| grant.holder.as_ref());
-    let mut held: Vec<u32> = holders
-        .map(|holder| container_key(&holder.namespace, &holder.pod, &holder.container))
-        .collect();
+    let mut held: Vec<u32> =
+        holders.map(|holder| container_key(&holder.namespace, &holder.pod, &holder.container)).collect();
     held.sort_unstable();
     serde_json::to_string(&NodeGpus { gpus, held }).unwrap_or_default()
 }
@@ -150,9 +141,7 @@ fn free(gpu: &v1::Gpu, usable: &[&v1::Gpu], chunk_bytes: u64) -> FreeGpu {
         cores: grantable.saturating_sub(gpu.cores_granted_permille) / 10,
         shares: gpu.sharers_max.min(SHARES_PER_GPU).saturating_sub(gpu.sharers),
         numa: u32::try_from(gpu.numa_node).ok(),
-        links: places
-            .filter_map(|(place, _)| u32::try_from(place).ok())
-            .collect(),
+        links: places.filter_map(|(place, _)| u32::try_from(place).ok()).collect(),
     }
 }
 
@@ -181,14 +170,8 @@ mod tests {
 
     #[test]
     fn what_one_more_container_could_have_is_published() {
-        let ill = v1::Gpu {
-            healthy: false,
-            ..gpu("ill")
-        };
-        let cordoned = v1::Gpu {
-            cordoned: true,
-            ..gpu("cordoned")
-        };
+        let ill = v1::Gpu { healthy: false, ..gpu("ill") };
+        let cordoned = v1::Gpu { cordoned: true, ..gpu("cordoned") };
         let linked = v1::Gpu {
             nvlink_uuids: vec!["a".to_owned(), "ill".to_owned()],
             numa_node: 1,

@@ -181,10 +181,7 @@ impl Registrar {
                 }
                 Err(error) => {
                     if !is_warned {
-                        warn!(
-                            resource = self.resource.name,
-                            "cannot be offered to kubelet yet: {error}"
-                        );
+                        warn!(resource = self.resource.name, "cannot be offered to kubelet yet: {error}");
                         is_warned = true;
                     }
                     backoff.wait(&mut self.changes).await;
@@ -216,8 +213,7 @@ impl Registrar {
             let answer = answers.borrow_and_update().clone();
             if let Some(why) = answer.refused {
                 warn!(resource = self.resource.name, "kubelet refuses: {why}");
-                self.instruments
-                    .registered(self.resource.kind, Registered::Refused);
+                self.instruments.registered(self.resource.kind, Registered::Refused);
                 if self.method == RegistrationMethod::Auto {
                     return ControlFlow::Break(());
                 }
@@ -254,14 +250,10 @@ impl Registrar {
                 }
                 Err(error) => {
                     if backoff.is_first() {
-                        warn!(
-                            resource = self.resource.name,
-                            "not registered: {error}; it is tried again"
-                        );
+                        warn!(resource = self.resource.name, "not registered: {error}; it is tried again");
                     }
                     if !error.is_absence() {
-                        self.instruments
-                            .registered(self.resource.kind, Registered::Failed);
+                        self.instruments.registered(self.resource.kind, Registered::Failed);
                     }
                     backoff.wait(&mut self.changes).await;
                 }

@@ -65,11 +65,7 @@ type GoneSince = HashMap<Slot, Instant>;
 /// The earliest future time at which a slot will have been gone for `grace`.
 fn next_due(since: &GoneSince, grace: Duration) -> Option<Instant> {
     let now = Instant::now();
-    since
-        .values()
-        .map(|first| *first + grace)
-        .filter(|due| *due > now)
-        .min()
+    since.values().map(|first| *first + grace).filter(|due| *due > now).min()
 }
 
 /// Sleeps until `time`; forever if it is `None`.
@@ -146,10 +142,8 @@ impl Releaser {
                 return None;
             }
         };
-        let grants: HashMap<Slot, v1::Grant> = grants
-            .into_iter()
-            .filter_map(|grant| Some((plugin_slot(&grant)?, grant)))
-            .collect();
+        let grants: HashMap<Slot, v1::Grant> =
+            grants.into_iter().filter_map(|grant| Some((plugin_slot(&grant)?, grant))).collect();
         let store = self.store.clone();
         let written = match spawn_blocking(move || store.records()).await {
             Ok(Ok(records)) => records.into_iter().map(|record| record.slot).collect(),
@@ -195,10 +189,8 @@ impl Releaser {
             // Without a fresh checkpoint its containers count as alive.
             false => snapshot,
         };
-        let living: BTreeSet<Slot> = slots_of(snapshot.listed())
-            .union(&slots_of(snapshot.recorded()))
-            .cloned()
-            .collect();
+        let living: BTreeSet<Slot> =
+            slots_of(snapshot.listed()).union(&slots_of(snapshot.recorded())).cloned().collect();
         Some(unlisted.difference(&living).cloned().collect())
     }
 
@@ -269,10 +261,7 @@ impl Releaser {
         let Some(grant) = grant else { return Ok(true) };
         match self.manager.release(&grant.id).await {
             Ok(()) => {
-                info!(
-                    grant = grant.id,
-                    "given back: kubelet knows its container no more"
-                );
+                info!(grant = grant.id, "given back: kubelet knows its container no more");
                 Ok(true)
             }
             Err(ManagerError::Refused(status)) => {
@@ -287,10 +276,7 @@ impl Releaser {
 /// The slots of these containers. Containers without shares have none.
 fn slots_of<'a>(containers: impl Iterator<Item = &'a Devices>) -> BTreeSet<Slot> {
     let shares = containers.map(|devices| devices.ids_of(Kind::Gpu));
-    shares
-        .filter(|shares| !shares.is_empty())
-        .map(Slot::from_shares)
-        .collect()
+    shares.filter(|shares| !shares.is_empty()).map(Slot::from_shares).collect()
 }
 
 /// The slot of a grant that the plugin created; `None` for other grants, whose keys are not slots or which have no pod.
@@ -320,10 +306,7 @@ mod tests {
             ..v1::Grant::default()
         };
         for holder in [["p", ""], ["", "uid"], ["p", "uid"]] {
-            assert_eq!(
-                plugin_slot(&grant(slot.as_str(), Some(holder))),
-                Some(slot.clone())
-            );
+            assert_eq!(plugin_slot(&grant(slot.as_str(), Some(holder))), Some(slot.clone()));
         }
         for other in [
             grant(slot.as_str(), None),
@@ -339,12 +322,7 @@ mod tests {
     #[test]
     fn containers_without_shares_have_no_slot() {
         let devices = |shares: &[u32], chunks: u32| Devices {
-            ids: [
-                shares.iter().copied().collect(),
-                (0..chunks).collect(),
-                Ids::new(),
-                Ids::new(),
-            ],
+            ids: [shares.iter().copied().collect(), (0..chunks).collect(), Ids::new(), Ids::new()],
             ..Devices::default()
         };
         let containers = [devices(&[3], 2), devices(&[], 2), devices(&[3], 4)];

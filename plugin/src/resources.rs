@@ -87,13 +87,8 @@ pub fn list(kind: Kind, gpus: &[NodeGpu], held: &HeldIds) -> List {
     let all_held: BTreeSet<u32> = gpus.iter().flat_map(on).collect();
     let free = (0..).filter(|number| !all_held.contains(number));
     let length = usize::try_from(total).unwrap_or(usize::MAX);
-    let mut list: List = all_held
-        .iter()
-        .copied()
-        .chain(free)
-        .take(length)
-        .map(|number| (number, true))
-        .collect();
+    let mut list: List =
+        all_held.iter().copied().chain(free).take(length).map(|number| (number, true)).collect();
     for gpu in gpus.iter().filter(|gpu| gpu.state != State::Usable) {
         let on_it = on(gpu);
         let count = usize::try_from(gpu.count(kind)).unwrap_or(usize::MAX);
@@ -104,10 +99,7 @@ pub fn list(kind: Kind, gpus: &[NodeGpu], held: &HeldIds) -> List {
             }
         }
         // The highest first, as new containers get the lowest.
-        let free = list
-            .iter_mut()
-            .rev()
-            .filter(|(number, healthy)| **healthy && !all_held.contains(number));
+        let free = list.iter_mut().rev().filter(|(number, healthy)| **healthy && !all_held.contains(number));
         for (_, healthy) in free {
             if missing == 0 {
                 break;
@@ -127,9 +119,7 @@ pub fn common_numa_node(gpus: &[NodeGpu]) -> Option<u32> {
 
 /// The list in kubelet's form. `numa_node` is that of all GPUs.
 pub fn devices(kind: Kind, list: &List, numa_node: Option<u32>) -> Vec<Device> {
-    let topology = numa_node.map(|node| TopologyInfo {
-        nodes: vec![NumaNode { id: node.into() }],
-    });
+    let topology = numa_node.map(|node| TopologyInfo { nodes: vec![NumaNode { id: node.into() }] });
     let device = |(number, healthy): (&u32, &bool)| Device {
         id: kind.id(*number),
         health: if *healthy { HEALTHY } else { UNHEALTHY }.to_owned(),
@@ -175,10 +165,8 @@ mod tests {
     #[test]
     fn an_unhealthy_gpu_takes_its_ids_and_its_part_of_the_free_ones() {
         let mut gpus = [gpu("a", 10, State::Usable), gpu("b", 20, State::Unhealthy)];
-        let held = HeldIds::from([
-            ("a".to_owned(), Ids::from([0, 5])),
-            ("b".to_owned(), Ids::from([1, 2, 3])),
-        ]);
+        let held =
+            HeldIds::from([("a".to_owned(), Ids::from([0, 5])), ("b".to_owned(), Ids::from([1, 2, 3]))]);
         let ill = list(Kind::Memory, &gpus, &held);
         assert_eq!((ill.len(), healthy(&ill)), (30, 10));
         assert!([1, 2, 3].iter().all(|number| !ill[number]), "{ill:?}");
@@ -193,13 +181,8 @@ mod tests {
     #[test]
     fn a_numa_node_is_listed_only_if_all_gpus_have_it() {
         let at = |nodes: &[Option<u32>]| {
-            let gpus: Vec<NodeGpu> = nodes
-                .iter()
-                .map(|node| NodeGpu {
-                    numa_node: *node,
-                    ..gpu("a", 1, State::Usable)
-                })
-                .collect();
+            let gpus: Vec<NodeGpu> =
+                nodes.iter().map(|node| NodeGpu { numa_node: *node, ..gpu("a", 1, State::Usable) }).collect();
             common_numa_node(&gpus)
         };
         assert_eq!(at(&[Some(1), Some(1)]), Some(1));
@@ -211,10 +194,8 @@ mod tests {
     #[test]
     fn held_ids_stay_when_a_gpu_vanishes() {
         let gpus = [gpu("a", 10, State::Usable)];
-        let held = HeldIds::from([
-            ("a".to_owned(), Ids::from([25, 26])),
-            ("gone".to_owned(), Ids::from([0])),
-        ]);
+        let held =
+            HeldIds::from([("a".to_owned(), Ids::from([25, 26])), ("gone".to_owned(), Ids::from([0]))]);
         let left = list(Kind::Memory, &gpus, &held);
         assert_eq!(left.len(), 10);
         assert!(left.contains_key(&25) && left.contains_key(&26), "{left:?}");
@@ -223,9 +204,7 @@ mod tests {
 
     #[test]
     fn the_largest_list_is_well_below_the_largest_message() {
-        let gpus: Vec<NodeGpu> = (0..16)
-            .map(|n| gpu(&n.to_string(), 4000, State::Usable))
-            .collect();
+        let gpus: Vec<NodeGpu> = (0..16).map(|n| gpu(&n.to_string(), 4000, State::Usable)).collect();
         for kind in Kind::ALL {
             let list = list(kind, &gpus, &HeldIds::new());
             let devices = devices(kind, &list, Some(u32::MAX));

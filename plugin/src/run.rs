@@ -94,10 +94,7 @@ async fn run_parts(config: Config) -> Result<(), RunError> {
             Some(problems) => Problems::as_ref(problems)(),
             None => waits.borrow().clone(),
         });
-        let daemon = Daemon {
-            name: "vcuda-device-plugin",
-            version: env!("CARGO_PKG_VERSION"),
-        };
+        let daemon = Daemon { name: "vcuda-device-plugin", version: env!("CARGO_PKG_VERSION") };
         let pages = pages(daemon, Arc::new(move || instruments.text()), problems);
         tasks.spawn(http::serve(listener, pages, std::future::pending()));
     }
@@ -177,20 +174,11 @@ impl Base {
         let instruments = Arc::new(Instruments::default());
         let manager = Arc::new(Manager::new(&config.manager));
         let store = Store::new(&config.cdi);
-        let watcher = NodeWatcher::new(
-            Arc::clone(&manager),
-            store.clone(),
-            chunks(config),
-            Arc::clone(&instruments),
-        );
+        let watcher =
+            NodeWatcher::new(Arc::clone(&manager), store.clone(), chunks(config), Arc::clone(&instruments));
         let node = watcher.subscribe();
         tasks.spawn(watcher.run());
-        Self {
-            instruments,
-            manager,
-            store,
-            node,
-        }
+        Self { instruments, manager, store, node }
     }
 }
 
@@ -202,12 +190,7 @@ fn start(
     base: &Base,
     tasks: &mut JoinSet<()>,
 ) -> Problems {
-    let Base {
-        instruments,
-        manager,
-        store,
-        node,
-    } = base;
+    let Base { instruments, manager, store, node } = base;
     let pods = Arc::new(Pods::new(
         &config.directories.pod_resources(),
         &config.directories.device_plugins().join(CHECKPOINT),
@@ -272,10 +255,7 @@ fn start_api_server_tasks(
 
 /// How memory is counted.
 fn chunks(config: &Config) -> Chunks {
-    Chunks {
-        bytes: config.chunk_bytes,
-        has_suspendable: config.names.has_suspendable_memory(),
-    }
+    Chunks { bytes: config.chunk_bytes, has_suspendable: config.names.has_suspendable_memory() }
 }
 
 /// Writer of Kubernetes events as `controller`; `None` if events are off.
@@ -331,18 +311,8 @@ fn register_all(
     ]);
     let mut register = |kind, readers: Readers| {
         let name = config.names.name(kind).to_owned();
-        let resource = Resource {
-            kind,
-            name: name.clone(),
-            shared: Arc::clone(shared),
-            readers,
-        };
-        let registrar = Registrar::new(
-            directories.clone(),
-            config.registration,
-            resource,
-            changes.clone(),
-        );
+        let resource = Resource { kind, name: name.clone(), shared: Arc::clone(shared), readers };
+        let registrar = Registrar::new(directories.clone(), config.registration, resource, changes.clone());
         let connected = registrar.is_connected();
         tasks.spawn(registrar.run());
         (name, connected)

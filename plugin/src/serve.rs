@@ -146,9 +146,7 @@ impl Resource {
         }
         self.shared.share_lru.record_use(&ids);
         Ok(ContainerAllocateResponse {
-            cdi_devices: vec![CdiDevice {
-                name: cdi::qualified(&slot),
-            }],
+            cdi_devices: vec![CdiDevice { name: cdi::qualified(&slot) }],
             ..ContainerAllocateResponse::default()
         })
     }
@@ -229,10 +227,7 @@ impl DevicePlugin for Resource {
             let known = |ids: &[String]| ids.iter().filter_map(|id| self.kind.number(id)).collect::<Ids>();
             let size = usize::try_from(request.allocation_size).unwrap_or(0);
             let must = known(&request.must_include_device_i_ds);
-            let chosen = self
-                .shared
-                .share_lru
-                .preferred(&known(&request.available_device_i_ds), &must, size);
+            let chosen = self.shared.share_lru.preferred(&known(&request.available_device_i_ds), &must, size);
             container_responses.push(ContainerPreferredAllocationResponse {
                 device_i_ds: chosen.iter().map(|number| self.kind.id(*number)).collect(),
             });
@@ -252,17 +247,12 @@ impl DevicePlugin for Resource {
                 container_responses.push(self.allocate_container(&one.devices_ids).await?);
             }
             match container_responses.is_empty() {
-                true => Err(Status::invalid_argument(format!(
-                    "{}: a request for no container",
-                    self.name
-                ))),
+                true => Err(Status::invalid_argument(format!("{}: a request for no container", self.name))),
                 false => Ok(AllocateResponse { container_responses }),
             }
         };
         let answer = answer.await;
-        self.shared
-            .instruments
-            .allocated(self.kind, answer.is_ok(), begun.elapsed());
+        self.shared.instruments.allocated(self.kind, answer.is_ok(), begun.elapsed());
         if let Err(refused) = &answer {
             warn!(resource = self.name, "refused for good: {}", refused.message());
         }
@@ -275,9 +265,7 @@ impl DevicePlugin for Resource {
     ) -> Result<Response<PreStartContainerResponse>, Status> {
         let begun = Instant::now();
         let answer = self.start_container(&request.into_inner().devices_ids).await;
-        self.shared
-            .instruments
-            .started(self.kind, answer.is_ok(), begun.elapsed());
+        self.shared.instruments.started(self.kind, answer.is_ok(), begun.elapsed());
         if let Err(refused) = &answer {
             warn!(resource = self.name, "refused for now: {}", refused.message());
         }

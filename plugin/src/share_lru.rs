@@ -34,11 +34,7 @@ impl ShareLru {
         let mut others: Vec<u32> = available.difference(must).copied().collect();
         others.sort_by_key(|share| (order.last.get(share).copied().unwrap_or(0), *share));
         let missing = size.saturating_sub(must.len());
-        let chosen: BTreeSet<u32> = must
-            .iter()
-            .copied()
-            .chain(others.into_iter().take(missing))
-            .collect();
+        let chosen: BTreeSet<u32> = must.iter().copied().chain(others.into_iter().take(missing)).collect();
         chosen
     }
 }
@@ -57,9 +53,6 @@ mod tests {
         share_lru.record_use(&Ids::from([0]));
         assert_eq!(share_lru.preferred(&all, &Ids::new(), 2), Ids::from([1, 3]));
         assert_eq!(share_lru.preferred(&all, &Ids::from([2]), 2), Ids::from([2, 3]));
-        assert_eq!(
-            share_lru.preferred(&Ids::from([1]), &Ids::new(), 2),
-            Ids::from([1])
-        );
+        assert_eq!(share_lru.preferred(&Ids::from([1]), &Ids::new(), 2), Ids::from([1]));
     }
 }

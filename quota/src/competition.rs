@@ -101,9 +101,7 @@ impl FromStr for Priority {
 /// [`ParseError::Weight`]: not a whole number, or outside [`WEIGHTS`].
 pub fn parse_weight(text: &str) -> Result<u32, ParseError> {
     let weight = text.parse().ok();
-    weight
-        .filter(|weight| WEIGHTS.contains(weight))
-        .ok_or(ParseError::Weight)
+    weight.filter(|weight| WEIGHTS.contains(weight)).ok_or(ParseError::Weight)
 }
 
 #[cfg(test)]

@@ -76,22 +76,14 @@ mod tests {
     const MINUTE_NS: u64 = 60_000_000_000;
 
     fn burst() -> DeviceConfig {
-        DeviceConfig {
-            guarantee_permille: 200,
-            policy: Policy::Burst,
-            ..DeviceConfig::new(1 << 30, 500)
-        }
+        DeviceConfig { guarantee_permille: 200, policy: Policy::Burst, ..DeviceConfig::new(1 << 30, 500) }
     }
 
     /// A file may hold a guarantee above the cap. The cap is never exceeded all the same.
     #[test]
     fn the_promise_is_the_guarantee_and_never_above_the_cap() {
         let promised = |policy, guarantee_permille| {
-            let config = DeviceConfig {
-                policy,
-                guarantee_permille,
-                ..burst()
-            };
+            let config = DeviceConfig { policy, guarantee_permille, ..burst() };
             config.promised_permille()
         };
         assert_eq!(promised(Policy::Burst, 200), 200);

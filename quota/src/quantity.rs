@@ -102,9 +102,7 @@ impl MemorySize {
         let size = text.parse()?;
         let number = text.trim();
         if number.ends_with(|c: char| c.is_ascii_digit()) {
-            return Err(ParseError::NoUnit {
-                number: number.to_owned(),
-            });
+            return Err(ParseError::NoUnit { number: number.to_owned() });
         }
         Ok(size)
     }
@@ -115,18 +113,12 @@ impl FromStr for MemorySize {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let text = text.trim();
-        let end = text
-            .find(|c: char| !c.is_ascii_digit() && c != '.')
-            .unwrap_or(text.len());
+        let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
         let (number, unit) = text.split_at(end);
         let number = Decimal::parse(number).ok_or_else(|| no_number(text, "4Gi"))?;
         let scale = unit_bytes(unit.trim_start())?;
         let bytes = number.times(scale)?;
-        if bytes == 0 {
-            Err(ParseError::NoMemory)
-        } else {
-            Ok(MemorySize(bytes))
-        }
+        if bytes == 0 { Err(ParseError::NoMemory) } else { Ok(MemorySize(bytes)) }
     }
 }
 
@@ -143,9 +135,7 @@ fn unit_bytes(unit: &str) -> Result<u64, ParseError> {
         "Gi" | "GiB" => 1 << 30,
         "Ti" | "TiB" => 1 << 40,
         _ => {
-            return Err(ParseError::UnknownUnit {
-                unit: unit.to_owned(),
-            });
+            return Err(ParseError::UnknownUnit { unit: unit.to_owned() });
         }
     })
 }
@@ -172,15 +162,10 @@ impl Decimal {
             return None;
         }
         let fraction = fraction.trim_end_matches('0');
-        let places = u32::try_from(fraction.len())
-            .ok()
-            .filter(|places| *places <= 18)?;
+        let places = u32::try_from(fraction.len()).ok().filter(|places| *places <= 18)?;
         // 20 digits hold every u64; the rest is out of range and reported as such by `times`.
         let digits = format!("{whole}{fraction}").parse::<u128>().ok()?;
-        Some(Decimal {
-            digits: u64::try_from(digits).unwrap_or(u64::MAX),
-            places,
-        })
+        Some(Decimal { digits: u64::try_from(digits).unwrap_or(u64::MAX), places })
     }
 
     fn times(&self, scale: u64) -> Result<u64, ParseError> {
@@ -199,12 +184,8 @@ impl Decimal {
 impl fmt::Display for MemorySize {
     /// The largest unit that keeps the figure short: `4 GiB`, `1.5 GiB`, `480 MiB`, `17 B`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const UNITS: [(u64, &str); 4] = [
-            (1 << 40, "TiB"),
-            (1 << 30, "GiB"),
-            (1 << 20, "MiB"),
-            (1 << 10, "KiB"),
-        ];
+        const UNITS: [(u64, &str); 4] =
+            [(1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
         let Some((scale, unit)) = UNITS.into_iter().find(|(scale, _)| self.0 >= *scale) else {
             return write!(f, "{} B", self.0);
         };
@@ -296,20 +277,13 @@ mod tests {
     fn sizes_that_are_refused() {
         for text in ["", "Gi", "-4Gi", "four", ".", ".5Gi", "4.Gi", "4,5Gi"] {
             let expected = match text {
-                "4,5Gi" => ParseError::UnknownUnit {
-                    unit: ",5Gi".to_owned(),
-                },
+                "4,5Gi" => ParseError::UnknownUnit { unit: ",5Gi".to_owned() },
                 "-4Gi" => ParseError::Negative { example: "4Gi" },
                 _ => ParseError::NotANumber { example: "4Gi" },
             };
             assert_eq!(size(text), Err(expected), "{text}");
         }
-        assert_eq!(
-            size("4Gib"),
-            Err(ParseError::UnknownUnit {
-                unit: "Gib".to_owned()
-            })
-        );
+        assert_eq!(size("4Gib"), Err(ParseError::UnknownUnit { unit: "Gib".to_owned() }));
         assert_eq!(size("4m"), Err(ParseError::UnknownUnit { unit: "m".to_owned() }));
         assert_eq!(size("0"), Err(ParseError::NoMemory));
         assert_eq!(size("0.0Gi"), Err(ParseError::NoMemory));
@@ -321,16 +295,10 @@ mod tests {
     #[test]
     fn a_number_without_a_unit_gets_the_likely_one() {
         let refused = |text: &str| MemorySize::with_unit(text).unwrap_err().to_string();
-        for (number, example) in [
-            ("4", "4GiB"),
-            ("1023", "1023GiB"),
-            ("1024", "1024MiB"),
-            ("4096", "4096MiB"),
-        ] {
-            assert!(
-                refused(number).contains(&format!("for example {example},")),
-                "{number}"
-            );
+        for (number, example) in
+            [("4", "4GiB"), ("1023", "1023GiB"), ("1024", "1024MiB"), ("4096", "4096MiB")]
+        {
+            assert!(refused(number).contains(&format!("for example {example},")), "{number}");
         }
     }
 
@@ -352,14 +320,9 @@ mod tests {
 
     #[test]
     fn shares() {
-        for (text, permille) in [
-            ("30", 300),
-            ("30%", 300),
-            ("12.5", 125),
-            ("100", 1000),
-            ("0.1", 1),
-            ("30 %", 300),
-        ] {
+        for (text, permille) in
+            [("30", 300), ("30%", 300), ("12.5", 125), ("100", 1000), ("0.1", 1), ("30 %", 300)]
+        {
             assert_eq!(text.parse(), Ok(CoreShare(permille)), "{text}");
         }
         for text in ["0", "0.0", "0 %"] {
@@ -369,16 +332,9 @@ mod tests {
             assert_eq!(text.parse::<CoreShare>(), Err(ParseError::PercentRange), "{text}");
         }
         assert_eq!("0.05".parse::<CoreShare>(), Err(ParseError::PercentPrecision));
-        assert_eq!(
-            "-5".parse::<CoreShare>(),
-            Err(ParseError::Negative { example: "30" })
-        );
+        assert_eq!("-5".parse::<CoreShare>(), Err(ParseError::Negative { example: "30" }));
         for text in ["", "half", "-", "%"] {
-            assert_eq!(
-                text.parse::<CoreShare>(),
-                Err(ParseError::NotANumber { example: "30" }),
-                "{text}"
-            );
+            assert_eq!(text.parse::<CoreShare>(), Err(ParseError::NotANumber { example: "30" }), "{text}");
         }
         assert_eq!(CoreShare(125).to_string(), "12.5 %");
         assert_eq!(CoreShare(300).percent(), "30");

@@ -93,17 +93,11 @@ impl Quota {
             (Policy::Burst, None) => WHOLE_PERMILLE,
             (Policy::Fixed | Policy::BestEffort, None) => cores_permille,
             (Policy::Fixed | Policy::BestEffort, Some(cores_max_permille)) => {
-                return Err(Contradiction::MaximumWithoutBurst {
-                    cores_max_permille,
-                    policy,
-                });
+                return Err(Contradiction::MaximumWithoutBurst { cores_max_permille, policy });
             }
         };
         if cores_max_permille < cores_permille {
-            return Err(Contradiction::MaximumBelowShare {
-                cores_max_permille,
-                cores_permille,
-            });
+            return Err(Contradiction::MaximumBelowShare { cores_max_permille, cores_permille });
         }
         Ok(Self {
             memory_bytes: change.memory_bytes.or(self.memory_bytes),
@@ -117,8 +111,7 @@ impl Quota {
 
     /// Whether every value is in its range: for a quota from a file or from another process.
     pub fn is_valid(&self) -> bool {
-        self.memory_bytes
-            .is_none_or(|bytes| (1..NO_MEMORY_LIMIT).contains(&bytes))
+        self.memory_bytes.is_none_or(|bytes| (1..NO_MEMORY_LIMIT).contains(&bytes))
             && (1..=WHOLE_PERMILLE).contains(&self.cores_permille)
             && (self.cores_permille..=WHOLE_PERMILLE).contains(&self.cores_max_permille)
             && (self.policy == Policy::Burst || self.cores_max_permille == self.cores_permille)
@@ -224,21 +217,9 @@ mod tests {
     fn a_change_leaves_alone_what_it_does_not_name() {
         let burst = Quota::UNLIMITED.merge(&BURST).unwrap();
         assert_eq!(burst.merge(&QuotaChange::default()), Ok(burst));
-        let memory = QuotaChange {
-            memory_bytes: Some(1 << 30),
-            ..QuotaChange::default()
-        };
-        assert_eq!(
-            burst.merge(&memory),
-            Ok(Quota {
-                memory_bytes: Some(1 << 30),
-                ..burst
-            })
-        );
-        assert_eq!(
-            (burst.config().guarantee_permille, burst.config().cap_permille),
-            (300, 500)
-        );
+        let memory = QuotaChange { memory_bytes: Some(1 << 30), ..QuotaChange::default() };
+        assert_eq!(burst.merge(&memory), Ok(Quota { memory_bytes: Some(1 << 30), ..burst }));
+        assert_eq!((burst.config().guarantee_permille, burst.config().cap_permille), (300, 500));
         // The weight follows the share unless it was given.
         assert_eq!(burst.config().weight, 300);
     }
@@ -246,38 +227,20 @@ mod tests {
     #[test]
     fn only_burst_has_a_maximum_and_it_is_the_share_or_more() {
         let burst = Quota::UNLIMITED.merge(&BURST).unwrap();
-        let more = QuotaChange {
-            cores_permille: Some(600),
-            ..QuotaChange::default()
-        };
+        let more = QuotaChange { cores_permille: Some(600), ..QuotaChange::default() };
         assert_eq!(
             burst.merge(&more),
-            Err(Contradiction::MaximumBelowShare {
-                cores_max_permille: 500,
-                cores_permille: 600
-            })
+            Err(Contradiction::MaximumBelowShare { cores_max_permille: 500, cores_permille: 600 })
         );
-        let fixed = QuotaChange {
-            policy: Some(Policy::Fixed),
-            ..QuotaChange::default()
-        };
+        let fixed = QuotaChange { policy: Some(Policy::Fixed), ..QuotaChange::default() };
         let fixed = burst.merge(&fixed).unwrap();
         assert_eq!(fixed.config().cap_permille, 300);
         assert_eq!(
-            fixed.merge(&QuotaChange {
-                policy: None,
-                ..BURST
-            }),
-            Err(Contradiction::MaximumWithoutBurst {
-                cores_max_permille: 500,
-                policy: Policy::Fixed
-            })
+            fixed.merge(&QuotaChange { policy: None, ..BURST }),
+            Err(Contradiction::MaximumWithoutBurst { cores_max_permille: 500, policy: Policy::Fixed })
         );
         // A quota that becomes `burst` keeps no earlier maximum.
-        let again = QuotaChange {
-            cores_max_permille: None,
-            ..BURST
-        };
+        let again = QuotaChange { cores_max_permille: None, ..BURST };
         assert_eq!(fixed.merge(&again).unwrap().cores_max_permille, 1000);
     }
 
@@ -285,10 +248,7 @@ mod tests {
     #[test]
     fn each_value_out_of_its_range_makes_a_quota_invalid() {
         let burst = Quota::UNLIMITED.merge(&BURST).unwrap();
-        let best_effort = Quota {
-            policy: Policy::BestEffort,
-            ..Quota::fixed(None, 300)
-        };
+        let best_effort = Quota { policy: Policy::BestEffort, ..Quota::fixed(None, 300) };
         for good in [burst, best_effort, Quota::fixed(Some(NO_MEMORY_LIMIT - 1), 1)] {
             assert!(good.is_valid(), "{good:?}");
         }
@@ -324,21 +284,13 @@ mod tests {
     #[test]
     fn a_maximum_is_refused_for_each_policy_whose_maximum_is_its_share() {
         for policy in [Policy::Fixed, Policy::BestEffort] {
-            let change = QuotaChange {
-                policy: Some(policy),
-                ..BURST
-            };
-            let refused = Contradiction::MaximumWithoutBurst {
-                cores_max_permille: 500,
-                policy,
-            };
+            let change = QuotaChange { policy: Some(policy), ..BURST };
+            let refused = Contradiction::MaximumWithoutBurst { cores_max_permille: 500, policy };
             assert_eq!(Quota::UNLIMITED.merge(&change), Err(refused));
         }
         // A maximum of just the share is one too.
-        let fixed = Quota::fixed(None, 300).merge(&QuotaChange {
-            cores_max_permille: Some(300),
-            ..QuotaChange::default()
-        });
+        let fixed = Quota::fixed(None, 300)
+            .merge(&QuotaChange { cores_max_permille: Some(300), ..QuotaChange::default() });
         assert!(matches!(fixed, Err(Contradiction::MaximumWithoutBurst { .. })));
     }
 

@@ -62,25 +62,18 @@ fn with_neighbours(
 ) -> Result<(), Box<dyn std::error::Error>> {
     let usage = Usage::in_memory()?;
     for pid in 1..=neighbours {
-        let other = usage.claim(&Identity {
-            pid,
-            start_ticks: 1,
-            ..*me
-        })?;
+        let other = usage.claim(&Identity { pid, start_ticks: 1, ..*me })?;
         other.reserve(device, 4096, 4 * GIB)?.commit();
     }
     let slot = usage.claim(me)?;
-    measure(
-        &format!("reserve + commit + release, {neighbours} neighbours"),
-        || {
-            if let Ok(limit) = limits.memory_limit_bytes(device)
-                && let Ok(reservation) = slot.reserve(device, black_box(2 << 20), limit)
-            {
-                reservation.commit();
-                slot.release(device, black_box(2 << 20));
-            }
-        },
-    );
+    measure(&format!("reserve + commit + release, {neighbours} neighbours"), || {
+        if let Ok(limit) = limits.memory_limit_bytes(device)
+            && let Ok(reservation) = slot.reserve(device, black_box(2 << 20), limit)
+        {
+            reservation.commit();
+            slot.release(device, black_box(2 << 20));
+        }
+    });
     measure(&format!("refused, {neighbours} neighbours"), || {
         let _ = black_box(slot.reserve(device, black_box(8 * GIB), 4 * GIB));
     });

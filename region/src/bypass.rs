@@ -56,10 +56,7 @@ impl Bypass {
 
     /// Whether the process may use the GPU past the shim. For all other reasons the driver's answer is the right one.
     pub const fn is_past_the_shim(self) -> bool {
-        matches!(
-            self,
-            Self::DeepBind | Self::Namespace | Self::UnknownAddress | Self::UnseenHandle
-        )
+        matches!(self, Self::DeepBind | Self::Namespace | Self::UnknownAddress | Self::UnseenHandle)
     }
 
     /// Returns this reason as an error if `condition` holds: `Bypass::BadArgument.when(place.is_null())?`.
@@ -78,9 +75,7 @@ impl Bypass {
 
     /// The reasons whose bits are set in `word`. Unknown bits are ignored: the word is a tenant's.
     pub fn of_word(word: u64) -> impl Iterator<Item = Self> {
-        Self::ALL
-            .into_iter()
-            .filter(move |reason| word & reason.bit() != 0)
+        Self::ALL.into_iter().filter(move |reason| word & reason.bit() != 0)
     }
 }
 

@@ -52,12 +52,7 @@ fn offset_ns(text: &str) -> Option<u64> {
         matches!(words.next()?, "monotonic" | "1").then_some(())?;
         let seconds: i64 = words.next()?.parse().ok()?;
         let ns: i64 = words.next()?.parse().ok()?;
-        Some(
-            seconds
-                .wrapping_mul(1_000_000_000)
-                .wrapping_add(ns)
-                .cast_unsigned(),
-        )
+        Some(seconds.wrapping_mul(1_000_000_000).wrapping_add(ns).cast_unsigned())
     })
 }
 
@@ -71,10 +66,7 @@ mod tests {
             offset_ns("monotonic           2         5\nboottime            7         0\n"),
             Some(2_000_000_005)
         );
-        assert_eq!(
-            offset_ns("7 1 1\n1 -3 0\n").map(u64::cast_signed),
-            Some(-3_000_000_000)
-        );
+        assert_eq!(offset_ns("7 1 1\n1 -3 0\n").map(u64::cast_signed), Some(-3_000_000_000));
         for text in ["", "boottime 1 0", "monotonic", "monotonic 1", "monotonic x 0"] {
             assert_eq!(offset_ns(text), None, "{text:?}");
         }

@@ -61,12 +61,7 @@ pub fn resolve(from_environment: Option<&Path>) -> Option<PathBuf> {
 
 fn resolve_with(managed: &Path, from_environment: Option<&Path>) -> Option<PathBuf> {
     match fs::symlink_metadata(managed.join("limits")) {
-        Err(error)
-            if matches!(
-                error.kind(),
-                io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
-            ) =>
-        {
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
             from_environment.map(|directory| reachable(directory.to_owned()))
         }
         // It exists or cannot be read: either way this is a managed container.
@@ -227,9 +222,7 @@ pub fn remove_dead(root: &Path, me: &Identity) -> Result<usize, DirectoryError> 
     for path in entries(&root.join("containers"))? {
         // An entry that is no directory is not vcuda's. An entry that is gone was removed by another command.
         let Ok(lock) = open_directory(&path) else { continue };
-        let is_unfinished = path
-            .file_name()
-            .is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
+        let is_unfinished = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
         let is_dead = if is_unfinished {
             is_abandoned(&lock)
         } else {
@@ -306,8 +299,6 @@ fn open_directory(path: &Path) -> io::Result<File> {
 fn join(path: &Path, me: &Identity) -> Result<(), DirectoryError> {
     Limits::read(path).map_err(DirectoryError::Open)?;
     let usage = Usage::open(path).map_err(DirectoryError::Open)?;
-    usage
-        .claim(me)
-        .map_err(|_| DirectoryError::Full(path.to_owned()))?;
+    usage.claim(me).map_err(|_| DirectoryError::Full(path.to_owned()))?;
     Ok(())
 }

@@ -63,11 +63,7 @@ impl Words {
 /// Whether a program of version `own` that reads files from version `oldest` on can use a file of `version` that
 /// programs from `compatible` on can use.
 fn is_compatible(version: u32, compatible: u32, oldest: u32, own: u32) -> bool {
-    if version > own {
-        compatible <= own
-    } else {
-        version >= oldest
-    }
+    if version > own { compatible <= own } else { version >= oldest }
 }
 
 #[cfg(test)]
@@ -94,12 +90,8 @@ mod tests {
 
     #[test]
     fn only_a_newer_file_may_be_longer() {
-        let words = |version, size_bytes| Words {
-            magic: 0,
-            version,
-            compatible_version: OLDEST_VERSION,
-            size_bytes,
-        };
+        let words =
+            |version, size_bytes| Words { magic: 0, version, compatible_version: OLDEST_VERSION, size_bytes };
         assert!(words(VERSION, 100).has_size(100, 100));
         assert!(!words(VERSION, 100).has_size(99, 100), "cut");
         assert!(!words(VERSION, 99).has_size(99, 100));

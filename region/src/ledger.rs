@@ -181,10 +181,7 @@ impl Ledger<'_> {
             let is_granted = wanted <= limit_bytes && self.has_one_record() && own.exchange(mine, GRANTED);
             if !is_granted {
                 self.decide(me, own, mine, [used, asked, limit_bytes])
-                    .map_err(|denied| Denied {
-                        requested_bytes: bytes,
-                        ..denied
-                    })?;
+                    .map_err(|denied| Denied { requested_bytes: bytes, ..denied })?;
             }
         }
         if wanted > own.peak_bytes.load(Ordering::Relaxed) {
@@ -216,11 +213,7 @@ impl Ledger<'_> {
                 if needed > limit_bytes {
                     if self.others(Party::slot(me)).changes == others.changes {
                         own.settle(used);
-                        return Err(Denied {
-                            requested_bytes: asked,
-                            used_bytes: counted,
-                            limit_bytes,
-                        });
+                        return Err(Denied { requested_bytes: asked, used_bytes: counted, limit_bytes });
                     }
                 } else if own.head.load(Ordering::Acquire) == mine.0 {
                     self.cancel_rivals(Party::slot(me), mine.rank());

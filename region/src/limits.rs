@@ -70,10 +70,7 @@ impl Limits {
         let now = Self::copied(&path, &file)?;
         now.note_memory_limits();
         let source = Source::new(&file).map_err(|error| OpenError::Io(path, error))?;
-        Ok(Self {
-            source: Some(source),
-            ..now
-        })
+        Ok(Self { source: Some(source), ..now })
     }
 
     /// Reads and checks `limits` in `directory` as they are now, for programs outside of the tenant. Nothing stays
@@ -121,11 +118,8 @@ impl Limits {
         }
         let count = usize::try_from(mapping.device_count.load(Ordering::Relaxed)).ok()?;
         let length = usize::try_from(mapping.name_bytes.load(Ordering::Relaxed)).ok()?;
-        let bytes: Vec<u8> = mapping
-            .name
-            .iter()
-            .flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes())
-            .collect();
+        let bytes: Vec<u8> =
+            mapping.name.iter().flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes()).collect();
         let name = String::from_utf8(bytes.get(..length)?.to_vec()).ok()?;
         let devices: Vec<GpuUuid> = mapping.devices.get(..count)?.iter().map(uuid_of).collect();
         is_sound(&mapping, count).then_some(Self {
@@ -149,9 +143,7 @@ impl Limits {
 
     /// Position of `uuid` in the tenant's limits; `None` if the tenant was not given this GPU.
     pub fn find(&self, uuid: &GpuUuid) -> Option<DeviceIndex> {
-        self.devices()
-            .find(|(_, candidate)| candidate == uuid)
-            .map(|(device, _)| device)
+        self.devices().find(|(_, candidate)| candidate == uuid).map(|(device, _)| device)
     }
 
     /// Number of configurations written so far.
@@ -165,11 +157,7 @@ impl Limits {
     /// The value does not agree with its check word: nothing may be allocated.
     pub fn memory_limit_bytes(&self, device: DeviceIndex) -> Result<u64, Damaged> {
         let [limit, check] = self.device(device).config.read_first::<2>();
-        if check == limit_check(limit) {
-            Ok(limit)
-        } else {
-            Err(Damaged)
-        }
+        if check == limit_check(limit) { Ok(limit) } else { Err(Damaged) }
     }
 
     /// The memory limit of `device` as it was when limits of [`Limits::open`] were last followed (bytes); 0 if it was

@@ -54,35 +54,20 @@ impl<T> fmt::Debug for Mapping<T> {
 impl<T: Mapped> Mapping<T> {
     /// Maps all of `file`, shared; read-only unless `writable`. The caller has checked that it is long enough.
     pub(crate) fn of_file(file: &File, writable: bool) -> io::Result<Self> {
-        let protection = if writable {
-            libc::PROT_READ | libc::PROT_WRITE
-        } else {
-            libc::PROT_READ
-        };
+        let protection = if writable { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_READ };
         Self::map(protection, libc::MAP_SHARED, file.as_raw_fd())
     }
 
     /// Zeroed memory, shared with the children that this process forks later.
     pub(crate) fn anonymous() -> io::Result<Self> {
-        let sharing = if cfg!(miri) {
-            libc::MAP_PRIVATE
-        } else {
-            libc::MAP_SHARED
-        };
-        Self::map(
-            libc::PROT_READ | libc::PROT_WRITE,
-            sharing | libc::MAP_ANONYMOUS,
-            -1,
-        )
+        let sharing = if cfg!(miri) { libc::MAP_PRIVATE } else { libc::MAP_SHARED };
+        Self::map(libc::PROT_READ | libc::PROT_WRITE, sharing | libc::MAP_ANONYMOUS, -1)
     }
 
     /// A copy of `bytes` in memory of this process alone.
     pub(crate) fn of_bytes(bytes: &[u8]) -> io::Result<Self> {
-        let copy = Self::map(
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
-            -1,
-        )?;
+        let copy =
+            Self::map(libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1)?;
         let size = bytes.len().min(size_of::<T>());
         // SAFETY: `copy` is new: writable, of `size_of::<T>()` bytes, which overlap with nothing and which no other thread sees.
         unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), copy.at.as_ptr().cast(), size) };

@@ -55,18 +55,12 @@ impl fmt::Display for OpenError {
         const REMEDY: &str = "start the container or `vcuda run` again to get a new one";
         match self {
             Self::Io(path, error) => write!(f, "cannot use {}: {error}; {REMEDY}", path.display()),
-            Self::Symlink(path) => write!(
-                f,
-                "{} is a symbolic link, which vcuda never follows; {REMEDY}",
-                path.display()
-            ),
+            Self::Symlink(path) => {
+                write!(f, "{} is a symbolic link, which vcuda never follows; {REMEDY}", path.display())
+            }
             Self::NotAFile(path) => write!(f, "{} is not a regular file; {REMEDY}", path.display()),
             Self::Foreign(path) => write!(f, "{} is not a file of vcuda; {REMEDY}", path.display()),
-            Self::Version {
-                path,
-                found,
-                compatible,
-            } => {
+            Self::Version { path, found, compatible } => {
                 let (oldest, own) = release::layouts();
                 write!(f, "{} has layout version {found}", path.display())?;
                 if *found > own {
@@ -77,16 +71,8 @@ impl fmt::Display for OpenError {
                     ", this program uses {oldest} to {own}; use the vcuda release that made it, or {REMEDY}"
                 )
             }
-            Self::Size {
-                path,
-                found,
-                expected,
-            } => {
-                write!(
-                    f,
-                    "{} has {found} bytes instead of {expected}; {REMEDY}",
-                    path.display()
-                )
+            Self::Size { path, found, expected } => {
+                write!(f, "{} has {found} bytes instead of {expected}; {REMEDY}", path.display())
             }
             Self::Damaged(path) => write!(f, "{} is damaged (wrong checksum); {REMEDY}", path.display()),
         }
@@ -95,11 +81,7 @@ impl fmt::Display for OpenError {
 
 impl std::error::Error for OpenError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        if let Self::Io(_, error) = self {
-            Some(error)
-        } else {
-            None
-        }
+        if let Self::Io(_, error) = self { Some(error) } else { None }
     }
 }
 
@@ -149,11 +131,7 @@ pub(crate) fn check<T: Mapped>(path: &Path, file: &File) -> Result<Metadata, Ope
         return Err(OpenError::NotAFile(path.to_owned()));
     }
     let expected = size_of::<T>() as u64;
-    let wrong_size = || OpenError::Size {
-        path: path.to_owned(),
-        found: metadata.len(),
-        expected,
-    };
+    let wrong_size = || OpenError::Size { path: path.to_owned(), found: metadata.len(), expected };
     let mut header = [0; HEADER_BYTES];
     match file.read_exact_at(&mut header, 0) {
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Err(wrong_size()),

@@ -103,10 +103,7 @@ impl Identity {
     /// The command's name, with anything unprintable replaced.
     pub fn command(&self) -> String {
         let bytes = self.name.split(|byte| *byte == 0).next().unwrap_or_default();
-        String::from_utf8_lossy(bytes)
-            .chars()
-            .map(|c| if c.is_control() { '?' } else { c })
-            .collect()
+        String::from_utf8_lossy(bytes).chars().map(|c| if c.is_control() { '?' } else { c }).collect()
     }
 }
 
@@ -143,9 +140,7 @@ fn namespace(process: &str, kind: &str) -> io::Result<u32> {
 
 fn of_any_thread(process: &str, file: &str) -> Option<fs::Metadata> {
     let threads = fs::read_dir(format!("{process}/task")).ok()?.flatten();
-    threads
-        .filter_map(|thread| fs::metadata(thread.path().join(file)).ok())
-        .next()
+    threads.filter_map(|thread| fs::metadata(thread.path().join(file)).ok()).next()
 }
 
 /// The folder of `/proc` that describes a process: its own, or, once its main thread has ended, that of another
@@ -159,10 +154,7 @@ pub fn folder_of(pid: u32) -> PathBuf {
     if Stat::parse(&text).is_none_or(|stat| stat.state != "Z") {
         return main_thread;
     }
-    let threads = fs::read_dir(format!("{process}/task"))
-        .into_iter()
-        .flatten()
-        .flatten();
+    let threads = fs::read_dir(format!("{process}/task")).into_iter().flatten().flatten();
     threads
         .map(|thread| thread.path())
         .find(|thread| fs::metadata(thread.join("ns/uts")).is_ok())
@@ -209,12 +201,7 @@ impl<'a> Stat<'a> {
         let state = fields.next()?;
         let threads = fields.nth(16)?.parse().ok()?;
         let start_ticks = fields.nth(1)?.parse().ok()?;
-        Some(Self {
-            name,
-            state,
-            threads,
-            start_ticks,
-        })
+        Some(Self { name, state, threads, start_ticks })
     }
 
     /// Whether the process has ended. A zombie has given everything back, unless other threads of it still run.
@@ -245,21 +232,13 @@ impl ProcessView {
         // A `/proc` mounted in another PID namespace shows other processes under these numbers.
         let listed = fs::read_link("/proc/self").ok();
         let proc_is_ours = listed.and_then(|pid| pid.to_str()?.parse().ok()) == Some(me.pid);
-        Self {
-            me,
-            proc_is_ours,
-            is_brief: false,
-        }
+        Self { me, proc_is_ours, is_brief: false }
     }
 
     /// A view for frequent callers, which takes a microsecond a process. It sees only processes of the same PID
     /// namespace, and does not notice that a PID belongs to another process by now.
     pub fn brief(me: Identity) -> Self {
-        Self {
-            me,
-            proc_is_ours: false,
-            is_brief: true,
-        }
+        Self { me, proc_is_ours: false, is_brief: true }
     }
 
     /// Whether `other` is alive.
@@ -331,12 +310,7 @@ impl ProcessView {
         };
         let mut sees_namespace = self.me.pid_namespace == FIRST_PID_NAMESPACE;
         for entry in entries.flatten() {
-            if !entry
-                .file_name()
-                .as_encoded_bytes()
-                .iter()
-                .all(u8::is_ascii_digit)
-            {
+            if !entry.file_name().as_encoded_bytes().iter().all(u8::is_ascii_digit) {
                 continue;
             }
             let path = entry.path();
@@ -359,11 +333,7 @@ impl ProcessView {
                 return Stat::parse(&text).map_or(Liveness::Dead, |stat| self.liveness_by_stat(&stat, other));
             }
         }
-        if sees_namespace {
-            Liveness::Dead
-        } else {
-            Liveness::Unknown
-        }
+        if sees_namespace { Liveness::Dead } else { Liveness::Unknown }
     }
 }
 

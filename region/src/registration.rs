@@ -127,10 +127,7 @@ impl Hello {
         if bytes.len() > MOST_BYTES {
             return Err(Malformed);
         }
-        let (words, _) = bytes
-            .first_chunk::<HELLO_BYTES>()
-            .ok_or(Malformed)?
-            .as_chunks::<8>();
+        let (words, _) = bytes.first_chunk::<HELLO_BYTES>().ok_or(Malformed)?.as_chunks::<8>();
         let mut words = words.iter().map(|word| u64::from_le_bytes(*word));
         let mut next = || words.next().ok_or(Malformed);
         if next()? != HELLO_MAGIC {
@@ -154,16 +151,7 @@ impl Hello {
         if hello.versions.0 > hello.versions.1 || pid == 0 || i32::try_from(pid).is_err() {
             return Err(Malformed);
         }
-        Ok(Self {
-            pid,
-            slot,
-            start_ticks,
-            pid_namespace,
-            time_namespace,
-            layouts,
-            release,
-            ..hello
-        })
+        Ok(Self { pid, slot, start_ticks, pid_namespace, time_namespace, layouts, release, ..hello })
     }
 
     /// The version to use with a peer that supports `oldest` to `newest`; `None` if none is common.
@@ -251,11 +239,7 @@ mod tests {
         assert_eq!(&bytes[..16], b"vcuhello\x01\0\0\0\x02\0\0\0");
         assert_eq!(&bytes[16..32], b"\x07\0\0\0\x03\0\0\0\x67\x12\0\0\0\0\0\0");
         assert_eq!(&bytes[48..], [0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
-        let bytes = Answer {
-            version: 9,
-            status: Status::Full,
-        }
-        .encode();
+        let bytes = Answer { version: 9, status: Status::Full }.encode();
         assert_eq!(&bytes, b"vcuanswr\x09\0\0\0\x03\0\0\0");
     }
 
@@ -264,31 +248,9 @@ mod tests {
         let bytes = hello(1, 1).encode();
         assert_eq!(Hello::decode(&bytes[..63]), Err(Malformed), "cut");
         assert_eq!(Hello::decode(&[0; HELLO_BYTES]), Err(Malformed), "no magic");
-        assert_eq!(
-            Hello::decode(&hello(2, 1).encode()),
-            Err(Malformed),
-            "an empty range"
-        );
-        assert_eq!(
-            Hello::decode(
-                &Hello {
-                    pid: 0,
-                    ..hello(1, 1)
-                }
-                .encode()
-            ),
-            Err(Malformed)
-        );
-        assert_eq!(
-            Hello::decode(
-                &Hello {
-                    pid: 1 << 31,
-                    ..hello(1, 1)
-                }
-                .encode()
-            ),
-            Err(Malformed)
-        );
+        assert_eq!(Hello::decode(&hello(2, 1).encode()), Err(Malformed), "an empty range");
+        assert_eq!(Hello::decode(&Hello { pid: 0, ..hello(1, 1) }.encode()), Err(Malformed));
+        assert_eq!(Hello::decode(&Hello { pid: 1 << 31, ..hello(1, 1) }.encode()), Err(Malformed));
         let mut long = bytes.to_vec();
         long.resize(MOST_BYTES, 0xff);
         assert_eq!(Hello::decode(&long), Ok(hello(1, 1)), "a later version appends");

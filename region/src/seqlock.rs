@@ -44,15 +44,8 @@ impl<const N: usize> Versioned<N> {
     pub(crate) fn stores(&self, words: [u64; N]) -> [(usize, Vec<u8>); 2] {
         let next = self.sequence.load(Ordering::Relaxed).wrapping_add(1);
         let copies = size_of::<AtomicU64>();
-        let copy = if next & 1 == 0 {
-            copies
-        } else {
-            copies + N * size_of::<AtomicU64>()
-        };
-        [
-            (copy, words.iter().flat_map(|word| word.to_ne_bytes()).collect()),
-            (0, next.to_ne_bytes().to_vec()),
-        ]
+        let copy = if next & 1 == 0 { copies } else { copies + N * size_of::<AtomicU64>() };
+        [(copy, words.iter().flat_map(|word| word.to_ne_bytes()).collect()), (0, next.to_ne_bytes().to_vec())]
     }
 
     /// The value that the last finished write left.

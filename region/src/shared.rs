@@ -67,11 +67,7 @@ pub const MAX_OBJECTS: usize = if cfg!(miri) { 8 } else { 1024 };
 /// Holders that one word can name.
 const HOLDERS_A_WORD: usize = 32;
 /// Words of holders. (Loom follows each of them.)
-pub(crate) const HOLDER_WORDS: usize = if cfg!(loom) {
-    1
-} else {
-    MAX_SLOTS.div_ceil(HOLDERS_A_WORD)
-};
+pub(crate) const HOLDER_WORDS: usize = if cfg!(loom) { 1 } else { MAX_SLOTS.div_ceil(HOLDERS_A_WORD) };
 
 /// A process's hold on an object that others may hold too, until [`Slot::part`]. A forked child must leave its
 /// parent's alone, as it must leave the slot.

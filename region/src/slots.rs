@@ -120,15 +120,10 @@ impl Usage {
     }
 
     fn claim_free(&self, claimant: Claimant<'_>) -> Option<Slot<'_>> {
-        self.mapping
-            .identities
-            .iter()
-            .enumerate()
-            .find_map(|(index, record)| {
-                let state = record.state();
-                self.claim_slot(index, record, state, claimant)
-                    .then(|| self.slot(index))
-            })
+        self.mapping.identities.iter().enumerate().find_map(|(index, record)| {
+            let state = record.state();
+            self.claim_slot(index, record, state, claimant).then(|| self.slot(index))
+        })
     }
 
     /// Makes the slot the claimant's, if it is free and its state is still `state`.
@@ -172,8 +167,7 @@ impl Usage {
 
     /// The processes that hold a slot now.
     pub fn processes(&self) -> impl Iterator<Item = (usize, Identity)> + '_ {
-        self.identities()
-            .filter_map(|(index, record)| Some((index, record.identity(record.state())?)))
+        self.identities().filter_map(|(index, record)| Some((index, record.identity(record.state())?)))
     }
 
     /// Memory of all processes of the tenant on `device` (bytes), unfinished reservations left out.
@@ -269,23 +263,18 @@ impl Usage {
         let heard = self.living().filter(|(_, record)| !is_silent(record));
         heard.fold((0, 0), |(ns, count), (index, _)| {
             let meter = &self.slot_device(device, index).meter;
-            (
-                ns.saturating_add(meter.in_flight_ns()),
-                count + u64::from(meter.in_flight_launches()),
-            )
+            (ns.saturating_add(meter.in_flight_ns()), count + u64::from(meter.in_flight_launches()))
         })
     }
 
     /// The meters of the processes that hold a slot now, without those that were seen to be dead.
     pub fn meters(&self, device: DeviceIndex) -> impl Iterator<Item = &Meter> {
-        self.living()
-            .map(move |(index, _)| &self.slot_device(device, index).meter)
+        self.living().map(move |(index, _)| &self.slot_device(device, index).meter)
     }
 
     /// The identities of the processes that hold a slot now, without those that were seen to be dead.
     fn living(&self) -> impl Iterator<Item = (usize, &IdentityRecord)> {
-        self.identities()
-            .filter(|(_, record)| record.state().is_live() && record.gone_ns().is_none())
+        self.identities().filter(|(_, record)| record.state().is_live() && record.gone_ns().is_none())
     }
 
     /// The identities that were ever used.
@@ -324,10 +313,7 @@ impl Usage {
         record.map_or(0, |record| record.state().0)
     }
 
-    #[expect(
-        clippy::indexing_slicing,
-        reason = "callers have the index from an array of MAX_SLOTS"
-    )]
+    #[expect(clippy::indexing_slicing, reason = "callers have the index from an array of MAX_SLOTS")]
     #[inline]
     fn slot_device(&self, device: DeviceIndex, slot: usize) -> &SlotDevice {
         &self.mapping.devices[device.get()][slot]
@@ -345,10 +331,7 @@ pub struct SlotsFull;
 
 impl fmt::Display for SlotsFull {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{MAX_SLOTS} processes of this tenant use a GPU already; end some of them"
-        )
+        write!(f, "{MAX_SLOTS} processes of this tenant use a GPU already; end some of them")
     }
 }
 

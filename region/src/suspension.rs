@@ -36,13 +36,8 @@ pub enum SuspendState {
 
 impl SuspendState {
     /// All states, in the order of their words.
-    pub const ALL: [Self; 5] = [
-        Self::Running,
-        Self::Suspending,
-        Self::Suspended,
-        Self::Resuming,
-        Self::Failed,
-    ];
+    pub const ALL: [Self; 5] =
+        [Self::Running, Self::Suspending, Self::Suspended, Self::Resuming, Self::Failed];
 
     /// The state as it stands in `usage`.
     pub const fn word(self) -> u32 {
@@ -109,11 +104,7 @@ pub struct Gate<'u> {
 
 impl<'u> Gate<'u> {
     pub(crate) fn new(state: &'u AtomicU32, resume_wanted: &'u AtomicU32, inside: &'u AtomicU64) -> Self {
-        Self {
-            state,
-            resume_wanted,
-            inside,
-        }
+        Self { state, resume_wanted, inside }
     }
 
     /// Counts a call, and the calling thread as inside the driver. Returns `false` if it may not go there now, and is not

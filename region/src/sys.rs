@@ -38,20 +38,12 @@ pub(crate) fn has_ended(pid: u32) -> io::Result<bool> {
     let opened = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
     if opened < 0 {
         let error = io::Error::last_os_error();
-        return if error.raw_os_error() == Some(libc::ESRCH) {
-            Ok(true)
-        } else {
-            Err(error)
-        };
+        return if error.raw_os_error() == Some(libc::ESRCH) { Ok(true) } else { Err(error) };
     }
     let fd = i32::try_from(opened).map_err(io::Error::other)?;
     // SAFETY: `fd` is new and owned here alone.
     let process = unsafe { OwnedFd::from_raw_fd(fd) };
-    let mut question = libc::pollfd {
-        fd: process.as_raw_fd(),
-        events: libc::POLLIN,
-        revents: 0,
-    };
+    let mut question = libc::pollfd { fd: process.as_raw_fd(), events: libc::POLLIN, revents: 0 };
     // SAFETY: one entry, valid for writing; no wait.
     match unsafe { libc::poll(&raw mut question, 1, 0) } {
         -1 => Err(io::Error::last_os_error()),
@@ -102,10 +94,7 @@ pub(crate) fn thread_id() -> libc::pid_t {
 /// `CLOCK_MONOTONIC` in nanoseconds, from the vDSO.
 #[inline]
 pub(crate) fn monotonic_ns() -> u64 {
-    let mut time = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` is valid for writing; the call fails only for an unknown clock.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
@@ -121,21 +110,13 @@ pub(crate) enum Lock {
 
 /// Tries to lock. Returns `false` if another opening holds it.
 pub(crate) fn try_lock(file: &File, lock: Lock) -> io::Result<bool> {
-    let operation = if lock == Lock::Shared {
-        libc::LOCK_SH
-    } else {
-        libc::LOCK_EX
-    };
+    let operation = if lock == Lock::Shared { libc::LOCK_SH } else { libc::LOCK_EX };
     // SAFETY: the descriptor is open for as long as `file` lives.
     if unsafe { libc::flock(file.as_raw_fd(), operation | libc::LOCK_NB) } == 0 {
         return Ok(true);
     }
     let error = io::Error::last_os_error();
-    if error.kind() == io::ErrorKind::WouldBlock {
-        Ok(false)
-    } else {
-        Err(error)
-    }
+    if error.kind() == io::ErrorKind::WouldBlock { Ok(false) } else { Err(error) }
 }
 
 /// Sets the file's times to now. That wakes watchers of the file (inotify(7), `IN_ATTRIB`), which a write to mapped
@@ -177,11 +158,7 @@ pub(crate) fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
             libc::RENAME_NOREPLACE,
         )
     };
-    if answer == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
+    if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Locks a byte for this opening of the file (fcntl(2), `F_OFD_SETLK`).
@@ -301,10 +278,7 @@ fn send_opening(socket: &UnixStream, file: &File) -> io::Result<()> {
         padding: 0,
     };
     let mut byte = 0_u8;
-    let mut data = libc::iovec {
-        iov_base: (&raw mut byte).cast(),
-        iov_len: 1,
-    };
+    let mut data = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
     let message = libc::msghdr {
         msg_name: core::ptr::null_mut(),
         msg_namelen: 0,
@@ -316,11 +290,7 @@ fn send_opening(socket: &UnixStream, file: &File) -> io::Result<()> {
     };
     // SAFETY: all that the message points to lives until the call returns; the kernel only reads it. No signal is raised.
     let sent = unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const message, libc::MSG_NOSIGNAL) };
-    if sent == 1 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
+    if sent == 1 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// The effective user of this process.
@@ -336,11 +306,7 @@ pub(crate) fn random_words() -> io::Result<[u64; 2]> {
     // By its number: the function came with glibc 2.25, and images have 2.17.
     // SAFETY: `words` is valid for writing `size` bytes, and any bytes are a valid value. So few come at once or not at all.
     let written = unsafe { libc::syscall(libc::SYS_getrandom, words.as_mut_ptr(), size, 0) };
-    if usize::try_from(written) == Ok(size) {
-        Ok(words)
-    } else {
-        Err(io::Error::last_os_error())
-    }
+    if usize::try_from(written) == Ok(size) { Ok(words) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Wakes all threads that sleep on the word at `address`, those of other processes that map it, too (futex(2)).

@@ -85,11 +85,7 @@ impl UsageReader {
         let slots = identities.last().map_or(0, |(slot, _)| slot + 1);
         let mut found: Vec<ProcessUse> = identities
             .into_iter()
-            .map(|(slot, identity)| ProcessUse {
-                slot,
-                identity,
-                devices: Vec::new(),
-            })
+            .map(|(slot, identity)| ProcessUse { slot, identity, devices: Vec::new() })
             .collect();
         for device in DeviceIndex::all().take(device_count) {
             let lines = self.slot_devices(device, slots)?;
@@ -104,10 +100,7 @@ impl UsageReader {
 
     /// Whether any process that holds a slot lives, or may live, or has left memory that a child may keep.
     pub(crate) fn has_living(&self, view: &ProcessView) -> Result<bool, OpenError> {
-        Ok(self
-            .identities()?
-            .iter()
-            .any(|(slot, identity)| !self.is_gone(*slot, identity, view)))
+        Ok(self.identities()?.iter().any(|(slot, identity)| !self.is_gone(*slot, identity, view)))
     }
 
     /// Whether the process in a slot is dead, and no child may keep its memory and contexts. For a PID namespace that
@@ -127,14 +120,9 @@ impl UsageReader {
     fn identities(&self) -> Result<Vec<(usize, Identity)>, OpenError> {
         let used = self.read(offset_of!(UsageFile, slots_used), 4)?;
         let used = (half(&used, 0) as usize).min(MAX_SLOTS);
-        let records = self.read(
-            offset_of!(UsageFile, identities),
-            used * size_of::<IdentityRecord>(),
-        )?;
+        let records = self.read(offset_of!(UsageFile, identities), used * size_of::<IdentityRecord>())?;
         let records = records.chunks_exact(size_of::<IdentityRecord>()).enumerate();
-        Ok(records
-            .filter_map(|(slot, record)| Some((slot, identity_of_record(record)?)))
-            .collect())
+        Ok(records.filter_map(|(slot, record)| Some((slot, identity_of_record(record)?))).collect())
     }
 
     /// The records of the first `slots` slots on `device`, each with its head. A record is read between two looks at
@@ -169,10 +157,7 @@ impl UsageReader {
     pub fn bypasses(&self, slot: usize) -> Result<u64, OpenError> {
         let record =
             offset_of!(UsageFile, identities) + slot.min(MAX_SLOTS - 1) * size_of::<IdentityRecord>();
-        Ok(word(
-            &self.read(record + offset_of!(IdentityRecord, bypasses), 8)?,
-            0,
-        ))
+        Ok(word(&self.read(record + offset_of!(IdentityRecord, bypasses), 8)?, 0))
     }
 
     fn read(&self, offset: usize, size: usize) -> Result<Vec<u8>, OpenError> {

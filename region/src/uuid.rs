@@ -22,10 +22,7 @@ impl GpuUuid {
     /// The UUID as two words of the shared layout.
     pub(crate) fn to_words(self) -> [u64; 2] {
         let value = u128::from_le_bytes(self.0);
-        #[expect(
-            clippy::cast_possible_truncation,
-            reason = "the two halves are taken on purpose"
-        )]
+        #[expect(clippy::cast_possible_truncation, reason = "the two halves are taken on purpose")]
         [value as u64, (value >> 64) as u64]
     }
 

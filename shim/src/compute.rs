@@ -68,11 +68,8 @@ pub(crate) struct Launches {
 impl Launches {
     fn new(shim: &'static Shim, region: &'static Region) -> Self {
         clock::begin();
-        let limiters = region
-            .limits
-            .devices()
-            .map(|(device, _)| DeviceLimiter::new(shim, region, device))
-            .collect();
+        let limiters =
+            region.limits.devices().map(|(device, _)| DeviceLimiter::new(shim, region, device)).collect();
         Self {
             shim,
             limiters,
@@ -164,10 +161,8 @@ impl Launches {
         if capture::is_capturing(stream.handle, stream.default) {
             return call.real();
         }
-        let measurable = self
-            .streams
-            .find(&self.limiters, stream)
-            .filter(|stream_state| !stream_state.is_unmeasurable());
+        let measurable =
+            self.streams.find(&self.limiters, stream).filter(|stream_state| !stream_state.is_unmeasurable());
         let Some(stream_state) = measurable else {
             return self.launch_unlisted(call, stream, key, family);
         };
@@ -189,9 +184,7 @@ impl Launches {
     #[inline]
     fn limiter_of(&self, stream_state: &StreamState) -> Option<&'static DeviceLimiter> {
         // The hook has asked already if there is but one device.
-        stream_state
-            .limiter()
-            .filter(|limiter| self.limiters.len() == 1 || limiter.is_metered())
+        stream_state.limiter().filter(|limiter| self.limiters.len() == 1 || limiter.is_metered())
     }
 
     /// Pays for a launch, and waits until it may proceed. Returns the time if it was read (ns), and whether a timing event was placed
@@ -216,10 +209,7 @@ impl Launches {
         let is_due = held || predicted.samples < LEARNT || predicted.cost_ns >= timing_event::ALONE_NS;
         // The wait for tokens has cut a burst at whose end the application waits.
         let is_cut = held && stream_state.was_waited_for.swap(false, Ordering::Relaxed);
-        (
-            now,
-            idle && self.resume(limiter, stream_state, stream, now, (is_due, is_cut)),
-        )
+        (now, idle && self.resume(limiter, stream_state, stream, now, (is_due, is_cut)))
     }
 
     /// Notes that the driver has accepted a paid launch.
@@ -251,36 +241,20 @@ impl Launches {
         if capture::is_capturing(stream.handle, stream.default) {
             return None;
         }
-        let measurable = self
-            .streams
-            .find(&self.limiters, stream)
-            .filter(|stream_state| !stream_state.is_unmeasurable());
+        let measurable =
+            self.streams.find(&self.limiters, stream).filter(|stream_state| !stream_state.is_unmeasurable());
         let Some(stream_state) = measurable else {
             return self.admit_unlisted(stream, key, family);
         };
         let limiter = self.limiter_of(stream_state)?;
         let predicted = COSTS.predict(key, family);
         let (now, sampled) = self.pay(limiter, stream_state, stream, predicted);
-        Some(Admitted {
-            limiter,
-            stream_state: Some(stream_state),
-            stream,
-            predicted,
-            now,
-            sampled,
-        })
+        Some(Admitted { limiter, stream_state: Some(stream_state), stream, predicted, now, sampled })
     }
 
     /// The second step. If the driver has not `accepted` the launch, the payment is given back.
     pub(crate) fn admitted(&'static self, launch: &Admitted, accepted: bool) {
-        let Admitted {
-            limiter,
-            stream_state,
-            stream,
-            predicted,
-            now,
-            sampled,
-        } = *launch;
+        let Admitted { limiter, stream_state, stream, predicted, now, sampled } = *launch;
         match stream_state {
             _ if !accepted => limiter.meter.refund(predicted.cost_ns),
             Some(stream_state) => self.launched(limiter, stream_state, stream, predicted, now, sampled),

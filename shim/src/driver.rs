@@ -49,9 +49,7 @@ where
     R: Copy,
 {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("Call")
-            .field("status", &self.status.get())
-            .finish_non_exhaustive()
+        f.debug_struct("Call").field("status", &self.status.get()).finish_non_exhaustive()
     }
 }
 
@@ -114,11 +112,7 @@ pub(crate) fn guarded<const SHIELDED: bool, R: DriverStatus>(
 ) -> R {
     let _inside = HookGuard::enter::<SHIELDED>();
     let _shield = SHIELDED.then(Shield::raise);
-    let call = Call {
-        real,
-        status: Cell::new(None),
-        default_stream,
-    };
+    let call = Call { real, status: Cell::new(None), default_stream };
     match catch_unwind(AssertUnwindSafe(|| handler(&call))) {
         Ok(status) => status,
         Err(payload) => after_panic(answer, &call, payload),

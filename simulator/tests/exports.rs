@@ -10,25 +10,13 @@ use vcuda_driver_api::names::CUDA_EXPORTS;
 /// Path of the library beside the test: a test alone does not build this kind of library.
 fn library() -> PathBuf {
     let test = std::env::current_exe().unwrap();
-    let library = test
-        .ancestors()
-        .nth(2)
-        .unwrap()
-        .join("libvcuda_simulator_cuda.so");
-    assert!(
-        library.exists(),
-        "no {}: run `scripts/build-tests.sh` first",
-        library.display()
-    );
+    let library = test.ancestors().nth(2).unwrap().join("libvcuda_simulator_cuda.so");
+    assert!(library.exists(), "no {}: run `scripts/build-tests.sh` first", library.display());
     library
 }
 
 fn output(program: &str, arguments: &[&str]) -> String {
-    let output = Command::new(program)
-        .args(arguments)
-        .arg(library())
-        .output()
-        .unwrap();
+    let output = Command::new(program).args(arguments).arg(library()).output().unwrap();
     assert!(output.status.success(), "{program} {arguments:?}");
     String::from_utf8(output.stdout).unwrap()
 }
@@ -54,10 +42,5 @@ fn own_references_bind_inside_and_the_name_is_the_drivers() {
     assert!(dynamic.contains("SYMBOLIC"), "{dynamic}");
     assert!(dynamic.contains("NODELETE"), "{dynamic}");
     let undefined = output("nm", &["-D", "--undefined-only"]);
-    assert!(
-        !undefined
-            .lines()
-            .any(|line| line.trim_start().starts_with("U cu")),
-        "{undefined}"
-    );
+    assert!(!undefined.lines().any(|line| line.trim_start().starts_with("U cu")), "{undefined}");
 }

@@ -97,14 +97,8 @@ impl ApiServer {
         self.address = listener.local_addr().unwrap();
         let router = Router::new()
             .route("/api/v1/pods", get(pods))
-            .route(
-                "/apis/events.k8s.io/v1/namespaces/{namespace}/events",
-                post(create_event),
-            )
-            .route(
-                "/apis/events.k8s.io/v1/namespaces/{namespace}/events/{name}",
-                patch(patch_event),
-            )
+            .route("/apis/events.k8s.io/v1/namespaces/{namespace}/events", post(create_event))
+            .route("/apis/events.k8s.io/v1/namespaces/{namespace}/events/{name}", patch(patch_event))
             .route("/api/v1/nodes/{name}", patch(patch_node))
             .fallback(forbidden)
             .with_state(Arc::clone(&self.shared));
@@ -219,12 +213,7 @@ impl Shared {
         query: &BTreeMap<String, String>,
         headers: &HeaderMap,
     ) -> Result<(), (StatusCode, String)> {
-        let header = |name: &str| {
-            headers
-                .get(name)
-                .and_then(|value| value.to_str().ok())
-                .unwrap_or_default()
-        };
+        let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
         if header("authorization") != format!("Bearer {TOKEN}") {
             return Err((StatusCode::UNAUTHORIZED, "no token".to_owned()));
         }
@@ -258,10 +247,7 @@ impl Shared {
 }
 
 async fn forbidden(State(shared): State<Arc<Shared>>, uri: Uri) -> Response {
-    shared.refuse(
-        StatusCode::FORBIDDEN,
-        format!("{uri}: the plugin may list and watch pods, nothing else"),
-    )
+    shared.refuse(StatusCode::FORBIDDEN, format!("{uri}: the plugin may list and watch pods, nothing else"))
 }
 
 /// The field for which the API server refuses a new event (events.k8s.io/v1, `pkg/apis/core/validation/events.go`).
@@ -269,25 +255,16 @@ pub(crate) fn event_problem(namespace: &str, event: &Value) -> Option<&'static s
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let (regarding, reason) = (&event["regarding"], text(&event["reason"]));
     let problems = [
-        (
-            text(&event["metadata"]["namespace"]) != namespace,
-            "metadata.namespace",
-        ),
+        (text(&event["metadata"]["namespace"]) != namespace, "metadata.namespace"),
         (text(&regarding["namespace"]) != namespace, "regarding.namespace"),
         (text(&event["metadata"]["name"]).is_empty(), "metadata.name"),
         (text(&event["eventTime"]).is_empty(), "eventTime"),
-        (
-            !text(&event["reportingController"]).contains('/'),
-            "reportingController",
-        ),
+        (!text(&event["reportingController"]).contains('/'), "reportingController"),
         (text(&event["reportingInstance"]).is_empty(), "reportingInstance"),
         (!(1..=128).contains(&text(&event["action"]).len()), "action"),
         (!(1..=128).contains(&reason.len()), "reason"),
         (text(&event["note"]).len() > 1024, "note"),
-        (
-            !["Normal", "Warning"].contains(&text(&event["type"]).as_str()),
-            "type",
-        ),
+        (!["Normal", "Warning"].contains(&text(&event["type"]).as_str()), "type"),
     ];
     let wrong = problems.into_iter().find(|(is_wrong, _)| *is_wrong);
     wrong.map(|(_, field)| field)
@@ -304,10 +281,7 @@ async fn create_event(
         return refusal;
     }
     if let Some(field) = event_problem(&namespace, &event) {
-        return shared.refuse(
-            StatusCode::UNPROCESSABLE_ENTITY,
-            format!("event: {field}: {event}"),
-        );
+        return shared.refuse(StatusCode::UNPROCESSABLE_ENTITY, format!("event: {field}: {event}"));
     }
     shared.events.lock().written.push(event.clone());
     (StatusCode::CREATED, axum::Json(event)).into_response()
@@ -323,10 +297,7 @@ async fn patch_event(
         return refusal;
     }
     let mut events = shared.events.lock();
-    let Some(event) = events
-        .written
-        .iter_mut()
-        .find(|event| event["metadata"]["name"] == name.as_str())
+    let Some(event) = events.written.iter_mut().find(|event| event["metadata"]["name"] == name.as_str())
     else {
         drop(events);
         return shared.refuse(StatusCode::NOT_FOUND, format!("no event {name}"));
@@ -372,9 +343,7 @@ async fn pods(
         }))
         .into_response();
     }
-    let after = query
-        .get("resourceVersion")
-        .and_then(|version| version.parse().ok());
+    let after = query.get("resourceVersion").and_then(|version| version.parse().ok());
     let mut after: u64 = after.unwrap_or(0);
     let following = Arc::clone(&shared);
     let changes = WatchStream::new(shared.version.subscribe()).map(move |newest| {

@@ -36,10 +36,7 @@ impl Certificate {
     pub fn new() -> Self {
         let key = KeyPair::generate().unwrap();
         let parameters = CertificateParams::new(vec![NAME.to_owned()]).unwrap();
-        Self {
-            chain: parameters.self_signed(&key).unwrap().pem(),
-            key: key.serialize_pem(),
-        }
+        Self { chain: parameters.self_signed(&key).unwrap().pem(), key: key.serialize_pem() }
     }
 
     /// A client that trusts this certificate alone.
@@ -91,10 +88,7 @@ fn read_to_end(
 impl Cluster {
     /// Starts it with this configuration, beside addresses and the certificate.
     pub fn start(configuration: &str) -> Self {
-        let folder = tempfile::Builder::new()
-            .prefix("vcuda-cluster-")
-            .tempdir()
-            .unwrap();
+        let folder = tempfile::Builder::new().prefix("vcuda-cluster-").tempdir().unwrap();
         let certificate = Certificate::new();
         fs::create_dir(folder.path().join("tls")).unwrap();
         let config = folder.path().join("cluster.toml");
@@ -113,14 +107,8 @@ impl Cluster {
             // As in a pod, which the chart gives no token if it asks no API server.
             .env("KUBERNETES_SERVICE_HOST", "192.0.2.1")
             .stderr(Stdio::from(log));
-        let cluster = Self {
-            running: Running::start(&mut command),
-            folder,
-            certificate,
-        };
-        eventually("the webhook is served", SOON, || {
-            cluster.log().contains("metrics at")
-        });
+        let cluster = Self { running: Running::start(&mut command), folder, certificate };
+        eventually("the webhook is served", SOON, || cluster.log().contains("metrics at"));
         cluster
     }
 
@@ -159,11 +147,7 @@ impl Cluster {
     /// Page of metrics or health.
     pub fn page(&self, path: &str) -> String {
         let mut stream = TcpStream::connect(self.address("metrics at http://")).unwrap();
-        write!(
-            stream,
-            "GET {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n"
-        )
-        .unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
         answer
@@ -222,10 +206,7 @@ impl Cluster {
         let answer: Value = serde_json::from_str(&body).unwrap();
         assert_eq!(answer["kind"], "AdmissionReview", "{answer}");
         let response = answer["response"].clone();
-        assert_eq!(
-            response["uid"], "705ab4f5-6393-11e8-b7cc-42010a800002",
-            "{answer}"
-        );
+        assert_eq!(response["uid"], "705ab4f5-6393-11e8-b7cc-42010a800002", "{answer}");
         response
     }
 

@@ -83,9 +83,7 @@ impl<'b> Containerd<'b> {
         started
             .map_err(|why| {
                 let words = why.replace('\n', " ");
-                skip(&format!(
-                    "containerd of Debian's {release} does not work here: {words}"
-                ));
+                skip(&format!("containerd of Debian's {release} does not work here: {words}"));
             })
             .ok()
     }
@@ -108,11 +106,8 @@ impl<'b> Containerd<'b> {
             .stdin(Stdio::null())
             .stderr(Stdio::from(log));
         let mut process = Running::start(&mut command);
-        let calls = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(2)
-            .enable_all()
-            .build()
-            .unwrap();
+        let calls =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let socket = scratch.path().join("containerd.sock");
         let end = SystemTime::now() + SOON;
         let channel = loop {
@@ -128,14 +123,7 @@ impl<'b> Containerd<'b> {
                 }
             }
         };
-        let mut containerd = Self {
-            fixture,
-            calls,
-            channel,
-            version: String::new(),
-            process,
-            scratch,
-        };
+        let mut containerd = Self { fixture, calls, channel, version: String::new(), process, scratch };
         containerd.import(&programs);
         let version: cri::Version =
             containerd.call("/runtime.v1.RuntimeService/Version", cri::Empty::default())?;
@@ -148,16 +136,10 @@ impl<'b> Containerd<'b> {
         let archive = self.scratch.path().join("image.tar");
         image::write(&archive);
         let mut ctr = Command::new(programs.join("ctr"));
-        ctr.arg("--address")
-            .arg(self.scratch.path().join("containerd.sock"));
-        ctr.args(["--namespace", "k8s.io", "images", "import", "--no-unpack"])
-            .arg(archive);
+        ctr.arg("--address").arg(self.scratch.path().join("containerd.sock"));
+        ctr.args(["--namespace", "k8s.io", "images", "import", "--no-unpack"]).arg(archive);
         succeeded(&ctr.output().unwrap());
-        let named = || cri::ImageStatusRequest {
-            image: Some(cri::Image {
-                name: image::NAME.to_owned(),
-            }),
-        };
+        let named = || cri::ImageStatusRequest { image: Some(cri::Image { name: image::NAME.to_owned() }) };
         crate::eventually("containerd's pods can have the image", SOON, || {
             let answer = self.call("/runtime.v1.ImageService/ImageStatus", named());
             answer.is_ok_and(|status: cri::ImageStatusResponse| status.image.is_some())
@@ -193,20 +175,12 @@ impl<'b> Containerd<'b> {
             log_directory: logs.display().to_string(),
             linux: Some(cri::LinuxPod {
                 cgroup_parent: format!("/{}", self.cgroup()),
-                security: Some(cri::PodSecurity {
-                    namespaces: Some(namespaces()),
-                }),
+                security: Some(cri::PodSecurity { namespaces: Some(namespaces()) }),
             }),
         };
-        let request = cri::RunPodSandboxRequest {
-            config: Some(config.clone()),
-        };
+        let request = cri::RunPodSandboxRequest { config: Some(config.clone()) };
         let made: cri::PodId = self.call("/runtime.v1.RuntimeService/RunPodSandbox", request)?;
-        Ok(Sandbox {
-            containerd: self,
-            id: made.id,
-            config,
-        })
+        Ok(Sandbox { containerd: self, id: made.id, config })
     }
 
     /// Name of its control groups in each hierarchy.
@@ -225,10 +199,9 @@ impl Sandbox<'_> {
 
 impl Drop for Sandbox<'_> {
     fn drop(&mut self) {
-        for method in [
-            "/runtime.v1.RuntimeService/StopPodSandbox",
-            "/runtime.v1.RuntimeService/RemovePodSandbox",
-        ] {
+        for method in
+            ["/runtime.v1.RuntimeService/StopPodSandbox", "/runtime.v1.RuntimeService/RemovePodSandbox"]
+        {
             let id = cri::PodId { id: self.id.clone() };
             // After a failed test, containerd's answer does not matter.
             let _: Result<cri::Empty, String> = self.containerd.call(method, id);
@@ -249,21 +222,13 @@ impl Drop for Containerd<'_> {
 
 /// Namespaces as kubelet requests them, except the network.
 fn namespaces() -> cri::Namespaces {
-    cri::Namespaces {
-        network: cri::NODE,
-        pid: cri::CONTAINER,
-        ipc: cri::POD,
-    }
+    cri::Namespaces { network: cri::NODE, pid: cri::CONTAINER, ipc: cri::POD }
 }
 
 /// Configuration recommended by docs/kubernetes.md, with this machine's paths.
 fn configuration(release: &str, scratch: &Path, cdi: &Path) -> String {
     let at = |name: &str| scratch.join(name).display().to_string();
-    let enabled = if release == RELEASES[0] {
-        "enable_cdi = true"
-    } else {
-        ""
-    };
+    let enabled = if release == RELEASES[0] { "enable_cdi = true" } else { "" };
     format!(
         r#"version = 2
 root = "{}"

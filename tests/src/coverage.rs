@@ -26,26 +26,10 @@ pub struct Kind {
 
 /// The kinds of reasons.
 pub const KINDS: &[Kind] = &[
-    Kind {
-        word: "question",
-        meaning: "answers a question: takes nothing, changes nothing",
-        is_free: true,
-    },
-    Kind {
-        word: "setting",
-        meaning: "changes a setting, no memory",
-        is_free: true,
-    },
-    Kind {
-        word: "host",
-        meaning: "host memory, addresses or files only",
-        is_free: true,
-    },
-    Kind {
-        word: "work",
-        meaning: "work on memory that is charged already",
-        is_free: true,
-    },
+    Kind { word: "question", meaning: "answers a question: takes nothing, changes nothing", is_free: true },
+    Kind { word: "setting", meaning: "changes a setting, no memory", is_free: true },
+    Kind { word: "host", meaning: "host memory, addresses or files only", is_free: true },
+    Kind { word: "work", meaning: "work on memory that is charged already", is_free: true },
     Kind {
         word: "elsewhere",
         meaning: "its memory is charged or given back by another function",
@@ -61,11 +45,7 @@ pub const KINDS: &[Kind] = &[
         meaning: "memory that is out of sight of this library: see [limits](limits.md)",
         is_free: false,
     },
-    Kind {
-        word: "open",
-        meaning: "an open door: should be hooked, is not yet",
-        is_free: false,
-    },
+    Kind { word: "open", meaning: "an open door: should be hooked, is not yet", is_free: false },
 ];
 
 /// Functions passed through for the same reason.
@@ -101,25 +81,15 @@ impl Coverage {
             let path = workspace().join(file);
             std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
         };
-        let mut known: BTreeSet<String> = names::CUDA_EXPORTS
-            .iter()
-            .chain(names::NVML_EXPORTS)
-            .map(|name| (*name).to_owned())
-            .collect();
+        let mut known: BTreeSet<String> =
+            names::CUDA_EXPORTS.iter().chain(names::NVML_EXPORTS).map(|name| (*name).to_owned()).collect();
         // Other sources for names that the main rule may miss: base names, and symbols of look-ups.
         for file in ["driver-api-typedefs-12.9.tsv", "driver-api-typedefs-13.5.tsv"] {
             let text = read(&format!("driver-api/data/{file}"));
-            known.extend(
-                text.lines()
-                    .filter_map(|line| Some(line.split('\t').next()?.to_owned())),
-            );
+            known.extend(text.lines().filter_map(|line| Some(line.split('\t').next()?.to_owned())));
         }
         let lookups = read("driver-api/data/libcuda-550.163.01-procaddress.tsv");
-        known.extend(
-            lookups
-                .lines()
-                .filter_map(|line| Some(line.split('\t').nth(3)?.to_owned())),
-        );
+        known.extend(lookups.lines().filter_map(|line| Some(line.split('\t').nth(3)?.to_owned())));
         Coverage {
             known,
             hooked: table::rows().into_iter().filter(|row| !row.is_gated()).collect(),
@@ -147,9 +117,7 @@ impl Coverage {
             }
             for name in &section.names {
                 if let Some(before) = seen.insert(name, title) {
-                    problems.push(format!(
-                        "{name} is passed in \"{title}\" and stands in {before} too"
-                    ));
+                    problems.push(format!("{name} is passed in \"{title}\" and stands in {before} too"));
                 }
             }
         }
@@ -176,10 +144,7 @@ impl Coverage {
             }
             for name in &section.names {
                 if let Some(what) = self.memory.get(name) {
-                    doors.push(format!(
-                        "{name} ({what}) is passed as {}: {}",
-                        section.kind, section.title
-                    ));
+                    doors.push(format!("{name} ({what}) is passed as {}: {}", section.kind, section.title));
                 }
             }
         }
@@ -230,14 +195,9 @@ fn sections(text: &str) -> Vec<Passed> {
     let mut sections: Vec<Passed> = Vec::new();
     for line in text.lines() {
         if let Some(heading) = line.strip_prefix("## ") {
-            let (kind, title) = heading
-                .split_once(": ")
-                .unwrap_or_else(|| panic!("passed.txt: no kind: {line}"));
-            sections.push(Passed {
-                kind: kind.to_owned(),
-                title: title.to_owned(),
-                ..Passed::default()
-            });
+            let (kind, title) =
+                heading.split_once(": ").unwrap_or_else(|| panic!("passed.txt: no kind: {line}"));
+            sections.push(Passed { kind: kind.to_owned(), title: title.to_owned(), ..Passed::default() });
         } else if let Some(section) = sections.last_mut() {
             if let Some(names) = line.strip_prefix("+ ") {
                 section.names.extend(names.split_whitespace().map(str::to_owned));

@@ -52,12 +52,7 @@ impl Fixture {
         fs::write(self.home.path().join("dra.toml"), configuration).unwrap();
         fs::create_dir_all(self.cdi()).unwrap();
         fs::create_dir_all(self.kubelet_directory().join("plugins_registry")).unwrap();
-        DraDriver {
-            fixture: self,
-            node: node.to_owned(),
-            kubelet: Runtime::new().unwrap(),
-            running: None,
-        }
+        DraDriver { fixture: self, node: node.to_owned(), kubelet: Runtime::new().unwrap(), running: None }
     }
 }
 
@@ -76,10 +71,7 @@ impl DraDriver<'_> {
             info.is_some()
         });
         let info = info.unwrap();
-        assert_eq!(
-            (info.r#type.as_str(), info.name.as_str()),
-            (DRA_PLUGIN, "vcuda.io")
-        );
+        assert_eq!((info.r#type.as_str(), info.name.as_str()), (DRA_PLUGIN, "vcuda.io"));
         assert_eq!(info.supported_versions, [DRA_SERVICE, DRA_HEALTH_SERVICE]);
     }
 
@@ -125,18 +117,12 @@ impl DraDriver<'_> {
     }
 
     fn registered(&self) -> Option<PluginInfo> {
-        let socket = self
-            .fixture
-            .kubelet_directory()
-            .join("plugins_registry/vcuda.io-reg.sock");
+        let socket = self.fixture.kubelet_directory().join("plugins_registry/vcuda.io-reg.sock");
         self.kubelet.block_on(async {
             let channel = connect(&socket, SOON).await.ok()?;
             let mut client = RegistrationClient::new(channel);
             let info = client.get_info(InfoRequest {}).await.ok()?.into_inner();
-            let status = RegistrationStatus {
-                plugin_registered: true,
-                error: String::new(),
-            };
+            let status = RegistrationStatus { plugin_registered: true, error: String::new() };
             client.notify_registration_status(status).await.ok()?;
             Some(info)
         })
@@ -151,9 +137,7 @@ impl DraDriver<'_> {
     pub fn prepare(&self, name: &str, uid: &str) -> NodePrepareResourceResponse {
         self.kubelet.block_on(async {
             let mut client = DraPluginClient::new(connect(&self.socket(), SOON).await.unwrap());
-            let request = NodePrepareResourcesRequest {
-                claims: vec![claim(name, uid)],
-            };
+            let request = NodePrepareResourcesRequest { claims: vec![claim(name, uid)] };
             let mut answer = client.node_prepare_resources(request).await.unwrap().into_inner();
             answer.claims.remove(uid).expect("each claim is answered")
         })
@@ -163,14 +147,8 @@ impl DraDriver<'_> {
     pub fn unprepare(&self, name: &str, uid: &str) -> String {
         self.kubelet.block_on(async {
             let mut client = DraPluginClient::new(connect(&self.socket(), SOON).await.unwrap());
-            let request = NodeUnprepareResourcesRequest {
-                claims: vec![claim(name, uid)],
-            };
-            let mut answer = client
-                .node_unprepare_resources(request)
-                .await
-                .unwrap()
-                .into_inner();
+            let request = NodeUnprepareResourcesRequest { claims: vec![claim(name, uid)] };
+            let mut answer = client.node_unprepare_resources(request).await.unwrap().into_inner();
             answer.claims.remove(uid).expect("each claim is answered").error
         })
     }
@@ -212,19 +190,12 @@ impl DraDriver<'_> {
 
     fn page(&self, page: &str) -> String {
         let log = self.log();
-        let found = log
-            .lines()
-            .rev()
-            .find_map(|line| line.split_once("metrics at http://"));
+        let found = log.lines().rev().find_map(|line| line.split_once("metrics at http://"));
         let address = found.unwrap_or_else(|| panic!("no address in {log}")).1;
         crate::manager::fetched(address.split('/').next().unwrap(), page)
     }
 }
 
 fn claim(name: &str, uid: &str) -> Claim {
-    Claim {
-        namespace: "default".to_owned(),
-        uid: uid.to_owned(),
-        name: name.to_owned(),
-    }
+    Claim { namespace: "default".to_owned(), uid: uid.to_owned(), name: name.to_owned() }
 }

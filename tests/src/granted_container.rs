@@ -58,10 +58,7 @@ impl Fixture {
         grant: &str,
         mounted: Mounted,
     ) -> Option<GrantedContainer<'_>> {
-        let may_mount = Command::new("unshare")
-            .args(["-m", "true"])
-            .stderr(Stdio::null())
-            .status();
+        let may_mount = Command::new("unshare").args(["-m", "true"]).stderr(Stdio::null()).status();
         if !may_mount.is_ok_and(|status| status.success()) {
             return None;
         }
@@ -73,12 +70,7 @@ impl Fixture {
             .map(|(name, value)| (name.to_owned(), value.to_owned()))
             .collect();
         let directory = environment.remove("VCUDA_DIR").unwrap().into();
-        Some(GrantedContainer {
-            fixture: self,
-            directory,
-            environment,
-            mounted,
-        })
+        Some(GrantedContainer { fixture: self, directory, environment, mounted })
     }
 }
 
@@ -91,11 +83,7 @@ impl GrantedContainer<'_> {
     /// A command for the program in the container, with the shim and further options of unshare(1).
     pub fn command_in(&self, unshare: &[&str], program: impl AsRef<OsStr>) -> Command {
         let layer = tempfile::tempdir_in(self.fixture.runtime()).unwrap().keep();
-        let how = if self.mounted == Mounted::Files {
-            "files"
-        } else {
-            "directory"
-        };
+        let how = if self.mounted == Mounted::Files { "files" } else { "directory" };
         let mut command = Command::new("unshare");
         command
             .env_clear()
@@ -119,9 +107,7 @@ impl GrantedContainer<'_> {
         let folders = self.environment["LD_LIBRARY_PATH"].split(':');
         let behind: Vec<&str> = folders.filter(|folder| !folder.contains("/front-")).collect();
         let mut command = self.command(program);
-        command
-            .env_remove("LD_PRELOAD")
-            .env("LD_LIBRARY_PATH", behind.join(":"));
+        command.env_remove("LD_PRELOAD").env("LD_LIBRARY_PATH", behind.join(":"));
         command
     }
 }

@@ -186,11 +186,8 @@ impl Kubelet {
             }
         }
         self.node.devices.lock().restarted(&directory.join(CHECKPOINT));
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(2)
-            .enable_all()
-            .build()
-            .unwrap();
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let pod_resources = self.node.directory.join("pod-resources").join(KUBELET_SOCKET);
         let _ = fs::remove_file(&pod_resources);
         let listening = runtime.enter();
@@ -210,9 +207,7 @@ impl Kubelet {
     }
 
     fn runtime(&self) -> &Runtime {
-        self.running
-            .as_ref()
-            .unwrap_or_else(|| panic!("kubelet is stopped"))
+        self.running.as_ref().unwrap_or_else(|| panic!("kubelet is stopped"))
     }
 
     /// Sets the behaviour of PodResources.
@@ -283,10 +278,6 @@ impl Drop for Kubelet {
     fn drop(&mut self) {
         self.stop();
         let wrongs = self.node.wrongs.lock();
-        assert!(
-            wrongs.is_empty() || std::thread::panicking(),
-            "seed {}: {wrongs:?}",
-            self.seed
-        );
+        assert!(wrongs.is_empty() || std::thread::panicking(), "seed {}: {wrongs:?}", self.seed);
     }
 }

@@ -9,10 +9,7 @@
     clippy::indexing_slicing,
     reason = "a test stops at the first thing that is not as it should be"
 )]
-#![allow(
-    clippy::missing_panics_doc,
-    reason = "every function here panics to fail the test"
-)]
+#![allow(clippy::missing_panics_doc, reason = "every function here panics to fail the test")]
 
 use std::collections::hash_map::DefaultHasher;
 use std::ffi::OsStr;
@@ -75,10 +72,7 @@ pub fn release_dir() -> PathBuf {
 
 /// Root of the checkout.
 pub fn workspace() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .parent()
-        .unwrap()
-        .to_path_buf()
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_path_buf()
 }
 
 /// Ways in which a C program reaches the driver's functions (`apps/driver.h`).
@@ -114,9 +108,7 @@ pub fn app(name: &str, door: Door) -> PathBuf {
     .map(|header| workspace().join("tests/apps").join(header));
     let mut key = DefaultHasher::new();
     for file in [&source].into_iter().chain(&headers) {
-        std::fs::read(file)
-            .unwrap_or_else(|e| panic!("{}: {e}", file.display()))
-            .hash(&mut key);
+        std::fs::read(file).unwrap_or_else(|e| panic!("{}: {e}", file.display())).hash(&mut key);
     }
     door.hash(&mut key);
     let dir = release_dir().join("test-apps");
@@ -136,10 +128,7 @@ pub fn app(name: &str, door: Door) -> PathBuf {
     match door {
         Door::Link => {
             let links = driver_links();
-            cc.arg("-DVIA_LINK")
-                .arg("-L")
-                .arg(links.path())
-                .args(["-lcuda", "-Wl,--allow-shlib-undefined"]);
+            cc.arg("-DVIA_LINK").arg("-L").arg(links.path()).args(["-lcuda", "-Wl,--allow-shlib-undefined"]);
             run_ok(&mut cc);
         }
         Door::Dlsym => run_ok(cc.arg("-DVIA_DLSYM")),
@@ -202,15 +191,7 @@ impl Fixture {
     pub fn with_gpus(gpus: usize, memory: &str) -> Self {
         let fixture = Fixture::new();
         let made = fixture
-            .vcuda([
-                "sim",
-                "--gpus",
-                &gpus.to_string(),
-                "--memory",
-                memory,
-                "--",
-                "true",
-            ])
+            .vcuda(["sim", "--gpus", &gpus.to_string(), "--memory", memory, "--", "true"])
             .output()
             .unwrap();
         succeeded(&made);
@@ -261,12 +242,7 @@ impl Fixture {
     /// Sets this fixture's machine, runtime directory and manager in a command's environment, and removes an outer tenant's. A
     /// manager of this machine, or a socket that it left behind, is not seen.
     pub fn environment(&self, command: &mut Command) {
-        for name in [
-            "LD_PRELOAD",
-            "LD_LIBRARY_PATH",
-            "CUDA_VISIBLE_DEVICES",
-            "CUDA_DEVICE_ORDER",
-        ] {
+        for name in ["LD_PRELOAD", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"] {
             command.env_remove(name);
         }
         for (name, _) in std::env::vars_os().filter(|(n, _)| n.to_string_lossy().starts_with("VCUDA_")) {
@@ -312,10 +288,7 @@ impl Fixture {
     pub fn service_ns(&self, pid: u32) -> u64 {
         let report = self.report();
         let rows = report["processes"].as_array().unwrap();
-        rows.iter()
-            .filter(|p| p["pid"] == pid)
-            .map(|p| p["service_ns"].as_u64().unwrap())
-            .sum()
+        rows.iter().filter(|p| p["pid"] == pid).map(|p| p["service_ns"].as_u64().unwrap()).sum()
     }
 
     /// Memory of GPU 0 in use, by the simulator's record (bytes).

@@ -49,10 +49,7 @@ impl Fixture {
             ("--shim-library", release_dir().join("libvcuda_shim.so")),
             ("--vcuda-program", release_dir().join("vcuda")),
         ];
-        let args: Vec<&str> = paths
-            .iter()
-            .flat_map(|(flag, path)| [*flag, path.to_str().unwrap()])
-            .collect();
+        let args: Vec<&str> = paths.iter().flat_map(|(flag, path)| [*flag, path.to_str().unwrap()]).collect();
         self.manager_with(&args)
     }
 
@@ -75,13 +72,7 @@ impl Fixture {
         variables: Vec<(String, PathBuf)>,
     ) -> Manager<'_> {
         let running = self.start_manager(release, &args, &variables);
-        Manager {
-            fixture: self,
-            release: release.to_owned(),
-            args,
-            variables,
-            running,
-        }
+        Manager { fixture: self, release: release.to_owned(), args, variables, running }
     }
 
     /// A command for `vcuda-manager` on this fixture's directories, with metrics on a free port.
@@ -202,9 +193,7 @@ impl Manager<'_> {
 
     /// Starts it again after its end.
     pub fn start_again(&mut self) {
-        self.running = self
-            .fixture
-            .start_manager(&self.release, &self.args, &self.variables);
+        self.running = self.fixture.start_manager(&self.release, &self.args, &self.variables);
     }
 
     /// As [`Manager::kill_and_restart`], with the program of this folder from then on.

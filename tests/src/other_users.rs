@@ -11,9 +11,7 @@ use crate::{Fixture, Manager, release_dir, skip, succeeded};
 
 /// Whether this process can become another user. If not, the test's skip is reported.
 pub fn is_other_users() -> bool {
-    let tried = Command::new("setpriv")
-        .args(["--reuid", "61000", "true"])
-        .output();
+    let tried = Command::new("setpriv").args(["--reuid", "61000", "true"]).output();
     let is_able = tried.is_ok_and(|tried| tried.status.success());
     if !is_able {
         skip("rights of other users: this user cannot become another (setpriv)");
@@ -45,12 +43,8 @@ impl OtherUsers {
         open(place.path());
         open(fixture.home());
         open(&fixture.runtime());
-        for file in [
-            "vcuda",
-            "libvcuda_shim.so",
-            "libvcuda_simulator_cuda.so",
-            "libvcuda_simulator_nvml.so",
-        ] {
+        for file in ["vcuda", "libvcuda_shim.so", "libvcuda_simulator_cuda.so", "libvcuda_simulator_nvml.so"]
+        {
             fs::copy(release_dir().join(file), place.path().join(file)).unwrap();
         }
         Self { fixture, place }

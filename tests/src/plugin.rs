@@ -36,16 +36,9 @@ impl Fixture {
     /// Starts a manager with a shim for containers, and with `manager.toml` of the fixture's home if there is one.
     pub fn manager_with_shim(&self) -> Manager<'_> {
         let file = self.home.path().join("manager.toml");
-        let (shim, program) = (
-            release_dir().join("libvcuda_shim.so"),
-            release_dir().join("vcuda"),
-        );
-        let mut args = vec![
-            "--shim-library",
-            shim.to_str().unwrap(),
-            "--vcuda-program",
-            program.to_str().unwrap(),
-        ];
+        let (shim, program) = (release_dir().join("libvcuda_shim.so"), release_dir().join("vcuda"));
+        let mut args =
+            vec!["--shim-library", shim.to_str().unwrap(), "--vcuda-program", program.to_str().unwrap()];
         if file.exists() {
             args.extend(["--config", file.to_str().unwrap()]);
         }
@@ -63,11 +56,7 @@ impl Fixture {
         let kubelet = self.kubelet(Release::default());
         let plugin = self.plugin_named("plugin", configuration);
         kubelet.wait_for_devices();
-        Node {
-            plugin,
-            kubelet,
-            manager,
-        }
+        Node { plugin, kubelet, manager }
     }
 
     /// As [`Fixture::node_with`], with this node name.
@@ -109,11 +98,7 @@ impl Fixture {
             root = root.display()
         );
         fs::write(self.home.path().join(format!("{name}.toml")), driver).unwrap();
-        let mut plugin = Plugin {
-            fixture: self,
-            name,
-            running: None,
-        };
+        let mut plugin = Plugin { fixture: self, name, running: None };
         plugin.start();
         plugin
     }
@@ -131,13 +116,7 @@ impl Fixture {
                 let asked = name.replace("580.1", "1");
                 symlink(name, libraries.join(asked)).unwrap();
             }
-            for name in [
-                "nvidia0",
-                "nvidia1",
-                "nvidiactl",
-                "nvidia-uvm",
-                "nvidia-uvm-tools",
-            ] {
+            for name in ["nvidia0", "nvidia1", "nvidiactl", "nvidia-uvm", "nvidia-uvm-tools"] {
                 // Only root can make them, and only root starts containers here.
                 let null = Command::new("mknod")
                     .args(["-m", "666"])
@@ -177,11 +156,7 @@ impl Fixture {
 impl Plugin<'_> {
     /// Starts it after a kill.
     pub fn start(&mut self) {
-        let log = File::options()
-            .create(true)
-            .append(true)
-            .open(self.log_path())
-            .unwrap();
+        let log = File::options().create(true).append(true).open(self.log_path()).unwrap();
         let mut command = self.fixture.plugin_command(self.name);
         self.running = Some(Running::start(command.stderr(Stdio::from(log))));
     }
@@ -217,10 +192,7 @@ impl Plugin<'_> {
     /// Address of its metrics and health, chosen by itself.
     pub fn address(&self) -> String {
         let log = self.log();
-        let found = log
-            .lines()
-            .rev()
-            .find_map(|line| line.split_once("metrics at http://"));
+        let found = log.lines().rev().find_map(|line| line.split_once("metrics at http://"));
         let rest = found.unwrap_or_else(|| panic!("no metrics in {log}")).1;
         rest.split('/').next().unwrap().to_owned()
     }

@@ -47,8 +47,7 @@ impl Programs {
             let to = folder.path().join(name);
             fs::copy(release_dir().join(name), &to).unwrap();
             let file = OpenOptions::new().write(true).open(&to).unwrap();
-            file.write_all_at(&words.map(u32::to_ne_bytes).concat(), offset)
-                .unwrap();
+            file.write_all_at(&words.map(u32::to_ne_bytes).concat(), offset).unwrap();
         }
         for name in SHARED {
             symlink(release_dir().join(name), folder.path().join(name)).unwrap();
@@ -65,9 +64,8 @@ impl Programs {
 /// Offset of the version numbers in this file of the build under test.
 fn stamp_of(name: &str) -> u64 {
     let bytes = fs::read(release_dir().join(name)).unwrap();
-    let found: Vec<usize> = (0..bytes.len())
-        .filter(|at| bytes[*at] == MAGIC[0] && bytes[*at..].starts_with(&MAGIC))
-        .collect();
+    let found: Vec<usize> =
+        (0..bytes.len()).filter(|at| bytes[*at] == MAGIC[0] && bytes[*at..].starts_with(&MAGIC)).collect();
     assert_eq!(found.len(), 1, "{name} says in one place what it speaks");
     (found[0] + MAGIC.len()) as u64
 }

@@ -32,9 +32,7 @@ pub fn of_release(directory: &Path, version: u32, compatible: u32, appended: usi
         let file = OpenOptions::new().write(true).open(&path).unwrap();
         // The header is changed after the other bytes, as running processes write meanwhile.
         file.set_len(size).unwrap();
-        file.write_all_at(&bytes[bytes.len() - appended..], (bytes.len() - appended) as u64)
-            .unwrap();
-        file.write_all_at(&bytes[..if name == "limits" { 168 } else { 24 }], 0)
-            .unwrap();
+        file.write_all_at(&bytes[bytes.len() - appended..], (bytes.len() - appended) as u64).unwrap();
+        file.write_all_at(&bytes[..if name == "limits" { 168 } else { 24 }], 0).unwrap();
     }
 }

@@ -82,16 +82,8 @@ impl ResourceApi {
         let address = listener.local_addr().unwrap();
         let router = Router::new().fallback(answer).with_state(Arc::clone(&shared));
         running.spawn(async move { axum::serve(listener, router).await });
-        let api = Self {
-            shared,
-            address,
-            directory: tempfile::tempdir().unwrap(),
-            _running: running,
-        };
-        api.put(
-            &format!("/api/v1/nodes/{node}"),
-            &json!({"metadata": {"name": node, "uid": "node-uid"}}),
-        );
+        let api = Self { shared, address, directory: tempfile::tempdir().unwrap(), _running: running };
+        api.put(&format!("/api/v1/nodes/{node}"), &json!({"metadata": {"name": node, "uid": "node-uid"}}));
         api
     }
 
@@ -139,20 +131,14 @@ impl ResourceApi {
     /// All slices, by name.
     pub fn slices(&self) -> Vec<Value> {
         let objects = self.shared.objects.lock();
-        let of_slices = objects
-            .by_path
-            .iter()
-            .filter(|(path, _)| path.starts_with(SLICES));
+        let of_slices = objects.by_path.iter().filter(|(path, _)| path.starts_with(SLICES));
         of_slices.map(|(_, slice)| slice.clone()).collect()
     }
 
     /// Deletes all slices, as kubelet does when it starts.
     pub fn delete_slices(&self) {
         for slice in self.slices() {
-            self.delete(&format!(
-                "{SLICES}/{}",
-                slice["metadata"]["name"].as_str().unwrap()
-            ));
+            self.delete(&format!("{SLICES}/{}", slice["metadata"]["name"].as_str().unwrap()));
         }
     }
 }
@@ -208,9 +194,7 @@ fn canonical(slice: &mut Value, is_gate_off: bool) {
             device.as_object_mut().unwrap().remove("allowMultipleAllocations");
         }
         let memory = &mut device["capacity"]["memory"]["value"];
-        let mebibytes = memory
-            .as_str()
-            .and_then(|text| text.strip_suffix("Mi")?.parse::<u64>().ok());
+        let mebibytes = memory.as_str().and_then(|text| text.strip_suffix("Mi")?.parse::<u64>().ok());
         if let Some(whole) = mebibytes.filter(|mebibytes| mebibytes % 1024 == 0) {
             *memory = json!(format!("{}Gi", whole / 1024));
         }

@@ -18,14 +18,8 @@ use image::ACCOUNTS;
 pub use image::{Image, link_userland};
 
 /// Default capabilities of containers (containerd, `oci.WithDefaultUnixCaps`), as far as they matter here.
-const CAPABILITIES: [&str; 6] = [
-    "CAP_SETUID",
-    "CAP_SETGID",
-    "CAP_CHOWN",
-    "CAP_FOWNER",
-    "CAP_FSETID",
-    "CAP_AUDIT_WRITE",
-];
+const CAPABILITIES: [&str; 6] =
+    ["CAP_SETUID", "CAP_SETGID", "CAP_CHOWN", "CAP_FOWNER", "CAP_FSETID", "CAP_AUDIT_WRITE"];
 /// Device files cannot be made in a user namespace, so runc mounts the host's at the same path. This host has no GPU, so
 /// runc gets a `/dev` with substitutes.
 const WITH_CARDS: &str = r#"set -e
@@ -64,12 +58,7 @@ pub struct Container<'a> {
 
 impl std::fmt::Debug for Container<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(
-            f,
-            "container of {} with user {}",
-            self.fixture.machine().display(),
-            self.uid
-        )
+        write!(f, "container of {} with user {}", self.fixture.machine().display(), self.uid)
     }
 }
 
@@ -108,10 +97,7 @@ impl<'a> Container<'a> {
 
     /// The same container with a changed configuration.
     pub fn changed(self, change: Change<'a>) -> Self {
-        Self {
-            change: Some(change),
-            ..self
-        }
+        Self { change: Some(change), ..self }
     }
 
     /// Makes the files that runc needs for this command.
@@ -199,9 +185,7 @@ impl<'a> Container<'a> {
             fs::create_dir_all(&aside).unwrap();
             command = Command::new("unshare");
             command.args(["-m", "sh", "-c", WITH_CARDS, "runc"]);
-            command
-                .args([&aside, &self.fixture.driver_root().join("dev")])
-                .arg("runc");
+            command.args([&aside, &self.fixture.driver_root().join("dev")]).arg("runc");
         }
         command
             .arg("--root")
@@ -236,16 +220,9 @@ impl<'a> Container<'a> {
 
     fn starts_without_edits(&self) -> bool {
         let nothing = Started::default();
-        let bare = Container {
-            started: &nothing,
-            image: Image::Host,
-            change: None,
-            ..self.clone()
-        };
+        let bare = Container { started: &nothing, image: Image::Host, change: None, ..self.clone() };
         let bundle = bare.bundle(&["true"]);
-        bare.command(&bundle)
-            .output()
-            .is_ok_and(|output| !is_refused(&output))
+        bare.command(&bundle).output().is_ok_and(|output| !is_refused(&output))
     }
 
     /// Runs this command. Returns its output after a check that it succeeded.
@@ -256,9 +233,7 @@ impl<'a> Container<'a> {
 
 /// Reports a test that is skipped as there is no runc.
 fn without_runc(why: &str) -> Option<Output> {
-    skip(&format!(
-        "no runc ({why}); scripts/test.sh installs it where apt-get can"
-    ));
+    skip(&format!("no runc ({why}); scripts/test.sh installs it where apt-get can"));
     None
 }
 
@@ -343,9 +318,6 @@ pub fn inside(program: &Path) -> String {
 /// Opens the simulated machine for all users, as a real GPU's device files are.
 pub fn open_machine(fixture: &Fixture) {
     succeeded(&fixture.bare("true").output().unwrap());
-    let opened = Command::new("chmod")
-        .args(["-R", "a+rwX"])
-        .arg(fixture.machine())
-        .output();
+    let opened = Command::new("chmod").args(["-R", "a+rwX"]).arg(fixture.machine()).output();
     succeeded(&opened.unwrap());
 }

@@ -12,12 +12,7 @@ pub struct Running(pub Child);
 impl Running {
     /// Starts the command with its stdout piped.
     pub fn start(command: &mut Command) -> Self {
-        Running(
-            command
-                .stdout(Stdio::piped())
-                .spawn()
-                .unwrap_or_else(|e| panic!("{command:?}: {e}")),
-        )
+        Running(command.stdout(Stdio::piped()).spawn().unwrap_or_else(|e| panic!("{command:?}: {e}")))
     }
 
     /// Waits for a line with this beginning, and returns it. Fails the test after minutes.
@@ -109,11 +104,7 @@ fn read_line(from: &mut ChildStdout, awaited: &str, end: SystemTime) -> Result<S
 
 /// Whether there is output, or its end, within a time.
 fn is_readable(from: &ChildStdout, within: Duration) -> bool {
-    let mut stdout = libc::pollfd {
-        fd: from.as_raw_fd(),
-        events: libc::POLLIN,
-        revents: 0,
-    };
+    let mut stdout = libc::pollfd { fd: from.as_raw_fd(), events: libc::POLLIN, revents: 0 };
     let time_ms = i32::try_from(within.as_millis()).unwrap();
     // SAFETY: one structure, which the kernel fills.
     let ready = unsafe { libc::poll(&raw mut stdout, 1, time_ms) };

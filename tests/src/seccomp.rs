@@ -14,18 +14,11 @@ pub fn shipped_filter() -> Option<Value> {
         return None;
     };
     let profile: Value = serde_json::from_slice(&profile).unwrap();
-    let machine = if cfg!(target_arch = "x86_64") {
-        "amd64"
-    } else {
-        "arm64"
-    };
+    let machine = if cfg!(target_arch = "x86_64") { "amd64" } else { "arm64" };
     let names = |rule: &Value, kind: &str, list: &str| {
-        rule[kind][list].as_array().map(|names| {
-            names
-                .iter()
-                .map(|one| one.as_str().unwrap().to_owned())
-                .collect::<Vec<_>>()
-        })
+        rule[kind][list]
+            .as_array()
+            .map(|names| names.iter().map(|one| one.as_str().unwrap().to_owned()).collect::<Vec<_>>())
     };
     let applies = |rule: &&Value| {
         names(rule, "includes", "caps").is_none()

@@ -41,12 +41,7 @@ impl ShownObjects {
         let address = listener.local_addr().unwrap();
         let router = Router::new().fallback(show).with_state(Arc::clone(&shared));
         running.spawn(async move { axum::serve(listener, router).await });
-        Self {
-            shared,
-            address,
-            folder: tempfile::tempdir().unwrap(),
-            _running: running,
-        }
+        Self { shared, address, folder: tempfile::tempdir().unwrap(), _running: running }
     }
 
     /// Shows a text at `path`.

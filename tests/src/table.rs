@@ -66,10 +66,6 @@ fn parse_gated(source: &str) -> Vec<Row> {
     let lines = names.lines().filter(|line| !line.trim().starts_with("//"));
     lines
         .flat_map(str::split_whitespace)
-        .map(|name| Row {
-            name: name.to_owned(),
-            module: GATED.to_owned(),
-            handler: GATED.to_owned(),
-        })
+        .map(|name| Row { name: name.to_owned(), module: GATED.to_owned(), handler: GATED.to_owned() })
         .collect()
 }

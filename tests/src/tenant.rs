@@ -33,12 +33,7 @@ impl Fixture {
                 environment.insert(variable.to_owned(), value.to_owned());
             }
         }
-        Tenant {
-            fixture: self,
-            name: name.to_owned(),
-            environment,
-            keeper,
-        }
+        Tenant { fixture: self, name: name.to_owned(), environment, keeper }
     }
 }
 
@@ -70,9 +65,7 @@ impl Tenant<'_> {
         let all = self.fixture.smi();
         let tenants = all["gpus"][gpu]["tenants"].as_array().unwrap();
         let found = tenants.iter().find(|tenant| tenant["name"] == self.name.as_str());
-        found
-            .unwrap_or_else(|| panic!("no {} in {all}", self.name))
-            .clone()
+        found.unwrap_or_else(|| panic!("no {} in {all}", self.name)).clone()
     }
 
     /// Memory of the tenant on GPU 0 by `vcuda smi` (bytes).

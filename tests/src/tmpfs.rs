@@ -28,14 +28,9 @@ impl Tmpfs {
     /// As [`Tmpfs::new`], over this directory.
     pub fn over(directory: &Path, options: &str) -> Option<Self> {
         let mut mount = Command::new("mount");
-        mount
-            .args(["-t", "tmpfs", "-o", options, "vcuda-test"])
-            .arg(directory);
+        mount.args(["-t", "tmpfs", "-o", options, "vcuda-test"]).arg(directory);
         if mount.output().is_ok_and(|output| output.status.success()) {
-            return Some(Tmpfs {
-                over: directory.to_owned(),
-                own: None,
-            });
+            return Some(Tmpfs { over: directory.to_owned(), own: None });
         }
         skip("full and read-only disks: mounting a tmpfs is not permitted here");
         None

@@ -58,10 +58,7 @@ impl Traced {
     /// Starts the command, whose stdin and stdout are pipes.
     pub fn start(command: &mut Command) -> Self {
         // Calls are bound at once, as the loader's resolver does not return by a return instruction.
-        command
-            .env("LD_BIND_NOW", "1")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped());
+        command.env("LD_BIND_NOW", "1").stdin(Stdio::piped()).stdout(Stdio::piped());
         // SAFETY: between fork and exec only ptrace is called, which is a bare system call.
         unsafe { command.pre_exec(trace_me) };
         let child = command.spawn().unwrap_or_else(|e| panic!("{command:?}: {e}"));
@@ -122,10 +119,7 @@ impl Traced {
             }
             // After a call, or a jump from called code: the return address is on top of the stack.
             let back = self.read(registers.rsp).cast_unsigned();
-            assert!(
-                self.library.contains(&back) || self.program.contains(&back),
-                "{at:#x} was not called"
-            );
+            assert!(self.library.contains(&back) || self.program.contains(&back), "{at:#x} was not called");
             assert!(self.run_to(back, Some(registers.rsp + 8)), "a mark within a call");
             if self.library.contains(&back) {
                 return Stop::In(back - self.library.start);

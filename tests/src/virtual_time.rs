@@ -13,11 +13,7 @@ const SECOND_NS: u64 = 1_000_000_000;
 pub fn lab(machine: &str, program: &Path, tenants: &[(&[&str], &[&str])]) -> Lab {
     let mut lab = Lab::new(program, machine).unwrap();
     for (quota, arguments) in tenants {
-        let load = Load {
-            quota,
-            program: arguments,
-            processes: 1,
-        };
+        let load = Load { quota, program: arguments, processes: 1 };
         lab.start(load).unwrap();
     }
     lab.run_for(SECOND_NS).unwrap();

@@ -54,10 +54,7 @@ mod tests {
     fn works(starts: impl Iterator<Item = u64>) -> Vec<Work> {
         let work = |(slot, start_ticks)| Work {
             slot,
-            identity: Identity {
-                start_ticks,
-                ..Identity::current().unwrap()
-            },
+            identity: Identity { start_ticks, ..Identity::current().unwrap() },
             state: 7,
             settled_ns: 1,
             launches: 1,
@@ -69,10 +66,7 @@ mod tests {
     fn contexts_are_bounded_by_living_processes_and_by_those_that_nvml_lists() {
         let lives = |_: &Work| false;
         let unknown = Proof::default();
-        let listed = |count| Proof {
-            processes: Some(count),
-            ..unknown
-        };
+        let listed = |count| Proof { processes: Some(count), ..unknown };
         let three = works(1..4);
         assert_eq!(contexts_most(&three, &lives, unknown), 12);
         assert_eq!(contexts_most(&three, &lives, listed(2)), 8);

@@ -16,11 +16,7 @@ pub(super) fn demand_permille(bucket: &BucketUse, pace: &Pace, map: &[u64], now_
         recent_permille: busy_permille(map.get(recent..).unwrap_or_default()),
         is_waiting: bucket.is_waiting,
         // What is not metered owes nothing.
-        tokens_ns: if pace.metered {
-            pace.credit_at(now_ns).saturating_sub(bucket.level_ns)
-        } else {
-            0
-        },
+        tokens_ns: if pace.metered { pace.credit_at(now_ns).saturating_sub(bucket.level_ns) } else { 0 },
     };
     activity.demand_permille()
 }

@@ -8,18 +8,12 @@ const AWAKE_AFTER_CHANGE_NS: u64 = 1_000_000_000;
 impl Tenant {
     /// Whether it has been idle for seconds, and a change of its files is reported.
     fn may_be_dormant(&self, now_ns: u64) -> bool {
-        let has_been_idle = |device| {
-            self.state(device)
-                .is_some_and(|state| state.has_been_idle_for_long(now_ns))
-        };
+        let has_been_idle =
+            |device| self.state(device).is_some_and(|state| state.has_been_idle_for_long(now_ns));
         self.watch.is_some()
             && self.is_sound
             && now_ns >= self.changed_ns.saturating_add(AWAKE_AFTER_CHANGE_NS)
-            && self
-                .writer
-                .limits()
-                .devices()
-                .all(|(device, _)| has_been_idle(device))
+            && self.writer.limits().devices().all(|(device, _)| has_been_idle(device))
     }
 
     /// Decides whether the tenant is dormant from now on. Returns whether it could be, but has to be read first as `is_due`
@@ -54,12 +48,7 @@ impl Tenant {
 
     /// Makes every reading of the tenant's files outdated, so that all are read again.
     fn discard_readings(&mut self) {
-        (
-            self.beaten_ns,
-            self.read_ns,
-            self.watched_ns,
-            self.watched_quota_ns,
-        ) = (0, 0, 0, 0);
+        (self.beaten_ns, self.read_ns, self.watched_ns, self.watched_quota_ns) = (0, 0, 0, 0);
         self.devices.iter_mut().for_each(|state| state.looked_ns = 0);
     }
 }

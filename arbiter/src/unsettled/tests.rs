@@ -7,13 +7,7 @@ const BEGIN: u64 = 100 * SECOND;
 
 /// A process in a slot; no other incarnation of it.
 fn work(slot: usize, settled_ns: u64, launches: u32) -> Work {
-    Work {
-        slot,
-        identity: Identity::current().unwrap(),
-        state: 7,
-        settled_ns,
-        launches,
-    }
+    Work { slot, identity: Identity::current().unwrap(), state: 7, settled_ns, launches }
 }
 
 /// Sum of the charges (ms of GPU time).
@@ -90,10 +84,7 @@ fn a_dead_process_is_charged_until_its_death_was_seen() {
     }
     // Its slot is cleared, and then another's.
     look(&mut unsettled, &[], &[], &idle, BEGIN + 2 * SECOND);
-    let next = Work {
-        state: 8,
-        ..work(3, BEGIN + 2 * SECOND, 1)
-    };
+    let next = Work { state: 8, ..work(3, BEGIN + 2 * SECOND, 1) };
     look(&mut unsettled, &[next], &[], &idle, BEGIN + 2 * SECOND);
     assert!((89..=90).contains(&charged_ms(&unsettled)), "{unsettled:?}");
 }

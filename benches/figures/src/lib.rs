@@ -52,11 +52,7 @@ pub fn ratio_error(got_of_share: &[f64]) -> f64 {
 pub fn jain(got_of_share: &[f64]) -> f64 {
     let sum: f64 = got_of_share.iter().sum();
     let squares: f64 = got_of_share.iter().map(|x| x * x).sum();
-    if squares > 0.0 {
-        sum * sum / (squares * got_of_share.len() as f64)
-    } else {
-        0.0
-    }
+    if squares > 0.0 { sum * sum / (squares * got_of_share.len() as f64) } else { 0.0 }
 }
 
 /// Index of the first of four steps whose mean satisfies `is_there`.
@@ -76,11 +72,7 @@ mod tests {
     fn errors_do_not_cancel() {
         near(mean_absolute_error(&[0.2, 0.4], 0.3), 0.1);
         near(mean(&[0.2, 0.4]), 0.3);
-        assert!(
-            [mean(&[]), least(&[]), median(Vec::new())]
-                .iter()
-                .all(|of| of.is_nan())
-        );
+        assert!([mean(&[]), least(&[]), median(Vec::new())].iter().all(|of| of.is_nan()));
     }
 
     #[test]
@@ -88,10 +80,7 @@ mod tests {
         // 54 : 46 instead of 70 : 30, as published of others: 1.17 instead of 2.33.
         let of_shares = [46.0 / 30.0, 54.0 / 70.0];
         near(ratio_error(&of_shares), (70.0 / 30.0) / (54.0 / 46.0) - 1.0);
-        near(
-            ratio_error(&[of_shares[1], of_shares[0]]),
-            ratio_error(&of_shares),
-        );
+        near(ratio_error(&[of_shares[1], of_shares[0]]), ratio_error(&of_shares));
         near(ratio_error(&[0.97, 0.97, 0.97]), 0.0);
         assert!(ratio_error(&[1.0, 0.0]).is_infinite());
     }

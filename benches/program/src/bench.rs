@@ -77,35 +77,20 @@ fn measure(
         report.shares.push(shares.row(row)?);
     }
     if plan.changes > 0 {
-        let changes = Changes {
-            plan,
-            fixture,
-            interrupt,
-            iterations_per_ms,
-            record: shares.record(&plan::CHANGED)?,
-        };
+        let changes =
+            Changes { plan, fixture, interrupt, iterations_per_ms, record: shares.record(&plan::CHANGED)? };
         progress.step("a share after idleness");
         report.changes.push(changes.after_idleness()?);
         progress.step("a share that is changed");
         report.changes.push(changes.of_share()?);
     }
     if plan.has_overhead {
-        let overhead = Overhead {
-            plan,
-            fixture,
-            interrupt,
-            iterations_per_ms,
-        };
+        let overhead = Overhead { plan, fixture, interrupt, iterations_per_ms };
         for subject in overhead::SUBJECTS {
             progress.step(subject.name);
             report.overhead.push(overhead.row(&subject)?);
         }
-        let costs = running::Costs {
-            plan,
-            fixture,
-            interrupt,
-            iterations_per_ms,
-        };
+        let costs = running::Costs { plan, fixture, interrupt, iterations_per_ms };
         progress.step("processor time without the shim");
         let bare_ns = costs.bare()?;
         for caps in running::ROWS {

@@ -11,12 +11,8 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 use vcuda_cli::failure::{Failure, failed};
 
 /// Colours that are distinct for people with any colour vision (Okabe and Ito).
-const COLOURS: [RGBColor; 4] = [
-    RGBColor(0, 114, 178),
-    RGBColor(213, 94, 0),
-    RGBColor(0, 158, 115),
-    RGBColor(204, 121, 167),
-];
+const COLOURS: [RGBColor; 4] =
+    [RGBColor(0, 114, 178), RGBColor(213, 94, 0), RGBColor(0, 158, 115), RGBColor(204, 121, 167)];
 /// Size of a panel (pixels), and the panels in a row.
 const PANEL: (u32, u32) = (440, 260);
 const COLUMNS: usize = 2;
@@ -57,14 +53,8 @@ pub(crate) struct Panel {
 /// Fails if it cannot.
 pub(crate) fn can_write(place: &Path) -> Result<(), Failure> {
     // An existing file stays until there is a chart.
-    let opened = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .open(place);
-    opened
-        .map(drop)
-        .map_err(|error| Failure::access("write", place, &error))
+    let opened = OpenOptions::new().write(true).create(true).truncate(false).open(place);
+    opened.map(drop).map_err(|error| Failure::access("write", place, &error))
 }
 
 /// Draws the panels into a file.
@@ -95,10 +85,7 @@ fn svg(panels: &[Panel]) -> Result<String, Failure> {
 
 impl Panel {
     fn draw(&self, place: &Area<'_>) -> Result<(), Failure> {
-        let centred = (FONT, 16)
-            .into_font()
-            .color(&BLACK)
-            .pos(Pos::new(HPos::Center, VPos::Top));
+        let centred = (FONT, 16).into_font().color(&BLACK).pos(Pos::new(HPos::Center, VPos::Top));
         let middle = i32::try_from(PANEL.0 / 2).unwrap_or(0);
         let title = Text::new(self.title.clone(), (middle, 10), centred);
         place.draw(&title).map_err(failed)?;
@@ -112,10 +99,7 @@ impl Panel {
             let limit = DashedLineSeries::new(line.limit.clone(), 5, 4, colour.stroke_width(1));
             chart.draw_series(limit).map_err(failed)?;
             if let Some((_, at)) = line.limit.last() {
-                let style = (FONT, 11)
-                    .into_font()
-                    .color(colour)
-                    .pos(Pos::new(HPos::Right, VPos::Bottom));
+                let style = (FONT, 11).into_font().color(colour).pos(Pos::new(HPos::Right, VPos::Bottom));
                 let label = Text::new(line.limit_label.clone(), (until, at + self.top / 100.0), style);
                 chart.draw_series([label]).map_err(failed)?;
             }
@@ -195,18 +179,7 @@ mod tests {
         assert_eq!(text.lines().filter(thick).count(), 2, "{text}");
         let mut words: Vec<&str> = text.lines().filter(|line| !line.starts_with('<')).collect();
         words.retain(|word| !word.is_empty());
-        for word in [
-            "two tenants",
-            "a",
-            "b",
-            "cap 30 %",
-            "cap 60 %",
-            "-1",
-            "0",
-            "1",
-            "2",
-            "3",
-        ] {
+        for word in ["two tenants", "a", "b", "cap 30 %", "cap 60 %", "-1", "0", "1", "2", "3"] {
             assert!(words.contains(&word), "{word}: {words:?}");
         }
         assert!(!text.contains("0.5\n"), "{text}");

@@ -52,9 +52,7 @@ fn next_step(fixture: &Fixture) -> String {
         "{path}\n    vcuda run --sim --memory 4GiB --cores 30 -- ./my-program\n\
          On the simulated GPU it is one of the CUDA driver API: kernels take time and compute nothing. Without a driver it is\n\
          linked by `cc my-program.c {}`.",
-        vcuda_cli::installation::simulated_cuda().map_or_else(
-            |failure| failure.to_string(),
-            |library| library.display().to_string()
-        )
+        vcuda_cli::installation::simulated_cuda()
+            .map_or_else(|failure| failure.to_string(), |library| library.display().to_string())
     )
 }

@@ -51,11 +51,7 @@ pub(crate) enum GpuKind {
 impl GpuKind {
     /// A simulated GPU if `--sim` was given, else `otherwise`.
     pub(crate) fn asked(is_simulated: bool, otherwise: GpuKind) -> GpuKind {
-        if is_simulated {
-            GpuKind::Simulated
-        } else {
-            otherwise
-        }
+        if is_simulated { GpuKind::Simulated } else { otherwise }
     }
 }
 
@@ -142,10 +138,7 @@ impl Fixture {
 
     /// Unit of the demo's sizes: 1 GiB, or less if the GPU has less than 16 GiB free.
     pub(crate) fn unit_bytes(&self) -> u64 {
-        let free = self
-            .gpu
-            .memory_total_bytes
-            .saturating_sub(self.gpu.memory_used_bytes);
+        let free = self.gpu.memory_total_bytes.saturating_sub(self.gpu.memory_used_bytes);
         (free / 16).min(1 << 30) >> 20 << 20
     }
 
@@ -161,20 +154,13 @@ impl Fixture {
 
     /// Runs `vcuda` with these arguments to its end.
     pub(crate) fn vcuda(&self, arguments: &[&str]) -> Result<(), Failure> {
-        let output = self
-            .command(&self.vcuda)
-            .args(arguments)
-            .stdin(Stdio::null())
-            .output()
-            .map_err(failed)?;
+        let output =
+            self.command(&self.vcuda).args(arguments).stdin(Stdio::null()).output().map_err(failed)?;
         if output.status.success() {
             return Ok(());
         }
         let words = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-        Err(Failure::Failed(format!(
-            "`vcuda {}` failed: {words}",
-            arguments.join(" ")
-        )))
+        Err(Failure::Failed(format!("`vcuda {}` failed: {words}", arguments.join(" "))))
     }
 
     /// Starts a tenant: `vcuda run <options> -- vcuda-bench fixture-tenant`. Without `memory` it has no memory limit.
@@ -277,10 +263,8 @@ impl Fixture {
             thread::sleep(Duration::from_millis(30));
         }
         if let Err(error) = self.home.close() {
-            let _ = writeln!(
-                std::io::stderr(),
-                "vcuda: a directory of tenants could not be removed: {error}"
-            );
+            let _ =
+                writeln!(std::io::stderr(), "vcuda: a directory of tenants could not be removed: {error}");
         }
     }
 }
@@ -295,9 +279,7 @@ fn simulated(home: &TempDir) -> Result<Inventory, Failure> {
 fn remove_abandoned(root: &Path) {
     for entry in std::fs::read_dir(root).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
-        let pid = name
-            .strip_prefix(PREFIX)
-            .and_then(|rest| rest.split('-').next()?.parse().ok());
+        let pid = name.strip_prefix(PREFIX).and_then(|rest| rest.split('-').next()?.parse().ok());
         let is_gone = |pid| kill(Pid::from_raw(pid), None) == Err(Errno::ESRCH);
         if pid.is_some_and(is_gone) {
             // If it cannot be removed, it does no harm.

@@ -19,11 +19,7 @@ pub struct Program {
 }
 
 const fn program(name: &'static str, arguments: &'static [&'static str], longest_ns: u64) -> Program {
-    Program {
-        name,
-        arguments,
-        longest_ns,
-    }
+    Program { name, arguments, longest_ns }
 }
 
 /// All kinds of programs.
@@ -36,16 +32,8 @@ pub const PROGRAMS: [Program; 11] = [
     program("graphs of 1 ms", &["graph", "100000"], 1_000_000),
     program("four streams of 500 us", &["streams", "500000"], 2_000_000),
     program("50 us, then 20 ms, by turns", &["phases"], 20_000_000),
-    program(
-        "one kernel, 7 of 5 us and one of 40, a wait",
-        &["unlike", "5000", "7", "40000", "1"],
-        75_000,
-    ),
-    program(
-        "1 ms graphs, each captured anew",
-        &["capture", "50000"],
-        1_000_000,
-    ),
+    program("one kernel, 7 of 5 us and one of 40, a wait", &["unlike", "5000", "7", "40000", "1"], 75_000),
+    program("1 ms graphs, each captured anew", &["capture", "50000"], 1_000_000),
     program("kernels of 20 ms", &["kernel", "20000000"], 20_000_000),
 ];
 
@@ -65,11 +53,7 @@ fn figures(windows: &[f64], cap: f64, longest_ns: u64) -> Vec<Figure> {
     let points = mean_absolute_error(windows, cap / 100.0) * 100.0;
     vec![
         Figure::new("mean error, % of cap", error, Goal::AtMost(1.0 + floor_percent)),
-        Figure::new(
-            "MAE, points",
-            points,
-            Goal::AtMost(0.3 + percent(longest_ns, SECOND_NS) / 2.0),
-        ),
+        Figure::new("MAE, points", points, Goal::AtMost(0.3 + percent(longest_ns, SECOND_NS) / 2.0)),
     ]
 }
 
@@ -80,11 +64,7 @@ fn figures(windows: &[f64], cap: f64, longest_ns: u64) -> Vec<Figure> {
 fn cap(bench: &Bench, program: &Program, cap: u32) -> Result<Row> {
     let cap_text = cap.to_string();
     let quota = ["--cores", &cap_text];
-    let load = Load {
-        quota: &quota,
-        program: program.arguments,
-        processes: 1,
-    };
+    let load = Load { quota: &quota, program: program.arguments, processes: 1 };
     let windows = bench.shares(SWITCH_NS, &[load])?.concat();
     Ok(Row {
         case: format!("{cap} %: {}", program.name),
@@ -98,9 +78,7 @@ fn cap(bench: &Bench, program: &Program, cap: u32) -> Result<Row> {
 /// # Errors
 /// See [`Bench::shares`].
 pub fn caps(bench: &Bench, programs: &[Program], caps: &[u32]) -> Result<Vec<Row>> {
-    let cases = programs
-        .iter()
-        .flat_map(|program| caps.iter().map(move |one| (program, *one)));
+    let cases = programs.iter().flat_map(|program| caps.iter().map(move |one| (program, *one)));
     cases.map(|(program, one)| cap(bench, program, one)).collect()
 }
 
@@ -109,17 +87,9 @@ pub fn caps(bench: &Bench, programs: &[Program], caps: &[u32]) -> Result<Vec<Row
 /// # Errors
 /// See [`Bench::shares`].
 pub fn processes(bench: &Bench, program: &Program, count: usize) -> Result<Row> {
-    let load = Load {
-        quota: &["--cores", "30"],
-        program: program.arguments,
-        processes: count,
-    };
+    let load = Load { quota: &["--cores", "30"], program: program.arguments, processes: count };
     let served_ns = |lab: &Lab| Ok(lab.service_ns()?.concat());
-    let all = Served {
-        cap: 30,
-        count,
-        kernel_ns: program.longest_ns,
-    };
+    let all = Served { cap: 30, count, kernel_ns: program.longest_ns };
     fairness(bench, load, &all, program.longest_ns, served_ns).map(|(windows, figures)| Row {
         case: format!("30 %, {count} processes: {}", program.name),
         shares: vec![mean(&windows) * 100.0],
@@ -143,16 +113,9 @@ pub fn threads(bench: &Bench, cap: u32, count: usize, kernel_ns: u64) -> Result<
     let served_ns = |_: &Lab| {
         let counts = std::fs::read(&file)?;
         let (counts, _) = counts.as_chunks();
-        Ok(counts
-            .iter()
-            .map(|count| u64::from_le_bytes(*count) * kernel_ns)
-            .collect())
+        Ok(counts.iter().map(|count| u64::from_le_bytes(*count) * kernel_ns).collect())
     };
-    let all = Served {
-        cap,
-        count,
-        kernel_ns,
-    };
+    let all = Served { cap, count, kernel_ns };
     let (windows, mut figures) = fairness(bench, load, &all, kernel_ns * count as u64, served_ns)?;
     // The goals for the cap apply to 30 % and are checked elsewhere.
     figures.retain(|figure| figure.name.starts_with("most"));

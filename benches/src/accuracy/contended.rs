@@ -34,41 +34,23 @@ fn left_by_switches(bench: &Bench, switch_ns: u64) -> f64 {
 /// # Errors
 /// See [`Bench::shares`].
 pub fn splits(bench: &Bench, split: &Split<'_>) -> Result<Row> {
-    let Split {
-        caps,
-        program,
-        switch_ns,
-    } = *split;
+    let Split { caps, program, switch_ns } = *split;
     let texts: Vec<String> = caps.iter().map(ToString::to_string).collect();
     let quotas: Vec<[&str; 2]> = texts.iter().map(|cap| ["--cores", cap.as_str()]).collect();
-    let loads: Vec<Load<'_>> = quotas
-        .iter()
-        .map(|quota| Load {
-            quota,
-            program: program.arguments,
-            processes: 1,
-        })
-        .collect();
+    let loads: Vec<Load<'_>> =
+        quotas.iter().map(|quota| Load { quota, program: program.arguments, processes: 1 }).collect();
     let windows = bench.shares(switch_ns, &loads)?;
     let got: Vec<f64> = windows.iter().map(|windows| mean(windows)).collect();
     let shares: Vec<f64> = caps.iter().map(|cap| f64::from(*cap) / 100.0).collect();
-    let errors: Vec<f64> = windows
-        .iter()
-        .zip(&shares)
-        .map(|(w, share)| mean_absolute_error(w, *share) * 100.0)
-        .collect();
+    let errors: Vec<f64> =
+        windows.iter().zip(&shares).map(|(w, share)| mean_absolute_error(w, *share) * 100.0).collect();
     let of_shares: Vec<f64> = got.iter().zip(&shares).map(|(got, share)| got / share).collect();
     let is_default = switch_ns == SWITCH_NS;
     let goal = |goal| if is_default { goal } else { Goal::None };
     let allowed = shares.iter().sum::<f64>() * left_by_switches(bench, switch_ns);
     let worst = worst_error(&got, &shares) * 100.0;
     Ok(Row {
-        case: format!(
-            "{} at {} us a switch: {}",
-            texts.join(":"),
-            switch_ns / 1000,
-            program.name
-        ),
+        case: format!("{} at {} us a switch: {}", texts.join(":"), switch_ns / 1000, program.name),
         shares: got.iter().map(|share| share * 100.0).collect(),
         figures: vec![
             Figure::new("worst error, points", worst, goal(Goal::AtMost(1.0))),
@@ -87,19 +69,12 @@ pub fn splits(bench: &Bench, split: &Split<'_>) -> Result<Row> {
 /// Distance of the worst tenant from its part of the used time (1 is the whole GPU). Context switches count for no tenant.
 pub fn worst_error(got: &[f64], shares: &[f64]) -> f64 {
     let whole = got.iter().sum::<f64>() / shares.iter().sum::<f64>();
-    let off = got
-        .iter()
-        .zip(shares)
-        .map(|(got, share)| (got / whole - share).abs());
+    let off = got.iter().zip(shares).map(|(got, share)| (got / whole - share).abs());
     off.fold(0.0, f64::max)
 }
 
 fn alone<'a>(quota: &'a [&'a str], program: &'a [&'a str]) -> Load<'a> {
-    Load {
-        quota,
-        program,
-        processes: 1,
-    }
+    Load { quota, program, processes: 1 }
 }
 
 /// Waits until `tenant`, whose program is idle at times, is idle and begins again. Returns the duration of its idleness
@@ -159,10 +134,7 @@ pub fn bursts(bench: &Bench) -> Result<Vec<Row>> {
     }
     let mut lab = bench.lab(SWITCH_NS)?;
     let idler = lab.start(alone(&guaranteed, &["bursts", "500000", "1000"]))?;
-    lab.start(alone(
-        &["--cores", "20", "--policy", "burst"],
-        &["kernel", "500000"],
-    ))?;
+    lab.start(alone(&["--cores", "20", "--policy", "burst"], &["kernel", "500000"]))?;
     lab.run_for(WARM_UP_NS)?;
     let idle_ns = until_it_begins(&lab, idler)?;
     let ms = STEP_MS + ms_until(&lab, idler, |share| share >= 0.9 * 0.30)?;

@@ -13,11 +13,7 @@ fn mix(mut seed: u64) -> impl Iterator<Item = u64> {
         seed ^= seed << 17;
         // Ten sizes, each smaller than the previous by the ninth root of 625.
         let size = i32::try_from(((seed >> 11) * 10) >> 53).unwrap_or(0);
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "8 us to 5 ms"
-        )]
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "8 us to 5 ms")]
         let ns = (8000.0 * 625_f64.powf(f64::from(size) / 9.0)) as u64;
         ns
     })
@@ -27,9 +23,7 @@ fn mix(mut seed: u64) -> impl Iterator<Item = u64> {
 /// the process that will have had least, counting `ahead` of that kernel.
 fn most_to_least(count: usize, windows: usize, ahead: f64) -> f64 {
     // Each process is at another position of its work.
-    let mut work: Vec<_> = (1..=count)
-        .map(|one| mix(0x9e37_79b9_7f4a_7c15).skip(one * one * 131))
-        .collect();
+    let mut work: Vec<_> = (1..=count).map(|one| mix(0x9e37_79b9_7f4a_7c15).skip(one * one * 131)).collect();
     let mut next: Vec<u64> = work.iter_mut().filter_map(Iterator::next).collect();
     let mut had = vec![0_u64; count];
     let mut before = had.clone();
@@ -38,9 +32,7 @@ fn most_to_least(count: usize, windows: usize, ahead: f64) -> f64 {
     while ratios.len() < windows {
         #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
         let rank = |one: &usize| had[*one] as f64 + ahead * next[*one] as f64;
-        let one = (0..count)
-            .min_by(|one, other| rank(one).total_cmp(&rank(other)))
-            .unwrap();
+        let one = (0..count).min_by(|one, other| rank(one).total_cmp(&rank(other))).unwrap();
         let until = now + next[one];
         if until >= end {
             // The record shows to the nanosecond what ran on either side of a window's end.

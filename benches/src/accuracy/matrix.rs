@@ -23,12 +23,7 @@ pub(super) struct Slices {
 }
 
 /// An H200.
-const TURNS: Slices = Slices {
-    ns: SLICE_NS,
-    switch_ns: SWITCH_NS,
-    order: "round-robin",
-    spread_permille: 0,
-};
+const TURNS: Slices = Slices { ns: SLICE_NS, switch_ns: SWITCH_NS, order: "round-robin", spread_permille: 0 };
 
 /// Tenants on a machine.
 #[derive(Debug, Clone)]
@@ -60,11 +55,8 @@ fn machine(slices: &Slices, event_ns: u64) -> String {
 /// Programs for neighbours, each able to use up any share, with short, mixed and longer kernels.
 fn beside() -> [Program; 3] {
     let [small, _, mix, ..] = PROGRAMS;
-    let millisecond = Program {
-        name: "kernels of 1 ms",
-        arguments: &["kernel", "1000000"],
-        longest_ns: 1_000_000,
-    };
+    let millisecond =
+        Program { name: "kernels of 1 ms", arguments: &["kernel", "1000000"], longest_ns: 1_000_000 };
     [small, mix, millisecond]
 }
 
@@ -101,11 +93,7 @@ fn alone() -> Vec<Case> {
     for program in &PROGRAMS {
         for (cap, event_ns) in [5, 30, 75].into_iter().flat_map(|cap| [(cap, 0), (cap, 3_000)]) {
             cases.push(Case {
-                group: if event_ns == 0 {
-                    "alone"
-                } else {
-                    "alone, events of 3 us"
-                },
+                group: if event_ns == 0 { "alone" } else { "alone, events of 3 us" },
                 name: format!("{cap} % {}, events of {} us", program.name, event_ns / 1000),
                 machine: machine(&TURNS, event_ns),
                 tenants: vec![(cap, 1, *program)],
@@ -120,11 +108,7 @@ fn splits() -> Vec<Case> {
     let lengths = [500_000, SLICE_NS, 2_000_000, 4_000_000, 6_000_000];
     let mut all: Vec<(&'static str, Slices)> = Vec::new();
     all.extend(lengths.map(|ns| ("splits by slice", Slices { ns, ..TURNS })));
-    let random = Slices {
-        ns: 2_000_000,
-        spread_permille: 900,
-        ..TURNS
-    };
+    let random = Slices { ns: 2_000_000, spread_permille: 900, ..TURNS };
     all.push(("splits by slice", random));
     for ns in [SLICE_NS, 2_000_000] {
         let order = "arrival";
@@ -145,19 +129,11 @@ fn splits() -> Vec<Case> {
 
 /// A tenant beside one with kernels much longer than a slice.
 fn beside_long_kernels() -> Vec<Case> {
-    let long = |arguments, longest_ns| Program {
-        name: "long kernels",
-        arguments,
-        longest_ns,
-    };
-    let neighbours = [
-        long(&["kernel", "20000000"], 20_000_000),
-        long(&["kernel", "100000000"], 100_000_000),
-    ];
+    let long = |arguments, longest_ns| Program { name: "long kernels", arguments, longest_ns };
+    let neighbours = [long(&["kernel", "20000000"], 20_000_000), long(&["kernel", "100000000"], 100_000_000)];
     let mut cases = Vec::new();
-    for (share, program) in [30, 80, 90]
-        .into_iter()
-        .flat_map(|share| beside().map(|program| (share, program)))
+    for (share, program) in
+        [30, 80, 90].into_iter().flat_map(|share| beside().map(|program| (share, program)))
     {
         for neighbour in neighbours {
             cases.push(Case {
@@ -215,11 +191,7 @@ fn measure(bench: &Bench, case: &Case, without: &str) -> Result<Off> {
         _ => 1.0,
     };
     let off = got.iter().zip(&caps).map(|(got, cap)| (got / whole - cap).abs());
-    Ok(Off {
-        group: case.group,
-        name: case.name.clone(),
-        points: off.fold(0.0, f64::max),
-    })
+    Ok(Off { group: case.group, name: case.name.clone(), points: off.fold(0.0, f64::max) })
 }
 
 /// Runs every case whose name contains `part`, without the named refinements (separated by commas; none if empty).
@@ -227,10 +199,8 @@ fn measure(bench: &Bench, case: &Case, without: &str) -> Result<Off> {
 /// # Errors
 /// See [`Bench::shares`].
 pub fn matrix(bench: &Bench, without: &str, part: &str) -> Result<Vec<Off>> {
-    let cases: Vec<Case> = cases()
-        .into_iter()
-        .filter(|case| case.name.contains(part) || case.group.contains(part))
-        .collect();
+    let cases: Vec<Case> =
+        cases().into_iter().filter(|case| case.name.contains(part) || case.group.contains(part)).collect();
     let next = AtomicUsize::new(0);
     let work = || -> Result<Vec<(usize, Off)>> {
         let mut own = Vec::new();
@@ -268,9 +238,7 @@ pub fn matrix_as_table(all: &[Off]) -> String {
     for group in groups {
         let own: Vec<&Off> = all.iter().filter(|off| off.group == group).collect();
         let points: Vec<f64> = own.iter().map(|off| off.points).collect();
-        let worst = own
-            .iter()
-            .max_by(|one, other| one.points.total_cmp(&other.points));
+        let worst = own.iter().max_by(|one, other| one.points.total_cmp(&other.points));
         table.add_row([
             group.to_owned(),
             own.len().to_string(),

@@ -63,9 +63,7 @@ impl Figure {
 pub fn missed(rows: &[Row]) -> Vec<String> {
     let of = |row: &Row| -> Vec<String> {
         let missed = row.figures.iter().filter(|figure| !figure.is_met());
-        missed
-            .map(|figure| format!("{}: {}", row.case, figure.text()))
-            .collect()
+        missed.map(|figure| format!("{}: {}", row.case, figure.text())).collect()
     };
     rows.iter().flat_map(of).collect()
 }
@@ -111,11 +109,7 @@ mod tests {
             shares: vec![got],
             figures: vec![Figure::new("figure", got, goal)],
         };
-        let met = [
-            row(1.0, Goal::AtMost(1.0)),
-            row(1.0, Goal::AtLeast(1.0)),
-            row(9.0, Goal::None),
-        ];
+        let met = [row(1.0, Goal::AtMost(1.0)), row(1.0, Goal::AtLeast(1.0)), row(9.0, Goal::None)];
         assert!(missed(&met).is_empty());
         for goal in [Goal::AtMost(0.9), Goal::AtLeast(1.1)] {
             for got in [1.0, f64::NAN] {

@@ -97,14 +97,7 @@ fn of_section(section: &str, bench: &Bench, brief: bool, switch_ns: u64) -> Resu
             let mut rows = Vec::new();
             for caps in all {
                 for program in &[mix, small, millisecond] {
-                    rows.push(splits(
-                        bench,
-                        &Split {
-                            caps,
-                            program,
-                            switch_ns,
-                        },
-                    )?);
+                    rows.push(splits(bench, &Split { caps, program, switch_ns })?);
                 }
             }
             Ok(rows)
@@ -123,11 +116,7 @@ fn borrowed_words(words: &[String]) -> Vec<&str> {
 fn matrix(mut arguments: impl Iterator<Item = String>) -> Result<ExitCode> {
     let (mut without, mut only, mut json) = (String::new(), String::new(), None);
     while let Some(argument) = arguments.next() {
-        let mut value = || {
-            arguments
-                .next()
-                .with_context(|| format!("{argument} needs a value"))
-        };
+        let mut value = || arguments.next().with_context(|| format!("{argument} needs a value"));
         match argument.as_str() {
             "--without" => without = value()?,
             "--only" => only = value()?,
@@ -137,11 +126,7 @@ fn matrix(mut arguments: impl Iterator<Item = String>) -> Result<ExitCode> {
     }
     let names = Refinement::ALL.map(|(_, name)| name);
     for name in without.split(',').filter(|name| !name.is_empty()) {
-        ensure!(
-            names.contains(&name),
-            "{name:?}: no refinement, there are {}",
-            names.join(", ")
-        );
+        ensure!(names.contains(&name), "{name:?}: no refinement, there are {}", names.join(", "));
         ensure!(
             Refinement::CAN_LEAVE_OUT,
             "these programs cannot leave {name} out: build them by scripts/ablation.sh"
@@ -157,27 +142,19 @@ fn matrix(mut arguments: impl Iterator<Item = String>) -> Result<ExitCode> {
 
 /// Shares as percentages.
 fn as_percent(shares: &[f64]) -> String {
-    let texts: Vec<String> = shares
-        .iter()
-        .map(|share| format!("{:.2}", share * 100.0))
-        .collect();
+    let texts: Vec<String> = shares.iter().map(|share| format!("{:.2}", share * 100.0)).collect();
     texts.join(" ")
 }
 
 #[expect(clippy::print_stdout, reason = "the windows are what is asked for")]
 fn attempt(mut arguments: impl Iterator<Item = String>, slice_ns: u64) -> Result<ExitCode> {
-    let mut number = || -> Result<u64> {
-        Ok(arguments
-            .next()
-            .context("try SWITCH_US SECONDS CASE...")?
-            .parse()?)
-    };
+    let mut number =
+        || -> Result<u64> { Ok(arguments.next().context("try SWITCH_US SECONDS CASE...")?.parse()?) };
     let (switch_us, seconds) = (number()?, number()?);
     let mut bench = Bench::new(usize::try_from(seconds)?)?;
     bench.slice_ns = slice_ns;
-    let cases: Vec<Vec<String>> = arguments
-        .map(|case| case.split(':').map(ToOwned::to_owned).collect())
-        .collect();
+    let cases: Vec<Vec<String>> =
+        arguments.map(|case| case.split(':').map(ToOwned::to_owned).collect()).collect();
     let mut parsed = Vec::new();
     for case in &cases {
         let [quota, processes, program] = case.as_slice() else {
@@ -192,20 +169,12 @@ fn attempt(mut arguments: impl Iterator<Item = String>, slice_ns: u64) -> Result
         .collect();
     let loads: Vec<Load<'_>> = borrowed
         .iter()
-        .map(|(quota, processes, program)| Load {
-            quota,
-            program,
-            processes: *processes,
-        })
+        .map(|(quota, processes, program)| Load { quota, program, processes: *processes })
         .collect();
     ensure!(!loads.is_empty(), "no case");
     let (shares, served) = bench.shares_and_parts(switch_us * 1000, &loads)?;
     for (windows, parts) in shares.iter().zip(&served) {
-        println!(
-            "{:.3} %: {}",
-            accuracy::mean(windows) * 100.0,
-            as_percent(windows)
-        );
+        println!("{:.3} %: {}", accuracy::mean(windows) * 100.0, as_percent(windows));
         if parts.len() > 1 {
             println!("  its processes: {}", as_percent(parts));
         }
@@ -232,12 +201,8 @@ fn main() -> Result<ExitCode> {
     let mut all = Vec::new();
     for section in SECTIONS {
         if options.sections.is_empty() || options.sections.iter().any(|one| one == section) {
-            let rows = of_section(
-                section,
-                &bench,
-                options.brief,
-                options.switch_ns.unwrap_or(accuracy::SWITCH_NS),
-            )?;
+            let rows =
+                of_section(section, &bench, options.brief, options.switch_ns.unwrap_or(accuracy::SWITCH_NS))?;
             println!("{section}\n{}\n", as_table(&rows));
             all.extend(rows);
         }
@@ -249,9 +214,5 @@ fn main() -> Result<ExitCode> {
     for line in &missed {
         println!("missed: {line}");
     }
-    Ok(if options.check && !missed.is_empty() {
-        ExitCode::FAILURE
-    } else {
-        ExitCode::SUCCESS
-    })
+    Ok(if options.check && !missed.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }

@@ -29,9 +29,7 @@ fn step_us(stage: &Stage, quota: Option<&[&str]>, steps: u32) -> Result<(f64, f6
     let text = printed(command.arg(stage.program("step")).arg(steps.to_string()))?;
     let mut words = text.split_whitespace().map(str::parse);
     let mut next = || words.next()?.ok();
-    next()
-        .zip(next())
-        .with_context(|| format!("step printed {text:?}"))
+    next().zip(next()).with_context(|| format!("step printed {text:?}"))
 }
 
 /// Adds a row for each share, and notes the goals.
@@ -45,13 +43,7 @@ pub(crate) fn measure(stage: &Stage, options: &mut Options) -> Result<comfy_tabl
         }
     }
     let mut table = comfy_table::Table::new();
-    table.set_header([
-        "57 launches",
-        "wall us",
-        "times bare",
-        "processors' us",
-        "times bare",
-    ]);
+    table.set_header(["57 launches", "wall us", "times bare", "processors' us", "times bare"]);
     for (share, runs) in core::iter::once((None, &bare)).chain(SHARES.iter().map(Some).zip(&limited)) {
         let (wall, processors) = (least(&runs.wall), least(&runs.processors));
         let (times, processors_times) = (wall / least(&bare.wall), processors / least(&bare.processors));
@@ -65,11 +57,7 @@ pub(crate) fn measure(stage: &Stage, options: &mut Options) -> Result<comfy_tabl
         ]);
         if !options.brief {
             options.at_most(&format!("{title}: times the bare wall time"), times, MOST.0);
-            options.at_most(
-                &format!("{title}: times the bare processors' time"),
-                processors_times,
-                MOST.1,
-            );
+            options.at_most(&format!("{title}: times the bare processors' time"), processors_times, MOST.1);
         }
     }
     Ok(table)

@@ -55,10 +55,7 @@ impl Lab {
         let is_ready = within(BEGINS_WITHIN, || is_ready(&log) || has_ended(&mut manager));
         self.manager = Some(manager);
         let said = fs::read_to_string(&log)?;
-        ensure!(
-            is_ready && is_ready_in(&said),
-            "the manager did not start: {said}"
-        );
+        ensure!(is_ready && is_ready_in(&said), "the manager did not start: {said}");
         Ok(())
     }
 
@@ -79,10 +76,7 @@ impl Lab {
             let passed = Duration::from_nanos(self.now_ns() - began_ns);
             std::thread::sleep(passed.saturating_sub(began.elapsed()));
             let keeps_up = || self.now_ns().saturating_sub(self.beat_ns()) < LAG_NS;
-            ensure!(
-                within(CATCHES_UP_WITHIN, keeps_up),
-                "the manager's arbiter does no step"
-            );
+            ensure!(within(CATCHES_UP_WITHIN, keeps_up), "the manager's arbiter does no step");
         }
         Ok(())
     }

@@ -25,10 +25,7 @@ impl Lab {
         command.args(quota).arg("--").arg(&self.program).args(program);
         let child = self.begin(&mut command)?;
         let processes = &mut self.tenants.get_mut(tenant).context("no such tenant")?.processes;
-        processes.push(Process {
-            child,
-            was_killed: false,
-        });
+        processes.push(Process { child, was_killed: false });
         Ok(processes.len() - 1)
     }
 

@@ -19,9 +19,8 @@ impl Processor {
     pub(super) fn next() -> Result<Processor> {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         let usable = sched_getaffinity(Pid::from_raw(0)).context("sched_getaffinity")?;
-        let usable: Vec<usize> = (0..CpuSet::count())
-            .filter(|number| usable.is_set(*number) == Ok(true))
-            .collect();
+        let usable: Vec<usize> =
+            (0..CpuSet::count()).filter(|number| usable.is_set(*number) == Ok(true)).collect();
         let first = usize::try_from(std::process::id())?;
         let turn = (first + NEXT.fetch_add(1, Ordering::Relaxed)) % usable.len().max(1);
         let mut one = CpuSet::new();

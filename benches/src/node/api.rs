@@ -29,16 +29,9 @@ pub(crate) struct Api {
 impl Api {
     pub(crate) fn connect(socket: &Path) -> Result<Self> {
         // With its own thread, as the manager closes a connection that does not answer pings for twenty seconds.
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .enable_all()
-            .build()?;
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         let channel = runtime.block_on(vcuda_manager_api::connect(socket, DEADLINE))?;
-        Ok(Self {
-            runtime,
-            grants: GrantsClient::new(channel.clone()),
-            node: NodeClient::new(channel),
-        })
+        Ok(Self { runtime, grants: GrantsClient::new(channel.clone()), node: NodeClient::new(channel) })
     }
 
     /// Creates a grant of 1 GiB and 6 %.
@@ -91,9 +84,7 @@ impl Api {
         ));
         shown.push((
             "Grants/List",
-            timed(times, |_| {
-                wait(&self.runtime, self.grants.list(v1::ListGrantsRequest {})).map(drop)
-            })?,
+            timed(times, |_| wait(&self.runtime, self.grants.list(v1::ListGrantsRequest {})).map(drop))?,
         ));
         shown.push((
             "Node/ListContainers",
@@ -119,10 +110,7 @@ impl Api {
             "Grants/Create and Release",
             timed(times, |turn| {
                 let made = self.create(&format!("new-{turn}"))?;
-                let request = v1::ReleaseGrantRequest {
-                    id: made.id,
-                    even_if_used: false,
-                };
+                let request = v1::ReleaseGrantRequest { id: made.id, even_if_used: false };
                 wait(&self.runtime, self.grants.release(request)).map(drop)
             })?,
         ));
@@ -131,11 +119,7 @@ impl Api {
 }
 
 fn amounts(memory_bytes: u64) -> Amounts {
-    Amounts {
-        memory_bytes,
-        cores_permille: CORES_PERMILLE,
-        ..Amounts::default()
-    }
+    Amounts { memory_bytes, cores_permille: CORES_PERMILLE, ..Amounts::default() }
 }
 
 fn wait<T>(runtime: &Runtime, call: impl Future<Output = Result<Response<T>, Status>>) -> Result<T> {

@@ -27,10 +27,7 @@ pub(crate) struct Daemon {
 /// A command for `vcuda` with the directories of `place`.
 pub(crate) fn vcuda(stage: &Stage, place: &Path) -> Command {
     let mut command = Command::new(stage.released("vcuda"));
-    command
-        .env("VCUDA_SIM", place.join("machine"))
-        .env("XDG_RUNTIME_DIR", place)
-        .stdin(Stdio::null());
+    command.env("VCUDA_SIM", place.join("machine")).env("XDG_RUNTIME_DIR", place).stdin(Stdio::null());
     command
 }
 
@@ -50,19 +47,12 @@ impl Daemon {
             .stderr(File::create(&log)?)
             .spawn()
             .context("no vcuda-manager: run `cargo build --release` first")?;
-        let mut daemon = Self {
-            child,
-            socket: root.join("manager.sock"),
-            metrics: String::new(),
-        };
+        let mut daemon = Self { child, socket: root.join("manager.sock"), metrics: String::new() };
         for _ in 0..LOOKS {
             let said = fs::read_to_string(&log)?;
             let address = said.split_once("metrics at http://");
             if let Some((_, rest)) = address.filter(|_| said.contains("ready")) {
-                rest.split('/')
-                    .next()
-                    .unwrap_or_default()
-                    .clone_into(&mut daemon.metrics);
+                rest.split('/').next().unwrap_or_default().clone_into(&mut daemon.metrics);
                 return Ok(daemon);
             }
             sleep(LOOK);
@@ -93,11 +83,7 @@ impl Daemon {
         for task in fs::read_dir(format!("/proc/{}/task", self.child.id()))? {
             // A thread that ends meanwhile has no figure.
             let stat = fs::read_to_string(task?.path().join("schedstat")).unwrap_or_default();
-            sum_ns += stat
-                .split(' ')
-                .next()
-                .and_then(|word| word.parse::<u64>().ok())
-                .unwrap_or(0);
+            sum_ns += stat.split(' ').next().and_then(|word| word.parse::<u64>().ok()).unwrap_or(0);
         }
         Ok(sum_ns)
     }

@@ -60,10 +60,7 @@ fn node(stage: &Stage, options: &Options, gpus: usize, containers: usize) -> Res
     let place = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir())?;
     // The ledger belongs on a disk.
     let state = tempfile::tempdir()?;
-    Machine::create(
-        &place.path().join("machine"),
-        &Config::with_gpus(gpus, GPU_MEMORY_BYTES),
-    )?;
+    Machine::create(&place.path().join("machine"), &Config::with_gpus(gpus, GPU_MEMORY_BYTES))?;
     let daemon = Daemon::start(stage, place.path(), state.path())?;
     let mut figures = Figures::new(&daemon, options)?;
     figures.row("none", 0)?;
@@ -101,9 +98,7 @@ fn node(stage: &Stage, options: &Options, gpus: usize, containers: usize) -> Res
     let mut both = Table::new();
     both.load_style(comfy_table::presets::NOTHING);
     both.add_row([figures.table.to_string()]);
-    both.add_row([format!(
-        "{attached} attached; answers while none is busy:\n{answers}"
-    )]);
+    both.add_row([format!("{attached} attached; answers while none is busy:\n{answers}")]);
     Ok(both)
 }
 
@@ -119,11 +114,8 @@ struct Figures<'a> {
 
 impl Figures<'_> {
     fn new<'a>(daemon: &'a Daemon, options: &Options) -> Result<Figures<'a>> {
-        let (settle, span) = if options.brief {
-            (Duration::from_millis(500), Duration::from_secs(1))
-        } else {
-            (SETTLE, SPAN)
-        };
+        let (settle, span) =
+            if options.brief { (Duration::from_millis(500), Duration::from_secs(1)) } else { (SETTLE, SPAN) };
         let mut table = Table::new();
         table.set_header([
             "containers",
@@ -134,13 +126,7 @@ impl Figures<'_> {
             "KiB",
             "load",
         ]);
-        Ok(Figures {
-            daemon,
-            settle,
-            span,
-            empty_bytes: daemon.resident_bytes()?,
-            table,
-        })
+        Ok(Figures { daemon, settle, span, empty_bytes: daemon.resident_bytes()?, table })
     }
 
     /// Measures the daemon in its present state with `containers` tenants.
@@ -168,12 +154,7 @@ fn measure(daemon: &Daemon, settle: Duration, span: Duration) -> Result<Measured
     let took_ns = clock::now_ns().saturating_sub(began_ns);
     let core = daemon.processor_ns()?.saturating_sub(before_ns) as f64 * 100.0 / took_ns as f64;
     let (scrape_ms, page_bytes) = daemon.scrape(9)?;
-    Ok(Measured {
-        resident_bytes: daemon.resident_bytes()?,
-        core,
-        scrape_ms,
-        page_bytes,
-    })
+    Ok(Measured { resident_bytes: daemon.resident_bytes()?, core, scrape_ms, page_bytes })
 }
 
 fn row(what: &str, (containers, empty_bytes): (usize, u64), got: Measured) -> Vec<String> {

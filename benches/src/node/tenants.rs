@@ -24,13 +24,7 @@ impl<'s> Tenants<'s> {
     pub(crate) fn new(stage: &'s Stage, place: &'s Path) -> Result<Self> {
         let load = place.join("load");
         lab::compile(&load)?;
-        Ok(Self {
-            stage,
-            place,
-            load,
-            idle: Vec::new(),
-            busy: Vec::new(),
-        })
+        Ok(Self { stage, place, load, idle: Vec::new(), busy: Vec::new() })
     }
 
     fn in_grant(&self, grant: &Grant) -> Command {

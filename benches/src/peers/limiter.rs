@@ -60,12 +60,7 @@ pub(crate) struct Limiter {
 impl Limiter {
     /// A full bucket with the initial refill rate.
     pub(crate) fn new(kind: Kind, cap_percent: u32) -> Self {
-        Self {
-            kind,
-            cap_percent: i64::from(cap_percent),
-            tokens: 0,
-            refill: 0,
-        }
+        Self { kind, cap_percent: i64::from(cap_percent), tokens: 0, refill: 0 }
     }
 
     /// Whether a launch may proceed: any launch passes while the bucket is not negative.
@@ -95,12 +90,9 @@ impl Limiter {
                 self.refill = (self.refill + change).clamp(0, TOTAL);
             }
             Kind::Aimd => {
-                self.refill = if used < self.cap_percent {
-                    self.refill + TOTAL / 8192
-                } else {
-                    self.refill / 2
-                }
-                .clamp(BLOCKS, TOTAL);
+                self.refill =
+                    if used < self.cap_percent { self.refill + TOTAL / 8192 } else { self.refill / 2 }
+                        .clamp(BLOCKS, TOTAL);
             }
         }
         self.tokens = (self.tokens + self.refill).min(TOTAL);

@@ -72,13 +72,7 @@ fn main() -> Result<()> {
 /// Tenants alone on the GPU, with the numbers of warm-up and of measured windows.
 fn alone((warm_up, windows): (usize, usize)) -> Result<Table> {
     let mut table = Table::new();
-    table.set_header([
-        "limiter",
-        "program",
-        "cap %",
-        "mean error, % of cap",
-        "MAE, points",
-    ]);
+    table.set_header(["limiter", "program", "cap %", "mean error, % of cap", "MAE, points"]);
     for kind in [Kind::BlockTokens, Kind::Aimd] {
         for program in Program::ALL {
             for cap in ALONE {
@@ -100,25 +94,15 @@ fn alone((warm_up, windows): (usize, usize)) -> Result<Table> {
 /// Concurrent tenants, with the numbers of warm-up and of measured windows.
 fn together((warm_up, windows): (usize, usize)) -> Result<Table> {
     let mut table = Table::new();
-    table.set_header([
-        "limiter",
-        "program",
-        "caps %",
-        "shares %",
-        "weighted Jain",
-        "total %",
-    ]);
+    table.set_header(["limiter", "program", "caps %", "shares %", "weighted Jain", "total %"]);
     for kind in Kind::ALL {
         for program in [Program::Tiny, Program::Mix] {
             for caps in TOGETHER {
                 let shares = stage::shares(kind, program, caps, warm_up, windows)?;
                 let used_of = |(shares, cap): (&Vec<f64>, &u32)| error(shares, f64::from(*cap)).used;
                 let used: Vec<f64> = shares.iter().zip(caps).map(used_of).collect();
-                let percents: Vec<f64> = used
-                    .iter()
-                    .zip(caps)
-                    .map(|(used, cap)| used * f64::from(*cap))
-                    .collect();
+                let percents: Vec<f64> =
+                    used.iter().zip(caps).map(|(used, cap)| used * f64::from(*cap)).collect();
                 let words = |numbers: Vec<String>| numbers.join(" / ");
                 table.add_row([
                     kind.name().to_owned(),

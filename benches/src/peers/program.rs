@@ -26,13 +26,8 @@ pub(crate) enum Program {
 
 impl Program {
     /// All programs, in the order of the table.
-    pub(crate) const ALL: [Self; 5] = [
-        Self::Tiny,
-        Self::Mix,
-        Self::HeavyTail,
-        Self::LongAndWait,
-        Self::Phases,
-    ];
+    pub(crate) const ALL: [Self; 5] =
+        [Self::Tiny, Self::Mix, Self::HeavyTail, Self::LongAndWait, Self::Phases];
 
     /// Name in the table.
     pub(crate) const fn name(self) -> &'static str {
@@ -55,18 +50,11 @@ impl Program {
             Self::Phases if (now_ns / 2_000_000_000).is_multiple_of(2) => 50_000,
             Self::Phases => 20_000_000,
         };
-        Launch {
-            duration_ns,
-            waits: self == Self::LongAndWait,
-        }
+        Launch { duration_ns, waits: self == Self::LongAndWait }
     }
 }
 
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "a length in ns, far below 2^53"
-)]
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a length in ns, far below 2^53")]
 fn whole(ns: f64) -> u64 {
     ns.max(0.0) as u64
 }

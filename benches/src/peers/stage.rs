@@ -39,9 +39,7 @@ impl Tenant {
     /// Fails if the simulated machine is full.
     fn start(machine: &Machine, pid: u32, program: Program, limiter: Limiter) -> Result<Tenant> {
         let client = machine.attach(pid, "tenant")?;
-        let context = client
-            .context_create(0)
-            .map_err(|_| anyhow::anyhow!("no context"))?;
+        let context = client.context_create(0).map_err(|_| anyhow::anyhow!("no context"))?;
         let stream = client.stream_create(context, 0).context("no stream")?;
         Ok(Tenant {
             client,
@@ -73,10 +71,7 @@ impl Tenant {
                 None if !self.limiter.admit() => return self.sleep(now_ns, POLL_NS),
                 None => self.program.next(&mut self.random, now_ns),
             };
-            let kernel = Command::Kernel {
-                duration_ns: launch.duration_ns,
-                sms: 0,
-            };
+            let kernel = Command::Kernel { duration_ns: launch.duration_ns, sms: 0 };
             match self.client.submit(self.stream, kernel) {
                 Ok(ticket) if launch.waits => {
                     self.waits_for = Some(ticket);

@@ -37,9 +37,7 @@ pub(super) fn resolve(view: &Path, path: &Path) -> Option<PathBuf> {
             ahead.push_front(name);
         }
     }
-    fs::symlink_metadata(view.join(&reached))
-        .is_ok_and(|kind| kind.is_file())
-        .then_some(reached)
+    fs::symlink_metadata(view.join(&reached)).is_ok_and(|kind| kind.is_file()).then_some(reached)
 }
 
 fn names(path: &Path) -> VecDeque<OsString> {

@@ -12,29 +12,17 @@ fn root() -> tempfile::TempDir {
     fs::create_dir_all(libraries.join("nvidia")).unwrap();
     fs::create_dir_all(root.path().join("usr/bin")).unwrap();
     fs::create_dir_all(root.path().join("etc/alternatives")).unwrap();
-    for name in [
-        "libcuda.so.580.1",
-        "libnvidia-ml.so.580.1",
-        "libnvidia-gpucomp.so.580.1",
-    ] {
+    for name in ["libcuda.so.580.1", "libnvidia-ml.so.580.1", "libnvidia-gpucomp.so.580.1"] {
         fs::write(libraries.join("nvidia").join(name), "").unwrap();
     }
-    symlink(
-        "nvidia/libnvidia-gpucomp.so.580.1",
-        libraries.join("libnvidia-gpucomp.so.580.1"),
-    )
-    .unwrap();
+    symlink("nvidia/libnvidia-gpucomp.so.580.1", libraries.join("libnvidia-gpucomp.so.580.1")).unwrap();
     symlink("/etc/alternatives/libcuda", libraries.join("libcuda.so.1")).unwrap();
     symlink(
         "/usr/lib/x86_64-linux-gnu/nvidia/libcuda.so.580.1",
         root.path().join("etc/alternatives/libcuda"),
     )
     .unwrap();
-    symlink(
-        "nvidia/libnvidia-ml.so.580.1",
-        libraries.join("libnvidia-ml.so.1"),
-    )
-    .unwrap();
+    symlink("nvidia/libnvidia-ml.so.580.1", libraries.join("libnvidia-ml.so.1")).unwrap();
     fs::write(libraries.join("libc.so.6"), "").unwrap();
     fs::write(root.path().join("usr/bin/nvidia-smi"), "").unwrap();
     root
@@ -52,11 +40,8 @@ fn a_driver_is_found_through_alternatives_and_bound_by_the_names_that_programs_a
     let root = root();
     let bound = find(Path::new("/run/nvidia/driver"), root.path()).unwrap();
     let cuda = "/run/nvidia/driver/usr/lib/x86_64-linux-gnu/nvidia/libcuda.so.580.1";
-    for name in [
-        "/usr/lib64/libcuda.so.1",
-        "/usr/lib64/libcuda.so",
-        "/usr/lib/x86_64-linux-gnu/libcuda.so.1",
-    ] {
+    for name in ["/usr/lib64/libcuda.so.1", "/usr/lib64/libcuda.so", "/usr/lib/x86_64-linux-gnu/libcuda.so.1"]
+    {
         assert_eq!(host_of(&bound, name).as_deref(), Some(cuda), "{name}");
     }
     assert!(host_of(&bound, "/usr/lib64/libnvidia-gpucomp.so.580.1").is_some());
@@ -64,10 +49,7 @@ fn a_driver_is_found_through_alternatives_and_bound_by_the_names_that_programs_a
         host_of(&bound, "/usr/bin/nvidia-smi").as_deref(),
         Some("/run/nvidia/driver/usr/bin/nvidia-smi")
     );
-    assert!(
-        bound.iter().all(|file| !file.host.ends_with("libc.so.6")),
-        "{bound:?}"
-    );
+    assert!(bound.iter().all(|file| !file.host.ends_with("libc.so.6")), "{bound:?}");
 }
 
 #[test]
@@ -75,10 +57,7 @@ fn without_its_library_there_is_no_driver() {
     let root = root();
     fs::remove_file(root.path().join("etc/alternatives/libcuda")).unwrap();
     let said = find(Path::new("/"), root.path()).unwrap_err().to_string();
-    assert!(
-        said.contains("libcuda.so.1") && said.contains("driver.root"),
-        "{said}"
-    );
+    assert!(said.contains("libcuda.so.1") && said.contains("driver.root"), "{said}");
 }
 
 #[test]
@@ -143,10 +122,7 @@ fn cache(flags: u32, with_old: bool) -> Vec<u8> {
 fn both_formats_of_the_cache_are_read() {
     for with_old in [false, true] {
         let read = cache::libraries(&cache(0x0303, with_old)).unwrap();
-        assert_eq!(
-            read,
-            [("libcuda.so.1".to_owned(), "opt/driver/libcuda.so.1".into())]
-        );
+        assert_eq!(read, [("libcuda.so.1".to_owned(), "opt/driver/libcuda.so.1".into())]);
     }
     // 32-bit programs' libraries are not ours.
     assert_eq!(cache::libraries(&cache(0x0003, false)).unwrap(), []);

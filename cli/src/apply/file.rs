@@ -91,9 +91,9 @@ fn field<'de, D: Deserializer<'de>, T, E: Display>(
 fn name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     field(deserializer, "name", |text| match is_key(text) {
         true => Ok(text.to_owned()),
-        false => Err(format!(
-            "give 1 to {KEY_MAX} letters, digits, '.', '_' or '-', and the first is not '.'"
-        )),
+        false => {
+            Err(format!("give 1 to {KEY_MAX} letters, digits, '.', '_' or '-', and the first is not '.'"))
+        }
     })
 }
 
@@ -132,9 +132,9 @@ fn gpu<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Err
     let uuids = Vec::<String>::deserialize(deserializer)?;
     // An index may be another GPU's tomorrow.
     match uuids.iter().find(|uuid| !uuid.starts_with("GPU-")) {
-        Some(wrong) => Err(D::Error::custom(format!(
-            "gpu '{wrong}': write a UUID as `vcuda smi -L` shows it"
-        ))),
+        Some(wrong) => {
+            Err(D::Error::custom(format!("gpu '{wrong}': write a UUID as `vcuda smi -L` shows it")))
+        }
         None => Ok(uuids),
     }
 }
@@ -145,9 +145,7 @@ fn user<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u32>, D::Er
 }
 
 fn suspendable<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
-    field(deserializer, "suspendable", |text| {
-        text.parse().map_err(|_| "write true or false")
-    })
+    field(deserializer, "suspendable", |text| text.parse().map_err(|_| "write true or false"))
 }
 
 fn wait_for_memory<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u32>, D::Error> {
@@ -168,15 +166,10 @@ pub(super) fn parse(path: &Path, text: &str) -> Result<Vec<Wanted>, Failure> {
     let mut grants = Vec::new();
     for entry in file.grants {
         let line = entry.referenced.line();
-        let wanted = entry
-            .value
-            .wanted(line)
-            .map_err(|words| wrong(path, line, &words))?;
+        let wanted = entry.value.wanted(line).map_err(|words| wrong(path, line, &words))?;
         if let Some(first) = lines.insert(wanted.name.clone(), line) {
-            let words = format!(
-                "name '{}': line {first} has it already; give each grant its own",
-                wanted.name
-            );
+            let words =
+                format!("name '{}': line {first} has it already; give each grant its own", wanted.name);
             return Err(wrong(path, line, &words));
         }
         grants.push(wanted);
@@ -197,10 +190,7 @@ fn words(error: &Error) -> String {
         }
         Error::SerdeMissingField { field, .. } => format!("field '{field}' is missing; add it"),
         Error::DuplicateMappingKey { key, .. } => {
-            format!(
-                "field '{}' is there twice; remove one",
-                key.as_deref().unwrap_or("?")
-            )
+            format!("field '{}' is there twice; remove one", key.as_deref().unwrap_or("?"))
         }
         other => {
             let text = UserMessageFormatter.format_message(other);
@@ -242,17 +232,11 @@ impl Entry {
 
 fn contradiction(contradiction: Contradiction) -> String {
     match contradiction {
-        Contradiction::MaximumWithoutBurst {
-            cores_max_permille,
-            policy,
-        } => format!(
+        Contradiction::MaximumWithoutBurst { cores_max_permille, policy } => format!(
             "cores-max '{}': a {policy} grant has at most its cores; add policy: burst",
             CoreShare(cores_max_permille).percent()
         ),
-        Contradiction::MaximumBelowShare {
-            cores_max_permille,
-            cores_permille,
-        } => format!(
+        Contradiction::MaximumBelowShare { cores_max_permille, cores_permille } => format!(
             "cores-max '{}': less than the cores {} that are guaranteed; give it at least these",
             CoreShare(cores_max_permille).percent(),
             CoreShare(cores_permille).percent()

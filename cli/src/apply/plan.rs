@@ -47,16 +47,12 @@ pub(super) fn plan(path: &Path, wanted: &[Wanted], present: &[Grant], prune: boo
         if lasting(grant) == wanted.quota {
             plan.unchanged += 1;
         } else {
-            plan.changes
-                .push(Change::Resize(Box::new(grant.clone()), wanted.quota));
+            plan.changes.push(Change::Resize(Box::new(grant.clone()), wanted.quota));
         }
     }
     let is_wanted = |grant: &Grant| wanted.iter().any(|wanted| wanted.name == grant.key);
-    let unwanted = present
-        .iter()
-        .filter(|grant| prune && is_known_as_no_pods(grant) && !is_wanted(grant));
-    plan.changes
-        .extend(unwanted.map(|grant| Change::Release(Box::new(grant.clone()))));
+    let unwanted = present.iter().filter(|grant| prune && is_known_as_no_pods(grant) && !is_wanted(grant));
+    plan.changes.extend(unwanted.map(|grant| Change::Release(Box::new(grant.clone()))));
     plan.changes.sort_by_key(Change::order);
     Ok(plan)
 }
@@ -69,10 +65,7 @@ fn is_known_as_no_pods(grant: &Grant) -> bool {
 
 /// Whether a pod has this grant.
 fn is_pods(grant: &Grant) -> bool {
-    grant
-        .holder
-        .as_ref()
-        .is_some_and(|holder| *holder != Holder::default())
+    grant.holder.as_ref().is_some_and(|holder| *holder != Holder::default())
 }
 
 fn check(wanted: &Wanted, grant: &Grant) -> Result<(), String> {
@@ -158,11 +151,7 @@ impl Change {
                 format!("create {}: {} on {gpus}", wanted.name, described(&wanted.quota))
             }
             Self::Resize(grant, after) => {
-                format!(
-                    "change {}: {}",
-                    grant.id,
-                    differences(&lasting(grant), after).join(", ")
-                )
+                format!("change {}: {}", grant.id, differences(&lasting(grant), after).join(", "))
             }
             Self::Release(grant) => format!("release {}: {}", grant.id, described(&lasting(grant))),
         }
@@ -178,28 +167,18 @@ fn is_larger(before: &Quota, after: &Quota) -> bool {
 /// Each part that differs, as `memory 2 GiB -> 4 GiB`.
 fn differences(before: &Quota, after: &Quota) -> Vec<String> {
     let memory = |quota: &Quota| {
-        quota
-            .memory_bytes
-            .map_or_else(|| "whole GPU".to_owned(), |bytes| MemorySize(bytes).to_string())
+        quota.memory_bytes.map_or_else(|| "whole GPU".to_owned(), |bytes| MemorySize(bytes).to_string())
     };
     let parts = [
         ("memory", memory(before), memory(after)),
-        (
-            "cores",
-            CoreShare(before.cores_permille).to_string(),
-            CoreShare(after.cores_permille).to_string(),
-        ),
+        ("cores", CoreShare(before.cores_permille).to_string(), CoreShare(after.cores_permille).to_string()),
         (
             "cores-max",
             CoreShare(before.cores_max_permille).to_string(),
             CoreShare(after.cores_max_permille).to_string(),
         ),
         ("policy", before.policy.to_string(), after.policy.to_string()),
-        (
-            "priority",
-            before.priority.to_string(),
-            after.priority.to_string(),
-        ),
+        ("priority", before.priority.to_string(), after.priority.to_string()),
         ("weight", before.weight().to_string(), after.weight().to_string()),
     ];
     // The maximum follows the share but for burst, and so does the weight unless it was chosen.

@@ -163,12 +163,7 @@ pub(crate) struct GrantCreateArgs {
     #[command(flatten)]
     pub(crate) quota: QuotaArgs,
     /// A GPU by UUID or by its index in `vcuda smi`; repeat for several [default: the manager chooses]
-    #[arg(
-        long,
-        value_name = "UUID|INDEX",
-        value_delimiter = ',',
-        allow_negative_numbers = true
-    )]
+    #[arg(long, value_name = "UUID|INDEX", value_delimiter = ',', allow_negative_numbers = true)]
     pub(crate) gpu: Vec<GpuSelector>,
     /// Number of GPUs that the manager chooses
     #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "gpu", value_parser = clap::value_parser!(u32).range(1..=16))]

@@ -139,18 +139,12 @@ impl QuotaArgs {
 impl From<Contradiction> for Failure {
     fn from(contradiction: Contradiction) -> Self {
         Failure::Usage(match contradiction {
-            Contradiction::MaximumWithoutBurst {
-                cores_max_permille,
-                policy,
-            } => format!(
+            Contradiction::MaximumWithoutBurst { cores_max_permille, policy } => format!(
                 "--cores-max {}: a {policy} tenant has at most its --cores; add --policy burst to let it borrow beyond \
                  them",
                 CoreShare(cores_max_permille)
             ),
-            Contradiction::MaximumBelowShare {
-                cores_max_permille,
-                cores_permille,
-            } => format!(
+            Contradiction::MaximumBelowShare { cores_max_permille, cores_permille } => format!(
                 "--cores-max {} is less than the --cores {} that are guaranteed; give it at least these",
                 CoreShare(cores_max_permille),
                 CoreShare(cores_permille)
@@ -174,10 +168,7 @@ mod tests {
         assert!(refused("four").starts_with("not a number"));
         assert_eq!(memory("67108864B"), Ok(MemorySize(64 << 20)));
         let warning = |text: &str| {
-            let args = QuotaArgs {
-                memory: Some(memory(text).unwrap()),
-                ..QuotaArgs::default()
-            };
+            let args = QuotaArgs { memory: Some(memory(text).unwrap()), ..QuotaArgs::default() };
             args.warning()
         };
         assert!(warning("128MiB").unwrap().contains("a CUDA context alone"));
@@ -187,13 +178,9 @@ mod tests {
     #[test]
     fn a_time_has_a_unit_and_bounds() {
         let seconds = |text: &str| time(text).map(|time| time.as_secs());
-        for (text, expected) in [
-            ("1s", 1),
-            ("90m", 5400),
-            ("1h30m", 5400),
-            ("2h", 7200),
-            ("8784h", 31_622_400),
-        ] {
+        for (text, expected) in
+            [("1s", 1), ("90m", 5400), ("1h30m", 5400), ("2h", 7200), ("8784h", 31_622_400)]
+        {
             assert_eq!(seconds(text), Ok(expected), "{text}");
         }
         for text in ["", "7", "soon", "-1h", "0s", "500ms", "8785h"] {
@@ -214,18 +201,9 @@ mod tests {
             let quota = Quota::UNLIMITED.merge(&args.change());
             Failure::from(quota.unwrap_err()).to_string()
         };
-        assert!(
-            said(QuotaArgs {
-                policy: None,
-                ..burst
-            })
-            .starts_with("--cores-max 50 %: a fixed tenant")
-        );
+        assert!(said(QuotaArgs { policy: None, ..burst }).starts_with("--cores-max 50 %: a fixed tenant"));
         assert_eq!(
-            said(QuotaArgs {
-                cores: Some(CoreShare(600)),
-                ..burst
-            }),
+            said(QuotaArgs { cores: Some(CoreShare(600)), ..burst }),
             "--cores-max 50 % is less than the --cores 60 % that are guaranteed; give it at least these"
         );
     }

@@ -62,12 +62,7 @@ pub(crate) struct SmiArgs {
     )]
     pub(crate) query_gpu: Vec<GpuField>,
     /// Print these figures of each process on each GPU as CSV
-    #[arg(
-        long,
-        value_name = "FIELDS",
-        value_delimiter = ',',
-        conflicts_with = "query_tenants"
-    )]
+    #[arg(long, value_name = "FIELDS", value_delimiter = ',', conflicts_with = "query_tenants")]
     pub(crate) query_compute_apps: Vec<ProcessField>,
     /// Print these figures of each tenant on each GPU as CSV
     #[arg(long, value_name = "FIELDS", value_delimiter = ',')]

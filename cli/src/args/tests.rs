@@ -16,11 +16,7 @@ fn every_help_begins_with_examples() {
         // `help` is made by clap.
         if !command.is_hide_set() && command.get_name() != "help" {
             let help = command.render_long_help().to_string();
-            assert!(
-                help.starts_with("Examples:\n  vcuda"),
-                "{}:\n{help}",
-                command.get_name()
-            );
+            assert!(help.starts_with("Examples:\n  vcuda"), "{}:\n{help}", command.get_name());
         }
         command.get_subcommands_mut().for_each(check);
     }
@@ -73,37 +69,21 @@ fn examples_fit_80_columns() {
 
 #[test]
 fn options_after_the_command_are_the_commands() {
-    let cli = Cli::parse_from([
-        "vcuda", "run", "--memory", "1Gi", "--", "sh", "--memory", "x", "--",
-    ]);
-    let Command::Run(run) = cli.command else {
-        panic!("not run")
-    };
+    let cli = Cli::parse_from(["vcuda", "run", "--memory", "1Gi", "--", "sh", "--memory", "x", "--"]);
+    let Command::Run(run) = cli.command else { panic!("not run") };
     assert_eq!(run.command, ["sh", "--memory", "x", "--"]);
     let cli = Cli::parse_from(["vcuda", "run", "--cores", "50", "python", "-u", "--cores=x"]);
-    let Command::Run(run) = cli.command else {
-        panic!("not run")
-    };
+    let Command::Run(run) = cli.command else { panic!("not run") };
     assert_eq!(run.command, ["python", "-u", "--cores=x"]);
 }
 
 #[test]
 fn sim_runs_a_command_or_reports() {
     let cli = Cli::parse_from(["vcuda", "sim", "--gpus", "2", "--", "report", "--json"]);
-    let Command::Sim(sim) = cli.command else {
-        panic!("not sim")
-    };
+    let Command::Sim(sim) = cli.command else { panic!("not sim") };
     assert!(sim.action.is_none());
     assert_eq!(sim.command, ["report", "--json"]);
     let cli = Cli::parse_from(["vcuda", "sim", "report", "--json"]);
-    let Command::Sim(sim) = cli.command else {
-        panic!("not sim")
-    };
-    assert!(matches!(
-        sim.action,
-        Some(SimAction::Report {
-            json: true,
-            machine: None
-        })
-    ));
+    let Command::Sim(sim) = cli.command else { panic!("not sim") };
+    assert!(matches!(sim.action, Some(SimAction::Report { json: true, machine: None })));
 }

@@ -31,12 +31,7 @@ pub(crate) enum UsageBy {
 #[derive(Args, Debug)]
 pub(crate) struct UsageArgs {
     /// Length of the period that ends now: a number with s, m, h or d
-    #[arg(
-        long,
-        value_name = "TIME",
-        default_value = "24h",
-        allow_negative_numbers = true
-    )]
+    #[arg(long, value_name = "TIME", default_value = "24h", allow_negative_numbers = true)]
     pub(crate) since: Period,
     /// What figures are summed by
     #[arg(long, value_enum, default_value_t)]
@@ -77,10 +72,7 @@ impl FromStr for Period {
         }
         let number: u64 = number.parse().map_err(|_| wrong())?;
         match number.checked_mul(unit_s) {
-            Some(seconds @ 1..) => Ok(Self {
-                seconds,
-                text: text.to_owned(),
-            }),
+            Some(seconds @ 1..) => Ok(Self { seconds, text: text.to_owned() }),
             _ => Err(wrong()),
         }
     }

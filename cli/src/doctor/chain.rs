@@ -14,10 +14,7 @@ use vcuda_quota::{MemorySize, NO_MEMORY_LIMIT};
 
 /// Checks inside a tenant: its limits, and the chain for a program started here.
 pub(super) fn check_this_tenant(directory: &Path, is_container: bool) -> Vec<Finding> {
-    let name = directory
-        .file_name()
-        .unwrap_or(directory.as_os_str())
-        .to_string_lossy();
+    let name = directory.file_name().unwrap_or(directory.as_os_str()).to_string_lossy();
     let mut findings = tenants::tenant(&name, directory);
     match probe(&[]) {
         Ok(report) => {
@@ -35,9 +32,7 @@ pub(super) fn check_this_tenant(directory: &Path, is_container: bool) -> Vec<Fin
 /// Checks outside a tenant: the chain for a program under `vcuda run`, with half of the smallest GPU.
 pub(super) fn check_new_tenant(is_simulated: bool, environment: &Environment) -> Vec<Finding> {
     let inventory = if is_simulated {
-        environment
-            .machine_dir(None)
-            .and_then(|directory| Inventory::simulated(&directory))
+        environment.machine_dir(None).and_then(|directory| Inventory::simulated(&directory))
     } else {
         Inventory::real()
     };
@@ -69,10 +64,7 @@ fn probe(arguments: &[&str]) -> Result<Report, Finding> {
     if !arguments.is_empty() {
         command.args(arguments).arg(&executable);
     }
-    let output = command
-        .arg("doctor-probe")
-        .output()
-        .map_err(|error| broken(error.to_string()))?;
+    let output = command.arg("doctor-probe").output().map_err(|error| broken(error.to_string()))?;
     let words = String::from_utf8_lossy(&output.stderr).trim().to_owned();
     serde_json::from_slice(&output.stdout).map_err(|_| {
         Finding::broken(
@@ -109,23 +101,10 @@ fn links(report: &Report, limit_bytes: Option<u64>, is_container: bool) -> Vec<F
         findings.push(Finding::broken("CUDA driver", problem.clone(), remedy));
     }
     findings.extend(report.by_dlsym.as_ref().map(|path| door("door dlsym", path)));
-    findings.extend(
-        report
-            .by_proc_address
-            .as_ref()
-            .map(|path| door("door cuGetProcAddress", path)),
-    );
+    findings.extend(report.by_proc_address.as_ref().map(|path| door("door cuGetProcAddress", path)));
     if let Some(limit) = limit_bytes {
-        findings.extend(
-            report
-                .cuda_total_bytes
-                .map(|total| seen("limit seen by CUDA", limit, total)),
-        );
-        findings.extend(
-            report
-                .nvml_total_bytes
-                .map(|total| seen("limit seen by NVML", limit, total)),
-        );
+        findings.extend(report.cuda_total_bytes.map(|total| seen("limit seen by CUDA", limit, total)));
+        findings.extend(report.nvml_total_bytes.map(|total| seen("limit seen by NVML", limit, total)));
     }
     // A total beyond the limit is reported already, and a refusal beyond that total proves nothing.
     let is_held = |total: u64| limit_bytes.is_none_or(|limit| total <= limit);
@@ -196,64 +175,21 @@ mod tests {
 
     fn broken(report: &Report) -> Vec<String> {
         let findings = links(report, Some(1 << 30), false);
-        findings
-            .into_iter()
-            .filter(|one| one.health == Health::Broken)
-            .map(|one| one.link)
-            .collect()
+        findings.into_iter().filter(|one| one.health == Health::Broken).map(|one| one.link).collect()
     }
 
     #[test]
     fn each_broken_link_is_named() {
         assert!(broken(&whole()).is_empty());
-        assert_eq!(
-            broken(&Report {
-                shim: None,
-                ..whole()
-            }),
-            ["shim in the process"]
-        );
+        assert_eq!(broken(&Report { shim: None, ..whole() }), ["shim in the process"]);
         let past = Some("/usr/lib/libcuda.so.1".to_owned());
-        assert_eq!(
-            broken(&Report {
-                by_dlsym: past.clone(),
-                ..whole()
-            }),
-            ["door dlsym"]
-        );
-        assert_eq!(
-            broken(&Report {
-                by_proc_address: past,
-                ..whole()
-            }),
-            ["door cuGetProcAddress"]
-        );
-        assert_eq!(
-            broken(&Report {
-                cuda_total_bytes: Some(2 << 30),
-                ..whole()
-            }),
-            ["limit seen by CUDA"]
-        );
-        assert_eq!(
-            broken(&Report {
-                nvml_total_bytes: Some(2 << 30),
-                ..whole()
-            }),
-            ["limit seen by NVML"]
-        );
-        assert_eq!(
-            broken(&Report {
-                beyond_total: None,
-                ..whole()
-            }),
-            ["beyond the limit"]
-        );
-        let no_driver = Report {
-            driver_problem: Some("x".to_owned()),
-            shim: whole().shim,
-            ..Report::default()
-        };
+        assert_eq!(broken(&Report { by_dlsym: past.clone(), ..whole() }), ["door dlsym"]);
+        assert_eq!(broken(&Report { by_proc_address: past, ..whole() }), ["door cuGetProcAddress"]);
+        assert_eq!(broken(&Report { cuda_total_bytes: Some(2 << 30), ..whole() }), ["limit seen by CUDA"]);
+        assert_eq!(broken(&Report { nvml_total_bytes: Some(2 << 30), ..whole() }), ["limit seen by NVML"]);
+        assert_eq!(broken(&Report { beyond_total: None, ..whole() }), ["beyond the limit"]);
+        let no_driver =
+            Report { driver_problem: Some("x".to_owned()), shim: whole().shim, ..Report::default() };
         assert_eq!(broken(&no_driver), ["CUDA driver"]);
     }
 }

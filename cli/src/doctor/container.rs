@@ -32,11 +32,7 @@ pub(crate) struct Places {
 impl Places {
     /// The paths in a real container.
     pub(crate) fn real() -> Places {
-        Places {
-            preload: PRELOAD.into(),
-            directory: MANAGED.into(),
-            devices: "/dev".into(),
-        }
+        Places { preload: PRELOAD.into(), directory: MANAGED.into(), devices: "/dev".into() }
     }
 
     /// Whether the loader's configuration names the shim, which marks a container even if its limits are missing.
@@ -221,14 +217,7 @@ mod tests {
         for name in ["nvidia3", "nvidiactl", "nvidia-uvm", "nvidia-caps"] {
             fs::write(devices.join(name), "").unwrap();
         }
-        Inside {
-            root,
-            places: Places {
-                preload,
-                directory,
-                devices,
-            },
-        }
+        Inside { root, places: Places { preload, directory, devices } }
     }
 
     /// Links that are not well, with their state.

@@ -9,14 +9,7 @@ use super::Finding;
 /// What these commands start, and what to do instead.
 const LAUNCHERS: [(&[&str], &str, &str); 4] = [
     (
-        &[
-            "docker",
-            "podman",
-            "nerdctl",
-            "apptainer",
-            "singularity",
-            "enroot",
-        ],
+        &["docker", "podman", "nerdctl", "apptainer", "singularity", "enroot"],
         "starts the program in a container, without this quota",
         "give the container a grant (docs/containers.md), or run vcuda in it",
     ),
@@ -56,19 +49,9 @@ pub(super) fn finding(command: &[OsString]) -> Option<Finding> {
 /// Whether `env` is told to start from an empty environment, or without `LD_PRELOAD`.
 fn clears_environment(command: &[OsString]) -> bool {
     let words: Vec<&str> = command.iter().skip(1).filter_map(|word| word.to_str()).collect();
-    let mut options = words
-        .iter()
-        .take_while(|word| word.starts_with('-') || word.contains('='));
-    let is_empty = options.any(|word| {
-        [
-            "-",
-            "-i",
-            "--ignore-environment",
-            "-uLD_PRELOAD",
-            "--unset=LD_PRELOAD",
-        ]
-        .contains(word)
-    });
+    let mut options = words.iter().take_while(|word| word.starts_with('-') || word.contains('='));
+    let is_empty = options
+        .any(|word| ["-", "-i", "--ignore-environment", "-uLD_PRELOAD", "--unset=LD_PRELOAD"].contains(word));
     is_empty || words.windows(2).any(|pair| pair == ["-u", "LD_PRELOAD"])
 }
 
@@ -94,12 +77,7 @@ mod tests {
         ] {
             assert!(seen(line).is_some_and(|seen| seen.contains(part)), "{line}");
         }
-        for line in [
-            "python train.py",
-            "env A=1 python -i",
-            "env python -u LD",
-            "nice podman-like",
-        ] {
+        for line in ["python train.py", "env A=1 python -i", "env python -u LD", "nice podman-like"] {
             assert_eq!(seen(line), None, "{line}");
         }
     }

@@ -58,12 +58,7 @@ mod tests {
         };
         assert_eq!(is_obstacle(text).as_deref(), Some("a limit of 3 open files"));
         assert_eq!(is_obstacle(&text.replace("   3 ", "   4 ")), None);
-        let little = text
-            .replace("   3 ", "   9 ")
-            .replacen("unlimited", "20480000", 1);
-        assert_eq!(
-            is_obstacle(&little).as_deref(),
-            Some("a limit of 19 MiB of address space")
-        );
+        let little = text.replace("   3 ", "   9 ").replacen("unlimited", "20480000", 1);
+        assert_eq!(is_obstacle(&little).as_deref(), Some("a limit of 19 MiB of address space"));
     }
 }

@@ -37,11 +37,7 @@ fn hidden(environment: &Environment) -> Option<Finding> {
     let first = value.split(',').next().unwrap_or_default().trim();
     (first.is_empty() || first.starts_with("-1")).then(|| {
         let seen = format!("CUDA_VISIBLE_DEVICES is \"{value}\": it hides every GPU");
-        Finding::broken(
-            "visible GPUs",
-            seen,
-            "unset it, or give the GPUs with `vcuda run --gpu`",
-        )
+        Finding::broken("visible GPUs", seen, "unset it, or give the GPUs with `vcuda run --gpu`")
     })
 }
 
@@ -78,11 +74,7 @@ fn on_tmpfs(root: &Path) -> Finding {
             format!("{shown}, not on tmpfs: launches may stall at writeback"),
             "set XDG_RUNTIME_DIR to a directory on tmpfs, such as /run/user/$UID",
         ),
-        Err(error) => Finding::broken(
-            "runtime directory",
-            format!("{shown}: {error}"),
-            "make it readable",
-        ),
+        Err(error) => Finding::broken("runtime directory", format!("{shown}: {error}"), "make it readable"),
     }
 }
 
@@ -93,21 +85,14 @@ fn simulated_machine(environment: &Environment) -> Finding {
                 let seen = format!("{}, {} GPU(s)", path.display(), machine.config().gpus.len());
                 Finding::ok("simulated machine", seen)
             }
-            Err(failure) => Finding::broken(
-                "simulated machine",
-                failure.to_string(),
-                "remove it, it is made afresh",
-            ),
+            Err(failure) => {
+                Finding::broken("simulated machine", failure.to_string(), "remove it, it is made afresh")
+            }
         },
-        Ok(path) => Finding::ok(
-            "simulated machine",
-            format!("{}, made at its first use", path.display()),
-        ),
-        Err(failure) => Finding::broken(
-            "simulated machine",
-            failure.to_string(),
-            "name a directory in VCUDA_SIM",
-        ),
+        Ok(path) => Finding::ok("simulated machine", format!("{}, made at its first use", path.display())),
+        Err(failure) => {
+            Finding::broken("simulated machine", failure.to_string(), "name a directory in VCUDA_SIM")
+        }
     }
 }
 
@@ -125,9 +110,7 @@ fn driver() -> Vec<Finding> {
             return vec![Finding::broken("NVIDIA driver", problem.to_string(), remedy)];
         }
     };
-    let version = nvml
-        .driver_version()
-        .unwrap_or_else(|problem| problem.to_string());
+    let version = nvml.driver_version().unwrap_or_else(|problem| problem.to_string());
     let mut findings = vec![Finding::ok("NVIDIA driver", version)];
     match nvml.gpus() {
         Ok(gpus) if gpus.is_empty() => {
@@ -140,10 +123,8 @@ fn driver() -> Vec<Finding> {
         Ok(gpus) => {
             for (index, gpu) in gpus.into_iter().enumerate() {
                 let link = format!("GPU {index}");
-                findings.push(Finding::ok(
-                    &link,
-                    nvml.name(gpu).unwrap_or_else(|problem| problem.to_string()),
-                ));
+                findings
+                    .push(Finding::ok(&link, nvml.name(gpu).unwrap_or_else(|problem| problem.to_string())));
                 if nvml.is_mig(gpu).unwrap_or(false) {
                     findings.push(Finding::note(
                         &link,
@@ -151,18 +132,12 @@ fn driver() -> Vec<Finding> {
                         "use the instances as they are, or `nvidia-smi -i INDEX -mig 0` to share the whole GPU",
                     ));
                 }
-                findings.extend(
-                    nvml.compute_mode(gpu)
-                        .ok()
-                        .and_then(|mode| exclusive(&link, mode)),
-                );
+                findings.extend(nvml.compute_mode(gpu).ok().and_then(|mode| exclusive(&link, mode)));
             }
         }
-        Err(problem) => findings.push(Finding::broken(
-            "GPUs",
-            problem.to_string(),
-            "`nvidia-smi` shows more",
-        )),
+        Err(problem) => {
+            findings.push(Finding::broken("GPUs", problem.to_string(), "`nvidia-smi` shows more"))
+        }
     }
     findings
 }
@@ -174,11 +149,7 @@ fn exclusive(link: &str, mode: nvmlComputeMode_t) -> Option<Finding> {
         nvmlComputeMode_t::PROHIBITED => "compute mode PROHIBITED: no program gets a context",
         _ => "an exclusive compute mode: a second tenant gets CUDA_ERROR_DEVICE_UNAVAILABLE",
     };
-    Some(Finding::broken(
-        link,
-        seen,
-        "as root: nvidia-smi -i INDEX -c DEFAULT",
-    ))
+    Some(Finding::broken(link, seen, "as root: nvidia-smi -i INDEX -c DEFAULT"))
 }
 
 fn wsl() -> Option<Finding> {
@@ -193,17 +164,11 @@ fn wsl() -> Option<Finding> {
 }
 
 fn mps(environment: &Environment) -> Option<Finding> {
-    let pipes = environment
-        .mps_pipes
-        .clone()
-        .unwrap_or_else(|| PathBuf::from(MPS_PIPES));
+    let pipes = environment.mps_pipes.clone().unwrap_or_else(|| PathBuf::from(MPS_PIPES));
     pipes.join("control").exists().then(|| {
         Finding::note(
             "MPS",
-            format!(
-                "a control daemon's pipes are in {}: tenants' kernels run together",
-                pipes.display()
-            ),
+            format!("a control daemon's pipes are in {}: tenants' kernels run together", pipes.display()),
             "shares then mean time with a kernel resident; `echo quit | nvidia-cuda-mps-control` ends MPS",
         )
     })
@@ -217,14 +182,8 @@ mod tests {
     #[test]
     fn exclusive_modes_are_broken() {
         assert_eq!(exclusive("GPU 0", nvmlComputeMode_t::DEFAULT), None);
-        for mode in [
-            nvmlComputeMode_t::PROHIBITED,
-            nvmlComputeMode_t::EXCLUSIVE_PROCESS,
-        ] {
-            assert_eq!(
-                exclusive("GPU 0", mode).map(|finding| finding.health),
-                Some(Health::Broken)
-            );
+        for mode in [nvmlComputeMode_t::PROHIBITED, nvmlComputeMode_t::EXCLUSIVE_PROCESS] {
+            assert_eq!(exclusive("GPU 0", mode).map(|finding| finding.health), Some(Health::Broken));
         }
     }
 }

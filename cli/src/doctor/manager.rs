@@ -40,13 +40,8 @@ pub(super) fn findings(environment: &Environment) -> Vec<Finding> {
 fn problems(status: &NodeStatus, of_gpus: &str) -> Vec<Finding> {
     let gpus = Some(of_gpus).filter(|problem| !problem.is_empty());
     let gpus = gpus.map(|problem| Finding::broken("manager", problem, BY_PROBLEM));
-    let others = status
-        .problems
-        .iter()
-        .filter(|problem| !problem.starts_with("GPUs: "));
-    gpus.into_iter()
-        .chain(others.map(|problem| Finding::note("manager", problem, BY_PROBLEM)))
-        .collect()
+    let others = status.problems.iter().filter(|problem| !problem.starts_with("GPUs: "));
+    gpus.into_iter().chain(others.map(|problem| Finding::note("manager", problem, BY_PROBLEM))).collect()
 }
 
 /// What keeps new tenants from a GPU, unless it is the `known` problem of all GPUs, or its memory from those that it has.
@@ -68,10 +63,7 @@ fn of_gpu(gpu: &Gpu, known: &str) -> Vec<Finding> {
         ));
     }
     let outside = &gpu.outside_processes;
-    let held: u64 = outside
-        .iter()
-        .flat_map(|process| &process.memory_used_bytes)
-        .sum();
+    let held: u64 = outside.iter().flat_map(|process| &process.memory_used_bytes).sum();
     if !outside.is_empty() {
         findings.push(Finding::note(
             &link,
@@ -96,11 +88,9 @@ fn absent(absence: Absence) -> Finding {
             "start it again (systemctl start vcuda-manager; in Kubernetes its pod is restarted), or remove the socket if it is gone \
              for good: containers go on meanwhile",
         ),
-        Absence::Denied(why) => Finding::note(
-            "manager",
-            why,
-            "join the group of its socket, or ask its operator to admit you",
-        ),
+        Absence::Denied(why) => {
+            Finding::note("manager", why, "join the group of its socket, or ask its operator to admit you")
+        }
         Absence::Silent(why) => Finding::broken(
             "manager",
             why,
@@ -110,12 +100,8 @@ fn absent(absence: Absence) -> Finding {
 }
 
 fn version(node: &ManagerClient, status: &NodeStatus) -> Finding {
-    let seen = format!(
-        "version {} at {}, tenants in {}",
-        status.version,
-        node.socket().display(),
-        status.root
-    );
+    let seen =
+        format!("version {} at {}, tenants in {}", status.version, node.socket().display(), status.root);
     if status.version == env!("CARGO_PKG_VERSION") {
         Finding::ok("manager", seen)
     } else {
@@ -200,10 +186,7 @@ mod tests {
         assert!(findings[0].seen.contains("XID 79"));
         assert_eq!(findings[1].remedy.as_deref(), Some("vcuda gpu uncordon GPU-1"));
         assert!(findings[2].seen.contains("80 GiB"));
-        let well = Gpu {
-            healthy: true,
-            ..Gpu::default()
-        };
+        let well = Gpu { healthy: true, ..Gpu::default() };
         assert_eq!(of_gpu(&well, ""), []);
     }
 
@@ -214,24 +197,11 @@ mod tests {
             problems: vec![format!("GPUs: {gone}"), "configuration: line 3".to_owned()],
             ..NodeStatus::default()
         };
-        let gpu = Gpu {
-            uuid: "GPU-1".to_owned(),
-            health_reason: gone.to_owned(),
-            ..Gpu::default()
-        };
+        let gpu = Gpu { uuid: "GPU-1".to_owned(), health_reason: gone.to_owned(), ..Gpu::default() };
         let found = [problems(&status, gone), of_gpu(&gpu, gone)].concat();
-        let seen: Vec<_> = found
-            .iter()
-            .map(|finding| (finding.health, finding.seen.as_str()))
-            .collect();
-        assert_eq!(
-            seen,
-            [(Health::Broken, gone), (Health::Note, "configuration: line 3")]
-        );
-        let own = Gpu {
-            health_reason: "XID 79".to_owned(),
-            ..gpu
-        };
+        let seen: Vec<_> = found.iter().map(|finding| (finding.health, finding.seen.as_str())).collect();
+        assert_eq!(seen, [(Health::Broken, gone), (Health::Note, "configuration: line 3")]);
+        let own = Gpu { health_reason: "XID 79".to_owned(), ..gpu };
         assert_eq!(of_gpu(&own, gone).len(), 1, "a reason of its own");
         assert_eq!(problems(&NodeStatus::default(), ""), []);
     }

@@ -39,10 +39,7 @@ pub(crate) struct Report {
 /// Prints the report as JSON on stdout.
 pub(crate) fn probe(environment: &Environment) -> Result<(), Failure> {
     let mut report = Report {
-        preload: environment
-            .preload
-            .as_ref()
-            .map(|value| value.to_string_lossy().into_owned()),
+        preload: environment.preload.as_ref().map(|value| value.to_string_lossy().into_owned()),
         shim: shim(),
         ..Report::default()
     };
@@ -91,11 +88,7 @@ fn holder(address: usize) -> Option<String> {
 /// Path of this process's first mapping that satisfies `wanted`.
 fn mapped(wanted: impl Fn(&str) -> bool) -> Option<String> {
     let maps = fs::read("/proc/self/maps").ok()?;
-    String::from_utf8_lossy(&maps)
-        .lines()
-        .find(|line| wanted(line))
-        .and_then(path)
-        .map(str::to_owned)
+    String::from_utf8_lossy(&maps).lines().find(|line| wanted(line)).and_then(path).map(str::to_owned)
 }
 
 /// Addresses in a line of `/proc/PID/maps` (proc(5)).

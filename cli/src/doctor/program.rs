@@ -32,9 +32,7 @@ fn find(command: &OsStr, environment: &Environment) -> Option<PathBuf> {
         return Some(PathBuf::from(command)).filter(|path| is_program(path));
     }
     let path = environment.path.as_ref()?;
-    std::env::split_paths(path)
-        .map(|folder| folder.join(command))
-        .find(|path| is_program(path))
+    std::env::split_paths(path).map(|folder| folder.join(command)).find(|path| is_program(path))
 }
 
 fn examine(path: &Path, environment: &Environment, depth: u8) -> Finding {
@@ -42,11 +40,7 @@ fn examine(path: &Path, environment: &Environment, depth: u8) -> Finding {
     let head = match read_head(path) {
         Ok(head) => head,
         Err(error) => {
-            return Finding::note(
-                LINK,
-                format!("{shown} cannot be read: {error}"),
-                "make it readable",
-            );
+            return Finding::note(LINK, format!("{shown} cannot be read: {error}"), "make it readable");
         }
     };
     if fs::metadata(path).is_ok_and(|found| found.mode() & 0o6000 != 0) {
@@ -74,11 +68,9 @@ fn examine(path: &Path, environment: &Environment, depth: u8) -> Finding {
             format!("{shown} is linked statically: no library can be put before it"),
             "link it dynamically; what it starts is limited if that is dynamic",
         ),
-        Elf::Other32 => Finding::broken(
-            LINK,
-            format!("{shown} is a 32-bit program"),
-            "CUDA needs a 64-bit one",
-        ),
+        Elf::Other32 => {
+            Finding::broken(LINK, format!("{shown} is a 32-bit program"), "CUDA needs a 64-bit one")
+        }
         Elf::None => Finding::note(
             LINK,
             format!("{shown} is neither an ELF program nor a script"),
@@ -102,9 +94,7 @@ fn script_interpreter(head: &[u8]) -> Option<String> {
     if !first.ends_with("/env") {
         return Some(first.to_owned());
     }
-    words
-        .find(|word| !word.starts_with('-') && !word.contains('='))
-        .map(str::to_owned)
+    words.find(|word| !word.starts_with('-') && !word.contains('=')).map(str::to_owned)
 }
 
 /// Kind of program by its file's head (System V ABI, ELF).
@@ -128,10 +118,7 @@ impl Elf {
             return Elf::Other32;
         }
         let table = number::<8>(head, 0x20).unwrap_or(0);
-        let (size, count) = (
-            number::<2>(head, 0x36).unwrap_or(0),
-            number::<2>(head, 0x38).unwrap_or(0),
-        );
+        let (size, count) = (number::<2>(head, 0x36).unwrap_or(0), number::<2>(head, 0x38).unwrap_or(0));
         for index in 0..count {
             let at = table.saturating_add(index * size);
             if number::<4>(head, at) != Some(u64::from(PT_INTERP)) {
@@ -150,12 +137,7 @@ impl Elf {
 fn number<const N: usize>(head: &[u8], at: u64) -> Option<u64> {
     let start = usize::try_from(at).ok()?;
     let bytes = head.get(start..start.checked_add(N)?)?;
-    Some(
-        bytes
-            .iter()
-            .rev()
-            .fold(0, |value, byte| value << 8 | u64::from(*byte)),
-    )
+    Some(bytes.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte)))
 }
 
 #[cfg(test)]
@@ -167,10 +149,7 @@ mod tests {
         let of = |text: &str| script_interpreter(text.as_bytes());
         assert_eq!(of("#!/bin/sh -e\n"), Some("/bin/sh".to_owned()));
         assert_eq!(of("#!/usr/bin/env python3\n"), Some("python3".to_owned()));
-        assert_eq!(
-            of("#! /usr/bin/env -S A=1 python3 -u\n"),
-            Some("python3".to_owned())
-        );
+        assert_eq!(of("#! /usr/bin/env -S A=1 python3 -u\n"), Some("python3".to_owned()));
         assert_eq!(of("echo"), None);
     }
 

@@ -24,9 +24,7 @@ pub(super) fn findings(name: &str, environment: &Environment) -> Result<Vec<Find
 /// The answer first, then its reasons.
 fn of_checks(id: &str, checks: Vec<SuspendCheck>) -> Vec<Finding> {
     // Nothing is broken if suspension was not asked for when the tenant was made.
-    let is_asked_for = checks
-        .iter()
-        .all(|check| check.holds || check.name != "suspendable");
+    let is_asked_for = checks.iter().all(|check| check.holds || check.name != "suspendable");
     let against = match is_asked_for {
         true => Health::Broken,
         false => Health::Note,
@@ -50,9 +48,7 @@ fn of_checks(id: &str, checks: Vec<SuspendCheck>) -> Vec<Finding> {
         seen: check.seen,
         remedy: Some(check.remedy).filter(|remedy| !check.holds && !remedy.is_empty()),
     };
-    std::iter::once(answer)
-        .chain(checks.into_iter().map(of_check))
-        .collect()
+    std::iter::once(answer).chain(checks.into_iter().map(of_check)).collect()
 }
 
 #[cfg(test)]
@@ -72,22 +68,12 @@ mod tests {
     fn the_answer_comes_first_and_each_reason_has_its_remedy() {
         let fine = of_checks("a-1", vec![check("driver", None)]);
         assert_eq!(fine[0], Finding::ok("tenant a-1", "it can be suspended now"));
-        assert!(
-            fine.iter()
-                .all(|one| one.health == Health::Ok && one.remedy.is_none())
-        );
-        let checks = vec![
-            check("driver", Some("update")),
-            check("MPS", None),
-            check("processes", Some("")),
-        ];
+        assert!(fine.iter().all(|one| one.health == Health::Ok && one.remedy.is_none()));
+        let checks = vec![check("driver", Some("update")), check("MPS", None), check("processes", Some(""))];
         let refused = of_checks("a-1", checks);
         assert_eq!(refused[0].remedy.as_deref(), Some("2 conditions do not hold"));
         assert_eq!(refused[1].remedy.as_deref(), Some("update"));
-        assert_eq!(
-            (refused[2].health, refused[3].health),
-            (Health::Ok, Health::Broken)
-        );
+        assert_eq!((refused[2].health, refused[3].health), (Health::Ok, Health::Broken));
         assert_eq!(refused[3].remedy, None);
     }
 

@@ -31,11 +31,7 @@ pub(super) fn findings(is_simulated: bool, environment: &Environment) -> Vec<Fin
             .flat_map(|(name, path)| tenant(name, path))
             .chain(oversubscribed(is_simulated, environment, &tenants))
             .collect(),
-        Err(error) => vec![Finding::broken(
-            "tenants",
-            error.to_string(),
-            "make the directory readable",
-        )],
+        Err(error) => vec![Finding::broken("tenants", error.to_string(), "make the directory readable")],
     }
 }
 
@@ -46,9 +42,8 @@ fn oversubscribed(
     environment: &Environment,
     tenants: &[(String, PathBuf)],
 ) -> Vec<Finding> {
-    let gpus = Inventory::find(environment, is_simulated)
-        .and_then(|inventory| inventory.gpus())
-        .unwrap_or_default();
+    let gpus =
+        Inventory::find(environment, is_simulated).and_then(|inventory| inventory.gpus()).unwrap_or_default();
     let quotas: Vec<(GpuUuid, Quota)> = tenants
         .iter()
         .filter_map(|(_, path)| Limits::open(path).ok())
@@ -58,17 +53,10 @@ fn oversubscribed(
         })
         .collect();
     let of_gpu = |gpu: &Gpu| {
-        let of_this = || {
-            quotas
-                .iter()
-                .filter(|(uuid, _)| *uuid == gpu.uuid)
-                .map(|(_, quota)| quota)
-        };
+        let of_this = || quotas.iter().filter(|(uuid, _)| *uuid == gpu.uuid).map(|(_, quota)| quota);
         let bytes = of_this().filter_map(|quota| quota.memory_bytes);
         let memory = bytes.fold(0_u64, u64::saturating_add);
-        let time = of_this()
-            .map(Quota::reserved_permille)
-            .fold(0_u32, u32::saturating_add);
+        let time = of_this().map(Quota::reserved_permille).fold(0_u32, u32::saturating_add);
         [too_much_memory(gpu, memory), too_much_time(gpu, time)]
     };
     gpus.iter().flat_map(of_gpu).flatten().collect()
@@ -118,9 +106,7 @@ pub(super) fn tenant(name: &str, path: &Path) -> Vec<Finding> {
         return unreadable(format!("{}/usage cannot be read", path.display()));
     };
     let mut findings = Vec::new();
-    let processes = reader
-        .processes(limits.devices().count(), &ProcessView::new(me))
-        .unwrap_or_default();
+    let processes = reader.processes(limits.devices().count(), &ProcessView::new(me)).unwrap_or_default();
     for (device, uuid) in limits.devices() {
         let used: u64 = processes
             .iter()
@@ -143,10 +129,7 @@ pub(super) fn tenant(name: &str, path: &Path) -> Vec<Finding> {
         let pid = process.identity.pid;
         findings.extend(unshimmed(&link, pid));
         findings.extend(
-            reader
-                .bypasses(process.slot)
-                .ok()
-                .and_then(|bypasses| bypass_finding(&link, pid, bypasses)),
+            reader.bypasses(process.slot).ok().and_then(|bypasses| bypass_finding(&link, pid, bypasses)),
         );
     }
     let known: Vec<u32> = processes.iter().map(|process| process.identity.pid).collect();
@@ -156,11 +139,7 @@ pub(super) fn tenant(name: &str, path: &Path) -> Vec<Finding> {
 
 /// Text of a memory limit (bytes).
 fn words_of(limit: u64) -> String {
-    if limit == NO_MEMORY_LIMIT {
-        "the whole GPU".to_owned()
-    } else {
-        MemorySize(limit).to_string()
-    }
+    if limit == NO_MEMORY_LIMIT { "the whole GPU".to_owned() } else { MemorySize(limit).to_string() }
 }
 
 /// Text that says how to raise the memory quota of the tenant in the directory `path`.
@@ -177,10 +156,8 @@ fn more_memory(name: &str, path: &Path) -> String {
 /// Finding for calls of the process that bypass the shim, by the shim's word `bypasses`. Calls that only the driver can
 /// answer are left out.
 fn bypass_finding(link: &str, pid: u32, bypasses: u64) -> Option<Finding> {
-    let reasons: Vec<_> = Bypass::of_word(bypasses)
-        .filter(|reason| reason.is_past_the_shim())
-        .map(Bypass::words)
-        .collect();
+    let reasons: Vec<_> =
+        Bypass::of_word(bypasses).filter(|reason| reason.is_past_the_shim()).map(Bypass::words).collect();
     (!reasons.is_empty()).then(|| {
         Finding::note(
             link,
@@ -210,8 +187,7 @@ fn strays(link: &str, tenant: &Path, known: &[u32]) -> Vec<Finding> {
     };
     let is_descendant = |process: &Path| {
         let open = fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
-        open.into_iter()
-            .any(|entry| fs::read_link(entry.path()).is_ok_and(|target| target == tenant))
+        open.into_iter().any(|entry| fs::read_link(entry.path()).is_ok_and(|target| target == tenant))
     };
     let has_only_a_driver = |process: &Path| {
         fs::read(process.join("maps")).is_ok_and(|maps| {
@@ -233,9 +209,8 @@ fn strays(link: &str, tenant: &Path, known: &[u32]) -> Vec<Finding> {
 
 fn without_shim(link: &str, pid: u32) -> Finding {
     let obstacle = loader::obstacle(Path::new(&format!("/proc/{pid}")));
-    let why = obstacle.map_or_else(String::new, |limit| {
-        format!(" (it has {limit}, which can keep the loader from it)")
-    });
+    let why = obstacle
+        .map_or_else(String::new, |limit| format!(" (it has {limit}, which can keep the loader from it)"));
     Finding::broken(
         link,
         format!("process {pid} runs without the shim{why}: it is not limited"),

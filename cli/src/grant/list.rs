@@ -115,8 +115,6 @@ impl<'a> Document<'a> {
                 temporary: Temporary::of(grant),
             }
         };
-        Self {
-            grants: grants.iter().map(one).collect(),
-        }
+        Self { grants: grants.iter().map(one).collect() }
     }
 }

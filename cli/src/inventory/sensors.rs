@@ -52,9 +52,7 @@ impl Sensors {
                 let mut processes = gpu.tenants.iter().flat_map(|tenant| &tenant.processes);
                 processes.any(|process| process.pid == pid)
             };
-            let outside = listed(nvml, handle)
-                .into_iter()
-                .filter(|process| !is_tenants(process.pid));
+            let outside = listed(nvml, handle).into_iter().filter(|process| !is_tenants(process.pid));
             gpu.outside_processes = outside.collect();
         }
     }

@@ -30,9 +30,7 @@ impl Down {
     /// The nearest of these sockets that was left behind.
     pub(super) fn of(unreached: &[Unreached]) -> Option<Down> {
         unreached.iter().find_map(|one| match one {
-            Unreached::Socket(ConnectError::Dead(socket)) => Some(Down {
-                socket: socket.clone(),
-            }),
+            Unreached::Socket(ConnectError::Dead(socket)) => Some(Down { socket: socket.clone() }),
             _ => None,
         })
     }
@@ -78,10 +76,7 @@ pub(super) enum Unreached {
 impl Unreached {
     /// Whether no manager runs there. One may be about to start.
     pub(super) fn is_not_running(&self) -> bool {
-        matches!(
-            self,
-            Unreached::Socket(ConnectError::Absent(_) | ConnectError::Dead(_))
-        )
+        matches!(self, Unreached::Socket(ConnectError::Absent(_) | ConnectError::Dead(_)))
     }
 
     /// Whether a node is usually so for a user: without a manager, or with one that is for others.
@@ -90,10 +85,7 @@ impl Unreached {
     }
 
     fn is_refusal(&self) -> bool {
-        matches!(
-            self,
-            Unreached::Socket(ConnectError::Denied(_)) | Unreached::Refused(_)
-        )
+        matches!(self, Unreached::Socket(ConnectError::Denied(_)) | Unreached::Refused(_))
     }
 }
 

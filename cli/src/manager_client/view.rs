@@ -17,11 +17,7 @@ pub fn snapshot(node: &ManagerClient) -> Result<Snapshot, Failure> {
     if gpus.gpus.is_empty() {
         return Err(Failure::Unavailable(format!(
             "the manager has no GPU: {}",
-            if gpus.problem.is_empty() {
-                "NVML shows none"
-            } else {
-                &gpus.problem
-            }
+            if gpus.problem.is_empty() { "NVML shows none" } else { &gpus.problem }
         )));
     }
     let containers = node.containers()?.containers;
@@ -86,10 +82,7 @@ fn tenants(containers: &[Container]) -> HashMap<&str, Vec<TenantView>> {
     let mut of_gpu: HashMap<&str, Vec<TenantView>> = HashMap::new();
     for container in containers {
         for (position, device) in container.devices.iter().enumerate() {
-            of_gpu
-                .entry(device.gpu_uuid.as_str())
-                .or_default()
-                .push(tenant(container, position, device));
+            of_gpu.entry(device.gpu_uuid.as_str()).or_default().push(tenant(container, position, device));
         }
     }
     of_gpu
@@ -105,11 +98,7 @@ fn tenant(container: &Container, position: usize, device: &ContainerDevice) -> T
         })
     };
     TenantView {
-        holder: container
-            .grant
-            .as_ref()
-            .and_then(|grant| grant.holder.as_ref())
-            .and_then(words),
+        holder: container.grant.as_ref().and_then(|grant| grant.holder.as_ref()).and_then(words),
         temporary: container.grant.as_ref().and_then(Temporary::of),
         memory_used_bytes: device.memory_used_bytes,
         state: crate::suspend::words(container.state()),
@@ -128,11 +117,7 @@ fn tenant(container: &Container, position: usize, device: &ContainerDevice) -> T
 /// Holder as `namespace/pod/container`, without unknown parts.
 pub(crate) fn words(holder: &Holder) -> Option<String> {
     let known = [&holder.namespace, &holder.pod, &holder.container];
-    let known: Vec<&str> = known
-        .into_iter()
-        .map(String::as_str)
-        .filter(|one| !one.is_empty())
-        .collect();
+    let known: Vec<&str> = known.into_iter().map(String::as_str).filter(|one| !one.is_empty()).collect();
     (!known.is_empty()).then(|| known.join("/"))
 }
 
@@ -176,9 +161,6 @@ mod tests {
         assert_eq!(a.holder.as_deref(), Some("ml/train-0"));
         assert_eq!((a.core_guarantee_permille, a.core_limit_permille), (300, 1000));
         assert!(a.processes.is_empty() && !a.is_ranked);
-        assert_eq!(
-            (b.processes[0].pid, b.processes[0].memory_used_bytes),
-            (70, Some(5))
-        );
+        assert_eq!((b.processes[0].pid, b.processes[0].memory_used_bytes), (70, Some(5)));
     }
 }

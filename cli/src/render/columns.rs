@@ -22,41 +22,23 @@ impl Column {
     /// A column of figures, which are never cut. Where the width does not suffice, those of the highest `rank` are left out first; 0:
     /// never.
     pub(crate) const fn figure(title: &'static str, rank: u8) -> Column {
-        Column {
-            title,
-            is_right: true,
-            least: None,
-            rank,
-            is_telling: false,
-        }
+        Column { title, is_right: true, least: None, rank, is_telling: false }
     }
 
     /// A column of names, which are never cut.
     pub(crate) const fn names(title: &'static str, rank: u8) -> Column {
-        Column {
-            is_right: false,
-            ..Column::figure(title, rank)
-        }
+        Column { is_right: false, ..Column::figure(title, rank) }
     }
 
     /// A column of words, which may be cut to `least` columns.
     pub(crate) const fn words(title: &'static str, rank: u8, least: usize) -> Column {
-        Column {
-            title,
-            is_right: false,
-            least: Some(least),
-            rank,
-            is_telling: false,
-        }
+        Column { title, is_right: false, least: Some(least), rank, is_telling: false }
     }
 
     /// A column of names that tell the rows apart: they are cut in the middle, to `least` columns; those of rank 0 only once all
     /// columns that may be left out are.
     pub(crate) const fn telling(title: &'static str, rank: u8, least: usize) -> Column {
-        Column {
-            is_telling: true,
-            ..Column::words(title, rank, least)
-        }
+        Column { is_telling: true, ..Column::words(title, rank, least) }
     }
 }
 
@@ -134,10 +116,7 @@ pub(crate) struct Table {
 impl Table {
     /// A table without rows.
     pub(crate) fn new(columns: &[Column]) -> Table {
-        Table {
-            columns: columns.to_vec(),
-            rows: Vec::new(),
-        }
+        Table { columns: columns.to_vec(), rows: Vec::new() }
     }
 
     /// Adds a row: one cell for each column.
@@ -153,11 +132,7 @@ impl Table {
     /// The heading and the rows, each at most `limit` columns wide.
     pub(crate) fn lines(&self, limit: usize, is_colored: bool) -> Vec<String> {
         let shown = self.shown(limit);
-        let heading: Vec<Cell> = self
-            .columns
-            .iter()
-            .map(|column| Cell::from(column.title))
-            .collect();
+        let heading: Vec<Cell> = self.columns.iter().map(|column| Cell::from(column.title)).collect();
         let mut lines = vec![self.line(&heading, &shown, limit, false)];
         for row in &self.rows {
             lines.push(match row {
@@ -176,8 +151,7 @@ impl Table {
             let wanted = wanted.get(place).copied().unwrap_or(0);
             let is_whole = |column: &Column| is_telling_whole && column.is_telling && column.rank == 0;
             let cut = column(place).filter(|column| !is_whole(column));
-            cut.and_then(|column| column.least)
-                .map_or(wanted, |least| least.min(wanted))
+            cut.and_then(|column| column.least).map_or(wanted, |least| least.min(wanted))
         };
         let mut shown: Vec<usize> = (0..self.columns.len()).collect();
         let needed = |shown: &[usize], is_telling_whole: bool| {
@@ -186,12 +160,7 @@ impl Table {
         };
         while needed(&shown, true) > limit {
             let rank = |place: &usize| column(*place).map_or(0, |column| column.rank);
-            match shown
-                .iter()
-                .copied()
-                .max_by_key(rank)
-                .filter(|place| rank(place) > 0)
-            {
+            match shown.iter().copied().max_by_key(rank).filter(|place| rank(place) > 0) {
                 Some(last) => shown.retain(|place| *place != last),
                 None => break,
             }
@@ -199,13 +168,7 @@ impl Table {
         let is_whole = needed(&shown, true) <= limit;
         let (least, needed) = (|place: usize| least(place, is_whole), needed(&shown, is_whole));
         let mut widths: Vec<(usize, usize)> = shown.iter().map(|place| (*place, least(*place))).collect();
-        let missing = |place: usize| {
-            wanted
-                .get(place)
-                .copied()
-                .unwrap_or(0)
-                .saturating_sub(least(place))
-        };
+        let missing = |place: usize| wanted.get(place).copied().unwrap_or(0).saturating_sub(least(place));
         let mut spare = limit.saturating_sub(needed);
         // Short texts are completed first, so that a long one does not cut all others.
         let mut by_need: Vec<&mut (usize, usize)> = widths.iter_mut().collect();
@@ -240,11 +203,7 @@ impl Table {
                 used += GAP;
             }
             let columns = (*columns).min(limit.saturating_sub(used));
-            let cut = if column.is_telling {
-                clipped_in_the_middle
-            } else {
-                clipped
-            };
+            let cut = if column.is_telling { clipped_in_the_middle } else { clipped };
             let text = cut(&cell.text, columns);
             let pad = " ".repeat(columns.saturating_sub(width(&text)));
             used += columns;
@@ -286,14 +245,8 @@ mod tests {
             lines(80),
             "NAME          MEMORY  USED  POLICY\na-long-name  4096MiB   97%  fixed\n  a text over all columns"
         );
-        assert_eq!(
-            lines(24),
-            "NAME   MEMORY  USED  PO…\na-l…  4096MiB   97%  fi…\n  a text over all colum…"
-        );
-        assert_eq!(
-            lines(20),
-            "NAME   MEMORY  POLI…\na-l…  4096MiB  fixed\n  a text over all c…"
-        );
+        assert_eq!(lines(24), "NAME   MEMORY  USED  PO…\na-l…  4096MiB   97%  fi…\n  a text over all colum…");
+        assert_eq!(lines(20), "NAME   MEMORY  POLI…\na-l…  4096MiB  fixed\n  a text over all c…");
         assert_eq!(lines(13), "NAME   MEMORY\na-l…  4096MiB\n  a text ove…");
         for limit in 1..60 {
             let all = table().lines(limit, false);
@@ -314,10 +267,7 @@ mod tests {
             let name = format!("team-a/inference-server-{number}/main");
             table.row([name.into(), "4096MiB".into(), "97%".into(), "fixed".into()]);
         }
-        assert_eq!(
-            table.lines(24, false)[1..],
-            ["team-…r-17/main  4096MiB", "team-…r-18/main  4096MiB"]
-        );
+        assert_eq!(table.lines(24, false)[1..], ["team-…r-17/main  4096MiB", "team-…r-18/main  4096MiB"]);
         let shown = |limit: usize| {
             let line = table.lines(limit, false).swap_remove(1);
             line.split("  ").next().unwrap().chars().count()

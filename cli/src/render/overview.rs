@@ -26,10 +26,7 @@ pub(crate) fn overview(snapshot: &Snapshot, look: Look) -> String {
         for line in section {
             // Colours have no width.
             let columns = visible(&line);
-            text.push_str(&format!(
-                "| {line}{} |\n",
-                " ".repeat(inner.saturating_sub(columns))
-            ));
+            text.push_str(&format!("| {line}{} |\n", " ".repeat(inner.saturating_sub(columns))));
         }
         text.push_str(&rule);
     }
@@ -50,16 +47,11 @@ fn heading(snapshot: &Snapshot, inner: usize) -> String {
     let driver = snapshot.driver_version.clone().unwrap_or_else(unknown);
     let cuda = snapshot.cuda_version.clone().unwrap_or_else(unknown);
     let own = concat!("vcuda ", env!("CARGO_PKG_VERSION"));
-    let long = [
-        format!("Driver Version: {driver}"),
-        format!("CUDA Version: {cuda}"),
-    ];
+    let long = [format!("Driver Version: {driver}"), format!("CUDA Version: {cuda}")];
     let short = [driver, format!("CUDA {cuda}")];
     let needed = |[driver, cuda]: &[String; 2]| width(own) + width(driver) + width(cuda) + 4;
     let [driver, cuda] = if needed(&long) <= inner { long } else { short };
-    let spare = inner
-        .saturating_sub(width(own) + width(&driver) + width(&cuda))
-        .max(2);
+    let spare = inner.saturating_sub(width(own) + width(&driver) + width(&cuda)).max(2);
     let (left, right) = (" ".repeat(spare / 2), " ".repeat(spare - spare / 2));
     clipped(&format!("{own}{left}{driver}{right}{cuda}"), inner)
 }
@@ -83,16 +75,10 @@ fn gpus(snapshot: &Snapshot, has_uuids: bool) -> Table {
         let busy = gpu.utilization_percent.map(|percent| Load::of(percent.into()));
         table.row([
             "".into(),
-            Cell::loaded(
-                known(gpu.utilization_percent, |percent| format!("{percent}%")),
-                busy,
-            ),
+            Cell::loaded(known(gpu.utilization_percent, |percent| format!("{percent}%")), busy),
             known(gpu.temperature_celsius, |celsius| format!("{celsius}C")).into(),
             power(gpu).into(),
-            Cell::loaded(
-                mib_of(gpu.memory_used_bytes, gpu.memory_total_bytes),
-                Some(Load::of(percent)),
-            ),
+            Cell::loaded(mib_of(gpu.memory_used_bytes, gpu.memory_total_bytes), Some(Load::of(percent))),
             mib(gpu.memory_granted_bytes).into(),
             format!("{}%", CoreShare(gpu.cores_granted_permille).percent()).into(),
         ]);
@@ -121,10 +107,7 @@ fn tenants(snapshot: &Snapshot) -> Table {
         Column::words("POLICY", 4, 11),
         Column::figure("DENIED", 5),
     ]);
-    let all = snapshot
-        .gpus
-        .iter()
-        .flat_map(|gpu| gpu.tenants.iter().map(move |tenant| (gpu, tenant)));
+    let all = snapshot.gpus.iter().flat_map(|gpu| gpu.tenants.iter().map(move |tenant| (gpu, tenant)));
     let mut is_empty = true;
     for (gpu, tenant) in all {
         is_empty = false;
@@ -162,10 +145,7 @@ fn tenant_rows(table: &mut Table, index: usize, tenant: &TenantView) {
         table.text(5, temporary.words());
     }
     if tenant.is_ranked {
-        table.text(
-            5,
-            format!("{} priority, weight {}", tenant.priority, tenant.weight),
-        );
+        table.text(5, format!("{} priority, weight {}", tenant.priority, tenant.weight));
     }
 }
 
@@ -204,14 +184,9 @@ fn processes(snapshot: &Snapshot) -> Table {
     };
     for gpu in &snapshot.gpus {
         for tenant in &gpu.tenants {
-            tenant
-                .processes
-                .iter()
-                .for_each(|process| row(gpu.index, &tenant.name, process));
+            tenant.processes.iter().for_each(|process| row(gpu.index, &tenant.name, process));
         }
-        gpu.outside_processes
-            .iter()
-            .for_each(|process| row(gpu.index, OUTSIDE, process));
+        gpu.outside_processes.iter().for_each(|process| row(gpu.index, OUTSIDE, process));
     }
     if count == 0 {
         table.text(2, "no process holds memory of a GPU");
@@ -222,9 +197,5 @@ fn processes(snapshot: &Snapshot) -> Table {
 /// Command line of a process, else its name. A PID that is only known inside a container is marked.
 pub(crate) fn command(process: &ProcessView) -> String {
     let command = process.command.as_ref().unwrap_or(&process.name);
-    if process.is_in_container {
-        format!("(in container) {command}")
-    } else {
-        command.clone()
-    }
+    if process.is_in_container { format!("(in container) {command}") } else { command.clone() }
 }

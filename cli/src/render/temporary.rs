@@ -37,11 +37,7 @@ impl Temporary {
         let then = lasting(grant);
         (until_unix_ms != 0).then(|| Temporary {
             // Rounded up, as a time that is not over is not zero.
-            remaining_seconds: until_unix_ms
-                .saturating_sub(now_ms)
-                .max(0)
-                .cast_unsigned()
-                .div_ceil(1000),
+            remaining_seconds: until_unix_ms.saturating_sub(now_ms).max(0).cast_unsigned().div_ceil(1000),
             until_unix_ms,
             then_memory_bytes: then.memory_bytes.unwrap_or(0),
             then_cores_permille: then.cores_permille,
@@ -96,11 +92,7 @@ mod tests {
     #[test]
     fn only_a_quota_with_an_end_is_temporary() {
         let amounts = |gib: u64| Some(Amounts::from(&Quota::fixed(Some(gib << 30), 300)));
-        let mut grant = Grant {
-            amounts: amounts(6),
-            lasting_amounts: amounts(4),
-            ..Grant::default()
-        };
+        let mut grant = Grant { amounts: amounts(6), lasting_amounts: amounts(4), ..Grant::default() };
         assert_eq!(Temporary::at(&grant, 1000), None);
         grant.until_unix_ms = 60_500;
         let temporary = Temporary::at(&grant, 1000).unwrap();

@@ -26,11 +26,7 @@ fn snapshot() -> Snapshot {
         core_used_permille: 1001,
         is_ranked: true,
         processes: vec![
-            process(
-                4_194_304,
-                "python\u{1b}[2J train.py --epochs 100 --data /srv/data/set",
-                Some(3 << 29),
-            ),
+            process(4_194_304, "python\u{1b}[2J train.py --epochs 100 --data /srv/data/set", Some(3 << 29)),
             process(1, "日本語", Some(1 << 30)),
         ],
         ..TenantView::unused(
@@ -53,20 +49,13 @@ fn snapshot() -> Snapshot {
         ..GpuView::new(0, "GPU-00000000-0000-0000-0000-000000000000", "Simulated")
     };
     let empty = GpuView::new(1, "GPU-1", "Empty");
-    Snapshot {
-        driver_version: Some("580.65.06".to_owned()),
-        ..Snapshot::of(vec![gpu, empty])
-    }
+    Snapshot { driver_version: Some("580.65.06".to_owned()), ..Snapshot::of(vec![gpu, empty]) }
 }
 
 #[test]
 fn a_table_fits_each_width_and_carries_no_control_characters() {
     for columns in 40..=200 {
-        let look = Look {
-            width: columns,
-            is_colored: false,
-            has_uuids: columns % 2 == 0,
-        };
+        let look = Look { width: columns, is_colored: false, has_uuids: columns % 2 == 0 };
         let text = overview(&snapshot(), look);
         for line in text.lines().skip(1) {
             assert_eq!(width(line), columns, "{line}");
@@ -96,40 +85,23 @@ fn a_tenant_that_does_not_run_says_so_at_each_width() {
 /// The overview has this text, and lines as wide as the terminal.
 fn is_shown_at_each_width(snapshot: &Snapshot, text: &str) {
     for columns in 40..=200 {
-        let look = Look {
-            width: columns,
-            is_colored: false,
-            has_uuids: false,
-        };
+        let look = Look { width: columns, is_colored: false, has_uuids: false };
         let table = overview(snapshot, look);
         assert!(table.contains(text), "{table}");
-        assert!(
-            table.lines().skip(1).all(|line| width(line) == columns),
-            "{table}"
-        );
+        assert!(table.lines().skip(1).all(|line| width(line) == columns), "{table}");
     }
 }
 
 #[test]
 fn a_gpu_that_gets_no_tenants_says_why_at_each_width() {
     let mut snapshot = snapshot();
-    snapshot.gpus[0].closed = Some(format!(
-        "no new tenants: unhealthy: XID 79{}",
-        "; again".repeat(9)
-    ));
+    snapshot.gpus[0].closed = Some(format!("no new tenants: unhealthy: XID 79{}", "; again".repeat(9)));
     is_shown_at_each_width(&snapshot, "     no new tenants: unhealthy: XID");
 }
 
 #[test]
 fn each_figure_is_in_the_table() {
-    let text = overview(
-        &snapshot(),
-        Look {
-            width: 160,
-            is_colored: false,
-            has_uuids: true,
-        },
-    );
+    let text = overview(&snapshot(), Look { width: 160, is_colored: false, has_uuids: true });
     for word in [
         "100%",
         "258W / 700W",
@@ -153,10 +125,7 @@ fn each_figure_is_in_the_table() {
 fn colour_is_for_terminals() {
     assert!(!table(&snapshot(), false).contains('\x1b'));
     let colored = table(&snapshot(), true);
-    assert!(
-        colored.contains("\x1b[31m80896MiB / 81920MiB\x1b[0m"),
-        "{colored}"
-    );
+    assert!(colored.contains("\x1b[31m80896MiB / 81920MiB\x1b[0m"), "{colored}");
 }
 
 #[test]
@@ -166,10 +135,7 @@ fn no_tenant_shows_less_than_one_of_its_processes() {
         processes: vec![process(7, "x", Some(9 << 20))],
         ..TenantView::unused("a", &Quota::UNLIMITED, 1 << 30)
     };
-    let seen = Snapshot::of(vec![GpuView {
-        tenants: vec![tenant],
-        ..GpuView::new(0, "GPU-0", "S")
-    }]);
+    let seen = Snapshot::of(vec![GpuView { tenants: vec![tenant], ..GpuView::new(0, "GPU-0", "S") }]);
     assert_eq!(seen.gpus[0].tenants[0].memory_used_bytes, 9 << 20);
 }
 
@@ -195,10 +161,7 @@ fn json_keys_are_the_promised_ones() {
          memory_denied memory_limit_bytes memory_used_bytes name policy priority processes room_denied state \
          suspended_bytes weight"
     );
-    assert_eq!(
-        keys(&tenant["processes"][0]),
-        "command memory_used_bytes name pid user"
-    );
+    assert_eq!(keys(&tenant["processes"][0]), "command memory_used_bytes name pid user");
     assert_eq!(tenant["processes"][1]["in_container"], true);
 }
 

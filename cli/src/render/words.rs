@@ -82,10 +82,7 @@ pub(crate) fn clipped_in_the_middle(text: &str, width: usize) -> String {
 
 /// `text` cut to `width` columns, of which at most `end` are for its end.
 fn cut(text: &str, width: usize, end: usize) -> String {
-    let clean: String = text
-        .chars()
-        .map(|c| if c.is_control() { '?' } else { c })
-        .collect();
+    let clean: String = text.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
     if clean.width() <= width {
         return clean;
     }
@@ -150,10 +147,7 @@ mod tests {
     fn names_are_in_natural_order() {
         let mut names = ["web-10", "web-2", "a", "web", "web-02", "2", "10", "web-2-b"];
         names.sort_by(|one, other| natural(one, other));
-        assert_eq!(
-            names,
-            ["2", "10", "a", "web", "web-02", "web-2", "web-2-b", "web-10"]
-        );
+        assert_eq!(names, ["2", "10", "a", "web", "web-02", "web-2", "web-2-b", "web-10"]);
     }
 
     #[test]

@@ -27,16 +27,8 @@ pub(crate) fn details(snapshot: &Snapshot) -> String {
     let mut log = Log::default();
     log.figure(0, "Timestamp", &now());
     log.figure(0, "vcuda Version", env!("CARGO_PKG_VERSION"));
-    log.figure(
-        0,
-        "Driver Version",
-        &snapshot.driver_version.clone().unwrap_or_else(unknown),
-    );
-    log.figure(
-        0,
-        "CUDA Version",
-        &snapshot.cuda_version.clone().unwrap_or_else(unknown),
-    );
+    log.figure(0, "Driver Version", &snapshot.driver_version.clone().unwrap_or_else(unknown));
+    log.figure(0, "CUDA Version", &snapshot.cuda_version.clone().unwrap_or_else(unknown));
     log.figure(0, "Attached GPUs", &snapshot.gpus.len().to_string());
     for gpu in &snapshot.gpus {
         gpu_figures(&mut log, gpu);
@@ -54,34 +46,14 @@ fn gpu_figures(log: &mut Log, gpu: &GpuView) {
     log.heading(1, "FB Memory Usage");
     log.figure(2, "Total", &mib(gpu.memory_total_bytes));
     log.figure(2, "Used", &mib(gpu.memory_used_bytes));
-    log.figure(
-        2,
-        "Free",
-        &mib(gpu.memory_total_bytes.saturating_sub(gpu.memory_used_bytes)),
-    );
+    log.figure(2, "Free", &mib(gpu.memory_total_bytes.saturating_sub(gpu.memory_used_bytes)));
     log.figure(2, "Granted", &mib(gpu.memory_granted_bytes));
     log.heading(1, "Utilization");
-    log.figure(
-        2,
-        "GPU",
-        &known(gpu.utilization_percent, |percent| format!("{percent} %")),
-    );
-    log.figure(
-        2,
-        "Memory",
-        &known(gpu.memory_utilization_percent, |percent| format!("{percent} %")),
-    );
-    log.figure(
-        2,
-        "Time Granted",
-        &CoreShare(gpu.cores_granted_permille).to_string(),
-    );
+    log.figure(2, "GPU", &known(gpu.utilization_percent, |percent| format!("{percent} %")));
+    log.figure(2, "Memory", &known(gpu.memory_utilization_percent, |percent| format!("{percent} %")));
+    log.figure(2, "Time Granted", &CoreShare(gpu.cores_granted_permille).to_string());
     log.heading(1, "Temperature");
-    log.figure(
-        2,
-        "GPU Current Temp",
-        &known(gpu.temperature_celsius, |celsius| format!("{celsius} C")),
-    );
+    log.figure(2, "GPU Current Temp", &known(gpu.temperature_celsius, |celsius| format!("{celsius} C")));
     log.heading(1, "GPU Power Readings");
     log.figure(2, "Power Draw", &known(gpu.power_draw_mw, watts));
     log.figure(2, "Current Power Limit", &known(gpu.power_limit_mw, watts));
@@ -105,21 +77,9 @@ fn tenant_figures(log: &mut Log, tenant: &TenantView) {
     log.figure(3, "Memory Used", &mib(tenant.memory_used_bytes));
     log.figure(3, "Memory Suspended", &mib(tenant.suspended_bytes));
     log.figure(3, "Allocations Denied", &tenant.memory_denied.to_string());
-    log.figure(
-        3,
-        "GPU Time Limit",
-        &CoreShare(tenant.core_limit_permille).to_string(),
-    );
-    log.figure(
-        3,
-        "GPU Time Guarantee",
-        &CoreShare(tenant.core_guarantee_permille).to_string(),
-    );
-    log.figure(
-        3,
-        "GPU Time Used",
-        &format!("{} %", tenths(tenant.core_used_permille)),
-    );
+    log.figure(3, "GPU Time Limit", &CoreShare(tenant.core_limit_permille).to_string());
+    log.figure(3, "GPU Time Guarantee", &CoreShare(tenant.core_guarantee_permille).to_string());
+    log.figure(3, "GPU Time Used", &format!("{} %", tenths(tenant.core_used_permille)));
     if let Some(temporary) = &tenant.temporary {
         log.figure(3, "Quota Holds", &temporary.words());
     }
@@ -132,20 +92,12 @@ fn tenant_figures(log: &mut Log, tenant: &TenantView) {
 }
 
 fn process_figures(log: &mut Log, depth: usize, process: &ProcessView) {
-    let container = if process.is_in_container {
-        " (in container)"
-    } else {
-        ""
-    };
+    let container = if process.is_in_container { " (in container)" } else { "" };
     log.figure(depth, "Process ID", &format!("{}{container}", process.pid));
     let name = process.command.as_ref().unwrap_or(&process.name);
     log.figure(depth + 1, "Name", name);
     log.figure(depth + 1, "User", process.user.as_deref().unwrap_or(UNKNOWN));
-    log.figure(
-        depth + 1,
-        "Used GPU Memory",
-        &known(process.memory_used_bytes, mib),
-    );
+    log.figure(depth + 1, "Used GPU Memory", &known(process.memory_used_bytes, mib));
 }
 
 fn mib(bytes: u64) -> String {
@@ -188,10 +140,7 @@ mod tests {
         assert_eq!(list(&snapshot), "GPU 0: NVIDIA H200 (UUID: GPU-0)\n");
         let text = details(&snapshot);
         let value = |title: &str| {
-            let line = text
-                .lines()
-                .find(|line| line.trim_start().starts_with(title))
-                .unwrap();
+            let line = text.lines().find(|line| line.trim_start().starts_with(title)).unwrap();
             line.split_once(": ").unwrap().1.to_owned()
         };
         assert_eq!(value("Driver Version"), "N/A");

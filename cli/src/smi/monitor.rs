@@ -70,9 +70,7 @@ fn or_dash(figure: Option<u64>) -> String {
 }
 
 fn device(gpu: &GpuView) -> String {
-    let watts = gpu
-        .power_draw_mw
-        .map(|mw| u64::from(mw.saturating_add(500) / 1000));
+    let watts = gpu.power_draw_mw.map(|mw| u64::from(mw.saturating_add(500) / 1000));
     format!(
         "{:>5} {:>5} {:>5} {:>4} {:>4} {:>8} {:>7} {:>6} {:>8}",
         gpu.index,
@@ -89,11 +87,7 @@ fn device(gpu: &GpuView) -> String {
 
 fn processes(gpu: &GpuView) -> Vec<String> {
     let row = |tenant: &str, process: &ProcessView| {
-        let container = if process.is_in_container {
-            "(in container) "
-        } else {
-            ""
-        };
+        let container = if process.is_in_container { "(in container) " } else { "" };
         format!(
             "{:>5} {:>8}  {:<TENANT_WIDTH$} {:>8}  {container}{}",
             gpu.index,
@@ -107,16 +101,9 @@ fn processes(gpu: &GpuView) -> Vec<String> {
     for tenant in &gpu.tenants {
         rows.extend(tenant.processes.iter().map(|process| row(&tenant.name, process)));
     }
-    rows.extend(
-        gpu.outside_processes
-            .iter()
-            .map(|process| row("outside vcuda", process)),
-    );
+    rows.extend(gpu.outside_processes.iter().map(|process| row("outside vcuda", process)));
     if rows.is_empty() {
-        rows.push(format!(
-            "{:>5} {:>8}  {:<TENANT_WIDTH$} {:>8}  -",
-            gpu.index, "-", "-", "-"
-        ));
+        rows.push(format!("{:>5} {:>8}  {:<TENANT_WIDTH$} {:>8}  -", gpu.index, "-", "-", "-"));
     }
     rows
 }

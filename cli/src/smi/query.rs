@@ -41,35 +41,25 @@ impl FromStr for CsvFormat {
                 _ => return Err(format!("{word}: write csv, csv,noheader or csv,noheader,nounits")),
             }
         }
-        is_csv
-            .then_some(format)
-            .ok_or_else(|| "write csv, csv,noheader or csv,noheader,nounits".to_owned())
+        is_csv.then_some(format).ok_or_else(|| "write csv, csv,noheader or csv,noheader,nounits".to_owned())
     }
 }
 
 /// CSV of GPUs.
 pub(crate) fn gpus(snapshot: &Snapshot, fields: &[GpuField], format: CsvFormat) -> String {
-    let rows = snapshot.gpus.iter().map(|gpu| {
-        fields
-            .iter()
-            .map(|field| gpu_figure(*field, gpu, snapshot))
-            .collect()
-    });
+    let rows = snapshot
+        .gpus
+        .iter()
+        .map(|gpu| fields.iter().map(|field| gpu_figure(*field, gpu, snapshot)).collect());
     csv(fields, rows, format)
 }
 
 /// CSV of tenants, by GPU.
 pub(crate) fn tenants(snapshot: &Snapshot, fields: &[TenantField], format: CsvFormat) -> String {
     let of = |gpu: &GpuView, tenant: &TenantView| {
-        fields
-            .iter()
-            .map(|field| tenant_figure(*field, gpu, tenant))
-            .collect()
+        fields.iter().map(|field| tenant_figure(*field, gpu, tenant)).collect()
     };
-    let rows = snapshot
-        .gpus
-        .iter()
-        .flat_map(|gpu| gpu.tenants.iter().map(move |tenant| of(gpu, tenant)));
+    let rows = snapshot.gpus.iter().flat_map(|gpu| gpu.tenants.iter().map(move |tenant| of(gpu, tenant)));
     csv(fields, rows, format)
 }
 
@@ -78,12 +68,7 @@ pub(crate) fn processes(snapshot: &Snapshot, fields: &[ProcessField], format: Cs
     let rows = snapshot.gpus.iter().flat_map(|gpu| {
         let of_tenants = gpu.tenants.iter().flat_map(|tenant| &tenant.processes);
         let all = of_tenants.chain(&gpu.outside_processes);
-        all.map(move |process| {
-            fields
-                .iter()
-                .map(|field| process_figure(*field, gpu, process))
-                .collect()
-        })
+        all.map(move |process| fields.iter().map(|field| process_figure(*field, gpu, process)).collect())
     });
     csv(fields, rows, format)
 }
@@ -107,10 +92,7 @@ impl Figure {
     fn text(&self, format: CsvFormat) -> String {
         match self {
             // Names come from other users: a line stays a line.
-            Figure::Text(text) => text
-                .chars()
-                .map(|c| if c.is_control() { '?' } else { c })
-                .collect(),
+            Figure::Text(text) => text.chars().map(|c| if c.is_control() { '?' } else { c }).collect(),
             Figure::Measure(value, unit) if !format.is_unitless => format!("{value} {unit}"),
             Figure::Measure(value, _) => value.clone(),
             Figure::Unknown => "[N/A]".to_owned(),
@@ -251,10 +233,7 @@ mod tests {
             "name, uuid, memory.used [MiB], power.draw [W], utilization.gpu [%], utilization.memory [%]\n\
              NVIDIA H200, GPU-0, 3072 MiB, 258.45 W, [N/A], [N/A]\n"
         );
-        assert_eq!(
-            text("csv,noheader,nounits"),
-            "NVIDIA H200, GPU-0, 3072, 258.45, [N/A], [N/A]\n"
-        );
+        assert_eq!(text("csv,noheader,nounits"), "NVIDIA H200, GPU-0, 3072, 258.45, [N/A], [N/A]\n");
     }
 
     #[test]

@@ -38,11 +38,7 @@ impl Scope {
             Scope::Tenant(path) => Ok(vec![path.clone()]),
             Scope::User(root) => {
                 remove_dead(root);
-                Ok(directory::list(root)
-                    .map_err(failed)?
-                    .into_iter()
-                    .map(|(_, path)| path)
-                    .collect())
+                Ok(directory::list(root).map_err(failed)?.into_iter().map(|(_, path)| path).collect())
             }
         }
     }
@@ -169,16 +165,10 @@ impl Watch {
     ) -> Option<(TenantView, Served)> {
         let quota = Quota::of(&limits.config(device).ok()?);
         let bucket = reader.bucket(device).ok()?;
-        let served = Served {
-            at_ns: clock::now_ns(),
-            served_ns: bucket.served_ns,
-        };
+        let served = Served { at_ns: clock::now_ns(), served_ns: bucket.served_ns };
         let mut processes = Vec::new();
         for process in reader.processes(device.get() + 1, &self.witness).ok()? {
-            let used = process
-                .devices
-                .get(device.get())
-                .map_or(0, |used| used.used_bytes);
+            let used = process.devices.get(device.get()).map_or(0, |used| used.used_bytes);
             if used > 0 {
                 processes.push(process_facts::view(
                     &Seen::own(&self.me, &process.identity),
@@ -206,10 +196,7 @@ impl Watch {
 }
 
 fn open(path: &Path) -> Result<(Limits, UsageReader), Failure> {
-    Ok((
-        Limits::read(path).map_err(failed)?,
-        UsageReader::open(path).map_err(failed)?,
-    ))
+    Ok((Limits::read(path).map_err(failed)?, UsageReader::open(path).map_err(failed)?))
 }
 
 /// Share of the elapsed time that was used (thousandths).
@@ -241,50 +228,11 @@ mod tests {
 
     #[test]
     fn the_share_is_time_over_time() {
-        let before = Served {
-            at_ns: 1_000,
-            served_ns: 500,
-        };
-        assert_eq!(
-            share(
-                before,
-                Served {
-                    at_ns: 2_000,
-                    served_ns: 800
-                }
-            ),
-            300
-        );
-        assert_eq!(
-            share(
-                before,
-                Served {
-                    at_ns: 1_000,
-                    served_ns: 500
-                }
-            ),
-            0
-        );
-        assert_eq!(
-            share(
-                before,
-                Served {
-                    at_ns: 2_000,
-                    served_ns: 9_000
-                }
-            ),
-            1000
-        );
-        assert_eq!(
-            share(
-                before,
-                Served {
-                    at_ns: 2_000,
-                    served_ns: 0
-                }
-            ),
-            0
-        );
+        let before = Served { at_ns: 1_000, served_ns: 500 };
+        assert_eq!(share(before, Served { at_ns: 2_000, served_ns: 800 }), 300);
+        assert_eq!(share(before, Served { at_ns: 1_000, served_ns: 500 }), 0);
+        assert_eq!(share(before, Served { at_ns: 2_000, served_ns: 9_000 }), 1000);
+        assert_eq!(share(before, Served { at_ns: 2_000, served_ns: 0 }), 0);
     }
 
     #[test]

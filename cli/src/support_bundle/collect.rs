@@ -21,12 +21,7 @@ const PART_WITHIN: Duration = Duration::from_secs(20);
 /// Width of the tables (columns).
 const WIDTH: usize = 160;
 /// The daemons' units, whose log is read.
-const UNITS: [&str; 4] = [
-    "vcuda-manager",
-    "vcuda-device-plugin",
-    "vcuda-dra-driver",
-    "vcuda-cluster",
-];
+const UNITS: [&str; 4] = ["vcuda-manager", "vcuda-device-plugin", "vcuda-dra-driver", "vcuda-cluster"];
 
 /// A file of the archive.
 #[derive(Debug)]
@@ -47,14 +42,8 @@ pub(super) fn parts(args: &SupportBundleArgs, environment: &Environment) -> Vec<
         Box::new(move || make(&environment, is_simulated, has_arguments))
     };
     let mut makers: Vec<(String, Maker)> = vec![
-        (
-            "versions.txt".to_owned(),
-            with(|environment, sim, _| versions(environment, sim)),
-        ),
-        (
-            "doctor.txt".to_owned(),
-            with(|environment, sim, _| diagnosis(environment, sim)),
-        ),
+        ("versions.txt".to_owned(), with(|environment, sim, _| versions(environment, sim))),
+        ("doctor.txt".to_owned(), with(|environment, sim, _| diagnosis(environment, sim))),
         ("smi.txt".to_owned(), with(smi)),
         ("smi.json".to_owned(), with(smi_json)),
         ("ps.txt".to_owned(), with(processes)),
@@ -69,11 +58,7 @@ pub(super) fn parts(args: &SupportBundleArgs, environment: &Environment) -> Vec<
         ("os-release.txt".to_owned(), file("/etc/os-release".into())),
     ];
     for path in configuration() {
-        let name = path
-            .file_name()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into_owned();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         makers.push((format!("config/{name}"), file(path)));
     }
     for unit in UNITS {
@@ -115,11 +100,7 @@ fn versions(environment: &Environment, is_simulated: bool) -> Result<String, Fai
         let path = installation::shim(&environment.runtime_root()?)?;
         Ok(path.display().to_string())
     };
-    let driver = || {
-        Ok(snapshot(environment, is_simulated, false)?
-            .driver_version
-            .unwrap_or_default())
-    };
+    let driver = || Ok(snapshot(environment, is_simulated, false)?.driver_version.unwrap_or_default());
     let kernel = |file: &str| fs::read_to_string(file).unwrap_or_default().trim().to_owned();
     Ok(format!(
         "vcuda: {} (layout {})\nshim: {}\nmanager: {}\ndriver: {}\nkernel module: {}\nuname: {} {} {} {}\n",
@@ -137,33 +118,17 @@ fn versions(environment: &Environment, is_simulated: bool) -> Result<String, Fai
 }
 
 fn shown_or_none(text: String) -> String {
-    if text.is_empty() {
-        "(none)".to_owned()
-    } else {
-        text
-    }
+    if text.is_empty() { "(none)".to_owned() } else { text }
 }
 
 fn diagnosis(environment: &Environment, sim: bool) -> Result<String, Failure> {
-    let args = DoctorArgs {
-        tenant: None,
-        sim,
-        json: false,
-        command: Vec::new(),
-    };
-    let look = doctor::Look {
-        width: None,
-        is_colored: false,
-    };
+    let args = DoctorArgs { tenant: None, sim, json: false, command: Vec::new() };
+    let look = doctor::Look { width: None, is_colored: false };
     Ok(doctor::text(&doctor::findings(&args, environment), look))
 }
 
 fn plain() -> Output {
-    Output {
-        is_terminal: false,
-        width: WIDTH,
-        is_colored: false,
-    }
+    Output { is_terminal: false, width: WIDTH, is_colored: false }
 }
 
 /// A snapshot, without command lines unless asked.
@@ -183,23 +148,12 @@ fn snapshot(environment: &Environment, sim: bool, has_arguments: bool) -> Result
 }
 
 fn smi(environment: &Environment, sim: bool, has_arguments: bool) -> Result<String, Failure> {
-    let look = Look {
-        width: WIDTH,
-        is_colored: false,
-        has_uuids: true,
-    };
-    Ok(render::overview(
-        &snapshot(environment, sim, has_arguments)?,
-        look,
-    ))
+    let look = Look { width: WIDTH, is_colored: false, has_uuids: true };
+    Ok(render::overview(&snapshot(environment, sim, has_arguments)?, look))
 }
 
 fn smi_json(environment: &Environment, sim: bool, has_arguments: bool) -> Result<String, Failure> {
-    Ok(serde_json::to_string_pretty(&snapshot(
-        environment,
-        sim,
-        has_arguments,
-    )?)?)
+    Ok(serde_json::to_string_pretty(&snapshot(environment, sim, has_arguments)?)?)
 }
 
 fn processes(environment: &Environment, sim: bool, has_arguments: bool) -> Result<String, Failure> {

@@ -28,9 +28,8 @@ const LOG_LINES: &str = "2000";
 pub(super) fn configuration() -> Vec<PathBuf> {
     let entries = fs::read_dir(CONFIGURATION).into_iter().flatten().flatten();
     let paths = entries.map(|entry| entry.path());
-    let mut files: Vec<PathBuf> = paths
-        .filter(|path| path.extension().is_some_and(|end| end == "toml"))
-        .collect();
+    let mut files: Vec<PathBuf> =
+        paths.filter(|path| path.extension().is_some_and(|end| end == "toml")).collect();
     files.sort();
     files
 }
@@ -47,11 +46,7 @@ fn read(path: &Path) -> Result<Vec<u8>, Failure> {
     let unreadable = |error| Failure::access("read", path, &error);
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
     let mut options = OpenOptions::new();
-    let file = options
-        .read(true)
-        .custom_flags(flags)
-        .open(path)
-        .map_err(unreadable)?;
+    let file = options.read(true).custom_flags(flags).open(path).map_err(unreadable)?;
     if !file.metadata().map_err(unreadable)?.is_file() {
         return Err(Failure::Failed(format!("{} is no file", path.display())));
     }
@@ -63,16 +58,7 @@ fn read(path: &Path) -> Result<Vec<u8>, Failure> {
 /// Last lines of a unit's log.
 pub(super) fn log(unit: &str) -> Result<String, Failure> {
     let mut command = Command::new("journalctl");
-    command.args([
-        "--no-pager",
-        "--quiet",
-        "--output",
-        "short-iso",
-        "--lines",
-        LOG_LINES,
-        "--unit",
-        unit,
-    ]);
+    command.args(["--no-pager", "--quiet", "--output", "short-iso", "--lines", LOG_LINES, "--unit", unit]);
     let output = command.stdin(Stdio::null()).output();
     let output = output.map_err(|error| Failure::Failed(format!("journalctl: {error}")))?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -80,11 +66,7 @@ pub(super) fn log(unit: &str) -> Result<String, Failure> {
         return Ok(text);
     }
     let why = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    let why = if why.is_empty() {
-        "the journal has no line that this user may read"
-    } else {
-        &why
-    };
+    let why = if why.is_empty() { "the journal has no line that this user may read" } else { &why };
     Err(Failure::Failed(why.to_owned()))
 }
 
@@ -103,16 +85,9 @@ fn limits_in(directory: &Path) -> Result<Vec<u8>, Failure> {
 pub(super) fn limits(environment: &Environment) -> Vec<Part> {
     let manager = ManagerClient::find(environment).ok().flatten();
     let manager = manager.and_then(|node| Some(PathBuf::from(node.status().ok()?.root)));
-    let mut roots: Vec<PathBuf> = environment
-        .runtime_root()
-        .ok()
-        .into_iter()
-        .chain(manager)
-        .collect();
+    let mut roots: Vec<PathBuf> = environment.runtime_root().ok().into_iter().chain(manager).collect();
     roots.dedup();
-    let tenants = roots
-        .iter()
-        .flat_map(|root| directory::list(root).unwrap_or_default());
+    let tenants = roots.iter().flat_map(|root| directory::list(root).unwrap_or_default());
     let part = |(name, path): (String, PathBuf)| Part {
         name: format!("limits/{name}"),
         content: limits_in(&path).map_err(|failure| failure.to_string()),

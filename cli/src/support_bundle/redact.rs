@@ -1,17 +1,8 @@
 //! Removal of what looks like a secret from configuration and logs.
 
 /// Words in the name of a value that may be a secret.
-const SECRET: [&str; 9] = [
-    "password",
-    "passwd",
-    "secret",
-    "token",
-    "apikey",
-    "api_key",
-    "api-key",
-    "credential",
-    "authorization",
-];
+const SECRET: [&str; 9] =
+    ["password", "passwd", "secret", "token", "apikey", "api_key", "api-key", "credential", "authorization"];
 /// What stands in place of a secret.
 const REMOVED: &str = "(removed)";
 
@@ -97,10 +88,7 @@ mod tests {
                 "a launch waits for tokens of its token bucket",
                 "a launch waits for tokens of its token bucket",
             ),
-            (
-                "proxy = \"http://me:s3cr3t@host:1/x\"",
-                "proxy = \"http://(removed)@host:1/x\"",
-            ),
+            ("proxy = \"http://me:s3cr3t@host:1/x\"", "proxy = \"http://(removed)@host:1/x\""),
             ("see http://host/a@b and c@d", "see http://host/a@b and c@d"),
         ] {
             assert_eq!(without_secrets(line), format!("{wanted}\n"));

@@ -36,10 +36,7 @@ pub(super) fn screen(frame: &mut Frame<'_>, screen: &Screen) {
     frame.render_widget(Line::from(Span::styled(title, bold)), head);
     frame.render_widget(foot_line(screen, width), foot);
     if matches!(screen.mode, Mode::Help) {
-        let lines: Vec<Line<'_>> = HELP
-            .lines()
-            .map(|line| Line::from(clipped(line, width)))
-            .collect();
+        let lines: Vec<Line<'_>> = HELP.lines().map(|line| Line::from(clipped(line, width))).collect();
         frame.render_widget(Paragraph::new(lines), body);
     } else {
         table(frame, body, screen);
@@ -51,14 +48,12 @@ fn foot_line(screen: &Screen, width: usize) -> Line<'static> {
     let dim = Style::new().add_modifier(Modifier::DIM);
     let (text, style) = match (&screen.mode, screen.note.as_ref().or(screen.problem.as_ref())) {
         (Mode::Filter, _) => (format!("filter: {}_", screen.selection.filter), Style::new()),
-        (Mode::Quota { name, typed }, _) => (
-            format!("quota of {name} (such as --memory 6GiB --cores 50): {typed}_"),
-            Style::new(),
-        ),
-        (Mode::End(_, words), _) => (
-            format!("end process {words}? y: yes, any other key: no"),
-            Style::new().fg(Color::Red),
-        ),
+        (Mode::Quota { name, typed }, _) => {
+            (format!("quota of {name} (such as --memory 6GiB --cores 50): {typed}_"), Style::new())
+        }
+        (Mode::End(_, words), _) => {
+            (format!("end process {words}? y: yes, any other key: no"), Style::new().fg(Color::Red))
+        }
         (_, Some(note)) => (note.clone(), Style::new().fg(Color::Yellow)),
         (_, None) if !screen.selection.filter.is_empty() => {
             (format!("filter: {}   {HINTS}", screen.selection.filter), dim)
@@ -74,9 +69,7 @@ fn table(frame: &mut Frame<'_>, body: Rect, screen: &Screen) {
     let height = usize::from(body.height);
     let first = selected.map_or(0, |place| (place + 1).saturating_sub(height));
     let shown = rows.into_iter().enumerate().skip(first).take(height);
-    let lines: Vec<Line<'_>> = shown
-        .map(|(place, row)| line(row, Some(place) == selected))
-        .collect();
+    let lines: Vec<Line<'_>> = shown.map(|(place, row)| line(row, Some(place) == selected)).collect();
     frame.render_widget(Paragraph::new(lines), body);
 }
 
@@ -89,11 +82,7 @@ fn line(row: Row, is_selected: bool) -> Line<'static> {
         Kind::Figures(Load::Full) => Style::new().fg(Color::Red),
         Kind::Detail => Style::new().fg(Color::Cyan),
     };
-    let style = if is_selected {
-        style.add_modifier(Modifier::REVERSED)
-    } else {
-        style
-    };
+    let style = if is_selected { style.add_modifier(Modifier::REVERSED) } else { style };
     Line::from(Span::styled(row.text, style))
 }
 

@@ -99,11 +99,7 @@ pub(super) fn rows(snapshot: &Snapshot, history: &History, selection: &Selection
 }
 
 fn plain(text: String, kind: Kind) -> Row {
-    Row {
-        text,
-        kind,
-        object: None,
-    }
+    Row { text, kind, object: None }
 }
 
 fn load_line(gpu: &GpuView) -> String {
@@ -165,11 +161,7 @@ fn tenant_rows(gpu: &GpuView, history: &History, selection: &Selection, width: u
         ]);
     }
     let mut lines = table.lines(width, false).into_iter();
-    let mut rows: Vec<Row> = lines
-        .next()
-        .map(|line| plain(line, Kind::Heading))
-        .into_iter()
-        .collect();
+    let mut rows: Vec<Row> = lines.next().map(|line| plain(line, Kind::Heading)).into_iter().collect();
     for (line, tenant) in lines.zip(&tenants) {
         let used = percent_of(tenant.memory_used_bytes, tenant.memory_limit_bytes);
         rows.push(Row {
@@ -178,17 +170,10 @@ fn tenant_rows(gpu: &GpuView, history: &History, selection: &Selection, width: u
             object: Some(Object::Tenant(tenant.name.clone())),
         });
         rows.extend(
-            tenant
-                .suspension()
-                .map(|text| plain(clipped(&format!("  {text}"), width), Kind::Detail)),
+            tenant.suspension().map(|text| plain(clipped(&format!("  {text}"), width), Kind::Detail)),
         );
         if selection.has_processes {
-            rows.extend(
-                tenant
-                    .processes
-                    .iter()
-                    .map(|process| process_row(process, "", width)),
-            );
+            rows.extend(tenant.processes.iter().map(|process| process_row(process, "", width)));
         }
     }
     rows
@@ -252,11 +237,7 @@ mod tests {
     }
 
     fn shown(sort: SortKey, filter: &str, width: usize) -> Vec<Row> {
-        let selection = Selection {
-            sort,
-            filter: filter.to_owned(),
-            has_processes: true,
-        };
+        let selection = Selection { sort, filter: filter.to_owned(), has_processes: true };
         rows(&snapshot(), &History::new(), &selection, width)
     }
 
@@ -299,16 +280,10 @@ mod tests {
         let mut snapshot = snapshot();
         let tenant = &mut snapshot.gpus[0].tenants[0];
         (tenant.state, tenant.suspended_bytes) = ("suspended", 3 << 30);
-        let selection = Selection {
-            sort: SortKey::Name,
-            filter: String::new(),
-            has_processes: false,
-        };
+        let selection = Selection { sort: SortKey::Name, filter: String::new(), has_processes: false };
         for columns in 40..200 {
             let rows = rows(&snapshot, &History::new(), &selection, columns);
-            let place = rows
-                .iter()
-                .position(|row| row.text == "  suspended: 3072MiB in host memory");
+            let place = rows.iter().position(|row| row.text == "  suspended: 3072MiB in host memory");
             let place = place.unwrap_or_else(|| panic!("{columns}: {rows:#?}"));
             assert_eq!(rows[place].object, None);
             assert_eq!(rows[place - 1].object, Some(Object::Tenant("a".to_owned())));

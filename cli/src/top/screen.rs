@@ -53,11 +53,7 @@ impl Screen {
     pub(super) fn new(source: String, sort: SortKey) -> Screen {
         Screen {
             source,
-            selection: Selection {
-                sort,
-                filter: String::new(),
-                has_processes: true,
-            },
+            selection: Selection { sort, filter: String::new(), has_processes: true },
             mode: Mode::Table,
             snapshot: Snapshot::of(Vec::new()),
             history: History::new(),
@@ -100,9 +96,7 @@ impl Screen {
         let places: Vec<usize> = (0..rows.len())
             .filter(|place| rows.get(*place).is_some_and(|row| row.object.is_some()))
             .collect();
-        let selected = places
-            .get(self.selected.min(places.len().saturating_sub(1)))
-            .copied();
+        let selected = places.get(self.selected.min(places.len().saturating_sub(1))).copied();
         (rows, selected)
     }
 
@@ -177,12 +171,7 @@ impl Screen {
 
     fn ask_quota(&mut self) {
         match self.object() {
-            Some(Object::Tenant(name)) => {
-                self.mode = Mode::Quota {
-                    name,
-                    typed: String::new(),
-                }
-            }
+            Some(Object::Tenant(name)) => self.mode = Mode::Quota { name, typed: String::new() },
             _ => self.note = Some("select a tenant with the arrow keys first".to_owned()),
         }
     }

@@ -14,18 +14,9 @@ fn run_becomes_the_command() {
     let shell = |script: &str| user.output(&["run", "--sim", "--memory", "1Gi", "--", "sh", "-c", script]);
     assert_eq!(shell("exit 7").status.code(), Some(7));
     let mut command = user.vcuda(&["run", "--sim", "--", "sh", "-c", "echo $$"]);
-    let child = command
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let pid = child.id().to_string();
-    assert_eq!(
-        String::from_utf8(child.wait_with_output().unwrap().stdout)
-            .unwrap()
-            .trim(),
-        pid
-    );
+    assert_eq!(String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap().trim(), pid);
 
     let mut command = user.vcuda(&["run", "--sim", "--name", "named", "--gpu", "0", "--", "env"]);
     let output = command
@@ -35,20 +26,11 @@ fn run_becomes_the_command() {
         .unwrap();
     let variables = String::from_utf8(output.stdout).unwrap();
     let value = |name: &str| {
-        let line = variables
-            .lines()
-            .find(|line| line.starts_with(&format!("{name}=")));
-        line.unwrap_or_else(|| panic!("no {name} in {variables}"))
-            .split_once('=')
-            .unwrap()
-            .1
-            .to_owned()
+        let line = variables.lines().find(|line| line.starts_with(&format!("{name}=")));
+        line.unwrap_or_else(|| panic!("no {name} in {variables}")).split_once('=').unwrap().1.to_owned()
     };
     let shim = installation().join("libvcuda_shim.so");
-    assert_eq!(
-        value("LD_PRELOAD"),
-        format!("libof-the-user.so:{}", shim.display())
-    );
+    assert_eq!(value("LD_PRELOAD"), format!("libof-the-user.so:{}", shim.display()));
     assert_eq!(Path::new(&value("VCUDA_DIR")), user.containers().join("named"));
     assert_eq!(Path::new(&value("VCUDA_SIM")), user.machine());
     let search = value("LD_LIBRARY_PATH");
@@ -57,14 +39,10 @@ fn run_becomes_the_command() {
     };
     assert_eq!(rest, "/of/the/user");
     assert!(Path::new(front).join("libcuda.so.1").is_file());
-    for (name, library) in [
-        ("libcuda.so.1", "libvcuda_simulator_cuda.so"),
-        ("libnvidia-ml.so.1", "libvcuda_simulator_nvml.so"),
-    ] {
-        assert_eq!(
-            fs::read_link(Path::new(links).join(name)).unwrap(),
-            installation().join(library)
-        );
+    for (name, library) in
+        [("libcuda.so.1", "libvcuda_simulator_cuda.so"), ("libnvidia-ml.so.1", "libvcuda_simulator_nvml.so")]
+    {
+        assert_eq!(fs::read_link(Path::new(links).join(name)).unwrap(), installation().join(library));
     }
     assert_eq!(value("CUDA_VISIBLE_DEVICES"), "0");
     assert_eq!(value("CUDA_DEVICE_ORDER"), "PCI_BUS_ID");
@@ -73,14 +51,7 @@ fn run_becomes_the_command() {
 #[test]
 fn visible_devices_are_left_alone_without_the_option() {
     let user = User::new();
-    let mut command = user.vcuda(&[
-        "run",
-        "--sim",
-        "--",
-        "sh",
-        "-c",
-        "echo \"<$CUDA_VISIBLE_DEVICES>\"",
-    ]);
+    let mut command = user.vcuda(&["run", "--sim", "--", "sh", "-c", "echo \"<$CUDA_VISIBLE_DEVICES>\""]);
     let output = command.env("CUDA_VISIBLE_DEVICES", "0").output().unwrap();
     assert_eq!(output.stdout, b"<0>\n");
 }
@@ -106,10 +77,7 @@ fn a_run_inside_a_run_is_refused() {
     let inner = format!("{} run --sim --memory 2Gi -- true", vcuda.display());
     let output = user.output(&["run", "--sim", "--memory", "1Gi", "--", "sh", "-c", &inner]);
     assert_eq!(output.status.code(), Some(64));
-    assert!(
-        String::from_utf8_lossy(&output.stderr).contains("already a tenant"),
-        "{output:?}"
-    );
+    assert!(String::from_utf8_lossy(&output.stderr).contains("already a tenant"), "{output:?}");
 }
 
 #[test]
@@ -121,20 +89,12 @@ fn runs_of_one_name_share_one_quota() {
     }
     assert!(user.output(&join(&[])).status.success());
     assert!(user.output(&join(&["--memory", "2048Mi"])).status.success());
-    user.refused(
-        &join(&["--memory", "3Gi"]),
-        64,
-        "--name jobs: it runs already with --memory 2 GiB",
-    );
+    user.refused(&join(&["--memory", "3Gi"]), 64, "--name jobs: it runs already with --memory 2 GiB");
     user.refused(&join(&["--cores", "40"]), 64, "--cores 30 %");
     user.refused(&join(&["--policy", "burst"]), 64, "--policy fixed");
     user.refused(&join(&["--weight", "2"]), 64, "--weight 300");
     user.refused(&join(&["--priority", "high"]), 64, "--priority normal");
-    assert!(
-        user.output(&join(&["--weight", "300", "--priority", "normal"]))
-            .status
-            .success()
-    );
+    assert!(user.output(&join(&["--weight", "300", "--priority", "normal"])).status.success());
     let tenants = user.json(&["smi", "--json"])["gpus"][0]["tenants"].clone();
     assert_eq!(tenants.as_array().unwrap().len(), 1);
     assert_eq!(tenants[0]["name"], "jobs");
@@ -158,27 +118,14 @@ fn set_changes_a_running_tenant() {
     assert_eq!(tenant["policy"], "burst");
     assert_eq!(cores(&tenant), [125, 1000, 125]);
     assert_eq!(tenant["memory_limit_bytes"], 3_u64 << 29);
-    user.stdout(&[
-        "set",
-        "live",
-        "--cores-max",
-        "50",
-        "--weight",
-        "7",
-        "--priority",
-        "low",
-    ]);
+    user.stdout(&["set", "live", "--cores-max", "50", "--weight", "7", "--priority", "low"]);
     let tenant = user.json(&["smi", "--json"])["gpus"][0]["tenants"][0].clone();
     assert_eq!(cores(&tenant), [125, 500, 7]);
     assert_eq!(tenant["priority"], "low");
     assert!(user.stdout(&["smi"]).contains("low priority, weight 7"));
     assert!(user.stdout(&["smi"]).contains("/ 12.5-50 %"));
     user.refused(&["set", "live", "--cores", "60"], 64, "--cores-max 50 %");
-    user.refused(
-        &["set", "live", "--policy", "fixed", "--cores-max", "50"],
-        64,
-        "--policy burst",
-    );
+    user.refused(&["set", "live", "--policy", "fixed", "--cores-max", "50"], 64, "--policy burst");
     user.refused(&["set", "live", "--cores", "0"], 64, "--policy best-effort");
     user.stdout(&["set", "live", "--policy", "best-effort"]);
     let tenant = user.json(&["smi", "--json"])["gpus"][0]["tenants"][0].clone();
@@ -190,10 +137,7 @@ fn set_changes_a_running_tenant() {
     user.refused(&["set", "live", "dead", "--memory", "3Gi"], 64, "set dead");
     let told = user.stdout(&["set", "live", "other", "--memory", "3Gi"]);
     assert_eq!(told.lines().count(), 2, "{told}");
-    assert!(
-        told.ends_with("other resized to 3 GiB, no guarantee (what is left)\n"),
-        "{told}"
-    );
+    assert!(told.ends_with("other resized to 3 GiB, no guarantee (what is left)\n"), "{told}");
 }
 
 #[test]
@@ -208,10 +152,7 @@ fn a_quota_without_a_unit_is_refused_and_a_small_one_warned_of() {
     let small = user.output(&["run", "--sim", "--memory", "128MiB", "--", "true"]);
     assert!(small.status.success(), "{small:?}");
     let words = String::from_utf8(small.stderr).unwrap();
-    assert!(
-        words.contains("--memory 128 MiB: a CUDA context alone"),
-        "{words}"
-    );
+    assert!(words.contains("--memory 128 MiB: a CUDA context alone"), "{words}");
     let roomy = user.output(&["run", "--sim", "--memory", "1073741824B", "--", "true"]);
     assert!(roomy.status.success(), "{roomy:?}");
     assert!(!String::from_utf8(roomy.stderr).unwrap().contains("vcuda: "));
@@ -227,10 +168,7 @@ fn the_doctor_notes_more_time_than_there_is_and_no_missing_driver() {
     let doctor = || String::from_utf8(user.output(&["doctor"]).stdout).unwrap();
     let told = doctor();
     assert!(!told.contains("NVIDIA driver"), "{told}");
-    assert!(
-        told.contains("the guarantees of its tenants add up to 130 % of its time"),
-        "{told}"
-    );
+    assert!(told.contains("the guarantees of its tenants add up to 130 % of its time"), "{told}");
     assert!(told.contains(&format!("tenant {long}  GPU-")), "{told}");
     // Without promises there is nothing to note.
     user.stdout(&["set", long, "two", "--policy", "best-effort"]);
@@ -248,11 +186,7 @@ fn help_and_version_are_commands_too() {
 #[test]
 fn dead_directories_are_removed_by_the_next_command() {
     let user = User::new();
-    assert!(
-        user.output(&["run", "--sim", "--name", "gone", "--", "true"])
-            .status
-            .success()
-    );
+    assert!(user.output(&["run", "--sim", "--name", "gone", "--", "true"]).status.success());
     assert!(user.containers().join("gone").exists());
     user.stdout(&["smi", "--json"]);
     assert!(!user.containers().join("gone").exists());
@@ -291,10 +225,7 @@ fn damaged_limits_are_found_by_the_doctor() {
     assert_eq!(output.status.code(), Some(1));
     let document: Value = serde_json::from_slice(&output.stdout).unwrap();
     let findings = document["findings"].as_array().unwrap();
-    let broken: Vec<&Value> = findings
-        .iter()
-        .filter(|finding| finding["health"] == "broken")
-        .collect();
+    let broken: Vec<&Value> = findings.iter().filter(|finding| finding["health"] == "broken").collect();
     assert_eq!(broken.len(), 1, "{document}");
     assert_eq!(broken[0]["link"], "tenant hurt");
     assert!(broken[0]["remedy"].as_str().unwrap().contains("start them again"));

@@ -20,11 +20,7 @@ pub(crate) fn installation() -> &'static Path {
         fs::hard_link(env!("CARGO_BIN_EXE_vcuda"), &aside).unwrap();
         fs::rename(&aside, place.join("vcuda")).unwrap();
         let _ = fs::remove_file(&aside);
-        for library in [
-            "libvcuda_shim.so",
-            "libvcuda_simulator_cuda.so",
-            "libvcuda_simulator_nvml.so",
-        ] {
+        for library in ["libvcuda_shim.so", "libvcuda_simulator_cuda.so", "libvcuda_simulator_nvml.so"] {
             fs::write(place.join(library), "").unwrap();
         }
         place
@@ -46,12 +42,7 @@ impl User {
     pub(crate) fn vcuda(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(installation().join("vcuda"));
         command.args(arguments).stdin(Stdio::null());
-        for name in [
-            "LD_PRELOAD",
-            "LD_LIBRARY_PATH",
-            "CUDA_VISIBLE_DEVICES",
-            "VCUDA_DIR",
-        ] {
+        for name in ["LD_PRELOAD", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "VCUDA_DIR"] {
             command.env_remove(name);
         }
         command
@@ -87,12 +78,8 @@ impl User {
     /// Starts a tenant that sleeps until it is killed. Returns once its directory exists.
     pub(crate) fn sleeper(&self, arguments: &[&str], name: &str) -> Sleeper {
         let mut command = self.vcuda(&["run", "--sim", "--name", name]);
-        let child = command
-            .args(arguments)
-            .args(["--", "sleep", "60"])
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
+        let child =
+            command.args(arguments).args(["--", "sleep", "60"]).stderr(Stdio::null()).spawn().unwrap();
         let sleeper = Sleeper(child);
         let end = SystemTime::now() + Duration::from_secs(10);
         while !self.containers().join(name).join("limits").exists() {
@@ -108,10 +95,7 @@ impl User {
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(code), "{arguments:?}: {stderr}");
         assert_eq!(stderr.lines().count(), 1, "{arguments:?}: {stderr}");
-        assert!(
-            stderr.starts_with("vcuda: ") && stderr.contains(words),
-            "{arguments:?}: {stderr}"
-        );
+        assert!(stderr.starts_with("vcuda: ") && stderr.contains(words), "{arguments:?}: {stderr}");
         assert!(output.stdout.is_empty(), "{arguments:?}: {output:?}");
     }
 }

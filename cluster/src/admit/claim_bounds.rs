@@ -83,10 +83,7 @@ fn share(name: String, request: &Value) -> Result<Option<Request>, Refusal> {
         None => 0,
         Some(Ok(percents)) => percents,
         Some(Err(error)) => {
-            return Err(Refusal::Request(
-                name,
-                RequestError::Quantity("cores".to_owned(), error),
-            ));
+            return Err(Refusal::Request(name, RequestError::Quantity("cores".to_owned(), error)));
         }
     };
     Ok(Some(Request {

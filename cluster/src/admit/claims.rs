@@ -55,26 +55,15 @@ pub fn convert(pod: &mut Value, shares: &[Option<Share>], rules: &Rules) {
     let of_containers = requests_of(pod, shares);
     for (share, names) in shares.iter().zip(&of_containers) {
         let Some(share) = share else { continue };
-        if names.iter().all(|name| {
-            requests
-                .iter()
-                .any(|request: &DeviceRequest| request.name == *name)
-        }) {
+        if names.iter().all(|name| requests.iter().any(|request: &DeviceRequest| request.name == *name)) {
             continue;
         }
         requests.extend(names.iter().map(|name| request(name, share)));
         if names.len() > 1 {
-            constraints.push(Constraint {
-                requests: names.clone(),
-                distinct_attribute: DISTINCT.to_owned(),
-            });
+            constraints.push(Constraint { requests: names.clone(), distinct_attribute: DISTINCT.to_owned() });
         }
     }
-    let devices = serde_json::to_string(&Devices {
-        requests,
-        constraints,
-    })
-    .unwrap_or_default();
+    let devices = serde_json::to_string(&Devices { requests, constraints }).unwrap_or_default();
     let name = name(&devices, controller(pod).as_ref());
     let mut of_containers = of_containers.into_iter();
     let edited: Result<(), std::convert::Infallible> = pod::edit_containers(pod, |container| {
@@ -118,11 +107,7 @@ pub fn template_of(pod: &Pod) -> Option<Template> {
         },
         "spec": {"spec": {"devices": devices}},
     });
-    Some(Template {
-        namespace: metadata.namespace.clone()?,
-        name,
-        object,
-    })
+    Some(Template { namespace: metadata.namespace.clone()?, name, object })
 }
 
 /// Names of the requests of each container. An init container that asks for what a container asks for uses that one's: it
@@ -130,19 +115,13 @@ pub fn template_of(pod: &Pod) -> Option<Template> {
 fn requests_of(pod: &Value, shares: &[Option<Share>]) -> Vec<Vec<String>> {
     let names =
         |place: usize, share: &Share| (0..share.gpus).map(|gpu| format!("c{place}-gpu{gpu}")).collect();
-    let containers = pod
-        .pointer("/spec/containers")
-        .and_then(Value::as_array)
-        .map_or(0, Vec::len);
+    let containers = pod.pointer("/spec/containers").and_then(Value::as_array).map_or(0, Vec::len);
     let of_container = |(place, share): (usize, &Option<Share>)| {
         let Some(share) = share else {
             return Vec::new();
         };
         let is_init = place >= containers && !is_sidecar(pod, place - containers);
-        let heir = shares
-            .iter()
-            .take(containers)
-            .position(|other| other.as_ref() == Some(share));
+        let heir = shares.iter().take(containers).position(|other| other.as_ref() == Some(share));
         names(heir.filter(|_| is_init).unwrap_or(place), share)
     };
     shares.iter().enumerate().map(of_container).collect()
@@ -159,33 +138,18 @@ fn request(name: &str, share: &Share) -> DeviceRequest {
         memory: quantity::bytes(memory),
         cores: (!share.is_unpromised).then(|| share.each.percents.to_string()),
     };
-    let class = if share.is_suspendable {
-        SUSPENDABLE_CLASS
-    } else {
-        CLASS
-    };
+    let class = if share.is_suspendable { SUSPENDABLE_CLASS } else { CLASS };
     DeviceRequest {
         name: name.to_owned(),
-        exactly: Exactly {
-            device_class_name: class.to_owned(),
-            capacity: Capacity { requests },
-        },
+        exactly: Exactly { device_class_name: class.to_owned(), capacity: Capacity { requests } },
     }
 }
 
 /// The pod's controller, as an owner that does not wait for what it owns.
 fn controller(pod: &Value) -> Option<OwnerReference> {
     let owners = pod.pointer("/metadata/ownerReferences")?.as_array()?;
-    let owner = owners
-        .iter()
-        .find(|owner| owner.get("controller") == Some(&json!(true)))?;
-    let field = |name: &str| {
-        owner
-            .get(name)
-            .and_then(Value::as_str)
-            .unwrap_or_default()
-            .to_owned()
-    };
+    let owner = owners.iter().find(|owner| owner.get("controller") == Some(&json!(true)))?;
+    let field = |name: &str| owner.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
     Some(OwnerReference {
         api_version: field("apiVersion"),
         kind: field("kind"),
@@ -200,12 +164,7 @@ fn name(devices: &str, controller: Option<&OwnerReference>) -> String {
     let mut hash = Sha256::new();
     hash.update(devices);
     hash.update(controller.map(|owner| owner.uid.as_str()).unwrap_or_default());
-    let digest: String = hash
-        .finalize()
-        .iter()
-        .take(8)
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
+    let digest: String = hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect();
     format!("vcuda-{digest}")
 }
 

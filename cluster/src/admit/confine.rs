@@ -142,9 +142,7 @@ fn check_annotations(pod: &Pod, has_share: bool) -> Result<(), Refusal> {
 
 /// Whether a domain is this one or a subdomain.
 fn is_within(domain: &str, of: &str) -> bool {
-    domain
-        .strip_suffix(of)
-        .is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+    domain.strip_suffix(of).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
 }
 
 #[cfg(test)]

@@ -19,11 +19,8 @@ const NAME_MAX: usize = 63;
 /// Schedulers of the other systems, which place by their own resources.
 const SCHEDULERS: [&str; 2] = ["hami-scheduler", "koord-scheduler"];
 /// Variables by which other systems' libraries are told limits.
-const VARIABLES: [&str; 3] = [
-    "CUDA_DEVICE_MEMORY_LIMIT",
-    "CUDA_DEVICE_SM_LIMIT",
-    "GPU_CORE_UTILIZATION_POLICY",
-];
+const VARIABLES: [&str; 3] =
+    ["CUDA_DEVICE_MEMORY_LIMIT", "CUDA_DEVICE_SM_LIMIT", "GPU_CORE_UTILIZATION_POLICY"];
 /// Labels for other systems' webhooks.
 const LABELS: [&str; 1] = ["koordinator.sh/gpu-isolation-provider"];
 /// Annotations of HAMi that choose a GPU.
@@ -130,14 +127,9 @@ pub fn annotate_container(
 
 /// The system whose resources a container asks for.
 fn system_of(container: &Map<String, Value>, rules: &Rules) -> Result<Option<&'static System>, RequestError> {
-    let has = |name: &str| {
-        pod::amount(container, name)
-            .filter(|amount| amount != "0")
-            .is_some()
-    };
-    let mut found = SYSTEMS
-        .iter()
-        .filter_map(|system| Some((system, *system.marks.iter().find(|name| has(name))?)));
+    let has = |name: &str| pod::amount(container, name).filter(|amount| amount != "0").is_some();
+    let mut found =
+        SYSTEMS.iter().filter_map(|system| Some((system, *system.marks.iter().find(|name| has(name))?)));
     let Some((system, mark)) = found.next() else {
         return Ok(None);
     };
@@ -190,12 +182,7 @@ fn chunks(ours: &Ours, rules: &Rules) -> Result<Option<u64>, RequestError> {
             }
             let unknown = || RequestError::PartOfMemory(name.to_owned(), rules.resources().memory.to_owned());
             let of_gpu = rules.gpu_memory_bytes.ok_or_else(unknown)? / rules.chunk_bytes;
-            Some(
-                of_gpu
-                    .saturating_mul(percent)
-                    .div_ceil(100)
-                    .saturating_mul(ours.gpus),
-            )
+            Some(of_gpu.saturating_mul(percent).div_ceil(100).saturating_mul(ours.gpus))
         }
     })
 }
@@ -203,9 +190,7 @@ fn chunks(ours: &Ours, rules: &Rules) -> Result<Option<u64>, RequestError> {
 /// Removes what the other systems' schedulers and webhooks act on.
 fn remove_others_parts(pod: &mut Value, found: &[&str]) -> Result<(), Refusal> {
     if found.contains(&"HAMi")
-        && let Some(choice) = CHOICES
-            .into_iter()
-            .find(|key| pod::annotations(pod).contains_key(*key))
+        && let Some(choice) = CHOICES.into_iter().find(|key| pod::annotations(pod).contains_key(*key))
     {
         return Err(Refusal::ChoiceOfGpu(choice.to_owned()));
     }
@@ -213,17 +198,12 @@ fn remove_others_parts(pod: &mut Value, found: &[&str]) -> Result<(), Refusal> {
         labels.retain(|key, _| !LABELS.contains(&key.as_str()));
     }
     if let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut) {
-        let scheduler = spec
-            .get("schedulerName")
-            .and_then(Value::as_str)
-            .unwrap_or_default();
+        let scheduler = spec.get("schedulerName").and_then(Value::as_str).unwrap_or_default();
         if SCHEDULERS.contains(&scheduler) {
             spec.insert("schedulerName".to_owned(), "default-scheduler".into());
         }
     }
-    let selector = pod
-        .pointer_mut("/spec/nodeSelector")
-        .and_then(Value::as_object_mut);
+    let selector = pod.pointer_mut("/spec/nodeSelector").and_then(Value::as_object_mut);
     let chosen = selector.and_then(|selector| selector.remove(QGPU_POLICY));
     if let Some(chosen) = chosen {
         let chosen = chosen.as_str().unwrap_or_default().to_owned();

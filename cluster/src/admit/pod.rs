@@ -8,10 +8,7 @@ pub const LISTS: [&str; 2] = ["containers", "initContainers"];
 
 /// Containers of a pod that can have shares, init containers last.
 pub fn containers(pod: &Value) -> impl Iterator<Item = &Value> {
-    LISTS
-        .into_iter()
-        .filter_map(|list| pod.get("spec")?.get(list)?.as_array())
-        .flatten()
+    LISTS.into_iter().filter_map(|list| pod.get("spec")?.get(list)?.as_array()).flatten()
 }
 
 /// Calls `edit` for each container of [`containers`], in the same order.
@@ -41,9 +38,7 @@ pub fn name(container: &Map<String, Value>) -> String {
 /// Amount of a resource that a container asks for, as a text: its limit, else its request.
 pub fn amount(container: &Map<String, Value>, resource: &str) -> Option<String> {
     let resources = container.get("resources")?;
-    let found = ["limits", "requests"]
-        .into_iter()
-        .find_map(|list| resources.get(list)?.get(resource))?;
+    let found = ["limits", "requests"].into_iter().find_map(|list| resources.get(list)?.get(resource))?;
     Some(match found {
         Value::String(text) => text.clone(),
         other => other.to_string(),
@@ -76,9 +71,7 @@ pub fn entry<'a>(object: &'a mut Map<String, Value>, key: &str) -> &'a mut Map<S
     if !found.is_object() {
         *found = json!({});
     }
-    found
-        .as_object_mut()
-        .unwrap_or_else(|| unreachable!("it was made an object"))
+    found.as_object_mut().unwrap_or_else(|| unreachable!("it was made an object"))
 }
 
 /// Appends to the list under `key`, made if it is not there.
@@ -94,10 +87,8 @@ pub fn push(object: &mut Map<String, Value>, key: &str, value: Value) {
 /// Annotations of a pod.
 pub fn annotations(pod: &Value) -> std::collections::BTreeMap<String, String> {
     let all = pod.pointer("/metadata/annotations").and_then(Value::as_object);
-    let texts = all
-        .into_iter()
-        .flatten()
-        .filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())));
+    let texts =
+        all.into_iter().flatten().filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())));
     texts.collect()
 }
 

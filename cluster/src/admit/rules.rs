@@ -88,10 +88,7 @@ impl Rules {
     pub fn resources_of(&self, is_suspendable: bool) -> ResourceNames<'_> {
         let names = self.resources();
         match is_suspendable {
-            true => ResourceNames {
-                memory: &self.suspendable_memory,
-                ..names
-            },
+            true => ResourceNames { memory: &self.suspendable_memory, ..names },
             false => names,
         }
     }

@@ -53,10 +53,7 @@ impl Share {
         let (memory, is_suspendable) = memory_of(container, rules)?;
         let names = rules.resources_of(is_suspendable);
         let gpus = text(names.gpu).map(whole).transpose()?;
-        let tenths = text(names.cores)
-            .map(tenths)
-            .transpose()?
-            .filter(|tenths| *tenths > 0);
+        let tenths = text(names.cores).map(tenths).transpose()?.filter(|tenths| *tenths > 0);
         if gpus.unwrap_or(0) == 0 && memory.is_none() && tenths.is_none() {
             return Ok(None);
         }
@@ -77,25 +74,16 @@ impl Share {
             }
             Some(Memory::Bytes(bytes)) => {
                 let each = bytes.div_ceil(divisor);
-                (
-                    narrow(each.div_ceil(rules.chunk_bytes)).saturating_mul(gpus),
-                    each,
-                )
+                (narrow(each.div_ceil(rules.chunk_bytes)).saturating_mul(gpus), each)
             }
         };
-        let counts = Counts {
-            gpus,
-            chunks,
-            percents,
-        };
+        let counts = Counts { gpus, chunks, percents };
         Ok(Some(Self {
             gpus,
             each: counts.of_each_gpu(rules.chunk_bytes, names)?,
             memory_bytes: bytes,
             is_unpromised: tenths.is_none(),
-            cores_permille: permille
-                .map(narrow)
-                .filter(|_| tenths.is_some_and(|tenths| tenths % 10 != 0)),
+            cores_permille: permille.map(narrow).filter(|_| tenths.is_some_and(|tenths| tenths % 10 != 0)),
             is_suspendable,
         }))
     }
@@ -104,16 +92,8 @@ impl Share {
     pub fn write(&self, container: &mut Map<String, Value>, rules: &Rules) {
         let names = rules.resources_of(self.is_suspendable);
         pod::set_amount(container, names.gpu, Some(self.gpus));
-        pod::set_amount(
-            container,
-            names.memory,
-            Some(self.each.chunks.saturating_mul(self.gpus)),
-        );
-        pod::set_amount(
-            container,
-            names.cores,
-            Some(self.each.percents.saturating_mul(self.gpus)),
-        );
+        pod::set_amount(container, names.memory, Some(self.each.chunks.saturating_mul(self.gpus)));
+        pod::set_amount(container, names.cores, Some(self.each.percents.saturating_mul(self.gpus)));
     }
 }
 
@@ -160,10 +140,9 @@ fn memory_of(container: &Map<String, Value>, rules: &Rules) -> Result<(Option<Me
     };
     let common = rules.resources().memory;
     match (amount(common)?, amount(&rules.suspendable_memory)?) {
-        (Some(_), Some(_)) => Err(RequestError::BothMemories(
-            common.to_owned(),
-            rules.suspendable_memory.clone(),
-        )),
+        (Some(_), Some(_)) => {
+            Err(RequestError::BothMemories(common.to_owned(), rules.suspendable_memory.clone()))
+        }
         (None, Some(memory)) => Ok((Some(memory), true)),
         (memory, None) => Ok((memory, false)),
     }
@@ -178,11 +157,7 @@ fn memory((name, text): (String, String), rules: &Rules) -> Result<Memory, Reque
     if is_size && (value == 0 || value >= SIZE_LEAST) {
         return Ok(Memory::Bytes(value));
     }
-    Err(RequestError::NeitherChunksNorSize {
-        resource: name,
-        text,
-        chunk: MemorySize(rules.chunk_bytes),
-    })
+    Err(RequestError::NeitherChunksNorSize { resource: name, text, chunk: MemorySize(rules.chunk_bytes) })
 }
 
 #[cfg(test)]
@@ -236,36 +211,21 @@ mod tests {
         let two = two.unwrap().unwrap();
         assert_eq!((two.each.chunks, two.memory_bytes), (10, 2500 << 20));
         assert_eq!((two.each.percents, two.cores_permille), (13, Some(128)));
-        assert!(
-            asked(json!({"vcuda.io/gpu": 2, "vcuda.io/memory": "33"}))
-                .unwrap_err()
-                .contains("32 or 34")
-        );
+        assert!(asked(json!({"vcuda.io/gpu": 2, "vcuda.io/memory": "33"})).unwrap_err().contains("32 or 34"));
     }
 
     #[test]
     fn what_is_left_out_has_defaults() {
         let memory = asked(json!({"vcuda.io/memory": "4Gi"})).unwrap().unwrap();
-        assert_eq!(
-            (memory.gpus, memory.each.chunks, memory.each.percents),
-            (1, 16, 1)
-        );
+        assert_eq!((memory.gpus, memory.each.chunks, memory.each.percents), (1, 16, 1));
         assert!(memory.is_unpromised);
         assert_eq!(asked(json!({"cpu": "1"})), Ok(None));
-        assert_eq!(
-            asked(json!({"vcuda.io/gpu": "0", "vcuda.io/memory": "0"})),
-            Ok(None)
-        );
+        assert_eq!(asked(json!({"vcuda.io/gpu": "0", "vcuda.io/memory": "0"})), Ok(None));
         let alone = asked(json!({"vcuda.io/gpu": "1"})).unwrap_err();
         assert!(alone.contains("for no vcuda.io/memory: add"), "{alone}");
-        let rules = Rules {
-            default_memory_bytes: Some(1 << 30),
-            ..Rules::default()
-        };
+        let rules = Rules { default_memory_bytes: Some(1 << 30), ..Rules::default() };
         let container = json!({"resources": {"requests": {"vcuda.io/gpu": "2"}}});
-        let share = Share::asked(container.as_object().unwrap(), &rules)
-            .unwrap()
-            .unwrap();
+        let share = Share::asked(container.as_object().unwrap(), &rules).unwrap().unwrap();
         assert_eq!((share.gpus, share.each.chunks), (2, 4));
     }
 
@@ -273,14 +233,8 @@ mod tests {
     fn memory_for_suspendable_containers_is_counted_as_the_other_and_never_beside_it() {
         let limits = json!({"vcuda.io/suspendable-memory": "4Gi", "vcuda.io/cores": "30"});
         let share = asked(limits.clone()).unwrap().unwrap();
-        assert_eq!(
-            (share.gpus, share.each.chunks, share.is_suspendable),
-            (1, 16, true)
-        );
-        let mut container = json!({"resources": {"limits": limits}})
-            .as_object()
-            .unwrap()
-            .clone();
+        assert_eq!((share.gpus, share.each.chunks, share.is_suspendable), (1, 16, true));
+        let mut container = json!({"resources": {"limits": limits}}).as_object().unwrap().clone();
         share.write(&mut container, &Rules::default());
         assert_eq!(
             container["resources"]["limits"],
@@ -302,26 +256,14 @@ mod tests {
     #[test]
     fn nonsense_is_refused_as_on_the_nodes() {
         for (limits, said) in [
-            (
-                json!({"vcuda.io/cores": "30"}),
-                "it asks for vcuda.io/cores: 30 and for no vcuda.io/gpu: add",
-            ),
-            (
-                json!({"vcuda.io/memory": "16", "vcuda.io/cores": "101"}),
-                "more than 1 of 100 percent",
-            ),
+            (json!({"vcuda.io/cores": "30"}), "it asks for vcuda.io/cores: 30 and for no vcuda.io/gpu: add"),
+            (json!({"vcuda.io/memory": "16", "vcuda.io/cores": "101"}), "more than 1 of 100 percent"),
             (json!({"vcuda.io/memory": "four"}), "'four' is no quantity"),
             (json!({"vcuda.io/memory": "-4Gi"}), "'-4Gi' is no quantity"),
-            (
-                json!({"vcuda.io/gpu": "500m", "vcuda.io/memory": "16"}),
-                "500m is not a whole number",
-            ),
+            (json!({"vcuda.io/gpu": "500m", "vcuda.io/memory": "16"}), "500m is not a whole number"),
             (json!({"vcuda.io/memory": "1.5"}), "1.5 is not a whole number"),
             (json!({"vcuda.io/memory": {}}), "'{}' is no quantity"),
-            (
-                json!({"vcuda.io/gpu": "9999999999", "vcuda.io/memory": "16"}),
-                "does not divide",
-            ),
+            (json!({"vcuda.io/gpu": "9999999999", "vcuda.io/memory": "16"}), "does not divide"),
         ] {
             let error = asked(limits).unwrap_err();
             assert!(error.contains(said), "{error}");

@@ -24,11 +24,7 @@ fn refused(pod: &Value, rules: &Rules) -> String {
 
 /// Rules with this bound for all namespaces.
 fn with_bounds(bound: Bound) -> Rules {
-    Rules {
-        makes_claims: true,
-        bounds: Bounds::new([("*".to_owned(), bound)].into()),
-        ..Rules::default()
-    }
+    Rules { makes_claims: true, bounds: Bounds::new([("*".to_owned(), bound)].into()), ..Rules::default() }
 }
 
 /// Limits of the first container; requests are the same.
@@ -61,18 +57,12 @@ fn sizes_become_counts_and_defaults_are_written() {
 
     let unpromised = admitted(&pod(json!({"vcuda.io/memory": "4Gi"})));
     assert_eq!(limits(&unpromised)["vcuda.io/cores"], "1");
-    assert_eq!(
-        unpromised["metadata"]["annotations"],
-        json!({"vcuda.io/policy.main": "burst"})
-    );
+    assert_eq!(unpromised["metadata"]["annotations"], json!({"vcuda.io/policy.main": "burst"}));
     assert_eq!(admitted(&unpromised), unpromised);
 
     let fraction = admitted(&pod(json!({"vcuda.io/memory": "16", "vcuda.io/cores": "12500m"})));
     assert_eq!(limits(&fraction)["vcuda.io/cores"], "13");
-    assert_eq!(
-        fraction["metadata"]["annotations"],
-        json!({"vcuda.io/cores.main": "12.5"})
-    );
+    assert_eq!(fraction["metadata"]["annotations"], json!({"vcuda.io/cores.main": "12.5"}));
 }
 
 #[test]
@@ -98,11 +88,7 @@ fn annotations_are_checked_in_the_plugins_words() {
             json!({"vcuda.io/memory": "16"}),
             "container main: it asks for vcuda.io/gpu: 1 and vcuda.io/memory: 16 and for no vcuda.io/cores: add",
         ),
-        (
-            json!({"vcuda.io/mode": "claims"}),
-            json!({"vcuda.io/memory": "16"}),
-            "write plugin or dra",
-        ),
+        (json!({"vcuda.io/mode": "claims"}), json!({"vcuda.io/memory": "16"}), "write plugin or dra"),
         (
             json!({}),
             json!({"vcuda.io/gpu": "2", "vcuda.io/memory": "33", "vcuda.io/cores": "30"}),
@@ -131,10 +117,7 @@ fn tolerations_and_runtime_class_are_added_once() {
     assert_eq!(admit("team", &once, &rules).unwrap(), once);
     let mut own = asked;
     own["spec"]["runtimeClassName"] = json!("other");
-    assert_eq!(
-        admit("team", &own, &rules).unwrap()["spec"]["runtimeClassName"],
-        "other"
-    );
+    assert_eq!(admit("team", &own, &rules).unwrap()["spec"]["runtimeClassName"], "other");
     let plain = pod(json!({"cpu": "1"}));
     assert_eq!(admit("team", &plain, &rules).unwrap(), plain);
 }
@@ -161,10 +144,7 @@ koordinator.sh/gpu-core=50 koordinator.sh/gpu-memory-ratio=50                   
 
 #[test]
 fn other_systems_requests_become_ours() {
-    let rules = Rules {
-        gpu_memory_bytes: Some(40 << 30),
-        ..Rules::default()
-    };
+    let rules = Rules { gpu_memory_bytes: Some(40 << 30), ..Rules::default() };
     for row in CONVERSIONS.trim().lines() {
         let (theirs, ours) = row.split_once("->").unwrap();
         let request: Map<String, Value> = theirs
@@ -191,19 +171,9 @@ fn other_systems_requests_become_ours() {
 #[test]
 fn every_resource_of_the_document_is_converted_or_left_alone_on_purpose() {
     // Whole GPUs, time-slicing; a node's label; annotations.
-    let left = [
-        "nvidia.com/gpu",
-        "nvidia.com/gpu.shared",
-        "tke.cloud.tencent.com/qgpu-schedule-policy",
-    ];
+    let left = ["nvidia.com/gpu", "nvidia.com/gpu.shared", "tke.cloud.tencent.com/qgpu-schedule-policy"];
     let document = include_str!("../../../docs/migration.md");
-    let table = document
-        .split("| from |")
-        .nth(1)
-        .unwrap()
-        .split("\n\n")
-        .next()
-        .unwrap();
+    let table = document.split("| from |").nth(1).unwrap().split("\n\n").next().unwrap();
     let names: BTreeSet<&str> = table
         .lines()
         .filter_map(|row| row.split('|').nth(2))
@@ -245,10 +215,7 @@ fn what_has_no_counterpart_is_refused_with_the_remedy() {
             json!({"nvidia.com/gpumem-percentage": "25"}),
             "nvidia.com/gpumem-percentage: it is a part of a GPU's memory",
         ),
-        (
-            json!({"tencent.com/vcuda-core": "100"}),
-            "tencent.com/vcuda-core: it is a part of a GPU's memory",
-        ),
+        (json!({"tencent.com/vcuda-core": "100"}), "tencent.com/vcuda-core: it is a part of a GPU's memory"),
         (
             json!({"tencent.com/vcuda-core": "150", "tencent.com/vcuda-memory": "16"}),
             "150 is more than one GPU and not whole",
@@ -265,14 +232,8 @@ fn what_has_no_counterpart_is_refused_with_the_remedy() {
             json!({"nvidia.com/gpumem": "3000", "aliyun.com/gpu-mem": "3"}),
             "it asks for aliyun.com/gpu-mem and for nvidia.com/gpumem",
         ),
-        (
-            json!({"nvidia.com/gpumem": "3000", "nvidia.com/priority": "2"}),
-            "write 0 for high or 1 for low",
-        ),
-        (
-            json!({"nvidia.com/gpumem": "1.5"}),
-            "container main: nvidia.com/gpumem: 1.5 is not a whole number",
-        ),
+        (json!({"nvidia.com/gpumem": "3000", "nvidia.com/priority": "2"}), "write 0 for high or 1 for low"),
+        (json!({"nvidia.com/gpumem": "1.5"}), "container main: nvidia.com/gpumem: 1.5 is not a whole number"),
         (
             json!({"koordinator.sh/gpu.shared": "2", "koordinator.sh/gpu-memory": "5Gi", "koordinator.sh/gpu-core": "51"}),
             "does not divide by 2",
@@ -296,10 +257,7 @@ fn parts_of_other_systems_go_with_their_resources() {
         {"name": "CUDA_DEVICE_ORDER", "value": "PCI_BUS_ID"},
     ]);
     assert!(refused(&theirs, &Rules::default()).contains("priority high: pods of namespace team"));
-    let allows_high = with_bounds(Bound {
-        priority_max: Priority::High,
-        ..Bound::default()
-    });
+    let allows_high = with_bounds(Bound { priority_max: Priority::High, ..Bound::default() });
     let made = admit("team", &theirs, &allows_high).unwrap();
     assert_eq!(
         made["metadata"]["annotations"],
@@ -313,11 +271,8 @@ fn parts_of_other_systems_go_with_their_resources() {
     );
     assert_eq!(limits(&made)["cpu"], "1");
 
-    for (theirs, ours) in [
-        ("fixed-share", "fixed"),
-        ("best-effort", "best-effort"),
-        ("burst-share", "burst"),
-    ] {
+    for (theirs, ours) in [("fixed-share", "fixed"), ("best-effort", "best-effort"), ("burst-share", "burst")]
+    {
         let mut qgpu =
             pod(json!({"tke.cloud.tencent.com/qgpu-memory": "4", "tke.cloud.tencent.com/qgpu-core": "30"}));
         qgpu["spec"]["nodeSelector"] =
@@ -338,10 +293,7 @@ fn limits_become_a_claim() {
     });
     asked["spec"]["initContainers"] = json!([asked["spec"]["containers"][0].clone()]);
     asked["spec"]["initContainers"][0]["name"] = json!("init");
-    let rules = Rules {
-        makes_claims: true,
-        ..Rules::default()
-    };
+    let rules = Rules { makes_claims: true, ..Rules::default() };
     let made = admit("team", &asked, &rules).unwrap();
     let template = template(&made).unwrap();
     let request = |name: &str| json!({"name": name, "exactly": {"deviceClassName": "vcuda.io", "capacity": {"requests": {"memory": "2500Mi", "cores": "30"}}}});
@@ -391,16 +343,10 @@ fn template(made: &Value) -> Option<claims::Template> {
 
 #[test]
 fn a_pod_gets_no_template_but_that_of_a_share() {
-    let rules = Rules {
-        mode: Mode::Dra,
-        makes_claims: true,
-        ..Rules::default()
-    };
+    let rules = Rules { mode: Mode::Dra, makes_claims: true, ..Rules::default() };
     let made = admit("team", &pod(json!({"vcuda.io/memory": "16"})), &rules).unwrap();
     assert!(template(&made).is_some());
-    let devices = made["metadata"]["annotations"]["claims.vcuda.io/devices"]
-        .as_str()
-        .unwrap();
+    let devices = made["metadata"]["annotations"]["claims.vcuda.io/devices"].as_str().unwrap();
     for (from, to) in [
         ("\"vcuda.io\"", "\"vcuda.io-whole\""),
         ("\"exactly\":{", "\"exactly\":{\"adminAccess\":true,"),
@@ -420,33 +366,20 @@ fn a_pod_gets_no_template_but_that_of_a_share() {
 
 #[test]
 fn a_claim_that_asks_for_no_time_is_promised_none() {
-    let rules = Rules {
-        mode: Mode::Dra,
-        makes_claims: true,
-        ..Rules::default()
-    };
+    let rules = Rules { mode: Mode::Dra, makes_claims: true, ..Rules::default() };
     let asked = pod(json!({"vcuda.io/memory": "1Mi"}));
     let made = admit("team", &asked, &rules).unwrap();
     let template = template(&made).unwrap();
     let requests = &template.object["spec"]["spec"]["devices"]["requests"];
-    assert_eq!(
-        requests[0]["exactly"]["capacity"]["requests"],
-        json!({"memory": "64Mi"})
-    );
+    assert_eq!(requests[0]["exactly"]["capacity"]["requests"], json!({"memory": "64Mi"}));
     // Without a controller the pod is the owner.
     let owner = &template.object["metadata"]["ownerReferences"][0];
-    assert_eq!(
-        (&owner["kind"], &owner["uid"]),
-        (&json!("Pod"), &json!("of-the-pod"))
-    );
+    assert_eq!((&owner["kind"], &owner["uid"]), (&json!("Pod"), &json!("of-the-pod")));
     // The annotation wins over the configuration.
     let mut by_counts = asked;
     by_counts["metadata"]["annotations"] = json!({"vcuda.io/mode": "plugin"});
     let made = admit("team", &by_counts, &rules).unwrap();
-    assert_eq!(
-        (self::template(&made), &limits(&made)["vcuda.io/memory"]),
-        (None, &json!("1"))
-    );
+    assert_eq!((self::template(&made), &limits(&made)["vcuda.io/memory"]), (None, &json!("1")));
 }
 
 #[test]
@@ -455,12 +388,7 @@ fn what_would_defeat_the_limits_is_refused_of_pods_with_shares() {
     let mut with = admitted(&pod(json!({"vcuda.io/memory": "16", "vcuda.io/cores": "30"})));
     validate("team", &with, &rules).unwrap();
     with["spec"]["containers"][0]["securityContext"] = json!({"privileged": true});
-    assert!(
-        validate("team", &with, &rules)
-            .unwrap_err()
-            .to_string()
-            .contains("privileged")
-    );
+    assert!(validate("team", &with, &rules).unwrap_err().to_string().contains("privileged"));
     let mut without = pod(json!({"cpu": "1"}));
     without["spec"]["containers"][0]["securityContext"] = json!({"privileged": true});
     validate("team", &without, &rules).unwrap();
@@ -470,9 +398,6 @@ fn what_would_defeat_the_limits_is_refused_of_pods_with_shares() {
     let mut missed = pod(json!({"vcuda.io/memory": "16", "vcuda.io/cores": "30"}));
     missed["metadata"]["annotations"] = json!({"vcuda.io/mode": "dra"});
     assert!(
-        validate("team", &missed, &rules)
-            .unwrap_err()
-            .to_string()
-            .contains("vcuda.io/mode: there is none")
+        validate("team", &missed, &rules).unwrap_err().to_string().contains("vcuda.io/mode: there is none")
     );
 }

@@ -64,19 +64,8 @@ pub(super) struct ResourcesTable {
 
 impl Default for ResourcesTable {
     fn default() -> Self {
-        let Rules {
-            names: [gpu, memory, cores],
-            suspendable_memory,
-            chunk_bytes,
-            ..
-        } = Rules::default();
-        Self {
-            gpu,
-            memory,
-            cores,
-            suspendable_memory,
-            chunk: chunk_bytes,
-        }
+        let Rules { names: [gpu, memory, cores], suspendable_memory, chunk_bytes, .. } = Rules::default();
+        Self { gpu, memory, cores, suspendable_memory, chunk: chunk_bytes }
     }
 }
 
@@ -130,9 +119,7 @@ impl AdmissionTable {
             gpu_memory_bytes: self.gpu_memory,
             aliyun_unit: self.aliyun_unit,
             volcano_memory_factor: self.volcano_memory_factor,
-            tolerations: tolerations
-                .filter_map(|one| serde_json::to_value(one).ok())
-                .collect(),
+            tolerations: tolerations.filter_map(|one| serde_json::to_value(one).ok()).collect(),
             runtime_class: Some(self.runtime_class).filter(|class| !class.is_empty()),
             host_paths: self.host_paths,
             bounds,
@@ -170,9 +157,7 @@ pub(super) struct MetricsTable {
 
 impl Default for MetricsTable {
     fn default() -> Self {
-        Self {
-            listen: Listen(Some(([0, 0, 0, 0], 9438).into())),
-        }
+        Self { listen: Listen(Some(([0, 0, 0, 0], 9438).into())) }
     }
 }
 

@@ -65,10 +65,7 @@ pub(super) fn containers(pod: &Value, rules: &Rules) -> Vec<Container> {
     let empty = Map::new();
     let mut found = Vec::new();
     for list in pod::LISTS {
-        let containers = pod
-            .get("spec")
-            .and_then(|spec| spec.get(list))
-            .and_then(Value::as_array);
+        let containers = pod.get("spec").and_then(|spec| spec.get(list)).and_then(Value::as_array);
         for container in containers.into_iter().flatten() {
             let of_container = container.as_object().unwrap_or(&empty);
             let Ok(Some(share)) = Share::asked(of_container, rules) else {
@@ -137,10 +134,7 @@ fn place(share: &Share, gpus: &mut NodeGpus) -> Option<Vec<usize>> {
 /// Free chunks of the memory that a share is of; `None` if they are too few.
 fn free_chunks(share: &Share, gpu: &FreeGpu) -> Option<u32> {
     let chunks = match share.is_suspendable {
-        true => gpu
-            .turns
-            .filter(|turns| turns.most >= share.each.chunks)
-            .map(|turns| turns.mem),
+        true => gpu.turns.filter(|turns| turns.most >= share.each.chunks).map(|turns| turns.mem),
         false => Some(gpu.mem),
     };
     chunks.filter(|chunks| *chunks >= share.each.chunks)
@@ -152,20 +146,14 @@ fn free_chunks(share: &Share, gpu: &FreeGpu) -> Option<u32> {
 /// The reason for the pod's events. It names no node's amounts, so that equal reasons of many nodes are one line there.
 /// It has no percent sign, which kube-scheduler takes for the beginning of a format.
 pub fn fits(asked: &Asked, gpus: &NodeGpus, rules: &Rules) -> Result<(), String> {
-    let first_alone = asked
-        .alone
-        .iter()
-        .find(|share| placed(std::slice::from_ref(*share), gpus).is_none());
+    let first_alone = asked.alone.iter().find(|share| placed(std::slice::from_ref(*share), gpus).is_none());
     let size = |share: &Share| {
         let memory = MemorySize(u64::from(share.each.chunks).saturating_mul(rules.chunk_bytes));
         format!("{memory} and {} percent free together", share.each.percents)
     };
-    if let Some(share) = first_alone.or_else(|| {
-        asked
-            .together
-            .iter()
-            .find(|share| placed(std::slice::from_ref(*share), gpus).is_none())
-    }) {
+    if let Some(share) = first_alone
+        .or_else(|| asked.together.iter().find(|share| placed(std::slice::from_ref(*share), gpus).is_none()))
+    {
         return Err(match share.gpus {
             1 => format!("vcuda: no GPU has {}", size(share)),
             gpus => format!("vcuda: not {gpus} GPUs have {} each", size(share)),
@@ -193,11 +181,7 @@ pub fn score(asked: &Asked, gpus: &NodeGpus, by: Score) -> i64 {
         Score::Binpack => packed,
         Score::Spread => BEST - packed,
         Score::Topology if places.iter().all(|of_one| of_one.len() < 2) => packed,
-        Score::Topology => places
-            .iter()
-            .map(|of_one| nearness(of_one, gpus))
-            .min()
-            .unwrap_or(0),
+        Score::Topology => places.iter().map(|of_one| nearness(of_one, gpus)).min().unwrap_or(0),
     }
 }
 
@@ -209,18 +193,13 @@ fn full_permille(gpu: &FreeGpu) -> i64 {
 
 /// Nearness of a container's GPUs: 10 if all are linked, 5 if they are near the same NUMA node.
 fn nearness(places: &[usize], gpus: &NodeGpus) -> i64 {
-    let chosen: Vec<(usize, &FreeGpu)> = places
-        .iter()
-        .filter_map(|place| Some((*place, gpus.gpus.get(*place)?)))
-        .collect();
+    let chosen: Vec<(usize, &FreeGpu)> =
+        places.iter().filter_map(|place| Some((*place, gpus.gpus.get(*place)?))).collect();
     let is_linked = |(_, gpu): &(usize, &FreeGpu), other: usize| {
         u32::try_from(other).is_ok_and(|other| gpu.links.contains(&other))
     };
-    let all_linked = chosen.iter().all(|gpu| {
-        chosen
-            .iter()
-            .all(|(other, _)| gpu.0 == *other || is_linked(gpu, *other))
-    });
+    let all_linked =
+        chosen.iter().all(|gpu| chosen.iter().all(|(other, _)| gpu.0 == *other || is_linked(gpu, *other)));
     let first = chosen.first().and_then(|(_, gpu)| gpu.numa);
     let one_node = first.is_some() && chosen.iter().all(|(_, gpu)| gpu.numa == first);
     match (all_linked, one_node) {
@@ -238,20 +217,11 @@ mod tests {
     use super::*;
 
     fn gpu(mem: u32, cores: u32) -> FreeGpu {
-        FreeGpu {
-            mem,
-            of: 320,
-            cores,
-            shares: 16,
-            ..FreeGpu::default()
-        }
+        FreeGpu { mem, of: 320, cores, shares: 16, ..FreeGpu::default() }
     }
 
     fn node(gpus: &[FreeGpu]) -> NodeGpus {
-        NodeGpus {
-            gpus: gpus.to_vec(),
-            held: Vec::new(),
-        }
+        NodeGpus { gpus: gpus.to_vec(), held: Vec::new() }
     }
 
     fn asked(containers: &[(u32, u32, u32)], init: &[(u32, u32, u32)]) -> Asked {
@@ -284,13 +254,7 @@ mod tests {
         );
         fits(&two, &node(&[gpu(160, 40), gpu(160, 40)]), &Rules::default()).unwrap();
         why(&forty, &[]);
-        why(
-            &forty,
-            &[FreeGpu {
-                shares: 0,
-                ..gpu(320, 100)
-            }],
-        );
+        why(&forty, &[FreeGpu { shares: 0, ..gpu(320, 100) }]);
     }
 
     #[test]
@@ -300,13 +264,8 @@ mod tests {
             let container = json!({"resources": {"limits": limits}});
             Asked::of(&json!({"spec": {"containers": [container]}}), &Rules::default())
         };
-        let gpu = |mem, of_turns| FreeGpu {
-            turns: Some(FreeTurns {
-                mem: of_turns,
-                most: 160,
-            }),
-            ..gpu(mem, 100)
-        };
+        let gpu =
+            |mem, of_turns| FreeGpu { turns: Some(FreeTurns { mem: of_turns, most: 160 }), ..gpu(mem, 100) };
         fits(&turns(160), &node(&[gpu(0, 160)]), &Rules::default()).unwrap();
         why(&turns(160), &[gpu(320, 159)]);
         why(&turns(161), &[gpu(320, 320)]);
@@ -369,10 +328,7 @@ mod tests {
             });
             node(&gpus.collect::<Vec<_>>())
         };
-        assert_eq!(
-            score(&two, &with([0, 1], [vec![1], vec![0]]), Score::Topology),
-            10
-        );
+        assert_eq!(score(&two, &with([0, 1], [vec![1], vec![0]]), Score::Topology), 10);
         assert_eq!(score(&two, &with([1, 1], [vec![], vec![]]), Score::Topology), 5);
         assert_eq!(score(&two, &with([0, 1], [vec![], vec![]]), Score::Topology), 0);
         // Time decides where it is scarcer than memory.

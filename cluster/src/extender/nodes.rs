@@ -23,9 +23,7 @@ impl Nodes {
         let api: Api<PartialObjectMeta<Node>> = Api::all(client);
         let (reader, writer) = store();
         tokio::spawn(async move {
-            let events = watcher(api, watcher::Config::default())
-                .reflect(writer)
-                .default_backoff();
+            let events = watcher(api, watcher::Config::default()).reflect(writer).default_backoff();
             read_watch(events, "nodes are taken as they were seen last", || ()).await;
         });
         Self(Some(reader))

@@ -50,12 +50,7 @@ impl BoundPod {
     fn not_held(&self, held: &[u32]) -> impl Iterator<Item = Share> {
         let is_held = |key: &u32| held.contains(key);
         let mut waiting: Vec<Share> = Vec::new();
-        waiting.extend(
-            self.together
-                .iter()
-                .filter(|(key, _)| !is_held(key))
-                .map(|(_, share)| *share),
-        );
+        waiting.extend(self.together.iter().filter(|(key, _)| !is_held(key)).map(|(_, share)| *share));
         let none_started = waiting.len() == self.together.len();
         waiting.sort_by_key(|share| (share.each.chunks, share.each.percents));
         // What an init container holds is the largest's afterwards, if it is enough.
@@ -141,12 +136,12 @@ impl BoundPods {
         let known = Arc::clone(&pods.0);
         known.write().unwrap_or_else(PoisonError::into_inner).is_followed = true;
         tokio::spawn(async move {
-            let events = watcher(api, watcher::Config::default().fields(BOUND))
-                .default_backoff()
-                .inspect_ok(|event| {
+            let events = watcher(api, watcher::Config::default().fields(BOUND)).default_backoff().inspect_ok(
+                |event| {
                     let mut known = known.write().unwrap_or_else(PoisonError::into_inner);
                     known.apply(event, &rules);
-                });
+                },
+            );
             read_watch(events, "bound pods are taken as they were seen last", || ()).await;
         });
         pods
@@ -213,34 +208,17 @@ mod tests {
 
     /// Chunks and shares that the one GPU of a node has left, if the node has granted the shares of these containers.
     fn left(pods: &BoundPods, node: &str, held: &[(&str, &str)]) -> (u32, u32) {
-        let gpu = FreeGpu {
-            mem: 300,
-            of: 320,
-            cores: 100,
-            shares: 16,
-            ..FreeGpu::default()
-        };
+        let gpu = FreeGpu { mem: 300, of: 320, cores: 100, shares: 16, ..FreeGpu::default() };
         let key = |(pod, container): &(&str, &str)| container_key("default", pod, container);
-        let gpus = NodeGpus {
-            gpus: vec![gpu],
-            held: held.iter().map(key).collect(),
-        };
+        let gpus = NodeGpus { gpus: vec![gpu], held: held.iter().map(key).collect() };
         let left = pods.left(node, gpus);
         (left.gpus[0].mem, left.gpus[0].shares)
     }
 
     /// As [`left`] of a node that has granted nothing, for sure for a pod.
     fn left_for(pods: &BoundPods, pod: &str, node: &str, now: Instant) -> u32 {
-        let gpu = FreeGpu {
-            mem: 300,
-            cores: 100,
-            shares: 16,
-            ..FreeGpu::default()
-        };
-        let gpus = NodeGpus {
-            gpus: vec![gpu],
-            held: Vec::new(),
-        };
+        let gpu = FreeGpu { mem: 300, cores: 100, shares: 16, ..FreeGpu::default() };
+        let gpus = NodeGpus { gpus: vec![gpu], held: Vec::new() };
         let key = ("default".to_owned(), pod.to_owned());
         pods.left_for(&key, node, gpus, now).gpus[0].mem
     }
@@ -249,12 +227,7 @@ mod tests {
         let key = ("default".to_owned(), pod.metadata.name.clone().unwrap());
         let shares = BoundPod::of(pod, &Rules::default()).together;
         let nodes = nodes.iter().map(|node| (*node).to_owned()).collect();
-        pods.offer(
-            key,
-            nodes,
-            shares.into_iter().map(|(_, share)| share).collect(),
-            now,
-        );
+        pods.offer(key, nodes, shares.into_iter().map(|(_, share)| share).collect(), now);
     }
 
     #[test]
@@ -263,11 +236,7 @@ mod tests {
         let mut first = pod("a", "n", &[container("x", 100)], &[]);
         let pods = known(&[]);
         offer(&pods, &first, &["n", "m"], now);
-        assert_eq!(
-            left_for(&pods, "b", "n", now),
-            300,
-            "no API server shows bindings"
-        );
+        assert_eq!(left_for(&pods, "b", "n", now), 300, "no API server shows bindings");
         pods.0.write().unwrap().is_followed = true;
         offer(&pods, &first, &["n", "m"], now);
         let for_next = |now| ["n", "m", "o"].map(|node| left_for(&pods, "b", node, now));
@@ -279,10 +248,7 @@ mod tests {
         offer(&pods, &first, &["m"], now);
         assert_eq!(for_next(now), [300, 200, 300]);
         offer(&pods, &first, &["n", "m"], now);
-        pods.0
-            .write()
-            .unwrap()
-            .apply(&Event::Apply(first.clone()), &Rules::default());
+        pods.0.write().unwrap().apply(&Event::Apply(first.clone()), &Rules::default());
         assert_eq!(for_next(now), [200, 300, 300]);
         // Refused everywhere; never bound.
         first.metadata.name = Some("c".to_owned());
@@ -309,12 +275,7 @@ mod tests {
 
     #[test]
     fn what_an_init_container_holds_is_counted_for_the_container_that_gets_it_next() {
-        let heir = pod(
-            "a",
-            "n",
-            &[container("x", 100), container("y", 50)],
-            &[container("i", 100)],
-        );
+        let heir = pod("a", "n", &[container("x", 100), container("y", 50)], &[container("i", 100)]);
         let pods = known(&[Event::Apply(heir)]);
         assert_eq!(left(&pods, "n", &[]), (150, 14));
         assert_eq!(left(&pods, "n", &[("a", "i")]), (250, 15));
@@ -328,12 +289,8 @@ mod tests {
     #[test]
     fn a_new_list_takes_the_place_of_the_old_at_its_end() {
         let one = |name: &str| pod(name, "n", &[container("x", 100)], &[]);
-        let begun = [
-            Event::Apply(one("a")),
-            Event::Init,
-            Event::InitApply(one("b")),
-            Event::InitApply(one("c")),
-        ];
+        let begun =
+            [Event::Apply(one("a")), Event::Init, Event::InitApply(one("b")), Event::InitApply(one("c"))];
         assert_eq!(left(&known(&begun), "n", &[]), (200, 15));
         let ended: Vec<Event<Pod>> = begun.into_iter().chain([Event::InitDone]).collect();
         assert_eq!(left(&known(&ended), "n", &[]), (100, 14));

@@ -75,10 +75,7 @@ pub(super) async fn snapshot(client: &Client, namespace: &str, selector: &str) -
     }
     let asked = listed.items.into_iter().map(|pod| async move {
         let name = pod.metadata.name.unwrap_or_default();
-        let node = pod
-            .spec
-            .and_then(|spec| spec.node_name)
-            .unwrap_or_else(|| name.clone());
+        let node = pod.spec.and_then(|spec| spec.node_name).unwrap_or_else(|| name.clone());
         (node, metrics(client, namespace, &name).await)
     });
     let answers: Vec<_> = stream::iter(asked).buffer_unordered(AT_ONCE).collect().await;
@@ -91,17 +88,10 @@ pub(super) async fn snapshot(client: &Client, namespace: &str, selector: &str) -
             }
         }
     }
-    match snapshot
-        .silent
-        .values()
-        .next()
-        .filter(|_| snapshot.gpus.is_empty())
-    {
+    match snapshot.silent.values().next().filter(|_| snapshot.gpus.is_empty()) {
         Some(why) => Err(RunError::Unavailable(format!("no manager answers: {why}"))),
         None => {
-            snapshot
-                .gpus
-                .sort_by(|one, other| (&one.node, &one.uuid).cmp(&(&other.node, &other.uuid)));
+            snapshot.gpus.sort_by(|one, other| (&one.node, &one.uuid).cmp(&(&other.node, &other.uuid)));
             Ok(snapshot)
         }
     }
@@ -109,9 +99,7 @@ pub(super) async fn snapshot(client: &Client, namespace: &str, selector: &str) -
 
 async fn metrics(client: &Client, namespace: &str, pod: &str) -> Result<String, String> {
     let path = format!("/api/v1/namespaces/{namespace}/pods/{pod}:{PORT}/proxy/metrics");
-    let request = axum::http::Request::get(path)
-        .body(Vec::new())
-        .map_err(|error| error.to_string())?;
+    let request = axum::http::Request::get(path).body(Vec::new()).map_err(|error| error.to_string())?;
     client.request_text(request).await.map_err(|error| match error {
         kube::Error::Api(status) => status.message.clone(),
         error => error.to_string(),
@@ -148,11 +136,7 @@ fn gpus(samples: &[Sample]) -> Vec<Gpu> {
             }
         } else if sample.name == "vcuda_container_state" {
             states.insert(container(sample), sample.label("state"));
-        } else if let Some(word) = sample
-            .name
-            .strip_prefix("vcuda_container_")
-            .filter(|_| !uuid.is_empty())
-        {
+        } else if let Some(word) = sample.name.strip_prefix("vcuda_container_").filter(|_| !uuid.is_empty()) {
             let key = container(sample);
             let [namespace, pod, container] = key.clone();
             let [first, second, third] = key;
@@ -174,10 +158,7 @@ fn gpus(samples: &[Sample]) -> Vec<Gpu> {
         gpu.cores_free_percent = percent((100.0 - gpu.cores_granted_percent).max(0.0) / 100.0);
     }
     for ([_, namespace, pod, container], mut share) in shares {
-        share.state = states
-            .get(&[namespace, pod, container])
-            .cloned()
-            .unwrap_or_default();
+        share.state = states.get(&[namespace, pod, container]).cloned().unwrap_or_default();
         if let Some(gpu) = gpus.get_mut(&share.gpu_uuid) {
             gpu.shares.push(share);
         }

@@ -59,14 +59,8 @@ const REMEDIES: [(&str, &str); 23] = [
         "vcuda: no GPU has",
         "wait: it starts by itself when a GPU has room (kubectl vcuda gpus); or ask for less",
     ),
-    (
-        "vcuda: not ",
-        "wait: it starts by itself when GPUs have room (kubectl vcuda gpus); or ask for less",
-    ),
-    (
-        "vcuda: each container",
-        "wait, or ask for less: kubectl vcuda gpus shows what each GPU has left",
-    ),
+    ("vcuda: not ", "wait: it starts by itself when GPUs have room (kubectl vcuda gpus); or ask for less"),
+    ("vcuda: each container", "wait, or ask for less: kubectl vcuda gpus shows what each GPU has left"),
     (
         "cannot allocate all claims",
         "wait: it starts by itself when a GPU has room (kubectl vcuda gpus); or ask for less in a new pod",
@@ -79,10 +73,7 @@ const REMEDIES: [(&str, &str); 23] = [
         "Insufficient vcuda.io/suspendable-memory",
         "no node has so many of these chunks left, or any at all (docs/suspend.md, \"Pods beyond a GPU's memory\"): wait, or ask for less",
     ),
-    (
-        "Insufficient vcuda.io/cores",
-        "no node has as much GPU time left: wait, or ask for less",
-    ),
+    ("Insufficient vcuda.io/cores", "no node has as much GPU time left: wait, or ask for less"),
     (
         "Insufficient vcuda.io/gpu",
         "no node has a share left, or the plugin does not run: kubectl vcuda gpus; kubectl -n vcuda-system get pods -o wide",
@@ -95,10 +86,7 @@ const REMEDIES: [(&str, &str); 23] = [
         "not free on",
         "wait, or delete the pod so that it is scheduled anew; admission.placement: binpack makes it rarer",
     ),
-    (
-        "annotation",
-        "mend it in the same pod: kubectl annotate --overwrite",
-    ),
+    ("annotation", "mend it in the same pod: kubectl annotate --overwrite"),
     (
         "in the manager's configuration",
         "kubectl annotate --overwrite within the bound; an administrator raises it by the chart's namespaces",
@@ -126,10 +114,7 @@ const REMEDIES: [(&str, &str); 23] = [
         "DRA driver vcuda.io is not registered",
         "the node's driver was away: kubelet tries again within 90 s; if it stays so, kubectl -n vcuda-system get pods -o wide",
     ),
-    (
-        "PodResources",
-        "kubelet is slow or restarts: it recovers by itself",
-    ),
+    ("PodResources", "kubelet is slow or restarts: it recovers by itself"),
     (
         "requested device",
         "the node's driver does not know the device: kubectl -n vcuda-system logs ds/vcuda -c plugin",
@@ -144,15 +129,8 @@ const FRAME: &str = "desc = ";
 /// Word of the remedies that say to wait.
 const WAIT: &str = "wait";
 /// Reasons of events that are no fault.
-const HARMLESS: [&str; 7] = [
-    "Scheduled",
-    "Pulling",
-    "Pulled",
-    "Created",
-    "Started",
-    "Killing",
-    "TriggeredScaleUp",
-];
+const HARMLESS: [&str; 7] =
+    ["Scheduled", "Pulling", "Pulled", "Created", "Started", "Killing", "TriggeredScaleUp"];
 /// Findings that are shown at most: old events repeat the same.
 const MOST: usize = 5;
 
@@ -167,11 +145,7 @@ pub fn findings(evidence: &Evidence) -> Vec<Finding> {
         }
         let reason = core(&told.message);
         if !findings.iter().any(|finding| finding.reason == reason) {
-            findings.push(Finding {
-                source: told.reason.clone(),
-                remedy: remedy(&told.message),
-                reason,
-            });
+            findings.push(Finding { source: told.reason.clone(), remedy: remedy(&told.message), reason });
         }
     }
     if phase(&evidence.pod) == "Pending" {
@@ -179,10 +153,7 @@ pub fn findings(evidence: &Evidence) -> Vec<Finding> {
     }
     // An event says more than the state that it led to.
     findings.sort_by_key(|finding| [NONE, NAMED].contains(&finding.remedy.as_str()));
-    findings.splice(
-        ..0,
-        shared_claim::differing(&evidence.pod, &evidence.claims, &evidence.sharers),
-    );
+    findings.splice(..0, shared_claim::differing(&evidence.pod, &evidence.claims, &evidence.sharers));
     findings.splice(..0, deletion(evidence));
     let exceeded = evidence.largest.exceeded_by(&evidence.pod, &evidence.claims);
     if phase(&evidence.pod) == "Pending" && !exceeded.is_empty() {
@@ -206,21 +177,12 @@ fn waiting(pod: &Pod) -> Vec<Finding> {
     };
     let finding = |source: &str, message: &str| {
         let reason = core(message);
-        Finding {
-            source: source.to_owned(),
-            remedy: remedy(message),
-            reason,
-        }
+        Finding { source: source.to_owned(), remedy: remedy(message), reason }
     };
-    let of_pod = status
-        .message
-        .iter()
-        .map(|message| finding(status.reason.as_deref().unwrap_or("pod"), message));
-    let containers = status
-        .container_statuses
-        .iter()
-        .flatten()
-        .chain(status.init_container_statuses.iter().flatten());
+    let of_pod =
+        status.message.iter().map(|message| finding(status.reason.as_deref().unwrap_or("pod"), message));
+    let containers =
+        status.container_statuses.iter().flatten().chain(status.init_container_statuses.iter().flatten());
     let of_containers = containers.filter_map(|container| {
         let waiting = container.state.as_ref()?.waiting.as_ref()?;
         let reason = waiting.reason.as_deref()?;
@@ -235,10 +197,7 @@ fn waiting(pod: &Pod) -> Vec<Finding> {
 
 /// Whether a container has ended with an error, and was not started again yet.
 fn has_failed(pod: &Pod) -> bool {
-    let containers = pod
-        .status
-        .iter()
-        .flat_map(|status| status.container_statuses.iter().flatten());
+    let containers = pod.status.iter().flat_map(|status| status.container_statuses.iter().flatten());
     let mut ended = containers.filter_map(|container| container.state.as_ref()?.terminated.as_ref());
     ended.any(|terminated| terminated.exit_code != 0)
 }
@@ -254,10 +213,7 @@ fn deletion(evidence: &Evidence) -> Option<Finding> {
 }
 
 fn unallocated(claim: &ResourceClaim) -> Option<Finding> {
-    let is_allocated = claim
-        .status
-        .as_ref()
-        .is_some_and(|status| status.allocation.is_some());
+    let is_allocated = claim.status.as_ref().is_some_and(|status| status.allocation.is_some());
     (!is_allocated).then(|| Finding {
         source: "claim".to_owned(),
         reason: format!("claim {} is not allocated", claim.metadata.name.as_deref().unwrap_or_default()),

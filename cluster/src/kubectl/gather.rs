@@ -18,10 +18,7 @@ use super::too_large::Largest;
 /// There is none of this name, or it may not be read. What else may not be read is told in the evidence.
 pub(super) async fn evidence(client: &Client, namespace: &str, name: &str) -> Result<Evidence, RunError> {
     let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
-    let pod = pods
-        .get(name)
-        .await
-        .map_err(|error| refused(&format!("pod {namespace}/{name}"), &error))?;
+    let pod = pods.get(name).await.map_err(|error| refused(&format!("pod {namespace}/{name}"), &error))?;
     let mut unread = Vec::new();
     let events: Api<Event> = Api::namespaced(client.clone(), namespace);
     let of_pod = ListParams::default().fields(&format!("involvedObject.name={name}"));
@@ -51,14 +48,7 @@ pub(super) async fn evidence(client: &Client, namespace: &str, name: &str) -> Re
         "Pending" => largest(client, &mut unread).await,
         _ => Largest::default(),
     };
-    Ok(Evidence {
-        pod,
-        events,
-        claims,
-        sharers,
-        largest,
-        unread,
-    })
+    Ok(Evidence { pod, events, claims, sharers, largest, unread })
 }
 
 /// What the cluster has at most. A user may not be allowed to list nodes or slices.
@@ -89,19 +79,11 @@ fn told(events: Vec<Event>, pod: &Pod) -> Vec<Told> {
         .into_iter()
         .filter(is_of_pod)
         .map(|event| {
-            let series = event
-                .series
-                .as_ref()
-                .and_then(|series| series.last_observed_time.clone());
+            let series = event.series.as_ref().and_then(|series| series.last_observed_time.clone());
             let time = event.last_timestamp.map(|time| time.0.to_string());
-            let time = series
-                .or(event.event_time)
-                .map(|time| time.0.to_string())
-                .or(time);
-            let told = Told {
-                reason: event.reason.unwrap_or_default(),
-                message: event.message.unwrap_or_default(),
-            };
+            let time = series.or(event.event_time).map(|time| time.0.to_string()).or(time);
+            let told =
+                Told { reason: event.reason.unwrap_or_default(), message: event.message.unwrap_or_default() };
             (time, told)
         })
         .collect();
@@ -111,25 +93,15 @@ fn told(events: Vec<Event>, pod: &Pod) -> Vec<Told> {
 
 /// Names of the pod's claims, as far as they were made.
 fn claim_names(pod: &Pod) -> Vec<String> {
-    let own = pod
-        .spec
-        .iter()
-        .flat_map(|spec| spec.resource_claims.iter().flatten());
-    let made = pod
-        .status
-        .iter()
-        .flat_map(|status| status.resource_claim_statuses.iter().flatten());
+    let own = pod.spec.iter().flat_map(|spec| spec.resource_claims.iter().flatten());
+    let made = pod.status.iter().flat_map(|status| status.resource_claim_statuses.iter().flatten());
     let own = own.filter_map(|claim| claim.resource_claim_name.clone());
-    own.chain(made.filter_map(|claim| claim.resource_claim_name.clone()))
-        .collect()
+    own.chain(made.filter_map(|claim| claim.resource_claim_name.clone())).collect()
 }
 
 /// Names of other pods than `name` for which the claims are reserved.
 fn sharer_names(claims: &[ResourceClaim], name: &str) -> BTreeSet<String> {
     let statuses = claims.iter().filter_map(|claim| claim.status.as_ref());
     let users = statuses.flat_map(|status| status.reserved_for.iter().flatten());
-    users
-        .filter(|user| user.resource == "pods" && user.name != name)
-        .map(|user| user.name.clone())
-        .collect()
+    users.filter(|user| user.resource == "pods" && user.name != name).map(|user| user.name.clone()).collect()
 }

@@ -22,10 +22,7 @@ impl Sample {
 
 /// All samples of a text. Lines that are none are left out.
 pub fn parse(text: &str) -> Vec<Sample> {
-    text.lines()
-        .filter(|line| !line.starts_with('#'))
-        .filter_map(sample)
-        .collect()
+    text.lines().filter(|line| !line.starts_with('#')).filter_map(sample).collect()
 }
 
 fn sample(line: &str) -> Option<Sample> {
@@ -36,11 +33,7 @@ fn sample(line: &str) -> Option<Sample> {
         None => (BTreeMap::new(), rest),
     };
     let value = rest.split_whitespace().next()?.parse().ok()?;
-    Some(Sample {
-        name: name.to_owned(),
-        labels,
-        value,
-    })
+    Some(Sample { name: name.to_owned(), labels, value })
 }
 
 /// Labels up to the closing brace, and what is behind it.
@@ -78,28 +71,14 @@ mod tests {
         let text = "# TYPE a gauge\na{node=\"n\",pod=\"x\\\"y\\\\\\n}\"} 1.5e3\nb 7 123\nc{} 0\n# EOF\n";
         let samples = parse(text);
         assert_eq!(samples.len(), 3);
-        assert_eq!(
-            (samples[0].label("pod").as_str(), samples[0].value),
-            ("x\"y\\\n}", 1500.0)
-        );
+        assert_eq!((samples[0].label("pod").as_str(), samples[0].value), ("x\"y\\\n}", 1500.0));
         assert_eq!(samples[0].label("gone"), "");
         assert_eq!((samples[1].name.as_str(), samples[1].value), ("b", 7.0));
     }
 
     #[test]
     fn what_is_no_sample_is_left_out() {
-        for line in [
-            "",
-            "a",
-            "a{",
-            "a{b",
-            "a{b=\"",
-            "a{b=\"c\\",
-            "a{b=\"c\"} x",
-            "a{b=\"c\"",
-            "{}",
-            "a b",
-        ] {
+        for line in ["", "a", "a{", "a{b", "a{b=\"", "a{b=\"c\\", "a{b=\"c\"} x", "a{b=\"c\"", "{}", "a b"] {
             assert_eq!(parse(line), [], "{line}");
         }
     }

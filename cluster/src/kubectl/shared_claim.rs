@@ -13,10 +13,7 @@ type Group = BTreeSet<String>;
 
 /// A finding for each claim of `pod` whose earlier users, of `others`, use it otherwise.
 pub(super) fn differing(pod: &Pod, claims: &[ResourceClaim], others: &[Pod]) -> Vec<Finding> {
-    claims
-        .iter()
-        .filter_map(|claim| of_claim(pod, claim, others))
-        .collect()
+    claims.iter().filter_map(|claim| of_claim(pod, claim, others)).collect()
 }
 
 fn of_claim(pod: &Pod, claim: &ResourceClaim, others: &[Pod]) -> Option<Finding> {
@@ -60,10 +57,7 @@ fn groups(pod: &Pod, claim: &ResourceClaim, name: &str) -> BTreeSet<Group> {
         .collect();
     let all = || claim.spec.iter().filter_map(|spec| spec.devices.as_ref());
     let all = || all().flat_map(|devices| devices.requests.iter().flatten());
-    let containers = spec
-        .containers
-        .iter()
-        .chain(spec.init_containers.iter().flatten());
+    let containers = spec.containers.iter().chain(spec.init_containers.iter().flatten());
     let uses = containers.map(|container| {
         let resources = container.resources.iter();
         let claims = resources.flat_map(|resources| resources.claims.iter().flatten());

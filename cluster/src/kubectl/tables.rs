@@ -14,15 +14,7 @@ pub(super) fn gpus(snapshot: &Snapshot, as_json: bool) -> String {
     if as_json {
         return text(&json!({"gpus": snapshot.gpus, "silent_nodes": snapshot.silent}));
     }
-    let mut rows = vec![row([
-        "NODE",
-        "GPU",
-        "MEMORY",
-        "FREE",
-        "TIME FREE",
-        "PODS",
-        "HEALTH",
-    ])];
+    let mut rows = vec![row(["NODE", "GPU", "MEMORY", "FREE", "TIME FREE", "PODS", "HEALTH"])];
     for gpu in &snapshot.gpus {
         rows.push(vec![
             gpu.node.clone(),
@@ -40,32 +32,22 @@ pub(super) fn gpus(snapshot: &Snapshot, as_json: bool) -> String {
 /// Shares of pods of a namespace, or of all; by name, or the busiest first.
 pub(super) fn shares(snapshot: &Snapshot, namespace: Option<&str>, by_use: bool, as_json: bool) -> String {
     let all = snapshot.gpus.iter().flat_map(|gpu| &gpu.shares);
-    let mut shares: Vec<&Share> = all
-        .filter(|share| namespace.is_none_or(|name| share.namespace == name))
-        .collect();
-    let name = |share: &Share| {
-        (
-            share.namespace.clone(),
-            share.pod.clone(),
-            share.container.clone(),
-        )
-    };
+    let mut shares: Vec<&Share> =
+        all.filter(|share| namespace.is_none_or(|name| share.namespace == name)).collect();
+    let name = |share: &Share| (share.namespace.clone(), share.pod.clone(), share.container.clone());
     shares.sort_by_key(|share| name(share));
     if by_use {
         shares.sort_by(|one, other| {
             let key = |share: &Share| (share.cores_used_percent, share.memory_used_bytes);
-            key(other)
-                .partial_cmp(&key(one))
-                .unwrap_or(std::cmp::Ordering::Equal)
+            key(other).partial_cmp(&key(one)).unwrap_or(std::cmp::Ordering::Equal)
         });
     }
     if as_json {
         return text(&json!({"shares": shares, "silent_nodes": snapshot.silent}));
     }
     if shares.is_empty() {
-        let place = namespace.map_or("the cluster".to_owned(), |name| {
-            format!("namespace {name}; -A is for all")
-        });
+        let place =
+            namespace.map_or("the cluster".to_owned(), |name| format!("namespace {name}; -A is for all"));
         return format!("no pod has a share of a GPU in {place}\n{}", silent(snapshot));
     }
     let has_states = shares.iter().any(|share| suspension(share).is_some());
@@ -86,11 +68,7 @@ pub(super) fn shares(snapshot: &Snapshot, namespace: Option<&str>, by_use: bool,
             share.container.clone(),
             share.node.clone(),
             short(&share.gpu_uuid),
-            format!(
-                "{} of {}",
-                size(share.memory_used_bytes),
-                size(share.memory_limit_bytes)
-            ),
+            format!("{} of {}", size(share.memory_used_bytes), size(share.memory_limit_bytes)),
             format!("{} of {} %", share.cores_used_percent, share.cores_limit_percent),
             suspension(share).unwrap_or_default(),
         ]);
@@ -120,15 +98,8 @@ pub(super) fn usage(snapshot: &Snapshot, as_json: bool) -> String {
         rows.push(vec![
             namespace.to_owned(),
             sum.pods.len().to_string(),
-            format!(
-                "{} of {}",
-                size(sum.memory_used_bytes),
-                size(sum.memory_limit_bytes)
-            ),
-            format!(
-                "{:.1} of {:.1} %",
-                sum.cores_used_percent, sum.cores_limit_percent
-            ),
+            format!("{} of {}", size(sum.memory_used_bytes), size(sum.memory_limit_bytes)),
+            format!("{:.1} of {:.1} %", sum.cores_used_percent, sum.cores_limit_percent),
         ]);
     }
     format!("{}{}", aligned(&rows), silent(snapshot))
@@ -156,9 +127,7 @@ fn suspension(share: &Share) -> Option<String> {
 /// Why a pod does not start.
 pub(super) fn why(evidence: &Evidence, findings: &[Finding], as_json: bool) -> String {
     let metadata = &evidence.pod.metadata;
-    let pod = [&metadata.namespace, &metadata.name]
-        .map(|part| part.clone().unwrap_or_default())
-        .join("/");
+    let pod = [&metadata.namespace, &metadata.name].map(|part| part.clone().unwrap_or_default()).join("/");
     let phase = phase(&evidence.pod);
     if as_json {
         return text(&json!({"pod": pod, "phase": phase, "findings": findings, "unread": evidence.unread}));
@@ -168,10 +137,7 @@ pub(super) fn why(evidence: &Evidence, findings: &[Finding], as_json: bool) -> S
         lines.push("nothing is known that would keep it from running".to_owned());
     }
     for finding in findings {
-        lines.push(format!(
-            "\n{}: {}\n  -> {}",
-            finding.source, finding.reason, finding.remedy
-        ));
+        lines.push(format!("\n{}: {}\n  -> {}", finding.source, finding.reason, finding.remedy));
     }
     for unread in &evidence.unread {
         lines.push(format!("\nnot read: {unread}"));
@@ -212,19 +178,12 @@ fn silent(snapshot: &Snapshot) -> String {
 fn aligned(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| {
-        rows.iter()
-            .filter_map(|row| row.get(column))
-            .map(|cell| cell.chars().count())
-            .max()
-            .unwrap_or(0)
+        rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
     };
     let widths: Vec<usize> = (0..columns).map(width).collect();
     let line = |row: &Vec<String>| {
-        let cells: Vec<String> = row
-            .iter()
-            .zip(&widths)
-            .map(|(cell, width)| format!("{cell:width$}"))
-            .collect();
+        let cells: Vec<String> =
+            row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}")).collect();
         cells.join("  ").trim_end().to_owned() + "\n"
     };
     rows.iter().map(line).collect()

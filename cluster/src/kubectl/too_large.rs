@@ -36,11 +36,7 @@ impl Largest {
         }
         let capacities = slice.spec.devices.iter().flatten();
         for (name, capacity) in capacities.flat_map(|device| device.capacity.iter().flatten()) {
-            add(
-                &mut self.gpu,
-                name,
-                quantity::parse(&capacity.value.0).unwrap_or(0),
-            );
+            add(&mut self.gpu, name, quantity::parse(&capacity.value.0).unwrap_or(0));
         }
     }
 
@@ -48,10 +44,7 @@ impl Largest {
     pub fn exceeded_by(&self, pod: &Pod, claims: &[ResourceClaim]) -> Vec<Finding> {
         let of_pod = asked_by(pod).into_iter().filter_map(|(name, amount)| {
             let most = *self.node.get(&name).filter(|most| (1..amount).contains(*most))?;
-            Some(finding(
-                format!("it asks for {amount} of {name}, and no node has more than {most}"),
-                "pod",
-            ))
+            Some(finding(format!("it asks for {amount} of {name}, and no node has more than {most}"), "pod"))
         });
         let of_claims = claims.iter().flat_map(|claim| {
             requests(claim).filter_map(|(request, name, amount)| {
@@ -103,10 +96,7 @@ fn asked_by(pod: &Pod) -> BTreeMap<String, u64> {
 
 /// Resources of vcuda in a container's limits, which are also its requests.
 fn resources(container: &Container) -> impl Iterator<Item = (String, u64)> {
-    let limits = container
-        .resources
-        .iter()
-        .flat_map(|resources| resources.limits.iter().flatten());
+    let limits = container.resources.iter().flat_map(|resources| resources.limits.iter().flatten());
     limits
         .filter(|(name, _)| name.starts_with(OURS))
         .filter_map(|(name, amount)| Some((name.clone(), quantity::parse(&amount.0).ok()?)))
@@ -120,10 +110,7 @@ fn requests(claim: &ResourceClaim) -> impl Iterator<Item = (&str, &str, u64)> {
         .filter_map(|request| Some((request.name.as_str(), request.exactly.as_ref()?)))
         .filter(|(_, exactly)| exactly.device_class_name.starts_with(OURS))
         .flat_map(|(request, exactly)| {
-            let capacities = exactly
-                .capacity
-                .iter()
-                .flat_map(|capacity| capacity.requests.iter().flatten());
+            let capacities = exactly.capacity.iter().flat_map(|capacity| capacity.requests.iter().flatten());
             capacities.filter_map(move |(name, amount)| {
                 Some((request, name.as_str(), quantity::parse(&amount.0).ok()?))
             })
@@ -146,11 +133,9 @@ mod tests {
             largest.add_node(&of(json!({"metadata": {"name": chunks},
                 "status": {"allocatable": {"vcuda.io/memory": "0"}, "capacity": {"vcuda.io/memory": chunks, "cpu": "4"}}})));
         }
-        largest.add_slice(&of(
-            json!({"metadata": {"name": "s"}, "spec": {"driver": "vcuda.io",
+        largest.add_slice(&of(json!({"metadata": {"name": "s"}, "spec": {"driver": "vcuda.io",
             "pool": {"name": "n", "generation": 1, "resourceSliceCount": 1}, "devices": [
-                {"name": "gpu-0", "capacity": {"memory": {"value": "16Gi"}, "cores": {"value": "100"}}}]}}),
-        ));
+                {"name": "gpu-0", "capacity": {"memory": {"value": "16Gi"}, "cores": {"value": "100"}}}]}})));
         largest
     }
 
@@ -169,10 +154,7 @@ mod tests {
         };
         assert_eq!(reasons(pod(&["48", "48"], &["96", "96"])), Vec::<String>::new());
         let sum = reasons(pod(&["48", "49"], &[]));
-        assert_eq!(
-            sum,
-            ["it asks for 97 of vcuda.io/memory, and no node has more than 96"]
-        );
+        assert_eq!(sum, ["it asks for 97 of vcuda.io/memory, and no node has more than 96"]);
         assert_eq!(reasons(pod(&["1"], &["97"])).len(), 1);
         assert!(Largest::default().exceeded_by(&pod(&["97"], &[]), &[]).is_empty());
     }

@@ -5,10 +5,7 @@ use std::ffi::c_uint;
 
 /// Value of a structure's `version` field: its size in bytes, and its version from bit 24.
 const fn struct_version<T>(version: u32) -> c_uint {
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "NVML's structures are far below 16 MiB"
-    )]
+    #[expect(clippy::cast_possible_truncation, reason = "NVML's structures are far below 16 MiB")]
     let size = size_of::<T>() as u32;
     size | version << 24
 }

@@ -56,10 +56,7 @@ fn expand(pattern: &str) -> Vec<String> {
         };
     };
     let (choices, after) = rest.split_once('}').unwrap();
-    choices
-        .split(',')
-        .flat_map(|choice| expand(&format!("{before}{choice}{after}")))
-        .collect()
+    choices.split(',').flat_map(|choice| expand(&format!("{before}{choice}{after}"))).collect()
 }
 
 #[test]
@@ -67,11 +64,7 @@ fn every_entry_point_has_a_prototype() {
     let names: Vec<String> = PATTERNS.split_whitespace().flat_map(expand).collect();
     assert!(names.len() > 300, "the patterns expand: {}", names.len());
     for name in &names {
-        let typed = if name.starts_with("nvml") {
-            nvml::TYPED
-        } else {
-            cuda::TYPED
-        };
+        let typed = if name.starts_with("nvml") { nvml::TYPED } else { cuda::TYPED };
         assert!(typed.contains(&name.as_str()), "{name} has no prototype");
     }
     for name in WITHOUT_PROTOTYPE {

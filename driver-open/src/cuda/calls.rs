@@ -80,18 +80,14 @@ impl Cuda {
         let finish = function!(self, cuStreamEndCapture);
         let instantiate = function!(self, cuGraphInstantiateWithFlags);
         // SAFETY: `stream` came from `stream` and is never destroyed.
-        checked!(cuStreamBeginCapture_v2, unsafe {
-            begin(stream, CUstreamCaptureMode::THREAD_LOCAL)
-        })?;
+        checked!(cuStreamBeginCapture_v2, unsafe { begin(stream, CUstreamCaptureMode::THREAD_LOCAL) })?;
         submit()?;
         let mut graph = CUgraph::NULL;
         // SAFETY: as above; `graph` is valid for writing.
         checked!(cuStreamEndCapture, unsafe { finish(stream, &raw mut graph) })?;
         let mut exec = CUgraphExec::NULL;
         // SAFETY: `graph` was made above; `exec` is valid for writing.
-        checked!(cuGraphInstantiateWithFlags, unsafe {
-            instantiate(&raw mut exec, graph, 0)
-        })?;
+        checked!(cuGraphInstantiateWithFlags, unsafe { instantiate(&raw mut exec, graph, 0) })?;
         Ok(exec)
     }
 }
@@ -102,21 +98,8 @@ impl Calls<'_> {
         let launch = self.launch;
         let mut parameters: [*mut c_void; 1] = [(&raw mut argument).cast()];
         // SAFETY: the kernel takes one `u64`; the driver copies it before it returns.
-        let status = unsafe {
-            launch(
-                kernel,
-                1,
-                1,
-                1,
-                1,
-                1,
-                1,
-                0,
-                stream,
-                parameters.as_mut_ptr(),
-                null_mut(),
-            )
-        };
+        let status =
+            unsafe { launch(kernel, 1, 1, 1, 1, 1, 1, 0, stream, parameters.as_mut_ptr(), null_mut()) };
         checked!(cuLaunchKernel, status)
     }
 

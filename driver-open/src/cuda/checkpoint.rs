@@ -21,11 +21,7 @@ impl Cuda {
     /// Locks a running process; gives up after `timeout_ms`, 0: never.
     pub fn checkpoint_lock(&self, pid: c_int, timeout_ms: u32) -> Result<(), CudaProblem> {
         let lock = function!(self, cuCheckpointProcessLock);
-        let mut arguments = CUcheckpointLockArgs {
-            timeoutMs: timeout_ms,
-            reserved0: 0,
-            reserved1: [0; 7],
-        };
+        let mut arguments = CUcheckpointLockArgs { timeoutMs: timeout_ms, reserved0: 0, reserved1: [0; 7] };
         // SAFETY: `arguments` is valid for the call.
         checked!(cuCheckpointProcessLock, unsafe { lock(pid, &raw mut arguments) })
     }
@@ -34,9 +30,7 @@ impl Cuda {
     pub fn checkpoint(&self, pid: c_int) -> Result<(), CudaProblem> {
         let checkpoint = function!(self, cuCheckpointProcessCheckpoint);
         // SAFETY: the arguments are optional.
-        checked!(cuCheckpointProcessCheckpoint, unsafe {
-            checkpoint(pid, null_mut())
-        })
+        checked!(cuCheckpointProcessCheckpoint, unsafe { checkpoint(pid, null_mut()) })
     }
 
     /// Moves the state back; the process is locked then.

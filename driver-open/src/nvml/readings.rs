@@ -44,9 +44,7 @@ impl Nvml {
         let get = function!(self, nvmlDeviceGetCudaComputeCapability);
         let (mut major, mut minor) = (0, 0);
         // SAFETY: both are valid for writing.
-        checked!(nvmlDeviceGetCudaComputeCapability, unsafe {
-            get(gpu.0, &raw mut major, &raw mut minor)
-        })?;
+        checked!(nvmlDeviceGetCudaComputeCapability, unsafe { get(gpu.0, &raw mut major, &raw mut minor) })?;
         Ok([major, minor])
     }
 
@@ -54,9 +52,7 @@ impl Nvml {
         let get = function!(self, nvmlDeviceGetUtilizationRates);
         let mut rates = nvmlUtilization_t { gpu: 0, memory: 0 };
         // SAFETY: `rates` is valid for writing.
-        checked!(nvmlDeviceGetUtilizationRates, unsafe {
-            get(gpu.0, &raw mut rates)
-        })?;
+        checked!(nvmlDeviceGetUtilizationRates, unsafe { get(gpu.0, &raw mut rates) })?;
         Ok(rates)
     }
 
@@ -74,9 +70,7 @@ impl Nvml {
         let get = function!(self, nvmlDeviceGetPowerUsage);
         let mut milliwatts: c_uint = 0;
         // SAFETY: `milliwatts` is valid for writing.
-        checked!(nvmlDeviceGetPowerUsage, unsafe {
-            get(gpu.0, &raw mut milliwatts)
-        })?;
+        checked!(nvmlDeviceGetPowerUsage, unsafe { get(gpu.0, &raw mut milliwatts) })?;
         Ok(milliwatts)
     }
 
@@ -84,9 +78,7 @@ impl Nvml {
         let get = function!(self, nvmlDeviceGetEnforcedPowerLimit);
         let mut milliwatts: c_uint = 0;
         // SAFETY: `milliwatts` is valid for writing.
-        checked!(nvmlDeviceGetEnforcedPowerLimit, unsafe {
-            get(gpu.0, &raw mut milliwatts)
-        })?;
+        checked!(nvmlDeviceGetEnforcedPowerLimit, unsafe { get(gpu.0, &raw mut milliwatts) })?;
         Ok(milliwatts)
     }
 }

@@ -35,9 +35,7 @@ impl Activity {
             return 0;
         }
         let used = self.busy_permille.max(self.recent_permille);
-        used.saturating_add(used / 2)
-            .saturating_add(ROOM_PERMILLE)
-            .min(1000)
+        used.saturating_add(used / 2).saturating_add(ROOM_PERMILLE).min(1000)
     }
 }
 
@@ -45,30 +43,14 @@ impl Activity {
 mod tests {
     use super::*;
 
-    const IDLE: Activity = Activity {
-        busy_permille: 0,
-        recent_permille: 0,
-        is_waiting: false,
-        tokens_ns: 5_000_000,
-    };
+    const IDLE: Activity =
+        Activity { busy_permille: 0, recent_permille: 0, is_waiting: false, tokens_ns: 5_000_000 };
 
     #[test]
     fn the_held_and_the_busy_want_all() {
-        let held = Activity {
-            is_waiting: true,
-            tokens_ns: -1,
-            ..IDLE
-        };
-        let busy = Activity {
-            busy_permille: 100,
-            recent_permille: 800,
-            ..IDLE
-        };
-        let in_debt = Activity {
-            busy_permille: 10,
-            tokens_ns: -1,
-            ..IDLE
-        };
+        let held = Activity { is_waiting: true, tokens_ns: -1, ..IDLE };
+        let busy = Activity { busy_permille: 100, recent_permille: 800, ..IDLE };
+        let in_debt = Activity { busy_permille: 10, tokens_ns: -1, ..IDLE };
         for activity in [held, busy, in_debt] {
             assert_eq!(activity.demand_permille(), 1000, "{activity:?}");
         }
@@ -77,16 +59,10 @@ mod tests {
     #[test]
     fn the_idle_want_nothing_whatever_a_dead_process_left() {
         assert_eq!(IDLE.demand_permille(), 0);
-        let left = Activity {
-            is_waiting: true,
-            ..IDLE
-        };
+        let left = Activity { is_waiting: true, ..IDLE };
         assert_eq!(left.demand_permille(), 0);
         // The refill pays the debt even if nothing is launched any more.
-        let debt = Activity {
-            tokens_ns: -1,
-            ..IDLE
-        };
+        let debt = Activity { tokens_ns: -1, ..IDLE };
         assert_eq!(debt.demand_permille(), 0);
     }
 
@@ -95,12 +71,7 @@ mod tests {
         let mut used = 1;
         for step in 1.. {
             assert!(step <= 12, "{used}");
-            used = Activity {
-                busy_permille: used,
-                recent_permille: used,
-                ..IDLE
-            }
-            .demand_permille();
+            used = Activity { busy_permille: used, recent_permille: used, ..IDLE }.demand_permille();
             if used == 1000 {
                 break;
             }

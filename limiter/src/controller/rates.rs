@@ -96,39 +96,35 @@ fn set_demand(contenders: &mut [Contender], place: usize, permille: u32) {
 /// Share of each tenant at its present demand (thousandths).
 fn allot(contenders: &[Contender]) -> Vec<u32> {
     let wants = wants_of(contenders);
-    let due: Vec<u32> = contenders
-        .iter()
-        .zip(&wants)
-        .map(|(one, want)| one.promise().min(*want))
-        .collect();
+    let due: Vec<u32> = contenders.iter().zip(&wants).map(|(one, want)| one.promise().min(*want)).collect();
     let mut given = vec![0; contenders.len()];
     let mut left = 1000;
     for priority in Priority::ALL.into_iter().rev() {
         left -= share_out(contenders, &due, &mut given, left, |one| {
-            if one.priority == priority {
-                one.promise()
-            } else {
-                0
-            }
+            if one.priority == priority { one.promise() } else { 0 }
         });
     }
     let mut ranks: Vec<_> = contenders.iter().map(Contender::rank).collect();
     ranks.sort_unstable();
     ranks.dedup();
     for rank in ranks {
-        left -= share_out(contenders, &wants, &mut given, left, |one| {
-            if one.rank() == rank { one.weight } else { 0 }
-        });
+        left -=
+            share_out(
+                contenders,
+                &wants,
+                &mut given,
+                left,
+                |one| {
+                    if one.rank() == rank { one.weight } else { 0 }
+                },
+            );
     }
     given
 }
 
 /// Demand of each tenant, bounded by its cap (thousandths).
 fn wants_of(contenders: &[Contender]) -> Vec<u32> {
-    contenders
-        .iter()
-        .map(|one| one.demand_permille.min(one.cap_permille))
-        .collect()
+    contenders.iter().map(|one| one.demand_permille.min(one.cap_permille)).collect()
 }
 
 /// Divides `left` by weight; no tenant gets more than it wants. Returns the divided amount (thousandths).
@@ -168,15 +164,8 @@ fn share_out(
 
 /// Raises tenants that want time to their part of the floor. Tenants that have more than the whole floor pay for it.
 fn feed_the_starved(contenders: &[Contender], mut given: Vec<u32>) -> Vec<u32> {
-    let least: Vec<u32> = wants_of(contenders)
-        .iter()
-        .map(|want| FLOOR_PERMILLE.min(*want))
-        .collect();
-    let count = least
-        .iter()
-        .zip(&given)
-        .filter(|(least, given)| given < least)
-        .count();
+    let least: Vec<u32> = wants_of(contenders).iter().map(|want| FLOOR_PERMILLE.min(*want)).collect();
+    let count = least.iter().zip(&given).filter(|(least, given)| given < least).count();
     let part = FLOOR_PERMILLE / u32::try_from(count.max(1)).unwrap_or(FLOOR_PERMILLE);
     let mut owed = 0;
     for (least, given) in least.iter().zip(given.iter_mut()) {

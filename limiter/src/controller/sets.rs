@@ -13,11 +13,7 @@ fn run(words: &[u64], bin: u64) -> (u64, u64) {
     for (position, word) in words.iter().take(MOST).enumerate() {
         let from = word >> bin;
         set |= (from & 1) << position;
-        let same = if from & 1 == 1 {
-            from.trailing_ones()
-        } else {
-            from.trailing_zeros()
-        };
+        let same = if from & 1 == 1 { from.trailing_ones() } else { from.trailing_zeros() };
         bins = bins.min(u64::from(same));
     }
     (set, bins)

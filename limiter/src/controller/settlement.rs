@@ -74,12 +74,8 @@ impl Settlement {
         let fresh_ns = since(reading.fresh_ns, before.fresh_ns);
         let charged_ns = since(reading.charged_ns, before.charged_ns);
         let bin_ns = busy::BIN_NS.cast_signed();
-        self.owed_ns = self
-            .owed_ns
-            .saturating_add(charged_ns - got.permille * bin_ns / 1000);
-        self.unseen_ns = self
-            .unseen_ns
-            .saturating_add(fresh_ns - got.bins.cast_signed() * bin_ns);
+        self.owed_ns = self.owed_ns.saturating_add(charged_ns - got.permille * bin_ns / 1000);
+        self.unseen_ns = self.unseen_ns.saturating_add(fresh_ns - got.bins.cast_signed() * bin_ns);
         let late_ns = self.unseen_ns - self.unseen_ns.clamp(-LATE_NS, LATE_NS);
         self.unseen_ns -= late_ns;
         let worth = i128::from(late_ns) * i128::from(charged_ns) / i128::from(fresh_ns.max(1));
@@ -120,10 +116,7 @@ mod tests {
             measured.fresh_ns += bins * BIN_NS;
             measured.charged_ns += bins * BIN_NS * charged_permille / 1000;
             settlement.read(step, measured);
-            let got = Got {
-                bins,
-                permille: permille * bins.cast_signed(),
-            };
+            let got = Got { bins, permille: permille * bins.cast_signed() };
             settlement.follow(got, step);
             let due_ns = settlement.due_ns();
             settlement.paid(due_ns);
@@ -150,10 +143,7 @@ mod tests {
         settlement.read(0, Measured::default());
         settlement.follow(Got::default(), 0);
         // A second whose bins were all too late.
-        let measured = Measured {
-            fresh_ns: 1_000_000_000,
-            charged_ns: 500_000_000,
-        };
+        let measured = Measured { fresh_ns: 1_000_000_000, charged_ns: 500_000_000 };
         settlement.read(1, measured);
         settlement.follow(Got::default(), 1);
         assert_eq!(settlement.owed_ns, 10_000_000, "half of what may yet be seen");
@@ -163,19 +153,10 @@ mod tests {
     fn a_reading_of_later_is_left_for_later() {
         let mut settlement = Settlement::default();
         for at_ns in 0..3 {
-            settlement.read(
-                at_ns,
-                Measured {
-                    fresh_ns: at_ns * 1_000_000,
-                    charged_ns: at_ns * 1_000_000,
-                },
-            );
+            settlement.read(at_ns, Measured { fresh_ns: at_ns * 1_000_000, charged_ns: at_ns * 1_000_000 });
         }
         settlement.follow(Got::default(), 0);
-        let got = Got {
-            bins: 100,
-            permille: 50_000,
-        };
+        let got = Got { bins: 100, permille: 50_000 };
         settlement.follow(got, 1);
         assert_eq!(settlement.owed_ns, 500_000);
     }
@@ -184,15 +165,9 @@ mod tests {
     fn lies_are_bounded() {
         let mut settlement = Settlement::default();
         for (step, word) in [0, u64::MAX, 0, 1 << 63, 7, u64::MAX].into_iter().enumerate() {
-            let measured = Measured {
-                fresh_ns: word,
-                charged_ns: word ^ 1,
-            };
+            let measured = Measured { fresh_ns: word, charged_ns: word ^ 1 };
             settlement.read(step as u64, measured);
-            let got = Got {
-                bins: 1000,
-                permille: -1_000_000,
-            };
+            let got = Got { bins: 1000, permille: -1_000_000 };
             settlement.follow(got, step as u64);
             assert!(settlement.due_ns().abs() <= MOST_NS);
         }

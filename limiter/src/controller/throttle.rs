@@ -52,17 +52,11 @@ impl View {
     pub fn new(pace: Pace, config: DeviceConfig, beat_ns: u64, now_ns: u64) -> Self {
         let arbitrated = beat_ns != 0 && now_ns.saturating_sub(beat_ns) < STALE_BEAT_NS;
         let contended = arbitrated && pace.contended;
-        let window_ns = if contended {
-            pace.window_ns.max(WINDOW_CONTENDED_NS)
-        } else {
-            pace.window_ns
-        };
+        let window_ns = if contended { pace.window_ns.max(WINDOW_CONTENDED_NS) } else { pace.window_ns };
         let pace = if arbitrated || config.policy == Policy::Fixed {
             pace
         } else {
-            let unlent_permille = config
-                .promised_permille()
-                .max(FLOOR_PERMILLE.min(config.cap_permille));
+            let unlent_permille = config.promised_permille().max(FLOOR_PERMILLE.min(config.cap_permille));
             pace.with_rate(unlent_permille, beat_ns.saturating_add(STALE_BEAT_NS))
         };
         Self {
@@ -112,9 +106,7 @@ pub struct Throttle {
 
 impl Default for Throttle {
     fn default() -> Self {
-        Self {
-            running: AtomicBool::new(true),
-        }
+        Self { running: AtomicBool::new(true) }
     }
 }
 
@@ -126,11 +118,7 @@ impl Throttle {
         // With a burst of 0 no launch would ever proceed.
         bucket.clamp(&view.pace, view.burst_ns().max(1), config.debt_max_ns, now_ns);
         let tokens = bucket.tokens(&view.pace, now_ns);
-        let swing = if view.contended {
-            SWING_CONTENDED_NS
-        } else {
-            SWING_NS
-        };
+        let swing = if view.contended { SWING_CONTENDED_NS } else { SWING_NS };
         let swing = if Refinement::Swing.is_used() {
             swing.min(i64::try_from(config.burst_ns).unwrap_or(i64::MAX))
         } else {
@@ -138,11 +126,7 @@ impl Throttle {
         };
         let running = self.running.load(Ordering::Relaxed);
         // A swing of 0 means one launch at a time.
-        let goes = if running {
-            tokens > -swing
-        } else {
-            tokens >= swing.max(1)
-        };
+        let goes = if running { tokens > -swing } else { tokens >= swing.max(1) };
         if goes != running {
             self.running.store(goes, Ordering::Relaxed);
         }
@@ -176,10 +160,7 @@ mod tests {
         let config = DeviceConfig::new(0, 500);
         let burst_ns = i64::try_from(config.burst_ns).unwrap();
         let now = 1_000_000_000;
-        let alone = Pace {
-            contended: false,
-            ..pace(500)
-        };
+        let alone = Pace { contended: false, ..pace(500) };
         let tokens_after = |unpaid_ns| {
             let bucket = TokenBucket::default();
             let mut view = View::new(alone, config, now - 1, now);
@@ -190,10 +171,7 @@ mod tests {
         assert_eq!(tokens_after(0), burst_ns);
         // Half of it, at this rate: charged as a whole, the pause costs no more than the other half.
         assert_eq!(tokens_after(20_000_000), burst_ns + 10_000_000);
-        assert_eq!(
-            tokens_after(u64::MAX),
-            burst_ns + i64::try_from(UNPAID_NS / 2).unwrap()
-        );
+        assert_eq!(tokens_after(u64::MAX), burst_ns + i64::try_from(UNPAID_NS / 2).unwrap());
     }
 
     #[test]
@@ -201,30 +179,18 @@ mod tests {
         let config = DeviceConfig::new(0, 300);
         let now = 10 * STALE_BEAT_NS;
         let fresh = View::new(pace(300), config, now - 1, now);
-        assert_eq!(
-            (fresh.scale_permille, fresh.contended, fresh.window_ns),
-            (500, true, 4_000_000)
-        );
+        assert_eq!((fresh.scale_permille, fresh.contended, fresh.window_ns), (500, true, 4_000_000));
         for beat in [0, now - STALE_BEAT_NS] {
             let stale = View::new(pace(300), config, beat, now);
-            assert_eq!(
-                (stale.scale_permille, stale.contended, stale.window_ns),
-                (1000, false, 2_000_000)
-            );
+            assert_eq!((stale.scale_permille, stale.contended, stale.window_ns), (1000, false, 2_000_000));
         }
     }
 
     #[test]
     fn without_a_fresh_beat_nothing_is_borrowed() {
-        let burst = DeviceConfig {
-            guarantee_permille: 200,
-            policy: Policy::Burst,
-            ..DeviceConfig::new(0, 1000)
-        };
-        let effort = DeviceConfig {
-            policy: Policy::BestEffort,
-            ..burst
-        };
+        let burst =
+            DeviceConfig { guarantee_permille: 200, policy: Policy::Burst, ..DeviceConfig::new(0, 1000) };
+        let effort = DeviceConfig { policy: Policy::BestEffort, ..burst };
         let beat = STALE_BEAT_NS;
         let lost = beat + STALE_BEAT_NS;
         let credit = |config, now| {
@@ -252,18 +218,12 @@ mod tests {
             (3_600_000, 900_000),
             (40_000_000, 1_000_000),
         ] {
-            let pace = Pace {
-                window_ns,
-                ..pace(300)
-            };
+            let pace = Pace { window_ns, ..pace(300) };
             let view = View::new(pace, DeviceConfig::new(0, 300), 0, now);
             assert_eq!((view.window_ns, view.segment_ns), (window_ns, segment_ns));
         }
         let contended = View::new(pace(300), DeviceConfig::new(0, 300), now - 1, now);
-        assert_eq!(
-            (contended.window_ns, contended.segment_ns),
-            (4_000_000, 1_000_000)
-        );
+        assert_eq!((contended.window_ns, contended.segment_ns), (4_000_000, 1_000_000));
     }
 
     #[test]
@@ -275,15 +235,9 @@ mod tests {
         assert_eq!(throttle.verdict(&bucket, &view, now), Verdict::Go);
         // Idle time was not saved beyond the burst of 5 ms; 6 ms of work leave 1 ms of debt.
         bucket.charge(6_000_000);
-        assert_eq!(
-            throttle.verdict(&bucket, &view, now),
-            Verdict::At(now + 4_000_000)
-        );
+        assert_eq!(throttle.verdict(&bucket, &view, now), Verdict::At(now + 4_000_000));
         // At half speed, 2 ms of tokens take 4 ms; not a moment earlier, and then at once.
-        assert_eq!(
-            throttle.verdict(&bucket, &view, now + 3_999_000),
-            Verdict::At(now + 4_000_000)
-        );
+        assert_eq!(throttle.verdict(&bucket, &view, now + 3_999_000), Verdict::At(now + 4_000_000));
         assert_eq!(throttle.verdict(&bucket, &view, now + 4_000_000), Verdict::Go);
     }
 
@@ -300,10 +254,7 @@ mod tests {
 
     #[test]
     fn no_burst_still_goes_on() {
-        let config = DeviceConfig {
-            burst_ns: 0,
-            ..DeviceConfig::new(0, 100)
-        };
+        let config = DeviceConfig { burst_ns: 0, ..DeviceConfig::new(0, 100) };
         let view = View::new(pace(100), config, 0, 1_000);
         let (bucket, throttle) = (TokenBucket::default(), Throttle::default());
         let mut now = 1_000;

@@ -102,19 +102,15 @@ impl Turns {
     /// Charges `came`, which becomes busy, for the switch to it. The time of the switch was divided among those of `stay`.
     fn charge_switch(&self, came: usize, stay: u64, found: &mut [Got]) {
         let count = i64::from(stay.count_ones());
-        let each = SWITCH
-            .min(self.epoch.bins.cast_signed().saturating_mul(1000))
-            .checked_div(count)
-            .unwrap_or(0);
+        let each =
+            SWITCH.min(self.epoch.bins.cast_signed().saturating_mul(1000)).checked_div(count).unwrap_or(0);
         members(stay, found).for_each(|(_, got)| got.permille -= each);
         members(1 << came, found).for_each(|(_, got)| got.permille += each * count);
     }
 
     /// Ends the epoch, after which `next` are busy: corrects each tenant's part of its last round.
     fn close(&mut self, next: u64, tenants: &[Busy], found: &mut [Got]) {
-        let Epoch {
-            busy, first, bins, ..
-        } = self.epoch;
+        let Epoch { busy, first, bins, .. } = self.epoch;
         let count = i64::from(busy.count_ones());
         if count < 2 {
             return;
@@ -148,22 +144,13 @@ impl Turns {
     /// As [`Self::close`], if a tenant has several contexts, whose order is not known. In the last, unfinished round the first slice is that
     /// of the tenant that became busy, and the last slice that of the tenant that stopped. The other contexts share the time between.
     fn close_of_several(&self, next: u64, tenants: &[Busy], found: &mut [Got]) {
-        let Epoch {
-            busy,
-            first,
-            has_come,
-            bins,
-        } = self.epoch;
+        let Epoch { busy, first, has_come, bins } = self.epoch;
         let all = sum_of_contexts(tenants, busy).cast_signed();
         let rest = bins.cast_signed().saturating_mul(1000) % (all * SLICE / 1000).max(1);
         let first = first.filter(|_| has_come);
         let last = only(busy & !next).filter(|_| next & !busy == 0);
         let of_first = if first.is_some() { rest.min(SLICE) } else { 0 };
-        let of_last = if last.is_some() {
-            (rest - of_first) % SLICE
-        } else {
-            0
-        };
+        let of_last = if last.is_some() { (rest - of_first) % SLICE } else { 0 };
         let slices = |one| {
             [(first, of_first), (last, of_last)]
                 .map(|(whose, part)| if whose == Some(one) { part } else { 0 })
@@ -175,11 +162,7 @@ impl Turns {
         let of_others = members(busy, found).map(|(one, _)| others(one)).sum::<i64>();
         for (one, got) in members(busy, found) {
             let contexts = contexts_of(tenants, one).cast_signed();
-            let (part, parts) = if of_others > 0 {
-                (others(one), of_others)
-            } else {
-                (contexts, all)
-            };
+            let (part, parts) = if of_others > 0 { (others(one), of_others) } else { (contexts, all) };
             let own = slices(one).iter().sum::<i64>() + (rest - of_first - of_last) * part / parts;
             got.permille += own - rest * contexts / all;
         }

@@ -12,9 +12,7 @@ pub const PARTS: usize = 6;
 impl Table {
     /// Present cost of these launches together (ns).
     pub fn cost_of_parts_ns(&self, parts: &[Part]) -> u64 {
-        let costs = parts
-            .iter()
-            .map(|part| self.at(part.index).0.saturating_mul(part.count.into()));
+        let costs = parts.iter().map(|part| self.at(part.index).0.saturating_mul(part.count.into()));
         costs.fold(0, u64::saturating_add)
     }
 }
@@ -31,12 +29,7 @@ pub struct Lesson {
 impl Lesson {
     /// Creates an empty lesson.
     pub const fn new() -> Self {
-        Self {
-            parts: [Part { index: 0, count: 0 }; PARTS],
-            used: 0,
-            took_ns: 0,
-            is_cut: false,
-        }
+        Self { parts: [Part { index: 0, count: 0 }; PARTS], used: 0, took_ns: 0, is_cut: false }
     }
 
     /// Adds a segment of learnt kernels that took `took_ns`.
@@ -101,22 +94,15 @@ impl Lesson {
 
     fn has_room_for(&self, parts: &[Part]) -> bool {
         let is_new = |part: &&Part| self.seen().iter().all(|seen| seen.index != part.index);
-        let is_countable = |part: &Part| {
-            self.seen()
-                .iter()
-                .all(|seen| seen.count.checked_add(part.count).is_some())
-        };
+        let is_countable =
+            |part: &Part| self.seen().iter().all(|seen| seen.count.checked_add(part.count).is_some());
         self.used + parts.iter().filter(is_new).count() <= PARTS && parts.iter().all(is_countable)
     }
 
     /// Counts the launches of a kernel. There is room for it.
     fn count(&mut self, part: Part) {
         let used = self.used;
-        let known = self
-            .parts
-            .iter_mut()
-            .take(used)
-            .find(|seen| seen.index == part.index);
+        let known = self.parts.iter_mut().take(used).find(|seen| seen.index == part.index);
         if let Some(known) = known {
             known.count = known.count.saturating_add(part.count);
         } else if let Some(free) = self.parts.get_mut(used) {
@@ -158,11 +144,7 @@ mod tests {
             }
             lesson.end(&table);
         }
-        assert!(
-            table.at(index).0.abs_diff(188_000 / 6) < 100,
-            "{}",
-            table.at(index).0
-        );
+        assert!(table.at(index).0.abs_diff(188_000 / 6) < 100, "{}", table.at(index).0);
     }
 
     #[test]
@@ -195,10 +177,7 @@ mod tests {
         assert!(of_long_ns < before_ns, "{of_long_ns}");
         lesson.cut();
         lesson.add(&table, &short, 20 * ENOUGH_NS);
-        assert!(
-            table.at(index).0 > 2 * of_long_ns,
-            "a kernel that takes long all at once"
-        );
+        assert!(table.at(index).0 > 2 * of_long_ns, "a kernel that takes long all at once");
     }
 
     #[test]

@@ -37,9 +37,7 @@ impl Default for Misprediction {
 impl Misprediction {
     /// Creates a state without mispredictions.
     pub const fn new() -> Self {
-        Self {
-            factor: AtomicU64::new(0),
-        }
+        Self { factor: AtomicU64::new(0) }
     }
 
     /// Notes that `count` launches predicted at `predicted_ns` together took `took_ns`.
@@ -61,15 +59,7 @@ impl Misprediction {
     /// overrun of several.
     pub fn note_beside(&self, predicted_ns: u64, took_ns: u64) {
         let is_sure = took_ns >= OVERRUN_NS;
-        self.note(
-            predicted_ns,
-            1,
-            if is_sure {
-                took_ns
-            } else {
-                took_ns.min(predicted_ns)
-            },
-        );
+        self.note(predicted_ns, 1, if is_sure { took_ns } else { took_ns.min(predicted_ns) });
     }
 
     /// Whether a recent prediction was far off.
@@ -156,10 +146,7 @@ mod tests {
     fn one_of_several_launches_may_have_taken_all() {
         let of_seven = Misprediction::new();
         of_seven.note(7 * 50_000, 7, 20 * MS);
-        assert!(
-            of_seven.window_ns(2 * MS, 300, 0) < 100_000,
-            "one launch at a time"
-        );
+        assert!(of_seven.window_ns(2 * MS, 300, 0) < 100_000, "one launch at a time");
         // Many that took a little longer each, and a long one as predicted, are no reason.
         for (predicted_ns, count, took_ns) in [(MS, 100, 4 * MS), (30 * MS, 30, 31 * MS)] {
             let misprediction = Misprediction::new();

@@ -26,10 +26,7 @@ struct Device {
 
 impl Device {
     fn new() -> Arc<Self> {
-        Arc::new(Self {
-            queue: Queue::default(),
-            asleep: Plain::new(0),
-        })
+        Arc::new(Self { queue: Queue::default(), asleep: Plain::new(0) })
     }
 
     /// Asks for a launch, which proceeds if no other process is ahead. Returns whether it did; else its process sleeps.
@@ -159,10 +156,7 @@ fn loom_the_clock_is_never_ahead_of_who_went() {
         device.queue.take(&least, COST_NS);
         thread.join().unwrap();
         let clock_ns = device.queue.clock_ns.load(Ordering::Relaxed);
-        assert!(
-            matches!(clock_ns, n if n == 2 * QUANTUM_NS || n == 5 * QUANTUM_NS),
-            "{clock_ns}"
-        );
+        assert!(matches!(clock_ns, n if n == 2 * QUANTUM_NS || n == 5 * QUANTUM_NS), "{clock_ns}");
         // The clock may be behind if the less served process stored last; the next launch of the other corrects it.
         device.queue.take(&had(5 * QUANTUM_NS), COST_NS);
         assert_eq!(device.queue.clock_ns.load(Ordering::Relaxed), 5 * QUANTUM_NS);

@@ -39,11 +39,7 @@ fn the_least_served_goes_first_and_then_has_a_quantum() {
     }
     let starts: Vec<usize> = turns.chunks(10).map(|chunk| chunk[0]).collect();
     assert_eq!(starts, [0, 1, 2, 0, 1, 2], "{turns:?}");
-    assert!(
-        turns
-            .chunks(10)
-            .all(|turn| turn.iter().all(|slot| *slot == turn[0]))
-    );
+    assert!(turns.chunks(10).all(|turn| turn.iter().all(|slot| *slot == turn[0])));
 }
 
 #[test]
@@ -53,10 +49,7 @@ fn who_says_nothing_more_is_not_waited_for() {
     queue.take(&all[1], 5 * MS);
     queue.wait(&all[0], MS, now_ns);
     let until_ns = queue.others_until(&all[1], MS, SLOTS, now_ns).unwrap();
-    assert!(
-        (now_ns..=now_ns + BELIEVED_NS + MS).contains(&until_ns),
-        "{until_ns}"
-    );
+    assert!((now_ns..=now_ns + BELIEVED_NS + MS).contains(&until_ns), "{until_ns}");
     assert_eq!(queue.others_until(&all[1], MS, SLOTS, until_ns + MS), None);
     assert_eq!(queue.first(SLOTS, until_ns + MS), None);
     // An equally served process does not wait for one that has left.

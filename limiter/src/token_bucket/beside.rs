@@ -37,11 +37,7 @@ fn earned_in_ns(pace: &Pace, cost_ns: u64) -> u64 {
 /// Time at which the refill has covered all earlier launches, at least `now_ns`. A time that is too far ahead is invalid (a tenant may
 /// write it) and counts as `now_ns`.
 fn believed_ns(word: u64, now_ns: u64) -> u64 {
-    if word > now_ns.saturating_add(AHEAD_MAX_NS) {
-        now_ns
-    } else {
-        word.max(now_ns)
-    }
+    if word > now_ns.saturating_add(AHEAD_MAX_NS) { now_ns } else { word.max(now_ns) }
 }
 
 #[cfg(test)]

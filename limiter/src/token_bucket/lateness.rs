@@ -16,9 +16,7 @@ pub struct Lateness {
 
 impl Default for Lateness {
     fn default() -> Self {
-        Self {
-            counts: core::array::from_fn(|_| AtomicU32::new(0)),
-        }
+        Self { counts: core::array::from_fn(|_| AtomicU32::new(0)) }
     }
 }
 
@@ -40,9 +38,7 @@ pub struct LatenessUse {
 impl LatenessUse {
     /// Creates a copy from the counts in the layout of `usage`.
     pub fn of_counts(count: impl Fn(usize) -> u32) -> Self {
-        Self {
-            counts: core::array::from_fn(count),
-        }
+        Self { counts: core::array::from_fn(count) }
     }
 
     /// Number of counted waits.
@@ -132,10 +128,7 @@ mod tests {
         for permille in [1, 10, 500, 990, 1000] {
             let truth = late[usize::try_from(permille).unwrap() - 1];
             let told = of.at_most_ns(permille).unwrap();
-            assert!(
-                told >= truth && told <= truth.max(1024) * 3 / 2 + 1,
-                "{permille}: {told}, {truth}"
-            );
+            assert!(told >= truth && told <= truth.max(1024) * 3 / 2 + 1, "{permille}: {told}, {truth}");
         }
         assert_eq!(of.waits(), 1000);
         assert_eq!(seen(&[]).at_most_ns(500), None);

@@ -1,8 +1,5 @@
 //! Two threads that change the bucket at the same time.
-#![expect(
-    clippy::cast_possible_wrap,
-    reason = "small numbers, and a wrong one fails the test"
-)]
+#![expect(clippy::cast_possible_wrap, reason = "small numbers, and a wrong one fails the test")]
 
 use super::*;
 use crate::primitive::counted::{self, standing_still_after};
@@ -53,11 +50,7 @@ fn loom_a_charge_while_another_clamps_is_not_lost() {
         shared.bucket.charge(500);
         thread.join().unwrap();
         // If charged before the clamp, at least 700; if after it, 700 and 500 more.
-        assert!(
-            matches!(shared.bucket.level_ns(), 700 | 1200),
-            "{}",
-            shared.bucket.level_ns()
-        );
+        assert!(matches!(shared.bucket.level_ns(), 700 | 1200), "{}", shared.bucket.level_ns());
     });
 }
 
@@ -95,11 +88,7 @@ fn loom_one_launch_of_two_proceeds_on_debt() {
         let other = Arc::clone(&shared);
         let thread = loom::thread::spawn(move || other.bucket.admit_on_debt(1_100, 100));
         let answers = [shared.bucket.admit_on_debt(1_100, 100), thread.join().unwrap()];
-        assert_eq!(
-            answers.iter().filter(|answer| answer.is_ok()).count(),
-            1,
-            "{answers:?}"
-        );
+        assert_eq!(answers.iter().filter(|answer| answer.is_ok()).count(), 1, "{answers:?}");
         assert!(answers.contains(&Err(1_200)), "{answers:?}");
     });
 }

@@ -50,10 +50,7 @@ impl Lease {
     #[inline]
     fn of_word(word: u64) -> Self {
         let left_ns = ((word << (64 - LEASE_BITS)) as i64) >> (64 - LEASE_BITS);
-        Self {
-            left_ns,
-            launches: (word.wrapping_sub(left_ns as u64) >> LEASE_BITS) as u32,
-        }
+        Self { left_ns, launches: (word.wrapping_sub(left_ns as u64) >> LEASE_BITS) as u32 }
     }
 }
 
@@ -65,9 +62,7 @@ impl Meter {
     #[inline]
     pub fn spend(&self, predicted_ns: u64) -> bool {
         let predicted = predicted_ns.min(PREDICTION_MAX_NS);
-        let word = self
-            .lease
-            .fetch_add((1_u64 << LEASE_BITS).wrapping_sub(predicted), Ordering::Relaxed);
+        let word = self.lease.fetch_add((1_u64 << LEASE_BITS).wrapping_sub(predicted), Ordering::Relaxed);
         Lease::of_word(word).left_ns >= to_i64(predicted)
     }
 
@@ -88,8 +83,7 @@ impl Meter {
     /// Undoes [`Meter::spend`] for a launch that the driver refused.
     pub fn refund(&self, predicted_ns: u64) {
         let predicted = predicted_ns.min(PREDICTION_MAX_NS);
-        self.lease
-            .fetch_add(predicted.wrapping_sub(1_u64 << LEASE_BITS), Ordering::Relaxed);
+        self.lease.fetch_add(predicted.wrapping_sub(1_u64 << LEASE_BITS), Ordering::Relaxed);
     }
 
     /// Returns the rest of the lease to `bucket`, and its amount (ns). A lease in debt is charged instead.
@@ -102,10 +96,7 @@ impl Meter {
                 return 0;
             }
             let emptied = word.wrapping_sub(left_ns as u64);
-            match self
-                .lease
-                .compare_exchange_weak(word, emptied, Ordering::Relaxed, Ordering::Relaxed)
-            {
+            match self.lease.compare_exchange_weak(word, emptied, Ordering::Relaxed, Ordering::Relaxed) {
                 Ok(_) => {
                     self.taken_ns.fetch_sub(left_ns, Ordering::Relaxed);
                     bucket.charge(-left_ns);
@@ -119,8 +110,7 @@ impl Meter {
     /// Counts `launches` as finished. `predicted_ns` is the sum of their predictions.
     pub fn finish(&self, predicted_ns: u64, launches: u32) {
         self.settled_ns.fetch_add(to_i64(predicted_ns), Ordering::Relaxed);
-        self.settled_launches
-            .fetch_add(u64::from(launches), Ordering::Relaxed);
+        self.settled_launches.fetch_add(u64::from(launches), Ordering::Relaxed);
     }
 
     /// Number of finished launches.
@@ -135,10 +125,7 @@ impl Meter {
 
     /// Predicted work in flight (ns).
     pub fn in_flight_ns(&self) -> u64 {
-        let spent = self
-            .taken_ns
-            .load(Ordering::Relaxed)
-            .saturating_sub(self.lease().left_ns);
+        let spent = self.taken_ns.load(Ordering::Relaxed).saturating_sub(self.lease().left_ns);
         u64::try_from(spent.saturating_sub(self.settled_ns.load(Ordering::Relaxed))).unwrap_or(0)
     }
 
@@ -153,10 +140,7 @@ impl Meter {
         settled.saturating_add(u64::from(self.launches_since(settled)))
     }
 
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "both counts are taken modulo 2^20"
-    )]
+    #[expect(clippy::cast_possible_truncation, reason = "both counts are taken modulo 2^20")]
     fn launches_since(&self, settled: u64) -> u32 {
         self.lease().launches.wrapping_sub(settled as u32) & COUNT_MASK
     }
@@ -164,16 +148,7 @@ impl Meter {
     /// Creates a copy from the eight words of the record's layout.
     #[expect(clippy::cast_possible_truncation, reason = "two counts share a word")]
     pub fn of_words(words: &[u64; 8]) -> Self {
-        let [
-            lease,
-            taken,
-            settled,
-            settled_launches,
-            charged,
-            held,
-            counts,
-            mispredicted,
-        ] = *words;
+        let [lease, taken, settled, settled_launches, charged, held, counts, mispredicted] = *words;
         let [holds, debt_admits] = if cfg!(target_endian = "little") {
             [counts as u32, (counts >> 32) as u32]
         } else {
@@ -195,13 +170,8 @@ impl Meter {
     /// Clears the record for a new owner. The rest of a dead owner's lease goes back to `bucket`. A record that is still zero is not
     /// written, so that its page stays untouched.
     pub fn begin(&self, bucket: &TokenBucket) {
-        let words = [
-            &self.lease,
-            &self.settled_launches,
-            &self.charged_ns,
-            &self.held_ns,
-            &self.mispredicted_ns,
-        ];
+        let words =
+            [&self.lease, &self.settled_launches, &self.charged_ns, &self.held_ns, &self.mispredicted_ns];
         let times = [&self.taken_ns, &self.settled_ns];
         let counts = [&self.holds, &self.debt_admits];
         if words.iter().all(|word| word.load(Ordering::Relaxed) == 0)

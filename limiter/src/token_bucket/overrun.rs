@@ -104,10 +104,7 @@ mod tests {
         assert_eq!(bucket.running_ns(1_151 * MS), 0);
         bucket.note_running(500 * MS, 1_160 * MS);
         bucket.note_ended(600 * MS, false, 1_200 * MS);
-        assert_eq!(
-            (bucket.running_ns(1_200 * MS), bucket.overran_ns(1_200 * MS)),
-            (0, 0)
-        );
+        assert_eq!((bucket.running_ns(1_200 * MS), bucket.overran_ns(1_200 * MS)), (0, 0));
         bucket.note_running(10 * MS, 1_210 * MS);
         assert_eq!(bucket.waited_ns(1_210 * MS), 610 * MS);
         bucket.note_paid();

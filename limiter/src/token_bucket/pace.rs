@@ -25,18 +25,12 @@ impl Pace {
     pub fn credit_at(&self, now_ns: u64) -> i64 {
         let elapsed = u128::from(now_ns.saturating_sub(self.epoch_ns));
         let earned = elapsed * u128::from(self.rate_permille) / 1000;
-        self.credit_ns
-            .saturating_add(i64::try_from(earned).unwrap_or(i64::MAX))
+        self.credit_ns.saturating_add(i64::try_from(earned).unwrap_or(i64::MAX))
     }
 
     /// The refill that continues this one at another rate from `now_ns` on. The total at `now_ns` is the same.
     pub fn with_rate(&self, rate_permille: u32, now_ns: u64) -> Self {
         let epoch_ns = now_ns.max(self.epoch_ns);
-        Self {
-            epoch_ns,
-            credit_ns: self.credit_at(epoch_ns),
-            rate_permille,
-            ..*self
-        }
+        Self { epoch_ns, credit_ns: self.credit_at(epoch_ns), rate_permille, ..*self }
     }
 }

@@ -30,11 +30,7 @@ fn credit_is_a_line_and_a_new_rate_continues_it() {
     let steeper = line.with_rate(700, 1000 + 10 * MS);
     assert_eq!(steeper.credit_at(1000 + 20 * MS), 10 * MS as i64);
     assert_eq!(steeper.with_rate(0, u64::MAX).rate_permille, 0);
-    let extreme = Pace {
-        credit_ns: i64::MAX,
-        rate_permille: 1000,
-        ..line
-    };
+    let extreme = Pace { credit_ns: i64::MAX, rate_permille: 1000, ..line };
     assert_eq!(extreme.credit_at(u64::MAX), i64::MAX);
 }
 
@@ -110,19 +106,10 @@ fn a_lease_pays_many_launches_and_counts_them() {
     assert_eq!((meter.launches(), meter.lease().left_ns), (21, 0));
     assert_eq!((meter.in_flight_ns(), meter.in_flight_launches()), (210_000, 21));
     assert!(!meter.spend(1));
-    assert_eq!(
-        meter.lease(),
-        Lease {
-            left_ns: -1,
-            launches: 22
-        }
-    );
+    assert_eq!(meter.lease(), Lease { left_ns: -1, launches: 22 });
     meter.refund(1);
     meter.finish(210_000, 21);
-    assert_eq!(
-        (meter.in_flight_ns(), meter.in_flight_launches(), meter.launches()),
-        (0, 0, 21)
-    );
+    assert_eq!((meter.in_flight_ns(), meter.in_flight_launches(), meter.launches()), (0, 0, 21));
     assert_eq!(bucket.level_ns(), 210_000);
 }
 
@@ -151,13 +138,7 @@ fn a_prediction_beyond_all_bounds_is_cut() {
     let (bucket, meter) = (TokenBucket::default(), Meter::default());
     assert!(!meter.spend(u64::MAX));
     meter.take(&bucket, u64::MAX);
-    assert_eq!(
-        meter.lease(),
-        Lease {
-            left_ns: LEASE_PART_NS as i64,
-            launches: 1
-        }
-    );
+    assert_eq!(meter.lease(), Lease { left_ns: LEASE_PART_NS as i64, launches: 1 });
     assert_eq!(meter.in_flight_ns(), PREDICTION_MAX_NS);
 }
 
@@ -169,10 +150,7 @@ fn the_next_owner_of_a_meter_starts_at_zero_and_the_lease_goes_back() {
     meter.charged_ns.store(7, Ordering::Relaxed);
     meter.begin(&bucket);
     assert_eq!(bucket.level_ns(), 500, "what was launched stands charged");
-    assert_eq!(
-        (meter.launches(), meter.in_flight_ns(), meter.lease().left_ns),
-        (0, 0, 0)
-    );
+    assert_eq!((meter.launches(), meter.in_flight_ns(), meter.lease().left_ns), (0, 0, 0));
     assert_eq!(meter.charged_ns.load(Ordering::Relaxed), 0);
 }
 
@@ -193,10 +171,7 @@ fn what_is_like_a_known_context_is_told() {
     let bucket = TokenBucket::default();
     assert!(!bucket.is_like_a_context(8), "none is known");
     bucket.note_context(true, 300 << 20);
-    assert_eq!(
-        (bucket.context_bytes(true), bucket.context_bytes(false)),
-        (300 << 20, 0)
-    );
+    assert_eq!((bucket.context_bytes(true), bucket.context_bytes(false)), (300 << 20, 0));
     assert!(bucket.is_like_a_context(304 << 20) && !bucket.is_like_a_context(500 << 20));
 }
 

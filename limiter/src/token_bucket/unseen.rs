@@ -19,11 +19,7 @@ const AHEAD_NS: u64 = UNWATCHED_NS * UNWATCHED_PART;
 /// nine tenths of the tokens that it may save (`burst_ns`) and ends at half of them: these tokens would be lost soon, so no launch
 /// waits for what the pauses cost. `is_charged`: whether it was so until now.
 pub fn can_pay_for_pauses(tokens_ns: i64, burst_ns: u64, is_charged: bool) -> bool {
-    let least_ns = if is_charged {
-        burst_ns / 2
-    } else {
-        burst_ns - burst_ns / 10
-    };
+    let least_ns = if is_charged { burst_ns / 2 } else { burst_ns - burst_ns / 10 };
     tokens_ns > 0 && tokens_ns.unsigned_abs() >= least_ns
 }
 
@@ -32,15 +28,10 @@ impl TokenBucket {
     pub fn ended_unseen(&self, hidden_ns: u64, now_ns: u64) {
         let latest_ns = now_ns.saturating_add(AHEAD_NS + WATCHED_NS);
         let before_ns = self.unseen_paid_ns.load(Ordering::Relaxed);
-        let from_ns = if before_ns > latest_ns {
-            now_ns
-        } else {
-            before_ns.max(now_ns)
-        };
+        let from_ns = if before_ns > latest_ns { now_ns } else { before_ns.max(now_ns) };
         let paid_ns = from_ns.saturating_add(hidden_ns.saturating_mul(UNWATCHED_PART));
         // If two threads note at the same time, one note may be lost.
-        self.unseen_paid_ns
-            .store(paid_ns.min(latest_ns), Ordering::Relaxed);
+        self.unseen_paid_ns.store(paid_ns.min(latest_ns), Ordering::Relaxed);
     }
 
     /// Whether each launch has to be measured at `now_ns` (`CLOCK_MONOTONIC`).

@@ -36,9 +36,7 @@ pub enum ConnectError {
 /// Fails if no manager answers there: see [`ConnectError`].
 pub async fn connect(socket: &Path, deadline: Duration) -> Result<Channel, ConnectError> {
     // Connected once beforehand: for a missing socket, a channel only says "transport error".
-    UnixStream::connect(socket)
-        .await
-        .map_err(|error| connect_error(socket, error))?;
+    UnixStream::connect(socket).await.map_err(|error| connect_error(socket, error))?;
     let path = socket.to_owned();
     // The address is not used, but gRPC needs one for its `:authority`.
     Endpoint::from_static("http://localhost")
@@ -72,14 +70,8 @@ mod tests {
     async fn an_absent_manager_is_told_from_a_dead_one() {
         let scratch = tempfile::tempdir().unwrap();
         let socket = scratch.path().join("manager.sock");
-        assert!(matches!(
-            connect(&socket, DEADLINE).await,
-            Err(ConnectError::Absent(_))
-        ));
+        assert!(matches!(connect(&socket, DEADLINE).await, Err(ConnectError::Absent(_))));
         drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
-        assert!(matches!(
-            connect(&socket, DEADLINE).await,
-            Err(ConnectError::Dead(_))
-        ));
+        assert!(matches!(connect(&socket, DEADLINE).await, Err(ConnectError::Dead(_))));
     }
 }

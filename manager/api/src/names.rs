@@ -13,7 +13,5 @@ pub fn is_key(text: &str) -> bool {
 /// Whether this is 1 to `most` letters, digits, `.`, `_` or `-`.
 pub fn is_name(text: &str, most: usize) -> bool {
     (1..=most).contains(&text.len())
-        && text
-            .bytes()
-            .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-'))
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-'))
 }

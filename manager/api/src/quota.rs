@@ -115,18 +115,10 @@ impl v1::Amounts {
             return wrong("cores_max_permille", cores_max.into(), remedy);
         }
         if quota.weight.is_some_and(|weight| !WEIGHTS.contains(&weight)) {
-            return wrong(
-                "weight",
-                self.weight.into(),
-                "give 1 to 10000, or 0 for cores_permille",
-            );
+            return wrong("weight", self.weight.into(), "give 1 to 10000, or 0 for cores_permille");
         }
         if self.memory_bytes == u64::MAX {
-            return wrong(
-                "memory_bytes",
-                self.memory_bytes.into(),
-                "give less than 2^64 - 1, or 0 for all",
-            );
+            return wrong("memory_bytes", self.memory_bytes.into(), "give less than 2^64 - 1, or 0 for all");
         }
         Ok(quota)
     }
@@ -164,11 +156,8 @@ mod tests {
     #[test]
     fn zeros_are_the_defaults_that_the_proto_says() {
         assert_eq!(v1::Amounts::default().checked(), Ok(Quota::UNLIMITED));
-        let burst = v1::Amounts {
-            cores_permille: 300,
-            policy: v1::Policy::Burst.into(),
-            ..v1::Amounts::default()
-        };
+        let burst =
+            v1::Amounts { cores_permille: 300, policy: v1::Policy::Burst.into(), ..v1::Amounts::default() };
         assert_eq!(burst.checked().unwrap().cores_max_permille, 1000);
     }
 
@@ -180,10 +169,7 @@ mod tests {
             amounts
         };
         for (amounts, said) in [
-            (
-                with(|a| a.cores_permille = 1001),
-                "cores_permille 1001: give 1 to 1000, or 0 for 1000",
-            ),
+            (with(|a| a.cores_permille = 1001), "cores_permille 1001: give 1 to 1000, or 0 for 1000"),
             (
                 with(|a| a.cores_max_permille = 999),
                 "cores_max_permille 999: give 0 or cores_permille; more than that is for the policy burst",
@@ -196,10 +182,7 @@ mod tests {
                 }),
                 "cores_max_permille 400: give cores_permille to 1000, or 0 for 1000",
             ),
-            (
-                with(|a| a.weight = 10_001),
-                "weight 10001: give 1 to 10000, or 0 for cores_permille",
-            ),
+            (with(|a| a.weight = 10_001), "weight 10001: give 1 to 10000, or 0 for cores_permille"),
             (with(|a| a.policy = 77), "policy 77: there is none"),
             (with(|a| a.priority = -1), "priority -1: there is none"),
             (
@@ -207,10 +190,7 @@ mod tests {
                 "memory_bytes 18446744073709551615: give less than 2^64 - 1, or 0 for all",
             ),
         ] {
-            assert_eq!(
-                amounts.checked().unwrap_err().to_string(),
-                format!("amounts.{said}")
-            );
+            assert_eq!(amounts.checked().unwrap_err().to_string(), format!("amounts.{said}"));
         }
     }
 }

@@ -74,8 +74,7 @@ impl Folder {
     /// Fails with the path if a step fails. The file is then as before.
     pub(super) fn write(&self, day: u64, record: &Record) -> Result<(), String> {
         let path = self.0.join(format!("day-{day}.json"));
-        self.replace(&path, record)
-            .map_err(|error| format!("{}: {error}", path.display()))
+        self.replace(&path, record).map_err(|error| format!("{}: {error}", path.display()))
     }
 
     fn replace(&self, path: &Path, record: &Record) -> io::Result<()> {
@@ -99,9 +98,7 @@ impl Folder {
     }
 
     fn days(&self) -> impl Iterator<Item = (u64, PathBuf)> {
-        let days = self
-            .files()
-            .filter(|path| path.extension().is_some_and(|end| end == "json"));
+        let days = self.files().filter(|path| path.extension().is_some_and(|end| end == "json"));
         days.filter_map(|path| Some((day_in(&path)?, path)))
     }
 }
@@ -128,11 +125,7 @@ mod tests {
     use super::*;
 
     fn record(write: u64, hour: u64) -> Record {
-        Record {
-            write,
-            hours: [(hour, Default::default())].into(),
-            ..Record::default()
-        }
+        Record { write, hours: [(hour, Default::default())].into(), ..Record::default() }
     }
 
     #[test]
@@ -163,14 +156,8 @@ mod tests {
         let mut found = folder.read();
         found.problems.sort();
         assert!(found.records.is_empty());
-        assert!(
-            found.problems[0].ends_with("day-1.json: its checksum is wrong"),
-            "{found:?}"
-        );
-        assert!(
-            found.problems[1].ends_with("hour 24 is not of this day"),
-            "{found:?}"
-        );
+        assert!(found.problems[0].ends_with("day-1.json: its checksum is wrong"), "{found:?}");
+        assert!(found.problems[1].ends_with("hour 24 is not of this day"), "{found:?}");
         assert!(folder.read().problems.is_empty());
         folder.remove_before(3);
         assert_eq!(folder.files().count(), 0);

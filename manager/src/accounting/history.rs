@@ -131,16 +131,8 @@ mod tests {
     const DAY_S: u64 = 24 * HOUR_S;
 
     fn used(key: &str, gpu_ns: u64, bytes: u64) -> Rows {
-        let figures = Figures {
-            gpu_ns,
-            requested_bytes: 2 * bytes,
-            peak_bytes: bytes,
-            ..Figures::default()
-        };
-        Rows {
-            tenants: [(key.to_owned(), figures)].into(),
-            ..Rows::default()
-        }
+        let figures = Figures { gpu_ns, requested_bytes: 2 * bytes, peak_bytes: bytes, ..Figures::default() };
+        Rows { tenants: [(key.to_owned(), figures)].into(), ..Rows::default() }
     }
 
     #[test]

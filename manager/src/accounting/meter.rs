@@ -22,10 +22,7 @@ pub(super) struct Growth {
 impl Meter {
     /// The meter of a counter that began at 0 after the last look.
     pub(super) fn from_zero() -> Self {
-        Self {
-            last: Some(0),
-            room: 0,
-        }
+        Self { last: Some(0), room: 0 }
     }
 
     /// Forgets the last value of a counter that is not continued.
@@ -53,10 +50,7 @@ mod tests {
     use super::*;
 
     const fn growth(since_last: u64) -> Growth {
-        Growth {
-            since_last,
-            late_max: 100,
-        }
+        Growth { since_last, late_max: 100 }
     }
 
     #[test]

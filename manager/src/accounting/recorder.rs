@@ -63,10 +63,7 @@ impl Accounting {
             }
             working.write();
         })?;
-        Ok(Self {
-            usage,
-            _thread: thread,
-        })
+        Ok(Self { usage, _thread: thread })
     }
 
     /// Usage of the last `since_s` seconds, beginning with a whole hour. It blocks until a fresh snapshot was taken.
@@ -77,11 +74,7 @@ impl Accounting {
         self.usage.add(&mut sums, &snapshot);
         let to_s = unix_s();
         let (from_s, rows) = sums.history.report(by, to_s.saturating_sub(since_s));
-        Report {
-            from_s: from_s.min(to_s),
-            to_s,
-            rows,
-        }
+        Report { from_s: from_s.min(to_s), to_s, rows }
     }
 }
 
@@ -108,9 +101,7 @@ impl Usage {
         let found = folder.read();
         for problem in found.problems {
             let text = format!("{problem}: the usage of that day is forgotten");
-            sources
-                .events
-                .say(Severity::Warning, "VcudaUsageForgotten", text, None);
+            sources.events.say(Severity::Warning, "VcudaUsageForgotten", text, None);
         }
         let last = found.records.iter().max_by_key(|record| record.write);
         let meters = match last {
@@ -123,16 +114,7 @@ impl Usage {
         for record in found.records {
             history.restore(record.hours);
         }
-        Self {
-            sources,
-            folder,
-            sums: Mutex::new(Sums {
-                meters,
-                history,
-                number: 0,
-                writes,
-            }),
-        }
+        Self { sources, folder, sums: Mutex::new(Sums { meters, history, number: 0, writes }) }
     }
 
     fn wait_and_add(&self) {
@@ -166,12 +148,7 @@ impl Usage {
             .into_iter()
             .map(|(day, hours)| {
                 sums.writes += 1;
-                let record = Record {
-                    write: sums.writes,
-                    boot: boot(),
-                    meters: sums.meters.clone(),
-                    hours,
-                };
+                let record = Record { write: sums.writes, boot: boot(), meters: sums.meters.clone(), hours };
                 (day, record)
             })
             .collect();
@@ -185,9 +162,7 @@ impl Usage {
                 self.sums.lock().history.mark_changed(day);
                 let text =
                     format!("cannot write {why}; usage would be forgotten at a restart: make room there");
-                self.sources
-                    .events
-                    .say(Severity::Warning, "VcudaUsageForgotten", text, None);
+                self.sources.events.say(Severity::Warning, "VcudaUsageForgotten", text, None);
             }
         }
         if let Some(oldest) = oldest {

@@ -36,19 +36,14 @@ pub struct Sources {
 
 impl fmt::Debug for Sources {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Sources")
-            .field("state", &self.state)
-            .finish_non_exhaustive()
+        f.debug_struct("Sources").field("state", &self.state).finish_non_exhaustive()
     }
 }
 
 impl Facts for Sources {
     fn owner(&self, tenant: &Tenant) -> Option<Owner> {
         if !tenant.is_granted {
-            return Some(Owner {
-                key: tenant.id.clone(),
-                namespace: String::new(),
-            });
+            return Some(Owner { key: tenant.id.clone(), namespace: String::new() });
         }
         let grant = (self.grant)(&tenant.id)?;
         let holder = &grant.holder;
@@ -57,10 +52,7 @@ impl Facts for Sources {
         } else {
             format!("{}/{}/{}", holder.namespace, holder.pod, holder.container)
         };
-        Some(Owner {
-            key,
-            namespace: holder.namespace.clone(),
-        })
+        Some(Owner { key, namespace: holder.namespace.clone() })
     }
 
     /// Of a grant: the owner of its first process that has registered, as the kernel then told its PID. Of a tenant of `vcuda run`: the
@@ -78,8 +70,6 @@ impl Facts for Sources {
 
     fn memory_total_bytes(&self, device: &Device) -> u64 {
         let inventory = self.inventory.borrow();
-        inventory
-            .find(&device.gpu)
-            .map_or(0, |gpu| gpu.memory_total_bytes)
+        inventory.find(&device.gpu).map_or(0, |gpu| gpu.memory_total_bytes)
     }
 }

@@ -80,19 +80,14 @@ impl Meters {
 
     /// Goes on after a restart of the machine, which ended all tenants.
     pub(super) fn after_boot() -> Self {
-        Self {
-            taken_ns: Some(0),
-            tenants: BTreeMap::new(),
-        }
+        Self { taken_ns: Some(0), tenants: BTreeMap::new() }
     }
 
     /// What was used since the last snapshot. A tenant that was not in the last one began at 0 after it; those of the very first
     /// begin with what they have.
     /// `after`: number of the last snapshot, as those between may have been missed.
     pub(super) fn advance(&mut self, snapshot: &Snapshot, after: u64, facts: &dyn Facts) -> Rows {
-        let elapsed_ns = self
-            .taken_ns
-            .map(|before| snapshot.taken_ns.saturating_sub(before));
+        let elapsed_ns = self.taken_ns.map(|before| snapshot.taken_ns.saturating_sub(before));
         let mut rows = Rows::default();
         let mut before = core::mem::take(&mut self.tenants);
         let ended = snapshot.ended.iter().filter(|(number, _)| *number > after);
@@ -106,9 +101,8 @@ impl Meters {
         // Present tenants used their memory at the same time, ended ones before them.
         used.sort_by_key(|(has_ended, _)| *has_ended);
         for (has_ended, (keys, used)) in used {
-            for (sums, key) in [&mut rows.tenants, &mut rows.namespaces, &mut rows.users]
-                .into_iter()
-                .zip(keys)
+            for (sums, key) in
+                [&mut rows.tenants, &mut rows.namespaces, &mut rows.users].into_iter().zip(keys)
             {
                 let sum = sums.entry(key).or_default();
                 if has_ended {
@@ -133,13 +127,9 @@ impl Meters {
         facts: &dyn Facts,
     ) -> ([String; 3], Figures) {
         // A later tenant of the name begins at 0.
-        let known = before
-            .remove(&tenant.id)
-            .filter(|known| known.inode == tenant.inode);
-        let mut meters = known.unwrap_or_else(|| TenantMeters {
-            inode: tenant.inode,
-            ..TenantMeters::default()
-        });
+        let known = before.remove(&tenant.id).filter(|known| known.inode == tenant.inode);
+        let mut meters =
+            known.unwrap_or_else(|| TenantMeters { inode: tenant.inode, ..TenantMeters::default() });
         let used = meters.advance(tenant, elapsed_ns, facts);
         let user = meters.user.map_or_else(String::new, |user| user.to_string());
         let keys = [meters.key.clone(), meters.namespace.clone(), user];
@@ -176,17 +166,9 @@ impl DeviceMeters {
     fn new(is_new: bool, device: &Device) -> Self {
         if is_new {
             let zero = Meter::from_zero();
-            return Self {
-                served: zero,
-                held: zero,
-                denied: zero,
-                peak_bytes: 0,
-            };
+            return Self { served: zero, held: zero, denied: zero, peak_bytes: 0 };
         }
-        Self {
-            peak_bytes: device.peak_bytes,
-            ..Self::default()
-        }
+        Self { peak_bytes: device.peak_bytes, ..Self::default() }
     }
 
     fn advance(&mut self, device: &Device, elapsed_ns: u64, total_bytes: u64) -> Figures {
@@ -198,10 +180,7 @@ impl DeviceMeters {
         };
         self.peak_bytes = device.peak_bytes;
         let limit_bytes = Quota::of(&device.config).memory_bytes.unwrap_or(total_bytes);
-        let waits = growth(
-            elapsed_ns.saturating_mul(WAITING_MAX),
-            LATE_COUNT_NS * WAITING_MAX,
-        );
+        let waits = growth(elapsed_ns.saturating_mul(WAITING_MAX), LATE_COUNT_NS * WAITING_MAX);
         let denials = growth(elapsed_ns / DENIAL_NS, LATE_COUNT_NS / DENIAL_NS);
         Figures {
             gpu_ns: self.served.advance(device.served_ns, growth(elapsed_ns, LATE_NS)),

@@ -29,10 +29,7 @@ fn grown_from<'a>(
             if group.iter().any(|member| member.gpu.uuid == candidate.gpu.uuid) {
                 continue;
             }
-            let score = group
-                .iter()
-                .map(|member| nearness(member.gpu, candidate.gpu))
-                .sum();
+            let score = group.iter().map(|member| nearness(member.gpu, candidate.gpu)).sum();
             if next.is_none_or(|(most, _)| score > most) {
                 next = Some((score, *candidate));
             }

@@ -56,11 +56,7 @@ mod tests {
     }
 
     fn rules(factor_permille: u32, sharers_max: u32) -> Rules {
-        Rules {
-            suspendable_overcommit_permille: factor_permille,
-            sharers_max,
-            ..Rules::default()
-        }
+        Rules { suspendable_overcommit_permille: factor_permille, sharers_max, ..Rules::default() }
     }
 
     #[test]
@@ -80,18 +76,11 @@ mod tests {
                 (parts.suspendable_bytes, suspendable),
                 (parts.suspendable_largest_bytes, largest),
             ] {
-                assert!(
-                    part.abs_diff(expected) < 4,
-                    "{factor_permille}: {parts:?}, {expected}"
-                );
+                assert!(part.abs_diff(expected) < 4, "{factor_permille}: {parts:?}, {expected}");
             }
         }
         assert_eq!(rules(1000, 16).memory_parts(&gpu), None);
-        assert_eq!(
-            rules(1500, 1).memory_parts(&gpu),
-            None,
-            "nothing to take turns with"
-        );
+        assert_eq!(rules(1500, 1).memory_parts(&gpu), None, "nothing to take turns with");
     }
 
     proptest! {

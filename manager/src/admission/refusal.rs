@@ -31,11 +31,8 @@ impl Refusal {
     }
 
     pub(super) fn unknown(uuid: &GpuUuid, candidates: &[Candidate<'_>]) -> Self {
-        let known: Vec<String> = candidates
-            .iter()
-            .take(TOLD)
-            .map(|candidate| candidate.gpu.uuid.to_string())
-            .collect();
+        let known: Vec<String> =
+            candidates.iter().take(TOLD).map(|candidate| candidate.gpu.uuid.to_string()).collect();
         let known = if known.is_empty() {
             "this node has none now".to_owned()
         } else {
@@ -83,11 +80,7 @@ impl Refusal {
         } else if states.len() > TOLD {
             let _ = write!(text, "; and {} with less", states.len() - TOLD);
         }
-        if has_usable || states.is_empty() {
-            Self::NoRoom(text)
-        } else {
-            Self::Unusable(text)
-        }
+        if has_usable || states.is_empty() { Self::NoRoom(text) } else { Self::Unusable(text) }
     }
 
     /// The refusal for a tenant of GPU `uuid` that wants `after` in place of `before`. `others` have all but `free`, of which the
@@ -116,10 +109,9 @@ impl Refusal {
 }
 
 fn wish(amounts: &Quota) -> String {
-    let memory = amounts.memory_bytes.map_or_else(
-        || "all the memory of an empty GPU".to_owned(),
-        |bytes| MemorySize(bytes).to_string(),
-    );
+    let memory = amounts
+        .memory_bytes
+        .map_or_else(|| "all the memory of an empty GPU".to_owned(), |bytes| MemorySize(bytes).to_string());
     match amounts.reserved_permille() {
         0 => format!("{memory} is"),
         cores => format!("{memory} and {} are", CoreShare(cores)),
@@ -143,11 +135,8 @@ fn held(others: &Load) -> String {
 }
 
 fn left(free: &Free) -> String {
-    let mut text = format!(
-        "has {} and {} free",
-        MemorySize(free.memory_bytes),
-        CoreShare(free.cores_permille)
-    );
+    let mut text =
+        format!("has {} and {} free", MemorySize(free.memory_bytes), CoreShare(free.cores_permille));
     if free.is_empty {
         text.push_str(", empty");
     } else if free.sharers == 0 {

@@ -13,14 +13,7 @@ fn gpu(number: u8, memory_bytes: u64) -> Gpu {
 
 fn candidates<'a>(gpus: &'a [Gpu], loads: &[Load]) -> Vec<Candidate<'a>> {
     let loads = loads.iter().copied().chain(std::iter::repeat(Load::default()));
-    gpus.iter()
-        .zip(loads)
-        .map(|(gpu, load)| Candidate {
-            gpu,
-            load,
-            is_cordoned: false,
-        })
-        .collect()
+    gpus.iter().zip(loads).map(|(gpu, load)| Candidate { gpu, load, is_cordoned: false }).collect()
 }
 
 fn amounts(memory_bytes: Option<u64>, cores_permille: u32) -> Quota {
@@ -29,10 +22,7 @@ fn amounts(memory_bytes: Option<u64>, cores_permille: u32) -> Quota {
 
 #[test]
 fn less_than_one_context_is_told() {
-    let rules = Rules {
-        reserve_bytes_per_sharer: GIB / 2,
-        ..Rules::default()
-    };
+    let rules = Rules { reserve_bytes_per_sharer: GIB / 2, ..Rules::default() };
     let told = |bytes| rules.too_small(&amounts(bytes, 300));
     let text = told(Some(GIB / 4)).unwrap();
     assert!(text.starts_with("256 MiB is less than the 512 MiB"), "{text}");
@@ -40,12 +30,7 @@ fn less_than_one_context_is_told() {
 }
 
 fn any(count: usize, placement: Placement) -> Requested<'static> {
-    Requested::Any {
-        count,
-        placement,
-        include: &[],
-        exclude: &[],
-    }
+    Requested::Any { count, placement, include: &[], exclude: &[] }
 }
 
 fn numbers(uuids: &[GpuUuid]) -> Vec<u8> {
@@ -94,14 +79,7 @@ fn near_gpus_are_chosen_together() {
     let candidates = candidates(&gpus, &[]);
     let wish = amounts(Some(GIB), 100);
     let placed = |count| {
-        place(
-            &Rules::default(),
-            &candidates,
-            &wish,
-            false,
-            &any(count, Placement::Topology),
-        )
-        .unwrap()
+        place(&Rules::default(), &candidates, &wish, false, &any(count, Placement::Topology)).unwrap()
     };
     assert_eq!(numbers(&placed(2)), [2, 4]);
     let mut three = numbers(&placed(3));
@@ -116,20 +94,10 @@ fn only_those_included_and_never_those_excluded() {
     let rules = Rules::default();
     let wish = amounts(Some(GIB), 100);
     let (include, exclude) = ([gpus[1].uuid, gpus[2].uuid], [gpus[1].uuid]);
-    let wanted = |count| Requested::Any {
-        count,
-        placement: Placement::Binpack,
-        include: &include,
-        exclude: &exclude,
-    };
-    assert_eq!(
-        numbers(&place(&rules, &candidates, &wish, false, &wanted(1)).unwrap()),
-        [3]
-    );
-    assert!(matches!(
-        place(&rules, &candidates, &wish, false, &wanted(2)),
-        Err(Refusal::NoRoom(_))
-    ));
+    let wanted =
+        |count| Requested::Any { count, placement: Placement::Binpack, include: &include, exclude: &exclude };
+    assert_eq!(numbers(&place(&rules, &candidates, &wish, false, &wanted(1)).unwrap()), [3]);
+    assert!(matches!(place(&rules, &candidates, &wish, false, &wanted(2)), Err(Refusal::NoRoom(_))));
     let absent = [GpuUuid::from_bytes([9; 16])];
     let refused = place(&rules, &candidates, &wish, false, &Requested::Named(&absent)).unwrap_err();
     assert!(matches!(&refused, Refusal::Unknown(text) if text.contains("GPU-09090909")));
@@ -147,39 +115,19 @@ fn a_whole_gpu_is_no_other_tenants() {
         let refused = place(&rules, &candidates, wish, false, &any(1, Placement::Binpack)).unwrap_err();
         assert!(matches!(refused, Refusal::NoRoom(_)), "{refused:?}");
     }
-    assert!(
-        place(
-            &rules,
-            &candidates(&gpus, &[]),
-            &whole,
-            false,
-            &any(1, Placement::Binpack)
-        )
-        .is_ok()
-    );
+    assert!(place(&rules, &candidates(&gpus, &[]), &whole, false, &any(1, Placement::Binpack)).is_ok());
 }
 
 #[test]
 fn a_refusal_says_what_is_free_on_each_gpu() {
-    let mut gpus = vec![
-        gpu(1, 24 * GIB),
-        gpu(2, 24 * GIB),
-        gpu(3, 24 * GIB),
-        gpu(4, 24 * GIB),
-    ];
+    let mut gpus = vec![gpu(1, 24 * GIB), gpu(2, 24 * GIB), gpu(3, 24 * GIB), gpu(4, 24 * GIB)];
     gpus[2].health = Health::Unhealthy("XID 79".to_owned());
     let loads = [load(&[(Some(4 * GIB), 300)]), load(&[(Some(GIB), 0); 16])];
     let mut candidates = candidates(&gpus, &loads);
     candidates[3].is_cordoned = true;
     let wish = amounts(Some(40 * GIB), 300);
-    let refused = place(
-        &Rules::default(),
-        &candidates,
-        &wish,
-        false,
-        &any(1, Placement::Binpack),
-    )
-    .unwrap_err();
+    let refused =
+        place(&Rules::default(), &candidates, &wish, false, &any(1, Placement::Binpack)).unwrap_err();
     let [one, two, three, four] = [0, 1, 2, 3].map(|place: usize| gpus[place].uuid);
     assert_eq!(
         refused,
@@ -189,27 +137,12 @@ fn a_refusal_says_what_is_free_on_each_gpu() {
         ))
     );
     // If no GPU may be used, the refusal gives that reason, not the amounts.
-    let refused = place(
-        &Rules::default(),
-        &candidates[2..],
-        &wish,
-        false,
-        &any(1, Placement::Binpack),
-    )
-    .unwrap_err();
+    let refused =
+        place(&Rules::default(), &candidates[2..], &wish, false, &any(1, Placement::Binpack)).unwrap_err();
     assert!(matches!(refused, Refusal::Unusable(_)), "{refused:?}");
-    let refused = place(
-        &Rules::default(),
-        &candidates,
-        &wish,
-        false,
-        &Requested::Named(&[three]),
-    )
-    .unwrap_err();
-    assert_eq!(
-        refused,
-        Refusal::Unusable(format!("{three} is unhealthy: XID 79"))
-    );
+    let refused =
+        place(&Rules::default(), &candidates, &wish, false, &Requested::Named(&[three])).unwrap_err();
+    assert_eq!(refused, Refusal::Unusable(format!("{three} is unhealthy: XID 79")));
     // With many GPUs, the text names only the first.
     let many: Vec<Gpu> = (0..64).map(|number| gpu(number, GIB)).collect();
     let refused = place(
@@ -231,28 +164,13 @@ fn what_does_not_grow_is_not_refused() {
     let uuids = [gpus[0].uuid];
     let before = amounts(Some(4 * GIB), 400);
     let to = |memory, cores| {
-        resize(
-            &rules,
-            &candidates(&gpus, &others),
-            &uuids,
-            (&before, &amounts(memory, cores)),
-            false,
-        )
+        resize(&rules, &candidates(&gpus, &others), &uuids, (&before, &amounts(memory, cores)), false)
     };
     assert!(to(Some(4 * GIB), 400).is_ok() && to(Some(GIB), 1).is_ok());
     assert!(to(Some(4 * GIB + 1), 400).is_err() && to(Some(4 * GIB), 401).is_err() && to(None, 400).is_err());
     // A missing GPU does not keep a tenant from shrinking.
     assert!(resize(&rules, &[], &uuids, (&before, &amounts(Some(GIB), 400)), false).is_ok());
-    assert!(
-        resize(
-            &rules,
-            &[],
-            &uuids,
-            (&before, &amounts(Some(5 * GIB), 400)),
-            false
-        )
-        .is_err()
-    );
+    assert!(resize(&rules, &[], &uuids, (&before, &amounts(Some(5 * GIB), 400)), false).is_err());
 }
 
 #[test]
@@ -291,19 +209,12 @@ fn a_refused_growth_says_what_the_tenant_has_what_it_can_get_and_what_others_hav
 #[test]
 fn suspendable_tenants_exceed_a_gpu_together_and_others_never_do() {
     let gpus = [gpu(1, 8 * GIB)];
-    let rules = Rules {
-        suspendable_overcommit_permille: 1500,
-        ..Rules::default()
-    };
+    let rules = Rules { suspendable_overcommit_permille: 1500, ..Rules::default() };
     let mut one = load(&[(Some(2 * GIB), 0)]);
     let free = |load: &Load| [true, false].map(|kind| rules.free(&gpus[0], load, kind).memory_bytes / GIB);
     assert_eq!(free(&one), [6, 6]);
     one.add_suspendable(Some(6 * GIB), 0);
-    assert_eq!(
-        free(&one),
-        [4, 0],
-        "the suspendable one must fit beside all that are not"
-    );
+    assert_eq!(free(&one), [4, 0], "the suspendable one must fit beside all that are not");
     one.add_suspendable(Some(4 * GIB), 0);
     assert_eq!(free(&one), [0, 0]);
     let mut two = Load::default();
@@ -315,10 +226,8 @@ fn suspendable_tenants_exceed_a_gpu_together_and_others_never_do() {
 fn any_amounts() -> impl Strategy<Value = Quota> {
     let memory = prop_oneof![1 => Just(None), 9 => (1..40 * GIB).prop_map(Some)];
     let policy = prop_oneof![Just(Policy::Fixed), Just(Policy::Burst), Just(Policy::BestEffort)];
-    (memory, 1_u32..=1000, policy).prop_map(|(memory, cores, policy)| Quota {
-        policy,
-        ..amounts(memory, cores)
-    })
+    (memory, 1_u32..=1000, policy)
+        .prop_map(|(memory, cores, policy)| Quota { policy, ..amounts(memory, cores) })
 }
 
 fn any_rules() -> impl Strategy<Value = Rules> {

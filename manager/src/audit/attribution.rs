@@ -81,9 +81,7 @@ impl Attribution {
         if let Some(owner) = known {
             return owner.clone();
         }
-        let inside = self
-            .by_root(host_pid)
-            .or_else(|| self.by_environment(host_pid, snapshot));
+        let inside = self.by_root(host_pid).or_else(|| self.by_environment(host_pid, snapshot));
         inside.map_or(Owner::Unknown, Owner::Inside)
     }
 
@@ -91,12 +89,8 @@ impl Attribution {
     /// one that leads to another tenant's limits.
     fn by_root(&self, host_pid: u32) -> Option<String> {
         let flags = OFlags::PATH | OFlags::CLOEXEC;
-        let root = open(
-            process::folder_of(host_pid).join("root"),
-            flags | OFlags::DIRECTORY,
-            Mode::empty(),
-        )
-        .ok()?;
+        let root =
+            open(process::folder_of(host_pid).join("root"), flags | OFlags::DIRECTORY, Mode::empty()).ok()?;
         let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
         let limits = format!("{MANAGED}/limits");
         let found = fstat(openat2(&root, limits, flags, Mode::empty(), resolve).ok()?).ok()?;
@@ -112,10 +106,7 @@ impl Attribution {
             return false;
         };
         let has_loaded = mapped.lines().any(|line| {
-            let inode = line
-                .split_ascii_whitespace()
-                .nth(4)
-                .and_then(|word| word.parse().ok());
+            let inode = line.split_ascii_whitespace().nth(4).and_then(|word| word.parse().ok());
             inode == Some(limits) || inode == Some(usage)
         });
         !mapped.is_empty() && !has_loaded && self.by_root(host_pid).as_deref() == Some(tenant)
@@ -127,17 +118,9 @@ impl Attribution {
         use std::os::unix::ffi::OsStrExt as _;
         let environment = process::environment_now(&process::folder_of(host_pid)).ok()?;
         let name = format!("{ENV_DIRECTORY}=");
-        let value = environment
-            .split(|byte| *byte == 0)
-            .find_map(|one| one.strip_prefix(name.as_bytes()))?;
+        let value = environment.split(|byte| *byte == 0).find_map(|one| one.strip_prefix(name.as_bytes()))?;
         let directory = Path::new(std::ffi::OsStr::from_bytes(value));
-        let id = directory
-            .strip_prefix(self.root.join("containers"))
-            .ok()?
-            .to_str()?;
-        snapshot
-            .find(id)
-            .filter(|tenant| !tenant.is_granted)
-            .map(|tenant| tenant.id.clone())
+        let id = directory.strip_prefix(self.root.join("containers")).ok()?.to_str()?;
+        snapshot.find(id).filter(|tenant| !tenant.is_granted).map(|tenant| tenant.id.clone())
     }
 }

@@ -30,12 +30,7 @@ pub(super) struct DeletedFiles {
 
 impl DeletedFiles {
     pub(super) fn new(root: &Path) -> Self {
-        Self {
-            root: root.to_owned(),
-            present: BTreeSet::new(),
-            gone: HashMap::new(),
-            order: VecDeque::new(),
-        }
+        Self { root: root.to_owned(), present: BTreeSet::new(), gone: HashMap::new(), order: VecDeque::new() }
     }
 
     /// Replaces the list of present files; files that are missing from it count as deleted.

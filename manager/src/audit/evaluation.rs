@@ -133,12 +133,7 @@ impl Audit {
         for (gpu, processes) in listed {
             for (host_pid, used_bytes) in processes {
                 let owner = self.attribution.owner_of(*host_pid, snapshot);
-                uses.push(Use {
-                    gpu: *gpu,
-                    host_pid: *host_pid,
-                    used_bytes: *used_bytes,
-                    owner,
-                });
+                uses.push(Use { gpu: *gpu, host_pid: *host_pid, used_bytes: *used_bytes, owner });
             }
         }
         uses
@@ -199,13 +194,7 @@ impl Audit {
                 ),
             };
             self.count(reason);
-            self.report(Finding::new(
-                reason,
-                Some(tenant),
-                finding.key.gpu,
-                Some(host_pid),
-                text,
-            ));
+            self.report(Finding::new(reason, Some(tenant), finding.key.gpu, Some(host_pid), text));
         }
         self.held_processes.retain(&pids);
     }
@@ -234,13 +223,7 @@ impl Audit {
                         MemorySize(device.used_bytes),
                         more_memory(is_pod(&tenant.id)),
                     );
-                    self.report(Finding::new(
-                        MEMORY_DENIED,
-                        Some(&tenant.id),
-                        Some(device.gpu),
-                        None,
-                        text,
-                    ));
+                    self.report(Finding::new(MEMORY_DENIED, Some(&tenant.id), Some(device.gpu), None, text));
                 }
                 now.insert(key, device.denied);
             }
@@ -261,11 +244,7 @@ impl Audit {
 /// The event of a finding.
 fn report_of(finding: Finding) -> Report {
     Report {
-        severity: if finding.is_note {
-            Severity::Info
-        } else {
-            Severity::Warning
-        },
+        severity: if finding.is_note { Severity::Info } else { Severity::Warning },
         reason: finding.key.reason.into(),
         message: finding.text,
         tenant: finding.key.tenant,
@@ -278,8 +257,7 @@ fn report_of(finding: Finding) -> Report {
 /// reports a silent NVML.
 pub(super) fn list(snapshot: &Snapshot, processes: &Processes) -> Listed {
     let gpus = findings::gpus_of(snapshot).into_iter();
-    gpus.map(|gpu| (gpu, processes(&gpu).unwrap_or_default()))
-        .collect()
+    gpus.map(|gpu| (gpu, processes(&gpu).unwrap_or_default())).collect()
 }
 
 /// Adds a finding's bytes to the figures for the metrics.

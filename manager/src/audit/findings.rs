@@ -75,19 +75,8 @@ impl Finding {
         host_pid: Option<u32>,
         text: String,
     ) -> Self {
-        let key = Key {
-            reason,
-            tenant: tenant.map(str::to_owned),
-            gpu,
-            host_pid,
-        };
-        Self {
-            key,
-            looks: LOOKS,
-            text,
-            is_note: false,
-            bytes: 0,
-        }
+        let key = Key { reason, tenant: tenant.map(str::to_owned), gpu, host_pid };
+        Self { key, looks: LOOKS, text, is_note: false, bytes: 0 }
     }
 }
 
@@ -116,10 +105,7 @@ pub(super) fn findings_in(snapshot: &Snapshot, uses: &[Use], lowered: &LoweredLi
         found.extend(unregistered_finding(tenant));
         found.extend(older_shim_finding(tenant));
         for device in &tenant.devices {
-            let sums = by_owner
-                .get(&(tenant.id.as_str(), device.gpu))
-                .copied()
-                .unwrap_or_default();
+            let sums = by_owner.get(&(tenant.id.as_str(), device.gpu)).copied().unwrap_or_default();
             found.extend(left_finding(tenant, device));
             let kept = lowered.kept_bytes(&tenant.id, device.gpu);
             found.extend(amount_findings(tenant, device, sums, kept));
@@ -129,9 +115,7 @@ pub(super) fn findings_in(snapshot: &Snapshot, uses: &[Use], lowered: &LoweredLi
 }
 
 fn process_finding(one: &Use) -> Option<Finding> {
-    let Use {
-        gpu, host_pid: pid, ..
-    } = one;
+    let Use { gpu, host_pid: pid, .. } = one;
     match &one.owner {
         Owner::Attached(_) => None,
         Owner::Inside(name) => Some(Finding::new(
@@ -191,11 +175,7 @@ fn older_shim_finding(tenant: &Tenant) -> Option<Finding> {
     let own = release::number();
     let is_older = |process: &&Process| process.release.is_some_and(|release| release < own);
     let older = tenant.processes.iter().filter(is_older).count();
-    let oldest = tenant
-        .processes
-        .iter()
-        .filter_map(|process| process.release)
-        .min()?;
+    let oldest = tenant.processes.iter().filter_map(|process| process.release).min()?;
     (older > 0).then(|| Finding {
         is_note: true,
         ..Finding::new(
@@ -231,10 +211,7 @@ fn left_finding(tenant: &Tenant, device: &Device) -> Option<Finding> {
 
 fn damage_finding(tenant: &Tenant) -> Option<Finding> {
     let problem = tenant.problem.as_ref()?;
-    let text = format!(
-        "the files of {} cannot be trusted: {problem}; start it again",
-        tenant.id
-    );
+    let text = format!("the files of {} cannot be trusted: {problem}; start it again", tenant.id);
     Some(Finding {
         // Two looks suffice, as files appear complete: only one that is just being removed looks damaged.
         looks: 2,
@@ -260,10 +237,7 @@ fn amount_findings(
             MemorySize(have),
             MemorySize(limit)
         );
-        found.push(Finding {
-            bytes: have - limit,
-            ..finding(OVER_LIMIT, text)
-        });
+        found.push(Finding { bytes: have - limit, ..finding(OVER_LIMIT, text) });
     } else if let Some(kept) = kept_bytes {
         let text = format!(
             "the limit of {} was lowered to {}, and it has {} of {gpu}: it keeps that, and gets nothing more until it is below",
@@ -271,10 +245,7 @@ fn amount_findings(
             MemorySize(limit),
             MemorySize(kept)
         );
-        found.push(Finding {
-            is_note: true,
-            ..finding(LIMIT_BELOW_USE, text)
-        });
+        found.push(Finding { is_note: true, ..finding(LIMIT_BELOW_USE, text) });
     }
     if attached_bytes > used.saturating_add(SLACK_BYTES.max(used / 20)) {
         found.push(finding(

@@ -39,13 +39,7 @@ impl LoweredLimits {
                     Some(kept_bytes) => Some(kept_bytes.min(used_bytes)),
                     None => lowered_from.map(|before_bytes| used_bytes.min(before_bytes)),
                 };
-                self.known.insert(
-                    key,
-                    Known {
-                        limit_bytes,
-                        kept_bytes,
-                    },
-                );
+                self.known.insert(key, Known { limit_bytes, kept_bytes });
             }
         }
     }
@@ -69,16 +63,9 @@ mod tests {
     fn memory_is_kept_until_it_is_freed() {
         let mut limits = LoweredLimits::default();
         let mut kept = |limit_bytes, used_bytes| {
-            let device = Device {
-                used_bytes,
-                ..Device::unused(GPU, DeviceConfig::new(limit_bytes, 1000))
-            };
+            let device = Device { used_bytes, ..Device::unused(GPU, DeviceConfig::new(limit_bytes, 1000)) };
             limits.refresh(&Snapshot {
-                tenants: vec![Tenant {
-                    id: "a".to_owned(),
-                    devices: vec![device],
-                    ..Tenant::default()
-                }],
+                tenants: vec![Tenant { id: "a".to_owned(), devices: vec![device], ..Tenant::default() }],
                 ..Snapshot::default()
             });
             limits.kept_bytes("a", GPU)

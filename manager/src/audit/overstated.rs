@@ -28,13 +28,8 @@ impl Claims {
     pub(super) fn new(mut shown: BTreeMap<Claimed, u64>, utilization: &Utilization) -> Self {
         shown.retain(|_, permille| *permille >= LEAST_PERMILLE);
         let gpus: BTreeSet<GpuUuid> = shown.keys().map(|(_, gpu)| *gpu).collect();
-        let told = gpus
-            .into_iter()
-            .filter_map(|gpu| Some((gpu, utilization(&gpu).ok()?)));
-        Self {
-            utilization: told.collect(),
-            shown,
-        }
+        let told = gpus.into_iter().filter_map(|gpu| Some((gpu, utilization(&gpu).ok()?)));
+        Self { utilization: told.collect(), shown }
     }
 
     /// Whether there are none.
@@ -45,9 +40,7 @@ impl Claims {
     /// Findings of the claims that NVML contradicts, `uses` being all processes that it lists.
     pub(super) fn findings(&self, uses: &[Use]) -> Vec<Finding> {
         let shown = self.shown.iter();
-        shown
-            .filter_map(|((tenant, gpu), permille)| self.finding(tenant, *gpu, *permille, uses))
-            .collect()
+        shown.filter_map(|((tenant, gpu), permille)| self.finding(tenant, *gpu, *permille, uses)).collect()
     }
 
     fn finding(&self, tenant: &str, gpu: GpuUuid, shown_permille: u64, uses: &[Use]) -> Option<Finding> {
@@ -56,16 +49,12 @@ impl Claims {
         // A process of no known tenant may be this one's.
         let is_others = |pid: u32| {
             let of_pid = on_gpu.iter().find(|one| one.host_pid == pid);
-            of_pid
-                .and_then(|one| owner(one))
-                .is_some_and(|name| name != tenant)
+            of_pid.and_then(|one| owner(one)).is_some_and(|name| name != tenant)
         };
         let percent = match self.utilization.get(&gpu) {
-            Some(told) => told
-                .iter()
-                .filter(|(pid, _)| !is_others(*pid))
-                .map(|(_, percent)| u64::from(*percent))
-                .sum(),
+            Some(told) => {
+                told.iter().filter(|(pid, _)| !is_others(*pid)).map(|(_, percent)| u64::from(*percent)).sum()
+            }
             None if !on_gpu.is_empty() && on_gpu.iter().all(|one| is_others(one.host_pid)) => 0,
             None => return None,
         };
@@ -94,11 +83,8 @@ fn owner(one: &Use) -> Option<&str> {
 /// tenants whose busy maps are `overstated`.
 pub(super) fn proofs(uses: &[Use], overstated: BTreeSet<Claimed>) -> BTreeMap<Claimed, Proof> {
     let mut proofs: BTreeMap<Claimed, Proof> = BTreeMap::new();
-    let unknown: BTreeSet<GpuUuid> = uses
-        .iter()
-        .filter(|one| owner(one).is_none())
-        .map(|one| one.gpu)
-        .collect();
+    let unknown: BTreeSet<GpuUuid> =
+        uses.iter().filter(|one| owner(one).is_none()).map(|one| one.gpu).collect();
     for one in uses.iter().filter(|one| !unknown.contains(&one.gpu)) {
         if let Some(name) = owner(one) {
             let proof = proofs.entry((name.to_owned(), one.gpu)).or_default();
@@ -144,14 +130,7 @@ mod tests {
         assert_eq!(findings(1000, Ok(told), &["a", "b"]), 1);
         assert_eq!(findings(LEAST_PERMILLE - 1, Ok(&[]), &["a", "b"]), 0);
         // Its slices among those of many contexts.
-        assert_eq!(
-            findings(
-                1000,
-                Ok(&[(1, 3), (2, 97)]),
-                &["a", "b", "b", "b", "b", "b", "b", "b", "b"]
-            ),
-            0
-        );
+        assert_eq!(findings(1000, Ok(&[(1, 3), (2, 97)]), &["a", "b", "b", "b", "b", "b", "b", "b", "b"]), 0);
         assert_eq!(findings(1000, Ok(&[(1, 40), (2, 60)]), &["a", "b"]), 0);
     }
 

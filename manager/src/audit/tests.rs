@@ -9,33 +9,17 @@ const GPU: GpuUuid = GpuUuid::from_bytes([1; 16]);
 const GIB: u64 = 1 << 30;
 
 fn tenant(id: &str, limit_bytes: u64, used_bytes: u64) -> Tenant {
-    let device = Device {
-        used_bytes,
-        ..Device::unused(GPU, DeviceConfig::new(limit_bytes, 1000))
-    };
-    Tenant {
-        id: id.to_owned(),
-        devices: vec![device],
-        ..Tenant::default()
-    }
+    let device = Device { used_bytes, ..Device::unused(GPU, DeviceConfig::new(limit_bytes, 1000)) };
+    Tenant { id: id.to_owned(), devices: vec![device], ..Tenant::default() }
 }
 
 /// As [`tenant`], with a process.
 fn living(id: &str, limit_bytes: u64, used_bytes: u64) -> Tenant {
-    Tenant {
-        processes: vec![process(4_000_001, true)],
-        ..tenant(id, limit_bytes, used_bytes)
-    }
+    Tenant { processes: vec![process(4_000_001, true)], ..tenant(id, limit_bytes, used_bytes) }
 }
 
 fn process(host_pid: u32, registered: bool) -> Process {
-    Process {
-        host_pid: Some(host_pid),
-        pid: host_pid,
-        registered,
-        used_bytes: vec![0],
-        ..Process::default()
-    }
+    Process { host_pid: Some(host_pid), pid: host_pid, registered, used_bytes: vec![0], ..Process::default() }
 }
 
 struct Bench {
@@ -48,16 +32,8 @@ impl Bench {
     fn new(tenants: Vec<Tenant>) -> Self {
         let root = tempfile::tempdir().unwrap();
         let audit = Audit::new(Attribution::new(root.path()), Arc::default(), Arc::default());
-        let snapshot = Snapshot {
-            tenants,
-            number: 1,
-            ..Snapshot::default()
-        };
-        Self {
-            root,
-            audit,
-            snapshot,
-        }
+        let snapshot = Snapshot { tenants, number: 1, ..Snapshot::default() };
+        Self { root, audit, snapshot }
     }
 
     /// Reason and tenant of the reports after `looks` looks with these processes on the GPU.
@@ -66,8 +42,7 @@ impl Bench {
         let processes = move |_: &GpuUuid| Ok(uses.clone());
         for _ in 0..looks {
             let listed = list(&self.snapshot, &processes);
-            self.audit
-                .evaluate(&self.snapshot, &listed, &|_| false, &|id| id.starts_with("pod"));
+            self.audit.evaluate(&self.snapshot, &listed, &|_| false, &|id| id.starts_with("pod"));
         }
         let (events, _) = self.audit.events.listen(0);
         events
@@ -113,11 +88,7 @@ fn more_than_the_quota_and_less_than_the_truth() {
     let mut a = tenant("a", GIB, GIB / 2);
     a.processes.push(process(4_000_001, true));
     let mut bench = Bench::new(vec![a]);
-    assert_eq!(
-        bench.told(LOOKS, &[(4_000_001, GIB - 1)]),
-        [about(TAMPERED, "a")],
-        "it lies"
-    );
+    assert_eq!(bench.told(LOOKS, &[(4_000_001, GIB - 1)]), [about(TAMPERED, "a")], "it lies");
     assert_eq!(bench.audit.findings.lock()["a"].len(), 1);
     let told = bench.told(LOOKS, &[(4_000_001, 2 * GIB)]);
     assert_eq!(told, [about(TAMPERED, "a"), about(OVER_LIMIT, "a")]);
@@ -214,14 +185,8 @@ fn a_refusal_names_the_size_that_was_asked_for_and_what_its_reader_can_do() {
         "{texts:?}"
     );
     // A process of an earlier release tells no size.
-    assert!(
-        texts[1].starts_with("memory was refused 1 times: 512 MiB of 1 GiB are used; "),
-        "{texts:?}"
-    );
-    assert!(
-        texts[0].contains("annotation vcuda.io/memory") && !texts[0].contains("vcuda set"),
-        "{texts:?}"
-    );
+    assert!(texts[1].starts_with("memory was refused 1 times: 512 MiB of 1 GiB are used; "), "{texts:?}");
+    assert!(texts[0].contains("annotation vcuda.io/memory") && !texts[0].contains("vcuda set"), "{texts:?}");
     assert!(texts[1].contains("vcuda set"), "{texts:?}");
 }
 
@@ -240,9 +205,7 @@ fn an_nvml_that_does_not_answer_finds_nothing() {
     let mut bench = Bench::new(vec![tenant("a", GIB, 0)]);
     let none = list(&bench.snapshot, &|_| Err("gone".to_owned()));
     for _ in 0..5 {
-        bench
-            .audit
-            .evaluate(&bench.snapshot, &none, &|_| true, &|_| false);
+        bench.audit.evaluate(&bench.snapshot, &none, &|_| true, &|_| false);
     }
     assert!(bench.audit.events.listen(0).0.is_empty());
 }

@@ -44,11 +44,7 @@ pub(super) struct Answer {
 
 impl Answer {
     pub(super) fn of(outcome: Outcome) -> Answer {
-        Answer {
-            outcome,
-            state: None,
-            error: None,
-        }
+        Answer { outcome, state: None, error: None }
     }
 }
 
@@ -62,10 +58,7 @@ pub(super) struct Driver {
 
 impl Driver {
     pub(super) fn new(library: Option<PathBuf>) -> Driver {
-        Driver {
-            library,
-            loaded: None,
-        }
+        Driver { library, loaded: None }
     }
 
     fn load(&mut self) -> Result<&Cuda, CudaProblem> {
@@ -93,11 +86,7 @@ impl Driver {
         let done = do_step(cuda, step, target, limit);
         let state = cuda.checkpoint_state(target.pid.as_raw()).ok().map(state_of);
         match done {
-            Ok(true) => Answer {
-                outcome: Outcome::Done,
-                state,
-                error: None,
-            },
+            Ok(true) => Answer { outcome: Outcome::Done, state, error: None },
             Ok(false) => Answer::of(Outcome::Gone),
             Err(problem) => failed(&problem, target, state),
         }
@@ -132,11 +121,7 @@ fn failed(problem: &CudaProblem, target: Target, state: Option<ProcessState>) ->
         CudaProblem::Refused { call: "cuInit", .. } => Outcome::NoDriver,
         CudaProblem::Refused { error, .. } => of_error(*error, state),
     };
-    Answer {
-        outcome,
-        state,
-        error: Some(problem.to_string()),
-    }
+    Answer { outcome, state, error: Some(problem.to_string()) }
 }
 
 fn of_error(error: CUerror, state: Option<ProcessState>) -> Outcome {

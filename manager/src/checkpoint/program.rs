@@ -103,9 +103,7 @@ fn run(flags: Flags) -> ! {
             vcuda_driver_open::end_at_once(NO_THREAD)
         }
     };
-    let Some(request) = request else {
-        vcuda_driver_open::end_at_once(serve(&stepper))
-    };
+    let Some(request) = request else { vcuda_driver_open::end_at_once(serve(&stepper)) };
     let report = stepper.report(&request);
     if flags.json {
         print_json(&report);
@@ -122,10 +120,7 @@ fn serve(stepper: &Stepper) -> u8 {
         let request: Request = match request {
             Ok(request) => request,
             Err(error) => {
-                let _ = writeln!(
-                    io::stderr(),
-                    "vcuda-checkpoint: a request cannot be read: {error}"
-                );
+                let _ = writeln!(io::stderr(), "vcuda-checkpoint: a request cannot be read: {error}");
                 return USAGE;
             }
         };
@@ -151,11 +146,9 @@ fn print(report: &Report) {
     let _ = match (outcome, report.state) {
         (Outcome::Done, Some(state)) => writeln!(io::stdout(), "{}", format!("{state:?}").to_lowercase()),
         (Outcome::Done, None) => writeln!(io::stdout(), "done"),
-        _ => writeln!(
-            io::stderr(),
-            "vcuda-checkpoint: process {pid}: {outcome}{}",
-            error.unwrap_or_default()
-        ),
+        _ => {
+            writeln!(io::stderr(), "vcuda-checkpoint: process {pid}: {outcome}{}", error.unwrap_or_default())
+        }
     };
 }
 
@@ -165,11 +158,8 @@ mod tests {
 
     #[test]
     fn the_help_names_each_exit_status() {
-        let named: Vec<u8> = STATUSES
-            .lines()
-            .skip(1)
-            .map_while(|line| line.split_whitespace().next()?.parse().ok())
-            .collect();
+        let named: Vec<u8> =
+            STATUSES.lines().skip(1).map_while(|line| line.split_whitespace().next()?.parse().ok()).collect();
         for outcome in Outcome::ALL {
             let count = named.iter().filter(|status| **status == outcome.status()).count();
             assert_eq!(count, 1, "{outcome:?}");

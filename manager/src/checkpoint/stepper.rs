@@ -46,12 +46,7 @@ impl Stepper {
     /// Does a step. After one without an answer the thread may hang in the driver: the program must end.
     pub(super) fn report(&self, request: &Request) -> Report {
         let begun_ns = clock::now_ns();
-        let limit = limit(request)
-            + if request.step == Step::Lock {
-                GRACE
-            } else {
-                Duration::ZERO
-            };
+        let limit = limit(request) + if request.step == Step::Lock { GRACE } else { Duration::ZERO };
         // If the thread is gone, there is no answer either.
         let _ = self.requests.send(*request);
         let answer = self.answers.recv_timeout(limit);
@@ -74,9 +69,6 @@ fn limit(request: &Request) -> Duration {
 }
 
 fn take(driver: &mut Driver, request: &Request) -> Answer {
-    let target = Target {
-        pid: Pid::from_raw(request.pid),
-        start_ticks: request.start_ticks.get(),
-    };
+    let target = Target { pid: Pid::from_raw(request.pid), start_ticks: request.start_ticks.get() };
     driver.take(request.step, target, limit(request))
 }

@@ -123,11 +123,7 @@ pub(super) struct ApiTable {
 
 impl Default for ApiTable {
     fn default() -> Self {
-        Self {
-            mode: Mode(0o660),
-            group: None,
-            viewers: Vec::new(),
-        }
+        Self { mode: Mode(0o660), group: None, viewers: Vec::new() }
     }
 }
 
@@ -178,11 +174,7 @@ pub(super) struct HealthTable {
 
 impl Default for HealthTable {
     fn default() -> Self {
-        Self {
-            ignored_xids: Vec::new(),
-            fatal_xids: Vec::new(),
-            clean_probes: 30,
-        }
+        Self { ignored_xids: Vec::new(), fatal_xids: Vec::new(), clean_probes: 30 }
     }
 }
 
@@ -204,9 +196,7 @@ pub(super) struct MetricsTable {
 
 impl Default for MetricsTable {
     fn default() -> Self {
-        Self {
-            listen: Listen(Some(([127, 0, 0, 1], 9436).into())),
-        }
+        Self { listen: Listen(Some(([127, 0, 0, 1], 9436).into())) }
     }
 }
 
@@ -219,10 +209,7 @@ pub(super) struct AuditTable {
 
 impl Default for AuditTable {
     fn default() -> Self {
-        Self {
-            interval: Interval(std::time::Duration::from_secs(1)),
-            action: Action::Report,
-        }
+        Self { interval: Interval(std::time::Duration::from_secs(1)), action: Action::Report }
     }
 }
 
@@ -234,9 +221,7 @@ pub(super) struct SuspendTable {
 
 impl Default for SuspendTable {
     fn default() -> Self {
-        Self {
-            residence: Residence(std::time::Duration::from_secs(30)),
-        }
+        Self { residence: Residence(std::time::Duration::from_secs(30)) }
     }
 }
 
@@ -251,17 +236,7 @@ pub(super) struct CdiTable {
 
 impl Default for CdiTable {
     fn default() -> Self {
-        let DeviceSettings {
-            inject,
-            devices,
-            driver_root,
-            ..
-        } = DeviceSettings::default();
-        Self {
-            directory: Folder::System,
-            inject,
-            devices,
-            driver_root,
-        }
+        let DeviceSettings { inject, devices, driver_root, .. } = DeviceSettings::default();
+        Self { directory: Folder::System, inject, devices, driver_root }
     }
 }

@@ -68,16 +68,14 @@ fn cores<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u32>, D::E
     parsed(deserializer, |text| {
         let (whole, tenth) = text.split_once('.').unwrap_or((text, "0"));
         let digit = tenth.parse::<u32>().ok().filter(|_| tenth.len() == 1);
-        let permille = whole
-            .parse::<u32>()
-            .ok()
-            .zip(digit)
-            .map(|(whole, tenth)| whole.saturating_mul(10) + tenth);
+        let permille =
+            whole.parse::<u32>().ok().zip(digit).map(|(whole, tenth)| whole.saturating_mul(10) + tenth);
         match permille {
             Some(permille) if (1..=1_000_000).contains(&permille) => Ok(Some(permille)),
-            _ => Err(
-                "not a percentage of one GPU's time; write for example 50, or 200 for two GPUs".to_owned(),
-            ),
+            _ => {
+                Err("not a percentage of one GPU's time; write for example 50, or 200 for two GPUs"
+                    .to_owned())
+            }
         }
     })
 }

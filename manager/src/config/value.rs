@@ -15,9 +15,7 @@ impl<'de> Deserialize<'de> for Size {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         parsed(deserializer, |text| match text {
             "0" => Ok(Self(0)),
-            text => MemorySize::with_unit(text)
-                .map(|size| Self(size.0))
-                .map_err(|error| error.to_string()),
+            text => MemorySize::with_unit(text).map(|size| Self(size.0)).map_err(|error| error.to_string()),
         })
     }
 }
@@ -34,11 +32,7 @@ impl<'de> Deserialize<'de> for Factor {
                 "{factor}: outside 1 to 10; 1 promises what there is, 1.5 half as much again"
             )));
         }
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "1000 to 10000"
-        )]
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "1000 to 10000")]
         let permille = (factor * 1000.0).round() as u32;
         Ok(Self(permille))
     }

@@ -103,10 +103,8 @@ mod tests {
         after.report(report("new"));
         after.keep_in(&root);
         let (kept, _) = after.listen(0);
-        let told: Vec<_> = kept
-            .iter()
-            .map(|event| (event.number, event.report.tenant.as_deref().unwrap()))
-            .collect();
+        let told: Vec<_> =
+            kept.iter().map(|event| (event.number, event.report.tenant.as_deref().unwrap())).collect();
         assert_eq!(told, [(1, "early"), (2, "late"), (3, "new")]);
         assert_eq!(kept[0].report, report("early"));
     }

@@ -38,10 +38,7 @@ fn table(grants: &[Grant]) -> GrantTable {
 fn inventory(minor_number: Option<u32>) -> Inventory {
     let mut gpu = Gpu::new(uuid(), "simulated", 24 << 30);
     gpu.minor_number = minor_number;
-    Inventory {
-        gpus: vec![gpu],
-        ..Inventory::default()
-    }
+    Inventory { gpus: vec![gpu], ..Inventory::default() }
 }
 
 /// The devices of the manager with the root `root`, in the folder `cdi`.
@@ -84,10 +81,7 @@ fn a_device_is_of_the_living_grant_of_its_name_and_of_no_other() {
     assert_eq!(mounted(scratch.path(), "web"), directory("web-2"));
     assert_eq!(own.device_of(&grant("web", 1)), None);
     own.remove(&grant("web", 2)).unwrap();
-    assert_eq!(
-        (mounted(scratch.path(), "web"), own.device_of(&grant("web", 2))),
-        (None, None)
-    );
+    assert_eq!((mounted(scratch.path(), "web"), own.device_of(&grant("web", 2))), (None, None));
 }
 
 #[test]
@@ -103,9 +97,7 @@ fn a_device_that_cannot_be_replaced_is_at_least_removed() {
         },
         ..own
     };
-    let error = toolkit_free
-        .write(&grant("web", 2), &inventory(Some(0)))
-        .unwrap_err();
+    let error = toolkit_free.write(&grant("web", 2), &inventory(Some(0))).unwrap_err();
     assert!(error.to_string().contains("libcuda.so.1"), "{error}");
     assert_eq!(mounted(scratch.path(), "web"), None);
 }
@@ -123,15 +115,10 @@ fn a_start_removes_what_is_left_and_restores_what_is_missing() {
     let after = devices(scratch.path(), "run");
     let table = table(&[grant("web", 3), grant("batch", 4)]);
     after.tidy(&table).unwrap();
-    assert_eq!(
-        (mounted(scratch.path(), "gone"), mounted(scratch.path(), "web")),
-        (None, None)
-    );
+    assert_eq!((mounted(scratch.path(), "gone"), mounted(scratch.path(), "web")), (None, None));
     // Another manager's device stays, and its name cannot be had.
     after.restore(&table, &gpus).unwrap();
-    let names: Vec<_> = ["web", "batch"]
-        .map(|key| mounted(scratch.path(), key).is_some())
-        .into();
+    let names: Vec<_> = ["web", "batch"].map(|key| mounted(scratch.path(), key).is_some()).into();
     assert_eq!(names, [true, true]);
     assert_eq!(fs::read_dir(scratch.path().join("cdi")).unwrap().count(), 3);
     fs::remove_file(path(&scratch.path().join("cdi"), "web")).unwrap();
@@ -148,10 +135,7 @@ fn the_files_of_others_are_left_alone() {
     fs::create_dir_all(&directory).unwrap();
     other.write(&grant("web", 1), &gpus).unwrap();
     own.tidy(&GrantTable::default()).unwrap();
-    assert!(matches!(
-        own.write(&grant("web", 1), &gpus),
-        Err(DeviceError::Foreign(_))
-    ));
+    assert!(matches!(own.write(&grant("web", 1), &gpus), Err(DeviceError::Foreign(_))));
     assert_eq!(own.device_of(&grant("web", 1)), None);
     assert_eq!(mounted(scratch.path(), "web").as_ref(), Some(&directory));
     // What a manager that is gone left behind is taken over.
@@ -159,10 +143,7 @@ fn the_files_of_others_are_left_alone() {
     own.write(&grant("web", 1), &gpus).unwrap();
     assert_ne!(mounted(scratch.path(), "web").as_ref(), Some(&directory));
     fs::write(path(&scratch.path().join("cdi"), "mine"), "{}").unwrap();
-    assert!(matches!(
-        own.write(&grant("mine", 2), &gpus),
-        Err(DeviceError::Foreign(_))
-    ));
+    assert!(matches!(own.write(&grant("mine", 2), &gpus), Err(DeviceError::Foreign(_))));
 }
 
 #[test]

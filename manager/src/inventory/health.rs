@@ -40,11 +40,7 @@ pub enum PolicyError {
 impl Default for Policy {
     /// Ignores only applications' errors, treats none as fatal, and requires 30 clean looks.
     fn default() -> Self {
-        Self {
-            ignored: OF_APPLICATIONS.into(),
-            fatal: BTreeSet::new(),
-            clean_looks: 30,
-        }
+        Self { ignored: OF_APPLICATIONS.into(), fatal: BTreeSet::new(), clean_looks: 30 }
     }
 }
 
@@ -122,12 +118,7 @@ impl History {
     pub(crate) fn from_kept(policy: &Policy, kept: Kept) -> Self {
         let is_fatal = kept.is_fatal && kept.xid.is_some_and(|xid| policy.fatal.contains(&xid));
         Self {
-            trouble: Some(Trouble {
-                reason: kept.reason,
-                xid: kept.xid,
-                clean: 0,
-                is_fatal,
-            }),
+            trouble: Some(Trouble { reason: kept.reason, xid: kept.xid, clean: 0, is_fatal }),
             xids: BTreeMap::new(),
         }
     }
@@ -135,11 +126,7 @@ impl History {
     /// The trouble to keep for the next manager.
     pub(crate) fn kept(&self) -> Option<Kept> {
         let trouble = self.trouble.as_ref()?;
-        Some(Kept {
-            reason: trouble.reason.clone(),
-            xid: trouble.xid,
-            is_fatal: trouble.is_fatal,
-        })
+        Some(Kept { reason: trouble.reason.clone(), xid: trouble.xid, is_fatal: trouble.is_fatal })
     }
 
     /// Number of occurrences of each XID.
@@ -169,9 +156,7 @@ impl History {
         if trouble.is_fatal || trouble.clean < policy.clean_looks {
             return Change::None;
         }
-        self.trouble
-            .take()
-            .map_or(Change::None, |trouble| Change::Recovered(trouble.reason))
+        self.trouble.take().map_or(Change::None, |trouble| Change::Recovered(trouble.reason))
     }
 
     /// Applies a reset (the driver was away, the GPU initialised anew): a fatal state ends after clean looks.
@@ -186,24 +171,12 @@ impl History {
         let before = self.trouble.take();
         // A fatal error stays the reason, as later errors follow from it.
         if let Some(trouble) = before.as_ref().filter(|before| before.is_fatal && !is_fatal) {
-            self.trouble = Some(Trouble {
-                clean: 0,
-                ..trouble.clone()
-            });
+            self.trouble = Some(Trouble { clean: 0, ..trouble.clone() });
             return Change::None;
         }
         let is_new = before.is_none_or(|before| before.reason != reason);
-        self.trouble = Some(Trouble {
-            reason: reason.clone(),
-            xid,
-            clean: 0,
-            is_fatal,
-        });
-        if is_new {
-            Change::Unhealthy(reason)
-        } else {
-            Change::None
-        }
+        self.trouble = Some(Trouble { reason: reason.clone(), xid, clean: 0, is_fatal });
+        if is_new { Change::Unhealthy(reason) } else { Change::None }
     }
 }
 
@@ -218,10 +191,7 @@ mod tests {
 
     #[test]
     fn a_policy_that_cannot_be_is_refused() {
-        assert_eq!(
-            Policy::new(&[], &[79, 31], 3),
-            Err(PolicyError::OfApplications(31))
-        );
+        assert_eq!(Policy::new(&[], &[79, 31], 3), Err(PolicyError::OfApplications(31)));
         assert_eq!(Policy::new(&[79], &[79], 3), Err(PolicyError::Both(79)));
         assert_eq!(Policy::new(&[], &[], 0), Err(PolicyError::NoLooks));
         assert_eq!(Policy::new(&[], &[], 30), Ok(Policy::default()));
@@ -234,10 +204,7 @@ mod tests {
         assert_eq!(gpu.xid(&policy, 79), Change::None, "it is known");
         assert_eq!(gpu.look(&policy, Ok(())), Change::None);
         assert_eq!(gpu.look(&policy, Ok(())), Change::None);
-        assert_eq!(
-            gpu.look(&policy, Err("lost".to_owned())),
-            Change::Unhealthy("lost".to_owned())
-        );
+        assert_eq!(gpu.look(&policy, Err("lost".to_owned())), Change::Unhealthy("lost".to_owned()));
         assert_eq!(
             [0; 3].map(|_| gpu.look(&policy, Ok(()))),
             [Change::None, Change::None, Change::Recovered("lost".to_owned())]

@@ -45,11 +45,7 @@ struct Text {
 impl Record {
     /// A record of the current boot.
     pub(crate) fn new(driver_version: &str, troubles: BTreeMap<GpuUuid, Kept>) -> Self {
-        Self {
-            boot: boot(),
-            driver_version: driver_version.to_owned(),
-            troubles,
-        }
+        Self { boot: boot(), driver_version: driver_version.to_owned(), troubles }
     }
 
     /// Whether the record still holds: the machine was not restarted and the driver is the same, so no GPU was reset.
@@ -66,11 +62,7 @@ impl Record {
         Ok(Self {
             boot: text.boot,
             driver_version: text.driver_version,
-            troubles: text
-                .troubles
-                .into_iter()
-                .map(trouble)
-                .collect::<Result<_, String>>()?,
+            troubles: text.troubles.into_iter().map(trouble).collect::<Result<_, String>>()?,
         })
     }
 
@@ -79,9 +71,7 @@ impl Record {
         serde_json::to_vec(&Text {
             boot: self.boot.clone(),
             driver_version: self.driver_version.clone(),
-            troubles: troubles
-                .map(|(uuid, kept)| (uuid.to_string(), kept.clone()))
-                .collect(),
+            troubles: troubles.map(|(uuid, kept)| (uuid.to_string(), kept.clone())).collect(),
         })
     }
 }
@@ -104,10 +94,7 @@ impl HealthFile {
             events.say(Severity::Warning, "VcudaHealthForgotten", text, None);
             Record::default()
         });
-        let file = Self {
-            directory: directory.map(Path::to_owned),
-            written: record.troubles.clone(),
-        };
+        let file = Self { directory: directory.map(Path::to_owned), written: record.troubles.clone() };
         (file, record)
     }
 
@@ -166,11 +153,7 @@ mod tests {
     use super::*;
 
     fn record(number: u8) -> Record {
-        let kept = Kept {
-            reason: "XID 48".to_owned(),
-            xid: Some(48),
-            is_fatal: true,
-        };
+        let kept = Kept { reason: "XID 48".to_owned(), xid: Some(48), is_fatal: true };
         Record::new("550", [(GpuUuid::from_bytes([number; 16]), kept)].into())
     }
 
@@ -195,10 +178,7 @@ mod tests {
         assert_eq!(open().1, Record::default());
         let (told, _) = events.listen(0);
         assert_eq!(told[0].report.reason, "VcudaHealthForgotten");
-        assert!(
-            !path.exists() && fs::read_dir(&state).unwrap().count() == 1,
-            "set aside"
-        );
+        assert!(!path.exists() && fs::read_dir(&state).unwrap().count() == 1, "set aside");
     }
 
     #[test]
@@ -219,10 +199,7 @@ mod tests {
     fn another_driver_or_start_of_the_machine_is_a_reset() {
         let now = record(1);
         assert!(now.is_current("550") && !now.is_current("560"));
-        let before = Record {
-            boot: "before".to_owned(),
-            ..now
-        };
+        let before = Record { boot: "before".to_owned(), ..now };
         assert!(!before.is_current("550"));
     }
 }

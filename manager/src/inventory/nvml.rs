@@ -43,13 +43,9 @@ pub(super) fn open<'nvml>(
                     opened.gpus.push(facts);
                     handles.push(handle);
                 }
-                Err(why) => opened
-                    .missing
-                    .push(format!("{} cannot be asked: {why}", handle.uuid)),
+                Err(why) => opened.missing.push(format!("{} cannot be asked: {why}", handle.uuid)),
             },
-            Err(error) => opened
-                .missing
-                .push(format!("NVML's GPU {index} cannot be opened: {error}")),
+            Err(error) => opened.missing.push(format!("NVML's GPU {index} cannot be opened: {error}")),
         }
     }
     link(&mut opened.gpus, &handles);
@@ -90,21 +86,13 @@ enum FactsError {
 /// processes.
 fn memory(handle: &DeviceHandle<'_>, cuda: Option<&Path>) -> Result<Memory, FactsError> {
     if let Some(told) = optional(handle.device.memory_info())? {
-        return Ok(Memory {
-            total_bytes: told.total,
-            reserved_bytes: told.reserved,
-            used_bytes: told.used,
-        });
+        return Ok(Memory { total_bytes: told.total, reserved_bytes: told.reserved, used_bytes: told.used });
     }
     let gpus =
         vcuda_driver_open::memory_of_gpus(cuda).map_err(|problem| FactsError::Memory(problem.to_string()))?;
     let own = gpus.iter().find(|gpu| gpu.uuid == *handle.uuid.as_bytes());
     let own = own.ok_or_else(|| FactsError::Memory("it shows no such GPU".to_owned()))?;
-    Ok(Memory {
-        total_bytes: own.total_bytes,
-        reserved_bytes: 0,
-        used_bytes: used_by_processes(handle)?,
-    })
+    Ok(Memory { total_bytes: own.total_bytes, reserved_bytes: 0, used_bytes: used_by_processes(handle)? })
 }
 
 /// NVML's sum of the memory of the processes on a GPU (bytes).
@@ -162,9 +150,7 @@ fn multiprocessors(device: &Device<'_>, capability: Option<(u32, u32)>) -> Resul
         return Ok(Some(attributes.multiprocessor_count));
     }
     let lanes = capability.and_then(topology::cores_per_multiprocessor);
-    Ok(lanes
-        .zip(optional(device.num_cores())?)
-        .map(|(lanes, cores)| cores / lanes))
+    Ok(lanes.zip(optional(device.num_cores())?).map(|(lanes, cores)| cores / lanes))
 }
 
 /// NUMA node from `/sys`, else from NVML (up to 1024 nodes).
@@ -183,9 +169,7 @@ fn link(gpus: &mut [Facts], handles: &[DeviceHandle<'_>]) {
     for (facts, handle) in gpus.iter_mut().zip(handles) {
         let others = handles.iter().filter(|other| other.uuid != handle.uuid);
         let linked = others.filter(|other| {
-            let status = handle
-                .device
-                .p2p_status(&other.device, P2pCapabilitiesIndex::NvLink);
+            let status = handle.device.p2p_status(&other.device, P2pCapabilitiesIndex::NvLink);
             matches!(status, Ok(P2pStatus::Ok))
         });
         facts.gpu.nvlinks = linked.map(|other| other.uuid).collect();
@@ -250,9 +234,7 @@ pub(super) fn processes(handle: &DeviceHandle<'_>) -> Result<Vec<(u32, Option<u6
     let compute = device.running_compute_processes()?;
     let graphics = optional(device.running_graphics_processes())?.unwrap_or_default();
     let clients_of_mps = optional(device.mps_running_compute_processes())?.unwrap_or_default();
-    Ok(once_each(
-        [compute, graphics, clients_of_mps].into_iter().flatten(),
-    ))
+    Ok(once_each([compute, graphics, clients_of_mps].into_iter().flatten()))
 }
 
 /// Age of a process's sample beside the newest one of all from which on it tells nothing of now (microseconds).
@@ -317,10 +299,7 @@ mod tests {
             process(1, UsedGpuMemory::Used(0)),
             process(3, UsedGpuMemory::Unavailable),
         ];
-        assert_eq!(
-            once_each(lists.into_iter()),
-            [(1, Some(0)), (2, Some(5)), (3, None)]
-        );
+        assert_eq!(once_each(lists.into_iter()), [(1, Some(0)), (2, Some(5)), (3, None)]);
     }
 
     #[test]

@@ -149,11 +149,8 @@ impl Owner {
             let (tell, handles, is_over) = (&self.tell, &handles, &is_over);
             let listen = move || xids::watch(nvml, handles, first, is_over, tell);
             // A listener that cannot be started is handled like an NVML without XIDs.
-            let spawned = if handles.is_empty() {
-                Ok(())
-            } else {
-                listener.spawn_scoped(scope, listen).map(drop)
-            };
+            let spawned =
+                if handles.is_empty() { Ok(()) } else { listener.spawn_scoped(scope, listen).map(drop) };
             let end = self
                 .report_unwatched(spawned)
                 .map_or_else(|| self.serve_until_reopen(handles, is_incomplete), |()| End::Over);
@@ -178,18 +175,10 @@ impl Owner {
         loop {
             let looks: Vec<_> = handles
                 .iter()
-                .map(|handle| {
-                    (
-                        handle.uuid,
-                        nvml::look(handle).map_err(|error| format!("NVML: {error}")),
-                    )
-                })
+                .map(|handle| (handle.uuid, nvml::look(handle).map_err(|error| format!("NVML: {error}"))))
                 .collect();
-            failing = if is_incomplete || looks.iter().any(|(_, look)| look.is_err()) {
-                failing + 1
-            } else {
-                0
-            };
+            failing =
+                if is_incomplete || looks.iter().any(|(_, look)| look.is_err()) { failing + 1 } else { 0 };
             if self.tell.send(Observation::Looked(looks)).is_err() {
                 return End::Over;
             }

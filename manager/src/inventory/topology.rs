@@ -55,11 +55,7 @@ mod tests {
     fn names_are_the_kernels() {
         assert_eq!(sysfs_name("00000000:3A:00.0"), "0000:3a:00.0");
         assert_eq!(sysfs_name("0000:3a:00.0"), "0000:3a:00.0");
-        assert_eq!(
-            sysfs_name("10000000:01:00.0"),
-            "10000000:01:00.0",
-            "a domain of a VMD"
-        );
+        assert_eq!(sysfs_name("10000000:01:00.0"), "10000000:01:00.0", "a domain of a VMD");
     }
 
     #[test]

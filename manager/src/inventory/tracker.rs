@@ -121,21 +121,14 @@ impl Tracker {
         let is_news = self.unusable.as_ref() != Some(&why);
         let message = format!("{why}; no GPU is given out until NVML answers");
         self.unusable = Some(why);
-        if is_news {
-            vec![report(Severity::Error, "VcudaNvmlFailed", None, message)]
-        } else {
-            Vec::new()
-        }
+        if is_news { vec![report(Severity::Error, "VcudaNvmlFailed", None, message)] } else { Vec::new() }
     }
 
     /// Reports that NVML works again, if it worked before and then failed.
     fn report_recovery(&mut self) -> Vec<Report> {
         let is_news = self.unusable.take().is_some() && !self.driver_version.is_empty();
         let message = "NVML answers again".to_owned();
-        is_news
-            .then(|| report(Severity::Info, "VcudaNvmlRecovered", None, message))
-            .into_iter()
-            .collect()
+        is_news.then(|| report(Severity::Info, "VcudaNvmlRecovered", None, message)).into_iter().collect()
     }
 
     fn opened(&mut self, opened: Opened) -> Vec<Report> {
@@ -150,9 +143,7 @@ impl Tracker {
         self.mig_instances = opened.mig_instances;
         let mut before = std::mem::take(&mut self.gpus);
         for facts in opened.gpus {
-            let place = before
-                .iter()
-                .position(|known| known.facts.gpu.uuid == facts.gpu.uuid);
+            let place = before.iter().position(|known| known.facts.gpu.uuid == facts.gpu.uuid);
             let (mut history, is_reset) = match place.map(|place| before.swap_remove(place)) {
                 Some(known) => {
                     reports.extend(known.facts.changed_to(&facts));
@@ -182,10 +173,7 @@ impl Tracker {
     fn restored_trouble(&mut self, facts: &Facts) -> Option<(History, Vec<Report>)> {
         let kept = self.before.troubles.remove(&facts.gpu.uuid)?;
         let report = facts.report_of(Change::Unhealthy(kept.reason.clone()));
-        Some((
-            History::from_kept(&self.policy, kept),
-            report.into_iter().collect(),
-        ))
+        Some((History::from_kept(&self.policy, kept), report.into_iter().collect()))
     }
 
     /// Handles GPUs that were there before and are not in NVML's list now.
@@ -201,11 +189,7 @@ impl Tracker {
                 self.gpus.push(known);
                 continue;
             }
-            reports.push(
-                known
-                    .facts
-                    .about(Severity::Warning, "VcudaGpuVanished", "is gone"),
-            );
+            reports.push(known.facts.about(Severity::Warning, "VcudaGpuVanished", "is gone"));
             let uuid = known.facts.gpu.uuid;
             for (xid, count) in known.history.xids() {
                 *self.xids_of_gone.entry((uuid, *xid)).or_default() += count;
@@ -225,13 +209,8 @@ impl Tracker {
                 known.facts.gpu.sensors = load.sensors;
                 known.facts.gpu.is_persistent = load.is_persistent;
             }
-            let answer = look.and_then(|load| {
-                if load.is_slowed_by_heat {
-                    Err(HOT.to_owned())
-                } else {
-                    Ok(())
-                }
-            });
+            let answer =
+                look.and_then(|load| if load.is_slowed_by_heat { Err(HOT.to_owned()) } else { Ok(()) });
             reports.extend(self.change(&uuid, |history, policy| history.look(policy, answer)));
         }
         reports
@@ -262,10 +241,8 @@ impl Tracker {
 
     /// The node's GPUs as they are now.
     pub(crate) fn inventory(&self) -> Inventory {
-        let gpus = self.gpus.iter().map(|known| Gpu {
-            health: self.health(known),
-            ..known.facts.gpu.clone()
-        });
+        let gpus =
+            self.gpus.iter().map(|known| Gpu { health: self.health(known), ..known.facts.gpu.clone() });
         let mut xids = self.xids_of_gone.clone();
         for known in &self.gpus {
             for (xid, count) in known.history.xids() {
@@ -293,11 +270,7 @@ impl Tracker {
 
     fn health(&self, known: &Known) -> Health {
         let mig = "it is in MIG mode: its instances are isolated by the hardware and are not shared";
-        let own = known
-            .facts
-            .is_mig
-            .then_some(mig)
-            .or_else(|| known.history.reason());
+        let own = known.facts.is_mig.then_some(mig).or_else(|| known.history.reason());
         match self.unusable.as_deref().or(own) {
             Some(reason) => Health::Unhealthy(reason.to_owned()),
             None => Health::Healthy,

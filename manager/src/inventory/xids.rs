@@ -30,15 +30,12 @@ pub(super) fn watch<'nvml>(
     let mut is_watched = false;
     let mut first = Some(first);
     while !is_over.load(Ordering::Acquire) {
-        let outcome = first
-            .take()
-            .unwrap_or_else(|| registered(nvml, handles))
-            .and_then(|set| {
-                if !is_watched {
-                    is_watched = tell.send(Observation::Xids(Ok(()))).is_ok();
-                }
-                listen(&set, handles, is_over, tell)
-            });
+        let outcome = first.take().unwrap_or_else(|| registered(nvml, handles)).and_then(|set| {
+            if !is_watched {
+                is_watched = tell.send(Observation::Xids(Ok(()))).is_ok();
+            }
+            listen(&set, handles, is_over, tell)
+        });
         let Err(error) = outcome else { return };
         // An event set with a lost GPU fails at once for ever, so the next set is made without it. Looks report the lost
         // GPU.
@@ -119,8 +116,6 @@ fn xid(event: &EventData<'_>, handles: &[DeviceHandle<'_>]) -> Option<Observatio
         XidError::Value(number) => *number,
         XidError::Unknown => UNKNOWN,
     };
-    let handle = handles
-        .iter()
-        .find(|handle| is_same_device(&handle.device, &event.device))?;
+    let handle = handles.iter().find(|handle| is_same_device(&handle.device, &event.device))?;
     Some(Observation::Xid(handle.uuid, number))
 }

@@ -6,9 +6,7 @@ pub(super) fn highest_number(bytes: &[u8]) -> u64 {
     let digits_at = |at: usize| {
         let digits = bytes.get(at + WORD.len()..).unwrap_or_default().iter();
         let digits = digits.take(20).take_while(|byte| byte.is_ascii_digit());
-        digits.fold(0_u64, |number, digit| {
-            number.saturating_mul(10).saturating_add(u64::from(digit - b'0'))
-        })
+        digits.fold(0_u64, |number, digit| number.saturating_mul(10).saturating_add(u64::from(digit - b'0')))
     };
     let words = bytes.windows(WORD.len()).enumerate();
     words

@@ -33,24 +33,13 @@ impl Collector for Scraped {
         page.gpus(&inventory, &rows, &audited)?;
         page.tenants_by_gpu(&rows, &audited)?;
         page.tenants(&rows)?;
-        page.one(
-            &series::INVENTORY_PROBLEM,
-            Some(Value::truth(inventory.problem.is_some())),
-        )?;
-        page.one(
-            &series::LEDGER_PROBLEM,
-            Some(Value::truth((self.sources.has_problem)())),
-        )?;
+        page.one(&series::INVENTORY_PROBLEM, Some(Value::truth(inventory.problem.is_some())))?;
+        page.one(&series::LEDGER_PROBLEM, Some(Value::truth((self.sources.has_problem)())))?;
         let looked = (snapshot.number > 0).then(|| Value::Real(age_seconds(snapshot.taken_ns)));
         page.one(&series::SNAPSHOT_AGE, looked)?;
-        page.one(
-            &series::ARBITER_AGE,
-            self.instruments.arbiter_age_seconds().map(Value::Real),
-        )?;
-        let build = [
-            ("version", env!("CARGO_PKG_VERSION").to_owned()),
-            ("layout", release::layouts().1.to_string()),
-        ];
+        page.one(&series::ARBITER_AGE, self.instruments.arbiter_age_seconds().map(Value::Real))?;
+        let build =
+            [("version", env!("CARGO_PKG_VERSION").to_owned()), ("layout", release::layouts().1.to_string())];
         page.series(&series::BUILD, std::iter::once((build, Value::Whole(1))))
     }
 }
@@ -97,37 +86,22 @@ impl Page<'_> {
             });
             self.series(series, values)
         };
-        each(&series::MEMORY_TOTAL, &|gpu, _| {
-            Some(Value::Whole(gpu.memory_total_bytes))
-        })?;
-        each(&series::MEMORY_USED, &|gpu, _| {
-            Some(Value::Whole(gpu.memory_used_bytes))
-        })?;
-        each(&series::MEMORY_GRANTED, &|_, granted| {
-            Some(Value::Whole(granted.bytes))
-        })?;
-        each(&series::CORES_GRANTED, &|_, granted| {
-            Some(Value::permille(granted.permille))
-        })?;
+        each(&series::MEMORY_TOTAL, &|gpu, _| Some(Value::Whole(gpu.memory_total_bytes)))?;
+        each(&series::MEMORY_USED, &|gpu, _| Some(Value::Whole(gpu.memory_used_bytes)))?;
+        each(&series::MEMORY_GRANTED, &|_, granted| Some(Value::Whole(granted.bytes)))?;
+        each(&series::CORES_GRANTED, &|_, granted| Some(Value::permille(granted.permille)))?;
         each(&series::UTILIZATION, &|gpu, _| {
             let percent = gpu.utilization_percent?;
             Some(Value::permille(percent.saturating_mul(10)))
         })?;
         each(&series::SHARES, &|_, granted| Some(Value::Whole(granted.shares)))?;
-        each(&series::HEALTHY, &|gpu, _| {
-            Some(Value::truth(gpu.health == Health::Healthy))
-        })?;
+        each(&series::HEALTHY, &|gpu, _| Some(Value::truth(gpu.health == Health::Healthy)))?;
         each(&series::AUDIT_UNREGISTERED, &|gpu, _| {
-            Some(Value::Whole(
-                audited.unregistered_bytes.get(&gpu.uuid).copied().unwrap_or(0),
-            ))
+            Some(Value::Whole(audited.unregistered_bytes.get(&gpu.uuid).copied().unwrap_or(0)))
         })?;
         self.gpu_info(inventory)?;
         let xids = inventory.xids.iter().map(|((gpu, xid), count)| {
-            (
-                [("gpu_uuid", gpu.to_string()), ("xid", xid.to_string())],
-                Value::Whole(*count),
-            )
+            ([("gpu_uuid", gpu.to_string()), ("xid", xid.to_string())], Value::Whole(*count))
         });
         self.series(&series::XID, xids)
     }
@@ -137,10 +111,7 @@ impl Page<'_> {
             let labels = [
                 ("gpu_uuid", gpu.uuid.to_string()),
                 ("name", labels::bounded(&gpu.name).into_owned()),
-                (
-                    "driver_version",
-                    labels::bounded(&inventory.driver_version).into_owned(),
-                ),
+                ("driver_version", labels::bounded(&inventory.driver_version).into_owned()),
                 ("pci_bus_id", labels::bounded(&gpu.pci_bus_id).into_owned()),
             ];
             (labels, Value::Whole(1))
@@ -152,59 +123,37 @@ impl Page<'_> {
         // Labels are built once for all series, as they are most of a scrape's text.
         let devices: Vec<_> = rows
             .iter()
-            .flat_map(|row| {
-                row.devices
-                    .iter()
-                    .map(move |device| (labels_on_gpu(row, device), row, device))
-            })
+            .flat_map(|row| row.devices.iter().map(move |device| (labels_on_gpu(row, device), row, device)))
             .collect();
         let mut each = |series: &Series, value: &dyn Fn(&TenantRow, &DeviceRow) -> Value| {
             self.series(
                 series,
-                devices
-                    .iter()
-                    .map(|(labels, row, device)| (labels.as_slice(), value(row, device))),
+                devices.iter().map(|(labels, row, device)| (labels.as_slice(), value(row, device))),
             )
         };
         each(&series::LIMIT, &|_, device| Value::Whole(device.limit_bytes))?;
         each(&series::USED, &|_, device| Value::Whole(device.used.bytes))?;
         each(&series::PEAK, &|_, device| Value::Whole(device.used.peak_bytes))?;
-        each(&series::CONTEXT, &|_, device| {
-            Value::Whole(device.used.overhead_bytes)
-        })?;
+        each(&series::CONTEXT, &|_, device| Value::Whole(device.used.overhead_bytes))?;
         each(&series::BUFFER, &|_, device| {
             Value::Whole(device.used.bytes.saturating_sub(device.used.overhead_bytes))
         })?;
         each(&series::SUSPENDED, &|_, device| Value::Whole(device.away_bytes))?;
-        each(&series::CORES_LIMIT, &|_, device| {
-            Value::permille(device.cap_permille)
-        })?;
-        each(&series::CORES_GUARANTEE, &|_, device| {
-            Value::permille(device.promised_permille)
-        })?;
-        each(&series::CORES_USED, &|_, device| {
-            Value::permille(device.used.cores_permille)
-        })?;
+        each(&series::CORES_LIMIT, &|_, device| Value::permille(device.cap_permille))?;
+        each(&series::CORES_GUARANTEE, &|_, device| Value::permille(device.promised_permille))?;
+        each(&series::CORES_USED, &|_, device| Value::permille(device.used.cores_permille))?;
         each(&series::DENIED, &|_, device| Value::Whole(device.used.denied))?;
         each(&series::LAUNCHES, &|_, device| Value::Whole(device.used.launches))?;
-        each(&series::GPU_SECONDS, &|_, device| {
-            Value::seconds(device.used.served_ns)
-        })?;
+        each(&series::GPU_SECONDS, &|_, device| Value::seconds(device.used.served_ns))?;
         each(&series::HELD, &|_, device| Value::seconds(device.used.held_ns))?;
-        each(&series::ON_DEBT, &|_, device| {
-            Value::Whole(device.used.debt_admits)
-        })?;
-        each(&series::FORGIVEN, &|_, device| {
-            Value::seconds(device.used.forgiven_ns)
-        })?;
+        each(&series::ON_DEBT, &|_, device| Value::Whole(device.used.debt_admits))?;
+        each(&series::FORGIVEN, &|_, device| Value::seconds(device.used.forgiven_ns))?;
         each(&series::GENERATION, &|row, _| Value::Whole(row.limits_generation))?;
         each(&series::AUDIT_OVER, &|row, device| {
             let over = audited.over_bytes.get(&(row.id.clone(), device.gpu));
             Value::Whole(over.copied().unwrap_or(0))
         })?;
-        let quotas = devices
-            .iter()
-            .map(|(labels, _, device)| (with_quota(labels, device), Value::Whole(1)));
+        let quotas = devices.iter().map(|(labels, _, device)| (with_quota(labels, device), Value::Whole(1)));
         self.series(&series::QUOTA, quotas)
     }
 
@@ -244,9 +193,7 @@ impl Page<'_> {
             Kind::Info => MetricType::Info,
         };
         let (unit, help) = (series.encoder_unit(), format!("{}.", series.help));
-        let mut metric = self
-            .encoder
-            .encode_descriptor(series.stem, &help, unit.as_ref(), kind)?;
+        let mut metric = self.encoder.encode_descriptor(series.stem, &help, unit.as_ref(), kind)?;
         for (labels, value) in rows {
             if series.kind == Kind::Info {
                 metric.encode_info(&labels)?;
@@ -270,11 +217,7 @@ impl Page<'_> {
 
 fn labels_of(row: &TenantRow) -> [(&'static str, &str); 3] {
     let labels = &row.labels;
-    [
-        ("namespace", &labels.namespace),
-        ("pod", &labels.pod),
-        ("container", &labels.container),
-    ]
+    [("namespace", &labels.namespace), ("pod", &labels.pod), ("container", &labels.container)]
 }
 
 type Labels<'r> = Vec<(&'static str, Cow<'r, str>)>;
@@ -289,8 +232,5 @@ fn with_quota<'r>(labels: &Labels<'r>, device: &DeviceRow) -> Labels<'r> {
 
 fn labels_on_gpu<'r>(row: &'r TenantRow, device: &DeviceRow) -> Labels<'r> {
     let labels = labels_of(row).map(|(name, value)| (name, value.into()));
-    [("gpu_uuid", device.gpu.to_string().into())]
-        .into_iter()
-        .chain(labels)
-        .collect()
+    [("gpu_uuid", device.gpu.to_string().into())].into_iter().chain(labels).collect()
 }

@@ -44,25 +44,15 @@ impl UsedLabels {
         let [namespace, pod, plain] = [namespace, pod, container].map(|text| bounded(text).into_owned());
         let with_id = format!("{} ({})", short(container), short(id));
         let numbered = (2_u64..).map(|number| format!("{} ({number})", short(id)));
-        let names = [plain, bounded(&with_id).into_owned()]
-            .into_iter()
-            .chain(numbered);
+        let names = [plain, bounded(&with_id).into_owned()].into_iter().chain(numbered);
         for container in names {
-            let labels = ContainerLabels {
-                namespace: namespace.clone(),
-                pod: pod.clone(),
-                container,
-            };
+            let labels = ContainerLabels { namespace: namespace.clone(), pod: pod.clone(), container };
             if self.0.insert(labels.clone()) {
                 return labels;
             }
         }
         // Never reached, as the numbers do not end.
-        ContainerLabels {
-            namespace,
-            pod,
-            container: String::new(),
-        }
+        ContainerLabels { namespace, pod, container: String::new() }
     }
 }
 

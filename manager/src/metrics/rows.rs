@@ -108,11 +108,8 @@ pub(super) fn rows(
     states: impl Fn(&str) -> SuspendState,
 ) -> Vec<TenantRow> {
     let gpus: BTreeMap<GpuUuid, &Gpu> = inventory.gpus.iter().map(|gpu| (gpu.uuid, gpu)).collect();
-    let seen: BTreeMap<&str, &Tenant> = snapshot
-        .tenants
-        .iter()
-        .map(|tenant| (tenant.id.as_str(), tenant))
-        .collect();
+    let seen: BTreeMap<&str, &Tenant> =
+        snapshot.tenants.iter().map(|tenant| (tenant.id.as_str(), tenant)).collect();
     let mut newest_first: Vec<&Grant> = grants.iter().map(AsRef::as_ref).collect();
     newest_first.sort_by_key(|grant| std::cmp::Reverse(grant.number));
     let mut used = UsedLabels::default();
@@ -140,11 +137,7 @@ fn granted(
     used: &mut UsedLabels,
 ) -> TenantRow {
     let holder = &grant.holder;
-    let name = if holder.container.is_empty() {
-        grant.id.as_str()
-    } else {
-        &holder.container
-    };
+    let name = if holder.container.is_empty() { grant.id.as_str() } else { &holder.container };
     let mut done = BTreeSet::new();
     let devices = grant.gpus.iter().filter(|gpu| done.insert(**gpu)).map(|gpu| {
         let device = seen.and_then(|tenant| tenant.devices.iter().find(|device| device.gpu == *gpu));
@@ -165,14 +158,10 @@ fn granted(
 
 fn run(tenant: &Tenant, gpus: &BTreeMap<GpuUuid, &Gpu>, used: &mut UsedLabels) -> TenantRow {
     let mut done = BTreeSet::new();
-    let devices = tenant
-        .devices
-        .iter()
-        .filter(|device| done.insert(device.gpu))
-        .map(|device| {
-            let quota = Quota::of(&device.config);
-            DeviceRow::new(device.gpu, &quota, gpus, Used::from(device))
-        });
+    let devices = tenant.devices.iter().filter(|device| done.insert(device.gpu)).map(|device| {
+        let quota = Quota::of(&device.config);
+        DeviceRow::new(device.gpu, &quota, gpus, Used::from(device))
+    });
     TenantRow {
         id: tenant.id.clone(),
         labels: used.reserve("", "", &tenant.id, &tenant.id),

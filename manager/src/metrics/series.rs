@@ -18,20 +18,10 @@ pub(super) const GPU_INFO: Series = series(
     &["gpu_uuid", "name", "driver_version", "pci_bus_id"],
     "The GPU's name, its driver's release and its PCI address",
 );
-pub(super) const MEMORY_TOTAL: Series = series(
-    "vcuda_gpu_memory_total",
-    Gauge,
-    Bytes,
-    GPU,
-    "All memory of the GPU",
-);
-pub(super) const MEMORY_USED: Series = series(
-    "vcuda_gpu_memory_used",
-    Gauge,
-    Bytes,
-    GPU,
-    "Memory in use by all processes of the host, by NVML",
-);
+pub(super) const MEMORY_TOTAL: Series =
+    series("vcuda_gpu_memory_total", Gauge, Bytes, GPU, "All memory of the GPU");
+pub(super) const MEMORY_USED: Series =
+    series("vcuda_gpu_memory_used", Gauge, Bytes, GPU, "Memory in use by all processes of the host, by NVML");
 pub(super) const MEMORY_GRANTED: Series = series(
     "vcuda_gpu_memory_granted",
     Gauge,
@@ -90,13 +80,8 @@ pub(super) const USED: Series = series(
     ON_GPU,
     "Memory that the tenant uses, contexts included",
 );
-pub(super) const PEAK: Series = series(
-    "vcuda_container_memory_peak",
-    Gauge,
-    Bytes,
-    ON_GPU,
-    "Most memory that the tenant used at once",
-);
+pub(super) const PEAK: Series =
+    series("vcuda_container_memory_peak", Gauge, Bytes, ON_GPU, "Most memory that the tenant used at once");
 pub(super) const CONTEXT: Series = series(
     "vcuda_container_memory_context",
     Gauge,
@@ -146,27 +131,12 @@ pub(super) const CORES_USED: Series = series(
     ON_GPU,
     "Part of the GPU's time that the tenant had in the last second",
 );
-pub(super) const DENIED: Series = series(
-    "vcuda_container_denied",
-    Counter,
-    Count,
-    ON_GPU,
-    "Allocations refused because of the limit",
-);
-pub(super) const LAUNCHES: Series = series(
-    "vcuda_container_launches",
-    Counter,
-    Count,
-    ON_GPU,
-    "Kernels and graphs launched",
-);
-pub(super) const GPU_SECONDS: Series = series(
-    "vcuda_container_gpu",
-    Counter,
-    Seconds,
-    ON_GPU,
-    "GPU time that the tenant has had",
-);
+pub(super) const DENIED: Series =
+    series("vcuda_container_denied", Counter, Count, ON_GPU, "Allocations refused because of the limit");
+pub(super) const LAUNCHES: Series =
+    series("vcuda_container_launches", Counter, Count, ON_GPU, "Kernels and graphs launched");
+pub(super) const GPU_SECONDS: Series =
+    series("vcuda_container_gpu", Counter, Seconds, ON_GPU, "GPU time that the tenant has had");
 pub(super) const HELD: Series = series(
     "vcuda_container_held",
     Counter,
@@ -196,13 +166,8 @@ pub(super) const GENERATION: Series = series(
     ON_GPU,
     "Number of times that the tenant's limits were written",
 );
-pub(super) const AUDIT_OVER: Series = series(
-    "vcuda_audit_over",
-    Gauge,
-    Bytes,
-    ON_GPU,
-    "Memory that NVML shows beyond the tenant's limit",
-);
+pub(super) const AUDIT_OVER: Series =
+    series("vcuda_audit_over", Gauge, Bytes, ON_GPU, "Memory that NVML shows beyond the tenant's limit");
 pub(super) const ATTACHED: Series = series(
     "vcuda_shim_attached",
     Gauge,
@@ -233,13 +198,8 @@ pub(super) const STATE: Series = series(
     "1 for the tenant's state: running, suspending, suspended, resuming, or failed (a process lost its GPU state)",
 );
 
-pub(super) const REGISTRATIONS: Series = series(
-    "vcuda_registrations",
-    Counter,
-    Count,
-    &["result"],
-    "Registrations of processes, by result",
-);
+pub(super) const REGISTRATIONS: Series =
+    series("vcuda_registrations", Counter, Count, &["result"], "Registrations of processes, by result");
 pub(super) const KILLED: Series = series(
     "vcuda_audit_killed",
     Counter,

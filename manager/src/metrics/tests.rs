@@ -94,10 +94,7 @@ fn used(gpu: u8, memory_limit_bytes: u64) -> Device {
 fn a_suspended_tenant_has_its_memory_in_the_host_s() {
     let snapshot = Snapshot {
         number: 1,
-        tenants: vec![
-            tenant("key-8", used(1, 8 * GIB)),
-            tenant("key-9", used(1, 8 * GIB)),
-        ],
+        tenants: vec![tenant("key-8", used(1, 8 * GIB)), tenant("key-9", used(1, 8 * GIB))],
         ..Snapshot::default()
     };
     let instruments = Arc::<Instruments>::default();
@@ -120,10 +117,7 @@ fn a_suspended_tenant_has_its_memory_in_the_host_s() {
         (bytes("away"), Some(2.0 * 1024.0 * 1024.0 * 1024.0)),
         ("vcuda_suspensions_total{result=\"done\"}".to_owned(), Some(1.0)),
         ("vcuda_suspensions_total{result=\"failed\"}".to_owned(), Some(0.0)),
-        (
-            "vcuda_resumptions_total{result=\"refused\"}".to_owned(),
-            Some(1.0),
-        ),
+        ("vcuda_resumptions_total{result=\"refused\"}".to_owned(), Some(1.0)),
     ] {
         assert_eq!(samples.get(&name).copied(), value, "{name}");
     }
@@ -131,11 +125,8 @@ fn a_suspended_tenant_has_its_memory_in_the_host_s() {
 
 #[test]
 fn quota_and_what_was_forgiven_are_told() {
-    let snapshot = Snapshot {
-        number: 1,
-        tenants: vec![tenant("key-1", used(1, 8 * GIB))],
-        ..Snapshot::default()
-    };
+    let snapshot =
+        Snapshot { number: 1, tenants: vec![tenant("key-1", used(1, 8 * GIB))], ..Snapshot::default() };
     let text = scrape(node(&[1]), snapshot, vec![grant(1, "p", &[1])], Arc::default());
     let (samples, labels) = (samples(&text), on(1, "p", "main"));
     let info = labels.replace('}', ",policy=\"fixed\",priority=\"normal\"}");
@@ -151,10 +142,7 @@ fn quota_and_what_was_forgiven_are_told() {
 #[test]
 fn guarantees_of_more_than_all_are_told() {
     let grants = vec![grant(1, "p", &[1]), grant(2, "q", &[1])];
-    let grants = grants.into_iter().map(|grant| Grant {
-        amounts: Quota::fixed(Some(GIB), 700),
-        ..grant
-    });
+    let grants = grants.into_iter().map(|grant| Grant { amounts: Quota::fixed(Some(GIB), 700), ..grant });
     let text = scrape(node(&[1]), Snapshot::default(), grants.collect(), Arc::default());
     let granted = format!("vcuda_gpu_cores_granted_ratio{{gpu_uuid=\"{}\"}}", uuid(1));
     assert_eq!(samples(&text)[&granted], 1.4);
@@ -193,9 +181,7 @@ fn samples(text: &str) -> BTreeMap<String, f64> {
     for line in text.lines().filter(|line| !line.starts_with('#')) {
         let (series, value) = line.rsplit_once(' ').unwrap();
         assert!(series.contains("node=\"node-a\""), "{line}");
-        let series = series
-            .replace("node=\"node-a\",", "")
-            .replace("{node=\"node-a\"}", "");
+        let series = series.replace("node=\"node-a\",", "").replace("{node=\"node-a\"}", "");
         let before = samples.insert(series, value.parse().unwrap());
         assert_eq!(before, None, "twice: {line}");
     }
@@ -212,20 +198,12 @@ fn node(gpus: &[u8]) -> Inventory {
 
 fn on(gpu: u8, pod: &str, tenant: &str) -> String {
     let namespace = if pod.is_empty() { "" } else { "team" };
-    format!(
-        "{{gpu_uuid=\"{}\",namespace=\"{namespace}\",pod=\"{pod}\",container=\"{tenant}\"}}",
-        uuid(gpu)
-    )
+    format!("{{gpu_uuid=\"{}\",namespace=\"{namespace}\",pod=\"{pod}\",container=\"{tenant}\"}}", uuid(gpu))
 }
 
 #[test]
 fn a_granted_tenant_is_there_with_zeros_before_the_first_look() {
-    let text = scrape(
-        node(&[1]),
-        Snapshot::default(),
-        vec![grant(1, "p", &[1])],
-        Arc::default(),
-    );
+    let text = scrape(node(&[1]), Snapshot::default(), vec![grant(1, "p", &[1])], Arc::default());
     let samples = samples(&text);
     let labels = on(1, "p", "main");
     for series in series::ALL.iter().flat_map(|(_, series)| *series) {
@@ -239,10 +217,7 @@ fn a_granted_tenant_is_there_with_zeros_before_the_first_look() {
             assert_eq!(value, Some(&wanted), "{}", series.name());
         }
     }
-    assert_eq!(
-        samples["vcuda_shim_attached{namespace=\"team\",pod=\"p\",container=\"main\"}"],
-        0.0
-    );
+    assert_eq!(samples["vcuda_shim_attached{namespace=\"team\",pod=\"p\",container=\"main\"}"], 0.0);
     assert!(!text.contains("vcuda_snapshot_age"), "before the first look");
     assert!(text.ends_with("# EOF\n"));
     // The grant was released.
@@ -257,14 +232,8 @@ fn three_tenants() -> Snapshot {
         taken_ns: clock::now_ns(),
         ended: Vec::new(),
         tenants: vec![
-            Tenant {
-                is_granted: true,
-                ..tenant("key-1", used(1, 8 * GIB))
-            },
-            Tenant {
-                is_granted: true,
-                ..tenant("key-9", used(1, 8 * GIB))
-            },
+            Tenant { is_granted: true, ..tenant("key-1", used(1, 8 * GIB)) },
+            Tenant { is_granted: true, ..tenant("key-9", used(1, 8 * GIB)) },
             tenant("run \"me\"", used(1, NO_MEMORY_LIMIT)),
         ],
     }
@@ -277,33 +246,16 @@ fn what_is_used_is_shown_with_what_is_granted() {
         unregistered_bytes: [(uuid(1), 5)].into(),
         over_bytes: [(("key-1".to_owned(), uuid(1)), 6)].into(),
     });
-    let text = scrape(
-        node(&[1]),
-        three_tenants(),
-        vec![grant(1, "p", &[1])],
-        instruments,
-    );
+    let text = scrape(node(&[1]), three_tenants(), vec![grant(1, "p", &[1])], instruments);
     let samples = samples(&text);
     let granted = on(1, "p", "main");
     let run = on(1, "", "run \\\"me\\\"");
     let of_gpu = format!("{{gpu_uuid=\"{}\"}}", uuid(1));
     for (name, value) in [
-        (
-            format!("vcuda_container_memory_used_bytes{granted}"),
-            2.0 * GIB as f64,
-        ),
-        (
-            format!("vcuda_container_memory_peak_bytes{granted}"),
-            4.0 * GIB as f64,
-        ),
-        (
-            format!("vcuda_container_memory_context_bytes{granted}"),
-            0.5 * GIB as f64,
-        ),
-        (
-            format!("vcuda_container_memory_buffer_bytes{granted}"),
-            1.5 * GIB as f64,
-        ),
+        (format!("vcuda_container_memory_used_bytes{granted}"), 2.0 * GIB as f64),
+        (format!("vcuda_container_memory_peak_bytes{granted}"), 4.0 * GIB as f64),
+        (format!("vcuda_container_memory_context_bytes{granted}"), 0.5 * GIB as f64),
+        (format!("vcuda_container_memory_buffer_bytes{granted}"), 1.5 * GIB as f64),
         (format!("vcuda_container_cores_used_ratio{granted}"), 0.301),
         (format!("vcuda_container_denied_total{granted}"), 7.0),
         (format!("vcuda_container_launches_total{granted}"), 1e6),
@@ -313,14 +265,8 @@ fn what_is_used_is_shown_with_what_is_granted() {
         (format!("vcuda_container_limits_generation{granted}"), 3.0),
         (format!("vcuda_audit_over_bytes{granted}"), 6.0),
         (format!("vcuda_audit_over_bytes{run}"), 0.0),
-        (
-            format!("vcuda_container_memory_limit_bytes{run}"),
-            80.0 * GIB as f64,
-        ),
-        (
-            format!("vcuda_gpu_memory_granted_bytes{of_gpu}"),
-            88.0 * GIB as f64,
-        ),
+        (format!("vcuda_container_memory_limit_bytes{run}"), 80.0 * GIB as f64),
+        (format!("vcuda_gpu_memory_granted_bytes{of_gpu}"), 88.0 * GIB as f64),
         (format!("vcuda_gpu_cores_granted_ratio{of_gpu}"), 0.6),
         (format!("vcuda_gpu_shares{of_gpu}"), 2.0),
         (format!("vcuda_gpu_utilization_ratio{of_gpu}"), 0.42),
@@ -350,26 +296,15 @@ fn the_manager_tells_of_itself() {
         xids: [((uuid(1), 79), 2)].into(),
         ..Inventory::default()
     };
-    let text = scrape(
-        inventory.clone(),
-        Snapshot::default(),
-        vec![],
-        instruments.clone(),
-    );
+    let text = scrape(inventory.clone(), Snapshot::default(), vec![], instruments.clone());
     assert!(!text.contains("vcuda_arbiter_age"));
     let one = samples(&text);
     assert_eq!(one["vcuda_registrations_total{result=\"refused\"}"], 1.0);
     assert_eq!(one["vcuda_registrations_total{result=\"accepted\"}"], 0.0);
     assert_eq!(one["vcuda_inventory_problem"], 1.0);
     assert_eq!(one["vcuda_ledger_problem"], 1.0);
-    assert_eq!(
-        one[&format!("vcuda_gpu_xid_total{{gpu_uuid=\"{}\",xid=\"79\"}}", uuid(1))],
-        2.0
-    );
-    assert_eq!(
-        one["vcuda_api_duration_seconds_count{method=\"Grants/Create\",code=\"OK\"}"],
-        1.0
-    );
+    assert_eq!(one[&format!("vcuda_gpu_xid_total{{gpu_uuid=\"{}\",xid=\"79\"}}", uuid(1))], 2.0);
+    assert_eq!(one["vcuda_api_duration_seconds_count{method=\"Grants/Create\",code=\"OK\"}"], 1.0);
     assert_eq!(
         one["vcuda_api_duration_seconds_bucket{le=\"0.005\",method=\"Grants/Create\",code=\"OK\"}"],
         1.0

@@ -38,11 +38,7 @@ impl SlotProcesses {
                 Fate::Dead => dead.push(process),
             }
         }
-        Self {
-            living,
-            has_kept,
-            dead,
-        }
+        Self { living, has_kept, dead }
     }
 
     /// Living processes that have not registered: slot, identity, and the PID on the host if known.
@@ -71,16 +67,13 @@ impl SlotProcesses {
         device.used_bytes = if self.living.is_empty() && !self.has_kept {
             reader.left_bytes(index)?
         } else {
-            let of_dead = self
-                .dead
-                .iter()
-                .fold(0_u64, |sum, process| sum.saturating_add(own(process).used_bytes));
+            let of_dead =
+                self.dead.iter().fold(0_u64, |sum, process| sum.saturating_add(own(process).used_bytes));
             reader.memory(index)?.used_bytes.saturating_sub(of_dead)
         };
         let uses = || self.living.iter().map(|(process, _)| own(process));
-        device.overhead_bytes = uses()
-            .fold(0_u64, |sum, one| sum.saturating_add(one.overhead_bytes))
-            .min(device.used_bytes);
+        device.overhead_bytes =
+            uses().fold(0_u64, |sum, one| sum.saturating_add(one.overhead_bytes)).min(device.used_bytes);
         let peak = uses().map(|one| one.peak_bytes).max().unwrap_or(0);
         device.peak_bytes = device.peak_bytes.max(device.used_bytes).max(peak);
         let bucket = reader.bucket(index)?;
@@ -99,10 +92,7 @@ impl SlotProcesses {
             );
         }
         [device.launches, device.held_ns, device.debt_admits] = totals.sums();
-        device.cores_used_permille = totals.recent(Recent {
-            at_ns: now_ns,
-            served_ns: bucket.served_ns,
-        });
+        device.cores_used_permille = totals.recent(Recent { at_ns: now_ns, served_ns: bucket.served_ns });
         Ok(())
     }
 
@@ -120,25 +110,17 @@ impl SlotProcesses {
                 used_bytes: process.devices.iter().map(|device| device.used_bytes).collect(),
             })
             .collect();
-        let has_slot = |key: Key| {
-            self.living
-                .iter()
-                .any(|(process, _)| Key::of(&process.identity) == key)
-        };
-        list.extend(
-            members
-                .living
-                .iter()
-                .filter(|known| !has_slot(Key::of(&known.identity)))
-                .map(|known| Process {
-                    host_pid: Some(known.host_pid),
-                    pid: known.identity.pid,
-                    name: known.identity.command(),
-                    registered: true,
-                    release: Some(known.release),
-                    used_bytes: Vec::new(),
-                }),
-        );
+        let has_slot = |key: Key| self.living.iter().any(|(process, _)| Key::of(&process.identity) == key);
+        list.extend(members.living.iter().filter(|known| !has_slot(Key::of(&known.identity))).map(|known| {
+            Process {
+                host_pid: Some(known.host_pid),
+                pid: known.identity.pid,
+                name: known.identity.command(),
+                registered: true,
+                release: Some(known.release),
+                used_bytes: Vec::new(),
+            }
+        }));
         list
     }
 }

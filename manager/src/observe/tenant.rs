@@ -97,9 +97,7 @@ impl TenantReader {
     /// Reads what has changed. If the files cannot be used, the state stays and the next update opens them again. Returns whether
     /// the state has changed, or may change without a notification.
     pub(super) fn update(&mut self, reaper: &mut Reaper, now_ns: u64) -> bool {
-        let updated = self
-            .open(now_ns)
-            .and_then(|()| self.update_from_files(reaper, now_ns));
+        let updated = self.open(now_ns).and_then(|()| self.update_from_files(reaper, now_ns));
         match updated {
             Ok(has_changed) => {
                 let had_problem = self.seen.problem.take().is_some();
@@ -137,17 +135,10 @@ impl TenantReader {
             return Err(format!("a file in {} was replaced", self.path.display()));
         }
         let inodes = inodes(&self.path).ok_or_else(|| format!("{} is not whole", self.path.display()))?;
-        let (limits, reader) = (
-            LimitsReader::open(&self.path).map_err(say)?,
-            UsageReader::open(&self.path).map_err(say)?,
-        );
-        self.files = Some(Files {
-            limits,
-            reader,
-            digest: UsageDigest::default(),
-            inodes,
-            checked_ns: now_ns,
-        });
+        let (limits, reader) =
+            (LimitsReader::open(&self.path).map_err(say)?, UsageReader::open(&self.path).map_err(say)?);
+        self.files =
+            Some(Files { limits, reader, digest: UsageDigest::default(), inodes, checked_ns: now_ns });
         self.seen.is_granted = self.path.join("grant").symlink_metadata().is_ok();
         self.is_stale = true;
         Ok(())
@@ -159,15 +150,9 @@ impl TenantReader {
             return Ok(true);
         };
         let devices = self.seen.devices.len();
-        let has_changed = files
-            .reader
-            .has_changed(devices, &mut files.digest)
-            .map_err(|error| error.to_string())?;
-        let is_settling = self
-            .seen
-            .devices
-            .iter()
-            .any(|device| device.cores_used_permille > 0);
+        let has_changed =
+            files.reader.has_changed(devices, &mut files.digest).map_err(|error| error.to_string())?;
+        let is_settling = self.seen.devices.iter().any(|device| device.cores_used_permille > 0);
         // The slots, which hold the identities, have not changed: only the liveness of the processes is checked.
         let members = &self.members;
         let reader = &files.reader;
@@ -178,8 +163,7 @@ impl TenantReader {
         let may_differ = has_changed || self.is_stale || is_settling || self.has_kept;
         let may_differ = may_differ || self.unregistered.iter().any(|one| has_ended(one, reaper));
         if may_differ {
-            self.update_usage(reaper, now_ns)
-                .map_err(|error| error.to_string())?;
+            self.update_usage(reaper, now_ns).map_err(|error| error.to_string())?;
             self.is_stale = false;
         }
         // The end of a process that has not registered is not notified.
@@ -200,15 +184,8 @@ impl TenantReader {
         self.seen.is_suspendable = limits.is_suspendable();
         let fresh = limits.devices().map(|(index, gpu)| {
             let config = limits.config(index).map_err(|damaged| damaged.to_string())?;
-            let known = self
-                .seen
-                .devices
-                .get(index.get())
-                .filter(|known| known.gpu == gpu);
-            Ok(known.map_or_else(
-                || Device::unused(gpu, config),
-                |known| Device { config, ..*known },
-            ))
+            let known = self.seen.devices.get(index.get()).filter(|known| known.gpu == gpu);
+            Ok(known.map_or_else(|| Device::unused(gpu, config), |known| Device { config, ..*known }))
         });
         self.seen.devices = fresh.collect::<Result<_, String>>()?;
         self.totals.resize_with(self.seen.devices.len(), Totals::default);
@@ -232,11 +209,8 @@ impl TenantReader {
             holders.update_device(device, index, reader, totals, now_ns)?;
         }
         self.seen.processes = holders.process_list(&self.members);
-        self.seen.attached = self
-            .seen
-            .processes
-            .iter()
-            .any(|one| one.registered && !one.used_bytes.is_empty());
+        self.seen.attached =
+            self.seen.processes.iter().any(|one| one.registered && !one.used_bytes.is_empty());
         Ok(())
     }
 }

@@ -28,9 +28,7 @@ impl Totals {
     /// Adds the increase of a process's counts. A count that falls is wrong, or the slot has a new process: the sums never fall.
     pub(super) fn add(&mut self, slot: usize, key: Key, now: [u64; 3]) {
         let before = self.last.insert(slot, (key, now));
-        let before = before
-            .filter(|(known, _)| *known == key)
-            .map_or([0; 3], |(_, counts)| counts);
+        let before = before.filter(|(known, _)| *known == key).map_or([0; 3], |(_, counts)| counts);
         for ((sum, now), before) in self.sums.iter_mut().zip(now).zip(before) {
             *sum = sum.saturating_add(now.saturating_sub(before));
         }
@@ -44,11 +42,7 @@ impl Totals {
     pub(super) fn recent(&mut self, now: Recent) -> u32 {
         self.recent.push_back(now);
         // The last sample before that second stays, as the start of the period.
-        while self
-            .recent
-            .get(1)
-            .is_some_and(|next| now.at_ns.saturating_sub(next.at_ns) >= RECENT_NS)
-        {
+        while self.recent.get(1).is_some_and(|next| now.at_ns.saturating_sub(next.at_ns) >= RECENT_NS) {
             self.recent.pop_front();
         }
         let Some(first) = self.recent.front() else {
@@ -72,11 +66,7 @@ mod tests {
 
     #[test]
     fn counts_of_the_dead_stay_and_nothing_is_taken_back() {
-        let key = |pid| Key {
-            pid,
-            start_ticks: 1,
-            pid_namespace: 1,
-        };
+        let key = |pid| Key { pid, start_ticks: 1, pid_namespace: 1 };
         let mut totals = Totals::default();
         totals.add(0, key(1), [10, 1, 0]);
         totals.add(0, key(1), [15, 1, 2]);
@@ -87,21 +77,14 @@ mod tests {
         totals.add(0, key(3), [1, 0, 0]);
         totals.add(0, key(3), [u64::MAX, 0, 0]);
         totals.add(1, key(2), [u64::MAX, 0, 0]);
-        assert_eq!(
-            totals.sums(),
-            [u64::MAX, 1, 2],
-            "nonsense stays within its bounds"
-        );
+        assert_eq!(totals.sums(), [u64::MAX, 1, 2], "nonsense stays within its bounds");
     }
 
     #[test]
     fn the_last_second_and_no_more() {
         let mut totals = Totals::default();
         let mut at = |ms: u64, served_ms: u64| {
-            totals.recent(Recent {
-                at_ns: ms * 1_000_000,
-                served_ns: served_ms * 1_000_000,
-            })
+            totals.recent(Recent { at_ns: ms * 1_000_000, served_ns: served_ms * 1_000_000 })
         };
         assert_eq!(at(0, 5000), 0);
         assert_eq!(at(500, 5250), 500);

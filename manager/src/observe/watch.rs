@@ -70,22 +70,13 @@ impl Observatory {
                 let rest_ns = ROUND_MIN_NS.saturating_sub(clock::now_ns().saturating_sub(now_ns));
                 std::thread::park_timeout(Duration::from_nanos(rest_ns));
                 if !stop.is_asked() {
-                    seen = round
-                        .registry
-                        .wait(seen, if round.is_active { ROUND } else { REST });
+                    seen = round.registry.wait(seen, if round.is_active { ROUND } else { REST });
                 }
             }
             cache.set_waker(None);
         })?;
-        snapshots.set_waker(Some(Waker {
-            registry,
-            thread: thread.thread().clone(),
-        }));
-        Ok(Self {
-            snapshots,
-            findings,
-            _thread: thread,
-        })
+        snapshots.set_waker(Some(Waker { registry, thread: thread.thread().clone() }));
+        Ok(Self { snapshots, findings, _thread: thread })
     }
 
     /// The cache of the snapshots.
@@ -174,8 +165,7 @@ impl Round {
 
     /// Reads the files of tenants whose directories are gone once more: they are still open, and have all that was used.
     fn note_ended(&mut self, gone: Vec<TenantReader>, now_ns: u64) {
-        self.ended
-            .retain(|(ended_ns, _)| now_ns.saturating_sub(*ended_ns) < ENDED_NS);
+        self.ended.retain(|(ended_ns, _)| now_ns.saturating_sub(*ended_ns) < ENDED_NS);
         for mut reader in gone {
             reader.finish(&mut self.reaper, now_ns);
             let ended = (self.number, reader.seen().clone());
@@ -225,20 +215,14 @@ mod tests {
         let second = begin(2 << 30, 0, 2);
         let seen = |snapshot: &Snapshot| {
             let tenant = snapshot.find("a").unwrap();
-            (
-                tenant.inode,
-                tenant.devices[0].config.memory_limit_bytes,
-                tenant.problem.clone(),
-            )
+            (tenant.inode, tenant.devices[0].config.memory_limit_bytes, tenant.problem.clone())
         };
         assert_eq!(seen(&first).1, 1 << 30);
         assert_eq!((seen(&second).1, seen(&second).2), (2 << 30, None));
         assert_ne!(seen(&first).0, seen(&second).0);
         let ended = |snapshot: &Snapshot| -> Vec<(u64, u64, u64)> {
             let ended = snapshot.ended.iter();
-            ended
-                .map(|(number, tenant)| (*number, tenant.inode, tenant.devices[0].denied))
-                .collect()
+            ended.map(|(number, tenant)| (*number, tenant.inode, tenant.devices[0].denied)).collect()
         };
         assert_eq!(ended(&second), [(2, seen(&first).0, 3)]);
         assert_eq!(ended(&round.snapshot(3)).len(), 2);

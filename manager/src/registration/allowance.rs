@@ -21,19 +21,12 @@ pub(super) struct Allowance {
 impl Allowance {
     /// A full allowance for connections.
     pub(super) fn new(now_ns: u64) -> Self {
-        Self {
-            left: BURST,
-            filled_ns: now_ns,
-            each_ns: EACH_NS,
-        }
+        Self { left: BURST, filled_ns: now_ns, each_ns: EACH_NS }
     }
 
     /// A full allowance for questions to NVML.
     pub(super) fn for_questions(now_ns: u64) -> Self {
-        Self {
-            each_ns: EACH_QUESTION_NS,
-            ..Self::new(now_ns)
-        }
+        Self { each_ns: EACH_QUESTION_NS, ..Self::new(now_ns) }
     }
 
     /// Consumes one; `false` if none is left.
@@ -56,19 +49,12 @@ mod tests {
         let mut allowance = Allowance::new(0);
         assert!((0..BURST).all(|_| allowance.consume(0)));
         assert!(!allowance.consume(0));
-        let taken = (0..10_000_u64)
-            .filter(|ms| allowance.consume(ms * 1_000_000))
-            .count();
+        let taken = (0..10_000_u64).filter(|ms| allowance.consume(ms * 1_000_000)).count();
         assert_eq!(taken, 2499, "in ten seconds");
         let mut questions = Allowance::for_questions(0);
-        let asked = (0..20_000_u64)
-            .filter(|ms| questions.consume(ms * 1_000_000))
-            .count() as u64;
+        let asked = (0..20_000_u64).filter(|ms| questions.consume(ms * 1_000_000)).count() as u64;
         assert_eq!(asked, BURST + 1999, "in twenty seconds");
-        let mut rested = Allowance {
-            left: 0,
-            ..Allowance::new(0)
-        };
+        let mut rested = Allowance { left: 0, ..Allowance::new(0) };
         assert!((0..BURST).all(|_| rested.consume(1 << 40)));
         assert!(!rested.consume(1 << 40));
     }

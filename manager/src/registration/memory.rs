@@ -79,13 +79,7 @@ impl Asker {
         let Some(place) = waiting.take_place() else {
             return reply(&connection, Status::Accepted, ProcessMemory::Unknown);
         };
-        let pending = Pending {
-            connection,
-            peer,
-            gpu,
-            asked_ns: now_ns,
-            _place: place,
-        };
+        let pending = Pending { connection, peer, gpu, asked_ns: now_ns, _place: place };
         if let Err(TrySendError::Full(pending) | TrySendError::Disconnected(pending)) =
             self.0.try_send(pending)
         {
@@ -120,11 +114,7 @@ fn answer(gpu: &GpuUuid, pending: &[Pending], processes: &Processes) {
     let now_ns = clock::now_ns();
     let is_awaited = |one: &Pending| now_ns.saturating_sub(one.asked_ns) < STALE_NS;
     // NVML is not asked if all askers have given up, which spares a hanging NVML.
-    let listed = if pending.iter().any(is_awaited) {
-        processes(gpu).ok()
-    } else {
-        None
-    };
+    let listed = if pending.iter().any(is_awaited) { processes(gpu).ok() } else { None };
     for one in pending {
         let memory = match &listed {
             // The process was alive after NVML was asked, so the host PID in NVML's list was its own.

@@ -45,11 +45,7 @@ pub(super) fn identify(connection: &OwnedFd, hello: &Hello, me: &Identity) -> Op
         time_namespace: hello.time_namespace,
         name: seen.name,
     };
-    Some(Peer {
-        host_pid,
-        identity,
-        pidfd,
-    })
+    Some(Peer { host_pid, identity, pidfd })
 }
 
 /// Whether a process's message agrees with what is `seen` of it. A hidden namespace is not compared. Start times are
@@ -85,18 +81,9 @@ mod tests {
         let peer = identify(&ours, &hello, &me).unwrap();
         assert_eq!((peer.host_pid, peer.identity), (std::process::id(), me));
         // The previous process with this PID: the same number, another start time.
-        let before = Hello {
-            start_ticks: hello.start_ticks - 1,
-            ..hello
-        };
-        let other = Hello {
-            pid: hello.pid + 1,
-            ..hello
-        };
-        let elsewhere = Hello {
-            pid_namespace: hello.pid_namespace + 1,
-            ..hello
-        };
+        let before = Hello { start_ticks: hello.start_ticks - 1, ..hello };
+        let other = Hello { pid: hello.pid + 1, ..hello };
+        let elsewhere = Hello { pid_namespace: hello.pid_namespace + 1, ..hello };
         for lie in [before, other, elsewhere] {
             assert!(identify(&ours, &lie, &me).is_none(), "{lie:?}");
         }

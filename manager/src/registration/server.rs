@@ -71,14 +71,8 @@ impl Server {
     pub(super) fn new(root: &Path, registry: Arc<Registry>, stop: OwnedFd, asker: Asker) -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let changes = inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK)?;
-        let watch = |what, number| {
-            epoll::add(
-                &epoll,
-                what,
-                epoll::EventData::new_u64(number),
-                epoll::EventFlags::IN,
-            )
-        };
+        let watch =
+            |what, number| epoll::add(&epoll, what, epoll::EventData::new_u64(number), epoll::EventFlags::IN);
         watch(&stop, STOP)?;
         watch(&changes, DIRECTORIES)?;
         Ok(Self {
@@ -129,11 +123,8 @@ impl Server {
     /// Time of the next task without an event (ns).
     fn due_ns(&self) -> u64 {
         let silent = self.silent.values().next().map(|silent| silent.until_ns);
-        let paused = self
-            .listeners
-            .values()
-            .filter(|one| one.paused_until_ns > 0)
-            .map(|one| one.paused_until_ns);
+        let paused =
+            self.listeners.values().filter(|one| one.paused_until_ns > 0).map(|one| one.paused_until_ns);
         paused.chain(silent).fold(self.list_at_ns, u64::min)
     }
 
@@ -200,11 +191,7 @@ impl Server {
             return;
         }
         let until_ns = now_ns + u64::try_from(SILENCE_LIMIT.as_nanos()).unwrap_or(u64::MAX);
-        let silent = Silent {
-            connection,
-            listener,
-            until_ns,
-        };
+        let silent = Silent { connection, listener, until_ns };
         self.silent.insert(number, silent);
         if own > MOST_SILENT {
             self.close_oldest_of(listener);
@@ -278,8 +265,7 @@ impl Server {
         };
         let mut new: HashMap<String, PathBuf> = listed.into_iter().collect();
         self.registry.keep_only(|tenant| new.contains_key(tenant));
-        self.processes
-            .retain(|_, process| new.contains_key(&process.tenant));
+        self.processes.retain(|_, process| new.contains_key(&process.tenant));
         self.listeners.retain(|_, listener| {
             let is_there = new.get(&listener.tenant).is_some_and(|path| listener.is_in(path));
             if is_there {

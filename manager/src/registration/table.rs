@@ -96,11 +96,7 @@ struct State {
 impl Key {
     /// The key of a process.
     pub fn of(identity: &Identity) -> Self {
-        Self {
-            pid: identity.pid,
-            start_ticks: identity.start_ticks,
-            pid_namespace: identity.pid_namespace,
-        }
+        Self { pid: identity.pid, start_ticks: identity.start_ticks, pid_namespace: identity.pid_namespace }
     }
 }
 
@@ -187,11 +183,7 @@ impl Registry {
 
     fn change<T>(&self, tenant: &str, change: impl FnOnce(&mut Members, &mut Counts) -> T) -> T {
         let mut state = self.state.lock();
-        let State {
-            members,
-            counts,
-            changes,
-        } = &mut *state;
+        let State { members, counts, changes } = &mut *state;
         *changes += 1;
         let members = members.entry(tenant.to_owned()).or_default();
         // Versions are never reused, even if the tenant's directory was gone in between.
@@ -207,20 +199,8 @@ mod tests {
     use super::*;
 
     fn process(pid: u32) -> Registered {
-        let identity = Identity {
-            pid,
-            start_ticks: 1,
-            pid_namespace: 1,
-            time_namespace: 0,
-            name: [0; 16],
-        };
-        Registered {
-            host_pid: pid + 1000,
-            identity,
-            slot: None,
-            release: 0,
-            layouts: (3, 4),
-        }
+        let identity = Identity { pid, start_ticks: 1, pid_namespace: 1, time_namespace: 0, name: [0; 16] };
+        Registered { host_pid: pid + 1000, identity, slot: None, release: 0, layouts: (3, 4) }
     }
 
     #[test]
@@ -251,10 +231,7 @@ mod tests {
         assert_eq!(registry.enter("a", process(most + 1)), Entered::Not);
         assert_eq!(registry.enter("b", process(most + 1)), Entered::New);
         (1..=2 * most).for_each(|pid| registry.end("a", Key::of(&process(pid).identity)));
-        assert_eq!(
-            registry.members_since("a", 0).unwrap().ended.len(),
-            MOST_PROCESSES
-        );
+        assert_eq!(registry.members_since("a", 0).unwrap().ended.len(), MOST_PROCESSES);
         assert_eq!(registry.counts().full, 1);
     }
 }

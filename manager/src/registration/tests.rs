@@ -75,10 +75,7 @@ impl Node {
     }
 
     fn members(&self, tenant: &str) -> Members {
-        self.registrar
-            .registry()
-            .members_since(tenant, 0)
-            .unwrap_or_default()
+        self.registrar.registry().members_since(tenant, 0).unwrap_or_default()
     }
 
     fn counts(&self) -> Counts {
@@ -87,12 +84,7 @@ impl Node {
 }
 
 fn connected(path: &Path) -> rustix::io::Result<OwnedFd> {
-    let socket = socket_with(
-        AddressFamily::UNIX,
-        SocketType::SEQPACKET,
-        SocketFlags::CLOEXEC,
-        None,
-    )?;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
     connect(&socket, &SocketAddrUnix::new(path)?)?;
     Ok(socket)
 }
@@ -108,10 +100,7 @@ fn hello() -> Hello {
 }
 
 fn accepted() -> Option<Answer> {
-    Some(Answer {
-        version: VERSION,
-        status: Status::Accepted,
-    })
+    Some(Answer { version: VERSION, status: Status::Accepted })
 }
 
 /// Child process of another test.
@@ -132,21 +121,14 @@ fn a_process_is_known_from_its_registration_to_its_death() {
     let node = Node::new();
     let _directory = node.tenant("a");
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args([
-            "--ignored",
-            "--exact",
-            "registration::tests::child_that_registers",
-        ])
+        .args(["--ignored", "--exact", "registration::tests::child_that_registers"])
         .env("VCUDA_TEST_SOCKET", node.socket("a"))
         .stdout(Stdio::null())
         .spawn()
         .unwrap();
     eventually("it is known", || node.members("a").living.len() == 1);
     let known = node.members("a").living.remove(0);
-    assert_eq!(
-        (known.host_pid, known.identity.pid, known.slot),
-        (child.id(), child.id(), Some(3))
-    );
+    assert_eq!((known.host_pid, known.identity.pid, known.slot), (child.id(), child.id(), Some(3)));
     child.kill().unwrap();
     // It has not been reaped yet: a zombie counts as dead.
     eventually("its death is known", || node.members("a").living.is_empty());
@@ -159,10 +141,7 @@ fn each_of_two_releases_registers_with_the_other() {
     let node = Node::new();
     let _directory = node.tenant("a");
     let offer = |oldest, newest| {
-        let hello = Hello {
-            versions: (oldest, newest),
-            ..hello()
-        };
+        let hello = Hello { versions: (oldest, newest), ..hello() };
         node.says("a", &hello.encode()).unwrap().status
     };
     assert_eq!(offer(VERSION - 1, VERSION), Status::Accepted);
@@ -181,9 +160,7 @@ fn each_of_two_releases_registers_with_the_other() {
 fn strange_peers_are_refused_and_no_other_notices() {
     let node = Node::new();
     let _directory = node.tenant("a");
-    let silent: Vec<_> = (0..MOST_SILENT + 20)
-        .filter_map(|_| node.connected("a"))
-        .collect();
+    let silent: Vec<_> = (0..MOST_SILENT + 20).filter_map(|_| node.connected("a")).collect();
     let half_closed = node.connected("a").unwrap();
     shutdown(&half_closed, Shutdown::Write).unwrap();
     assert_eq!(answer(&half_closed), None);
@@ -193,29 +170,16 @@ fn strange_peers_are_refused_and_no_other_notices() {
     assert_eq!(status(&[0; HELLO_BYTES]), malformed);
     assert_eq!(status(&hello().encode()[..HELLO_BYTES - 1]), malformed);
     assert_eq!(status(&[1; 100_000]), malformed);
-    let stranger = Hello {
-        start_ticks: 1,
-        ..hello()
-    };
+    let stranger = Hello { start_ticks: 1, ..hello() };
     assert_eq!(status(&stranger.encode()), Some(Status::Stranger));
     assert_eq!(node.says("a", &hello().encode()), accepted());
     // The oldest silent peers were disconnected to make room; the rest are when their time is over.
     let mut byte = [0; 1];
     for connection in &silent {
-        assert_eq!(
-            recv(connection, &mut byte, RecvFlags::empty()).map(|(size, _)| size),
-            Ok(0)
-        );
+        assert_eq!(recv(connection, &mut byte, RecvFlags::empty()).map(|(size, _)| size), Ok(0));
     }
     eventually("all are counted", || node.counts().silent >= silent.len() as u64);
-    assert_eq!(
-        (
-            node.counts().malformed,
-            node.counts().stranger,
-            node.counts().accepted
-        ),
-        (3, 1, 1)
-    );
+    assert_eq!((node.counts().malformed, node.counts().stranger, node.counts().accepted), (3, 1, 1));
 }
 
 #[test]
@@ -246,10 +210,7 @@ fn sockets_follow_their_directories() {
     assert_eq!(node.says("a", &hello().encode()), accepted());
     let second = rustix::fs::lstat(node.socket("a")).unwrap();
     // Shims recognise a new socket by these two.
-    assert_ne!(
-        (second.st_ino, second.st_ctime_nsec),
-        (first.st_ino, first.st_ctime_nsec)
-    );
+    assert_ne!((second.st_ino, second.st_ctime_nsec), (first.st_ino, first.st_ctime_nsec));
     // A foreign file in its place is left alone.
     std::fs::remove_file(node.socket("a")).unwrap();
     std::fs::create_dir(node.socket("a")).unwrap();
@@ -257,9 +218,7 @@ fn sockets_follow_their_directories() {
     eventually("it is counted", || node.counts().broken > 0);
     assert_eq!(node.says("b", &hello().encode()), accepted());
     std::fs::remove_dir_all(directory.path()).unwrap();
-    eventually("it is forgotten", || {
-        node.registrar.registry().members_since("a", 0).is_none()
-    });
+    eventually("it is forgotten", || node.registrar.registry().members_since("a", 0).is_none());
 }
 
 #[test]
@@ -285,16 +244,11 @@ fn three_hundred_at_once_are_all_known() {
     let node = Node::new();
     let _directories: Vec<_> = (0..10).map(|number| node.tenant(&format!("c{number}"))).collect();
     let message = hello().encode();
-    let connections: Vec<_> = (0..300)
-        .map(|number| node.connected(&format!("c{}", number % 10)).unwrap())
-        .collect();
+    let connections: Vec<_> =
+        (0..300).map(|number| node.connected(&format!("c{}", number % 10)).unwrap()).collect();
     for connection in &connections {
         send(connection, &message, SendFlags::NOSIGNAL).unwrap();
     }
-    assert!(
-        connections
-            .iter()
-            .all(|connection| answer(connection) == accepted())
-    );
+    assert!(connections.iter().all(|connection| answer(connection) == accepted()));
     assert_eq!(node.counts().accepted, 300);
 }

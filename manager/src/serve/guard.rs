@@ -40,10 +40,7 @@ pub(super) struct Guarded<S> {
 
 impl<S> Guarded<S> {
     pub(super) fn new(inner: S, access: &Arc<Access>) -> Self {
-        Self {
-            inner,
-            access: Arc::clone(access),
-        }
+        Self { inner, access: Arc::clone(access) }
     }
 }
 
@@ -67,9 +64,7 @@ where
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
         let method = method_of(request.uri().path());
         let caller = request.extensions().get::<Caller>().cloned();
-        let right = caller
-            .as_ref()
-            .map_or(Right::Nothing, |caller| self.access.right_of(caller));
+        let right = caller.as_ref().map_or(Right::Nothing, |caller| self.access.right_of(caller));
         if right >= needed(method) {
             request.extensions_mut().insert(right);
             return Box::pin(self.inner.call(request));

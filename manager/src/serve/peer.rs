@@ -179,10 +179,7 @@ fn caller(stream: &UnixStream) -> io::Result<Caller> {
     let credentials = stream.peer_cred()?;
     let mut groups = peer_groups(stream).unwrap_or_default();
     groups.push(credentials.gid());
-    Ok(Caller {
-        uid: credentials.uid(),
-        groups: groups.into(),
-    })
+    Ok(Caller { uid: credentials.uid(), groups: groups.into() })
 }
 
 /// A client's connection.
@@ -224,11 +221,7 @@ impl AsyncRead for Peer {
             Some(deadline) => deadline.as_mut().poll(cx).is_ready(),
             None => false,
         };
-        if is_over {
-            Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
-        } else {
-            Poll::Pending
-        }
+        if is_over { Poll::Ready(Err(io::ErrorKind::TimedOut.into())) } else { Poll::Pending }
     }
 }
 

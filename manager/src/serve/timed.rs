@@ -47,10 +47,7 @@ pub(super) struct Timed<S> {
 
 impl<S> Timed<S> {
     pub(super) fn new(inner: S, instruments: &Arc<Instruments>) -> Self {
-        Self {
-            inner,
-            instruments: Arc::clone(instruments),
-        }
+        Self { inner, instruments: Arc::clone(instruments) }
     }
 }
 
@@ -90,10 +87,7 @@ where
 /// The service and method in a path such as `/vcuda.v1.Grants/Create`.
 pub(super) fn method_of(path: &str) -> &'static str {
     let method = path.strip_prefix("/vcuda.v1.").unwrap_or_default();
-    METHODS
-        .into_iter()
-        .find(|known| *known == method)
-        .unwrap_or(OTHER)
+    METHODS.into_iter().find(|known| *known == method).unwrap_or(OTHER)
 }
 
 /// Status code of an answer. A refusal has it in its head; without one the answer is a success, whose status comes last.

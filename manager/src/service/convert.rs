@@ -95,10 +95,7 @@ fn request_id(text: String) -> Result<String, Status> {
     if is_name(&text, REQUEST_MAX) {
         return Ok(text);
     }
-    invalid(format!(
-        "request_id {}: give 1 to {REQUEST_MAX} letters, digits, '.', '_' or '-'",
-        quoted(&text)
-    ))
+    invalid(format!("request_id {}: give 1 to {REQUEST_MAX} letters, digits, '.', '_' or '-'", quoted(&text)))
 }
 
 fn key(field: &str, text: String) -> Result<String, Status> {
@@ -116,10 +113,7 @@ pub(super) fn id(text: String) -> Result<String, Status> {
     if (1..=64).contains(&text.len()) {
         return Ok(text);
     }
-    invalid(format!(
-        "id {}: give a grant's id, 1 to 64 characters",
-        quoted(&text)
-    ))
+    invalid(format!("id {}: give a grant's id, 1 to 64 characters", quoted(&text)))
 }
 
 /// Keys that a caller names as living. They and their `prefix` must have the form of keys.
@@ -175,10 +169,7 @@ fn asked(
     exclude: &[String],
 ) -> Result<Asked, Status> {
     let named = uuids("gpu_uuids", named)?;
-    let (include, exclude) = (
-        uuids("include_gpu_uuids", include)?,
-        uuids("exclude_gpu_uuids", exclude)?,
-    );
+    let (include, exclude) = (uuids("include_gpu_uuids", include)?, uuids("exclude_gpu_uuids", exclude)?);
     let placement = match v1::Placement::try_from(placement) {
         Ok(v1::Placement::Unspecified) => None,
         Ok(v1::Placement::Binpack) => Some(Placement::Binpack),
@@ -189,28 +180,15 @@ fn asked(
     let wanted = usize::try_from(count).unwrap_or(usize::MAX);
     if named.is_empty() {
         if !(1..=MAX_DEVICES).contains(&wanted) {
-            return invalid(format!(
-                "gpu_count {count}: give 1 to {MAX_DEVICES}, or name GPUs in gpu_uuids"
-            ));
+            return invalid(format!("gpu_count {count}: give 1 to {MAX_DEVICES}, or name GPUs in gpu_uuids"));
         }
-        return Ok(Asked::Any {
-            count: wanted,
-            placement,
-            include,
-            exclude,
-        });
+        return Ok(Asked::Any { count: wanted, placement, include, exclude });
     }
     if named.len() > MAX_DEVICES {
-        return invalid(format!(
-            "gpu_uuids: {}; a container has 1 to {MAX_DEVICES}",
-            named.len()
-        ));
+        return invalid(format!("gpu_uuids: {}; a container has 1 to {MAX_DEVICES}", named.len()));
     }
     if wanted != 0 && wanted != named.len() {
-        return invalid(format!(
-            "gpu_count {count}: {} GPUs are named; leave it 0",
-            named.len()
-        ));
+        return invalid(format!("gpu_count {count}: {} GPUs are named; leave it 0", named.len()));
     }
     if placement.is_some() || !include.is_empty() || !exclude.is_empty() {
         return invalid(
@@ -228,10 +206,7 @@ pub(super) fn usage(request: v1::GetUsageRequest) -> Result<(By, u64), Status> {
         Ok(v1::UsageKey::Namespace) => By::Namespace,
         Ok(v1::UsageKey::User) => By::User,
         Err(_) => {
-            return invalid(format!(
-                "by {}: there is none; give tenant, namespace or user",
-                request.by
-            ));
+            return invalid(format!("by {}: there is none; give tenant, namespace or user", request.by));
         }
     };
     match request.since_seconds {
@@ -258,12 +233,8 @@ fn uuids(field: &str, texts: &[String]) -> Result<Vec<GpuUuid>, Status> {
 }
 
 pub(super) fn uuid(field: &str, text: &str) -> Result<GpuUuid, Status> {
-    text.parse().or_else(|_| {
-        invalid(format!(
-            "{field} {}: give a UUID as nvidia-smi -L shows it",
-            quoted(text)
-        ))
-    })
+    text.parse()
+        .or_else(|_| invalid(format!("{field} {}: give a UUID as nvidia-smi -L shows it", quoted(text))))
 }
 
 /// Changes of a container for the API.

@@ -53,9 +53,7 @@ mod tests {
         let most = Duration::from_secs(30);
         let time = |text: &str| {
             let mut request = Request::new(());
-            request
-                .metadata_mut()
-                .insert("grpc-timeout", text.parse().unwrap());
+            request.metadata_mut().insert("grpc-timeout", text.parse().unwrap());
             deadline_of(&request, most)
         };
         let whole = most - Duration::from_millis(20);

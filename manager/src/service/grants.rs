@@ -34,26 +34,16 @@ pub struct GrantsService {
 impl GrantsService {
     /// Makes the service. Streams end when `stop` is true.
     pub fn new(grants: Grants, deadline: Duration, stop: watch::Receiver<bool>) -> Self {
-        Self {
-            grants,
-            deadline,
-            stop,
-            suspender: None,
-        }
+        Self { grants, deadline, stop, suspender: None }
     }
 
     /// Lets the service suspend and resume tenants.
     pub fn with_suspender(self, suspender: Suspender) -> Self {
-        Self {
-            suspender: Some(suspender),
-            ..self
-        }
+        Self { suspender: Some(suspender), ..self }
     }
 
     fn suspender(&self) -> Result<&Suspender, Status> {
-        self.suspender
-            .as_ref()
-            .ok_or_else(|| Status::unimplemented("this manager suspends no tenants"))
+        self.suspender.as_ref().ok_or_else(|| Status::unimplemented("this manager suspends no tenants"))
     }
 
     pub(crate) fn grants(&self) -> &Grants {
@@ -85,10 +75,7 @@ impl grants_server::Grants for GrantsService {
         let caller = owner::caller_of(&request, limits).await?;
         let request = request.into_inner();
         if let Some(caller) = &caller
-            && request
-                .holder
-                .as_ref()
-                .is_some_and(|holder| *holder != v1::Holder::default())
+            && request.holder.as_ref().is_some_and(|holder| *holder != v1::Holder::default())
         {
             return Err(Status::permission_denied(format!(
                 "holder: user {} may have own grants only, and not for pods; leave it out",
@@ -162,10 +149,7 @@ impl grants_server::Grants for GrantsService {
         let first = present
             .into_iter()
             .map(move |grant| show(Kind::Present, &grant))
-            .chain(std::iter::once(v1::GrantChange {
-                kind: Kind::Synced.into(),
-                grant: None,
-            }));
+            .chain(std::iter::once(v1::GrantChange { kind: Kind::Synced.into(), grant: None }));
         let message = move |change: crate::state::Change| {
             let kind = match change.kind {
                 ChangeKind::Created => Kind::Created,
@@ -174,12 +158,7 @@ impl grants_server::Grants for GrantsService {
             };
             Some(shown(kind, &change.grant))
         };
-        Ok(Response::new(subscription(
-            first,
-            Some(changes),
-            message,
-            self.stop.clone(),
-        )))
+        Ok(Response::new(subscription(first, Some(changes), message, self.stop.clone())))
     }
 
     async fn reconcile(

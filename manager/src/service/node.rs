@@ -83,26 +83,17 @@ impl NodeService {
 
     /// Lets the service ask NVML for processes.
     pub fn with_nvml(self, node: Node) -> Self {
-        Self {
-            node: Some(node),
-            ..self
-        }
+        Self { node: Some(node), ..self }
     }
 
     /// Lets the service tell which tenants are suspended.
     pub fn with_suspender(self, suspender: Suspender) -> Self {
-        Self {
-            suspender: Some(suspender),
-            ..self
-        }
+        Self { suspender: Some(suspender), ..self }
     }
 
     /// Lets the service report usage.
     pub fn with_accounting(self, accounting: Arc<Accounting>) -> Self {
-        Self {
-            accounting: Some(accounting),
-            ..self
-        }
+        Self { accounting: Some(accounting), ..self }
     }
 
     pub(crate) fn events(&self) -> Arc<Events> {
@@ -225,12 +216,7 @@ impl node_server::Node for NodeService {
         };
         let known: Vec<v1::Event> = known.into_iter().filter_map(&message).collect();
         let told = (!request.no_follow).then_some(told);
-        Ok(Response::new(subscription(
-            known.into_iter(),
-            told,
-            message,
-            self.stop.clone(),
-        )))
+        Ok(Response::new(subscription(known.into_iter(), told, message, self.stop.clone())))
     }
 
     async fn get_status(&self, _: Request<v1::GetStatusRequest>) -> Result<Response<v1::NodeStatus>, Status> {

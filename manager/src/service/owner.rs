@@ -24,13 +24,7 @@ pub(super) async fn caller_of<T>(request: &Request<T>, limits: &LiveLimits) -> R
             caller.uid
         )));
     }
-    blocking(move || Owner {
-        uid: caller.uid,
-        name: user_name(caller.uid),
-        limit,
-    })
-    .await
-    .map(Some)
+    blocking(move || Owner { uid: caller.uid, name: user_name(caller.uid), limit }).await.map(Some)
 }
 
 /// The user whom a new grant counts for: `caller`, or the one that an operator names.
@@ -51,11 +45,8 @@ pub(super) async fn of_new_grant(
         (None, None) => Ok(None),
         (None, Some(uid)) => {
             let limits = limits.get();
-            let owner = blocking(move || Owner {
-                uid,
-                name: user_name(uid),
-                limit: limits.of(uid, &groups_of(uid)),
-            });
+            let owner =
+                blocking(move || Owner { uid, name: user_name(uid), limit: limits.of(uid, &groups_of(uid)) });
             owner.await.map(Some)
         }
     }

@@ -26,11 +26,7 @@ pub(super) fn gpu(rules: &Rules, candidate: &Candidate<'_>, driver_version: &str
         memory_total_bytes: gpu.memory_total_bytes,
         memory_used_bytes: gpu.memory_used_bytes,
         memory_grantable_bytes: capacity,
-        memory_granted_bytes: if candidate.load.is_whole {
-            capacity
-        } else {
-            candidate.load.memory_bytes
-        },
+        memory_granted_bytes: if candidate.load.is_whole { capacity } else { candidate.load.memory_bytes },
         cores_granted_permille: candidate.load.promised_permille,
         sharers: candidate.load.sharers,
         sharers_max: rules.sharers_max,
@@ -40,10 +36,7 @@ pub(super) fn gpu(rules: &Rules, candidate: &Candidate<'_>, driver_version: &str
             .compute_capability
             .map(|(major, minor)| format!("{major}.{minor}"))
             .unwrap_or_default(),
-        numa_node: gpu
-            .numa_node
-            .and_then(|node| i32::try_from(node).ok())
-            .unwrap_or(-1),
+        numa_node: gpu.numa_node.and_then(|node| i32::try_from(node).ok()).unwrap_or(-1),
         pci_bus_id: gpu.pci_bus_id.clone(),
         pci_root: gpu.pci_root.clone(),
         nvlink_uuids: gpu.nvlinks.iter().map(ToString::to_string).collect(),
@@ -90,9 +83,7 @@ pub(super) fn tenant(tenant: &Tenant, grant: Option<v1::Grant>, state: SuspendSt
 
 /// The answer of a suspension.
 pub(super) fn suspended(state: SuspendState) -> v1::SuspendResponse {
-    v1::SuspendResponse {
-        state: state_of(state).into(),
-    }
+    v1::SuspendResponse { state: state_of(state).into() }
 }
 
 /// The answer of a look at the conditions of a suspension.
@@ -103,16 +94,9 @@ pub(super) fn checks(checks: Vec<Check>) -> v1::CheckSuspendResponse {
             Ok(seen) => (seen, ""),
             Err(refusal) => (refusal.why, refusal.remedy),
         };
-        v1::SuspendCheck {
-            name: check.name.to_owned(),
-            holds,
-            seen,
-            remedy: remedy.to_owned(),
-        }
+        v1::SuspendCheck { name: check.name.to_owned(), holds, seen, remedy: remedy.to_owned() }
     };
-    v1::CheckSuspendResponse {
-        checks: checks.into_iter().map(one).collect(),
-    }
+    v1::CheckSuspendResponse { checks: checks.into_iter().map(one).collect() }
 }
 
 fn state_of(state: SuspendState) -> v1::SuspendState {

@@ -26,8 +26,7 @@ impl Grants {
     /// # Errors
     /// See [`GrantError`].
     pub async fn create(&self, create: Create) -> Result<Arc<Grant>, GrantError> {
-        self.ask_beside_returns(|reply| Command::Create(create.clone(), reply))
-            .await
+        self.ask_beside_returns(|reply| Command::Create(create.clone(), reply)).await
     }
 
     /// Changes the amounts of a grant.
@@ -35,8 +34,7 @@ impl Grants {
     /// # Errors
     /// See [`GrantError`].
     pub async fn resize(&self, resize: Resize) -> Result<Arc<Grant>, GrantError> {
-        self.ask_beside_returns(|reply| Command::Resize(resize.clone(), reply))
-            .await
+        self.ask_beside_returns(|reply| Command::Resize(resize.clone(), reply)).await
     }
 
     /// Ends a grant. Returns whether there was one. `caller` is set if it may end its own grants only.
@@ -126,11 +124,7 @@ impl Grants {
         };
         let missing = missing.into_iter().filter(|id| !released.contains(id));
         Ok(Reconciled {
-            unknown_keys: living
-                .iter()
-                .filter(|key| grant_table.by_key(key).is_none())
-                .cloned()
-                .collect(),
+            unknown_keys: living.iter().filter(|key| grant_table.by_key(key).is_none()).cloned().collect(),
             missing: missing.collect(),
             released,
         })
@@ -188,9 +182,7 @@ impl Grants {
             // In a snapshot that is some milliseconds old, a process that has just ended still lives.
             free(&snapshots.begun_after(now_ns()))
         });
-        unused
-            .await
-            .map_err(|_| GrantError::Unavailable("the manager is stopping; try again".to_owned()))
+        unused.await.map_err(|_| GrantError::Unavailable("the manager is stopping; try again".to_owned()))
     }
 
     /// Asks for more memory, and for some seconds again while a tenant comes back to the GPU.

@@ -30,10 +30,7 @@ pub struct Held {
 impl Held {
     /// The amounts of a quota.
     pub fn from_quota(amounts: &Quota) -> Self {
-        Self {
-            memory_bytes: amounts.memory_bytes,
-            promised_permille: amounts.reserved_permille(),
-        }
+        Self { memory_bytes: amounts.memory_bytes, promised_permille: amounts.reserved_permille() }
     }
 
     /// The greater amount of each kind.
@@ -95,12 +92,7 @@ pub fn candidates<'i>(
             let quota = Quota::of(&device.config);
             let load = loads.entry(device.gpu).or_default();
             let memory_bytes = resident(grant_table, &tenant.id, quota.memory_bytes);
-            add(
-                load,
-                tenant.is_suspendable,
-                memory_bytes,
-                quota.reserved_permille(),
-            );
+            add(load, tenant.is_suspendable, memory_bytes, quota.reserved_permille());
         }
     }
     inventory
@@ -124,28 +116,16 @@ fn add(load: &mut Load, is_suspendable: bool, memory_bytes: Option<u64>, promise
 
 /// The memory that is kept for a tenant on a GPU: none while it is suspended.
 fn resident(grant_table: &GrantTable, id: &str, memory_bytes: Option<u64>) -> Option<u64> {
-    if grant_table.suspended.contains(id) {
-        Some(0)
-    } else {
-        memory_bytes
-    }
+    if grant_table.suspended.contains(id) { Some(0) } else { memory_bytes }
 }
 
 /// The GPUs that a request asks for; `placement` is the node's default.
 fn requested(asked: &Asked, placement: Placement) -> Requested<'_> {
     match asked {
         Asked::Named(uuids) => Requested::Named(uuids),
-        Asked::Any {
-            count,
-            placement: own,
-            include,
-            exclude,
-        } => Requested::Any {
-            count: *count,
-            placement: own.unwrap_or(placement),
-            include,
-            exclude,
-        },
+        Asked::Any { count, placement: own, include, exclude } => {
+            Requested::Any { count: *count, placement: own.unwrap_or(placement), include, exclude }
+        }
     }
 }
 
@@ -188,13 +168,9 @@ impl DecisionInputs<'_> {
         if let Some(grant) = repeated(grant_table, create)? {
             return Ok((grant, false));
         }
-        self.bounds
-            .check(&create.holder.namespace, &create.amounts)
-            .map_err(GrantError::Denied)?;
+        self.bounds.check(&create.holder.namespace, &create.amounts).map_err(GrantError::Denied)?;
         if create.is_suspendable {
-            self.bounds
-                .check_suspendable(&create.holder.namespace)
-                .map_err(GrantError::Denied)?;
+            self.bounds.check_suspendable(&create.holder.namespace).map_err(GrantError::Denied)?;
         }
         if self.inventory.gpus.is_empty() {
             let why = self.inventory.problem.as_deref().unwrap_or("there is none");
@@ -246,9 +222,7 @@ impl DecisionInputs<'_> {
             let candidate =
                 candidate.ok_or_else(|| GrantError::Refused(format!("{gpu}: the GPU is missing now")))?;
             let load = &candidate.load;
-            let left = self
-                .rules
-                .memory_left_bytes(candidate.gpu, load, load.sharers, true);
+            let left = self.rules.memory_left_bytes(candidate.gpu, load, load.sharers, true);
             let fits = match memory_bytes {
                 Some(bytes) => !load.is_whole && bytes <= left,
                 None => candidate.load.sharers <= 1,
@@ -276,10 +250,7 @@ impl DecisionInputs<'_> {
         }
         let tenant = self.snapshot.find(id).filter(|tenant| !tenant.is_granted);
         let devices = tenant.map(|tenant| tenant.devices.as_slice()).unwrap_or_default();
-        devices
-            .iter()
-            .map(|device| (device.gpu, Quota::of(&device.config).memory_bytes))
-            .collect()
+        devices.iter().map(|device| (device.gpu, Quota::of(&device.config).memory_bytes)).collect()
     }
 
     /// Changes amounts. Returns the grant, and its previous state if this request changed it.
@@ -305,15 +276,11 @@ impl DecisionInputs<'_> {
             };
         }
         check_generation(&before, resize.expected_generation)?;
-        self.bounds
-            .check(&before.holder.namespace, &resize.amounts)
-            .map_err(GrantError::Denied)?;
+        self.bounds.check(&before.holder.namespace, &resize.amounts).map_err(GrantError::Denied)?;
         let after = self.resized(&before, resize);
         if let Some(owner) = &resize.owner {
             check_own(&before, owner)?;
-            owner
-                .check_change(grant_table, &before, &after)
-                .map_err(GrantError::Denied)?;
+            owner.check_change(grant_table, &before, &after).map_err(GrantError::Denied)?;
         }
         let candidates = self.candidates(grant_table, Some(&before.id));
         admission::resize(
@@ -409,7 +376,5 @@ pub(super) fn check_own(grant: &Grant, caller: &Owner) -> Result<(), GrantError>
 }
 
 fn used_twice(request_id: &str, what: &str) -> GrantError {
-    GrantError::Conflict(format!(
-        "request_id {request_id} was used for {what}; give each request its own"
-    ))
+    GrantError::Conflict(format!("request_id {request_id} was used for {what}; give each request its own"))
 }

@@ -91,11 +91,7 @@ impl GrantWriter {
         let pending = self.pending.clone();
         let mut steps = Vec::new();
         let is_tick = batch.iter().any(|command| matches!(command, Command::Tick));
-        let ended = if is_tick {
-            self.end_times(&mut next, &mut steps)
-        } else {
-            Vec::new()
-        };
+        let ended = if is_tick { self.end_times(&mut next, &mut steps) } else { Vec::new() };
         for command in batch {
             steps.extend(self.decide(&mut next, command));
         }
@@ -143,15 +139,12 @@ impl GrantWriter {
         };
         Some(match command {
             Command::Create(create, reply) => match inputs.create(next, &create) {
-                Ok((grant, is_new)) => Step::Ensure {
-                    grant,
-                    kind: is_new.then_some(ChangeKind::Created),
-                    reply,
-                },
+                Ok((grant, is_new)) => {
+                    Step::Ensure { grant, kind: is_new.then_some(ChangeKind::Created), reply }
+                }
                 Err(error) => {
                     if let GrantError::NoRoom(text) = &error {
-                        self.events
-                            .say(Severity::Warning, "VcudaNoCard", text.clone(), Some(&create.key));
+                        self.events.say(Severity::Warning, "VcudaNoCard", text.clone(), Some(&create.key));
                     }
                     Step::answer(reply, Err(error))
                 }
@@ -254,8 +247,7 @@ impl GrantWriter {
     }
 
     fn ledger_failed(&self, why: &str) {
-        self.events
-            .say(Severity::Error, "VcudaLedgerFailed", why.to_owned(), None);
+        self.events.say(Severity::Error, "VcudaLedgerFailed", why.to_owned(), None);
         self.shared.problem.send_replace(Some(why.to_owned()));
     }
 
@@ -264,8 +256,7 @@ impl GrantWriter {
         if had_problem {
             self.shared.problem.send_replace(None);
             let text = "the ledger can be written again".to_owned();
-            self.events
-                .say(Severity::Info, "VcudaLedgerRecovered", text, None);
+            self.events.say(Severity::Info, "VcudaLedgerRecovered", text, None);
         }
     }
 }

@@ -22,10 +22,7 @@ impl Returns {
 
     pub(super) fn begin(&self, id: &str) -> Returning {
         self.0.lock().insert(id.to_owned());
-        Returning {
-            id: id.to_owned(),
-            returns: self.clone(),
-        }
+        Returning { id: id.to_owned(), returns: self.clone() }
     }
 }
 
@@ -80,22 +77,14 @@ mod tests {
     use crate::state::{Asked, Create, Resize};
 
     const GIB: u64 = 1 << 30;
-    const ALL: Chosen = Chosen {
-        policy: true,
-        priority: true,
-        cores_max: true,
-    };
+    const ALL: Chosen = Chosen { policy: true, priority: true, cores_max: true };
 
     fn uuid(number: u8) -> GpuUuid {
         GpuUuid::from_bytes([number; 16])
     }
 
     fn amounts(memory_bytes: u64) -> Quota {
-        Quota {
-            memory_bytes: Some(memory_bytes),
-            cores_permille: 100,
-            ..Quota::UNLIMITED
-        }
+        Quota { memory_bytes: Some(memory_bytes), cores_permille: 100, ..Quota::UNLIMITED }
     }
 
     fn create(key: &str, asked: Asked) -> Create {
@@ -130,14 +119,9 @@ mod tests {
         factor_permille: u32,
         check: impl FnOnce(&DecisionInputs<'_>) -> T,
     ) -> T {
-        let rules = Rules {
-            suspendable_overcommit_permille: factor_permille,
-            ..Rules::default()
-        };
+        let rules = Rules { suspendable_overcommit_permille: factor_permille, ..Rules::default() };
         let inventory = Inventory {
-            gpus: [1, 2]
-                .map(|number| Gpu::new(uuid(number), "simulated", 24 * GIB))
-                .to_vec(),
+            gpus: [1, 2].map(|number| Gpu::new(uuid(number), "simulated", 24 * GIB)).to_vec(),
             ..Inventory::default()
         };
         check(&DecisionInputs {

@@ -86,11 +86,7 @@ pub fn start(
     let found = directories.granted()?;
     let (grant_table, must_write) = restore_table(loaded, &found, events);
     let grant_table = Arc::new(grant_table);
-    let problem = if must_write {
-        ledger.write(&grant_table).err()
-    } else {
-        None
-    };
+    let problem = if must_write { ledger.write(&grant_table).err() } else { None };
     if let Some(error) = &problem {
         events.say(Severity::Error, "VcudaLedgerFailed", error.to_string(), None);
     }
@@ -127,15 +123,8 @@ pub fn start(
         runtime: tokio::runtime::Handle::current(),
     };
     let (commands, thread) = spawn(writer).map_err(root)?;
-    let grants = Grants {
-        commands,
-        shared,
-        directories,
-        devices,
-        inventory,
-        snapshots,
-        missing: Arc::default(),
-    };
+    let grants =
+        Grants { commands, shared, directories, devices, inventory, snapshots, missing: Arc::default() };
     Ok((grants, WriterThread { thread, _root: lock }))
 }
 
@@ -147,11 +136,8 @@ fn tidied_devices(
     grant_table: &GrantTable,
     events: &Events,
 ) -> GrantDevices {
-    let devices = GrantDevices::new(
-        settings.devices.clone(),
-        directories.clone(),
-        Arc::clone(&settings.shim),
-    );
+    let devices =
+        GrantDevices::new(settings.devices.clone(), directories.clone(), Arc::clone(&settings.shim));
     if let (Some(place), None) = (devices.place(), devices.folder()) {
         let place = place.display();
         info!(
@@ -167,9 +153,7 @@ fn tidied_devices(
 /// Starts the thread that changes grants, and the task that triggers its periodic check.
 fn spawn(writer: GrantWriter) -> io::Result<(mpsc::Sender<Command>, JoinHandle<()>)> {
     let (commands, waiting) = mpsc::channel(WAITING);
-    let thread = std::thread::Builder::new()
-        .name("grants".to_owned())
-        .spawn(move || writer.run(waiting))?;
+    let thread = std::thread::Builder::new().name("grants".to_owned()).spawn(move || writer.run(waiting))?;
     tokio::spawn(tick(commands.downgrade()));
     Ok((commands, thread))
 }
@@ -190,9 +174,7 @@ pub(crate) fn is_free(root: &Path) -> Result<bool, StartError> {
 fn claim(root: &Path) -> Result<Flock<File>, StartError> {
     let mut builder = DirBuilder::new();
     builder.recursive(true).mode(0o755);
-    builder
-        .create(root)
-        .map_err(|error| StartError::Root(root.to_owned(), error))?;
+    builder.create(root).map_err(|error| StartError::Root(root.to_owned(), error))?;
     let path = root.join(LOCK);
     let mut lock = ledger::lock(&path).map_err(|error| match error {
         LedgerError::Locked(root) => StartError::Running(root, holder(&path)),
@@ -232,11 +214,7 @@ fn restore_table(loaded: Loaded, found: &[Found], events: &Events) -> (GrantTabl
     let (mut grant_table, why, highest) = match loaded {
         Loaded::Absent if found.is_empty() => return (GrantTable::default(), false),
         Loaded::Absent => (GrantTable::default(), Some("is gone".to_owned()), 0),
-        Loaded::Damaged {
-            damage,
-            aside,
-            highest_number,
-        } => (
+        Loaded::Damaged { damage, aside, highest_number } => (
             GrantTable::default(),
             Some(format!("was damaged ({damage}) and is now {}", aside.display())),
             highest_number,
@@ -259,10 +237,7 @@ fn restore_table(loaded: Loaded, found: &[Found], events: &Events) -> (GrantTabl
         .collect();
     candidates.sort_by_key(|grant| std::cmp::Reverse(grant.number));
     for grant in candidates {
-        if grant_table
-            .by_key(&grant.key)
-            .is_none_or(|known| known.number == grant.number)
-        {
+        if grant_table.by_key(&grant.key).is_none_or(|known| known.number == grant.number) {
             grant_table.put(Arc::new(grant.clone()));
             adopted += 1;
         }
@@ -270,9 +245,7 @@ fn restore_table(loaded: Loaded, found: &[Found], events: &Events) -> (GrantTabl
     if why.is_none() && adopted == 0 {
         return (grant_table, false);
     }
-    let numbers = found
-        .iter()
-        .filter_map(|found| crate::grant_table::number_of(&found.name));
+    let numbers = found.iter().filter_map(|found| crate::grant_table::number_of(&found.name));
     // Every number that the lost ledger gave is below the seconds since 1970, as numbers begin at 1.
     let seconds = u64::try_from(unix_ms() / 1000).unwrap_or(0);
     grant_table.last_number = numbers
@@ -304,12 +277,7 @@ fn restore_directories(
             Ok(ensured) => tracing::info!(container = grant.id.as_str(), ?ensured, "directory restored"),
             Err(error) => {
                 let text = format!("{}: {error}", grant.id);
-                events.say(
-                    Severity::Error,
-                    "VcudaDirectoryFailed",
-                    text,
-                    Some(grant.id.as_str()),
-                );
+                events.say(Severity::Error, "VcudaDirectoryFailed", text, Some(grant.id.as_str()));
                 pending.insert(grant.number, Held::from_quota(&grant.kept()));
             }
         }
@@ -335,12 +303,7 @@ fn restore_directories(
                 }
             }
             Err(error) => {
-                events.say(
-                    Severity::Warning,
-                    "VcudaDirectoryFailed",
-                    error.to_string(),
-                    Some(id.as_str()),
-                );
+                events.say(Severity::Warning, "VcudaDirectoryFailed", error.to_string(), Some(id.as_str()));
                 leftovers.insert(id);
             }
         }

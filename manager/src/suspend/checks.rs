@@ -42,20 +42,11 @@ pub struct Refusal {
 
 impl Check {
     fn passed(name: &'static str, seen: impl Into<String>) -> Self {
-        Self {
-            name,
-            outcome: Ok(seen.into()),
-        }
+        Self { name, outcome: Ok(seen.into()) }
     }
 
     fn refused(name: &'static str, why: impl Into<String>, remedy: &'static str) -> Self {
-        Self {
-            name,
-            outcome: Err(Refusal {
-                why: why.into(),
-                remedy,
-            }),
-        }
+        Self { name, outcome: Err(Refusal { why: why.into(), remedy }) }
     }
 }
 
@@ -69,10 +60,7 @@ struct Places {
 
 impl Default for Places {
     fn default() -> Self {
-        Self {
-            procfs: "/proc".into(),
-            cgroups: "/sys/fs/cgroup".into(),
-        }
+        Self { procfs: "/proc".into(), cgroups: "/sys/fs/cgroup".into() }
     }
 }
 
@@ -94,10 +82,7 @@ pub(super) fn require(shared: &Shared, tenant: &Tenant, processes: &[Process]) -
     checks.extend(of_processes(shared, tenant, processes));
     let refusal = checks.into_iter().find_map(|check| check.outcome.err());
     refusal.map_or(Ok(()), |Refusal { why, remedy }| {
-        Err(GrantError::Refused(format!(
-            "{} is not suspended: {why}; {remedy}",
-            tenant.id
-        )))
+        Err(GrantError::Refused(format!("{} is not suspended: {why}; {remedy}", tenant.id)))
     })
 }
 
@@ -123,9 +108,8 @@ pub(super) fn all(shared: &Shared, id: &str) -> Result<Vec<Check>, GrantError> {
     checks.extend(of_node(shared, &tenant));
     if gates.is_some() {
         let found = task::find(shared, id);
-        let (check, found) = told("processes", found, |found| {
-            format!("{} with a GPU", found.processes.len())
-        });
+        let (check, found) =
+            told("processes", found, |found| format!("{} with a GPU", found.processes.len()));
         checks.push(check);
         // As it was then, since a process may just have been given time to register.
         let (tenant, processes) = found.map_or((tenant, Vec::new()), |found| (found.tenant, found.processes));
@@ -162,11 +146,7 @@ fn told<T>(
 
 fn of_node(shared: &Shared, tenant: &Tenant) -> Vec<Check> {
     let inventory = shared.grants.inventory();
-    vec![
-        program(&shared.helper),
-        driver(&inventory.driver_version),
-        persistence(&inventory, tenant),
-    ]
+    vec![program(&shared.helper), driver(&inventory.driver_version), persistence(&inventory, tenant)]
 }
 
 /// The program that moves the memory, and the driver that it finds.
@@ -183,11 +163,9 @@ fn program(helper: &Settings) -> Check {
                 "name the driver's libcuda.so.1 by cuda_library in manager.toml (--cuda-library), or update it to release 570 or later",
             )
         }
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Check::refused(
-            NAME,
-            format!("{path} is missing"),
-            "install it beside vcuda-manager",
-        ),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            Check::refused(NAME, format!("{path} is missing"), "install it beside vcuda-manager")
+        }
         Err(error) => Check::refused(NAME, format!("{path}: {error}"), "install it again"),
     }
 }
@@ -196,10 +174,7 @@ fn of_processes(shared: &Shared, tenant: &Tenant, processes: &[Process]) -> Vec<
     let places = &Places::default();
     let resident: Vec<Resident> = processes
         .iter()
-        .map(|process| Resident {
-            pid: process.host_pid,
-            bytes: resident_bytes(tenant, process.host_pid),
-        })
+        .map(|process| Resident { pid: process.host_pid, bytes: resident_bytes(tenant, process.host_pid) })
         .collect();
     vec![
         device_files::all_seen(places, &shared.grants.inventory(), &resident),
@@ -218,10 +193,7 @@ fn resident_bytes(tenant: &Tenant, host_pid: u32) -> u64 {
 }
 
 fn driver(version: &str) -> Check {
-    let release = version
-        .split('.')
-        .next()
-        .and_then(|word| word.parse::<u32>().ok());
+    let release = version.split('.').next().and_then(|word| word.parse::<u32>().ok());
     match release {
         None => Check::refused(
             "driver",
@@ -244,10 +216,7 @@ fn driver(version: &str) -> Check {
 
 /// A GPU of which NVML does not tell the mode has none, such as those of integrated systems.
 fn persistence(inventory: &Inventory, tenant: &Tenant) -> Check {
-    let gpus = tenant
-        .devices
-        .iter()
-        .filter_map(|device| inventory.find(&device.gpu));
+    let gpus = tenant.devices.iter().filter_map(|device| inventory.find(&device.gpu));
     let mut off = gpus.filter(|gpu| gpu.is_persistent == Some(false));
     match off.next() {
         Some(gpu) => Check::refused(
@@ -291,10 +260,7 @@ mod tests {
     #[test]
     fn only_the_tenant_s_own_gpus_need_persistence_mode() {
         let uuid = |number| GpuUuid::from_bytes([number; 16]);
-        let gpu = |number, is_persistent| Gpu {
-            is_persistent,
-            ..Gpu::new(uuid(number), "g", 1 << 30)
-        };
+        let gpu = |number, is_persistent| Gpu { is_persistent, ..Gpu::new(uuid(number), "g", 1 << 30) };
         let inventory = Inventory {
             gpus: vec![gpu(1, Some(true)), gpu(2, Some(false)), gpu(3, None)],
             ..Inventory::default()
@@ -313,11 +279,7 @@ mod tests {
     #[test]
     fn the_memory_of_a_process_is_that_of_all_its_gpus() {
         let tenant = Tenant {
-            processes: vec![Seen {
-                host_pid: Some(70),
-                used_bytes: vec![1, 20],
-                ..Seen::default()
-            }],
+            processes: vec![Seen { host_pid: Some(70), used_bytes: vec![1, 20], ..Seen::default() }],
             ..Tenant::default()
         };
         assert_eq!(resident_bytes(&tenant, 70), 21);

@@ -16,15 +16,8 @@ use crate::state::GrantError;
 /// processes have there is room. Where quotas may exceed a GPU, the other tenants may take what is left of theirs at any moment: that is none.
 pub(super) fn has_room(shared: &Shared, id: &str) -> Result<(), GrantError> {
     let snapshot = shared.grants.snapshot_of_now();
-    let devices = snapshot
-        .find(id)
-        .map(|tenant| tenant.devices.as_slice())
-        .unwrap_or_default();
-    let own = shared
-        .records
-        .lock()
-        .find(id)
-        .map(|record| record.processes.clone());
+    let devices = snapshot.find(id).map(|tenant| tenant.devices.as_slice()).unwrap_or_default();
+    let own = shared.records.lock().find(id).map(|record| record.processes.clone());
     let own = own.unwrap_or_default();
     for device in devices.iter().filter(|device| device.used_bytes > 0) {
         let Some(free_bytes) = free_now(shared, &device.gpu, &own) else {
@@ -37,11 +30,8 @@ pub(super) fn has_room(shared: &Shared, id: &str) -> Result<(), GrantError> {
                 device.gpu
             )));
         }
-        let claims_bytes = if shared.is_overcommitted() {
-            claims_of_others(shared, &snapshot, id, &device.gpu)
-        } else {
-            0
-        };
+        let claims_bytes =
+            if shared.is_overcommitted() { claims_of_others(shared, &snapshot, id, &device.gpu) } else { 0 };
         if free_bytes - device.used_bytes < claims_bytes {
             return Err(GrantError::NoRoom(format!(
                 "{id}: its {} do not fit on {} beside the quotas of the tenants there; it comes back when one of them ends or is \
@@ -61,9 +51,7 @@ fn claims_of_others(shared: &Shared, snapshot: &Snapshot, id: &str, gpu: &GpuUui
     let others = snapshot.tenants.iter().filter(|tenant| tenant.id != id);
     let claim = |tenant: &Tenant| {
         let device = tenant.devices.iter().find(|device| device.gpu == *gpu)?;
-        let kept_bytes = grant_table
-            .by_id(&tenant.id)
-            .map_or(0, |grant| grant.kept_bytes());
+        let kept_bytes = grant_table.by_id(&tenant.id).map_or(0, |grant| grant.kept_bytes());
         let limit_bytes = device.config.memory_limit_bytes.max(kept_bytes);
         Some(match shared.state(&tenant.id) {
             SuspendState::Suspended => 0,
@@ -76,10 +64,7 @@ fn claims_of_others(shared: &Shared, snapshot: &Snapshot, id: &str, gpu: &GpuUui
         grant.id.as_str() != id && grant.gpus.contains(gpu) && snapshot.find(grant.id.as_str()).is_none()
     };
     let later = grant_table.grants().filter(has_no_files);
-    others
-        .filter_map(claim)
-        .chain(later.map(|grant| grant.kept_bytes()))
-        .fold(0, u64::saturating_add)
+    others.filter_map(claim).chain(later.map(|grant| grant.kept_bytes())).fold(0, u64::saturating_add)
 }
 
 /// Memory of a GPU that no process uses now, except for these (bytes); `None` if NVML does not tell.
@@ -87,9 +72,7 @@ fn free_now(shared: &Shared, gpu: &GpuUuid, except: &[Process]) -> Option<u64> {
     let inventory = shared.grants.inventory();
     let known = inventory.find(gpu)?;
     let used = shared.node.processes(gpu).ok()?;
-    let used = used
-        .into_iter()
-        .filter(|(pid, _)| except.iter().all(|process| process.host_pid != *pid));
+    let used = used.into_iter().filter(|(pid, _)| except.iter().all(|process| process.host_pid != *pid));
     let used: Option<u64> = used.map(|(_, bytes)| bytes).sum();
     Some(known.grantable_bytes(used?))
 }

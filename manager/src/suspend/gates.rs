@@ -47,9 +47,7 @@ impl Gates {
             words: SuspensionWords::open(&directory).map_err(|error| failed(error.to_string()))?,
             reader: UsageReader::open(&directory).map_err(|error| failed(error.to_string()))?,
             devices: tenant.devices.len(),
-            view: Identity::current()
-                .map(ProcessView::new)
-                .map_err(|error| failed(error.to_string()))?,
+            view: Identity::current().map(ProcessView::new).map_err(|error| failed(error.to_string()))?,
         })
     }
 
@@ -89,10 +87,8 @@ impl Gates {
     /// Whether no thread of these processes is inside the driver, and there are no others.
     fn are_quiet(&self, id: &str, processes: &[Process]) -> bool {
         let living = self.living(id).unwrap_or_default();
-        let takes_part: Vec<_> = living
-            .iter()
-            .filter(|gate| gate.has_gate || self.uses_memory(&gate.identity))
-            .collect();
+        let takes_part: Vec<_> =
+            living.iter().filter(|gate| gate.has_gate || self.uses_memory(&gate.identity)).collect();
         takes_part.len() <= processes.len() && takes_part.iter().all(|gate| gate.has_gate && gate.inside == 0)
     }
 
@@ -120,10 +116,8 @@ impl Gates {
     }
 
     fn living(&self, id: &str) -> Result<Vec<ProcessGate>, GrantError> {
-        let mut gates = self
-            .words
-            .gates()
-            .map_err(|error| GrantError::Unavailable(format!("{id}: {error}")))?;
+        let mut gates =
+            self.words.gates().map_err(|error| GrantError::Unavailable(format!("{id}: {error}")))?;
         gates.retain(|gate| self.view.liveness(&gate.identity) != Liveness::Dead);
         Ok(gates)
     }
@@ -131,8 +125,7 @@ impl Gates {
     fn uses_memory(&self, identity: &Identity) -> bool {
         let all = self.reader.all_processes(self.devices).unwrap_or_default();
         let own = all.iter().filter(|process| process.identity.is_same(identity));
-        own.flat_map(|process| &process.devices)
-            .any(|device| device.used_bytes > 0)
+        own.flat_map(|process| &process.devices).any(|device| device.used_bytes > 0)
     }
 }
 
@@ -143,8 +136,5 @@ fn host_process(tenant: &Tenant, identity: &Identity) -> Option<Process> {
     let known = processes.filter(|known| known.registered && known.pid == identity.pid);
     let host_pids = known.filter_map(|known| known.host_pid);
     let is_it = |pid: &u32| Identity::of(*pid).is_ok_and(|found| found.start_ticks == identity.start_ticks);
-    host_pids.into_iter().find(is_it).map(|host_pid| Process {
-        host_pid,
-        start_ticks: identity.start_ticks,
-    })
+    host_pids.into_iter().find(is_it).map(|host_pid| Process { host_pid, start_ticks: identity.start_ticks })
 }

@@ -55,11 +55,7 @@ impl Settings {
         std::fs::create_dir_all(&self.locks)?;
         let file = lock_file::open(&self.locks.join(id))?;
         let lock = Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, error)| io::Error::from(error))?;
-        Ok(Helper {
-            idle: Mutex::default(),
-            settings: self.clone(),
-            lock,
-        })
+        Ok(Helper { idle: Mutex::default(), settings: self.clone(), lock })
     }
 
     /// Whether the program finds a driver with checkpoints. It does no step.
@@ -71,12 +67,7 @@ impl Settings {
         let mut command = Command::new(&self.program);
         command
             .args([Step::State.name(), "--limit-ms", "2000"])
-            .args([
-                "--pid",
-                &me.pid.to_string(),
-                "--start-ticks",
-                &me.start_ticks.to_string(),
-            ])
+            .args(["--pid", &me.pid.to_string(), "--start-ticks", &me.start_ticks.to_string()])
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null());
@@ -125,10 +116,9 @@ impl Helper {
     }
 
     fn report(&self, step: Step, process: &Process, limit: Duration) -> (Outcome, Option<ProcessState>) {
-        let (Ok(pid), Some(start_ticks)) = (
-            i32::try_from(process.host_pid),
-            NonZeroU64::new(process.start_ticks),
-        ) else {
+        let (Ok(pid), Some(start_ticks)) =
+            (i32::try_from(process.host_pid), NonZeroU64::new(process.start_ticks))
+        else {
             return (Outcome::Gone, None);
         };
         let request = Request {
@@ -175,11 +165,7 @@ impl Run {
         }
         let mut child = command.spawn()?;
         match (child.stdin.take(), child.stdout.take()) {
-            (Some(requests), Some(reports)) => Ok(Self {
-                child,
-                requests,
-                reports: BufReader::new(reports),
-            }),
+            (Some(requests), Some(reports)) => Ok(Self { child, requests, reports: BufReader::new(reports) }),
             _ => Err(io::Error::other("its pipes are missing")),
         }
     }

@@ -61,8 +61,7 @@ fn for_all<T: Send>(processes: &[Process], work: impl Fn(&Process) -> T + Sync) 
         });
     }
     let done = results.into_iter().zip(processes);
-    done.map(|(result, process)| result.unwrap_or_else(|| work(process)))
-        .collect()
+    done.map(|(result, process)| result.unwrap_or_else(|| work(process))).collect()
 }
 
 /// Locks all processes. Returns those that have something to move: none that has ended, or has not started CUDA.
@@ -110,9 +109,7 @@ pub(super) fn take_away(helper: &Helper, processes: &[Process]) -> Result<(), No
     let states = for_all(processes, |one| helper.state(one));
     let in_state = |wanted: ProcessState| -> Vec<Process> {
         let all = processes.iter().zip(&states);
-        all.filter(|(_, state)| **state == Ok(wanted))
-            .map(|(process, _)| *process)
-            .collect()
+        all.filter(|(_, state)| **state == Ok(wanted)).map(|(process, _)| *process).collect()
     };
     let mut locked = in_state(ProcessState::Locked);
     locked.extend(lock_all(helper, &in_state(ProcessState::Running))?);

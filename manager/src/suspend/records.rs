@@ -166,10 +166,7 @@ mod tests {
         Record {
             id: id.to_owned(),
             phase,
-            processes: vec![Process {
-                host_pid: 7,
-                start_ticks: 70,
-            }],
+            processes: vec![Process { host_pid: 7, start_ticks: 70 }],
             comes_back: false,
         }
     }
@@ -190,10 +187,7 @@ mod tests {
         let mut bytes = fs::read(&path).unwrap();
         *bytes.last_mut().unwrap() ^= 1;
         fs::write(&path, bytes).unwrap();
-        assert!(matches!(
-            Records::open(directory.path()),
-            Err(RecordError::Damaged(..))
-        ));
+        assert!(matches!(Records::open(directory.path()), Err(RecordError::Damaged(..))));
     }
 
     #[test]

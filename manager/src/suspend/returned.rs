@@ -40,12 +40,7 @@ impl Returned {
                 && !shared.tasks.lock().contains_key(&record.id)
                 && shared.state(&record.id) == record.phase.state()
             {
-                suspend_anew(
-                    shared,
-                    &record.id,
-                    *pid,
-                    found.iter().map(|(_, bytes)| bytes).sum(),
-                );
+                suspend_anew(shared, &record.id, *pid, found.iter().map(|(_, bytes)| bytes).sum());
             }
         }
     }

@@ -114,10 +114,7 @@ impl Maker {
             self.trust.used(id);
             return;
         }
-        tracing::info!(
-            container = id,
-            "has not used the room that was made for it, and rests"
-        );
+        tracing::info!(container = id, "has not used the room that was made for it, and rests");
         self.trust.not_used(id, now_ns);
         self.demands.forget(id);
     }
@@ -152,8 +149,7 @@ impl Maker {
             let is_running = shared.state(&id) == SuspendState::Running && !self.trust.rests(&id, now_ns);
             if let Some(known) = self.tenants.find(&id).filter(|_| is_running) {
                 let is_suspendable = known.is_suspendable;
-                self.demands
-                    .note(&id, Purpose::Allocation, gpus, is_suspendable, now_ns);
+                self.demands.note(&id, Purpose::Allocation, gpus, is_suspendable, now_ns);
             }
         }
         for id in waiting {
@@ -245,10 +241,7 @@ impl Maker {
     ) -> Option<String> {
         let on_gpus = |device: &&crate::observe::Device| demand.gpus.contains(&device.gpu);
         let own = snapshot.find(id)?.devices.iter().find(on_gpus)?;
-        let wanting = Wanting {
-            is_suspendable: demand.is_suspendable,
-            weight: own.config.weight,
-        };
+        let wanting = Wanting { is_suspendable: demand.is_suspendable, weight: own.config.weight };
         let may_move = |tenant: &&Tenant| {
             tenant.id != id
                 && tenant.is_suspendable
@@ -287,10 +280,7 @@ fn may_any_make_room(shared: &Shared, figures: &Figures<'_>, id: &str, demand: &
         tenant.id != id
             && tenant.is_suspendable
             && has_memory(tenant)
-            && !matches!(
-                shared.state(&tenant.id),
-                SuspendState::Suspended | SuspendState::Failed
-            )
+            && !matches!(shared.state(&tenant.id), SuspendState::Suspended | SuspendState::Failed)
             && figures.may_come_back(tenant)
     })
 }

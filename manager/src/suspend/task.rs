@@ -33,11 +33,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// room for that again.
 pub(super) fn suspend(shared: &Shared, id: &str, wish: Wish) -> Result<(), GrantError> {
     let is_forced = wish == Wish::MakeRoom;
-    let Found {
-        tenant,
-        gates,
-        processes,
-    } = find(shared, id)?;
+    let Found { tenant, gates, processes } = find(shared, id)?;
     let helper = shared.helper.lock(id).map_err(unwritten)?;
     helper.start_early();
     let begun = checks::require(shared, &tenant, &processes).and_then(|()| {
@@ -100,11 +96,7 @@ pub(super) fn find(shared: &Shared, id: &str) -> Result<Found, GrantError> {
         match gates.processes(&tenant) {
             Err(GrantError::Unavailable(_)) if attempts < REGISTERED_AFTER => attempts += 1,
             found => {
-                return Ok(Found {
-                    tenant,
-                    gates,
-                    processes: found?,
-                });
+                return Ok(Found { tenant, gates, processes: found? });
             }
         }
         std::thread::sleep(LOOK_AGAIN);
@@ -120,9 +112,7 @@ pub(super) fn resume(shared: &Shared, id: &str) -> Result<(), GrantError> {
         return Ok(());
     };
     let ready = shared.ready.lock().remove(id);
-    let helper = ready
-        .map_or_else(|| shared.helper.lock(id), Ok)
-        .map_err(unwritten)?;
+    let helper = ready.map_or_else(|| shared.helper.lock(id), Ok).map_err(unwritten)?;
     helper.start_early();
     let resumed = match record.phase {
         Phase::Suspending => undo(shared, &helper, id, &record.processes, false),
@@ -154,22 +144,14 @@ pub(super) fn suspend_anew(shared: &Shared, id: &str) -> Result<(), GrantError> 
     };
     let was_given_away = shared.grants.grant_table().suspended.contains(id);
     if let Err(error) = shared.runtime.block_on(shared.grants.reserve(id)) {
-        tracing::warn!(
-            container = id,
-            "its memory is on the GPU, and its room is another's: {error}"
-        );
+        tracing::warn!(container = id, "its memory is on the GPU, and its room is another's: {error}");
     }
     let ready = shared.ready.lock().remove(id);
-    let helper = ready
-        .map_or_else(|| shared.helper.lock(id), Ok)
-        .map_err(unwritten)?;
+    let helper = ready.map_or_else(|| shared.helper.lock(id), Ok).map_err(unwritten)?;
     let taken = take_away(&helper, &record.processes);
     keep_ready(shared, id, helper);
     if let Err(why) = taken {
-        let record = Record {
-            comes_back: true,
-            ..record
-        };
+        let record = Record { comes_back: true, ..record };
         shared.put(record).map_err(unwritten)?;
         return Err(refused(id, &why, false));
     }
@@ -272,11 +254,7 @@ pub(super) fn forget(shared: &Shared, id: &str) {
 pub(super) fn tell(shared: &Shared, id: &str, state: SuspendState) {
     let words = SuspensionWords::open(&shared.directory(id));
     if let Err(error) = words.and_then(|words| words.set_state(state)) {
-        tracing::warn!(
-            container = id,
-            state = state.name(),
-            "its processes are not told: {error}"
-        );
+        tracing::warn!(container = id, state = state.name(), "its processes are not told: {error}");
     }
 }
 

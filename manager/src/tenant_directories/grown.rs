@@ -67,10 +67,7 @@ fn remove_attributes(file: &File) -> Option<usize> {
         Err(rustix::io::Errno::TOOBIG) => return None,
         Err(_) => return Some(0),
     };
-    let names = names
-        .get(..listed)
-        .unwrap_or_default()
-        .split_inclusive(|byte| *byte == 0);
+    let names = names.get(..listed).unwrap_or_default().split_inclusive(|byte| *byte == 0);
     let names = names.filter_map(|name| CStr::from_bytes_with_nul(name).ok());
     let of_users = names.filter(|name| name.to_bytes().starts_with(b"user."));
     Some(of_users.filter(|name| fremovexattr(file, *name).is_ok()).count())
@@ -91,31 +88,18 @@ mod tests {
         let file = OpenOptions::new().read(true).write(true).open(&path).unwrap();
         let layout_bytes = made.len() as u64;
         file.set_len(layout_bytes + 4096).unwrap();
-        assert_eq!(
-            cut(directory.path()).unwrap().map(|grown| grown.bytes),
-            Some(4096)
-        );
+        assert_eq!(cut(directory.path()).unwrap().map(|grown| grown.bytes), Some(4096));
         assert_eq!(std::fs::read(&path).unwrap(), made);
         let flags = rustix::fs::FallocateFlags::KEEP_SIZE;
         if rustix::fs::fallocate(&file, flags, 0, layout_bytes + (8 << 20)).is_ok() {
-            assert!(
-                cut(directory.path())
-                    .unwrap()
-                    .is_some_and(|grown| grown.bytes >= 5 << 20)
-            );
+            assert!(cut(directory.path()).unwrap().is_some_and(|grown| grown.bytes >= 5 << 20));
             let room_bytes = file.metadata().unwrap().blocks() * 512;
             assert!(room_bytes <= layout_bytes + ROUNDED_BYTES, "{room_bytes}");
         }
         let name = c"user.more";
         if rustix::fs::fsetxattr(&file, name, &[1; 1000], rustix::fs::XattrFlags::empty()).is_ok() {
             let grown = cut(directory.path()).unwrap();
-            assert_eq!(
-                grown,
-                Some(Grown {
-                    bytes: 0,
-                    attributes: Some(1)
-                })
-            );
+            assert_eq!(grown, Some(Grown { bytes: 0, attributes: Some(1) }));
         }
         assert_eq!(cut(directory.path()).unwrap(), None);
         assert_eq!(std::fs::read(&path).unwrap(), made);

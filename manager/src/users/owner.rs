@@ -83,11 +83,7 @@ impl Owner {
         let others = self.grants(grants, Some(before.number));
         self.within(
             limit,
-            limit.excess(
-                &Sum::new(&[lasting], before.gpus.len()),
-                &sum(&others),
-                &Sum::of(after),
-            ),
+            limit.excess(&Sum::new(&[lasting], before.gpus.len()), &sum(&others), &Sum::of(after)),
         )
     }
 
@@ -148,10 +144,7 @@ fn percent(permille: u64) -> String {
 
 /// The sum of these grants.
 fn sum(grants: &[&Grant]) -> Sum {
-    grants
-        .iter()
-        .map(|grant| Sum::of(grant))
-        .fold(Sum::default(), Sum::and)
+    grants.iter().map(|grant| Sum::of(grant)).fold(Sum::default(), Sum::and)
 }
 
 /// What is beyond a limit: the limit, what the user has, and what was asked for.
@@ -166,11 +159,7 @@ impl UserLimit {
     /// Whether one more grant is too many.
     fn excess_of_number(&self, has: usize) -> Option<Excess> {
         let most = self.grants.filter(|most| has >= *most)?;
-        Some(Excess {
-            most: format!("{most} grants"),
-            has: has.to_string(),
-            asked: "one more".to_owned(),
-        })
+        Some(Excess { most: format!("{most} grants"), has: has.to_string(), asked: "one more".to_owned() })
     }
 
     /// The first amount that grows, and is then beyond the limit together with what the user `has` besides.

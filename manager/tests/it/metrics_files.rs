@@ -1,9 +1,6 @@
 //! docs/metrics.md and the golden list of names say what is exported; `VCUDA_UPDATE=1` rewrites them. `scripts/check-metrics.py` holds
 //! dashboard and alerts against the list.
-#![expect(
-    clippy::unwrap_used,
-    reason = "a test stops at the first thing that is not as it should be"
-)]
+#![expect(clippy::unwrap_used, reason = "a test stops at the first thing that is not as it should be")]
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -12,10 +9,7 @@ use std::path::PathBuf;
 use vcuda_manager::metrics::series::{self, Kind, Series};
 
 fn root() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
-        .parent()
-        .unwrap()
-        .to_path_buf()
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_path_buf()
 }
 
 fn all() -> impl Iterator<Item = &'static Series> {
@@ -32,10 +26,7 @@ fn kind(series: &Series) -> &'static str {
 }
 
 fn labels(series: &Series) -> Vec<&str> {
-    ["node"]
-        .into_iter()
-        .chain(series.labels.iter().copied())
-        .collect()
+    ["node"].into_iter().chain(series.labels.iter().copied()).collect()
 }
 
 /// Compares a file with `wanted`, or writes it.
@@ -52,59 +43,28 @@ fn holds(path: &str, wanted: &str) {
 
 #[test]
 fn names_and_labels_change_only_on_purpose() {
-    let line = |series: &Series| {
-        format!(
-            "{}{{{}}} {}\n",
-            series.name(),
-            labels(series).join(","),
-            kind(series)
-        )
-    };
-    holds(
-        "manager/tests/it/metrics.txt",
-        &all().map(line).collect::<String>(),
-    );
+    let line =
+        |series: &Series| format!("{}{{{}}} {}\n", series.name(), labels(series).join(","), kind(series));
+    holds("manager/tests/it/metrics.txt", &all().map(line).collect::<String>());
 }
 
 #[test]
 fn the_page_is_up_to_date() {
     let mut page = include_str!("metrics_page.md").to_owned();
-    let in_backticks = |labels: &[&str]| {
-        labels
-            .iter()
-            .map(|label| format!("`{label}`"))
-            .collect::<Vec<_>>()
-            .join(", ")
-    };
+    let in_backticks =
+        |labels: &[&str]| labels.iter().map(|label| format!("`{label}`")).collect::<Vec<_>>().join(", ");
     for (title, series) in series::ALL {
         let of_all: Vec<&str> = labels(series.first().unwrap())
             .into_iter()
             .filter(|label| series.iter().all(|one| labels(one).contains(label)))
             .collect();
         let named = in_backticks(&of_all);
-        write!(
-            page,
-            "\n## {title}\nLabels: {named}.\n\n| series | kind | meaning |\n|---|---|---|\n"
-        )
-        .unwrap();
-        for series in *series {
-            let own: Vec<&str> = labels(series)
-                .into_iter()
-                .filter(|label| !of_all.contains(label))
-                .collect();
-            let by = if own.is_empty() {
-                String::new()
-            } else {
-                format!(" by {}", in_backticks(&own))
-            };
-            writeln!(
-                page,
-                "| `{}`{by} | {} | {} |",
-                series.name(),
-                kind(series),
-                series.help
-            )
+        write!(page, "\n## {title}\nLabels: {named}.\n\n| series | kind | meaning |\n|---|---|---|\n")
             .unwrap();
+        for series in *series {
+            let own: Vec<&str> = labels(series).into_iter().filter(|label| !of_all.contains(label)).collect();
+            let by = if own.is_empty() { String::new() } else { format!(" by {}", in_backticks(&own)) };
+            writeln!(page, "| `{}`{by} | {} | {} |", series.name(), kind(series), series.help).unwrap();
         }
     }
     holds("docs/metrics.md", &page);

@@ -1,8 +1,5 @@
 //! The metrics listener with slow, numerous and misbehaving peers.
-#![expect(
-    clippy::unwrap_used,
-    reason = "a test stops at the first thing that is not as it should be"
-)]
+#![expect(clippy::unwrap_used, reason = "a test stops at the first thing that is not as it should be")]
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -38,27 +35,15 @@ async fn served() -> Served {
     let metrics = Metrics::new(sources, Arc::default());
     let problems = Arc::new(Mutex::new(Vec::new()));
     let told = Arc::clone(&problems);
-    let daemon = Daemon {
-        name: "vcuda-manager",
-        version: "1.2.3",
-    };
-    let pages = pages(
-        daemon,
-        Arc::new(move || metrics.scrape()),
-        Arc::new(move || told.lock().clone()),
-    );
+    let daemon = Daemon { name: "vcuda-manager", version: "1.2.3" };
+    let pages = pages(daemon, Arc::new(move || metrics.scrape()), Arc::new(move || told.lock().clone()));
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let (stop, stopped) = oneshot::channel();
     let task = tokio::spawn(http::serve(listener, pages, async {
         let _ = stopped.await;
     }));
-    Served {
-        address,
-        problems,
-        stop,
-        task,
-    }
+    Served { address, problems, stop, task }
 }
 
 async fn answer(address: SocketAddr, request: &str) -> String {
@@ -84,10 +69,7 @@ async fn a_scraper_without_openmetrics_gets_the_older_text_format() {
         metrics.contains("# TYPE vcuda_build_info gauge") && metrics.contains("vcuda_build_info{node=\"n\""),
         "{metrics}"
     );
-    assert!(
-        !metrics.contains("# EOF") && !metrics.contains("# UNIT"),
-        "{metrics}"
-    );
+    assert!(!metrics.contains("# EOF") && !metrics.contains("# UNIT"), "{metrics}");
 }
 
 #[tokio::test]
@@ -95,40 +77,21 @@ async fn metrics_and_health_are_served_and_nothing_else() {
     let served = served().await;
     let metrics = answer(served.address, &get("/metrics")).await;
     assert!(metrics.starts_with("HTTP/1.1 200"), "{metrics}");
-    assert!(
-        metrics.contains(CONTENT_TYPE) && metrics.contains("vcuda_build_info{node=\"n\""),
-        "{metrics}"
-    );
+    assert!(metrics.contains(CONTENT_TYPE) && metrics.contains("vcuda_build_info{node=\"n\""), "{metrics}");
     assert!(metrics.contains("# EOF\n"));
     let first = answer(served.address, &get("/")).await;
-    assert!(
-        first.contains("text/html") && first.contains("<h1>vcuda-manager 1.2.3</h1>"),
-        "{first}"
-    );
+    assert!(first.contains("text/html") && first.contains("<h1>vcuda-manager 1.2.3</h1>"), "{first}");
     for page in ["metrics", "healthz", "readyz"] {
         assert!(first.contains(&format!("href=\"{page}\"")), "{first}");
     }
     let health = answer(served.address, &get("/healthz")).await;
-    assert!(
-        health.starts_with("HTTP/1.1 200") && health.ends_with("ok\n"),
-        "{health}"
-    );
+    assert!(health.starts_with("HTTP/1.1 200") && health.ends_with("ok\n"), "{health}");
     let ready = answer(served.address, &get("/readyz")).await;
-    assert!(
-        ready.starts_with("HTTP/1.1 200") && ready.ends_with("ok\n"),
-        "{ready}"
-    );
+    assert!(ready.starts_with("HTTP/1.1 200") && ready.ends_with("ok\n"), "{ready}");
     *served.problems.lock() = vec!["GPUs: none".to_owned(), "ledger: full".to_owned()];
     let ready = answer(served.address, &get("/readyz")).await;
-    assert!(
-        ready.starts_with("HTTP/1.1 503") && ready.ends_with("GPUs: none\nledger: full\n"),
-        "{ready}"
-    );
-    assert!(
-        answer(served.address, &get("/else"))
-            .await
-            .starts_with("HTTP/1.1 404")
-    );
+    assert!(ready.starts_with("HTTP/1.1 503") && ready.ends_with("GPUs: none\nledger: full\n"), "{ready}");
+    assert!(answer(served.address, &get("/else")).await.starts_with("HTTP/1.1 404"));
     let posted = answer(served.address, &get("/metrics").replace("GET", "POST")).await;
     assert!(posted.starts_with("HTTP/1.1 405"), "{posted}");
 }
@@ -138,10 +101,7 @@ async fn nonsense_and_large_headers_are_refused() {
     let served = served().await;
     let nonsense = answer(served.address, "\u{1}\u{2} nonsense\r\n\r\n").await;
     assert!(nonsense.starts_with("HTTP/1.1 400"), "{nonsense}");
-    let large = format!(
-        "GET /metrics HTTP/1.1\r\nHost: n\r\nX: {}\r\n\r\n",
-        "x".repeat(64 << 10)
-    );
+    let large = format!("GET /metrics HTTP/1.1\r\nHost: n\r\nX: {}\r\n\r\n", "x".repeat(64 << 10));
     let large = answer(served.address, &large).await;
     assert!(!large.contains(" 200 "), "{large}");
     let fields: String = (0..100).map(|number| format!("X{number}: x\r\n")).collect();
@@ -167,9 +127,7 @@ async fn slow_peers_keep_no_other_away() {
     // A peer that does not read its answers is disconnected when the listener ends.
     let mut deaf = TcpStream::connect(served.address).await.unwrap();
     for _ in 0..100 {
-        deaf.write_all(b"GET /metrics HTTP/1.1\r\nHost: n\r\n\r\n")
-            .await
-            .unwrap();
+        deaf.write_all(b"GET /metrics HTTP/1.1\r\nHost: n\r\n\r\n").await.unwrap();
     }
     assert!(answer(served.address, &get("/healthz")).await.ends_with("ok\n"));
     served.stop.send(()).unwrap();

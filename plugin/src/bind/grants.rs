@@ -75,10 +75,7 @@ impl Binder {
         let record = self.record(slot).await?;
         // An init container and the container that gets its devices next have a grant each.
         let is_same = is_same_pod(&grant, holder, record.is_some())
-            && grant
-                .holder
-                .as_ref()
-                .is_some_and(|held| held.container == one.name);
+            && grant.holder.as_ref().is_some_and(|held| held.container == one.name);
         if is_same && self.are_usable(&grant) && has_requested_gpus(&grant, &request) {
             let is_unchanged =
                 record.is_some_and(|record| record.id == grant.id && record.asked == one.asked);
@@ -89,10 +86,7 @@ impl Binder {
             };
         }
         if is_same {
-            warn!(
-                grant = grant.id,
-                "one of its GPUs cannot be used: another is looked for"
-            );
+            warn!(grant = grant.id, "one of its GPUs cannot be used: another is looked for");
         }
         self.end_grant(&grant, slot, &pod_name(holder)).await?;
         self.create(slot, &one.held, request).await
@@ -175,21 +169,11 @@ mod tests {
         let is_same = |granted: [&str; 3], starting: [&str; 3], has_spec| {
             let [namespace, pod, pod_uid] = granted.map(str::to_owned);
             let grant = v1::Grant {
-                holder: Some(v1::Holder {
-                    namespace,
-                    pod,
-                    pod_uid,
-                    container: "c".to_owned(),
-                }),
+                holder: Some(v1::Holder { namespace, pod, pod_uid, container: "c".to_owned() }),
                 ..v1::Grant::default()
             };
             let [namespace, pod, pod_uid] = starting.map(str::to_owned);
-            let holder = Holder {
-                namespace,
-                pod,
-                pod_uid,
-                ..Holder::default()
-            };
+            let holder = Holder { namespace, pod, pod_uid, ..Holder::default() };
             is_same_pod(&grant, &holder, has_spec)
         };
         for has_spec in [true, false] {
@@ -197,17 +181,11 @@ mod tests {
             assert!(!is_same(["n", "p", "1"], ["n", "p", "2"], has_spec));
             for uids in [["", "2"], ["1", ""], ["", ""]] {
                 let [granted, starting] = uids;
-                assert_eq!(
-                    is_same(["n", "p", granted], ["n", "p", starting], has_spec),
-                    has_spec
-                );
+                assert_eq!(is_same(["n", "p", granted], ["n", "p", starting], has_spec), has_spec);
                 assert!(!is_same(["m", "p", granted], ["n", "p", starting], has_spec));
                 assert!(!is_same(["n", "q", granted], ["n", "p", starting], has_spec));
             }
-            assert!(
-                !is_same(["", "", ""], ["", "", "2"], has_spec),
-                "no name is no proof"
-            );
+            assert!(!is_same(["", "", ""], ["", "", "2"], has_spec), "no name is no proof");
         }
     }
 
@@ -216,10 +194,7 @@ mod tests {
     fn a_grant_fits_by_the_number_of_its_gpus_and_by_each_of_them() {
         let fits = |granted: &[&str], gpu_count, among: &[&str]| {
             let texts = |uuids: &[&str]| uuids.iter().map(|uuid| (*uuid).to_owned()).collect();
-            let grant = v1::Grant {
-                gpu_uuids: texts(granted),
-                ..v1::Grant::default()
-            };
+            let grant = v1::Grant { gpu_uuids: texts(granted), ..v1::Grant::default() };
             let request = v1::CreateGrantRequest {
                 gpu_count,
                 include_gpu_uuids: texts(among),

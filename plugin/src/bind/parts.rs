@@ -39,12 +39,9 @@ fn gpus_with_room(gpus: &[NodeGpu], records: &[Record], slot: &Slot, held: &Held
     let count = held.ids_of(Kind::Gpu).len().max(1);
     let each = held.ids_of(kind).len() / count;
     let has_room = |gpu: &&NodeGpu| {
-        let others = records
-            .iter()
-            .filter(|record| record.slot != *slot && record.gpus.contains(&gpu.uuid));
-        let taken: usize = others
-            .map(|record| record.held.ids_of(kind).len() / record.gpus.len().max(1))
-            .sum();
+        let others = records.iter().filter(|record| record.slot != *slot && record.gpus.contains(&gpu.uuid));
+        let taken: usize =
+            others.map(|record| record.held.ids_of(kind).len() / record.gpus.len().max(1)).sum();
         let part = usize::try_from(gpu.count(kind)).unwrap_or(usize::MAX);
         taken.saturating_add(each) <= part
     };
@@ -66,10 +63,7 @@ mod tests {
             uuid: uuid.to_owned(),
             minor_number: None,
             chunks: 10,
-            suspendable: Some(SuspendableChunks {
-                count: 20,
-                largest: 10,
-            }),
+            suspendable: Some(SuspendableChunks { count: 20, largest: 10 }),
             state: State::Usable,
             numa_node: None,
         }

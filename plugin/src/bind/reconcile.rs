@@ -29,13 +29,7 @@ impl Binder {
         let records = blocking(move || store.records()).await?;
         let mut grants: BTreeMap<String, v1::Grant> = BTreeMap::new();
         if !records.is_empty() {
-            grants.extend(
-                self.manager
-                    .list()
-                    .await?
-                    .into_iter()
-                    .map(|grant| (grant.id.clone(), grant)),
-            );
+            grants.extend(self.manager.list().await?.into_iter().map(|grant| (grant.id.clone(), grant)));
         }
         let mut refusals = BTreeMap::new();
         for record in records {
@@ -48,10 +42,7 @@ impl Binder {
                 continue;
             };
             let (id, result) = match change {
-                Ok(change) => (
-                    grant.id.clone(),
-                    self.reconcile_grant(&record, grant, &change).await,
-                ),
+                Ok(change) => (grant.id.clone(), self.reconcile_grant(&record, grant, &change).await),
                 Err(error) => (grant.id.clone(), Err(error.to_string())),
             };
             if let Err(why) = result {
@@ -86,10 +77,7 @@ impl Binder {
             expected_generation: grant.generation,
             ..v1::ResizeGrantRequest::default()
         };
-        self.manager
-            .resize(resize)
-            .await
-            .map_err(|error| error.to_string())?;
+        self.manager.resize(resize).await.map_err(|error| error.to_string())?;
         let (store, slot, text) = (self.store.clone(), record.slot.clone(), asked.clone());
         let noted = blocking(move || store.note(&slot, &text)).await;
         noted.map_err(|error| error.to_string())?;

@@ -26,14 +26,11 @@ pub(crate) async fn spec_inputs(
     settings: &BindSettings,
     minors: impl Iterator<Item = (String, Option<u32>)> + Send,
 ) -> Result<SpecInputs, BindError> {
-    let gpu_nodes: BTreeMap<String, String> = minors
-        .filter_map(|(uuid, minor)| Some((uuid, format!("nvidia{}", minor?))))
-        .collect();
+    let gpu_nodes: BTreeMap<String, String> =
+        minors.filter_map(|(uuid, minor)| Some((uuid, format!("nvidia{}", minor?)))).collect();
     let status = manager.status().await?;
-    let shim = (!status.shim_library.is_empty()).then(|| Shim {
-        library: status.shim_library.into(),
-        preload: status.shim_preload.into(),
-    });
+    let shim = (!status.shim_library.is_empty())
+        .then(|| Shim { library: status.shim_library.into(), preload: status.shim_preload.into() });
     let driver = match settings.inject {
         Inject::Cdi => {
             let (root, view) = settings.driver.clone();

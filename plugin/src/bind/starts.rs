@@ -75,18 +75,13 @@ mod tests {
 
     fn devices([shares, chunks, percents]: Counts) -> Devices {
         let ids = [shares, chunks, percents, 0].map(|count| (0..count).collect());
-        Devices {
-            ids,
-            ..Devices::default()
-        }
+        Devices { ids, ..Devices::default() }
     }
 
     /// A pod in kubelet's answers. Only `c` is no plain init container.
     fn snapshot(containers: &[(&str, Counts)]) -> PodsSnapshot {
-        let all: Containers = containers
-            .iter()
-            .map(|(name, counts)| ((*name).to_owned(), devices(*counts)))
-            .collect();
+        let all: Containers =
+            containers.iter().map(|(name, counts)| ((*name).to_owned(), devices(*counts))).collect();
         let mut listed = all.clone();
         listed.retain(|name, _| name == "c");
         PodsSnapshot {
@@ -130,11 +125,7 @@ mod tests {
                 for order in ORDERS {
                     start(&starts, &pod, before, &order);
                     let told = start(&starts, &pod, name, &order);
-                    assert_eq!(
-                        told[2].as_deref(),
-                        Some(name),
-                        "after {before}, {order:?}: {told:?}"
-                    );
+                    assert_eq!(told[2].as_deref(), Some(name), "after {before}, {order:?}: {told:?}");
                     // As after the plugin's restart.
                     let told = start(&Starts::default(), &pod, name, &order);
                     assert_eq!(told[2].as_deref(), Some(name), "{order:?}: {told:?}");
@@ -154,11 +145,7 @@ mod tests {
                     start(&starts, &pod, "second", &ORDERS[0]);
                     start(&starts, &pod, failed, calls);
                     let told = start(&starts, &pod, name, order);
-                    assert_eq!(
-                        told[2].as_deref(),
-                        Some(*name),
-                        "{failed} {calls:?}, then {order:?}"
-                    );
+                    assert_eq!(told[2].as_deref(), Some(*name), "{failed} {calls:?}, then {order:?}");
                 }
             }
         }

@@ -164,10 +164,7 @@ impl Store {
     /// The directory cannot be read.
     pub fn claim_records(&self) -> Result<Vec<ClaimRecord>, StoreError> {
         let uids = self.claims()?;
-        Ok(uids
-            .iter()
-            .filter_map(|uid| self.claim(uid).ok().flatten())
-            .collect())
+        Ok(uids.iter().filter_map(|uid| self.claim(uid).ok().flatten()).collect())
     }
 
     /// UIDs of all claims that have files.
@@ -225,10 +222,7 @@ mod tests {
             gpus: inputs.gpu_nodes.keys().take(1).cloned().collect(),
             limits,
         };
-        let devices = [
-            device("u-gpu", Some("/run/vcuda/tenants/g".into())),
-            device("u-see", None),
-        ];
+        let devices = [device("u-gpu", Some("/run/vcuda/tenants/g".into())), device("u-see", None)];
         let spec = claim_spec(&inputs, &devices).unwrap();
         for _ in 0..2 {
             store.write_claim(&spec, &record("u")).unwrap();
@@ -237,11 +231,7 @@ mod tests {
         assert_eq!(store.claims().unwrap(), ["u"]);
         assert_eq!(store.claim_records().unwrap(), [record("u")]);
         let text = fs::read_to_string(store.claim_path("u")).unwrap();
-        assert_eq!(
-            text.matches("/etc/vcuda/limits").count(),
-            1,
-            "admin access is not limited"
-        );
+        assert_eq!(text.matches("/etc/vcuda/limits").count(), 1, "admin access is not limited");
         store.note_claim("u", "k", "2 GiB").unwrap();
         store.note_claim("other", "k", "2 GiB").unwrap();
         assert_eq!(store.claim("u").unwrap().unwrap().asked["k"], "2 GiB");

@@ -111,10 +111,7 @@ mod tests {
         assert_eq!(Record::parse(&record.slot, &text), Some(record.clone()));
         *Kind::SuspendableMemory.select_mut(&mut record.held.ids) = Ids::from([4, 5]);
         let with_suspendable = record.text().unwrap();
-        assert_eq!(
-            Record::parse(&record.slot, &with_suspendable),
-            Some(record.clone())
-        );
+        assert_eq!(Record::parse(&record.slot, &with_suspendable), Some(record.clone()));
         assert_eq!(Record::parse(&record.slot, &text[1..]), None);
         let text = String::from_utf8(text).unwrap().replace("0-2", "2-0x");
         assert_eq!(Record::parse(&record.slot, text.as_bytes()), None);

@@ -54,9 +54,7 @@ pub struct Store {
 impl Store {
     /// Creates a store in `directory`.
     pub fn new(directory: &Path) -> Self {
-        Self {
-            directory: directory.to_owned(),
-        }
+        Self { directory: directory.to_owned() }
     }
 
     /// Path of the slot's specification.
@@ -96,14 +94,8 @@ impl Store {
         }
         let path = self.record_path(slot);
         let record = self.record(slot)?;
-        let asking = Record {
-            asked: asked.to_owned(),
-            ..record
-        };
-        let placed = asking
-            .text()
-            .map_err(io::Error::from)
-            .and_then(|text| place(&path, &text));
+        let asking = Record { asked: asked.to_owned(), ..record };
+        let placed = asking.text().map_err(io::Error::from).and_then(|text| place(&path, &text));
         placed.map_err(|error| self.named(error))
     }
 
@@ -271,10 +263,7 @@ mod tests {
         let is_refused = || {
             let remedy = store.remove(&slot).unwrap_err().to_string();
             assert!(remedy.contains("not written by vcuda"), "{remedy}");
-            assert!(matches!(
-                store.write(&grant(1).record(), &a_spec(1)),
-                Err(StoreError::Foreign(_))
-            ));
+            assert!(matches!(store.write(&grant(1).record(), &a_spec(1)), Err(StoreError::Foreign(_))));
             assert!(store.records().unwrap().is_empty());
         };
         fs::write(&path, "{\"kind\": \"other.io/x\"}").unwrap();
@@ -297,10 +286,7 @@ mod tests {
             store.remove(&slot).unwrap_err(),
             store.records().unwrap_err(),
         ] {
-            assert!(
-                error.to_string().contains("/nowhere/cdi is not there: create"),
-                "{error}"
-            );
+            assert!(error.to_string().contains("/nowhere/cdi is not there: create"), "{error}");
         }
     }
 

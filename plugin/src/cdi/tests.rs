@@ -83,10 +83,7 @@ fn it_is_what_kubernetes_md_shows() {
 
 #[test]
 fn nodes_of_a_driver_that_runs_in_a_container_are_named_as_programs_want_them() {
-    let elsewhere = SpecInputs {
-        devices: "/run/nvidia/driver/dev".into(),
-        ..inputs()
-    };
+    let elsewhere = SpecInputs { devices: "/run/nvidia/driver/dev".into(), ..inputs() };
     let written = serde_json::to_value(spec(&elsewhere, &grant(1)).unwrap()).unwrap();
     assert_eq!(
         written["devices"][0]["containerEdits"]["deviceNodes"][0],
@@ -96,10 +93,9 @@ fn nodes_of_a_driver_that_runs_in_a_container_are_named_as_programs_want_them() 
 
 #[test]
 fn the_toolkit_is_told_which_gpus() {
-    for (inject, word) in [
-        (Inject::ToolkitEnv, "GPU-a"),
-        (Inject::ToolkitMounts, "/var/run/nvidia-container-devices"),
-    ] {
+    for (inject, word) in
+        [(Inject::ToolkitEnv, "GPU-a"), (Inject::ToolkitMounts, "/var/run/nvidia-container-devices")]
+    {
         let toolkit = SpecInputs { inject, ..inputs() };
         let written = serde_json::to_value(spec(&toolkit, &grant(1)).unwrap()).unwrap();
         let edits = &written["devices"][0]["containerEdits"];
@@ -108,19 +104,13 @@ fn the_toolkit_is_told_which_gpus() {
         let mounts = edits["mounts"].as_array().unwrap();
         let has = |path: &str| mounts.iter().any(|mount| mount["containerPath"] == path);
         assert!(has("/etc/vcuda/limits") && has("/etc/ld.so.preload") && !has("/usr/lib64/libcuda.so.1"));
-        assert_eq!(
-            has("/var/run/nvidia-container-devices/GPU-a"),
-            inject == Inject::ToolkitMounts
-        );
+        assert_eq!(has("/var/run/nvidia-container-devices/GPU-a"), inject == Inject::ToolkitMounts);
     }
 }
 
 #[test]
 fn a_strict_container_proves_its_limits_before_it_starts() {
-    let strict = SpecInputs {
-        is_strict: true,
-        ..inputs()
-    };
+    let strict = SpecInputs { is_strict: true, ..inputs() };
     let hooks = |grant: &Grant| {
         let written = serde_json::to_value(spec(&strict, grant).unwrap()).unwrap();
         written["devices"][0]["containerEdits"]["hooks"].clone()
@@ -134,29 +124,17 @@ fn a_strict_container_proves_its_limits_before_it_starts() {
         }])
     );
     // A container without limits needs no proof. Without the command, a strict container is refused.
-    let whole = Grant {
-        is_limited: false,
-        ..grant(1)
-    };
+    let whole = Grant { is_limited: false, ..grant(1) };
     assert_eq!(hooks(&whole), serde_json::Value::Null);
-    let unprovable = SpecInputs {
-        program: None,
-        ..strict.clone()
-    };
+    let unprovable = SpecInputs { program: None, ..strict.clone() };
     assert_eq!(spec(&unprovable, &grant(1)), Err(SpecError::NoProgram));
     assert!(spec(&unprovable, &whole).is_ok());
 }
 
 #[test]
 fn a_whole_gpu_gets_no_shim() {
-    let whole = Grant {
-        is_limited: false,
-        ..grant(1)
-    };
-    let none = SpecInputs {
-        shim: None,
-        ..inputs()
-    };
+    let whole = Grant { is_limited: false, ..grant(1) };
+    let none = SpecInputs { shim: None, ..inputs() };
     let written = serde_json::to_value(spec(&none, &whole).unwrap()).unwrap();
     let edits = &written["devices"][0]["containerEdits"];
     let mounts = edits["mounts"].as_array().unwrap();
@@ -166,30 +144,17 @@ fn a_whole_gpu_gets_no_shim() {
 
 #[test]
 fn missing_inputs_are_refused() {
-    let none = SpecInputs {
-        shim: None,
-        ..inputs()
-    };
+    let none = SpecInputs { shim: None, ..inputs() };
     assert_eq!(spec(&none, &grant(1)), Err(SpecError::NoShim));
-    let elsewhere = Grant {
-        gpus: vec!["GPU-b".to_owned()],
-        ..grant(1)
-    };
-    assert_eq!(
-        spec(&inputs(), &elsewhere),
-        Err(SpecError::NoNode("GPU-b".to_owned()))
-    );
+    let elsewhere = Grant { gpus: vec!["GPU-b".to_owned()], ..grant(1) };
+    assert_eq!(spec(&inputs(), &elsewhere), Err(SpecError::NoNode("GPU-b".to_owned())));
 }
 
 #[test]
 fn a_specification_is_distinguished_from_others() {
     let slot = grant(7).slot;
     let text = serde_json::to_string(&a_spec(7)).unwrap();
-    let is_ours = |text: &str| {
-        serde_json::from_str::<Spec>(text)
-            .unwrap()
-            .is_of(KIND, slot.as_str())
-    };
+    let is_ours = |text: &str| serde_json::from_str::<Spec>(text).unwrap().is_of(KIND, slot.as_str());
     assert!(is_ours(&text));
     assert!(!is_ours(&text.replace("vcuda.io/slot", "nvidia.com/gpu")));
     assert!(!is_ours(&serde_json::to_string(&a_spec(8)).unwrap()));

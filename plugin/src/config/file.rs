@@ -124,11 +124,7 @@ pub(super) struct DriverTable {
 
 impl Default for DriverTable {
     fn default() -> Self {
-        Self {
-            inject: Inject::Cdi,
-            root: "/".into(),
-            seen_at: None,
-        }
+        Self { inject: Inject::Cdi, root: "/".into(), seen_at: None }
     }
 }
 
@@ -162,10 +158,7 @@ pub(super) struct ReleaseTable {
 
 impl Default for ReleaseTable {
     fn default() -> Self {
-        Self {
-            interval: Interval(Duration::from_secs(10)),
-            grace: Interval(Duration::from_secs(30)),
-        }
+        Self { interval: Interval(Duration::from_secs(10)), grace: Interval(Duration::from_secs(30)) }
     }
 }
 
@@ -177,8 +170,6 @@ pub(super) struct MetricsTable {
 
 impl Default for MetricsTable {
     fn default() -> Self {
-        Self {
-            listen: Listen(Some(([0, 0, 0, 0], 9437).into())),
-        }
+        Self { listen: Listen(Some(([0, 0, 0, 0], 9437).into())) }
     }
 }

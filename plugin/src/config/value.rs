@@ -32,9 +32,7 @@ pub(super) struct ResourceName(pub(super) String);
 
 impl<'de> Deserialize<'de> for ResourceName {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        parsed(deserializer, |text| {
-            parse_resource_name(text).map(|name| Self(name.to_owned()))
-        })
+        parsed(deserializer, |text| parse_resource_name(text).map(|name| Self(name.to_owned())))
     }
 }
 

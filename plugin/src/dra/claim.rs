@@ -83,10 +83,7 @@ pub fn shares(claim: &ResourceClaim, uid: &str, pool: &str) -> Result<Vec<Share>
     if claim.metadata.uid.as_deref() != Some(uid) {
         return Err(ClaimError::Other);
     }
-    let allocation = claim
-        .status
-        .as_ref()
-        .and_then(|status| status.allocation.as_ref());
+    let allocation = claim.status.as_ref().and_then(|status| status.allocation.as_ref());
     let devices = allocation.and_then(|allocation| allocation.devices.as_ref());
     let results = devices.and_then(|devices| devices.results.as_deref());
     let results = results.ok_or(ClaimError::NotAllocated)?;
@@ -110,14 +107,9 @@ pub fn shares(claim: &ResourceClaim, uid: &str, pool: &str) -> Result<Vec<Share>
 
 /// Whether a claim has devices of this driver.
 pub fn is_ours(claim: &ResourceClaim) -> bool {
-    let allocation = claim
-        .status
-        .as_ref()
-        .and_then(|status| status.allocation.as_ref());
+    let allocation = claim.status.as_ref().and_then(|status| status.allocation.as_ref());
     let devices = allocation.and_then(|allocation| allocation.devices.as_ref());
-    let mut results = devices
-        .into_iter()
-        .flat_map(|devices| devices.results.iter().flatten());
+    let mut results = devices.into_iter().flat_map(|devices| devices.results.iter().flatten());
     results.any(|result| result.driver == DRIVER)
 }
 
@@ -136,10 +128,7 @@ fn amounts(result: &DeviceRequestAllocationResult, claim: &ResourceClaim) -> Res
         quantity::parse(&quantity.0).map_err(|error| ClaimError::Amount(device.clone(), error))
     };
     let percent = consumed(CORES)?.min(100);
-    let Parameters {
-        quota_change,
-        is_whole,
-    } = parameters(claim, &result.request)?;
+    let Parameters { quota_change, is_whole } = parameters(claim, &result.request)?;
     Ok(Amounts {
         memory_bytes: consumed(MEMORY)?,
         cores_permille: u32::try_from(percent * 10).unwrap_or(1000),
@@ -150,24 +139,14 @@ fn amounts(result: &DeviceRequestAllocationResult, claim: &ResourceClaim) -> Res
 
 /// The parameters of a request. The allocation lists those of the class first, so those of the claim win.
 fn parameters(claim: &ResourceClaim, request: &str) -> Result<Parameters, ClaimError> {
-    let allocation = claim
-        .status
-        .as_ref()
-        .and_then(|status| status.allocation.as_ref());
+    let allocation = claim.status.as_ref().and_then(|status| status.allocation.as_ref());
     let devices = allocation.and_then(|allocation| allocation.devices.as_ref());
     let mut parameters = Parameters::default();
-    for config in devices
-        .into_iter()
-        .flat_map(|devices| devices.config.iter().flatten())
-    {
+    for config in devices.into_iter().flat_map(|devices| devices.config.iter().flatten()) {
         let requests: BTreeSet<&str> = config.requests.iter().flatten().map(String::as_str).collect();
         let applies =
             requests.is_empty() || requests.contains(request) || requests.contains(request_base(request));
-        if let Some(opaque) = config
-            .opaque
-            .as_ref()
-            .filter(|opaque| applies && opaque.driver == DRIVER)
-        {
+        if let Some(opaque) = config.opaque.as_ref().filter(|opaque| applies && opaque.driver == DRIVER) {
             parameters::apply(&opaque.parameters.0, &mut parameters)?;
         }
     }
@@ -187,10 +166,7 @@ pub(super) mod tests {
             .iter()
             .map(|result| {
                 let mut whole = json!({"driver": DRIVER, "pool": "node", "shareID": "s"});
-                whole
-                    .as_object_mut()
-                    .unwrap()
-                    .extend(result.as_object().unwrap().clone());
+                whole.as_object_mut().unwrap().extend(result.as_object().unwrap().clone());
                 whole
             })
             .collect();
@@ -215,10 +191,7 @@ pub(super) mod tests {
             {"source": "FromClaim", "requests": ["other"], "opaque": policy_config("nonsense")},
             {"source": "FromClaim", "opaque": {"driver": "other.io", "parameters": {}}},
         ]);
-        let [share] = shares(&claim("a", &[result], &config), "a-uid", "node")
-            .unwrap()
-            .try_into()
-            .unwrap();
+        let [share] = shares(&claim("a", &[result], &config), "a-uid", "node").unwrap().try_into().unwrap();
         assert_eq!((share.request.as_str(), share.device.as_str()), ("gpu", "gpu-1"));
         let amounts = share.amounts.unwrap();
         assert_eq!((amounts.memory_bytes, amounts.cores_permille), (4 << 30, 300));

@@ -73,26 +73,17 @@ mod tests {
 
     fn chosen(owner: &str, of_pod: &[(&str, &str)]) -> Result<QuotaChange, String> {
         let pod = json!({"metadata": {"name": "p", "annotations": of_pod.iter().copied().collect::<BTreeMap<_, _>>()}});
-        let holder = v1::Holder {
-            pod: "p".to_owned(),
-            container: "main".to_owned(),
-            ..v1::Holder::default()
-        };
-        let group = Group {
-            requests: BTreeSet::new(),
-            containers: vec![("p".to_owned(), "main".to_owned())],
-        };
+        let holder =
+            v1::Holder { pod: "p".to_owned(), container: "main".to_owned(), ..v1::Holder::default() };
+        let group =
+            Group { requests: BTreeSet::new(), containers: vec![("p".to_owned(), "main".to_owned())] };
         let pods = [serde_json::from_value(pod).unwrap()];
         quota_change(&claim(owner), &pods, &holder, &[group]).map_err(|error| error.to_string())
     }
 
     #[test]
     fn a_pods_annotations_win_over_those_of_its_own_claim_alone() {
-        let own = chosen(
-            "Pod",
-            &[("vcuda.io/memory", "1Gi"), ("vcuda.io/policy.main", "burst")],
-        )
-        .unwrap();
+        let own = chosen("Pod", &[("vcuda.io/memory", "1Gi"), ("vcuda.io/policy.main", "burst")]).unwrap();
         assert_eq!((own.memory_bytes, own.cores_permille), (Some(1 << 30), Some(200)));
         let shared = chosen("Job", &[("vcuda.io/memory", "1Gi")]).unwrap();
         assert_eq!(shared.memory_bytes, Some(2 << 30));

@@ -90,9 +90,7 @@ impl ClaimReconciler {
             Ok(count) => CLAIMS_INTERVAL.max(INTERVAL_PER_CLAIM * count),
             Err(_) => POD_CLAIM_INTERVAL,
         };
-        self.last_applied
-            .lock()
-            .retain(|uid, _| records.iter().any(|record| record.uid == *uid));
+        self.last_applied.lock().retain(|uid, _| records.iter().any(|record| record.uid == *uid));
         let mut refusals = BTreeMap::new();
         if records.is_empty() {
             return Ok(refusals);
@@ -117,10 +115,7 @@ impl ClaimReconciler {
     ) -> Result<(), PrepareError> {
         let mut of_pod = None;
         if record.of_pod {
-            let holder = record
-                .keys
-                .iter()
-                .find_map(|key| grants.get(key)?.holder.as_ref());
+            let holder = record.keys.iter().find_map(|key| grants.get(key)?.holder.as_ref());
             // Without the pod in the watch there is no known change.
             let Some(known) = holder.and_then(|holder| cluster.annotations(holder)) else {
                 return Ok(());
@@ -131,11 +126,7 @@ impl ClaimReconciler {
             return Ok(());
         }
         let result = self.reconcile_claim(record, of_pod.as_ref(), grants).await;
-        let applied = LastApplied {
-            of_pod,
-            at: Instant::now(),
-            is_done: result.is_ok(),
-        };
+        let applied = LastApplied { of_pod, at: Instant::now(), is_done: result.is_ok() };
         self.last_applied.lock().insert(record.uid.clone(), applied);
         result
     }
@@ -210,11 +201,7 @@ impl ClaimReconciler {
             return Ok(());
         };
         let resize = v1::ResizeGrantRequest {
-            request_id: format!(
-                "{}-{}",
-                grant.key,
-                hash(&format!("{text} {}", grant.generation), 8)
-            ),
+            request_id: format!("{}-{}", grant.key, hash(&format!("{text} {}", grant.generation), 8)),
             id: grant.id.clone(),
             amounts: Some(amounts),
             expected_generation: grant.generation,
@@ -268,10 +255,7 @@ impl Reconcile for ClaimReconciler {
 
 /// The object for events about the annotations: the pod if the claim was made for it, else the claim.
 fn annotated_object(record: &ClaimRecord, grants: &Grants) -> ObjectReference {
-    let holder = record
-        .keys
-        .iter()
-        .find_map(|key| grants.get(key)?.holder.as_ref());
+    let holder = record.keys.iter().find_map(|key| grants.get(key)?.holder.as_ref());
     match holder.filter(|_| record.of_pod) {
         Some(holder) => crate::pod_events::pod_reference(holder),
         None => ObjectReference {

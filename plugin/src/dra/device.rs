@@ -76,20 +76,12 @@ pub fn devices(gpu: &v1::Gpu, effect: Effect) -> Vec<Device> {
 
 /// Attributes of a device of this type.
 fn attributes(gpu: &v1::Gpu, kind: &str) -> BTreeMap<String, DeviceAttribute> {
-    let text = |text: &str| DeviceAttribute {
-        string: Some(text.to_owned()),
-        ..DeviceAttribute::default()
-    };
+    let text = |text: &str| DeviceAttribute { string: Some(text.to_owned()), ..DeviceAttribute::default() };
     let version = |version: &str| {
-        Some(DeviceAttribute {
-            version: Some(semantic_version(version)?),
-            ..DeviceAttribute::default()
-        })
+        Some(DeviceAttribute { version: Some(semantic_version(version)?), ..DeviceAttribute::default() })
     };
-    let mut attributes = BTreeMap::from([
-        ("type".to_owned(), text(kind)),
-        ("uuid".to_owned(), text(&gpu.uuid)),
-    ]);
+    let mut attributes =
+        BTreeMap::from([("type".to_owned(), text(kind)), ("uuid".to_owned(), text(&gpu.uuid))]);
     let mut add = |name: &str, attribute: Option<DeviceAttribute>| {
         attributes.extend(attribute.map(|attribute| (name.to_owned(), attribute)));
     };
@@ -99,19 +91,12 @@ fn attributes(gpu: &v1::Gpu, kind: &str) -> BTreeMap<String, DeviceAttribute> {
     add("cudaComputeCapability", version(&gpu.compute_capability));
     add("driverVersion", version(&gpu.driver_version));
     let root = !gpu.pci_root.is_empty() && gpu.pci_root.len() <= 64;
-    add(
-        "resource.kubernetes.io/pcieRoot",
-        root.then(|| text(&gpu.pci_root)),
-    );
-    let node = (gpu.numa_node >= 0).then(|| DeviceAttribute {
-        int: Some(gpu.numa_node.into()),
-        ..DeviceAttribute::default()
-    });
+    add("resource.kubernetes.io/pcieRoot", root.then(|| text(&gpu.pci_root)));
+    let node = (gpu.numa_node >= 0)
+        .then(|| DeviceAttribute { int: Some(gpu.numa_node.into()), ..DeviceAttribute::default() });
     add("numaNode", node);
-    let overcommitted = is_overcommitted(gpu).then(|| DeviceAttribute {
-        bool: Some(true),
-        ..DeviceAttribute::default()
-    });
+    let overcommitted =
+        is_overcommitted(gpu).then(|| DeviceAttribute { bool: Some(true), ..DeviceAttribute::default() });
     add("overcommitted", overcommitted);
     attributes
 }
@@ -184,10 +169,7 @@ pub(super) mod tests {
     fn a_gpu_has_capacities_of_which_a_share_consumes_a_part() {
         let device = device(&gpu(6), Effect::NoSchedule);
         assert_eq!(device.name, "gpu-fef8089b-4820-abfc-e83e-943181975706");
-        assert_eq!(
-            (device.allow_multiple_allocations, &device.taints),
-            (Some(true), &None)
-        );
+        assert_eq!((device.allow_multiple_allocations, &device.taints), (Some(true), &None));
         let capacity = device.capacity.unwrap();
         assert_eq!(capacity[MEMORY].value.0, "45056Mi");
         let policy = |name: &str| {
@@ -203,10 +185,7 @@ pub(super) mod tests {
         assert_eq!(version("cudaComputeCapability"), "8.9.0");
         assert_eq!(version("driverVersion"), "550.54.5");
         assert_eq!(attributes["numaNode"].int, Some(1));
-        assert_eq!(
-            attributes["uuid"].string.as_deref(),
-            Some("GPU-FEF8089b-4820-abfc-e83e-943181975706")
-        );
+        assert_eq!(attributes["uuid"].string.as_deref(), Some("GPU-FEF8089b-4820-abfc-e83e-943181975706"));
     }
 
     #[test]
@@ -235,16 +214,10 @@ pub(super) mod tests {
     #[test]
     fn an_unhealthy_or_cordoned_gpu_keeps_new_claims_away() {
         let keys = |healthy, cordoned| {
-            let gpu = v1::Gpu {
-                healthy,
-                cordoned,
-                ..gpu(1)
-            };
+            let gpu = v1::Gpu { healthy, cordoned, ..gpu(1) };
             let device = device(&gpu, Effect::NoExecute);
             let taints = device.taints.unwrap_or_default().into_iter();
-            taints
-                .map(|taint| format!("{}:{}", taint.key, taint.effect))
-                .collect::<Vec<_>>()
+            taints.map(|taint| format!("{}:{}", taint.key, taint.effect)).collect::<Vec<_>>()
         };
         assert!(keys(true, false).is_empty());
         let unhealthy = format!("{UNHEALTHY}:NoExecute");

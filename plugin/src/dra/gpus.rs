@@ -64,9 +64,7 @@ impl NodeGpus {
         let known = |gpu: &v1::Gpu| {
             let suspendable = is_overcommitted(gpu).then(|| suspendable_device_name(&gpu.uuid));
             let names = [device_name(&gpu.uuid)].into_iter().chain(suspendable);
-            names
-                .map(|device| (device, KnownGpu::from_gpu(gpu)))
-                .collect::<Vec<_>>()
+            names.map(|device| (device, KnownGpu::from_gpu(gpu))).collect::<Vec<_>>()
         };
         Self {
             devices: answer.gpus.iter().flat_map(|gpu| devices(gpu, effect)).collect(),
@@ -100,9 +98,7 @@ impl NodeGpus {
 
     /// Name of each GPU's device, and the reason why the GPU is unhealthy if it is.
     pub fn health(&self) -> impl Iterator<Item = (&String, Option<&str>)> {
-        self.known
-            .iter()
-            .map(|(device, known)| (device, known.unhealthy_reason.as_deref()))
+        self.known.iter().map(|(device, known)| (device, known.unhealthy_reason.as_deref()))
     }
 
     /// Minor numbers of the device nodes, by UUID.
@@ -130,24 +126,12 @@ pub async fn poll_manager(manager: Arc<Manager>, gpus: watch::Sender<Option<Arc<
                 let known = gpus.borrow().clone();
                 if let Some(known) = known {
                     let problem = Some(error.to_string());
-                    publish(
-                        &gpus,
-                        NodeGpus {
-                            problem,
-                            is_current: false,
-                            ..NodeGpus::clone(&known)
-                        },
-                    );
+                    publish(&gpus, NodeGpus { problem, is_current: false, ..NodeGpus::clone(&known) });
                 }
             }
         }
         let is_known = gpus.borrow().is_some();
-        sleep(if is_known {
-            POLL_INTERVAL
-        } else {
-            FIRST_POLL_INTERVAL
-        })
-        .await;
+        sleep(if is_known { POLL_INTERVAL } else { FIRST_POLL_INTERVAL }).await;
     }
 }
 

@@ -50,9 +50,7 @@ pub(super) fn create_request(
 /// # Errors
 /// The shares have different amounts, or only some are for admin access.
 fn common_amounts<'a>(shares: &[&'a Share]) -> Result<Option<(&'a Share, &'a Amounts)>, PrepareError> {
-    let with_amounts = shares
-        .iter()
-        .filter_map(|share| Some((*share, share.amounts.as_ref()?)));
+    let with_amounts = shares.iter().filter_map(|share| Some((*share, share.amounts.as_ref()?)));
     let Some((first, amounts)) = with_amounts.clone().next() else {
         return Ok(None);
     };
@@ -61,10 +59,7 @@ fn common_amounts<'a>(shares: &[&'a Share]) -> Result<Option<(&'a Share, &'a Amo
     }
     for (other, others) in with_amounts {
         if !others.is_equal(amounts) {
-            return Err(PrepareError::Unequal(
-                first.request.clone(),
-                other.request.clone(),
-            ));
+            return Err(PrepareError::Unequal(first.request.clone(), other.request.clone()));
         }
     }
     Ok(Some((first, amounts)))
@@ -73,9 +68,7 @@ fn common_amounts<'a>(shares: &[&'a Share]) -> Result<Option<(&'a Share, &'a Amo
 /// The holder of a grant: the group's first container.
 pub(super) fn grant_holder(asked: &dra::Claim, group: &Group, pods: &[Pod]) -> v1::Holder {
     let (pod, container) = group.containers.first().cloned().unwrap_or_default();
-    let found = pods
-        .iter()
-        .find(|found| found.metadata.name.as_deref() == Some(pod.as_str()));
+    let found = pods.iter().find(|found| found.metadata.name.as_deref() == Some(pod.as_str()));
     v1::Holder {
         namespace: asked.namespace.clone(),
         container,
@@ -91,21 +84,11 @@ mod tests {
     use super::*;
 
     fn share(request: &str, amounts: Option<Amounts>) -> Share {
-        Share {
-            request: request.to_owned(),
-            device: "gpu-1".to_owned(),
-            share_id: None,
-            amounts,
-        }
+        Share { request: request.to_owned(), device: "gpu-1".to_owned(), share_id: None, amounts }
     }
 
     fn amounts(cores_permille: u32, quota_change: QuotaChange) -> Amounts {
-        Amounts {
-            memory_bytes: 4 << 30,
-            cores_permille,
-            quota_change,
-            is_whole: false,
-        }
+        Amounts { memory_bytes: 4 << 30, cores_permille, quota_change, is_whole: false }
     }
 
     fn request(shares: &[&Share]) -> Result<Option<v1::CreateGrantRequest>, String> {
@@ -132,20 +115,11 @@ mod tests {
 
     #[test]
     fn a_request_names_amounts_gpus_and_container() {
-        let request = request(&[&share("gpu", Some(amounts(300, QuotaChange::default())))])
-            .unwrap()
-            .unwrap();
+        let request = request(&[&share("gpu", Some(amounts(300, QuotaChange::default())))]).unwrap().unwrap();
         let granted = request.amounts.unwrap();
         assert_eq!((granted.memory_bytes, granted.cores_permille), (4 << 30, 300));
-        assert_eq!(
-            granted.policy(),
-            v1::Policy::Unspecified,
-            "the namespace's default"
-        );
-        assert!(
-            request.key.len() <= 40 && request.request_id.len() <= 64,
-            "{request:?}"
-        );
+        assert_eq!(granted.policy(), v1::Policy::Unspecified, "the namespace's default");
+        assert!(request.key.len() <= 40 && request.request_id.len() <= 64, "{request:?}");
         assert_eq!(request.holder.unwrap().container, "main");
     }
 
@@ -154,40 +128,22 @@ mod tests {
     #[test]
     fn each_part_of_a_request_changes_its_identifier() {
         let identifiers = |uid: &str, memory_bytes, gpu: &str| {
-            let asked = dra::Claim {
-                namespace: "n".to_owned(),
-                name: "c".to_owned(),
-                uid: uid.to_owned(),
-            };
-            let one = Amounts {
-                memory_bytes,
-                ..amounts(300, QuotaChange::default())
-            };
+            let asked = dra::Claim { namespace: "n".to_owned(), name: "c".to_owned(), uid: uid.to_owned() };
+            let one = Amounts { memory_bytes, ..amounts(300, QuotaChange::default()) };
             let change = QuotaChange::default();
             let holder = v1::Holder::default();
-            let (request, _) = create_request(
-                &asked,
-                holder,
-                &[&share("gpu", Some(one))],
-                vec![gpu.to_owned()],
-                &change,
-            )
-            .unwrap()
-            .unwrap();
+            let (request, _) =
+                create_request(&asked, holder, &[&share("gpu", Some(one))], vec![gpu.to_owned()], &change)
+                    .unwrap()
+                    .unwrap();
             (request.key, request.request_id)
         };
-        let [one, other] = [
-            "9e3b6a0e-1d1f-4c9e-9d52-0c9f4ad4f111",
-            "9e3b6a0e-1d1f-4c9e-9d52-0c9f4ad4f112",
-        ];
+        let [one, other] = ["9e3b6a0e-1d1f-4c9e-9d52-0c9f4ad4f111", "9e3b6a0e-1d1f-4c9e-9d52-0c9f4ad4f112"];
         let same = identifiers(one, 1 << 30, "GPU-1");
         assert_eq!(identifiers(one, 1 << 30, "GPU-1"), same);
         let another = identifiers(other, 1 << 30, "GPU-1");
         assert!(another.0 != same.0 && another.1 != same.1, "{another:?}");
-        for changed in [
-            identifiers(one, 2 << 30, "GPU-1"),
-            identifiers(one, 1 << 30, "GPU-2"),
-        ] {
+        for changed in [identifiers(one, 2 << 30, "GPU-1"), identifiers(one, 1 << 30, "GPU-2")] {
             assert_eq!(changed.0, same.0);
             assert_ne!(changed.1, same.1);
         }
@@ -195,10 +151,7 @@ mod tests {
 
     #[test]
     fn the_manager_reserves_what_the_scheduler_counts() {
-        let burst = QuotaChange {
-            policy: Some(Policy::Burst),
-            ..QuotaChange::default()
-        };
+        let burst = QuotaChange { policy: Some(Policy::Burst), ..QuotaChange::default() };
         for (cores, quota_change, reserved) in [
             (0, QuotaChange::default(), 0),
             (0, burst, 0),
@@ -206,9 +159,7 @@ mod tests {
             (1000, QuotaChange::default(), 1000),
             (1000, burst, 1000),
         ] {
-            let request = request(&[&share("gpu", Some(amounts(cores, quota_change)))])
-                .unwrap()
-                .unwrap();
+            let request = request(&[&share("gpu", Some(amounts(cores, quota_change)))]).unwrap().unwrap();
             let quota = Quota::from(request.amounts.as_ref().unwrap());
             assert_eq!(quota.reserved_permille(), reserved, "{cores} {quota_change:?}");
             assert!(quota.is_valid(), "{quota:?}");
@@ -222,20 +173,13 @@ mod tests {
         let admin = share("see", None);
         assert!(request(&[&one, &one]).unwrap().is_some());
         assert!(request(&[&one, &other]).unwrap_err().contains("requests a and b"));
-        assert!(
-            request(&[&one, &admin])
-                .unwrap_err()
-                .contains("request see has admin access")
-        );
+        assert!(request(&[&one, &admin]).unwrap_err().contains("request see has admin access"));
         assert!(request(&[&admin]).unwrap().is_none());
     }
 
     #[test]
     fn an_annotation_wins_over_a_parameter() {
-        let suspendable = |suspendable| QuotaChange {
-            suspendable,
-            ..QuotaChange::default()
-        };
+        let suspendable = |suspendable| QuotaChange { suspendable, ..QuotaChange::default() };
         for (parameter, annotation, is_suspendable) in [
             (None, None, false),
             (Some(true), None, true),
@@ -243,13 +187,8 @@ mod tests {
             (None, Some(true), true),
         ] {
             let share = share("gpu", Some(amounts(300, suspendable(parameter))));
-            let (request, _) = request_with(&[&share], &suspendable(annotation))
-                .unwrap()
-                .unwrap();
-            assert_eq!(
-                request.suspendable, is_suspendable,
-                "{parameter:?} {annotation:?}"
-            );
+            let (request, _) = request_with(&[&share], &suspendable(annotation)).unwrap().unwrap();
+            assert_eq!(request.suspendable, is_suspendable, "{parameter:?} {annotation:?}");
         }
     }
 
@@ -258,9 +197,7 @@ mod tests {
         let whole = |request: &str, memory_bytes| Amounts {
             memory_bytes,
             is_whole: true,
-            ..share(request, Some(amounts(0, QuotaChange::default())))
-                .amounts
-                .unwrap()
+            ..share(request, Some(amounts(0, QuotaChange::default()))).amounts.unwrap()
         };
         // GPUs of unequal size fit together.
         let [one, other] = [("a", 4 << 30), ("b", 8 << 30)]
@@ -268,19 +205,13 @@ mod tests {
         let request = request(&[&one, &other]).unwrap().unwrap();
         let granted = request.amounts.unwrap();
         assert_eq!((granted.memory_bytes, granted.cores_permille), (0, 1000));
-        let less = QuotaChange {
-            cores_permille: Some(500),
-            ..QuotaChange::default()
-        };
+        let less = QuotaChange { cores_permille: Some(500), ..QuotaChange::default() };
         assert!(request_with(&[&one], &less).unwrap_err().contains("whole GPUs"));
     }
 
     #[test]
     fn a_maximum_without_burst_is_refused() {
-        let maximum = QuotaChange {
-            cores_max_permille: Some(800),
-            ..QuotaChange::default()
-        };
+        let maximum = QuotaChange { cores_max_permille: Some(800), ..QuotaChange::default() };
         let error = request(&[&share("gpu", Some(amounts(300, maximum)))]).unwrap_err();
         assert!(error.contains("coresMax 80 % is for policy burst"), "{error}");
     }

@@ -77,10 +77,7 @@ fn health_response(known: &Arc<NodeGpus>, pool: &str) -> NodeWatchResourcesRespo
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let now = now.map_or(0, |now| i64::try_from(now.as_secs()).unwrap_or(0));
     let device = |(name, reason): (&String, Option<&str>)| DeviceHealth {
-        device: Some(DeviceIdentifier {
-            pool_name: pool.to_owned(),
-            device_name: name.clone(),
-        }),
+        device: Some(DeviceIdentifier { pool_name: pool.to_owned(), device_name: name.clone() }),
         health: match reason {
             None => HealthStatus::Healthy.into(),
             Some(_) => HealthStatus::Unhealthy.into(),
@@ -89,9 +86,7 @@ fn health_response(known: &Arc<NodeGpus>, pool: &str) -> NodeWatchResourcesRespo
         health_check_timeout_seconds: VALID_SECONDS,
         message: reason.unwrap_or_default().to_owned(),
     };
-    NodeWatchResourcesResponse {
-        devices: known.health().map(device).collect(),
-    }
+    NodeWatchResourcesResponse { devices: known.health().map(device).collect() }
 }
 
 #[cfg(test)]
@@ -103,28 +98,13 @@ mod tests {
 
     #[test]
     fn an_unhealthy_gpu_is_reported_with_its_reason() {
-        let unhealthy = v1::Gpu {
-            healthy: false,
-            health_reason: "XID 79".to_owned(),
-            ..gpu(2)
-        };
-        let listed = v1::ListGpusResponse {
-            gpus: vec![gpu(1), unhealthy],
-            ..v1::ListGpusResponse::default()
-        };
-        let known = Arc::new(NodeGpus::from_response(
-            &listed,
-            super::super::device::Effect::NoSchedule,
-        ));
+        let unhealthy = v1::Gpu { healthy: false, health_reason: "XID 79".to_owned(), ..gpu(2) };
+        let listed =
+            v1::ListGpusResponse { gpus: vec![gpu(1), unhealthy], ..v1::ListGpusResponse::default() };
+        let known = Arc::new(NodeGpus::from_response(&listed, super::super::device::Effect::NoSchedule));
         let [healthy, unhealthy] = health_response(&known, "node").devices.try_into().unwrap();
-        assert_eq!(
-            (healthy.health(), healthy.message.as_str()),
-            (HealthStatus::Healthy, "")
-        );
-        assert_eq!(
-            (unhealthy.health(), unhealthy.message.as_str()),
-            (HealthStatus::Unhealthy, "XID 79")
-        );
+        assert_eq!((healthy.health(), healthy.message.as_str()), (HealthStatus::Healthy, ""));
+        assert_eq!((unhealthy.health(), unhealthy.message.as_str()), (HealthStatus::Unhealthy, "XID 79"));
         let device = unhealthy.device.unwrap();
         assert_eq!(device.pool_name, "node");
         assert!(device.device_name.ends_with("02"), "{}", device.device_name);

@@ -46,11 +46,7 @@ impl Default for Instruments {
             failures: Family::default(),
             slices: Counter::default(),
         };
-        registry.register(
-            "vcuda_prepared_claims",
-            "Claims that are prepared",
-            this.claims.clone(),
-        );
+        registry.register("vcuda_prepared_claims", "Claims that are prepared", this.claims.clone());
         registry.register(
             "vcuda_prepare_duration_seconds",
             "Answers to kubelet about one claim each: a refused one keeps its pod from starting",
@@ -81,9 +77,7 @@ impl Instruments {
     /// Counts a preparation of a claim and its duration.
     pub fn prepared(&self, done: Result<(), &PrepareError>, took: Duration) {
         let result = if done.is_ok() { "done" } else { "refused" };
-        self.prepared
-            .get_or_create(&Word("result", result))
-            .observe(took.as_secs_f64());
+        self.prepared.get_or_create(&Word("result", result)).observe(took.as_secs_f64());
         if let Err(error) = done {
             self.failures.get_or_create(&Word("reason", error.reason())).inc();
         }

@@ -99,11 +99,7 @@ impl NodeLock {
                 self.store.remove(&slot)?;
             }
             self.manager.release(&grant.id).await?;
-            info!(
-                grant = grant.id,
-                pod = holder.pod,
-                "its pod of mode plugin is gone"
-            );
+            info!(grant = grant.id, pod = holder.pod, "its pod of mode plugin is gone");
         }
         Ok(())
     }

@@ -67,10 +67,7 @@ impl OrphanCleaner {
             let found = api.get_opt(&record.name).await?;
             let is_there = found.is_some_and(|claim| claim.metadata.uid.as_ref() == Some(&record.uid));
             if !is_there {
-                info!(
-                    claim = format!("{}/{}", record.namespace, record.name),
-                    "is gone: it is undone"
-                );
+                info!(claim = format!("{}/{}", record.namespace, record.name), "is gone: it is undone");
                 self.preparer.unprepare(&record.uid).await?;
             }
         }

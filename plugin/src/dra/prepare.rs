@@ -135,13 +135,7 @@ impl Preparer {
                 return Err(PrepareError::TwoClaims(name.clone()));
             }
         }
-        let asked = PendingClaim {
-            claim: asked,
-            found: claim,
-            shares,
-            pods,
-            users,
-        };
+        let asked = PendingClaim { claim: asked, found: claim, shares, pods, users };
         let mut granted = Vec::new();
         for group in &asked.users.groups {
             granted.push(self.grant(&asked, group).await?);
@@ -149,11 +143,7 @@ impl Preparer {
         let prepared = self.write_files(&asked, &granted).await?;
         info!(
             claim = format!("{}/{}", asked.claim.namespace, asked.claim.name),
-            grants = granted
-                .iter()
-                .filter_map(|one| one.key.as_deref())
-                .collect::<Vec<_>>()
-                .join(" "),
+            grants = granted.iter().filter_map(|one| one.key.as_deref()).collect::<Vec<_>>().join(" "),
             gpus = granted
                 .iter()
                 .flat_map(|one| &one.device.gpus)
@@ -189,10 +179,7 @@ impl Preparer {
         claim: &ResourceClaim,
     ) -> Result<Vec<Pod>, PrepareError> {
         let api: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
-        let reserved = claim
-            .status
-            .iter()
-            .flat_map(|status| status.reserved_for.iter().flatten());
+        let reserved = claim.status.iter().flat_map(|status| status.reserved_for.iter().flatten());
         let mut pods = Vec::new();
         for user in reserved.filter(|user| user.resource == "pods") {
             let pod = api.get_opt(&user.name).await?;
@@ -206,9 +193,7 @@ impl Preparer {
 
     async fn grant(&self, asked: &PendingClaim<'_>, group: &Group) -> Result<GroupGrant, PrepareError> {
         let shares = asked.shares.iter();
-        let shares: Vec<&Share> = shares
-            .filter(|share| group.requests.contains(&share.request))
-            .collect();
+        let shares: Vec<&Share> = shares.filter(|share| group.requests.contains(&share.request)).collect();
         let gpus = self.uuids(&shares)?;
         let is_whole = self.are_whole(&shares)?;
         let name = group.requests.first().cloned().unwrap_or_default();

@@ -34,12 +34,7 @@ pub(crate) struct Registrar {
 impl Registrar {
     /// Creates a registrar in these directories.
     pub(crate) fn new(directories: Directories, service: Service, health: Health) -> Self {
-        Self {
-            directories,
-            service,
-            health,
-            state: watch::Sender::default(),
-        }
+        Self { directories, service, health, state: watch::Sender::default() }
     }
 
     /// Receiver of the registration's state.

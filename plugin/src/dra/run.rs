@@ -70,10 +70,7 @@ async fn run_parts(config: Config) -> Result<(), RunError> {
             Arc::clone(&base.preparer),
         );
         let instruments = Arc::clone(&base.instruments);
-        let daemon = Daemon {
-            name: "vcuda-dra-driver",
-            version: env!("CARGO_PKG_VERSION"),
-        };
+        let daemon = Daemon { name: "vcuda-dra-driver", version: env!("CARGO_PKG_VERSION") };
         let pages = pages(daemon, Arc::new(move || instruments.text()), problems);
         tasks.spawn(http::serve(listener, pages, std::future::pending()));
     }
@@ -122,11 +119,7 @@ impl Base {
         let manager = Arc::new(Manager::new(&config.manager));
         let store = Store::new(&config.cdi);
         let (sender, gpus) = watch::channel(None);
-        tasks.spawn(gpus::poll_manager(
-            Arc::clone(&manager),
-            sender,
-            config.unhealthy_effect,
-        ));
+        tasks.spawn(gpus::poll_manager(Arc::clone(&manager), sender, config.unhealthy_effect));
         let preparer = Preparer::new(
             client.clone(),
             Arc::clone(&manager),
@@ -135,14 +128,7 @@ impl Base {
             gpus.clone(),
             config.cluster.node.clone(),
         );
-        Self {
-            client,
-            instruments: Arc::default(),
-            manager,
-            store,
-            gpus,
-            preparer: Arc::new(preparer),
-        }
+        Self { client, instruments: Arc::default(), manager, store, gpus, preparer: Arc::new(preparer) }
     }
 
     /// Starts the tasks for prepared claims: their status, their annotations and their cleanup.
@@ -164,11 +150,7 @@ impl Base {
             config.cluster.node.clone(),
         );
         let cluster = Cluster::start(self.client.clone(), &config.cluster.node);
-        tasks.spawn(annotation_reconciler::run(
-            cluster,
-            Arc::new(reconciler),
-            events(),
-        ));
+        tasks.spawn(annotation_reconciler::run(cluster, Arc::new(reconciler), events()));
         if let Some(events) = events() {
             tasks.spawn(pod_events::run(events, Arc::clone(&self.manager)));
         }

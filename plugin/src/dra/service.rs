@@ -35,10 +35,7 @@ pub(crate) struct Service {
 impl Service {
     /// Creates a service that uses `preparer`.
     pub(crate) fn new(preparer: Arc<Preparer>, instruments: Arc<Instruments>) -> Self {
-        Self {
-            preparer,
-            instruments,
-        }
+        Self { preparer, instruments }
     }
 
     async fn prepare(&self, claim: &Claim, deadline: Instant) -> NodePrepareResourceResponse {
@@ -50,8 +47,7 @@ impl Service {
             Ok(Err(_)) => Err(PrepareError::NotYet),
             Err(_) => Err(PrepareError::Late),
         };
-        self.instruments
-            .prepared(prepared.as_ref().map(drop), begun.elapsed());
+        self.instruments.prepared(prepared.as_ref().map(drop), begun.elapsed());
         match prepared {
             Ok(prepared) => NodePrepareResourceResponse {
                 devices: prepared.into_iter().map(device).collect(),
@@ -72,12 +68,8 @@ impl Service {
             Ok(Err(_)) => Err(PrepareError::NotYet),
             Err(_) => Err(PrepareError::Late),
         };
-        let error = undone
-            .err()
-            .map(|error| error_text(claim, "is not undone", &error));
-        NodeUnprepareResourceResponse {
-            error: error.unwrap_or_default(),
-        }
+        let error = undone.err().map(|error| error_text(claim, "is not undone", &error));
+        NodeUnprepareResourceResponse { error: error.unwrap_or_default() }
     }
 }
 

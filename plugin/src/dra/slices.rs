@@ -90,9 +90,7 @@ impl Publisher {
         let config = watcher::Config::default().fields(&self.selector());
         let mut changes = watcher(self.slices.clone(), config).default_backoff().boxed();
         loop {
-            let result = timeout(DEADLINE, self.reconcile())
-                .await
-                .unwrap_or(Err(SliceError::Late));
+            let result = timeout(DEADLINE, self.reconcile()).await.unwrap_or(Err(SliceError::Late));
             let pause = self.note_result(result);
             tokio::select! {
                 _ = self.gpus.changed() => {}
@@ -107,11 +105,7 @@ impl Publisher {
     /// Updates the problem by the result. Returns the pause until the next check.
     fn note_result(&self, result: Result<(), SliceError>) -> Duration {
         let problem = result.err().map(|error| error.to_string());
-        let pause = if problem.is_some() {
-            RETRY_INTERVAL
-        } else {
-            RESYNC_INTERVAL
-        };
+        let pause = if problem.is_some() { RETRY_INTERVAL } else { RESYNC_INTERVAL };
         self.problem.send_if_modified(|known| {
             let is_new = *known != problem;
             if let Some(problem) = problem.as_ref().filter(|_| is_new) {
@@ -132,28 +126,17 @@ impl Publisher {
     /// # Errors
     /// See [`SliceError`].
     async fn reconcile(&self) -> Result<(), SliceError> {
-        let found = self
-            .slices
-            .list(&ListParams::default().fields(&self.selector()))
-            .await?
-            .items;
+        let found = self.slices.list(&ListParams::default().fields(&self.selector())).await?.items;
         let desired = self.desired();
         if is_desired(&found, &desired) {
             return Ok(());
         }
-        let generation = found
-            .iter()
-            .map(|slice| slice.spec.pool.generation)
-            .max()
-            .unwrap_or(0)
-            + 1;
+        let generation = found.iter().map(|slice| slice.spec.pool.generation).max().unwrap_or(0) + 1;
         let owner = self.owner().await?;
         for (number, devices) in desired.iter().enumerate() {
             let mut slice = self.slice(number, devices, (generation, desired.len()), owner.clone());
             let name = slice.metadata.name.clone().unwrap_or_default();
-            let existing = found
-                .iter()
-                .find(|slice| slice.metadata.name.as_ref() == Some(&name));
+            let existing = found.iter().find(|slice| slice.metadata.name.as_ref() == Some(&name));
             let written = match existing {
                 Some(existing) => {
                     slice.metadata.resource_version = existing.metadata.resource_version.clone();
@@ -179,20 +162,12 @@ impl Publisher {
                 self.delete(&name).await?;
             }
         }
-        info!(
-            slices = desired.len(),
-            generation, "the node's GPUs are published"
-        );
+        info!(slices = desired.len(), generation, "the node's GPUs are published");
         Ok(())
     }
 
     async fn withdraw(&self) -> Result<(), SliceError> {
-        for slice in self
-            .slices
-            .list(&ListParams::default().fields(&self.selector()))
-            .await?
-            .items
-        {
+        for slice in self.slices.list(&ListParams::default().fields(&self.selector())).await?.items {
             self.delete(&slice.metadata.name.unwrap_or_default()).await?;
         }
         Ok(())

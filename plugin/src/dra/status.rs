@@ -78,15 +78,7 @@ impl StatusWriter {
         instruments: Arc<Instruments>,
         wake: Arc<Notify>,
     ) -> Self {
-        Self {
-            client,
-            manager,
-            store,
-            instruments,
-            wake,
-            written: BTreeMap::new(),
-            logged: BTreeMap::new(),
-        }
+        Self { client, manager, store, instruments, wake, written: BTreeMap::new(), logged: BTreeMap::new() }
     }
 
     /// Writes until it is dropped.
@@ -128,8 +120,7 @@ impl StatusWriter {
         let is_there = |uid: &String| records.iter().any(|record| record.uid == *uid);
         let gone = self.written.iter().filter(|(uid, _)| !is_there(uid));
         let gone: Vec<ClaimRef> = gone.map(|(_, written)| written.claim.clone()).collect();
-        self.logged
-            .retain(|uid, _| is_there(uid) || gone.iter().any(|claim| claim.uid == *uid));
+        self.logged.retain(|uid, _| is_there(uid) || gone.iter().any(|claim| claim.uid == *uid));
         for claim in gone {
             self.write(claim, Vec::new()).await;
         }
@@ -139,10 +130,7 @@ impl StatusWriter {
     /// The node's grants, by key.
     async fn grants(&self) -> Result<entries::Grants, ManagerError> {
         let grants = self.manager.list().await?;
-        Ok(grants
-            .into_iter()
-            .map(|grant| (grant.key.clone(), grant))
-            .collect())
+        Ok(grants.into_iter().map(|grant| (grant.key.clone(), grant)).collect())
     }
 
     /// Writes a claim's entries and remembers them. A failure is logged once.
@@ -163,10 +151,7 @@ impl StatusWriter {
             Err(error) => {
                 let why = error.to_string();
                 if self.logged.get(&claim.uid) != Some(&why) {
-                    warn!(
-                        claim = named,
-                        "its status is not written, it is tried again: {why}"
-                    );
+                    warn!(claim = named, "its status is not written, it is tried again: {why}");
                 }
                 self.logged.insert(claim.uid, why);
             }
@@ -194,10 +179,7 @@ impl StatusWriter {
             "status": {"devices": entries::with_transition_times(entries, &current)},
         });
         let params = PatchParams::apply(FIELD_MANAGER).force();
-        match claims
-            .patch_status(&claim.name, &params, &Patch::Apply(body))
-            .await
-        {
+        match claims.patch_status(&claim.name, &params, &Patch::Apply(body)).await {
             // The claim was deleted meanwhile.
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
             done => Ok(done.map(drop)?),
@@ -207,10 +189,6 @@ impl StatusWriter {
 
 impl ClaimRef {
     fn from_record(record: &ClaimRecord) -> Self {
-        Self {
-            namespace: record.namespace.clone(),
-            name: record.name.clone(),
-            uid: record.uid.clone(),
-        }
+        Self { namespace: record.namespace.clone(), name: record.name.clone(), uid: record.uid.clone() }
     }
 }

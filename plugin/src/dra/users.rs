@@ -44,9 +44,7 @@ pub fn find_users(pods: &[Pod], claim: &str, requests: &BTreeSet<String>) -> Res
             let Some(of_claim) = used.get(claim) else {
                 continue;
             };
-            users
-                .other_claims
-                .extend(used.keys().filter(|name| *name != claim).cloned());
+            users.other_claims.extend(used.keys().filter(|name| *name != claim).cloned());
             let of_claim = match of_claim.contains("") {
                 true => requests.clone(),
                 false => of_claim.intersection(requests).cloned().collect(),
@@ -74,10 +72,7 @@ fn add_to_groups(
         let first = other.containers.first().map(shown).unwrap_or_default();
         return Err(Overlap(first, shown(&container)));
     }
-    groups.push(Group {
-        requests,
-        containers: vec![container],
-    });
+    groups.push(Group { requests, containers: vec![container] });
     Ok(())
 }
 
@@ -86,34 +81,21 @@ fn container_claims(pod: &Pod) -> Vec<(String, BTreeMap<String, BTreeSet<String>
     let names = claim_names(pod);
     let mut uses: BTreeMap<String, BTreeMap<String, BTreeSet<String>>> = BTreeMap::new();
     for container in containers(pod) {
-        let claims = container
-            .resources
-            .iter()
-            .flat_map(|resources| resources.claims.iter().flatten());
+        let claims = container.resources.iter().flat_map(|resources| resources.claims.iter().flatten());
         for claim in claims {
             let Some(name) = names.get(claim.name.as_str()) else {
                 continue;
             };
-            let requests = uses
-                .entry(container.name.clone())
-                .or_default()
-                .entry(name.clone());
-            requests
-                .or_default()
-                .insert(claim.request.clone().unwrap_or_default());
+            let requests = uses.entry(container.name.clone()).or_default().entry(name.clone());
+            requests.or_default().insert(claim.request.clone().unwrap_or_default());
         }
     }
     // Extended resources of a device class, for which the scheduler has made the claim.
-    let extended = pod
-        .status
-        .as_ref()
-        .and_then(|status| status.extended_resource_claim_status.as_ref());
+    let extended = pod.status.as_ref().and_then(|status| status.extended_resource_claim_status.as_ref());
     if let Some(status) = extended {
         for mapping in &status.request_mappings {
             let of_container = uses.entry(mapping.container_name.clone()).or_default();
-            let requests = of_container
-                .entry(status.resource_claim_name.clone())
-                .or_default();
+            let requests = of_container.entry(status.resource_claim_name.clone()).or_default();
             requests.insert(mapping.request_name.clone());
         }
     }
@@ -129,18 +111,11 @@ fn containers(pod: &Pod) -> impl Iterator<Item = &Container> {
 
 /// Names of claims by the names that the pod's specification gives them.
 fn claim_names(pod: &Pod) -> BTreeMap<&str, String> {
-    let named = pod
-        .spec
-        .iter()
-        .flat_map(|spec| spec.resource_claims.iter().flatten());
-    let mut names: BTreeMap<&str, String> = named
-        .filter_map(|claim| Some((claim.name.as_str(), claim.resource_claim_name.clone()?)))
-        .collect();
+    let named = pod.spec.iter().flat_map(|spec| spec.resource_claims.iter().flatten());
+    let mut names: BTreeMap<&str, String> =
+        named.filter_map(|claim| Some((claim.name.as_str(), claim.resource_claim_name.clone()?))).collect();
     // Claims that were made from templates.
-    let made = pod
-        .status
-        .iter()
-        .flat_map(|status| status.resource_claim_statuses.iter().flatten());
+    let made = pod.status.iter().flat_map(|status| status.resource_claim_statuses.iter().flatten());
     names.extend(made.filter_map(|claim| Some((claim.name.as_str(), claim.resource_claim_name.clone()?))));
     names
 }
@@ -196,11 +171,8 @@ mod tests {
     fn a_container_has_all_requests_that_it_uses_together() {
         let one = users_of_claim(pod(&[("c", &[("gpu", "")])])).unwrap();
         assert_eq!(sets(&one), [("a+b".to_owned(), 1)]);
-        let both = users_of_claim(pod(&[
-            ("c", &[("gpu", "a"), ("gpu", "b")]),
-            ("d", &[("gpu", "")]),
-        ]))
-        .unwrap();
+        let both =
+            users_of_claim(pod(&[("c", &[("gpu", "a"), ("gpu", "b")]), ("d", &[("gpu", "")])])).unwrap();
         assert_eq!(sets(&both), [("a+b".to_owned(), 2)]);
         let each =
             users_of_claim(pod(&[("c", &[("gpu", "a")]), ("d", &[("gpu", "b")]), ("e", &[])])).unwrap();
@@ -216,11 +188,8 @@ mod tests {
 
     #[test]
     fn other_claims_of_the_same_containers_are_named() {
-        let users = users_of_claim(pod(&[
-            ("c", &[("gpu", "a"), ("other", "")]),
-            ("d", &[("other", "")]),
-        ]))
-        .unwrap();
+        let users =
+            users_of_claim(pod(&[("c", &[("gpu", "a"), ("other", "")]), ("d", &[("other", "")])])).unwrap();
         assert_eq!(users.other_claims, ["shared".to_owned()].into());
         assert_eq!(sets(&users), [("a".to_owned(), 1)]);
     }

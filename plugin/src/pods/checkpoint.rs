@@ -115,11 +115,7 @@ mod tests {
         assert_eq!(pods["u"]["init"].ids_of(Kind::Gpu), &Ids::from([3]));
         assert_eq!(pods["u"]["c"].ids_of(Kind::Memory), &Ids::from([1, 2]));
         assert!(pods["u"]["c"].foreign.contains("GPU-x"));
-        assert!(
-            read_text(r#"{"Data":{"PodDeviceEntries":null}}"#)
-                .unwrap()
-                .is_empty()
-        );
+        assert!(read_text(r#"{"Data":{"PodDeviceEntries":null}}"#).unwrap().is_empty());
     }
 
     #[test]

@@ -66,10 +66,7 @@ type Recorded<'a> = (&'a str, Containers);
 /// # Errors
 /// There is none, or there is any doubt: see [`HolderError`].
 pub fn find_holder(snapshot: &PodsSnapshot, kind: Kind, ids: &Ids) -> Result<Holder, HolderError> {
-    match (
-        listed_pod(snapshot, kind, ids)?,
-        recorded_pod(snapshot, kind, ids)?,
-    ) {
+    match (listed_pod(snapshot, kind, ids)?, recorded_pod(snapshot, kind, ids)?) {
         (Some(listed), Some(recorded)) => agreed_holder(snapshot, listed, recorded),
         // A readable checkpoint has all containers that PodResources has.
         (Some((namespace, pod, _)), None) if snapshot.checkpoint_problem.is_none() => {
@@ -137,12 +134,8 @@ fn recorded_pod<'a>(
 
 /// The containers that hold exactly `ids` of this kind.
 fn containers_with(containers: &Containers, kind: Kind, ids: &Ids) -> Containers {
-    let exact = containers
-        .iter()
-        .filter(|(_, devices)| devices.ids_of(kind) == ids);
-    exact
-        .map(|(name, devices)| (name.clone(), devices.clone()))
-        .collect()
+    let exact = containers.iter().filter(|(_, devices)| devices.ids_of(kind) == ids);
+    exact.map(|(name, devices)| (name.clone(), devices.clone())).collect()
 }
 
 /// The only element of `pods`; `None` if `pods` is empty.
@@ -193,10 +186,7 @@ fn pod_name(snapshot: &PodsSnapshot, uid: &str) -> Option<(String, String)> {
     let has_other = |containers: &BTreeMap<String, Devices>| {
         containers.iter().any(|(name, devices)| is_same(name, devices))
     };
-    let mut pods = snapshot
-        .listed
-        .iter()
-        .filter(|(.., containers)| has_other(containers));
+    let mut pods = snapshot.listed.iter().filter(|(.., containers)| has_other(containers));
     let (namespace, pod, _) = pods.next()?;
     // A device belongs to one pod, so several matches mean that the sources differ.
     pods.next().is_none().then(|| (namespace.clone(), pod.clone()))
@@ -210,12 +200,7 @@ mod tests {
 
     fn devices(shares: &[u32], chunks: u32) -> Devices {
         Devices {
-            ids: [
-                shares.iter().copied().collect(),
-                (0..chunks).collect(),
-                Ids::new(),
-                Ids::new(),
-            ],
+            ids: [shares.iter().copied().collect(), (0..chunks).collect(), Ids::new(), Ids::new()],
             ..Devices::default()
         }
     }
@@ -226,21 +211,15 @@ mod tests {
     type APod<'a> = (&'a str, &'a [AContainer<'a>], &'a [AContainer<'a>]);
 
     fn containers(of: &[AContainer<'_>]) -> Containers {
-        of.iter()
-            .map(|(name, shares, chunks)| ((*name).to_owned(), devices(shares, *chunks)))
-            .collect()
+        of.iter().map(|(name, shares, chunks)| ((*name).to_owned(), devices(shares, *chunks))).collect()
     }
 
     /// A snapshot of these pods.
     fn snapshot(pods: &[APod<'_>]) -> PodsSnapshot {
         let mut snapshot = PodsSnapshot::default();
         for (name, listed, recorded) in pods {
-            snapshot
-                .listed
-                .push(("ns".to_owned(), (*name).to_owned(), containers(listed)));
-            snapshot
-                .checkpoint
-                .insert(format!("uid-{name}"), containers(recorded));
+            snapshot.listed.push(("ns".to_owned(), (*name).to_owned(), containers(listed)));
+            snapshot.checkpoint.insert(format!("uid-{name}"), containers(recorded));
         }
         snapshot
     }
@@ -248,22 +227,14 @@ mod tests {
     fn find(snapshot: PodsSnapshot, shares: &[u32]) -> Result<(String, String, Vec<String>), String> {
         let found = find_holder(&snapshot, Kind::Gpu, &shares.iter().copied().collect());
         found
-            .map(|holder| {
-                (
-                    holder.pod,
-                    holder.pod_uid,
-                    holder.containers.into_keys().collect(),
-                )
-            })
+            .map(|holder| (holder.pod, holder.pod_uid, holder.containers.into_keys().collect()))
             .map_err(|error| error.to_string())
     }
 
     #[test]
     fn the_set_has_to_be_equal() {
-        let pods: &[APod<'_>] = &[
-            ("a", &[("c", &[1], 2)], &[("c", &[1], 2)]),
-            ("b", &[("c", &[1, 2], 2)], &[("c", &[1, 2], 2)]),
-        ];
+        let pods: &[APod<'_>] =
+            &[("a", &[("c", &[1], 2)], &[("c", &[1], 2)]), ("b", &[("c", &[1, 2], 2)], &[("c", &[1, 2], 2)])];
         assert_eq!(find(snapshot(pods), &[1]).unwrap().0, "a");
         assert_eq!(find(snapshot(pods), &[1, 2]).unwrap().0, "b");
         assert!(find(snapshot(pods), &[2]).unwrap_err().contains("no container"));
@@ -273,10 +244,7 @@ mod tests {
     fn an_init_container_and_its_successor_are_one_holder() {
         let pods: &[APod<'_>] = &[("a", &[("c", &[1], 8)], &[("c", &[1], 8), ("init", &[1], 2)])];
         let found = find(snapshot(pods), &[1]).unwrap();
-        assert_eq!(
-            found,
-            ("a".into(), "uid-a".into(), vec!["c".into(), "init".into()])
-        );
+        assert_eq!(found, ("a".into(), "uid-a".into(), vec!["c".into(), "init".into()]));
     }
 
     #[test]
@@ -291,21 +259,13 @@ mod tests {
 
     #[test]
     fn doubt_is_refused() {
-        let twice: &[APod<'_>] = &[
-            ("a", &[("c", &[1], 2)], &[("c", &[1], 2)]),
-            ("b", &[("c", &[1], 2)], &[]),
-        ];
+        let twice: &[APod<'_>] =
+            &[("a", &[("c", &[1], 2)], &[("c", &[1], 2)]), ("b", &[("c", &[1], 2)], &[])];
         let said = find(snapshot(twice), &[1]).unwrap_err();
         assert!(said.contains("ns/a and ns/b"), "{said}");
-        let recorded_twice: &[APod<'_>] = &[
-            ("a", &[("c", &[1], 2)], &[("c", &[1], 2)]),
-            ("b", &[], &[("c", &[1], 2)]),
-        ];
-        assert!(
-            find(snapshot(recorded_twice), &[1])
-                .unwrap_err()
-                .contains("uid-b")
-        );
+        let recorded_twice: &[APod<'_>] =
+            &[("a", &[("c", &[1], 2)], &[("c", &[1], 2)]), ("b", &[], &[("c", &[1], 2)])];
+        assert!(find(snapshot(recorded_twice), &[1]).unwrap_err().contains("uid-b"));
         // PodResources say c, the checkpoint d; or nothing.
         for recorded in [&[("d", &[1_u32][..], 2)][..], &[]] {
             let said = find(snapshot(&[("a", &[("c", &[1], 2)], recorded)]), &[1]).unwrap_err();
@@ -317,17 +277,11 @@ mod tests {
     #[test]
     fn sources_that_differ_in_another_device_are_refused() {
         let other: &[APod<'_>] = &[("a", &[("c", &[1], 2)], &[("c", &[1], 3)])];
-        let second: &[APod<'_>] = &[(
-            "a",
-            &[("c", &[1], 2), ("d", &[1], 2)],
-            &[("c", &[1], 2), ("d", &[1], 3)],
-        )];
+        let second: &[APod<'_>] =
+            &[("a", &[("c", &[1], 2), ("d", &[1], 2)], &[("c", &[1], 2), ("d", &[1], 3)])];
         for pods in [other, second] {
             let said = find(snapshot(pods), &[1]).unwrap_err();
-            assert!(
-                said.contains("give these devices to ns/a, its checkpoint"),
-                "{said}"
-            );
+            assert!(said.contains("give these devices to ns/a, its checkpoint"), "{said}");
         }
     }
 
@@ -338,10 +292,7 @@ mod tests {
         let known = ("a".to_owned(), "uid-a".to_owned(), vec!["init".to_owned()]);
         let unknown = (String::new(), known.1.clone(), known.2.clone());
         let like: &[AContainer<'_>] = &[("c", &[1], 8)];
-        assert_eq!(
-            named(&[("a", like, recorded), ("b", &[("c", &[3], 8)], &[])]),
-            known
-        );
+        assert_eq!(named(&[("a", like, recorded), ("b", &[("c", &[3], 8)], &[])]), known);
         assert_eq!(named(&[("a", like, recorded), ("b", like, &[])]), unknown);
         // A container of the same name with other devices is another pod's.
         assert_eq!(named(&[("a", &[("c", &[1], 7)], recorded)]), unknown);
@@ -352,10 +303,7 @@ mod tests {
         let unread = || CheckpointError::NotRead(PathBuf::from("/c"));
         let mut listed = snapshot(&[("a", &[("c", &[1], 2)], &[])]);
         listed.checkpoint_problem = Some(unread());
-        assert_eq!(
-            find(listed, &[1]).unwrap(),
-            ("a".into(), String::new(), vec!["c".into()])
-        );
+        assert_eq!(find(listed, &[1]).unwrap(), ("a".into(), String::new(), vec!["c".into()]));
         let mut silent = snapshot(&[]);
         silent.checkpoint_problem = Some(unread());
         assert!(find(silent, &[1]).unwrap_err().contains("was not read"));

@@ -83,28 +83,17 @@ fn by_chunks(record: &Record) -> TakenOfGpu {
         let chunks = record.held.ids_of(kind).len() / record.gpus.len().max(1);
         u32::try_from(chunks).unwrap_or(u32::MAX)
     };
-    TakenOfGpu {
-        common: each(Kind::Memory),
-        suspendable: each(Kind::SuspendableMemory),
-    }
+    TakenOfGpu { common: each(Kind::Memory), suspendable: each(Kind::SuspendableMemory) }
 }
 
 /// Chunks of each GPU that a tenant's memory is; all of them for a whole GPU.
 fn by_memory(grant: &v1::Grant, chunk_bytes: u64) -> TakenOfGpu {
     let quota = Quota::from(&grant.amounts.unwrap_or_default());
     let chunks = quota.memory_bytes.map(|bytes| bytes.div_ceil(chunk_bytes.max(1)));
-    let chunks = chunks
-        .and_then(|chunks| u32::try_from(chunks).ok())
-        .unwrap_or(u32::MAX);
+    let chunks = chunks.and_then(|chunks| u32::try_from(chunks).ok()).unwrap_or(u32::MAX);
     match grant.suspendable {
-        true => TakenOfGpu {
-            common: 0,
-            suspendable: chunks,
-        },
-        false => TakenOfGpu {
-            common: chunks,
-            suspendable: 0,
-        },
+        true => TakenOfGpu { common: 0, suspendable: chunks },
+        false => TakenOfGpu { common: chunks, suspendable: 0 },
     }
 }
 
@@ -119,10 +108,7 @@ mod tests {
     fn grant(id: &str, gib: u64, suspendable: bool) -> v1::Grant {
         v1::Grant {
             id: id.to_owned(),
-            amounts: Some(v1::Amounts {
-                memory_bytes: gib << 30,
-                ..v1::Amounts::default()
-            }),
+            amounts: Some(v1::Amounts { memory_bytes: gib << 30, ..v1::Amounts::default() }),
             gpu_uuids: vec!["a".to_owned()],
             suspendable,
             ..v1::Grant::default()
@@ -148,11 +134,7 @@ mod tests {
             held,
             asked: String::new(),
         };
-        let grants = [
-            grant("pod", 30, true),
-            grant("notebook", 10, true),
-            grant("train", 4, false),
-        ];
+        let grants = [grant("pod", 30, true), grant("notebook", 10, true), grant("train", 4, false)];
         let taken = Taken::count(&grants, &[of_pod], CHUNK);
         let free = taken.free_of_parts(&gpu, FreeGpu::default(), CHUNK);
         assert_eq!((free.mem, free.of), (64, 80));

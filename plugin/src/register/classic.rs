@@ -59,9 +59,7 @@ impl Registrar {
         let answer = tokio::time::timeout(REGISTER_TIMEOUT, client.register(request)).await;
         answer
             .unwrap_or_else(|_| {
-                Err(Status::deadline_exceeded(format!(
-                    "no answer within {REGISTER_TIMEOUT:?}"
-                )))
+                Err(Status::deadline_exceeded(format!("no answer within {REGISTER_TIMEOUT:?}")))
             })
             .map_err(RegisterError::Refused)?;
         let mut count = self.readers.count();

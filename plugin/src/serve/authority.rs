@@ -41,10 +41,7 @@ pub(super) struct KubeletStream {
 
 impl KubeletStream {
     pub(super) fn new(stream: UnixStream) -> Self {
-        Self {
-            stream,
-            rewriter: Rewriter::new(),
-        }
+        Self { stream, rewriter: Rewriter::new() }
     }
 }
 
@@ -118,18 +115,15 @@ impl Rewriter {
     }
 
     fn forward(&mut self, frame: &[u8]) -> io::Result<()> {
-        let (Some([_, _, _, kind, flags, stream @ ..]), Some(payload)) = (
-            frame.first_chunk::<FRAME_HEADER_BYTES>(),
-            frame.get(FRAME_HEADER_BYTES..),
-        ) else {
+        let (Some([_, _, _, kind, flags, stream @ ..]), Some(payload)) =
+            (frame.first_chunk::<FRAME_HEADER_BYTES>(), frame.get(FRAME_HEADER_BYTES..))
+        else {
             return Err(invalid("half a frame"));
         };
         let mut pending = match (*kind, self.pending.take()) {
-            (HEADERS, None) => HeaderBlock {
-                flags: *flags,
-                stream: *stream,
-                block: fragment(*flags, payload)?.to_vec(),
-            },
+            (HEADERS, None) => {
+                HeaderBlock { flags: *flags, stream: *stream, block: fragment(*flags, payload)?.to_vec() }
+            }
             (CONTINUATION, Some(mut pending)) if pending.stream == *stream => {
                 pending.block.extend_from_slice(payload);
                 pending.flags |= flags & END_HEADERS;
@@ -163,11 +157,7 @@ impl Rewriter {
         let headers = headers.map_err(|error| invalid(&format!("a header block: {error:?}")))?;
         let mut written = Vec::new();
         for (name, value) in &headers {
-            let value: &[u8] = if name == b":authority" {
-                b"localhost"
-            } else {
-                value
-            };
+            let value: &[u8] = if name == b":authority" { b"localhost" } else { value };
             written.push(0);
             for text in [name.as_slice(), value] {
                 // Seven bits of length, not Huffman-coded.
@@ -193,10 +183,7 @@ fn fragment(flags: u8, payload: &[u8]) -> io::Result<&[u8]> {
     if flags & PRIORITY != 0 {
         block = block.get(5..).ok_or_else(|| invalid("no priority"))?;
     }
-    let length = block
-        .len()
-        .checked_sub(padding)
-        .ok_or_else(|| invalid("too much padding"))?;
+    let length = block.len().checked_sub(padding).ok_or_else(|| invalid("too much padding"))?;
     Ok(block.get(..length).unwrap_or_default())
 }
 
@@ -272,27 +259,17 @@ mod tests {
     fn headers_of(frame: &[u8]) -> Vec<(String, String)> {
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
         let headers = Decoder::new().decode(&frame[FRAME_HEADER_BYTES..]).unwrap();
-        headers
-            .into_iter()
-            .map(|(name, value)| (text(name), text(value)))
-            .collect()
+        headers.into_iter().map(|(name, value)| (text(name), text(value))).collect()
     }
 
     #[test]
     fn an_authority_that_is_a_path_becomes_localhost_and_the_rest_stays() {
-        for path in [
-            "/var/lib/kubelet/plugins_registry/x.sock",
-            "%2Fvar%2Flib%2Fx.sock",
-            "localhost",
-        ] {
+        for path in ["/var/lib/kubelet/plugins_registry/x.sock", "%2Fvar%2Flib%2Fx.sock", "localhost"] {
             let mut encoder = loona_hpack::Encoder::new();
             // The second request refers to the table that the first has filled.
             let requests = [(); 2].map(|()| {
-                let headers: [(&[u8], &[u8]); 3] = [
-                    (b":method", b"POST"),
-                    (b":authority", path.as_bytes()),
-                    (b"te", b"trailers"),
-                ];
+                let headers: [(&[u8], &[u8]); 3] =
+                    [(b":method", b"POST"), (b":authority", path.as_bytes()), (b"te", b"trailers")];
                 frame(HEADERS, END_HEADERS, &encoder.encode(headers))
             });
             for request in &requests {
@@ -323,10 +300,7 @@ mod tests {
         assert_eq!(headers[3..5], [HEADERS, END_STREAM | END_HEADERS]);
         assert_eq!(
             headers_of(headers),
-            [
-                (":authority".into(), "localhost".into()),
-                ("a".into(), "b".into())
-            ]
+            [(":authority".into(), "localhost".into()), ("a".into(), "b".into())]
         );
     }
 
@@ -377,10 +351,7 @@ mod tests {
             let frames = [frame(HEADERS, 0, front), frame(CONTINUATION, END_HEADERS, back)];
             read(&frames, 1 << 20)
         };
-        assert_eq!(
-            written(PAYLOAD_MAX).unwrap().len(),
-            FRAME_HEADER_BYTES + PAYLOAD_MAX
-        );
+        assert_eq!(written(PAYLOAD_MAX).unwrap().len(), FRAME_HEADER_BYTES + PAYLOAD_MAX);
         let error = written(PAYLOAD_MAX + 1).unwrap_err();
         assert!(error.to_string().contains("too many headers"), "{error}");
     }

@@ -71,17 +71,10 @@ pub fn listen(path: &Path, routes: Routes) -> io::Result<Listening> {
         let until = async move {
             let _ = stopped.wait_for(|stop| *stop).await;
         };
-        let served = Server::builder()
-            .add_routes(routes)
-            .serve_with_incoming_shutdown(incoming, until);
+        let served = Server::builder().add_routes(routes).serve_with_incoming_shutdown(incoming, until);
         if let Err(error) = served.await {
             warn!("{shown}: {error}");
         }
     });
-    Ok(Listening {
-        path: path.to_owned(),
-        inode,
-        stop,
-        serving,
-    })
+    Ok(Listening { path: path.to_owned(), inode, stop, serving })
 }

@@ -50,17 +50,11 @@ pub fn quota_change(
     names: &BTreeSet<String>,
 ) -> Result<QuotaChange, AnnotationError> {
     let mut change = QuotaChange::default();
-    let ours = || {
-        annotations
-            .iter()
-            .filter_map(|(key, value)| Some((key, key.strip_prefix(DOMAIN)?, value)))
-    };
+    let ours = || annotations.iter().filter_map(|(key, value)| Some((key, key.strip_prefix(DOMAIN)?, value)));
     let names_container = |word: &str| word.contains('.');
     let (all, one): (Vec<_>, Vec<_>) = ours().partition(|(_, word, _)| !names_container(word));
     for (key, word, value) in all.into_iter().chain(one) {
-        let (word, named) = word
-            .split_once('.')
-            .map_or((word, None), |(word, named)| (word, Some(named)));
+        let (word, named) = word.split_once('.').map_or((word, None), |(word, named)| (word, Some(named)));
         // An annotation for another container is checked as well, so that all containers refuse a wrong pod.
         let mut unused = QuotaChange::default();
         let target = match named {
@@ -69,17 +63,10 @@ pub fn quota_change(
         };
         set(target, word, value)
             .ok_or_else(|| AnnotationError::Unknown(key.clone()))?
-            .map_err(|problem| AnnotationError::Value {
-                key: key.clone(),
-                value: value.clone(),
-                problem,
-            })?;
+            .map_err(|problem| AnnotationError::Value { key: key.clone(), value: value.clone(), problem })?;
         if named.is_some_and(|named| !names.is_empty() && !names.contains(named)) {
             let names: Vec<&str> = names.iter().map(String::as_str).collect();
-            return Err(AnnotationError::Container {
-                key: key.clone(),
-                names: names.join(", "),
-            });
+            return Err(AnnotationError::Container { key: key.clone(), names: names.join(", ") });
         }
     }
     Ok(change)
@@ -93,9 +80,7 @@ fn set(change: &mut QuotaChange, word: &str, value: &str) -> Option<Result<(), P
         "priority" => value.parse().map(|priority| change.priority = Some(priority)),
         "cores-max" => share().map(|share| change.cores_max_permille = Some(share)),
         "weight" => parse_weight(value).map(|weight| change.weight = Some(weight)),
-        "memory" => value
-            .parse()
-            .map(|MemorySize(bytes)| change.memory_bytes = Some(bytes)),
+        "memory" => value.parse().map(|MemorySize(bytes)| change.memory_bytes = Some(bytes)),
         "suspendable" => truth(value).map(|is_suspendable| change.suspendable = Some(is_suspendable)),
         "cores" => share().map(|share| change.cores_permille = Some(share)),
         _ => return None,
@@ -112,20 +97,15 @@ mod tests {
     use crate::{Policy, Priority};
 
     fn change_for(annotations: &[(&str, &str)], container: &str) -> Result<QuotaChange, String> {
-        let annotations = annotations
-            .iter()
-            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
-            .collect();
+        let annotations =
+            annotations.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
         quota_change(&annotations, container, &BTreeSet::new()).map_err(|error| error.to_string())
     }
 
     #[test]
     fn annotations_of_other_domains_are_ignored() {
-        let others = [
-            ("kubernetes.io/policy", "loud"),
-            ("vcuda.io", "x"),
-            ("nvidia.com/vcuda.io/policy", "y"),
-        ];
+        let others =
+            [("kubernetes.io/policy", "loud"), ("vcuda.io", "x"), ("nvidia.com/vcuda.io/policy", "y")];
         assert_eq!(change_for(&others, "main").unwrap(), QuotaChange::default());
     }
 
@@ -147,21 +127,15 @@ mod tests {
         assert_eq!(main.priority, Some(Priority::Low));
         assert_eq!(main.weight, Some(70));
         assert_eq!(main.suspendable, Some(true));
-        assert_eq!(
-            (main.memory_bytes, main.cores_permille),
-            (Some(1 << 30), Some(125))
-        );
+        assert_eq!((main.memory_bytes, main.cores_permille), (Some(1 << 30), Some(125)));
         let batch = change_for(&annotations, "batch").unwrap();
         assert_eq!(batch.policy, Some(Policy::BestEffort));
         assert_eq!(batch.priority, None);
         assert_eq!(batch.suspendable, Some(false));
         assert_eq!(batch.memory_bytes, Some(2 << 30));
         // A container's name may have dots of its own; it does not here: it is a DNS label.
-        let most = change_for(
-            &[("vcuda.io/policy", "burst"), ("vcuda.io/cores-max.main", "80")],
-            "main",
-        )
-        .unwrap();
+        let most =
+            change_for(&[("vcuda.io/policy", "burst"), ("vcuda.io/cores-max.main", "80")], "main").unwrap();
         assert_eq!(most.cores_max_permille, Some(800));
     }
 
@@ -169,13 +143,8 @@ mod tests {
     fn an_unknown_container_is_named_with_the_known_ones() {
         let annotations = [("vcuda.io/policy.mian".to_owned(), "burst".to_owned())].into();
         let names = ["init", "main"].map(str::to_owned).into();
-        let error = quota_change(&annotations, "main", &names)
-            .unwrap_err()
-            .to_string();
-        assert!(
-            error.contains("vcuda.io/policy.mian") && error.ends_with("it has init, main"),
-            "{error}"
-        );
+        let error = quota_change(&annotations, "main", &names).unwrap_err().to_string();
+        assert!(error.contains("vcuda.io/policy.mian") && error.ends_with("it has init, main"), "{error}");
         quota_change(&annotations, "main", &BTreeSet::new()).unwrap();
         let right = [("vcuda.io/policy.init".to_owned(), "burst".to_owned())].into();
         quota_change(&right, "main", &names).unwrap();
@@ -187,11 +156,7 @@ mod tests {
             ("vcuda.io/polcy", "burst", "vcuda.io/polcy: there is none"),
             ("vcuda.io/", "burst", "vcuda.io/: there is none"),
             ("vcuda.io/policy", "Burst", "\"Burst\": write fixed, burst"),
-            (
-                "vcuda.io/policy.other",
-                "Burst",
-                "vcuda.io/policy.other \"Burst\"",
-            ),
+            ("vcuda.io/policy.other", "Burst", "vcuda.io/policy.other \"Burst\""),
             ("vcuda.io/priority", "9", "write low, normal"),
             ("vcuda.io/suspendable", "yes", "write true or false"),
             ("vcuda.io/suspendable", "True", "write true or false"),

@@ -167,33 +167,21 @@ impl Bounds {
         let at_most = |most: String| format!("at most {most}");
         let share = |permille| CoreShare(permille).to_string();
         match *change {
-            QuotaChange {
-                policy: Some(policy), ..
-            } if !bound.policies.contains(&policy) => {
+            QuotaChange { policy: Some(policy), .. } if !bound.policies.contains(&policy) => {
                 let allowed: Vec<String> = bound.policies.iter().map(ToString::to_string).collect();
                 denied("policy", policy.to_string(), allowed.join(" or "))
             }
-            QuotaChange {
-                priority: Some(priority),
-                ..
-            } if priority > bound.priority_max => denied(
-                "priority",
-                priority.to_string(),
-                at_most(bound.priority_max.to_string()),
-            ),
-            QuotaChange {
-                cores_max_permille: Some(most),
-                ..
-            } if most > bound.cores_max_permille.max(cores_permille) => {
+            QuotaChange { priority: Some(priority), .. } if priority > bound.priority_max => {
+                denied("priority", priority.to_string(), at_most(bound.priority_max.to_string()))
+            }
+            QuotaChange { cores_max_permille: Some(most), .. }
+                if most > bound.cores_max_permille.max(cores_permille) =>
+            {
                 denied("cores-max", share(most), at_most(share(bound.cores_max_permille)))
             }
-            QuotaChange {
-                weight: Some(weight), ..
-            } if weight > bound.weight_max => denied(
-                "weight",
-                weight.to_string(),
-                at_most(bound.weight_max.to_string()),
-            ),
+            QuotaChange { weight: Some(weight), .. } if weight > bound.weight_max => {
+                denied("weight", weight.to_string(), at_most(bound.weight_max.to_string()))
+            }
             _ => Ok(()),
         }
     }
@@ -222,12 +210,8 @@ mod tests {
             weight_max: 300,
             suspendable: false,
         };
-        let free = Bound {
-            priority_max: Priority::High,
-            weight_max: 10_000,
-            suspendable: true,
-            ..Bound::default()
-        };
+        let free =
+            Bound { priority_max: Priority::High, weight_max: 10_000, suspendable: true, ..Bound::default() };
         Bounds::new([("*".to_owned(), strict), ("ops".to_owned(), free)].into())
     }
 
@@ -258,17 +242,12 @@ mod tests {
             // Users of the socket own the node, and are not bounded.
             bounds().check("", &amounts).unwrap();
         }
-        bounds()
-            .check("web", &amounts(Policy::Burst, Priority::Low, 500, Some(300)))
-            .unwrap();
+        bounds().check("web", &amounts(Policy::Burst, Priority::Low, 500, Some(300))).unwrap();
     }
 
     #[test]
     fn only_where_the_operator_allows_it_a_pod_may_be_suspended() {
-        let with = |suspendable| QuotaChange {
-            suspendable,
-            ..QuotaChange::default()
-        };
+        let with = |suspendable| QuotaChange { suspendable, ..QuotaChange::default() };
         let refusal = bounds().check_change("web", &with(Some(true)), 300).unwrap_err();
         assert!(
             refusal.starts_with("suspendable true: pods of namespace web may not be suspended")
@@ -276,37 +255,23 @@ mod tests {
             "{refusal}"
         );
         assert!(Bounds::default().check_suspendable("web").is_err());
-        for (namespace, suspendable) in [
-            ("web", Some(false)),
-            ("web", None),
-            ("ops", Some(true)),
-            ("", Some(true)),
-        ] {
+        for (namespace, suspendable) in
+            [("web", Some(false)), ("web", None), ("ops", Some(true)), ("", Some(true))]
+        {
             bounds().check_change(namespace, &with(suspendable), 300).unwrap();
         }
     }
 
     #[test]
     fn a_default_is_clamped_and_a_wish_is_refused() {
-        const NOTHING: Chosen = Chosen {
-            policy: false,
-            priority: false,
-            cores_max: false,
-        };
-        const ALL: Chosen = Chosen {
-            policy: true,
-            priority: true,
-            cores_max: true,
-        };
+        const NOTHING: Chosen = Chosen { policy: false, priority: false, cores_max: false };
+        const ALL: Chosen = Chosen { policy: true, priority: true, cores_max: true };
         let burst_only = Bound {
             policies: vec![Policy::Burst, Policy::BestEffort],
             cores_max_permille: 500,
             ..Bound::default()
         };
-        let bounds = Bounds {
-            own: [("burst".to_owned(), burst_only)].into(),
-            ..bounds()
-        };
+        let bounds = Bounds { own: [("burst".to_owned(), burst_only)].into(), ..bounds() };
         let default = amounts(Policy::Fixed, Priority::Normal, 300, None);
         let low = bounds.clamped("web", &default, NOTHING);
         assert_eq!(low, amounts(Policy::Fixed, Priority::Low, 300, None));
@@ -315,10 +280,7 @@ mod tests {
         assert_eq!(burst, amounts(Policy::Burst, Priority::Normal, 500, None));
         bounds.check("burst", &burst).unwrap();
         // A tenant may always use the share that it was promised.
-        let large = Quota {
-            cores_permille: 700,
-            ..amounts(Policy::Burst, Priority::Normal, 1000, None)
-        };
+        let large = Quota { cores_permille: 700, ..amounts(Policy::Burst, Priority::Normal, 1000, None) };
         assert_eq!(bounds.clamped("burst", &large, NOTHING).cores_max_permille, 700);
         for namespace in ["web", "burst"] {
             assert_eq!(bounds.clamped(namespace, &default, ALL), default);
@@ -330,11 +292,8 @@ mod tests {
     #[test]
     fn without_configuration_a_pod_may_borrow_and_not_outrank() {
         let none = Bounds::default();
-        none.check("web", &amounts(Policy::Burst, Priority::Normal, 1000, Some(1000)))
-            .unwrap();
-        let refusal = none
-            .check("web", &amounts(Policy::Fixed, Priority::High, 300, None))
-            .unwrap_err();
+        none.check("web", &amounts(Policy::Burst, Priority::Normal, 1000, Some(1000))).unwrap();
+        let refusal = none.check("web", &amounts(Policy::Fixed, Priority::High, 300, None)).unwrap_err();
         assert!(refusal.contains("at most normal"), "{refusal}");
     }
 

@@ -112,10 +112,7 @@ impl Counts {
                 });
             }
         }
-        let each = EachGpu {
-            chunks: self.chunks / gpus,
-            percents: self.percents / gpus,
-        };
+        let each = EachGpu { chunks: self.chunks / gpus, percents: self.percents / gpus };
         if each.percents > CORES_PER_GPU {
             return Err(CountsError::MoreThanAGpu {
                 resource: names.cores.to_owned(),
@@ -129,16 +126,8 @@ impl Counts {
     fn missing(self, chunk_bytes: u64, names: ResourceNames<'_>) -> Option<CountsError> {
         let counts = [
             (names.gpu, self.gpus, "1 (a share of one GPU)".to_owned()),
-            (
-                names.memory,
-                self.chunks,
-                format!("16 (chunks of {})", MemorySize(chunk_bytes)),
-            ),
-            (
-                names.cores,
-                self.percents,
-                "30 (percent of a GPU's time; 100 for all of it)".to_owned(),
-            ),
+            (names.memory, self.chunks, format!("16 (chunks of {})", MemorySize(chunk_bytes))),
+            (names.cores, self.percents, "30 (percent of a GPU's time; 100 for all of it)".to_owned()),
         ];
         let asked: Vec<String> = counts
             .iter()
@@ -146,11 +135,7 @@ impl Counts {
             .map(|(name, count, _)| format!("{name}: {count}"))
             .collect();
         let (missing, _, example) = counts.into_iter().find(|(_, count, _)| *count == 0)?;
-        Some(CountsError::Missing {
-            asked: asked.join(" and "),
-            missing: missing.to_owned(),
-            example,
-        })
+        Some(CountsError::Missing { asked: asked.join(" and "), missing: missing.to_owned(), example })
     }
 }
 
@@ -159,16 +144,8 @@ mod tests {
     use super::*;
 
     fn of(gpus: u32, chunks: u32, percents: u32) -> Result<EachGpu, String> {
-        let names = ResourceNames {
-            gpu: "v/gpu",
-            memory: "v/memory",
-            cores: "v/cores",
-        };
-        let counts = Counts {
-            gpus,
-            chunks,
-            percents,
-        };
+        let names = ResourceNames { gpu: "v/gpu", memory: "v/memory", cores: "v/cores" };
+        let counts = Counts { gpus, chunks, percents };
         let each = counts.of_each_gpu(256 << 20, names);
         each.map_err(|error| error.to_string())
     }
@@ -178,10 +155,7 @@ mod tests {
         let each = of(2, 16, 30).unwrap();
         assert_eq!((each.chunks, each.percents), (8, 15));
         let uneven = of(2, 33, 30).unwrap_err();
-        assert!(
-            uneven.starts_with("v/memory: 33 ") && uneven.ends_with("32 or 34"),
-            "{uneven}"
-        );
+        assert!(uneven.starts_with("v/memory: 33 ") && uneven.ends_with("32 or 34"), "{uneven}");
         let below_the_first = of(2, 32, 1).unwrap_err();
         assert!(below_the_first.ends_with("by 2: ask for 2"), "{below_the_first}");
         assert!(of(1, 16, 101).unwrap_err().contains("more than 1 of 100 percent"));
@@ -194,10 +168,7 @@ mod tests {
         for (counts, said) in [
             ((0, 0, 0), "for no v/gpu: add v/gpu: 1"),
             ((1, 0, 0), "add v/memory: 16 (chunks of 256 MiB)"),
-            (
-                (1, 16, 0),
-                "it asks for v/gpu: 1 and v/memory: 16 and for no v/cores: add v/cores: 30",
-            ),
+            ((1, 16, 0), "it asks for v/gpu: 1 and v/memory: 16 and for no v/cores: add v/cores: 30"),
         ] {
             let error = of(counts.0, counts.1, counts.2).unwrap_err();
             assert!(error.contains(said), "{error}");

@@ -47,10 +47,9 @@ impl From<Contradiction> for AmountsError {
     fn from(contradiction: Contradiction) -> Self {
         match contradiction {
             Contradiction::MaximumWithoutBurst { .. } => Self::MaximumWithoutBurst,
-            Contradiction::MaximumBelowShare {
-                cores_max_permille,
-                cores_permille,
-            } => Self::LessThanShare(CoreShare(cores_max_permille), CoreShare(cores_permille)),
+            Contradiction::MaximumBelowShare { cores_max_permille, cores_permille } => {
+                Self::LessThanShare(CoreShare(cores_max_permille), CoreShare(cores_permille))
+            }
         }
     }
 }
@@ -62,10 +61,9 @@ impl From<Contradiction> for AmountsError {
 /// `change` has more than the request, or contradicts itself.
 pub fn lowered_quota(most_bytes: u64, most: u32, change: &QuotaChange) -> Result<Quota, AmountsError> {
     match (change.memory_bytes, change.cores_permille) {
-        (Some(bytes), _) if bytes > most_bytes => Err(AmountsError::MoreMemory(
-            MemorySize(bytes),
-            MemorySize(most_bytes),
-        )),
+        (Some(bytes), _) if bytes > most_bytes => {
+            Err(AmountsError::MoreMemory(MemorySize(bytes), MemorySize(most_bytes)))
+        }
         (_, Some(cores)) if cores > most => Err(AmountsError::MoreCores(CoreShare(cores), CoreShare(most))),
         _ => Ok(Quota::fixed(Some(most_bytes), most).merge(change)?),
     }
@@ -106,11 +104,7 @@ mod tests {
     #[test]
     fn a_change_lowers_a_request_and_never_raises_it() {
         let lowered = |memory_bytes, cores_permille| {
-            let change = QuotaChange {
-                memory_bytes,
-                cores_permille,
-                ..QuotaChange::default()
-            };
+            let change = QuotaChange { memory_bytes, cores_permille, ..QuotaChange::default() };
             lowered_quota(1000, 300, &change)
         };
         assert_eq!(lowered(None, None), Ok(Quota::fixed(Some(1000), 300)));

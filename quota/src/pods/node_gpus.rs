@@ -19,9 +19,7 @@ pub struct NodeGpus {
 pub fn container_key(namespace: &str, pod: &str, container: &str) -> u32 {
     let names = [namespace, "/", pod, "/", container];
     let bytes = names.iter().flat_map(|name| name.bytes());
-    bytes.fold(0x811c_9dc5, |hash, byte| {
-        (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
-    })
+    bytes.fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
 
 /// What one more container could have of a GPU.
@@ -67,11 +65,7 @@ mod tests {
         let step = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(16_777_619);
         let expected = b"a//".iter().fold(2_166_136_261, |hash, byte| step(hash, *byte));
         assert_eq!(container_key("a", "", ""), expected);
-        let keys = [
-            container_key("n", "p", "c"),
-            container_key("n", "p", "d"),
-            container_key("n", "pc", ""),
-        ];
+        let keys = [container_key("n", "p", "c"), container_key("n", "p", "d"), container_key("n", "pc", "")];
         assert!(keys[0] != keys[1] && keys[1] != keys[2] && keys[0] != keys[2]);
     }
 }

@@ -138,18 +138,12 @@ mod tests {
     fn an_error_names_the_wrong_parameter() {
         for (parameters, said) in [
             (with(json!({"polcy": "burst"})), "unknown field `polcy`"),
-            (
-                with(json!({"policy": "Burst"})),
-                "policy \"Burst\": write fixed, burst",
-            ),
+            (with(json!({"policy": "Burst"})), "policy \"Burst\": write fixed, burst"),
             (with(json!({"priority": 1})), "invalid type"),
             (with(json!({"suspendable": "true"})), "invalid type"),
             (with(json!({"weight": 0})), "1 to 10000"),
             (with(json!({"coresMax": 101})), "outside 0.1 to 100"),
-            (
-                json!({"apiVersion": "v1", "kind": KIND}),
-                "write vcuda.io/v1alpha1",
-            ),
+            (json!({"apiVersion": "v1", "kind": KIND}), "write vcuda.io/v1alpha1"),
             (json!({"kind": KIND}), "missing field `apiVersion`"),
             (json!("text"), "invalid type"),
             (Value::Null, "invalid type"),

@@ -44,9 +44,7 @@ fn parse_times_ten_to(power: i32, text: &str) -> Result<u64, QuantityError> {
 /// The value times ten to the power of `power`.
 fn value(power: i32, text: &str) -> Option<u128> {
     let text = text.strip_prefix('+').unwrap_or(text);
-    let end = text
-        .find(|letter: char| !letter.is_ascii_digit() && letter != '.')
-        .unwrap_or(text.len());
+    let end = text.find(|letter: char| !letter.is_ascii_digit() && letter != '.').unwrap_or(text.len());
     let (number, suffix) = text.split_at(end);
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     let digits = format!("{whole}{fraction}");
@@ -99,9 +97,7 @@ fn shifted(digits: u128, exponent: i32) -> Option<u128> {
 /// Formats a number of bytes as a quantity, such as `4Gi`.
 pub fn bytes(bytes: u64) -> String {
     let units = [(40, "Ti"), (30, "Gi"), (20, "Mi"), (10, "Ki")];
-    let exact = units
-        .iter()
-        .find(|(bits, _)| bytes > 0 && bytes.trailing_zeros() >= *bits);
+    let exact = units.iter().find(|(bits, _)| bytes > 0 && bytes.trailing_zeros() >= *bits);
     match exact {
         Some((bits, unit)) => format!("{}{unit}", bytes >> bits),
         None => bytes.to_string(),
@@ -168,9 +164,7 @@ mod tests {
 
     #[test]
     fn anything_else_is_refused_with_its_text() {
-        for text in [
-            "", "-1", "4GiB", "Gi", "1e", "1.2.3", "1e99", "9Ei", "0x10", "1 Gi", "4gi",
-        ] {
+        for text in ["", "-1", "4GiB", "Gi", "1e", "1.2.3", "1e99", "9Ei", "0x10", "1 Gi", "4gi"] {
             let error = parse(text).unwrap_err().to_string();
             assert!(error.contains(&format!("'{text}'")), "{error}");
         }

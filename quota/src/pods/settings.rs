@@ -8,9 +8,7 @@ use crate::MemorySize;
 /// What to write instead.
 pub fn parse_chunk(text: &str) -> Result<u64, String> {
     const MIB: u64 = 1 << 20;
-    let MemorySize(bytes) = text
-        .parse()
-        .map_err(|error: crate::ParseError| error.to_string())?;
+    let MemorySize(bytes) = text.parse().map_err(|error: crate::ParseError| error.to_string())?;
     if !(16 * MIB..=(64 << 10) * MIB).contains(&bytes) {
         return Err("outside 16 MiB to 64 GiB; write for example 256Mi".to_owned());
     }
@@ -34,9 +32,7 @@ pub fn parse_resource_name(text: &str) -> Result<&str, String> {
         (1..=most).contains(&word.len())
             && is_edge(word.bytes().next())
             && is_edge(word.bytes().next_back())
-            && word
-                .bytes()
-                .all(|byte| byte.is_ascii_alphanumeric() || marks.contains(char::from(byte)))
+            && word.bytes().all(|byte| byte.is_ascii_alphanumeric() || marks.contains(char::from(byte)))
     };
     let is_lower = !domain.bytes().any(|byte| byte.is_ascii_uppercase());
     if !is_word(domain, 253, "-.") || !is_lower || !is_word(name, 63, "-._") {

@@ -83,12 +83,7 @@ pub(super) fn make_files(new: &Path, tenant: &Tenant, now_ns: u64) -> io::Result
 /// A new file of the size of `T`, all zeros, with its space reserved: a full disk is an error here and no fault
 /// later.
 pub(super) fn new_file<T: Mapped>(path: &Path, mode: u32) -> io::Result<Mapping<T>> {
-    let file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(path)?;
+    let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)?;
     sys::reserve_space(&file, size_of::<T>())?;
     permit(path, mode)?;
     Mapping::of_file(&file, true)

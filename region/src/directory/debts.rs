@@ -22,10 +22,7 @@ pub(super) fn read(path: &Path, now_ns: u64) -> Vec<(GpuUuid, i64)> {
         let debt_ns = level_ns.saturating_sub(pace.credit_at(now_ns));
         (debt_ns > 0).then_some((uuid, debt_ns.min(MOST_NS)))
     };
-    limits
-        .devices()
-        .filter_map(|(device, uuid)| debt(device, uuid))
-        .collect()
+    limits.devices().filter_map(|(device, uuid)| debt(device, uuid)).collect()
 }
 
 /// Charges these debts to the run of a new directory.
@@ -39,11 +36,7 @@ pub(super) fn write(path: &Path, debts: &[(GpuUuid, i64)]) -> Result<(), WriteEr
     let mut writer = LimitsWriter::open(path).map_err(WriteError::Open)?;
     let devices: Vec<_> = writer.limits().devices().collect();
     for (device, uuid) in devices {
-        let owed_ns: i64 = debts
-            .iter()
-            .filter(|(gpu, _)| *gpu == uuid)
-            .map(|(_, ns)| ns)
-            .sum();
+        let owed_ns: i64 = debts.iter().filter(|(gpu, _)| *gpu == uuid).map(|(_, ns)| ns).sum();
         let Ok(pace) = writer.limits().pace(device) else {
             continue;
         };
@@ -73,23 +66,14 @@ mod tests {
             memory_wait_ms: None,
         };
         let me = Identity::current().unwrap();
-        let dead = Identity {
-            start_ticks: me.start_ticks + 1,
-            ..me
-        };
-        let start = |name, now_ns| {
-            Directory::create_or_join(root.path(), &tenant(name), &dead, now_ns)
-                .unwrap()
-                .0
-        };
+        let dead = Identity { start_ticks: me.start_ticks + 1, ..me };
+        let start =
+            |name, now_ns| Directory::create_or_join(root.path(), &tenant(name), &dead, now_ns).unwrap().0;
         let owes = |directory: &Directory, now_ns| read(directory.path(), now_ns);
         let first = start("a", 1000);
         let device = Limits::read(first.path()).unwrap().devices().next().unwrap().0;
         assert_eq!(owes(&first, 1000), []);
-        Usage::open(first.path())
-            .unwrap()
-            .bucket(device)
-            .charge(5_000_000);
+        Usage::open(first.path()).unwrap().bucket(device).charge(5_000_000);
         let path = first.path().to_owned();
         drop(first);
         // The tenant's share is a tenth of the time: so much is paid back.
@@ -97,10 +81,7 @@ mod tests {
         assert_eq!(second.path(), path);
         assert_eq!(owes(&second, 10_001_000), [(GPU, 4_000_000)]);
         assert_eq!(owes(&start("b", 10_001_000), 10_001_000), []);
-        Usage::open(second.path())
-            .unwrap()
-            .bucket(device)
-            .charge(i64::MAX / 2);
+        Usage::open(second.path()).unwrap().bucket(device).charge(i64::MAX / 2);
         drop(second);
         assert_eq!(owes(&start("a", 10_001_000), 10_001_000), [(GPU, MOST_NS)]);
     }

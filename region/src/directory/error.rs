@@ -52,10 +52,9 @@ impl fmt::Display for DirectoryError {
                 )
             }
             Self::Devices(count) => write!(f, "{count} GPUs; a run has 1 to {MAX_DEVICES}"),
-            Self::OutOfRange(uuid) => write!(
-                f,
-                "the share for {uuid} is out of its range; give 1 to 100 percent"
-            ),
+            Self::OutOfRange(uuid) => {
+                write!(f, "the share for {uuid} is out of its range; give 1 to 100 percent")
+            }
             Self::Unsafe(path) => {
                 write!(
                     f,
@@ -63,16 +62,10 @@ impl fmt::Display for DirectoryError {
                     path.display()
                 )
             }
-            Self::Granted(path) => write!(
-                f,
-                "{} belongs to a tenant of the node's manager; choose another name",
-                path.display()
-            ),
-            Self::Busy(path) => write!(
-                f,
-                "another program holds the lock on {}; try again",
-                path.display()
-            ),
+            Self::Granted(path) => {
+                write!(f, "{} belongs to a tenant of the node's manager; choose another name", path.display())
+            }
+            Self::Busy(path) => write!(f, "another program holds the lock on {}; try again", path.display()),
             Self::Left(path, uuid) => write!(
                 f,
                 "{}: another process keeps memory that a run of this name has exported on {uuid}; give this run that GPU, or another name",

@@ -29,10 +29,7 @@ const LATER_RELEASE_TIMES: u64 = 4;
 pub fn is_granted(directory: &Path) -> bool {
     match fs::symlink_metadata(directory.join(GRANT)) {
         Ok(_) => true,
-        Err(error) => !matches!(
-            error.kind(),
-            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
-        ),
+        Err(error) => !matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory),
     }
 }
 
@@ -50,9 +47,7 @@ pub fn create_granted(
 ) -> Result<PathBuf, DirectoryError> {
     tenant.check()?;
     let path = home(root, user)?.join(&tenant.name);
-    let new = root
-        .join("containers")
-        .join(format!(".new-grant-{}", tenant.name));
+    let new = root.join("containers").join(format!(".new-grant-{}", tenant.name));
     // Remains of a killed manager. There is only one manager.
     discard(&new)?;
     let made = make_files(&new, tenant, now_ns).and_then(|lock| {

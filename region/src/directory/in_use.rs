@@ -33,11 +33,7 @@ pub(super) fn lock_directory(path: &Path, lock: &File, me: &Identity) -> Result<
     if !sys::try_lock(lock, Lock::Shared).map_err(io)? {
         return Ok(LockOutcome::Locked);
     }
-    Ok(if is_linked(path, lock) {
-        LockOutcome::Living
-    } else {
-        LockOutcome::Gone
-    })
+    Ok(if is_linked(path, lock) { LockOutcome::Living } else { LockOutcome::Gone })
 }
 
 /// Whether `path` still names the directory that is open as `lock`.

@@ -27,10 +27,7 @@ impl Inherited {
         if let Some((gpu, _)) = left.iter().find(|(gpu, _)| !is_its(gpu)) {
             return Err(DirectoryError::Left(path.to_owned(), *gpu));
         }
-        Ok(Self {
-            debts: debts::read(path, now_ns),
-            left,
-        })
+        Ok(Self { debts: debts::read(path, now_ns), left })
     }
 }
 

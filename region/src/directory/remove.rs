@@ -10,10 +10,7 @@ use crate::sys::{self, Lock};
 
 /// Whether a directory is half made or half removed: no process holds it, and its maker has had time to lock it.
 pub(super) fn is_abandoned(lock: &File) -> bool {
-    let age = lock
-        .metadata()
-        .ok()
-        .and_then(|metadata| metadata.modified().ok()?.elapsed().ok());
+    let age = lock.metadata().ok().and_then(|metadata| metadata.modified().ok()?.elapsed().ok());
     age.is_some_and(|age| age > Duration::from_secs(10))
         && sys::try_lock(lock, Lock::Exclusive).unwrap_or(false)
 }
@@ -23,11 +20,7 @@ pub(super) fn remove(path: &Path) -> Result<(), DirectoryError> {
     let aside = set_aside(path, path.parent().unwrap_or(path))?;
     // A link is deleted, not followed.
     let is_directory = fs::symlink_metadata(&aside).is_ok_and(|metadata| metadata.is_dir());
-    let removed = if is_directory {
-        fs::remove_dir_all(&aside)
-    } else {
-        fs::remove_file(&aside)
-    };
+    let removed = if is_directory { fs::remove_dir_all(&aside) } else { fs::remove_file(&aside) };
     removed.map_err(|error| DirectoryError::Io(path.to_owned(), error))
 }
 

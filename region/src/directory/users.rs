@@ -27,9 +27,7 @@ pub(super) fn home(root: &Path, user: Option<u32>) -> Result<PathBuf, DirectoryE
     match sys::let_through(&own, user) {
         // The user then has the grant by containers alone, which `vcuda run --grant` says.
         Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => Ok(own),
-        done => done
-            .map(|()| own.clone())
-            .map_err(|error| DirectoryError::Io(own, error)),
+        done => done.map(|()| own.clone()).map_err(|error| DirectoryError::Io(own, error)),
     }
 }
 
@@ -72,9 +70,7 @@ pub(super) fn homes(root: &Path) -> io::Result<Vec<PathBuf>> {
 pub fn locate(root: &Path, name: &str) -> PathBuf {
     let homes = homes(root).unwrap_or_default().into_iter();
     let mut paths = homes.map(|home| home.join(name));
-    paths
-        .find(|path| path.symlink_metadata().is_ok())
-        .unwrap_or_else(|| root.join("containers").join(name))
+    paths.find(|path| path.symlink_metadata().is_ok()).unwrap_or_else(|| root.join("containers").join(name))
 }
 
 /// Whether this is the path of a tenant's directory below `root`, whether or not it exists.

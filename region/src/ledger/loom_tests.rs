@@ -14,10 +14,7 @@ struct Table {
 
 impl Table {
     fn new(slots: u32) -> Arc<Self> {
-        Arc::new(Self {
-            inner: super::table::Table::new(slots, 0),
-            granted: Plain::new(0),
-        })
+        Arc::new(Self { inner: super::table::Table::new(slots, 0), granted: Plain::new(0) })
     }
 
     fn record(&self, slot: usize) -> &Record {
@@ -106,10 +103,7 @@ fn loom_what_is_freed_is_never_counted_twice() {
                 }
             })
         });
-        assert!(
-            table.reserve(0, 1),
-            "1 of 10 fits beside the 9 of the process that has them"
-        );
+        assert!(table.reserve(0, 1), "1 of 10 fits beside the 9 of the process that has them");
         for other in others {
             other.join().unwrap();
         }

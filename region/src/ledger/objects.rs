@@ -31,9 +31,7 @@ impl Ledger<'_> {
     /// Whether a process's record includes the object. Once it does not, it never will.
     fn is_paid(&self, object: &ObjectRecord) -> bool {
         let payer = Payer(object.payer.load(Ordering::Relaxed));
-        let place = payer
-            .slot()
-            .and_then(|slot| self.records.get(slot).zip(self.identities.get(slot)));
+        let place = payer.slot().and_then(|slot| self.records.get(slot).zip(self.identities.get(slot)));
         place.is_some_and(|(line, identity)| {
             // The head is read before the slot's state: the next owner takes the slot only while the head is empty.
             line.ledger.includes(&object.until) && payer.is_still(identity.state.load(Ordering::Acquire))

@@ -7,26 +7,16 @@ impl Record {
     /// The record whose head and copies have these words, as read elsewhere.
     #[cfg(not(loom))]
     pub(crate) fn of_words(head: u64, [even_used, even_asked, odd_used, odd_asked]: [u64; 4]) -> Self {
-        let amounts = |used, asked| Amounts {
-            used_bytes: AtomicU64::new(used),
-            asked_bytes: AtomicU64::new(asked),
-        };
+        let amounts =
+            |used, asked| Amounts { used_bytes: AtomicU64::new(used), asked_bytes: AtomicU64::new(asked) };
         let copies = [amounts(even_used, even_asked), amounts(odd_used, odd_asked)];
-        Self {
-            head: AtomicU64::new(head),
-            copies,
-            ..Self::default()
-        }
+        Self { head: AtomicU64::new(head), copies, ..Self::default() }
     }
 
     /// Gives `bytes` back. The process's threads exclude each other around this call. More than it has counts as all.
     #[inline]
     pub(crate) fn release(&self, bytes: u64) {
-        self.settle(
-            self.own()
-                .counted_bytes()
-                .saturating_sub(bytes.min(COUNTABLE_BYTES)),
-        );
+        self.settle(self.own().counted_bytes().saturating_sub(bytes.min(COUNTABLE_BYTES)));
     }
 
     /// Memory of its process (bytes), as that process reads it.
@@ -39,10 +29,7 @@ impl Record {
     /// around this call.
     pub(crate) fn set_overhead(&self, bytes: u64) {
         let bytes = bytes.min(COUNTABLE_BYTES);
-        let used = self
-            .own()
-            .counted_bytes()
-            .saturating_sub(self.overhead_bytes.load(Ordering::Relaxed));
+        let used = self.own().counted_bytes().saturating_sub(self.overhead_bytes.load(Ordering::Relaxed));
         let wanted = used.saturating_add(bytes);
         self.settle(wanted);
         self.overhead_bytes.store(bytes, Ordering::Relaxed);

@@ -91,11 +91,7 @@ impl Seen {
     /// Bytes that are asked for and not decided.
     #[inline]
     pub(super) fn undecided_bytes(self) -> u64 {
-        if self.head.state() == ASKED {
-            self.asked_bytes
-        } else {
-            0
-        }
+        if self.head.state() == ASKED { self.asked_bytes } else { 0 }
     }
 }
 
@@ -120,11 +116,7 @@ impl Record {
             fence(Ordering::Acquire);
             let now = self.head.load(Ordering::SeqCst);
             if now >> TAG_SHIFT == head >> TAG_SHIFT {
-                return Seen {
-                    head: Head(now),
-                    used_bytes,
-                    asked_bytes,
-                };
+                return Seen { head: Head(now), used_bytes, asked_bytes };
             }
             head = now;
         }
@@ -179,9 +171,7 @@ impl Record {
     #[inline]
     pub(super) fn exchange(&self, head: Head, state: u64) -> bool {
         let next = head.with_state(state);
-        self.head
-            .compare_exchange(head.0, next.0, Ordering::SeqCst, Ordering::Relaxed)
-            .is_ok()
+        self.head.compare_exchange(head.0, next.0, Ordering::SeqCst, Ordering::Relaxed).is_ok()
     }
 
     /// Whether the record counts nothing: no memory, and no granted request.
@@ -198,11 +188,7 @@ impl Record {
                 return;
             }
             let empty = head.next(SETTLED, 0).0 | EMPTY;
-            if self
-                .head
-                .compare_exchange(head.0, empty, Ordering::SeqCst, Ordering::Relaxed)
-                .is_ok()
-            {
+            if self.head.compare_exchange(head.0, empty, Ordering::SeqCst, Ordering::Relaxed).is_ok() {
                 return;
             }
         }

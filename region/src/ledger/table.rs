@@ -42,16 +42,11 @@ impl Table {
     }
 
     pub(crate) fn objects(&self) -> Objects<'_> {
-        Objects {
-            states: &self.states,
-            records: &self.objects,
-            used: &self.objects_used,
-        }
+        Objects { states: &self.states, records: &self.objects, used: &self.objects_used }
     }
 
     pub(crate) fn reserve(&self, slot: usize, bytes: u64, limit: u64) -> Result<(), Denied> {
-        self.ledger()
-            .reserve(slot, &self.records[slot].ledger, bytes, limit)
+        self.ledger().reserve(slot, &self.records[slot].ledger, bytes, limit)
     }
 
     pub(crate) fn record(&self, slot: usize) -> &Record {

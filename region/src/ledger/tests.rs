@@ -9,11 +9,7 @@ use proptest::prelude::*;
 fn to_the_byte() {
     let table = Table::new(3, 0);
     assert_eq!(table.reserve(0, 60, 100), Ok(()));
-    let denied = Denied {
-        requested_bytes: 41,
-        used_bytes: 60,
-        limit_bytes: 100,
-    };
+    let denied = Denied { requested_bytes: 41, used_bytes: 60, limit_bytes: 100 };
     assert_eq!(table.reserve(1, 41, 100), Err(denied));
     assert_eq!(table.reserve(1, 40, 100), Ok(()));
     assert!(table.reserve(2, 1, 100).is_err());
@@ -114,20 +110,14 @@ fn a_party_that_stands_still_anywhere_holds_up_no_other() {
         for cleaner_accesses in 0..8 {
             standing_still_after(cleaner_accesses, || table.record(0).empty(|| true));
         }
-        assert_eq!(
-            table.reserve(1, 40, 100).is_ok(),
-            !is_granted || table.ledger().used_bytes() == 70
-        );
+        assert_eq!(table.reserve(1, 40, 100).is_ok(), !is_granted || table.ledger().used_bytes() == 70);
         assert!(table.ledger().used_bytes() <= 100);
         accesses += 1;
         if finished {
             break;
         }
     }
-    assert!(
-        accesses > 12 && granted > 0,
-        "{accesses} accesses, {granted} of them after the grant"
-    );
+    assert!(accesses > 12 && granted > 0, "{accesses} accesses, {granted} of them after the grant");
 }
 
 #[derive(Debug, Clone)]

@@ -97,13 +97,7 @@ impl Limits {
 
     fn take_over(&self, image: &LimitsFile) {
         let get = |word: &AtomicU64| word.load(Ordering::Relaxed);
-        for (ours, now) in self
-            .mapping
-            .devices
-            .iter()
-            .zip(&image.devices)
-            .take(self.devices.len())
-        {
+        for (ours, now) in self.mapping.devices.iter().zip(&image.devices).take(self.devices.len()) {
             let config = now.config.read();
             if ours.config.read() != config {
                 ours.config.write(config);
@@ -112,16 +106,13 @@ impl Limits {
             if ours.pace.read() != pace {
                 ours.pace.write(pace);
             }
-            ours.metered
-                .store(now.metered.load(Ordering::Relaxed), Ordering::Release);
+            ours.metered.store(now.metered.load(Ordering::Relaxed), Ordering::Release);
         }
         let beat_ns = get(&image.arbiter_beat_ns);
         self.mapping.arbiter_beat_ns.store(beat_ns, Ordering::Relaxed);
         let offered_ns = get(&image.room_offered_ns);
         self.mapping.room_offered_ns.store(offered_ns, Ordering::Relaxed);
-        self.mapping
-            .generation
-            .store(get(&image.generation), Ordering::Release);
+        self.mapping.generation.store(get(&image.generation), Ordering::Release);
     }
 
     /// Sets no memory and the least GPU time. Neither value agrees with its checksum, so both deny.

@@ -19,12 +19,8 @@ pub(crate) fn fill(file: &LimitsFile, name: &str, devices: &[(GpuUuid, DeviceCon
     for (word, chunk) in file.name.iter().zip(bytes.as_chunks::<8>().0) {
         word.store(u64::from_le_bytes(*chunk), Ordering::Relaxed);
     }
-    file.name_bytes
-        .store(u32::try_from(name.len()).unwrap_or(u32::MAX), Ordering::Relaxed);
-    file.device_count.store(
-        u32::try_from(devices.len()).unwrap_or(u32::MAX),
-        Ordering::Relaxed,
-    );
+    file.name_bytes.store(u32::try_from(name.len()).unwrap_or(u32::MAX), Ordering::Relaxed);
+    file.device_count.store(u32::try_from(devices.len()).unwrap_or(u32::MAX), Ordering::Relaxed);
     for ((index, record), (uuid, config)) in DeviceIndex::all().zip(&file.devices).zip(devices) {
         let [low, high] = uuid.to_words();
         let [low_word, high_word] = &record.uuid;
@@ -70,31 +66,21 @@ pub(super) fn header_sum(file: &LimitsFile) -> u64 {
 
 /// Whether each value of the first `devices` agrees with its checksum.
 pub(super) fn is_sound(file: &LimitsFile, devices: usize) -> bool {
-    DeviceIndex::all()
-        .zip(&file.devices)
-        .take(devices)
-        .all(|(device, record)| {
-            config_of_words(device, record.config.read()).is_some()
-                && pace_of_words(device, record.pace.read()).is_some()
-        })
+    DeviceIndex::all().zip(&file.devices).take(devices).all(|(device, record)| {
+        config_of_words(device, record.config.read()).is_some()
+            && pace_of_words(device, record.pace.read()).is_some()
+    })
 }
 
 fn header_words(file: &LimitsFile) -> [u64; 5 + NAME_BYTES / 8 + 2 * MAX_DEVICES] {
     let mut words = [0; 5 + NAME_BYTES / 8 + 2 * MAX_DEVICES];
-    let numbers = [
-        &file.header.version,
-        &file.header.compatible_version,
-        &file.device_count,
-        &file.name_bytes,
-    ];
+    let numbers =
+        [&file.header.version, &file.header.compatible_version, &file.device_count, &file.name_bytes];
     let numbers = numbers
         .into_iter()
         .map(|word| u64::from(word.load(Ordering::Relaxed)))
         .chain([file.header.size_bytes.load(Ordering::Relaxed)]);
-    let texts = file
-        .name
-        .iter()
-        .chain(file.devices.iter().flat_map(|device| &device.uuid));
+    let texts = file.name.iter().chain(file.devices.iter().flat_map(|device| &device.uuid));
     let texts = texts.map(|word| word.load(Ordering::Relaxed));
     for (word, value) in words.iter_mut().zip(numbers.chain(texts)) {
         *word = value;
@@ -130,17 +116,8 @@ pub(super) fn words_of_config(device: DeviceIndex, config: &DeviceConfig) -> [u6
 }
 
 pub(super) fn config_of_words(device: DeviceIndex, words: [u64; CONFIG_WORDS]) -> Option<DeviceConfig> {
-    let [
-        memory_limit_bytes,
-        check,
-        shares,
-        competition,
-        priority,
-        burst_ns,
-        hold_max_ns,
-        debt_max_ns,
-        _,
-    ] = words;
+    let [memory_limit_bytes, check, shares, competition, priority, burst_ns, hold_max_ns, debt_max_ns, _] =
+        words;
     let config = DeviceConfig {
         memory_limit_bytes,
         guarantee_permille: low_half(shares),
@@ -166,9 +143,7 @@ fn word_of_priority(priority: Priority) -> u64 {
 }
 
 fn priority_of_word(word: u64) -> Option<Priority> {
-    Priority::ALL
-        .into_iter()
-        .find(|priority| word_of_priority(*priority) == word)
+    Priority::ALL.into_iter().find(|priority| word_of_priority(*priority) == word)
 }
 
 /// The value for metered. Any value but [`NOT_METERED`] means the same.
@@ -213,10 +188,7 @@ pub(super) fn is_valid_pace(pace: &Pace) -> bool {
         && pace.window_ns <= 10_000_000_000
 }
 
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "the lower half is what is asked for"
-)]
+#[expect(clippy::cast_possible_truncation, reason = "the lower half is what is asked for")]
 fn low_half(word: u64) -> u32 {
     word as u32
 }
@@ -229,7 +201,5 @@ fn seal(device: DeviceIndex, words: &mut [u64]) {
 }
 
 fn is_sealed(device: DeviceIndex, words: &[u64]) -> bool {
-    words
-        .split_last()
-        .is_some_and(|(last, others)| *last == checksum(device.get() as u64, others))
+    words.split_last().is_some_and(|(last, others)| *last == checksum(device.get() as u64, others))
 }

@@ -106,10 +106,7 @@ impl LimitsWriter {
             lock,
             usage: open_checked::<UsageFile>(&directory.join("usage"), true).ok(),
         };
-        Ok(Self {
-            limits: target.read()?,
-            file: Some(target),
-        })
+        Ok(Self { limits: target.read()?, file: Some(target) })
     }
 
     /// Limits that readers saw when this was opened, last refreshed or written.
@@ -156,28 +153,18 @@ impl LimitsWriter {
             return Err(WriteError::OutOfRange);
         }
         self.change(|writer| {
-            let old = writer
-                .limits
-                .pace(device)
-                .unwrap_or_else(|_| first_pace(config, now_ns));
+            let old = writer.limits.pace(device).unwrap_or_else(|_| first_pace(config, now_ns));
             let metered = config.cap_permille < 1000 || old.contended;
             // A rate of zero would stop a tenant for ever.
             let lowest = config.promised_permille().max(1);
             let rate = old.rate_permille.clamp(lowest, config.cap_permille.max(lowest));
-            let pace = Pace {
-                metered,
-                ..old.with_rate(rate, now_ns)
-            };
+            let pace = Pace { metered, ..old.with_rate(rate, now_ns) };
             let record = writer.limits.device(device);
             let at = offset_of_device(device) + offset_of!(DeviceLimits, config);
             writer.put(at, &record.config, words_of_config(device, config))?;
             writer.put_pace(device, &pace)?;
             let generation = writer.limits.generation().wrapping_add(1);
-            writer
-                .limits
-                .mapping
-                .generation
-                .store(generation, Ordering::Release);
+            writer.limits.mapping.generation.store(generation, Ordering::Release);
             writer.store(offset_of!(LimitsFile, generation), &generation.to_ne_bytes())?;
             Ok(true)
         })
@@ -234,11 +221,7 @@ impl LimitsWriter {
         let record = self.limits.device(device);
         let metered = metered_word(pace);
         let at = offset_of_device(device);
-        self.put(
-            at + offset_of!(DeviceLimits, pace),
-            &record.pace,
-            words_of_pace(device, pace),
-        )?;
+        self.put(at + offset_of!(DeviceLimits, pace), &record.pace, words_of_pace(device, pace))?;
         record.metered.store(metered, Ordering::Release);
         self.store(at + offset_of!(DeviceLimits, metered), &metered.to_ne_bytes())
     }
@@ -295,11 +278,7 @@ impl fmt::Display for WriteError {
                 f.write_str("a share or time is out of its range; a share is 1 to 100 percent")
             }
             Self::Busy(path) => {
-                write!(
-                    f,
-                    "another program holds the lock on {}; try again when it is done",
-                    path.display()
-                )
+                write!(f, "another program holds the lock on {}; try again when it is done", path.display())
             }
             Self::Lock(path, error) => write!(f, "cannot lock {}: {error}; is it there?", path.display()),
             Self::Open(error) => error.fmt(f),

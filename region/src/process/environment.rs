@@ -57,9 +57,7 @@ fn from_memory(folder: &Path) -> Option<Vec<u8>> {
     let mut addresses = fields.split_ascii_whitespace().skip(50 - 3);
     let mut address = || addresses.next()?.parse::<usize>().ok();
     let (from, to) = (address()?, address()?);
-    let size = to
-        .checked_sub(from)
-        .filter(|size| (1..=VARIABLES_MAX).contains(size))?;
+    let size = to.checked_sub(from).filter(|size| (1..=VARIABLES_MAX).contains(size))?;
     sys::memory_of(pid, from, size).ok()
 }
 

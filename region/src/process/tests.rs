@@ -6,18 +6,10 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::process::{Child, Command, Stdio};
 
 fn child(command: &str) -> (Child, Identity) {
-    let child = Command::new("sh")
-        .args(["-c", command])
-        .stdin(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let child = Command::new("sh").args(["-c", command]).stdin(Stdio::piped()).spawn().unwrap();
     let text = fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap();
     let start_ticks = Stat::parse(&text).unwrap().start_ticks;
-    let identity = Identity {
-        pid: child.id(),
-        start_ticks,
-        ..Identity::current().unwrap()
-    };
+    let identity = Identity { pid: child.id(), start_ticks, ..Identity::current().unwrap() };
     (child, identity)
 }
 
@@ -25,10 +17,7 @@ fn child(command: &str) -> (Child, Identity) {
 fn a_stat_line_with_brackets_in_the_name() {
     let line = "12 (a) b) S 1 12 12 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 3 0 4711 1 1";
     let stat = Stat::parse(line).unwrap();
-    assert_eq!(
-        (stat.name, stat.state, stat.threads, stat.start_ticks),
-        ("a) b", "S", 3, 4711)
-    );
+    assert_eq!((stat.name, stat.state, stat.threads, stat.start_ticks), ("a) b", "S", 3, 4711));
     assert!(Stat::parse("").is_none());
     assert!(Stat::parse("12 (a) S").is_none());
 }
@@ -70,10 +59,7 @@ fn a_process_lives_until_it_is_killed_and_a_zombie_is_dead() {
     let (mut child, identity) = child("read line");
     assert_eq!(view.liveness(&identity), Liveness::Alive);
     assert_ne!(brief.liveness(&identity), Liveness::Dead);
-    let reused = Identity {
-        start_ticks: identity.start_ticks - 1,
-        ..identity
-    };
+    let reused = Identity { start_ticks: identity.start_ticks - 1, ..identity };
     assert_eq!(view.liveness(&reused), Liveness::Dead);
     child.kill().unwrap();
     let is_zombie = || view.liveness(&identity) == Liveness::Dead;
@@ -89,16 +75,8 @@ fn a_process_lives_until_it_is_killed_and_a_zombie_is_dead() {
 #[test]
 fn a_process_of_a_namespace_that_is_gone_is_dead_only_to_who_sees_all() {
     let me = Identity::current().unwrap();
-    let stranger = Identity {
-        pid_namespace: 1,
-        pid: 4_194_301,
-        ..me
-    };
-    let expected = if me.pid_namespace == FIRST_PID_NAMESPACE {
-        Liveness::Dead
-    } else {
-        Liveness::Unknown
-    };
+    let stranger = Identity { pid_namespace: 1, pid: 4_194_301, ..me };
+    let expected = if me.pid_namespace == FIRST_PID_NAMESPACE { Liveness::Dead } else { Liveness::Unknown };
     assert_eq!(ProcessView::new(me).liveness(&stranger), expected);
 }
 
@@ -108,19 +86,11 @@ fn a_pid_and_a_namespace_that_were_given_out_again_are_another_process() {
     let view = ProcessView::new(me);
     let line = "1 (sleep) S 0 1 1 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 4711 1 1";
     let stat = Stat::parse(line).unwrap();
-    let started = |start_ticks| Identity {
-        pid: 1,
-        start_ticks,
-        pid_namespace: me.pid_namespace ^ 1,
-        ..me
-    };
+    let started = |start_ticks| Identity { pid: 1, start_ticks, pid_namespace: me.pid_namespace ^ 1, ..me };
     assert_eq!(view.liveness_by_stat(&stat, &started(4711)), Liveness::Alive);
     assert_eq!(view.liveness_by_stat(&stat, &started(4710)), Liveness::Dead);
     // With a clock of its own, the times cannot be compared.
-    let elsewhere = Identity {
-        time_namespace: me.time_namespace ^ 1,
-        ..started(4710)
-    };
+    let elsewhere = Identity { time_namespace: me.time_namespace ^ 1, ..started(4710) };
     assert_eq!(view.liveness_by_stat(&stat, &elsewhere), Liveness::Alive);
 }
 
@@ -145,11 +115,7 @@ fn the_inner_pid_is_the_last_of_several() {
 #[test]
 fn the_environment_of_a_process_that_starts_is_waited_for() {
     for _ in 0..100 {
-        let mut child = Command::new("sleep")
-            .arg("1000")
-            .env("MEANT", "yes")
-            .spawn()
-            .unwrap();
+        let mut child = Command::new("sleep").arg("1000").env("MEANT", "yes").spawn().unwrap();
         let variables = environment(&folder_of(child.id())).unwrap();
         child.kill().unwrap();
         child.wait().unwrap();
@@ -162,14 +128,8 @@ fn the_groups_of_a_peer_are_its_own() {
     let (ours, _theirs) = std::os::unix::net::UnixStream::pair().unwrap();
     let mut groups = peer_groups(&ours).unwrap();
     let status = fs::read_to_string("/proc/self/status").unwrap();
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("Groups:"))
-        .unwrap();
-    let mut own: Vec<u32> = line
-        .split_ascii_whitespace()
-        .map(|group| group.parse().unwrap())
-        .collect();
+    let line = status.lines().find_map(|line| line.strip_prefix("Groups:")).unwrap();
+    let mut own: Vec<u32> = line.split_ascii_whitespace().map(|group| group.parse().unwrap()).collect();
     own.sort_unstable();
     groups.sort_unstable();
     assert_eq!(groups, own);

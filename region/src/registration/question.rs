@@ -98,10 +98,7 @@ impl Reply {
             (3, 0) => ProcessMemory::Unknown,
             _ => return Err(Malformed),
         };
-        Ok(Self {
-            answer: Answer::decode(answer)?,
-            memory,
-        })
+        Ok(Self { answer: Answer::decode(answer)?, memory })
     }
 }
 
@@ -138,10 +135,7 @@ mod tests {
 
     #[test]
     fn the_plain_answer_of_the_release_before_is_no_reply() {
-        let answer = Answer {
-            version: 1,
-            status: Status::Accepted,
-        };
+        let answer = Answer { version: 1, status: Status::Accepted };
         assert_eq!(Reply::decode(&answer.encode()), Err(Malformed));
         let memory = ProcessMemory::Bytes(5);
         let bytes = Reply { answer, memory }.encode();

@@ -70,11 +70,7 @@ pub fn open(inode: Outlives) -> Option<File> {
     };
     let open = |path: &std::path::Path| {
         let flags = libc::O_CLOEXEC | libc::O_NOCTTY | libc::O_NONBLOCK;
-        let file = OpenOptions::new()
-            .read(true)
-            .custom_flags(flags)
-            .open(path)
-            .ok()?;
+        let file = OpenOptions::new().read(true).custom_flags(flags).open(path).ok()?;
         // The path may have been renamed or exchanged meanwhile.
         (inode_of(file.as_raw_fd()) == Some(inode)).then_some(file)
     };

@@ -50,12 +50,7 @@ impl Ledger<'_> {
     /// key.
     fn grant_or_yield(&self, place: usize, key: ObjectKey, limit_bytes: u64) -> Result<bool, Denied> {
         let objects = self.objects;
-        let bytes = objects
-            .entry(place)
-            .1
-            .bytes
-            .load(Ordering::Relaxed)
-            .min(COUNTABLE_BYTES);
+        let bytes = objects.entry(place).1.bytes.load(Ordering::Relaxed).min(COUNTABLE_BYTES);
         let mut rank = 0;
         loop {
             let mine = objects.state(place);

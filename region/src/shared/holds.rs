@@ -99,11 +99,7 @@ impl Slot<'_> {
         // The table is full: it is counted as this process's own memory, and again for each other process that joins
         // it.
         self.reserve(device, bytes, limit_bytes)?.commit();
-        Ok(Shared {
-            place: None,
-            device,
-            bytes,
-        })
+        Ok(Shared { place: None, device, bytes })
     }
 
     /// Bytes on `device` of objects that this process holds and no process's record includes. They are not in
@@ -122,9 +118,7 @@ impl Slot<'_> {
         let holds = self.holds.0.lock();
         !holds.is_empty() && {
             let me = Payer::new(self.index(), self.usage().identity_state(self.index()));
-            self.usage()
-                .ledger(device)
-                .is_any_paid_by_others(me, holds.keys().copied())
+            self.usage().ledger(device).is_any_paid_by_others(me, holds.keys().copied())
         }
     }
 

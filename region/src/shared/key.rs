@@ -38,15 +38,13 @@ impl ObjectKey {
         }
         let words = words.iter().chain([&last]).map(|word| u64::from_le_bytes(*word));
         let length = bytes.len() as u64;
-        let (first, second) = words.fold(
-            (0x243f_6a88_85a3_08d3 ^ length, 0x1319_8a2e_0370_7344),
-            |(first, second), word| {
+        let (first, second) =
+            words.fold((0x243f_6a88_85a3_08d3 ^ length, 0x1319_8a2e_0370_7344), |(first, second), word| {
                 (
                     mix(first ^ word, 0x9e37_79b9_7f4a_7c15),
                     mix(second ^ word.rotate_left(32), 0xff51_afd7_ed55_8ccd),
                 )
-            },
-        );
+            });
         Self::from_parts(mix(first ^ second.rotate_left(29), 0xc4ce_b9fe_1a85_ec53), second)
     }
 
@@ -73,10 +71,7 @@ impl ObjectKey {
 }
 
 /// Spreads each bit of `value` over all: multiplied to 128 bits, the halves folded together.
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "the two halves are taken on purpose"
-)]
+#[expect(clippy::cast_possible_truncation, reason = "the two halves are taken on purpose")]
 const fn mix(value: u64, by: u64) -> u64 {
     let wide = (value ^ by) as u128 * 0xa0b9_5e3d_7c1f_4e8b;
     let folded = (wide >> 64) as u64 ^ wide as u64;
@@ -105,10 +100,7 @@ mod tests {
                 // The key of 64 zeros is among those above already.
                 assert!(seen.insert(key), "bit {bit} of byte {at}");
                 for (half, part) in halves.iter_mut().zip(key.parts()) {
-                    assert!(
-                        half.insert(part),
-                        "bit {bit} of byte {at}: half a key is another's"
-                    );
+                    assert!(half.insert(part), "bit {bit} of byte {at}: half a key is another's");
                 }
             }
         }

@@ -194,8 +194,7 @@ fn loom_a_late_cleaner_takes_no_hold_of_the_next_owner() {
         assert!(table.objects().add_holder(0, 1, key(1)));
         let (late, late_owner) = (Arc::clone(&table), Arc::clone(&owner));
         let late = loom::thread::spawn(move || {
-            late.objects()
-                .clear(1, || late_owner.load(Ordering::Acquire) == 1);
+            late.objects().clear(1, || late_owner.load(Ordering::Acquire) == 1);
         });
         table.objects().clear(1, || true);
         owner.store(2, Ordering::Release);

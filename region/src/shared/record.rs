@@ -78,10 +78,7 @@ impl ObjectRecord {
     }
 
     pub(crate) fn is_named(&self, key: ObjectKey) -> bool {
-        self.key
-            .iter()
-            .zip(key.parts())
-            .all(|(word, part)| word.load(Ordering::Relaxed) == part)
+        self.key.iter().zip(key.parts()).all(|(word, part)| word.load(Ordering::Relaxed) == part)
     }
 
     /// Fills the record. Only for its owner, while it is being written.
@@ -104,10 +101,7 @@ impl ObjectRecord {
         reason = "a slot is below MAX_SLOTS, and so its word below HOLDER_WORDS"
     )]
     fn word_of(&self, slot: usize) -> (&AtomicU64, u64) {
-        (
-            &self.holders[slot / HOLDERS_A_WORD % HOLDER_WORDS],
-            1 << (slot % HOLDERS_A_WORD),
-        )
+        (&self.holders[slot / HOLDERS_A_WORD % HOLDER_WORDS], 1 << (slot % HOLDERS_A_WORD))
     }
 
     /// Changes a word of holders if `may` accepts the word as read. Returns whether it did.
@@ -150,10 +144,7 @@ impl ObjectRecord {
         let mut known = self.outlives.load(Ordering::SeqCst);
         loop {
             let both = Outlives::of_word(known).and(by).word();
-            match self
-                .outlives
-                .compare_exchange(known, both, Ordering::SeqCst, Ordering::SeqCst)
-            {
+            match self.outlives.compare_exchange(known, both, Ordering::SeqCst, Ordering::SeqCst) {
                 Ok(_) => return,
                 Err(other) => known = other,
             }
@@ -175,8 +166,6 @@ impl ObjectRecord {
     pub(crate) fn is_held(&self) -> bool {
         // After the look at the state, or its change: a holder that this look does not see finds the state changed.
         fence(Ordering::SeqCst);
-        self.holders
-            .iter()
-            .any(|word| holders(word.load(Ordering::SeqCst)) != 0)
+        self.holders.iter().any(|word| holders(word.load(Ordering::SeqCst)) != 0)
     }
 }

@@ -31,15 +31,10 @@ impl<'u> Objects<'u> {
     /// The places that were ever used: state, record.
     pub(crate) fn all(&self) -> impl Iterator<Item = (usize, &'u AtomicU64, &'u ObjectRecord)> + use<'u> {
         let places = self.states.iter().zip(self.records).take(self.used());
-        places
-            .enumerate()
-            .map(|(place, (state, record))| (place, state, record))
+        places.enumerate().map(|(place, (state, record))| (place, state, record))
     }
 
-    #[expect(
-        clippy::indexing_slicing,
-        reason = "callers have the place from a walk over the table"
-    )]
+    #[expect(clippy::indexing_slicing, reason = "callers have the place from a walk over the table")]
     pub(crate) fn entry(&self, place: usize) -> (&'u AtomicU64, &'u ObjectRecord) {
         (&self.states[place], &self.records[place])
     }
@@ -50,10 +45,7 @@ impl<'u> Objects<'u> {
 
     /// Exchanges the state.
     pub(crate) fn exchange(&self, place: usize, from: State, to: State) -> bool {
-        self.entry(place)
-            .0
-            .compare_exchange(from.0, to.0, Ordering::SeqCst, Ordering::SeqCst)
-            .is_ok()
+        self.entry(place).0.compare_exchange(from.0, to.0, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
 
     /// The place of the object with this key: a granted one before any other, else the first. There may be several
@@ -99,9 +91,7 @@ impl<'u> Objects<'u> {
             record.add_holder(slot, || true);
             // Fails if another process took this one for dead: then the place was never this one's, and there is no
             // object.
-            return self
-                .exchange(place, claimed, claimed.next(status))
-                .then_some(place);
+            return self.exchange(place, claimed, claimed.next(status)).then_some(place);
         }
         None
     }

@@ -22,10 +22,7 @@ fn dead_process(number: u32) -> Identity {
 
 /// This test, as a process of the same namespace, so that the others are found dead and it is not.
 fn survivor() -> Identity {
-    Identity {
-        pid: std::process::id(),
-        ..dead_process(0)
-    }
+    Identity { pid: std::process::id(), ..dead_process(0) }
 }
 
 fn device() -> DeviceIndex {
@@ -37,9 +34,7 @@ fn key(number: u64) -> ObjectKey {
 }
 
 fn allocate(slot: &Slot<'_>, bytes: u64) -> bool {
-    slot.reserve(device(), bytes, LIMIT)
-        .map(|reservation| reservation.commit())
-        .is_ok()
+    slot.reserve(device(), bytes, LIMIT).map(|reservation| reservation.commit()).is_ok()
 }
 
 /// Memory of `slot`'s own, shared under the key of this number.
@@ -90,11 +85,7 @@ fn an_exported_object_is_counted_once_by_its_exporter() {
     assert_eq!(held.foreign, held.imported);
     assert_eq!(used_and_unpaid(&usage), (60, 0));
     assert_eq!(held.exporter.used_bytes(device()), 60);
-    assert_eq!(
-        held.importer.unpaid_held_bytes(device()),
-        0,
-        "the exporter has it"
-    );
+    assert_eq!(held.importer.unpaid_held_bytes(device()), 0, "the exporter has it");
     let other_device = DeviceIndex::new(2).unwrap();
     assert_eq!(
         [
@@ -111,14 +102,7 @@ fn an_exported_object_is_counted_once_by_its_exporter() {
 #[test]
 fn an_object_is_counted_until_its_last_holder_parts() {
     let usage = Usage::in_memory().unwrap();
-    let HeldByThree {
-        exporter,
-        importer,
-        third,
-        exported,
-        imported,
-        foreign,
-    } = held_by_three(&usage);
+    let HeldByThree { exporter, importer, third, exported, imported, foreign } = held_by_three(&usage);
     let again = importer.share(key(7), device(), 60);
     assert!(again.is_some(), "held, so shared further");
     assert!(allocate(&importer, 40));
@@ -172,13 +156,8 @@ fn what_was_given_away_counts_until_its_release_is_proved() {
     assert_eq!((usage.used_bytes(device()), unheld_bytes(&usage)), (60, 60));
     assert!(!allocate(&importer, 41));
     let unheld: Vec<_> = usage.unheld().collect();
-    let [object] = unheld[..] else {
-        panic!("{unheld:?}")
-    };
-    assert_eq!(
-        (object.key, object.device, object.bytes, object.outlives),
-        (key(7), device(), 60, keeper())
-    );
+    let [object] = unheld[..] else { panic!("{unheld:?}") };
+    assert_eq!((object.key, object.device, object.bytes, object.outlives), (key(7), device(), 60, keeper()));
     // A process imports it between the proof and what follows from it.
     let imported = importer.join(key(7)).unwrap();
     usage.end_released(&object);
@@ -204,10 +183,7 @@ fn what_the_dead_gave_away_counts_too() {
     let me = survivor();
     let slot = usage.claim(&me).unwrap();
     assert_eq!(usage.reap_dead_and_wait(&ProcessView::new(me)).cleared, 1);
-    assert_eq!(
-        (usage.used_bytes(device()), usage.unpaid_bytes(device())),
-        (60, 60)
-    );
+    assert_eq!((usage.used_bytes(device()), usage.unpaid_bytes(device())), (60, 60));
     assert!(!allocate(&slot, 41));
     assert_eq!(usage.reap_dead_and_wait(&ProcessView::new(me)).cleared, 0);
     let object = usage.unheld().next().unwrap();
@@ -223,11 +199,7 @@ fn what_the_dead_gave_away_counts_too() {
 }
 
 fn clone(object: &Shared) -> Shared {
-    Shared {
-        place: object.place,
-        device: object.device,
-        bytes: object.bytes,
-    }
+    Shared { place: object.place, device: object.device, bytes: object.bytes }
 }
 
 #[test]
@@ -242,13 +214,8 @@ fn who_stops_paying_still_holds_it_and_gives_nothing_back_twice() {
     exporter.part(again);
     assert!(exporter.stop_paying(&exported));
     assert!(!exporter.stop_paying(&exported), "once");
-    let counted = || {
-        (
-            usage.used_bytes(device()),
-            exporter.used_bytes(device()),
-            usage.unpaid_bytes(device()),
-        )
-    };
+    let counted =
+        || (usage.used_bytes(device()), exporter.used_bytes(device()), usage.unpaid_bytes(device()));
     assert_eq!(counted(), (60, 0, 60));
     assert_eq!(exporter.unpaid_held_bytes(device()), 60, "held");
     assert!(allocate(&exporter, 40));
@@ -264,16 +231,10 @@ fn an_object_from_outside_is_counted_once_for_all_who_join_it() {
     let [first, second] = [1, 2].map(|n| usage.claim(&dead_process(n)).unwrap());
     assert!(allocate(&second, 30));
     let denied = first.join_foreign(key(1), device(), 71, LIMIT).unwrap_err();
-    assert_eq!(
-        (denied.requested_bytes, denied.used_bytes, denied.limit_bytes),
-        (71, 30, LIMIT)
-    );
+    assert_eq!((denied.requested_bytes, denied.used_bytes, denied.limit_bytes), (71, 30, LIMIT));
     assert_eq!(first.join(key(1)), None, "nothing is left of it");
     let object = first.join_foreign(key(1), device(), 70, LIMIT).unwrap();
-    assert_eq!(
-        (usage.used_bytes(device()), usage.unpaid_bytes(device())),
-        (100, 70)
-    );
+    assert_eq!((usage.used_bytes(device()), usage.unpaid_bytes(device())), (100, 70));
     let again = second.join_foreign(key(1), device(), 70, LIMIT).unwrap();
     assert_eq!(usage.used_bytes(device()), 100);
     assert!(second.share(key(1), device(), 70).is_some(), "passed on further");
@@ -307,10 +268,7 @@ fn the_dead_pay_and_hold_no_longer() {
     let mine = importer.join(key(1)).unwrap();
     // The payer is found dead, and its slot taken by another process, which uses memory too.
     usage.reap_dead_and_wait(&ProcessView::new(survivor()));
-    assert_eq!(
-        (usage.used_bytes(device()), usage.unpaid_bytes(device())),
-        (60, 60)
-    );
+    assert_eq!((usage.used_bytes(device()), usage.unpaid_bytes(device())), (60, 60));
     let next = usage.claim(&dead_process(9)).unwrap();
     assert_eq!(next.index(), exporter.index());
     assert!(allocate(&next, 20));
@@ -332,17 +290,11 @@ fn an_exec_ends_the_holds_of_the_program_before() {
     let usage = Usage::in_memory().unwrap();
     let slot = usage.claim(&dead_process(1)).unwrap();
     let other = usage.claim(&dead_process(2)).unwrap();
-    let (_mine, _outer) = (
-        export(&slot, 1, 60),
-        slot.join_foreign(key(2), device(), 30, LIMIT).unwrap(),
-    );
+    let (_mine, _outer) = (export(&slot, 1, 60), slot.join_foreign(key(2), device(), 30, LIMIT).unwrap());
     let joined = other.join(key(1)).unwrap();
     let again = usage.claim(&dead_process(1)).unwrap();
     assert_eq!(again.index(), slot.index());
-    assert_eq!(
-        (usage.used_bytes(device()), usage.unpaid_bytes(device())),
-        (60, 60)
-    );
+    assert_eq!((usage.used_bytes(device()), usage.unpaid_bytes(device())), (60, 60));
     assert_eq!(again.join(key(2)), None);
     other.part(joined);
     assert_eq!(usage.used_bytes(device()), 0);
@@ -359,10 +311,7 @@ fn a_full_table_makes_importers_pay_themselves() {
     assert_eq!(slot.share(key(1 << 40), device(), 10), None);
     let alone = slot.join_foreign(key(1 << 41), device(), 20, LIMIT).unwrap();
     let again = other.join_foreign(key(1 << 41), device(), 20, LIMIT).unwrap();
-    assert_eq!(
-        (usage.used_bytes(device()), usage.unpaid_bytes(device())),
-        (50, 0)
-    );
+    assert_eq!((usage.used_bytes(device()), usage.unpaid_bytes(device())), (50, 0));
     assert!(other.join_foreign(key(1 << 42), device(), 51, LIMIT).is_err());
     slot.part(alone);
     other.part(again);

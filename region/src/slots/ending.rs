@@ -83,10 +83,7 @@ impl Usage {
         }
         std::thread::sleep(Duration::from_nanos(first.due_in_ns));
         let second = self.reap_dead(view);
-        Reaped {
-            cleared: first.cleared + second.cleared,
-            due_in_ns: 0,
-        }
+        Reaped { cleared: first.cleared + second.cleared, due_in_ns: 0 }
     }
 
     fn ending(
@@ -162,10 +159,7 @@ impl Usage {
     /// Whether the process of a slot has memory, requests included, or holds objects.
     fn has_memory(&self, index: usize) -> bool {
         DeviceIndex::all().any(|device| !self.slot_device(device, index).ledger.is_empty())
-            || self
-                .objects()
-                .all()
-                .any(|(_, _, record)| record.is_held_by(index))
+            || self.objects().all().any(|(_, _, record)| record.is_held_by(index))
     }
 
     fn give_back_time(&self, index: usize, is_still_dead: impl Fn() -> bool) {
@@ -210,13 +204,8 @@ mod tests {
     fn fates(now_ns: u64, written_ns: Option<u64>, later_ns: &[u64]) -> (Ending, Vec<Ending>) {
         let usage = Usage::in_memory().unwrap();
         let device = DeviceIndex::new(0).unwrap();
-        let process = Identity {
-            pid: 4_200_000,
-            start_ticks: 7,
-            pid_namespace: 1,
-            time_namespace: 0,
-            name: [0; 16],
-        };
+        let process =
+            Identity { pid: 4_200_000, start_ticks: 7, pid_namespace: 1, time_namespace: 0, name: [0; 16] };
         let slot = usage.claim(&process).unwrap();
         slot.reserve(device, 1, 1).unwrap().commit();
         let record = &usage.mapping.identities[0];
@@ -239,17 +228,9 @@ mod tests {
 
     #[test]
     fn a_future_time_that_a_tenant_wrote_neither_prolongs_the_wait_nor_keeps_the_memory() {
-        for written_ns in [
-            NOW_NS + 256,
-            NOW_NS + RELEASED_AFTER_NS,
-            NOW_NS + 2 * RELEASED_AFTER_NS,
-            u64::MAX,
-        ] {
-            let (_, later) = fates(
-                NOW_NS,
-                Some(written_ns),
-                &[NOW_NS, NOW_NS + 2 * RELEASED_AFTER_NS],
-            );
+        for written_ns in [NOW_NS + 256, NOW_NS + RELEASED_AFTER_NS, NOW_NS + 2 * RELEASED_AFTER_NS, u64::MAX]
+        {
+            let (_, later) = fates(NOW_NS, Some(written_ns), &[NOW_NS, NOW_NS + 2 * RELEASED_AFTER_NS]);
             let left_ns = [RELEASED_AFTER_NS, 0];
             assert_eq!(later, left_ns.map(Ending::ReleasedIn), "{written_ns}");
         }

@@ -39,18 +39,12 @@ pub(super) struct Held {
 impl Held {
     /// Keeps a duplicate of `file`. It has a high number, as programs expect theirs from 3 on.
     pub(super) fn of_file(file: &File) -> Self {
-        Self {
-            file: sys::aside(file).ok(),
-            _last: sys::released_last(file).ok(),
-        }
+        Self { file: sys::aside(file).ok(), _last: sys::released_last(file).ok() }
     }
 
     /// No file and no locks, for memory that is no file.
     pub(super) const fn none() -> Self {
-        Self {
-            file: None,
-            _last: None,
-        }
+        Self { file: None, _last: None }
     }
 
     /// Sets the file's times to now.
@@ -62,9 +56,7 @@ impl Held {
 
     /// Locks the byte of a slot. Returns `false` if another process has it, or there are no locks.
     pub(super) fn try_lock(&self, slot: usize) -> bool {
-        self.file
-            .as_ref()
-            .is_some_and(|file| sys::try_lock_byte(file, FIRST_BYTE + slot as u64).is_ok())
+        self.file.as_ref().is_some_and(|file| sys::try_lock_byte(file, FIRST_BYTE + slot as u64).is_ok())
     }
 
     /// Unlocks the byte of a slot of this process.

@@ -39,11 +39,7 @@ impl core::fmt::Debug for OwnRecord<'_> {
 impl OwnRecord<'_> {
     #[inline]
     fn lock(&self) -> Locked<'_> {
-        if self
-            .lock
-            .compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed)
-            .is_err()
-        {
+        if self.lock.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
             wait_for(&self.lock);
         }
         Locked(&self.lock)
@@ -57,12 +53,7 @@ impl<'u> Slot<'u> {
             record: &usage.slot_device(device, index).ledger,
             ledger: usage.ledger(device),
         });
-        Self {
-            usage,
-            index,
-            devices,
-            holds: Holds::default(),
-        }
+        Self { usage, index, devices, holds: Holds::default() }
     }
 
     /// Counts `bytes` on `device` if the tenant stays within `limit_bytes`. Two callers never pass together, and no
@@ -98,11 +89,7 @@ impl<'u> Slot<'u> {
     pub fn gate(&self) -> Option<Gate<'u>> {
         let file = &self.usage.mapping;
         let identity = file.identities.get(self.index)?;
-        Some(Gate::new(
-            &file.suspend_state,
-            &file.resume_wanted,
-            &identity.inside,
-        ))
+        Some(Gate::new(&file.suspend_state, &file.resume_wanted, &identity.inside))
     }
 
     /// Declares that all calls of this process pass its gate.
@@ -153,33 +140,21 @@ impl<'u> Slot<'u> {
     /// Makes a committed reservation of `bytes` part of the overhead on `device`: the sum stays as it is.
     pub fn count_as_overhead(&self, device: DeviceIndex, bytes: u64) {
         let _lock = self.lock(device);
-        self.record(device)
-            .overhead_bytes
-            .fetch_add(bytes, Ordering::Relaxed);
+        self.record(device).overhead_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// Adds to the overhead on `device` (bytes); see [`Slot::set_overhead`].
     pub fn charge_overhead(&self, device: DeviceIndex, bytes: u64) {
         let _lock = self.lock(device);
         let record = self.record(device);
-        record.set_overhead(
-            record
-                .overhead_bytes
-                .load(Ordering::Relaxed)
-                .saturating_add(bytes),
-        );
+        record.set_overhead(record.overhead_bytes.load(Ordering::Relaxed).saturating_add(bytes));
     }
 
     /// Takes from the overhead on `device` (bytes); see [`Slot::set_overhead`].
     pub fn release_overhead(&self, device: DeviceIndex, bytes: u64) {
         let _lock = self.lock(device);
         let record = self.record(device);
-        record.set_overhead(
-            record
-                .overhead_bytes
-                .load(Ordering::Relaxed)
-                .saturating_sub(bytes),
-        );
+        record.set_overhead(record.overhead_bytes.load(Ordering::Relaxed).saturating_sub(bytes));
     }
 
     /// Memory of this process on `device`: all of it, and the overhead in it (bytes, of one moment).
@@ -250,9 +225,7 @@ fn wait_for(word: &AtomicU32) {
     let mut turn = 0;
     // Reads before it tries: a try would take the cache line away from the thread that is about to open the lock.
     while word.load(Ordering::Relaxed) != 0
-        || word
-            .compare_exchange_weak(0, 1, Ordering::Acquire, Ordering::Relaxed)
-            .is_err()
+        || word.compare_exchange_weak(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err()
     {
         if turn < 4096 {
             pause(turn);

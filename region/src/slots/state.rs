@@ -22,10 +22,7 @@ impl State {
         self.0 & 0xff
     }
 
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "the PID's bits are what is asked for"
-    )]
+    #[expect(clippy::cast_possible_truncation, reason = "the PID's bits are what is asked for")]
     pub(crate) fn pid(self) -> u32 {
         (self.0 >> 8) as u32
     }
@@ -56,9 +53,7 @@ impl IdentityRecord {
 
     /// Replaces the state `from` by `to`. Returns false if the state has changed meanwhile.
     pub(super) fn exchange(&self, from: State, to: State) -> bool {
-        self.state
-            .compare_exchange(from.0, to.0, Ordering::AcqRel, Ordering::Relaxed)
-            .is_ok()
+        self.state.compare_exchange(from.0, to.0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
     /// Writes the identity of a new owner.
@@ -89,22 +84,10 @@ pub(crate) fn identity_of_words(
     [start_ticks, namespaces, first, second]: [u64; 4],
 ) -> Identity {
     let mut name = [0; 16];
-    for (byte, from) in name
-        .iter_mut()
-        .zip(first.to_le_bytes().into_iter().chain(second.to_le_bytes()))
-    {
+    for (byte, from) in name.iter_mut().zip(first.to_le_bytes().into_iter().chain(second.to_le_bytes())) {
         *byte = from;
     }
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "the two halves are taken on purpose"
-    )]
+    #[expect(clippy::cast_possible_truncation, reason = "the two halves are taken on purpose")]
     let (pid_namespace, time_namespace) = (namespaces as u32, (namespaces >> 32) as u32);
-    Identity {
-        pid: state.pid(),
-        start_ticks,
-        pid_namespace,
-        time_namespace,
-        name,
-    }
+    Identity { pid: state.pid(), start_ticks, pid_namespace, time_namespace, name }
 }

@@ -20,10 +20,7 @@ fn dead_process(number: u32) -> Identity {
 
 /// A view from the namespace of these processes, in which every one of them is found dead.
 fn survivor() -> ProcessView {
-    ProcessView::new(Identity {
-        pid: std::process::id(),
-        ..dead_process(0)
-    })
+    ProcessView::new(Identity { pid: std::process::id(), ..dead_process(0) })
 }
 
 fn device() -> DeviceIndex {
@@ -39,19 +36,9 @@ fn a_slot_knows_its_owner_and_is_taken_over_by_the_same_process_only() {
     assert_eq!(usage.processes().collect::<Vec<_>>(), [(0, dead_process(1))]);
     assert_eq!(usage.processes().next().unwrap().1.command(), "unknown");
     assert_eq!(usage.used_bytes(device()), GIB + 5);
-    let later = Identity {
-        start_ticks: 8,
-        ..dead_process(1)
-    };
-    assert_eq!(
-        usage.claim(&later).unwrap().index(),
-        1,
-        "the same number, another process"
-    );
-    let after_exec = Identity {
-        name: *b"another\0\0\0\0\0\0\0\0\0",
-        ..dead_process(1)
-    };
+    let later = Identity { start_ticks: 8, ..dead_process(1) };
+    assert_eq!(usage.claim(&later).unwrap().index(), 1, "the same number, another process");
+    let after_exec = Identity { name: *b"another\0\0\0\0\0\0\0\0\0", ..dead_process(1) };
     let again = usage.claim(&after_exec).unwrap();
     assert_eq!((again.index(), usage.used_bytes(device())), (0, 0));
     again.leave();
@@ -66,11 +53,7 @@ fn a_claim_touches_the_tenants_devices_only() {
         usage.queue(device).wait(&Member::new(0), 1, 1);
     }
     usage.claim_on(&dead_process(1), 1).unwrap();
-    assert_eq!(
-        usage.queue(own).first(1, 1),
-        None,
-        "the last owner's place is gone"
-    );
+    assert_eq!(usage.queue(own).first(1, 1), None, "the last owner's place is gone");
     assert_eq!(usage.queue(other).first(1, 1), Some(0));
 }
 
@@ -81,10 +64,7 @@ fn overhead_goes_up_and_down() {
     slot.charge_overhead(device(), 100);
     slot.charge_overhead(device(), 50);
     slot.release_overhead(device(), 30);
-    assert_eq!(
-        (slot.overhead_bytes(device()), slot.used_bytes(device())),
-        (120, 120)
-    );
+    assert_eq!((slot.overhead_bytes(device()), slot.used_bytes(device())), (120, 120));
     slot.reserve(device(), 10, 130).unwrap().commit();
     slot.set_overhead(device(), 10_000);
     assert!(slot.reserve(device(), 1, 130).is_err());
@@ -117,26 +97,17 @@ fn a_reservation_follows_what_the_driver_took_and_is_dropped_whole() {
 fn when_all_slots_are_held_by_the_dead_there_is_room() {
     let usage = Usage::in_memory().unwrap();
     for number in 0..MAX_SLOTS {
-        let slot = usage
-            .claim(&dead_process(u32::try_from(number).unwrap()))
-            .unwrap();
+        let slot = usage.claim(&dead_process(u32::try_from(number).unwrap())).unwrap();
         assert_eq!(slot.index(), number);
         slot.reserve(device(), 1, GIB).unwrap().commit();
     }
     assert_eq!(usage.used_bytes(device()), MAX_SLOTS as u64);
     // From another namespace none of them can be told dead.
-    let blind = Identity {
-        pid_namespace: 2,
-        pid: std::process::id(),
-        ..dead_process(0)
-    };
+    let blind = Identity { pid_namespace: 2, pid: std::process::id(), ..dead_process(0) };
     if !ProcessView::new(blind).sees_all() {
         assert_eq!(usage.claim(&blind).unwrap_err(), SlotsFull);
     }
-    let newcomer = Identity {
-        pid: std::process::id(),
-        ..dead_process(0)
-    };
+    let newcomer = Identity { pid: std::process::id(), ..dead_process(0) };
     let slot = usage.claim(&newcomer).unwrap();
     slot.reserve(device(), GIB, GIB).unwrap().commit();
     assert_eq!(usage.processes().count(), 1);
@@ -159,10 +130,7 @@ fn killed_anywhere_between_claim_and_release() {
     };
     for accesses in 0.. {
         let usage = Usage::in_memory().unwrap();
-        let neighbour = Identity {
-            pid: std::process::id(),
-            ..dead_process(0)
-        };
+        let neighbour = Identity { pid: std::process::id(), ..dead_process(0) };
         let other = usage.claim(&neighbour).unwrap();
         other.reserve(device(), GIB, 4 * GIB).unwrap().commit();
         let finished = standing_still_after(accesses, || run(&usage)).is_some();
@@ -176,10 +144,7 @@ fn killed_anywhere_between_claim_and_release() {
         assert_eq!(usage.used_bytes(device()), GIB, "after {accesses}");
         let level = usage.bucket(device()).level_ns();
         // Killed while it takes a lease, it costs the tenant that much, and never gives it anything.
-        assert!(
-            (0..=2 * 1000 + 200_000).contains(&level),
-            "{level} after {accesses}"
-        );
+        assert!((0..=2 * 1000 + 200_000).contains(&level), "{level} after {accesses}");
         // The next one gets the place, clean, and all of the memory.
         let next = usage.claim(&dead_process(2)).unwrap();
         assert_eq!(next.index(), 1, "after {accesses}");
@@ -203,10 +168,7 @@ fn a_death_that_was_seen_is_not_that_of_the_slots_next_owner() {
     assert_eq!(survivor().liveness(&dead_process(1)), Liveness::Dead);
     // Between the look and the clearing another process clears the slot, and a living process takes it.
     assert_eq!(usage.reap_dead_and_wait(&survivor()).cleared, 1);
-    let neighbour = Identity {
-        pid: std::process::id(),
-        ..dead_process(0)
-    };
+    let neighbour = Identity { pid: std::process::id(), ..dead_process(0) };
     let next = usage.claim(&neighbour).unwrap();
     assert_eq!(next.index(), slow.index());
     next.reserve(device(), GIB, 4 * GIB).unwrap().commit();
@@ -224,9 +186,7 @@ fn threads_of_one_process_share_its_slot() {
         for _ in 0..4 {
             scope.spawn(|| {
                 for _ in 0..rounds {
-                    slot.reserve(device(), 25, 100)
-                        .expect("four times 25 of 100 fit")
-                        .commit();
+                    slot.reserve(device(), 25, 100).expect("four times 25 of 100 fit").commit();
                     slot.release(device(), 25);
                 }
             });
@@ -245,11 +205,7 @@ fn work_of_a_process_that_says_nothing_is_not_in_flight() {
         slot.meter(device()).take(usage.bucket(device()), 1_000_000);
         assert!(slot.meter(device()).spend(1_000_000));
     }
-    assert_eq!(
-        usage.in_flight(device(), now_ns),
-        (2_000_000, 2),
-        "they never told"
-    );
+    assert_eq!(usage.in_flight(device(), now_ns), (2_000_000, 2), "they never told");
     for slot in &slots {
         slot.tell_settled(now_ns);
     }

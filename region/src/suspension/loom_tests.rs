@@ -34,15 +34,9 @@ impl Tenant {
             gate.ask_to_resume();
             return false;
         }
-        assert!(
-            !self.is_away.load(Ordering::Relaxed),
-            "a call met a driver without memory"
-        );
+        assert!(!self.is_away.load(Ordering::Relaxed), "a call met a driver without memory");
         loom::thread::yield_now();
-        assert!(
-            !self.is_away.load(Ordering::Relaxed),
-            "the memory left during a call"
-        );
+        assert!(!self.is_away.load(Ordering::Relaxed), "the memory left during a call");
         gate.leave();
         true
     }

@@ -131,24 +131,18 @@ impl SuspensionWords {
 
     fn half(&self, offset: usize) -> Result<u32, OpenError> {
         let mut bytes = [0; 4];
-        self.file
-            .read_exact_at(&mut bytes, offset as u64)
-            .map_err(|error| self.failed(error))?;
+        self.file.read_exact_at(&mut bytes, offset as u64).map_err(|error| self.failed(error))?;
         Ok(u32::from_ne_bytes(bytes))
     }
 
     fn read(&self, offset: usize, size: usize) -> Result<Vec<u8>, OpenError> {
         let mut bytes = vec![0; size];
-        self.file
-            .read_exact_at(&mut bytes, offset as u64)
-            .map_err(|error| self.failed(error))?;
+        self.file.read_exact_at(&mut bytes, offset as u64).map_err(|error| self.failed(error))?;
         Ok(bytes)
     }
 
     fn write(&self, offset: usize, word: u32) -> Result<(), OpenError> {
-        self.file
-            .write_all_at(&word.to_ne_bytes(), offset as u64)
-            .map_err(|error| self.failed(error))
+        self.file.write_all_at(&word.to_ne_bytes(), offset as u64).map_err(|error| self.failed(error))
     }
 
     fn failed(&self, error: std::io::Error) -> OpenError {

@@ -14,13 +14,8 @@ pub(crate) fn let_through(directory: &Path, user: u32) -> io::Result<()> {
     // (linux/posix_acl_xattr.h; the kernel wants this order).
     const VERSION: u32 = 2;
     const NO_ID: u32 = u32::MAX;
-    let entries: [(u16, u16, u32); 5] = [
-        (0x01, 7, NO_ID),
-        (0x02, 1, user),
-        (0x04, 0, NO_ID),
-        (0x10, 1, NO_ID),
-        (0x20, 0, NO_ID),
-    ];
+    let entries: [(u16, u16, u32); 5] =
+        [(0x01, 7, NO_ID), (0x02, 1, user), (0x04, 0, NO_ID), (0x10, 1, NO_ID), (0x20, 0, NO_ID)];
     let mut list = VERSION.to_le_bytes().to_vec();
     for (tag, permissions, id) in entries {
         list.extend(tag.to_le_bytes());
@@ -38,9 +33,5 @@ pub(crate) fn let_through(directory: &Path, user: u32) -> io::Result<()> {
             0,
         )
     };
-    if answer == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
+    if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

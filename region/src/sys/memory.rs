@@ -28,14 +28,7 @@ pub(crate) unsafe fn copy_own(from: *const u8, to: *mut u8, size: usize) -> io::
 pub(crate) fn memory_of(pid: libc::pid_t, address: usize, size: usize) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; size];
     // SAFETY: `bytes` has this size.
-    unsafe {
-        copy_of(
-            pid,
-            core::ptr::without_provenance(address),
-            bytes.as_mut_ptr(),
-            size,
-        )
-    }?;
+    unsafe { copy_of(pid, core::ptr::without_provenance(address), bytes.as_mut_ptr(), size) }?;
     Ok(bytes)
 }
 
@@ -43,14 +36,8 @@ pub(crate) fn memory_of(pid: libc::pid_t, address: usize, size: usize) -> io::Re
 /// `to` is valid for writing `size` bytes.
 unsafe fn copy_of(pid: libc::pid_t, from: *const u8, to: *mut u8, size: usize) -> io::Result<()> {
     let (from, to) = (
-        libc::iovec {
-            iov_base: from.cast_mut().cast(),
-            iov_len: size,
-        },
-        libc::iovec {
-            iov_base: to.cast(),
-            iov_len: size,
-        },
+        libc::iovec { iov_base: from.cast_mut().cast(), iov_len: size },
+        libc::iovec { iov_base: to.cast(), iov_len: size },
     );
     // SAFETY: the caller's word that `to` may be written; the kernel itself checks that `from` may be read.
     let copied = unsafe { libc::process_vm_readv(pid, &raw const to, 1, &raw const from, 1, 0) };

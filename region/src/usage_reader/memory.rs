@@ -43,9 +43,7 @@ impl UsageReader {
     /// The file cannot be read, or was truncated.
     pub fn left_bytes(&self, device: DeviceIndex) -> Result<u64, OpenError> {
         let left = self.left()?;
-        let own = left
-            .iter()
-            .filter(|left| left.device == device && left.is_shown());
+        let own = left.iter().filter(|left| left.device == device && left.is_shown());
         Ok(own.fold(0, |sum, left| sum.saturating_add(left.bytes)))
     }
 
@@ -66,10 +64,7 @@ impl UsageReader {
         let memory = self.memory_without(device, &dead)?;
         if memory.used_bytes == memory.shared_bytes {
             let left_bytes = self.left_bytes(device)?;
-            return Ok(MemoryUse {
-                used_bytes: left_bytes,
-                shared_bytes: left_bytes,
-            });
+            return Ok(MemoryUse { used_bytes: left_bytes, shared_bytes: left_bytes });
         }
         Ok(memory)
     }
@@ -101,20 +96,13 @@ impl UsageReader {
             .into_iter()
             .enumerate()
             .map(|(slot, (line, head))| SlotDevice {
-                ledger: if dead.contains(&slot) {
-                    Record::default()
-                } else {
-                    record_of_line(&line, head)
-                },
+                ledger: if dead.contains(&slot) { Record::default() } else { record_of_line(&line, head) },
                 meter: Meter::default(),
             })
             .collect();
         let states = self.read(offset_of!(UsageFile, object_states), places * 8)?;
         let objects = self.read(offset_of!(UsageFile, objects), places * size_of::<ObjectRecord>())?;
-        let identities = self.read(
-            offset_of!(UsageFile, identities),
-            slots * size_of::<IdentityRecord>(),
-        )?;
+        let identities = self.read(offset_of!(UsageFile, identities), slots * size_of::<IdentityRecord>())?;
         let [slots_used, objects_used] =
             [slots, places].map(|used| AtomicU32::new(u32::try_from(used).unwrap_or(0)));
         let states = states_without(&states, &objects, dead);
@@ -127,18 +115,11 @@ impl UsageReader {
             records: &records,
             slots_used: &slots_used,
             device: device.get(),
-            objects: Objects {
-                states: &states,
-                records: &objects,
-                used: &objects_used,
-            },
+            objects: Objects { states: &states, records: &objects, used: &objects_used },
             identities: &identities,
         };
         let sum = ledger.others(Party::NONE);
-        let memory = MemoryUse {
-            used_bytes: sum.counted_bytes,
-            shared_bytes: ledger.unpaid_bytes(),
-        };
+        let memory = MemoryUse { used_bytes: sum.counted_bytes, shared_bytes: ledger.unpaid_bytes() };
         Ok((memory, sum.changes))
     }
 }

@@ -25,10 +25,7 @@ impl UsageReader {
         let records = self.read(offset_of!(UsageFile, identities), slots * RECORD)?;
         let offset = offset_of!(UsageFile, devices) + device.get() * MAX_SLOTS * LINE;
         let lines = self.read(offset, slots * LINE)?;
-        let processes = records
-            .chunks_exact(RECORD)
-            .zip(lines.chunks_exact(LINE))
-            .enumerate();
+        let processes = records.chunks_exact(RECORD).zip(lines.chunks_exact(LINE)).enumerate();
         Ok(processes
             .filter_map(|(slot, (record, line))| {
                 let words = words_of_line(line);

@@ -57,15 +57,9 @@ pub(super) fn use_of_line(line: &[u8], head: u64) -> DeviceUse {
 
 /// The word at `offset`, 0 beyond the end.
 pub(crate) fn word(bytes: &[u8], offset: usize) -> u64 {
-    bytes
-        .get(offset..)
-        .and_then(<[u8]>::first_chunk)
-        .map_or(0, |bytes| u64::from_ne_bytes(*bytes))
+    bytes.get(offset..).and_then(<[u8]>::first_chunk).map_or(0, |bytes| u64::from_ne_bytes(*bytes))
 }
 
 pub(super) fn half(bytes: &[u8], offset: usize) -> u32 {
-    bytes
-        .get(offset..)
-        .and_then(<[u8]>::first_chunk)
-        .map_or(0, |bytes| u32::from_ne_bytes(*bytes))
+    bytes.get(offset..).and_then(<[u8]>::first_chunk).map_or(0, |bytes| u32::from_ne_bytes(*bytes))
 }

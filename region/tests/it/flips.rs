@@ -60,9 +60,8 @@ fn each_changed(path: &Path, parts: &[Part], few: &[u8], mut look: impl FnMut(&s
     std::thread::scope(|scope| {
         scope.spawn(move || {
             for (name, range) in parts {
-                for (offset, mask) in range
-                    .clone()
-                    .flat_map(|at| masks(few).into_iter().map(move |mask| (at, mask)))
+                for (offset, mask) in
+                    range.clone().flat_map(|at| masks(few).into_iter().map(move |mask| (at, mask)))
                 {
                     sender.send((*name, offset, mask)).unwrap();
                     file.write_all_at(&[sound[offset] ^ mask], offset as u64).unwrap();
@@ -92,16 +91,10 @@ fn parts_of_usage() -> [Part; 6] {
     let identities = offset_of!(UsageFile, identities);
     let lines = offset_of!(UsageFile, devices);
     let bucket = offset_of!(UsageFile, buckets);
-    let (states, objects) = (
-        offset_of!(UsageFile, object_states),
-        offset_of!(UsageFile, objects),
-    );
+    let (states, objects) = (offset_of!(UsageFile, object_states), offset_of!(UsageFile, objects));
     [
         ("the header", 0..identities),
-        (
-            "the identities",
-            identities..identities + slots * size_of::<IdentityRecord>(),
-        ),
+        ("the identities", identities..identities + slots * size_of::<IdentityRecord>()),
         ("the records", lines..lines + slots * size_of::<SlotDevice>()),
         // The busy map behind it is 32 KiB of the same word.
         ("the bucket", bucket..bucket + offset_of!(TokenBucket, busy) + 16),
@@ -122,11 +115,7 @@ fn every_byte_of_usage() {
     slot.set_overhead(device, 4096);
     // A neighbour that lives, with memory, and memory that both hold.
     let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
-    let of_child = Identity {
-        pid: child.id(),
-        start_ticks: start_of(child.id()),
-        ..me
-    };
+    let of_child = Identity { pid: child.id(), start_ticks: start_of(child.id()), ..me };
     let neighbour = usage.claim(&of_child).unwrap();
     neighbour.reserve(device, 1 << 20, LIMIT).unwrap().commit();
     let key = ObjectKey::of(b"shared");
@@ -140,11 +129,7 @@ fn every_byte_of_usage() {
     each_changed(&path, &parts, &[0xff], |name, offset| {
         from_outside(&reader, directory.path(), &view);
         use_slot(&slot, device);
-        let _ = (
-            usage.used_bytes(device),
-            usage.unpaid_bytes(device),
-            usage.in_flight(device, now_ns()),
-        );
+        let _ = (usage.used_bytes(device), usage.unpaid_bytes(device), usage.in_flight(device, now_ns()));
         usage.reap_dead_and_wait(&view);
         // A newcomer finds a slot, or is told that there is none.
         let newcomer = Identity { start_ticks: 1, ..me };
@@ -196,8 +181,7 @@ fn use_slot(slot: &Slot<'_>, device: DeviceIndex) {
     let _ = slot.amounts(device);
     for object in [
         slot.join(ObjectKey::of(b"shared")),
-        slot.join_foreign(ObjectKey::of(b"another"), device, 4096, LIMIT)
-            .ok(),
+        slot.join_foreign(ObjectKey::of(b"another"), device, 4096, LIMIT).ok(),
     ]
     .into_iter()
     .flatten()
@@ -226,10 +210,8 @@ fn every_byte_of_limits() {
     let mapped = Limits::open(directory.path()).unwrap();
     let pace = mapped.pace(device).unwrap();
     let header = offset_of!(LimitsFile, devices);
-    let parts: [Part; 2] = [
-        ("the header", 0..header),
-        ("the device", header..header + size_of::<DeviceLimits>()),
-    ];
+    let parts: [Part; 2] =
+        [("the header", 0..header), ("the device", header..header + size_of::<DeviceLimits>())];
     let mut refused = 0;
     let is_right = |limits: &Limits| {
         let limit = limits.memory_limit_bytes(device);
@@ -239,37 +221,29 @@ fn every_byte_of_limits() {
             && (limits.pace(device).is_err() || limits.pace(device) == Ok(pace))
             && limits.is_metered(device)
     };
-    each_changed(
-        &directory.path().join("limits"),
-        &parts,
-        &[0x01, 0x80, 0xff],
-        |name, offset| {
-            assert!(mapped.follow(now_ns()));
-            assert!(is_right(&mapped), "mapped, {name}, {offset}");
-            let limit = mapped.memory_limit_bytes(device).unwrap_or(0);
-            assert_eq!(mapped.followed_limit_bytes(device), limit, "{name}, {offset}");
-            let read = Limits::read(directory.path());
-            if let Ok(read) = &read {
-                assert!(
-                    is_right(read) && read.find(&uuid) == Some(device),
-                    "read, {name}, {offset}"
-                );
-                assert_eq!(read.config(device).unwrap().memory_limit_bytes, LIMIT);
-            } else {
-                refused += 1;
+    each_changed(&directory.path().join("limits"), &parts, &[0x01, 0x80, 0xff], |name, offset| {
+        assert!(mapped.follow(now_ns()));
+        assert!(is_right(&mapped), "mapped, {name}, {offset}");
+        let limit = mapped.memory_limit_bytes(device).unwrap_or(0);
+        assert_eq!(mapped.followed_limit_bytes(device), limit, "{name}, {offset}");
+        let read = Limits::read(directory.path());
+        if let Ok(read) = &read {
+            assert!(is_right(read) && read.find(&uuid) == Some(device), "read, {name}, {offset}");
+            assert_eq!(read.config(device).unwrap().memory_limit_bytes, LIMIT);
+        } else {
+            refused += 1;
+        }
+        // A writer refuses too, or writes what was asked for.
+        if let Ok(mut writer) = LimitsWriter::open(directory.path()) {
+            let config = DeviceConfig::new(LIMIT / 2, CAP);
+            if writer.set_config(device, &config, now_ns()).is_ok() {
+                let read = Limits::read(directory.path()).unwrap();
+                assert_eq!(read.config(device), Ok(config), "written, {name}, {offset}");
             }
-            // A writer refuses too, or writes what was asked for.
-            if let Ok(mut writer) = LimitsWriter::open(directory.path()) {
-                let config = DeviceConfig::new(LIMIT / 2, CAP);
-                if writer.set_config(device, &config, now_ns()).is_ok() {
-                    let read = Limits::read(directory.path()).unwrap();
-                    assert_eq!(read.config(device), Ok(config), "written, {name}, {offset}");
-                }
-            } else {
-                assert!(read.is_err(), "{name}, {offset}");
-            }
-        },
-    );
+        } else {
+            assert!(read.is_err(), "{name}, {offset}");
+        }
+    });
     assert!(refused > 150, "{refused}");
     assert!(mapped.follow(now_ns()));
     assert_eq!(mapped.memory_limit_bytes(device), Ok(LIMIT));

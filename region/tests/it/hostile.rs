@@ -43,8 +43,7 @@ fn use_slot(slot: Slot<'_>, maybe_left: ObjectKey) {
     let objects = [
         slot.share(key, device, 100),
         slot.join(key),
-        slot.join_foreign(ObjectKey::of(b"other"), device, 100, 1 << 30)
-            .ok(),
+        slot.join_foreign(ObjectKey::of(b"other"), device, 100, 1 << 30).ok(),
         slot.join(maybe_left),
     ];
     let usage = slot.usage();
@@ -52,11 +51,7 @@ fn use_slot(slot: Slot<'_>, maybe_left: ObjectKey) {
     for object in objects.into_iter().flatten() {
         slot.part(object);
     }
-    let _ = (
-        usage.in_flight(device, now_ns()),
-        slot.meter(device).launches(),
-        usage.bucket(device).denied(),
-    );
+    let _ = (usage.in_flight(device, now_ns()), slot.meter(device).launches(), usage.bucket(device).denied());
     slot.leave();
 }
 
@@ -119,44 +114,23 @@ proptest! {
 
 #[test]
 fn a_truncated_usage_is_an_error_to_those_who_only_look() {
-    let root = tempfile::Builder::new()
-        .permissions(PermissionsExt::from_mode(0o700))
-        .tempdir()
-        .unwrap();
+    let root = tempfile::Builder::new().permissions(PermissionsExt::from_mode(0o700)).tempdir().unwrap();
     let me = Identity::current().unwrap();
     let devices = vec![(GpuUuid::from_bytes([1; 16]), DeviceConfig::new(1 << 30, 300))];
-    let tenant = Tenant {
-        name: "a".to_owned(),
-        devices,
-        is_suspendable: false,
-        memory_wait_ms: None,
-    };
+    let tenant = Tenant { name: "a".to_owned(), devices, is_suspendable: false, memory_wait_ms: None };
     let (directory, _) = Directory::create_or_join(root.path(), &tenant, &me, now_ns()).unwrap();
     let reader = UsageReader::open(directory.path()).unwrap();
-    OpenOptions::new()
-        .write(true)
-        .open(directory.path().join("usage"))
-        .unwrap()
-        .set_len(100)
-        .unwrap();
+    OpenOptions::new().write(true).open(directory.path().join("usage")).unwrap().set_len(100).unwrap();
     assert!(reader.processes(1, &ProcessView::new(me)).is_err());
     assert!(reader.bucket(DeviceIndex::new(0).unwrap()).is_err());
 }
 
 #[test]
 fn limits_that_are_cut_under_a_running_process_are_a_limit_of_nothing() {
-    let root = tempfile::Builder::new()
-        .permissions(PermissionsExt::from_mode(0o700))
-        .tempdir()
-        .unwrap();
+    let root = tempfile::Builder::new().permissions(PermissionsExt::from_mode(0o700)).tempdir().unwrap();
     let me = Identity::current().unwrap();
     let devices = vec![(GpuUuid::from_bytes([1; 16]), DeviceConfig::new(1 << 30, 1000))];
-    let tenant = Tenant {
-        name: "a".to_owned(),
-        devices,
-        is_suspendable: false,
-        memory_wait_ms: None,
-    };
+    let tenant = Tenant { name: "a".to_owned(), devices, is_suspendable: false, memory_wait_ms: None };
     let (directory, _) = Directory::create_or_join(root.path(), &tenant, &me, now_ns()).unwrap();
     let path = directory.path().join("limits");
     let limits = Limits::open(directory.path()).unwrap();
@@ -171,10 +145,7 @@ fn limits_that_are_cut_under_a_running_process_are_a_limit_of_nothing() {
         assert!(limits.follow(now_ns()));
         // What is short of a page still reads as zeros to its end.
         let is_gone = limits.memory_limit_bytes(device).is_err();
-        assert!(
-            is_gone && limits.config(device).is_err() && limits.pace(device).is_err(),
-            "{size}"
-        );
+        assert!(is_gone && limits.config(device).is_err() && limits.pace(device).is_err(), "{size}");
         assert!(limits.is_metered(device));
         assert!(writer.set_config(device, &config, now_ns()).is_err());
         assert!(writer.refresh().is_err());

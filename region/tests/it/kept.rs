@@ -112,11 +112,7 @@ fn a_forked_child_keeps_what_its_dead_parent_had() {
         if then_forks {
             usage.reap_dead_and_wait(&view);
             std::thread::sleep(std::time::Duration::from_nanos(2 * RELEASED_AFTER_NS));
-            assert_eq!(
-                usage.reap_dead(&view).cleared,
-                0,
-                "the child has the driver's descriptors"
-            );
+            assert_eq!(usage.reap_dead(&view).cleared, 0, "the child has the driver's descriptors");
             assert_eq!(seen(), (GIB, GIB));
             kill(child);
             // A child of a dead process is not ours to wait for.
@@ -201,12 +197,7 @@ fn a_childs_lock_goes_after_all_files_that_were_open() {
     let [below, above] = ["below", "above"].map(|name| root.path().join(name));
     let (mut read, mut write) = pipe();
     let parent = forked(|| {
-        let _open = (
-            locked(&below, 100),
-            slow_to_release(110),
-            slow_to_release(300),
-            locked(&above, 310),
-        );
+        let _open = (locked(&below, 100), slow_to_release(110), slow_to_release(300), locked(&above, 310));
         let usage = Usage::open(directory.path()).unwrap();
         let slot = usage.claim(&Identity::current().unwrap()).unwrap();
         slot.reserve(device(), GIB, GIB).unwrap().commit();
@@ -221,11 +212,7 @@ fn a_childs_lock_goes_after_all_files_that_were_open() {
     unsafe { libc::waitpid(parent, core::ptr::null_mut(), 0) };
     let usage = Usage::open(directory.path()).unwrap();
     let view = ProcessView::new(me);
-    assert_eq!(
-        usage.reap_dead(&view),
-        Reaped::default(),
-        "the child has the lock"
-    );
+    assert_eq!(usage.reap_dead(&view), Reaped::default(), "the child has the lock");
     kill(i32::from_ne_bytes(child));
     while usage.reap_dead(&view) == Reaped::default() {}
     assert_eq!([&below, &above].map(|path| is_open(path)), [false; 2]);
@@ -240,10 +227,7 @@ fn death_in_a_namespace_that_cannot_be_seen_is_told_by_the_lock() {
     let me = Identity::current().unwrap();
     let directory = tenant_directory(root.path(), &me);
     let reader = UsageReader::open(directory.path()).unwrap();
-    let elsewhere = ProcessView::new(Identity {
-        pid_namespace: 1,
-        ..me
-    });
+    let elsewhere = ProcessView::new(Identity { pid_namespace: 1, ..me });
     let count = || reader.processes(1, &elsewhere).unwrap().len();
     for then_forks in [false, true] {
         let (parent, child) = start(directory.path(), then_forks);
@@ -260,8 +244,6 @@ fn death_in_a_namespace_that_cannot_be_seen_is_told_by_the_lock() {
             }
         }
         assert_eq!(count(), 0);
-        Usage::open(directory.path())
-            .unwrap()
-            .reap_dead_and_wait(&ProcessView::new(me));
+        Usage::open(directory.path()).unwrap().reap_dead_and_wait(&ProcessView::new(me));
     }
 }

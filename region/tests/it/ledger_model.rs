@@ -37,21 +37,11 @@ struct Cell {
 
 impl Cell {
     fn counted(&self) -> u8 {
-        self.used
-            + if self.status == Status::Granted {
-                self.asked
-            } else {
-                0
-            }
+        self.used + if self.status == Status::Granted { self.asked } else { 0 }
     }
 
     fn write(&mut self, status: Status, used: u8, asked: u8) {
-        *self = Cell {
-            version: self.version + 1,
-            status,
-            used,
-            asked,
-        };
+        *self = Cell { version: self.version + 1, status, used, asked };
     }
 }
 
@@ -109,12 +99,7 @@ type Script = [&'static [Op]; PARTIES];
 
 impl State {
     fn start() -> Self {
-        let cell = Cell {
-            version: 0,
-            status: Status::Settled,
-            used: 0,
-            asked: 0,
-        };
+        let cell = Cell { version: 0, status: Status::Settled, used: 0, asked: 0 };
         let party = Party {
             next_op: 0,
             at: At::Idle,
@@ -124,10 +109,7 @@ impl State {
             last_refused: false,
             was_full: false,
         };
-        Self {
-            cells: [cell; PARTIES],
-            parties: [party.clone(), party.clone(), party],
-        }
+        Self { cells: [cell; PARTIES], parties: [party.clone(), party.clone(), party] }
     }
 
     fn op(&self, me: usize, script: &Script) -> Option<Op> {
@@ -185,11 +167,7 @@ impl State {
         let party = &mut self.parties[me];
         party.seen[other] = Some((cell.version, cell.status));
         party.counted += cell.counted();
-        party.asked += if cell.status == Status::Asking {
-            cell.asked
-        } else {
-            0
-        };
+        party.asked += if cell.status == Status::Asking { cell.asked } else { 0 };
         party.at = match following(other, me) {
             Some(other) => At::Collect(other),
             None if own.used + request + party.counted + party.asked <= LIMIT => At::Grant,
@@ -257,11 +235,7 @@ impl State {
             if let Some(Op::Reserve(request)) = self.op(me, script)
                 && self.parties[me].at != At::Idle
             {
-                let own_request = if self.cells[me].status == Status::Granted {
-                    0
-                } else {
-                    request
-                };
+                let own_request = if self.cells[me].status == Status::Granted { 0 } else { request };
                 self.parties[me].was_full |= total + own_request > LIMIT;
             }
         }
@@ -303,10 +277,7 @@ impl Party {
 
     fn finish(&mut self, refused: bool) {
         if refused {
-            assert!(
-                self.was_full,
-                "refused, although the bytes would have fitted all the time"
-            );
+            assert!(self.was_full, "refused, although the bytes would have fitted all the time");
         }
         *self = Self {
             next_op: self.next_op + 1,
@@ -375,18 +346,10 @@ fn three_parties_one_frozen_anywhere() {
         // All fit, to the byte: no process may be refused.
         [&[Reserve(3), Reserve(1)], &[Reserve(3)], &[Reserve(3)]],
         // Bytes that move from one to another must not be seen twice.
-        [
-            &[Reserve(9), Release(9)],
-            &[Reserve(9), Release(9)],
-            &[Reserve(1)],
-        ],
+        [&[Reserve(9), Release(9)], &[Reserve(9), Release(9)], &[Reserve(1)]],
         // A request that never fits must not refuse others.
         [&[Reserve(11)], &[Reserve(5)], &[Reserve(5)]],
-        [
-            &[Reserve(5), Release(5), Reserve(5)],
-            &[Reserve(5)],
-            &[Reserve(6)],
-        ],
+        [&[Reserve(5), Release(5), Reserve(5)], &[Reserve(5)], &[Reserve(6)]],
     ];
     let chosen = if cfg!(miri) { &scripts[..0] } else { &scripts[..] };
     for script in chosen {

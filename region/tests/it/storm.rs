@@ -1,9 +1,5 @@
 //! Real processes on one `usage`: many at once to the byte, killed at random, and stopped.
-#![expect(
-    clippy::unwrap_used,
-    unsafe_code,
-    reason = "a test: it forks, and fails by panicking"
-)]
+#![expect(clippy::unwrap_used, unsafe_code, reason = "a test: it forks, and fails by panicking")]
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -51,10 +47,7 @@ fn wait_with(pid: i32, options: i32) -> i32 {
 
 /// A word that this process shares with its children.
 fn shared_word() -> &'static AtomicU64 {
-    let (protection, flags) = (
-        libc::PROT_READ | libc::PROT_WRITE,
-        libc::MAP_SHARED | libc::MAP_ANONYMOUS,
-    );
+    let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANONYMOUS);
     // SAFETY: a new mapping at an address of the kernel's choice.
     let address = unsafe { libc::mmap(std::ptr::null_mut(), 8, protection, flags, -1, 0) };
     assert!(address != libc::MAP_FAILED);
@@ -67,10 +60,7 @@ struct Numbers(u64);
 
 impl Numbers {
     fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % bound
     }
 }
@@ -140,8 +130,7 @@ fn killed_at_random_they_leave_nothing() {
                     slot.release(device(), bytes);
                 }
                 if numbers.below(1000) == 0 {
-                    slot.usage()
-                        .reap_dead_and_wait(&ProcessView::new(Identity::current().unwrap()));
+                    slot.usage().reap_dead_and_wait(&ProcessView::new(Identity::current().unwrap()));
                 }
             }
         })
@@ -351,38 +340,17 @@ fn first_of_a_namespace(usage: &Usage, bytes: u64) -> Option<(i32, i32)> {
 fn two_that_are_pid_1_are_two_and_the_dead_one_is_found_from_outside() {
     let usage = Usage::in_memory().unwrap();
     let view = ProcessView::new(Identity::current().unwrap());
-    let started = (
-        first_of_a_namespace(&usage, 600),
-        first_of_a_namespace(&usage, 300),
-    );
+    let started = (first_of_a_namespace(&usage, 600), first_of_a_namespace(&usage, 300));
     let (Some((first_parent, first)), Some((second_parent, second))) = started else {
         println!("skipped: no PID namespace can be made here");
         return;
     };
-    assert_eq!(
-        usage
-            .processes()
-            .filter(|(_, identity)| identity.pid == 1)
-            .count(),
-        2
-    );
-    assert_eq!(
-        (
-            usage.reap_dead_and_wait(&view).cleared,
-            usage.used_bytes(device())
-        ),
-        (0, 900)
-    );
+    assert_eq!(usage.processes().filter(|(_, identity)| identity.pid == 1).count(), 2);
+    assert_eq!((usage.reap_dead_and_wait(&view).cleared, usage.used_bytes(device())), (0, 900));
     signal(first, libc::SIGKILL);
     wait(first_parent);
     if view.sees_all() {
-        assert_eq!(
-            (
-                usage.reap_dead_and_wait(&view).cleared,
-                usage.used_bytes(device())
-            ),
-            (1, 300)
-        );
+        assert_eq!((usage.reap_dead_and_wait(&view).cleared, usage.used_bytes(device())), (1, 300));
     } else {
         println!("skipped in part: from inside a PID namespace the dead of others cannot be told");
     }

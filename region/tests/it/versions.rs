@@ -1,10 +1,6 @@
 //! Files of the release before and of the release after, as those would make them: until there are releases, a header
 //! changed by hand. A program goes together with both or says which two versions do not; a quota is never read wrong.
-#![expect(
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -39,9 +35,7 @@ fn tenant() -> Tenant {
 
 fn made(root: &Path, me: &Identity) -> Directory {
     fs::set_permissions(root, PermissionsExt::from_mode(0o700)).unwrap();
-    Directory::create_or_join(root, &tenant(), me, now_ns())
-        .unwrap()
-        .0
+    Directory::create_or_join(root, &tenant(), me, now_ns()).unwrap().0
 }
 
 #[test]
@@ -60,15 +54,10 @@ fn the_files_of_a_release_before_and_after_are_used_to_the_byte() {
         let limits = Limits::open(directory.path()).unwrap();
         assert_eq!(limits.memory_limit_bytes(device), Ok(LIMIT));
         let mut writer = LimitsWriter::open(directory.path()).unwrap();
-        writer
-            .set_config(device, &DeviceConfig::new(LIMIT / 2, 300), now_ns())
-            .unwrap();
+        writer.set_config(device, &DeviceConfig::new(LIMIT / 2, 300), now_ns()).unwrap();
         assert!(limits.follow(now_ns()));
         assert_eq!(limits.memory_limit_bytes(device), Ok(LIMIT / 2));
-        assert_eq!(
-            Limits::read(directory.path()).unwrap().memory_limit_bytes(device),
-            Ok(LIMIT / 2)
-        );
+        assert_eq!(Limits::read(directory.path()).unwrap().memory_limit_bytes(device), Ok(LIMIT / 2));
         let usage = Usage::open(directory.path()).unwrap();
         let slot = usage.claim(&me).unwrap();
         slot.reserve(device, LIMIT / 2, LIMIT / 2).unwrap().commit();
@@ -108,16 +97,10 @@ fn the_files_of_a_release_that_does_not_go_together_are_refused_and_left_alone()
             UsageReader::open(directory.path()).unwrap_err(),
         ];
         for error in errors {
-            assert!(
-                matches!(error, OpenError::Version { found, .. } if found == version),
-                "{error}"
-            );
+            assert!(matches!(error, OpenError::Version { found, .. } if found == version), "{error}");
             let words = error.to_string();
             assert!(words.contains(&format!("layout version {version}")), "{words}");
-            assert!(
-                words.contains(&format!("this program uses {OLDEST_VERSION} to {VERSION}")),
-                "{words}"
-            );
+            assert!(words.contains(&format!("this program uses {OLDEST_VERSION} to {VERSION}")), "{words}");
             assert!(words.contains("; use the vcuda release that made it"), "{words}");
         }
         // A writer that had the file open before sees that it is another version's now.
@@ -125,10 +108,7 @@ fn the_files_of_a_release_that_does_not_go_together_are_refused_and_left_alone()
         assert!(matches!(change, Err(WriteError::Open(OpenError::Version { .. }))));
         assert!(writer.refresh().is_err());
         let joined = Directory::create_or_join(root.path(), &tenant(), &me, now_ns());
-        assert!(
-            matches!(joined, Err(DirectoryError::Open(OpenError::Version { .. }))),
-            "{joined:?}"
-        );
+        assert!(matches!(joined, Err(DirectoryError::Open(OpenError::Version { .. }))), "{joined:?}");
         assert_eq!(fs::read(directory.path().join("limits")).unwrap(), before);
         // Whether its processes live cannot be told: it is not ours to remove, nor to give to another run.
         let path = directory.path().to_owned();

@@ -67,14 +67,7 @@ impl Launches {
             self.go_on(limiter, cost_ns, paid);
             return false;
         }
-        self.wait_and_pay(
-            limiter,
-            stream_state,
-            stream,
-            &predicted,
-            (view, decision),
-            started_ns,
-        );
+        self.wait_and_pay(limiter, stream_state, stream, &predicted, (view, decision), started_ns);
         true
     }
 
@@ -99,11 +92,7 @@ impl Launches {
         reentrancy::note(|state| (state.line, state.place) = (core::ptr::from_ref(limiter).cast(), place));
         let on_debt = self.wait(
             limiter,
-            Waiting {
-                stream_state,
-                place,
-                for_completion_since_ns: None,
-            },
+            Waiting { stream_state, place, for_completion_since_ns: None },
             view,
             decision,
             predicted,
@@ -114,10 +103,7 @@ impl Launches {
         let held_ns = now_ns().saturating_sub(started_ns);
         limiter.meter.holds.fetch_add(1, Ordering::Relaxed);
         limiter.meter.held_ns.fetch_add(held_ns, Ordering::Relaxed);
-        limiter
-            .meter
-            .debt_admits
-            .fetch_add(u32::from(on_debt), Ordering::Relaxed);
+        limiter.meter.debt_admits.fetch_add(u32::from(on_debt), Ordering::Relaxed);
         if !limiter.meter.spend(cost_ns) {
             // Only this launch goes on debt, without a part for the next ones.
             self.take(limiter, cost_ns, on_debt);
@@ -138,11 +124,7 @@ impl Launches {
     fn take(&self, limiter: &DeviceLimiter, cost_ns: u64, alone: bool) {
         let now = now_ns();
         let is_gang = limiter.bucket.is_gang(now);
-        let lease_part_ns = if alone || is_gang {
-            0
-        } else {
-            limiter.lease_part_ns()
-        };
+        let lease_part_ns = if alone || is_gang { 0 } else { limiter.lease_part_ns() };
         limiter.meter.take_with(limiter.bucket, cost_ns, lease_part_ns);
         if is_gang {
             self.call_gang(limiter, now);

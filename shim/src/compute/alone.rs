@@ -49,14 +49,8 @@ impl Launches {
         }
         limiter.bucket.settle(paid_ns(charged_ns), charged_ns, 1000);
         limiter.meter.finish(predicted.cost_ns, 1);
-        limiter
-            .meter
-            .charged_ns
-            .fetch_add(charged_ns, core::sync::atomic::Ordering::Relaxed);
-        let part = Part {
-            index: predicted.index,
-            count: 1,
-        };
+        limiter.meter.charged_ns.fetch_add(charged_ns, core::sync::atomic::Ordering::Relaxed);
+        let part = Part { index: predicted.index, count: 1 };
         COSTS.learn(&[part], predicted.cost_ns, entered_ns.saturating_sub(from_ns));
     }
 }

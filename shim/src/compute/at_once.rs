@@ -28,9 +28,7 @@ pub(crate) fn at_once(
     if !may_pay_at_once(has_passed_gate) || capture::any_open() {
         return false;
     }
-    launches
-        .pay_at_once(stream, Key::kernel(function, blocks, shared_bytes))
-        .is_some()
+    launches.pay_at_once(stream, Key::kernel(function, blocks, shared_bytes)).is_some()
 }
 
 impl Launches {

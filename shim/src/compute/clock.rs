@@ -15,11 +15,7 @@ static NEAR: AtomicU64 = AtomicU64::new(0);
 
 /// Finds out whether the counter can be used.
 pub(super) fn begin() {
-    let near = if has_steady_counter() && is_clock_its_own() {
-        CYCLES
-    } else {
-        0
-    };
+    let near = if has_steady_counter() && is_clock_its_own() { CYCLES } else { 0 };
     NEAR.store(near, Ordering::Relaxed);
 }
 
@@ -98,10 +94,7 @@ mod tests {
     #[test]
     fn a_launch_sees_a_time_that_is_hardly_old() {
         begin();
-        let clock = Clock {
-            asked_at: AtomicU64::new(0),
-            said_ns: AtomicU64::new(0),
-        };
+        let clock = Clock { asked_at: AtomicU64::new(0), said_ns: AtomicU64::new(0) };
         let end_ns = now_ns() + 2_000_000;
         loop {
             let before_ns = now_ns();

@@ -33,9 +33,7 @@ impl Default for ContextMaps {
             words: [const { AtomicU64::new(0) }; WORDS],
             waited_to_ns: AtomicU64::new(0),
         };
-        Self {
-            maps: (0..CONTEXTS).map(|_| empty()).collect(),
-        }
+        Self { maps: (0..CONTEXTS).map(|_| empty()).collect() }
     }
 }
 
@@ -44,9 +42,8 @@ impl ContextMaps {
     /// entered before (ns).
     pub(super) fn enter(&self, context: usize, from_ns: u64, to_ns: u64) -> u64 {
         let elapsed_ns = to_ns.saturating_sub(from_ns);
-        self.map_of(context).map_or(elapsed_ns, |map| {
-            busy::mark(&map.words, from_ns, to_ns).charge_ns(elapsed_ns)
-        })
+        self.map_of(context)
+            .map_or(elapsed_ns, |map| busy::mark(&map.words, from_ns, to_ns).charge_ns(elapsed_ns))
     }
 
     /// Enters that a context waited from `from_ns` to `to_ns` (`CLOCK_MONOTONIC`) for a time slice. Returns how long
@@ -73,9 +70,7 @@ impl ContextMaps {
 
     fn map_of(&self, context: usize) -> Option<&ContextMap> {
         let is_its = |map: &&ContextMap| {
-            let claimed = map
-                .context
-                .compare_exchange(0, context, Ordering::Relaxed, Ordering::Relaxed);
+            let claimed = map.context.compare_exchange(0, context, Ordering::Relaxed, Ordering::Relaxed);
             claimed.map_or_else(|other| other == context, |_| true)
         };
         self.maps.iter().find(is_its).or_else(|| self.maps.last())
@@ -94,16 +89,9 @@ mod tests {
     fn streams_of_a_context_count_once_and_contexts_each() {
         let maps = ContextMaps::default();
         let enter = |context| maps.enter(context, BEGIN, BEGIN + MS);
-        assert_eq!(
-            [enter(0x10), enter(0x10), enter(0x20), enter(0x20)],
-            [MS, 0, MS, 0]
-        );
+        assert_eq!([enter(0x10), enter(0x10), enter(0x20), enter(0x20)], [MS, 0, MS, 0]);
         maps.forget(0x10);
-        assert_eq!(
-            maps.enter(0x30, BEGIN + MS, BEGIN + 2 * MS),
-            MS,
-            "its place is free"
-        );
+        assert_eq!(maps.enter(0x30, BEGIN + MS, BEGIN + 2 * MS), MS, "its place is free");
     }
 
     #[test]

@@ -182,12 +182,10 @@ impl DeviceLimiter {
             self.misprediction.window_beside_ns(view.window_ns)
         } else {
             let unused_ns = u64::try_from(tokens_ns).unwrap_or(0);
-            self.misprediction
-                .window_ns(view.window_ns, view.pace.rate_permille, unused_ns)
+            self.misprediction.window_ns(view.window_ns, view.pace.rate_permille, unused_ns)
         };
         view.segment_ns = view.segment_ns.min(view.window_ns.max(SEGMENT_LEAST_NS));
-        self.lease_part_ns
-            .store(LEASE_PART_NS.min(view.window_ns / 4), Ordering::Relaxed);
+        self.lease_part_ns.store(LEASE_PART_NS.min(view.window_ns / 4), Ordering::Relaxed);
         let is_watched = self.bucket.is_watched(now_ns);
         let charges_pauses = is_watched
             && !view.contended
@@ -250,11 +248,7 @@ impl DeviceLimiter {
     /// Part of a measured segment that the timing event behind it takes (ns): docs/hardware.md, "time of an event".
     pub(super) fn event_cost_ns(&self) -> u64 {
         let known_ns = self.event_cost_ns.load(Ordering::Relaxed);
-        if known_ns <= EVENT_COST_MAX_NS {
-            known_ns
-        } else {
-            0
-        }
+        if known_ns <= EVENT_COST_MAX_NS { known_ns } else { 0 }
     }
 
     /// Whether an empty pair of timing events is to be placed.
@@ -295,8 +289,7 @@ impl DeviceLimiter {
     /// Notes that work of this process was settled as predicted, though nothing tells when it ended: no pause bounds it. For a while
     /// each launch is measured.
     pub(super) fn lost_sight(&self, now_ns: u64) {
-        self.lost_sight_until_ns
-            .store(now_ns.saturating_add(LOST_SIGHT_NS), Ordering::Relaxed);
+        self.lost_sight_until_ns.store(now_ns.saturating_add(LOST_SIGHT_NS), Ordering::Relaxed);
         self.charges_pauses.store(false, Ordering::Relaxed);
         self.ended_unseen(u64::MAX, now_ns);
     }

@@ -44,10 +44,7 @@ pub(super) struct Reached {
 
 impl EventClocks {
     pub(super) fn new() -> Self {
-        Self {
-            bases: (0..CONTEXTS).map(|_| Base::default()).collect(),
-            asking: AtomicUsize::new(0),
-        }
+        Self { bases: (0..CONTEXTS).map(|_| Base::default()).collect(), asking: AtomicUsize::new(0) }
     }
 
     /// Time at which the timing event of a stream of `context` was reached. It was seen to be reached at `seen_ns`.
@@ -62,25 +59,15 @@ impl EventClocks {
         if let Some(base) = self.bases.iter().find(known) {
             return base.reached_at(timing_event, seen_ns);
         }
-        let base = self
-            .bases
-            .iter()
-            .find(|base| base.context.load(Ordering::Relaxed) == 0)?;
+        let base = self.bases.iter().find(|base| base.context.load(Ordering::Relaxed) == 0)?;
         base.context.store(context, Ordering::Relaxed);
         base.begin(timing_event, seen_ns);
-        Some(Reached {
-            at_ns: seen_ns,
-            earlier_ns: 0,
-        })
+        Some(Reached { at_ns: seen_ns, earlier_ns: 0 })
     }
 
     /// Forgets a context whose events are gone.
     pub(super) fn forget(&self, context: usize) {
-        for base in self
-            .bases
-            .iter()
-            .filter(|base| base.context.load(Ordering::Relaxed) == context)
-        {
+        for base in self.bases.iter().filter(|base| base.context.load(Ordering::Relaxed) == context) {
             base.event.store(0, Ordering::Relaxed);
             base.context.store(0, Ordering::Relaxed);
         }
@@ -91,25 +78,17 @@ impl Base {
     /// Makes the timing event's event the base. The timing event gets the event of the old base.
     fn begin(&self, timing_event: &TimingEvent, at_ns: u64) {
         let event = timing_event.event.load(Ordering::Relaxed);
-        timing_event
-            .event
-            .store(self.event.swap(event, Ordering::Relaxed), Ordering::Relaxed);
+        timing_event.event.store(self.event.swap(event, Ordering::Relaxed), Ordering::Relaxed);
         self.at_ns.store(at_ns, Ordering::Relaxed);
         self.least_ns.store(u64::MAX, Ordering::Relaxed);
     }
 
     fn reached_at(&self, timing_event: &TimingEvent, seen_ns: u64) -> Option<Reached> {
-        let (base, event) = (
-            self.event.load(Ordering::Relaxed),
-            timing_event.event.load(Ordering::Relaxed),
-        );
+        let (base, event) = (self.event.load(Ordering::Relaxed), timing_event.event.load(Ordering::Relaxed));
         let mut milliseconds = 0_f32;
         // SAFETY: two recorded events of ours in one living context; the driver writes a number or nothing.
         unsafe { real::cuEventElapsedTime(&raw mut milliseconds, CUevent(base), CUevent(event)) }.ok()?;
-        #[expect(
-            clippy::cast_possible_truncation,
-            reason = "a number of nanoseconds, seconds at most"
-        )]
+        #[expect(clippy::cast_possible_truncation, reason = "a number of nanoseconds, seconds at most")]
         let elapsed_ns = (f64::from(milliseconds) * 1e6) as i64;
         let implied_ns = seen_ns.saturating_add_signed(-elapsed_ns);
         let least_ns = self.least_ns.load(Ordering::Relaxed).min(implied_ns);
@@ -122,14 +101,8 @@ impl Base {
             // The clocks may have drifted either way since the base: only observations of the base's time count.
             let reached_ns = least_ns.saturating_add_signed(elapsed_ns);
             self.begin(timing_event, reached_ns);
-            return Some(Reached {
-                at_ns: reached_ns,
-                earlier_ns,
-            });
+            return Some(Reached { at_ns: reached_ns, earlier_ns });
         }
-        Some(Reached {
-            at_ns: at_ns.saturating_add_signed(elapsed_ns),
-            earlier_ns,
-        })
+        Some(Reached { at_ns: at_ns.saturating_add_signed(elapsed_ns), earlier_ns })
     }
 }

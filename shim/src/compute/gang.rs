@@ -82,12 +82,9 @@ impl Launches {
 
     /// Whether no neighbour and no second context of this process takes slices of the device, which make kernels longer.
     fn is_unsliced(&self, limiter: &DeviceLimiter) -> bool {
-        let mut at_work = self
-            .streams_on(limiter)
-            .filter(|stream_state| stream_state.pending() > 0);
-        let is_one_context = at_work
-            .next()
-            .is_none_or(|first| at_work.all(|other| first.shares_context(other)));
+        let mut at_work = self.streams_on(limiter).filter(|stream_state| stream_state.pending() > 0);
+        let is_one_context =
+            at_work.next().is_none_or(|first| at_work.all(|other| first.shares_context(other)));
         is_one_context && !limiter.contended.load(Ordering::Relaxed)
     }
 
@@ -133,9 +130,7 @@ impl Launches {
     /// Whether work of another process, or on another device of the gang, is in flight.
     fn are_others_at_work(&self, limiter: &DeviceLimiter, now_ns: u64) -> bool {
         limiter.in_flight(now_ns).0 > limiter.meter.in_flight_ns()
-            || self
-                .peers(limiter, now_ns)
-                .any(|peer| peer.in_flight(now_ns).1 > 0)
+            || self.peers(limiter, now_ns).any(|peer| peer.in_flight(now_ns).1 > 0)
     }
 
     /// The other devices of the gang.
@@ -160,11 +155,7 @@ impl DeviceLimiter {
     /// predictions longer than the work is.
     pub(super) fn waits_from_ns(&self, predicted_ns: u64, now_ns: u64) -> u64 {
         let (alone_ns, beside_ns) = DOUBT_NS;
-        let doubt_ns = if self.contended.load(Ordering::Relaxed) {
-            beside_ns
-        } else {
-            alone_ns
-        };
+        let doubt_ns = if self.contended.load(Ordering::Relaxed) { beside_ns } else { alone_ns };
         if self.bucket.is_gang(now_ns) {
             doubt_ns / GANG_PART
         } else {

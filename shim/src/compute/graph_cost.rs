@@ -24,10 +24,7 @@ fn cost_ns(graph: CUgraph, depth: u32, is_known: &mut bool) -> u64 {
         return 0;
     }
     let nodes = graph::nodes(graph).unwrap_or_default();
-    nodes
-        .into_iter()
-        .map(|node| node_ns(node, depth, is_known).unwrap_or(0))
-        .fold(0, u64::saturating_add)
+    nodes.into_iter().map(|node| node_ns(node, depth, is_known).unwrap_or(0)).fold(0, u64::saturating_add)
 }
 
 /// Cost of a node (ns). Nodes that do not occupy the GPU cost nothing.
@@ -53,10 +50,7 @@ fn node_ns(node: CUgraphNode, depth: u32, is_known: &mut bool) -> Option<u64> {
                 return None;
             }
             let rows = (copy.Height as u64).saturating_mul(copy.Depth as u64);
-            Some(known_transfer_ns(
-                Transfer::Copy,
-                (copy.WidthInBytes as u64).saturating_mul(rows),
-            ))
+            Some(known_transfer_ns(Transfer::Copy, (copy.WidthInBytes as u64).saturating_mul(rows)))
         }
         CUgraphNodeType::GRAPH => Some(cost_ns(graph::child_graph(node)?, depth + 1, is_known)),
         CUgraphNodeType::CONDITIONAL | CUgraphNodeType::EXTERNAL_ENGINE => {
@@ -73,11 +67,7 @@ fn kernel_ns(node: CUgraphNode, is_known: &mut bool) -> Option<u64> {
     let mut launch: CUDA_KERNEL_NODE_PARAMS = unsafe { core::mem::zeroed() };
     // SAFETY: a kernel node; the driver writes its parameters or nothing.
     unsafe { real::cuGraphKernelNodeGetParams_v2(node, &raw mut launch) }.ok()?;
-    let handle = if launch.func.is_null() {
-        launch.kern.0
-    } else {
-        launch.func.0
-    };
+    let handle = if launch.func.is_null() { launch.kern.0 } else { launch.func.0 };
     let blocks = [launch.gridDimX, launch.gridDimY, launch.gridDimZ]
         .map(u64::from)
         .into_iter()

@@ -30,11 +30,7 @@ pub(crate) fn stream_drains(stream: Stream, wait: impl FnOnce() -> CUresult) -> 
 
 /// Calls `wait`, which waits for all streams of `context`; the null handle means the current one.
 pub(crate) fn context_drains(context: CUcontext, wait: impl FnOnce() -> CUresult) -> CUresult {
-    let context = if context.is_null() {
-        current_context()
-    } else {
-        context
-    };
+    let context = if context.is_null() { current_context() } else { context };
     let launches = Launches::made();
     if let Some(launches) = launches {
         launches.end_segments(context, true);

@@ -53,10 +53,7 @@ pub(crate) struct Pass {
 impl Pass {
     /// A pass that asked nothing; work is on the way if `outstanding`.
     pub(super) fn skipped(outstanding: bool) -> Self {
-        Self {
-            outstanding,
-            ..Self::default()
-        }
+        Self { outstanding, ..Self::default() }
     }
 
     /// Notes that work on the way is to be looked at again at `at_ns` (`CLOCK_MONOTONIC`, ns).
@@ -70,11 +67,7 @@ impl Pass {
     /// Reasons ([`WINDOW`], [`TOKENS`]) whose waiters are woken. The end of a wait for tokens is known: only returned
     /// tokens move it.
     fn reasons(&self) -> u32 {
-        if self.returned_ns >= RETURNED_NS {
-            WINDOW | TOKENS
-        } else {
-            WINDOW
-        }
+        if self.returned_ns >= RETURNED_NS { WINDOW | TOKENS } else { WINDOW }
     }
 }
 
@@ -187,9 +180,7 @@ impl Launches {
 
     /// Whether any work is on the way, measured or not.
     pub(crate) fn is_outstanding(&self) -> bool {
-        self.streams
-            .all()
-            .any(|stream_state| stream_state.pending() > 0 || stream_state.unmeasured().0 > 0)
+        self.streams.all().any(|stream_state| stream_state.pending() > 0 || stream_state.unmeasured().0 > 0)
     }
 
     /// Settles the finished work of a launch's stream if the worker is late: it may be stopped, or the processors are busy.
@@ -221,11 +212,7 @@ impl Launches {
         self.contexts.asking.store(context, Ordering::SeqCst);
         let is_current = crate::runtime::devices::current_context().0 == context;
         let asked_in = CUcontext(stream_state.asked_in.load(Ordering::Relaxed));
-        let _pushed = if is_current {
-            None
-        } else {
-            Pushed::make_current(asked_in)
-        };
+        let _pushed = if is_current { None } else { Pushed::make_current(asked_in) };
         self.settle_stream(limiter, &limiter.view(now_ns()), stream_state, &mut pass);
         self.contexts.asking.store(0, Ordering::SeqCst);
         if pass.progress {
@@ -396,9 +383,7 @@ impl Launches {
         }
         if ended {
             self.contexts.forget(context.0);
-            self.limiters
-                .iter()
-                .for_each(|limiter| limiter.contexts.forget(context.0));
+            self.limiters.iter().for_each(|limiter| limiter.contexts.forget(context.0));
         }
     }
 

@@ -110,8 +110,7 @@ impl StreamState {
     #[inline]
     pub(super) fn extend(&self, now_ns: u64, cost_ns: u64) {
         let from = self.busy_until_ns().max(now_ns);
-        self.busy_until_ns
-            .store(from.saturating_add(cost_ns), Ordering::Relaxed);
+        self.busy_until_ns.store(from.saturating_add(cost_ns), Ordering::Relaxed);
     }
 
     /// Declares the stream idle, whatever was predicted.
@@ -121,9 +120,7 @@ impl StreamState {
 
     /// Declares the stream idle, unless another thread has launched on it since `busy_until_ns` was read.
     pub(super) fn is_idle_unless_extended(&self, busy_until_ns: u64) {
-        let _ = self
-            .busy_until_ns
-            .compare_exchange(busy_until_ns, 0, Ordering::Relaxed, Ordering::Relaxed);
+        let _ = self.busy_until_ns.compare_exchange(busy_until_ns, 0, Ordering::Relaxed, Ordering::Relaxed);
     }
 
     /// Notes that the first timing event on the way was reached at `at_ns`. If it was also the last, the stream is
@@ -146,8 +143,7 @@ impl StreamState {
     #[inline]
     pub(super) fn note(&self, predicted: Prediction, segment_ns: u64, told_apart: bool) -> bool {
         let is_long = self.would_end_segment(predicted, segment_ns);
-        self.unmeasured
-            .fetch_add(pack_one(predicted.cost_ns), Ordering::Relaxed);
+        self.unmeasured.fetch_add(pack_one(predicted.cost_ns), Ordering::Relaxed);
         let is_counted = self.note_part(predicted.index);
         is_long || told_apart && !is_counted
     }
@@ -177,8 +173,7 @@ impl StreamState {
     #[inline(always)]
     pub(super) fn count(&self, place: Place<'_>, predicted: Prediction, done_ns: u64) {
         self.busy_until_ns.store(done_ns, Ordering::Relaxed);
-        self.unmeasured
-            .fetch_add(pack_one(predicted.cost_ns), Ordering::Relaxed);
+        self.unmeasured.fetch_add(pack_one(predicted.cost_ns), Ordering::Relaxed);
         place.word.store(place.next, Ordering::Relaxed);
     }
 
@@ -223,8 +218,7 @@ impl StreamState {
     /// The indices of the predictions of the running segment's kernels.
     pub(super) fn parts_so_far(&self) -> impl Iterator<Item = u16> {
         let seen = self.parts.iter().map(|part| part.load(Ordering::Relaxed));
-        seen.filter(|part| *part != 0)
-            .map(|part| u16::try_from(part >> 16).unwrap_or(0))
+        seen.filter(|part| *part != 0).map(|part| u16::try_from(part >> 16).unwrap_or(0))
     }
 
     /// Forgets the segment's counts of kernels.
@@ -242,11 +236,7 @@ impl StreamState {
         reentrancy::note(|state| state.rights[1] = &raw const self.recording);
         let recording = RecordingRight { stream_state: self };
         // Pairs with `close`: either that sees the placed timing event, or this sees that the stream closes.
-        if self.closing.load(Ordering::SeqCst) {
-            None
-        } else {
-            Some(recording)
-        }
+        if self.closing.load(Ordering::SeqCst) { None } else { Some(recording) }
     }
 
     /// Whether a stream has this entry.
@@ -324,10 +314,7 @@ impl Place<'_> {
     #[cold]
     pub(super) fn nowhere() -> Self {
         static NOWHERE: AtomicU32 = AtomicU32::new(0);
-        Self {
-            word: &NOWHERE,
-            next: 0,
-        }
+        Self { word: &NOWHERE, next: 0 }
     }
 }
 

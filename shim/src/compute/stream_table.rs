@@ -78,11 +78,7 @@ impl StreamTable {
 
     /// All entries in use.
     pub(super) fn all(&self) -> InUse<'_> {
-        InUse {
-            streams: self,
-            word: 0,
-            bits: 0,
-        }
+        InUse { streams: self, word: 0, bits: 0 }
     }
 
     /// The entry of a stream, made when first needed. `None` without a context, for a device that the tenant was
@@ -94,10 +90,7 @@ impl StreamTable {
         stream: Stream,
     ) -> Option<&'static StreamState> {
         let key = stream.key();
-        match self
-            .places(key)
-            .find(|stream_state| stream_state.key.load(Ordering::Acquire) == key)
-        {
+        match self.places(key).find(|stream_state| stream_state.key.load(Ordering::Acquire) == key) {
             Some(stream_state) => Some(stream_state),
             None => self.claim(limiters, key, stream),
         }
@@ -107,16 +100,13 @@ impl StreamTable {
     #[inline(always)]
     pub(super) fn at_first_place(&self, stream: Stream) -> Option<&StreamState> {
         let key = stream.key();
-        self.places(key)
-            .next()
-            .filter(|stream_state| stream_state.key.load(Ordering::Acquire) == key)
+        self.places(key).next().filter(|stream_state| stream_state.key.load(Ordering::Acquire) == key)
     }
 
     /// The entry of a stream, if it has one.
     pub(super) fn known(&self, stream: Stream) -> Option<&StreamState> {
         let key = stream.key();
-        self.places(key)
-            .find(|stream_state| stream_state.key.load(Ordering::Acquire) == key)
+        self.places(key).find(|stream_state| stream_state.key.load(Ordering::Acquire) == key)
     }
 
     /// Positions at which the entry of a key can be, with what is there.
@@ -154,9 +144,7 @@ impl StreamTable {
             .or_else(|| self.take_place(key, |stream_state| stream_state.is_unused_since(unused_ns)))?;
         stream_state.reset();
         // Set before the key: the worker is woken after a launch on the stream, and then sees the bit.
-        self.taken
-            .get(position / PER_WORD)?
-            .fetch_or(1 << (position % PER_WORD), Ordering::Relaxed);
+        self.taken.get(position / PER_WORD)?.fetch_or(1 << (position % PER_WORD), Ordering::Relaxed);
         if stream_state.context.swap(context.0, Ordering::Relaxed) != context.0 {
             // Events belong to their context, so those of another context cannot be used.
             for timing_event in &stream_state.timing_events {
@@ -166,9 +154,7 @@ impl StreamTable {
             }
         }
         stream_state.asked_in.store(asked_in.0, Ordering::Relaxed);
-        stream_state
-            .limiter
-            .store(core::ptr::from_ref(limiter).cast_mut(), Ordering::Relaxed);
+        stream_state.limiter.store(core::ptr::from_ref(limiter).cast_mut(), Ordering::Relaxed);
         stream_state.key.store(key, Ordering::Release);
         Some(stream_state)
     }

@@ -67,11 +67,7 @@ impl Launches {
         let gap_ns = if kind == BOUNDED { since_ns } else { gap_ns };
         timing_event.gap_ns.store(gap_ns, Ordering::Relaxed);
         if record(stream_state, timing_event, stream) {
-            let doubt_ns = if is_unproven(timing_event) {
-                UNPROVEN_DOUBT_NS
-            } else {
-                IDLE_NS
-            };
+            let doubt_ns = if is_unproven(timing_event) { UNPROVEN_DOUBT_NS } else { IDLE_NS };
             // A launch call that waits for its kernel takes about as long as that: the rest would be next to nothing.
             let is_guessed = is_forgiven && window_ns > (predicted_ns / 2).max(doubt_ns);
             let kind = if is_guessed { PREDICTED } else { kind };

@@ -29,9 +29,7 @@ impl TurnQueue {
         let next = place.wrapping_add(1);
         let goes_on = |gone: u32| (next.wrapping_sub(gone).cast_signed() > 0).then_some(next);
         // Fails if a launch with a higher place proceeded before.
-        let _ = self
-            .gone
-            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, goes_on);
+        let _ = self.gone.fetch_update(Ordering::SeqCst, Ordering::SeqCst, goes_on);
     }
 
     fn is_empty(&self) -> bool {
@@ -70,18 +68,13 @@ impl DeviceLimiter {
     /// Whether a launch of another process waits.
     pub(super) fn others_wait(&self, now_ns: u64) -> bool {
         let own = self.member().map(Member::slot);
-        own.is_some()
-            && self
-                .queue()
-                .others_wait(own, self.region.usage.slots_used(), now_ns)
+        own.is_some() && self.queue().others_wait(own, self.region.usage.slots_used(), now_ns)
     }
 
     /// Whether a launch waits, of this process or of another.
     pub(super) fn has_waiting(&self, now_ns: u64) -> bool {
         self.held.load(Ordering::Relaxed) > 0
-            || self
-                .queue()
-                .others_wait(None, self.region.usage.slots_used(), now_ns)
+            || self.queue().others_wait(None, self.region.usage.slots_used(), now_ns)
     }
 
     /// Whether no launch of this process that came before the one with this place waits.

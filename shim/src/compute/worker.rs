@@ -61,10 +61,7 @@ impl Launches {
         fence(Ordering::SeqCst);
         let seen = self.wake_word.load(Ordering::SeqCst);
         if seen & reasons != 0
-            && self
-                .wake_word
-                .compare_exchange(seen, awake(seen), Ordering::SeqCst, Ordering::SeqCst)
-                .is_ok()
+            && self.wake_word.compare_exchange(seen, awake(seen), Ordering::SeqCst, Ordering::SeqCst).is_ok()
         {
             futex::wake_all(&self.wake_word);
         }
@@ -75,11 +72,7 @@ impl Launches {
     fn sleep(&self, ns: u64, way: u32) -> bool {
         let seen = self.wake_word.load(Ordering::SeqCst);
         let asleep = seen | way;
-        if self
-            .wake_word
-            .compare_exchange(seen, asleep, Ordering::SeqCst, Ordering::SeqCst)
-            .is_ok()
-        {
+        if self.wake_word.compare_exchange(seen, asleep, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
             // Pairs with the fence in `wake_if`: either this thread sees the timing event, or the other one sees the
             // sleep and wakes it.
             fence(Ordering::SeqCst);
@@ -144,11 +137,7 @@ impl Launches {
                     let may_be_late = |limiter: &DeviceLimiter| {
                         !limiter.contended.load(Ordering::Relaxed) && limiter.affords_mispredictions(now)
                     };
-                    let way = if self.limiters().iter().all(may_be_late) {
-                        UNHURRIED
-                    } else {
-                        ASLEEP
-                    };
+                    let way = if self.limiters().iter().all(may_be_late) { UNHURRIED } else { ASLEEP };
                     self.sleep(LEASE_NS / 2, way);
                 } else if self.sleep(chores_at_ns.saturating_sub(now), ASLEEP) {
                     self.tell_beginning(&mut told_ns);
@@ -193,9 +182,7 @@ struct Leases {
 
 impl Leases {
     fn new(launches: &Launches) -> Self {
-        Self {
-            seen: launches.limiters().iter().map(|_| (0, 0)).collect(),
-        }
+        Self { seen: launches.limiters().iter().map(|_| (0, 0)).collect() }
     }
 
     /// Gives back leases that were not used for a while. Returns `true` while any lease is left.

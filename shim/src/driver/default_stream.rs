@@ -26,16 +26,8 @@ mod tests {
 
     #[test]
     fn the_end_of_a_name_tells_the_default_stream() {
-        for name in [
-            "cuLaunchKernel_ptsz",
-            "cuMemcpyDtoDAsync_v2_ptsz",
-            "cuMemcpyDtoD_v2_ptds",
-        ] {
-            assert_eq!(
-                DefaultStream::of_function(name),
-                DefaultStream::PerThread,
-                "{name}"
-            );
+        for name in ["cuLaunchKernel_ptsz", "cuMemcpyDtoDAsync_v2_ptsz", "cuMemcpyDtoD_v2_ptds"] {
+            assert_eq!(DefaultStream::of_function(name), DefaultStream::PerThread, "{name}");
         }
         for name in ["", "cuLaunchKernel", "cuMemcpyDtoD_v2", "ptsz", "cu_ptszX"] {
             assert_eq!(DefaultStream::of_function(name), DefaultStream::Legacy, "{name}");

@@ -195,17 +195,8 @@ impl<'a> Object<'a> {
 
     /// The functions that the object imports.
     pub(crate) fn imports(&self) -> impl Iterator<Item = Import> + '_ {
-        let value = |wanted| {
-            self.entries()
-                .find(|(tag, _)| *tag == wanted)
-                .map_or(0, |(_, value)| value)
-        };
-        let table = |start, bytes| {
-            (
-                self.relocated(value(start)),
-                value(bytes) / size_of::<Relocation>(),
-            )
-        };
+        let value = |wanted| self.entries().find(|(tag, _)| *tag == wanted).map_or(0, |(_, value)| value);
+        let table = |start, bytes| (self.relocated(value(start)), value(bytes) / size_of::<Relocation>());
         [table(DT_JMPREL, DT_PLTRELSZ), table(DT_RELA, DT_RELASZ)]
             .into_iter()
             .flat_map(|(start, count)| (0..count).map(move |index| start + index * size_of::<Relocation>()))
@@ -232,11 +223,7 @@ impl<'a> Object<'a> {
 
     /// glibc relocates these pointers in place, save where the section is read-only (the vDSO): then they are offsets.
     fn relocated(&self, value: usize) -> usize {
-        if value < self.base {
-            self.base.wrapping_add(value)
-        } else {
-            value
-        }
+        if value < self.base { self.base.wrapping_add(value) } else { value }
     }
 
     /// Whether the object's own name is `soname`.
@@ -260,13 +247,8 @@ impl<'a> Object<'a> {
 
     /// First address of the object, and the first behind it.
     pub(crate) fn span(&self) -> (usize, usize) {
-        let loaded = self
-            .headers
-            .iter()
-            .filter(|header| header.p_type == libc::PT_LOAD);
-        let end = loaded
-            .map(|header| header.p_vaddr.wrapping_add(header.p_memsz))
-            .max();
+        let loaded = self.headers.iter().filter(|header| header.p_type == libc::PT_LOAD);
+        let end = loaded.map(|header| header.p_vaddr.wrapping_add(header.p_memsz)).max();
         let bytes = end.and_then(|end| usize::try_from(end).ok()).unwrap_or(0);
         (self.base, self.base.wrapping_add(bytes))
     }
@@ -285,10 +267,8 @@ impl<'a> Object<'a> {
     }
 
     fn by_gnu_hash(&self, name: &CStr, hidden: &mut Option<usize>) -> Option<usize> {
-        let hash = name
-            .to_bytes()
-            .iter()
-            .fold(5381_u32, |h, &b| h.wrapping_mul(33).wrapping_add(u32::from(b)));
+        let hash =
+            name.to_bytes().iter().fold(5381_u32, |h, &b| h.wrapping_mul(33).wrapping_add(u32::from(b)));
         // SAFETY: the header of a GNU hash section is four words.
         let [buckets, first, bloom_words, bloom_shift]: [u32; 4] = unsafe { read(self.gnu_hash) };
         if buckets == 0 || bloom_words == 0 {

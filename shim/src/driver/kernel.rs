@@ -63,10 +63,7 @@ pub(crate) fn yield_now() {
 
 /// Sleeps for `ns`, less than a second, or until a signal (nanosleep(2)).
 pub(crate) fn nap(ns: c_long) {
-    let nap = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: ns,
-    };
+    let nap = libc::timespec { tv_sec: 0, tv_nsec: ns };
     // SAFETY: a valid time; what is left of an interrupted nap is not asked for.
     unsafe { call(libc::SYS_nanosleep, [(&raw const nap) as usize, 0, 0, 0]) };
 }

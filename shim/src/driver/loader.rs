@@ -107,14 +107,7 @@ pub(crate) fn is_in_other_namespace() -> bool {
     let mut told: libc::Dl_info = unsafe { core::mem::zeroed() };
     let (mut map, mut namespace) = (core::ptr::null_mut(), 0_isize);
     // SAFETY: an address of this library; dladdr1 writes what it finds.
-    let found = unsafe {
-        dladdr1(
-            (&raw const OWN_ADDRESS).cast(),
-            &raw mut told,
-            &raw mut map,
-            LINK_MAP,
-        )
-    };
+    let found = unsafe { dladdr1((&raw const OWN_ADDRESS).cast(), &raw mut told, &raw mut map, LINK_MAP) };
     // SAFETY: glibc's handles are its link maps; this library stays loaded. dlinfo writes a number (`Lmid_t`).
     found != 0 && unsafe { dlinfo(map, NAMESPACE, (&raw mut namespace).cast()) } == 0 && namespace != 0
 }
@@ -137,8 +130,7 @@ fn first_by_auxiliary_vector() -> Option<*const LinkMap> {
     let words = kernel::read_file(c"/proc/self/auxv", &mut buffer);
     let value = |wanted| {
         let pair = words.chunks_exact(2).find(|pair| pair.first() == Some(&wanted));
-        pair.and_then(|pair| pair.last().copied())
-            .filter(|value| *value != 0)
+        pair.and_then(|pair| pair.last().copied()).filter(|value| *value != 0)
     };
     // A loader that was called by its name is the program that the kernel started: its program headers follow its ELF header.
     let base = value(AT_BASE).or_else(|| value(AT_PHDR)?.checked_sub(size_of::<libc::Elf64_Ehdr>()))?;

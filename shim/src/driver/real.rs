@@ -33,9 +33,7 @@ impl Library {
 
     /// Whether the object is one of the driver's libraries.
     pub(crate) fn is_any(object: &elf::Object<'_>) -> bool {
-        [Self::Cuda, Self::Nvml]
-            .into_iter()
-            .any(|library| object.is_named(library.soname()))
+        [Self::Cuda, Self::Nvml].into_iter().any(|library| object.is_named(library.soname()))
     }
 
     /// Keeps the library loaded, as the slots hold its addresses. Never loads it.
@@ -90,11 +88,7 @@ pub(crate) struct Slot {
 impl Slot {
     /// A slot whose function was not looked up yet.
     pub(crate) const fn new(name: &'static CStr, library: Library) -> Self {
-        Self {
-            name,
-            library,
-            address: AtomicPtr::new(core::ptr::null_mut()),
-        }
+        Self { name, library, address: AtomicPtr::new(core::ptr::null_mut()) }
     }
 
     /// Name of the function.
@@ -145,10 +139,7 @@ impl Slot {
 }
 
 /// `"cuInit\0"` as a C string.
-#[expect(
-    clippy::panic,
-    reason = "evaluated at compile time, where it is an error message"
-)]
+#[expect(clippy::panic, reason = "evaluated at compile time, where it is an error message")]
 pub(crate) const fn c_name(text: &'static str) -> &'static CStr {
     match CStr::from_bytes_with_nul(text.as_bytes()) {
         Ok(name) => name,

@@ -226,11 +226,7 @@ impl ThreadState {
     /// Whether the hook's frame is gone, as a caller has this stack pointer. A caller on the alternate stack of signals says nothing of the
     /// frames below it.
     fn is_left(&self, stack_pointer: usize) -> bool {
-        let mut alternate = libc::stack_t {
-            ss_sp: core::ptr::null_mut(),
-            ss_flags: 0,
-            ss_size: 0,
-        };
+        let mut alternate = libc::stack_t { ss_sp: core::ptr::null_mut(), ss_flags: 0, ss_size: 0 };
         // SAFETY: only asks, into a record of the right type.
         unsafe { libc::sigaltstack(null(), &raw mut alternate) };
         stack_pointer > self.frame && alternate.ss_flags & libc::SS_ONSTACK == 0
@@ -276,27 +272,18 @@ impl Caller {
             let walk = unsafe { &mut *walk.cast::<Walk>() };
             // SAFETY: the unwinder's own argument.
             let address = unsafe { _Unwind_GetIP(context) };
-            if walk
-                .shim
-                .is_some_and(|(first, end)| (first..end).contains(&address))
-            {
+            if walk.shim.is_some_and(|(first, end)| (first..end).contains(&address)) {
                 return 0;
             }
             // SAFETY: as above.
             let stack_pointer = unsafe { _Unwind_GetCFA(context) };
-            walk.found = Caller {
-                address,
-                stack_pointer,
-            };
+            walk.found = Caller { address, stack_pointer };
             1
         }
         let own = Self::of_hook as *const () as usize;
         let mut walk = Walk {
             shim: elf::find(|object| object.contains(own).then(|| object.span())),
-            found: Self {
-                address: 0,
-                stack_pointer: 0,
-            },
+            found: Self { address: 0, stack_pointer: 0 },
         };
         // SAFETY: `each` has the type that is asked for and does not unwind.
         unsafe { _Unwind_Backtrace(each, (&raw mut walk).cast()) };

@@ -31,10 +31,7 @@ impl Relaxed {
     /// Enters relaxed mode. If the thread is in it already, that costs a load.
     #[inline]
     pub(crate) fn enter() -> Self {
-        Self {
-            returns: reentrancy::relaxed().is_none() && relax().is_some(),
-            not_send: PhantomData,
-        }
+        Self { returns: reentrancy::relaxed().is_none() && relax().is_some(), not_send: PhantomData }
     }
 }
 

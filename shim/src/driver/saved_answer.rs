@@ -35,14 +35,8 @@ pub(crate) fn peek<T: Copy>(place: *const T) -> Option<T> {
     }
     let mut value = MaybeUninit::<T>::uninit();
     let bytes = size_of::<T>();
-    let ours = libc::iovec {
-        iov_base: value.as_mut_ptr().cast(),
-        iov_len: bytes,
-    };
-    let theirs = libc::iovec {
-        iov_base: place.cast_mut().cast(),
-        iov_len: bytes,
-    };
+    let ours = libc::iovec { iov_base: value.as_mut_ptr().cast(), iov_len: bytes };
+    let theirs = libc::iovec { iov_base: place.cast_mut().cast(), iov_len: bytes };
     // The thread's number: once the main thread has ended, the kernel finds no memory under the process's.
     // SAFETY: takes nothing.
     let me = unsafe { libc::syscall(libc::SYS_gettid) };

@@ -96,9 +96,7 @@ pub(super) fn create_mipmap(
     levels: c_uint,
 ) -> Handled {
     let shape = peek(descriptor);
-    counted(call, mipmap, shape, levels, Kind::Mipmap, |handle| {
-        handle.0 as u64
-    })
+    counted(call, mipmap, shape, levels, Kind::Mipmap, |handle| handle.0 as u64)
 }
 
 /// `cuArrayDestroy`.
@@ -164,15 +162,8 @@ fn counted<H: Copy>(
 /// The driver's error; `CUDA_ERROR_INVALID_VALUE` also if it does not say.
 fn need_of_probe(shape: &CUDA_ARRAY3D_DESCRIPTOR, levels: c_uint, kind: Kind) -> Result<u64, CUerror> {
     let ordinal = current_ordinal().ok_or(CUerror::INVALID_VALUE)?;
-    let probe = CUDA_ARRAY3D_DESCRIPTOR {
-        Flags: shape.Flags | CUDA_ARRAY3D_DEFERRED_MAPPING,
-        ..*shape
-    };
-    let mut need = CUDA_ARRAY_MEMORY_REQUIREMENTS {
-        size: 0,
-        alignment: 0,
-        reserved: [0; 4],
-    };
+    let probe = CUDA_ARRAY3D_DESCRIPTOR { Flags: shape.Flags | CUDA_ARRAY3D_DEFERRED_MAPPING, ..*shape };
+    let mut need = CUDA_ARRAY_MEMORY_REQUIREMENTS { size: 0, alignment: 0, reserved: [0; 4] };
     if kind == Kind::Mipmap {
         let mut handle = CUmipmappedArray::NULL;
         // SAFETY: a valid description; the driver writes a handle or nothing.
@@ -192,9 +183,7 @@ fn need_of_probe(shape: &CUDA_ARRAY3D_DESCRIPTOR, levels: c_uint, kind: Kind) ->
         let _ = unsafe { real::cuArrayDestroy(handle) };
         asked?;
     }
-    Some(need.size as u64)
-        .filter(|bytes| *bytes > 0)
-        .ok_or(CUerror::INVALID_VALUE)
+    Some(need.size as u64).filter(|bytes| *bytes > 0).ok_or(CUerror::INVALID_VALUE)
 }
 
 /// The bytes of all elements of all levels. A height or depth of 0 means that there is no such dimension.
@@ -208,11 +197,7 @@ fn bytes_of_elements(shape: &CUDA_ARRAY3D_DESCRIPTOR, levels: c_uint) -> u64 {
     (0..levels.clamp(1, 1 + largest.ilog2()))
         .map(|level| {
             let half = |extent: usize| (extent as u64 >> level).max(1);
-            let depth = if is_layered {
-                (shape.Depth as u64).max(1)
-            } else {
-                half(shape.Depth)
-            };
+            let depth = if is_layered { (shape.Depth as u64).max(1) } else { half(shape.Depth) };
             let width = half(shape.Width).checked_next_multiple_of(element.side);
             let height = match shape.Height {
                 0 => Some(1),
@@ -221,10 +206,7 @@ fn bytes_of_elements(shape: &CUDA_ARRAY3D_DESCRIPTOR, levels: c_uint) -> u64 {
             width
                 .zip(height)
                 .and_then(|(width, height)| {
-                    width
-                        .checked_mul(height)?
-                        .checked_mul(depth)?
-                        .checked_mul(element.bits)
+                    width.checked_mul(height)?.checked_mul(depth)?.checked_mul(element.bits)
                 })
                 .map_or(u64::MAX / 8, |bits| bits.div_ceil(8))
         })
@@ -314,28 +296,18 @@ mod tests {
     #[test]
     fn levels_halve_and_layers_do_not() {
         assert_eq!(bytes_of_elements(&shape(4, 4, 4, 0), 3), 8 * (64 + 8 + 1));
-        assert_eq!(
-            bytes_of_elements(&shape(4, 4, 4, CUDA_ARRAY3D_LAYERED), 3),
-            8 * 4 * (16 + 4 + 1)
-        );
+        assert_eq!(bytes_of_elements(&shape(4, 4, 4, CUDA_ARRAY3D_LAYERED), 3), 8 * 4 * (16 + 4 + 1));
         let six_faces = shape(4, 4, 6, CUDA_ARRAY3D_CUBEMAP);
         assert_eq!(bytes_of_elements(&six_faces, 3), 8 * 6 * (16 + 4 + 1));
-        assert_eq!(
-            bytes_of_elements(&shape(4, 4, 0, 0), 30),
-            8 * (16 + 4 + 1),
-            "there are no more levels"
-        );
+        assert_eq!(bytes_of_elements(&shape(4, 4, 0, 0), 30), 8 * (16 + 4 + 1), "there are no more levels");
         assert!(bytes_of_elements(&shape(usize::MAX, usize::MAX, 2, 0), u32::MAX) > 1 << 60);
     }
 
     #[test]
     fn no_format_is_free_and_none_takes_bits_for_bytes() {
         let bytes = |format, channels| {
-            let shape = CUDA_ARRAY3D_DESCRIPTOR {
-                Format: format,
-                NumChannels: channels,
-                ..shape(8, 8, 0, 0)
-            };
+            let shape =
+                CUDA_ARRAY3D_DESCRIPTOR { Format: format, NumChannels: channels, ..shape(8, 8, 0, 0) };
             bytes_of_elements(&shape, 1)
         };
         for number in 0..=u32::from(u8::MAX) {

@@ -56,8 +56,5 @@ fn is_held_by_manager(shim: &Shim, pid: c_int) -> bool {
     };
     region.limits.is_suspendable()
         && !region.usage.suspend_state().lets_calls_pass()
-        && region
-            .usage
-            .processes()
-            .any(|(_, process)| i64::from(process.pid) == i64::from(pid))
+        && region.usage.processes().any(|(_, process)| i64::from(process.pid) == i64::from(pid))
 }

@@ -91,10 +91,7 @@ pub(super) fn detach(call: &Call<'_, CUresult>, context: CUcontext) -> Handled {
 /// Ends a context. The shim itself never passes the handle to the driver: it may be wild, and afterwards it names none.
 fn ending(call: &Call<'_, CUresult>, context: CUcontext, has_ended: impl Fn() -> bool) -> Handled {
     let shim = state::managed()?;
-    let gone = shim
-        .accounts()
-        .allocations
-        .take_all(|allocation| lives_in(allocation, context));
+    let gone = shim.accounts().allocations.take_all(|allocation| lives_in(allocation, context));
     let streams = shim.accounts().pool_accounts.take_streams(&[context]);
     let device = shim.contexts.lock().remove(&context);
     let charged = shim.accounts().overhead.take_context(context);
@@ -183,19 +180,13 @@ fn made(
     let shim = state::managed()?;
     let device = shim.device(ordinal).ok_or(Bypass::BadArgument)?;
     let kept = SavedAnswer::at(place).ok_or(Bypass::BadArgument)?;
-    let bytes = overhead::make_charged(
-        device,
-        ObjectKind::Context,
-        || call.real(),
-        || unmake(kept.take_back()),
-    )?;
+    let bytes =
+        overhead::make_charged(device, ObjectKind::Context, || call.real(), || unmake(kept.take_back()))?;
     let context = kept.now();
     shim.devices().forget_contexts();
     shim.greens.lock().forget(context);
     shim.contexts.lock().insert(context, device);
-    shim.accounts()
-        .overhead
-        .note(device, context, DriverObject::Context(context), bytes);
+    shim.accounts().overhead.note(device, context, DriverObject::Context(context), bytes);
     Ok(())
 }
 

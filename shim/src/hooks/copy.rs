@@ -45,18 +45,10 @@ fn between(
 ) -> Handled {
     let (mut inside, mut outside) = (0_u64, 0_u64);
     for (from, to, bytes) in parts {
-        let sum = if both_on_device(from, to) {
-            &mut inside
-        } else {
-            &mut outside
-        };
+        let sum = if both_on_device(from, to) { &mut inside } else { &mut outside };
         *sum = sum.saturating_add(bytes);
     }
-    if inside > 0 {
-        within(call, stream, inside)
-    } else {
-        with_host(call, stream, outside)
-    }
+    if inside > 0 { within(call, stream, inside) } else { with_host(call, stream, outside) }
 }
 
 /// The elements of an application's array; none if its address cannot be valid.
@@ -239,17 +231,7 @@ pub(super) fn batch_v1(
     _failed: *mut usize,
     stream: CUstream,
 ) -> Handled {
-    batch(
-        call,
-        to,
-        from,
-        sizes,
-        count,
-        attributes,
-        starts,
-        attribute_count,
-        stream,
-    )
+    batch(call, to, from, sizes, count, attributes, starts, attribute_count, stream)
 }
 
 /// `cuMemcpyBatchAsync`.

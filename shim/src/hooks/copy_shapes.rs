@@ -98,10 +98,6 @@ impl Shape for CUDA_MEMCPY3D_BATCH_OP {
 
     /// For an array the extent counts elements, whose size only the driver knows: the result is then too small.
     fn bytes(&self) -> u64 {
-        volume([
-            self.extent.width as u64,
-            self.extent.height as u64,
-            self.extent.depth as u64,
-        ])
+        volume([self.extent.width as u64, self.extent.height as u64, self.extent.depth as u64])
     }
 }

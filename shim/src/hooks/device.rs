@@ -29,9 +29,7 @@ pub(super) fn mem_info(call: &Call<'_, CUresult>, free: *mut usize, total: *mut 
     };
     device.notice_contexts();
     shim.refresh_if_due();
-    answer_info(device, free, total, |bytes| {
-        usize::try_from(bytes).unwrap_or(usize::MAX)
-    })
+    answer_info(device, free, total, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX))
 }
 
 /// `cuMemGetInfo` before CUDA 3.2: a value that does not fit 32 bits becomes the largest number.
@@ -43,23 +41,17 @@ pub(super) fn mem_info_v1(call: &Call<'_, CUresult>, free: *mut c_uint, total: *
     };
     device.notice_contexts();
     shim.refresh_if_due();
-    answer_info(device, free, total, |bytes| {
-        u32::try_from(bytes).unwrap_or(u32::MAX)
-    })
+    answer_info(device, free, total, |bytes| u32::try_from(bytes).unwrap_or(u32::MAX))
 }
 
 /// `cuDeviceTotalMem`.
 pub(super) fn total(call: &Call<'_, CUresult>, bytes: *mut usize, ordinal: CUdevice) -> Handled {
-    answer_total(call, bytes, ordinal, |bytes| {
-        usize::try_from(bytes).unwrap_or(usize::MAX)
-    })
+    answer_total(call, bytes, ordinal, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX))
 }
 
 /// `cuDeviceTotalMem` before CUDA 3.2.
 pub(super) fn total_v1(call: &Call<'_, CUresult>, bytes: *mut c_uint, ordinal: CUdevice) -> Handled {
-    answer_total(call, bytes, ordinal, |bytes| {
-        u32::try_from(bytes).unwrap_or(u32::MAX)
-    })
+    answer_total(call, bytes, ordinal, |bytes| u32::try_from(bytes).unwrap_or(u32::MAX))
 }
 
 /// `cuDeviceGetAttribute`: a GPU that shares the processor's memory looks like one with memory of its own where a memory limit
@@ -110,11 +102,7 @@ fn answer_info<W: Word>(device: &Device, free: *mut W, total: *mut W, narrow: im
 /// Total memory that the application sees (bytes): the quota. If nothing is granted, the GPU keeps its size, as
 /// programs divide by the total.
 fn shown_total(gpu_bytes: u64, limit_bytes: u64) -> u64 {
-    if limit_bytes == 0 {
-        gpu_bytes
-    } else {
-        gpu_bytes.min(limit_bytes)
-    }
+    if limit_bytes == 0 { gpu_bytes } else { gpu_bytes.min(limit_bytes) }
 }
 
 fn answer_total<W: Word>(

@@ -27,10 +27,7 @@ pub(super) fn pass() -> Option<Passed> {
         return None;
     }
     let inside = HookGuard::enter::<false>();
-    Some(Passed {
-        _passage: suspend::enter(),
-        _inside: inside,
-    })
+    Some(Passed { _passage: suspend::enter(), _inside: inside })
 }
 
 /// Adds the rows of these functions to the table.

@@ -80,9 +80,7 @@ fn updated(call: &Call<'_, CUresult>, graph: CUgraphExec, from: CUgraph) -> Hand
     call.real()?;
     COSTS.relearn(Key::graph(graph.0));
     if let Some(shim) = state::get().filter(|_| graph_memory::has_nodes()) {
-        shim.accounts()
-            .graphs
-            .note(graph, graph_memory::parts_of(shim, from));
+        shim.accounts().graphs.note(graph, graph_memory::parts_of(shim, from));
     }
     Ok(())
 }

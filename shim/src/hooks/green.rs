@@ -40,20 +40,13 @@ pub(super) fn create(
         let _ = unsafe { real::cuGreenCtxDestroy(kept.take_back()) };
     };
     let had_primary = is_primary_active(ordinal);
-    let kind = if had_primary {
-        ObjectKind::Green
-    } else {
-        ObjectKind::GreenAndContext
-    };
+    let kind = if had_primary { ObjectKind::Green } else { ObjectKind::GreenAndContext };
     let bytes = overhead::make_charged(device, kind, || call.real(), unmake)?;
     note(shim, kept.now(), ordinal);
     if let Some(primary) = primary_context(ordinal) {
         // The primary context may outlive this one, and be most of it.
-        let object = if had_primary {
-            DriverObject::Green(kept.now())
-        } else {
-            DriverObject::Context(primary)
-        };
+        let object =
+            if had_primary { DriverObject::Green(kept.now()) } else { DriverObject::Context(primary) };
         shim.accounts().overhead.note(device, primary, object, bytes);
     }
     Ok(())
@@ -67,10 +60,7 @@ fn note(shim: &'static Shim, green: CUgreenCtx, ordinal: CUdevice) {
     let told = unsafe { real::cuCtxFromGreenCtx(&raw mut context, green) };
     shim.devices().forget_contexts();
     let mut greens = shim.greens.lock();
-    let unnamed = GreenContext {
-        ordinal,
-        context: None,
-    };
+    let unnamed = GreenContext { ordinal, context: None };
     greens.insert(green, unnamed);
     if told.is_ok() {
         greens.stands_for(context, green);
@@ -85,9 +75,7 @@ pub(super) fn destroy(call: &Call<'_, CUresult>, green: CUgreenCtx) -> Handled {
     let known = known.ok_or(Bypass::UnseenHandle)?;
     let destroy = || call.conclude(primary_may_end(call, known.ordinal, known.context));
     let status =
-        shim.accounts()
-            .overhead
-            .end(shim.device(known.ordinal), DriverObject::Green(green), destroy);
+        shim.accounts().overhead.end(shim.device(known.ordinal), DriverObject::Green(green), destroy);
     if status.is_err() {
         shim.greens.lock().insert(green, known);
     }

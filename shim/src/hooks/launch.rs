@@ -119,10 +119,7 @@ pub(super) fn is_kernel_paid(
     _extra: *mut *mut c_void,
 ) -> bool {
     let blocks = blocks(grid_x, grid_y, grid_z);
-    let stream = Stream {
-        handle: stream,
-        default,
-    };
+    let stream = Stream { handle: stream, default };
     is_paid(has_passed_gate, function, blocks, shared_bytes, stream)
 }
 
@@ -142,10 +139,7 @@ pub(super) fn is_kernel_ex_paid(
     // SAFETY: the structure that the driver is about to read (CUDA Driver API, `cuLaunchKernelEx`).
     let config = unsafe { &*config };
     let blocks = blocks(config.gridDimX, config.gridDimY, config.gridDimZ);
-    let stream = Stream {
-        handle: config.hStream,
-        default,
-    };
+    let stream = Stream { handle: config.hStream, default };
     is_paid(has_passed_gate, function, blocks, config.sharedMemBytes, stream)
 }
 
@@ -206,11 +200,7 @@ pub(super) fn multi_device(
         };
         let blocks = blocks(launch.gridDimX, launch.gridDimY, launch.gridDimZ);
         let key = Key::kernel(launch.function.0, blocks, launch.sharedMemBytes);
-        *place = launches.admit(
-            Stream::of_call(call, launch.hStream),
-            key,
-            Key::function(launch.function.0),
-        );
+        *place = launches.admit(Stream::of_call(call, launch.hStream), key, Key::function(launch.function.0));
     }
     let answer = call.real();
     for launch in admitted.iter().flatten() {

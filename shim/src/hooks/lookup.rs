@@ -78,10 +78,7 @@ fn note_table(function: &str, table: *mut *const c_void, id: *const c_void, is_g
     let id = unsafe { id.cast::<[u8; 16]>().read_unaligned() };
     if bypass::is_new_table(&id) {
         let outcome = if is_given { "given" } else { "refused" };
-        shim.log(format_args!(
-            "{function} {:032x}: {outcome}",
-            u128::from_be_bytes(id)
-        ));
+        shim.log(format_args!("{function} {:032x}: {outcome}", u128::from_be_bytes(id)));
     }
 }
 

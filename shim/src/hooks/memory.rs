@@ -41,17 +41,11 @@ pub(super) fn managed(
 ) -> Handled {
     let (shim, device, context) = paying(address, bytes as u64)?;
     let reserved = reserve(device, bytes as u64)?;
-    shim.accounts()
-        .overhead
-        .watch_managed(device, bytes as u64, || call.real())?;
+    shim.accounts().overhead.watch_managed(device, bytes as u64, || call.real())?;
     // SAFETY: the driver returned success, so it has just written an address here.
     let address = unsafe { address.read() };
     let holds = Holds::Managed(ManagedCharge::new(reserved.into()));
-    drop(
-        shim.accounts()
-            .allocations
-            .insert(address, Allocation::new(context, Kind::Linear, holds)),
-    );
+    drop(shim.accounts().allocations.insert(address, Allocation::new(context, Kind::Linear, holds)));
     Ok(())
 }
 
@@ -108,9 +102,7 @@ fn paying<A>(address: *mut A, bytes: u64) -> Result<(&'static Shim, &'static Dev
 /// The driver's answer if a capture does; else they do not fit.
 #[inline(always)]
 pub(super) fn reserve(device: &'static Device, bytes: u64) -> Result<Reserved, CUerror> {
-    device
-        .reserve(bytes)
-        .map_err(|denied| capture::forbids_allocation().unwrap_or(denied.into()))
+    device.reserve(bytes).map_err(|denied| capture::forbids_allocation().unwrap_or(denied.into()))
 }
 
 #[inline]

@@ -34,9 +34,7 @@ fn make_in_context(
     Bypass::Uncharged.when(device.grant.is_none())?;
     let bytes = overhead::make_charged(device, kind, || call.real(), unmake)?;
     let context = current_context();
-    shim.accounts()
-        .overhead
-        .note(device, context, object(context), bytes);
+    shim.accounts().overhead.note(device, context, object(context), bytes);
     Ok(())
 }
 

@@ -31,9 +31,7 @@ pub(super) fn create(
     if !object.is_null() {
         // SAFETY: the driver returned success, so it has just written a handle here.
         let object = unsafe { object.read() };
-        shim.accounts()
-            .mappings
-            .create(object, Arc::new(Backing::multicast(None)));
+        shim.accounts().mappings.create(object, Arc::new(Backing::multicast(None)));
     }
     Ok(())
 }
@@ -93,9 +91,7 @@ pub(super) fn bind_addr(
     bytes: usize,
     _flags: u64,
 ) -> Handled {
-    bound(call, None, object, offset, bytes, |shim| {
-        shim.accounts().mappings.mapped_in(address, bytes as u64)
-    })
+    bound(call, None, object, offset, bytes, |shim| shim.accounts().mappings.mapped_in(address, bytes as u64))
 }
 
 /// `cuMulticastBindAddr_v2`: names the device too.
@@ -123,9 +119,7 @@ pub(super) fn unbind(
 ) -> Handled {
     let shim = state::managed()?;
     let object = shim.accounts().mappings.by_handle(object);
-    let gone = object
-        .as_ref()
-        .map(|object| object.unbind(ordinal, offset as u64, bytes as u64));
+    let gone = object.as_ref().map(|object| object.unbind(ordinal, offset as u64, bytes as u64));
     let status = call.real();
     if let (Some(object), Some(gone), Err(_)) = (object, gone, status) {
         for binding in gone {
@@ -153,12 +147,7 @@ fn bound(
     object.set_multicast();
     let ordinal = ordinal.or_else(|| memory.first().and_then(|memory| memory.ordinal()));
     if let Some(ordinal) = ordinal.filter(|_| !memory.is_empty()) {
-        object.bind(Binding {
-            ordinal,
-            offset: offset as u64,
-            bytes: bytes as u64,
-            memory,
-        });
+        object.bind(Binding { ordinal, offset: offset as u64, bytes: bytes as u64, memory });
     }
     Ok(())
 }

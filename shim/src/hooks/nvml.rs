@@ -58,9 +58,7 @@ impl Part {
     fn of_device(device: nvmlDevice_t) -> Result<Self, Bypass> {
         let shim = state::managed()?;
         let uuid = uuid_of(device).ok_or(Bypass::BadArgument)?;
-        let grant = shim
-            .region()
-            .and_then(|region| Some((region, region.limits.find(&uuid)?)));
+        let grant = shim.region().and_then(|region| Some((region, region.limits.find(&uuid)?)));
         shim.refresh_if_due();
         // Each answer is about what is left once the memory of dead processes is given back.
         if let Some((region, _)) = grant {
@@ -71,8 +69,7 @@ impl Part {
 
     /// The memory limit (bytes), [`vcuda_quota::NO_MEMORY_LIMIT`] where there is none.
     fn memory_limit_bytes(&self) -> u64 {
-        self.grant
-            .map_or(0, |(region, index)| region.memory_limit_bytes(index))
+        self.grant.map_or(0, |(region, index)| region.memory_limit_bytes(index))
     }
 
     /// The tenant's processes that use this GPU.
@@ -84,11 +81,7 @@ impl Part {
         own.filter(|(_, identity)| identity.pid_namespace == me.pid_namespace)
             .map(|(slot, identity)| {
                 let (used_bytes, peak_bytes) = region.usage.used_and_peak_bytes(index, slot);
-                Process {
-                    pid: identity.pid,
-                    used_bytes,
-                    peak_bytes,
-                }
+                Process { pid: identity.pid, used_bytes, peak_bytes }
             })
             .filter(|process| process.used_bytes > 0)
             .collect()

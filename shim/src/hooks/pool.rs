@@ -56,12 +56,7 @@ pub(super) fn alloc(
         let PoolLocation::Device(pool_account) = &location else {
             return Err(Bypass::Uncharged.into());
         };
-        let request = Request {
-            address,
-            bytes,
-            pool,
-            stream,
-        };
+        let request = Request { address, bytes, pool, stream };
         let answer = counted(call, shim, pool_account, request, relaxed);
         if answer.is_ok() || answer == Err(CUerror::OUT_OF_MEMORY) {
             return Ok(answer?);
@@ -95,12 +90,7 @@ pub(super) fn alloc_from(
     });
     match location {
         Some(PoolLocation::Device(pool_account)) => {
-            let request = Request {
-                address,
-                bytes,
-                pool,
-                stream,
-            };
+            let request = Request { address, bytes, pool, stream };
             Ok(counted(call, shim, &pool_account, request, relaxed)?)
         }
         Some(PoolLocation::Host | PoolLocation::Imported) => Err(Bypass::Uncharged.into()),
@@ -132,10 +122,7 @@ pub(super) fn free(call: &Call<'_, CUresult>, address: CUdeviceptr, stream: CUst
         return Ok(give_back(shim, address, block, stream, || call.real())?);
     }
     super::memory::freed_after(call, address, |allocation| {
-        shim.accounts()
-            .pool_accounts
-            .ordered
-            .after(stream, DeferredFree::Linear(allocation));
+        shim.accounts().pool_accounts.ordered.after(stream, DeferredFree::Linear(allocation));
         shim.accounts().pool_accounts.note_shrinking();
     })
 }
@@ -143,11 +130,7 @@ pub(super) fn free(call: &Call<'_, CUresult>, address: CUdeviceptr, stream: CUst
 /// `cuMemFree` of a piece of a pool; `None` if the address is none.
 #[inline]
 pub(super) fn freed_now(shim: &Shim, call: &Call<'_, CUresult>, address: CUdeviceptr) -> Option<CUresult> {
-    if pool_accounts::is_any() {
-        freed_from_pool(shim, call, address)
-    } else {
-        None
-    }
+    if pool_accounts::is_any() { freed_from_pool(shim, call, address) } else { None }
 }
 
 fn freed_from_pool(shim: &Shim, call: &Call<'_, CUresult>, address: CUdeviceptr) -> Option<CUresult> {
@@ -187,11 +170,7 @@ pub(super) fn create(
 /// `cuMemPoolDestroy`: its pieces stay, and are paid for, until they are freed.
 pub(super) fn destroy(call: &Call<'_, CUresult>, pool: CUmemoryPool) -> Handled {
     let shim = state::managed()?;
-    let location = shim
-        .accounts()
-        .pool_accounts
-        .location(pool)
-        .ok_or(Bypass::UnseenHandle)?;
+    let location = shim.accounts().pool_accounts.location(pool).ok_or(Bypass::UnseenHandle)?;
     if let PoolLocation::Device(pool_account) = &location {
         pool_account.orphan();
     }
@@ -283,9 +262,7 @@ fn counted(
     drop(relaxed);
     if is_first_managed {
         // An empty pool takes all of the request from the GPU, so that the figures before and after can be compared.
-        shim.accounts()
-            .overhead
-            .watch_managed(pool_account.device, bytes, ask)?;
+        shim.accounts().overhead.watch_managed(pool_account.device, bytes, ask)?;
     } else {
         ask()?;
     }
@@ -309,9 +286,8 @@ fn counted(
 fn undo(shim: &Shim, pool_account: &Arc<PoolAccount>, made: CUdeviceptr, stream: Stream) {
     if let Some(block) = shim.accounts().pool_accounts.remove_block(made) {
         // SAFETY: an address of the driver's own that no other code has yet.
-        let _ = give_back(shim, made, block, stream, || unsafe {
-            real::cuMemFreeAsync(made, stream.explicit())
-        });
+        let _ =
+            give_back(shim, made, block, stream, || unsafe { real::cuMemFreeAsync(made, stream.explicit()) });
     }
     pool_account.trim();
 }
@@ -332,10 +308,7 @@ fn give_back(
     }
     // Another process may import it until the stream is there, and the tenant must know it then.
     if block.pool_account.is_orphan() || block.is_exported() {
-        shim.accounts()
-            .pool_accounts
-            .ordered
-            .after(stream, DeferredFree::Block(block));
+        shim.accounts().pool_accounts.ordered.after(stream, DeferredFree::Block(block));
     } else if !is_noted {
         let pool = DeferredFree::Pool(Arc::clone(&block.pool_account));
         shim.accounts().pool_accounts.ordered.after(stream, pool);

@@ -53,9 +53,7 @@ pub(super) fn export_pointer(
     if !data.is_null() {
         // SAFETY: the driver returned success, so it has just written its data here.
         let data = unsafe { data.read() };
-        shim.accounts()
-            .pool_accounts
-            .export(address, ObjectKey::of(&data.reserved));
+        shim.accounts().pool_accounts.export(address, ObjectKey::of(&data.reserved));
     }
     Ok(())
 }

@@ -27,10 +27,7 @@ pub(crate) fn row(name: *const c_char) -> Option<&'static Row> {
 
 /// The hook of the driver's function at `address`.
 pub(crate) fn hook_of(address: *mut c_void) -> Option<*mut c_void> {
-    TABLE
-        .iter()
-        .find(|row| row.slot().known() == address)
-        .map(Row::hook)
+    TABLE.iter().find(|row| row.slot().known() == address).map(Row::hook)
 }
 
 /// Finds the driver's functions of all rows of CUDA, so that [`hook_of`] knows their addresses. A function that the
@@ -51,9 +48,7 @@ pub(crate) fn hook_behind(base: *const c_char, address: *mut c_void) -> Option<*
     variants(base).next()?;
     let exported = elf::find(|object| {
         let is_at = |row: &&'static Row| object.symbol(row.slot().name()) == Some(address as usize);
-        object
-            .contains(address as usize)
-            .then(|| variants(base).find(is_at))
+        object.contains(address as usize).then(|| variants(base).find(is_at))
     });
     let row = exported.flatten()?;
     (!row.slot().get().is_null()).then(|| row.hook())
@@ -91,11 +86,7 @@ fn compare(name: &str, string: *const c_char) -> cmp::Ordering {
             return order;
         }
     }
-    if byte(string, name.len()) == 0 {
-        cmp::Ordering::Equal
-    } else {
-        cmp::Ordering::Less
-    }
+    if byte(string, name.len()) == 0 { cmp::Ordering::Equal } else { cmp::Ordering::Less }
 }
 
 fn byte(string: *const c_char, at: usize) -> u8 {

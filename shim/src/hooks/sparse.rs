@@ -52,10 +52,7 @@ pub(super) fn map(
             CUresourcetype::MIPMAPPED_ARRAY => Kind::Mipmap,
             _ => continue,
         };
-        let sparse_mappings = shim
-            .accounts()
-            .allocations
-            .sparse_mappings(info.resource.0 as u64, kind);
+        let sparse_mappings = shim.accounts().allocations.sparse_mappings(info.resource.0 as u64, kind);
         let Some((sparse_mappings, region)) = sparse_mappings.zip(Region::from_info(&info)) else {
             continue;
         };
@@ -65,10 +62,7 @@ pub(super) fn map(
         }
     }
     if !gone.is_empty() {
-        shim.accounts()
-            .pool_accounts
-            .ordered
-            .after(stream, DeferredFree::SparseMappings(gone));
+        shim.accounts().pool_accounts.ordered.after(stream, DeferredFree::SparseMappings(gone));
         shim.accounts().pool_accounts.note_shrinking();
     }
     Ok(())

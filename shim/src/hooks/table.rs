@@ -34,10 +34,7 @@ unsafe impl Sync for Row {}
 impl Row {
     /// A hook for the function `name` of `library`.
     pub(crate) const fn new(name: &'static CStr, library: Library, hook: *const c_void) -> Self {
-        Self {
-            slot: Slot::new(name, library),
-            hook,
-        }
+        Self { slot: Slot::new(name, library), hook }
     }
 
     /// The driver's function of this name.
@@ -68,22 +65,13 @@ pub(crate) struct Handlers {
 
 impl Handlers {
     /// For calls that give or take memory.
-    pub(crate) const MOVING_MEMORY: Self = Self {
-        may_move_memory: true,
-        defers_cancellation: true,
-        passes_gate: true,
-    };
+    pub(crate) const MOVING_MEMORY: Self =
+        Self { may_move_memory: true, defers_cancellation: true, passes_gate: true };
     /// For calls that do not.
-    pub(crate) const MOVING_NOTHING: Self = Self {
-        may_move_memory: false,
-        defers_cancellation: true,
-        passes_gate: true,
-    };
+    pub(crate) const MOVING_NOTHING: Self =
+        Self { may_move_memory: false, defers_cancellation: true, passes_gate: true };
     /// For calls that only tell what is known.
-    pub(crate) const TELLING: Self = Self {
-        passes_gate: false,
-        ..Self::MOVING_NOTHING
-    };
+    pub(crate) const TELLING: Self = Self { passes_gate: false, ..Self::MOVING_NOTHING };
 }
 
 /// The positions of the rows in the order of their names.
@@ -91,10 +79,7 @@ impl Handlers {
     clippy::indexing_slicing,
     reason = "evaluated at compile time, where a wrong index is an error message"
 )]
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "a table of hooks has fewer than 65536 rows"
-)]
+#[expect(clippy::cast_possible_truncation, reason = "a table of hooks has fewer than 65536 rows")]
 pub(crate) const fn sorted<const N: usize>(names: &[&str; N]) -> [u16; N] {
     let mut order = [0_u16; N];
     let mut filled = 0;
@@ -193,13 +178,7 @@ pub(crate) fn begin() {
     #[cfg(target_arch = "aarch64")]
     // SAFETY: a register becomes what it is.
     unsafe {
-        asm!(
-            "mov x16, x16",
-            "mov x16, x16",
-            "mov x16, x16",
-            "mov x16, x16",
-            options(nostack)
-        );
+        asm!("mov x16, x16", "mov x16, x16", "mov x16, x16", "mov x16, x16", options(nostack));
     }
 }
 

@@ -49,9 +49,7 @@ pub(super) fn export(
         (CUmemAllocationHandleType::FABRIC, Some(backing)) => {
             call.real()?;
             // SAFETY: the driver returned success, so it has just written a handle here, of any alignment.
-            backing.share(fabric_key(&unsafe {
-                shareable.cast::<FabricHandle>().read_unaligned()
-            }));
+            backing.share(fabric_key(&unsafe { shareable.cast::<FabricHandle>().read_unaligned() }));
             Ok(())
         }
         _ => Err(Bypass::Uncharged.into()),
@@ -114,9 +112,7 @@ fn key_and_keeper(shim: &Shim, named: Option<OfdKey>, file: c_int) -> Result<(Ob
     match named {
         Some(named) => Ok((named.key, shim.accounts().exported.keeper(file))),
         // A file without locks: no process can tell whether it is open.
-        None => ObjectKey::unique()
-            .map(|key| (key, Outlives::UNPROVABLE))
-            .map_err(|_| Denied),
+        None => ObjectKey::unique().map(|key| (key, Outlives::UNPROVABLE)).map_err(|_| Denied),
     }
 }
 
@@ -144,9 +140,7 @@ pub(super) fn import(
         _ => None,
     };
     // Held before the driver is asked: its exporter may let go meanwhile.
-    let known = tag
-        .filter(|tag| !tag.is_multicast)
-        .and_then(|tag| Charge::join(shim, tag.key));
+    let known = tag.filter(|tag| !tag.is_multicast).and_then(|tag| Charge::join(shim, tag.key));
     call.real()?;
     let imported = kept.now();
     let found = match known {
@@ -216,9 +210,5 @@ fn device_of(shim: &'static Shim, handle: CUmemGenericAllocationHandle) -> Optio
     unsafe { real::cuMemGetAllocationPropertiesFromHandle(properties.as_mut_ptr(), handle) }.ok()?;
     // SAFETY: zeroed, which is a valid value of each field, and filled by the driver.
     let location = unsafe { properties.assume_init() }.location;
-    if is_device(location.r#type) {
-        shim.device(location.id)
-    } else {
-        None
-    }
+    if is_device(location.r#type) { shim.device(location.id) } else { None }
 }

@@ -245,11 +245,7 @@ fn rebind(handle: *mut c_void) {
         None
     });
     for candidate in candidates {
-        let bound = if candidate.is_unbound {
-            look_up(handle, candidate.name)
-        } else {
-            candidate.now
-        };
+        let bound = if candidate.is_unbound { look_up(handle, candidate.name) } else { candidate.now };
         // A pointer to the shim, or to some third library, stays.
         let is_theirs = bound != 0 && (bound == candidate.real || is_drivers(bound));
         if is_theirs && !replace(&candidate) {

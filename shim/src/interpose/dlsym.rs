@@ -194,10 +194,7 @@ pub(super) const fn answer(answer: *mut c_void) -> Route {
 }
 
 pub(super) const fn jump(jump: usize) -> Route {
-    Route {
-        jump,
-        answer: core::ptr::null_mut(),
-    }
+    Route { jump, answer: core::ptr::null_mut() }
 }
 
 /// A jump to the C library's function of this name, while this library is not relocated.
@@ -347,16 +344,9 @@ impl Target {
         if found.is_null() || self.gets_real {
             return found;
         }
-        let owner_is_theirs = |object: &elf::Object<'_>| {
-            object
-                .contains(found as usize)
-                .then(|| object.is_named(self.soname))
-        };
-        if found == self.real || elf::find(owner_is_theirs) == Some(true) {
-            self.hook
-        } else {
-            found
-        }
+        let owner_is_theirs =
+            |object: &elf::Object<'_>| object.contains(found as usize).then(|| object.is_named(self.soname));
+        if found == self.real || elf::find(owner_is_theirs) == Some(true) { self.hook } else { found }
     }
 }
 

@@ -15,22 +15,14 @@ pub(super) struct LibcFunction {
 
 impl LibcFunction {
     pub(super) const fn new(name: &'static CStr) -> Self {
-        Self {
-            name,
-            address: AtomicUsize::new(0),
-            next: AtomicUsize::new(0),
-        }
+        Self { name, address: AtomicUsize::new(0), next: AtomicUsize::new(0) }
     }
 
     /// Address of the function that a call by `caller` would reach without the shim. It is libc's, or that of another
     /// library behind the shim that replaces it (a sanitizer, a tracer), unless that library is the caller.
     pub(super) fn next(&self, caller: usize) -> Option<usize> {
         let (next, libcs) = (self.behind()?, self.get()?);
-        Some(if next != libcs && self.is_before_libc(caller) {
-            libcs
-        } else {
-            next
-        })
+        Some(if next != libcs && self.is_before_libc(caller) { libcs } else { next })
     }
 
     /// The first function of this name behind the shim's, in load order.
@@ -61,9 +53,7 @@ impl LibcFunction {
         let mut is_behind = false;
         elf::find(|object| {
             is_behind |= object.contains(here());
-            object
-                .contains(caller)
-                .then(|| is_behind && object.symbol(self.name).is_some())
+            object.contains(caller).then(|| is_behind && object.symbol(self.name).is_some())
         }) == Some(true)
     }
 

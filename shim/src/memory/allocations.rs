@@ -79,12 +79,7 @@ pub(crate) struct Allocation {
 impl Allocation {
     /// An allocation that was opened once.
     pub(crate) fn new(context: CUcontext, kind: Kind, holds: Holds) -> Self {
-        Self {
-            context,
-            kind,
-            opens: 0,
-            holds,
-        }
+        Self { context, kind, opens: 0, holds }
     }
 
     /// Bytes that this process alone counts for it on the device, without managed memory.
@@ -145,9 +140,7 @@ pub(crate) struct Allocations {
 impl Allocations {
     /// An empty table.
     pub(crate) fn new() -> Self {
-        Self {
-            shards: core::array::from_fn(|_| core::array::from_fn(|_| Mutex::default())),
-        }
+        Self { shards: core::array::from_fn(|_| core::array::from_fn(|_| Mutex::default())) }
     }
 
     /// Notes an allocation. If one is known under this name already, the driver ended it unnoticed (for example with
@@ -179,11 +172,7 @@ impl Allocations {
     pub(crate) fn end_opened(&self, address: u64) -> Ended {
         let shard = self.shard(address, Kind::Opened);
         let is_opened = matches!(shard.lock().get(address), Some(known) if known.kind == Kind::Opened);
-        if is_opened {
-            self.end(address, Kind::Opened)
-        } else {
-            Ended::Unknown
-        }
+        if is_opened { self.end(address, Kind::Opened) } else { Ended::Unknown }
     }
 
     /// Undoes [`Allocations::end`], as the driver did not free the memory.
@@ -226,10 +215,7 @@ impl Allocations {
     pub(crate) fn share(&self, address: u64, key: ObjectKey) -> bool {
         let mut shard = self.shard(address, Kind::Linear).lock();
         match shard.get_mut(address) {
-            Some(Allocation {
-                holds: Holds::Charge(charge),
-                ..
-            }) => {
+            Some(Allocation { holds: Holds::Charge(charge), .. }) => {
                 charge.share(key);
                 true
             }
@@ -252,10 +238,7 @@ impl Allocations {
     pub(crate) fn note_export(&self, address: u64, key: ObjectKey, keeper: Outlives) -> Result<(), Denied> {
         let mut shard = self.shard(address, Kind::Linear).lock();
         match shard.get_mut(address) {
-            Some(Allocation {
-                holds: Holds::Charge(charge),
-                ..
-            }) => charge.note_export(key, keeper),
+            Some(Allocation { holds: Holds::Charge(charge), .. }) => charge.note_export(key, keeper),
             _ => Err(Denied),
         }
     }

@@ -43,22 +43,14 @@ impl Charge {
 
     /// A charge for bytes that are counted in this process's slot already.
     pub(crate) fn counted(device: &'static Device, bytes: u64) -> Self {
-        Self {
-            device,
-            bytes,
-            object: None,
-        }
+        Self { device, bytes, object: None }
     }
 
     fn object(device: &'static Device, key: ObjectKey, shared: Shared) -> Self {
         Self {
             device,
             bytes: shared.bytes(),
-            object: Some(Box::new(SharedObject {
-                key,
-                shared,
-                is_kept: false,
-            })),
+            object: Some(Box::new(SharedObject { key, shared, is_kept: false })),
         }
     }
 
@@ -67,13 +59,7 @@ impl Charge {
     pub(crate) fn share(&mut self, key: ObjectKey) {
         if self.object.is_none() {
             let shared = self.device.share(key, self.bytes);
-            self.object = shared.map(|shared| {
-                Box::new(SharedObject {
-                    key,
-                    shared,
-                    is_kept: false,
-                })
-            });
+            self.object = shared.map(|shared| Box::new(SharedObject { key, shared, is_kept: false }));
         }
     }
 
@@ -86,17 +72,10 @@ impl Charge {
         self.share(key);
         let object = self.object.as_mut().ok_or(Denied)?;
         // Exported under another key by another thread meanwhile: no process looks for this one.
-        let keeper = if object.key.lock_offset() == key.lock_offset() {
-            keeper
-        } else {
-            Outlives::UNPROVABLE
-        };
+        let keeper =
+            if object.key.lock_offset() == key.lock_offset() { keeper } else { Outlives::UNPROVABLE };
         object.is_kept |= keeper == Outlives::UNPROVABLE;
-        if self.device.outlive(&object.shared, keeper) {
-            Ok(())
-        } else {
-            Err(Denied)
-        }
+        if self.device.outlive(&object.shared, keeper) { Ok(()) } else { Err(Denied) }
     }
 
     /// Prepares for the driver's free. Other processes of the tenant may hold the memory, and the driver attributes it
@@ -132,11 +111,7 @@ impl Charge {
     /// A charge of one byte on a device without a grant.
     #[cfg(test)]
     pub(crate) fn for_tests() -> Self {
-        Self {
-            device: Device::for_tests(Shim::for_tests()),
-            bytes: 1,
-            object: None,
-        }
+        Self { device: Device::for_tests(Shim::for_tests()), bytes: 1, object: None }
     }
 }
 

@@ -72,8 +72,7 @@ impl State {
     /// Ends objects whose release is proved. Returns the time until all that are closed now can be ended (ns).
     fn end_released(&mut self, usage: &Usage, now_ns: u64) -> u64 {
         let unheld: Vec<_> = usage.unheld().collect();
-        self.closed
-            .retain(|(key, _)| unheld.iter().any(|object| object.key == *key));
+        self.closed.retain(|(key, _)| unheld.iter().any(|object| object.key == *key));
         let mut waits_ns = 0;
         for object in &unheld {
             if self.descriptors_of(object, usage) != Descriptors::Closed {
@@ -98,11 +97,7 @@ impl State {
         if object.outlives == Outlives::UNPROVABLE {
             // Unknown while another process lives, which may have a descriptor; the asking one has none.
             let is_alone = usage.processes().nth(1).is_none();
-            return if is_alone {
-                Descriptors::Closed
-            } else {
-                Descriptors::Unknown
-            };
+            return if is_alone { Descriptors::Closed } else { Descriptors::Unknown };
         }
         let Some(description) = self.description_of(object.outlives) else {
             return Descriptors::Unknown;
@@ -117,8 +112,7 @@ impl State {
     /// This process's own description of an inode.
     fn description_of(&mut self, inode: Outlives) -> Option<c_int> {
         // A program that closes all descriptors closes these too, and their numbers become other files'.
-        self.descriptions
-            .retain(|(of, descriptor)| inode_of(*descriptor) == Some(*of));
+        self.descriptions.retain(|(of, descriptor)| inode_of(*descriptor) == Some(*of));
         let known = self.descriptions.iter().find(|(of, _)| *of == inode);
         if let Some((_, descriptor)) = known {
             return Some(*descriptor);

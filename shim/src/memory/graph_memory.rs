@@ -101,10 +101,8 @@ impl Executables {
 /// # Errors
 /// Out of memory if it does not fit; else the driver's own error.
 pub(crate) fn with_memory(parts: &[Part], launch: impl FnOnce() -> CUresult) -> CUresult {
-    let promised: Result<Vec<_>, Denied> = parts
-        .iter()
-        .map(|part| part.pool_account.promise_launch(part.bytes, &part.epoch))
-        .collect();
+    let promised: Result<Vec<_>, Denied> =
+        parts.iter().map(|part| part.pool_account.promise_launch(part.bytes, &part.epoch)).collect();
     let promised = promised?;
     launch()?;
     if let Some(part) = parts.first() {

@@ -62,10 +62,7 @@ impl Mappings {
 
     /// The memory behind a handle.
     pub(crate) fn by_handle(&self, handle: CUmemGenericAllocationHandle) -> Option<Arc<Backing>> {
-        self.handles
-            .lock()
-            .get(&handle)
-            .map(|(backing, _)| Arc::clone(backing))
+        self.handles.lock().get(&handle).map(|(backing, _)| Arc::clone(backing))
     }
 
     /// Notes a mapping.
@@ -168,10 +165,7 @@ mod tests {
         let again = backing();
         let surplus = Arc::downgrade(&again);
         mappings.retain(5, again);
-        assert!(
-            surplus.upgrade().is_none(),
-            "the handle stands for what it stood for"
-        );
+        assert!(surplus.upgrade().is_none(), "the handle stands for what it stood for");
         assert!(mappings.release(5).is_some() && mappings.by_handle(5).is_some());
         assert!(mappings.release(5).is_some() && mappings.by_handle(5).is_none());
     }

@@ -99,11 +99,7 @@ impl ObjectKind {
 
     /// Urgency of knowing what the object took: what code takes can be found a little later.
     fn haste(self) -> Haste {
-        if self == Self::Code {
-            Haste::Soon
-        } else {
-            Haste::Now
-        }
+        if self == Self::Code { Haste::Soon } else { Haste::Now }
     }
 }
 
@@ -155,9 +151,7 @@ pub(crate) fn make_with_code(make: impl FnOnce() -> CUresult) -> CUresult {
     // It cannot be undone, and need not be: a difference is never a reason to refuse code.
     let bytes = make_charged(device, ObjectKind::Code, make, || {})?;
     let context = current_context();
-    shim.accounts()
-        .overhead
-        .note(device, context, DriverObject::Context(context), bytes);
+    shim.accounts().overhead.note(device, context, DriverObject::Context(context), bytes);
     Ok(())
 }
 

@@ -162,8 +162,7 @@ impl PoolAccounts {
             destroyed.push(Arc::downgrade(pool_account));
             drop(destroyed);
             for place in pool_account.take_streams(|_| true) {
-                self.ordered
-                    .wait_for(place, DeferredFree::Pool(Arc::clone(pool_account)));
+                self.ordered.wait_for(place, DeferredFree::Pool(Arc::clone(pool_account)));
             }
         }
     }
@@ -176,8 +175,7 @@ impl PoolAccounts {
         self.ordered.stream_closing(stream);
         for pool_account in self.accounts_of(None) {
             for place in pool_account.take_streams(|place| place.stream == stream) {
-                self.ordered
-                    .wait_for(place, DeferredFree::Pool(Arc::clone(&pool_account)));
+                self.ordered.wait_for(place, DeferredFree::Pool(Arc::clone(&pool_account)));
             }
         }
     }
@@ -189,10 +187,7 @@ impl PoolAccounts {
             let places = pool_account.take_streams(|place| contexts.contains(&place.context));
             (pool_account, places)
         });
-        StreamsOfContexts {
-            waiting,
-            freeing: freeing.collect(),
-        }
+        StreamsOfContexts { waiting, freeing: freeing.collect() }
     }
 
     /// Undoes [`PoolAccounts::take_streams`], as the contexts did not end.
@@ -207,9 +202,8 @@ impl PoolAccounts {
     pub(crate) fn graphs(&self, device: &'static Device) -> Arc<PoolAccount> {
         IS_ANY.store(true, Ordering::Relaxed);
         let mut graphs = self.graphs.lock();
-        let pool_account = graphs
-            .entry(device.ordinal)
-            .or_insert_with(|| Arc::new(PoolAccount::of_graphs(device)));
+        let pool_account =
+            graphs.entry(device.ordinal).or_insert_with(|| Arc::new(PoolAccount::of_graphs(device)));
         Arc::clone(pool_account)
     }
 

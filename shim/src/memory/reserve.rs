@@ -80,10 +80,7 @@ impl Device {
             Ok(reservation) => reservation,
             Err(_) => self.reserve_after_room(bytes)?,
         };
-        Ok(Reserved {
-            device: self,
-            reservation,
-        })
+        Ok(Reserved { device: self, reservation })
     }
 
     /// Counts `bytes` exported by a process of another tenant, once for all processes of this tenant that hold them.
@@ -91,9 +88,7 @@ impl Device {
     /// # Errors
     /// As [`Device::reserve`].
     pub(crate) fn join_foreign(&'static self, key: ObjectKey, bytes: u64) -> Result<Shared, Denied> {
-        self.count(bytes, move |slot, index, limit_bytes| {
-            slot.join_foreign(key, index, bytes, limit_bytes)
-        })
+        self.count(bytes, move |slot, index, limit_bytes| slot.join_foreign(key, index, bytes, limit_bytes))
     }
 
     /// Makes `attempt` on the ledger, with the slot, the device's position in it, and the limit in bytes. If it
@@ -138,13 +133,8 @@ impl Device {
     #[inline]
     pub(crate) fn reserve_if_it_fits(&'static self, bytes: u64) -> Option<Reserved> {
         let ((region, index), slot) = self.region().zip(self.shim().slot())?;
-        let reservation = slot
-            .reserve(index, bytes, region.memory_limit_bytes(index))
-            .ok()?;
-        Some(Reserved {
-            device: self,
-            reservation,
-        })
+        let reservation = slot.reserve(index, bytes, region.memory_limit_bytes(index)).ok()?;
+        Some(Reserved { device: self, reservation })
     }
 
     /// The second attempt of [`Device::reserve`].
@@ -153,8 +143,7 @@ impl Device {
     fn reserve_after_room(&'static self, bytes: u64) -> Result<Reservation<'static, 'static>, Denied> {
         self.make_room();
         let (slot, region, index) = self.ledger_for(bytes)?;
-        slot.reserve(index, bytes, region.memory_limit_bytes(index))
-            .map_err(|denied| self.deny(&denied))
+        slot.reserve(index, bytes, region.memory_limit_bytes(index)).map_err(|denied| self.deny(&denied))
     }
 
     /// Makes `attempt` on the ledger, and once more after making room. Only the second refusal is a denial.
@@ -243,8 +232,7 @@ impl Device {
             None if self.grant.is_none() => "the tenant was not given this GPU; see `vcuda smi`",
             None => "too many processes of this tenant use a GPU; end some",
         };
-        self.shim()
-            .log(format_args!("denied {bytes} bytes on {}: {why}", self.uuid));
+        self.shim().log(format_args!("denied {bytes} bytes on {}: {why}", self.uuid));
         Denied
     }
 }

@@ -48,11 +48,7 @@ impl Region {
     }
 
     fn overlaps(&self, other: &Self) -> bool {
-        let mut axes = self
-            .from
-            .iter()
-            .zip(&self.to)
-            .zip(other.from.iter().zip(&other.to));
+        let mut axes = self.from.iter().zip(&self.to).zip(other.from.iter().zip(&other.to));
         self.part == other.part
             && axes.all(|((from, to), (other_from, other_to))| from < other_to && other_from < to)
     }
@@ -155,11 +151,7 @@ mod tests {
         let sparse_mappings = SparseMappings::default();
         let memory = backing();
         let alive = Arc::downgrade(&memory);
-        assert!(
-            sparse_mappings
-                .map(region([0, 0, 0], [4, 1, 1]), memory)
-                .is_empty()
-        );
+        assert!(sparse_mappings.map(region([0, 0, 0], [4, 1, 1]), memory).is_empty());
         drop(sparse_mappings.unmap(&region([1, 0, 0], [3, 1, 1])));
         drop(sparse_mappings.unmap(&Region::new((false, 1, 0), [0; 3], [9; 3])));
         drop(sparse_mappings.unmap(&Region::new((true, 0, 0), [0; 3], [9; 3])));

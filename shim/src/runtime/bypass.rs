@@ -43,11 +43,7 @@ fn report_new(shim: &'static Shim, news: u64) {
         slot.tell_bypasses(told | news);
     }
     for reason in Bypass::of_word(news & !told) {
-        let outcome = if reason.is_past_the_shim() {
-            "past the shim"
-        } else {
-            "the driver alone answered"
-        };
+        let outcome = if reason.is_past_the_shim() { "past the shim" } else { "the driver alone answered" };
         shim.log(format_args!("{}: {outcome}", reason.words()));
     }
 }
@@ -58,15 +54,9 @@ static TABLES: [AtomicU64; 64] = [const { AtomicU64::new(0) }; 64];
 
 /// Whether this table was not asked for before, as far as is remembered.
 pub(crate) fn is_new_table(id: &[u8; 16]) -> bool {
-    let [first, second] = [0, 8].map(|at| {
-        id.get(at..)
-            .and_then(<[u8]>::first_chunk)
-            .map_or(0, |half| u64::from_ne_bytes(*half))
-    });
-    let key = first
-        .wrapping_mul(0x9e37_79b9_7f4a_7c15)
-        .wrapping_add(second)
-        .max(1);
+    let [first, second] = [0, 8]
+        .map(|at| id.get(at..).and_then(<[u8]>::first_chunk).map_or(0, |half| u64::from_ne_bytes(*half)));
+    let key = first.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(second).max(1);
     for place in &TABLES {
         match place.compare_exchange(0, key, Ordering::Relaxed, Ordering::Relaxed) {
             Ok(_) => return true,
@@ -109,9 +99,6 @@ impl<'a> Beginning<'a> {
         let offset = words.nth(1)?;
         let file = (words.next()?, words.next()?);
         let is_beginning = offset.bytes().all(|digit| digit == b'0') && file.1 != "0";
-        is_beginning.then_some(Self {
-            address: usize::from_str_radix(start, 16).ok()?,
-            file,
-        })
+        is_beginning.then_some(Self { address: usize::from_str_radix(start, 16).ok()?, file })
     }
 }

@@ -32,18 +32,13 @@ struct Entry {
 
 impl Entry {
     const fn new() -> Self {
-        Self {
-            stream: AtomicU64::new(0),
-            context: AtomicUsize::new(0),
-        }
+        Self { stream: AtomicU64::new(0), context: AtomicUsize::new(0) }
     }
 
     /// Frees the entry of a capture that has ended. Returns `false` if another thread has done so.
     fn end(&self, stream: u64) -> bool {
         self.context.store(0, Ordering::Relaxed);
-        let freed = self
-            .stream
-            .compare_exchange(stream, 0, Ordering::Relaxed, Ordering::Relaxed);
+        let freed = self.stream.compare_exchange(stream, 0, Ordering::Relaxed, Ordering::Relaxed);
         if freed.is_ok() {
             OPEN.fetch_sub(1, Ordering::SeqCst);
         }
@@ -64,9 +59,7 @@ pub(crate) fn begins(stream: u64, context: CUcontext) -> Beginning {
     OPEN.fetch_add(1, Ordering::SeqCst);
     visits::wait_for_all();
     let is_taken = |entry: &&Entry| {
-        let free = entry
-            .stream
-            .compare_exchange(0, stream, Ordering::Relaxed, Ordering::Relaxed);
+        let free = entry.stream.compare_exchange(0, stream, Ordering::Relaxed, Ordering::Relaxed);
         free.is_ok()
     };
     let entry = KNOWN.iter().find(is_taken);
@@ -124,10 +117,7 @@ fn known_ended(stream: u64) -> bool {
 
 fn unknown_ended() {
     let one_less = |count: u32| count.checked_sub(1);
-    if UNKNOWN
-        .fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less)
-        .is_ok()
-    {
+    if UNKNOWN.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less).is_ok() {
         OPEN.fetch_sub(1, Ordering::SeqCst);
     }
 }

@@ -28,11 +28,7 @@ impl Config {
     /// Reads the environment.
     pub(crate) fn from_environment() -> Self {
         let path = |name| var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-        let mut config = Self {
-            directory: path(ENV_DIRECTORY),
-            log: path(ENV_LOG),
-            ..Self::default()
-        };
+        let mut config = Self { directory: path(ENV_DIRECTORY), log: path(ENV_LOG), ..Self::default() };
         if let Some(text) = var_os(ENV_MEMORY) {
             config.memory_limit_bytes = text.to_str().and_then(parse_bytes);
             if config.memory_limit_bytes.is_none() {
@@ -46,10 +42,7 @@ impl Config {
 /// `4Gi`, `4.5GiB`, `4096MiB`, `4G`, `4GB`, `4294967296`: bytes, more than 0. Parts of a byte are dropped.
 fn parse_bytes(text: &str) -> Option<u64> {
     let text = text.trim();
-    let digits = text.len()
-        - text
-            .trim_start_matches(|c: char| c.is_ascii_digit() || c == '.')
-            .len();
+    let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.').len();
     let (number, unit) = text.split_at(digits);
     let scale: u64 = match unit.trim().trim_end_matches('B') {
         "" => 1,
@@ -64,9 +57,7 @@ fn parse_bytes(text: &str) -> Option<u64> {
         _ => return None,
     };
     let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
-    let digits = u32::try_from(fraction.len())
-        .ok()
-        .filter(|digits| *digits <= 12)?;
+    let digits = u32::try_from(fraction.len()).ok().filter(|digits| *digits <= 12)?;
     let part = fraction.parse::<u128>().ok()? * u128::from(scale) / 10_u128.pow(digits);
     let bytes = u128::from(whole.parse::<u64>().ok()?) * u128::from(scale) + part;
     u64::try_from(bytes).ok().filter(|bytes| *bytes > 0)
@@ -84,18 +75,7 @@ mod tests {
         assert_eq!(parse_bytes("4G"), Some(4_000_000_000));
         assert_eq!(parse_bytes("4.5Gi"), Some(9 << 29));
         assert_eq!(parse_bytes("0.25k"), Some(250));
-        for text in [
-            "",
-            "Gi",
-            "-1",
-            "4Q",
-            "0",
-            "99999999999999Ti",
-            "4.Gi",
-            ".5Gi",
-            "1.2.3Gi",
-            "rubbish",
-        ] {
+        for text in ["", "Gi", "-1", "4Q", "0", "99999999999999Ti", "4.Gi", ".5Gi", "1.2.3Gi", "rubbish"] {
             assert_eq!(parse_bytes(text), None, "{text}");
         }
     }

@@ -11,15 +11,7 @@ use crate::runtime::threads::SLACK_NS;
 pub(crate) fn wait(word: &AtomicU32, seen: u32, ns: u64) {
     let timeout = timespec(ns);
     // SAFETY: the word and the timeout outlive the call; the kernel only reads them.
-    unsafe {
-        libc::syscall(
-            libc::SYS_futex,
-            word.as_ptr(),
-            libc::FUTEX_WAIT,
-            seen,
-            &raw const timeout,
-        )
-    };
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, seen, &raw const timeout) };
 }
 
 /// As [`wait`], until a thread wakes one of `reasons`, or until `at_ns` (the host's `CLOCK_MONOTONIC`). It ends on time: the

@@ -68,9 +68,7 @@ fn take(layout: Layout) -> *mut u8 {
     let start = START.load(Ordering::Acquire);
     let end_of = |taken: usize| {
         let begin = (start + taken).next_multiple_of(layout.align()) - start;
-        begin
-            .checked_add(layout.size())
-            .filter(|end| start != NOWHERE && *end <= RESERVE_BYTES)
+        begin.checked_add(layout.size()).filter(|end| start != NOWHERE && *end <= RESERVE_BYTES)
     };
     match TAKEN_BYTES.fetch_update(Ordering::Relaxed, Ordering::Relaxed, end_of) {
         Ok(taken) => (start + taken).next_multiple_of(layout.align()) as *mut u8,
@@ -141,10 +139,7 @@ mod tests {
     const CHILD: &str = "VCUDA_TEST_LOWERED";
 
     fn address_space() -> libc::rlimit {
-        let mut limit = libc::rlimit {
-            rlim_cur: 0,
-            rlim_max: 0,
-        };
+        let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
         // SAFETY: the kernel writes the limit here.
         unsafe { libc::getrlimit(libc::RLIMIT_AS, &raw mut limit) };
         limit
@@ -177,10 +172,7 @@ mod tests {
     fn exhaust() {
         assert!(make_reserve() && !is_exhausted());
         let before = address_space();
-        set_address_space(&libc::rlimit {
-            rlim_cur: 1 << 20,
-            ..before
-        });
+        set_address_space(&libc::rlimit { rlim_cur: 1 << 20, ..before });
         let mut records: Vec<Box<[u64; 100]>> = Vec::new();
         // Some megabytes, of which the C library has a part at most.
         while !IS_EXHAUSTED.load(Ordering::Relaxed) || TAKEN_BYTES.load(Ordering::Relaxed) < RESERVE_BYTES / 4

@@ -56,9 +56,7 @@ impl Drop for MovingCall {
 pub(crate) fn enter() -> Option<MovingCall> {
     let unsettled = unsettled()?;
     reentrancy::note(|state| state.moving = &raw const unsettled.0.0);
-    Some(MovingCall {
-        _unsettled: unsettled,
-    })
+    Some(MovingCall { _unsettled: unsettled })
 }
 
 /// Ends the count of a call that the thread has left by a jump.
@@ -119,10 +117,7 @@ mod tests {
         shard.0.fetch_add(ONE_IN, Ordering::SeqCst);
         assert_eq!(in_flight.quiet_epoch(), None);
         reentrancy::note(|state| state.moving = &raw const shard.0);
-        assert!(
-            in_flight.quiet_epoch().is_some(),
-            "the thread that asks may itself be in such a call"
-        );
+        assert!(in_flight.quiet_epoch().is_some(), "the thread that asks may itself be in such a call");
         drop(Unsettled(shard));
         reentrancy::note(|state| state.moving = null());
         assert!(in_flight.quiet_epoch().is_some());

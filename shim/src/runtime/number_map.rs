@@ -24,17 +24,11 @@ pub(crate) struct Place(usize);
 
 impl<V> Default for NumberMap<V> {
     fn default() -> Self {
-        Self {
-            places: Box::default(),
-            room: 0,
-        }
+        Self { places: Box::default(), room: 0 }
     }
 }
 
-#[expect(
-    clippy::indexing_slicing,
-    reason = "a place is reduced to the length of the array"
-)]
+#[expect(clippy::indexing_slicing, reason = "a place is reduced to the length of the array")]
 impl<V> NumberMap<V> {
     /// The place that the key is mixed to, in an array that is not empty.
     #[expect(clippy::cast_possible_truncation, reason = "the low bits are meant")]
@@ -156,13 +150,8 @@ impl<V> NumberMap<V> {
     /// Takes out all entries whose value is `meant`.
     pub(crate) fn take_all(&mut self, meant: impl Fn(&V) -> bool) -> Vec<(u64, V)> {
         let entries = self.places.iter().flatten();
-        let keys: Vec<u64> = entries
-            .filter(|(_, value)| meant(value))
-            .map(|(key, _)| *key)
-            .collect();
-        keys.into_iter()
-            .filter_map(|key| Some((key, self.remove(key)?)))
-            .collect()
+        let keys: Vec<u64> = entries.filter(|(_, value)| meant(value)).map(|(key, _)| *key).collect();
+        keys.into_iter().filter_map(|key| Some((key, self.remove(key)?))).collect()
     }
 }
 

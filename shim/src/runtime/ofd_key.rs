@@ -71,10 +71,7 @@ pub(crate) fn assign(
             random & (ObjectKey::MULTICAST - 1) | ObjectKey::LOCK | kind
         }
     };
-    let lock = Lock {
-        first,
-        last: first.saturating_add(bytes.div_ceil(UNIT)),
-    };
+    let lock = Lock { first, last: first.saturating_add(bytes.div_ceil(UNIT)) };
     set(file, lock).then(|| OfdKey::from_lock(lock))
 }
 
@@ -93,10 +90,7 @@ fn lock_of(file: c_int) -> Option<Lock> {
     let mut words = String::new();
     let mut info = std::fs::File::open(own_file(&format!("fdinfo/{file}"))).ok()?;
     info.read_to_string(&mut words).ok()?;
-    words
-        .lines()
-        .filter_map(|line| lock_in(line.strip_prefix("lock:")?.split_once(':')?.1))
-        .min()
+    words.lines().filter_map(|line| lock_in(line.strip_prefix("lock:")?.split_once(':')?.1)).min()
 }
 
 /// The lock in a line, from behind its number: `OFDLCK  ADVISORY  READ -1 00:01:1048 4611686018427387905
@@ -107,10 +101,7 @@ fn lock_in(line: &str) -> Option<Lock> {
         return None;
     }
     let [first, last] = [words.nth(2)?, words.next()?].map(|word| word.parse::<u64>().ok());
-    let lock = Lock {
-        first: first?,
-        last: last?,
-    };
+    let lock = Lock { first: first?, last: last? };
     (lock.first & ObjectKey::LOCK != 0 && lock.first <= lock.last).then_some(lock)
 }
 
@@ -135,11 +126,7 @@ mod tests {
         let key = assign(file.as_raw_fd(), None, 0, false).unwrap();
         let other_number = file.try_clone().unwrap();
         assert_eq!(read(other_number.as_raw_fd()), Some(key));
-        assert_eq!(
-            assign(other_number.as_raw_fd(), None, 0, false),
-            Some(key),
-            "set once"
-        );
+        assert_eq!(assign(other_number.as_raw_fd(), None, 0, false), Some(key), "set once");
         assert!(!key.is_multicast);
         // Another opening of the same file is another description: it has no key.
         let opened = std::fs::File::open(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap();
@@ -157,11 +144,7 @@ mod tests {
         let hashed = ObjectKey::of(&[1; 64]);
         let named = assign(third.as_raw_fd(), Some(hashed), 0, false).unwrap();
         assert_ne!(named, key);
-        assert_eq!(
-            named.key.lock_offset(),
-            hashed.lock_offset(),
-            "to be asked by either key"
-        );
+        assert_eq!(named.key.lock_offset(), hashed.lock_offset(), "to be asked by either key");
     }
 
     #[test]
@@ -171,10 +154,7 @@ mod tests {
         let (pipe, _) = std::io::pipe().unwrap();
         assert_eq!(read(pipe.as_raw_fd()), None);
         let file = memory_file();
-        assert!(
-            set(file.as_raw_fd(), Lock { first: 7, last: 7 }),
-            "a lock of the application's"
-        );
+        assert!(set(file.as_raw_fd(), Lock { first: 7, last: 7 }), "a lock of the application's");
         assert_eq!(lock_of(file.as_raw_fd()), None);
         for line in [
             "",

@@ -95,10 +95,7 @@ const NOTHING: libc::stat = unsafe { core::mem::zeroed() };
 
 /// The address of the socket in `directory`; `None` if it does not fit.
 fn address_in(directory: &[u8]) -> Option<libc::sockaddr_un> {
-    let mut address = libc::sockaddr_un {
-        sun_family: 1,
-        sun_path: [0; 108],
-    };
+    let mut address = libc::sockaddr_un { sun_family: 1, sun_path: [0; 108] };
     let path = directory.iter().chain(b"/").chain(SOCKET.as_bytes());
     let (_, room) = address.sun_path.split_last_mut()?;
     let mut room = room.iter_mut();
@@ -139,11 +136,7 @@ impl Connection {
     fn await_message(&self, bytes: &mut [u8], until_ns: u64) -> Option<usize> {
         loop {
             let left_ns = until_ns.checked_sub(now_ns()).filter(|left| *left > 0)?;
-            let mut question = libc::pollfd {
-                fd: self.fd,
-                events: libc::POLLIN,
-                revents: 0,
-            };
+            let mut question = libc::pollfd { fd: self.fd, events: libc::POLLIN, revents: 0 };
             let left_ms = libc::c_int::try_from(left_ns.div_ceil(1_000_000)).unwrap_or(libc::c_int::MAX);
             // SAFETY: one record, valid for reading and writing.
             let found = unsafe { libc::poll(&raw mut question, 1, left_ms) };
@@ -157,14 +150,7 @@ impl Connection {
             }
         }
         // SAFETY: the bytes are valid for writing; nothing is waited for.
-        let size = unsafe {
-            libc::recv(
-                self.fd,
-                bytes.as_mut_ptr().cast(),
-                bytes.len(),
-                libc::MSG_DONTWAIT,
-            )
-        };
+        let size = unsafe { libc::recv(self.fd, bytes.as_mut_ptr().cast(), bytes.len(), libc::MSG_DONTWAIT) };
         usize::try_from(size).ok()
     }
 
@@ -181,9 +167,7 @@ impl Connection {
             return Err(std::io::Error::last_os_error().raw_os_error() == Some(libc::EAGAIN));
         }
         // A shorter answer has zeros at its end: at worst it is taken for a valid one.
-        Answer::decode(&bytes)
-            .map(|answer| answer.status)
-            .map_err(|_| false)
+        Answer::decode(&bytes).map(|answer| answer.status).map_err(|_| false)
     }
 }
 

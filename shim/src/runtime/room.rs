@@ -88,9 +88,6 @@ fn wanted_devices(shim: &'static Shim, region: &Region) -> u32 {
     let current = shim.current_device().and_then(|device| device.grant);
     match current {
         Some((_, index)) => bit(index),
-        None => region
-            .limits
-            .devices()
-            .fold(0, |bits, (index, _)| bits | bit(index)),
+        None => region.limits.devices().fold(0, |bits, (index, _)| bits | bit(index)),
     }
 }

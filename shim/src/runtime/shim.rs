@@ -89,9 +89,7 @@ impl Region {
     /// The limit of a device in bytes, lowered by the environment; 0 if the limits are damaged.
     #[inline]
     pub(crate) fn memory_limit_bytes(&self, device: DeviceIndex) -> u64 {
-        self.limits
-            .followed_limit_bytes(device)
-            .min(self.memory_ceiling_bytes)
+        self.limits.followed_limit_bytes(device).min(self.memory_ceiling_bytes)
     }
 
     /// Takes over the limits if they have changed or might have, before memory is requested.
@@ -155,10 +153,7 @@ impl Shim {
             .get_or_try_init(|| {
                 let me = self.identity().ok_or("/proc cannot be read")?;
                 let devices = region.limits.devices().count();
-                let slot = region
-                    .usage
-                    .claim_on(me, devices)
-                    .map_err(|error| error.to_string())?;
+                let slot = region.usage.claim_on(me, devices).map_err(|error| error.to_string())?;
                 chores::start();
                 Ok(slot)
             })
@@ -215,10 +210,7 @@ impl Shim {
 /// The time to a few milliseconds, which costs less than the exact one.
 #[inline]
 pub(crate) fn coarse_ns() -> u64 {
-    let mut time = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the kernel writes the time here.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &raw mut time) };
     #[expect(clippy::cast_sign_loss, reason = "the monotonic clock is never negative")]

@@ -18,18 +18,12 @@ impl Stream {
     /// A stream as a call of the application means it.
     #[inline]
     pub(crate) fn of_call(call: &Call<'_, CUresult>, handle: CUstream) -> Self {
-        Self {
-            handle,
-            default: call.default_stream,
-        }
+        Self { handle, default: call.default_stream }
     }
 
     /// A stream as a function without `_ptsz` means it.
     pub(crate) const fn legacy(handle: CUstream) -> Self {
-        Self {
-            handle,
-            default: DefaultStream::Legacy,
-        }
+        Self { handle, default: DefaultStream::Legacy }
     }
 
     /// The stream with this key ([`Stream::key`]), as the calling thread names it; `None` for a default stream of another context or

@@ -102,9 +102,7 @@ pub(crate) fn is_idle() -> bool {
 
 /// Notes whether this process's calls will pass a gate. Called once the state is built.
 pub(crate) fn decide(shim: Option<&Shim>) {
-    let is_suspendable = shim
-        .and_then(Shim::region)
-        .is_some_and(|region| region.limits.is_suspendable());
+    let is_suspendable = shim.and_then(Shim::region).is_some_and(|region| region.limits.is_suspendable());
     if is_suspendable {
         crate::runtime::limits::gate_everything();
     }
@@ -174,11 +172,7 @@ fn try_enter_gate(try_enter: fn(&Gate<'static>) -> bool) -> Result<Passage, &'st
             return Ok(passage);
         }
     };
-    if try_enter(&gate.gate) {
-        Ok(Passage::Gated(&gate.gate))
-    } else {
-        Err(gate)
-    }
+    if try_enter(&gate.gate) { Ok(Passage::Gated(&gate.gate)) } else { Err(gate) }
 }
 
 /// Counts a call that began before there was a gate, unless there is one by now.

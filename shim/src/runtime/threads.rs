@@ -73,12 +73,7 @@ pub(crate) fn start(name: &'static CStr, body: fn()) -> bool {
     shim.threads.are_over.store(false, Ordering::SeqCst);
     // The thread inherits the mask.
     let blocked = SignalsBlocked::begin();
-    start_detached(Start {
-        threads: &shim.threads,
-        name,
-        body,
-        application_mask: blocked.before,
-    })
+    start_detached(Start { threads: &shim.threads, name, body, application_mask: blocked.before })
 }
 
 /// A guard: no signal handler runs on the calling thread while it lives.
@@ -150,12 +145,7 @@ fn prepare_thread(name: &CStr) {
     // SAFETY: a null-terminated name of at most 15 bytes; it is copied.
     unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
     // SAFETY: the argument is a number of nanoseconds.
-    unsafe {
-        libc::prctl(
-            libc::PR_SET_TIMERSLACK,
-            libc::c_ulong::from(SLACK_NS.unsigned_abs()),
-        )
-    };
+    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, libc::c_ulong::from(SLACK_NS.unsigned_abs())) };
 }
 
 fn empty_set() -> libc::sigset_t {
@@ -180,14 +170,8 @@ fn has_main_thread_ended() -> bool {
     // SAFETY: always succeeds.
     let main_thread = unsafe { libc::getpid() };
     // SAFETY: the kernel writes an address, or null, and a length.
-    let status = unsafe {
-        libc::syscall(
-            libc::SYS_get_robust_list,
-            main_thread,
-            &raw mut list,
-            &raw mut bytes,
-        )
-    };
+    let status =
+        unsafe { libc::syscall(libc::SYS_get_robust_list, main_thread, &raw mut list, &raw mut bytes) };
     status == 0 && list.is_none()
 }
 

@@ -63,9 +63,7 @@ pub fn signal(pid: u32, signal: i32) -> std::io::Result<()> {
     // SAFETY: no pointers.
     match unsafe { call(libc::SYS_kill, arguments) } {
         0 => Ok(()),
-        error => Err(std::io::Error::from_raw_os_error(
-            i32::try_from(-error).unwrap_or(libc::EINVAL),
-        )),
+        error => Err(std::io::Error::from_raw_os_error(i32::try_from(-error).unwrap_or(libc::EINVAL))),
     }
 }
 

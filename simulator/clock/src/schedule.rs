@@ -51,10 +51,7 @@ pub enum Waited {
 
 /// Futex that is woken at the end of a thread.
 fn end_of(pid: u32, name: u64) -> FutexKey {
-    FutexKey {
-        space: u64::from(pid) | 1 << 62,
-        place: name,
-    }
+    FutexKey { space: u64::from(pid) | 1 << 62, place: name }
 }
 
 impl Table {
@@ -70,10 +67,7 @@ impl Table {
     /// turn.
     pub fn enter(&self, pid: u32) -> Option<Thread> {
         let locked = self.lock();
-        let position = self
-            .entries
-            .iter()
-            .position(|entry| entry.state.load(Relaxed) == state::FREE)?;
+        let position = self.entries.iter().position(|entry| entry.state.load(Relaxed) == state::FREE)?;
         let thread = Thread(u32::try_from(position).ok()?);
         let entry = self.entry(thread);
         entry.pid.store(pid, Relaxed);
@@ -170,15 +164,9 @@ impl Table {
         entry.key[1].store(key.place, Relaxed);
         entry.mask.store(mask, Relaxed);
         let late_ns = self.costs().late_ns;
-        let at_ns = until_ns.map_or(NEVER, |until_ns| {
-            until_ns.max(self.now_ns()).saturating_add(late_ns)
-        });
+        let at_ns = until_ns.map_or(NEVER, |until_ns| until_ns.max(self.now_ns()).saturating_add(late_ns));
         self.give_up(thread, state::WAITING, at_ns);
-        if entry.woken.load(Relaxed) == 1 {
-            Waited::Woken
-        } else {
-            Waited::TimedOut
-        }
+        if entry.woken.load(Relaxed) == 1 { Waited::Woken } else { Waited::TimedOut }
     }
 
     /// Wakes at most `count` waiters of a futex in the order of arrival. Returns their number.

@@ -26,11 +26,7 @@ pub struct Costs {
 impl Default for Costs {
     /// Costs of an idle computer: a clock without a system call, and 20 us from an event to its waiter.
     fn default() -> Self {
-        Costs {
-            look_ns: 100,
-            yield_ns: 1_000,
-            late_ns: 20_000,
-        }
+        Costs { look_ns: 100, yield_ns: 1_000, late_ns: 20_000 }
     }
 }
 
@@ -142,16 +138,8 @@ impl Table {
         let access = libc::PROT_READ | libc::PROT_WRITE;
         let (length, descriptor) = (size_of::<Table>(), file.as_raw_fd());
         // SAFETY: a new mapping, of a file of this length.
-        let address = unsafe {
-            libc::mmap(
-                core::ptr::null_mut(),
-                length,
-                access,
-                libc::MAP_SHARED,
-                descriptor,
-                0,
-            )
-        };
+        let address =
+            unsafe { libc::mmap(core::ptr::null_mut(), length, access, libc::MAP_SHARED, descriptor, 0) };
         if address == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }

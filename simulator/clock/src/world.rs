@@ -52,21 +52,13 @@ impl World {
     /// # Errors
     /// Fails if the file cannot be made or mapped.
     pub fn create(path: &Path, library: &Path, costs: Costs) -> io::Result<World> {
-        let file = File::options()
-            .read(true)
-            .write(true)
-            .create_new(true)
-            .open(path)?;
+        let file = File::options().read(true).write(true).create_new(true).open(path)?;
         file.set_len(size_of::<Table>() as u64)?;
         let table = Table::map(&file)?;
         let monotonic_ns = read_clock(libc::CLOCK_MONOTONIC);
         let since_1970_ns = read_clock(libc::CLOCK_REALTIME).saturating_sub(monotonic_ns);
         table.begin(costs, monotonic_ns, since_1970_ns);
-        Ok(World {
-            table,
-            path: path.to_owned(),
-            library: library.to_owned(),
-        })
+        Ok(World { table, path: path.to_owned(), library: library.to_owned() })
     }
 
     pub(crate) fn table(&self) -> &'static Table {
@@ -171,10 +163,7 @@ fn is_over(pid: u32) -> bool {
 }
 
 fn read_clock(clock: libc::clockid_t) -> u64 {
-    let mut time = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` is valid for writing; both clocks exist on every Linux.
     let _ = unsafe { libc::clock_gettime(clock, &raw mut time) };
     time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()

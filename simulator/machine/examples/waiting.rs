@@ -14,22 +14,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     let client = machine.attach(std::process::id(), "waiting")?;
     let stream = client.stream_create(client.context_create(0)?, 0)?;
-    println!(
-        "{:>12} {:>14} {:>14} {:>8}",
-        "kernel us", "late us mean", "late us worst", "cpu %"
-    );
+    println!("{:>12} {:>14} {:>14} {:>8}", "kernel us", "late us mean", "late us worst", "cpu %");
     for length_us in [10, 50, 100, 200, 500, 1_000, 5_000, 20_000, 100_000] {
         let rounds = (300_000 / length_us).clamp(3, 2000);
         let (start, cpu) = (machine.now_ns(), cpu_ns()?);
         let (mut late, mut worst) = (0, 0);
         for _ in 0..rounds {
-            let ticket = client.submit_blocking(
-                stream,
-                Command::Kernel {
-                    duration_ns: length_us * 1000,
-                    sms: 0,
-                },
-            );
+            let ticket =
+                client.submit_blocking(stream, Command::Kernel { duration_ns: length_us * 1000, sms: 0 });
             client.wait(ticket);
             let by = machine.now_ns() - client.done_ns(ticket).unwrap_or(0);
             late += by;
@@ -52,9 +44,5 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// Processor time of this process, from the kernel (first field of schedstat, ns).
 fn cpu_ns() -> Result<u64, Box<dyn std::error::Error>> {
     let text = std::fs::read_to_string("/proc/self/schedstat")?;
-    Ok(text
-        .split_whitespace()
-        .next()
-        .ok_or("schedstat is empty")?
-        .parse()?)
+    Ok(text.split_whitespace().next().ok_or("schedstat is empty")?.parse()?)
 }

@@ -79,9 +79,7 @@ impl CheckpointStep {
 
     fn of_word(word: u64) -> Option<CheckpointStep> {
         match word & 0xff {
-            1 => Some(CheckpointStep::Lock {
-                timeout_ms: u32::try_from(word >> 32).unwrap_or(0),
-            }),
+            1 => Some(CheckpointStep::Lock { timeout_ms: u32::try_from(word >> 32).unwrap_or(0) }),
             2 => Some(CheckpointStep::Checkpoint),
             3 => Some(CheckpointStep::Restore),
             4 => Some(CheckpointStep::Unlock),
@@ -121,10 +119,7 @@ impl Core {
     /// The row of a client, made if missing.
     fn checkpoint_mut(&mut self, client: u64) -> Option<&mut CheckpointRow> {
         if self.checkpoint(client).is_none() {
-            self.checkpoints.push(CheckpointRow {
-                client,
-                ..CheckpointRow::default()
-            });
+            self.checkpoints.push(CheckpointRow { client, ..CheckpointRow::default() });
         }
         self.checkpoints.iter_mut().find(|row| row.client == client)
     }
@@ -185,10 +180,7 @@ pub(crate) fn answer(core: &mut Core, client: u64, answer: Result<(), NotMoved>)
 /// # Errors
 /// `NotSupported` with managed memory, or memory that other processes may hold.
 pub(crate) fn take_away(core: &mut Core, client: u64) -> Result<(), NotMoved> {
-    let is_managed = core
-        .uses
-        .iter()
-        .any(|row| row.client == client && row.managed > 0);
+    let is_managed = core.uses.iter().any(|row| row.client == client && row.managed > 0);
     if is_managed || core.holds.iter().any(|hold| hold.client == client) {
         return Err(NotMoved::NotSupported);
     }

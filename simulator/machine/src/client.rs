@@ -50,17 +50,7 @@ impl Client {
         let producers = (0..STREAMS).map(|_| OnceLock::new()).collect();
         let (closing, allocations, process) = (Mutex::default(), AtomicU64::new(0), std::process::id());
         let running_at = AtomicU64::new(machine.shared().bell(slot));
-        Client {
-            machine,
-            id,
-            slot,
-            process,
-            driver,
-            producers,
-            closing,
-            allocations,
-            running_at,
-        }
+        Client { machine, id, slot, process, driver, producers, closing, allocations, running_at }
     }
 
     /// The machine.
@@ -89,11 +79,7 @@ impl Client {
             }
             let id = core.next_context;
             core.next_context += 1;
-            core.contexts.push(ContextRow {
-                id,
-                client,
-                gpu: gpu as u64,
-            });
+            core.contexts.push(ContextRow { id, client, gpu: gpu as u64 });
             Ok(ContextId(id))
         })
     }
@@ -138,9 +124,7 @@ impl Drop for Client {
         {
             let local = &mut *shared.local.lock();
             // If this fails, other processes do it once the slot is released.
-            let _ = shared
-                .refresh(local)
-                .and_then(|()| shared.end_process(local, self.id, shared.now()));
+            let _ = shared.refresh(local).and_then(|()| shared.end_process(local, self.id, shared.now()));
         }
         shared.liveness.release(self.slot);
     }
@@ -155,13 +139,7 @@ pub(crate) fn use_row(core: &mut Core, client: u64, gpu: u64) -> Result<usize, R
         return Err(Refused::Full("processes"));
     }
     let now = core.now;
-    core.uses.push(UseRow {
-        client,
-        gpu,
-        first: now,
-        last: now,
-        ..UseRow::default()
-    });
+    core.uses.push(UseRow { client, gpu, first: now, last: now, ..UseRow::default() });
     Ok(core.uses.len() - 1)
 }
 

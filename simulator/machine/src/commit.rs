@@ -80,11 +80,8 @@ impl Shared {
                     result
                 }
             };
-            let is_current = if has_changed {
-                self.commit(local)?
-            } else {
-                self.map.acquire(ROOT) == local.root
-            };
+            let is_current =
+                if has_changed { self.commit(local)? } else { self.map.acquire(ROOT) == local.root };
             if is_current {
                 return Ok(result);
             }
@@ -102,9 +99,7 @@ impl Shared {
             let start = buffer(root & 0xffff);
             let length = as_index(self.map.load(start)).min(BUFFER_WORDS);
             local.words.clear();
-            local
-                .words
-                .extend((start..start + length).map(|word| self.map.load(word)));
+            local.words.extend((start..start + length).map(|word| self.map.load(word)));
             // Pairs with the release fence of `commit`: a process that rewrote a word read here had seen another root, so
             // this process sees it too.
             fence(Ordering::Acquire);
@@ -193,10 +188,6 @@ impl Shared {
 impl Local {
     /// Whether a process is using GPU time.
     fn is_busy(&self) -> bool {
-        self.work
-            .gpus
-            .iter()
-            .zip(&self.base.gpus)
-            .any(|(now, before)| now.busy_ns != before.busy_ns)
+        self.work.gpus.iter().zip(&self.base.gpus).any(|(now, before)| now.busy_ns != before.busy_ns)
     }
 }

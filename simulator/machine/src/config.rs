@@ -175,10 +175,8 @@ impl Config {
             path: path.to_owned(),
             source,
         })?;
-        let wrong = |error: toml::de::Error| MachineError::Syntax {
-            path: path.to_owned(),
-            reason: one_line(&error),
-        };
+        let wrong =
+            |error: toml::de::Error| MachineError::Syntax { path: path.to_owned(), reason: one_line(&error) };
         let file: toml::Table = toml::from_str(&text).map_err(wrong)?;
         let config: Config = profile::complete(file)?.try_into().map_err(wrong)?;
         config.validate()?;

@@ -192,21 +192,8 @@ pub(crate) struct Core {
 impl Core {
     /// The core of a new machine.
     pub(crate) fn new(gpus: usize, now: u64) -> Core {
-        let gpus = vec![
-            GpuRow {
-                slice_start: now,
-                ..GpuRow::default()
-            };
-            gpus
-        ];
-        Core {
-            now,
-            next_client: 1,
-            next_context: 1,
-            next_object: 1,
-            gpus,
-            ..Core::default()
-        }
+        let gpus = vec![GpuRow { slice_start: now, ..GpuRow::default() }; gpus];
+        Core { now, next_client: 1, next_context: 1, next_object: 1, gpus, ..Core::default() }
     }
 
     /// Copies `other` without its effects, reusing allocations.
@@ -276,15 +263,9 @@ impl Core {
             && self.uses.len() <= USES
             && self.contexts.len() <= CONTEXTS
             && self.streams.len() <= as_index(STREAMS)
-            && self
-                .uses
-                .iter()
-                .all(|row| has_gpu(row.gpu) && row.used <= row.peak && row.managed <= row.used)
+            && self.uses.iter().all(|row| has_gpu(row.gpu) && row.used <= row.peak && row.managed <= row.used)
             && self.contexts.iter().all(|row| has_gpu(row.gpu))
-            && self
-                .streams
-                .iter()
-                .all(|row| has_gpu(row.gpu) && split(row.id).0 < STREAMS)
+            && self.streams.iter().all(|row| has_gpu(row.gpu) && split(row.id).0 < STREAMS)
             && self.streams.is_sorted_by_key(|row| split(row.id).0)
             && (0u64..)
                 .zip(&self.gpus)
@@ -297,39 +278,29 @@ impl Core {
         self.uses
             .iter()
             .filter(|row| row.gpu == gpu)
-            .fold(self.objects_of(None, gpu), |sum, row| {
-                sum.saturating_add(row.used)
-            })
+            .fold(self.objects_of(None, gpu), |sum, row| sum.saturating_add(row.used))
     }
 
     /// Position of the ring's present stream.
     pub(crate) fn stream_on_ring(&self, ring: u64) -> Option<usize> {
-        self.streams
-            .binary_search_by_key(&ring, |row| split(row.id).0)
-            .ok()
+        self.streams.binary_search_by_key(&ring, |row| split(row.id).0).ok()
     }
 
     /// The stream, if it has not ended.
     pub(crate) fn stream(&self, id: u64) -> Option<&StreamRow> {
-        self.streams
-            .get(self.stream_on_ring(split(id).0)?)
-            .filter(|row| row.id == id)
+        self.streams.get(self.stream_on_ring(split(id).0)?).filter(|row| row.id == id)
     }
 
     /// Whether the command has finished, or its stream was removed.
     pub(crate) fn is_done(&self, command: u64) -> bool {
         let (ring, seq) = split(command);
-        let row = self
-            .stream_on_ring(ring)
-            .and_then(|position| self.streams.get(position));
+        let row = self.stream_on_ring(ring).and_then(|position| self.streams.get(position));
         row.is_none_or(|row| row.head > seq || split(row.id).1 > seq)
     }
 
     /// Position of the row of a process on a GPU.
     pub(crate) fn position_of_use(&self, client: u64, gpu: u64) -> Option<usize> {
-        self.uses
-            .iter()
-            .position(|row| row.client == client && row.gpu == gpu)
+        self.uses.iter().position(|row| row.client == client && row.gpu == gpu)
     }
 }
 
@@ -359,26 +330,11 @@ mod tests {
     #[test]
     fn words_and_back() {
         let mut core = Core::new(2, 7);
-        core.clients.push(ClientRow {
-            id: 1,
-            pid: 42,
-            ..ClientRow::default()
-        });
-        core.streams.push(StreamRow {
-            id: 3,
-            gpu: 1,
-            ..StreamRow::default()
-        });
+        core.clients.push(ClientRow { id: 1, pid: 42, ..ClientRow::default() });
+        core.streams.push(StreamRow { id: 3, gpu: 1, ..StreamRow::default() });
         core.next_object = 6;
-        core.objects.push(ObjectRow {
-            id: 5,
-            ..ObjectRow::default()
-        });
-        core.holds.push(HoldRow {
-            object: 5,
-            client: 1,
-            count: 1,
-        });
+        core.objects.push(ObjectRow { id: 5, ..ObjectRow::default() });
+        core.holds.push(HoldRow { object: 5, client: 1, count: 1 });
         core.effects.push(Effect { command: 9, ns: 8 });
         let (mut words, mut back) = (Vec::new(), Core::default());
         core.encode(&mut words);

@@ -41,10 +41,7 @@ mod tests {
         let set =
             |wanted: &'static str| move |name: &str| (name == wanted).then(|| OsString::from("/somewhere"));
         assert_eq!(choose(&set("VCUDA_SIM"), |_| true, 7), Path::new("/somewhere"));
-        assert_eq!(
-            choose(&set("XDG_RUNTIME_DIR"), |_| true, 7),
-            Path::new("/somewhere/vcuda/machine")
-        );
+        assert_eq!(choose(&set("XDG_RUNTIME_DIR"), |_| true, 7), Path::new("/somewhere/vcuda/machine"));
         assert_eq!(choose(&|_| None, |_| true, 7), Path::new("/run/vcuda/machine"));
         assert_eq!(choose(&|_| None, |_| false, 7), Path::new("/tmp/vcuda-7/machine"));
     }

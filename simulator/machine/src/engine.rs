@@ -98,17 +98,7 @@ pub(crate) fn play(
     until: u64,
 ) -> Played {
     let Scratch { active, order } = scratch;
-    Play {
-        core,
-        map,
-        rules,
-        active,
-        order,
-        has_effects: true,
-        events: 0,
-        limit: MAX_EVENTS,
-    }
-    .run(until, None)
+    Play { core, map, rules, active, order, has_effects: true, events: 0, limit: MAX_EVENTS }.run(until, None)
 }
 
 /// Plays `core` until `command` is done if nothing more is submitted; at most `limit` events. `CaughtUp` means that another
@@ -122,17 +112,7 @@ pub(crate) fn foresee(
     limit: u32,
 ) -> Played {
     let Scratch { active, order } = scratch;
-    Play {
-        core,
-        map,
-        rules,
-        active,
-        order,
-        has_effects: false,
-        events: 0,
-        limit,
-    }
-    .run(FAR, Some(command))
+    Play { core, map, rules, active, order, has_effects: false, events: 0, limit }.run(FAR, Some(command))
 }
 
 /// Time of the next event if nothing more is submitted; `None`: there is none.
@@ -144,16 +124,7 @@ pub(crate) fn next_event(
 ) -> Option<u64> {
     let Scratch { active, order } = scratch;
     let limit = MAX_EVENTS;
-    let mut play = Play {
-        core,
-        map,
-        rules,
-        active,
-        order,
-        has_effects: false,
-        events: 0,
-        limit,
-    };
+    let mut play = Play { core, map, rules, active, order, has_effects: false, events: 0, limit };
     play.gather();
     play.settle();
     Some(play.next_event()).filter(|next| *next < FAR)
@@ -180,9 +151,7 @@ impl Play<'_> {
             }
             self.pass(target);
             if next > until {
-                return Played::CaughtUp {
-                    has_events: self.events > 0,
-                };
+                return Played::CaughtUp { has_events: self.events > 0 };
             }
         }
     }
@@ -197,13 +166,7 @@ impl Play<'_> {
             if stream.head < tail && !self.core.is_held(stream.client) {
                 let entry = Some(ring::read(self.map, ring, stream.head));
                 let (gpu, context) = (as_index(stream.gpu), stream.context);
-                self.active.push(Active {
-                    row,
-                    gpu,
-                    context,
-                    tail,
-                    entry,
-                });
+                self.active.push(Active { row, gpu, context, tail, entry });
             }
         }
     }
@@ -241,10 +204,7 @@ impl Play<'_> {
         };
         let (ring, _) = split(row.id);
         if self.has_effects {
-            self.core.effects.push(Effect {
-                command: name(ring, row.head),
-                ns: self.core.now,
-            });
+            self.core.effects.push(Effect { command: name(ring, row.head), ns: self.core.now });
         }
         row.head += 1;
         (row.phase, row.left) = (WAITING, 0);
@@ -260,9 +220,7 @@ impl Play<'_> {
                 Work::Marker => true,
                 Work::Wait { command } => self.core.is_done(command),
                 Work::Gate { opened } => opened.is_some_and(|at| at <= self.core.now),
-                Work::Kernel { .. } => self
-                    .row(active)
-                    .is_some_and(|r| r.phase == RUNNING && r.left == 0),
+                Work::Kernel { .. } => self.row(active).is_some_and(|r| r.phase == RUNNING && r.left == 0),
                 Work::Copy { .. } => false,
             }
     }

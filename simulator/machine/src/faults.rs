@@ -62,11 +62,7 @@ impl Faults {
         match std::fs::read_to_string(&path) {
             Ok(text) => toml::from_str(&text).map_err(|error| syntax(path, &error)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Faults::default()),
-            Err(source) => Err(MachineError::Io {
-                action: "read",
-                path,
-                source,
-            }),
+            Err(source) => Err(MachineError::Io { action: "read", path, source }),
         }
     }
 
@@ -79,19 +75,12 @@ impl Faults {
         let text = toml::to_string(self).map_err(|error| syntax(path.clone(), &error))?;
         std::fs::write(&temporary, text)
             .and_then(|()| std::fs::rename(&temporary, &path))
-            .map_err(|source| MachineError::Io {
-                action: "write",
-                path,
-                source,
-            })
+            .map_err(|source| MachineError::Io { action: "write", path, source })
     }
 }
 
 fn syntax(path: PathBuf, error: &dyn std::fmt::Display) -> MachineError {
-    MachineError::Syntax {
-        path,
-        reason: error.to_string().lines().collect::<Vec<_>>().join(" "),
-    }
+    MachineError::Syntax { path, reason: error.to_string().lines().collect::<Vec<_>>().join(" ") }
 }
 
 #[cfg(test)]
@@ -106,10 +95,7 @@ mod tests {
         let faults = Faults {
             driver_version: Some("570.1".to_owned()),
             lost: vec!["GPU-1".to_owned()],
-            xids: vec![Xid {
-                gpu: "GPU-1".to_owned(),
-                xid: 79,
-            }],
+            xids: vec![Xid { gpu: "GPU-1".to_owned(), xid: 79 }],
             ..Faults::default()
         };
         faults.write(&dir).unwrap();

@@ -7,17 +7,8 @@ use crate::map::Mapping;
 /// Stores a record. Its place is never reused, so a late store repeats the same value.
 pub(crate) fn store(map: &Mapping, row: &RecordRow) {
     let start = record(row.index);
-    let words = [
-        row.index,
-        row.pid,
-        row.gpu,
-        row.first,
-        row.last,
-        row.service,
-        row.peak,
-        row.launches,
-        row.denied,
-    ];
+    let words =
+        [row.index, row.pid, row.gpu, row.first, row.last, row.service, row.peak, row.launches, row.denied];
     for (word, value) in (start..).zip(words) {
         map.store(word, value);
     }

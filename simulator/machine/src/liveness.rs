@@ -42,18 +42,12 @@ impl Drop for Turn {
 impl Liveness {
     /// Liveness of a machine in memory: a slot lives until it is released.
     pub(crate) fn in_memory() -> Liveness {
-        Liveness {
-            file: None,
-            own: Mutex::default(),
-        }
+        Liveness { file: None, own: Mutex::default() }
     }
 
     /// Liveness by the lock file `path`, made if missing.
     pub(crate) fn open(path: &Path) -> io::Result<Liveness> {
-        Ok(Liveness {
-            file: Some(lock_file(path)?),
-            own: Mutex::default(),
-        })
+        Ok(Liveness { file: Some(lock_file(path)?), own: Mutex::default() })
     }
 
     /// Claims a slot that no process holds.
@@ -116,24 +110,15 @@ type Opened = ((u64, u64), &'static File);
 fn lock_file(path: &Path) -> io::Result<&'static File> {
     static OPENED: Mutex<Vec<Opened>> = Mutex::new(Vec::new());
     let mut opened = OPENED.lock();
-    let known = |opened: &[Opened], key| {
-        opened
-            .iter()
-            .find(|(other, _)| *other == key)
-            .map(|(_, file)| *file)
-    };
+    let known =
+        |opened: &[Opened], key| opened.iter().find(|(other, _)| *other == key).map(|(_, file)| *file);
     if let Ok(there) = path.metadata()
         && let Some(file) = known(&opened, (there.dev(), there.ino()))
     {
         return Ok(file);
     }
-    let file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .open(path)?;
+    let file =
+        OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
     // Another user's file is shared already.
     let _ = crate::store::share(&file);
     // Leaked, as closing it would drop the locks.
@@ -153,14 +138,8 @@ mod tests {
         let one = Liveness::open(&path).unwrap();
         // Opened again, as another copy of the library would.
         let again = File::options().read(true).write(true).open(&path).unwrap();
-        let two = Liveness {
-            file: Some(Box::leak(Box::new(again))),
-            own: Mutex::default(),
-        };
-        assert_eq!(
-            (one.claim(0..3), two.claim(0..3), one.claim(0..3)),
-            (Some(0), Some(1), Some(2))
-        );
+        let two = Liveness { file: Some(Box::leak(Box::new(again))), own: Mutex::default() };
+        assert_eq!((one.claim(0..3), two.claim(0..3), one.claim(0..3)), (Some(0), Some(1), Some(2)));
         assert_eq!(two.claim(0..3), None);
         assert!(two.is_alive(0) && one.is_alive(1) && !one.is_alive(3));
         one.release(0);

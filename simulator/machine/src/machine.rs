@@ -54,9 +54,7 @@ impl Machine {
     }
 
     fn of(shared: Shared) -> Machine {
-        Machine {
-            shared: Arc::new(shared),
-        }
+        Machine { shared: Arc::new(shared) }
     }
 
     /// The configuration, with derived values (UUIDs, PCI addresses) filled in.
@@ -91,20 +89,15 @@ impl Machine {
         let limit = usize::try_from(CLIENTS).unwrap_or(usize::MAX);
         let path = PathBuf::from("state");
         match why {
-            CannotCommit::NoSlot | CannotCommit::TooLarge => MachineError::Full {
-                what: "processes",
-                limit,
-            },
+            CannotCommit::NoSlot | CannotCommit::TooLarge => MachineError::Full { what: "processes", limit },
             CannotCommit::DiskFull => MachineError::Io {
                 action: "reserve space in",
                 path,
                 source: io::Error::from(io::ErrorKind::StorageFull),
             },
-            CannotCommit::Damaged => MachineError::State {
-                path,
-                found: "damaged state".into(),
-                wanted: "a whole one".into(),
-            },
+            CannotCommit::Damaged => {
+                MachineError::State { path, found: "damaged state".into(), wanted: "a whole one".into() }
+            }
         }
     }
 

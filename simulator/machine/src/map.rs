@@ -28,11 +28,7 @@ impl Mapping {
 
     /// Zeroed words of this process alone; pages are allocated when touched.
     pub(crate) fn in_memory(words: usize) -> io::Result<Mapping> {
-        Mapping::map(
-            words,
-            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
-            -1,
-        )
+        Mapping::map(words, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE, -1)
     }
 
     fn map(words: usize, flags: libc::c_int, descriptor: libc::c_int) -> io::Result<Mapping> {
@@ -80,9 +76,7 @@ impl Mapping {
     /// Replaces `old` by `new`. Returns whether the word was `old`.
     pub(crate) fn exchange(&self, index: usize, old: u64, new: u64) -> bool {
         before_store();
-        self.word(index)
-            .compare_exchange(old, new, Ordering::AcqRel, Ordering::Relaxed)
-            .is_ok()
+        self.word(index).compare_exchange(old, new, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
     /// Sleeps until a word, counted up by `ring`, differs from `seen`, or `ns` have gone.

@@ -42,10 +42,7 @@ impl Shared {
             0 => UNKNOWN + row.id,
             pid => pid,
         };
-        SeenAs {
-            here: self.pid_here(row),
-            on_host: u32::try_from(host).unwrap_or(u32::MAX),
-        }
+        SeenAs { here: self.pid_here(row), on_host: u32::try_from(host).unwrap_or(u32::MAX) }
     }
 
     /// The client's PID in this process's namespace, if it has one there.
@@ -71,9 +68,8 @@ impl Shared {
             return Ok(());
         }
         let strangers = local.base.clients.iter().filter(is_stranger);
-        let named: Vec<(u64, u32)> = strangers
-            .filter_map(|row| Some((row.id, self.liveness.holder(row.slot)?)))
-            .collect();
+        let named: Vec<(u64, u32)> =
+            strangers.filter_map(|row| Some((row.id, self.liveness.holder(row.slot)?))).collect();
         self.transact(local, None, |core| {
             for (id, pid) in &named {
                 if let Some(row) = core.clients.iter_mut().find(|row| row.id == *id) {

@@ -53,18 +53,12 @@ impl Opened {
 impl ObjectFiles {
     /// Files in a directory, which is made at the first use.
     pub(crate) fn in_directory(path: PathBuf) -> ObjectFiles {
-        ObjectFiles {
-            path: Some(path),
-            opened: OnceLock::new(),
-        }
+        ObjectFiles { path: Some(path), opened: OnceLock::new() }
     }
 
     /// No files, for a machine in memory: objects have no contents, and descriptors never close.
     pub(crate) fn none() -> ObjectFiles {
-        ObjectFiles {
-            path: None,
-            opened: OnceLock::new(),
-        }
+        ObjectFiles { path: None, opened: OnceLock::new() }
     }
 
     /// Opens the directory and the control file at the first use.
@@ -115,22 +109,17 @@ impl ObjectFiles {
 
     /// Whether the descriptor from [`ObjectFiles::open_driver`] is open in any process.
     pub(crate) fn is_driver_open(&self, client: u64) -> bool {
-        self.opened()
-            .is_ok_and(|opened| lock::is_held(&opened.control, DRIVERS + client))
+        self.opened().is_ok_and(|opened| lock::is_held(&opened.control, DRIVERS + client))
     }
 
     /// Whether a descriptor from `export` is open in any process. Unknown counts as open.
     pub(crate) fn has_descriptors(&self, object: u64) -> bool {
-        self.opened()
-            .is_ok_and(|opened| lock::is_held(&opened.control, MARKS + object))
+        self.opened().is_ok_and(|opened| lock::is_held(&opened.control, MARKS + object))
     }
 
     /// The object that an exported descriptor refers to.
     pub(crate) fn find(&self, file: &File) -> Option<u64> {
-        let (this, control) = (
-            file.metadata().ok()?,
-            self.opened().ok()?.control.metadata().ok()?,
-        );
+        let (this, control) = (file.metadata().ok()?, self.opened().ok()?.control.metadata().ok()?);
         if (this.dev(), this.ino()) != (control.dev(), control.ino()) {
             return None;
         }
@@ -151,14 +140,8 @@ impl ObjectFiles {
     /// remove the file.
     pub(crate) fn all(&self) -> Vec<u64> {
         let entries = self.path.as_ref().and_then(|path| path.read_dir().ok());
-        let names = entries
-            .into_iter()
-            .flatten()
-            .flatten()
-            .map(|entry| entry.file_name());
-        names
-            .filter_map(|name| u64::from_str_radix(name.to_str()?, 16).ok())
-            .collect()
+        let names = entries.into_iter().flatten().flatten().map(|entry| entry.file_name());
+        names.filter_map(|name| u64::from_str_radix(name.to_str()?, 16).ok()).collect()
     }
 }
 

@@ -87,9 +87,7 @@ impl Core {
 /// Makes an object of bytes that are already in the client's row.
 pub(crate) fn make(core: &mut Core, client: u64, like: ObjectRow) -> Result<u64, Refused> {
     let position = core.position_of_use(client, like.gpu);
-    let used = position
-        .and_then(|position| core.uses.get(position))
-        .map_or(0, |row| row.used);
+    let used = position.and_then(|position| core.uses.get(position)).map_or(0, |row| row.used);
     if like.bytes > used.saturating_sub(core.objects_of(Some(client), like.gpu)) {
         return Err(Refused::Gone);
     }
@@ -104,11 +102,7 @@ pub(crate) fn insert(core: &mut Core, client: u64, like: ObjectRow) -> Result<u6
     let id = core.next_object;
     core.next_object += 1;
     core.objects.push(ObjectRow { id, ..like });
-    core.holds.push(HoldRow {
-        object: id,
-        client,
-        count: 1,
-    });
+    core.holds.push(HoldRow { object: id, client, count: 1 });
     Ok(id)
 }
 
@@ -138,11 +132,7 @@ fn add(core: &mut Core, object: u64, client: u64) -> Result<(), Refused> {
     if core.holds.len() >= HOLDS {
         return Err(Refused::Full("shared objects"));
     }
-    core.holds.push(HoldRow {
-        object,
-        client,
-        count: 1,
-    });
+    core.holds.push(HoldRow { object, client, count: 1 });
     Ok(())
 }
 
@@ -175,10 +165,8 @@ pub(crate) fn release(core: &mut Core, object: u64, client: u64, count: u64) -> 
 /// Turns the object into plain memory of the client, if that holds it alone and once. Returns whether it did.
 pub(crate) fn unmake(core: &mut Core, object: u64, client: u64) -> bool {
     let mut holds = core.holds.iter().filter(|hold| hold.object == object);
-    let is_alone = holds
-        .next()
-        .is_some_and(|hold| hold.client == client && hold.count == 1)
-        && holds.next().is_none();
+    let is_alone =
+        holds.next().is_some_and(|hold| hold.client == client && hold.count == 1) && holds.next().is_none();
     if is_alone {
         core.holds.retain(|hold| hold.object != object);
         core.objects.retain(|row| row.id != object);
@@ -190,9 +178,7 @@ pub(crate) fn unmake(core: &mut Core, object: u64, client: u64) -> bool {
 pub(crate) fn release_all(core: &mut Core, client: u64) -> Vec<u64> {
     let held = core.holds.iter().filter(|hold| hold.client == client);
     let held: Vec<u64> = held.map(|hold| hold.object).collect();
-    held.into_iter()
-        .filter(|object| release(core, *object, client, u64::MAX))
-        .collect()
+    held.into_iter().filter(|object| release(core, *object, client, u64::MAX)).collect()
 }
 
 /// Moves the object's bytes from the previous owner's row to the present owner's. The GPU's sum is unchanged.

@@ -30,13 +30,7 @@ impl Shared {
         local.checked_ns = sys::monotonic_ns();
         self.refresh(local)?;
         let is_dead = |row: &&ClientRow| !self.liveness.is_alive(row.slot);
-        let dead: Vec<u64> = local
-            .base
-            .clients
-            .iter()
-            .filter(is_dead)
-            .map(|row| row.id)
-            .collect();
+        let dead: Vec<u64> = local.base.clients.iter().filter(is_dead).map(|row| row.id).collect();
         dead.into_iter().try_for_each(|client| {
             let last_sign = self.last_sign(&local.base, client);
             self.end_process(local, client, last_sign)
@@ -76,9 +70,7 @@ impl Shared {
         let streams = core.streams.iter().filter(|row| row.client == client);
         let submissions = streams.filter_map(|row| {
             let (ring, base) = split(row.id);
-            let last = ring::tail(&self.map, ring)
-                .checked_sub(1)
-                .filter(|last| *last >= base)?;
+            let last = ring::tail(&self.map, ring).checked_sub(1).filter(|last| *last >= base)?;
             Some(self.map.load(entry(ring, last) + 2))
         });
         submissions.fold(core.now, u64::max).min(self.now())
@@ -87,18 +79,13 @@ impl Shared {
     /// Removes a process of the machine, after playing its work up to `until`.
     pub(crate) fn end_process(&self, local: &mut Local, client: u64, until: u64) -> Result<(), CannotCommit> {
         let next_record = local.base.history;
-        self.reserve(
-            record(next_record),
-            record(next_record + 64) - record(next_record),
-        )?;
+        self.reserve(record(next_record), record(next_record + 64) - record(next_record))?;
         let retainer = self.retainer_of_client(client);
         let gone = self.transact(local, Some(until), |core| {
             if !core.clients.iter().any(|row| row.id == client) {
                 return Change::None(Vec::new());
             }
-            Change::Made(releasing::until(core, retainer, |core| {
-                remove_client(core, &self.map, client)
-            }))
+            Change::Made(releasing::until(core, retainer, |core| remove_client(core, &self.map, client)))
         })?;
         self.objects.forget(&gone);
         Ok(())
@@ -172,27 +159,14 @@ impl Shared {
 /// Removes a client from the core. Returns the removed objects.
 fn remove_client(core: &mut Core, map: &Mapping, client: u64) -> Vec<u64> {
     let gone = objects::release_all(core, client);
-    let pid = core
-        .clients
-        .iter()
-        .find(|row| row.id == client)
-        .map_or(0, |row| row.pid);
-    let contexts: Vec<u64> = core
-        .contexts
-        .iter()
-        .filter(|row| row.client == client)
-        .map(|row| row.id)
-        .collect();
+    let pid = core.clients.iter().find(|row| row.id == client).map_or(0, |row| row.pid);
+    let contexts: Vec<u64> =
+        core.contexts.iter().filter(|row| row.client == client).map(|row| row.id).collect();
     for context in contexts {
         remove_context(core, map, context);
     }
     for position in (0..core.uses.len()).rev() {
-        let Some(row) = core
-            .uses
-            .get(position)
-            .copied()
-            .filter(|row| row.client == client)
-        else {
+        let Some(row) = core.uses.get(position).copied().filter(|row| row.client == client) else {
             continue;
         };
         core.uses.remove(position);
@@ -222,11 +196,7 @@ fn remove_client(core: &mut Core, map: &Mapping, client: u64) -> Vec<u64> {
 /// Removes a context and its streams from the core. Its memory stays.
 pub(crate) fn remove_context(core: &mut Core, map: &Mapping, context: u64) {
     for position in (0..core.streams.len()).rev() {
-        if core
-            .streams
-            .get(position)
-            .is_some_and(|row| row.context == context)
-        {
+        if core.streams.get(position).is_some_and(|row| row.context == context) {
             remove_stream(core, map, position);
         }
     }
@@ -262,10 +232,7 @@ fn pack_name(name: &str) -> [u64; 8] {
 
 /// The text packed by `pack_name`.
 pub(crate) fn unpack_name(words: &[u64; 8]) -> String {
-    let bytes: Vec<u8> = words
-        .iter()
-        .flat_map(|word| word.to_le_bytes())
-        .take_while(|byte| *byte != 0)
-        .collect();
+    let bytes: Vec<u8> =
+        words.iter().flat_map(|word| word.to_le_bytes()).take_while(|byte| *byte != 0).collect();
     String::from_utf8_lossy(&bytes).into_owned()
 }

@@ -30,10 +30,7 @@ pub(crate) fn report(shared: &Shared) -> Report {
     look(shared, |core| {
         let dead = (0..core.history).map(|index| dead_process(shared, index));
         let living = core.uses.iter().map(|row| living_process(shared, core, row));
-        Report {
-            gpus: gpus(shared, core),
-            processes: dead.chain(living).collect(),
-        }
+        Report { gpus: gpus(shared, core), processes: dead.chain(living).collect() }
     })
     .unwrap_or_default()
 }
@@ -68,14 +65,9 @@ fn dead_process(shared: &Shared, index: u64) -> ProcessReport {
 }
 
 fn living_process(shared: &Shared, core: &Core, row: &UseRow) -> ProcessReport {
-    let streams = core
-        .streams
-        .iter()
-        .filter(|stream| stream.client == row.client && stream.gpu == row.gpu);
+    let streams = core.streams.iter().filter(|stream| stream.client == row.client && stream.gpu == row.gpu);
     let submitted = |id: u64| ring::kernels(&shared.map, split(id).0);
-    let launches: u64 = streams
-        .map(|stream| submitted(stream.id).saturating_sub(stream.kernels))
-        .sum();
+    let launches: u64 = streams.map(|stream| submitted(stream.id).saturating_sub(stream.kernels)).sum();
     ProcessReport {
         pid: pid(core, row.client),
         gpu_uuid: uuid(shared, row.gpu),
@@ -98,9 +90,7 @@ pub(crate) fn memory(shared: &Shared, gpu: usize) -> GpuMemory {
     look(shared, |core| {
         let uses = core.uses.iter().filter(|row| as_index(row.gpu) == gpu);
         let of_none = rounded(shared, core.objects_of(None, gpu as u64));
-        let reported = uses.fold(of_none, |sum: u64, row| {
-            sum.saturating_add(rounded(shared, row.used))
-        });
+        let reported = uses.fold(of_none, |sum: u64, row| sum.saturating_add(rounded(shared, row.used)));
         let (used, peak) = core.gpus.get(gpu).map_or((0, 0), |row| (row.used, row.peak));
         GpuMemory {
             total_bytes: config.memory_bytes,
@@ -121,12 +111,8 @@ pub(crate) fn processes(shared: &Shared, gpu: usize) -> Vec<ProcessUse> {
                 && !core.is_away(row.client)
                 && contexts.any(|other| other.client == row.client && other.gpu == row.gpu)
         };
-        let name = |client| {
-            core.clients
-                .iter()
-                .find(|row| row.id == client)
-                .map(|row| unpack_name(&row.name))
-        };
+        let name =
+            |client| core.clients.iter().find(|row| row.id == client).map(|row| unpack_name(&row.name));
         let rows = core.uses.iter().filter(has_context);
         rows.map(|row| ProcessUse {
             pid: pid(core, row.client),
@@ -162,9 +148,7 @@ pub(crate) fn samples(shared: &Shared, gpu: usize, since_ns: u64) -> Vec<Sample>
         let new = periods.filter(|period| (period + 1) * length > since_ns);
         let in_period = |period: u64| {
             let rows = core.uses.iter().filter(|row| as_index(row.gpu) == gpu);
-            let busy = rows
-                .map(move |row| (row, row.busy.in_period(period)))
-                .filter(|(_, ns)| *ns > 0);
+            let busy = rows.map(move |row| (row, row.busy.in_period(period))).filter(|(_, ns)| *ns > 0);
             busy.map(move |(row, ns)| Sample {
                 pid: pid(core, row.client),
                 seen: shared.seen_as(core, row.client),
@@ -180,9 +164,7 @@ pub(crate) fn samples(shared: &Shared, gpu: usize, since_ns: u64) -> Vec<Sample>
 /// See `Machine::next_event_ns`.
 pub(crate) fn next_event(shared: &Shared) -> Option<u64> {
     look(shared, |_| ()).ok()?;
-    let Local {
-        base, work, scratch, ..
-    } = &mut *shared.local.lock();
+    let Local { base, work, scratch, .. } = &mut *shared.local.lock();
     work.copy_from(base);
     // The commit may be older than now, but nothing has happened since.
     engine::next_event(work, &shared.map, &shared.rules, scratch)
@@ -193,33 +175,20 @@ fn percent(ns: u64, length: u64) -> u32 {
 }
 
 fn rounded(shared: &Shared, bytes: u64) -> u64 {
-    bytes
-        .checked_next_multiple_of(shared.config.granularity_bytes)
-        .unwrap_or(u64::MAX)
+    bytes.checked_next_multiple_of(shared.config.granularity_bytes).unwrap_or(u64::MAX)
 }
 
 /// Memory of a process as NVML counts it.
 fn reported_use(shared: &Shared, row: &UseRow) -> u64 {
-    if shared.config.driver.nvml_counts_managed {
-        row.used
-    } else {
-        row.used.saturating_sub(row.managed)
-    }
+    if shared.config.driver.nvml_counts_managed { row.used } else { row.used.saturating_sub(row.managed) }
 }
 
 fn pid(core: &Core, client: u64) -> u32 {
-    core.clients
-        .iter()
-        .find(|row| row.id == client)
-        .map_or(0, |row| number(row.pid))
+    core.clients.iter().find(|row| row.id == client).map_or(0, |row| number(row.pid))
 }
 
 fn uuid(shared: &Shared, gpu: u64) -> String {
-    shared
-        .config
-        .gpus
-        .get(as_index(gpu))
-        .map_or_else(String::new, |config| config.uuid.clone())
+    shared.config.gpus.get(as_index(gpu)).map_or_else(String::new, |config| config.uuid.clone())
 }
 
 fn number(value: u64) -> u32 {

@@ -25,11 +25,7 @@ impl Retainer {
             Retainer::Driver(due) => (RELEASING, due),
             Retainer::Children(dead) => (INHERITED, dead),
         };
-        HoldRow {
-            object,
-            client,
-            count,
-        }
+        HoldRow { object, client, count }
     }
 }
 
@@ -59,12 +55,7 @@ fn keep(core: &mut Core, gpu: u64, bytes: u64, retainer: Retainer) {
     }
     let id = core.next_object;
     core.next_object += 1;
-    core.objects.push(ObjectRow {
-        id,
-        gpu,
-        bytes,
-        ..ObjectRow::default()
-    });
+    core.objects.push(ObjectRow { id, gpu, bytes, ..ObjectRow::default() });
     core.holds.push(retainer.hold_of(id));
     if let Some(row) = core.gpus.get_mut(as_index(gpu)) {
         row.used += bytes;
@@ -126,9 +117,7 @@ impl Shared {
             for hold in self.due(core).collect::<Vec<_>>() {
                 // The last descriptor is closed, and the driver's delay begins.
                 let retainer = (hold.client == INHERITED).then(|| self.retainer()).flatten();
-                until(core, retainer, |core| {
-                    objects::release(core, hold.object, hold.client, u64::MAX)
-                });
+                until(core, retainer, |core| objects::release(core, hold.object, hold.client, u64::MAX));
             }
             Change::Made(())
         })

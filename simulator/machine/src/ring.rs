@@ -68,12 +68,7 @@ pub(crate) fn submit(map: &Mapping, index: u64, seq: u64, command: Command, now:
     let at = entry(index, seq);
     let (head, argument) = match command {
         Command::Kernel { duration_ns, sms } => (KERNEL | (u64::from(sms) << 8), duration_ns),
-        Command::Rendezvous {
-            rendezvous,
-            parties,
-            duration_ns,
-            sms,
-        } => (
+        Command::Rendezvous { rendezvous, parties, duration_ns, sms } => (
             RENDEZVOUS | (u64::from(sms) << 8) | (u64::from(parties) << 40),
             (u64::from(rendezvous) << DURATION_BITS) | (duration_ns & ((1 << DURATION_BITS) - 1)),
         ),
@@ -97,38 +92,23 @@ pub(crate) fn read(map: &Mapping, index: u64, seq: u64) -> Entry {
     let at = entry(index, seq);
     let (head, argument) = (map.load(at), map.acquire(at + 1));
     let work = match head & 0xff {
-        KERNEL => Work::Kernel {
-            duration: argument,
-            sms: head >> 8,
-            until: Until::Begun,
-        },
+        KERNEL => Work::Kernel { duration: argument, sms: head >> 8, until: Until::Begun },
         RENDEZVOUS => Work::Kernel {
             duration: argument & ((1 << DURATION_BITS) - 1),
             sms: head >> 8 & u64::from(u32::MAX),
-            until: Until::Met {
-                rendezvous: argument >> DURATION_BITS,
-                parties: head >> 40,
-            },
+            until: Until::Met { rendezvous: argument >> DURATION_BITS, parties: head >> 40 },
         },
         SPIN => Work::Kernel {
             duration: 0,
             sms: head >> 8,
             until: Until::Opened((argument != 0).then_some(argument)),
         },
-        COPY => Work::Copy {
-            duration: argument,
-            engine: head >> 8,
-        },
+        COPY => Work::Copy { duration: argument, engine: head >> 8 },
         WAIT => Work::Wait { command: argument },
-        GATE => Work::Gate {
-            opened: (argument != 0).then_some(argument),
-        },
+        GATE => Work::Gate { opened: (argument != 0).then_some(argument) },
         _ => Work::Marker,
     };
-    Entry {
-        work,
-        arrival: map.load(at + 2),
-    }
+    Entry { work, arrival: map.load(at + 2) }
 }
 
 /// Opens the gate `seq`, or ends the kernel that spins for it, if its entry still has it.

@@ -28,11 +28,7 @@ pub(crate) fn create(dir: &Path, config: &Config) -> Result<Shared, MachineError
     config.validate()?;
     refuse_foreign(dir)?;
     let builder = &mut DirBuilder::new();
-    builder
-        .recursive(true)
-        .mode(0o700)
-        .create(dir)
-        .map_err(at("make", dir))?;
+    builder.recursive(true).mode(0o700).create(dir).map_err(at("make", dir))?;
     let filled = filled(config, dir);
     let path = dir.join(CONFIG);
     let text = filled.to_toml()?;
@@ -55,11 +51,7 @@ pub(crate) fn open(dir: &Path) -> Result<Shared, MachineError> {
     if create_atomically(&path, |temporary| write_state(temporary, &config))? {
         remove_states_of_former_boots(dir);
     }
-    let file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .open(&path)
-        .map_err(at("open", &path))?;
+    let file = OpenOptions::new().read(true).write(true).open(&path).map_err(at("open", &path))?;
     let map = map_state(&file, &path)?;
     check_config(&map, &config, &path)?;
     let locks = dir.join(LOCKS);
@@ -100,11 +92,7 @@ fn remove_states_of_former_boots(dir: &Path) {
 
 /// Opens the machine in `dir`, made with default values if there is none.
 pub(crate) fn open_or_create(dir: &Path) -> Result<Shared, MachineError> {
-    if dir.join(CONFIG).exists() {
-        open(dir)
-    } else {
-        create(dir, &Config::default())
-    }
+    if dir.join(CONFIG).exists() { open(dir) } else { create(dir, &Config::default()) }
 }
 
 /// A machine of this process alone.
@@ -113,13 +101,7 @@ pub(crate) fn in_memory(mut config: Config) -> Result<Shared, MachineError> {
     config.fill(b"memory");
     let map = Mapping::in_memory(TOTAL_WORDS).map_err(at("map", Path::new("memory")))?;
     write_birth(&map, &config);
-    Ok(Shared::new(
-        map,
-        None,
-        config,
-        Liveness::in_memory(),
-        ObjectFiles::none(),
-    ))
+    Ok(Shared::new(map, None, config, Liveness::in_memory(), ObjectFiles::none()))
 }
 
 /// Refuses a directory under `/tmp` that is not this user's, as any user can make one of that name.
@@ -129,16 +111,12 @@ fn refuse_foreign(dir: &Path) -> Result<(), MachineError> {
     if !dir.starts_with(&own) || belongs_to(&own, user) {
         return Ok(());
     }
-    Err(at("trust", &own)(io::Error::new(
-        io::ErrorKind::PermissionDenied,
-        "it is another user's",
-    )))
+    Err(at("trust", &own)(io::Error::new(io::ErrorKind::PermissionDenied, "it is another user's")))
 }
 
 /// Whether `path` is a directory of the user, or does not exist.
 fn belongs_to(path: &Path, user: u32) -> bool {
-    path.symlink_metadata()
-        .map_or(true, |there| there.is_dir() && there.uid() == user)
+    path.symlink_metadata().map_or(true, |there| there.is_dir() && there.uid() == user)
 }
 
 fn filled(config: &Config, dir: &Path) -> Config {
@@ -187,21 +165,13 @@ pub(crate) fn share(file: &File) -> io::Result<()> {
 
 fn write_state(path: &Path, config: &Config) -> Result<(), MachineError> {
     let options = &mut OpenOptions::new();
-    let file = options
-        .read(true)
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(path)
-        .map_err(at("make", path))?;
+    let file =
+        options.read(true).write(true).create_new(true).mode(0o600).open(path).map_err(at("make", path))?;
     share(&file).map_err(at("share", path))?;
     file.set_len(TOTAL_WORDS as u64 * 8).map_err(at("size", path))?;
     sys::reserve(&file, 0, 4096).map_err(at("reserve space for", path))?;
     sys::reserve(&file, buffer(BIRTH_BUFFER) as u64 * 8, 32_768).map_err(at("reserve space for", path))?;
-    write_birth(
-        &Mapping::of_file(&file, TOTAL_WORDS).map_err(at("map", path))?,
-        config,
-    );
+    write_birth(&Mapping::of_file(&file, TOTAL_WORDS).map_err(at("map", path))?, config);
     Ok(())
 }
 
@@ -267,20 +237,12 @@ fn fingerprint(config: &Config) -> u64 {
         config.driver.release_delay_ns,
         config.driver.child_keeps_memory,
     );
-    let gpus: Vec<_> = config
-        .gpus
-        .iter()
-        .map(|gpu| (&gpu.uuid, gpu.memory_bytes, gpu.sms))
-        .collect();
+    let gpus: Vec<_> = config.gpus.iter().map(|gpu| (&gpu.uuid, gpu.memory_bytes, gpu.sms)).collect();
     fnv1a(FNV, format!("{rules:?}{gpus:?}").as_bytes())
 }
 
 fn at(action: &'static str, path: &Path) -> impl Fn(io::Error) -> MachineError {
-    move |source| MachineError::Io {
-        action,
-        path: path.to_owned(),
-        source,
-    }
+    move |source| MachineError::Io { action, path: path.to_owned(), source }
 }
 
 #[cfg(test)]

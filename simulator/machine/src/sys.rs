@@ -28,25 +28,16 @@ fn namespace_offset_ns() -> u64 {
     static OFFSET_NS: std::sync::OnceLock<u64> = std::sync::OnceLock::new();
     *OFFSET_NS.get_or_init(|| {
         let text = std::fs::read_to_string("/proc/self/timens_offsets").unwrap_or_default();
-        let line = text
-            .lines()
-            .find_map(|line| line.strip_prefix("monotonic"))
-            .unwrap_or_default();
+        let line = text.lines().find_map(|line| line.strip_prefix("monotonic")).unwrap_or_default();
         let mut numbers = line.split_whitespace().map(|word| word.parse().unwrap_or(0_i64));
         let (seconds, ns) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
-        seconds
-            .wrapping_mul(1_000_000_000)
-            .wrapping_add(ns)
-            .cast_unsigned()
+        seconds.wrapping_mul(1_000_000_000).wrapping_add(ns).cast_unsigned()
     })
 }
 
 /// The host's CLOCK_MONOTONIC, ns.
 pub(crate) fn monotonic_ns() -> u64 {
-    let mut time = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` is valid for writing; CLOCK_MONOTONIC exists on every Linux, so the call cannot fail.
     let _ = unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
     let own_ns = time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs();
@@ -99,13 +90,7 @@ pub(crate) fn futex_wait(word: &AtomicU64, seen: u64, ns: u64) {
     // SAFETY: the word is mapped as long as it is borrowed; its lower half comes first, as all supported processors are
     // little-endian; `time` is valid.
     let _ = unsafe {
-        libc::syscall(
-            libc::SYS_futex,
-            std::ptr::from_ref(word),
-            libc::FUTEX_WAIT,
-            lower,
-            &raw const time,
-        )
+        libc::syscall(libc::SYS_futex, std::ptr::from_ref(word), libc::FUTEX_WAIT, lower, &raw const time)
     };
 }
 
@@ -113,12 +98,7 @@ pub(crate) fn futex_wait(word: &AtomicU64, seen: u64, ns: u64) {
 pub(crate) fn futex_wake(word: &AtomicU64) {
     // SAFETY: the word is mapped as long as it is borrowed, and the call does not touch it.
     let _ = unsafe {
-        libc::syscall(
-            libc::SYS_futex,
-            std::ptr::from_ref(word),
-            libc::FUTEX_WAKE,
-            libc::c_int::MAX,
-        )
+        libc::syscall(libc::SYS_futex, std::ptr::from_ref(word), libc::FUTEX_WAKE, libc::c_int::MAX)
     };
 }
 
@@ -150,14 +130,7 @@ pub(crate) fn open_in(directory: &File, name: &str, flags: libc::c_int) -> io::R
     let name = CString::new(name)?;
     let mode: libc::c_uint = 0o600;
     // SAFETY: an open descriptor and a terminated string that live across the call.
-    let opened = unsafe {
-        libc::openat(
-            directory.as_raw_fd(),
-            name.as_ptr(),
-            flags | libc::O_CLOEXEC,
-            mode,
-        )
-    };
+    let opened = unsafe { libc::openat(directory.as_raw_fd(), name.as_ptr(), flags | libc::O_CLOEXEC, mode) };
     if opened < 0 {
         return Err(io::Error::last_os_error());
     }
@@ -252,9 +225,7 @@ pub(crate) mod lock {
         let mut request = request(byte, libc::F_WRLCK);
         control(file, libc::F_OFD_GETLK, &mut request).ok()?;
         let is_held = libc::c_int::from(request.l_type) != libc::F_UNLCK;
-        u32::try_from(request.l_pid)
-            .ok()
-            .filter(|pid| is_held && *pid > 0)
+        u32::try_from(request.l_pid).ok().filter(|pid| is_held && *pid > 0)
     }
 
     /// Locks the byte for this open file description without waiting.

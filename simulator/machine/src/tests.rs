@@ -49,10 +49,7 @@ pub(crate) fn kernel(duration_ns: u64) -> Command {
 }
 
 pub(crate) fn copy(duration_ns: u64) -> Command {
-    Command::Copy {
-        duration_ns,
-        engine: Engine::ToDevice,
-    }
+    Command::Copy { duration_ns, engine: Engine::ToDevice }
 }
 
 /// Service time of a process, from the exact record (ns).
@@ -84,15 +81,9 @@ fn a_kernel_runs_for_its_duration_from_its_submission() {
     assert_eq!(done(&client, ticket), 105 * US);
     machine.step_clock(MS);
     let report = machine.report();
-    assert_eq!(
-        (report.gpus[0].busy_ns, service(&machine, 1)),
-        (100 * US, 100 * US)
-    );
+    assert_eq!((report.gpus[0].busy_ns, service(&machine, 1)), (100 * US, 100 * US));
     let process = &report.processes[0];
-    assert_eq!(
-        (process.first_ns, process.last_ns, process.launches),
-        (5 * US, 105 * US, 1)
-    );
+    assert_eq!((process.first_ns, process.last_ns, process.launches), (5 * US, 105 * US, 1));
 }
 
 #[test]
@@ -107,10 +98,7 @@ fn an_unwatched_machine_changes_nothing_else() {
     machine.step_clock(MS);
     assert_eq!(client.stamp_ns(&stamp), Some(150 * US));
     let process = &machine.report().processes[0];
-    assert_eq!(
-        (process.service_ns, process.first_ns, process.last_ns),
-        (30 * US, 0, 110 * US)
-    );
+    assert_eq!((process.service_ns, process.first_ns, process.last_ns), (30 * US, 0, 110 * US));
 }
 
 #[test]
@@ -118,13 +106,7 @@ fn memory_is_refused_and_given_back() {
     let machine = machine();
     let (client, _) = tenant(&machine, 1);
     let free = 990 << 20;
-    assert_eq!(
-        client.take(0, free + 1),
-        Err(Refused::OutOfMemory {
-            requested: free + 1,
-            free
-        })
-    );
+    assert_eq!(client.take(0, free + 1), Err(Refused::OutOfMemory { requested: free + 1, free }));
     client.take(0, free).unwrap();
     assert_eq!(machine.memory(0).used_bytes, 1000 << 20);
     client.give(0, free);

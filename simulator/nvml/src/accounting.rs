@@ -20,14 +20,7 @@ const BUFFER: c_uint = 4000;
 
 pub(crate) fn mode(handle: nvmlDevice_t, target: *mut nvmlEnableState_t) -> nvmlReturn_t {
     let is_on = device(handle)?.opened.machine.config().accounting;
-    put(
-        target,
-        if is_on {
-            nvmlEnableState_t::ENABLED
-        } else {
-            nvmlEnableState_t::DISABLED
-        },
-    )
+    put(target, if is_on { nvmlEnableState_t::ENABLED } else { nvmlEnableState_t::DISABLED })
 }
 
 /// The device of a handle, if accounting is on.
@@ -36,11 +29,7 @@ pub(crate) fn mode(handle: nvmlDevice_t, target: *mut nvmlEnableState_t) -> nvml
 /// `NVML_ERROR_NOT_SUPPORTED` "if accounting mode is disabled".
 fn accounted(handle: nvmlDevice_t) -> Result<Device, NvmlError> {
     let device = device(handle)?;
-    if device.opened.machine.config().accounting {
-        Ok(device)
-    } else {
-        Err(NvmlError::NOT_SUPPORTED)
-    }
+    if device.opened.machine.config().accounting { Ok(device) } else { Err(NvmlError::NOT_SUPPORTED) }
 }
 
 pub(crate) fn buffer_size(handle: nvmlDevice_t, target: *mut c_uint) -> nvmlReturn_t {
@@ -52,12 +41,7 @@ pub(crate) fn buffer_size(handle: nvmlDevice_t, target: *mut c_uint) -> nvmlRetu
 fn processes(device: Device) -> BTreeMap<c_uint, ProcessReport> {
     let report = device.opened.machine.report();
     let here = |process: &ProcessReport| process.gpu_uuid == device.config.uuid;
-    report
-        .processes
-        .into_iter()
-        .filter(here)
-        .map(|process| (process.pid, process))
-        .collect()
+    report.processes.into_iter().filter(here).map(|process| (process.pid, process)).collect()
 }
 
 pub(crate) fn pids(handle: nvmlDevice_t, count: *mut c_uint, pids: *mut c_uint) -> nvmlReturn_t {
@@ -68,11 +52,7 @@ pub(crate) fn pids(handle: nvmlDevice_t, count: *mut c_uint, pids: *mut c_uint) 
 
 /// Percentage of its life in which kernels of the process ran, and its life (ns).
 fn life(device: Device, process: &ProcessReport) -> (c_uint, u64) {
-    let end = if process.alive {
-        device.opened.machine.now_ns()
-    } else {
-        process.last_ns
-    };
+    let end = if process.alive { device.opened.machine.now_ns() } else { process.last_ns };
     let ns = end.saturating_sub(process.first_ns);
     let percent = (process.service_ns.min(ns) * 100).checked_div(ns).unwrap_or(0);
     (c_uint::try_from(percent).unwrap_or(100), ns)

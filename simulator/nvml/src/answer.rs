@@ -69,11 +69,7 @@ pub(crate) fn put_text(target: *mut c_char, length: c_uint, text: &str) -> nvmlR
         return Err(NvmlError::INSUFFICIENT_SIZE);
     }
     // SAFETY: the caller says that `length` bytes, more than the text has, may be written there.
-    unsafe {
-        target
-            .cast::<u8>()
-            .copy_from_nonoverlapping(text.as_ptr(), text.len())
-    };
+    unsafe { target.cast::<u8>().copy_from_nonoverlapping(text.as_ptr(), text.len()) };
     // SAFETY: `text.len()` is below `length`.
     let end = unsafe { target.add(text.len()) };
     put(end, 0)

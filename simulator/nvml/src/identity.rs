@@ -42,23 +42,14 @@ pub(crate) fn uuid(handle: nvmlDevice_t, target: *mut c_char, length: c_uint) ->
 
 /// The 16 bytes that a UUID's text writes in hexadecimal.
 pub(crate) fn uuid_bytes(uuid: &str) -> Option<[u8; 16]> {
-    let digits: String = uuid
-        .strip_prefix("GPU-")?
-        .chars()
-        .filter(|letter| *letter != '-')
-        .collect();
-    u128::from_str_radix(&digits, 16)
-        .ok()
-        .filter(|_| digits.len() == 32)
-        .map(u128::to_be_bytes)
+    let digits: String = uuid.strip_prefix("GPU-")?.chars().filter(|letter| *letter != '-').collect();
+    u128::from_str_radix(&digits, 16).ok().filter(|_| digits.len() == 32).map(u128::to_be_bytes)
 }
 
 /// 13 digits derived from the UUID.
 pub(crate) fn serial_number(device: Device) -> String {
     let bytes = device.config.uuid.bytes();
-    let hash = bytes.fold(0_u64, |hash, byte| {
-        hash.wrapping_mul(131).wrapping_add(u64::from(byte))
-    });
+    let hash = bytes.fold(0_u64, |hash, byte| hash.wrapping_mul(131).wrapping_add(u64::from(byte)));
     format!("{:013}", hash % 10_000_000_000_000)
 }
 
@@ -116,10 +107,7 @@ pub(crate) fn pci_info_legacy(handle: nvmlDevice_t, target: *mut nvmlPciInfo_t) 
         return Err(NvmlError::INVALID_ARGUMENT);
     }
     let legacy = [domain, bus, slot, PCI_DEVICE, PCI_DEVICE];
-    put(
-        target.cast::<[c_char; 16]>(),
-        field(&format!("{domain:04X}:{bus:02X}:{slot:02X}.0")),
-    )?;
+    put(target.cast::<[c_char; 16]>(), field(&format!("{domain:04X}:{bus:02X}:{slot:02X}.0")))?;
     // SAFETY: the five numbers follow the 16 characters in every version of the structure.
     let numbers = unsafe { target.byte_add(16) };
     put(numbers.cast(), legacy)

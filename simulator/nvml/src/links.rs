@@ -34,14 +34,8 @@ pub(crate) fn nearest(
     array: *mut nvmlDevice_t,
 ) -> nvmlReturn_t {
     let device = device(handle)?;
-    let others = device
-        .opened
-        .devices()
-        .filter(|other| other.index != device.index);
-    let near: Vec<_> = others
-        .filter(|other| level(device, *other) == wanted)
-        .map(Device::handle)
-        .collect();
+    let others = device.opened.devices().filter(|other| other.index != device.index);
+    let near: Vec<_> = others.filter(|other| level(device, *other) == wanted).map(Device::handle).collect();
     put_devices(count, array, &near)
 }
 
@@ -126,9 +120,7 @@ fn put_bits(set: *mut u64, words: c_uint, bits: std::ops::Range<usize>) -> nvmlR
         // Mask of this word's bits below `end`.
         let below = |end: usize| {
             let here = end.saturating_sub(word * 64).min(64);
-            u64::MAX
-                .checked_shr(u32::try_from(64 - here).unwrap_or(64))
-                .unwrap_or(0)
+            u64::MAX.checked_shr(u32::try_from(64 - here).unwrap_or(64)).unwrap_or(0)
         };
         // SAFETY: the caller says that the set has `words` words.
         let target = unsafe { set.add(word) };

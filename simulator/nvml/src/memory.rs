@@ -22,14 +22,7 @@ fn memory(device: Device) -> Result<GpuMemory, NvmlError> {
 pub(crate) fn info(handle: nvmlDevice_t, target: *mut nvmlMemory_t) -> nvmlReturn_t {
     let memory = memory(device(handle)?)?;
     let (total, used) = (memory.total_bytes, memory.reported_bytes);
-    put(
-        target,
-        nvmlMemory_t {
-            total,
-            free: total.saturating_sub(used),
-            used,
-        },
-    )
+    put(target, nvmlMemory_t { total, free: total.saturating_sub(used), used })
 }
 
 /// Version 2: total = reserved + free + used.
@@ -39,16 +32,7 @@ pub(crate) fn info_v2(handle: nvmlDevice_t, target: *mut nvmlMemory_v2_t) -> nvm
     let memory = memory(device)?;
     let (total, used) = (memory.total_bytes, memory.reported_bytes);
     let free = total.saturating_sub(used);
-    put(
-        target,
-        nvmlMemory_v2_t {
-            version: nvmlMemory_v2,
-            total,
-            reserved: 0,
-            free,
-            used,
-        },
-    )
+    put(target, nvmlMemory_v2_t { version: nvmlMemory_v2, total, reserved: 0, free, used })
 }
 
 /// BAR1: a window over the whole memory, with one granule in use (docs/hardware.md, "constants of NVML").
@@ -56,12 +40,5 @@ pub(crate) fn bar1(handle: nvmlDevice_t, target: *mut nvmlBAR1Memory_t) -> nvmlR
     let device = device(handle)?;
     let total = device.config.memory_bytes.next_power_of_two();
     let used = device.opened.machine.config().granularity_bytes.min(total);
-    put(
-        target,
-        nvmlBAR1Memory_t {
-            bar1Total: total,
-            bar1Free: total - used,
-            bar1Used: used,
-        },
-    )
+    put(target, nvmlBAR1Memory_t { bar1Total: total, bar1Free: total - used, bar1Used: used })
 }

@@ -39,10 +39,7 @@ pub(crate) struct Caller<'a> {
 impl<'a> Caller<'a> {
     /// The calling process.
     pub(crate) fn of(opened: &'a Opened) -> Caller<'a> {
-        Caller {
-            driver: &opened.machine.config().driver,
-            is_on_host: opened.machine.is_on_host(),
-        }
+        Caller { driver: &opened.machine.config().driver, is_on_host: opened.machine.is_on_host() }
     }
 
     /// PID of a process as reported to the caller; `None` if it is not reported.
@@ -57,11 +54,8 @@ impl<'a> Caller<'a> {
 
     /// Memory of a process as reported to the caller (bytes).
     fn memory(&self, process: &ProcessUse) -> u64 {
-        let of_namespace = if self.is_on_host {
-            NamespaceBytes::Told
-        } else {
-            self.driver.nvml_namespace_bytes
-        };
+        let of_namespace =
+            if self.is_on_host { NamespaceBytes::Told } else { self.driver.nvml_namespace_bytes };
         match (self.driver.nvml_process_memory, of_namespace) {
             (ProcessMemory::Told, NamespaceBytes::Told) => process.memory_reported_bytes,
             (ProcessMemory::Told, NamespaceBytes::Zero) => 0,
@@ -83,10 +77,7 @@ impl<'a> Caller<'a> {
         }
         let is_doubled = !self.is_on_host && self.driver.nvml_duplicates == Duplicates::SameNamespacePid;
         let entry = |process: &ProcessUse| {
-            Some(Entry {
-                pid: self.number(process.seen)?,
-                bytes: self.memory(process),
-            })
+            Some(Entry { pid: self.number(process.seen)?, bytes: self.memory(process) })
         };
         Ok(by_pid(processes.iter().filter_map(entry))
             .into_iter()
@@ -125,10 +116,7 @@ fn put_v1(
     infos: *mut nvmlProcessInfo_v1_t,
 ) -> nvmlReturn_t {
     let entries = entries(device(handle)?, list)?;
-    let entry = |entry: &Entry| nvmlProcessInfo_v1_t {
-        pid: entry.pid,
-        usedGpuMemory: entry.bytes,
-    };
+    let entry = |entry: &Entry| nvmlProcessInfo_v1_t { pid: entry.pid, usedGpuMemory: entry.bytes };
     put_all(infos, count, &entries.iter().map(entry).collect::<Vec<_>>())
 }
 
@@ -248,10 +236,7 @@ mod tests {
         } else {
             [process(7, Some(7), 700), process(800, None, 800)]
         };
-        let caller = Caller {
-            driver: &driver,
-            is_on_host,
-        };
+        let caller = Caller { driver: &driver, is_on_host };
         let entries = caller.entries(list, &processes)?;
         Ok(entries.iter().map(|entry| (entry.pid, entry.bytes)).collect())
     }
@@ -285,22 +270,14 @@ mod tests {
     #[test]
     fn what_no_profile_says_can_be_said_too() {
         let process = ProcessUse {
-            seen: SeenAs {
-                here: Some(7),
-                on_host: 700,
-            },
+            seen: SeenAs { here: Some(7), on_host: 700 },
             memory_reported_bytes: 50,
             ..ProcessUse::default()
         };
         let mut driver = Config::default().driver;
         let told = |driver: &DriverProfile| {
-            let caller = Caller {
-                driver,
-                is_on_host: false,
-            };
-            caller
-                .entries(List::Compute, std::slice::from_ref(&process))
-                .unwrap()
+            let caller = Caller { driver, is_on_host: false };
+            caller.entries(List::Compute, std::slice::from_ref(&process)).unwrap()
         };
         driver.nvml_namespace_bytes = NamespaceBytes::NotAvailable;
         assert_eq!(told(&driver)[0].bytes, NVML_VALUE_NOT_AVAILABLE);

@@ -16,13 +16,7 @@ use vcuda_machine::Sample;
 /// Kernels compute nothing, so the memory utilisation is 0.
 pub(crate) fn rates(handle: nvmlDevice_t, target: *mut nvmlUtilization_t) -> nvmlReturn_t {
     let device = device(handle)?;
-    put(
-        target,
-        nvmlUtilization_t {
-            gpu: device.opened.machine.utilization(device.index),
-            memory: 0,
-        },
-    )
+    put(target, nvmlUtilization_t { gpu: device.opened.machine.utilization(device.index), memory: 0 })
 }
 
 /// Encoder, decoder, JPEG and optical flow engines: never used.
@@ -36,10 +30,7 @@ pub(crate) fn idle_engine(
         return Err(NvmlError::INVALID_ARGUMENT);
     }
     put(percent, 0)?;
-    put(
-        period_us,
-        c_uint::try_from(device.opened.machine.config().sample_ns / 1000).unwrap_or(c_uint::MAX),
-    )
+    put(period_us, c_uint::try_from(device.opened.machine.config().sample_ns / 1000).unwrap_or(c_uint::MAX))
 }
 
 /// Newest sample after `seen_us` of each process reported to the caller, by PID.
@@ -47,20 +38,11 @@ pub(crate) fn idle_engine(
 /// # Errors
 /// `NVML_ERROR_NOT_FOUND` if there is no new sample.
 fn newest(device: Device, seen_us: u64) -> Result<Vec<(c_uint, Sample)>, NvmlError> {
-    let samples = device
-        .opened
-        .machine
-        .samples(device.index, device.opened.seen_ns(seen_us));
+    let samples = device.opened.machine.samples(device.index, device.opened.seen_ns(seen_us));
     let caller = Caller::of(device.opened);
-    let by_process: BTreeMap<c_uint, Sample> = samples
-        .into_iter()
-        .filter_map(|sample| Some((caller.number(sample.seen)?, sample)))
-        .collect();
-    if by_process.is_empty() {
-        Err(NvmlError::NOT_FOUND)
-    } else {
-        Ok(by_process.into_iter().collect())
-    }
+    let by_process: BTreeMap<c_uint, Sample> =
+        samples.into_iter().filter_map(|sample| Some((caller.number(sample.seen)?, sample))).collect();
+    if by_process.is_empty() { Err(NvmlError::NOT_FOUND) } else { Ok(by_process.into_iter().collect()) }
 }
 
 /// Additional entries reported to a caller that asks for the required size, as processes may be added meanwhile.
@@ -69,12 +51,7 @@ const HEADROOM: c_uint = 64;
 /// Writes samples; without an array, `NVML_ERROR_INSUFFICIENT_SIZE` and the required size.
 fn put_samples<T: Copy>(array: *mut T, count: *mut c_uint, samples: &[T]) -> nvmlReturn_t {
     if array.is_null() {
-        put(
-            count,
-            c_uint::try_from(samples.len())
-                .unwrap_or(0)
-                .saturating_add(HEADROOM),
-        )?;
+        put(count, c_uint::try_from(samples.len()).unwrap_or(0).saturating_add(HEADROOM))?;
         return Err(NvmlError::INSUFFICIENT_SIZE);
     }
     put_all(array, count, samples)
@@ -97,11 +74,7 @@ pub(crate) fn of_processes(
         encUtil: 0,
         decUtil: 0,
     };
-    put_samples(
-        array,
-        count,
-        &newest(device, seen_us)?.iter().map(entry).collect::<Vec<_>>(),
-    )
+    put_samples(array, count, &newest(device, seen_us)?.iter().map(entry).collect::<Vec<_>>())
 }
 
 /// `nvmlDeviceGetProcessesUtilizationInfo`: the same with more engines.
@@ -122,15 +95,8 @@ pub(crate) fn of_processes_info(
         jpgUtil: 0,
         ofaUtil: 0,
     };
-    let entries: Vec<_> = newest(device, header.lastSeenTimeStamp)?
-        .iter()
-        .map(entry)
-        .collect();
-    let outcome = put_samples(
-        header.procUtilArray,
-        &raw mut header.processSamplesCount,
-        &entries,
-    );
+    let entries: Vec<_> = newest(device, header.lastSeenTimeStamp)?.iter().map(entry).collect();
+    let outcome = put_samples(header.procUtilArray, &raw mut header.processSamplesCount, &entries);
     put(list, header)?;
     outcome
 }
@@ -155,29 +121,18 @@ pub(crate) fn of_device(
     }
     put(value_type, nvmlValueType_t::UNSIGNED_INT)?;
     let mut by_period: BTreeMap<u64, u32> = BTreeMap::new();
-    for sample in device
-        .opened
-        .machine
-        .samples(device.index, device.opened.seen_ns(seen_us))
-    {
+    for sample in device.opened.machine.samples(device.index, device.opened.seen_ns(seen_us)) {
         *by_period.entry(sample.timestamp_ns).or_default() += sample.percent;
     }
     if by_period.is_empty() {
         return Err(NvmlError::NOT_FOUND);
     }
     if array.is_null() {
-        return put(
-            count,
-            c_uint::try_from(by_period.len())
-                .unwrap_or(0)
-                .saturating_add(HEADROOM),
-        );
+        return put(count, c_uint::try_from(by_period.len()).unwrap_or(0).saturating_add(HEADROOM));
     }
     let entry = |(end_ns, percent): (&u64, &u32)| nvmlSample_t {
         timeStamp: device.opened.timestamp_us(*end_ns),
-        sampleValue: nvmlValue_t {
-            uiVal: (*percent).min(100),
-        },
+        sampleValue: nvmlValue_t { uiVal: (*percent).min(100) },
     };
     let entries: Vec<_> = by_period.iter().take(room).map(entry).collect();
     put_all(array, count, &entries)

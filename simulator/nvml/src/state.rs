@@ -60,12 +60,7 @@ fn open() -> Result<&'static Opened, NvmlError> {
 impl Opened {
     fn of(machine: Machine, directory: Option<PathBuf>) -> *mut Opened {
         let epoch_ns = epoch_ns().saturating_sub(machine.now_ns());
-        Box::into_raw(Box::new(Opened {
-            process: std::process::id(),
-            machine,
-            directory,
-            epoch_ns,
-        }))
+        Box::into_raw(Box::new(Opened { process: std::process::id(), machine, directory, epoch_ns }))
     }
 
     /// A time of the machine's clock (ns) as NVML's microseconds since 1970.
@@ -76,10 +71,7 @@ impl Opened {
     /// The time of the machine's clock (ns) up to which a caller has seen all samples.
     pub(crate) fn seen_ns(&self, timestamp_us: u64) -> u64 {
         // A timestamp is rounded down, so all samples within its microsecond count as seen.
-        timestamp_us
-            .saturating_add(1)
-            .saturating_mul(1000)
-            .saturating_sub(self.epoch_ns + 1)
+        timestamp_us.saturating_add(1).saturating_mul(1000).saturating_sub(self.epoch_ns + 1)
     }
 
     /// A watch of the faults' file, if the machine has one and the system has an inotify instance left.
@@ -114,11 +106,7 @@ impl Opened {
             .iter()
             .enumerate()
             .filter(move |(index, _)| absent & 1 << index == 0)
-            .map(move |(index, config)| Device {
-                opened: self,
-                index,
-                config,
-            })
+            .map(move |(index, config)| Device { opened: self, index, config })
     }
 }
 
@@ -144,10 +132,7 @@ fn told_once(error: &MachineError) {
     TOLD.get_or_init(|| tell(error));
 }
 
-#[expect(
-    clippy::print_stderr,
-    reason = "the remedy is in the message, and there is no other place for it"
-)]
+#[expect(clippy::print_stderr, reason = "the remedy is in the message, and there is no other place for it")]
 fn tell(error: &MachineError) {
     eprintln!("simulated NVML: {error}");
 }
@@ -171,10 +156,7 @@ pub(crate) fn init_with_flags(_flags: c_uint) -> nvmlReturn_t {
         let gpus = opened.machine.config().gpus.iter().enumerate();
         let absent =
             gpus.filter(|(index, gpu)| faults.absent.contains(&gpu.uuid) || !opened.machine.has_node(*index));
-        ABSENT.store(
-            absent.fold(0, |set, (index, _)| set | 1 << index),
-            Ordering::Release,
-        );
+        ABSENT.store(absent.fold(0, |set, (index, _)| set | 1 << index), Ordering::Release);
     }
     change_users(|users| Some(users.saturating_add(1)))
 }

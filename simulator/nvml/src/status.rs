@@ -272,14 +272,7 @@ pub(crate) fn compute_mode(handle: nvmlDevice_t, target: *mut nvmlComputeMode_t)
 /// Persistence mode: on unless `machine.toml` says `persistence = false`.
 pub(crate) fn persistence(handle: nvmlDevice_t, target: *mut nvmlEnableState_t) -> nvmlReturn_t {
     let is_on = device(handle)?.opened.machine.config().persistence;
-    put(
-        target,
-        if is_on {
-            nvmlEnableState_t::ENABLED
-        } else {
-            nvmlEnableState_t::DISABLED
-        },
-    )
+    put(target, if is_on { nvmlEnableState_t::ENABLED } else { nvmlEnableState_t::DISABLED })
 }
 
 /// Display: none attached, none active.
@@ -312,11 +305,7 @@ pub(crate) fn mig_mode(handle: nvmlDevice_t, current: *mut c_uint, pending: *mut
 /// MIG device at an index: there is none.
 pub(crate) fn mig_device(handle: nvmlDevice_t, _index: c_uint, target: *mut nvmlDevice_t) -> nvmlReturn_t {
     device(handle)?;
-    Err(if target.is_null() {
-        NvmlError::INVALID_ARGUMENT
-    } else {
-        NvmlError::NOT_FOUND
-    })
+    Err(if target.is_null() { NvmlError::INVALID_ARGUMENT } else { NvmlError::NOT_FOUND })
 }
 
 /// Field values: each has its own error code, as none is simulated.

@@ -22,20 +22,14 @@ pub(crate) fn error_string(result: nvmlReturn_t) -> *const c_char {
 pub(crate) fn driver_version(target: *mut c_char, length: c_uint) -> nvmlReturn_t {
     let opened = opened()?;
     let reloaded = opened.faults()?.driver_version;
-    let version = reloaded
-        .as_ref()
-        .unwrap_or(&opened.machine.config().driver_version);
+    let version = reloaded.as_ref().unwrap_or(&opened.machine.config().driver_version);
     put_text(target, length, version)
 }
 
 /// NVML's version: the CUDA generation, then the driver's release.
 pub(crate) fn nvml_version(target: *mut c_char, length: c_uint) -> nvmlReturn_t {
     let config = opened()?.machine.config();
-    put_text(
-        target,
-        length,
-        &format!("{}.{}", config.cuda_version / 1000, config.driver_version),
-    )
+    put_text(target, length, &format!("{}.{}", config.cuda_version / 1000, config.driver_version))
 }
 
 /// Needs no initialisation, as `NVML_ERROR_UNINITIALIZED` is not among its documented codes.
@@ -47,22 +41,15 @@ pub(crate) fn cuda_driver_version(target: *mut c_int) -> nvmlReturn_t {
 /// Name of a process of the machine, or by `/proc`. A longer name is cut.
 pub(crate) fn process_name(pid: c_uint, target: *mut c_char, length: c_uint) -> nvmlReturn_t {
     let opened = opened()?;
-    let room = usize::try_from(length)
-        .unwrap_or(0)
-        .checked_sub(1)
-        .ok_or(NvmlError::INVALID_ARGUMENT)?;
+    let room = usize::try_from(length).unwrap_or(0).checked_sub(1).ok_or(NvmlError::INVALID_ARGUMENT)?;
     if target.is_null() {
         return Err(NvmlError::INVALID_ARGUMENT);
     }
     let name = command(pid)
         .or_else(|| {
             let caller = Caller::of(opened);
-            let mut processes = opened
-                .devices()
-                .flat_map(|device| opened.machine.processes(device.index));
-            processes
-                .find(|process| caller.number(process.seen) == Some(pid))
-                .map(|process| process.name)
+            let mut processes = opened.devices().flat_map(|device| opened.machine.processes(device.index));
+            processes.find(|process| caller.number(process.seen) == Some(pid)).map(|process| process.name)
         })
         .ok_or(NvmlError::NOT_FOUND)?;
     let mut end = room.min(name.len());
@@ -75,10 +62,7 @@ pub(crate) fn process_name(pid: c_uint, target: *mut c_char, length: c_uint) -> 
 /// The first word of a process's command line.
 fn command(pid: u32) -> Option<String> {
     let line = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
-    let word = line
-        .split(|byte| *byte == 0)
-        .next()
-        .filter(|word| !word.is_empty())?;
+    let word = line.split(|byte| *byte == 0).next().filter(|word| !word.is_empty())?;
     Some(String::from_utf8_lossy(word).into_owned())
 }
 
@@ -95,23 +79,18 @@ pub(crate) fn count_none(count: *mut c_uint) -> nvmlReturn_t {
 }
 
 pub(crate) fn device_count(count: *mut c_uint) -> nvmlReturn_t {
-    put(
-        count,
-        c_uint::try_from(opened()?.devices().count()).unwrap_or(c_uint::MAX),
-    )
+    put(count, c_uint::try_from(opened()?.devices().count()).unwrap_or(c_uint::MAX))
 }
 
 /// An index out of range is an invalid argument (not "not found").
 pub(crate) fn handle_by_index(index: c_uint, target: *mut nvmlDevice_t) -> nvmlReturn_t {
     let found = state::find(|device| device.number() == index);
     hand_out(
-        found.map_err(|error| {
-            if error == NvmlError::NOT_FOUND {
-                NvmlError::INVALID_ARGUMENT
-            } else {
-                error
-            }
-        }),
+        found.map_err(
+            |error| {
+                if error == NvmlError::NOT_FOUND { NvmlError::INVALID_ARGUMENT } else { error }
+            },
+        ),
         target,
     )
 }
@@ -119,10 +98,7 @@ pub(crate) fn handle_by_index(index: c_uint, target: *mut nvmlDevice_t) -> nvmlR
 pub(crate) fn handle_by_uuid(uuid: *const c_char, target: *mut nvmlDevice_t) -> nvmlReturn_t {
     opened()?;
     let uuid = text(uuid)?;
-    hand_out(
-        state::find(|device| device.config.uuid.eq_ignore_ascii_case(uuid)),
-        target,
-    )
+    hand_out(state::find(|device| device.config.uuid.eq_ignore_ascii_case(uuid)), target)
 }
 
 /// Handle by a UUID, as text or as 16 bytes.
@@ -134,23 +110,14 @@ pub(crate) fn handle_by_uuid_structure(uuid: *const nvmlUUID_t, target: *mut nvm
         NVML_UUID_TYPE_ASCII => {
             // SAFETY: `type` says that the text is the member in use; any bytes are valid `c_char`.
             let text = unsafe { uuid.value.str };
-            let text: Vec<u8> = text
-                .iter()
-                .map(|byte| byte.to_ne_bytes()[0])
-                .take_while(|byte| *byte != 0)
-                .collect();
-            hand_out(
-                state::find(|device| device.config.uuid.as_bytes().eq_ignore_ascii_case(&text)),
-                target,
-            )
+            let text: Vec<u8> =
+                text.iter().map(|byte| byte.to_ne_bytes()[0]).take_while(|byte| *byte != 0).collect();
+            hand_out(state::find(|device| device.config.uuid.as_bytes().eq_ignore_ascii_case(&text)), target)
         }
         NVML_UUID_TYPE_BINARY => {
             // SAFETY: `type` says that the bytes are the member in use; any bytes are valid.
             let bytes = unsafe { uuid.value.bytes };
-            hand_out(
-                state::find(|device| identity::uuid_bytes(&device.config.uuid) == Some(bytes)),
-                target,
-            )
+            hand_out(state::find(|device| identity::uuid_bytes(&device.config.uuid) == Some(bytes)), target)
         }
         _ => Err(NvmlError::INVALID_ARGUMENT),
     }
@@ -159,20 +126,14 @@ pub(crate) fn handle_by_uuid_structure(uuid: *const nvmlUUID_t, target: *mut nvm
 pub(crate) fn handle_by_serial(serial: *const c_char, target: *mut nvmlDevice_t) -> nvmlReturn_t {
     opened()?;
     let serial = text(serial)?;
-    hand_out(
-        state::find(|device| identity::serial_number(*device) == serial),
-        target,
-    )
+    hand_out(state::find(|device| identity::serial_number(*device) == serial), target)
 }
 
 /// Handle by `domain:bus:device.function`; domain and function are optional.
 pub(crate) fn handle_by_pci_bus_id(address: *const c_char, target: *mut nvmlDevice_t) -> nvmlReturn_t {
     opened()?;
     let wanted = identity::pci_address(text(address)?).ok_or(NvmlError::INVALID_ARGUMENT)?;
-    hand_out(
-        state::find(|device| identity::pci_address(&device.config.pci_bus_id) == Some(wanted)),
-        target,
-    )
+    hand_out(state::find(|device| identity::pci_address(&device.config.pci_bus_id) == Some(wanted)), target)
 }
 
 fn hand_out(found: Result<state::Device, NvmlError>, target: *mut nvmlDevice_t) -> nvmlReturn_t {
@@ -194,10 +155,8 @@ extern "C" fn private_function() -> nvmlReturn_t {
     crate::export::guarded(state::not_supported)
 }
 
-static EXPORT_TABLE: ExportTable = ExportTable {
-    bytes: size_of::<ExportTable>(),
-    slots: [private_function; SLOTS],
-};
+static EXPORT_TABLE: ExportTable =
+    ExportTable { bytes: size_of::<ExportTable>(), slots: [private_function; SLOTS] };
 
 /// `nvmlInternalGetExportTable`: every table exists, as a tool of NVIDIA's ends without it, but its functions do nothing.
 pub(crate) fn export_table(table: *mut *const c_void, id: *const c_void) -> nvmlReturn_t {

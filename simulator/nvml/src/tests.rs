@@ -12,11 +12,7 @@ use vcuda_machine::{Client, ClockKind, Command, Config, ContextId, Faults, Machi
 
 #[test]
 fn every_name_is_exported_once() {
-    let all: Vec<&str> = exports::HANDLED
-        .iter()
-        .chain(unsupported::UNSUPPORTED)
-        .copied()
-        .collect();
+    let all: Vec<&str> = exports::HANDLED.iter().chain(unsupported::UNSUPPORTED).copied().collect();
     let once: BTreeSet<&str> = all.iter().copied().collect();
     assert_eq!(once.len(), all.len(), "a name stands twice");
     assert_eq!(once.into_iter().collect::<Vec<_>>(), names::NVML_EXPORTS);
@@ -24,13 +20,7 @@ fn every_name_is_exported_once() {
 
 #[test]
 fn addresses_are_read_in_every_form() {
-    for text in [
-        "0000:17:00.0",
-        "00000000:17:00.0",
-        "0:17:0",
-        "17:00.0",
-        "00000000:17:00.7",
-    ] {
+    for text in ["0000:17:00.0", "00000000:17:00.0", "0:17:0", "17:00.0", "00000000:17:00.7"] {
         assert_eq!(identity::pci_address(text), Some((0, 0x17, 0)), "{text}");
     }
     for text in ["", "17", "x:y:z", "1:2:3:4"] {
@@ -41,26 +31,17 @@ fn addresses_are_read_in_every_form() {
 #[test]
 fn a_uuid_has_sixteen_bytes() {
     let uuid = "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f";
-    assert_eq!(
-        identity::uuid_bytes(uuid),
-        Some([0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15])
-    );
+    assert_eq!(identity::uuid_bytes(uuid), Some([0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15]));
     assert_eq!(identity::uuid_bytes("GPU-0001"), None);
 }
 
 #[test]
 fn text_needs_room_for_its_end() {
     let mut buffer = [0x7f; 4];
-    assert_eq!(
-        answer::put_text(buffer.as_mut_ptr(), 3, "abc"),
-        Err(NvmlError::INSUFFICIENT_SIZE)
-    );
+    assert_eq!(answer::put_text(buffer.as_mut_ptr(), 3, "abc"), Err(NvmlError::INSUFFICIENT_SIZE));
     assert_eq!(answer::put_text(buffer.as_mut_ptr(), 4, "abc"), Ok(()));
     assert_eq!(buffer, [97, 98, 99, 0]);
-    assert_eq!(
-        answer::put_text(std::ptr::null_mut(), 4, "abc"),
-        Err(NvmlError::INVALID_ARGUMENT)
-    );
+    assert_eq!(answer::put_text(std::ptr::null_mut(), 4, "abc"), Err(NvmlError::INVALID_ARGUMENT));
 }
 
 #[test]
@@ -71,37 +52,23 @@ fn a_short_array_learns_its_size() {
         Err(NvmlError::INSUFFICIENT_SIZE)
     );
     assert_eq!((count, array), (2, [0, 0]));
-    assert_eq!(
-        answer::put_all(array.as_mut_ptr(), &raw mut count, &[5, 6]),
-        Ok(())
-    );
+    assert_eq!(answer::put_all(array.as_mut_ptr(), &raw mut count, &[5, 6]), Ok(()));
     assert_eq!(array, [5, 6]);
 }
 
 const GIB: u64 = 1 << 30;
-const EMPTY: nvmlProcessInfo_t = nvmlProcessInfo_t {
-    pid: 0,
-    usedGpuMemory: 0,
-    gpuInstanceId: 0,
-    computeInstanceId: 0,
-};
+const EMPTY: nvmlProcessInfo_t =
+    nvmlProcessInfo_t { pid: 0, usedGpuMemory: 0, gpuInstanceId: 0, computeInstanceId: 0 };
 
 /// A single test, as NVML has one state per process.
 #[test]
 fn from_before_init_until_after_shutdown() {
     let mut count = 7;
-    assert_eq!(
-        system::device_count(&raw mut count),
-        Err(NvmlError::UNINITIALIZED)
-    );
+    assert_eq!(system::device_count(&raw mut count), Err(NvmlError::UNINITIALIZED));
     assert_eq!(state::not_supported(), Err(NvmlError::UNINITIALIZED));
     assert_eq!(state::shutdown(), Err(NvmlError::UNINITIALIZED));
 
-    let config = Config {
-        clock: ClockKind::Virtual,
-        nvlinks: vec![(0, 1)],
-        ..Config::with_gpus(2, 8 * GIB)
-    };
+    let config = Config { clock: ClockKind::Virtual, nvlinks: vec![(0, 1)], ..Config::with_gpus(2, 8 * GIB) };
     let machine = Machine::in_memory(config).unwrap();
     let place = std::env::temp_dir().join(format!("vcuda-nvml-{}", std::process::id()));
     std::fs::create_dir(&place).unwrap();
@@ -109,18 +76,12 @@ fn from_before_init_until_after_shutdown() {
     state::init().unwrap();
     state::init().unwrap();
     system::device_count(&raw mut count).unwrap();
-    assert_eq!(
-        (count, state::not_supported()),
-        (2, Err(NvmlError::NOT_SUPPORTED))
-    );
+    assert_eq!((count, state::not_supported()), (2, Err(NvmlError::NOT_SUPPORTED)));
 
     let (mut one, mut other) = (nvmlDevice_t::NULL, nvmlDevice_t::NULL);
     system::handle_by_index(0, &raw mut one).unwrap();
     system::handle_by_index(1, &raw mut other).unwrap();
-    assert_eq!(
-        system::handle_by_index(2, &raw mut one),
-        Err(NvmlError::INVALID_ARGUMENT)
-    );
+    assert_eq!(system::handle_by_index(2, &raw mut one), Err(NvmlError::INVALID_ARGUMENT));
     assert_ne!(one, other);
     refused_arguments(one);
     a_process_is_seen(&machine, one, other);
@@ -130,10 +91,7 @@ fn from_before_init_until_after_shutdown() {
     state::shutdown().unwrap();
     assert_eq!(system::device_count(&raw mut count), Ok(()), "one user is left");
     state::shutdown().unwrap();
-    assert_eq!(
-        system::device_count(&raw mut count),
-        Err(NvmlError::UNINITIALIZED)
-    );
+    assert_eq!(system::device_count(&raw mut count), Err(NvmlError::UNINITIALIZED));
     the_driver_comes_back_with_one_gpu(&machine, &place);
     std::fs::remove_dir_all(&place).unwrap();
 }
@@ -142,10 +100,7 @@ fn errors_are_told_once(machine: &Machine, place: &Path, one: nvmlDevice_t, othe
     let raised = |xids: &[(usize, u64)]| Faults {
         xids: xids
             .iter()
-            .map(|(gpu, xid)| Xid {
-                gpu: machine.config().gpus[*gpu].uuid.clone(),
-                xid: *xid,
-            })
+            .map(|(gpu, xid)| Xid { gpu: machine.config().gpus[*gpu].uuid.clone(), xid: *xid })
             .collect(),
         ..Faults::default()
     };
@@ -178,10 +133,7 @@ fn one_is_lost(machine: &Machine, place: &Path, one: nvmlDevice_t, other: nvmlDe
     let mut link = nvmlGpuP2PStatus_t::OK;
     links::peer_status(one, other, nvmlGpuP2PCapsIndex_t::NVLINK, &raw mut link).unwrap();
     assert_eq!(link, nvmlGpuP2PStatus_t::OK);
-    let faults = Faults {
-        lost: vec![machine.config().gpus[1].uuid.clone()],
-        ..Faults::default()
-    };
+    let faults = Faults { lost: vec![machine.config().gpus[1].uuid.clone()], ..Faults::default() };
     faults.write(place).unwrap();
     let (mut count, mut found) = (0, nvmlDevice_t::NULL);
     system::device_count(&raw mut count).unwrap();
@@ -195,16 +147,10 @@ fn one_is_lost(machine: &Machine, place: &Path, one: nvmlDevice_t, other: nvmlDe
 }
 
 fn the_driver_comes_back_with_one_gpu(machine: &Machine, place: &Path) {
-    let gone = Faults {
-        driver_gone: true,
-        ..Faults::default()
-    };
+    let gone = Faults { driver_gone: true, ..Faults::default() };
     gone.write(place).unwrap();
     assert_eq!(state::init(), Err(NvmlError::DRIVER_NOT_LOADED));
-    let back = Faults {
-        absent: vec![machine.config().gpus[0].uuid.clone()],
-        ..Faults::default()
-    };
+    let back = Faults { absent: vec![machine.config().gpus[0].uuid.clone()], ..Faults::default() };
     back.write(place).unwrap();
     state::init().unwrap();
     let (mut count, mut device, mut minor) = (0, nvmlDevice_t::NULL, 9);
@@ -217,51 +163,24 @@ fn the_driver_comes_back_with_one_gpu(machine: &Machine, place: &Path) {
 
 fn refused_arguments(device: nvmlDevice_t) {
     assert_eq!(memory::info(device, null_mut()), Err(NvmlError::INVALID_ARGUMENT));
-    assert_eq!(
-        memory::info_v2(device, null_mut()),
-        Err(NvmlError::INVALID_ARGUMENT)
-    );
+    assert_eq!(memory::info_v2(device, null_mut()), Err(NvmlError::INVALID_ARGUMENT));
     for handle in [nvmlDevice_t::NULL, nvmlDevice_t(1), nvmlDevice_t(device.0 + 1)] {
         assert_eq!(status::none(handle, &mut 0), Err(NvmlError::INVALID_ARGUMENT));
     }
-    let mut memory = nvmlMemory_v2_t {
-        version: nvmlMemory_v2 + 1,
-        total: 9,
-        reserved: 9,
-        free: 9,
-        used: 9,
-    };
-    assert_eq!(
-        memory::info_v2(device, &raw mut memory),
-        Err(NvmlError::ARGUMENT_VERSION_MISMATCH)
-    );
-    assert_eq!(
-        memory.total, 9,
-        "nothing is written to a structure of unknown size"
-    );
+    let mut memory = nvmlMemory_v2_t { version: nvmlMemory_v2 + 1, total: 9, reserved: 9, free: 9, used: 9 };
+    assert_eq!(memory::info_v2(device, &raw mut memory), Err(NvmlError::ARGUMENT_VERSION_MISMATCH));
+    assert_eq!(memory.total, 9, "nothing is written to a structure of unknown size");
     let mut set = nvmlEventSet_t::NULL;
     events::create(&raw mut set).unwrap();
-    assert_eq!(
-        events::register(device, 1 << 40, set),
-        Err(NvmlError::INVALID_ARGUMENT)
-    );
-    assert_eq!(
-        events::register(device, 1 << 9, set),
-        Err(NvmlError::NOT_SUPPORTED)
-    );
+    assert_eq!(events::register(device, 1 << 40, set), Err(NvmlError::INVALID_ARGUMENT));
+    assert_eq!(events::register(device, 1 << 9, set), Err(NvmlError::NOT_SUPPORTED));
     events::register(device, nvmlEventTypeXidCriticalError, set).unwrap();
     events::free(set).unwrap();
     let (mut count, mut near) = (0, [nvmlDevice_t::NULL; 2]);
     links::nearest(device, nvmlGpuTopologyLevel_t::NODE, &raw mut count, null_mut()).unwrap();
     assert_eq!(count, 1, "a count of 0 asks for the number");
     count = 2;
-    links::nearest(
-        device,
-        nvmlGpuTopologyLevel_t::NODE,
-        &raw mut count,
-        near.as_mut_ptr(),
-    )
-    .unwrap();
+    links::nearest(device, nvmlGpuTopologyLevel_t::NODE, &raw mut count, near.as_mut_ptr()).unwrap();
     assert_eq!((count, near[0] != device, near[1]), (1, true, nvmlDevice_t::NULL));
     assert_eq!(events::free(set), Err(NvmlError::INVALID_ARGUMENT));
 }
@@ -272,22 +191,13 @@ fn a_process_is_seen(machine: &Machine, device: nvmlDevice_t, idle: nvmlDevice_t
     client.take(0, GIB + 1).unwrap();
     let held = machine.config().context_bytes + GIB + (2 << 20);
 
-    let mut memory = nvmlMemory_v2_t {
-        version: nvmlMemory_v2,
-        total: 0,
-        reserved: 0,
-        free: 0,
-        used: 0,
-    };
+    let mut memory = nvmlMemory_v2_t { version: nvmlMemory_v2, total: 0, reserved: 0, free: 0, used: 0 };
     memory::info_v2(device, &raw mut memory).unwrap();
     assert_eq!((memory.total, memory.used), (8 * GIB, held), "in steps of 2 MiB");
     assert_eq!(memory.reserved + memory.free + memory.used, memory.total);
 
     let (mut count, mut infos) = (0, [EMPTY; 2]);
-    assert_eq!(
-        processes::compute_v2(device, &raw mut count, null_mut()),
-        Err(NvmlError::INSUFFICIENT_SIZE)
-    );
+    assert_eq!(processes::compute_v2(device, &raw mut count, null_mut()), Err(NvmlError::INSUFFICIENT_SIZE));
     assert_eq!(count, 1);
     processes::compute_v2(device, &raw mut count, infos.as_mut_ptr()).unwrap();
     assert_eq!((infos[0].pid, infos[0].usedGpuMemory), (4711, held));
@@ -300,20 +210,9 @@ fn a_process_is_seen(machine: &Machine, device: nvmlDevice_t, idle: nvmlDevice_t
 /// The GPU's rate and the samples of processes, before and after process 4711 has launched.
 fn its_work_is_sampled(machine: &Machine, client: &Client, context: ContextId, device: nvmlDevice_t) {
     let mut count = 0;
-    assert_eq!(
-        samples::of_processes(device, null_mut(), &raw mut count, 0),
-        Err(NvmlError::NOT_FOUND)
-    );
+    assert_eq!(samples::of_processes(device, null_mut(), &raw mut count, 0), Err(NvmlError::NOT_FOUND));
     let stream = client.stream_create(context, 0).unwrap();
-    client
-        .submit(
-            stream,
-            Command::Kernel {
-                duration_ns: u64::MAX,
-                sms: 1,
-            },
-        )
-        .unwrap();
+    client.submit(stream, Command::Kernel { duration_ns: u64::MAX, sms: 1 }).unwrap();
     machine.step_clock(3 * machine.config().sample_ns);
     let mut rates = nvmlUtilization_t { gpu: 0, memory: 0 };
     samples::rates(device, &raw mut rates).unwrap();

@@ -126,9 +126,7 @@ mod tests {
     #[test]
     fn blocks_are_aligned_apart_and_join_again() {
         let arena = Arena::default();
-        let blocks: Vec<u64> = [1, 4095, 4096, 4097, 8192]
-            .map(|bytes| arena.take(bytes).unwrap())
-            .to_vec();
+        let blocks: Vec<u64> = [1, 4095, 4096, 4097, 8192].map(|bytes| arena.take(bytes).unwrap()).to_vec();
         assert!(blocks.iter().all(|block| block % ALIGNMENT == 0));
         assert_eq!(blocks[4] - blocks[3], 8192);
         let first = blocks[0];

@@ -8,10 +8,7 @@ pub(crate) const ENV_DEVICE_ORDER: &str = "CUDA_DEVICE_ORDER";
 pub(crate) const ENV_MODULE_LOADING: &str = "CUDA_MODULE_LOADING";
 
 /// A variable's value; `None` if it is unset or not text.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "this is the one place that reads the environment"
-)]
+#[expect(clippy::disallowed_methods, reason = "this is the one place that reads the environment")]
 pub(crate) fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }

@@ -40,41 +40,24 @@ impl Pace {
     /// The pace of kernels with this name.
     pub(crate) fn of(config: &Config, name: &str) -> Pace {
         let kernels = &config.kernels;
-        if config
-            .faults
-            .never_ending_kernels
-            .iter()
-            .any(|never| never == name)
-        {
-            return Pace::Fixed {
-                duration_ns: u64::MAX,
-            };
+        if config.faults.never_ending_kernels.iter().any(|never| never == name) {
+            return Pace::Fixed { duration_ns: u64::MAX };
         }
         if let Some(duration_ns) = kernels.duration_ns.get(name) {
-            return Pace::Fixed {
-                duration_ns: *duration_ns,
-            };
+            return Pace::Fixed { duration_ns: *duration_ns };
         }
         match name {
             "vcuda_spin_ns" => Pace::Spin,
             "vcuda_fed" => Pace::Fed,
             name if name.ends_with("vcuda_meet") => Pace::Rendezvous,
-            "vcuda_work" => Pace::Work {
-                iteration_ns: kernels.work_ns_per_iteration,
-            },
-            _ => Pace::Grid {
-                fixed_ns: kernels.default_ns,
-                wave_ns: kernels.default_ns_per_wave,
-            },
+            "vcuda_work" => Pace::Work { iteration_ns: kernels.work_ns_per_iteration },
+            _ => Pace::Grid { fixed_ns: kernels.default_ns, wave_ns: kernels.default_ns_per_wave },
         }
     }
 
     /// Whether the duration depends on the first argument.
     pub(crate) fn needs_argument(self) -> bool {
-        matches!(
-            self,
-            Pace::Spin | Pace::Work { .. } | Pace::Rendezvous | Pace::Fed
-        )
+        matches!(self, Pace::Spin | Pace::Work { .. } | Pace::Rendezvous | Pace::Fed)
     }
 
     /// Duration of a launch of `blocks` blocks on a GPU of `sms` multiprocessors (ns).
@@ -89,10 +72,7 @@ impl Pace {
             Pace::Fixed { duration_ns } => duration_ns,
             Pace::Grid { fixed_ns, wave_ns } => {
                 let waves = blocks.div_ceil(u64::from(sms.max(1)));
-                waves
-                    .saturating_mul(wave_ns)
-                    .saturating_add(fixed_ns)
-                    .min(u64::MAX - 1)
+                waves.saturating_mul(wave_ns).saturating_add(fixed_ns).min(u64::MAX - 1)
             }
         }
     }
@@ -110,12 +90,7 @@ mod tests {
         config.kernels.duration_ns.insert("matmul".to_owned(), 7);
         config.faults.never_ending_kernels.push("hang".to_owned());
         assert_eq!(Pace::of(&config, "matmul"), Pace::Fixed { duration_ns: 7 });
-        assert_eq!(
-            Pace::of(&config, "hang"),
-            Pace::Fixed {
-                duration_ns: u64::MAX
-            }
-        );
+        assert_eq!(Pace::of(&config, "hang"), Pace::Fixed { duration_ns: u64::MAX });
     }
 
     #[test]
@@ -123,10 +98,7 @@ mod tests {
         assert_eq!(Pace::Spin.duration_ns(1, 132, 0), 0);
         assert_eq!(Pace::Spin.duration_ns(1, 132, 5000), 5000);
         assert_eq!(Pace::Work { iteration_ns: 3 }.duration_ns(9, 132, 10), 30);
-        let grid = Pace::Grid {
-            fixed_ns: 100,
-            wave_ns: 10,
-        };
+        let grid = Pace::Grid { fixed_ns: 100, wave_ns: 10 };
         assert_eq!(grid.duration_ns(132, 132, 0), 110);
         assert_eq!(grid.duration_ns(133, 132, 0), 120);
         assert_eq!(grid.duration_ns(u64::MAX, 1, 0), u64::MAX - 1);

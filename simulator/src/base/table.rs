@@ -59,13 +59,7 @@ pub(crate) struct Table<T> {
 impl<T> Table<T> {
     /// An empty table.
     pub(crate) const fn new(kind: Kind) -> Table<T> {
-        Table {
-            kind,
-            entries: RwLock::new(Entries {
-                entries: Vec::new(),
-                free: Vec::new(),
-            }),
-        }
+        Table { kind, entries: RwLock::new(Entries { entries: Vec::new(), free: Vec::new() }) }
     }
 
     fn handle(&self, generation: u32, index: usize) -> usize {
@@ -87,10 +81,7 @@ impl<T> Table<T> {
     pub(crate) fn insert_with(&self, make: impl FnOnce(usize) -> T) -> (usize, Arc<T>) {
         let mut entries = self.entries.write();
         let index = entries.free.pop().unwrap_or_else(|| {
-            entries.entries.push(Entry {
-                generation: 0,
-                value: None,
-            });
+            entries.entries.push(Entry { generation: 0, value: None });
             entries.entries.len() - 1
         });
         let generation = entries.entries[index].generation;
@@ -142,18 +133,12 @@ impl<T> Table<T> {
         let entries = self.entries.read();
         let numbered = entries.entries.iter().enumerate();
         let live = numbered.filter(|(_, entry)| entry.value.as_deref().is_some_and(&condition));
-        live.map(|(index, entry)| self.handle(entry.generation, index))
-            .collect()
+        live.map(|(index, entry)| self.handle(entry.generation, index)).collect()
     }
 
     /// All live objects.
     pub(crate) fn all(&self) -> Vec<Arc<T>> {
-        self.entries
-            .read()
-            .entries
-            .iter()
-            .filter_map(|entry| entry.value.clone())
-            .collect()
+        self.entries.read().entries.iter().filter_map(|entry| entry.value.clone()).collect()
     }
 }
 
@@ -168,17 +153,7 @@ mod tests {
         let handle = streams.insert(7);
         assert_eq!(streams.get(handle).as_deref(), Some(&7));
         assert!(events.get(handle).is_none());
-        for wild in [
-            0,
-            1,
-            2,
-            0x10,
-            handle + 1,
-            handle + 16,
-            usize::MAX,
-            0xdead_beef,
-            !handle,
-        ] {
+        for wild in [0, 1, 2, 0x10, handle + 1, handle + 16, usize::MAX, 0xdead_beef, !handle] {
             assert!(streams.get(wild).is_none(), "{wild:#x}");
         }
         assert_eq!(streams.remove(handle).as_deref(), Some(&7));

@@ -43,10 +43,7 @@ fn find(candidates: &[Candidate], enumeration: &[usize], entry: &str) -> Option<
     if let Ok(ordinal) = entry.parse::<usize>() {
         return enumeration.get(ordinal).copied();
     }
-    if !entry
-        .get(..4)
-        .is_some_and(|prefix| prefix.eq_ignore_ascii_case("GPU-"))
-    {
+    if !entry.get(..4).is_some_and(|prefix| prefix.eq_ignore_ascii_case("GPU-")) {
         return None;
     }
     let entry = entry.to_ascii_lowercase();
@@ -61,20 +58,13 @@ mod tests {
 
     fn machine() -> Vec<Candidate> {
         [("GPU-aa11", 10), ("GPU-aa22", 20), ("GPU-bb33", 10)]
-            .map(|(uuid, speed)| Candidate {
-                uuid: uuid.to_owned(),
-                speed,
-            })
+            .map(|(uuid, speed)| Candidate { uuid: uuid.to_owned(), speed })
             .to_vec()
     }
 
     #[track_caller]
     fn check(devices: Option<&str>, order: Option<&str>, expected: &[usize]) {
-        assert_eq!(
-            visible(&machine(), devices, order),
-            expected,
-            "{devices:?} {order:?}"
-        );
+        assert_eq!(visible(&machine(), devices, order), expected, "{devices:?} {order:?}");
     }
 
     #[test]

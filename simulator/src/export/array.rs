@@ -33,10 +33,7 @@ fn make(place: *mut CUarray, descriptor: &CUDA_ARRAY3D_DESCRIPTOR) -> CUresult {
         return Err(CUerror::INVALID_VALUE);
     }
     crate::semantics::capture::reject_unsafe_call()?;
-    put(
-        place,
-        CUarray(ARRAYS.insert(Array::create(descriptor, &context)?)),
-    )
+    put(place, CUarray(ARRAYS.insert(Array::create(descriptor, &context)?)))
 }
 
 /// "Height: if zero, the array is one-dimensional".
@@ -48,15 +45,7 @@ fn create(place: *mut CUarray, descriptor: *const CUDA_ARRAY_DESCRIPTOR) -> CUre
 
 fn create_v1(place: *mut CUarray, descriptor: *const CUDA_ARRAY_DESCRIPTOR_v1) -> CUresult {
     let d = get(descriptor)?;
-    make(
-        place,
-        &described(
-            (d.Width as usize, d.Height as usize, 0),
-            d.Format,
-            d.NumChannels,
-            0,
-        ),
-    )
+    make(place, &described((d.Width as usize, d.Height as usize, 0), d.Format, d.NumChannels, 0))
 }
 
 fn create_3d(place: *mut CUarray, descriptor: *const CUDA_ARRAY3D_DESCRIPTOR) -> CUresult {
@@ -185,10 +174,7 @@ fn create_mipmap(
         return Err(CUerror::INVALID_VALUE);
     }
     crate::semantics::capture::reject_unsafe_call()?;
-    put(
-        place,
-        CUmipmappedArray(MIPMAPS.insert(Mipmap::create(&descriptor, levels, &context)?)),
-    )
+    put(place, CUmipmappedArray(MIPMAPS.insert(Mipmap::create(&descriptor, levels, &context)?)))
 }
 
 fn mipmap(handle: CUmipmappedArray) -> Result<std::sync::Arc<Mipmap>, CUerror> {

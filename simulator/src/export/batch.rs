@@ -41,20 +41,12 @@ fn whole(error: CUerror) -> Failure {
 /// "Must not be legacy NULL stream."
 fn stream_for(stream: CUstream, null: Null) -> Result<std::sync::Arc<Stream>, CUerror> {
     let stream = resolve(stream, null)?;
-    if stream.role == Role::Legacy {
-        Err(CUerror::INVALID_VALUE)
-    } else {
-        Ok(stream)
-    }
+    if stream.role == Role::Legacy { Err(CUerror::INVALID_VALUE) } else { Ok(stream) }
 }
 
 fn check_order(order: CUmemcpySrcAccessOrder) -> CUresult {
     let known = CUmemcpySrcAccessOrder::STREAM.0..=CUmemcpySrcAccessOrder::ANY.0;
-    if known.contains(&order.0) {
-        Ok(())
-    } else {
-        Err(CUerror::INVALID_VALUE)
-    }
+    if known.contains(&order.0) { Ok(()) } else { Err(CUerror::INVALID_VALUE) }
 }
 
 fn submit_all(transfers: Vec<Transfer>, stream: &Stream) -> Result<(), Failure> {
@@ -128,21 +120,12 @@ fn copies_v1<const T: bool>(
     stream: CUstream,
 ) -> CUresult {
     let null = Null::of(T);
-    copy_all(
-        destinations,
-        sources,
-        sizes,
-        count,
-        attributes,
-        starts,
-        attribute_count,
-        stream,
-        null,
+    copy_all(destinations, sources, sizes, count, attributes, starts, attribute_count, stream, null).map_err(
+        |(error, index)| {
+            put_if_wanted(failed, index);
+            error
+        },
     )
-    .map_err(|(error, index)| {
-        put_if_wanted(failed, index);
-        error
-    })
 }
 
 #[expect(clippy::too_many_arguments, reason = "the API's prototype")]
@@ -157,18 +140,8 @@ fn copies<const T: bool>(
     stream: CUstream,
 ) -> CUresult {
     let null = Null::of(T);
-    copy_all(
-        destinations,
-        sources,
-        sizes,
-        count,
-        attributes,
-        starts,
-        attribute_count,
-        stream,
-        null,
-    )
-    .map_err(|(error, _)| error)
+    copy_all(destinations, sources, sizes, count, attributes, starts, attribute_count, stream, null)
+        .map_err(|(error, _)| error)
 }
 
 fn copy_with_attributes<const T: bool>(
@@ -181,11 +154,7 @@ fn copy_with_attributes<const T: bool>(
     let stream = resolve(stream, Null::of(T))?;
     check_order(get(attributes)?.srcAccessOrder)?;
     let any = CUmemorytype::UNIFIED;
-    work::copy(
-        Transfer::new(&linear((any, to), (any, from), bytes))?,
-        &stream,
-        false,
-    )
+    work::copy(Transfer::new(&linear((any, to), (any, from), bytes))?, &stream, false)
 }
 
 /// Side of a batched volume, with the corresponding fields of `CUDA_MEMCPY3D`.
@@ -215,11 +184,7 @@ fn operand(given: &CUmemcpy3DOperand, element: usize, extent: &CUextent3D) -> Re
             // SAFETY: the type says that the pointer is the union's member.
             let pointer = unsafe { given.op.ptr };
             // "rowLength 0: rows are as long as the copy is wide"; layerHeight likewise.
-            let row = if pointer.rowLength == 0 {
-                extent.width
-            } else {
-                pointer.rowLength
-            };
+            let row = if pointer.rowLength == 0 { extent.width } else { pointer.rowLength };
             Ok(Operand {
                 kind: CUmemorytype::UNIFIED,
                 device: pointer.ptr,
@@ -232,11 +197,7 @@ fn operand(given: &CUmemcpy3DOperand, element: usize, extent: &CUextent3D) -> Re
         CUmemcpy3DOperandType::ARRAY => {
             // SAFETY: the type says that the array is the union's member.
             let array = unsafe { given.op.array };
-            let x = array
-                .offset
-                .x
-                .checked_mul(element)
-                .ok_or(CUerror::INVALID_VALUE)?;
+            let x = array.offset.x.checked_mul(element).ok_or(CUerror::INVALID_VALUE)?;
             Ok(Operand {
                 kind: CUmemorytype::ARRAY,
                 device: 0,
@@ -272,11 +233,7 @@ fn volume(op: &CUDA_MEMCPY3D_BATCH_OP) -> Result<Transfer, CUerror> {
         dstArray: to.array,
         dstPitch: to.pitch,
         dstHeight: to.height,
-        WidthInBytes: op
-            .extent
-            .width
-            .checked_mul(element)
-            .ok_or(CUerror::INVALID_VALUE)?,
+        WidthInBytes: op.extent.width.checked_mul(element).ok_or(CUerror::INVALID_VALUE)?,
         Height: op.extent.height,
         Depth: op.extent.depth,
         ..empty()
@@ -341,10 +298,7 @@ fn check_ranges(addresses: *mut CUdeviceptr, sizes: *mut usize, count: usize, fl
     if count == 0 || flags != 0 {
         return Err(CUerror::INVALID_VALUE);
     }
-    for (address, bytes) in get_array(addresses, count)?
-        .into_iter()
-        .zip(get_array(sizes, count)?)
-    {
+    for (address, bytes) in get_array(addresses, count)?.into_iter().zip(get_array(sizes, count)?) {
         let is_managed = memory::find(address).is_some_and(|range| range.kind == Kind::Managed);
         if bytes == 0 || !is_managed || !memory::is_usable(address, bytes as u64) {
             return Err(CUerror::INVALID_VALUE);

@@ -156,15 +156,7 @@ fn info_v2<const PER_THREAD: bool>(
     dependencies: *mut *const CUgraphNode,
     count: *mut usize,
 ) -> CUresult {
-    info_v3::<PER_THREAD>(
-        stream,
-        place,
-        id,
-        into,
-        dependencies,
-        core::ptr::null_mut(),
-        count,
-    )
+    info_v3::<PER_THREAD>(stream, place, id, into, dependencies, core::ptr::null_mut(), count)
 }
 
 thread_local! {
@@ -204,10 +196,7 @@ fn info_v3<const PER_THREAD: bool>(
     put_if_wanted(count, tail.len());
     let _ = HANDED_OUT.try_with(|arrays| {
         let mut arrays = arrays.borrow_mut();
-        *arrays = tail
-            .iter()
-            .map(|(node, data)| (CUgraphNode(*node), edge_data(*data)))
-            .unzip();
+        *arrays = tail.iter().map(|(node, data)| (CUgraphNode(*node), edge_data(*data))).unzip();
         put_if_wanted(dependencies, arrays.0.as_ptr());
         put_if_wanted(data, arrays.1.as_ptr());
     });
@@ -232,16 +221,9 @@ fn update<const PER_THREAD: bool>(
 ) -> CUresult {
     let stream = resolve(stream, Null::of(PER_THREAD))?;
     let nodes = get_array(dependencies.cast_const(), count)?;
-    let data = if data.is_null() {
-        None
-    } else {
-        Some(get_array(data, count)?)
-    };
+    let data = if data.is_null() { None } else { Some(get_array(data, count)?) };
     let new = nodes.iter().enumerate().map(|(index, node)| {
-        let data = data
-            .as_ref()
-            .and_then(|data| data.get(index))
-            .map_or(EdgeData::default(), from_edge_data);
+        let data = data.as_ref().and_then(|data| data.get(index)).map_or(EdgeData::default(), from_edge_data);
         (node.0, data)
     });
     capture::with(|captures| {
@@ -259,10 +241,8 @@ fn update<const PER_THREAD: bool>(
             1 => tail = new.collect(),
             _ => return Err(CUerror::INVALID_VALUE),
         }
-        let into = captures
-            .graph(stream.key)
-            .and_then(crate::object::graph::find)
-            .ok_or(CUerror::ILLEGAL_STATE)?;
+        let into =
+            captures.graph(stream.key).and_then(crate::object::graph::find).ok_or(CUerror::ILLEGAL_STATE)?;
         into.check_dependencies(&tail)?;
         captures.set_tail(stream.key, tail);
         Ok(())

@@ -30,18 +30,13 @@ fn machine_with_checkpoints() -> Result<&'static Machine, CUerror> {
 
 /// "The process ID of the CUDA process."
 fn process_id(pid: c_int) -> Result<u32, CUerror> {
-    u32::try_from(pid)
-        .ok()
-        .filter(|pid| *pid > 0)
-        .ok_or(CUerror::INVALID_VALUE)
+    u32::try_from(pid).ok().filter(|pid| *pid > 0).ok_or(CUerror::INVALID_VALUE)
 }
 
 /// The state of a process that uses the driver.
 fn state_of(pid: c_int) -> Result<CheckpointState, CUerror> {
     let machine = machine_with_checkpoints()?;
-    machine
-        .checkpoint_state(process_id(pid)?)
-        .ok_or(CUerror::NOT_INITIALIZED)
+    machine.checkpoint_state(process_id(pid)?).ok_or(CUerror::NOT_INITIALIZED)
 }
 
 fn get_state(pid: c_int, state: *mut CUprocessState) -> CUresult {
@@ -84,11 +79,7 @@ fn optional<T: Copy>(arguments: *const T, is_right: impl FnOnce(&T) -> bool) -> 
         return Ok(None);
     }
     let arguments = get(arguments)?;
-    if is_right(&arguments) {
-        Ok(Some(arguments))
-    } else {
-        Err(CUerror::INVALID_VALUE)
-    }
+    if is_right(&arguments) { Ok(Some(arguments)) } else { Err(CUerror::INVALID_VALUE) }
 }
 
 /// "Timeout in milliseconds to attempt to lock the process, 0 indicates no timeout."

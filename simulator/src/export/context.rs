@@ -148,11 +148,7 @@ fn pop(place: *mut CUcontext) -> CUresult {
 /// calling CPU thread, it is replaced".
 fn set_current(handle: CUcontext) -> CUresult {
     process()?;
-    replace(if handle.is_null() {
-        None
-    } else {
-        Some(context(handle.0)?)
-    })
+    replace(if handle.is_null() { None } else { Some(context(handle.0)?) })
 }
 
 /// "If no context is bound to the calling CPU thread then *pctx is set to NULL and CUDA_SUCCESS is returned."
@@ -167,11 +163,7 @@ fn get_device(place: *mut CUdevice) -> CUresult {
 
 /// The given context, or the current one if null (`cuCtxGetDevice_v2`, `cuCtxGetApiVersion` and others).
 fn given(handle: CUcontext) -> Result<Arc<Context>, CUerror> {
-    if handle.is_null() {
-        current()
-    } else {
-        context(handle.0)
-    }
+    if handle.is_null() { current() } else { context(handle.0) }
 }
 
 fn get_device_of(place: *mut CUdevice, handle: CUcontext) -> CUresult {
@@ -225,17 +217,11 @@ fn set_limit(limit: CUlimit, value: usize) -> CUresult {
 
 fn get_limit(place: *mut usize, limit: CUlimit) -> CUresult {
     let context = current()?;
-    put(
-        place,
-        crate::object::context::limits_of(&context).get(limit_index(&context, limit)?) as usize,
-    )
+    put(place, crate::object::context::limits_of(&context).get(limit_index(&context, limit)?) as usize)
 }
 
 fn get_cache_config(place: *mut CUfunc_cache) -> CUresult {
-    put(
-        place,
-        CUfunc_cache(current()?.cache_config.load(Ordering::Relaxed)),
-    )
+    put(place, CUfunc_cache(current()?.cache_config.load(Ordering::Relaxed)))
 }
 
 fn set_cache_config(config: CUfunc_cache) -> CUresult {
@@ -248,10 +234,7 @@ fn set_cache_config(config: CUfunc_cache) -> CUresult {
 }
 
 fn get_shared_config(place: *mut CUsharedconfig) -> CUresult {
-    put(
-        place,
-        CUsharedconfig(current()?.shared_config.load(Ordering::Relaxed)),
-    )
+    put(place, CUsharedconfig(current()?.shared_config.load(Ordering::Relaxed)))
 }
 
 fn set_shared_config(config: CUsharedconfig) -> CUresult {
@@ -277,16 +260,8 @@ fn get_exec_affinity(place: *mut CUexecAffinityParam, kind: CUexecAffinityType) 
     if kind != CUexecAffinityType::SM_COUNT {
         return Err(CUerror::UNSUPPORTED_EXEC_AFFINITY);
     }
-    let count = CUexecAffinitySmCount {
-        val: context.device.config.sms,
-    };
-    put(
-        place,
-        CUexecAffinityParam {
-            r#type: kind,
-            smCount: count,
-        },
-    )
+    let count = CUexecAffinitySmCount { val: context.device.config.sms };
+    put(place, CUexecAffinityParam { r#type: kind, smCount: count })
 }
 
 /// `CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED`, `CUDA_ERROR_INVALID_CONTEXT` for the current context itself or
@@ -315,10 +290,7 @@ fn disable_peer_access(peer: CUcontext) -> CUresult {
     let own = current()?;
     CONTEXTS.get(peer.0).ok_or(CUerror::INVALID_CONTEXT)?;
     let mut peers = own.peers.lock();
-    let at = peers
-        .iter()
-        .position(|known| *known == peer.0)
-        .ok_or(CUerror::PEER_ACCESS_NOT_ENABLED)?;
+    let at = peers.iter().position(|known| *known == peer.0).ok_or(CUerror::PEER_ACCESS_NOT_ENABLED)?;
     peers.remove(at);
     Ok(())
 }

@@ -188,10 +188,7 @@ fn host_to_array_async<const T: bool>(
     bytes: usize,
     stream: CUstream,
 ) -> CUresult {
-    later::<T>(
-        &row(Side::Array(to, offset), Side::Host(from as usize), bytes),
-        stream,
-    )
+    later::<T>(&row(Side::Array(to, offset), Side::Host(from as usize), bytes), stream)
 }
 
 fn array_to_host<const T: bool>(to: *mut c_void, from: CUarray, offset: usize, bytes: usize) -> CUresult {
@@ -205,10 +202,7 @@ fn array_to_host_async<const T: bool>(
     bytes: usize,
     stream: CUstream,
 ) -> CUresult {
-    later::<T>(
-        &row(Side::Host(to as usize), Side::Array(from, offset), bytes),
-        stream,
-    )
+    later::<T>(&row(Side::Host(to as usize), Side::Array(from, offset), bytes), stream)
 }
 
 fn array_to_array<const T: bool>(
@@ -218,9 +212,5 @@ fn array_to_array<const T: bool>(
     from_offset: usize,
     bytes: usize,
 ) -> CUresult {
-    now::<T>(&row(
-        Side::Array(to, to_offset),
-        Side::Array(from, from_offset),
-        bytes,
-    ))
+    now::<T>(&row(Side::Array(to, to_offset), Side::Array(from, from_offset), bytes))
 }

@@ -64,11 +64,8 @@ fn get_name(name: *mut c_char, room: c_int, ordinal: CUdevice) -> CUresult {
 fn get_uuid(place: *mut CUuuid, ordinal: CUdevice) -> CUresult {
     let text = &device(ordinal)?.config.uuid;
     let mut bytes = [0; 16];
-    let digits: Vec<u32> = text
-        .trim_start_matches("GPU-")
-        .chars()
-        .filter_map(|digit| digit.to_digit(16))
-        .collect();
+    let digits: Vec<u32> =
+        text.trim_start_matches("GPU-").chars().filter_map(|digit| digit.to_digit(16)).collect();
     for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
         *byte = (pair[0] << 4 | pair[1]) as c_char;
     }
@@ -81,17 +78,11 @@ fn total_memory(bytes: *mut usize, ordinal: CUdevice) -> CUresult {
 
 /// Total memory in the 32-bit form of CUDA before 3.2, at most 4 GiB - 1 (docs/hardware.md, "old interfaces": clamped).
 fn total_memory_v1(bytes: *mut c_uint, ordinal: CUdevice) -> CUresult {
-    put(
-        bytes,
-        c_uint::try_from(device(ordinal)?.config.memory_bytes).unwrap_or(c_uint::MAX),
-    )
+    put(bytes, c_uint::try_from(device(ordinal)?.config.memory_bytes).unwrap_or(c_uint::MAX))
 }
 
 fn get_attribute(place: *mut c_int, attribute: CUdevice_attribute, ordinal: CUdevice) -> CUresult {
-    put(
-        place,
-        attributes::value(device(ordinal)?, attribute).ok_or(CUerror::INVALID_VALUE)?,
-    )
+    put(place, attributes::value(device(ordinal)?, attribute).ok_or(CUerror::INVALID_VALUE)?)
 }
 
 fn compute_capability(major: *mut c_int, minor: *mut c_int, ordinal: CUdevice) -> CUresult {
@@ -110,15 +101,7 @@ fn get_by_pci_bus_id(place: *mut CUdevice, bus_id: *const c_char) -> CUresult {
     let wanted = text(bus_id)?.to_str().ok().and_then(attributes::pci_address);
     let wanted = wanted.ok_or(CUerror::INVALID_VALUE)?;
     let is_it = |device: &&Device| attributes::pci_address(&device.config.pci_bus_id) == Some(wanted);
-    put(
-        place,
-        process()?
-            .devices
-            .iter()
-            .find(is_it)
-            .ok_or(CUerror::INVALID_DEVICE)?
-            .ordinal,
-    )
+    put(place, process()?.devices.iter().find(is_it).ok_or(CUerror::INVALID_DEVICE)?.ordinal)
 }
 
 /// Support for execution affinity, which needs MPS (`cuDeviceGetExecAffinitySupport`): none.
@@ -162,11 +145,7 @@ fn flush_rdma_writes(
     _scope: CUflushGPUDirectRDMAWritesScope,
 ) -> CUresult {
     crate::object::current::current()?;
-    if target == CUflushGPUDirectRDMAWritesTarget::CURRENT_CTX {
-        Ok(())
-    } else {
-        Err(CUerror::INVALID_VALUE)
-    }
+    if target == CUflushGPUDirectRDMAWritesTarget::CURRENT_CTX { Ok(()) } else { Err(CUerror::INVALID_VALUE) }
 }
 
 /// "If profiling is already enabled, then cuProfilerStart() has no effect"; there is no profiler.

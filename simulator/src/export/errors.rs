@@ -15,11 +15,7 @@ export! {
 /// the NULL address."
 fn answer(text: Option<&'static CStr>, place: *mut *const c_char) -> CUresult {
     put(place, text.map_or(core::ptr::null(), CStr::as_ptr))?;
-    if text.is_some() {
-        Ok(())
-    } else {
-        Err(CUerror::INVALID_VALUE)
-    }
+    if text.is_some() { Ok(()) } else { Err(CUerror::INVALID_VALUE) }
 }
 
 fn get_string(code: CUresult, place: *mut *const c_char) -> CUresult {

@@ -117,10 +117,7 @@ fn elapsed(place: *mut f32, start: CUevent, end: CUevent) -> CUresult {
     let end_ns = client.stamp_ns(&end).ok_or(CUerror::NOT_READY)?;
     // The interval includes the second record; the reported time of a pair may be shorter or longer.
     let driver = &process()?.machine.config().driver;
-    put(
-        place,
-        milliseconds(start_ns + driver.event_record_ns, end_ns + driver.event_pair_ns),
-    )
+    put(place, milliseconds(start_ns + driver.event_record_ns, end_ns + driver.event_pair_ns))
 }
 
 #[expect(

@@ -72,10 +72,7 @@ fn get_buffer(
     if !is_possible(place) || description.flags != 0 {
         return Err(CUerror::INVALID_VALUE);
     }
-    put(
-        place,
-        external::show(&external, description.offset, description.size)?,
-    )
+    put(place, external::show(&external, description.offset, description.size)?)
 }
 
 /// Maps a mipmapped array, which "must be freed using cuMipmappedArrayDestroy". Levels are consecutive, as in all mipmapped

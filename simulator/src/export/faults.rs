@@ -36,16 +36,8 @@ pub(crate) fn arm(config: &Config) -> Result<(), MachineError> {
         });
     }
     if !faults.is_empty() {
-        let counted = |fault: &FunctionFault| Counted {
-            fault: fault.clone(),
-            calls: AtomicU64::new(0),
-        };
-        FAULTS.get_or_init(|| {
-            faults
-                .iter()
-                .map(|(name, fault)| (name.clone(), counted(fault)))
-                .collect()
-        });
+        let counted = |fault: &FunctionFault| Counted { fault: fault.clone(), calls: AtomicU64::new(0) };
+        FAULTS.get_or_init(|| faults.iter().map(|(name, fault)| (name.clone(), counted(fault))).collect());
         ANY.store(true, Ordering::Release);
     }
     Ok(())
@@ -54,11 +46,7 @@ pub(crate) fn arm(config: &Config) -> Result<(), MachineError> {
 /// The error that this call of a function must return, if any.
 #[inline]
 pub(crate) fn strike(name: &str) -> Option<CUerror> {
-    if ANY.load(Ordering::Acquire) {
-        count(name)
-    } else {
-        None
-    }
+    if ANY.load(Ordering::Acquire) { count(name) } else { None }
 }
 
 #[cold]

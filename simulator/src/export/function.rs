@@ -103,15 +103,7 @@ pub(crate) fn put_parameter(
 
 fn get_attribute(place: *mut c_int, attribute: CUfunction_attribute, handle: CUfunction) -> CUresult {
     let function = function(handle)?;
-    put(
-        place,
-        value(
-            attribute,
-            &function.info,
-            function.architecture,
-            &function.settings,
-        )?,
-    )
+    put(place, value(attribute, &function.info, function.architecture, &function.settings)?)
 }
 
 fn set_attribute(handle: CUfunction, attribute: CUfunction_attribute, value: c_int) -> CUresult {
@@ -121,20 +113,12 @@ fn set_attribute(handle: CUfunction, attribute: CUfunction_attribute, value: c_i
 
 fn set_cache_config(handle: CUfunction, config: CUfunc_cache) -> CUresult {
     function(handle)?;
-    if config.0 > CUfunc_cache::EQUAL.0 {
-        Err(CUerror::INVALID_VALUE)
-    } else {
-        Ok(())
-    }
+    if config.0 > CUfunc_cache::EQUAL.0 { Err(CUerror::INVALID_VALUE) } else { Ok(()) }
 }
 
 fn set_shared_config(handle: CUfunction, config: CUsharedconfig) -> CUresult {
     function(handle)?;
-    if config.0 > CUsharedconfig::EIGHT_BYTE_BANK_SIZE.0 {
-        Err(CUerror::INVALID_VALUE)
-    } else {
-        Ok(())
-    }
+    if config.0 > CUsharedconfig::EIGHT_BYTE_BANK_SIZE.0 { Err(CUerror::INVALID_VALUE) } else { Ok(()) }
 }
 
 fn get_module(place: *mut CUmodule, handle: CUfunction) -> CUresult {

@@ -53,10 +53,7 @@ fn create(
         return Err(CUerror::INVALID_DEVICE);
     }
     crate::semantics::capture::reject_unsafe_call()?;
-    put(
-        place,
-        CUgreenCtx(crate::semantics::context::create_green(device, description.sms)?),
-    )
+    put(place, CUgreenCtx(crate::semantics::context::create_green(device, description.sms)?))
 }
 
 /// Destroys a green context; if its primary context was reset, also returns `CUDA_ERROR_CONTEXT_IS_DESTROYED`.
@@ -71,11 +68,7 @@ fn to_context(place: *mut CUcontext, handle: CUgreenCtx) -> CUresult {
 /// "If green context is supplied as NULL and the current context is set to a green context, the Id of the current
 /// green context is returned."
 fn get_id(handle: CUgreenCtx, place: *mut u64) -> CUresult {
-    let context = if handle.is_null() {
-        current()?
-    } else {
-        Arc::clone(&green(handle)?.context)
-    };
+    let context = if handle.is_null() { current()? } else { Arc::clone(&green(handle)?.context) };
     let part = context.green.as_ref().ok_or(CUerror::INVALID_CONTEXT)?;
     put(place, part.unique)
 }
@@ -136,11 +129,7 @@ fn wait_context_event(handle: CUcontext, event: CUevent) -> CUresult {
 }
 
 fn given(handle: CUcontext) -> Result<Arc<Context>, CUerror> {
-    if handle.is_null() {
-        current()
-    } else {
-        context(handle.0)
-    }
+    if handle.is_null() { current() } else { context(handle.0) }
 }
 
 /// "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED if the specified context has a stream in the capture mode"; an event of

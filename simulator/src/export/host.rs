@@ -106,13 +106,7 @@ fn register(address: *mut c_void, bytes: usize, flags: c_uint) -> CUresult {
         return Err(CUerror::HOST_MEMORY_ALREADY_REGISTERED);
     }
     let flags = flags | CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP;
-    memory::insert(
-        address as u64,
-        bytes as u64,
-        Kind::Registered(flags),
-        context.device,
-        Some(&context),
-    );
+    memory::insert(address as u64, bytes as u64, Kind::Registered(flags), context.device, Some(&context));
     Ok(())
 }
 

@@ -23,10 +23,7 @@ fn launch_host_function<const PER_THREAD: bool>(
     data: *mut c_void,
 ) -> CUresult {
     let stream = resolve(stream, Null::of(PER_THREAD))?;
-    let function = HostFunction {
-        function: function.ok_or(CUerror::INVALID_VALUE)?,
-        data,
-    };
+    let function = HostFunction { function: function.ok_or(CUerror::INVALID_VALUE)?, data };
     match capture::intercept(&stream)? {
         Some(recording) => recording.add(Operation::Host(function)).map(drop),
         None => call(&stream, function),
@@ -56,10 +53,6 @@ fn add_callback<const PER_THREAD: bool>(
     if flags != 0 {
         return Err(CUerror::INVALID_VALUE);
     }
-    let callback = Callback {
-        stream: handle,
-        function,
-        data,
-    };
+    let callback = Callback { stream: handle, function, data };
     call_back(&stream, callback)
 }

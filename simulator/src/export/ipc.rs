@@ -29,17 +29,8 @@ fn get_handle(place: *mut CUipcMemHandle, address: CUdeviceptr) -> CUresult {
         return Err(CUerror::INVALID_VALUE);
     }
     let shared = share(&range, Sort::Linear as u64)?;
-    let handle = Handle {
-        object: shared.id,
-        maker: process()?.client.id(),
-        sort: Sort::Linear,
-    };
-    put(
-        place,
-        CUipcMemHandle {
-            reserved: handle.write()?.map(|byte| byte as c_char),
-        },
-    )
+    let handle = Handle { object: shared.id, maker: process()?.client.id(), sort: Sort::Linear };
+    put(place, CUipcMemHandle { reserved: handle.write()?.map(|byte| byte as c_char) })
 }
 
 /// "If the memory handle has already been opened by the current context, the reference count on the handle is

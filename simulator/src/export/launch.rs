@@ -39,11 +39,7 @@ fn kernel<const PER_THREAD: bool>(
     extra: *mut *mut c_void,
 ) -> CUresult {
     let stream = resolve(stream, Null::of(PER_THREAD))?;
-    let shape = Shape {
-        grid: [grid_x, grid_y, grid_z],
-        block: [block_x, block_y, block_z],
-        shared,
-    };
+    let shape = Shape { grid: [grid_x, grid_y, grid_z], block: [block_x, block_y, block_z], shared };
     launch(&stream, function.0, shape, Given::read(parameters, extra)?, false)
 }
 
@@ -62,18 +58,8 @@ fn cooperative<const PER_THREAD: bool>(
     parameters: *mut *mut c_void,
 ) -> CUresult {
     let stream = resolve(stream, Null::of(PER_THREAD))?;
-    let shape = Shape {
-        grid: [grid_x, grid_y, grid_z],
-        block: [block_x, block_y, block_z],
-        shared,
-    };
-    launch(
-        &stream,
-        function.0,
-        shape,
-        Given::read(parameters, core::ptr::null_mut())?,
-        true,
-    )
+    let shape = Shape { grid: [grid_x, grid_y, grid_z], block: [block_x, block_y, block_z], shared };
+    launch(&stream, function.0, shape, Given::read(parameters, core::ptr::null_mut())?, true)
 }
 
 /// The modelled attributes of a launch.
@@ -130,13 +116,7 @@ fn kernel_ex<const PER_THREAD: bool>(
         shared: config.sharedMemBytes,
     };
     let asked = read_attributes(&config)?;
-    launch(
-        &stream,
-        function.0,
-        shape,
-        Given::read(parameters, extra)?,
-        asked.is_cooperative,
-    )?;
+    launch(&stream, function.0, shape, Given::read(parameters, extra)?, asked.is_cooperative)?;
     for event in asked.events {
         if crate::semantics::capture::record(&stream)?.is_none() {
             mark(&event, &stream)?;
@@ -191,10 +171,7 @@ fn cooperative_on_several(list: *mut CUDA_LAUNCH_PARAMS, count: c_uint, flags: c
 
 /// Makes each stream wait for all the others.
 fn join_all(streams: &[Arc<Stream>]) -> CUresult {
-    let marks = streams
-        .iter()
-        .map(|stream| ordering::mark(stream))
-        .collect::<Result<Vec<_>, _>>()?;
+    let marks = streams.iter().map(|stream| ordering::mark(stream)).collect::<Result<Vec<_>, _>>()?;
     for (index, stream) in streams.iter().enumerate() {
         for (_, mark) in marks.iter().enumerate().filter(|(other, _)| *other != index) {
             let ticket = mark.ticket();

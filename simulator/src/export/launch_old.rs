@@ -40,9 +40,7 @@ static STATES: Mutex<Option<HashMap<usize, State>>> = Mutex::new(None);
 fn with_state<R>(handle: CUfunction, change: impl FnOnce(&mut State) -> R) -> Result<R, CUerror> {
     function(handle)?;
     let mut states = STATES.lock();
-    Ok(change(
-        states.get_or_insert_default().entry(handle.0).or_default(),
-    ))
+    Ok(change(states.get_or_insert_default().entry(handle.0).or_default()))
 }
 
 fn set_block_shape(function: CUfunction, x: c_int, y: c_int, z: c_int) -> CUresult {
@@ -59,19 +57,13 @@ fn set_shared_size(function: CUfunction, bytes: c_uint) -> CUresult {
 }
 
 fn set_size(function: CUfunction, bytes: c_uint) -> CUresult {
-    let bytes = usize::try_from(bytes)
-        .ok()
-        .filter(|bytes| *bytes <= LIMIT)
-        .ok_or(CUerror::INVALID_VALUE)?;
+    let bytes = usize::try_from(bytes).ok().filter(|bytes| *bytes <= LIMIT).ok_or(CUerror::INVALID_VALUE)?;
     with_state(function, |state| state.arguments.resize(bytes, 0))
 }
 
 fn set_bytes(function: CUfunction, offset: c_int, bytes: &[u8]) -> CUresult {
     let start = usize::try_from(offset).map_err(|_| CUerror::INVALID_VALUE)?;
-    let end = start
-        .checked_add(bytes.len())
-        .filter(|end| *end <= LIMIT)
-        .ok_or(CUerror::INVALID_VALUE)?;
+    let end = start.checked_add(bytes.len()).filter(|end| *end <= LIMIT).ok_or(CUerror::INVALID_VALUE)?;
     with_state(function, |state| {
         if state.arguments.len() < end {
             state.arguments.resize(end, 0);
@@ -107,11 +99,7 @@ fn launch_grid_in(function: CUfunction, width: c_int, height: c_int, stream: CUs
     let stream = resolve(stream, Null::Legacy)?;
     let size = |value: c_int| u32::try_from(value).map_err(|_| CUerror::INVALID_VALUE);
     let grid = [size(width)?, size(height)?, 1];
-    let State {
-        block,
-        shared,
-        arguments,
-    } = with_state(function, |state| state.clone())?;
+    let State { block, shared, arguments } = with_state(function, |state| state.clone())?;
     let given = if arguments.is_empty() {
         Given::Nothing
     } else {

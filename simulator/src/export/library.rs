@@ -163,10 +163,7 @@ fn get_attribute(
     let kernel = kernel(handle)?;
     device(ordinal)?;
     let architecture = library(CUlibrary(kernel.library))?.image.architecture;
-    put(
-        place,
-        function::value(attribute, &kernel.info, architecture, &kernel.settings)?,
-    )
+    put(place, function::value(attribute, &kernel.info, architecture, &kernel.settings)?)
 }
 
 /// Sets an attribute per kernel, not per device, as all simulated GPUs of a machine are alike (docs/hardware.md, "resources
@@ -189,11 +186,7 @@ fn set_attribute(
 fn set_cache_config(handle: CUkernel, config: CUfunc_cache, ordinal: CUdevice) -> CUresult {
     kernel(handle)?;
     device(ordinal)?;
-    if config.0 > CUfunc_cache::EQUAL.0 {
-        Err(CUerror::INVALID_VALUE)
-    } else {
-        Ok(())
-    }
+    if config.0 > CUfunc_cache::EQUAL.0 { Err(CUerror::INVALID_VALUE) } else { Ok(()) }
 }
 
 fn get_parameter_info(handle: CUkernel, index: usize, offset: *mut usize, size: *mut usize) -> CUresult {
@@ -201,8 +194,5 @@ fn get_parameter_info(handle: CUkernel, index: usize, offset: *mut usize, size: 
 }
 
 fn get_parameter_count(handle: CUkernel, place: *mut usize) -> CUresult {
-    put(
-        place,
-        kernel(handle)?.info.parameters.as_ref().map_or(0, Vec::len),
-    )
+    put(place, kernel(handle)?.info.parameters.as_ref().map_or(0, Vec::len))
 }

@@ -31,10 +31,8 @@ struct Link {
 }
 
 /// Options for results: sizes of logs, and the elapsed time.
-const SIZE_OPTIONS: [CUjit_option; 2] = [
-    CUjit_option::INFO_LOG_BUFFER_SIZE_BYTES,
-    CUjit_option::ERROR_LOG_BUFFER_SIZE_BYTES,
-];
+const SIZE_OPTIONS: [CUjit_option; 2] =
+    [CUjit_option::INFO_LOG_BUFFER_SIZE_BYTES, CUjit_option::ERROR_LOG_BUFFER_SIZE_BYTES];
 const LOG_OPTIONS: [CUjit_option; 2] = [CUjit_option::INFO_LOG_BUFFER, CUjit_option::ERROR_LOG_BUFFER];
 
 /// Writes the results of options; logs are empty ("on output, the amount of log filled").
@@ -48,12 +46,7 @@ pub(crate) fn answer_options(
 ) -> CUresult {
     let options = get_array(options, count as usize)?;
     let given = get_array(values, count as usize)?;
-    let size_of = |option| {
-        options
-            .iter()
-            .position(|known| *known == option)
-            .map(|at| given[at] as usize)
-    };
+    let size_of = |option| options.iter().position(|known| *known == option).map(|at| given[at] as usize);
     for (index, option) in options.iter().enumerate() {
         if let Some(at) = LOG_OPTIONS.iter().position(|log| log == option)
             && size_of(SIZE_OPTIONS[at]).is_some_and(|size| size > 0)

@@ -75,11 +75,8 @@ pub(crate) fn exports() -> impl Iterator<Item = &'static Export> {
 
 fn address_of(symbol: &str) -> Option<*mut c_void> {
     static ADDRESSES: OnceCell<HashMap<&'static str, usize>> = OnceCell::new();
-    let addresses = ADDRESSES.get_or_init(|| {
-        exports()
-            .map(|export| (export.name, export.address as usize))
-            .collect()
-    });
+    let addresses =
+        ADDRESSES.get_or_init(|| exports().map(|export| (export.name, export.address as usize)).collect());
     addresses.get(symbol).map(|address| *address as *mut c_void)
 }
 
@@ -130,11 +127,7 @@ fn get_proc_address(
     };
     put_if_wanted(
         status,
-        if address.is_none() && found == Status::SUCCESS {
-            Status::SYMBOL_NOT_FOUND
-        } else {
-            found
-        },
+        if address.is_none() && found == Status::SUCCESS { Status::SYMBOL_NOT_FOUND } else { found },
     );
     put(place, address.unwrap_or(core::ptr::null_mut()))
 }

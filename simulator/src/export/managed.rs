@@ -45,15 +45,8 @@ pub(crate) fn check_location(location: CUmemLocation) -> CUresult {
 
 /// Location in the first forms, where `CU_DEVICE_CPU` stands for the host.
 fn location_of(ordinal: CUdevice) -> CUmemLocation {
-    let kind = if ordinal == CU_DEVICE_CPU {
-        CUmemLocationType::HOST
-    } else {
-        CUmemLocationType::DEVICE
-    };
-    CUmemLocation {
-        r#type: kind,
-        id: ordinal,
-    }
+    let kind = if ordinal == CU_DEVICE_CPU { CUmemLocationType::HOST } else { CUmemLocationType::DEVICE };
+    CUmemLocation { r#type: kind, id: ordinal }
 }
 
 fn advise_v1(address: CUdeviceptr, bytes: usize, advice: CUmem_advise, ordinal: CUdevice) -> CUresult {

@@ -35,10 +35,7 @@ fn alloc(place: *mut CUdeviceptr, bytes: usize) -> CUresult {
         return Err(CUerror::INVALID_VALUE);
     }
     crate::semantics::capture::reject_unsafe_call()?;
-    put(
-        place,
-        memory::allocate(bytes as u64, Kind::Device, context.device, Some(&context))?,
-    )
+    put(place, memory::allocate(bytes as u64, Kind::Device, context.device, Some(&context))?)
 }
 
 /// Allocates for CUDA before 3.2, whose addresses have 32 bits: fails, as memory lies above them (docs/hardware.md, "old
@@ -66,9 +63,7 @@ fn alloc_pitch(
         return Err(CUerror::INVALID_VALUE);
     }
     crate::semantics::capture::reject_unsafe_call()?;
-    let row = width
-        .checked_next_multiple_of(PITCH_ALIGNMENT)
-        .ok_or(CUerror::OUT_OF_MEMORY)?;
+    let row = width.checked_next_multiple_of(PITCH_ALIGNMENT).ok_or(CUerror::OUT_OF_MEMORY)?;
     let bytes = row.checked_mul(height).ok_or(CUerror::OUT_OF_MEMORY)?;
     let address = memory::allocate(bytes as u64, Kind::Device, context.device, Some(&context))?;
     put(pitch, row)?;
@@ -94,10 +89,7 @@ fn alloc_managed(place: *mut CUdeviceptr, bytes: usize, flags: c_uint) -> CUresu
         return Err(CUerror::INVALID_VALUE);
     }
     crate::semantics::capture::reject_unsafe_call()?;
-    put(
-        place,
-        memory::allocate(bytes as u64, Kind::Managed, context.device, Some(&context))?,
-    )
+    put(place, memory::allocate(bytes as u64, Kind::Managed, context.device, Some(&context))?)
 }
 
 /// Frees memory after the work of the context's streams, as `cuMemFree` is known to do (docs/hardware.md, "freeing"). A
@@ -144,10 +136,7 @@ fn free_v1(address: CUdeviceptr_v1) -> CUresult {
 fn get_info(free: *mut usize, total: *mut usize) -> CUresult {
     let context = current()?;
     let memory = process()?.machine.memory(context.device.gpu);
-    put_if_wanted(
-        free,
-        memory.total_bytes.saturating_sub(memory.used_bytes) as usize,
-    );
+    put_if_wanted(free, memory.total_bytes.saturating_sub(memory.used_bytes) as usize);
     put_if_wanted(total, memory.total_bytes as usize);
     Ok(())
 }

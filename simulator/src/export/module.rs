@@ -44,10 +44,7 @@ fn load_image(place: *mut CUmodule, image: impl FnOnce() -> Result<Image, CUerro
     if !is_possible(place) {
         return Err(CUerror::INVALID_VALUE);
     }
-    put(
-        place,
-        CUmodule(Module::load(Arc::new(image()?), &context)?.handle),
-    )
+    put(place, CUmodule(Module::load(Arc::new(image()?), &context)?.handle))
 }
 
 fn load(place: *mut CUmodule, name: *const c_char) -> CUresult {
@@ -85,11 +82,7 @@ fn unload(handle: CUmodule) -> CUresult {
 fn get_loading_mode(place: *mut CUmoduleLoadingMode) -> CUresult {
     process()?;
     let is_eager = variable(ENV_MODULE_LOADING).as_deref() == Some("EAGER");
-    let mode = if is_eager {
-        CUmoduleLoadingMode::EAGER_LOADING
-    } else {
-        CUmoduleLoadingMode::LAZY_LOADING
-    };
+    let mode = if is_eager { CUmoduleLoadingMode::EAGER_LOADING } else { CUmoduleLoadingMode::LAZY_LOADING };
     put(place, mode)
 }
 
@@ -113,11 +106,7 @@ fn enumerate_functions(functions: *mut CUfunction, count: c_uint, handle: CUmodu
         return Err(CUerror::INVALID_VALUE);
     }
     for (index, kernel) in module.image.kernels.iter().take(count as usize).enumerate() {
-        put_at(
-            functions,
-            index,
-            CUfunction(module.function(&kernel.name)?.handle),
-        );
+        put_at(functions, index, CUfunction(module.function(&kernel.name)?.handle));
     }
     Ok(())
 }

@@ -29,11 +29,7 @@ export! {
 /// The multicast object of a handle.
 fn object(handle: CUmemGenericAllocationHandle) -> Result<Arc<Physical>, CUerror> {
     let object = physical(handle)?;
-    object
-        .team
-        .is_some()
-        .then_some(object)
-        .ok_or(CUerror::INVALID_VALUE)
+    object.team.is_some().then_some(object).ok_or(CUerror::INVALID_VALUE)
 }
 
 fn team(object: &Physical) -> Result<&Team, CUerror> {
@@ -69,10 +65,7 @@ fn create(place: *mut CUmemGenericAllocationHandle, properties: *const CUmultica
     }
     check(&properties)?;
     let team = Team::new(properties.numDevices as usize);
-    put(
-        place,
-        Physical::create_unpaid(properties.size as u64, team)? as u64,
-    )
+    put(place, Physical::create_unpaid(properties.size as u64, team)? as u64)
 }
 
 /// Adds a device. "CUDA_ERROR_INVALID_DEVICE if the device does not belong to the same clique"; a repeated or surplus
@@ -142,10 +135,7 @@ fn bind_address_v1(
     flags: u64,
 ) -> CUresult {
     process()?;
-    let ordinal = memory::find(address)
-        .ok_or(CUerror::INVALID_VALUE)?
-        .device
-        .ordinal;
+    let ordinal = memory::find(address).ok_or(CUerror::INVALID_VALUE)?.device.ordinal;
     bind_address(handle, ordinal, offset, address, bytes, flags)
 }
 
@@ -161,9 +151,7 @@ fn bind_address(
     let object = object(handle)?;
     device(ordinal)?;
     let range = memory::find(address).ok_or(CUerror::INVALID_VALUE)?;
-    let is_within = (address - range.base)
-        .checked_add(bytes as u64)
-        .is_some_and(|end| end <= range.bytes);
+    let is_within = (address - range.base).checked_add(bytes as u64).is_some_and(|end| end <= range.bytes);
     let is_pool = matches!(range.kind, Kind::Pool(_));
     if flags != 0 || range.device.ordinal != ordinal || !is_within || (!is_pool && !is_aligned(&[address])) {
         return Err(CUerror::INVALID_VALUE);
@@ -198,10 +186,7 @@ fn get_granularity(
     process()?;
     let properties = get(properties)?;
     // Any size is accepted, as programs query here what it must be a multiple of.
-    check(&CUmulticastObjectProp {
-        size: GRANULARITY as usize,
-        ..properties
-    })?;
+    check(&CUmulticastObjectProp { size: GRANULARITY as usize, ..properties })?;
     if option.0 > CUmulticastGranularity_flags::RECOMMENDED.0 {
         return Err(CUerror::INVALID_VALUE);
     }

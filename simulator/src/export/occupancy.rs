@@ -46,10 +46,7 @@ fn blocks(function: &Function, threads: u64, dynamic_shared: u64) -> u64 {
     let by_threads = THREADS_PER_MULTIPROCESSOR as u64 / (warps * WARP);
     let by_registers = REGISTERS as u64 / registers;
     let by_shared = SHARED_PER_MULTIPROCESSOR as u64 / shared;
-    by_threads
-        .min(by_registers)
-        .min(by_shared)
-        .min(BLOCKS_PER_MULTIPROCESSOR as u64)
+    by_threads.min(by_registers).min(by_shared).min(BLOCKS_PER_MULTIPROCESSOR as u64)
 }
 
 fn max_active_blocks(
@@ -59,10 +56,8 @@ fn max_active_blocks(
     dynamic_shared: usize,
 ) -> CUresult {
     let function = function(handle)?;
-    let threads = u64::try_from(block_size)
-        .ok()
-        .filter(|threads| *threads > 0)
-        .ok_or(CUerror::INVALID_VALUE)?;
+    let threads =
+        u64::try_from(block_size).ok().filter(|threads| *threads > 0).ok_or(CUerror::INVALID_VALUE)?;
     put(place, blocks(&function, threads, dynamic_shared as u64) as c_int)
 }
 
@@ -141,9 +136,7 @@ fn max_active_clusters(place: *mut c_int, handle: CUfunction, config: *const CUl
     let function = function(handle)?;
     let config = get(config)?;
     let threads = [config.blockDimX, config.blockDimY, config.blockDimZ];
-    let threads = threads
-        .iter()
-        .fold(1_u64, |product, size| product.saturating_mul(u64::from(*size)));
+    let threads = threads.iter().fold(1_u64, |product, size| product.saturating_mul(u64::from(*size)));
     let resident = blocks(&function, threads, u64::from(config.sharedMemBytes)) * u64::from(function.sms);
     put(place, resident as c_int / PORTABLE_CLUSTER)
 }

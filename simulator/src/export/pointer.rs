@@ -60,9 +60,7 @@ fn set_attribute(value: *const c_void, attribute: CUpointer_attribute, address: 
     if attribute != CUpointer_attribute::SYNC_MEMOPS || allocation.kind.is_host() {
         return Err(CUerror::INVALID_VALUE);
     }
-    allocation
-        .is_synchronous
-        .store(get(value.cast::<c_uint>())? != 0, Ordering::Relaxed);
+    allocation.is_synchronous.store(get(value.cast::<c_uint>())? != 0, Ordering::Relaxed);
     Ok(())
 }
 
@@ -79,11 +77,7 @@ fn answer(
         // Pools and mappings belong to no context: null, as the documentation says of such memory.
         A::CONTEXT => put(data.cast::<usize>(), of.context.1),
         A::MEMORY_TYPE => {
-            let kind = if is_host {
-                CUmemorytype::HOST
-            } else {
-                CUmemorytype::DEVICE
-            };
+            let kind = if is_host { CUmemorytype::HOST } else { CUmemorytype::DEVICE };
             put(data.cast::<c_uint>(), kind.0)
         }
         A::DEVICE_POINTER => put(data.cast::<u64>(), address),
@@ -103,11 +97,7 @@ fn answer(
         A::IS_GPU_DIRECT_RDMA_CAPABLE => byte(false),
         A::ACCESS_FLAGS => put(data.cast::<c_uint>(), of.access.load(Ordering::Relaxed)),
         A::MEMPOOL_HANDLE => {
-            let pool = if let Kind::Pool(handle) | Kind::Imported(handle) = of.kind {
-                handle
-            } else {
-                0
-            };
+            let pool = if let Kind::Pool(handle) | Kind::Imported(handle) = of.kind { handle } else { 0 };
             put(data.cast::<usize>(), pool)
         }
         A::IS_HW_DECOMPRESS_CAPABLE => byte(false),

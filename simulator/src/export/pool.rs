@@ -184,8 +184,7 @@ fn set_attribute(handle: CUmemoryPool, attribute: CUmemPool_attribute, value: *m
         A::RELEASE_THRESHOLD => pool.threshold.store(get(value.cast::<u64>())?, Ordering::Relaxed),
         // "High watermark: may only be set to 0."
         A::RESERVED_MEM_HIGH | A::USED_MEM_HIGH if get(value.cast::<u64>())? == 0 => {
-            pool.reserve
-                .reset_marks(attribute == A::USED_MEM_HIGH, attribute == A::RESERVED_MEM_HIGH);
+            pool.reserve.reset_marks(attribute == A::USED_MEM_HIGH, attribute == A::RESERVED_MEM_HIGH);
         }
         _ => return Err(CUerror::INVALID_VALUE),
     }
@@ -202,10 +201,7 @@ fn get_attribute(handle: CUmemoryPool, attribute: CUmemPool_attribute, value: *m
         | A::REUSE_ALLOW_OPPORTUNISTIC
         | A::REUSE_ALLOW_INTERNAL_DEPENDENCIES => {
             let index = (attribute.0 - A::REUSE_FOLLOW_EVENT_DEPENDENCIES.0) as usize;
-            put(
-                value.cast::<c_int>(),
-                c_int::from(pool.reuse[index].load(Ordering::Relaxed)),
-            )
+            put(value.cast::<c_int>(), c_int::from(pool.reuse[index].load(Ordering::Relaxed)))
         }
         A::RELEASE_THRESHOLD => put(value.cast::<u64>(), pool.threshold.load(Ordering::Relaxed)),
         A::RESERVED_MEM_CURRENT => put(value.cast::<u64>(), counts.reserved),
@@ -216,10 +212,7 @@ fn get_attribute(handle: CUmemoryPool, attribute: CUmemPool_attribute, value: *m
         A::EXPORT_HANDLE_TYPES => put(value.cast::<c_uint>(), pool.handle_types.0),
         A::LOCATION_ID => put(value.cast::<c_int>(), pool.device.ordinal),
         A::LOCATION_TYPE => put(value.cast::<c_uint>(), pool.location.0),
-        A::MAX_POOL_SIZE => put(
-            value.cast::<u64>(),
-            if pool.limit == u64::MAX { 0 } else { pool.limit },
-        ),
+        A::MAX_POOL_SIZE => put(value.cast::<u64>(), if pool.limit == u64::MAX { 0 } else { pool.limit }),
         A::HW_DECOMPRESS_ENABLED => put(value.cast::<c_int>(), 0),
         _ => Err(CUerror::INVALID_VALUE),
     }
@@ -249,15 +242,8 @@ fn get_access(flags: *mut CUmemAccess_flags, handle: CUmemoryPool, location: *mu
         return Err(CUerror::INVALID_VALUE);
     }
     let ordinal = device(location.id)?.ordinal;
-    let own = if ordinal == pool.device.ordinal {
-        READ_WRITE
-    } else {
-        0
-    };
-    put(
-        flags,
-        CUmemAccess_flags(pool.access.lock().get(&ordinal).copied().unwrap_or(own)),
-    )
+    let own = if ordinal == pool.device.ordinal { READ_WRITE } else { 0 };
+    put(flags, CUmemAccess_flags(pool.access.lock().get(&ordinal).copied().unwrap_or(own)))
 }
 
 fn get_default(place: *mut CUmemoryPool, ordinal: CUdevice) -> CUresult {

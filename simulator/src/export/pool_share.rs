@@ -79,17 +79,8 @@ fn export_pointer(place: *mut CUmemPoolPtrExportData, address: CUdeviceptr) -> C
     };
     let tag = Sort::PoolBlock as u64 | object.number() << 8;
     let shared = share(&range, tag)?;
-    let handle = Handle {
-        object: shared.id,
-        maker: process()?.client.id(),
-        sort: Sort::PoolBlock,
-    };
-    put(
-        place,
-        CUmemPoolPtrExportData {
-            reserved: handle.write()?,
-        },
-    )
+    let handle = Handle { object: shared.id, maker: process()?.client.id(), sort: Sort::PoolBlock };
+    put(place, CUmemPoolPtrExportData { reserved: handle.write()? })
 }
 
 /// Imports a pointer; each import has its own address (docs/hardware.md, "pools' memory"). Data of another pool is
@@ -118,9 +109,5 @@ fn import_pointer(
 
 /// The error of these functions, which return invalid values instead of invalid handles.
 fn invalid(error: CUerror) -> CUerror {
-    if error == CUerror::INVALID_HANDLE {
-        CUerror::INVALID_VALUE
-    } else {
-        error
-    }
+    if error == CUerror::INVALID_HANDLE { CUerror::INVALID_VALUE } else { error }
 }

@@ -38,19 +38,13 @@ impl Origin {
             bytes.try_into().ok().map(u32::from_ne_bytes)
         };
         (word(0)? == MAGIC).then_some(())?;
-        Some(Origin {
-            ordinal: word(1)? as CUdevice,
-            first: word(2)?,
-            split: word(3)?,
-        })
+        Some(Origin { ordinal: word(1)? as CUdevice, first: word(2)?, split: word(3)? })
     }
 
     fn write(self, resource: &mut CUdevResource) {
         let words = [MAGIC, self.ordinal as u32, self.first, self.split];
-        for (place, byte) in resource
-            ._internal_padding
-            .iter_mut()
-            .zip(words.into_iter().flat_map(u32::to_ne_bytes))
+        for (place, byte) in
+            resource._internal_padding.iter_mut().zip(words.into_iter().flat_map(u32::to_ne_bytes))
         {
             *place = byte;
         }
@@ -89,11 +83,7 @@ fn of_sms(device: &Device, sms: Sms, split: u32, alignment: u32) -> CUdevResourc
         flags: 0,
         localityDomainId: 0,
     };
-    let origin = Origin {
-        ordinal: device.ordinal,
-        first: sms.first,
-        split,
-    };
+    let origin = Origin { ordinal: device.ordinal, first: sms.first, split };
     origin.write(&mut resource);
     resource
 }
@@ -108,10 +98,7 @@ pub(crate) fn answer(
     place: *mut CUdevResource,
     kind: CUdevResourceType,
 ) -> CUresult {
-    let sms = sms.unwrap_or(Sms {
-        first: 0,
-        count: device.config.sms,
-    });
+    let sms = sms.unwrap_or(Sms { first: 0, count: device.config.sms });
     let resource = match kind {
         CUdevResourceType::SM => of_sms(device, sms, 0, rules(device).1),
         CUdevResourceType::WORKQUEUE_CONFIG => {
@@ -125,10 +112,7 @@ pub(crate) fn answer(
             };
             resource
         }
-        CUdevResourceType::WORKQUEUE => CUdevResource {
-            r#type: kind,
-            ..empty()
-        },
+        CUdevResourceType::WORKQUEUE => CUdevResource { r#type: kind, ..empty() },
         _ => return Err(CUerror::INVALID_RESOURCE_TYPE),
     };
     put(place, resource)
@@ -149,17 +133,11 @@ fn input(resource: *const CUdevResource) -> Result<(&'static Device, Sms, Origin
     // SAFETY: the type says that this member counts; all bit patterns are valid numbers.
     let count = unsafe { resource.value.sm }.smCount;
     let device = device(origin.ordinal)?;
-    let is_within = origin
-        .first
-        .checked_add(count)
-        .is_some_and(|end| end <= device.config.sms);
+    let is_within = origin.first.checked_add(count).is_some_and(|end| end <= device.config.sms);
     if count == 0 || !is_within {
         return Err(CUerror::INVALID_RESOURCE_CONFIGURATION);
     }
-    let sms = Sms {
-        first: origin.first,
-        count,
-    };
+    let sms = Sms { first: origin.first, count };
     Ok((device, sms, origin))
 }
 
@@ -205,16 +183,10 @@ fn split_by_count(
     let made = possible.min(wanted);
     let split = SPLITS.fetch_add(1, Ordering::Relaxed);
     for index in 0..made {
-        let group = Sms {
-            first: sms.first + index * size,
-            count: size,
-        };
+        let group = Sms { first: sms.first + index * size, count: size };
         put_at(result, index as usize, of_sms(device, group, split, alignment));
     }
-    let rest = Sms {
-        first: sms.first + made * size,
-        count: sms.count - made * size,
-    };
+    let rest = Sms { first: sms.first + made * size, count: sms.count - made * size };
     put_if_wanted(remainder, of_sms(device, rest, split, alignment));
     put(groups, made)
 }
@@ -241,10 +213,7 @@ fn split(
         if !result.is_null() && count == 0 {
             return Err(CUerror::INVALID_RESOURCE_CONFIGURATION);
         }
-        made.push(Sms {
-            first: left.first,
-            count,
-        });
+        made.push(Sms { first: left.first, count });
         group.smCount = count;
         left.first += count;
         left.count -= count;
@@ -252,11 +221,8 @@ fn split(
     let split = SPLITS.fetch_add(1, Ordering::Relaxed);
     for (index, (sms, group)) in made.into_iter().zip(wanted).enumerate() {
         put_at(parameters, index, group);
-        let alignment = if group.coscheduledSmCount == 0 {
-            rules(device).1
-        } else {
-            group.coscheduledSmCount
-        };
+        let alignment =
+            if group.coscheduledSmCount == 0 { rules(device).1 } else { group.coscheduledSmCount };
         put_at(result, index, of_sms(device, sms, split, alignment));
     }
     put_if_wanted(remainder, of_sms(device, left, split, rules(device).1));
@@ -321,16 +287,13 @@ fn describe(place: *mut CUdevResourceDesc, resources: *mut CUdevResource, count:
             return Err(CUerror::INVALID_RESOURCE_CONFIGURATION);
         }
         whole.sms = match (whole.sms, sms) {
-            (Some(one), Some(more)) => Some(Sms {
-                first: one.first.min(more.first),
-                count: one.count + more.count,
-            }),
+            (Some(one), Some(more)) => {
+                Some(Sms { first: one.first.min(more.first), count: one.count + more.count })
+            }
             (one, more) => one.or(more),
         };
     }
-    let is_one_split = splits
-        .iter()
-        .all(|split| *split != 0 && Some(split) == splits.first());
+    let is_one_split = splits.iter().all(|split| *split != 0 && Some(split) == splits.first());
     if splits.len() > 1 && !is_one_split {
         return Err(CUerror::INVALID_RESOURCE_CONFIGURATION);
     }

@@ -45,12 +45,7 @@ struct Rows {
 }
 
 fn one(start: CUdeviceptr, width: usize) -> Rows {
-    Rows {
-        start,
-        pitch: 0,
-        width,
-        height: 1,
-    }
+    Rows { start, pitch: 0, width, height: 1 }
 }
 
 fn fill(rows: Rows, element: c_uint, value: c_uint) -> Result<Fill, CUerror> {
@@ -89,16 +84,7 @@ fn d32<const T: bool>(start: CUdeviceptr, value: c_uint, count: usize) -> CUresu
 }
 
 fn d2d8<const T: bool>(start: CUdeviceptr, pitch: usize, value: u8, width: usize, height: usize) -> CUresult {
-    now::<T>(
-        Rows {
-            start,
-            pitch,
-            width,
-            height,
-        },
-        1,
-        value.into(),
-    )
+    now::<T>(Rows { start, pitch, width, height }, 1, value.into())
 }
 
 fn d2d16<const T: bool>(
@@ -108,16 +94,7 @@ fn d2d16<const T: bool>(
     width: usize,
     height: usize,
 ) -> CUresult {
-    now::<T>(
-        Rows {
-            start,
-            pitch,
-            width,
-            height,
-        },
-        2,
-        value.into(),
-    )
+    now::<T>(Rows { start, pitch, width, height }, 2, value.into())
 }
 
 fn d2d32<const T: bool>(
@@ -127,16 +104,7 @@ fn d2d32<const T: bool>(
     width: usize,
     height: usize,
 ) -> CUresult {
-    now::<T>(
-        Rows {
-            start,
-            pitch,
-            width,
-            height,
-        },
-        4,
-        value,
-    )
+    now::<T>(Rows { start, pitch, width, height }, 4, value)
 }
 
 fn d8_async<const T: bool>(start: CUdeviceptr, value: u8, count: usize, stream: CUstream) -> CUresult {
@@ -159,17 +127,7 @@ fn d2d8_async<const T: bool>(
     height: usize,
     stream: CUstream,
 ) -> CUresult {
-    later::<T>(
-        Rows {
-            start,
-            pitch,
-            width,
-            height,
-        },
-        1,
-        value.into(),
-        stream,
-    )
+    later::<T>(Rows { start, pitch, width, height }, 1, value.into(), stream)
 }
 
 fn d2d16_async<const T: bool>(
@@ -180,17 +138,7 @@ fn d2d16_async<const T: bool>(
     height: usize,
     stream: CUstream,
 ) -> CUresult {
-    later::<T>(
-        Rows {
-            start,
-            pitch,
-            width,
-            height,
-        },
-        2,
-        value.into(),
-        stream,
-    )
+    later::<T>(Rows { start, pitch, width, height }, 2, value.into(), stream)
 }
 
 fn d2d32_async<const T: bool>(
@@ -201,15 +149,5 @@ fn d2d32_async<const T: bool>(
     height: usize,
     stream: CUstream,
 ) -> CUresult {
-    later::<T>(
-        Rows {
-            start,
-            pitch,
-            width,
-            height,
-        },
-        4,
-        value,
-        stream,
-    )
+    later::<T>(Rows { start, pitch, width, height }, 4, value, stream)
 }

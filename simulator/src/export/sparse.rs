@@ -43,10 +43,7 @@ fn mipmap_properties(place: *mut CUDA_ARRAY_SPARSE_PROPERTIES, handle: CUmipmapp
     if mipmap.descriptor.Flags & CUDA_ARRAY3D_SPARSE == 0 {
         return Err(CUerror::INVALID_VALUE);
     }
-    put(
-        place,
-        Layout::new(mipmap.descriptor, mipmap.level_count()).properties(false),
-    )
+    put(place, Layout::new(mipmap.descriptor, mipmap.level_count()).properties(false))
 }
 
 /// Target of an entry: storage, layout, bytes, and whether it is a plain array.
@@ -57,12 +54,7 @@ fn resource(entry: &CUarrayMapInfo) -> Result<(Arc<Storage>, Layout, u64, bool),
             if array.is_level {
                 return Err(CUerror::INVALID_VALUE);
             }
-            (
-                array.storage(),
-                Layout::new(array.descriptor, 1),
-                array.bytes(),
-                true,
-            )
+            (array.storage(), Layout::new(array.descriptor, 1), array.bytes(), true)
         }
         CUresourcetype::MIPMAPPED_ARRAY => {
             let mipmap = MIPMAPS.get(entry.resource.0).ok_or(CUerror::INVALID_HANDLE)?;
@@ -145,10 +137,7 @@ fn map_all<const PER_THREAD: bool>(list: *mut CUarrayMapInfo, count: c_uint, str
     let stream = resolve(stream, Null::of(PER_THREAD))?;
     crate::semantics::capture::reject_if_capturing(&stream)?;
     let entries = get_array(list.cast_const(), count as usize)?;
-    let changes = entries
-        .iter()
-        .map(|entry| check(entry, stream.ordinal))
-        .collect::<Result<Vec<_>, _>>()?;
+    let changes = entries.iter().map(|entry| check(entry, stream.ordinal)).collect::<Result<Vec<_>, _>>()?;
     if changes.is_empty() {
         return Err(CUerror::INVALID_VALUE);
     }

@@ -63,10 +63,7 @@ fn create_with_priority(place: *mut CUstream, flags: c_uint, priority: c_int) ->
     if place.is_null() || flags & !NON_BLOCKING != 0 {
         return Err(CUerror::INVALID_VALUE);
     }
-    put(
-        place,
-        CUstream(create(&context, flags, priority_within(priority))?.handle),
-    )
+    put(place, CUstream(create(&context, flags, priority_within(priority))?.handle))
 }
 
 /// The nearest valid priority.
@@ -150,10 +147,7 @@ fn get_contexts<const PER_THREAD: bool>(
 ) -> CUresult {
     let stream = resolve(stream, Null::of(PER_THREAD))?;
     let context = crate::object::context::context(stream.context)?;
-    let primary = context
-        .green
-        .as_ref()
-        .map_or(context.handle, |part| part.primary.handle);
+    let primary = context.green.as_ref().map_or(context.handle, |part| part.primary.handle);
     if green.is_null() {
         return Err(CUerror::INVALID_VALUE);
     }

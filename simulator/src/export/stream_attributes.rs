@@ -26,11 +26,7 @@ const KNOWN: [CUlaunchAttributeID; 5] = [
 ];
 
 fn check(id: CUlaunchAttributeID) -> CUresult {
-    if KNOWN.contains(&id) {
-        Ok(())
-    } else {
-        Err(CUerror::INVALID_VALUE)
-    }
+    if KNOWN.contains(&id) { Ok(()) } else { Err(CUerror::INVALID_VALUE) }
 }
 
 /// Copies attributes; both streams must belong to one context.

@@ -52,23 +52,14 @@ fn wait_of(address: u64, width: Width, value: u64, flags: c_uint) -> Result<Memo
         CUstreamWaitValue_flags::NOR => Condition::Nor,
         _ => return Err(CUerror::INVALID_VALUE),
     };
-    Ok(MemoryOperation::Wait {
-        address,
-        width,
-        value,
-        condition,
-    })
+    Ok(MemoryOperation::Wait { address, width, value, condition })
 }
 
 fn write_of(address: u64, width: Width, value: u64, flags: c_uint) -> Result<MemoryOperation, CUerror> {
     if flags & !CUstreamWriteValue_flags::NO_MEMORY_BARRIER.0 != 0 {
         return Err(CUerror::INVALID_VALUE);
     }
-    Ok(MemoryOperation::Write {
-        address,
-        width,
-        value,
-    })
+    Ok(MemoryOperation::Write { address, width, value })
 }
 
 fn wait_32<const PER_THREAD: bool>(
@@ -78,10 +69,7 @@ fn wait_32<const PER_THREAD: bool>(
     flags: c_uint,
 ) -> CUresult {
     let stream = resolve(stream, Null::of(PER_THREAD))?;
-    enqueue(
-        &stream,
-        vec![wait_of(address, Width::Four, u64::from(value), flags)?],
-    )
+    enqueue(&stream, vec![wait_of(address, Width::Four, u64::from(value), flags)?])
 }
 
 fn wait_64<const PER_THREAD: bool>(
@@ -101,10 +89,7 @@ fn write_32<const PER_THREAD: bool>(
     flags: c_uint,
 ) -> CUresult {
     let stream = resolve(stream, Null::of(PER_THREAD))?;
-    enqueue(
-        &stream,
-        vec![write_of(address, Width::Four, u64::from(value), flags)?],
-    )
+    enqueue(&stream, vec![write_of(address, Width::Four, u64::from(value), flags)?])
 }
 
 fn write_64<const PER_THREAD: bool>(
@@ -151,11 +136,7 @@ pub(crate) fn read_batch(
             _ => Width::Four,
         };
         let cut = |value: u64| {
-            if width == Width::Four {
-                value & u64::from(u32::MAX)
-            } else {
-                value
-            }
+            if width == Width::Four { value & u64::from(u32::MAX) } else { value }
         };
         match kind {
             CUstreamBatchMemOpType::WAIT_VALUE_32 | CUstreamBatchMemOpType::WAIT_VALUE_64 => {

@@ -146,10 +146,7 @@ fn get_access(place: *mut u64, location: *const CUmemLocation, address: CUdevice
     if location.r#type != CUmemLocationType::DEVICE {
         return Err(CUerror::INVALID_VALUE);
     }
-    put(
-        place,
-        mapping::get_access(address, device(location.id)?.ordinal)?.into(),
-    )
+    put(place, mapping::get_access(address, device(location.id)?.ordinal)?.into())
 }
 
 /// "If requestedHandleTypes did not contain the type, the export fails" (`CUDA_ERROR_INVALID_VALUE`).

@@ -96,9 +96,7 @@ impl Given {
             Given::Pointers(pointers) => {
                 bytes.resize(parameters.last().map_or(0, |last| last.offset + last.size), 0);
                 for (index, parameter) in parameters.iter().enumerate() {
-                    let source = get(pointers.wrapping_add(index).cast_const())?
-                        .cast::<u8>()
-                        .cast_const();
+                    let source = get(pointers.wrapping_add(index).cast_const())?.cast::<u8>().cast_const();
                     let range = parameter.offset..parameter.offset + parameter.size;
                     let target = bytes.get_mut(range).ok_or(CUerror::INVALID_VALUE)?;
                     fill(target, source)?;
@@ -109,11 +107,7 @@ impl Given {
                 fill(&mut bytes, buffer)?;
             }
         }
-        Ok(Arguments::new(
-            bytes,
-            parameters,
-            matches!(self, Given::Packed(..)),
-        ))
+        Ok(Arguments::new(bytes, parameters, matches!(self, Given::Packed(..))))
     }
 }
 
@@ -149,20 +143,13 @@ impl Arguments {
         } else if bytes.is_empty() {
             Vec::new()
         } else {
-            parameters
-                .iter()
-                .map(|parameter| start + parameter.offset)
-                .collect()
+            parameters.iter().map(|parameter| start + parameter.offset).collect()
         };
         let mut list = list.into_boxed_slice();
         if is_packed {
             list[3] = (&raw const list[5]) as usize;
         }
-        Arguments {
-            bytes,
-            list,
-            is_packed,
-        }
+        Arguments { bytes, list, is_packed }
     }
 
     /// The first argument as a 64-bit number; 0 without arguments.
@@ -174,16 +161,8 @@ impl Arguments {
     /// `kernelParams` and `extra` for a caller.
     pub(crate) fn lists(&self) -> (*mut *mut c_void, *mut *mut c_void) {
         let null = core::ptr::null_mut();
-        let list = if self.list.is_empty() {
-            null
-        } else {
-            self.list.as_ptr().cast_mut().cast()
-        };
-        if self.is_packed {
-            (null, list)
-        } else {
-            (list, null)
-        }
+        let list = if self.list.is_empty() { null } else { self.list.as_ptr().cast_mut().cast() };
+        if self.is_packed { (null, list) } else { (list, null) }
     }
 }
 
@@ -222,10 +201,7 @@ mod tests {
 
         let (list, none) = copied.lists();
         assert!(none.is_null());
-        let again = Given::read(list, none)
-            .expect("one form")
-            .copy(&parameters())
-            .expect("readable");
+        let again = Given::read(list, none).expect("one form").copy(&parameters()).expect("readable");
         assert_eq!(again.bytes, copied.bytes);
         let (none, list) = from_packed.lists();
         assert_eq!(Given::read(none, list).and_then(Given::first), Ok(first));
@@ -239,14 +215,8 @@ mod tests {
         assert_eq!(Given::Nothing.check(&parameters()), Err(CUerror::INVALID_VALUE));
         assert_eq!(Given::Nothing.check(&[]), Ok(()));
         let byte = 0u8;
-        assert_eq!(
-            Given::Packed(&raw const byte, 1).check(&parameters()),
-            Err(CUerror::INVALID_VALUE)
-        );
-        assert_eq!(
-            Given::Pointers(pointers.as_mut_ptr()).first(),
-            Err(CUerror::INVALID_VALUE)
-        );
+        assert_eq!(Given::Packed(&raw const byte, 1).check(&parameters()), Err(CUerror::INVALID_VALUE));
+        assert_eq!(Given::Pointers(pointers.as_mut_ptr()).first(), Err(CUerror::INVALID_VALUE));
         let mut unknown: [*mut c_void; 2] = [core::ptr::without_provenance_mut(99), core::ptr::null_mut()];
         let given = Given::read(core::ptr::null_mut(), unknown.as_mut_ptr());
         assert_eq!(given.err(), Some(CUerror::INVALID_VALUE));

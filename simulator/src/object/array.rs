@@ -42,11 +42,7 @@ const UNPAID: Kind = Kind::Mapped(0);
 
 impl Drop for Storage {
     fn drop(&mut self) {
-        let kind = if self.mapped.is_some() {
-            UNPAID
-        } else {
-            Kind::Global
-        };
+        let kind = if self.mapped.is_some() { UNPAID } else { Kind::Global };
         let Ok(process) = process() else { return };
         // Memory of another interface does not belong to the array.
         if crate::object::external::free(self.base).is_ok() {
@@ -83,12 +79,7 @@ impl Array {
     pub(crate) fn create(descriptor: &CUDA_ARRAY3D_DESCRIPTOR, context: &Context) -> Result<Array, CUerror> {
         let bytes = check(descriptor, 1)?;
         let storage = Storage::create(bytes, descriptor.Flags, context)?;
-        Ok(Array {
-            descriptor: *descriptor,
-            storage,
-            offset: 0,
-            is_level: false,
-        })
+        Ok(Array { descriptor: *descriptor, storage, offset: 0, is_level: false })
     }
 
     /// Size of a row (bytes).
@@ -155,9 +146,7 @@ impl Mipmap {
         levels: u32,
         context: &Context,
     ) -> Result<Mipmap, CUerror> {
-        Mipmap::on(descriptor, levels, |bytes| {
-            Storage::create(bytes, descriptor.Flags, context)
-        })
+        Mipmap::on(descriptor, levels, |bytes| Storage::create(bytes, descriptor.Flags, context))
     }
 
     /// A mipmapped array on memory of another interface; `base` maps the given number of bytes.
@@ -185,18 +174,10 @@ impl Mipmap {
         levels: u32,
         storage: impl FnOnce(u64) -> Result<Arc<Storage>, CUerror>,
     ) -> Result<Mipmap, CUerror> {
-        let largest = descriptor
-            .Width
-            .max(descriptor.Height)
-            .max(descriptor.Depth)
-            .max(1);
+        let largest = descriptor.Width.max(descriptor.Height).max(descriptor.Depth).max(1);
         let levels = levels.clamp(1, 1 + largest.ilog2());
         let storage = storage(check(descriptor, levels)?)?;
-        Ok(Mipmap {
-            descriptor: *descriptor,
-            storage,
-            levels: Mutex::new(vec![0; levels as usize]),
-        })
+        Ok(Mipmap { descriptor: *descriptor, storage, levels: Mutex::new(vec![0; levels as usize]) })
     }
 
     /// The handle of a level's array.
@@ -207,9 +188,7 @@ impl Mipmap {
         let mut levels = self.levels.lock();
         let handle = levels.get_mut(level as usize).ok_or(CUerror::INVALID_VALUE)?;
         if *handle == 0 {
-            let offset = (0..level)
-                .map(|lower| level_bytes(&self.descriptor, lower).unwrap_or(0))
-                .sum();
+            let offset = (0..level).map(|lower| level_bytes(&self.descriptor, lower).unwrap_or(0)).sum();
             *handle = ARRAYS.insert(Array {
                 descriptor: level_descriptor(&self.descriptor, level),
                 storage: Arc::clone(&self.storage),
@@ -239,18 +218,14 @@ impl Mipmap {
 
     /// Size of all levels (bytes).
     pub(crate) fn bytes(&self) -> u64 {
-        (0..self.level_count())
-            .filter_map(|level| level_bytes(&self.descriptor, level))
-            .sum()
+        (0..self.level_count()).filter_map(|level| level_bytes(&self.descriptor, level)).sum()
     }
 }
 
 impl Storage {
     fn create(bytes: u64, flags: u32, context: &Context) -> Result<Arc<Storage>, CUerror> {
         let device = context.device;
-        let bytes = bytes
-            .checked_next_multiple_of(ALIGNMENT)
-            .ok_or(CUerror::OUT_OF_MEMORY)?;
+        let bytes = bytes.checked_next_multiple_of(ALIGNMENT).ok_or(CUerror::OUT_OF_MEMORY)?;
         let (base, mapped) = if flags & (CUDA_ARRAY3D_DEFERRED_MAPPING | CUDA_ARRAY3D_SPARSE) == 0 {
             (memory::allocate(bytes, Kind::Global, device, None)?, None)
         } else {
@@ -259,12 +234,7 @@ impl Storage {
             range.access.store(memory::READ_WRITE, Ordering::Relaxed);
             (base, Some(Mutex::default()))
         };
-        Ok(Arc::new(Storage {
-            device,
-            context: context.unique,
-            base,
-            mapped,
-        }))
+        Ok(Arc::new(Storage { device, context: context.unique, base, mapped }))
     }
 
     /// Changes the mappings of an array with memory mapped later.

@@ -35,9 +35,8 @@ pub(crate) type PciAddress = (u32, u32, u32, u32);
 /// Reads `[domain:]bus:device[.function]`, hexadecimal.
 pub(crate) fn pci_address(text: &str) -> Option<PciAddress> {
     let hex = |digits: &str| u32::from_str_radix(digits, 16).ok();
-    let (place, function) = text
-        .split_once('.')
-        .map_or((text, Some(0)), |(place, digits)| (place, hex(digits)));
+    let (place, function) =
+        text.split_once('.').map_or((text, Some(0)), |(place, digits)| (place, hex(digits)));
     let parts: Option<Vec<u32>> = place.split(':').map(hex).collect();
     match parts?.as_slice() {
         [domain, bus, device] => Some((*domain, *bus, *device, function?)),

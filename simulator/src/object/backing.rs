@@ -43,11 +43,7 @@ pub(crate) struct Reserve {
 impl Reserve {
     /// An empty reserve.
     pub(crate) fn new(device: &'static Device, is_managed: bool) -> Arc<Reserve> {
-        let reserve = Arc::new(Reserve {
-            device,
-            is_managed,
-            counts: Mutex::default(),
-        });
+        let reserve = Arc::new(Reserve { device, is_managed, counts: Mutex::default() });
         let mut all = RESERVES.lock();
         all.retain(|known| known.strong_count() > 0);
         all.push(Arc::downgrade(&reserve));
@@ -78,20 +74,14 @@ impl Reserve {
         let mut counts = self.counts.lock();
         let used = counts.used.checked_add(bytes).ok_or(CUerror::OUT_OF_MEMORY)?;
         if used > counts.reserved {
-            let wanted = used
-                .checked_next_multiple_of(STEP)
-                .ok_or(CUerror::OUT_OF_MEMORY)?
-                .min(limit.max(used));
+            let wanted =
+                used.checked_next_multiple_of(STEP).ok_or(CUerror::OUT_OF_MEMORY)?.min(limit.max(used));
             if wanted > limit {
                 return Err(CUerror::OUT_OF_MEMORY);
             }
             let (client, gpu) = (&process()?.client, self.device.gpu);
             let more = wanted - counts.reserved;
-            let taken = if self.is_managed {
-                client.take_managed(gpu, more)
-            } else {
-                client.take(gpu, more)
-            };
+            let taken = if self.is_managed { client.take_managed(gpu, more) } else { client.take(gpu, more) };
             taken.map_err(|_| CUerror::OUT_OF_MEMORY)?;
             counts.reserved = wanted;
         }

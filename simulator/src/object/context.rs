@@ -78,9 +78,7 @@ pub(crate) struct Holder(pub(crate) AtomicU64);
 impl Holder {
     /// Claims the context for a thread; false if another thread has it.
     pub(crate) fn claim(&self, thread: u64) -> bool {
-        let taken = self
-            .0
-            .compare_exchange(0, thread, Ordering::AcqRel, Ordering::Acquire);
+        let taken = self.0.compare_exchange(0, thread, Ordering::AcqRel, Ordering::Acquire);
         taken.is_ok() || taken == Err(thread)
     }
 }
@@ -100,10 +98,7 @@ impl Context {
         again: Option<usize>,
     ) -> Result<Arc<Context>, CUerror> {
         let process = process()?;
-        let id = process
-            .client
-            .context_create(device.gpu)
-            .map_err(|_| CUerror::OUT_OF_MEMORY)?;
+        let id = process.client.context_create(device.gpu).map_err(|_| CUerror::OUT_OF_MEMORY)?;
         let create_ns = process.machine.config().driver.context_create_ns;
         std::thread::sleep(Duration::from_nanos(create_ns));
         let make = |handle| Context {
@@ -185,18 +180,12 @@ impl Context {
 /// `CUDA_ERROR_INVALID_CONTEXT` for a null, wild or ended handle.
 pub(crate) fn context(handle: usize) -> Result<Arc<Context>, CUerror> {
     process()?;
-    CONTEXTS
-        .get(handle)
-        .filter(|context| context.is_alive())
-        .ok_or(CUerror::INVALID_CONTEXT)
+    CONTEXTS.get(handle).filter(|context| context.is_alive()).ok_or(CUerror::INVALID_CONTEXT)
 }
 
 /// Limits of a context; a green one has those of its primary context.
 pub(crate) fn limits_of(context: &Context) -> &Limits {
-    context
-        .green
-        .as_ref()
-        .map_or(&context.limits, |part| &part.primary.limits)
+    context.green.as_ref().map_or(&context.limits, |part| &part.primary.limits)
 }
 
 /// Checks `CU_CTX_*` flags: known bits, and at most one way of waiting.

@@ -81,10 +81,7 @@ pub(crate) fn current() -> Result<Arc<Context>, CUerror> {
 /// The current context, alive or not.
 pub(crate) fn top() -> Option<Arc<Context>> {
     // A thread that is ending has no stack, and so no current context.
-    STACK
-        .try_with(|stack| stack.borrow().0.last().cloned())
-        .ok()
-        .flatten()
+    STACK.try_with(|stack| stack.borrow().0.last().cloned()).ok().flatten()
 }
 
 /// `cuCtxPushCurrent`.
@@ -92,9 +89,7 @@ pub(crate) fn top() -> Option<Arc<Context>> {
 /// # Errors
 /// As [`Stack::push`].
 pub(crate) fn push(context: Arc<Context>) -> Result<(), CUerror> {
-    STACK
-        .try_with(|stack| stack.borrow_mut().push(context))
-        .unwrap_or(Ok(()))
+    STACK.try_with(|stack| stack.borrow_mut().push(context)).unwrap_or(Ok(()))
 }
 
 /// `cuCtxPopCurrent`; `None` if the stack is empty.

@@ -39,10 +39,7 @@ pub(crate) fn visible(machine: &Machine) -> Vec<Device> {
     let there: Vec<usize> = (0..gpus.len()).filter(|gpu| machine.has_node(*gpu)).collect();
     let candidates: Vec<Candidate> = there
         .iter()
-        .map(|gpu| Candidate {
-            uuid: gpus[*gpu].uuid.clone(),
-            speed: speed(&gpus[*gpu]),
-        })
+        .map(|gpu| Candidate { uuid: gpus[*gpu].uuid.clone(), speed: speed(&gpus[*gpu]) })
         .collect();
     let devices = variable(ENV_VISIBLE_DEVICES);
     let order = variable(ENV_DEVICE_ORDER);

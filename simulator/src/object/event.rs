@@ -39,12 +39,7 @@ pub(crate) enum Recorded {
 impl Event {
     /// Makes an event without a record. Returns its handle.
     pub(crate) fn create(context_unique: u64, flags: CUevent_flags) -> usize {
-        let make = |handle| Event {
-            handle,
-            context_unique,
-            flags,
-            last: Mutex::new(Recorded::Never),
-        };
+        let make = |handle| Event { handle, context_unique, flags, last: Mutex::new(Recorded::Never) };
         EVENTS.insert_with(make).0
     }
 

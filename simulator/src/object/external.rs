@@ -33,11 +33,7 @@ pub(crate) struct External {
 /// `CUDA_ERROR_INVALID_VALUE` for memory of fewer bytes; those of [`Shared::hold`] and [`Shared::foreign`].
 pub(crate) fn import(descriptor: c_int, bytes: u64, context: &Context) -> Result<usize, CUerror> {
     let shared = hold(descriptor, bytes, context.device)?;
-    Ok(EXTERNALS.insert(External {
-        shared: Arc::new(shared),
-        bytes,
-        context: context.unique,
-    }))
+    Ok(EXTERNALS.insert(External { shared: Arc::new(shared), bytes, context: context.unique }))
 }
 
 /// Ends imported memory; its mappings keep it.
@@ -54,21 +50,13 @@ fn hold(descriptor: c_int, bytes: u64, device: &'static Device) -> Result<Shared
     let Ok(object) = sharing::object_of(descriptor) else {
         let file = sharing::duplicate(descriptor).map_err(|_| CUerror::UNKNOWN)?;
         let length = file.metadata().map_err(|_| CUerror::UNKNOWN)?.len();
-        return if length < bytes {
-            Err(CUerror::UNKNOWN)
-        } else {
-            Shared::foreign(device, bytes, file)
-        };
+        return if length < bytes { Err(CUerror::UNKNOWN) } else { Shared::foreign(device, bytes, file) };
     };
     let shared = Shared::hold(object, None, Sort::Physical).map_err(|error| match error {
         CUerror::INVALID_HANDLE => CUerror::INVALID_VALUE,
         other => other,
     })?;
-    if shared.bytes < bytes {
-        Err(CUerror::INVALID_VALUE)
-    } else {
-        Ok(shared)
-    }
+    if shared.bytes < bytes { Err(CUerror::INVALID_VALUE) } else { Ok(shared) }
 }
 
 /// The imported memory behind a handle.
@@ -82,11 +70,7 @@ pub(crate) fn external(handle: CUexternalMemory) -> Result<Arc<External>, CUerro
 
 /// The error for a handle that stands for nothing.
 fn unknown(handle: CUexternalMemory) -> CUerror {
-    if handle.0 == 0 {
-        CUerror::INVALID_VALUE
-    } else {
-        CUerror::INVALID_HANDLE
-    }
+    if handle.0 == 0 { CUerror::INVALID_VALUE } else { CUerror::INVALID_HANDLE }
 }
 
 /// Maps a part of imported memory in the current context.
@@ -100,13 +84,7 @@ pub(crate) fn show(external: &External, offset: u64, bytes: u64) -> Result<u64, 
         return Err(CUerror::INVALID_VALUE);
     }
     let base = sharing::show(&external.shared, offset, bytes)?;
-    memory::insert(
-        base,
-        bytes,
-        Kind::External,
-        external.shared.device,
-        Some(&context),
-    );
+    memory::insert(base, bytes, Kind::External, external.shared.device, Some(&context));
     Ok(base)
 }
 

@@ -28,16 +28,12 @@ impl Fill {
         if fill.bytes() == 0 {
             return Ok(fill);
         }
-        let row = (params.width as u64)
-            .checked_mul(element)
-            .ok_or(CUerror::INVALID_VALUE)?;
+        let row = (params.width as u64).checked_mul(element).ok_or(CUerror::INVALID_VALUE)?;
         let pitch = params.pitch as u64;
         if params.height > 1 && (pitch < row || !pitch.is_multiple_of(element)) {
             return Err(CUerror::INVALID_VALUE);
         }
-        let reach = pitch
-            .checked_mul(params.height as u64 - 1)
-            .and_then(|rows| rows.checked_add(row));
+        let reach = pitch.checked_mul(params.height as u64 - 1).and_then(|rows| rows.checked_add(row));
         let reach = reach.ok_or(CUerror::INVALID_VALUE)?;
         if !memory::is_usable(params.dst, reach) && graph_memory::planned(params.dst, reach).is_none() {
             return Err(CUerror::INVALID_VALUE);
@@ -86,10 +82,7 @@ const CLEARED_BYTES: usize = 1 << 20;
 fn clear(start: u64, bytes: u64) -> bool {
     const PAGE: u64 = 4096;
     let is_private = memory::find(start).is_some_and(|range| {
-        matches!(
-            range.kind,
-            Kind::Device | Kind::Managed | Kind::Global | Kind::Pool(_) | Kind::Graph
-        )
+        matches!(range.kind, Kind::Device | Kind::Managed | Kind::Global | Kind::Pool(_) | Kind::Graph)
     });
     let is_private =
         is_private && memory::find(start).is_some_and(|range| !crate::object::sharing::is_shared(range.base));

@@ -130,10 +130,7 @@ impl Graph {
     fn owner_of_next(self: &Arc<Graph>, body: &mut Body) -> Owner {
         let id = body.made;
         body.made += 1;
-        Owner {
-            graph: Arc::downgrade(self),
-            id,
-        }
+        Owner { graph: Arc::downgrade(self), id }
     }
 
     /// Whether it belongs to a child graph node.
@@ -209,18 +206,11 @@ impl Graph {
     /// Copies of the references to user objects of the graph and its embedded graphs.
     pub(crate) fn references(&self) -> Vec<Reference> {
         let body = self.body.lock();
-        let children = body
-            .topology
-            .nodes()
-            .iter()
-            .filter_map(|node| match &node.payload {
-                Operation::Child(child) => Some(child.references()),
-                _ => None,
-            });
-        children
-            .flatten()
-            .chain(body.references.iter().cloned())
-            .collect()
+        let children = body.topology.nodes().iter().filter_map(|node| match &node.payload {
+            Operation::Child(child) => Some(child.references()),
+            _ => None,
+        });
+        children.flatten().chain(body.references.iter().cloned()).collect()
     }
 
     /// The present content, without handles.

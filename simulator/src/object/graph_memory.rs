@@ -31,11 +31,7 @@ pub(crate) fn planned(address: u64, bytes: u64) -> Option<&'static Device> {
 /// Reserve of the graphs' memory on a device.
 pub(crate) fn reserve_of(device: &'static Device) -> Arc<Reserve> {
     let mut reserves = RESERVES.lock();
-    Arc::clone(
-        reserves
-            .entry(device.ordinal)
-            .or_insert_with(|| Reserve::new(device, false)),
-    )
+    Arc::clone(reserves.entry(device.ordinal).or_insert_with(|| Reserve::new(device, false)))
 }
 
 /// Memory block of an allocation node. Its address is reserved while a clone exists.
@@ -70,11 +66,7 @@ impl GraphBlock {
         }
         let address = device.arena.take(bytes).ok_or(CUerror::OUT_OF_MEMORY)?;
         ADDRESSES.lock().insert(address, (bytes, device));
-        Ok(GraphBlock(Arc::new(Range {
-            device,
-            address,
-            bytes,
-        })))
+        Ok(GraphBlock(Arc::new(Range { device, address, bytes })))
     }
 
     /// First address.
@@ -118,9 +110,7 @@ impl GraphBlock {
 pub(crate) fn prepare<'a>(blocks: impl Iterator<Item = &'a GraphBlock>) -> CUresult {
     let mut needed: BTreeMap<CUdevice, (&'static Device, u64)> = BTreeMap::new();
     for block in blocks {
-        let entry = needed
-            .entry(block.device().ordinal)
-            .or_insert((block.device(), 0));
+        let entry = needed.entry(block.device().ordinal).or_insert((block.device(), 0));
         entry.1 = entry.1.saturating_add(block.bytes());
     }
     for (device, bytes) in needed.into_values() {

@@ -36,11 +36,7 @@ pub(crate) struct Green {
 pub(crate) fn green(handle: CUgreenCtx) -> Result<Arc<Green>, CUerror> {
     process()?;
     let green = GREENS.get(handle.0).ok_or(CUerror::INVALID_CONTEXT)?;
-    if green.context.is_alive() {
-        Ok(green)
-    } else {
-        Err(CUerror::CONTEXT_IS_DESTROYED)
-    }
+    if green.context.is_alive() { Ok(green) } else { Err(CUerror::CONTEXT_IS_DESTROYED) }
 }
 
 /// Living green contexts of a primary context, as contexts.

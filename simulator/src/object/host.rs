@@ -20,13 +20,7 @@ pub(crate) fn map(bytes: usize, flags: c_uint, context: &Context) -> Result<*mut
     // "All host memory allocated in all contexts using cuMemAllocHost() and cuMemHostAlloc() is always
     // directly accessible from all contexts" with unified addressing: portable and mapped.
     let flags = flags | CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP;
-    memory::insert(
-        address as u64,
-        bytes as u64,
-        Kind::Host(flags),
-        context.device,
-        Some(context),
-    );
+    memory::insert(address as u64, bytes as u64, Kind::Host(flags), context.device, Some(context));
     Ok(address)
 }
 

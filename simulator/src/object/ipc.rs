@@ -44,30 +44,19 @@ impl Handle {
     /// `CUDA_ERROR_INVALID_VALUE` for anything else (docs/hardware.md, "IPC handles": garbage is an invalid value, a
     /// handle whose memory is gone an invalid handle).
     pub(crate) fn read(bytes: &[u8; 64], sort: Sort) -> Result<Handle, CUerror> {
-        let words: Vec<u64> = bytes
-            .as_chunks::<8>()
-            .0
-            .iter()
-            .map(|chunk| u64::from_le_bytes(*chunk))
-            .collect();
+        let words: Vec<u64> =
+            bytes.as_chunks::<8>().0.iter().map(|chunk| u64::from_le_bytes(*chunk)).collect();
         if words[WORDS - 1] != sum(&words[..WORDS - 1]) || words[0] != machine()? || words[3] != sort as u64 {
             return Err(CUerror::INVALID_VALUE);
         }
-        Ok(Handle {
-            object: ObjectId::of_number(words[1]),
-            maker: words[2],
-            sort,
-        })
+        Ok(Handle { object: ObjectId::of_number(words[1]), maker: words[2], sort })
     }
 }
 
 /// A hash that identifies this machine, made of its GPUs' UUIDs.
 fn machine() -> Result<u64, CUerror> {
     let gpus = &process()?.machine.config().gpus;
-    Ok(sum(&gpus
-        .iter()
-        .flat_map(|gpu| gpu.uuid.bytes().map(u64::from))
-        .collect::<Vec<_>>()))
+    Ok(sum(&gpus.iter().flat_map(|gpu| gpu.uuid.bytes().map(u64::from)).collect::<Vec<_>>()))
 }
 
 /// FNV-1a over words.
@@ -105,14 +94,7 @@ pub(crate) fn open(handle: Handle, context: &Context) -> Result<u64, CUerror> {
     let (device, bytes) = (shared.device, shared.bytes);
     let base = sharing::import(shared)?;
     memory::insert(base, bytes, Kind::Ipc, device, Some(context));
-    opened.insert(
-        base,
-        Opened {
-            object: handle.object,
-            context: context.unique,
-            count: 1,
-        },
-    );
+    opened.insert(base, Opened { object: handle.object, context: context.unique, count: 1 });
     Ok(base)
 }
 

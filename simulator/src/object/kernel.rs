@@ -25,17 +25,13 @@ impl Shape {
     /// Number of blocks of the grid.
     #[inline]
     pub(crate) fn blocks(&self) -> u64 {
-        self.grid
-            .iter()
-            .fold(1, |product: u64, size| product.saturating_mul(u64::from(*size)))
+        self.grid.iter().fold(1, |product: u64, size| product.saturating_mul(u64::from(*size)))
     }
 
     /// Number of threads per block.
     #[inline]
     fn threads(&self) -> u64 {
-        self.block
-            .iter()
-            .fold(1, |product: u64, size| product.saturating_mul(u64::from(*size)))
+        self.block.iter().fold(1, |product: u64, size| product.saturating_mul(u64::from(*size)))
     }
 
     /// Number of blocks that fit on one multiprocessor, by threads and by number. Registers and shared memory are not
@@ -64,10 +60,7 @@ impl Shape {
         const GRID: [u32; 3] = [i32::MAX.unsigned_abs(), 65535, 65535];
         const BLOCK: [u32; 3] = [1024, 1024, 64];
         let fits = |sizes: &[u32; 3], limits: &[u32; 3]| {
-            sizes
-                .iter()
-                .zip(limits)
-                .all(|(size, limit)| (1..=*limit).contains(size))
+            sizes.iter().zip(limits).all(|(size, limit)| (1..=*limit).contains(size))
         };
         if fits(&self.grid, &GRID)
             && fits(&self.block, &BLOCK)
@@ -109,22 +102,13 @@ impl Kernel {
     ) -> Result<Kernel, CUerror> {
         check(&function, &shape, given, is_cooperative)?;
         let arguments = Arc::new(given.copy(&function.parameters)?);
-        Ok(Kernel {
-            function,
-            named,
-            shape,
-            arguments,
-            is_cooperative,
-        })
+        Ok(Kernel { function, named, shape, arguments, is_cooperative })
     }
 
     /// Duration and number of multiprocessors.
     pub(crate) fn cost(&self) -> (u64, u32) {
         let sms = self.function.sms;
-        let duration_ns = self
-            .function
-            .pace
-            .duration_ns(self.shape.blocks(), sms, self.arguments.first());
+        let duration_ns = self.function.pace.duration_ns(self.shape.blocks(), sms, self.arguments.first());
         (duration_ns, self.occupied())
     }
 

@@ -50,12 +50,7 @@ pub(crate) struct Kernel {
 impl Library {
     /// Makes a library from an image.
     pub(crate) fn create(image: Arc<Image>) -> Arc<Library> {
-        let make = |handle| Library {
-            handle,
-            image,
-            modules: Mutex::default(),
-            kernels: Mutex::default(),
-        };
+        let make = |handle| Library { handle, image, modules: Mutex::default(), kernels: Mutex::default() };
         LIBRARIES.insert_with(make).1
     }
 
@@ -143,13 +138,7 @@ pub(crate) fn forget_context(unique: u64) {
 
 /// Whether a module belongs to a library, and cannot be unloaded by `cuModuleUnload`.
 pub(crate) fn owns(module: usize) -> bool {
-    LIBRARIES.all().iter().any(|library| {
-        library
-            .modules
-            .lock()
-            .values()
-            .any(|owned| owned.handle == module)
-    })
+    LIBRARIES.all().iter().any(|library| library.modules.lock().values().any(|owned| owned.handle == module))
 }
 
 /// The library behind a handle.

@@ -98,10 +98,7 @@ impl Limits {
         let per_thread = beyond(0).max(local.saturating_sub(DEFAULTS[0]));
         let threads =
             u64::from(self.device.config.sms) * u64::from(THREADS_PER_MULTIPROCESSOR.unsigned_abs());
-        per_thread
-            .checked_mul(threads)?
-            .checked_add(beyond(1))?
-            .checked_add(beyond(2))
+        per_thread.checked_mul(threads)?.checked_add(beyond(1))?.checked_add(beyond(2))
     }
 
     /// Frees the memory, as the context ends.

@@ -92,11 +92,7 @@ pub(crate) fn insert(
         context: context.map_or((0, 0), |context| (context.unique, context.handle)),
         id: IDS.fetch_add(1, Ordering::Relaxed),
         is_synchronous: AtomicBool::new(false),
-        access: AtomicU32::new(if matches!(kind, Kind::Mapped(_)) {
-            0
-        } else {
-            READ_WRITE
-        }),
+        access: AtomicU32::new(if matches!(kind, Kind::Mapped(_)) { 0 } else { READ_WRITE }),
     });
     MEMORY.write().insert(base, Arc::clone(&allocation));
     allocation
@@ -117,11 +113,7 @@ pub(crate) fn find(address: u64) -> Option<Arc<Allocation>> {
 /// The ranges of a context, by `Context::unique`.
 pub(crate) fn of_context(unique: u64) -> Vec<Arc<Allocation>> {
     let memory = MEMORY.read();
-    memory
-        .values()
-        .filter(|range| range.context.0 == unique)
-        .cloned()
-        .collect()
+    memory.values().filter(|range| range.context.0 == unique).cloned().collect()
 }
 
 /// Removes the range that begins at `base`, if `may_end` accepts its kind. The caller that gets it ends it.
@@ -137,15 +129,8 @@ pub(crate) fn remove(base: u64, may_end: impl FnOnce(Kind) -> bool) -> Option<Ar
 pub(crate) fn overlapping(start: u64, bytes: u64) -> Vec<Arc<Allocation>> {
     let memory = MEMORY.read();
     let end = start.saturating_add(bytes);
-    let before = memory
-        .range(..start)
-        .next_back()
-        .filter(|(_, range)| range.base + range.bytes > start);
-    before
-        .into_iter()
-        .chain(memory.range(start..end))
-        .map(|(_, range)| Arc::clone(range))
-        .collect()
+    let before = memory.range(..start).next_back().filter(|(_, range)| range.base + range.bytes > start);
+    before.into_iter().chain(memory.range(start..end)).map(|(_, range)| Arc::clone(range)).collect()
 }
 
 /// Whether a device may read and write the whole range: one allocation, or adjacent mappings.
@@ -221,10 +206,6 @@ pub(crate) fn release(process: &Process, allocation: &Allocation) {
     let shared = crate::object::sharing::hide(allocation.base);
     allocation.device.arena.give(allocation.base, allocation.bytes);
     let taken = taken_bytes(process, allocation.kind, allocation.bytes);
-    let own = if shared.is_none() {
-        taken
-    } else {
-        taken - allocation.bytes
-    };
+    let own = if shared.is_none() { taken } else { taken - allocation.bytes };
     free_bytes(process, allocation.kind, allocation.device, own);
 }

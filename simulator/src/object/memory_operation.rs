@@ -75,17 +75,10 @@ impl MemoryOperation {
 
     fn act(&self) -> bool {
         match *self {
-            MemoryOperation::Wait {
-                address,
-                width,
-                value,
-                condition,
-            } => condition.holds(width, load(address, width), value),
-            MemoryOperation::Write {
-                address,
-                width,
-                value,
-            } => {
+            MemoryOperation::Wait { address, width, value, condition } => {
+                condition.holds(width, load(address, width), value)
+            }
+            MemoryOperation::Write { address, width, value } => {
                 store(address, width, value);
                 true
             }
@@ -135,10 +128,7 @@ fn load(address: u64, width: Width) -> u64 {
     }
 }
 
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "a 32-bit operation has a 32-bit value"
-)]
+#[expect(clippy::cast_possible_truncation, reason = "a 32-bit operation has a 32-bit value")]
 fn store(address: u64, width: Width, value: u64) {
     match width {
         Width::Four => {
@@ -173,11 +163,7 @@ mod tests {
             (Nor, Width::Four, 0xffff_ffff, 0, false),
             (Nor, Width::Eight, 0xffff_ffff, 0, true),
         ] {
-            assert_eq!(
-                condition.holds(width, found, value),
-                expected,
-                "{condition:?} {found:#x} {value:#x}"
-            );
+            assert_eq!(condition.holds(width, found, value), expected, "{condition:?} {found:#x} {value:#x}");
         }
     }
 
@@ -185,21 +171,10 @@ mod tests {
     fn a_write_lets_a_wait_pass() {
         let mut word = 0u64;
         let address = (&raw mut word) as usize as u64;
-        let wait = MemoryOperation::Wait {
-            address,
-            width: Width::Eight,
-            value: 3,
-            condition: Condition::Equal,
-        };
+        let wait =
+            MemoryOperation::Wait { address, width: Width::Eight, value: 3, condition: Condition::Equal };
         assert!(!wait.act());
-        assert!(
-            MemoryOperation::Write {
-                address,
-                width: Width::Eight,
-                value: 3
-            }
-            .act()
-        );
+        assert!(MemoryOperation::Write { address, width: Width::Eight, value: 3 }.act());
         assert!(wait.act());
     }
 }

@@ -108,20 +108,13 @@ impl Function {
     #[inline]
     pub(crate) fn max_threads(&self) -> u32 {
         let most = THREADS_PER_BLOCK.unsigned_abs();
-        if self.info.max_threads == 0 {
-            most
-        } else {
-            self.info.max_threads.min(most)
-        }
+        if self.info.max_threads == 0 { most } else { self.info.max_threads.min(most) }
     }
 
     /// Maximum dynamic shared memory of a launch (bytes).
     #[inline]
     pub(crate) fn max_dynamic_shared(&self) -> u32 {
-        self.settings
-            .max_dynamic_shared
-            .load(Ordering::Relaxed)
-            .unsigned_abs()
+        self.settings.max_dynamic_shared.load(Ordering::Relaxed).unsigned_abs()
     }
 
     /// Maximum value for `max_dynamic_shared`.
@@ -138,11 +131,7 @@ impl Module {
     pub(crate) fn load(image: Arc<Image>, context: &Context) -> Result<Arc<Module>, CUerror> {
         let process = process()?;
         let device = context.device;
-        let mut loading = Loading {
-            device,
-            code_bytes: 0,
-            globals: BTreeMap::new(),
-        };
+        let mut loading = Loading { device, code_bytes: 0, globals: BTreeMap::new() };
         let code_bytes = process.machine.config().module_bytes;
         if code_bytes > 0 {
             crate::object::backing::take(device, code_bytes)?;
@@ -224,11 +213,7 @@ pub(crate) fn kernel_info(image: &Image, name: &str) -> Option<KernelInfo> {
         // The simulator's own kernels have one parameter of 64 bits.
         let is_own = matches!(name, "vcuda_spin_ns" | "vcuda_work");
         let parameters = is_own.then(|| vec![Parameter { offset: 0, size: 8 }]);
-        image.is_opaque.then(|| KernelInfo {
-            name: name.to_owned(),
-            parameters,
-            ..KernelInfo::default()
-        })
+        image.is_opaque.then(|| KernelInfo { name: name.to_owned(), parameters, ..KernelInfo::default() })
     })
 }
 
@@ -259,11 +244,7 @@ fn give_back(device: &'static Device, code_bytes: u64, globals: &BTreeMap<String
 
 /// Ends the modules of an ending context.
 pub(crate) fn forget_context(context: &Context) {
-    for module in MODULES
-        .all()
-        .iter()
-        .filter(|module| module.context.0 == context.unique)
-    {
+    for module in MODULES.all().iter().filter(|module| module.context.0 == context.unique) {
         module.unload();
     }
 }

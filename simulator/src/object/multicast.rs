@@ -33,11 +33,7 @@ struct Bound {
 impl Team {
     /// An object for `size` devices.
     pub(crate) fn new(size: usize) -> Team {
-        Team {
-            size,
-            state: Mutex::default(),
-            joined: Condvar::new(),
-        }
+        Team { size, state: Mutex::default(), joined: Condvar::new() }
     }
 
     /// Adds a device.
@@ -71,12 +67,7 @@ impl Team {
         if state.bound.iter().any(overlaps) {
             return Err(CUerror::INVALID_VALUE);
         }
-        state.bound.push(Bound {
-            ordinal,
-            offset,
-            bytes,
-            _hold: hold,
-        });
+        state.bound.push(Bound { ordinal, offset, bytes, _hold: hold });
         Ok(())
     }
 

@@ -150,11 +150,7 @@ pub(crate) fn take_block(address: u64) -> Option<Arc<Pool>> {
 
 /// All pools.
 pub(crate) fn all() -> Vec<Arc<Pool>> {
-    if HAS_POOLS.load(Ordering::Relaxed) {
-        POOLS.all()
-    } else {
-        Vec::new()
-    }
+    if HAS_POOLS.load(Ordering::Relaxed) { POOLS.all() } else { Vec::new() }
 }
 
 /// The pool behind a handle.

@@ -36,10 +36,8 @@ struct Page {
     has_begun: AtomicBool,
 }
 
-static PAGE: Page = Page {
-    process: AtomicPtr::new(core::ptr::null_mut()),
-    has_begun: AtomicBool::new(false),
-};
+static PAGE: Page =
+    Page { process: AtomicPtr::new(core::ptr::null_mut()), has_begun: AtomicBool::new(false) };
 /// Whether this process, or one that it was forked from, has begun a `cuInit` that did not fail.
 static HAS_BEGUN: AtomicBool = AtomicBool::new(false);
 /// Name of the thread that moves the process's state (`cuCheckpointProcessGetRestoreThreadId`).
@@ -104,21 +102,12 @@ fn join(prepare: fn(&Config) -> Result<(), MachineError>) -> CUresult {
         return Err(CUerror::NO_DEVICE);
     }
     let client = machine.attach(std::process::id(), &own_name()).map_err(refused)?;
-    let process: &'static Process = Box::leak(Box::new(Process {
-        machine,
-        client,
-        devices,
-    }));
+    let process: &'static Process = Box::leak(Box::new(Process { machine, client, devices }));
     if process.machine.config().driver.checkpoint_bytes_per_us > 0 {
-        let serve = || {
-            process
-                .client
-                .serve_checkpoints(&vcuda_machine::machine_directory())
-        };
+        let serve = || process.client.serve_checkpoints(&vcuda_machine::machine_directory());
         start_quietly(CHECKPOINT_THREAD, serve).map_err(|_| CUerror::OUT_OF_MEMORY)?;
     }
-    PAGE.process
-        .store(core::ptr::from_ref(process).cast_mut(), Ordering::Release);
+    PAGE.process.store(core::ptr::from_ref(process).cast_mut(), Ordering::Release);
     Ok(())
 }
 
@@ -163,17 +152,11 @@ pub(crate) fn driver() -> Result<&'static DriverProfile, CUerror> {
 /// Result of `cuDriverGetVersion`, available before `cuInit`; the default if the machine cannot be used.
 pub(crate) fn cuda_version() -> i32 {
     let version = machine().map(|machine| machine.config().cuda_version);
-    version
-        .ok()
-        .and_then(|version| i32::try_from(version).ok())
-        .unwrap_or(13000)
+    version.ok().and_then(|version| i32::try_from(version).ok()).unwrap_or(13000)
 }
 
 /// Error for a machine that cannot be used. The reason goes to stderr once; a real driver's would be in the kernel's log.
-#[expect(
-    clippy::print_stderr,
-    reason = "the remedy is in the message, and there is no other place for it"
-)]
+#[expect(clippy::print_stderr, reason = "the remedy is in the message, and there is no other place for it")]
 fn refused(error: MachineError) -> CUerror {
     eprintln!("simulated CUDA driver: {error}");
     CUerror::SYSTEM_NOT_READY
@@ -192,8 +175,5 @@ fn own_name() -> String {
 /// `CUDA_ERROR_NOT_INITIALIZED`, `CUDA_ERROR_INVALID_DEVICE`.
 pub(crate) fn device(ordinal: CUdevice) -> Result<&'static Device, CUerror> {
     let devices = &process()?.devices;
-    usize::try_from(ordinal)
-        .ok()
-        .and_then(|index| devices.get(index))
-        .ok_or(CUerror::INVALID_DEVICE)
+    usize::try_from(ordinal).ok().and_then(|index| devices.get(index)).ok_or(CUerror::INVALID_DEVICE)
 }

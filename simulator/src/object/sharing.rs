@@ -76,13 +76,8 @@ impl Shared {
             Refused::Gone => CUerror::INVALID_HANDLE,
             _ => CUerror::OUT_OF_MEMORY,
         })?;
-        Shared::of(&object).and_then(|shared| {
-            if sort.is_of(&object) {
-                Ok(shared)
-            } else {
-                Err(CUerror::INVALID_VALUE)
-            }
-        })
+        Shared::of(&object)
+            .and_then(|shared| if sort.is_of(&object) { Ok(shared) } else { Err(CUerror::INVALID_VALUE) })
     }
 
     /// Takes over a hold of the client; releases it on failure.
@@ -92,13 +87,9 @@ impl Shared {
         let device = devices.iter().find(|device| device.gpu == object.gpu);
         let contents = process.client.object_contents(object.id);
         match (device, contents) {
-            (Some(device), Ok(contents)) => Ok(Shared {
-                id: object.id,
-                device,
-                bytes: object.bytes,
-                tag: object.tag,
-                contents,
-            }),
+            (Some(device), Ok(contents)) => {
+                Ok(Shared { id: object.id, device, bytes: object.bytes, tag: object.tag, contents })
+            }
             (device, _) => {
                 process.client.object_release(object.id);
                 Err(match device {
@@ -115,17 +106,9 @@ impl Shared {
     /// `CUDA_ERROR_OUT_OF_MEMORY` if the machine or its disk is full.
     pub(crate) fn make(device: &'static Device, bytes: u64, tag: u64) -> Result<Shared, CUerror> {
         let client = &process()?.client;
-        let id = client
-            .object_make(device.gpu, bytes, tag)
-            .map_err(|_| CUerror::OUT_OF_MEMORY)?;
+        let id = client.object_make(device.gpu, bytes, tag).map_err(|_| CUerror::OUT_OF_MEMORY)?;
         match client.object_contents(id) {
-            Ok(contents) => Ok(Shared {
-                id,
-                device,
-                bytes,
-                tag,
-                contents,
-            }),
+            Ok(contents) => Ok(Shared { id, device, bytes, tag, contents }),
             Err(_) => {
                 client.object_unmake(id);
                 Err(CUerror::OPERATING_SYSTEM)
@@ -169,21 +152,9 @@ impl Shared {
         let object = crate::object::backing::take_by(device, || {
             let hold = || client.object_of_file(&contents, device.gpu, bytes, tag);
             // Another process may be making it an object at this moment.
-            hold().or_else(|refused| {
-                if refused == Refused::Gone {
-                    hold()
-                } else {
-                    Err(refused)
-                }
-            })
+            hold().or_else(|refused| if refused == Refused::Gone { hold() } else { Err(refused) })
         })?;
-        let shared = Shared {
-            id: object.id,
-            device,
-            bytes: object.bytes,
-            tag,
-            contents,
-        };
+        let shared = Shared { id: object.id, device, bytes: object.bytes, tag, contents };
         if object.bytes < bytes {
             return Err(CUerror::INVALID_VALUE);
         }
@@ -254,11 +225,7 @@ pub(crate) fn share(
         unmake(shared);
         return Err(CUerror::MAP_FAILED);
     }
-    let range = Range {
-        shared: Arc::clone(&shared),
-        start: base,
-        length: bytes,
-    };
+    let range = Range { shared: Arc::clone(&shared), start: base, length: bytes };
     ranges.insert(base, range);
     Ok(shared)
 }
@@ -285,11 +252,7 @@ pub(crate) fn show(shared: &Arc<Shared>, offset: u64, bytes: u64) -> Result<u64,
         arena.give(start, length);
         return Err(error);
     }
-    let range = Range {
-        shared: Arc::clone(shared),
-        start,
-        length,
-    };
+    let range = Range { shared: Arc::clone(shared), start, length };
     RANGES.lock().insert(start + before, range);
     Ok(start + before)
 }
@@ -328,23 +291,12 @@ pub(crate) fn unmake(shared: Arc<Shared>) -> bool {
 fn map(address: u64, bytes: u64, file: Option<(BorrowedFd<'_>, u64)>) -> CUresult {
     let length = bytes.next_multiple_of(PAGE) as usize;
     let protection = libc::PROT_READ | libc::PROT_WRITE;
-    let kind = if file.is_some() {
-        libc::MAP_SHARED
-    } else {
-        libc::MAP_PRIVATE | libc::MAP_ANONYMOUS
-    };
+    let kind = if file.is_some() { libc::MAP_SHARED } else { libc::MAP_PRIVATE | libc::MAP_ANONYMOUS };
     let flags = kind | libc::MAP_FIXED | libc::MAP_NORESERVE;
     let (descriptor, offset) = file.map_or((-1, 0), |(file, offset)| (file.as_raw_fd(), offset));
     // SAFETY: callers pass a range of an arena that is theirs; arenas give out whole pages.
     let got = unsafe {
-        libc::mmap(
-            address as *mut c_void,
-            length,
-            protection,
-            flags,
-            descriptor,
-            offset as libc::off_t,
-        )
+        libc::mmap(address as *mut c_void, length, protection, flags, descriptor, offset as libc::off_t)
     };
     if got == libc::MAP_FAILED {
         return Err(CUerror::MAP_FAILED);
@@ -363,8 +315,7 @@ fn copy_out(base: u64, bytes: u64, to: &File) -> CUresult {
     let mut entries = [0; CHUNK as usize * 8];
     for first in (0..pages).step_by(CHUNK as usize) {
         let entries = &mut entries[..(pages - first).min(CHUNK) as usize * 8];
-        map.read_exact_at(entries, (base / PAGE + first) * 8)
-            .map_err(|_| CUerror::OPERATING_SYSTEM)?;
+        map.read_exact_at(entries, (base / PAGE + first) * 8).map_err(|_| CUerror::OPERATING_SYSTEM)?;
         for (page, entry) in (first..).zip(entries.as_chunks::<8>().0) {
             // Present, or swapped out (Documentation/admin-guide/mm/pagemap.rst).
             if u64::from_ne_bytes(*entry) >> 62 == 0 {
@@ -374,8 +325,7 @@ fn copy_out(base: u64, bytes: u64, to: &File) -> CUresult {
             let length = PAGE.min(bytes - start) as usize;
             // SAFETY: inside the range, which is memory of this process.
             let page = unsafe { core::slice::from_raw_parts((base + start) as *const u8, length) };
-            to.write_all_at(page, start)
-                .map_err(|_| CUerror::OPERATING_SYSTEM)?;
+            to.write_all_at(page, start).map_err(|_| CUerror::OPERATING_SYSTEM)?;
         }
     }
     Ok(())

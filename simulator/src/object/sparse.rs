@@ -52,42 +52,26 @@ impl Layout {
             (8, true) => [32, 16, 16],
             (_, true) => [16, 16, 16],
         };
-        Layout {
-            descriptor,
-            levels,
-            tile,
-        }
+        Layout { descriptor, levels, tile }
     }
 
     fn layers(&self) -> u32 {
         let is_layered = self.descriptor.Flags & CUDA_ARRAY3D_LAYERED != 0;
-        if is_layered {
-            self.descriptor.Depth.max(1) as u32
-        } else {
-            1
-        }
+        if is_layered { self.descriptor.Depth.max(1) as u32 } else { 1 }
     }
 
     /// Width, height, depth of a level.
     fn extent(&self, level: u32) -> [u64; 3] {
         let d = level_descriptor(&self.descriptor, level);
-        let depth = if self.layers() > 1 || self.tile[2] == 1 {
-            1
-        } else {
-            d.Depth.max(1)
-        };
+        let depth = if self.layers() > 1 || self.tile[2] == 1 { 1 } else { d.Depth.max(1) };
         [d.Width as u64, d.Height.max(1) as u64, depth as u64]
     }
 
     /// First level of the mip tail: "the remaining miplevels which are too small to span at least one tile in any dimension
     /// constitute the mip tail". The number of levels if there is none.
     fn first_tail_level(&self) -> u32 {
-        let is_small = |level: &u32| {
-            self.extent(*level)
-                .iter()
-                .zip(&self.tile)
-                .any(|(size, tile)| size < tile)
-        };
+        let is_small =
+            |level: &u32| self.extent(*level).iter().zip(&self.tile).any(|(size, tile)| size < tile);
         (0..self.levels).find(is_small).unwrap_or(self.levels)
     }
 
@@ -103,22 +87,15 @@ impl Layout {
     pub(crate) fn properties(&self, is_array: bool) -> CUDA_ARRAY_SPARSE_PROPERTIES {
         let tail = self.tail_bytes();
         // A plain array is all tail, or has none: "miptailSize represents the total size".
-        let (flags, size) = if is_array && tail > 0 {
-            (SINGLE_TAIL, tail * u64::from(self.layers()))
-        } else {
-            (0, tail)
-        };
+        let (flags, size) =
+            if is_array && tail > 0 { (SINGLE_TAIL, tail * u64::from(self.layers())) } else { (0, tail) };
         CUDA_ARRAY_SPARSE_PROPERTIES {
             tileExtent: CUDA_ARRAY_SPARSE_PROPERTIES_tileExtent {
                 width: self.tile[0] as u32,
                 height: self.tile[1] as u32,
                 depth: self.tile[2] as u32,
             },
-            miptailFirstLevel: if is_array || tail == 0 {
-                0
-            } else {
-                self.first_tail_level()
-            },
+            miptailFirstLevel: if is_array || tail == 0 { 0 } else { self.first_tail_level() },
             miptailSize: size,
             flags,
             reserved: [0; 4],
@@ -161,19 +138,13 @@ impl Layout {
         is_array: bool,
     ) -> Result<Vec<Part>, CUerror> {
         let properties = self.properties(is_array);
-        let layers = if properties.flags & SINGLE_TAIL != 0 {
-            1
-        } else {
-            self.layers()
-        };
+        let layers = if properties.flags & SINGLE_TAIL != 0 { 1 } else { self.layers() };
         let end = of.offset.checked_add(of.size).ok_or(CUerror::INVALID_VALUE)?;
         let is_aligned = of.offset.is_multiple_of(TILE_BYTES) && of.size.is_multiple_of(TILE_BYTES);
         if of.layer >= layers || of.size == 0 || !is_aligned || end > properties.miptailSize {
             return Err(CUerror::INVALID_VALUE);
         }
-        Ok((of.offset / TILE_BYTES..end / TILE_BYTES)
-            .map(|index| Part::Tail(of.layer, index))
-            .collect())
+        Ok((of.offset / TILE_BYTES..end / TILE_BYTES).map(|index| Part::Tail(of.layer, index)).collect())
     }
 }
 

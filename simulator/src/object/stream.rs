@@ -192,11 +192,7 @@ impl Stream {
 
     /// Its description for capture.
     pub(crate) fn member(&self) -> Member {
-        Member {
-            key: self.key,
-            context: self.context,
-            blocking: self.is_blocking(),
-        }
+        Member { key: self.key, context: self.context, blocking: self.is_blocking() }
     }
 
     /// Whether a command was submitted to this stream, which orders it anyway.

@@ -20,11 +20,7 @@ pub(crate) fn check(descriptor: &CUDA_ARRAY3D_DESCRIPTOR, levels: u32) -> Result
     }
     // "If CUDA_ARRAY3D_CUBEMAP is set ... Width must equal Height and Depth must be six", or a multiple.
     let is_cube = d.Flags & CUDA_ARRAY3D_CUBEMAP != 0;
-    let has_faces = if has_layers {
-        d.Depth.is_multiple_of(6)
-    } else {
-        d.Depth == 6
-    };
+    let has_faces = if has_layers { d.Depth.is_multiple_of(6) } else { d.Depth == 6 };
     if is_cube && (d.Width != d.Height || !has_faces) {
         return Err(CUerror::INVALID_VALUE);
     }
@@ -43,11 +39,7 @@ pub(crate) fn level_descriptor(whole: &CUDA_ARRAY3D_DESCRIPTOR, level: u32) -> C
     CUDA_ARRAY3D_DESCRIPTOR {
         Width: half(whole.Width),
         Height: half(whole.Height),
-        Depth: if counts_layers {
-            whole.Depth
-        } else {
-            half(whole.Depth)
-        },
+        Depth: if counts_layers { whole.Depth } else { half(whole.Depth) },
         ..*whole
     }
 }
@@ -56,8 +48,7 @@ pub(crate) fn level_descriptor(whole: &CUDA_ARRAY3D_DESCRIPTOR, level: u32) -> C
 pub(crate) fn level_bytes(whole: &CUDA_ARRAY3D_DESCRIPTOR, level: u32) -> Option<u64> {
     let d = level_descriptor(whole, level);
     let row = (d.Width as u64).checked_mul(texel_bytes(&d)?)?;
-    row.checked_mul(d.Height.max(1) as u64)?
-        .checked_mul(d.Depth.max(1) as u64)
+    row.checked_mul(d.Height.max(1) as u64)?.checked_mul(d.Depth.max(1) as u64)
 }
 
 /// Size of a box of texels (bytes).
@@ -77,7 +68,5 @@ pub(crate) fn texel_bytes(descriptor: &CUDA_ARRAY3D_DESCRIPTOR) -> Option<u64> {
         F::UNSIGNED_INT32 | F::SIGNED_INT32 | F::FLOAT => 4,
         _ => return None,
     };
-    [1, 2, 4]
-        .contains(&descriptor.NumChannels)
-        .then(|| component * u64::from(descriptor.NumChannels))
+    [1, 2, 4].contains(&descriptor.NumChannels).then(|| component * u64::from(descriptor.NumChannels))
 }

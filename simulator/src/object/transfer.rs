@@ -151,10 +151,7 @@ impl Transfer {
     /// Whether a synchronous call waits: "for transfers from device memory to device memory, no host-side
     /// synchronization is performed".
     pub(crate) fn blocks_host_if_synchronous(&self) -> bool {
-        !matches!(
-            (self.source.place, self.destination.place),
-            (Place::Device(_), Place::Device(_))
-        )
+        !matches!((self.source.place, self.destination.place), (Place::Device(_), Place::Device(_)))
     }
 
     /// See `Work::stage`.
@@ -168,19 +165,11 @@ impl Transfer {
         }
         let mut staged = vec![0; self.bytes() as usize];
         let (pitch, slice) = (self.width, self.width * self.height);
-        let buffer = Side {
-            start: staged.as_mut_ptr() as u64,
-            pitch,
-            slice,
-            place: Place::Pageable,
-            array: None,
-        };
+        let buffer =
+            Side { start: staged.as_mut_ptr() as u64, pitch, slice, place: Place::Pageable, array: None };
         copy(&self.source, &buffer, self.width, self.height, self.depth);
         let staged: Arc<[u8]> = staged.into();
-        self.source = Side {
-            start: staged.as_ptr() as u64,
-            ..buffer
-        };
+        self.source = Side { start: staged.as_ptr() as u64, ..buffer };
         self.staged = Some(staged);
     }
 
@@ -189,19 +178,10 @@ impl Transfer {
         let is_there = |side: &Side| {
             side.place == Place::Pageable
                 || side.array.is_some()
-                || memory::is_usable(
-                    side.start,
-                    side.reach(self.width, self.height, self.depth).unwrap_or(0),
-                )
+                || memory::is_usable(side.start, side.reach(self.width, self.height, self.depth).unwrap_or(0))
         };
         if self.bytes() != 0 && is_there(&self.source) && is_there(&self.destination) {
-            copy(
-                &self.source,
-                &self.destination,
-                self.width,
-                self.height,
-                self.depth,
-            );
+            copy(&self.source, &self.destination, self.width, self.height, self.depth);
         }
     }
 }
@@ -217,35 +197,19 @@ impl Side {
             _ => return Err(CUerror::INVALID_VALUE),
         };
         let is_one_row = height <= 1 && depth <= 1;
-        let pitch = if fields.pitch == 0 && is_one_row {
-            width
-        } else {
-            fields.pitch as u64
-        };
+        let pitch = if fields.pitch == 0 && is_one_row { width } else { fields.pitch as u64 };
         let (x, y, z) = (fields.x as u64, fields.y as u64, fields.z as u64);
         if !is_one_row && pitch < x.checked_add(width).ok_or(CUerror::INVALID_VALUE)? {
             return Err(CUerror::INVALID_VALUE);
         }
-        let rows = if fields.height == 0 {
-            height
-        } else {
-            fields.height as u64
-        };
+        let rows = if fields.height == 0 { height } else { fields.height as u64 };
         let slice = pitch.checked_mul(rows).ok_or(CUerror::INVALID_VALUE)?;
         let offset = slice
             .checked_mul(z)
             .and_then(|sum| sum.checked_add(pitch.checked_mul(y)?))
             .and_then(|sum| sum.checked_add(x));
-        let start = offset
-            .and_then(|offset| address.checked_add(offset))
-            .ok_or(CUerror::INVALID_VALUE)?;
-        let mut side = Side {
-            start,
-            pitch,
-            slice,
-            place: Place::Pageable,
-            array: None,
-        };
+        let start = offset.and_then(|offset| address.checked_add(offset)).ok_or(CUerror::INVALID_VALUE)?;
+        let mut side = Side { start, pitch, slice, place: Place::Pageable, array: None };
         if width == 0 || height == 0 || depth == 0 {
             return Ok(side);
         }
@@ -267,13 +231,7 @@ impl Side {
         }
         let (pitch, slice) = (array.row_bytes(), array.row_bytes() * array.rows());
         let start = array.base()? + slice * fields.z as u64 + pitch * fields.y as u64 + fields.x as u64;
-        Ok(Side {
-            start,
-            pitch,
-            slice,
-            place: Place::Device(array.device().gpu),
-            array: Some(array),
-        })
+        Ok(Side { start, pitch, slice, place: Place::Device(array.device().gpu), array: Some(array) })
     }
 
     /// Number of bytes from the start to the end of the last row.

@@ -122,13 +122,7 @@ impl Physical {
             ..device_properties(device.ordinal)
         };
         let file = memory_file(bytes).ok_or(CUerror::OUT_OF_MEMORY)?;
-        Ok(Physical::keep(
-            device,
-            bytes,
-            properties,
-            Memory::Unpaid(file),
-            Some(team),
-        ))
+        Ok(Physical::keep(device, bytes, properties, Memory::Unpaid(file), Some(team)))
     }
 
     fn keep(
@@ -138,21 +132,8 @@ impl Physical {
         memory: Memory,
         team: Option<Team>,
     ) -> usize {
-        let users = Mutex::new(Users {
-            handles: 1,
-            mappings: 0,
-        });
-        PHYSICALS
-            .insert_with(|handle| Physical {
-                handle,
-                device,
-                bytes,
-                properties,
-                team,
-                memory,
-                users,
-            })
-            .0
+        let users = Mutex::new(Users { handles: 1, mappings: 0 });
+        PHYSICALS.insert_with(|handle| Physical { handle, device, bytes, properties, team, memory, users }).0
     }
 
     /// A file descriptor that holds the same memory, to be closed by the caller.
@@ -223,11 +204,7 @@ impl Drop for Hold {
 pub(crate) fn physical(handle: u64) -> Result<Arc<Physical>, CUerror> {
     process()?;
     let physical = PHYSICALS.get(handle as usize).ok_or(CUerror::INVALID_VALUE)?;
-    if physical.users.lock().handles == 0 {
-        Err(CUerror::INVALID_VALUE)
-    } else {
-        Ok(physical)
-    }
+    if physical.users.lock().handles == 0 { Err(CUerror::INVALID_VALUE) } else { Ok(physical) }
 }
 
 /// `cuMemRelease`.
@@ -246,10 +223,7 @@ pub(crate) fn release(handle: u64) -> Result<(), CUerror> {
 /// `CUDA_ERROR_INVALID_VALUE` for any other descriptor, or memory of a GPU that this process does not see.
 pub(crate) fn import(descriptor: i32) -> Result<usize, CUerror> {
     let object = sharing::object_of(descriptor)?;
-    let mut known = PHYSICALS
-        .all()
-        .into_iter()
-        .filter(|known| known.object() == Some(object));
+    let mut known = PHYSICALS.all().into_iter().filter(|known| known.object() == Some(object));
     if let Some(handle) = known.find_map(|known| known.retain()) {
         return Ok(handle);
     }
@@ -259,13 +233,7 @@ pub(crate) fn import(descriptor: i32) -> Result<usize, CUerror> {
     })?;
     let (device, bytes) = (shared.device, shared.bytes);
     let properties = properties(shared.tag, device.ordinal);
-    Ok(Physical::keep(
-        device,
-        bytes,
-        properties,
-        Memory::Shared(shared),
-        None,
-    ))
+    Ok(Physical::keep(device, bytes, properties, Memory::Shared(shared), None))
 }
 
 /// Facts about an allocation for importers, as the object's tag.
@@ -283,10 +251,7 @@ pub(crate) fn device_properties(ordinal: CUdevice) -> CUmemAllocationProp {
     CUmemAllocationProp {
         r#type: CUmemAllocationType::PINNED,
         requestedHandleTypes: CUmemAllocationHandleType::POSIX_FILE_DESCRIPTOR,
-        location: CUmemLocation {
-            r#type: CUmemLocationType::DEVICE,
-            id: ordinal,
-        },
+        location: CUmemLocation { r#type: CUmemLocationType::DEVICE, id: ordinal },
         win32HandleMetaData: core::ptr::null_mut(),
         allocFlags: CUmemAllocationProp_allocFlags {
             compressionType: 0,
@@ -312,9 +277,7 @@ fn memory_file(bytes: u64) -> Option<OwnedFd> {
     // Called by number: the function came with glibc 2.27, and images may have 2.17. SAFETY: the call makes a new file of
     // this name and touches nothing else.
     let answer = unsafe { libc::syscall(libc::SYS_memfd_create, c"vcuda-vmm".as_ptr(), libc::MFD_CLOEXEC) };
-    let descriptor = RawFd::try_from(answer)
-        .ok()
-        .filter(|descriptor| *descriptor >= 0)?;
+    let descriptor = RawFd::try_from(answer).ok().filter(|descriptor| *descriptor >= 0)?;
     // SAFETY: the descriptor just made, owned by no other code.
     let file = unsafe { OwnedFd::from_raw_fd(descriptor) };
     let length = libc::off_t::try_from(bytes).ok()?;
@@ -330,9 +293,7 @@ pub(crate) fn mapped(handle: u64) -> Option<Arc<Physical>> {
 /// Value of `CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES`.
 pub(crate) fn handle_types(of: &Allocation) -> u64 {
     let Kind::Mapped(handle) = of.kind else { return 0 };
-    PHYSICALS.get(handle as usize).map_or(0, |physical| {
-        u64::from(physical.properties.requestedHandleTypes.0)
-    })
+    PHYSICALS.get(handle as usize).map_or(0, |physical| u64::from(physical.properties.requestedHandleTypes.0))
 }
 
 #[cfg(test)]
@@ -341,10 +302,7 @@ mod tests {
 
     #[test]
     fn an_allocation_whose_last_reference_has_ended_is_not_retained_again() {
-        let mut users = Users {
-            handles: 1,
-            mappings: 1,
-        };
+        let mut users = Users { handles: 1, mappings: 1 };
         users.handles -= 1;
         assert!(users.retain(), "it is mapped");
         users.handles -= 1;

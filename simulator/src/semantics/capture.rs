@@ -33,8 +33,7 @@ thread_local! {
 
 /// Swaps the calling thread's interaction mode.
 pub(crate) fn exchange_mode(mode: Mode) -> Mode {
-    MODE.try_with(|current| current.replace(mode))
-        .unwrap_or(Mode::Global)
+    MODE.try_with(|current| current.replace(mode)).unwrap_or(Mode::Global)
 }
 
 /// Whether anything is being captured in this process.
@@ -66,9 +65,7 @@ impl Recording<'_> {
     /// `CUDA_ERROR_INVALID_VALUE` where the graph refuses it (a free node for foreign memory).
     pub(crate) fn add(&self, operation: Operation) -> Result<NodeKey, CUerror> {
         with(|captures| {
-            let tail = captures
-                .tail(self.stream.key)
-                .ok_or(CUerror::STREAM_CAPTURE_INVALIDATED)?;
+            let tail = captures.tail(self.stream.key).ok_or(CUerror::STREAM_CAPTURE_INVALIDATED)?;
             let node = self.graph.add(operation, &tail)?;
             captures.set_tail(self.stream.key, vec![(node, PLAIN)]);
             Ok(node)
@@ -83,11 +80,7 @@ impl Recording<'_> {
 /// context in which a blocking stream is capturing.
 #[inline]
 pub(crate) fn intercept(stream: &Stream) -> Result<Option<Recording<'_>>, CUerror> {
-    if is_any_open() {
-        intercept_some(stream)
-    } else {
-        Ok(None)
-    }
+    if is_any_open() { intercept_some(stream) } else { Ok(None) }
 }
 
 #[cold]
@@ -130,11 +123,7 @@ pub(crate) fn reject_if_capturing(stream: &Stream) -> CUresult {
 /// `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED`; the captures in it are invalidated.
 #[inline]
 pub(crate) fn reject_if_context_captures(context: &Context) -> CUresult {
-    if is_any_open() {
-        with(|captures| captures.use_context(context.handle))
-    } else {
-        Ok(())
-    }
+    if is_any_open() { with(|captures| captures.use_context(context.handle)) } else { Ok(()) }
 }
 
 /// Rejects a potentially unsafe call (`cuThreadExchangeStreamCaptureMode`) if a capture prohibits it: one that allocates,

@@ -104,10 +104,7 @@ mod tests {
                 "cuInit cuCtxCreate_v2 cuMemAlloc_v2 cuMemAllocHost_v2 cuMemcpyDtoH_v2_ptds cuLaunchKernel",
                 Class::Waits,
             ),
-            (
-                "cuStreamCreate cuEventCreate cuEventRecord_ptsz cuMemFree_v2",
-                Class::Waits,
-            ),
+            ("cuStreamCreate cuEventCreate cuEventRecord_ptsz cuMemFree_v2", Class::Waits),
             (
                 "cuStreamQuery_ptsz cuStreamSynchronize cuEventQuery cuEventElapsedTime_v2 cuCtxSynchronize",
                 Class::Faults,

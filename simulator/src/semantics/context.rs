@@ -101,11 +101,7 @@ pub(crate) fn release_on(device: &'static Device) -> CUresult {
         return Err(CUerror::INVALID_CONTEXT);
     }
     primary.retained -= 1;
-    if primary.retained == 0 {
-        end_primary(&mut primary)
-    } else {
-        Ok(())
-    }
+    if primary.retained == 0 { end_primary(&mut primary) } else { Ok(()) }
 }
 
 /// Ends the context if it is alive. It stays retained.
@@ -144,11 +140,7 @@ pub(crate) fn destroy_green(handle: CUgreenCtx) -> CUresult {
     let was_alive = green.context.is_alive();
     end_green(&green);
     release_on(green.device)?;
-    if was_alive {
-        Ok(())
-    } else {
-        Err(CUerror::CONTEXT_IS_DESTROYED)
-    }
+    if was_alive { Ok(()) } else { Err(CUerror::CONTEXT_IS_DESTROYED) }
 }
 
 /// Ends a green context's streams and frees its memory. Memory, modules and events belong to the primary context.

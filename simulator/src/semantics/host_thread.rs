@@ -62,12 +62,7 @@ struct Worker {
 
 impl Worker {
     const fn new(name: &'static str) -> Self {
-        Self {
-            name,
-            new: Mutex::new(Vec::new()),
-            wake: Condvar::new(),
-            has_started: AtomicBool::new(false),
-        }
+        Self { name, new: Mutex::new(Vec::new()), wake: Condvar::new(), has_started: AtomicBool::new(false) }
     }
 }
 
@@ -200,11 +195,7 @@ fn step(client: &Client, item: &mut Item) -> bool {
             // SAFETY: the program gave the function to be called with this argument, once.
             unsafe { function(*data) };
         }
-        Task::Callback(Callback {
-            stream,
-            function,
-            data,
-        }) => {
+        Task::Callback(Callback { stream, function, data }) => {
             // SAFETY: the program gave the callback to be called with its stream and this argument, once.
             unsafe { function(*stream, Ok(()), *data) };
         }

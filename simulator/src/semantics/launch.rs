@@ -36,11 +36,7 @@ pub(crate) fn launch(
         let context = crate::object::context::context(stream.context)?;
         crate::object::context::limits_of(&context).reserve_local(u64::from(function.info.local_bytes))?;
     }
-    let argument = if function.pace.needs_argument() {
-        given.first()?
-    } else {
-        0
-    };
+    let argument = if function.pace.needs_argument() { given.first()? } else { 0 };
     let sms = shape.sms(stream.sms);
     let duration_ns = function.pace.duration_ns(shape.blocks(), stream.sms, argument);
     let command = match function.pace {

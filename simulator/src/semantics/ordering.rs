@@ -113,9 +113,7 @@ fn frontier(stream: &Stream, client: &Client) -> Vec<Ticket> {
 /// Whether all work of the stream is done.
 pub(crate) fn is_idle(stream: &Stream) -> bool {
     let Ok(process) = process() else { return true };
-    frontier(stream, &process.client)
-        .into_iter()
-        .all(|ticket| process.client.is_done(ticket))
+    frontier(stream, &process.client).into_iter().all(|ticket| process.client.is_done(ticket))
 }
 
 /// Waits for all work submitted so far, and for its effects.

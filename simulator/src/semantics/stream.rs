@@ -71,22 +71,13 @@ fn owner_of(context: &Context) -> Owner {
 }
 
 fn new_queue(context: &Context, priority: i32) -> Result<StreamId, CUerror> {
-    process()?
-        .client
-        .stream_create(context.id, priority)
-        .map_err(|_| CUerror::OUT_OF_MEMORY)
+    process()?.client.stream_create(context.id, priority).map_err(|_| CUerror::OUT_OF_MEMORY)
 }
 
 /// Makes a default stream.
 fn make(context: &Context, role: Role) -> Result<Arc<Stream>, CUerror> {
     let flags = if role == Role::Gathering { NON_BLOCKING } else { 0 };
-    let stream = Arc::new(Stream::new(
-        owner_of(context),
-        role,
-        flags,
-        0,
-        new_queue(context, 0)?,
-    ));
+    let stream = Arc::new(Stream::new(owner_of(context), role, flags, 0, new_queue(context, 0)?));
     add_to_context(context, &stream)?;
     Ok(stream)
 }
@@ -95,12 +86,7 @@ fn make(context: &Context, role: Role) -> Result<Arc<Stream>, CUerror> {
 fn add_to_context(context: &Context, stream: &Arc<Stream>) -> CUresult {
     stream.join(&context.streams.group);
     for stamp in held_by(context) {
-        ordering::submit(
-            stream,
-            Command::Wait {
-                ticket: stamp.ticket(),
-            },
-        )?;
+        ordering::submit(stream, Command::Wait { ticket: stamp.ticket() })?;
     }
     let mut all = context.streams.all.lock();
     // A destroyed stream is kept for waits for the whole context until its work is done.
@@ -123,19 +109,11 @@ fn held_by(context: &Context) -> Vec<Stamp> {
 /// # Errors
 /// `CUDA_ERROR_OUT_OF_MEMORY` if the machine has no room for another stream.
 pub(crate) fn gather(context: &Context) -> Result<Arc<Stream>, CUerror> {
-    let gathering = context
-        .streams
-        .gathering
-        .get_or_try_init(|| make(context, Role::Gathering))?;
+    let gathering = context.streams.gathering.get_or_try_init(|| make(context, Role::Gathering))?;
     for stream in with_parts(context) {
         if !Arc::ptr_eq(&stream, gathering) && !stream.is_ended() {
             let stamp = ordering::mark(&stream)?;
-            ordering::submit(
-                gathering,
-                Command::Wait {
-                    ticket: stamp.ticket(),
-                },
-            )?;
+            ordering::submit(gathering, Command::Wait { ticket: stamp.ticket() })?;
         }
     }
     Ok(Arc::clone(gathering))
@@ -184,11 +162,7 @@ pub(crate) fn detach_all(context: &Context) {
 
 /// The legacy default stream of a context.
 pub(crate) fn legacy(context: &Context) -> Result<Arc<Stream>, CUerror> {
-    context
-        .streams
-        .legacy
-        .get_or_try_init(|| make(context, Role::Legacy))
-        .cloned()
+    context.streams.legacy.get_or_try_init(|| make(context, Role::Legacy)).cloned()
 }
 
 /// The calling thread's default stream in a context. It is a blocking stream ("the per-thread default stream is not a

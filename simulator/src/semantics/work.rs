@@ -36,10 +36,7 @@ fn copy_command(process: &Process, engine: Option<Engine>, bytes: u64) -> Comman
 
 /// Work of a stream, other than kernels and stream control.
 #[derive(Clone, Debug)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "made once per call and moved on; a box would cost more"
-)]
+#[expect(clippy::large_enum_variant, reason = "made once per call and moved on; a box would cost more")]
 pub(crate) enum Work {
     /// A copy of any shape.
     Copy(Transfer),
@@ -66,10 +63,7 @@ impl Work {
         match self {
             Work::Copy(transfer) => Operation::Copy(transfer, context),
             Work::Set(fill) => Operation::Set(fill, context),
-            Work::Alloc(block) => Operation::Alloc(Allocation {
-                block,
-                access: Arc::default(),
-            }),
+            Work::Alloc(block) => Operation::Alloc(Allocation { block, access: Arc::default() }),
             Work::Free(address) => Operation::Free(address),
         }
     }
@@ -122,19 +116,11 @@ pub(crate) fn copy(mut transfer: Transfer, stream: &Stream, is_synchronous: bool
     if transfer.bytes() == 0 {
         return Ok(());
     }
-    let waits = if is_synchronous {
-        transfer.blocks_host_if_synchronous()
-    } else {
-        transfer.blocks_host()
-    };
+    let waits = if is_synchronous { transfer.blocks_host_if_synchronous() } else { transfer.blocks_host() };
     let is_captured = capture::intercept(stream)?.is_some();
     transfer.is_awaited = waits;
     enqueue(stream, Work::Copy(transfer))?;
-    if waits && !is_captured {
-        synchronize(stream)
-    } else {
-        Ok(())
-    }
+    if waits && !is_captured { synchronize(stream) } else { Ok(()) }
 }
 
 /// Enqueues a copy, a memset or stream-ordered memory: as a node if the stream captures, otherwise as the next command,

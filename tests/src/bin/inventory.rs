@@ -54,16 +54,10 @@ fn show(mut inventory: tokio::sync::watch::Receiver<Arc<Inventory>>, events: &Ev
             Health::Healthy => "healthy".to_owned(),
             Health::Unhealthy(why) => format!("unhealthy: {why}"),
         };
-        let gpus: Vec<String> = now
-            .gpus
-            .iter()
-            .map(|gpu| format!("{} {}", gpu.uuid, health(&gpu.health)))
-            .collect();
-        let xids: Vec<String> = now
-            .xids
-            .iter()
-            .map(|((_, xid), count)| format!("{count} of {xid}"))
-            .collect();
+        let gpus: Vec<String> =
+            now.gpus.iter().map(|gpu| format!("{} {}", gpu.uuid, health(&gpu.health))).collect();
+        let xids: Vec<String> =
+            now.xids.iter().map(|((_, xid), count)| format!("{count} of {xid}")).collect();
         println!(
             "state [{}] xids [{}] problem [{}]",
             gpus.join(", "),

@@ -70,20 +70,12 @@ impl TemplateApi {
         let listener = running.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
         let address = listener.local_addr().unwrap();
         let router = Router::new()
-            .route(
-                "/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaimtemplates",
-                post(make),
-            )
+            .route("/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaimtemplates", post(make))
             .route("/api/v1/nodes", get(nodes))
             .route("/api/v1/pods", get(pods))
             .with_state(Arc::clone(&shared));
         running.spawn(async move { axum::serve(listener, router).await });
-        Self {
-            shared,
-            address,
-            folder: tempfile::tempdir().unwrap(),
-            _running: running,
-        }
+        Self { shared, address, folder: tempfile::tempdir().unwrap(), _running: running }
     }
 
     /// Path of a configuration with which the server is reached.
@@ -159,12 +151,7 @@ async fn make(State(made): State<Arc<Made>>, Path(namespace): Path<String>, body
 }
 
 async fn nodes(State(made): State<Arc<Made>>, Query(query): Query<BTreeMap<String, String>>) -> Response {
-    listed(
-        made,
-        |made| &made.nodes,
-        &query,
-        ("meta.k8s.io/v1", "PartialObjectMetadataList"),
-    )
+    listed(made, |made| &made.nodes, &query, ("meta.k8s.io/v1", "PartialObjectMetadataList"))
 }
 
 /// As the API server, for the field selectors by which pods are asked for: those without a node, and those with one that have
@@ -201,9 +188,7 @@ fn listed(
         }))
         .into_response();
     }
-    let from = query
-        .get("resourceVersion")
-        .and_then(|version| version.parse().ok());
+    let from = query.get("resourceVersion").and_then(|version| version.parse().ok());
     let mut from: usize = from.unwrap_or(0);
     let following = Arc::clone(&made);
     let changes = WatchStream::new(of(&made).version.subscribe()).map(move |_| {

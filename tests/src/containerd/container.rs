@@ -62,14 +62,7 @@ static STARTS: AtomicU32 = AtomicU32::new(0);
 
 impl<'s> Container<'s> {
     pub(super) fn new(sandbox: &'s Sandbox<'s>, devices: &'s [String]) -> Self {
-        Self {
-            sandbox,
-            devices,
-            named: Named::Field,
-            user: 0,
-            is_restricted: false,
-            mounts: Vec::new(),
-        }
+        Self { sandbox, devices, named: Named::Field, user: 0, is_restricted: false, mounts: Vec::new() }
     }
 
     /// Runs this command in it to its end.
@@ -136,38 +129,22 @@ impl<'s> Container<'s> {
             mount(&containerd.fixture.machine(), "/machine", false),
             mount(termination, "/dev/termination-log", false),
         ];
-        mounts.extend(
-            self.mounts
-                .iter()
-                .map(|(host, inside)| mount(host, inside, false)),
-        );
+        mounts.extend(self.mounts.iter().map(|(host, inside)| mount(host, inside, false)));
         let (mut devices, mut annotations) = (Vec::new(), HashMap::new());
         match self.named {
-            Named::Field => devices.extend(
-                self.devices
-                    .iter()
-                    .map(|name| cri::CdiDevice { name: name.clone() }),
-            ),
+            Named::Field => {
+                devices.extend(self.devices.iter().map(|name| cri::CdiDevice { name: name.clone() }))
+            }
             Named::Annotation => {
                 annotations.insert("cdi.k8s.io/vcuda_tests".to_owned(), self.devices.join(","));
             }
         }
-        let user = cri::Int64 {
-            value: self.user.into(),
-        };
+        let user = cri::Int64 { value: self.user.into() };
         cri::ContainerConfig {
-            metadata: Some(cri::ContainerMetadata {
-                name: "c".to_owned(),
-                attempt,
-            }),
-            image: Some(cri::Image {
-                name: image::NAME.to_owned(),
-            }),
+            metadata: Some(cri::ContainerMetadata { name: "c".to_owned(), attempt }),
+            image: Some(cri::Image { name: image::NAME.to_owned() }),
             command: words.iter().map(|&word| word.to_owned()).collect(),
-            environment: vec![cri::Variable {
-                name: "VCUDA_SIM".to_owned(),
-                value: "/machine".to_owned(),
-            }],
+            environment: vec![cri::Variable { name: "VCUDA_SIM".to_owned(), value: "/machine".to_owned() }],
             mounts,
             annotations,
             log_path: format!("c-{attempt}.log"),

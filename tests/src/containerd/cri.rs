@@ -224,7 +224,5 @@ where
     let path = PathAndQuery::from_static(method);
     let codec = ProstCodec::<Q, A>::default();
     let answer = grpc.unary(Request::new(request), path, codec).await;
-    answer
-        .map(tonic::Response::into_inner)
-        .map_err(|status| status.message().to_owned())
+    answer.map(tonic::Response::into_inner).map_err(|status| status.message().to_owned())
 }

@@ -18,9 +18,7 @@ pub(super) const NAME: &str = "vcuda.invalid/tests:1";
 pub(super) fn write(archive: &Path) {
     let scratch = tempfile::tempdir().unwrap();
     let (root, layout) = (scratch.path().join("root"), scratch.path().join("layout"));
-    for folder in [
-        "etc", "tmp", "var", "usr/bin", "app", "machine", "proc", "dev", "sys",
-    ] {
+    for folder in ["etc", "tmp", "var", "usr/bin", "app", "machine", "proc", "dev", "sys"] {
         fs::create_dir_all(root.join(folder)).unwrap();
     }
     for link in ["bin", "sbin", "lib", "lib64"] {
@@ -73,9 +71,7 @@ pub(super) fn write(archive: &Path) {
 /// Packs the contents of `folder` into `archive`. Returns the archive's bytes.
 fn tarred(folder: &Path, archive: &Path) -> Vec<u8> {
     let mut tar = Command::new("tar");
-    tar.args(["--numeric-owner", "--owner=0", "--group=0", "-c"])
-        .arg("-C")
-        .arg(folder);
+    tar.args(["--numeric-owner", "--owner=0", "--group=0", "-c"]).arg("-C").arg(folder);
     let output = tar.arg(".").stdout(File::create(archive).unwrap()).output();
     succeeded(&output.unwrap());
     fs::read(archive).unwrap()
@@ -83,10 +79,7 @@ fn tarred(folder: &Path, archive: &Path) -> Vec<u8> {
 
 /// Stores a blob under its digest. Returns its descriptor.
 fn blob(blobs: &Path, content: &[u8]) -> Value {
-    let digest: String = Sha256::digest(content)
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
+    let digest: String = Sha256::digest(content).iter().map(|byte| format!("{byte:02x}")).collect();
     fs::write(blobs.join(&digest), content).unwrap();
     json!({"digest": format!("sha256:{digest}"), "size": content.len()})
 }

@@ -31,11 +31,7 @@ pub(super) fn page(coverage: &Coverage) -> String {
     page += "\n## Hooked\n";
     page += &hooked(coverage);
     for kind in KINDS {
-        let sections: Vec<_> = coverage
-            .passed
-            .iter()
-            .filter(|section| section.kind == kind.word)
-            .collect();
+        let sections: Vec<_> = coverage.passed.iter().filter(|section| section.kind == kind.word).collect();
         if sections.is_empty() {
             continue;
         }
@@ -66,10 +62,7 @@ fn counts(coverage: &Coverage) -> String {
     row("hooked", &mut coverage.hooked.iter().map(|row| row.name.as_str()));
     for kind in KINDS {
         let sections = coverage.passed.iter().filter(|section| section.kind == kind.word);
-        let mut names = sections
-            .flat_map(|section| &section.names)
-            .map(String::as_str)
-            .peekable();
+        let mut names = sections.flat_map(|section| &section.names).map(String::as_str).peekable();
         if names.peek().is_some() {
             row(&format!("passed: {}", kind.meaning), &mut names);
         }
@@ -127,17 +120,9 @@ fn hooked(coverage: &Coverage) -> String {
 fn subject(module: &str) -> String {
     let path = workspace().join(format!("shim/src/hooks/{module}.rs"));
     let source = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-    let doc: Vec<&str> = source
-        .lines()
-        .map_while(|line| line.strip_prefix("//!"))
-        .map(str::trim)
-        .collect();
+    let doc: Vec<&str> = source.lines().map_while(|line| line.strip_prefix("//!")).map(str::trim).collect();
     let doc = doc.join(" ");
-    assert!(
-        !doc.is_empty(),
-        "{} does not say what it is about",
-        path.display()
-    );
+    assert!(!doc.is_empty(), "{} does not say what it is about", path.display());
     let end = doc.find(". ").map_or(doc.len(), |end| end + 1);
     doc[..end].to_owned()
 }
@@ -149,9 +134,7 @@ fn names(listed: &[String]) -> String {
 
 fn capital(text: &str) -> String {
     let mut letters = text.chars();
-    letters
-        .next()
-        .map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
+    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
 
 /// Breaks a text at spaces to the page's width.

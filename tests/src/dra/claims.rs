@@ -15,12 +15,9 @@ pub const NODE: &str = "node-a";
 /// The names of the devices in the slices, in their order.
 pub fn devices(api: &ResourceApi) -> Vec<String> {
     let slices = api.slices();
-    let devices = slices
-        .iter()
-        .flat_map(|slice| slice["spec"]["devices"].as_array().cloned().unwrap_or_default());
-    devices
-        .map(|device| device["name"].as_str().unwrap().to_owned())
-        .collect()
+    let devices =
+        slices.iter().flat_map(|slice| slice["spec"]["devices"].as_array().cloned().unwrap_or_default());
+    devices.map(|device| device["name"].as_str().unwrap().to_owned()).collect()
 }
 
 /// The same, once so many GPUs are published.
@@ -56,23 +53,17 @@ pub fn put_claim(api: &ResourceApi, name: &str, pod: &str, results: &[Value], co
 
 /// Puts a pod whose containers use these requests of these claims.
 pub fn put_pod(api: &ResourceApi, name: &str, containers: &[(&str, &[(&str, &str)])]) {
-    let mut claims: Vec<&str> = containers
-        .iter()
-        .flat_map(|(_, uses)| uses.iter().map(|(claim, _)| *claim))
-        .collect();
+    let mut claims: Vec<&str> =
+        containers.iter().flat_map(|(_, uses)| uses.iter().map(|(claim, _)| *claim)).collect();
     claims.sort_unstable();
     claims.dedup();
-    let claims: Vec<Value> = claims
-        .iter()
-        .map(|claim| json!({"name": claim, "resourceClaimName": claim}))
-        .collect();
+    let claims: Vec<Value> =
+        claims.iter().map(|claim| json!({"name": claim, "resourceClaimName": claim})).collect();
     let containers: Vec<Value> = containers
         .iter()
         .map(|(container, uses)| {
-            let uses: Vec<Value> = uses
-                .iter()
-                .map(|(claim, request)| json!({"name": claim, "request": request}))
-                .collect();
+            let uses: Vec<Value> =
+                uses.iter().map(|(claim, request)| json!({"name": claim, "request": request})).collect();
             json!({"name": container, "resources": {"claims": uses}})
         })
         .collect();

@@ -66,9 +66,7 @@ impl Registration for Registrations {
             return Err(refused(format!("endpoint {:?} is no name", request.endpoint)));
         }
         let socket = self.0.device_plugins().join(&request.endpoint);
-        connect_plugin(&self.0, "classic", &request.resource_name, &socket)
-            .await
-            .map_err(refused)?;
+        connect_plugin(&self.0, "classic", &request.resource_name, &socket).await.map_err(refused)?;
         Ok(Response::new(Empty {}))
     }
 }
@@ -78,11 +76,7 @@ pub(super) fn serve_registration(node: &Arc<Node>, socket: &Path) {
     let listener = UnixListener::bind(socket).unwrap();
     let service = RegistrationServer::new(Registrations(Arc::clone(node)));
     let incoming = UnixListenerStream::new(listener);
-    tokio::spawn(
-        Server::builder()
-            .add_service(service)
-            .serve_with_incoming(incoming),
-    );
+    tokio::spawn(Server::builder().add_service(service).serve_with_incoming(incoming));
 }
 
 /// Dials a plugin, reads its options, and then its list.
@@ -95,13 +89,7 @@ async fn connect_plugin(
     if !resource.contains('/') || resource.contains("kubernetes.io/") {
         return Err(format!("the name {resource:?} is no extended resource's"));
     }
-    if node
-        .devices
-        .lock()
-        .clients
-        .get(resource)
-        .is_some_and(|held| held.way != way)
-    {
+    if node.devices.lock().clients.get(resource).is_some_and(|held| held.way != way) {
         node.wrong(format!("{resource} is registered by {way} and the other way too"));
     }
     let channel = connect(socket, DIALS_WITHIN).await;
@@ -114,9 +102,7 @@ async fn connect_plugin(
         reading: None,
     };
     let options = client.plugin().get_device_plugin_options(Empty {}).await;
-    client.options = options
-        .map_err(|status| status.message().to_owned())?
-        .into_inner();
+    client.options = options.map_err(|status| status.message().to_owned())?.into_inner();
     let number = client.number;
     node.devices.lock().connected(resource, client.clone());
     let (reader, name) = (Arc::clone(node), resource.to_owned());
@@ -127,11 +113,7 @@ async fn connect_plugin(
         reader.disconnect(&name);
     });
     let mut devices = node.devices.lock();
-    if let Some(held) = devices
-        .clients
-        .get_mut(resource)
-        .filter(|held| held.number == number)
-    {
+    if let Some(held) = devices.clients.get_mut(resource).filter(|held| held.number == number) {
         held.reading = Some(reading.abort_handle());
     }
     Ok(())
@@ -193,9 +175,8 @@ pub(super) async fn watch(node: Arc<Node>) {
             }
             there.insert(path.clone());
             let identity = (metadata.ino(), metadata.ctime(), metadata.ctime_nsec());
-            let is_registered = known
-                .get(&path)
-                .is_some_and(|(before, name)| *before == identity && name.is_some());
+            let is_registered =
+                known.get(&path).is_some_and(|(before, name)| *before == identity && name.is_some());
             if is_registered {
                 continue;
             }
@@ -227,14 +208,8 @@ async fn register(node: &Arc<Node>, socket: &Path) -> Result<String, String> {
         Authority::Escaped => path.replace('/', "%2F"),
     };
     let service = "/pluginregistration.Registration";
-    let info: PluginInfo = raw::call(
-        socket,
-        &authority,
-        &format!("{service}/GetInfo"),
-        &InfoRequest {},
-        ASKS_WITHIN,
-    )
-    .await?;
+    let info: PluginInfo =
+        raw::call(socket, &authority, &format!("{service}/GetInfo"), &InfoRequest {}, ASKS_WITHIN).await?;
     // kubelet has another part for these, which a test plays by itself: two answers to one driver would contradict each other.
     if info.r#type == DRA_PLUGIN {
         return Ok(info.name);
@@ -242,10 +217,7 @@ async fn register(node: &Arc<Node>, socket: &Path) -> Result<String, String> {
     let taken = if info.r#type != DEVICE_PLUGIN {
         Err(format!("no handler registered for plugin type: {}", info.r#type))
     } else if !info.supported_versions.iter().any(|version| version == VERSION) {
-        Err(format!(
-            "versions {:?} are not supported",
-            info.supported_versions
-        ))
+        Err(format!("versions {:?} are not supported", info.supported_versions))
     } else {
         connect_plugin(node, "watched", &info.name, Path::new(&info.endpoint)).await
     };

@@ -43,11 +43,7 @@ impl Allocated {
             "DeviceIDs": by_numa,
             "AllocResp": hex(&answer.encode_to_vec()),
         });
-        Self {
-            ids: by_numa.values().flatten().cloned().collect(),
-            answer,
-            entry: entry.to_string(),
-        }
+        Self { ids: by_numa.values().flatten().cloned().collect(), answer, entry: entry.to_string() }
     }
 }
 
@@ -94,20 +90,15 @@ impl Devices {
         let read: Value = serde_json::from_str(&text).unwrap();
         for (resource, ids) in read["Data"]["RegisteredDevices"].as_object().unwrap() {
             // All are unhealthy until their plugin is back; their number is known.
-            let mut endpoint = Endpoint {
-                unhealthy: strings(ids),
-                stopped: Some(SystemTime::now()),
-                ..Endpoint::default()
-            };
+            let mut endpoint =
+                Endpoint { unhealthy: strings(ids), stopped: Some(SystemTime::now()), ..Endpoint::default() };
             endpoint.note(resource);
             self.endpoints.insert(resource.clone(), endpoint);
         }
         for entry in read["Data"]["PodDeviceEntries"].as_array().into_iter().flatten() {
             let word = |name: &str| entry[name].as_str().unwrap().to_owned();
             let by_numa = entry["DeviceIDs"].as_object().unwrap();
-            let by_numa = by_numa
-                .iter()
-                .map(|(node, ids)| (node.parse().unwrap(), strings(ids)));
+            let by_numa = by_numa.iter().map(|(node, ids)| (node.parse().unwrap(), strings(ids)));
             let answer = unhex(&word("AllocResp"));
             let answer = ContainerAllocateResponse::decode(answer.as_slice()).unwrap();
             let key = (word("PodUID"), word("ContainerName"));
@@ -124,11 +115,7 @@ impl Devices {
             true => "null".to_owned(),
             false => format!("[{}]", entries.join(",")),
         };
-        let registered: Vec<&str> = self
-            .endpoints
-            .values()
-            .map(|endpoint| endpoint.entry.as_str())
-            .collect();
+        let registered: Vec<&str> = self.endpoints.values().map(|endpoint| endpoint.entry.as_str()).collect();
         let registered = registered.join(",");
         let text = format!(
             "{{\"Data\":{{\"PodDeviceEntries\":{entries},\"RegisteredDevices\":{{{registered}}}}},\"Checksum\":1}}"
@@ -141,19 +128,12 @@ impl Devices {
     pub(super) fn counts(&self, resource: &str) -> (usize, usize) {
         let endpoint = self.endpoints.get(resource);
         endpoint.map_or((0, 0), |endpoint| {
-            (
-                endpoint.healthy.len(),
-                endpoint.healthy.len() + endpoint.unhealthy.len(),
-            )
+            (endpoint.healthy.len(), endpoint.healthy.len() + endpoint.unhealthy.len())
         })
     }
 
     pub(super) fn ways(&self, resource: &str) -> Vec<&'static str> {
-        self.clients
-            .get(resource)
-            .map(|client| client.way)
-            .into_iter()
-            .collect()
+        self.clients.get(resource).map(|client| client.way).into_iter().collect()
     }
 
     pub(super) fn knows(&self, resource: &str, later: Duration) -> bool {
@@ -186,10 +166,7 @@ impl Devices {
         endpoint.numa.clear();
         for device in devices {
             if device.id.is_empty() || device.id.len() > ID_MAX {
-                return Err(format!(
-                    "device ID {:?} has not 1 to {ID_MAX} characters",
-                    device.id
-                ));
+                return Err(format!("device ID {:?} has not 1 to {ID_MAX} characters", device.id));
             }
             let is_new = match device.health.as_str() {
                 HEALTHY => endpoint.healthy.insert(device.id.clone()),
@@ -228,16 +205,11 @@ impl Devices {
     pub(super) fn numa_nodes(&self, resource: &str) -> BTreeSet<i64> {
         let all = self.endpoints.get(resource);
         let all = all.map(|endpoint| endpoint.healthy.union(&endpoint.unhealthy).cloned().collect());
-        self.by_numa(resource, all.unwrap_or_default())
-            .into_keys()
-            .collect()
+        self.by_numa(resource, all.unwrap_or_default()).into_keys().collect()
     }
 
     pub(super) fn in_use(&self, resource: &str) -> BTreeSet<String> {
-        let all = self
-            .allocated
-            .values()
-            .filter_map(|resources| resources.get(resource));
+        let all = self.allocated.values().filter_map(|resources| resources.get(resource));
         all.flat_map(|allocated| allocated.ids.iter().cloned()).collect()
     }
 }
@@ -254,8 +226,5 @@ fn hex(bytes: &[u8]) -> String {
 
 fn unhex(text: &str) -> Vec<u8> {
     let digits: Vec<u32> = text.chars().map(|digit| digit.to_digit(16).unwrap()).collect();
-    digits
-        .chunks(2)
-        .map(|pair| u8::try_from(pair[0] * 16 + pair[1]).unwrap())
-        .collect()
+    digits.chunks(2).map(|pair| u8::try_from(pair[0] * 16 + pair[1]).unwrap()).collect()
 }

@@ -39,10 +39,7 @@ impl Node {
         let (available, must) = {
             let mut devices = self.devices.lock();
             devices.update_allocated();
-            let healthy = devices
-                .endpoints
-                .get(resource)
-                .map(|endpoint| endpoint.healthy.clone());
+            let healthy = devices.endpoints.get(resource).map(|endpoint| endpoint.healthy.clone());
             let healthy = healthy.unwrap_or_default();
             if healthy.is_empty() {
                 return Err(format!(
@@ -64,19 +61,13 @@ impl Node {
             ));
         }
         let chosen = self.choose(resource, &available, &must, count).await?;
-        let answer = self
-            .call_allocate(resource, chosen.iter().cloned().collect())
-            .await?;
+        let answer = self.call_allocate(resource, chosen.iter().cloned().collect()).await?;
         for id in &chosen {
             reused.remove(id);
         }
         let mut devices = self.devices.lock();
         let allocated = Allocated::new(key, resource, &devices.by_numa(resource, chosen), answer);
-        devices
-            .allocated
-            .entry(key.clone())
-            .or_default()
-            .insert(resource.to_owned(), allocated);
+        devices.allocated.entry(key.clone()).or_default().insert(resource.to_owned(), allocated);
         Ok(())
     }
 
@@ -99,29 +90,15 @@ impl Node {
                 must_include_device_i_ds: self.shuffled(must.clone()),
                 allocation_size: i32::try_from(count).unwrap(),
             };
-            let request = PreferredAllocationRequest {
-                container_requests: vec![request],
-            };
+            let request = PreferredAllocationRequest { container_requests: vec![request] };
             let answer = client.plugin().get_preferred_allocation(request).await;
             let answer = answer.map_err(|status| status.message().to_owned())?.into_inner();
-            let preferred = answer
-                .container_responses
-                .into_iter()
-                .next()
-                .unwrap_or_default()
-                .device_i_ds;
+            let preferred = answer.container_responses.into_iter().next().unwrap_or_default().device_i_ds;
             let preferred: BTreeSet<String> = preferred.into_iter().collect();
             if preferred.len() != count || !preferred.is_superset(must) || !preferred.is_subset(available) {
-                self.wrong(format!(
-                    "{resource}: preferred {preferred:?}, of {count} with {must:?}"
-                ));
+                self.wrong(format!("{resource}: preferred {preferred:?}, of {count} with {must:?}"));
             }
-            chosen.extend(
-                preferred
-                    .into_iter()
-                    .filter(|id| available.contains(id))
-                    .take(count - must.len()),
-            );
+            chosen.extend(preferred.into_iter().filter(|id| available.contains(id)).take(count - must.len()));
         }
         for id in self.shuffled(available.clone()) {
             if chosen.len() >= count {
@@ -144,9 +121,8 @@ impl Node {
         resource: &str,
         ids: Vec<String>,
     ) -> Result<ContainerAllocateResponse, String> {
-        let request = AllocateRequest {
-            container_requests: vec![ContainerAllocateRequest { devices_ids: ids }],
-        };
+        let request =
+            AllocateRequest { container_requests: vec![ContainerAllocateRequest { devices_ids: ids }] };
         let begun = SystemTime::now();
         let answer = self.client(resource)?.plugin().allocate(request).await;
         let answer = answer.map_err(|status| format!("{}: {}", status.code(), status.message()))?;
@@ -170,20 +146,9 @@ impl Node {
     /// Calls PreStartContainer of each plugin that wants it. One whose options are unknown since kubelet's start is not
     /// called (behaviour 5).
     pub(super) async fn before_start(&self, key: &Key) -> Result<(), String> {
-        let resources = self
-            .devices
-            .lock()
-            .allocated
-            .get(key)
-            .cloned()
-            .unwrap_or_default();
+        let resources = self.devices.lock().allocated.get(key).cloned().unwrap_or_default();
         for (resource, allocated) in self.shuffled(resources) {
-            let wants = self
-                .devices
-                .lock()
-                .endpoints
-                .get(&resource)
-                .and_then(|endpoint| endpoint.pre_start);
+            let wants = self.devices.lock().endpoints.get(&resource).and_then(|endpoint| endpoint.pre_start);
             if wants == Some(true) {
                 let ids = self.shuffled(allocated.ids);
                 self.call_start(&resource, ids).await?;

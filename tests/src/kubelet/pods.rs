@@ -44,11 +44,7 @@ pub struct PodSpec {
 impl PodSpec {
     /// A pod in the namespace `default`.
     pub fn new(name: &str) -> Self {
-        Self {
-            namespace: "default".to_owned(),
-            name: name.to_owned(),
-            containers: Vec::new(),
-        }
+        Self { namespace: "default".to_owned(), name: name.to_owned(), containers: Vec::new() }
     }
 
     /// Adds a container with its requests of the resources `vcuda.io/<word>`.
@@ -67,11 +63,7 @@ impl PodSpec {
 
     /// A pod with one container `c` and this share of a GPU.
     pub fn share(name: &str, chunks: usize, percent: usize) -> Self {
-        Self::new(name).with(
-            "c",
-            Role::Main,
-            &[("gpu", 1), ("memory", chunks), ("cores", percent)],
-        )
+        Self::new(name).with("c", Role::Main, &[("gpu", 1), ("memory", chunks), ("cores", percent)])
     }
 }
 
@@ -110,9 +102,7 @@ impl Kubelet {
             Ok(()) => Ok(pod),
             Err(why) => {
                 self.remove(&pod);
-                Err(format!(
-                    "UnexpectedAdmissionError: Allocate failed due to {why}, which is unexpected"
-                ))
+                Err(format!("UnexpectedAdmissionError: Allocate failed due to {why}, which is unexpected"))
             }
         }
     }
@@ -153,13 +143,8 @@ impl Kubelet {
     pub fn devices_of(&self, pod: &Pod, container: &str, word: &str) -> BTreeSet<String> {
         let devices = self.node.devices.lock();
         let key = (pod.uid.clone(), container.to_owned());
-        let allocated = devices
-            .allocated
-            .get(&key)
-            .and_then(|all| all.get(&format!("vcuda.io/{word}")));
-        allocated
-            .map(|allocated| allocated.ids.clone())
-            .unwrap_or_default()
+        let allocated = devices.allocated.get(&key).and_then(|all| all.get(&format!("vcuda.io/{word}")));
+        allocated.map(|allocated| allocated.ids.clone()).unwrap_or_default()
     }
 }
 
@@ -178,10 +163,7 @@ impl Node {
             if container.role == Role::Init {
                 let devices = self.devices.lock();
                 for (resource, allocated) in devices.allocated.get(&key).into_iter().flatten() {
-                    reusable
-                        .entry(resource.clone())
-                        .or_default()
-                        .extend(allocated.ids.iter().cloned());
+                    reusable.entry(resource.clone()).or_default().extend(allocated.ids.iter().cloned());
                 }
             }
         }
@@ -194,18 +176,10 @@ impl Node {
             .await
             .map_err(|why| format!("CreateContainerConfigError: rpc error: {why}"))?;
         // The stored answers of all resources.
-        let resources = self
-            .devices
-            .lock()
-            .allocated
-            .get(&key)
-            .cloned()
-            .unwrap_or_default();
+        let resources = self.devices.lock().allocated.get(&key).cloned().unwrap_or_default();
         let answers = resources.into_values().map(|allocated| allocated.answer);
-        let names: Vec<String> = answers
-            .flat_map(|answer| answer.cdi_devices)
-            .map(|device| device.name)
-            .collect();
+        let names: Vec<String> =
+            answers.flat_map(|answer| answer.cdi_devices).map(|device| device.name).collect();
         runtime::create(&self.cdi, &names).map_err(|why| format!("CreateContainerError: {why}"))
     }
 }

@@ -60,9 +60,7 @@ async fn exchange(socket: &Path, authority: &str, method: &str, message: Vec<u8>
         match kind {
             0 => answer.extend(&payload),
             3 => {
-                return Err(format!(
-                    "{method}: stream terminated by RST_STREAM with error code {payload:?}"
-                ));
+                return Err(format!("{method}: stream terminated by RST_STREAM with error code {payload:?}"));
             }
             7 => return Err(format!("{method}: the connection was ended")),
             _ => {}
@@ -73,10 +71,7 @@ async fn exchange(socket: &Path, authority: &str, method: &str, message: Vec<u8>
         }
     }
     // A compression mark and a length come first; without a message there was an error in the trailers.
-    answer
-        .get(5..)
-        .map(<[u8]>::to_vec)
-        .ok_or_else(|| format!("{method}: no message"))
+    answer.get(5..).map(<[u8]>::to_vec).ok_or_else(|| format!("{method}: no message"))
 }
 
 fn frame(kind: u8, flags: u8, stream: u8, payload: &[u8]) -> Vec<u8> {

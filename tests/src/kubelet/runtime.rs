@@ -26,10 +26,7 @@ impl Started {
     /// Mount points in the container.
     pub fn mounted(&self) -> Vec<PathBuf> {
         let mounts = self.edits.iter().filter_map(|edits| edits["mounts"].as_array());
-        mounts
-            .flatten()
-            .filter_map(|mount| Some(PathBuf::from(mount["containerPath"].as_str()?)))
-            .collect()
+        mounts.flatten().filter_map(|mount| Some(PathBuf::from(mount["containerPath"].as_str()?))).collect()
     }
 
     /// The container's directory on the host.
@@ -39,14 +36,8 @@ impl Started {
 
     /// Paths of its device nodes.
     pub fn nodes(&self) -> Vec<String> {
-        let nodes = self
-            .edits
-            .iter()
-            .filter_map(|edits| edits["deviceNodes"].as_array());
-        nodes
-            .flatten()
-            .map(|node| node["path"].as_str().unwrap().to_owned())
-            .collect()
+        let nodes = self.edits.iter().filter_map(|edits| edits["deviceNodes"].as_array());
+        nodes.flatten().map(|node| node["path"].as_str().unwrap().to_owned()).collect()
     }
 }
 
@@ -83,22 +74,11 @@ pub(super) fn create(cdi: &Path, names: &[String]) -> Result<Started, String> {
         };
         edits.push(one.clone());
     }
-    let started = Started {
-        names: names.to_vec(),
-        edits,
-    };
-    for mount in started
-        .edits
-        .iter()
-        .filter_map(|edits| edits["mounts"].as_array())
-        .flatten()
-    {
+    let started = Started { names: names.to_vec(), edits };
+    for mount in started.edits.iter().filter_map(|edits| edits["mounts"].as_array()).flatten() {
         let host = Path::new(mount["hostPath"].as_str().unwrap_or_default());
         if !host.exists() {
-            return Err(format!(
-                "error mounting {}: no such file or directory",
-                host.display()
-            ));
+            return Err(format!("error mounting {}: no such file or directory", host.display()));
         }
     }
     Ok(started)

@@ -49,11 +49,7 @@ pub(super) fn serve(node: &Arc<Node>, socket: &Path) {
     let listener = UnixListener::bind(socket).unwrap();
     let service = PodResourcesListerServer::new(Told(Arc::clone(node)));
     let incoming = UnixListenerStream::new(listener);
-    tokio::spawn(
-        Server::builder()
-            .add_service(service)
-            .serve_with_incoming(incoming),
-    );
+    tokio::spawn(Server::builder().add_service(service).serve_with_incoming(incoming));
 }
 
 #[tonic::async_trait]
@@ -75,10 +71,7 @@ impl PodResourcesLister for Told {
         };
         if let Mood::Doubles(name) = mood {
             let again = pod_resources.clone().into_iter();
-            let name = |pod| PodResources {
-                name: name.clone(),
-                ..pod
-            };
+            let name = |pod| PodResources { name: name.clone(), ..pod };
             pod_resources.extend(again.map(name).collect::<Vec<_>>());
         } else if mood == Mood::Rubbish {
             let containers = pod_resources.iter_mut().flat_map(|pod| &mut pod.containers);
@@ -97,9 +90,7 @@ impl PodResourcesLister for Told {
         let mut pods = self.0.told().into_iter();
         let found = pods.find(|pod| pod.name == request.pod_name && pod.namespace == request.pod_namespace);
         let found = found.ok_or_else(|| Status::not_found("pod not found"))?;
-        Ok(Response::new(GetPodResourcesResponse {
-            pod_resources: Some(found),
-        }))
+        Ok(Response::new(GetPodResourcesResponse { pod_resources: Some(found) }))
     }
 }
 
@@ -131,11 +122,7 @@ impl Node {
                     topology: None,
                 })
             });
-            ContainerResources {
-                name: name.to_owned(),
-                devices: entries.collect(),
-                cpu_ids: Vec::new(),
-            }
+            ContainerResources { name: name.to_owned(), devices: entries.collect(), cpu_ids: Vec::new() }
         };
         let shown = |pod: &Pod| PodResources {
             name: pod.spec.name.clone(),

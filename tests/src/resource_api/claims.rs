@@ -26,10 +26,7 @@ pub(super) struct Statuses {
 impl ResourceApi {
     /// Refuses statuses of claims, or takes them again.
     pub fn refuse_statuses(&self, are_refused: bool) {
-        self.shared
-            .statuses
-            .are_refused
-            .store(are_refused, Ordering::SeqCst);
+        self.shared.statuses.are_refused.store(are_refused, Ordering::SeqCst);
     }
 
     /// Number of times that the driver tried to write a status, and that it was written.
@@ -102,14 +99,9 @@ fn problem(node: &str, claim: &Value, entries: &[Value]) -> Option<&'static str>
         results.any(|result| keys.iter().all(|key| result[key] == entry[key]))
     };
     let is_whole = |condition: &Value| {
-        let has = |key: &&str| {
-            condition[key]
-                .as_str()
-                .is_some_and(|text| !text.is_empty() || *key == "message")
-        };
-        ["type", "status", "reason", "message", "lastTransitionTime"]
-            .iter()
-            .all(has)
+        let has =
+            |key: &&str| condition[key].as_str().is_some_and(|text| !text.is_empty() || *key == "message");
+        ["type", "status", "reason", "message", "lastTransitionTime"].iter().all(has)
     };
     for entry in entries {
         let mut conditions = entry["conditions"].as_array().into_iter().flatten();

@@ -47,9 +47,7 @@ pub(super) fn pods(shared: &Arc<Shared>, query: &BTreeMap<String, String>, heade
     if selector != format!("spec.nodeName={}", shared.node)
         || !accept.is_some_and(|kind| kind.contains("as=PartialObjectMetadata"))
     {
-        return shared.refuse(format!(
-            "pods of other nodes, or whole ones: {selector:?}, {accept:?}"
-        ));
+        return shared.refuse(format!("pods of other nodes, or whole ones: {selector:?}, {accept:?}"));
     }
     let listed = Listed {
         kind: ["PartialObjectMetadata", "PartialObjectMetadataList"],
@@ -82,9 +80,7 @@ fn list_or_watch(shared: &Arc<Shared>, query: &BTreeMap<String, String>, listed:
         }))
         .into_response();
     }
-    let after = query
-        .get("resourceVersion")
-        .and_then(|version| version.parse().ok());
+    let after = query.get("resourceVersion").and_then(|version| version.parse().ok());
     let mut after: u64 = after.unwrap_or(0);
     let following = Arc::clone(shared);
     let changes = WatchStream::new(shared.version.subscribe()).map(move |newest| {

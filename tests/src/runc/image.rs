@@ -14,10 +14,7 @@ const PERMITTED: &str = "auth required pam_permit.so\naccount required pam_permi
                          session required pam_permit.so\n";
 /// Account files with root and alice, and permission for root to become alice.
 pub(super) const ACCOUNTS: [(&str, &str); 4] = [
-    (
-        "etc/passwd",
-        "root:x:0:0::/:/bin/sh\nalice:x:1000:1000::/:/bin/sh\n",
-    ),
+    ("etc/passwd", "root:x:0:0::/:/bin/sh\nalice:x:1000:1000::/:/bin/sh\n"),
     ("etc/group", "root:x:0:\nalice:x:1000:\n"),
     ("etc/pam.d/su", PERMITTED),
     // PAM fails without this file.

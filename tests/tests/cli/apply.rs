@@ -73,17 +73,12 @@ fn grant_of_a_pod(manager: &Manager<'_>) {
             pod: "train-0".to_owned(),
             ..v1::Holder::default()
         }),
-        amounts: Some(v1::Amounts {
-            memory_bytes: 1 << 30,
-            ..v1::Amounts::default()
-        }),
+        amounts: Some(v1::Amounts { memory_bytes: 1 << 30, ..v1::Amounts::default() }),
         gpu_count: 1,
         ..v1::CreateGrantRequest::default()
     };
     runtime.block_on(async {
-        let channel = vcuda_manager_api::connect(&manager.socket(), deadline)
-            .await
-            .unwrap();
+        let channel = vcuda_manager_api::connect(&manager.socket(), deadline).await.unwrap();
         GrantsClient::new(channel).create(request).await.unwrap();
     });
 }
@@ -101,10 +96,7 @@ fn a_file_is_applied_once_and_then_changes_nothing() {
     );
     assert_eq!(node.keys(), ["other"]);
     let done = node.apply(FILE, &[]);
-    assert!(
-        done.contains("web-2 created: 4 GiB, 30 % fixed on GPU-"),
-        "{done}"
-    );
+    assert!(done.contains("web-2 created: 4 GiB, 30 % fixed on GPU-"), "{done}");
     assert!(done.ends_with("2 of 2 grants changed\n"), "{done}");
     assert_eq!(node.keys(), ["other", "web", "batch"]);
     let before = node.grants();
@@ -118,10 +110,7 @@ fn a_file_is_applied_once_and_then_changes_nothing() {
         node.apply(&changed, &["--dry-run"]),
         "change web-2: memory 5 GiB -> 4 GiB\nchange batch-3: memory 2 GiB -> 1 GiB\n2 of 2 grants would be changed\n"
     );
-    assert!(
-        node.apply(&changed, &[])
-            .contains("changed web-2: memory 5 GiB -> 4 GiB")
-    );
+    assert!(node.apply(&changed, &[]).contains("changed web-2: memory 5 GiB -> 4 GiB"));
     assert_eq!(node.grants()[1]["memory_bytes"], 4_u64 << 30);
 }
 
@@ -145,10 +134,7 @@ fn prune_releases_what_is_not_in_the_file_and_no_pods_grant_and_nothing_in_use_a
     let refused = node.try_apply(FILE, &["--prune"]);
     let said = text(&refused);
     assert_eq!(refused.status.code(), Some(1), "{said}");
-    assert!(
-        said.contains("release used-3") && said.contains("is in use"),
-        "{said}"
-    );
+    assert!(said.contains("release used-3") && said.contains("is in use"), "{said}");
     assert!(said.contains("1 of 4 changes were made"), "{said}");
     assert_eq!(node.keys(), ["dp-1", "used"]);
     drop(used);
@@ -192,11 +178,7 @@ fn a_grant_is_made_suspendable_and_stays_what_it_is() {
         assert_eq!(refused.status.code(), Some(64), "{}", text(&refused));
         assert!(text(&refused).contains(said), "{}", text(&refused));
     }
-    assert_eq!(
-        node.apply(&file, &[]),
-        "0 of 2 grants changed\n",
-        "nothing was changed"
-    );
+    assert_eq!(node.apply(&file, &[]), "0 of 2 grants changed\n", "nothing was changed");
 }
 
 #[test]
@@ -204,18 +186,9 @@ fn nothing_is_applied_if_anything_in_the_file_is_wrong() {
     let node = Node::new();
     let _manager = node.fixture.manager();
     for (wrong, said) in [
-        (
-            FILE.replace("memory: 2GiB", "memory: 2"),
-            "grants.yaml:6: memory '2': a number without a unit",
-        ),
-        (
-            FILE.replace("gpus: 2", "gpus: 2\n    color: red"),
-            "grants.yaml:9: unknown field 'color'",
-        ),
-        (
-            FILE.replace("gpus: 2", "gpu: [GPU-none]"),
-            "grants.yaml:5: gpu GPU-none: the node has no such GPU",
-        ),
+        (FILE.replace("memory: 2GiB", "memory: 2"), "grants.yaml:6: memory '2': a number without a unit"),
+        (FILE.replace("gpus: 2", "gpus: 2\n    color: red"), "grants.yaml:9: unknown field 'color'"),
+        (FILE.replace("gpus: 2", "gpu: [GPU-none]"), "grants.yaml:5: gpu GPU-none: the node has no such GPU"),
         (FILE.replace("grants:", "grants"), "grants.yaml:"),
     ] {
         let refused = node.try_apply(&wrong, &[]);
@@ -228,26 +201,15 @@ fn nothing_is_applied_if_anything_in_the_file_is_wrong() {
     let refused = node.try_apply(&large, &[]);
     let said = text(&refused);
     assert_eq!(refused.status.code(), Some(1), "{said}");
-    assert!(
-        said.contains("create batch") && said.contains("1 of 2 changes were made"),
-        "{said}"
-    );
+    assert!(said.contains("create batch") && said.contains("1 of 2 changes were made"), "{said}");
     assert_eq!(node.keys(), ["web"]);
     // From stdin.
     let mut command = node.fixture.vcuda(["apply", "-f", "-"]);
-    let mut applying = command
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut applying = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     applying.stdin.take().unwrap().write_all(FILE.as_bytes()).unwrap();
     succeeded(&applying.wait_with_output().unwrap());
     assert_eq!(node.keys(), ["web", "batch"]);
     // It is GPUs that a grant keeps.
     let refused = node.try_apply(&FILE.replace("gpus: 2", "gpus: 1"), &[]);
-    assert!(
-        text(&refused).contains("a grant keeps its GPUs: release it first"),
-        "{}",
-        text(&refused)
-    );
+    assert!(text(&refused).contains("a grant keeps its GPUs: release it first"), "{}", text(&refused));
 }

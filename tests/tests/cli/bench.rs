@@ -10,20 +10,14 @@ use serde_json::Value;
 use vcuda_tests::{Fixture, Running, eventually, skip, succeeded, text};
 
 fn bench(fixture: &Fixture, options: &[&str]) -> Value {
-    let output = fixture
-        .vcuda(["bench", "--sim", "--json"])
-        .args(options)
-        .output()
-        .unwrap();
+    let output = fixture.vcuda(["bench", "--sim", "--json"]).args(options).output().unwrap();
     serde_json::from_str(&succeeded(&output)).unwrap()
 }
 
 /// All tenants of all rows.
 fn tenants(report: &Value) -> Vec<&Value> {
     let rows = report["shares"].as_array().unwrap();
-    rows.iter()
-        .flat_map(|row| row["tenants"].as_array().unwrap())
-        .collect()
+    rows.iter().flat_map(|row| row["tenants"].as_array().unwrap()).collect()
 }
 
 fn figure(of: &Value, key: &str) -> f64 {
@@ -41,10 +35,7 @@ fn each_tenant_keeps_to_its_cap(report: &Value) {
         assert_eq!(windows.len(), 2, "{tenant}");
         let mean = windows.iter().map(|w| w.as_f64().unwrap()).sum::<f64>() / 2.0;
         assert!((mean - share).abs() < 1e-6, "{tenant}");
-        assert!(
-            (figure(tenant, "throughput_of_cap") - share / cap).abs() < 1e-6,
-            "{tenant}"
-        );
+        assert!((figure(tenant, "throughput_of_cap") - share / cap).abs() < 1e-6, "{tenant}");
     }
 }
 
@@ -87,10 +78,7 @@ fn quick_measures_each_table_and_draws_each_tenant() {
         assert!(figure(row, "programs_cpu_percent") > 0.0, "{row}");
         assert!(figure(row, "arbiter_cpu_percent") > 0.0, "{row}");
         // On an overloaded machine one or two launches waited, none of them for the clock.
-        assert!(
-            figure(row, "holds") < 10.0 || figure(row, "late_median_us") > 0.0,
-            "{row}"
-        );
+        assert!(figure(row, "holds") < 10.0 || figure(row, "late_median_us") > 0.0, "{row}");
         assert!(figure(row, "sleep_late_median_us") > 0.0, "{row}");
     }
     for key in ["alone_mean_error_percent", "split_worst_ratio_error_percent"] {
@@ -108,9 +96,8 @@ fn one_line_for_each_tenant(svg: &Path, report: &Value) {
         node.has_tag_name(("http://www.w3.org/2000/svg", "polyline"))
             && node.attribute("stroke-width") == Some("2")
     });
-    let points: Vec<usize> = lines
-        .map(|line| line.attribute("points").unwrap().split_whitespace().count())
-        .collect();
+    let points: Vec<usize> =
+        lines.map(|line| line.attribute("points").unwrap().split_whitespace().count()).collect();
     let samples: Vec<usize> = report["shares"]
         .as_array()
         .unwrap()
@@ -132,11 +119,7 @@ fn the_demo_begins_at_once() {
     let fixture = Fixture::new();
     let mut demo = Running::start(&mut fixture.vcuda(["demo", "--sim"]));
     assert!(demo.prints_within(FIRST_LINE), "nothing within {FIRST_LINE:?}");
-    assert!(
-        demo.next_line()
-            .unwrap()
-            .starts_with("vcuda demo on a simulated GPU")
-    );
+    assert!(demo.next_line().unwrap().starts_with("vcuda demo on a simulated GPU"));
     // Its tenants end, and are waited for.
     demo.signal(libc::SIGINT);
     assert_eq!(demo.finish().code(), Some(1));
@@ -147,10 +130,7 @@ fn the_demo_begins_at_once() {
 fn each_claim_of_the_demo_holds_and_is_drawn() {
     let fixture = Fixture::new();
     let svg = fixture.runtime().join("demo.svg");
-    let output = fixture
-        .vcuda(["demo", "--sim", "--json", "--svg", svg.to_str().unwrap()])
-        .output()
-        .unwrap();
+    let output = fixture.vcuda(["demo", "--sim", "--json", "--svg", svg.to_str().unwrap()]).output().unwrap();
     let report: Value = serde_json::from_str(&succeeded(&output)).unwrap();
     let checks = report["checks"].as_array().unwrap();
     assert!(checks.len() >= 28, "{report}");
@@ -164,18 +144,8 @@ fn each_claim_of_the_demo_holds_and_is_drawn() {
     assert!(checks.iter().filter(memory).count() >= 7, "{report}");
     let svg = fs::read_to_string(svg).unwrap();
     let document = roxmltree::Document::parse(&svg).unwrap();
-    let words: Vec<&str> = document
-        .descendants()
-        .filter_map(|node| node.text())
-        .map(str::trim)
-        .collect();
-    for word in [
-        "GPU time, beside the caps",
-        "memory, beside the quotas",
-        "a",
-        "b",
-        "c",
-    ] {
+    let words: Vec<&str> = document.descendants().filter_map(|node| node.text()).map(str::trim).collect();
+    for word in ["GPU time, beside the caps", "memory, beside the quotas", "a", "b", "c"] {
         assert!(words.contains(&word), "{word}: {words:?}");
     }
     what_it_says_to_do_next_works(&fixture, &String::from_utf8_lossy(&output.stderr));
@@ -185,11 +155,7 @@ fn what_it_says_to_do_next_works(fixture: &Fixture, said: &str) {
     let (_, behind) = said.split_once("`cc my-program.c ").unwrap();
     let (library, _) = behind.split_once('`').unwrap();
     let [source, program] = ["my-program.c", "my-program"].map(|name| fixture.home().join(name));
-    fs::write(
-        &source,
-        "int cuInit(unsigned); int main(void) { return cuInit(0); }",
-    )
-    .unwrap();
+    fs::write(&source, "int cuInit(unsigned); int main(void) { return cuInit(0); }").unwrap();
     let mut compiler = Command::new("cc");
     compiler.arg(&source).arg(library).arg("-o").arg(&program);
     succeeded(&compiler.output().unwrap());
@@ -200,10 +166,7 @@ fn what_it_says_to_do_next_works(fixture: &Fixture, said: &str) {
 #[test]
 fn without_the_shim_no_launch_waits() {
     let fixture = Fixture::new();
-    let report = bench(
-        &fixture,
-        &["--quick", "--only", "alone", "--seconds", "1", "--without-shim"],
-    );
+    let report = bench(&fixture, &["--quick", "--only", "alone", "--seconds", "1", "--without-shim"]);
     assert_eq!(report["with_shim"], false, "{report}");
     assert_eq!(report["overhead"], serde_json::json!([]), "{report}");
     assert_eq!(report["changes"], serde_json::json!([]), "{report}");
@@ -230,12 +193,7 @@ fn what_cannot_be_meant_is_refused_before_anything_is_measured() {
     let fixture = Fixture::new();
     let refused = |options: &[&str], status: i32, names: &str| {
         let output = fixture.vcuda(["bench", "--sim"]).args(options).output().unwrap();
-        assert_eq!(
-            output.status.code(),
-            Some(status),
-            "{options:?}: {}",
-            text(&output)
-        );
+        assert_eq!(output.status.code(), Some(status), "{options:?}: {}", text(&output));
         let words = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(words.contains(names), "{words:?} does not name {names:?}");
         assert!(output.stdout.is_empty(), "{}", text(&output));
@@ -248,22 +206,14 @@ fn what_cannot_be_meant_is_refused_before_anything_is_measured() {
     refused(&["--without-shim", "--only", "changes"], 64, "--without-shim");
     refused(&["--svg", "x.svg", "--only", "overhead"], 64, "--svg");
     refused(&["--svg", "x.svg", "--only", "changes"], 64, "--svg");
-    refused(
-        &["--svg", "/proc/no-such-place/x.svg"],
-        1,
-        "/proc/no-such-place/x.svg",
-    );
+    refused(&["--svg", "/proc/no-such-place/x.svg"], 1, "/proc/no-such-place/x.svg");
 }
 
 #[test]
 fn a_tenant_cannot_bench() {
     let fixture = Fixture::new();
     let vcuda = vcuda_tests::release_dir().join("vcuda");
-    let output = fixture
-        .tenant(&[], &vcuda)
-        .args(["bench", "--sim"])
-        .output()
-        .unwrap();
+    let output = fixture.tenant(&[], &vcuda).args(["bench", "--sim"]).output().unwrap();
     assert_eq!(output.status.code(), Some(64), "{}", text(&output));
     assert!(text(&output).contains("outside"), "{}", text(&output));
 }
@@ -271,10 +221,7 @@ fn a_tenant_cannot_bench() {
 #[test]
 fn without_a_gpu_it_says_what_to_do() {
     let fixture = Fixture::new();
-    let output = fixture
-        .vcuda(["bench", "--seconds", "1", "--quick"])
-        .output()
-        .unwrap();
+    let output = fixture.vcuda(["bench", "--seconds", "1", "--quick"]).output().unwrap();
     if output.status.success() {
         skip("bench: without_a_gpu_it_says_what_to_do: this machine has a GPU");
         return;
@@ -288,9 +235,7 @@ fn living(folder: &Path) -> usize {
     let needle = folder.as_os_str().as_encoded_bytes();
     let processes = fs::read_dir("/proc").unwrap().flatten();
     let environments = processes.filter_map(|entry| fs::read(entry.path().join("environ")).ok());
-    environments
-        .filter(|environment| environment.windows(needle.len()).any(|part| part == needle))
-        .count()
+    environments.filter(|environment| environment.windows(needle.len()).any(|part| part == needle)).count()
 }
 
 #[test]
@@ -312,9 +257,7 @@ fn interrupted_it_leaves_no_process_behind() {
     running.signal(libc::SIGINT);
     assert_eq!(running.finish().code(), Some(1));
     // Arbiter and standby end by themselves once no tenant is left.
-    eventually("no process is left", Duration::from_secs(10), || {
-        living(&folder) == 0
-    });
+    eventually("no process is left", Duration::from_secs(10), || living(&folder) == 0);
     assert!(!folder.exists(), "{}", folder.display());
 }
 
@@ -325,9 +268,7 @@ fn interrupted_it_reports_the_complete_rows() {
     let root = fixture.runtime().join("vcuda");
     let has_second_row_begun = || {
         let folders = fs::read_dir(&root).into_iter().flatten().flatten();
-        folders
-            .into_iter()
-            .any(|folder| folder.path().join("vcuda/containers/bench-3").exists())
+        folders.into_iter().any(|folder| folder.path().join("vcuda/containers/bench-3").exists())
     };
     let mut command = fixture.vcuda(["bench", "--sim", "--json", "--only", "split", "--seconds", "1"]);
     let mut running = Running::start(&mut command);
@@ -335,9 +276,6 @@ fn interrupted_it_reports_the_complete_rows() {
     running.signal(libc::SIGINT);
     assert_eq!(running.finish().code(), Some(1));
     let report: Value = serde_json::from_reader(running.0.stdout.take().unwrap()).unwrap();
-    let caps: Vec<f64> = tenants(&report)
-        .iter()
-        .map(|t| figure(t, "cap_percent"))
-        .collect();
+    let caps: Vec<f64> = tenants(&report).iter().map(|t| figure(t, "cap_percent")).collect();
     assert_eq!(caps, [30.0, 70.0]);
 }

@@ -102,12 +102,7 @@ fn a_closed_output_is_no_failure_of_a_command() {
 fn a_closed_output_is_no_failure_of_what_the_manager_tells() {
     let fixture = Fixture::new();
     let _manager = fixture.manager();
-    succeeded(
-        &fixture
-            .vcuda(["grant", "create", "web", "--memory", "2GiB"])
-            .output()
-            .unwrap(),
-    );
+    succeeded(&fixture.vcuda(["grant", "create", "web", "--memory", "2GiB"]).output().unwrap());
     for words in MANAGED {
         ends_quietly(vcuda(&fixture, words));
     }

@@ -21,9 +21,7 @@ fn offered(fixture: &Fixture, line: &[&str]) -> Vec<String> {
     assert!(output.stderr.is_empty(), "{}", text(&output));
     let said = succeeded(&output);
     // Options are offered beside values.
-    let values = said
-        .lines()
-        .filter(|line| !line.is_empty() && !line.starts_with('-'));
+    let values = said.lines().filter(|line| !line.is_empty() && !line.starts_with('-'));
     values.map(str::to_owned).collect()
 }
 
@@ -46,16 +44,10 @@ fn names_of_tenants_are_completed() {
     ] {
         assert_eq!(offered(&fixture, line), ["web", "web-api"], "{line:?}");
     }
-    assert_eq!(
-        offered(&fixture, &["vcuda", "set", ""]),
-        ["jobs", "web", "web-api"]
-    );
+    assert_eq!(offered(&fixture, &["vcuda", "set", ""]), ["jobs", "web", "web-api"]);
     assert_eq!(offered(&fixture, &["vcuda", "set", "web", "web-"]), ["web-api"]);
     assert_eq!(offered(&fixture, &["vcuda", "run", "--name", ""]), ["jobs"]);
-    assert_eq!(
-        offered(&fixture, &["vcuda", "events", "--container", ""]),
-        ["web-1", "web-api-2"]
-    );
+    assert_eq!(offered(&fixture, &["vcuda", "events", "--container", ""]), ["web-1", "web-api-2"]);
     assert!(offered(&fixture, &["vcuda", "grant", "release", "none"]).is_empty());
     drop(kept);
 }
@@ -70,10 +62,7 @@ fn internal_commands_are_not_offered() {
     for hidden in ["arbiter", "attached", "doctor-probe", "node"] {
         assert!(all.iter().all(|word| word != hidden), "{hidden}: {all:?}");
     }
-    assert_eq!(
-        offered(&fixture, &["vcuda", "usage", "--by", ""]),
-        ["tenant", "namespace", "user"]
-    );
+    assert_eq!(offered(&fixture, &["vcuda", "usage", "--by", ""]), ["tenant", "namespace", "user"]);
 }
 
 #[test]

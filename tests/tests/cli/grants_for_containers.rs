@@ -26,10 +26,7 @@ fn where_no_container_can_be_started_doctor_and_log_say_why_once_and_no_creation
     for name in ["one", "two", "three"] {
         let said = create(&fixture, name);
         assert_eq!(said.lines().count(), 1, "{said}");
-        assert!(
-            said.ends_with(&format!("; vcuda run --grant {name} -- CMD\n")),
-            "{said}"
-        );
+        assert!(said.ends_with(&format!("; vcuda run --grant {name} -- CMD\n")), "{said}");
     }
     let doctor = fixture.vcuda(["doctor", "--sim"]).output().unwrap();
     let said = text(&doctor);
@@ -40,9 +37,7 @@ fn where_no_container_can_be_started_doctor_and_log_say_why_once_and_no_creation
         "{said}"
     );
     let log = manager.log();
-    let told = log
-        .matches("no device for container engines: no libcuda.so.1")
-        .count();
+    let told = log.matches("no device for container engines: no libcuda.so.1").count();
     assert_eq!(told, 1, "{log}");
     // Who asks for a container is told.
     let refused = fixture.vcuda(["docker-args", "one"]).output().unwrap();
@@ -58,10 +53,7 @@ fn a_grant_without_a_device_is_started_by_docker_args() {
     );
     // CDI does not allow this name.
     let said = create(&fixture, "web-");
-    assert!(
-        said.contains("in a container: docker run $(vcuda docker-args web-) IMAGE\n"),
-        "{said}"
-    );
+    assert!(said.contains("in a container: docker run $(vcuda docker-args web-) IMAGE\n"), "{said}");
     succeeded(&fixture.vcuda(["docker-args", "web-"]).output().unwrap());
     let doctor = text(&fixture.vcuda(["doctor", "--sim"]).output().unwrap());
     assert!(!doctor.contains("CDI devices"), "{doctor}");
@@ -74,16 +66,8 @@ fn doctor_says_what_keeps_grants_from_having_a_device() {
     fs::write(&file, "[cdi]\ninject = \"toolkit-env\"\n").unwrap();
     let folder = folder.to_str().unwrap();
     for (name, args, why) in [
-        (
-            "a",
-            &["--cdi", folder, "--shim-library", "/nothing"][..],
-            "no shim library installed",
-        ),
-        (
-            "b",
-            &["--cdi", "/proc/nothing"],
-            "the manager cannot write to /proc/nothing",
-        ),
+        ("a", &["--cdi", folder, "--shim-library", "/nothing"][..], "no shim library installed"),
+        ("b", &["--cdi", "/proc/nothing"], "the manager cannot write to /proc/nothing"),
     ] {
         let config = ["--config", file.to_str().unwrap()];
         let _manager = fixture.manager_with(&[config.as_slice(), args].concat());

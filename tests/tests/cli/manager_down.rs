@@ -10,12 +10,7 @@ const DOWN: &str = "is not running; its socket was left behind";
 /// A node whose manager was killed after it granted `web` to a program that holds memory.
 fn killed(fixture: &Fixture) -> Running {
     let mut manager = fixture.manager();
-    succeeded(
-        &fixture
-            .vcuda(["grant", "create", "web", "--memory", "4GiB"])
-            .output()
-            .unwrap(),
-    );
+    succeeded(&fixture.vcuda(["grant", "create", "web", "--memory", "4GiB"]).output().unwrap());
     let mut command = fixture.vcuda(["run", "--sim", "--grant", "web", "--"]);
     command.arg(app("hold", Door::Dlsym));
     let program = holding(&mut command, 100 * MIB);
@@ -51,10 +46,7 @@ fn what_shows_figures_says_so_and_shows_what_was_granted() {
             let shown = String::from_utf8_lossy(&output.stdout);
             assert!(shown.contains("web-1") && shown.contains(&pid), "{shown}");
             // A heading of -q has the words, too.
-            assert!(
-                args == ["smi", "-q"] || !shown.contains("outside vcuda"),
-                "{shown}"
-            );
+            assert!(args == ["smi", "-q"] || !shown.contains("outside vcuda"), "{shown}");
         }
     }
 }

@@ -25,10 +25,7 @@ fn set_changes_neither_of_two_tenants_of_one_name() {
     let mut run = fixture.tenant(&["--memory", "1GiB", "--name", "web"], app("hold", Door::Dlsym));
     let _run = holding(&mut run, 100 * MIB);
     let said = refused(&set("web"));
-    assert!(
-        said.contains("web (of `vcuda run`) and web-1 (a grant)"),
-        "{said}"
-    );
+    assert!(said.contains("web (of `vcuda run`) and web-1 (a grant)"), "{said}");
     assert!(succeeded(&set("web-1")).starts_with("web-1 resized"));
     let mut off = fixture.vcuda(["set", "web", "--memory", "3GiB"]);
     let said = succeeded(&off.env("VCUDA_MANAGER", "off").output().unwrap());
@@ -43,10 +40,7 @@ fn events_of_a_container_are_found_by_its_name_too() {
     assert!(refused(&events("nope")).contains("there is none"));
     succeeded(&vcuda(&fixture, &["grant", "create", "web", "--memory", "1GiB"]));
     let said = refused(&events("nope"));
-    assert!(
-        said.contains("nope: no such container; there are: web-1"),
-        "{said}"
-    );
+    assert!(said.contains("nope: no such container; there are: web-1"), "{said}");
     let run = ["run", "--sim", "--grant", "web", "--"];
     let mut beyond = fixture.vcuda(run);
     beyond.arg(app("hold", Door::Dlsym)).arg((4096 * MIB).to_string());

@@ -25,10 +25,7 @@ fn has_memory(fixture: &Fixture, name: &str, gib: u64) -> bool {
 /// A node with the grant web of 2 GiB and 20 %, and a program that runs in it.
 fn started(fixture: &Fixture) -> (Manager<'_>, Commanded) {
     let manager = fixture.manager();
-    vcuda(
-        fixture,
-        &["grant", "create", "web", "--memory", "2GiB", "--cores", "20"],
-    );
+    vcuda(fixture, &["grant", "create", "web", "--memory", "2GiB", "--cores", "20"]);
     let mut command = fixture.vcuda(["run", "--sim", "--grant", "web", "--"]);
     let program = Commanded::start(command.arg(app("obey", Door::Dlsym)));
     (manager, program)
@@ -47,10 +44,7 @@ fn a_quota_goes_back_when_its_time_is_over_and_running_programs_follow() {
     // It is shown how long it holds.
     let tenant = &fixture.smi()["gpus"][0]["tenants"][0];
     let temporary = &tenant["temporary"];
-    assert!(
-        (3600..=3659).contains(&temporary["remaining_seconds"].as_u64().unwrap()),
-        "{tenant}"
-    );
+    assert!((3600..=3659).contains(&temporary["remaining_seconds"].as_u64().unwrap()), "{tenant}");
     assert_eq!(temporary["then_memory_bytes"], 2 * GIB);
     for args in [&["smi"][..], &["smi", "-q"], &["grant", "list"]] {
         let shown = vcuda(&fixture, args);
@@ -58,18 +52,11 @@ fn a_quota_goes_back_when_its_time_is_over_and_running_programs_follow() {
     }
     // A later change replaces it, and begins at the lasting quota.
     let said = vcuda(&fixture, &["set", "web", "--cores", "30", "--for", "2s"]);
-    assert!(
-        said.contains("resized to 2 GiB, 30 % fixed, for 2 s, then 2 GiB, 20 % fixed"),
-        "{said}"
-    );
+    assert!(said.contains("resized to 2 GiB, 30 % fixed, for 2 s, then 2 GiB, 20 % fixed"), "{said}");
     assert_eq!(program.info().1, 2 * GIB);
-    eventually("the time is over", SOON, || {
-        grant(&fixture, "web")["cores_permille"] == 200
-    });
+    eventually("the time is over", SOON, || grant(&fixture, "web")["cores_permille"] == 200);
     assert_eq!(grant(&fixture, "web")["temporary"], Value::Null);
-    eventually("it is told", SOON, || {
-        vcuda(&fixture, &["events"]).contains("VcudaChangeEnded")
-    });
+    eventually("it is told", SOON, || vcuda(&fixture, &["events"]).contains("VcudaChangeEnded"));
     // One without a time ends it for good.
     vcuda(&fixture, &["set", "web", "--memory", "4GiB", "--for", "1h"]);
     let said = vcuda(&fixture, &["set", "web", "--memory", "3GiB"]);
@@ -113,38 +100,19 @@ fn a_killed_manager_forgets_no_time() {
 fn room_for_the_lasting_quota_is_kept() {
     let fixture = Fixture::with_gpus(1, "16GiB");
     let _manager = fixture.manager();
-    vcuda(
-        &fixture,
-        &["grant", "create", "large", "--memory", "12GiB", "--cores", "60"],
-    );
-    vcuda(
-        &fixture,
-        &["set", "large", "--memory", "2GiB", "--cores", "10", "--for", "1h"],
-    );
+    vcuda(&fixture, &["grant", "create", "large", "--memory", "12GiB", "--cores", "60"]);
+    vcuda(&fixture, &["set", "large", "--memory", "2GiB", "--cores", "10", "--for", "1h"]);
     for args in [["--memory", "6GiB"], ["--cores", "50"]] {
         let refused = fixture
-            .vcuda(
-                ["grant", "create", "other", "--memory", "1GiB"]
-                    .iter()
-                    .take(3)
-                    .chain(&args),
-            )
+            .vcuda(["grant", "create", "other", "--memory", "1GiB"].iter().take(3).chain(&args))
             .output()
             .unwrap();
         assert_eq!(refused.status.code(), Some(1), "{}", text(&refused));
     }
     // Within what is kept, nothing is refused.
-    vcuda(
-        &fixture,
-        &[
-            "set", "large", "--memory", "12GiB", "--cores", "60", "--for", "1s",
-        ],
-    );
+    vcuda(&fixture, &["set", "large", "--memory", "12GiB", "--cores", "60", "--for", "1s"]);
     vcuda(&fixture, &["set", "large", "--memory", "2GiB", "--cores", "10"]);
-    vcuda(
-        &fixture,
-        &["grant", "create", "other", "--memory", "6GiB", "--cores", "50"],
-    );
+    vcuda(&fixture, &["grant", "create", "other", "--memory", "6GiB", "--cores", "50"]);
 }
 
 #[test]
@@ -152,18 +120,9 @@ fn a_tenant_without_a_manager_is_refused_with_the_reason() {
     let fixture = Fixture::new();
     let mut command = fixture.tenant(&["--name", "own", "--memory", "2GiB"], app("hold", Door::Dlsym));
     let _own = holding(&mut command, 100 * MIB);
-    let refused = fixture
-        .vcuda(["set", "own", "--memory", "1GiB", "--for", "1h"])
-        .output()
-        .unwrap();
+    let refused = fixture.vcuda(["set", "own", "--memory", "1GiB", "--for", "1h"]).output().unwrap();
     let said = text(&refused);
     assert_eq!(refused.status.code(), Some(64), "{said}");
-    assert!(
-        said.contains("no manager that would set its quota back"),
-        "{said}"
-    );
-    assert_eq!(
-        fixture.smi()["gpus"][0]["tenants"][0]["memory_limit_bytes"],
-        2 * GIB
-    );
+    assert!(said.contains("no manager that would set its quota back"), "{said}");
+    assert_eq!(fixture.smi()["gpus"][0]["tenants"][0]["memory_limit_bytes"], 2 * GIB);
 }

@@ -42,9 +42,7 @@ fn outside(fixture: &Fixture) -> Vec<(u64, u64)> {
 fn is_shown(fixture: &Fixture, stranger: &Running) {
     let pid = stranger.0.id();
     let is_it = |(seen, bytes): &(u64, u64)| *seen == u64::from(pid) && *bytes >= 200 * MIB;
-    eventually("the stranger is seen", SOON, || {
-        outside(fixture).iter().any(is_it)
-    });
+    eventually("the stranger is seen", SOON, || outside(fixture).iter().any(is_it));
     let table = told(fixture, &["smi"]);
     let row = table.lines().find(|line| line.contains("outside vcuda")).unwrap();
     assert!(row.contains(&pid.to_string()) && row.contains("MiB"), "{table}");
@@ -82,20 +80,15 @@ fn what_a_gpu_is_is_the_same_with_and_without_a_manager() {
     });
     assert_eq!(query(), bare);
     let (bus, capability) = bare.trim().split_once(", ").unwrap();
-    assert!(
-        bus.len() == 16 && bus.starts_with("00000000:") && bus.ends_with(".0"),
-        "{bare}"
-    );
+    assert!(bus.len() == 16 && bus.starts_with("00000000:") && bus.ends_with(".0"), "{bare}");
     assert!(capability.parse::<f64>().is_ok(), "{bare}");
 }
 
 #[test]
 fn a_process_outside_of_vcuda_has_a_row_without_a_manager() {
     let fixture = Fixture::new();
-    let tenant = holding(
-        &mut fixture.tenant(&["--memory", "4GiB", "--name", "web"], app("hold", Door::Dlsym)),
-        GIB,
-    );
+    let tenant =
+        holding(&mut fixture.tenant(&["--memory", "4GiB", "--name", "web"], app("hold", Door::Dlsym)), GIB);
     let stranger = stranger(&fixture);
     is_shown(&fixture, &stranger);
     // The tenant's own process is not outside.
@@ -112,10 +105,7 @@ fn a_process_outside_of_vcuda_has_a_row_without_a_manager() {
         .output()
         .unwrap();
     let inside: Value = serde_json::from_str(&succeeded(&inside)).unwrap();
-    assert_eq!(
-        inside["gpus"][0]["outside_processes"].as_array().unwrap().len(),
-        0
-    );
+    assert_eq!(inside["gpus"][0]["outside_processes"].as_array().unwrap().len(), 0);
 }
 
 #[test]
@@ -126,15 +116,10 @@ fn a_program_whose_grant_was_taken_away_stays_in_sight() {
     let mut run = fixture.vcuda(["run", "--sim", "--grant", "web", "--"]);
     let program = holding(run.arg(app("hold", Door::Dlsym)), 200 * MIB);
     let pid = program.0.id().to_string();
-    eventually("it is a tenant's", SOON, || {
-        told(&fixture, &["ps"]).contains(&pid)
-    });
+    eventually("it is a tenant's", SOON, || told(&fixture, &["ps"]).contains(&pid));
     let refused = fixture.vcuda(["grant", "release", "web"]).output().unwrap();
     assert!(text(&refused).contains("--force"), "{}", text(&refused));
-    assert_eq!(
-        told(&fixture, &["grant", "release", "web", "--force"]),
-        "web-1 released\n"
-    );
+    assert_eq!(told(&fixture, &["grant", "release", "web", "--force"]), "web-1 released\n");
     is_shown(&fixture, &program);
 }
 
@@ -151,21 +136,12 @@ fn the_manager_tells_what_nvml_tells() {
         "power_limit_mw",
         "utilization_percent",
     ] {
-        assert!(
-            own[key].is_u64() && own[key] == managed[key],
-            "{key}: {own} {managed}"
-        );
+        assert!(own[key].is_u64() && own[key] == managed[key], "{key}: {own} {managed}");
     }
     let smi = fixture.smi();
-    assert!(
-        smi["driver_version"].is_string() && smi["cuda_version"].is_string(),
-        "{smi}"
-    );
+    assert!(smi["driver_version"].is_string() && smi["cuda_version"].is_string(), "{smi}");
     let table = told(&fixture, &["smi"]);
-    assert!(
-        table.contains("CUDA Version: ") && !table.contains("N/A"),
-        "{table}"
-    );
+    assert!(table.contains("CUDA Version: ") && !table.contains("N/A"), "{table}");
 }
 
 /// A process in a PID namespace of its own is shown with its PID here.
@@ -221,10 +197,7 @@ fn processes_are_told_in_nvidia_smis_form() {
     let gpu = fixture.report()["gpus"][0]["uuid"].as_str().unwrap().to_owned();
     let row = format!("{}, ", stranger.0.id());
     let mut lines = rows.lines();
-    assert_eq!(
-        lines.next(),
-        Some("pid, used_gpu_memory [MiB], gpu_uuid, process_name")
-    );
+    assert_eq!(lines.next(), Some("pid, used_gpu_memory [MiB], gpu_uuid, process_name"));
     let line = lines.next().unwrap();
     assert!(line.starts_with(&row) && line.contains(&gpu), "{rows}");
     assert_eq!(lines.next(), None);
@@ -263,35 +236,19 @@ fn selectors_and_forms() {
     let fixture = Fixture::with_gpus(2, "24GiB");
     let list = told(&fixture, &["smi", "-L"]);
     let second = list.lines().nth(1).unwrap();
-    assert!(
-        second.starts_with("GPU 1: ") && second.contains(" (UUID: GPU-"),
-        "{list}"
-    );
+    assert!(second.starts_with("GPU 1: ") && second.contains(" (UUID: GPU-"), "{list}");
     let uuid = second.split("UUID: ").nth(1).unwrap().trim_end_matches(')');
     for selector in ["1", uuid, &uuid[..12]] {
-        let query = [
-            "smi",
-            "-i",
-            selector,
-            "--query-gpu=index,uuid",
-            "--format=csv,noheader",
-        ];
+        let query = ["smi", "-i", selector, "--query-gpu=index,uuid", "--format=csv,noheader"];
         assert_eq!(told(&fixture, &query), format!("1, {uuid}\n"), "{selector}");
     }
     assert_eq!(
-        told(
-            &fixture,
-            &["smi", "--query-gpu=memory.total,memory.used", "-i", "0"]
-        ),
+        told(&fixture, &["smi", "--query-gpu=memory.total,memory.used", "-i", "0"]),
         "memory.total [MiB], memory.used [MiB]\n24576 MiB, 0 MiB\n"
     );
     let wrong = fixture.vcuda(["smi", "-i", "7"]).output().unwrap();
     assert_eq!(wrong.status.code(), Some(64), "{}", text(&wrong));
-    assert!(
-        text(&wrong).contains("-i 7: no such GPU; there is 0 (GPU-"),
-        "{}",
-        text(&wrong)
-    );
+    assert!(text(&wrong).contains("-i 7: no such GPU; there is 0 (GPU-"), "{}", text(&wrong));
     let wrong = fixture.vcuda(["smi", "--query-gpu=nonsense"]).output().unwrap();
     assert_eq!(wrong.status.code(), Some(64), "{}", text(&wrong));
     assert_eq!(told(&fixture, &["smi", "dmon", "-c", "2"]).lines().count(), 2 + 4);
@@ -325,16 +282,8 @@ fn watch_and_top_use_the_alternate_screen_and_give_it_back() {
     for (line, keys, word) in [
         ("vcuda smi --watch", "q", "Driver Version: "),
         ("vcuda top", "?xq", "(SIGTERM);"),
-        (
-            "timeout --foreground -s TERM 3 vcuda top || [ $? = 124 ]",
-            "",
-            "q",
-        ),
-        (
-            "timeout --foreground -s HUP 3 vcuda smi --watch || [ $? = 124 ]",
-            "",
-            "Driver",
-        ),
+        ("timeout --foreground -s TERM 3 vcuda top || [ $? = 124 ]", "", "q"),
+        ("timeout --foreground -s HUP 3 vcuda smi --watch || [ $? = 124 ]", "", "Driver"),
     ] {
         let Some(text) = on_terminal(&fixture, line, keys) else {
             return;
@@ -362,11 +311,8 @@ fn colour_is_for_terminals_without_no_color() {
 fn a_gpu_that_gets_no_new_tenants_says_why() {
     let fixture = Fixture::with_gpus(2, "24GiB");
     let _manager = fixture.manager();
-    let said = |words: &str| {
-        [&["smi"][..], &["smi", "-q"]]
-            .iter()
-            .all(|args| told(&fixture, args).contains(words))
-    };
+    let said =
+        |words: &str| [&["smi"][..], &["smi", "-q"]].iter().all(|args| told(&fixture, args).contains(words));
     assert!(!said("no new tenants"));
     told(&fixture, &["gpu", "cordon", "1"]);
     assert!(said("no new tenants: cordoned"));

@@ -35,10 +35,7 @@ fn files(archive: &Path) -> BTreeMap<String, Vec<u8>> {
 fn bundle(fixture: &Fixture, name: &str, options: &[&str]) -> BTreeMap<String, Vec<u8>> {
     let path = fixture.home().join(name);
     let mut command = fixture.vcuda(["support-bundle"]);
-    command
-        .args(options)
-        .arg(&path)
-        .env("SECRET_OF_THE_USER", "environ-s3cr3t");
+    command.args(options).arg(&path).env("SECRET_OF_THE_USER", "environ-s3cr3t");
     let said = succeeded(&command.output().unwrap());
     assert!(said.contains(path.to_str().unwrap()), "{said}");
     let mode = fs::metadata(&path).unwrap().permissions().mode();
@@ -116,14 +113,8 @@ fn without_a_manager_the_rest_is_there() {
     let files = bundle(&fixture, "b.tar.gz", &["--sim"]);
     assert!(files.contains_key("doctor.txt") && files.contains_key("smi.txt"));
     let manifest = String::from_utf8(files["MANIFEST"].clone()).unwrap();
-    let events = manifest
-        .lines()
-        .find(|line| line.starts_with("events.jsonl"))
-        .unwrap();
-    assert!(
-        events.contains("not there: ") && events.contains("manager"),
-        "{manifest}"
-    );
+    let events = manifest.lines().find(|line| line.starts_with("events.jsonl")).unwrap();
+    assert!(events.contains("not there: ") && events.contains("manager"), "{manifest}");
 }
 
 /// I12: what a tenant puts in place of its limits does not get into the archive of a user who may read more.
@@ -170,11 +161,7 @@ fn a_full_disk_leaves_no_file_and_names_the_remedy() {
     let Some(disk) = Tmpfs::new("size=4k") else { return };
     fs::write(disk.path().join("filler"), [1; 4096]).unwrap();
     let path = disk.path().join("b.tar.gz");
-    let output = fixture
-        .vcuda(["support-bundle", "--sim"])
-        .arg(&path)
-        .output()
-        .unwrap();
+    let output = fixture.vcuda(["support-bundle", "--sim"]).arg(&path).output().unwrap();
     let said = text(&output);
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains("name a file elsewhere"), "{said}");

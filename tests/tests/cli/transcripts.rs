@@ -15,19 +15,9 @@ const COMMANDS: [&[&str]; 16] = [
     &["smi", "-q", "-i", "0"],
     &["smi", "dmon", "-c", "1"],
     &["smi", "pmon", "-c", "1"],
-    &[
-        "smi",
-        "--query-gpu=index,name,driver_version,memory.total,memory.used,power.limit",
-    ],
-    &[
-        "smi",
-        "--query-gpu=name,memory.used",
-        "--format=csv,noheader,nounits",
-    ],
-    &[
-        "smi",
-        "--query-tenants=name,memory.limit,memory.used,cores.limit,cores.used,policy,state,processes",
-    ],
+    &["smi", "--query-gpu=index,name,driver_version,memory.total,memory.used,power.limit"],
+    &["smi", "--query-gpu=name,memory.used", "--format=csv,noheader,nounits"],
+    &["smi", "--query-tenants=name,memory.limit,memory.used,cores.limit,cores.used,policy,state,processes"],
     &["ps"],
     &["grant", "list"],
     &["grant", "show", "web"],
@@ -93,10 +83,7 @@ fn masked(text: &str, pids: &[(u32, char)], uuids: &[String]) -> String {
         text = text.replace(&format!(" {pid}"), &format!(" {letter}"));
     }
     for (number, uuid) in uuids.iter().enumerate() {
-        text = text.replace(
-            uuid,
-            &format!("GPU-{}", number.to_string().repeat(uuid.len() - 4)),
-        );
+        text = text.replace(uuid, &format!("GPU-{}", number.to_string().repeat(uuid.len() - 4)));
     }
     let is_time = |line: &str| {
         let days = ["Mon ", "Tue ", "Wed ", "Thu ", "Fri ", "Sat ", "Sun "];
@@ -124,16 +111,8 @@ fn create_tenants(node: &Node) {
 /// Waits until the manager, which looks at NVML every other second, tells of these processes and their memory.
 fn wait_until_seen(node: &Node, pids: &[(u32, char)]) {
     let is_seen = |text: &str| pids.iter().all(|(pid, _)| text.contains(&format!(" {pid}")));
-    eventually("all are seen", Duration::from_secs(30), || {
-        is_seen(&node.vcuda(&["ps"], 80))
-    });
-    let figure = [
-        "smi",
-        "-i",
-        "0",
-        "--query-gpu=memory.used",
-        "--format=csv,noheader,nounits",
-    ];
+    eventually("all are seen", Duration::from_secs(30), || is_seen(&node.vcuda(&["ps"], 80)));
+    let figure = ["smi", "-i", "0", "--query-gpu=memory.used", "--format=csv,noheader,nounits"];
     eventually("NVML's figure is known", Duration::from_secs(30), || {
         node.vcuda(&figure, 80).trim().parse::<u64>().unwrap() > 2200
     });
@@ -162,10 +141,7 @@ fn each_table_is_as_wide_as_the_terminal() {
                 _ => !args.contains(&"--csv"),
             };
             let widest = text.lines().map(|line| line.chars().count()).max().unwrap();
-            assert!(
-                !is_table || widest <= columns as usize,
-                "{args:?}: {widest}\n{text}"
-            );
+            assert!(!is_table || widest <= columns as usize, "{args:?}: {widest}\n{text}");
             transcript += &format!("$ vcuda {}\n{text}\n", args.join(" "));
         }
         compare(&transcript, columns);
@@ -183,35 +159,15 @@ const OF_SUSPENDED: [&[&str]; 3] = [
 fn a_suspended_tenant_says_so_at_each_width() {
     let node = Node::new();
     let _manager = node.fixture.manager();
-    node.vcuda(
-        &[
-            "grant",
-            "create",
-            "notebook",
-            "--memory",
-            "4GiB",
-            "--suspendable",
-            "--gpu",
-            "0",
-        ],
-        80,
-    );
+    node.vcuda(&["grant", "create", "notebook", "--memory", "4GiB", "--suspendable", "--gpu", "0"], 80);
     let command = node.fixture.vcuda(["run", "--sim", "--grant", "notebook", "--"]);
     let program = node.holding(command, 512 * MIB);
     let uuids = node.uuids();
     node.vcuda(&["suspend", "notebook"], 80);
-    let query = [
-        "smi",
-        "-i",
-        "0",
-        "--query-gpu=memory.used",
-        "--format=csv,noheader,nounits",
-    ];
-    eventually(
-        "NVML sees that its memory is away",
-        Duration::from_secs(30),
-        || node.vcuda(&query, 80).trim() == "0",
-    );
+    let query = ["smi", "-i", "0", "--query-gpu=memory.used", "--format=csv,noheader,nounits"];
+    eventually("NVML sees that its memory is away", Duration::from_secs(30), || {
+        node.vcuda(&query, 80).trim() == "0"
+    });
     let pids = [(program.0.id(), 'N')];
     for columns in [40, 80, 160] {
         let mut transcript = String::new();
@@ -270,9 +226,7 @@ fn of_the_node(text: &str) -> String {
     for line in text.lines() {
         if !line.starts_with(' ') {
             let link = line.split_once(' ').unwrap().1.trim_start();
-            is_kept = ["tenant ", "GPU", "quotas"]
-                .iter()
-                .any(|kind| link.starts_with(kind));
+            is_kept = ["tenant ", "GPU", "quotas"].iter().any(|kind| link.starts_with(kind));
         }
         if is_kept {
             kept += &format!("{line}\n");
@@ -296,11 +250,8 @@ fn compare_with(transcript: &str, name: &str) {
         return;
     }
     let expected = fs::read_to_string(place).unwrap_or_default();
-    let differences: Vec<(&str, &str)> = expected
-        .lines()
-        .zip(transcript.lines())
-        .filter(|(one, other)| one != other)
-        .collect();
+    let differences: Vec<(&str, &str)> =
+        expected.lines().zip(transcript.lines()).filter(|(one, other)| one != other).collect();
     assert!(
         expected == transcript,
         "{name}: {differences:#?}\nVCUDA_TEST_WRITE=1 writes the transcript anew; all of it is now:\n{transcript}"

@@ -26,12 +26,7 @@ fn figure(row: &Value, name: &str) -> f64 {
 }
 
 fn create(fixture: &Fixture, args: &[&str]) {
-    succeeded(
-        &fixture
-            .vcuda(["grant", "create"].iter().chain(args))
-            .output()
-            .unwrap(),
-    );
+    succeeded(&fixture.vcuda(["grant", "create"].iter().chain(args)).output().unwrap());
 }
 
 /// A program that keeps the GPU busy in the grant `web` for a second, and has begun.
@@ -67,8 +62,7 @@ fn usage_outlives_tenants_restarts_and_a_kill() {
     manager.start_again();
     let second = counted(&fixture, first + 0.05);
     let mut hold = fixture.vcuda(["run", "--sim", "--grant", "web", "--"]);
-    hold.arg(app("hold", Door::Dlsym))
-        .args([GIB.to_string(), (9 * GIB).to_string()]);
+    hold.arg(app("hold", Door::Dlsym)).args([GIB.to_string(), (9 * GIB).to_string()]);
     let mut hold = Running::start(&mut hold);
     hold.wait_for("holding");
     eventually("peak and denial are counted", SOON, || {
@@ -92,16 +86,10 @@ fn usage_outlives_tenants_restarts_and_a_kill() {
     manager.kill_and_restart();
     assert_eq!(row(&fixture, "tenant", "web-1").unwrap(), before);
     assert_eq!(figure(&before, "memory_requested_bytes"), (8 * GIB) as f64);
-    assert!(
-        figure(&before, "memory_peak_bytes") < (2 * GIB) as f64,
-        "{before}"
-    );
+    assert!(figure(&before, "memory_peak_bytes") < (2 * GIB) as f64, "{before}");
     assert!(figure(&before, "gpu_seconds") >= second, "{before}");
     assert!(row(&fixture, "user", user.trim()).is_some());
-    assert_eq!(
-        row(&fixture, "namespace", "").unwrap()["denials"],
-        before["denials"]
-    );
+    assert_eq!(row(&fixture, "namespace", "").unwrap()["denials"], before["denials"]);
 }
 
 #[test]
@@ -110,17 +98,11 @@ fn a_hostile_tenant_gets_no_absurd_sums() {
     let mut manager = fixture.manager();
     let tenant = fixture.keep("hostile", &["--memory", "4GiB", "--cores", "30"]);
     let other = fixture.keep("other", &["--memory", "1GiB"]);
-    let _holding = Running::start(
-        other
-            .command(app("hold", Door::Dlsym))
-            .arg((100 * MIB).to_string()),
-    );
+    let _holding = Running::start(other.command(app("hold", Door::Dlsym)).arg((100 * MIB).to_string()));
     let usage = tenant.directory().join("usage");
     let size = usize::try_from(fs::metadata(&usage).unwrap().len()).unwrap();
     let file = fs::File::options().write(true).open(&usage).unwrap();
-    let noise: Vec<u8> = (0..size)
-        .map(|at| (at * 2_654_435_761).to_le_bytes()[1])
-        .collect();
+    let noise: Vec<u8> = (0..size).map(|at| (at * 2_654_435_761).to_le_bytes()[1]).collect();
     for round in 0..6 {
         for bytes in [vec![0xff; size], vec![0; size], noise.clone()] {
             // All behind the header.
@@ -138,15 +120,8 @@ fn a_hostile_tenant_gets_no_absurd_sums() {
     assert!(figure(&hostile, "gpu_seconds") < 900.0, "{all}");
     assert!(figure(&hostile, "throttled_seconds") < 64.0 * 900.0, "{all}");
     assert!(figure(&hostile, "denials") < 900e6, "{all}");
-    assert!(
-        figure(&hostile, "memory_peak_bytes") <= (80 * GIB) as f64,
-        "{all}"
-    );
-    assert_eq!(
-        figure(&hostile, "memory_requested_bytes"),
-        (4 * GIB) as f64,
-        "{all}"
-    );
+    assert!(figure(&hostile, "memory_peak_bytes") <= (80 * GIB) as f64, "{all}");
+    assert_eq!(figure(&hostile, "memory_requested_bytes"), (4 * GIB) as f64, "{all}");
     let other = row(&fixture, "tenant", "other").unwrap();
     assert_eq!(figure(&other, "gpu_seconds"), 0.0, "{all}");
     assert!(figure(&other, "memory_peak_bytes") < GIB as f64, "{all}");
@@ -169,10 +144,7 @@ fn a_wrong_period_is_refused_with_its_remedy() {
     let both = fixture.vcuda(["usage", "--csv", "--json"]).output().unwrap();
     assert_eq!(both.status.code(), Some(64));
     let csv = succeeded(&fixture.vcuda(["usage", "--csv"]).output().unwrap());
-    assert_eq!(
-        csv,
-        "key,gpu_seconds,memory_requested_bytes,memory_peak_bytes,denials,throttled_seconds\n"
-    );
+    assert_eq!(csv, "key,gpu_seconds,memory_requested_bytes,memory_peak_bytes,denials,throttled_seconds\n");
     assert!(succeeded(&fixture.vcuda(["usage"]).output().unwrap()).contains("nothing was used"));
 }
 
@@ -193,7 +165,5 @@ fn a_damaged_file_is_told_and_the_others_stay() {
     let events = succeeded(&fixture.vcuda(["events"]).output().unwrap());
     assert!(events.contains("VcudaUsageForgotten"), "{events}");
     // The living grant is counted from now on.
-    eventually("it is counted again", SOON, || {
-        row(&fixture, "tenant", "web-1").is_some()
-    });
+    eventually("it is counted again", SOON, || row(&fixture, "tenant", "web-1").is_some());
 }

@@ -84,29 +84,14 @@ fn a_job_of_slurm_has_its_grant_and_one_beyond_its_users_limit_is_cancelled() {
         return;
     }
     let _manager = node.manager(LIMITS);
-    let (first, second) = (
-        Job {
-            node: &node,
-            number: "7",
-        },
-        Job {
-            node: &node,
-            number: "8",
-        },
-    );
+    let (first, second) = (Job { node: &node, number: "7" }, Job { node: &node, number: "8" });
     succeeded(&first.run("slurm-prolog.sh"));
     let listed = || succeeded(&node.fixture.vcuda(["grant", "list"]).output().unwrap());
-    assert!(
-        listed().contains("job-7-1") && listed().contains("user daemon"),
-        "{}",
-        listed()
-    );
+    assert!(listed().contains("job-7-1") && listed().contains("user daemon"), "{}", listed());
     // The task's programs have the job's quota.
     let variables = succeeded(&first.run("slurm-task-prolog.sh"));
-    let exports: Vec<(&str, &str)> = variables
-        .lines()
-        .filter_map(|line| line.strip_prefix("export ")?.split_once('='))
-        .collect();
+    let exports: Vec<(&str, &str)> =
+        variables.lines().filter_map(|line| line.strip_prefix("export ")?.split_once('=')).collect();
     assert_eq!(exports.len(), 4, "{variables}");
     // A number, as programs such as vLLM take no UUID.
     assert!(exports.contains(&("CUDA_VISIBLE_DEVICES", "0")), "{variables}");
@@ -127,10 +112,7 @@ fn a_job_of_slurm_has_its_grant_and_one_beyond_its_users_limit_is_cancelled() {
     succeeded(&second.run("slurm-prolog.sh"));
     let calls = fs::read_to_string(stand_ins(&node).join("calls")).unwrap();
     assert!(calls.contains("scancel 8"), "{calls}");
-    assert!(
-        calls.contains("user daemon (1) may have 8 GiB of GPU memory"),
-        "{calls}"
-    );
+    assert!(calls.contains("user daemon (1) may have 8 GiB of GPU memory"), "{calls}");
     for job in [first, second] {
         succeeded(&job.run("slurm-epilog.sh"));
     }
@@ -178,22 +160,12 @@ fn a_notebook_server_of_jupyterhub_has_its_grant() {
     // A second start, as after a crash of the Hub, is the same grant.
     succeeded(&hook("pre_spawn_hook"));
     let listed = || succeeded(&node.fixture.vcuda(["grant", "list"]).output().unwrap());
-    assert!(
-        listed().contains("hub-daemon-") && listed().contains("user daemon"),
-        "{}",
-        listed()
-    );
+    assert!(listed().contains("hub-daemon-") && listed().contains("user daemon"), "{}", listed());
     succeeded(&hook("post_stop_hook"));
     // Beyond the limit, the Hub's user reads why.
-    let more = [
-        "grant", "create", "more", "--user", USER, "--memory", "6GiB", "--cores", "10",
-    ];
+    let more = ["grant", "create", "more", "--user", USER, "--memory", "6GiB", "--cores", "10"];
     succeeded(&node.fixture.vcuda(more).output().unwrap());
     let refused = hook("pre_spawn_hook");
     assert!(!refused.status.success());
-    assert!(
-        text(&refused).contains("may have 8 GiB of GPU memory"),
-        "{}",
-        text(&refused)
-    );
+    assert!(text(&refused).contains("may have 8 GiB of GPU memory"), "{}", text(&refused));
 }

@@ -30,51 +30,25 @@ fn a_users_grants_stay_within_its_limit_in_sum() {
     let mut manager = node.manager(LIMITS);
     let socket = manager.socket();
     let alice = |args: &[&str]| node.vcuda(&socket, ALICE, &[ALICE], args);
-    succeeded(&alice(&[
-        "grant", "create", "a", "--memory", "4GiB", "--cores", "20",
-    ]));
+    succeeded(&alice(&["grant", "create", "a", "--memory", "4GiB", "--cores", "20"]));
     let large = ["grant", "create", "b", "--memory", "5GiB", "--cores", "20"];
     denied(
         &alice(&large),
-        &[
-            "user 61003 may have 8 GiB of GPU memory",
-            "users.\"61003\"",
-            "has 4 GiB",
-            "asked for 5 GiB",
-        ],
+        &["user 61003 may have 8 GiB of GPU memory", "users.\"61003\"", "has 4 GiB", "asked for 5 GiB"],
     );
     denied(
         &alice(&["grant", "create", "b", "--memory", "1GiB", "--cores", "31"]),
         &["50 % of GPU time", "has 20 %", "asked for 31 %"],
     );
+    denied(&alice(&["grant", "create", "b", "--cores", "10"]), &["a whole GPU"]);
     denied(
-        &alice(&["grant", "create", "b", "--cores", "10"]),
-        &["a whole GPU"],
-    );
-    denied(
-        &alice(&[
-            "grant",
-            "create",
-            "b",
-            "--memory",
-            "1GiB",
-            "--cores",
-            "1",
-            "--priority",
-            "high",
-        ]),
+        &alice(&["grant", "create", "b", "--memory", "1GiB", "--cores", "1", "--priority", "high"]),
         &["at most normal"],
     );
     // Changes count too, for a time as well; a restart forgets no owner.
     manager.kill_and_restart();
-    denied(
-        &alice(&["set", "a", "--memory", "9GiB"]),
-        &["8 GiB", "has none", "asked for 9 GiB"],
-    );
-    denied(
-        &alice(&["set", "a", "--memory", "9GiB", "--for", "1h"]),
-        &["asked for 9 GiB"],
-    );
+    denied(&alice(&["set", "a", "--memory", "9GiB"]), &["8 GiB", "has none", "asked for 9 GiB"]);
+    denied(&alice(&["set", "a", "--memory", "9GiB", "--for", "1h"]), &["asked for 9 GiB"]);
     succeeded(&alice(&["set", "a", "--memory", "2GiB", "--for", "1h"]));
     denied(&alice(&large), &["has 4 GiB"]);
     succeeded(&alice(&["set", "a", "--memory", "3GiB"]));
@@ -87,10 +61,7 @@ fn a_users_grants_stay_within_its_limit_in_sum() {
     fs::write(node.configuration(), LIMITS.replace("8GiB", "1GiB")).unwrap();
     manager.signal(libc::SIGHUP);
     vcuda_tests::eventually("the limit is read", std::time::Duration::from_secs(30), || {
-        text(&alice(&[
-            "grant", "create", "b", "--memory", "1GiB", "--cores", "1",
-        ]))
-        .contains("may have 1 GiB")
+        text(&alice(&["grant", "create", "b", "--memory", "1GiB", "--cores", "1"])).contains("may have 1 GiB")
     });
     succeeded(&alice(&["set", "a", "--memory", "2GiB"]));
 }
@@ -110,19 +81,10 @@ fn a_user_changes_no_grant_of_others_and_no_gpu() {
     succeeded(&by(BOB, &[BOB, STUDENTS], &bobs));
     let alice = |args: &[&str]| by(ALICE, &[ALICE], args);
     for name in ["ops", "bobs"] {
-        denied(
-            &alice(&["set", name, "--memory", "1GiB"]),
-            &["not a grant of user 61003"],
-        );
-        denied(
-            &alice(&["grant", "release", name]),
-            &["not a grant of user 61003"],
-        );
+        denied(&alice(&["set", name, "--memory", "1GiB"]), &["not a grant of user 61003"]);
+        denied(&alice(&["grant", "release", name]), &["not a grant of user 61003"]);
     }
-    denied(
-        &alice(&["gpu", "cordon", "0"]),
-        &["may change own grants only", "Node/Cordon"],
-    );
+    denied(&alice(&["gpu", "cordon", "0"]), &["may change own grants only", "Node/Cordon"]);
     denied(
         &alice(&["grant", "create", "x", "--user", BOB, "--memory", "1GiB"]),
         &["may have own grants only"],
@@ -131,22 +93,14 @@ fn a_user_changes_no_grant_of_others_and_no_gpu() {
     let same = alice(&["grant", "create", "bobs", "--memory", "2GiB", "--cores", "100"]);
     assert!(!same.status.success(), "{}", text(&same));
     // Each member of a group has its limit, and neither has a stranger.
-    denied(
-        &by(BOB, &[BOB, STUDENTS], &["set", "bobs", "--memory", "3GiB"]),
-        &["users.\"@61010\""],
-    );
+    denied(&by(BOB, &[BOB, STUDENTS], &["set", "bobs", "--memory", "3GiB"]), &["users.\"@61010\""]);
     let stranger = by(BOB, &[BOB], &["grant", "create", "y", "--memory", "1GiB"]);
     assert_eq!(stranger.status.code(), Some(69), "{}", text(&stranger));
     // Root makes a grant for a user: the user's limit holds, and the user may change it.
-    let refused = node
-        .fixture
-        .vcuda(["grant", "create", "z", "--user", ALICE, "--memory", "9GiB"])
-        .output()
-        .unwrap();
+    let refused =
+        node.fixture.vcuda(["grant", "create", "z", "--user", ALICE, "--memory", "9GiB"]).output().unwrap();
     denied(&refused, &["user 61003 may have 8 GiB"]);
-    root(&[
-        "grant", "create", "z", "--user", ALICE, "--memory", "6GiB", "--cores", "30",
-    ]);
+    root(&["grant", "create", "z", "--user", ALICE, "--memory", "6GiB", "--cores", "30"]);
     succeeded(&alice(&["set", "z", "--memory", "7GiB"]));
     // As root may give more than the limit, to whom it wants.
     root(&["set", "z", "--memory", "20GiB"]);
@@ -164,9 +118,7 @@ fn a_user_runs_programs_in_its_own_grants_and_in_no_others() {
     let root = |args: &[&str]| succeeded(&node.fixture.vcuda(args).output().unwrap());
     let alice = |args: &[&str]| node.vcuda(&socket, ALICE, &[ALICE], args);
     let bob = |args: &[&str]| node.vcuda(&socket, BOB, &[BOB, STUDENTS], args);
-    succeeded(&alice(&[
-        "grant", "create", "a", "--memory", "4GiB", "--cores", "20",
-    ]));
+    succeeded(&alice(&["grant", "create", "a", "--memory", "4GiB", "--cores", "20"]));
     root(&["grant", "create", "ops", "--memory", "1GiB"]);
     let directory = |name: &str| {
         let shown: Value = serde_json::from_str(&root(&["grant", "show", name, "--json"])).unwrap();
@@ -180,42 +132,21 @@ fn a_user_runs_programs_in_its_own_grants_and_in_no_others() {
     let run = ["run", "--sim", "--grant", "a", "--", "sh", "-c", script];
     used(alice(&run));
     // The shim in the program has loaded the quota.
-    let said = text(&alice(&[
-        "run",
-        "--sim",
-        "--grant",
-        "a",
-        "--",
-        "sh",
-        "-c",
-        "$0 doctor",
-        &node.program(),
-    ]));
+    let said =
+        text(&alice(&["run", "--sim", "--grant", "a", "--", "sh", "-c", "$0 doctor", &node.program()]));
     assert!(said.contains("4 GiB") && said.contains("a-1"), "{said}");
     // No other user and no other grant.
-    for by in [
-        &alice(&["run", "--grant", "ops", "--", "true"]),
-        &bob(&["run", "--grant", "a", "--", "true"]),
-    ] {
+    for by in [&alice(&["run", "--grant", "ops", "--", "true"]), &bob(&["run", "--grant", "a", "--", "true"])]
+    {
         assert!(!by.status.success(), "{}", text(by));
     }
     let entered = |user: &str, path: &str| {
         let mut command = Command::new("setpriv");
         command.args(["--reuid", user, "--regid", user, "--clear-groups", "cat"]);
-        command
-            .arg(format!("{path}/limits"))
-            .output()
-            .unwrap()
-            .status
-            .success()
+        command.arg(format!("{path}/limits")).output().unwrap().status.success()
     };
     assert_eq!(
-        [
-            entered(ALICE, &hers),
-            entered(BOB, &hers),
-            entered(ALICE, &ops),
-            entered(BOB, &ops)
-        ],
+        [entered(ALICE, &hers), entered(BOB, &hers), entered(ALICE, &ops), entered(BOB, &ops)],
         [true, false, false, false]
     );
     // The owner stays known after a crash, and with a damaged ledger and record: by the directory's path.

@@ -29,23 +29,11 @@ impl Tenant {
         let quota = ["--memory", "2GiB", "--cores", "50", "--name", "web"];
         let keeper = Running::start(fixture.tenant(&quota, "sleep").arg("120"));
         let directory = fixture.runtime().join("vcuda/containers/web");
-        eventually("the tenant's directory", Duration::from_secs(5), || {
-            directory.join("usage").exists()
-        });
+        eventually("the tenant's directory", Duration::from_secs(5), || directory.join("usage").exists());
         succeeded(&fixture.bare("true").output().unwrap());
         // A real GPU's device files are open to every user.
-        succeeded(
-            &Command::new("chmod")
-                .args(["-R", "a+rwX"])
-                .arg(fixture.machine())
-                .output()
-                .unwrap(),
-        );
-        Tenant {
-            fixture,
-            directory,
-            _keeper: keeper,
-        }
+        succeeded(&Command::new("chmod").args(["-R", "a+rwX"]).arg(fixture.machine()).output().unwrap());
+        Tenant { fixture, directory, _keeper: keeper }
     }
 }
 
@@ -77,17 +65,7 @@ impl<'a> Container<'a> {
         let dir = tempfile::tempdir().unwrap();
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
         let root = dir.path().join("rootfs");
-        for folder in [
-            "etc/vcuda",
-            "proc",
-            "dev",
-            "sim",
-            "machine",
-            "usr",
-            "app",
-            "shim",
-            "extra",
-        ] {
+        for folder in ["etc/vcuda", "proc", "dev", "sim", "machine", "usr", "app", "shim", "extra"] {
             fs::create_dir_all(root.join(folder)).unwrap();
         }
         link_userland(&root);
@@ -165,9 +143,7 @@ impl<'a> Container<'a> {
             }
             Ok(output) => Some(output),
             Err(error) => {
-                skip(&format!(
-                    "container: no runc ({error}); scripts/test.sh installs it where apt-get can"
-                ));
+                skip(&format!("container: no runc ({error}); scripts/test.sh installs it where apt-get can"));
                 None
             }
         }
@@ -181,10 +157,7 @@ fn inside(program: &Path) -> String {
 #[test]
 fn a_containers_quota_holds() {
     let tenant = Tenant::new();
-    let (quota, hold) = (
-        inside(&app("quota", Door::Dlsym)),
-        inside(&app("hold", Door::Dlsym)),
-    );
+    let (quota, hold) = (inside(&app("quota", Door::Dlsym)), inside(&app("hold", Door::Dlsym)));
     let limit = (2 * GIB).to_string();
     let Some(output) = Container::new(&tenant, 0).run(&[&quota, &limit]) else {
         return;
@@ -206,11 +179,7 @@ fn a_containers_quota_holds() {
         &limit,
     ];
     let output = Container::new(&tenant, 0).run(&wiped).unwrap();
-    assert!(
-        String::from_utf8_lossy(&output.stdout).contains("holding 0 denied 1"),
-        "{}",
-        text(&output)
-    );
+    assert!(String::from_utf8_lossy(&output.stdout).contains("holding 0 denied 1"), "{}", text(&output));
     // Without the library the same container has the whole GPU, so the quota depends on the preload.
     let mut open = Container::new(&tenant, 0);
     open.preload = "";
@@ -229,10 +198,7 @@ fn a_containers_quota_holds() {
 #[test]
 fn any_user_without_capabilities_under_filters() {
     let tenant = Tenant::new();
-    let (quota, nvml) = (
-        inside(&app("quota", Door::Dlsym)),
-        inside(&app("forks", Door::Dlsym)),
-    );
+    let (quota, nvml) = (inside(&app("quota", Door::Dlsym)), inside(&app("forks", Door::Dlsym)));
     let limit = (2 * GIB).to_string();
     for filter in [None, shipped_filter(), Some(old_filter())] {
         let mut container = Container::new(&tenant, UNKNOWN_USER);
@@ -264,20 +230,14 @@ fn a_container_that_is_started_again_has_its_whole_quota() {
         return;
     };
     // The kernel may reuse the number of a namespace that is gone; this prevents it.
-    let mut taker = Command::new("unshare")
-        .args(["--pid", "--fork", "--kill-child", "sleep", "60"])
-        .spawn()
-        .unwrap();
+    let mut taker =
+        Command::new("unshare").args(["--pid", "--fork", "--kill-child", "sleep", "60"]).spawn().unwrap();
     let second = life().unwrap();
     taker.kill().unwrap();
     taker.wait().unwrap();
     for output in [first, second] {
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert!(
-            said.contains(&format!("holding {limit} denied 0")),
-            "{}",
-            text(&output)
-        );
+        assert!(said.contains(&format!("holding {limit} denied 0")), "{}", text(&output));
     }
 }
 
@@ -300,8 +260,5 @@ fn a_set_user_id_program_says_what_it_always_says() {
     container.preload = "";
     let plain = container.run(&["/extra/id"]).unwrap();
     assert!(succeeded(&plain).contains("euid=0"), "{}", text(&plain));
-    assert_eq!(
-        (limited.stdout, limited.stderr, limited.status),
-        (plain.stdout, plain.stderr, plain.status)
-    );
+    assert_eq!((limited.stdout, limited.stderr, limited.status), (plain.stdout, plain.stderr, plain.status));
 }

@@ -44,14 +44,8 @@ fn two_commands_start_a_limited_container() {
     let fixture = Fixture::with_gpus(2, "24GiB");
     open_machine(&fixture);
     let _manager = fixture.manager_for_containers("cdi");
-    let said = vcuda(
-        &fixture,
-        &["grant", "create", "web", "--memory", "4GiB", "--cores", "30"],
-    );
-    assert!(
-        said.contains("podman run --device vcuda.io/grant=web IMAGE"),
-        "{said}"
-    );
+    let said = vcuda(&fixture, &["grant", "create", "web", "--memory", "4GiB", "--cores", "30"]);
+    assert!(said.contains("podman run --device vcuda.io/grant=web IMAGE"), "{said}");
     if !has_limit(&fixture, &[DEVICE], 4 * GIB) {
         return;
     }
@@ -65,20 +59,13 @@ fn two_commands_start_a_limited_container() {
         ],
     );
     let found = String::from_utf8(found.unwrap().stdout).unwrap();
-    assert!(
-        found.starts_with("void /dev/nvidia") && found.contains("limits"),
-        "{found}"
-    );
+    assert!(found.starts_with("void /dev/nvidia") && found.contains("limits"), "{found}");
 
     // A released grant's device is gone, and the next grant of that name has its own limits.
     vcuda(&fixture, &["grant", "release", "web"]);
     assert!(!file(&fixture, "web").exists());
     let refused = in_container(&fixture, &[DEVICE], &["true"]).unwrap();
-    assert!(
-        text(&refused).contains("vcuda.io/grant=web"),
-        "{}",
-        text(&refused)
-    );
+    assert!(text(&refused).contains("vcuda.io/grant=web"), "{}", text(&refused));
     assert!(!refused.status.success());
     vcuda(&fixture, &["grant", "create", "web", "--memory", "2GiB"]);
     assert!(has_limit(&fixture, &[DEVICE], 2 * GIB));
@@ -90,10 +77,7 @@ fn a_killed_manager_makes_the_devices_right_at_its_start() {
     open_machine(&fixture);
     let mut manager = fixture.manager_for_containers("cdi");
     for name in ["web", "batch"] {
-        vcuda(
-            &fixture,
-            &["grant", "create", name, "--memory", "2GiB", "--cores", "10"],
-        );
+        vcuda(&fixture, &["grant", "create", name, "--memory", "2GiB", "--cores", "10"]);
     }
     manager.signal(libc::SIGKILL);
     manager.finish();
@@ -116,10 +100,7 @@ fn docker_args_are_all_that_an_engine_without_cdi_needs() {
     let fixture = Fixture::with_gpus(1, "24GiB");
     open_machine(&fixture);
     let _manager = fixture.manager_for_containers("cdi");
-    vcuda(
-        &fixture,
-        &["grant", "create", "web", "--memory", "3GiB", "--cores", "30"],
-    );
+    vcuda(&fixture, &["grant", "create", "web", "--memory", "3GiB", "--cores", "30"]);
     let said = vcuda(&fixture, &["docker-args", "web"]);
     let options: Vec<&str> = said.split_whitespace().collect();
     assert!(!said.contains("vcuda.io/grant"), "{said}");
@@ -134,16 +115,10 @@ fn the_toolkit_is_told_the_gpus_where_it_brings_the_driver() {
     let _manager = fixture.manager_for_containers("toolkit-env");
     let created = vcuda(&fixture, &["grant", "create", "web", "--memory", "3GiB"]);
     let device = fs::read_to_string(file(&fixture, "web")).unwrap();
-    let gpu = created
-        .split_whitespace()
-        .find(|word| word.starts_with("GPU-"))
-        .unwrap();
+    let gpu = created.split_whitespace().find(|word| word.starts_with("GPU-")).unwrap();
     let gpu = gpu.trim_end_matches(';');
     for said in [device, vcuda(&fixture, &["docker-args", "web"])] {
         assert!(said.contains(&format!("NVIDIA_VISIBLE_DEVICES={gpu}")), "{said}");
-        assert!(
-            !said.contains("libcuda.so") && !said.contains("/dev/nvidia"),
-            "{said}"
-        );
+        assert!(!said.contains("libcuda.so") && !said.contains("/dev/nvidia"), "{said}");
     }
 }

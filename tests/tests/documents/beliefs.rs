@@ -13,9 +13,7 @@ const PAGE: &str = "docs/hardware.md";
 fn rows() -> BTreeSet<String> {
     let page = fs::read_to_string(workspace().join(PAGE)).unwrap();
     let headings = page.lines().filter_map(|line| line.strip_prefix("### "));
-    let columns = page
-        .lines()
-        .filter_map(|line| line.strip_prefix("| ")?.split(" |").next());
+    let columns = page.lines().filter_map(|line| line.strip_prefix("| ")?.split(" |").next());
     headings.chain(columns).map(str::to_owned).collect()
 }
 
@@ -25,10 +23,7 @@ fn references(text: &str) -> Vec<String> {
     let mut names = Vec::new();
     for after in text.split(PAGE).skip(1) {
         let mut rest = after.trim_start_matches('`');
-        while let Some(quoted) = [", \"", " and \"", ", and \""]
-            .iter()
-            .find_map(|p| rest.strip_prefix(p))
-        {
+        while let Some(quoted) = [", \"", " and \"", ", and \""].iter().find_map(|p| rest.strip_prefix(p)) {
             let Some((name, behind)) = quoted.split_once('"') else {
                 break;
             };
@@ -43,17 +38,7 @@ fn references(text: &str) -> Vec<String> {
 fn each_reference_finds_its_row() {
     let rows = rows();
     let sources = files(
-        &[
-            "cli",
-            "docs",
-            "manager",
-            "plugin",
-            "region",
-            "scripts",
-            "shim",
-            "simulator",
-            "tests",
-        ],
+        &["cli", "docs", "manager", "plugin", "region", "scripts", "shim", "simulator", "tests"],
         &["rs", "c", "h", "md", "sh", "toml", "py"],
     );
     let mut count = 0;
@@ -62,11 +47,7 @@ fn each_reference_finds_its_row() {
             continue;
         }
         for name in references(&fs::read_to_string(&path).unwrap()) {
-            assert!(
-                rows.contains(&name),
-                "{}: no row {name:?} in {PAGE}",
-                path.display()
-            );
+            assert!(rows.contains(&name), "{}: no row {name:?} in {PAGE}", path.display());
             count += 1;
         }
     }

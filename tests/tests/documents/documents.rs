@@ -32,10 +32,7 @@ const FOLDERS: [&str; 19] = [
 /// Parts of a text between two marks.
 fn between<'a>(text: &'a str, open: &str, close: &str) -> Vec<&'a str> {
     let parts = text.split(open).skip(1);
-    parts
-        .filter_map(|part| part.split_once(close))
-        .map(|(inside, _)| inside)
-        .collect()
+    parts.filter_map(|part| part.split_once(close)).map(|(inside, _)| inside).collect()
 }
 
 /// GitHub's anchor of a heading: small letters, digits and hyphens.
@@ -46,11 +43,7 @@ fn anchor(heading: &str) -> String {
         c if c.is_alphanumeric() => Some(c.to_ascii_lowercase()),
         _ => None,
     };
-    heading
-        .trim_start_matches(['#', ' '])
-        .chars()
-        .filter_map(kept)
-        .collect()
+    heading.trim_start_matches(['#', ' ']).chars().filter_map(kept).collect()
 }
 
 #[test]
@@ -88,9 +81,7 @@ fn citations(text: &str) -> Vec<(String, String)> {
     let parts: Vec<&str> = text.split(".md").collect();
     let quoted = |after: &str| -> Option<String> {
         let after = after.trim_start_matches(['`', ')']);
-        let words = after
-            .strip_prefix(", \"")
-            .or_else(|| after.strip_prefix(": \""))?;
+        let words = after.strip_prefix(", \"").or_else(|| after.strip_prefix(": \""))?;
         Some(words.split_once('"')?.0.to_owned())
     };
     let mut found = Vec::new();
@@ -107,12 +98,7 @@ fn citations(text: &str) -> Vec<(String, String)> {
 fn what_the_code_cites_is_on_the_page() {
     let texts: BTreeMap<String, String> = pages()
         .iter()
-        .map(|page| {
-            (
-                page.file_name().unwrap().to_str().unwrap().to_owned(),
-                in_one_line(&read(page)),
-            )
-        })
+        .map(|page| (page.file_name().unwrap().to_str().unwrap().to_owned(), in_one_line(&read(page))))
         .collect();
     let mut count = 0;
     let mut sources = files(&FOLDERS, &["rs", "md", "sh", "yaml", "toml", "py", "proto"]);
@@ -127,11 +113,7 @@ fn what_the_code_cites_is_on_the_page() {
             let Some(text) = texts.get(&page).filter(|_| page != "hardware.md") else {
                 continue;
             };
-            assert!(
-                text.contains(&words),
-                "{}: {page} has no {words:?}",
-                path.display()
-            );
+            assert!(text.contains(&words), "{}: {page} has no {words:?}", path.display());
             count += 1;
         }
     }
@@ -140,15 +122,9 @@ fn what_the_code_cites_is_on_the_page() {
 
 /// Expands braces: `a/{b,c}.rs` to `a/b.rs` and `a/c.rs`.
 fn expanded(path: &str) -> Vec<String> {
-    match path
-        .split_once('{')
-        .and_then(|(head, rest)| Some((head, rest.split_once('}')?)))
-    {
+    match path.split_once('{').and_then(|(head, rest)| Some((head, rest.split_once('}')?))) {
         None => vec![path.to_owned()],
-        Some((head, (inside, tail))) => inside
-            .split(',')
-            .map(|one| format!("{head}{one}{tail}"))
-            .collect(),
+        Some((head, (inside, tail))) => inside.split(',').map(|one| format!("{head}{one}{tail}")).collect(),
     }
 }
 
@@ -163,11 +139,7 @@ fn each_named_file_exists() {
                 continue;
             }
             for path in expanded(name) {
-                assert!(
-                    workspace().join(&path).exists(),
-                    "{}: no file {path}",
-                    page.display()
-                );
+                assert!(workspace().join(&path).exists(), "{}: no file {path}", page.display());
                 count += 1;
             }
         }
@@ -178,18 +150,11 @@ fn each_named_file_exists() {
 /// A test is cited as `file.rs: its_name`, another one of this file after it as `its_name` alone.
 #[test]
 fn the_threat_model_names_real_tests() {
-    let sources = files(
-        &["cli", "cluster", "fuzz", "manager", "region", "shim", "tests"],
-        &["rs"],
-    );
-    let sources: Vec<(PathBuf, String)> = sources
-        .into_iter()
-        .map(|path| (path.clone(), read(&path)))
-        .collect();
+    let sources = files(&["cli", "cluster", "fuzz", "manager", "region", "shim", "tests"], &["rs"]);
+    let sources: Vec<(PathBuf, String)> =
+        sources.into_iter().map(|path| (path.clone(), read(&path))).collect();
     let is_in = |file: &str, test: &str| {
-        let mut named = sources
-            .iter()
-            .filter(|(path, _)| file.is_empty() || path.ends_with(file));
+        let mut named = sources.iter().filter(|(path, _)| file.is_empty() || path.ends_with(file));
         named.any(|(_, code)| code.contains(&format!("fn {test}(")))
     };
     let page = read(&workspace().join("docs/threat-model.md"));

@@ -48,21 +48,10 @@ fn each_explained_message_is_printed() {
     for page in pages() {
         explained.extend(messages(&read(&page)));
     }
-    assert!(
-        explained.len() > 15,
-        "only {} messages were found",
-        explained.len()
-    );
+    assert!(explained.len() > 15, "only {} messages were found", explained.len());
     for message in explained {
-        for piece in message
-            .split("...")
-            .map(str::trim)
-            .filter(|piece| !piece.is_empty())
-        {
-            assert!(
-                printed.contains(piece),
-                "no program prints {piece:?} of {message:?}"
-            );
+        for piece in message.split("...").map(str::trim).filter(|piece| !piece.is_empty()) {
+            assert!(printed.contains(piece), "no program prints {piece:?} of {message:?}");
         }
     }
 }
@@ -70,17 +59,12 @@ fn each_explained_message_is_printed() {
 /// Reasons of events in a text: words in quotation marks or backticks that begin with "Vcuda".
 fn reasons<'a>(text: &'a str, mark: &str) -> BTreeSet<&'a str> {
     let words = text.split(mark).filter(|word| word.starts_with("Vcuda"));
-    words
-        .filter(|word| word.bytes().all(|b| b.is_ascii_alphabetic()))
-        .collect()
+    words.filter(|word| word.bytes().all(|b| b.is_ascii_alphabetic())).collect()
 }
 
 #[test]
 fn each_reason_of_an_event_is_explained() {
-    let code: String = files(&["manager/src"], &["rs"])
-        .iter()
-        .map(|path| read(path))
-        .collect();
+    let code: String = files(&["manager/src"], &["rs"]).iter().map(|path| read(path)).collect();
     let page = read(&workspace().join("docs/operations.md"));
     let told = reasons(&code, "\"");
     assert!(told.len() > 20, "only {} reasons were found", told.len());

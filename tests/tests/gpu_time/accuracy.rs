@@ -43,15 +43,9 @@ fn short_kernels_are_charged_their_time_where_few_are_measured() {
 #[test]
 fn processes_and_threads_of_a_tenant_share_its_cap_alike() {
     let bench = Bench::new(4).unwrap();
-    let program = Program {
-        name: "kernels of 1 ms",
-        arguments: &["kernel", "1000000"],
-        longest_ns: 1_000_000,
-    };
-    are_met(&[
-        processes(&bench, &program, 4).unwrap(),
-        threads(&bench, 30, 4, 200_000).unwrap(),
-    ]);
+    let program =
+        Program { name: "kernels of 1 ms", arguments: &["kernel", "1000000"], longest_ns: 1_000_000 };
+    are_met(&[processes(&bench, &program, 4).unwrap(), threads(&bench, 30, 4, 200_000).unwrap()]);
 }
 
 /// Asking more often gives a process no advantage. In an earlier version some of sixteen such processes had ten times as
@@ -70,11 +64,7 @@ const SHORT_SWITCH_NS: u64 = 20_000;
 #[test]
 fn processes_that_take_turns_leave_no_gaps() {
     let bench = Bench::new(2).unwrap();
-    let load = Load {
-        quota: &["--cores", "95"],
-        program: &["kernel", "10000"],
-        processes: 4,
-    };
+    let load = Load { quota: &["--cores", "95"], program: &["kernel", "10000"], processes: 4 };
     let got = mean(&bench.shares(SHORT_SWITCH_NS, &[load]).unwrap().concat());
     assert!((0.94..=0.96).contains(&got), "{got}");
 }
@@ -84,11 +74,7 @@ fn tenants_divide_a_gpu_as_their_caps_say() {
     let bench = Bench::new(4).unwrap();
     let program = &program("mix of 8 us to 5 ms");
     for caps in [&[50, 50], &[30, 70]] {
-        let split = Split {
-            caps,
-            program,
-            switch_ns: SWITCH_NS,
-        };
+        let split = Split { caps, program, switch_ns: SWITCH_NS };
         are_met(&[splits(&bench, &split).unwrap()]);
     }
 }
@@ -102,19 +88,12 @@ fn tenants_divide_a_gpu_with_other_slices_too() {
         let mut bench = Bench::new(4).unwrap();
         bench.slice_ns = slice_ns;
         for caps in [&[30, 70][..], &[10, 20, 30, 40]] {
-            let split = Split {
-                caps,
-                program,
-                switch_ns: SHORT_SWITCH_NS,
-            };
+            let split = Split { caps, program, switch_ns: SHORT_SWITCH_NS };
             let row = splits(&bench, &split).unwrap();
             let shares: Vec<f64> = caps.iter().map(|cap| f64::from(*cap) / 100.0).collect();
             let got: Vec<f64> = row.shares.iter().map(|share| share / 100.0).collect();
             let worst = worst_error(&got, &shares);
-            assert!(
-                worst <= 0.02 && got.iter().sum::<f64>() >= 0.95,
-                "slices of {slice_ns} ns: {row:?}"
-            );
+            assert!(worst <= 0.02 && got.iter().sum::<f64>() >= 0.95, "slices of {slice_ns} ns: {row:?}");
         }
     }
 }
@@ -122,11 +101,7 @@ fn tenants_divide_a_gpu_with_other_slices_too() {
 /// While a kernel of 100 ms runs, slices are equal, and the neighbour falls behind by far more than a slice. Switches take two points.
 #[test]
 fn a_large_share_is_kept_beside_long_kernels() {
-    let load = |quota, program| Load {
-        quota,
-        program,
-        processes: 1,
-    };
+    let load = |quota, program| Load { quota, program, processes: 1 };
     let shares = Bench::new(6)
         .unwrap()
         .shares(
@@ -144,17 +119,10 @@ fn a_large_share_is_kept_beside_long_kernels() {
 /// The four processes take turns, so that one context has a slice where four have work. They get some 1.5 points too much.
 #[test]
 fn a_tenant_of_several_processes_shares_as_one_does() {
-    let load = |quota, processes| Load {
-        quota,
-        program: &["kernel", "1000000"],
-        processes,
-    };
+    let load = |quota, processes| Load { quota, program: &["kernel", "1000000"], processes };
     let shares = Bench::new(6)
         .unwrap()
-        .shares(
-            SWITCH_NS,
-            &[load(&["--cores", "60"], 1), load(&["--cores", "30"], 4)],
-        )
+        .shares(SWITCH_NS, &[load(&["--cores", "60"], 1), load(&["--cores", "30"], 4)])
         .unwrap();
     let got = [mean(&shares[0]), mean(&shares[1])];
     assert!(worst_error(&got, &[0.6, 0.3]) <= 0.025, "{got:?}");
@@ -163,11 +131,7 @@ fn a_tenant_of_several_processes_shares_as_one_does() {
 /// If caps add up to the whole GPU, the largest falls behind at times, and loses what its burst does not cover.
 #[test]
 fn what_falls_behind_beside_others_is_less_than_a_point() {
-    let split = Split {
-        caps: &[10, 20, 30, 40],
-        program: &program("mix of 8 us to 5 ms"),
-        switch_ns: 0,
-    };
+    let split = Split { caps: &[10, 20, 30, 40], program: &program("mix of 8 us to 5 ms"), switch_ns: 0 };
     let row = splits(&Bench::new(8).unwrap(), &split).unwrap();
     let got: Vec<f64> = row.shares.iter().map(|share| share / 100.0).collect();
     let worst = worst_error(&got, &[0.1, 0.2, 0.3, 0.4]);
@@ -179,11 +143,7 @@ fn bursts_of_a_few_slices_are_paid_to_the_percent() {
     let bench = Bench::new(8).unwrap();
     let program = &program("kernels of 10 us");
     for caps in [&[10, 90][..], &[30, 70], &[10, 20, 30, 40]] {
-        let split = Split {
-            caps,
-            program,
-            switch_ns: SWITCH_NS,
-        };
+        let split = Split { caps, program, switch_ns: SWITCH_NS };
         are_met(&[splits(&bench, &split).unwrap()]);
     }
 }

@@ -22,16 +22,7 @@ struct Borrower {
 impl Borrower {
     fn new() -> Self {
         let fixture = Fixture::new();
-        let quota = [
-            "--name",
-            TENANT,
-            "--cores",
-            "30",
-            "--cores-max",
-            "90",
-            "--policy",
-            "burst",
-        ];
+        let quota = ["--name", TENANT, "--cores", "30", "--cores-max", "90", "--policy", "burst"];
         let program = app("saturate", Door::Dlsym);
         let mut running = Running::start(fixture.tenant(&quota, &program).args(["600", "1000000"]));
         running.wait_for("started");
@@ -48,12 +39,7 @@ impl Borrower {
 
     /// Time of the arbiter's last step, from the tenant's `limits`.
     fn beat(&self) -> Vec<u8> {
-        let limits = self
-            .fixture
-            .runtime()
-            .join("vcuda/containers")
-            .join(TENANT)
-            .join("limits");
+        let limits = self.fixture.runtime().join("vcuda/containers").join(TENANT).join("limits");
         fs::read(limits).unwrap()[176..184].to_vec()
     }
 
@@ -63,9 +49,7 @@ impl Borrower {
         let is_ours = |process: &Path| {
             let read = |file| fs::read(process.join(file)).unwrap_or_default();
             read("cmdline").split(|byte| *byte == 0).nth(1) == Some(b"arbiter")
-                && read("environ")
-                    .split(|byte| *byte == 0)
-                    .any(|one| one == root.as_bytes())
+                && read("environ").split(|byte| *byte == 0).any(|one| one == root.as_bytes())
         };
         let pids = fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| {
             let pid = entry.file_name().to_str()?.parse().ok()?;
@@ -137,18 +121,8 @@ fn a_killed_or_stopped_arbiter_is_replaced() {
     let beat = tenant.beat();
     let share = tenant.share();
     assert!((15.0..32.0).contains(&share), "{share:.1} % without an arbiter");
-    assert_eq!(
-        (tenant.arbiters(), tenant.beat()),
-        ([None, None], beat),
-        "none came"
-    );
-    succeeded(
-        &tenant
-            .fixture
-            .vcuda(["set", TENANT, "--cores-max", "95"])
-            .output()
-            .unwrap(),
-    );
+    assert_eq!((tenant.arbiters(), tenant.beat()), ([None, None], beat), "none came");
+    succeeded(&tenant.fixture.vcuda(["set", TENANT, "--cores-max", "95"]).output().unwrap());
     tenant.both_arbiters();
     let share = tenant.share();
     assert!(share > 60.0, "{share:.1} % with an arbiter again");

@@ -20,10 +20,7 @@ fn keeps_to_its_cap(how: &str) {
     let served_ns = fixture.service_ns(running.0.id()) - before_ns;
     let percent = served_ns * 100 / (now_ns() - began_ns);
     println!("{how}: {percent} % under a cap of 10");
-    assert!(
-        (4..=16).contains(&percent),
-        "{how}: {percent} % under a cap of 10"
-    );
+    assert!((4..=16).contains(&percent), "{how}: {percent} % under a cap of 10");
 }
 
 fn keeps_to_its_quota(how: &str) {
@@ -35,10 +32,7 @@ fn keeps_to_its_quota(how: &str) {
     println!("{how}: holds {held} MiB of {QUOTA_MIB}");
     // Less the context's own part.
     let held: u32 = held.parse().unwrap();
-    assert!(
-        (QUOTA_MIB / 4..QUOTA_MIB).contains(&held),
-        "{how}: {held} MiB of {QUOTA_MIB}"
-    );
+    assert!((QUOTA_MIB / 4..QUOTA_MIB).contains(&held), "{how}: {held} MiB of {QUOTA_MIB}");
 }
 
 fn holds(how: &str) {

@@ -43,10 +43,7 @@ fn shares_beside(lab: &Lab, lie: &mut dyn FnMut(u64)) -> Vec<f64> {
 fn are_alike(shares: &[f64], expected: &[f64]) {
     println!("{shares:.1?} instead of {expected:.1?}");
     for (share, expected) in shares.iter().zip(expected) {
-        assert!(
-            (share - expected).abs() <= POINTS,
-            "{shares:.1?} instead of {expected:.1?}"
-        );
+        assert!((share - expected).abs() <= POINTS, "{shares:.1?} instead of {expected:.1?}");
     }
 }
 
@@ -54,11 +51,7 @@ fn are_alike(shares: &[f64], expected: &[f64]) {
 fn a_claim_of_many_contexts_costs_its_own_tenant_alone() {
     let quotas = [30.0, 60.0, 10.0];
     let options: [&[&str]; 3] = [&["--cores", "30"], &["--cores", "60"], &["--cores", "10"]];
-    let lab = lab(
-        "",
-        &app("saturate", Door::Dlsym),
-        &options.map(|quota| (quota, KERNELS)),
-    );
+    let lab = lab("", &app("saturate", Door::Dlsym), &options.map(|quota| (quota, KERNELS)));
     let honest = shares_beside(&lab, &mut |_| ());
     let usage = Usage::open(&lab.directory(2).unwrap()).unwrap();
     let bucket = usage.bucket(DeviceIndex::new(0).unwrap());
@@ -78,11 +71,7 @@ fn a_busy_map_without_work_changes_no_neighbours_share_and_is_reported() {
     let mut lab = Lab::new(&app("saturate", Door::Dlsym), "").unwrap();
     lab.start_manager("").unwrap();
     for quota in [["--cores", "30"], ["--cores", "60"], ["--cores", "10"]] {
-        let load = Load {
-            quota: &quota,
-            program: KERNELS,
-            processes: 1,
-        };
+        let load = Load { quota: &quota, program: KERNELS, processes: 1 };
         lab.start(load).unwrap();
     }
     // What it had queued runs, and is charged; then it does nothing.

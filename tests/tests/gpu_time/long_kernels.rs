@@ -25,10 +25,7 @@ fn keeps_its_cap(script: &str, launch_ms: u64, cap_percent: u64) {
     let span_ns = 40 * launch_ms * MS * 10 / cap_percent;
     let got_ns = service_ns(&lab, span_ns)[0];
     let due_ns = span_ns * cap_percent / 100;
-    println!(
-        "{script} under {cap_percent} %: {:.1} %",
-        100.0 * got_ns as f64 / span_ns as f64
-    );
+    println!("{script} under {cap_percent} %: {:.1} %", 100.0 * got_ns as f64 / span_ns as f64);
     assert!(
         got_ns.abs_diff(due_ns) <= 2 * launch_ms * MS,
         "{script} under {cap_percent} %: {got_ns} ns of {due_ns}"
@@ -48,11 +45,7 @@ fn a_cap_holds_over_kernels_of_seconds() {
 fn a_cap_holds_over_graphs_of_seconds_and_several_streams() {
     keeps_its_cap("1 4 | G3,9,100000,20 S3", 2_000, 10);
     keeps_its_cap("1 8 | L3,9,1000000,1 L5,9,1000000,1 L7,9,1000000,1", 1_000, 10);
-    keeps_its_cap(
-        "1 8 | L3,9,1000000,1 S3 | L5,9,1000000,1 S5 | L7,9,1000000,1 S7",
-        1_000,
-        10,
-    );
+    keeps_its_cap("1 8 | L3,9,1000000,1 S3 | L5,9,1000000,1 S5 | L7,9,1000000,1 S7", 1_000, 10);
 }
 
 /// Persistent kernels and those that divide their work at run time have one function and grid, and take now this long, now that.
@@ -69,10 +62,7 @@ fn a_cap_holds_over_a_kernel_of_changing_length_that_is_never_waited_for() {
 /// Kernels of changing length run longer than predicted while launches of the other process are held. They do not wait for those.
 #[test]
 fn a_cap_holds_over_kernels_of_changing_length_in_several_processes() {
-    for script in [
-        "1 4 | L3,9,100,200 L3,9,50000,2",
-        "1 4 | L3,9,1000,10 L3,9,500000,1",
-    ] {
+    for script in ["1 4 | L3,9,100,200 L3,9,50000,2", "1 4 | L3,9,1000,10 L3,9,500000,1"] {
         let quota = ["--cores", "20"];
         let mut lab = lab("", &app("schedule", Door::Dlsym), &[(&quota, &[script])]);
         lab.join(0, &quota, &[script]).unwrap();
@@ -95,15 +85,10 @@ fn a_neighbour_of_kernels_of_seconds_gets_its_share() {
         let lab = lab("", &app("schedule", Door::Dlsym), &programs);
         lab.run_for(2 * SECOND).unwrap();
         let span_ns = 40 * ms * MS;
-        let shares: Vec<f64> = service_ns(&lab, span_ns)
-            .iter()
-            .map(|ns| 100.0 * *ns as f64 / span_ns as f64)
-            .collect();
+        let shares: Vec<f64> =
+            service_ns(&lab, span_ns).iter().map(|ns| 100.0 * *ns as f64 / span_ns as f64).collect();
         println!("kernels of {ms} ms under 10 %: {shares:.1?}");
-        assert!(
-            shares[0] <= 10.0 + 200.0 * ms as f64 * 1e6 / span_ns as f64,
-            "{shares:?}"
-        );
+        assert!(shares[0] <= 10.0 + 200.0 * ms as f64 * 1e6 / span_ns as f64, "{shares:?}");
         assert!(shares[1] >= 78.0, "{shares:?}");
     }
 }

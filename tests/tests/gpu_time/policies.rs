@@ -31,11 +31,7 @@ fn started(tenants: &[&[&str]]) -> Lab {
 }
 
 fn joined(lab: &mut Lab, quota: &[&str]) {
-    let load = vcuda_benches::lab::Load {
-        quota,
-        program: KERNELS,
-        processes: 1,
-    };
+    let load = vcuda_benches::lab::Load { quota, program: KERNELS, processes: 1 };
     lab.start(load).unwrap();
 }
 

@@ -57,10 +57,7 @@ fn share_together(processes: &[&str]) {
     // Spinning for another rank is charged; on a busy machine that is most of the time.
     let cap = CAP_PERCENT as f64;
     let range = cap * 0.1..cap + 6.0;
-    assert!(
-        shares.iter().all(|share| range.contains(share)),
-        "{shares:.1?} % of the GPUs"
-    );
+    assert!(shares.iter().all(|share| range.contains(share)), "{shares:.1?} % of the GPUs");
 }
 
 #[test]
@@ -89,11 +86,7 @@ fn meet_in_virtual_time(kernel: &str, rounds: u64, work_ns: &[&str], cores: &str
         let pause_s = if rank == 0 { pause_s } else { "0" };
         let program = [kernel, &rounds, &ranks, &rank.to_string(), work_ns, "0", pause_s];
         if rank == 0 {
-            let load = Load {
-                quota: &quota,
-                program: &program,
-                processes: 1,
-            };
+            let load = Load { quota: &quota, program: &program, processes: 1 };
             lab.start(load).unwrap();
         } else {
             lab.join(0, &quota, &program).unwrap();
@@ -149,20 +142,14 @@ fn a_rank_that_pauses_is_waited_for() {
 fn ranks_of_two_tenants_meet() {
     let mut lab = Lab::new(&app("sim_ranks", Door::Dlsym), MACHINE).unwrap();
     for (rank, work_ns) in [("0", "200000"), ("1", "300000")] {
-        let load = Load {
-            quota: &["--cores", "30"],
-            program: &[NAMES[1], "20", "2", rank, work_ns],
-            processes: 1,
-        };
+        let load =
+            Load { quota: &["--cores", "30"], program: &[NAMES[1], "20", "2", rank, work_ns], processes: 1 };
         lab.start(load).unwrap();
     }
     let begun_ns = lab.now_ns();
     while lab.are_alive().is_ok() {
         lab.run_for(20_000_000).unwrap();
-        assert!(
-            lab.now_ns() - begun_ns < 3_000_000_000_000,
-            "20 meetings take more than 50 minutes"
-        );
+        assert!(lab.now_ns() - begun_ns < 3_000_000_000_000, "20 meetings take more than 50 minutes");
     }
     println!("20 meetings in {} s", (lab.now_ns() - begun_ns) / 1_000_000_000);
 }
@@ -171,16 +158,10 @@ fn ranks_of_two_tenants_meet() {
 #[test]
 fn kernels_with_the_names_of_collectives_keep_to_the_cap() {
     let mut lab = Lab::new(&app("sim_ranks", Door::Dlsym), MACHINE).unwrap();
-    let load = Load {
-        quota: &["--cores", "10"],
-        program: &[NAMES[0], "1000000000", "1", "0", "0"],
-        processes: 1,
-    };
+    let load =
+        Load { quota: &["--cores", "10"], program: &[NAMES[0], "1000000000", "1", "0", "0"], processes: 1 };
     lab.start(load).unwrap();
     lab.run_for(1_000_000_000).unwrap();
     let shares = lab.windows(4, 1_000_000_000).unwrap();
-    assert!(
-        shares[0].iter().all(|share| (0.09..=0.11).contains(share)),
-        "{shares:?}"
-    );
+    assert!(shares[0].iter().all(|share| (0.09..=0.11).contains(share)), "{shares:?}");
 }

@@ -91,11 +91,7 @@ fn random_schedules_keep_to_their_caps() {
         }
     });
     let failures = failures.into_inner();
-    println!(
-        "{} cases, {} broke a promise",
-        played.into_inner(),
-        failures.len()
-    );
+    println!("{} cases, {} broke a promise", played.into_inner(), failures.len());
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
@@ -127,11 +123,7 @@ fn who_waits_is_charged_for_work_only() {
         let case: Case = text.parse().unwrap();
         let verdict = judge(&case, &play::play(&case).unwrap());
         println!("{name}: {:.1} % under a cap of {}", verdict.tenant, case.cap);
-        assert!(
-            verdict.tenant >= least,
-            "{name}: {:.1} % of {least}",
-            verdict.tenant
-        );
+        assert!(verdict.tenant >= least, "{name}: {:.1} % of {least}", verdict.tenant);
         assert!(verdict.broken.is_none(), "{name}: {}", verdict.broken.unwrap());
     }
 }

@@ -7,11 +7,8 @@ use vcuda_tests::{Door, app};
 /// Shares of tenants with these caps that run the program with these arguments (percent).
 fn of(tenants: &[(&str, &[&str])]) -> Vec<f64> {
     let quotas: Vec<_> = tenants.iter().map(|(cores, _)| ["--cores", cores]).collect();
-    let all: Vec<(&[&str], &[&str])> = quotas
-        .iter()
-        .zip(tenants)
-        .map(|(quota, (_, arguments))| (quota.as_slice(), *arguments))
-        .collect();
+    let all: Vec<(&[&str], &[&str])> =
+        quotas.iter().zip(tenants).map(|(quota, (_, arguments))| (quota.as_slice(), *arguments)).collect();
     shares(&lab("", &app("saturate", Door::ProcAddress), &all))
 }
 
@@ -66,11 +63,7 @@ fn a_changed_share_is_felt() {
 #[test]
 fn waiting_for_the_host_is_not_charged() {
     for by in ["value", "function"] {
-        let lab = lab(
-            "",
-            &app("fed", Door::Dlsym),
-            &[(&["--cores", "10"], &[by, "60", "10"])],
-        );
+        let lab = lab("", &app("fed", Door::Dlsym), &[(&["--cores", "10"], &[by, "60", "10"])]);
         let share = shares(&lab)[0];
         assert!((5.0..=12.0).contains(&share), "{by}: {share:.1} %");
     }

@@ -16,10 +16,7 @@ fn is_held(offset: &str) {
     let program = app("saturate", Door::Dlsym);
     let (seconds, kernel) = (SECONDS.to_string(), "1000000");
     let mut shifted = tenant.command("unshare");
-    shifted
-        .args(["--time", "--monotonic", offset])
-        .arg(&program)
-        .args([&seconds, kernel]);
+    shifted.args(["--time", "--monotonic", offset]).arg(&program).args([&seconds, kernel]);
     let mut plain = tenant.command(&program);
     plain.args([&seconds, kernel]);
     let mut launched = 0;
@@ -31,10 +28,7 @@ fn is_held(offset: &str) {
         launched += count;
     }
     let most = SECONDS * CAP_PERMILLE + BEFORE_NS / 1_000_000;
-    assert!(
-        launched <= most,
-        "{offset}: {launched} kernels of 1 ms in {SECONDS} s under a cap of 10 %"
-    );
+    assert!(launched <= most, "{offset}: {launched} kernels of 1 ms in {SECONDS} s under a cap of 10 %");
 }
 
 /// All of `vcuda run` lives in the namespace, its arbiter too, which judges by shared times whether a process still settles its work.
@@ -43,24 +37,16 @@ fn is_held_with_its_arbiter(offset: &str) {
     let tenant = fixture.tenant(&["--cores", "10"], app("saturate", Door::Dlsym));
     let mut shifted = Command::new("unshare");
     fixture.environment(&mut shifted);
-    shifted
-        .args(["--time", "--monotonic", offset])
-        .arg(tenant.get_program())
-        .args(tenant.get_args());
+    shifted.args(["--time", "--monotonic", offset]).arg(tenant.get_program()).args(tenant.get_args());
     let line = Running::start(shifted.args([&SECONDS.to_string(), "1000000"])).wait_for("launched");
     let launched: u64 = line.split(' ').next_back().unwrap().parse().unwrap();
     let due = SECONDS * CAP_PERMILLE;
-    assert!(
-        (due * 7 / 10..=due + BEFORE_NS / 1_000_000).contains(&launched),
-        "{offset}: {line}"
-    );
+    assert!((due * 7 / 10..=due + BEFORE_NS / 1_000_000).contains(&launched), "{offset}: {line}");
 }
 
 #[test]
 fn an_offset_of_the_clock_changes_no_share() {
-    let tried = Command::new("unshare")
-        .args(["--time", "--monotonic", "7", "true"])
-        .status();
+    let tried = Command::new("unshare").args(["--time", "--monotonic", "7", "true"]).status();
     if !tried.is_ok_and(|status| status.success()) {
         return skip("time namespaces: unshare --time is not permitted or not known here");
     }

@@ -33,11 +33,7 @@ fn service_ns(lab: &Lab, span_ns: u64) -> Vec<u64> {
     let before = lab.service_ns().unwrap().concat();
     lab.run_for(span_ns).unwrap();
     let after = lab.service_ns().unwrap().concat();
-    after
-        .iter()
-        .zip(&before)
-        .map(|(after, before)| after - before)
-        .collect()
+    after.iter().zip(&before).map(|(after, before)| after - before).collect()
 }
 
 /// Checks the share of each process in the next two seconds.
@@ -45,14 +41,8 @@ fn service_ns(lab: &Lab, span_ns: u64) -> Vec<u64> {
 fn have(what: &str, lab: &Lab, expected: &[f64]) {
     let shares = shares(lab);
     println!("{what}: {shares:.2?}");
-    let off = shares
-        .iter()
-        .zip(expected)
-        .map(|(got, share)| (got - share).abs());
-    assert!(
-        off.fold(0.0, f64::max) <= POINTS,
-        "{what}: {shares:.2?} instead of {expected:?}"
-    );
+    let off = shares.iter().zip(expected).map(|(got, share)| (got - share).abs());
+    assert!(off.fold(0.0, f64::max) <= POINTS, "{what}: {shares:.2?} instead of {expected:?}");
 }
 
 #[test]
@@ -69,10 +59,7 @@ fn a_stopped_or_killed_process_is_not_waited_for() {
         let span_ns = REPAID_NS + 500 * MS;
         let got_ns = service_ns(&lab, span_ns)[1 - stopped];
         let least_ns = span_ns / 2 - STOPPED_NS - 100 * MS;
-        assert!(
-            got_ns >= least_ns,
-            "{got_ns} ns of {span_ns} beside one that is stopped"
-        );
+        assert!(got_ns >= least_ns, "{got_ns} ns of {span_ns} beside one that is stopped");
         let mut alone = [CAP, CAP];
         alone[stopped] = 0.0;
         have("beside one that is stopped", &lab, &alone);

@@ -33,10 +33,7 @@ fn is_held_but_for(kernel: f64, machine: &str, how: &str, cap_percent: u32, leas
         windows.iter().all(|share| *share <= cap + BEYOND + kernel) && mean <= cap + BEYOND_TOGETHER,
         "{how}: {windows:.1?} % under a cap of {cap_percent}"
     );
-    assert!(
-        mean >= cap * least,
-        "{how}: {windows:.1?} % under a cap of {cap_percent}"
-    );
+    assert!(mean >= cap * least, "{how}: {windows:.1?} % under a cap of {cap_percent}");
 }
 
 #[test]
@@ -99,10 +96,7 @@ fn short_kernels_get_few_timing_events() {
         let (free, limited) = (share_with(&["--memory", "4GiB"]), share_with(&["--cores", "90"]));
         // A kernel takes 2 us of each 12: some 200,000 launches in three seconds.
         assert!((8.0..20.0).contains(&free), "{how}: {free:.2} %");
-        assert!(
-            limited >= free * 0.98,
-            "{how}: {limited:.2} % with a share, {free:.2} % without"
-        );
+        assert!(limited >= free * 0.98, "{how}: {limited:.2} % with a share, {free:.2} % without");
     }
 }
 
@@ -198,10 +192,7 @@ fn are_held_though_stopped_and_killed(cap_percent: u32, kernel_ms: u32, alone: b
         100.0 * got_ns as f64 / elapsed_ns as f64
     );
     let most_ns = elapsed_ns * u64::from(cap_percent) / 100 + 4 * u64::from(kernel_ms) * MS;
-    assert!(
-        got_ns <= most_ns,
-        "{got_ns} of {elapsed_ns} ns under a cap of {cap_percent}, alone: {alone}"
-    );
+    assert!(got_ns <= most_ns, "{got_ns} of {elapsed_ns} ns under a cap of {cap_percent}, alone: {alone}");
 }
 
 /// Whether anything runs in the next moment.

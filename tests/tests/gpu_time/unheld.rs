@@ -20,14 +20,8 @@ fn a_graph_is_charged_its_nodes_before_it_was_measured() {
     let mut one = Running::start(&mut tenant.command(app("first_graph", Door::Dlsym)));
     one.wait_for("launched");
     let view = ProcessView::new(Identity::current().unwrap());
-    let processes = UsageReader::open(&tenant.directory())
-        .unwrap()
-        .processes(1, &view)
-        .unwrap();
-    let in_flight_ns: u64 = processes
-        .iter()
-        .map(|process| process.devices[0].in_flight_ns)
-        .sum();
+    let processes = UsageReader::open(&tenant.directory()).unwrap().processes(1, &view).unwrap();
+    let in_flight_ns: u64 = processes.iter().map(|process| process.devices[0].in_flight_ns).sum();
     // Three kernels of half a second; an unknown kernel would count 60 us.
     assert!(in_flight_ns > 1_200_000_000, "{in_flight_ns} ns");
     assert!(one.0.wait().unwrap().success());
@@ -51,10 +45,7 @@ fn what_goes_beside_a_kernel_without_end_keeps_to_the_cap() {
     let program = app("sim_persistent", Door::Dlsym);
     let mut tenant = fixture.tenant(&["--cores", "30"], program);
     let words = succeeded(&tenant.args(["beside", "2"]).output().unwrap());
-    let line = words
-        .lines()
-        .find_map(|line| line.strip_prefix("beside "))
-        .unwrap();
+    let line = words.lines().find_map(|line| line.strip_prefix("beside ")).unwrap();
     let kernels: u32 = line.parse().unwrap();
     // Two seconds at 30 %, and the burst. With waits of a second each there would be a handful.
     assert!((60..=640).contains(&kernels), "{kernels} kernels of 1 ms");
@@ -65,9 +56,8 @@ fn threads_and_processes_of_a_container_are_served_alike() {
     let fixture = Fixture::new();
     let tenant = fixture.keep("fair", &["--cores", "40"]);
     let program = app("fair", Door::Dlsym);
-    let mut running: Vec<Running> = (0..2)
-        .map(|_| Running::start(tenant.command(&program).args(["4", "3", "200000"])))
-        .collect();
+    let mut running: Vec<Running> =
+        (0..2).map(|_| Running::start(tenant.command(&program).args(["4", "3", "200000"]))).collect();
     let mut served: Vec<u64> = Vec::new();
     for one in &mut running {
         let line = one.wait_for("served");

@@ -34,9 +34,7 @@ for word in sys.stdin:
 fn offset_of(function: &str) -> i64 {
     let library = release_dir().join("libvcuda_simulator_cuda.so");
     let listed = succeeded(&Command::new("nm").arg("-D").arg(library).output().unwrap());
-    let line = listed
-        .lines()
-        .find(|line| line.ends_with(&format!(" T {function}")));
+    let line = listed.lines().find(|line| line.ends_with(&format!(" T {function}")));
     i64::from_str_radix(line.unwrap().split(' ').next().unwrap(), 16).unwrap()
 }
 
@@ -47,10 +45,7 @@ fn answer(program: &mut Running, word: &str) -> String {
 }
 
 fn log_has(log: &Path, words: &str) -> usize {
-    std::fs::read_to_string(log)
-        .unwrap_or_default()
-        .matches(words)
-        .count()
+    std::fs::read_to_string(log).unwrap_or_default().matches(words).count()
 }
 
 #[test]
@@ -65,15 +60,7 @@ fn the_reasons_are_told() {
         let findings: serde_json::Value = serde_json::from_slice(&doctor.stdout).unwrap();
         let findings = findings["findings"].as_array().unwrap().iter();
         findings
-            .filter_map(|finding| {
-                Some(
-                    finding["seen"]
-                        .as_str()?
-                        .split_once("past the shim: ")?
-                        .1
-                        .to_owned(),
-                )
-            })
+            .filter_map(|finding| Some(finding["seen"].as_str()?.split_once("past the shim: ")?.1.to_owned()))
             .collect::<Vec<_>>()
     };
     let start = |command: &mut Command| {
@@ -83,30 +70,18 @@ fn the_reasons_are_told() {
         program
     };
     let mut bare = start(&mut fixture.bare("python3"));
-    let mut tenant = start(
-        fixture
-            .tenant(&["--memory", "2GiB"], "python3")
-            .env("VCUDA_LOG", &log),
-    );
+    let mut tenant = start(fixture.tenant(&["--memory", "2GiB"], "python3").env("VCUDA_LOG", &log));
 
     // Wrong arguments get the driver's own answer, and doctor does not report them.
     for word in ["null", "wild", "null"] {
         assert_eq!(answer(&mut tenant, word), answer(&mut bare, word), "{word}");
     }
-    eventually("the log names the reason", Duration::from_secs(60), || {
-        log_has(&log, JUDGED) > 0
-    });
+    eventually("the log names the reason", Duration::from_secs(60), || log_has(&log, JUDGED) > 0);
     assert_eq!(told_by_doctor(), Vec::<String>::new());
 
     // The shim never saw the pool's creation: some code in this process reaches the driver without it.
     assert_eq!(answer(&mut tenant, "past"), "answer 0");
-    eventually("the log names that reason too", Duration::from_secs(60), || {
-        log_has(&log, UNSEEN) > 0
-    });
+    eventually("the log names that reason too", Duration::from_secs(60), || log_has(&log, UNSEEN) > 0);
     assert_eq!(told_by_doctor(), [UNSEEN]);
-    assert_eq!(
-        (log_has(&log, JUDGED), log_has(&log, UNSEEN)),
-        (1, 1),
-        "each is said once"
-    );
+    assert_eq!((log_has(&log, JUDGED), log_has(&log, UNSEEN)), (1, 1), "each is said once");
 }

@@ -14,12 +14,7 @@ fn everywhere_on(machine: &str, name: &str) {
         let fixture = Fixture::with_config(machine);
         succeeded(&fixture.bare(&program).output().unwrap());
         succeeded(&fixture.tenant(&[], &program).output().unwrap());
-        succeeded(
-            &fixture
-                .tenant(&["--memory", "20GiB", "--cores", "90"], &program)
-                .output()
-                .unwrap(),
-        );
+        succeeded(&fixture.tenant(&["--memory", "20GiB", "--cores", "90"], &program).output().unwrap());
     }
 }
 
@@ -152,8 +147,5 @@ fn simulated_faults() {
     let unknown = Fixture::with_config("[faults.functions]\ncuMemAllocate = { nth = 1 }\n");
     let refused = unknown.bare(&program).output().unwrap();
     assert!(!refused.status.success());
-    assert!(
-        String::from_utf8_lossy(&refused.stderr).contains("cuMemAllocate"),
-        "the name is told"
-    );
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("cuMemAllocate"), "the name is told");
 }

@@ -65,10 +65,7 @@ fn a_mistake_is_found() {
     };
 
     // A row missing in the hook table.
-    finds(
-        &broken(|tree| tree.hooked.retain(|row| row.name != "cuMemAlloc_v2")),
-        "cuMemAlloc_v2",
-    );
+    finds(&broken(|tree| tree.hooked.retain(|row| row.name != "cuMemAlloc_v2")), "cuMemAlloc_v2");
     // A new name in a newer driver.
     finds(
         &broken(|tree| {
@@ -96,15 +93,8 @@ fn a_mistake_is_found() {
         names: vec!["cuMemCreate".to_owned()],
     });
     assert_eq!(tree.problems(), [""; 0]);
-    assert!(
-        tree.open_doors()
-            .iter()
-            .any(|door| door.contains("cuMemCreate (takes)"))
-    );
+    assert!(tree.open_doors().iter().any(|door| door.contains("cuMemCreate (takes)")));
     // A missing reason, an unknown kind.
     finds(&broken(|tree| tree.passed[0].reason.clear()), "no reason");
-    finds(
-        &broken(|tree| "whatever".clone_into(&mut tree.passed[0].kind)),
-        "whatever",
-    );
+    finds(&broken(|tree| "whatever".clone_into(&mut tree.passed[0].kind)), "whatever");
 }

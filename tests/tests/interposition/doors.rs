@@ -35,10 +35,7 @@ fn every_route_leads_every_row_to_the_shim() {
             .output()
             .unwrap(),
     );
-    assert!(
-        tenant.contains(&format!("passed doors: {} rows", rows.len())),
-        "{tenant}"
-    );
+    assert!(tenant.contains(&format!("passed doors: {} rows", rows.len())), "{tenant}");
 }
 
 /// Whether stream 0 is the thread's default stream in this function.
@@ -52,10 +49,9 @@ fn linked_names_are_the_shims() {
     let fixture = Fixture::new();
     let rows = row_names();
     let folder = fixture.runtime();
-    for (simulated, name) in [
-        ("libvcuda_simulator_cuda.so", "libcuda.so"),
-        ("libvcuda_simulator_nvml.so", "libnvidia-ml.so"),
-    ] {
+    for (simulated, name) in
+        [("libvcuda_simulator_cuda.so", "libcuda.so"), ("libvcuda_simulator_nvml.so", "libnvidia-ml.so")]
+    {
         std::os::unix::fs::symlink(release_dir().join(simulated), folder.join(name)).unwrap();
     }
     let mut source = "#define _GNU_SOURCE\n#include <dlfcn.h>\n#include <stdio.h>\n".to_owned();
@@ -92,8 +88,6 @@ fn are_of(rows: &[String], output: &Output, library: impl Fn(&str) -> &'static s
     let bound = succeeded(output);
     let names = bound.lines().map(|line| line.split_once(' ').unwrap());
     assert!(names.clone().map(|(row, _)| row).eq(rows), "{bound}");
-    let elsewhere: Vec<_> = names
-        .filter(|(row, file)| !file.ends_with(library(row)))
-        .collect();
+    let elsewhere: Vec<_> = names.filter(|(row, file)| !file.ends_with(library(row))).collect();
     assert!(elsewhere.is_empty(), "{elsewhere:?}");
 }

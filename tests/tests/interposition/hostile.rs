@@ -14,13 +14,7 @@ fn look_ups_inside_malloc_and_before_main() {
     let program = app("early", Door::Dlsym);
     succeeded(&fixture.bare(&program).output().unwrap());
     succeeded(&fixture.tenant(&QUOTA, &program).output().unwrap());
-    succeeded(
-        &fixture
-            .tenant(&QUOTA, &program)
-            .env("LD_BIND_NOW", "1")
-            .output()
-            .unwrap(),
-    );
+    succeeded(&fixture.tenant(&QUOTA, &program).env("LD_BIND_NOW", "1").output().unwrap());
 }
 
 /// Every row of the real driver's table: the same status and variant, and the shim's address for hooked symbols.
@@ -34,17 +28,11 @@ fn every_row_of_the_drivers_table() {
     let tenant = succeeded(&fixture.tenant(&QUOTA, &program).args(arguments).output().unwrap());
     let hooked: HashSet<String> = row_names().into_iter().collect();
     assert!(hooked.contains("cuMemAlloc_v2"));
-    assert_eq!(
-        bare.lines().count(),
-        std::fs::read_to_string(&data).unwrap().lines().count()
-    );
+    assert_eq!(bare.lines().count(), std::fs::read_to_string(&data).unwrap().lines().count());
     for (bare, tenant) in bare.lines().zip(tenant.lines()) {
         let symbol = bare.split(' ').next().unwrap();
-        let expected = if hooked.contains(symbol) {
-            bare.replace(" driver", " shim")
-        } else {
-            bare.to_owned()
-        };
+        let expected =
+            if hooked.contains(symbol) { bare.replace(" driver", " shim") } else { bare.to_owned() };
         assert_eq!(tenant, expected);
         assert!(tenant.ends_with(" same"), "{tenant}");
     }
@@ -57,9 +45,7 @@ fn every_kind_of_memory_comes_back() {
         let program = app("leaks", Door::Dlsym);
         succeeded(&fixture.bare(&program).output().unwrap());
         succeeded(&fixture.tenant(&["--memory", "4GiB"], &program).output().unwrap());
-        eventually("all memory is back", std::time::Duration::from_secs(1), || {
-            fixture.used_bytes() == 0
-        });
+        eventually("all memory is back", std::time::Duration::from_secs(1), || fixture.used_bytes() == 0);
     }
 }
 

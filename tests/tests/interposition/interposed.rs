@@ -18,10 +18,7 @@ fn compile(output: &Path, source: &str, arguments: &[&str]) {
     let cc = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
     let mut command = Command::new(cc);
     command.args(["-O1", "-o"]).arg(output);
-    command
-        .arg(workspace().join("tests/apps/interposed").join(source))
-        .args(arguments)
-        .arg("-ldl");
+    command.arg(workspace().join("tests/apps/interposed").join(source)).args(arguments).arg("-ldl");
     succeeded(&command.output().unwrap());
 }
 
@@ -35,11 +32,7 @@ fn compile_list(folder: &Path, source: &str, names: &BTreeSet<String>, arguments
     std::fs::write(&list, lines).unwrap();
     let library = folder.join(format!("lib{source}.so"));
     let definition = format!("-DLIST=\"{}\"", list.display());
-    compile(
-        &library,
-        source,
-        &[&["-shared", "-fPIC", &definition], arguments].concat(),
-    );
+    compile(&library, source, &[&["-shared", "-fPIC", &definition], arguments].concat());
     library
 }
 
@@ -47,10 +40,7 @@ fn compile_list(folder: &Path, source: &str, names: &BTreeSet<String>, arguments
 fn symbols(library: &Path, of: &str, holds: impl Fn(&str) -> bool) -> BTreeSet<String> {
     let table = succeeded(&Command::new("nm").args(["-D", of]).arg(library).output().unwrap());
     let names = table.lines().filter_map(|line| line.split_whitespace().last());
-    names
-        .map(|name| name.split('@').next().unwrap().to_owned())
-        .filter(|name| holds(name))
-        .collect()
+    names.map(|name| name.split('@').next().unwrap().to_owned()).filter(|name| holds(name)).collect()
 }
 
 /// Checks that a command without shim, and with it before and behind the other library, has the same output and end.
@@ -70,12 +60,7 @@ fn unchanged(line: &[&str], folder: &Path, other: Option<&Path>) {
         let preloaded = run(&preload);
         let same = (&bare.stdout, &bare.stderr, bare.status)
             == (&preloaded.stdout, &preloaded.stderr, preloaded.status);
-        assert!(
-            same,
-            "{preload:?} {line:?}\n{}\n{}",
-            text(&bare),
-            text(&preloaded)
-        );
+        assert!(same, "{preload:?} {line:?}\n{}\n{}", text(&bare), text(&preloaded));
     }
 }
 
@@ -85,11 +70,7 @@ fn quota_in_either_order(library: &Path) -> [String; 2] {
     ["$0:$LD_PRELOAD", "$LD_PRELOAD:$0"].map(|preload| {
         let script = format!("export LD_PRELOAD={preload}; exec \"$@\"");
         let mut tenant = fixture.tenant(&QUOTA, "sh");
-        tenant
-            .args(["-c", &script])
-            .arg(library)
-            .arg(app("quota", Door::Dlsym))
-            .arg((2 * GIB).to_string());
+        tenant.args(["-c", &script]).arg(library).arg(app("quota", Door::Dlsym)).arg((2 * GIB).to_string());
         succeeded(&tenant.output().unwrap())
     })
 }
@@ -99,18 +80,10 @@ fn quota_in_either_order(library: &Path) -> [String; 2] {
 fn an_indirect_function_that_asks_for_symbols() {
     let folder = tempfile::tempdir().unwrap();
     for binding in ["-Wl,-z,lazy", "-Wl,-z,now"] {
-        compile(
-            &folder.path().join("libearly.so"),
-            "early.c",
-            &["-shared", "-fPIC", binding],
-        );
+        compile(&folder.path().join("libearly.so"), "early.c", &["-shared", "-fPIC", binding]);
         let links = format!("-L{}", folder.path().display());
         let path = format!("-Wl,-rpath,{}", folder.path().display());
-        compile(
-            &folder.path().join("early"),
-            "early_main.c",
-            &[&links, "-learly", &path, binding],
-        );
+        compile(&folder.path().join("early"), "early_main.c", &[&links, "-learly", &path, binding]);
         let said = succeeded(&Command::new(folder.path().join("early")).output().unwrap());
         assert_eq!(said, "resolved 1\n");
         unchanged(&["./early"], folder.path(), None);
@@ -134,11 +107,7 @@ fn a_library_before_every_function_that_the_shim_calls() {
     assert!(names.len() > 50, "{names:?}");
     let library = compile_list(folder.path(), "all.c", &names, &[]);
     let ask = "import ctypes; print(hasattr(ctypes.CDLL(None), 'cuMemAlloc_v2'), hasattr(ctypes.CDLL(None), 'nvmlInit'))";
-    for line in [
-        &["ls", "/"][..],
-        &["python3", "-c", ask],
-        &["sh", "-c", "(exit 3); echo $?"],
-    ] {
+    for line in [&["ls", "/"][..], &["python3", "-c", ask], &["sh", "-c", "(exit 3); echo $?"]] {
         unchanged(line, folder.path(), Some(&library));
     }
     // With a driver, the quota is the same.
@@ -159,11 +128,7 @@ fn a_driver_that_looks_itself_up() {
     let script = "export LD_LIBRARY_PATH=$0:$LD_LIBRARY_PATH; exec \"$@\"";
     for door in Door::ALL {
         let mut tenant = fixture.tenant(&QUOTA, "sh");
-        tenant
-            .args(["-c", script])
-            .arg(folder.path())
-            .arg(app("quota", door))
-            .arg(&limit);
+        tenant.args(["-c", script]).arg(folder.path()).arg(app("quota", door)).arg(&limit);
         succeeded(&tenant.env("VCUDA_BEHIND", &second).output().unwrap());
     }
 }
@@ -195,10 +160,7 @@ fn a_users_own_preloaded_library_sees_the_calls_and_the_quota_holds() {
     };
     let alone = said(None);
     let blocks: usize = alone.split(' ').nth(1).unwrap().parse().unwrap();
-    assert!(
-        (24..32).contains(&blocks) && alone.contains("refusal 2 "),
-        "{alone}"
-    );
+    assert!((24..32).contains(&blocks) && alone.contains("refusal 2 "), "{alone}");
     // The refused one is an allocation, too.
     let seen = format!("seen {} allocations 30 launches\n", blocks + 1);
     assert_eq!(said(Some(&library)), format!("{alone}{seen}"));

@@ -40,28 +40,14 @@ fn same_answers_of(rows: &[String], stage: &str) {
     let program = env!("CARGO_BIN_EXE_nonsense");
     let bare = succeeded(&fixture.bare(program).arg(stage).args(rows).output().unwrap());
     let quota = ["--memory", "79GiB", "--cores", "50"];
-    let tenant = succeeded(
-        &fixture
-            .tenant(&quota, program)
-            .arg(stage)
-            .args(rows)
-            .output()
-            .unwrap(),
-    );
+    let tenant = succeeded(&fixture.tenant(&quota, program).arg(stage).args(rows).output().unwrap());
 
-    let tried: BTreeSet<&str> = bare
-        .lines()
-        .filter_map(|line| Some(line.split_once('(')?.0))
-        .collect();
+    let tried: BTreeSet<&str> = bare.lines().filter_map(|line| Some(line.split_once('(')?.0)).collect();
     let missing: Vec<&String> = rows.iter().filter(|row| !tried.contains(row.as_str())).collect();
     assert!(missing.is_empty(), "no call was made of {missing:?}");
     // The simulated driver answers every call.
     let crashes: Vec<&str> = bare.lines().filter(|line| line.contains("ended")).collect();
-    assert!(
-        crashes.is_empty(),
-        "the driver itself fails:\n{}",
-        crashes.join("\n")
-    );
+    assert!(crashes.is_empty(), "the driver itself fails:\n{}", crashes.join("\n"));
 
     assert_eq!(bare.lines().count(), tenant.lines().count());
     let differences: Vec<String> = bare

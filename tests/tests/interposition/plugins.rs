@@ -13,20 +13,14 @@ fn compile(output: &Path, arguments: &[&str], source: &str) {
     let cc = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
     let mut command = Command::new(cc);
     command.args(["-O1", "-g", "-o"]).arg(output);
-    command
-        .arg(workspace().join("tests/apps").join(source))
-        .args(arguments)
-        .arg("-ldl");
+    command.arg(workspace().join("tests/apps").join(source)).args(arguments).arg("-ldl");
     succeeded(&command.output().unwrap());
 }
 
 /// Builds the libraries: `asks` opens the driver itself; `lazy` and `now` are linked against it, bound lazily and at once.
 fn plugins(folder: &Path) -> [PathBuf; 3] {
-    std::os::unix::fs::symlink(
-        release_dir().join("libvcuda_simulator_cuda.so"),
-        folder.join("libcuda.so"),
-    )
-    .unwrap();
+    std::os::unix::fs::symlink(release_dir().join("libvcuda_simulator_cuda.so"), folder.join("libcuda.so"))
+        .unwrap();
     let links = format!("-L{}", folder.display());
     let library = |name: &str, arguments: &[&str]| {
         let path = folder.join(format!("lib{name}.so"));
@@ -57,12 +51,7 @@ fn a_plugin_is_limited_however_it_is_opened() {
     for plugin in &plugins {
         for how in ["plain", "deep"] {
             succeeded(&fixture.bare(&host).arg(plugin).args([how, "0"]).output().unwrap());
-            let tenant = fixture
-                .tenant(&QUOTA, &host)
-                .arg(plugin)
-                .args([how, &limit])
-                .output()
-                .unwrap();
+            let tenant = fixture.tenant(&QUOTA, &host).arg(plugin).args([how, &limit]).output().unwrap();
             succeeded(&tenant);
         }
         // By name only: the loader's search path finds it.
@@ -80,19 +69,9 @@ fn what_a_driver_in_another_namespace_takes_is_charged_and_named() {
     let log = fixture.runtime().join("log");
     let [asks, _, now] = &plugins;
     for plugin in [asks, now] {
-        succeeded(
-            &fixture
-                .bare(&host)
-                .arg(plugin)
-                .args(["apart", "0"])
-                .output()
-                .unwrap(),
-        );
+        succeeded(&fixture.bare(&host).arg(plugin).args(["apart", "0"]).output().unwrap());
         let mut tenant = fixture.tenant(&QUOTA, &host);
-        tenant
-            .arg(plugin)
-            .args(["apart", &(2 * GIB).to_string()])
-            .env("VCUDA_LOG", &log);
+        tenant.arg(plugin).args(["apart", &(2 * GIB).to_string()]).env("VCUDA_LOG", &log);
         succeeded(&tenant.output().unwrap());
         let words = std::fs::read_to_string(&log).unwrap();
         assert_eq!(words.matches("a second driver is loaded").count(), 1, "{words}");
@@ -111,15 +90,11 @@ fn doctor_tells_of_a_driver_in_another_namespace() {
         let findings: serde_json::Value = serde_json::from_slice(&doctor.stdout).unwrap();
         let findings = findings["findings"].as_array().unwrap().iter();
         let words = findings.map(|finding| finding["seen"].as_str().unwrap().to_owned());
-        words
-            .filter(|words| words.contains("past the shim"))
-            .collect::<Vec<_>>()
+        words.filter(|words| words.contains("past the shim")).collect::<Vec<_>>()
     };
     for (how, expected) in [("deep", 0), ("apart", 1)] {
         let mut tenant = fixture.tenant(&QUOTA, &host);
-        tenant
-            .arg(&plugins[2])
-            .args([how, &(2 * GIB).to_string(), "wait"]);
+        tenant.arg(&plugins[2]).args([how, &(2 * GIB).to_string(), "wait"]);
         let mut tenant = Running::start(tenant.stdin(Stdio::piped()));
         tenant.wait_for("took");
         let seen = seen();
@@ -139,10 +114,7 @@ fn a_plugin_that_was_caught_is_not_counted() {
     let fixture = Fixture::new();
     let log = fixture.runtime().join("log");
     let mut tenant = fixture.tenant(&QUOTA, &host);
-    tenant
-        .arg(&plugins[1])
-        .args(["deep", &(2 * GIB).to_string()])
-        .env("VCUDA_LOG", &log);
+    tenant.arg(&plugins[1]).args(["deep", &(2 * GIB).to_string()]).env("VCUDA_LOG", &log);
     succeeded(&tenant.output().unwrap());
     assert!(!std::fs::read_to_string(&log).unwrap().contains("past the shim"));
 }
@@ -153,11 +125,7 @@ fn a_plugin_that_was_caught_is_not_counted() {
 fn unknown_functions_that_the_driver_gives_are_reported() {
     let folder = tempfile::tempdir().unwrap();
     let library = folder.path().join("libcuda.so.1");
-    compile(
-        &library,
-        &["-shared", "-fPIC", "-Wl,-soname,libcuda.so.1"],
-        "strange.c",
-    );
+    compile(&library, &["-shared", "-fPIC", "-Wl,-soname,libcuda.so.1"], "strange.c");
     let code = "import ctypes\n\
         lib = ctypes.CDLL('libcuda.so.1')\n\
         address, found = ctypes.c_void_p(), ctypes.c_int()\n\
@@ -207,43 +175,25 @@ fn doctor_names_the_limit_that_keeps_the_loader_from_the_library() {
         let findings: serde_json::Value = serde_json::from_slice(&doctor.stdout).unwrap();
         let findings = findings["findings"].as_array().unwrap().iter();
         let broken = findings.filter(|one| one["health"] == "broken" && one["link"] == "tenant short");
-        let seen: Vec<_> = broken
-            .map(|one| one["seen"].as_str().unwrap().to_owned())
-            .collect();
+        let seen: Vec<_> = broken.map(|one| one["seen"].as_str().unwrap().to_owned()).collect();
         (seen, doctor.status.success())
     };
     assert_eq!(seen(), (vec![], true));
     let mut command = tenant.command(app("hold", Door::Dlsym));
     // Without the driver's front, too, which comes first.
-    let paths = tenant
-        .variable("LD_LIBRARY_PATH")
-        .split_once(':')
-        .unwrap()
-        .1
-        .to_owned();
+    let paths = tenant.variable("LD_LIBRARY_PATH").split_once(':').unwrap().1.to_owned();
     command.env_remove("LD_PRELOAD").env("LD_LIBRARY_PATH", paths);
     let mut escaped = Running::start(&mut command);
     escaped.wait_for("holding");
     let pid = escaped.0.id();
     let without = format!("process {pid} runs without the shim");
     assert_eq!(seen(), (vec![format!("{without}: it is not limited")], false));
-    let limit = libc::rlimit {
-        rlim_cur: 3,
-        rlim_max: 3,
-    };
+    let limit = libc::rlimit { rlim_cur: 3, rlim_max: 3 };
     // SAFETY: the limit is valid for reading; the old one is not asked for.
     let set = unsafe {
-        libc::prlimit(
-            pid.try_into().unwrap(),
-            libc::RLIMIT_NOFILE,
-            &raw const limit,
-            core::ptr::null_mut(),
-        )
+        libc::prlimit(pid.try_into().unwrap(), libc::RLIMIT_NOFILE, &raw const limit, core::ptr::null_mut())
     };
     assert_eq!(set, 0);
     let why = "(it has a limit of 3 open files, which can keep the loader from it)";
-    assert_eq!(
-        seen(),
-        (vec![format!("{without} {why}: it is not limited")], false)
-    );
+    assert_eq!(seen(), (vec![format!("{without} {why}: it is not limited")], false));
 }

@@ -4,11 +4,7 @@
 use vcuda_tests::{Door, Fixture, GIB, Running, app, succeeded};
 
 /// Beginnings of a shell's command line that take the shim out of `LD_PRELOAD`.
-const STARTS: [&str; 3] = [
-    "unset LD_PRELOAD; exec",
-    "LD_PRELOAD= exec",
-    "export LD_PRELOAD=libm.so.6; exec",
-];
+const STARTS: [&str; 3] = ["unset LD_PRELOAD; exec", "LD_PRELOAD= exec", "export LD_PRELOAD=libm.so.6; exec"];
 
 #[test]
 fn a_program_that_replaces_the_preload_keeps_its_quota() {
@@ -30,9 +26,7 @@ fn nvml_tells_the_quota_to_a_program_that_replaces_the_preload() {
     let fixture = Fixture::new();
     let mut command = fixture.tenant(&["--memory", "2GiB"], "sh");
     let script = "unset LD_PRELOAD; exec \"$0\" doctor-probe";
-    command
-        .args(["-c", script])
-        .arg(vcuda_tests::release_dir().join("vcuda"));
+    command.args(["-c", script]).arg(vcuda_tests::release_dir().join("vcuda"));
     let told: serde_json::Value = serde_json::from_str(&succeeded(&command.output().unwrap())).unwrap();
     assert_eq!(told["cuda_total_bytes"], 2 * GIB, "{told}");
     assert_eq!(told["nvml_total_bytes"], 2 * GIB, "{told}");
@@ -44,20 +38,14 @@ fn a_program_that_empties_its_environment_is_told_with_its_run() {
     let mut command = fixture.tenant(&["--memory", "2GiB", "--name", "emptied"], "sh");
     // What the simulator needs, and no folder of fronts. In a child, as the shell itself has a slot.
     let script = "env -i VCUDA_SIM=\"$VCUDA_SIM\" LD_LIBRARY_PATH=\"${LD_LIBRARY_PATH#*:}\" \"$@\"; true";
-    command
-        .args(["-c", script, "sh"])
-        .arg(app("hold", Door::Dlsym))
-        .arg((3 * GIB).to_string());
+    command.args(["-c", script, "sh"]).arg(app("hold", Door::Dlsym)).arg((3 * GIB).to_string());
     let mut held = Running::start(&mut command);
     assert_eq!(held.wait_for("holding"), format!("holding {} denied 0", 3 * GIB));
     let doctor = fixture.vcuda(["doctor", "--sim", "--json"]).output().unwrap();
     let told: serde_json::Value = serde_json::from_slice(&doctor.stdout).unwrap();
     let findings = told["findings"].as_array().unwrap();
     let escaped = findings.iter().find(|finding| {
-        finding["seen"]
-            .as_str()
-            .unwrap()
-            .contains("runs without the shim")
+        finding["seen"].as_str().unwrap().contains("runs without the shim")
             && finding["link"] == "tenant emptied"
     });
     assert!(escaped.is_some(), "{told}");

@@ -21,14 +21,8 @@ fn every_row_is_a_function_of_the_driver() {
                 .filter_map(|line| Some(line.split_whitespace().next_back()?.split('@').next()?.to_owned())),
         );
     }
-    let missing: Vec<String> = row_names()
-        .into_iter()
-        .filter(|name| !exports.contains(name))
-        .collect();
-    assert!(
-        missing.is_empty(),
-        "not exported by the simulated driver: {missing:?}"
-    );
+    let missing: Vec<String> = row_names().into_iter().filter(|name| !exports.contains(name)).collect();
+    assert!(missing.is_empty(), "not exported by the simulated driver: {missing:?}");
 }
 
 /// Variants differ from their base functions only in the default stream, which the table derives from the name.
@@ -44,12 +38,7 @@ fn a_variant_has_the_handler_of_its_base_function() {
         variants += 1;
         let base = rows.iter().find(|other| other.name == base);
         let base = base.unwrap_or_else(|| panic!("{}: its base function has no row", row.name));
-        assert_eq!(
-            (&row.module, &row.handler),
-            (&base.module, &base.handler),
-            "{}",
-            row.name
-        );
+        assert_eq!((&row.module, &row.handler), (&base.module, &base.handler), "{}", row.name);
     }
     assert!(variants > 50, "{variants}");
 }

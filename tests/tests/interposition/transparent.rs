@@ -36,9 +36,7 @@ fn unchanged(line: Line<'_>) {
     let fixture = Fixture::new();
     let plain = command(line).output().unwrap();
     let mut preloaded = command(line);
-    preloaded
-        .env("LD_PRELOAD", shim())
-        .env("VCUDA_DIR", fixture.runtime());
+    preloaded.env("LD_PRELOAD", shim()).env("VCUDA_DIR", fixture.runtime());
     same(line, &plain, &preloaded.output().unwrap());
     let mut tenant = fixture.tenant(&["--memory", "1GiB", "--cores", "10"], line[0]);
     tenant.args(&line[1..]).env("PYTHONDONTWRITEBYTECODE", "1");
@@ -59,18 +57,12 @@ fn traced(line: Line<'_>, preload: Option<&Path>) -> Option<BTreeMap<String, usi
                          sigaltstack,setitimer,prctl";
     let log = tempfile::NamedTempFile::new().unwrap();
     let mut strace = Command::new("strace");
-    strace
-        .args(["-f", "-qq", "-e", "signal=none", "-e", CALLS, "-o"])
-        .arg(log.path());
+    strace.args(["-f", "-qq", "-e", "signal=none", "-e", CALLS, "-o"]).arg(log.path());
     if let Some(library) = preload {
         // For the program only, not for strace.
         strace.arg("-E").arg(format!("LD_PRELOAD={}", library.display()));
     }
-    let output = strace
-        .args(line)
-        .env("PYTHONDONTWRITEBYTECODE", "1")
-        .output()
-        .ok()?;
+    let output = strace.args(line).env("PYTHONDONTWRITEBYTECODE", "1").output().ok()?;
     let calls = std::fs::read_to_string(log.path()).unwrap();
     if !calls.contains("execve(") {
         assert!(!output.status.success(), "strace said nothing");
@@ -104,15 +96,10 @@ fn traced(line: Line<'_>, preload: Option<&Path>) -> Option<BTreeMap<String, usi
 fn compiled(folder: &Path, source: &str, arguments: &[&str]) -> Option<String> {
     let path = folder.join(format!("{source}-{}", arguments.len()));
     let mut cc = Command::new(std::env::var_os("CC").unwrap_or_else(|| "cc".into()));
-    cc.args(["-O1", "-o"])
-        .arg(&path)
-        .args(arguments)
-        .arg(workspace().join("tests/apps").join(source));
+    cc.args(["-O1", "-o"]).arg(&path).args(arguments).arg(workspace().join("tests/apps").join(source));
     let output = cc.output().unwrap();
     if !output.status.success() {
-        skip(&format!(
-            "transparent: {source} with {arguments:?} does not compile here"
-        ));
+        skip(&format!("transparent: {source} with {arguments:?} does not compile here"));
         return None;
     }
     Some(path.display().to_string())
@@ -183,9 +170,7 @@ fn a_framework_that_looks_for_a_gpu_in_vain() {
         return;
     }
     let mut preloaded = command(&line);
-    preloaded
-        .env("LD_PRELOAD", shim())
-        .env("VCUDA_DIR", fixture.runtime());
+    preloaded.env("LD_PRELOAD", shim()).env("VCUDA_DIR", fixture.runtime());
     same(&line, &plain, &preloaded.output().unwrap());
 }
 
@@ -207,11 +192,7 @@ fn a_set_user_id_program() {
     let is_root = unsafe { libc::geteuid() } == 0;
     let line = ["su", "--version"];
     let user = ["setpriv", "--reuid=123456", "--regid=123456", "--clear-groups"];
-    let line = if is_root {
-        [&user[..], &line].concat()
-    } else {
-        line.to_vec()
-    };
+    let line = if is_root { [&user[..], &line].concat() } else { line.to_vec() };
     let fixture = Fixture::new();
     let plain = command(&line).output().unwrap();
     let mut limited = fixture.tenant(&["--memory", "1GiB"], line[0]);
@@ -233,26 +214,16 @@ fn a_program_without_cuda_has_no_more_threads_nor_descriptors() {
         "ls -l /proc/self/fd | grep -v containers/quiet | wc -l; grep Threads: /proc/self/status; exit 3";
     let plain = Command::new("bash").args(["-c", script]).output().unwrap();
     let quota = ["--memory", "1GiB", "--cores", "10", "--name", "quiet"];
-    let tenant = fixture
-        .tenant(&quota, "bash")
-        .args(["-c", script])
-        .output()
-        .unwrap();
+    let tenant = fixture.tenant(&quota, "bash").args(["-c", script]).output().unwrap();
     same(&["bash"], &plain, &tenant);
 }
 
 #[test]
 fn it_is_silent_where_its_environment_is_nonsense() {
-    for (name, value) in [
-        ("VCUDA_DIR", "/no/such/place"),
-        ("VCUDA_MEMORY", "rubbish"),
-        ("VCUDA_LOG", "/proc/no/log"),
-    ] {
-        let out = Command::new("true")
-            .env("LD_PRELOAD", shim())
-            .env(name, value)
-            .output()
-            .unwrap();
+    for (name, value) in
+        [("VCUDA_DIR", "/no/such/place"), ("VCUDA_MEMORY", "rubbish"), ("VCUDA_LOG", "/proc/no/log")]
+    {
+        let out = Command::new("true").env("LD_PRELOAD", shim()).env(name, value).output().unwrap();
         assert!(out.status.success() && out.stdout.is_empty() && out.stderr.is_empty());
     }
 }
@@ -260,10 +231,5 @@ fn it_is_silent_where_its_environment_is_nonsense() {
 #[test]
 fn the_built_library_is_as_the_design_says() {
     let root = vcuda_tests::workspace();
-    succeeded(
-        &Command::new(root.join("scripts/check-shim.sh"))
-            .arg(release_dir())
-            .output()
-            .unwrap(),
-    );
+    succeeded(&Command::new(root.join("scripts/check-shim.sh")).arg(release_dir()).output().unwrap());
 }

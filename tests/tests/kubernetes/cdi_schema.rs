@@ -38,19 +38,12 @@ fn said(files: &[&Path]) -> Option<(bool, String)> {
         "target/cdi-schema/usr/share/gocode/src/github.com/container-orchestrated-devices/container-device-interface/schema",
     );
     let python = workspace().join("target/clients/bin/python");
-    let validates = Command::new(&python)
-        .args(["-c", "import jsonschema, referencing"])
-        .output();
+    let validates = Command::new(&python).args(["-c", "import jsonschema, referencing"]).output();
     if !schema.join("schema.json").exists() || !validates.is_ok_and(|tried| tried.status.success()) {
         skip("CDI's schema, or jsonschema of PyPI: not fetched (scripts/fetch-tests.sh)");
         return None;
     }
-    let done = Command::new(python)
-        .args(["-c", CHECK])
-        .arg(schema)
-        .args(files)
-        .output()
-        .unwrap();
+    let done = Command::new(python).args(["-c", CHECK]).arg(schema).args(files).output().unwrap();
     let text = String::from_utf8_lossy(&[done.stdout, done.stderr].concat()).into_owned();
     Some((done.status.success(), text))
 }
@@ -63,9 +56,7 @@ fn hold(fixture: &Fixture, kinds: &[&str]) {
     files.retain(|file| file.extension().is_some_and(|end| end == "json"));
     for kind in kinds {
         let of_kind = |file: &&std::path::PathBuf| {
-            std::fs::read_to_string(file)
-                .unwrap()
-                .contains(&format!("\"{kind}\""))
+            std::fs::read_to_string(file).unwrap().contains(&format!("\"{kind}\""))
         };
         assert!(files.iter().any(|file| of_kind(&file)), "no {kind} in {files:?}");
     }
@@ -78,10 +69,7 @@ fn hold(fixture: &Fixture, kinds: &[&str]) {
     // The check can fail: a key of a later version, and a mount without its source.
     for (key, value) in [
         ("annotations", json!({})),
-        (
-            "devices",
-            json!([{"name": "a", "containerEdits": {"mounts": [{"containerPath": "/a"}]}}]),
-        ),
+        ("devices", json!([{"name": "a", "containerEdits": {"mounts": [{"containerPath": "/a"}]}}])),
     ] {
         let mut wrong: serde_json::Value = serde_json::from_slice(&std::fs::read(files[0]).unwrap()).unwrap();
         wrong[key] = value;
@@ -95,24 +83,13 @@ fn hold(fixture: &Fixture, kinds: &[&str]) {
 fn devices_of_a_grant_and_of_a_strict_pod_are_as_cdi_has_them() {
     let fixture = Fixture::with_gpus(2, "24GiB");
     let _manager = fixture.manager_for_containers("cdi");
-    succeeded(
-        &fixture
-            .vcuda(["grant", "create", "web", "--memory", "4GiB"])
-            .output()
-            .unwrap(),
-    );
+    succeeded(&fixture.vcuda(["grant", "create", "web", "--memory", "4GiB"]).output().unwrap());
     let kubelet = fixture.kubelet(Release::default());
     // With a hook, which runs before the container's program.
     let _plugin = fixture.plugin_named("plugin", "strict = true\n");
     kubelet.wait_for_devices();
     let pod = kubelet.admit(PodSpec::share("a", 16, 30)).unwrap();
-    assert!(
-        kubelet
-            .started(&pod)
-            .edits
-            .iter()
-            .any(|edits| edits["hooks"].is_array())
-    );
+    assert!(kubelet.started(&pod).edits.iter().any(|edits| edits["hooks"].is_array()));
     hold(&fixture, &["vcuda.io/grant", "vcuda.io/slot"]);
 }
 
@@ -122,13 +99,7 @@ fn devices_of_a_claim_are_as_cdi_has_them() {
     let (_manager, api) = (fixture.manager_with_shim(), ResourceApi::start(NODE));
     let driver = fixture.dra_driver(NODE, &api);
     let gpus = published(&api, 1);
-    put_claim(
-        &api,
-        "one",
-        "p",
-        &[result("gpu", &gpus[0], "4Gi", "30")],
-        &json!([]),
-    );
+    put_claim(&api, "one", "p", &[result("gpu", &gpus[0], "4Gi", "30")], &json!([]));
     put_pod(&api, "p", &[("main", &[("one", "gpu")])]);
     assert_eq!(driver.prepare("one", "one-uid").error, "");
     hold(&fixture, &["vcuda.io/claim"]);

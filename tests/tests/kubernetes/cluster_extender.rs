@@ -44,12 +44,8 @@ fn no_pod_is_sent_where_only_the_sum_fits() {
     let share = pod(&json!({"vcuda.io/gpu": "1", "vcuda.io/memory": "160", "vcuda.io/cores": "40"}));
     let args = json!({"Pod": share, "Nodes": {"metadata": {}, "items": nodes()}, "NodeNames": null});
     let kept = asked(&cluster, "/filter", &args);
-    let names: Vec<&Value> = kept["Nodes"]["items"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|node| &node["metadata"]["name"])
-        .collect();
+    let names: Vec<&Value> =
+        kept["Nodes"]["items"].as_array().unwrap().iter().map(|node| &node["metadata"]["name"]).collect();
     assert_eq!(names, ["one", "empty", "silent"]);
     assert_eq!(
         kept["FailedNodes"],
@@ -62,20 +58,11 @@ fn no_pod_is_sent_where_only_the_sum_fits() {
     assert!(score(1) > score(2) && score(0) == 0 && score(3) == 0, "{scores}");
     // Another pod goes anywhere.
     let plain = json!({"Pod": pod(&json!({"cpu": "1"})), "Nodes": {"items": nodes()}});
-    assert_eq!(
-        asked(&cluster, "/filter", &plain)["Nodes"]["items"]
-            .as_array()
-            .unwrap()
-            .len(),
-        4
-    );
+    assert_eq!(asked(&cluster, "/filter", &plain)["Nodes"]["items"].as_array().unwrap().len(), 4);
 
     let spread = Cluster::start("[extender]\nscore = \"spread\"\n");
     let scores = asked(&spread, "/prioritize", &args);
-    assert!(
-        scores[2]["Score"].as_i64() > scores[1]["Score"].as_i64(),
-        "{scores}"
-    );
+    assert!(scores[2]["Score"].as_i64() > scores[1]["Score"].as_i64(), "{scores}");
 }
 
 #[test]
@@ -122,11 +109,7 @@ fn a_pod_that_was_sent_to_a_node_has_its_place_before_the_node_has_granted_it() 
     });
     api.set_pods(&[sent.clone()]);
     eventually("the pod that was sent has its place", SOON, || kept(&json!([])));
-    assert!(
-        failed().contains("vcuda: no GPU has 40 GiB and 40 percent"),
-        "{}",
-        failed()
-    );
+    assert!(failed().contains("vcuda: no GPU has 40 GiB and 40 percent"), "{}", failed());
     // The node has granted it, and has as much left beside it: it is not counted twice.
     api.set_nodes(&[published(&[KEY], 160)]);
     eventually("it counts once", SOON, || kept(&json!(["one"])));
@@ -167,19 +150,13 @@ fn of_two_pods_at_once_none_is_sent_where_the_other_may_go() {
     });
     let offered = kept("first", json!(["one", "two"]));
     assert_eq!(offered, json!(["one", "two"]));
-    assert_eq!(
-        kept("second", json!(["one", "two"])),
-        json!([]),
-        "either may get the first"
-    );
+    assert_eq!(kept("second", json!(["one", "two"])), json!([]), "either may get the first");
     let mut bound = named("first");
     bound["spec"]["nodeName"] = json!("two");
     api.set_pods(&[bound]);
-    eventually(
-        "the first is known to be on the other node",
-        Duration::from_secs(4),
-        || kept("second", json!(["one", "two"])) == json!(["one"]),
-    );
+    eventually("the first is known to be on the other node", Duration::from_secs(4), || {
+        kept("second", json!(["one", "two"])) == json!(["one"])
+    });
 }
 
 #[test]
@@ -195,17 +172,7 @@ fn bad_questions_get_a_clear_error() {
         assert!(status == 400 && text.contains(said), "{status}: {text}");
     }
     let odd = json!({"Pod": {"spec": 7}, "Nodes": {"items": [7, {}, {"metadata": {"annotations": {"vcuda.io/gpus": "{"}}}]}});
-    assert_eq!(
-        asked(&cluster, "/filter", &odd)["Nodes"]["items"]
-            .as_array()
-            .unwrap()
-            .len(),
-        3
-    );
-    assert!(
-        cluster
-            .page("/metrics")
-            .contains("{page=\"filter\",result=\"wrong\"} 4\n")
-    );
+    assert_eq!(asked(&cluster, "/filter", &odd)["Nodes"]["items"].as_array().unwrap().len(), 3);
+    assert!(cluster.page("/metrics").contains("{page=\"filter\",result=\"wrong\"} 4\n"));
     assert_eq!(cluster.post("/bind", b"{}").unwrap().0, 404);
 }

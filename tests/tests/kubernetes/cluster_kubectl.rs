@@ -41,12 +41,7 @@ fn said(output: &Output) -> String {
 fn cluster() -> ShownObjects {
     let api = ShownObjects::start();
     let pod = |name: &str, node: &str| json!({"metadata": {"name": name}, "spec": {"nodeName": node, "containers": []}});
-    api.put_list(
-        PODS,
-        "v1",
-        "Pod",
-        &json!([pod("vcuda-1", "n1"), pod("vcuda-2", "n2")]),
-    );
+    api.put_list(PODS, "v1", "Pod", &json!([pod("vcuda-1", "n1"), pod("vcuda-2", "n2")]));
     api.put(&format!("{PODS}/vcuda-1:9436/proxy/metrics"), METRICS);
     api
 }
@@ -57,19 +52,9 @@ fn gpus_and_shares_of_all_nodes_are_shown() {
     let gpus = succeeded(&kubectl(&api, &["gpus"]));
     let lines: Vec<&str> = gpus.lines().collect();
     assert!(lines[0].starts_with("NODE  GPU"), "{gpus}");
-    let cells: Vec<&str> = lines[1]
-        .split("  ")
-        .map(str::trim)
-        .filter(|cell| !cell.is_empty())
-        .collect();
-    assert_eq!(
-        cells,
-        ["n1", "GPU-aaaabbbb", "80 GiB", "72 GiB", "57.5 %", "2", "ok"]
-    );
-    assert!(
-        lines[2].starts_with("node n2: its manager does not answer"),
-        "{gpus}"
-    );
+    let cells: Vec<&str> = lines[1].split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect();
+    assert_eq!(cells, ["n1", "GPU-aaaabbbb", "80 GiB", "72 GiB", "57.5 %", "2", "ok"]);
+    assert!(lines[2].starts_with("node n2: its manager does not answer"), "{gpus}");
 
     let json: Value = serde_json::from_str(&succeeded(&kubectl(&api, &["gpus", "--json"]))).unwrap();
     assert_eq!(json["gpus"][0]["uuid"], "GPU-aaaabbbb-1");
@@ -84,33 +69,20 @@ fn gpus_and_shares_of_all_nodes_are_shown() {
         "{own}"
     );
     let all: Value = serde_json::from_str(&succeeded(&kubectl(&api, &["top", "-A", "--json"]))).unwrap();
-    let pods: Vec<&Value> = all["shares"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|share| &share["pod"])
-        .collect();
+    let pods: Vec<&Value> = all["shares"].as_array().unwrap().iter().map(|share| &share["pod"]).collect();
     assert_eq!(pods, ["batch", "web"]);
     let usage = succeeded(&kubectl(&api, &["usage"]));
-    let namespaces: Vec<String> = usage
-        .lines()
-        .skip(1)
-        .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
-        .collect();
+    let namespaces: Vec<String> =
+        usage.lines().skip(1).map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
     assert_eq!(namespaces[1], "team 1 1 GiB of 4 GiB 29.4 of 30.0 %", "{usage}");
-    assert!(
-        namespaces[0].starts_with("other 1 ") && usage.contains("node n2: its manager"),
-        "{usage}"
-    );
+    assert!(namespaces[0].starts_with("other 1 ") && usage.contains("node n2: its manager"), "{usage}");
     assert!(
         succeeded(&kubectl(&api, &["ps", "-n", "empty"]))
             .contains("no pod has a share of a GPU in namespace empty")
     );
     assert!(api.asked().iter().all(|request| request.starts_with("GET ")));
-    let selected = api
-        .asked()
-        .iter()
-        .any(|request| request.contains("labelSelector=app.kubernetes.io%2Fname%3Dvcuda"));
+    let selected =
+        api.asked().iter().any(|request| request.contains("labelSelector=app.kubernetes.io%2Fname%3Dvcuda"));
     assert!(selected, "{:?}", api.asked());
 }
 
@@ -126,10 +98,7 @@ fn a_suspended_share_says_so() {
     let table = succeeded(&kubectl(&api, &["ps", "-A"]));
     let lines: Vec<&str> = table.lines().collect();
     assert!(lines[0].ends_with("  STATE"), "{table}");
-    assert!(
-        lines[1].starts_with("other ") && !lines[1].contains("host memory"),
-        "{table}"
-    );
+    assert!(lines[1].starts_with("other ") && !lines[1].contains("host memory"), "{table}");
     assert!(lines[2].ends_with("suspended: 1 GiB in host memory"), "{table}");
     let json: Value = serde_json::from_str(&succeeded(&kubectl(&api, &["ps", "--json"]))).unwrap();
     assert_eq!(json["shares"][0]["state"], "suspended");
@@ -166,12 +135,7 @@ fn a_pod_that_does_not_start_is_explained() {
     let sentence = "0/2 nodes are available: 2 vcuda: no GPU has 40 GiB and 40 percent free together.";
     let events = json!([
         event("FailedScheduling", sentence, "u", "2026-01-01T00:00:02Z"),
-        event(
-            "Failed",
-            "of a former pod of this name",
-            "v",
-            "2026-01-01T00:00:03Z"
-        ),
+        event("Failed", "of a former pod of this name", "v", "2026-01-01T00:00:03Z"),
     ]);
     api.put_list("/api/v1/namespaces/team/events", "v1", "Event", &events);
     api.put_list("/api/v1/nodes", "v1", "Node", &json!([]));
@@ -179,12 +143,7 @@ fn a_pod_that_does_not_start_is_explained() {
     api.put_list(slices, "resource.k8s.io/v1", "ResourceSlice", &json!([]));
     let why: Value = serde_json::from_str(&succeeded(&kubectl(&api, &["why", "web", "--json"]))).unwrap();
     assert_eq!(why["findings"][0]["reason"], sentence);
-    assert!(
-        why["findings"][0]["remedy"]
-            .as_str()
-            .unwrap()
-            .contains("kubectl vcuda gpus")
-    );
+    assert!(why["findings"][0]["remedy"].as_str().unwrap().contains("kubectl vcuda gpus"));
     assert_eq!(why["findings"].as_array().unwrap().len(), 2, "{why}");
     assert_eq!(why["unread"], json!([]));
 }
@@ -212,10 +171,7 @@ fn a_pod_that_uses_a_shared_claim_otherwise_is_told() {
     api.put_list("/api/v1/namespaces/team/events", "v1", "Event", &json!([]));
     let why = succeeded(&kubectl(&api, &["why", "late"]));
     let text = "a container uses b of claim shared, which was prepared as pod first uses it (a): it has no GPU and no limits";
-    assert!(
-        why.contains(text) && why.contains("resourceClaimTemplateName"),
-        "{why}"
-    );
+    assert!(why.contains(text) && why.contains("resourceClaimTemplateName"), "{why}");
     assert!(succeeded(&kubectl(&api, &["why", "first"])).contains("nothing is known"));
 }
 
@@ -257,18 +213,10 @@ fn a_pod_that_can_never_start_is_not_told_to_wait() {
 fn what_cannot_be_had_is_said_with_a_status() {
     let api = ShownObjects::start();
     let gone = kubectl(&api, &["why", "gone"]);
-    assert!(
-        gone.status.code() == Some(1) && said(&gone).contains("pod team/gone: "),
-        "{}",
-        said(&gone)
-    );
+    assert!(gone.status.code() == Some(1) && said(&gone).contains("pod team/gone: "), "{}", said(&gone));
     api.put_list(PODS, "v1", "Pod", &json!([]));
     let none = kubectl(&api, &["gpus"]);
-    assert!(
-        none.status.code() == Some(1) && said(&none).contains("--system-namespace"),
-        "{}",
-        said(&none)
-    );
+    assert!(none.status.code() == Some(1) && said(&none).contains("--system-namespace"), "{}", said(&none));
     let pod = json!({"metadata": {"name": "vcuda-1"}, "spec": {"nodeName": "n1", "containers": []}});
     api.put_list(PODS, "v1", "Pod", &json!([pod]));
     let silent = kubectl(&api, &["gpus"]);
@@ -291,20 +239,9 @@ fn what_cannot_be_had_is_said_with_a_status() {
          users: [{name: u, user: {}}], contexts: [{name: c, context: {cluster: c, user: u}}]}",
     );
     let words = "the API server http://127.0.0.1:1/ does not answer: Connection refused";
-    assert!(
-        away.status.code() == Some(69) && said(&away).contains(words),
-        "{}",
-        said(&away)
-    );
-    for secret in [
-        "eyJhbGciOiJSUzI1NiJ9.secret",
-        "users: [{name: u, user: {token: [secret]}}]",
-    ] {
+    assert!(away.status.code() == Some(69) && said(&away).contains(words), "{}", said(&away));
+    for secret in ["eyJhbGciOiJSUzI1NiJ9.secret", "users: [{name: u, user: {token: [secret]}}]"] {
         let wrong = with_config(secret);
-        assert!(
-            wrong.status.code() == Some(69) && !said(&wrong).contains("secret"),
-            "{}",
-            said(&wrong)
-        );
+        assert!(wrong.status.code() == Some(69) && !said(&wrong).contains("secret"), "{}", said(&wrong));
     }
 }

@@ -59,10 +59,7 @@ fn a_pod_gets_counts_and_keeps_what_the_webhook_does_not_know() {
 #[test]
 fn nonsense_and_ways_around_the_limits_are_refused_with_a_sentence() {
     let cluster = Cluster::start("");
-    let refusal = cluster.mutated(
-        "team",
-        &pod(&json!({"vcuda.io/gpu": "2", "vcuda.io/memory": "33"})),
-    );
+    let refusal = cluster.mutated("team", &pod(&json!({"vcuda.io/gpu": "2", "vcuda.io/memory": "33"})));
     assert_eq!(
         refusal.unwrap_err(),
         "container main: vcuda.io/memory: 33 is the total for 2 GPUs, which get the same each, and does not divide by 2: \
@@ -74,10 +71,7 @@ fn nonsense_and_ways_around_the_limits_are_refused_with_a_sentence() {
     let response = cluster.review("/validate", "team", &powerful, false);
     assert_eq!(response["allowed"], false);
     let why = response["status"]["message"].as_str().unwrap();
-    assert!(
-        why.contains("privileged") && why.contains("vcuda.io/unconfined=true"),
-        "{why}"
-    );
+    assert!(why.contains("privileged") && why.contains("vcuda.io/unconfined=true"), "{why}");
     assert!(cluster.log().contains("refused"), "{}", cluster.log());
 }
 
@@ -99,10 +93,7 @@ fn a_pod_with_a_share_gets_no_folder_of_the_node_power_or_choice_of_gpus_that_is
     };
     let container = |more: Value| {
         let mut container = share["spec"]["containers"][0].clone();
-        container
-            .as_object_mut()
-            .unwrap()
-            .extend(more.as_object().unwrap().clone());
+        container.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         with("/spec/containers/0", container)
     };
     let visible = |value: &str| json!({"name": "NVIDIA_VISIBLE_DEVICES", "value": value});
@@ -111,23 +102,14 @@ fn a_pod_with_a_share_gets_no_folder_of_the_node_power_or_choice_of_gpus_that_is
         (host("/run/containerd"), "hostPath /run/containerd"),
         (host("/var/lib/kubelet/pods"), "hostPath /var/lib/kubelet/pods"),
         (host("/data/link"), "hostPath /data/link"),
-        (
-            container(json!({"env": [visible("void"), visible("all")]})),
-            "is set to \"all\"",
-        ),
+        (container(json!({"env": [visible("void"), visible("all")]})), "is set to \"all\""),
         (
             container(json!({"securityContext": {"capabilities": {"add": ["SYS_ADMIN"]}}})),
             "capability SYS_ADMIN",
         ),
+        (container(json!({"securityContext": {"procMount": "Unmasked"}})), "procMount Unmasked"),
         (
-            container(json!({"securityContext": {"procMount": "Unmasked"}})),
-            "procMount Unmasked",
-        ),
-        (
-            with(
-                "/metadata/annotations",
-                json!({"cdi.k8s.io/a": "nvidia.com/gpu=all"}),
-            ),
+            with("/metadata/annotations", json!({"cdi.k8s.io/a": "nvidia.com/gpu=all"})),
             "annotation cdi.k8s.io/a",
         ),
     ] {
@@ -147,42 +129,28 @@ fn pods_and_claims_are_within_the_bounds_of_their_namespace() {
     asked["metadata"]["annotations"] = json!({"vcuda.io/priority": "high"});
     let sentence = "priority high: pods of namespace team may have at most normal; the bound is namespaces.\"*\" in the manager's \
                     configuration";
-    assert_eq!(
-        cluster.mutated("team", &asked),
-        Err(format!("container main: {sentence}"))
-    );
+    assert_eq!(cluster.mutated("team", &asked), Err(format!("container main: {sentence}")));
     let made = cluster.mutated("ops", &asked).unwrap();
     assert_eq!(cluster.review("/validate", "ops", &made, false)["allowed"], true);
-    assert_eq!(
-        cluster.review("/validate", "team", &made, false)["allowed"],
-        false
-    );
+    assert_eq!(cluster.review("/validate", "team", &made, false)["allowed"], false);
 
     let parameters = json!({"apiVersion": "vcuda.io/v1alpha1", "kind": "VcudaConfig", "priority": "high"});
     let claim = json!({"devices": {
         "requests": [{"name": "gpu", "exactly": {"deviceClassName": "vcuda.io"}}],
         "config": [{"opaque": {"driver": "vcuda.io", "parameters": parameters}}],
     }});
-    for (kind, spec) in [
-        ("ResourceClaim", claim.clone()),
-        ("ResourceClaimTemplate", json!({"spec": claim})),
-    ] {
+    for (kind, spec) in [("ResourceClaim", claim.clone()), ("ResourceClaimTemplate", json!({"spec": claim}))]
+    {
         let object = json!({"apiVersion": "resource.k8s.io/v1", "kind": kind, "metadata": {"name": "a"}, "spec": spec});
         let refused = cluster.review("/validate", "team", &object, false);
         assert_eq!(refused["status"]["message"], format!("request gpu: {sentence}"));
-        assert_eq!(
-            cluster.review("/validate", "ops", &object, false)["allowed"],
-            true
-        );
+        assert_eq!(cluster.review("/validate", "ops", &object, false)["allowed"], true);
     }
     let misplaced = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
         "uid": "u", "kind": {"kind": "ResourceClaim"}, "object": {},
     }});
     let (status, text) = cluster.post("/mutate", misplaced.to_string().as_bytes()).unwrap();
-    assert!(
-        status == 400 && text.contains("this page is for Pod"),
-        "{status}: {text}"
-    );
+    assert!(status == 400 && text.contains("this page is for Pod"), "{status}: {text}");
 }
 
 #[test]
@@ -198,16 +166,11 @@ fn reviews_make_no_object_and_a_pod_of_the_api_server_gets_its_template_once() {
     let made = cluster.mutated("team", &asked).unwrap();
     // Whoever reaches the port can send these, for any namespace.
     for namespace in 0..20 {
-        assert_eq!(
-            cluster.mutated(&format!("foreign-{namespace}"), &asked).unwrap(),
-            made
-        );
+        assert_eq!(cluster.mutated(&format!("foreign-{namespace}"), &asked).unwrap(), made);
     }
     assert_eq!(cluster.mutated("team", &made).unwrap(), made);
 
-    let name = made["spec"]["resourceClaims"][0]["resourceClaimTemplateName"]
-        .as_str()
-        .unwrap();
+    let name = made["spec"]["resourceClaims"][0]["resourceClaimTemplateName"].as_str().unwrap();
     let in_api = |name: &str, from: &serde_json::Value| {
         let mut pod = from.clone();
         pod["metadata"]["name"] = json!(name);
@@ -226,10 +189,7 @@ fn reviews_make_no_object_and_a_pod_of_the_api_server_gets_its_template_once() {
     assert_eq!(template["metadata"]["ownerReferences"][0]["uid"], "u");
     let request = &template["spec"]["spec"]["devices"]["requests"][0]["exactly"];
     assert_eq!(request["deviceClassName"], "vcuda.io");
-    assert_eq!(
-        request["capacity"]["requests"],
-        json!({"memory": "4Gi", "cores": "30"})
-    );
+    assert_eq!(request["capacity"]["requests"], json!({"memory": "4Gi", "cores": "30"}));
 
     // An API server that refuses one is asked again.
     api.refuse(Some("exceeded quota"));
@@ -237,9 +197,7 @@ fn reviews_make_no_object_and_a_pod_of_the_api_server_gets_its_template_once() {
     lone["metadata"] = json!({"annotations": {"vcuda.io/mode": "dra"}});
     let lone = cluster.mutated("team", &lone).unwrap();
     api.set_waiting_pods(&[in_api("lone", &lone)]);
-    eventually("the refusal is logged", SOON, || {
-        cluster.log().contains("exceeded quota")
-    });
+    eventually("the refusal is logged", SOON, || cluster.log().contains("exceeded quota"));
     api.refuse(None);
     eventually("it is made later", SOON, || api.templates().len() == 2);
     let templates = api.templates();
@@ -264,11 +222,7 @@ fn bad_requests_get_a_clear_error_and_harm_no_other() {
     is_refused(b"{\"apiVersion\": ", 400, "not JSON");
     is_refused(b"[]", 400, "not an object");
     is_refused(b"{}", 400, "this webhook takes admission.k8s.io/v1");
-    is_refused(
-        br#"{"apiVersion": "admission.k8s.io/v1beta1", "kind": "AdmissionReview"}"#,
-        400,
-        "v1beta1",
-    );
+    is_refused(br#"{"apiVersion": "admission.k8s.io/v1beta1", "kind": "AdmissionReview"}"#, 400, "v1beta1");
     let nested = format!("{}1{}", "[".repeat(100_000), "]".repeat(100_000));
     is_refused(nested.as_bytes(), 400, "not JSON: recursion limit");
     let huge = vec![b' '; 9 << 20];
@@ -279,17 +233,12 @@ fn bad_requests_get_a_clear_error_and_harm_no_other() {
     // A client that does not speak TLS, and one that says nothing.
     let mut plain = TcpStream::connect(cluster.webhook()).unwrap();
     plain.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
-    let _silent: Vec<TcpStream> = (0..50)
-        .map(|_| TcpStream::connect(cluster.webhook()).unwrap())
-        .collect();
+    let _silent: Vec<TcpStream> = (0..50).map(|_| TcpStream::connect(cluster.webhook()).unwrap()).collect();
     let odd =
         json!({"metadata": 7, "spec": {"containers": {"a": [1]}, "initContainers": [7, {"resources": []}]}});
     assert_eq!(cluster.mutated("team", &odd).unwrap(), odd);
     let made = cluster.mutated("team", &pod(&json!({"vcuda.io/memory": "4Gi"})));
-    assert_eq!(
-        made.unwrap()["spec"]["containers"][0]["resources"]["limits"]["vcuda.io/memory"],
-        "16"
-    );
+    assert_eq!(made.unwrap()["spec"]["containers"][0]["resources"]["limits"]["vcuda.io/memory"], "16");
     assert!(!cluster.log().contains("panicked"), "{}", cluster.log());
 }
 
@@ -300,30 +249,20 @@ fn a_renewed_certificate_is_shown_and_a_broken_one_is_not() {
     assert_eq!(cluster.review("/mutate", "team", &plain, false)["allowed"], true);
     cluster.break_key();
     eventually("the broken pair is told", SOON, || {
-        cluster
-            .page("/metrics")
-            .contains("vcuda_cluster_certificate_good 0")
+        cluster.page("/metrics").contains("vcuda_cluster_certificate_good 0")
     });
     assert_eq!(cluster.review("/mutate", "team", &plain, false)["allowed"], true);
     cluster.renew();
-    eventually("the new certificate is shown", SOON, || {
-        cluster.post("/mutate", b"{}").is_ok()
-    });
+    eventually("the new certificate is shown", SOON, || cluster.post("/mutate", b"{}").is_ok());
     assert_eq!(cluster.review("/mutate", "team", &plain, false)["allowed"], true);
-    assert!(
-        cluster
-            .page("/metrics")
-            .contains("vcuda_cluster_certificate_good 1")
-    );
+    assert!(cluster.page("/metrics").contains("vcuda_cluster_certificate_good 1"));
 }
 
 #[test]
 fn it_ends_after_what_is_in_flight() {
     let mut cluster = Cluster::start("");
     cluster.running.signal(libc::SIGTERM);
-    eventually("it is not ready", SOON, || {
-        cluster.page("/readyz").starts_with("HTTP/1.1 503")
-    });
+    eventually("it is not ready", SOON, || cluster.page("/readyz").starts_with("HTTP/1.1 503"));
     // Callers are still sent here for a while.
     let plain = pod(&json!({"cpu": "1"}));
     assert_eq!(cluster.review("/mutate", "team", &plain, false)["allowed"], true);

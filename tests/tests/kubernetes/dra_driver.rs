@@ -37,10 +37,7 @@ fn a_claim_becomes_a_grant_and_what_its_container_receives() {
     assert_eq!(device.cdi_device_ids, ["vcuda.io/claim=one-uid-gpu"]);
     assert_eq!(grants(&fixture), [("default/p/main".to_owned(), gib(4), 300)]);
     let cdi = fs::read_to_string(fixture.cdi().join("vcuda.io-claim-one-uid.json")).unwrap();
-    assert!(
-        cdi.contains("/etc/vcuda/limits") && cdi.contains("/etc/ld.so.preload"),
-        "{cdi}"
-    );
+    assert!(cdi.contains("/etc/vcuda/limits") && cdi.contains("/etc/ld.so.preload"), "{cdi}");
 
     // Kubelet asks again after its restart and after the driver's; the API server may then be down.
     driver.kill();
@@ -65,9 +62,7 @@ fn lost_files_are_written_again() {
     let answer = driver.prepare("one", "one-uid");
     let files = || -> BTreeMap<OsString, Vec<u8>> {
         let entries = fs::read_dir(fixture.cdi()).unwrap().map(Result::unwrap);
-        entries
-            .filter_map(|entry| Some((entry.file_name(), fs::read(entry.path()).ok()?)))
-            .collect()
+        entries.filter_map(|entry| Some((entry.file_name(), fs::read(entry.path()).ok()?))).collect()
     };
     let list = || succeeded(&fixture.vcuda(["grant", "list", "--json"]).output().unwrap());
     let (written, granted) = (files(), list());
@@ -81,11 +76,7 @@ fn lost_files_are_written_again() {
     // What kubelet has undone stays so.
     assert_eq!(driver.unprepare("one", "one-uid"), "");
     std::thread::sleep(Duration::from_secs(6));
-    assert!(
-        files().is_empty() && grants(&fixture).is_empty(),
-        "{}",
-        driver.log()
-    );
+    assert!(files().is_empty() && grants(&fixture).is_empty(), "{}", driver.log());
 }
 
 /// Kubelet tries a pod that came before again only after 60 to 90 s.
@@ -145,21 +136,12 @@ fn a_claim_may_be_suspended_if_it_says_so_and_its_namespace_may() {
     assert!(wrong.contains("invalid type"), "{wrong}");
     put_claim(&api, "one", "p", &share, &config(json!(true)));
     let refusal = driver.prepare("one", "one-uid").error;
-    assert!(
-        refusal.contains("pods of namespace default may not be suspended"),
-        "{refusal}"
-    );
+    assert!(refusal.contains("pods of namespace default may not be suspended"), "{refusal}");
 
-    fs::write(
-        fixture.home().join("manager.toml"),
-        "[namespaces.\"*\"]\nsuspendable = true\n",
-    )
-    .unwrap();
+    fs::write(fixture.home().join("manager.toml"), "[namespaces.\"*\"]\nsuspendable = true\n").unwrap();
     drop(manager);
     let _manager = fixture.manager_with_shim();
-    eventually("the manager answers again", SOON, || {
-        driver.prepare("one", "one-uid").error.is_empty()
-    });
+    eventually("the manager answers again", SOON, || driver.prepare("one", "one-uid").error.is_empty());
     let listed = succeeded(&fixture.vcuda(["grant", "list", "--json"]).output().unwrap());
     let listed: Value = serde_json::from_str(&listed).unwrap();
     assert_eq!(listed["grants"][0]["suspendable"], true, "{listed}");
@@ -172,45 +154,22 @@ fn requests_of_one_container_are_one_grant_and_those_of_others_their_own() {
     let driver = fixture.dra_driver(NODE, &api);
     let gpus = published(&api, 2);
 
-    let both = [
-        result("a", &gpus[0], "4Gi", "30"),
-        result("b", &gpus[1], "4Gi", "30"),
-    ];
+    let both = [result("a", &gpus[0], "4Gi", "30"), result("b", &gpus[1], "4Gi", "30")];
     put_claim(&api, "both", "p", &both, &json!([]));
     put_pod(&api, "p", &[("main", &[("both", "")])]);
     let answer = driver.prepare("both", "both-uid");
     assert_eq!(answer.error, "");
-    let named: Vec<_> = answer
-        .devices
-        .iter()
-        .map(|device| device.cdi_device_ids.clone())
-        .collect();
-    assert_eq!(
-        named,
-        [vec!["vcuda.io/claim=both-uid-a".to_owned()], vec![]],
-        "once for the container"
-    );
+    let named: Vec<_> = answer.devices.iter().map(|device| device.cdi_device_ids.clone()).collect();
+    assert_eq!(named, [vec!["vcuda.io/claim=both-uid-a".to_owned()], vec![]], "once for the container");
     assert_eq!(grants(&fixture), [("default/p/main".to_owned(), gib(4), 300)]);
 
-    let each = [
-        result("a", &gpus[0], "2Gi", "0"),
-        result("b", &gpus[0], "3Gi", "10"),
-    ];
+    let each = [result("a", &gpus[0], "2Gi", "0"), result("b", &gpus[0], "3Gi", "10")];
     put_claim(&api, "each", "q", &each, &json!([]));
-    put_pod(
-        &api,
-        "q",
-        &[("first", &[("each", "a")]), ("second", &[("each", "b")])],
-    );
+    put_pod(&api, "q", &[("first", &[("each", "a")]), ("second", &[("each", "b")])]);
     assert_eq!(driver.prepare("each", "each-uid").error, "");
-    let of_q: Vec<_> = grants(&fixture)
-        .into_iter()
-        .filter(|grant| grant.0.contains("/q/"))
-        .collect();
-    let expected = [
-        ("default/q/first".to_owned(), gib(2), 1000),
-        ("default/q/second".to_owned(), gib(3), 100),
-    ];
+    let of_q: Vec<_> = grants(&fixture).into_iter().filter(|grant| grant.0.contains("/q/")).collect();
+    let expected =
+        [("default/q/first".to_owned(), gib(2), 1000), ("default/q/second".to_owned(), gib(3), 100)];
     assert_eq!(of_q, expected);
     assert_eq!(driver.unprepare("each", "each-uid"), "");
     assert_eq!(grants(&fixture).len(), 1, "the other claim keeps its own");
@@ -229,42 +188,17 @@ fn what_cannot_be_prepared_says_why_and_leaves_nothing() {
     };
 
     refused("gone", "there is no claim of this name");
-    put_pod(
-        &api,
-        "p",
-        &[
-            ("main", &[("same", ""), ("two", "")]),
-            ("side", &[("unequal", "")]),
-        ],
-    );
+    put_pod(&api, "p", &[("main", &[("same", ""), ("two", "")]), ("side", &[("unequal", "")])]);
     let same = [result("a", &gpu, "1Gi", "1"), result("b", &gpu, "1Gi", "1")];
     put_claim(&api, "same", "p", &same, &json!([]));
     refused("same", "distinctAttribute: vcuda.io/uuid");
     put_claim(&api, "two", "p", &[result("a", &gpu, "1Gi", "1")], &json!([]));
     refused("two", "a container uses this claim and claim same");
-    put_claim(
-        &api,
-        "nobody",
-        "absent",
-        &[result("a", &gpu, "1Gi", "1")],
-        &json!([]),
-    );
+    put_claim(&api, "nobody", "absent", &[result("a", &gpu, "1Gi", "1")], &json!([]));
     refused("nobody", "reserved for no pod that there is");
-    put_claim(
-        &api,
-        "unequal",
-        "p",
-        &[result("a", "gpu-unknown", "1Gi", "1")],
-        &json!([]),
-    );
+    put_claim(&api, "unequal", "p", &[result("a", "gpu-unknown", "1Gi", "1")], &json!([]));
     refused("unequal", "device gpu-unknown is not on this node");
-    put_claim(
-        &api,
-        "unequal",
-        "p",
-        &[result("a", &gpu, "30Gi", "1")],
-        &json!([]),
-    );
+    put_claim(&api, "unequal", "p", &[result("a", &gpu, "30Gi", "1")], &json!([]));
     refused("unequal", "30 GiB and 1 % are not free");
     let typo =
         json!([{"source": "FromClaim", "opaque": {"driver": "vcuda.io", "parameters": {"polcy": "burst"}}}]);
@@ -300,28 +234,16 @@ fn the_slices_are_as_the_gpus_are_and_come_back() {
         .iter()
         .map(|gpu| gpu["uuid"].as_str().unwrap().to_owned())
         .collect();
-    let first = uuids
-        .iter()
-        .find(|uuid| uuid.to_ascii_lowercase() == gpus[0])
-        .unwrap();
+    let first = uuids.iter().find(|uuid| uuid.to_ascii_lowercase() == gpus[0]).unwrap();
     succeeded(&fixture.vcuda(["gpu", "cordon", first.as_str()]).output().unwrap());
-    eventually("it is tainted", SOON, || {
-        taints(&api)[0]["key"] == "vcuda.io/cordoned"
-    });
-    succeeded(
-        &fixture
-            .vcuda(["gpu", "uncordon", first.as_str()])
-            .output()
-            .unwrap(),
-    );
+    eventually("it is tainted", SOON, || taints(&api)[0]["key"] == "vcuda.io/cordoned");
+    succeeded(&fixture.vcuda(["gpu", "uncordon", first.as_str()]).output().unwrap());
     eventually("it is no more", SOON, || taints(&api).is_null());
 
     // Without the gate a claim would get a whole GPU.
     api.set_gate_off(true);
     api.delete_slices();
-    eventually("the reason is shown", SOON, || {
-        driver.problems().contains("DRAConsumableCapacity")
-    });
+    eventually("the reason is shown", SOON, || driver.problems().contains("DRAConsumableCapacity"));
     eventually("no slice is left", SOON, || api.slices().is_empty());
     api.set_gate_off(false);
     assert_eq!(published(&api, 2), gpus);
@@ -336,9 +258,7 @@ fn a_second_driver_is_ready_and_waits_for_the_firsts_end() {
     let gpu = published(&api, 1).remove(0);
     // In a rollout the old pod ends when the new one is ready.
     let second = fixture.dra_driver(NODE, &api);
-    eventually("the second is ready", SOON, || {
-        second.problems().contains("200 OK")
-    });
+    eventually("the second is ready", SOON, || second.problems().contains("200 OK"));
     put_claim(&api, "one", "p", &[result("gpu", &gpu, "4Gi", "30")], &json!([]));
     put_pod(&api, "p", &[("main", &[("one", "gpu")])]);
     let prepared = first.prepare("one", "one-uid").devices;

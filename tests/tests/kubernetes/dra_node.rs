@@ -18,10 +18,7 @@ const SOON: Duration = Duration::from_secs(30);
 fn lose(fixture: &Fixture, is_lost: bool) -> String {
     let machine = Machine::open(&fixture.machine()).unwrap();
     let uuid = machine.config().gpus[0].uuid.clone();
-    let faults = Faults {
-        lost: is_lost.then(|| uuid.clone()).into_iter().collect(),
-        ..Faults::default()
-    };
+    let faults = Faults { lost: is_lost.then(|| uuid.clone()).into_iter().collect(), ..Faults::default() };
     faults.write(&fixture.machine()).unwrap();
     uuid
 }
@@ -48,26 +45,17 @@ fn an_ill_gpu_is_told_to_kubelet_and_tainted_as_configured() {
     }
     let mut lost = None;
     let ill = driver.health_until(|devices| {
-        let uuid = lost
-            .get_or_insert_with(|| lose(&fixture, true))
-            .to_ascii_lowercase();
+        let uuid = lost.get_or_insert_with(|| lose(&fixture, true)).to_ascii_lowercase();
         devices.iter().any(|device| {
             device.device.as_ref().unwrap().device_name == uuid && device.health() == HealthStatus::Unhealthy
         })
     });
-    assert_eq!(
-        ill.iter().filter(|device| !device.message.is_empty()).count(),
-        1,
-        "{ill:?}"
-    );
+    assert_eq!(ill.iter().filter(|device| !device.message.is_empty()).count(), 1, "{ill:?}");
     let taint = |api: &ResourceApi| {
         let devices = api.slices()[0]["spec"]["devices"].clone();
         let mut devices = devices.as_array().unwrap().clone();
         devices.retain(|device| !device["taints"].is_null());
-        devices
-            .first()
-            .map(|device| device["taints"][0].clone())
-            .unwrap_or_default()
+        devices.first().map(|device| device["taints"][0].clone()).unwrap_or_default()
     };
     let is_tainted = |value: &str| {
         let taint = taint(&api);
@@ -75,10 +63,7 @@ fn an_ill_gpu_is_told_to_kubelet_and_tainted_as_configured() {
         ["key", "value", "effect"].map(|key| taint[key].clone()) == expected
     };
     eventually("its pods are to go", SOON, || is_tainted("lost"));
-    let hot = Faults {
-        hot: vec![lost.unwrap()],
-        ..Faults::default()
-    };
+    let hot = Faults { hot: vec![lost.unwrap()], ..Faults::default() };
     hot.write(&fixture.machine()).unwrap();
     eventually("it answers again, and is too hot", SOON, || is_tainted("thermal"));
 }
@@ -93,38 +78,20 @@ fn metrics_tell_of_claims_and_failures() {
     put_pod(&api, "p", &[("main", &[("one", "gpu")])]);
     assert_eq!(driver.prepare("one", "one-uid").error, "");
     assert_ne!(driver.prepare("gone", "gone-uid").error, "");
-    put_claim(
-        &api,
-        "large",
-        "q",
-        &[result("gpu", &gpu, "40Gi", "30")],
-        &json!([]),
-    );
+    put_claim(&api, "large", "q", &[result("gpu", &gpu, "40Gi", "30")], &json!([]));
     put_pod(&api, "q", &[("main", &[("large", "gpu")])]);
     assert_ne!(driver.prepare("large", "large-uid").error, "");
-    eventually("the claim is counted", SOON, || {
-        metric(&driver.metrics(), "vcuda_prepared_claims") == 1.0
-    });
+    eventually("the claim is counted", SOON, || metric(&driver.metrics(), "vcuda_prepared_claims") == 1.0);
     let page = driver.metrics();
-    let failures = |reason: &str| {
-        metric(
-            &page,
-            &format!("vcuda_prepare_failures_total{{reason=\"{reason}\"}}"),
-        )
-    };
+    let failures =
+        |reason: &str| metric(&page, &format!("vcuda_prepare_failures_total{{reason=\"{reason}\"}}"));
     assert_eq!(["claim", "refused", "late"].map(failures), [1.0, 1.0, 0.0]);
-    let prepared = |result: &str| {
-        metric(
-            &page,
-            &format!("vcuda_prepare_duration_seconds_count{{result=\"{result}\"}}"),
-        )
-    };
+    let prepared =
+        |result: &str| metric(&page, &format!("vcuda_prepare_duration_seconds_count{{result=\"{result}\"}}"));
     assert_eq!(["done", "refused"].map(prepared), [1.0, 2.0]);
     assert_eq!(metric(&page, "vcuda_slices_written_total"), 1.0);
     assert_eq!(driver.unprepare("one", "one-uid"), "");
-    eventually("it is counted no more", SOON, || {
-        metric(&driver.metrics(), "vcuda_prepared_claims") == 0.0
-    });
+    eventually("it is counted no more", SOON, || metric(&driver.metrics(), "vcuda_prepared_claims") == 0.0);
 }
 
 #[test]
@@ -134,10 +101,7 @@ fn a_whole_gpu_is_given_alone_and_without_the_shim() {
     let driver = fixture.dra_driver(NODE, &api);
     let gpus = published(&api, 2);
     let slice = api.slices().remove(0);
-    let all = slice["spec"]["devices"][0]["capacity"]["memory"]["value"]
-        .as_str()
-        .unwrap()
-        .to_owned();
+    let all = slice["spec"]["devices"][0]["capacity"]["memory"]["value"].as_str().unwrap().to_owned();
     // As the chart's class has it.
     let whole = json!([{"source": "FromClass", "opaque": {"driver": "vcuda.io", "parameters":
         {"apiVersion": "vcuda.io/v1alpha1", "kind": "VcudaConfig", "whole": true}}}]);
@@ -146,27 +110,13 @@ fn a_whole_gpu_is_given_alone_and_without_the_shim() {
     let answer = driver.prepare("whole", "whole-uid");
     assert_eq!(answer.error, "");
     let cdi = fs::read_to_string(fixture.cdi().join("vcuda.io-claim-whole-uid.json")).unwrap();
-    assert!(
-        cdi.contains("/dev/nvidia0") || cdi.contains("/dev/nvidia1"),
-        "{cdi}"
-    );
-    assert!(
-        !cdi.contains("/etc/ld.so.preload") && !cdi.contains("/etc/vcuda"),
-        "{cdi}"
-    );
+    assert!(cdi.contains("/dev/nvidia0") || cdi.contains("/dev/nvidia1"), "{cdi}");
+    assert!(!cdi.contains("/etc/ld.so.preload") && !cdi.contains("/etc/vcuda"), "{cdi}");
     eventually("it says so", SOON, || {
-        api.device_statuses("whole")
-            .first()
-            .is_some_and(|entry| entry["data"]["whole"] == true)
+        api.device_statuses("whole").first().is_some_and(|entry| entry["data"]["whole"] == true)
     });
     // Nothing fits beside it, and a part is none.
-    put_claim(
-        &api,
-        "beside",
-        "q",
-        &[result("gpu", &gpus[0], "1Gi", "0")],
-        &json!([]),
-    );
+    put_claim(&api, "beside", "q", &[result("gpu", &gpus[0], "1Gi", "0")], &json!([]));
     put_claim(&api, "part", "r", &[result("gpu", &gpus[1], "1Gi", "0")], &whole);
     put_pod(&api, "q", &[("main", &[("beside", "gpu")])]);
     put_pod(&api, "r", &[("main", &[("part", "gpu")])]);
@@ -191,14 +141,8 @@ fn a_driver_waits_for_the_end_of_what_the_plugin_gave() {
     let mut driver = fixture.dra_driver_with(NODE, &api, "");
     driver.start_alone();
     let why = "mode dra is refused while shares of mode plugin live on this node (default/old): ";
-    eventually("it says what is in the way", SOON, || {
-        driver.problems().contains(why)
-    });
-    assert!(
-        driver.log().contains(why) && !driver.registers(),
-        "{}",
-        driver.log()
-    );
+    eventually("it says what is in the way", SOON, || driver.problems().contains(why));
+    assert!(driver.log().contains(why) && !driver.registers(), "{}", driver.log());
     assert!(api.slices().is_empty(), "a GPU is never given twice");
     // The plugin ends what it gave; then the driver is ready, and waits for the plugin's end.
     node.kubelet.remove(&pod);
@@ -257,9 +201,7 @@ fn a_driver_without_rights_is_ready_until_its_claims_have_ended() {
     );
     // The pod ends, and with it the need for the driver.
     assert_eq!(driver.unprepare("one", "one-uid"), "");
-    eventually("it says why it is not ready", SOON, || {
-        driver.problems().contains("is forbidden")
-    });
+    eventually("it says why it is not ready", SOON, || driver.problems().contains("is forbidden"));
     assert!(grants(&fixture).is_empty());
 }
 

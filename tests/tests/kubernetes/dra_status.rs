@@ -21,17 +21,10 @@ fn a_prepared_claim_shows_gpu_quota_and_policy() {
     put_claim(&api, "one", "p", &[result("gpu", &gpu, "4Gi", "30")], &json!([]));
     put_pod(&api, "p", &[("main", &[("one", "gpu")])]);
     assert_eq!(driver.prepare("one", "one-uid").error, "");
-    eventually("its status is written", SOON, || {
-        !api.device_statuses("one").is_empty()
-    });
+    eventually("its status is written", SOON, || !api.device_statuses("one").is_empty());
     let [entry] = api.device_statuses("one").try_into().unwrap();
     assert_eq!(
-        [
-            &entry["driver"],
-            &entry["pool"],
-            &entry["device"],
-            &entry["shareID"]
-        ],
+        [&entry["driver"], &entry["pool"], &entry["device"], &entry["shareID"]],
         [&json!("vcuda.io"), &json!(NODE), &json!(gpu), &json!("gpu-share")]
     );
     let data = &entry["data"];
@@ -48,9 +41,7 @@ fn a_prepared_claim_shows_gpu_quota_and_policy() {
     let grants: Value = serde_json::from_str(&grants).unwrap();
     let id = grants["grants"][0]["id"].as_str().unwrap();
     succeeded(&fixture.vcuda(["set", id, "--memory", "2GiB"]).output().unwrap());
-    eventually("the change is shown", SOON, || {
-        api.device_statuses("one")[0]["data"]["memory"] == "2Gi"
-    });
+    eventually("the change is shown", SOON, || api.device_statuses("one")[0]["data"]["memory"] == "2Gi");
     assert_eq!(api.statuses().1, 2, "written once for each change");
     assert_eq!(&api.device_statuses("one")[0]["conditions"][0], ready);
     assert_eq!(driver.unprepare("one", "one-uid"), "");
@@ -72,9 +63,7 @@ fn a_status_that_cannot_be_written_keeps_no_claim_from_being_prepared() {
     assert_eq!(driver.log().matches(said).count(), 1, "{}", driver.log());
     assert!(driver.problems().contains("200 OK"), "{}", driver.problems());
     api.refuse_statuses(false);
-    eventually("it is written at last", SOON, || {
-        !api.device_statuses("one").is_empty()
-    });
+    eventually("it is written at last", SOON, || !api.device_statuses("one").is_empty());
     // A claim that is gone needs no status.
     api.delete("/apis/resource.k8s.io/v1/namespaces/default/resourceclaims/one");
     assert_eq!(driver.unprepare("one", "one-uid"), "");
@@ -118,17 +107,9 @@ fn a_running_claim_follows_annotations_within_what_was_allocated() {
     assert!(has("p", 3072, 200), "at its start: {:?}", grants(&fixture));
     assert!(has("q", 4096, 300), "{:?}", grants(&fixture));
 
-    annotate(
-        &api,
-        &pod_path("p"),
-        &json!({"vcuda.io/memory": "1Gi", "vcuda.io/policy": "burst"}),
-    );
+    annotate(&api, &pod_path("p"), &json!({"vcuda.io/memory": "1Gi", "vcuda.io/policy": "burst"}));
     eventually("the pod's claim follows the pod", SOON, || has("p", 1024, 200));
-    annotate(
-        &api,
-        &claim_path("alone"),
-        &json!({"vcuda.io/memory": "2Gi", "vcuda.io/cores": "10"}),
-    );
+    annotate(&api, &claim_path("alone"), &json!({"vcuda.io/memory": "2Gi", "vcuda.io/cores": "10"}));
     eventually("the other follows itself", SOON, || has("q", 2048, 100));
     eventually("and shows it", SOON, || {
         let data = api.device_statuses("own").first().cloned().unwrap_or_default()["data"].clone();
@@ -140,18 +121,13 @@ fn a_running_claim_follows_annotations_within_what_was_allocated() {
     // More than that, and nonsense: refused, and told where people look.
     annotate(&api, &pod_path("p"), &json!({"vcuda.io/memory": "5Gi"}));
     annotate(&api, &claim_path("alone"), &json!({"vcuda.io/polcy": "burst"}));
-    for (kind, name, why) in [
-        ("Pod", "p", "annotations only lower"),
-        ("ResourceClaim", "alone", "there is none of this name"),
-    ] {
+    for (kind, name, why) in
+        [("Pod", "p", "annotations only lower"), ("ResourceClaim", "alone", "there is none of this name")]
+    {
         eventually("an event says why", SOON, || is_refused(&api, (kind, name, why)));
         assert!(driver.log().contains(why), "{}", driver.log());
     }
-    assert!(
-        has("p", 4096, 200) && has("q", 2048, 100),
-        "{:?}",
-        grants(&fixture)
-    );
+    assert!(has("p", 4096, 200) && has("q", 2048, 100), "{:?}", grants(&fixture));
 }
 
 /// Watches and caches may be behind what a claim was prepared with.

@@ -26,10 +26,7 @@ fn program(fixture: &Fixture, grant: &str) -> Commanded {
 fn a_drained_node_ends_nothing_and_takes_nothing_until_it_is_uncordoned() {
     let fixture = Fixture::with_gpus(2, "24GiB");
     let mut manager = fixture.manager();
-    vcuda(
-        &fixture,
-        &["grant", "create", "web", "--memory", "2GiB", "--cores", "20"],
-    );
+    vcuda(&fixture, &["grant", "create", "web", "--memory", "2GiB", "--cores", "20"]);
     let mut running = program(&fixture, "web");
     vcuda(&fixture, &["gpu", "cordon", "0", "1"]);
     assert!(refused(&fixture, &["grant", "create", "new", "--memory", "1GiB"]).contains("cordoned"));
@@ -75,18 +72,8 @@ fn an_upgrade_and_the_way_back_keep_programs_grants_cordons_users_and_times() {
     let shim = place.path().join("libvcuda_shim.so");
     let args = ["--shim-library", shim.to_str().unwrap()];
     let mut manager = fixture.manager_of(place.path(), &args);
-    vcuda(
-        &fixture,
-        &[
-            "grant", "create", "web", "--memory", "2GiB", "--cores", "20", "--gpu", "0",
-        ],
-    );
-    vcuda(
-        &fixture,
-        &[
-            "grant", "create", "own", "--memory", "1GiB", "--user", "65534", "--gpu", "0",
-        ],
-    );
+    vcuda(&fixture, &["grant", "create", "web", "--memory", "2GiB", "--cores", "20", "--gpu", "0"]);
+    vcuda(&fixture, &["grant", "create", "own", "--memory", "1GiB", "--user", "65534", "--gpu", "0"]);
     vcuda(&fixture, &["set", "web", "--memory", "3GiB", "--for", "1h"]);
     vcuda(&fixture, &["gpu", "cordon", "1"]);
     let mut running = program(&fixture, "web");
@@ -103,11 +90,8 @@ fn an_upgrade_and_the_way_back_keep_programs_grants_cordons_users_and_times() {
         manager.start_again();
         assert_eq!(grants(&fixture), before, "{turn}");
         assert!(
-            refused(
-                &fixture,
-                &["grant", "create", "x", "--memory", "1GiB", "--gpu", "1"]
-            )
-            .contains("cordoned")
+            refused(&fixture, &["grant", "create", "x", "--memory", "1GiB", "--gpu", "1"])
+                .contains("cordoned")
         );
         running.fills_to_the_byte();
         assert_eq!(running.info().1, 3 * GIB, "{turn}");

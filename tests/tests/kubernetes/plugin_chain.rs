@@ -23,13 +23,9 @@ fn two_pods_share_a_gpu_each_with_what_it_asked_for() {
     let a = kubelet.admit(PodSpec::share("a", 16, 30)).unwrap();
     let b = kubelet.admit(PodSpec::share("b", 32, 60)).unwrap();
     let (in_a, in_b) = (kubelet.started(&a), kubelet.started(&b));
-    let [(gpu, memory, cores)] = &in_a.limits()[..] else {
-        panic!("{in_a:?}")
-    };
+    let [(gpu, memory, cores)] = &in_a.limits()[..] else { panic!("{in_a:?}") };
     assert_eq!((*memory, *cores), (4 * GIB, 300));
-    let [(same, memory, cores)] = &in_b.limits()[..] else {
-        panic!("{in_b:?}")
-    };
+    let [(same, memory, cores)] = &in_b.limits()[..] else { panic!("{in_b:?}") };
     assert_eq!((*memory, *cores, same), (8 * GIB, 600, gpu));
     assert_ne!(in_a.directory(), in_b.directory());
     assert_eq!(in_a.nodes()[..2], ["/dev/nvidia0", "/dev/nvidiactl"]);
@@ -47,23 +43,14 @@ fn the_amounts_of_several_gpus_are_totals() {
     let node = fixture.node();
     let kubelet = &node.kubelet;
     let wants = [("gpu", 2), ("memory", 16), ("cores", 30)];
-    let pod = kubelet
-        .admit(PodSpec::new("two").with("c", Role::Main, &wants))
-        .unwrap();
+    let pod = kubelet.admit(PodSpec::new("two").with("c", Role::Main, &wants)).unwrap();
     let limits = kubelet.started(&pod).limits();
     assert_eq!(limits.len(), 2);
     assert_ne!(limits[0].0, limits[1].0);
-    assert!(
-        limits
-            .iter()
-            .all(|(_, memory, cores)| (*memory, *cores) == (2 * GIB, 150)),
-        "{limits:?}"
-    );
+    assert!(limits.iter().all(|(_, memory, cores)| (*memory, *cores) == (2 * GIB, 150)), "{limits:?}");
 
     let wants = [("gpu", 2), ("memory", 17), ("cores", 30)];
-    let uneven = kubelet
-        .admit(PodSpec::new("uneven").with("c", Role::Main, &wants))
-        .unwrap();
+    let uneven = kubelet.admit(PodSpec::new("uneven").with("c", Role::Main, &wants)).unwrap();
     let why = kubelet.start_container(&uneven, "c").unwrap_err();
     assert!(
         why.contains("CreateContainerConfigError")
@@ -85,9 +72,7 @@ fn a_grant_ends_only_when_kubelet_says_so_for_long_and_in_both_of_its_lists() {
     let directory = kubelet.started(&pod).directory();
     let looks = |number: usize| {
         let before = kubelet.asked();
-        eventually("the plugin looks who is there", SOON, || {
-            kubelet.asked() >= before + number
-        });
+        eventually("the plugin looks who is there", SOON, || kubelet.asked() >= before + number);
     };
 
     // Its pod is gone, but not for long enough.

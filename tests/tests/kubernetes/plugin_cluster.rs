@@ -40,11 +40,7 @@ fn a_pod_competes_as_its_annotations_say_and_within_the_nodes_bounds() {
         "default",
         "burst",
         &burst.uid,
-        &[
-            ("vcuda.io/policy", "burst"),
-            ("vcuda.io/cores-max", "80"),
-            ("vcuda.io/priority.c", "low"),
-        ],
+        &[("vcuda.io/policy", "burst"), ("vcuda.io/cores-max", "80"), ("vcuda.io/priority.c", "low")],
     );
     kubelet.started(&burst);
     let grant = granted(&fixture, &burst);
@@ -59,18 +55,8 @@ fn a_pod_competes_as_its_annotations_say_and_within_the_nodes_bounds() {
 /// reads why.
 fn wrong_annotations_are_refused_until_mended(kubelet: &Kubelet, server: &ApiServer) {
     for (name, key, value, why) in [
-        (
-            "high",
-            "vcuda.io/priority",
-            "high",
-            "pods of namespace default may have at most normal",
-        ),
-        (
-            "misspelt",
-            "vcuda.io/polcy",
-            "burst",
-            "there is none of this name",
-        ),
+        ("high", "vcuda.io/priority", "high", "pods of namespace default may have at most normal"),
+        ("misspelt", "vcuda.io/polcy", "burst", "there is none of this name"),
         ("more", "vcuda.io/memory", "8Gi", "annotations only lower"),
         (
             "misnamed",
@@ -110,19 +96,13 @@ fn a_pod_may_be_suspended_if_it_says_so_and_its_namespace_may() {
     );
     annotate(&refused, "yes");
     let refusal = node.kubelet.start_container(&refused, "c").unwrap_err();
-    assert!(
-        refusal.contains("vcuda.io/suspendable \"yes\": write true or false"),
-        "{refusal}"
-    );
+    assert!(refusal.contains("vcuda.io/suspendable \"yes\": write true or false"), "{refusal}");
     annotate(&refused, "false");
     assert!(!node.kubelet.started(&refused).is_suspendable());
     node.kubelet.remove(&refused);
 
-    std::fs::write(
-        fixture.home().join("manager.toml"),
-        "[namespaces.default]\nsuspendable = true\n",
-    )
-    .unwrap();
+    std::fs::write(fixture.home().join("manager.toml"), "[namespaces.default]\nsuspendable = true\n")
+        .unwrap();
     drop(node.manager);
     node.manager = fixture.manager_with_shim();
     let pod = node.kubelet.admit(PodSpec::share("notebook", 16, 30)).unwrap();
@@ -139,20 +119,12 @@ fn a_pod_may_be_suspended_if_it_says_so_and_its_namespace_may() {
 fn annotations_are_a_pods_by_its_uid(fixture: &Fixture, kubelet: &Kubelet, server: &ApiServer) {
     // A former pod of the same name, with other annotations, is another pod.
     let namesake = kubelet.admit(PodSpec::share("namesake", 16, 10)).unwrap();
-    server.put(
-        "default",
-        "namesake",
-        "not-its-uid",
-        &[("vcuda.io/policy", "burst")],
-    );
+    server.put("default", "namesake", "not-its-uid", &[("vcuda.io/policy", "burst")]);
     kubelet.started(&namesake);
     assert_eq!(granted(fixture, &namesake)["policy"], "fixed");
     // A static pod's mirror has another UID, and contains kubelet's.
     let fixed = kubelet.admit(PodSpec::share("static-node-a", 16, 10)).unwrap();
-    let of_mirror = [
-        ("kubernetes.io/config.mirror", fixed.uid.as_str()),
-        ("vcuda.io/policy", "burst"),
-    ];
+    let of_mirror = [("kubernetes.io/config.mirror", fixed.uid.as_str()), ("vcuda.io/policy", "burst")];
     server.put("default", "static-node-a", "the-mirrors-own-uid", &of_mirror);
     kubelet.started(&fixed);
     assert_eq!(granted(fixture, &fixed)["policy"], "burst");
@@ -180,14 +152,10 @@ fn a_running_pod_follows_its_annotations_and_what_an_operator_set_stays() {
     eventually("the running container has less", SOON, || has(2 * GIB, 200));
     // Raised again, up to the amount that kubelet counted for it.
     put(&server, "8Gi", "60");
-    eventually("the running container has all that it asked for", SOON, || {
-        has(8 * GIB, 600)
-    });
+    eventually("the running container has all that it asked for", SOON, || has(8 * GIB, 600));
     // More is refused, and the present amount stays.
     put(&server, "9Gi", "60");
-    eventually("the refusal is logged", SOON, || {
-        node.plugin.log().contains("annotations only lower")
-    });
+    eventually("the refusal is logged", SOON, || node.plugin.log().contains("annotations only lower"));
     assert!(has(8 * GIB, 600));
     put(&server, "8Gi", "60");
 
@@ -208,9 +176,7 @@ fn a_running_pod_follows_its_annotations_and_what_an_operator_set_stays() {
     let other = admitted.unwrap();
     server.put("default", "other", &other.uid, &[("vcuda.io/policy", "burst")]);
     kubelet.started(&other);
-    eventually("annotations are read again", SOON, || {
-        granted(&fixture, &other)["policy"] == "burst"
-    });
+    eventually("annotations are read again", SOON, || granted(&fixture, &other)["policy"] == "burst");
     kubelet.started(&pod);
     assert!(has(3 * GIB, 600), "{:?}", started.limits());
     put(&server, "1Gi", "60");
@@ -229,9 +195,7 @@ fn without_an_api_server_pods_start_and_follow_when_one_answers() {
     assert_eq!(started.limits()[0].1, 4 * GIB);
     server.put("default", "web", &pod.uid, &[("vcuda.io/memory", "1Gi")]);
     server.resume();
-    eventually("the running container follows", SOON, || {
-        started.limits()[0].1 == GIB
-    });
+    eventually("the running container follows", SOON, || started.limits()[0].1 == GIB);
 }
 
 #[test]

@@ -80,20 +80,11 @@ fn starts_only_with_its_limits(pod: &Sandbox<'_>, started: &Started) {
     let refused = pod.container(started).run(&["echo", "it runs"]).unwrap();
     assert_eq!((refused.code, refused.out.as_str()), (1, ""), "{refused:?}");
     let why = "vcuda: not attached: limits: ";
-    assert!(
-        refused.termination.starts_with(why) && refused.err.contains(why),
-        "{refused:?}"
-    );
+    assert!(refused.termination.starts_with(why) && refused.err.contains(why), "{refused:?}");
     // Without a specification there is no container.
-    let unknown = Started {
-        names: vec!["vcuda.io/slot=0123456789abcdef".to_owned()],
-        ..Started::default()
-    };
+    let unknown = Started { names: vec!["vcuda.io/slot=0123456789abcdef".to_owned()], ..Started::default() };
     let why = pod.container(&unknown).run(&["true"]).unwrap_err();
-    assert!(
-        why.contains("unresolvable CDI devices vcuda.io/slot=0123456789abcdef"),
-        "{why}"
-    );
+    assert!(why.contains("unresolvable CDI devices vcuda.io/slot=0123456789abcdef"), "{why}");
 }
 
 /// Checks that it sees only its own GPU and figures; root in it can write its usage, but nothing that limits it.
@@ -120,11 +111,7 @@ fn all_at_once(kubelet: &Kubelet, containerd: &Containerd<'_>) {
                 let started = kubelet.started(&pod);
                 let sandbox = containerd.pod(&pod).unwrap();
                 let tenant = own_tenant(&sandbox.container(&started));
-                assert_eq!(
-                    tenant["memory_limit_bytes"],
-                    256 * MIB * number,
-                    "{number}: {tenant}"
-                );
+                assert_eq!(tenant["memory_limit_bytes"], 256 * MIB * number, "{number}: {tenant}");
             });
         }
     });

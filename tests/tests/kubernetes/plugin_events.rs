@@ -52,17 +52,12 @@ fn findings_about_a_container_become_events_of_its_pod() {
     assert_eq!(event["reportingInstance"], NODE, "{event}");
     let note = event["note"].as_str().unwrap();
     assert!(note.starts_with("container c: memory was refused"), "{note}");
-    assert!(
-        note.contains("annotation vcuda.io/memory") && note.contains("4 GiB"),
-        "{note}"
-    );
+    assert!(note.contains("annotation vcuda.io/memory") && note.contains("4 GiB"), "{note}");
 
     // One chunk holds no context: the container starts, and its owner gets a warning.
     let small = kubelet.admit(PodSpec::share("small", 1, 1)).unwrap();
     kubelet.started(&small);
-    eventually("the pod is told", SOON, || {
-        on_pod(&server, "small", "VcudaSmallMemory").len() == 1
-    });
+    eventually("the pod is told", SOON, || on_pod(&server, "small", "VcudaSmallMemory").len() == 1);
 
     // An annotation that the running pod cannot follow.
     server.put("default", "b", &pods[1].uid, &[("vcuda.io/memory", "9Gi")]);
@@ -89,9 +84,7 @@ fn events_of_a_containers_processes_become_one_of_its_pod() {
         return;
     };
     let hold = app("hold", Door::Dlsym);
-    let naked: Vec<_> = (0..5)
-        .map(|_| holding(&mut room.unlimited(&hold), 100 * MIB))
-        .collect();
+    let naked: Vec<_> = (0..5).map(|_| holding(&mut room.unlimited(&hold), 100 * MIB)).collect();
     let told = || {
         let events = text(&fixture.vcuda(["events"]).output().unwrap());
         events.matches(&format!("VcudaNotAttached {}", ids[0])).count()
@@ -99,9 +92,7 @@ fn events_of_a_containers_processes_become_one_of_its_pod() {
     eventually("the manager has told of each", SOON, || told() == naked.len());
     // Events come in order: this one is behind those of the five.
     is_denied(&fixture, &ids[1], 4 * GIB);
-    eventually("the other pod has its own", SOON, || {
-        on_pod(&server, "b", "VcudaMemoryDenied").len() == 1
-    });
+    eventually("the other pod has its own", SOON, || on_pod(&server, "b", "VcudaMemoryDenied").len() == 1);
     let not_attached = on_pod(&server, "a", "VcudaNotAttached");
     // A second one would be the same event with a series.
     assert_eq!(not_attached.len(), 1, "{not_attached:?}");

@@ -21,11 +21,7 @@ const ROUNDS: usize = 4;
 
 fn pod(name: &str, containers: &[(&str, Role, Size)]) -> PodSpec {
     let add = |pod: PodSpec, (name, role, [gpus, chunks, percents]): &(&str, Role, Size)| {
-        pod.with(
-            name,
-            *role,
-            &[("gpu", *gpus), ("memory", *chunks), ("cores", *percents)],
-        )
+        pod.with(name, *role, &[("gpu", *gpus), ("memory", *chunks), ("cores", *percents)])
     };
     containers.iter().fold(PodSpec::new(name), add)
 }
@@ -35,11 +31,7 @@ fn size(started: &Started) -> Size {
     let limits = started.limits();
     let chunks: u64 = limits.iter().map(|(_, memory, _)| memory / (256 * MIB)).sum();
     let percents: u32 = limits.iter().map(|(.., permille)| permille / 10).sum();
-    [
-        limits.len(),
-        usize::try_from(chunks).unwrap(),
-        usize::try_from(percents).unwrap(),
-    ]
+    [limits.len(), usize::try_from(chunks).unwrap(), usize::try_from(percents).unwrap()]
 }
 
 /// Starts these containers one after the other, each at once and with its own size. Returns their directories.
@@ -178,14 +170,8 @@ fn a_sidecar_that_runs_keeps_its_grant_though_the_previous_release_has_recorded_
     open_machine(&fixture);
     let node = fixture.node();
     let kubelet = &node.kubelet;
-    let admitted = pod(
-        "p",
-        &[
-            ("before", Init, [1, 40, 60]),
-            ("side", Sidecar, [1, 4, 10]),
-            ("c", Main, [1, 20, 40]),
-        ],
-    );
+    let admitted =
+        pod("p", &[("before", Init, [1, 40, 60]), ("side", Sidecar, [1, 4, 10]), ("c", Main, [1, 20, 40])]);
     let admitted = kubelet.admit(admitted).unwrap();
     let in_init = kubelet.start_container(&admitted, "before").unwrap();
     let quota = inside(&app("quota", Door::Dlsym));

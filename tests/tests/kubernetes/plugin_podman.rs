@@ -22,11 +22,7 @@ fn an_engine_that_reads_specifications_itself_starts_a_limited_container() {
     let said = |args: &[&str]| succeeded(&podman::run(&fixture, &started, args).unwrap());
     let smi: Value = serde_json::from_str(&said(&["vcuda", "smi", "--json"])).unwrap();
     assert_eq!(smi["gpus"].as_array().unwrap().len(), 1, "{smi}");
-    assert_eq!(
-        smi["gpus"][0]["tenants"][0]["memory_limit_bytes"],
-        4 * GIB,
-        "{smi}"
-    );
+    assert_eq!(smi["gpus"][0]["tenants"][0]["memory_limit_bytes"], 4 * GIB, "{smi}");
     let found = said(&["sh", "-c", "echo $NVIDIA_VISIBLE_DEVICES /dev/nvidia[0-9]*"]);
     let words: Vec<&str> = found.split_whitespace().collect();
     assert!(words.len() == 2 && words[0] == "void", "{found}");

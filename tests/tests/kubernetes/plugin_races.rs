@@ -37,13 +37,7 @@ fn start_all(kubelet: &Kubelet, pods: &[(Pod, (usize, usize))]) -> Vec<Started> 
     let started: Vec<Started> = started.into_iter().flatten().collect();
     for ((pod, (chunks, percents)), started) in pods.iter().zip(&started) {
         let expected = (*chunks as u64, u32::try_from(*percents).unwrap());
-        assert_eq!(
-            given(started),
-            expected,
-            "{}, seed {}",
-            pod.spec.name,
-            kubelet.seed()
-        );
+        assert_eq!(given(started), expected, "{}, seed {}", pod.spec.name, kubelet.seed());
     }
     started
 }
@@ -67,11 +61,7 @@ fn directories(started: &[Started]) -> BTreeSet<PathBuf> {
 
 /// Kills each part of the chain while these pods start.
 fn started_through_kills(node: &mut Node<'_>, pods: &[(Pod, (usize, usize))]) -> Vec<Started> {
-    let Node {
-        plugin,
-        kubelet,
-        manager,
-    } = node;
+    let Node { plugin, kubelet, manager } = node;
     let meanwhile = |kubelet: &Kubelet, pods, kill: &mut dyn FnMut()| {
         std::thread::scope(|scope| {
             let starting = scope.spawn(|| start_all(kubelet, pods));
@@ -81,9 +71,7 @@ fn started_through_kills(node: &mut Node<'_>, pods: &[(Pod, (usize, usize))]) ->
         })
     };
     let mut started = meanwhile(kubelet, &pods[..PODS / 3], &mut || plugin.kill_and_restart());
-    started.extend(meanwhile(kubelet, &pods[PODS / 3..PODS * 2 / 3], &mut || {
-        manager.kill_and_restart()
-    }));
+    started.extend(meanwhile(kubelet, &pods[PODS / 3..PODS * 2 / 3], &mut || manager.kill_and_restart()));
     kubelet.restart();
     plugin.kill_and_restart();
     kubelet.wait_for_devices();
@@ -103,33 +91,24 @@ fn hami_3096_of_pods_at_once_none_has_anothers_limits() {
     let kubelet = &node.kubelet;
 
     // Half of them end, others come, on devices that were used before.
-    let (gone, stay): (Vec<_>, Vec<_>) = pods
-        .into_iter()
-        .enumerate()
-        .partition(|(number, _)| number % 2 == 0);
+    let (gone, stay): (Vec<_>, Vec<_>) =
+        pods.into_iter().enumerate().partition(|(number, _)| number % 2 == 0);
     for (_, (pod, _)) in &gone {
         kubelet.remove(pod);
     }
     let evens = (0..PODS).filter(|number| number % 2 == 0);
     let others = admitted(kubelet, "second", evens.map(|number| PODS - 1 - number));
     let again = start_all(kubelet, &others);
-    assert!(
-        first.is_disjoint(&directories(&again)),
-        "a new pod has the directory of an old one"
-    );
+    assert!(first.is_disjoint(&directories(&again)), "a new pod has the directory of an old one");
     // The remaining ones keep their grants, also when they start again.
     let stay: Vec<_> = stay.into_iter().map(|(_, pod)| pod).collect();
     let restarted = start_all(kubelet, &stay);
     assert!(directories(&restarted).is_subset(&first));
-    eventually(
-        "what no container holds was given back, and nothing else",
-        SOON,
-        || {
-            let listed = fixture.vcuda(["grant", "list", "--json"]).output().unwrap();
-            let listed: serde_json::Value = serde_json::from_slice(&listed.stdout).unwrap();
-            listed["grants"].as_array().unwrap().len() == PODS
-        },
-    );
+    eventually("what no container holds was given back, and nothing else", SOON, || {
+        let listed = fixture.vcuda(["grant", "list", "--json"]).output().unwrap();
+        let listed: serde_json::Value = serde_json::from_slice(&listed.stdout).unwrap();
+        listed["grants"].as_array().unwrap().len() == PODS
+    });
     for started in restarted.iter().chain(&again) {
         assert!(started.directory().join("limits").exists());
     }
@@ -143,16 +122,11 @@ fn hami_404_a_pod_that_waits_takes_no_other_limits() {
     let kubelet = &node.kubelet;
     let pods = admitted(kubelet, "p", [3, 45, 7]);
     // The youngest first, while the oldest still pulls its image. Two of the same size are distinguished too.
-    let twins: Vec<Pod> = ["x", "y"]
-        .map(|name| kubelet.admit(PodSpec::share(name, 2, 2)).unwrap())
-        .into();
+    let twins: Vec<Pod> = ["x", "y"].map(|name| kubelet.admit(PodSpec::share(name, 2, 2)).unwrap()).into();
     let mut seen = BTreeSet::new();
     for (pod, (chunks, percents)) in pods.iter().rev() {
         let started = kubelet.started(pod);
-        assert_eq!(
-            given(&started),
-            (*chunks as u64, u32::try_from(*percents).unwrap())
-        );
+        assert_eq!(given(&started), (*chunks as u64, u32::try_from(*percents).unwrap()));
         assert!(seen.insert(started.directory()));
     }
     for twin in twins.iter().rev().chain(&twins) {
@@ -189,11 +163,7 @@ fn hami_2640_an_init_container_and_the_main_one_have_a_grant_each() {
         let [in_init, _] = [("init", init), ("c", main)].map(|(container, [gpus, chunks, percents])| {
             let started = kubelet.start_container(&pod, container).unwrap();
             let got = (started.limits().len(), given(&started));
-            assert_eq!(
-                got,
-                (gpus, (chunks as u64, u32::try_from(percents).unwrap())),
-                "{name}"
-            );
+            assert_eq!(got, (gpus, (chunks as u64, u32::try_from(percents).unwrap())), "{name}");
             started
         });
         assert!(!in_init.directory().exists(), "{name}: its grant has ended");
@@ -208,37 +178,17 @@ fn gpu_manager_37_memory_and_cores_are_of_one_gpu() {
     let node = fixture.node();
     let kubelet = &node.kubelet;
     // One GPU is full in memory, the other in time.
-    let sizes = [
-        (70, 10),
-        (10, 90),
-        (70, 5),
-        (10, 85),
-        (60, 50),
-        (12, 6),
-        (12, 6),
-        (14, 20),
-    ];
+    let sizes = [(70, 10), (10, 90), (70, 5), (10, 85), (60, 50), (12, 6), (12, 6), (14, 20)];
     let mut gpus: BTreeMap<String, (u64, u32)> = BTreeMap::new();
     for (number, (chunks, percents)) in sizes.into_iter().enumerate() {
-        let pod = kubelet
-            .admit(PodSpec::share(&format!("p{number}"), chunks, percents))
-            .unwrap();
+        let pod = kubelet.admit(PodSpec::share(&format!("p{number}"), chunks, percents)).unwrap();
         let limits = kubelet.started(&pod).limits();
-        let [(gpu, memory, permille)] = &limits[..] else {
-            unreachable!("{limits:?}")
-        };
+        let [(gpu, memory, permille)] = &limits[..] else { unreachable!("{limits:?}") };
         let sum = gpus.entry(gpu.clone()).or_default();
         *sum = (sum.0 + memory, sum.1 + permille);
-        assert_eq!(
-            (*memory, *permille as usize),
-            (chunks as u64 * 256 * MIB, percents * 10)
-        );
+        assert_eq!((*memory, *permille as usize), (chunks as u64 * 256 * MIB, percents * 10));
     }
-    assert!(
-        gpus.values()
-            .all(|(memory, permille)| *memory <= 24 << 30 && *permille <= 1000),
-        "{gpus:?}"
-    );
+    assert!(gpus.values().all(|(memory, permille)| *memory <= 24 << 30 && *permille <= 1000), "{gpus:?}");
 }
 
 /// AliyunContainerService/gpushare-scheduler-extender 143: only the first of a pod's containers had its limits.
@@ -267,9 +217,7 @@ fn starts_that_are_repeated_at_once_are_one_grant() {
     let kubelet = &node.kubelet;
     let pod = kubelet.admit(PodSpec::share("a", 16, 30)).unwrap();
     let directories: BTreeSet<PathBuf> = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..6)
-            .map(|_| scope.spawn(|| kubelet.started(&pod).directory()))
-            .collect();
+        let threads: Vec<_> = (0..6).map(|_| scope.spawn(|| kubelet.started(&pod).directory())).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
     assert_eq!(directories.len(), 1, "{directories:?}");
@@ -306,9 +254,7 @@ fn a_restart_without_the_plugin_is_the_old_grant_and_a_new_pod_gets_no_others() 
     // All shares of the node, so that the next pod must get the same ones.
     let full = |name: &str, chunks| {
         let wants = [("gpu", 1), ("memory", chunks), ("cores", 6)];
-        (0..16).fold(PodSpec::new(name), |pod, n| {
-            pod.with(&format!("c{n}"), Role::Main, &wants)
-        })
+        (0..16).fold(PodSpec::new(name), |pod, n| pod.with(&format!("c{n}"), Role::Main, &wants))
     };
     let first = kubelet.admit(full("first", 2)).unwrap();
     let old = kubelet.start_container(&first, "c0").unwrap();
@@ -344,17 +290,10 @@ fn the_same_name_is_not_the_same_pod() {
     let kubelet = &node.kubelet;
     let all = |name: &str| {
         let wants = [("gpu", 1), ("memory", 2), ("cores", 6)];
-        (0..16).fold(PodSpec::new(name), |pod, n| {
-            pod.with(&format!("c{n}"), Role::Main, &wants)
-        })
+        (0..16).fold(PodSpec::new(name), |pod, n| pod.with(&format!("c{n}"), Role::Main, &wants))
     };
     let start = |pod: &Pod| -> BTreeSet<PathBuf> {
-        let one = |n: usize| {
-            kubelet
-                .start_container(pod, &format!("c{n}"))
-                .unwrap()
-                .directory()
-        };
+        let one = |n: usize| kubelet.start_container(pod, &format!("c{n}")).unwrap().directory();
         (0..16).map(one).collect()
     };
     let before = kubelet.admit(all("web-0")).unwrap();

@@ -14,52 +14,21 @@ const SOON: Duration = Duration::from_secs(30);
 fn refused(kubelet: &Kubelet, spec: PodSpec) -> String {
     let pod = kubelet.admit(spec).unwrap();
     let why = kubelet.start_container(&pod, "c").unwrap_err();
-    assert!(
-        why.starts_with("CreateContainerConfigError: rpc error: "),
-        "{why}"
-    );
+    assert!(why.starts_with("CreateContainerConfigError: rpc error: "), "{why}");
     kubelet.remove(&pod);
     why
 }
 
 /// Inconsistent requests of GPUs, memory and cores, and kubelet's message for each.
 const SENSELESS: [(&str, [usize; 3], &str); 9] = [
-    (
-        "alone",
-        [1, 0, 0],
-        "vcuda.io/gpu: 1 and for no vcuda.io/memory: add vcuda.io/memory: 16",
-    ),
-    (
-        "memory",
-        [0, 16, 0],
-        "vcuda.io/memory: 16 and for no vcuda.io/gpu: add vcuda.io/gpu: 1",
-    ),
-    (
-        "cores",
-        [0, 0, 30],
-        "vcuda.io/cores: 30 and for no vcuda.io/gpu: add",
-    ),
-    (
-        "no-gpu",
-        [0, 16, 30],
-        "and for no vcuda.io/gpu: add vcuda.io/gpu: 1",
-    ),
-    (
-        "no-cores",
-        [1, 16, 0],
-        "and for no vcuda.io/cores: add vcuda.io/cores: 30",
-    ),
+    ("alone", [1, 0, 0], "vcuda.io/gpu: 1 and for no vcuda.io/memory: add vcuda.io/memory: 16"),
+    ("memory", [0, 16, 0], "vcuda.io/memory: 16 and for no vcuda.io/gpu: add vcuda.io/gpu: 1"),
+    ("cores", [0, 0, 30], "vcuda.io/cores: 30 and for no vcuda.io/gpu: add"),
+    ("no-gpu", [0, 16, 30], "and for no vcuda.io/gpu: add vcuda.io/gpu: 1"),
+    ("no-cores", [1, 16, 0], "and for no vcuda.io/cores: add vcuda.io/cores: 30"),
     ("no-memory", [1, 0, 30], "and for no vcuda.io/memory: add"),
-    (
-        "time",
-        [1, 16, 101],
-        "vcuda.io/cores: 101 is more than 1 of 100 percent",
-    ),
-    (
-        "large",
-        [1, 120, 30],
-        "vcuda.io/memory: 120 is 30 GiB on each of 1 GPUs; the largest",
-    ),
+    ("time", [1, 16, 101], "vcuda.io/cores: 101 is more than 1 of 100 percent"),
+    ("large", [1, 120, 30], "vcuda.io/memory: 120 is 30 GiB on each of 1 GPUs; the largest"),
     ("uneven", [2, 17, 30], "does not divide by 2: ask for 16 or 18"),
 ];
 
@@ -72,20 +41,12 @@ fn what_makes_no_sense_together_is_said_at_the_start() {
         let [gpu, memory, cores] = wants;
         let wants = [("gpu", gpu), ("memory", memory), ("cores", cores)];
         let why = refused(kubelet, PodSpec::new(name).with("c", Role::Main, &wants));
-        assert!(
-            why.contains(said) && why.contains(&format!("default/{name}, container c: ")),
-            "{why}"
-        );
+        assert!(why.contains(said) && why.contains(&format!("default/{name}, container c: ")), "{why}");
     }
     // There are two GPUs, so no later try can succeed.
     let three = [("gpu", 3), ("memory", 3), ("cores", 3)];
-    let why = kubelet
-        .admit(PodSpec::new("three").with("c", Role::Main, &three))
-        .unwrap_err();
-    assert!(
-        why.contains("UnexpectedAdmissionError") && why.contains("this node has 2"),
-        "{why}"
-    );
+    let why = kubelet.admit(PodSpec::new("three").with("c", Role::Main, &three)).unwrap_err();
+    assert!(why.contains("UnexpectedAdmissionError") && why.contains("this node has 2"), "{why}");
 }
 
 #[test]
@@ -95,11 +56,7 @@ fn what_a_faulty_kubelet_sends_is_refused() {
     let kubelet = &node.kubelet;
     let long = "s-".repeat(5000);
     for (resource, ids, said) in [
-        (
-            RESOURCES[0],
-            &["s-99"][..],
-            "s-99 is none of the 16 that this node has now",
-        ),
+        (RESOURCES[0], &["s-99"][..], "s-99 is none of the 16 that this node has now"),
         (RESOURCES[0], &["s-1", "s-1"], "\"s-1\" is named twice"),
         (RESOURCES[0], &["m-1"], "\"m-1\" is no device of this resource"),
         (RESOURCES[0], &[""], "is no device"),
@@ -114,10 +71,7 @@ fn what_a_faulty_kubelet_sends_is_refused() {
     }
     // Devices that no container has.
     let why = kubelet.start_rubbish(RESOURCES[0], &["s-3"]).unwrap_err();
-    assert!(
-        why.contains("names no container that holds exactly these 1 devices"),
-        "{why}"
-    );
+    assert!(why.contains("names no container that holds exactly these 1 devices"), "{why}");
     // It continues to answer.
     let pod = kubelet.admit(PodSpec::share("a", 16, 30)).unwrap();
     kubelet.started(&pod);
@@ -132,10 +86,7 @@ fn if_two_pods_may_be_starting_neither_does() {
     for (mood, said) in [
         (Mood::Refuses, "does not answer: Internal error: rate limited"),
         (Mood::Hangs, "does not answer: nothing within 5s"),
-        (
-            Mood::Doubles("b".to_owned()),
-            "default/a and default/b hold these devices",
-        ),
+        (Mood::Doubles("b".to_owned()), "default/a and default/b hold these devices"),
         // The checkpoint has a pod with these devices, and the list has none, or one with others.
         (Mood::Rubbish, ""),
     ] {
@@ -146,9 +97,7 @@ fn if_two_pods_may_be_starting_neither_does() {
         }
         kubelet.set_mood(Mood::Well);
     }
-    let path = fixture
-        .kubelet_directory()
-        .join("device-plugins/kubelet_internal_checkpoint");
+    let path = fixture.kubelet_directory().join("device-plugins/kubelet_internal_checkpoint");
     let checkpoint = fs::read_to_string(&path).unwrap();
     // Another pod in the checkpoint, by some fault: doubt.
     fs::write(&path, checkpoint.replace("\"c\"", "\"d\"")).unwrap();
@@ -177,10 +126,7 @@ fn no_gpu_fits_until_one_does() {
     kubelet.started(&two);
     let large = kubelet.admit(PodSpec::share("large", 60, 20)).unwrap();
     let why = kubelet.start_container(&large, "c").unwrap_err();
-    assert!(
-        why.contains("15 GiB") && why.contains("not free on 1 GPU: GPU-"),
-        "{why}"
-    );
+    assert!(why.contains("15 GiB") && why.contains("not free on 1 GPU: GPU-"), "{why}");
     // No other pod is admitted, so that kubelet's checkpoint still contains the first.
     kubelet.remove(&one);
     let started = kubelet.start_container(&large, "c").unwrap();
@@ -200,10 +146,7 @@ fn a_whole_gpu_is_had_alone_and_without_the_shim() {
         assert_eq!(started.host_path(ours), None, "{ours}");
     }
     assert!(started.host_path("/usr/lib64/libcuda.so.1").is_some());
-    assert_eq!(
-        started.edits[0]["env"],
-        serde_json::json!(["NVIDIA_VISIBLE_DEVICES=void"])
-    );
+    assert_eq!(started.edits[0]["env"], serde_json::json!(["NVIDIA_VISIBLE_DEVICES=void"]));
     let share = kubelet.admit(PodSpec::share("share", 1, 1)).unwrap();
     let beside = kubelet.started(&share);
     assert_ne!(beside.nodes()[0], started.nodes()[0]);
@@ -222,10 +165,7 @@ fn a_gpu_that_falls_ill_or_away_takes_its_devices_with_it() {
     let machine = Machine::open(&fixture.machine()).unwrap();
     let uuids: Vec<String> = machine.config().gpus.iter().map(|gpu| gpu.uuid.clone()).collect();
     assert!(uuids.contains(&gpu));
-    let lost = Faults {
-        lost: vec![gpu.clone()],
-        ..Faults::default()
-    };
+    let lost = Faults { lost: vec![gpu.clone()], ..Faults::default() };
     lost.write(&fixture.machine()).unwrap();
     eventually("half of the devices are unhealthy", SOON, || {
         // Each resource has its own list.
@@ -235,27 +175,14 @@ fn a_gpu_that_falls_ill_or_away_takes_its_devices_with_it() {
     let moved = kubelet.started(&pod);
     assert_ne!(moved.limits()[0].0, gpu);
     // A machine without the GPU: its devices belong to no pod.
-    let absent = Faults {
-        absent: vec![gpu],
-        ..Faults::default()
-    };
+    let absent = Faults { absent: vec![gpu], ..Faults::default() };
     absent.write(&fixture.machine()).unwrap();
     node.manager.kill_and_restart();
-    eventually("half of the devices are left", SOON, || {
-        kubelet.counts(RESOURCES[0]) == (16, 16)
-    });
+    eventually("half of the devices are left", SOON, || kubelet.counts(RESOURCES[0]) == (16, 16));
     let held = kubelet.devices_of(&pod, "c", "gpu");
-    let gone = (0..32)
-        .map(|n| format!("s-{n}"))
-        .filter(|id| !held.contains(id))
-        .nth(15);
-    let why = kubelet
-        .allocate_rubbish(RESOURCES[0], &[gone.unwrap().as_str()])
-        .unwrap_err();
-    assert!(
-        why.contains("is none of the 16 that this node has now; has a GPU gone?"),
-        "{why}"
-    );
+    let gone = (0..32).map(|n| format!("s-{n}")).filter(|id| !held.contains(id)).nth(15);
+    let why = kubelet.allocate_rubbish(RESOURCES[0], &[gone.unwrap().as_str()]).unwrap_err();
+    assert!(why.contains("is none of the 16 that this node has now; has a GPU gone?"), "{why}");
 }
 
 #[test]
@@ -266,10 +193,7 @@ fn without_a_shim_in_the_manager_nothing_starts_unlimited() {
     let _plugin = fixture.plugin();
     kubelet.wait_for_devices();
     let why = refused(&kubelet, PodSpec::share("a", 16, 30));
-    assert!(
-        why.contains("no shim library installed: set shim_library"),
-        "{why}"
-    );
+    assert!(why.contains("no shim library installed: set shim_library"), "{why}");
 }
 
 #[test]
@@ -287,10 +211,7 @@ fn a_directory_of_specifications_that_cannot_be_used_is_named() {
     // A refusal of Allocate would be final: a pod admitted meanwhile waits for the directory at its start.
     let other = kubelet.admit(PodSpec::share("b", 1, 1)).unwrap();
     let waits = kubelet.start_container(&other, "c").unwrap_err();
-    assert!(
-        waits.starts_with("CreateContainerConfigError") && waits.contains("is not there"),
-        "{waits}"
-    );
+    assert!(waits.starts_with("CreateContainerConfigError") && waits.contains("is not there"), "{waits}");
     fs::rename(&aside, &cdi).unwrap();
     kubelet.started(&other);
     kubelet.remove(&other);
@@ -304,10 +225,7 @@ fn a_directory_of_specifications_that_cannot_be_used_is_named() {
     fs::remove_file(cdi.join(&name)).unwrap();
     assert_eq!(kubelet.started(&pod).directory(), started.directory());
 
-    for (options, said) in [
-        ("size=4k,ro", "cannot be written"),
-        ("size=4k", "is full: free some space"),
-    ] {
+    for (options, said) in [("size=4k,ro", "cannot be written"), ("size=4k", "is full: free some space")] {
         let Some(disk) = Tmpfs::over(&cdi, options) else {
             return;
         };

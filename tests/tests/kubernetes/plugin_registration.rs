@@ -15,9 +15,7 @@ const PROMISED: Duration = Duration::from_secs(3);
 
 fn registered(kubelet: &Kubelet, way: &str) {
     eventually(&format!("all three are registered, {way}"), SOON, || {
-        RESOURCES
-            .iter()
-            .all(|name| kubelet.allocatable(name) > 0 && kubelet.ways(name) == [way])
+        RESOURCES.iter().all(|name| kubelet.allocatable(name) > 0 && kubelet.ways(name) == [way])
     });
 }
 
@@ -37,10 +35,7 @@ fn kubelet_finds_it_by_itself_whatever_it_calls_itself() {
     let fixture = Fixture::with_gpus(1, "24GiB");
     let _manager = fixture.manager_with_shim();
     for authority in [Authority::Localhost, Authority::Path, Authority::Escaped] {
-        let kubelet = fixture.kubelet(Release {
-            authority,
-            ..Release::default()
-        });
+        let kubelet = fixture.kubelet(Release { authority, ..Release::default() });
         let _plugin = fixture.plugin();
         registered(&kubelet, "watched");
     }
@@ -50,10 +45,7 @@ fn kubelet_finds_it_by_itself_whatever_it_calls_itself() {
 fn one_that_does_not_watch_is_asked_to_register_it() {
     let fixture = Fixture::with_gpus(1, "24GiB");
     let _manager = fixture.manager_with_shim();
-    let kubelet = fixture.kubelet(Release {
-        watches: false,
-        ..Release::default()
-    });
+    let kubelet = fixture.kubelet(Release { watches: false, ..Release::default() });
     let _plugin = fixture.plugin();
     registered(&kubelet, "classic");
 }
@@ -63,11 +55,7 @@ fn a_kubelet_that_restarts_has_it_back_and_pods_run_on() {
     for watches in [true, false] {
         let fixture = Fixture::with_gpus(1, "24GiB");
         let _manager = fixture.manager_with_shim();
-        let mut kubelet = fixture.kubelet(Release {
-            watches,
-            wipes_all: !watches,
-            ..Release::default()
-        });
+        let mut kubelet = fixture.kubelet(Release { watches, wipes_all: !watches, ..Release::default() });
         let way = if watches { "watched" } else { "classic" };
         let _plugin = fixture.plugin_registering(way);
         registered(&kubelet, way);
@@ -91,10 +79,7 @@ fn a_plugin_that_is_killed_comes_back_and_pods_run_on() {
     for watches in [true, false] {
         let fixture = Fixture::with_gpus(1, "24GiB");
         let _manager = fixture.manager_with_shim();
-        let kubelet = fixture.kubelet(Release {
-            watches,
-            ..Release::default()
-        });
+        let kubelet = fixture.kubelet(Release { watches, ..Release::default() });
         let way = if watches { "watched" } else { "classic" };
         let mut plugin = fixture.plugin_registering(way);
         registered(&kubelet, way);
@@ -123,9 +108,7 @@ fn of_two_plugins_on_one_node_the_second_waits() {
     registered(&kubelet, "watched");
     let mut second = fixture.plugin_named("second", "");
     eventually("the second says that it waits", SOON, || {
-        second
-            .log()
-            .contains("another device plugin or driver is at work")
+        second.log().contains("another device plugin or driver is at work")
     });
     registered(&kubelet, "watched");
     // A rollout with `maxSurge` ends the old pod when the new one is ready.
@@ -138,9 +121,7 @@ fn of_two_plugins_on_one_node_the_second_waits() {
     // As a rolling upgrade ends the old one.
     first.running().signal(libc::SIGTERM);
     assert_eq!(first.running().finish().code(), Some(0), "{}", first.log());
-    eventually("the second has taken over", SOON, || {
-        second.log().contains("kubelet reads the list")
-    });
+    eventually("the second has taken over", SOON, || second.log().contains("kubelet reads the list"));
     registered(&kubelet, "watched");
     let pod = kubelet.admit(PodSpec::share("a", 1, 1)).unwrap();
     kubelet.started(&pod);
@@ -155,9 +136,7 @@ fn one_that_waits_is_ready_when_it_knows_the_gpus() {
     eventually("the first is at work", SOON, || first.log().contains("ready"));
     let second = fixture.plugin_named("second", "");
     eventually("the second waits", SOON, || {
-        second
-            .log()
-            .contains("another device plugin or driver is at work")
+        second.log().contains("another device plugin or driver is at work")
     });
     eventually("the second says what it waits for besides", SOON, || {
         let page = get(&second.address(), "/readyz");
@@ -180,9 +159,7 @@ fn what_is_lost_while_the_plugin_is_away_is_replaced_by_a_new_pod() {
     let pod = kubelet.admit(PodSpec::share("web-1", 16, 30)).unwrap();
     let before = kubelet.started(&pod).directory();
     plugin.kill();
-    eventually("kubelet has lost the plugin", SOON, || {
-        kubelet.allocatable("vcuda.io/gpu") == 0
-    });
+    eventually("kubelet has lost the plugin", SOON, || kubelet.allocatable("vcuda.io/gpu") == 0);
     let why = kubelet.admit(PodSpec::share("web-2", 16, 30)).unwrap_err();
     assert!(
         why.contains("UnexpectedAdmissionError")
@@ -201,14 +178,10 @@ fn what_is_lost_while_the_plugin_is_away_is_replaced_by_a_new_pod() {
 fn deleted_sockets_are_made_again() {
     let fixture = Fixture::with_gpus(1, "24GiB");
     let _manager = fixture.manager_with_shim();
-    for (watches, directory, socket) in [
-        (true, "plugins_registry", "vcuda.io-gpu-reg.sock"),
-        (false, "device-plugins", "vcuda.io-gpu.sock"),
-    ] {
-        let kubelet = fixture.kubelet(Release {
-            watches,
-            ..Release::default()
-        });
+    for (watches, directory, socket) in
+        [(true, "plugins_registry", "vcuda.io-gpu-reg.sock"), (false, "device-plugins", "vcuda.io-gpu.sock")]
+    {
+        let kubelet = fixture.kubelet(Release { watches, ..Release::default() });
         let way = if watches { "watched" } else { "classic" };
         let _plugin = fixture.plugin_registering(way);
         registered(&kubelet, way);
@@ -225,8 +198,7 @@ fn registrations(plugin: &Plugin<'_>) -> u64 {
     let done = metrics
         .lines()
         .filter(|line| line.starts_with("vcuda_registrations_total{") && line.contains("result=\"done\""));
-    done.map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap())
-        .sum()
+    done.map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum()
 }
 
 /// All three resources are registered again within seconds: after kubelet's restart, after their sockets were deleted, and
@@ -236,17 +208,12 @@ fn registrations(plugin: &Plugin<'_>) -> u64 {
 fn all_three_are_registered_again_within_seconds() {
     let is_long = std::env::var_os("VCUDA_SOAK").is_some();
     let rounds = if is_long { 20 } else { 1 };
-    for (watches, directory, end) in [
-        (true, "plugins_registry", "-reg.sock"),
-        (false, "device-plugins", ".sock"),
-    ] {
+    for (watches, directory, end) in
+        [(true, "plugins_registry", "-reg.sock"), (false, "device-plugins", ".sock")]
+    {
         let fixture = Fixture::with_gpus(1, "24GiB");
         let _manager = fixture.manager_with_shim();
-        let mut kubelet = fixture.kubelet(Release {
-            watches,
-            wipes_all: !watches,
-            ..Release::default()
-        });
+        let mut kubelet = fixture.kubelet(Release { watches, wipes_all: !watches, ..Release::default() });
         let way = if watches { "watched" } else { "classic" };
         let mut plugin = fixture.plugin_registering(way);
         registered(&kubelet, way);
@@ -278,9 +245,7 @@ fn all_three_are_registered_again_within_seconds() {
                         registered(&kubelet, way);
                     }
                 }
-                eventually("the plugin is registered anew", SOON, || {
-                    registrations(&plugin) >= before + 3
-                });
+                eventually("the plugin is registered anew", SOON, || registrations(&plugin) >= before + 3);
                 registered(&kubelet, way);
                 times.push(since.elapsed().unwrap());
             }
@@ -353,10 +318,7 @@ fn beside_a_gpu_that_cannot_be_opened_manager_and_plugin_are_ready() {
     let gpus = Machine::open(&fixture.machine()).unwrap().config().gpus.clone();
     let lose = |lost: &[usize]| {
         let lost = lost.iter().map(|gpu| gpus[*gpu].uuid.clone()).collect();
-        let faults = Faults {
-            lost,
-            ..Faults::default()
-        };
+        let faults = Faults { lost, ..Faults::default() };
         faults.write(&fixture.machine()).unwrap();
     };
     lose(&[0]);
@@ -365,25 +327,17 @@ fn beside_a_gpu_that_cannot_be_opened_manager_and_plugin_are_ready() {
     let plugin = fixture.plugin();
     registered(&kubelet, "watched");
     let pages = || [manager.metrics_address(), plugin.address()].map(|at| get(&at, "/readyz"));
-    eventually("both are ready", SOON, || {
-        pages().iter().all(|page| page.contains("200 OK"))
-    });
+    eventually("both are ready", SOON, || pages().iter().all(|page| page.contains("200 OK")));
     lose(&[0, 1]);
     eventually("both say that NVML has no GPU to give out", SOON, || {
-        pages()
-            .iter()
-            .all(|page| page.contains("503") && page.contains("cannot be opened"))
+        pages().iter().all(|page| page.contains("503") && page.contains("cannot be opened"))
     });
 }
 
 fn get(address: &str, path: &str) -> String {
     use std::io::{Read as _, Write as _};
     let mut stream = std::net::TcpStream::connect(address).unwrap();
-    write!(
-        stream,
-        "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
-    )
-    .unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
     let mut page = String::new();
     stream.read_to_string(&mut page).unwrap();
     page
@@ -399,19 +353,11 @@ fn a_wrong_configuration_starts_nothing() {
         let output = command.arg("--config").arg(&file).args(check).output().unwrap();
         assert_eq!(output.status.code(), Some(64), "{}", text(&output));
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(
-            said.starts_with("vcuda-kubernetes: ") && said.contains("p.toml:3: 'many'"),
-            "{said}"
-        );
+        assert!(said.starts_with("vcuda-kubernetes: ") && said.contains("p.toml:3: 'many'"), "{said}");
         assert_eq!(said.lines().count(), 1, "{said}");
     }
     fs::write(&file, "").unwrap();
     let mut command = fixture.plugin_command("p");
-    let output = command
-        .arg("--config")
-        .arg(&file)
-        .arg("--check")
-        .output()
-        .unwrap();
+    let output = command.arg("--config").arg(&file).arg("--check").output().unwrap();
     assert_eq!(text(&output).trim(), "exit status: 0");
 }

@@ -32,21 +32,10 @@ fn what_a_pod_asked_for_holds_in_its_container() {
     assert!(container(&in_b, 0).printed(&[&quota, &eight]).contains("passed"));
 
     // A user without a name; no environment; a contradicting environment.
-    assert!(
-        container(&in_a, UNKNOWN_USER)
-            .printed(&[&quota, &four])
-            .contains("passed")
-    );
+    assert!(container(&in_a, UNKNOWN_USER).printed(&[&quota, &four]).contains("passed"));
     let wiped = ["env", "-i", "VCUDA_SIM=/machine", &quota, &four];
     assert!(container(&in_a, 0).printed(&wiped).contains("passed"));
-    let contradicted = [
-        "env",
-        "LD_PRELOAD=",
-        "VCUDA_DIR=/dev",
-        "VCUDA_MEMORY=64GiB",
-        &quota,
-        &four,
-    ];
+    let contradicted = ["env", "LD_PRELOAD=", "VCUDA_DIR=/dev", "VCUDA_MEMORY=64GiB", &quota, &four];
     assert!(container(&in_a, 0).printed(&contradicted).contains("passed"));
 
     holds_for_other_users(&container(&in_a, 0), &quota, &four);
@@ -124,9 +113,7 @@ fn a_running_container_does_not_notice_what_restarts_around_it() {
     let attached = || {
         let smi: Value = fixture.smi();
         let tenants = smi["gpus"][0]["tenants"].as_array().cloned().unwrap_or_default();
-        let used = tenants
-            .iter()
-            .filter(|tenant| tenant["memory_used_bytes"].as_u64() >= Some(GIB));
+        let used = tenants.iter().filter(|tenant| tenant["memory_used_bytes"].as_u64() >= Some(GIB));
         used.count() == 2
     };
     eventually("both containers are seen", SOON, attached);
@@ -145,9 +132,7 @@ fn a_running_container_does_not_notice_what_restarts_around_it() {
     // Their limits are unchanged, to the byte, beside their used memory.
     for (started, limit, _) in &pods {
         let container = Container::new(&fixture, started);
-        let more = container
-            .run(&["timeout", "2", &hold, &(limit - GIB).to_string()])
-            .unwrap();
+        let more = container.run(&["timeout", "2", &hold, &(limit - GIB).to_string()]).unwrap();
         let said = String::from_utf8_lossy(&more.stdout).into_owned();
         assert!(said.contains("holding 0 denied 1"), "{said}{}", text(&more));
     }

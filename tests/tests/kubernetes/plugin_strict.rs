@@ -84,18 +84,12 @@ fn a_strict_container_starts_only_with_its_limits() {
     let library = library(&started);
     type Break<'b> = (&'b str, &'b str, &'b dyn Fn(&mut Value));
     let breaks: [Break<'_>; 6] = [
-        ("preload file", "is not there", &|config| {
-            without(config, "/etc/ld.so.preload")
-        }),
+        ("preload file", "is not there", &|config| without(config, "/etc/ld.so.preload")),
         ("preload file", "does not name the shim", &|config| {
             hidden_by(config, "/etc/ld.so.preload", &images_own);
         }),
-        ("shim library", "No such file", &|config| {
-            without(config, &library)
-        }),
-        ("limits", "7 bytes", &|config| {
-            hidden_by(config, "/etc/vcuda/limits", &damaged)
-        }),
+        ("shim library", "No such file", &|config| without(config, &library)),
+        ("limits", "7 bytes", &|config| hidden_by(config, "/etc/vcuda/limits", &damaged)),
         ("limits", "", &|config| {
             for path in ["/etc/vcuda", "/etc/vcuda/limits", "/etc/vcuda/usage"] {
                 without(config, path);
@@ -113,20 +107,11 @@ fn is_refused_and_named(broken: &Container<'_>, link: &str, why: &str) {
     let bundle = broken.bundle(&["echo", "it runs"]);
     let output = broken.run_bundle(&bundle).unwrap();
     let said = text(&output);
-    assert!(
-        !output.status.success() && !said.contains("it runs"),
-        "{link}: {said}"
-    );
-    assert!(
-        said.contains(&format!("not attached: {link}: ")) && said.contains(why),
-        "{link}: {said}"
-    );
+    assert!(!output.status.success() && !said.contains("it runs"), "{link}: {said}");
+    assert!(said.contains(&format!("not attached: {link}: ")) && said.contains(why), "{link}: {said}");
     // The text that `kubectl describe pod` shows.
     let told = bundle.termination();
-    assert!(
-        told.starts_with("vcuda: not attached: ") && told.contains(link),
-        "{told}"
-    );
+    assert!(told.starts_with("vcuda: not attached: ") && told.contains(link), "{told}");
     // Without the hook it starts; then doctor names the link.
     let ill = ill(broken);
     let is_named = ill.iter().any(|(name, seen)| name == link && seen.contains(why));
@@ -135,9 +120,7 @@ fn is_refused_and_named(broken: &Container<'_>, link: &str, why: &str) {
 
 fn library(started: &Started) -> String {
     let mounts = started.edits[0]["mounts"].as_array().unwrap();
-    let paths = mounts
-        .iter()
-        .map(|mount| mount["containerPath"].as_str().unwrap());
+    let paths = mounts.iter().map(|mount| mount["containerPath"].as_str().unwrap());
     let mut libraries = paths.filter(|path| path.contains("libvcuda_shim"));
     libraries.next().unwrap().to_owned()
 }
@@ -159,17 +142,10 @@ fn a_strict_container_of_an_image_without_glibc_does_not_start() {
     let scratch = tempfile::tempdir().unwrap();
     let (source, program) = (scratch.path().join("tells.c"), scratch.path().join("tells"));
     fs::write(&source, TELLS).unwrap();
-    match Command::new("musl-gcc")
-        .arg(&source)
-        .arg("-o")
-        .arg(&program)
-        .output()
-    {
+    match Command::new("musl-gcc").arg(&source).arg("-o").arg(&program).output() {
         Ok(built) => succeeded(&built),
         Err(error) => {
-            skip(&format!(
-                "plugin_strict: no musl-gcc ({error}); apt-get install musl-tools brings it"
-            ));
+            skip(&format!("plugin_strict: no musl-gcc ({error}); apt-get install musl-tools brings it"));
             return;
         }
     };
@@ -186,10 +162,7 @@ fn a_strict_container_of_an_image_without_glibc_does_not_start() {
     };
     let said = text(&refused);
     assert!(!refused.status.success() && !said.contains("it runs"), "{said}");
-    assert!(
-        said.contains("/usr/local/bin/vcuda: no such file or directory"),
-        "{said}"
-    );
+    assert!(said.contains("/usr/local/bin/vcuda: no such file or directory"), "{said}");
     // The case that the hook prevents: it runs, and its loader reads no preload file.
     let lenient = |config: &mut Value| config["hooks"] = json!({});
     assert_eq!(musl.changed(&lenient).printed(&["/app"]), "it runs, shim 0\n");

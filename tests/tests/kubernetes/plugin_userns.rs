@@ -29,36 +29,25 @@ fn a_container_in_a_user_namespace_is_held_to_its_quota_and_known() {
         return;
     };
     let map = succeeded(&first);
-    assert_eq!(
-        map.split_whitespace().collect::<Vec<_>>(),
-        ["0", "100000", "65536"]
-    );
+    assert_eq!(map.split_whitespace().collect::<Vec<_>>(), ["0", "100000", "65536"]);
     for uid in [0, 1000] {
         let own = container.clone().of(uid);
         assert!(own.printed(&[&quota[0], &quota[1]]).contains("passed"));
         let smi: Value = serde_json::from_str(&own.printed(&["vcuda", "smi", "--json"])).unwrap();
-        assert_eq!(
-            smi["gpus"][0]["tenants"][0]["memory_limit_bytes"],
-            4 * GIB,
-            "{smi}"
-        );
+        assert_eq!(smi["gpus"][0]["tenants"][0]["memory_limit_bytes"], 4 * GIB, "{smi}");
     }
     // The manager knows its processes by their host PIDs.
     let bundle = container.bundle(&[&inside(&app("hold", Door::Dlsym)), &GIB.to_string()]);
     let mut running = Running::start(&mut container.command(&bundle));
     running.wait_for("holding");
     let of = "pod=\"a\"";
-    eventually("it is attached", SOON, || {
-        manager.metric("vcuda_shim_attached", of) > 0.5
-    });
+    eventually("it is attached", SOON, || manager.metric("vcuda_shim_attached", of) > 0.5);
     let shown = || {
         let ps = succeeded(&fixture.vcuda(["ps", "--json"]).output().unwrap());
         serde_json::from_str::<Value>(&ps).unwrap()["processes"].clone()
     };
     // Earlier processes, in PID namespaces that are gone, are known to have ended.
-    eventually("one process is left", SOON, || {
-        shown().as_array().unwrap().len() == 1
-    });
+    eventually("one process is left", SOON, || shown().as_array().unwrap().len() == 1);
     let pid = shown()[0]["pid"].as_u64().unwrap();
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     assert!(status.contains(&format!("Uid:\t{ROOT_USER}\t")), "{status}");

@@ -35,9 +35,7 @@ fn overcommit(fixture: &Fixture, factor: &str) {
 }
 
 fn wait_for_suspendable(kubelet: &Kubelet) {
-    eventually("kubelet has all resources", Duration::from_secs(30), || {
-        kubelet.allocatable(SUSPENDABLE) > 0
-    });
+    eventually("kubelet has all resources", Duration::from_secs(30), || kubelet.allocatable(SUSPENDABLE) > 0);
 }
 
 fn suspendable(name: &str, chunks: usize, percent: usize) -> PodSpec {
@@ -57,10 +55,7 @@ fn suspendable_pods_by_counts_exceed_the_gpu_and_others_do_not() {
     let kubelet = &node.kubelet;
     wait_for_suspendable(kubelet);
     // A quarter of the memory is for all, and three quarters are given twice.
-    let (common, twice) = (
-        kubelet.allocatable("vcuda.io/memory"),
-        kubelet.allocatable(SUSPENDABLE),
-    );
+    let (common, twice) = (kubelet.allocatable("vcuda.io/memory"), kubelet.allocatable(SUSPENDABLE));
     assert_eq!((common, twice), (6 * CHUNKS, 36 * CHUNKS));
     for name in ["infer", "train"] {
         assert!(start(kubelet, suspendable(name, 18 * CHUNKS, 30)));
@@ -84,23 +79,14 @@ fn pods_by_counts_fill_the_parts_of_each_gpu() {
     let kubelet = &node.kubelet;
     wait_for_suspendable(kubelet);
     assert_eq!(
-        (
-            kubelet.allocatable("vcuda.io/memory"),
-            kubelet.allocatable(SUSPENDABLE)
-        ),
+        (kubelet.allocatable("vcuda.io/memory"), kubelet.allocatable(SUSPENDABLE)),
         (24 * CHUNKS, 48 * CHUNKS)
     );
     for number in 0..4 {
-        assert!(!start(
-            kubelet,
-            PodSpec::share(&format!("web-{number}"), 6 * CHUNKS, 5)
-        ));
+        assert!(!start(kubelet, PodSpec::share(&format!("web-{number}"), 6 * CHUNKS, 5)));
     }
     for number in 0..4 {
-        assert!(start(
-            kubelet,
-            suspendable(&format!("infer-{number}"), 12 * CHUNKS, 5)
-        ));
+        assert!(start(kubelet, suspendable(&format!("infer-{number}"), 12 * CHUNKS, 5)));
     }
 }
 
@@ -110,12 +96,7 @@ fn a_pod_by_counts_is_refused_for_memory_of_both_kinds_and_for_more_than_one_can
     let node = fixture.node_with(WITH_SUSPENDABLE);
     let kubelet = &node.kubelet;
     wait_for_suspendable(kubelet);
-    let both = [
-        ("gpu", 1),
-        ("memory", 4),
-        ("suspendable-memory", 4),
-        ("cores", 10),
-    ];
+    let both = [("gpu", 1), ("memory", 4), ("suspendable-memory", 4), ("cores", 10)];
     for (spec, said) in [
         (
             PodSpec::new("both").with("c", Role::Main, &both),
@@ -145,9 +126,7 @@ fn without_a_name_for_it_a_node_offers_the_gpu_once() {
 
 fn parameters(parameters: &Value) -> Value {
     let mut all = json!({"apiVersion": "vcuda.io/v1alpha1", "kind": "VcudaConfig"});
-    all.as_object_mut()
-        .unwrap()
-        .extend(parameters.as_object().unwrap().clone());
+    all.as_object_mut().unwrap().extend(parameters.as_object().unwrap().clone());
     json!([{"source": "FromClass", "opaque": {"driver": "vcuda.io", "parameters": all}}])
 }
 
@@ -186,11 +165,7 @@ fn suspendable_claims_exceed_the_gpu_on_a_device_of_their_own() {
             && refused.contains("and is not suspendable: claim it by"),
         "{refused}"
     );
-    let refused = prepare(
-        "whole",
-        result("gpu", &common, "6Gi", "0"),
-        parameters(&json!({"whole": true})),
-    );
+    let refused = prepare("whole", result("gpu", &common, "6Gi", "0"), parameters(&json!({"whole": true})));
     assert!(refused.contains("whose memory is overcommitted"), "{refused}");
     // Nor does the manager admit more than the GPU has beside a suspendable tenant.
     let refused = prepare("more", result("gpu", &common, "1Gi", "0"), plain());

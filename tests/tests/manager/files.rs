@@ -33,15 +33,9 @@ fn obey(tenant: &Tenant<'_>) -> Commanded {
 
 /// Output of a command, which must end by itself.
 fn ends(command: &mut Command) -> Output {
-    let mut child = command
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    eventually(&format!("{command:?} ends"), Duration::from_secs(20), || {
-        child.try_wait().unwrap().is_some()
-    });
+    let mut child =
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    eventually(&format!("{command:?} ends"), Duration::from_secs(20), || child.try_wait().unwrap().is_some());
     child.wait_with_output().unwrap()
 }
 
@@ -99,11 +93,7 @@ fn damaged_files_harm_their_own_container_only() {
             let code = output.status.code();
             assert!(matches!(code, Some(0 | 1)), "{what}: {}", text(&output));
             let words = String::from_utf8_lossy(&output.stderr).into_owned();
-            assert_eq!(
-                words.trim().lines().count(),
-                usize::from(code == Some(1)),
-                "{what}: {words}"
-            );
+            assert_eq!(words.trim().lines().count(), usize::from(code == Some(1)), "{what}: {words}");
         }
         outside.fills_to_the_byte();
     }
@@ -130,9 +120,7 @@ fn arbiter(fixture: &Fixture) -> u32 {
         let mut words = words.split(|byte| *byte == 0).skip(1);
         words.next() == Some(b"arbiter")
             && words.next() == Some(b"")
-            && read("environ")
-                .split(|byte| *byte == 0)
-                .any(|one| one == root.as_bytes())
+            && read("environ").split(|byte| *byte == 0).any(|one| one == root.as_bytes())
     };
     let mut found = None;
     eventually("an arbiter runs", Duration::from_secs(5), || {
@@ -151,30 +139,18 @@ const LIMITS_BYTES: usize = 256 + 384;
 const SLOTS: usize = 512;
 
 fn said(file: &str) -> Vec<usize> {
-    let step = if std::env::var_os("VCUDA_SOAK").is_some() {
-        1
-    } else {
-        7
-    };
+    let step = if std::env::var_os("VCUDA_SOAK").is_some() { 1 } else { 7 };
     let bucket = 128 + 128 * SLOTS * 17;
     let parts = match file {
         "limits" => [0..256, 256..LIMITS_BYTES, 0..0],
-        _ => [
-            0..128 + 2 * 128,
-            128 + 128 * SLOTS..128 + 128 * SLOTS + 2 * 128,
-            bucket..bucket + 640,
-        ],
+        _ => [0..128 + 2 * 128, 128 + 128 * SLOTS..128 + 128 * SLOTS + 2 * 128, bucket..bucket + 640],
     };
     parts.into_iter().flatten().step_by(step).collect()
 }
 
 /// Wakes processes so that they read `limits` now, rather than in ten milliseconds.
 fn notify(directory: &Path) {
-    let usage = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .open(directory.join("usage"))
-        .unwrap();
+    let usage = OpenOptions::new().read(true).write(true).open(directory.join("usage")).unwrap();
     let mut word = [0; 4];
     usage.read_exact_at(&mut word, 32).unwrap();
     let next = u32::from_ne_bytes(word).wrapping_add(1);
@@ -211,11 +187,7 @@ fn flip_each(
             outside.fills_to_the_byte();
             // A new process gets a context or none; it is not killed.
             let newcomer = ends(&mut tenant.command(app("obey", Door::Dlsym)));
-            assert!(
-                newcomer.status.code().is_some(),
-                "{file}, byte {offset}: {}",
-                text(&newcomer)
-            );
+            assert!(newcomer.status.code().is_some(), "{file}, byte {offset}: {}", text(&newcomer));
         }
         match file {
             "limits" => {
@@ -244,16 +216,11 @@ fn flipped_bytes_under_a_running_tenant() {
     });
     for file in ["limits", "usage"] {
         let mut inside = obey(&tenant);
-        eventually("it is alone", Duration::from_secs(2), || {
-            inside.info().0 == 64 * MIB - CONTEXT
-        });
+        eventually("it is alone", Duration::from_secs(2), || inside.info().0 == 64 * MIB - CONTEXT);
         inside.fills_to_the_byte();
         let (granted, refused) = flip_each(file, &tenant, &mut inside, &mut outside);
         assert!(granted > 0, "{file}");
-        assert!(
-            file != "limits" || refused > 20,
-            "nothing that was damaged was noticed"
-        );
+        assert!(file != "limits" || refused > 20, "nothing that was damaged was noticed");
         // After restoring, all is as before, once the processes that ended are found dead.
         eventually("the dead are not counted", Duration::from_secs(2), || {
             inside.info().0 == 64 * MIB - CONTEXT
@@ -261,10 +228,7 @@ fn flipped_bytes_under_a_running_tenant() {
         inside.fills_to_the_byte();
     }
     outside.fills_to_the_byte();
-    assert!(
-        watch.0.try_wait().unwrap().is_none(),
-        "`vcuda smi --watch` has ended"
-    );
+    assert!(watch.0.try_wait().unwrap().is_none(), "`vcuda smi --watch` has ended");
     assert_eq!(self::arbiter(&fixture), arbiter);
 }
 

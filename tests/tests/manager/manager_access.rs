@@ -17,30 +17,19 @@ fn a_viewer_sees_all_and_changes_nothing() {
         return;
     }
     let node = OtherUsers::new();
-    let manager = node.manager(&format!(
-        "[api]\ngroup = {OPERATORS:?}\nviewers = [{VIEWERS:?}]\n"
-    ));
+    let manager = node.manager(&format!("[api]\ngroup = {OPERATORS:?}\nviewers = [{VIEWERS:?}]\n"));
     let by_root = |args: &[&str]| succeeded(&node.fixture.vcuda(args).output().unwrap());
     by_root(&["grant", "create", "web", "--memory", "2GiB", "--cores", "20"]);
     let before = by_root(&["grant", "list", "--json"]);
     // By its own group, and by a supplementary one.
     for groups in [&[VIEWERS][..], &[ALICE, VIEWERS]] {
         let viewer = |args: &[&str]| node.vcuda(&manager.socket(), ALICE, groups, args);
-        for args in [
-            &["smi"][..],
-            &["ps"],
-            &["events"],
-            &["grant", "list"],
-            &["gpu", "list"],
-        ] {
+        for args in [&["smi"][..], &["ps"], &["events"], &["grant", "list"], &["gpu", "list"]] {
             succeeded(&viewer(args));
         }
         assert!(succeeded(&viewer(&["smi"])).contains("web-1"));
         for (args, method) in [
-            (
-                &["grant", "create", "own", "--memory", "1GiB"][..],
-                "Grants/Create",
-            ),
+            (&["grant", "create", "own", "--memory", "1GiB"][..], "Grants/Create"),
             (&["set", "web", "--memory", "3GiB"], "Grants/Resize"),
             (&["grant", "release", "web"], "Grants/Release"),
             (&["gpu", "cordon", "0"], "Node/Cordon"),
@@ -64,9 +53,7 @@ fn a_member_of_the_managers_group_changes_and_a_stranger_sees_nothing() {
         return;
     }
     let node = OtherUsers::new();
-    let manager = node.manager(&format!(
-        "[api]\ngroup = {OPERATORS:?}\nviewers = [{VIEWERS:?}]\n"
-    ));
+    let manager = node.manager(&format!("[api]\ngroup = {OPERATORS:?}\nviewers = [{VIEWERS:?}]\n"));
     let operator = |args: &[&str]| node.vcuda(&manager.socket(), ALICE, &[ALICE, OPERATORS], args);
     succeeded(&operator(&["grant", "create", "web", "--memory", "2GiB"]));
     succeeded(&operator(&["set", "web", "--memory", "3GiB"]));
@@ -91,12 +78,7 @@ fn without_viewers_the_sockets_mode_decides_as_before() {
     let manager = node.manager(&format!("[api]\ngroup = {OPERATORS:?}\n"));
     let mode = fs::metadata(manager.socket()).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode, 0o660);
-    let of_group = node.vcuda(
-        &manager.socket(),
-        ALICE,
-        &[ALICE, OPERATORS],
-        &["grant", "create", "web"],
-    );
+    let of_group = node.vcuda(&manager.socket(), ALICE, &[ALICE, OPERATORS], &["grant", "create", "web"]);
     succeeded(&of_group);
     let other = node.vcuda(&manager.socket(), ALICE, &[ALICE, VIEWERS], &["grant", "list"]);
     assert_eq!(other.status.code(), Some(69), "{}", text(&other));

@@ -68,9 +68,7 @@ fn a_process_of_no_tenant_is_found_with_its_bytes() {
     let stranger = holding(&mut fixture.bare(&hold), HELD);
     is_told(&fixture, &format!("process {} uses GPU-", stranger.0.id()));
     assert!(events(&fixture).contains("VcudaUnregistered"));
-    eventually("its bytes are told", SOON, || {
-        unregistered_bytes(&manager) >= HELD as f64
-    });
+    eventually("its bytes are told", SOON, || unregistered_bytes(&manager) >= HELD as f64);
     drop(stranger);
     eventually("it is gone", SOON, || unregistered_bytes(&manager) == 0.0);
 }
@@ -89,12 +87,7 @@ fn a_container_by_its_mounts_and_what_tampers_with_them() {
     let mut limited = Commanded::start(&mut web.command_in(&inner, app("obey", Door::Dlsym)));
     limited.fills_to_the_byte();
     eventually("it is attached", SOON, || attached(&manager, "web-1"));
-    succeeded(
-        &fixture
-            .vcuda(["set", "web", "--memory", "3GiB"])
-            .output()
-            .unwrap(),
-    );
+    succeeded(&fixture.vcuda(["set", "web", "--memory", "3GiB"]).output().unwrap());
     assert_eq!(limited.info().1, 3 * GIB);
     let ps: Value =
         serde_json::from_str(&succeeded(&fixture.vcuda(["ps", "--json"]).output().unwrap())).unwrap();
@@ -122,9 +115,7 @@ fn is_found_without_the_library(fixture: &Fixture, manager: &Manager<'_>, web: &
     assert!(events(fixture).contains("VcudaNotAttached web-1"));
     is_found(manager, "web-1");
     drop(naked);
-    eventually("nothing is found any more", SOON, || {
-        findings(manager, "web-1") == 0.0
-    });
+    eventually("nothing is found any more", SOON, || findings(manager, "web-1") == 0.0);
 }
 
 /// Such limits belong to no tenant.
@@ -139,9 +130,7 @@ fn is_found_with_limits_of_its_own(fixture: &Fixture, manager: &Manager<'_>, web
     cheat.args(["-c", script, "cheat"]).arg(&fake);
     let cheat = holding(cheat.arg(app("hold", Door::Dlsym)), HELD);
     is_told(fixture, &format!("process {} uses GPU-", cheat.0.id()));
-    eventually("its bytes are told", SOON, || {
-        unregistered_bytes(manager) >= HELD as f64
-    });
+    eventually("its bytes are told", SOON, || unregistered_bytes(manager) >= HELD as f64);
 }
 
 #[test]
@@ -205,9 +194,7 @@ fn a_directory_that_is_deleted_under_a_container_does_not_hide_it() {
     is_told(&fixture, &format!("process {} of web-1 uses", outside.0.id()));
     assert!(events(&fixture).contains("VcudaDetached web-1"));
     drop((outside, inside));
-    eventually("nothing is found any more", SOON, || {
-        findings(&manager, "web-1") == 0.0
-    });
+    eventually("nothing is found any more", SOON, || findings(&manager, "web-1") == 0.0);
 }
 
 /// Checks that the manager ends this process of the container `web` and reports it.
@@ -219,15 +206,8 @@ fn is_ended(fixture: &Fixture, mut naked: Running) {
         status.is_some()
     });
     assert_eq!(status.unwrap().signal(), Some(libc::SIGKILL));
-    is_told(
-        fixture,
-        &format!("process {pid} of web-1 used a GPU without its limits and was ended"),
-    );
-    assert!(
-        events(fixture).contains("VcudaNotAttached web-1"),
-        "{}",
-        events(fixture)
-    );
+    is_told(fixture, &format!("process {pid} of web-1 used a GPU without its limits and was ended"));
+    assert!(events(fixture).contains("VcudaNotAttached web-1"), "{}", events(fixture));
 }
 
 #[test]
@@ -262,24 +242,16 @@ fn a_process_without_its_limits_is_ended_where_the_operator_wants_that_and_no_ot
     // From now on it is only reported.
     act("report");
     manager.signal(libc::SIGHUP);
-    eventually("the configuration is read again", SOON, || {
-        manager.log().contains("read again")
-    });
+    eventually("the configuration is read again", SOON, || manager.log().contains("read again"));
     let lives = |running: &Running| fs::read_link(format!("/proc/{}/exe", running.0.id())).is_ok();
     let reported = holding(&mut web.unlimited(&hold), HELD);
-    is_told(
-        &fixture,
-        &format!("process {} of web-1 uses GPU-", reported.0.id()),
-    );
+    is_told(&fixture, &format!("process {} of web-1 uses GPU-", reported.0.id()));
     is_found(&manager, "web-1");
     // A process cannot hide by ending its main thread, after which the kernel shows none of its facts.
     let mut headless = web.unlimited(app("leaves", Door::Dlsym));
     let mut headless = Running::start(headless.args(["waits", "memory"]));
     headless.wait_for("waiting");
-    is_told(
-        &fixture,
-        &format!("process {} of web-1 uses GPU-", headless.0.id()),
-    );
+    is_told(&fixture, &format!("process {} of web-1 uses GPU-", headless.0.id()));
     assert!(lives(&reported) && lives(&stranger), "{}", events(&fixture));
     assert_eq!(killed(), 1.0, "{}", events(&fixture));
 }
@@ -308,9 +280,7 @@ fn a_tenant_that_floods_registration_and_one_that_forks_hide_no_other() {
         command
     };
     let other = holding(&mut run("other", "hold"), HELD);
-    eventually("its neighbour is attached", SOON, || {
-        attached(&manager, "other-2")
-    });
+    eventually("its neighbour is attached", SOON, || attached(&manager, "other-2"));
     let ps = || succeeded(&fixture.vcuda(["ps"]).output().unwrap());
     eventually("and shown", SOON, || ps().contains(&other.0.id().to_string()));
     drop(flood);

@@ -18,9 +18,7 @@ fn grants(fixture: &Fixture) -> Vec<String> {
     let out = succeeded(&fixture.vcuda(["grant", "list", "--json"]).output().unwrap());
     let listed: Value = serde_json::from_str(&out).unwrap();
     let grants = listed["grants"].as_array().unwrap().iter();
-    grants
-        .map(|grant| grant["id"].as_str().unwrap().to_owned())
-        .collect()
+    grants.map(|grant| grant["id"].as_str().unwrap().to_owned()).collect()
 }
 
 /// The time since the last arbitration does not depend on the wall clock.
@@ -29,9 +27,7 @@ fn follows_its_arbiter(manager: &Manager<'_>) {
     // A manager answers before its arbiter has begun.
     eventually("the arbiter has begun", SOON, || {
         let page = manager.metrics();
-        let line = page
-            .lines()
-            .find(|line| line.starts_with("vcuda_arbiter_age_seconds"));
+        let line = page.lines().find(|line| line.starts_with("vcuda_arbiter_age_seconds"));
         age = line.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap());
         age.is_some()
     });
@@ -65,11 +61,7 @@ fn damage_the_ledger(manager: &mut Manager<'_>) {
     *bytes.last_mut().unwrap() ^= 1;
     fs::write(&ledger, bytes).unwrap();
     manager.kill_and_restart();
-    assert!(
-        manager.log().contains("the ledger was damaged"),
-        "{}",
-        manager.log()
-    );
+    assert!(manager.log().contains("the ledger was damaged"), "{}", manager.log());
 }
 
 #[test]

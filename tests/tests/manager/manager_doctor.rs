@@ -17,27 +17,18 @@ fn doctor(fixture: &Fixture) -> String {
 fn a_driver_that_is_gone_is_told_once_and_not_that_it_tells_no_xids() {
     let fixture = Fixture::with_gpus(2, "24GiB");
     let manager = fixture.manager();
-    let gone = Faults {
-        driver_gone: true,
-        ..Faults::default()
-    };
+    let gone = Faults { driver_gone: true, ..Faults::default() };
     gone.write(&fixture.machine()).unwrap();
-    eventually("each GPU is told", SOON, || {
-        doctor(&fixture).matches("fell off the bus").count() == 2
-    });
+    eventually("each GPU is told", SOON, || doctor(&fixture).matches("fell off the bus").count() == 2);
     // Time in which the listener for XIDs asks the lost GPUs again.
     sleep(Duration::from_secs(2));
     let said = doctor(&fixture);
     assert!(!said.contains("XID"), "{said}");
     // NVML is opened anew after 10 more looks, one every two seconds.
-    eventually("the driver is told", SOON, || {
-        manager.log().contains("VcudaNvmlFailed")
-    });
+    eventually("the driver is told", SOON, || manager.log().contains("VcudaNvmlFailed"));
     let said = doctor(&fixture);
     assert_eq!(said.matches("NVIDIA driver is not loaded").count(), 1, "{said}");
-    let first = said
-        .lines()
-        .find(|line| !line.starts_with("ok") && line.contains("manager"));
+    let first = said.lines().find(|line| !line.starts_with("ok") && line.contains("manager"));
     let is_cause = |line: &str| line.starts_with("broken") && line.contains("NVIDIA driver is not loaded");
     assert!(first.is_some_and(is_cause) && !said.contains("XID"), "{said}");
 }
@@ -54,10 +45,7 @@ fn a_configuration_that_was_refused_is_told_until_it_is_mended() {
     manager.signal(libc::SIGHUP);
     eventually("the refusal is told", SOON, is_told);
     let said = doctor(&fixture);
-    let line = said
-        .lines()
-        .find(|line| line.contains("configuration: "))
-        .unwrap();
+    let line = said.lines().find(|line| line.contains("configuration: ")).unwrap();
     assert!(
         line.starts_with("note")
             && line.contains("manager.toml")

@@ -18,14 +18,7 @@ struct Watched {
 fn config() -> Config {
     Config {
         nvlinks: vec![(0, 1)],
-        gpus: vec![
-            GpuConfig {
-                memory_bytes: 8 * GIB,
-                numa_node: 1,
-                ..GpuConfig::default()
-            };
-            2
-        ],
+        gpus: vec![GpuConfig { memory_bytes: 8 * GIB, numa_node: 1, ..GpuConfig::default() }; 2],
         ..Config::default()
     }
 }
@@ -51,11 +44,7 @@ impl Watched {
         let library = release_dir().join("libvcuda_simulator_nvml.so");
         let mut inventory = inventory(&place.path().join("machine"), &library, reopen_ms);
         inventory.wait_for("event VcudaGpuAppeared");
-        Self {
-            place,
-            machine,
-            inventory,
-        }
+        Self { place, machine, inventory }
     }
 
     /// Kills its process, and starts another.
@@ -77,10 +66,9 @@ impl Watched {
 
     /// Waits for the next state that contains this text.
     fn state(&mut self, part: &str) -> String {
-        self.inventory
-            .wait_for_line(&format!("a state with {part:?}"), |line| {
-                line.starts_with("state ") && line.contains(part)
-            })
+        self.inventory.wait_for_line(&format!("a state with {part:?}"), |line| {
+            line.starts_with("state ") && line.contains(part)
+        })
     }
 
     fn both(&self, first: &str, second: &str) -> String {
@@ -95,10 +83,7 @@ impl Watched {
 }
 
 fn xids(gpu: &str, numbers: &[u64]) -> Vec<Xid> {
-    let raised = |number: &u64| Xid {
-        gpu: gpu.to_owned(),
-        xid: *number,
-    };
+    let raised = |number: &u64| Xid { gpu: gpu.to_owned(), xid: *number };
     numbers.iter().map(raised).collect()
 }
 
@@ -128,17 +113,11 @@ fn processes_are_told_with_their_bytes() {
     client.take(0, GIB).unwrap();
     let held = watched.machine.config().context_bytes + GIB;
     let (first, second) = (watched.uuid(0), watched.uuid(1));
-    assert_eq!(
-        watched.ask(&first),
-        format!("processes Ok([(4711, Some({held}))])")
-    );
+    assert_eq!(watched.ask(&first), format!("processes Ok([(4711, Some({held}))])"));
     assert_eq!(watched.ask(&second), "processes Ok([])");
     let unknown = "GPU-00000000-0000-0000-0000-000000000000";
     assert_eq!(watched.ask(unknown), format!("processes Err(NoGpu({unknown}))"));
-    watched.happens(&Faults {
-        lost: vec![first.clone()],
-        ..Faults::default()
-    });
+    watched.happens(&Faults { lost: vec![first.clone()], ..Faults::default() });
     assert!(watched.ask(&first).starts_with("processes Err("));
 }
 
@@ -147,64 +126,40 @@ fn an_applications_error_is_counted_and_another_makes_a_gpu_unhealthy() {
     let mut watched = Watched::new();
     watched.state(&watched.both("healthy", "healthy"));
     let second = watched.uuid(1);
-    watched.happens(&Faults {
-        xids: xids(&second, &[31]),
-        ..Faults::default()
-    });
+    watched.happens(&Faults { xids: xids(&second, &[31]), ..Faults::default() });
     let state = watched.state("xids [1 of 31]");
     assert!(state.contains(&watched.both("healthy", "healthy")), "{state}");
-    watched.happens(&Faults {
-        xids: xids(&second, &[31, 94]),
-        ..Faults::default()
-    });
+    watched.happens(&Faults { xids: xids(&second, &[31, 94]), ..Faults::default() });
     let told = watched.inventory.wait_for("event VcudaGpuUnhealthy");
     assert!(told.contains(&second) && told.contains("XID 94"), "{told}");
     // It continues to answer.
     watched.inventory.wait_for("event VcudaGpuRecovered");
-    watched.state(&format!(
-        "{} xids [1 of 31, 1 of 94]",
-        watched.both("healthy", "healthy")
-    ));
+    watched.state(&format!("{} xids [1 of 31, 1 of 94]", watched.both("healthy", "healthy")));
 }
 
 #[test]
 fn a_lost_gpu_is_not_offered_until_it_answers_again() {
     let mut watched = Watched::new();
     watched.state(&watched.both("healthy", "healthy"));
-    watched.happens(&Faults {
-        lost: vec![watched.uuid(0)],
-        ..Faults::default()
-    });
+    watched.happens(&Faults { lost: vec![watched.uuid(0)], ..Faults::default() });
     watched.inventory.wait_for("event VcudaGpuUnhealthy");
     // Opening NVML anew does not help: the GPU is kept, and the problem reported.
     let state = watched.state("problem [NVML's GPU 0 cannot be opened");
-    assert!(
-        state.contains(&format!("{} unhealthy", watched.uuid(0))),
-        "{state}"
-    );
+    assert!(state.contains(&format!("{} unhealthy", watched.uuid(0))), "{state}");
     watched.happens(&Faults::default());
     watched.inventory.wait_for("event VcudaGpuRecovered");
-    watched.state(&format!(
-        "{} xids [] problem []",
-        watched.both("healthy", "healthy")
-    ));
+    watched.state(&format!("{} xids [] problem []", watched.both("healthy", "healthy")));
 }
 
 #[test]
 fn gpus_that_vanish_and_appear_are_followed() {
     let mut watched = Watched::reopened_each("500");
     watched.state(&watched.both("healthy", "healthy"));
-    watched.happens(&Faults {
-        absent: vec![watched.uuid(0)],
-        ..Faults::default()
-    });
+    watched.happens(&Faults { absent: vec![watched.uuid(0)], ..Faults::default() });
     let told = watched.inventory.wait_for("event VcudaGpuVanished");
     assert!(told.contains(&watched.uuid(0)), "{told}");
     watched.state(&format!("state [{} healthy] ", watched.uuid(1)));
-    watched.happens(&Faults {
-        mig: vec![watched.uuid(1)],
-        ..Faults::default()
-    });
+    watched.happens(&Faults { mig: vec![watched.uuid(1)], ..Faults::default() });
     // The first GPU is back (a similar event within 30 s is not reported again), the other one is in MIG mode.
     watched.state(&watched.both(
         "healthy",
@@ -216,20 +171,14 @@ fn gpus_that_vanish_and_appear_are_followed() {
 fn a_driver_that_goes_offers_nothing_and_may_come_back_as_another() {
     let mut watched = Watched::new();
     watched.state(&watched.both("healthy", "healthy"));
-    watched.happens(&Faults {
-        driver_gone: true,
-        ..Faults::default()
-    });
+    watched.happens(&Faults { driver_gone: true, ..Faults::default() });
     let told = watched.inventory.wait_for("event VcudaNvmlFailed");
     assert!(told.contains("NVIDIA driver is not loaded"), "{told}");
     let state = watched.state("problem [NVML (");
     assert!(!state.contains(" healthy"), "{state}");
     let first = watched.uuid(0);
     assert!(watched.ask(&first).starts_with("processes Err(Unusable("));
-    watched.happens(&Faults {
-        driver_version: Some("570.86.15".to_owned()),
-        ..Faults::default()
-    });
+    watched.happens(&Faults { driver_version: Some("570.86.15".to_owned()), ..Faults::default() });
     watched.inventory.wait_for("event VcudaNvmlRecovered");
     watched.state(&watched.both("healthy", "healthy"));
     assert!(watched.inventory.wait_for("facts ").ends_with("driver 570.86.15"));
@@ -243,10 +192,7 @@ fn a_library_that_is_not_there_is_waited_for() {
     let library = place.path().join("libnvidia-ml.so.1");
     let mut inventory = inventory(&dir, &library, "60000");
     let told = inventory.wait_for("event VcudaNvmlFailed");
-    assert!(
-        told.contains("libnvidia-ml.so.1") && told.contains("nvml_library"),
-        "{told}"
-    );
+    assert!(told.contains("libnvidia-ml.so.1") && told.contains("nvml_library"), "{told}");
     std::os::unix::fs::symlink(release_dir().join("libvcuda_simulator_nvml.so"), &library).unwrap();
     inventory.wait_for("event VcudaGpuAppeared");
 }
@@ -259,10 +205,7 @@ fn the_health_of_a_gpu_outlives_the_manager() {
     // One by one, as NVML returns the last number for all of them.
     let mut errors = xids(&first, &[48]);
     let happens = |watched: &Watched, errors: &[Xid]| {
-        watched.happens(&Faults {
-            xids: errors.to_vec(),
-            ..Faults::default()
-        });
+        watched.happens(&Faults { xids: errors.to_vec(), ..Faults::default() });
     };
     happens(&watched, &errors);
     watched.state(&watched.both("unhealthy: XID 48", "healthy"));
@@ -291,10 +234,7 @@ fn the_health_of_a_gpu_outlives_the_manager() {
 fn an_nvml_that_hangs_is_reported_and_no_caller_waits_for_it() {
     let mut watched = Watched::new();
     watched.state(&watched.both("healthy", "healthy"));
-    let hangs = Faults {
-        hangs: true,
-        ..Faults::default()
-    };
+    let hangs = Faults { hangs: true, ..Faults::default() };
     watched.happens(&hangs);
     let told = watched.inventory.wait_for("event VcudaNvmlFailed");
     assert!(told.contains("NVML has not answered for 2 s"), "{told}");

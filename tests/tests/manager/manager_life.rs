@@ -26,17 +26,12 @@ fn one_that_was_started_with_signals_blocked_can_be_ended() {
     let manager = fixture.manager_command(&[]);
     let mut command = Command::new("env");
     fixture.environment(&mut command);
-    command
-        .arg("--block-signal=HUP,INT,TERM")
-        .arg(manager.get_program())
-        .args(manager.get_args());
+    command.arg("--block-signal=HUP,INT,TERM").arg(manager.get_program()).args(manager.get_args());
     let mut manager = Running::start(&mut command);
     let socket = fixture.runtime().join("vcuda/manager.sock");
     eventually("it listens", Duration::from_secs(20), || socket.exists());
     manager.signal(libc::SIGTERM);
-    eventually("it ends", Duration::from_secs(20), || {
-        manager.0.try_wait().unwrap().is_some()
-    });
+    eventually("it ends", Duration::from_secs(20), || manager.0.try_wait().unwrap().is_some());
 }
 
 #[test]
@@ -44,10 +39,7 @@ fn a_wrong_configuration_starts_nothing() {
     let fixture = Fixture::new();
     let file = fixture.runtime().join("m.toml");
     for (content, line) in [
-        (
-            "[admission]\nreserve = \"many\"\n",
-            "m.toml:2: 'many': not a number",
-        ),
+        ("[admission]\nreserve = \"many\"\n", "m.toml:2: 'many': not a number"),
         ("\n[nothing]\n", "m.toml:2: unknown field `nothing`"),
     ] {
         fs::write(&file, content).unwrap();
@@ -56,21 +48,14 @@ fn a_wrong_configuration_starts_nothing() {
             let output = command.arg("--config").arg(&file).output().unwrap();
             assert_eq!(output.status.code(), Some(64), "{}", text(&output));
             let said = String::from_utf8_lossy(&output.stderr).into_owned();
-            assert!(
-                said.starts_with("vcuda-manager: ") && said.contains(line),
-                "{said}"
-            );
+            assert!(said.starts_with("vcuda-manager: ") && said.contains(line), "{said}");
             assert_eq!(said.lines().count(), 1, "{said}");
         }
         assert!(!fixture.runtime().join("vcuda/manager.sock").exists());
     }
     fs::write(&file, "[admission]\nreserve = \"1Gi\"\n").unwrap();
-    let output = fixture
-        .manager_command(&["--check".to_owned()])
-        .arg("--config")
-        .arg(&file)
-        .output()
-        .unwrap();
+    let output =
+        fixture.manager_command(&["--check".to_owned()]).arg("--config").arg(&file).output().unwrap();
     assert_eq!(text(&output).trim(), "exit status: 0");
 }
 
@@ -131,10 +116,7 @@ fn a_manager_that_ends_while_tenants_run_leaves_a_standby() {
     let soon = |what: &str, holds: &dyn Fn() -> bool| eventually(what, Duration::from_secs(20), holds);
     let mut manager = fixture.manager();
     succeeded(
-        &fixture
-            .vcuda(["grant", "create", "a", "--memory", "1GiB", "--cores", "30"])
-            .output()
-            .unwrap(),
+        &fixture.vcuda(["grant", "create", "a", "--memory", "1GiB", "--cores", "30"]).output().unwrap(),
     );
     // No container is in use.
     manager.signal(libc::SIGTERM);
@@ -171,19 +153,14 @@ fn a_manager_that_ends_while_tenants_run_leaves_a_standby() {
     beats();
     // No standby is left without processes either.
     drop(program);
-    soon("it has ended with the last program", &|| {
-        standbys(&root).is_empty()
-    });
+    soon("it has ended with the last program", &|| standbys(&root).is_empty());
 }
 
 #[test]
 fn one_that_starts_with_an_nvml_that_hangs_answers_and_can_be_ended() {
     let fixture = Fixture::new();
     succeeded(&fixture.bare("true").output().unwrap());
-    let hangs = Faults {
-        hangs: true,
-        ..Faults::default()
-    };
+    let hangs = Faults { hangs: true, ..Faults::default() };
     hangs.write(&fixture.machine()).unwrap();
     let mut manager = fixture.manager();
     succeeded(&fixture.vcuda(["grant", "list"]).output().unwrap());
@@ -202,9 +179,7 @@ fn one_that_starts_with_an_nvml_that_hangs_answers_and_can_be_ended() {
     // A manager that begins to answer is used.
     let _manager = fixture.manager();
     Faults::default().write(&fixture.machine()).unwrap();
-    eventually("GPUs are given out", Duration::from_secs(20), || {
-        create().status.success()
-    });
+    eventually("GPUs are given out", Duration::from_secs(20), || create().status.success());
 }
 
 #[test]
@@ -228,10 +203,7 @@ fn a_service_manager_is_told_that_it_is_ready_alive_and_ending() {
         }
     };
     // Twice within this time (us).
-    let variables = [
-        ("NOTIFY_SOCKET", socket.as_path()),
-        ("WATCHDOG_USEC", Path::new("200000")),
-    ];
+    let variables = [("NOTIFY_SOCKET", socket.as_path()), ("WATCHDOG_USEC", Path::new("200000"))];
     let mut manager = fixture.manager_under(&variables);
     assert_eq!(until("READY=1"), [""; 0], "nothing is said before it is ready");
     until("WATCHDOG=1");
@@ -251,20 +223,12 @@ fn a_command_waits_for_a_manager_that_was_just_started() {
     let begun = Instant::now();
     let output = fixture.vcuda(["grant", "list"]).output().unwrap();
     assert_eq!(output.status.code(), Some(69), "{}", text(&output));
-    assert!(
-        text(&output).contains("no manager runs here"),
-        "{}",
-        text(&output)
-    );
+    assert!(text(&output).contains("no manager runs here"), "{}", text(&output));
     assert!(begun.elapsed() >= Duration::from_secs(1));
     // A second is little for the start of a manager on a busy machine.
     let is_served = |_| {
         let mut command = fixture.vcuda(["grant", "list", "--json"]);
-        let mut waiting = command
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
+        let mut waiting = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         let _manager = fixture.manager();
         waiting.wait().unwrap().success()
     };
@@ -298,9 +262,7 @@ fn shim_and_program_beside_the_manager_are_what_containers_get() {
         let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
         names.filter(|name| name.starts_with(start)).count() == 1
     };
-    eventually("both are installed", Duration::from_secs(20), || {
-        has("libvcuda_shim-") && has("vcuda-")
-    });
+    eventually("both are installed", Duration::from_secs(20), || has("libvcuda_shim-") && has("vcuda-"));
 }
 
 #[test]
@@ -309,15 +271,11 @@ fn what_a_person_should_look_into_is_logged_and_outlives_a_restart() {
     let mut manager = fixture.manager();
     let gpu = fixture.report()["gpus"][0]["uuid"].as_str().unwrap().to_owned();
     let xids = vec![Xid { gpu, xid: 79 }];
-    let faults = Faults {
-        xids,
-        ..Faults::default()
-    };
+    let faults = Faults { xids, ..Faults::default() };
     faults.write(&fixture.machine()).unwrap();
     eventually("the failure is logged", Duration::from_secs(20), || {
         let log = manager.log();
-        log.lines()
-            .any(|line| line.contains("ERROR") && line.contains("XID 79"))
+        log.lines().any(|line| line.contains("ERROR") && line.contains("XID 79"))
     });
     // What a new manager finds again is counted on the event of the one before.
     let events = || {
@@ -326,10 +284,7 @@ fn what_a_person_should_look_into_is_logged_and_outlives_a_restart() {
         uncounted.map(str::to_owned).collect::<Vec<_>>()
     };
     let before = events();
-    assert!(
-        before.iter().any(|event| event.contains("VcudaGpuUnhealthy")),
-        "{before:#?}"
-    );
+    assert!(before.iter().any(|event| event.contains("VcudaGpuUnhealthy")), "{before:#?}");
     manager.kill_and_restart();
     let after = events();
     assert!(after.starts_with(&before), "{after:#?}");

@@ -122,10 +122,8 @@ fn admission_is_exact_and_says_what_is_free() {
     let _manager = fixture.manager();
     create(&fixture, &["whole", "--gpus", "1"]);
     create(&fixture, &["half", "--memory", "12GiB", "--cores", "50"]);
-    let (status, said) = refused(
-        &fixture,
-        &["grant", "create", "more", "--memory", "12GiB", "--cores", "50"],
-    );
+    let (status, said) =
+        refused(&fixture, &["grant", "create", "more", "--memory", "12GiB", "--cores", "50"]);
     assert_eq!(status, Some(1), "{said}");
     assert!(said.contains("free"), "{said}");
     let (status, said) = refused(&fixture, &["grant", "create", "half/x", "--memory", "1GiB"]);
@@ -155,12 +153,7 @@ fn a_grant_outlives_its_programs_and_is_not_released_under_them() {
     succeeded(&fixture.tenant(&["--memory", "1GiB"], "true").output().unwrap());
     assert!(fixture.runtime().join("vcuda/containers/web-1/limits").exists());
     eventually("no process uses it", SOON, || {
-        fixture
-            .vcuda(["grant", "release", "web"])
-            .output()
-            .unwrap()
-            .status
-            .success()
+        fixture.vcuda(["grant", "release", "web"]).output().unwrap().status.success()
     });
     assert!(!fixture.runtime().join("vcuda/containers/web-1").exists());
 }
@@ -174,20 +167,14 @@ fn vcuda_shows_the_node() {
     let mut granted = Running::start(in_grant(&fixture, "web", &hold).arg((64 * MIB).to_string()));
     granted.wait_for("holding");
     // A process without a grant is shown beside it.
-    let mut own = Running::start(
-        fixture
-            .tenant(&["--memory", "1GiB", "--name", "own"], &hold)
-            .arg("1024"),
-    );
+    let mut own = Running::start(fixture.tenant(&["--memory", "1GiB", "--name", "own"], &hold).arg("1024"));
     own.wait_for("holding");
     let ps = || -> Value {
         serde_json::from_str(&succeeded(&fixture.vcuda(["ps", "--json"]).output().unwrap())).unwrap()
     };
     let has = |seen: &Value, tenant: &str, pid: u32| {
         let lines = seen["processes"].as_array().unwrap();
-        lines
-            .iter()
-            .any(|line| line["tenant"] == tenant && line["pid"] == pid)
+        lines.iter().any(|line| line["tenant"] == tenant && line["pid"] == pid)
     };
     eventually("ps has both", SOON, || {
         let seen = ps();
@@ -197,26 +184,14 @@ fn vcuda_shows_the_node() {
     // A request above its limit is refused, and the manager reports it.
     let mut denied = Running::start(in_grant(&fixture, "web", &hold).arg((3 * GIB).to_string()));
     denied.wait_for("holding 0 denied 1");
-    let events = || {
-        succeeded(
-            &fixture
-                .vcuda(["events", "--container", "web-1"])
-                .output()
-                .unwrap(),
-        )
-    };
-    eventually(
-        "the refusal is an event, with the size of the request",
-        SOON,
-        || events().contains("VcudaMemoryDenied web-1: memory was refused 1 times (last: 3 GiB)"),
-    );
+    let events = || succeeded(&fixture.vcuda(["events", "--container", "web-1"]).output().unwrap());
+    eventually("the refusal is an event, with the size of the request", SOON, || {
+        events().contains("VcudaMemoryDenied web-1: memory was refused 1 times (last: 3 GiB)")
+    });
 
     let doctor = fixture.vcuda(["doctor", "--sim"]).output().unwrap();
     let said = String::from_utf8_lossy(&doctor.stdout).into_owned();
-    assert!(
-        said.contains("manager") && said.contains(manager.socket().to_str().unwrap()),
-        "{said}"
-    );
+    assert!(said.contains("manager") && said.contains(manager.socket().to_str().unwrap()), "{said}");
 
     manager.signal(libc::SIGKILL);
     manager.finish();
@@ -248,22 +223,12 @@ fn a_shrink_below_the_use_warns_and_raises_no_alarm() {
     program.wait_for("holding");
     let events = || succeeded(&fixture.vcuda(["events"]).output().unwrap());
     // The audit has seen the limit of now once it tells of the refused piece.
-    eventually("the refusal is an event", SOON, || {
-        events().contains("VcudaMemoryDenied web-1")
-    });
-    let set = fixture
-        .vcuda(["set", "web", "--memory", "1GiB"])
-        .output()
-        .unwrap();
-    assert_eq!(
-        succeeded(&set),
-        "web-1 resized to 1 GiB, no guarantee (what is left)\n"
-    );
+    eventually("the refusal is an event", SOON, || events().contains("VcudaMemoryDenied web-1"));
+    let set = fixture.vcuda(["set", "web", "--memory", "1GiB"]).output().unwrap();
+    assert_eq!(succeeded(&set), "web-1 resized to 1 GiB, no guarantee (what is left)\n");
     let warning = String::from_utf8_lossy(&set.stderr).into_owned();
     assert!(warning.contains("more than 1 GiB: it keeps that"), "{warning}");
-    eventually("the shrink is noted", SOON, || {
-        events().contains("VcudaLimitBelowUse web-1")
-    });
+    eventually("the shrink is noted", SOON, || events().contains("VcudaLimitBelowUse web-1"));
     assert!(!events().contains("VcudaOverLimit"), "{}", events());
     let over = manager.metric("vcuda_audit_over_bytes", "container=\"web-1\"");
     assert!(over < 0.5, "{over}");
@@ -279,9 +244,7 @@ fn two_managers_on_one_root_are_refused() {
     let mut second = Command::new(own.get_program());
     fixture.environment(&mut second);
     let port = manager.metrics_address();
-    let args = own
-        .get_args()
-        .map(|arg| if arg == "127.0.0.1:0" { port.as_ref() } else { arg });
+    let args = own.get_args().map(|arg| if arg == "127.0.0.1:0" { port.as_ref() } else { arg });
     let second = second.args(args).output().unwrap();
     assert_eq!(second.status.code(), Some(69), "{}", text(&second));
     let named = format!("another manager runs under this root (process {})", manager.pid());
@@ -309,12 +272,7 @@ fn a_manager_that_waits_takes_over_with_all_grants() {
     manager.finish();
     eventually("it has taken over", SOON, || says("ready"));
     assert_eq!(tenant(&fixture, "web-1")["memory_limit_bytes"], 2 * GIB);
-    succeeded(
-        &fixture
-            .vcuda(["set", "web-1", "--memory", "1GiB"])
-            .output()
-            .unwrap(),
-    );
+    succeeded(&fixture.vcuda(["set", "web-1", "--memory", "1GiB"]).output().unwrap());
     // A waiting manager ends like any other.
     let mut third = Running::start(&mut fixture.manager_command(&["--wait".to_owned()]));
     assert!(!third.prints_within(Duration::from_millis(300)));
@@ -328,44 +286,27 @@ fn a_manager_that_waits_takes_over_with_all_grants() {
 fn a_cordoned_gpu_gets_nothing_new_and_stays_so() {
     let fixture = Fixture::with_gpus(2, "24GiB");
     let mut manager = fixture.manager();
-    create(
-        &fixture,
-        &["first", "--memory", "1GiB", "--cores", "10", "--gpu", "0"],
-    );
+    create(&fixture, &["first", "--memory", "1GiB", "--cores", "10", "--gpu", "0"]);
     let shown = || -> Value {
         let out = succeeded(&fixture.vcuda(["gpu", "list", "--json"]).output().unwrap());
         serde_json::from_str(&out).unwrap()
     };
     let uuid = shown()["gpus"][0]["uuid"].as_str().unwrap().to_owned();
     let (status, said) = refused(&fixture, &["gpu", "cordon", "0", "7"]);
-    assert!(
-        status == Some(64) && said.contains("no such GPU") && said.contains(&uuid),
-        "{said}"
-    );
+    assert!(status == Some(64) && said.contains("no such GPU") && said.contains(&uuid), "{said}");
     assert_eq!(shown()["gpus"][0]["cordoned"], false);
     succeeded(&fixture.vcuda(["gpu", "cordon", &uuid[..12]]).output().unwrap());
     for _ in 0..2 {
         assert_eq!(shown()["gpus"][0]["cordoned"], true);
         assert_eq!(shown()["gpus"][1]["cordoned"], false);
-        let (_, said) = refused(
-            &fixture,
-            &["grant", "create", "x", "--memory", "1GiB", "--gpu", "0"],
-        );
+        let (_, said) = refused(&fixture, &["grant", "create", "x", "--memory", "1GiB", "--gpu", "0"]);
         assert!(said.contains("cordoned"), "{said}");
         let table = succeeded(&fixture.vcuda(["node", "gpus"]).output().unwrap());
         assert!(table.contains(" cordoned"), "{table}");
         manager.kill_and_restart();
     }
     // The existing grant continues, and can be changed.
-    succeeded(
-        &fixture
-            .vcuda(["set", "first", "--memory", "2GiB"])
-            .output()
-            .unwrap(),
-    );
+    succeeded(&fixture.vcuda(["set", "first", "--memory", "2GiB"]).output().unwrap());
     succeeded(&fixture.vcuda(["node", "uncordon", "0"]).output().unwrap());
-    create(
-        &fixture,
-        &["x", "--memory", "1GiB", "--cores", "10", "--gpu", "0"],
-    );
+    create(&fixture, &["x", "--memory", "1GiB", "--cores", "10", "--gpu", "0"]);
 }

@@ -52,11 +52,7 @@ impl Newcomer {
     }
 
     fn lives(&mut self) {
-        assert!(
-            self.keeper.0.try_wait().unwrap().is_none(),
-            "{} has ended",
-            self.pid
-        );
+        assert!(self.keeper.0.try_wait().unwrap().is_none(), "{} has ended", self.pid);
         let command = std::fs::read_to_string(format!("/proc/{}/cmdline", self.pid)).unwrap();
         assert!(command.starts_with("sleep"), "{command}");
     }
@@ -117,9 +113,7 @@ fn a_process_with_the_number_of_a_dead_one_belongs_to_no_tenant() {
     // Until the audit has looked, as a finding of another process shows: no process is suspected.
     let stranger = holding(&mut fixture.bare(app("hold", Door::Dlsym)), MIB);
     let events = || succeeded(&fixture.vcuda(["events"]).output().unwrap());
-    eventually("the audit has looked", SOON, || {
-        events().contains("VcudaUnregistered")
-    });
+    eventually("the audit has looked", SOON, || events().contains("VcudaUnregistered"));
     for newcomer in &mut newcomers {
         newcomer.lives();
         let named = format!("process {} ", newcomer.pid);
@@ -166,10 +160,7 @@ fn without_a_manager_as_well() {
 /// container. `None` if this user cannot make one.
 fn nested() -> Option<tempfile::TempDir> {
     const UNSHARE: &str = "unshare --pid --fork --kill-child --mount-proc";
-    let may = Command::new("sh")
-        .args(["-c", &format!("{UNSHARE} true")])
-        .output()
-        .unwrap();
+    let may = Command::new("sh").args(["-c", &format!("{UNSHARE} true")]).output().unwrap();
     if !may.status.success() {
         skip("a manager in a PID namespace of its own: this user may not make one");
         return None;
@@ -206,9 +197,7 @@ fn the_dead_of_a_namespace_that_cannot_be_seen_are_known_by_their_lock() {
     for is_there in [true, false] {
         let mut one = holding(&mut in_grant(&fixture, "hold"), HELD);
         let pid = one.0.id();
-        eventually("it is known", SOON, || {
-            is_shown(&fixture, pid) && used(&manager) >= HELD as f64
-        });
+        eventually("it is known", SOON, || is_shown(&fixture, pid) && used(&manager) >= HELD as f64);
         if !is_there {
             ended(&fixture, &mut manager);
             manager.start_again();
@@ -220,9 +209,7 @@ fn the_dead_of_a_namespace_that_cannot_be_seen_are_known_by_their_lock() {
         if !is_there {
             manager.start_again();
         }
-        eventually("what it had is free", SOON, || {
-            !is_shown(&fixture, pid) && used(&manager) == 0.0
-        });
+        eventually("what it had is free", SOON, || !is_shown(&fixture, pid) && used(&manager) == 0.0);
     }
     succeeded(&fixture.vcuda(["grant", "release", "a"]).output().unwrap());
 }

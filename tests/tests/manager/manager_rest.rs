@@ -38,12 +38,7 @@ fn sleeps(pid: u32, is_counted: impl Fn(&str) -> bool) -> u64 {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten();
     let of_thread = |task: fs::DirEntry| {
         let status = fs::read_to_string(task.path().join("status")).unwrap_or_default();
-        let field = |name: &str| {
-            status
-                .lines()
-                .find_map(|line| line.strip_prefix(name))
-                .map(str::trim)
-        };
+        let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
         let is_counted = is_counted(field("Name:")?);
         let switches: u64 = field("voluntary_ctxt_switches:")?.parse().ok()?;
         is_counted.then_some(switches)
@@ -117,10 +112,7 @@ fn tenants_that_begin_after_a_long_rest_are_held_and_arbitrated_at_once() {
     eventually("the arbiter sees that they compete", NOTICED, || {
         keys.iter().all(|key| is_arbitrated(&directory(key)))
     });
-    assert!(
-        keys.iter().all(|key| beat(key) > began_ns),
-        "no beat since they began"
-    );
+    assert!(keys.iter().all(|key| beat(key) > began_ns), "no beat since they began");
     sleep(Duration::from_secs(2));
     for key in keys {
         let reader = UsageReader::open(&directory(key)).unwrap();
@@ -144,11 +136,7 @@ fn a_manager_that_is_ended_right_after_a_tenants_start_leaves_a_standby() {
         let program = run(&fixture, "a", "saturate", &["600", "1000000"], "started");
         manager.signal(libc::SIGTERM);
         assert_eq!(manager.finish().code(), Some(0), "{}", manager.log());
-        assert!(
-            manager.log().contains("a standby divides GPU time"),
-            "round {round}: {}",
-            manager.log()
-        );
+        assert!(manager.log().contains("a standby divides GPU time"), "round {round}: {}", manager.log());
         let limits = fixture.runtime().join("vcuda/containers/a-1");
         let beat = || Limits::read(&limits).unwrap().arbiter_beat_ns();
         let before = beat();

@@ -47,13 +47,7 @@ fn is_able() -> Result<(), String> {
 
 fn give_to_user(path: &Path) {
     let owner = format!("{USER}:{USER}");
-    succeeded(
-        &Command::new("chown")
-            .args(["-R", &owner])
-            .arg(path)
-            .output()
-            .unwrap(),
-    );
+    succeeded(&Command::new("chown").args(["-R", &owner]).arg(path).output().unwrap());
 }
 
 #[test]
@@ -73,10 +67,7 @@ fn one_capability_is_enough() {
         let line = status.lines().find_map(|line| line.strip_prefix(name));
         line.unwrap().split_whitespace().next().unwrap().to_owned()
     };
-    assert_eq!(
-        (line("Uid:"), line("CapEff:")),
-        (USER.to_owned(), ONLY_PTRACE.to_owned())
-    );
+    assert_eq!((line("Uid:"), line("CapEff:")), (USER.to_owned(), ONLY_PTRACE.to_owned()));
 
     // As root finds the manager of a systemd unit: not in a runtime directory of its own.
     let own = tempfile::tempdir().unwrap();
@@ -112,26 +103,14 @@ fn one_capability_is_enough() {
     let shown = done(&["grant", "list"]);
     assert!(shown.contains("3 GiB"), "{shown}");
     // So are the variables of root's process, in a file that the capability does not open.
-    done(&[
-        "grant",
-        "create",
-        "nb",
-        "--memory",
-        "1GiB",
-        "--cores",
-        "10",
-        "--suspendable",
-    ]);
+    done(&["grant", "create", "nb", "--memory", "1GiB", "--cores", "10", "--suspendable"]);
     let mut idle = vcuda(&["run", "--sim", "--grant", "nb", "--"]);
     let _idle = holding(idle.arg(&hold), HELD);
     let checked = vcuda(&["doctor", "nb", "--json"]).output().unwrap();
     let checked: Value = serde_json::from_slice(&checked.stdout).unwrap();
     let findings = checked["findings"].as_array().unwrap();
     let of_mps = findings.iter().find(|one| one["link"] == "MPS").unwrap();
-    assert_eq!(
-        (&of_mps["health"], &of_mps["seen"]),
-        (&json!("ok"), &json!("not in use"))
-    );
+    assert_eq!((&of_mps["health"], &of_mps["seen"]), (&json!("ok"), &json!("not in use")));
     drop(limited);
     done(&["grant", "release", "web"]);
 }

@@ -22,11 +22,7 @@ const NOW: Speaks = Speaks {
     protocols: (registration::OLDEST, registration::VERSION),
     later: 0,
 };
-const BEFORE: Speaks = Speaks {
-    layouts: (OLDEST_VERSION - 1, VERSION - 1),
-    later: -1,
-    ..NOW
-};
+const BEFORE: Speaks = Speaks { layouts: (OLDEST_VERSION - 1, VERSION - 1), later: -1, ..NOW };
 const AFTER: Speaks = Speaks {
     layouts: (OLDEST_VERSION + 1, VERSION + 1),
     protocols: (registration::OLDEST, registration::VERSION + 1),
@@ -42,11 +38,7 @@ fn vcuda(fixture: &Fixture, release: &Path, args: &[&str]) -> Output {
 
 /// A command in this grant, as `manager`'s release starts it, with the shim of another.
 fn in_grant(fixture: &Fixture, manager: &Path, shim: &Path, grant: &str) -> Command {
-    let shown = succeeded(&vcuda(
-        fixture,
-        manager,
-        &["run", "--sim", "--grant", grant, "--", "env"],
-    ));
+    let shown = succeeded(&vcuda(fixture, manager, &["run", "--sim", "--grant", grant, "--", "env"]));
     let mut command = Command::new(app("obey", Door::Dlsym));
     command
         .env_clear()
@@ -98,9 +90,7 @@ fn an_older_library_is_told_once_and_is_no_finding() {
     let (old, new) = (NUMBER.checked_sub(1).unwrap(), NUMBER);
     let (old, new) = (release::name(old), release::name(new));
     let said = format!("of a-1 have loaded libvcuda_shim {old}, the manager is {new}: they work together");
-    eventually("the older library is an event", SOON, || {
-        !older(&fixture).is_empty()
-    });
+    eventually("the older library is an event", SOON, || !older(&fixture).is_empty());
     // Waits for three more looks, as another finding shows: the older library is in no figure, and no other process is
     // named.
     let stranger = holding(&mut fixture.bare(app("hold", Door::Dlsym)), GIB);
@@ -204,11 +194,7 @@ fn who_speaks_another_protocol_is_not_registered_and_has_its_quota() {
         ..NOW
     });
     let mut manager = fixture.manager_of(now.folder(), &[]);
-    succeeded(&vcuda(
-        &fixture,
-        now.folder(),
-        &["grant", "create", "a", "--memory", "2GiB"],
-    ));
+    succeeded(&vcuda(&fixture, now.folder(), &["grant", "create", "a", "--memory", "2GiB"]));
     let mut program = Commanded::start(&mut in_grant(&fixture, now.folder(), other.folder(), "a"));
     let refused = || manager.metric("vcuda_registrations_total", "result=\"malformed\"");
     eventually("it is refused", SOON, || refused() > 0.0);

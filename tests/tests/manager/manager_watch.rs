@@ -31,11 +31,7 @@ impl Manager {
         let no_process = |_: &_| Ok(Vec::new());
         let registrar = Registrar::start(&root, Box::new(no_process)).unwrap();
         let observatory = Observatory::start(&root, Arc::clone(registrar.registry())).unwrap();
-        Manager {
-            root,
-            registrar,
-            observatory,
-        }
+        Manager { root, registrar, observatory }
     }
 
     fn snapshot(&self) -> Arc<Snapshot> {
@@ -61,10 +57,7 @@ fn holder(tenant: &Tenant<'_>) -> Running {
 }
 
 fn of<'t>(tenant: &'t observe::Tenant, running: &Running) -> Option<&'t Process> {
-    tenant
-        .processes
-        .iter()
-        .find(|process| process.host_pid == Some(running.0.id()))
+    tenant.processes.iter().find(|process| process.host_pid == Some(running.0.id()))
 }
 
 fn holds(tenant: &observe::Tenant, running: &Running) -> bool {
@@ -78,14 +71,10 @@ fn a_process_is_seen_until_it_is_killed_and_its_memory_with_it() {
     let fixture = Fixture::new();
     let manager = Manager::start(&fixture);
     let tenant = fixture.keep("a", &["--memory", "4GiB"]);
-    manager.sees("the shell that holds a slot", "a", |a| {
-        a.processes.len() == 1 && !a.attached
-    });
+    manager.sees("the shell that holds a slot", "a", |a| a.processes.len() == 1 && !a.attached);
     let mut one = holder(&tenant);
     let two = holder(&tenant);
-    manager.sees("both", "a", |a| {
-        holds(a, &one) && holds(a, &two) && a.devices[0].used_bytes >= 2 * HELD
-    });
+    manager.sees("both", "a", |a| holds(a, &one) && holds(a, &two) && a.devices[0].used_bytes >= 2 * HELD);
     let both_bytes = manager.snapshot().find("a").unwrap().devices[0].used_bytes;
     one.signal(libc::SIGKILL);
     manager.sees("the death of one", "a", |a| {
@@ -102,10 +91,7 @@ fn a_process_is_seen_until_it_is_killed_and_its_memory_with_it() {
     });
     let file = UsageReader::open(&tenant.directory()).unwrap();
     let said = file.memory(DeviceIndex::new(0).unwrap()).unwrap();
-    assert!(
-        said.used_bytes >= HELD,
-        "another process has cleared the file: this shows nothing"
-    );
+    assert!(said.used_bytes >= HELD, "another process has cleared the file: this shows nothing");
 }
 
 #[test]
@@ -120,29 +106,19 @@ fn after_a_restart_of_the_manager_processes_register_again() {
     let two = holder(&tenant);
     let manager = Manager::start(&fixture);
     manager.sees("both again", "a", |a| holds(a, &one) && holds(a, &two));
-    let descriptors = || {
-        fs::read_dir(format!("/proc/{}/fd", one.0.id()))
-            .unwrap()
-            .flatten()
-    };
+    let descriptors = || fs::read_dir(format!("/proc/{}/fd", one.0.id())).unwrap().flatten();
     let is_socket = |entry: &fs::DirEntry| {
         fs::read_link(entry.path()).is_ok_and(|to| to.to_string_lossy().starts_with("socket:"))
     };
     // One socket is the process's own: its lock is released last (docs/hardware.md, "order of release").
-    eventually("no descriptor stays open", TIMEOUT, || {
-        descriptors().filter(is_socket).count() <= 1
-    });
+    eventually("no descriptor stays open", TIMEOUT, || descriptors().filter(is_socket).count() <= 1);
     drop(manager.registrar);
 }
 
 /// Checks bounds only, as the figures may be nonsense.
 fn is_within_bounds(seen: &observe::Tenant) {
     assert!(seen.processes.len() <= 2 * 512);
-    assert!(
-        seen.devices
-            .iter()
-            .all(|device| device.cores_used_permille <= 1000)
-    );
+    assert!(seen.devices.iter().all(|device| device.cores_used_permille <= 1000));
 }
 
 fn pipe(path: &Path) {
@@ -163,9 +139,7 @@ fn a_hostile_tenant_harms_its_own_figures_only() {
     let usage = directory.join("usage");
     let size = fs::metadata(&usage).unwrap().len();
     let open = || fs::File::options().write(true).open(&usage).unwrap();
-    let noise: Vec<u8> = (0..size)
-        .map(|at| (at * 2_654_435_761).to_le_bytes()[1])
-        .collect();
+    let noise: Vec<u8> = (0..size).map(|at| (at * 2_654_435_761).to_le_bytes()[1]).collect();
     let other_is_well = |what: &str| {
         manager.looks_again();
         manager.sees(what, "other", |b| holds(b, &two));
@@ -183,33 +157,22 @@ fn a_hostile_tenant_harms_its_own_figures_only() {
         fs::remove_file(&usage).unwrap();
         make();
         other_is_well(what);
-        assert!(
-            manager.snapshot().find("hostile").unwrap().problem.is_some(),
-            "{what}"
-        );
+        assert!(manager.snapshot().find("hostile").unwrap().problem.is_some(), "{what}");
     };
     let others = other.directory().join("usage");
     replace("a link to another's file", &|| symlink(&others, &usage).unwrap());
     replace("a pipe", &|| pipe(&usage));
-    replace("a file of another size", &|| {
-        fs::write(&usage, b"vcuusage").unwrap()
-    });
+    replace("a file of another size", &|| fs::write(&usage, b"vcuusage").unwrap());
     replace("nothing", &|| ());
     for number in 0..2000 {
         fs::write(directory.join(format!("file-{number}")), b"").unwrap();
     }
     fs::remove_file(directory.join("manager.sock")).unwrap();
-    symlink(
-        other.directory().join("manager.sock"),
-        directory.join("manager.sock"),
-    )
-    .unwrap();
+    symlink(other.directory().join("manager.sock"), directory.join("manager.sock")).unwrap();
     other_is_well("a full directory");
     fs::remove_dir_all(&directory).unwrap();
     other_is_well("no directory");
-    eventually("it is forgotten", TIMEOUT, || {
-        manager.snapshot().find("hostile").is_none()
-    });
+    eventually("it is forgotten", TIMEOUT, || manager.snapshot().find("hostile").is_none());
 }
 
 #[test]
@@ -220,18 +183,12 @@ fn who_ends_first_leaves_no_directory_behind() {
     let tenant = fixture.keep("a", &["--memory", "4GiB"]);
     manager.sees("it", "a", |_| true);
     drop(tenant);
-    eventually("its directory is removed", TIMEOUT, || {
-        manager.snapshot().tenants.is_empty()
-    });
+    eventually("its directory is removed", TIMEOUT, || manager.snapshot().tenants.is_empty());
 }
 
 /// Time of an arbiter's last step, from a tenant's `limits`.
 fn beat(tenant: &str, fixture: &Fixture) -> Vec<u8> {
-    let limits = fixture
-        .runtime()
-        .join("vcuda/containers")
-        .join(tenant)
-        .join("limits");
+    let limits = fixture.runtime().join("vcuda/containers").join(tenant).join("limits");
     fs::read(limits).unwrap()[176..184].to_vec()
 }
 
@@ -240,9 +197,7 @@ fn arbiters(fixture: &Fixture) -> usize {
     let is_one = |process: &fs::DirEntry| {
         let read = |file| fs::read(process.path().join(file)).unwrap_or_default();
         read("cmdline").split(|byte| *byte == 0).nth(1) == Some(b"arbiter")
-            && read("environ")
-                .split(|byte| *byte == 0)
-                .any(|one| one == root.as_bytes())
+            && read("environ").split(|byte| *byte == 0).any(|one| one == root.as_bytes())
     };
     fs::read_dir("/proc").unwrap().flatten().filter(is_one).count()
 }

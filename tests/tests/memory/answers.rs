@@ -57,20 +57,13 @@ impl Asker {
 /// Memory of each process in a list of NVML (bytes).
 fn by_pid(list: &Value) -> BTreeMap<u64, u64> {
     let list = list.as_object().unwrap().iter();
-    list.map(|(pid, figure)| (pid.parse().unwrap(), figure.as_u64().unwrap()))
-        .collect()
+    list.map(|(pid, figure)| (pid.parse().unwrap(), figure.as_u64().unwrap())).collect()
 }
 
 /// Memory of each process in `vcuda smi` (bytes).
 fn by_smi(tenant: &Value) -> BTreeMap<u64, u64> {
     let list = tenant["processes"].as_array().unwrap().iter();
-    list.map(|one| {
-        (
-            one["pid"].as_u64().unwrap(),
-            one["memory_used_bytes"].as_u64().unwrap(),
-        )
-    })
-    .collect()
+    list.map(|one| (one["pid"].as_u64().unwrap(), one["memory_used_bytes"].as_u64().unwrap())).collect()
 }
 
 /// Quota of a tenant on each of its GPUs.
@@ -125,28 +118,16 @@ fn attributes_are_the_gpus(fixture: &Fixture, gpus: &[String], told: &Value) {
     bare.ends();
     for gpu in gpus {
         let gpu = gpu.as_str();
-        assert_eq!(
-            whole_gpu["cuda"][gpu]["attributes"],
-            told["cuda"][gpu]["attributes"]
-        );
+        assert_eq!(whole_gpu["cuda"][gpu]["attributes"], told["cuda"][gpu]["attributes"]);
         assert_eq!(whole_gpu["nvml"][gpu]["index"], told["nvml"][gpu]["index"]);
     }
-    assert!(
-        whole_gpu["cuda"]
-            .as_object()
-            .unwrap()
-            .keys()
-            .eq(told["cuda"].as_object().unwrap().keys())
-    );
+    assert!(whole_gpu["cuda"].as_object().unwrap().keys().eq(told["cuda"].as_object().unwrap().keys()));
 }
 
 #[test]
 fn every_question_of_every_process_has_one_answer() {
     let fixture = Fixture::with_config(MACHINE);
-    let (one, other) = (
-        fixture.keep("one", &QUOTA),
-        fixture.keep("other", &["--memory", "3GiB"]),
-    );
+    let (one, other) = (fixture.keep("one", &QUOTA), fixture.keep("other", &["--memory", "3GiB"]));
     let mut askers = [500, 300, 0].map(|mib| Asker::of(&one, mib * MIB));
     let mut foreign = Asker::of(&other, GIB);
     let gpus = [uuid(&fixture, 0), uuid(&fixture, 1)];
@@ -185,10 +166,7 @@ fn every_question_of_every_process_has_one_answer() {
     // The host sees all processes, each with its tenant's figure.
     let all = by_pid(&host(&fixture, gpu)["compute"]);
     for (pid, used) in mine.iter().chain(&theirs) {
-        assert!(
-            all[pid].abs_diff(*used) <= NVML_BLOCK,
-            "{all:?} against {mine:?}, {theirs:?}"
-        );
+        assert!(all[pid].abs_diff(*used) <= NVML_BLOCK, "{all:?} against {mine:?}, {theirs:?}");
     }
     // Inside, `vcuda smi` shows this tenant as the whole machine.
     let inside = smi_inside(&one);
@@ -245,18 +223,12 @@ fn utilization_is_the_tenants_own() {
             let busy_pids = by_pid(&told["samples"]);
             assert_eq!(told["samples"], told["samples2"], "{pid}: {told}");
             assert_eq!(busy_pids.len(), 1, "{told}");
-            assert!(
-                told["rates"].as_u64().unwrap() > 0 && told["most"].as_u64().unwrap() > 0,
-                "{told}"
-            );
+            assert!(told["rates"].as_u64().unwrap() > 0 && told["most"].as_u64().unwrap() > 0, "{told}");
         }
         assert!(by_pid(&works.told()["nvml"][gpu.as_str()]["samples"]).contains_key(&works.pid));
         let told = foreign.told()["nvml"][gpu.as_str()].clone();
         assert_eq!((&told["rates"], &told["most"]), (&0.into(), &0.into()), "{told}");
-        assert!(
-            by_pid(&told["samples"]).is_empty() && by_pid(&told["samples2"]).is_empty(),
-            "{told}"
-        );
+        assert!(by_pid(&told["samples"]).is_empty() && by_pid(&told["samples2"]).is_empty(), "{told}");
         for asker in [works, rests, foreign] {
             asker.ends();
         }
@@ -270,47 +242,31 @@ fn a_pid_namespace_has_its_own_numbers() {
     let tenant = fixture.keep("spaces", &QUOTA);
     let mut outside = Asker::of(&tenant, 200 * MIB);
     let apart = ["--pid", "--fork", "--mount-proc", "--kill-child"];
-    if !tenant
-        .command("unshare")
-        .args(apart)
-        .arg("true")
-        .output()
-        .is_ok_and(|made| made.status.success())
-    {
+    if !tenant.command("unshare").args(apart).arg("true").output().is_ok_and(|made| made.status.success()) {
         skip("answers: unshare --pid does not work here");
         return;
     }
     // The shell is the namespace's first process, its child the second.
     let [hold, asks] = ["hold", "answers"].map(|name| app(name, Door::Dlsym));
-    let script = format!(
-        "{} 104857600 >/dev/null </dev/null & exec {} 0",
-        hold.display(),
-        asks.display()
-    );
+    let script = format!("{} 104857600 >/dev/null </dev/null & exec {} 0", hold.display(), asks.display());
     let mut inside = Asker::start(tenant.command("unshare").args(apart).args(["sh", "-c", &script]));
     assert_eq!(inside.pid, 1);
     let gpu = uuid(&fixture, 0);
     let listed = |asker: &mut Asker| by_pid(&asker.told()["nvml"][gpu.as_str()]["compute"]);
-    eventually("both are listed", Duration::from_secs(5), || {
-        listed(&mut inside).len() == 2
-    });
+    eventually("both are listed", Duration::from_secs(5), || listed(&mut inside).len() == 2);
     let pids: Vec<u64> = listed(&mut inside).into_keys().collect();
     assert_eq!(pids[0], 1);
     assert!(pids[1] < 10, "{pids:?}");
     assert!(listed(&mut outside).keys().eq([&outside.pid]));
     // One quota, so one sum.
-    eventually(
-        "what the one counts the other counts",
-        Duration::from_secs(2),
-        || {
-            let sums = [&mut inside, &mut outside].map(|asker| {
-                let told = asker.told();
-                assert_eq!(told["nvml"][gpu.as_str()]["memory"]["free"], told["info"]["free"]);
-                told["info"]["free"].as_u64().unwrap()
-            });
-            sums[0] == sums[1] && tenant.used_bytes() == 4 * GIB - sums[0]
-        },
-    );
+    eventually("what the one counts the other counts", Duration::from_secs(2), || {
+        let sums = [&mut inside, &mut outside].map(|asker| {
+            let told = asker.told();
+            assert_eq!(told["nvml"][gpu.as_str()]["memory"]["free"], told["info"]["free"]);
+            told["info"]["free"].as_u64().unwrap()
+        });
+        sums[0] == sums[1] && tenant.used_bytes() == 4 * GIB - sums[0]
+    });
     inside.ends();
     outside.ends();
 }
@@ -320,11 +276,7 @@ fn a_pid_namespace_has_its_own_numbers() {
 fn a_killed_process_leaves_the_list_of_processes_within_a_second() {
     let fixture = Fixture::new();
     let tenant = fixture.keep("dies", &["--memory", "4GiB"]);
-    let mut holds = Running::start(
-        tenant
-            .command(app("hold", Door::Dlsym))
-            .arg((300 * MIB).to_string()),
-    );
+    let mut holds = Running::start(tenant.command(app("hold", Door::Dlsym)).arg((300 * MIB).to_string()));
     holds.wait_for("holding");
     let mut lists = tenant.command(app("nvml_list", Door::Dlsym));
     let mut lists = Running::start(lists.stdin(Stdio::piped()));

@@ -12,11 +12,7 @@ const QUOTA: [&str; 6] = ["--memory", "4GiB", "--cores", "80", "--name", "forkin
 
 #[test]
 fn children_forked_while_threads_are_inside_hooks() {
-    let forks = if std::env::var_os("VCUDA_SOAK").is_some() {
-        "20000"
-    } else {
-        "320"
-    };
+    let forks = if std::env::var_os("VCUDA_SOAK").is_some() { "20000" } else { "320" };
     let fixture = Fixture::new();
     let program = app("forks", Door::Dlsym);
     succeeded(&fixture.bare(&program).arg("100").output().unwrap());
@@ -35,16 +31,11 @@ fn children_forked_while_threads_are_inside_hooks() {
     let charged = tenant["memory_used_bytes"].as_u64().unwrap();
     assert_eq!(charged, tenant["processes"][0]["memory_used_bytes"]);
     let taken = fixture.used_bytes();
-    assert!(
-        charged.abs_diff(taken) <= 64 * MIB,
-        "the container counts {charged}, the GPU {taken}"
-    );
+    assert!(charged.abs_diff(taken) <= 64 * MIB, "the container counts {charged}, the GPU {taken}");
     writeln!(parent.0.stdin.take().unwrap()).unwrap();
     parent.wait_for("passed forks");
     assert!(parent.finish().success());
-    eventually("all memory is back", Duration::from_secs(1), || {
-        fixture.used_bytes() == 0
-    });
+    eventually("all memory is back", Duration::from_secs(1), || fixture.used_bytes() == 0);
 }
 
 /// Every row of the hook table, called by threads and in children; new rows are included automatically.
@@ -55,10 +46,7 @@ fn children_forked_while_threads_are_inside_any_hook() {
     let rows = row_names();
     for mut command in [fixture.bare(program), fixture.tenant(&QUOTA, program)] {
         let said = succeeded(&command.arg("forks").args(&rows).output().unwrap());
-        assert!(
-            said.ends_with("functions, 0 children did not end well\n"),
-            "{said}"
-        );
+        assert!(said.ends_with("functions, 0 children did not end well\n"), "{said}");
     }
     assert_eq!(fixture.used_bytes(), 0);
 }
@@ -85,24 +73,14 @@ fn a_daemon_finds_its_quota_later() {
         fixture.runtime().join("daemon").display(),
         hold.display()
     );
-    succeeded(
-        &fixture
-            .tenant(&QUOTA, "sh")
-            .args(["-c", &script])
-            .output()
-            .unwrap(),
-    );
+    succeeded(&fixture.tenant(&QUOTA, "sh").args(["-c", &script]).output().unwrap());
     let file = |name: &str| fixture.runtime().join(format!("daemon.{name}"));
     let read = |name: &str| std::fs::read_to_string(file(name)).unwrap_or_default();
-    eventually("the daemon", Duration::from_secs(5), || {
-        read("pid").ends_with('\n')
-    });
+    eventually("the daemon", Duration::from_secs(5), || read("pid").ends_with('\n'));
     // Removes dead tenants.
     assert_eq!(fixture.smi()["gpus"][0]["tenants"][0]["name"], "forking");
     std::fs::write(file("go"), "").unwrap();
-    eventually("its memory", Duration::from_secs(10), || {
-        read("out").contains("holding")
-    });
+    eventually("its memory", Duration::from_secs(10), || read("out").contains("holding"));
     let pid: i32 = read("pid").trim().parse().unwrap();
     // SAFETY: ends the daemon that this test started.
     unsafe { libc::kill(pid, libc::SIGKILL) };
@@ -133,20 +111,9 @@ fn a_command_of_another_user_has_the_quota() {
         open(folder);
     }
     let mut chmod = std::process::Command::new("chmod");
-    succeeded(
-        &chmod
-            .args(["-R", "a+rwX"])
-            .arg(fixture.machine())
-            .output()
-            .unwrap(),
-    );
+    succeeded(&chmod.args(["-R", "a+rwX"]).arg(fixture.machine()).output().unwrap());
     let quota = app("quota", Door::Dlsym);
-    let user = [
-        "--reuid=123456",
-        "--regid=123456",
-        "--clear-groups",
-        "--bounding-set=-all",
-    ];
+    let user = ["--reuid=123456", "--regid=123456", "--clear-groups", "--bounding-set=-all"];
     let mut tenant = fixture.tenant(&["--memory", "2GiB", "--name", "lent"], "setpriv");
     tenant.args(user).arg(&quota).arg((2u64 << 30).to_string());
     let output = tenant.output().unwrap();
@@ -166,9 +133,7 @@ fn a_command_of_another_user_has_the_quota() {
 #[test]
 fn pythons_multiprocessing() {
     let python = vcuda_tests::workspace().join("target/clients/bin/python");
-    let found = std::process::Command::new(&python)
-        .args(["-c", "import cuda.bindings.driver"])
-        .output();
+    let found = std::process::Command::new(&python).args(["-c", "import cuda.bindings.driver"]).output();
     if !found.is_ok_and(|output| output.status.success()) {
         vcuda_tests::skip(
             "multiprocessing: no cuda-bindings in target/clients (scripts/fetch-clients.sh does where PyPI answers)",

@@ -20,14 +20,8 @@ fn keeps_its_quota(how: &str, what: &str) {
     let fixture = Fixture::with_config(MACHINE);
     let empty = fixture.home().join("empty");
     std::fs::create_dir(&empty).unwrap();
-    let mut command = fixture.tenant(
-        &["--memory", &format!("{QUOTA}B")],
-        app("given_away", Door::Dlsym),
-    );
-    command
-        .args([how, what, &PIECE.to_string(), "20"])
-        .arg(&empty)
-        .stdin(Stdio::piped());
+    let mut command = fixture.tenant(&["--memory", &format!("{QUOTA}B")], app("given_away", Door::Dlsym));
+    command.args([how, what, &PIECE.to_string(), "20"]).arg(&empty).stdin(Stdio::piped());
     let mut running = Running::start(&mut command);
     let kept = running.wait_for("kept");
     let peak = fixture.report()["gpus"][0]["memory_peak_bytes"].as_u64().unwrap();
@@ -75,9 +69,7 @@ fn a_context_that_is_made_meanwhile_is_charged_too() {
     let fixture = Fixture::with_config(&MACHINE.replace("4MiB", "48MiB"));
     let tenant = fixture.keep("one", &["--memory", "1GiB"]);
     let mut command = tenant.command(app("given_away", Door::Dlsym));
-    command
-        .args(["self", "file", &PIECE.to_string(), "2"])
-        .stdin(Stdio::piped());
+    command.args(["self", "file", &PIECE.to_string(), "2"]).stdin(Stdio::piped());
     let mut keeper = Running::start(&mut command);
     keeper.wait_for("kept 2");
     let _other = holding(&mut tenant.command(app("hold", Door::Dlsym)), MIB);
@@ -93,8 +85,7 @@ fn taken_over(pid: u32) -> Vec<OwnedFd> {
     assert!(process >= 0);
     let is_exported = |number: &i32| {
         let info = fs::read_to_string(format!("/proc/{pid}/fdinfo/{number}")).unwrap_or_default();
-        info.lines()
-            .any(|line| line.contains("OFDLCK") && line.contains("READ"))
+        info.lines().any(|line| line.contains("OFDLCK") && line.contains("READ"))
     };
     let open = fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten();
     open.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
@@ -113,9 +104,7 @@ fn taken_over(pid: u32) -> Vec<OwnedFd> {
 fn given_by_a_run(fixture: &Fixture, outside: &mut Vec<OwnedFd>) -> String {
     let quota = ["--name", "a", "--memory", &format!("{QUOTA}B")];
     let mut command = fixture.tenant(&quota, app("given_away", Door::Dlsym));
-    command
-        .args(["self", "file", &PIECE.to_string(), "2"])
-        .stdin(Stdio::piped());
+    command.args(["self", "file", &PIECE.to_string(), "2"]).stdin(Stdio::piped());
     let mut running = Running::start(&mut command);
     let kept = running.wait_for("kept");
     outside.extend(taken_over(running.0.id()));
@@ -141,9 +130,7 @@ fn what_ended_runs_of_a_name_gave_to_others_stays_in_its_account() {
         let kept = [(); 4].map(|()| given_by_a_run(&fixture, &mut outside));
         assert_eq!(kept, ["kept 2", "kept 2", "kept 0", "kept 0"], "{has_manager}");
         assert_eq!(fixture.used_bytes() / PIECE, FITTING);
-        eventually("it is shown", Duration::from_secs(10), || {
-            shown_bytes(&fixture) == Some(FITTING * PIECE)
-        });
+        eventually("it is shown", Duration::from_secs(10), || shown_bytes(&fixture) == Some(FITTING * PIECE));
         if has_manager {
             eventually("it is told", Duration::from_secs(10), || {
                 text(&fixture.vcuda(["events"]).output().unwrap()).contains("VcudaMemoryLeft")
@@ -152,8 +139,6 @@ fn what_ended_runs_of_a_name_gave_to_others_stays_in_its_account() {
         drop(outside.split_off(2));
         assert_eq!(given_by_a_run(&fixture, &mut outside), "kept 2");
         outside.clear();
-        eventually("nothing is left", Duration::from_secs(20), || {
-            shown_bytes(&fixture).is_none()
-        });
+        eventually("nothing is left", Duration::from_secs(20), || shown_bytes(&fixture).is_none());
     }
 }

@@ -14,9 +14,7 @@ fn told(fixture: &Fixture, quota: Option<&[&str]>, door: Door) -> Vec<u64> {
         None => fixture.bare(program),
     };
     let said = succeeded(&command.output().unwrap());
-    said.split_whitespace()
-        .map(|word| word.parse().unwrap())
-        .collect()
+    said.split_whitespace().map(|word| word.parse().unwrap()).collect()
 }
 
 #[test]

@@ -43,10 +43,7 @@ fn the_last_thread_of_the_application_ends_the_process() {
 fn a_process_without_its_main_thread_obeys_signals() {
     let fixture = Fixture::new();
     let program = app("leaves", Door::Dlsym);
-    for (how, expected) in [
-        ("waits", (None, Some(libc::SIGTERM))),
-        ("handled", (Some(7), None)),
-    ] {
+    for (how, expected) in [("waits", (None, Some(libc::SIGTERM))), ("handled", (Some(7), None))] {
         for mut command in [fixture.bare(&program), fixture.tenant(&QUOTA, &program)] {
             let mut running = Running::start(command.args([how, "launches"]));
             running.wait_for("waiting");

@@ -45,11 +45,7 @@ fn a_child_without_exec_keeps_what_its_dead_parent_had() {
     let child = number_after("child", &mut parent);
     parent.signal(libc::SIGKILL);
     parent.finish();
-    assert_eq!(
-        fixture.used_bytes() / PIECE,
-        FITTING,
-        "the simulated driver keeps it"
-    );
+    assert_eq!(fixture.used_bytes() / PIECE, FITTING, "the simulated driver keeps it");
     assert_eq!(tenant.used_bytes(), fixture.used_bytes());
     let mut next = start(&mut program(), "alone");
     assert_eq!(number_after("filled", &mut next), 0, "nothing is released");
@@ -69,11 +65,7 @@ fn an_exec_does_not_free_what_a_child_keeps() {
     let mut running = start(&mut tenant.command(app("leave_behind", Door::Dlsym)), "exec");
     assert_eq!(number_after("filled", &mut running), FITTING);
     let child = number_after("child", &mut running);
-    assert_eq!(
-        number_after("filled", &mut running),
-        0,
-        "the program after the exec"
-    );
+    assert_eq!(number_after("filled", &mut running), 0, "the program after the exec");
     let peak = peak_bytes(&fixture);
     assert!(peak <= QUOTA, "{peak} of {QUOTA} bytes");
     kill(child);
@@ -87,11 +79,7 @@ fn what_the_dead_had_is_there_for_the_next_at_once() {
         let tenant = fixture.keep("one", &quota().each_ref().map(String::as_str));
         for round in 0..10 {
             let mut running = start(&mut tenant.command(app("leave_behind", Door::Dlsym)), "alone");
-            assert_eq!(
-                number_after("filled", &mut running),
-                FITTING,
-                "round {round}, {profile}"
-            );
+            assert_eq!(number_after("filled", &mut running), FITTING, "round {round}, {profile}");
             running.signal(libc::SIGKILL);
             running.finish();
         }

@@ -102,11 +102,7 @@ fn the_figure_is_the_gpus_where_the_manager_tells() {
     let Some(room) = places::granted(&fixture, "a", "20GiB") else {
         return;
     };
-    follows(
-        &fixture,
-        ["hold", "overhead"].map(|name| places::within(&room, name)),
-        true,
-    );
+    follows(&fixture, ["hold", "overhead"].map(|name| places::within(&room, name)), true);
 }
 
 /// A context that does not fit is refused at its creation, and leaves nothing in the driver or the accounts. With a larger
@@ -127,12 +123,7 @@ fn a_context_that_does_not_fit_is_refused_and_leaves_nothing() {
         let smi = tenant.smi(0);
         assert_eq!(smi["memory_used_bytes"], 0, "{smi}");
         assert!(smi["processes"].as_array().unwrap().is_empty(), "{smi}");
-        succeeded(
-            &fixture
-                .vcuda(["set", "tight", "--memory", "900MiB"])
-                .output()
-                .unwrap(),
-        );
+        succeeded(&fixture.vcuda(["set", "tight", "--memory", "900MiB"]).output().unwrap());
         tell(&mut process, "on");
         assert_eq!(process.wait_for(""), "did fit once");
         let (books, gpu) = (tenant.used_bytes(), fixture.used_bytes());
@@ -141,9 +132,7 @@ fn a_context_that_does_not_fit_is_refused_and_leaves_nothing() {
         tell(&mut process, "on");
         process.wait_for("passed overhead");
         assert!(process.finish().success());
-        eventually("all is given back", Duration::from_secs(1), || {
-            fixture.used_bytes() == 0
-        });
+        eventually("all is given back", Duration::from_secs(1), || fixture.used_bytes() == 0);
     }
 }
 
@@ -152,16 +141,9 @@ fn a_context_that_does_not_fit_is_refused_and_leaves_nothing() {
 fn a_heap_beyond_the_quota_takes_nothing_from_a_neighbour() {
     let fixture = Fixture::with_gpus(1, "12GiB");
     let program = app("heaps", Door::Dlsym);
-    let mut raises = start(
-        fixture
-            .tenant(&["--memory", "2GiB"], &program)
-            .args(["limit", "8192", "100000"]),
-    );
-    let mut allocates = start(
-        fixture
-            .tenant(&["--memory", "8GiB"], &program)
-            .args(["alloc", "7168", "300000"]),
-    );
+    let mut raises = start(fixture.tenant(&["--memory", "2GiB"], &program).args(["limit", "8192", "100000"]));
+    let mut allocates =
+        start(fixture.tenant(&["--memory", "8GiB"], &program).args(["alloc", "7168", "300000"]));
     for one in [&mut raises, &mut allocates] {
         one.wait_for("started");
     }

@@ -28,18 +28,8 @@ fn a_quota_beyond_the_gpu_is_refused_with_the_figure() {
     let over = format!("{}B", 8 * GIB + 1);
     // Without --gpu each GPU must have room, so the smallest decides.
     is_refused(&run(&["--memory", "5GiB"]), 5 * GIB, 4 * GIB, uuid(1));
-    is_refused(
-        &run(&["--gpu", "0", "--memory", &over]),
-        8 * GIB + 1,
-        8 * GIB,
-        uuid(0),
-    );
-    is_refused(
-        &run(&["--gpu", "0", "--gpu", "1", "--memory", "8GiB"]),
-        8 * GIB,
-        4 * GIB,
-        uuid(1),
-    );
+    is_refused(&run(&["--gpu", "0", "--memory", &over]), 8 * GIB + 1, 8 * GIB, uuid(0));
+    is_refused(&run(&["--gpu", "0", "--gpu", "1", "--memory", "8GiB"]), 8 * GIB, 4 * GIB, uuid(1));
     for quota in [&["--memory", "4GiB"][..], &["--gpu", "0", "--memory", "8GiB"]] {
         succeeded(&run(quota));
     }
@@ -47,20 +37,12 @@ fn a_quota_beyond_the_gpu_is_refused_with_the_figure() {
     let poll = app("poll_limit", Door::Dlsym);
     let mut running = Running::start(&mut fixture.tenant(&["--memory", "2GiB", "--name", "grows"], poll));
     running.wait_for("total");
-    let set = |memory: &str| {
-        fixture
-            .vcuda(["set", "grows", "--memory", memory])
-            .output()
-            .unwrap()
-    };
+    let set = |memory: &str| fixture.vcuda(["set", "grows", "--memory", memory]).output().unwrap();
     is_refused(&set("5GiB"), 5 * GIB, 4 * GIB, uuid(1));
     let quota = |gpu: usize| fixture.smi()["gpus"][gpu]["tenants"][0]["memory_limit_bytes"].clone();
     assert_eq!([quota(0), quota(1)], [2 * GIB, 2 * GIB]);
     succeeded(&set("4GiB"));
-    assert_eq!(
-        running.wait_for(&format!("total {}", 4 * GIB)),
-        format!("total {}", 4 * GIB)
-    );
+    assert_eq!(running.wait_for(&format!("total {}", 4 * GIB)), format!("total {}", 4 * GIB));
     // The refused commands left nothing behind.
     assert_eq!(fixture.smi()["gpus"][0]["tenants"].as_array().unwrap().len(), 1);
 }
@@ -83,9 +65,7 @@ fn doctor_reports_quotas_that_add_up_to_more_than_there_is() {
         let said: Value = serde_json::from_str(&said).unwrap();
         let findings = said["findings"].as_array().unwrap().iter();
         let notes = findings.filter(|one| one["link"] == "quotas" && one["health"] == "note");
-        notes
-            .map(|one| one["seen"].as_str().unwrap().to_owned())
-            .collect::<Vec<_>>()
+        notes.map(|one| one["seen"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
     let _one = fixture.keep("one", &["--gpu", "0", "--memory", "5GiB"]);
     let _whole = fixture.keep("whole", &[]);
@@ -94,8 +74,5 @@ fn doctor_reports_quotas_that_add_up_to_more_than_there_is() {
     let found = notes();
     let uuid = fixture.report()["gpus"][0]["uuid"].as_str().unwrap().to_owned();
     assert_eq!(found.len(), 1, "{found:?}");
-    assert!(
-        found[0].contains(&uuid) && found[0].contains("8.5 GiB of 8 GiB"),
-        "{found:?}"
-    );
+    assert!(found[0].contains(&uuid) && found[0].contains("8.5 GiB of 8 GiB"), "{found:?}");
 }

@@ -12,15 +12,11 @@ const EXACT: &str = "context_bytes = \"4MiB\"\ngranularity_bytes = 1\n[[gpus]]\n
                      [[gpus]]\nmemory_bytes = \"80GiB\"\n";
 
 fn peak_bytes(fixture: &Fixture, gpu: usize) -> u64 {
-    fixture.report()["gpus"][gpu]["memory_peak_bytes"]
-        .as_u64()
-        .unwrap()
+    fixture.report()["gpus"][gpu]["memory_peak_bytes"].as_u64().unwrap()
 }
 
 fn smi_bytes(fixture: &Fixture) -> u64 {
-    fixture.smi()["gpus"][0]["tenants"][0]["memory_used_bytes"]
-        .as_u64()
-        .unwrap()
+    fixture.smi()["gpus"][0]["tenants"][0]["memory_used_bytes"].as_u64().unwrap()
 }
 
 /// Runs a scenario in 256 MiB, through each door, and checks the peak.

@@ -30,11 +30,7 @@ fn the_answers_agree_with_one_another() {
     assert_eq!(one["memory_limit_bytes"], 4 * GIB);
     // The figure includes the context, as the driver's does.
     let used = one["memory_used_bytes"].as_u64().unwrap();
-    assert!(
-        used.abs_diff(fixture.used_bytes()) <= 64 * MIB,
-        "{used} against {}",
-        fixture.used_bytes()
-    );
+    assert!(used.abs_diff(fixture.used_bytes()) <= 64 * MIB, "{used} against {}", fixture.used_bytes());
     assert!(used >= GIB + 480 * MIB);
     assert_eq!(one["processes"][0]["pid"], tenant.0.id());
 }
@@ -46,16 +42,9 @@ fn processes_of_one_name_share_one_quota() {
     let quota = ["--memory", "4GiB", "--name", "shared"];
     let mut first = Running::start(fixture.tenant(&quota, &hold).arg((2 * GIB).to_string()));
     assert_eq!(first.wait_for("holding"), format!("holding {} denied 0", 2 * GIB));
-    let mut second = Running::start(
-        fixture
-            .tenant(&quota, &hold)
-            .arg((2 * GIB).to_string())
-            .arg((GIB / 2).to_string()),
-    );
-    assert_eq!(
-        second.wait_for("holding"),
-        format!("holding {} denied 1", GIB / 2)
-    );
+    let mut second =
+        Running::start(fixture.tenant(&quota, &hold).arg((2 * GIB).to_string()).arg((GIB / 2).to_string()));
+    assert_eq!(second.wait_for("holding"), format!("holding {} denied 1", GIB / 2));
 }
 
 #[test]
@@ -70,19 +59,9 @@ fn a_killed_tenants_memory_is_back_within_a_second() {
     victim.wait_for("holding");
     assert!(fixture.used_bytes() > alone + 2 * GIB);
     victim.signal(libc::SIGKILL);
-    let used = || {
-        fixture.smi()["gpus"][0]["tenants"][0]["memory_used_bytes"]
-            .as_u64()
-            .unwrap()
-    };
-    eventually(
-        "the dead process is charged no more",
-        Duration::from_secs(1),
-        || used() < GIB,
-    );
-    eventually("the GPU has its memory back", Duration::from_secs(1), || {
-        fixture.used_bytes() == alone
-    });
+    let used = || fixture.smi()["gpus"][0]["tenants"][0]["memory_used_bytes"].as_u64().unwrap();
+    eventually("the dead process is charged no more", Duration::from_secs(1), || used() < GIB);
+    eventually("the GPU has its memory back", Duration::from_secs(1), || fixture.used_bytes() == alone);
     let mut next = Running::start(fixture.tenant(&quota, &hold).arg((2 * GIB).to_string()));
     assert_eq!(next.wait_for("holding"), format!("holding {} denied 0", 2 * GIB));
 }
@@ -93,22 +72,11 @@ fn a_quota_changes_under_a_running_program() {
     let poll = app("poll_limit", Door::Dlsym);
     let mut tenant = Running::start(&mut fixture.tenant(&["--memory", "2GiB", "--name", "live"], poll));
     assert_eq!(tenant.wait_for("total"), format!("total {}", 2 * GIB));
-    succeeded(
-        &fixture
-            .vcuda(["set", "live", "--memory", "3GiB"])
-            .output()
-            .unwrap(),
-    );
+    succeeded(&fixture.vcuda(["set", "live", "--memory", "3GiB"]).output().unwrap());
     assert_eq!(tenant.wait_for("total"), format!("total {}", 3 * GIB));
     // Below the used amount: nothing is taken away, nothing more is granted, and a warning says so.
-    let set = fixture
-        .vcuda(["set", "live", "--memory", "256MiB"])
-        .output()
-        .unwrap();
-    assert_eq!(
-        succeeded(&set),
-        "live resized to 256 MiB, no guarantee (what is left)\n"
-    );
+    let set = fixture.vcuda(["set", "live", "--memory", "256MiB"]).output().unwrap();
+    assert_eq!(succeeded(&set), "live resized to 256 MiB, no guarantee (what is left)\n");
     let warning = String::from_utf8_lossy(&set.stderr);
     assert!(warning.contains("more than 256 MiB: it keeps that"), "{warning}");
     assert_eq!(tenant.wait_for("total"), format!("total {}", 256 * MIB));
@@ -120,18 +88,10 @@ fn an_injected_failure_of_the_driver_is_not_charged() {
     // The failing request depends on the driver's own allocations; it is one of these.
     let fixture = Fixture::with_config("[faults]\nfail_nth_allocation = 3\n");
     let sizes = [GIB, GIB, GIB, GIB].map(|bytes| bytes.to_string());
-    let mut tenant = Running::start(
-        fixture
-            .tenant(&["--memory", "8GiB"], app("hold", Door::Dlsym))
-            .args(sizes),
-    );
-    assert_eq!(
-        tenant.wait_for("holding"),
-        format!("holding {} denied 1", 3 * GIB)
-    );
-    let used = fixture.smi()["gpus"][0]["tenants"][0]["memory_used_bytes"]
-        .as_u64()
-        .unwrap();
+    let mut tenant =
+        Running::start(fixture.tenant(&["--memory", "8GiB"], app("hold", Door::Dlsym)).args(sizes));
+    assert_eq!(tenant.wait_for("holding"), format!("holding {} denied 1", 3 * GIB));
+    let used = fixture.smi()["gpus"][0]["tenants"][0]["memory_used_bytes"].as_u64().unwrap();
     assert!((3 * GIB..4 * GIB).contains(&used), "{used}");
 }
 
@@ -140,13 +100,7 @@ fn nvml_tells_the_quota() {
     let fixture = Fixture::new();
     let nvml = app("nvml", Door::Dlsym);
     succeeded(&fixture.bare(&nvml).output().unwrap());
-    succeeded(
-        &fixture
-            .tenant(&["--memory", "3GiB"], &nvml)
-            .arg((3 * GIB).to_string())
-            .output()
-            .unwrap(),
-    );
+    succeeded(&fixture.tenant(&["--memory", "3GiB"], &nvml).arg((3 * GIB).to_string()).output().unwrap());
 }
 
 #[test]
@@ -177,24 +131,13 @@ fn an_allocation_that_fits_is_not_read_through_the_kernel() {
     let strace = |program: &Command| {
         let mut strace = Command::new("strace");
         strace
-            .args([
-                "-f",
-                "-qq",
-                "-e",
-                "signal=none",
-                "-e",
-                "trace=process_vm_readv",
-                "-o",
-            ])
+            .args(["-f", "-qq", "-e", "signal=none", "-e", "trace=process_vm_readv", "-o"])
             .arg(log.path())
             .arg(program.get_program())
             .args(program.get_args());
         strace
     };
-    if !strace(&Command::new("true"))
-        .output()
-        .is_ok_and(|tried| tried.status.success())
-    {
+    if !strace(&Command::new("true")).output().is_ok_and(|tried| tried.status.success()) {
         skip("quota: no strace that works here; scripts/test.sh installs it where apt-get can");
         return;
     }
@@ -202,12 +145,7 @@ fn an_allocation_that_fits_is_not_read_through_the_kernel() {
     let mut command = strace(&fixture.tenant(&["--memory", "2GiB"], app("obey", Door::Dlsym)));
     fixture.environment(&mut command);
     let mut process = Commanded::start(&mut command);
-    let reads = || {
-        std::fs::read_to_string(log.path())
-            .unwrap()
-            .matches("process_vm_readv(")
-            .count()
-    };
+    let reads = || std::fs::read_to_string(log.path()).unwrap().matches("process_vm_readv(").count();
     // Contexts, modules and the first check of `limits` use such reads.
     let before = reads();
     assert!(before > 0, "strace shows nothing");

@@ -30,10 +30,7 @@ impl Peer {
         let mut command = tenant.command(app("sharing", Door::Dlsym));
         let mut running = Running::start(command.arg(&path).stdin(Stdio::piped()));
         running.wait_for("ready");
-        Peer {
-            running: RefCell::new(running),
-            path,
-        }
+        Peer { running: RefCell::new(running), path }
     }
 
     fn ask(&self, words: &str) -> String {
@@ -146,11 +143,7 @@ fn a_container_pays_once_for_what_its_processes_share() {
         );
         first.does("let");
         assert_eq!(second.ask("read"), "good");
-        assert_eq!(
-            [first.used(), fixture.used_bytes()],
-            [base + SHARED; 2],
-            "{kind}: one has let go"
-        );
+        assert_eq!([first.used(), fixture.used_bytes()], [base + SHARED; 2], "{kind}: one has let go");
         second.does("let");
         becomes(&fixture, &first, base, kind);
         end(&fixture, vec![maker, first, second]);
@@ -172,12 +165,7 @@ fn what_a_stream_has_yet_to_free_can_be_imported() {
     importer.does("take");
     assert_eq!(importer.ask("read"), "good");
     maker.does("now");
-    becomes(
-        &fixture,
-        &importer,
-        2 * CONTEXT + SHARED,
-        "freed, and held by one",
-    );
+    becomes(&fixture, &importer, 2 * CONTEXT + SHARED, "freed, and held by one");
     importer.does("let");
     becomes(&fixture, &importer, 2 * CONTEXT, "let go of");
     end(&fixture, vec![maker, importer]);
@@ -201,21 +189,11 @@ fn the_dead_hold_nothing_and_the_living_keep_what_they_hold() {
         becomes(&fixture, &witness, 4 * CONTEXT + SHARED, kind);
         // Kills an importer.
         first.killed();
-        becomes(
-            &fixture,
-            &witness,
-            3 * CONTEXT + SHARED,
-            &format!("{kind}: an importer died"),
-        );
+        becomes(&fixture, &witness, 3 * CONTEXT + SHARED, &format!("{kind}: an importer died"));
         assert_eq!(second.ask("read"), "good");
         // Kills the exporter.
         maker.killed();
-        becomes(
-            &fixture,
-            &witness,
-            2 * CONTEXT + SHARED,
-            &format!("{kind}: the exporter died"),
-        );
+        becomes(&fixture, &witness, 2 * CONTEXT + SHARED, &format!("{kind}: the exporter died"));
         assert_eq!(second.ask("read"), "good");
         assert_eq!(witness.ask("make ipc 65"), "CUDA_ERROR_OUT_OF_MEMORY");
         // Kills the last one.
@@ -229,19 +207,9 @@ fn the_dead_hold_nothing_and_the_living_keep_what_they_hold() {
         last.takes_from(&maker);
         last.does("forget");
         maker.killed();
-        becomes(
-            &fixture,
-            &witness,
-            2 * CONTEXT + SHARED,
-            &format!("{kind}: the exporter died, again"),
-        );
+        becomes(&fixture, &witness, 2 * CONTEXT + SHARED, &format!("{kind}: the exporter died, again"));
         last.does("let");
-        becomes(
-            &fixture,
-            &witness,
-            2 * CONTEXT,
-            &format!("{kind}: let go in order"),
-        );
+        becomes(&fixture, &witness, 2 * CONTEXT, &format!("{kind}: let go in order"));
         end(&fixture, vec![last, witness]);
     }
     ends_clean(&fixture, quota);

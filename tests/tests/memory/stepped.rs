@@ -121,11 +121,7 @@ fn stopped(kind: Kind) {
 /// Checks that most places were reached. The path was recorded step by step, slowly enough for periodic checks of dead
 /// processes and of the driver, whose many instructions a round at full speed does not execute.
 fn assert_mostly_visited(visited: u32, missed: u32) {
-    let enough = if steps::is_soak() {
-        visited > missed
-    } else {
-        visited > 2 * missed
-    };
+    let enough = if steps::is_soak() { visited > missed } else { visited > 2 * missed };
     assert!(enough, "{visited} visited, {missed} not on its way");
 }
 
@@ -153,17 +149,13 @@ fn killed(kind: Kind) {
         // A process that needs the memory checks for dead processes at once; one that only queries sees it freed after a
         // second.
         if n % 12 == 5 {
-            eventually("the dead have nothing", A_SECOND, || {
-                scenario.peer.free_bytes() == everything
-            });
+            eventually("the dead have nothing", A_SECOND, || scenario.peer.free_bytes() == everything);
         }
         scenario.peer.has_everything(everything, at);
         *(if is_there { &mut visited } else { &mut missed }) += 1;
     }
     assert_mostly_visited(visited, missed);
-    eventually("the driver has everything back", A_SECOND, || {
-        fixture.used_bytes() == alone
-    });
+    eventually("the driver has everything back", A_SECOND, || fixture.used_bytes() == alone);
     assert_eq!(scenario.tenant.used_bytes(), alone - scenario.outside_bytes());
     scenario.judge();
 }
@@ -176,11 +168,7 @@ fn an_exporter_that_lets_go_may_stop_and_die() {
 
 #[test]
 fn an_exporter_of_a_descriptor_that_lets_go_may_stop_and_die() {
-    if_permitted(
-        |kind| letting_go(kind, "import", "release"),
-        "pass",
-        From::Nothing,
-    );
+    if_permitted(|kind| letting_go(kind, "import", "release"), "pass", From::Nothing);
 }
 
 fn letting_go(kind: Kind, open: &str, close: &str) {
@@ -201,10 +189,7 @@ fn letting_go(kind: Kind, open: &str, close: &str) {
     };
     let mut traced = start(&mut scenario);
     lend(&mut scenario, &mut traced);
-    let steps = Steps {
-        halves: [Vec::new(), traced.path_to_mark()],
-        least: 0,
-    };
+    let steps = Steps { halves: [Vec::new(), traced.path_to_mark()], least: 0 };
     scenario.peer.does(close);
     let (mut visited, mut missed) = (0, 0);
     for (n, place) in steps.places(60, 3).into_iter().enumerate() {
@@ -223,12 +208,7 @@ fn letting_go(kind: Kind, open: &str, close: &str) {
             end(&traced, place, is_there);
             assert_eq!(scenario.peer.free_to_the_byte(at), rest, "after {}", at());
             scenario.peer.does(close);
-            assert_eq!(
-                scenario.peer.free_to_the_byte(at),
-                everything - CONTEXT,
-                "closed after {}",
-                at()
-            );
+            assert_eq!(scenario.peer.free_to_the_byte(at), everything - CONTEXT, "closed after {}", at());
         }
         *(if is_there { &mut visited } else { &mut missed }) += 1;
     }
@@ -258,10 +238,7 @@ fn clearing(kind: Kind) {
         (heir, dead)
     };
     let (heir, dead) = pair(&mut scenario);
-    let steps = Steps {
-        halves: [heir.path_to_mark(), Vec::new()],
-        least: 0,
-    };
+    let steps = Steps { halves: [heir.path_to_mark(), Vec::new()], least: 0 };
     drop((heir, dead));
     let (mut visited, mut missed) = (0, 0);
     for (n, place) in steps.places(40, 1).into_iter().enumerate() {
@@ -269,9 +246,7 @@ fn clearing(kind: Kind) {
         let (mut heir, dead) = pair(&mut scenario);
         let is_there = steps.run_to(&heir, place);
         let rest = everything - CONTEXT - BYTES;
-        eventually("the dead one's memory can be had", A_SECOND, || {
-            scenario.peer.can_have(rest)
-        });
+        eventually("the dead one's memory can be had", A_SECOND, || scenario.peer.can_have(rest));
         if n % 2 == 0 {
             heir.kill();
         } else {

@@ -90,19 +90,14 @@ fn a_million_operations_stay_within_the_quota_and_end_at_zero() {
     assert!(refused > 1000, "the quota was hardly touched: {refused} refused");
     assert!(failed > 1000, "the driver hardly failed: {failed} times");
     let peak = peak_bytes(&fixture);
-    assert!(
-        (GIB - 64 * MIB..=GIB).contains(&peak),
-        "the GPU gave out {peak} at once under a quota of {GIB}"
-    );
+    assert!((GIB - 64 * MIB..=GIB).contains(&peak), "the GPU gave out {peak} at once under a quota of {GIB}");
     assert_eq!(fixture.used_bytes(), alone);
     assert_eq!(tenant.used_bytes(), alone, "{}", tenant.smi(0));
     for one in &mut running {
         go(one);
         assert!(one.finish().success());
     }
-    eventually("all contexts are given back", Duration::from_secs(1), || {
-        tenant.used_bytes() == 0
-    });
+    eventually("all contexts are given back", Duration::from_secs(1), || tenant.used_bytes() == 0);
 }
 
 #[test]
@@ -114,10 +109,7 @@ fn sixty_four_processes_fill_the_quota_exactly() {
             .map(|_| waiting(tenant.command(app("fill", Door::Dlsym)).arg(bytes.to_string())))
             .collect();
         running.iter_mut().for_each(go);
-        let granted: u64 = running
-            .iter_mut()
-            .map(|one| numbers(&one.wait_for("filled"))[0])
-            .sum();
+        let granted: u64 = running.iter_mut().map(|one| numbers(&one.wait_for("filled"))[0]).sum();
         let room = 2 * GIB - 64 * (CONTEXT + MODULE);
         assert!(granted <= room, "round {round}: {granted} of {room}");
         assert!(
@@ -145,9 +137,7 @@ fn a_thousand_kills_lose_nothing() {
         seed += 1;
         let mut storm = tenant.command(app("storm", Door::Dlsym));
         // Running processes are stopped while others start.
-        storm
-            .args(["0", "1", &seed.to_string(), "33554432"])
-            .env("STORM_PAUSE_US", "2000");
+        storm.args(["0", "1", &seed.to_string(), "33554432"]).env("STORM_PAUSE_US", "2000");
         Running::start(&mut storm)
     };
     // The size of a context is known once the first one exists, and later ones are charged before they are made.

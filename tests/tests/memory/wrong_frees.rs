@@ -17,9 +17,7 @@ fn a_free_of_what_is_not_there_is_the_drivers_to_answer() {
         .collect();
     assert!(differences.is_empty(), "{}", differences.join("\n"));
     assert_eq!(bare.lines().count(), tenant.lines().count());
-    vcuda_tests::eventually(
-        "nothing is left on the GPU",
-        std::time::Duration::from_secs(1),
-        || fixture.used_bytes() == 0,
-    );
+    vcuda_tests::eventually("nothing is left on the GPU", std::time::Duration::from_secs(1), || {
+        fixture.used_bytes() == 0
+    });
 }

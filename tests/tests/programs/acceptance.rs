@@ -123,43 +123,19 @@ const CHECKPOINTS: [(&str, &str, f64); 27] = [
         "waited",
         1.0,
     ),
-    (
-        "locked_mem_alloc_host locked_memcpy_to_host locked_launch locked_event_record",
-        "waited",
-        1.0,
-    ),
+    ("locked_mem_alloc_host locked_memcpy_to_host locked_launch locked_event_record", "waited", 1.0),
     (
         "locked_device_get_count locked_device_total_mem locked_ctx_set_current locked_ctx_synchronize",
         "waited",
         0.0,
     ),
-    (
-        "locked_mem_get_info locked_stream_query locked_event_elapsed locked_exchange_mode",
-        "waited",
-        0.0,
-    ),
-    (
-        "away_init_init away_ctx_create_ctx_create away_mem_alloc_mem_alloc away_launch_launch",
-        "waited",
-        1.0,
-    ),
-    (
-        "away_device_get_count_device_get_count away_ctx_get_current_ctx_get_current",
-        "waited",
-        0.0,
-    ),
+    ("locked_mem_get_info locked_stream_query locked_event_elapsed locked_exchange_mode", "waited", 0.0),
+    ("away_init_init away_ctx_create_ctx_create away_mem_alloc_mem_alloc away_launch_launch", "waited", 1.0),
+    ("away_device_get_count_device_get_count away_ctx_get_current_ctx_get_current", "waited", 0.0),
     ("away_mem_get_info_mem_get_info", "code", 304.0),
-    (
-        "away_stream_query away_stream_synchronize away_event_query",
-        "ended_by_signal",
-        11.0,
-    ),
+    ("away_stream_query away_stream_synchronize away_event_query", "ended_by_signal", 11.0),
     ("away_event_elapsed away_ctx_synchronize", "ended_by_signal", 11.0),
-    (
-        "away_ctx_set_current away_event_record away_mem_get_info",
-        "intact",
-        1.0,
-    ),
+    ("away_ctx_set_current away_event_record away_mem_get_info", "intact", 1.0),
 ];
 
 /// docs/gpu-results.md, "Checkpoints of a process".
@@ -206,38 +182,24 @@ fn checkpoints_take_the_profiles_time_and_some_drivers_have_none() {
 fn its_programs_see_what_a_profile_says() {
     let ask = |machine: &str, name: &str, figure: &str| {
         let fixture = Fixture::with_config(machine);
-        let output = fixture
-            .bare(app(&format!("hardware/{name}"), Door::Dlsym))
-            .output()
-            .unwrap();
+        let output = fixture.bare(app(&format!("hardware/{name}"), Door::Dlsym)).output().unwrap();
         let words = succeeded(&output);
-        *figures(&words)
-            .get(figure)
-            .unwrap_or_else(|| panic!("no {figure} in {words}"))
+        *figures(&words).get(figure).unwrap_or_else(|| panic!("no {figure} in {words}"))
     };
     let unit = |bytes| format!("[driver]\nallocation_unit_bytes = \"{bytes}\"\n");
     let allocated = "alloc_2M_1_times_64_gpu";
-    assert_eq!(
-        ask(&unit("2MiB"), "nvml_memory", allocated),
-        Some(64.0 * f64::from(4 << 20))
-    );
+    assert_eq!(ask(&unit("2MiB"), "nvml_memory", allocated), Some(64.0 * f64::from(4 << 20)));
     let once = |is_so| format!("[driver]\ngreen_current_once = {is_so}\n");
     let second = "green_current_in_second_thread";
     assert_eq!(ask(&once(true), "foreign", second), Some(201.0));
     assert_eq!(ask(&once(false), "foreign", second), Some(0.0));
     let harmful = |calls| format!("[driver]\ncapture_invalidating = [{calls}]\n");
     let ended = "pool_attribute_cG_tG_end";
-    assert_eq!(
-        ask(&harmful("\"cuMemPoolGetAttribute\""), "capture_calls", ended),
-        Some(901.0)
-    );
+    assert_eq!(ask(&harmful("\"cuMemPoolGetAttribute\""), "capture_calls", ended), Some(901.0));
     assert_eq!(ask(&harmful(""), "capture_calls", ended), Some(0.0));
     let managed = |counts| format!("[driver]\nnvml_counts_managed = {counts}\n");
     let touched = "managed_256M_on_gpu_own";
-    assert_eq!(
-        ask(&managed(true), "nvml_memory", touched),
-        Some(f64::from(256 << 20))
-    );
+    assert_eq!(ask(&managed(true), "nvml_memory", touched), Some(f64::from(256 << 20)));
     assert_eq!(ask(&managed(false), "nvml_memory", touched), Some(0.0));
 }
 
@@ -250,11 +212,7 @@ fn unpacked(stage: &str) -> TempDir {
     for name in ["report.sh", "limit.py"] {
         fs::copy(ours.join(name), scripts.join(name)).unwrap();
     }
-    fs::write(
-        scripts.join("driver.sh"),
-        format!("stage_driver() {{\n{stage}\n}}\n"),
-    )
-    .unwrap();
+    fs::write(scripts.join("driver.sh"), format!("stage_driver() {{\n{stage}\n}}\n")).unwrap();
     symlink(release_dir().join("vcuda"), folder.path().join("vcuda")).unwrap();
     folder
 }
@@ -265,12 +223,7 @@ fn verdict(folder: &Path, mode: &str) -> Output {
     let mut command = Command::new(workspace().join("scripts/gpu-acceptance.sh"));
     fixture.environment(&mut command);
     let arguments = [mode, "--only", "driver"];
-    command
-        .args(arguments)
-        .arg(folder)
-        .env("OUT", folder)
-        .output()
-        .unwrap()
+    command.args(arguments).arg(folder).env("OUT", folder).output().unwrap()
 }
 
 #[test]
@@ -278,47 +231,19 @@ fn its_status_tells_differing_from_failing_without_the_shim() {
     for (stage, status, word) in [
         ("both same 20 '--memory 1GiB' echo hello", 0, "| same "),
         ("measure asked 20 echo question 42 us", 0, "| measured "),
-        (
-            "both other 20 '--memory 1GiB' bash -c '[ -z \"$LD_PRELOAD\" ]'",
-            1,
-            "| differs ",
-        ),
-        (
-            "both printed 20 '--memory 1GiB' bash -c 'echo ${LD_PRELOAD:+as a tenant}'",
-            1,
-            "| differs ",
-        ),
-        (
-            "measure far 20 echo far 9 us; expect far.bare far 1 2",
-            1,
-            "| differs ",
-        ),
-        (
-            "measure near 20 echo near 1.5 us; expect near.bare near 1 2",
-            0,
-            "| same ",
-        ),
+        ("both other 20 '--memory 1GiB' bash -c '[ -z \"$LD_PRELOAD\" ]'", 1, "| differs "),
+        ("both printed 20 '--memory 1GiB' bash -c 'echo ${LD_PRELOAD:+as a tenant}'", 1, "| differs "),
+        ("measure far 20 echo far 9 us; expect far.bare far 1 2", 1, "| differs "),
+        ("measure near 20 echo near 1.5 us; expect near.bare near 1 2", 0, "| same "),
         ("both broken 20 '--memory 1GiB' false", 3, "| bare-failed "),
         ("measure slow 1 sleep 20", 3, "| not-measured "),
-        (
-            "measure asked 20 echo a 1 us; expect asked.bare nothing 1 2",
-            3,
-            "| not-measured ",
-        ),
-        (
-            "measure lacking 20 bash -c 'echo skip: no such tool; exit 77'",
-            3,
-            "| skipped ",
-        ),
+        ("measure asked 20 echo a 1 us; expect asked.bare nothing 1 2", 3, "| not-measured "),
+        ("measure lacking 20 bash -c 'echo skip: no such tool; exit 77'", 3, "| skipped "),
     ] {
         let folder = unpacked(stage);
         let output = verdict(folder.path(), "sim");
         assert_eq!(output.status.code(), Some(status), "{stage}: {}", text(&output));
-        assert!(
-            String::from_utf8_lossy(&output.stdout).contains(word),
-            "{stage}: {}",
-            text(&output)
-        );
+        assert!(String::from_utf8_lossy(&output.stdout).contains(word), "{stage}: {}", text(&output));
         let archive = folder.path().join("gpu-acceptance-driver.tar.gz");
         assert!(fs::metadata(&archive).unwrap().len() < 16 << 20);
         let listed = Command::new("tar").arg("-tzf").arg(&archive).output().unwrap();
@@ -332,10 +257,5 @@ fn a_machine_without_a_gpu_cannot_be_measured() {
     // With a real GPU this is an ordinary run.
     let output = verdict(folder.path(), "run");
     let is_there = String::from_utf8_lossy(&output.stdout).contains("| same ");
-    assert_eq!(
-        output.status.code(),
-        Some(if is_there { 0 } else { 3 }),
-        "{}",
-        text(&output)
-    );
+    assert_eq!(output.status.code(), Some(if is_there { 0 } else { 3 }), "{}", text(&output));
 }

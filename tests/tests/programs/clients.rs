@@ -10,9 +10,7 @@ use vcuda_tests::{Door, Fixture, GIB, MIB, Running, app, release_dir, skip, succ
 /// Interpreter of the clients' environment, if this package is installed there.
 fn python(package: &str) -> Option<PathBuf> {
     let python = workspace().join("target/clients/bin/python");
-    let found = Command::new(&python)
-        .args(["-c", &format!("import {package}")])
-        .output();
+    let found = Command::new(&python).args(["-c", &format!("import {package}")]).output();
     if found.is_ok_and(|o| o.status.success()) {
         return Some(python);
     }
@@ -48,9 +46,7 @@ fn both_ways(package: &str, script: &str, env: &[(&str, &str)]) {
 fn nvrtc_folder(python: &Path) -> Option<PathBuf> {
     let code = "import nvidia.cuda_nvrtc as n; print(list(n.__path__)[0] + '/lib')";
     let out = Command::new(python).args(["-c", code]).output().ok()?;
-    out.status
-        .success()
-        .then(|| PathBuf::from(String::from_utf8_lossy(&out.stdout).trim()))
+    out.status.success().then(|| PathBuf::from(String::from_utf8_lossy(&out.stdout).trim()))
 }
 
 #[test]
@@ -94,22 +90,15 @@ fn monitor(package: &str) {
     let script = workspace().join("tests/clients/monitors.py");
     let fixture = Fixture::new();
     let mut neighbour = Running::start(
-        fixture
-            .tenant(&["--memory", "8GiB"], app("hold", Door::Dlsym))
-            .arg((600 * MIB).to_string()),
+        fixture.tenant(&["--memory", "8GiB"], app("hold", Door::Dlsym)).arg((600 * MIB).to_string()),
     );
     neighbour.wait_for("holding");
     let mut bare = fixture.bare(&python);
     let mut tenant = fixture.tenant(&["--memory", "2GiB"], &python);
     bare.arg(&script).arg((80 * GIB).to_string());
-    tenant
-        .arg(&script)
-        .args([(2 * GIB).to_string(), neighbour.0.id().to_string()]);
+    tenant.arg(&script).args([(2 * GIB).to_string(), neighbour.0.id().to_string()]);
     for mut command in [bare, tenant] {
-        command
-            .env("MONITOR", package)
-            .env("PYTHONDONTWRITEBYTECODE", "1")
-            .env("HOME", fixture.runtime());
+        command.env("MONITOR", package).env("PYTHONDONTWRITEBYTECODE", "1").env("HOME", fixture.runtime());
         assert!(succeeded(&command.output().unwrap()).contains("passed"));
     }
 }
@@ -121,10 +110,7 @@ fn the_real_runtimes_resolve_only_hooks() {
         .into_iter()
         .flatten()
         .filter_map(|entry| Some(entry.ok()?.path()))
-        .filter(|path| {
-            path.file_name()
-                .is_some_and(|n| n.to_string_lossy().starts_with("libcudart.so."))
-        })
+        .filter(|path| path.file_name().is_some_and(|n| n.to_string_lossy().starts_with("libcudart.so.")))
         .collect();
     if libraries.is_empty() {
         skip(
@@ -134,10 +120,7 @@ fn the_real_runtimes_resolve_only_hooks() {
     for library in libraries {
         let fixture = Fixture::new();
         let mut command = fixture.tenant(&["--memory", "2GiB"], "python3");
-        command
-            .arg(workspace().join("tests/clients/cudart.py"))
-            .arg(&library)
-            .arg("libvcuda_shim.so");
+        command.arg(workspace().join("tests/clients/cudart.py")).arg(&library).arg("libvcuda_shim.so");
         assert!(succeeded(&command.output().unwrap()).contains("passed"));
     }
 }
@@ -150,10 +133,7 @@ fn ucx_puts_its_functions_before_the_drivers() {
     let ucx = succeeded(&Command::new(&python).args(["-c", code]).output().unwrap());
     let fixture = Fixture::new();
     let script = workspace().join("tests/clients/ucx.py");
-    let cuda: Vec<String> = row_names()
-        .into_iter()
-        .filter(|name| name.starts_with("cu"))
-        .collect();
+    let cuda: Vec<String> = row_names().into_iter().filter(|name| name.starts_with("cu")).collect();
     let mut bare = fixture.bare(&python);
     let mut tenant = fixture.tenant(&["--memory", "2GiB", "--cores", "50"], &python);
     for (command, library) in [(&mut bare, "libcuda.so.1"), (&mut tenant, "libvcuda_shim.so")] {

@@ -39,10 +39,8 @@ fn rows(list: &str) -> Vec<Row> {
         if line.is_empty() || line.starts_with('#') {
             continue;
         }
-        let is_need = |word: &str| {
-            word.bytes()
-                .all(|byte| byte.is_ascii_alphanumeric() || b"-_.+".contains(&byte))
-        };
+        let is_need =
+            |word: &str| word.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.+".contains(&byte));
         let (needs, command) = match line.split_once(": ") {
             Some((needs, command)) if needs.split(' ').all(is_need) => (needs, command),
             _ => ("", line),
@@ -68,19 +66,13 @@ fn lacking(needs: &[String]) -> Option<String> {
             }
         },
     };
-    needs
-        .iter()
-        .find(|need| !is_there(need))
-        .map(|need| format!("no {need}"))
+    needs.iter().find(|need| !is_there(need)).map(|need| format!("no {need}"))
 }
 
 fn is_library(name: &str) -> bool {
     let said = |program: &str, argument: &str| {
         let output = Command::new(program).arg(argument).output();
-        output.map_or_else(
-            |_| String::new(),
-            |output| String::from_utf8_lossy(&output.stdout).into_owned(),
-        )
+        output.map_or_else(|_| String::new(), |output| String::from_utf8_lossy(&output.stdout).into_owned())
     };
     said("/sbin/ldconfig", "-p").contains(&format!("/{name}\n"))
         || said("gcc", &format!("-print-file-name={name}")).starts_with('/')
@@ -119,11 +111,7 @@ impl Place {
         std::fs::create_dir(&folder).unwrap();
         let [out, err] = ["out", "err"].map(|kind| self.folder.path().join(format!("{name}.{kind}")));
         // The shell that runs the row sets the variables, so that it is like a container's first process.
-        let script = format!(
-            ". {}/tests/ordinary/prelude.sh\n{}\n",
-            workspace().display(),
-            row.command
-        );
+        let script = format!(". {}/tests/ordinary/prelude.sh\n{}\n", workspace().display(), row.command);
         let mut command = Command::new("bash");
         command
             .args(["-c", &script])
@@ -176,10 +164,7 @@ impl Place {
                 return Some(words);
             }
         }
-        Some(format!(
-            "{}\n--- not the same twice, without the shim",
-            row.command
-        ))
+        Some(format!("{}\n--- not the same twice, without the shim", row.command))
     }
 }
 
@@ -275,10 +260,7 @@ fn preloaded(lists: &[&str]) {
     unchanged(
         lists,
         &place,
-        &[
-            ("bare", with(String::new())),
-            ("preloaded", with(shim().display().to_string())),
-        ],
+        &[("bare", with(String::new())), ("preloaded", with(shim().display().to_string()))],
     );
 }
 
@@ -311,9 +293,6 @@ fn programs_that_use_a_gpu_in_odd_places() {
     unchanged(
         &["gpu.txt"],
         &Place::new(machine),
-        &[
-            ("bare", run("sim")),
-            ("tenant", run("run --sim --memory 8GiB --cores 80")),
-        ],
+        &[("bare", run("sim")), ("tenant", run("run --sim --memory 8GiB --cores 80"))],
     );
 }

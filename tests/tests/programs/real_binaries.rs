@@ -46,9 +46,7 @@ fn bare(fixture: &Fixture, libraries: &Path, program: impl AsRef<std::ffi::OsStr
 /// The same as a tenant of 1 GiB: the quota needs a GPU, here the simulated one; the program's driver is the real one.
 fn tenant(fixture: &Fixture, libraries: &Path, program: impl AsRef<std::ffi::OsStr>) -> Command {
     let mut command = fixture.tenant(&["--memory", "1GiB"], "env");
-    command
-        .arg(format!("LD_LIBRARY_PATH={}", libraries.display()))
-        .arg(program);
+    command.arg(format!("LD_LIBRARY_PATH={}", libraries.display())).arg(program);
     command
 }
 
@@ -104,9 +102,7 @@ fn the_simulated_driver_routes_as_the_550_does() {
     };
     let lookups = app("hardware/lookups", Door::Dlsym);
     let fixture = Fixture::new();
-    let real = answers(&succeeded(
-        &bare(&fixture, &libraries, &lookups).output().unwrap(),
-    ));
+    let real = answers(&succeeded(&bare(&fixture, &libraries, &lookups).output().unwrap()));
     let simulated = answers(&succeeded(&fixture.bare(&lookups).output().unwrap()));
     let mut compared = 0;
     for (question, answer) in &real {
@@ -116,10 +112,7 @@ fn the_simulated_driver_routes_as_the_550_does() {
         assert_eq!(answer, ours, "{question}");
         compared += 1;
     }
-    assert!(
-        compared > 1500,
-        "only {compared} names and flags are known to both"
-    );
+    assert!(compared > 1500, "only {compared} names and flags are known to both");
 }
 
 #[test]
@@ -132,17 +125,13 @@ fn the_real_runtimes_end_alike_without_a_gpu() {
     for version in ["11.0", "12", "13"] {
         let runtime = runtimes.join(format!("libcudart.so.{version}"));
         if !runtime.exists() {
-            skip(&format!(
-                "libcudart {version}: not in target/clients/cudart (scripts/fetch-clients.sh)"
-            ));
+            skip(&format!("libcudart {version}: not in target/clients/cudart (scripts/fetch-clients.sh)"));
             continue;
         }
         let fixture = Fixture::new();
-        let [alone, as_tenant] = [
-            bare(&fixture, &libraries, "python3"),
-            tenant(&fixture, &libraries, "python3"),
-        ]
-        .map(|mut command| succeeded(&command.arg(&script).arg(&runtime).output().unwrap()));
+        let [alone, as_tenant] =
+            [bare(&fixture, &libraries, "python3"), tenant(&fixture, &libraries, "python3")]
+                .map(|mut command| succeeded(&command.arg(&script).arg(&runtime).output().unwrap()));
         assert!(alone.lines().count() > 10, "{alone}");
         assert_eq!(alone, as_tenant, "{version}");
     }
@@ -158,9 +147,7 @@ fn nvidia_smi_shows_the_quota_and_nothing_else_changes() {
         let smi = folder.join("usr/lib/nvidia/current/nvidia-smi");
         let fixture = Fixture::new();
         let mut neighbour = Running::start(
-            fixture
-                .tenant(&["--memory", "8GiB"], app("hold", Door::Dlsym))
-                .arg((600 * MIB).to_string()),
+            fixture.tenant(&["--memory", "8GiB"], app("hold", Door::Dlsym)).arg((600 * MIB).to_string()),
         );
         neighbour.wait_for("holding");
         let ask = |arguments: &[&str]| {
@@ -173,26 +160,15 @@ fn nvidia_smi_shows_the_quota_and_nothing_else_changes() {
         let [alone, as_tenant] = ask(&query);
         assert_eq!(alone, (Some(0), "81920 MiB\n".to_owned()), "{release}");
         assert_eq!(as_tenant, (Some(0), "4096 MiB\n".to_owned()), "{release}");
-        for same in [
-            &["-L"][..],
-            &[
-                "--query-gpu=name,uuid,driver_version,pci.bus_id,compute_mode",
-                "--format=csv",
-            ],
-        ] {
+        for same in
+            [&["-L"][..], &["--query-gpu=name,uuid,driver_version,pci.bus_id,compute_mode", "--format=csv"]]
+        {
             let [alone, as_tenant] = ask(same);
             assert_eq!(alone, as_tenant, "{release} {same:?}");
         }
         let [(_, alone), (_, as_tenant)] = ask(&[]);
-        assert!(
-            as_tenant.contains("/   4096MiB") || as_tenant.contains("/  4096MiB"),
-            "{as_tenant}"
-        );
-        assert_eq!(
-            alone.lines().count(),
-            as_tenant.lines().count(),
-            "{alone}{as_tenant}"
-        );
+        assert!(as_tenant.contains("/   4096MiB") || as_tenant.contains("/  4096MiB"), "{as_tenant}");
+        assert_eq!(alone.lines().count(), as_tenant.lines().count(), "{alone}{as_tenant}");
         // Processes come from tables that the shim does not see: never more than without it.
         let pid = format!(" {} ", neighbour.0.id());
         assert!(alone.contains(&pid) || !as_tenant.contains(&pid), "{as_tenant}");
@@ -210,16 +186,13 @@ fn nvtop_shows_the_quota() {
     }
     let fixture = Fixture::new();
     let mut neighbour = Running::start(
-        fixture
-            .tenant(&["--memory", "8GiB"], app("hold", Door::Dlsym))
-            .arg((600 * MIB).to_string()),
+        fixture.tenant(&["--memory", "8GiB"], app("hold", Door::Dlsym)).arg((600 * MIB).to_string()),
     );
     neighbour.wait_for("holding");
     let script = workspace().join("tests/clients/monitors.py");
-    for (mut command, limit) in [
-        (fixture.bare("python3"), 80 * GIB),
-        (fixture.tenant(&["--memory", "4GiB"], "python3"), 4 * GIB),
-    ] {
+    for (mut command, limit) in
+        [(fixture.bare("python3"), 80 * GIB), (fixture.tenant(&["--memory", "4GiB"], "python3"), 4 * GIB)]
+    {
         command
             .arg(&script)
             .arg(limit.to_string())

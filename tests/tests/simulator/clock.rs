@@ -101,10 +101,7 @@ fn who_looks_at_the_clock_until_it_is_late_comes_on() {
     let (one, two) = (stage.start(&["spin", "5000"]), stage.start(&["spin", "3000"]));
     stage.run_for(SECOND);
     for (got, until_us) in [(numbers(one), 5000), (numbers(two), 3000)] {
-        assert!(
-            (until_us * US..until_us * US + 10 * US).contains(&got[0]),
-            "{got:?}"
-        );
+        assert!((until_us * US..until_us * US + 10 * US).contains(&got[0]), "{got:?}");
     }
 }
 
@@ -114,10 +111,7 @@ fn processes_wake_each_other_and_it_comes_out_the_same_each_time() {
         let stage = Stage::new();
         let file = stage.dir.path().join("word");
         let file = file.to_str().unwrap();
-        let programs = [
-            stage.start(&["ping", file, "0"]),
-            stage.start(&["ping", file, "1"]),
-        ];
+        let programs = [stage.start(&["ping", file, "0"]), stage.start(&["ping", file, "1"])];
         stage.run_for(SECOND);
         programs.map(numbers)
     };
@@ -125,10 +119,7 @@ fn processes_wake_each_other_and_it_comes_out_the_same_each_time() {
     // Side 0 sleeps, then side 1 is woken, then side 0: each of the three is delayed.
     let round_ns = 100 * US + 3 * Costs::default().late_ns;
     let last_ns = first[1][0];
-    assert!(
-        (99 * round_ns..100 * round_ns + 500 * US).contains(&last_ns),
-        "{first:?}"
-    );
+    assert!((99 * round_ns..100 * round_ns + 500 * US).contains(&last_ns), "{first:?}");
     assert_eq!(once(), first);
 }
 
@@ -164,10 +155,7 @@ fn threads_and_programs_that_become_others_keep_their_place() {
     let got = numbers(program);
     assert_eq!(got.len(), 2, "{got:?}");
     assert!((2000 * US..3000 * US).contains(&got[0]), "{got:?}");
-    assert!(
-        (got[0] + 2000 * US..got[0] + 4000 * US).contains(&got[1]),
-        "{got:?}"
-    );
+    assert!((got[0] + 2000 * US..got[0] + 4000 * US).contains(&got[1]), "{got:?}");
     assert_eq!(numbers(other).len(), 100);
 }
 
@@ -218,10 +206,7 @@ fn without_a_world_time_is_real() {
     let mut command = Command::new(app("virtual_time", Door::Dlsym));
     command.env("LD_PRELOAD", release_dir().join("libvcuda_virtual_clock.so"));
     let before = std::time::SystemTime::now();
-    let status = command
-        .args(["sleep", "0", "20000", "1"])
-        .stdout(Stdio::null())
-        .status();
+    let status = command.args(["sleep", "0", "20000", "1"]).stdout(Stdio::null()).status();
     assert!(status.unwrap().success());
     assert!(before.elapsed().unwrap() >= Duration::from_millis(20));
 }

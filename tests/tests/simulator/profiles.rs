@@ -27,11 +27,7 @@ fn a_program_of_the_cuda_runtime_is_told_what_the_simulator_is_for() {
     let code = "import ctypes\n\
                 cuda, table, uuid = ctypes.CDLL('libcuda.so.1'), ctypes.c_void_p(), (ctypes.c_byte * 16)()\n\
                 for _ in range(2): assert cuda.cuGetExportTable(ctypes.byref(table), uuid) != 0";
-    let output = Fixture::new()
-        .bare("python3")
-        .args(["-c", code])
-        .output()
-        .unwrap();
+    let output = Fixture::new().bare("python3").args(["-c", code]).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
     assert_eq!(said.matches("need a real GPU").count(), 1, "{said}");
@@ -89,11 +85,7 @@ fn the_driver_looks_itself_up_by_the_processs_dlsym() {
     for (profile, lookups) in [("h200-580", 0), ("wsl2", 1)] {
         let fixture = Fixture::with_profile(profile);
         let output = fixture.bare(app("own_dlsym", Door::Link)).output().unwrap();
-        assert_eq!(
-            succeeded(&output).trim(),
-            format!("looked up {lookups}"),
-            "{profile}"
-        );
+        assert_eq!(succeeded(&output).trim(), format!("looked up {lookups}"), "{profile}");
     }
 }
 
@@ -103,10 +95,7 @@ fn may_unshare(kinds: &[&str]) -> bool {
     command.args(kinds).arg("true").stderr(Stdio::null());
     let may = command.status().is_ok_and(|status| status.success());
     if !may {
-        skip(&format!(
-            "profiles: unshare {} does not work here",
-            kinds.join(" ")
-        ));
+        skip(&format!("profiles: unshare {} does not work here", kinds.join(" ")));
     }
     may
 }
@@ -121,10 +110,7 @@ fn device_files_decide_which_gpus_there_are() {
     let enter = "mount -t tmpfs tmpfs /dev && touch /dev/nvidia1 /dev/nvidia2 && exec \"$@\"";
     let mut command = fixture.bare("unshare");
     command.args(["-m", "sh", "-c", enter, "enter"]).arg(&program);
-    assert_eq!(
-        succeeded(&command.arg("devices").output().unwrap()).trim(),
-        "devices 2 2"
-    );
+    assert_eq!(succeeded(&command.arg("devices").output().unwrap()).trim(), "devices 2 2");
     if !Path::new("/dev/nvidia0").exists() {
         let output = fixture.bare(&program).arg("devices").output().unwrap();
         assert!(!output.status.success(), "no device file, no device");
@@ -141,12 +127,8 @@ fn listed(asker: &mut Running) -> Result<Vec<(u32, u64)>, String> {
     let Some(entries) = line.strip_prefix("listed") else {
         return Err(line);
     };
-    let pairs = entries
-        .split_whitespace()
-        .filter_map(|entry| entry.split_once(':'));
-    Ok(pairs
-        .map(|(pid, bytes)| (pid.parse().unwrap(), bytes.parse().unwrap()))
-        .collect())
+    let pairs = entries.split_whitespace().filter_map(|entry| entry.split_once(':'));
+    Ok(pairs.map(|(pid, bytes)| (pid.parse().unwrap(), bytes.parse().unwrap())).collect())
 }
 
 fn asks(command: &mut Command) -> Running {
@@ -156,10 +138,7 @@ fn asks(command: &mut Command) -> Running {
 /// PIDs of a process, from this namespace's to its own.
 fn pids_of(pid: u32) -> Vec<u32> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("NSpid:"))
-        .unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap();
     line.split_whitespace().map(|pid| pid.parse().unwrap()).collect()
 }
 
@@ -171,12 +150,7 @@ fn lists(profile: &str) -> [Result<Vec<(u32, u64)>, String>; 2] {
     let mut host = asks(&mut fixture.bare(&list));
     let _ = listed(&mut host);
     let script = format!("{} {HELD} & exec {}", hold.display(), list.display());
-    let mut inside = asks(
-        fixture
-            .bare("unshare")
-            .args(PID_NAMESPACE)
-            .args(["sh", "-c", &script]),
-    );
+    let mut inside = asks(fixture.bare("unshare").args(PID_NAMESPACE).args(["sh", "-c", &script]));
     inside.wait_for("holding");
     let mut host = asks(&mut fixture.bare(&list));
     [listed(&mut host), listed(&mut inside)]
@@ -190,9 +164,7 @@ fn nvml_lists_what_the_profile_says() {
     for profile in ["h200-580", "a100-535-container", "t4-470", "gb10"] {
         let [host, inside] = lists(profile);
         let host = host.unwrap();
-        let [(_, bytes)] = host[..] else {
-            panic!("{profile}: {host:?}")
-        };
+        let [(_, bytes)] = host[..] else { panic!("{profile}: {host:?}") };
         // Whole granules, including the memory of the program's module.
         let least = Config::of_profile(profile).unwrap().context_bytes + HELD;
         assert!((least..=least + 4 * MIB).contains(&bytes), "{profile}: {bytes}");
@@ -223,9 +195,7 @@ fn the_hosts_list_is_by_the_hosts_numbers() {
     inside.args(PID_NAMESPACE).arg(app("hold", Door::Dlsym)).arg("1");
     let mut inside = Running::start(&mut inside);
     inside.wait_for("holding");
-    let [(pid, _)] = listed(&mut host).unwrap()[..] else {
-        panic!("one process")
-    };
+    let [(pid, _)] = listed(&mut host).unwrap()[..] else { panic!("one process") };
     let pids = pids_of(pid);
     assert_eq!((pids[0], pids.last()), (pid, Some(&1)), "{pids:?}");
 }
@@ -266,11 +236,7 @@ fn a_cap_holds_on_every_profile() {
         for (kernel_ns, cap) in [("10000", 60), ("100000", 30), ("1000000", 60), ("20000000", 30)] {
             for how in ["kernel", "sync"] {
                 let cores = cap.to_string();
-                let lab = lab(
-                    &machine,
-                    &program,
-                    &[(&["--cores", &cores], &["60", kernel_ns, how])],
-                );
+                let lab = lab(&machine, &program, &[(&["--cores", &cores], &["60", kernel_ns, how])]);
                 let (share, cap) = (shares(&lab)[0], f64::from(cap));
                 assert!(
                     (share - cap).abs() <= cap / 100.0,

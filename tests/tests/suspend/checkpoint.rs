@@ -40,11 +40,7 @@ impl<'a> Target<'a> {
         let mut program = Running::start(command.arg(how).stdin(Stdio::piped()));
         program.wait_for("ready");
         let start_ticks = start_ticks(program.0.id());
-        Self {
-            fixture,
-            program,
-            start_ticks,
-        }
+        Self { fixture, program, start_ticks }
     }
 
     /// The program for a step.
@@ -135,11 +131,7 @@ fn a_run_does_one_step_after_the_other_for_several_processes() {
         ("unlock", "running"),
     ] {
         for target in &targets {
-            assert_eq!(
-                server.ask(step, target, 5000),
-                ("done".into(), state.into()),
-                "{step}"
-            );
+            assert_eq!(server.ask(step, target, 5000), ("done".into(), state.into()), "{step}");
         }
     }
     targets.iter_mut().for_each(Target::works);
@@ -157,10 +149,7 @@ fn a_run_ends_after_a_step_without_an_answer_and_after_nonsense() {
     let target = Target::start(&fixture, "plain");
     set_fault(&fixture, "lock", Some(CheckpointFault::Hangs));
     let mut server = Server::start(&fixture);
-    assert_eq!(
-        server.ask("lock", &target, 300),
-        ("no-answer".into(), Value::Null)
-    );
+    assert_eq!(server.ask("lock", &target, 300), ("no-answer".into(), Value::Null));
     let status = server.0.finish().code();
     assert_eq!(status, Some(i32::from(Outcome::NoAnswer.status())));
     let wrong = [
@@ -176,12 +165,8 @@ fn a_run_ends_after_a_step_without_an_answer_and_after_nonsense() {
 }
 
 /// The steps, with those that come before each.
-const STEPS: [(&str, &[&str]); 4] = [
-    ("lock", &[]),
-    ("checkpoint", &["lock"]),
-    ("restore", &["lock", "checkpoint"]),
-    ("unlock", &["lock"]),
-];
+const STEPS: [(&str, &[&str]); 4] =
+    [("lock", &[]), ("checkpoint", &["lock"]), ("restore", &["lock", "checkpoint"]), ("unlock", &["lock"])];
 
 #[test]
 fn a_process_waits_while_it_is_away_and_goes_on_as_before() {
@@ -196,18 +181,8 @@ fn a_process_waits_while_it_is_away_and_goes_on_as_before() {
     let output = target.command("checkpoint").arg("--json").output().unwrap();
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(
-        (
-            &report["step"],
-            &report["outcome"],
-            &report["state"],
-            &report["error"]
-        ),
-        (
-            &"checkpoint".into(),
-            &"done".into(),
-            &"checkpointed".into(),
-            &Value::Null
-        )
+        (&report["step"], &report["outcome"], &report["state"], &report["error"]),
+        (&"checkpoint".into(), &"done".into(), &"checkpointed".into(), &Value::Null)
     );
     assert_eq!(fixture.used_bytes(), 0);
     assert!(!target.program.prints_within(Duration::from_millis(300)));
@@ -239,11 +214,7 @@ fn each_outcome_has_its_exit_status() {
     managed.works();
     plain.expect("lock", Outcome::Done);
     plain.expect("checkpoint", Outcome::Done);
-    let mut filler = Running::start(
-        fixture
-            .bare(app("hold", Door::Dlsym))
-            .arg((78_u64 << 30).to_string()),
-    );
+    let mut filler = Running::start(fixture.bare(app("hold", Door::Dlsym)).arg((78_u64 << 30).to_string()));
     filler.wait_for("holding");
     let mut more = Running::start(fixture.bare(app("hold", Door::Dlsym)).args(vec!["4194304"; 600]));
     more.wait_for("holding");
@@ -260,15 +231,11 @@ fn only_the_process_that_began_then_is_asked() {
     let mut target = Target::start(&fixture, "plain");
     let pid = target.program.0.id();
     let later: u64 = target.start_ticks.parse::<u64>().unwrap() + 1;
-    let refused = checkpoint(&fixture, "lock", pid, &later.to_string())
-        .status()
-        .unwrap();
+    let refused = checkpoint(&fixture, "lock", pid, &later.to_string()).status().unwrap();
     assert_eq!(refused.code(), Some(i32::from(Outcome::Gone.status())));
     target.expect_state("running");
     let own = std::process::id();
-    let no_cuda = checkpoint(&fixture, "lock", own, &start_ticks(own))
-        .status()
-        .unwrap();
+    let no_cuda = checkpoint(&fixture, "lock", own, &start_ticks(own)).status().unwrap();
     assert_eq!(no_cuda.code(), Some(i32::from(Outcome::NoCuda.status())));
     target.program.0.kill().unwrap();
     // Before its parent asks, its PID stays.
@@ -284,14 +251,7 @@ fn only_the_process_that_began_then_is_asked() {
 fn wrong_words_are_refused_and_an_old_driver_is_named() {
     let fixture = Fixture::with_config("profile = \"t4-470\"\n");
     let own = std::process::id();
-    for (pid, ticks) in [
-        ("0", "1"),
-        ("-1", "1"),
-        ("x", "1"),
-        ("1", "0"),
-        ("1", ""),
-        ("4294967297", "1"),
-    ] {
+    for (pid, ticks) in [("0", "1"), ("-1", "1"), ("x", "1"), ("1", "0"), ("1", ""), ("4294967297", "1")] {
         let mut command = fixture.bare(release_dir().join("vcuda-checkpoint"));
         let output = command
             .args(["lock", &format!("--pid={pid}"), &format!("--start-ticks={ticks}")])
@@ -304,9 +264,7 @@ fn wrong_words_are_refused_and_an_old_driver_is_named() {
     let mut limit = checkpoint(&fixture, "lock", own, "1");
     assert_eq!(limit.args(["--limit-ms", "0"]).status().unwrap().code(), Some(64));
     let unavailable = Some(i32::from(Outcome::NoDriver.status()));
-    let old = checkpoint(&fixture, "lock", own, &start_ticks(own))
-        .output()
-        .unwrap();
+    let old = checkpoint(&fixture, "lock", own, &start_ticks(own)).output().unwrap();
     assert_eq!(old.status.code(), unavailable, "{}", text(&old));
     let mut none = checkpoint(&fixture, "lock", own, &start_ticks(own));
     let none = none.args(["--cuda-library", "/no/driver.so"]).output().unwrap();
@@ -379,11 +337,7 @@ fn a_target_that_is_killed_in_a_step_leaves_nothing() {
 fn a_step_whose_program_is_killed_is_finished_by_the_driver() {
     let fixture = Fixture::with_config(SLOW);
     let mut target = Target::start(&fixture, "busy");
-    for (step, state) in [
-        ("lock", "locked"),
-        ("checkpoint", "checkpointed"),
-        ("restore", "locked"),
-    ] {
+    for (step, state) in [("lock", "locked"), ("checkpoint", "checkpointed"), ("restore", "locked")] {
         eventually(state, A_MINUTE, || {
             // Again if it was killed too early.
             drop(begin(&target, step));

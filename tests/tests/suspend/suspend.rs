@@ -52,9 +52,7 @@ impl Program {
         let answer = self.0.next_line().unwrap();
         let word = line.split(' ').next().unwrap();
         let rest = answer.strip_prefix(word);
-        rest.unwrap_or_else(|| panic!("{line}: {answer}"))
-            .trim()
-            .to_owned()
+        rest.unwrap_or_else(|| panic!("{line}: {answer}")).trim().to_owned()
     }
 }
 
@@ -115,10 +113,7 @@ fn contents_are_as_before_after_each_of_several_rounds() {
         done(&fixture, "resume", "a", "a-1", "running");
         assert_eq!(fixture.used_bytes(), used, "round {round}");
         let shown = tenant(&fixture, "a-1");
-        assert_eq!(
-            (&shown["state"], &shown["suspended_bytes"]),
-            (&"running".into(), &0.into())
-        );
+        assert_eq!((&shown["state"], &shown["suspended_bytes"]), (&"running".into(), &0.into()));
         assert_eq!(program.ask("copy"), "0 intact", "round {round}");
     }
 }
@@ -128,20 +123,13 @@ fn contents_are_as_before_after_each_of_several_rounds() {
 fn the_first_call_whichever_it_is_brings_the_memory_back() {
     let fixture = Fixture::with_config(SMALL);
     let _manager = fixture.manager();
-    for (name, door) in [
-        ("link", Door::Link),
-        ("dlsym", Door::Dlsym),
-        ("proc", Door::ProcAddress),
-    ] {
+    for (name, door) in [("link", Door::Link), ("dlsym", Door::Dlsym), ("proc", Door::ProcAddress)] {
         suspendable(&fixture, name);
         let mut program = Program::in_grant(&fixture, name, door);
         program.tell("calls");
         let calls = program.0.next_line().unwrap();
         assert!(calls.split(' ').count() >= 20, "{calls}");
-        let id = format!(
-            "{name}-{}",
-            Door::ALL.iter().position(|one| *one == door).unwrap() + 1
-        );
+        let id = format!("{name}-{}", Door::ALL.iter().position(|one| *one == door).unwrap() + 1);
         for call in calls.split(' ').chain(["all", "all"]) {
             done(&fixture, "suspend", name, &id, "suspended");
             assert_eq!(program.ask(call), "0 intact", "{call} by {door:?}");
@@ -165,19 +153,14 @@ fn a_neighbour_can_have_the_memory_meanwhile() {
     let mut neighbour = Program::in_grant(&fixture, "b", Door::Link);
     assert_eq!(neighbour.ask("hold 1700"), "0");
     let said = refused(&fixture, "resume", "a");
-    assert!(
-        said.contains("2 GiB") && said.contains("stays suspended"),
-        "{said}"
-    );
+    assert!(said.contains("2 GiB") && said.contains("stays suspended"), "{said}");
     program.tell("stream-query");
     assert!(!program.0.prints_within(Duration::from_secs(2)));
     assert_eq!(state(&fixture, "a-1"), "suspended");
     assert_eq!(neighbour.ask("copy"), "0 intact");
     drop(neighbour);
     let release = || fixture.vcuda(["grant", "release", "b"]).output().unwrap();
-    eventually("the neighbour's grant ends", A_MINUTE, || {
-        release().status.success()
-    });
+    eventually("the neighbour's grant ends", A_MINUTE, || release().status.success());
     assert_eq!(program.answer("stream-query"), "0 intact");
     assert_eq!(state(&fixture, "a-1"), "running");
     assert!(!fixture.vcuda(beside).output().unwrap().status.success());
@@ -188,9 +171,7 @@ fn processes_of_a_tenant_go_and_come_together() {
     let fixture = Fixture::with_config(SMALL);
     let _manager = fixture.manager();
     suspendable(&fixture, "a");
-    let mut programs: Vec<_> = (0..3)
-        .map(|_| Program::in_grant(&fixture, "a", Door::Link))
-        .collect();
+    let mut programs: Vec<_> = (0..3).map(|_| Program::in_grant(&fixture, "a", Door::Link)).collect();
     let used = fixture.used_bytes();
     done(&fixture, "suspend", "a", "a-1", "suspended");
     assert_eq!(fixture.used_bytes(), 0);
@@ -223,10 +204,7 @@ fn what_cannot_be_suspended_goes_on_and_the_reason_is_told() {
     assert_eq!(plain.ask("copy"), "0 intact");
     suspendable(&fixture, "empty");
     assert!(refused(&fixture, "suspend", "empty").contains("nothing to suspend"));
-    for (name, word) in [
-        ("managed", "managed memory"),
-        ("share", "shared with other processes"),
-    ] {
+    for (name, word) in [("managed", "managed memory"), ("share", "shared with other processes")] {
         suspendable(&fixture, name);
         let mut program = Program::in_grant(&fixture, name, Door::Link);
         assert_eq!(program.ask(name), "0");
@@ -285,15 +263,7 @@ fn a_process_of_another_tenant_is_never_locked() {
 fn a_run_without_a_grant_is_suspended_too() {
     let fixture = Fixture::with_config(SMALL);
     let _manager = fixture.manager();
-    let quota = [
-        "--name",
-        "job",
-        "--memory",
-        "1GiB",
-        "--cores",
-        "20",
-        "--suspendable",
-    ];
+    let quota = ["--name", "job", "--memory", "1GiB", "--cores", "20", "--suspendable"];
     let mut program = Program::start(&mut fixture.tenant(&quota, app("suspended", Door::Link)));
     done(&fixture, "suspend", "job", "job", "suspended");
     assert_eq!(fixture.used_bytes(), 0);
@@ -305,9 +275,7 @@ fn a_run_without_a_grant_is_suspended_too() {
     let mut again = Program::start(&mut fixture.tenant(&quota, app("suspended", Door::Link)));
     assert_eq!(again.ask("all"), "0 intact");
     // The manager has to see that the processes of the one before are gone.
-    eventually("the new tenant runs", Duration::from_secs(10), || {
-        state(&fixture, "job") == "running"
-    });
+    eventually("the new tenant runs", Duration::from_secs(10), || state(&fixture, "job") == "running");
     // Its own calls bring it back, not those of the one before.
     done(&fixture, "suspend", "job", "job", "suspended");
     assert_eq!(again.ask("all"), "0 intact");

@@ -72,16 +72,9 @@ impl Changes<'_> {
         let mut tenant = self.saturating(name, first)?;
         let directory = self.fixture.tenant_directory(name);
         let mut times_ms = Vec::new();
-        for share in [other, first]
-            .into_iter()
-            .cycle()
-            .take(2 * self.plan.changes as usize)
-        {
+        for share in [other, first].into_iter().cycle().take(2 * self.plan.changes as usize) {
             let begin_ns = clock::now_ns();
-            let change = QuotaChange {
-                cores_permille: Some(share.0),
-                ..QuotaChange::default()
-            };
+            let change = QuotaChange { cores_permille: Some(share.0), ..QuotaChange::default() };
             set::write(&directory, &change)?;
             let felt = |got: f64| (got - fraction(share)).abs() <= FELT;
             times_ms.push(self.watch(&mut tenant, |looks| ms_until(begin_ns, looks, felt))?);
@@ -96,10 +89,7 @@ impl Changes<'_> {
     /// A tenant that has saturated the GPU at its share for a while.
     fn saturating(&self, name: &str, share: CoreShare) -> Result<Tenant, Failure> {
         let mut tenant = self.fixture.tenant(name, None, share)?;
-        let work = Work {
-            depth: DEPTH,
-            ..CHANGED.work(self.iterations_per_ms)
-        };
+        let work = Work { depth: DEPTH, ..CHANGED.work(self.iterations_per_ms) };
         tenant.must(Request::Saturate { work })?;
         self.interrupt.sleep(WARM_UP)?;
         Ok(tenant)
@@ -156,10 +146,7 @@ mod tests {
 
     /// Readings of 5 ms steps with these shares (percent).
     fn looks(percent: &[u64]) -> Vec<Served> {
-        let mut looks = vec![Served {
-            served_ns: 0,
-            at_ns: 1_000_000_000,
-        }];
+        let mut looks = vec![Served { served_ns: 0, at_ns: 1_000_000_000 }];
         for share in percent {
             let last = looks[looks.len() - 1];
             looks.push(Served {

@@ -27,12 +27,7 @@ pub(super) struct Subject {
 }
 
 pub(super) const SUBJECTS: [Subject; 3] = [
-    Subject {
-        name: "launch, no limit",
-        is_launch: true,
-        cores: CoreShare::WHOLE,
-        has_memory_limit: false,
-    },
+    Subject { name: "launch, no limit", is_launch: true, cores: CoreShare::WHOLE, has_memory_limit: false },
     Subject {
         name: "launch, within a share of 90 %",
         is_launch: true,
@@ -66,22 +61,14 @@ pub(super) struct Overhead<'a> {
 impl Overhead<'_> {
     /// Medians over the pairs for one subject.
     pub(super) fn row(&self, subject: &Subject) -> Result<OverheadReport, Failure> {
-        let memory = subject
-            .has_memory_limit
-            .then(|| MemorySize(4 * self.fixture.unit_bytes()));
+        let memory = subject.has_memory_limit.then(|| MemorySize(4 * self.fixture.unit_bytes()));
         let call = if subject.is_launch {
-            Call::Launch {
-                iterations: (KERNEL_NS * self.iterations_per_ms / 1_000_000).max(1),
-            }
+            Call::Launch { iterations: (KERNEL_NS * self.iterations_per_ms / 1_000_000).max(1) }
         } else {
-            Call::AllocateAndFree {
-                bytes: ALLOCATION_BYTES,
-            }
+            Call::AllocateAndFree { bytes: ALLOCATION_BYTES }
         };
         let mut bare = self.fixture.bare("bare")?;
-        let mut tenant = self
-            .fixture
-            .tenant(subject.name_of_tenant(), memory, subject.cores)?;
+        let mut tenant = self.fixture.tenant(subject.name_of_tenant(), memory, subject.cores)?;
         let mut pairs = Vec::new();
         for _ in 0..self.plan.pairs {
             self.interrupt.sleep(Duration::ZERO)?;
@@ -104,13 +91,10 @@ impl Overhead<'_> {
     fn time(&self, program: &mut Tenant, call: Call) -> Result<Cost, Failure> {
         let parts = self.plan.parts;
         match program.ask(Request::Time { call, parts })? {
-            Reply::Timed { ps_per_call, p99_ns } => Ok(Cost {
-                mean: ps_per_call as f64 / 1000.0,
-                p99: p99_ns as f64,
-            }),
-            other => Err(Failure::Failed(format!(
-                "asked for the cost of a call, got {other:?}"
-            ))),
+            Reply::Timed { ps_per_call, p99_ns } => {
+                Ok(Cost { mean: ps_per_call as f64 / 1000.0, p99: p99_ns as f64 })
+            }
+            other => Err(Failure::Failed(format!("asked for the cost of a call, got {other:?}"))),
         }
     }
 }

@@ -38,16 +38,8 @@ pub(super) const USUAL: Load = Load::launches("1 ms", 1_000_000);
 /// The load of tenants that are idle at times, or whose shares are changed.
 pub(super) const CHANGED: Load = Load::launches("500 us", 500_000);
 const LONG: Load = Load::launches("20 ms", 20_000_000);
-const GRAPH: Load = Load {
-    name: "graph 10x100 us",
-    kernel_ns: 100_000,
-    shape: Shape::Graph { kernels: 10 },
-};
-const SYNCHRONIZED: Load = Load {
-    name: "1 ms + sync",
-    kernel_ns: 1_000_000,
-    shape: Shape::Synchronized,
-};
+const GRAPH: Load = Load { name: "graph 10x100 us", kernel_ns: 100_000, shape: Shape::Graph { kernels: 10 } };
+const SYNCHRONIZED: Load = Load { name: "1 ms + sync", kernel_ns: 1_000_000, shape: Shape::Synchronized };
 const LOADS: [&Load; 6] = [&SMALL, &SHORT, &USUAL, &LONG, &GRAPH, &SYNCHRONIZED];
 
 const ALONE: [&[u32]; 4] = [&[100], &[300], &[500], &[900]];
@@ -55,11 +47,7 @@ const SPLIT: [&[u32]; 4] = [&[300, 700], &[100, 900], &[500, 500], &[100, 200, 3
 
 impl Load {
     const fn launches(name: &'static str, kernel_ns: u64) -> Load {
-        Load {
-            name,
-            kernel_ns,
-            shape: Shape::Launches,
-        }
+        Load { name, kernel_ns, shape: Shape::Launches }
     }
 
     /// The work to submit, on a GPU with this rate.
@@ -93,10 +81,7 @@ pub(super) struct Row {
 
 impl Row {
     fn new(load: &'static Load, caps: &[u32]) -> Row {
-        Row {
-            load,
-            caps: caps.iter().copied().map(CoreShare).collect(),
-        }
+        Row { load, caps: caps.iter().copied().map(CoreShare).collect() }
     }
 }
 
@@ -141,11 +126,7 @@ impl Plan {
             });
         }
         if wants(BenchTable::Split) {
-            rows.extend(if args.quick {
-                vec![Row::new(&USUAL, &[300, 700])]
-            } else {
-                all(&SPLIT)
-            });
+            rows.extend(if args.quick { vec![Row::new(&USUAL, &[300, 700])] } else { all(&SPLIT) });
         }
         Ok(Plan {
             rows,
@@ -156,9 +137,7 @@ impl Plan {
                 true => 8,
             },
             has_shim: !args.without_shim,
-            windows: args
-                .seconds
-                .unwrap_or(if args.quick { QUICK_SECONDS } else { SECONDS }),
+            windows: args.seconds.unwrap_or(if args.quick { QUICK_SECONDS } else { SECONDS }),
             pairs: if args.quick { 5 } else { 15 },
             parts: if args.quick { 50 } else { 100 },
         })
@@ -183,20 +162,8 @@ fn refuse_contradictions(args: &BenchArgs) -> Result<(), Failure> {
             "changes",
             "without it there are no shares to change",
         ),
-        (
-            args.svg.is_some(),
-            "--svg",
-            BenchTable::Overhead,
-            "overhead",
-            no_picture,
-        ),
-        (
-            args.svg.is_some(),
-            "--svg",
-            BenchTable::Changes,
-            "changes",
-            no_picture,
-        ),
+        (args.svg.is_some(), "--svg", BenchTable::Overhead, "overhead", no_picture),
+        (args.svg.is_some(), "--svg", BenchTable::Changes, "changes", no_picture),
     ];
     for (is_given, option, table, name, why) in refused {
         if is_given && args.only == Some(table) {
@@ -235,20 +202,8 @@ mod tests {
         let whole = plan(&[]).unwrap();
         assert_eq!(whole.rows.len(), LOADS.len() * (ALONE.len() + SPLIT.len()));
         assert!(whole.has_overhead && whole.has_shim);
-        assert!(
-            plan(&["--only", "alone"])
-                .unwrap()
-                .rows
-                .iter()
-                .all(|row| row.caps.len() == 1)
-        );
-        assert!(
-            plan(&["--only", "split"])
-                .unwrap()
-                .rows
-                .iter()
-                .all(|row| row.caps.len() > 1)
-        );
+        assert!(plan(&["--only", "alone"]).unwrap().rows.iter().all(|row| row.caps.len() == 1));
+        assert!(plan(&["--only", "split"]).unwrap().rows.iter().all(|row| row.caps.len() > 1));
         assert!(plan(&["--only", "overhead"]).unwrap().rows.is_empty());
         let bare = plan(&["--without-shim"]).unwrap();
         assert!(!bare.has_overhead && bare.changes == 0);
@@ -273,10 +228,7 @@ mod tests {
             &["--svg", "x.svg", "--only", "changes"],
         ] {
             let words = plan(options).unwrap_err();
-            assert!(
-                words.starts_with(options[0]) && words.contains("--only"),
-                "{words}"
-            );
+            assert!(words.starts_with(options[0]) && words.contains("--only"), "{words}");
         }
     }
 

@@ -17,11 +17,7 @@ pub(super) struct Progress(ProgressBar);
 impl Progress {
     /// A bar for the steps of the plan.
     pub(super) fn new(plan: &Plan) -> Progress {
-        let overhead = if plan.has_overhead {
-            SUBJECTS.len() + 1 + running::ROWS.len()
-        } else {
-            0
-        };
+        let overhead = if plan.has_overhead { SUBJECTS.len() + 1 + running::ROWS.len() } else { 0 };
         let changes = if plan.changes > 0 { changes::ROWS } else { 0 };
         // One more for the calibration.
         let bar = ProgressBar::new((1 + plan.rows.len() + changes + overhead) as u64);

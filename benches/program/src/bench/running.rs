@@ -81,13 +81,7 @@ impl Costs<'_> {
             }
             Ok::<_, Failure>(sum)
         };
-        let arbiter = || {
-            self.fixture
-                .arbiters()
-                .iter()
-                .map(|pid| cpu_ns(*pid))
-                .sum::<u64>()
-        };
+        let arbiter = || self.fixture.arbiters().iter().map(|pid| cpu_ns(*pid)).sum::<u64>();
         let before = std::cell::Cell::new((LatenessUse::default(), 0));
         let (used, elapsed_ns, naps) = self.run_from(&mut programs, || {
             before.set((lateness()?, arbiter()));
@@ -173,9 +167,7 @@ fn looked_at(programs: &mut [Tenant]) -> Result<Used, Failure> {
 fn cpu_ns(pid: i32) -> u64 {
     let clock: Result<ClockId, _> = clock_getcpuclockid(Pid::from_raw(pid));
     let time = clock.and_then(clock_gettime);
-    time.map_or(0, |time| {
-        u64::try_from(time.tv_sec() * 1_000_000_000 + time.tv_nsec()).unwrap_or(0)
-    })
+    time.map_or(0, |time| u64::try_from(time.tv_sec() * 1_000_000_000 + time.tv_nsec()).unwrap_or(0))
 }
 
 #[cfg(test)]

@@ -41,14 +41,7 @@ impl<'a> Shares<'a> {
         interrupt: &'a Interrupt,
         iterations_per_ms: u64,
     ) -> Shares<'a> {
-        Shares {
-            plan,
-            fixture,
-            interrupt,
-            iterations_per_ms,
-            baselines: HashMap::new(),
-            started: 0,
-        }
+        Shares { plan, fixture, interrupt, iterations_per_ms, baselines: HashMap::new(), started: 0 }
     }
 
     /// Runs the row's tenants concurrently.
@@ -78,11 +71,7 @@ impl<'a> Shares<'a> {
     fn tenant(&mut self, cap: CoreShare) -> Result<Tenant, Failure> {
         self.started += 1;
         let name = format!("bench-{}", self.started);
-        if self.plan.has_shim {
-            self.fixture.tenant(&name, None, cap)
-        } else {
-            self.fixture.bare(&name)
-        }
+        if self.plan.has_shim { self.fixture.tenant(&name, None, cap) } else { self.fixture.bare(&name) }
     }
 
     /// Record of the tenants' service. On a real GPU that is the work done, at the rate of the same work alone.
@@ -104,10 +93,7 @@ impl<'a> Shares<'a> {
     /// without the pauses between them.
     fn baseline(&self, work: Work) -> Result<u64, Failure> {
         let work = match work.shape {
-            Shape::Synchronized => Work {
-                shape: Shape::Launches,
-                ..work
-            },
+            Shape::Synchronized => Work { shape: Shape::Launches, ..work },
             _ => work,
         };
         let mut alone = self.fixture.bare("baseline")?;
@@ -183,10 +169,7 @@ mod tests {
         let warm_up = samples_in(WARM_UP) as u64;
         let served = |look: u64| 50_000_000 * look.min(warm_up) + 25_000_000 * look.saturating_sub(warm_up);
         (0..=warm_up + seconds * samples_in(WINDOW) as u64)
-            .map(|look| Served {
-                served_ns: served(look),
-                at_ns: look * 100_000_000,
-            })
+            .map(|look| Served { served_ns: served(look), at_ns: look * 100_000_000 })
             .collect()
     }
 

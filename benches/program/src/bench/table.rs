@@ -53,15 +53,7 @@ pub(super) fn text(report: &Report) -> String {
 }
 
 fn alone_table(rows: &[&SharesReport]) -> String {
-    let mut lines = vec![words(&[
-        "WORK",
-        "CAP %",
-        "SHARE %",
-        "ERROR %",
-        "MAE pt",
-        "IDEAL pt",
-        "SHARE/CAP",
-    ])];
+    let mut lines = vec![words(&["WORK", "CAP %", "SHARE %", "ERROR %", "MAE pt", "IDEAL pt", "SHARE/CAP"])];
     for row in rows {
         lines.extend(row.tenants.iter().map(|tenant| {
             vec![
@@ -79,28 +71,20 @@ fn alone_table(rows: &[&SharesReport]) -> String {
 }
 
 fn split_table(rows: &[&SharesReport]) -> String {
-    let mut lines = vec![words(&[
-        "WORK", "CAPS %", "SHARES %", "RATIO %", "MAE pt", "JAIN", "USED",
-    ])];
+    let mut lines = vec![words(&["WORK", "CAPS %", "SHARES %", "RATIO %", "MAE pt", "JAIN", "USED"])];
     for row in rows {
         let of = |value: &dyn Fn(f64, f64) -> String| {
             let tenants = row.tenants.iter();
-            let all: Vec<String> = tenants
-                .map(|tenant| value(tenant.cap_percent, tenant.share_percent))
-                .collect();
+            let all: Vec<String> =
+                tenants.map(|tenant| value(tenant.cap_percent, tenant.share_percent)).collect();
             all.join("/")
         };
-        let worst_mae = row
-            .tenants
-            .iter()
-            .map(|tenant| tenant.mae_points)
-            .fold(0.0, f64::max);
+        let worst_mae = row.tenants.iter().map(|tenant| tenant.mae_points).fold(0.0, f64::max);
         lines.push(vec![
             row.work.to_owned(),
             of(&|cap, _| short(cap)),
             of(&|_, share| format!("{share:.1}")),
-            row.ratio_error_percent
-                .map_or_else(|| "-".to_owned(), |error| format!("{error:.1}")),
+            row.ratio_error_percent.map_or_else(|| "-".to_owned(), |error| format!("{error:.1}")),
             format!("{worst_mae:.2}"),
             format!("{:.4}", row.weighted_jain.unwrap_or_default()),
             format!("{:.3}", row.used_of_caps),
@@ -143,9 +127,8 @@ fn overhead_table(report: &Report) -> String {
 }
 
 fn running_table(report: &Report) -> String {
-    let mut lines = vec![words(&[
-        "CAPS %", "WORK", "SHIM", "ARBITER", "HOLDS", "MEDIAN", "P99", "SLEEP", "P99",
-    ])];
+    let mut lines =
+        vec![words(&["CAPS %", "WORK", "SHIM", "ARBITER", "HOLDS", "MEDIAN", "P99", "SLEEP", "P99"])];
     let us = |late: Option<f64>| late.map_or_else(|| "-".to_owned(), |late| format!("{late:.0}"));
     for row in &report.running {
         let caps: Vec<String> = row.caps_percent.iter().copied().map(short).collect();
@@ -167,44 +150,20 @@ fn running_table(report: &Report) -> String {
 fn summary(report: &Report) -> String {
     let summary = &report.summary;
     let figures = [
-        (
-            "alone: mean error",
-            summary.alone_mean_error_percent,
-            "% of the cap",
-        ),
+        ("alone: mean error", summary.alone_mean_error_percent, "% of the cap"),
         ("alone: mean MAE", summary.alone_mean_mae_points, "points"),
         ("alone: mean share/cap", summary.alone_mean_throughput_of_cap, ""),
-        (
-            "side by side: ratio error, mean",
-            summary.split_mean_ratio_error_percent,
-            "%",
-        ),
-        (
-            "side by side: ratio error, worst",
-            summary.split_worst_ratio_error_percent,
-            "%",
-        ),
-        (
-            "side by side: weighted Jain, worst",
-            summary.split_worst_weighted_jain,
-            "",
-        ),
-        (
-            "side by side: used of the caps, least",
-            summary.split_least_used_of_caps,
-            "",
-        ),
+        ("side by side: ratio error, mean", summary.split_mean_ratio_error_percent, "%"),
+        ("side by side: ratio error, worst", summary.split_worst_ratio_error_percent, "%"),
+        ("side by side: weighted Jain, worst", summary.split_worst_weighted_jain, ""),
+        ("side by side: used of the caps, least", summary.split_least_used_of_caps, ""),
     ];
     let known = figures.into_iter().filter_map(|(name, figure, unit)| {
         let figure = figure?;
         Some(format!("{name} {figure:.3} {unit}").trim_end().to_owned() + "\n")
     });
     let text: String = known.collect();
-    if text.is_empty() {
-        text
-    } else {
-        format!("\n{text}")
-    }
+    if text.is_empty() { text } else { format!("\n{text}") }
 }
 
 fn words(words: &[&str]) -> Vec<String> {
@@ -219,9 +178,7 @@ fn short(percent: f64) -> String {
 /// Columns with the first one aligned left, the others right.
 fn lined(lines: Vec<Vec<String>>) -> String {
     let mut table = Table::new();
-    table
-        .load_style(NOTHING)
-        .set_content_arrangement(ContentArrangement::Disabled);
+    table.load_style(NOTHING).set_content_arrangement(ContentArrangement::Disabled);
     for line in lines {
         table.add_row(line);
     }
@@ -231,10 +188,7 @@ fn lined(lines: Vec<Vec<String>>) -> String {
             column.set_cell_alignment(CellAlignment::Right);
         }
     }
-    table
-        .lines()
-        .map(|line| line.trim_end().to_owned() + "\n")
-        .collect()
+    table.lines().map(|line| line.trim_end().to_owned() + "\n").collect()
 }
 
 #[cfg(test)]
@@ -318,11 +272,7 @@ mod tests {
                 let columns = line.chars().count();
                 assert!(columns <= WIDTH, "{columns} columns: {line}");
             }
-            let first = if has_shim {
-                "the worst is 99.9 of 10 %"
-            } else {
-                "WITHOUT the shim"
-            };
+            let first = if has_shim { "the worst is 99.9 of 10 %" } else { "WITHOUT the shim" };
             for words in [
                 "NOTE",
                 first,

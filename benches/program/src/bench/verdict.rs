@@ -30,10 +30,6 @@ fn off_points(tenant: &TenantReport) -> f64 {
 
 /// Work and caps of a row, such as `1 ms, 30/70`.
 fn case(row: &SharesReport) -> String {
-    let caps: Vec<String> = row
-        .tenants
-        .iter()
-        .map(|tenant| tenant.cap_percent.to_string())
-        .collect();
+    let caps: Vec<String> = row.tenants.iter().map(|tenant| tenant.cap_percent.to_string()).collect();
     format!("{}, {}", row.work, caps.join("/"))
 }

@@ -43,10 +43,7 @@ mod tests {
 
     #[test]
     fn a_bar_is_filled_in_proportion_and_marked_at_its_limit() {
-        assert_eq!(
-            bar(250, 1000, 500),
-            format!("{}{}|{}", "#".repeat(10), ".".repeat(10), ".".repeat(20))
-        );
+        assert_eq!(bar(250, 1000, 500), format!("{}{}|{}", "#".repeat(10), ".".repeat(10), ".".repeat(20)));
         assert_eq!(bar(1000, 1000, 1000), format!("{}|", "#".repeat(40)));
         // More than the whole, and a scale of nothing.
         assert_eq!(bar(7, 5, 9), format!("{}|", "#".repeat(40)));

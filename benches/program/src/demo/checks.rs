@@ -35,10 +35,7 @@ impl Check {
 
 impl Checks {
     pub(crate) fn new(output: Output) -> Checks {
-        Checks {
-            output,
-            checks: Vec::new(),
-        }
+        Checks { output, checks: Vec::new() }
     }
 
     /// Records a check and prints its measurement.
@@ -76,13 +73,7 @@ impl Checks {
         let (check, expected, measured) = (check.to_owned(), expected.into(), measured.into());
         // An error is ignored, as the summary repeats the check.
         let _ = self.output.say(format_args!("   {check}: {measured}"));
-        self.checks.push(Check {
-            check,
-            measured,
-            expected,
-            passed,
-            not_measurable,
-        });
+        self.checks.push(Check { check, measured, expected, passed, not_measurable });
     }
 
     /// Prints a line per check, or JSON, on stdout. Fails if a check failed.
@@ -98,24 +89,13 @@ impl Checks {
         } else {
             self.table(&mut out)?;
         }
-        if self.checks.iter().any(Check::failed) {
-            Err(Failure::Reported)
-        } else {
-            Ok(())
-        }
+        if self.checks.iter().any(Check::failed) { Err(Failure::Reported) } else { Ok(()) }
     }
 
     fn table(&self, out: &mut io::StdoutLock<'_>) -> Result<(), Failure> {
         let is_terminal = out.is_terminal();
         writeln!(out, "\n      {:<34}{:<26}expected", "check", "measured")?;
-        for Check {
-            check,
-            measured,
-            expected,
-            passed,
-            not_measurable,
-        } in &self.checks
-        {
+        for Check { check, measured, expected, passed, not_measurable } in &self.checks {
             let verdict = match (passed, not_measurable, is_terminal) {
                 (true, _, true) => "\x1b[32mPASS\x1b[0m",
                 (true, _, false) => "PASS",
@@ -133,11 +113,8 @@ impl Checks {
     fn sentence(&self) -> String {
         let all = self.checks.len();
         let failed = self.checks.iter().filter(|check| check.failed()).count();
-        let unmeasured: Vec<&String> = self
-            .checks
-            .iter()
-            .filter_map(|check| check.not_measurable.as_ref())
-            .collect();
+        let unmeasured: Vec<&String> =
+            self.checks.iter().filter_map(|check| check.not_measurable.as_ref()).collect();
         let sum = match (failed, unmeasured.len()) {
             (0, 0) => format!("all {all} checks passed"),
             (0, count) => format!("{} of {all} checks passed", all - count),
@@ -172,9 +149,7 @@ mod tests {
         assert!(checks.summary().is_ok());
         checks.add_unless(None, "memory", "refused", "allocated", false);
         assert!(
-            checks
-                .sentence()
-                .starts_with("1 of 3 checks failed\n1 not measured"),
+            checks.sentence().starts_with("1 of 3 checks failed\n1 not measured"),
             "{}",
             checks.sentence()
         );

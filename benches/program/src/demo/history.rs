@@ -71,12 +71,7 @@ impl History {
             lines,
         };
         let panels = [
-            panel(
-                "GPU time, beside the caps",
-                "% of the GPU",
-                100.0,
-                times.collect(),
-            ),
+            panel("GPU time, beside the caps", "% of the GPU", 100.0, times.collect()),
             panel("memory, beside the quotas", "GiB", top, memory.collect()),
         ];
         chart::write(&panels, place)

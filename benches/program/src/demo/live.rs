@@ -23,14 +23,7 @@ pub(crate) struct Live<'a> {
 impl<'a> Live<'a> {
     /// Bars for the tenants of the GPU `uuid`; the first ones show no shares.
     pub(crate) fn new(inventory: &'a Inventory, watch: Watch, uuid: String, output: Output) -> Live<'a> {
-        Live {
-            inventory,
-            watch,
-            uuid,
-            drawn_lines: 0,
-            output,
-            history: History::default(),
-        }
+        Live { inventory, watch, uuid, drawn_lines: 0, output, history: History::default() }
     }
 
     /// Updates without drawing.
@@ -79,17 +72,9 @@ impl<'a> Live<'a> {
 fn line(snapshot: &Snapshot) -> String {
     let tenants = snapshot.gpus.iter().flat_map(|gpu| &gpu.tenants).map(|tenant| {
         let used = tenant.core_used_permille;
-        let (cores, limit) = (
-            CoreShare(tenant.core_limit_permille),
-            MemorySize(tenant.memory_limit_bytes),
-        );
+        let (cores, limit) = (CoreShare(tenant.core_limit_permille), MemorySize(tenant.memory_limit_bytes));
         let memory = MemorySize(tenant.memory_used_bytes);
-        format!(
-            "{} {}.{} of {cores}, {memory} of {limit}",
-            tenant.name,
-            used / 10,
-            used % 10
-        )
+        format!("{} {}.{} of {cores}, {memory} of {limit}", tenant.name, used / 10, used % 10)
     });
     tenants.collect::<Vec<_>>().join(";  ")
 }

@@ -36,14 +36,7 @@ pub(crate) fn play(
         return output.say("\nvcuda-manager is not beside this program: its scenario is left out");
     };
     output.say("\nA node's manager grants d (30 %) and e (60 %) their parts")?;
-    NodeScenario {
-        fixture,
-        interrupt,
-        output,
-        checks,
-        manager,
-    }
-    .play()
+    NodeScenario { fixture, interrupt, output, checks, manager }.play()
 }
 
 struct NodeScenario<'a> {
@@ -60,9 +53,7 @@ impl NodeScenario<'_> {
         let quota = MemorySize(4 * unit);
         for (name, memory, cores) in [("d", quota.0, "30"), ("e", 8 * unit, "60")] {
             let (memory, gpu) = (format!("{memory}B"), self.fixture.gpu().uuid.to_string());
-            let arguments = [
-                "grant", "create", name, "--memory", &memory, "--cores", cores, "--gpu", &gpu,
-            ];
+            let arguments = ["grant", "create", name, "--memory", &memory, "--cores", cores, "--gpu", &gpu];
             self.fixture.vcuda(&arguments)?;
         }
         let (mut d, mut e) = (self.fixture.granted("d")?, self.fixture.granted("e")?);
@@ -71,8 +62,7 @@ impl NodeScenario<'_> {
         let more = Request::Allocate { bytes: quota.0 };
         self.check_reply(&format!("d asks for {quota}"), &Reply::OutOfMemory, &d.ask(more)?);
         let raised = MemorySize(6 * unit);
-        self.fixture
-            .vcuda(&["grant", "resize", "d", "--memory", &format!("{}B", raised.0)])?;
+        self.fixture.vcuda(&["grant", "resize", "d", "--memory", &format!("{}B", raised.0)])?;
         let what = format!("{quota} after grant resize {raised}");
         self.check_reply(&what, &Reply::Done, &d.ask(more)?);
 
@@ -90,12 +80,9 @@ impl NodeScenario<'_> {
 
     /// Kills the manager and starts it again: the quota of `d` holds meanwhile, and both tenants register again.
     fn restart(&mut self, d: &mut Tenant, raised: MemorySize) -> Result<(), Failure> {
-        self.output
-            .say("The manager is killed with SIGKILL, and started again")?;
+        self.output.say("The manager is killed with SIGKILL, and started again")?;
         self.manager.kill()?;
-        let reply = d.ask(Request::Allocate {
-            bytes: 3 * self.fixture.unit_bytes(),
-        })?;
+        let reply = d.ask(Request::Allocate { bytes: 3 * self.fixture.unit_bytes() })?;
         self.check_reply("d's quota without a manager", &Reply::OutOfMemory, &reply);
         self.manager.start_again()?;
         let start_ns = clock::now_ns();
@@ -140,8 +127,7 @@ impl NodeScenario<'_> {
             self.interrupt.sleep(SECOND)?;
             let snapshot = view::snapshot(&self.manager.node()?)?;
             if look + 1 == LOOKS {
-                self.output
-                    .write(render::table(&snapshot, self.output.is_terminal()))?;
+                self.output.write(render::table(&snapshot, self.output.is_terminal()))?;
             }
             let tenants: Vec<TenantView> = snapshot.gpus.into_iter().flat_map(|gpu| gpu.tenants).collect();
             for (sum, id) in sums.iter_mut().zip(["d-1", "e-2"]) {
@@ -167,9 +153,7 @@ impl NodeScenario<'_> {
     fn metric(&self, name: &str, container: &str) -> Result<f64, Failure> {
         let page = self.manager.metrics()?;
         let (beginning, label) = (format!("{name}{{"), format!("container=\"{container}\""));
-        let line = page
-            .lines()
-            .find(|line| line.starts_with(&beginning) && line.contains(&label));
+        let line = page.lines().find(|line| line.starts_with(&beginning) && line.contains(&label));
         let value = line.and_then(|line| line.rsplit(' ').next()?.parse().ok());
         value.ok_or_else(|| Failure::Failed(format!("the metrics have no {name} of {container}")))
     }
@@ -193,7 +177,6 @@ impl NodeScenario<'_> {
             Reply::OutOfMemory => "CUDA_ERROR_OUT_OF_MEMORY".to_owned(),
             other => format!("{other:?}"),
         };
-        self.checks
-            .add(claim, words(expected), words(reply), reply == expected);
+        self.checks.add(claim, words(expected), words(reply), reply == expected);
     }
 }

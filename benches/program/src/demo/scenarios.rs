@@ -36,22 +36,8 @@ pub(crate) fn play(
 ) -> Result<(), Failure> {
     let unit = fixture.unit_bytes();
     let record = Record::find(fixture)?;
-    let live = Live::new(
-        fixture.inventory(),
-        fixture.watch()?,
-        fixture.gpu().uuid.to_string(),
-        output,
-    );
-    let mut demo = Demo {
-        fixture,
-        interrupt,
-        output,
-        checks,
-        record,
-        live,
-        shown: Vec::new(),
-        unit,
-    };
+    let live = Live::new(fixture.inventory(), fixture.watch()?, fixture.gpu().uuid.to_string(), output);
+    let mut demo = Demo { fixture, interrupt, output, checks, record, live, shown: Vec::new(), unit };
     let mut pair = demo.share()?;
     demo.memory_and_death()?;
     demo.change_cores(&mut pair)?;
@@ -84,9 +70,7 @@ impl Demo<'_> {
     /// Checks the shares of two tenants that saturate the GPU.
     fn share(&mut self) -> Result<Pair, Failure> {
         let (small, large) = (MemorySize(4 * self.unit), MemorySize(8 * self.unit));
-        self.say(&format!(
-            "Tenants a ({small}, 30 %) and b ({large}, 60 %) both try to take the whole GPU"
-        ))?;
+        self.say(&format!("Tenants a ({small}, 30 %) and b ({large}, 60 %) both try to take the whole GPU"))?;
         let mut a = self.fixture.tenant("a", Some(small), CoreShare(300))?;
         let mut b = self.fixture.tenant("b", Some(large), CoreShare(600))?;
         a.must(Request::Allocate { bytes: self.unit })?;
@@ -117,17 +101,10 @@ impl Demo<'_> {
 
         let too_much = MemorySize(quota.0 + self.unit);
         let reply = first.ask(Request::Allocate { bytes: too_much.0 })?;
-        self.check_reply(
-            &format!("c asks for {too_much} of {quota}"),
-            &Reply::OutOfMemory,
-            &reply,
-        );
+        self.check_reply(&format!("c asks for {too_much} of {quota}"), &Reply::OutOfMemory, &reply);
         // Two of these allocations and contexts exceed the quota; one of each fits.
         let overhead = match cuda {
-            Reply::Memory {
-                free_bytes,
-                total_bytes,
-            } => total_bytes.saturating_sub(free_bytes),
+            Reply::Memory { free_bytes, total_bytes } => total_bytes.saturating_sub(free_bytes),
             _ => 0,
         };
         let part = self.rounded(quota.0.saturating_sub(2 * overhead) * 3 / 4);
@@ -139,11 +116,7 @@ impl Demo<'_> {
         self.say("A second process joins c; the first is killed with SIGKILL")?;
         let mut second = self.fixture.join("c")?;
         let reply = second.ask(Request::Allocate { bytes: part.0 })?;
-        self.check_reply(
-            &format!("{part} while the first lives"),
-            &Reply::OutOfMemory,
-            &reply,
-        );
+        self.check_reply(&format!("{part} while the first lives"), &Reply::OutOfMemory, &reply);
         let before = self.used_bytes("c")?;
         let gpu_before = self.gpu_used_bytes()?;
         let start_ns = clock::now_ns();
@@ -152,9 +125,8 @@ impl Demo<'_> {
         self.check_back("memory back in c's quota", back);
         let back = self.until(start_ns, |demo| Ok(demo.gpu_used_bytes()? + part.0 <= gpu_before))?;
         self.check_back(&format!("memory back ({})", self.record.memory_source()), back);
-        let back = self.until(start_ns, |_| {
-            Ok(second.ask(Request::Allocate { bytes: part.0 })? == Reply::Done)
-        })?;
+        let back =
+            self.until(start_ns, |_| Ok(second.ask(Request::Allocate { bytes: part.0 })? == Reply::Done))?;
         self.check_back(&format!("{part} for the second process"), back);
 
         self.watch_for(SECOND)?;
@@ -169,23 +141,13 @@ impl Demo<'_> {
         let reply = tenant.ask(Request::Allocate { bytes: more.0 })?;
         self.check_reply(&format!("{more} more with {quota}"), &Reply::OutOfMemory, &reply);
         let raised = MemorySize(quota.0 + 2 * self.unit);
-        self.fixture
-            .vcuda(&["set", "c", "--memory", &format!("{}B", raised.0)])?;
+        self.fixture.vcuda(&["set", "c", "--memory", &format!("{}B", raised.0)])?;
         let reply = tenant.ask(Request::Allocate { bytes: more.0 })?;
-        self.check_reply(
-            &format!("{more} after set --memory {raised}"),
-            &Reply::Done,
-            &reply,
-        );
+        self.check_reply(&format!("{more} after set --memory {raised}"), &Reply::Done, &reply);
         let lowered = MemorySize(quota.0 / 2);
-        self.fixture
-            .vcuda(&["set", "c", "--memory", &format!("{}B", lowered.0)])?;
+        self.fixture.vcuda(&["set", "c", "--memory", &format!("{}B", lowered.0)])?;
         let reply = tenant.ask(Request::Allocate { bytes: 1 << 20 })?;
-        self.check_reply(
-            &format!("1 MiB after set --memory {lowered}"),
-            &Reply::OutOfMemory,
-            &reply,
-        );
+        self.check_reply(&format!("1 MiB after set --memory {lowered}"), &Reply::OutOfMemory, &reply);
         Ok(())
     }
 
@@ -231,10 +193,7 @@ impl Demo<'_> {
         let [a_before, b_before] = self.served(pair)?;
         self.watch_for(time)?;
         let [a_after, b_after] = self.served(pair)?;
-        Ok((
-            permille(a_after.share_since(a_before)),
-            permille(b_after.share_since(b_before)),
-        ))
+        Ok((permille(a_after.share_since(a_before)), permille(b_after.share_since(b_before))))
     }
 
     fn served(&self, pair: &mut Pair) -> Result<[Served; 2], Failure> {
@@ -252,10 +211,7 @@ impl Demo<'_> {
     fn used_bytes(&mut self, name: &str) -> Result<u64, Failure> {
         let snapshot = self.live.look()?;
         let tenants = snapshot.gpus.iter().flat_map(|gpu| &gpu.tenants);
-        Ok(tenants
-            .filter(|tenant| tenant.name == name)
-            .map(|tenant| tenant.memory_used_bytes)
-            .sum())
+        Ok(tenants.filter(|tenant| tenant.name == name).map(|tenant| tenant.memory_used_bytes).sum())
     }
 
     /// Memory taken of the GPU itself, by the simulator's record or the host's NVML (bytes).
@@ -287,33 +243,21 @@ impl Demo<'_> {
     fn check_share(&mut self, claim: &str, expected: u32, measured: u32) {
         let is_met = measured.abs_diff(expected) <= TOLERANCE_PERMILLE;
         let percent = |permille: u32| format!("{}.{} %", permille / 10, permille % 10);
-        self.checks.add_timed(
-            claim,
-            format!("{} +- 5", percent(expected)),
-            percent(measured),
-            is_met,
-        );
+        self.checks.add_timed(claim, format!("{} +- 5", percent(expected)), percent(measured), is_met);
     }
 
     fn check_total(&mut self, claim: &str, quota: MemorySize, reply: &Reply) {
         match reply {
             Reply::Memory { total_bytes, .. } => {
                 let total = MemorySize(*total_bytes);
-                self.checks
-                    .add(claim, quota.to_string(), total.to_string(), total == quota);
+                self.checks.add(claim, quota.to_string(), total.to_string(), total == quota);
             }
-            other => self
-                .checks
-                .add(claim, quota.to_string(), format!("{other:?}"), false),
+            other => self.checks.add(claim, quota.to_string(), format!("{other:?}"), false),
         }
     }
 
     fn check_reply(&mut self, claim: &str, expected: &Reply, reply: &Reply) {
-        let wanted = if *expected == Reply::Done {
-            "allocated"
-        } else {
-            "refused"
-        };
+        let wanted = if *expected == Reply::Done { "allocated" } else { "refused" };
         let got = match reply {
             Reply::Done => "allocated".to_owned(),
             Reply::OutOfMemory => "CUDA_ERROR_OUT_OF_MEMORY".to_owned(),
@@ -323,14 +267,9 @@ impl Demo<'_> {
     }
 
     fn check_back(&mut self, claim: &str, back: Option<Duration>) {
-        let measured = back.map_or_else(
-            || "not back".to_owned(),
-            |time| format!("{} ms", time.as_millis()),
-        );
+        let measured = back.map_or_else(|| "not back".to_owned(), |time| format!("{} ms", time.as_millis()));
         match back {
-            Some(time) => self
-                .checks
-                .add_timed(claim, "within 1000 ms", measured, time <= BACK_WITHIN),
+            Some(time) => self.checks.add_timed(claim, "within 1000 ms", measured, time <= BACK_WITHIN),
             None => self.checks.add(claim, "within 1000 ms", measured, false),
         }
     }

@@ -28,9 +28,7 @@ pub(super) fn play(
     }
     output.say("\nWithout vcuda: b takes what it can, with three processes")?;
     let mut a = fixture.bare("a")?;
-    let mut b: Vec<Tenant> = (0..PROCESSES)
-        .map(|_| fixture.bare("b"))
-        .collect::<Result<_, _>>()?;
+    let mut b: Vec<Tenant> = (0..PROCESSES).map(|_| fixture.bare("b")).collect::<Result<_, _>>()?;
     let work = a.work_of_a_millisecond()?;
     for program in b.iter_mut().chain([&mut a]) {
         program.must(Request::Saturate { work })?;
@@ -44,27 +42,15 @@ pub(super) fn play(
         format!("{:.1} %", share * 100.0),
         share < 0.3,
     );
-    let taken = b
-        .first_mut()
-        .map_or(Ok(0), |b| take_all(b, fixture.unit_bytes()))?;
-    output.say(format_args!(
-        "   b allocates until nothing is left: {}",
-        MemorySize(taken)
-    ))?;
-    let reply = a.ask(Request::Allocate {
-        bytes: fixture.unit_bytes(),
-    })?;
+    let taken = b.first_mut().map_or(Ok(0), |b| take_all(b, fixture.unit_bytes()))?;
+    output.say(format_args!("   b allocates until nothing is left: {}", MemorySize(taken)))?;
+    let reply = a.ask(Request::Allocate { bytes: fixture.unit_bytes() })?;
     let answer = if reply == Reply::OutOfMemory {
         "CUDA_ERROR_OUT_OF_MEMORY".to_owned()
     } else {
         format!("{reply:?}")
     };
-    checks.add(
-        "without vcuda: a asks for memory",
-        "refused",
-        answer,
-        reply == Reply::OutOfMemory,
-    );
+    checks.add("without vcuda: a asks for memory", "refused", answer, reply == Reply::OutOfMemory);
     let start = fixture.bare("c").map(drop);
     checks.add(
         "without vcuda: c starts",

@@ -29,11 +29,7 @@ fn present(name: &str, memory_gib: u64, holder: Holder) -> Grant {
 }
 
 fn of_pod() -> Holder {
-    Holder {
-        namespace: "ml".to_owned(),
-        pod: "train-0".to_owned(),
-        ..Holder::default()
-    }
+    Holder { namespace: "ml".to_owned(), pod: "train-0".to_owned(), ..Holder::default() }
 }
 
 const ANY: WantedGpus = WantedGpus::Number(None);
@@ -63,37 +59,21 @@ fn what_frees_room_comes_first_and_what_is_not_in_the_file_stays() {
         "change grows-1: memory 1 GiB -> 2 GiB",
         "create new: 1 GiB, 30 % fixed on 1 GPU(s)",
     ];
-    assert_eq!(
-        words(&file, &here, false).unwrap(),
-        (rest.map(str::to_owned).into(), 1)
-    );
+    assert_eq!(words(&file, &here, false).unwrap(), (rest.map(str::to_owned).into(), 1));
     let (pruned, unchanged) = words(&file, &here, true).unwrap();
     assert_eq!((&pruned[1..], unchanged), (&rest.map(str::to_owned)[..], 1));
     assert_eq!(pruned[0], "release other-1: 1 GiB, 30 % fixed");
     // Rebuilt without its holder: it may be a pod's.
-    let rebuilt = Grant {
-        created_unix_ms: 0,
-        ..present("rebuilt", 1, Holder::default())
-    };
+    let rebuilt = Grant { created_unix_ms: 0, ..present("rebuilt", 1, Holder::default()) };
     assert_eq!(words(&[], &[rebuilt], true).unwrap(), (Vec::new(), 0));
 }
 
 #[test]
 fn a_pods_grant_and_other_gpus_are_refused() {
     let pod = words(&[wanted("pod", 1, ANY)], &[present("pod", 1, of_pod())], false).unwrap_err();
-    assert!(
-        pod.starts_with("g.yaml:7: name 'pod': a grant of Kubernetes (ml/train-0)"),
-        "{pod}"
-    );
-    for gpus in [
-        WantedGpus::Number(Some(2)),
-        WantedGpus::Named(vec!["GPU-b".to_owned()]),
-    ] {
-        let error = words(
-            &[wanted("web", 1, gpus)],
-            &[present("web", 1, Holder::default())],
-            false,
-        );
+    assert!(pod.starts_with("g.yaml:7: name 'pod': a grant of Kubernetes (ml/train-0)"), "{pod}");
+    for gpus in [WantedGpus::Number(Some(2)), WantedGpus::Named(vec!["GPU-b".to_owned()])] {
+        let error = words(&[wanted("web", 1, gpus)], &[present("web", 1, Holder::default())], false);
         assert!(error.unwrap_err().contains("web-1 has GPU-a, the file says gpu"));
     }
 }
@@ -101,19 +81,10 @@ fn a_pods_grant_and_other_gpus_are_refused() {
 #[test]
 fn what_is_fixed_when_a_grant_is_made_is_refused_and_not_changed() {
     let here = |suspendable, memory_wait_ms| {
-        [Grant {
-            suspendable,
-            memory_wait_ms,
-            ..present("web", 1, Holder::default())
-        }]
+        [Grant { suspendable, memory_wait_ms, ..present("web", 1, Holder::default()) }]
     };
-    let file = |is_suspendable, memory_wait_ms| {
-        [Wanted {
-            is_suspendable,
-            memory_wait_ms,
-            ..wanted("web", 1, ANY)
-        }]
-    };
+    let file =
+        |is_suspendable, memory_wait_ms| [Wanted { is_suspendable, memory_wait_ms, ..wanted("web", 1, ANY) }];
     // 120 s is the usual wait: written or not, it is the same.
     for same in [
         (file(true, None), here(true, None)),

@@ -31,9 +31,7 @@ fn drawn(state: &Screen, width: u16, height: u16) -> Vec<String> {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
     terminal.draw(|frame| screen(frame, state)).unwrap();
     let buffer = terminal.backend().buffer();
-    (0..height)
-        .map(|y| (0..width).map(|x| buffer[(x, y)].symbol()).collect::<String>())
-        .collect()
+    (0..height).map(|y| (0..width).map(|x| buffer[(x, y)].symbol()).collect::<String>()).collect()
 }
 
 fn state() -> Screen {
@@ -53,11 +51,7 @@ fn state() -> Screen {
 fn press(state: &mut Screen, keys: &str) -> bool {
     let environment = Environment::read();
     keys.chars().all(|key| {
-        let key = if key == '\n' {
-            KeyCode::Enter
-        } else {
-            KeyCode::Char(key)
-        };
+        let key = if key == '\n' { KeyCode::Enter } else { KeyCode::Char(key) };
         state.press(key, KeyModifiers::NONE, &environment)
     })
 }
@@ -71,10 +65,7 @@ fn the_busiest_tenant_comes_first_with_its_history_and_processes() {
     assert!(lines[place("busy")].contains("30.0 / 50 %"), "{lines:#?}");
     assert!(lines[place("busy")].contains("25%"), "{lines:#?}");
     assert!(lines[place("busy")].contains("▁▃"), "{lines:#?}");
-    assert!(
-        lines.iter().any(|line| line.contains("20480MiB / 81920MiB")),
-        "{lines:#?}"
-    );
+    assert!(lines.iter().any(|line| line.contains("20480MiB / 81920MiB")), "{lines:#?}");
     assert!(lines[place("busy") + 1].contains("alice"), "{lines:#?}");
 }
 
@@ -83,10 +74,7 @@ fn the_busiest_tenant_comes_first_with_its_history_and_processes() {
 fn a_frame_is_as_wide_as_the_terminal() {
     for width in [60_u16, 80, 160] {
         let lines = drawn(&state(), width, 12);
-        let text: String = lines
-            .iter()
-            .map(|line| format!("{}\n", line.trim_end()))
-            .collect();
+        let text: String = lines.iter().map(|line| format!("{}\n", line.trim_end())).collect();
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/tests/cli/transcripts");
         let place = format!("{folder}/top-{width}.txt");
         if std::env::var_os("VCUDA_TEST_WRITE").is_some() {
@@ -101,11 +89,7 @@ fn a_frame_is_as_wide_as_the_terminal() {
 fn keys_sort_filter_and_help() {
     let mut state = state();
     assert!(press(&mut state, "?"));
-    assert!(
-        drawn(&state, 80, 12)
-            .join("\n")
-            .contains("change the selected tenant's quota")
-    );
+    assert!(drawn(&state, 80, 12).join("\n").contains("change the selected tenant's quota"));
     assert!(press(&mut state, "xn/idle\n"));
     let text = drawn(&state, 80, 12).join("\n");
     assert!(text.contains("idle") && !text.contains("busy"), "{text}");
@@ -132,10 +116,7 @@ fn a_failed_look_is_told_and_what_was_seen_stays() {
     let mut state = state();
     state.apply(Err(Failure::Unavailable("the manager is gone".to_owned())));
     let lines = drawn(&state, 80, 12).join("\n");
-    assert!(
-        lines.contains("the manager is gone") && lines.contains("busy"),
-        "{lines}"
-    );
+    assert!(lines.contains("the manager is gone") && lines.contains("busy"), "{lines}");
 }
 
 #[test]

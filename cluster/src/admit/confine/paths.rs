@@ -8,12 +8,7 @@ use super::super::refusal::Refusal;
 use super::{Part, refuse};
 
 /// Paths in a container that carry its limits.
-const OURS: [&str; 4] = [
-    "/etc/vcuda",
-    "/etc/ld.so.preload",
-    "/usr/lib/vcuda",
-    "/usr/local/bin/vcuda",
-];
+const OURS: [&str; 4] = ["/etc/vcuda", "/etc/ld.so.preload", "/usr/lib/vcuda", "/usr/local/bin/vcuda"];
 /// Folder in a container whose entries tell NVIDIA's toolkit GPUs (`accept-nvidia-visible-devices-as-volume-mounts`).
 const OF_TOOLKIT: &str = "/run/nvidia-container-devices";
 
@@ -28,9 +23,7 @@ pub fn host_paths(listed: &[String]) -> Result<Vec<PathBuf>, String> {
     for text in listed {
         let path = normal(text);
         if !text.starts_with('/') || text.split('/').any(|part| part == "..") || path == Path::new("/") {
-            return Err(format!(
-                "'{text}': write the absolute path of a folder, such as /data"
-            ));
+            return Err(format!("'{text}': write the absolute path of a folder, such as /data"));
         }
         if let Some(other) = paths.iter().find(|other| is_on_the_way(&path, other)) {
             return Err(format!(
@@ -61,9 +54,7 @@ pub(super) fn check_volume(volume: &Volume, host_paths: &[PathBuf]) -> Result<()
 /// Checks that a container's mounts hide no file that carries its limits.
 pub(super) fn check_mounts(part: &Part<'_>) -> Result<(), Refusal> {
     for path in places(part) {
-        let hides = OURS
-            .iter()
-            .find(|ours| is_on_the_way(&normal(path), Path::new(ours)));
+        let hides = OURS.iter().find(|ours| is_on_the_way(&normal(path), Path::new(ours)));
         if let Some(ours) = hides {
             return refuse(format!(
                 "container {}: mountPath {path}: it would hide {ours}, which carries the limits; mount it elsewhere",

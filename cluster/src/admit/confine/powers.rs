@@ -23,13 +23,8 @@ const CAPABILITIES: [&str; 13] = [
     "SYS_CHROOT",
 ];
 /// SELinux types that a container may have.
-const SELINUX_TYPES: [&str; 5] = [
-    "",
-    "container_t",
-    "container_init_t",
-    "container_kvm_t",
-    "container_engine_t",
-];
+const SELINUX_TYPES: [&str; 5] =
+    ["", "container_t", "container_init_t", "container_kvm_t", "container_engine_t"];
 
 /// Profiles of a pod or a container that confine it.
 #[derive(Clone, Copy)]
@@ -41,11 +36,9 @@ struct Profiles<'a> {
 
 /// Checks namespaces and profiles of the whole pod.
 pub(super) fn check_pod(spec: &PodSpec) -> Result<(), Refusal> {
-    for (name, is_shared) in [
-        ("hostPID", spec.host_pid),
-        ("hostIPC", spec.host_ipc),
-        ("hostNetwork", spec.host_network),
-    ] {
+    for (name, is_shared) in
+        [("hostPID", spec.host_pid), ("hostIPC", spec.host_ipc), ("hostNetwork", spec.host_network)]
+    {
         if is_shared == Some(true) {
             return refuse(format!(
                 "{name}: the pod could reach processes of the node or of other containers; remove it"
@@ -72,14 +65,9 @@ pub(super) fn check_container(part: &Part<'_>) -> Result<(), Refusal> {
     };
     let container = format!("container {}", part.name);
     if context.privileged == Some(true) {
-        return refuse(format!(
-            "{container}: privileged: it could open every GPU of the node; remove it"
-        ));
+        return refuse(format!("{container}: privileged: it could open every GPU of the node; remove it"));
     }
-    let added = context
-        .capabilities
-        .iter()
-        .flat_map(|all| all.add.iter().flatten());
+    let added = context.capabilities.iter().flat_map(|all| all.add.iter().flatten());
     for capability in added {
         if !CAPABILITIES.contains(&capability.as_str()) {
             return refuse(format!(
@@ -104,14 +92,8 @@ pub(super) fn check_container(part: &Part<'_>) -> Result<(), Refusal> {
 
 fn check_profiles(whose: &str, profiles: Profiles<'_>) -> Result<(), Refusal> {
     let types = [
-        (
-            "seccompProfile",
-            profiles.seccomp.map(|profile| profile.type_.as_str()),
-        ),
-        (
-            "appArmorProfile",
-            profiles.apparmor.map(|profile| profile.type_.as_str()),
-        ),
+        ("seccompProfile", profiles.seccomp.map(|profile| profile.type_.as_str())),
+        ("appArmorProfile", profiles.apparmor.map(|profile| profile.type_.as_str())),
     ];
     for (name, type_) in types {
         if type_ == Some("Unconfined") {
@@ -122,9 +104,8 @@ fn check_profiles(whose: &str, profiles: Profiles<'_>) -> Result<(), Refusal> {
         return Ok(());
     };
     let type_ = selinux.type_.as_deref().unwrap_or_default();
-    let is_plain = [&selinux.user, &selinux.role]
-        .into_iter()
-        .all(|text| text.as_deref().unwrap_or_default().is_empty());
+    let is_plain =
+        [&selinux.user, &selinux.role].into_iter().all(|text| text.as_deref().unwrap_or_default().is_empty());
     if !is_plain || !SELINUX_TYPES.contains(&type_) {
         return refuse(format!(
             "{whose}: seLinuxOptions with type \"{type_}\", a user or a role: leave them out, or write the type container_t"

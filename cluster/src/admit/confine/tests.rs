@@ -18,19 +18,13 @@ fn host_path(path: &str) -> Value {
 
 fn container(more: Value) -> Value {
     let mut container = json!({"name": "main"});
-    container
-        .as_object_mut()
-        .unwrap()
-        .extend(more.as_object().unwrap().clone());
+    container.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
     json!({"containers": [container]})
 }
 
 fn assert_refused(spec: Value, said: &str) {
     let error = check_spec(spec, true).unwrap_err();
-    assert!(
-        error.contains(said) && error.contains("vcuda.io/unconfined=true"),
-        "{error}"
-    );
+    assert!(error.contains(said) && error.contains("vcuda.io/unconfined=true"), "{error}");
 }
 
 #[test]
@@ -42,14 +36,8 @@ fn mounts_over_the_limits_are_refused() {
         ("/usr/lib", "hide /usr/lib/vcuda"),
         ("//usr/local/./bin/vcuda", "/usr/local/bin"),
     ] {
-        assert_refused(
-            container(json!({"volumeMounts": [{"name": "a", "mountPath": path}]})),
-            said,
-        );
-        assert_refused(
-            container(json!({"volumeDevices": [{"name": "a", "devicePath": path}]})),
-            said,
-        );
+        assert_refused(container(json!({"volumeMounts": [{"name": "a", "mountPath": path}]})), said);
+        assert_refused(container(json!({"volumeDevices": [{"name": "a", "devicePath": path}]})), said);
     }
 }
 
@@ -83,13 +71,7 @@ fn of_the_nodes_folders_only_those_that_are_listed_may_be_mounted() {
 
 #[test]
 fn folders_that_are_listed_are_plain_and_lie_apart() {
-    for listed in [
-        ["data", "/x"],
-        ["/", "/x"],
-        ["/a/../b", "/x"],
-        ["/x", "/x/y"],
-        ["/x/y", "/x"],
-    ] {
+    for listed in [["data", "/x"], ["/", "/x"], ["/a/../b", "/x"], ["/x", "/x/y"], ["/x/y", "/x"]] {
         host_paths(&listed.map(str::to_owned)).unwrap_err();
     }
 }
@@ -102,41 +84,17 @@ fn refused_containers() -> Vec<(Value, &'static str)> {
     let void = json!({"name": VISIBLE, "value": "void"});
     vec![
         (context(json!({"privileged": true})), "a: privileged"),
-        (
-            context(json!({"capabilities": {"add": ["CHOWN", "SYS_ADMIN"]}})),
-            "a: capability SYS_ADMIN",
-        ),
-        (
-            context(json!({"capabilities": {"add": ["CAP_SYS_PTRACE"]}})),
-            "a: capability CAP_SYS_PTRACE",
-        ),
-        (
-            context(json!({"capabilities": {"add": ["ALL"]}})),
-            "a: capability ALL",
-        ),
+        (context(json!({"capabilities": {"add": ["CHOWN", "SYS_ADMIN"]}})), "a: capability SYS_ADMIN"),
+        (context(json!({"capabilities": {"add": ["CAP_SYS_PTRACE"]}})), "a: capability CAP_SYS_PTRACE"),
+        (context(json!({"capabilities": {"add": ["ALL"]}})), "a: capability ALL"),
         (context(json!({"procMount": "Unmasked"})), "a: procMount Unmasked"),
-        (
-            context(json!({"seccompProfile": {"type": "Unconfined"}})),
-            "a: seccompProfile Unconfined",
-        ),
-        (
-            context(json!({"appArmorProfile": {"type": "Unconfined"}})),
-            "a: appArmorProfile Unconfined",
-        ),
-        (
-            context(json!({"seLinuxOptions": {"type": "spc_t"}})),
-            "a: seLinuxOptions with type \"spc_t\"",
-        ),
+        (context(json!({"seccompProfile": {"type": "Unconfined"}})), "a: seccompProfile Unconfined"),
+        (context(json!({"appArmorProfile": {"type": "Unconfined"}})), "a: appArmorProfile Unconfined"),
+        (context(json!({"seLinuxOptions": {"type": "spc_t"}})), "a: seLinuxOptions with type \"spc_t\""),
         (env(json!([all])), "a: NVIDIA_VISIBLE_DEVICES is set"),
-        (
-            env(json!([{"name": VISIBLE, "valueFrom": {}}])),
-            "a: NVIDIA_VISIBLE_DEVICES is set",
-        ),
+        (env(json!([{"name": VISIBLE, "valueFrom": {}}])), "a: NVIDIA_VISIBLE_DEVICES is set"),
         // The last one counts in the container.
-        (
-            env(json!([void, all])),
-            "a: NVIDIA_VISIBLE_DEVICES is set to \"all\"",
-        ),
+        (env(json!([void, all])), "a: NVIDIA_VISIBLE_DEVICES is set to \"all\""),
         (
             json!({"name": "a", "volumeMounts": [{"name": "b", "mountPath": "/var/run/nvidia-container-devices/all"}]}),
             "a: mountPath /var/run/nvidia-container-devices/all",
@@ -160,14 +118,10 @@ fn powers_of_the_whole_pod_are_refused() {
     for name in ["hostPID", "hostIPC", "hostNetwork"] {
         assert_refused(json!({"containers": [], name: true}), name);
     }
-    for context in [
-        json!({"seccompProfile": {"type": "Unconfined"}}),
-        json!({"seLinuxOptions": {"user": "system_u"}}),
-    ] {
-        assert_refused(
-            json!({"containers": [], "securityContext": context}),
-            "the pod: se",
-        );
+    for context in
+        [json!({"seccompProfile": {"type": "Unconfined"}}), json!({"seLinuxOptions": {"user": "system_u"}})]
+    {
+        assert_refused(json!({"containers": [], "securityContext": context}), "the pod: se");
     }
 }
 
@@ -178,18 +132,10 @@ fn annotations_that_a_container_runtime_follows_are_refused() {
         ("cdi.k8s.io/a", "x.com/a=b,vcuda.io/slot=1", false),
         ("cdi.k8s.io/a", "management.nvidia.com/gpu=all", false),
         ("cdi.k8s.io/a", "x.com/nic=0", true),
-        (
-            "devices.nri.containerd.io/container.main",
-            "- path: /dev/nvidia1",
-            true,
-        ),
+        ("devices.nri.containerd.io/container.main", "- path: /dev/nvidia1", true),
         ("cdi-devices.nri.io", "[\"nvidia.com/gpu=0\"]", false),
         ("io.kubernetes.cri-o.Devices", "/dev/nvidia1", true),
-        (
-            "container.apparmor.security.beta.kubernetes.io/main",
-            "unconfined",
-            true,
-        ),
+        ("container.apparmor.security.beta.kubernetes.io/main", "unconfined", true),
     ] {
         let pod = json!({"metadata": {"annotations": {"a/b": "c", key: value}}, "spec": {"containers": []}});
         let error = check_pod(pod.clone(), true).unwrap_err();

@@ -45,10 +45,7 @@ pub(super) const SYSTEMS: [System; 6] = [
     },
     System {
         name: "qGPU",
-        marks: &[
-            "tke.cloud.tencent.com/qgpu-core",
-            "tke.cloud.tencent.com/qgpu-memory",
-        ],
+        marks: &["tke.cloud.tencent.com/qgpu-core", "tke.cloud.tencent.com/qgpu-memory"],
         beside: &[],
         convert: |asked| {
             let memory = asked.number("tke.cloud.tencent.com/qgpu-memory")?;
@@ -95,23 +92,13 @@ fn hami(asked: &Asked<'_>) -> Result<Ours, RequestError> {
         Some(0) => Some("high"),
         Some(1) => Some("low"),
         Some(other) => {
-            return Err(RequestError::HamiPriority(
-                "nvidia.com/priority".to_owned(),
-                other,
-            ));
+            return Err(RequestError::HamiPriority("nvidia.com/priority".to_owned(), other));
         }
     };
     Ok(Ours {
         gpus,
-        memory: each_or_part(
-            asked.number("nvidia.com/gpumem")?,
-            MIB,
-            percentage,
-            asked.number(percentage)?,
-        ),
-        cores: asked
-            .number("nvidia.com/gpucores")?
-            .map(|cores| cores.saturating_mul(gpus)),
+        memory: each_or_part(asked.number("nvidia.com/gpumem")?, MIB, percentage, asked.number(percentage)?),
+        cores: asked.number("nvidia.com/gpucores")?.map(|cores| cores.saturating_mul(gpus)),
         priority,
     })
 }
@@ -137,12 +124,7 @@ fn whole_from_hundred(
         None if is_whole => Memory::Percent(core, 100),
         None => Memory::None,
     };
-    Ok(Ours {
-        gpus,
-        memory,
-        cores,
-        priority: None,
-    })
+    Ok(Ours { gpus, memory, cores, priority: None })
 }
 
 fn aliyun(asked: &Asked<'_>) -> Result<Ours, RequestError> {
@@ -167,9 +149,7 @@ fn volcano(asked: &Asked<'_>) -> Result<Ours, RequestError> {
     Ok(Ours {
         gpus,
         memory: each_or_part(memory, unit, percentage, asked.number(percentage)?),
-        cores: asked
-            .number("volcano.sh/vgpu-cores")?
-            .map(|cores| cores.saturating_mul(gpus)),
+        cores: asked.number("volcano.sh/vgpu-cores")?.map(|cores| cores.saturating_mul(gpus)),
         priority: None,
     })
 }
@@ -192,12 +172,7 @@ fn koordinator(asked: &Asked<'_>) -> Result<Ours, RequestError> {
         Some(cores) => Some(cores),
         None => asked.number("elasticgpu.io/gpu-core")?,
     };
-    Ok(Ours {
-        gpus,
-        memory,
-        cores,
-        priority: None,
-    })
+    Ok(Ours { gpus, memory, cores, priority: None })
 }
 
 fn each_or_part(units: Option<u64>, unit: u64, name: &'static str, percent: Option<u64>) -> Memory {

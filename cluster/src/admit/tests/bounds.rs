@@ -19,47 +19,19 @@ fn strict() -> Rules {
 /// Annotations of a pod of 4 GiB and 30 %, mode of the pod, and what of them is outside the bounds of [`strict`]; `-` is nothing.
 const CHOICES: &[(&str, &str, &str)] = &[
     ("", "plugin", "-"),
-    (
-        "vcuda.io/policy=best-effort vcuda.io/priority=low vcuda.io/weight=300",
-        "plugin",
-        "-",
-    ),
-    (
-        "vcuda.io/policy=burst",
-        "plugin",
-        "policy burst: pods of namespace team may have fixed or best-effort",
-    ),
+    ("vcuda.io/policy=best-effort vcuda.io/priority=low vcuda.io/weight=300", "plugin", "-"),
+    ("vcuda.io/policy=burst", "plugin", "policy burst: pods of namespace team may have fixed or best-effort"),
     (
         "vcuda.io/policy.main=burst",
         "dra",
         "policy burst: pods of namespace team may have fixed or best-effort",
     ),
-    (
-        "vcuda.io/priority=normal",
-        "plugin",
-        "priority normal: pods of namespace team may have at most low",
-    ),
-    (
-        "vcuda.io/priority.main=high",
-        "dra",
-        "priority high: pods of namespace team may have at most low",
-    ),
-    (
-        "vcuda.io/weight=301",
-        "plugin",
-        "weight 301: pods of namespace team may have at most 300",
-    ),
-    (
-        "vcuda.io/weight=301",
-        "dra",
-        "weight 301: pods of namespace team may have at most 300",
-    ),
+    ("vcuda.io/priority=normal", "plugin", "priority normal: pods of namespace team may have at most low"),
+    ("vcuda.io/priority.main=high", "dra", "priority high: pods of namespace team may have at most low"),
+    ("vcuda.io/weight=301", "plugin", "weight 301: pods of namespace team may have at most 300"),
+    ("vcuda.io/weight=301", "dra", "weight 301: pods of namespace team may have at most 300"),
     ("vcuda.io/suspendable=false", "plugin", "-"),
-    (
-        "vcuda.io/suspendable=true",
-        "plugin",
-        "suspendable true: pods of namespace team may not be suspended",
-    ),
+    ("vcuda.io/suspendable=true", "plugin", "suspendable true: pods of namespace team may not be suspended"),
     (
         "vcuda.io/suspendable.main=true",
         "dra",
@@ -70,10 +42,7 @@ const CHOICES: &[(&str, &str, &str)] = &[
 /// Annotations of such a text.
 fn annotations(text: &str) -> Value {
     let pairs = text.split_whitespace().map(|pair| pair.split_once('=').unwrap());
-    pairs
-        .map(|(key, value)| (key.to_owned(), json!(value)))
-        .collect::<Map<_, _>>()
-        .into()
+    pairs.map(|(key, value)| (key.to_owned(), json!(value))).collect::<Map<_, _>>().into()
 }
 
 #[test]
@@ -89,11 +58,7 @@ fn annotations_are_within_the_bounds_of_the_namespace_in_the_managers_words() {
             }
             said => {
                 let place = "; the bound is namespaces.\"*\" in the manager's configuration";
-                assert_eq!(
-                    answer.unwrap_err(),
-                    format!("container main: {said}{place}"),
-                    "{chosen}"
-                );
+                assert_eq!(answer.unwrap_err(), format!("container main: {said}{place}"), "{chosen}");
                 // Of a namespace that has more, the same pod is admitted, and the other page refuses what this one missed.
                 let free = with_bounds(Bound {
                     priority_max: Priority::High,
@@ -128,17 +93,10 @@ fn the_managers_own_check_agrees() {
                 ..QuotaChange::default()
             };
             let quota = Quota::fixed(Some(1 << 30), 300).merge(&change).unwrap();
-            let chosen = Chosen {
-                policy: true,
-                priority: true,
-                cores_max: change.cores_max_permille.is_some(),
-            };
+            let chosen =
+                Chosen { policy: true, priority: true, cores_max: change.cores_max_permille.is_some() };
             let of_manager = bounds.check("team", &bounds.clamped("team", &quota, chosen));
-            assert_eq!(
-                bounds.check_change("team", &change, 300),
-                of_manager,
-                "{change:?}"
-            );
+            assert_eq!(bounds.check_change("team", &change, 300), of_manager, "{change:?}");
         }
     }
 }
@@ -176,10 +134,7 @@ fn claim(parameters: Value, requests: Value) -> Value {
 
 fn config(more: Value) -> Value {
     let mut config = json!({"apiVersion": "vcuda.io/v1alpha1", "kind": "VcudaConfig"});
-    config
-        .as_object_mut()
-        .unwrap()
-        .extend(more.as_object().unwrap().clone());
+    config.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
     config
 }
 
@@ -187,11 +142,7 @@ fn config(more: Value) -> Value {
 fn claims_are_within_the_bounds_of_the_namespace_in_the_managers_words() {
     for (parameters, requests, said) in [
         (json!({}), json!([]), "-"),
-        (
-            json!({"policy": "best-effort", "priority": "low", "weight": 300}),
-            json!([]),
-            "-",
-        ),
+        (json!({"policy": "best-effort", "priority": "low", "weight": 300}), json!([]), "-"),
         (json!({"policy": "burst"}), json!(["idle", "nic", "see"]), "-"),
         (json!({"policy": "burst", "whole": true}), json!([]), "-"),
         (
@@ -199,11 +150,7 @@ fn claims_are_within_the_bounds_of_the_namespace_in_the_managers_words() {
             json!([]),
             "request gpu: policy burst: pods of namespace team may have fixed or best-effort",
         ),
-        (
-            json!({"policy": "burst"}),
-            json!(["either"]),
-            "request either/large: policy burst: pods",
-        ),
+        (json!({"policy": "burst"}), json!(["either"]), "request either/large: policy burst: pods"),
         (json!({"policy": "burst"}), json!(["either/small"]), "-"),
         (
             json!({"priority": "normal"}),
@@ -221,11 +168,7 @@ fn claims_are_within_the_bounds_of_the_namespace_in_the_managers_words() {
             "request idle: suspendable true: pods of namespace team may not be suspended",
         ),
         (json!({"priority": "high"}), json!(["nic", "see"]), "-"),
-        (
-            json!({"polcy": "burst"}),
-            json!([]),
-            "parameters of driver vcuda.io: unknown field `polcy`",
-        ),
+        (json!({"polcy": "burst"}), json!([]), "parameters of driver vcuda.io: unknown field `polcy`"),
         (
             json!({"weight": 0}),
             json!(["gpu"]),
@@ -249,10 +192,7 @@ fn claims_are_within_the_bounds_of_the_namespace_in_the_managers_words() {
 
 #[test]
 fn a_claims_maximum_is_bounded_and_its_annotations_win() {
-    let rules = with_bounds(Bound {
-        cores_max_permille: 500,
-        ..Bound::default()
-    });
+    let rules = with_bounds(Bound { cores_max_permille: 500, ..Bound::default() });
     let refusal = |most: u32, annotations: Value| {
         let mut claim = claim(config(json!({"policy": "burst", "coresMax": most})), json!([]));
         claim["metadata"]["annotations"] = annotations;
@@ -266,44 +206,26 @@ fn a_claims_maximum_is_bounded_and_its_annotations_win() {
     );
     // The promise is the least maximum.
     assert!(refusal(61, json!({"vcuda.io/cores-max": "50"})).is_ok());
+    assert!(refusal(50, json!({"vcuda.io/priority": "high"})).unwrap_err().contains("priority high"));
     assert!(
-        refusal(50, json!({"vcuda.io/priority": "high"}))
-            .unwrap_err()
-            .contains("priority high")
-    );
-    assert!(
-        refusal(50, json!({"vcuda.io/prority": "low"}))
-            .unwrap_err()
-            .contains("there is none of this name")
+        refusal(50, json!({"vcuda.io/prority": "low"})).unwrap_err().contains("there is none of this name")
     );
     // Pods that use a claim of theirs, of unknown amounts.
     let mut user = json!({"metadata": {"annotations": annotations("vcuda.io/priority=high")}, "spec": {"containers": [{"name": "main"}]}});
     validate("team", &user, &rules).unwrap();
     user["spec"]["containers"][0]["resources"] = json!({"claims": [{"name": "gpu"}]});
     assert!(
-        validate("team", &user, &rules)
-            .unwrap_err()
-            .to_string()
-            .starts_with("container main: priority high")
+        validate("team", &user, &rules).unwrap_err().to_string().starts_with("container main: priority high")
     );
 }
 
 /// Asking for the memory that suspendable pods take turns in is asking to be suspendable.
 #[test]
 fn memory_for_suspendable_pods_is_for_namespaces_that_may_have_them() {
-    let free = |mode| Rules {
-        mode,
-        ..with_bounds(Bound {
-            suspendable: true,
-            ..Bound::default()
-        })
-    };
+    let free = |mode| Rules { mode, ..with_bounds(Bound { suspendable: true, ..Bound::default() }) };
     let mut asked = pod(json!({"vcuda.io/suspendable-memory": "4Gi", "vcuda.io/cores": "30"}));
     let refused = admit("team", &asked, &strict()).unwrap_err().to_string();
-    assert!(
-        refused.contains("suspendable true: pods of namespace team may not be suspended"),
-        "{refused}"
-    );
+    assert!(refused.contains("suspendable true: pods of namespace team may not be suspended"), "{refused}");
     let made = admit("team", &asked, &free(Mode::Plugin)).unwrap();
     assert_eq!(limits(&made)["vcuda.io/suspendable-memory"], "16");
     validate("team", &made, &free(Mode::Plugin)).unwrap();
@@ -315,11 +237,6 @@ fn memory_for_suspendable_pods_is_for_namespaces_that_may_have_them() {
     );
     assert_eq!(limits(&claimed).get("vcuda.io/suspendable-memory"), None);
     asked["metadata"]["annotations"] = json!({"vcuda.io/suspendable": "false"});
-    let refused = admit("team", &asked, &free(Mode::Plugin))
-        .unwrap_err()
-        .to_string();
-    assert!(
-        refused.contains("it asks for memory that suspendable containers take turns in"),
-        "{refused}"
-    );
+    let refused = admit("team", &asked, &free(Mode::Plugin)).unwrap_err().to_string();
+    assert!(refused.contains("it asks for memory that suspendable containers take turns in"), "{refused}");
 }

@@ -23,30 +23,17 @@ fn first(events: &[(&str, &str)]) -> Finding {
 #[test]
 fn a_reason_comes_with_its_remedy() {
     let scheduler = "0/3 nodes are available: 1 Insufficient vcuda.io/memory, 2 node(s) had untolerated taint {a: }. preemption: ...";
-    assert!(
-        first(&[("FailedScheduling", scheduler)])
-            .remedy
-            .contains("16 for 4 GiB")
-    );
+    assert!(first(&[("FailedScheduling", scheduler)]).remedy.contains("16 for 4 GiB"));
     let turns = "0/1 nodes are available: 1 Insufficient vcuda.io/suspendable-memory. preemption: ...";
-    assert!(
-        first(&[("FailedScheduling", turns)])
-            .remedy
-            .contains("or any at all")
-    );
+    assert!(first(&[("FailedScheduling", turns)]).remedy.contains("or any at all"));
     let extender = "0/2 nodes are available: 2 vcuda: no GPU has 40 GiB and 40 percent free together.";
     assert!(
-        first(&[("Scheduled", "x"), ("FailedScheduling", extender)])
-            .remedy
-            .contains("kubectl vcuda gpus")
+        first(&[("Scheduled", "x"), ("FailedScheduling", extender)]).remedy.contains("kubectl vcuda gpus")
     );
     let plugin = "Error: device plugin PreStartContainer rpc failed with err: rpc error: code = FailedPrecondition desc = default/a, \
          container c: annotation vcuda.io/policy \"Burst\": write fixed, burst or best-effort";
     let finding = first(&[("Failed", plugin)]);
-    assert!(
-        finding.reason.starts_with("default/a, container c: annotation"),
-        "{finding:?}"
-    );
+    assert!(finding.reason.starts_with("default/a, container c: annotation"), "{finding:?}");
     assert!(finding.remedy.contains("kubectl annotate --overwrite"));
     assert_eq!(first(&[("Other", "something else")]).remedy, NONE);
 }
@@ -65,17 +52,10 @@ fn what_names_a_remedy_comes_first_and_once() {
 
 #[test]
 fn a_pod_that_runs_has_only_what_the_manager_finds() {
-    let events = [
-        ("FailedScheduling", "1 Insufficient vcuda.io/gpu"),
-        ("VcudaMemoryDenied", "1 GiB refused"),
-    ];
+    let events =
+        [("FailedScheduling", "1 Insufficient vcuda.io/gpu"), ("VcudaMemoryDenied", "1 GiB refused")];
     let all = findings(&evidence(json!({"phase": "Running"}), &events));
-    assert_eq!(
-        all.iter()
-            .map(|finding| finding.source.as_str())
-            .collect::<Vec<_>>(),
-        ["VcudaMemoryDenied"]
-    );
+    assert_eq!(all.iter().map(|finding| finding.source.as_str()).collect::<Vec<_>>(), ["VcudaMemoryDenied"]);
     assert!(findings(&evidence(json!({"phase": "Running"}), &[])).is_empty());
     // Unless a container has ended with an error and does not start again.
     let ended = |exit_code: i32| {
@@ -83,15 +63,8 @@ fn a_pod_that_runs_has_only_what_the_manager_finds() {
         let status = json!({"name": "c", "image": "", "imageID": "", "ready": false, "restartCount": 0, "state": state});
         json!({"phase": "Running", "containerStatuses": [status]})
     };
-    let lost = [(
-        "Failed",
-        "Error: failed to inject CDI devices: unresolvable CDI devices vcuda.io/claim=a",
-    )];
-    assert!(
-        findings(&evidence(ended(137), &lost))[0]
-            .remedy
-            .contains("that folder is full")
-    );
+    let lost = [("Failed", "Error: failed to inject CDI devices: unresolvable CDI devices vcuda.io/claim=a")];
+    assert!(findings(&evidence(ended(137), &lost))[0].remedy.contains("that folder is full"));
     assert!(findings(&evidence(ended(0), &lost)).is_empty());
 }
 

@@ -31,10 +31,7 @@ fn with(priority: Priority, one: Contender) -> Contender {
 #[test]
 fn fixed_shares_that_fit_are_kept_whatever_anybody_does() {
     assert_eq!(rates(&[fixed(300, 1000), fixed(700, 1000)]), [300, 700]);
-    assert_eq!(
-        rates(&[fixed(300, 0), fixed(400, 30), fixed(100, 1000)]),
-        [300, 400, 100]
-    );
+    assert_eq!(rates(&[fixed(300, 0), fixed(400, 30), fixed(100, 1000)]), [300, 400, 100]);
     let others = [burst(300, 1000, 1000), with(Priority::High, effort(1000))];
     assert_eq!(rates(&[&[fixed(300, 1000)][..], &others].concat())[0], 300);
 }
@@ -44,28 +41,16 @@ fn burst_borrows_what_is_idle_up_to_its_cap() {
     assert_eq!(rates(&[fixed(300, 1000), burst(200, 800, 1000)]), [300, 700]);
     assert_eq!(rates(&[fixed(300, 0), burst(200, 800, 1000)]), [300, 800]);
     // By weight beyond the guarantees.
-    assert_eq!(
-        rates(&[burst(200, 1000, 1000), burst(100, 1000, 1000)]),
-        [667, 333]
-    );
+    assert_eq!(rates(&[burst(200, 1000, 1000), burst(100, 1000, 1000)]), [667, 333]);
     // Most of a hardly used guarantee goes to others; its owner gets it back at once.
-    assert_eq!(
-        rates(&[burst(600, 1000, 100), burst(200, 1000, 1000)]),
-        [750, 900]
-    );
+    assert_eq!(rates(&[burst(600, 1000, 100), burst(200, 1000, 1000)]), [750, 900]);
 }
 
 #[test]
 fn best_effort_comes_after_all_others() {
     assert_eq!(rates(&[fixed(300, 1000), effort(1000)]), [300, 700]);
-    assert_eq!(
-        rates(&[fixed(300, 0), burst(200, 800, 1000), effort(1000)]),
-        [297, 800, 200]
-    );
-    assert_eq!(
-        rates(&[fixed(300, 1000), burst(200, 800, 1000), effort(1000)]),
-        [297, 693, 10]
-    );
+    assert_eq!(rates(&[fixed(300, 0), burst(200, 800, 1000), effort(1000)]), [297, 800, 200]);
+    assert_eq!(rates(&[fixed(300, 1000), burst(200, 800, 1000), effort(1000)]), [297, 693, 10]);
 }
 
 #[test]
@@ -85,17 +70,11 @@ fn a_low_priority_yields_and_is_not_starved() {
     assert_eq!(rates(&[low, fixed(1000, 1000), high]), [5, 5, 990]);
     // Guarantees that fit are met; the lower priority loses the rest.
     assert_eq!(
-        rates(&[
-            with(Priority::Low, fixed(300, 1000)),
-            with(Priority::High, fixed(700, 1000))
-        ]),
+        rates(&[with(Priority::Low, fixed(300, 1000)), with(Priority::High, fixed(700, 1000))]),
         [300, 700]
     );
     assert_eq!(
-        rates(&[
-            with(Priority::Low, fixed(600, 1000)),
-            with(Priority::High, fixed(700, 1000))
-        ]),
+        rates(&[with(Priority::Low, fixed(600, 1000)), with(Priority::High, fixed(700, 1000))]),
         [300, 700]
     );
     // A higher priority with little demand takes little.
@@ -112,15 +91,9 @@ fn promises_beyond_the_gpu_are_cut_in_proportion() {
 #[test]
 fn weights_divide_what_nobody_was_promised() {
     let weighted = |weight, one| Contender { weight, ..one };
+    assert_eq!(rates(&[weighted(100, effort(1000)), weighted(300, effort(1000))]), [250, 750]);
     assert_eq!(
-        rates(&[weighted(100, effort(1000)), weighted(300, effort(1000))]),
-        [250, 750]
-    );
-    assert_eq!(
-        rates(&[
-            weighted(1, burst(200, 1000, 1000)),
-            weighted(2, burst(200, 1000, 1000))
-        ]),
+        rates(&[weighted(1, burst(200, 1000, 1000)), weighted(2, burst(200, 1000, 1000))]),
         [400, 600]
     );
 }
@@ -132,16 +105,14 @@ fn any_contender() -> impl Strategy<Value = Contender> {
         1..=10_000_u32,
         prop_oneof![Just(0_u32), Just(1000), 1..=1000_u32],
     )
-        .prop_map(
-            |((policy, priority), (guarantee, cap), weight, demand)| Contender {
-                policy: Policy::ALL[policy],
-                guarantee_permille: guarantee.min(cap),
-                cap_permille: cap,
-                weight,
-                priority: Priority::ALL[priority],
-                demand_permille: demand,
-            },
-        )
+        .prop_map(|((policy, priority), (guarantee, cap), weight, demand)| Contender {
+            policy: Policy::ALL[policy],
+            guarantee_permille: guarantee.min(cap),
+            cap_permille: cap,
+            weight,
+            priority: Priority::ALL[priority],
+            demand_permille: demand,
+        })
 }
 
 /// Least part of a share that remains after the deduction for starving tenants.

@@ -26,13 +26,7 @@ struct Seen {
 impl Gpu {
     /// Lets the tenants run for so many bins.
     fn run(&self, habits: &[Habit], bins: usize) -> Vec<Seen> {
-        let mut seen = vec![
-            Seen {
-                busy: vec![false; bins],
-                got: 0
-            };
-            habits.len()
-        ];
+        let mut seen = vec![Seen { busy: vec![false; bins], got: 0 }; habits.len()];
         let mut work: Vec<u64> = vec![0; habits.len()];
         let mut next: Vec<(u64, usize)> = vec![(0, 0); habits.len()];
         // Busy since the first slice of the burst.
@@ -89,20 +83,15 @@ fn pieces(seen: &[Seen], words: usize) -> Vec<Vec<Busy>> {
     let count = seen[0].busy.len() / size;
     let piece = |one: &Seen, piece: usize| {
         let bins = &one.busy[piece * size..(piece + 1) * size];
-        let word = |bins: &[bool]| {
-            (0..)
-                .zip(bins)
-                .fold(0, |word, (bin, busy)| word | u64::from(*busy) << bin)
-        };
+        let word =
+            |bins: &[bool]| (0..).zip(bins).fold(0, |word, (bin, busy)| word | u64::from(*busy) << bin);
         Busy {
             map: bins.chunks(WORD_BINS).map(word).collect(),
             has_several_processes: true,
             ..Busy::default()
         }
     };
-    (0..count)
-        .map(|at| seen.iter().map(|one| piece(one, at)).collect())
-        .collect()
+    (0..count).map(|at| seen.iter().map(|one| piece(one, at)).collect()).collect()
 }
 
 /// Excess of each tenant's bins over the computed ones (thousandths of its bins).
@@ -124,20 +113,10 @@ const DEFAULT: (u64, u64) = (209, 15);
 
 #[test]
 fn bursts_of_a_few_slices_are_told_to_the_percent() {
-    let gpu = Gpu {
-        slice: DEFAULT.0,
-        switch: DEFAULT.1,
-        circle: vec![0, 1],
-    };
+    let gpu = Gpu { slice: DEFAULT.0, switch: DEFAULT.1, circle: vec![0, 1] };
     // Equal parts of the time would be 3 to 12 % too much or too little for the first.
     for burst in [150, 320, 500, 790, 830] {
-        let seen = gpu.run(
-            &[
-                vec![(burst, 7_000 - burst), (burst + 7, 6_500)],
-                vec![(1 << 40, 0)],
-            ],
-            900_000,
-        );
+        let seen = gpu.run(&[vec![(burst, 7_000 - burst), (burst + 7, 6_500)], vec![(1 << 40, 0)]], 900_000);
         let found = errors(&seen);
         assert!(found[0].abs() <= 20, "{burst}: {found:?}");
     }
@@ -152,37 +131,22 @@ fn the_order_of_the_circle_is_learnt() {
         vec![(4_000, 400)],
     ];
     for circle in [[0, 1, 2, 3], [0, 2, 1, 3], [0, 3, 2, 1]] {
-        let gpu = Gpu {
-            slice: DEFAULT.0,
-            switch: DEFAULT.1,
-            circle: circle.to_vec(),
-        };
+        let gpu = Gpu { slice: DEFAULT.0, switch: DEFAULT.1, circle: circle.to_vec() };
         let found = errors(&gpu.run(&habits, 2_000_000));
-        assert!(
-            found.iter().all(|error| error.abs() <= 20),
-            "{circle:?}: {found:?}"
-        );
+        assert!(found.iter().all(|error| error.abs() <= 20), "{circle:?}: {found:?}");
     }
 }
 
 /// Two contexts of one tenant, with a slice of work each now and then, beside a tenant that is always busy.
 #[test]
 fn the_first_and_the_last_slice_of_several_contexts_are_told() {
-    let gpu = Gpu {
-        slice: DEFAULT.0,
-        switch: DEFAULT.1,
-        circle: vec![0, 1, 2],
-    };
+    let gpu = Gpu { slice: DEFAULT.0, switch: DEFAULT.1, circle: vec![0, 1, 2] };
     let habits: Vec<Habit> = vec![vec![(95, 210)], vec![(95, 210)], vec![(1 << 40, 0)]];
     let seen = gpu.run(&habits, 960_000);
     let mut turns = Turns::default();
     let (mut told, mut guessed) = (0, 0);
     for piece in pieces(&seen, 20) {
-        let both = piece[0]
-            .map
-            .iter()
-            .zip(&piece[1].map)
-            .map(|(one, other)| one | other);
+        let both = piece[0].map.iter().zip(&piece[1].map).map(|(one, other)| one | other);
         let busy = |map: Vec<u64>, permille| Busy {
             map,
             contexts: Contexts { permille },
@@ -194,26 +158,16 @@ fn the_first_and_the_last_slice_of_several_contexts_are_told() {
     }
     let got = (seen[0].got + seen[1].got) * 1000;
     let error = |told: u64| 1000 - (told * 1000 / got).cast_signed();
-    assert!(
-        error(told.cast_unsigned()).abs() <= 30,
-        "{}",
-        error(told.cast_unsigned())
-    );
+    assert!(error(told.cast_unsigned()).abs() <= 30, "{}", error(told.cast_unsigned()));
     assert!(error(guessed) > 150, "{}", error(guessed));
 }
 
 #[test]
 fn a_tenant_of_several_processes_pays_for_the_switch_to_it() {
     let parts = |has_several_processes| {
-        let from_its_slice = Busy {
-            map: vec![0, (1 << WORD_BINS) - 1],
-            has_several_processes,
-            ..Busy::default()
-        };
-        let always = Busy {
-            map: vec![(1 << WORD_BINS) - 1; 2],
-            ..Busy::default()
-        };
+        let from_its_slice =
+            Busy { map: vec![0, (1 << WORD_BINS) - 1], has_several_processes, ..Busy::default() };
+        let always = Busy { map: vec![(1 << WORD_BINS) - 1; 2], ..Busy::default() };
         let found = Turns::default().pass(&[from_its_slice, always]);
         (found[0].permille, found[1].permille)
     };
@@ -256,15 +210,8 @@ fn only_a_tenant_that_became_busy_surely_had_the_first_slice() {
 #[test]
 fn the_circle_learns_nothing_against_a_tenant_that_became_busy() {
     let learnt = |has_come, last, rest| {
-        let mut turns = Turns {
-            epoch: Epoch {
-                busy: 0b111,
-                first: Some(0),
-                has_come,
-                bins: 0,
-            },
-            circle: vec![0, 1, 2],
-        };
+        let mut turns =
+            Turns { epoch: Epoch { busy: 0b111, first: Some(0), has_come, bins: 0 }, circle: vec![0, 1, 2] };
         turns.learn(last, rest, SLICE);
         (turns.epoch.first, turns.circle)
     };
@@ -286,11 +233,7 @@ fn the_circle_learns_nothing_against_a_tenant_that_became_busy() {
 
 #[test]
 fn it_does_not_matter_where_the_maps_were_cut() {
-    let gpu = Gpu {
-        slice: DEFAULT.0,
-        switch: DEFAULT.1,
-        circle: vec![0, 1, 2],
-    };
+    let gpu = Gpu { slice: DEFAULT.0, switch: DEFAULT.1, circle: vec![0, 1, 2] };
     let habits: Vec<Habit> = vec![vec![(700, 5_100)], vec![(1_700, 3_000)], vec![(900, 1_000)]];
     let seen = gpu.run(&habits, 96_000);
     let told = |words: usize| {

@@ -12,10 +12,8 @@ struct Known;
 
 impl Facts for Known {
     fn owner(&self, tenant: &Tenant) -> Option<Owner> {
-        (tenant.id != "released").then(|| Owner {
-            key: format!("key of {}", tenant.id),
-            namespace: "team".to_owned(),
-        })
+        (tenant.id != "released")
+            .then(|| Owner { key: format!("key of {}", tenant.id), namespace: "team".to_owned() })
     }
 
     fn user(&self, tenant: &Tenant) -> Option<u32> {
@@ -31,20 +29,11 @@ fn tenant(id: &str, limit_bytes: u64, change: impl FnOnce(&mut Device)) -> Tenan
     let config = DeviceConfig::new(limit_bytes, 300);
     let mut device = Device::unused(GpuUuid::from_bytes([1; 16]), config);
     change(&mut device);
-    Tenant {
-        id: id.to_owned(),
-        devices: vec![device],
-        ..Tenant::default()
-    }
+    Tenant { id: id.to_owned(), devices: vec![device], ..Tenant::default() }
 }
 
 fn snapshot(seconds: u64, tenants: &[Tenant]) -> Snapshot {
-    Snapshot {
-        number: seconds,
-        taken_ns: seconds * SECOND_NS,
-        tenants: tenants.to_vec(),
-        ended: Vec::new(),
-    }
+    Snapshot { number: seconds, taken_ns: seconds * SECOND_NS, tenants: tenants.to_vec(), ended: Vec::new() }
 }
 
 #[test]
@@ -72,9 +61,7 @@ fn a_run_that_is_begun_again_between_two_snapshots_is_counted_twice() {
     let mut meters = Meters::default();
     let run = |inode: u64, seconds: u64| Tenant {
         inode,
-        ..tenant("run", 8 * GIB, move |device| {
-            device.served_ns = seconds * SECOND_NS
-        })
+        ..tenant("run", 8 * GIB, move |device| device.served_ns = seconds * SECOND_NS)
     };
     meters.advance(&snapshot(100, &[]), 0, &Known);
     meters.advance(&snapshot(110, &[run(1, 2)]), 100, &Known);
@@ -83,10 +70,7 @@ fn a_run_that_is_begun_again_between_two_snapshots_is_counted_twice() {
     next.ended = vec![(105, run(9, 50)), (115, run(1, 3)), (119, run(2, 1))];
     let rows = meters.advance(&next, 110, &Known);
     let used = rows.tenants["key of run"];
-    assert_eq!(
-        (used.gpu_ns, used.requested_bytes),
-        ((1 + 1 + 4) * SECOND_NS, 8 * GIB)
-    );
+    assert_eq!((used.gpu_ns, used.requested_bytes), ((1 + 1 + 4) * SECOND_NS, 8 * GIB));
 }
 
 #[test]

@@ -38,10 +38,7 @@ fn looked(numbers: &[u8]) -> Observation {
     let load = Load {
         memory_used_bytes: 5,
         utilization_percent: Some(7),
-        sensors: Sensors {
-            temperature_celsius: Some(40),
-            ..Sensors::default()
-        },
+        sensors: Sensors { temperature_celsius: Some(40), ..Sensors::default() },
         is_persistent: Some(true),
         is_slowed_by_heat: false,
     };
@@ -74,14 +71,8 @@ fn gpus_come_and_go() {
     let gpu = tracker.inventory().gpus.remove(0);
     assert_eq!((gpu.memory_used_bytes, gpu.utilization_percent), (5, Some(7)));
     // A change of load is not a change of the inventory.
-    assert_eq!(
-        reasons(&tracker.apply(opened(&[2, 3]))),
-        ["VcudaGpuAppeared", "VcudaGpuVanished"]
-    );
-    assert_eq!(
-        (offered(&tracker), tracker.inventory().problem),
-        (vec![2, 3], None)
-    );
+    assert_eq!(reasons(&tracker.apply(opened(&[2, 3]))), ["VcudaGpuAppeared", "VcudaGpuVanished"]);
+    assert_eq!((offered(&tracker), tracker.inventory().problem), (vec![2, 3], None));
 }
 
 #[test]
@@ -129,23 +120,13 @@ fn xids_are_counted_also_of_what_is_gone() {
     let mut tracker = tracker();
     let uuid = GpuUuid::from_bytes([1; 16]);
     tracker.apply(opened(&[1]));
-    assert_eq!(
-        reasons(&tracker.apply(Observation::Xid(uuid, 31))),
-        [""; 0],
-        "an application's"
-    );
-    assert_eq!(
-        reasons(&tracker.apply(Observation::Xid(uuid, 79))),
-        ["VcudaGpuUnhealthy"]
-    );
+    assert_eq!(reasons(&tracker.apply(Observation::Xid(uuid, 31))), [""; 0], "an application's");
+    assert_eq!(reasons(&tracker.apply(Observation::Xid(uuid, 79))), ["VcudaGpuUnhealthy"]);
     tracker.apply(opened(&[]));
     tracker.apply(opened(&[1]));
     tracker.apply(Observation::Xid(uuid, 31));
     let xids = tracker.inventory().xids;
-    assert_eq!(
-        xids.into_iter().collect::<Vec<_>>(),
-        [((uuid, 31), 2), ((uuid, 79), 1)]
-    );
+    assert_eq!(xids.into_iter().collect::<Vec<_>>(), [((uuid, 31), 2), ((uuid, 79), 1)]);
     assert_eq!(offered(&tracker), [1], "what came back is another one");
 }
 
@@ -155,16 +136,10 @@ fn a_gpu_in_mig_mode_is_shown_and_not_offered() {
     tracker.apply(opened(&[1]));
     let divided = Opened {
         driver_version: "550".to_owned(),
-        gpus: vec![Facts {
-            is_mig: true,
-            ..facts(1)
-        }],
+        gpus: vec![Facts { is_mig: true, ..facts(1) }],
         ..Opened::default()
     };
-    assert_eq!(
-        reasons(&tracker.apply(Observation::Opened(divided))),
-        ["VcudaGpuChanged"]
-    );
+    assert_eq!(reasons(&tracker.apply(Observation::Opened(divided))), ["VcudaGpuChanged"]);
     assert_eq!((offered(&tracker), tracker.inventory().gpus.len()), (vec![], 1));
 }
 
@@ -177,10 +152,7 @@ fn deafness_is_a_problem_and_no_more() {
     assert_eq!(offered(&tracker), [1]);
     // It follows from a worse one.
     tracker.apply(Observation::Unusable("the driver is not loaded".to_owned()));
-    assert_eq!(
-        tracker.inventory().problem.as_deref(),
-        Some("the driver is not loaded")
-    );
+    assert_eq!(tracker.inventory().problem.as_deref(), Some("the driver is not loaded"));
     tracker.apply(opened(&[1]));
     assert!(tracker.inventory().problem.is_some());
     tracker.apply(Observation::Xids(Ok(())));

@@ -53,13 +53,7 @@ pub(super) const fn series(
     labels: &'static [&'static str],
     help: &'static str,
 ) -> Series {
-    Series {
-        stem,
-        kind,
-        unit,
-        help,
-        labels,
-    }
+    Series { stem, kind, unit, help, labels }
 }
 
 impl Series {
@@ -83,10 +77,7 @@ impl Series {
     pub fn names(&self) -> Vec<String> {
         let name = self.name();
         match self.kind {
-            Histogram => ["_bucket", "_sum", "_count"]
-                .iter()
-                .map(|end| format!("{name}{end}"))
-                .collect(),
+            Histogram => ["_bucket", "_sum", "_count"].iter().map(|end| format!("{name}{end}")).collect(),
             Gauge | Counter | Info => vec![name],
         }
     }

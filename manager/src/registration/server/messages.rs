@@ -71,9 +71,7 @@ impl Server {
             return Status::Full;
         };
         let key = Key::of(&peer.identity);
-        let slot = usize::try_from(hello.slot)
-            .ok()
-            .filter(|slot| *slot < vcuda_region::MAX_SLOTS);
+        let slot = usize::try_from(hello.slot).ok().filter(|slot| *slot < vcuda_region::MAX_SLOTS);
         let process = Registered {
             host_pid: peer.host_pid,
             identity: peer.identity,
@@ -92,11 +90,7 @@ impl Server {
             self.registry.end(&tenant, key);
             return Status::Full;
         }
-        let process = Process {
-            tenant,
-            key,
-            _pidfd: peer.pidfd,
-        };
+        let process = Process { tenant, key, _pidfd: peer.pidfd };
         self.processes.insert(number, process);
         Status::Accepted
     }

@@ -10,10 +10,7 @@ use super::*;
 const GPU: GpuUuid = GpuUuid::from_bytes([1; 16]);
 
 fn question() -> Vec<u8> {
-    let question = Question {
-        hello: hello(),
-        gpu: GPU,
-    };
+    let question = Question { hello: hello(), gpu: GPU };
     question.encode().to_vec()
 }
 
@@ -53,30 +50,12 @@ fn a_process_is_told_its_own_bytes_and_no_other() {
     let node = Node::with_processes(Box::new(listed));
     let _directory = node.tenant("a");
     let told = |message: &[u8]| reply(&asks(&node, "a", message));
-    assert_eq!(
-        told(&question()),
-        (Status::Accepted, ProcessMemory::Bytes(480 << 20))
-    );
-    let elsewhere = Question {
-        hello: hello(),
-        gpu: GpuUuid::from_bytes([2; 16]),
-    };
-    assert_eq!(
-        told(&elsewhere.encode()),
-        (Status::Accepted, ProcessMemory::NotListed)
-    );
+    assert_eq!(told(&question()), (Status::Accepted, ProcessMemory::Bytes(480 << 20)));
+    let elsewhere = Question { hello: hello(), gpu: GpuUuid::from_bytes([2; 16]) };
+    assert_eq!(told(&elsewhere.encode()), (Status::Accepted, ProcessMemory::NotListed));
     // A process that claims to be another gets its own figure, or none.
-    let stranger = Question {
-        hello: Hello {
-            pid: own + 1,
-            ..hello()
-        },
-        gpu: GPU,
-    };
-    assert_eq!(
-        told(&stranger.encode()),
-        (Status::Stranger, ProcessMemory::Unknown)
-    );
+    let stranger = Question { hello: Hello { pid: own + 1, ..hello() }, gpu: GPU };
+    assert_eq!(told(&stranger.encode()), (Status::Stranger, ProcessMemory::Unknown));
     // It asked without registering.
     assert_eq!(node.members("a").living.len(), 0);
     // A truncated question is parsed as a registration.
@@ -120,8 +99,5 @@ fn a_tenant_that_asks_too_much_is_told_nothing_and_its_neighbour_all() {
     let neighbour = asks(&node, "b", &question());
     drop(open);
     assert_eq!(reply(&first), (Status::Accepted, ProcessMemory::Bytes(480 << 20)));
-    assert_eq!(
-        reply(&neighbour),
-        (Status::Accepted, ProcessMemory::Bytes(480 << 20))
-    );
+    assert_eq!(reply(&neighbour), (Status::Accepted, ProcessMemory::Bytes(480 << 20)));
 }

@@ -25,39 +25,22 @@ fn each_field_out_of_its_range_is_named() {
         ("key", request(|r| r.key = "a".repeat(41))),
         ("gpu_count", request(|r| r.gpu_count = 0)),
         ("gpu_count", request(|r| r.gpu_count = 17)),
-        (
-            "gpu_count",
-            request(|r| r.gpu_uuids = vec![uuid.clone()]).tap(|r| r.gpu_count = 2),
-        ),
+        ("gpu_count", request(|r| r.gpu_uuids = vec![uuid.clone()]).tap(|r| r.gpu_count = 2)),
         ("gpu_uuids", request(|r| r.gpu_uuids = vec!["GPU-1".to_owned()])),
         ("gpu_uuids", request(|r| r.gpu_uuids = vec![uuid.clone(); 2])),
         ("placement", request(|r| r.placement = 99)),
         (
             "holder.pod",
-            request(|r| {
-                r.holder = Some(v1::Holder {
-                    pod: "a\n".to_owned(),
-                    ..v1::Holder::default()
-                })
-            }),
+            request(|r| r.holder = Some(v1::Holder { pod: "a\n".to_owned(), ..v1::Holder::default() })),
         ),
         (
             "amounts.weight",
-            request(|r| {
-                r.amounts = Some(v1::Amounts {
-                    weight: 10_001,
-                    ..v1::Amounts::default()
-                })
-            }),
+            request(|r| r.amounts = Some(v1::Amounts { weight: 10_001, ..v1::Amounts::default() })),
         ),
     ] {
         let refused = create(request, None).unwrap_err();
         assert_eq!(refused.code(), tonic::Code::InvalidArgument, "{field}");
-        assert!(
-            refused.message().starts_with(field),
-            "{field}: {}",
-            refused.message()
-        );
+        assert!(refused.message().starts_with(field), "{field}: {}", refused.message());
         assert!(refused.message().len() < 300);
     }
 }

@@ -57,8 +57,7 @@ impl GrantWriter {
             id.map_or_else(String::new, |id| format!("{id}: "))
         );
         if self.device_failure.as_ref() != Some(&text) {
-            self.events
-                .say(Severity::Warning, "VcudaDeviceFailed", text.clone(), id);
+            self.events.say(Severity::Warning, "VcudaDeviceFailed", text.clone(), id);
             self.device_failure = Some(text);
         }
     }

@@ -23,10 +23,7 @@ impl GrantWriter {
             return Ok(());
         }
         // Of several changes in a batch the last one holds.
-        let last = self
-            .grant_table
-            .by_id(grant.id.as_str())
-            .map_or_else(|| Arc::clone(grant), Arc::clone);
+        let last = self.grant_table.by_id(grant.id.as_str()).map_or_else(|| Arc::clone(grant), Arc::clone);
         let mut ensured = self.directories.ensure(&last);
         if ensured.is_err() && self.cut_grown() {
             ensured = self.directories.ensure(&last);
@@ -74,10 +71,9 @@ impl GrantWriter {
             // The grants then stay, and a repeated request makes their directories.
             Err(error) => {
                 self.ledger_failed(&error.to_string());
-                changes.extend(undone.iter().map(|grant| Change {
-                    kind: ChangeKind::Created,
-                    grant: Arc::clone(grant),
-                }));
+                changes.extend(
+                    undone.iter().map(|grant| Change { kind: ChangeKind::Created, grant: Arc::clone(grant) }),
+                );
             }
         }
     }
@@ -87,16 +83,12 @@ impl GrantWriter {
         match self.directories.remove(id) {
             Ok(Some(aside)) => {
                 // The next start deletes what is left.
-                drop(
-                    self.runtime
-                        .spawn_blocking(move || TenantDirectories::discard(&aside)),
-                );
+                drop(self.runtime.spawn_blocking(move || TenantDirectories::discard(&aside)));
             }
             Ok(None) => {}
             Err(error) => {
                 let text = format!("{id} is released, and its directory is still there: {error}");
-                self.events
-                    .say(Severity::Warning, "VcudaDirectoryFailed", text, Some(id.as_str()));
+                self.events.say(Severity::Warning, "VcudaDirectoryFailed", text, Some(id.as_str()));
                 self.leftovers.insert(id.clone());
             }
         }
@@ -110,14 +102,12 @@ impl GrantWriter {
                 None => {
                     "more extended attributes than can be listed, which stay until it is removed".to_owned()
                 }
-                Some(count) => format!(
-                    "{} bytes and {count} extended attributes, which were taken back",
-                    grown.bytes
-                ),
+                Some(count) => {
+                    format!("{} bytes and {count} extended attributes, which were taken back", grown.bytes)
+                }
             };
             let text = format!("{id} has added to its file usage {what}; end its processes if it goes on");
-            self.events
-                .say(Severity::Warning, "VcudaUsageGrown", text, Some(id));
+            self.events.say(Severity::Warning, "VcudaUsageGrown", text, Some(id));
         }
         !all.is_empty()
     }
@@ -182,11 +172,6 @@ impl GrantWriter {
             Ensured::Repaired(what) => &format!("its {what} were not as granted and are again"),
         };
         let text = format!("{}: {what}", grant.id);
-        self.events.say(
-            Severity::Warning,
-            "VcudaDirectoryRestored",
-            text,
-            Some(grant.id.as_str()),
-        );
+        self.events.say(Severity::Warning, "VcudaDirectoryRestored", text, Some(grant.id.as_str()));
     }
 }

@@ -9,16 +9,9 @@ use crate::grant::{Grant, GrantId};
 /// A step to be done after the ledger was written.
 pub(super) enum Step {
     /// Bring the directory to what the grant says, then answer.
-    Ensure {
-        grant: Arc<Grant>,
-        kind: Option<ChangeKind>,
-        reply: Reply<Arc<Grant>>,
-    },
+    Ensure { grant: Arc<Grant>, kind: Option<ChangeKind>, reply: Reply<Arc<Grant>> },
     /// Remove the directories, then answer.
-    Remove {
-        grants: Vec<Arc<Grant>>,
-        reply: Reply<Vec<GrantId>>,
-    },
+    Remove { grants: Vec<Arc<Grant>>, reply: Reply<Vec<GrantId>> },
     /// Only answer.
     Answer(Answer),
 }

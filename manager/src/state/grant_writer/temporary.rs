@@ -15,11 +15,8 @@ impl GrantWriter {
     /// release cannot be written: such a grant waits.
     pub(super) fn end_times(&mut self, next: &mut GrantTable, steps: &mut Vec<Step>) -> Vec<Arc<Grant>> {
         let now_ms = unix_ms();
-        let is_over = |grant: &&Arc<Grant>| {
-            grant
-                .lasting
-                .is_some_and(|lasting| lasting.until_unix_ms <= now_ms)
-        };
+        let is_over =
+            |grant: &&Arc<Grant>| grant.lasting.is_some_and(|lasting| lasting.until_unix_ms <= now_ms);
         let over: Vec<Arc<Grant>> = next
             .grants()
             .filter(is_over)
@@ -48,12 +45,9 @@ impl GrantWriter {
     /// Tells of grants that have their lasting amounts again.
     pub(super) fn report_ended(&self, ended: &[Arc<Grant>]) {
         for grant in ended {
-            let text = format!(
-                "{}: the time of its change is over; it has its lasting quota again",
-                grant.id
-            );
-            self.events
-                .say(Severity::Info, "VcudaChangeEnded", text, Some(grant.id.as_str()));
+            let text =
+                format!("{}: the time of its change is over; it has its lasting quota again", grant.id);
+            self.events.say(Severity::Info, "VcudaChangeEnded", text, Some(grant.id.as_str()));
         }
     }
 }

@@ -92,10 +92,7 @@ mod tests {
         for file in files {
             fs::write(dev.join(file), "").unwrap();
         }
-        let places = Places {
-            procfs: folder.path().to_owned(),
-            cgroups: folder.path().to_owned(),
-        };
+        let places = Places { procfs: folder.path().to_owned(), cgroups: folder.path().to_owned() };
         (folder, places)
     }
 
@@ -104,20 +101,12 @@ mod tests {
         let (_folder, places) = process(&["nvidia0", "nvidiactl", "nvidia10"]);
         let two = [Some(0), Some(1)];
         for old in ["570.211.01", "575.51.03", "575.57.07"] {
-            let refusal = all_seen(&places, &inventory(old, &two), &PROCESS)
-                .outcome
-                .unwrap_err();
-            assert!(
-                refusal.why.contains("process 7 has no device file of GPU"),
-                "{refusal:?}"
-            );
+            let refusal = all_seen(&places, &inventory(old, &two), &PROCESS).outcome.unwrap_err();
+            assert!(refusal.why.contains("process 7 has no device file of GPU"), "{refusal:?}");
             assert!(refusal.remedy.contains("575.57.08"), "{refusal:?}");
         }
         for new in ["575.57.08", "575.64", "580.95.05"] {
-            assert!(
-                all_seen(&places, &inventory(new, &two), &PROCESS).outcome.is_ok(),
-                "{new}"
-            );
+            assert!(all_seen(&places, &inventory(new, &two), &PROCESS).outcome.is_ok(), "{new}");
         }
         for all in [[Some(0), Some(10)], [Some(0), None]] {
             let check = all_seen(&places, &inventory("570.86.10", &all), &PROCESS);

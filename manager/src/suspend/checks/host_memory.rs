@@ -63,16 +63,12 @@ pub(super) fn node(places: &Places, processes: &[Resident]) -> Check {
             ),
             "free host memory",
         ),
-        Some(free) => Check::passed(
-            "host memory",
-            format!("{} for its {}", MemorySize(free), MemorySize(needed)),
-        ),
+        Some(free) => {
+            Check::passed("host memory", format!("{} for its {}", MemorySize(free), MemorySize(needed)))
+        }
         None => Check::refused(
             "host memory",
-            format!(
-                "{}/meminfo does not tell how much is available",
-                places.procfs.display()
-            ),
+            format!("{}/meminfo does not tell how much is available", places.procfs.display()),
             "give the manager a /proc",
         ),
     }
@@ -93,9 +89,7 @@ fn limited(places: &Places, pid: u32) -> Vec<(PathBuf, u64)> {
         return Vec::new();
     };
     let within = own.ancestors().take_while(|path| path.starts_with(&root));
-    within
-        .filter_map(|path| Some((path.to_owned(), room(path)?)))
-        .collect()
+    within.filter_map(|path| Some((path.to_owned(), room(path)?))).collect()
 }
 
 /// Root of the hierarchy, and the process's cgroup in it; `None` if there is none, or the process has ended. A manager in a
@@ -146,10 +140,7 @@ mod tests {
         }
 
         fn places(&self) -> Places {
-            Places {
-                procfs: self.0.path().join("proc"),
-                cgroups: self.0.path().join("cgroup"),
-            }
+            Places { procfs: self.0.path().join("proc"), cgroups: self.0.path().join("cgroup") }
         }
     }
 
@@ -158,25 +149,17 @@ mod tests {
             (format!("{path}/cgroup.procs"), String::new()),
             (format!("{path}/memory.max"), format!("{max}\n")),
             (format!("{path}/memory.current"), format!("{current}\n")),
-            (
-                format!("{path}/memory.stat"),
-                format!("anon 1\ninactive_file {inactive}\n"),
-            ),
+            (format!("{path}/memory.stat"), format!("anon 1\ninactive_file {inactive}\n")),
         ]
     }
 
     fn tree(groups: &[Vec<(String, String)>], of: &[(u32, &str)]) -> Tree {
         let mut files: Vec<(String, String)> = groups.iter().flatten().cloned().collect();
         for (pid, path) in of {
-            files.push((
-                format!("proc/{pid}/cgroup"),
-                format!("1:name=systemd:/x\n0::{path}\n"),
-            ));
+            files.push((format!("proc/{pid}/cgroup"), format!("1:name=systemd:/x\n0::{path}\n")));
         }
-        let files: Vec<(&str, String)> = files
-            .iter()
-            .map(|(path, text)| (path.as_str(), text.clone()))
-            .collect();
+        let files: Vec<(&str, String)> =
+            files.iter().map(|(path, text)| (path.as_str(), text.clone())).collect();
         Tree::new(&files)
     }
 
@@ -190,9 +173,7 @@ mod tests {
         let tree = tree(&[group("cgroup/pod/c", &limit, 3 * GIB, GIB)], &[(7, "/pod/c")]);
         let check = cgroups(&tree.places(), &[resident(7, 2 * GIB)]);
         assert_eq!(check, Check::passed("memory cgroup", "room for 2 GiB"));
-        let refusal = cgroups(&tree.places(), &[resident(7, 2 * GIB + 1)])
-            .outcome
-            .unwrap_err();
+        let refusal = cgroups(&tree.places(), &[resident(7, 2 * GIB + 1)]).outcome.unwrap_err();
         assert!(
             refusal.why.contains("cgroup/pod/c") && refusal.why.ends_with("room for 2 GiB"),
             "{refusal:?}"
@@ -217,10 +198,7 @@ mod tests {
     #[test]
     fn a_cgroup_that_lies_elsewhere_is_seen_through_the_process() {
         let limit = GIB.to_string();
-        let tree = tree(
-            &[group("proc/7/root/sys/fs/cgroup", &limit, 0, 0)],
-            &[(7, "/../../pod/c")],
-        );
+        let tree = tree(&[group("proc/7/root/sys/fs/cgroup", &limit, 0, 0)], &[(7, "/../../pod/c")]);
         assert!(cgroups(&tree.places(), &[resident(7, GIB)]).outcome.is_ok());
         assert!(cgroups(&tree.places(), &[resident(7, GIB + 1)]).outcome.is_err());
     }
@@ -228,10 +206,7 @@ mod tests {
     #[test]
     fn without_a_limit_or_a_hierarchy_nothing_is_refused() {
         let tree = tree(&[group("cgroup/free", "max", GIB, 0)], &[(7, "/free"), (8, "/")]);
-        let check = cgroups(
-            &tree.places(),
-            &[resident(7, GIB), resident(8, GIB), resident(9, GIB)],
-        );
+        let check = cgroups(&tree.places(), &[resident(7, GIB), resident(8, GIB), resident(9, GIB)]);
         assert_eq!(check, Check::passed("memory cgroup", "no limit is seen"));
     }
 
@@ -241,12 +216,7 @@ mod tests {
         let tree = Tree::new(&[("proc/meminfo", text)]);
         let check = |each| node(&tree.places(), &[resident(7, each), resident(8, each)]).outcome;
         assert_eq!(check(GIB), Ok("3 GiB for its 2 GiB".to_owned()));
-        assert!(
-            check(2 * GIB)
-                .unwrap_err()
-                .why
-                .contains("of which 3 GiB are available")
-        );
+        assert!(check(2 * GIB).unwrap_err().why.contains("of which 3 GiB are available"));
         assert!(node(&Tree::new(&[]).places(), &[]).outcome.is_err());
     }
 }

@@ -113,10 +113,7 @@ fn answered(
     let folder = places.procfs.join(pid.to_string());
     match ask(&folder) {
         Err(error) if is_gone(&error) => Ok(Vec::new()),
-        found => found.map_err(|error| Unreadable {
-            path: folder.join(name).display().to_string(),
-            error,
-        }),
+        found => found.map_err(|error| Unreadable { path: folder.join(name).display().to_string(), error }),
     }
 }
 
@@ -145,10 +142,7 @@ mod tests {
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, text).unwrap();
         }
-        let places = Places {
-            procfs: folder.path().to_owned(),
-            cgroups: folder.path().to_owned(),
-        };
+        let places = Places { procfs: folder.path().to_owned(), cgroups: folder.path().to_owned() };
         (folder, places)
     }
 
@@ -163,28 +157,20 @@ mod tests {
         let (_folder, places) = table(&[("7/environ", "A=1\0CUDA_MPS_PIPE_DIRECTORY=/tmp/mps\0")]);
         assert!(why(mps(&places, &ONE)).contains("process 7 uses MPS"));
         let (_folder, places) = table(&[
-            (
-                "7/environ",
-                "XCUDA_MPS_PIPE_DIRECTORY=/a\0CUDA_MPS_PIPE_DIRECTORY=\0",
-            ),
+            ("7/environ", "XCUDA_MPS_PIPE_DIRECTORY=/a\0CUDA_MPS_PIPE_DIRECTORY=\0"),
             ("9/comm", "nvidia-cuda-mps\n"),
         ]);
         assert!(why(mps(&places, &ONE)).contains("process 9"));
-        let (_folder, places) = table(&[
-            ("7/environ", "A=1\0"),
-            ("9/comm", "nvidia-persiste\n"),
-            ("self/comm", "x"),
-        ]);
+        let (_folder, places) =
+            table(&[("7/environ", "A=1\0"), ("9/comm", "nvidia-persiste\n"), ("self/comm", "x")]);
         assert_eq!(mps(&places, &ONE), Check::passed("MPS", "not in use"));
     }
 
     #[test]
     fn nccl_is_refused_where_it_may_have_peers() {
         let maps = "7f00-7f01 r-xp 0 0 0 /usr/lib/libcuda.so.1\n7f02-7f03 r-xp 0 0 0 /opt/lib/libnccl.so.2\n";
-        let (_folder, places) = table(&[
-            ("7/maps", maps),
-            ("8/maps", "7f00-7f01 r-xp 0 0 0 /usr/lib/libnccl-x.so\n"),
-        ]);
+        let (_folder, places) =
+            table(&[("7/maps", maps), ("8/maps", "7f00-7f01 r-xp 0 0 0 /usr/lib/libnccl-x.so\n")]);
         let two = [ONE[0], Resident { pid: 8, bytes: 1 }];
         assert!(why(nccl(&places, &two, 1)).contains("process 7 has loaded NCCL"));
         assert!(why(nccl(&places, &ONE, 2)).contains("process 7 has loaded NCCL"));

@@ -50,13 +50,7 @@ impl Demands {
     ) {
         let known = self.0.get(id).filter(|known| known.purpose == purpose);
         let since_ns = known.map_or(now_ns, |known| known.since_ns);
-        let demand = Demand {
-            purpose,
-            gpus,
-            is_suspendable,
-            since_ns,
-            asked_ns: now_ns,
-        };
+        let demand = Demand { purpose, gpus, is_suspendable, since_ns, asked_ns: now_ns };
         self.0.insert(id.to_owned(), demand);
     }
 
@@ -73,14 +67,12 @@ impl Demands {
 
     /// Forgets the demands of tenants that have come back: the next one need not wait until they are old.
     pub(super) fn forget_resumed(&mut self, is_back: impl Fn(&str) -> bool) {
-        self.0
-            .retain(|id, demand| demand.purpose == Purpose::Allocation || !is_back(id));
+        self.0.retain(|id, demand| demand.purpose == Purpose::Allocation || !is_back(id));
     }
 
     /// Forgets demands that are asked for no more.
     pub(super) fn forget_old(&mut self, now_ns: u64) {
-        self.0
-            .retain(|_, demand| now_ns.saturating_sub(demand.asked_ns) < FORGOTTEN_NS);
+        self.0.retain(|_, demand| now_ns.saturating_sub(demand.asked_ns) < FORGOTTEN_NS);
     }
 
     /// The demands to be served now, the first of each GPU: tenants that are not suspendable before others, then in the order
@@ -134,10 +126,7 @@ mod tests {
         demands.note("a", Purpose::Resume, gpus(&[1]), true, MS);
         demands.note("b", Purpose::Resume, gpus(&[1]), true, 2 * MS);
         demands.note("b", Purpose::Resume, gpus(&[1]), true, 500 * MS);
-        assert!(
-            first(&demands, 501 * MS).is_empty(),
-            "a has asked for nothing lately"
-        );
+        assert!(first(&demands, 501 * MS).is_empty(), "a has asked for nothing lately");
         demands.note("a", Purpose::Resume, gpus(&[1]), true, 502 * MS);
         assert_eq!(first(&demands, 503 * MS), ["a"]);
         demands.note("b", Purpose::Resume, gpus(&[1]), true, 1502 * MS);

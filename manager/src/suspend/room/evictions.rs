@@ -34,8 +34,7 @@ impl Eviction {
 
     /// Whether it is under way, or ended less than `time_ns` ago.
     fn is_younger(&self, time_ns: u64, now_ns: u64) -> bool {
-        self.ended_ns
-            .is_none_or(|ended_ns| now_ns < ended_ns.saturating_add(time_ns))
+        self.ended_ns.is_none_or(|ended_ns| now_ns < ended_ns.saturating_add(time_ns))
     }
 }
 
@@ -80,9 +79,8 @@ impl Evictions {
     /// Forgets those whose room had to be used by now. Returns each tenant that had to use some and for which no more is made, with
     /// the figures before.
     pub(super) fn take_old(&mut self, now_ns: u64) -> Vec<(String, Before)> {
-        let (young, old): (Vec<_>, Vec<_>) = std::mem::take(&mut self.0)
-            .into_iter()
-            .partition(|one| one.is_younger(USE_WITHIN_NS, now_ns));
+        let (young, old): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.0).into_iter().partition(|one| one.is_younger(USE_WITHIN_NS, now_ns));
         self.0 = young;
         old.into_iter()
             .filter(|one| one.purpose == Purpose::Allocation && self.before(&one.wanting).is_none())
@@ -92,9 +90,8 @@ impl Evictions {
 
     /// Forgets those that have ended for an allocation of this tenant. Returns the figures before the first.
     pub(super) fn take_ended(&mut self, id: &str) -> Option<Before> {
-        let (own, others): (Vec<_>, Vec<_>) = std::mem::take(&mut self.0)
-            .into_iter()
-            .partition(|one| one.serves(id) && one.ended_ns.is_some());
+        let (own, others): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.0).into_iter().partition(|one| one.serves(id) && one.ended_ns.is_some());
         self.0 = others;
         own.into_iter().next().map(|first| first.before)
     }

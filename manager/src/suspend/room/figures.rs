@@ -39,12 +39,7 @@ impl<'s> Figures<'s> {
     /// Asks NVML now.
     pub(super) fn of_all(shared: &'s Shared, snapshot: &'s Snapshot, gpus: &[GpuUuid]) -> Self {
         let known: Vec<Known> = gpus.iter().filter_map(|gpu| Known::ask(shared, *gpu)).collect();
-        Self {
-            is_incomplete: known.len() < gpus.len(),
-            shared,
-            snapshot,
-            known,
-        }
+        Self { is_incomplete: known.len() < gpus.len(), shared, snapshot, known }
     }
 
     /// All tenants of the node.
@@ -65,10 +60,7 @@ impl<'s> Figures<'s> {
         let on_gpu = |other: &&&Tenant| self.shared.state(&other.id) != SuspendState::Suspended;
         self.known.iter().all(|gpu| {
             let leaving_bytes: u64 = leaving.iter().map(|other| gpu.used_bytes(other)).sum();
-            let claims = staying
-                .iter()
-                .filter(on_gpu)
-                .map(|other| gpu.quota_left_bytes(other));
+            let claims = staying.iter().filter(on_gpu).map(|other| gpu.quota_left_bytes(other));
             gpu.free_bytes().saturating_add(leaving_bytes) >= claims.fold(0, u64::saturating_add)
         })
     }
@@ -88,11 +80,7 @@ impl Known {
         let total_bytes = shared.grants.inventory().find(&gpu)?.grantable_bytes(0);
         let processes = shared.node.processes(&gpu).ok()?.into_iter();
         let by_process = processes.map(|(pid, bytes)| Some((pid, bytes?)));
-        Some(Self {
-            gpu,
-            by_process: by_process.collect::<Option<_>>()?,
-            total_bytes,
-        })
+        Some(Self { gpu, by_process: by_process.collect::<Option<_>>()?, total_bytes })
     }
 
     fn free_bytes(&self) -> u64 {

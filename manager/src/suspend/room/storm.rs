@@ -70,11 +70,7 @@ impl Storm {
             waits_since_ns: None,
             waits_ns: Vec::new(),
         };
-        Self {
-            tenants: (0..TENANTS).map(tenant).collect(),
-            demands: Demands::default(),
-            random: seed,
-        }
+        Self { tenants: (0..TENANTS).map(tenant).collect(), demands: Demands::default(), random: seed }
     }
 
     fn random_below(&mut self, end: u64) -> u64 {
@@ -92,15 +88,10 @@ impl Storm {
         for tenant in self.tenants.iter().filter(|one| one.waits_since_ns.is_some()) {
             if tenant.place == Place::Host {
                 let gpu = GpuUuid::from_bytes([1; 16]);
-                self.demands
-                    .note(&tenant.id, Purpose::Resume, vec![gpu], true, now_ns);
+                self.demands.note(&tenant.id, Purpose::Resume, vec![gpu], true, now_ns);
             }
         }
-        let is_back = |id: &str| {
-            self.tenants
-                .iter()
-                .any(|one| one.id == id && one.place == Place::Gpu)
-        };
+        let is_back = |id: &str| self.tenants.iter().any(|one| one.id == id && one.place == Place::Gpu);
         self.demands.forget_resumed(is_back);
         self.demands.forget_old(now_ns);
         for (id, _) in self.demands.first(now_ns) {
@@ -119,10 +110,7 @@ impl Storm {
             self.find(id).place = Place::Coming(now_ns + COPY_NS);
             return;
         }
-        let wanting = Wanting {
-            is_suspendable: true,
-            weight: self.find(id).weight,
-        };
+        let wanting = Wanting { is_suspendable: true, weight: self.find(id).weight };
         let residents = self.tenants.iter().filter(|one| one.place == Place::Gpu);
         let residents: Vec<Resident<'_>> = residents
             .map(|one| Resident {

@@ -72,9 +72,7 @@ impl Known {
     /// Looks for calls. A file that cannot be read counts as used.
     fn look(&mut self, now_ns: u64) {
         let gates = self.words.gates().unwrap_or_default();
-        let calls = gates
-            .iter()
-            .fold(0, |sum: u64, gate| sum.wrapping_add(gate.calls));
+        let calls = gates.iter().fold(0, |sum: u64, gate| sum.wrapping_add(gate.calls));
         let is_inside = gates.iter().any(|gate| gate.inside > 0);
         if is_inside || calls != self.calls || gates.is_empty() {
             self.used_ns = now_ns;
@@ -116,8 +114,7 @@ impl Tenants {
         if is_due {
             self.offered_ns = now_ns;
             // One that cannot be written is gone soon, or opened again.
-            self.known
-                .retain(|_, known| known.limits.offer_room(now_ns).is_ok());
+            self.known.retain(|_, known| known.limits.offer_room(now_ns).is_ok());
         }
         if now_ns.saturating_sub(self.looked_ns) < LOOK_EVERY_NS {
             return Vec::new();

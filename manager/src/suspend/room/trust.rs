@@ -23,9 +23,7 @@ pub(super) struct Trust(HashMap<String, Unused>);
 impl Trust {
     /// Whether the tenant rests.
     pub(super) fn rests(&self, id: &str, now_ns: u64) -> bool {
-        self.0
-            .get(id)
-            .is_some_and(|unused| now_ns < unused.rests_until_ns)
+        self.0.get(id).is_some_and(|unused| now_ns < unused.rests_until_ns)
     }
 
     /// Whether others were suspended for the tenant in vain, and it has used no room since.
@@ -57,8 +55,7 @@ impl Trust {
 
     /// Forgets what was long ago.
     pub(super) fn forget_old(&mut self, now_ns: u64) {
-        self.0
-            .retain(|_, unused| now_ns < unused.rests_until_ns.saturating_add(FORGIVEN_NS));
+        self.0.retain(|_, unused| now_ns < unused.rests_until_ns.saturating_add(FORGIVEN_NS));
     }
 }
 

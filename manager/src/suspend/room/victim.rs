@@ -53,11 +53,7 @@ pub(super) fn choose<'a>(wanting: Wanting, residence_ns: u64, residents: &[Resid
         one.is_idle() || !wanting.is_suspendable || one.has_had_its_time(wanting, residence_ns)
     };
     let rank = |one: &&Resident<'a>| {
-        let since_ns = if one.is_idle() {
-            one.idle_ns
-        } else {
-            one.resident_ns
-        };
+        let since_ns = if one.is_idle() { one.idle_ns } else { one.resident_ns };
         (!one.is_idle(), one.priority, Reverse(since_ns))
     };
     residents.iter().filter(may_go).min_by_key(rank).map(|one| one.id)
@@ -80,19 +76,12 @@ mod tests {
     }
 
     fn wanting(is_suspendable: bool, weight: u32) -> Wanting {
-        Wanting {
-            is_suspendable,
-            weight,
-        }
+        Wanting { is_suspendable, weight }
     }
 
     #[test]
     fn idle_ones_go_first_then_low_priority_then_the_longest_idle() {
-        let mut all = [
-            resident("busy", 0, 90),
-            resident("short", 2, 90),
-            resident("long", 9, 9),
-        ];
+        let mut all = [resident("busy", 0, 90), resident("short", 2, 90), resident("long", 9, 9)];
         let chosen = |all: &[Resident<'static>]| choose(wanting(true, 100), 30 * S, all);
         assert_eq!(chosen(&all), Some("long"));
         all[1].priority = Priority::Low;

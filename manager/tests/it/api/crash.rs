@@ -33,11 +33,7 @@ fn amounts(memory_bytes: u64) -> Quota {
 }
 
 /// All amounts chosen, none a default.
-const ALL: Chosen = Chosen {
-    policy: true,
-    priority: true,
-    cores_max: true,
-};
+const ALL: Chosen = Chosen { policy: true, priority: true, cores_max: true };
 
 fn create(key: &str) -> Create {
     Create {
@@ -49,12 +45,7 @@ fn create(key: &str) -> Create {
         owner: None,
         amounts: amounts(GIB),
         chosen: ALL,
-        asked: Asked::Any {
-            count: 1,
-            placement: None,
-            include: Vec::new(),
-            exclude: Vec::new(),
-        },
+        asked: Asked::Any { count: 1, placement: None, include: Vec::new(), exclude: Vec::new() },
     }
 }
 
@@ -74,12 +65,8 @@ async fn child() {
         out.write_all(line.as_bytes()).unwrap();
         out.flush().unwrap();
     };
-    let already: BTreeSet<String> = kept
-        .grants
-        .grant_table()
-        .grants()
-        .map(|grant| grant.key.clone())
-        .collect();
+    let already: BTreeSet<String> =
+        kept.grants.grant_table().grants().map(|grant| grant.key.clone()).collect();
     for round in 0_u32.. {
         let key = format!("k{round}");
         if already.contains(&key) {
@@ -159,10 +146,7 @@ impl Told {
         match what {
             "made" => {
                 let before = self.made.insert(number, id.to_owned());
-                assert!(
-                    before.is_none(),
-                    "number {number} was given twice: {before:?}, {id}"
-                );
+                assert!(before.is_none(), "number {number} was given twice: {before:?}, {id}");
             }
             "releasing" => drop(self.releasing.insert(number)),
             "released" => drop(self.released.insert(number)),
@@ -173,15 +157,10 @@ impl Told {
     /// Compares the answers with what a new manager finds.
     async fn check(&self, scratch: &Path) {
         let kept = Kept::start(settings(scratch), Box::new(RealDisk)).await.unwrap();
-        assert!(
-            !kept.has_told("VcudaLedgerRebuilt"),
-            "a kill leaves the old ledger or the new one"
-        );
+        assert!(!kept.has_told("VcudaLedgerRebuilt"), "a kill leaves the old ledger or the new one");
         let grant_table = kept.grants.grant_table();
-        let there: BTreeMap<u64, Arc<Grant>> = grant_table
-            .grants()
-            .map(|grant| (grant.number, Arc::clone(grant)))
-            .collect();
+        let there: BTreeMap<u64, Arc<Grant>> =
+            grant_table.grants().map(|grant| (grant.number, Arc::clone(grant))).collect();
         for (number, id) in &self.made {
             match there.get(number) {
                 Some(grant) => {
@@ -232,9 +211,7 @@ async fn killed_at_any_instant() {
         let mut child = spawn(scratch.path(), None);
         let pid = Pid::from_raw(i32::try_from(child.id()).unwrap());
         // Killed some lines after the first answer, another number in each life. The kernel decides the exact instant.
-        let mut lines = BufReader::new(child.stdout.take().unwrap())
-            .lines()
-            .map_while(Result::ok);
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
         let mut left = 1 + life % 7;
         for line in lines.by_ref() {
             told.line(&line);
@@ -251,11 +228,7 @@ async fn killed_at_any_instant() {
         child.wait().unwrap();
         told.check(scratch.path()).await;
     }
-    assert!(
-        told.made.len() >= usize::try_from(lives).unwrap(),
-        "{}",
-        told.made.len()
-    );
+    assert!(told.made.len() >= usize::try_from(lives).unwrap(), "{}", told.made.len());
 }
 
 /// A disk that fails at each step: the caller gets an error, nothing is taken, and service recovers by itself.
@@ -266,15 +239,11 @@ async fn a_disk_that_fails_at_each_step() {
     for code in [ENOSPC, EIO] {
         for step in 0..2 * STEPS {
             let scratch = tempfile::tempdir().unwrap();
-            let kept = Kept::start(settings(scratch.path()), Box::new(RealDisk))
-                .await
-                .unwrap();
+            let kept = Kept::start(settings(scratch.path()), Box::new(RealDisk)).await.unwrap();
             let first = kept.grants.create(create("a")).await.unwrap();
             kept.stop().await;
             let disk = Doomed::new(step, Fate::Fail(code));
-            let kept = Kept::start(settings(scratch.path()), Box::new(disk))
-                .await
-                .unwrap();
+            let kept = Kept::start(settings(scratch.path()), Box::new(disk)).await.unwrap();
             let grants = &kept.grants;
             let mut last = first.number;
             if step >= STEPS {
@@ -283,10 +252,7 @@ async fn a_disk_that_fails_at_each_step() {
             }
             let before = grants.grant_table().len();
             let failed = grants.create(create("b")).await.unwrap_err();
-            assert!(
-                matches!(&failed, GrantError::Unavailable(text) if text.contains("ledger")),
-                "{failed}"
-            );
+            assert!(matches!(&failed, GrantError::Unavailable(text) if text.contains("ledger")), "{failed}");
             // It may have recovered already.
             assert!(kept.has_told("VcudaLedgerFailed"));
             assert_eq!(grants.grant_table().len(), before);
@@ -302,9 +268,7 @@ async fn a_disk_that_fails_at_each_step() {
             };
             assert!(is_there(&grants.grant_table()));
             kept.stop().await;
-            let kept = Kept::start(settings(scratch.path()), Box::new(RealDisk))
-                .await
-                .unwrap();
+            let kept = Kept::start(settings(scratch.path()), Box::new(RealDisk)).await.unwrap();
             assert!(is_there(&kept.grants.grant_table()));
             kept.stop().await;
         }
@@ -341,10 +305,7 @@ async fn a_failed_change_changes_nothing() {
         // Released amounts are not granted twice.
         let candidates = inventory(2);
         let candidate = kept.grants.candidates(&candidates, &Snapshot::default());
-        let taken: u64 = candidate
-            .iter()
-            .map(|candidate| candidate.load.memory_bytes)
-            .sum();
+        let taken: u64 = candidate.iter().map(|candidate| candidate.load.memory_bytes).sum();
         assert_eq!(taken, 2 * GIB);
         kept.stop().await;
     }

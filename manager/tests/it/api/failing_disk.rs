@@ -91,8 +91,7 @@ impl Mounted {
             .arg(path)
             .stderr(Stdio::null())
             .status();
-        done.is_ok_and(|status| status.success())
-            .then(|| Self(path.to_owned()))
+        done.is_ok_and(|status| status.success()).then(|| Self(path.to_owned()))
     }
 }
 

@@ -46,15 +46,9 @@ async fn a_grant_is_a_directory_with_limits_and_counts_on_its_gpu() {
     assert_eq!(mode(&node.socket()), 0o660);
     let mut client = node.grants().await;
     let mut request = ask("web", 4 * GIB, 300);
-    request.holder = Some(v1::Holder {
-        pod: "web-0".to_owned(),
-        ..v1::Holder::default()
-    });
+    request.holder = Some(v1::Holder { pod: "web-0".to_owned(), ..v1::Holder::default() });
     let grant = client.create(request).await.unwrap().into_inner();
-    assert_eq!(
-        (grant.id.as_str(), grant.number, grant.generation),
-        ("web-1", 1, 1)
-    );
+    assert_eq!((grant.id.as_str(), grant.number, grant.generation), ("web-1", 1, 1));
     assert_eq!(grant.gpu_uuids, [uuid(1).to_string()]);
     let directory = Path::new(&grant.directory);
     assert_eq!(directory, node.settings.root.join("containers/web-1"));
@@ -71,10 +65,7 @@ async fn a_grant_is_a_directory_with_limits_and_counts_on_its_gpu() {
     let list = v1::ListGpusRequest::default();
     let gpus = node.node().await.list_gpus(list).await.unwrap().into_inner();
     let gpu = &gpus.gpus[0];
-    assert_eq!(
-        (gpu.memory_granted_bytes, gpu.cores_granted_permille, gpu.sharers),
-        (4 * GIB, 300, 1)
-    );
+    assert_eq!((gpu.memory_granted_bytes, gpu.cores_granted_permille, gpu.sharers), (4 * GIB, 300, 1));
     node.stop().await;
 }
 
@@ -83,19 +74,8 @@ async fn a_released_grant_leaves_nothing_and_is_released_once() {
     let scratch = tempfile::tempdir().unwrap();
     let node = Node::start(scratch.path()).await;
     let mut client = node.grants().await;
-    let grant = client
-        .create(ask("web", 4 * GIB, 300))
-        .await
-        .unwrap()
-        .into_inner();
-    let mut is_released = async || {
-        client
-            .release(release("web-1"))
-            .await
-            .unwrap()
-            .into_inner()
-            .released
-    };
+    let grant = client.create(ask("web", 4 * GIB, 300)).await.unwrap().into_inner();
+    let mut is_released = async || client.release(release("web-1")).await.unwrap().into_inner().released;
     assert!(is_released().await);
     assert!(!Path::new(&grant.directory).exists());
     assert!(!is_released().await, "it is released already");
@@ -112,10 +92,7 @@ async fn the_same_request_is_the_same_grant() {
     let node = Node::start(scratch.path()).await;
     let mut client = node.grants().await;
     let grant = client.create(ask("a", GIB, 100)).await.unwrap().into_inner();
-    assert_eq!(
-        client.create(ask("a", GIB, 100)).await.unwrap().into_inner(),
-        grant
-    );
+    assert_eq!(client.create(ask("a", GIB, 100)).await.unwrap().into_inner(), grant);
     // A different request for the same tenant.
     let mut other = ask("a", GIB, 100);
     other.request_id = "other".to_owned();
@@ -166,45 +143,25 @@ async fn a_resize_is_in_place_and_repeats_harmlessly() {
         expected_generation: expected,
         ..v1::ResizeGrantRequest::default()
     };
-    let changed = client
-        .resize(resize("s1", 8 * GIB, 1))
-        .await
-        .unwrap()
-        .into_inner();
+    let changed = client.resize(resize("s1", 8 * GIB, 1)).await.unwrap().into_inner();
     assert_eq!(changed.generation, 2);
     assert_eq!(fs::metadata(&limits).unwrap().ino(), inode);
     let read = Limits::read(Path::new(&grant.directory)).unwrap();
     let (device, _) = read.devices().next().unwrap();
     assert_eq!(read.config(device).unwrap(), DeviceConfig::new(8 * GIB, 400));
     // Repeated, although the generation has changed.
-    assert_eq!(
-        client
-            .resize(resize("s1", 8 * GIB, 1))
-            .await
-            .unwrap()
-            .into_inner(),
-        changed
-    );
+    assert_eq!(client.resize(resize("s1", 8 * GIB, 1)).await.unwrap().into_inner(), changed);
     let codes = [
         (resize("s1", GIB, 0), Code::AlreadyExists),
         (resize("s2", GIB, 1), Code::Aborted),
         (resize("s3", 8 * GIB + 1, 0), Code::ResourceExhausted),
-        (
-            v1::ResizeGrantRequest {
-                id: "none-9".to_owned(),
-                ..resize("s4", GIB, 0)
-            },
-            Code::NotFound,
-        ),
+        (v1::ResizeGrantRequest { id: "none-9".to_owned(), ..resize("s4", GIB, 0) }, Code::NotFound),
     ];
     for (request, code) in codes {
         assert_eq!(client.resize(request).await.unwrap_err().code(), code);
     }
     // The request that created it is still known.
-    assert_eq!(
-        client.create(ask("a", 4 * GIB, 300)).await.unwrap().into_inner(),
-        changed
-    );
+    assert_eq!(client.create(ask("a", 4 * GIB, 300)).await.unwrap().into_inner(), changed);
     node.stop().await;
 }
 
@@ -241,10 +198,7 @@ async fn a_gpu_that_may_not_be_used_is_refused_with_the_reason() {
     let mut client = node.grants().await;
     let mut nodes = node.node().await;
     client.create(ask("a", 20 * GIB, 300)).await.unwrap();
-    let cordon = |cordoned| v1::CordonRequest {
-        gpu_uuid: uuid(2).to_string(),
-        cordoned,
-    };
+    let cordon = |cordoned| v1::CordonRequest { gpu_uuid: uuid(2).to_string(), cordoned };
     nodes.cordon(cordon(true)).await.unwrap();
     let refusal = client.create(ask_of_gpu(2)).await.unwrap_err();
     assert_eq!(refusal.code(), Code::FailedPrecondition);
@@ -253,10 +207,9 @@ async fn a_gpu_that_may_not_be_used_is_refused_with_the_reason() {
 
     let mut sick = gpu(2);
     sick.health = Health::Unhealthy("XID 79".to_owned());
-    node.kept.inventory.send_replace(Arc::new(Inventory {
-        gpus: vec![gpu(1), sick],
-        ..Inventory::default()
-    }));
+    node.kept
+        .inventory
+        .send_replace(Arc::new(Inventory { gpus: vec![gpu(1), sick], ..Inventory::default() }));
     let refusal = client.create(ask("x", 8 * GIB, 300)).await.unwrap_err();
     assert!(refusal.message().contains("XID 79"), "{refusal}");
 
@@ -267,11 +220,7 @@ async fn a_gpu_that_may_not_be_used_is_refused_with_the_reason() {
     let refusal = client.create(ask("x", 8 * GIB, 300)).await.unwrap_err();
     assert_eq!(refusal.code(), Code::Unavailable);
     assert!(refusal.message().contains("NVML does not answer"), "{refusal}");
-    let status = nodes
-        .get_status(v1::GetStatusRequest {})
-        .await
-        .unwrap()
-        .into_inner();
+    let status = nodes.get_status(v1::GetStatusRequest {}).await.unwrap().into_inner();
     assert_eq!(status.problems, ["GPUs: NVML does not answer"]);
     // Grants stay, whatever happens to the GPUs.
     assert_eq!(node.kept.grants.grant_table().len(), 1);
@@ -286,10 +235,7 @@ async fn a_pod_chooses_within_the_bounds_of_its_namespace_only() {
     let of_web = |priority: v1::Priority| {
         let mut request = ask("web", 4 * GIB, 300);
         request.request_id = format!("r-{}", priority as i32);
-        request.holder = Some(v1::Holder {
-            namespace: "web".to_owned(),
-            ..v1::Holder::default()
-        });
+        request.holder = Some(v1::Holder { namespace: "web".to_owned(), ..v1::Holder::default() });
         let amounts = request.amounts.as_mut().unwrap();
         amounts.priority = priority.into();
         request
@@ -300,11 +246,7 @@ async fn a_pod_chooses_within_the_bounds_of_its_namespace_only() {
     let listed = client.list(v1::ListGrantsRequest {}).await.unwrap().into_inner();
     assert_eq!(listed.grants, []);
 
-    let grant = client
-        .create(of_web(v1::Priority::Normal))
-        .await
-        .unwrap()
-        .into_inner();
+    let grant = client.create(of_web(v1::Priority::Normal)).await.unwrap().into_inner();
     let resize = v1::ResizeGrantRequest {
         request_id: "higher".to_owned(),
         id: grant.id.clone(),

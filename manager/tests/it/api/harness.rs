@@ -40,10 +40,7 @@ pub(crate) fn gpu(number: u8) -> Gpu {
 }
 
 pub(crate) fn inventory(count: u8) -> Inventory {
-    Inventory {
-        gpus: (1..=count).map(gpu).collect(),
-        ..Inventory::default()
-    }
+    Inventory { gpus: (1..=count).map(gpu).collect(), ..Inventory::default() }
 }
 
 pub(crate) fn settings(scratch: &Path) -> Settings {
@@ -77,20 +74,12 @@ impl Kept {
         let tenants = Arc::clone(&snapshots);
         let started = spawn_blocking(move || start(&settings, disk, &told, gpus, tenants));
         let (grants, keeping) = started.await.unwrap()?;
-        Ok(Self {
-            grants,
-            events,
-            inventory,
-            snapshots,
-            keeping,
-        })
+        Ok(Self { grants, events, inventory, snapshots, keeping })
     }
 
     pub(crate) async fn stop(self) {
         let grants = self.grants.clone();
-        spawn_blocking(move || self.keeping.finish(&grants))
-            .await
-            .unwrap();
+        spawn_blocking(move || self.keeping.finish(&grants)).await.unwrap();
     }
 
     pub(crate) fn has_told(&self, reason: &str) -> bool {
@@ -140,18 +129,9 @@ impl Node {
         let instruments = Arc::new(Instruments::default());
         let told = Arc::clone(&instruments);
         let serving = tokio::spawn(async move {
-            serve::serve(listener, &api, grants, node, told, stopped)
-                .await
-                .unwrap();
+            serve::serve(listener, &api, grants, node, told, stopped).await.unwrap();
         });
-        Self {
-            kept,
-            settings,
-            problems,
-            instruments,
-            stop,
-            serving,
-        }
+        Self { kept, settings, problems, instruments, stop, serving }
     }
 
     pub(crate) fn socket(&self) -> PathBuf {
@@ -169,9 +149,7 @@ impl Node {
             has_problem: Arc::new(|| false),
             states: Arc::new(|_| SuspendState::Running),
         };
-        Metrics::new(sources, Arc::clone(&self.instruments))
-            .scrape()
-            .unwrap()
+        Metrics::new(sources, Arc::clone(&self.instruments)).scrape().unwrap()
     }
 
     pub(crate) fn ledger(&self) -> PathBuf {
@@ -179,9 +157,7 @@ impl Node {
     }
 
     pub(crate) async fn channel(&self) -> Channel {
-        vcuda_manager_api::connect(&self.socket(), DEADLINE)
-            .await
-            .unwrap()
+        vcuda_manager_api::connect(&self.socket(), DEADLINE).await.unwrap()
     }
 
     pub(crate) async fn grants(&self) -> GrantsClient<Channel> {
@@ -212,11 +188,7 @@ pub(crate) fn ask(key: &str, memory_bytes: u64, cores_permille: u32) -> v1::Crea
 }
 
 pub(crate) fn amounts(memory_bytes: u64, cores_permille: u32) -> v1::Amounts {
-    v1::Amounts {
-        memory_bytes,
-        cores_permille,
-        ..v1::Amounts::default()
-    }
+    v1::Amounts { memory_bytes, cores_permille, ..v1::Amounts::default() }
 }
 
 /// Waits until `is` returns true. The test runner ends a test that waits for ever.
@@ -241,14 +213,9 @@ pub(crate) fn mode(path: &Path) -> u32 {
 }
 
 pub(crate) fn release(id: &str) -> v1::ReleaseGrantRequest {
-    v1::ReleaseGrantRequest {
-        id: id.to_owned(),
-        even_if_used: false,
-    }
+    v1::ReleaseGrantRequest { id: id.to_owned(), even_if_used: false }
 }
 
 pub(crate) fn by_id(id: &str) -> v1::GetGrantRequest {
-    v1::GetGrantRequest {
-        grant: Some(v1::get_grant_request::Grant::Id(id.to_owned())),
-    }
+    v1::GetGrantRequest { grant: Some(v1::get_grant_request::Grant::Id(id.to_owned())) }
 }

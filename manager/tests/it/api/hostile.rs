@@ -51,9 +51,8 @@ async fn is_closed(stream: &mut UnixStream) {
 async fn bytes_that_are_no_request_end_their_connection_only() {
     let scratch = tempfile::tempdir().unwrap();
     let node = impatient(scratch.path()).await;
-    let noise: Vec<u8> = (0..100_000_u32)
-        .map(|place| (place.wrapping_mul(2_654_435_761) >> 24) as u8)
-        .collect();
+    let noise: Vec<u8> =
+        (0..100_000_u32).map(|place| (place.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
     let framed = [PREFACE, SETTINGS, &noise].concat();
     let huge_frame = [PREFACE, SETTINGS, &[0xff, 0xff, 0xff, 0, 0, 0, 0, 0, 1]].concat();
     let half_frame = [PREFACE, SETTINGS, &[0, 0, 100, 1, 4, 0, 0, 0, 1, 0x82]].concat();
@@ -122,10 +121,7 @@ async fn connections_are_bounded_and_the_others_stay() {
     client.list(v1::ListGrantsRequest {}).await.unwrap();
     drop(held);
     // A later client is served once the others are gone.
-    while vcuda_manager_api::connect(&node.socket(), Duration::from_secs(5))
-        .await
-        .is_err()
-    {
+    while vcuda_manager_api::connect(&node.socket(), Duration::from_secs(5)).await.is_err() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     drop(client);
@@ -190,37 +186,22 @@ async fn requests_too_large_of_another_kind_or_without_end_are_refused() {
     let path = PathAndQuery::from_static("/vcuda.v1.Grants/Create");
     let mut raw = Grpc::new(node.channel().await);
     raw.ready().await.unwrap();
-    let other = v1::NodeStatus {
-        started_unix_ms: 17,
-        ..v1::NodeStatus::default()
-    };
+    let other = v1::NodeStatus { started_unix_ms: 17, ..v1::NodeStatus::default() };
     let codec = ProstCodec::<v1::NodeStatus, v1::Grant>::default();
-    let refused = raw
-        .unary(Request::new(other), path.clone(), codec)
-        .await
-        .unwrap_err();
+    let refused = raw.unary(Request::new(other), path.clone(), codec).await.unwrap_err();
     assert_eq!(refused.code(), Code::Internal, "{refused}");
 
     // A request that begins and never ends.
     raw.ready().await.unwrap();
     let codec = ProstCodec::<v1::CreateGrantRequest, v1::Grant>::default();
     let endless = tokio_stream::pending::<v1::CreateGrantRequest>();
-    let refused = raw
-        .client_streaming(Request::new(endless), path, codec)
-        .await
-        .unwrap_err();
-    assert!(
-        matches!(refused.code(), Code::Cancelled | Code::DeadlineExceeded),
-        "{refused}"
-    );
+    let refused = raw.client_streaming(Request::new(endless), path, codec).await.unwrap_err();
+    assert!(matches!(refused.code(), Code::Cancelled | Code::DeadlineExceeded), "{refused}");
 
     raw.ready().await.unwrap();
     let codec = ProstCodec::<v1::CreateGrantRequest, v1::Grant>::default();
     let unknown = PathAndQuery::from_static("/vcuda.v1.Grants/Destroy");
-    let refused = raw
-        .unary(Request::new(ask("b", GIB, 1)), unknown, codec)
-        .await
-        .unwrap_err();
+    let refused = raw.unary(Request::new(ask("b", GIB, 1)), unknown, codec).await.unwrap_err();
     assert_eq!(refused.code(), Code::Unimplemented);
     client.create(ask("a", GIB, 100)).await.unwrap();
     node.stop().await;
@@ -274,10 +255,7 @@ async fn a_slow_disk_delays_changes_and_nothing_else() {
     let mut request = Request::new(ask("b", GIB, 100));
     request.set_timeout(Duration::from_millis(200));
     let refused = client.create(request).await.unwrap_err();
-    assert!(
-        matches!(refused.code(), Code::DeadlineExceeded | Code::Cancelled),
-        "{refused}"
-    );
+    assert!(matches!(refused.code(), Code::DeadlineExceeded | Code::Cancelled), "{refused}");
     // Reads work meanwhile.
     let listed = client.list(v1::ListGrantsRequest {}).await.unwrap().into_inner();
     assert_eq!(listed.grants.len(), 1);
@@ -295,9 +273,7 @@ async fn health_follows_the_ledger() {
     let node = Node::with(settings(scratch.path()), Box::new(disk.clone())).await;
     let mut health = HealthClient::new(node.channel().await);
     let mut status = async |service: &str| {
-        let request = HealthCheckRequest {
-            service: service.to_owned(),
-        };
+        let request = HealthCheckRequest { service: service.to_owned() };
         health.check(request).await.unwrap().into_inner().status()
     };
     assert_eq!(status("vcuda.v1.Grants").await, ServingStatus::Serving);
@@ -308,18 +284,8 @@ async fn health_follows_the_ledger() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     assert_eq!(status("vcuda.v1.Node").await, ServingStatus::Serving);
-    let problems = node
-        .node()
-        .await
-        .get_status(v1::GetStatusRequest {})
-        .await
-        .unwrap()
-        .into_inner()
-        .problems;
-    assert!(
-        problems.iter().any(|line| line.starts_with("ledger: ")),
-        "{problems:?}"
-    );
+    let problems = node.node().await.get_status(v1::GetStatusRequest {}).await.unwrap().into_inner().problems;
+    assert!(problems.iter().any(|line| line.starts_with("ledger: ")), "{problems:?}");
     // The manager retries by itself.
     disk.fails.store(false, Ordering::Relaxed);
     while status("vcuda.v1.Grants").await != ServingStatus::Serving {

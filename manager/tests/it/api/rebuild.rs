@@ -18,18 +18,10 @@ async fn three(scratch: &Path) -> (Vec<v1::Grant>, PathBuf) {
     for key in ["a", "b", "c"] {
         let mut request = ask(key, 2 * GIB, 200);
         request.gpu_count = 2;
-        request.holder = Some(v1::Holder {
-            pod: format!("pod-{key}"),
-            ..v1::Holder::default()
-        });
+        request.holder = Some(v1::Holder { pod: format!("pod-{key}"), ..v1::Holder::default() });
         client.create(request).await.unwrap();
     }
-    let grants = client
-        .list(v1::ListGrantsRequest {})
-        .await
-        .unwrap()
-        .into_inner()
-        .grants;
+    let grants = client.list(v1::ListGrantsRequest {}).await.unwrap().into_inner().grants;
     let ledger = node.ledger();
     node.stop().await;
     (grants, ledger)
@@ -57,12 +49,7 @@ async fn recovers(spoil: impl Fn(&Path), expect_aside: bool) -> (Vec<v1::Grant>,
         assert_eq!(fs::read(aside).ok(), spoilt);
     }
     let mut client = node.grants().await;
-    let after = client
-        .list(v1::ListGrantsRequest {})
-        .await
-        .unwrap()
-        .into_inner()
-        .grants;
+    let after = client.list(v1::ListGrantsRequest {}).await.unwrap().into_inner().grants;
     let next = client.create(ask("d", GIB, 100)).await.unwrap().into_inner();
     assert!(next.number > GONE, "{} was given before", next.number);
     node.stop().await;
@@ -142,10 +129,7 @@ async fn limits_stand_in_for_a_spoilt_record() {
     };
     let (before, after) = recovers(spoil, true).await;
     let (was, is) = (before.get(1).unwrap(), after.get(1).unwrap());
-    assert_eq!(
-        (&is.id, &is.amounts, &is.gpu_uuids),
-        (&was.id, &was.amounts, &was.gpu_uuids)
-    );
+    assert_eq!((&is.id, &is.amounts, &is.gpu_uuids), (&was.id, &was.amounts, &was.gpu_uuids));
     assert_eq!(is.holder, Some(v1::Holder::default()));
     assert_eq!(after.first(), before.first());
     assert_eq!(is.gpu_uuids, [uuid(1).to_string(), uuid(2).to_string()]);
@@ -164,16 +148,10 @@ async fn limits_follow_the_ledger() {
     let mut writer = vcuda_region::limits::LimitsWriter::open(directory).unwrap();
     let (device, _) = writer.limits().devices().next().unwrap();
     let old = vcuda_quota::DeviceConfig::new(GIB, 100);
-    writer
-        .set_config(device, &old, vcuda_region::clock::now_ns())
-        .unwrap();
+    writer.set_config(device, &old, vcuda_region::clock::now_ns()).unwrap();
     let node = Node::start(scratch.path()).await;
-    let config = |grant: &v1::Grant| {
-        Limits::read(Path::new(&grant.directory))
-            .unwrap()
-            .config(device)
-            .unwrap()
-    };
+    let config =
+        |grant: &v1::Grant| Limits::read(Path::new(&grant.directory)).unwrap().config(device).unwrap();
     assert_eq!(config(first), config(second));
     node.stop().await;
 }

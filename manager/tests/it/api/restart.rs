@@ -27,19 +27,13 @@ async fn a_tenant_that_is_used_is_not_released() {
     let refused = client.release(release("a-1")).await.unwrap_err();
     assert_eq!(refused.code(), Code::FailedPrecondition);
     // Nor are they released because the caller no longer names them.
-    let reconcile = v1::ReconcileRequest {
-        grace_ms: 1,
-        ..v1::ReconcileRequest::default()
-    };
+    let reconcile = v1::ReconcileRequest { grace_ms: 1, ..v1::ReconcileRequest::default() };
     for _ in 0..3 {
         let reconciled = client.reconcile(reconcile.clone()).await.unwrap().into_inner();
         assert_eq!(reconciled.missing_ids, ["a-1"]);
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
-    let anyway = v1::ReleaseGrantRequest {
-        even_if_used: true,
-        ..release("a-1")
-    };
+    let anyway = v1::ReleaseGrantRequest { even_if_used: true, ..release("a-1") };
     assert!(client.release(anyway).await.unwrap().into_inner().released);
     assert!(!Path::new(&grant.directory).exists());
     node.stop().await;
@@ -59,35 +53,19 @@ async fn what_the_caller_no_longer_has_is_released_at_the_second_look() {
         grace_ms,
     };
     let mut reconcile = async |living: &[&str], grace_ms| {
-        let answer = client
-            .reconcile(look(living, grace_ms))
-            .await
-            .unwrap()
-            .into_inner();
+        let answer = client.reconcile(look(living, grace_ms)).await.unwrap().into_inner();
         (answer.unknown_keys, answer.missing_ids, answer.released_ids)
     };
     let texts = |ids: &[&str]| -> Vec<String> { ids.iter().map(|id| (*id).to_owned()).collect() };
-    assert_eq!(
-        reconcile(&["dp-a", "dp-x"], 1).await,
-        (texts(&["dp-x"]), texts(&["dp-b-2"]), vec![])
-    );
+    assert_eq!(reconcile(&["dp-a", "dp-x"], 1).await, (texts(&["dp-x"]), texts(&["dp-b-2"]), vec![]));
     // Named in between, so the grace period begins anew.
     assert_eq!(reconcile(&["dp-a", "dp-b"], 1).await, (vec![], vec![], vec![]));
     tokio::time::sleep(Duration::from_millis(2)).await;
-    assert_eq!(
-        reconcile(&["dp-a"], 1).await,
-        (vec![], texts(&["dp-b-2"]), vec![])
-    );
+    assert_eq!(reconcile(&["dp-a"], 1).await, (vec![], texts(&["dp-b-2"]), vec![]));
     tokio::time::sleep(Duration::from_millis(2)).await;
     // The grace period is not over.
-    assert_eq!(
-        reconcile(&["dp-a"], 3_600_000).await,
-        (vec![], texts(&["dp-b-2"]), vec![])
-    );
-    assert_eq!(
-        reconcile(&["dp-a"], 1).await,
-        (vec![], vec![], texts(&["dp-b-2"]))
-    );
+    assert_eq!(reconcile(&["dp-a"], 3_600_000).await, (vec![], texts(&["dp-b-2"]), vec![]));
+    assert_eq!(reconcile(&["dp-a"], 1).await, (vec![], vec![], texts(&["dp-b-2"])));
     // Grants of other prefixes are not affected.
     let listed = client.list(v1::ListGrantsRequest {}).await.unwrap().into_inner();
     let keys: Vec<_> = listed.grants.iter().map(|grant| grant.key.as_str()).collect();
@@ -104,10 +82,7 @@ async fn a_restart_forgets_nothing() {
         client.create(ask(key, GIB, 100)).await.unwrap();
     }
     client.release(release("c-3")).await.unwrap();
-    let cordon = v1::CordonRequest {
-        gpu_uuid: uuid(2).to_string(),
-        cordoned: true,
-    };
+    let cordon = v1::CordonRequest { gpu_uuid: uuid(2).to_string(), cordoned: true };
     node.node().await.cordon(cordon).await.unwrap();
     let before = client.list(v1::ListGrantsRequest {}).await.unwrap().into_inner();
     let tenants = node.settings.root.join("containers");
@@ -125,17 +100,8 @@ async fn a_restart_forgets_nothing() {
         assert!(Limits::read(Path::new(&grant.directory)).is_ok());
     }
     assert!(!tenants.join("z-1").exists());
-    let gpus = node
-        .node()
-        .await
-        .list_gpus(v1::ListGpusRequest::default())
-        .await
-        .unwrap()
-        .into_inner();
-    assert_eq!(
-        gpus.gpus.iter().map(|gpu| gpu.cordoned).collect::<Vec<_>>(),
-        [false, true]
-    );
+    let gpus = node.node().await.list_gpus(v1::ListGpusRequest::default()).await.unwrap().into_inner();
+    assert_eq!(gpus.gpus.iter().map(|gpu| gpu.cordoned).collect::<Vec<_>>(), [false, true]);
     // The number of the released grant is not reused.
     let next = client.create(ask("c", GIB, 100)).await.unwrap().into_inner();
     assert_eq!(next.id, "c-4");
@@ -169,14 +135,7 @@ async fn a_directory_deleted_underneath_is_made_again_and_told() {
     fs::write(directory.join("foreign"), "x").unwrap();
     client.create(ask("a", GIB, 100)).await.unwrap();
     assert!(Limits::read(directory).is_ok());
-    assert!(
-        client
-            .release(release("a-1"))
-            .await
-            .unwrap()
-            .into_inner()
-            .released
-    );
+    assert!(client.release(release("a-1")).await.unwrap().into_inner().released);
     assert!(!directory.exists());
     node.stop().await;
 }
@@ -193,10 +152,7 @@ async fn a_second_manager_refuses_and_says_why() {
     assert!(refused.to_string().contains("another manager"), "{refused}");
     let refused = Kept::start(same_state, Box::new(RealDisk)).await.err().unwrap();
     assert!(refused.to_string().contains("another manager"), "{refused}");
-    assert!(matches!(
-        serve::listen(&same.root, &same.api),
-        Err(ServeError::Taken(_))
-    ));
+    assert!(matches!(serve::listen(&same.root, &same.api), Err(ServeError::Taken(_))));
     // The first manager continues to serve.
     node.grants().await.create(ask("a", GIB, 100)).await.unwrap();
     node.stop().await;
@@ -210,8 +166,5 @@ async fn a_second_manager_refuses_and_says_why() {
     node.stop().await;
     fs::remove_file(&socket).unwrap();
     fs::write(&socket, "x").unwrap();
-    assert!(matches!(
-        serve::listen(&settings.root, &settings.api),
-        Err(ServeError::Foreign(_))
-    ));
+    assert!(matches!(serve::listen(&settings.root, &settings.api), Err(ServeError::Foreign(_))));
 }

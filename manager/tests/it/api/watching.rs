@@ -23,11 +23,7 @@ async fn calls_are_timed() {
     }
     client.create(ask("c", 1000 * GIB, 10)).await.unwrap_err();
     client.get(by_id("unknown-7")).await.unwrap_err();
-    node.node()
-        .await
-        .list_gpus(v1::ListGpusRequest::default())
-        .await
-        .unwrap();
+    node.node().await.list_gpus(v1::ListGpusRequest::default()).await.unwrap();
     let watched = client.watch(v1::WatchGrantsRequest {}).await.unwrap();
     let page = node.scrape();
     for (method, code, calls) in [
@@ -44,11 +40,7 @@ async fn calls_are_timed() {
                 && line.contains(&format!("code=\"{code}\""))
         });
         let counted = counted.and_then(|line| line.rsplit(' ').next());
-        assert_eq!(
-            counted,
-            Some(calls.to_string().as_str()),
-            "{method} {code}: {page}"
-        );
+        assert_eq!(counted, Some(calls.to_string().as_str()), "{method} {code}: {page}");
     }
     drop(watched);
     node.stop().await;
@@ -60,11 +52,7 @@ async fn those_of_vcuda_run_count_and_are_not_owned() {
     let node = Node::start(scratch.path()).await;
     node.kept.inventory.send_replace(Arc::new(inventory(1)));
     let device = Device::unused(uuid(1), DeviceConfig::new(20 * GIB, 800));
-    let run = Tenant {
-        id: "run-a".to_owned(),
-        devices: vec![device],
-        ..Tenant::default()
-    };
+    let run = Tenant { id: "run-a".to_owned(), devices: vec![device], ..Tenant::default() };
     node.kept.snapshots.publish(Arc::new(Snapshot {
         number: 1,
         taken_ns: 1,
@@ -77,11 +65,7 @@ async fn those_of_vcuda_run_count_and_are_not_owned() {
     assert!(refused.message().contains("4 GiB and 20 % free"), "{refused}");
     client.create(ask("b", 4 * GIB, 200)).await.unwrap();
     let mut nodes = node.node().await;
-    let listed = nodes
-        .list_containers(v1::ListContainersRequest::default())
-        .await
-        .unwrap()
-        .into_inner();
+    let listed = nodes.list_containers(v1::ListContainersRequest::default()).await.unwrap().into_inner();
     let owned: Vec<_> = listed
         .containers
         .iter()
@@ -104,10 +88,7 @@ async fn a_list_of_gpus_whose_use_may_be_old_reads_no_tenant() {
         for _ in 0..10 {
             // Older than what counts as fresh.
             tokio::time::sleep(Duration::from_millis(60)).await;
-            let request = v1::ListGpusRequest {
-                use_may_be_old,
-                ..v1::ListGpusRequest::default()
-            };
+            let request = v1::ListGpusRequest { use_may_be_old, ..v1::ListGpusRequest::default() };
             nodes.list_gpus(request).await.unwrap();
         }
         snapshots.last().number - before
@@ -124,11 +105,7 @@ async fn a_watch_tells_what_is_there_and_what_comes() {
     let node = Node::start(scratch.path()).await;
     let mut client = node.grants().await;
     client.create(ask("a", GIB, 100)).await.unwrap();
-    let mut watch = client
-        .watch(v1::WatchGrantsRequest {})
-        .await
-        .unwrap()
-        .into_inner();
+    let mut watch = client.watch(v1::WatchGrantsRequest {}).await.unwrap().into_inner();
     client.create(ask("b", GIB, 100)).await.unwrap();
     let resize = v1::ResizeGrantRequest {
         request_id: "s".to_owned(),
@@ -142,10 +119,7 @@ async fn a_watch_tells_what_is_there_and_what_comes() {
     let mut told = Vec::new();
     for _ in 0..5 {
         let change = next(&mut watch, "a change").await.unwrap().unwrap();
-        told.push((
-            change.kind(),
-            change.grant.map(|grant| grant.id).unwrap_or_default(),
-        ));
+        told.push((change.kind(), change.grant.map(|grant| grant.id).unwrap_or_default()));
     }
     let expected = [
         (Kind::Present, "a-1"),
@@ -174,12 +148,7 @@ async fn events_are_told_from_a_number_on() {
         no_follow: true,
         container_id: container_id.to_owned(),
     };
-    for (request, expected) in [
-        (after(0, ""), 2),
-        (after(1, ""), 1),
-        (after(0, "b"), 1),
-        (after(2, ""), 0),
-    ] {
+    for (request, expected) in [(after(0, ""), 2), (after(1, ""), 1), (after(0, "b"), 1), (after(2, ""), 0)] {
         let mut told = nodes.watch_events(request).await.unwrap().into_inner();
         let mut count = 0;
         while let Some(event) = next(&mut told, "an event, or the end").await.unwrap() {
@@ -231,20 +200,11 @@ async fn a_grant_that_an_event_is_about_is_shown() {
 async fn what_does_not_work_is_in_the_status() {
     let scratch = tempfile::tempdir().unwrap();
     let node = Node::start(scratch.path()).await;
-    node.problems
-        .set("audit", Some("it cannot see processes".to_owned()));
-    let status = node
-        .node()
-        .await
-        .get_status(Request::new(v1::GetStatusRequest {}))
-        .await
-        .unwrap()
-        .into_inner();
+    node.problems.set("audit", Some("it cannot see processes".to_owned()));
+    let status =
+        node.node().await.get_status(Request::new(v1::GetStatusRequest {})).await.unwrap().into_inner();
     assert_eq!(status.problems, ["audit: it cannot see processes"]);
-    assert_eq!(
-        (status.version.as_str(), status.node_name.as_str()),
-        ("1.2.3", "node-a")
-    );
+    assert_eq!((status.version.as_str(), status.node_name.as_str()), ("1.2.3", "node-a"));
     node.problems.set("audit", None);
     assert!(node.problems.lines().is_empty());
     node.stop().await;

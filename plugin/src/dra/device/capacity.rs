@@ -55,10 +55,7 @@ impl Capacity {
                 percent: 0,
                 ..for_all(gpu.memory_suspendable_bytes, slots)
             });
-            capacities.push(for_all(
-                gpu.memory_common_bytes,
-                gpu.sharers_max.saturating_sub(slots),
-            ));
+            capacities.push(for_all(gpu.memory_common_bytes, gpu.sharers_max.saturating_sub(slots)));
         } else {
             capacities.push(for_all(gpu.memory_shared_bytes, gpu.sharers_max));
         }
@@ -68,23 +65,13 @@ impl Capacity {
 
     /// The capacities of the device, with what a share may consume of each.
     pub(super) fn with_policies(&self) -> BTreeMap<String, DeviceCapacity> {
-        let Self {
-            steps,
-            steps_max,
-            percent,
-            slots,
-            ..
-        } = *self;
+        let Self { steps, steps_max, percent, slots, .. } = *self;
         let mebibytes = |steps: u64| Quantity(format!("{steps}Mi"));
         let number = |number: u64| Quantity(number.to_string());
         // The API server refuses a step that is larger than what is beyond the minimum, so amounts without a choice have none.
         let policy = |default, min, max, step| CapacityRequestPolicy {
             default: Some(default),
-            valid_range: Some(CapacityRequestPolicyRange {
-                min,
-                max: Some(max),
-                step,
-            }),
+            valid_range: Some(CapacityRequestPolicyRange { min, max: Some(max), step }),
             ..CapacityRequestPolicy::default()
         };
         let memory = DeviceCapacity {
@@ -151,12 +138,8 @@ mod tests {
     fn amounts(device: &Device, name: &str) -> [String; 3] {
         let capacity = &device.capacity.as_ref().unwrap()[name];
         let policy = capacity.request_policy.clone().unwrap();
-        [
-            capacity.value.clone(),
-            policy.default.unwrap(),
-            policy.valid_range.unwrap().max.unwrap(),
-        ]
-        .map(|quantity| quantity.0)
+        [capacity.value.clone(), policy.default.unwrap(), policy.valid_range.unwrap().max.unwrap()]
+            .map(|quantity| quantity.0)
     }
 
     #[test]
@@ -164,10 +147,7 @@ mod tests {
         let [suspendable, common] =
             <[Device; 2]>::try_from(devices(&overcommitted(), Effect::NoSchedule)).unwrap();
         assert_eq!(common.name, "gpu-fef8089b-4820-abfc-e83e-943181975706");
-        assert_eq!(
-            suspendable.name,
-            "gpu-fef8089b-4820-abfc-e83e-943181975706-suspendable"
-        );
+        assert_eq!(suspendable.name, "gpu-fef8089b-4820-abfc-e83e-943181975706-suspendable");
         assert!(is_suspendable_device(&suspendable.name) && !is_suspendable_device(&common.name));
         let attribute = |device: &Device, name: &str| device.attributes.as_ref().unwrap()[name].clone();
         for (device, kind) in [(&suspendable, "vcuda-suspendable"), (&common, "vcuda")] {
@@ -188,26 +168,17 @@ mod tests {
     fn the_api_server_takes_each_capacity() {
         let number = |quantity: &Quantity| quantity.0.trim_end_matches("Mi").parse::<u64>().unwrap();
         // Of two slots each device has one; and a GPU of one slot is one device.
-        for (gpu, sharers_max) in [
-            (overcommitted(), 16),
-            (overcommitted(), 2),
-            (gpu(6), 16),
-            (gpu(6), 1),
-        ] {
+        for (gpu, sharers_max) in [(overcommitted(), 16), (overcommitted(), 2), (gpu(6), 16), (gpu(6), 1)] {
             let gpu = v1::Gpu { sharers_max, ..gpu };
-            let capacities = devices(&gpu, Effect::NoSchedule)
-                .into_iter()
-                .flat_map(|device| device.capacity.unwrap());
+            let capacities =
+                devices(&gpu, Effect::NoSchedule).into_iter().flat_map(|device| device.capacity.unwrap());
             for (name, capacity) in capacities {
                 let policy = capacity.request_policy.unwrap();
                 let range = policy.valid_range.unwrap();
                 let (min, max) = (number(&range.min), number(&range.max.unwrap()));
                 let default = number(&policy.default.unwrap());
                 let step = range.step.as_ref().map(number);
-                assert!(
-                    min <= default && default <= max && max <= number(&capacity.value),
-                    "{name}"
-                );
+                assert!(min <= default && default <= max && max <= number(&capacity.value), "{name}");
                 assert!(
                     step.is_none_or(|step| min + step <= number(&capacity.value)
                         && (default - min) % step == 0

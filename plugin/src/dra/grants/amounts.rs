@@ -21,11 +21,7 @@ pub(in crate::dra) fn grant_amounts(
         return whole_gpu_amounts(&overlaid(&share.quota_change, annotations));
     }
     let guaranteed = share.cores_permille;
-    let most = if guaranteed == 0 {
-        CoreShare::WHOLE.0
-    } else {
-        guaranteed
-    };
+    let most = if guaranteed == 0 { CoreShare::WHOLE.0 } else { guaranteed };
     // Checked without the annotations first, so that a fault of the parameters is reported as theirs.
     Quota::fixed(Some(share.memory_bytes), most).merge(&without_guarantee(guaranteed, share.quota_change))?;
     let change = without_guarantee(guaranteed, overlaid(&share.quota_change, annotations));
@@ -35,10 +31,7 @@ pub(in crate::dra) fn grant_amounts(
         quota.policy = Policy::Burst;
     }
     let granted = amounts::requested(&quota);
-    Ok((
-        amounts::without_defaults(&granted, &change),
-        amounts::canonical_text(&granted),
-    ))
+    Ok((amounts::without_defaults(&granted, &change), amounts::canonical_text(&granted)))
 }
 
 /// Amounts of whole GPUs.
@@ -49,10 +42,7 @@ fn whole_gpu_amounts(change: &QuotaChange) -> Result<(v1::Amounts, String), Prep
     if *change != QuotaChange::default() {
         return Err(PrepareError::Whole);
     }
-    let amounts = v1::Amounts {
-        cores_permille: CoreShare::WHOLE.0,
-        ..v1::Amounts::default()
-    };
+    let amounts = v1::Amounts { cores_permille: CoreShare::WHOLE.0, ..v1::Amounts::default() };
     Ok((amounts, amounts::canonical_text(&amounts)))
 }
 
@@ -67,17 +57,9 @@ mod tests {
             cores_permille,
             ..QuotaChange::default()
         };
-        let burst = QuotaChange {
-            policy: Some(Policy::Burst),
-            ..QuotaChange::default()
-        };
+        let burst = QuotaChange { policy: Some(Policy::Burst), ..QuotaChange::default() };
         let quota = |cores_permille, quota_change, annotations: &QuotaChange| {
-            let share = Amounts {
-                memory_bytes: 4 << 30,
-                cores_permille,
-                quota_change,
-                is_whole: false,
-            };
+            let share = Amounts { memory_bytes: 4 << 30, cores_permille, quota_change, is_whole: false };
             let (amounts, _) = grant_amounts(&share, annotations).map_err(|error| error.to_string())?;
             Ok::<_, String>(Quota::from(&amounts))
         };

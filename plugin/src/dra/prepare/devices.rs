@@ -19,10 +19,7 @@ impl Preparer {
             let amounts = share.amounts.as_ref().filter(|amounts| amounts.is_whole);
             if let Some(amounts) = amounts {
                 are_whole = true;
-                if known
-                    .as_ref()
-                    .is_some_and(|known| known.is_overcommitted(&share.device))
-                {
+                if known.as_ref().is_some_and(|known| known.is_overcommitted(&share.device)) {
                     return Err(PrepareError::WholeOvercommitted(share.request.clone()));
                 }
                 if memory_bytes(&share.device).is_some_and(|all| amounts.memory_bytes < all) {
@@ -41,10 +38,7 @@ impl Preparer {
     pub(super) fn check_suspendable(shares: &[&Share], is_suspendable: bool) -> Result<(), PrepareError> {
         let of_others = shares.iter().find(|share| is_suspendable_device(&share.device));
         match of_others.filter(|_| !is_suspendable) {
-            Some(share) => Err(PrepareError::NotSuspendable(
-                share.request.clone(),
-                share.device.clone(),
-            )),
+            Some(share) => Err(PrepareError::NotSuspendable(share.request.clone(), share.device.clone())),
             None => Ok(()),
         }
     }
@@ -58,9 +52,8 @@ impl Preparer {
         let known = known.ok_or(PrepareError::NotYet)?;
         let mut uuids: BTreeMap<String, &Share> = BTreeMap::new();
         for share in shares {
-            let uuid = known
-                .uuid(&share.device)
-                .ok_or_else(|| PrepareError::NoDevice(share.device.clone()))?;
+            let uuid =
+                known.uuid(&share.device).ok_or_else(|| PrepareError::NoDevice(share.device.clone()))?;
             if let Some(other) = uuids.insert(uuid.to_owned(), share) {
                 let [first, second] = [other, *share].map(|share| share.request.clone());
                 return Err(PrepareError::SameGpu(first, second, share.device.clone()));

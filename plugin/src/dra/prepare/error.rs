@@ -121,16 +121,8 @@ pub enum PrepareError {
 }
 
 /// All reasons of [`PrepareError::reason`].
-pub(in crate::dra) const REASONS: [&str; 8] = [
-    "claim",
-    "annotations",
-    "refused",
-    "api_server",
-    "manager",
-    "device",
-    "late",
-    "files",
-];
+pub(in crate::dra) const REASONS: [&str; 8] =
+    ["claim", "annotations", "refused", "api_server", "manager", "device", "late", "files"];
 
 impl PrepareError {
     /// Whether the manager or the API server is away, so that the same call may succeed a moment later.
@@ -176,14 +168,12 @@ impl PrepareError {
 impl From<Contradiction> for PrepareError {
     fn from(contradiction: Contradiction) -> Self {
         match contradiction {
-            Contradiction::MaximumWithoutBurst {
-                cores_max_permille,
-                policy,
-            } => Self::Maximum(CoreShare(cores_max_permille), policy.name()),
-            Contradiction::MaximumBelowShare {
-                cores_max_permille,
-                cores_permille,
-            } => Self::MaximumBelow(CoreShare(cores_max_permille), CoreShare(cores_permille)),
+            Contradiction::MaximumWithoutBurst { cores_max_permille, policy } => {
+                Self::Maximum(CoreShare(cores_max_permille), policy.name())
+            }
+            Contradiction::MaximumBelowShare { cores_max_permille, cores_permille } => {
+                Self::MaximumBelow(CoreShare(cores_max_permille), CoreShare(cores_permille))
+            }
         }
     }
 }

@@ -16,11 +16,7 @@ pub(in crate::dra) fn key_prefix(uid: &str) -> String {
 /// The first `bytes` bytes of a text's SHA-256, in hexadecimal.
 pub(in crate::dra) fn hash(text: &str, bytes: usize) -> String {
     let digest = Sha256::digest(text);
-    digest
-        .iter()
-        .take(bytes)
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
+    digest.iter().take(bytes).map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Checks that a UID can be part of a file's name.

@@ -20,17 +20,11 @@ impl Preparer {
     ) -> Result<Vec<Prepared>, PrepareError> {
         let known = self.gpus.borrow().clone();
         let minors = known.iter().flat_map(|gpus| gpus.minors());
-        let inputs = spec_inputs(
-            &self.manager,
-            &self.settings,
-            minors.collect::<Vec<_>>().into_iter(),
-        )
-        .await?;
+        let inputs =
+            spec_inputs(&self.manager, &self.settings, minors.collect::<Vec<_>>().into_iter()).await?;
         let devices: Vec<ClaimDevice> = granted.iter().map(|granted| granted.device.clone()).collect();
         let spec = claim_spec(&inputs, &devices)?;
-        let texts = granted
-            .iter()
-            .filter_map(|granted| Some((granted.key.clone()?, granted.text.clone()?)));
+        let texts = granted.iter().filter_map(|granted| Some((granted.key.clone()?, granted.text.clone()?)));
         let record = ClaimRecord {
             namespace: asked.claim.namespace.clone(),
             name: asked.claim.name.clone(),
@@ -57,12 +51,7 @@ impl Preparer {
         text: &str,
     ) -> Result<(), PrepareError> {
         let _lock = self.lock.lock().await;
-        let (store, uid, key, text) = (
-            self.store.clone(),
-            uid.to_owned(),
-            key.to_owned(),
-            text.to_owned(),
-        );
+        let (store, uid, key, text) = (self.store.clone(), uid.to_owned(), key.to_owned(), text.to_owned());
         blocking(move || store.note_claim(&uid, &key, &text)).await?;
         self.changed.notify_one();
         Ok(())
@@ -75,19 +64,14 @@ impl Preparer {
         let uuid = |device: &str| Some(known.as_ref()?.uuid(device)?.to_owned());
         let mut named = BTreeSet::new();
         let prepared = shares.iter().map(|share| {
-            let group = granted
-                .iter()
-                .find(|granted| granted.requests.contains(&share.request));
+            let group = granted.iter().find(|granted| granted.requests.contains(&share.request));
             let name = group.map(|granted| granted.device.qualified());
             Prepared {
                 request: share.request.clone(),
                 pool: self.node.clone(),
                 device: share.device.clone(),
                 share_id: share.share_id.clone(),
-                cdi: name
-                    .into_iter()
-                    .filter(|name| named.insert(name.clone()))
-                    .collect(),
+                cdi: name.into_iter().filter(|name| named.insert(name.clone())).collect(),
                 uuid: uuid(&share.device).unwrap_or_default(),
                 key: group.and_then(|granted| granted.key.clone()),
             }

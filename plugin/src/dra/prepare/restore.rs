@@ -21,11 +21,8 @@ impl Preparer {
         let _lock = self.lock.lock().await;
         let store = self.store.clone();
         for record in blocking(move || store.claim_records()).await? {
-            let claim = dra::Claim {
-                namespace: record.namespace,
-                name: record.name,
-                uid: record.uid.clone(),
-            };
+            let claim =
+                dra::Claim { namespace: record.namespace, name: record.name, uid: record.uid.clone() };
             self.known.lock().insert(record.uid, claim);
         }
         let known: Vec<dra::Claim> = self.known.lock().values().cloned().collect();

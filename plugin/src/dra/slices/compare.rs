@@ -14,10 +14,8 @@ pub(super) fn is_desired(found: &[ResourceSlice], desired: &[Vec<Device>]) -> bo
         Some(pool.generation) == generation && usize::try_from(pool.resource_slice_count) == Ok(desired.len())
     };
     let all_normalized = |devices: &[Device]| devices.iter().map(normalized).collect::<Vec<_>>();
-    let mut devices: Vec<Vec<Device>> = found
-        .iter()
-        .map(|slice| all_normalized(slice.spec.devices.as_deref().unwrap_or_default()))
-        .collect();
+    let mut devices: Vec<Vec<Device>> =
+        found.iter().map(|slice| all_normalized(slice.spec.devices.as_deref().unwrap_or_default())).collect();
     let mut desired_devices: Vec<Vec<Device>> =
         desired.iter().map(|devices| all_normalized(devices)).collect();
     // By device, not by the slice's name: `10` would come before `2`.
@@ -62,16 +60,9 @@ mod tests {
 
     fn slice(name: &str, devices: &[Device], (generation, count): (i64, i64)) -> ResourceSlice {
         ResourceSlice {
-            metadata: ObjectMeta {
-                name: Some(name.to_owned()),
-                ..ObjectMeta::default()
-            },
+            metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() },
             spec: ResourceSliceSpec {
-                pool: ResourcePool {
-                    generation,
-                    resource_slice_count: count,
-                    ..ResourcePool::default()
-                },
+                pool: ResourcePool { generation, resource_slice_count: count, ..ResourcePool::default() },
                 devices: Some(devices.to_vec()),
                 ..ResourceSliceSpec::default()
             },
@@ -85,10 +76,7 @@ mod tests {
         let memory = found.capacity.as_mut().unwrap().get_mut("memory").unwrap();
         memory.value.0 = "44Gi".to_owned();
         assert_ne!(found, desired);
-        assert!(is_desired(
-            &[slice("a", &[found.clone()], (3, 1))],
-            &[vec![desired.clone()]]
-        ));
+        assert!(is_desired(&[slice("a", &[found.clone()], (3, 1))], &[vec![desired.clone()]]));
         let memory = found.capacity.as_mut().unwrap().get_mut("memory").unwrap();
         memory.value.0 = "43Gi".to_owned();
         assert!(!is_desired(&[slice("a", &[found], (3, 1))], &[vec![desired]]));
@@ -96,15 +84,10 @@ mod tests {
 
     #[test]
     fn an_incomplete_pool_is_not_desired() {
-        let devices: Vec<Device> = (0..3)
-            .map(|number| device(&gpu(number), Effect::NoSchedule))
-            .collect();
+        let devices: Vec<Device> = (0..3).map(|number| device(&gpu(number), Effect::NoSchedule)).collect();
         let desired = [devices[..2].to_vec(), devices[2..].to_vec()];
         let first = slice("a", &desired[0], (3, 2));
-        assert!(is_desired(
-            &[slice("b", &desired[1], (3, 2)), first.clone()],
-            &desired
-        ));
+        assert!(is_desired(&[slice("b", &desired[1], (3, 2)), first.clone()], &desired));
         for broken in [
             vec![first.clone()],
             vec![first.clone(), slice("b", &desired[1], (2, 2))],

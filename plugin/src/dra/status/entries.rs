@@ -38,11 +38,7 @@ fn condition(share: &Prepared, grant: Option<&v1::Grant>) -> Condition {
     let (status, reason, message) = match (&share.key, grant) {
         (None, _) => ("True", "Prepared", "the GPU is seen, without limits".to_owned()),
         (Some(_), Some(grant)) => ("True", "Prepared", format!("grant {}", grant.id)),
-        (Some(_), None) => (
-            "False",
-            "NoGrant",
-            "the manager has no grant of it (any more)".to_owned(),
-        ),
+        (Some(_), None) => ("False", "NoGrant", "the manager has no grant of it (any more)".to_owned()),
     };
     Condition {
         type_: "Ready".to_owned(),
@@ -78,14 +74,8 @@ fn data(share: &Prepared, grant: Option<&v1::Grant>) -> Map<String, Value> {
 
 /// This driver's entries in the claim's present status.
 pub(super) fn current_entries(claim: &ResourceClaim) -> Vec<AllocatedDeviceStatus> {
-    let devices = claim
-        .status
-        .iter()
-        .flat_map(|status| status.devices.iter().flatten());
-    devices
-        .filter(|device| device.driver == DRIVER)
-        .cloned()
-        .collect()
+    let devices = claim.status.iter().flat_map(|status| status.devices.iter().flatten());
+    devices.filter(|device| device.driver == DRIVER).cloned().collect()
 }
 
 /// Whether the present entries are the desired ones, regardless of the times.
@@ -97,10 +87,7 @@ pub(super) fn is_current(current: &[AllocatedDeviceStatus], desired: &[Allocated
         }
         entry
     };
-    current.len() == desired.len()
-        && current
-            .iter()
-            .all(|entry| desired.contains(&without_times(entry)))
+    current.len() == desired.len() && current.iter().all(|entry| desired.contains(&without_times(entry)))
 }
 
 /// The entries with the times at which their conditions changed: the present entry's time if the condition is equal, else now.
@@ -111,9 +98,7 @@ pub(super) fn with_transition_times(
     let mut timed = entries.to_vec();
     for entry in &mut timed {
         let before = current.iter().find(|current| is_same_share(current, entry));
-        let before = before
-            .and_then(|current| current.conditions.clone())
-            .unwrap_or_default();
+        let before = before.and_then(|current| current.conditions.clone()).unwrap_or_default();
         for condition in entry.conditions.iter_mut().flatten() {
             let same = before
                 .iter()
@@ -158,11 +143,7 @@ mod tests {
     }
 
     fn grants(amounts: v1::Amounts) -> Grants {
-        let grant = v1::Grant {
-            id: "k-7".to_owned(),
-            amounts: Some(amounts),
-            ..v1::Grant::default()
-        };
+        let grant = v1::Grant { id: "k-7".to_owned(), amounts: Some(amounts), ..v1::Grant::default() };
         Grants::from([("k".to_owned(), grant)])
     }
 
@@ -175,11 +156,8 @@ mod tests {
 
     #[test]
     fn an_entry_has_gpu_quota_and_policy() {
-        let mut amounts = v1::Amounts {
-            memory_bytes: 4 << 30,
-            cores_permille: 125,
-            ..v1::Amounts::default()
-        };
+        let mut amounts =
+            v1::Amounts { memory_bytes: 4 << 30, cores_permille: 125, ..v1::Amounts::default() };
         let expected = json!({"uuid": "GPU-1", "memory": "4Gi", "cores": "12.5", "policy": "fixed", "priority": "normal"});
         assert_eq!(shown_data(Some(amounts), Some("k")), expected);
         amounts.set_policy(v1::Policy::Burst);
@@ -195,9 +173,7 @@ mod tests {
     fn a_time_stays_as_long_as_its_condition() {
         let desired = status_entries(&record(None), &Grants::new());
         let time = |entries: &[AllocatedDeviceStatus]| {
-            entries[0].conditions.as_ref().unwrap()[0]
-                .last_transition_time
-                .clone()
+            entries[0].conditions.as_ref().unwrap()[0].last_transition_time.clone()
         };
         let first = with_transition_times(&desired, &[]);
         assert_ne!(time(&first), time(&desired));

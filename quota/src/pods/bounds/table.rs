@@ -17,9 +17,7 @@ impl<'de> Deserialize<'de> for Namespace {
         let name = String::deserialize(deserializer)?;
         // A DNS label (RFC 1123), as the API server requires for namespaces.
         let is_label = (1..=63).contains(&name.len())
-            && name
-                .bytes()
-                .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-');
+            && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-');
         if name != ALL_OTHERS && !is_label {
             return Err(D::Error::custom(format!(
                 "namespaces.\"{name}\": neither a namespace's name nor \"{ALL_OTHERS}\", which is for all others"
@@ -114,10 +112,7 @@ mod tests {
                 "suspendable": true, "audit_action": "evict"}, "*": {}}"#,
         )
         .unwrap();
-        assert_eq!(
-            tables[&Namespace("web".to_owned())].audit_action.as_deref(),
-            Some("evict")
-        );
+        assert_eq!(tables[&Namespace("web".to_owned())].audit_action.as_deref(), Some("evict"));
         let web = Bound {
             policies: vec![Policy::Burst],
             priority_max: Priority::Low,

@@ -56,8 +56,7 @@ impl Model {
     }
 
     fn drop_unheld(&mut self) {
-        self.objects
-            .retain(|_, (_, holders)| holders.iter().any(|count| *count > 0));
+        self.objects.retain(|_, (_, holders)| holders.iter().any(|count| *count > 0));
     }
 }
 
@@ -113,10 +112,7 @@ impl<'u> Tenant<'u> {
     fn share(&mut self, slot: usize, name: u64, bytes: u64) -> Outcome {
         if let Some((known, holders)) = self.model.objects.get_mut(&name) {
             let shared = self.slots[slot].share(key(name), device(), bytes);
-            prop_assert_eq!(
-                shared.as_ref().map(Shared::bytes),
-                (holders[slot] > 0).then_some(*known)
-            );
+            prop_assert_eq!(shared.as_ref().map(Shared::bytes), (holders[slot] > 0).then_some(*known));
             if let Some(shared) = shared {
                 holders[slot] += 1;
                 self.held[slot].push((name, shared));
@@ -135,10 +131,7 @@ impl<'u> Tenant<'u> {
     fn join(&mut self, slot: usize, name: u64) -> Outcome {
         let joined = self.slots[slot].join(key(name));
         let known = self.model.objects.get_mut(&name);
-        prop_assert_eq!(
-            joined.as_ref().map(Shared::bytes),
-            known.as_ref().map(|(bytes, _)| *bytes)
-        );
+        prop_assert_eq!(joined.as_ref().map(Shared::bytes), known.as_ref().map(|(bytes, _)| *bytes));
         if let (Some(joined), Some((_, holders))) = (joined, known) {
             holders[slot] += 1;
             self.held[slot].push((name, joined));
@@ -179,9 +172,7 @@ impl<'u> Tenant<'u> {
 
     /// The process of a slot is stopped in the middle of a join, and then killed: nothing of it is left.
     fn stand_still(&mut self, slot: usize, name: u64, bytes: u64, after: u32) -> Outcome {
-        standing_still_after(after, || {
-            self.slots[slot].join_foreign(key(name), device(), bytes, LIMIT)
-        });
+        standing_still_after(after, || self.slots[slot].join_foreign(key(name), device(), bytes, LIMIT));
         let used = self.usage.used_bytes(device());
         prop_assert!(used <= LIMIT && used >= self.model.used());
         self.leave(slot);

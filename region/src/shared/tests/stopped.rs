@@ -32,10 +32,7 @@ fn killed_or_stopped_anywhere() {
         let joined = other.join(key(2));
         let foreign = other.join_foreign(key(3), device(), 10, LIMIT).unwrap();
         let now = usage.used_bytes(device());
-        assert!(
-            now <= used + 10 && now >= 70,
-            "{now}, {used} before, after {accesses}"
-        );
+        assert!(now <= used + 10 && now >= 70, "{now}, {used} before, after {accesses}");
         // Unless it stands within what it does with it itself, the 10 from outside are counted once.
         assert!(usage.unpaid_bytes(device()) >= 10);
         assert!(allocate(&other, LIMIT - now), "{now} after {accesses}");
@@ -44,9 +41,7 @@ fn killed_or_stopped_anywhere() {
         other.part(own);
         // It is killed, and so are processes that clear it.
         for cleaner in [3, 10, 40, 100, 250] {
-            standing_still_after(cleaner, || {
-                usage.reap_dead_and_wait(&ProcessView::new(survivor()))
-            });
+            standing_still_after(cleaner, || usage.reap_dead_and_wait(&ProcessView::new(survivor())));
         }
         usage.reap_dead_and_wait(&ProcessView::new(survivor()));
         let left = if joined.is_some() { 30 } else { 10 };
@@ -56,10 +51,7 @@ fn killed_or_stopped_anywhere() {
         }
         other.part(foreign);
         assert_eq!(usage.used_bytes(device()), 0, "after {accesses}");
-        assert_eq!(
-            [1, 2, 3].map(|number| other.join(key(number))),
-            [None, None, None]
-        );
+        assert_eq!([1, 2, 3].map(|number| other.join(key(number))), [None, None, None]);
         assert!(usage.objects().all().all(|(_, word, _)| {
             state::State(word.load(crate::primitive::Ordering::Relaxed)).status() == state::FREE
         }));
@@ -79,10 +71,9 @@ fn stopped_in_joining_it_refuses_no_other_the_same_object() {
         let usage = Usage::in_memory().unwrap();
         let [first, second] = [1, 2].map(|n| usage.claim(&dead_process(n)).unwrap());
         assert!(allocate(&second, 90));
-        let finished = standing_still_after(accesses, || {
-            first.join_foreign(key(1), device(), 10, LIMIT).unwrap()
-        })
-        .is_some();
+        let finished =
+            standing_still_after(accesses, || first.join_foreign(key(1), device(), 10, LIMIT).unwrap())
+                .is_some();
         let object = second.join_foreign(key(1), device(), 10, LIMIT);
         assert!(object.is_ok(), "after {accesses}");
         assert_eq!(usage.used_bytes(device()), 100, "after {accesses}");

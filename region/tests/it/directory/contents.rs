@@ -30,26 +30,17 @@ fn a_new_directory_says_what_it_was_given() {
     for (file, expected) in [("limits", 0o644), ("usage", 0o666)] {
         let metadata = fs::metadata(directory.path().join(file)).unwrap();
         assert_eq!(metadata.mode() & 0o777, expected);
-        assert!(
-            metadata.blocks() * 512 >= metadata.len(),
-            "the space of {file} is reserved"
-        );
+        assert!(metadata.blocks() * 512 >= metadata.len(), "the space of {file} is reserved");
     }
     let limits = Limits::open(directory.path()).unwrap();
     assert_eq!(limits.name(), "a");
-    assert_eq!(
-        limits.devices().map(|(_, uuid)| uuid).collect::<Vec<_>>(),
-        [uuid(1), uuid(2)]
-    );
+    assert_eq!(limits.devices().map(|(_, uuid)| uuid).collect::<Vec<_>>(), [uuid(1), uuid(2)]);
     assert_eq!(limits.find(&uuid(2)), Some(device(1)));
     assert_eq!(limits.find(&uuid(3)), None);
     assert_eq!(limits.memory_limit_bytes(device(1)), Ok(8 * GIB));
     assert!(limits.is_metered(device(0)) && !limits.is_metered(device(1)));
     assert_eq!(limits.config(device(0)).unwrap(), DeviceConfig::new(4 * GIB, 300));
-    assert_eq!(
-        directory::list(root.path()).unwrap(),
-        [("a".to_owned(), directory.path().to_owned())]
-    );
+    assert_eq!(directory::list(root.path()).unwrap(), [("a".to_owned(), directory.path().to_owned())]);
 }
 
 #[test]
@@ -61,55 +52,32 @@ fn a_change_is_seen_by_who_has_the_limits_open() {
     let usage = Usage::open(directory.path()).unwrap();
     let told = usage.limits_notice().load(Ordering::Relaxed);
     let before = limits.pace(device(0)).unwrap();
-    let config = DeviceConfig {
-        policy: Policy::Burst,
-        ..DeviceConfig::new(GIB, 500)
-    };
-    writer
-        .set_config(device(0), &config, before.epoch_ns + 1_000_000)
-        .unwrap();
+    let config = DeviceConfig { policy: Policy::Burst, ..DeviceConfig::new(GIB, 500) };
+    writer.set_config(device(0), &config, before.epoch_ns + 1_000_000).unwrap();
     let told_again = usage.limits_notice().load(Ordering::Relaxed);
     assert_ne!(told_again, told, "it is told to look");
-    assert_eq!(
-        limits.memory_limit_bytes(device(0)),
-        Ok(4 * GIB),
-        "until it looks"
-    );
+    assert_eq!(limits.memory_limit_bytes(device(0)), Ok(4 * GIB), "until it looks");
     assert!(limits.follow(now_ns()));
     assert_eq!(limits.memory_limit_bytes(device(0)), Ok(GIB));
     assert_eq!(limits.config(device(0)), Ok(config));
     assert_eq!(limits.generation(), 1);
     let after = limits.pace(device(0)).unwrap();
     assert_eq!((after.rate_permille, after.credit_ns), (500, 300_000));
-    writer
-        .set_config(device(0), &DeviceConfig::new(GIB, 1000), now_ns())
-        .unwrap();
+    writer.set_config(device(0), &DeviceConfig::new(GIB, 1000), now_ns()).unwrap();
     let now = now_ns();
     assert!(limits.follow(now) && !limits.are_older(10, now + 9) && limits.are_older(10, now + 11));
     assert!(!limits.is_metered(device(0)));
     // Of its pace it is told only if launches are metered from now on, or not any more.
     let notice = || usage.limits_notice().load(Ordering::Relaxed);
     let (told, pace) = (notice(), limits.pace(device(0)).unwrap());
-    let scaled = Pace {
-        scale_permille: 900,
-        ..pace
-    };
+    let scaled = Pace { scale_permille: 900, ..pace };
     writer.set_pace(device(0), &scaled).unwrap();
     assert_eq!(notice(), told);
-    let metered = Pace {
-        metered: true,
-        ..scaled
-    };
+    let metered = Pace { metered: true, ..scaled };
     writer.set_pace(device(0), &metered).unwrap();
     assert_ne!(notice(), told);
-    let wrong = DeviceConfig {
-        cap_permille: 1001,
-        ..config
-    };
-    assert!(matches!(
-        writer.set_config(device(0), &wrong, 0),
-        Err(WriteError::OutOfRange)
-    ));
+    let wrong = DeviceConfig { cap_permille: 1001, ..config };
+    assert!(matches!(writer.set_config(device(0), &wrong, 0), Err(WriteError::OutOfRange)));
 }
 
 #[test]

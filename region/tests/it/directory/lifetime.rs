@@ -22,22 +22,14 @@ fn a_directory_lives_as_long_as_a_slot_or_the_lock_is_held() {
         Directory::create_or_join(root.path(), &tenant("a"), &sleeper.identity, now_ns()).unwrap();
     let path = directory.path().to_owned();
     sleeper.kill();
-    assert_eq!(
-        directory::remove_dead(root.path(), &me).unwrap(),
-        0,
-        "its lock is held"
-    );
+    assert_eq!(directory::remove_dead(root.path(), &me).unwrap(), 0, "its lock is held");
     drop(directory);
     soon(|| directory::remove_dead(root.path(), &me).unwrap() == 1);
     assert!(!path.exists() && directory::list(root.path()).unwrap().is_empty());
 
     let sleeper = Sleeper::new();
     drop(Directory::create_or_join(root.path(), &tenant("a"), &sleeper.identity, now_ns()).unwrap());
-    assert_eq!(
-        directory::remove_dead(root.path(), &me).unwrap(),
-        0,
-        "its process lives"
-    );
+    assert_eq!(directory::remove_dead(root.path(), &me).unwrap(), 0, "its process lives");
     sleeper.kill();
     // Its process is dead and its directory is left: the next run of this name gets a new one, with its own limits.
     let mut again = tenant("a");
@@ -45,12 +37,7 @@ fn a_directory_lives_as_long_as_a_slot_or_the_lock_is_held() {
     soon(|| File::open(&path).unwrap().try_lock().is_ok());
     let (directory, origin) = Directory::create_or_join(root.path(), &again, &me, now_ns()).unwrap();
     assert_eq!(origin, Origin::Created);
-    assert_eq!(
-        Limits::open(directory.path())
-            .unwrap()
-            .memory_limit_bytes(device(0)),
-        Ok(GIB)
-    );
+    assert_eq!(Limits::open(directory.path()).unwrap().memory_limit_bytes(device(0)), Ok(GIB));
 }
 
 #[test]
@@ -91,11 +78,7 @@ fn the_lock_outlives_the_one_who_took_it_in_its_descendants() {
             close(fd);
         }
     }
-    assert_eq!(
-        directory::remove_dead(root.path(), &me).unwrap(),
-        0,
-        "the child still holds it"
-    );
+    assert_eq!(directory::remove_dead(root.path(), &me).unwrap(), 0, "the child still holds it");
     child.kill().unwrap();
     child.wait().unwrap();
     soon(|| directory::remove_dead(root.path(), &me).unwrap() == 1);
@@ -113,11 +96,7 @@ fn the_dead_of_a_containers_first_life_are_told_by_their_locks() {
     let (directory, _) = make(root.path(), "a");
     let open = || Usage::open(directory.path()).unwrap();
     let device = DeviceIndex::new(0).unwrap();
-    let process = |pid, pid_namespace| Identity {
-        pid,
-        pid_namespace,
-        ..Identity::current().unwrap()
-    };
+    let process = |pid, pid_namespace| Identity { pid, pid_namespace, ..Identity::current().unwrap() };
     let (first, second, mut other, after) = (open(), open(), open(), open());
     let slots = [(&first, 1), (&second, 2)].map(|(usage, pid)| usage.claim(&process(pid, 1)).unwrap());
     for slot in &slots {
@@ -156,17 +135,8 @@ fn a_granted_directory_is_left_alone() {
     let root = root();
     let me = Identity::current().unwrap();
     let made = directory::create_granted(root.path(), &tenant("g-1"), b"record", None, now_ns()).unwrap();
-    let mode = |name: &str| {
-        fs::symlink_metadata(made.join(name))
-            .unwrap()
-            .permissions()
-            .mode()
-            & 0o777
-    };
-    assert_eq!(
-        (mode("."), mode("limits"), mode("usage"), mode("grant")),
-        (0o755, 0o644, 0o666, 0o600)
-    );
+    let mode = |name: &str| fs::symlink_metadata(made.join(name)).unwrap().permissions().mode() & 0o777;
+    assert_eq!((mode("."), mode("limits"), mode("usage"), mode("grant")), (0o755, 0o644, 0o666, 0o600));
     assert_eq!(directory::read_grant(&made).unwrap(), b"record");
     assert!(!directory::is_used(&made, &me));
     assert_eq!(directory::remove_dead(root.path(), &me).unwrap(), 0);
@@ -201,10 +171,7 @@ fn a_users_own_grant_has_a_place_that_only_the_user_enters() {
     assert_eq!(made, home.join("g-1"));
     // Its group's bits are the list's mask: through, not more.
     assert_eq!(fs::metadata(&home).unwrap().permissions().mode() & 0o777, 0o710);
-    assert_eq!(
-        directory::list(root.path()).unwrap(),
-        [("g-1".to_owned(), made.clone())]
-    );
+    assert_eq!(directory::list(root.path()).unwrap(), [("g-1".to_owned(), made.clone())]);
     assert_eq!(directory::locate(root.path(), "g-1"), made);
     assert_eq!(directory::user_of(&made), Some(61_003));
     assert!(directory::is_below(root.path(), &made) && !directory::is_below(root.path(), &home));

@@ -19,27 +19,13 @@ fn bad_names_and_places_get_one_clear_line() {
     let me = Identity::current().unwrap();
     let try_make =
         |root: &Path, tenant: &Tenant| Directory::create_or_join(root, tenant, &me, 0).unwrap_err();
-    for name in [
-        "",
-        ".",
-        "..",
-        ".a",
-        "a/b",
-        "a b",
-        "a\n",
-        "\u{e9}",
-        &"a".repeat(65),
-    ] {
+    for name in ["", ".", "..", ".a", "a/b", "a b", "a\n", "\u{e9}", &"a".repeat(65)] {
         let error = try_make(root.path(), &tenant(name));
         assert!(matches!(error, DirectoryError::Name(_)), "{error}");
         assert_eq!(error.to_string().lines().count(), 1);
     }
-    let none = Tenant {
-        name: "a".to_owned(),
-        devices: Vec::new(),
-        is_suspendable: false,
-        memory_wait_ms: None,
-    };
+    let none =
+        Tenant { name: "a".to_owned(), devices: Vec::new(), is_suspendable: false, memory_wait_ms: None };
     assert!(matches!(try_make(root.path(), &none), DirectoryError::Devices(0)));
     let zero = Tenant {
         name: "a".to_owned(),
@@ -47,32 +33,20 @@ fn bad_names_and_places_get_one_clear_line() {
         is_suspendable: false,
         memory_wait_ms: None,
     };
-    assert!(matches!(
-        try_make(root.path(), &zero),
-        DirectoryError::OutOfRange(_)
-    ));
+    assert!(matches!(try_make(root.path(), &zero), DirectoryError::OutOfRange(_)));
 
     let open_to_all = root.path().join("open");
     fs::create_dir(&open_to_all).unwrap();
     fs::set_permissions(&open_to_all, fs::Permissions::from_mode(0o777)).unwrap();
-    assert!(matches!(
-        try_make(&open_to_all, &tenant("a")),
-        DirectoryError::Unsafe(_)
-    ));
+    assert!(matches!(try_make(&open_to_all, &tenant("a")), DirectoryError::Unsafe(_)));
     let link = root.path().join("link");
     symlink(root.path(), &link).unwrap();
     assert!(matches!(try_make(&link, &tenant("a")), DirectoryError::Unsafe(_)));
     fs::create_dir_all(root.path().join("containers")).unwrap();
     symlink("/tmp", root.path().join("containers/linked")).unwrap();
-    assert!(matches!(
-        try_make(root.path(), &tenant("linked")),
-        DirectoryError::Unsafe(_)
-    ));
+    assert!(matches!(try_make(root.path(), &tenant("linked")), DirectoryError::Unsafe(_)));
     fs::write(root.path().join("containers/file"), "").unwrap();
-    assert!(matches!(
-        try_make(root.path(), &tenant("file")),
-        DirectoryError::Unsafe(_)
-    ));
+    assert!(matches!(try_make(root.path(), &tenant("file")), DirectoryError::Unsafe(_)));
     let error = try_make(Path::new("/proc/vcuda"), &tenant("a"));
     assert!(matches!(error, DirectoryError::Io(..)), "{error}");
 }
@@ -96,18 +70,12 @@ fn a_root_that_another_user_can_write_is_refused() {
         let root = root();
         permit(root.path(), mode);
         let error = make_in(root.path()).unwrap_err();
-        assert!(
-            matches!(&error, DirectoryError::Unsafe(path) if path == root.path()),
-            "{mode:o}: {error}"
-        );
+        assert!(matches!(&error, DirectoryError::Unsafe(path) if path == root.path()), "{mode:o}: {error}");
         permit(root.path(), 0o755);
         let containers = root.path().join("containers");
         permit(&containers, mode);
         let error = make_in(root.path()).unwrap_err();
-        assert!(
-            matches!(&error, DirectoryError::Unsafe(path) if *path == containers),
-            "{mode:o}: {error}"
-        );
+        assert!(matches!(&error, DirectoryError::Unsafe(path) if *path == containers), "{mode:o}: {error}");
         permit(&containers, 0o755);
         make_in(root.path()).unwrap();
     }
@@ -160,21 +128,10 @@ fn opened_after(file: &str, change: impl FnOnce(&PathBuf)) -> OpenError {
 #[test]
 fn a_damaged_file_is_refused_with_one_clear_line() {
     let write_at = |path: &PathBuf, offset, bytes: &[u8]| {
-        OpenOptions::new()
-            .write(true)
-            .open(path)
-            .unwrap()
-            .write_all_at(bytes, offset)
-            .unwrap();
+        OpenOptions::new().write(true).open(path).unwrap().write_all_at(bytes, offset).unwrap();
     };
-    let truncate = |path: &PathBuf, size| {
-        OpenOptions::new()
-            .write(true)
-            .open(path)
-            .unwrap()
-            .set_len(size)
-            .unwrap()
-    };
+    let truncate =
+        |path: &PathBuf, size| OpenOptions::new().write(true).open(path).unwrap().set_len(size).unwrap();
     for file in ["limits", "usage"] {
         let errors = [
             opened_after(file, |path| fs::remove_file(path).unwrap()),
@@ -197,19 +154,10 @@ fn a_damaged_file_is_refused_with_one_clear_line() {
             assert!(error.to_string().contains(file), "{error}");
         }
         assert!(matches!(errors[0], OpenError::Io(..)));
-        assert!(
-            errors[1..4]
-                .iter()
-                .all(|error| matches!(error, OpenError::Size { .. })),
-            "{errors:?}"
-        );
+        assert!(errors[1..4].iter().all(|error| matches!(error, OpenError::Size { .. })), "{errors:?}");
         assert!(matches!(errors[4], OpenError::Foreign(_)));
         assert!(matches!(errors[5], OpenError::Version { found: 99, .. }));
         assert!(matches!(errors[6], OpenError::Symlink(_)));
-        assert!(
-            matches!(errors[7], OpenError::NotAFile(_) | OpenError::Foreign(_)),
-            "{:?}",
-            errors[7]
-        );
+        assert!(matches!(errors[7], OpenError::NotAFile(_) | OpenError::Foreign(_)), "{:?}", errors[7]);
     }
 }

@@ -25,10 +25,7 @@ fn a_request_is_taken_once_and_made_again() {
 fn the_wait_is_as_it_was_declared_and_an_offer_is_followed() {
     let root = root();
     for (name, wait_ms) in [("a", None), ("b", Some(0)), ("c", Some(u32::MAX))] {
-        let tenant = Tenant {
-            memory_wait_ms: wait_ms,
-            ..tenant(name)
-        };
+        let tenant = Tenant { memory_wait_ms: wait_ms, ..tenant(name) };
         let me = Identity::current().unwrap();
         let (directory, _) = Directory::create_or_join(root.path(), &tenant, &me, now_ns()).unwrap();
         let limits = Limits::open(directory.path()).unwrap();

@@ -64,9 +64,7 @@ impl Launches {
             let beside_after_ns = limiter.beside_after_ns(now);
             let long_work_ns = self.longest_beside(limiter, waiting.stream_state);
             // What would only queue behind such work of its own stream is not what that waits for.
-            let is_behind = waiting
-                .stream_state
-                .is_some_and(|own| own.seen_running_ns() >= beside_after_ns);
+            let is_behind = waiting.stream_state.is_some_and(|own| own.seen_running_ns() >= beside_after_ns);
             let goes_beside = !is_behind && long_work_ns.min(now.saturating_sub(quiet.1)) >= beside_after_ns;
             if goes_beside && long_work_ns >= LONG_WORK_NS {
                 limiter.passed_long_work_ns.store(now, Ordering::Relaxed);
@@ -164,9 +162,7 @@ impl Launches {
         let yields = rate_permille <= FLOOR_PERMILLE && rate_permille < view.config.cap_permille;
         if yields && owes_ns > gang::DEBT_NS {
             // It yields to others. What it had before they came it would repay in minutes, without its part of the scraps.
-            let gone = limiter
-                .bucket
-                .go_beside(&view.pace, price_beside_ns(predicted), now);
+            let gone = limiter.bucket.go_beside(&view.pace, price_beside_ns(predicted), now);
             return gone.map_err(|at_ns| at_ns.min(again_ns));
         }
         if limiter.bucket.is_gang(now) {
@@ -186,11 +182,7 @@ impl Launches {
             return Err(again_ns);
         }
         // A prediction without a measurement means nothing.
-        let price_ns = if is_unmeasured(predicted) {
-            hold_max_ns
-        } else {
-            predicted.cost_ns
-        };
+        let price_ns = if is_unmeasured(predicted) { hold_max_ns } else { predicted.cost_ns };
         let gone = limiter.bucket.go_beside(&view.pace, price_ns, now);
         gone.map_err(|at_ns| at_ns.min(again_ns))
     }
@@ -231,15 +223,10 @@ impl Launches {
             return true;
         };
         let at_ns = until_ns.min(bound_ns).min(now.saturating_add(beside_after_ns));
-        limiter.sleep_for_turn(
-            waiting.place,
-            predicted.cost_ns,
-            at_ns.saturating_sub(now),
-            || {
-                // The launch that goes first may wait for our work to end.
-                self.wake_if(worker::ASLEEP | worker::UNHURRIED);
-            },
-        );
+        limiter.sleep_for_turn(waiting.place, predicted.cost_ns, at_ns.saturating_sub(now), || {
+            // The launch that goes first may wait for our work to end.
+            self.wake_if(worker::ASLEEP | worker::UNHURRIED);
+        });
         false
     }
 
@@ -275,10 +262,7 @@ impl Launches {
     /// before; or until something changes. Returns `true` if the launch may go.
     fn wait_beside(&self, limiter: &DeviceLimiter, view: &View, price_ns: u64, now: u64) -> bool {
         let again_ns = now.saturating_add(LIMITS_SLEEP_NS);
-        let running_ns = limiter
-            .in_flight(now)
-            .0
-            .saturating_add(self.overrun_charge_ns(limiter));
+        let running_ns = limiter.in_flight(now).0.saturating_add(self.overrun_charge_ns(limiter));
         let owes_ns = limiter.owes_ns(view, now);
         let paid = if owes_ns <= running_ns.saturating_add(gang::DEBT_NS) {
             limiter.bucket.go_beside(&view.pace, price_ns, now)
@@ -321,9 +305,7 @@ impl Launches {
         limiter: &DeviceLimiter,
     ) -> impl Iterator<Item = &StreamState> {
         let is_on = |stream_state: &&StreamState| {
-            stream_state
-                .limiter()
-                .is_some_and(|its| core::ptr::eq(its, limiter))
+            stream_state.limiter().is_some_and(|its| core::ptr::eq(its, limiter))
         };
         self.streams.all().filter(is_on)
     }
@@ -331,10 +313,7 @@ impl Launches {
 
 /// Counts how late a launch proceeds at `now` after a wait for tokens. One that was woken before its time was not late.
 fn note_lateness(limiter: &DeviceLimiter, waited_for: Admission, now: u64) {
-    if let Admission::WaitUntil {
-        at_ns,
-        reason: Reason::Tokens,
-    } = waited_for
+    if let Admission::WaitUntil { at_ns, reason: Reason::Tokens } = waited_for
         && now >= at_ns
     {
         limiter.bucket.lateness.count(now_ns().saturating_sub(at_ns));
@@ -373,15 +352,9 @@ fn look_in_ns(limiter: &DeviceLimiter, stream_state: Option<&StreamState>, ns: u
     let overdue_ns = now.saturating_sub(expected_ns);
     let look_in_ns = expected_ns.saturating_sub(now).max(overdue_ns / OVERDUE_PART);
     // Beside neighbours the end cannot be predicted: looks as often as the worker would.
-    let least_ns = if limiter.is_foreseen() {
-        LOOK_NS
-    } else {
-        worker::CONTENDED_NS.0
-    };
+    let least_ns = if limiter.is_foreseen() { LOOK_NS } else { worker::CONTENDED_NS.0 };
     let look_in_ns = look_in_ns.clamp(least_ns, WINDOW_SLEEP_NS);
-    stream_state
-        .attended_until_ns
-        .store(now + look_in_ns + ATTENDED_NS, Ordering::Relaxed);
+    stream_state.attended_until_ns.store(now + look_in_ns + ATTENDED_NS, Ordering::Relaxed);
     (look_in_ns, true)
 }
 

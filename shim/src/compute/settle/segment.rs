@@ -97,23 +97,11 @@ fn segment(
 ) -> u64 {
     let entered_to_ns = stream_state.entered_to_ns.load(Ordering::Relaxed).max(from_ns);
     let entered_ns = stream_state.entered_charge_ns.load(Ordering::Relaxed);
-    let charged_ns = entered_ns
-        + charge(
-            limiter,
-            view,
-            stream_state.context(),
-            (entered_to_ns, at_ns.max(entered_to_ns)),
-        );
+    let charged_ns =
+        entered_ns + charge(limiter, view, stream_state.context(), (entered_to_ns, at_ns.max(entered_to_ns)));
     let paid_ns = timing_event.predicted_ns.load(Ordering::Relaxed).max(entered_ns);
     let elapsed_ns = at_ns.saturating_sub(from_ns);
-    settle_measured(
-        limiter,
-        view,
-        stream_state,
-        timing_event,
-        (paid_ns, charged_ns),
-        elapsed_ns,
-    );
+    settle_measured(limiter, view, stream_state, timing_event, (paid_ns, charged_ns), elapsed_ns);
     paid_ns.saturating_sub(charged_ns)
 }
 
@@ -129,18 +117,10 @@ fn first(
     let recorded_ns = timing_event.gap_ns.load(Ordering::Relaxed) + CLOCK_DOUBT_NS;
     let entered_to_ns = stream_state.entered_to_ns.load(Ordering::Relaxed);
     let from_ns = entered_to_ns.max(recorded_ns);
-    let rest_ns = charge(
-        limiter,
-        view,
-        stream_state.context(),
-        (from_ns, at_ns.max(from_ns)),
-    );
+    let rest_ns = charge(limiter, view, stream_state.context(), (from_ns, at_ns.max(from_ns)));
     limiter.bucket.settle(0, rest_ns, 1000);
     let entered_ns = stream_state.entered_charge_ns.load(Ordering::Relaxed);
-    limiter
-        .meter
-        .charged_ns
-        .fetch_add(entered_ns + rest_ns, Ordering::Relaxed);
+    limiter.meter.charged_ns.fetch_add(entered_ns + rest_ns, Ordering::Relaxed);
 }
 
 /// Settles a tail: launches behind the timing event before that have none of their own. This start event, reached at
@@ -188,10 +168,7 @@ fn waited_for_slice(
 ) {
     let recorded_ns = timing_event.gap_ns.load(Ordering::Relaxed);
     let counted_ns = limiter.contexts.wait(stream_state.context(), recorded_ns, at_ns);
-    limiter
-        .bucket
-        .contexts_ns
-        .fetch_add(counted_ns, Ordering::Relaxed);
+    limiter.bucket.contexts_ns.fetch_add(counted_ns, Ordering::Relaxed);
 }
 
 /// Whether a segment without a start event is charged by its upper bound, see [`is_longer`]. `at_ns`: now, or when it
@@ -206,11 +183,7 @@ fn is_past_doubt(limiter: &DeviceLimiter, timing_event: &TimingEvent, at_ns: u64
 /// time since its first launch.
 pub(crate) fn is_longer(limiter: &DeviceLimiter, predicted_ns: u64, bound_ns: u64) -> bool {
     let (alone_ns, beside_ns) = UNMEASURED_DOUBT_NS;
-    let doubt_ns = if limiter.contended.load(Ordering::Relaxed) {
-        beside_ns
-    } else {
-        alone_ns
-    };
+    let doubt_ns = if limiter.contended.load(Ordering::Relaxed) { beside_ns } else { alone_ns };
     bound_ns > 2 * predicted_ns + doubt_ns
 }
 
@@ -241,13 +214,7 @@ pub(crate) fn proved_done(
     } else {
         predicted_end_ns(&view, predicted_ns, since_ns).min(now_ns)
     };
-    settle_bounded(
-        limiter,
-        &view,
-        stream_state,
-        (count, predicted_ns),
-        (since_ns, to_ns, now_ns),
-    );
+    settle_bounded(limiter, &view, stream_state, (count, predicted_ns), (since_ns, to_ns, now_ns));
 }
 
 /// When work that began at `from_ns` should be done (ns). Predictions are GPU time: as much as counts of the time that passes.
@@ -318,14 +285,10 @@ pub(super) fn enter(
     }
     let charged_ns = charge(limiter, view, stream_state.context(), (entered_to_ns, to_ns));
     stream_state.entered_to_ns.store(to_ns, Ordering::Relaxed);
-    let before_ns = stream_state
-        .entered_charge_ns
-        .fetch_add(charged_ns, Ordering::Relaxed);
+    let before_ns = stream_state.entered_charge_ns.fetch_add(charged_ns, Ordering::Relaxed);
     let predicted_ns = timing_event.predicted_ns.load(Ordering::Relaxed);
     let paid = |entered_ns: u64| predicted_ns.max(entered_ns);
-    limiter
-        .bucket
-        .settle(paid(before_ns), paid(before_ns + charged_ns), 1000);
+    limiter.bucket.settle(paid(before_ns), paid(before_ns + charged_ns), 1000);
     ran_ns
 }
 
@@ -342,9 +305,7 @@ pub(crate) fn charge(
     let in_context_ns = limiter.contexts.enter(context, from_ns, to_ns);
     let fresh_ns = busy::mark(&limiter.bucket.busy, from_ns, to_ns).charge_ns(elapsed_ns);
     let served_ns = view.scaled(fresh_ns);
-    limiter
-        .bucket
-        .count_measured([elapsed_ns, in_context_ns, fresh_ns], served_ns);
+    limiter.bucket.count_measured([elapsed_ns, in_context_ns, fresh_ns], served_ns);
     served_ns
 }
 
@@ -357,17 +318,12 @@ fn settle_measured(
     (paid_ns, charged_ns): (u64, u64),
     elapsed_ns: u64,
 ) {
-    let (predicted_ns, count) = (
-        timing_event.predicted_ns.load(Ordering::Relaxed),
-        timing_event.count.load(Ordering::Relaxed),
-    );
+    let (predicted_ns, count) =
+        (timing_event.predicted_ns.load(Ordering::Relaxed), timing_event.count.load(Ordering::Relaxed));
     limiter.bucket.settle(paid_ns, charged_ns, 1000);
     limiter.meter.finish(predicted_ns, count);
     limiter.meter.charged_ns.fetch_add(charged_ns, Ordering::Relaxed);
-    limiter
-        .meter
-        .mispredicted_ns
-        .fetch_add(predicted_ns.abs_diff(charged_ns), Ordering::Relaxed);
+    limiter.meter.mispredicted_ns.fetch_add(predicted_ns.abs_diff(charged_ns), Ordering::Relaxed);
     // Kernels of several streams that ran together took their time each, though it is charged once. A time shorter
     // than a slice has no neighbour's work in it.
     let took_ns = view.scaled(elapsed_ns).max(elapsed_ns.min(SLICE_NS));
@@ -379,9 +335,7 @@ fn settle_measured(
         let now = now_ns();
         if took_ns > limiter.waits_from_ns(predicted_now_ns, now) {
             let is_known = parts.iter().all(|part| COSTS.at(part.index).1 > 0);
-            limiter
-                .bucket
-                .note_ended(took_ns, is_known && is_overrun(predicted_now_ns, took_ns), now);
+            limiter.bucket.note_ended(took_ns, is_known && is_overrun(predicted_now_ns, took_ns), now);
             if is_known && limiter.bucket.is_gang(now) && took_ns > predicted_now_ns {
                 // It has waited for others of the gang: that is no time of its kernels.
                 return;

@@ -86,9 +86,7 @@ impl StreamState {
 
     /// Timing events on the way.
     pub(in crate::compute) fn pending(&self) -> u32 {
-        self.tail
-            .load(Ordering::Acquire)
-            .wrapping_sub(self.head.load(Ordering::Relaxed))
+        self.tail.load(Ordering::Acquire).wrapping_sub(self.head.load(Ordering::Relaxed))
     }
 
     /// Moves the times of settled timing events earlier by `ns`, as they turned out to be too late.
@@ -151,9 +149,7 @@ impl StreamState {
         }
         let first = self.timing_event(self.head.load(Ordering::Relaxed));
         let predicted_ns = first.predicted_ns.load(Ordering::Relaxed);
-        self.entered_charge_ns
-            .load(Ordering::Relaxed)
-            .saturating_sub(predicted_ns)
+        self.entered_charge_ns.load(Ordering::Relaxed).saturating_sub(predicted_ns)
     }
 
     /// Earliest begin of the work that is not settled (`CLOCK_MONOTONIC`, ns); 0 if that is not known.

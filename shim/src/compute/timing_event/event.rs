@@ -17,9 +17,7 @@ pub(super) fn next_event(stream_state: &StreamState) -> Option<&TimingEvent> {
     }
     let timing_event = stream_state.timing_event(stream_state.tail.load(Ordering::Relaxed));
     if timing_event.event.load(Ordering::Relaxed) == 0 {
-        timing_event
-            .event
-            .store(new_event(stream_state)?.0, Ordering::Relaxed);
+        timing_event.event.store(new_event(stream_state)?.0, Ordering::Relaxed);
     }
     Some(timing_event)
 }

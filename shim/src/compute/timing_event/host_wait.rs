@@ -56,9 +56,7 @@ impl Launches {
             if newest.kind.load(Ordering::Relaxed) == HOST_WAIT {
                 // No work was launched since: the same timing event is moved behind. Else a program's waits would
                 // take all places of the ring.
-                stream_state
-                    .chained
-                    .store(record(stream_state, newest, stream), Ordering::Relaxed);
+                stream_state.chained.store(record(stream_state, newest, stream), Ordering::Relaxed);
                 return;
             }
         }

@@ -41,9 +41,7 @@ impl Launches {
         let launches = end_unseen(limiter, stream_state, launched_ns);
         let follows_event = stream_state.chained.swap(false, Ordering::Relaxed);
         // Bound for a segment without a start event: it begins no earlier than now.
-        stream_state
-            .unstarted_since_ns
-            .store(launched_ns, Ordering::Relaxed);
+        stream_state.unstarted_since_ns.store(launched_ns, Ordering::Relaxed);
         let sampled_at_ns = stream_state.sampled_at_ns.load(Ordering::Relaxed);
         // Beside neighbours the arbiter must know when there was work. An event costs less than a neighbour's slice.
         let is_due = is_due

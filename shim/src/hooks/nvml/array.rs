@@ -73,10 +73,7 @@ mod tests {
     fn a_list_is_written_whole_or_its_length_told() {
         let (mut count, mut array) = (1, [0_u64; 3]);
         assert!(is_usable(&raw const count, array.as_ptr()));
-        assert_eq!(
-            put_all(&raw mut count, array.as_mut_ptr(), &[7, 8]),
-            Err(NvmlError::INSUFFICIENT_SIZE)
-        );
+        assert_eq!(put_all(&raw mut count, array.as_mut_ptr(), &[7, 8]), Err(NvmlError::INSUFFICIENT_SIZE));
         assert_eq!((count, array), (2, [0; 3]));
         assert_eq!(put_all(&raw mut count, array.as_mut_ptr(), &[7, 8]), Ok(()));
         assert_eq!((count, array), (2, [7, 8, 0]));
@@ -101,10 +98,7 @@ mod tests {
             unsafe { array.write(7) };
             Ok(())
         });
-        assert_eq!(
-            all.map(|all| (all.len(), all.first().copied())),
-            Ok((100, Some(7)))
-        );
+        assert_eq!(all.map(|all| (all.len(), all.first().copied())), Ok((100, Some(7))));
         let refused = get_all(0_u32, |_, _| Err(NvmlError::NOT_SUPPORTED));
         assert_eq!(refused, Err(NvmlError::NOT_SUPPORTED));
     }

@@ -42,16 +42,8 @@ fn shown_memory(device: nvmlDevice_t, gpu_total: u64, gpu_free: u64) -> Option<S
         region.usage.used_bytes(index)
     });
     // Nothing granted: the GPU keeps its size, since programs divide by it.
-    let total = if limit == 0 {
-        gpu_total
-    } else {
-        limit.min(gpu_total)
-    };
-    Some(ShownMemory {
-        total,
-        free: limit.saturating_sub(used).min(gpu_free),
-        used,
-    })
+    let total = if limit == 0 { gpu_total } else { limit.min(gpu_total) };
+    Some(ShownMemory { total, free: limit.saturating_sub(used).min(gpu_free), used })
 }
 
 /// The driver's answer about the memory of a GPU. `false`: it tells none, as of a GPU that shares the processor's memory
@@ -150,11 +142,7 @@ pub(in super::super) fn bar1(
     if let Some(told) = shown_memory(device, gpu.bar1Total, gpu.bar1Free) {
         let total = told.total.min(gpu.bar1Total);
         let used = told.used.min(gpu.bar1Used).min(total);
-        let window_told = nvmlBAR1Memory_t {
-            bar1Total: total,
-            bar1Free: total - used,
-            bar1Used: used,
-        };
+        let window_told = nvmlBAR1Memory_t { bar1Total: total, bar1Free: total - used, bar1Used: used };
         // SAFETY: as above.
         unsafe { window.write(window_told) };
     }

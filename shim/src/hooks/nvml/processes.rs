@@ -18,18 +18,12 @@ pub(in super::super) trait Entry: Copy {
 }
 
 impl Entry for nvmlProcessInfo_v1_t {
-    const NONE: Self = Self {
-        pid: 0,
-        usedGpuMemory: 0,
-    };
+    const NONE: Self = Self { pid: 0, usedGpuMemory: 0 };
     fn pid(&self) -> c_uint {
         self.pid
     }
     fn with_figures_of(self, process: &Process) -> Self {
-        Self {
-            pid: process.pid,
-            usedGpuMemory: process.used_bytes,
-        }
+        Self { pid: process.pid, usedGpuMemory: process.used_bytes }
     }
 }
 
@@ -44,11 +38,7 @@ impl Entry for nvmlProcessInfo_t {
         self.pid
     }
     fn with_figures_of(self, process: &Process) -> Self {
-        Self {
-            pid: process.pid,
-            usedGpuMemory: process.used_bytes,
-            ..self
-        }
+        Self { pid: process.pid, usedGpuMemory: process.used_bytes, ..self }
     }
 }
 
@@ -57,11 +47,7 @@ impl Entry for nvmlProcessInfo_t {
 fn own<E: Entry>(device: nvmlDevice_t, count: *mut c_uint, infos: *mut E) -> Handled<NvmlError> {
     let part = Part::of_device(device)?;
     Bypass::BadArgument.when(!is_usable(count, infos))?;
-    let entries: Vec<E> = part
-        .processes()
-        .iter()
-        .map(|process| E::NONE.with_figures_of(process))
-        .collect();
+    let entries: Vec<E> = part.processes().iter().map(|process| E::NONE.with_figures_of(process)).collect();
     Ok(put_all(count, infos, &entries)?)
 }
 
@@ -201,11 +187,7 @@ pub(in super::super) fn details(
         let listed = get_all(NONE, |count, array| {
             // SAFETY: `get_all` gives a number.
             let room = unsafe { count.read() };
-            let mut asked = nvmlProcessDetailList_t {
-                numProcArrayEntries: room,
-                procArray: array,
-                ..header
-            };
+            let mut asked = nvmlProcessDetailList_t { numProcArrayEntries: room, procArray: array, ..header };
             // SAFETY: a list of this version, with room for as many entries as it says.
             let status = unsafe { real::nvmlDeviceGetRunningProcessDetailList(device, &raw mut asked) };
             // SAFETY: as above.

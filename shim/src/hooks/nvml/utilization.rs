@@ -15,14 +15,8 @@ use crate::driver::{Bypass, Call, Handled, real};
 /// Time over which a rate is taken (ns).
 const WINDOW_NS: u64 = 1_000_000_000;
 
-const NO_SAMPLE: nvmlProcessUtilizationSample_t = nvmlProcessUtilizationSample_t {
-    pid: 0,
-    timeStamp: 0,
-    smUtil: 0,
-    memUtil: 0,
-    encUtil: 0,
-    decUtil: 0,
-};
+const NO_SAMPLE: nvmlProcessUtilizationSample_t =
+    nvmlProcessUtilizationSample_t { pid: 0, timeStamp: 0, smUtil: 0, memUtil: 0, encUtil: 0, decUtil: 0 };
 
 /// NVML's samples of the tenant's processes, newer than `seen_us` (microseconds since 1970).
 ///
@@ -50,10 +44,8 @@ fn own_samples(
 /// # Errors
 /// NVML's error, if there is no other source.
 fn percent(part: &Part, device: nvmlDevice_t) -> Result<nvmlUtilization_t, NvmlError> {
-    let metered = part
-        .grant
-        .filter(|(region, index)| region.limits.is_metered(*index))
-        .map(|(region, index)| {
+    let metered =
+        part.grant.filter(|(region, index)| region.limits.is_metered(*index)).map(|(region, index)| {
             let now_ns = clock::now_ns();
             let words = &region.usage.bucket(index).busy;
             busy::busy_permille(words, now_ns.saturating_sub(WINDOW_NS), now_ns).div_ceil(10)
@@ -73,10 +65,7 @@ fn percent(part: &Part, device: nvmlDevice_t) -> Result<nvmlUtilization_t, NvmlE
         gpu = gpu.saturating_add(sample.smUtil);
         memory = memory.saturating_add(sample.memUtil);
     }
-    Ok(nvmlUtilization_t {
-        gpu: metered.unwrap_or(gpu).min(100),
-        memory: memory.min(100),
-    })
+    Ok(nvmlUtilization_t { gpu: metered.unwrap_or(gpu).min(100), memory: memory.min(100) })
 }
 
 /// Current time as NVML's time stamps have it (microseconds since 1970).
@@ -143,11 +132,8 @@ pub(in super::super) fn of_processes_info(
     let mut samples = get_all(NONE, |count, array| {
         // SAFETY: `get_all` gives a number.
         let room = unsafe { count.read() };
-        let mut asked = nvmlProcessesUtilizationInfo_t {
-            processSamplesCount: room,
-            procUtilArray: array,
-            ..header
-        };
+        let mut asked =
+            nvmlProcessesUtilizationInfo_t { processSamplesCount: room, procUtilArray: array, ..header };
         // SAFETY: a list of this version, with room for as many entries as it says.
         let status = unsafe { real::nvmlDeviceGetProcessesUtilizationInfo(device, &raw mut asked) };
         // SAFETY: as above.
@@ -159,11 +145,7 @@ pub(in super::super) fn of_processes_info(
     if samples.is_empty() {
         return Err(NvmlError::NOT_FOUND.into());
     }
-    let status = put_all(
-        &raw mut header.processSamplesCount,
-        header.procUtilArray,
-        &samples,
-    );
+    let status = put_all(&raw mut header.processSamplesCount, header.procUtilArray, &samples);
     // SAFETY: readable above, and NVML would write here too.
     unsafe { list.write_unaligned(header) };
     Ok(status?)
@@ -194,9 +176,7 @@ pub(in super::super) fn samples(
     let told = percent(&part, device)?;
     let sample = nvmlSample_t {
         timeStamp: now_us(),
-        sampleValue: nvmlValue_t {
-            uiVal: if is_memory { told.memory } else { told.gpu },
-        },
+        sampleValue: nvmlValue_t { uiVal: if is_memory { told.memory } else { told.gpu } },
     };
     if sample.timeStamp <= seen_us {
         return Err(NvmlError::NOT_FOUND.into());

@@ -56,11 +56,7 @@ fn after_release(exported: &Exported, usage: &Usage) -> u64 {
 fn comes_to(bytes: u64, exported: &Exported, usage: &Usage) {
     let end_ns = clock::now_ns() + 10_000_000_000;
     while after_release(exported, usage) != bytes {
-        assert!(
-            clock::now_ns() < end_ns,
-            "{} bytes are left",
-            usage.used_bytes(device())
-        );
+        assert!(clock::now_ns() < end_ns, "{} bytes are left", usage.used_bytes(device()));
     }
 }
 

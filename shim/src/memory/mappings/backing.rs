@@ -40,9 +40,7 @@ pub(crate) struct Binding {
 
 impl Backing {
     fn new(content: Content) -> Self {
-        Self {
-            content: Mutex::new(content),
-        }
+        Self { content: Mutex::new(content) }
     }
 
     /// Memory that is counted.

@@ -159,13 +159,7 @@ impl Overhead {
 
     /// Reads NVML's figure for this process, and its counts before and after. `None` if there is no figure.
     fn read_figure(&'static self, device: &'static Device, haste: Haste) -> Option<Reading> {
-        let counts = || {
-            (
-                in_flight::quiet_epoch(),
-                device.own_bytes(),
-                device.managed_bytes(),
-            )
-        };
+        let counts = || (in_flight::quiet_epoch(), device.own_bytes(), device.managed_bytes());
         let before = counts();
         let Reported::Bytes(bytes) = self.reported(device, haste) else {
             return None;
@@ -237,11 +231,7 @@ impl Overhead {
         let source = &self.source;
         // A process without a context does not ask again and again.
         let is_worth_asking = haste == Haste::Now || device.overhead_bytes() > 0;
-        let asked = if is_worth_asking {
-            self.ask_manager(device, haste)
-        } else {
-            ProcessMemory::Unknown
-        };
+        let asked = if is_worth_asking { self.ask_manager(device, haste) } else { ProcessMemory::Unknown };
         match (asked, own) {
             // This process's own NVML says the same, and costs less.
             (ProcessMemory::Bytes(bytes), Listed::Bytes(own)) if bytes.abs_diff(own) < NOTICEABLE_BYTES => {

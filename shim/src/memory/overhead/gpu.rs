@@ -22,12 +22,8 @@ pub(super) struct UsageBefore {
 
 impl UsageBefore {
     /// A GPU that is not read.
-    pub(super) const UNREAD: Self = Self {
-        used_bytes: None,
-        known_bytes: 0,
-        handle: None,
-        context: CUcontext::NULL,
-    };
+    pub(super) const UNREAD: Self =
+        Self { used_bytes: None, known_bytes: 0, handle: None, context: CUcontext::NULL };
 
     /// Reads the GPU now. `reserved_bytes` are counted for the object that is about to be made. If NVML does not tell,
     /// a context of this process does.
@@ -68,22 +64,14 @@ impl UsageBefore {
 pub(super) fn context_on(device: &'static Device) -> CUcontext {
     let shim: &'static Shim = device.shim();
     let current = current_context();
-    if !current.is_null()
-        && shim
-            .current_device()
-            .is_some_and(|own| own.ordinal == device.ordinal)
-    {
+    if !current.is_null() && shim.current_device().is_some_and(|own| own.ordinal == device.ordinal) {
         return current;
     }
     let known = {
         let contexts = shim.contexts.lock();
-        contexts
-            .iter()
-            .find_map(|(context, on)| (on.ordinal == device.ordinal).then_some(*context))
+        contexts.iter().find_map(|(context, on)| (on.ordinal == device.ordinal).then_some(*context))
     };
-    known
-        .or_else(|| primary_context(device.ordinal))
-        .unwrap_or(CUcontext::NULL)
+    known.or_else(|| primary_context(device.ordinal)).unwrap_or(CUcontext::NULL)
 }
 
 /// Memory in use on the GPU of a context, by all processes (bytes), by the driver (`cuMemGetInfo`).

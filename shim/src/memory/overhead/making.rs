@@ -46,11 +46,7 @@ pub(crate) fn make_charged(
             unmake();
         }
     };
-    device
-        .shim()
-        .accounts()
-        .overhead
-        .make_charged(device, kind, &mut make, &mut unmake)
+    device.shim().accounts().overhead.make_charged(device, kind, &mut make, &mut unmake)
 }
 
 impl Overhead {
@@ -204,9 +200,7 @@ impl Overhead {
         before: &UsageBefore,
         was_bytes: u64,
     ) -> Figure {
-        let more_bytes = before
-            .growth_bytes(device)
-            .filter(|bytes| *bytes <= LARGEST_CONTEXT_BYTES);
+        let more_bytes = before.growth_bytes(device).filter(|bytes| *bytes <= LARGEST_CONTEXT_BYTES);
         let more_bytes = match more_bytes {
             Some(_) if kind == ObjectKind::Context => probe::context_size(device, was_bytes == 0, more_bytes),
             None if kind.is_context() => probe::context_size(device, was_bytes == 0, None),

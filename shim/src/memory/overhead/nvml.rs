@@ -61,12 +61,7 @@ type Ask<'a> = dyn Fn(*mut c_uint, *mut nvmlProcessInfo_t) -> nvmlReturn_t + 'a;
 
 /// A whole list; `None` if NVML does not tell it.
 fn list(ask: &Ask<'_>) -> Option<Vec<nvmlProcessInfo_t>> {
-    let empty = nvmlProcessInfo_t {
-        pid: 0,
-        usedGpuMemory: 0,
-        gpuInstanceId: 0,
-        computeInstanceId: 0,
-    };
+    let empty = nvmlProcessInfo_t { pid: 0, usedGpuMemory: 0, gpuInstanceId: 0, computeInstanceId: 0 };
     let mut infos = vec![empty; 64];
     loop {
         let mut count = c_uint::try_from(infos.len()).unwrap_or(0);
@@ -108,11 +103,7 @@ fn entry_of<'i>(pid: c_uint, listed: impl Iterator<Item = &'i nvmlProcessInfo_t>
 
 /// Memory in use on the GPU, by all processes (bytes); `None` if NVML does not tell (GB10).
 pub(super) fn gpu_used_bytes(handle: nvmlDevice_t) -> Option<u64> {
-    let mut memory = nvmlMemory_t {
-        total: 0,
-        free: 0,
-        used: 0,
-    };
+    let mut memory = nvmlMemory_t { total: 0, free: 0, used: 0 };
     // SAFETY: NVML writes the structure or nothing.
     unsafe { real::nvmlDeviceGetMemoryInfo(handle, &raw mut memory) }.ok()?;
     Some(memory.used)
@@ -142,12 +133,7 @@ mod tests {
 
     #[test]
     fn entries_of_one_instance_are_one_and_those_of_several_add_up() {
-        let listed = [
-            entry(1, 480, 1),
-            entry(2, 9, 1),
-            entry(1, 480, 1),
-            entry(1, 20, 2),
-        ];
+        let listed = [entry(1, 480, 1), entry(2, 9, 1), entry(1, 480, 1), entry(1, 20, 2)];
         assert_eq!(entry_of(1, listed.iter()), Listed::Bytes(500));
     }
 }

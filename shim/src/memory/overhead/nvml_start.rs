@@ -65,9 +65,7 @@ impl Nvml {
 
     /// Makes the calling thread the one that starts NVML. Returns `false` if it is not the first to ask.
     fn claim_start(&self) -> bool {
-        let claimed = self
-            .state
-            .compare_exchange(UNUSED, STARTING, Ordering::SeqCst, Ordering::SeqCst);
+        let claimed = self.state.compare_exchange(UNUSED, STARTING, Ordering::SeqCst, Ordering::SeqCst);
         claimed.is_ok()
     }
 
@@ -103,11 +101,7 @@ impl Overhead {
         if !self.nvml.is_starting() || self.sees_all(device) {
             return;
         }
-        let wait_ns = if self.is_manager_telling(device) {
-            SHORT_WAIT_NS
-        } else {
-            WAIT_MAX_NS
-        };
+        let wait_ns = if self.is_manager_telling(device) { SHORT_WAIT_NS } else { WAIT_MAX_NS };
         if !self.nvml.is_ready(wait_ns) {
             self.distrust_nvml(device);
         }
@@ -119,11 +113,7 @@ impl Overhead {
         if !self.nvml.is_starting() || self.is_manager_telling(device) {
             return;
         }
-        let wait_ns = if expected_bytes == 0 {
-            WAIT_MAX_NS
-        } else {
-            SHORT_WAIT_NS
-        };
+        let wait_ns = if expected_bytes == 0 { WAIT_MAX_NS } else { SHORT_WAIT_NS };
         self.nvml.is_ready(wait_ns);
     }
 
@@ -185,9 +175,8 @@ mod tests {
         assert!(!nvml.is_ready(20_000_000));
         assert!(now_ns() - began_ns >= 20_000_000);
         std::thread::scope(|scope| {
-            let waiting = std::thread::Builder::new()
-                .spawn_scoped(scope, || nvml.is_ready(u64::MAX))
-                .unwrap();
+            let waiting =
+                std::thread::Builder::new().spawn_scoped(scope, || nvml.is_ready(u64::MAX)).unwrap();
             nvml.set(READY);
             assert!(waiting.join().unwrap());
         });

@@ -66,20 +66,14 @@ pub(crate) struct ContextCharges(Vec<(DriverObject, Note)>);
 impl ContextCharges {
     /// Sum of the charges (bytes).
     fn bytes(&self) -> u64 {
-        self.0
-            .iter()
-            .fold(0, |sum: u64, (_, note)| sum.saturating_add(note.bytes))
+        self.0.iter().fold(0, |sum: u64, (_, note)| sum.saturating_add(note.bytes))
     }
 }
 
 impl Overhead {
     /// Notes the charge for an object in a context (bytes).
     pub(crate) fn note(&self, device: &'static Device, context: CUcontext, object: DriverObject, bytes: u64) {
-        let note = Note {
-            device,
-            context,
-            bytes,
-        };
+        let note = Note { device, context, bytes };
         self.charges.add(object, note);
     }
 
@@ -169,14 +163,7 @@ mod tests {
         let (noted, device) = (ObjectCharges::default(), Device::for_tests(Shim::for_tests()));
         let [one, two] = [CUcontext(1), CUcontext(2)];
         let add = |object, context, bytes| {
-            noted.add(
-                object,
-                Note {
-                    device,
-                    context,
-                    bytes,
-                },
-            );
+            noted.add(object, Note { device, context, bytes });
         };
         let limit = DriverObject::Limit(one, CUlimit::STACK_SIZE);
         add(DriverObject::Context(one), one, 100);
@@ -188,11 +175,6 @@ mod tests {
         add(limit, one, 1);
         assert_eq!(noted.remove_context(one).bytes(), 101);
         assert_eq!(noted.remove_context(one).bytes(), 0);
-        assert_eq!(
-            noted
-                .remove(DriverObject::Module(CUmodule(1)))
-                .map(|note| note.bytes),
-            Some(7)
-        );
+        assert_eq!(noted.remove(DriverObject::Module(CUmodule(1))).map(|note| note.bytes), Some(7));
     }
 }

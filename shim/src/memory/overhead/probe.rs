@@ -108,10 +108,7 @@ fn probe_once(device: &'static Device, own: CUcontext) -> Option<[u64; 2]> {
     drop(probe);
     let after_bytes = beside_tenant(device, own, 0)?;
     let difference = |more: i128, less: i128| u64::try_from(more - less).unwrap_or(0);
-    Some([
-        difference(with_bytes, before_bytes),
-        difference(with_bytes, after_bytes),
-    ])
+    Some([difference(with_bytes, before_bytes), difference(with_bytes, after_bytes)])
 }
 
 /// Memory in use on the GPU without what the tenant's ledger has (bytes). `reserved_bytes` of the ledger are a probe's.

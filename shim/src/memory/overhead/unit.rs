@@ -73,23 +73,14 @@ struct Range {
 
 impl Default for Range {
     fn default() -> Self {
-        Self {
-            low: 0,
-            high: MAX_POWER,
-            seen: 0,
-            misfits: 0,
-        }
+        Self { low: 0, high: MAX_POWER, seen: 0, misfits: 0 }
     }
 }
 
 impl Units {
     /// The unit of allocations of this size.
     fn unit_for(&self, bytes: u64) -> &Unit {
-        if bytes < SMALL_BYTES {
-            &self.small
-        } else {
-            &self.large
-        }
+        if bytes < SMALL_BYTES { &self.small } else { &self.large }
     }
 }
 
@@ -215,11 +206,8 @@ impl Overhead {
         self.remeasure(device, Haste::Now);
         let found_bytes = device.overhead_bytes().saturating_sub(before_bytes);
         let (least, most) = UNSEEN_BYTES;
-        let next_bytes = if found_bytes > unseen_bytes / 4 {
-            least
-        } else {
-            (measure_at_bytes * 2).min(most)
-        };
+        let next_bytes =
+            if found_bytes > unseen_bytes / 4 { least } else { (measure_at_bytes * 2).min(most) };
         units.measure_at_bytes.store(next_bytes, Ordering::Relaxed);
     }
 
@@ -249,10 +237,7 @@ impl Overhead {
             return watched.bytes;
         }
         let taken_bytes = after_bytes.and_then(|bytes| bytes.checked_sub(watched.before_bytes));
-        watched
-            .unit
-            .learn(watched.bytes, taken_bytes)
-            .unwrap_or(watched.bytes)
+        watched.unit.learn(watched.bytes, taken_bytes).unwrap_or(watched.bytes)
     }
 }
 
@@ -279,16 +264,7 @@ mod tests {
 
     #[test]
     fn a_driver_that_rounds_is_found_out_by_the_sizes_that_tell() {
-        let sizes = [
-            64 * MIB,
-            3 * MIB,
-            3 * MIB,
-            2 * MIB + 1,
-            5 * MIB,
-            2 * MIB,
-            7 * MIB + 9,
-            9 * MIB,
-        ];
+        let sizes = [64 * MIB, 3 * MIB, 3 * MIB, 2 * MIB + 1, 5 * MIB, 2 * MIB, 7 * MIB + 9, 9 * MIB];
         let mut range = Range::default();
         let rounds = |bytes: u64| bytes.next_multiple_of(2 * MIB);
         assert_eq!(watched(&mut range, &sizes, rounds), 4);

@@ -120,15 +120,10 @@ fn run() {
     let are_over = || shim.threads.are_over() || shim.threads.check_application().is_none();
     // A bug here ends the watching, not the application.
     let _ = std::panic::catch_unwind(AssertUnwindSafe(|| {
-        overhead
-            .watch
-            .watch(|| shim.remeasure_overhead(Haste::Soon), are_over);
+        overhead.watch.watch(|| shim.remeasure_overhead(Haste::Soon), are_over);
     }));
     // After an error, the next event starts the thread again.
-    overhead
-        .watch
-        .is_started
-        .store(!shim.threads.are_over(), Ordering::Release);
+    overhead.watch.is_started.store(!shim.threads.are_over(), Ordering::Release);
 }
 
 extern "C" fn at_exit() {

@@ -68,10 +68,7 @@ impl PoolAccount {
             live_bytes: AtomicU64::new(0),
             is_managed: false,
             freeing,
-            state: Mutex::new(State {
-                holder,
-                balance: Balance::new(),
-            }),
+            state: Mutex::new(State { holder, balance: Balance::new() }),
         }
     }
 
@@ -172,9 +169,7 @@ impl PoolAccount {
 
     /// Takes out the streams, of those in which pieces were freed, for which `is_meant` is true.
     pub(super) fn take_streams(&self, is_meant: impl Fn(Place) -> bool) -> Vec<Place> {
-        self.freeing
-            .as_ref()
-            .map_or_else(Vec::new, |freeing| freeing.remove(is_meant))
+        self.freeing.as_ref().map_or_else(Vec::new, |freeing| freeing.remove(is_meant))
     }
 
     /// Puts back streams that were taken out, as they did not end.
@@ -205,11 +200,7 @@ impl PoolAccount {
         let is_busy = state.balance.is_busy();
         let is_graphs = state.holder == Holder::Graphs;
         // If the driver does not tell, all of it counts as used.
-        let used = if is_busy || is_graphs {
-            state.holder.used(self.device).unwrap_or(held)
-        } else {
-            0
-        };
+        let used = if is_busy || is_graphs { state.holder.used(self.device).unwrap_or(held) } else { 0 };
         let correction = state.balance.recount(held, used);
         if is_graphs && used == 0 {
             state.balance.graphs_are_idle();
@@ -220,11 +211,9 @@ impl PoolAccount {
                 self.device.release(bytes);
                 Ok(0)
             }
-            Correction::Charge(bytes) => self
-                .device
-                .charge_taken(bytes)
-                .map(|()| bytes)
-                .map_err(|d| (bytes, d)),
+            Correction::Charge(bytes) => {
+                self.device.charge_taken(bytes).map(|()| bytes).map_err(|d| (bytes, d))
+            }
         }
     }
 

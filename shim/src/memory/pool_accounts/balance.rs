@@ -108,11 +108,7 @@ impl Balance {
     pub(super) fn growth(&self, used: u64, bytes: u64) -> (u64, u64) {
         let all = used.saturating_add(self.promised).saturating_add(bytes);
         let least = self.steps(all).saturating_sub(self.counted());
-        let first = if self.is_loose {
-            least.max(self.steps(bytes))
-        } else {
-            least
-        };
+        let first = if self.is_loose { least.max(self.steps(bytes)) } else { least };
         (first, least)
     }
 
@@ -166,8 +162,7 @@ impl Balance {
     pub(super) fn recount(&mut self, held: u64, used: u64) -> Correction {
         // Requests under way may count on memory that was held before: it stays counted.
         let promised = if self.is_busy() {
-            self.steps(used.saturating_add(self.promised))
-                .saturating_sub(self.granted)
+            self.steps(used.saturating_add(self.promised)).saturating_sub(self.granted)
         } else {
             0
         };
@@ -214,10 +209,7 @@ mod tests {
         let mut balance = Balance::new();
         assert_eq!(request(&mut balance, 0, 1, 2 * MIB), (2 * MIB, Correction::None));
         assert_eq!(request(&mut balance, 1, MIB, 2 * MIB), (0, Correction::None));
-        assert_eq!(
-            request(&mut balance, MIB + 1, MIB, 4 * MIB),
-            (2 * MIB, Correction::None)
-        );
+        assert_eq!(request(&mut balance, MIB + 1, MIB, 4 * MIB), (2 * MIB, Correction::None));
         assert_eq!(balance.recount(0, 0), Correction::Release(4 * MIB));
         assert!(balance.is_empty());
     }

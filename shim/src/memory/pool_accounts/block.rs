@@ -28,11 +28,7 @@ impl Block {
     /// Bytes counted on the device for it, besides what its pool counts.
     pub(super) fn exported_bytes_on(&self, device: &Device) -> u64 {
         let is_here = self.pool_account.device.ordinal == device.ordinal;
-        if is_here && self.is_exported() {
-            self.bytes
-        } else {
-            0
-        }
+        if is_here && self.is_exported() { self.bytes } else { 0 }
     }
 }
 
@@ -41,11 +37,7 @@ impl PoolAccounts {
     #[inline]
     pub(crate) fn allocated(&self, address: CUdeviceptr, bytes: u64, pool_account: &Arc<PoolAccount>) {
         pool_account.note_allocated(bytes);
-        let block = Block {
-            pool_account: Arc::clone(pool_account),
-            bytes,
-            exported: None,
-        };
+        let block = Block { pool_account: Arc::clone(pool_account), bytes, exported: None };
         self.put(address, block);
     }
 

@@ -27,11 +27,7 @@ impl ExportedPiece {
         }
         let mut charge = Charge::counted(pool_account.device, bytes);
         charge.share(key);
-        Some(Self {
-            pool_account: Arc::clone(pool_account),
-            charge,
-            is_back: false,
-        })
+        Some(Self { pool_account: Arc::clone(pool_account), charge, is_back: false })
     }
 
     /// Prepares for the driver's free.

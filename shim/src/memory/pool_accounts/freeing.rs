@@ -43,11 +43,7 @@ impl Freeing {
         let is_known = self.0.lock().contains_key(&(handle, of));
         if !is_known {
             // Asked without the lock.
-            let context = if of.is_null() {
-                context_of_stream(handle)
-            } else {
-                of
-            };
+            let context = if of.is_null() { context_of_stream(handle) } else { of };
             self.0.lock().insert((handle, of), context);
         }
         true
@@ -56,26 +52,16 @@ impl Freeing {
     /// Takes out the streams for which `is_meant` is true.
     pub(super) fn remove(&self, is_meant: impl Fn(Place) -> bool) -> Vec<Place> {
         let mut known = self.0.lock();
-        let meant = known.extract_if(|(stream, _), context| {
-            is_meant(Place {
-                stream: *stream,
-                context: *context,
-            })
-        });
-        meant
-            .map(|((stream, _), context)| Place { stream, context })
-            .collect()
+        let meant =
+            known.extract_if(|(stream, _), context| is_meant(Place { stream: *stream, context: *context }));
+        meant.map(|((stream, _), context)| Place { stream, context }).collect()
     }
 
     /// Puts back streams that were taken out, as they did not end.
     pub(super) fn put_back(&self, places: Vec<Place>) {
         let mut known = self.0.lock();
         for Place { stream, context } in places {
-            let of = if stream == CONTEXT_DEFAULT {
-                context
-            } else {
-                CUcontext::NULL
-            };
+            let of = if stream == CONTEXT_DEFAULT { context } else { CUcontext::NULL };
             known.insert((stream, of), context);
         }
     }

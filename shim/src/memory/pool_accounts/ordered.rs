@@ -84,11 +84,7 @@ impl Ordered {
     pub(crate) fn after(&self, stream: Stream, deferred: DeferredFree) {
         let _relaxed = Relaxed::enter();
         let of_stream = context_of_stream(stream.explicit());
-        let context = if of_stream.is_null() {
-            current_context()
-        } else {
-            of_stream
-        };
+        let context = if of_stream.is_null() { current_context() } else { of_stream };
         let stream = stream.explicit();
         self.wait_for(Place { stream, context }, deferred);
     }
@@ -98,11 +94,7 @@ impl Ordered {
         let _relaxed = Relaxed::enter();
         let context = event_context(context);
         let event = record_behind(stream, context);
-        self.waiting.lock().push(Waiting {
-            event,
-            context,
-            deferred,
-        });
+        self.waiting.lock().push(Waiting { event, context, deferred });
         MAY_SHRINK.store(true, Ordering::Relaxed);
     }
 
@@ -126,20 +118,14 @@ impl Ordered {
     /// Bytes counted on the device for memory that waits, besides what pools count.
     pub(super) fn deferred_bytes(&self, device: &Device) -> u64 {
         let waiting = self.waiting.lock();
-        waiting
-            .iter()
-            .map(|waiting| waiting.deferred.bytes_on(device))
-            .sum()
+        waiting.iter().map(|waiting| waiting.deferred.bytes_on(device)).sum()
     }
 
     /// Prepares for the end of a stream: entries without an event get one now or never.
     pub(super) fn stream_closing(&self, stream: CUstream) {
         let _relaxed = Relaxed::enter();
         let mut waiting = self.waiting.lock();
-        for waiting in waiting
-            .iter_mut()
-            .filter(|waiting| waiting.event == EndEvent::Missing(stream))
-        {
+        for waiting in waiting.iter_mut().filter(|waiting| waiting.event == EndEvent::Missing(stream)) {
             waiting.try_again();
             if waiting.event == EndEvent::Missing(stream) {
                 waiting.event = EndEvent::Impossible;
@@ -151,11 +137,7 @@ impl Ordered {
     /// contexts. Dropping the result gives the memory back.
     pub(super) fn remove(&self, contexts: &[CUcontext]) -> RemovedEntries {
         let mut waiting = self.waiting.lock();
-        RemovedEntries(
-            waiting
-                .extract_if(.., |waiting| contexts.contains(&waiting.context))
-                .collect(),
-        )
+        RemovedEntries(waiting.extract_if(.., |waiting| contexts.contains(&waiting.context)).collect())
     }
 
     /// Undoes [`Ordered::remove`], as the contexts did not end.

@@ -50,8 +50,7 @@ impl PoolAccounts {
     /// and frees that no event has proved yet.
     pub(crate) fn uncertain_bytes(&self, device: &Device) -> u64 {
         let bytes = self.unproved_bytes(device);
-        self.uncertain_before
-            .store(self.uncertain.swap(bytes, Ordering::Relaxed), Ordering::Relaxed);
+        self.uncertain_before.store(self.uncertain.swap(bytes, Ordering::Relaxed), Ordering::Relaxed);
         bytes
     }
 
@@ -69,9 +68,7 @@ impl PoolAccounts {
             return 0;
         }
         let destroyed: Vec<_> = self.destroyed.lock().iter().filter_map(Weak::upgrade).collect();
-        let here = destroyed
-            .iter()
-            .filter(|pool_account| pool_account.device.ordinal == device.ordinal);
+        let here = destroyed.iter().filter(|pool_account| pool_account.device.ordinal == device.ordinal);
         let destroyed_bytes: u64 = here.map(|pool_account| pool_account.counted_bytes()).sum();
         destroyed_bytes.saturating_add(self.ordered.deferred_bytes(device))
     }

@@ -23,10 +23,7 @@ pub(super) struct ContextDevices {
 impl ContextDevices {
     /// An empty table.
     pub(super) fn new() -> Self {
-        Self {
-            words: [const { AtomicU64::new(0) }; PLACES],
-            generation: AtomicU64::new(0),
-        }
+        Self { words: [const { AtomicU64::new(0) }; PLACES], generation: AtomicU64::new(0) }
     }
 
     /// The ordinal of a context's device: as known, or else as `ask` returns it.

@@ -59,9 +59,7 @@ impl Devices {
     #[cold]
     fn find(shim: &'static Shim, ordinal: CUdevice, place: &AtomicPtr<Device>) -> Option<&'static Device> {
         let uuid = uuid_of(ordinal)?;
-        let grant = shim
-            .region()
-            .and_then(|region| Some((region, region.limits.find(&uuid)?)));
+        let grant = shim.region().and_then(|region| Some((region, region.limits.find(&uuid)?)));
         let device = Box::into_raw(Box::new(Device {
             ordinal,
             uuid,

@@ -74,11 +74,7 @@ impl Device {
 
     /// Notes whether the overhead that is counted now is certain. Called by the thread that measures.
     pub(crate) fn note_certain(&self, is_certain: bool) {
-        let bytes = if is_certain {
-            self.overhead_bytes()
-        } else {
-            u64::MAX
-        };
+        let bytes = if is_certain { self.overhead_bytes() } else { u64::MAX };
         self.certain_overhead_bytes.store(bytes, Ordering::Relaxed);
     }
 
@@ -97,9 +93,7 @@ impl Device {
     /// Size of the last context that a process of the tenant made here (bytes): the first one of its process, or a
     /// further one. 0 if none is known.
     pub(crate) fn context_bytes(&self, is_first: bool) -> u64 {
-        self.region().map_or(0, |(region, index)| {
-            region.usage.bucket(index).context_bytes(is_first)
-        })
+        self.region().map_or(0, |(region, index)| region.usage.bucket(index).context_bytes(is_first))
     }
 
     /// Bytes to reserve for a context that is about to be made, at least 1: the size of the last one of its kind, or
@@ -113,15 +107,12 @@ impl Device {
 
     /// Whether `bytes` is the size of a context, and therefore likely another process's context.
     pub(crate) fn is_like_a_context(&self, bytes: u64) -> bool {
-        self.region()
-            .is_some_and(|(region, index)| region.usage.bucket(index).is_like_a_context(bytes))
+        self.region().is_some_and(|(region, index)| region.usage.bucket(index).is_like_a_context(bytes))
     }
 
     /// Memory of the tenant on the device without this process's overhead (bytes).
     pub(crate) fn besides_overhead_bytes(&self) -> u64 {
-        let used_bytes = self
-            .region()
-            .map_or(0, |(region, index)| region.usage.used_bytes(index));
+        let used_bytes = self.region().map_or(0, |(region, index)| region.usage.used_bytes(index));
         used_bytes.saturating_sub(self.overhead_bytes())
     }
 

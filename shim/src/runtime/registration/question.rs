@@ -119,10 +119,7 @@ fn attempt(shim: &'static Shim, gpu: &GpuUuid) -> Option<Outcome> {
     let address = address_in(region.directory.as_os_str().as_bytes())?;
     let connection = Connection::to(&address)?;
     let slot = shim.claimed().map(|slot| slot.index());
-    let question = Question {
-        hello: Hello::new(me, slot),
-        gpu: *gpu,
-    };
+    let question = Question { hello: Hello::new(me, slot), gpu: *gpu };
     if !connection.send(&question.encode()) {
         return None;
     }

@@ -84,9 +84,7 @@ fn build(memory: fn() -> &'static dyn MemorySide) -> Option<&'static Shim> {
     let undo = Undo;
     let shim = find(memory);
     core::mem::forget(undo);
-    let value = shim
-        .as_ref()
-        .map_or(PASSES, |shim| core::ptr::from_ref::<Shim>(shim) as usize);
+    let value = shim.as_ref().map_or(PASSES, |shim| core::ptr::from_ref::<Shim>(shim) as usize);
     suspend::decide(shim);
     word.store(value, Ordering::Release);
     fork::built();
@@ -114,10 +112,7 @@ fn find(memory: fn() -> &'static dyn MemorySide) -> Option<&'static Shim> {
         Some(directory) => open(&directory, &config),
         None if managed.is_dir() => Err(format!("{} has no limits", managed.display())),
         None => {
-            log::line(
-                config.log.as_deref(),
-                format_args!("not managed: every call goes to the driver"),
-            );
+            log::line(config.log.as_deref(), format_args!("not managed: every call goes to the driver"));
             return None;
         }
     };
@@ -149,10 +144,7 @@ fn describe(shim: &Shim) {
         Ok(region) => {
             for (index, uuid) in region.limits.devices() {
                 let bytes = region.memory_limit_bytes(index);
-                shim.log(format_args!(
-                    "tenant {}: {bytes} bytes on {uuid}",
-                    region.limits.name()
-                ));
+                shim.log(format_args!("tenant {}: {bytes} bytes on {uuid}", region.limits.name()));
             }
         }
     }

@@ -58,14 +58,7 @@ fn really_wait(
     // Its time is a duration.
     let wait = libc::FUTEX_WAIT | asked & libc::FUTEX_PRIVATE_FLAG;
     let left = timespec_of(until_ns.saturating_sub(table.now_ns()));
-    let arguments = [
-        word,
-        usize::try_from(wait).ok()?,
-        value,
-        (&raw const left).addr(),
-        0,
-        0,
-    ];
+    let arguments = [word, usize::try_from(wait).ok()?, value, (&raw const left).addr(), 0, 0];
     // SAFETY: the caller's own word; `left` outlives the call, which only reads it.
     Some(unsafe { kernel::call(libc::SYS_futex, arguments) })
 }
@@ -91,11 +84,7 @@ fn wake_those_inside(table: &'static Table, word: usize, operation: usize, value
 
 /// Zero of the clock that a wait goes by, in virtual time (ns).
 fn zero_ns(table: &Table, operation: c_int) -> u64 {
-    if operation & libc::FUTEX_CLOCK_REALTIME == 0 {
-        0
-    } else {
-        table.since_1970_ns()
-    }
+    if operation & libc::FUTEX_CLOCK_REALTIME == 0 { 0 } else { table.since_1970_ns() }
 }
 
 /// Answers a futex call in virtual time (futex(2)); `None` for operations that no program here uses.
@@ -160,10 +149,7 @@ static KNOWN: [[AtomicU64; 3]; 16] = [const { [const { AtomicU64::new(0) }; 3] }
 
 /// Key of the word across processes. A page that has a futex keeps its mapping.
 fn key_of(word: usize, is_private: bool) -> FutexKey {
-    let private = FutexKey {
-        space: u64::from(std::process::id()),
-        place: word as u64,
-    };
+    let private = FutexKey { space: u64::from(std::process::id()), place: word as u64 };
     if is_private {
         return private;
     }
@@ -184,19 +170,13 @@ fn key_of(word: usize, is_private: bool) -> FutexKey {
 
 /// Key of a word in a page that lies at `place` in `file`.
 fn key_in(file: u64, place: u64, word: usize) -> FutexKey {
-    FutexKey {
-        space: file | 1 << 63,
-        place: place + (word % PAGE) as u64,
-    }
+    FutexKey { space: file | 1 << 63, place: place + (word % PAGE) as u64 }
 }
 
 /// The file of a shared mapping at an address, and the offset in it (proc_pid_maps(5)).
 fn file_at(address: usize) -> Option<(u64, u64)> {
     let mut maps = String::new();
-    std::fs::File::open("/proc/self/maps")
-        .ok()?
-        .read_to_string(&mut maps)
-        .ok()?;
+    std::fs::File::open("/proc/self/maps").ok()?.read_to_string(&mut maps).ok()?;
     maps.lines().find_map(|line| {
         let mut words = line.split_ascii_whitespace();
         let (from, to) = words.next()?.split_once('-')?;

@@ -101,10 +101,7 @@ extern "C" fn at_exit() {
 
 /// Determines the participation of this process.
 fn begin() -> u8 {
-    if ROLE
-        .compare_exchange(UNKNOWN, LOOKING, Ordering::AcqRel, Ordering::Acquire)
-        .is_err()
-    {
+    if ROLE.compare_exchange(UNKNOWN, LOOKING, Ordering::AcqRel, Ordering::Acquire).is_err() {
         return NONE;
     }
     let (role, table) = match (table_of(ENV_TABLE), table_of(ENV_TABLE_FROZEN)) {

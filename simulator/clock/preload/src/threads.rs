@@ -63,12 +63,7 @@ struct Start {
 extern "C" fn run(start: *mut c_void) -> *mut c_void {
     // SAFETY: made by `pthread_create` below for this thread alone.
     let start = unsafe { Box::from_raw(start.cast::<Start>()) };
-    let Start {
-        body,
-        argument,
-        table,
-        thread,
-    } = *start;
+    let Start { body, argument, table, thread } = *start;
     begin_thread(table, thread);
     note_end();
     body(argument)
@@ -112,12 +107,7 @@ pub unsafe extern "C" fn pthread_create(
     let Some(thread) = table.enter(std::process::id()) else {
         return libc::EAGAIN;
     };
-    let start = Box::into_raw(Box::new(Start {
-        body,
-        argument,
-        table,
-        thread,
-    }));
+    let start = Box::into_raw(Box::new(Start { body, argument, table, thread }));
     // SAFETY: the caller's promise; the thread takes `start` over.
     let status = unsafe { real_create()(id, attributes, run, start.cast()) };
     if status == 0 {
@@ -158,14 +148,7 @@ pub unsafe extern "C" fn pthread_join(id: pthread_t, value: *mut *mut c_void) ->
 /// As there.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wait4(pid: pid_t, status: *mut c_int, options: c_int, usage: *mut rusage) -> pid_t {
-    let arguments = [
-        register(pid),
-        status.addr(),
-        register(options),
-        usage.addr(),
-        0,
-        0,
-    ];
+    let arguments = [register(pid), status.addr(), register(options), usage.addr(), 0, 0];
     // SAFETY: the caller's promise.
     outside(|| small(unsafe { kernel::call(libc::SYS_wait4, arguments) }))
 }
@@ -203,14 +186,7 @@ pub unsafe extern "C" fn waitid(
 #[cfg(target_arch = "x86_64")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn poll(descriptors: *mut pollfd, count: nfds_t, timeout_ms: c_int) -> c_int {
-    let arguments = [
-        descriptors.addr(),
-        usize::try_from(count).unwrap_or(0),
-        register(timeout_ms),
-        0,
-        0,
-        0,
-    ];
+    let arguments = [descriptors.addr(), usize::try_from(count).unwrap_or(0), register(timeout_ms), 0, 0, 0];
     // SAFETY: the caller's promise.
     let ask = || small(unsafe { kernel::call(libc::SYS_poll, arguments) });
     if timeout_ms == 0 { ask() } else { outside(ask) }
@@ -229,14 +205,7 @@ pub unsafe extern "C" fn ppoll(
 ) -> c_int {
     let ask = |timeout: *const timespec| {
         let count = usize::try_from(count).unwrap_or(0);
-        let arguments = [
-            descriptors.addr(),
-            count,
-            timeout.addr(),
-            signals.addr(),
-            SIGNALS_BYTES,
-            0,
-        ];
+        let arguments = [descriptors.addr(), count, timeout.addr(), signals.addr(), SIGNALS_BYTES, 0];
         // SAFETY: the caller's promise; the kernel may write the time that is left into a copy of the timeout.
         small(unsafe { kernel::call(libc::SYS_ppoll, arguments) })
     };
@@ -249,10 +218,7 @@ pub unsafe extern "C" fn ppoll(
     };
     let end_ns = table.now_ns().saturating_add(ns_of(&wait));
     loop {
-        let at_once = timespec {
-            tv_sec: 0,
-            tv_nsec: 0,
-        };
+        let at_once = timespec { tv_sec: 0, tv_nsec: 0 };
         let found = ask(&raw const at_once);
         let now_ns = table.now_ns();
         if found != 0 || now_ns >= end_ns {

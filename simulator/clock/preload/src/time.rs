@@ -71,10 +71,7 @@ fn really(number: i64, arguments: [usize; 4]) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn clock_gettime(clock: clockid_t, time: *mut timespec) -> c_int {
     let Some(ns) = virtual_ns(clock) else {
-        return really(
-            libc::SYS_clock_gettime,
-            [clock.unsigned_abs() as usize, time.addr(), 0, 0],
-        );
+        return really(libc::SYS_clock_gettime, [clock.unsigned_abs() as usize, time.addr(), 0, 0]);
     };
     // SAFETY: the caller's promise.
     unsafe { time.write(timespec_of(ns)) };
@@ -93,10 +90,7 @@ pub unsafe extern "C" fn gettimeofday(time: *mut timeval, zone: usize) -> c_int 
     let parts = timespec_of(ns);
     // SAFETY: the caller's promise.
     unsafe {
-        time.write(timeval {
-            tv_sec: parts.tv_sec,
-            tv_usec: parts.tv_nsec / 1000,
-        });
+        time.write(timeval { tv_sec: parts.tv_sec, tv_usec: parts.tv_nsec / 1000 });
     }
     0
 }
@@ -159,11 +153,7 @@ pub unsafe extern "C" fn clock_nanosleep(
     if flags & libc::TIMER_ABSTIME == 0 {
         nap(table, thread, ns);
     } else {
-        let zero_ns = if clock == libc::CLOCK_REALTIME {
-            table.since_1970_ns()
-        } else {
-            0
-        };
+        let zero_ns = if clock == libc::CLOCK_REALTIME { table.since_1970_ns() } else { 0 };
         table.sleep_until(thread, ns.saturating_sub(zero_ns));
     }
     0

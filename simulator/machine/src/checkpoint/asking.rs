@@ -81,11 +81,7 @@ impl Shared {
     /// The answer to a request; `None` while there is none.
     fn answer_to(&self, client: u64, request: u64) -> Option<Result<(), NotMoved>> {
         let local = &mut *self.local.lock();
-        if self
-            .check_processes(local)
-            .and_then(|()| self.refresh(local))
-            .is_err()
-        {
+        if self.check_processes(local).and_then(|()| self.refresh(local)).is_err() {
             return Some(Err(NotMoved::OperatingSystem));
         }
         match local.base.checkpoint(client) {

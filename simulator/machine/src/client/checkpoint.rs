@@ -55,9 +55,7 @@ impl Client {
         let seen = shared.bell(self.slot);
         let local = &mut *shared.local.lock();
         // If the state cannot be read, the call finds that out itself.
-        let state = shared
-            .refresh(local)
-            .map_or(RUNNING, |()| local.base.state_of(self.id));
+        let state = shared.refresh(local).map_or(RUNNING, |()| local.base.state_of(self.id));
         let barrier = match state {
             RUNNING => Barrier::Open,
             LOCKING | LOCKED => Barrier::Locked,
@@ -110,11 +108,7 @@ impl Client {
     }
 
     fn serve(&self, step: CheckpointStep, dir: &Path, copy: &mut HostCopy) -> Result<(), NotMoved> {
-        let fault = || {
-            Faults::read(dir)
-                .ok()
-                .and_then(|faults| faults.checkpoints.of(step))
-        };
+        let fault = || Faults::read(dir).ok().and_then(|faults| faults.checkpoints.of(step));
         match fault() {
             Some(CheckpointFault::Refused) => return Err(NotMoved::OperatingSystem),
             Some(CheckpointFault::Fails) => {
@@ -216,13 +210,7 @@ impl Client {
             // Dead processes need no room; if they cannot be looked for, the memory counts.
             let _ = shared.end_dead_processes(local);
         }
-        let total = |gpu: usize| {
-            shared
-                .config
-                .gpus
-                .get(gpu)
-                .map_or(0, |config| config.memory_bytes)
-        };
+        let total = |gpu: usize| shared.config.gpus.get(gpu).map_or(0, |config| config.memory_bytes);
         let mut refused = None;
         self.edit(|core| {
             refused = None;

@@ -168,17 +168,13 @@ impl Client {
         then: &impl Fn(&mut Core, u64) -> Result<R, Refused>,
     ) -> Result<R, Refused> {
         if bytes > free {
-            return Err(Refused::OutOfMemory {
-                requested: bytes,
-                free,
-            });
+            return Err(Refused::OutOfMemory { requested: bytes, free });
         }
         let position = use_row(core, self.id, gpu as u64)?;
         let result = then(core, self.id)?;
-        if let (Some(row), Some(of_gpu)) = (
-            core.uses.get_mut(position),
-            core.gpus.get_mut(as_index(gpu as u64)),
-        ) {
+        if let (Some(row), Some(of_gpu)) =
+            (core.uses.get_mut(position), core.gpus.get_mut(as_index(gpu as u64)))
+        {
             row.used += bytes;
             row.managed += managed;
             row.peak = row.peak.max(row.used);

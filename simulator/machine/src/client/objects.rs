@@ -40,12 +40,7 @@ pub struct Object {
 
 impl From<&ObjectRow> for Object {
     fn from(row: &ObjectRow) -> Object {
-        Object {
-            id: ObjectId(row.id),
-            gpu: crate::layout::as_index(row.gpu),
-            bytes: row.bytes,
-            tag: row.tag,
-        }
+        Object { id: ObjectId(row.id), gpu: crate::layout::as_index(row.gpu), bytes: row.bytes, tag: row.tag }
     }
 }
 
@@ -58,12 +53,7 @@ impl Client {
     /// As `take`; `Full`; `DiskFull` if its file cannot be made.
     pub fn object_create(&self, gpu: usize, bytes: u64, tag: u64) -> Result<ObjectId, Refused> {
         self.next_or_fault(gpu)?;
-        let like = ObjectRow {
-            gpu: gpu as u64,
-            bytes,
-            tag,
-            ..ObjectRow::default()
-        };
+        let like = ObjectRow { gpu: gpu as u64, bytes, tag, ..ObjectRow::default() };
         let object = ObjectId(self.claim(gpu, bytes, |core, client| objects::insert(core, client, like))?);
         if self.shared().objects.make(object.0, bytes).is_err() {
             self.object_release(object);
@@ -79,12 +69,7 @@ impl Client {
     pub fn object_make(&self, gpu: usize, bytes: u64, tag: u64) -> Result<ObjectId, Refused> {
         let gpu = gpu as u64;
         let made = self.change(|core| {
-            let like = ObjectRow {
-                gpu,
-                bytes,
-                tag,
-                ..ObjectRow::default()
-            };
+            let like = ObjectRow { gpu, bytes, tag, ..ObjectRow::default() };
             objects::make(core, self.id, like)
         })?;
         let object = ObjectId(made?);
@@ -115,8 +100,7 @@ impl Client {
     /// `Gone` if no process, or not the maker, holds it; `Full`, `DiskFull`.
     pub fn object_hold(&self, object: ObjectId, maker: Option<u64>) -> Result<Object, Refused> {
         // Dead processes no longer hold the object.
-        self.shared()
-            .end_dead_processes(&mut self.shared().local.lock())?;
+        self.shared().end_dead_processes(&mut self.shared().local.lock())?;
         let held = self.change(|core| {
             if maker.is_some_and(|maker| core.hold_of(object.0, maker).is_none()) {
                 return Err(Refused::Gone);
@@ -145,16 +129,9 @@ impl Client {
         let known = file.metadata().map_err(|_| Refused::Gone)?;
         let key = [known.dev(), known.ino()];
         // A file's number may be reused after the death of its last holder.
-        self.shared()
-            .end_dead_processes(&mut self.shared().local.lock())?;
+        self.shared().end_dead_processes(&mut self.shared().local.lock())?;
         let find = |core: &Core| core.objects.iter().find(|row| row.file == key).map(|row| row.id);
-        let like = ObjectRow {
-            gpu: gpu as u64,
-            bytes,
-            tag,
-            file: key,
-            ..ObjectRow::default()
-        };
+        let like = ObjectRow { gpu: gpu as u64, bytes, tag, file: key, ..ObjectRow::default() };
         let known = self.change(|core| match find(core) {
             Some(object) => objects::hold(core, object, self.id).map(Some),
             None => Ok(None),

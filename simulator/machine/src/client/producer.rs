@@ -28,13 +28,7 @@ impl Producer {
     /// Starts a stream at the ring's tail.
     pub(super) fn begin(&mut self, stream: StreamId, kernels: u64) {
         let (_, tail) = split(stream.0);
-        *self = Producer {
-            stream: Some(stream),
-            tail,
-            head: tail,
-            kernels,
-            ..Producer::default()
-        };
+        *self = Producer { stream: Some(stream), tail, head: tail, kernels, ..Producer::default() };
     }
 
     /// Whether commands may be submitted to `stream` here.
@@ -78,11 +72,7 @@ impl Producer {
         let (ring, _) = split(stream.0);
         let seq = self.tail;
         // The entry's former command has finished, and this is the last moment to read its time.
-        if self
-            .stamps
-            .front()
-            .is_some_and(|cell| cell.ticket.seq + RING_ENTRIES <= seq)
-        {
+        if self.stamps.front().is_some_and(|cell| cell.ticket.seq + RING_ENTRIES <= seq) {
             self.harvest(map);
         }
         if let Command::Kernel { .. } | Command::Rendezvous { .. } | Command::Spin { .. } = command {

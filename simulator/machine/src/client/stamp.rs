@@ -38,18 +38,12 @@ impl Client {
     pub fn mark(&self, stream: StreamId) -> Stamp {
         let mut stamp = None;
         let ticket = self.submit_blocking_then(stream, Command::Marker, |producer, ticket| {
-            let cell = Arc::new(StampCell {
-                ticket,
-                time: AtomicU64::new(0),
-            });
+            let cell = Arc::new(StampCell { ticket, time: AtomicU64::new(0) });
             producer.watch(Arc::clone(&cell));
             stamp = Some(Stamp(cell));
         });
         stamp.unwrap_or_else(|| {
-            let cell = StampCell {
-                ticket,
-                time: AtomicU64::new(0),
-            };
+            let cell = StampCell { ticket, time: AtomicU64::new(0) };
             cell.set(self.shared().now());
             Stamp(Arc::new(cell))
         })

@@ -49,9 +49,7 @@ impl Client {
         })??;
         let (ring, _) = split(stream.0);
         if let Some(cell) = self.producers.get(as_index(ring)) {
-            cell.get_or_init(Box::default)
-                .lock()
-                .begin(stream, ring::kernels(&shared.map, ring));
+            cell.get_or_init(Box::default).lock().begin(stream, ring::kernels(&shared.map, ring));
         }
         Ok(stream)
     }
@@ -59,10 +57,7 @@ impl Client {
     /// Ends a stream; pending work still completes. Later submissions fail with `QueueFull`.
     pub fn stream_destroy(&self, stream: StreamId) {
         let (ring, _) = split(stream.0);
-        let Some(mut producer) = self
-            .producer(ring)
-            .map(Mutex::lock)
-            .filter(|end| end.is_open(stream))
+        let Some(mut producer) = self.producer(ring).map(Mutex::lock).filter(|end| end.is_open(stream))
         else {
             return;
         };
@@ -82,10 +77,7 @@ impl Client {
         if !producer.has_room(depth) {
             drop(producer);
             self.find_finished(stream);
-            producer = self
-                .open_producer(stream)
-                .filter(|end| end.has_room(depth))
-                .ok_or(QueueFull)?;
+            producer = self.open_producer(stream).filter(|end| end.has_room(depth)).ok_or(QueueFull)?;
         }
         Ok(producer.submit(&self.shared().map, stream, command, self.shared().now()))
     }
@@ -125,10 +117,7 @@ impl Client {
         let depth = self.shared().config.queue_depth;
         loop {
             let Some(mut producer) = self.open_producer(stream) else {
-                return Ticket {
-                    stream,
-                    seq: split(stream.0).1,
-                };
+                return Ticket { stream, seq: split(stream.0).1 };
             };
             if producer.has_room(depth) {
                 let ticket = producer.submit(&self.shared().map, stream, command, self.shared().now());
@@ -149,9 +138,7 @@ impl Client {
     }
 
     fn open_producer(&self, stream: StreamId) -> Option<MutexGuard<'_, Producer>> {
-        self.producer(split(stream.0).0)
-            .map(Mutex::lock)
-            .filter(|end| end.is_open(stream))
+        self.producer(split(stream.0).0).map(Mutex::lock).filter(|end| end.is_open(stream))
     }
 
     /// Finds finished commands. Only committed completions count, as only then no process reads their entries.
@@ -207,11 +194,7 @@ impl Client {
         if self.shared().refresh(local).is_err() {
             return Vec::new();
         }
-        let rows = local
-            .base
-            .streams
-            .iter()
-            .filter(|row| row.context == context.0 && row.client == self.id);
+        let rows = local.base.streams.iter().filter(|row| row.context == context.0 && row.client == self.id);
         let rings: Vec<u64> = rows.map(|row| split(row.id).0).collect();
         for producer in rings.iter().filter_map(|ring| self.producer(*ring)) {
             producer.lock().close();
@@ -225,10 +208,7 @@ impl Client {
             let Some(mut producer) = self.producer(*ring).map(Mutex::lock) else {
                 continue;
             };
-            if producer
-                .stream()
-                .is_some_and(|stream| local.base.stream(stream.0).is_none())
-            {
+            if producer.stream().is_some_and(|stream| local.base.stream(stream.0).is_none()) {
                 producer.end(&self.shared().map, self.shared().now());
             }
         }

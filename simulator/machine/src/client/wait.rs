@@ -52,9 +52,7 @@ impl Client {
         }
         let command = ticket.command();
         shared
-            .transact(local, Some(shared.now()), |core| {
-                Change::None(core.is_done(command))
-            })
+            .transact(local, Some(shared.now()), |core| Change::None(core.is_done(command)))
             .unwrap_or(false)
     }
 
@@ -63,9 +61,7 @@ impl Client {
         if !self.is_done(ticket) {
             return None;
         }
-        self.producer(ticket.ring())?
-            .lock()
-            .time_of(&self.shared().map, ticket)
+        self.producer(ticket.ring())?.lock().time_of(&self.shared().map, ticket)
     }
 
     /// Completion time if nothing more is submitted (machine clock, ns); `None`: unknown.
@@ -132,20 +128,11 @@ impl Client {
             return Forecast::Done;
         }
         let contexts = &local.base.contexts;
-        let own = local
-            .base
-            .stream(ticket.stream.0)
-            .map(|row| (row.context, row.gpu));
+        let own = local.base.stream(ticket.stream.0).map(|row| (row.context, row.gpu));
         let is_alone =
             own.is_some_and(|(context, gpu)| contexts.iter().all(|row| row.id == context || row.gpu != gpu));
-        let played = foresee(
-            &mut local.work,
-            &shared.map,
-            &shared.rules,
-            &mut local.scratch,
-            command,
-            HORIZON,
-        );
+        let played =
+            foresee(&mut local.work, &shared.map, &shared.rules, &mut local.scratch, command, HORIZON);
         let ns = local.work.now;
         match played {
             Played::Reached => Forecast::At { ns, is_alone },

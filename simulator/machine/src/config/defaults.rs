@@ -58,11 +58,7 @@ impl Default for KernelConfig {
 impl Default for FunctionFault {
     /// `CUDA_ERROR_OUT_OF_MEMORY` at no call.
     fn default() -> Self {
-        FunctionFault {
-            nth: None,
-            every: None,
-            code: 2,
-        }
+        FunctionFault { nth: None, every: None, code: 2 }
     }
 }
 
@@ -113,8 +109,6 @@ pub(crate) const FNV: u64 = 0xcbf2_9ce4_8422_2325;
 
 /// FNV-1a, continued from `hash`.
 pub(crate) fn fnv1a(hash: u64, bytes: &[u8]) -> u64 {
-    let mixed = bytes.iter().fold(hash, |h, byte| {
-        (h ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3)
-    });
+    let mixed = bytes.iter().fold(hash, |h, byte| (h ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3));
     mixed ^ (mixed >> 29)
 }

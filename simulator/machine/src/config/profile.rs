@@ -6,10 +6,7 @@ use toml::{Table, Value};
 /// Name and text of each profile; the first is the default.
 pub(crate) const PROFILES: [(&str, &str); 6] = [
     (DEFAULT, include_str!("../../../profiles/h200-580.toml")),
-    (
-        "a100-535-container",
-        include_str!("../../../profiles/a100-535-container.toml"),
-    ),
+    ("a100-535-container", include_str!("../../../profiles/a100-535-container.toml")),
     ("t4-470", include_str!("../../../profiles/t4-470.toml")),
     ("gb10", include_str!("../../../profiles/gb10.toml")),
     ("wsl2", include_str!("../../../profiles/wsl2.toml")),
@@ -40,10 +37,7 @@ pub(super) fn complete(mut file: Table) -> Result<Table, MachineError> {
     for one in gpus.as_array_mut().into_iter().flatten() {
         fill(one, &gpu);
     }
-    fill(
-        file.entry("driver").or_insert_with(|| Table::new().into()),
-        &driver,
-    );
+    fill(file.entry("driver").or_insert_with(|| Table::new().into()), &driver);
     file.insert("profile".to_owned(), name.into());
     machine.extend(file);
     Ok(machine)

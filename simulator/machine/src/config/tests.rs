@@ -24,10 +24,7 @@ fn an_empty_file_is_the_default() {
 #[test]
 fn sizes_may_have_units() {
     let config = parse("context_bytes = '1MiB'\n[[gpus]]\nmemory_bytes = '24GiB'").unwrap();
-    assert_eq!(
-        (config.context_bytes, config.gpus[0].memory_bytes),
-        (1 << 20, 24 << 30)
-    );
+    assert_eq!((config.context_bytes, config.gpus[0].memory_bytes), (1 << 20, 24 << 30));
 }
 
 #[test]
@@ -35,10 +32,7 @@ fn wrong_values_are_named() {
     for (text, word) in [
         ("slice_ns = 1", "slice_ns = 1 "),
         ("queue_depth = 4096", "queue_depth"),
-        (
-            "profile = 'h300'",
-            "profile = h300 is not possible: use one of h200-580, a100",
-        ),
+        ("profile = 'h300'", "profile = h300 is not possible: use one of h200-580, a100"),
         ("profile = 7", "profile = 7 "),
         ("gpus = []", "gpus = 0"),
         ("[[gpus]]\nuuid = 'GPU-1'", "gpus[0].uuid"),
@@ -104,14 +98,8 @@ fn the_file_goes_before_the_profile() {
         "profile = 't4-470'\ncontext_bytes = '7MiB'\n[driver]\nnvml_lists = 'nothing'\n[[gpus]]\nsms = 3\n[[gpus]]",
     )
     .unwrap();
-    assert_eq!(
-        (config.context_bytes, config.driver.nvml_lists),
-        (7 << 20, ProcessLists::Nothing)
-    );
-    assert_eq!(
-        config.driver.nvml_namespace_bytes,
-        plain.driver.nvml_namespace_bytes
-    );
+    assert_eq!((config.context_bytes, config.driver.nvml_lists), (7 << 20, ProcessLists::Nothing));
+    assert_eq!(config.driver.nvml_namespace_bytes, plain.driver.nvml_namespace_bytes);
     assert_eq!((config.gpus[0].sms, config.gpus[1].sms), (3, plain.gpus[0].sms));
     assert_eq!(config.gpus[0].memory_bytes, plain.gpus[0].memory_bytes);
     assert_eq!(config.driver_version, plain.driver_version);

@@ -25,81 +25,30 @@ impl Config {
             ("sample_ns", self.sample_ns, 1_000_000, 1_000_000_000),
             ("granularity_bytes", self.granularity_bytes, 1, 1 << 30),
             ("copy_bytes_per_us", self.copy_bytes_per_us, 1, 1 << 40),
-            (
-                "device_copy_bytes_per_us",
-                self.device_copy_bytes_per_us,
-                1,
-                1 << 40,
-            ),
+            ("device_copy_bytes_per_us", self.device_copy_bytes_per_us, 1, 1 << 40),
             ("copy_latency_ns", self.copy_latency_ns, 0, 1_000_000_000),
             ("context_bytes", self.context_bytes, 0, 1 << 40),
             ("module_bytes", self.module_bytes, 0, 1 << 40),
             ("green_context_bytes", self.green_context_bytes, 0, 1 << 40),
-            (
-                "kernels.work_ns_per_iteration",
-                self.kernels.work_ns_per_iteration,
-                1,
-                1_000_000_000,
-            ),
+            ("kernels.work_ns_per_iteration", self.kernels.work_ns_per_iteration, 1, 1_000_000_000),
             ("driver.nvml_init_ns", self.driver.nvml_init_ns, 0, 60_000_000_000),
-            (
-                "driver.context_create_ns",
-                self.driver.context_create_ns,
-                0,
-                60_000_000_000,
-            ),
-            (
-                "driver.allocation_unit_bytes",
-                self.driver.allocation_unit_bytes,
-                1,
-                1 << 30,
-            ),
+            ("driver.context_create_ns", self.driver.context_create_ns, 0, 60_000_000_000),
+            ("driver.allocation_unit_bytes", self.driver.allocation_unit_bytes, 1, 1 << 30),
             ("driver.event_record_ns", driver.event_record_ns, 0, 1_000_000),
             ("driver.event_pair_ns", driver.event_pair_ns, 0, 1_000_000),
-            (
-                "driver.slice_spread_permille",
-                driver.slice_spread_permille,
-                0,
-                900,
-            ),
-            (
-                "driver.release_delay_ns",
-                driver.release_delay_ns,
-                0,
-                60_000_000_000,
-            ),
-            (
-                "driver.checkpoint_bytes_per_us",
-                driver.checkpoint_bytes_per_us,
-                0,
-                1 << 40,
-            ),
-            (
-                "driver.restore_bytes_per_us",
-                driver.restore_bytes_per_us,
-                1,
-                1 << 40,
-            ),
-            (
-                "driver.checkpoint_fixed_ns",
-                driver.checkpoint_fixed_ns,
-                0,
-                60_000_000_000,
-            ),
+            ("driver.slice_spread_permille", driver.slice_spread_permille, 0, 900),
+            ("driver.release_delay_ns", driver.release_delay_ns, 0, 60_000_000_000),
+            ("driver.checkpoint_bytes_per_us", driver.checkpoint_bytes_per_us, 0, 1 << 40),
+            ("driver.restore_bytes_per_us", driver.restore_bytes_per_us, 1, 1 << 40),
+            ("driver.checkpoint_fixed_ns", driver.checkpoint_fixed_ns, 0, 60_000_000_000),
             ("cuda_version", u64::from(self.cuda_version), 11_000, 99_990),
         ];
-        bounds
-            .into_iter()
-            .try_for_each(|(field, number, least, most)| within(field, number, least, most))
+        bounds.into_iter().try_for_each(|(field, number, least, most)| within(field, number, least, most))
     }
 
     fn validate_faults(&self) -> Result<(), MachineError> {
         if self.faults.fail_nth_allocation == Some(0) {
-            return Err(value(
-                "faults.fail_nth_allocation",
-                0,
-                "the first allocation is 1",
-            ));
+            return Err(value("faults.fail_nth_allocation", 0, "the first allocation is 1"));
         }
         for (name, fault) in &self.faults.functions {
             let field = format!("faults.functions.{name}");
@@ -187,9 +136,5 @@ fn within(field: &str, number: u64, least: u64, most: u64) -> Result<(), Machine
 }
 
 fn value(field: &str, found: impl ToString, remedy: &str) -> MachineError {
-    MachineError::Value {
-        field: field.into(),
-        value: found.to_string(),
-        remedy: remedy.into(),
-    }
+    MachineError::Value { field: field.into(), value: found.to_string(), remedy: remedy.into() }
 }

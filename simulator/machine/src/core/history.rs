@@ -46,9 +46,7 @@ impl Busy {
 
     fn slot(&self, period: u64) -> u64 {
         let place = period % PERIODS;
-        self.packed
-            .get(as_index(place / 2))
-            .map_or(0, |word| (word >> (32 * (place % 2))) & 0xffff_ffff)
+        self.packed.get(as_index(place / 2)).map_or(0, |word| (word >> (32 * (place % 2))) & 0xffff_ffff)
     }
 
     fn put(&mut self, period: u64, ns: u64) {
@@ -69,10 +67,7 @@ mod tests {
         let mut busy = Busy::default();
         busy.add(50, 250, 100);
         busy.add(260, 270, 100);
-        assert_eq!(
-            [0, 1, 2, 3].map(|period| busy.in_period(period)),
-            [50, 100, 60, 0]
-        );
+        assert_eq!([0, 1, 2, 3].map(|period| busy.in_period(period)), [50, 100, 60, 0]);
     }
 
     #[test]

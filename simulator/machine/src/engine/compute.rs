@@ -9,11 +9,8 @@ impl Play<'_> {
     /// Does everything on this GPU's compute side that needs no time.
     pub(super) fn settle_compute(&mut self, gpu: usize) {
         self.end_switch(gpu);
-        let Some((resident, false)) = self
-            .core
-            .gpus
-            .get(gpu)
-            .map(|row| (row.resident, row.switching_to != 0))
+        let Some((resident, false)) =
+            self.core.gpus.get(gpu).map(|row| (row.resident, row.switching_to != 0))
         else {
             return;
         };
@@ -36,9 +33,7 @@ impl Play<'_> {
     fn finish_instants(&mut self, gpu: usize, resident: u64) {
         for position in 0..self.active.len() {
             while !self.is_full()
-                && self
-                    .on(position, gpu, resident)
-                    .is_some_and(|active| self.is_instant(&active))
+                && self.on(position, gpu, resident).is_some_and(|active| self.is_instant(&active))
             {
                 self.complete(position);
             }
@@ -133,9 +128,7 @@ impl Play<'_> {
                 has_work = true;
             } else {
                 let turn = self.turn(active, resident);
-                other = other
-                    .filter(|(best, _)| *best < turn)
-                    .or(Some((turn, active.context)));
+                other = other.filter(|(best, _)| *best < turn).or(Some((turn, active.context)));
             }
         }
         (has_work, other.map(|(_, context)| context))
@@ -151,10 +144,7 @@ impl Play<'_> {
     }
 
     fn on(&self, position: usize, gpu: usize, context: u64) -> Option<Active> {
-        self.active
-            .get(position)
-            .copied()
-            .filter(|active| active.gpu == gpu && active.context == context)
+        self.active.get(position).copied().filter(|active| active.gpu == gpu && active.context == context)
     }
 
     /// Number of multiprocessors that the first kernel takes.
@@ -171,18 +161,12 @@ impl Play<'_> {
             return (u64::MAX, 0, 0);
         };
         let arrival = active.entry.map_or(u64::MAX, |entry| entry.arrival);
-        self.row(active)
-            .map_or((u64::MAX, 0, 0), |row| (row.priority, arrival, row.id))
+        self.row(active).map_or((u64::MAX, 0, 0), |row| (row.priority, arrival, row.id))
     }
 
     /// Streams of the resident context whose kernel runs; none during a switch.
     pub(super) fn running(&self, gpu: usize) -> impl Iterator<Item = usize> + '_ {
-        let resident = self
-            .core
-            .gpus
-            .get(gpu)
-            .filter(|row| row.switching_to == 0)
-            .map(|row| row.resident);
+        let resident = self.core.gpus.get(gpu).filter(|row| row.switching_to == 0).map(|row| row.resident);
         self.active
             .iter()
             .filter(move |active| {

@@ -14,9 +14,8 @@ impl Play<'_> {
             let Some(active) = self.active.get(position).filter(|active| active.gpu == gpu) else {
                 continue;
             };
-            let is_over = self
-                .row(active)
-                .is_some_and(|row| row.phase == COPYING && row.left <= self.core.now);
+            let is_over =
+                self.row(active).is_some_and(|row| row.phase == COPYING && row.left <= self.core.now);
             if is_over && !self.is_full() {
                 self.complete(position);
             }

@@ -14,10 +14,7 @@ impl Play<'_> {
             let (Some(entry), Some(row)) = (active.entry, self.row(active)) else {
                 continue;
             };
-            if let Work::Kernel {
-                until: Until::Opened(Some(at)),
-                ..
-            } = entry.work
+            if let Work::Kernel { until: Until::Opened(Some(at)), .. } = entry.work
                 && at > now
             {
                 next = next.min(at);
@@ -42,11 +39,7 @@ impl Play<'_> {
                 next = next.min(now.saturating_add(left));
             }
             if let (true, Some(_)) = self.demand(gpu, row.resident) {
-                next = next.min(slice_end(
-                    row.slice_start,
-                    now,
-                    self.rules.slice_ns_from(row.slice_start),
-                ));
+                next = next.min(slice_end(row.slice_start, now, self.rules.slice_ns_from(row.slice_start)));
             }
         }
         next

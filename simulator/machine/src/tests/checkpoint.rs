@@ -59,19 +59,10 @@ fn memory_leaves_the_gpu_and_comes_back() {
 fn each_step_has_one_state_from_which_it_goes() {
     let machine = quick();
     let _served = served(&machine, 1, &no_faults());
-    let all = [
-        LOCK,
-        CheckpointStep::Checkpoint,
-        CheckpointStep::Restore,
-        CheckpointStep::Unlock,
-    ];
+    let all = [LOCK, CheckpointStep::Checkpoint, CheckpointStep::Restore, CheckpointStep::Unlock];
     let refused_but = |right: &[CheckpointStep]| {
         for step in all.iter().filter(|step| !right.contains(step)) {
-            assert_eq!(
-                machine.move_state(1, *step),
-                Err(NotMoved::IllegalState),
-                "{step:?}"
-            );
+            assert_eq!(machine.move_state(1, *step), Err(NotMoved::IllegalState), "{step:?}");
         }
     };
     refused_but(&[LOCK]);

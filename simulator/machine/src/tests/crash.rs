@@ -19,9 +19,7 @@ pub(super) fn scenario(machine: &Machine, at: u64, signal: i32) {
     let context = client.context_create(0).unwrap();
     let stream = client.stream_create(context, 0).unwrap();
     let stamp = client.mark(stream);
-    let tickets: Vec<Ticket> = (0..3)
-        .map(|_| client.submit(stream, kernel(1)).unwrap())
-        .collect();
+    let tickets: Vec<Ticket> = (0..3).map(|_| client.submit(stream, kernel(1)).unwrap()).collect();
     client.wait(tickets[2]);
     assert!(client.stamp_ns(&stamp).is_some());
     client.take(0, 5 << 20).unwrap();
@@ -69,10 +67,7 @@ fn work_of_neighbour(client: &Client, stream: StreamId) -> [Ticket; 3] {
 fn check_times(client: &Client, tickets: [Ticket; 3], at: u64) {
     client.wait(tickets[2]);
     let times = tickets.map(|ticket| client.done_ns(ticket));
-    assert!(
-        times.iter().all(Option::is_some) && times.is_sorted(),
-        "store {at}: completion lost: {times:?}"
-    );
+    assert!(times.iter().all(Option::is_some) && times.is_sorted(), "store {at}: completion lost: {times:?}");
 }
 
 /// Fills every entry of the ring with a waiting command.
@@ -129,10 +124,7 @@ fn killed_at_every_store() {
         assert_eq!(living.count(), 1, "store {at}");
         let dead: Vec<_> = children(&report).collect();
         // A process that was killed before it used the GPU leaves no record.
-        assert!(
-            dead.len() == records || dead.len() == records + 1,
-            "store {at}: {dead:?}"
-        );
+        assert!(dead.len() == records || dead.len() == records + 1, "store {at}: {dead:?}");
         if dead.len() > records {
             let record = dead[dead.len() - 1];
             assert!(
@@ -147,10 +139,7 @@ fn killed_at_every_store() {
         records = dead.len();
         if status.code() == Some(9) {
             let record = dead[dead.len() - 1];
-            assert_eq!(
-                (record.service_ns, record.launches, record.memory_peak_bytes),
-                (3, 3, 15 << 20)
-            );
+            assert_eq!((record.service_ns, record.launches, record.memory_peak_bytes), (3, 3, 15 << 20));
             break;
         }
         assert_eq!(status.signal(), Some(libc::SIGKILL), "store {at}");
@@ -176,17 +165,10 @@ fn stopped_at_every_store() {
                 let queue = fill(&client, stream);
                 child.signal(libc::SIGCONT);
                 let status = child.end();
-                assert!(
-                    queue.iter().all(|ticket| !client.is_done(*ticket)),
-                    "store {at}: a late store hit"
-                );
+                assert!(queue.iter().all(|ticket| !client.is_done(*ticket)), "store {at}: a late store hit");
                 client.open_gate(queue[0]);
                 client.wait(queue[1023]);
-                assert_eq!(
-                    status.code(),
-                    Some(0),
-                    "store {at}: the stopped one did not go on rightly"
-                );
+                assert_eq!(status.code(), Some(0), "store {at}: the stopped one did not go on rightly");
                 stores = at;
             }
             Some(status) => {
@@ -276,10 +258,7 @@ fn killed_while_a_machine_is_made() {
 fn the_heir_of_a_slot_loses_no_commit_of_its_owner_before() {
     use crate::commit::Change;
     let place = place("heir-of-slot");
-    let (dying, heir) = (
-        Machine::open(&place.dir).unwrap(),
-        Machine::open(&place.dir).unwrap(),
-    );
+    let (dying, heir) = (Machine::open(&place.dir).unwrap(), Machine::open(&place.dir).unwrap());
     // It gets its slot beforehand.
     drop(dying.attach(CHILD, "dying").unwrap());
     let (dying, heir) = (dying.shared(), heir.shared());
@@ -302,9 +281,6 @@ fn the_heir_of_a_slot_loses_no_commit_of_its_owner_before() {
         Change::Made(core.next_context)
     });
     assert_eq!(local.writer.unwrap().slot, slot);
-    assert!(
-        committed.unwrap() >= next_context + 100,
-        "its last commit is lost"
-    );
+    assert!(committed.unwrap() >= next_context + 100, "its last commit is lost");
     assert_eq!(local.base.next_context, committed.unwrap());
 }

@@ -8,9 +8,7 @@ use std::path::{Path, PathBuf};
 
 fn state(dir: &Path) -> PathBuf {
     let mut names = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
-    names
-        .find(|path| path.file_name().unwrap().to_string_lossy().starts_with("state."))
-        .unwrap()
+    names.find(|path| path.file_name().unwrap().to_string_lossy().starts_with("state.")).unwrap()
 }
 
 fn refusal(dir: &Path) -> String {
@@ -64,23 +62,13 @@ fn a_machine_is_made_once_and_opened_by_all() {
 fn another_configuration_is_refused() {
     let place = Place::new("configured", &config());
     assert!(Machine::create(&place.dir, &config()).is_ok());
-    let message = Machine::create(&place.dir, &Config::default())
-        .map(|_| ())
-        .unwrap_err()
-        .to_string();
+    let message = Machine::create(&place.dir, &Config::default()).map(|_| ()).unwrap_err().to_string();
     assert!(message.contains("machine.toml"), "{message}");
     // Faults and kernels may change while the machine is used, the GPUs may not.
     let mut changed = Config::read(&place.dir.join("machine.toml")).unwrap();
     changed.faults.fail_nth_allocation = Some(3);
     std::fs::write(place.dir.join("machine.toml"), changed.to_toml().unwrap()).unwrap();
-    assert_eq!(
-        Machine::open(&place.dir)
-            .unwrap()
-            .config()
-            .faults
-            .fail_nth_allocation,
-        Some(3)
-    );
+    assert_eq!(Machine::open(&place.dir).unwrap().config().faults.fail_nth_allocation, Some(3));
     changed.gpus[0].memory_bytes = 1 << 30;
     std::fs::write(place.dir.join("machine.toml"), changed.to_toml().unwrap()).unwrap();
     assert!(refusal(&place.dir).contains("remove the file"));
@@ -106,10 +94,7 @@ fn damage_is_named() {
 #[test]
 fn a_damaged_core_answers_with_errors() {
     let place = Place::new("core", &config());
-    let file = std::fs::File::options()
-        .write(true)
-        .open(state(&place.dir))
-        .unwrap();
+    let file = std::fs::File::options().write(true).open(state(&place.dir)).unwrap();
     let genesis = crate::layout::buffer(crate::layout::BIRTH_BUFFER) as u64 * 8;
     file.write_all_at(&[0xff; 256], genesis + 8).unwrap();
     let machine = Machine::open(&place.dir).unwrap();
@@ -148,11 +133,7 @@ pub(super) fn full(machine: &Machine) {
         }
         client.wait_stream(*stream);
     }
-    assert!(
-        machine
-            .attach(2, "later")
-            .is_ok_and(|later| later.take(0, 1).is_ok())
-    );
+    assert!(machine.attach(2, "later").is_ok_and(|later| later.take(0, 1).is_ok()));
 }
 
 #[test]
@@ -160,16 +141,12 @@ fn a_full_disk_is_an_error_and_no_signal() {
     let place = Place::none("full");
     let script =
         r#"mkdir -p "$1" && mount -t tmpfs -o size=1m none "$1" && cp "$2" "$1" && shift 2 && exec "$@""#;
-    let may_mount = std::process::Command::new("unshare")
-        .args(["--mount", "true"])
-        .status();
+    let may_mount = std::process::Command::new("unshare").args(["--mount", "true"]).status();
     if !may_mount.is_ok_and(|status| status.success()) {
         println!("skipped: mounting a small file system is not permitted here");
         return;
     }
-    let toml = std::env::temp_dir()
-        .join(format!("vcuda-full-{}", std::process::id()))
-        .join("machine.toml");
+    let toml = std::env::temp_dir().join(format!("vcuda-full-{}", std::process::id())).join("machine.toml");
     std::fs::create_dir_all(toml.parent().unwrap()).unwrap();
     let mut real = config();
     real.clock = ClockKind::Real;

@@ -90,21 +90,13 @@ struct Player {
 
 impl Player {
     fn new(machine: &Machine, number: usize) -> Player {
-        let client = machine
-            .attach(u32::try_from(number).unwrap() + 1, "player")
-            .unwrap();
+        let client = machine.attach(u32::try_from(number).unwrap() + 1, "player").unwrap();
         let gpu = number % GPUS;
         let context = client.context_create(gpu).unwrap();
         let streams =
             (0..STREAMS).map(|n| client.stream_create(context, -i32::try_from(n).unwrap()).unwrap());
         let streams = streams.collect();
-        Player {
-            client,
-            gpu,
-            context,
-            streams,
-            tickets: Vec::new(),
-        }
+        Player { client, gpu, context, streams, tickets: Vec::new() }
     }
 }
 
@@ -118,21 +110,10 @@ struct Game {
 impl Game {
     fn new() -> Game {
         let mut config = config();
-        config.gpus = vec![
-            GpuConfig {
-                sms: 100,
-                ..config.gpus[0].clone()
-            };
-            GPUS
-        ];
+        config.gpus = vec![GpuConfig { sms: 100, ..config.gpus[0].clone() }; GPUS];
         let machine = Machine::in_memory(config).unwrap();
         let players = (0..CLIENTS).map(|number| Player::new(&machine, number)).collect();
-        Game {
-            machine,
-            players,
-            gates: Vec::new(),
-            objects: Vec::new(),
-        }
+        Game { machine, players, gates: Vec::new(), objects: Vec::new() }
     }
 
     /// Calls `does` for a process with an existing or removed object.
@@ -175,9 +156,7 @@ impl Game {
                 let free = (1000 << 20) - self.machine.memory(player.gpu).used_bytes;
                 assert_eq!(player.client.take(player.gpu, *bytes).is_ok(), *bytes <= free);
             }
-            Op::Give(player, bytes) => self.players[*player]
-                .client
-                .give(self.players[*player].gpu, *bytes),
+            Op::Give(player, bytes) => self.players[*player].client.give(self.players[*player].gpu, *bytes),
             Op::Make(player, bytes, is_new) => {
                 let Player { client, gpu, .. } = &self.players[*player];
                 let made = if *is_new {
@@ -215,10 +194,7 @@ impl Game {
         self.machine.shared().refresh(local).unwrap();
         assert!(local.base.check());
         for (gpu, old) in report.gpus.iter().zip(&before.gpus) {
-            let of_gpu = report
-                .processes
-                .iter()
-                .filter(|process| process.gpu_uuid == gpu.uuid);
+            let of_gpu = report.processes.iter().filter(|process| process.gpu_uuid == gpu.uuid);
             let (used, service) = of_gpu.fold((0, 0), |(used, service), process| {
                 assert!(process.memory_used_bytes <= process.memory_peak_bytes);
                 assert!(process.alive || process.memory_used_bytes == 0);
@@ -227,10 +203,7 @@ impl Game {
                 (used + process.memory_used_bytes, service + process.service_ns)
             });
             assert_eq!(used, gpu.memory_used_bytes);
-            assert_eq!(
-                service, gpu.busy_ns,
-                "one context at a time: what runs is a process's"
-            );
+            assert_eq!(service, gpu.busy_ns, "one context at a time: what runs is a process's");
             assert!(gpu.memory_used_bytes <= gpu.memory_total_bytes && gpu.memory_peak_bytes >= used);
             assert!(gpu.busy_ns >= old.busy_ns && gpu.busy_ns <= self.machine.now_ns());
         }

@@ -14,11 +14,7 @@ fn capacity_is_shared_by_all_processes() {
     a.give(0, 1);
     b.take(0, 1).unwrap();
     let report = machine.report();
-    let denied: Vec<u64> = report
-        .processes
-        .iter()
-        .map(|process| process.denied_allocations)
-        .collect();
+    let denied: Vec<u64> = report.processes.iter().map(|process| process.denied_allocations).collect();
     assert_eq!(denied, [0, 2]);
     assert_eq!(report.gpus[0].memory_used_bytes, 1000 << 20);
     assert_eq!(report.gpus[0].memory_peak_bytes, 1000 << 20);
@@ -31,10 +27,7 @@ fn nvml_rounds_each_process_up() {
     let (a, _) = tenant(&machine, 1);
     a.take(0, 1).unwrap();
     let memory = machine.memory(0);
-    assert_eq!(
-        (memory.used_bytes, memory.reported_bytes),
-        ((10 << 20) + 1, 12 << 20)
-    );
+    assert_eq!((memory.used_bytes, memory.reported_bytes), ((10 << 20) + 1, 12 << 20));
     let processes = machine.processes(0);
     assert_eq!(processes[0].memory_reported_bytes, 12 << 20);
     assert_eq!((processes[0].pid, processes[0].name.as_str()), (1, "tenant"));
@@ -97,11 +90,7 @@ fn nvml_counts_managed_memory_as_the_profile_says() {
         let process = &machine.processes(0)[0];
         assert_eq!(process.memory_reported_bytes, told << 20);
         assert_eq!(process.memory_used_bytes, 360 << 20);
-        assert_eq!(
-            machine.memory(0).reported_bytes,
-            360 << 20,
-            "the GPU counts it in any case"
-        );
+        assert_eq!(machine.memory(0).reported_bytes, 360 << 20, "the GPU counts it in any case");
         a.give_managed(0, 300 << 20);
         assert_eq!(machine.processes(0)[0].memory_reported_bytes, 60 << 20);
     }

@@ -17,11 +17,7 @@ fn used(machine: &Machine) -> (u64, u64, u64) {
     };
     let living = report.processes.iter().filter(|process| process.alive).count();
     let contexts = 10 * u64::try_from(living).unwrap();
-    (
-        of(1),
-        of(2),
-        (report.gpus[0].memory_used_bytes >> 20).saturating_sub(contexts),
-    )
+    (of(1), of(2), (report.gpus[0].memory_used_bytes >> 20).saturating_sub(contexts))
 }
 
 #[test]
@@ -58,18 +54,10 @@ fn taken_bytes_become_an_object_and_come_back() {
     a.take(0, 50 * MIB).unwrap();
     assert_eq!(a.object_make(0, 61 * MIB, 0), Err(Refused::Gone));
     let object = a.object_make(0, 30 * MIB, 0).unwrap();
-    assert_eq!(
-        a.object_make(0, 31 * MIB, 0),
-        Err(Refused::Gone),
-        "some are an object's"
-    );
+    assert_eq!(a.object_make(0, 31 * MIB, 0), Err(Refused::Gone), "some are an object's");
     assert_eq!(used(&machine), (50, 0, 50));
     a.give(0, u64::MAX);
-    assert_eq!(
-        machine.memory(0).used_bytes,
-        40 * MIB,
-        "an object is not given back"
-    );
+    assert_eq!(machine.memory(0).used_bytes, 40 * MIB, "an object is not given back");
     assert!(a.object_unmake(object));
     a.give(0, 10 * MIB);
     assert_eq!(machine.memory(0).used_bytes, 30 * MIB);
@@ -85,10 +73,7 @@ fn taken_bytes_become_an_object_and_come_back() {
 fn an_object_must_fit() {
     let machine = machine();
     let (a, _) = tenant(&machine, 1);
-    assert!(matches!(
-        a.object_create(0, 991 * MIB, 0),
-        Err(Refused::OutOfMemory { .. })
-    ));
+    assert!(matches!(a.object_create(0, 991 * MIB, 0), Err(Refused::OutOfMemory { .. })));
     let object = a.object_create(0, 990 * MIB, 0).unwrap();
     assert!(a.take(0, 1).is_err());
     a.object_release(object);
@@ -124,10 +109,7 @@ pub(super) fn holder(machine: &Machine, exports: u64) {
         // SAFETY: sets the flags of a descriptor that is open, so that the next program keeps it.
         unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETFD, 0) };
         let mut sleeper = std::process::Command::new("sleep");
-        #[expect(
-            clippy::zombie_processes,
-            reason = "it is to outlive this process, which is killed"
-        )]
+        #[expect(clippy::zombie_processes, reason = "it is to outlive this process, which is killed")]
         let child = sleeper.arg("1000").spawn().unwrap();
         client.take(0, u64::from(child.id())).unwrap();
     }
@@ -156,13 +138,7 @@ pub(super) fn files(place: &Place) -> usize {
     let is_objects = |entry: &std::fs::DirEntry| entry.file_name().to_string_lossy().starts_with("objects.");
     let directory = place.dir.read_dir().unwrap().flatten().find(is_objects).unwrap();
     let is_contents = |entry: &std::fs::DirEntry| entry.file_name() != "control";
-    directory
-        .path()
-        .read_dir()
-        .unwrap()
-        .flatten()
-        .filter(is_contents)
-        .count()
+    directory.path().read_dir().unwrap().flatten().filter(is_contents).count()
 }
 
 #[test]
@@ -202,10 +178,7 @@ fn a_descriptor_holds_an_object_without_any_process() {
         let last = std::mem::replace(&mut said, told(machine));
         last == said && said > MIB
     });
-    let (object, sleeper) = (
-        ObjectId::of_number(said >> 20),
-        i32::try_from(said % MIB).unwrap(),
-    );
+    let (object, sleeper) = (ObjectId::of_number(said >> 20), i32::try_from(said % MIB).unwrap());
     maker.kill();
     assert_eq!(used(machine), (0, 0, 100), "no process's, but there");
     client.object_hold(object, None).unwrap();
@@ -226,18 +199,11 @@ fn a_file_without_an_object_goes() {
     let contents = client.object_contents(object).unwrap();
     let exported = client.object_export(object).unwrap();
     assert_eq!(client.object_of_descriptor(&exported), Some(object));
-    assert_eq!(
-        client.object_of_descriptor(&contents),
-        None,
-        "its contents are no descriptor of it"
-    );
+    assert_eq!(client.object_of_descriptor(&contents), None, "its contents are no descriptor of it");
     let path = crate::sys::name_of(&contents).unwrap();
     let stray = path.with_file_name("00000000deadbeef");
     std::fs::write(&stray, "").unwrap();
-    assert_eq!(
-        client.object_of_descriptor(&std::fs::File::open(&place.dir).unwrap()),
-        None
-    );
+    assert_eq!(client.object_of_descriptor(&std::fs::File::open(&place.dir).unwrap()), None);
     let _other = place.machine().attach(2, "two").unwrap();
     assert!(path.exists() && !stray.exists());
 }

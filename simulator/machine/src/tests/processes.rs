@@ -26,11 +26,7 @@ impl Place {
 
     /// A directory that does not exist yet.
     pub(super) fn none(name: &str) -> Place {
-        let unique = format!(
-            "vcuda-machine-{name}-{}-{}",
-            std::process::id(),
-            crate::sys::monotonic_ns()
-        );
+        let unique = format!("vcuda-machine-{name}-{}-{}", std::process::id(), crate::sys::monotonic_ns());
         let dir = std::env::temp_dir().join(unique);
         Place { dir, machine: None }
     }
@@ -56,10 +52,7 @@ impl Place {
             "--nocapture",
             "--test-threads=1",
         ]);
-        command
-            .env(PART, part)
-            .env(DIR, &self.dir)
-            .env(NUMBER, number.to_string());
+        command.env(PART, part).env(DIR, &self.dir).env(NUMBER, number.to_string());
         Process(command.stdout(Stdio::null()).spawn().unwrap())
     }
 }

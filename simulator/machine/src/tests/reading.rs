@@ -63,12 +63,7 @@ fn a_copy_is_whole_or_is_made_again() {
         reader.step_clock(MS);
         let _ = client.is_done(ticket);
         let has_happened = crash::forget_load();
-        let mine = reader
-            .report()
-            .processes
-            .into_iter()
-            .find(|process| process.pid == 1)
-            .unwrap();
+        let mine = reader.report().processes.into_iter().find(|process| process.pid == 1).unwrap();
         assert_eq!(mine.memory_used_bytes, 11 << 20, "load {at}");
         client.give(0, 1 << 20);
         if !has_happened {

@@ -17,14 +17,8 @@ fn the_dead_stay_in_the_record() {
     assert!(!dead.alive);
     assert_eq!((dead.pid, dead.service_ns, dead.launches), (41, 3 * MS, 2));
     assert_eq!((dead.first_ns, dead.last_ns), (0, 3 * MS));
-    assert_eq!(
-        (dead.memory_used_bytes, dead.memory_peak_bytes),
-        (0, (10 << 20) + 5)
-    );
-    assert_eq!(
-        (report.gpus[0].memory_used_bytes, report.gpus[0].busy_ns),
-        (0, 3 * MS)
-    );
+    assert_eq!((dead.memory_used_bytes, dead.memory_peak_bytes), (0, (10 << 20) + 5));
+    assert_eq!((report.gpus[0].memory_used_bytes, report.gpus[0].busy_ns), (0, 3 * MS));
 }
 
 #[test]
@@ -34,14 +28,8 @@ fn the_report_is_the_documented_json() {
     let json = serde_json::to_value(machine.report()).unwrap();
     let keys = |value: &serde_json::Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
     assert_eq!(keys(&json), ["gpus", "processes"]);
-    let mut gpu = [
-        "uuid",
-        "memory_total_bytes",
-        "memory_used_bytes",
-        "memory_peak_bytes",
-        "busy_ns",
-        "switched_ns",
-    ];
+    let mut gpu =
+        ["uuid", "memory_total_bytes", "memory_used_bytes", "memory_peak_bytes", "busy_ns", "switched_ns"];
     gpu.sort_unstable();
     assert_eq!(keys(&json["gpus"][0]), gpu);
     let mut process = [
@@ -76,10 +64,7 @@ fn samples_are_late_and_integer() {
         samples,
         [crate::Sample {
             pid: 1,
-            seen: crate::SeenAs {
-                here: Some(1),
-                on_host: 1
-            },
+            seen: crate::SeenAs { here: Some(1), on_host: 1 },
             percent: 25,
             timestamp_ns: 100 * MS
         }]

@@ -50,11 +50,7 @@ pub(super) fn closed_late(machine: &Machine) {
     assert_eq!(machine.memory(0).used_bytes, 110 << 20);
     machine.step_clock(DELAY - 1);
     assert_eq!(machine.memory(0).used_bytes, 110 << 20);
-    assert_eq!(
-        machine.memory(0).reported_bytes,
-        110 << 20,
-        "NVML sees it on the GPU"
-    );
+    assert_eq!(machine.memory(0).reported_bytes, 110 << 20, "NVML sees it on the GPU");
     assert_eq!(machine.processes(0)[0].memory_used_bytes, 10 << 20);
     machine.step_clock(1);
     assert_eq!(machine.memory(0).used_bytes, 10 << 20);

@@ -28,10 +28,7 @@ fn three_saturating_contexts_share_evenly() {
     }
     machine.step_clock(303 * 2020 * US);
     let shares: Vec<u64> = (1..=3).map(|pid| service(&machine, pid)).collect();
-    assert!(
-        shares.iter().all(|share| share.abs_diff(101 * 2 * MS) <= 2 * MS),
-        "{shares:?}"
-    );
+    assert!(shares.iter().all(|share| share.abs_diff(101 * 2 * MS) <= 2 * MS), "{shares:?}");
     let spent: u64 = shares.iter().sum();
     // 303 slices, the first without a switch; the last switch has just begun.
     assert_eq!(spent, 303 * 2 * MS);
@@ -77,17 +74,9 @@ fn kernels_run_side_by_side_while_they_fit() {
     let machine = machine();
     let (client, one) = tenant(&machine, 1);
     let context = client.context_create(0).unwrap();
-    let streams: Vec<_> = (0..3)
-        .map(|_| client.stream_create(context, 0).unwrap())
-        .collect();
-    let half = Command::Kernel {
-        duration_ns: 100 * US,
-        sms: 50,
-    };
-    let tickets: Vec<_> = streams
-        .iter()
-        .map(|stream| client.submit(*stream, half).unwrap())
-        .collect();
+    let streams: Vec<_> = (0..3).map(|_| client.stream_create(context, 0).unwrap()).collect();
+    let half = Command::Kernel { duration_ns: 100 * US, sms: 50 };
+    let tickets: Vec<_> = streams.iter().map(|stream| client.submit(*stream, half).unwrap()).collect();
     machine.step_clock(MS);
     client.advance();
     let ends: Vec<u64> = tickets.iter().map(|ticket| done(&client, *ticket)).collect();
@@ -142,10 +131,7 @@ fn an_engine_takes_one_copy_at_a_time() {
 #[test]
 fn gpus_run_at_the_same_time() {
     let mut config = config();
-    config.gpus.push(crate::GpuConfig {
-        sms: 10,
-        ..config.gpus[0].clone()
-    });
+    config.gpus.push(crate::GpuConfig { sms: 10, ..config.gpus[0].clone() });
     let machine = Machine::in_memory(config).unwrap();
     let client = machine.attach(1, "a").unwrap();
     let tickets: Vec<Ticket> = (0..2)
@@ -180,10 +166,7 @@ fn a_harness_can_step_from_event_to_event() {
     }
     let switch = 20 * US;
     let (first, second) = (2 * MS + switch, 3 * MS + switch);
-    assert_eq!(
-        events,
-        [2 * MS, first, second, second + switch, second + switch + MS]
-    );
+    assert_eq!(events, [2 * MS, first, second, second + switch, second + switch + MS]);
 }
 
 #[test]
@@ -194,12 +177,7 @@ fn kernels_that_meet_spin_until_all_are_there() {
     let (a, on_a) = tenant(&machine, 1);
     let b = machine.attach(2, "tenant").unwrap();
     let on_b = b.stream_create(b.context_create(1).unwrap(), 0).unwrap();
-    let rendezvous = Command::Rendezvous {
-        rendezvous: 9,
-        parties: 2,
-        duration_ns: 5 * US,
-        sms: 0,
-    };
+    let rendezvous = Command::Rendezvous { rendezvous: 9, parties: 2, duration_ns: 5 * US, sms: 0 };
     let first = a.submit(on_a, rendezvous).unwrap();
     let second = a.submit(on_a, rendezvous).unwrap();
     machine.step_clock(MS);

@@ -72,18 +72,11 @@ fn streams_of_two_gpus_wait_for_each_other() {
     config.gpus.push(config.gpus[0].clone());
     let machine = Machine::in_memory(config).unwrap();
     let client = machine.attach(1, "a").unwrap();
-    let streams: Vec<StreamId> = (0..2)
-        .map(|gpu| {
-            client
-                .stream_create(client.context_create(gpu).unwrap(), 0)
-                .unwrap()
-        })
-        .collect();
+    let streams: Vec<StreamId> =
+        (0..2).map(|gpu| client.stream_create(client.context_create(gpu).unwrap(), 0).unwrap()).collect();
     let mut last = client.submit(streams[0], kernel(10 * US)).unwrap();
     for turn in 1..6 {
-        client
-            .submit(streams[turn % 2], Command::Wait { ticket: last })
-            .unwrap();
+        client.submit(streams[turn % 2], Command::Wait { ticket: last }).unwrap();
         last = client.submit(streams[turn % 2], kernel(10 * US)).unwrap();
     }
     assert_eq!(client.predict_ns(last), Some(60 * US));
@@ -124,10 +117,7 @@ fn a_gate_opened_early_does_not_hold() {
 fn a_destroyed_stream_finishes_its_work() {
     let machine = machine();
     let (client, stream) = tenant(&machine, 1);
-    let stamp = client
-        .submit(stream, kernel(MS))
-        .map(|_| client.mark(stream))
-        .unwrap();
+    let stamp = client.submit(stream, kernel(MS)).map(|_| client.mark(stream)).unwrap();
     client.stream_destroy(stream);
     assert!(client.submit(stream, kernel(MS)).is_err());
     machine.step_clock(MS);

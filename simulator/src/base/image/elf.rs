@@ -69,18 +69,10 @@ impl<'a> Sections<'a> {
 /// Reads kernels and variables.
 pub(super) fn parse(file: &[u8]) -> Option<Image> {
     let header = header(file)?;
-    let sections = Sections {
-        table: header.sections(Le, file).ok()?,
-        file,
-    };
+    let sections = Sections { table: header.sections(Le, file).ok()?, file };
     let symbols = sections.table.symbols(Le, file, SHT_SYMTAB).ok()?;
-    let mut image = Image {
-        architecture: architecture(header.e_flags(Le)),
-        ..Image::default()
-    };
-    let common = sections
-        .named(".nv.info")
-        .and_then(|section| sections.bytes(section));
+    let mut image = Image { architecture: architecture(header.e_flags(Le)), ..Image::default() };
+    let common = sections.named(".nv.info").and_then(|section| sections.bytes(section));
     let common = common.unwrap_or_default();
     for (index, symbol) in symbols.enumerate() {
         let name = core::str::from_utf8(symbols.symbol_name(Le, symbol).ok()?).ok()?;
@@ -97,14 +89,8 @@ pub(super) fn parse(file: &[u8]) -> Option<Image> {
             (STT_OBJECT, Some(section)) if !sections.name(section)?.starts_with(".nv.shared") => {
                 let bytes = usize::try_from(symbol.st_size(Le)).ok()?;
                 let offset = usize::try_from(symbol.st_value(Le)).ok()?;
-                let value = part(sections.bytes(section)?, offset, bytes)
-                    .unwrap_or_default()
-                    .to_vec();
-                image.globals.push(GlobalInfo {
-                    name: name.to_owned(),
-                    bytes,
-                    value,
-                });
+                let value = part(sections.bytes(section)?, offset, bytes).unwrap_or_default().to_vec();
+                image.globals.push(GlobalInfo { name: name.to_owned(), bytes, value });
             }
             _ => {}
         }
@@ -115,11 +101,7 @@ pub(super) fn parse(file: &[u8]) -> Option<Image> {
 /// Architecture number in `e_flags`: the low byte; from ABI 8 (CUDA 13) on the second one.
 fn architecture(flags: u32) -> u32 {
     let low = flags & 0xff;
-    if (20..=121).contains(&low) {
-        low
-    } else {
-        (flags >> 8) & 0xff
-    }
+    if (20..=121).contains(&low) { low } else { (flags >> 8) & 0xff }
 }
 
 fn kernel(sections: &Sections<'_>, name: &str) -> Option<KernelInfo> {
@@ -133,11 +115,8 @@ fn kernel(sections: &Sections<'_>, name: &str) -> Option<KernelInfo> {
         ..KernelInfo::default()
     };
     // From compute capability 9.0 on, the section begins with the hardware's reserved part.
-    let is_reserved = |section| {
-        sections
-            .name(section)
-            .is_some_and(|name| name.starts_with(".nv.shared.reserved"))
-    };
+    let is_reserved =
+        |section| sections.name(section).is_some_and(|name| name.starts_with(".nv.shared.reserved"));
     if kernel.shared_bytes >= RESERVED_SHARED && sections.table.iter().any(is_reserved) {
         kernel.shared_bytes -= RESERVED_SHARED;
     }
@@ -149,11 +128,7 @@ fn kernel(sections: &Sections<'_>, name: &str) -> Option<KernelInfo> {
 
 /// The first attribute of an `.nv.info` section, its value, and the remaining bytes.
 fn attribute(rest: &[u8]) -> Option<(u8, &[u8], &[u8])> {
-    let size = if *rest.first()? == EIFMT_SVAL {
-        usize::from(u16_at(rest, 2)?)
-    } else {
-        0
-    };
+    let size = if *rest.first()? == EIFMT_SVAL { usize::from(u16_at(rest, 2)?) } else { 0 };
     Some((*rest.get(1)?, part(rest, 4, size)?, rest.get(4 + size..)?))
 }
 
@@ -177,13 +152,7 @@ fn attributes(mut rest: &[u8], kernel: &mut KernelInfo) -> Option<()> {
                 let ordinal = u16_at(value, 4)?;
                 let offset = usize::from(u16_at(value, 6)?);
                 // The size is the top 14 bits of the last word.
-                parameters.push((
-                    ordinal,
-                    Parameter {
-                        offset,
-                        size: (u32_at(value, 8)? >> 18) as usize,
-                    },
-                ));
+                parameters.push((ordinal, Parameter { offset, size: (u32_at(value, 8)? >> 18) as usize }));
             }
             EIATTR_MAX_THREADS => {
                 let [x, y, z] = [u32_at(value, 0)?, u32_at(value, 4)?, u32_at(value, 8)?];
@@ -208,10 +177,8 @@ mod tests {
     /// A cubin with these sections, numbered from 1; names and headers are added.
     fn cubin(mut sections: Vec<Given<'_>>) -> Vec<u8> {
         sections.insert(0, ("", 0, 0, Vec::new(), 0));
-        let names: Vec<u8> = sections
-            .iter()
-            .flat_map(|section| [section.0.as_bytes(), b"\0"].concat())
-            .collect();
+        let names: Vec<u8> =
+            sections.iter().flat_map(|section| [section.0.as_bytes(), b"\0"].concat()).collect();
         sections.push(("", 3, 0, [names, vec![0]].concat(), 0));
         let mut file = vec![0; 64];
         file[..7].copy_from_slice(&[0x7f, b'E', b'L', b'F', 2, 1, 1]);
@@ -263,24 +230,13 @@ mod tests {
             symbol(3, STT_OBJECT, 0, 5, 4, 4),
             symbol(5, STT_FUNC, 0, 3, 0, 16),
         ];
-        let registers = [
-            &[EIFMT_SVAL, EIATTR_REGISTERS, 8, 0][..],
-            &[1, 0, 0, 0],
-            &[40, 0, 0, 0],
-        ]
-        .concat();
+        let registers = [&[EIFMT_SVAL, EIATTR_REGISTERS, 8, 0][..], &[1, 0, 0, 0], &[40, 0, 0, 0]].concat();
         cubin(vec![
             ("strings", 3, 0, b"\0k\0v\0f\0".to_vec(), 0),
             ("symbols", SHT_SYMTAB, 0, symbols.concat(), 1),
             (".text.k", 1, 7 << 24, vec![0; 16], 0),
             // In reverse order of declaration, as compilers write them.
-            (
-                ".nv.info.k",
-                1,
-                0,
-                [parameter(1, 8, 4), parameter(0, 0, 8)].concat(),
-                0,
-            ),
+            (".nv.info.k", 1, 0, [parameter(1, 8, 4), parameter(0, 0, 8)].concat(), 0),
             (".nv.global.init", 1, 0, vec![1, 2, 3, 4, 5, 6, 7, 8], 0),
             (".nv.info", 1, 0, registers, 0),
         ])

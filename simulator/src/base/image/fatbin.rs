@@ -27,11 +27,8 @@ pub(super) fn parse(bytes: &[u8]) -> Option<Image> {
     let mut entries = Vec::new();
     let mut is_opaque = false;
     while offset < end {
-        let (kind, header, payload) = (
-            u16_at(bytes, offset)?,
-            u32_at(bytes, offset + 4)? as usize,
-            u64_at(bytes, offset + 8)?,
-        );
+        let (kind, header, payload) =
+            (u16_at(bytes, offset)?, u32_at(bytes, offset + 4)? as usize, u64_at(bytes, offset + 8)?);
         let start = offset.checked_add(header)?;
         let content = content(bytes, offset, start, payload)?;
         match (kind, content) {
@@ -50,10 +47,7 @@ pub(super) fn parse(bytes: &[u8]) -> Option<Image> {
         }
         offset = next;
     }
-    let mut image = Image {
-        is_opaque: is_opaque && entries.is_empty(),
-        ..Image::default()
-    };
+    let mut image = Image { is_opaque: is_opaque && entries.is_empty(), ..Image::default() };
     for entry in entries {
         image.architecture = image.architecture.max(entry.architecture);
         for kernel in entry.kernels {
@@ -83,11 +77,7 @@ fn content(bytes: &[u8], entry: usize, start: usize, payload: usize) -> Option<C
     let compressed = u32_at(bytes, entry + 16)? as usize;
     let size = u64_at(bytes, entry + 56)?;
     let block = part(bytes, start, compressed.min(payload))?;
-    let content = if flags & FLAG_ZSTD != 0 {
-        unzstd(block, size)
-    } else {
-        unlz4(block, size)
-    };
+    let content = if flags & FLAG_ZSTD != 0 { unzstd(block, size) } else { unlz4(block, size) };
     Some(content.map_or(Content::Unknown, Content::Known))
 }
 

@@ -5,10 +5,7 @@ use super::{GlobalInfo, Image, KernelInfo, Parameter};
 /// Parses a PTX module; `None` for text without the directives that begin every module.
 pub(super) fn parse(text: &str) -> Option<Image> {
     let tokens = tokens(text);
-    let mut image = Image {
-        architecture: target(&tokens)?,
-        ..Image::default()
-    };
+    let mut image = Image { architecture: target(&tokens)?, ..Image::default() };
     tokens.contains(&".version").then_some(())?;
     let mut at = 0;
     let mut depth = 0_usize;
@@ -68,14 +65,9 @@ fn is_word(letter: char) -> bool {
 /// Architecture number in `.target`: 80 for `.target sm_80`.
 fn target(tokens: &[&str]) -> Option<u32> {
     let at = tokens.iter().position(|token| *token == ".target")?;
-    let digits = tokens
-        .get(at + 1)?
-        .strip_prefix("sm_")
-        .or_else(|| tokens.get(at + 1)?.strip_prefix("compute_"))?;
-    digits
-        .trim_end_matches(|letter: char| !letter.is_ascii_digit())
-        .parse()
-        .ok()
+    let digits =
+        tokens.get(at + 1)?.strip_prefix("sm_").or_else(|| tokens.get(at + 1)?.strip_prefix("compute_"))?;
+    digits.trim_end_matches(|letter: char| !letter.is_ascii_digit()).parse().ok()
 }
 
 fn is_extern(tokens: &[&str], at: usize) -> bool {
@@ -116,11 +108,8 @@ fn entry(tokens: &[&str], mut at: usize) -> Option<(KernelInfo, usize)> {
                 // In a declaration a type follows; in instructions the word has a prefix.
                 if let Some((declared, next)) = declaration(tokens, at) {
                     let bytes = u32::try_from(declared.bytes).ok()?;
-                    let sum = if token == ".shared" {
-                        &mut kernel.shared_bytes
-                    } else {
-                        &mut kernel.local_bytes
-                    };
+                    let sum =
+                        if token == ".shared" { &mut kernel.shared_bytes } else { &mut kernel.local_bytes };
                     *sum = sum
                         .next_multiple_of(u32::try_from(declared.align.max(1)).ok()?)
                         .saturating_add(bytes);
@@ -142,10 +131,7 @@ fn parameters(tokens: &[&str], mut at: usize) -> Option<(Vec<Parameter>, usize)>
         if tokens.get(at) == Some(&".param") {
             let (declared, next) = declaration(tokens, at + 1)?;
             let offset = usize::next_multiple_of(end, declared.align.max(1));
-            parameters.push(Parameter {
-                offset,
-                size: declared.bytes,
-            });
+            parameters.push(Parameter { offset, size: declared.bytes });
             end = offset + declared.bytes;
             at = next;
         }
@@ -197,15 +183,7 @@ fn declaration<'a>(tokens: &[&'a str], mut at: usize) -> Option<(Declared<'a>, u
         }
     }
     let bytes = element.checked_mul(count)?;
-    Some((
-        Declared {
-            name,
-            align: align.unwrap_or(element),
-            bytes,
-            element,
-        },
-        at,
-    ))
+    Some((Declared { name, align: align.unwrap_or(element), bytes, element }, at))
 }
 
 fn size_of_type(token: &str) -> Option<usize> {
@@ -242,31 +220,17 @@ fn variable(tokens: &[&str], at: usize) -> Option<(GlobalInfo, usize)> {
     }
     let bytes = declared.bytes.max(value.len());
     value.truncate(bytes);
-    Some((
-        GlobalInfo {
-            name: declared.name.to_owned(),
-            bytes,
-            value,
-        },
-        at,
-    ))
+    Some((GlobalInfo { name: declared.name.to_owned(), bytes, value }, at))
 }
 
 /// Parses an integer, or a floating-point number in exact form (`0f3F800000`).
 fn number(token: &str) -> Option<u64> {
     let lower = token.to_ascii_lowercase();
     let digits = lower.trim_end_matches('u');
-    if let Some(bits) = lower
-        .strip_prefix("0f")
-        .or(lower.strip_prefix("0d"))
-        .or(lower.strip_prefix("0x"))
-    {
+    if let Some(bits) = lower.strip_prefix("0f").or(lower.strip_prefix("0d")).or(lower.strip_prefix("0x")) {
         return u64::from_str_radix(bits.trim_end_matches('u'), 16).ok();
     }
-    digits
-        .parse::<u64>()
-        .ok()
-        .or_else(|| digits.parse::<i64>().ok().map(i64::cast_unsigned))
+    digits.parse::<u64>().ok().or_else(|| digits.parse::<i64>().ok().map(i64::cast_unsigned))
 }
 
 #[cfg(test)]
@@ -305,31 +269,20 @@ mod tests {
         let spin = &image.kernels[0];
         assert_eq!(spin.parameters, Some(vec![Parameter { offset: 0, size: 8 }]));
         assert_eq!((spin.shared_bytes, spin.max_threads), (1024, 512));
-        let sizes: Vec<(usize, usize)> = image.kernels[1]
-            .parameters
-            .iter()
-            .flatten()
-            .map(|p| (p.offset, p.size))
-            .collect();
+        let sizes: Vec<(usize, usize)> =
+            image.kernels[1].parameters.iter().flatten().map(|p| (p.offset, p.size)).collect();
         assert_eq!(sizes, [(0, 4), (8, 8), (16, 12), (28, 1)]);
         assert_eq!(image.globals.len(), 2);
         assert_eq!(image.globals[0].bytes, 12);
-        assert_eq!(
-            image.globals[0].value,
-            [1, 0, 0, 0, 2, 0, 0, 0, 255, 255, 255, 255]
-        );
+        assert_eq!(image.globals[0].value, [1, 0, 0, 0, 2, 0, 0, 0, 255, 255, 255, 255]);
         assert_eq!(image.globals[1].value, 1.0_f32.to_le_bytes());
     }
 
     #[test]
     fn text_that_is_no_module_is_refused() {
-        for text in [
-            "",
-            "hello",
-            ".version 8.0",
-            ".version 8.0\n.target sm_80\n.entry k() {",
-            ".target sm_80",
-        ] {
+        for text in
+            ["", "hello", ".version 8.0", ".version 8.0\n.target sm_80\n.entry k() {", ".target sm_80"]
+        {
             assert_eq!(parse(text), None, "{text:?}");
         }
         assert_eq!(parse(".version 8.0\n.target sm_80").unwrap().kernels, []);

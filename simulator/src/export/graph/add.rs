@@ -41,14 +41,7 @@ struct Place {
 
 impl Place {
     fn new(node: *mut CUgraphNode, graph: CUgraph, dependencies: *const CUgraphNode, count: usize) -> Place {
-        Place {
-            node,
-            graph,
-            dependencies,
-            data: core::ptr::null(),
-            count,
-            is_moved: false,
-        }
+        Place { node, graph, dependencies, data: core::ptr::null(), count, is_moved: false }
     }
 
     /// Adds the node that `make` returns. Nothing is made for an invalid target.
@@ -60,11 +53,7 @@ impl Place {
         let dependencies = pairs(self.dependencies, self.data, self.count)?;
         graph.check_dependencies(&dependencies)?;
         let operation = make()?;
-        let child = if let Operation::Child(child) = &operation {
-            Some(Arc::clone(child))
-        } else {
-            None
-        };
+        let child = if let Operation::Child(child) = &operation { Some(Arc::clone(child)) } else { None };
         // A moved graph could come to contain itself.
         let added = if child.as_ref().is_some_and(|child| child.leads_to(&graph)) {
             Err(CUerror::INVALID_VALUE)
@@ -222,13 +211,6 @@ fn add_node(
     count: usize,
     params: *mut CUgraphNodeParams,
 ) -> CUresult {
-    Place {
-        node,
-        graph,
-        dependencies,
-        data,
-        count,
-        is_moved: parameters::moves_child(params),
-    }
-    .add(|| parameters::tagged(params))
+    Place { node, graph, dependencies, data, count, is_moved: parameters::moves_child(params) }
+        .add(|| parameters::tagged(params))
 }

@@ -13,12 +13,7 @@ pub(crate) fn describe(topology: &Topology<Operation>, flags: u32) -> String {
     let mut text = String::from("digraph dot {\n");
     for node in topology.nodes() {
         // Writing to a string cannot fail.
-        let _ = writeln!(
-            text,
-            "  \"{:#x}\" [label=\"{}\"];",
-            node.key,
-            label(&node.payload, flags)
-        );
+        let _ = writeln!(text, "  \"{:#x}\" [label=\"{}\"];", node.key, label(&node.payload, flags));
     }
     for (from, to, _) in topology.edges() {
         let _ = writeln!(text, "  \"{from:#x}\" -> \"{to:#x}\";");
@@ -34,10 +29,7 @@ fn label(operation: &Operation, flags: u32) -> String {
             let name = kernel.function.name.to_string_lossy();
             if is_verbose || flags & CUgraphDebugDot_flags::KERNEL_NODE_PARAMS.0 != 0 {
                 let shape = kernel.shape;
-                format!(
-                    "KERNEL {name} grid {:?} block {:?} shared {}",
-                    shape.grid, shape.block, shape.shared
-                )
+                format!("KERNEL {name} grid {:?} block {:?} shared {}", shape.grid, shape.block, shape.shared)
             } else {
                 format!("KERNEL {name}")
             }

@@ -29,12 +29,7 @@ export! {
 /// The API's structure for stored edge data.
 pub(crate) fn edge_data(data: EdgeData) -> CUgraphEdgeData {
     let [from_port, to_port, kind, reserved @ ..] = data;
-    CUgraphEdgeData {
-        from_port,
-        to_port,
-        r#type: kind,
-        reserved,
-    }
+    CUgraphEdgeData { from_port, to_port, r#type: kind, reserved }
 }
 
 /// Edge data as stored bytes.
@@ -63,10 +58,7 @@ fn read_data(data: *const CUgraphEdgeData, count: usize) -> Result<Vec<EdgeData>
         return Ok(vec![PLAIN; count]);
     }
     let data = get_array(data, count)?;
-    if data
-        .iter()
-        .any(|data| data.to_port != 0 || data.reserved != [0; 5])
-    {
+    if data.iter().any(|data| data.to_port != 0 || data.reserved != [0; 5]) {
         return Err(CUerror::INVALID_VALUE);
     }
     Ok(data.iter().map(from_edge_data).collect())
@@ -90,20 +82,12 @@ fn answer(found: &[NodeKey], array: *mut CUgraphNode, count: *mut usize) -> CUre
 /// Returns the edge data of such a list.
 fn answer_data(found: &[EdgeData], array: *mut CUgraphEdgeData, room: usize) {
     for index in 0..room.min(MOST_ELEMENTS) {
-        put_at(
-            array,
-            index,
-            edge_data(found.get(index).copied().unwrap_or(PLAIN)),
-        );
+        put_at(array, index, edge_data(found.get(index).copied().unwrap_or(PLAIN)));
     }
 }
 
 fn check_loss(data: &[EdgeData], is_v1: bool) -> CUresult {
-    if is_v1 && data.iter().any(|data| *data != PLAIN) {
-        Err(CUerror::LOSSY_QUERY)
-    } else {
-        Ok(())
-    }
+    if is_v1 && data.iter().any(|data| *data != PLAIN) { Err(CUerror::LOSSY_QUERY) } else { Ok(()) }
 }
 
 fn get_nodes(handle: CUgraph, nodes: *mut CUgraphNode, count: *mut usize) -> CUresult {
@@ -114,11 +98,7 @@ fn get_nodes(handle: CUgraph, nodes: *mut CUgraphNode, count: *mut usize) -> CUr
 
 fn get_root_nodes(handle: CUgraph, nodes: *mut CUgraphNode, count: *mut usize) -> CUresult {
     let found: Vec<NodeKey> = graph(handle)?.with(|body| {
-        let roots = body
-            .topology
-            .nodes()
-            .iter()
-            .filter(|node| node.dependencies.is_empty());
+        let roots = body.topology.nodes().iter().filter(|node| node.dependencies.is_empty());
         roots.map(|node| node.key).collect()
     });
     answer(&found, nodes, count)
@@ -206,15 +186,9 @@ fn neighbours(
     let (found, all_data): (Vec<NodeKey>, Vec<EdgeData>) = graph.with(|body| {
         let edges = body.topology.edges();
         if are_dependent {
-            edges
-                .filter(|edge| edge.0 == key)
-                .map(|edge| (edge.1, edge.2))
-                .unzip()
+            edges.filter(|edge| edge.0 == key).map(|edge| (edge.1, edge.2)).unzip()
         } else {
-            edges
-                .filter(|edge| edge.1 == key)
-                .map(|edge| (edge.0, edge.2))
-                .unzip()
+            edges.filter(|edge| edge.1 == key).map(|edge| (edge.0, edge.2)).unzip()
         }
     });
     if !nodes.is_null() {
@@ -271,12 +245,7 @@ fn triples(
     let from = get_array(from, count)?;
     let to = get_array(to, count)?;
     let data = read_data(data, count)?;
-    Ok(from
-        .iter()
-        .zip(&to)
-        .zip(data)
-        .map(|((from, to), data)| (from.0, to.0, data))
-        .collect())
+    Ok(from.iter().zip(&to).zip(data).map(|((from, to), data)| (from.0, to.0, data)).collect())
 }
 
 fn destroy_node(handle: CUgraphNode) -> CUresult {

@@ -147,9 +147,7 @@ fn launch<const PER_THREAD: bool>(handle: CUgraphExec, stream: CUstream) -> CUre
     match capture::intercept(&stream)? {
         Some(recording) => {
             let nodes = executable.with(|state| state.nodes.clone());
-            recording
-                .add(Operation::Child(Graph::thaw(&nodes, true)?))
-                .map(drop)
+            recording.add(Operation::Child(Graph::thaw(&nodes, true)?)).map(drop)
         }
         None => executable.launch(&stream),
     }
@@ -215,20 +213,18 @@ fn update_with_info(handle: CUgraphExec, new: CUgraph, info: *mut CUgraphExecUpd
 /// `INVALID_VALUE` for a node of another graph, another kind, or a forbidden change; `NOT_SUPPORTED` for allocation and
 /// free nodes.
 fn set(handle: CUgraphExec, node: CUgraphNode, mut operation: Operation) -> CUresult {
-    executable(handle)?.change(
-        |state| match state.nodes.get_mut(node.0).map(|node| &mut node.payload) {
-            Some(Step::Do(old)) => {
-                if old.is_memory_node() {
-                    return Err(CUerror::NOT_SUPPORTED);
-                }
-                operation.keep_attributes_of(old);
-                fits(old, &operation).map_err(|_| CUerror::INVALID_VALUE)?;
-                *old = operation;
-                Ok(())
+    executable(handle)?.change(|state| match state.nodes.get_mut(node.0).map(|node| &mut node.payload) {
+        Some(Step::Do(old)) => {
+            if old.is_memory_node() {
+                return Err(CUerror::NOT_SUPPORTED);
             }
-            _ => Err(CUerror::INVALID_VALUE),
-        },
-    )
+            operation.keep_attributes_of(old);
+            fits(old, &operation).map_err(|_| CUerror::INVALID_VALUE)?;
+            *old = operation;
+            Ok(())
+        }
+        _ => Err(CUerror::INVALID_VALUE),
+    })
 }
 
 fn set_kernel_v1(
@@ -278,12 +274,10 @@ fn set_host(handle: CUgraphExec, node: CUgraphNode, params: *const CUDA_HOST_NOD
 
 fn set_child(handle: CUgraphExec, node: CUgraphNode, child: CUgraph) -> CUresult {
     let new = graph(child)?.freeze();
-    executable(handle)?.change(
-        |state| match state.nodes.get_mut(node.0).map(|node| &mut node.payload) {
-            Some(Step::Embedded(old)) => update(old, &new).map_err(|_| CUerror::INVALID_VALUE),
-            _ => Err(CUerror::INVALID_VALUE),
-        },
-    )
+    executable(handle)?.change(|state| match state.nodes.get_mut(node.0).map(|node| &mut node.payload) {
+        Some(Step::Embedded(old)) => update(old, &new).map_err(|_| CUerror::INVALID_VALUE),
+        _ => Err(CUerror::INVALID_VALUE),
+    })
 }
 
 fn set_recorded_event(handle: CUgraphExec, node: CUgraphNode, event: CUevent) -> CUresult {

@@ -120,13 +120,7 @@ fn get_host(node: CUgraphNode, place: *mut CUDA_HOST_NODE_PARAMS) -> CUresult {
         Operation::Host(host) => Some(*host),
         _ => None,
     })?;
-    put(
-        place,
-        CUDA_HOST_NODE_PARAMS {
-            r#fn: Some(host.function),
-            userData: host.data,
-        },
-    )
+    put(place, CUDA_HOST_NODE_PARAMS { r#fn: Some(host.function), userData: host.data })
 }
 
 fn set_host(node: CUgraphNode, params: *const CUDA_HOST_NODE_PARAMS) -> CUresult {
@@ -182,10 +176,7 @@ fn get_freed(node: CUgraphNode, place: *mut CUdeviceptr) -> CUresult {
 }
 
 fn get_tagged(node: CUgraphNode, place: *mut CUgraphNodeParams) -> CUresult {
-    put(
-        place,
-        read(node, |operation| Some(parameters::of_operation(operation)))??,
-    )
+    put(place, read(node, |operation| Some(parameters::of_operation(operation)))??)
 }
 
 /// A child graph's node cannot be given another graph here (docs/hardware.md, "graphs").
@@ -210,15 +201,13 @@ fn cooperative_of(node: CUgraphNode) -> Result<bool, CUerror> {
 
 fn set_cooperative(handle: CUgraphNode, is_cooperative: bool) -> CUresult {
     let (graph, key) = node(handle)?;
-    graph.with(
-        |body| match body.topology.get_mut(key).map(|node| &mut node.payload) {
-            Some(Operation::Kernel(kernel)) => {
-                kernel.is_cooperative = is_cooperative;
-                Ok(())
-            }
-            _ => Err(CUerror::INVALID_VALUE),
-        },
-    )
+    graph.with(|body| match body.topology.get_mut(key).map(|node| &mut node.payload) {
+        Some(Operation::Kernel(kernel)) => {
+            kernel.is_cooperative = is_cooperative;
+            Ok(())
+        }
+        _ => Err(CUerror::INVALID_VALUE),
+    })
 }
 
 fn copy_attributes(to: CUgraphNode, from: CUgraphNode) -> CUresult {

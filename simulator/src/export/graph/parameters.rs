@@ -54,11 +54,7 @@ pub(crate) fn narrowed(new: &CUDA_KERNEL_NODE_PARAMS) -> CUDA_KERNEL_NODE_PARAMS
 /// # Errors
 /// `INVALID_VALUE` for sizes, arguments or a function that is none; `INVALID_CONTEXT`.
 pub(crate) fn kernel(params: &CUDA_KERNEL_NODE_PARAMS) -> Result<Operation, CUerror> {
-    let named = if params.func.0 == 0 {
-        params.kern.0
-    } else {
-        params.func.0
-    };
+    let named = if params.func.0 == 0 { params.kern.0 } else { params.func.0 };
     let function = if params.ctx.is_null() || crate::object::module::FUNCTIONS.get(named).is_some() {
         crate::object::library::function(CUfunction(named))
     } else {
@@ -138,10 +134,7 @@ pub(crate) fn set(params: *const CUDA_MEMSET_NODE_PARAMS, context: CUcontext) ->
 pub(crate) fn host(params: *const CUDA_HOST_NODE_PARAMS) -> Result<Operation, CUerror> {
     let params = get(params)?;
     let function = params.r#fn.ok_or(CUerror::INVALID_VALUE)?;
-    Ok(Operation::Host(HostFunction {
-        function,
-        data: params.userData,
-    }))
+    Ok(Operation::Host(HostFunction { function, data: params.userData }))
 }
 
 /// An allocation node; writes its address to `params`.
@@ -165,10 +158,7 @@ pub(crate) fn allocation(params: *mut CUDA_MEM_ALLOC_NODE_PARAMS) -> Result<Oper
     let block = GraphBlock::reserve(device, asked.bytesize as u64)?;
     asked.dptr = block.address();
     put(params, asked)?;
-    Ok(Operation::Alloc(Allocation {
-        block,
-        access: Arc::from(access),
-    }))
+    Ok(Operation::Alloc(Allocation { block, access: Arc::from(access) }))
 }
 
 /// Parameters for `cuGraphMemAllocNodeGetParams`.
@@ -226,9 +216,9 @@ pub(crate) fn tagged(params: *mut CUgraphNodeParams) -> Result<Operation, CUerro
             event(node.event).map(Operation::EventRecord)
         }
         CUgraphNodeType::MEM_ALLOC => allocation(value.cast_mut().cast()),
-        CUgraphNodeType::MEM_FREE => Ok(Operation::Free(
-            get(value.cast::<CUDA_MEM_FREE_NODE_PARAMS>())?.dptr,
-        )),
+        CUgraphNodeType::MEM_FREE => {
+            Ok(Operation::Free(get(value.cast::<CUDA_MEM_FREE_NODE_PARAMS>())?.dptr))
+        }
         CUgraphNodeType(known) if known <= 18 => Err(CUerror::NOT_SUPPORTED),
         _ => Err(CUerror::INVALID_VALUE),
     }
@@ -290,15 +280,11 @@ pub(crate) fn of_operation(operation: &Operation) -> Result<CUgraphNodeParams, C
         }
         Operation::Empty => {}
         Operation::EventRecord(event) => {
-            value.eventRecord = CUDA_EVENT_RECORD_NODE_PARAMS {
-                event: CUevent(event.handle),
-                ctx: CUcontext::NULL,
-            }
+            value.eventRecord =
+                CUDA_EVENT_RECORD_NODE_PARAMS { event: CUevent(event.handle), ctx: CUcontext::NULL }
         }
         Operation::EventWait(event) => {
-            value.eventWait = CUDA_EVENT_WAIT_NODE_PARAMS {
-                event: CUevent(event.handle),
-            }
+            value.eventWait = CUDA_EVENT_WAIT_NODE_PARAMS { event: CUevent(event.handle) }
         }
         Operation::Alloc(allocation) => value.alloc = of_allocation(allocation),
         Operation::Free(address) => value.free = CUDA_MEM_FREE_NODE_PARAMS { dptr: *address },
@@ -317,8 +303,5 @@ pub(crate) fn event(handle: CUevent) -> Result<Arc<crate::object::event::Event>,
 
 /// Address of the union in the structure.
 fn value_of(params: *mut CUgraphNodeParams) -> *const u8 {
-    params
-        .cast::<u8>()
-        .wrapping_add(core::mem::offset_of!(CUgraphNodeParams, value))
-        .cast_const()
+    params.cast::<u8>().wrapping_add(core::mem::offset_of!(CUgraphNodeParams, value)).cast_const()
 }

@@ -81,12 +81,7 @@ fn release_from_graph(from: CUgraph, handle: CUuserObject, count: c_uint) -> CUr
     object(handle)?;
     let released = from.with(|body| {
         let is_it = |reference: &&mut Reference| reference.object.handle == handle.0;
-        let owned: i64 = body
-            .references
-            .iter_mut()
-            .filter(is_it)
-            .map(|reference| reference.count)
-            .sum();
+        let owned: i64 = body.references.iter_mut().filter(is_it).map(|reference| reference.count).sum();
         if owned < missing {
             return Err(CUerror::INVALID_VALUE);
         }
@@ -95,9 +90,7 @@ fn release_from_graph(from: CUgraph, handle: CUuserObject, count: c_uint) -> CUr
             reference.count -= taken;
             missing -= taken;
         }
-        let (gone, kept) = core::mem::take(&mut body.references)
-            .into_iter()
-            .partition(|r| r.count == 0);
+        let (gone, kept) = core::mem::take(&mut body.references).into_iter().partition(|r| r.count == 0);
         body.references = kept;
         Ok::<Vec<Reference>, CUerror>(gone)
     })?;

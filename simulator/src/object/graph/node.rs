@@ -15,10 +15,7 @@ use crate::object::transfer::Transfer;
 
 /// Operation of one node.
 #[derive(Clone, Debug)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "one per node, and most of them kernels and copies"
-)]
+#[expect(clippy::large_enum_variant, reason = "one per node, and most of them kernels and copies")]
 pub(crate) enum Operation {
     /// Runs a kernel.
     Kernel(Kernel),
@@ -85,9 +82,6 @@ impl Operation {
 
     /// Whether `cuGraphNodeSetEnabled` accepts it ("currently only kernel, memset and memcpy nodes").
     pub(crate) fn can_be_disabled(&self) -> bool {
-        matches!(
-            self,
-            Operation::Kernel(_) | Operation::Copy(..) | Operation::Set(..)
-        )
+        matches!(self, Operation::Kernel(_) | Operation::Copy(..) | Operation::Set(..))
     }
 }

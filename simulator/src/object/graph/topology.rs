@@ -40,10 +40,7 @@ pub(crate) struct Topology<P> {
 
 impl<P> Default for Topology<P> {
     fn default() -> Self {
-        Topology {
-            nodes: Vec::new(),
-            index: HashMap::new(),
-        }
+        Topology { nodes: Vec::new(), index: HashMap::new() }
     }
 }
 
@@ -55,10 +52,7 @@ impl<P> Topology<P> {
             payload: make(&node.payload),
             dependencies: node.dependencies.clone(),
         });
-        Topology {
-            nodes: nodes.collect(),
-            index: self.index.clone(),
-        }
+        Topology { nodes: nodes.collect(), index: self.index.clone() }
     }
 
     /// The nodes in order of creation.
@@ -101,19 +95,10 @@ impl<P> Topology<P> {
         dependencies: &[(NodeKey, EdgeData)],
     ) -> Result<(), CUerror> {
         self.check(dependencies)?;
-        let dependencies = dependencies
-            .iter()
-            .map(|(from, data)| Edge {
-                from: *from,
-                data: *data,
-            })
-            .collect();
+        let dependencies =
+            dependencies.iter().map(|(from, data)| Edge { from: *from, data: *data }).collect();
         self.index.insert(key, self.nodes.len());
-        self.nodes.push(Node {
-            key,
-            payload,
-            dependencies,
-        });
+        self.nodes.push(Node { key, payload, dependencies });
         Ok(())
     }
 
@@ -126,20 +111,14 @@ impl<P> Topology<P> {
         let mut seen = HashSet::new();
         for (from, to, data) in edges {
             let node = self.get(*to).ok_or(CUerror::INVALID_VALUE)?;
-            let exists = node.dependencies.contains(&Edge {
-                from: *from,
-                data: *data,
-            });
+            let exists = node.dependencies.contains(&Edge { from: *from, data: *data });
             if exists || from == to || !self.index.contains_key(from) || !seen.insert((from, to, data)) {
                 return Err(CUerror::INVALID_VALUE);
             }
         }
         for (from, to, data) in edges {
             if let Some(node) = self.get_mut(*to) {
-                node.dependencies.push(Edge {
-                    from: *from,
-                    data: *data,
-                });
+                node.dependencies.push(Edge { from: *from, data: *data });
             }
         }
         Ok(())
@@ -152,17 +131,13 @@ impl<P> Topology<P> {
     pub(crate) fn remove_edges(&mut self, edges: &[(NodeKey, NodeKey, EdgeData)]) -> Result<(), CUerror> {
         for (from, to, data) in edges {
             let node = self.get(*to).ok_or(CUerror::INVALID_VALUE)?;
-            if !node.dependencies.contains(&Edge {
-                from: *from,
-                data: *data,
-            }) {
+            if !node.dependencies.contains(&Edge { from: *from, data: *data }) {
                 return Err(CUerror::INVALID_VALUE);
             }
         }
         for (from, to, data) in edges {
             if let Some(node) = self.get_mut(*to) {
-                node.dependencies
-                    .retain(|edge| edge.from != *from || edge.data != *data);
+                node.dependencies.retain(|edge| edge.from != *from || edge.data != *data);
             }
         }
         Ok(())
@@ -172,10 +147,7 @@ impl<P> Topology<P> {
     pub(crate) fn remove(&mut self, key: NodeKey) -> Option<P> {
         let position = self.index.remove(&key)?;
         let node = self.nodes.remove(position);
-        self.index
-            .values_mut()
-            .filter(|index| **index > position)
-            .for_each(|index| *index -= 1);
+        self.index.values_mut().filter(|index| **index > position).for_each(|index| *index -= 1);
         for other in &mut self.nodes {
             other.dependencies.retain(|edge| edge.from != key);
         }
@@ -184,11 +156,9 @@ impl<P> Topology<P> {
 
     /// All edges: from, to, data; in order of the dependent nodes.
     pub(crate) fn edges(&self) -> impl Iterator<Item = (NodeKey, NodeKey, EdgeData)> + '_ {
-        self.nodes.iter().flat_map(|node| {
-            node.dependencies
-                .iter()
-                .map(move |edge| (edge.from, node.key, edge.data))
-        })
+        self.nodes
+            .iter()
+            .flat_map(|node| node.dependencies.iter().map(move |edge| (edge.from, node.key, edge.data)))
     }
 
     /// Positions of all nodes in an order that respects dependencies, else in order of creation.
@@ -200,11 +170,7 @@ impl<P> Topology<P> {
         let mut dependents: Vec<Vec<usize>> = vec![Vec::new(); self.nodes.len()];
         for (position, node) in self.nodes.iter().enumerate() {
             for edge in &node.dependencies {
-                if let Some(list) = self
-                    .index
-                    .get(&edge.from)
-                    .and_then(|from| dependents.get_mut(*from))
-                {
+                if let Some(list) = self.index.get(&edge.from).and_then(|from| dependents.get_mut(*from)) {
                     list.push(position);
                 }
             }
@@ -277,20 +243,11 @@ mod tests {
     #[test]
     fn wrong_dependencies_are_refused_and_change_nothing() {
         let mut graph = diamond();
-        assert_eq!(
-            graph.add(5, "stranger", &[(9, PLAIN)]),
-            Err(CUerror::INVALID_VALUE)
-        );
-        assert_eq!(
-            graph.add(5, "twice", &[(1, PLAIN), (1, PLAIN)]),
-            Err(CUerror::INVALID_VALUE)
-        );
+        assert_eq!(graph.add(5, "stranger", &[(9, PLAIN)]), Err(CUerror::INVALID_VALUE));
+        assert_eq!(graph.add(5, "twice", &[(1, PLAIN), (1, PLAIN)]), Err(CUerror::INVALID_VALUE));
         let good_then_known = [(1, 4, PLAIN), (1, 2, PLAIN)];
         assert_eq!(graph.add_edges(&good_then_known), Err(CUerror::INVALID_VALUE));
-        assert_eq!(
-            graph.remove_edges(&[(2, 4, PLAIN), (1, 4, PLAIN)]),
-            Err(CUerror::INVALID_VALUE)
-        );
+        assert_eq!(graph.remove_edges(&[(2, 4, PLAIN), (1, 4, PLAIN)]), Err(CUerror::INVALID_VALUE));
         assert_eq!(graph.remove_edges(&[(2, 4, [1; 8])]), Err(CUerror::INVALID_VALUE));
         assert_eq!(graph.edges().count(), 4);
         assert_eq!(graph.nodes().len(), 4);
@@ -308,10 +265,7 @@ mod tests {
         let mut graph = diamond();
         assert_eq!(graph.remove(2), Some("left"));
         assert_eq!(graph.remove(2), None);
-        assert_eq!(
-            graph.edges().collect::<Vec<_>>(),
-            vec![(1, 3, PLAIN), (3, 4, PLAIN)]
-        );
+        assert_eq!(graph.edges().collect::<Vec<_>>(), vec![(1, 3, PLAIN), (3, 4, PLAIN)]);
         assert_eq!(graph.get(4).map(|node| node.payload), Some("bottom"));
         assert_eq!(graph.order(), Ok(vec![0, 1, 2]));
     }

@@ -30,12 +30,7 @@ impl UserObject {
         call: fn(HostFunction) -> CUresult,
         references: i64,
     ) -> usize {
-        let make = |handle| UserObject {
-            handle,
-            destroy,
-            call,
-            references: AtomicI64::new(references),
-        };
+        let make = |handle| UserObject { handle, destroy, call, references: AtomicI64::new(references) };
         OBJECTS.insert_with(make).0
     }
 
@@ -74,10 +69,7 @@ pub(crate) struct Reference {
 impl Clone for Reference {
     fn clone(&self) -> Reference {
         self.object.retain(self.count);
-        Reference {
-            object: Arc::clone(&self.object),
-            count: self.count,
-        }
+        Reference { object: Arc::clone(&self.object), count: self.count }
     }
 }
 

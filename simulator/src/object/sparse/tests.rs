@@ -29,11 +29,9 @@ fn part(level: u32, offset: [u32; 2], size: [u32; 2]) -> CUarrayMapInfo_subresou
 
 #[test]
 fn every_tile_is_as_many_bytes() {
-    for (channels, format) in [
-        (1, CUarray_format::UNSIGNED_INT8),
-        (4, CUarray_format::FLOAT),
-        (2, CUarray_format::HALF),
-    ] {
+    for (channels, format) in
+        [(1, CUarray_format::UNSIGNED_INT8), (4, CUarray_format::FLOAT), (2, CUarray_format::HALF)]
+    {
         for depth in [0, 64] {
             let mut descriptor = layout(512, 512, depth, 0, 1).descriptor;
             (descriptor.NumChannels, descriptor.Format) = (channels, format);
@@ -49,10 +47,7 @@ fn boxes_are_whole_tiles_or_end_at_the_edge() {
     let layout = layout(300, 256, 0, 0, 1);
     assert_eq!(layout.tiles(&part(0, [0, 0], [300, 256])).unwrap().len(), 6);
     assert_eq!(layout.tiles(&part(0, [0, 0], [384, 256])).unwrap().len(), 6);
-    assert_eq!(
-        layout.tiles(&part(0, [128, 128], [128, 128])).unwrap(),
-        [Part::Tile(0, 0, [1, 1, 0])]
-    );
+    assert_eq!(layout.tiles(&part(0, [128, 128], [128, 128])).unwrap(), [Part::Tile(0, 0, [1, 1, 0])]);
     for wrong in [
         part(0, [1, 0], [128, 128]),
         part(0, [0, 0], [100, 128]),
@@ -60,11 +55,7 @@ fn boxes_are_whole_tiles_or_end_at_the_edge() {
         part(0, [0, 0], [0, 128]),
         part(1, [0, 0], [128, 128]),
     ] {
-        assert_eq!(
-            layout.tiles(&wrong).err(),
-            Some(CUerror::INVALID_VALUE),
-            "{wrong:?}"
-        );
+        assert_eq!(layout.tiles(&wrong).err(), Some(CUerror::INVALID_VALUE), "{wrong:?}");
     }
 }
 
@@ -74,15 +65,8 @@ fn levels_smaller_than_a_tile_are_the_tail() {
     let properties = layout.properties(false);
     assert_eq!((properties.miptailFirstLevel, properties.flags), (3, 0));
     assert_eq!(properties.miptailSize, TILE_BYTES);
-    let tail = |layer, size| CUarrayMapInfo_subresource_miptail {
-        layer,
-        offset: 0,
-        size,
-    };
-    assert_eq!(
-        layout.tail(&tail(2, TILE_BYTES), false).unwrap(),
-        [Part::Tail(2, 0)]
-    );
+    let tail = |layer, size| CUarrayMapInfo_subresource_miptail { layer, offset: 0, size };
+    assert_eq!(layout.tail(&tail(2, TILE_BYTES), false).unwrap(), [Part::Tail(2, 0)]);
     assert!(layout.tail(&tail(3, TILE_BYTES), false).is_err());
     assert!(layout.tail(&tail(0, 2 * TILE_BYTES), false).is_err());
 }

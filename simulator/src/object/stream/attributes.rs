@@ -21,10 +21,7 @@ impl Attributes {
             _ => [0; 4],
         };
         let mut value = [0; size_of::<Value>()];
-        value
-            .iter_mut()
-            .zip(default)
-            .for_each(|(byte, default)| *byte = default);
+        value.iter_mut().zip(default).for_each(|(byte, default)| *byte = default);
         value
     }
 

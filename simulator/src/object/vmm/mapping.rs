@@ -51,16 +51,7 @@ pub(crate) fn reserve(bytes: u64, alignment: u64, hint: u64) -> Result<u64, CUer
 fn place(address: u64, bytes: u64, flags: i32) -> Option<u64> {
     let flags = flags | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     // SAFETY: callers pass either no fixed place, one that must be free, or one that they have reserved.
-    let got = unsafe {
-        libc::mmap(
-            address as *mut c_void,
-            bytes as usize,
-            libc::PROT_NONE,
-            flags,
-            -1,
-            0,
-        )
-    };
+    let got = unsafe { libc::mmap(address as *mut c_void, bytes as usize, libc::PROT_NONE, flags, -1, 0) };
     (got != libc::MAP_FAILED).then_some(got as u64)
 }
 
@@ -106,38 +97,17 @@ pub(crate) fn map(base: u64, bytes: u64, physical: &Arc<Physical>) -> Result<(),
     {
         return Err(CUerror::INVALID_VALUE);
     }
-    let (flags, file) = (
-        libc::MAP_SHARED | libc::MAP_FIXED | libc::MAP_NORESERVE,
-        physical.contents().as_raw_fd(),
-    );
+    let (flags, file) =
+        (libc::MAP_SHARED | libc::MAP_FIXED | libc::MAP_NORESERVE, physical.contents().as_raw_fd());
     // SAFETY: the range lies in a reservation of this module, and nothing is mapped there.
-    let got = unsafe {
-        libc::mmap(
-            base as *mut c_void,
-            bytes as usize,
-            libc::PROT_NONE,
-            flags,
-            file,
-            0,
-        )
-    };
+    let got = unsafe { libc::mmap(base as *mut c_void, bytes as usize, libc::PROT_NONE, flags, file, 0) };
     if got == libc::MAP_FAILED {
         return Err(CUerror::OUT_OF_MEMORY);
     }
     physical.change(|users| users.mappings += 1);
-    let mapping = Mapping {
-        bytes,
-        physical: Arc::clone(physical),
-        access: BTreeMap::new(),
-    };
+    let mapping = Mapping { bytes, physical: Arc::clone(physical), access: BTreeMap::new() };
     MAPPED.lock().insert(base, mapping);
-    memory::insert(
-        base,
-        bytes,
-        Kind::Mapped(physical.handle as u64),
-        physical.device,
-        None,
-    );
+    memory::insert(base, bytes, Kind::Mapped(physical.handle as u64), physical.device, None);
     Ok(())
 }
 
@@ -167,11 +137,7 @@ fn whole(mapped: &BTreeMap<u64, Mapping>, base: u64, bytes: u64) -> Result<Vec<u
         found.push(start);
         next = start + mapping.bytes;
     }
-    if next == end {
-        Ok(found)
-    } else {
-        Err(CUerror::INVALID_VALUE)
-    }
+    if next == end { Ok(found) } else { Err(CUerror::INVALID_VALUE) }
 }
 
 /// `cuMemUnmap`: "the range must be the entire address range that was mapped to; it may contain several
@@ -207,11 +173,7 @@ pub(crate) fn set_access(base: u64, bytes: u64, ordinal: i32, flags: u32) -> Res
         };
         mapping.access.insert(ordinal, flags);
         let any = mapping.access.values().fold(0, |any, flags| any | flags);
-        let protection = if any == 0 {
-            libc::PROT_NONE
-        } else {
-            libc::PROT_READ | libc::PROT_WRITE
-        };
+        let protection = if any == 0 { libc::PROT_NONE } else { libc::PROT_READ | libc::PROT_WRITE };
         // SAFETY: a mapping of this module, all of it.
         unsafe { libc::mprotect(start as *mut c_void, mapping.bytes as usize, protection) };
         if let Some(range) = memory::at(start) {
@@ -227,11 +189,7 @@ pub(crate) fn set_access(base: u64, bytes: u64, ordinal: i32, flags: u32) -> Res
 /// `CUDA_ERROR_INVALID_VALUE` if nothing is mapped.
 pub(crate) fn get_access(address: u64, ordinal: i32) -> Result<u32, CUerror> {
     let mapped = MAPPED.lock();
-    Ok(mapping_at(&mapped, address)?
-        .access
-        .get(&ordinal)
-        .copied()
-        .unwrap_or(0))
+    Ok(mapping_at(&mapped, address)?.access.get(&ordinal).copied().unwrap_or(0))
 }
 
 /// The allocation mapped at an address, with an added reference.
@@ -241,10 +199,7 @@ pub(crate) fn get_access(address: u64, ordinal: i32) -> Result<u32, CUerror> {
 pub(crate) fn retain_at(address: u64) -> Result<usize, CUerror> {
     let mapped = MAPPED.lock();
     // A mapped allocation has not ended.
-    mapping_at(&mapped, address)?
-        .physical
-        .retain()
-        .ok_or(CUerror::INVALID_VALUE)
+    mapping_at(&mapped, address)?.physical.retain().ok_or(CUerror::INVALID_VALUE)
 }
 
 /// The allocation mapped at an address.
@@ -257,13 +212,6 @@ pub(crate) fn physical_at(address: u64) -> Result<Arc<Physical>, CUerror> {
 }
 
 fn mapping_at(mapped: &BTreeMap<u64, Mapping>, address: u64) -> Result<&Mapping, CUerror> {
-    let (start, mapping) = mapped
-        .range(..=address)
-        .next_back()
-        .ok_or(CUerror::INVALID_VALUE)?;
-    if address - start < mapping.bytes {
-        Ok(mapping)
-    } else {
-        Err(CUerror::INVALID_VALUE)
-    }
+    let (start, mapping) = mapped.range(..=address).next_back().ok_or(CUerror::INVALID_VALUE)?;
+    if address - start < mapping.bytes { Ok(mapping) } else { Err(CUerror::INVALID_VALUE) }
 }

@@ -23,14 +23,7 @@ fn check_open(symbol: &str) -> CUresult {
     // A child may have been forked while another thread held the captures' lock. It skips the check, and the call itself
     // fails.
     let Ok(process) = process() else { return Ok(()) };
-    let plain = ["_ptsz", "_ptds"]
-        .iter()
-        .find_map(|variant| symbol.strip_suffix(variant))
-        .unwrap_or(symbol);
+    let plain = ["_ptsz", "_ptds"].iter().find_map(|variant| symbol.strip_suffix(variant)).unwrap_or(symbol);
     let named = &process.machine.config().driver.capture_invalidating;
-    if named.iter().any(|name| name == plain) {
-        super::reject_unsafe_call()
-    } else {
-        Ok(())
-    }
+    if named.iter().any(|name| name == plain) { super::reject_unsafe_call() } else { Ok(()) }
 }

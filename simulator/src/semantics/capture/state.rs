@@ -61,23 +61,9 @@ impl Captures {
         }
         self.last_sequence += 1;
         let id = self.last_sequence;
-        let sequence = Sequence {
-            origin: member.key,
-            thread,
-            mode,
-            invalidated: false,
-            graph,
-            owns_graph,
-        };
+        let sequence = Sequence { origin: member.key, thread, mode, invalidated: false, graph, owns_graph };
         self.sequences.insert(id, sequence);
-        self.streams.insert(
-            member.key,
-            Joined {
-                sequence: id,
-                member,
-                tail,
-            },
-        );
+        self.streams.insert(member.key, Joined { sequence: id, member, tail });
         Ok(id)
     }
 
@@ -119,11 +105,7 @@ impl Captures {
         } else {
             Ok(())
         };
-        let ended = Ended {
-            graph: sequence.graph,
-            owns_graph: sequence.owns_graph,
-            result,
-        };
+        let ended = Ended { graph: sequence.graph, owns_graph: sequence.owns_graph, result };
         self.drop_sequence(id);
         Ok(ended)
     }
@@ -156,9 +138,7 @@ impl Captures {
 
     /// Whether a blocking stream of the context is capturing, which makes its legacy stream unusable.
     pub(crate) fn blocks_legacy(&self, context: usize) -> bool {
-        self.streams
-            .values()
-            .any(|joined| joined.member.blocking && joined.member.context == context)
+        self.streams.values().any(|joined| joined.member.blocking && joined.member.context == context)
     }
 
     /// Records a use of a context's legacy stream, other than a query of its capture.
@@ -219,11 +199,7 @@ impl Captures {
             sequence.invalidated |= prohibits;
             conflict |= prohibits;
         }
-        if conflict {
-            Err(CUerror::STREAM_CAPTURE_UNSUPPORTED)
-        } else {
-            Ok(())
-        }
+        if conflict { Err(CUerror::STREAM_CAPTURE_UNSUPPORTED) } else { Ok(()) }
     }
 
     /// Handles a query or a wait for an event last recorded in a capturing stream.
@@ -243,10 +219,9 @@ impl Captures {
         match self.status(stream) {
             Status::None => Ok(None),
             Status::Invalidated => Err(CUerror::STREAM_CAPTURE_INVALIDATED),
-            Status::Active(sequence) => Ok(Some(CapturedEvent {
-                sequence,
-                nodes: self.tail(stream).unwrap_or_default(),
-            })),
+            Status::Active(sequence) => {
+                Ok(Some(CapturedEvent { sequence, nodes: self.tail(stream).unwrap_or_default() }))
+            }
         }
     }
 
@@ -327,9 +302,7 @@ impl Captures {
     }
 
     fn is_valid(&self, id: u64) -> bool {
-        self.sequences
-            .get(&id)
-            .is_some_and(|sequence| !sequence.invalidated)
+        self.sequences.get(&id).is_some_and(|sequence| !sequence.invalidated)
     }
 
     fn invalidate(&mut self, id: u64) {
@@ -339,12 +312,8 @@ impl Captures {
     }
 
     fn invalidate_streams(&mut self, concerned: impl Fn(&Joined) -> bool) -> bool {
-        let ids: Vec<u64> = self
-            .streams
-            .values()
-            .filter(|joined| concerned(joined))
-            .map(|joined| joined.sequence)
-            .collect();
+        let ids: Vec<u64> =
+            self.streams.values().filter(|joined| concerned(joined)).map(|joined| joined.sequence).collect();
         for id in &ids {
             self.invalidate(*id);
         }

@@ -121,10 +121,7 @@ impl Executable {
             .plan
             .iter()
             .filter_map(|action| match action {
-                Action::Alloc {
-                    block,
-                    is_freed_here: true,
-                } => Some(block.address()),
+                Action::Alloc { block, is_freed_here: true } => Some(block.address()),
                 _ => None,
             })
             .collect();
@@ -237,8 +234,5 @@ pub(crate) fn executable(handle: CUgraphExec) -> Result<Arc<Executable>, CUerror
 pub(crate) fn destroy(handle: CUgraphExec) -> CUresult {
     permit()?;
     process()?;
-    EXECUTABLES
-        .remove(handle.0)
-        .map(drop)
-        .ok_or(CUerror::INVALID_VALUE)
+    EXECUTABLES.remove(handle.0).map(drop).ok_or(CUerror::INVALID_VALUE)
 }

@@ -98,13 +98,7 @@ pub(super) fn plan(nodes: &Frozen, disabled: &HashSet<NodeKey>) -> Result<Vec<Ac
     extend(nodes, disabled, &mut actions)?;
     let freed: HashSet<u64> = actions
         .iter()
-        .filter_map(|a| {
-            if let Action::Free(address) = a {
-                Some(*address)
-            } else {
-                None
-            }
-        })
+        .filter_map(|a| if let Action::Free(address) = a { Some(*address) } else { None })
         .collect();
     let mut own = HashSet::new();
     for action in &mut actions {
@@ -122,11 +116,7 @@ pub(super) fn plan(nodes: &Frozen, disabled: &HashSet<NodeKey>) -> Result<Vec<Ac
 
 fn extend(nodes: &Frozen, disabled: &HashSet<NodeKey>, actions: &mut Vec<Action>) -> Result<(), NodeKey> {
     let mut group = Group::default();
-    for node in nodes
-        .order()?
-        .into_iter()
-        .filter_map(|position| nodes.nodes().get(position))
-    {
+    for node in nodes.order()?.into_iter().filter_map(|position| nodes.nodes().get(position)) {
         let operation = match &node.payload {
             Step::Do(operation) if disabled.contains(&node.key) && operation.can_be_disabled() => {
                 &Operation::Empty
@@ -150,17 +140,10 @@ fn extend(nodes: &Frozen, disabled: &HashSet<NodeKey>, actions: &mut Vec<Action>
                 continue;
             }
         };
-        let after = node
-            .dependencies
-            .iter()
-            .filter_map(|edge| group.places.get(&edge.from).copied())
-            .collect();
+        let after =
+            node.dependencies.iter().filter_map(|edge| group.places.get(&edge.from).copied()).collect();
         group.places.insert(node.key, group.jobs.len());
-        group.jobs.push(Job {
-            duration_ns,
-            sms,
-            after,
-        });
+        group.jobs.push(Job { duration_ns, sms, after });
     }
     group.flush(actions);
     Ok(())
@@ -174,10 +157,9 @@ fn action(operation: &Operation) -> Option<Action> {
         Operation::Host(function) => Action::Call(*function),
         Operation::EventRecord(event) => Action::Record(Arc::clone(event)),
         Operation::EventWait(event) => Action::Wait(Arc::clone(event)),
-        Operation::Alloc(allocation) => Action::Alloc {
-            block: allocation.block.clone(),
-            is_freed_here: false,
-        },
+        Operation::Alloc(allocation) => {
+            Action::Alloc { block: allocation.block.clone(), is_freed_here: false }
+        }
         Operation::Free(address) => Action::Free(*address),
         Operation::Memory(operations) => Action::Operate(operations.clone()),
         Operation::Kernel(_) | Operation::Child(_) | Operation::Empty => return None,

@@ -66,47 +66,29 @@ mod tests {
     use super::*;
 
     fn job(duration_ns: u64, sms: u32, after: &[usize]) -> Job {
-        Job {
-            duration_ns,
-            sms,
-            after: after.to_vec(),
-        }
+        Job { duration_ns, sms, after: after.to_vec() }
     }
 
     #[test]
     fn a_chain_adds_up() {
-        assert_eq!(
-            combine(&[job(5, 1, &[]), job(7, 2, &[0]), job(1, 1, &[1])], 132),
-            (13, 2)
-        );
+        assert_eq!(combine(&[job(5, 1, &[]), job(7, 2, &[0]), job(1, 1, &[1])], 132), (13, 2));
     }
 
     #[test]
     fn branches_run_side_by_side_as_far_as_they_fit() {
-        let diamond = [
-            job(1, 1, &[]),
-            job(10, 40, &[0]),
-            job(8, 40, &[0]),
-            job(1, 1, &[1, 2]),
-        ];
+        let diamond = [job(1, 1, &[]), job(10, 40, &[0]), job(8, 40, &[0]), job(1, 1, &[1, 2])];
         assert_eq!(combine(&diamond, 132), (12, 80));
         assert_eq!(combine(&diamond, 60), (20, 40));
     }
 
     #[test]
     fn a_place_that_only_orders_takes_no_time() {
-        assert_eq!(
-            combine(&[job(5, 1, &[]), job(0, 0, &[0]), job(5, 1, &[1])], 132),
-            (10, 1)
-        );
+        assert_eq!(combine(&[job(5, 1, &[]), job(0, 0, &[0]), job(5, 1, &[1])], 132), (10, 1));
     }
 
     #[test]
     fn nothing_and_never() {
         assert_eq!(combine(&[], 132), (0, 0));
-        assert_eq!(
-            combine(&[job(u64::MAX, 1, &[]), job(5, 1, &[0])], 132),
-            (u64::MAX, 1)
-        );
+        assert_eq!(combine(&[job(u64::MAX, 1, &[]), job(5, 1, &[0])], 132), (u64::MAX, 1));
     }
 }

@@ -21,11 +21,7 @@ pub(crate) struct Misfit {
 
 impl Misfit {
     fn at(result: CUgraphExecUpdateResult, node: NodeKey) -> Misfit {
-        Misfit {
-            result,
-            node,
-            from: 0,
-        }
+        Misfit { result, node, from: 0 }
     }
 }
 
@@ -44,23 +40,15 @@ fn check(old: &Frozen, new: &Frozen) -> Result<(), Misfit> {
     if old.nodes().len() != new.nodes().len() {
         return Err(Misfit::at(TOPOLOGY, 0));
     }
-    let pairs: HashMap<NodeKey, NodeKey> = new
-        .nodes()
-        .iter()
-        .zip(old.nodes())
-        .map(|(new, old)| (new.key, old.key))
-        .collect();
+    let pairs: HashMap<NodeKey, NodeKey> =
+        new.nodes().iter().zip(old.nodes()).map(|(new, old)| (new.key, old.key)).collect();
     for (new, old) in new.nodes().iter().zip(old.nodes()) {
         if new.dependencies.len() != old.dependencies.len() {
             return Err(Misfit::at(TOPOLOGY, new.key));
         }
         for (new_edge, old_edge) in new.dependencies.iter().zip(&old.dependencies) {
             if pairs.get(&new_edge.from) != Some(&old_edge.from) || new_edge.data != old_edge.data {
-                return Err(Misfit {
-                    result: TOPOLOGY,
-                    node: new.key,
-                    from: new_edge.from,
-                });
+                return Err(Misfit { result: TOPOLOGY, node: new.key, from: new_edge.from });
             }
         }
         match (&old.payload, &new.payload) {
@@ -69,10 +57,7 @@ fn check(old: &Frozen, new: &Frozen) -> Result<(), Misfit> {
             }
             (Step::Embedded(old), Step::Embedded(child)) => check(old, child)?,
             _ => {
-                return Err(Misfit::at(
-                    CUgraphExecUpdateResult::ERROR_NODE_TYPE_CHANGED,
-                    new.key,
-                ));
+                return Err(Misfit::at(CUgraphExecUpdateResult::ERROR_NODE_TYPE_CHANGED, new.key));
             }
         }
     }
@@ -133,11 +118,7 @@ pub(crate) fn fits(old: &Operation, new: &Operation) -> Result<(), CUgraphExecUp
         // The address of an allocation is part of the executable graph.
         (Operation::Alloc(old), Operation::Alloc(new)) => {
             let is_same = old.block.address() == new.block.address();
-            if is_same {
-                Ok(())
-            } else {
-                Err(Result_::ERROR_PARAMETERS_CHANGED)
-            }
+            if is_same { Ok(()) } else { Err(Result_::ERROR_PARAMETERS_CHANGED) }
         }
         (Operation::Free(old), Operation::Free(new)) if old != new => Err(Result_::ERROR_PARAMETERS_CHANGED),
         _ => Ok(()),
@@ -154,9 +135,7 @@ mod tests {
         let mut before = None;
         for key in keys {
             let dependencies: Vec<_> = before.map(|before| (before, PLAIN)).into_iter().collect();
-            graph
-                .add(*key, Step::Do(Operation::Empty), &dependencies)
-                .expect("a chain");
+            graph.add(*key, Step::Do(Operation::Empty), &dependencies).expect("a chain");
             before = Some(*key);
         }
         graph
@@ -166,10 +145,7 @@ mod tests {
     fn a_graph_of_the_same_shape_fits() {
         let mut old = chain(&[1, 2, 3]);
         assert_eq!(update(&mut old, &chain(&[11, 12, 13])), Ok(()));
-        assert_eq!(
-            old.nodes().iter().map(|node| node.key).collect::<Vec<_>>(),
-            [1, 2, 3]
-        );
+        assert_eq!(old.nodes().iter().map(|node| node.key).collect::<Vec<_>>(), [1, 2, 3]);
     }
 
     #[test]
@@ -177,10 +153,7 @@ mod tests {
         use CUgraphExecUpdateResult as Result_;
         let mut old = chain(&[1, 2]);
         let shorter = update(&mut old, &chain(&[11])).expect_err("one node is missing");
-        assert_eq!(
-            (shorter.result, shorter.node),
-            (Result_::ERROR_TOPOLOGY_CHANGED, 0)
-        );
+        assert_eq!((shorter.result, shorter.node), (Result_::ERROR_TOPOLOGY_CHANGED, 0));
 
         let mut loose = Topology::default();
         loose.add(11, Step::Do(Operation::Empty), &[]).expect("alone");
@@ -190,9 +163,7 @@ mod tests {
 
         let mut other = Topology::default();
         other.add(11, Step::Do(Operation::Free(1)), &[]).expect("alone");
-        other
-            .add(12, Step::Do(Operation::Empty), &[(11, PLAIN)])
-            .expect("a chain");
+        other.add(12, Step::Do(Operation::Empty), &[(11, PLAIN)]).expect("a chain");
         let other = update(&mut old, &other).expect_err("another type");
         assert_eq!((other.result, other.node), (Result_::ERROR_NODE_TYPE_CHANGED, 11));
     }

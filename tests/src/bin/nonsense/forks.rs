@@ -45,11 +45,7 @@ pub(crate) fn fork_among(names: impl Iterator<Item = String>) {
         .map(|name| {
             let prototype = prototype(&name).unwrap_or_else(|| panic!("{name} has no prototype"));
             let arguments = prototype.arguments.iter().map(|one| vec![0; one.size]);
-            Call {
-                prototype,
-                function: driver.symbol(&name),
-                arguments: arguments.collect(),
-            }
+            Call { prototype, function: driver.symbol(&name), arguments: arguments.collect() }
         })
         .filter(|call| !call.function.is_null())
         .collect();
@@ -66,12 +62,7 @@ pub(crate) fn fork_among(names: impl Iterator<Item = String>) {
                 let _driver = Driver::open(Stage::Context);
                 let start = at * calls.len() / THREADS;
                 while !is_over.load(Ordering::Relaxed) || rounds.load(Ordering::Relaxed) == 0 {
-                    calls
-                        .iter()
-                        .cycle()
-                        .skip(start)
-                        .take(calls.len())
-                        .for_each(Call::make);
+                    calls.iter().cycle().skip(start).take(calls.len()).for_each(Call::make);
                     rounds.fetch_add(1, Ordering::Relaxed);
                 }
             });
@@ -81,10 +72,7 @@ pub(crate) fn fork_among(names: impl Iterator<Item = String>) {
         }
         is_over.store(true, Ordering::Relaxed);
     });
-    println!(
-        "forked among {} functions, {failed} children did not end well",
-        calls.len()
-    );
+    println!("forked among {} functions, {failed} children did not end well", calls.len());
 }
 
 /// Forks a child that makes the calls from `first` on. Returns whether it finished.

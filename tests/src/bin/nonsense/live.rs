@@ -80,11 +80,7 @@ impl Driver {
 
     /// The address of an exported function; null if there is none.
     pub(crate) fn symbol(&self, name: &str) -> *mut c_void {
-        let library = if name.starts_with("nvml") {
-            self.nvml
-        } else {
-            self.cuda
-        };
+        let library = if name.starts_with("nvml") { self.nvml } else { self.cuda };
         let name = CString::new(name).unwrap();
         // SAFETY: an open library and a C string.
         unsafe { libc::dlsym(library, name.as_ptr()) }
@@ -95,11 +91,7 @@ impl Driver {
         if self.device.is_null() {
             return None;
         }
-        let mut memory = nvmlMemory_t {
-            total: 0,
-            free: 0,
-            used: 0,
-        };
+        let mut memory = nvmlMemory_t { total: 0, free: 0, used: 0 };
         ask!(self.nvml nvmlDeviceGetMemoryInfo(self.device, &raw mut memory)).ok()?;
         Some(memory.used)
     }

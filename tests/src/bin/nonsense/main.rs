@@ -117,11 +117,9 @@ fn try_from(prototype: &'static Prototype, stage: Stage, cases: &[Case], at: &At
                     let object = if object == 0 { 0 } else { object + more };
                     object.to_le_bytes()[..argument.size].to_vec()
                 }
-                Value::Buffer(_) => address(
-                    buffer
-                        .as_mut()
-                        .map_or(null_mut(), |buffer| buffer.as_mut_ptr().cast()),
-                ),
+                Value::Buffer(_) => {
+                    address(buffer.as_mut().map_or(null_mut(), |buffer| buffer.as_mut_ptr().cast()))
+                }
                 Value::Callback => address(nothing as *mut c_void),
             });
         }
@@ -204,9 +202,6 @@ fn hex(bytes: &[u8]) -> String {
     if bytes.len() > 64 && bytes.iter().all(|byte| *byte == bytes[0]) {
         return format!("{:02x}..", bytes[0]);
     }
-    let end = bytes
-        .iter()
-        .rposition(|byte| *byte != 0)
-        .map_or(1, |last| last + 1);
+    let end = bytes.iter().rposition(|byte| *byte != 0).map_or(1, |last| last + 1);
     bytes[..end].iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -23,9 +23,7 @@ impl Argument {
     /// Type of the target.
     pub(crate) fn pointee_name(&self) -> &'static str {
         let name = self.type_name;
-        name.strip_prefix("*mut ")
-            .or(name.strip_prefix("*const "))
-            .unwrap_or(name)
+        name.strip_prefix("*mut ").or(name.strip_prefix("*const ")).unwrap_or(name)
     }
 
     /// Whether the driver may write the target.

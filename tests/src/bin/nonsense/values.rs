@@ -92,11 +92,7 @@ fn tried(argument: &Argument) -> Vec<Value> {
         values.extend([Value::Live(0), Value::Live(1)]);
     }
     if argument.size > 15 {
-        values = vec![
-            NULL,
-            Value::Bytes(vec![0xff; argument.size]),
-            Value::Bytes(vec![MARK; argument.size]),
-        ];
+        values = vec![NULL, Value::Bytes(vec![0xff; argument.size]), Value::Bytes(vec![MARK; argument.size])];
     }
     values
 }
@@ -186,19 +182,16 @@ fn structures(name: &str) -> Option<Vec<Vec<u8>>> {
         "CUmemLocation" => locations,
         // Type and handle types precede the location.
         "CUmemAllocationProp" | "CUmemPoolProps" => {
-            let mut all: Vec<Vec<u8>> = locations
-                .iter()
-                .map(|location| [&pinned[..], &[0; 4], location].concat())
-                .collect();
+            let mut all: Vec<Vec<u8>> =
+                locations.iter().map(|location| [&pinned[..], &[0; 4], location].concat()).collect();
             all.push([&[2, 0, 0, 0, 0, 0, 0, 0][..], &locations[0]].concat());
             all.push([&pinned[..], &[0xff; 4], &locations[0]].concat());
             all
         }
         // The location precedes the access.
-        "CUmemAccessDesc" => locations
-            .iter()
-            .map(|location| [&location[..], &[3, 0, 0, 0]].concat())
-            .collect(),
+        "CUmemAccessDesc" => {
+            locations.iter().map(|location| [&location[..], &[3, 0, 0, 0]].concat()).collect()
+        }
         "CUDA_ARRAY_DESCRIPTOR" => arrays(2),
         "CUDA_ARRAY3D_DESCRIPTOR" => arrays(3),
         _ => return None,
@@ -214,14 +207,7 @@ fn locations() -> Vec<Vec<u8>> {
     let location = |kind: u32, id: i32| [kind.to_le_bytes(), word(id)].concat();
     let device = CUmemLocationType::DEVICE.0;
     let mut locations = vec![location(device, 0)];
-    for (kind, id) in [
-        (device, 1),
-        (device, -1),
-        (device, 99),
-        (device, i32::MAX),
-        (0, 0),
-        (u32::MAX, 0),
-    ] {
+    for (kind, id) in [(device, 1), (device, -1), (device, 99), (device, i32::MAX), (0, 0), (u32::MAX, 0)] {
         locations.push(location(kind, id));
     }
     // Host, NUMA node, current NUMA node; what later toolkits add.
@@ -232,22 +218,12 @@ fn locations() -> Vec<Vec<u8>> {
 /// Descriptions of arrays with so many extents: a right one, then others wrong in one place.
 fn arrays(sizes: usize) -> Vec<Vec<u8>> {
     let array = |extents: [u64; 3], format: u32, channels: u32, flags: u32| {
-        let extents: Vec<u8> = extents[..sizes]
-            .iter()
-            .flat_map(|size| size.to_le_bytes())
-            .collect();
+        let extents: Vec<u8> = extents[..sizes].iter().flat_map(|size| size.to_le_bytes()).collect();
         let rest = [format, channels, flags].map(u32::to_le_bytes).concat();
         [extents, rest].concat()
     };
     let mut all = vec![array([64, 64, 0], 1, 1, 0)];
-    for extents in [
-        [0; 3],
-        [64, 0, 0],
-        [64, 64, 64],
-        [0, 64, 0],
-        [1 << 40, 1, 1],
-        [u64::MAX; 3],
-    ] {
+    for extents in [[0; 3], [64, 0, 0], [64, 64, 64], [0, 64, 0], [1 << 40, 1, 1], [u64::MAX; 3]] {
         all.push(array(extents, 1, 1, 0));
     }
     for (format, channels) in [(0, 1), (0x99, 1), (u32::MAX, 1), (1, 0), (1, 3), (1, u32::MAX)] {
@@ -282,20 +258,14 @@ fn is_plain(name: &str) -> bool {
 }
 
 fn is_callback(name: &str) -> bool {
-    matches!(
-        name,
-        "CUhostFn" | "CUstreamCallback" | "CUoccupancyB2DSize" | "CUgraphRecaptureCallback"
-    )
+    matches!(name, "CUhostFn" | "CUstreamCallback" | "CUoccupancyB2DSize" | "CUgraphRecaptureCallback")
 }
 
 /// A handle is as wide as an address and has a name of its own.
 fn is_handle(argument: &Argument) -> bool {
     argument.size == 8
         && !is_callback(argument.type_name)
-        && !matches!(
-            argument.type_name,
-            "usize" | "u64" | "CUmemLocation" | "CUdeviceptr"
-        )
+        && !matches!(argument.type_name, "usize" | "u64" | "CUmemLocation" | "CUdeviceptr")
 }
 
 fn is_flags(name: &str) -> bool {

@@ -69,15 +69,8 @@ pub(crate) fn case(seed: u64, families: u32) -> Case {
         LONGEST_US[random.usize(..LONGEST_US.len())]
     };
     let neighbour = has(family::NEIGHBOUR).then(|| NEIGHBOURS[random.usize(..NEIGHBOURS.len())]);
-    let caps: Vec<u32> = CAPS
-        .into_iter()
-        .filter(|cap| cap + neighbour.unwrap_or(0) <= 100)
-        .collect();
-    let processes = if has(family::PROCESSES) {
-        random.usize(2..4)
-    } else {
-        1
-    };
+    let caps: Vec<u32> = CAPS.into_iter().filter(|cap| cap + neighbour.unwrap_or(0) <= 100).collect();
+    let processes = if has(family::PROCESSES) { random.usize(2..4) } else { 1 };
     let scripts = (0..processes).map(|_| script(&mut random, families, longest_us));
     let scripts = scripts.collect();
     let cap = caps[random.usize(..caps.len())];
@@ -91,14 +84,7 @@ pub(crate) fn case(seed: u64, families: u32) -> Case {
     let mut events = events(&mut random, families, processes, &caps);
     events.retain(|(at_ms, _)| *at_ms < lasts_ms);
     events.sort_by_key(|(at_ms, _)| *at_ms);
-    Case {
-        lasts_ms,
-        cap,
-        neighbour,
-        scripts,
-        events,
-        stays: has(family::LONG_ENDS),
-    }
+    Case { lasts_ms, cap, neighbour, scripts, events, stays: has(family::LONG_ENDS) }
 }
 
 fn events(random: &mut Rng, families: u32, processes: usize, caps: &[u32]) -> Vec<(u64, Event)> {
@@ -106,10 +92,7 @@ fn events(random: &mut Rng, families: u32, processes: usize, caps: &[u32]) -> Ve
     let mut events = Vec::new();
     if has(family::CAPS) {
         for _ in 0..random.u32(1..4) {
-            events.push((
-                random.u64(500..LASTS_MS - 1000),
-                Event::Cap(caps[random.usize(..caps.len())]),
-            ));
+            events.push((random.u64(500..LASTS_MS - 1000), Event::Cap(caps[random.usize(..caps.len())])));
         }
     }
     if has(family::STOPS) {

@@ -40,11 +40,7 @@ pub(crate) enum Broken {
         times: f64,
     },
     /// The neighbour got so much (percent of the time that switches leave) in that window.
-    Floor {
-        window_ns: [u64; 2],
-        got: f64,
-        guarantee: f64,
-    },
+    Floor { window_ns: [u64; 2], got: f64, guarantee: f64 },
     /// It could not be played.
     Stuck(String),
 }
@@ -69,12 +65,7 @@ impl std::fmt::Display for Broken {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let seconds = |ns: u64| ns as f64 / 1e9;
         match self {
-            Broken::Cap {
-                window_ns: [from, to],
-                got_ns,
-                allowed_ns,
-                times,
-            } => write!(
+            Broken::Cap { window_ns: [from, to], got_ns, allowed_ns, times } => write!(
                 f,
                 "from {:.1} to {:.1} s the tenant got {:.3} s of the GPU, {:.1} % of it; allowed are {:.3} s ({times:.1} times as far ahead as it may be)",
                 seconds(*from),
@@ -83,11 +74,7 @@ impl std::fmt::Display for Broken {
                 100.0 * seconds(*got_ns) / seconds(to - from),
                 seconds(*allowed_ns)
             ),
-            Broken::Floor {
-                window_ns: [from, to],
-                got,
-                guarantee,
-            } => write!(
+            Broken::Floor { window_ns: [from, to], got, guarantee } => write!(
                 f,
                 "from {:.1} to {:.1} s the neighbour got {got:.1} % of what switches leave, of {guarantee:.0}",
                 seconds(*from),
@@ -134,11 +121,7 @@ fn is_long(case: &Case) -> bool {
 
 pub(crate) fn judge(case: &Case, looks: &[Look]) -> Verdict {
     let (alone_ns, beside_ns) = BURST_NS;
-    let burst_ns = if case.neighbour.is_some() {
-        beside_ns
-    } else {
-        alone_ns
-    };
+    let burst_ns = if case.neighbour.is_some() { beside_ns } else { alone_ns };
     let allowed_ns = burst_ns + in_flight_ns(case);
     let (excess_ns, window_ns) = worst_excess(looks);
     let got_in = |[from, to]: [u64; 2], of: fn(&Look) -> u64| {
@@ -189,9 +172,7 @@ fn worst_excess(looks: &[Look]) -> (u64, [u64; 2]) {
 
 /// GPU time of the tenant above its cap between two looks, of all from one to another (ns).
 fn above_cap_ns(looks: &[Look], from: &Look, to: &Look) -> u64 {
-    let within = looks
-        .windows(2)
-        .filter(|pair| pair[0].at_ns >= from.at_ns && pair[1].at_ns <= to.at_ns);
+    let within = looks.windows(2).filter(|pair| pair[0].at_ns >= from.at_ns && pair[1].at_ns <= to.at_ns);
     let above = within.map(|pair| {
         let of_cap_ns = (pair[1].at_ns - pair[0].at_ns) * u64::from(pair[0].cap) / 100;
         pair[1].tenant_ns.saturating_sub(pair[0].tenant_ns + of_cap_ns)
@@ -204,15 +185,9 @@ fn floor(case: &Case, looks: &[Look]) -> Option<Broken> {
     let guarantee = f64::from(case.neighbour.filter(|_| !is_long(case))?);
     let has_gates = case.scripts.iter().any(|script| script.gated_ns() > 0);
     looks.iter().enumerate().find_map(|(position, from)| {
-        let to = looks[position..]
-            .iter()
-            .find(|to| to.at_ns >= from.at_ns + FLOOR_NS)?;
+        let to = looks[position..].iter().find(|to| to.at_ns >= from.at_ns + FLOOR_NS)?;
         let time_ns = to.at_ns - from.at_ns - (to.switched_ns - from.switched_ns);
-        let let_go_ns = if has_gates {
-            above_cap_ns(looks, from, to)
-        } else {
-            0
-        };
+        let let_go_ns = if has_gates { above_cap_ns(looks, from, to) } else { 0 };
         let got_ns = to.neighbour_ns - from.neighbour_ns + let_go_ns;
         let got = 100.0 * got_ns as f64 / time_ns as f64;
         (from.at_ns >= FLOOR_FROM_NS && got < guarantee - FLOOR_POINTS).then_some(Broken::Floor {

@@ -57,35 +57,19 @@ impl<'c> Stage<'c> {
     fn new(case: &'c Case) -> Result<Self, Box<dyn std::error::Error + Send + Sync>> {
         let mut lab = Lab::new(&app("schedule", Door::Dlsym), MACHINE)?;
         if let Some(percent) = case.neighbour {
-            lab.start(Load {
-                quota: &["--cores", &percent.to_string()],
-                program: &[HONEST],
-                processes: 1,
-            })?;
+            lab.start(Load { quota: &["--cores", &percent.to_string()], program: &[HONEST], processes: 1 })?;
             lab.run_for(500 * MS)?;
         }
         let start_ns = lab.now_ns();
         let scripts: Vec<String> = case.scripts.iter().map(ToString::to_string).collect();
         let cap = case.cap.to_string();
         let (first, others) = scripts.split_first().ok_or("no process")?;
-        let tenant = lab.start(Load {
-            quota: &["--cores", &cap],
-            program: &[first],
-            processes: 1,
-        })?;
+        let tenant = lab.start(Load { quota: &["--cores", &cap], program: &[first], processes: 1 })?;
         let mut processes = vec![Some((0, false))];
         for script in others {
             processes.push(Some((lab.join(tenant, &["--cores", &cap], &[script])?, false)));
         }
-        Ok(Stage {
-            case,
-            cap: case.cap,
-            lab,
-            tenant,
-            processes,
-            start_ns,
-            looks: Vec::new(),
-        })
+        Ok(Stage { case, cap: case.cap, lab, tenant, processes, start_ns, looks: Vec::new() })
     }
 
     fn run(&mut self) -> Done {

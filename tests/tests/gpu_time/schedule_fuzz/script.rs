@@ -15,10 +15,7 @@ pub(crate) struct Step {
 
 impl Step {
     pub(crate) fn new(what: char, numbers: &[u64]) -> Self {
-        Step {
-            what,
-            numbers: numbers.to_vec(),
-        }
+        Step { what, numbers: numbers.to_vec() }
     }
 
     fn number(&self, position: usize) -> u64 {
@@ -92,10 +89,7 @@ impl Script {
         let is_launch = |step: &Step| step.kernels().is_some();
         let is_legacy = |step: &Step| step.number(0).is_multiple_of(self.streams);
         let has_legacy = steps().any(|step| is_launch(step) && is_legacy(step));
-        let gates: Vec<u64> = steps()
-            .filter(|step| is_gate(step))
-            .map(|step| step.number(0))
-            .collect();
+        let gates: Vec<u64> = steps().filter(|step| is_gate(step)).map(|step| step.number(0)).collect();
         if gates.is_empty() {
             return 0;
         }
@@ -116,11 +110,7 @@ impl Script {
             // Rounds go on while the first kernel waits, each paid as predicted.
             let goes_on = varies && is_behind && !steps.iter().any(drains);
             let launches: u64 = steps.iter().map(Step::launches).sum();
-            if goes_on {
-                round_ns * (UNMEASURED_MAX / launches.max(1)).max(1)
-            } else {
-                round_ns
-            }
+            if goes_on { round_ns * (UNMEASURED_MAX / launches.max(1)).max(1) } else { round_ns }
         };
         self.threads.iter().map(of_thread).sum()
     }

@@ -33,11 +33,7 @@ pub(crate) fn script(random: &mut Rng, families: u32, longest_us: u64) -> Script
     let mut maker = Maker {
         families,
         durations_us,
-        contexts: if has(family::CONTEXTS) {
-            random.u64(2..6)
-        } else {
-            1
-        },
+        contexts: if has(family::CONTEXTS) { random.u64(2..6) } else { 1 },
         streams: match (has(family::STREAMS), is_many) {
             (true, true) => random.u64(40..100),
             (true, false) => random.u64(4..12),
@@ -46,11 +42,7 @@ pub(crate) fn script(random: &mut Rng, families: u32, longest_us: u64) -> Script
         random,
     };
     let threads = (0..threads).map(|_| maker.thread()).collect();
-    Script {
-        contexts: maker.contexts,
-        streams: maker.streams,
-        threads,
-    }
+    Script { contexts: maker.contexts, streams: maker.streams, threads }
 }
 
 /// Between two numbers; each order of magnitude as often as another.

@@ -22,12 +22,7 @@ pub(super) type Damage = (&'static str, &'static str, Inside, fn(&Path));
 pub(super) type Replacement = (&'static str, fn(&Path));
 
 fn cut(path: &Path, bytes: u64) {
-    OpenOptions::new()
-        .write(true)
-        .open(path)
-        .unwrap()
-        .set_len(bytes)
-        .unwrap();
+    OpenOptions::new().write(true).open(path).unwrap().set_len(bytes).unwrap();
 }
 
 fn overwrite(path: &Path, with: u8) {
@@ -53,9 +48,7 @@ fn pipe(path: &Path) {
 /// Changes of either file.
 const CHANGES: [Damage; 12] = [
     ("limits", "cut to nothing", Inside::Nothing, |path| cut(path, 0)),
-    ("limits", "cut to some bytes", Inside::Nothing, |path| {
-        cut(path, 100)
-    }),
+    ("limits", "cut to some bytes", Inside::Nothing, |path| cut(path, 100)),
     ("limits", "cut to a page", Inside::Nothing, |path| cut(path, 4096)),
     ("limits", "longer", Inside::Answer, |path| cut(path, 1 << 20)),
     ("limits", "zeros", Inside::Nothing, |path| overwrite(path, 0)),

@@ -34,26 +34,13 @@ fn filter() -> io::Result<()> {
         line(libc::BPF_RET | libc::BPF_K, 0, refusal),
         line(libc::BPF_RET | libc::BPF_K, 0, libc::SECCOMP_RET_ALLOW),
     ];
-    let program = libc::sock_fprog {
-        len: 4,
-        filter: lines.as_mut_ptr(),
-    };
+    let program = libc::sock_fprog { len: 4, filter: lines.as_mut_ptr() };
     // SAFETY: no pointers.
     let is_kept = unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) } == 0;
     // SAFETY: a program of this length, which the kernel copies.
     let is_set = is_kept
-        && unsafe {
-            libc::prctl(
-                libc::PR_SET_SECCOMP,
-                libc::SECCOMP_MODE_FILTER,
-                &raw const program,
-            )
-        } == 0;
-    if is_set {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
+        && unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) } == 0;
+    if is_set { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 fn start(tenant: &Tenant<'_>) -> Commanded {
@@ -69,23 +56,14 @@ fn limits_that_are_cut_end_processes_that_cannot_copy_them() {
     // A whole file is followed as usual.
     let set = fixture.vcuda(["set", "victim", "--memory", "128MiB"]).output();
     succeeded(&set.unwrap());
-    eventually("the new limit", Duration::from_secs(2), || {
-        inside[0].info().1 == 128 * MIB
-    });
+    eventually("the new limit", Duration::from_secs(2), || inside[0].info().1 == 128 * MIB);
     inside[0].fills_to_the_byte();
     let limits = victim.directory().join("limits");
-    OpenOptions::new()
-        .write(true)
-        .open(limits)
-        .unwrap()
-        .set_len(0)
-        .unwrap();
+    OpenOptions::new().write(true).open(limits).unwrap().set_len(0).unwrap();
     for process in &mut inside {
         eventually("it ends", Duration::from_secs(2), || process.alloc(1).is_none());
         assert_eq!(process.0.finish().signal(), Some(libc::SIGBUS));
     }
     outside.fills_to_the_byte();
-    eventually("their memory is free", Duration::from_secs(1), || {
-        fixture.used_bytes() == CONTEXT
-    });
+    eventually("their memory is free", Duration::from_secs(1), || fixture.used_bytes() == CONTEXT);
 }

@@ -30,9 +30,7 @@ fn a_usage_that_fills_the_file_system_is_cut_and_keeps_no_grant_from_others() {
     fill();
     vcuda(&["grant", "create", "new", "--memory", "1GiB", "--cores", "20"]);
     fill();
-    eventually("it is cut", Duration::from_secs(10), || {
-        fs::metadata(&path).unwrap().len() == made_bytes
-    });
+    eventually("it is cut", Duration::from_secs(10), || fs::metadata(&path).unwrap().len() == made_bytes);
     let events = vcuda(&["events"]);
     let told = events.lines().find(|line| line.contains("VcudaUsageGrown"));
     assert!(told.is_some_and(|line| line.contains("greedy-1")), "{events}");

@@ -14,10 +14,9 @@ use super::{CONTEXT, QUOTA, SMALL_CONTEXTS, ends, obey};
 #[test]
 fn files_of_a_release_before_and_after() {
     let fixture = Fixture::with_config(SMALL_CONTEXTS);
-    for (name, version, compatible, appended) in [
-        ("before", OLDEST_VERSION, OLDEST_VERSION, 0),
-        ("after", VERSION + 1, VERSION, 4096),
-    ] {
+    for (name, version, compatible, appended) in
+        [("before", OLDEST_VERSION, OLDEST_VERSION, 0), ("after", VERSION + 1, VERSION, 4096)]
+    {
         let tenant = fixture.keep(name, &QUOTA);
         of_release(&tenant.directory(), version, compatible, appended);
         let (mut one, mut other) = (obey(&tenant), obey(&tenant));
@@ -30,9 +29,7 @@ fn files_of_a_release_before_and_after() {
         assert_eq!(text(&joined).trim(), "exit status: 0\njoined");
         let set = ends(&mut fixture.vcuda(["set", name, "--memory", "96MiB"]));
         assert!(set.status.success(), "{}", text(&set));
-        eventually("the new limit", Duration::from_millis(500), || {
-            other.info().1 == 96 * MIB
-        });
+        eventually("the new limit", Duration::from_millis(500), || other.info().1 == 96 * MIB);
         other.fills_to_the_byte();
     }
 }
@@ -59,11 +56,8 @@ fn files_of_a_release_that_does_not_go_together() {
         // Commands that change or join are refused.
         let set = ends(&mut fixture.vcuda(["set", name, "--memory", "96MiB"]));
         let join = ends(fixture.tenant(&["--name", name], "echo").arg("joined"));
-        let join_with_quota = ends(
-            fixture
-                .tenant(&["--name", name, "--memory", "1GiB"], "echo")
-                .arg("joined"),
-        );
+        let join_with_quota =
+            ends(fixture.tenant(&["--name", name, "--memory", "1GiB"], "echo").arg("joined"));
         for output in [set, join, join_with_quota] {
             assert_eq!(output.status.code(), Some(1), "{}", text(&output));
             let words = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -87,12 +81,7 @@ fn files_of_a_release_that_does_not_go_together() {
 /// A separate installation.
 fn installation() -> tempfile::TempDir {
     let home = tempfile::tempdir().unwrap();
-    for name in [
-        "vcuda",
-        SHIM,
-        "libvcuda_simulator_cuda.so",
-        "libvcuda_simulator_nvml.so",
-    ] {
+    for name in ["vcuda", SHIM, "libvcuda_simulator_cuda.so", "libvcuda_simulator_nvml.so"] {
         fs::copy(release_dir().join(name), home.path().join(name)).unwrap();
     }
     home
@@ -114,11 +103,8 @@ fn the_library_is_exchanged_under_running_processes() {
     let home = installation();
     let installed = home.path().join(SHIM);
     let mut run = Command::new(home.path().join("vcuda"));
-    run.args([
-        "run", "--sim", "--name", "old", "--memory", "64MiB", "--", "/bin/sh", "-c",
-    ]);
-    run.args(["\"$0\"; exec sleep 1000"])
-        .arg(app("obey", Door::Dlsym));
+    run.args(["run", "--sim", "--name", "old", "--memory", "64MiB", "--", "/bin/sh", "-c"]);
+    run.args(["\"$0\"; exec sleep 1000"]).arg(app("obey", Door::Dlsym));
     fixture.environment(&mut run);
     let mut old = Commanded::start(&mut run);
     let old_library = mapped(&old);
@@ -127,8 +113,7 @@ fn the_library_is_exchanged_under_running_processes() {
 
     replace_by_another_build(&installed);
     let mut join = Command::new(home.path().join("vcuda"));
-    join.args(["run", "--sim", "--name", "old", "--"])
-        .arg(app("obey", Door::Dlsym));
+    join.args(["run", "--sim", "--name", "old", "--"]).arg(app("obey", Door::Dlsym));
     fixture.environment(&mut join);
     let mut new = Commanded::start(&mut join);
     let new_library = mapped(&new);
@@ -170,10 +155,7 @@ fn inode(path: &Path) -> u64 {
 fn mapped(process: &Commanded) -> u64 {
     let children = format!("/proc/{0}/task/{0}/children", process.0.0.id());
     let children = fs::read_to_string(children).unwrap();
-    let pid = children
-        .split_whitespace()
-        .next()
-        .map_or(process.0.0.id(), |pid| pid.parse().unwrap());
+    let pid = children.split_whitespace().next().map_or(process.0.0.id(), |pid| pid.parse().unwrap());
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
     let line = maps.lines().find(|line| line.contains(SHIM)).unwrap();
     line.split_whitespace().nth(4).unwrap().parse().unwrap()

@@ -183,11 +183,7 @@ impl<'b> Crowd<'b> {
                 println!("{}: {what} ({bytes} bytes), asked after {asked:?}", self.name());
                 return;
             }
-            assert!(
-                asked < PROMISED,
-                "{}: {what} ({bytes} bytes) after {asked:?}: {figures:?}",
-                self.name()
-            );
+            assert!(asked < PROMISED, "{}: {what} ({bytes} bytes) after {asked:?}: {figures:?}", self.name());
             std::thread::sleep(Duration::from_millis(10));
         }
     }
@@ -201,9 +197,7 @@ impl<'b> Crowd<'b> {
             let pid = entry.file_name().to_str().and_then(|name| name.parse().ok());
             let environment = || std::fs::read(entry.path().join("environ")).unwrap_or_default();
             pid.is_some_and(|pid| !known.contains(&pid))
-                && environment()
-                    .split(|byte| *byte == 0)
-                    .any(|variable| variable == mark.as_bytes())
+                && environment().split(|byte| *byte == 0).any(|variable| variable == mark.as_bytes())
         })
     }
 
@@ -222,9 +216,7 @@ impl<'b> Crowd<'b> {
 
     /// Maximum memory of the GPU ever in use (bytes).
     pub(crate) fn peak_bytes(&self) -> u64 {
-        self.fixture.report()["gpus"][0]["memory_peak_bytes"]
-            .as_u64()
-            .unwrap()
+        self.fixture.report()["gpus"][0]["memory_peak_bytes"].as_u64().unwrap()
     }
 
     /// Memory of the GPU in use (bytes).
@@ -240,10 +232,7 @@ impl<'b> Crowd<'b> {
 
     /// Text that reproduces this run.
     pub(crate) fn name(&self) -> String {
-        format!(
-            "VCUDA_FUZZ_SEED={} VCUDA_FUZZ_FAMILIES={}",
-            self.seed, self.families
-        )
+        format!("VCUDA_FUZZ_SEED={} VCUDA_FUZZ_FAMILIES={}", self.seed, self.families)
     }
 
     /// Waits for newly started processes. One without memory for its context is given up: memory kept by descriptors may
@@ -264,22 +253,16 @@ impl<'b> Crowd<'b> {
     }
 
     fn tell(&self, command: Command) {
-        self.page
-            .write_all_at(&(command as u32).to_ne_bytes(), 0)
-            .unwrap();
+        self.page.write_all_at(&(command as u32).to_ne_bytes(), 0).unwrap();
     }
 
     /// Waits for all processes. Fails with the message of one that ends instead.
     fn wait_until(&mut self, what: &str, is_so: impl Fn(&Self, u64) -> bool) {
         let places: Vec<u64> = self.members.iter().map(|member| member.place).collect();
-        eventually(
-            &format!("{}: all are {what}", self.name()),
-            Duration::from_secs(60),
-            || {
-                self.fail_if_one_ended();
-                places.iter().all(|place| is_so(self, *place))
-            },
-        );
+        eventually(&format!("{}: all are {what}", self.name()), Duration::from_secs(60), || {
+            self.fail_if_one_ended();
+            places.iter().all(|place| is_so(self, *place))
+        });
     }
 
     /// Fails if one of them has ended by itself.
@@ -302,17 +285,13 @@ impl<'b> Crowd<'b> {
 
     fn word(&self, place: u64, offset: u64) -> u32 {
         let mut word = [0; 4];
-        self.page
-            .read_exact_at(&mut word, Self::offset(place) + offset)
-            .unwrap();
+        self.page.read_exact_at(&mut word, Self::offset(place) + offset).unwrap();
         u32::from_ne_bytes(word)
     }
 
     fn long(&self, place: u64, offset: u64) -> u64 {
         let mut word = [0; 8];
-        self.page
-            .read_exact_at(&mut word, Self::offset(place) + offset)
-            .unwrap();
+        self.page.read_exact_at(&mut word, Self::offset(place) + offset).unwrap();
         u64::from_ne_bytes(word)
     }
 }

@@ -49,24 +49,12 @@ fn a_further_context_never_takes_the_gpu_over_the_quota() {
     let mut process = Commanded::start(&mut tenant.command(app("obey", Door::Dlsym)));
     let (left, _) = process.info();
     assert_eq!(process.alloc(left - CONTEXT + 1), Some(0));
-    assert_eq!(
-        process.tell("context"),
-        Some(vec![2]),
-        "one byte too little is left"
-    );
-    assert!(
-        peak_bytes(&fixture) <= QUOTA,
-        "{} of {QUOTA}",
-        peak_bytes(&fixture)
-    );
+    assert_eq!(process.tell("context"), Some(vec![2]), "one byte too little is left");
+    assert!(peak_bytes(&fixture) <= QUOTA, "{} of {QUOTA}", peak_bytes(&fixture));
     process.free();
     assert_eq!(process.alloc(left - CONTEXT), Some(0));
     assert_eq!(process.tell("context"), Some(vec![0]), "there is room for it");
-    assert!(
-        peak_bytes(&fixture) <= QUOTA,
-        "{} of {QUOTA}",
-        peak_bytes(&fixture)
-    );
+    assert!(peak_bytes(&fixture) <= QUOTA, "{} of {QUOTA}", peak_bytes(&fixture));
 }
 
 /// No NVML tells the context's size, and a neighbour allocates meanwhile, so that it seems too large for the remaining
@@ -95,9 +83,7 @@ fn a_context_made_to_measure_never_takes_the_gpu_over_the_quota() {
         let pid = u64::from(process.0.0.id());
         let report = fixture.report();
         let mut processes = report["processes"].as_array().unwrap().iter();
-        let own = processes
-            .find(|process| process["pid"] == pid && process["alive"] == true)
-            .unwrap();
+        let own = processes.find(|process| process["pid"] == pid && process["alive"] == true).unwrap();
         let peak = own["memory_peak_bytes"].as_u64().unwrap();
         assert!(peak <= QUOTA, "{peak} of {QUOTA} in attempt {attempt}");
     }
@@ -106,16 +92,9 @@ fn a_context_made_to_measure_never_takes_the_gpu_over_the_quota() {
 /// Whether or not NVML's figure includes managed memory, the overhead is unchanged. A pool takes whole pieces of 2 MiB.
 #[test]
 fn managed_memory_is_no_overhead_and_hides_none() {
-    for (how, counts_managed) in [
-        ("managed", false),
-        ("managed", true),
-        ("pooled", false),
-        ("pooled", true),
-    ] {
-        let fixture = machine(
-            "h200-580",
-            &format!("[driver]\nnvml_counts_managed = {counts_managed}"),
-        );
+    for (how, counts_managed) in [("managed", false), ("managed", true), ("pooled", false), ("pooled", true)]
+    {
+        let fixture = machine("h200-580", &format!("[driver]\nnvml_counts_managed = {counts_managed}"));
         let mut process = Commanded::start(&mut on_host(&fixture, "4GiB"));
         let before = used(&mut process);
         assert_eq!(process.tell(&format!("{how} 314572800")), Some(vec![0]));
@@ -127,9 +106,7 @@ fn managed_memory_is_no_overhead_and_hides_none() {
             assert_exact(&fixture, &mut process, "with managed memory");
         }
         process.free();
-        eventually("it is given back", Duration::from_secs(2), || {
-            used(&mut process) == before
-        });
+        eventually("it is given back", Duration::from_secs(2), || used(&mut process) == before);
     }
 }
 
@@ -158,31 +135,22 @@ fn a_context_made_by_private_interfaces_is_charged_at_a_launch() {
         assert_eq!(tenant.used_bytes(), 0);
         assert_eq!(process.tell("launch 1"), Some(vec![0]));
         let (told, given) = (tenant.used_bytes(), fixture.used_bytes());
-        assert!(
-            told.abs_diff(given) <= ROUNDING,
-            "--cores {cores}: {told} of {given}"
-        );
+        assert!(told.abs_diff(given) <= ROUNDING, "--cores {cores}: {told} of {given}");
     }
 }
 
 /// The driver takes 2 MiB for each block that it has begun.
 #[test]
 fn what_the_driver_rounds_up_is_counted() {
-    for (profile, piece_bytes) in [
-        ("wsl2", 2 * MIB + 1),
-        ("wsl2", 1),
-        ("h200-580", 2 * MIB + 1),
-        ("h200-580", 1),
-    ] {
+    for (profile, piece_bytes) in
+        [("wsl2", 2 * MIB + 1), ("wsl2", 1), ("h200-580", 2 * MIB + 1), ("h200-580", 1)]
+    {
         let fixture = machine(profile, "[driver]\nallocation_unit_bytes = \"2MiB\"");
         let mut process = Commanded::start(&mut on_host(&fixture, "600MiB"));
         assert!(fill(&mut process, piece_bytes) >= 20, "{profile} {piece_bytes}");
         // Memory that was rounded up before the shim knew the rounding.
         let (told, given, peak) = (used(&mut process), fixture.used_bytes(), peak_bytes(&fixture));
-        assert!(
-            given <= told + 18 * MIB,
-            "{profile} {piece_bytes}: {told} of {given}"
-        );
+        assert!(given <= told + 18 * MIB, "{profile} {piece_bytes}: {told} of {given}");
         assert!(peak <= 618 * MIB, "{profile} {piece_bytes}: {peak}");
     }
 }
@@ -217,9 +185,7 @@ fn the_command_line_finds_such_a_gpu_through_the_driver() {
     std::os::unix::fs::symlink(fixture.machine(), fixture.runtime().join("vcuda/machine")).unwrap();
     let real = |args: &[&str]| {
         let mut command = fixture.vcuda(args);
-        command
-            .env_remove("VCUDA_SIM")
-            .env("LD_LIBRARY_PATH", libraries.path());
+        command.env_remove("VCUDA_SIM").env("LD_LIBRARY_PATH", libraries.path());
         command
     };
     let smi = succeeded(&real(&["smi", "--json"]).output().unwrap());

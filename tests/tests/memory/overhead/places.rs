@@ -55,10 +55,7 @@ pub(crate) fn isolated(fixture: &Fixture, tenant: &Command) -> Option<Command> {
     succeeded(&fixture.bare(app("nvml_list", Door::Dlsym)).output().unwrap());
     let mut command = Command::new("unshare");
     fixture.environment(&mut command);
-    command
-        .args(APART)
-        .arg(tenant.get_program())
-        .args(tenant.get_args());
+    command.args(APART).arg(tenant.get_program()).args(tenant.get_args());
     Some(command)
 }
 
@@ -160,17 +157,12 @@ fn neighbours_are_in_no_figure_where_a_manager_tells() {
             alone.wait_for("holding");
             fixture.used_bytes()
         };
-        eventually("it is gone", std::time::Duration::from_secs(5), || {
-            fixture.used_bytes() == 0
-        });
+        eventually("it is gone", std::time::Duration::from_secs(5), || fixture.used_bytes() == 0);
         let _neighbours = churns(&fixture);
         for _ in 0..3 {
             let mut process = Commanded::start(&mut within(&room, "obey"));
             let told = used(&mut process);
-            assert!(
-                told.abs_diff(context_bytes) <= ROUNDING,
-                "{profile}: {told} of {context_bytes}"
-            );
+            assert!(told.abs_diff(context_bytes) <= ROUNDING, "{profile}: {told} of {context_bytes}");
             end(&fixture, process);
         }
     }
@@ -182,18 +174,14 @@ fn first_contexts_at_the_same_moment_are_charged_right() {
     let fixture = machine("a100-535-container", "");
     let _manager = fixture.manager();
     let names = ["a", "b", "c", "d", "e", "f"];
-    let Some(rooms) = names
-        .iter()
-        .map(|name| granted(&fixture, name, "600MiB"))
-        .collect::<Option<Vec<_>>>()
+    let Some(rooms) = names.iter().map(|name| granted(&fixture, name, "600MiB")).collect::<Option<Vec<_>>>()
     else {
         return;
     };
     for round in 0..2 {
         let commands = rooms.iter().map(|room| within(room, "obey"));
-        let running: Vec<Running> = commands
-            .map(|mut command| Running::start(command.stdin(Stdio::piped())))
-            .collect();
+        let running: Vec<Running> =
+            commands.map(|mut command| Running::start(command.stdin(Stdio::piped()))).collect();
         for mut running in running {
             running.wait_for("ready");
             let mut process = Commanded(running);
@@ -201,11 +189,7 @@ fn first_contexts_at_the_same_moment_are_charged_right() {
             assert!(told.abs_diff(CONTEXT_BYTES) <= ROUNDING, "round {round}: {told}");
         }
         // A process killed in its own namespace ends a little later than the one that started it, and counts until then.
-        eventually(
-            "the GPU is free again",
-            std::time::Duration::from_secs(20),
-            || fixture.used_bytes() == 0,
-        );
+        eventually("the GPU is free again", std::time::Duration::from_secs(20), || fixture.used_bytes() == 0);
         // The lock that shows the tenant's death is released after the memory.
         std::thread::sleep(std::time::Duration::from_millis(100));
     }

@@ -25,10 +25,7 @@ fn no_process_asks_the_manager_during_a_capture() {
     let fixture = machine("wsl2", "");
     let tenant = fixture.keep("a", &["--memory", "4GiB"]);
     // A manager that knows nothing is asked whenever a context is made or ends.
-    let answer = Answer {
-        version: VERSION,
-        status: Status::Accepted,
-    };
+    let answer = Answer { version: VERSION, status: Status::Accepted };
     let memory = ProcessMemory::NotListed;
     let answer = Reply { answer, memory }.encode();
     let answer: String = answer.iter().map(|byte| format!("{byte:02x}")).collect();

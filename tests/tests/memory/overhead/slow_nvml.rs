@@ -56,10 +56,7 @@ fn what_was_charged_before_nvml_answers_is_corrected_then() {
     // Not by `vcuda smi`, which waits for NVML itself.
     let usage = UsageReader::open(&tenant.directory()).unwrap();
     let books = || usage.memory(DeviceIndex::new(0).unwrap()).unwrap().used_bytes;
-    assert!(
-        books() + 90 * MIB < fixture.used_bytes(),
-        "NVML has answered already"
-    );
+    assert!(books() + 90 * MIB < fixture.used_bytes(), "NVML has answered already");
     eventually("NVML's word is charged", Duration::from_secs(20), || {
         books().abs_diff(fixture.used_bytes()) <= ROUNDING
     });
@@ -128,11 +125,7 @@ fn another_process_of_the_same_number_is_not_taken_for_this_one() {
         let end = SystemTime::now() + Duration::from_millis(1500);
         while SystemTime::now() < end {
             let told = used(&mut process);
-            assert!(
-                told.abs_diff(own_bytes()) <= ROUNDING,
-                "{told} of {}",
-                own_bytes()
-            );
+            assert!(told.abs_diff(own_bytes()) <= ROUNDING, "{told} of {}", own_bytes());
         }
     }
 }

@@ -46,13 +46,7 @@ impl<'b> Scenario<'b> {
             let handle = outside.export(BYTES);
             (outside, handle)
         });
-        Scenario {
-            fixture,
-            tenant,
-            peer,
-            outside,
-            kind,
-        }
+        Scenario { fixture, tenant, peer, outside, kind }
     }
 
     /// The handle to open next, of memory that the second process may have exported for it.
@@ -86,9 +80,7 @@ impl<'b> Scenario<'b> {
 
     /// Checks that the tenant never exceeded its quota.
     pub(super) fn judge(&self) {
-        let peak = self.fixture.report()["gpus"][0]["memory_peak_bytes"]
-            .as_u64()
-            .unwrap();
+        let peak = self.fixture.report()["gpus"][0]["memory_peak_bytes"].as_u64().unwrap();
         // A context is made before its size is known, unless there was one like it.
         assert!(peak <= LIMIT + self.outside_bytes(), "{peak}");
     }

@@ -22,10 +22,7 @@ impl Steps {
         begin(traced, handle);
         let making = traced.path_to_mark();
         let least = peer.free_bytes();
-        Steps {
-            halves: [making, traced.path_to_mark()],
-            least,
-        }
+        Steps { halves: [making, traced.path_to_mark()], least }
     }
 
     /// About `count` places of each half, or those where an instruction occurs for the first `times` times.
@@ -40,11 +37,7 @@ impl Steps {
                 *times <= most
             };
             let new: Vec<usize> = (0..path.len()).filter(|at| is_new(&path[*at])).collect();
-            let apart = if is_soak() {
-                1
-            } else {
-                new.len().div_ceil(count).max(1)
-            };
+            let apart = if is_soak() { 1 } else { new.len().div_ceil(count).max(1) };
             places.extend(new.into_iter().step_by(apart).map(|at| (half, at)));
         }
         places

@@ -27,48 +27,22 @@ fn finding(fixture: &Fixture, name: &str, link: &str) -> Value {
 #[track_caller]
 fn is_refused(fixture: &Fixture, program: &mut Program, link: &str, why: &str, remedy: &str) {
     let said = refused(fixture, "suspend", "a");
-    assert!(
-        said.contains("a-1 is not suspended") && said.contains(why) && said.contains(remedy),
-        "{said}"
-    );
+    assert!(said.contains("a-1 is not suspended") && said.contains(why) && said.contains(remedy), "{said}");
     let found = finding(fixture, "a", link);
     assert_eq!(found["health"], "broken", "{found}");
     assert!(found["seen"].as_str().unwrap().contains(why), "{found}");
     assert!(found["remedy"].as_str().unwrap().contains(remedy), "{found}");
     assert_eq!(finding(fixture, "a", "tenant a-1")["health"], "broken");
-    assert_eq!(
-        (state(fixture, "a-1"), program.ask("all")),
-        ("running".into(), "0 intact".into())
-    );
+    assert_eq!((state(fixture, "a-1"), program.ask("all")), ("running".into(), "0 intact".into()));
 }
 
 #[test]
 fn a_driver_or_gpu_that_would_lose_a_process_is_refused() {
     for (setting, link, why, remedy) in [
-        (
-            "driver_version = \"565.57.01\"",
-            "driver",
-            "driver 565.57.01 has no checkpoints",
-            "570 or later",
-        ),
-        (
-            "driver_version = \"610.57.04\"",
-            "driver",
-            "driver 610.57.04 ends processes",
-            "another release",
-        ),
-        (
-            "driver_version = \"575.51.03\"",
-            "device files",
-            "no device file of GPU",
-            "575.57.08 or later",
-        ),
-        (
-            "persistence = false",
-            "persistence mode",
-            "is off",
-            "nvidia-smi -pm 1",
-        ),
+        ("driver_version = \"565.57.01\"", "driver", "driver 565.57.01 has no checkpoints", "570 or later"),
+        ("driver_version = \"610.57.04\"", "driver", "driver 610.57.04 ends processes", "another release"),
+        ("driver_version = \"575.51.03\"", "device files", "no device file of GPU", "575.57.08 or later"),
+        ("persistence = false", "persistence mode", "is off", "nvidia-smi -pm 1"),
     ] {
         let fixture = Fixture::with_config(&format!("{SMALL}{setting}\n"));
         let _manager = fixture.manager();
@@ -125,42 +99,19 @@ fn processes_with_nccl_are_refused_unless_one_is_alone() {
     let _manager = fixture.manager();
     suspendable(&fixture, "a");
     let (source, library) = (fixture.home().join("nccl.c"), fixture.home().join("libnccl.so.2"));
-    fs::write(
-        &source,
-        "int ncclGetVersion(int *version) { return *version = 0; }\n",
-    )
-    .unwrap();
-    let built = Command::new("gcc")
-        .args(["-shared", "-fPIC", "-o"])
-        .arg(&library)
-        .arg(&source)
-        .status();
+    fs::write(&source, "int ncclGetVersion(int *version) { return *version = 0; }\n").unwrap();
+    let built = Command::new("gcc").args(["-shared", "-fPIC", "-o"]).arg(&library).arg(&source).status();
     assert!(built.unwrap().success());
     let start = || {
         let mut command = fixture.vcuda(["run", "--sim", "--grant", "a", "--"]);
-        Program::start(
-            command
-                .env("LD_PRELOAD", &library)
-                .arg(app("suspended", Door::Link)),
-        )
+        Program::start(command.env("LD_PRELOAD", &library).arg(app("suspended", Door::Link)))
     };
     let mut program = start();
     done(&fixture, "suspend", "a", "a-1", "suspended");
     assert_eq!(program.ask("all"), "0 intact");
-    assert!(
-        finding(&fixture, "a", "NCCL")["seen"]
-            .as_str()
-            .unwrap()
-            .contains("alone on one GPU")
-    );
+    assert!(finding(&fixture, "a", "NCCL")["seen"].as_str().unwrap().contains("alone on one GPU"));
     let mut peer = start();
-    is_refused(
-        &fixture,
-        &mut program,
-        "NCCL",
-        "has loaded NCCL",
-        "as one process",
-    );
+    is_refused(&fixture, &mut program, "NCCL", "has loaded NCCL", "as one process");
     assert_eq!(peer.ask("all"), "0 intact");
 }
 
@@ -184,10 +135,7 @@ fn attempts_and_states_are_metrics() {
     assert_eq!(figures(), (0.0, 1.0, 0.0, false));
     done(&fixture, "suspend", "a", "a-1", "suspended");
     assert_eq!(figures(), (1.0, 1.0, 0.0, true));
-    assert_eq!(
-        manager.metric("vcuda_container_state", "state=\"suspended\""),
-        1.0
-    );
+    assert_eq!(manager.metric("vcuda_container_state", "state=\"suspended\""), 1.0);
     done(&fixture, "resume", "a", "a-1", "running");
     assert_eq!(figures(), (1.0, 1.0, 1.0, false));
 }
@@ -200,37 +148,15 @@ fn doctor_tells_whether_a_tenant_can_be_suspended() {
     let _manager = fixture.manager();
     create(&fixture, "plain", &["--memory", "1GiB"]);
     let found = finding(&fixture, "plain", "suspendable");
-    assert!(
-        found["seen"]
-            .as_str()
-            .unwrap()
-            .contains("make it with --suspendable"),
-        "{found}"
-    );
-    assert_eq!(
-        found["health"], "note",
-        "nothing is broken, as it was not asked for: {found}"
-    );
+    assert!(found["seen"].as_str().unwrap().contains("make it with --suspendable"), "{found}");
+    assert_eq!(found["health"], "note", "nothing is broken, as it was not asked for: {found}");
     suspendable(&fixture, "b");
     let found = finding(&fixture, "b", "processes");
-    assert!(
-        found["seen"].as_str().unwrap().contains("nothing to suspend"),
-        "{found}"
-    );
+    assert!(found["seen"].as_str().unwrap().contains("nothing to suspend"), "{found}");
     let mut program = Program::in_grant(&fixture, "b", Door::Link);
     let table = succeeded(&fixture.vcuda(["doctor", "b"]).output().unwrap());
-    assert!(
-        table.starts_with("ok      tenant b-2              it can be suspended now\n"),
-        "{table}"
-    );
-    for link in [
-        "driver",
-        "persistence mode",
-        "MPS",
-        "NCCL",
-        "memory cgroup",
-        "host memory",
-    ] {
+    assert!(table.starts_with("ok      tenant b-2              it can be suspended now\n"), "{table}");
+    for link in ["driver", "persistence mode", "MPS", "NCCL", "memory cgroup", "host memory"] {
         assert!(table.contains(&format!("ok      {link} ")), "{link}: {table}");
     }
     assert_eq!(program.ask("copy"), "0 intact");

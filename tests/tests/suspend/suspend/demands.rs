@@ -21,10 +21,7 @@ fn longest_copies(programs: &mut [Program], during: Duration) -> Vec<Duration> {
         longest
     };
     std::thread::scope(|scope| {
-        let threads: Vec<_> = programs
-            .iter_mut()
-            .map(|program| scope.spawn(move || copy(program)))
-            .collect();
+        let threads: Vec<_> = programs.iter_mut().map(|program| scope.spawn(move || copy(program))).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     })
 }
@@ -53,9 +50,8 @@ fn a_demand_that_cannot_be_true_suspends_no_tenant() {
     assert_eq!(busy[0].ask("hold 200"), "0");
     // There is room for all of its quota.
     let _liar = started(&fixture, "liar", "128MiB", &[]);
-    let longest = while_it_asks(&fixture, "liar-2", Duration::from_secs(4), |during| {
-        longest_copies(&mut busy, during)
-    });
+    let longest =
+        while_it_asks(&fixture, "liar-2", Duration::from_secs(4), |during| longest_copies(&mut busy, during));
     assert_eq!(made_room(&manager), 0, "{longest:?}");
     // It has all that it may have.
     let mut full = started(&fixture, "full", "128MiB", &[]);
@@ -74,9 +70,7 @@ fn a_tenant_that_does_not_use_the_room_made_for_it_rests() {
     }
     let _liar = started(&fixture, "liar", "128MiB", &[]);
     let lies = Duration::from_secs(14);
-    let longest = while_it_asks(&fixture, "liar-3", lies, |during| {
-        longest_copies(&mut busy, during)
-    });
+    let longest = while_it_asks(&fixture, "liar-3", lies, |during| longest_copies(&mut busy, during));
     println!("{longest:?}, {} suspensions", made_room(&manager));
     // Each came back while the liar still asked, however long a busy machine takes to move memory.
     assert!(longest.iter().all(|time| *time < lies), "{longest:?}");

@@ -36,11 +36,7 @@ struct Calls {
 
 impl Calls {
     fn of(manager: &Manager<'_>, method: &'static str) -> Self {
-        Self {
-            method,
-            so_far: calls_of(manager, method),
-            each: Vec::new(),
-        }
+        Self { method, so_far: calls_of(manager, method), each: Vec::new() }
     }
 
     /// Notes the one call since the last look.

@@ -18,20 +18,13 @@ fn a_killed_manager_loses_no_process() {
     let used = fixture.used_bytes();
     // Each suspension and each resume takes about two seconds here: a kill at any time between begins of steps.
     for round in 0..8 {
-        let mut suspend = fixture
-            .vcuda(["suspend", "a"])
-            .stderr(Stdio::null())
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap();
+        let mut suspend =
+            fixture.vcuda(["suspend", "a"]).stderr(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
         std::thread::sleep(Duration::from_millis(150 + 400 * round));
         manager.kill_and_restart();
         suspend.wait().unwrap();
         assert_eq!(program.ask("stream-query"), "0 intact", "round {round}");
-        assert_eq!(
-            (state(&fixture, "a-1"), fixture.used_bytes()),
-            ("running".into(), used)
-        );
+        assert_eq!((state(&fixture, "a-1"), fixture.used_bytes()), ("running".into(), used));
     }
     for round in 0..4 {
         done(&fixture, "suspend", "a", "a-1", "suspended");
@@ -41,10 +34,7 @@ fn a_killed_manager_loses_no_process() {
         std::thread::sleep(Duration::from_millis(100 + 500 * round));
         manager.kill_and_restart();
         assert_eq!(program.answer("event-elapsed"), "0 intact", "round {round}");
-        assert_eq!(
-            (state(&fixture, "a-1"), fixture.used_bytes()),
-            ("running".into(), used)
-        );
+        assert_eq!((state(&fixture, "a-1"), fixture.used_bytes()), ("running".into(), used));
     }
 }
 
@@ -61,24 +51,15 @@ fn a_step_that_the_driver_refuses_is_undone_or_tried_again() {
     suspendable(&fixture, "a");
     let mut program = Program::in_grant(&fixture, "a", Door::Link);
     let used = fixture.used_bytes();
-    set_faults(&fixture, |faults| {
-        faults.checkpoints.lock = Some(CheckpointFault::Refused)
-    });
+    set_faults(&fixture, |faults| faults.checkpoints.lock = Some(CheckpointFault::Refused));
     assert!(refused(&fixture, "suspend", "a").contains("not suspended"));
-    set_faults(&fixture, |faults| {
-        faults.checkpoints.checkpoint = Some(CheckpointFault::Refused)
-    });
+    set_faults(&fixture, |faults| faults.checkpoints.checkpoint = Some(CheckpointFault::Refused));
     assert!(refused(&fixture, "suspend", "a").contains("not suspended"));
-    assert_eq!(
-        (state(&fixture, "a-1"), fixture.used_bytes()),
-        ("running".into(), used)
-    );
+    assert_eq!((state(&fixture, "a-1"), fixture.used_bytes()), ("running".into(), used));
     assert_eq!(program.ask("stream-query"), "0 intact");
     set_faults(&fixture, |_| ());
     done(&fixture, "suspend", "a", "a-1", "suspended");
-    set_faults(&fixture, |faults| {
-        faults.checkpoints.restore = Some(CheckpointFault::Refused)
-    });
+    set_faults(&fixture, |faults| faults.checkpoints.restore = Some(CheckpointFault::Refused));
     program.tell("stream-query");
     std::thread::sleep(Duration::from_millis(500));
     assert_eq!(state(&fixture, "a-1"), "resuming");
@@ -94,14 +75,9 @@ fn a_process_that_is_lost_is_told_and_its_tenant_starts_anew() {
     suspendable(&fixture, "a");
     let mut program = Program::in_grant(&fixture, "a", Door::Link);
     done(&fixture, "suspend", "a", "a-1", "suspended");
-    set_faults(&fixture, |faults| {
-        faults.checkpoints.restore = Some(CheckpointFault::Fails)
-    });
+    set_faults(&fixture, |faults| faults.checkpoints.restore = Some(CheckpointFault::Fails));
     let said = refused(&fixture, "resume", "a");
-    assert!(
-        said.contains("cannot be brought back") && said.contains("end it"),
-        "{said}"
-    );
+    assert!(said.contains("cannot be brought back") && said.contains("end it"), "{said}");
     assert_eq!(state(&fixture, "a-1"), "failed");
     let events = succeeded(&fixture.vcuda(["events"]).output().unwrap());
     assert!(events.contains("VcudaSuspensionFailed"), "{events}");
@@ -109,9 +85,7 @@ fn a_process_that_is_lost_is_told_and_its_tenant_starts_anew() {
     set_faults(&fixture, |_| ());
     program.0.signal(libc::SIGKILL);
     program.0.finish();
-    eventually("the tenant runs again", A_MINUTE, || {
-        state(&fixture, "a-1") == "running"
-    });
+    eventually("the tenant runs again", A_MINUTE, || state(&fixture, "a-1") == "running");
     let mut program = Program::in_grant(&fixture, "a", Door::Link);
     assert_eq!(program.ask("all"), "0 intact");
     drop(manager);
@@ -124,12 +98,8 @@ fn a_tenant_that_is_killed_while_it_is_away_leaves_nothing() {
     suspendable(&fixture, "a");
     for wait_ms in [100, 700, 1500, 6000] {
         let mut program = Program::in_grant(&fixture, "a", Door::Link);
-        let mut suspend = fixture
-            .vcuda(["suspend", "a"])
-            .stderr(Stdio::null())
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap();
+        let mut suspend =
+            fixture.vcuda(["suspend", "a"]).stderr(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
         std::thread::sleep(Duration::from_millis(wait_ms));
         program.0.signal(libc::SIGKILL);
         program.0.finish();
@@ -157,8 +127,7 @@ fn state_and_parent(pid: i32, program: &str) -> Option<(char, u32)> {
 fn children(parent: u32, program: &str) -> Vec<i32> {
     let processes = std::fs::read_dir("/proc").unwrap().flatten();
     let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-    pids.filter(|pid| state_and_parent(*pid, program).is_some_and(|(_, found)| found == parent))
-        .collect()
+    pids.filter(|pid| state_and_parent(*pid, program).is_some_and(|(_, found)| found == parent)).collect()
 }
 
 /// Kills a process that has not ended yet. One that has ended, but is not waited for, takes a signal, too, so it is stopped
@@ -183,11 +152,7 @@ fn kill_living(pid: i32, program: &str) -> bool {
 fn kill_helper(manager: u32) {
     let program = "vcuda-checkpoint";
     eventually("a helper is met", Duration::from_secs(20), || {
-        children(manager, program)
-            .into_iter()
-            .filter(|pid| kill_living(*pid, program))
-            .count()
-            > 0
+        children(manager, program).into_iter().filter(|pid| kill_living(*pid, program)).count() > 0
     });
 }
 

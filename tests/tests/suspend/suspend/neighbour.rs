@@ -35,11 +35,7 @@ fn lab(others: Others, count: usize) -> Lab {
     lab.start_manager(MANAGER).unwrap();
     let mut start = |quota: &[&str], mib| {
         let program = &[mib, "1000000"];
-        let load = Load {
-            quota,
-            program,
-            processes: 1,
-        };
+        let load = Load { quota, program, processes: 1 };
         lab.start(load).unwrap();
     };
     start(&["--memory", "64MiB", "--cores", "50"], "40");
@@ -86,29 +82,20 @@ fn keeps_its_share_and_its_memory(others: Others, count: usize, held: usize) {
     let run_ns = shares.len() as f64 * WINDOW_NS as f64;
     let least = share - POINT - swaps as f64 * SAVED_UP_NS as f64 / run_ns;
     let mean = shares.iter().sum::<f64>() / shares.len() as f64;
-    assert!(
-        mean >= least,
-        "{shares:.3?} beside {swaps} suspensions, {share:.3} without any"
-    );
+    assert!(mean >= least, "{shares:.3?} beside {swaps} suspensions, {share:.3} without any");
     // Each program ends if its memory is not as it was written.
     lab.are_alive().unwrap();
 }
 
 #[test]
 fn a_neighbour_of_two_tenants_that_take_turns_keeps_its_share_and_its_memory() {
-    let others = Others {
-        quota: "160MiB",
-        mib: "100",
-    };
+    let others = Others { quota: "160MiB", mib: "100" };
     keeps_its_share_and_its_memory(others, 2, 1);
 }
 
 /// The caps together are more than the GPU.
 #[test]
 fn a_neighbour_of_three_tenants_two_of_which_fit_keeps_its_share_and_its_memory() {
-    let others = Others {
-        quota: "96MiB",
-        mib: "70",
-    };
+    let others = Others { quota: "96MiB", mib: "70" };
     keeps_its_share_and_its_memory(others, 3, 2);
 }

@@ -14,11 +14,7 @@ const NODE: &str = "node-a";
 #[test]
 fn a_pod_that_says_so_is_suspended_and_comes_back() {
     let fixture = Fixture::with_config(SMALL);
-    fs::write(
-        fixture.home().join("manager.toml"),
-        "[namespaces.default]\nsuspendable = true\n",
-    )
-    .unwrap();
+    fs::write(fixture.home().join("manager.toml"), "[namespaces.default]\nsuspendable = true\n").unwrap();
     let server = ApiServer::start(NODE);
     let configuration = format!("[cluster]\nkubeconfig = \"{}\"\n", server.kubeconfig().display());
     let node = fixture.node_named(NODE, &configuration);
@@ -31,10 +27,7 @@ fn a_pod_that_says_so_is_suspended_and_comes_back() {
     done(&fixture, "suspend", &id, &id, "suspended");
     assert_eq!(tenant(&fixture, &id)["holder"], "default/notebook/c");
     let table = succeeded(&fixture.vcuda(["smi"]).output().unwrap());
-    assert!(
-        table.contains("suspended: ") && table.contains("in host memory"),
-        "{table}"
-    );
+    assert!(table.contains("suspended: ") && table.contains("in host memory"), "{table}");
     assert_eq!(program.ask("copy"), "0 intact");
 }
 
@@ -54,9 +47,7 @@ fn pods_of_more_than_the_gpus_memory_take_turns_by_themselves() {
     // 384 MiB each.
     let ids = ["one", "two"].map(|name| {
         let wants = [("gpu", 1), ("suspendable-memory", 24), ("cores", 20)];
-        let pod = node
-            .kubelet
-            .admit(PodSpec::new(name).with("c", Role::Main, &wants));
+        let pod = node.kubelet.admit(PodSpec::new(name).with("c", Role::Main, &wants));
         node.kubelet.started(&pod.unwrap()).id()
     });
     let [mut one, mut two] = ids.each_ref().map(|id| {

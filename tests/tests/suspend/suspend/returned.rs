@@ -14,17 +14,10 @@ fn a_suspended_tenant_cannot_restore_itself() {
     let _manager = fixture.manager();
     suspendable(&fixture, "a");
     let mut program = Program::in_grant(&fixture, "a", Door::Link);
-    assert_ne!(
-        program.ask("restore"),
-        NOT_PERMITTED,
-        "the driver's own answer while it runs"
-    );
+    assert_ne!(program.ask("restore"), NOT_PERMITTED, "the driver's own answer while it runs");
     done(&fixture, "suspend", "a", "a-1", "suspended");
     assert_eq!(program.ask("restore"), NOT_PERMITTED);
-    assert_eq!(
-        (fixture.used_bytes(), state(&fixture, "a-1")),
-        (0, "suspended".into())
-    );
+    assert_eq!((fixture.used_bytes(), state(&fixture, "a-1")), (0, "suspended".into()));
     assert_eq!(program.ask("copy"), "0 intact");
 }
 

@@ -30,9 +30,7 @@ pub(super) fn started(fixture: &Fixture, name: &str, memory: &str, more: &[&str]
 
 pub(super) fn made_room(manager: &Manager<'_>) -> u64 {
     let metrics = manager.metrics();
-    let line = metrics
-        .lines()
-        .find(|line| line.starts_with("vcuda_suspensions_for_room_total"));
+    let line = metrics.lines().find(|line| line.starts_with("vcuda_suspensions_for_room_total"));
     let value = line.and_then(|line| line.rsplit(' ').next()).unwrap();
     value.parse().unwrap()
 }
@@ -53,10 +51,7 @@ fn copies(programs: &mut [Program], during: Duration) -> Vec<usize> {
         count
     };
     std::thread::scope(|scope| {
-        let threads: Vec<_> = programs
-            .iter_mut()
-            .map(|program| scope.spawn(move || copy(program)))
-            .collect();
+        let threads: Vec<_> = programs.iter_mut().map(|program| scope.spawn(move || copy(program))).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     })
 }
@@ -229,9 +224,7 @@ fn a_suspension_that_fails_in_its_middle_loses_no_process() {
     let used = fixture.used_bytes();
     assert_eq!(other.ask("hold 230"), "0");
     assert!(fixture.used_bytes() < used + (230 << 20), "the small one is away");
-    eventually("the suspension has failed", A_MINUTE, || {
-        state(&fixture, "a-1") == "suspended"
-    });
+    eventually("the suspension has failed", A_MINUTE, || state(&fixture, "a-1") == "suspended");
     // While the failed suspension ends, a second request gets its reason.
     eventually("it waits for room", A_MINUTE, || {
         super::refused(&fixture, "suspend", "a").contains("comes back as soon as its GPU has room")
@@ -267,9 +260,7 @@ fn nothing_is_granted_on_a_gpu_while_a_tenant_comes_back() {
     assert_eq!(two.ask("hold 300"), "0");
     become_idle();
     one.tell("copy");
-    eventually("one comes back", A_MINUTE, || {
-        state(&fixture, "one-1") == "resuming"
-    });
+    eventually("one comes back", A_MINUTE, || state(&fixture, "one-1") == "resuming");
     let requests = [
         vec!["grant", "create", "plain", "--memory", "128MiB", "--cores", "20"],
         vec!["set", "two-2", "--memory", "384MiB"],
@@ -301,17 +292,11 @@ fn quotas_exceed_the_gpu_by_the_factor_if_they_are_suspendable() {
         String::from_utf8_lossy(&output.stderr).into_owned()
     };
     assert!(refusal(&["384MiB"]).contains("not free"));
-    assert!(
-        refusal(&["384MiB", "--suspendable"]).contains("not free"),
-        "it never fits beside a"
-    );
+    assert!(refusal(&["384MiB", "--suspendable"]).contains("not free"), "it never fits beside a");
     create(&fixture, "b", &["--memory", "128MiB", "--suspendable"]);
     create(&fixture, "c", &["--memory", "225MiB", "--suspendable"]);
     create(&fixture, "d", &["--memory", "225MiB", "--suspendable"]);
-    assert!(
-        refusal(&["128MiB"]).contains("not free"),
-        "the largest suspendable one must fit beside"
-    );
+    assert!(refusal(&["128MiB"]).contains("not free"), "the largest suspendable one must fit beside");
     assert!(refusal(&["256MiB", "--suspendable"]).contains("not free"));
     done(&fixture, "resume", "b", "b-2", "running");
 }

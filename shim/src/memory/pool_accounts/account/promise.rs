@@ -37,19 +37,10 @@ impl PoolAccount {
                 let used = used.unwrap_or_else(|| state.balance.charged());
                 let (first, least) = state.balance.growth(used, bytes);
                 let growth = grow(slot, index, limit_bytes, first).or_else(|denied| {
-                    if least < first {
-                        grow(slot, index, limit_bytes, least)
-                    } else {
-                        Err(denied)
-                    }
+                    if least < first { grow(slot, index, limit_bytes, least) } else { Err(denied) }
                 })?;
                 state.balance.promise(bytes, growth);
-                Ok(Promise {
-                    pool_account: self,
-                    bytes,
-                    growth,
-                    is_asked: true,
-                })
+                Ok(Promise { pool_account: self, bytes, growth, is_asked: true })
             })
         })
     }
