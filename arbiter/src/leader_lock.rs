@@ -116,9 +116,6 @@ impl LeaderLock {
 
     /// Ends an owner that does not beat: one that is stopped after [`STOPPED_MISSED`] looks, any other, that may just be
     /// short of processor time, after [`HUNG_MISSED`].
-    ///
-    /// # Errors
-    /// As [`LeaderLock::owner`].
     pub fn end_silent_owner(&mut self) -> io::Result<()> {
         let missed = self.missed();
         if missed < STOPPED_MISSED {

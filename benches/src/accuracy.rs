@@ -60,18 +60,12 @@ impl Bench {
     }
 
     /// The shares of tenants in windows of one second (1 is the whole GPU).
-    ///
-    /// # Errors
-    /// See [`Lab`].
     pub fn shares(&self, switch_ns: u64, loads: &[Load<'_>]) -> Result<Vec<Vec<f64>>> {
         self.shares_and_parts(switch_ns, loads).map(|(shares, _)| shares)
     }
 
     /// Shares of tenants in windows of one second on a machine with this `machine.toml`, without the named refinements of
     /// the limiter.
-    ///
-    /// # Errors
-    /// See [`Lab`].
     pub fn shares_on(&self, machine: &str, without: &str, loads: &[Load<'_>]) -> Result<Shares> {
         let mut lab = Lab::new(Path::new(&self.program()), machine)?;
         lab.leave_out(without);
@@ -83,9 +77,6 @@ impl Bench {
     }
 
     /// Shares of tenants in windows of one second, and of each of their processes over all windows.
-    ///
-    /// # Errors
-    /// See [`Lab`].
     pub fn shares_and_parts(&self, switch_ns: u64, loads: &[Load<'_>]) -> Result<(Shares, Shares)> {
         let mut lab = self.lab(switch_ns)?;
         for load in loads {

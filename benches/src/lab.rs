@@ -234,9 +234,6 @@ impl Lab {
     }
 
     /// Share of each tenant in each of `count` windows (1 is the whole GPU).
-    ///
-    /// # Errors
-    /// As [`Lab::run_for`] and [`Lab::service_ns`].
     pub fn windows(&self, count: usize, window_ns: u64) -> Result<Vec<Vec<f64>>> {
         let sums = |all: Vec<Vec<u64>>| -> Vec<u64> { all.iter().map(|one| one.iter().sum()).collect() };
         let mut before = sums(self.service_ns()?);

@@ -10,9 +10,6 @@ const TOKEN_FOLDER: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
 /// Client by a file, or as in any pod. `None` where this is no pod, or one that was given no token: the chart gives it only to
 /// what asks the API server.
-///
-/// # Errors
-/// As [`api_server::client`].
 pub async fn client(kubeconfig: Option<&Path>) -> Result<Option<Client>, ApiServerError> {
     if kubeconfig.is_none() && !Path::new(TOKEN_FOLDER).exists() {
         return Ok(None);

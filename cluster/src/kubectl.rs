@@ -89,9 +89,6 @@ enum Command {
 }
 
 /// Carries out a command.
-///
-/// # Errors
-/// See the help.
 pub fn run(flags: &Flags) -> Result<(), RunError> {
     life::block_on(work(flags))
 }

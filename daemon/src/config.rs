@@ -32,9 +32,6 @@ pub enum ConfigError {
 }
 
 /// Reads the `named` file, or the one at `default`, which may be missing. Returns its path and its text.
-///
-/// # Errors
-/// Fails with [`ConfigError::Unreadable`].
 pub fn read<'a>(named: Option<&'a Path>, default: &'a Path) -> Result<(&'a Path, String), ConfigError> {
     let path = named.unwrap_or(default);
     match std::fs::read_to_string(path) {
@@ -45,9 +42,6 @@ pub fn read<'a>(named: Option<&'a Path>, default: &'a Path) -> Result<(&'a Path,
 }
 
 /// Parses `text`, the content of the file at `path`.
-///
-/// # Errors
-/// Fails with [`ConfigError::Line`].
 pub fn parse<T: DeserializeOwned>(text: &str, path: &Path) -> Result<T, ConfigError> {
     toml::from_str(text).map_err(|error| ConfigError::Line {
         file: path.to_owned(),
@@ -62,9 +56,6 @@ fn line_of(text: &str, offset: usize) -> usize {
 }
 
 /// Refuses a relative path, which would depend on the daemon's working directory. `key` is its name in the configuration.
-///
-/// # Errors
-/// Fails with [`ConfigError::Together`].
 pub fn absolute(key: &str, path: &Path) -> Result<(), ConfigError> {
     match path.is_absolute() {
         true => Ok(()),

@@ -85,9 +85,6 @@ impl Cuda {
     }
 
     /// As [`Cuda::load`], with the library at this path.
-    ///
-    /// # Errors
-    /// As [`Cuda::load`].
     pub fn load_from(path: &Path) -> Result<Cuda, CudaProblem> {
         // SAFETY: loading the driver runs its own initialisers, as every program with a GPU does.
         let library = unsafe { Library::new(path) };

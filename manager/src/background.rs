@@ -42,9 +42,6 @@ impl Background {
     }
 
     /// As [`Background::start`], for a thread with other waits than `park_timeout`: `wake` ends them.
-    ///
-    /// # Errors
-    /// As [`Background::start`].
     pub(crate) fn with_wake(
         name: &str,
         wake: Box<dyn Fn() + Send + Sync>,

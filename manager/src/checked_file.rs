@@ -44,9 +44,6 @@ pub fn seal(kind: &str, version: u32, json: &[u8]) -> Vec<u8> {
 }
 
 /// The JSON in a file of this kind, of at most version `newest`.
-///
-/// # Errors
-/// See [`Damage`].
 pub fn open<'b>(kind: &str, newest: u32, bytes: &'b [u8]) -> Result<&'b [u8], Damage> {
     let end = bytes.iter().take(128).position(|byte| *byte == b'\n').ok_or(Damage::Foreign)?;
     let (header, rest) = bytes.split_at(end);
@@ -90,9 +87,6 @@ pub(crate) fn replace(directory: &Path, new: &str, path: &Path, bytes: &[u8]) ->
 }
 
 /// As [`replace`], for a file that has to survive its writer, and not the node.
-///
-/// # Errors
-/// As [`replace`].
 pub(crate) fn replace_until_reboot(directory: &Path, new: &str, path: &Path, bytes: &[u8]) -> io::Result<()> {
     write_beside(directory, new, bytes)?;
     fs::rename(directory.join(new), path)

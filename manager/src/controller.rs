@@ -38,9 +38,6 @@ impl Controller {
 
     /// As [`Controller::start`], with evidence for the arbiter. Calls `news` after a tenant has begun to use its GPU or was refused memory, at most twice
     /// a second.
-    ///
-    /// # Errors
-    /// As [`Controller::start`].
     pub fn with_listener(root: &Path, evidence: Evidence, news: Box<dyn Fn() + Send>) -> io::Result<Self> {
         let runner = Runner::new(root, Role::Manager)?.with_evidence(evidence);
         let waker = runner.waker();

@@ -95,9 +95,6 @@ pub enum IdError {
 }
 
 /// The numbers in `ids`.
-///
-/// # Errors
-/// See [`IdError`].
 pub fn parse(kind: Kind, ids: &[String]) -> Result<Ids, IdError> {
     let mut numbers = Ids::new();
     for id in ids {

@@ -54,9 +54,6 @@ pub fn run(config: Config) -> Result<(), RunError> {
 }
 
 /// Runs a daemon's `life` until it ends or a signal ends it.
-///
-/// # Errors
-/// Those of `life`.
 pub(crate) fn run_until_signal(life: impl Future<Output = Result<(), RunError>>) -> Result<(), RunError> {
     life::block_on(async {
         let mut ends = Ends::listen()?;

@@ -75,9 +75,6 @@ impl Limits {
 
     /// Reads and checks `limits` in `directory` as they are now, for programs outside of the tenant. Nothing stays
     /// open or mapped, so later changes of the file have no effect.
-    ///
-    /// # Errors
-    /// As [`Limits::open`].
     pub fn read(directory: &Path) -> Result<Self, OpenError> {
         let path = directory.join("limits");
         let file = open_checked::<LimitsFile>(&path, false)?;

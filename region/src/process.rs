@@ -62,9 +62,6 @@ impl Identity {
     }
 
     /// As [`Identity::of`], with `self` as the caller: in half the time for a process of the same PID namespace.
-    ///
-    /// # Errors
-    /// As [`Identity::of`].
     pub fn see(&self, host_pid: u32) -> io::Result<Self> {
         Self::seen(host_pid, Some(self.pid_namespace))
     }

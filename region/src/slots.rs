@@ -88,9 +88,6 @@ impl Usage {
 
     /// As [`Self::claim`], for a tenant with so many devices: no process of it has ever used another. The start of a process
     /// then touches no page of the others.
-    ///
-    /// # Errors
-    /// As [`Self::claim`].
     pub fn claim_on(&self, me: &Identity, devices: usize) -> Result<Slot<'_>, SlotsFull> {
         let claimant = Claimant { me, devices };
         let found = self.claim_own(claimant).or_else(|| self.claim_free(claimant));

@@ -32,9 +32,6 @@ pub struct UsageReader {
 
 impl UsageReader {
     /// Opens `usage` in `directory`.
-    ///
-    /// # Errors
-    /// As [`crate::slots::Usage::open`].
     pub fn open(directory: &Path) -> Result<Self, OpenError> {
         let path = directory.join("usage");
         let file = open_checked::<UsageFile>(&path, false)?;

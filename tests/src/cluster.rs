@@ -162,9 +162,6 @@ impl Cluster {
     }
 
     /// As [`Cluster::post`], with another method.
-    ///
-    /// # Errors
-    /// As [`Cluster::post`].
     pub fn request(&self, method: &str, path: &str, body: &[u8]) -> Result<(u16, String), std::io::Error> {
         let name = ServerName::try_from(NAME).unwrap();
         let client = ClientConnection::new(self.certificate.client(), name).unwrap();

@@ -58,9 +58,6 @@ fn figures(windows: &[f64], cap: f64, longest_ns: u64) -> Vec<Figure> {
 }
 
 /// A tenant alone under a cap (percent).
-///
-/// # Errors
-/// See [`Bench::shares`].
 fn cap(bench: &Bench, program: &Program, cap: u32) -> Result<Row> {
     let cap_text = cap.to_string();
     let quota = ["--cores", &cap_text];
@@ -74,18 +71,12 @@ fn cap(bench: &Bench, program: &Program, cap: u32) -> Result<Row> {
 }
 
 /// Every program under each cap (percent).
-///
-/// # Errors
-/// See [`Bench::shares`].
 pub fn caps(bench: &Bench, programs: &[Program], caps: &[u32]) -> Result<Vec<Row>> {
     let cases = programs.iter().flat_map(|program| caps.iter().map(move |one| (program, *one)));
     cases.map(|(program, one)| cap(bench, program, one)).collect()
 }
 
 /// Several processes of one tenant under a cap of 30 %: the total is the same, and shared fairly.
-///
-/// # Errors
-/// See [`Bench::shares`].
 pub fn processes(bench: &Bench, program: &Program, count: usize) -> Result<Row> {
     let load = Load { quota: &["--cores", "30"], program: program.arguments, processes: count };
     let served_ns = |lab: &Lab| Ok(lab.service_ns()?.concat());
@@ -98,9 +89,6 @@ pub fn processes(bench: &Bench, program: &Program, count: usize) -> Result<Row> 
 }
 
 /// Several threads of one process under a cap (percent), each with kernels of this length (ns) on its own stream.
-///
-/// # Errors
-/// See [`Bench::shares`].
 pub fn threads(bench: &Bench, cap: u32, count: usize, kernel_ns: u64) -> Result<Row> {
     let file = bench.dir.path().join("launched");
     let (cap_text, count_text, ns_text) = (cap.to_string(), count.to_string(), kernel_ns.to_string());

@@ -30,9 +30,6 @@ fn left_by_switches(bench: &Bench, switch_ns: u64) -> f64 {
 }
 
 /// Concurrent tenants. Goals apply at the default switch cost; for others the figures are only reported.
-///
-/// # Errors
-/// See [`Bench::shares`].
 pub fn splits(bench: &Bench, split: &Split<'_>) -> Result<Row> {
     let Split { caps, program, switch_ns } = *split;
     let texts: Vec<String> = caps.iter().map(ToString::to_string).collect();
@@ -107,9 +104,6 @@ fn ms_until(lab: &Lab, tenant: usize, is_there: impl Fn(f64) -> bool) -> Result<
 }
 
 /// `burst`: the guarantee holds beside a tenant that takes all it can get, and is reached soon after idleness.
-///
-/// # Errors
-/// See [`Lab`].
 pub fn bursts(bench: &Bench) -> Result<Vec<Row>> {
     let guaranteed = ["--cores", "30", "--policy", "burst"];
     let mut rows = Vec::new();
@@ -150,9 +144,6 @@ pub fn bursts(bench: &Bench) -> Result<Vec<Row>> {
 }
 
 /// Delay from idleness to the full share, and of a live change of a cap.
-///
-/// # Errors
-/// See [`Lab`].
 pub fn changes(bench: &Bench) -> Result<Vec<Row>> {
     let mut lab = bench.lab(SWITCH_NS)?;
     let idler = lab.start(alone(&["--cores", "40"], &["bursts", "100000", "1000"]))?;

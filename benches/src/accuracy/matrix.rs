@@ -195,9 +195,6 @@ fn measure(bench: &Bench, case: &Case, without: &str) -> Result<Off> {
 }
 
 /// Runs every case whose name contains `part`, without the named refinements (separated by commas; none if empty).
-///
-/// # Errors
-/// See [`Bench::shares`].
 pub fn matrix(bench: &Bench, without: &str, part: &str) -> Result<Vec<Off>> {
     let cases: Vec<Case> =
         cases().into_iter().filter(|case| case.name.contains(part) || case.group.contains(part)).collect();

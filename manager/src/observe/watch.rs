@@ -48,9 +48,6 @@ impl Observatory {
     }
 
     /// Starts the thread, which publishes to `snapshots`. The first snapshot is there when this returns.
-    ///
-    /// # Errors
-    /// See [`Observatory::start`].
     pub fn with_cache(
         root: &Path,
         registry: Arc<Registry>,

@@ -22,17 +22,11 @@ const RETURN_PAUSE: Duration = Duration::from_millis(50);
 
 impl Grants {
     /// Admits a tenant. Repeating a request returns the same grant.
-    ///
-    /// # Errors
-    /// See [`GrantError`].
     pub async fn create(&self, create: Create) -> Result<Arc<Grant>, GrantError> {
         self.ask_beside_returns(|reply| Command::Create(create.clone(), reply)).await
     }
 
     /// Changes the amounts of a grant.
-    ///
-    /// # Errors
-    /// See [`GrantError`].
     pub async fn resize(&self, resize: Resize) -> Result<Arc<Grant>, GrantError> {
         self.ask_beside_returns(|reply| Command::Resize(resize.clone(), reply)).await
     }

@@ -86,9 +86,6 @@ pub struct Records {
 
 impl Records {
     /// Reads the records in `directory`.
-    ///
-    /// # Errors
-    /// See [`RecordError`].
     pub fn open(directory: &Path) -> Result<Self, RecordError> {
         Ok(Self {
             directory: directory.to_owned(),

@@ -73,9 +73,6 @@ impl Owner {
 
     /// Checks that the user's grant may change from `before` to `after`. An amount that does not grow beyond the lasting one is not
     /// refused: what an operator gave for a time ends with that, at the latest.
-    ///
-    /// # Errors
-    /// As [`Owner::check_new`].
     pub fn check_change(&self, grants: &GrantTable, before: &Grant, after: &Grant) -> Result<(), String> {
         let lasting = before.lasting_amounts();
         self.check_rank(Some(&lasting), &after.amounts)?;

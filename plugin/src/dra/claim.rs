@@ -76,9 +76,6 @@ impl Amounts {
 }
 
 /// The shares of this driver that were allocated for `claim` in this node's `pool`. `uid` is the UID that kubelet names.
-///
-/// # Errors
-/// See [`ClaimError`].
 pub fn shares(claim: &ResourceClaim, uid: &str, pool: &str) -> Result<Vec<Share>, ClaimError> {
     if claim.metadata.uid.as_deref() != Some(uid) {
         return Err(ClaimError::Other);

@@ -108,9 +108,6 @@ impl Preparer {
     }
 
     /// Prepares a claim. For a prepared claim it returns the earlier answer.
-    ///
-    /// # Errors
-    /// See [`PrepareError`].
     pub(crate) async fn prepare(&self, asked: &dra::Claim) -> Result<Vec<Prepared>, PrepareError> {
         check_uid(&asked.uid)?;
         let _lock = self.lock.lock().await;

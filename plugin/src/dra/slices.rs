@@ -122,9 +122,6 @@ impl Publisher {
     }
 
     /// Writes the slices if they differ from the desired ones.
-    ///
-    /// # Errors
-    /// See [`SliceError`].
     async fn reconcile(&self) -> Result<(), SliceError> {
         let found = self.slices.list(&ListParams::default().fields(&self.selector())).await?.items;
         let desired = self.desired();

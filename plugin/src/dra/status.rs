@@ -159,9 +159,6 @@ impl StatusWriter {
     }
 
     /// Makes these the claim's only entries of this driver. A claim that is gone needs none.
-    ///
-    /// # Errors
-    /// See [`StatusError`].
     async fn apply(&self, claim: &ClaimRef, entries: &[AllocatedDeviceStatus]) -> Result<(), StatusError> {
         let claims: Api<ResourceClaim> = Api::namespaced(self.client.clone(), &claim.namespace);
         let found = claims.get_opt(&claim.name).await?;

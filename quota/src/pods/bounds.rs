@@ -126,9 +126,6 @@ impl Bounds {
     }
 
     /// Checks that tenants of `namespace` may be suspended.
-    ///
-    /// # Errors
-    /// As [`Self::check`].
     pub fn check_suspendable(&self, namespace: &str) -> Result<(), String> {
         let (place, bound) = self.bound_of(namespace);
         if namespace.is_empty() || bound.suspendable {
@@ -142,9 +139,6 @@ impl Bounds {
 
     /// Checks what tenants of `namespace` chose, who are promised `cores_permille` of GPU time. What they left out is a default,
     /// and defaults are always within the bound.
-    ///
-    /// # Errors
-    /// As [`Self::check`].
     pub fn check_change(
         &self,
         namespace: &str,

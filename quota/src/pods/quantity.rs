@@ -22,9 +22,6 @@ pub fn parse(text: &str) -> Result<u64, QuantityError> {
 }
 
 /// Tenths of a quantity, rounded up to a whole number: percents in thousandths.
-///
-/// # Errors
-/// As [`parse`].
 pub fn parse_tenths(text: &str) -> Result<u64, QuantityError> {
     parse_times_ten_to(1, text)
 }

@@ -19,9 +19,6 @@ pub struct LimitsReader {
 
 impl LimitsReader {
     /// Opens `limits` in `directory`.
-    ///
-    /// # Errors
-    /// As [`Limits::open`].
     pub fn open(directory: &Path) -> Result<Self, OpenError> {
         let path = directory.join("limits");
         let file = open_checked::<LimitsFile>(&path, false)?;
@@ -50,9 +47,6 @@ impl LimitsReader {
     }
 
     /// Reads and checks the whole file.
-    ///
-    /// # Errors
-    /// As [`LimitsReader::refresh`].
     pub fn reread(&mut self) -> Result<(), OpenError> {
         check::<LimitsFile>(&self.path, &self.file)?;
         self.limits = Limits::copied(&self.path, &self.file)?;

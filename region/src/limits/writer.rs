@@ -87,9 +87,6 @@ fn offset_of_device(device: DeviceIndex) -> usize {
 
 impl LimitsWriter {
     /// Opens `limits` in `directory` for writing.
-    ///
-    /// # Errors
-    /// As [`Limits::open`].
     pub fn open(directory: &Path) -> Result<Self, OpenError> {
         let path = directory.join("limits");
         let file = open_checked::<LimitsFile>(&path, true)?;

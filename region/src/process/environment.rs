@@ -19,9 +19,6 @@ const VARIABLES_MAX: usize = 6 << 20;
 /// In the middle of `execve` a process already has its new memory, but the kernel notes only then where the variables
 /// lie. Until then `environ` and `cmdline` are both empty (Linux, `fs/exec.c` and `fs/proc/base.c`), and posix_spawn
 /// returns within that moment. So an empty file is read again until the program is started, for at most a second.
-///
-/// # Errors
-/// As [`environment_now`].
 pub fn environment(folder: &Path) -> io::Result<Vec<u8>> {
     let deadline_ns = now_ns() + START_TIME_NS;
     loop {

@@ -39,9 +39,6 @@ pub struct SuspensionWords {
 
 impl SuspensionWords {
     /// Opens `usage` in `directory`.
-    ///
-    /// # Errors
-    /// As [`crate::slots::Usage::open`].
     pub fn open(directory: &Path) -> Result<Self, OpenError> {
         let path = directory.join("usage");
         let file = open_checked::<UsageFile>(&path, true)?;

@@ -84,9 +84,6 @@ impl Device {
     }
 
     /// Counts `bytes` exported by a process of another tenant, once for all processes of this tenant that hold them.
-    ///
-    /// # Errors
-    /// As [`Device::reserve`].
     pub(crate) fn join_foreign(&'static self, key: ObjectKey, bytes: u64) -> Result<Shared, Denied> {
         self.count(bytes, move |slot, index, limit_bytes| slot.join_foreign(key, index, bytes, limit_bytes))
     }
@@ -94,9 +91,6 @@ impl Device {
     /// Makes `attempt` on the ledger, with the slot, the device's position in it, and the limit in bytes. If it
     /// fails, makes room and tries again. A request that fits needs no look at the neighbours. If hundreds of
     /// processes start at once, each would else look at all others.
-    ///
-    /// # Errors
-    /// As [`Device::reserve`].
     #[inline]
     pub(crate) fn count<T>(
         &'static self,

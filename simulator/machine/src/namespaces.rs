@@ -59,9 +59,6 @@ impl Shared {
     }
 
     /// Records the host PIDs of clients that joined from other namespaces.
-    ///
-    /// # Errors
-    /// As `transact`.
     pub(crate) fn record_host_pids(&self, local: &mut Local) -> Result<(), CannotCommit> {
         let is_stranger = |row: &&ClientRow| row.host_pid == 0;
         if !local.base.clients.iter().any(|row| is_stranger(&row)) || !self.is_on_host() {

@@ -105,9 +105,6 @@ impl Shared {
     }
 
     /// Frees the memory that is due.
-    ///
-    /// # Errors
-    /// As `transact`.
     pub(crate) fn release_due(&self, local: &mut Local) -> Result<(), CannotCommit> {
         self.refresh(local)?;
         if !self.is_any_due(&local.base) {

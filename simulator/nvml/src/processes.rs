@@ -100,9 +100,6 @@ fn by_pid(clients: impl Iterator<Item = Entry>) -> Vec<Entry> {
 }
 
 /// Entries of a device's list for the calling process.
-///
-/// # Errors
-/// As [`Caller::entries`].
 fn entries(device: Device, list: List) -> Result<Vec<Entry>, NvmlError> {
     let processes = device.opened.machine.processes(device.index);
     Caller::of(device.opened).entries(list, &processes)

@@ -138,9 +138,6 @@ pub(crate) struct Mipmap {
 
 impl Mipmap {
     /// Makes all levels; "the number of levels is clamped to 1 + floor(log2(max(width, height, depth)))".
-    ///
-    /// # Errors
-    /// As [`Array::create`].
     pub(crate) fn create(
         descriptor: &CUDA_ARRAY3D_DESCRIPTOR,
         levels: u32,

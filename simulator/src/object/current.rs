@@ -85,9 +85,6 @@ pub(crate) fn top() -> Option<Arc<Context>> {
 }
 
 /// `cuCtxPushCurrent`.
-///
-/// # Errors
-/// As [`Stack::push`].
 pub(crate) fn push(context: Arc<Context>) -> Result<(), CUerror> {
     STACK.try_with(|stack| stack.borrow_mut().push(context)).unwrap_or(Ok(()))
 }

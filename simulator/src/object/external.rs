@@ -60,9 +60,6 @@ fn hold(descriptor: c_int, bytes: u64, device: &'static Device) -> Result<Shared
 }
 
 /// The imported memory behind a handle.
-///
-/// # Errors
-/// As [`destroy`].
 pub(crate) fn external(handle: CUexternalMemory) -> Result<Arc<External>, CUerror> {
     process()?;
     EXTERNALS.get(handle.0).ok_or(unknown(handle))

@@ -90,9 +90,6 @@ pub(crate) struct Kernel {
 
 impl Kernel {
     /// Checks a launch and copies what it needs.
-    ///
-    /// # Errors
-    /// As [`check`].
     pub(crate) fn new(
         function: Arc<Function>,
         named: usize,

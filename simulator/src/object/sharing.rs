@@ -240,9 +240,6 @@ pub(crate) fn import(shared: Shared) -> Result<u64, CUerror> {
 }
 
 /// Maps `bytes` of an object from `offset` on into its device's arena.
-///
-/// # Errors
-/// As [`import`].
 pub(crate) fn show(shared: &Arc<Shared>, offset: u64, bytes: u64) -> Result<u64, CUerror> {
     let arena = &shared.device.arena;
     let before = offset % PAGE;

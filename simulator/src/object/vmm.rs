@@ -208,9 +208,6 @@ pub(crate) fn physical(handle: u64) -> Result<Arc<Physical>, CUerror> {
 }
 
 /// `cuMemRelease`.
-///
-/// # Errors
-/// As [`physical`].
 pub(crate) fn release(handle: u64) -> Result<(), CUerror> {
     physical(handle)?.change(|users| users.handles -= 1);
     Ok(())

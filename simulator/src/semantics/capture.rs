@@ -146,9 +146,6 @@ pub(crate) fn reject_unsafe_call() -> CUresult {
 }
 
 /// `cuEventRecord`: the position recorded in the event, if the stream is capturing.
-///
-/// # Errors
-/// As [`intercept`].
 #[inline]
 pub(crate) fn record(stream: &Stream) -> Result<Option<CapturedEvent>, CUerror> {
     if !is_any_open() {

@@ -105,9 +105,6 @@ pub(crate) fn release_on(device: &'static Device) -> CUresult {
 }
 
 /// Ends the context if it is alive. It stays retained.
-///
-/// # Errors
-/// As [`destroy`].
 pub(crate) fn end_primary(primary: &mut Primary) -> CUresult {
     match primary.context.take() {
         Some(context) => destroy(&context),

@@ -55,9 +55,6 @@ pub(crate) fn stamp(event: &Event) -> Result<Option<Stamp>, CUerror> {
 }
 
 /// `cuStreamWaitEvent` without the external flag.
-///
-/// # Errors
-/// Those of capture.
 pub(crate) fn wait(stream: &Stream, event: &Event) -> CUresult {
     let captured = match &*event.last.lock() {
         Recorded::Capture(captured) => Some(captured.clone()),

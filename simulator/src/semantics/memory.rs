@@ -17,9 +17,6 @@ pub(crate) fn wait_for_owner(context: usize) -> CUresult {
 }
 
 /// Turns an allocation into an object for other processes, with the same contents.
-///
-/// # Errors
-/// As [`sharing::share`].
 pub(crate) fn share(of: &Allocation, tag: u64) -> Result<Arc<Shared>, CUerror> {
     // No effect takes place meanwhile, so no write is lost.
     effects::hold_still(|| sharing::share(of.device, of.base, of.bytes, tag))

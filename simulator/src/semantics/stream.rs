@@ -120,9 +120,6 @@ pub(crate) fn gather(context: &Context) -> Result<Arc<Stream>, CUerror> {
 }
 
 /// Makes all later work of the context and its green contexts wait for an event.
-///
-/// # Errors
-/// Those of [`event::hold_up`].
 pub(crate) fn hold_up_all(context: &Context, event: &Event) -> CUresult {
     for stream in with_parts(context) {
         if !stream.is_ended() {

@@ -25,9 +25,6 @@ impl Client {
     }
 
     /// Takes `bytes` of the GPU's memory for managed memory, which NVML may not count with the process.
-    ///
-    /// # Errors
-    /// As `take`.
     pub fn take_managed(&self, gpu: usize, bytes: u64) -> Result<(), Refused> {
         self.next_or_fault(gpu)?;
         self.claim_managed(gpu, bytes, bytes, |_, _| Ok(()))

@@ -85,9 +85,6 @@ impl<P> Topology<P> {
     }
 
     /// Adds a node.
-    ///
-    /// # Errors
-    /// As [`Topology::check`].
     pub(crate) fn add(
         &mut self,
         key: NodeKey,
