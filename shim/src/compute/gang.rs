@@ -11,6 +11,8 @@ use vcuda_limiter::token_bucket::is_overrun;
 
 use super::Launches;
 use super::device_limiter::{DeviceLimiter, TOKENS, TURNS, WINDOW};
+use super::stream_state::TimingEvent;
+use super::timing_event::measured_cost_ns;
 
 /// What a launch of a gang may owe while others are at work (ns), beyond the time for which a kernel already waits.
 pub(super) const DEBT_NS: u64 = 8_000_000;
@@ -23,20 +25,22 @@ const GANG_PART: u64 = 4;
 const WAITED_MOST_NS: u64 = 500_000_000;
 
 impl Launches {
-    /// Notes that work on `limiter` has run for `ran_ns` at `now_ns` (`CLOCK_MONOTONIC`) instead of `predicted_ns`, and goes on. A
-    /// prediction that is a guess says nothing about what such work waits for, as a process begins with many.
+    /// Notes that a segment on `limiter` has run for `ran_ns` at `now_ns` (`CLOCK_MONOTONIC`), and goes on. Whether it may wait for another
+    /// process on the same GPU is judged by measurements alone: processes begin with guesses, and side by side.
     pub(super) fn note_running(
         &self,
         limiter: &DeviceLimiter,
-        (predicted_ns, ran_ns): (u64, u64),
-        is_guess: bool,
+        timing_event: &TimingEvent,
+        ran_ns: u64,
         now_ns: u64,
     ) {
+        let predicted_ns = timing_event.predicted_ns.load(Ordering::Relaxed);
         if ran_ns <= limiter.waits_from_ns(predicted_ns, now_ns) {
             return;
         }
         limiter.bucket.note_running(ran_ns, now_ns);
-        let waits_for_own = !is_guess && is_overrun(predicted_ns, ran_ns) && self.is_unsliced(limiter);
+        let waits_for_own = measured_cost_ns(timing_event).is_some_and(|cost_ns| is_overrun(cost_ns, ran_ns))
+            && self.is_unsliced(limiter);
         let holds = |other: &&DeviceLimiter| {
             let is_own = other.position() == limiter.position();
             other.is_metered()

@@ -12,7 +12,7 @@ use super::Launches;
 use super::device_limiter::{DeviceLimiter, TOKENS, WINDOW, now_ns};
 use super::event_clock::Reached;
 use super::stream_state::StreamState;
-use super::timing_event::{has_run_dry, is_guess, is_unproven};
+use super::timing_event::{has_run_dry, is_guess};
 use super::worker::CONTENDED_NS;
 use crate::driver::{Relaxed, real, reentrancy};
 use crate::runtime::devices::Pushed;
@@ -251,9 +251,7 @@ impl Launches {
                 },
                 Err(CUerror::NOT_READY) => {
                     let ran_ns = enter(limiter, view, stream_state, timing_event, seen_ns);
-                    let predicted_ns = timing_event.predicted_ns.load(Ordering::Relaxed);
-                    let times_ns = (predicted_ns, view.scaled(ran_ns));
-                    self.note_running(limiter, times_ns, is_unproven(timing_event), seen_ns);
+                    self.note_running(limiter, timing_event, view.scaled(ran_ns), seen_ns);
                     let look_ns =
                         stream_state.next_look_ns(timing_event, seen_ns, limiter.misprediction.is_recent());
                     pass.look_at(look_ns);

@@ -163,8 +163,19 @@ fn pair(stream_state: &StreamState, stream: Stream) {
     }
 }
 
+/// What a segment should take by what is known now (ns); `None` if one of its kernels was never measured. Its launches were predicted
+/// when they were called, which may be before the first of their kind had run.
+pub(super) fn measured_cost_ns(timing_event: &TimingEvent) -> Option<u64> {
+    let (parts, used) = parts_of(timing_event);
+    let parts = parts.get(..used).unwrap_or(&parts);
+    let known: u64 = parts.iter().map(|part| u64::from(part.count)).sum();
+    let is_measured = known == u64::from(timing_event.count.load(Ordering::Relaxed))
+        && parts.iter().all(|part| COSTS.at(part.index).1 > 0);
+    is_measured.then(|| COSTS.cost_of_parts_ns(parts))
+}
+
 /// Whether a segment has a kernel that was never measured.
-pub(super) fn is_unproven(timing_event: &TimingEvent) -> bool {
+fn is_unproven(timing_event: &TimingEvent) -> bool {
     let (parts, used) = parts_of(timing_event);
     parts.iter().take(used).any(|part| COSTS.at(part.index).1 == 0)
 }

@@ -93,9 +93,10 @@ impl DeviceLimiter {
         self.line.join()
     }
 
-    /// Publishes to the other processes, for a while, that a launch of `cost_ns` waits.
-    pub(super) fn stand_in_line(&self, cost_ns: u64, now_ns: u64) {
-        if let Some(member) = self.member() {
+    /// Publishes to the other processes, for a while, that a launch of `cost_ns` waits. Only the first of this process's launches
+    /// does: the rank of one behind it would keep others back for a launch that cannot go yet, and two such processes each other.
+    pub(super) fn stand_in_line(&self, place: u32, cost_ns: u64, now_ns: u64) {
+        if let Some(member) = self.member().filter(|_| self.line.is_first(place)) {
             self.queue().wait(member, cost_ns, now_ns);
         }
     }

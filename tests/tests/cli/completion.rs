@@ -59,7 +59,7 @@ fn internal_commands_are_not_offered() {
     for shown in ["run", "smi", "usage", "grant", "doctor"] {
         assert!(all.iter().any(|word| word == shown), "{shown}: {all:?}");
     }
-    for hidden in ["arbiter", "attached", "doctor-probe", "node"] {
+    for hidden in ["arbiter", "attached", "doctor-probe"] {
         assert!(all.iter().all(|word| word != hidden), "{hidden}: {all:?}");
     }
     assert_eq!(offered(&fixture, &["vcuda", "usage", "--by", ""]), ["tenant", "namespace", "user"]);

@@ -20,7 +20,7 @@ fn pod(limits: &Value) -> Value {
 fn node(name: &str, gpus: &[(u32, u32)]) -> Value {
     let gpu = |(mem, cores): &(u32, u32)| json!({"id": "GPU-1", "mem": mem, "of": 320, "cores": cores, "shares": 15});
     let gpus: Vec<Value> = gpus.iter().map(gpu).collect();
-    json!({"metadata": {"name": name, "annotations": {"vcuda.io/gpus": json!({"gpus": gpus}).to_string()}}})
+    json!({"metadata": {"name": name, "annotations": {"vcuda.io/gpus": json!({"gpus": gpus, "held": []}).to_string()}}})
 }
 
 fn nodes() -> [Value; 4] {

@@ -301,12 +301,12 @@ fn a_cordoned_gpu_gets_nothing_new_and_stays_so() {
         assert_eq!(shown()["gpus"][1]["cordoned"], false);
         let (_, said) = refused(&fixture, &["grant", "create", "x", "--memory", "1GiB", "--gpu", "0"]);
         assert!(said.contains("cordoned"), "{said}");
-        let table = succeeded(&fixture.vcuda(["node", "gpus"]).output().unwrap());
+        let table = succeeded(&fixture.vcuda(["gpu", "list"]).output().unwrap());
         assert!(table.contains(" cordoned"), "{table}");
         manager.kill_and_restart();
     }
     // The existing grant continues, and can be changed.
     succeeded(&fixture.vcuda(["set", "first", "--memory", "2GiB"]).output().unwrap());
-    succeeded(&fixture.vcuda(["node", "uncordon", "0"]).output().unwrap());
+    succeeded(&fixture.vcuda(["gpu", "uncordon", "0"]).output().unwrap());
     create(&fixture, &["x", "--memory", "1GiB", "--cores", "10", "--gpu", "0"]);
 }

@@ -56,7 +56,7 @@ impl Launches {
         let mut quiet = (limiter.meter.finished(), started_ns);
         loop {
             let now = now_ns();
-            limiter.stand_in_line(predicted.cost_ns, now);
+            limiter.stand_in_line(waiting.place, predicted.cost_ns, now);
             let finished = limiter.meter.finished();
             if finished != quiet.0 {
                 quiet = (finished, now);

@@ -1,7 +1,7 @@
 //! Cases that the fuzzer has found and that were mended, made smaller.
 
 /// Programs that once got less than they might: names, cases, and the least share (percent).
-pub(crate) const HELD_BACK: [(&str, &str, f64); 4] = [
+pub(crate) const HELD_BACK: [(&str, &str, f64); 5] = [
     (
         "two streams that run side by side and are waited for one after the other",
         "lasts 4000
@@ -31,10 +31,19 @@ pub(crate) const HELD_BACK: [(&str, &str, f64); 4] = [
      process 1 4 | L3,2,286,2 L3,2,8,4 D",
         48.0,
     ),
+    (
+        "processes that wait with short launches behind long ones do not keep each other back",
+        "lasts 6000
+     cap 20
+     process 5 6 | L26,1,926,2 P13 L4,2,636,151 D X4 L11,1,926,3 S11 | X3 R18,10 Y10 L16,4,11429,5 L8,8,621,14
+     process 4 6 | L22,1,200,7 L8,8,2500,1 L7,16,10690,4 Q7,134 | L0,32,20,2 L3,2,16513,5 L5,16,10690,15 L5,32,20,19 \
+     | X2 G6,4,50,13 L3,16,10690,4 L20,1,200,109 D | D L15,16,10690,1 G6,16,10690,8 L10,2,16513,3 S10",
+        18.5,
+    ),
 ];
 
 /// Names and cases (`case`).
-pub(crate) const FOUND: [(&str, &str); 33] = [
+pub(crate) const FOUND: [(&str, &str); 34] = [
     (
         "long kernels of several contexts do not run at once: a neighbour would have one slice of three",
         "lasts 8000
@@ -253,6 +262,13 @@ pub(crate) const FOUND: [(&str, &str); 33] = [
      process 1 58 | L38,4,41,14 L0,2,198,24 | L16,32,1828,49
      process 1 83 | L50,1,7,9 | L49,4,326,1 S49 | L45,2,718,1 | P157 L71,4,326,3
      process 1 84 | G35,1,1498,50 | G76,1,1498,45 G61,4,213,9 L32,2,221,3 P154 L7,32,19,27",
+    ),
+    (
+        "a launch that was called before the first of its kind was measured waits for nobody",
+        "lasts 2500
+     cap 10
+     process 1 4 | L0,16,39703,1
+     process 1 4 | L3,8,32832,1",
     ),
 ];
 

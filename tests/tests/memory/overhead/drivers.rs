@@ -161,7 +161,7 @@ fn a_gpu_whose_memory_nvml_does_not_tell_gets_quotas() {
     let fixture = machine("gb10", "");
     let manager = fixture.manager();
     let room = granted(&fixture, "a", "2GiB");
-    let status = succeeded(&fixture.vcuda(["node", "gpus", "--json"]).output().unwrap());
+    let status = succeeded(&fixture.vcuda(["gpu", "list", "--json"]).output().unwrap());
     let status: serde_json::Value = serde_json::from_str(&status).unwrap();
     assert_eq!(status["gpus"][0]["memory_total_bytes"], 119 * GIB, "{status}");
     if let Some(room) = room {
