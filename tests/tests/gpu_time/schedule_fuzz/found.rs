@@ -256,7 +256,7 @@ pub(crate) const FOUND: [(&str, &str); 34] = [
      process 1 4 | L1,4,25,16 L3,4,21000,6 Q3,318",
     ),
     (
-        "graphs that were never measured, of several processes: what takes longer than a guess waits for nobody",
+        "graphs that were never measured, of several processes: what takes longer than a guess waits for no other",
         "lasts 1500
      cap 10
      process 1 58 | L38,4,41,14 L0,2,198,24 | L16,32,1828,49
@@ -264,7 +264,7 @@ pub(crate) const FOUND: [(&str, &str); 34] = [
      process 1 84 | G35,1,1498,50 | G76,1,1498,45 G61,4,213,9 L32,2,221,3 P154 L7,32,19,27",
     ),
     (
-        "a launch that was called before the first of its kind was measured waits for nobody",
+        "a launch that was called before the first of its kind was measured waits for no other",
         "lasts 2500
      cap 10
      process 1 4 | L0,16,39703,1
