@@ -21,7 +21,6 @@ pub(crate) enum Kind {
     Graph,
     GraphNode,
     GraphExec,
-    UserObject,
     Pool,
     Allocation,
     Array,

@@ -1,15 +1,13 @@
 //! Stream capture.
 
-use std::cell::RefCell;
-
 use vcuda_driver_api::cuda::{
     CUgraph, CUgraphEdgeData, CUgraphNode, CUstream, CUstreamCaptureMode, CUstreamCaptureStatus,
 };
 use vcuda_driver_api::prelude::*;
 
-use crate::base::ffi::{get, get_array, put, put_if_wanted};
+use crate::base::ffi::{get, put};
 use crate::base::thread;
-use crate::export::graph::edges::{edge_data, from_edge_data, pairs};
+use crate::export::graph::edges::pairs;
 use crate::object::capture::{EdgeData, Mode, NodeKey, Status};
 use crate::object::graph::{Graph, discard, graph};
 use crate::object::stream::{Role, Stream};
@@ -27,16 +25,6 @@ export! {
     cuStreamEndCapture_ptsz => end::<true>;
     cuStreamIsCapturing => is_capturing::<false>;
     cuStreamIsCapturing_ptsz => is_capturing::<true>;
-    cuStreamGetCaptureInfo => info_v1::<false>;
-    cuStreamGetCaptureInfo_ptsz => info_v1::<true>;
-    cuStreamGetCaptureInfo_v2 => info_v2::<false>;
-    cuStreamGetCaptureInfo_v2_ptsz => info_v2::<true>;
-    cuStreamGetCaptureInfo_v3 => info_v3::<false>;
-    cuStreamGetCaptureInfo_v3_ptsz => info_v3::<true>;
-    cuStreamUpdateCaptureDependencies => update_v1::<false>;
-    cuStreamUpdateCaptureDependencies_ptsz => update_v1::<true>;
-    cuStreamUpdateCaptureDependencies_v2 => update::<false>;
-    cuStreamUpdateCaptureDependencies_v2_ptsz => update::<true>;
     cuThreadExchangeStreamCaptureMode => exchange_mode;
 }
 
@@ -132,121 +120,6 @@ fn raw(status: Status) -> CUstreamCaptureStatus {
 fn is_capturing<const PER_THREAD: bool>(stream: CUstream, place: *mut CUstreamCaptureStatus) -> CUresult {
     let stream = resolve(stream, Null::of(PER_THREAD))?;
     put(place, raw(status(&stream)?))
-}
-
-fn info_v1<const PER_THREAD: bool>(
-    stream: CUstream,
-    place: *mut CUstreamCaptureStatus,
-    id: *mut u64,
-) -> CUresult {
-    let stream = resolve(stream, Null::of(PER_THREAD))?;
-    let status = status(&stream)?;
-    put(place, raw(status))?;
-    if let Status::Active(sequence) = status {
-        put_if_wanted(id, sequence);
-    }
-    Ok(())
-}
-
-fn info_v2<const PER_THREAD: bool>(
-    stream: CUstream,
-    place: *mut CUstreamCaptureStatus,
-    id: *mut u64,
-    into: *mut CUgraph,
-    dependencies: *mut *const CUgraphNode,
-    count: *mut usize,
-) -> CUresult {
-    info_v3::<PER_THREAD>(stream, place, id, into, dependencies, core::ptr::null_mut(), count)
-}
-
-thread_local! {
-    /// The last returned arrays: "valid until the next API call which operates on the stream".
-    static HANDED_OUT: RefCell<(Vec<CUgraphNode>, Vec<CUgraphEdgeData>)> =
-        const { RefCell::new((Vec::new(), Vec::new())) };
-}
-
-fn info_v3<const PER_THREAD: bool>(
-    stream: CUstream,
-    place: *mut CUstreamCaptureStatus,
-    id: *mut u64,
-    into: *mut CUgraph,
-    dependencies: *mut *const CUgraphNode,
-    data: *mut *const CUgraphEdgeData,
-    count: *mut usize,
-) -> CUresult {
-    let stream = resolve(stream, Null::of(PER_THREAD))?;
-    let status = status(&stream)?;
-    if !data.is_null() && dependencies.is_null() {
-        return Err(CUerror::INVALID_VALUE);
-    }
-    put(place, raw(status))?;
-    let Status::Active(sequence) = status else {
-        return Ok(());
-    };
-    let (graph, tail) = capture::with(|captures| (captures.graph(stream.key), captures.tail(stream.key)));
-    let (Some(graph), Some(tail)) = (graph, tail) else {
-        return Ok(());
-    };
-    if !dependencies.is_null() && data.is_null() && tail.iter().any(|(_, data)| *data != EdgeData::default())
-    {
-        return Err(CUerror::LOSSY_QUERY);
-    }
-    put_if_wanted(id, sequence);
-    put_if_wanted(into, CUgraph(graph));
-    put_if_wanted(count, tail.len());
-    let _ = HANDED_OUT.try_with(|arrays| {
-        let mut arrays = arrays.borrow_mut();
-        *arrays = tail.iter().map(|(node, data)| (CUgraphNode(*node), edge_data(*data))).unzip();
-        put_if_wanted(dependencies, arrays.0.as_ptr());
-        put_if_wanted(data, arrays.1.as_ptr());
-    });
-    Ok(())
-}
-
-fn update_v1<const PER_THREAD: bool>(
-    stream: CUstream,
-    dependencies: *mut CUgraphNode,
-    count: usize,
-    flags: c_uint,
-) -> CUresult {
-    update::<PER_THREAD>(stream, dependencies, core::ptr::null(), count, flags)
-}
-
-fn update<const PER_THREAD: bool>(
-    stream: CUstream,
-    dependencies: *mut CUgraphNode,
-    data: *const CUgraphEdgeData,
-    count: usize,
-    flags: c_uint,
-) -> CUresult {
-    let stream = resolve(stream, Null::of(PER_THREAD))?;
-    let nodes = get_array(dependencies.cast_const(), count)?;
-    let data = if data.is_null() { None } else { Some(get_array(data, count)?) };
-    let new = nodes.iter().enumerate().map(|(index, node)| {
-        let data = data.as_ref().and_then(|data| data.get(index)).map_or(EdgeData::default(), from_edge_data);
-        (node.0, data)
-    });
-    capture::with(|captures| {
-        let Some(mut tail) = captures.tail(stream.key) else {
-            return Err(CUerror::ILLEGAL_STATE);
-        };
-        match flags {
-            0 => {
-                for edge in new {
-                    if !tail.contains(&edge) {
-                        tail.push(edge);
-                    }
-                }
-            }
-            1 => tail = new.collect(),
-            _ => return Err(CUerror::INVALID_VALUE),
-        }
-        let into =
-            captures.graph(stream.key).and_then(crate::object::graph::find).ok_or(CUerror::ILLEGAL_STATE)?;
-        into.check_dependencies(&tail)?;
-        captures.set_tail(stream.key, tail);
-        Ok(())
-    })
 }
 
 fn exchange_mode(mode: *mut CUstreamCaptureMode) -> CUresult {

@@ -61,7 +61,6 @@ pub(crate) fn exports() -> impl Iterator<Item = &'static Export> {
         crate::export::graph::executable::EXPORTS,
         crate::export::graph::whole::EXPORTS,
         crate::export::graph::node::EXPORTS,
-        crate::export::graph::user_object::EXPORTS,
         crate::export::host_function::EXPORTS,
         crate::export::launch::EXPORTS,
         crate::export::launch_old::EXPORTS,

@@ -5,9 +5,8 @@
 pub(crate) mod frozen;
 pub(crate) mod node;
 pub(crate) mod topology;
-pub(crate) mod user_object;
 
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
@@ -19,26 +18,19 @@ use crate::object::capture::{EdgeData, NodeKey};
 use crate::object::graph::frozen::{Frozen, Step};
 use crate::object::graph::node::Operation;
 use crate::object::graph::topology::Topology;
-use crate::object::graph::user_object::Reference;
 
 static GRAPHS: Table<Graph> = Table::new(Kind::Graph);
 static NODES: Table<Owner> = Table::new(Kind::GraphNode);
 
 /// Entry of a node's handle: its graph, where the handle is the key.
 #[derive(Debug)]
-struct Owner {
-    graph: Weak<Graph>,
-    /// `cuGraphNodeGetLocalId`.
-    id: u32,
-}
+struct Owner(Weak<Graph>);
 
 /// A graph.
 #[derive(Debug)]
 pub(crate) struct Graph {
     /// Handle in the program.
     pub(crate) handle: usize,
-    /// Id for `cuGraphGetId`, unique among graphs and executable graphs.
-    pub(crate) id: u32,
     /// Whether it belongs to a child graph node, so that the program cannot destroy it.
     is_embedded: AtomicBool,
     /// Number of living executable graphs made of it.
@@ -51,17 +43,11 @@ pub(crate) struct Graph {
 pub(crate) struct Body {
     /// Nodes and edges.
     pub(crate) topology: Topology<Operation>,
-    /// References to user objects that the graph owns.
-    pub(crate) references: Vec<Reference>,
-    /// Number of nodes made so far, the next node's id.
-    made: u32,
-    /// In a clone: its nodes by the original's (`cuGraphNodeFindInClone`).
-    pub(crate) copies: HashMap<NodeKey, NodeKey>,
 }
 
 impl Body {
-    /// Whether it has allocation or free nodes, directly or in a moved child graph. Then nodes and edges cannot be removed,
-    /// and it cannot be cloned or embedded, except by moving.
+    /// Whether it has allocation or free nodes, directly or in a moved child graph. Then it cannot be embedded, except
+    /// by moving.
     pub(crate) fn has_memory_nodes(&self) -> bool {
         self.topology.nodes().iter().any(|node| match &node.payload {
             Operation::Child(child) => child.with(|body| body.has_memory_nodes()),
@@ -70,18 +56,11 @@ impl Body {
     }
 }
 
-/// The id of a graph or executable graph, unique over the life of the process.
-pub(crate) fn next_id() -> u32 {
-    static IDS: AtomicU32 = AtomicU32::new(1);
-    IDS.fetch_add(1, Ordering::Relaxed)
-}
-
 impl Graph {
     fn insert(is_embedded: bool) -> Arc<Graph> {
         GRAPHS
             .insert_with(|handle| Graph {
                 handle,
-                id: next_id(),
                 is_embedded: AtomicBool::new(is_embedded),
                 instances: AtomicUsize::new(0),
                 body: Mutex::default(),
@@ -122,15 +101,9 @@ impl Graph {
                 return Err(CUerror::INVALID_VALUE);
             }
         }
-        let key = NODES.insert(self.owner_of_next(&mut body));
+        let key = NODES.insert(Owner(Arc::downgrade(self)));
         body.topology.add(key, operation, dependencies)?;
         Ok(key)
-    }
-
-    fn owner_of_next(self: &Arc<Graph>, body: &mut Body) -> Owner {
-        let id = body.made;
-        body.made += 1;
-        Owner { graph: Arc::downgrade(self), id }
     }
 
     /// Whether it belongs to a child graph node.
@@ -167,50 +140,20 @@ impl Graph {
         self.body.lock().topology.check(dependencies)
     }
 
-    /// Whether a node counts as joined at the end of a capture: it is reachable, or was removed from the graph ("nodes
-    /// unreachable due to direct actions on the graph do not trigger CUDA_ERROR_STREAM_CAPTURE_UNJOINED").
+    /// Whether a node counts as joined at the end of a capture.
     pub(crate) fn is_joined(&self, tail: &[(NodeKey, EdgeData)], node: NodeKey) -> bool {
-        let body = self.body.lock();
-        body.topology.get(node).is_none() || body.topology.is_reachable(tail, node)
+        self.body.lock().topology.is_reachable(tail, node)
     }
 
-    /// Removes a node.
-    ///
-    /// # Errors
-    /// `INVALID_VALUE` if the graph has memory nodes.
-    pub(crate) fn remove(&self, key: NodeKey) -> CUresult {
-        let mut body = self.body.lock();
-        if body.has_memory_nodes() {
-            return Err(CUerror::INVALID_VALUE);
-        }
-        let operation = body.topology.remove(key).ok_or(CUerror::INVALID_VALUE)?;
-        drop(body);
-        forget(key, &operation);
-        Ok(())
-    }
-
-    /// An independent copy.
+    /// A copy for a child graph node.
     ///
     /// # Errors
     /// `INVALID_VALUE` for a graph with memory nodes.
-    pub(crate) fn copy(&self, is_embedded: bool) -> Result<Arc<Graph>, CUerror> {
+    pub(crate) fn copy(&self) -> Result<Arc<Graph>, CUerror> {
         if self.with(|body| body.has_memory_nodes()) {
             return Err(CUerror::INVALID_VALUE);
         }
-        let copy = Graph::thaw(&self.freeze(), is_embedded)?;
-        let references = self.references();
-        copy.with(|body| body.references = references);
-        Ok(copy)
-    }
-
-    /// Copies of the references to user objects of the graph and its embedded graphs.
-    pub(crate) fn references(&self) -> Vec<Reference> {
-        let body = self.body.lock();
-        let children = body.topology.nodes().iter().filter_map(|node| match &node.payload {
-            Operation::Child(child) => Some(child.references()),
-            _ => None,
-        });
-        children.flatten().chain(body.references.iter().cloned()).collect()
+        Graph::thaw(&self.freeze())
     }
 
     /// The present content, without handles.
@@ -222,21 +165,22 @@ impl Graph {
         })
     }
 
-    /// A graph with this content.
-    pub(crate) fn thaw(frozen: &Frozen, is_embedded: bool) -> Result<Arc<Graph>, CUerror> {
-        let graph = Graph::insert(is_embedded);
+    /// A graph with this content, for a child graph node.
+    pub(crate) fn thaw(frozen: &Frozen) -> Result<Arc<Graph>, CUerror> {
+        let graph = Graph::insert(true);
         let order = frozen.order().map_err(|_| CUerror::INVALID_VALUE)?;
         let mut body = graph.body.lock();
+        let mut copies = HashMap::new();
         for node in order.iter().filter_map(|position| frozen.nodes().get(*position)) {
             let operation = match &node.payload {
                 Step::Do(operation) => operation.clone(),
-                Step::Embedded(child) => Operation::Child(Graph::thaw(child, true)?),
+                Step::Embedded(child) => Operation::Child(Graph::thaw(child)?),
             };
-            let copied = |edge: &topology::Edge| body.copies.get(&edge.from).map(|from| (*from, edge.data));
+            let copied = |edge: &topology::Edge| copies.get(&edge.from).map(|from| (*from, edge.data));
             let dependencies: Vec<_> = node.dependencies.iter().filter_map(copied).collect();
-            let key = NODES.insert(graph.owner_of_next(&mut body));
+            let key = NODES.insert(Owner(Arc::downgrade(&graph)));
             body.topology.add(key, operation, &dependencies)?;
-            body.copies.insert(node.key, key);
+            copies.insert(node.key, key);
         }
         drop(body);
         Ok(graph)
@@ -251,7 +195,7 @@ fn is_from_a_node(address: u64, body: &Body) -> bool {
             .is_some_and(|range| range.kind == crate::object::memory::Kind::Graph)
 }
 
-/// Ends a removed node's handle, and its embedded graph.
+/// Ends a node's handle, and its embedded graph.
 fn forget(key: NodeKey, operation: &Operation) {
     NODES.remove(key);
     if let Operation::Child(child) = operation {
@@ -282,13 +226,8 @@ pub(crate) fn node(handle: CUgraphNode) -> Result<(Arc<Graph>, NodeKey), CUerror
     crate::base::thread::permit()?;
     crate::object::process::process()?;
     let owner = NODES.get(handle.0).ok_or(CUerror::INVALID_VALUE)?;
-    let graph = owner.graph.upgrade().ok_or(CUerror::INVALID_VALUE)?;
+    let graph = owner.0.upgrade().ok_or(CUerror::INVALID_VALUE)?;
     Ok((graph, handle.0))
-}
-
-/// The id of a node within its graph.
-pub(crate) fn local_id(key: NodeKey) -> u32 {
-    NODES.get(key).map_or(0, |owner| owner.id)
 }
 
 /// Ends a graph with its nodes.

@@ -1,5 +1,5 @@
 //! Executable graphs: `plan.rs` makes the commands of a launch, `schedule.rs` computes the time of concurrent kernels,
-//! `update.rs` changes nodes.
+//! `update.rs` compares graphs.
 
 pub(crate) mod executable;
 pub(crate) mod plan;
@@ -8,9 +8,8 @@ pub(crate) mod update;
 
 use std::sync::Arc;
 
-use vcuda_driver_api::{CUerror, CUresult};
+use vcuda_driver_api::CUerror;
 
-use crate::object::capture::NodeKey;
 use crate::object::graph::Graph;
 use crate::semantics::capture;
 
@@ -24,15 +23,4 @@ pub(crate) fn give_away(graph: Arc<Graph>) -> Result<Arc<Graph>, CUerror> {
         return Err(CUerror::INVALID_VALUE);
     }
     Ok(graph)
-}
-
-/// Removes a node.
-///
-/// # Errors
-/// `INVALID_VALUE` if the graph has memory nodes, or if a capture goes into it.
-pub(crate) fn remove(graph: &Graph, key: NodeKey) -> CUresult {
-    if capture::is_open(graph.handle) {
-        return Err(CUerror::INVALID_VALUE);
-    }
-    graph.remove(key)
 }

@@ -46,8 +46,8 @@ enum Task {
 
 #[derive(Debug)]
 struct Item {
-    /// The marker before the task and the gate behind it; `None` for a task outside streams.
-    place: Option<(Ticket, Ticket)>,
+    /// The marker before the task and the gate behind it.
+    place: (Ticket, Ticket),
     task: Task,
 }
 
@@ -109,28 +109,18 @@ pub(crate) fn spin(stream: &Stream, address: u64, sms: u32) -> CUresult {
     };
     GPU.start()?;
     let place = ordering::mark_and_hold(stream, Command::Spin { sms })?;
-    GPU.hand_over(Some(place), Task::Memory(vec![wait]));
-    Ok(())
-}
-
-/// Queues a function outside of streams (a user object's destructor).
-///
-/// # Errors
-/// `CUDA_ERROR_OUT_OF_MEMORY` if no thread can be started.
-pub(crate) fn call_soon(function: HostFunction) -> CUresult {
-    HOST.start()?;
-    HOST.hand_over(None, Task::Call(function));
+    GPU.hand_over(place, Task::Memory(vec![wait]));
     Ok(())
 }
 
 impl Worker {
     fn put_in(&'static self, stream: &Stream, task: Task) -> CUresult {
         self.start()?;
-        self.hand_over(Some(ordering::mark_and_hold(stream, Command::Gate)?), task);
+        self.hand_over(ordering::mark_and_hold(stream, Command::Gate)?, task);
         Ok(())
     }
 
-    fn hand_over(&self, place: Option<(Ticket, Ticket)>, task: Task) {
+    fn hand_over(&self, place: (Ticket, Ticket), task: Task) {
         self.new.lock().push(Item { place, task });
         self.wake.notify_one();
     }
@@ -184,7 +174,8 @@ const LONG: Duration = Duration::from_micros(500);
 
 /// Continues an item; true when it is finished and the stream may continue.
 fn step(client: &Client, item: &mut Item) -> bool {
-    if item.place.is_some_and(|(marker, _)| !client.is_done(marker)) {
+    let (marker, gate) = item.place;
+    if !client.is_done(marker) {
         return false;
     }
     // "The start of execution has the same effect as synchronizing an event recorded in the same stream
@@ -208,8 +199,6 @@ fn step(client: &Client, item: &mut Item) -> bool {
             }
         }
     }
-    if let Some((_, gate)) = item.place {
-        client.open_gate(gate);
-    }
+    client.open_gate(gate);
     true
 }

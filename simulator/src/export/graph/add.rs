@@ -141,7 +141,7 @@ fn add_child(
     count: usize,
     child: CUgraph,
 ) -> CUresult {
-    Place::new(node, handle, dependencies, count).add(|| Ok(Operation::Child(graph(child)?.copy(true)?)))
+    Place::new(node, handle, dependencies, count).add(|| Ok(Operation::Child(graph(child)?.copy()?)))
 }
 
 fn add_empty(

@@ -5,13 +5,10 @@ use std::sync::Arc;
 use vcuda_driver_api::prelude::*;
 
 use crate::base::ffi::{get, put, put_at, put_if_wanted};
-use crate::export::graph::parameters::{self, widened};
-use crate::object::graph::frozen::Step;
 use crate::object::graph::node::Operation;
-use crate::object::graph::{Graph, graph, node};
+use crate::object::graph::{Graph, graph};
 use crate::semantics::capture;
-use crate::semantics::graph::executable::{Executable, State, destroy, executable};
-use crate::semantics::graph::update::{Misfit, fits, update};
+use crate::semantics::graph::executable::{Executable, destroy, executable};
 use crate::semantics::stream::{Null, resolve};
 
 export! {
@@ -20,7 +17,6 @@ export! {
     cuGraphInstantiateWithFlags => instantiate_with_flags;
     cuGraphInstantiateWithParams => instantiate_with_params::<false>;
     cuGraphInstantiateWithParams_ptsz => instantiate_with_params::<true>;
-    cuGraphExecGetFlags => get_flags;
     cuGraphLaunch => launch::<false>;
     cuGraphLaunch_ptsz => launch::<true>;
     cuGraphUpload => upload::<false>;
@@ -28,17 +24,6 @@ export! {
     cuGraphExecDestroy => destroy;
     cuGraphExecUpdate => update_v1;
     cuGraphExecUpdate_v2 => update_with_info;
-    cuGraphExecKernelNodeSetParams => set_kernel_v1;
-    cuGraphExecKernelNodeSetParams_v2 => set_kernel;
-    cuGraphExecMemcpyNodeSetParams => set_copy;
-    cuGraphExecMemsetNodeSetParams => set_set;
-    cuGraphExecHostNodeSetParams => set_host;
-    cuGraphExecChildGraphNodeSetParams => set_child;
-    cuGraphExecEventRecordNodeSetEvent => set_recorded_event;
-    cuGraphExecEventWaitNodeSetEvent => set_awaited_event;
-    cuGraphExecNodeSetParams => set_tagged;
-    cuGraphNodeSetEnabled => set_enabled;
-    cuGraphNodeGetEnabled => get_enabled;
 }
 
 const UPLOAD: u64 = CUgraphInstantiate_flags::UPLOAD.0 as u64;
@@ -135,10 +120,6 @@ fn instantiate_with_params<const PER_THREAD: bool>(
     put(place, CUgraphExec(made.map_err(|(error, _)| error)?.handle))
 }
 
-fn get_flags(handle: CUgraphExec, place: *mut u64) -> CUresult {
-    put(place, executable(handle)?.flags)
-}
-
 /// Launches a graph. In a capturing stream it becomes a child graph node (Programming Guide, "Creating a Graph Using Stream
 /// Capture").
 fn launch<const PER_THREAD: bool>(handle: CUgraphExec, stream: CUstream) -> CUresult {
@@ -147,7 +128,7 @@ fn launch<const PER_THREAD: bool>(handle: CUgraphExec, stream: CUstream) -> CUre
     match capture::intercept(&stream)? {
         Some(recording) => {
             let nodes = executable.with(|state| state.nodes.clone());
-            recording.add(Operation::Child(Graph::thaw(&nodes, true)?)).map(drop)
+            recording.add(Operation::Child(Graph::thaw(&nodes)?)).map(drop)
         }
         None => executable.launch(&stream),
     }
@@ -192,140 +173,11 @@ fn update_with_info(handle: CUgraphExec, new: CUgraph, info: *mut CUgraphExecUpd
     report(CUgraphExecUpdateResult::ERROR, 0, 0)?;
     let executable = executable(handle)?;
     let new = graph(new)?;
-    let (nodes, references) = (new.freeze(), new.references());
-    let take_over = |state: &mut State| -> Result<(), Misfit> {
-        update(&mut state.nodes, &nodes)?;
-        state.references = references;
-        Ok(())
-    };
-    match executable.change(take_over) {
+    match executable.update(&new.freeze()) {
         Ok(()) => report(CUgraphExecUpdateResult::SUCCESS, 0, 0),
         Err(misfit) => {
             report(misfit.result, misfit.node, misfit.from)?;
             Err(CUerror::GRAPH_EXEC_UPDATE_FAILURE)
         }
     }
-}
-
-/// Replaces the parameters of a node, named by its handle in the original graph.
-///
-/// # Errors
-/// `INVALID_VALUE` for a node of another graph, another kind, or a forbidden change; `NOT_SUPPORTED` for allocation and
-/// free nodes.
-fn set(handle: CUgraphExec, node: CUgraphNode, mut operation: Operation) -> CUresult {
-    executable(handle)?.change(|state| match state.nodes.get_mut(node.0).map(|node| &mut node.payload) {
-        Some(Step::Do(old)) => {
-            if old.is_memory_node() {
-                return Err(CUerror::NOT_SUPPORTED);
-            }
-            operation.keep_attributes_of(old);
-            fits(old, &operation).map_err(|_| CUerror::INVALID_VALUE)?;
-            *old = operation;
-            Ok(())
-        }
-        _ => Err(CUerror::INVALID_VALUE),
-    })
-}
-
-fn set_kernel_v1(
-    handle: CUgraphExec,
-    node: CUgraphNode,
-    params: *const CUDA_KERNEL_NODE_PARAMS_v1,
-) -> CUresult {
-    set(handle, node, parameters::kernel(&widened(&get(params)?))?)
-}
-
-fn set_kernel(handle: CUgraphExec, node: CUgraphNode, params: *const CUDA_KERNEL_NODE_PARAMS) -> CUresult {
-    set(handle, node, parameters::kernel(&get(params)?)?)
-}
-
-/// "Both the instantiation-time memory operands and the memory operands in copyParams must be 1-dimensional."
-fn set_copy(
-    handle: CUgraphExec,
-    node: CUgraphNode,
-    params: *const CUDA_MEMCPY3D,
-    context: CUcontext,
-) -> CUresult {
-    let new = get(params)?;
-    let is_linear = |params: &CUDA_MEMCPY3D| params.Height <= 1 && params.Depth <= 1;
-    let was_linear =
-        executable(handle)?.with(|state| match state.nodes.get(node.0).map(|node| &node.payload) {
-            Some(Step::Do(Operation::Copy(old, _))) => is_linear(&old.params),
-            _ => false,
-        });
-    if !was_linear || !is_linear(&new) {
-        return Err(CUerror::INVALID_VALUE);
-    }
-    set(handle, node, parameters::copy(params, context)?)
-}
-
-fn set_set(
-    handle: CUgraphExec,
-    node: CUgraphNode,
-    params: *const CUDA_MEMSET_NODE_PARAMS,
-    context: CUcontext,
-) -> CUresult {
-    set(handle, node, parameters::set(params, context)?)
-}
-
-fn set_host(handle: CUgraphExec, node: CUgraphNode, params: *const CUDA_HOST_NODE_PARAMS) -> CUresult {
-    set(handle, node, parameters::host(params)?)
-}
-
-fn set_child(handle: CUgraphExec, node: CUgraphNode, child: CUgraph) -> CUresult {
-    let new = graph(child)?.freeze();
-    executable(handle)?.change(|state| match state.nodes.get_mut(node.0).map(|node| &mut node.payload) {
-        Some(Step::Embedded(old)) => update(old, &new).map_err(|_| CUerror::INVALID_VALUE),
-        _ => Err(CUerror::INVALID_VALUE),
-    })
-}
-
-fn set_recorded_event(handle: CUgraphExec, node: CUgraphNode, event: CUevent) -> CUresult {
-    set(handle, node, Operation::EventRecord(parameters::event(event)?))
-}
-
-fn set_awaited_event(handle: CUgraphExec, node: CUgraphNode, event: CUevent) -> CUresult {
-    set(handle, node, Operation::EventWait(parameters::event(event)?))
-}
-
-fn set_tagged(handle: CUgraphExec, node: CUgraphNode, params: *mut CUgraphNodeParams) -> CUresult {
-    match get(params.cast_const())?.r#type {
-        CUgraphNodeType::MEM_ALLOC | CUgraphNodeType::MEM_FREE => Err(CUerror::NOT_SUPPORTED),
-        CUgraphNodeType::GRAPH => match parameters::tagged(params)? {
-            Operation::Child(child) => {
-                let done = set_child(handle, node, CUgraph(child.handle));
-                crate::object::graph::discard(child.handle);
-                done
-            }
-            _ => Err(CUerror::INVALID_VALUE),
-        },
-        _ => set(handle, node, parameters::tagged(params)?),
-    }
-}
-
-/// "Currently only kernel, memset and memcpy nodes are supported." "hNode must not have been removed from the
-/// original graph."
-fn set_enabled(handle: CUgraphExec, key: CUgraphNode, is_enabled: c_uint) -> CUresult {
-    executable(handle)?.change(|state| {
-        match state.nodes.get(key.0).map(|node| &node.payload) {
-            Some(Step::Do(operation)) if operation.can_be_disabled() => {}
-            _ => return Err(CUerror::INVALID_VALUE),
-        }
-        if is_enabled == 0 {
-            state.disabled.insert(key.0);
-        } else {
-            state.disabled.remove(&key.0);
-        }
-        Ok(())
-    })
-}
-
-fn get_enabled(handle: CUgraphExec, key: CUgraphNode, place: *mut c_uint) -> CUresult {
-    let executable = executable(handle)?;
-    node(key)?;
-    let is_enabled = executable.with(|state| match state.nodes.get(key.0).map(|node| &node.payload) {
-        Some(Step::Do(operation)) if operation.can_be_disabled() => Ok(!state.disabled.contains(&key.0)),
-        _ => Err(CUerror::INVALID_VALUE),
-    })?;
-    put(place, c_uint::from(is_enabled))
 }

@@ -33,22 +33,6 @@ pub(crate) fn widened(old: &CUDA_KERNEL_NODE_PARAMS_v1) -> CUDA_KERNEL_NODE_PARA
     }
 }
 
-/// Kernel parameters as the structure of CUDA before 12.
-pub(crate) fn narrowed(new: &CUDA_KERNEL_NODE_PARAMS) -> CUDA_KERNEL_NODE_PARAMS_v1 {
-    CUDA_KERNEL_NODE_PARAMS_v1 {
-        func: new.func,
-        gridDimX: new.gridDimX,
-        gridDimY: new.gridDimY,
-        gridDimZ: new.gridDimZ,
-        blockDimX: new.blockDimX,
-        blockDimY: new.blockDimY,
-        blockDimZ: new.blockDimZ,
-        sharedMemBytes: new.sharedMemBytes,
-        kernelParams: new.kernelParams,
-        extra: new.extra,
-    }
-}
-
 /// A kernel node. Either `func` or `kern` names what runs; a kernel is one of `ctx`, or of the current context.
 ///
 /// # Errors
@@ -201,7 +185,7 @@ pub(crate) fn tagged(params: *mut CUgraphNodeParams) -> Result<Operation, CUerro
             let node = get(value.cast::<CUDA_CHILD_GRAPH_NODE_PARAMS>())?;
             let graph = crate::object::graph::graph(node.graph)?;
             match node.ownership {
-                CUgraphChildGraphNodeOwnership::CLONE => graph.copy(true).map(Operation::Child),
+                CUgraphChildGraphNodeOwnership::CLONE => graph.copy().map(Operation::Child),
                 CUgraphChildGraphNodeOwnership::MOVE => give_away(graph).map(Operation::Child),
                 _ => Err(CUerror::INVALID_VALUE),
             }
@@ -230,67 +214,6 @@ pub(crate) fn moves_child(params: *mut CUgraphNodeParams) -> bool {
     is_child
         && get(value_of(params).cast::<CUDA_CHILD_GRAPH_NODE_PARAMS>())
             .is_ok_and(|node| node.ownership == CUgraphChildGraphNodeOwnership::MOVE)
-}
-
-/// The tagged union for `cuGraphNodeGetParams`; the node owns the arrays.
-///
-/// # Errors
-/// `NOT_SUPPORTED` for batches of memory operations (docs/hardware.md, "graphs").
-pub(crate) fn of_operation(operation: &Operation) -> Result<CUgraphNodeParams, CUerror> {
-    // SAFETY: integers, handles and raw pointers only, for which zero is a value.
-    let mut params: CUgraphNodeParams = unsafe { core::mem::zeroed() };
-    params.r#type = operation.kind();
-    let value = &mut params.value;
-    match operation {
-        Operation::Kernel(kernel) => value.kernel = of_kernel(kernel),
-        Operation::Copy(transfer, context) => {
-            value.memcpy = CUDA_MEMCPY_NODE_PARAMS {
-                flags: 0,
-                reserved: 0,
-                copyCtx: CUcontext(*context),
-                copyParams: transfer.params,
-            }
-        }
-        Operation::Set(fill, context) => {
-            let of = fill.params;
-            value.memset = CUDA_MEMSET_NODE_PARAMS_v2 {
-                dst: of.dst,
-                pitch: of.pitch,
-                value: of.value,
-                elementSize: of.elementSize,
-                width: of.width,
-                height: of.height,
-                ctx: CUcontext(*context),
-            }
-        }
-        Operation::Host(host) => {
-            value.host = CUDA_HOST_NODE_PARAMS_v2 {
-                r#fn: Some(host.function),
-                userData: host.data,
-                syncMode: 0,
-                ctx: CUcontext::NULL,
-            }
-        }
-        // "Set when params are queried to prevent accidentally reusing the driver-owned graph object".
-        Operation::Child(child) => {
-            value.graph = CUDA_CHILD_GRAPH_NODE_PARAMS {
-                graph: CUgraph(child.handle),
-                ownership: CUgraphChildGraphNodeOwnership::INVALID,
-            }
-        }
-        Operation::Empty => {}
-        Operation::EventRecord(event) => {
-            value.eventRecord =
-                CUDA_EVENT_RECORD_NODE_PARAMS { event: CUevent(event.handle), ctx: CUcontext::NULL }
-        }
-        Operation::EventWait(event) => {
-            value.eventWait = CUDA_EVENT_WAIT_NODE_PARAMS { event: CUevent(event.handle) }
-        }
-        Operation::Alloc(allocation) => value.alloc = of_allocation(allocation),
-        Operation::Free(address) => value.free = CUDA_MEM_FREE_NODE_PARAMS { dptr: *address },
-        Operation::Memory(_) => return Err(CUerror::NOT_SUPPORTED),
-    }
-    Ok(params)
 }
 
 /// The event of a handle, with the error code of graph functions.

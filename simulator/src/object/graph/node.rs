@@ -68,20 +68,8 @@ impl Operation {
         }
     }
 
-    /// Copies the state that parameters do not contain: a kernel's attributes.
-    pub(crate) fn keep_attributes_of(&mut self, old: &Operation) {
-        if let (Operation::Kernel(new), Operation::Kernel(old)) = (self, old) {
-            new.is_cooperative = old.is_cooperative;
-        }
-    }
-
     /// Whether it allocates or frees, which restricts what may be done with its graph.
     pub(crate) fn is_memory_node(&self) -> bool {
         matches!(self, Operation::Alloc(_) | Operation::Free(_))
-    }
-
-    /// Whether `cuGraphNodeSetEnabled` accepts it ("currently only kernel, memset and memcpy nodes").
-    pub(crate) fn can_be_disabled(&self) -> bool {
-        matches!(self, Operation::Kernel(_) | Operation::Copy(..) | Operation::Set(..))
     }
 }

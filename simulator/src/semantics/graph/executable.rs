@@ -5,7 +5,6 @@
 //! with independent kernels.
 
 use core::sync::atomic::{AtomicUsize, Ordering};
-use std::collections::HashSet;
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
@@ -17,11 +16,11 @@ use crate::base::thread::permit;
 use crate::object::capture::NodeKey;
 use crate::object::graph::Graph;
 use crate::object::graph::frozen::Frozen;
-use crate::object::graph::user_object::Reference;
 use crate::object::graph_memory::{self, GraphBlock};
 use crate::object::process::process;
 use crate::object::stream::Stream;
 use crate::semantics::graph::plan::{Action, free, plan, submit};
+use crate::semantics::graph::update::{Misfit, update};
 use crate::semantics::{effects, ordering};
 
 static EXECUTABLES: Table<Executable> = Table::new(Kind::GraphExec);
@@ -31,10 +30,8 @@ static EXECUTABLES: Table<Executable> = Table::new(Kind::GraphExec);
 pub(crate) struct Executable {
     /// Handle in the program.
     pub(crate) handle: usize,
-    /// `cuGraphExecGetId`.
-    pub(crate) id: u32,
     /// Flags given to instantiate, without the upload.
-    pub(crate) flags: u64,
+    flags: u64,
     graph: Weak<Graph>,
     state: Mutex<State>,
 }
@@ -44,10 +41,6 @@ pub(crate) struct Executable {
 pub(crate) struct State {
     /// Its nodes, with the handles of the original graph's.
     pub(crate) nodes: Frozen,
-    /// References to user objects of the original graph.
-    pub(crate) references: Vec<Reference>,
-    /// Disabled nodes.
-    pub(crate) disabled: HashSet<NodeKey>,
     plan: Arc<[Action]>,
     /// End of the last launch: "each launch is ordered behind any previous launches".
     last: Option<Ticket>,
@@ -66,23 +59,11 @@ impl Executable {
         flags: u64,
     ) -> Result<Arc<Executable>, (CUerror, Option<NodeKey>)> {
         let nodes = graph.freeze();
-        let plan = plan(&nodes, &HashSet::new()).map_err(|node| (CUerror::INVALID_VALUE, Some(node)))?;
+        let plan = plan(&nodes).map_err(|node| (CUerror::INVALID_VALUE, Some(node)))?;
         crate::object::graph::count_instance(graph).map_err(|error| (error, None))?;
-        let state = State {
-            nodes,
-            references: graph.references(),
-            disabled: HashSet::new(),
-            plan: plan.into(),
-            last: None,
-            in_flight: Arc::default(),
-        };
-        let make = |handle| Executable {
-            handle,
-            id: crate::object::graph::next_id(),
-            flags,
-            graph: Arc::downgrade(graph),
-            state: Mutex::new(state),
-        };
+        let state = State { nodes, plan: plan.into(), last: None, in_flight: Arc::default() };
+        let make =
+            |handle| Executable { handle, flags, graph: Arc::downgrade(graph), state: Mutex::new(state) };
         Ok(EXECUTABLES.insert_with(make).1)
     }
 
@@ -91,15 +72,15 @@ impl Executable {
         look(&self.state.lock())
     }
 
-    /// Changes nodes for future launches. A failed change has no effect.
+    /// Takes over a graph's parameters for future launches; all or none.
     ///
     /// # Errors
-    /// Those of the change.
-    pub(crate) fn change<E>(&self, change: impl FnOnce(&mut State) -> Result<(), E>) -> Result<(), E> {
+    /// The first misfit.
+    pub(crate) fn update(&self, new: &Frozen) -> Result<(), Misfit> {
         let mut state = self.state.lock();
-        change(&mut state)?;
+        update(&mut state.nodes, new)?;
         // The shape is that of the instantiation, so an order exists.
-        if let Ok(actions) = plan(&state.nodes, &state.disabled) {
+        if let Ok(actions) = plan(&state.nodes) {
             state.plan = actions.into();
         }
         Ok(())
@@ -204,13 +185,6 @@ fn submit_all(plan: &[Action], stream: &Stream) -> Result<Ticket, CUerror> {
 
 impl Drop for Executable {
     fn drop(&mut self) {
-        let state = self.state.get_mut();
-        let references = core::mem::take(&mut state.references);
-        if let Some(last) = state.last
-            && !references.is_empty()
-        {
-            effects::add(last, Box::new(move || drop(references)));
-        }
         if let Some(graph) = self.graph.upgrade() {
             graph.instances.fetch_sub(1, Ordering::Relaxed);
         }

@@ -93,9 +93,9 @@ impl Group {
 ///
 /// # Errors
 /// A node of a cycle.
-pub(super) fn plan(nodes: &Frozen, disabled: &HashSet<NodeKey>) -> Result<Vec<Action>, NodeKey> {
+pub(super) fn plan(nodes: &Frozen) -> Result<Vec<Action>, NodeKey> {
     let mut actions = Vec::new();
-    extend(nodes, disabled, &mut actions)?;
+    extend(nodes, &mut actions)?;
     let freed: HashSet<u64> = actions
         .iter()
         .filter_map(|a| if let Action::Free(address) = a { Some(*address) } else { None })
@@ -114,17 +114,14 @@ pub(super) fn plan(nodes: &Frozen, disabled: &HashSet<NodeKey>) -> Result<Vec<Ac
     Ok(actions)
 }
 
-fn extend(nodes: &Frozen, disabled: &HashSet<NodeKey>, actions: &mut Vec<Action>) -> Result<(), NodeKey> {
+fn extend(nodes: &Frozen, actions: &mut Vec<Action>) -> Result<(), NodeKey> {
     let mut group = Group::default();
     for node in nodes.order()?.into_iter().filter_map(|position| nodes.nodes().get(position)) {
         let operation = match &node.payload {
-            Step::Do(operation) if disabled.contains(&node.key) && operation.can_be_disabled() => {
-                &Operation::Empty
-            }
             Step::Do(operation) => operation,
             Step::Embedded(child) => {
                 group.flush(actions);
-                extend(child, disabled, actions)?;
+                extend(child, actions)?;
                 continue;
             }
         };

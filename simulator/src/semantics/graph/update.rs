@@ -79,7 +79,7 @@ fn take(old: &mut Frozen, new: &Frozen) {
 ///
 /// # Errors
 /// Report of `cuGraphExecUpdate`.
-pub(crate) fn fits(old: &Operation, new: &Operation) -> Result<(), CUgraphExecUpdateResult> {
+fn fits(old: &Operation, new: &Operation) -> Result<(), CUgraphExecUpdateResult> {
     use CUgraphExecUpdateResult as Result_;
     if old.kind() != new.kind() {
         return Err(Result_::ERROR_NODE_TYPE_CHANGED);
