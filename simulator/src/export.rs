@@ -8,7 +8,7 @@
 //! | `device`, `errors` | Initialization; Version; Device; Error Handling; Peer Access |
 //! | `context`, `primary` | Context; Primary Context Management |
 //! | `green`, `resource` | Green Contexts |
-//! | `memory`, `host`, `ipc`, `pointer`, `managed` | Memory Management; Unified Addressing |
+//! | `memory`, `host`, `ipc`, `pointer` | Memory Management; Unified Addressing |
 //! | `copy`, `copy_shapes`, `batch`, `set` | Memory Management, copies and sets |
 //! | `array`, `sparse` | Memory Management, arrays; `cuMemMapArrayAsync` |
 //! | `pool`, `pool_share` | Stream Ordered Memory Allocator |
@@ -16,7 +16,7 @@
 //! | `external` | External Resource Interoperability |
 //! | `module`, `library`, `linker`, `function`, `occupancy` | Module; Library; Execution Control, attributes; Occupancy |
 //! | `launch`, `launch_old`, `host_function` | Execution Control |
-//! | `stream`, `stream_attributes`, `stream_memory`, `event` | Stream; Stream Memory Operations; Event |
+//! | `stream`, `stream_memory`, `event` | Stream; Stream Memory Operations; Event |
 //! | `capture`, `graph` | Stream Management, capture; Graph Management |
 //! | `checkpoint` | CUDA Checkpointing |
 //! | `lookup`, `unsupported` | Driver Entry Point Access; functions that are not simulated |
@@ -120,7 +120,6 @@ pub(crate) mod launch_old;
 pub(crate) mod library;
 pub(crate) mod linker;
 pub(crate) mod lookup;
-pub(crate) mod managed;
 pub(crate) mod memory;
 pub(crate) mod module;
 pub(crate) mod multicast;
@@ -133,7 +132,6 @@ pub(crate) mod resource;
 pub(crate) mod set;
 pub(crate) mod sparse;
 pub(crate) mod stream;
-pub(crate) mod stream_attributes;
 pub(crate) mod stream_memory;
 pub(crate) mod unsupported;
 pub(crate) mod vmm;

@@ -5,8 +5,7 @@
       (CUstream, CUgraph, const CUgraphNode *, const void *, size_t, int))                                             \
     X(cuEventRecordWithFlags, cuEventRecordWithFlags, 11010, (CUevent, CUstream, unsigned))                            \
     X(cuStreamAddCallback, cuStreamAddCallback, 5000,                                                                  \
-      (CUstream, void (*)(CUstream, CUresult, void *), void *, unsigned))                                              \
-    X(cuStreamAttachMemAsync, cuStreamAttachMemAsync, 6000, (CUstream, CUdeviceptr, size_t, unsigned))
+      (CUstream, void (*)(CUstream, CUresult, void *), void *, unsigned))
 #include "driver.h"
 #include <pthread.h>
 static CUresult foreign_code;

@@ -1,4 +1,4 @@
-/* Streams in depth: default streams, priorities and attributes, host functions, values in memory, launch checks.
+/* Streams in depth: default streams, priorities, host functions, values in memory, launch checks.
  * CUDA Driver API: "Stream Management", "Stream Memory Operations", "Execution Control", "Stream synchronization
  * behavior". */
 #define EXTRA_FUNCTIONS(X)                                                                                             \
@@ -6,9 +6,6 @@
     X(cuStreamGetId, cuStreamGetId, 12000, (CUstream, unsigned long long *))                                           \
     X(cuStreamGetCtx, cuStreamGetCtx, 9020, (CUstream, CUcontext *))                                                   \
     X(cuCtxGetStreamPriorityRange, cuCtxGetStreamPriorityRange, 5050, (int *, int *))                                  \
-    X(cuStreamSetAttribute, cuStreamSetAttribute, 11000, (CUstream, int, const void *))                                \
-    X(cuStreamGetAttribute, cuStreamGetAttribute, 11000, (CUstream, int, void *))                                      \
-    X(cuStreamCopyAttributes, cuStreamCopyAttributes, 11000, (CUstream, CUstream))                                     \
     X(cuStreamAddCallback, cuStreamAddCallback, 5000,                                                                  \
       (CUstream, void (*)(CUstream, CUresult, void *), void *, unsigned))                                              \
     X(cuStreamBatchMemOp_v2, cuStreamBatchMemOp, 11070, (CUstream, unsigned, void *, unsigned))                        \
@@ -62,7 +59,7 @@ static float between(CUevent from, CUevent to)
     OK(cuEventElapsedTime(&ms, from, to));
     return ms;
 }
-static void priorities_and_attributes(CUstream s)
+static void priorities(CUstream s)
 {
     int least = 9, greatest = 9, priority = 9;
     OK(cuCtxGetStreamPriorityRange(&least, &greatest));
@@ -80,12 +77,6 @@ static void priorities_and_attributes(CUstream s)
     CHECK(of == context);
     OK(cuStreamGetCtx(NULL, &of));
     CHECK(of == context);
-    int value[16] = {2 /* spin */}, back[16] = {0};
-    OK(cuStreamSetAttribute(s, 3 /* synchronization policy */, value));
-    OK(cuStreamCopyAttributes(high, s));
-    OK(cuStreamGetAttribute(high, 3, back));
-    CHECK(back[0] == 2);
-    EXPECT(INVALID_VALUE, cuStreamGetAttribute(high, 2 /* cooperative: not of a stream */, back));
     OK(cuStreamDestroy_v2(high));
     EXPECT(INVALID_HANDLE, cuStreamQuery(high));
     EXPECT(INVALID_HANDLE, cuStreamDestroy_v2(NULL));
@@ -238,7 +229,7 @@ int main(void)
     OK(cuStreamCreate(&s, STREAM_NON_BLOCKING));
     OK(cuStreamCreate(&t, STREAM_NON_BLOCKING));
     EXPECT(INVALID_VALUE, cuStreamCreate(&t, 2));
-    priorities_and_attributes(s);
+    priorities(s);
     default_streams();
     host_work(s);
     values(s, t);

@@ -4,8 +4,6 @@
 pub(crate) const ENV_VISIBLE_DEVICES: &str = "CUDA_VISIBLE_DEVICES";
 /// Order of the visible GPUs (same page): `FASTEST_FIRST` (default) or `PCI_BUS_ID`.
 pub(crate) const ENV_DEVICE_ORDER: &str = "CUDA_DEVICE_ORDER";
-/// Module loading, `EAGER` or `LAZY` (default), same page.
-pub(crate) const ENV_MODULE_LOADING: &str = "CUDA_MODULE_LOADING";
 
 /// A variable's value; `None` if it is unset or not text.
 #[expect(clippy::disallowed_methods, reason = "this is the one place that reads the environment")]

@@ -15,12 +15,8 @@ export! {
     cuArray3DCreate_v2 => create_3d;
     cuArray3DCreate => create_3d_v1;
     cuArrayGetDescriptor_v2 => get_descriptor;
-    cuArrayGetDescriptor => get_descriptor_v1;
-    cuArray3DGetDescriptor_v2 => get_descriptor_3d;
-    cuArray3DGetDescriptor => get_descriptor_3d_v1;
     cuArrayDestroy => destroy;
     cuArrayGetMemoryRequirements => get_requirements;
-    cuArrayGetPlane => get_plane;
     cuMipmappedArrayCreate => create_mipmap;
     cuMipmappedArrayDestroy => destroy_mipmap;
     cuMipmappedArrayGetLevel => get_level;
@@ -87,39 +83,6 @@ fn get_descriptor(place: *mut CUDA_ARRAY_DESCRIPTOR, handle: CUarray) -> CUresul
     )
 }
 
-fn get_descriptor_v1(place: *mut CUDA_ARRAY_DESCRIPTOR_v1, handle: CUarray) -> CUresult {
-    let d = array(handle.0)?.descriptor;
-    let (width, height) = (d.Width as c_uint, d.Height as c_uint);
-    put(
-        place,
-        CUDA_ARRAY_DESCRIPTOR_v1 {
-            Width: width,
-            Height: height,
-            Format: d.Format,
-            NumChannels: d.NumChannels,
-        },
-    )
-}
-
-fn get_descriptor_3d(place: *mut CUDA_ARRAY3D_DESCRIPTOR, handle: CUarray) -> CUresult {
-    put(place, array(handle.0)?.descriptor)
-}
-
-fn get_descriptor_3d_v1(place: *mut CUDA_ARRAY3D_DESCRIPTOR_v1, handle: CUarray) -> CUresult {
-    let d = array(handle.0)?.descriptor;
-    put(
-        place,
-        CUDA_ARRAY3D_DESCRIPTOR_v1 {
-            Width: d.Width as c_uint,
-            Height: d.Height as c_uint,
-            Depth: d.Depth as c_uint,
-            Format: d.Format,
-            NumChannels: d.NumChannels,
-            Flags: d.Flags,
-        },
-    )
-}
-
 /// Destroys an array, but not a level of a mipmapped array (`CUDA_ERROR_INVALID_HANDLE`; docs/hardware.md, "objects that
 /// are not the caller's").
 fn destroy(handle: CUarray) -> CUresult {
@@ -155,12 +118,6 @@ fn get_requirements(
         return Err(CUerror::INVALID_VALUE);
     }
     put(place, requirements(array.bytes()))
-}
-
-/// Plane of an array: no format here has several planes.
-fn get_plane(_place: *mut CUarray, handle: CUarray, _plane: c_uint) -> CUresult {
-    array(handle.0)?;
-    Err(CUerror::INVALID_VALUE)
 }
 
 fn create_mipmap(

@@ -1,5 +1,4 @@
-//! Copies, prefetches and discards in batches (CUDA Driver API, "Memory Management" and "Unified Addressing";
-//! CUDA 12.8 and later).
+//! Copies in batches (CUDA Driver API, "Memory Management"; CUDA 12.8 and later).
 //!
 //! "The copies are not guaranteed to execute in any specific order": here they run one after the other. All are checked
 //! before the first is submitted.
@@ -8,7 +7,6 @@ use vcuda_driver_api::prelude::*;
 
 use crate::base::ffi::{get, get_array, put_if_wanted};
 use crate::object::array::array;
-use crate::object::memory::{self, Kind};
 use crate::object::stream::{Role, Stream};
 use crate::object::transfer::{Transfer, empty, linear};
 use crate::semantics::stream::{Null, resolve};
@@ -27,8 +25,6 @@ export! {
     cuMemcpyWithAttributesAsync_ptsz => copy_with_attributes::<true>;
     cuMemcpy3DWithAttributesAsync => volume_with_attributes::<false>;
     cuMemcpy3DWithAttributesAsync_ptsz => volume_with_attributes::<true>;
-    cuMemPrefetchBatchAsync => prefetches::<false>;
-    cuMemPrefetchBatchAsync_ptsz => prefetches::<true>;
 }
 
 /// An error, and the index of the operation (`SIZE_MAX` for the whole call).
@@ -291,42 +287,4 @@ fn volume_with_attributes<const T: bool>(
         return Err(CUerror::INVALID_VALUE);
     }
     work::copy(volume(&get(operation)?)?, &stream, false)
-}
-
-/// Checks that every range is managed memory.
-fn check_ranges(addresses: *mut CUdeviceptr, sizes: *mut usize, count: usize, flags: u64) -> CUresult {
-    if count == 0 || flags != 0 {
-        return Err(CUerror::INVALID_VALUE);
-    }
-    for (address, bytes) in get_array(addresses, count)?.into_iter().zip(get_array(sizes, count)?) {
-        let is_managed = memory::find(address).is_some_and(|range| range.kind == Kind::Managed);
-        if bytes == 0 || !is_managed || !memory::is_usable(address, bytes as u64) {
-            return Err(CUerror::INVALID_VALUE);
-        }
-    }
-    Ok(())
-}
-
-/// Prefetches: without effect, as managed memory stays on its device (see `managed.rs`).
-#[expect(clippy::too_many_arguments, reason = "the API's prototype")]
-fn prefetches<const T: bool>(
-    addresses: *mut CUdeviceptr,
-    sizes: *mut usize,
-    count: usize,
-    locations: *mut CUmemLocation,
-    starts: *mut usize,
-    location_count: usize,
-    flags: u64,
-    stream: CUstream,
-) -> CUresult {
-    let stream = stream_for(stream, Null::of(T))?;
-    check_ranges(addresses, sizes, count, flags)?;
-    let starts = get_array(starts, location_count)?;
-    if starts.first() != Some(&0) || starts.iter().any(|start| *start >= count) {
-        return Err(CUerror::INVALID_VALUE);
-    }
-    for location in get_array(locations, location_count)? {
-        crate::export::managed::check_location(location)?;
-    }
-    crate::semantics::capture::reject_if_capturing(&stream)
 }

@@ -18,8 +18,7 @@ export! {
     cuCtxCreate_v4 => create_with_parameters;
     cuCtxDestroy => destroy;
     cuCtxDestroy_v2 => destroy;
-    cuCtxAttach => attach;
-    cuCtxDetach => detach;
+    cuCtxDetach => destroy;
     cuCtxPushCurrent => push;
     cuCtxPushCurrent_v2 => push;
     cuCtxPopCurrent => pop;
@@ -34,13 +33,7 @@ export! {
     cuCtxSynchronize_v2 => synchronize_given;
     cuCtxSetLimit => set_limit;
     cuCtxGetLimit => get_limit;
-    cuCtxGetCacheConfig => get_cache_config;
-    cuCtxSetCacheConfig => set_cache_config;
-    cuCtxGetSharedMemConfig => get_shared_config;
-    cuCtxSetSharedMemConfig => set_shared_config;
     cuCtxGetApiVersion => get_api_version;
-    cuCtxResetPersistingL2Cache => reset_persisting_l2_cache;
-    cuCtxGetExecAffinity => get_exec_affinity;
     cuCtxEnablePeerAccess => enable_peer_access;
     cuCtxDisablePeerAccess => disable_peer_access;
 }
@@ -110,26 +103,6 @@ fn destroy(handle: CUcontext) -> CUresult {
         pop_stack();
     }
     Ok(())
-}
-
-/// "The usage count of the context is incremented"; flags must be 0. (Deprecated.)
-fn attach(place: *mut CUcontext, flags: c_uint) -> CUresult {
-    let context = current()?;
-    if flags != 0 {
-        return Err(CUerror::INVALID_VALUE);
-    }
-    put(place, CUcontext(context.handle))?;
-    context.attached.fetch_add(1, Ordering::Relaxed);
-    Ok(())
-}
-
-/// "Decrements the usage count of the context, and destroys the context if the usage count goes to 0."
-fn detach(handle: CUcontext) -> CUresult {
-    let context = context(handle.0)?;
-    if context.attached.fetch_sub(1, Ordering::Relaxed) > 1 {
-        return Ok(());
-    }
-    destroy(handle)
 }
 
 fn push(handle: CUcontext) -> CUresult {
@@ -220,48 +193,8 @@ fn get_limit(place: *mut usize, limit: CUlimit) -> CUresult {
     put(place, crate::object::context::limits_of(&context).get(limit_index(&context, limit)?) as usize)
 }
 
-fn get_cache_config(place: *mut CUfunc_cache) -> CUresult {
-    put(place, CUfunc_cache(current()?.cache_config.load(Ordering::Relaxed)))
-}
-
-fn set_cache_config(config: CUfunc_cache) -> CUresult {
-    let context = current()?;
-    if config.0 > CUfunc_cache::EQUAL.0 {
-        return Err(CUerror::INVALID_VALUE);
-    }
-    context.cache_config.store(config.0, Ordering::Relaxed);
-    Ok(())
-}
-
-fn get_shared_config(place: *mut CUsharedconfig) -> CUresult {
-    put(place, CUsharedconfig(current()?.shared_config.load(Ordering::Relaxed)))
-}
-
-fn set_shared_config(config: CUsharedconfig) -> CUresult {
-    let context = current()?;
-    if config.0 > CUsharedconfig::EIGHT_BYTE_BANK_SIZE.0 {
-        return Err(CUerror::INVALID_VALUE);
-    }
-    context.shared_config.store(config.0, Ordering::Relaxed);
-    Ok(())
-}
-
 fn get_api_version(handle: CUcontext, place: *mut c_uint) -> CUresult {
     put(place, given(handle)?.api_version)
-}
-
-fn reset_persisting_l2_cache() -> CUresult {
-    current().map(drop)
-}
-
-/// Execution affinity: all multiprocessors.
-fn get_exec_affinity(place: *mut CUexecAffinityParam, kind: CUexecAffinityType) -> CUresult {
-    let context = current()?;
-    if kind != CUexecAffinityType::SM_COUNT {
-        return Err(CUerror::UNSUPPORTED_EXEC_AFFINITY);
-    }
-    let count = CUexecAffinitySmCount { val: context.device.config.sms };
-    put(place, CUexecAffinityParam { r#type: kind, smCount: count })
 }
 
 /// `CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED`, `CUDA_ERROR_INVALID_CONTEXT` for the current context itself or

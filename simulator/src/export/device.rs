@@ -24,10 +24,8 @@ export! {
     cuDeviceComputeCapability => compute_capability;
     cuDeviceGetPCIBusId => get_pci_bus_id;
     cuDeviceGetByPCIBusId => get_by_pci_bus_id;
-    cuDeviceGetExecAffinitySupport => get_exec_affinity_support;
     cuDeviceCanAccessPeer => can_access_peer;
     cuDeviceGetP2PAttribute => get_p2p_attribute;
-    cuFlushGPUDirectRDMAWrites => flush_rdma_writes;
     cuProfilerStart => profiler_start;
     cuProfilerStop => profiler_start;
 }
@@ -104,15 +102,6 @@ fn get_by_pci_bus_id(place: *mut CUdevice, bus_id: *const c_char) -> CUresult {
     put(place, process()?.devices.iter().find(is_it).ok_or(CUerror::INVALID_DEVICE)?.ordinal)
 }
 
-/// Support for execution affinity, which needs MPS (`cuDeviceGetExecAffinitySupport`): none.
-fn get_exec_affinity_support(place: *mut c_int, kind: CUexecAffinityType, ordinal: CUdevice) -> CUresult {
-    device(ordinal)?;
-    if kind != CUexecAffinityType::SM_COUNT {
-        return Err(CUerror::INVALID_VALUE);
-    }
-    put(place, 0)
-}
-
 /// Peer access between two different GPUs: always possible; a GPU is not its own peer.
 fn can_access_peer(place: *mut c_int, ordinal: CUdevice, peer: CUdevice) -> CUresult {
     put(place, c_int::from(device(ordinal)?.gpu != device(peer)?.gpu))
@@ -137,15 +126,6 @@ fn get_p2p_attribute(
         _ => return Err(CUerror::INVALID_VALUE),
     };
     put(place, value)
-}
-
-/// Flushes RDMA writes: there are none.
-fn flush_rdma_writes(
-    target: CUflushGPUDirectRDMAWritesTarget,
-    _scope: CUflushGPUDirectRDMAWritesScope,
-) -> CUresult {
-    crate::object::current::current()?;
-    if target == CUflushGPUDirectRDMAWritesTarget::CURRENT_CTX { Ok(()) } else { Err(CUerror::INVALID_VALUE) }
 }
 
 /// "If profiling is already enabled, then cuProfilerStart() has no effect"; there is no profiler.

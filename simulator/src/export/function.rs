@@ -5,22 +5,17 @@ use core::sync::atomic::Ordering;
 
 use vcuda_driver_api::prelude::*;
 
-use crate::base::ffi::{put, put_if_wanted};
+use crate::base::ffi::put;
 use crate::base::image::KernelInfo;
 use crate::object::attributes::THREADS_PER_BLOCK;
-use crate::object::library::{function, module_of};
+use crate::object::library::function;
 use crate::object::module::{Function, Settings};
 
 export! {
     cuFuncGetAttribute => get_attribute;
     cuFuncSetAttribute => set_attribute;
     cuFuncSetCacheConfig => set_cache_config;
-    cuFuncSetSharedMemConfig => set_shared_config;
-    cuFuncGetModule => get_module;
     cuFuncGetName => get_name;
-    cuFuncGetParamInfo => get_parameter_info;
-    cuFuncGetParamCount => get_parameter_count;
-    cuFuncIsLoaded => is_loaded;
     cuFuncLoad => load;
 }
 
@@ -87,20 +82,6 @@ pub(crate) fn set_value(
     Ok(())
 }
 
-/// "If the specified index is greater than or equal to the number of parameters: CUDA_ERROR_INVALID_VALUE."
-pub(crate) fn put_parameter(
-    info: &KernelInfo,
-    index: usize,
-    offset: *mut usize,
-    size: *mut usize,
-) -> CUresult {
-    let parameters = info.parameters.as_deref().unwrap_or_default();
-    let parameter = parameters.get(index).ok_or(CUerror::INVALID_VALUE)?;
-    put(offset, parameter.offset)?;
-    put_if_wanted(size, parameter.size);
-    Ok(())
-}
-
 fn get_attribute(place: *mut c_int, attribute: CUfunction_attribute, handle: CUfunction) -> CUresult {
     let function = function(handle)?;
     put(place, value(attribute, &function.info, function.architecture, &function.settings)?)
@@ -116,32 +97,9 @@ fn set_cache_config(handle: CUfunction, config: CUfunc_cache) -> CUresult {
     if config.0 > CUfunc_cache::EQUAL.0 { Err(CUerror::INVALID_VALUE) } else { Ok(()) }
 }
 
-fn set_shared_config(handle: CUfunction, config: CUsharedconfig) -> CUresult {
-    function(handle)?;
-    if config.0 > CUsharedconfig::EIGHT_BYTE_BANK_SIZE.0 { Err(CUerror::INVALID_VALUE) } else { Ok(()) }
-}
-
-fn get_module(place: *mut CUmodule, handle: CUfunction) -> CUresult {
-    put(place, CUmodule(module_of(&*function(handle)?)?.handle))
-}
-
 /// The string lives as long as the function.
 fn get_name(place: *mut *const c_char, handle: CUfunction) -> CUresult {
     put(place, function(handle)?.name.as_ptr())
-}
-
-fn get_parameter_info(handle: CUfunction, index: usize, offset: *mut usize, size: *mut usize) -> CUresult {
-    put_parameter(&function(handle)?.info, index, offset, size)
-}
-
-fn get_parameter_count(handle: CUfunction, place: *mut usize) -> CUresult {
-    put(place, function(handle)?.parameters.len())
-}
-
-/// Loading state of a function: it is loaded with its module.
-fn is_loaded(place: *mut CUfunctionLoadingState, handle: CUfunction) -> CUresult {
-    function(handle)?;
-    put(place, CUfunctionLoadingState::LOADED)
 }
 
 fn load(handle: CUfunction) -> CUresult {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use vcuda_driver_api::prelude::*;
 
-use crate::base::ffi::{is_possible, put, put_at, put_if_wanted, text};
+use crate::base::ffi::{is_possible, put, put_if_wanted, text};
 use crate::base::image::Image;
 use crate::export::function;
 use crate::object::current::current;
@@ -17,20 +17,12 @@ export! {
     cuLibraryLoadFromFile => load_from_file;
     cuLibraryUnload => unload;
     cuLibraryGetKernel => get_kernel;
-    cuLibraryGetKernelCount => get_kernel_count;
-    cuLibraryEnumerateKernels => enumerate_kernels;
     cuLibraryGetModule => get_module;
     cuLibraryGetGlobal => get_global;
-    cuLibraryGetManaged => get_managed;
-    cuLibraryGetUnifiedFunction => get_unified_function;
     cuKernelGetFunction => get_function;
-    cuKernelGetLibrary => get_library;
-    cuKernelGetName => get_name;
     cuKernelGetAttribute => get_attribute;
     cuKernelSetAttribute => set_attribute;
     cuKernelSetCacheConfig => set_cache_config;
-    cuKernelGetParamInfo => get_parameter_info;
-    cuKernelGetParamCount => get_parameter_count;
 }
 
 fn keep(place: *mut CUlibrary, image: Image) -> CUresult {
@@ -87,21 +79,6 @@ fn get_kernel(place: *mut CUkernel, handle: CUlibrary, name: *const c_char) -> C
     put(place, CUkernel(library.kernel(name)?))
 }
 
-fn get_kernel_count(place: *mut c_uint, handle: CUlibrary) -> CUresult {
-    put(place, library(handle)?.image.kernels.len() as c_uint)
-}
-
-fn enumerate_kernels(kernels: *mut CUkernel, count: c_uint, handle: CUlibrary) -> CUresult {
-    let library = library(handle)?;
-    if kernels.is_null() && count > 0 {
-        return Err(CUerror::INVALID_VALUE);
-    }
-    for (index, kernel) in library.image.kernels.iter().take(count as usize).enumerate() {
-        put_at(kernels, index, CUkernel(library.kernel(&kernel.name)?));
-    }
-    Ok(())
-}
-
 /// The library's module in the current context.
 fn get_module(place: *mut CUmodule, handle: CUlibrary) -> CUresult {
     let library = library(handle)?;
@@ -122,36 +99,10 @@ fn get_global(
     Ok(())
 }
 
-/// A managed variable; images do not mark them, so none is found.
-fn get_managed(
-    _place: *mut CUdeviceptr,
-    _bytes: *mut usize,
-    handle: CUlibrary,
-    _name: *const c_char,
-) -> CUresult {
-    library(handle)?;
-    Err(CUerror::NOT_FOUND)
-}
-
-/// The address of a unified function; there is no device code here.
-fn get_unified_function(_place: *mut *mut c_void, handle: CUlibrary, _symbol: *const c_char) -> CUresult {
-    library(handle)?;
-    Err(CUerror::NOT_FOUND)
-}
-
 /// A kernel's function in the current context.
 fn get_function(place: *mut CUfunction, handle: CUkernel) -> CUresult {
     let kernel = kernel(handle)?;
     put(place, CUfunction(kernel.function(&*current()?)?.handle))
-}
-
-fn get_library(place: *mut CUlibrary, handle: CUkernel) -> CUresult {
-    put(place, CUlibrary(kernel(handle)?.library))
-}
-
-/// The string lives as long as the kernel.
-fn get_name(place: *mut *const c_char, handle: CUkernel) -> CUresult {
-    put(place, kernel(handle)?.name.as_ptr())
 }
 
 fn get_attribute(
@@ -187,12 +138,4 @@ fn set_cache_config(handle: CUkernel, config: CUfunc_cache, ordinal: CUdevice) -
     kernel(handle)?;
     device(ordinal)?;
     if config.0 > CUfunc_cache::EQUAL.0 { Err(CUerror::INVALID_VALUE) } else { Ok(()) }
-}
-
-fn get_parameter_info(handle: CUkernel, index: usize, offset: *mut usize, size: *mut usize) -> CUresult {
-    function::put_parameter(&kernel(handle)?.info, index, offset, size)
-}
-
-fn get_parameter_count(handle: CUkernel, place: *mut usize) -> CUresult {
-    put(place, kernel(handle)?.info.parameters.as_ref().map_or(0, Vec::len))
 }

@@ -39,7 +39,6 @@ pub(crate) fn exports() -> impl Iterator<Item = &'static Export> {
         crate::export::ipc::EXPORTS,
         crate::export::library::EXPORTS,
         crate::export::linker::EXPORTS,
-        crate::export::managed::EXPORTS,
         crate::export::memory::EXPORTS,
         crate::export::module::EXPORTS,
         crate::export::multicast::EXPORTS,
@@ -65,7 +64,6 @@ pub(crate) fn exports() -> impl Iterator<Item = &'static Export> {
         crate::export::launch::EXPORTS,
         crate::export::launch_old::EXPORTS,
         crate::export::stream::EXPORTS,
-        crate::export::stream_attributes::EXPORTS,
         crate::export::stream_memory::EXPORTS,
     ]
     .into_iter()

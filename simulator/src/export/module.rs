@@ -8,12 +8,10 @@ use std::sync::Arc;
 
 use vcuda_driver_api::prelude::*;
 
-use crate::base::config::{ENV_MODULE_LOADING, variable};
-use crate::base::ffi::{is_possible, put, put_at, put_if_wanted, text};
+use crate::base::ffi::{is_possible, put, put_if_wanted, text};
 use crate::base::image::Image;
 use crate::object::current::current;
 use crate::object::module::{Module, module};
-use crate::object::process::process;
 
 export! {
     cuModuleLoad => load;
@@ -21,10 +19,7 @@ export! {
     cuModuleLoadDataEx => load_data_ex;
     cuModuleLoadFatBinary => load_data;
     cuModuleUnload => unload;
-    cuModuleGetLoadingMode => get_loading_mode;
     cuModuleGetFunction => get_function;
-    cuModuleGetFunctionCount => get_function_count;
-    cuModuleEnumerateFunctions => enumerate_functions;
     cuModuleGetGlobal_v2 => get_global;
     cuModuleGetGlobal => get_global_v1;
 }
@@ -78,14 +73,6 @@ fn unload(handle: CUmodule) -> CUresult {
     Ok(())
 }
 
-/// Lazy loading is the default since CUDA 12.2; `CUDA_MODULE_LOADING=EAGER` turns it off.
-fn get_loading_mode(place: *mut CUmoduleLoadingMode) -> CUresult {
-    process()?;
-    let is_eager = variable(ENV_MODULE_LOADING).as_deref() == Some("EAGER");
-    let mode = if is_eager { CUmoduleLoadingMode::EAGER_LOADING } else { CUmoduleLoadingMode::LAZY_LOADING };
-    put(place, mode)
-}
-
 fn get_function(place: *mut CUfunction, handle: CUmodule, name: *const c_char) -> CUresult {
     let module = module(handle)?;
     if !is_possible(place) {
@@ -93,22 +80,6 @@ fn get_function(place: *mut CUfunction, handle: CUmodule, name: *const c_char) -
     }
     let name = text(name)?.to_str().map_err(|_| CUerror::NOT_FOUND)?;
     put(place, CUfunction(module.function(name)?.handle))
-}
-
-fn get_function_count(place: *mut c_uint, handle: CUmodule) -> CUresult {
-    put(place, module(handle)?.image.kernels.len() as c_uint)
-}
-
-/// "The returned function handles are valid until the module is unloaded."
-fn enumerate_functions(functions: *mut CUfunction, count: c_uint, handle: CUmodule) -> CUresult {
-    let module = module(handle)?;
-    if functions.is_null() && count > 0 {
-        return Err(CUerror::INVALID_VALUE);
-    }
-    for (index, kernel) in module.image.kernels.iter().take(count as usize).enumerate() {
-        put_at(functions, index, CUfunction(module.function(&kernel.name)?.handle));
-    }
-    Ok(())
 }
 
 /// "It is possible that either dptr or bytes is NULL", but not both (docs/hardware.md, "modules").

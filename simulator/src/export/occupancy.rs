@@ -5,7 +5,7 @@ use core::ffi::{c_int, c_uint};
 
 use vcuda_driver_api::prelude::*;
 
-use crate::base::ffi::{get, put};
+use crate::base::ffi::put;
 use crate::export::function::UNCOUNTED_REGISTERS;
 use crate::object::attributes::{
     BLOCKS_PER_MULTIPROCESSOR, REGISTERS, SHARED_PER_MULTIPROCESSOR, SHARED_RESERVED,
@@ -19,15 +19,11 @@ export! {
     cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags => max_active_blocks_with_flags;
     cuOccupancyMaxPotentialBlockSize => max_potential_block_size;
     cuOccupancyMaxPotentialBlockSizeWithFlags => max_potential_block_size_with_flags;
-    cuOccupancyMaxPotentialClusterSize => max_potential_cluster_size;
-    cuOccupancyMaxActiveClusters => max_active_clusters;
 }
 
 /// Unit in which registers are assigned to warps.
 const REGISTER_UNIT: u64 = 256;
 const WARP: u64 = 32;
-/// Maximum cluster size of all devices ("8 thread blocks in a cluster is supported as a portable size").
-const PORTABLE_CLUSTER: c_int = 8;
 
 /// Number of blocks of a size that fit on one multiprocessor.
 fn blocks(function: &Function, threads: u64, dynamic_shared: u64) -> u64 {
@@ -119,24 +115,4 @@ fn max_potential_block_size_with_flags(
     }
     put(block_size, best.1 as c_int)?;
     put(grid_size, (best.2 * u64::from(function.sms)) as c_int)
-}
-
-fn max_potential_cluster_size(
-    place: *mut c_int,
-    handle: CUfunction,
-    config: *const CUlaunchConfig,
-) -> CUresult {
-    function(handle)?;
-    get(config)?;
-    put(place, PORTABLE_CLUSTER)
-}
-
-/// Number of clusters of the largest portable size that fit on the device.
-fn max_active_clusters(place: *mut c_int, handle: CUfunction, config: *const CUlaunchConfig) -> CUresult {
-    let function = function(handle)?;
-    let config = get(config)?;
-    let threads = [config.blockDimX, config.blockDimY, config.blockDimZ];
-    let threads = threads.iter().fold(1_u64, |product, size| product.saturating_mul(u64::from(*size)));
-    let resident = blocks(&function, threads, u64::from(config.sharedMemBytes)) * u64::from(function.sms);
-    put(place, resident as c_int / PORTABLE_CLUSTER)
 }

@@ -34,9 +34,6 @@ export! {
     cuDeviceGetDefaultMemPool => get_default;
     cuDeviceGetMemPool => get_current;
     cuDeviceSetMemPool => set_current;
-    cuMemGetDefaultMemPool => get_default_at;
-    cuMemGetMemPool => get_current_at;
-    cuMemSetMemPool => set_current_at;
 }
 
 /// Allocates from the current pool of the stream's device.
@@ -263,34 +260,4 @@ fn set_current(ordinal: CUdevice, handle: CUmemoryPool) -> CUresult {
     }
     device.pools.lock().current = handle.0;
     Ok(())
-}
-
-/// Ordinal of a location in the forms of CUDA 13. Only pinned memory of devices has pools.
-fn ordinal_of(location: *mut CUmemLocation, kind: CUmemAllocationType) -> Result<CUdevice, CUerror> {
-    crate::object::process::process()?;
-    let location = get(location)?;
-    if location.r#type != CUmemLocationType::DEVICE || kind != CUmemAllocationType::PINNED {
-        return Err(CUerror::NOT_SUPPORTED);
-    }
-    Ok(location.id)
-}
-
-fn get_default_at(
-    place: *mut CUmemoryPool,
-    location: *mut CUmemLocation,
-    kind: CUmemAllocationType,
-) -> CUresult {
-    get_default(place, ordinal_of(location, kind)?)
-}
-
-fn get_current_at(
-    place: *mut CUmemoryPool,
-    location: *mut CUmemLocation,
-    kind: CUmemAllocationType,
-) -> CUresult {
-    get_current(place, ordinal_of(location, kind)?)
-}
-
-fn set_current_at(location: *mut CUmemLocation, kind: CUmemAllocationType, pool: CUmemoryPool) -> CUresult {
-    set_current(ordinal_of(location, kind)?, pool)
 }

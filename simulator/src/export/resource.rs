@@ -16,7 +16,6 @@ use crate::object::resource::{DESCRIPTIONS, Description, Sms};
 export! {
     cuDeviceGetDevResource => of_device;
     cuDevSmResourceSplitByCount => split_by_count;
-    cuDevSmResourceSplit => split;
     cuDevResourceGenerateDesc => describe;
 }
 
@@ -189,73 +188,6 @@ fn split_by_count(
     let rest = Sms { first: sms.first + made * size, count: sms.count - made * size };
     put_if_wanted(remainder, of_sms(device, rest, split, alignment));
     put(groups, made)
-}
-
-/// Splits into groups of given sizes. A size of 0 takes the rest, and is filled in ("discovery").
-fn split(
-    result: *mut CUdevResource,
-    groups: c_uint,
-    from: *const CUdevResource,
-    remainder: *mut CUdevResource,
-    flags: c_uint,
-    parameters: *mut CU_DEV_SM_RESOURCE_GROUP_PARAMS,
-) -> CUresult {
-    process()?;
-    let mut wanted = get_array(parameters.cast_const(), groups as usize)?;
-    let (device, sms, origin) = input(from)?;
-    if flags != 0 || wanted.is_empty() || origin.split != 0 {
-        return Err(CUerror::INVALID_VALUE);
-    }
-    let mut left = sms;
-    let mut made = Vec::new();
-    for group in &mut wanted {
-        let count = size_of_group(group, left.count, device)?;
-        if !result.is_null() && count == 0 {
-            return Err(CUerror::INVALID_RESOURCE_CONFIGURATION);
-        }
-        made.push(Sms { first: left.first, count });
-        group.smCount = count;
-        left.first += count;
-        left.count -= count;
-    }
-    let split = SPLITS.fetch_add(1, Ordering::Relaxed);
-    for (index, (sms, group)) in made.into_iter().zip(wanted).enumerate() {
-        put_at(parameters, index, group);
-        let alignment =
-            if group.coscheduledSmCount == 0 { rules(device).1 } else { group.coscheduledSmCount };
-        put_at(result, index, of_sms(device, sms, split, alignment));
-    }
-    put_if_wanted(remainder, of_sms(device, left, split, rules(device).1));
-    Ok(())
-}
-
-/// "smCount: must be either 0 or in the range of [2, inputSmCount], a multiple of 2, as well as a multiple of
-/// coscheduledSmCount"; with backfill it need not be the latter.
-fn size_of_group(
-    group: &CU_DEV_SM_RESOURCE_GROUP_PARAMS,
-    left: u32,
-    device: &Device,
-) -> Result<u32, CUerror> {
-    const BACKFILL: u32 = CUdevSmResourceGroup_flags::BACKFILL.0;
-    let most = if device.config.capability().0 >= 9 { 32 } else { 2 };
-    let together = match group.coscheduledSmCount {
-        0 => rules(device).1,
-        count => count,
-    };
-    if together % 2 != 0 || together > most || group.flags & !BACKFILL != 0 || group.reserved != [0; 11] {
-        return Err(CUerror::INVALID_VALUE);
-    }
-    let step = if group.flags & BACKFILL != 0 { 2 } else { together };
-    if group.smCount == 0 {
-        return Ok(left / step * step);
-    }
-    if !group.smCount.is_multiple_of(step) {
-        return Err(CUerror::INVALID_VALUE);
-    }
-    if group.smCount > left || group.smCount < together {
-        return Err(CUerror::INVALID_RESOURCE_CONFIGURATION);
-    }
-    Ok(group.smCount)
 }
 
 /// Makes a description of resources of one device; multiprocessors must be of one split.

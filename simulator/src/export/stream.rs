@@ -33,8 +33,6 @@ export! {
     cuStreamGetCtx_v2_ptsz => get_contexts::<true>;
     cuStreamGetDevice => get_device::<false>;
     cuStreamGetDevice_ptsz => get_device::<true>;
-    cuStreamAttachMemAsync => attach_memory::<false>;
-    cuStreamAttachMemAsync_ptsz => attach_memory::<true>;
     cuCtxSynchronize => synchronize_current;
     cuCtxGetStreamPriorityRange => priority_range;
 }
@@ -157,22 +155,4 @@ fn get_contexts<const PER_THREAD: bool>(
 
 fn get_device<const PER_THREAD: bool>(stream: CUstream, place: *mut CUdevice) -> CUresult {
     put(place, resolve(stream, Null::of(PER_THREAD))?.ordinal)
-}
-
-/// Attaches memory, without effect, as the simulated GPU may use all managed memory. "It is illegal to attach singly to the
-/// NULL stream"; a capturing stream refuses it (Programming Guide).
-fn attach_memory<const PER_THREAD: bool>(
-    stream: CUstream,
-    address: CUdeviceptr,
-    _length: usize,
-    flags: c_uint,
-) -> CUresult {
-    const SINGLE: c_uint = 4;
-    let is_null = stream.is_null() && !PER_THREAD;
-    let stream = resolve(stream, Null::of(PER_THREAD))?;
-    capture::reject_if_capturing(&stream)?;
-    if address == 0 || !matches!(flags, 1 | 2 | SINGLE) || (flags == SINGLE && is_null) {
-        return Err(CUerror::INVALID_VALUE);
-    }
-    Ok(())
 }

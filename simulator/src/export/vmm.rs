@@ -18,7 +18,6 @@ export! {
     cuMemMap => map;
     cuMemUnmap => unmap;
     cuMemSetAccess => set_access;
-    cuMemGetAccess => get_access;
     cuMemExportToShareableHandle => export_handle;
     cuMemImportFromShareableHandle => import_handle;
     cuMemGetAllocationGranularity => get_granularity;
@@ -138,15 +137,6 @@ fn set_access(
         mapping::set_access(base, bytes as u64, description.location.id, description.flags.0)?;
     }
     Ok(())
-}
-
-fn get_access(place: *mut u64, location: *const CUmemLocation, address: CUdeviceptr) -> CUresult {
-    process()?;
-    let location = get(location)?;
-    if location.r#type != CUmemLocationType::DEVICE {
-        return Err(CUerror::INVALID_VALUE);
-    }
-    put(place, mapping::get_access(address, device(location.id)?.ordinal)?.into())
 }
 
 /// "If requestedHandleTypes did not contain the type, the export fails" (`CUDA_ERROR_INVALID_VALUE`).

@@ -2,7 +2,7 @@
 //!
 //! `semantics/context.rs` ends contexts, and has primary contexts.
 
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use core::time::Duration;
 use std::sync::Arc;
 
@@ -37,14 +37,8 @@ pub(crate) struct Context {
     pub(crate) flags: AtomicU32,
     /// Answer of `cuCtxGetApiVersion`.
     pub(crate) api_version: u32,
-    /// Count of `cuCtxAttach`.
-    pub(crate) attached: AtomicI32,
     /// Limits of `cuCtxSetLimit`.
     pub(crate) limits: Limits,
-    /// Value of `CUfunc_cache`.
-    pub(crate) cache_config: AtomicU32,
-    /// Value of `CUsharedconfig`.
-    pub(crate) shared_config: AtomicU32,
     /// Contexts whose memory its kernels may access.
     pub(crate) peers: Mutex<Vec<usize>>,
     /// Its streams, including default ones.
@@ -109,10 +103,7 @@ impl Context {
             is_primary,
             flags: AtomicU32::new(flags),
             api_version,
-            attached: AtomicI32::new(1),
             limits: Limits::new(device),
-            cache_config: AtomicU32::new(0),
-            shared_config: AtomicU32::new(0),
             peers: Mutex::new(Vec::new()),
             streams: ContextStreams::new(),
             green: None,
@@ -139,10 +130,7 @@ impl Context {
             is_primary: false,
             flags: load(&primary.flags),
             api_version: primary.api_version,
-            attached: AtomicI32::new(1),
             limits: Limits::new(primary.device),
-            cache_config: load(&primary.cache_config),
-            shared_config: load(&primary.shared_config),
             peers: Mutex::new(primary.peers.lock().clone()),
             streams: ContextStreams::new(),
             green: Some(Part {

@@ -2,7 +2,6 @@
 //! ("lazy loading").
 
 use std::collections::BTreeMap;
-use std::ffi::CString;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -11,7 +10,7 @@ use vcuda_driver_api::prelude::*;
 use crate::base::image::{Image, KernelInfo};
 use crate::base::table::{Kind, Table};
 use crate::object::context::Context;
-use crate::object::module::{FUNCTIONS, Function, MODULES, Module, Settings, kernel_info};
+use crate::object::module::{FUNCTIONS, Function, Module, Settings, kernel_info};
 use crate::object::process::process;
 use crate::object::stream::Stream;
 
@@ -37,8 +36,6 @@ pub(crate) struct Library {
 pub(crate) struct Kernel {
     /// Its library's handle.
     pub(crate) library: usize,
-    /// Its name.
-    pub(crate) name: CString,
     /// Facts in the image.
     pub(crate) info: KernelInfo,
     /// Settings by the program, for all contexts.
@@ -78,10 +75,8 @@ impl Library {
             return Ok(handle);
         }
         let info = kernel_info(&self.image, name).ok_or(CUerror::NOT_FOUND)?;
-        let c_name = CString::new(name).map_err(|_| CUerror::NOT_FOUND)?;
         let handle = KERNELS.insert(Kernel {
             library: self.handle,
-            name: c_name,
             settings: Settings::new(info.shared_bytes),
             info,
             functions: Mutex::default(),
@@ -157,14 +152,6 @@ pub(crate) fn library(handle: CUlibrary) -> Result<Arc<Library>, CUerror> {
 pub(crate) fn kernel(handle: CUkernel) -> Result<Arc<Kernel>, CUerror> {
     process()?;
     KERNELS.get(handle.0).ok_or(CUerror::INVALID_HANDLE)
-}
-
-/// The module of a function.
-///
-/// # Errors
-/// `CUDA_ERROR_INVALID_HANDLE` if it has been unloaded.
-pub(crate) fn module_of(function: &Function) -> Result<Arc<Module>, CUerror> {
-    MODULES.get(function.module).ok_or(CUerror::INVALID_HANDLE)
 }
 
 /// The function behind a handle; a kernel's handle stands for its function in the current context ("kernel

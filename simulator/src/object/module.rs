@@ -49,8 +49,6 @@ pub(crate) struct Module {
 pub(crate) struct Function {
     /// Handle in the program.
     pub(crate) handle: usize,
-    /// Its module's handle.
-    pub(crate) module: usize,
     /// `Context::unique` of its module's context.
     pub(crate) context: u64,
     /// Name.
@@ -175,7 +173,6 @@ impl Module {
         let pace = Pace::of(process()?.machine.config(), name);
         let (_, function) = FUNCTIONS.insert_with(|handle| Function {
             handle,
-            module: self.handle,
             context: self.context.0,
             name: c_name,
             parameters: info.parameters.clone().unwrap_or_default(),

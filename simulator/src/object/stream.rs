@@ -1,7 +1,5 @@
 //! Streams of the machine and of a context. `semantics/ordering.rs` submits commands to them.
 
-pub(crate) mod attributes;
-
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -12,7 +10,6 @@ use vcuda_machine::{Stamp, StreamId, Ticket};
 use crate::base::table::{Kind, Table};
 use crate::object::capture::Member;
 use crate::object::process::process;
-use crate::object::stream::attributes::Attributes;
 
 /// `CU_STREAM_NON_BLOCKING`.
 pub(crate) const NON_BLOCKING: u32 = 1;
@@ -70,8 +67,6 @@ pub(crate) struct Stream {
     pub(crate) flags: u32,
     /// Priority after clamping.
     pub(crate) priority: i32,
-    /// Values of `cuStreamSetAttribute`.
-    pub(crate) attributes: Mutex<Attributes>,
     /// Its queue on the machine.
     pub(crate) id: StreamId,
     /// Shared state, set by [`Stream::join`].
@@ -163,7 +158,6 @@ impl Stream {
             ordinal: owner.ordinal,
             flags,
             priority,
-            attributes: Mutex::default(),
             id,
             group: OnceCell::new(),
             ended: AtomicBool::new(false),

@@ -183,15 +183,6 @@ pub(crate) fn set_access(base: u64, bytes: u64, ordinal: i32, flags: u32) -> Res
     Ok(())
 }
 
-/// `cuMemGetAccess`.
-///
-/// # Errors
-/// `CUDA_ERROR_INVALID_VALUE` if nothing is mapped.
-pub(crate) fn get_access(address: u64, ordinal: i32) -> Result<u32, CUerror> {
-    let mapped = MAPPED.lock();
-    Ok(mapping_at(&mapped, address)?.access.get(&ordinal).copied().unwrap_or(0))
-}
-
 /// The allocation mapped at an address, with an added reference.
 ///
 /// # Errors

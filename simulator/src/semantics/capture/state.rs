@@ -280,7 +280,7 @@ impl Captures {
         self.is_valid(joined.sequence).then(|| joined.tail.clone())
     }
 
-    /// Replaces the next node's dependencies, after a captured node or by `cuStreamUpdateCaptureDependencies`.
+    /// Replaces the next node's dependencies, after a captured node.
     pub(crate) fn set_tail(&mut self, stream: StreamKey, tail: Vec<(NodeKey, EdgeData)>) {
         if let Some(joined) = self.streams.get_mut(&stream) {
             joined.tail = tail;
