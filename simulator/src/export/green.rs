@@ -24,7 +24,6 @@ export! {
     cuGreenCtxCreate => create;
     cuGreenCtxDestroy => destroy;
     cuCtxFromGreenCtx => to_context;
-    cuGreenCtxGetId => get_id;
     cuGreenCtxGetDevResource => get_resource;
     cuCtxGetDevResource => get_context_resource;
     cuGreenCtxStreamCreate => create_stream;
@@ -33,8 +32,6 @@ export! {
     cuCtxRecordEvent => record_context_event;
     cuCtxWaitEvent => wait_context_event;
     cuStreamGetGreenCtx => get_green_of_stream;
-    cuStreamGetDevResource => get_stream_resource::<false>;
-    cuStreamGetDevResource_ptsz => get_stream_resource::<true>;
 }
 
 /// Creates a green context. Before CUDA 13 "CU_GREEN_CTX_DEFAULT_STREAM is required"; here it may be omitted.
@@ -65,14 +62,6 @@ fn to_context(place: *mut CUcontext, handle: CUgreenCtx) -> CUresult {
     put(place, CUcontext(green(handle)?.context.handle))
 }
 
-/// "If green context is supplied as NULL and the current context is set to a green context, the Id of the current
-/// green context is returned."
-fn get_id(handle: CUgreenCtx, place: *mut u64) -> CUresult {
-    let context = if handle.is_null() { current()? } else { Arc::clone(&green(handle)?.context) };
-    let part = context.green.as_ref().ok_or(CUerror::INVALID_CONTEXT)?;
-    put(place, part.unique)
-}
-
 fn resource_of(context: &Context, place: *mut CUdevResource, kind: CUdevResourceType) -> CUresult {
     let sms = context.green.as_ref().and_then(|part| part.sms);
     resource::answer(context.device, sms, place, kind)
@@ -84,19 +73,6 @@ fn get_resource(handle: CUgreenCtx, place: *mut CUdevResource, kind: CUdevResour
 
 fn get_context_resource(handle: CUcontext, place: *mut CUdevResource, kind: CUdevResourceType) -> CUresult {
     resource_of(&*context(handle.0)?, place, kind)
-}
-
-/// "CUDA_ERROR_INVALID_RESOURCE_TYPE if type is" one of work queues.
-fn get_stream_resource<const PER_THREAD: bool>(
-    stream: CUstream,
-    place: *mut CUdevResource,
-    kind: CUdevResourceType,
-) -> CUresult {
-    let stream = resolve(stream, Null::of(PER_THREAD))?;
-    if kind != CUdevResourceType::SM {
-        return Err(CUerror::INVALID_RESOURCE_TYPE);
-    }
-    resource_of(&*context(stream.context)?, place, kind)
 }
 
 /// Creates a stream; "CU_STREAM_NON_BLOCKING: this must be specified." The current context is ignored.

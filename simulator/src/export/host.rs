@@ -14,11 +14,9 @@ use crate::semantics::memory::wait_for_owner;
 
 export! {
     cuMemAllocHost_v2 => alloc_plain;
-    cuMemAllocHost => alloc_plain_v1;
     cuMemHostAlloc => alloc;
     cuMemFreeHost => free;
     cuMemHostGetDevicePointer_v2 => get_device_pointer;
-    cuMemHostGetDevicePointer => get_device_pointer_v1;
     cuMemHostGetFlags => get_flags;
     cuMemHostRegister => register;
     cuMemHostRegister_v2 => register;
@@ -36,10 +34,6 @@ const REGISTER_FLAGS: c_uint = CU_MEMHOSTREGISTER_PORTABLE
 
 fn alloc_plain(place: *mut *mut c_void, bytes: usize) -> CUresult {
     alloc(place, bytes, 0)
-}
-
-fn alloc_plain_v1(place: *mut *mut c_void, bytes: c_uint) -> CUresult {
-    alloc(place, bytes as usize, 0)
 }
 
 fn alloc(place: *mut *mut c_void, bytes: usize, flags: c_uint) -> CUresult {
@@ -76,11 +70,6 @@ fn get_device_pointer(place: *mut CUdeviceptr, address: *mut c_void, flags: c_ui
         return Err(CUerror::INVALID_VALUE);
     }
     put(place, address as u64)
-}
-
-fn get_device_pointer_v1(_place: *mut CUdeviceptr_v1, _address: *mut c_void, _flags: c_uint) -> CUresult {
-    current()?;
-    Err(CUerror::INVALID_VALUE)
 }
 
 /// "Fails if the pointer does not reside in an allocation performed by cuMemAllocHost() or cuMemHostAlloc()."

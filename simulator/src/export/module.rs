@@ -21,7 +21,6 @@ export! {
     cuModuleUnload => unload;
     cuModuleGetFunction => get_function;
     cuModuleGetGlobal_v2 => get_global;
-    cuModuleGetGlobal => get_global_v1;
 }
 
 /// Reads an image from a file.
@@ -90,15 +89,4 @@ fn get_global(place: *mut CUdeviceptr, bytes: *mut usize, handle: CUmodule, name
     put_if_wanted(place, address);
     put_if_wanted(bytes, length as usize);
     Ok(())
-}
-
-/// Address of a variable in the form of CUDA before 3.2, which cannot hold addresses of more than 32 bits.
-fn get_global_v1(
-    _place: *mut CUdeviceptr_v1,
-    _bytes: *mut c_uint,
-    handle: CUmodule,
-    _name: *const c_char,
-) -> CUresult {
-    module(handle)?;
-    Err(CUerror::NOT_FOUND)
 }
