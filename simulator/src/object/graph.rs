@@ -35,25 +35,8 @@ pub(crate) struct Graph {
     is_embedded: AtomicBool,
     /// Number of living executable graphs made of it.
     pub(crate) instances: AtomicUsize,
-    body: Mutex<Body>,
-}
-
-/// Mutable part of a graph. Its lock may be taken while holding the capture sequences' lock, never the other way.
-#[derive(Debug, Default)]
-pub(crate) struct Body {
-    /// Nodes and edges.
-    pub(crate) topology: Topology<Operation>,
-}
-
-impl Body {
-    /// Whether it has allocation or free nodes, directly or in a moved child graph. Then it cannot be embedded, except
-    /// by moving.
-    pub(crate) fn has_memory_nodes(&self) -> bool {
-        self.topology.nodes().iter().any(|node| match &node.payload {
-            Operation::Child(child) => child.with(|body| body.has_memory_nodes()),
-            other => other.is_memory_node(),
-        })
-    }
+    /// Nodes and edges. The lock may be taken while holding the capture sequences' lock, never the other way.
+    topology: Mutex<Topology<Operation>>,
 }
 
 impl Graph {
@@ -63,7 +46,7 @@ impl Graph {
                 handle,
                 is_embedded: AtomicBool::new(is_embedded),
                 instances: AtomicUsize::new(0),
-                body: Mutex::default(),
+                topology: Mutex::default(),
             })
             .1
     }
@@ -73,9 +56,18 @@ impl Graph {
         Graph::insert(false)
     }
 
-    /// Calls `body` with the mutable part locked.
-    pub(crate) fn with<R>(&self, body: impl FnOnce(&mut Body) -> R) -> R {
-        body(&mut self.body.lock())
+    /// Calls `body` with nodes and edges locked.
+    pub(crate) fn with<R>(&self, body: impl FnOnce(&mut Topology<Operation>) -> R) -> R {
+        body(&mut self.topology.lock())
+    }
+
+    /// Whether it has allocation or free nodes, directly or in a moved child graph. Then it cannot be embedded, except
+    /// by moving.
+    pub(crate) fn has_memory_nodes(&self) -> bool {
+        self.topology.lock().nodes().iter().any(|node| match &node.payload {
+            Operation::Child(child) => child.has_memory_nodes(),
+            other => other.is_memory_node(),
+        })
     }
 
     /// Adds a node.
@@ -88,21 +80,21 @@ impl Graph {
         operation: Operation,
         dependencies: &[(NodeKey, EdgeData)],
     ) -> Result<NodeKey, CUerror> {
-        let mut body = self.body.lock();
-        body.topology.check(dependencies)?;
+        let mut topology = self.topology.lock();
+        topology.check(dependencies)?;
         if operation.is_memory_node() && self.is_embedded() {
             return Err(CUerror::INVALID_VALUE);
         }
         if let Operation::Free(address) = &operation {
             let frees = |other: &Operation| matches!(other, Operation::Free(freed) if freed == address);
-            if body.topology.nodes().iter().any(|node| frees(&node.payload))
-                || !is_from_a_node(*address, &body)
+            if topology.nodes().iter().any(|node| frees(&node.payload))
+                || !is_from_a_node(*address, &topology)
             {
                 return Err(CUerror::INVALID_VALUE);
             }
         }
         let key = NODES.insert(Owner(Arc::downgrade(self)));
-        body.topology.add(key, operation, dependencies)?;
+        topology.add(key, operation, dependencies)?;
         Ok(key)
     }
 
@@ -119,8 +111,8 @@ impl Graph {
     /// Whether it is `other`, or contains it at any depth.
     pub(crate) fn leads_to(&self, other: &Graph) -> bool {
         self.handle == other.handle
-            || self.with(|body| {
-                body.topology.nodes().iter().any(|node| match &node.payload {
+            || self.with(|topology| {
+                topology.nodes().iter().any(|node| match &node.payload {
                     Operation::Child(child) => child.leads_to(other),
                     _ => false,
                 })
@@ -137,12 +129,12 @@ impl Graph {
     /// # Errors
     /// `INVALID_VALUE`.
     pub(crate) fn check_dependencies(&self, dependencies: &[(NodeKey, EdgeData)]) -> CUresult {
-        self.body.lock().topology.check(dependencies)
+        self.topology.lock().check(dependencies)
     }
 
     /// Whether a node counts as joined at the end of a capture.
     pub(crate) fn is_joined(&self, tail: &[(NodeKey, EdgeData)], node: NodeKey) -> bool {
-        self.body.lock().topology.is_reachable(tail, node)
+        self.topology.lock().is_reachable(tail, node)
     }
 
     /// A copy for a child graph node.
@@ -150,7 +142,7 @@ impl Graph {
     /// # Errors
     /// `INVALID_VALUE` for a graph with memory nodes.
     pub(crate) fn copy(&self) -> Result<Arc<Graph>, CUerror> {
-        if self.with(|body| body.has_memory_nodes()) {
+        if self.has_memory_nodes() {
             return Err(CUerror::INVALID_VALUE);
         }
         Graph::thaw(&self.freeze())
@@ -158,8 +150,8 @@ impl Graph {
 
     /// The present content, without handles.
     pub(crate) fn freeze(&self) -> Frozen {
-        let body = self.body.lock();
-        body.topology.map(|operation| match operation {
+        let topology = self.topology.lock();
+        topology.map(|operation| match operation {
             Operation::Child(child) => Step::Embedded(child.freeze()),
             other => Step::Do(other.clone()),
         })
@@ -169,7 +161,7 @@ impl Graph {
     pub(crate) fn thaw(frozen: &Frozen) -> Result<Arc<Graph>, CUerror> {
         let graph = Graph::insert(true);
         let order = frozen.order().map_err(|_| CUerror::INVALID_VALUE)?;
-        let mut body = graph.body.lock();
+        let mut topology = graph.topology.lock();
         let mut copies = HashMap::new();
         for node in order.iter().filter_map(|position| frozen.nodes().get(*position)) {
             let operation = match &node.payload {
@@ -179,18 +171,18 @@ impl Graph {
             let copied = |edge: &topology::Edge| copies.get(&edge.from).map(|from| (*from, edge.data));
             let dependencies: Vec<_> = node.dependencies.iter().filter_map(copied).collect();
             let key = NODES.insert(Owner(Arc::downgrade(&graph)));
-            body.topology.add(key, operation, &dependencies)?;
+            topology.add(key, operation, &dependencies)?;
             copies.insert(node.key, key);
         }
-        drop(body);
+        drop(topology);
         Ok(graph)
     }
 }
 
 /// Whether the address comes from an allocation node of this graph, or of another one with memory there now.
-fn is_from_a_node(address: u64, body: &Body) -> bool {
+fn is_from_a_node(address: u64, topology: &Topology<Operation>) -> bool {
     let gives = |operation: &Operation| matches!(operation, Operation::Alloc(allocation) if allocation.block.address() == address);
-    body.topology.nodes().iter().any(|node| gives(&node.payload))
+    topology.nodes().iter().any(|node| gives(&node.payload))
         || crate::object::memory::at(address)
             .is_some_and(|range| range.kind == crate::object::memory::Kind::Graph)
 }
@@ -235,8 +227,8 @@ pub(crate) fn discard(handle: usize) {
     let Some(graph) = GRAPHS.remove(handle) else {
         return;
     };
-    let body = graph.with(core::mem::take);
-    for node in body.topology.nodes() {
+    let topology = graph.with(core::mem::take);
+    for node in topology.nodes() {
         forget(node.key, &node.payload);
     }
 }
@@ -246,7 +238,7 @@ pub(crate) fn discard(handle: usize) {
 /// # Errors
 /// `INVALID_VALUE` for a second one ("only one instantiation of the graph may exist at any point in time").
 pub(crate) fn count_instance(graph: &Graph) -> CUresult {
-    let has_memory_nodes = graph.with(|body| body.has_memory_nodes());
+    let has_memory_nodes = graph.has_memory_nodes();
     if graph.instances.fetch_add(1, Ordering::Relaxed) > 0 && has_memory_nodes {
         graph.instances.fetch_sub(1, Ordering::Relaxed);
         return Err(CUerror::INVALID_VALUE);

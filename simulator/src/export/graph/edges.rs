@@ -39,8 +39,10 @@ fn read_data(data: *const CUgraphEdgeData, count: usize) -> Result<Vec<EdgeData>
     Ok(data.iter().map(|data| [data.from_port, data.to_port, data.r#type, 0, 0, 0, 0, 0]).collect())
 }
 
-/// Returns a list: its length without an array; else as many nodes as fit, and null in the remaining elements.
-fn answer(found: &[NodeKey], array: *mut CUgraphNode, count: *mut usize) -> CUresult {
+/// Returns the number of nodes without an array; else as many nodes as fit, and null in the remaining elements.
+fn get_nodes(handle: CUgraph, array: *mut CUgraphNode, count: *mut usize) -> CUresult {
+    let found: Vec<NodeKey> =
+        graph(handle)?.with(|topology| topology.nodes().iter().map(|node| node.key).collect());
     if array.is_null() {
         return put(count, found.len());
     }
@@ -52,12 +54,6 @@ fn answer(found: &[NodeKey], array: *mut CUgraphNode, count: *mut usize) -> CUre
         put_at(array, index, CUgraphNode(found.get(index).copied().unwrap_or(0)));
     }
     put(count, found.len().min(room))
-}
-
-fn get_nodes(handle: CUgraph, nodes: *mut CUgraphNode, count: *mut usize) -> CUresult {
-    let found: Vec<NodeKey> =
-        graph(handle)?.with(|body| body.topology.nodes().iter().map(|node| node.key).collect());
-    answer(&found, nodes, count)
 }
 
 fn add_v1(handle: CUgraph, from: *const CUgraphNode, to: *const CUgraphNode, count: usize) -> CUresult {
@@ -73,7 +69,7 @@ fn add(
 ) -> CUresult {
     let graph = graph(handle)?;
     let edges = triples(from, to, data, count)?;
-    graph.with(|body| body.topology.add_edges(&edges))
+    graph.with(|topology| topology.add_edges(&edges))
 }
 
 fn triples(

@@ -49,7 +49,7 @@ fn instantiate(graph: &Arc<Graph>, flags: u64) -> Result<Arc<Executable>, (CUerr
         return Err((CUerror::ILLEGAL_STATE, 0));
     }
     // A graph that was moved into a child graph node "cannot be independently instantiated".
-    if graph.is_embedded() && graph.with(|body| body.has_memory_nodes()) {
+    if graph.is_embedded() && graph.has_memory_nodes() {
         return Err((CUerror::INVALID_VALUE, 0));
     }
     let made =

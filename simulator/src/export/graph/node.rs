@@ -18,7 +18,7 @@ export! {
 /// Reads from a node's operation; `look` returns `None` for another kind of operation, which is an error.
 fn read<R>(handle: CUgraphNode, look: impl FnOnce(&Operation) -> Option<R>) -> Result<R, CUerror> {
     let (graph, key) = node(handle)?;
-    let found = graph.with(|body| body.topology.get(key).and_then(|node| look(&node.payload)));
+    let found = graph.with(|topology| topology.get(key).and_then(|node| look(&node.payload)));
     found.ok_or(CUerror::INVALID_VALUE)
 }
 

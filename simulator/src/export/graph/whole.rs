@@ -35,6 +35,6 @@ fn destroy(handle: CUgraph) -> CUresult {
 
 fn get_type(handle: CUgraphNode, place: *mut CUgraphNodeType) -> CUresult {
     let (graph, key) = node(handle)?;
-    let kind = graph.with(|body| body.topology.get(key).map(|node| node.payload.kind()));
+    let kind = graph.with(|topology| topology.get(key).map(|node| node.payload.kind()));
     put(place, kind.ok_or(CUerror::INVALID_VALUE)?)
 }
