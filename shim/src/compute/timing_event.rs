@@ -163,13 +163,14 @@ fn pair(stream_state: &StreamState, stream: Stream) {
     }
 }
 
-/// What a segment should take by what is known now (ns); `None` if one of its kernels was never measured. Its launches were predicted
-/// when they were called, which may be before the first of their kind had run.
+/// What a segment should take by what is known now (ns); `None` if it has no kernel, or one that was never measured. Its launches were
+/// predicted when they were called, which may be before the first of their kind had run.
 pub(super) fn measured_cost_ns(timing_event: &TimingEvent) -> Option<u64> {
     let (parts, used) = parts_of(timing_event);
     let parts = parts.get(..used).unwrap_or(&parts);
     let known: u64 = parts.iter().map(|part| u64::from(part.count)).sum();
-    let is_measured = known == u64::from(timing_event.count.load(Ordering::Relaxed))
+    let is_measured = known > 0
+        && known == u64::from(timing_event.count.load(Ordering::Relaxed))
         && parts.iter().all(|part| COSTS.at(part.index).1 > 0);
     is_measured.then(|| COSTS.cost_of_parts_ns(parts))
 }

@@ -43,7 +43,7 @@ pub(crate) const HELD_BACK: [(&str, &str, f64); 5] = [
 ];
 
 /// Names and cases (`case`).
-pub(crate) const FOUND: [(&str, &str); 34] = [
+pub(crate) const FOUND: [(&str, &str); 35] = [
     (
         "long kernels of several contexts do not run at once: a neighbour would have one slice of three",
         "lasts 8000
@@ -269,6 +269,13 @@ pub(crate) const FOUND: [(&str, &str); 34] = [
      cap 10
      process 1 4 | L0,16,39703,1
      process 1 4 | L3,8,32832,1",
+    ),
+    (
+        "an event behind no launch of its own waits for no other",
+        "lasts 1500
+     cap 20
+     process 1 4 | L3,16,24352,1
+     process 1 4 | L3,8,84827,1 | L3,16,69010,1",
     ),
 ];
 
