@@ -192,7 +192,7 @@ pub(super) mod tests {
     fn unknown_attributes_are_left_out() {
         let bare = v1::Gpu {
             uuid: "GPU-1".to_owned(),
-            memory_grantable_bytes: 1 << 30,
+            memory_shared_bytes: 1 << 30,
             sharers_max: 1,
             numa_node: -1,
             ..v1::Gpu::default()

@@ -96,7 +96,8 @@ fn an_allocation_that_can_never_fit_does_not_keep_a_busy_tenant_away() {
             drop((asks, outside));
             copying.join().unwrap()
         });
-        assert!(longest[0] < Duration::from_secs(3), "{more:?} {longest:?}");
+        // Half of the time for which the other asks; a busy machine takes seconds to move memory.
+        assert!(longest[0] < Duration::from_secs(10), "{more:?} {longest:?}");
         println!("{more:?}: {longest:?}, {} suspensions", made_room(&manager));
     }
 }
