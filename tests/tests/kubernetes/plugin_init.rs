@@ -4,11 +4,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use serde_json::{Value, json};
 use vcuda_tests::dra::claims::grants;
 use vcuda_tests::kubelet::{Kubelet, Pod, PodSpec, RESOURCES, Role, Started};
-use vcuda_tests::runc::{Container, inside, open_machine};
-use vcuda_tests::{Door, Fixture, MIB, Node, Running, app, eventually, succeeded};
+use vcuda_tests::{Fixture, MIB, Node, eventually};
 
 /// Time limit for an immediate effect on a busy machine.
 const SOON: Duration = Duration::from_secs(30);
@@ -160,44 +158,4 @@ fn a_plugin_that_is_new_since_the_last_container_gives_the_next_its_own() {
         plugin.start();
         kubelet.wait_for_devices();
     }
-}
-
-/// The previous release counts the chunks of an init container as those of the container that got its share next, too.
-#[test]
-fn a_sidecar_that_runs_keeps_its_grant_though_the_previous_release_has_recorded_more() {
-    use Role::{Init, Main, Sidecar};
-    let fixture = Fixture::with_gpus(1, "24GiB");
-    open_machine(&fixture);
-    let node = fixture.node();
-    let kubelet = &node.kubelet;
-    let admitted =
-        pod("p", &[("before", Init, [1, 40, 60]), ("side", Sidecar, [1, 4, 10]), ("c", Main, [1, 20, 40])]);
-    let admitted = kubelet.admit(admitted).unwrap();
-    let in_init = kubelet.start_container(&admitted, "before").unwrap();
-    let quota = inside(&app("quota", Door::Dlsym));
-    let limit = (40 * 256 * MIB).to_string();
-    let Some(ran) = Container::new(&fixture, &in_init).run(&[&quota, &limit]) else {
-        return;
-    };
-    assert!(succeeded(&ran).contains("passed"));
-    // The init container's processes have just ended: they hold nothing up.
-    let in_side = kubelet.start_container(&admitted, "side").unwrap();
-    assert_eq!(size(&in_side), [1, 4, 10]);
-    let container = Container::new(&fixture, &in_side);
-    let hold = inside(&app("hold", Door::Dlsym));
-    let bundle = container.bundle(&[&hold, &(256 * MIB).to_string()]);
-    let mut running = Running::start(&mut container.command(&bundle));
-    running.wait_for("holding");
-
-    let slot = in_side.names[0].split_once('=').unwrap().1;
-    let path = fixture.cdi().join(format!("vcuda.io-slot-{slot}.record"));
-    let mut record: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
-    let chunks = kubelet.devices_of(&admitted, "before", "memory");
-    let numbers: Vec<&str> = chunks.iter().map(|id| id.trim_start_matches("m-")).collect();
-    record["chunks"] = json!(numbers.join(","));
-    std::fs::write(&path, record.to_string()).unwrap();
-
-    let in_c = kubelet.start_container(&admitted, "c").unwrap();
-    assert_eq!(size(&in_c), [1, 20, 40]);
-    assert!(in_side.directory().exists() && path.exists());
 }
