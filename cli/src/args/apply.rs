@@ -30,8 +30,8 @@ The file lists grants by name, with the options of `vcuda grant create`:
 A field that is left out has its default. `gpu` names GPUs by UUID, in place of
 `gpus`; `user` is as --user. What is not in the file is left alone, or with
 --prune released; pods' grants always are left alone. If anything in the file is
-wrong, nothing is applied. The node's manager decides as each change is made: one
-that it refuses, such as the release of a grant in use, ends it.";
+wrong, nothing is applied. The node's manager decides as each change is made:
+one that it refuses, such as the release of a grant in use, ends it.";
 
 #[derive(Args, Debug)]
 pub(crate) struct ApplyArgs {
