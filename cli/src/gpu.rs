@@ -5,10 +5,12 @@ use std::io::Write as _;
 use serde::Serialize;
 use vcuda_manager_api::v1::{self, ListGpusResponse};
 use vcuda_quota::{CoreShare, MemorySize};
+use vcuda_region::GpuUuid;
 
 use crate::args::GpuAction;
 use crate::config::Environment;
 use crate::failure::Failure;
+use crate::inventory::GpuSelector;
 use crate::manager_client::ManagerClient;
 use crate::output::Output;
 use crate::render::columns::{Column, Table};
@@ -16,13 +18,19 @@ use crate::render::columns::{Column, Table};
 /// Carries out a `vcuda gpu` command.
 pub(crate) fn gpu(action: &GpuAction, environment: &Environment) -> Result<(), Failure> {
     let node = ManagerClient::required(environment)?;
-    let (gpus, cordoned) = match action {
+    let (selectors, cordoned) = match action {
         GpuAction::List { json } => return show(&node.gpus()?, *json, &Output::find(environment)),
         GpuAction::Cordon { gpu } => (gpu, true),
         GpuAction::Uncordon { gpu } => (gpu, false),
     };
     // All GPUs are looked up before the first is changed.
-    for uuid in node.chosen("GPU", gpus)? {
+    let chosen = |selector: &GpuSelector| match selector {
+        // A cordon outlives its GPU.
+        GpuSelector::Uuid(uuid) if !cordoned && uuid.parse::<GpuUuid>().is_ok() => Ok(vec![uuid.clone()]),
+        _ => node.chosen("GPU", std::slice::from_ref(selector)),
+    };
+    let uuids = selectors.iter().map(chosen).collect::<Result<Vec<_>, _>>()?;
+    for uuid in uuids.into_iter().flatten() {
         let word = if cordoned { "cordoned" } else { "uncordoned" };
         node.cordon(uuid.clone(), cordoned)?;
         writeln!(std::io::stdout(), "{uuid} {word}")?;

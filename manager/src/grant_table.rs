@@ -61,6 +61,15 @@ impl GrantTable {
         self.grants().find(|grant| grant.created_by == request_id)
     }
 
+    /// GPUs that grants or cordons name, each with the number of its grants.
+    pub fn gpus(&self) -> BTreeMap<GpuUuid, usize> {
+        let mut gpus: BTreeMap<GpuUuid, usize> = self.cordoned.iter().map(|gpu| (*gpu, 0)).collect();
+        for gpu in self.grants().flat_map(|grant| &grant.gpus) {
+            *gpus.entry(*gpu).or_default() += 1;
+        }
+        gpus
+    }
+
     /// Adds a new grant, or replaces a changed one.
     pub fn put(&mut self, grant: Arc<Grant>) {
         self.last_number = self.last_number.max(grant.number);

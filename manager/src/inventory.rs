@@ -20,10 +20,11 @@ mod topology;
 mod tracker;
 mod xids;
 
+use std::fmt;
 use std::io;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -35,6 +36,7 @@ use health::Policy;
 use health_file::HealthFile;
 pub(crate) use health_file::boot;
 use owner::{Answer, Owner, Question, Reply};
+pub use tracker::Named;
 use tracker::{Observation, Tracker};
 
 /// Maximum time for an answer about processes.
@@ -111,10 +113,20 @@ pub enum ProcessesError {
 }
 
 /// The inventory, and access to NVML. Its threads end when the last clone is dropped.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Node {
     questions: SyncSender<Question>,
     inventory: watch::Receiver<Arc<Inventory>>,
+    ledger: Arc<OnceLock<LedgerGpus>>,
+}
+
+/// Source of the GPUs that the ledger names.
+type LedgerGpus = Box<dyn Fn() -> Named + Send + Sync>;
+
+impl fmt::Debug for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Node").field("inventory", &self.inventory).finish_non_exhaustive()
+    }
 }
 
 impl Node {
@@ -131,9 +143,17 @@ impl Node {
         let silence = settings.silence;
         let owner = Owner { settings, questions: asked, tell };
         let thread = |name: &str| std::thread::Builder::new().name(name.to_owned());
-        thread("inventory").spawn(move || track(tracker, file, &seen, silence, &publish, &events))?;
+        let ledger = Arc::<OnceLock<LedgerGpus>>::default();
+        let named = Arc::clone(&ledger);
+        let track = move || track(tracker, file, &seen, silence, &named, &publish, &events);
+        thread("inventory").spawn(track)?;
         thread("nvml").spawn(move || owner.run())?;
-        Ok(Self { questions, inventory })
+        Ok(Self { questions, inventory, ledger })
+    }
+
+    /// Tells which GPUs the ledger names: one of them that NVML does not list is a problem of the inventory. The first call counts.
+    pub fn compare_with_ledger(&self, named: impl Fn() -> Named + Send + Sync + 'static) {
+        let _ = self.ledger.set(Box::new(named));
     }
 
     /// A receiver of the GPUs and of each change.
@@ -182,6 +202,7 @@ fn track(
     mut file: HealthFile,
     seen: &Receiver<Observation>,
     silence: Duration,
+    ledger: &OnceLock<LedgerGpus>,
     publish: &watch::Sender<Arc<Inventory>>,
     events: &Events,
 ) {
@@ -198,7 +219,9 @@ fn track(
                 Observation::Unusable("the thread that owns NVML has ended".to_owned())
             }
         };
-        for report in tracker.apply(next) {
+        let mut reports = tracker.apply(next);
+        reports.extend(ledger.get().map(|named| tracker.name(named())).into_iter().flatten());
+        for report in reports {
             events.report(report);
         }
         // Saved before the change is published: a client that was told of an unhealthy GPU finds it unhealthy after a

@@ -65,6 +65,8 @@ impl Parts {
         let snapshots = Arc::<SnapshotCache>::default();
         let (grants, keeping) =
             start_grants(settings.clone(), &events, &node, Arc::clone(&snapshots)).await?;
+        let ledger = grants.clone();
+        node.compare_with_ledger(move || ledger.grant_table().gpus());
         // After the lock of the root: a second manager is told of the first one, not of its port.
         let metrics_listener = http::listen(config.metrics).await?;
         let watchers = Watchers::start(

@@ -1,19 +1,28 @@
 //! Checks of the node's manager: whether it answers, its problems, and the findings of its audit.
 
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
 use vcuda_manager_api::v1::{Container, Gpu, Grant, NodeStatus};
 use vcuda_quota::MemorySize;
+use vcuda_region::directory;
 
 use super::Finding;
 use crate::config::Environment;
 use crate::manager_client::{Absence, ManagerClient, view};
 
+/// What is wrong with a tenant's GPU, by the tenant's directory and the GPU's UUID.
+pub(super) type BadGpus = BTreeMap<(PathBuf, String), &'static str>;
+
+/// Remedy of a problem of the GPUs.
+const BY_HEALTH: &str = "check the driver, dmesg and the slot; docs/operations.md, Health, has what to do about its grants and cordons";
 /// Remedy of what the manager says of itself.
 const BY_PROBLEM: &str = "docs/operations.md has what to do about each";
 
-pub(super) fn findings(environment: &Environment) -> Vec<Finding> {
+pub(super) fn findings(environment: &Environment) -> (Vec<Finding>, BadGpus) {
     let node = match ManagerClient::presence(environment) {
         Ok(node) => node,
-        Err(absence) => return vec![absent(absence)],
+        Err(absence) => return (vec![absent(absence)], BadGpus::new()),
     };
     let answers = node
         .status()
@@ -21,11 +30,12 @@ pub(super) fn findings(environment: &Environment) -> Vec<Finding> {
     let (status, gpus, containers) = match answers {
         Ok(answers) => answers,
         Err(failure) => {
-            return vec![Finding::broken(
+            let finding = Finding::broken(
                 "manager",
                 format!("{}: {failure}", node.socket().display()),
                 "look into its log (journalctl -u vcuda-manager), and restart it: no container notices",
-            )];
+            );
+            return (vec![finding], BadGpus::new());
         }
     };
     let mut findings = vec![version(&node, &status)];
@@ -33,13 +43,31 @@ pub(super) fn findings(environment: &Environment) -> Vec<Finding> {
     findings.extend(gpus.gpus.iter().flat_map(|gpu| of_gpu(gpu, &gpus.problem)));
     findings.extend(containers.iter().flat_map(of_container));
     findings.extend(of_devices(&node, &status, &containers));
-    findings
+    let bad_gpus = bad_gpus(Path::new(&status.root), &gpus.gpus, &containers);
+    (findings, bad_gpus)
+}
+
+/// The tenants' GPUs that are unhealthy, or that NVML does not list.
+fn bad_gpus(root: &Path, gpus: &[Gpu], containers: &[Container]) -> BadGpus {
+    let of_container = |container: &Container| {
+        let directory = directory::locate(root, &container.id);
+        let bad = |uuid: &String| {
+            let why = match gpus.iter().find(|gpu| gpu.uuid == *uuid) {
+                None => "NVML does not list this GPU",
+                Some(gpu) if !gpu.healthy => "this GPU is unhealthy",
+                Some(_) => return None,
+            };
+            Some(((directory.clone(), uuid.clone()), why))
+        };
+        container.devices.iter().filter_map(|device| bad(&device.gpu_uuid)).collect::<Vec<_>>()
+    };
+    containers.iter().flat_map(of_container).collect()
 }
 
 /// The problem of the GPUs first, as others may follow from it. The status has it once more, with the name of its part.
 fn problems(status: &NodeStatus, of_gpus: &str) -> Vec<Finding> {
     let gpus = Some(of_gpus).filter(|problem| !problem.is_empty());
-    let gpus = gpus.map(|problem| Finding::broken("manager", problem, BY_PROBLEM));
+    let gpus = gpus.map(|problem| Finding::broken("manager", problem, BY_HEALTH));
     let others = status.problems.iter().filter(|problem| !problem.starts_with("GPUs: "));
     gpus.into_iter().chain(others.map(|problem| Finding::note("manager", problem, BY_PROBLEM))).collect()
 }

@@ -9,6 +9,7 @@ use vcuda_region::process::{Identity, ProcessView};
 use vcuda_region::usage_reader::UsageReader;
 use vcuda_region::{GpuUuid, directory};
 
+use super::manager::BadGpus;
 use super::probe::SHIM;
 use super::{Finding, loader};
 use crate::config::{ENV_TENANT, Environment};
@@ -19,7 +20,7 @@ use vcuda_quota::{CoreShare, MemorySize, NO_MEMORY_LIMIT, Quota};
 /// File names of the driver in a process's maps: NVIDIA's and the simulator's.
 const DRIVERS: [&str; 2] = ["/libcuda.so.", "/libvcuda_simulator_cuda.so"];
 
-pub(super) fn findings(is_simulated: bool, environment: &Environment) -> Vec<Finding> {
+pub(super) fn findings(is_simulated: bool, environment: &Environment, bad_gpus: &BadGpus) -> Vec<Finding> {
     let Ok(root) = environment.runtime_root() else {
         return Vec::new();
     };
@@ -28,7 +29,7 @@ pub(super) fn findings(is_simulated: bool, environment: &Environment) -> Vec<Fin
         Ok(tenants) if tenants.is_empty() => vec![Finding::ok("tenants", "none of your own is running")],
         Ok(tenants) => tenants
             .iter()
-            .flat_map(|(name, path)| tenant(name, path))
+            .flat_map(|(name, path)| tenant(name, path, bad_gpus))
             .chain(oversubscribed(is_simulated, environment, &tenants))
             .collect(),
         Err(error) => vec![Finding::broken("tenants", error.to_string(), "make the directory readable")],
@@ -92,7 +93,7 @@ fn too_much_time(gpu: &Gpu, permille: u32) -> Option<Finding> {
 }
 
 /// Findings for one tenant's limits, denials and processes.
-pub(super) fn tenant(name: &str, path: &Path) -> Vec<Finding> {
+pub(super) fn tenant(name: &str, path: &Path, bad_gpus: &BadGpus) -> Vec<Finding> {
     let link = format!("tenant {name}");
     let unreadable = |seen: String| {
         let remedy = "its programs get no GPU memory; end them and start them again";
@@ -116,9 +117,13 @@ pub(super) fn tenant(name: &str, path: &Path) -> Vec<Finding> {
         let limit = limits.memory_limit_bytes(device).unwrap_or(0);
         let denied = reader.bucket(device).map_or(0, |bucket| bucket.denied);
         let seen = format!("{uuid}: {} of {} in use", MemorySize(used), words_of(limit));
-        findings.push(match denied {
-            0 => Finding::ok(&link, seen),
-            _ => Finding::note(
+        let bad = bad_gpus.get(&(path.to_owned(), uuid.to_string()));
+        findings.push(match (bad, denied) {
+            (Some(why), _) => {
+                Finding::note(&link, format!("{seen}; {why}"), "docs/operations.md, Health, has what to do")
+            }
+            (None, 0) => Finding::ok(&link, seen),
+            (None, _) => Finding::note(
                 &link,
                 format!("{seen}; {denied} allocation(s) denied because they would not have fitted"),
                 more_memory(name, path),

@@ -1,6 +1,6 @@
 //! Tracking of the GPUs: turns observations of NVML into the inventory and its events, without NVML or clock.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use vcuda_region::GpuUuid;
 
@@ -61,6 +61,9 @@ pub(crate) struct Load {
     pub(crate) is_slowed_by_heat: bool,
 }
 
+/// GPUs that the ledger names, each with the number of its grants: 0 if it is only cordoned.
+pub type Named = BTreeMap<GpuUuid, usize>;
+
 /// Everything known of the node's GPUs.
 #[derive(Debug)]
 pub(crate) struct Tracker {
@@ -78,6 +81,9 @@ pub(crate) struct Tracker {
     xids_of_gone: BTreeMap<(GpuUuid, u64), u64>,
     /// State left by the previous manager, of GPUs that this one has not seen.
     before: Record,
+    named: Named,
+    /// Named GPUs that NVML does not list, as was reported.
+    told_unlisted: BTreeSet<GpuUuid>,
 }
 
 #[derive(Debug)]
@@ -100,7 +106,27 @@ impl Tracker {
             unusable: Some("NVML has not answered yet".to_owned()),
             xids_problem: None,
             xids_of_gone: BTreeMap::new(),
+            named: Named::new(),
+            told_unlisted: BTreeSet::new(),
         }
+    }
+
+    /// Takes over what the ledger names. Returns an event for each GPU of it that NVML does not list, once.
+    pub(crate) fn name(&mut self, named: Named) -> Vec<Report> {
+        self.named = named;
+        self.told_unlisted.retain(|uuid| self.named.contains_key(uuid) && !is_listed(&self.gpus, uuid));
+        let unlisted: Vec<_> = self.unlisted().map(|(uuid, grants)| (*uuid, grants)).collect();
+        let news = unlisted.into_iter().filter(|(uuid, _)| self.told_unlisted.insert(*uuid));
+        let report = |(uuid, grants)| {
+            report(Severity::Warning, "VcudaGpuVanished", Some(&uuid), of_unlisted(&uuid, grants))
+        };
+        news.map(report).collect()
+    }
+
+    /// GPUs that the ledger names and NVML does not list, with the number of their grants. None while NVML does not answer.
+    fn unlisted(&self) -> impl Iterator<Item = (&GpuUuid, usize)> {
+        let named = self.named.iter().filter(|_| self.unusable.is_none());
+        named.filter(|(uuid, _)| !is_listed(&self.gpus, uuid)).map(|(uuid, grants)| (uuid, *grants))
     }
 
     /// Applies an observation. Returns the events to report.
@@ -191,6 +217,7 @@ impl Tracker {
             }
             reports.push(known.facts.about(Severity::Warning, "VcudaGpuVanished", "is gone"));
             let uuid = known.facts.gpu.uuid;
+            self.told_unlisted.insert(uuid);
             for (xid, count) in known.history.xids() {
                 *self.xids_of_gone.entry((uuid, *xid)).or_default() += count;
             }
@@ -250,14 +277,9 @@ impl Tracker {
             }
         }
         // Without NVML there are no XIDs either: the cause is enough.
-        let problems: Vec<&str> = self
-            .unusable
-            .as_ref()
-            .or(self.xids_problem.as_ref())
-            .into_iter()
-            .chain(&self.missing)
-            .map(String::as_str)
-            .collect();
+        let cause = self.unusable.as_ref().or(self.xids_problem.as_ref());
+        let unlisted = self.unlisted().map(|(uuid, grants)| of_unlisted(uuid, grants));
+        let problems: Vec<String> = cause.into_iter().chain(&self.missing).cloned().chain(unlisted).collect();
         Inventory {
             gpus: gpus.collect(),
             driver_version: self.driver_version.clone(),
@@ -311,6 +333,18 @@ impl Facts {
         };
         let what = "is not what it was: look at its memory, its links, and MIG mode";
         (lasting(self) != lasting(new)).then(|| new.about(Severity::Warning, "VcudaGpuChanged", what))
+    }
+}
+
+fn is_listed(gpus: &[Known], uuid: &GpuUuid) -> bool {
+    gpus.iter().any(|known| known.facts.gpu.uuid == *uuid)
+}
+
+/// Sentence about a GPU that the ledger names and NVML does not list.
+fn of_unlisted(uuid: &GpuUuid, grants: usize) -> String {
+    match grants {
+        0 => format!("a cordoned GPU is not listed by NVML: {uuid}"),
+        grants => format!("{grants} grant(s) are on a GPU that NVML does not list: {uuid}"),
     }
 }
 

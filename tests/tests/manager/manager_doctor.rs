@@ -57,3 +57,35 @@ fn a_configuration_that_was_refused_is_told_until_it_is_mended() {
     manager.signal(libc::SIGHUP);
     eventually("the refusal is withdrawn", SOON, || !is_told());
 }
+
+#[test]
+fn a_gpu_that_is_not_listed_after_a_restart_is_told_with_its_grants_and_cordon() {
+    let fixture = Fixture::with_gpus(2, "24GiB");
+    let mut manager = fixture.manager();
+    let gpu = fixture.smi()["gpus"][0]["uuid"].as_str().unwrap().to_owned();
+    let vcuda = |args: &[&str]| succeeded(&fixture.vcuda(args).output().unwrap());
+    vcuda(&["grant", "create", "web", "--memory", "2GiB", "--gpu", "0"]);
+    vcuda(&["gpu", "cordon", "0"]);
+    assert!(doctor(&fixture).contains("ok      tenant web-1"), "{}", doctor(&fixture));
+    manager.signal(libc::SIGTERM);
+    manager.finish();
+    Faults { absent: vec![gpu.clone()], ..Faults::default() }.write(&fixture.machine()).unwrap();
+    manager.start_again();
+    let told = format!("1 grant(s) are on a GPU that NVML does not list: {gpu}");
+    eventually("it is told", SOON, || doctor(&fixture).contains(&told));
+    let output = fixture.vcuda(["doctor", "--sim"]).output().unwrap();
+    let said = text(&output);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    let starts =
+        |word: &str, part: &str| said.lines().any(|line| line.starts_with(word) && line.contains(part));
+    assert!(starts("broken", &told) && starts("note", "tenant web-1") && !starts("ok", "web-1"), "{said}");
+    assert_eq!(manager.metric("vcuda_inventory_problem", ""), 1.0);
+    let told_in = |text: &str| text.matches(&told).count();
+    assert_eq!((told_in(&manager.log()), told_in(&vcuda(&["events"]))), (1, 1), "{}", manager.log());
+    assert_eq!(told_in(&vcuda(&["gpu", "list"])), 1);
+    // Both can be taken back, by the UUID.
+    vcuda(&["grant", "release", "web", "--force"]);
+    vcuda(&["gpu", "uncordon", &gpu]);
+    eventually("all is well", SOON, || manager.metric("vcuda_inventory_problem", "") == 0.0);
+    succeeded(&fixture.vcuda(["doctor", "--sim"]).output().unwrap());
+}

@@ -116,6 +116,34 @@ fn one_that_cannot_be_opened_is_not_gone() {
 }
 
 #[test]
+fn a_gpu_of_the_ledger_that_nvml_does_not_list_is_a_problem_and_told_once() {
+    let mut tracker = tracker();
+    let named = |grants: &[(u8, usize)]| -> Named {
+        grants.iter().map(|(number, grants)| (GpuUuid::from_bytes([*number; 16]), *grants)).collect()
+    };
+    assert_eq!(reasons(&tracker.name(named(&[(1, 2)]))), [""; 0], "NVML has not answered");
+    tracker.apply(opened(&[2]));
+    assert_eq!(reasons(&tracker.name(named(&[(1, 2), (2, 1)]))), ["VcudaGpuVanished"]);
+    assert_eq!(reasons(&tracker.name(named(&[(1, 2), (2, 1), (3, 0)]))), ["VcudaGpuVanished"], "a cordon");
+    let problem = tracker.inventory().problem.unwrap();
+    for part in [
+        "2 grant(s) are on a GPU that NVML does not list: GPU-01010101-",
+        "a cordoned GPU is not listed by NVML: GPU-03030303-",
+    ] {
+        assert!(problem.contains(part), "{problem}");
+    }
+    // It comes, and goes again: the second time it is told by what sees it go.
+    tracker.apply(opened(&[1, 2]));
+    assert_eq!(reasons(&tracker.name(named(&[(1, 2)]))), [""; 0]);
+    assert_eq!(tracker.inventory().problem, None);
+    assert_eq!(reasons(&tracker.apply(opened(&[2]))), ["VcudaGpuVanished"]);
+    assert_eq!(reasons(&tracker.name(named(&[(1, 2)]))), [""; 0]);
+    assert!(tracker.inventory().problem.is_some());
+    tracker.name(named(&[]));
+    assert_eq!(tracker.inventory().problem, None, "its grants have ended");
+}
+
+#[test]
 fn xids_are_counted_also_of_what_is_gone() {
     let mut tracker = tracker();
     let uuid = GpuUuid::from_bytes([1; 16]);
