@@ -66,7 +66,7 @@ pub enum Health {
 /// The node's GPUs at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Inventory {
-    /// GPUs in NVML's order.
+    /// GPUs in NVML's order at the first look; one that is seen later comes last, and none moves.
     pub gpus: Vec<Gpu>,
     /// Driver version; empty while unknown.
     pub driver_version: String,

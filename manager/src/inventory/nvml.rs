@@ -24,11 +24,14 @@ pub(super) struct DeviceHandle<'nvml> {
 
 /// Reads all facts that stay while NVML is open, and opens the GPUs' handles.
 ///
+/// `by_index` has the GPUs by NVML's index at the opening before, and then those of this one.
+///
 /// # Errors
 /// Fails if NVML itself fails. A GPU that cannot be asked is named in [`Opened::missing`].
 pub(super) fn open<'nvml>(
     nvml: &'nvml Nvml,
     settings: &Settings,
+    by_index: &mut Vec<Option<GpuUuid>>,
 ) -> Result<(Opened, Vec<DeviceHandle<'nvml>>), NvmlError> {
     let mut opened = Opened {
         driver_version: nvml.sys_driver_version()?,
@@ -36,8 +39,15 @@ pub(super) fn open<'nvml>(
         ..Opened::default()
     };
     let mut handles = Vec::new();
-    for index in 0..nvml.device_count()? {
-        match nvml.device_by_index(index).and_then(|device| identify(device)) {
+    let count = nvml.device_count()?;
+    // With another number of GPUs, the indexes have moved.
+    let before = std::mem::take(by_index);
+    let is_same = u32::try_from(before.len()) == Ok(count);
+    let before = before.into_iter().filter(|_| is_same).chain(std::iter::repeat(None));
+    for (index, before) in (0..count).zip(before) {
+        let identified = nvml.device_by_index(index).and_then(|device| identify(device));
+        by_index.push(identified.as_ref().map_or(before, |handle| Some(handle.uuid)));
+        match identified {
             Ok(handle) => match facts(&handle, settings) {
                 Ok(facts) => {
                     opened.gpus.push(facts);
@@ -45,7 +55,10 @@ pub(super) fn open<'nvml>(
                 }
                 Err(why) => opened.missing.push(format!("{} cannot be asked: {why}", handle.uuid)),
             },
-            Err(error) => opened.missing.push(format!("NVML's GPU {index} cannot be opened: {error}")),
+            Err(error) => {
+                let uuid = before.map_or_else(String::new, |uuid| format!(" ({uuid})"));
+                opened.missing.push(format!("NVML's GPU {index}{uuid} cannot be opened: {error}"));
+            }
         }
     }
     link(&mut opened.gpus, &handles);

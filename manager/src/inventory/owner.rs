@@ -71,9 +71,10 @@ impl Owner {
     /// Runs until no caller or no receiver is left.
     pub(super) fn run(self) {
         let mut pause = self.settings.retry_least;
+        let mut by_index = Vec::new();
         loop {
             let failure = match self.open() {
-                Ok(nvml) => match self.session(&nvml) {
+                Ok(nvml) => match self.session(&nvml, &mut by_index) {
                     Ok(End::Over) => return,
                     Ok(End::Again) => {
                         pause = self.settings.retry_least;
@@ -135,8 +136,8 @@ impl Owner {
     }
 
     /// Works with one opening of NVML until it ends.
-    fn session(&self, nvml: &Nvml) -> Result<End, NvmlError> {
-        let (opened, handles) = nvml::open(nvml, &self.settings)?;
+    fn session(&self, nvml: &Nvml, by_index: &mut Vec<Option<GpuUuid>>) -> Result<End, NvmlError> {
+        let (opened, handles) = nvml::open(nvml, &self.settings, by_index)?;
         let is_incomplete = !opened.missing.is_empty();
         // Registered before the GPUs are published, so that no later XID is missed.
         let first = xids::registered(nvml, &handles);

@@ -90,6 +90,8 @@ pub(crate) struct Tracker {
 struct Known {
     facts: Facts,
     history: History,
+    /// Whether NVML does not list it any more. It stays, so that the others keep their indexes.
+    is_gone: bool,
 }
 
 impl Tracker {
@@ -167,13 +169,14 @@ impl Tracker {
         self.cuda_version = opened.cuda_version;
         self.missing = opened.missing;
         self.mig_instances = opened.mig_instances;
-        let mut before = std::mem::take(&mut self.gpus);
+        let listed: BTreeSet<GpuUuid> = opened.gpus.iter().map(|facts| facts.gpu.uuid).collect();
         for facts in opened.gpus {
-            let place = before.iter().position(|known| known.facts.gpu.uuid == facts.gpu.uuid);
-            let (mut history, is_reset) = match place.map(|place| before.swap_remove(place)) {
+            let place = self.gpus.iter().position(|known| known.facts.gpu.uuid == facts.gpu.uuid);
+            let known = place.and_then(|place| self.gpus.get(place)).filter(|known| !known.is_gone);
+            let (mut history, is_reset) = match known {
                 Some(known) => {
                     reports.extend(known.facts.changed_to(&facts));
-                    (known.history, is_reloaded)
+                    (known.history.clone(), is_reloaded)
                 }
                 None => {
                     reports.push(facts.about(Severity::Info, "VcudaGpuAppeared", "was found"));
@@ -189,9 +192,13 @@ impl Tracker {
             if is_reset {
                 history.was_reset();
             }
-            self.gpus.push(Known { facts, history });
+            let known = Known { facts, history, is_gone: false };
+            match place.and_then(|place| self.gpus.get_mut(place)) {
+                Some(place) => *place = known,
+                None => self.gpus.push(known),
+            }
         }
-        reports.extend(self.not_listed(before));
+        reports.extend(self.not_listed(&listed));
         reports
     }
 
@@ -203,22 +210,23 @@ impl Tracker {
     }
 
     /// Handles GPUs that were there before and are not in NVML's list now.
-    fn not_listed(&mut self, before: Vec<Known>) -> Vec<Report> {
+    fn not_listed(&mut self, listed: &BTreeSet<GpuUuid>) -> Vec<Report> {
         let mut reports = Vec::new();
         // If NVML has a GPU that it cannot open, that may be the GPU that is missing from the list.
         let may_be_there = !self.missing.is_empty();
-        for mut known in before {
+        let gone = |known: &&mut Known| !known.is_gone && !listed.contains(&known.facts.gpu.uuid);
+        for known in self.gpus.iter_mut().filter(gone) {
             if may_be_there {
                 let silent = Err("NVML cannot open it".to_owned());
                 let change = known.history.look(&self.policy, silent);
                 reports.extend(known.facts.report_of(change));
-                self.gpus.push(known);
                 continue;
             }
+            known.is_gone = true;
             reports.push(known.facts.about(Severity::Warning, "VcudaGpuVanished", "is gone"));
             let uuid = known.facts.gpu.uuid;
             self.told_unlisted.insert(uuid);
-            for (xid, count) in known.history.xids() {
+            for (xid, count) in std::mem::take(&mut known.history).xids() {
                 *self.xids_of_gone.entry((uuid, *xid)).or_default() += count;
             }
         }
@@ -292,7 +300,8 @@ impl Tracker {
 
     fn health(&self, known: &Known) -> Health {
         let mig = "it is in MIG mode: its instances are isolated by the hardware and are not shared";
-        let own = known.facts.is_mig.then_some(mig).or_else(|| known.history.reason());
+        let gone = known.is_gone.then_some("NVML does not list it any more");
+        let own = gone.or(known.facts.is_mig.then_some(mig)).or_else(|| known.history.reason());
         match self.unusable.as_deref().or(own) {
             Some(reason) => Health::Unhealthy(reason.to_owned()),
             None => Health::Healthy,
@@ -337,7 +346,7 @@ impl Facts {
 }
 
 fn is_listed(gpus: &[Known], uuid: &GpuUuid) -> bool {
-    gpus.iter().any(|known| known.facts.gpu.uuid == *uuid)
+    gpus.iter().any(|known| known.facts.gpu.uuid == *uuid && !known.is_gone)
 }
 
 /// Sentence about a GPU that the ledger names and NVML does not list.

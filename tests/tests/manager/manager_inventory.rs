@@ -144,8 +144,10 @@ fn a_lost_gpu_is_not_offered_until_it_answers_again() {
     watched.happens(&Faults { lost: vec![watched.uuid(0)], ..Faults::default() });
     watched.inventory.wait_for("event VcudaGpuUnhealthy");
     // Opening NVML anew does not help: the GPU is kept, and the problem reported.
-    let state = watched.state("problem [NVML's GPU 0 cannot be opened");
-    assert!(state.contains(&format!("{} unhealthy", watched.uuid(0))), "{state}");
+    let told = format!("problem [NVML's GPU 0 ({}) cannot be opened", watched.uuid(0));
+    let state = watched.state(&told);
+    // It keeps its index.
+    assert!(state.contains(&format!("[{} unhealthy", watched.uuid(0))), "{state}");
     watched.happens(&Faults::default());
     watched.inventory.wait_for("event VcudaGpuRecovered");
     watched.state(&format!("{} xids [] problem []", watched.both("healthy", "healthy")));
@@ -158,7 +160,7 @@ fn gpus_that_vanish_and_appear_are_followed() {
     watched.happens(&Faults { absent: vec![watched.uuid(0)], ..Faults::default() });
     let told = watched.inventory.wait_for("event VcudaGpuVanished");
     assert!(told.contains(&watched.uuid(0)), "{told}");
-    watched.state(&format!("state [{} healthy] ", watched.uuid(1)));
+    watched.state(&watched.both("unhealthy: NVML does not list it any more", "healthy"));
     watched.happens(&Faults { mig: vec![watched.uuid(1)], ..Faults::default() });
     // The first GPU is back (a similar event within 30 s is not reported again), the other one is in MIG mode.
     watched.state(&watched.both(

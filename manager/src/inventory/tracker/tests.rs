@@ -73,6 +73,13 @@ fn gpus_come_and_go() {
     // A change of load is not a change of the inventory.
     assert_eq!(reasons(&tracker.apply(opened(&[2, 3]))), ["VcudaGpuAppeared", "VcudaGpuVanished"]);
     assert_eq!((offered(&tracker), tracker.inventory().problem), (vec![2, 3], None));
+    // None moves: neither when one is gone, nor when it is back.
+    let order = |tracker: &Tracker| -> Vec<u8> {
+        tracker.inventory().gpus.iter().map(|gpu| gpu.uuid.as_bytes()[0]).collect()
+    };
+    assert_eq!(order(&tracker), [1, 2, 3]);
+    assert_eq!(reasons(&tracker.apply(opened(&[1, 2, 3]))), ["VcudaGpuAppeared"]);
+    assert_eq!((order(&tracker), offered(&tracker)), (vec![1, 2, 3], vec![1, 2, 3]));
 }
 
 #[test]
@@ -101,15 +108,17 @@ fn one_that_cannot_be_opened_is_not_gone() {
     let one_is_lost = || {
         Observation::Opened(Opened {
             driver_version: "550".to_owned(),
-            gpus: vec![facts(1)],
+            gpus: vec![facts(2)],
             missing: vec!["GPU 1 cannot be opened".to_owned()],
             ..Opened::default()
         })
     };
     assert_eq!(reasons(&tracker.apply(one_is_lost())), ["VcudaGpuUnhealthy"]);
     assert_eq!(reasons(&tracker.apply(one_is_lost())), [""; 0]);
-    assert_eq!((offered(&tracker), tracker.inventory().gpus.len()), (vec![1], 2));
-    assert!(tracker.inventory().problem.is_some());
+    let inventory = tracker.inventory();
+    assert_eq!((offered(&tracker), inventory.gpus.len()), (vec![2], 2));
+    assert_eq!(inventory.gpus[0].uuid, facts(1).gpu.uuid, "it keeps its index");
+    assert!(inventory.problem.is_some());
     tracker.apply(opened(&[1, 2]));
     tracker.apply(looked(&[1, 2]));
     assert_eq!(reasons(&tracker.apply(looked(&[1, 2]))), ["VcudaGpuRecovered"]);
