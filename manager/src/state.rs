@@ -112,6 +112,8 @@ struct Shared {
     users: LiveLimits,
     changes: broadcast::Sender<Change>,
     problem: watch::Sender<Option<String>>,
+    /// What was lost as the ledger was rebuilt, until a cordon is set.
+    lost_cordons: Mutex<Option<String>>,
 }
 
 impl Shared {
@@ -164,6 +166,11 @@ impl Grants {
             .into_iter()
             .filter_map(|(part, why)| Some(format!("{part}: {}", why?)))
             .collect()
+    }
+
+    /// What was lost as the ledger was rebuilt, until a cordon is set.
+    pub fn lost_cordons(&self) -> Option<String> {
+        self.shared.lost_cordons.lock().clone()
     }
 
     /// The tenants' directories.

@@ -69,7 +69,12 @@ fn problems(status: &NodeStatus, of_gpus: &str) -> Vec<Finding> {
     let gpus = Some(of_gpus).filter(|problem| !problem.is_empty());
     let gpus = gpus.map(|problem| Finding::broken("manager", problem, BY_HEALTH));
     let others = status.problems.iter().filter(|problem| !problem.starts_with("GPUs: "));
-    gpus.into_iter().chain(others.map(|problem| Finding::note("manager", problem, BY_PROBLEM))).collect()
+    let finding = |problem: &String| {
+        // Without the ledger no grant can be made, changed or released.
+        let found = if problem.starts_with("ledger: ") { Finding::broken } else { Finding::note };
+        found("manager", problem.as_str(), BY_PROBLEM)
+    };
+    gpus.into_iter().chain(others.map(finding)).collect()
 }
 
 /// What keeps new tenants from a GPU, unless it is the `known` problem of all GPUs, or its memory from those that it has.

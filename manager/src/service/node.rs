@@ -225,6 +225,7 @@ impl node_server::Node for NodeService {
         let known = self.grants.problems().into_iter();
         let more: Vec<String> = known.filter(|line| !problems.contains(line)).collect();
         problems.extend(more);
+        problems.extend(self.grants.lost_cordons().map(|lost| format!("rebuilt ledger: {lost}")));
         let path = |path: &std::path::Path| path.display().to_string();
         let (shim_library, shim_preload, program) = match self.about.shim.get() {
             Some(installed) => (

@@ -165,7 +165,11 @@ impl GrantWriter {
                 Step::Remove { grants, reply }
             }
             Command::Cordon(gpu, cordoned, reply) => {
-                Step::answer(reply, cordon(next, &inventory, gpu, cordoned))
+                let done = cordon(next, &inventory, gpu, cordoned);
+                if cordoned && done.is_ok() {
+                    *self.shared.lost_cordons.lock() = None;
+                }
+                Step::answer(reply, done)
             }
             Command::Suspend(id, reply) => {
                 inputs.suspend(next, &id);

@@ -84,9 +84,9 @@ pub fn start(
     let directories = TenantDirectories::new(&settings.root).map_err(root)?;
     let (ledger, loaded) = Ledger::open(&settings.state, disk)?;
     let found = directories.granted()?;
-    let (grant_table, must_write) = restore_table(loaded, &found, events);
+    let (grant_table, rebuilt) = restore_table(loaded, &found, events);
     let grant_table = Arc::new(grant_table);
-    let problem = if must_write { ledger.write(&grant_table).err() } else { None };
+    let problem = if rebuilt.must_write { ledger.write(&grant_table).err() } else { None };
     if let Some(error) = &problem {
         events.say(Severity::Error, "VcudaLedgerFailed", error.to_string(), None);
     }
@@ -105,6 +105,7 @@ pub fn start(
         users: settings.api.users.clone(),
         changes: broadcast::channel(BEHIND).0,
         problem: watch::channel(problem.map(|error| error.to_string())).0,
+        lost_cordons: Mutex::new(rebuilt.lost_cordons),
     });
     let writer = GrantWriter {
         ledger,
@@ -209,10 +210,18 @@ async fn tick(commands: mpsc::WeakSender<Command>) {
     }
 }
 
-/// The table of grants to start with, and whether it must be written.
-fn restore_table(loaded: Loaded, found: &[Found], events: &Events) -> (GrantTable, bool) {
+/// What the rebuilding of the ledger leaves to be done.
+#[derive(Debug, Default)]
+struct Rebuilt {
+    must_write: bool,
+    /// Sentence about the cordons, if they are lost.
+    lost_cordons: Option<String>,
+}
+
+/// The table of grants to start with, and what is to be done.
+fn restore_table(loaded: Loaded, found: &[Found], events: &Events) -> (GrantTable, Rebuilt) {
     let (mut grant_table, why, highest) = match loaded {
-        Loaded::Absent if found.is_empty() => return (GrantTable::default(), false),
+        Loaded::Absent if found.is_empty() => return (GrantTable::default(), Rebuilt::default()),
         Loaded::Absent => (GrantTable::default(), Some("is gone".to_owned()), 0),
         Loaded::Damaged { damage, aside, highest_number } => (
             GrantTable::default(),
@@ -243,7 +252,7 @@ fn restore_table(loaded: Loaded, found: &[Found], events: &Events) -> (GrantTabl
         }
     }
     if why.is_none() && adopted == 0 {
-        return (grant_table, false);
+        return (grant_table, Rebuilt::default());
     }
     let numbers = found.iter().filter_map(|found| crate::grant_table::number_of(&found.name));
     // Every number that the lost ledger gave is below the seconds since 1970, as numbers begin at 1.
@@ -254,13 +263,16 @@ fn restore_table(loaded: Loaded, found: &[Found], events: &Events) -> (GrantTabl
         .max()
         .unwrap_or(seconds);
     grant_table.revision += 1;
+    let lost_cordons = why
+        .as_ref()
+        .map(|why| format!("it {why}: the cordons are lost and must be set again (vcuda gpu cordon)"));
     let what = why.unwrap_or_else(|| "was older than the containers' directories".to_owned());
     let text = format!(
         "the ledger {what}; {adopted} grants were taken from their containers' directories. Cordons, and grants without a \
          directory, are lost: compare with what runs"
     );
     events.say(Severity::Error, "VcudaLedgerRebuilt", text, None);
-    (grant_table, true)
+    (grant_table, Rebuilt { must_write: true, lost_cordons })
 }
 
 /// Makes the directory of each grant, and removes directories without a grant. Returns what could not be done yet.

@@ -89,3 +89,38 @@ fn a_gpu_that_is_not_listed_after_a_restart_is_told_with_its_grants_and_cordon()
     eventually("all is well", SOON, || manager.metric("vcuda_inventory_problem", "") == 0.0);
     succeeded(&fixture.vcuda(["doctor", "--sim"]).output().unwrap());
 }
+
+#[test]
+fn a_ledger_that_cannot_be_written_is_broken_and_one_that_was_rebuilt_is_told_until_a_cordon() {
+    let fixture = Fixture::new();
+    let mut manager = fixture.manager();
+    let create = |name: &str| fixture.vcuda(["grant", "create", name, "--memory", "1GiB"]).output().unwrap();
+    succeeded(&create("web"));
+    // The ledger's new file cannot be made.
+    let new = manager.state().join("ledger.json.new");
+    fs::create_dir(&new).unwrap();
+    assert!(!create("other").status.success());
+    let output = fixture.vcuda(["doctor", "--sim"]).output().unwrap();
+    let said = text(&output);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    let is_told =
+        |line: &str| line.starts_with("broken  manager") && line.contains("cannot write the ledger");
+    assert!(said.lines().any(is_told), "{said}");
+    fs::remove_dir(&new).unwrap();
+    succeeded(&create("other"));
+    succeeded(&fixture.vcuda(["doctor", "--sim"]).output().unwrap());
+
+    manager.signal(libc::SIGTERM);
+    manager.finish();
+    fs::write(manager.state().join("ledger.json"), "damaged").unwrap();
+    manager.start_again();
+    let said = succeeded(&fixture.vcuda(["doctor", "--sim"]).output().unwrap());
+    let is_told = |line: &str| {
+        line.starts_with("note    manager")
+            && line.contains("cordons are lost and must be set again")
+            && line.contains("ledger.json.damaged-")
+    };
+    assert!(said.lines().any(is_told), "{said}");
+    succeeded(&fixture.vcuda(["gpu", "cordon", "0"]).output().unwrap());
+    assert!(!doctor(&fixture).contains("cordons are lost"));
+}
