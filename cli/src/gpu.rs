@@ -58,11 +58,12 @@ fn show(seen: &ListGpusResponse, is_json: bool, output: &Output) -> Result<(), F
 /// A table, and why GPUs are unhealthy: whole, as this is what the operator came for.
 fn lines(gpus: &[v1::Gpu], output: &Output) -> Vec<String> {
     let mut table = Table::new(&[
-        Column::figure("INDEX", 4),
-        Column::names("GPU", 0),
-        Column::figure("GRANTED", 1),
-        Column::figure("OF", 3),
-        Column::figure("TIME", 2),
+        Column::figure("INDEX", 0),
+        // Cut after SHARERS has gone and before any other column has: the index tells the GPU, too.
+        Column::telling("GPU", 1, 33),
+        Column::figure("GRANTED", 2),
+        Column::figure("OF", 4),
+        Column::figure("TIME", 3),
         Column::figure("SHARERS", 5),
         Column::words("STATUS", 0, 9),
     ]);
@@ -150,9 +151,14 @@ mod tests {
             ..v1::Gpu::default()
         };
         let output = Output { is_terminal: false, width: 80, is_colored: false };
-        let heading = &lines(&[gpu], &output)[0];
-        let titles: Vec<&str> = heading.split_whitespace().collect();
-        assert_eq!(titles, ["GPU", "GRANTED", "OF", "TIME", "STATUS"]);
+        let ready = v1::Gpu { healthy: true, ..gpu.clone() };
+        for (gpu, uuid) in [(ready, "GPU-1a497c88-3151-4241-88ec-d1ddbd2b5072"), (gpu, "GPU-1a497c88-3151-…")]
+        {
+            let lines = lines(&[gpu], &output);
+            let titles: Vec<&str> = lines[0].split_whitespace().collect();
+            assert_eq!(titles, ["INDEX", "GPU", "GRANTED", "OF", "TIME", "STATUS"]);
+            assert!(lines[1].contains(uuid), "{lines:#?}");
+        }
     }
 
     #[test]

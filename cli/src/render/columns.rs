@@ -25,11 +25,6 @@ impl Column {
         Column { title, is_right: true, least: None, rank, is_telling: false }
     }
 
-    /// A column of names, which are never cut.
-    pub(crate) const fn names(title: &'static str, rank: u8) -> Column {
-        Column { is_right: false, ..Column::figure(title, rank) }
-    }
-
     /// A column of words, which may be cut to `least` columns.
     pub(crate) const fn words(title: &'static str, rank: u8, least: usize) -> Column {
         Column { title, is_right: false, least: Some(least), rank, is_telling: false }
