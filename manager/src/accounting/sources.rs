@@ -55,12 +55,15 @@ impl Facts for Sources {
         Some(Owner { key, namespace: holder.namespace.clone() })
     }
 
-    /// Of a grant: the owner of its first process that has registered, as the kernel then told its PID. Of a tenant of `vcuda run`: the
+    /// Of a grant: the user whom it counts for, else the owner of its first process that has registered, as the kernel then told its PID. Of a tenant of `vcuda run`: the
     /// owner of its directory.
     fn user(&self, tenant: &Tenant) -> Option<u32> {
         let owner = |path: &Path| Some(fs::symlink_metadata(path).ok()?.uid());
         if !tenant.is_granted {
             return owner(&self.root.join("containers").join(&tenant.id));
+        }
+        if let Some(user) = (self.grant)(&tenant.id).and_then(|grant| grant.owner) {
+            return Some(user);
         }
         let registered = tenant.processes.iter().filter(|process| process.registered);
         let pids = registered.filter_map(|process| process.host_pid);

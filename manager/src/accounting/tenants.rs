@@ -54,6 +54,9 @@ struct TenantMeters {
     key: String,
     namespace: String,
     user: Option<u32>,
+    /// What was used before the user was known. Not kept: a later manager counts the memory anew.
+    #[serde(skip)]
+    before_user: Figures,
     /// By UUID of the GPU.
     devices: BTreeMap<String, DeviceMeters>,
 }
@@ -100,11 +103,12 @@ impl Meters {
         }
         // Present tenants used their memory at the same time, ended ones before them.
         used.sort_by_key(|(has_ended, _)| *has_ended);
-        for (has_ended, (keys, used)) in used {
-            for (sums, key) in
-                [&mut rows.tenants, &mut rows.namespaces, &mut rows.users].into_iter().zip(keys)
-            {
-                let sum = sums.entry(key).or_default();
+        for (has_ended, (keys, used, of_user)) in used {
+            let [tenant, namespace] = keys;
+            let sums =
+                [rows.tenants.entry(tenant).or_default(), rows.namespaces.entry(namespace).or_default()];
+            let of_user = of_user.map(|(user, used)| (rows.users.entry(user).or_default(), used));
+            for (sum, used) in sums.into_iter().map(|sum| (sum, used)).chain(of_user) {
                 if has_ended {
                     sum.add_later(&used);
                 } else {
@@ -112,29 +116,34 @@ impl Meters {
                 }
             }
         }
+        // Tenants that ended before their user was known.
+        for gone in before.into_values().filter(|gone| gone.before_user != Figures::default()) {
+            rows.users.entry(String::new()).or_default().add_later(&gone.before_user);
+        }
         self.taken_ns = Some(snapshot.taken_ns);
         rows
     }
 }
 
 impl Meters {
-    /// What a tenant used, and the tenant, namespace and user for whom that counts.
+    /// What a tenant used, and the tenant and namespace for whom that counts. For its user, once known, all of it counts.
     fn advance_one(
         &mut self,
         tenant: &Tenant,
         before: &mut BTreeMap<String, TenantMeters>,
         elapsed_ns: Option<u64>,
         facts: &dyn Facts,
-    ) -> ([String; 3], Figures) {
+    ) -> ([String; 2], Figures, Option<(String, Figures)>) {
         // A later tenant of the name begins at 0.
         let known = before.remove(&tenant.id).filter(|known| known.inode == tenant.inode);
         let mut meters =
             known.unwrap_or_else(|| TenantMeters { inode: tenant.inode, ..TenantMeters::default() });
         let used = meters.advance(tenant, elapsed_ns, facts);
-        let user = meters.user.map_or_else(String::new, |user| user.to_string());
-        let keys = [meters.key.clone(), meters.namespace.clone(), user];
+        let keys = [meters.key.clone(), meters.namespace.clone()];
+        meters.before_user.add_later(&used);
+        let of_user = meters.user.map(|user| (user.to_string(), core::mem::take(&mut meters.before_user)));
         self.tenants.insert(tenant.id.clone(), meters);
-        (keys, used)
+        (keys, used, of_user)
     }
 }
 

@@ -74,6 +74,26 @@ fn a_run_that_is_begun_again_between_two_snapshots_is_counted_twice() {
 }
 
 #[test]
+fn all_of_a_tenant_counts_for_one_user() {
+    let mut meters = Meters::default();
+    let mut at = |seconds, attached: &[(&str, bool)]| {
+        let one = |(id, attached): &(&str, bool)| Tenant {
+            attached: *attached,
+            ..tenant(id, 8 * GIB, |device| device.served_ns = seconds * SECOND_NS)
+        };
+        let tenants: Vec<Tenant> = attached.iter().map(one).collect();
+        meters.advance(&snapshot(seconds, &tenants), 0, &Known).users
+    };
+    at(1, &[]);
+    assert!(at(2, &[("a", false), ("b", false)]).is_empty(), "not known yet");
+    let users = at(3, &[("a", true), ("b", false)]);
+    assert_eq!(users.keys().collect::<Vec<_>>(), ["1000"]);
+    assert_eq!((users["1000"].gpu_ns, users["1000"].requested_bytes), (3 * SECOND_NS, 8 * GIB));
+    let users = at(4, &[("a", true)]);
+    assert_eq!((users["1000"].gpu_ns, users[""].gpu_ns), (SECOND_NS, 3 * SECOND_NS), "b had none");
+}
+
+#[test]
 fn a_peak_counts_when_it_rises() {
     let mut meters = Meters::default();
     let mut at = |seconds, used_bytes, peak_bytes| {
@@ -98,7 +118,7 @@ fn owner_and_user_stay_known() {
     let mut gone = one.clone();
     gone.id = "released".to_owned();
     let rows = meters.advance(&snapshot(2, &[one, gone]), 0, &Known);
-    assert_eq!(rows.users.keys().collect::<Vec<_>>(), ["", "1000"]);
+    assert_eq!(rows.users.keys().collect::<Vec<_>>(), ["1000"]);
     assert_eq!(rows.tenants.keys().collect::<Vec<_>>(), ["key of a", "released"]);
     assert_eq!(rows.namespaces.keys().collect::<Vec<_>>(), ["", "team"]);
 }
@@ -106,8 +126,9 @@ fn owner_and_user_stay_known() {
 #[test]
 fn restarts_go_on_where_the_last_one_was() {
     let mut meters = Meters::default();
-    let counted = |served: u64, held: u64| {
-        tenant("a", GIB, move |device| {
+    let counted = |served: u64, held: u64| Tenant {
+        attached: true,
+        ..tenant("a", GIB, move |device| {
             (device.served_ns, device.held_ns) = (served * SECOND_NS, held * SECOND_NS);
         })
     };
