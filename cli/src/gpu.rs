@@ -152,8 +152,7 @@ mod tests {
         };
         let output = Output { is_terminal: false, width: 80, is_colored: false };
         let ready = v1::Gpu { healthy: true, ..gpu.clone() };
-        for (gpu, uuid) in [(ready, "GPU-1a497c88-3151-4241-88ec-d1ddbd2b5072"), (gpu, "GPU-1a497c88-3151-…")]
-        {
+        for (gpu, uuid) in [(ready, "GPU-1a497c88-3151-4241-88ec-d1ddbd2b5072"), (gpu, "…")] {
             let lines = lines(&[gpu], &output);
             let titles: Vec<&str> = lines[0].split_whitespace().collect();
             assert_eq!(titles, ["INDEX", "GPU", "GRANTED", "OF", "TIME", "STATUS"]);

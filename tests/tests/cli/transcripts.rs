@@ -84,6 +84,10 @@ fn masked(text: &str, pids: &[(u32, char)], uuids: &[String]) -> String {
     }
     for (number, uuid) in uuids.iter().enumerate() {
         text = text.replace(uuid, &format!("GPU-{}", number.to_string().repeat(uuid.len() - 4)));
+        // As a narrow `gpu list` cuts it.
+        let digits = |count| number.to_string().repeat(count);
+        let cut = format!("{}…{}", &uuid[..12], &uuid[17..]);
+        text = text.replace(&cut, &format!("GPU-{}…{}", digits(8), digits(23)));
     }
     let is_time = |line: &str| {
         let days = ["Mon ", "Tue ", "Wed ", "Thu ", "Fri ", "Sat ", "Sun "];

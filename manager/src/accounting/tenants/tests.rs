@@ -88,9 +88,9 @@ fn all_of_a_tenant_counts_for_one_user() {
     assert!(at(2, &[("a", false), ("b", false)]).is_empty(), "not known yet");
     let users = at(3, &[("a", true), ("b", false)]);
     assert_eq!(users.keys().collect::<Vec<_>>(), ["1000"]);
-    assert_eq!((users["1000"].gpu_ns, users["1000"].requested_bytes), (3 * SECOND_NS, 8 * GIB));
+    assert_eq!((users["1000"].gpu_ns, users["1000"].requested_bytes), (2 * SECOND_NS, 8 * GIB));
     let users = at(4, &[("a", true)]);
-    assert_eq!((users["1000"].gpu_ns, users[""].gpu_ns), (SECOND_NS, 3 * SECOND_NS), "b had none");
+    assert_eq!((users["1000"].gpu_ns, users[""].gpu_ns), (SECOND_NS, 2 * SECOND_NS), "b had none");
 }
 
 #[test]
