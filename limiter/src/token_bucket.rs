@@ -76,8 +76,7 @@ pub struct TokenBucket {
     pub measured_ns: AtomicU64,
     /// GPU time that was charged for `measured_ns` (ns).
     pub measured_charge_ns: AtomicU64,
-    /// Sum of the measured time of all streams (ns).
-    pub measured_elapsed_ns: AtomicU64,
+    reserved_measured: AtomicU64,
     /// Sum of the busy time of all contexts (ns).
     pub contexts_ns: AtomicU64,
     /// Busy map of the tenant on the device.
@@ -113,7 +112,7 @@ impl Default for TokenBucket {
             overran_at_ns: AtomicU64::new(0),
             measured_ns: AtomicU64::new(0),
             measured_charge_ns: AtomicU64::new(0),
-            measured_elapsed_ns: AtomicU64::new(0),
+            reserved_measured: AtomicU64::new(0),
             contexts_ns: AtomicU64::new(0),
             busy: core::array::from_fn(|_| AtomicU64::new(0)),
         }

@@ -11,7 +11,6 @@ use serde_json::json;
 use tokio::time::sleep;
 use tracing::{debug, warn};
 use vcuda_manager_api::v1;
-use vcuda_quota::pods::CORES_PER_GPU;
 use vcuda_quota::pods::node_gpus::{ANNOTATION, FreeGpu, NodeGpus, container_key};
 
 use crate::cdi::Store;
@@ -127,10 +126,6 @@ fn free(gpu: &v1::Gpu, usable: &[&v1::Gpu], chunk_bytes: u64) -> FreeGpu {
         .saturating_sub(reserve.saturating_mul(gpu.sharers.into()))
         .saturating_sub(gpu.memory_granted_bytes);
     let chunks = |bytes: u64| u32::try_from(bytes / chunk_bytes.max(1)).unwrap_or(u32::MAX);
-    let grantable = match gpu.cores_grantable_permille {
-        0 => CORES_PER_GPU * 10,
-        permille => permille,
-    };
     let linked = |other: &&v1::Gpu| gpu.nvlink_uuids.contains(&other.uuid);
     let places = usable.iter().enumerate().filter(|(_, other)| linked(other));
     FreeGpu {
@@ -138,7 +133,7 @@ fn free(gpu: &v1::Gpu, usable: &[&v1::Gpu], chunk_bytes: u64) -> FreeGpu {
         mem: chunks(bytes),
         turns: None,
         of: chunks(alone),
-        cores: grantable.saturating_sub(gpu.cores_granted_permille) / 10,
+        cores: gpu.cores_grantable_permille.saturating_sub(gpu.cores_granted_permille) / 10,
         shares: gpu.sharers_max.min(SHARES_PER_GPU).saturating_sub(gpu.sharers),
         numa: u32::try_from(gpu.numa_node).ok(),
         links: places.filter_map(|(place, _)| u32::try_from(place).ok()).collect(),

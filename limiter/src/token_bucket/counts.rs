@@ -4,10 +4,9 @@ use super::TokenBucket;
 use crate::primitive::Ordering;
 
 impl TokenBucket {
-    /// Counts measured time, its part that was new for its context, its part that was new for the tenant, and the charge for the
-    /// latter (all ns). The arbiter corrects the charge once it knows which tenants were busy at the same time.
-    pub fn count_measured(&self, [elapsed_ns, in_context_ns, fresh_ns]: [u64; 3], charged_ns: u64) {
-        self.measured_elapsed_ns.fetch_add(elapsed_ns, Ordering::Relaxed);
+    /// Counts the part of measured time that was new for its context, the part that was new for the tenant, and the charge for the latter
+    /// (all ns). The arbiter corrects the charge once it knows which tenants were busy at the same time.
+    pub fn count_measured(&self, [in_context_ns, fresh_ns]: [u64; 2], charged_ns: u64) {
         self.contexts_ns.fetch_add(in_context_ns, Ordering::Relaxed);
         self.measured_ns.fetch_add(fresh_ns, Ordering::Relaxed);
         self.measured_charge_ns.fetch_add(charged_ns, Ordering::Relaxed);

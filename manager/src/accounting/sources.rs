@@ -55,8 +55,8 @@ impl Facts for Sources {
         Some(Owner { key, namespace: holder.namespace.clone() })
     }
 
-    /// Of a grant: the user whom it counts for, else the owner of its first process that has registered, as the kernel then told its PID. Of a tenant of `vcuda run`: the
-    /// owner of its directory.
+    /// A grant's user: the one it was made for, else the owner of its first process that has registered, as the kernel then told its PID.
+    /// A run's user: the owner of its directory.
     fn user(&self, tenant: &Tenant) -> Option<u32> {
         let owner = |path: &Path| Some(fs::symlink_metadata(path).ok()?.uid());
         if !tenant.is_granted {

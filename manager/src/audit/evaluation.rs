@@ -214,12 +214,9 @@ impl Audit {
                         NO_MEMORY_LIMIT => "the whole GPU".to_owned(),
                         bytes => MemorySize(bytes).to_string(),
                     };
-                    let size = match device.denied_bytes {
-                        0 => String::new(),
-                        bytes => format!(" (last: {})", MemorySize(bytes)),
-                    };
                     let text = format!(
-                        "memory was refused {more} times{size}: {} of {limit} are used; {}",
+                        "{more} refusal(s) of memory, the last of {}: {} of {limit} are used; {}",
+                        MemorySize(device.denied_bytes),
                         MemorySize(device.used_bytes),
                         more_memory(is_pod(&tenant.id)),
                     );

@@ -22,11 +22,11 @@ impl Binder {
     pub(super) async fn end_superseded(&self, slot: &Slot, held: &HeldDevices) -> Result<(), BindError> {
         let store = self.store.clone();
         let records = blocking(move || store.records()).await?;
-        let overlaps = |record: &Record, kind: Kind| !record.held.ids_of(kind).is_disjoint(held.ids_of(kind));
-        let superseded: Vec<&Record> = records
-            .iter()
-            .filter(|record| record.slot != *slot && Kind::ALL.into_iter().any(|kind| overlaps(record, kind)))
-            .collect();
+        let overlaps = |record: &Record| {
+            Kind::ALL.into_iter().any(|kind| !record.held.ids_of(kind).is_disjoint(held.ids_of(kind)))
+        };
+        let superseded: Vec<&Record> =
+            records.iter().filter(|record| record.slot != *slot && overlaps(record)).collect();
         if superseded.is_empty() {
             return Ok(());
         }

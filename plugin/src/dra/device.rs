@@ -193,6 +193,7 @@ pub(super) mod tests {
         let bare = v1::Gpu {
             uuid: "GPU-1".to_owned(),
             memory_shared_bytes: 1 << 30,
+            cores_grantable_permille: 1000,
             sharers_max: 1,
             numa_node: -1,
             ..v1::Gpu::default()

@@ -71,7 +71,7 @@ pub struct BucketUse {
     pub forgiven_ns: u64,
     /// Reservations refused, including those of processes that are gone.
     pub denied: u64,
-    /// Size of the last one (bytes); 0 if an earlier release refused it.
+    /// Size of the last one (bytes).
     pub denied_bytes: u64,
     /// Copies between the host and the device while GPU time was metered.
     pub host_copies: u64,
@@ -79,9 +79,7 @@ pub struct BucketUse {
     pub host_copied_bytes: u64,
     /// Measured time that was new in the busy map, and its charge (ns).
     pub measured: Measured,
-    /// Measured time, counted once for each stream or process that had work (ns).
-    pub measured_elapsed_ns: u64,
-    /// Measured time, counted once for each context that had work (ns); 0 if an earlier release measured.
+    /// Measured time, counted once for each context that had work (ns).
     pub contexts_ns: u64,
     /// Whether a launch waits, or did when its process was killed.
     pub is_waiting: bool,

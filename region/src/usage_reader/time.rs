@@ -55,7 +55,6 @@ impl UsageReader {
             denied_bytes: word(&bytes, offset_of!(TokenBucket, denied_bytes)),
             host_copies: word(&bytes, offset_of!(TokenBucket, host_copies)),
             host_copied_bytes: word(&bytes, offset_of!(TokenBucket, host_copied_bytes)),
-            measured_elapsed_ns: word(&bytes, offset_of!(TokenBucket, measured_elapsed_ns)),
             contexts_ns: word(&bytes, offset_of!(TokenBucket, contexts_ns)),
             measured: Measured {
                 fresh_ns: word(&bytes, offset_of!(TokenBucket, measured_ns)),

@@ -12,13 +12,12 @@ use super::Launches;
 use super::device_limiter::{DeviceLimiter, TOKENS, WINDOW, now_ns};
 use super::event_clock::Reached;
 use super::stream_state::StreamState;
-use super::timing_event::{has_run_dry, is_guess};
+use super::timing_event::has_run_dry;
 use super::worker::CONTENDED_NS;
 use crate::driver::{Relaxed, real, reentrancy};
 use crate::runtime::devices::Pushed;
-use crate::runtime::stream::Stream;
-use crate::runtime::visits;
 
+mod close;
 mod segment;
 
 pub(super) use segment::{charge, is_longer, proved_done};
@@ -320,68 +319,6 @@ impl Launches {
         } else {
             // The time for which they may have run is not known before the next launch.
             limiter.lost_sight(now);
-        }
-    }
-
-    /// See [`super::stream_closing`].
-    pub(super) fn close_stream(&'static self, stream: Stream) {
-        let Some(stream_state) = self.streams.known(stream) else {
-            return;
-        };
-        if let Some(limiter) = stream_state.limiter() {
-            self.end_segment(limiter, stream_state, stream);
-            if let Some(_recording) = stream_state.try_recording() {
-                let (count, predicted_ns) = stream_state.take_unmeasured();
-                limiter.settle_as_predicted(predicted_ns, count);
-            }
-        }
-        stream_state.orphan();
-        visits::wait_for_all();
-        self.wake_worker();
-    }
-
-    /// See [`super::context_closing`].
-    pub(super) fn close_context(&'static self, context: CUcontext) {
-        for stream_state in self.streams_of(context) {
-            stream_state.closing.store(true, Ordering::SeqCst);
-        }
-        visits::wait_for_all();
-        // Waits for at most one query of the worker: the only wait for a thread of the shim.
-        while self.contexts.asking.load(Ordering::SeqCst) == context.0 {
-            core::hint::spin_loop();
-            std::thread::yield_now();
-        }
-    }
-
-    /// See [`super::context_closed`].
-    pub(super) fn closed_context(&'static self, context: CUcontext, ended: bool) {
-        for stream_state in self.streams_of(context) {
-            if !ended {
-                stream_state.closing.store(false, Ordering::SeqCst);
-                continue;
-            }
-            let Some(limiter) = stream_state.limiter() else {
-                continue;
-            };
-            let since_ns = stream_state.at_work_since_ns();
-            let is_guess = is_guess(stream_state);
-            let on_the_way = stream_state.drop_timing_events();
-            let unmeasured = stream_state.take_unmeasured();
-            let all = (on_the_way.0 + unmeasured.0, on_the_way.1 + unmeasured.1);
-            if all.0 > 0 {
-                // No work runs in a context that is gone.
-                proved_done(limiter, stream_state, all, (since_ns, now_ns()), is_guess);
-            }
-            // The events were destroyed with their context.
-            for timing_event in &stream_state.timing_events {
-                timing_event.event.store(0, Ordering::Relaxed);
-            }
-            stream_state.context.store(0, Ordering::Relaxed);
-            stream_state.free();
-        }
-        if ended {
-            self.contexts.forget(context.0);
-            self.limiters.iter().for_each(|limiter| limiter.contexts.forget(context.0));
         }
     }
 

@@ -39,7 +39,7 @@ fn where_no_container_can_be_started_doctor_and_log_say_why_once_and_no_creation
     let log = manager.log();
     let told = log.matches("no device for container engines: no libcuda.so.1").count();
     assert_eq!(told, 1, "{log}");
-    // Who asks for a container is told.
+    // A user that asks for a container is told.
     let refused = fixture.vcuda(["docker-args", "one"]).output().unwrap();
     assert!(text(&refused).contains("no libcuda.so.1"), "{}", text(&refused));
 }

@@ -51,7 +51,7 @@ fn findings_about_a_container_become_events_of_its_pod() {
     assert_eq!(event["type"], "Warning", "{event}");
     assert_eq!(event["reportingInstance"], NODE, "{event}");
     let note = event["note"].as_str().unwrap();
-    assert!(note.starts_with("container c: memory was refused"), "{note}");
+    assert!(note.starts_with("container c: ") && note.contains("refusal(s) of memory"), "{note}");
     assert!(note.contains("annotation vcuda.io/memory") && note.contains("4 GiB"), "{note}");
 
     // One chunk holds no context: the container starts, and its owner gets a warning.

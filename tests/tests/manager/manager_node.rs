@@ -186,7 +186,7 @@ fn vcuda_shows_the_node() {
     denied.wait_for("holding 0 denied 1");
     let events = || succeeded(&fixture.vcuda(["events", "--container", "web-1"]).output().unwrap());
     eventually("the refusal is an event, with the size of the request", SOON, || {
-        events().contains("VcudaMemoryDenied web-1: memory was refused 1 times (last: 3 GiB)")
+        events().contains("VcudaMemoryDenied web-1: 1 refusal(s) of memory, the last of 3 GiB")
     });
 
     let doctor = fixture.vcuda(["doctor", "--sim"]).output().unwrap();

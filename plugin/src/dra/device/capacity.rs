@@ -32,10 +32,7 @@ pub(super) struct Capacity {
 impl Capacity {
     /// What each device of a GPU has, in the order of the slices.
     pub(super) fn of_gpu(gpu: &v1::Gpu) -> Vec<Self> {
-        let percent = match gpu.cores_grantable_permille {
-            0 => 100,
-            permille => u64::from(permille / 10),
-        };
+        let percent = u64::from(gpu.cores_grantable_permille / 10);
         let for_all = |memory_bytes, slots| Self {
             is_suspendable: false,
             steps: memory_bytes / MEMORY_STEP,

@@ -305,7 +305,7 @@ pub(crate) fn charge(
     let in_context_ns = limiter.contexts.enter(context, from_ns, to_ns);
     let fresh_ns = busy::mark(&limiter.bucket.busy, from_ns, to_ns).charge_ns(elapsed_ns);
     let served_ns = view.scaled(fresh_ns);
-    limiter.bucket.count_measured([elapsed_ns, in_context_ns, fresh_ns], served_ns);
+    limiter.bucket.count_measured([in_context_ns, fresh_ns], served_ns);
     served_ns
 }
 
