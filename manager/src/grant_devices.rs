@@ -166,6 +166,11 @@ impl GrantDevices {
         Ok(edits(inputs, &gpus, Some(&self.directories.path(&grant.id)))?)
     }
 
+    /// The reason why new containers do not get the shim that is configured, if so.
+    pub(crate) fn shim_problem(&self) -> Option<String> {
+        self.shim.problem()
+    }
+
     fn inputs(&self, inventory: &Inventory) -> Result<SpecInputs, DriverError> {
         let DeviceSettings { inject, devices, driver_root, .. } = &self.settings;
         let installed = self.shim.get();

@@ -30,17 +30,44 @@ pub struct Installed {
 
 /// The version that new containers get; `None` if none was installed yet.
 #[derive(Debug, Default)]
-pub struct Current(Mutex<Option<Installed>>);
+pub struct Current(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    installed: Option<Installed>,
+    /// Why the last installation failed.
+    failure: Option<String>,
+}
 
 impl Current {
     /// Replaces the current version.
     pub fn set(&self, installed: Installed) {
-        *self.0.lock() = Some(installed);
+        *self.0.lock() = State { installed: Some(installed), failure: None };
+    }
+
+    /// Notes that an installation failed; the current version stays. Returns whether this failure is new.
+    pub fn fail(&self, failure: &InstallError) -> bool {
+        let failure = Some(failure.to_string());
+        let mut state = self.0.lock();
+        let is_new = state.failure != failure;
+        state.failure = failure;
+        is_new
     }
 
     /// The current version.
     pub fn get(&self) -> Option<Installed> {
-        self.0.lock().clone()
+        self.0.lock().installed.clone()
+    }
+
+    /// What the last installation's failure means for new containers, and why it failed.
+    pub fn problem(&self) -> Option<String> {
+        let state = self.0.lock();
+        let failure = state.failure.as_ref()?;
+        let effect = match state.installed {
+            Some(_) => "new containers get the one before",
+            None => "new containers get none, so none is started",
+        };
+        Some(format!("{effect}: {failure}"))
     }
 }
 
@@ -57,7 +84,7 @@ pub enum InstallError {
     #[error("vcuda_program {}: {}; name the vcuda command, or leave the key out", .0.display(), .1)]
     NoProgram(PathBuf, io::Error),
     /// The copy cannot be written.
-    #[error("cannot write {}: {}", .0.display(), .1)]
+    #[error("cannot write {}: {}; make room there, or make it writable: the manager tries again by itself", .0.display(), .1)]
     Unwritable(PathBuf, io::Error),
 }
 

@@ -21,7 +21,7 @@ use crate::ledger::RealDisk;
 use crate::library;
 use crate::metrics::{Instruments, Metrics, Sources};
 use crate::observe::SnapshotCache;
-use crate::problems::Problems;
+use crate::problems::Refusal;
 use crate::serve;
 use crate::service::{About, GrantsService, NodeService};
 use crate::settings::{Api, Settings};
@@ -41,7 +41,7 @@ const FIRST_ANSWER: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(crate) struct Parts {
     grants: Grants,
-    problems: Arc<Problems>,
+    refusal: Arc<Refusal>,
     keeping: WriterThread,
     accounting: Arc<Accounting>,
     watchers: Watchers,
@@ -55,31 +55,32 @@ impl Parts {
     ///
     /// # Errors
     /// Fails if another manager runs here, or if a directory, socket or address cannot be used.
-    pub(crate) async fn start(config: &Config, shim: &Arc<library::Current>) -> Result<Parts, RunError> {
-        let events = Arc::new(Events::default());
-        let (problems, instruments) = (Arc::<Problems>::default(), Arc::<Instruments>::default());
+    pub(crate) async fn start(
+        config: &Config,
+        shim: &Arc<library::Current>,
+        events: &Arc<Events>,
+    ) -> Result<Parts, RunError> {
+        let (refusal, instruments) = (Arc::<Refusal>::default(), Arc::<Instruments>::default());
 
         // Both need the inventory; the watchers' root exists once grants have been read.
-        let node = Node::start(inventory_settings(config)?, Arc::clone(&events)).map_err(failed)?;
+        let node = Node::start(inventory_settings(config)?, Arc::clone(events)).map_err(failed)?;
         let settings = settings(config, shim);
         let snapshots = Arc::<SnapshotCache>::default();
-        let (grants, keeping) =
-            start_grants(settings.clone(), &events, &node, Arc::clone(&snapshots)).await?;
+        let (grants, keeping) = start_grants(settings.clone(), events, &node, Arc::clone(&snapshots)).await?;
         let ledger = grants.clone();
         node.compare_with_ledger(move || ledger.grant_table().gpus());
         // After the lock of the root: a second manager is told of the first one, not of its port.
         let metrics_listener = http::listen(config.metrics).await?;
         let watchers = Watchers::start(
             config,
-            &events,
-            &problems,
+            events,
             &instruments,
             node.clone(),
             Arc::clone(&snapshots),
             namespaces(grants.clone()),
         )
         .map_err(unavailable)?;
-        let usage = usage_sources(config, &node, Arc::clone(&snapshots), grants.clone(), &events);
+        let usage = usage_sources(config, &node, Arc::clone(&snapshots), grants.clone(), events);
         let accounting = Arc::new(Accounting::start(usage).map_err(failed)?);
         // Last, as any client that connects may ask for a GPU.
         first_answer(&node).await;
@@ -87,13 +88,13 @@ impl Parts {
 
         let (stop, stopped) = watch::channel(false);
         let deadline = settings.api.deadline;
-        let (suspender, suspensions) = start_suspender(config, &grants, &node, &events, &instruments).await?;
+        let (suspender, suspensions) = start_suspender(config, &grants, &node, events, &instruments).await?;
         let service =
             GrantsService::new(grants.clone(), deadline, stopped.clone()).with_suspender(suspender.clone());
         let about_node = NodeService::new(
             grants.clone(),
-            events,
-            Arc::clone(&problems),
+            Arc::clone(events),
+            Arc::clone(&refusal),
             about(config, shim),
             deadline,
             stopped.clone(),
@@ -110,7 +111,7 @@ impl Parts {
             let metrics = Metrics::new(sources(config, &node, snapshots, &grants, suspender), instruments);
             serving.push(serve_pages(listener, metrics, grants.clone(), stopped));
         }
-        Ok(Parts { grants, problems, keeping, accounting, watchers, suspensions, stop, serving })
+        Ok(Parts { grants, refusal, keeping, accounting, watchers, suspensions, stop, serving })
     }
 
     /// Applies the settings that need no restart.
@@ -124,7 +125,7 @@ impl Parts {
     /// Notes whether the last reload of the configuration was refused, for the status.
     pub(crate) fn tell_reload(&self, refused: Option<String>) {
         let goes_on = |why| format!("not read again, the one before stays in force: {why}");
-        self.problems.set("configuration", refused.map(goes_on));
+        self.refusal.set(refused.map(goes_on));
     }
 
     /// Whether all threads that must not hang have worked lately, for the watchdog.
@@ -161,7 +162,7 @@ fn serve_pages(
     grants: Grants,
     stopped: watch::Receiver<bool>,
 ) -> JoinHandle<()> {
-    let pages = pages(DAEMON, Arc::new(move || metrics.scrape()), Arc::new(move || grants.problems()));
+    let pages = pages(DAEMON, Arc::new(move || metrics.scrape()), Arc::new(move || grants.outages()));
     tokio::spawn(http::serve(listener, pages, serve::stopped(stopped)))
 }
 

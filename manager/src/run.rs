@@ -15,11 +15,15 @@ use vcuda_daemon::life::{self, Ends, RunError};
 use vcuda_daemon::logging::Logging;
 
 use crate::config::{Config, Flags};
+use crate::events::{Events, Severity};
 use crate::grant_devices::{Folder, SYSTEM_FOLDER};
 use crate::library;
 use crate::parts::Parts;
 use crate::standby;
 use crate::succession;
+
+/// Interval of attempts to install the shim after a failure.
+const RETRY: Duration = Duration::from_secs(10);
 
 /// Runs until a signal ends it.
 ///
@@ -48,9 +52,9 @@ async fn live(mut config: Config, flags: &Flags, logging: &Logging) -> Result<()
             }
         }
     }
-    let shim = Arc::new(library::Current::default());
-    install(&config, &shim);
-    let parts = Parts::start(&config, &shim).await?;
+    let (shim, events) = (Arc::<library::Current>::default(), Arc::<Events>::default());
+    install(&config, &shim, &events);
+    let parts = Parts::start(&config, &shim, &events).await?;
 
     // Fails without systemd, which is no error.
     let _ = sd_notify::notify(&[NotifyState::Ready]);
@@ -67,10 +71,12 @@ async fn live(mut config: Config, flags: &Flags, logging: &Logging) -> Result<()
                 let _ = sd_notify::notify(&[NotifyState::Watchdog]);
             }
             Asked::Reload => {
-                let refused = reload(&mut config, flags, logging, &shim).err();
+                let refused = reload(&mut config, flags, logging, (&shim, &events)).err();
                 parts.tell_reload(refused.map(|failure| failure.to_string()));
                 parts.apply(&config);
             }
+            Asked::Retry if shim.problem().is_some() => install(&config, &shim, &events),
+            Asked::Retry => {}
         }
     }
     let _ = sd_notify::notify(&[NotifyState::Stopping]);
@@ -100,7 +106,7 @@ fn raise_descriptors() {
 }
 
 /// Installs the shim for new containers. A failure leaves the installed version.
-fn install(config: &Config, shim: &library::Current) {
+fn install(config: &Config, shim: &library::Current, events: &Events) {
     let Some(source) = &config.shim_library else {
         return;
     };
@@ -113,7 +119,10 @@ fn install(config: &Config, shim: &library::Current) {
     ) {
         Ok(installed) => installed,
         Err(failure) => {
-            error!("{failure}");
+            if shim.fail(&failure) {
+                let why = shim.problem().unwrap_or_default();
+                events.say(Severity::Error, "VcudaShimFailed", why, None);
+            }
             return;
         }
     };
@@ -138,7 +147,7 @@ fn reload(
     config: &mut Config,
     flags: &Flags,
     logging: &Logging,
-    shim: &library::Current,
+    (shim, events): (&library::Current, &Events),
 ) -> Result<(), ConfigError> {
     let next =
         Config::load(flags).inspect_err(|failure| error!("the configuration stays as it is: {failure}"))?;
@@ -153,7 +162,7 @@ fn reload(
         warn!("the log's filter stays as it is");
     }
     if (&next.shim_library, &next.vcuda_program) != (&config.shim_library, &config.vcuda_program) {
-        install(&next, shim);
+        install(&next, shim, events);
     }
     *config = next;
     let _ = sd_notify::notify(&[NotifyState::Ready]);
@@ -167,12 +176,15 @@ enum Asked {
     End(&'static str),
     Reload,
     Alive,
+    /// What failed may work by now.
+    Retry,
 }
 
 struct Signals {
     ends: Ends,
     hang_up: Signal,
     watchdog: Option<Interval>,
+    retries: Interval,
 }
 
 impl Signals {
@@ -183,7 +195,8 @@ impl Signals {
             ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
             ticks
         });
-        Ok(Self { ends: Ends::listen()?, hang_up: life::listen(SignalKind::hangup())?, watchdog })
+        let hang_up = life::listen(SignalKind::hangup())?;
+        Ok(Self { ends: Ends::listen()?, hang_up, watchdog, retries: interval(RETRY) })
     }
 
     async fn next(&mut self) -> Asked {
@@ -197,6 +210,7 @@ impl Signals {
             name = self.ends.next() => Asked::End(name),
             _ = self.hang_up.recv() => Asked::Reload,
             _ = tick => Asked::Alive,
+            _ = self.retries.tick() => Asked::Retry,
         }
     }
 }

@@ -11,6 +11,8 @@ use parking_lot::Mutex;
 use thiserror::Error;
 use tokio::sync::{broadcast, mpsc, watch};
 use vcuda_cdi::ContainerEdits;
+use vcuda_manager_api::v1::Problem;
+use vcuda_manager_api::v1::problem::Part;
 use vcuda_quota::pods::bounds::Bounds;
 use vcuda_region::clock::now_ns;
 
@@ -20,6 +22,7 @@ use crate::grant::Grant;
 use crate::grant_devices::GrantDevices;
 use crate::grant_table::GrantTable;
 use crate::observe::{Snapshot, SnapshotCache};
+use crate::problems::problem;
 use crate::tenant_directories::TenantDirectories;
 use crate::users::LiveLimits;
 
@@ -158,19 +161,27 @@ impl Grants {
         self.shared.problem.subscribe()
     }
 
-    /// Reasons why no GPU can be granted now, a line each.
-    pub fn problems(&self) -> Vec<String> {
-        let gpus = self.inventory().outage().map(str::to_owned);
-        let ledger = self.problem().borrow().clone();
-        [("GPUs", gpus), ("ledger", ledger)]
-            .into_iter()
-            .filter_map(|(part, why)| Some(format!("{part}: {}", why?)))
-            .collect()
+    /// What does not work now.
+    pub fn problems(&self) -> Vec<Problem> {
+        [
+            (Part::Gpus, self.inventory().problem.clone()),
+            (Part::Ledger, self.problem().borrow().clone()),
+            (Part::Shim, self.devices.shim_problem()),
+            (Part::Cordons, self.shared.lost_cordons.lock().clone()),
+        ]
+        .into_iter()
+        .filter_map(|(part, why)| Some(problem(part, &why?)))
+        .collect()
     }
 
-    /// What was lost as the ledger was rebuilt, until a cordon is set.
-    pub fn lost_cordons(&self) -> Option<String> {
-        self.shared.lost_cordons.lock().clone()
+    /// Reasons why no container can be given a GPU now, a line each.
+    pub fn outages(&self) -> Vec<String> {
+        let has_gpu = self.inventory().outage().is_none();
+        let is_outage = |problem: &Problem| match problem.part() {
+            Part::Gpus => !has_gpu,
+            part => matches!(part, Part::Ledger | Part::Shim),
+        };
+        self.problems().into_iter().filter(is_outage).map(|problem| problem.text).collect()
     }
 
     /// The tenants' directories.

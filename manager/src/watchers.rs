@@ -17,7 +17,6 @@ use crate::events::Events;
 use crate::inventory::Node;
 use crate::metrics::{Instruments, Registration};
 use crate::observe::{Observatory, SnapshotCache};
-use crate::problems::Problems;
 use crate::reaper::Cleaner;
 use crate::registration::{Counts, Registrar};
 
@@ -46,7 +45,6 @@ impl Watchers {
     pub(crate) fn start(
         config: &Config,
         events: &Arc<Events>,
-        problems: &Arc<Problems>,
         instruments: &Arc<Instruments>,
         node: Node,
         snapshots: Arc<SnapshotCache>,
@@ -62,7 +60,6 @@ impl Watchers {
         let registrar = Registrar::start(root, Box::new(processes))?;
         let observatory =
             Observatory::with_cache(root, Arc::clone(registrar.registry()), Arc::clone(&snapshots))?;
-        let inventory = node.inventory();
         let actions = watch::Sender::new(config.audit_actions.clone());
         let auditor = Auditor::start(
             root,
@@ -83,8 +80,6 @@ impl Watchers {
             auditor,
             beat_ns: controller.beat(),
             instruments: Arc::clone(instruments),
-            problems: Arc::clone(problems),
-            inventory,
             counted: Counts::default(),
             killed: 0,
         };
@@ -119,15 +114,13 @@ impl Drop for Watchers {
     }
 }
 
-/// Passes the threads' counts to the metrics, and their problems to the status.
+/// Passes the threads' counts to the metrics.
 #[derive(Debug)]
 struct Bridge {
     registry: Arc<crate::registration::Registry>,
     auditor: Auditor,
     beat_ns: Arc<AtomicU64>,
     instruments: Arc<Instruments>,
-    problems: Arc<Problems>,
-    inventory: watch::Receiver<Arc<crate::gpu::Inventory>>,
     counted: Counts,
     killed: u64,
 }
@@ -163,6 +156,5 @@ impl Bridge {
             0 => self.instruments.arbitration_left(),
             beat_ns => self.instruments.arbitrated(beat_ns),
         }
-        self.problems.set("GPUs", self.inventory.borrow().problem.clone());
     }
 }

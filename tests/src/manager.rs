@@ -159,9 +159,14 @@ impl Manager<'_> {
         rest.split('/').next().unwrap().to_owned()
     }
 
+    /// A page of its HTTP server, with the response head.
+    pub fn page(&self, page: &str) -> String {
+        fetched(&self.metrics_address(), page)
+    }
+
     /// Text of its metrics.
     pub fn metrics(&self) -> String {
-        fetched(&self.metrics_address(), "/metrics")
+        self.page("/metrics")
     }
 
     /// Value of a series, by name and a part of its labels.

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use vcuda_manager_api::v1::{Container, Gpu, Grant, NodeStatus};
+use vcuda_manager_api::v1::problem::Part;
+use vcuda_manager_api::v1::{Container, Gpu, Grant, NodeStatus, Problem};
 use vcuda_quota::MemorySize;
 use vcuda_region::directory;
 
@@ -64,15 +65,18 @@ fn bad_gpus(root: &Path, gpus: &[Gpu], containers: &[Container]) -> BadGpus {
     containers.iter().flat_map(of_container).collect()
 }
 
-/// The problem of the GPUs first, as others may follow from it. The status has it once more, with the name of its part.
+/// The problem of the GPUs first, as others may follow from it. The status has it once more.
 fn problems(status: &NodeStatus, of_gpus: &str) -> Vec<Finding> {
     let gpus = Some(of_gpus).filter(|problem| !problem.is_empty());
     let gpus = gpus.map(|problem| Finding::broken("manager", problem, BY_HEALTH));
-    let others = status.problems.iter().filter(|problem| !problem.starts_with("GPUs: "));
-    let finding = |problem: &String| {
-        // Without the ledger no grant can be made, changed or released.
-        let found = if problem.starts_with("ledger: ") { Finding::broken } else { Finding::note };
-        found("manager", problem.as_str(), BY_PROBLEM)
+    let others = status.problems.iter().filter(|problem| problem.part() != Part::Gpus);
+    let finding = |problem: &Problem| {
+        // Without the ledger no grant can be made, changed or released; without the shim no container is started.
+        let found = match problem.part() {
+            Part::Ledger | Part::Shim => Finding::broken,
+            _ => Finding::note,
+        };
+        found("manager", problem.text.as_str(), BY_PROBLEM)
     };
     gpus.into_iter().chain(others.map(finding)).collect()
 }
@@ -227,13 +231,16 @@ mod tests {
     fn each_problem_is_told_once_and_that_of_the_gpus_first() {
         let gone = "NVML cannot be used: NVIDIA driver is not loaded";
         let status = NodeStatus {
-            problems: vec![format!("GPUs: {gone}"), "configuration: line 3".to_owned()],
+            problems: [(Part::Gpus, gone), (Part::Configuration, "line 3"), (Part::Shim, "GPUs: none")]
+                .map(|(part, text)| Problem { part: part.into(), text: text.to_owned() })
+                .into(),
             ..NodeStatus::default()
         };
         let gpu = Gpu { uuid: "GPU-1".to_owned(), health_reason: gone.to_owned(), ..Gpu::default() };
         let found = [problems(&status, gone), of_gpu(&gpu, gone)].concat();
         let seen: Vec<_> = found.iter().map(|finding| (finding.health, finding.seen.as_str())).collect();
-        assert_eq!(seen, [(Health::Broken, gone), (Health::Note, "configuration: line 3")]);
+        let others = [(Health::Note, "line 3"), (Health::Broken, "GPUs: none")];
+        assert_eq!(seen, [[(Health::Broken, gone)].as_slice(), &others].concat());
         let own = Gpu { health_reason: "XID 79".to_owned(), ..gpu };
         assert_eq!(of_gpu(&own, gone).len(), 1, "a reason of its own");
         assert_eq!(problems(&NodeStatus::default(), ""), []);

@@ -86,7 +86,8 @@ fn versions(environment: &Environment, is_simulated: bool) -> Result<String, Fai
     let shown = |result: Result<String, Failure>| result.unwrap_or_else(|failure| format!("({failure})"));
     let manager = || {
         let status = ManagerClient::required(environment)?.status()?;
-        let problems: Vec<String> = status.problems.iter().map(|line| format!("; {line}")).collect();
+        let problems: Vec<String> =
+            status.problems.iter().map(|problem| format!("; {}", problem.text)).collect();
         Ok(format!(
             "{}, {}, root {}, shim {}{}",
             status.version,

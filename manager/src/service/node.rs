@@ -17,7 +17,7 @@ use crate::events::{Event, Events};
 use crate::inventory::Node;
 use crate::library;
 use crate::observe::Tenant;
-use crate::problems::Problems;
+use crate::problems::Refusal;
 use crate::state::Grants;
 use crate::suspend::Suspender;
 
@@ -43,7 +43,7 @@ pub struct About {
 pub struct NodeService {
     grants: Grants,
     events: Arc<Events>,
-    problems: Arc<Problems>,
+    refusal: Arc<Refusal>,
     about: Arc<About>,
     deadline: Duration,
     stop: watch::Receiver<bool>,
@@ -63,7 +63,7 @@ impl NodeService {
     pub fn new(
         grants: Grants,
         events: Arc<Events>,
-        problems: Arc<Problems>,
+        refusal: Arc<Refusal>,
         about: About,
         deadline: Duration,
         stop: watch::Receiver<bool>,
@@ -71,7 +71,7 @@ impl NodeService {
         Self {
             grants,
             events,
-            problems,
+            refusal,
             about: Arc::new(about),
             deadline,
             stop,
@@ -220,12 +220,8 @@ impl node_server::Node for NodeService {
     }
 
     async fn get_status(&self, _: Request<v1::GetStatusRequest>) -> Result<Response<v1::NodeStatus>, Status> {
-        let mut problems = self.problems.lines();
-        // NVML's failure is reported by both.
-        let known = self.grants.problems().into_iter();
-        let more: Vec<String> = known.filter(|line| !problems.contains(line)).collect();
-        problems.extend(more);
-        problems.extend(self.grants.lost_cordons().map(|lost| format!("rebuilt ledger: {lost}")));
+        let mut problems = self.grants.problems();
+        problems.extend(self.refusal.problem());
         let path = |path: &std::path::Path| path.display().to_string();
         let (shim_library, shim_preload, program) = match self.about.shim.get() {
             Some(installed) => (

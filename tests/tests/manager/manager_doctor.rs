@@ -5,7 +5,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use vcuda_machine::Faults;
-use vcuda_tests::{Fixture, eventually, succeeded, text};
+use vcuda_tests::{Fixture, eventually, release_dir, succeeded, text};
 
 const SOON: Duration = Duration::from_secs(40);
 
@@ -123,4 +123,31 @@ fn a_ledger_that_cannot_be_written_is_broken_and_one_that_was_rebuilt_is_told_un
     assert!(said.lines().any(is_told), "{said}");
     succeeded(&fixture.vcuda(["gpu", "cordon", "0"]).output().unwrap());
     assert!(!doctor(&fixture).contains("cordons are lost"));
+}
+
+/// A state folder in which the shim cannot be installed at the manager's start: here, as its place is taken.
+#[test]
+fn a_shim_that_cannot_be_installed_is_told_and_installed_once_there_is_room() {
+    let fixture = Fixture::new();
+    let library = release_dir().join("libvcuda_shim.so");
+    let place = fixture.home().join("state/lib");
+    fs::create_dir(place.parent().unwrap()).unwrap();
+    fs::write(&place, "").unwrap();
+    let manager = fixture.manager_with(&["--shim-library", library.to_str().unwrap()]);
+    let output = fixture.vcuda(["doctor", "--sim"]).output().unwrap();
+    let said = text(&output);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    let why = "shim: new containers get none";
+    let is_told = |line: &str| {
+        line.starts_with("broken  manager") && line.contains(why) && line.contains("make room there")
+    };
+    assert!(said.lines().any(is_told), "{said}");
+    let ready = manager.page("/readyz");
+    assert!(ready.contains("503") && ready.contains(why), "{ready}");
+    let events = succeeded(&fixture.vcuda(["events"]).output().unwrap());
+    assert!(events.contains("error   VcudaShimFailed: new containers get none"), "{events}");
+    fs::remove_file(&place).unwrap();
+    eventually("it is installed", SOON, || manager.page("/readyz").contains("200 OK"));
+    assert!(fs::read_dir(&place).unwrap().count() >= 2);
+    succeeded(&fixture.vcuda(["doctor", "--sim"]).output().unwrap());
 }

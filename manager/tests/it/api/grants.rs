@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use tonic::Code;
 use vcuda_manager::gpu::{Health, Inventory};
+use vcuda_manager::problems::problem;
 use vcuda_manager_api::v1;
+use vcuda_manager_api::v1::problem::Part;
 use vcuda_quota::DeviceConfig;
 use vcuda_region::limits::Limits;
 
@@ -221,7 +223,7 @@ async fn a_gpu_that_may_not_be_used_is_refused_with_the_reason() {
     assert_eq!(refusal.code(), Code::Unavailable);
     assert!(refusal.message().contains("NVML does not answer"), "{refusal}");
     let status = nodes.get_status(v1::GetStatusRequest {}).await.unwrap().into_inner();
-    assert_eq!(status.problems, ["GPUs: NVML does not answer"]);
+    assert_eq!(status.problems, [problem(Part::Gpus, "NVML does not answer")]);
     // Grants stay, whatever happens to the GPUs.
     assert_eq!(node.kept.grants.grant_table().len(), 1);
     node.stop().await;

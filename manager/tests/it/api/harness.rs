@@ -15,7 +15,7 @@ use vcuda_manager::gpu::{Gpu, Inventory};
 use vcuda_manager::ledger::{Disk, RealDisk};
 use vcuda_manager::metrics::{Instruments, Metrics, Sources};
 use vcuda_manager::observe::SnapshotCache;
-use vcuda_manager::problems::Problems;
+use vcuda_manager::problems::Refusal;
 use vcuda_manager::serve;
 use vcuda_manager::service::{About, GrantsService, NodeService};
 use vcuda_manager::settings::{Api, Settings};
@@ -92,7 +92,7 @@ impl Kept {
 pub(crate) struct Node {
     pub(crate) kept: Kept,
     pub(crate) settings: Settings,
-    pub(crate) problems: Arc<Problems>,
+    pub(crate) refusal: Arc<Refusal>,
     pub(crate) instruments: Arc<Instruments>,
     stop: watch::Sender<bool>,
     serving: JoinHandle<()>,
@@ -106,7 +106,7 @@ impl Node {
     pub(crate) async fn with(settings: Settings, disk: Box<dyn Disk>) -> Self {
         let kept = Kept::start(settings.clone(), disk).await.unwrap();
         let (stop, stopped) = watch::channel(false);
-        let problems = Arc::new(Problems::default());
+        let refusal = Arc::new(Refusal::default());
         let api = settings.api.clone();
         let grants = GrantsService::new(kept.grants.clone(), api.deadline, stopped.clone());
         let about = About {
@@ -120,7 +120,7 @@ impl Node {
         let node = NodeService::new(
             kept.grants.clone(),
             Arc::clone(&kept.events),
-            Arc::clone(&problems),
+            Arc::clone(&refusal),
             about,
             api.deadline,
             stopped.clone(),
@@ -131,7 +131,7 @@ impl Node {
         let serving = tokio::spawn(async move {
             serve::serve(listener, &api, grants, node, told, stopped).await.unwrap();
         });
-        Self { kept, settings, problems, instruments, stop, serving }
+        Self { kept, settings, refusal, instruments, stop, serving }
     }
 
     pub(crate) fn socket(&self) -> PathBuf {

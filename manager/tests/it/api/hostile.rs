@@ -18,6 +18,7 @@ use tonic_prost::ProstCodec;
 use vcuda_manager::events::{Report, Severity};
 use vcuda_manager::ledger::{Disk, RealDisk};
 use vcuda_manager_api::v1;
+use vcuda_manager_api::v1::problem::Part;
 
 use super::harness::{GIB, Node, ask, eventually, next, settings};
 
@@ -285,7 +286,7 @@ async fn health_follows_the_ledger() {
     }
     assert_eq!(status("vcuda.v1.Node").await, ServingStatus::Serving);
     let problems = node.node().await.get_status(v1::GetStatusRequest {}).await.unwrap().into_inner().problems;
-    assert!(problems.iter().any(|line| line.starts_with("ledger: ")), "{problems:?}");
+    assert!(problems.iter().any(|problem| problem.part() == Part::Ledger), "{problems:?}");
     // The manager retries by itself.
     disk.fails.store(false, Ordering::Relaxed);
     while status("vcuda.v1.Grants").await != ServingStatus::Serving {

@@ -6,8 +6,10 @@ use std::time::Duration;
 use tonic::{Code, Request};
 use vcuda_manager::ledger::RealDisk;
 use vcuda_manager::observe::{Device, Observatory, Snapshot, Tenant};
+use vcuda_manager::problems::problem;
 use vcuda_manager_api::v1;
 use vcuda_manager_api::v1::grant_change::Kind;
+use vcuda_manager_api::v1::problem::Part;
 use vcuda_quota::DeviceConfig;
 
 use super::harness::{GIB, Node, amounts, ask, by_id, inventory, next, release, settings, uuid};
@@ -200,12 +202,12 @@ async fn a_grant_that_an_event_is_about_is_shown() {
 async fn what_does_not_work_is_in_the_status() {
     let scratch = tempfile::tempdir().unwrap();
     let node = Node::start(scratch.path()).await;
-    node.problems.set("audit", Some("it cannot see processes".to_owned()));
+    node.refusal.set(Some("line 3".to_owned()));
     let status =
         node.node().await.get_status(Request::new(v1::GetStatusRequest {})).await.unwrap().into_inner();
-    assert_eq!(status.problems, ["audit: it cannot see processes"]);
+    assert_eq!(status.problems, [problem(Part::Configuration, "line 3")]);
     assert_eq!((status.version.as_str(), status.node_name.as_str()), ("1.2.3", "node-a"));
-    node.problems.set("audit", None);
-    assert!(node.problems.lines().is_empty());
+    node.refusal.set(None);
+    assert_eq!(node.refusal.problem(), None);
     node.stop().await;
 }
