@@ -129,6 +129,12 @@ impl Gpu {
         }
     }
 
+    /// Marks all readings as not known: NVML does not answer for it any more.
+    pub(crate) fn forget_readings(&mut self) {
+        self.utilization_percent = None;
+        self.sensors = Sensors::default();
+    }
+
     /// Maximum memory for tenants if `reserve_bytes` are kept for contexts (bytes).
     pub fn grantable_bytes(&self, reserve_bytes: u64) -> u64 {
         self.memory_total_bytes.saturating_sub(self.memory_reserved_bytes).saturating_sub(reserve_bytes)

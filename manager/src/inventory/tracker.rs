@@ -147,6 +147,7 @@ impl Tracker {
 
     fn unusable(&mut self, why: String) -> Vec<Report> {
         let is_news = self.unusable.as_ref() != Some(&why);
+        self.gpus.iter_mut().for_each(|known| known.facts.gpu.forget_readings());
         let message = format!("{why}; no GPU is given out until NVML answers");
         self.unusable = Some(why);
         if is_news { vec![report(Severity::Error, "VcudaNvmlFailed", None, message)] } else { Vec::new() }
@@ -216,6 +217,7 @@ impl Tracker {
         let may_be_there = !self.missing.is_empty();
         let gone = |known: &&mut Known| !known.is_gone && !listed.contains(&known.facts.gpu.uuid);
         for known in self.gpus.iter_mut().filter(gone) {
+            known.facts.gpu.forget_readings();
             if may_be_there {
                 let silent = Err("NVML cannot open it".to_owned());
                 let change = known.history.look(&self.policy, silent);
@@ -236,13 +238,16 @@ impl Tracker {
     fn looked(&mut self, looks: Vec<(GpuUuid, Result<Load, String>)>) -> Vec<Report> {
         let mut reports = self.report_recovery();
         for (uuid, look) in looks {
-            if let Some(known) = self.gpus.iter_mut().find(|known| known.facts.gpu.uuid == uuid)
-                && let Ok(load) = &look
-            {
-                known.facts.gpu.memory_used_bytes = load.memory_used_bytes;
-                known.facts.gpu.utilization_percent = load.utilization_percent;
-                known.facts.gpu.sensors = load.sensors;
-                known.facts.gpu.is_persistent = load.is_persistent;
+            let known = self.gpus.iter_mut().find(|known| known.facts.gpu.uuid == uuid);
+            match (known, &look) {
+                (Some(known), Ok(load)) => {
+                    known.facts.gpu.memory_used_bytes = load.memory_used_bytes;
+                    known.facts.gpu.utilization_percent = load.utilization_percent;
+                    known.facts.gpu.sensors = load.sensors;
+                    known.facts.gpu.is_persistent = load.is_persistent;
+                }
+                (Some(known), Err(_)) => known.facts.gpu.forget_readings(),
+                (None, _) => {}
             }
             let answer =
                 look.and_then(|load| if load.is_slowed_by_heat { Err(HOT.to_owned()) } else { Ok(()) });

@@ -195,3 +195,21 @@ fn deafness_is_a_problem_and_no_more() {
     tracker.apply(Observation::Xids(Ok(())));
     assert_eq!(tracker.inventory().problem, None);
 }
+
+#[test]
+fn a_gpu_that_does_not_answer_has_no_readings() {
+    let lost = Observation::Looked(vec![(GpuUuid::from_bytes([1; 16]), Err("GPU is lost".to_owned()))]);
+    let unusable = Observation::Unusable("the driver is not loaded".to_owned());
+    for silence in [lost, unusable, opened(&[2])] {
+        let mut tracker = tracker();
+        tracker.apply(opened(&[1]));
+        tracker.apply(looked(&[1]));
+        let readings = |tracker: &Tracker| {
+            let gpu = tracker.inventory().gpus.remove(0);
+            (gpu.utilization_percent, gpu.sensors.temperature_celsius)
+        };
+        assert_eq!(readings(&tracker), (Some(7), Some(40)));
+        tracker.apply(silence);
+        assert_eq!(readings(&tracker), (None, None));
+    }
+}
