@@ -53,14 +53,11 @@ impl Refusal {
         count: usize,
         candidates: &[Candidate<'_>],
     ) -> Self {
-        let mut states: Vec<(Option<String>, Free, GpuUuid)> = candidates
+        let mut states: Vec<(Option<String>, Free, &Candidate<'_>)> = candidates
             .iter()
             .map(|candidate| {
-                (
-                    why_unusable(candidate),
-                    rules.free(candidate.gpu, &candidate.load, is_suspendable),
-                    candidate.gpu.uuid,
-                )
+                let free = rules.free(candidate.gpu, &candidate.load, is_suspendable);
+                (why_unusable(candidate), free, candidate)
             })
             .collect();
         // Usable GPUs first, among them the freest.
@@ -70,10 +67,10 @@ impl Refusal {
         if count != 1 {
             text.push('s');
         }
-        for (place, (why, free, uuid)) in states.iter().take(TOLD).enumerate() {
+        for (place, (why, free, candidate)) in states.iter().take(TOLD).enumerate() {
             let between = if place == 0 { ": " } else { "; " };
-            let state = why.clone().unwrap_or_else(|| left(free));
-            let _ = write!(text, "{between}{uuid} {state}");
+            let state = why.clone().unwrap_or_else(|| left(free, &candidate.load));
+            let _ = write!(text, "{between}{} {state}", candidate.gpu.uuid);
         }
         if states.is_empty() {
             text.push_str(": none is left of those that were asked for");
@@ -134,13 +131,15 @@ fn held(others: &Load) -> String {
     )
 }
 
-fn left(free: &Free) -> String {
+fn left(free: &Free, load: &Load) -> String {
     let mut text =
         format!("has {} and {} free", MemorySize(free.memory_bytes), CoreShare(free.cores_permille));
     if free.is_empty {
         text.push_str(", empty");
+    } else if load.is_whole {
+        text.push_str(", one tenant has all its memory");
     } else if free.sharers == 0 {
-        text.push_str(", no place for another tenant");
+        let _ = write!(text, ", no place beside {} tenants (admission.sharers_max)", load.sharers);
     }
     text
 }

@@ -114,6 +114,7 @@ fn a_whole_gpu_is_no_other_tenants() {
         let candidates = candidates(&gpus, &[held]);
         let refused = place(&rules, &candidates, wish, false, &any(1, Placement::Binpack)).unwrap_err();
         assert!(matches!(refused, Refusal::NoRoom(_)), "{refused:?}");
+        assert_eq!(refused.text().ends_with("one tenant has all its memory"), held.is_whole, "{refused:?}");
     }
     assert!(place(&rules, &candidates(&gpus, &[]), &whole, false, &any(1, Placement::Binpack)).is_ok());
 }
@@ -133,7 +134,7 @@ fn a_refusal_says_what_is_free_on_each_gpu() {
         refused,
         Refusal::NoRoom(format!(
             "40 GiB and 30 % are not free on 1 GPU: {one} has 20 GiB and 70 % free; {two} has 8 GiB and 100 % free, no \
-             place for another tenant; {three} unhealthy: XID 79; {four} cordoned"
+             place beside 16 tenants (admission.sharers_max); {three} unhealthy: XID 79; {four} cordoned"
         ))
     );
     // If no GPU may be used, the refusal gives that reason, not the amounts.
