@@ -269,7 +269,9 @@ fn restore_table(loaded: Loaded, found: &[Found], events: &Events) -> (GrantTabl
     let what = why.unwrap_or_else(|| "was older than the containers' directories".to_owned());
     let text = format!(
         "the ledger {what}; {adopted} grants were taken from their containers' directories. Cordons, and grants without a \
-         directory, are lost: compare with what runs"
+         directory, are lost: compare with what runs. New grants are numbered from {} on, the seconds since 1970, so that no name \
+         is used twice",
+        grant_table.last_number.saturating_add(1)
     );
     events.say(Severity::Error, "VcudaLedgerRebuilt", text, None);
     (grant_table, Rebuilt { must_write: true, lost_cordons })

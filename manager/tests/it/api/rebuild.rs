@@ -52,6 +52,10 @@ async fn recovers(spoil: impl Fn(&Path), expect_aside: bool) -> (Vec<v1::Grant>,
     let after = client.list(v1::ListGrantsRequest {}).await.unwrap().into_inner().grants;
     let next = client.create(ask("d", GIB, 100)).await.unwrap().into_inner();
     assert!(next.number > GONE, "{} was given before", next.number);
+    let (events, _) = node.kept.events.listen(0);
+    let rebuilt = events.iter().find(|event| event.report.reason == "VcudaLedgerRebuilt").unwrap();
+    let says = format!("New grants are numbered from {} on", next.number);
+    assert!(rebuilt.report.message.contains(&says), "{rebuilt:?}");
     node.stop().await;
     // The rebuilt ledger is on the disk.
     let node = Node::start(scratch.path()).await;
