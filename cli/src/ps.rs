@@ -23,6 +23,9 @@ struct Line<'a> {
     tenant: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     holder: Option<&'a str>,
+    /// The tenant's, as in `vcuda smi --json`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    state: Option<&'static str>,
     gpu_uuid: &'a str,
     #[serde(skip)]
     gpu: usize,
@@ -61,6 +64,7 @@ impl<'a> Line<'a> {
             name: &process.name,
             tenant: None,
             holder: None,
+            state: None,
             gpu_uuid: &gpu.uuid,
             gpu: gpu.index,
             memory_used_bytes: process.memory_used_bytes,
@@ -78,6 +82,7 @@ fn lines(snapshot: &Snapshot) -> Vec<Line<'_>> {
             lines.extend(tenant.processes.iter().map(|process| Line {
                 tenant: Some(&tenant.name),
                 holder: tenant.holder.as_deref(),
+                state: Some(tenant.state),
                 ..line(process)
             }));
         }
@@ -101,11 +106,10 @@ fn table(lines: &[Line<'_>], output: &Output) -> String {
         Column::telling("TENANT", 1, 8),
     ]);
     for line in lines {
-        let tenant = match (line.tenant, line.holder) {
-            (Some(tenant), Some(holder)) => format!("{tenant} {holder}"),
-            (Some(tenant), None) => tenant.to_owned(),
-            (None, _) => "outside vcuda".to_owned(),
-        };
+        let words = [line.tenant, line.holder].into_iter().flatten();
+        let state = line.state.filter(|state| *state != "running").map(|state| format!("({state})"));
+        let words: Vec<&str> = words.chain(state.as_deref()).collect();
+        let tenant = if line.tenant.is_some() { words.join(" ") } else { "outside vcuda".to_owned() };
         table.row([
             line.pid.to_string().into(),
             line.process.user.as_deref().unwrap_or("-").into(),

@@ -179,11 +179,15 @@ impl Node {
         self.ask(gpu, Reply::Utilization)
     }
 
-    fn ask<T>(
-        &self,
-        gpu: &GpuUuid,
-        reply: impl FnOnce(SyncSender<Answer<T>>) -> Reply,
-    ) -> Result<Vec<(u32, T)>, ProcessesError> {
+    /// The memory that all processes on a GPU use now (bytes). Blocks as [`Node::processes`].
+    ///
+    /// # Errors
+    /// Fails with [`ProcessesError`] if NVML does not tell it.
+    pub fn memory_used(&self, gpu: &GpuUuid) -> Result<u64, ProcessesError> {
+        self.ask(gpu, Reply::Memory)
+    }
+
+    fn ask<T>(&self, gpu: &GpuUuid, reply: impl FnOnce(SyncSender<Answer<T>>) -> Reply) -> Answer<T> {
         let (told, answer) = sync_channel(1);
         let question = Question { gpu: *gpu, reply: reply(told) };
         self.questions.try_send(question).map_err(|refused| match refused {

@@ -108,6 +108,14 @@ fn memory(handle: &DeviceHandle<'_>, cuda: Option<&Path>) -> Result<Memory, Fact
     Ok(Memory { total_bytes: own.total_bytes, reserved_bytes: 0, used_bytes: used_by_processes(handle)? })
 }
 
+/// The memory that all processes on a GPU use (bytes).
+pub(super) fn memory_used(handle: &DeviceHandle<'_>) -> Result<u64, NvmlError> {
+    match optional(handle.device.memory_info())? {
+        Some(memory) => Ok(memory.used),
+        None => used_by_processes(handle),
+    }
+}
+
 /// NVML's sum of the memory of the processes on a GPU (bytes).
 fn used_by_processes(handle: &DeviceHandle<'_>) -> Result<u64, NvmlError> {
     let processes = optional(processes(handle))?.unwrap_or_default();
@@ -210,13 +218,9 @@ fn mig_instances(gpus: &[Facts], handles: &[DeviceHandle<'_>]) -> Vec<MigInstanc
 
 /// Current load of a GPU.
 pub(super) fn look(handle: &DeviceHandle<'_>) -> Result<Load, NvmlError> {
-    let memory_used_bytes = match optional(handle.device.memory_info())? {
-        Some(memory) => memory.used,
-        None => used_by_processes(handle)?,
-    };
     let rates = optional(handle.device.utilization_rates())?;
     Ok(Load {
-        memory_used_bytes,
+        memory_used_bytes: memory_used(handle)?,
         utilization_percent: rates.as_ref().map(|rates| rates.gpu.min(100)),
         sensors: sensors(&handle.device, rates.as_ref()),
         is_persistent: handle.device.is_in_persistent_mode().ok(),

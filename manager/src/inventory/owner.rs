@@ -25,13 +25,16 @@ pub(super) struct Question {
 #[derive(Debug)]
 pub(super) enum Reply {
     /// The processes: host PIDs with their bytes.
-    Processes(SyncSender<Answer<Option<u64>>>),
+    Processes(SyncSender<Answer<PerProcess<Option<u64>>>>),
     /// The processes that had work lately: host PIDs with their utilisation (percent).
-    Utilization(SyncSender<Answer<u32>>),
+    Utilization(SyncSender<Answer<PerProcess<u32>>>),
+    /// The memory that all processes use (bytes).
+    Memory(SyncSender<Answer<u64>>),
 }
 
+pub(super) type Answer<T> = Result<T, ProcessesError>;
 /// A figure of each process, by host PID.
-pub(super) type Answer<T> = Result<Vec<(u32, T)>, ProcessesError>;
+type PerProcess<T> = Vec<(u32, T)>;
 
 impl Question {
     fn answer(self, handle: Result<&DeviceHandle<'_>, ProcessesError>) {
@@ -44,6 +47,10 @@ impl Question {
             Reply::Utilization(reply) => {
                 let found = handle.and_then(|handle| nvml::utilization(handle).map_err(failed));
                 reply.send(found).is_ok()
+            }
+            Reply::Memory(reply) => {
+                let used = handle.and_then(|handle| nvml::memory_used(handle).map_err(failed));
+                reply.send(used).is_ok()
             }
         };
     }

@@ -55,8 +55,14 @@ pub struct NodeService {
     suspender: Option<Suspender>,
 }
 
-/// Host PIDs of processes, each with its memory (bytes) if NVML tells it.
-type ListedProcesses = Vec<(u32, Option<u64>)>;
+/// What NVML tells of a GPU now.
+struct Listed {
+    uuid: GpuUuid,
+    /// Host PIDs of processes, each with its memory (bytes) if NVML tells it.
+    processes: Vec<(u32, Option<u64>)>,
+    /// Memory that all of them use (bytes).
+    memory_used_bytes: Option<u64>,
+}
 
 impl NodeService {
     /// Makes the service. Streams end when `stop` is true.
@@ -100,13 +106,16 @@ impl NodeService {
         Arc::clone(&self.events)
     }
 
-    /// Processes that NVML lists on each GPU; a GPU without an answer is left out.
-    async fn listed(&self, uuids: Vec<GpuUuid>) -> Vec<(GpuUuid, ListedProcesses)> {
+    /// What NVML tells of each GPU; a GPU without an answer is left out.
+    async fn listed(&self, uuids: Vec<GpuUuid>) -> Vec<Listed> {
         let Some(node) = self.node.clone() else {
             return Vec::new();
         };
         let ask = move || {
-            let answer = |uuid: GpuUuid| Some((uuid, node.processes(&uuid).ok()?));
+            let answer = |uuid: GpuUuid| {
+                let processes = node.processes(&uuid).ok()?;
+                Some(Listed { uuid, processes, memory_used_bytes: node.memory_used(&uuid).ok() })
+            };
             uuids.into_iter().filter_map(answer).collect()
         };
         tokio::task::spawn_blocking(ask).await.unwrap_or_default()
@@ -133,9 +142,11 @@ impl node_server::Node for NodeService {
             .collect();
         if request.with_outside_processes {
             let uuids: Vec<_> = inventory.gpus.iter().map(|gpu| gpu.uuid).collect();
-            for (uuid, listed) in self.listed(uuids).await {
-                if let Some(gpu) = gpus.iter_mut().find(|gpu| gpu.uuid == uuid.to_string()) {
-                    gpu.outside_processes = show::outside(listed, &snapshot);
+            for listed in self.listed(uuids).await {
+                if let Some(gpu) = gpus.iter_mut().find(|gpu| gpu.uuid == listed.uuid.to_string()) {
+                    gpu.outside_processes = show::outside(listed.processes, &snapshot);
+                    // The last look at the GPU may be from before a suspension.
+                    gpu.memory_used_bytes = listed.memory_used_bytes.unwrap_or(gpu.memory_used_bytes);
                 }
             }
         }

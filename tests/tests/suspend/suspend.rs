@@ -105,12 +105,16 @@ fn contents_are_as_before_after_each_of_several_rounds() {
         assert_eq!(program.ask("fill"), "0 intact", "round {round}");
         done(&fixture, "suspend", "a", "a-1", "suspended");
         assert_eq!(fixture.used_bytes(), 0, "round {round}");
+        assert_eq!(fixture.smi()["gpus"][0]["memory_used_bytes"], 0, "round {round}: as the driver has it");
         let shown = tenant(&fixture, "a-1");
         assert_eq!(shown["state"], "suspended");
         assert_eq!(shown["suspended_bytes"], shown["memory_used_bytes"]);
         assert!(shown["suspended_bytes"].as_u64().unwrap() >= 16 << 20, "{shown}");
+        let marked = || succeeded(&fixture.vcuda(["ps"]).output().unwrap()).contains(" a-1 (suspended)\n");
+        assert!(marked());
         done(&fixture, "suspend", "a", "a-1", "suspended");
         done(&fixture, "resume", "a", "a-1", "running");
+        assert!(!marked());
         assert_eq!(fixture.used_bytes(), used, "round {round}");
         let shown = tenant(&fixture, "a-1");
         assert_eq!((&shown["state"], &shown["suspended_bytes"]), (&"running".into(), &0.into()));
