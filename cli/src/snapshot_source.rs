@@ -94,9 +94,17 @@ impl SnapshotSource {
         }
     }
 
-    /// Says on stderr that the manager does not run, which should be the source.
+    /// Says on stderr that the manager, which should be the source, does not run, or what keeps it from seeing all GPUs.
     pub(crate) fn warn(&self) -> Result<(), Failure> {
-        self.down().map_or(Ok(()), |down| crate::set::warn(&down.words()))
+        let words = match self {
+            SnapshotSource::Manager(node) => {
+                let seen = node.gpus()?;
+                // Without any GPU, the problem is the failure itself.
+                Some(seen.problem).filter(|problem| !problem.is_empty() && !seen.gpus.is_empty())
+            }
+            SnapshotSource::Own { down, .. } => down.as_ref().map(Down::words),
+        };
+        words.map_or(Ok(()), |words| crate::set::warn(&words))
     }
 
     /// The manager that should be the source and does not run.

@@ -83,6 +83,11 @@ fn a_gpu_that_is_not_listed_after_a_restart_is_told_with_its_grants_and_cordon()
     let told_in = |text: &str| text.matches(&told).count();
     assert_eq!((told_in(&manager.log()), told_in(&vcuda(&["events"]))), (1, 1), "{}", manager.log());
     assert_eq!(told_in(&vcuda(&["gpu", "list"])), 1);
+    for command in ["smi", "ps"] {
+        let output = fixture.vcuda([command]).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!((told_in(&said), said.lines().count()), (1, 1), "{command}: {said}");
+    }
     // Both can be taken back, by the UUID.
     vcuda(&["grant", "release", "web", "--force"]);
     vcuda(&["gpu", "uncordon", &gpu]);
