@@ -124,7 +124,7 @@ const DOCTOR_EXAMPLES: &str = "\
 Examples:
   vcuda doctor                              this machine
   vcuda doctor -- python train.py           what it would meet under vcuda run
-  vcuda doctor notebook                     can this tenant be suspended now?
+  vcuda doctor notebook                     what is wrong with this tenant?
   vcuda run --memory 2GiB -- vcuda doctor   from inside a tenant";
 
 const COMPLETIONS_EXAMPLES: &str = "\
@@ -339,7 +339,7 @@ fn without_default(arg: clap::Arg) -> clap::Arg {
 
 #[derive(Args, Debug)]
 pub(crate) struct DoctorArgs {
-    /// Whether this tenant can be suspended now, and if not, why (needs the manager; experimental)
+    /// What is wrong with this tenant, and whether it can be suspended (needs the manager)
     #[arg(value_name = "NAME", add = completion::tenants(), conflicts_with = "command")]
     pub(crate) tenant: Option<String>,
     /// Check as for `run --sim`

@@ -6,6 +6,8 @@ mod launcher;
 mod loader;
 mod machine;
 mod manager;
+mod one_tenant;
+mod oversubscription;
 pub(crate) mod probe;
 mod program;
 mod suspension;
@@ -72,10 +74,10 @@ impl Finding {
     }
 }
 
-/// Prints the state of each link, or of each condition of a tenant's suspension. Fails if one is broken.
+/// Prints the state of each link, or what is wrong with a tenant. Fails if a link is broken.
 pub(crate) fn doctor(args: &DoctorArgs, environment: &Environment) -> Result<(), Failure> {
     let findings = match &args.tenant {
-        Some(name) => suspension::findings(name, environment)?,
+        Some(name) => one_tenant::findings(name, environment)?,
         None => findings(args, environment),
     };
     let mut out = io::stdout().lock();

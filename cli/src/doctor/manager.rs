@@ -4,31 +4,47 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use vcuda_manager_api::v1::problem::Part;
-use vcuda_manager_api::v1::{Container, Gpu, Grant, NodeStatus, Problem};
+use vcuda_manager_api::v1::{Container, Gpu, Grant, ListGpusResponse, NodeStatus, Problem};
 use vcuda_quota::MemorySize;
 use vcuda_region::directory;
 
 use super::Finding;
 use crate::config::Environment;
+use crate::failure::Failure;
 use crate::manager_client::{Absence, ManagerClient, view};
 
 /// What is wrong with a tenant's GPU, by the tenant's directory and the GPU's UUID.
 pub(super) type BadGpus = BTreeMap<(PathBuf, String), &'static str>;
 
 /// Remedy of a problem of the GPUs.
-const BY_HEALTH: &str = "check the driver, dmesg and the slot; docs/operations.md, Health, has what to do about its grants and cordons";
+const BY_HEALTH: &str = "see what nvidia-smi and dmesg say; more in docs/operations.md, Health";
 /// Remedy of what the manager says of itself.
 const BY_PROBLEM: &str = "docs/operations.md has what to do about each";
+
+/// What the manager tells.
+pub(super) struct Answers {
+    pub(super) status: NodeStatus,
+    pub(super) gpus: ListGpusResponse,
+    pub(super) containers: Vec<Container>,
+}
+
+impl Answers {
+    /// Asks the manager.
+    pub(super) fn of(node: &ManagerClient) -> Result<Answers, Failure> {
+        Ok(Answers {
+            status: node.status()?,
+            gpus: node.gpus_with_processes()?,
+            containers: node.containers()?.containers,
+        })
+    }
+}
 
 pub(super) fn findings(environment: &Environment) -> (Vec<Finding>, BadGpus) {
     let node = match ManagerClient::presence(environment) {
         Ok(node) => node,
         Err(absence) => return (vec![absent(absence)], BadGpus::new()),
     };
-    let answers = node
-        .status()
-        .and_then(|status| Ok((status, node.gpus_with_processes()?, node.containers()?.containers)));
-    let (status, gpus, containers) = match answers {
+    let Answers { status, gpus, containers } = match Answers::of(&node) {
         Ok(answers) => answers,
         Err(failure) => {
             let finding = Finding::broken(
@@ -66,7 +82,7 @@ fn bad_gpus(root: &Path, gpus: &[Gpu], containers: &[Container]) -> BadGpus {
 }
 
 /// The problem of the GPUs first, as others may follow from it. The status has it once more.
-fn problems(status: &NodeStatus, of_gpus: &str) -> Vec<Finding> {
+pub(super) fn problems(status: &NodeStatus, of_gpus: &str) -> Vec<Finding> {
     let gpus = Some(of_gpus).filter(|problem| !problem.is_empty());
     let gpus = gpus.map(|problem| Finding::broken("manager", problem, BY_HEALTH));
     let others = status.problems.iter().filter(|problem| problem.part() != Part::Gpus);
@@ -82,14 +98,15 @@ fn problems(status: &NodeStatus, of_gpus: &str) -> Vec<Finding> {
 }
 
 /// What keeps new tenants from a GPU, unless it is the `known` problem of all GPUs, or its memory from those that it has.
-fn of_gpu(gpu: &Gpu, known: &str) -> Vec<Finding> {
+pub(super) fn of_gpu(gpu: &Gpu, known: &str) -> Vec<Finding> {
     let link = format!("GPU {}", gpu.uuid);
     let mut findings = Vec::new();
     if !gpu.healthy && (gpu.health_reason.is_empty() || !known.contains(&gpu.health_reason)) {
         findings.push(Finding::broken(
             &link,
             format!("no new tenant gets it: unhealthy: {}", gpu.health_reason),
-            "docs/operations.md, Health, has when it counts as healthy again",
+            "if it is so for more than a minute: end its programs (vcuda ps) and reset it, nvidia-smi --gpu-reset -i INDEX; more in \
+             docs/operations.md, Health",
         ));
     }
     if gpu.cordoned {
@@ -150,7 +167,7 @@ fn version(node: &ManagerClient, status: &NodeStatus) -> Finding {
     }
 }
 
-fn of_container(container: &Container) -> Vec<Finding> {
+pub(super) fn of_container(container: &Container) -> Vec<Finding> {
     let link = format!("container {}", container.id);
     let found = container.findings.iter().map(|finding| {
         Finding::broken(
@@ -163,7 +180,11 @@ fn of_container(container: &Container) -> Vec<Finding> {
 }
 
 /// Why grants have no device for container engines: of one of them, as all have the same reason.
-fn of_devices(node: &ManagerClient, status: &NodeStatus, containers: &[Container]) -> Option<Finding> {
+pub(super) fn of_devices(
+    node: &ManagerClient,
+    status: &NodeStatus,
+    containers: &[Container],
+) -> Option<Finding> {
     let folder = Some(&status.cdi_directory).filter(|folder| !folder.is_empty())?;
     let mut grants = containers.iter().filter_map(|container| container.grant.as_ref());
     let grant = grants.find(|grant| grant.cdi_device.is_empty() && may_have_device(grant))?;

@@ -4,18 +4,17 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use vcuda_region::bypass::Bypass;
+use vcuda_region::directory;
 use vcuda_region::limits::Limits;
 use vcuda_region::process::{Identity, ProcessView};
 use vcuda_region::usage_reader::UsageReader;
-use vcuda_region::{GpuUuid, directory};
 
 use super::manager::BadGpus;
 use super::probe::SHIM;
-use super::{Finding, loader};
+use super::{Finding, loader, oversubscription};
 use crate::config::{ENV_TENANT, Environment};
-use crate::inventory::{Gpu, Inventory};
 use crate::smi;
-use vcuda_quota::{CoreShare, MemorySize, NO_MEMORY_LIMIT, Quota};
+use vcuda_quota::{MemorySize, NO_MEMORY_LIMIT};
 
 /// File names of the driver in a process's maps: NVIDIA's and the simulator's.
 const DRIVERS: [&str; 2] = ["/libcuda.so.", "/libvcuda_simulator_cuda.so"];
@@ -30,66 +29,10 @@ pub(super) fn findings(is_simulated: bool, environment: &Environment, bad_gpus: 
         Ok(tenants) => tenants
             .iter()
             .flat_map(|(name, path)| tenant(name, path, bad_gpus))
-            .chain(oversubscribed(is_simulated, environment, &tenants))
+            .chain(oversubscription::findings(is_simulated, environment, &tenants))
             .collect(),
         Err(error) => vec![Finding::broken("tenants", error.to_string(), "make the directory readable")],
     }
-}
-
-/// Findings for GPUs whose tenants' quotas add up to more than there is. Each quota is enforced, but a GPU may be full before a
-/// memory quota is reached, and guarantees of more time than there is cannot all be kept.
-fn oversubscribed(
-    is_simulated: bool,
-    environment: &Environment,
-    tenants: &[(String, PathBuf)],
-) -> Vec<Finding> {
-    let gpus =
-        Inventory::find(environment, is_simulated).and_then(|inventory| inventory.gpus()).unwrap_or_default();
-    let quotas: Vec<(GpuUuid, Quota)> = tenants
-        .iter()
-        .filter_map(|(_, path)| Limits::open(path).ok())
-        .flat_map(|limits| {
-            let quota = |(device, uuid)| Some((uuid, Quota::of(&limits.config(device).ok()?)));
-            limits.devices().filter_map(quota).collect::<Vec<_>>()
-        })
-        .collect();
-    let of_gpu = |gpu: &Gpu| {
-        let of_this = || quotas.iter().filter(|(uuid, _)| *uuid == gpu.uuid).map(|(_, quota)| quota);
-        let bytes = of_this().filter_map(|quota| quota.memory_bytes);
-        let memory = bytes.fold(0_u64, u64::saturating_add);
-        let time = of_this().map(Quota::reserved_permille).fold(0_u32, u32::saturating_add);
-        [too_much_memory(gpu, memory), too_much_time(gpu, time)]
-    };
-    gpus.iter().flat_map(of_gpu).flatten().collect()
-}
-
-fn too_much_memory(gpu: &Gpu, bytes: u64) -> Option<Finding> {
-    (bytes > gpu.usable_bytes()).then(|| {
-        Finding::note(
-            "quotas",
-            format!(
-                "{}: the quotas of its tenants add up to {} of {}",
-                gpu.uuid,
-                MemorySize(bytes),
-                MemorySize(gpu.usable_bytes())
-            ),
-            "the GPU may be full before a quota is; vcuda set NAME --memory SIZE lowers one",
-        )
-    })
-}
-
-fn too_much_time(gpu: &Gpu, permille: u32) -> Option<Finding> {
-    (permille > CoreShare::WHOLE.0).then(|| {
-        Finding::note(
-            "quotas",
-            format!(
-                "{}: the guarantees of its tenants add up to {} of its time",
-                gpu.uuid,
-                CoreShare(permille)
-            ),
-            "if all want their time, each gets less in proportion; vcuda set NAME --cores PERCENT lowers one",
-        )
-    })
 }
 
 /// Findings for one tenant's limits, denials and processes.
@@ -116,29 +59,61 @@ pub(super) fn tenant(name: &str, path: &Path, bad_gpus: &BadGpus) -> Vec<Finding
             .sum();
         let limit = limits.memory_limit_bytes(device).unwrap_or(0);
         let denied = reader.bucket(device).map_or(0, |bucket| bucket.denied);
-        let seen = format!("{uuid}: {} of {} in use", MemorySize(used), words_of(limit));
-        let bad = bad_gpus.get(&(path.to_owned(), uuid.to_string()));
-        findings.push(match (bad, denied) {
-            (Some(why), _) => {
-                Finding::note(&link, format!("{seen}; {why}"), "docs/operations.md, Health, has what to do")
+        let memory = MemoryUse { used_bytes: used, limit_bytes: limit, denied };
+        let finding = memory.finding(&link, &uuid.to_string(), more_memory(name, path));
+        findings.push(match bad_gpus.get(&(path.to_owned(), uuid.to_string())) {
+            Some(why) => {
+                Finding::note(&link, format!("{}; {why}", finding.seen), "see what is said of the GPU above")
             }
-            (None, 0) => Finding::ok(&link, seen),
-            (None, _) => Finding::note(
-                &link,
-                format!("{seen}; {denied} allocation(s) denied because they would not have fitted"),
-                more_memory(name, path),
-            ),
+            None => finding,
         });
     }
+    findings.extend(shims(&link, path));
+    findings
+}
+
+/// A quota of memory on a GPU and its use.
+pub(super) struct MemoryUse {
+    pub(super) used_bytes: u64,
+    pub(super) limit_bytes: u64,
+    /// Number of allocations beyond the quota.
+    pub(super) denied: u64,
+}
+
+impl MemoryUse {
+    /// The finding for the GPU `uuid`; `more` says how to raise the quota.
+    pub(super) fn finding(&self, link: &str, uuid: &str, more: String) -> Finding {
+        let seen =
+            format!("{uuid}: {} of {} in use", MemorySize(self.used_bytes), words_of(self.limit_bytes));
+        match self.denied {
+            0 => Finding::ok(link, seen),
+            denied => {
+                let seen =
+                    format!("{seen}; {denied} allocation(s) denied because they would not have fitted");
+                Finding::note(link, seen, more)
+            }
+        }
+    }
+}
+
+/// Findings for processes of the tenant in the directory `path` that get past the shim or lack it. None if its files cannot be
+/// read.
+pub(super) fn shims(link: &str, path: &Path) -> Vec<Finding> {
+    let (Ok(limits), Ok(reader), Ok(me)) = (Limits::read(path), UsageReader::open(path), Identity::current())
+    else {
+        return Vec::new();
+    };
+    let processes = reader.processes(limits.devices().count(), &ProcessView::new(me)).unwrap_or_default();
+    let mut findings = Vec::new();
     for process in &processes {
         let pid = process.identity.pid;
-        findings.extend(unshimmed(&link, pid));
+        findings.extend(unshimmed(link, pid));
         findings.extend(
-            reader.bypasses(process.slot).ok().and_then(|bypasses| bypass_finding(&link, pid, bypasses)),
+            reader.bypasses(process.slot).ok().and_then(|bypasses| bypass_finding(link, pid, bypasses)),
         );
     }
     let known: Vec<u32> = processes.iter().map(|process| process.identity.pid).collect();
-    findings.extend(strays(&link, path, &known));
+    findings.extend(strays(link, path, &known));
     findings
 }
 
@@ -148,7 +123,7 @@ fn words_of(limit: u64) -> String {
 }
 
 /// Text that says how to raise the memory quota of the tenant in the directory `path`.
-fn more_memory(name: &str, path: &Path) -> String {
+pub(super) fn more_memory(name: &str, path: &Path) -> String {
     if path == Path::new(directory::MANAGED) {
         "in a pod, its annotation vcuda.io/memory raises the limit while it runs, at most to what the pod requests; more takes \
          a new pod"

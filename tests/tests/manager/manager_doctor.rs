@@ -5,7 +5,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use vcuda_machine::Faults;
-use vcuda_tests::{Fixture, eventually, release_dir, succeeded, text};
+use vcuda_tests::{Door, Fixture, MIB, app, eventually, holding, release_dir, succeeded, text};
 
 const SOON: Duration = Duration::from_secs(40);
 
@@ -155,4 +155,39 @@ fn a_shim_that_cannot_be_installed_is_told_and_installed_once_there_is_room() {
     eventually("it is installed", SOON, || manager.page("/readyz").contains("200 OK"));
     assert!(fs::read_dir(&place).unwrap().count() >= 2);
     succeeded(&fixture.vcuda(["doctor", "--sim"]).output().unwrap());
+}
+
+#[test]
+fn of_one_tenant_its_gpus_its_quota_and_its_processes_are_told() {
+    let fixture = Fixture::with_gpus(2, "24GiB");
+    let _manager = fixture.manager();
+    let uuids = [0, 1].map(|index: usize| fixture.smi()["gpus"][index]["uuid"].as_str().unwrap().to_owned());
+    let vcuda = |args: &[&str]| succeeded(&fixture.vcuda(args).output().unwrap());
+    vcuda(&["grant", "create", "web", "--memory", "1GiB", "--gpu", "0"]);
+    vcuda(&["grant", "create", "other", "--memory", "1GiB", "--gpu", "1"]);
+    let idle = vcuda(&["doctor", "web"]);
+    assert!(idle.starts_with("ok      tenant web-1            no process of it uses a GPU\n"), "{idle}");
+    vcuda(&["gpu", "cordon", "0"]);
+    let mut program = fixture.vcuda(["run", "--sim", "--grant", "web", "--"]);
+    let program = program.arg(app("hold", Door::Dlsym)).arg((2048 * MIB).to_string());
+    let program = holding(program, 100 * MIB);
+    let said = vcuda(&["doctor", "web"]);
+    for part in [
+        "ok      tenant web-1            1 process(es), running\n",
+        &format!("note    GPU {}  no new tenant gets it: cordoned\n", uuids[0]),
+        "1 allocation(s) denied because they would not have fitted\n        -> vcuda set web-1 --memory SIZE",
+        "note    suspendable ",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    let others = |said: &str| said.contains(&uuids[1]) || said.contains("other-2");
+    assert!(!others(&said), "{said}");
+    Faults { lost: vec![uuids[0].clone()], ..Faults::default() }.write(&fixture.machine()).unwrap();
+    let ill = format!("broken  GPU {}  no new tenant gets it: unhealthy: ", uuids[0]);
+    let doctor = |name: &str| text(&fixture.vcuda(["doctor", name]).output().unwrap());
+    eventually("its GPU is ill", SOON, || doctor("web").contains(&ill));
+    let said = doctor("web");
+    assert!(said.contains("-> if it is so for more than a minute: end its programs"), "{said}");
+    assert!(!doctor("other").contains(&uuids[0]), "{}", doctor("other"));
+    drop(program);
 }

@@ -1,0 +1,77 @@
+//! `vcuda doctor NAME`: what is wrong with one tenant, by the checks of the node's manager.
+
+use vcuda_manager_api::v1::{Container, SuspendState};
+use vcuda_quota::NO_MEMORY_LIMIT;
+use vcuda_region::directory;
+
+use super::manager::{self, Answers};
+use super::tenants::{self, MemoryUse};
+use super::{Finding, suspension};
+use crate::config::Environment;
+use crate::failure::Failure;
+use crate::manager_client::ManagerClient;
+use crate::suspend;
+
+/// Findings for the tenant `name`: its manager, its GPUs, its quota, its processes, and whether it can be suspended.
+///
+/// # Errors
+/// There is no such tenant, or no manager answers.
+pub(super) fn findings(name: &str, environment: &Environment) -> Result<Vec<Finding>, Failure> {
+    let node = ManagerClient::required(environment)?;
+    let ids = suspend::ids(&node, &[name.to_owned()])?;
+    let answers = Answers::of(&node)?;
+    let mut findings = manager::problems(&answers.status, &answers.gpus.problem);
+    for container in answers.containers.iter().filter(|container| ids.contains(&container.id)) {
+        findings.extend(of_tenant(container, &answers));
+        let one = std::slice::from_ref(container);
+        findings.extend(manager::of_devices(&node, &answers.status, one));
+        findings.extend(suspension::of_checks(node.check_suspend(&container.id)?));
+    }
+    Ok(findings)
+}
+
+fn of_tenant(container: &Container, answers: &Answers) -> Vec<Finding> {
+    let link = format!("tenant {}", container.id);
+    let path = directory::locate(answers.status.root.as_ref(), &container.id);
+    let mut findings = vec![of_processes(&link, container)];
+    for device in &container.devices {
+        let own = answers.gpus.gpus.iter().filter(|gpu| gpu.uuid == device.gpu_uuid);
+        findings.extend(own.flat_map(|gpu| manager::of_gpu(gpu, &answers.gpus.problem)));
+        let memory = MemoryUse {
+            used_bytes: device.memory_used_bytes,
+            limit_bytes: if device.memory_limit_bytes == 0 {
+                NO_MEMORY_LIMIT
+            } else {
+                device.memory_limit_bytes
+            },
+            denied: device.denied,
+        };
+        let more = tenants::more_memory(&container.id, &path);
+        findings.push(memory.finding(&link, &device.gpu_uuid, more));
+    }
+    if container.room_denied > 0 {
+        findings.push(Finding::note(
+            &link,
+            format!(
+                "{} allocation(s) within its quota were refused: its GPU had no room",
+                container.room_denied
+            ),
+            "docs/suspend.md, By itself; the other tenants of its GPU hold the memory (vcuda smi)",
+        ));
+    }
+    findings.extend(manager::of_container(container));
+    findings.extend(tenants::shims(&link, &path));
+    findings
+}
+
+/// Whether processes run in it. The audit finds those that have not registered.
+fn of_processes(link: &str, container: &Container) -> Finding {
+    let number = container.processes.len();
+    match (number, container.state()) {
+        (_, SuspendState::Failed) => {
+            Finding::broken(link, "a process lost its GPU state", "end its processes, and start them again")
+        }
+        (0, _) => Finding::ok(link, "no process of it uses a GPU"),
+        (_, state) => Finding::ok(link, format!("{number} process(es), {}", suspend::words(state))),
+    }
+}
