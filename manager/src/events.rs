@@ -192,7 +192,10 @@ impl Report {
             && self.gpu == other.gpu
             && self.host_pid == other.host_pid
             // A GPU that fails in another way is no repetition. Of a tenant or a process, texts differ by amounts.
-            && (self.gpu.is_none() || self.host_pid.is_some() || self.message == other.message)
+            // An operator's next change is none either.
+            && (self.gpu.is_none() && self.severity != Severity::Info
+                || self.host_pid.is_some()
+                || self.message == other.message)
     }
 }
 

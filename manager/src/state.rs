@@ -17,6 +17,7 @@ use vcuda_quota::pods::bounds::Bounds;
 use vcuda_region::clock::now_ns;
 
 use crate::admission::{Candidate, Refusal, Rules};
+use crate::events::Events;
 use crate::gpu::Inventory;
 use crate::grant::Grant;
 use crate::grant_devices::GrantDevices;
@@ -140,6 +141,7 @@ pub struct Grants {
     devices: Arc<GrantDevices>,
     inventory: watch::Receiver<Arc<Inventory>>,
     snapshots: Arc<SnapshotCache>,
+    events: Arc<Events>,
     /// First times at which callers did not name a grant (`CLOCK_MONOTONIC`, ns), by grant number.
     missing: Arc<Mutex<HashMap<u64, u64>>>,
 }
@@ -182,6 +184,11 @@ impl Grants {
             part => matches!(part, Part::Ledger | Part::Shim),
         };
         self.problems().into_iter().filter(is_outage).map(|problem| problem.text).collect()
+    }
+
+    /// The node's events.
+    pub(crate) fn events(&self) -> &Events {
+        &self.events
     }
 
     /// The tenants' directories.

@@ -9,11 +9,12 @@ use vcuda_manager_api::v1;
 use vcuda_manager_api::v1::get_grant_request::Grant as Which;
 use vcuda_manager_api::v1::grant_change::Kind;
 use vcuda_manager_api::v1::grants_server;
+use vcuda_quota::{CoreShare, MemorySize, Quota};
 
 use super::deadline::{deadline_of, within};
 use super::stream::{Answers, subscription};
 use super::{convert, owner, show};
-use crate::grant::Grant;
+use crate::grant::{Grant, Holder};
 use crate::state::{ChangeKind, Grants};
 use crate::suspend::Suspender;
 
@@ -61,6 +62,13 @@ impl GrantsService {
         found.ok_or_else(|| Status::not_found(format!("{which}: no such grant")))
     }
 
+    /// Reports what an operator did to a grant. Those of pods change as pods do: that the log alone tells.
+    async fn report(&self, operator: Option<u32>, reason: &'static str, message: String, grant: &Grant) {
+        let is_kept = grant.holder == Holder::default();
+        let about = (Some(grant.id.to_string()), None);
+        owner::report(self.grants.events(), operator, (reason, message), about, is_kept).await;
+    }
+
     fn shown(&self, grant: &Grant) -> v1::Grant {
         let device = self.grants.devices().device_of(grant);
         convert::grant(grant, &self.grants.directories().path(&grant.id), device)
@@ -90,9 +98,15 @@ impl grants_server::Grants for GrantsService {
 
     async fn resize(&self, request: Request<v1::ResizeGrantRequest>) -> Result<Response<v1::Grant>, Status> {
         let time = deadline_of(&request, self.deadline);
+        let operator = owner::operator_of(&request);
         let caller = owner::caller_of(&request, self.grants.users()).await?;
         let resize = convert::resize(request.into_inner(), caller)?;
         let grant = within(time, async { Ok(self.grants.resize(resize).await?) }).await?;
+        let Quota { memory_bytes, cores_permille, .. } = grant.amounts;
+        let memory =
+            memory_bytes.map_or_else(|| "all memory".to_owned(), |bytes| MemorySize(bytes).to_string());
+        let text = format!("{} has {memory} and {} now, set", grant.id, CoreShare(cores_permille));
+        self.report(operator, "VcudaGrantResized", text, &grant).await;
         Ok(Response::new(self.shown(&grant)))
     }
 
@@ -101,11 +115,16 @@ impl grants_server::Grants for GrantsService {
         request: Request<v1::ReleaseGrantRequest>,
     ) -> Result<Response<v1::ReleaseGrantResponse>, Status> {
         let time = deadline_of(&request, self.deadline);
+        let operator = owner::operator_of(&request);
         let caller = owner::caller_of(&request, self.grants.users()).await?;
         let v1::ReleaseGrantRequest { id, even_if_used } = request.into_inner();
         let id = convert::id(id)?;
+        let grant = self.grants.grant_table().by_id(&id).cloned();
         let release = self.grants.release(&id, even_if_used, caller.as_ref());
         let released = within(time, async { Ok(release.await?) }).await?;
+        if let Some(grant) = grant.filter(|_| released) {
+            self.report(operator, "VcudaGrantReleased", format!("{id} was released"), &grant).await;
+        }
         Ok(Response::new(v1::ReleaseGrantResponse { released }))
     }
 

@@ -11,7 +11,7 @@ use vcuda_region::GpuUuid;
 
 use super::deadline::{deadline_of, within};
 use super::stream::{Answers, subscription};
-use super::{convert, show};
+use super::{convert, owner, show};
 use crate::accounting::Accounting;
 use crate::events::{Event, Events};
 use crate::inventory::Node;
@@ -262,9 +262,16 @@ impl node_server::Node for NodeService {
         request: Request<v1::CordonRequest>,
     ) -> Result<Response<v1::CordonResponse>, Status> {
         let time = deadline_of(&request, self.deadline);
+        let operator = owner::operator_of(&request);
         let v1::CordonRequest { gpu_uuid, cordoned } = request.into_inner();
         let uuid = convert::uuid("gpu_uuid", &gpu_uuid)?;
         within(time, async { Ok(self.grants.cordon(uuid, cordoned).await?) }).await?;
+        let (reason, what) = match cordoned {
+            true => ("VcudaGpuCordoned", "cordoned"),
+            false => ("VcudaGpuUncordoned", "uncordoned"),
+        };
+        let told = (reason, format!("{uuid} was {what}"));
+        owner::report(&self.events, operator, told, (None, Some(uuid.to_string())), true).await;
         Ok(Response::new(v1::CordonResponse {}))
     }
 }

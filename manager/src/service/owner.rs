@@ -1,4 +1,4 @@
-//! The user whom a request counts for, by the kernel's word on the caller.
+//! The user whom a request counts for, and who made a change, by the kernel's word on the caller.
 
 use std::ffi::CString;
 
@@ -7,6 +7,7 @@ use tokio::task::spawn_blocking;
 use tonic::{Request, Status};
 
 use crate::access::{Caller, Right, user_name};
+use crate::events::{Events, Report, Severity};
 use crate::users::{LiveLimits, Owner};
 
 /// The caller, if it may change its own grants only.
@@ -25,6 +26,30 @@ pub(super) async fn caller_of<T>(request: &Request<T>, limits: &LiveLimits) -> R
         )));
     }
     blocking(move || Owner { uid: caller.uid, name: user_name(caller.uid), limit }).await.map(Some)
+}
+
+/// User of the caller, if it may change all. Any other changes what is its own.
+pub(super) fn operator_of<T>(request: &Request<T>) -> Option<u32> {
+    let is_operator = request.extensions().get::<Right>() == Some(&Right::Change);
+    request.extensions().get::<Caller>().filter(|_| is_operator).map(|caller| caller.uid)
+}
+
+/// Reports what an operator did: `message` is what was done, to which object. `kept` is false if the log alone tells it.
+pub(super) async fn report(
+    events: &Events,
+    operator: Option<u32>,
+    (reason, message): (&'static str, String),
+    (tenant, gpu): (Option<String>, Option<String>),
+    is_kept: bool,
+) {
+    let Some(uid) = operator else { return };
+    let name = blocking(move || user_name(uid)).await.unwrap_or_else(|_| uid.to_string());
+    let message = format!("{message} by user {name}");
+    tracing::info!(reason, container = tenant, "{message}");
+    if is_kept {
+        let severity = Severity::Info;
+        events.report(Report { severity, reason: reason.into(), message, tenant, gpu, host_pid: None });
+    }
 }
 
 /// The user whom a new grant counts for: `caller`, or the one that an operator names.

@@ -124,8 +124,9 @@ pub fn start(
         runtime: tokio::runtime::Handle::current(),
     };
     let (commands, thread) = spawn(writer).map_err(root)?;
-    let grants =
-        Grants { commands, shared, directories, devices, inventory, snapshots, missing: Arc::default() };
+    let events = Arc::clone(events);
+    let missing = Arc::default();
+    let grants = Grants { commands, shared, directories, devices, inventory, snapshots, events, missing };
     Ok((grants, WriterThread { thread, _root: lock }))
 }
 

@@ -105,6 +105,18 @@ fn a_user_changes_no_grant_of_others_and_no_gpu() {
     // As root may give more than the limit, to whom it wants.
     root(&["set", "z", "--memory", "20GiB"]);
     succeeded(&alice(&["grant", "release", "z"]));
+    // What root did is told with its name, and not what a user does with its own grant.
+    root(&["gpu", "cordon", "0"]);
+    root(&["grant", "release", "ops"]);
+    let events = root(&["events"]);
+    for told in [
+        "has 20 GiB and 30 % now, set by user root (0)",
+        "was cordoned by user root (0)",
+        "ops-1 was released by user root (0)",
+    ] {
+        assert_eq!(events.matches(told).count(), 1, "{told}: {events}");
+    }
+    assert_eq!(events.matches(" by user ").count(), 3, "{events}");
 }
 
 #[test]

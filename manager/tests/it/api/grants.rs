@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use tonic::Code;
+use vcuda_manager::access::user_name;
 use vcuda_manager::gpu::{Health, Inventory};
 use vcuda_manager::problems::problem;
 use vcuda_manager_api::v1;
@@ -260,4 +261,44 @@ async fn a_pod_chooses_within_the_bounds_of_its_namespace_only() {
     assert_eq!(refusal.code(), Code::PermissionDenied, "{refusal}");
     let kept = client.get(by_id(&grant.id)).await.unwrap().into_inner();
     assert_eq!(kept, grant);
+}
+
+#[tokio::test]
+async fn each_change_by_an_operator_is_told_with_its_user() {
+    let scratch = tempfile::tempdir().unwrap();
+    let node = Node::start(scratch.path()).await;
+    let mut client = node.grants().await;
+    client.create(ask("a", GIB, 100)).await.unwrap();
+    let mut of_pod = ask("b", GIB, 100);
+    of_pod.holder = Some(v1::Holder { pod: "web-0".to_owned(), ..v1::Holder::default() });
+    client.create(of_pod).await.unwrap();
+    for gib in [2, 3] {
+        let resize = v1::ResizeGrantRequest {
+            request_id: format!("to-{gib}"),
+            id: "a-1".to_owned(),
+            amounts: Some(amounts(gib * GIB, 100)),
+            ..v1::ResizeGrantRequest::default()
+        };
+        client.resize(resize).await.unwrap();
+    }
+    for id in ["a-1", "b-2"] {
+        client.release(release(id)).await.unwrap();
+    }
+    let gpu_uuid = uuid(1).to_string();
+    let cordon = v1::CordonRequest { gpu_uuid: gpu_uuid.clone(), cordoned: true };
+    node.node().await.cordon(cordon).await.unwrap();
+    let (events, _) = node.kept.events.listen(0);
+    let told: Vec<&str> = events.iter().map(|event| event.report.message.as_str()).collect();
+    let user = user_name(nix::unistd::Uid::effective().as_raw());
+    // Not of a pod's grant, which is released with each pod.
+    assert_eq!(
+        told,
+        [
+            format!("a-1 has 2 GiB and 10 % now, set by user {user}"),
+            format!("a-1 has 3 GiB and 10 % now, set by user {user}"),
+            format!("a-1 was released by user {user}"),
+            format!("{gpu_uuid} was cordoned by user {user}"),
+        ]
+    );
+    node.stop().await;
 }
