@@ -7,7 +7,8 @@ use std::fs;
 use std::io::{self, Read as _, Write as _};
 use std::path::Path;
 
-use vcuda_manager_api::v1::{Container, CreateGrantRequest, Grant, ResizeGrantRequest};
+use vcuda_manager_api::v1::check_changes_request::change::Change as Request;
+use vcuda_manager_api::v1::{Container, CreateGrantRequest, Grant, ReleaseGrantRequest, ResizeGrantRequest};
 use vcuda_quota::Quota;
 
 use crate::args::ApplyArgs;
@@ -32,7 +33,7 @@ pub(crate) fn apply(args: &ApplyArgs, environment: &Environment) -> Result<(), F
     }
     let plan = plan(&args.file, &wanted, &node.list()?, args.prune)?;
     if args.dry_run {
-        return show(&plan, &node.containers()?.containers);
+        return show(&plan, &node);
     }
     let mut out = io::stdout().lock();
     for (done, change) in plan.changes.iter().enumerate() {
@@ -41,18 +42,25 @@ pub(crate) fn apply(args: &ApplyArgs, environment: &Environment) -> Result<(), F
             Err(failure) => return Err(stopped(failure, change, done, plan.changes.len())),
         }
     }
-    Ok(writeln!(out, "{}", summary(&plan, "changed"))?)
+    Ok(writeln!(out, "{}", summary(&plan, plan.changes.len(), "changed"))?)
 }
 
-/// Prints what would be changed, and which of the grants that would be released have processes: the manager would refuse that.
-fn show(plan: &Plan, containers: &[Container]) -> Result<(), Failure> {
+/// Prints what would be changed, and what the manager would refuse: what does not fit, and the release of grants in use.
+fn show(plan: &Plan, node: &ManagerClient) -> Result<(), Failure> {
+    let containers = node.containers()?.containers;
+    let refusals = node.check_changes(plan.changes.iter().map(request).collect())?;
     let mut out = io::stdout().lock();
     let mut used = Vec::new();
-    for change in &plan.changes {
+    let mut first_refused = None;
+    for (place, (change, refusal)) in plan.changes.iter().zip(&refusals).enumerate() {
         let released =
             |container: &&Container| matches!(change, Change::Release(grant) if grant.id == container.id);
         let container = containers.iter().find(released);
         match container.filter(|container| !container.processes.is_empty()) {
+            _ if !refusal.is_empty() => {
+                writeln!(out, "{}; it would be refused: {refusal}", change.words())?;
+                first_refused.get_or_insert(place);
+            }
             Some(container) => {
                 let number = container.processes.len();
                 writeln!(out, "{}; it is in use by {number} process(es)", change.words())?;
@@ -61,11 +69,15 @@ fn show(plan: &Plan, containers: &[Container]) -> Result<(), Failure> {
             None => writeln!(out, "{}", change.words())?,
         }
     }
-    let condition = match used.is_empty() {
+    let mut condition = match used.is_empty() {
         true => String::new(),
         false => format!(", once no process uses {}", used.join(", ")),
     };
-    Ok(writeln!(out, "{}", summary(plan, &format!("would be changed{condition}")))?)
+    if first_refused.is_some() {
+        condition += ", up to the first that is refused";
+    }
+    let number = first_refused.unwrap_or(plan.changes.len());
+    Ok(writeln!(out, "{}", summary(plan, number, &format!("would be changed{condition}")))?)
 }
 
 /// Text of the file, or of stdin for `-`.
@@ -91,11 +103,22 @@ fn resolve(wanted: &mut Wanted, file: &Path, node: &ManagerClient) -> Result<(),
     Ok(())
 }
 
+/// The change as it is asked of the manager.
+fn request(change: &Change) -> Request {
+    match change {
+        Change::Create(wanted) => Request::Create(create(wanted)),
+        Change::Resize(grant, after) => Request::Resize(resize(grant, after)),
+        Change::Release(grant) => {
+            Request::Release(ReleaseGrantRequest { id: grant.id.clone(), even_if_used: false })
+        }
+    }
+}
+
 /// Makes the change. Returns what was done.
 fn make(node: &ManagerClient, change: &Change) -> Result<String, Failure> {
     match change {
         Change::Create(wanted) => {
-            let grant = create(node, wanted)?;
+            let grant = node.create(create(wanted))?;
             Ok(format!(
                 "{} created: {} on {}",
                 grant.id,
@@ -104,7 +127,7 @@ fn make(node: &ManagerClient, change: &Change) -> Result<String, Failure> {
             ))
         }
         Change::Resize(grant, after) => {
-            resize(node, grant, after)?;
+            node.resize(resize(grant, after))?;
             Ok(change.words().replacen("change ", "changed ", 1))
         }
         Change::Release(grant) => {
@@ -114,12 +137,12 @@ fn make(node: &ManagerClient, change: &Change) -> Result<String, Failure> {
     }
 }
 
-fn create(node: &ManagerClient, wanted: &Wanted) -> Result<Grant, Failure> {
+fn create(wanted: &Wanted) -> CreateGrantRequest {
     let (gpu_count, gpu_uuids) = match &wanted.gpus {
         WantedGpus::Number(number) => (number.unwrap_or(1), Vec::new()),
         WantedGpus::Named(uuids) => (0, uuids.clone()),
     };
-    node.create(CreateGrantRequest {
+    CreateGrantRequest {
         request_id: request_id(),
         key: wanted.name.clone(),
         amounts: Some((&wanted.quota).into()),
@@ -129,18 +152,18 @@ fn create(node: &ManagerClient, wanted: &Wanted) -> Result<Grant, Failure> {
         suspendable: wanted.is_suspendable,
         memory_wait_ms: wanted.memory_wait_ms,
         ..CreateGrantRequest::default()
-    })
+    }
 }
 
-fn resize(node: &ManagerClient, grant: &Grant, after: &Quota) -> Result<Grant, Failure> {
-    node.resize(ResizeGrantRequest {
+fn resize(grant: &Grant, after: &Quota) -> ResizeGrantRequest {
+    ResizeGrantRequest {
         request_id: request_id(),
         id: grant.id.clone(),
         amounts: Some(after.into()),
         // Another caller's change since the list was read is not overwritten.
         expected_generation: grant.generation,
         ..ResizeGrantRequest::default()
-    })
+    }
 }
 
 /// The manager's refusal of a change, with what was done before it.
@@ -160,7 +183,6 @@ fn stopped(failure: Failure, change: &Change, done: usize, all: usize) -> Failur
 }
 
 /// Line such as `2 of 5 grants changed`.
-fn summary(plan: &Plan, words: &str) -> String {
-    let changed = plan.changes.len();
-    format!("{changed} of {} grants {words}", changed + plan.unchanged)
+fn summary(plan: &Plan, number: usize, words: &str) -> String {
+    format!("{number} of {} grants {words}", plan.changes.len() + plan.unchanged)
 }

@@ -10,12 +10,14 @@ use std::time::Duration;
 use tokio::runtime::Runtime;
 use tonic::transport::Channel;
 use tonic::{Code, Response, Status, Streaming};
+use vcuda_manager_api::v1::check_changes_request::Change as Planned;
+use vcuda_manager_api::v1::check_changes_request::change::Change;
 use vcuda_manager_api::v1::get_grant_request::Grant as Which;
 use vcuda_manager_api::v1::grants_client::GrantsClient;
 use vcuda_manager_api::v1::node_client::NodeClient;
 use vcuda_manager_api::v1::{
-    ContainerEdits, CordonRequest, CreateGrantRequest, Event, GetGrantRequest, GetUsageRequest,
-    GetUsageResponse, Grant, ListContainersRequest, ListContainersResponse, ListGpusRequest,
+    CheckChangesRequest, ContainerEdits, CordonRequest, CreateGrantRequest, Event, GetGrantRequest,
+    GetUsageRequest, GetUsageResponse, Grant, ListContainersRequest, ListContainersResponse, ListGpusRequest,
     ListGpusResponse, ListGrantsRequest, NodeStatus, ReleaseGrantRequest, ResizeGrantRequest, SuspendCheck,
     SuspendRequest, SuspendState, WatchEventsRequest,
 };
@@ -201,6 +203,13 @@ impl ManagerClient {
     pub(crate) fn resize(&self, request: ResizeGrantRequest) -> Result<Grant, Failure> {
         let mut grants = self.grants();
         self.wait(grants.resize(request))
+    }
+
+    /// Why each of these changes would be refused, after those before it; empty if it would not.
+    pub(crate) fn check_changes(&self, changes: Vec<Change>) -> Result<Vec<String>, Failure> {
+        let mut grants = self.grants();
+        let changes = changes.into_iter().map(|change| Planned { change: Some(change) }).collect();
+        Ok(self.wait(grants.check_changes(CheckChangesRequest { changes }))?.refusals)
     }
 
     /// Suspends a tenant; returns its state, which may still be that it is being suspended.

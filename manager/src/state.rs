@@ -35,7 +35,7 @@ mod returns;
 pub mod start;
 
 pub use decide::{DecisionInputs, Held, candidates};
-pub use request::{Asked, Create, Reconciled, Resize};
+pub use request::{Asked, Create, Planned, Reconciled, Resize};
 pub use returns::Returning;
 
 use grant_writer::Command;

@@ -18,7 +18,8 @@ use crate::access::{Access, Caller, Right};
 /// Methods on grants, of which a user may change its own.
 const OF_GRANTS: [&str; 3] = ["Grants/Create", "Grants/Resize", "Grants/Release"];
 /// Methods that read only. Any other, but for [`OF_GRANTS`], takes the right to change.
-const LOOKS: [&str; 10] = [
+const LOOKS: [&str; 11] = [
+    "Grants/CheckChanges",
     "Grants/Get",
     "Grants/GetContainerEdits",
     "Grants/List",

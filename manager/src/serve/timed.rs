@@ -16,10 +16,11 @@ use vcuda_region::clock;
 use crate::metrics::Instruments;
 
 /// Known methods. A caller's text must not become a label, as each value is a series for ever.
-pub(super) const METHODS: [&str; 17] = [
+pub(super) const METHODS: [&str; 18] = [
     "Grants/Create",
     "Grants/Resize",
     "Grants/Release",
+    "Grants/CheckChanges",
     "Grants/Get",
     "Grants/GetContainerEdits",
     "Grants/List",

@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tonic::{Request, Response, Status};
 use vcuda_manager_api::v1;
+use vcuda_manager_api::v1::check_changes_request::change::Change as Asked;
 use vcuda_manager_api::v1::get_grant_request::Grant as Which;
 use vcuda_manager_api::v1::grant_change::Kind;
 use vcuda_manager_api::v1::grants_server;
@@ -15,11 +16,14 @@ use super::deadline::{deadline_of, within};
 use super::stream::{Answers, subscription};
 use super::{convert, owner, show};
 use crate::grant::{Grant, Holder};
-use crate::state::{ChangeKind, Grants};
+use crate::state::{ChangeKind, GrantError, Grants, Planned};
 use crate::suspend::Suspender;
 
 /// Default of the grace period of `Reconcile`.
 const GRACE: Duration = Duration::from_secs(30);
+
+/// Maximum number of changes that are checked together.
+const CHANGES_MAX: usize = 1024;
 
 /// Implementation of the service.
 #[derive(Debug, Clone)]
@@ -126,6 +130,34 @@ impl grants_server::Grants for GrantsService {
             self.report(operator, "VcudaGrantReleased", format!("{id} was released"), &grant).await;
         }
         Ok(Response::new(v1::ReleaseGrantResponse { released }))
+    }
+
+    async fn check_changes(
+        &self,
+        request: Request<v1::CheckChangesRequest>,
+    ) -> Result<Response<v1::CheckChangesResponse>, Status> {
+        let time = deadline_of(&request, self.deadline);
+        let limits = self.grants.users();
+        let caller = owner::caller_of(&request, limits).await?;
+        let asked = request.into_inner().changes;
+        if asked.len() > CHANGES_MAX {
+            return Err(Status::invalid_argument(format!("changes: {}; at most {CHANGES_MAX}", asked.len())));
+        }
+        let mut changes = Vec::new();
+        for change in asked {
+            changes.push(match change.change {
+                Some(Asked::Create(create)) => {
+                    let owner = owner::of_new_grant(caller.clone(), create.user_uid, limits).await?;
+                    Planned::Create(convert::create(create, owner)?)
+                }
+                Some(Asked::Resize(resize)) => Planned::Resize(convert::resize(resize, caller.clone())?),
+                Some(Asked::Release(release)) => Planned::Release(convert::id(release.id)?),
+                None => return Err(Status::invalid_argument("changes: give each of them")),
+            });
+        }
+        let refusals = within(time, async { Ok(self.grants.check_changes(changes).await?) }).await?;
+        let text = |refusal: Option<GrantError>| refusal.map_or_else(String::new, |why| why.to_string());
+        Ok(Response::new(v1::CheckChangesResponse { refusals: refusals.into_iter().map(text).collect() }))
     }
 
     async fn get(&self, request: Request<v1::GetGrantRequest>) -> Result<Response<v1::Grant>, Status> {

@@ -9,7 +9,7 @@ use vcuda_region::GpuUuid;
 use vcuda_region::clock::now_ns;
 
 use super::grant_writer::Command;
-use super::{Create, GrantError, Grants, Reconciled, Resize, Returning, decide};
+use super::{Create, GrantError, Grants, Planned, Reconciled, Resize, Returning, decide};
 use crate::grant::{Grant, GrantId};
 use crate::grant_table::GrantTable;
 use crate::observe::Snapshot;
@@ -29,6 +29,11 @@ impl Grants {
     /// Changes the amounts of a grant.
     pub async fn resize(&self, resize: Resize) -> Result<Arc<Grant>, GrantError> {
         self.ask_beside_returns(|reply| Command::Resize(resize.clone(), reply)).await
+    }
+
+    /// The refusals of these changes, each after those before it; none is made.
+    pub async fn check_changes(&self, changes: Vec<Planned>) -> Result<Vec<Option<GrantError>>, GrantError> {
+        self.ask(|reply| Command::Check(changes, reply)).await
     }
 
     /// Ends a grant. Returns whether there was one. `caller` is set if it may end its own grants only.

@@ -13,7 +13,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use vcuda_region::GpuUuid;
 
 use super::decide::{DecisionInputs, Held, PendingLimits};
-use super::{Change, ChangeKind, Create, GrantError, Resize, Shared};
+use super::{Change, ChangeKind, Create, GrantError, Planned, Resize, Shared};
 use crate::events::{Events, Severity, unix_ms};
 use crate::gpu::Inventory;
 use crate::grant::{Grant, GrantId};
@@ -35,6 +35,7 @@ pub(super) enum Command {
     Create(Create, Reply<Arc<Grant>>),
     Resize(Resize, Reply<Arc<Grant>>),
     Release(Vec<GrantId>, Reply<Vec<GrantId>>),
+    Check(Vec<Planned>, Reply<Vec<Option<GrantError>>>),
     Cordon(GpuUuid, bool, Reply<()>),
     /// The tenant's memory has left its GPUs.
     Suspend(String, Reply<()>),
@@ -164,6 +165,9 @@ impl GrantWriter {
                 }
                 Step::Remove { grants, reply }
             }
+            Command::Check(changes, reply) => {
+                Step::answer(reply, Ok(self.refusals(&inputs, next.clone(), &changes)))
+            }
             Command::Cordon(gpu, cordoned, reply) => {
                 let done = cordon(next, &inventory, gpu, cordoned);
                 if cordoned && done.is_ok() {
@@ -190,6 +194,28 @@ impl GrantWriter {
             *still = still.max(had);
         }
         Step::Ensure { grant, kind, reply }
+    }
+
+    /// Makes the changes in a copy of the table. Returns why each is refused, if so.
+    fn refusals(
+        &self,
+        inputs: &DecisionInputs<'_>,
+        mut copy: GrantTable,
+        changes: &[Planned],
+    ) -> Vec<Option<GrantError>> {
+        let refusal = |change: &Planned| match change {
+            Planned::Create(create) => inputs.create(&mut copy, create).err(),
+            Planned::Resize(resize) => match self.foreign(&copy, &resize.id) {
+                Some(why) => Some(GrantError::Refused(why)),
+                None => inputs.resize(&mut copy, resize).err(),
+            },
+            Planned::Release(id) => {
+                let grant = copy.by_id(id).cloned()?;
+                copy.remove(&grant.id);
+                None
+            }
+        };
+        changes.iter().map(refusal).collect()
     }
 
     fn foreign(&self, grant_table: &GrantTable, id: &str) -> Option<String> {

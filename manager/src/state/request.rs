@@ -86,6 +86,17 @@ pub struct Resize {
     pub owner: Option<Owner>,
 }
 
+/// A change whose refusal is asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Planned {
+    /// See [`Create`].
+    Create(Create),
+    /// See [`Resize`].
+    Resize(Resize),
+    /// The release of the grant with this id.
+    Release(String),
+}
+
 /// Comparison of a caller's containers with the grants.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Reconciled {

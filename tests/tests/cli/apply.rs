@@ -196,8 +196,17 @@ fn nothing_is_applied_if_anything_in_the_file_is_wrong() {
         assert!(text(&refused).contains(said), "{}", text(&refused));
         assert_eq!(node.keys(), [""; 0]);
     }
-    // What does not fit is known as it is made: what was made before stays, and the file can be applied again.
+    // What does not fit is refused as it is made, as the dry run says: what was made before stays, and the file can be applied
+    // again.
     let large = FILE.replace("memory: 2GiB", "memory: 30GiB");
+    let shown = node.apply(&large, &["--dry-run"]);
+    let refusal = "create batch: 30 GiB, 100 % best-effort on 2 GPU(s); it would be refused: 30 GiB is not free on 2 GPUs: ";
+    assert!(shown.contains(refusal), "{shown}");
+    assert!(shown.ends_with("1 of 2 grants would be changed, up to the first that is refused\n"), "{shown}");
+    // Each change is checked after those before it.
+    let beside = FILE.replace("memory: 4GiB", "memory: 20GiB\n    gpus: 2").replace("2GiB", "20GiB");
+    let shown = node.apply(&beside, &["--dry-run"]);
+    assert_eq!((shown.matches("it would be refused").count(), node.keys().len()), (1, 0), "{shown}");
     let refused = node.try_apply(&large, &[]);
     let said = text(&refused);
     assert_eq!(refused.status.code(), Some(1), "{said}");

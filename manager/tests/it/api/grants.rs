@@ -10,6 +10,8 @@ use vcuda_manager::access::user_name;
 use vcuda_manager::gpu::{Health, Inventory};
 use vcuda_manager::problems::problem;
 use vcuda_manager_api::v1;
+use vcuda_manager_api::v1::check_changes_request::Change;
+use vcuda_manager_api::v1::check_changes_request::change::Change as Planned;
 use vcuda_manager_api::v1::problem::Part;
 use vcuda_quota::DeviceConfig;
 use vcuda_region::limits::Limits;
@@ -300,5 +302,41 @@ async fn each_change_by_an_operator_is_told_with_its_user() {
             format!("{gpu_uuid} was cordoned by user {user}"),
         ]
     );
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn changes_are_checked_one_after_the_other_and_none_is_made() {
+    let scratch = tempfile::tempdir().unwrap();
+    let node = Node::start(scratch.path()).await;
+    let mut client = node.grants().await;
+    let mut two = ask("a", 20 * GIB, 300);
+    two.gpu_count = 2;
+    client.create(two).await.unwrap();
+    let resize = v1::ResizeGrantRequest {
+        request_id: "s".to_owned(),
+        id: "a-1".to_owned(),
+        amounts: Some(amounts(25 * GIB, 300)),
+        ..v1::ResizeGrantRequest::default()
+    };
+    let changes = [
+        Planned::Create(ask("b", 8 * GIB, 300)),
+        Planned::Resize(resize),
+        Planned::Release(release("a-1")),
+        Planned::Create(ask("c", 8 * GIB, 300)),
+        Planned::Create(ask("c", 9 * GIB, 300)),
+    ];
+    let before = node.kept.grants.grant_table();
+    let changes = changes.map(|change| Change { change: Some(change) }).into();
+    let answer = client.check_changes(v1::CheckChangesRequest { changes }).await.unwrap().into_inner();
+    let said =
+        ["8 GiB and 30 % are not free", "25 GiB and 30 % are not free", "", "", "request_id r-c was used"];
+    for (refusal, said) in answer.refusals.iter().zip(said) {
+        assert!(refusal.contains(said) && refusal.is_empty() == said.is_empty(), "{refusal}: {said}");
+    }
+    assert_eq!((answer.refusals.len(), node.kept.grants.grant_table()), (5, before));
+    let changes = vec![Change::default(); 1025];
+    let refused = client.check_changes(v1::CheckChangesRequest { changes }).await.unwrap_err();
+    assert_eq!(refused.code(), Code::InvalidArgument);
     node.stop().await;
 }
