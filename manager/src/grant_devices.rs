@@ -171,6 +171,11 @@ impl GrantDevices {
         self.shim.problem()
     }
 
+    /// Whether new containers get a shim, of whatever version.
+    pub(crate) fn has_shim(&self) -> bool {
+        self.shim.get().is_some()
+    }
+
     fn inputs(&self, inventory: &Inventory) -> Result<SpecInputs, DriverError> {
         let DeviceSettings { inject, devices, driver_root, .. } = &self.settings;
         let installed = self.shim.get();

@@ -64,8 +64,8 @@ impl Current {
         let state = self.0.lock();
         let failure = state.failure.as_ref()?;
         let effect = match state.installed {
-            Some(_) => "new containers get the one before",
-            None => "new containers get none, so none is started",
+            Some(_) => "new containers get the shim of before",
+            None => "new containers get no shim, so none is started",
         };
         Some(format!("{effect}: {failure}"))
     }
@@ -357,6 +357,21 @@ mod tests {
         fs::create_dir(cdi.join("a.json")).unwrap();
         assert!(collect(&lib, &current, &[&cdi]).is_err());
         assert!(old.library.exists());
+    }
+
+    #[test]
+    fn a_failure_is_told_until_an_installation_succeeds_and_leaves_the_version_before() {
+        let scratch = tempfile::tempdir().unwrap();
+        let current = Current::default();
+        let failure = InstallError::NotALibrary("x".into());
+        assert!(current.fail(&failure) && !current.fail(&failure), "told once");
+        assert!(current.problem().unwrap().starts_with("new containers get no shim"));
+        let installed = install(&library(scratch.path(), 1), None, scratch.path(), "1").unwrap();
+        current.set(installed.clone());
+        assert_eq!(current.problem(), None);
+        assert!(current.fail(&failure));
+        assert!(current.problem().unwrap().starts_with("new containers get the shim of before"));
+        assert_eq!(current.get(), Some(installed));
     }
 
     #[test]

@@ -181,7 +181,8 @@ impl Grants {
         let has_gpu = self.inventory().outage().is_none();
         let is_outage = |problem: &Problem| match problem.part() {
             Part::Gpus => !has_gpu,
-            part => matches!(part, Part::Ledger | Part::Shim),
+            Part::Shim => !self.devices.has_shim(),
+            part => part == Part::Ledger,
         };
         self.problems().into_iter().filter(is_outage).map(|problem| problem.text).collect()
     }

@@ -142,7 +142,7 @@ fn a_shim_that_cannot_be_installed_is_told_and_installed_once_there_is_room() {
     let output = fixture.vcuda(["doctor", "--sim"]).output().unwrap();
     let said = text(&output);
     assert_eq!(output.status.code(), Some(1), "{said}");
-    let why = "shim: new containers get none";
+    let why = "shim: new containers get no shim";
     let is_told = |line: &str| {
         line.starts_with("broken  manager") && line.contains(why) && line.contains("make room there")
     };
@@ -150,7 +150,7 @@ fn a_shim_that_cannot_be_installed_is_told_and_installed_once_there_is_room() {
     let ready = manager.page("/readyz");
     assert!(ready.contains("503") && ready.contains(why), "{ready}");
     let events = succeeded(&fixture.vcuda(["events"]).output().unwrap());
-    assert!(events.contains("error   VcudaShimFailed: new containers get none"), "{events}");
+    assert!(events.contains("error   VcudaShimFailed: new containers get no shim"), "{events}");
     fs::remove_file(&place).unwrap();
     eventually("it is installed", SOON, || manager.page("/readyz").contains("200 OK"));
     assert!(fs::read_dir(&place).unwrap().count() >= 2);
