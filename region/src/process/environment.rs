@@ -17,7 +17,7 @@ const VARIABLES_MAX: usize = 6 << 20;
 /// The variables of the process that `folder` of `/proc` describes, each ended by a zero byte.
 ///
 /// In the middle of `execve` a process already has its new memory, but the kernel notes only then where the variables
-/// lie. Until then `environ` and `cmdline` are both empty (Linux, `fs/exec.c` and `fs/proc/base.c`), and posix_spawn
+/// lie, their end last (Linux, `create_elf_tables` in `fs/binfmt_elf.c`). Until then `environ` is empty, and posix_spawn
 /// returns within that moment. So an empty file is read again until the program is started, for at most a second.
 pub fn environment(folder: &Path) -> io::Result<Vec<u8>> {
     let deadline_ns = now_ns() + START_TIME_NS;
@@ -48,19 +48,22 @@ pub fn environment_now(folder: &Path) -> io::Result<Vec<u8>> {
 /// The variables from the process's memory: fields 50 and 51 of its `stat` say where they lie (proc_pid_stat(5)).
 fn from_memory(folder: &Path) -> Option<Vec<u8>> {
     let pid = folder.file_name()?.to_str()?.parse().ok()?;
+    let (from, to) = place(folder)?;
+    let size = to.checked_sub(from).filter(|size| (1..=VARIABLES_MAX).contains(size))?;
+    sys::memory_of(pid, from, size).ok()
+}
+
+/// Where the variables lie in the process's memory: their beginning and their end.
+fn place(folder: &Path) -> Option<(usize, usize)> {
     let stat = fs::read_to_string(folder.join("stat")).ok()?;
     // The name may have any letters. Field 3 follows it.
     let (_, fields) = stat.rsplit_once(')')?;
     let mut addresses = fields.split_ascii_whitespace().skip(50 - 3);
     let mut address = || addresses.next()?.parse::<usize>().ok();
-    let (from, to) = (address()?, address()?);
-    let size = to.checked_sub(from).filter(|size| (1..=VARIABLES_MAX).contains(size))?;
-    sys::memory_of(pid, from, size).ok()
+    Some((address()?, address()?))
 }
 
-/// Whether a process has not started its program yet. Kernel threads and ended processes have none; each program has
-/// a name.
+/// Whether a process has not started its program yet. Kernel threads and ended processes have none.
 fn is_starting(folder: &Path) -> bool {
-    fs::read_link(folder.join("exe")).is_ok()
-        && fs::read(folder.join("cmdline")).is_ok_and(|line| line.is_empty())
+    fs::read_link(folder.join("exe")).is_ok() && place(folder).is_some_and(|(_, end)| end == 0)
 }
