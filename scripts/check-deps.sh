@@ -25,10 +25,10 @@ declare -A allowed=(
     [vcuda-cluster]="vcuda-daemon vcuda-quota"
     [vcuda-kubernetes]="vcuda-cluster vcuda-daemon vcuda-plugin"
     [vcuda-figures]=""
-    [vcuda-cli]="vcuda-driver-api vcuda-driver-open vcuda-quota vcuda-region vcuda-arbiter vcuda-machine vcuda-manager-api"
-    [vcuda-bench]="vcuda-cli vcuda-driver-api vcuda-driver-open vcuda-quota vcuda-limiter vcuda-region vcuda-arbiter vcuda-machine vcuda-manager-api vcuda-figures"
+    [vcuda-cli]="vcuda-driver-api vcuda-driver-open vcuda-quota vcuda-region vcuda-machine vcuda-manager-api"
+    [vcuda-bench]="vcuda-cli vcuda-driver-api vcuda-driver-open vcuda-quota vcuda-limiter vcuda-region vcuda-machine vcuda-manager-api vcuda-figures"
     [vcuda-tests]="vcuda-driver-api vcuda-quota vcuda-limiter vcuda-region vcuda-machine vcuda-clock vcuda-benches vcuda-manager vcuda-manager-api vcuda-kubelet-api"
-    [vcuda-benches]="vcuda-driver-api vcuda-quota vcuda-limiter vcuda-region vcuda-machine vcuda-clock vcuda-manager-api vcuda-figures"
+    [vcuda-benches]="vcuda-cli vcuda-driver-api vcuda-quota vcuda-limiter vcuda-region vcuda-machine vcuda-clock vcuda-manager-api vcuda-figures"
 )
 failed=0
 members=$(cargo metadata --format-version 1 --no-deps | python3 -c 'import json, sys

@@ -1,5 +1,5 @@
-//! Apportions GPU time between the tenants of one root: what drives the arithmetic of [`vcuda_limiter::controller`]. Run by
-//! `vcuda arbiter` and by the manager ([`Runner`]), one of them at a time ([`LeaderLock`]).
+//! Apportions GPU time between the tenants of one root: what drives the arithmetic of [`vcuda_limiter::controller`]. Run by the
+//! manager ([`Runner`]).
 //!
 //! Tenants share no memory: each one's `usage` is read, whose every word is the tenant's own claim, and each one's
 //! `limits` are written. What a claim does to other tenants is bounded by [`Evidence`] (I12).
@@ -8,7 +8,6 @@
 mod changes;
 mod debts;
 mod evidence;
-mod leader_lock;
 mod rounds;
 mod runner;
 mod state;
@@ -27,9 +26,8 @@ use vcuda_region::{DeviceIndex, GpuUuid};
 use changes::ChangeWatch;
 pub use changes::Waker;
 pub use evidence::{Evidence, Proof, Use};
-pub use leader_lock::{Kind, LeaderLock};
 use rounds::Rounds;
-pub use runner::{Role, Runner, Step, is_running, processes};
+pub use runner::{Runner, Step};
 use tenants::Tenants;
 
 /// Time between two looks for a tenant that begins or was changed (ns): if it may begin beside a busy tenant, if there are

@@ -1,16 +1,18 @@
-//! Experiments in virtual time: the built `vcuda run`, shim, simulated driver and arbiter, each process under
+//! Experiments in virtual time: the built shim, simulated driver and arbiter, each process under
 //! `libvcuda_virtual_clock.so`. A tenant's service is the simulator's exact record. A manager, in place of the arbiter, only
 //! reads virtual time.
 
-use std::fs::File;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use nix::fcntl::{FcntlArg, fcntl};
 use serde_json::Value;
+use vcuda_cli::args::changed_quota;
 use vcuda_clock::{Costs, World};
+use vcuda_quota::Quota;
+use vcuda_region::limits::LimitsWriter;
 
 use processes::Process;
 use processor::Processor;
@@ -37,8 +39,6 @@ pub struct Lab {
     arbiter: Option<Child>,
     manager: Option<Child>,
     tenants: Vec<Tenant>,
-    /// Lock held until the arbiter starts, as `vcuda run` would start one in real time.
-    arbiters_place: Option<File>,
     /// Refinements of the limiter to leave out, see [`Lab::leave_out`].
     without: String,
 }
@@ -47,10 +47,12 @@ pub struct Lab {
 #[derive(Debug)]
 struct Tenant {
     name: String,
+    /// Its directory, made by its first process.
+    directory: Option<PathBuf>,
     processes: Vec<Process>,
 }
 
-/// A tenant to start: `vcuda run`'s options, and the program (`apps/load.c`).
+/// A tenant to start: options of its quota as for `vcuda run`, and the program (`apps/load.c`).
 #[derive(Debug, Clone, Copy)]
 pub struct Load<'a> {
     /// Options of `vcuda run`.
@@ -88,15 +90,11 @@ impl Lab {
         std::fs::create_dir(at("machine"))?;
         std::fs::write(at("machine/machine.toml"), machine)?;
         std::fs::create_dir_all(at("run/vcuda"))?;
-        let lock = File::create(at("run/vcuda/arbiter.lock"))?;
-        let whole = nix::libc::flock {
-            l_type: i16::try_from(nix::libc::F_WRLCK)?,
-            l_whence: 0,
-            l_start: 0,
-            l_len: 0,
-            l_pid: 0,
-        };
-        fcntl(&lock, FcntlArg::F_SETLK(&whole))?;
+        std::fs::create_dir(at("driver"))?;
+        for (name, library) in [("libcuda.so.1", "cuda"), ("libnvidia-ml.so.1", "nvml")] {
+            let library = release.join(format!("libvcuda_simulator_{library}.so"));
+            symlink(library, at("driver").join(name))?;
+        }
         Ok(Lab {
             release,
             program: program.to_owned(),
@@ -105,7 +103,6 @@ impl Lab {
             arbiter: None,
             manager: None,
             tenants: Vec::new(),
-            arbiters_place: Some(lock),
             without: String::new(),
             dir,
         })
@@ -138,8 +135,8 @@ impl Lab {
         command
     }
 
+    /// Starts a command that takes part ([`World::take_part`]).
     fn begin(&self, command: &mut Command) -> Result<Child> {
-        self.world.take_part(command);
         let child = command.spawn()?;
         ensure!(self.world.await_part(child.id(), BEGINS_WITHIN), "{command:?} did not begin");
         // It waits for its first turn, before `main`: it has no other thread yet.
@@ -153,15 +150,17 @@ impl Lab {
     /// Fails if it does not start.
     pub fn start(&mut self, load: Load<'_>) -> Result<usize> {
         let number = self.tenants.len();
-        self.tenants.push(Tenant { name: format!("tenant{number}"), processes: Vec::new() });
+        self.tenants.push(Tenant { name: format!("tenant{number}"), directory: None, processes: Vec::new() });
         for _ in 0..load.processes {
             self.join(number, load.quota, load.program)?;
             // The first process makes the directory that the others join.
             self.run_for(1_000_000)?;
         }
-        if let Some(place) = self.arbiters_place.take() {
-            drop(place);
-            self.arbiter = Some(self.begin(&mut self.vcuda(&["arbiter", "--alone"]))?);
+        if self.arbiter.is_none() && self.manager.is_none() {
+            let mut command = self.command("vcuda-manager");
+            command.arg("--only-divide").arg("--root").arg(self.root());
+            self.world.take_part(&mut command);
+            self.arbiter = Some(self.begin(&mut command)?);
         }
         self.run_for(START_NS)?;
         self.are_alive()?;
@@ -194,15 +193,30 @@ impl Lab {
         crate::printed(command.stdout(Stdio::piped()))
     }
 
-    /// Changes a tenant's quota (`vcuda set`).
+    /// Changes a tenant's quota, by options of `vcuda set`.
     ///
     /// # Errors
     /// Fails if it is refused.
     pub fn set(&self, tenant: usize, quota: &[&str]) -> Result<()> {
-        let tenant = self.tenants.get(tenant).context("no such tenant")?;
-        let mut arguments = vec!["set", tenant.name.as_str()];
-        arguments.extend(quota);
-        self.ask(&arguments).map(drop)
+        let directory = self.directory(tenant)?;
+        let mut writer = LimitsWriter::open(&directory)?;
+        let devices: Vec<_> = writer.limits().devices().map(|(device, _)| device).collect();
+        for device in devices {
+            let now = Quota::of(&writer.limits().config(device)?);
+            writer.set_config(device, &changed_quota(&now, quota)?.config(), self.now_ns())?;
+        }
+        Ok(())
+    }
+
+    /// `LD_PRELOAD` of a tenant's programs.
+    fn preloads(&self) -> String {
+        let libraries = ["libvcuda_virtual_clock.so", "libvcuda_shim.so"];
+        libraries.map(|library| self.release.join(library).display().to_string()).join(":")
+    }
+
+    /// The runtime directory with the tenants.
+    fn root(&self) -> PathBuf {
+        self.dir.path().join("run/vcuda")
     }
 
     /// Service so far by the simulator's record, by tenant and process (ns).

@@ -29,6 +29,7 @@ use manager::{
 pub(crate) use manager::{
     EventsArgs, GrantAction, GrantArgs, GrantCreateArgs, GrantResizeArgs, PsArgs, SortKey, TopArgs,
 };
+pub use quota::changed_quota;
 pub(crate) use quota::{QuotaArgs, memory as memory_quota, wait_ms as memory_wait_ms};
 use smi::SMI_EXAMPLES;
 pub(crate) use smi::{Monitor, SmiArgs};
@@ -229,19 +230,6 @@ pub(crate) enum Command {
         /// Write the pages of vcuda and all of its commands into this folder.
         #[arg(long, value_name = "FOLDER", conflicts_with = "command")]
         all: Option<PathBuf>,
-    },
-    /// Divides GPU time between this user's tenants; started by `run`.
-    #[command(hide = true)]
-    Arbiter {
-        /// Start in a session of its own, and return.
-        #[arg(long)]
-        detach: bool,
-        /// Wait for the leader's end. Acts as without, and only shows the role in a list of processes.
-        #[arg(long)]
-        standby: bool,
-        /// Start no standby.
-        #[arg(long)]
-        alone: bool,
     },
     /// Proves that programs of this container are limited; the hook of strict containers.
     #[command(hide = true)]

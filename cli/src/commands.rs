@@ -6,8 +6,8 @@ use crate::args::{Cli, Command, SimAction, SimArgs};
 use crate::config::Environment;
 use crate::failure::Failure;
 use crate::{
-    apply, arbiter, attached, background, bench, completion, docker_args, doctor, events, gpu, grant, man,
-    ps, run, set, sim, smi, support_bundle, suspend, top, usage,
+    apply, attached, bench, completion, docker_args, doctor, events, gpu, grant, man, ps, run, set, sim, smi,
+    support_bundle, suspend, top, usage,
 };
 
 /// Carries out the command. A command that replaces this process returns only on failure.
@@ -41,8 +41,6 @@ pub fn carry_out(line: Cli) -> Result<(), Failure> {
         Command::Version => Ok(writeln!(io::stdout(), "vcuda {}", env!("CARGO_PKG_VERSION"))?),
         Command::Man { all: Some(folder), .. } => man::write_all(&folder),
         Command::Man { command, .. } => man::print(&command),
-        Command::Arbiter { detach: true, .. } => background::detach(),
-        Command::Arbiter { alone, .. } => arbiter::arbiter(alone, &environment),
         Command::Attached(attached) => attached::attached(&attached),
         Command::DoctorProbe => doctor::probe::probe(&environment),
     }

@@ -9,7 +9,6 @@ use clap::{CommandFactory as _, ValueEnum};
 use clap_complete::CompleteEnv;
 use clap_complete::engine::{ArgValueCompleter, CompletionCandidate};
 use clap_complete::env::Shells;
-use vcuda_region::directory;
 
 use crate::args::Cli;
 use crate::config::Environment;
@@ -128,14 +127,13 @@ fn of_grants(environment: &Environment, name: fn(&vcuda_manager_api::v1::Grant) 
     let node = ManagerClient::find(environment).ok().flatten();
     let grants = node.and_then(|node| node.list().ok()).unwrap_or_default();
     let named = |one| (name(one), grant::described(&grant::quota(one)));
-    grants.iter().map(named).collect()
+    grants.iter().filter(|grant| !grant.transient).map(named).collect()
 }
 
-/// Tenants of `vcuda run` of this user.
+/// Tenants of `vcuda run`.
 fn run_tenants(environment: &Environment) -> Vec<Named> {
-    let root = environment.runtime_root().ok();
-    let listed = root.and_then(|root| directory::list(&root).ok());
-    let listed = listed.unwrap_or_default().into_iter();
-    let own = listed.filter(|(_, path)| !directory::is_granted(path));
-    own.map(|(name, _)| (name, "of vcuda run".to_owned())).collect()
+    let node = ManagerClient::find(environment).ok().flatten();
+    let grants = node.and_then(|node| node.list().ok()).unwrap_or_default();
+    let runs = grants.into_iter().filter(|grant| grant.transient);
+    runs.map(|grant| (grant.key, "of vcuda run".to_owned())).collect()
 }

@@ -39,8 +39,19 @@ pub(crate) fn grant(action: &GrantAction, environment: &Environment) -> Result<(
             Ok(writeln!(std::io::stdout(), "{} released", grant.id)?)
         }),
         GrantAction::Show { names, json } => list(&named(&node, names)?, *json, &output),
-        GrantAction::List { json } => list(&node.list()?, *json, &output),
+        GrantAction::List { json } => {
+            let mut grants = node.list()?;
+            // Those of `vcuda run` are in `vcuda smi`.
+            grants.retain(|grant| !grant.transient);
+            list(&grants, *json, &output)
+        }
     }
+}
+
+/// The grant of this id, else of this name.
+pub(crate) fn find<'g>(grants: &'g [Grant], name: &str) -> Option<&'g Grant> {
+    let by_id = grants.iter().find(|grant| grant.id == name);
+    by_id.or_else(|| grants.iter().find(|grant| grant.key == name))
 }
 
 /// The grants of these names or ids. All are looked up before the first is changed.

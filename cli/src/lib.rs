@@ -9,10 +9,8 @@
 #![warn(clippy::too_many_lines)]
 
 mod apply;
-mod arbiter;
 pub mod args;
 mod attached;
-mod background;
 mod bench;
 mod commands;
 pub mod completion;
@@ -31,6 +29,7 @@ pub mod inventory;
 mod man;
 pub mod manager_client;
 mod output;
+mod own_manager;
 mod process_facts;
 pub mod program;
 mod ps;

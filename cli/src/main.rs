@@ -4,7 +4,7 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    // Its arbiter and its temporary quotas share times with other processes.
+    // Its temporary quotas share times with other processes.
     vcuda_region::clock::follow_host();
     match vcuda_cli::completion::answer() {
         Ok(false) => vcuda_cli::program::run(vcuda_cli::carry_out),

@@ -26,9 +26,12 @@ use vcuda_region::clock;
 
 use crate::config::Environment;
 use crate::failure::Failure;
+use crate::grant;
 use crate::inventory::GpuSelector;
+use crate::own_manager;
+pub(crate) use absence::Unreached;
+use absence::failure_of;
 pub(crate) use absence::{Absence, Down};
-use absence::{Unreached, failure_of};
 
 /// Path of the socket of the system's manager.
 const SYSTEM_SOCKET: &str = "/run/vcuda/manager.sock";
@@ -78,11 +81,21 @@ impl ManagerClient {
         }
     }
 
-    /// As [`ManagerClient::find`], for commands that need a manager: they wait a second for one that does not run yet.
+    /// As [`ManagerClient::find`], for commands that need a manager: they start the user's own if there is none, and wait a second for one
+    /// that `VCUDA_MANAGER` names.
     ///
     /// # Errors
     /// Fails with status 69 and the reason if none can be used.
     pub(crate) fn required(environment: &Environment) -> Result<ManagerClient, Failure> {
+        if environment.manager.is_none() {
+            return match ManagerClient::reach(environment)? {
+                Ok(node) => Ok(node),
+                Err(unreached) if unreached.iter().all(Unreached::is_not_running) => {
+                    own_manager::connect_for(environment)
+                }
+                Err(unreached) => Err(failure_of(unreached)),
+            };
+        }
         let until_ns = clock::now_ns().saturating_add(STARTS_WITHIN_NS);
         loop {
             let unreached = match ManagerClient::reach(environment)? {
@@ -104,6 +117,10 @@ impl ManagerClient {
         for socket in sockets(environment)? {
             match ManagerClient::at(&socket) {
                 Ok(node) => return Ok(Ok(node)),
+                // Killed with its keeper: its tenants live on.
+                Err(why) if why.is_not_running() && own_manager::is_missed(environment, &socket)? => {
+                    return Ok(Ok(own_manager::connect_for(environment)?));
+                }
                 Err(why) => unreached.push(why),
             }
             if !unreached.iter().all(Unreached::is_usual) {
@@ -121,7 +138,27 @@ impl ManagerClient {
         Ok(ManagerClient::at(socket)?)
     }
 
-    fn at(socket: &Path) -> Result<ManagerClient, Unreached> {
+    /// The manager in which a run is a transient grant: that of `VCUDA_MANAGER`, else, for real GPUs, the system's if this user may have
+    /// grants there, else the user's own, which is started if it does not run. `machine`: the simulated machine of the run.
+    pub(crate) fn for_run(
+        environment: &Environment,
+        machine: Option<&Path>,
+    ) -> Result<ManagerClient, Failure> {
+        let own = environment.runtime_root()?;
+        let first = match environment.manager.as_deref() {
+            Some(off) if off == Path::new("off") => None,
+            Some(named) => Some(named),
+            None => machine.is_none().then_some(Path::new(SYSTEM_SOCKET)),
+        };
+        let first = first.filter(|socket| **socket != own.join(SOCKET_NAME));
+        match first.map(ManagerClient::at) {
+            Some(Ok(node)) if node.status()?.may_have_grants => Ok(node),
+            Some(Err(why)) if !why.is_usual() => Err(why.into()),
+            _ => own_manager::connect(&own, machine),
+        }
+    }
+
+    pub(crate) fn at(socket: &Path) -> Result<ManagerClient, Unreached> {
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Unreached::Runtime)?;
         let channel = runtime.block_on(async {
@@ -130,6 +167,11 @@ impl ManagerClient {
                 .unwrap_or_else(|_| Err(Unreached::Silent(socket.to_owned())))
         })?;
         Ok(ManagerClient { runtime, channel, socket: socket.to_owned() })
+    }
+
+    /// Whether a manager still listens at the socket.
+    pub(crate) fn is_there(&self) -> bool {
+        std::os::unix::net::UnixStream::connect(&self.socket).is_ok()
     }
 
     /// Path of the socket.
@@ -167,9 +209,7 @@ impl ManagerClient {
     /// GPUs of the node with the processes of no tenant.
     pub(crate) fn gpus_with_processes(&self) -> Result<ListGpusResponse, Failure> {
         let mut node = self.node();
-        self.wait(
-            node.list_gpus(ListGpusRequest { with_outside_processes: true, ..ListGpusRequest::default() }),
-        )
+        self.wait(node.list_gpus(ListGpusRequest { with_outside_processes: true }))
     }
 
     pub(crate) fn containers(&self) -> Result<ListContainersResponse, Failure> {
@@ -284,9 +324,7 @@ impl ManagerClient {
 
     /// The grant with the id or the key `name`.
     pub(crate) fn grant(&self, name: &str) -> Result<Option<Grant>, Failure> {
-        let grants = self.list()?;
-        let by_id = grants.iter().find(|grant| grant.id == name);
-        Ok(by_id.or_else(|| grants.iter().find(|grant| grant.key == name)).cloned())
+        Ok(grant::find(&self.list()?, name).cloned())
     }
 }
 

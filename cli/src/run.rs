@@ -1,13 +1,14 @@
-//! `vcuda run`: makes or joins a tenant, preloads the shim, and becomes the command.
+//! `vcuda run`: gets a transient grant or joins one, preloads the shim, and becomes the command.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use vcuda_manager_api::v1::{CreateGrantRequest, Grant};
+use vcuda_manager_api::{RUN_MAX, is_run_name};
 use vcuda_quota::{CoreShare, MemorySize, Quota, QuotaChange};
 use vcuda_region::clock;
-use vcuda_region::directory::{self, Directory, Origin, Tenant};
+use vcuda_region::directory::{self, Directory};
 use vcuda_region::limits::Limits;
-use vcuda_region::process::Identity;
 
 use crate::args::RunArgs;
 use crate::config::{
@@ -18,7 +19,10 @@ use crate::exec::become_command;
 use crate::failure::{Failure, failed};
 use crate::inventory::{self, Gpu, Inventory};
 use crate::manager_client::ManagerClient;
-use crate::{background, front, grant, installation, set, sim};
+use crate::{front, grant, installation, set, sim};
+
+/// Time for which a run tries to enter its tenant (ns): a run of its name may end at any moment.
+const ENTERS_WITHIN_NS: u64 = 10_000_000_000;
 
 /// Runs the command as a tenant. Returns only on failure.
 pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<(), Failure> {
@@ -48,11 +52,9 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<(), Failu
         variables.extend(visible(&uuids, &gpus));
     }
 
-    let (directory, is_metered) = enter(&root, args, quota, &chosen)?;
+    let machine = args.sim.then(|| environment.machine_dir(None)).transpose()?;
+    let directory = enter(args, quota, &chosen, (environment, machine.as_deref()))?;
     variables.push((ENV_TENANT, directory.path().as_os_str().to_owned()));
-    if is_metered {
-        background::ensure_arbiter(environment)?;
-    }
     directory.keep_across_exec().map_err(|error| Failure::access("keep", &root, &error))?;
     Err(become_command(&args.command, &variables))
 }
@@ -133,28 +135,79 @@ fn refuse_nesting(environment: &Environment) -> Result<(), Failure> {
     }
 }
 
-/// Makes the tenant's directory, or joins a living run of that name with the same or no quota. Returns also whether the
-/// tenant's GPU time must be arbitrated.
-fn enter(root: &Path, args: &RunArgs, quota: Quota, gpus: &[Gpu]) -> Result<(Directory, bool), Failure> {
-    let me = Identity::current().map_err(|error| Failure::access("read", Path::new("/proc/self"), &error))?;
-    let devices = gpus.iter().map(|gpu| (gpu.uuid, quota.config())).collect();
-    let name = match &args.name {
-        Some(name) => name.clone(),
-        None => default_name(&args.command, me.pid),
+/// Gets a transient grant, or joins the living run of that name with the same or no quota, and enters its directory.
+fn enter(
+    args: &RunArgs,
+    quota: Quota,
+    gpus: &[Gpu],
+    (environment, machine): (&Environment, Option<&Path>),
+) -> Result<Directory, Failure> {
+    let key = args.name.clone().unwrap_or_else(|| default_name(&args.command, std::process::id()));
+    if !is_run_name(&key) {
+        return Err(Failure::Usage(format!(
+            "--name {key:?} cannot name a run: use 1 to {RUN_MAX} letters, digits, '.', '_' or '-', not first a '.'"
+        )));
+    }
+    let until_ns = clock::now_ns() + ENTERS_WITHIN_NS;
+    let mut node = ManagerClient::for_run(environment, machine)?;
+    loop {
+        let entered = enter_once(&node, &key, args, (quota, gpus));
+        match entered {
+            Ok(Some(directory)) => return Ok(directory),
+            // The run that was joined has ended meanwhile.
+            Ok(None) if clock::now_ns() < until_ns => {}
+            Ok(None) => {
+                return Err(Failure::Unavailable(format!(
+                    "--name {key}: runs of it end all the time; try again"
+                )));
+            }
+            // An own manager that had no tenant has just ended.
+            Err(Failure::Unavailable(_)) if !node.is_there() && clock::now_ns() < until_ns => {
+                node = ManagerClient::for_run(environment, machine)?;
+            }
+            Err(Failure::Unavailable(words)) => return Err(Failure::Failed(words)),
+            Err(failure) => return Err(failure),
+        }
+    }
+}
+
+/// An attempt to enter; `None` if a run of that name has ended meanwhile.
+fn enter_once(
+    node: &ManagerClient,
+    key: &str,
+    args: &RunArgs,
+    (quota, gpus): (Quota, &[Gpu]),
+) -> Result<Option<Directory>, Failure> {
+    let living = if args.name.is_some() { node.grant(key)? } else { None };
+    let mut request = CreateGrantRequest {
+        request_id: grant::request_id(),
+        key: key.to_owned(),
+        amounts: Some((&quota).into()),
+        gpu_uuids: gpus.iter().map(|gpu| gpu.uuid.to_string()).collect(),
+        suspendable: args.suspendable,
+        memory_wait_ms: args.wait_for_memory,
+        transient: true,
+        ..CreateGrantRequest::default()
     };
-    let tenant =
-        Tenant { name, devices, is_suspendable: args.suspendable, memory_wait_ms: args.wait_for_memory };
-    let enter = || Directory::create_or_join(root, &tenant, &me, clock::now_ns());
-    // Before the removal of dead runs, as this run takes over the debt of a dead run of the same name.
-    let entered = enter();
-    // A directory of a dead run that cannot be removed is left to a later run.
-    let _ = directory::remove_dead(root, &me);
-    let (directory, origin) = entered.or_else(|_| enter()).map_err(|error| refused(&error))?;
-    let is_metered = match origin {
-        Origin::Joined => agrees(&directory, &tenant, args)?,
-        Origin::Created => quota.is_metered(),
-    };
-    Ok((directory, is_metered))
+    if let Some(living) = &living {
+        // Another release may have made it, whose limits this one's shim cannot read.
+        let directory = Path::new(&living.directory);
+        match Limits::read(directory) {
+            Err(error) if directory.exists() => return Err(failed(error)),
+            _ => {}
+        }
+        agrees(key, living, gpus, args)?;
+        request.amounts = living.amounts;
+        request.gpu_uuids.clone_from(&living.gpu_uuids);
+        (request.suspendable, request.memory_wait_ms) = (living.suspendable, living.memory_wait_ms);
+    }
+    let grant = node.create(request)?;
+    if living.is_some_and(|living| living.number != grant.number) {
+        // A new one, with the quota of the run that has ended.
+        node.release(&grant.id, false)?;
+        return Ok(None);
+    }
+    Directory::enter(Path::new(&grant.directory)).map_err(failed)
 }
 
 /// Name `<cmd>-<pid>` from the command's file name. Characters that a directory's name cannot have become `_`.
@@ -185,32 +238,34 @@ fn visible(uuids: &[String], all: &[Gpu]) -> Vec<(&'static str, OsString)> {
     }
 }
 
-/// Checks that a joining run asks for the tenant's quota. Returns whether GPU time must be arbitrated.
-fn agrees(directory: &Directory, tenant: &Tenant, args: &RunArgs) -> Result<bool, Failure> {
-    let name = &tenant.name;
-    let limits = Limits::read(directory.path()).map_err(failed)?;
-    if args.suspendable && !limits.is_suspendable() {
-        return Err(Failure::Usage(format!(
+/// Checks that a joining run asks for what the living one has.
+fn agrees(name: &str, living: &Grant, gpus: &[Gpu], args: &RunArgs) -> Result<(), Failure> {
+    let refused = |why: String| Err(Failure::Usage(why));
+    if !living.transient {
+        return refused(format!(
+            "--name {name}: {} is a grant; run in it with `--grant {name}`, or choose another name",
+            living.id
+        ));
+    }
+    if args.suspendable && !living.suspendable {
+        return refused(format!(
             "--suspendable: {name} runs already without it; leave the option out to join it, or choose another name"
-        )));
+        ));
     }
-    let mut is_metered = false;
-    for (uuid, _) in &tenant.devices {
-        let device = limits.find(uuid).ok_or_else(|| {
-            Failure::Usage(format!(
-                "--name {name}: it runs already, on other GPUs than {uuid}; choose another name"
-            ))
-        })?;
-        let now = Quota::of(&limits.config(device).map_err(failed)?);
-        is_metered |= now.is_metered();
-        if let Some(difference) = difference(&now, &args.quota.change()) {
-            return Err(Failure::Usage(format!(
-                "--name {name}: it runs already with {difference}; leave the option out to join it, or change it with \
-                 `vcuda set {name}`"
-            )));
-        }
+    let has = |gpu: &&Gpu| living.gpu_uuids.contains(&gpu.uuid.to_string());
+    if let Some(other) = gpus.iter().find(|gpu| !has(gpu)) {
+        return refused(format!(
+            "--name {name}: it runs already, on other GPUs than {}; choose another name",
+            other.uuid
+        ));
     }
-    Ok(is_metered)
+    match difference(&grant::quota(living), &args.quota.change()) {
+        None => Ok(()),
+        Some(difference) => refused(format!(
+            "--name {name}: it runs already with {difference}; leave the option out to join it, or change it with \
+             `vcuda set {name}`"
+        )),
+    }
 }
 
 /// The first option that differs from `now`, with its value in `now`.
@@ -232,14 +287,6 @@ fn difference(now: &Quota, asked: &QuotaChange) -> Option<String> {
         Some(format!("--priority {}", now.priority))
     } else {
         None
-    }
-}
-
-fn refused(error: &directory::DirectoryError) -> Failure {
-    match error {
-        directory::DirectoryError::Name(_) => Failure::Usage(format!("--name {error}")),
-        directory::DirectoryError::Devices(_) => Failure::Usage(error.to_string()),
-        _ => Failure::Failed(error.to_string()),
     }
 }
 

@@ -1,22 +1,19 @@
 //! `vcuda set`: changes a tenant's quota while it runs.
 
 use std::io::{self, Write as _};
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use vcuda_manager_api::v1::Grant;
-use vcuda_quota::{MemorySize, Quota, QuotaChange};
-use vcuda_region::limits::{Limits, LimitsWriter};
-use vcuda_region::usage_reader::UsageReader;
-use vcuda_region::{DeviceIndex, GpuUuid, clock, directory};
+use vcuda_quota::{MemorySize, Quota};
+use vcuda_region::directory;
 
 use crate::args::{QuotaArgs, SetArgs};
-use crate::config::{ENV_MANAGER, Environment};
-use crate::failure::{Failure, failed};
+use crate::config::Environment;
+use crate::failure::Failure;
+use crate::grant;
 use crate::inventory::{self, Inventory};
 use crate::manager_client::ManagerClient;
 use crate::render::temporary::Temporary;
-use crate::{background, grant, smi};
 
 /// Writes the new quota of each named tenant for each of its GPUs, and says what each has now.
 pub(crate) fn set(args: &SetArgs, environment: &Environment) -> Result<(), Failure> {
@@ -47,106 +44,46 @@ pub(crate) fn change(
     (quota, time): (&QuotaArgs, Option<Duration>),
     environment: &Environment,
 ) -> Result<Vec<Resized>, Failure> {
-    let (node, down) = match ManagerClient::find_or_down(environment)? {
-        Ok(node) => (Some(node), None),
-        Err(down) => (None, down),
-    };
-    let find = |name: &String| {
-        let found = Target::find(name, node.as_ref(), environment);
-        // What is unknown may be a grant of the manager that does not run.
-        match (found, &down) {
-            (Err(Failure::Usage(_)), Some(down)) => {
-                Err(Failure::Unavailable(format!("set {name}: {}", down.words())))
-            }
-            (found, _) => found,
+    let node = match ManagerClient::find_or_down(environment)? {
+        Ok(node) => node,
+        Err(Some(down)) => {
+            return Err(Failure::Unavailable(format!("set {}: {}", names.join(" "), down.words())));
         }
+        Err(None) => return Err(unknown(names.first().map_or("", String::as_str), &[])),
     };
-    let targets: Vec<Target> = names.iter().map(find).collect::<Result<_, _>>()?;
-    if time.is_some() {
-        targets.iter().try_for_each(Target::can_go_back)?;
+    let all = node.list()?;
+    let find = |name: &String| grant::find(&all, name).cloned().ok_or_else(|| unknown(name, &all));
+    let grants: Vec<Grant> = names.iter().map(find).collect::<Result<_, _>>()?;
+    if let Some(memory) = quota.memory {
+        let mut runs = grants.iter().filter(|grant| grant.transient);
+        runs.try_for_each(|run| fits(memory, run, environment))?;
     }
-    let resize = |target: &Target| target.resize((quota, time), node.as_ref(), environment);
-    targets.iter().map(resize).collect()
+    grants.iter().map(|grant| grant::resize(&node, grant, quota, time)).collect()
+}
+
+/// Checks that a run's GPUs have as much memory, as when it began: a user's own manager refuses no quota.
+fn fits(memory: MemorySize, run: &Grant, environment: &Environment) -> Result<(), Failure> {
+    // GPUs of another machine cannot be checked; the driver will refuse the excess.
+    let seen = Inventory::find(environment, false).and_then(|inventory| inventory.gpus()).unwrap_or_default();
+    let is_its = |gpu: &inventory::Gpu| run.gpu_uuids.contains(&gpu.uuid.to_string());
+    let own: Vec<_> = seen.into_iter().filter(is_its).collect();
+    inventory::fits(memory, &own)
+}
+
+/// Failure for a tenant that does not exist.
+fn unknown(name: &str, all: &[Grant]) -> Failure {
+    let known: Vec<&str> = all.iter().map(|grant| grant.id.as_str()).collect();
+    Failure::Usage(match known.as_slice() {
+        [] => {
+            format!("set {name}: no such tenant; none is running (`vcuda run --name {name} ...` starts one)")
+        }
+        known => format!("set {name}: no such tenant; running are: {}", known.join(", ")),
+    })
 }
 
 /// Prints a warning.
 pub(crate) fn warn(words: &str) -> Result<(), Failure> {
     Ok(writeln!(io::stderr(), "vcuda: {words}")?)
-}
-
-/// A tenant whose quota is changed.
-#[derive(Debug)]
-enum Target {
-    /// A grant. Its quota is changed through the manager, whose ledger would replace other changes at the next restart.
-    Grant(Box<Grant>),
-    /// A tenant of `vcuda run` with this name and directory.
-    Run(String, PathBuf),
-}
-
-impl Target {
-    /// The tenant of this name: a grant with this id, else a run of this name, else a grant that was made under it.
-    fn find(name: &str, node: Option<&ManagerClient>, environment: &Environment) -> Result<Target, Failure> {
-        let grant = node.map_or(Ok(None), |node| node.grant(name))?;
-        if let Some(grant) = grant.clone().filter(|grant| grant.id == name) {
-            return Ok(Target::Grant(Box::new(grant)));
-        }
-        match (grant, Target::run(name, environment)) {
-            (Some(grant), Ok(_)) => Err(Failure::Usage(format!(
-                "set {name}: there are two, {name} (of `vcuda run`) and {id} (a grant); write `vcuda set {id}` for the grant, \
-                 or {ENV_MANAGER}=off before the command for the other one",
-                id = grant.id
-            ))),
-            (Some(grant), Err(_)) => Ok(Target::Grant(Box::new(grant))),
-            (None, run) => run,
-        }
-    }
-
-    /// The tenant of `vcuda run` with this name.
-    fn run(name: &str, environment: &Environment) -> Result<Target, Failure> {
-        let root = environment.runtime_root()?;
-        smi::remove_dead(&root);
-        let path = find(name, directory::list(&root).map_err(failed)?)?;
-        if directory::is_granted(&path) {
-            return Err(Failure::Unavailable(format!(
-                "set {name}: the manager granted this, and does not answer; start `vcuda-manager` again"
-            )));
-        }
-        Ok(Target::Run(name.to_owned(), path))
-    }
-
-    /// Checks that the tenant's quota can go back by itself.
-    fn can_go_back(&self) -> Result<(), Failure> {
-        match self {
-            Target::Run(name, _) => Err(Failure::Usage(format!(
-                "set {name} --for: a tenant of `vcuda run` has no manager that would set its quota back; use a grant (`vcuda \
-                 grant create`, `vcuda run --grant`), or leave --for out"
-            ))),
-            Target::Grant(grant) if grant.lasting_amounts.is_none() => Err(Failure::Failed(format!(
-                "set {} --for: the manager is older than this vcuda and would never set it back; update it",
-                grant.id
-            ))),
-            Target::Grant(_) => Ok(()),
-        }
-    }
-
-    fn resize(
-        &self,
-        (quota, time): (&QuotaArgs, Option<Duration>),
-        node: Option<&ManagerClient>,
-        environment: &Environment,
-    ) -> Result<Resized, Failure> {
-        match (self, node) {
-            (Target::Grant(grant), Some(node)) => grant::resize(node, grant, quota, time),
-            (Target::Grant(grant), None) => {
-                Err(Failure::Unavailable(format!("set {}: the manager does not answer any more", grant.id)))
-            }
-            (Target::Run(name, path), _) => {
-                resize_run(path, quota, environment)?;
-                let (quota, used_bytes) = state(path)?;
-                Ok(Resized { name: name.clone(), quota, used_bytes, temporary: None })
-            }
-        }
-    }
 }
 
 /// A tenant whose quota was changed.
@@ -187,81 +124,5 @@ impl Resized {
     pub(crate) fn print(&self) -> Result<(), Failure> {
         writeln!(io::stdout(), "{}", self.words())?;
         self.warning().into_iter().try_for_each(|warning| warn(&warning))
-    }
-}
-
-/// Changes the quota of a tenant of `vcuda run`.
-fn resize_run(path: &Path, quota: &QuotaArgs, environment: &Environment) -> Result<(), Failure> {
-    if let Some(memory) = quota.memory {
-        let writer = LimitsWriter::open(path).map_err(failed)?;
-        // GPUs of another machine cannot be checked; the driver will refuse the excess.
-        let seen =
-            Inventory::find(environment, false).and_then(|inventory| inventory.gpus()).unwrap_or_default();
-        let own: Vec<_> = seen
-            .into_iter()
-            .filter(|gpu| writer.limits().devices().any(|(_, uuid)| uuid == gpu.uuid))
-            .collect();
-        inventory::fits(memory, &own)?;
-    }
-    if write(path, &quota.change())? {
-        background::ensure_arbiter(environment)?;
-    }
-    Ok(())
-}
-
-/// Quota of the tenant in `path` on its first GPU, and the most memory that it uses on one (bytes).
-fn state(path: &Path) -> Result<(Quota, u64), Failure> {
-    let limits = Limits::read(path).map_err(failed)?;
-    let first = limits.devices().next();
-    let config = first.and_then(|(device, _)| limits.config(device).ok());
-    let quota = config.map_or(Quota::UNLIMITED, |config| Quota::of(&config));
-    let used = |device| UsageReader::open(path).ok()?.memory(device).ok();
-    let used = limits.devices().filter_map(|(device, _)| used(device));
-    Ok((quota, used.map(|memory| memory.used_bytes).max().unwrap_or(0)))
-}
-
-/// Changes the quota for each GPU of the tenant in `path`. Returns whether its GPU time is now metered.
-///
-/// # Errors
-/// Fails if the quota would contradict itself (nothing is written), or if the limits cannot be written.
-pub fn write(path: &Path, change: &QuotaChange) -> Result<bool, Failure> {
-    let mut writer = LimitsWriter::open(path).map_err(failed)?;
-    let devices: Vec<(DeviceIndex, GpuUuid)> = writer.limits().devices().collect();
-    let mut wanted = Vec::new();
-    for (device, _) in devices {
-        let now = Quota::of(&writer.limits().config(device).map_err(failed)?);
-        wanted.push((device, now.merge(change)?));
-    }
-    let mut is_metered = false;
-    for (device, wanted) in wanted {
-        writer.set_config(device, &wanted.config(), clock::now_ns()).map_err(failed)?;
-        is_metered |= wanted.is_metered();
-    }
-    Ok(is_metered)
-}
-
-/// Directory of the living tenant `name`.
-fn find(name: &str, tenants: Vec<(String, PathBuf)>) -> Result<PathBuf, Failure> {
-    let known: Vec<String> = tenants.iter().map(|(known, _)| known.clone()).collect();
-    tenants.into_iter().find(|(known, _)| known == name).map(|(_, path)| path).ok_or_else(|| {
-        Failure::Usage(match known.as_slice() {
-            [] => format!(
-                "set {name}: no such tenant; none is running (`vcuda run --name {name} ...` starts one)"
-            ),
-            known => format!("set {name}: no such tenant; running are: {}", known.join(", ")),
-        })
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn unknown_names_list_the_known_ones() {
-        let tenants = || vec![("a".to_owned(), PathBuf::from("/a")), ("b".to_owned(), PathBuf::from("/b"))];
-        assert_eq!(find("b", tenants()).unwrap(), PathBuf::from("/b"));
-        assert!(find("c", tenants()).unwrap_err().to_string().ends_with("running are: a, b"));
-        assert!(find("c", Vec::new()).unwrap_err().to_string().contains("none is running"));
     }
 }

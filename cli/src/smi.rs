@@ -19,8 +19,7 @@ use crate::render::{self, Look, Snapshot};
 use crate::snapshot_source::SnapshotSource;
 use monitor::{Log, Logger};
 use screen::Screen;
-pub use watch::{Scope, Watch};
-pub(crate) use watch::{remove_dead, seconds};
+pub(crate) use watch::{Source, Watch, seconds};
 
 /// Interval of `--watch`.
 const WATCH_INTERVAL: Duration = Duration::from_secs(1);
@@ -69,7 +68,7 @@ pub(crate) fn smi(args: &SmiArgs, environment: &Environment) -> Result<(), Failu
             }
         }
     }
-    for words in snapshots.missing() {
+    for words in snapshots.missing()? {
         writeln!(io::stderr(), "vcuda: a tenant is not shown: {words}")?;
     }
     Ok(())

@@ -1,15 +1,17 @@
-//! Source of the figures of `smi` and `top`: the node's manager, or else the tenants' files.
+//! Source of the figures of `smi` and `top`: the manager, or the files of the tenants.
 
 use std::path::Path;
 use std::thread::sleep;
 use std::time::Duration;
+
+use vcuda_region::directory;
 
 use crate::config::Environment;
 use crate::failure::Failure;
 use crate::inventory::{Inventory, Sensors};
 use crate::manager_client::{Down, ManagerClient, view};
 use crate::render::Snapshot;
-use crate::smi::{Scope, Watch};
+use crate::smi::{Source, Watch};
 
 /// Interval between the two readings from which a share is computed.
 const SHARE_WINDOW: Duration = Duration::from_secs(1);
@@ -19,7 +21,7 @@ const SHARE_WINDOW: Duration = Duration::from_secs(1);
 pub(crate) enum SnapshotSource {
     /// The manager, which sees all tenants of the node.
     Manager(ManagerClient),
-    /// The files of this user's tenants, or of the tenant of this process.
+    /// The files of the tenant of this process, or of those that a manager left, and the driver.
     Own {
         /// Reader of the files.
         watch: Watch,
@@ -35,23 +37,27 @@ pub(crate) enum SnapshotSource {
 }
 
 impl SnapshotSource {
-    /// The source with the widest view: the manager, unless this process is in a tenant or the simulated machine was
-    /// requested.
+    /// The source for this process: in a tenant its files, else the manager, or the GPUs alone if none runs. `is_simulated`: only one of
+    /// the simulated machine.
     pub(crate) fn find(environment: &Environment, is_simulated: bool) -> Result<SnapshotSource, Failure> {
-        let scope = Scope::from_environment(environment)?;
+        let tenant = directory::resolve(environment.tenant.as_deref());
         let mut down = None;
-        if let (Scope::User(_), false) = (&scope, is_simulated) {
-            down = match ManagerClient::find_or_down(environment)? {
-                Ok(node) => return Ok(SnapshotSource::Manager(node)),
-                Err(down) => down,
-            };
+        if tenant.is_none() {
+            match ManagerClient::find_or_down(environment)? {
+                Ok(node) if !is_simulated || has_machine(&node, environment)? => {
+                    return Ok(SnapshotSource::Manager(node));
+                }
+                Ok(_) => {}
+                Err(missed) => down = missed,
+            }
         }
         let inventory = Inventory::find(environment, is_simulated)?;
-        let sensors = Sensors::of(&inventory, matches!(scope, Scope::Tenant(_)));
-        let mut watch = Watch::new(scope)?;
-        if let Some(down) = &down {
-            watch.add_left_root(down.root());
-        }
+        let sensors = Sensors::of(&inventory, tenant.is_some());
+        let mut watch = Watch::new(match (tenant, &down) {
+            (Some(tenant), _) => Source::Own(tenant),
+            (None, Some(down)) => Source::Left(down.root().to_owned()),
+            (None, None) => Source::None,
+        })?;
         // A first look, as use over time is a difference.
         let first = watch.look(&inventory)?;
         Ok(SnapshotSource::Own {
@@ -87,11 +93,16 @@ impl SnapshotSource {
     }
 
     /// Reasons why tenants are missing from the last snapshot.
-    pub(crate) fn missing(&self) -> &[String] {
-        match self {
-            SnapshotSource::Manager(_) => &[],
-            SnapshotSource::Own { watch, .. } => watch.missing(),
-        }
+    pub(crate) fn missing(&self) -> Result<Vec<String>, Failure> {
+        Ok(match self {
+            // One whose files cannot be read is on no GPU.
+            SnapshotSource::Manager(node) => {
+                let containers = node.containers()?.containers.into_iter();
+                let unread = containers.filter(|container| container.devices.is_empty());
+                unread.flat_map(|container| container.findings).collect()
+            }
+            SnapshotSource::Own { watch, .. } => watch.missing().to_vec(),
+        })
     }
 
     /// Says on stderr that the manager, which should be the source, does not run, or what keeps it from seeing all GPUs.
@@ -122,4 +133,11 @@ impl SnapshotSource {
             SnapshotSource::Own { .. } => None,
         }
     }
+}
+
+/// Whether the manager has the GPUs of this user's simulated machine.
+fn has_machine(node: &ManagerClient, environment: &Environment) -> Result<bool, Failure> {
+    let machine = Inventory::simulated(&environment.machine_dir(None)?)?.gpus()?;
+    let has = |uuid: String| node.gpus().is_ok_and(|seen| seen.gpus.iter().any(|gpu| gpu.uuid == uuid));
+    Ok(machine.first().is_some_and(|gpu| has(gpu.uuid.to_string())))
 }

@@ -38,8 +38,7 @@ impl Container {
             memory_wait_ms: None,
         };
         let me = Identity::current().expect("/proc is mounted");
-        let (directory, _) =
-            Directory::create_or_join(root.path(), &tenant, &me, now_ns()).expect("the tenant can be made");
+        let directory = Directory::create(root.path(), &tenant, b"", None, now_ns()).expect("the tenant can be made");
         Container { _root: root, directory }
     }
 

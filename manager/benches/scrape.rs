@@ -60,6 +60,7 @@ fn grant(number: u64, gpus: u64) -> Grant {
         changed_by: None,
         is_suspendable: false,
         memory_wait_ms: None,
+        is_transient: false,
     }
 }
 
@@ -75,7 +76,6 @@ fn tenant(grant: &Grant) -> Tenant {
     };
     Tenant {
         id: grant.id.as_str().to_owned(),
-        is_granted: true,
         limits_generation: 1,
         devices: grant.gpus.iter().map(device).collect(),
         attached: true,

@@ -12,6 +12,7 @@ use crate::admission::Rules;
 use crate::audit::Actions;
 use crate::grant_devices::{DeviceSettings, Folder};
 use crate::inventory::health::{Policy, PolicyError};
+use crate::keeper::OWN_STATE;
 use crate::users::UserLimits;
 
 mod file;
@@ -20,7 +21,7 @@ mod namespaces;
 mod users;
 mod value;
 
-pub use flags::Flags;
+pub use flags::{Flags, Stage};
 
 /// Path of the file if no flag names one. This file may be missing.
 pub const DEFAULT_FILE: &str = "/etc/vcuda/manager.toml";
@@ -64,6 +65,8 @@ pub struct Config {
     pub devices: DeviceSettings,
     /// Level and format of the log.
     pub log: Log,
+    /// Whether it serves one user's runs and ends with the last of them.
+    pub is_own: bool,
 }
 
 /// The API's socket.
@@ -111,8 +114,20 @@ impl Config {
     /// # Errors
     /// Fails with file, line and value: see [`ConfigError`].
     pub fn load(flags: &Flags) -> Result<Config, ConfigError> {
+        if flags.own.is_some() {
+            return Config::parse("", Path::new(DEFAULT_FILE), flags)?.of_user().check();
+        }
         let (path, text) = config::read(flags.config.as_deref(), Path::new(DEFAULT_FILE))?;
-        Config::parse(&text, path, flags)
+        Config::parse(&text, path, flags)?.check()
+    }
+
+    /// The configuration of a user's own manager, whose state ends with the user's runtime directory.
+    fn of_user(self) -> Config {
+        let admission = Rules { is_open: true, ..self.admission };
+        let devices = DeviceSettings { folder: Folder::Off, ..self.devices };
+        let api = Api { mode: 0o600, ..self.api };
+        let state = self.root.join(OWN_STATE);
+        Config { state, admission, devices, api, metrics: None, shim_library: None, is_own: true, ..self }
     }
 
     fn parse(text: &str, path: &Path, flags: &Flags) -> Result<Config, ConfigError> {
@@ -150,8 +165,9 @@ impl Config {
                 driver_root: file.cdi.driver_root,
             },
             log: file.log.with(flags.log.as_ref(), flags.log_format),
+            is_own: false,
         };
-        config.check()
+        Ok(config)
     }
 
     fn check(self) -> Result<Config, ConfigError> {
@@ -168,7 +184,8 @@ impl Config {
         if let Folder::At(folder) = &devices.folder {
             config::absolute("cdi.directory", folder)?;
         }
-        if self.root.starts_with(&self.state) || self.state.starts_with(&self.root) {
+        let is_nested = self.root.starts_with(&self.state) || self.state.starts_with(&self.root);
+        if is_nested && !self.is_own {
             return together(format!(
                 "root {} and state {} lie in each other; the one is emptied at a reboot, the other must not be: give them \
                  two directories",
@@ -219,7 +236,8 @@ mod tests {
 
     fn parse(text: &str, flags: &[&str]) -> Result<Config, String> {
         let flags = Flags::parse_from(["vcuda-manager"].iter().chain(flags));
-        Config::parse(text, Path::new("m.toml"), &flags).map_err(|error| error.to_string())
+        let parsed = Config::parse(text, Path::new("m.toml"), &flags).and_then(Config::check);
+        parsed.map_err(|error| error.to_string())
     }
 
     #[test]

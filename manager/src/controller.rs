@@ -1,17 +1,13 @@
-//! Arbitration of GPU time by the manager, in a thread of its own, like `vcuda arbiter` ([`vcuda_arbiter`]).
-//!
-//! A user's arbiter sees the manager within a tenth of a second and ends, as does its standby. After the manager's end, the
-//! next `vcuda run` or `vcuda set` starts an arbiter again. Until then shims see that the heartbeat is missing and use
-//! their own limits.
+//! Arbitration of GPU time ([`vcuda_arbiter`]), in a thread of its own. After the manager's end shims see that the heartbeat is missing
+//! and use their own limits.
 
 use std::io;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use tracing::error;
-use vcuda_arbiter::{Evidence, Role, Runner, Step};
+use vcuda_arbiter::{Evidence, Runner, Step};
 
 use crate::background::{Background, Stop};
 
@@ -21,17 +17,17 @@ const NEWS_NS: u64 = 500_000_000;
 /// The arbitrating thread for a root, which runs until this is dropped.
 #[derive(Debug)]
 pub struct Controller {
-    /// Time of the arbiter's last step (`CLOCK_MONOTONIC`, ns); 0 before it leads.
+    /// Time of the arbiter's last step (`CLOCK_MONOTONIC`, ns); 0 before the first.
     beat_ns: Arc<AtomicU64>,
+    remembers_debts: Arc<AtomicBool>,
     _thread: Background,
 }
 
 impl Controller {
-    /// Starts the thread. It takes over as soon as another arbiter has ended.
+    /// Starts the thread.
     ///
     /// # Errors
-    /// Fails if another manager works under this root (`AddrInUse`), if its files cannot be used, or if no thread is
-    /// left.
+    /// Fails if no thread or descriptor is left.
     pub fn start(root: &Path) -> io::Result<Self> {
         Self::with_listener(root, Evidence::default(), Box::new(|| ()))
     }
@@ -39,14 +35,20 @@ impl Controller {
     /// As [`Controller::start`], with evidence for the arbiter. Calls `news` after a tenant has begun to use its GPU or was refused memory, at most twice
     /// a second.
     pub fn with_listener(root: &Path, evidence: Evidence, news: Box<dyn Fn() + Send>) -> io::Result<Self> {
-        let runner = Runner::new(root, Role::Manager)?.with_evidence(evidence);
+        let runner = Runner::new(root)?.with_evidence(evidence);
         let waker = runner.waker();
-        let beat_ns = Arc::new(AtomicU64::new(0));
-        let listener = StepListener { beat_ns: Arc::clone(&beat_ns), news, news_ns: 0, has_news: false };
+        let (beat_ns, remembers_debts) = (Arc::<AtomicU64>::default(), Arc::<AtomicBool>::default());
+        let listener = StepListener {
+            beat_ns: Arc::clone(&beat_ns),
+            remembers_debts: Arc::clone(&remembers_debts),
+            news,
+            news_ns: 0,
+            has_news: false,
+        };
         let wake = Box::new(move || waker.wake());
         let thread =
-            Background::with_wake("controller", wake, move |stop| arbitrate(runner, stop, listener))?;
-        Ok(Self { beat_ns, _thread: thread })
+            Background::with_wake("controller", wake, move |stop| arbitrate(&runner, stop, listener))?;
+        Ok(Self { beat_ns, remembers_debts, _thread: thread })
     }
 
     /// The shared heartbeat, for an owner that must not keep the controller alive.
@@ -54,7 +56,12 @@ impl Controller {
         Arc::clone(&self.beat_ns)
     }
 
-    /// Time of the last arbitration (`CLOCK_MONOTONIC`, ns), for the watchdog. 0 while another arbiter leads.
+    /// Whether a tenant that is gone still owes GPU time to a successor of its name.
+    pub(crate) fn remembers_debts(&self) -> bool {
+        self.remembers_debts.load(Ordering::Relaxed)
+    }
+
+    /// Time of the last arbitration (`CLOCK_MONOTONIC`, ns), for the watchdog. 0 before the first.
     pub fn beat_ns(&self) -> u64 {
         self.beat_ns.load(Ordering::Relaxed)
     }
@@ -63,6 +70,7 @@ impl Controller {
 /// Forwards the arbiter's steps to the watchdog and the listener.
 struct StepListener {
     beat_ns: Arc<AtomicU64>,
+    remembers_debts: Arc<AtomicBool>,
     news: Box<dyn Fn() + Send>,
     /// Time of the last call of the listener (ns).
     news_ns: u64,
@@ -71,9 +79,8 @@ struct StepListener {
 
 impl StepListener {
     fn on_step(&mut self, step: Step) {
-        if step.leads {
-            self.beat_ns.store(step.now_ns, Ordering::Relaxed);
-        }
+        self.beat_ns.store(step.now_ns, Ordering::Relaxed);
+        self.remembers_debts.store(step.remembers_debts, Ordering::Relaxed);
         self.has_news |= step.is_news;
         if self.has_news && step.now_ns >= self.news_ns.saturating_add(NEWS_NS) {
             (self.has_news, self.news_ns) = (false, step.now_ns);
@@ -82,17 +89,14 @@ impl StepListener {
     }
 }
 
-fn arbitrate(runner: Runner, stop: &Stop, mut listener: StepListener) {
-    let ran = runner.run(&mut |step: Step| {
+fn arbitrate(runner: &Runner, stop: &Stop, mut listener: StepListener) {
+    runner.run(&mut |step: Step| {
         listener.on_step(step);
         match stop.is_asked() {
             true => ControlFlow::Break(()),
             false => ControlFlow::Continue(()),
         }
     });
-    if let Err(failure) = ran {
-        error!("the division of GPU time has ended, shims go by themselves: {failure}");
-    }
 }
 
 #[cfg(test)]
@@ -115,8 +119,8 @@ mod tests {
             is_suspendable: false,
             memory_wait_ms: None,
         };
-        let me = Identity::current().unwrap();
-        let (directory, _) = Directory::create_or_join(root.path(), &tenant, &me, clock::now_ns()).unwrap();
+        let _me = Identity::current().unwrap();
+        let directory = Directory::create(root.path(), &tenant, b"", None, clock::now_ns()).unwrap();
         let beat_ns = || Limits::read(directory.path()).unwrap().arbiter_beat_ns();
         assert_eq!(beat_ns(), 0);
         let controller = Controller::start(root.path()).unwrap();

@@ -3,11 +3,12 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-pub use vcuda_manager_api::{KEY_MAX, REQUEST_MAX, is_key, is_name};
+pub use vcuda_manager_api::{KEY_MAX, REQUEST_MAX, RUN_MAX, is_key, is_name, is_run_name};
 use vcuda_quota::Quota;
 use vcuda_region::{GpuUuid, MAX_DEVICES};
 
-/// Name of a grant, and of its tenant's directory: `<key>-<number>`. No two grants of a node ever have the same.
+/// Name of a grant, and of its tenant's directory: `<key>-<number>`, which no two grants of a node ever share; of a transient grant its
+/// key, which no two living ones share.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct GrantId(String);
@@ -16,6 +17,11 @@ impl GrantId {
     /// The id of the grant with this key and number.
     pub fn new(key: &str, number: u64) -> Self {
         Self(format!("{key}-{number}"))
+    }
+
+    /// The id of a transient grant.
+    pub fn of_run(key: &str) -> Self {
+        Self(key.to_owned())
     }
 
     /// The id of the grant whose directory has this name.
@@ -93,6 +99,9 @@ pub struct Grant {
     /// Longest wait of an allocation for room (ms); `None`: as long as is usual.
     #[serde(default, rename = "memory_wait_ms", skip_serializing_if = "Option::is_none")]
     pub memory_wait_ms: Option<u32>,
+    /// Whether it ends when no process uses it any more, as the grant of a command does.
+    #[serde(default, rename = "transient", skip_serializing_if = "core::ops::Not::not")]
+    pub is_transient: bool,
 }
 
 impl Grant {
@@ -119,9 +128,13 @@ impl Grant {
         let mut gpus = self.gpus.clone();
         gpus.sort_unstable();
         gpus.dedup();
-        is_key(&self.key)
+        let (is_named, id) = match self.is_transient {
+            true => (is_run_name(&self.key), GrantId::of_run(&self.key)),
+            false => (is_key(&self.key), GrantId::new(&self.key, self.number)),
+        };
+        is_named
             && self.number > 0
-            && self.id == GrantId::new(&self.key, self.number)
+            && self.id == id
             && self.amounts.is_valid()
             && self.lasting.is_none_or(|lasting| lasting.amounts.is_valid())
             && gpus.len() == self.gpus.len()

@@ -361,11 +361,14 @@ fn is_gone(directory: &Path) -> bool {
     directory.symlink_metadata().is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
 }
 
-/// Whether a grant gets a device: it is for no pod, and CDI allows its key as a name.
+/// Whether a grant gets a device: it is for no pod and no command, and CDI allows its key as a name.
 fn has_device(grant: &Grant) -> bool {
     let key = grant.key.as_bytes();
     let is_alphanumeric = |end: Option<&u8>| end.is_some_and(u8::is_ascii_alphanumeric);
-    grant.holder == Holder::default() && is_alphanumeric(key.first()) && is_alphanumeric(key.last())
+    !grant.is_transient
+        && grant.holder == Holder::default()
+        && is_alphanumeric(key.first())
+        && is_alphanumeric(key.last())
 }
 
 fn path(folder: &Path, key: &str) -> PathBuf {

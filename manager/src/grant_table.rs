@@ -42,8 +42,9 @@ impl GrantTable {
 
     /// The grant with this id.
     pub fn by_id(&self, id: &str) -> Option<&Arc<Grant>> {
-        let number = number_of(id)?;
-        self.grants.get(&number).filter(|grant| grant.id.as_str() == id)
+        let has_id = |grant: &&Arc<Grant>| grant.id.as_str() == id;
+        let by_number = number_of(id).and_then(|number| self.grants.get(&number)).filter(has_id);
+        by_number.or_else(|| self.grants().filter(|grant| grant.is_transient).find(has_id))
     }
 
     /// The grant with this number.

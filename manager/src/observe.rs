@@ -33,12 +33,12 @@ pub struct Snapshot {
 /// State of a tenant.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Tenant {
-    /// Name of its directory. For a granted tenant it is the grant's ID.
+    /// Name of its directory, which is its grant's id.
     pub id: String,
     /// Inode of its directory: a later tenant of the name has another one.
     pub inode: u64,
-    /// Whether its directory has a `grant` file. If not, `vcuda run` made the tenant.
-    pub is_granted: bool,
+    /// Whether it ends with its processes, as one of `vcuda run` does.
+    pub is_transient: bool,
     /// Whether it may be suspended.
     pub is_suspendable: bool,
     /// Number of times that its limits were written.
@@ -136,7 +136,7 @@ impl Tenant {
         let config = grant.amounts.config();
         Self {
             id: grant.id.as_str().to_owned(),
-            is_granted: true,
+            is_transient: grant.is_transient,
             is_suspendable: grant.is_suspendable,
             devices: grant.gpus.iter().map(|gpu| Device::unused(*gpu, config)).collect(),
             ..Self::default()

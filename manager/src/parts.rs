@@ -1,12 +1,13 @@
 //! Parts of the daemon, each started after its dependencies and ended in the opposite order.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, spawn_blocking};
-use tokio::time::timeout;
+use tokio::time::{MissedTickBehavior, timeout};
 use tracing::{error, warn};
 use vcuda_daemon::http;
 use vcuda_daemon::life::RunError;
@@ -17,7 +18,7 @@ use crate::audit::Namespaces;
 use crate::config::Config;
 use crate::events::{Events, unix_ms};
 use crate::inventory::{self, Node, health};
-use crate::ledger::RealDisk;
+use crate::ledger::{Disk, Passing, RealDisk};
 use crate::library;
 use crate::metrics::{Instruments, Metrics, Sources};
 use crate::observe::SnapshotCache;
@@ -36,6 +37,11 @@ pub(crate) const DAEMON: Daemon = Daemon { name: "vcuda-manager", version: env!(
 
 /// Time that the API waits for NVML's first answer. A real driver takes 1 to 3 s without persistence mode.
 const FIRST_ANSWER: Duration = Duration::from_secs(5);
+/// As above, of a user's own manager, which gives each run the GPUs that it names.
+const FIRST_ANSWER_OWN: Duration = Duration::from_millis(500);
+
+/// Interval of the look for transient grants that no process uses any more.
+const ENDS_EVERY: Duration = Duration::from_millis(500);
 
 /// All running parts.
 #[derive(Debug)]
@@ -66,7 +72,9 @@ impl Parts {
         let node = Node::start(inventory_settings(config)?, Arc::clone(events)).map_err(failed)?;
         let settings = settings(config, shim);
         let snapshots = Arc::<SnapshotCache>::default();
-        let (grants, keeping) = start_grants(settings.clone(), events, &node, Arc::clone(&snapshots)).await?;
+        let disk: Box<dyn Disk> = if config.is_own { Box::new(Passing) } else { Box::new(RealDisk) };
+        let (grants, keeping) =
+            start_grants(settings.clone(), disk, events, &node, Arc::clone(&snapshots)).await?;
         let ledger = grants.clone();
         node.compare_with_ledger(move || ledger.grant_table().gpus());
         // After the lock of the root: a second manager is told of the first one, not of its port.
@@ -82,13 +90,12 @@ impl Parts {
         .map_err(unavailable)?;
         let usage = usage_sources(config, &node, Arc::clone(&snapshots), grants.clone(), events);
         let accounting = Arc::new(Accounting::start(usage).map_err(failed)?);
-        // Last, as any client that connects may ask for a GPU.
-        first_answer(&node).await;
-        let listener = serve::listen(&config.root, &settings.api).map_err(unavailable)?;
-
         let (stop, stopped) = watch::channel(false);
         let deadline = settings.api.deadline;
         let (suspender, suspensions) = start_suspender(config, &grants, &node, events, &instruments).await?;
+        // Last, as any client that connects may ask for a GPU.
+        first_answer(&node, if config.is_own { FIRST_ANSWER_OWN } else { FIRST_ANSWER }).await;
+        let listener = serve::listen(&config.root, &settings.api).map_err(unavailable)?;
         let service =
             GrantsService::new(grants.clone(), deadline, stopped.clone()).with_suspender(suspender.clone());
         let about_node = NodeService::new(
@@ -103,6 +110,7 @@ impl Parts {
         .with_suspender(suspender.clone())
         .with_accounting(Arc::clone(&accounting));
         let (api, until, told) = (settings.api.clone(), stopped.clone(), Arc::clone(&instruments));
+        tokio::spawn(end_unused(grants.clone(), stopped.clone()));
         let mut serving = vec![tokio::spawn(async move {
             let ended = serve::serve(listener, &api, service, about_node, told, until).await;
             let _ = ended.inspect_err(|failure| error!("{failure}"));
@@ -133,13 +141,24 @@ impl Parts {
         self.watchers.are_alive()
     }
 
+    /// Whether there is no tenant any more, nor the debt of one; or no `socket`, so that none can come.
+    pub(crate) fn are_unused(&self, socket: &Path) -> bool {
+        let has_tenants =
+            !self.grants.grant_table().is_empty() || !self.grants.directories().list().is_empty();
+        !(has_tenants || self.watchers.remember_debts()) || !socket.exists()
+    }
+
     /// Ends all parts: open requests and begun work are finished, and tenants keep running.
-    pub(crate) async fn end(self) {
+    ///
+    /// `socket` is removed once nothing listens there.
+    pub(crate) async fn end(self, socket: Option<PathBuf>) {
         // A closed channel means that the other side has already ended.
         let _ = self.stop.send(true);
         for serving in self.serving {
             let _ = serving.await;
         }
+        // Before the lock of the root is free: a successor makes another one.
+        let _ = socket.map(std::fs::remove_file);
         let (grants, keeping) = (self.grants, self.keeping);
         let (accounting, watchers) = (self.accounting, self.watchers);
         let suspensions = self.suspensions;
@@ -152,6 +171,17 @@ impl Parts {
         if ended.await.is_err() {
             error!("a thread did not end well; the ledger is as it was written last");
         }
+    }
+}
+
+/// Ends transient grants with their last process, until `stopped` is true.
+async fn end_unused(grants: Grants, stopped: watch::Receiver<bool>) {
+    let mut ticks = tokio::time::interval(ENDS_EVERY);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    while !*stopped.borrow() {
+        ticks.tick().await;
+        // A ledger that cannot be written is reported, and this is tried again.
+        let _ = grants.end_unused().await;
     }
 }
 
@@ -168,9 +198,9 @@ fn serve_pages(
 
 /// Waits for NVML's first answer, so that the first request after a start is not refused. A hanging driver does not delay
 /// the API for ever.
-async fn first_answer(node: &Node) {
-    if timeout(FIRST_ANSWER, node.inventory().changed()).await.is_err() {
-        warn!(seconds = FIRST_ANSWER.as_secs(), "NVML does not answer; no GPU is given out until it does");
+async fn first_answer(node: &Node, longest: Duration) {
+    if timeout(longest, node.inventory().changed()).await.is_err() {
+        warn!(after_ms = longest.as_millis(), "NVML does not answer; no GPU is given out until it does");
     }
 }
 
@@ -260,13 +290,14 @@ async fn start_suspender(
 
 async fn start_grants(
     settings: Settings,
+    disk: Box<dyn Disk>,
     events: &Arc<Events>,
     node: &Node,
     snapshots: Arc<SnapshotCache>,
 ) -> Result<(Grants, WriterThread), RunError> {
     let (events, inventory) = (Arc::clone(events), node.inventory());
     let started = spawn_blocking(move || {
-        let started = start(&settings, Box::new(RealDisk), &events, inventory, snapshots)?;
+        let started = start(&settings, disk, &events, inventory, snapshots)?;
         // Once the root is locked, and in memory: a disk that hangs stops no thread.
         events.keep_in(&settings.root);
         Ok(started)

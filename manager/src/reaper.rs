@@ -1,5 +1,4 @@
-//! Detection of slots whose processes are dead, so that figures leave out their use, and removal of directories of `vcuda
-//! run` whose processes are all gone.
+//! Detection of slots whose processes are dead, so that figures leave out their use.
 //!
 //! The tenant owns `usage`, and the manager maps no file that a tenant can truncate: it does not clear dead slots. The
 //! tenant's living processes do that every quarter of a second. Without one, dead slots stay until the next process starts.
@@ -9,23 +8,15 @@
 use std::collections::HashMap;
 use std::fs;
 use std::io;
-use std::path::Path;
-use std::time::{Duration, SystemTime};
 
 use vcuda_region::process::{Identity, Liveness, ProcessView};
-use vcuda_region::{clock, directory};
 
-use crate::background::Background;
 use crate::registration::{Key, Members};
 
 /// Interval of the search for processes that have not registered (ns).
 const SCAN_NS: u64 = 2_000_000_000;
 /// Maximum number of remembered processes that live and have not registered.
 const MOST_FOUND: usize = 65_536;
-/// Interval of the search for directories to remove, and the maximum interval (ns) if the last search found no candidate.
-const CLEAN: Duration = Duration::from_secs(2);
-const CLEAN_ANYWAY_NS: u64 = 30_000_000_000;
-
 /// State of the process that holds a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
@@ -126,40 +117,6 @@ impl Reaper {
                 self.found.insert(Key::of(&seen), on_host);
             }
         }
-    }
-}
-
-/// Thread that removes directories whose processes are all gone, until this is dropped. Granted directories are left alone.
-/// If the last search found only such, the next one reads only the folder's change time.
-#[derive(Debug)]
-pub struct Cleaner {
-    _thread: Background,
-}
-
-impl Cleaner {
-    /// Starts the thread.
-    ///
-    /// # Errors
-    /// Fails if no thread can be started.
-    pub fn start(root: &Path) -> io::Result<Self> {
-        let (root, me) = (root.to_owned(), Identity::current()?);
-        let thread = Background::start("cleaner", move |stop| {
-            let mut clean: Option<(SystemTime, u64)> = None;
-            while !stop.is_asked() {
-                let (changed, now_ns) = (directory::changed(&root), clock::now_ns());
-                let is_clean = |(then, at_ns): &(SystemTime, u64)| {
-                    Some(*then) == changed && now_ns < at_ns.saturating_add(CLEAN_ANYWAY_NS)
-                };
-                if !clean.as_ref().is_some_and(is_clean) {
-                    // A directory that cannot be removed is tried again.
-                    let _ = directory::remove_dead(&root, &me);
-                    let is_clean = directory::all_granted(&root);
-                    clean = changed.filter(|_| is_clean).map(|changed| (changed, now_ns));
-                }
-                std::thread::park_timeout(CLEAN);
-            }
-        })?;
-        Ok(Self { _thread: thread })
     }
 }
 

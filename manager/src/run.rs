@@ -13,19 +13,25 @@ use tracing::{error, info, warn};
 use vcuda_daemon::config::ConfigError;
 use vcuda_daemon::life::{self, Ends, RunError};
 use vcuda_daemon::logging::Logging;
+use vcuda_manager_api::SOCKET_NAME;
 
 use crate::config::{Config, Flags};
 use crate::events::{Events, Severity};
 use crate::grant_devices::{Folder, SYSTEM_FOLDER};
+use crate::keeper;
 use crate::library;
 use crate::parts::Parts;
-use crate::standby;
 use crate::succession;
 
 /// Interval of attempts to install the shim after a failure.
 const RETRY: Duration = Duration::from_secs(10);
 
-/// Runs until a signal ends it.
+/// A user's own manager ends after so many looks without a tenant, and the time between two: a script starts one command after the
+/// other.
+const UNUSED_LOOKS: u32 = 4;
+const UNUSED_LOOK: Duration = Duration::from_millis(250);
+
+/// Runs until a signal ends it, a user's own manager also until the last tenant has ended.
 ///
 /// # Errors
 /// Fails if it cannot start: see [`RunError`].
@@ -43,6 +49,10 @@ async fn live(mut config: Config, flags: &Flags, logging: &Logging) -> Result<()
         "starting"
     );
     raise_descriptors();
+    if !config.is_own {
+        keeper::displace(&config.root)
+            .map_err(|error| RunError::Unavailable(format!("{}: {error}", config.root.display())))?;
+    }
     if flags.wait {
         tokio::select! {
             waited = succession::await_turn(&config) => waited?,
@@ -59,8 +69,13 @@ async fn live(mut config: Config, flags: &Flags, logging: &Logging) -> Result<()
     // Fails without systemd, which is no error.
     let _ = sd_notify::notify(&[NotifyState::Ready]);
     info!("ready");
+    let socket = config.root.join(SOCKET_NAME);
     loop {
-        match signals.next().await {
+        let asked = tokio::select! {
+            asked = signals.next() => asked,
+            () = unused(&parts, &socket), if config.is_own => Asked::End("none: the last tenant has ended"),
+        };
+        match asked {
             Asked::End(name) => {
                 info!(signal = name, "ending; containers go on as they are");
                 break;
@@ -80,17 +95,18 @@ async fn live(mut config: Config, flags: &Flags, logging: &Logging) -> Result<()
         }
     }
     let _ = sd_notify::notify(&[NotifyState::Stopping]);
-    parts.end().await;
-    match standby::leave_behind(&config.root) {
-        Ok(Some(pid)) => info!(pid, "a standby divides GPU time until the next manager is there"),
-        Ok(None) => {}
-        Err(failure) => {
-            warn!(
-                "no process divides GPU time until the next manager is there, shims go by themselves: {failure}"
-            );
-        }
-    }
+    // One that was left behind would say that a manager is missed.
+    parts.end(config.is_own.then_some(socket)).await;
     Ok(())
+}
+
+/// Waits until there has been no tenant for some looks in a row.
+async fn unused(parts: &Parts, socket: &Path) {
+    let mut looks = 0;
+    while looks < UNUSED_LOOKS {
+        tokio::time::sleep(UNUSED_LOOK).await;
+        looks = if parts.are_unused(socket) { looks + 1 } else { 0 };
+    }
 }
 
 /// Raises the limit of descriptors: the manager needs seven per container and one per process.

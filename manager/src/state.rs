@@ -220,11 +220,11 @@ impl Grants {
         Arc::clone(&self.inventory.borrow())
     }
 
-    /// A current snapshot of the tenants, made anew if the last one is too old.
-    pub async fn snapshot(&self) -> Arc<Snapshot> {
-        let snapshots = Arc::clone(&self.snapshots);
-        let snapshot = tokio::task::spawn_blocking(move || snapshots.fresh());
-        snapshot.await.unwrap_or_else(|_| self.snapshots.last())
+    /// A snapshot of the tenants as they are now, for a caller who is shown it.
+    pub async fn snapshot_now(&self) -> Arc<Snapshot> {
+        let grants = self.clone();
+        let snapshot = tokio::task::spawn_blocking(move || grants.snapshot_of_now()).await;
+        snapshot.unwrap_or_else(|_| self.snapshots.last())
     }
 
     /// A snapshot of the tenants as they are now. Blocks for some milliseconds: not for a task of tokio's.
@@ -232,14 +232,9 @@ impl Grants {
         self.snapshots.begun_after(now_ns())
     }
 
-    /// The last snapshot of the tenants, up to some seconds old.
-    pub fn last_snapshot(&self) -> Arc<Snapshot> {
-        self.snapshots.last()
-    }
-
-    /// Each GPU of `inventory` with its load by grants and by the tenants of `snapshot`.
-    pub fn candidates<'i>(&self, inventory: &'i Inventory, snapshot: &Snapshot) -> Vec<Candidate<'i>> {
-        candidates(&self.grant_table(), inventory, snapshot, &decide::NONE_PENDING, None)
+    /// Each GPU of `inventory` with its load by grants.
+    pub fn candidates<'i>(&self, inventory: &'i Inventory) -> Vec<Candidate<'i>> {
+        candidates(&self.grant_table(), inventory, &decide::NONE_PENDING, None)
     }
 
     /// Bounds on the amounts that may be given.

@@ -10,7 +10,7 @@ use std::time::SystemTime;
 use thiserror::Error;
 use vcuda_quota::Quota;
 use vcuda_region::clock::now_ns;
-use vcuda_region::directory::{self, DirectoryError, Tenant};
+use vcuda_region::directory::{self, Directory, DirectoryError, Tenant, Unused};
 use vcuda_region::limits::{Limits, LimitsWriter, OpenError, WriteError};
 use vcuda_region::process::Identity;
 
@@ -147,7 +147,7 @@ impl TenantDirectories {
             is_suspendable: grant.is_suspendable,
             memory_wait_ms: grant.memory_wait_ms,
         };
-        directory::create_granted(&self.root, &tenant, &record_of(grant)?, grant.owner, now_ns())?;
+        Directory::create(&self.root, &tenant, &record_of(grant)?, grant.owner, now_ns())?;
         Ok(())
     }
 
@@ -201,6 +201,12 @@ impl TenantDirectories {
         path.symlink_metadata().is_ok_and(|metadata| metadata.is_dir()) && directory::is_used(&path, &self.me)
     }
 
+    /// Locks the directory of a transient grant if no process uses it any more.
+    pub(crate) fn lock_unused(&self, id: &GrantId) -> Option<Unused> {
+        // One that cannot be locked is tried again.
+        directory::lock_unused(&self.path(id), &self.me).ok().flatten()
+    }
+
     /// Removes the tenant's directory by renaming it. The caller must [`TenantDirectories::discard`] the result later.
     ///
     /// # Errors
@@ -235,7 +241,7 @@ fn record_of(grant: &Grant) -> Result<Vec<u8>, TenantDirectoryError> {
 }
 
 /// The grant of the directory `path`. If its record is damaged, `limits` give the amounts, but not the holder.
-fn read_record(name: &str, path: &Path) -> Result<Grant, String> {
+pub(crate) fn read_record(name: &str, path: &Path) -> Result<Grant, String> {
     let read = || -> Result<Grant, String> {
         let bytes = directory::read_grant(path).map_err(|error| error.to_string())?;
         let json = checked_file::open(KIND, VERSION, &bytes).map_err(|error| error.to_string())?;
@@ -269,6 +275,7 @@ fn from_limits(name: &str, path: &Path) -> Option<Grant> {
         changed_by: None,
         is_suspendable: limits.is_suspendable(),
         memory_wait_ms: limits.memory_wait_ms(),
+        is_transient: false,
     };
     (grant.is_sound() && limits.name() == name && grant.id.as_str() == name).then_some(grant)
 }

@@ -1,4 +1,4 @@
-//! Watchers of the tenants: registration, snapshots, arbitration, audit, and removal of directories.
+//! Watchers of the tenants: registration, snapshots, arbitration and audit.
 
 use std::io;
 use std::sync::Arc;
@@ -17,7 +17,6 @@ use crate::events::Events;
 use crate::inventory::Node;
 use crate::metrics::{Instruments, Registration};
 use crate::observe::{Observatory, SnapshotCache};
-use crate::reaper::Cleaner;
 use crate::registration::{Counts, Registrar};
 
 /// Interval at which counts are passed to the metrics.
@@ -30,7 +29,6 @@ const HUNG_NS: u64 = 20_000_000_000;
 pub(crate) struct Watchers {
     tick: JoinHandle<()>,
     controller: Controller,
-    _cleaner: Cleaner,
     _observatory: Observatory,
     _registrar: Registrar,
     snapshots: Arc<SnapshotCache>,
@@ -56,7 +54,12 @@ impl Watchers {
         let evidence = Evidence::default();
         let controller = Controller::with_listener(root, evidence.clone(), Box::new(move || woken.wake()))?;
         let (asked, loads) = (node.clone(), node.clone());
-        let processes = move |gpu: &_| asked.processes(gpu).map_err(|error| error.to_string());
+        let is_own = config.is_own;
+        // Where it runs, a user's own manager knows no more of processes than their own NVML does.
+        let processes = move |gpu: &_| match is_own {
+            true => Err("each process asks its own NVML".to_owned()),
+            false => asked.processes(gpu).map_err(|error| error.to_string()),
+        };
         let registrar = Registrar::start(root, Box::new(processes))?;
         let observatory =
             Observatory::with_cache(root, Arc::clone(registrar.registry()), Arc::clone(&snapshots))?;
@@ -86,7 +89,6 @@ impl Watchers {
         Ok(Self {
             tick: tokio::spawn(bridge.run()),
             controller,
-            _cleaner: Cleaner::start(root)?,
             _observatory: observatory,
             _registrar: registrar,
             snapshots,
@@ -97,6 +99,11 @@ impl Watchers {
     /// Replaces the audit's actions.
     pub(crate) fn set_actions(&self, actions: Actions) {
         self.actions.send_replace(actions);
+    }
+
+    /// Whether a tenant that is gone still owes GPU time to a successor of its name.
+    pub(crate) fn remember_debts(&self) -> bool {
+        self.controller.remembers_debts()
     }
 
     /// Whether tenants are looked at and GPU time is arbitrated.

@@ -87,7 +87,7 @@ impl Manager {
     /// See [`ManagerError`], as for all calls.
     pub async fn gpus(&self) -> Result<v1::ListGpusResponse, ManagerError> {
         // The plugin polls each second and does not need the use.
-        let request = v1::ListGpusRequest { use_may_be_old: true, ..v1::ListGpusRequest::default() };
+        let request = v1::ListGpusRequest::default();
         let answer = self.node().await?.list_gpus(request).await;
         self.response(answer).await
     }

@@ -1,17 +1,15 @@
-//! A tenant's directory: creation, joining, look-up, and removal once its last process is gone.
+//! A tenant's directory, which a manager makes, and removes with its grant.
 //!
-//! A directory lives while a process of the run lives. Two things show that. One is a shared lock on the directory,
-//! which `vcuda run` leaves to the command and all its descendants: it covers those that have not used a GPU yet. The
-//! other is the slots in `usage`: they cover processes that closed all descriptors. A process that removes a
-//! directory holds its lock exclusively. A process that joins one holds the lock shared and then looks whether the
-//! directory is still there.
+//! The directory of a transient grant lives while a process of the run lives. Three things show that: a shared lock on the
+//! directory, which `vcuda run` leaves to the command and all its descendants; the slots in `usage`; and the environment of
+//! processes that closed all descriptors. The manager ends a directory that it can lock alone ([`lock_unused`]); a run that
+//! enters one holds the lock shared and then looks whether the directory is still there ([`Directory::enter`]).
 //!
 //! A tenant's processes may have any user id. So every process that can reach the directory may read it and `limits`,
 //! and write `usage`. On the host no other user can reach it: only its owner may enter `containers`, above it. The
 //! ways past that are a mount into a container and a descriptor left open for a command, both made by the owner, and
 //! the folder of a user's own grants (`users`).
 
-use core::time::Duration;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
@@ -21,28 +19,22 @@ use std::time::SystemTime;
 use vcuda_quota::DeviceConfig;
 
 mod create;
-mod debts;
 mod error;
 mod granted;
+mod held;
 mod in_use;
-mod inherited;
 mod remove;
 mod users;
-use create::create;
 pub use error::DirectoryError;
 pub use granted::{
-    GRANT, create_granted, discard, is_granted, is_used, read_grant, remove_granted, restore_usage,
-    set_grant, usage_bytes_max,
+    GRANT, discard, is_granted, is_used, read_grant, remove_granted, restore_usage, set_grant,
+    usage_bytes_max,
 };
-use in_use::{LockOutcome, lock_directory};
-use inherited::Inherited;
+pub use held::{Unused, lock_unused};
 use remove::{is_abandoned, remove};
 use users::homes;
 pub use users::{is_below, locate, user_of};
 
-use crate::limits::Limits;
-use crate::process::Identity;
-use crate::slots::Usage;
 use crate::sys;
 use crate::{GpuUuid, MAX_DEVICES};
 
@@ -115,15 +107,6 @@ impl Tenant {
     }
 }
 
-/// The result of [`Directory::create_or_join`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Origin {
-    /// Made by this call.
-    Created,
-    /// A living run of this name was joined: its limits apply, the given ones do not.
-    Joined,
-}
-
 /// A tenant's directory, kept from removal while this value lives.
 #[derive(Debug)]
 pub struct Directory {
@@ -132,52 +115,6 @@ pub struct Directory {
 }
 
 impl Directory {
-    /// Makes the directory `<root>/containers/<name>` with `limits` and `usage`, or joins the living run of that
-    /// name. A directory whose processes are all gone is replaced. The new run takes over their debt of GPU time, and exported
-    /// memory whose release is not proved.
-    /// `me` is given a slot, so that the directory lives as long as the process, even after an `exec`.
-    ///
-    /// # Errors
-    /// A bad name, a root that others can write, a full or read-only disk, memory left on another GPU: see
-    /// [`DirectoryError`].
-    pub fn create_or_join(
-        root: &Path,
-        tenant: &Tenant,
-        me: &Identity,
-        now_ns: u64,
-    ) -> Result<(Self, Origin), DirectoryError> {
-        tenant.check()?;
-        let containers = prepare(root)?;
-        let path = containers.join(&tenant.name);
-        let mut inherited = Inherited::default();
-        for attempt in 0..1000 {
-            match open_directory(&path) {
-                Ok(_) if is_granted(&path) => return Err(DirectoryError::Granted(path)),
-                Ok(lock) => match lock_directory(&path, &lock, me)? {
-                    LockOutcome::Living => {
-                        join(&path, me)?;
-                        return Ok((Self { path, lock }, Origin::Joined));
-                    }
-                    LockOutcome::Dead => {
-                        inherited = Inherited::read(&path, tenant, now_ns)?;
-                        remove(&path)?;
-                    }
-                    LockOutcome::Gone => {}
-                    LockOutcome::Locked => std::thread::sleep(Duration::from_millis(1)),
-                },
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                    if let Some(lock) =
-                        create(&containers, &path, (tenant, &inherited), me, (now_ns, attempt))?
-                    {
-                        return Ok((Self { path, lock }, Origin::Created));
-                    }
-                }
-                Err(error) => return Err(DirectoryError::of_open(&path, error)),
-            }
-        }
-        Err(DirectoryError::Busy(path))
-    }
-
     /// Path of the directory.
     pub fn path(&self) -> &Path {
         &self.path
@@ -212,45 +149,26 @@ pub fn list(root: &Path) -> Result<Vec<(String, PathBuf)>, DirectoryError> {
     Ok(found)
 }
 
-/// Removes the directories under `root` whose processes are all gone, and remains of killed commands. Granted
-/// directories stay, and those of runs whose exported memory is not released. Returns how many it removed.
+/// Removes what killed managers left half made or half removed under `root`.
 ///
 /// # Errors
-/// `root` cannot be read, or a dead directory not be removed. A root that does not exist has nothing to remove.
-pub fn remove_dead(root: &Path, me: &Identity) -> Result<usize, DirectoryError> {
-    let mut removed = 0;
-    for path in entries(&root.join("containers"))? {
-        // An entry that is no directory is not vcuda's. An entry that is gone was removed by another command.
-        let Ok(lock) = open_directory(&path) else { continue };
+/// `root` cannot be read, or something not be removed. A root that does not exist has nothing to remove.
+pub fn remove_remains(root: &Path) -> Result<(), DirectoryError> {
+    for path in read(&root.join("containers"), |entry| Some(entry.path()))? {
         let is_unfinished = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
-        let is_dead = if is_unfinished {
-            is_abandoned(&lock)
-        } else {
-            !is_granted(&path)
-                && matches!(lock_directory(&path, &lock, me)?, LockOutcome::Dead)
-                && inherited::left(&path).is_empty()
-        };
-        if is_dead {
+        // An entry that is no directory is not vcuda's.
+        let lock = if is_unfinished { open_directory(&path).ok() } else { None };
+        if lock.is_some_and(|lock| is_abandoned(&lock)) {
             remove(&path)?;
-            removed += 1;
         }
     }
-    Ok(removed)
-}
-
-/// Whether each directory under `root` is granted, so that [`remove_dead`] leaves it. Remains of killed commands do not count.
-pub fn all_granted(root: &Path) -> bool {
-    list(root).is_ok_and(|listed| listed.iter().all(|(_, path)| is_granted(path)))
+    Ok(())
 }
 
 /// Time of the last creation or removal of a tenant's directory under `root`; `None` if the file system does not tell. Each is made in
 /// `containers` and then moved to its place, and goes back there to be deleted.
 pub fn changed(root: &Path) -> Option<SystemTime> {
     root.join("containers").metadata().ok()?.modified().ok()
-}
-
-fn entries(containers: &Path) -> Result<Vec<PathBuf>, DirectoryError> {
-    read(containers, |entry| Some(entry.path()))
 }
 
 /// Results of `pick` for each entry; empty if there is no such folder.
@@ -294,11 +212,4 @@ fn permit(path: &Path, mode: u32) -> io::Result<()> {
 fn open_directory(path: &Path) -> io::Result<File> {
     let flags = libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC;
     OpenOptions::new().read(true).custom_flags(flags).open(path)
-}
-
-fn join(path: &Path, me: &Identity) -> Result<(), DirectoryError> {
-    Limits::read(path).map_err(DirectoryError::Open)?;
-    let usage = Usage::open(path).map_err(DirectoryError::Open)?;
-    usage.claim(me).map_err(|_| DirectoryError::Full(path.to_owned()))?;
-    Ok(())
 }

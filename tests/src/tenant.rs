@@ -6,7 +6,12 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::{Fixture, Running};
+use vcuda_machine::Machine;
+use vcuda_quota::Quota;
+use vcuda_region::clock;
+use vcuda_region::directory::{self, Directory};
+
+use crate::{Fixture, Running, release_dir, succeeded};
 
 /// A tenant that exists until drop, with the environment of its processes.
 #[derive(Debug)]
@@ -14,7 +19,7 @@ pub struct Tenant<'b> {
     fixture: &'b Fixture,
     name: String,
     environment: BTreeMap<String, String>,
-    keeper: Running,
+    keeper: Option<Running>,
 }
 
 impl Fixture {
@@ -33,7 +38,29 @@ impl Fixture {
                 environment.insert(variable.to_owned(), value.to_owned());
             }
         }
-        Tenant { fixture: self, name: name.to_owned(), environment, keeper }
+        Tenant { fixture: self, name: name.to_owned(), environment, keeper: Some(keeper) }
+    }
+}
+
+impl Fixture {
+    /// Makes a tenant with this memory limit as a manager does, for tests that play the manager.
+    pub fn made(&self, name: &str, memory_bytes: u64) -> Tenant<'_> {
+        let machine = Machine::open_or_create(&self.machine()).unwrap();
+        let config = Quota { memory_bytes: Some(memory_bytes), ..Quota::UNLIMITED }.config();
+        let devices = machine.config().gpus.iter().map(|gpu| (gpu.uuid.parse().unwrap(), config)).collect();
+        let tenant =
+            directory::Tenant { name: name.to_owned(), devices, is_suspendable: false, memory_wait_ms: None };
+        let root = self.runtime().join("vcuda");
+        let made = Directory::create(&root, &tenant, b"", None, clock::now_ns()).unwrap();
+        let path = made.path();
+        let shown = succeeded(&self.bare("env").output().unwrap());
+        let lines = shown.lines().filter_map(|line| line.split_once('='));
+        let mut environment: BTreeMap<String, String> =
+            lines.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+        let shim = release_dir().join("libvcuda_shim.so");
+        environment.insert("LD_PRELOAD".to_owned(), shim.display().to_string());
+        environment.insert("VCUDA_DIR".to_owned(), path.display().to_string());
+        Tenant { fixture: self, name: name.to_owned(), environment, keeper: None }
     }
 }
 
@@ -57,7 +84,7 @@ impl Tenant<'_> {
 
     /// PID of the shell that keeps it.
     pub fn keeper(&self) -> u32 {
-        self.keeper.0.id()
+        self.keeper.as_ref().unwrap().0.id()
     }
 
     /// Its entry in `vcuda smi --json` on a GPU.

@@ -26,7 +26,7 @@ use vcuda_cli::config::{ENV_MACHINE, ENV_MANAGER, ENV_RUNTIME, ENV_VISIBLE, Envi
 use vcuda_cli::failure::{Failure, failed};
 use vcuda_cli::installation;
 use vcuda_cli::inventory::{self, Gpu, GpuSelector, Inventory};
-use vcuda_cli::smi::{Scope, Watch};
+use vcuda_cli::manager_client::ManagerClient;
 use vcuda_manager_api::SOCKET_NAME;
 use vcuda_quota::{CoreShare, MemorySize};
 
@@ -147,9 +147,9 @@ impl Fixture {
         &self.inventory
     }
 
-    /// A reader of its tenants, as for `vcuda smi`.
-    pub(crate) fn watch(&self) -> Result<Watch, Failure> {
-        Watch::new(Scope::User(self.runtime_root()))
+    /// The manager of its tenants, which the first of them starts.
+    pub(crate) fn node(&self) -> Result<ManagerClient, Failure> {
+        ManagerClient::at_socket(&self.manager_socket())
     }
 
     /// Runs `vcuda` with these arguments to its end.
@@ -240,9 +240,10 @@ impl Fixture {
         self.runtime_root().join("containers").join(name)
     }
 
-    /// PIDs of its arbiters.
-    pub(crate) fn arbiters(&self) -> Vec<i32> {
-        vcuda_arbiter::processes(&self.runtime_root())
+    /// PID of its manager, as that wrote it into its lock.
+    pub(crate) fn manager_pid(&self) -> Result<i32, Failure> {
+        let lock = self.runtime_root().join("manager.lock");
+        std::fs::read_to_string(lock).map_err(failed)?.parse().map_err(failed)
     }
 
     /// Socket of its manager.
@@ -254,10 +255,10 @@ impl Fixture {
         self.home.path().join("vcuda")
     }
 
-    /// Waits until the arbiter has seen that no tenant is left, then removes everything.
+    /// Waits until the manager has ended with the last tenant, then removes everything.
     pub(crate) fn clear(self) {
         for _ in 0..100 {
-            if !vcuda_arbiter::is_running(&self.runtime_root()) {
+            if !self.manager_socket().exists() {
                 break;
             }
             thread::sleep(Duration::from_millis(30));

@@ -4,6 +4,11 @@ use std::path::PathBuf;
 use std::process::Child;
 
 use anyhow::{Context as _, Result, bail, ensure};
+use serde_json::Value;
+
+use vcuda_cli::args::changed_quota;
+use vcuda_quota::Quota;
+use vcuda_region::directory::{Directory, Tenant};
 
 use super::Lab;
 
@@ -21,12 +26,39 @@ impl Lab {
     /// Fails if it does not start.
     pub fn join(&mut self, tenant: usize, quota: &[&str], program: &[&str]) -> Result<usize> {
         let of = self.tenants.get(tenant).context("no such tenant")?;
-        let mut command = self.vcuda(&["run", "--sim", "--name", &of.name]);
-        command.args(quota).arg("--").arg(&self.program).args(program);
+        let directory = match &of.directory {
+            Some(directory) => directory.clone(),
+            None => self.make(&of.name, quota)?,
+        };
+        let mut command = self.command(&self.program.to_string_lossy());
+        self.world.take_part(&mut command);
+        command
+            .args(program)
+            .env("LD_PRELOAD", self.preloads())
+            .env("LD_LIBRARY_PATH", self.dir.path().join("driver"))
+            .env("VCUDA_DIR", &directory);
         let child = self.begin(&mut command)?;
+        self.tenants.get_mut(tenant).context("no such tenant")?.directory = Some(directory);
         let processes = &mut self.tenants.get_mut(tenant).context("no such tenant")?.processes;
         processes.push(Process { child, was_killed: false });
         Ok(processes.len() - 1)
+    }
+
+    /// Makes a tenant's directory, as the manager does, or by the manager if there is one.
+    fn make(&self, name: &str, quota: &[&str]) -> Result<PathBuf> {
+        if self.manager.is_some() {
+            let create = ["grant", "create", name, "--directory"];
+            return Ok(self.ask(&[&create, quota].concat())?.trim_end().into());
+        }
+        let config = changed_quota(&Quota::UNLIMITED, quota)?.config();
+        // By a program that reads virtual time, as the machine begins when it is first opened.
+        let report: Value = serde_json::from_str(&self.ask(&["sim", "report", "--json"])?)?;
+        let gpus = report.get("gpus").and_then(Value::as_array).context("no GPUs")?;
+        let uuids = gpus.iter().filter_map(|gpu| gpu.get("uuid")?.as_str());
+        let devices = uuids.map(|uuid| Ok((uuid.parse()?, config))).collect::<Result<_>>()?;
+        let tenant = Tenant { name: name.to_owned(), devices, is_suspendable: false, memory_wait_ms: None };
+        let directory = Directory::create(&self.root(), &tenant, b"", None, self.now_ns())?;
+        Ok(directory.path().to_owned())
     }
 
     /// Checks that no process has ended other than by [`Lab::kill`]. One that exits has ended, however long that takes in real
@@ -94,7 +126,7 @@ impl Lab {
     /// Fails if there is no such tenant.
     pub fn directory(&self, tenant: usize) -> Result<PathBuf> {
         let tenant = self.tenants.get(tenant).context("no such tenant")?;
-        Ok(self.dir.path().join("run/vcuda/containers").join(&tenant.name))
+        tenant.directory.clone().context("no process of it was started")
     }
 
     fn pid(&self, tenant: usize, process: usize) -> Result<u32> {

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use vcuda_quota::{Contradiction, CoreShare, MemorySize, Policy, Priority, QuotaChange};
+use clap::{Args, Parser};
+use vcuda_quota::{Contradiction, CoreShare, MemorySize, Policy, Priority, Quota, QuotaChange};
 
 use crate::failure::Failure;
 
@@ -106,7 +106,32 @@ fn priorities() -> impl TypedValueParser<Value = Priority> {
     PossibleValuesParser::new(Priority::ALL.map(shown)).try_map(|name| name.parse::<Priority>())
 }
 
+/// Options of a quota alone.
+#[derive(Debug, Parser)]
+#[command(no_binary_name = true, disable_help_flag = true)]
+struct Typed {
+    #[command(flatten)]
+    quota: QuotaArgs,
+}
+
+/// A quota with a change by options such as `--memory 6GiB --cores 50`.
+///
+/// # Errors
+/// Fails with the first wrong option, or if the quota would contradict itself.
+pub fn changed_quota(before: &Quota, words: &[&str]) -> Result<Quota, Failure> {
+    Ok(before.merge(&QuotaArgs::of_words(words.iter().copied())?.change())?)
+}
+
 impl QuotaArgs {
+    /// Parses options such as `--memory 6GiB --cores 50`.
+    pub(crate) fn of_words<'w>(words: impl Iterator<Item = &'w str>) -> Result<QuotaArgs, Failure> {
+        Typed::try_parse_from(words).map(|typed| typed.quota).map_err(|error| {
+            let message = error.to_string();
+            let first = message.lines().next().unwrap_or_default();
+            Failure::Usage(first.trim_start_matches("error: ").to_owned())
+        })
+    }
+
     /// Changes that the given options make to a quota.
     pub(crate) fn change(&self) -> QuotaChange {
         QuotaChange {

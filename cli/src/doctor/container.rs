@@ -189,7 +189,7 @@ fn nodes(places: &Places) -> Vec<Finding> {
 mod tests {
     use vcuda_quota::DeviceConfig;
     use vcuda_region::GpuUuid;
-    use vcuda_region::directory::{Tenant, create_granted};
+    use vcuda_region::directory::{Directory, Tenant};
 
     use super::*;
     use crate::doctor::Health;
@@ -208,7 +208,8 @@ mod tests {
             is_suspendable: false,
             memory_wait_ms: None,
         };
-        let directory = create_granted(root.path(), &tenant, b"{}", None, 1).unwrap();
+        let made = Directory::create(root.path(), &tenant, b"{}", None, 1).unwrap();
+        let directory = made.path().to_owned();
         let library = root.path().join("libvcuda_shim-1.so");
         let (preload, devices) = (root.path().join("ld.so.preload"), root.path().join("dev"));
         fs::write(&library, "").unwrap();

@@ -13,7 +13,6 @@ use super::manager::BadGpus;
 use super::probe::SHIM;
 use super::{Finding, loader, oversubscription};
 use crate::config::{ENV_TENANT, Environment};
-use crate::smi;
 use vcuda_quota::{MemorySize, NO_MEMORY_LIMIT};
 
 /// File names of the driver in a process's maps: NVIDIA's and the simulator's.
@@ -23,7 +22,6 @@ pub(super) fn findings(is_simulated: bool, environment: &Environment, bad_gpus: 
     let Ok(root) = environment.runtime_root() else {
         return Vec::new();
     };
-    smi::remove_dead(&root);
     match directory::list(&root) {
         Ok(tenants) if tenants.is_empty() => vec![Finding::ok("tenants", "none of your own is running")],
         Ok(tenants) => tenants

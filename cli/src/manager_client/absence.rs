@@ -64,7 +64,7 @@ impl Absence {
 }
 
 /// The reason why the manager of one socket cannot be used.
-pub(super) enum Unreached {
+pub(crate) enum Unreached {
     Socket(ConnectError),
     /// The manager's refusal of this user.
     Refused(String),
@@ -75,12 +75,17 @@ pub(super) enum Unreached {
 
 impl Unreached {
     /// Whether no manager runs there. One may be about to start.
-    pub(super) fn is_not_running(&self) -> bool {
+    pub(crate) fn is_not_running(&self) -> bool {
         matches!(self, Unreached::Socket(ConnectError::Absent(_) | ConnectError::Dead(_)))
     }
 
+    /// Whether a manager listens there and does not answer.
+    pub(crate) fn is_silent(&self) -> bool {
+        matches!(self, Unreached::Silent(_))
+    }
+
     /// Whether a node is usually so for a user: without a manager, or with one that is for others.
-    pub(super) fn is_usual(&self) -> bool {
+    pub(crate) fn is_usual(&self) -> bool {
         self.is_not_running() || self.is_refusal()
     }
 

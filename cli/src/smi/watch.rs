@@ -1,4 +1,5 @@
-//! Snapshots of the tenants, from their directories and from NVML or the simulated machine.
+//! Snapshots without a manager: in a tenant, or after the end of the manager that granted the tenants. From their directories and from
+//! NVML or the simulated machine.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -9,57 +10,43 @@ use vcuda_region::process::{Identity, ProcessView as Witness};
 use vcuda_region::usage_reader::UsageReader;
 use vcuda_region::{DeviceIndex, GpuUuid, clock, directory};
 
-use crate::config::Environment;
 use crate::failure::{Failure, failed};
 use crate::inventory::{Gpu, Inventory};
 use crate::process_facts::{self, Seen};
 use crate::render::{GpuView, Snapshot, TenantView};
 
-/// Tenants that are shown.
-#[derive(Clone, Debug)]
-pub enum Scope {
-    /// All tenants under this user's runtime directory.
-    User(PathBuf),
-    /// Only the tenant of this process.
-    Tenant(PathBuf),
+/// The tenants to read.
+#[derive(Debug)]
+pub(crate) enum Source {
+    /// That of this process, in this directory.
+    Own(PathBuf),
+    /// Those of the manager of this root, which does not run.
+    Left(PathBuf),
+    /// None, as there is no manager.
+    None,
 }
 
-impl Scope {
-    /// The scope for this process: inside a tenant that tenant, else all of the user's.
-    pub(crate) fn from_environment(environment: &Environment) -> Result<Scope, Failure> {
-        Ok(match directory::resolve(environment.tenant.as_deref()) {
-            Some(path) => Scope::Tenant(path),
-            None => Scope::User(environment.runtime_root()?),
-        })
-    }
-
-    fn directories(&self) -> Result<Vec<PathBuf>, Failure> {
+impl Source {
+    fn directories(&self) -> Vec<PathBuf> {
         match self {
-            Scope::Tenant(path) => Ok(vec![path.clone()]),
-            Scope::User(root) => {
-                remove_dead(root);
-                Ok(directory::list(root).map_err(failed)?.into_iter().map(|(_, path)| path).collect())
+            Source::Own(tenant) => vec![tenant.clone()],
+            // A root that this user may not read shows nothing.
+            Source::Left(root) => {
+                let left = directory::list(root).unwrap_or_default();
+                left.into_iter().map(|(_, path)| path).collect()
             }
+            Source::None => Vec::new(),
         }
     }
 }
 
-/// Removes directories of dead runs. A later command retries those that cannot be removed now.
-pub(crate) fn remove_dead(root: &Path) {
-    if let Ok(me) = Identity::current() {
-        let _ = directory::remove_dead(root, &me);
-    }
-}
-
-/// Repeated reading of the tenants; shares are measured since the previous look.
+/// Repeated reading of tenants; shares are measured since the previous look.
 #[derive(Debug)]
-pub struct Watch {
-    scope: Scope,
+pub(crate) struct Watch {
+    source: Source,
     me: Identity,
     witness: Witness,
     last: HashMap<(String, GpuUuid), Served>,
-    /// Directories of managers that do not run; the tenants that they granted go on.
-    left_roots: Vec<PathBuf>,
     /// Reasons why tenants are missing from the last snapshot.
     missing: Vec<String>,
 }
@@ -73,36 +60,10 @@ struct Served {
 
 impl Watch {
     /// A watch whose first snapshot shows no used shares.
-    pub fn new(scope: Scope) -> Result<Watch, Failure> {
+    pub(crate) fn new(source: Source) -> Result<Watch, Failure> {
         let me =
             Identity::current().map_err(|error| Failure::access("read", Path::new("/proc/self"), &error))?;
-        Ok(Watch {
-            scope,
-            me,
-            witness: Witness::new(me),
-            last: HashMap::new(),
-            left_roots: Vec::new(),
-            missing: Vec::new(),
-        })
-    }
-
-    /// Also watches the tenants that the manager of `root`, which does not run, has granted.
-    pub(crate) fn add_left_root(&mut self, root: &Path) {
-        // Those of the user's own root are seen anyway.
-        if !matches!(&self.scope, Scope::User(own) if own == root) {
-            self.left_roots.push(root.to_owned());
-        }
-    }
-
-    /// Directories of the tenants that are shown.
-    fn directories(&self) -> Result<Vec<PathBuf>, Failure> {
-        let mut directories = self.scope.directories()?;
-        for root in &self.left_roots {
-            // A root that this user may not read shows nothing.
-            let granted = directory::list(root).unwrap_or_default();
-            directories.extend(granted.into_iter().map(|(_, path)| path));
-        }
-        Ok(directories)
+        Ok(Watch { source, me, witness: Witness::new(me), last: HashMap::new(), missing: Vec::new() })
     }
 
     /// Reasons why tenants are missing from the last snapshot.
@@ -111,7 +72,7 @@ impl Watch {
     }
 
     /// A snapshot of GPUs and tenants.
-    pub fn look(&mut self, inventory: &Inventory) -> Result<Snapshot, Failure> {
+    pub(crate) fn look(&mut self, inventory: &Inventory) -> Result<Snapshot, Failure> {
         let mut gpus: Vec<GpuView> = Vec::new();
         let found = inventory.gpus()?;
         for gpu in &found {
@@ -123,7 +84,7 @@ impl Watch {
         }
         let mut seen = HashMap::new();
         self.missing.clear();
-        for path in self.directories()? {
+        for path in self.source.directories() {
             let (limits, reader) = match open(&path) {
                 Ok(opened) => opened,
                 Err(failure) => {
@@ -148,7 +109,7 @@ impl Watch {
             }
         }
         self.last = seen;
-        if matches!(self.scope, Scope::Tenant(_)) {
+        if matches!(self.source, Source::Own(_)) {
             gpus.retain(|gpu| !gpu.tenants.is_empty());
             gpus.iter_mut().for_each(restrict_to_tenant);
         }

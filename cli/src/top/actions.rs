@@ -1,6 +1,5 @@
 //! What `vcuda top` changes: a tenant's quota, and a process, which it ends.
 
-use clap::Parser;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use vcuda_region::process::Identity;
@@ -10,26 +9,13 @@ use crate::config::Environment;
 use crate::failure::{Failure, failed};
 use crate::set;
 
-/// Options of a quota as they are typed into the prompt.
-#[derive(Debug, Parser)]
-#[command(no_binary_name = true, disable_help_flag = true)]
-struct Typed {
-    #[command(flatten)]
-    quota: QuotaArgs,
-}
-
 /// Changes a tenant's quota by options such as `--memory 6GiB --cores 50`. Returns what to tell the user.
 pub(super) fn change_quota(name: &str, typed: &str, environment: &Environment) -> Result<String, Failure> {
-    let words = typed.split_whitespace();
-    let typed = Typed::try_parse_from(words).map_err(|error| {
-        let message = error.to_string();
-        let first = message.lines().next().unwrap_or_default();
-        Failure::Usage(first.trim_start_matches("error: ").to_owned())
-    })?;
-    if typed.quota.is_empty() {
+    let typed = QuotaArgs::of_words(typed.split_whitespace())?;
+    if typed.is_empty() {
         return Ok(format!("{name} is as it was"));
     }
-    let resized = set::change(&[name.to_owned()], (&typed.quota, None), environment)?;
+    let resized = set::change(&[name.to_owned()], (&typed, None), environment)?;
     let words = resized.iter().flat_map(|one| [Some(one.words()), one.warning()]);
     Ok(words.flatten().collect::<Vec<_>>().join("; "))
 }

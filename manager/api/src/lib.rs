@@ -18,8 +18,10 @@ mod names;
 mod quota;
 
 pub use connect::{ConnectError, connect};
-pub use names::{KEY_MAX, REQUEST_MAX, is_key, is_name};
+pub use names::{KEY_MAX, REQUEST_MAX, RUN_MAX, is_key, is_name, is_run_name};
 pub use quota::InvalidAmount;
 
 /// Name of the API's socket in the runtime directory.
 pub const SOCKET_NAME: &str = "manager.sock";
+/// Log of a user's own manager, in the runtime directory; begun anew with each start.
+pub const OWN_LOG: &str = "manager.log";

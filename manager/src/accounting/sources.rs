@@ -9,6 +9,8 @@ use std::sync::Arc;
 use tokio::sync::watch;
 
 use super::tenants::{Facts, Owner};
+use vcuda_region::directory;
+
 use crate::events::Events;
 use crate::gpu::Inventory;
 use crate::grant::Grant;
@@ -42,9 +44,6 @@ impl fmt::Debug for Sources {
 
 impl Facts for Sources {
     fn owner(&self, tenant: &Tenant) -> Option<Owner> {
-        if !tenant.is_granted {
-            return Some(Owner { key: tenant.id.clone(), namespace: String::new() });
-        }
         let grant = (self.grant)(&tenant.id)?;
         let holder = &grant.holder;
         let key = if holder.pod.is_empty() {
@@ -55,15 +54,16 @@ impl Facts for Sources {
         Some(Owner { key, namespace: holder.namespace.clone() })
     }
 
-    /// A grant's user: the one it was made for, else the owner of its first process that has registered, as the kernel then told its PID.
-    /// A run's user: the owner of its directory.
+    /// A grant's user: the one it was made for, else a run's the owner of its directory, any other's the owner of its first process that has
+    /// registered, as the kernel then told its PID.
     fn user(&self, tenant: &Tenant) -> Option<u32> {
         let owner = |path: &Path| Some(fs::symlink_metadata(path).ok()?.uid());
-        if !tenant.is_granted {
-            return owner(&self.root.join("containers").join(&tenant.id));
+        let grant = (self.grant)(&tenant.id)?;
+        if grant.owner.is_some() {
+            return grant.owner;
         }
-        if let Some(user) = (self.grant)(&tenant.id).and_then(|grant| grant.owner) {
-            return Some(user);
+        if grant.is_transient {
+            return owner(&directory::locate(&self.root, &tenant.id));
         }
         let registered = tenant.processes.iter().filter(|process| process.registered);
         let pids = registered.filter_map(|process| process.host_pid);

@@ -240,6 +240,7 @@ fn any_rules() -> impl Strategy<Value = Rules> {
         cores_overcommit_permille: cores,
         sharers_max: sharers,
         placement: Placement::Binpack,
+        is_open: false,
     })
 }
 

@@ -112,7 +112,7 @@ impl Attribution {
         !mapped.is_empty() && !has_loaded && self.by_root(host_pid).as_deref() == Some(tenant)
     }
 
-    /// The tenant whose directory `vcuda run` put into the process's environment. Not for granted tenants, as any process
+    /// The tenant whose directory `vcuda run` put into the process's environment. Not for lasting grants, as any process
     /// can set that variable.
     fn by_environment(&self, host_pid: u32, snapshot: &Snapshot) -> Option<String> {
         use std::os::unix::ffi::OsStrExt as _;
@@ -121,6 +121,6 @@ impl Attribution {
         let value = environment.split(|byte| *byte == 0).find_map(|one| one.strip_prefix(name.as_bytes()))?;
         let directory = Path::new(std::ffi::OsStr::from_bytes(value));
         let id = directory.strip_prefix(self.root.join("containers")).ok()?.to_str()?;
-        snapshot.find(id).filter(|tenant| !tenant.is_granted).map(|tenant| tenant.id.clone())
+        snapshot.find(id).filter(|tenant| tenant.is_transient).map(|tenant| tenant.id.clone())
     }
 }

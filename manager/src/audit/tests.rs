@@ -131,10 +131,11 @@ fn a_process_of_a_tenant_without_its_limits_is_found_by_its_environment() {
     // Waits until the child runs its program: before, its environment is not in place (execve(2)).
     let mut ready = [0];
     std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut ready).unwrap();
+    bench.snapshot.tenants[0].is_transient = true;
     let told = bench.told(LOOKS, &[(child.id(), GIB / 2)]);
     assert_eq!(told, [about(NOT_ATTACHED, "a")]);
-    // A claim by a process is not held against a granted tenant.
-    bench.snapshot.tenants[0].is_granted = true;
+    // A claim by a process is not held against a lasting grant.
+    bench.snapshot.tenants[0].is_transient = false;
     let told = bench.told(LOOKS, &[(child.id(), GIB / 2)]);
     assert_eq!(told.last().unwrap(), &(UNREGISTERED, None));
     child.kill().unwrap();

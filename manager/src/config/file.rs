@@ -160,6 +160,7 @@ impl From<AdmissionTable> for Rules {
             suspendable_overcommit_permille: table.suspendable_overcommit.0,
             cores_overcommit_permille: table.cores_overcommit.0,
             placement: table.placement,
+            is_open: false,
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 use vcuda_daemon::value::{Filter, Listen, LogFormat};
 
 use crate::grant_devices::Folder;
@@ -21,6 +21,28 @@ log. A killed manager loses nothing: see docs/operations.md.
 Exit status: 0 ended by a signal; 64 the configuration is wrong (file, line and
 value are named); 69 another manager owns the runtime directory, or a socket
 cannot be made; 1 another failure.";
+
+/// Processes of a user's own manager.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Stage {
+    /// Starts the keeper and ends, so that the keeper is no child of the command that `vcuda run` becomes.
+    Start,
+    /// Starts the manager, and again should it be killed or stopped.
+    Keep,
+    /// The manager itself.
+    Serve,
+}
+
+impl Stage {
+    /// The flag with which a process of this stage is started.
+    pub(crate) fn flag(self) -> &'static str {
+        match self {
+            Self::Start => "--own=start",
+            Self::Keep => "--own=keep",
+            Self::Serve => "--own=serve",
+        }
+    }
+}
 
 /// Owner of this node's GPUs and of the record of their grants
 #[derive(Debug, Clone, Default, Parser)]
@@ -63,9 +85,20 @@ pub struct Flags {
     /// Format of the log [default: text]
     #[arg(long, value_name = "FORMAT", env = "VCUDA_MANAGER_LOG_FORMAT")]
     pub log_format: Option<LogFormat>,
-    /// Only divide GPU time, until there is a manager or no tenant is in use
+    /// Serve the runs of one user, and end with the last of them, as `vcuda run` starts it
+    #[arg(
+        long,
+        value_name = "STAGE",
+        hide = true,
+        requires = "root",
+        num_args = 0..=1,
+        default_missing_value = "start",
+        require_equals = true
+    )]
+    pub own: Option<Stage>,
+    /// Only divide GPU time, as experiments in virtual time need it
     #[arg(long, hide = true, requires = "root")]
-    pub standby: bool,
+    pub only_divide: bool,
     /// Wait for the end of a manager that owns the runtime directory, instead of failing
     #[arg(long, env = "VCUDA_MANAGER_WAIT")]
     pub wait: bool,

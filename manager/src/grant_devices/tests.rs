@@ -24,6 +24,7 @@ fn grant(key: &str, number: u64) -> Grant {
         changed_by: None,
         is_suspendable: false,
         memory_wait_ms: None,
+        is_transient: false,
     }
 }
 

@@ -37,6 +37,7 @@ fn grant(number: u64, memory_bytes: u64) -> Arc<Grant> {
         changed_by: None,
         is_suspendable: false,
         memory_wait_ms: None,
+        is_transient: false,
     })
 }
 

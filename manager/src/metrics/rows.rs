@@ -100,7 +100,7 @@ impl From<&Device> for Used {
     }
 }
 
-/// Rows of all tenants: first granted ones, the newest first (it gets the plain names), then those of `vcuda run`.
+/// Rows of all tenants, the newest first (it gets the plain names). A tenant without a grant is about to be removed.
 pub(super) fn rows(
     inventory: &Inventory,
     snapshot: &Snapshot,
@@ -118,9 +118,6 @@ pub(super) fn rows(
         let tenant = seen.get(grant.id.as_str()).copied();
         rows.push(granted(grant, tenant, &gpus, &mut used));
     }
-    // A granted tenant without a grant is about to be removed.
-    let others = snapshot.tenants.iter().filter(|tenant| !tenant.is_granted);
-    rows.extend(others.map(|tenant| run(tenant, &gpus, &mut used)));
     for row in &mut rows {
         row.state = states(&row.id);
         for device in row.devices.iter_mut().filter(|_| row.state.is_memory_away()) {
@@ -152,24 +149,6 @@ fn granted(
         processes: seen.map_or(0, |tenant| tenant.processes.len() as u64),
         state: SuspendState::Running,
         limits_generation: seen.map_or(0, |tenant| tenant.limits_generation),
-        devices: devices.collect(),
-    }
-}
-
-fn run(tenant: &Tenant, gpus: &BTreeMap<GpuUuid, &Gpu>, used: &mut UsedLabels) -> TenantRow {
-    let mut done = BTreeSet::new();
-    let devices = tenant.devices.iter().filter(|device| done.insert(device.gpu)).map(|device| {
-        let quota = Quota::of(&device.config);
-        DeviceRow::new(device.gpu, &quota, gpus, Used::from(device))
-    });
-    TenantRow {
-        id: tenant.id.clone(),
-        labels: used.reserve("", "", &tenant.id, &tenant.id),
-        is_attached: tenant.attached,
-        findings: tenant.findings.len() as u64,
-        processes: tenant.processes.len() as u64,
-        state: SuspendState::Running,
-        limits_generation: tenant.limits_generation,
         devices: devices.collect(),
     }
 }

@@ -60,6 +60,7 @@ fn grant(number: u64, pod: &str, gpus: &[u8]) -> Grant {
         changed_by: None,
         is_suspendable: false,
         memory_wait_ms: None,
+        is_transient: false,
     }
 }
 
@@ -225,6 +226,19 @@ fn a_granted_tenant_is_there_with_zeros_before_the_first_look() {
     assert!(!text.contains("vcuda_container"), "{text}");
 }
 
+/// The grant of a run.
+fn run() -> Grant {
+    let key = "run \"me\"".to_owned();
+    Grant {
+        id: GrantId::of_run(&key),
+        key,
+        holder: Holder::default(),
+        amounts: Quota::fixed(None, 300),
+        is_transient: true,
+        ..grant(7, "", &[1])
+    }
+}
+
 /// A tenant with a grant, a tenant whose grant is gone, and a tenant of `vcuda run`.
 fn three_tenants() -> Snapshot {
     Snapshot {
@@ -232,8 +246,8 @@ fn three_tenants() -> Snapshot {
         taken_ns: clock::now_ns(),
         ended: Vec::new(),
         tenants: vec![
-            Tenant { is_granted: true, ..tenant("key-1", used(1, 8 * GIB)) },
-            Tenant { is_granted: true, ..tenant("key-9", used(1, 8 * GIB)) },
+            tenant("key-1", used(1, 8 * GIB)),
+            tenant("key-9", used(1, 8 * GIB)),
             tenant("run \"me\"", used(1, NO_MEMORY_LIMIT)),
         ],
     }
@@ -246,7 +260,7 @@ fn what_is_used_is_shown_with_what_is_granted() {
         unregistered_bytes: [(uuid(1), 5)].into(),
         over_bytes: [(("key-1".to_owned(), uuid(1)), 6)].into(),
     });
-    let text = scrape(node(&[1]), three_tenants(), vec![grant(1, "p", &[1])], instruments);
+    let text = scrape(node(&[1]), three_tenants(), vec![grant(1, "p", &[1]), run()], instruments);
     let samples = samples(&text);
     let granted = on(1, "p", "main");
     let run = on(1, "", "run \\\"me\\\"");

@@ -14,6 +14,7 @@ use super::totals::Totals;
 use super::{Device, Tenant};
 use crate::reaper::{Fate, Reaper};
 use crate::registration::Members;
+use crate::tenant_directories;
 
 /// Interval of checks of the whole of `limits`, and of the files' inodes (ns).
 const CHECK_NS: u64 = 14_000_000_000;
@@ -54,7 +55,7 @@ fn made(path: &Path) -> Option<Made> {
 
 impl TenantReader {
     pub(super) fn new(name: &str, path: PathBuf) -> Self {
-        let is_granted = path.join("grant").symlink_metadata().is_ok();
+        let is_transient = tenant_directories::read_record(name, &path).is_ok_and(|grant| grant.is_transient);
         let directory = made(&path);
         Self {
             path,
@@ -64,7 +65,7 @@ impl TenantReader {
             seen: Tenant {
                 id: name.to_owned(),
                 inode: directory.map_or(0, |(inode, _)| inode),
-                is_granted,
+                is_transient,
                 ..Tenant::default()
             },
             totals: Vec::new(),
@@ -139,7 +140,6 @@ impl TenantReader {
             (LimitsReader::open(&self.path).map_err(say)?, UsageReader::open(&self.path).map_err(say)?);
         self.files =
             Some(Files { limits, reader, digest: UsageDigest::default(), inodes, checked_ns: now_ns });
-        self.seen.is_granted = self.path.join("grant").symlink_metadata().is_ok();
         self.is_stale = true;
         Ok(())
     }

@@ -178,7 +178,7 @@ mod tests {
     use super::*;
     use std::process::Command;
     use vcuda_quota::DeviceConfig;
-    use vcuda_region::directory::{Directory, Tenant};
+    use vcuda_region::directory::{self, Directory, Tenant};
     use vcuda_region::process::Identity;
     use vcuda_region::slots::Usage;
     use vcuda_region::{DeviceIndex, GpuUuid};
@@ -198,10 +198,13 @@ mod tests {
         let me = Identity::current().unwrap();
         let mut round = Round::new(root.path(), Arc::default(), Arc::default()).unwrap();
         let mut begin = |memory_bytes, denied, now_ns| {
-            // The one before is dead: no process holds a slot of it.
-            let made = Directory::create_or_join(root.path(), &tenant("a", memory_bytes), &me, 1).unwrap();
+            if let Ok(Some(before)) = directory::remove_granted(root.path(), "a") {
+                directory::discard(&before).unwrap();
+            }
+            let made = Directory::create(root.path(), &tenant("a", memory_bytes), b"", None, 1).unwrap();
+            let usage = Usage::open(made.path()).unwrap();
+            let _slot = usage.claim(&me).unwrap();
             let snapshot = round.snapshot(now_ns);
-            let usage = Usage::open(made.0.path()).unwrap();
             let bucket = usage.bucket(DeviceIndex::new(0).unwrap());
             (0..denied).for_each(|_| bucket.count_denied(1));
             drop(made);
@@ -229,9 +232,9 @@ mod tests {
     #[test]
     fn the_end_of_an_unregistered_process_is_noticed_without_a_write() {
         let root = tempfile::tempdir().unwrap();
-        let me = Identity::current().unwrap();
+        let _me = Identity::current().unwrap();
         let tenant = tenant("a", 1 << 30);
-        let (directory, _) = Directory::create_or_join(root.path(), &tenant, &me, 1).unwrap();
+        let directory = Directory::create(root.path(), &tenant, b"", None, 1).unwrap();
         let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
         let usage = Usage::open(directory.path()).unwrap();
         let _slot = usage.claim(&Identity::of(child.id()).unwrap()).unwrap();

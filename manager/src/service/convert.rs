@@ -12,7 +12,7 @@ use vcuda_region::{GpuUuid, MAX_DEVICES};
 
 use crate::accounting::{By, KEPT_S};
 use crate::admission::Placement;
-use crate::grant::{Grant, Holder, KEY_MAX, REQUEST_MAX, is_key, is_name};
+use crate::grant::{Grant, Holder, KEY_MAX, REQUEST_MAX, RUN_MAX, is_key, is_name, is_run_name};
 use crate::state::{Asked, Create, GrantError, Resize};
 use crate::users::Owner;
 
@@ -54,7 +54,8 @@ pub(super) fn create(request: v1::CreateGrantRequest, owner: Option<Owner>) -> R
         is_suspendable: request.suspendable,
         memory_wait_ms: request.memory_wait_ms,
         request_id: request_id(request.request_id)?,
-        key: key("key", request.key)?,
+        key: key("key", request.key, request.transient)?,
+        is_transient: request.transient,
         holder: holder(request.holder.unwrap_or_default())?,
         chosen: chosen(&request.amounts.unwrap_or_default()),
         amounts: amounts(request.amounts)?,
@@ -98,12 +99,14 @@ fn request_id(text: String) -> Result<String, Status> {
     invalid(format!("request_id {}: give 1 to {REQUEST_MAX} letters, digits, '.', '_' or '-'", quoted(&text)))
 }
 
-fn key(field: &str, text: String) -> Result<String, Status> {
-    if is_key(&text) {
+fn key(field: &str, text: String, is_transient: bool) -> Result<String, Status> {
+    let (is_right, most) =
+        if is_transient { (is_run_name(&text), RUN_MAX) } else { (is_key(&text), KEY_MAX) };
+    if is_right {
         return Ok(text);
     }
     invalid(format!(
-        "{field} {}: give 1 to {KEY_MAX} letters, digits, '.', '_' or '-', and the first is not '.'",
+        "{field} {}: give 1 to {most} letters, digits, '.', '_' or '-', and the first is not '.'",
         quoted(&text)
     ))
 }
@@ -119,9 +122,9 @@ pub(super) fn id(text: String) -> Result<String, Status> {
 /// Keys that a caller names as living. They and their `prefix` must have the form of keys.
 pub(super) fn keys(prefix: &str, living: Vec<String>) -> Result<Vec<String>, Status> {
     if !prefix.is_empty() && !is_key(prefix) {
-        key("key_prefix", prefix.to_owned())?;
+        key("key_prefix", prefix.to_owned(), false)?;
     }
-    living.into_iter().map(|text| key("living_keys", text)).collect()
+    living.into_iter().map(|text| key("living_keys", text, false)).collect()
 }
 
 fn holder(holder: v1::Holder) -> Result<Holder, Status> {
@@ -285,6 +288,7 @@ pub(super) fn grant(grant: &Grant, directory: &Path, device: Option<String>) -> 
         until_unix_ms: grant.lasting.map_or(0, |lasting| lasting.until_unix_ms),
         suspendable: grant.is_suspendable,
         memory_wait_ms: grant.memory_wait_ms,
+        transient: grant.is_transient,
     }
 }
 

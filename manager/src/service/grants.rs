@@ -15,6 +15,7 @@ use vcuda_quota::{CoreShare, MemorySize, Quota};
 use super::deadline::{deadline_of, within};
 use super::stream::{Answers, subscription};
 use super::{convert, owner, show};
+use crate::access::Caller;
 use crate::grant::{Grant, Holder};
 use crate::state::{ChangeKind, GrantError, Grants, Planned};
 use crate::suspend::Suspender;
@@ -85,7 +86,12 @@ impl grants_server::Grants for GrantsService {
         let time = deadline_of(&request, self.deadline);
         let limits = self.grants.users();
         let caller = owner::caller_of(&request, limits).await?;
+        let connected = request.extensions().get::<Caller>().map(|caller| caller.uid);
         let request = request.into_inner();
+        if request.transient {
+            // A run of this name may just have ended.
+            let _ = self.grants.end_unused().await;
+        }
         if let Some(caller) = &caller
             && request.holder.as_ref().is_some_and(|holder| *holder != v1::Holder::default())
         {
@@ -94,7 +100,10 @@ impl grants_server::Grants for GrantsService {
                 caller.name
             )));
         }
-        let owner = owner::of_new_grant(caller, request.user_uid, limits).await?;
+        // An operator's command runs as the operator, who must reach its directory.
+        let named =
+            request.user_uid.or(connected.filter(|uid| request.transient && caller.is_none() && *uid != 0));
+        let owner = owner::of_new_grant(caller, named, limits).await?;
         let create = convert::create(request, owner)?;
         let grant = within(time, async { Ok(self.grants.create(create).await?) }).await?;
         Ok(Response::new(self.shown(&grant)))
@@ -179,6 +188,8 @@ impl grants_server::Grants for GrantsService {
         &self,
         _: Request<v1::ListGrantsRequest>,
     ) -> Result<Response<v1::ListGrantsResponse>, Status> {
+        // A ledger that cannot be written is reported by itself.
+        let _ = self.grants.end_unused().await;
         let grant_table = self.grants.grant_table();
         Ok(Response::new(v1::ListGrantsResponse {
             grants: grant_table.grants().map(|grant| self.shown(grant)).collect(),

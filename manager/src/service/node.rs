@@ -12,6 +12,7 @@ use vcuda_region::GpuUuid;
 use super::deadline::{deadline_of, within};
 use super::stream::{Answers, subscription};
 use super::{convert, owner, show};
+use crate::access::Right;
 use crate::accounting::Accounting;
 use crate::events::{Event, Events};
 use crate::inventory::Node;
@@ -131,16 +132,13 @@ impl node_server::Node for NodeService {
         let inventory = self.grants.inventory();
         let rules = self.grants.rules();
         let request = request.into_inner();
-        let snapshot = match request.use_may_be_old {
-            true => self.grants.last_snapshot(),
-            false => self.grants.snapshot().await,
-        };
-        let candidates = self.grants.candidates(&inventory, &snapshot);
+        let candidates = self.grants.candidates(&inventory);
         let mut gpus: Vec<v1::Gpu> = candidates
             .iter()
             .map(|candidate| show::gpu(&rules, candidate, &inventory.driver_version))
             .collect();
         if request.with_outside_processes {
+            let snapshot = self.grants.snapshot_now().await;
             let uuids: Vec<_> = inventory.gpus.iter().map(|gpu| gpu.uuid).collect();
             for listed in self.listed(uuids).await {
                 if let Some(gpu) = gpus.iter_mut().find(|gpu| gpu.uuid == listed.uuid.to_string()) {
@@ -162,7 +160,9 @@ impl node_server::Node for NodeService {
         request: Request<v1::ListContainersRequest>,
     ) -> Result<Response<v1::ListContainersResponse>, Status> {
         let only = request.into_inner().id;
-        let snapshot = self.grants.snapshot().await;
+        // A ledger that cannot be written is reported by itself.
+        let _ = self.grants.end_unused().await;
+        let snapshot = self.grants.snapshot_now().await;
         let grant_table = self.grants.grant_table();
         let is_asked = |id: &str| only.is_empty() || only == id;
         let shown = |tenant: &Tenant| {
@@ -184,7 +184,7 @@ impl node_server::Node for NodeService {
             .iter()
             .filter(|tenant| is_asked(&tenant.id))
             // A tenant that was released since the look is left out.
-            .filter(|tenant| !tenant.is_granted || grant_table.by_id(&tenant.id).is_some());
+            .filter(|tenant| grant_table.by_id(&tenant.id).is_some());
         let mut tenants: Vec<v1::Container> = seen.map(shown).collect();
         // Tenants that were granted since the look are added without use.
         let unseen = grant_table
@@ -230,7 +230,11 @@ impl node_server::Node for NodeService {
         Ok(Response::new(subscription(known.into_iter(), told, message, self.stop.clone())))
     }
 
-    async fn get_status(&self, _: Request<v1::GetStatusRequest>) -> Result<Response<v1::NodeStatus>, Status> {
+    async fn get_status(
+        &self,
+        request: Request<v1::GetStatusRequest>,
+    ) -> Result<Response<v1::NodeStatus>, Status> {
+        let may_have_grants = request.extensions().get::<Right>().is_some_and(|right| *right >= Right::Own);
         let mut problems = self.grants.problems();
         problems.extend(self.refusal.problem());
         let path = |path: &std::path::Path| path.display().to_string();
@@ -253,6 +257,7 @@ impl node_server::Node for NodeService {
             shim_library,
             program,
             shim_preload,
+            may_have_grants,
             cdi_directory: self.grants.devices().place().map(path).unwrap_or_default(),
         }))
     }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use vcuda_region::GpuUuid;
 use vcuda_region::clock::now_ns;
+use vcuda_region::directory::Unused;
 
 use super::grant_writer::Command;
 use super::{Create, GrantError, Grants, Planned, Reconciled, Resize, Returning, decide};
@@ -67,6 +68,32 @@ impl Grants {
         let ids = vec![grant.id.clone()];
         let released = self.ask(|reply| Command::Release(ids, reply)).await?;
         Ok(!released.is_empty())
+    }
+
+    /// Ends the transient grants that no process uses any more.
+    ///
+    /// # Errors
+    /// The ledger cannot be written.
+    pub async fn end_unused(&self) -> Result<(), GrantError> {
+        let grant_table = self.grant_table();
+        let transient = grant_table.grants().filter(|grant| grant.is_transient);
+        let ids: Vec<GrantId> = transient.map(|grant| grant.id.clone()).collect();
+        if ids.is_empty() {
+            return Ok(());
+        }
+        let directories = self.directories.clone();
+        let lock = move || -> Vec<(GrantId, Unused)> {
+            ids.into_iter().filter_map(|id| directories.lock_unused(&id).map(|unused| (id, unused))).collect()
+        };
+        let unused = tokio::task::spawn_blocking(lock).await;
+        let unused =
+            unused.map_err(|_| GrantError::Unavailable("the manager is stopping; try again".to_owned()))?;
+        if unused.is_empty() {
+            return Ok(());
+        }
+        let ids = unused.iter().map(|(id, _)| id.clone()).collect();
+        // Locked until they are removed, so that no process enters one that ends.
+        self.ask(|reply| Command::Release(ids, reply)).await.map(drop)
     }
 
     /// Notes that the GPU memory of a tenant is in the host's: its quota of memory is free for others.

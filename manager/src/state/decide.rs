@@ -12,7 +12,6 @@ use crate::admission::{self, Candidate, Load, Placement, Requested, Rules};
 use crate::gpu::Inventory;
 use crate::grant::{Grant, GrantId, Lasting};
 use crate::grant_table::GrantTable;
-use crate::observe::Snapshot;
 use crate::users::Owner;
 
 /// Amounts that tenants may still use because their directories are not up to date, by grant number.
@@ -54,8 +53,6 @@ pub struct DecisionInputs<'a> {
     pub bounds: &'a Bounds,
     /// The GPUs.
     pub inventory: &'a Inventory,
-    /// The tenants; those of `vcuda run` take room too.
-    pub snapshot: &'a Snapshot,
     /// Amounts that tenants may still use of grants that were made smaller.
     pub pending: &'a BTreeMap<u64, Held>,
     /// Tenants whose memory comes back to their GPUs.
@@ -64,11 +61,10 @@ pub struct DecisionInputs<'a> {
     pub unix_ms: i64,
 }
 
-/// Each GPU with its load by grants, except the grant `without`, and by `vcuda run`.
+/// Each GPU with its load by grants, except the grant `without`.
 pub fn candidates<'i>(
     grant_table: &GrantTable,
     inventory: &'i Inventory,
-    snapshot: &Snapshot,
     pending: &BTreeMap<u64, Held>,
     without: Option<&GrantId>,
 ) -> Vec<Candidate<'i>> {
@@ -81,18 +77,6 @@ pub fn candidates<'i>(
         for gpu in &grant.gpus {
             let load = loads.entry(*gpu).or_default();
             add(load, grant.is_suspendable, memory_bytes, held.promised_permille);
-        }
-    }
-    let unowned = |id: &str| grant_table.by_id(id).is_none();
-    for tenant in &snapshot.tenants {
-        if tenant.is_granted || !unowned(&tenant.id) {
-            continue;
-        }
-        for device in &tenant.devices {
-            let quota = Quota::of(&device.config);
-            let load = loads.entry(device.gpu).or_default();
-            let memory_bytes = resident(grant_table, &tenant.id, quota.memory_bytes);
-            add(load, tenant.is_suspendable, memory_bytes, quota.reserved_permille());
         }
     }
     inventory
@@ -129,10 +113,31 @@ fn requested(asked: &Asked, placement: Placement) -> Requested<'_> {
     }
 }
 
+/// The id and the number of a new grant: the next number whose id no transient grant has.
+///
+/// # Errors
+/// The numbers are used up, or another grant has the id of a transient one.
+fn new_id(grant_table: &GrantTable, create: &Create) -> Result<(GrantId, u64), GrantError> {
+    if create.is_transient && grant_table.by_id(&create.key).is_some() {
+        return Err(GrantError::Conflict(format!(
+            "{}: a grant has this id; choose another name",
+            create.key
+        )));
+    }
+    let next = grant_table.last_number.checked_add(1).into_iter();
+    let mut numbers = next.flat_map(|next| next..=u64::MAX).map(|number| match create.is_transient {
+        true => (GrantId::of_run(&create.key), number),
+        false => (GrantId::new(&create.key, number), number),
+    });
+    numbers.find(|(id, _)| grant_table.by_id(id.as_str()).is_none()).ok_or_else(|| {
+        GrantError::Unavailable("the ledger's numbers are used up; give the manager a new state".to_owned())
+    })
+}
+
 /// The initial grant for a request.
-fn new_grant(create: &Create, number: u64, gpus: Vec<GpuUuid>, unix_ms: i64) -> Grant {
+fn new_grant(create: &Create, (id, number): (GrantId, u64), gpus: Vec<GpuUuid>, unix_ms: i64) -> Grant {
     Grant {
-        id: GrantId::new(&create.key, number),
+        id,
         key: create.key.clone(),
         number,
         holder: create.holder.clone(),
@@ -146,12 +151,13 @@ fn new_grant(create: &Create, number: u64, gpus: Vec<GpuUuid>, unix_ms: i64) -> 
         changed_by: None,
         is_suspendable: create.is_suspendable,
         memory_wait_ms: create.memory_wait_ms,
+        is_transient: create.is_transient,
     }
 }
 
 impl DecisionInputs<'_> {
     fn candidates(&self, grant_table: &GrantTable, without: Option<&GrantId>) -> Vec<Candidate<'_>> {
-        candidates(grant_table, self.inventory, self.snapshot, self.pending, without)
+        candidates(grant_table, self.inventory, self.pending, without)
     }
 
     /// Admits a tenant. Returns its grant, and whether it is new.
@@ -172,7 +178,7 @@ impl DecisionInputs<'_> {
         if create.is_suspendable {
             self.bounds.check_suspendable(&create.holder.namespace).map_err(GrantError::Denied)?;
         }
-        if self.inventory.gpus.is_empty() {
+        if self.inventory.gpus.is_empty() && !self.rules.is_open {
             let why = self.inventory.problem.as_deref().unwrap_or("there is none");
             return Err(GrantError::Unavailable(format!(
                 "no GPU can be given now: {why}; the manager keeps looking"
@@ -191,12 +197,8 @@ impl DecisionInputs<'_> {
             &requested(&create.asked, self.rules.placement),
         )?;
         self.check_returns(grant_table, &gpus)?;
-        let number = grant_table.last_number.checked_add(1).ok_or_else(|| {
-            GrantError::Unavailable(
-                "the ledger's numbers are used up; give the manager a new state".to_owned(),
-            )
-        })?;
-        let grant = Arc::new(new_grant(create, number, gpus, self.unix_ms));
+        let id = new_id(grant_table, create)?;
+        let grant = Arc::new(new_grant(create, id, gpus, self.unix_ms));
         grant_table.put(Arc::clone(&grant));
         grant_table.revision += 1;
         Ok((grant, true))
@@ -244,13 +246,11 @@ impl DecisionInputs<'_> {
 
     /// GPUs of a tenant, each with the memory that is kept for it while it runs.
     pub(super) fn memory_of(&self, grant_table: &GrantTable, id: &str) -> Vec<(GpuUuid, Option<u64>)> {
-        if let Some(grant) = grant_table.by_id(id) {
-            let memory_bytes = grant.kept().memory_bytes;
-            return grant.gpus.iter().map(|gpu| (*gpu, memory_bytes)).collect();
-        }
-        let tenant = self.snapshot.find(id).filter(|tenant| !tenant.is_granted);
-        let devices = tenant.map(|tenant| tenant.devices.as_slice()).unwrap_or_default();
-        devices.iter().map(|device| (device.gpu, Quota::of(&device.config).memory_bytes)).collect()
+        let Some(grant) = grant_table.by_id(id) else {
+            return Vec::new();
+        };
+        let memory_bytes = grant.kept().memory_bytes;
+        grant.gpus.iter().map(|gpu| (*gpu, memory_bytes)).collect()
     }
 
     /// Changes amounts. Returns the grant, and its previous state if this request changed it.
@@ -337,6 +337,7 @@ fn repeated(grant_table: &GrantTable, create: &Create) -> Result<Option<Arc<Gran
     let is_same = grant.amounts == create.amounts
         && is_owned_alike(grant, create)
         && grant.is_suspendable == create.is_suspendable
+        && grant.is_transient == create.is_transient
         && grant.memory_wait_ms == create.memory_wait_ms;
     if is_same && create.asked.is_met_by(&grant.gpus) {
         Ok(Some(Arc::clone(grant)))

@@ -20,7 +20,6 @@ use crate::grant::{Grant, GrantId};
 use crate::grant_devices::GrantDevices;
 use crate::grant_table::GrantTable;
 use crate::ledger::Ledger;
-use crate::observe::SnapshotCache;
 use crate::tenant_directories::TenantDirectories;
 use step::{Answer, Step, answer};
 
@@ -64,7 +63,6 @@ pub(super) struct GrantWriter {
     pub(super) device_failure: Option<String>,
     pub(super) shared: Arc<Shared>,
     pub(super) inventory: watch::Receiver<Arc<Inventory>>,
-    pub(super) snapshots: Arc<SnapshotCache>,
     pub(super) events: Arc<Events>,
     pub(super) runtime: tokio::runtime::Handle,
 }
@@ -122,10 +120,6 @@ impl GrantWriter {
     /// Applies a command to the table of grants. Returns the step to be done then; `None` for a tick.
     fn decide(&mut self, next: &mut GrantTable, command: Command) -> Option<Step> {
         let inventory = Arc::clone(&self.inventory.borrow());
-        let snapshot = match command {
-            Command::Tick => self.snapshots.last(),
-            _ => self.snapshots.fresh(),
-        };
         let rules = *self.shared.rules.lock();
         let bounds = Arc::clone(&self.shared.bounds.lock());
         let returning = self.shared.returns.current();
@@ -133,7 +127,6 @@ impl GrantWriter {
             rules: &rules,
             bounds: &bounds,
             inventory: &inventory,
-            snapshot: &snapshot,
             pending: &self.pending,
             returning: &returning,
             unix_ms: unix_ms(),

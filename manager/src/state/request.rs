@@ -29,6 +29,8 @@ pub struct Create {
     pub is_suspendable: bool,
     /// Longest wait of an allocation for room (ms); `None`: as long as is usual.
     pub memory_wait_ms: Option<u32>,
+    /// Whether it ends when no process uses it any more.
+    pub is_transient: bool,
 }
 
 /// The GPUs that a caller asks for.

@@ -73,7 +73,6 @@ mod tests {
     use crate::admission::Rules;
     use crate::gpu::{Gpu, Inventory};
     use crate::grant::Holder;
-    use crate::observe::Snapshot;
     use crate::state::{Asked, Create, Resize};
 
     const GIB: u64 = 1 << 30;
@@ -98,6 +97,7 @@ mod tests {
             owner: None,
             is_suspendable: true,
             memory_wait_ms: None,
+            is_transient: false,
         }
     }
 
@@ -128,7 +128,6 @@ mod tests {
             rules: &rules,
             bounds: &Bounds::default(),
             inventory: &inventory,
-            snapshot: &Snapshot::default(),
             pending: &BTreeMap::new(),
             returning,
             unix_ms: 0,

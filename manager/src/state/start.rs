@@ -14,7 +14,6 @@ use thiserror::Error;
 use tokio::sync::{broadcast, mpsc, watch};
 use tracing::info;
 use vcuda_region::directory;
-use vcuda_region::process::Identity;
 
 use super::decide::{Held, PendingLimits};
 use super::grant_writer::{Command, GrantWriter};
@@ -22,6 +21,7 @@ use super::returns::Returns;
 use super::{BEHIND, Grants, Shared, TICK, WAITING};
 use crate::events::{Events, Severity, unix_ms};
 use crate::gpu::Inventory;
+use crate::grant::Grant;
 use crate::grant_devices::GrantDevices;
 use crate::grant_table::GrantTable;
 use crate::ledger::{self, Disk, Ledger, LedgerError, Loaded};
@@ -92,10 +92,8 @@ pub fn start(
     }
     let devices = Arc::new(tidied_devices(settings, &directories, &grant_table, events));
     let (pending, leftovers) = restore_directories(&grant_table, &directories, found, events);
-    // Removes directories that killed managers left half made or half removed.
-    if let Ok(me) = Identity::current() {
-        let _ = directory::remove_dead(&settings.root, &me);
-    }
+    // What cannot be removed is tried again at the next start.
+    let _ = directory::remove_remains(&settings.root);
 
     let shared = Arc::new(Shared {
         grant_table: Mutex::new(Arc::clone(&grant_table)),
@@ -119,7 +117,6 @@ pub fn start(
         device_failure: None,
         shared: Arc::clone(&shared),
         inventory: inventory.clone(),
-        snapshots: Arc::clone(&snapshots),
         events: Arc::clone(events),
         runtime: tokio::runtime::Handle::current(),
     };
@@ -179,7 +176,7 @@ fn claim(root: &Path) -> Result<Flock<File>, StartError> {
     builder.create(root).map_err(|error| StartError::Root(root.to_owned(), error))?;
     let path = root.join(LOCK);
     let mut lock = ledger::lock(&path).map_err(|error| match error {
-        LedgerError::Locked(root) => StartError::Running(root, holder(&path)),
+        LedgerError::Locked(locked) => StartError::Running(locked, holder(root)),
         error => error.into(),
     })?;
     // For a second manager's message alone: a disk that is full makes no difference.
@@ -188,9 +185,9 @@ fn claim(root: &Path) -> Result<Flock<File>, StartError> {
     Ok(lock)
 }
 
-/// PID of the manager that holds the lock, as it wrote it there.
-fn holder(lock: &Path) -> Option<u32> {
-    fs::read_to_string(lock).ok()?.parse().ok()
+/// PID of the manager that holds the lock of `root`, or was the last one, as it wrote it there.
+pub(crate) fn holder(root: &Path) -> Option<u32> {
+    fs::read_to_string(root.join(LOCK)).ok()?.parse().ok()
 }
 
 /// A manager's PID in a message.
@@ -222,7 +219,12 @@ struct Rebuilt {
 /// The table of grants to start with, and what is to be done.
 fn restore_table(loaded: Loaded, found: &[Found], events: &Events) -> (GrantTable, Rebuilt) {
     let (mut grant_table, why, highest) = match loaded {
-        Loaded::Absent if found.is_empty() => return (GrantTable::default(), Rebuilt::default()),
+        // Nothing is lost where there are only runs of a user's own manager.
+        Loaded::Absent
+            if found.iter().all(|one| one.grant.as_ref().is_ok_and(|grant| grant.is_transient)) =>
+        {
+            (GrantTable::default(), None, 0)
+        }
         Loaded::Absent => (GrantTable::default(), Some("is gone".to_owned()), 0),
         Loaded::Damaged { damage, aside, highest_number } => (
             GrantTable::default(),
@@ -232,7 +234,6 @@ fn restore_table(loaded: Loaded, found: &[Found], events: &Events) -> (GrantTabl
         Loaded::Sound(grant_table) => (grant_table, None, 0),
     };
     let written = grant_table.last_number;
-    let mut adopted = 0;
     // The newest first: of two grants with one key it is the living one.
     let mut candidates: Vec<_> = found
         .iter()
@@ -242,18 +243,14 @@ fn restore_table(loaded: Loaded, found: &[Found], events: &Events) -> (GrantTabl
             let known = grant_table.by_number(grant.number);
             let is_newer =
                 known.is_some_and(|known| grant.id == known.id && grant.generation > known.generation);
-            why.is_some() || grant.number > written || is_newer
+            why.is_some() || grant.number > written || is_newer || is_run(&grant_table, grant)
         })
         .collect();
     candidates.sort_by_key(|grant| std::cmp::Reverse(grant.number));
-    for grant in candidates {
-        if grant_table.by_key(&grant.key).is_none_or(|known| known.number == grant.number) {
-            grant_table.put(Arc::new(grant.clone()));
-            adopted += 1;
-        }
-    }
+    let (adopted, runs) = adopt(&mut grant_table, candidates);
     if why.is_none() && adopted == 0 {
-        return (grant_table, Rebuilt::default());
+        grant_table.revision += u64::from(runs > 0);
+        return (grant_table, Rebuilt { must_write: runs > 0, lost_cordons: None });
     }
     let numbers = found.iter().filter_map(|found| crate::grant_table::number_of(&found.name));
     // Every number that the lost ledger gave is below the seconds since 1970, as numbers begin at 1.
@@ -276,6 +273,29 @@ fn restore_table(loaded: Loaded, found: &[Found], events: &Events) -> (GrantTabl
     );
     events.say(Severity::Error, "VcudaLedgerRebuilt", text, None);
     (grant_table, Rebuilt { must_write: true, lost_cordons })
+}
+
+/// Adds the grants of these directories whose keys are free. Returns the number of grants and of runs among them.
+fn adopt(grant_table: &mut GrantTable, candidates: Vec<&Grant>) -> (usize, usize) {
+    let (mut adopted, mut runs) = (0, 0);
+    for grant in candidates {
+        let mut grant = grant.clone();
+        let is_run = is_run(grant_table, &grant);
+        if is_run && grant_table.by_number(grant.number).is_some() {
+            grant.number = grant_table.last_number.saturating_add(1);
+        }
+        if grant_table.by_key(&grant.key).is_none_or(|known| known.number == grant.number) {
+            grant_table.put(Arc::new(grant));
+            adopted += usize::from(!is_run);
+            runs += usize::from(is_run);
+        }
+    }
+    (adopted, runs)
+}
+
+/// Whether this is a run of another manager of this root, which a user's own manager and a node's hand on to each other.
+fn is_run(grant_table: &GrantTable, grant: &Grant) -> bool {
+    grant.is_transient && grant_table.by_id(grant.id.as_str()).is_none()
 }
 
 /// Makes the directory of each grant, and removes directories without a grant. Returns what could not be done yet.

@@ -4,8 +4,6 @@ use core::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::limits::OpenError;
-use crate::slots::SlotsFull;
 use crate::{GpuUuid, MAX_DEVICES};
 
 /// The error if a tenant's directory cannot be made or used.
@@ -19,16 +17,8 @@ pub enum DirectoryError {
     OutOfRange(GpuUuid),
     /// The path is a link or no directory, or others could write there.
     Unsafe(PathBuf),
-    /// The directory belongs to a tenant of the node's manager.
-    Granted(PathBuf),
     /// Another program keeps a lock on the directory.
     Busy(PathBuf),
-    /// Memory that a dead run of this name has exported is kept on this GPU, which the new run has not.
-    Left(PathBuf, GpuUuid),
-    /// The files of a living run cannot be used.
-    Open(OpenError),
-    /// The living run of this name has no free slot.
-    Full(PathBuf),
     /// The file system refused.
     Io(PathBuf, io::Error),
 }
@@ -62,17 +52,7 @@ impl fmt::Display for DirectoryError {
                     path.display()
                 )
             }
-            Self::Granted(path) => {
-                write!(f, "{} belongs to a tenant of the node's manager; choose another name", path.display())
-            }
             Self::Busy(path) => write!(f, "another program holds the lock on {}; try again", path.display()),
-            Self::Left(path, uuid) => write!(
-                f,
-                "{}: another process keeps memory that a run of this name has exported on {uuid}; give this run that GPU, or another name",
-                path.display()
-            ),
-            Self::Open(error) => error.fmt(f),
-            Self::Full(path) => write!(f, "{}: {SlotsFull}", path.display()),
             Self::Io(path, error) => {
                 write!(
                     f,
@@ -87,7 +67,6 @@ impl fmt::Display for DirectoryError {
 impl std::error::Error for DirectoryError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Self::Open(error) => Some(error),
             Self::Io(_, error) => Some(error),
             _ => None,
         }

@@ -1,7 +1,4 @@
-//! Directories that the node's manager owns. They have a file `grant`: its record of the tenant's pod and container.
-//!
-//! No other program removes, replaces or joins them ([`super::Directory::create_or_join`], [`super::remove_dead`]). They live
-//! as long as the grant, not as long as a process.
+//! Creation and removal of directories by their manager. Each has a file `grant`: the manager's record of the tenant.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -12,7 +9,7 @@ use super::create::{make_files, new_file};
 use super::in_use::has_living_slots;
 use super::remove::{remove, set_aside};
 use super::users::{home, locate};
-use super::{DirectoryError, Tenant, open_directory, permit};
+use super::{Directory, DirectoryError, Tenant, open_directory, permit};
 use crate::layout::UsageFile;
 use crate::open::version_of;
 use crate::process::Identity;
@@ -33,33 +30,36 @@ pub fn is_granted(directory: &Path) -> bool {
     }
 }
 
-/// Makes the directory with `limits`, `usage` and `grant`, whole or not at all. `user`: whose own grant it is, who may then use it on
-/// the host, too. `now_ns`: `CLOCK_MONOTONIC`.
-///
-/// # Errors
-/// As [`super::Directory::create_or_join`]; `AlreadyExists` in [`DirectoryError::Io`] if the name is taken.
-pub fn create_granted(
-    root: &Path,
-    tenant: &Tenant,
-    grant: &[u8],
-    user: Option<u32>,
-    now_ns: u64,
-) -> Result<PathBuf, DirectoryError> {
-    tenant.check()?;
-    let path = home(root, user)?.join(&tenant.name);
-    let new = root.join("containers").join(format!(".new-grant-{}", tenant.name));
-    // Remains of a killed manager. There is only one manager.
-    discard(&new)?;
-    let made = make_files(&new, tenant, now_ns).and_then(|lock| {
-        write_record(&new, grant)?;
-        permit(&new, 0o755)?;
-        sys::rename_new(&new, &path).map(|()| lock)
-    });
-    match made {
-        Ok(_) => Ok(path),
-        Err(error) => {
-            let _ = discard(&new);
-            Err(DirectoryError::Io(new, error))
+impl Directory {
+    /// Makes the directory with `limits`, `usage` and `grant`, whole or not at all. `user`: whose own grant it is, who may then use it
+    /// on the host, too. `now_ns`: `CLOCK_MONOTONIC`.
+    ///
+    /// # Errors
+    /// A bad name, a root that others can write, a full or read-only disk: see [`DirectoryError`]; `AlreadyExists` in
+    /// [`DirectoryError::Io`] if the name is taken.
+    pub fn create(
+        root: &Path,
+        tenant: &Tenant,
+        grant: &[u8],
+        user: Option<u32>,
+        now_ns: u64,
+    ) -> Result<Self, DirectoryError> {
+        tenant.check()?;
+        let path = home(root, user)?.join(&tenant.name);
+        let new = root.join("containers").join(format!(".new-grant-{}", tenant.name));
+        // Remains of a killed manager. There is only one manager.
+        discard(&new)?;
+        let made = make_files(&new, tenant, now_ns).and_then(|lock| {
+            write_record(&new, grant)?;
+            permit(&new, 0o755)?;
+            sys::rename_new(&new, &path).map(|()| lock)
+        });
+        match made {
+            Ok(lock) => Ok(Self { path, lock }),
+            Err(error) => {
+                let _ = discard(&new);
+                Err(DirectoryError::Io(new, error))
+            }
         }
     }
 }

@@ -44,7 +44,7 @@ pub(super) fn is_linked(path: &Path, lock: &File) -> bool {
 
 /// Whether a process other than the calling one was started with this directory in its environment. A daemon closes
 /// inherited descriptors, and may use a GPU only later.
-fn is_in_an_environment(path: &Path) -> bool {
+pub(super) fn is_in_an_environment(path: &Path) -> bool {
     let mut meant = ENV_DIRECTORY.as_bytes().to_vec();
     meant.push(b'=');
     meant.extend_from_slice(path.as_os_str().as_bytes());

@@ -1,5 +1,5 @@
 //! Exported memory of a tenant whose processes have all ended. It stays charged to the tenant until its release is proved (I18): the
-//! directory stays, and the next run of the name starts with it.
+//! directory stays, and the next run of the name joins it.
 
 use core::mem::offset_of;
 use std::fs::File;
@@ -8,12 +8,10 @@ use std::os::fd::AsRawFd;
 use parking_lot::Mutex;
 
 use super::descriptors::{is_listed, is_locked, open};
-use super::record::Payer;
-use super::state::{LIVE, State};
+use super::state::State;
 use super::{ObjectKey, ObjectRecord, Outlives};
 use crate::DeviceIndex;
 use crate::ledger::COUNTABLE_BYTES;
-use crate::slots::Slot;
 use crate::usage_reader::word;
 
 /// This process's own description of each inode. None is closed again: with it, the locks that the driver's library has in this
@@ -71,17 +69,5 @@ impl Left {
         };
         let (_, file) = descriptions.get(at)?;
         is_locked(file.as_raw_fd(), self.key.lock_offset())
-    }
-}
-
-impl Slot<'_> {
-    /// Counts an object of an earlier run, on `device` of this one. It counts by itself; no process holds it.
-    pub(crate) fn inherit(&self, left: &Left, device: DeviceIndex) {
-        let objects = self.usage().objects();
-        let object = (left.key, left.bytes);
-        if let Some(place) = objects.insert(self.index(), device.get(), object, Payer::NONE, LIVE) {
-            objects.entry(place).1.set_outlives(left.outlives);
-            objects.remove_holder(place, self.index());
-        }
     }
 }

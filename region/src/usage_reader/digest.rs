@@ -104,7 +104,9 @@ mod tests {
             memory_wait_ms: None,
         };
         let me = Identity::current().unwrap();
-        let (directory, _) = Directory::create_or_join(root.path(), &tenant, &me, 1).unwrap();
+        let directory = Directory::create(root.path(), &tenant, b"", None, 1).unwrap();
+        let first = Usage::open(directory.path()).unwrap();
+        let _first = first.claim(&me).unwrap();
         let reader = UsageReader::open(directory.path()).unwrap();
         let mut digest = UsageDigest::default();
         let mut look = || {
@@ -117,7 +119,7 @@ mod tests {
         let usage = Usage::open(directory.path()).unwrap();
         let slot = usage.claim(&me).unwrap();
         let device = DeviceIndex::new(0).unwrap();
-        assert_eq!(look(), (true, 3), "a slot was taken");
+        assert_eq!(look(), (true, 4), "a slot was taken");
         slot.reserve(device, 4096, 1 << 30).unwrap().commit();
         assert_eq!(look(), (true, 3), "memory");
         slot.meter(device).finish(1, 1);

@@ -1,4 +1,4 @@
-//! A tenant's directory on a real file system: made, joined, refused, removed, by living and by killed processes.
+//! A tenant's directory on a real file system: made, entered, refused, removed, with living and with killed processes.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod contents;
@@ -15,7 +15,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use vcuda_quota::DeviceConfig;
 use vcuda_region::clock::now_ns;
-use vcuda_region::directory::{Directory, Origin, Tenant};
+use vcuda_region::directory::{Directory, Tenant};
 use vcuda_region::limits::{Limits, LimitsWriter};
 use vcuda_region::process::Identity;
 use vcuda_region::{DeviceIndex, GpuUuid};
@@ -36,8 +36,8 @@ fn root() -> tempfile::TempDir {
     tempfile::Builder::new().permissions(fs::Permissions::from_mode(0o700)).tempdir().unwrap()
 }
 
-fn make(root: &Path, name: &str) -> (Directory, Origin) {
-    Directory::create_or_join(root, &tenant(name), &Identity::current().unwrap(), now_ns()).unwrap()
+fn make(root: &Path, name: &str) -> Directory {
+    Directory::create(root, &tenant(name), b"", None, now_ns()).unwrap()
 }
 
 fn device(index: usize) -> DeviceIndex {

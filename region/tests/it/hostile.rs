@@ -73,7 +73,7 @@ proptest! {
             is_suspendable: false,
             memory_wait_ms: None,
         };
-        let (directory, _) = Directory::create_or_join(root.path(), &tenant, &me, now_ns()).unwrap();
+        let directory = Directory::create(root.path(), &tenant, b"", None, now_ns()).unwrap();
         let path = directory.path();
         let view = ProcessView::new(me);
         for (at, bytes) in &usage_scribbles {
@@ -107,8 +107,9 @@ proptest! {
             prop_assert_eq!(limits.memory_limit_bytes(device), Ok(1 << 30));
             prop_assert_eq!(limits.config(device).unwrap().cap_permille, 300);
         }
+        let path = path.to_owned();
         drop(directory);
-        directory::remove_dead(root.path(), &me).unwrap();
+        directory::lock_unused(&path, &me).unwrap();
     }
 }
 
@@ -118,7 +119,8 @@ fn a_truncated_usage_is_an_error_to_those_who_only_look() {
     let me = Identity::current().unwrap();
     let devices = vec![(GpuUuid::from_bytes([1; 16]), DeviceConfig::new(1 << 30, 300))];
     let tenant = Tenant { name: "a".to_owned(), devices, is_suspendable: false, memory_wait_ms: None };
-    let (directory, _) = Directory::create_or_join(root.path(), &tenant, &me, now_ns()).unwrap();
+    let directory = Directory::create(root.path(), &tenant, b"", None, now_ns()).unwrap();
+    Usage::open(directory.path()).unwrap().claim(&me).unwrap();
     let reader = UsageReader::open(directory.path()).unwrap();
     OpenOptions::new().write(true).open(directory.path().join("usage")).unwrap().set_len(100).unwrap();
     assert!(reader.processes(1, &ProcessView::new(me)).is_err());
@@ -128,10 +130,10 @@ fn a_truncated_usage_is_an_error_to_those_who_only_look() {
 #[test]
 fn limits_that_are_cut_under_a_running_process_are_a_limit_of_nothing() {
     let root = tempfile::Builder::new().permissions(PermissionsExt::from_mode(0o700)).tempdir().unwrap();
-    let me = Identity::current().unwrap();
+    let _me = Identity::current().unwrap();
     let devices = vec![(GpuUuid::from_bytes([1; 16]), DeviceConfig::new(1 << 30, 1000))];
     let tenant = Tenant { name: "a".to_owned(), devices, is_suspendable: false, memory_wait_ms: None };
-    let (directory, _) = Directory::create_or_join(root.path(), &tenant, &me, now_ns()).unwrap();
+    let directory = Directory::create(root.path(), &tenant, b"", None, now_ns()).unwrap();
     let path = directory.path().join("limits");
     let limits = Limits::open(directory.path()).unwrap();
     let mut writer = LimitsWriter::open(directory.path()).unwrap();

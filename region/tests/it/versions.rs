@@ -8,7 +8,7 @@ use std::path::Path;
 
 use vcuda_quota::DeviceConfig;
 use vcuda_region::clock::now_ns;
-use vcuda_region::directory::{self, Directory, DirectoryError, Origin, Tenant};
+use vcuda_region::directory::{self, Directory, Tenant};
 use vcuda_region::layout::{OLDEST_VERSION, VERSION};
 use vcuda_region::limits::{Limits, LimitsWriter, OpenError, WriteError};
 use vcuda_region::process::Identity;
@@ -33,9 +33,9 @@ fn tenant() -> Tenant {
     }
 }
 
-fn made(root: &Path, me: &Identity) -> Directory {
+fn made(root: &Path, _me: &Identity) -> Directory {
     fs::set_permissions(root, PermissionsExt::from_mode(0o700)).unwrap();
-    Directory::create_or_join(root, &tenant(), me, now_ns()).unwrap().0
+    Directory::create(root, &tenant(), b"", None, now_ns()).unwrap()
 }
 
 #[test]
@@ -64,8 +64,7 @@ fn the_files_of_a_release_before_and_after_are_used_to_the_byte() {
         assert!(slot.reserve(device, 1, LIMIT / 2).is_err());
         let reader = UsageReader::open(directory.path()).unwrap();
         assert_eq!(reader.memory(device).unwrap().used_bytes, LIMIT / 2);
-        let (_, origin) = Directory::create_or_join(root.path(), &tenant(), &me, now_ns()).unwrap();
-        assert_eq!(origin, Origin::Joined);
+        assert!(Directory::enter(directory.path()).unwrap().is_some());
         for name in ["limits", "usage"] {
             let bytes = fs::read(directory.path().join(name)).unwrap();
             assert_eq!(bytes[8..12], version.to_ne_bytes(), "its maker's version");
@@ -107,14 +106,11 @@ fn the_files_of_a_release_that_does_not_go_together_are_refused_and_left_alone()
         let change = writer.set_config(device, &DeviceConfig::new(1, 1), now_ns());
         assert!(matches!(change, Err(WriteError::Open(OpenError::Version { .. }))));
         assert!(writer.refresh().is_err());
-        let joined = Directory::create_or_join(root.path(), &tenant(), &me, now_ns());
-        assert!(matches!(joined, Err(DirectoryError::Open(OpenError::Version { .. }))), "{joined:?}");
         assert_eq!(fs::read(directory.path().join("limits")).unwrap(), before);
         // Whether its processes live cannot be told: it is not ours to remove, nor to give to another run.
         let path = directory.path().to_owned();
         drop(directory);
-        assert_eq!(directory::remove_dead(root.path(), &me).unwrap(), 0);
-        assert!(Directory::create_or_join(root.path(), &tenant(), &me, now_ns()).is_err());
+        assert!(directory::lock_unused(&path, &me).unwrap().is_none());
         assert_eq!(fs::read(path.join("limits")).unwrap(), before);
     }
 }

@@ -170,7 +170,9 @@ impl Overhead {
             Figure::AtLeast(bytes) if bytes > device.overhead_bytes() && !self.is_making() => {
                 device.set_overhead(bytes);
             }
-            Figure::AtLeast(_) | Figure::Unknown => {}
+            Figure::AtLeast(_) => {}
+            // A later look finds what changed.
+            Figure::Unknown => device.note_certain(false),
         }
         figure != Figure::Unknown
     }

@@ -47,7 +47,7 @@ fn names_of_tenants_are_completed() {
     assert_eq!(offered(&fixture, &["vcuda", "set", ""]), ["jobs", "web", "web-api"]);
     assert_eq!(offered(&fixture, &["vcuda", "set", "web", "web-"]), ["web-api"]);
     assert_eq!(offered(&fixture, &["vcuda", "run", "--name", ""]), ["jobs"]);
-    assert_eq!(offered(&fixture, &["vcuda", "events", "--container", ""]), ["web-1", "web-api-2"]);
+    assert_eq!(offered(&fixture, &["vcuda", "events", "--container", ""]), ["web-2", "web-api-3"]);
     assert!(offered(&fixture, &["vcuda", "grant", "release", "none"]).is_empty());
     drop(kept);
 }

@@ -16,20 +16,21 @@ fn refused(output: &Output) -> String {
 }
 
 #[test]
-fn set_changes_neither_of_two_tenants_of_one_name() {
+fn no_run_has_the_name_of_a_grant() {
     let fixture = Fixture::new();
     let _manager = fixture.manager();
     succeeded(&vcuda(&fixture, &["grant", "create", "web", "--memory", "2GiB"]));
+    for name in ["web", "web-1"] {
+        let said = refused(&fixture.tenant(&["--memory", "1GiB", "--name", name], "true").output().unwrap());
+        assert!(said.contains(&format!("--name {name}: web-1 is a grant")), "{said}");
+    }
     let set = |name: &str| vcuda(&fixture, &["set", name, "--memory", "3GiB"]);
-    assert!(succeeded(&set("web")).starts_with("web-1 resized"));
-    let mut run = fixture.tenant(&["--memory", "1GiB", "--name", "web"], app("hold", Door::Dlsym));
+    let mut run = fixture.tenant(&["--memory", "1GiB", "--name", "own"], app("hold", Door::Dlsym));
     let _run = holding(&mut run, 100 * MIB);
-    let said = refused(&set("web"));
-    assert!(said.contains("web (of `vcuda run`) and web-1 (a grant)"), "{said}");
-    assert!(succeeded(&set("web-1")).starts_with("web-1 resized"));
-    let mut off = fixture.vcuda(["set", "web", "--memory", "3GiB"]);
-    let said = succeeded(&off.env("VCUDA_MANAGER", "off").output().unwrap());
-    assert!(said.starts_with("web resized"), "{said}");
+    assert!(succeeded(&set("web")).starts_with("web-1 resized"));
+    assert!(succeeded(&set("own")).starts_with("own resized"));
+    let said = refused(&vcuda(&fixture, &["grant", "create", "own", "--memory", "1GiB"]));
+    assert!(said.contains("own has it"), "{said}");
 }
 
 #[test]

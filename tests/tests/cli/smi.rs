@@ -203,7 +203,6 @@ fn processes_are_told_in_nvidia_smis_form() {
     assert_eq!(lines.next(), None);
 }
 
-/// Shares of GPU time need two looks, a second apart.
 #[test]
 fn what_has_no_shares_is_told_at_once() {
     let fixture = Fixture::new();
@@ -226,9 +225,6 @@ fn what_has_no_shares_is_told_at_once() {
     ] {
         assert!(is_at_once(args), "{args:?}");
     }
-    let begun = Instant::now();
-    told(&fixture, &["smi", "--query-tenants=cores.used"]);
-    assert!(begun.elapsed() >= Duration::from_secs(1));
 }
 
 #[test]

@@ -70,8 +70,8 @@ fn a_claim_of_many_contexts_costs_its_own_tenant_alone() {
 fn a_busy_map_without_work_changes_no_neighbours_share_and_is_reported() {
     let mut lab = Lab::new(&app("saturate", Door::Dlsym), "").unwrap();
     lab.start_manager("").unwrap();
-    for quota in [["--cores", "30"], ["--cores", "60"], ["--cores", "10"]] {
-        let load = Load { quota: &quota, program: KERNELS, processes: 1 };
+    for cores in ["30", "60", "10"] {
+        let load = Load { quota: &["--memory", "4GiB", "--cores", cores], program: KERNELS, processes: 1 };
         lab.start(load).unwrap();
     }
     // What it had queued runs, and is charged; then it does nothing.

@@ -10,12 +10,12 @@
 )]
 
 mod accuracy;
-mod arbiters;
 mod capture;
 mod jumps;
 mod lies;
 mod long_kernels;
 mod metered;
+mod own_manager;
 mod policies;
 mod ranks;
 mod schedule_fuzz;

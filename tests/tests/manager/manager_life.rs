@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use vcuda_machine::{Faults, Xid};
-use vcuda_tests::{Door, Fixture, Running, app, eventually, succeeded, text};
+use vcuda_tests::{Fixture, Running, eventually, succeeded, text};
 
 #[test]
 fn sigterm_ends_it_with_status_0() {
@@ -94,66 +94,6 @@ fn sighup_reads_the_configuration_again() {
     says("the configuration was read again");
     manager.signal(libc::SIGTERM);
     assert_eq!(manager.finish().code(), Some(0));
-}
-
-/// PIDs of standbys under this root, whoever is their parent.
-fn standbys(root: &Path) -> Vec<u32> {
-    let is_one = |pid: &u32| {
-        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        let words: Vec<&[u8]> = line.split(|byte| *byte == 0).collect();
-        let root = root.as_os_str().as_encoded_bytes();
-        words.contains(&b"--standby".as_slice()) && words.contains(&root)
-    };
-    let pids = fs::read_dir("/proc").unwrap().flatten();
-    let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    pids.filter(is_one).collect()
-}
-
-#[test]
-fn a_manager_that_ends_while_tenants_run_leaves_a_standby() {
-    let fixture = Fixture::new();
-    let root = fixture.runtime().join("vcuda");
-    let soon = |what: &str, holds: &dyn Fn() -> bool| eventually(what, Duration::from_secs(20), holds);
-    let mut manager = fixture.manager();
-    succeeded(
-        &fixture.vcuda(["grant", "create", "a", "--memory", "1GiB", "--cores", "30"]).output().unwrap(),
-    );
-    // No container is in use.
-    manager.signal(libc::SIGTERM);
-    assert_eq!(manager.finish().code(), Some(0));
-    assert_eq!(standbys(&root), [0; 0]);
-    drop(manager);
-
-    let mut manager = fixture.manager();
-    let mut command = fixture.vcuda(["run", "--sim", "--grant", "a", "--"]);
-    command.arg(app("saturate", Door::Dlsym)).args(["600", "1000000"]);
-    let mut program = Running::start(&mut command);
-    program.wait_for("started");
-    let beat = || fs::read(root.join("containers/a-1/limits")).unwrap()[176..184].to_vec();
-    let beats = || {
-        let before = beat();
-        soon("a process arbitrates", &|| beat() != before);
-    };
-    beats();
-    manager.signal(libc::SIGTERM);
-    assert_eq!(manager.finish().code(), Some(0), "{}", manager.log());
-    soon("one is left behind", &|| standbys(&root).len() == 1);
-    for _ in 0..5 {
-        beats();
-    }
-    drop(manager);
-    // It ends for the next manager, and is not needed twice.
-    let mut manager = fixture.manager();
-    soon("it has left", &|| standbys(&root).is_empty());
-    beats();
-    manager.signal(libc::SIGTERM);
-    assert_eq!(manager.finish().code(), Some(0));
-    // Its command line is empty shortly after the start.
-    soon("one is left behind again", &|| standbys(&root).len() == 1);
-    beats();
-    // No standby is left without processes either.
-    drop(program);
-    soon("it has ended with the last program", &|| standbys(&root).is_empty());
 }
 
 #[test]

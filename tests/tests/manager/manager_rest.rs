@@ -15,7 +15,6 @@ use vcuda_tests::{Door, Fixture, Running, app, eventually, succeeded};
 /// Time after which an idle tenant rests (two seconds), and a little more. It is real time, as the manager does not take part in
 /// virtual time.
 const REST: Duration = Duration::from_secs(3);
-const TIMEOUT: Duration = Duration::from_secs(20);
 /// Time limit from a first launch to the arbiter's notice on a busy machine: well below the ten seconds after which it
 /// would check a resting tenant by itself.
 const NOTICED: Duration = Duration::from_secs(4);
@@ -121,27 +120,5 @@ fn tenants_that_begin_after_a_long_rest_are_held_and_arbitrated_at_once() {
         let most = elapsed.mul_f64(0.33) + Duration::from_millis(150);
         assert!(served <= most, "{key}: {served:?} of {most:?}");
         assert!(served >= Duration::from_millis(300), "{key}: {served:?}");
-    }
-}
-
-#[test]
-fn a_manager_that_is_ended_right_after_a_tenants_start_leaves_a_standby() {
-    for round in 0..6 {
-        let fixture = Fixture::new();
-        let mut manager = fixture.manager();
-        grant(&fixture, "a", &["--memory", "1GiB", "--cores", "30"]);
-        if round % 2 == 1 {
-            sleep(Duration::from_millis(700));
-        }
-        let program = run(&fixture, "a", "saturate", &["600", "1000000"], "started");
-        manager.signal(libc::SIGTERM);
-        assert_eq!(manager.finish().code(), Some(0), "{}", manager.log());
-        assert!(manager.log().contains("a standby divides GPU time"), "round {round}: {}", manager.log());
-        let limits = fixture.runtime().join("vcuda/containers/a-1");
-        let beat = || Limits::read(&limits).unwrap().arbiter_beat_ns();
-        let before = beat();
-        let what = format!("it beats, round {round}");
-        eventually(&what, TIMEOUT, || beat() != before);
-        drop(program);
     }
 }

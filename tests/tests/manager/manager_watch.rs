@@ -2,23 +2,20 @@
 
 use std::fs;
 use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, symlink};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use vcuda_manager::controller::Controller;
 use vcuda_manager::observe::{self, Observatory, Process, Snapshot};
-use vcuda_manager::reaper::Cleaner;
 use vcuda_manager::registration::Registrar;
 use vcuda_region::DeviceIndex;
 use vcuda_region::usage_reader::UsageReader;
-use vcuda_tests::{Door, Fixture, MIB, Running, Tenant, app, eventually};
+use vcuda_tests::{Door, Fixture, GIB, MIB, Running, Tenant, app, eventually};
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 const HELD: u64 = 100 * MIB;
 
 struct Manager {
-    root: PathBuf,
     registrar: Registrar,
     observatory: Observatory,
 }
@@ -31,7 +28,7 @@ impl Manager {
         let no_process = |_: &_| Ok(Vec::new());
         let registrar = Registrar::start(&root, Box::new(no_process)).unwrap();
         let observatory = Observatory::start(&root, Arc::clone(registrar.registry())).unwrap();
-        Manager { root, registrar, observatory }
+        Manager { registrar, observatory }
     }
 
     fn snapshot(&self) -> Arc<Snapshot> {
@@ -70,8 +67,8 @@ fn holds(tenant: &observe::Tenant, running: &Running) -> bool {
 fn a_process_is_seen_until_it_is_killed_and_its_memory_with_it() {
     let fixture = Fixture::new();
     let manager = Manager::start(&fixture);
-    let tenant = fixture.keep("a", &["--memory", "4GiB"]);
-    manager.sees("the shell that holds a slot", "a", |a| a.processes.len() == 1 && !a.attached);
+    let tenant = fixture.made("a", 4 * GIB);
+    manager.sees("it before its first process", "a", |a| a.processes.is_empty() && !a.attached);
     let mut one = holder(&tenant);
     let two = holder(&tenant);
     manager.sees("both", "a", |a| holds(a, &one) && holds(a, &two) && a.devices[0].used_bytes >= 2 * HELD);
@@ -98,7 +95,7 @@ fn a_process_is_seen_until_it_is_killed_and_its_memory_with_it() {
 fn after_a_restart_of_the_manager_processes_register_again() {
     let fixture = Fixture::new();
     let manager = Manager::start(&fixture);
-    let tenant = fixture.keep("a", &["--memory", "4GiB"]);
+    let tenant = fixture.made("a", 4 * GIB);
     let one = holder(&tenant);
     manager.sees("it", "a", |a| holds(a, &one));
     drop(manager);
@@ -131,7 +128,7 @@ fn pipe(path: &Path) {
 fn a_hostile_tenant_harms_its_own_figures_only() {
     let fixture = Fixture::new();
     let manager = Manager::start(&fixture);
-    let [hostile, other] = ["hostile", "other"].map(|name| fixture.keep(name, &["--memory", "4GiB"]));
+    let [hostile, other] = ["hostile", "other"].map(|name| fixture.made(name, 4 * GIB));
     let (one, two) = (holder(&hostile), holder(&other));
     manager.sees("both", "hostile", |a| holds(a, &one));
     manager.sees("both", "other", |a| holds(a, &two));
@@ -175,59 +172,46 @@ fn a_hostile_tenant_harms_its_own_figures_only() {
     eventually("it is forgotten", TIMEOUT, || manager.snapshot().find("hostile").is_none());
 }
 
+/// A manager that is started by hand takes over the runs of a user's own, and gives them back.
 #[test]
-fn who_ends_first_leaves_no_directory_behind() {
+fn runs_go_on_from_one_manager_to_the_other() {
     let fixture = Fixture::new();
-    let manager = Manager::start(&fixture);
-    let _cleaner = Cleaner::start(&manager.root).unwrap();
-    let tenant = fixture.keep("a", &["--memory", "4GiB"]);
-    manager.sees("it", "a", |_| true);
-    drop(tenant);
-    eventually("its directory is removed", TIMEOUT, || manager.snapshot().tenants.is_empty());
+    let start = |name: &str| {
+        let program = app("saturate", Door::Dlsym);
+        let quota = ["--name", name, "--cores", "30", "--memory", "1GiB"];
+        let mut one = Running::start(fixture.tenant(&quota, &program).args(["600", "1000000"]));
+        one.wait_for("started");
+        one
+    };
+    let lock = fixture.runtime().join("vcuda/manager.lock");
+    let manager = || fs::read_to_string(&lock).unwrap();
+    let beats = |names: &[&str]| {
+        let beats = || names.iter().map(|name| beat(name, &fixture)).collect::<Vec<_>>();
+        let before = beats();
+        eventually("all see the beat", TIMEOUT, || {
+            beats().iter().zip(&before).all(|(now, then)| now != then)
+        });
+        let shown = fixture.smi();
+        let tenants = shown["gpus"][0]["tenants"].as_array().unwrap();
+        let shown: Vec<&str> = tenants.iter().map(|tenant| tenant["name"].as_str().unwrap()).collect();
+        assert_eq!(shown, names);
+    };
+    let _one = start("one");
+    beats(&["one"]);
+    let own = manager();
+    let mut node = fixture.manager();
+    assert_eq!(manager(), node.pid().to_string());
+    let _two = start("two");
+    beats(&["one", "two"]);
+    node.signal(libc::SIGTERM);
+    assert!(node.finish().success());
+    let _three = start("three");
+    beats(&["one", "three", "two"]);
+    assert!(manager() != own && manager() != node.pid().to_string());
 }
 
 /// Time of an arbiter's last step, from a tenant's `limits`.
 fn beat(tenant: &str, fixture: &Fixture) -> Vec<u8> {
     let limits = fixture.runtime().join("vcuda/containers").join(tenant).join("limits");
     fs::read(limits).unwrap()[176..184].to_vec()
-}
-
-fn arbiters(fixture: &Fixture) -> usize {
-    let root = format!("XDG_RUNTIME_DIR={}", fixture.runtime().display());
-    let is_one = |process: &fs::DirEntry| {
-        let read = |file| fs::read(process.path().join(file)).unwrap_or_default();
-        read("cmdline").split(|byte| *byte == 0).nth(1) == Some(b"arbiter")
-            && read("environ").split(|byte| *byte == 0).any(|one| one == root.as_bytes())
-    };
-    fs::read_dir("/proc").unwrap().flatten().filter(is_one).count()
-}
-
-#[test]
-fn the_manager_takes_over_from_the_users_arbiter_and_gives_back() {
-    let fixture = Fixture::new();
-    let start = |name: &str| {
-        let program = app("saturate", Door::Dlsym);
-        let quota = ["--name", name, "--cores", "30"];
-        let mut one = Running::start(fixture.tenant(&quota, &program).args(["600", "1000000"]));
-        one.wait_for("started");
-        one
-    };
-    let _one = start("one");
-    eventually("the user's two", TIMEOUT, || arbiters(&fixture) == 2);
-    let controller = Controller::start(&fixture.runtime().join("vcuda")).unwrap();
-    eventually("they have left", TIMEOUT, || arbiters(&fixture) == 0);
-    let beats = || {
-        let before = beat("one", &fixture);
-        eventually("it beats", TIMEOUT, || beat("one", &fixture) != before);
-    };
-    beats();
-    assert!(controller.beat_ns() > 0);
-    // While it runs, no other one starts.
-    let _two = start("two");
-    beats();
-    assert_eq!(arbiters(&fixture), 0);
-    drop(controller);
-    let _three = start("three");
-    eventually("the user's two again", TIMEOUT, || arbiters(&fixture) == 2);
-    beats();
 }

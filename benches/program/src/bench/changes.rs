@@ -1,9 +1,11 @@
 //! Delay until a share is reached: after idleness, and after a change.
 
+use std::path::Path;
 use std::time::Duration;
 
 use vcuda_figures::{STEP_NS, first_there};
 use vcuda_region::clock;
+use vcuda_region::limits::LimitsWriter;
 
 use super::plan::{CHANGED, Plan, WARM_UP};
 use super::report::ChangeReport;
@@ -12,8 +14,7 @@ use crate::fixture::protocol::{Request, Work};
 use crate::fixture::record::{Record, Served};
 use crate::fixture::{Fixture, Tenant};
 use vcuda_cli::failure::{Failure, failed};
-use vcuda_cli::set;
-use vcuda_quota::{CoreShare, QuotaChange};
+use vcuda_quota::{CoreShare, Quota};
 
 /// Duration of idleness, and interval between two changes.
 const IDLE: Duration = Duration::from_secs(1);
@@ -74,8 +75,7 @@ impl Changes<'_> {
         let mut times_ms = Vec::new();
         for share in [other, first].into_iter().cycle().take(2 * self.plan.changes as usize) {
             let begin_ns = clock::now_ns();
-            let change = QuotaChange { cores_permille: Some(share.0), ..QuotaChange::default() };
-            set::write(&directory, &change)?;
+            set_share(&directory, share)?;
             let felt = |got: f64| (got - fraction(share)).abs() <= FELT;
             times_ms.push(self.watch(&mut tenant, |looks| ms_until(begin_ns, looks, felt))?);
             self.interrupt.sleep(BETWEEN)?;
@@ -138,6 +138,17 @@ fn ms_since_begun(looks: &[Served], is_there: impl Fn(f64) -> bool) -> Option<f6
 
 fn fraction(share: CoreShare) -> f64 {
     f64::from(share.0) / 1000.0
+}
+
+/// Changes a tenant's share as the manager does.
+fn set_share(directory: &Path, share: CoreShare) -> Result<(), Failure> {
+    let mut writer = LimitsWriter::open(directory).map_err(failed)?;
+    let devices: Vec<_> = writer.limits().devices().map(|(device, _)| device).collect();
+    for device in devices {
+        let config = Quota::fixed(None, share.0).config();
+        writer.set_config(device, &config, clock::now_ns()).map_err(failed)?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

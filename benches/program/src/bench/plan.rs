@@ -10,7 +10,7 @@ use vcuda_quota::CoreShare;
 
 /// Window over which a share is measured.
 pub(super) const WINDOW: Duration = Duration::from_secs(1);
-/// Time for limiter and arbiter to learn the tenants' kernels.
+/// Time for limiter and manager to learn the tenants' kernels.
 pub(super) const WARM_UP: Duration = Duration::from_millis(1500);
 const SECONDS: u32 = 3;
 const QUICK_SECONDS: u32 = 2;

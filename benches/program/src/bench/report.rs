@@ -126,7 +126,7 @@ pub(super) struct RunningReport {
     pub(super) programs_cpu_percent: f64,
     /// Part beyond the use of the same program without the shim for as much work.
     pub(super) shim_cpu_percent: f64,
-    /// Use of the arbiter and its standby.
+    /// Use of the manager.
     pub(super) arbiter_cpu_percent: f64,
     /// Number of waits with a predicted end. The delay of the launch after it follows as median and 99th percentile, up to
     /// half above the true value; absent without waits, or if above 16 ms.

@@ -1,4 +1,4 @@
-//! Cost of running tenants: processor time of their processes and of the arbiter, compared with the same program without
+//! Cost of running tenants: processor time of their processes and of the manager, compared with the same program without
 //! the shim, and the delay of launches after a wait.
 
 use std::thread;
@@ -81,13 +81,13 @@ impl Costs<'_> {
             }
             Ok::<_, Failure>(sum)
         };
-        let arbiter = || self.fixture.arbiters().iter().map(|pid| cpu_ns(*pid)).sum::<u64>();
+        let manager = || Ok::<_, Failure>(cpu_ns(self.fixture.manager_pid()?));
         let before = std::cell::Cell::new((LatenessUse::default(), 0));
         let (used, elapsed_ns, naps) = self.run_from(&mut programs, || {
-            before.set((lateness()?, arbiter()));
+            before.set((lateness()?, manager()?));
             Ok(())
         })?;
-        let (late_before, arbiter_before) = before.get();
+        let (late_before, manager_before) = before.get();
         let late = lateness()?.since(&late_before);
         let percent = |ns: f64| ns / elapsed_ns as f64 * 100.0;
         let added_ns = used.cpu_ns as f64 - bare_ns * used.iterations as f64;
@@ -100,7 +100,7 @@ impl Costs<'_> {
             work: USUAL.name,
             programs_cpu_percent: percent(used.cpu_ns as f64),
             shim_cpu_percent: percent(added_ns),
-            arbiter_cpu_percent: percent(arbiter().saturating_sub(arbiter_before) as f64),
+            arbiter_cpu_percent: percent(manager()?.saturating_sub(manager_before) as f64),
             holds: late.waits(),
             late_median_us: us(500),
             late_p99_us: us(990),

@@ -3,27 +3,27 @@
 use super::bars::bars;
 use super::history::History;
 use super::output::Output;
+use crate::fixture::Fixture;
 use vcuda_cli::failure::Failure;
-use vcuda_cli::inventory::Inventory;
+use vcuda_cli::manager_client::{ManagerClient, view};
 use vcuda_cli::render::Snapshot;
-use vcuda_cli::smi::Watch;
 use vcuda_quota::{CoreShare, MemorySize};
 
 /// View of the tenants, as `vcuda smi` shows them.
 #[derive(Debug)]
 pub(crate) struct Live<'a> {
-    inventory: &'a Inventory,
-    watch: Watch,
-    uuid: String,
+    fixture: &'a Fixture,
+    /// The manager, connected at the first look: the first tenant starts it.
+    node: Option<ManagerClient>,
     drawn_lines: usize,
     output: Output,
     history: History,
 }
 
 impl<'a> Live<'a> {
-    /// Bars for the tenants of the GPU `uuid`; the first ones show no shares.
-    pub(crate) fn new(inventory: &'a Inventory, watch: Watch, uuid: String, output: Output) -> Live<'a> {
-        Live { inventory, watch, uuid, drawn_lines: 0, output, history: History::default() }
+    /// Bars for the fixture's tenants.
+    pub(crate) fn new(fixture: &'a Fixture, output: Output) -> Live<'a> {
+        Live { fixture, node: None, drawn_lines: 0, output, history: History::default() }
     }
 
     /// Updates without drawing.
@@ -34,8 +34,14 @@ impl<'a> Live<'a> {
     }
 
     fn snapshot(&mut self) -> Result<Snapshot, Failure> {
-        let mut snapshot = self.watch.look(self.inventory)?;
-        snapshot.gpus.retain(|gpu| gpu.uuid == self.uuid);
+        let node = match self.node.take() {
+            Some(node) => node,
+            None => self.fixture.node()?,
+        };
+        let mut snapshot = view::snapshot(&node)?;
+        self.node = Some(node);
+        let uuid = self.fixture.gpu().uuid.to_string();
+        snapshot.gpus.retain(|gpu| gpu.uuid == uuid);
         Ok(snapshot)
     }
 

@@ -18,7 +18,7 @@ use vcuda_quota::{CoreShare, MemorySize};
 
 /// Allowed distance of a measured share from its cap (thousandths).
 const TOLERANCE_PERMILLE: u32 = 50;
-/// Time for limiter and arbiter to learn the tenants' kernels.
+/// Time for limiter and manager to learn the tenants' kernels.
 const WARM_UP: Duration = Duration::from_secs(2);
 const MEASURE: Duration = Duration::from_secs(6);
 const MEASURE_CHANGED: Duration = Duration::from_secs(4);
@@ -36,7 +36,7 @@ pub(crate) fn play(
 ) -> Result<(), Failure> {
     let unit = fixture.unit_bytes();
     let record = Record::find(fixture)?;
-    let live = Live::new(fixture.inventory(), fixture.watch()?, fixture.gpu().uuid.to_string(), output);
+    let live = Live::new(fixture, output);
     let mut demo = Demo { fixture, interrupt, output, checks, record, live, shown: Vec::new(), unit };
     let mut pair = demo.share()?;
     demo.memory_and_death()?;

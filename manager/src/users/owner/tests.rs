@@ -25,6 +25,7 @@ fn grant(number: u64, owner: u32, memory_gib: Option<u64>, cores_permille: u32, 
         changed_by: None,
         is_suspendable: false,
         memory_wait_ms: None,
+        is_transient: false,
     }
 }
 

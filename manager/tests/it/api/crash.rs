@@ -15,7 +15,6 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use vcuda_manager::grant::{Grant, Holder};
 use vcuda_manager::ledger::{Disk, RealDisk};
-use vcuda_manager::observe::Snapshot;
 use vcuda_manager::state::{Asked, Create, GrantError, Resize};
 use vcuda_quota::Quota;
 use vcuda_quota::pods::bounds::Chosen;
@@ -39,6 +38,7 @@ fn create(key: &str) -> Create {
     Create {
         is_suspendable: false,
         memory_wait_ms: None,
+        is_transient: false,
         request_id: format!("r-{key}"),
         key: key.to_owned(),
         holder: Holder::default(),
@@ -176,7 +176,7 @@ impl Told {
         }
         // No GPU gives more than it has.
         let gpus = inventory(2);
-        for candidate in kept.grants.candidates(&gpus, &Snapshot::default()) {
+        for candidate in kept.grants.candidates(&gpus) {
             assert!(candidate.load.memory_bytes <= candidate.gpu.memory_total_bytes);
         }
         // No directory is without a grant.
@@ -304,7 +304,7 @@ async fn a_failed_change_changes_nothing() {
         assert!(kept.grants.directories().is_present(&made.id));
         // Released amounts are not granted twice.
         let candidates = inventory(2);
-        let candidate = kept.grants.candidates(&candidates, &Snapshot::default());
+        let candidate = kept.grants.candidates(&candidates);
         let taken: u64 = candidate.iter().map(|candidate| candidate.load.memory_bytes).sum();
         assert_eq!(taken, 2 * GIB);
         kept.stop().await;

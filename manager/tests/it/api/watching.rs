@@ -1,18 +1,15 @@
 //! Lists, watches, events, status and the timing of calls, as the proto describes them.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use tonic::{Code, Request};
+use tonic::Request;
 use vcuda_manager::ledger::RealDisk;
-use vcuda_manager::observe::{Device, Observatory, Snapshot, Tenant};
 use vcuda_manager::problems::problem;
 use vcuda_manager_api::v1;
 use vcuda_manager_api::v1::grant_change::Kind;
 use vcuda_manager_api::v1::problem::Part;
-use vcuda_quota::DeviceConfig;
 
-use super::harness::{GIB, Node, amounts, ask, by_id, inventory, next, release, settings, uuid};
+use super::harness::{GIB, Node, amounts, ask, by_id, next, release, settings};
 
 /// Number of timed calls by method and status, from the metrics.
 #[tokio::test]
@@ -45,59 +42,6 @@ async fn calls_are_timed() {
         assert_eq!(counted, Some(calls.to_string().as_str()), "{method} {code}: {page}");
     }
     drop(watched);
-    node.stop().await;
-}
-
-#[tokio::test]
-async fn those_of_vcuda_run_count_and_are_not_owned() {
-    let scratch = tempfile::tempdir().unwrap();
-    let node = Node::start(scratch.path()).await;
-    node.kept.inventory.send_replace(Arc::new(inventory(1)));
-    let device = Device::unused(uuid(1), DeviceConfig::new(20 * GIB, 800));
-    let run = Tenant { id: "run-a".to_owned(), devices: vec![device], ..Tenant::default() };
-    node.kept.snapshots.publish(Arc::new(Snapshot {
-        number: 1,
-        taken_ns: 1,
-        tenants: vec![run],
-        ended: Vec::new(),
-    }));
-    let mut client = node.grants().await;
-    let refused = client.create(ask("a", 5 * GIB, 100)).await.unwrap_err();
-    assert_eq!(refused.code(), Code::ResourceExhausted);
-    assert!(refused.message().contains("4 GiB and 20 % free"), "{refused}");
-    client.create(ask("b", 4 * GIB, 200)).await.unwrap();
-    let mut nodes = node.node().await;
-    let listed = nodes.list_containers(v1::ListContainersRequest::default()).await.unwrap().into_inner();
-    let owned: Vec<_> = listed
-        .containers
-        .iter()
-        .map(|one| (one.id.as_str(), one.grant.is_some(), one.devices.len()))
-        .collect();
-    assert_eq!(owned, [("b-1", true, 1), ("run-a", false, 1)]);
-    node.stop().await;
-}
-
-#[tokio::test]
-async fn a_list_of_gpus_whose_use_may_be_old_reads_no_tenant() {
-    let scratch = tempfile::tempdir().unwrap();
-    let node = Node::start(scratch.path()).await;
-    let snapshots = Arc::clone(&node.kept.snapshots);
-    let _observatory =
-        Observatory::with_cache(&node.settings.root, Arc::default(), Arc::clone(&snapshots)).unwrap();
-    let mut nodes = node.node().await;
-    let mut readings = async |use_may_be_old: bool| {
-        let before = snapshots.last().number;
-        for _ in 0..10 {
-            // Older than what counts as fresh.
-            tokio::time::sleep(Duration::from_millis(60)).await;
-            let request = v1::ListGpusRequest { use_may_be_old, ..v1::ListGpusRequest::default() };
-            nodes.list_gpus(request).await.unwrap();
-        }
-        snapshots.last().number - before
-    };
-    // Idle tenants are read each five seconds in any case.
-    assert!(readings(true).await <= 3);
-    assert!(readings(false).await >= 10);
     node.stop().await;
 }
 

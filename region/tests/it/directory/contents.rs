@@ -8,20 +8,19 @@ use std::sync::atomic::Ordering;
 use vcuda_limiter::token_bucket::Pace;
 use vcuda_quota::{DeviceConfig, Policy};
 use vcuda_region::clock::now_ns;
-use vcuda_region::directory::{self, Directory, Origin};
+use vcuda_region::directory;
 use vcuda_region::limits::{Limits, LimitsWriter, WriteError};
 use vcuda_region::process::{Identity, ProcessView};
 use vcuda_region::shared::ObjectKey;
 use vcuda_region::slots::Usage;
 use vcuda_region::usage_reader::UsageReader;
 
-use super::{GIB, STARTS, Sleeper, device, make, root, soon, tenant, uuid};
+use super::{GIB, Sleeper, device, make, root, soon, uuid};
 
 #[test]
 fn a_new_directory_says_what_it_was_given() {
     let root = root();
-    let (directory, origin) = make(root.path(), "a");
-    assert_eq!(origin, Origin::Created);
+    let directory = make(root.path(), "a");
     assert_eq!(directory.path(), root.path().join("containers/a"));
     // Any user of a tenant may read and count; on the host the path to it is closed.
     let mode = |path: PathBuf| fs::metadata(path).unwrap().mode() & 0o777;
@@ -46,7 +45,7 @@ fn a_new_directory_says_what_it_was_given() {
 #[test]
 fn a_change_is_seen_by_who_has_the_limits_open() {
     let root = root();
-    let (directory, _) = make(root.path(), "a");
+    let directory = make(root.path(), "a");
     let limits = Limits::open(directory.path()).unwrap();
     let mut writer = LimitsWriter::open(directory.path()).unwrap();
     let usage = Usage::open(directory.path()).unwrap();
@@ -81,21 +80,13 @@ fn a_change_is_seen_by_who_has_the_limits_open() {
 }
 
 #[test]
-fn runs_of_one_name_share_a_directory_and_its_memory() {
+fn the_processes_of_a_directory_share_its_memory() {
     let root = root();
-    let (first, _) = make(root.path(), "a");
+    let first = make(root.path(), "a");
     let other = Sleeper::new();
-    let alone = STARTS.lock();
-    let (second, origin) =
-        Directory::create_or_join(root.path(), &tenant("a"), &other.identity, now_ns()).unwrap();
-    assert_eq!((origin, second.path()), (Origin::Joined, first.path()));
     let usage = Usage::open(first.path()).unwrap();
-    assert_eq!(usage.processes().count(), 2);
-    // The slot that was taken for the process is taken over by it, not doubled.
     let theirs = Usage::open(first.path()).unwrap();
     let slot = theirs.claim(&other.identity).unwrap();
-    drop(alone);
-    assert_eq!(usage.processes().count(), 2);
     slot.reserve(device(0), 3 * GIB, 4 * GIB).unwrap().commit();
     let mine = usage.claim(&Identity::current().unwrap()).unwrap();
     let denied = mine.reserve(device(0), 2 * GIB, 4 * GIB).unwrap_err();

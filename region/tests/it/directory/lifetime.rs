@@ -1,61 +1,71 @@
 //! The life of a directory: what keeps it, and what removes it.
 
-use std::fs::{self, File};
+use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use vcuda_region::DeviceIndex;
 use vcuda_region::clock::now_ns;
-use vcuda_region::directory::{self, Directory, DirectoryError, Origin};
-use vcuda_region::limits::Limits;
+use vcuda_region::directory::{self, Directory};
 use vcuda_region::process::{Identity, ProcessView};
 use vcuda_region::slots::Usage;
 
-use super::{GIB, Sleeper, device, make, root, soon, start, tenant};
+use super::{Sleeper, make, root, soon, start, tenant};
+
+fn is_unused(path: &Path) -> bool {
+    directory::lock_unused(path, &Identity::current().unwrap()).unwrap().is_some()
+}
 
 #[test]
 fn a_directory_lives_as_long_as_a_slot_or_the_lock_is_held() {
     let root = root();
-    let me = Identity::current().unwrap();
-    let sleeper = Sleeper::new();
-    let (directory, _) =
-        Directory::create_or_join(root.path(), &tenant("a"), &sleeper.identity, now_ns()).unwrap();
+    let directory = make(root.path(), "a");
     let path = directory.path().to_owned();
-    sleeper.kill();
-    assert_eq!(directory::remove_dead(root.path(), &me).unwrap(), 0, "its lock is held");
+    assert!(!is_unused(&path), "its lock is held");
     drop(directory);
-    soon(|| directory::remove_dead(root.path(), &me).unwrap() == 1);
-    assert!(!path.exists() && directory::list(root.path()).unwrap().is_empty());
-
+    soon(|| is_unused(&path));
     let sleeper = Sleeper::new();
-    drop(Directory::create_or_join(root.path(), &tenant("a"), &sleeper.identity, now_ns()).unwrap());
-    assert_eq!(directory::remove_dead(root.path(), &me).unwrap(), 0, "its process lives");
+    let usage = Usage::open(&path).unwrap();
+    let slot = usage.claim(&sleeper.identity).unwrap();
+    assert!(!is_unused(&path), "its process lives");
     sleeper.kill();
-    // Its process is dead and its directory is left: the next run of this name gets a new one, with its own limits.
-    let mut again = tenant("a");
-    again.devices[0].1.memory_limit_bytes = GIB;
-    soon(|| File::open(&path).unwrap().try_lock().is_ok());
-    let (directory, origin) = Directory::create_or_join(root.path(), &again, &me, now_ns()).unwrap();
-    assert_eq!(origin, Origin::Created);
-    assert_eq!(Limits::open(directory.path()).unwrap().memory_limit_bytes(device(0)), Ok(GIB));
+    drop(slot);
+    drop(usage);
+    soon(|| is_unused(&path));
+    // A run enters it, or finds that it is gone; never one that is about to be removed.
+    let entered = Directory::enter(&path).unwrap().unwrap();
+    assert!(!is_unused(&path));
+    drop(entered);
+    let mut unused = None;
+    soon(|| {
+        unused = directory::lock_unused(&path, &Identity::current().unwrap()).unwrap();
+        unused.is_some()
+    });
+    let aside = std::thread::scope(|scope| {
+        let entering = scope.spawn(|| Directory::enter(&path).unwrap().is_some());
+        let aside = directory::remove_granted(root.path(), "a").unwrap().unwrap();
+        drop(unused);
+        assert!(!entering.join().unwrap());
+        aside
+    });
+    directory::discard(&aside).unwrap();
+    assert!(Directory::enter(&path).unwrap().is_none() && is_unused(&path), "it is gone");
 }
 
 #[test]
 fn a_daemon_that_closed_everything_finds_its_directory() {
     let root = root();
-    let me = Identity::current().unwrap();
-    let stranger = Sleeper::new();
-    let (directory, _) =
-        Directory::create_or_join(root.path(), &tenant("a"), &stranger.identity, now_ns()).unwrap();
+    let directory = make(root.path(), "a");
+    let path = directory.path().to_owned();
     // No slot, no descriptor: what it has is its environment.
-    let sleep = |variable: &str| start(Command::new("sleep").arg("1000").env(variable, directory.path()));
+    let sleep = |variable: &str| start(Command::new("sleep").arg("1000").env(variable, &path));
     let (mut daemon, mut other) = (sleep(directory::ENV_DIRECTORY), sleep("ANOTHER"));
-    stranger.kill();
     drop(directory);
-    assert_eq!(directory::remove_dead(root.path(), &me).unwrap(), 0);
+    assert!(!is_unused(&path));
     daemon.kill().unwrap();
     daemon.wait().unwrap();
-    soon(|| directory::remove_dead(root.path(), &me).unwrap() == 1);
+    soon(|| is_unused(&path));
     other.kill().unwrap();
     other.wait().unwrap();
 }
@@ -63,11 +73,8 @@ fn a_daemon_that_closed_everything_finds_its_directory() {
 #[test]
 fn the_lock_outlives_the_one_who_took_it_in_its_descendants() {
     let root = root();
-    let me = Identity::current().unwrap();
-    let stranger = Sleeper::new();
-    let (directory, _) =
-        Directory::create_or_join(root.path(), &tenant("a"), &stranger.identity, now_ns()).unwrap();
-    stranger.kill();
+    let directory = make(root.path(), "a");
+    let path = directory.path().to_owned();
     directory.keep_across_exec().unwrap();
     let mut child = start(Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()));
     // Ours is closed, as if we had ended: the child's copy remains.
@@ -78,10 +85,10 @@ fn the_lock_outlives_the_one_who_took_it_in_its_descendants() {
             close(fd);
         }
     }
-    assert_eq!(directory::remove_dead(root.path(), &me).unwrap(), 0, "the child still holds it");
+    assert!(!is_unused(&path), "the child still holds it");
     child.kill().unwrap();
     child.wait().unwrap();
-    soon(|| directory::remove_dead(root.path(), &me).unwrap() == 1);
+    soon(|| is_unused(&path));
 }
 
 #[expect(unsafe_code, reason = "closing a descriptor that was leaked on purpose")]
@@ -93,7 +100,7 @@ fn close(fd: i32) {
 #[test]
 fn the_dead_of_a_containers_first_life_are_told_by_their_locks() {
     let root = root();
-    let (directory, _) = make(root.path(), "a");
+    let directory = make(root.path(), "a");
     let open = || Usage::open(directory.path()).unwrap();
     let device = DeviceIndex::new(0).unwrap();
     let process = |pid, pid_namespace| Identity { pid, pid_namespace, ..Identity::current().unwrap() };
@@ -129,23 +136,20 @@ fn the_dead_of_a_containers_first_life_are_told_by_their_locks() {
     drop(other);
 }
 
-/// A granted directory is the manager's: it outlives its processes, and no other process removes, joins or replaces it.
+/// A directory is the manager's: it outlives its processes, and is not made over.
 #[test]
-fn a_granted_directory_is_left_alone() {
+fn a_directory_stays_until_it_is_removed() {
     let root = root();
     let me = Identity::current().unwrap();
-    let made = directory::create_granted(root.path(), &tenant("g-1"), b"record", None, now_ns()).unwrap();
+    let create = |record: &[u8]| Directory::create(root.path(), &tenant("g-1"), record, None, now_ns());
+    let made = create(b"record").unwrap().path().to_owned();
     let mode = |name: &str| fs::symlink_metadata(made.join(name)).unwrap().permissions().mode() & 0o777;
     assert_eq!((mode("."), mode("limits"), mode("usage"), mode("grant")), (0o755, 0o644, 0o666, 0o600));
     assert_eq!(directory::read_grant(&made).unwrap(), b"record");
     assert!(!directory::is_used(&made, &me));
-    assert_eq!(directory::remove_dead(root.path(), &me).unwrap(), 0);
-    assert!(matches!(
-        Directory::create_or_join(root.path(), &tenant("g-1"), &me, now_ns()),
-        Err(DirectoryError::Granted(_))
-    ));
-    // Nor is it made over.
-    assert!(directory::create_granted(root.path(), &tenant("g-1"), b"other", None, now_ns()).is_err());
+    directory::remove_remains(root.path()).unwrap();
+    assert!(made.exists());
+    assert!(create(b"other").is_err());
     assert_eq!(directory::read_grant(&made).unwrap(), b"record");
     directory::set_grant(&made, b"changed").unwrap();
     assert_eq!(directory::read_grant(&made).unwrap(), b"changed");
@@ -165,8 +169,10 @@ fn a_granted_directory_is_left_alone() {
 fn a_users_own_grant_has_a_place_that_only_the_user_enters() {
     let root = root();
     let last_change = || directory::changed(root.path());
-    let made =
-        directory::create_granted(root.path(), &tenant("g-1"), b"record", Some(61_003), now_ns()).unwrap();
+    let made = Directory::create(root.path(), &tenant("g-1"), b"record", Some(61_003), now_ns())
+        .unwrap()
+        .path()
+        .to_owned();
     let home = root.path().join("users/61003");
     assert_eq!(made, home.join("g-1"));
     // Its group's bits are the list's mask: through, not more.
@@ -190,7 +196,8 @@ fn links_and_foreign_files_do_not_block_removal() {
     let root = root();
     let outside = tempfile::tempdir().unwrap();
     fs::write(outside.path().join("precious"), "x").unwrap();
-    let made = directory::create_granted(root.path(), &tenant("g-1"), b"record", None, now_ns()).unwrap();
+    let made =
+        Directory::create(root.path(), &tenant("g-1"), b"record", None, now_ns()).unwrap().path().to_owned();
     symlink(outside.path(), made.join("link")).unwrap();
     fs::create_dir_all(made.join("deep/er")).unwrap();
     symlink(outside.path(), root.path().join("containers/g-2")).unwrap();
@@ -200,7 +207,8 @@ fn links_and_foreign_files_do_not_block_removal() {
     }
     assert!(outside.path().join("precious").exists());
     // A record that others could have written, or a link to one, is none.
-    let made = directory::create_granted(root.path(), &tenant("g-3"), b"record", None, now_ns()).unwrap();
+    let made =
+        Directory::create(root.path(), &tenant("g-3"), b"record", None, now_ns()).unwrap().path().to_owned();
     fs::set_permissions(made.join("grant"), fs::Permissions::from_mode(0o666)).unwrap();
     assert!(directory::read_grant(&made).is_err());
     fs::remove_file(made.join("grant")).unwrap();

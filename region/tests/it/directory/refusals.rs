@@ -6,9 +6,8 @@ use std::os::unix::fs::{FileExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 
 use vcuda_quota::DeviceConfig;
-use vcuda_region::directory::{Directory, DirectoryError, GRANT, Tenant, create_granted, read_grant};
+use vcuda_region::directory::{Directory, DirectoryError, GRANT, Tenant, read_grant};
 use vcuda_region::limits::{Limits, OpenError};
-use vcuda_region::process::Identity;
 use vcuda_region::slots::Usage;
 
 use super::{GIB, make, root, tenant, uuid};
@@ -16,9 +15,7 @@ use super::{GIB, make, root, tenant, uuid};
 #[test]
 fn bad_names_and_places_get_one_clear_line() {
     let root = root();
-    let me = Identity::current().unwrap();
-    let try_make =
-        |root: &Path, tenant: &Tenant| Directory::create_or_join(root, tenant, &me, 0).unwrap_err();
+    let try_make = |root: &Path, tenant: &Tenant| Directory::create(root, tenant, b"", None, 0).unwrap_err();
     for name in ["", ".", "..", ".a", "a/b", "a b", "a\n", "\u{e9}", &"a".repeat(65)] {
         let error = try_make(root.path(), &tenant(name));
         assert!(matches!(error, DirectoryError::Name(_)), "{error}");
@@ -44,9 +41,9 @@ fn bad_names_and_places_get_one_clear_line() {
     assert!(matches!(try_make(&link, &tenant("a")), DirectoryError::Unsafe(_)));
     fs::create_dir_all(root.path().join("containers")).unwrap();
     symlink("/tmp", root.path().join("containers/linked")).unwrap();
-    assert!(matches!(try_make(root.path(), &tenant("linked")), DirectoryError::Unsafe(_)));
+    assert!(matches!(try_make(root.path(), &tenant("linked")), DirectoryError::Io(..)));
     fs::write(root.path().join("containers/file"), "").unwrap();
-    assert!(matches!(try_make(root.path(), &tenant("file")), DirectoryError::Unsafe(_)));
+    assert!(matches!(try_make(root.path(), &tenant("file")), DirectoryError::Io(..)));
     let error = try_make(Path::new("/proc/vcuda"), &tenant("a"));
     assert!(matches!(error, DirectoryError::Io(..)), "{error}");
 }
@@ -63,8 +60,7 @@ fn is_given_away(path: &Path) -> bool {
 
 #[test]
 fn a_root_that_another_user_can_write_is_refused() {
-    let me = Identity::current().unwrap();
-    let make_in = |root: &Path| Directory::create_or_join(root, &tenant("a"), &me, 0);
+    let make_in = |root: &Path| Directory::create(root, &tenant("a"), b"", None, 0);
     let permit = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
     for mode in [0o720, 0o702, 0o770, 0o775, 0o757, 0o777] {
         let root = root();
@@ -93,7 +89,8 @@ fn a_root_that_another_user_can_write_is_refused() {
 fn a_record_that_another_user_could_have_written_is_not_read() {
     let made = || {
         let root = root();
-        let path = create_granted(root.path(), &tenant("a"), b"record", None, 0).unwrap();
+        let path =
+            Directory::create(root.path(), &tenant("a"), b"record", None, 0).unwrap().path().to_owned();
         (root, path)
     };
     let (_root, path) = made();
@@ -117,7 +114,7 @@ fn a_record_that_another_user_could_have_written_is_not_read() {
 /// Makes a directory, changes `file` in it, and says what opening it gives.
 fn opened_after(file: &str, change: impl FnOnce(&PathBuf)) -> OpenError {
     let root = root();
-    let (directory, _) = make(root.path(), "a");
+    let directory = make(root.path(), "a");
     change(&directory.path().join(file));
     match file {
         "limits" => Limits::open(directory.path()).unwrap_err(),

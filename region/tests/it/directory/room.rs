@@ -9,7 +9,7 @@ use super::*;
 #[test]
 fn a_request_is_taken_once_and_made_again() {
     let root = root();
-    let (directory, _) = make(root.path(), "a");
+    let directory = make(root.path(), "a");
     let usage = Usage::open(directory.path()).unwrap();
     let words = SuspensionWords::open(directory.path()).unwrap();
     let both = room::bit(device(0)) | room::bit(device(1));
@@ -26,8 +26,7 @@ fn the_wait_is_as_it_was_declared_and_an_offer_is_followed() {
     let root = root();
     for (name, wait_ms) in [("a", None), ("b", Some(0)), ("c", Some(u32::MAX))] {
         let tenant = Tenant { memory_wait_ms: wait_ms, ..tenant(name) };
-        let me = Identity::current().unwrap();
-        let (directory, _) = Directory::create_or_join(root.path(), &tenant, &me, now_ns()).unwrap();
+        let directory = Directory::create(root.path(), &tenant, b"", None, now_ns()).unwrap();
         let limits = Limits::open(directory.path()).unwrap();
         assert_eq!(limits.memory_wait_ms(), wait_ms, "{name}");
         assert_eq!(limits.room_offered_ns(), 0);

@@ -238,6 +238,8 @@ impl Overhead {
                 source.set(OWN_NVML);
                 Reported::Bytes(own)
             }
+            // So does the process's own NVML, for less, once it is started.
+            (ProcessMemory::Bytes(bytes), _) if self.sees_all(device) => Reported::Bytes(bytes),
             (ProcessMemory::Bytes(bytes), _) => {
                 source.set(MANAGER);
                 Reported::Bytes(bytes)
@@ -249,9 +251,9 @@ impl Overhead {
         }
     }
 
-    /// Whether a manager answers about processes, and so about this one once it has a context.
+    /// Whether only a manager can tell, and does answer about processes, and so about this one once it has a context.
     pub(super) fn is_manager_telling(&self, device: &'static Device) -> bool {
-        self.ask_manager(device, Haste::Now) != ProcessMemory::Unknown
+        !self.sees_all(device) && self.ask_manager(device, Haste::Now) != ProcessMemory::Unknown
     }
 
     fn ask_manager(&self, device: &'static Device, haste: Haste) -> ProcessMemory {

@@ -81,7 +81,7 @@ fn files_of_a_release_that_does_not_go_together() {
 /// A separate installation.
 fn installation() -> tempfile::TempDir {
     let home = tempfile::tempdir().unwrap();
-    for name in ["vcuda", SHIM, "libvcuda_simulator_cuda.so", "libvcuda_simulator_nvml.so"] {
+    for name in ["vcuda", "vcuda-manager", SHIM, "libvcuda_simulator_cuda.so", "libvcuda_simulator_nvml.so"] {
         fs::copy(release_dir().join(name), home.path().join(name)).unwrap();
     }
     home

@@ -19,8 +19,7 @@ const POINT: f64 = 0.01;
 /// A GPU of 256 MiB, whose checkpoints take next to no time.
 const MACHINE: &str = "context_bytes = \"8MiB\"\n[[gpus]]\nmemory_bytes = \"256MiB\"\n[driver]\ncheckpoint_fixed_ns = 0\n\
                        checkpoint_bytes_per_us = 1_000_000\nrestore_bytes_per_us = 1_000_000\n";
-const MANAGER: &str =
-    "[admission]\nreserve = \"0\"\nsuspendable_overcommit = 2.0\n[suspend]\nresidence = \"300ms\"\n";
+const MANAGER: &str = "[admission]\nreserve = \"0\"\nsuspendable_overcommit = 2.0\ncores_overcommit = 2.0\n[suspend]\nresidence = \"300ms\"\n";
 
 /// Tenants that are suspendable: their quota, and the memory (MiB) that the program of each fills.
 #[derive(Clone, Copy)]
@@ -56,7 +55,7 @@ fn suspensions(lab: &Lab) -> usize {
 fn memory(lab: &Lab) -> u64 {
     let smi: Value = serde_json::from_str(&lab.ask(&["smi", "--json"]).unwrap()).unwrap();
     let tenants = smi["gpus"][0]["tenants"].as_array().unwrap();
-    let own = tenants.iter().find(|tenant| tenant["name"] == "tenant0").unwrap();
+    let own = tenants.iter().find(|tenant| tenant["name"] == "tenant0-1").unwrap();
     own["memory_used_bytes"].as_u64().unwrap()
 }
 

@@ -1,11 +1,4 @@
-//! Tests of the built `vcuda`: help, exit codes, messages, and that `run` becomes the command. The libraries are empty
-//! files, as the whole-system tests cover them.
-#![expect(clippy::unwrap_used, reason = "a test stops at the first thing that is not as it should be")]
-
-#[path = "cli/run.rs"]
-mod run;
-#[path = "cli/user.rs"]
-mod user;
+//! Help, exit codes and messages of the built `vcuda`.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -13,7 +6,9 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-use user::User;
+use vcuda_tests::release_dir;
+
+use crate::user::User;
 
 #[test]
 fn help_of_every_command_begins_with_examples() {
@@ -128,7 +123,7 @@ fn a_runtime_directory_that_cannot_be_used_is_named() {
 /// A folder with only `vcuda`.
 fn bare_installation() -> TempDir {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    fs::hard_link(env!("CARGO_BIN_EXE_vcuda"), folder.path().join("vcuda")).unwrap();
+    fs::copy(release_dir().join("vcuda"), folder.path().join("vcuda")).unwrap();
     folder
 }
 

@@ -1,31 +1,13 @@
 //! Fixture: the built `vcuda` with a user's own runtime directory.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
-use std::sync::OnceLock;
 use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
 use tempfile::TempDir;
-
-/// A folder with `vcuda` and empty files in place of its libraries.
-pub(crate) fn installation() -> &'static Path {
-    static PLACE: OnceLock<PathBuf> = OnceLock::new();
-    PLACE.get_or_init(|| {
-        let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join("installed");
-        fs::create_dir_all(&place).unwrap();
-        // Another test run may make the same folder now, or use an older one.
-        let aside = place.join(format!("vcuda-{}", std::process::id()));
-        fs::hard_link(env!("CARGO_BIN_EXE_vcuda"), &aside).unwrap();
-        fs::rename(&aside, place.join("vcuda")).unwrap();
-        let _ = fs::remove_file(&aside);
-        for library in ["libvcuda_shim.so", "libvcuda_simulator_cuda.so", "libvcuda_simulator_nvml.so"] {
-            fs::write(place.join(library), "").unwrap();
-        }
-        place
-    })
-}
+use vcuda_tests::release_dir;
 
 /// A user with a runtime directory of its own.
 pub(crate) struct User {
@@ -40,7 +22,7 @@ impl User {
     }
 
     pub(crate) fn vcuda(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(installation().join("vcuda"));
+        let mut command = Command::new(release_dir().join("vcuda"));
         command.args(arguments).stdin(Stdio::null());
         for name in ["LD_PRELOAD", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "VCUDA_DIR"] {
             command.env_remove(name);

@@ -1,0 +1,65 @@
+//! Directories of transient grants, which live while a process holds them: who enters one locks it shared, as does its whole family of
+//! processes; the manager ends one that it can lock alone.
+
+use core::time::Duration;
+use std::fs::File;
+use std::io;
+use std::path::Path;
+
+use super::in_use::{LockOutcome, is_in_an_environment, is_linked, lock_directory};
+use super::{Directory, DirectoryError, open_directory};
+use crate::process::Identity;
+use crate::sys::{self, Lock};
+use crate::usage_reader::UsageReader;
+
+/// Attempts to lock a directory that the manager looks at, a millisecond apart.
+const ATTEMPTS: u32 = 1000;
+
+/// An unused directory, which no process can enter before this is dropped, or the place of one that is gone.
+#[derive(Debug)]
+pub struct Unused {
+    _lock: Option<File>,
+}
+
+/// Locks a transient grant's directory that nothing needs any more: no process has it locked, or was started with it in its environment, or
+/// has a slot, and no memory that it exported is kept by another process. `None` if something does.
+///
+/// # Errors
+/// The directory cannot be opened or locked.
+pub fn lock_unused(path: &Path, me: &Identity) -> Result<Option<Unused>, DirectoryError> {
+    let lock = match open_directory(path) {
+        // The manager makes a directory again whose processes live.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Ok((!is_in_an_environment(path)).then_some(Unused { _lock: None }));
+        }
+        opened => opened.map_err(|error| DirectoryError::of_open(path, error))?,
+    };
+    let is_unused = matches!(lock_directory(path, &lock, me)?, LockOutcome::Dead) && !has_left(path);
+    Ok(is_unused.then_some(Unused { _lock: Some(lock) }))
+}
+
+impl Directory {
+    /// Enters a transient grant's directory, which then lives as long as this value. `None` if it has ended meanwhile.
+    ///
+    /// # Errors
+    /// The directory cannot be opened or locked.
+    pub fn enter(path: &Path) -> Result<Option<Self>, DirectoryError> {
+        let io = |error| DirectoryError::Io(path.to_owned(), error);
+        let lock = match open_directory(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            opened => opened.map_err(|error| DirectoryError::of_open(path, error))?,
+        };
+        for _ in 0..ATTEMPTS {
+            if sys::try_lock(&lock, Lock::Shared).map_err(io)? {
+                return Ok(is_linked(path, &lock).then(|| Self { path: path.to_owned(), lock }));
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Err(DirectoryError::Busy(path.to_owned()))
+    }
+}
+
+/// Whether other processes keep memory that the dead ones of the directory exported (I18). A directory that cannot be read has none.
+fn has_left(path: &Path) -> bool {
+    UsageReader::open(path).is_ok_and(|usage| usage.left().is_ok_and(|left| !left.is_empty()))
+}
