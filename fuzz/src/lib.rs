@@ -8,7 +8,6 @@ use vcuda_region::GpuUuid;
 use vcuda_region::clock::now_ns;
 use vcuda_region::directory::{Directory, Tenant};
 use vcuda_quota::DeviceConfig;
-use vcuda_region::process::Identity;
 
 /// The tenant's GPU.
 pub const UUID: GpuUuid = GpuUuid::from_bytes([1; 16]);
@@ -37,8 +36,8 @@ impl Container {
             is_suspendable: true,
             memory_wait_ms: None,
         };
-        let me = Identity::current().expect("/proc is mounted");
-        let directory = Directory::create(root.path(), &tenant, b"", None, now_ns()).expect("the tenant can be made");
+        let directory =
+            Directory::create(root.path(), &tenant, b"", None, now_ns()).expect("the tenant can be made");
         Container { _root: root, directory }
     }
 
