@@ -87,30 +87,35 @@ fn program(stage: Stage) -> io::Result<Command> {
     Ok(program)
 }
 
-/// Ends a user's own manager under `root`, so that another one takes over its tenants.
+/// Ends a user's own manager under `root`, if one runs, so that another one takes over its tenants, and removes what it or one that was
+/// killed left.
 ///
 /// # Errors
-/// What it left cannot be removed.
+/// What is left cannot be removed.
 pub fn displace(root: &Path) -> io::Result<()> {
-    let Some(manager) = start::holder(root).filter(|pid| is_stage(*pid, Stage::Serve)) else {
-        return Ok(());
-    };
-    info!(pid = manager, "takes over from a user's own manager");
+    if let Some(manager) = start::holder(root).filter(|pid| is_stage(*pid, Stage::Serve)) {
+        info!(pid = manager, "takes over from a user's own manager");
+        end(manager);
+    }
+    // The tenants' directories say which grants there are.
+    for removed in [std::fs::remove_file(root.join(OWN_LOG)), std::fs::remove_dir_all(root.join(OWN_STATE))] {
+        removed.or_else(|error| if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) })?;
+    }
+    Ok(())
+}
+
+/// Ends a manager and its keeper, and waits for the manager's end.
+fn end(manager: u32) {
     if let Some(keeper) = parent(manager).filter(|pid| is_stage(*pid, Stage::Keep)) {
         signal(keeper);
     }
     signal(manager);
     for _ in 0..ENDS_WITHIN.as_millis() / PAUSE.as_millis() {
         if !is_stage(manager, Stage::Serve) {
-            break;
+            return;
         }
         std::thread::sleep(PAUSE);
     }
-    // Its tenants' directories say which grants it had.
-    for removed in [std::fs::remove_file(root.join(OWN_LOG)), std::fs::remove_dir_all(root.join(OWN_STATE))] {
-        removed.or_else(|error| if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) })?;
-    }
-    Ok(())
 }
 
 /// Ends a process. One that has just ended is no failure.

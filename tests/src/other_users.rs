@@ -89,6 +89,16 @@ impl OtherUsers {
             .unwrap()
     }
 
+    /// Shows the manager's GPU to this user's commands, as a real GPU is shown to all.
+    pub fn show_gpu(&self, user: &str) {
+        let report = self.fixture.report();
+        let uuid = report["gpus"][0]["uuid"].as_str().unwrap();
+        let machine = self.own_runtime(user).join("machine");
+        fs::create_dir(&machine).unwrap();
+        fs::write(machine.join("machine.toml"), format!("[[gpus]]\nuuid = \"{uuid}\"\n")).unwrap();
+        chown(&machine, Some(user.parse().unwrap()), None).unwrap();
+    }
+
     /// A runtime directory of this user.
     fn own_runtime(&self, user: &str) -> PathBuf {
         let folder = self.place.path().join(format!("run-{user}"));

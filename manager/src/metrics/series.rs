@@ -261,7 +261,7 @@ pub(super) const ARBITER_AGE: Series = series(
     Gauge,
     Seconds,
     &[],
-    "Time since GPU time was last divided among tenants; absent while another program does that",
+    "Time since GPU time was last divided among tenants; absent before the first time",
 );
 pub(super) const BUILD: Series = series(
     "vcuda_build",

@@ -175,3 +175,23 @@ fn a_user_runs_programs_in_its_own_grants_and_in_no_others() {
     succeeded(&alice(&["grant", "release", "a"]));
     assert!(!Path::new(&hers).exists());
 }
+
+#[test]
+fn a_users_limit_holds_for_runs_too() {
+    if !is_other_users() {
+        return;
+    }
+    let node = OtherUsers::new();
+    let manager = node.manager(LIMITS);
+    let socket = manager.socket();
+    node.show_gpu(ALICE);
+    let run = |memory: &str| {
+        let script = "id -u; cat $VCUDA_DIR/limits >/dev/null && echo $VCUDA_DIR";
+        let args =
+            ["run", "--sim", "--name", "mine", "--memory", memory, "--cores", "20", "--", "sh", "-c", script];
+        node.vcuda(&socket, ALICE, &[ALICE], &args)
+    };
+    denied(&run("9GiB"), &["user 61003 may have 8 GiB of GPU memory", "asked for 9 GiB"]);
+    let said = succeeded(&run("4GiB"));
+    assert!(said.starts_with("61003\n") && said.trim_end().ends_with("/users/61003/mine"), "{said}");
+}
