@@ -159,9 +159,6 @@ impl Bridge {
         let killed = self.auditor.counts().get(audit::KILLED).copied().unwrap_or(0);
         self.instruments.killed(killed.saturating_sub(self.killed));
         self.killed = killed;
-        match self.beat_ns.load(Ordering::Relaxed) {
-            0 => self.instruments.arbitration_left(),
-            beat_ns => self.instruments.arbitrated(beat_ns),
-        }
+        self.instruments.arbitrated(self.beat_ns.load(Ordering::Relaxed));
     }
 }

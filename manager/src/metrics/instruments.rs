@@ -92,7 +92,7 @@ pub struct Instruments {
     resumptions: Family<One, Counter>,
     made_room: Counter,
     audited: Mutex<Arc<Audited>>,
-    /// Time of the last arbitration of GPU time by this manager (`CLOCK_MONOTONIC`, ns); 0 if another process arbitrates.
+    /// Time of the last arbitration of GPU time (`CLOCK_MONOTONIC`, ns); 0 before the first.
     arbitrated_ns: AtomicU64,
 }
 
@@ -159,14 +159,9 @@ impl Instruments {
         *self.audited.lock() = Arc::new(audited);
     }
 
-    /// Records the time of the last arbitration (`CLOCK_MONOTONIC`, ns).
+    /// Records the time of the last arbitration (`CLOCK_MONOTONIC`, ns); 0 before the first.
     pub fn arbitrated(&self, at_ns: u64) {
         self.arbitrated_ns.store(at_ns, Ordering::Relaxed);
-    }
-
-    /// Records that another process arbitrates GPU time.
-    pub fn arbitration_left(&self) {
-        self.arbitrated_ns.store(0, Ordering::Relaxed);
     }
 
     pub(super) fn audited(&self) -> Arc<Audited> {
