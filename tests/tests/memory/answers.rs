@@ -221,9 +221,13 @@ fn utilization_is_the_tenants_own() {
             let pid = asker.pid;
             let told = asker.told()["nvml"][gpu.as_str()].clone();
             let busy_pids = by_pid(&told["samples"]);
-            assert_eq!(told["samples"], told["samples2"], "{pid}: {told}");
+            // The figures are of two moments.
+            assert!(busy_pids.keys().eq(by_pid(&told["samples2"]).keys()), "{pid}: {told}");
             assert_eq!(busy_pids.len(), 1, "{told}");
-            assert!(told["rates"].as_u64().unwrap() > 0 && told["most"].as_u64().unwrap() > 0, "{told}");
+            assert!(
+                told["rates"].as_u64().unwrap() > 0 && told["most"].as_u64().unwrap() > 0,
+                "{cap:?} {pid}: {told}"
+            );
         }
         assert!(by_pid(&works.told()["nvml"][gpu.as_str()]["samples"]).contains_key(&works.pid));
         let told = foreign.told()["nvml"][gpu.as_str()].clone();

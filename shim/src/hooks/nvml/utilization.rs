@@ -1,7 +1,8 @@
 //! Utilisation: the part of the GPU's time that the tenant used over the last second.
 //!
-//! A metered tenant has it in its busy map. For another one NVML's samples of its own processes are added up. The share
-//! of memory traffic is known from these samples alone.
+//! A tenant with a cap has it in its busy map. For another one NVML's samples of its own processes are added up, as the
+//! busy map lacks what was launched before a neighbour came; without samples, the busy map tells. The share of memory
+//! traffic is known from these samples alone.
 
 use vcuda_driver_api::prelude::*;
 use vcuda_limiter::busy;
@@ -44,16 +45,20 @@ fn own_samples(
 /// # Errors
 /// NVML's error, if there is no other source.
 fn percent(part: &Part, device: nvmlDevice_t) -> Result<nvmlUtilization_t, NvmlError> {
-    let metered =
-        part.grant.filter(|(region, index)| region.limits.is_metered(*index)).map(|(region, index)| {
-            let now_ns = clock::now_ns();
-            let words = &region.usage.bucket(index).busy;
-            busy::busy_permille(words, now_ns.saturating_sub(WINDOW_NS), now_ns).div_ceil(10)
-        });
-    let samples = match own_samples(part, device, now_us().saturating_sub(WINDOW_NS / 1000)) {
-        Err(NvmlError::NOT_FOUND) => Vec::new(),
-        Err(_) if metered.is_some() || part.grant.is_none() => Vec::new(),
-        samples => samples?,
+    let grant = part.grant.filter(|(region, index)| region.limits.is_metered(*index));
+    let is_capped = grant.is_some_and(|(region, index)| {
+        region.limits.config(index).is_ok_and(|config| config.cap_permille < 1000)
+    });
+    let by_map = grant.map(|(region, index)| {
+        let now_ns = clock::now_ns();
+        let words = &region.usage.bucket(index).busy;
+        busy::busy_permille(words, now_ns.saturating_sub(WINDOW_NS), now_ns).div_ceil(10)
+    });
+    let (samples, by_map) = match own_samples(part, device, now_us().saturating_sub(WINDOW_NS / 1000)) {
+        Ok(samples) => (samples, by_map.filter(|_| is_capped)),
+        Err(NvmlError::NOT_FOUND) => (Vec::new(), by_map.filter(|_| is_capped)),
+        Err(_) if by_map.is_some() || part.grant.is_none() => (Vec::new(), by_map),
+        Err(error) => return Err(error),
     };
     // The newest sample of each process.
     let newest = samples.iter().filter(|sample| {
@@ -65,7 +70,7 @@ fn percent(part: &Part, device: nvmlDevice_t) -> Result<nvmlUtilization_t, NvmlE
         gpu = gpu.saturating_add(sample.smUtil);
         memory = memory.saturating_add(sample.memUtil);
     }
-    Ok(nvmlUtilization_t { gpu: metered.unwrap_or(gpu).min(100), memory: memory.min(100) })
+    Ok(nvmlUtilization_t { gpu: by_map.unwrap_or(gpu).min(100), memory: memory.min(100) })
 }
 
 /// Current time as NVML's time stamps have it (microseconds since 1970).
