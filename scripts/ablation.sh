@@ -8,7 +8,7 @@ CARGO_INCREMENTAL=0 cargo build --release --target-dir target/ablation --feature
     -p vcuda-limiter -p vcuda-shim -p vcuda-simulator -p vcuda-simulator-nvml -p vcuda-clock-preload -p vcuda-cli \
     -p vcuda-benches
 if [ $# = 0 ]; then
-    mapfile -t names < <(sed -n 's/^        (Self::[A-Za-z]*, "\(.*\)"),$/\1/p' limiter/src/refinement.rs)
+    mapfile -t names < <(sed -n 's/^        (Self::[A-Za-z]*, "\(.*\)"),$/\1/p' crates/limiter/src/refinement.rs)
     set -- none "${names[@]}"
 fi
 mkdir -p target/ablation/results

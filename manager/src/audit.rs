@@ -25,9 +25,9 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::arbiter::Evidence;
 use parking_lot::Mutex;
 use tokio::sync::watch;
-use vcuda_arbiter::Evidence;
 use vcuda_region::GpuUuid;
 
 use crate::background::Background;

@@ -1,4 +1,4 @@
-//! Arbitration of GPU time ([`vcuda_arbiter`]), in a thread of its own. After the manager's end shims see that the heartbeat is missing
+//! Arbitration of GPU time ([`crate::arbiter`]), in a thread of its own. After the manager's end shims see that the heartbeat is missing
 //! and use their own limits.
 
 use std::io;
@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use vcuda_arbiter::{Evidence, Runner, Step};
+use crate::arbiter::{Evidence, Runner, Step};
 
 use crate::background::{Background, Stop};
 

@@ -9,6 +9,7 @@
 pub mod access;
 pub mod accounting;
 pub mod admission;
+pub mod arbiter;
 pub mod audit;
 mod background;
 pub mod checked_file;

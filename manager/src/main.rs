@@ -4,9 +4,9 @@
 use std::ops::ControlFlow;
 use std::process::ExitCode;
 
-use vcuda_arbiter::Runner;
 use vcuda_daemon::life::{self, RunError};
 use vcuda_daemon::logging::Logging;
+use vcuda_manager::arbiter::Runner;
 use vcuda_manager::config::{Config, Flags, Stage};
 use vcuda_manager::keeper;
 use vcuda_manager::run::run;

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::arbiter::Evidence;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use vcuda_arbiter::Evidence;
 use vcuda_region::clock;
 
 use crate::audit::{self, Actions, Auditor, Namespaces};

@@ -122,7 +122,7 @@ def pod(name, gib, percent, mode):
 
 
 def key(name):
-    """The key of a pod's container in its node's annotation (quota/src/pods/node_gpus.rs)."""
+    """The key of a pod's container in its node's annotation (crates/quota/src/pods/node_gpus.rs)."""
     found = 0x811C9DC5
     for byte in f"default/{name}/app".encode():
         found = (found ^ byte) * 0x01000193 & 0xFFFFFFFF

@@ -3,7 +3,7 @@
  *   VIA_LINK   undefined symbols resolved by the loader (needs -lcuda)
  *   VIA_DLSYM  dlopen("libcuda.so.1") and dlsym of each exported symbol
  *   VIA_PROC   dlsym of cuGetProcAddress_v2 alone, everything else through it, by base name and version
- * Source of names, versions and types: CUDA Driver API reference; checked against driver-api/data. */
+ * Source of names, versions and types: CUDA Driver API reference; checked against crates/driver-api/data. */
 #ifndef VCUDA_TESTS_DRIVER_H
 #define VCUDA_TESTS_DRIVER_H
 #define _GNU_SOURCE

@@ -85,10 +85,10 @@ impl Coverage {
             names::CUDA_EXPORTS.iter().chain(names::NVML_EXPORTS).map(|name| (*name).to_owned()).collect();
         // Other sources for names that the main rule may miss: base names, and symbols of look-ups.
         for file in ["driver-api-typedefs-12.9.tsv", "driver-api-typedefs-13.5.tsv"] {
-            let text = read(&format!("driver-api/data/{file}"));
+            let text = read(&format!("crates/driver-api/data/{file}"));
             known.extend(text.lines().filter_map(|line| Some(line.split('\t').next()?.to_owned())));
         }
-        let lookups = read("driver-api/data/libcuda-550.163.01-procaddress.tsv");
+        let lookups = read("crates/driver-api/data/libcuda-550.163.01-procaddress.tsv");
         known.extend(lookups.lines().filter_map(|line| Some(line.split('\t').nth(3)?.to_owned())));
         Coverage {
             known,
@@ -122,7 +122,7 @@ impl Coverage {
             }
         }
         for name in seen.keys().filter(|name| !self.known.contains(**name)) {
-            problems.push(format!("{name} is no name of driver-api/data"));
+            problems.push(format!("{name} is no name of crates/driver-api/data"));
         }
         for name in self.known.iter().filter(|name| !seen.contains_key(name.as_str())) {
             problems.push(format!(
@@ -130,7 +130,7 @@ impl Coverage {
             ));
         }
         for name in self.memory.keys().filter(|name| !self.known.contains(*name)) {
-            problems.push(format!("memory.txt: {name} is no name of driver-api/data"));
+            problems.push(format!("memory.txt: {name} is no name of crates/driver-api/data"));
         }
         problems
     }

@@ -35,7 +35,7 @@ pub fn in_one_line(text: &str) -> String {
 
 /// Documentation pages.
 pub fn pages() -> Vec<PathBuf> {
-    let mut pages = files(&["docs", "simulator", "driver-api"], &["md"]);
+    let mut pages = files(&["docs", "simulator", "crates/driver-api"], &["md"]);
     pages.extend(["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"].map(|name| workspace().join(name)));
     pages
 }

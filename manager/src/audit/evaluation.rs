@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
+use crate::arbiter::Evidence;
 use parking_lot::Mutex;
-use vcuda_arbiter::Evidence;
 use vcuda_quota::{MemorySize, NO_MEMORY_LIMIT};
 use vcuda_region::GpuUuid;
 

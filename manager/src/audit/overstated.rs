@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use vcuda_arbiter::{Proof, Use as Claimed};
+use crate::arbiter::{Proof, Use as Claimed};
 use vcuda_region::GpuUuid;
 
 use super::findings::{Finding, Owner, Use};

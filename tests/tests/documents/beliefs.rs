@@ -38,7 +38,7 @@ fn references(text: &str) -> Vec<String> {
 fn each_reference_finds_its_row() {
     let rows = rows();
     let sources = files(
-        &["cli", "docs", "manager", "plugin", "region", "scripts", "shim", "simulator", "tests"],
+        &["cli", "crates", "docs", "manager", "plugin", "scripts", "shim", "simulator", "tests"],
         &["rs", "c", "h", "md", "sh", "toml", "py"],
     );
     let mut count = 0;

@@ -7,23 +7,16 @@ use vcuda_tests::sources::{files, in_backticks, in_one_line, pages, read};
 use vcuda_tests::workspace;
 
 /// Folders with code and documents.
-const FOLDERS: [&str; 19] = [
-    "arbiter",
+const FOLDERS: [&str; 12] = [
     "benches",
-    "cdi",
     "cli",
     "cluster",
-    "daemon",
+    "crates",
     "deploy",
     "docs",
-    "driver-api",
-    "driver-open",
     "fuzz",
-    "limiter",
     "manager",
     "plugin",
-    "quota",
-    "region",
     "scripts",
     "shim",
     "simulator",
@@ -150,7 +143,7 @@ fn each_named_file_exists() {
 /// A test is cited as `file.rs: its_name`, another one of this file after it as `its_name` alone.
 #[test]
 fn the_threat_model_names_real_tests() {
-    let sources = files(&["cli", "cluster", "fuzz", "manager", "region", "shim", "tests"], &["rs"]);
+    let sources = files(&["cli", "cluster", "crates", "fuzz", "manager", "shim", "tests"], &["rs"]);
     let sources: Vec<(PathBuf, String)> =
         sources.into_iter().map(|path| (path.clone(), read(&path))).collect();
     let is_in = |file: &str, test: &str| {

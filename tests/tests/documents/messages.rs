@@ -26,7 +26,7 @@ fn messages(page: &str) -> Vec<String> {
 
 /// Sources of the programs, with multi-line strings joined.
 fn printed() -> String {
-    let folders = ["cli", "daemon", "manager", "plugin", "quota", "region", "shim"];
+    let folders = ["cli", "crates", "manager", "plugin", "shim"];
     let sources = files(&folders, &["rs"]);
     let mut text = String::new();
     for path in sources {

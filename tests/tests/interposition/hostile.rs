@@ -22,7 +22,7 @@ fn look_ups_inside_malloc_and_before_main() {
 fn every_row_of_the_drivers_table() {
     let fixture = Fixture::new();
     let program = app("lookups", Door::Dlsym);
-    let data = workspace().join("driver-api/data/libcuda-550.163.01-procaddress.tsv");
+    let data = workspace().join("crates/driver-api/data/libcuda-550.163.01-procaddress.tsv");
     let arguments = [data.to_str().unwrap(), "libvcuda_shim.so"];
     let bare = succeeded(&fixture.bare(&program).args(arguments).output().unwrap());
     let tenant = succeeded(&fixture.tenant(&QUOTA, &program).args(arguments).output().unwrap());

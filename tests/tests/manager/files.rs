@@ -115,7 +115,7 @@ fn manager(fixture: &Fixture) -> u32 {
 }
 
 /// Used bytes of the files while one process of a tenant runs: the header, the first device, the first two slots. The
-/// offsets are those of `region/src/layout.rs`.
+/// offsets are those of `crates/region/src/layout.rs`.
 const LIMITS_BYTES: usize = 256 + 384;
 const SLOTS: usize = 512;
 

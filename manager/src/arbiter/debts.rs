@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use vcuda_region::GpuUuid;
 
-use crate::unsettled::LONGEST_NS;
+use crate::arbiter::unsettled::LONGEST_NS;
 
 /// Less than this is forgotten (ns of GPU time): a tenant swings by so much whenever it runs.
 const LEAST_NS: i64 = 10_000_000;

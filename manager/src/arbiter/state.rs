@@ -1,8 +1,8 @@
 //! The arbiter's state of a tenant on one GPU, and which tenants are quiet. A thousand tenants may do nothing, so what has
 //! not changed is not read again.
 
-use crate::evidence::Proof;
-use crate::unsettled::Unsettled;
+use crate::arbiter::evidence::Proof;
+use crate::arbiter::unsettled::Unsettled;
 use vcuda_limiter::controller::{Busy, Contexts, Measured, Scale, Settlement};
 use vcuda_region::slots::TOUCH_NS;
 

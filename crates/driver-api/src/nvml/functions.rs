@@ -206,7 +206,7 @@ macro_rules! define {
                 };
             )+)*
             ($d name:ident, $d($d rest:tt)*) => {
-                compile_error! { concat!("driver-api has no prototype of `", stringify!($d name), "`: add it below driver-api/src") }
+                compile_error! { concat!("driver-api has no prototype of `", stringify!($d name), "`: add it below crates/driver-api/src") }
             };
         }
 

@@ -3,7 +3,6 @@
 //!
 //! Tenants share no memory: each one's `usage` is read, whose every word is the tenant's own claim, and each one's
 //! `limits` are written. What a claim does to other tenants is bounded by [`Evidence`] (I12).
-#![forbid(unsafe_code)]
 
 mod changes;
 mod debts;

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use crate::changes::{ChangeWatch, Changes};
-use crate::debts::Debts;
-use crate::tenant::{Tenant, file_of};
+use crate::arbiter::changes::{ChangeWatch, Changes};
+use crate::arbiter::debts::Debts;
+use crate::arbiter::tenant::{Tenant, file_of};
 use vcuda_region::GpuUuid;
 use vcuda_region::process::{Identity, ProcessView};
 

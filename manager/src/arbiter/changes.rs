@@ -123,7 +123,7 @@ impl ChangeWatch {
     }
 }
 
-/// Ends the sleep of a [`crate::Runner`], from any thread.
+/// Ends the sleep of a [`crate::arbiter::Runner`], from any thread.
 #[derive(Debug, Clone)]
 pub struct Waker(Arc<EventFd>);
 

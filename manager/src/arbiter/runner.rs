@@ -10,7 +10,7 @@ use std::time::Duration;
 use vcuda_limiter::controller::QUIET_NS;
 use vcuda_region::clock;
 
-use crate::{Arbiter, Evidence, Waker};
+use crate::arbiter::{Arbiter, Evidence, Waker};
 
 /// One step of a [`Runner`], which then sleeps until the next one is due, something changes, or its [`Waker`] ends the sleep.
 #[derive(Debug, Clone, Copy)]

@@ -20,8 +20,8 @@ use vcuda_region::{DeviceIndex, GpuUuid, MAX_DEVICES};
 use self::bounds::contexts_most;
 use self::demand::{busy_permille, demand_permille};
 use super::{CALM_NS, Finding, Found};
-use crate::state::State;
-use crate::unsettled;
+use crate::arbiter::state::State;
+use crate::arbiter::unsettled;
 
 /// Interval at which a tenant's `limits` are read again and the beat is written there (ns).
 const BEAT_NS: u64 = 95_000_000;

@@ -7,7 +7,7 @@ use vcuda_limiter::controller::{Busy, Turns, word_at};
 use vcuda_region::{DeviceIndex, GpuUuid};
 
 use super::REPORT_LAG_NS;
-use crate::tenants::Tenants;
+use crate::arbiter::tenants::Tenants;
 
 /// Age above which a reading is complete (ns): by then, all processes that run have entered their earlier work.
 const BEHIND_NS: u64 = 47_000_000;

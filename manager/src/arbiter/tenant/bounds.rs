@@ -6,7 +6,7 @@ use vcuda_region::DeviceIndex;
 use vcuda_region::usage_reader::Work;
 
 use super::Tenant;
-use crate::evidence::{Evidence, Proof, Use};
+use crate::arbiter::evidence::{Evidence, Proof, Use};
 
 /// Contexts that a process may have at work on a GPU. A usual one has one; a few libraries make their own.
 const CONTEXTS_A_PROCESS: u64 = 4;

@@ -17,7 +17,7 @@ use vcuda_region::usage_reader::UsageReader;
 use vcuda_region::{DeviceIndex, GpuUuid};
 
 #[expect(unreachable_pub, reason = "the system tests have it in their library")]
-#[path = "../../../tests/src/release.rs"]
+#[path = "../../../../tests/src/release.rs"]
 mod release;
 use release::of_release;
 
