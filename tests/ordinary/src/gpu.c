@@ -138,5 +138,7 @@ int main(int argc, char **argv)
     use_gpu(50);
     usleep(300000); /* the shim looks around meanwhile */
     use_gpu(50);
+    /* Its output would go into the driver's file that has the number 1 now. */
+    if (!strcmp(kind, "silent")) return failures;
     return finish(kind) ? 1 : end(kind);
 }
