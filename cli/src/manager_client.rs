@@ -4,9 +4,11 @@ mod absence;
 pub mod view;
 
 use std::future::Future;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use nix::sys::resource::{Resource, getrlimit};
 use tokio::runtime::Runtime;
 use tonic::transport::Channel;
 use tonic::{Code, Response, Status, Streaming};
@@ -37,6 +39,8 @@ pub(crate) use absence::{Absence, Down};
 const SYSTEM_SOCKET: &str = "/run/vcuda/manager.sock";
 /// Time after which a call fails. The manager answers in milliseconds.
 const DEADLINE: Duration = Duration::from_secs(10);
+/// Open files that a command and an own manager with a few runs need.
+const FEWEST_DESCRIPTORS: u64 = 32;
 /// What tonic says of a call that took longer, which it cancels.
 const TIMED_OUT: &str = "Timeout expired";
 /// Time after which a manager that does not answer the first call counts as silent.
@@ -159,6 +163,7 @@ impl ManagerClient {
     }
 
     pub(crate) fn at(socket: &Path) -> Result<ManagerClient, Unreached> {
+        enough_descriptors().map_err(Unreached::Runtime)?;
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Unreached::Runtime)?;
         let channel = runtime.block_on(async {
@@ -370,4 +375,15 @@ fn refused(status: &Status) -> Failure {
         ),
         _ => Failure::Failed(words.to_owned()),
     }
+}
+
+/// Says so where too few files can be open for a connection, without which the runtime panics, or for an own manager.
+fn enough_descriptors() -> io::Result<()> {
+    let (soft, _) = getrlimit(Resource::RLIMIT_NOFILE)?;
+    if soft < FEWEST_DESCRIPTORS {
+        return Err(io::Error::other(format!(
+            "`ulimit -n` allows {soft} open files, and {FEWEST_DESCRIPTORS} are needed"
+        )));
+    }
+    Ok(())
 }

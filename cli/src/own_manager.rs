@@ -38,9 +38,15 @@ pub(crate) fn connect(root: &Path, machine: Option<&Path>) -> Result<ManagerClie
         };
         let now_ns = clock::now_ns();
         if now_ns > begun_ns + STARTS_WITHIN_NS {
-            let why = Failure::from(why);
             let log = root.join(OWN_LOG);
-            return Err(Failure::Unavailable(format!("{why}; {} says why it did not start", log.display())));
+            let said = std::fs::read_to_string(&log).unwrap_or_default();
+            let last = said.lines().last().unwrap_or("it said nothing");
+            let waited_s = STARTS_WITHIN_NS / 1_000_000_000;
+            return Err(Failure::Unavailable(format!(
+                "the manager of {} did not answer within {waited_s} s: {last} ({})",
+                root.display(),
+                log.display()
+            )));
         }
         if why.is_not_running() && now_ns >= start_ns {
             start(root, machine)?;

@@ -2,11 +2,11 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::process::Command;
+use std::process::{Command, Output};
 
 use tempfile::TempDir;
 
-use vcuda_tests::release_dir;
+use vcuda_tests::{release_dir, skip};
 
 use crate::user::User;
 
@@ -117,6 +117,42 @@ fn a_runtime_directory_that_cannot_be_used_is_named() {
         let output = run(place);
         assert_eq!(output.status.code(), Some(1), "{output:?}");
         assert!(String::from_utf8_lossy(&output.stderr).contains(place), "{output:?}");
+    }
+}
+
+/// `vcuda run` of this user, started by another program.
+fn run_by(user: &User, starter: &[&str]) -> Output {
+    let run = user.vcuda(&["run", "--sim", "--memory", "1GiB", "--", "true"]);
+    let mut command = Command::new(starter[0]);
+    command.args(&starter[1..]).arg(run.get_program()).args(run.get_args());
+    for (name, value) in run.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    command.output().unwrap()
+}
+
+#[test]
+fn few_open_files_and_a_missing_proc_are_named() {
+    let user = User::new();
+    let mut cases = vec![
+        (vec!["prlimit", "--nofile=8:8"], Some("`ulimit -n` allows 8 open files, and 32 are needed")),
+        (vec!["prlimit", "--nofile=16:16"], Some("`ulimit -n` allows 16")),
+        (vec!["prlimit", "--nofile=32:32"], None),
+    ];
+    let apart = ["unshare", "--mount", "sh", "-c", "mount -t tmpfs none /proc && exec \"$@\"", "sh"];
+    match run_by(&user, &["unshare", "--mount", "sh", "-c", "mount -t tmpfs none /proc"]).status.success() {
+        true => cases.push((apart.to_vec(), Some("/proc"))),
+        false => skip("misuse: unshare --mount does not work here"),
+    }
+    for (starter, words) in cases {
+        let output = run_by(&user, &starter);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.success(), words.is_none(), "{starter:?}: {output:?}");
+        assert_eq!(stderr.lines().count(), words.iter().count(), "{starter:?}: {stderr}");
+        assert!(stderr.contains(words.unwrap_or_default()), "{starter:?}: {stderr}");
     }
 }
 
