@@ -21,7 +21,6 @@ mod stream_state;
 mod stream_table;
 mod timing_event;
 mod transfer;
-mod turn_queue;
 mod worker;
 
 use core::ptr;
@@ -29,10 +28,12 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use vcuda_driver_api::prelude::*;
 use vcuda_limiter::predict::{Key, LEARNT, Prediction, Table};
+use vcuda_region::clock::now_ns;
 
 use crate::driver::Call;
 use crate::runtime::limits::{follow, have_limits_changed, is_unmetered, meter_nothing};
-use crate::runtime::shim::{Region, Shim};
+use crate::runtime::region::Region;
+use crate::runtime::shim::Shim;
 use crate::runtime::stream::Stream;
 use crate::runtime::{capture, fork};
 use device_limiter::DeviceLimiter;
@@ -92,7 +93,7 @@ impl Launches {
         if have_limits_changed()
             && let Some(region) = shim.region()
         {
-            follow(region, device_limiter::now_ns());
+            follow(region, now_ns());
         }
         match Self::made() {
             // A process whose calls pass a gate comes here with each launch, although none is metered.
@@ -122,7 +123,7 @@ impl Launches {
             meter_nothing();
             return None;
         };
-        follow(region, device_limiter::now_ns());
+        follow(region, now_ns());
         let mut devices = region.limits.devices();
         if let (Some((only, _)), None) = (devices.next(), devices.next())
             && !region.limits.is_metered(only)
@@ -226,11 +227,7 @@ impl Launches {
         stream_state.extend(now, predicted.cost_ns);
         let due = stream_state.note(predicted, limiter.segment_ns(), !limiter.charges_pauses());
         if due || sampled || predicted.samples < LEARNT || predicted.cost_ns >= timing_event::ALONE_NS {
-            let window_ns = if sampled {
-                device_limiter::now_ns().saturating_sub(stream_state.started_at_ns())
-            } else {
-                0
-            };
+            let window_ns = if sampled { now_ns().saturating_sub(stream_state.started_at_ns()) } else { 0 };
             self.timing_event(limiter, stream_state, stream, window_ns);
         }
     }
@@ -290,14 +287,7 @@ impl Launches {
         if !paid {
             self.hold(limiter, None, stream, predicted, paid);
         }
-        Some(Admitted {
-            limiter,
-            stream_state: None,
-            stream,
-            predicted,
-            now: device_limiter::now_ns(),
-            sampled: false,
-        })
+        Some(Admitted { limiter, stream_state: None, stream, predicted, now: now_ns(), sampled: false })
     }
 }
 

@@ -8,6 +8,7 @@ pub(crate) mod graph;
 pub(crate) mod kernel;
 pub(crate) mod loader;
 mod object_list;
+pub(crate) mod objects;
 pub(crate) mod real;
 pub(crate) mod reentrancy;
 mod relaxed;

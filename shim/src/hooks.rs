@@ -7,6 +7,8 @@ mod copy;
 mod copy_shapes;
 mod device;
 mod external;
+mod free;
+mod gate;
 mod gated;
 mod graph;
 mod graph_memory;
@@ -44,15 +46,15 @@ hooks_and_gated! {
     deny cuMemAllocPitch                => pitch::pitch_v1;
     deny cuMemAllocPitch_v2             => pitch::pitch;
     deny cuMemAllocManaged              => memory::managed;
-    pass cuMemFree                      => memory::free_v1;
-    pass cuMemFree_v2                   => memory::free;
+    pass cuMemFree                      => free::free_v1;
+    pass cuMemFree_v2                   => free::free;
 
     deny cuMemAllocAsync                => pool::alloc;
     deny cuMemAllocAsync_ptsz           => pool::alloc;
     deny cuMemAllocFromPoolAsync        => pool::alloc_from;
     deny cuMemAllocFromPoolAsync_ptsz   => pool::alloc_from;
-    pass cuMemFreeAsync                 => pool::free;
-    pass cuMemFreeAsync_ptsz            => pool::free;
+    pass cuMemFreeAsync                 => free::free_after;
+    pass cuMemFreeAsync_ptsz            => free::free_after;
     pass cuMemPoolCreate                => pool::create;
     pass cuMemPoolDestroy               => pool::destroy;
     pass cuMemPoolTrimTo                => pool::trim;

@@ -3,6 +3,7 @@
 
 pub(crate) mod allocations;
 pub(crate) mod charge;
+pub(crate) mod code;
 pub(crate) mod exported;
 pub(crate) mod graph_memory;
 pub(crate) mod mappings;

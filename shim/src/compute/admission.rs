@@ -9,7 +9,9 @@ use vcuda_limiter::controller::View;
 use vcuda_limiter::predict::Prediction;
 use vcuda_limiter::{self as limiter, Admission, Refinement, Snapshot};
 
-use super::device_limiter::{DeviceLimiter, now_ns};
+use vcuda_region::clock::now_ns;
+
+use super::device_limiter::DeviceLimiter;
 use super::stream_state::StreamState;
 use super::worker;
 use super::{COSTS, Launches};
@@ -50,7 +52,7 @@ impl Launches {
         }
         // The launch is counted in flight already; `decide` leaves it out.
         let charged_pauses = limiter.charges_pauses();
-        let mut view = limiter.view_on(stream_state, started_ns);
+        let mut view = StreamState::view(stream_state, limiter, started_ns);
         if limiter.charges_pauses() && !charged_pauses {
             // It may sleep for longer than a pause may be that the tokens pay for.
             self.wake_if(worker::UNHURRIED);
@@ -60,7 +62,7 @@ impl Launches {
             && stream_state.is_some_and(|stream_state| self.settle_own(limiter, stream_state).progress)
         {
             let now = now_ns();
-            view = limiter.view_on(stream_state, now);
+            view = StreamState::view(stream_state, limiter, now);
             decision = self.decide(limiter, &view, &predicted, None, now);
         }
         if decision == Admission::Admit {

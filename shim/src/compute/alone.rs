@@ -6,7 +6,9 @@ use core::time::Duration;
 use vcuda_driver_api::prelude::*;
 use vcuda_limiter::predict::{Part, Prediction};
 
-use super::device_limiter::{DeviceLimiter, now_ns};
+use vcuda_region::clock::now_ns;
+
+use super::device_limiter::DeviceLimiter;
 use super::settle::charge;
 use super::stream_table::context_of;
 use super::{COSTS, Launches};

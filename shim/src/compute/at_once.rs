@@ -40,7 +40,7 @@ impl Launches {
         let predicted = COSTS.find_learnt(key).filter(|known| known.cost_ns < ALONE_NS)?;
         let now_ns = stream_state.clock.now_ns();
         let busy_until_ns = stream_state.busy_until_ns();
-        if now_ns > busy_until_ns + IDLE_NS && !limiter.charges_pauses_in(stream_state) {
+        if now_ns > busy_until_ns + IDLE_NS && !stream_state.charges_pauses(limiter) {
             return None;
         }
         let done_ns = busy_until_ns.max(now_ns) + predicted.cost_ns;

@@ -3,8 +3,9 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use super::device_limiter::now_ns;
-use crate::driver::elf;
+use vcuda_region::clock::now_ns;
+
+use crate::driver::objects;
 
 /// Cycles that pass within 16 us at most: no processor's counter is slower than 1 GHz. A stream counts as idle after
 /// [`super::IDLE_NS`], which is longer.
@@ -23,7 +24,7 @@ pub(super) fn begin() {
 /// that library's time is read at each launch.
 fn is_clock_its_own() -> bool {
     let bound = libc::clock_gettime as *const () as usize;
-    elf::libc_symbol(c"clock_gettime") == Some(bound)
+    objects::libc_symbol(c"clock_gettime") == Some(bound)
 }
 
 /// Whether the counter runs at one rate at all times (AMD64 Architecture Programmer's Manual 3, CPUID function 8000_0007h,

@@ -7,15 +7,19 @@ use vcuda_limiter::predict::Misprediction;
 use vcuda_limiter::queue::Member;
 use vcuda_limiter::token_bucket::{LEASE_PART_NS, Meter, Pace, TokenBucket, can_pay_for_pauses};
 use vcuda_quota::DeviceConfig;
+use vcuda_region::DeviceIndex;
+use vcuda_region::clock::now_ns;
 use vcuda_region::limits::NOT_METERED;
-use vcuda_region::{DeviceIndex, clock};
 
 use super::context_maps::ContextMaps;
-use super::stream_state::StreamState;
-use super::turn_queue::TurnQueue;
 
 use crate::runtime::limits;
-use crate::runtime::shim::{Region, Shim};
+use crate::runtime::region::Region;
+use crate::runtime::shim::Shim;
+
+mod turn_queue;
+
+use turn_queue::TurnQueue;
 
 /// Reasons for which launches wait, as bits of [`TokenBucket::waiters`]: work in flight, tokens, or another process's
 /// turn (one of several bits, chosen by that process's slot).
@@ -144,19 +148,9 @@ impl DeviceLimiter {
         self.charged_to_ns.fetch_max(to_ns, Ordering::Relaxed);
     }
 
-    /// The limits for a launch on this stream. If its segment is charged with its pauses, so is all time since the last charge.
-    pub(super) fn view_on(&self, stream_state: Option<&StreamState>, now_ns: u64) -> View {
-        let mut view = self.view(now_ns);
-        if stream_state.is_some_and(|stream_state| self.charges_pauses_in(stream_state)) {
-            view.keep_unpaid(now_ns.saturating_sub(self.charged_to_ns.load(Ordering::Relaxed)));
-        }
-        view
-    }
-
-    /// Whether a launch on this stream, idle or not, goes on with the running segment, which is charged with its pauses.
-    #[inline]
-    pub(super) fn charges_pauses_in(&self, stream_state: &StreamState) -> bool {
-        self.charges_pauses() && stream_state.unmeasured().0 > 0
+    /// Time since the last charge (ns).
+    pub(super) fn uncharged_ns(&self, now_ns: u64) -> u64 {
+        now_ns.saturating_sub(self.charged_to_ns.load(Ordering::Relaxed))
     }
 
     /// Amount that a process pays ahead of its launches (ns), a small part of what may be in flight.
@@ -335,9 +329,3 @@ const STARVED: Pace = Pace {
     metered: true,
     contended: false,
 };
-
-/// The clock of all buckets.
-#[inline]
-pub(crate) fn now_ns() -> u64 {
-    clock::now_ns()
-}

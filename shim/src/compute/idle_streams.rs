@@ -6,11 +6,13 @@ use core::sync::atomic::Ordering;
 
 use vcuda_driver_api::prelude::*;
 
-use super::device_limiter::{DeviceLimiter, now_ns};
+use vcuda_region::clock::now_ns;
+
+use super::device_limiter::DeviceLimiter;
 use super::stream_state::StreamState;
 use super::{COSTS, Launches, settle, timing_event};
 use crate::driver::Relaxed;
-use crate::runtime::devices::current_context;
+use crate::runtime::shim::devices::current_context;
 use crate::runtime::stream::Stream;
 use crate::runtime::{capture, visits};
 

@@ -7,18 +7,20 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use vcuda_driver_api::prelude::*;
 use vcuda_limiter::controller::View;
 use vcuda_region::MAX_DEVICES;
+use vcuda_region::clock::now_ns;
 
 use super::Launches;
-use super::device_limiter::{DeviceLimiter, TOKENS, WINDOW, now_ns};
+use super::device_limiter::{DeviceLimiter, TOKENS, WINDOW};
 use super::event_clock::Reached;
 use super::stream_state::StreamState;
-use super::timing_event::has_run_dry;
-use super::worker::CONTENDED_NS;
 use crate::driver::{Relaxed, real, reentrancy};
-use crate::runtime::devices::Pushed;
+use crate::runtime::shim::devices::Pushed;
 
 mod close;
 mod segment;
+
+/// Shortest and longest interval of queries beside neighbours (ns): more work is in flight there.
+pub(crate) const CONTENDED_NS: (u64, u64) = (250_000, 1_000_000);
 
 pub(super) use segment::{charge, is_longer, proved_done};
 use segment::{enter, reached, settle_unknown};
@@ -209,7 +211,7 @@ impl Launches {
         let _relaxed = Relaxed::enter();
         // Before the context is made current: see `settle`.
         self.contexts.asking.store(context, Ordering::SeqCst);
-        let is_current = crate::runtime::devices::current_context().0 == context;
+        let is_current = crate::runtime::shim::devices::current_context().0 == context;
         let asked_in = CUcontext(stream_state.asked_in.load(Ordering::Relaxed));
         let _pushed = if is_current { None } else { Pushed::make_current(asked_in) };
         self.settle_stream(limiter, &limiter.view(now_ns()), stream_state, &mut pass);
@@ -292,7 +294,7 @@ impl Launches {
         self.ask_in_context_of(stream_state);
         let mut is_dry = false;
         let is_named = self.with_others_stream(stream_state, |stream| {
-            is_dry = has_run_dry(stream);
+            is_dry = stream.has_run_dry();
             if !is_dry {
                 self.timing_event(limiter, stream_state, stream, 0);
             }

@@ -4,6 +4,7 @@ use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
+use vcuda_limiter::controller::View;
 use vcuda_limiter::predict::{Lesson, PARTS, Prediction};
 
 use super::clock::Clock;
@@ -82,6 +83,22 @@ impl StreamState {
     pub(super) fn limiter(&self) -> Option<&'static DeviceLimiter> {
         // SAFETY: null, or one of the limiters of `Launches`, which is never freed or moved.
         unsafe { self.limiter.load(Ordering::Relaxed).as_ref() }
+    }
+
+    /// Whether a launch on this stream, idle or not, goes on with the running segment, which is charged with its pauses.
+    #[inline]
+    pub(super) fn charges_pauses(&self, limiter: &DeviceLimiter) -> bool {
+        limiter.charges_pauses() && self.unmeasured().0 > 0
+    }
+
+    /// The limits for a launch on a stream. If its segment is charged with its pauses, so is all time since the last charge.
+    pub(super) fn view(stream_state: Option<&Self>, limiter: &DeviceLimiter, now_ns: u64) -> View {
+        // Looking at the limits may begin to charge pauses.
+        let mut view = limiter.view(now_ns);
+        if stream_state.is_some_and(|stream_state| stream_state.charges_pauses(limiter)) {
+            view.keep_unpaid(limiter.uncharged_ns(now_ns));
+        }
+        view
     }
 
     /// The handle of the stream's context.

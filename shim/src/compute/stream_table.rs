@@ -4,12 +4,13 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
 
 use vcuda_driver_api::prelude::*;
+use vcuda_region::clock::now_ns;
 
-use super::device_limiter::{self, DeviceLimiter};
+use super::device_limiter::DeviceLimiter;
 use super::stream_state::{StreamState, TAKEN};
 use crate::driver::real;
-use crate::runtime::devices::{device_of_context, shared_context};
 use crate::runtime::shim;
+use crate::runtime::shim::devices::{device_of_context, shared_context};
 use crate::runtime::stream::{PER_THREAD, Stream};
 
 /// Most streams that are measured at a time. The memory of an entry is only touched when it is used.
@@ -138,7 +139,7 @@ impl StreamTable {
         let (_, limiter) = device.region()?;
         let limiter = limiters.get(limiter.get())?;
         let asked_in = shared_context(device.shim(), context, device);
-        let unused_ns = device_limiter::now_ns().saturating_sub(UNUSED_NS);
+        let unused_ns = now_ns().saturating_sub(UNUSED_NS);
         let (position, stream_state) = self
             .take_place(key, |stream_state| !stream_state.is_held())
             .or_else(|| self.take_place(key, |stream_state| stream_state.is_unused_since(unused_ns)))?;
@@ -221,7 +222,7 @@ pub(super) fn context_of(stream: Stream) -> Option<CUcontext> {
         // SAFETY: the application's handle, as it gave it to the driver; the driver writes a context or nothing.
         unsafe { real::cuStreamGetCtx(handle, &raw mut context) }.ok()?;
     } else {
-        context = crate::runtime::devices::current_context();
+        context = crate::runtime::shim::devices::current_context();
     }
     (!context.is_null()).then_some(context)
 }

@@ -3,14 +3,14 @@
 
 use core::sync::atomic::Ordering;
 
-use super::device_limiter::{DeviceLimiter, now_ns};
+use vcuda_region::clock::now_ns;
+
+use super::device_limiter::DeviceLimiter;
 use super::settle::Settling;
 use super::stream_state::{
     BOUNDED, EVENTS_MAX, MEASURED, PAIR, PREDICTED, StreamState, TimingEvent, parts_of,
 };
 use super::{COSTS, IDLE_NS, Launches};
-use crate::driver::{Relaxed, real};
-use crate::runtime::capture;
 use crate::runtime::stream::Stream;
 
 mod event;
@@ -98,7 +98,7 @@ impl Launches {
         if stream_state.unmeasured().0 == 0 {
             return;
         }
-        if now_ns() > stream_state.busy_until_ns() && has_run_dry(stream) {
+        if now_ns() > stream_state.busy_until_ns() && stream.has_run_dry() {
             self.drained(stream_state);
         } else {
             self.timing_event(limiter, stream_state, stream, 0);
@@ -125,14 +125,6 @@ impl Launches {
         // Predictions do not learn from a segment of several events.
         stream_state.drop_parts();
     }
-}
-
-/// Whether the driver reports that all work of a stream is done. A captured stream may not be queried.
-pub(super) fn has_run_dry(stream: Stream) -> bool {
-    let _relaxed = Relaxed::enter();
-    // SAFETY: a stream that the application uses in this call, or one that it cannot destroy before this visit is over.
-    !capture::is_captured(stream.handle, stream.default)
-        && unsafe { real::cuStreamQuery(stream.explicit()) }.is_ok()
 }
 
 /// The kind of the timing event behind a stream's unmeasured work, whose first launch was made at `since_ns` (0: not known).

@@ -7,22 +7,20 @@ use core::panic::AssertUnwindSafe;
 use core::sync::atomic::{Ordering, fence};
 
 use super::Launches;
-use super::device_limiter::{DeviceLimiter, now_ns};
-use super::settle::Pass;
+use super::device_limiter::DeviceLimiter;
+use super::settle::{CONTENDED_NS, Pass};
 use crate::driver::Relaxed;
 use crate::runtime::chores::Chores;
 use crate::runtime::futex;
 use crate::runtime::limits;
 use crate::runtime::suspend;
-use crate::runtime::threads;
+use vcuda_region::clock::now_ns;
 use vcuda_region::slots::TOUCH_NS;
 
 /// Shortest interval of queries of timing events that are due (ns).
 const DUE_NS: u64 = 50_000;
 /// Longest interval of queries while work is in flight (ns).
 const BUSY_NS: u64 = 1_000_000;
-/// Shortest and longest interval of queries beside neighbours (ns): more work is in flight there.
-pub(crate) const CONTENDED_NS: (u64, u64) = (250_000, 1_000_000);
 /// Shortest interval of queries while no launch waits (ns), alone and beside neighbours, where the arbiter needs the times at
 /// which each tenant had the GPU.
 const UNAWAITED_NS: u64 = 16_000_000;
@@ -47,7 +45,9 @@ impl Launches {
     pub(crate) fn wake_worker(&'static self) {
         if !self.shim.has_worker.load(Ordering::Acquire) {
             self.tell_settled(now_ns());
-            if !self.shim.has_worker.swap(true, Ordering::AcqRel) && !threads::start(c"vcuda-worker", run) {
+            if !self.shim.has_worker.swap(true, Ordering::AcqRel)
+                && !self.shim.threads.start(c"vcuda-worker", run)
+            {
                 // Tried again at the next lease. Until then work in flight expires without being settled.
                 self.shim.has_worker.store(false, Ordering::Release);
             }

@@ -6,9 +6,7 @@
 //! Formats: ELF-64 gABI ("Dynamic Section", "Symbol Table", "Hash Table"), the GNU hash section and symbol versions as
 //! glibc reads them.
 
-use core::ffi::{CStr, c_char, c_int, c_void};
-
-use super::loader;
+use core::ffi::{CStr, c_char};
 
 /// A loaded object, while `dl_iterate_phdr` holds it.
 #[derive(Debug)]
@@ -74,46 +72,9 @@ const STT_FUNC: u8 = 2;
 /// In a version word: not the version that an unversioned reference binds.
 const VERSION_HIDDEN: u16 = 0x8000;
 
-/// Visits the loaded objects in load order (the program is first) until `visit` returns a value.
-pub(crate) fn find<T, F: FnMut(&Object<'_>) -> Option<T>>(visit: F) -> Option<T> {
-    struct Search<T, F> {
-        visit: F,
-        found: Option<T>,
-    }
-    extern "C" fn each<T, F: FnMut(&Object<'_>) -> Option<T>>(
-        info: *mut libc::dl_phdr_info,
-        _size: usize,
-        search: *mut c_void,
-    ) -> c_int {
-        // SAFETY: this is the pointer to `search` passed below, which outlives the walk and is used by no other code.
-        let search = unsafe { &mut *search.cast::<Search<T, F>>() };
-        // SAFETY: the loader passes a valid record for the length of this call.
-        let info = unsafe { &*info };
-        if let Some(object) = Object::new(info) {
-            search.found = (search.visit)(&object);
-        }
-        c_int::from(search.found.is_some())
-    }
-    let iterate = loader::iterate()?;
-    let _walk = super::object_list::ObjectList::begin();
-    let mut search = Search { visit, found: None };
-    // SAFETY: the callback does not unwind (no handler of ours panics on a walk) and gets the pointer it expects.
-    unsafe { iterate(each::<T, F>, (&raw mut search).cast()) };
-    search.found
-}
-
-/// The address of `symbol` in the first loaded library whose name is `soname`.
-pub(crate) fn symbol_of(soname: &CStr, symbol: &CStr) -> Option<usize> {
-    find(|object| object.is_named(soname).then(|| object.symbol(symbol)).flatten())
-}
-
-/// The address of a function of the C library. Before glibc 2.34 some are in libdl.
-pub(crate) fn libc_symbol(symbol: &CStr) -> Option<usize> {
-    symbol_of(c"libc.so.6", symbol).or_else(|| symbol_of(c"libdl.so.2", symbol))
-}
-
 impl<'a> Object<'a> {
-    fn new(info: &'a libc::dl_phdr_info) -> Option<Self> {
+    /// An object as the loader tells it (dl_iterate_phdr(3)).
+    pub(super) fn new(info: &'a libc::dl_phdr_info) -> Option<Self> {
         let base = usize::try_from(info.dlpi_addr).ok()?;
         if info.dlpi_phdr.is_null() {
             return None;

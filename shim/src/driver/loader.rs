@@ -9,7 +9,7 @@ use core::ffi::{CStr, c_char, c_int, c_void};
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-use super::elf::{self, Object};
+use super::elf::Object;
 use super::kernel;
 
 /// `struct r_debug` of `link.h`, as far as it is read.
@@ -87,29 +87,6 @@ pub(crate) fn is_relocated() -> bool {
     let place = &raw const OWN_ADDRESS;
     // SAFETY: a static of this library; read as it is in memory, since the compiler knows only what it will be.
     unsafe { place.cast::<*const OwnAddress>().read_volatile() == place }
-}
-
-/// Whether this copy of the library lies in a link-map namespace of its own (`dlmopen`), which has another driver.
-pub(crate) fn is_in_other_namespace() -> bool {
-    type Dladdr1 = unsafe extern "C" fn(*const c_void, *mut libc::Dl_info, *mut *mut c_void, c_int) -> c_int;
-    type Dlinfo = unsafe extern "C" fn(*mut c_void, c_int, *mut c_void) -> c_int;
-    /// `RTLD_DL_LINKMAP` and `RTLD_DI_LMID` of `dlfcn.h`.
-    const LINK_MAP: c_int = 2;
-    const NAMESPACE: c_int = 1;
-    let (Some(dladdr1), Some(dlinfo)) = (elf::libc_symbol(c"dladdr1"), elf::libc_symbol(c"dlinfo")) else {
-        return false;
-    };
-    // SAFETY: the C library's function of this name has this type.
-    let dladdr1: Dladdr1 = unsafe { core::mem::transmute(dladdr1) };
-    // SAFETY: as above.
-    let dlinfo: Dlinfo = unsafe { core::mem::transmute(dlinfo) };
-    // SAFETY: pointers and numbers, for which zero is a value.
-    let mut told: libc::Dl_info = unsafe { core::mem::zeroed() };
-    let (mut map, mut namespace) = (core::ptr::null_mut(), 0_isize);
-    // SAFETY: an address of this library; dladdr1 writes what it finds.
-    let found = unsafe { dladdr1((&raw const OWN_ADDRESS).cast(), &raw mut told, &raw mut map, LINK_MAP) };
-    // SAFETY: glibc's handles are its link maps; this library stays loaded. dlinfo writes a number (`Lmid_t`).
-    found != 0 && unsafe { dlinfo(map, NAMESPACE, (&raw mut namespace).cast()) } == 0 && namespace != 0
 }
 
 /// The C library's function of this name, while this library is not relocated. The C library is relocated first.

@@ -8,6 +8,7 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use vcuda_driver_api::prelude::*;
 
 use super::elf;
+use super::objects;
 
 mod own;
 
@@ -45,7 +46,7 @@ impl Library {
         if pinned.swap(true, Ordering::Relaxed) {
             return;
         }
-        let Some(address) = elf::libc_symbol(c"dlopen") else {
+        let Some(address) = objects::libc_symbol(c"dlopen") else {
             return;
         };
         // SAFETY: dlopen(3) has this type.
@@ -114,7 +115,7 @@ impl Slot {
     pub(crate) fn peek(&self) -> *mut c_void {
         let address = self.address.load(Ordering::Relaxed);
         if address.is_null() {
-            elf::symbol_of(self.library.soname(), self.name)
+            objects::symbol_of(self.library.soname(), self.name)
                 .map_or(core::ptr::null_mut(), |address| address as *mut c_void)
         } else {
             address
@@ -128,7 +129,7 @@ impl Slot {
 
     #[cold]
     fn find(&self) -> *mut c_void {
-        let Some(address) = elf::symbol_of(self.library.soname(), self.name) else {
+        let Some(address) = objects::symbol_of(self.library.soname(), self.name) else {
             return core::ptr::null_mut();
         };
         self.library.pin();

@@ -13,7 +13,7 @@ use core::ffi::{c_int, c_void};
 use core::ptr::{NonNull, null};
 use core::sync::atomic::{AtomicBool, AtomicU64};
 
-use super::elf;
+use super::objects;
 use super::real::Library;
 
 global_asm!(
@@ -282,7 +282,7 @@ impl Caller {
         }
         let own = Self::of_hook as *const () as usize;
         let mut walk = Walk {
-            shim: elf::find(|object| object.contains(own).then(|| object.span())),
+            shim: objects::find(|object| object.contains(own).then(|| object.span())),
             found: Self { address: 0, stack_pointer: 0 },
         };
         // SAFETY: `each` has the type that is asked for and does not unwind.
@@ -292,6 +292,7 @@ impl Caller {
 
     /// Whether the caller is code of one of the driver's libraries.
     fn is_driver(self) -> bool {
-        elf::find(|object| object.contains(self.address).then(|| Library::is_any(object))).unwrap_or(false)
+        objects::find(|object| object.contains(self.address).then(|| Library::is_any(object)))
+            .unwrap_or(false)
     }
 }

@@ -15,8 +15,8 @@ use crate::driver::saved_answer::peek;
 use crate::driver::{Bypass, Call, Handled, real};
 use crate::memory::allocations::{Allocation, Holds, Kind};
 use crate::memory::state;
-use crate::runtime::devices::{current_context, current_ordinal};
 use crate::runtime::shim;
+use crate::runtime::shim::devices::{current_context, current_ordinal};
 
 /// Properties of these handlers that the table needs.
 pub(super) const HANDLERS: Handlers = Handlers::MOVING_MEMORY;
@@ -151,7 +151,7 @@ fn counted<H: Copy>(
     keep(shim, reserved, name(handle), context, kind);
     if need.is_none() {
         // NVML shows what the driver took beyond the elements.
-        crate::memory::overhead::changed();
+        crate::memory::code::changed();
     }
     Ok(())
 }

@@ -12,7 +12,7 @@ use crate::memory::allocations::Allocation;
 use crate::memory::overhead::{self, ContextCharges, DriverObject, ObjectKind};
 use crate::memory::state;
 use crate::runtime::capture;
-use crate::runtime::devices::{Device, current_context, is_primary_active, primary_context};
+use crate::runtime::shim::devices::{Device, current_context, is_primary_active, primary_context};
 use crate::runtime::shim::{self, Shim};
 
 /// Properties of these handlers that the table needs.

@@ -8,8 +8,8 @@ use super::table::Handlers;
 use crate::driver::saved_answer::are_there;
 use crate::driver::{Call, Handled};
 use crate::memory::state;
-use crate::runtime::devices::Device;
 use crate::runtime::shim;
+use crate::runtime::shim::devices::Device;
 
 /// Properties of these handlers that the table needs.
 pub(super) const HANDLERS: Handlers = Handlers::MOVING_NOTHING;

@@ -16,9 +16,9 @@ use crate::driver::{Bypass, Call, Handled};
 use crate::memory::allocations::{Allocation, Holds, Kind};
 use crate::memory::charge::Charge;
 use crate::memory::state;
-use crate::runtime::devices::current_context;
 use crate::runtime::ofd_key;
 use crate::runtime::shim;
+use crate::runtime::shim::devices::current_context;
 
 /// Properties of these handlers that the table needs.
 pub(super) const HANDLERS: Handlers = Handlers::MOVING_MEMORY;

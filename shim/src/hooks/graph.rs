@@ -10,9 +10,9 @@ use crate::driver::{Call, Handled};
 use crate::memory::graph_memory;
 use crate::memory::state;
 use crate::runtime::capture;
-use crate::runtime::devices::{context_of_stream, current_context};
 use crate::runtime::limits;
 use crate::runtime::shim;
+use crate::runtime::shim::devices::{context_of_stream, current_context};
 use crate::runtime::stream::Stream;
 
 /// Properties of these handlers that the table needs.

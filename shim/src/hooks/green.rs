@@ -12,7 +12,7 @@ use crate::driver::saved_answer::SavedAnswer;
 use crate::driver::{Bypass, Call, Handled, real};
 use crate::memory::overhead::{self, DriverObject, ObjectKind};
 use crate::memory::state;
-use crate::runtime::devices::{GreenContext, is_primary_active, primary_context};
+use crate::runtime::shim::devices::{GreenContext, is_primary_active, primary_context};
 use crate::runtime::shim::{self, Shim};
 
 /// Properties of these handlers that the table needs.

@@ -14,7 +14,7 @@ use crate::driver::{Bypass, Call, Handled, real};
 use crate::memory::allocations::{Allocation, Holds, Kind};
 use crate::memory::charge::Charge;
 use crate::memory::state;
-use crate::runtime::devices::{Denied, Device, current_context};
+use crate::runtime::shim::devices::{Denied, Device, current_context};
 use crate::runtime::shim::{self, Shim};
 
 /// Properties of these handlers that the table needs.

@@ -7,7 +7,7 @@ use vcuda_driver_api::prelude::*;
 
 use super::table::Handlers;
 use crate::driver::bypass::note;
-use crate::driver::{Bypass, Call, Handled, elf};
+use crate::driver::{Bypass, Call, Handled, objects};
 use crate::runtime::bypass;
 
 /// Properties of these handlers that the table needs.
@@ -108,7 +108,7 @@ fn exchange(symbol: *const c_char, function: *mut *mut c_void) {
 /// Whether the driver exports a function at `address`: one that the table leaves alone on purpose.
 fn is_exported(address: *mut c_void) -> bool {
     type Dladdr = unsafe extern "C" fn(*const c_void, *mut libc::Dl_info) -> c_int;
-    let Some(dladdr) = elf::libc_symbol(c"dladdr") else {
+    let Some(dladdr) = objects::libc_symbol(c"dladdr") else {
         return true;
     };
     // SAFETY: dladdr(3) has this type.

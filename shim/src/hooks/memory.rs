@@ -1,16 +1,16 @@
-//! Linear device memory: allocated, managed, freed.
+//! Linear device memory: allocated and managed.
 
 use vcuda_driver_api::prelude::*;
 
 use super::table::Handlers;
 use crate::driver::saved_answer::SavedAnswer;
 use crate::driver::{Bypass, Call, Handled, Stop, real};
-use crate::memory::allocations::{Allocation, Ended, Holds, Kind};
+use crate::memory::allocations::{Allocation, Holds, Kind};
 use crate::memory::overhead::{ManagedCharge, WatchedAllocation};
 use crate::memory::reserve::Reserved;
 use crate::memory::state;
 use crate::runtime::capture;
-use crate::runtime::devices::{Device, current_context};
+use crate::runtime::shim::devices::{Device, current_context};
 use crate::runtime::shim::{self, Shim};
 
 /// Properties of these handlers that the table needs.
@@ -47,16 +47,6 @@ pub(super) fn managed(
     let holds = Holds::Managed(ManagedCharge::new(reserved.into()));
     drop(shim.accounts().allocations.insert(address, Allocation::new(context, Kind::Linear, holds)));
     Ok(())
-}
-
-/// `cuMemFree`.
-pub(super) fn free(call: &Call<'_, CUresult>, address: CUdeviceptr) -> Handled {
-    freed(call, address)
-}
-
-/// `cuMemFree` before CUDA 3.2.
-pub(super) fn free_v1(call: &Call<'_, CUresult>, address: CUdeviceptr_v1) -> Handled {
-    freed(call, u64::from(address))
 }
 
 /// An address or a length, in whichever width the function has it.
@@ -131,7 +121,7 @@ fn watched<A: Word>(
     address: *mut A,
     bytes: u64,
 ) -> Result<Reserved, Stop<CUerror>> {
-    let watched = shim.accounts().overhead.watch_allocation(bytes);
+    let watched = shim.accounts().overhead.watch_allocation(shim, bytes);
     // Only then, as the kernel may be asked to read there.
     let watched = watched.and_then(|watched| Some((watched, SavedAnswer::at(address)?)));
     let reserved = reserve(device, bytes)?;
@@ -153,7 +143,7 @@ fn count_taken<A: Word>(
     watched: &WatchedAllocation,
     kept: &SavedAnswer<A>,
 ) -> Result<Reserved, CUerror> {
-    let taken_bytes = shim.accounts().overhead.taken_bytes(watched);
+    let taken_bytes = shim.accounts().overhead.taken_bytes(shim, watched);
     if taken_bytes != reserved.bytes() && reserved.resize(taken_bytes).is_err() {
         // SAFETY: just allocated, and no other code uses it yet.
         let _ = unsafe { real::cuMemFree_v2(kept.take_back().wide()) };
@@ -162,42 +152,14 @@ fn count_taken<A: Word>(
     Ok(reserved)
 }
 
-/// Takes the record out before the driver frees, since the address may be handed out again at once.
-#[inline(always)]
-pub(super) fn freed(call: &Call<'_, CUresult>, address: u64) -> Handled {
-    let shim = state::managed()?;
-    Ok(match super::pool::freed_now(shim, call, address) {
-        Some(status) => status,
-        None => ended(shim, call, address, Kind::Linear),
-    }?)
-}
-
-/// Frees in the order of a stream. `leave` gets what stays counted until the stream is there.
-pub(super) fn freed_after(
-    call: &Call<'_, CUresult>,
-    address: u64,
-    leave: impl FnOnce(Allocation),
-) -> Handled {
-    let shim = state::managed()?;
-    let ended = shim.accounts().allocations.end(address, Kind::Linear);
-    match (call.real(), ended) {
-        (Ok(()), Ended::All(allocation)) => leave(allocation),
-        (Ok(()), Ended::Unknown | Ended::Opening) => {}
-        (Err(error), ended) => {
-            shim.accounts().allocations.undo(address, Kind::Linear, ended);
-            return Err(error.into());
-        }
-    }
-    Ok(())
-}
-
 /// Ends the allocation of an address, an array or a mipmapped array.
 pub(super) fn freed_as(call: &Call<'_, CUresult>, name: u64, kind: Kind) -> Handled {
     Ok(ended(state::managed()?, call, name, kind)?)
 }
 
+/// Takes the record out before the driver frees, since the address may be handed out again at once.
 #[inline(always)]
-fn ended(shim: &Shim, call: &Call<'_, CUresult>, name: u64, kind: Kind) -> CUresult {
+pub(super) fn ended(shim: &Shim, call: &Call<'_, CUresult>, name: u64, kind: Kind) -> CUresult {
     let ended = shim.accounts().allocations.end(name, kind);
     let status = call.real();
     if status.is_err() {

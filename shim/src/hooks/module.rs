@@ -8,10 +8,11 @@ use super::table::Handlers;
 use crate::compute;
 use crate::driver::saved_answer::SavedAnswer;
 use crate::driver::{Bypass, Call, Handled, real};
+use crate::memory::code;
 use crate::memory::overhead::{self, DriverObject, ObjectKind};
 use crate::memory::state;
-use crate::runtime::devices::current_context;
 use crate::runtime::shim;
+use crate::runtime::shim::devices::current_context;
 
 /// Properties of these handlers that the table needs.
 pub(super) const HANDLERS: Handlers = Handlers::MOVING_MEMORY;
@@ -68,7 +69,7 @@ fn library(call: &Call<'_, CUresult>, place: *mut CUlibrary) -> Handled {
 
 /// Makes a call that programs repeat thousands of times, or that cannot be undone: it is measured later.
 fn measured_later(call: &Call<'_, CUresult>) -> Handled {
-    Ok(overhead::make_with_code(|| call.real())?)
+    Ok(code::make_with_code(|| call.real())?)
 }
 
 /// `cuModuleLoad`.

@@ -31,7 +31,8 @@ pub(super) use utilization::{of_processes, of_processes_info, rates, samples};
 use super::table::Handlers;
 use crate::driver::{Bypass, real};
 use crate::memory::state;
-use crate::runtime::shim::{self, Region, Shim};
+use crate::runtime::region::Region;
+use crate::runtime::shim::{self, Shim};
 
 /// Properties of these handlers that the table needs.
 pub(super) const HANDLERS: Handlers = Handlers::TELLING;

@@ -9,7 +9,7 @@ use crate::driver::saved_answer::SavedAnswer;
 use crate::driver::{Bypass, Call, Handled, real};
 use crate::memory::allocations::Kind;
 use crate::memory::state;
-use crate::runtime::devices::{Device, current_context};
+use crate::runtime::shim::devices::{Device, current_context};
 
 /// Properties of these handlers that the table needs.
 pub(super) const HANDLERS: Handlers = Handlers::MOVING_MEMORY;

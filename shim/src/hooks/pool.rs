@@ -15,7 +15,9 @@ use crate::memory::graph_memory;
 use crate::memory::pool_accounts::{self, Block, DeferredFree, PoolAccount, PoolLocation};
 use crate::memory::state;
 use crate::runtime::capture;
-use crate::runtime::devices::{Device, context_of_stream, current_context, device_of_context, is_device};
+use crate::runtime::shim::devices::{
+    Device, context_of_stream, current_context, device_of_context, is_device,
+};
 use crate::runtime::shim::{self, Shim};
 use crate::runtime::stream::Stream;
 
@@ -108,41 +110,6 @@ fn allocating(address: *mut CUdeviceptr, stream: Stream) -> Result<&'static Shim
         return Err(Bypass::Capturing);
     }
     Ok(shim)
-}
-
-/// `cuMemFreeAsync`.
-///
-/// In a capture this is a node of the graph: the memory lives on until the graph runs, if it is not the graph's own.
-/// The record is taken out before the driver frees, since the address may be handed out again at once.
-pub(super) fn free(call: &Call<'_, CUresult>, address: CUdeviceptr, stream: CUstream) -> Handled {
-    let stream = Stream::of_call(call, stream);
-    let shim = state::managed()?;
-    Bypass::Capturing.when(capture::is_capturing(stream.handle, stream.default))?;
-    if let Some(block) = shim.accounts().pool_accounts.remove_block(address) {
-        return Ok(give_back(shim, address, block, stream, || call.real())?);
-    }
-    super::memory::freed_after(call, address, |allocation| {
-        shim.accounts().pool_accounts.ordered.after(stream, DeferredFree::Linear(allocation));
-        shim.accounts().pool_accounts.note_shrinking();
-    })
-}
-
-/// `cuMemFree` of a piece of a pool; `None` if the address is none.
-#[inline]
-pub(super) fn freed_now(shim: &Shim, call: &Call<'_, CUresult>, address: CUdeviceptr) -> Option<CUresult> {
-    if pool_accounts::is_any() { freed_from_pool(shim, call, address) } else { None }
-}
-
-fn freed_from_pool(shim: &Shim, call: &Call<'_, CUresult>, address: CUdeviceptr) -> Option<CUresult> {
-    let block = shim.accounts().pool_accounts.remove_block(address)?;
-    let status = call.real();
-    if status.is_ok() {
-        block.pool_account.recount();
-        shim.accounts().pool_accounts.note_shrinking();
-    } else {
-        shim.accounts().pool_accounts.put_block_back(address, block);
-    }
-    Some(status)
 }
 
 /// `cuMemPoolCreate`: notes where the pool's memory will be.
@@ -294,7 +261,7 @@ fn undo(shim: &Shim, pool_account: &Arc<PoolAccount>, made: CUdeviceptr, stream:
 
 /// Frees a piece of a pool, which was taken out, in the order of a stream. Its pool may be destroyed before the stream
 /// gets there. So the stream is noted first, and the pool is examined afterwards.
-fn give_back(
+pub(super) fn give_back(
     shim: &Shim,
     address: CUdeviceptr,
     block: Block,

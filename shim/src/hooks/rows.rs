@@ -6,6 +6,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 use super::{BY_NAME, NAMES, TABLE};
 use crate::driver::elf;
+use crate::driver::objects;
 use crate::driver::real::Library;
 use crate::hooks::table::Row;
 
@@ -46,7 +47,7 @@ pub(crate) fn find_all() {
 /// second one, and hands out its addresses. `None` if the first one has no such function to call.
 pub(crate) fn hook_behind(base: *const c_char, address: *mut c_void) -> Option<*mut c_void> {
     variants(base).next()?;
-    let exported = elf::find(|object| {
+    let exported = objects::find(|object| {
         let is_at = |row: &&'static Row| object.symbol(row.slot().name()) == Some(address as usize);
         object.contains(address as usize).then(|| variants(base).find(is_at))
     });

@@ -36,7 +36,7 @@ pub(super) fn event(call: &Call<'_, CUresult>, _event: CUevent) -> Handled {
 
 /// `cuCtxSynchronize`.
 pub(super) fn context(call: &Call<'_, CUresult>) -> Handled {
-    let context = crate::runtime::devices::current_context();
+    let context = crate::runtime::shim::devices::current_context();
     Ok(compute::context_drains(context, || waited(call))?)
 }
 

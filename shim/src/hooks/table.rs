@@ -220,7 +220,7 @@ macro_rules! export {
                 let answer = $crate::driver::guarded::<SHIELDED, _>($crate::driver::Answer::$answer, DEFAULT_STREAM, &real, |call| {
                     let _passage = super::$module::HANDLERS.passes_gate.then(|| $crate::runtime::suspend::enter());
                     let may_move_memory = super::$module::HANDLERS.may_move_memory;
-                    let _in_flight = may_move_memory.then(|| $crate::runtime::in_flight::enter()).flatten();
+                    let _in_flight = may_move_memory.then(|| $crate::runtime::shim::built()).flatten().map(|shim| shim.in_flight.enter());
                     let outcome = super::$module::$handler(call, $($arg),*);
                     lacks_room.set(may_move_memory && call.lacks_room(outcome));
                     call.conclude(outcome)
@@ -248,7 +248,7 @@ macro_rules! export_gated {
             #[allow(clippy::too_many_arguments, reason = "the driver's prototype")]
             #[inline(never)]
             unsafe extern "C-unwind" fn gated($($arg: $ty),*) -> $ret {
-                let Some(_passed) = super::gated::pass() else {
+                let Some(_passed) = super::gate::pass() else {
                     return match super::nested::prove() {
                         // SAFETY: the arguments go on as they came.
                         Some(_nested) => unsafe { gated($($arg),*) },
@@ -259,7 +259,7 @@ macro_rules! export_gated {
                 // SAFETY: as above.
                 unsafe { real::$name($($arg),*) }
             }
-            $crate::hooks::table::jump!(super::gated::idle(), gated, $name ($($arg: $ty),*) -> $ret)
+            $crate::hooks::table::jump!(super::gate::idle(), gated, $name ($($arg: $ty),*) -> $ret)
         }
     };
 }
@@ -280,8 +280,8 @@ macro_rules! unless {
         #[allow(clippy::too_many_arguments, reason = "the driver's prototype")]
         #[inline(never)]
         unsafe extern "C-unwind" fn may_go_behind_gate($($arg: $ty),*) -> $ret {
-            if !super::gated::idle()
-                && let Some(_passed) = super::gated::pass()
+            if !super::gate::idle()
+                && let Some(_passed) = super::gate::pass()
                 && super::$module::$is_done(true, DEFAULT_STREAM, $($arg),*)
             {
                 // SAFETY: the arguments go on as they came.

@@ -10,8 +10,8 @@ use crate::driver::saved_answer::peek;
 use crate::driver::{Bypass, Call, Handled, real};
 use crate::memory::mappings::Backing;
 use crate::memory::state;
-use crate::runtime::devices::is_device;
 use crate::runtime::shim;
+use crate::runtime::shim::devices::is_device;
 
 /// Properties of these handlers that the table needs.
 pub(super) const HANDLERS: Handlers = Handlers::MOVING_MEMORY;

@@ -17,8 +17,8 @@ use crate::driver::{Bypass, Call, Handled, real};
 use crate::memory::charge::Charge;
 use crate::memory::mappings::Backing;
 use crate::memory::state;
-use crate::runtime::devices::{Denied, Device, is_device};
 use crate::runtime::ofd_key::{self, OfdKey};
+use crate::runtime::shim::devices::{Denied, Device, is_device};
 use crate::runtime::shim::{self, Shim};
 
 /// Properties of these handlers that the table needs.

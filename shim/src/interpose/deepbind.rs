@@ -17,7 +17,7 @@ use super::injection;
 use super::libc_function::{LibcFunction, here};
 use crate::driver::bypass::{Bypass, note};
 use crate::driver::real::Library;
-use crate::driver::{elf, loader};
+use crate::driver::{elf, loader, objects};
 
 type Dlopen = unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void;
 type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
@@ -203,7 +203,7 @@ fn needs_its_caller(file: &CStr, caller: usize) -> bool {
             || (object.has_inherited_path() && is_other && !object.contains(here()));
         decides.then_some(())
     };
-    !has(b'/') && elf::find(path).is_some()
+    !has(b'/') && objects::find(path).is_some()
 }
 
 /// A pointer that may have to be redirected to the shim.
@@ -224,7 +224,7 @@ struct Candidate {
 #[cold]
 fn rebind(handle: *mut c_void) {
     let mut candidates = Vec::new();
-    elf::find(|object| {
+    objects::find(|object| {
         if object.contains(here()) || Library::is_any(object) || object.is_named(c"libc.so.6") {
             return None::<()>;
         }
@@ -256,7 +256,7 @@ fn rebind(handle: *mut c_void) {
 
 /// Whether `address` lies in one of the driver's libraries.
 pub(super) fn is_drivers(address: usize) -> bool {
-    elf::find(|object| object.contains(address).then(|| Library::is_any(object))) == Some(true)
+    objects::find(|object| object.contains(address).then(|| Library::is_any(object))) == Some(true)
 }
 
 /// Address of a name as the opened library itself would find it: in its own and its dependencies' symbols.
@@ -271,7 +271,7 @@ fn look_up(handle: *mut c_void, name: &CStr) -> usize {
 /// Writes the hook where the candidate was read, unless the object has gone or the word has changed; `false` if it may not
 /// be written. The walk keeps objects from being unloaded.
 fn replace(candidate: &Candidate) -> bool {
-    elf::find(|object| {
+    objects::find(|object| {
         if !object.contains(candidate.place) {
             return None;
         }

@@ -10,7 +10,7 @@ use core::ffi::{CStr, c_char, c_void};
 
 use super::deepbind::{self, DLMOPEN, DLOPEN};
 use super::libc_function::{LibcFunction, here};
-use crate::driver::{elf, loader};
+use crate::driver::{elf, loader, objects};
 use crate::hooks;
 
 /// Route of a call: a jump to `jump`, or, if that is 0, a return to the caller with `answer`. Two registers.
@@ -319,7 +319,7 @@ impl Target {
     /// `RTLD_NEXT`: the first object after the caller's, in load order, that defines the name.
     fn next(&self, caller: usize, real: impl Fn(*mut c_void) -> *mut c_void) -> *mut c_void {
         let mut passed_caller = false;
-        let after = elf::find(|object| {
+        let after = objects::find(|object| {
             if !passed_caller {
                 passed_caller = object.contains(caller);
                 return None;
@@ -346,7 +346,7 @@ impl Target {
         }
         let owner_is_theirs =
             |object: &elf::Object<'_>| object.contains(found as usize).then(|| object.is_named(self.soname));
-        if found == self.real || elf::find(owner_is_theirs) == Some(true) { self.hook } else { found }
+        if found == self.real || objects::find(owner_is_theirs) == Some(true) { self.hook } else { found }
     }
 }
 
@@ -364,19 +364,19 @@ fn forget_error() {
 
 /// Whether `address` is in the program itself.
 fn is_in_program(address: usize) -> bool {
-    elf::find(|program| Some(program.contains(address))) == Some(true)
+    objects::find(|program| Some(program.contains(address))) == Some(true)
 }
 
 /// Whether a handle that `dlsym` has just accepted is the shim's own: then its symbols are what is asked for.
 pub(super) fn is_our_handle(handle: *mut c_void) -> bool {
     let base = base_of(handle);
-    elf::find(|object| object.contains(here()).then(|| object.base() == base)) == Some(true)
+    objects::find(|object| object.contains(here()).then(|| object.base() == base)) == Some(true)
 }
 
 /// Whether such a handle is the program's, which stands for the global scope.
 fn is_programs_handle(handle: *mut c_void) -> bool {
     let base = base_of(handle);
-    elf::find(|program| Some(program.base() == base)) == Some(true)
+    objects::find(|program| Some(program.base() == base)) == Some(true)
 }
 
 /// Base address of the object of a handle that `dlsym` has just accepted.

@@ -3,7 +3,7 @@
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::driver::elf;
+use crate::driver::objects;
 
 /// A function of the C library, found in its symbol table: `dlsym` is the shim's own.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ impl LibcFunction {
             return Some(address);
         }
         let mut is_behind = false;
-        let address = elf::find(|object| {
+        let address = objects::find(|object| {
             if is_behind {
                 return object.symbol(self.name);
             }
@@ -51,7 +51,7 @@ impl LibcFunction {
             return false;
         }
         let mut is_behind = false;
-        elf::find(|object| {
+        objects::find(|object| {
             is_behind |= object.contains(here());
             object.contains(caller).then(|| is_behind && object.symbol(self.name).is_some())
         }) == Some(true)
@@ -62,7 +62,7 @@ impl LibcFunction {
         if address != 0 {
             return Some(address);
         }
-        let address = elf::libc_symbol(self.name)?;
+        let address = objects::libc_symbol(self.name)?;
         self.address.store(address, Ordering::Relaxed);
         Some(address)
     }

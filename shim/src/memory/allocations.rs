@@ -12,8 +12,8 @@ use crate::memory::charge::Charge;
 use crate::memory::overhead::ManagedCharge;
 use crate::memory::sparse_mappings::SparseMappings;
 use crate::runtime::by_number::mix;
-use crate::runtime::devices::{Denied, Device};
 use crate::runtime::number_map::NumberMap;
+use crate::runtime::shim::devices::{Denied, Device};
 
 /// The kind of an allocation, which decides how it ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

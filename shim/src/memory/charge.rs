@@ -3,8 +3,8 @@
 use vcuda_region::shared::{ObjectKey, Outlives, Shared};
 
 use crate::memory::reserve::Reserved;
-use crate::runtime::devices::{self, Denied, Device};
 use crate::runtime::shim::Shim;
+use crate::runtime::shim::devices::{self, Denied, Device};
 
 /// Bytes that stay counted as long as this value lives. Dropping it gives them back once. For an object that other
 /// processes hold too, dropping gives back this process's hold; the last holder gives back the bytes.

@@ -14,8 +14,8 @@ use vcuda_driver_api::prelude::*;
 use crate::driver::{Relaxed, graph, real};
 use crate::memory::pool_accounts::PoolAccount;
 use crate::runtime::by_number::ByNumber;
-use crate::runtime::devices::{Denied, Device, is_device};
 use crate::runtime::shim::Shim;
+use crate::runtime::shim::devices::{Denied, Device, is_device};
 
 /// Set once an allocation node may have been made in this process.
 static HAS_NODES: AtomicBool = AtomicBool::new(false);

@@ -23,8 +23,8 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use parking_lot::Mutex;
 use vcuda_driver_api::prelude::*;
 
-use crate::runtime::devices::{Device, current_context};
 use crate::runtime::registration::Haste;
+use crate::runtime::shim::devices::Device;
 
 mod figure;
 mod gpu;
@@ -43,7 +43,6 @@ pub(crate) use managed::ManagedCharge;
 pub(crate) use object_charges::{ContextCharges, DriverObject};
 pub(crate) use unit::WatchedAllocation;
 
-use crate::memory::state;
 use figure::Source;
 use managed::Managed;
 use nvml_start::Nvml;
@@ -71,6 +70,16 @@ pub(crate) struct Overhead {
 }
 
 impl Overhead {
+    /// Whether there is a figure for this process alone.
+    pub(crate) fn has_figure(&self) -> bool {
+        self.source.is_known()
+    }
+
+    /// Has the measuring thread look whether the driver has loaded code.
+    pub(crate) fn expect_code(&'static self) {
+        self.watch.note_event();
+    }
+
     /// Wakes the measuring thread, as no thread of the application is left.
     pub(crate) fn end_watch(&self) {
         self.watch.wake();
@@ -112,47 +121,6 @@ enum Figure {
     AtLeast(u64),
     /// There is no source.
     Unknown,
-}
-
-/// Measures after the driver has unloaded code, or after another change on the current device that cannot be refused.
-pub(crate) fn changed() {
-    if let Some(shim) = state::get()
-        && let Some(device) = shim.current_device().filter(|device| device.grant.is_some())
-    {
-        shim.accounts().overhead.measure(device, Haste::Soon);
-        shim.accounts().overhead.watch.note_event();
-    }
-}
-
-/// Notes that the driver may load code later, at a launch.
-pub(crate) fn may_change() {
-    if let Some(shim) = state::get() {
-        shim.accounts().overhead.watch.note_event();
-        shim.refresh_if_due();
-    }
-}
-
-/// Makes an object for which the driver may load code. If there is a figure for this process, the code is found later.
-///
-/// # Errors
-/// The driver's.
-pub(crate) fn make_with_code(make: impl FnOnce() -> CUresult) -> CUresult {
-    let Some(shim) = state::get() else {
-        return make();
-    };
-    let Some(device) = shim.current_device().filter(|device| device.grant.is_some()) else {
-        return make();
-    };
-    if shim.accounts().overhead.source.is_known() {
-        make()?;
-        may_change();
-        return Ok(());
-    }
-    // It cannot be undone, and need not be: a difference is never a reason to refuse code.
-    let bytes = make_charged(device, ObjectKind::Code, make, || {})?;
-    let context = current_context();
-    shim.accounts().overhead.note(device, context, DriverObject::Context(context), bytes);
-    Ok(())
 }
 
 impl Overhead {

@@ -31,8 +31,8 @@ pub(crate) use ordered::{DeferredFree, Ordered};
 pub(crate) use recount::is_shrinking;
 
 use crate::runtime::by_number::ByNumber;
-use crate::runtime::devices::Device;
 use crate::runtime::number_map::NumberMap;
+use crate::runtime::shim::devices::Device;
 
 /// The place of a pool's memory, and the payer.
 #[derive(Debug, Clone)]

@@ -11,8 +11,10 @@ use vcuda_region::slots::RELEASED_AFTER_NS;
 use crate::runtime::bypass;
 use crate::runtime::capture;
 use crate::runtime::limits;
+use crate::runtime::limits::coarse_ns;
+use crate::runtime::region::Region;
 use crate::runtime::registration::Haste;
-use crate::runtime::shim::{Region, Shim, coarse_ns};
+use crate::runtime::shim::Shim;
 use crate::runtime::suspend;
 
 /// Greatest age of what an answer about memory rests on (ns). I8: dead processes count for a second at most.

@@ -5,10 +5,10 @@ use vcuda_region::shared::{ObjectKey, Shared};
 use vcuda_region::slots::Slot;
 use vcuda_region::{DeviceIndex, ledger};
 
-use crate::runtime::devices::{Denied, Device};
 use crate::runtime::heap;
+use crate::runtime::region::Region;
 use crate::runtime::registration::Haste;
-use crate::runtime::shim::Region;
+use crate::runtime::shim::devices::{Denied, Device};
 
 /// Bytes counted on a device for an allocation that is about to be made.
 #[derive(Debug)]

@@ -11,8 +11,10 @@ use crate::memory::graph_memory::Executables;
 use crate::memory::mappings::Mappings;
 use crate::memory::overhead::Overhead;
 use crate::memory::pool_accounts::PoolAccounts;
-use crate::runtime::devices::Device;
-use crate::runtime::shim::{self, MemorySide, Region, Shim};
+use crate::runtime::chores;
+use crate::runtime::region::Region;
+use crate::runtime::shim::devices::Device;
+use crate::runtime::shim::{self, MemorySide, Shim};
 
 /// GPU memory that this process uses.
 #[derive(Debug)]
@@ -51,6 +53,10 @@ impl MemorySide for Accounts {
 
     fn settle_exported(&self, region: &Region) {
         self.exported.settle(region.usage, false);
+    }
+
+    fn slot_taken(&self) {
+        chores::start();
     }
 
     fn end_watch(&self) {

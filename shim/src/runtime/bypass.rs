@@ -6,6 +6,7 @@ use std::fs;
 
 use crate::driver::bypass::{Bypass, met};
 use crate::driver::elf;
+use crate::driver::objects;
 use crate::driver::real::Library;
 use crate::runtime::shim::Shim;
 
@@ -72,7 +73,7 @@ fn is_driver_loaded_twice() -> bool {
     let soname = Library::Cuda.soname();
     // A front of the driver has its name, and no functions.
     let is_it = |object: &elf::Object<'_>| object.is_named(soname) && object.symbol(c"cuInit").is_some();
-    let Some(base) = elf::find(|object| is_it(object).then(|| object.base())) else {
+    let Some(base) = objects::find(|object| is_it(object).then(|| object.base())) else {
         return false;
     };
     let Ok(maps) = fs::read(vcuda_region::process::own_file("maps")) else {

@@ -11,7 +11,6 @@ use crate::runtime::bypass;
 use crate::runtime::futex;
 use crate::runtime::registration::Registration;
 use crate::runtime::shim::{self, Shim};
-use crate::runtime::threads;
 
 /// Time between two searches for dead processes, and the longest sleep (ns).
 const DEAD_NS: u64 = 250_000_000;
@@ -66,7 +65,7 @@ impl Chores {
 /// first metered launch.
 pub(crate) fn start() {
     // If no thread can be had, the worker registers.
-    threads::start(c"vcuda-register", register);
+    shim::start_thread(c"vcuda-register", register);
 }
 
 fn register() {

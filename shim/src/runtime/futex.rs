@@ -4,7 +4,8 @@ use core::sync::atomic::AtomicU32;
 
 use vcuda_region::clock::to_own_ns;
 
-use crate::runtime::threads::SLACK_NS;
+/// Longest lateness of a sleep of the shim's threads (ns).
+pub(crate) const SLACK_NS: libc::c_int = 1_000;
 
 /// Sleeps until `word` is no longer `seen`, a thread wakes it, or `ns` have passed (futex(2)). The word may lie in
 /// memory shared with other processes, even if it is mapped read-only.

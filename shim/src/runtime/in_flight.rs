@@ -7,7 +7,6 @@ use core::ptr::null;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::driver::reentrancy::{self, ThreadState};
-use crate::runtime::shim;
 
 /// Number of shards: threads seldom share one.
 const SHARDS: usize = 16;
@@ -51,14 +50,6 @@ impl Drop for MovingCall {
     }
 }
 
-/// Notes that the thread's call of a hook may move memory. `None` before the state is built.
-#[inline]
-pub(crate) fn enter() -> Option<MovingCall> {
-    let unsettled = unsettled()?;
-    reentrancy::note(|state| state.moving = &raw const unsettled.0.0);
-    Some(MovingCall { _unsettled: unsettled })
-}
-
 /// Ends the count of a call that the thread has left by a jump.
 pub(crate) fn give_back(left: &ThreadState) {
     // SAFETY: null, or a word of the process's state, which is never freed.
@@ -67,22 +58,25 @@ pub(crate) fn give_back(left: &ThreadState) {
     }
 }
 
-/// Notes that the ledger is about to follow memory that the driver has given back, in a call that may move none
-/// otherwise. Until then the ledger has more. The calling thread must not compare meanwhile.
-#[inline]
-pub(crate) fn unsettled() -> Option<Unsettled> {
-    let shard = shim::built()?.in_flight.shard();
-    // Sequentially consistent: before anything that the call does.
-    shard.0.fetch_add(ONE_IN, Ordering::SeqCst);
-    Some(Unsettled(shard))
-}
-
-/// A number that changes when a thread begins to move memory; `None` while other threads are moving some.
-pub(crate) fn quiet_epoch() -> Option<u64> {
-    shim::built()?.in_flight.quiet_epoch()
-}
-
 impl InFlightCalls {
+    /// Notes that the thread's call of a hook may move memory.
+    #[inline]
+    pub(crate) fn enter(&'static self) -> MovingCall {
+        let unsettled = self.unsettled();
+        reentrancy::note(|state| state.moving = &raw const unsettled.0.0);
+        MovingCall { _unsettled: unsettled }
+    }
+
+    /// Notes that the ledger is about to follow memory that the driver has given back, in a call that may move none
+    /// otherwise. Until then the ledger has more. The calling thread must not compare meanwhile.
+    #[inline]
+    pub(crate) fn unsettled(&'static self) -> Unsettled {
+        let shard = self.shard();
+        // Sequentially consistent: before anything that the call does.
+        shard.0.fetch_add(ONE_IN, Ordering::SeqCst);
+        Unsettled(shard)
+    }
+
     /// The calling thread's shard, by its stack's address, which costs nothing to know.
     #[expect(clippy::indexing_slicing, reason = "reduced to the length of the array")]
     #[inline]
@@ -92,8 +86,8 @@ impl InFlightCalls {
         &self.shards[(address >> 16 ^ address >> 21) % SHARDS]
     }
 
-    /// As [`quiet_epoch`].
-    fn quiet_epoch(&self) -> Option<u64> {
+    /// A number that changes when a thread begins to move memory; `None` while other threads are moving some.
+    pub(crate) fn quiet_epoch(&self) -> Option<u64> {
         let (mut inside_now, mut ever) = (0, 0_u64);
         for shard in &self.shards {
             let word = shard.0.load(Ordering::SeqCst);

@@ -5,7 +5,10 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 #[cfg(doc)]
 use vcuda_region::slots::Usage;
 
-use crate::runtime::shim::Region;
+use crate::runtime::region::Region;
+
+/// Greatest age of the known limits when memory is requested, if no notice says that they have changed (ns).
+const FOLLOW_EVERY_NS: u64 = 10_000_000;
 
 /// A word that never changes, in place of the notice.
 static UNCHANGING: AtomicU32 = AtomicU32::new(0);
@@ -84,6 +87,14 @@ pub(crate) fn have_limits_changed() -> bool {
     notice() != FOLLOWED_AT.load(Ordering::Relaxed)
 }
 
+impl Region {
+    /// Takes over the limits if they have changed or might have, before memory is requested.
+    #[inline]
+    pub(crate) fn follow(&'static self) {
+        follow_if_due(self, FOLLOW_EVERY_NS, coarse_ns());
+    }
+}
+
 /// Follows `limits` if they are older than `age_ns` or have changed.
 #[inline]
 pub(crate) fn follow_if_due(region: &'static Region, age_ns: u64, now_ns: u64) {
@@ -112,4 +123,15 @@ pub(crate) fn follow(region: &'static Region, now_ns: u64) {
     NOTICE.store(core::ptr::from_ref(word).cast_mut(), Ordering::Relaxed);
     IDLE_AT.store(if is_gated { NEVER } else { unmetered_at }, Ordering::Relaxed);
     UNMETERED_AT.store(unmetered_at, Ordering::Relaxed);
+}
+
+/// The time to a few milliseconds, which costs less than the exact one.
+#[inline]
+pub(crate) fn coarse_ns() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the kernel writes the time here.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &raw mut time) };
+    #[expect(clippy::cast_sign_loss, reason = "the monotonic clock is never negative")]
+    let (seconds, rest) = (time.tv_sec as u64, time.tv_nsec as u64);
+    vcuda_region::clock::to_host_ns(seconds * 1_000_000_000 + rest)
 }

@@ -11,7 +11,8 @@ use vcuda_region::clock::now_ns;
 use vcuda_region::room::{ASK_AGAIN_NS, OFFER_STALE_NS, USUAL_WAIT_MS, bit};
 
 use crate::driver::Shield;
-use crate::runtime::shim::{self, Region, Shim};
+use crate::runtime::region::Region;
+use crate::runtime::shim::{self, Shim};
 use crate::runtime::{capture, limits};
 
 thread_local! {

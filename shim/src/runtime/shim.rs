@@ -7,31 +7,27 @@ use core::fmt::Arguments;
 use core::fmt::Debug;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::collections::HashMap;
-use std::path::PathBuf;
 
 use once_cell::sync::OnceCell;
 use parking_lot::Mutex;
 use vcuda_driver_api::prelude::CUcontext;
-use vcuda_region::limits::Limits;
+use vcuda_region::clock;
 use vcuda_region::process::{Identity, ProcessView};
-use vcuda_region::slots::{Slot, Usage};
-use vcuda_region::{DeviceIndex, clock};
+use vcuda_region::slots::Slot;
 
 use crate::runtime::by_number::ByNumber;
-use crate::runtime::chores;
 use crate::runtime::config::Config;
-use crate::runtime::devices::{self, Device, Devices, GreenContexts};
 use crate::runtime::in_flight::InFlightCalls;
-use crate::runtime::limits;
 use crate::runtime::log;
+use crate::runtime::region::Region;
 use crate::runtime::threads::Threads;
 
 mod built;
+pub(crate) mod devices;
 
-pub(crate) use built::{built, managed, passes};
+use devices::{Device, Devices, GreenContexts};
 
-/// Greatest age of the known limits when memory is requested, if no notice says that they have changed (ns).
-const FOLLOW_EVERY_NS: u64 = 10_000_000;
+pub(crate) use built::{built, managed, passes, start_thread};
 
 /// The memory side of the process's state, as the layers below it and beside it see it.
 pub(crate) trait MemorySide: Debug + Sync {
@@ -39,6 +35,8 @@ pub(crate) trait MemorySide: Debug + Sync {
     fn notice_contexts(&'static self, device: &'static Device);
     /// Ends exported memory whose release is proved by now. Waits for nothing.
     fn settle_exported(&self, region: &Region);
+    /// Begins what a process with a slot does: it registers, and clears the slots of dead processes.
+    fn slot_taken(&self);
     /// Ends the thread that measures overhead: no thread of the application is left.
     fn end_watch(&self);
 }
@@ -72,31 +70,6 @@ pub(crate) struct Shim {
     devices: Devices,
     region: Result<Region, String>,
     slot: OnceCell<Slot<'static>>,
-}
-
-/// The tenant's two files.
-#[derive(Debug)]
-pub(crate) struct Region {
-    /// The limits: what the tenant may use.
-    pub(crate) limits: Limits,
-    /// The usage: what it uses.
-    pub(crate) usage: &'static Usage,
-    pub(crate) directory: PathBuf,
-    memory_ceiling_bytes: u64,
-}
-
-impl Region {
-    /// The limit of a device in bytes, lowered by the environment; 0 if the limits are damaged.
-    #[inline]
-    pub(crate) fn memory_limit_bytes(&self, device: DeviceIndex) -> u64 {
-        self.limits.followed_limit_bytes(device).min(self.memory_ceiling_bytes)
-    }
-
-    /// Takes over the limits if they have changed or might have, before memory is requested.
-    #[inline]
-    pub(crate) fn follow(&'static self) {
-        limits::follow_if_due(self, FOLLOW_EVERY_NS, coarse_ns());
-    }
 }
 
 impl Shim {
@@ -154,7 +127,7 @@ impl Shim {
                 let me = self.identity().ok_or("/proc cannot be read")?;
                 let devices = region.limits.devices().count();
                 let slot = region.usage.claim_on(me, devices).map_err(|error| error.to_string())?;
-                chores::start();
+                self.memory.slot_taken();
                 Ok(slot)
             })
             .map_err(|why: String| self.log(format_args!("no slot: {why}")))
@@ -205,15 +178,4 @@ impl Shim {
     pub(crate) fn log(&self, words: Arguments<'_>) {
         log::line(self.config.log.as_deref(), words);
     }
-}
-
-/// The time to a few milliseconds, which costs less than the exact one.
-#[inline]
-pub(crate) fn coarse_ns() -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the kernel writes the time here.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &raw mut time) };
-    #[expect(clippy::cast_sign_loss, reason = "the monotonic clock is never negative")]
-    let (seconds, rest) = (time.tv_sec as u64, time.tv_nsec as u64);
-    vcuda_region::clock::to_host_ns(seconds * 1_000_000_000 + rest)
 }

@@ -2,8 +2,9 @@
 
 use vcuda_driver_api::prelude::*;
 
-use super::devices::current_context;
-use crate::driver::{Call, DefaultStream};
+use super::capture;
+use super::shim::devices::current_context;
+use crate::driver::{Call, DefaultStream, Relaxed, real};
 
 /// A stream as a launch names it.
 #[derive(Debug, Clone, Copy)]
@@ -15,6 +16,14 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
+    /// Whether the driver reports that all of the stream's work is done. A captured stream may not be queried.
+    pub(crate) fn has_run_dry(self) -> bool {
+        let _relaxed = Relaxed::enter();
+        // SAFETY: a stream that the application uses in this call, or one that it cannot destroy before this visit is over.
+        !capture::is_captured(self.handle, self.default)
+            && unsafe { real::cuStreamQuery(self.explicit()) }.is_ok()
+    }
+
     /// A stream as a call of the application means it.
     #[inline]
     pub(crate) fn of_call(call: &Call<'_, CUresult>, handle: CUstream) -> Self {

@@ -6,19 +6,17 @@
 //! whether any thread of the application is left. If none is, the shim's threads return. The C library then ends the
 //! process with its exit handlers and status 0, as without the shim.
 
-use core::ffi::{CStr, c_int, c_void};
+use core::ffi::{CStr, c_void};
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::os::unix::fs::MetadataExt as _;
 
-use crate::runtime::shim;
+use crate::runtime::futex::SLACK_NS;
 
 /// Time between two checks of the main thread (ns). Also the longest sleep of the thread that checks.
 pub(crate) const CHECK_NS: u64 = 250_000_000;
 /// Time between two checks of the other threads once the main thread has ended (ns).
 const LAST_NS: u64 = 10_000_000;
-/// Longest lateness of a sleep of the shim's threads (ns).
-pub(crate) const SLACK_NS: c_int = 1_000;
 /// Stack of a thread of the shim: its own needs are small, the driver's are not known.
 const STACK_BYTES: usize = 512 << 10;
 
@@ -58,22 +56,18 @@ impl Threads {
         None
     }
 
+    /// Starts a detached thread of the shim with this name (15 bytes at most). Returns `false` if the system gives none.
+    pub(crate) fn start(&'static self, name: &'static CStr, body: fn()) -> bool {
+        self.are_over.store(false, Ordering::SeqCst);
+        // The thread inherits the mask.
+        let blocked = SignalsBlocked::begin();
+        start_detached(Start { threads: self, name, body, application_mask: blocked.before })
+    }
+
     /// Whether a thread of the shim that does not check itself is to return.
     pub(crate) fn are_over(&self) -> bool {
         self.are_over.load(Ordering::SeqCst)
     }
-}
-
-/// Starts a detached thread of the shim with this name (15 bytes at most). Returns `false` if the system gives none,
-/// or if no state is built.
-pub(crate) fn start(name: &'static CStr, body: fn()) -> bool {
-    let Some(shim) = shim::built() else {
-        return false;
-    };
-    shim.threads.are_over.store(false, Ordering::SeqCst);
-    // The thread inherits the mask.
-    let blocked = SignalsBlocked::begin();
-    start_detached(Start { threads: &shim.threads, name, body, application_mask: blocked.before })
 }
 
 /// A guard: no signal handler runs on the calling thread while it lives.

@@ -6,9 +6,12 @@ use vcuda_limiter::controller::{FLOOR_PERMILLE, View};
 use vcuda_limiter::predict::Prediction;
 use vcuda_limiter::{Admission, COMPLETION_WAIT_MAX_NS, Reason};
 
+use vcuda_region::clock::now_ns;
+
 use super::{COSTS, Launches, Waiting, is_unmeasured};
-use crate::compute::device_limiter::{DeviceLimiter, TOKENS, WINDOW, now_ns};
+use crate::compute::device_limiter::{DeviceLimiter, TOKENS, WINDOW};
 use crate::compute::gang;
+use crate::compute::settle;
 use crate::compute::stream_state::{OVERDUE_PART, StreamState};
 use crate::compute::worker;
 
@@ -352,7 +355,7 @@ fn look_in_ns(limiter: &DeviceLimiter, stream_state: Option<&StreamState>, ns: u
     let overdue_ns = now.saturating_sub(expected_ns);
     let look_in_ns = expected_ns.saturating_sub(now).max(overdue_ns / OVERDUE_PART);
     // Beside neighbours the end cannot be predicted: looks as often as the worker would.
-    let least_ns = if limiter.is_foreseen() { LOOK_NS } else { worker::CONTENDED_NS.0 };
+    let least_ns = if limiter.is_foreseen() { LOOK_NS } else { settle::CONTENDED_NS.0 };
     let look_in_ns = look_in_ns.clamp(least_ns, WINDOW_SLEEP_NS);
     stream_state.attended_until_ns.store(now + look_in_ns + ATTENDED_NS, Ordering::Relaxed);
     (look_in_ns, true)

@@ -4,9 +4,10 @@ use core::sync::atomic::Ordering;
 
 use vcuda_driver_api::prelude::*;
 
+use vcuda_region::clock::now_ns;
+
 use super::proved_done;
 use crate::compute::Launches;
-use crate::compute::device_limiter::now_ns;
 use crate::compute::timing_event::is_guess;
 use crate::runtime::stream::Stream;
 use crate::runtime::visits;

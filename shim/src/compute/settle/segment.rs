@@ -8,8 +8,10 @@ use vcuda_limiter::predict::LEARNT;
 use vcuda_limiter::token_bucket::is_overrun;
 use vcuda_limiter::{Refinement, busy};
 
+use vcuda_region::clock::now_ns;
+
 use super::super::COSTS;
-use super::super::device_limiter::{DeviceLimiter, now_ns};
+use super::super::device_limiter::DeviceLimiter;
 use super::super::stream_state::{
     BOUNDED, FIRST, MEASURED, PAIR, PREDICTED, RESTART, START, StreamState, TimingEvent, parts_of,
 };

@@ -7,7 +7,7 @@ use vcuda_driver_api::prelude::*;
 use crate::compute::stream_state::{EVENTS_MAX, StreamState, TimingEvent};
 use crate::driver::real;
 use crate::runtime::capture;
-use crate::runtime::devices::{Pushed, current_context};
+use crate::runtime::shim::devices::{Pushed, current_context};
 use crate::runtime::stream::Stream;
 
 /// The next place in the ring, with an event. `None` if the ring is full or no event can be made here.

@@ -2,8 +2,10 @@
 
 use core::sync::atomic::Ordering;
 
+use vcuda_region::clock::now_ns;
+
 use super::event::{newest_is_done, next_event, publish, record};
-use crate::compute::device_limiter::{DeviceLimiter, now_ns};
+use crate::compute::device_limiter::DeviceLimiter;
 use crate::compute::stream_state::{FIRST, RESTART, START, StreamState};
 use crate::compute::{Launches, settle};
 use crate::runtime::stream::Stream;
@@ -25,7 +27,7 @@ impl Launches {
         launched_ns: u64,
         (is_due, is_cut): (bool, bool),
     ) -> bool {
-        if limiter.charges_pauses_in(stream_state) {
+        if stream_state.charges_pauses(limiter) {
             return false;
         }
         let Some(_recording) = stream_state.try_recording() else {

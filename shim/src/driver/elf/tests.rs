@@ -1,6 +1,6 @@
 //! ELF objects of this very process.
 
-use super::*;
+use crate::driver::objects::{find, libc_symbol, symbol_of};
 
 #[test]
 fn finds_what_the_linker_found() {

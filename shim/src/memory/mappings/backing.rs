@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 use vcuda_region::shared::{ObjectKey, Outlives};
 
 use crate::memory::charge::Charge;
-use crate::runtime::devices::{Denied, Device};
+use crate::runtime::shim::devices::{Denied, Device};
 
 /// A piece of physical memory. Its charge is given back with its last owner.
 #[derive(Debug)]

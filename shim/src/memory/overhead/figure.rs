@@ -10,9 +10,8 @@ use vcuda_region::registration::ProcessMemory;
 
 use super::nvml::{self, Listed};
 use super::{Figure, NOTICEABLE_BYTES, Overhead};
-use crate::runtime::devices::Device;
-use crate::runtime::in_flight;
 use crate::runtime::registration::{Haste, Pacing};
+use crate::runtime::shim::devices::Device;
 
 /// Time that a figure must stand which could include a dying process's memory, before it is believed.
 const SETTLED_AFTER: Duration = Duration::from_millis(2);
@@ -159,7 +158,7 @@ impl Overhead {
 
     /// Reads NVML's figure for this process, and its counts before and after. `None` if there is no figure.
     fn read_figure(&'static self, device: &'static Device, haste: Haste) -> Option<Reading> {
-        let counts = || (in_flight::quiet_epoch(), device.own_bytes(), device.managed_bytes());
+        let counts = || (device.shim().in_flight.quiet_epoch(), device.own_bytes(), device.managed_bytes());
         let before = counts();
         let Reported::Bytes(bytes) = self.reported(device, haste) else {
             return None;
@@ -203,11 +202,11 @@ impl Overhead {
 
     /// NVML's figure for this process; `None` if there is none, or if memory moved meanwhile.
     pub(super) fn quiet_bytes(&'static self, device: &'static Device) -> Option<u64> {
-        let before = in_flight::quiet_epoch()?;
+        let before = device.shim().in_flight.quiet_epoch()?;
         let Reported::Bytes(bytes) = self.reported(device, Haste::Now) else {
             return None;
         };
-        (in_flight::quiet_epoch() == Some(before)).then_some(bytes)
+        (device.shim().in_flight.quiet_epoch() == Some(before)).then_some(bytes)
     }
 
     /// NVML's figure: this process's own, and if that says nothing, the manager's.

@@ -5,8 +5,8 @@ use vcuda_driver_api::prelude::*;
 
 use super::nvml;
 use crate::driver::real;
-use crate::runtime::devices::{Device, current_context, primary_context};
 use crate::runtime::shim::Shim;
+use crate::runtime::shim::devices::{Device, current_context, primary_context};
 
 /// Memory in use on the GPU before an object is made.
 #[derive(Debug)]

@@ -8,8 +8,8 @@ use super::gpu::UsageBefore;
 use super::probe::{self, LARGEST_CONTEXT_BYTES};
 use super::{Figure, ObjectKind, Overhead};
 use crate::memory::reserve::Reserved;
-use crate::runtime::devices::{Denied, Device};
 use crate::runtime::registration::Haste;
+use crate::runtime::shim::devices::{Denied, Device};
 
 /// A guard for a call that makes an object which may not fit.
 struct Making<'a>(&'a AtomicU32);

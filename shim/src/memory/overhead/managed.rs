@@ -7,7 +7,7 @@ use vcuda_driver_api::prelude::*;
 
 use super::Overhead;
 use crate::memory::charge::Charge;
-use crate::runtime::devices::Device;
+use crate::runtime::shim::devices::Device;
 
 /// Least size that proves something (bytes), as the driver takes some for itself with a process's first managed memory.
 const CONCLUSIVE_BYTES: u64 = 8 << 20;

@@ -5,7 +5,7 @@ use std::ffi::CString;
 use vcuda_driver_api::prelude::*;
 
 use crate::driver::real;
-use crate::runtime::devices::Device;
+use crate::runtime::shim::devices::Device;
 
 /// NVML's handle of a device.
 pub(super) fn handle_of(device: &Device) -> Option<nvmlDevice_t> {

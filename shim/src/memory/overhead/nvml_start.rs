@@ -8,11 +8,10 @@ use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use super::Overhead;
-use crate::driver::{ObjectList, elf, real};
-use crate::runtime::devices::Device;
+use crate::driver::{ObjectList, objects, real};
 use crate::runtime::futex;
 use crate::runtime::shim;
-use crate::runtime::threads;
+use crate::runtime::shim::devices::Device;
 use vcuda_region::clock::now_ns;
 
 /// Longest wait of a call for NVML's start (ns).
@@ -90,7 +89,7 @@ impl Overhead {
         // runs before NVML's own handlers.
         // SAFETY: the handler takes nothing and returns nothing.
         unsafe { libc::atexit(at_exit) };
-        if !threads::start(c"vcuda-nvml", run) {
+        if !shim::start_thread(c"vcuda-nvml", run) {
             self.nvml.set(UNUSED);
         }
     }
@@ -153,7 +152,7 @@ extern "C" fn at_exit() {
 fn load() -> bool {
     type Dlopen = unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void;
     const NVML: &CStr = real::Library::Nvml.soname();
-    let Some(address) = elf::libc_symbol(c"dlopen") else {
+    let Some(address) = objects::libc_symbol(c"dlopen") else {
         return false;
     };
     // SAFETY: dlopen(3) has this type.

@@ -6,8 +6,8 @@ use parking_lot::Mutex;
 use vcuda_driver_api::prelude::*;
 
 use super::{Figure, ObjectKind, Overhead};
-use crate::runtime::devices::Device;
 use crate::runtime::registration::Haste;
+use crate::runtime::shim::devices::Device;
 
 /// An object for which the driver takes memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -5,7 +5,7 @@ use vcuda_driver_api::prelude::*;
 use super::gpu;
 use crate::driver::real;
 use crate::memory::reserve::Reserved;
-use crate::runtime::devices::Device;
+use crate::runtime::shim::devices::Device;
 
 /// A short-lived context, current to no thread. Memory is reserved for it while it lives, so that it exceeds no quota
 /// (I7) once the size of a context is known.

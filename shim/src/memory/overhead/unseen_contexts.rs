@@ -5,8 +5,8 @@ use core::time::Duration;
 
 use super::{DriverObject, Figure, Overhead, probe};
 use crate::runtime::capture;
-use crate::runtime::devices::{Device, current_context, primary_context};
 use crate::runtime::registration::Haste;
+use crate::runtime::shim::devices::{Device, current_context, primary_context};
 
 /// Longest wait while other threads measure. The next call that asks for memory tries again.
 const OTHERS_MEASURE: Duration = Duration::from_millis(100);

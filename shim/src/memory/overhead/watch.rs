@@ -9,7 +9,6 @@ use crate::driver::Relaxed;
 use crate::runtime::futex;
 use crate::runtime::registration::Haste;
 use crate::runtime::shim;
-use crate::runtime::threads;
 
 /// Time from an event to the first measurement (ms).
 const SHOWS_AFTER_MS: u64 = 100;
@@ -60,7 +59,7 @@ impl Watch {
         // this runs before their own handlers.
         // SAFETY: the handler takes nothing and returns nothing.
         unsafe { libc::atexit(at_exit) };
-        if !threads::start(c"vcuda-measure", run) {
+        if !shim::start_thread(c"vcuda-measure", run) {
             self.is_started.store(false, Ordering::Release);
         }
     }

@@ -9,7 +9,7 @@ use super::balance::{Balance, Correction};
 use super::freeing::{Freeing, Place};
 use super::holder::{Holder, pool_figure};
 use crate::driver::real;
-use crate::runtime::devices::{Denied, Device};
+use crate::runtime::shim::devices::{Denied, Device};
 use crate::runtime::stream::Stream;
 
 mod promise;

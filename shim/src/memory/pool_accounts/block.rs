@@ -7,7 +7,7 @@ use vcuda_region::shared::ObjectKey;
 
 use super::exported_piece::ExportedPiece;
 use super::{PoolAccount, PoolAccounts};
-use crate::runtime::devices::Device;
+use crate::runtime::shim::devices::Device;
 
 /// A piece of a pool. It keeps the account of a pool that was destroyed.
 #[derive(Debug)]

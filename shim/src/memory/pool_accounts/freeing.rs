@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use vcuda_driver_api::prelude::*;
 
 use crate::runtime::by_number::ByNumber;
-use crate::runtime::devices::{context_of_stream, current_context};
+use crate::runtime::shim::devices::{context_of_stream, current_context};
 use crate::runtime::stream::{LEGACY, PER_THREAD, Stream};
 
 /// A stream by a handle that means it in every thread, and its context.

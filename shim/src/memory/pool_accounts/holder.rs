@@ -5,7 +5,7 @@ use core::ffi::c_void;
 use vcuda_driver_api::prelude::*;
 
 use crate::driver::real;
-use crate::runtime::devices::Device;
+use crate::runtime::shim::devices::Device;
 
 /// The driver's object that holds the memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -18,10 +18,10 @@ use crate::driver::{DefaultStream, Relaxed, real};
 use crate::memory::allocations::Allocation;
 use crate::memory::mappings::Backing;
 use crate::runtime::capture;
-use crate::runtime::devices::{
+use crate::runtime::shim;
+use crate::runtime::shim::devices::{
     Device, context_of_stream, current_context, device_of_context, shared_context,
 };
-use crate::runtime::shim;
 use crate::runtime::stream::Stream;
 
 /// Memory that is given back when the value is dropped.

@@ -6,8 +6,8 @@ use std::sync::Weak;
 
 use super::{IS_ANY, PoolAccounts, is_any};
 use crate::driver::Relaxed;
-use crate::runtime::devices::Device;
-use crate::runtime::in_flight;
+use crate::runtime::shim;
+use crate::runtime::shim::devices::Device;
 
 /// Set while a synchronisation may give something back. It is a static, so that a synchronisation in a program
 /// without pools costs one load.
@@ -87,7 +87,7 @@ impl PoolAccounts {
 
     #[cold]
     fn count_all(&self) {
-        let _unsettled = in_flight::unsettled();
+        let _unsettled = shim::built().map(|shim| shim.in_flight.unsettled());
         let _relaxed = Relaxed::enter();
         // Both are read first: what happens from here on is looked at again.
         let changes = self.changes.load(Ordering::Acquire);

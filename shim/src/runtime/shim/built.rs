@@ -1,5 +1,6 @@
 //! The one [`Shim`] of the process: found, or built by the first call that needs it.
 
+use core::ffi::CStr;
 use core::sync::atomic::Ordering;
 use std::path::Path;
 
@@ -9,12 +10,12 @@ use vcuda_region::limits::Limits;
 use vcuda_region::slots::Usage;
 
 use super::{MemorySide, Region, Shim};
-use crate::driver::{Bypass, loader};
+use crate::driver::{Bypass, objects};
 use crate::runtime::config::Config;
-use crate::runtime::devices;
 use crate::runtime::fork;
 use crate::runtime::heap;
 use crate::runtime::log;
+use crate::runtime::shim::devices;
 use crate::runtime::suspend;
 use crate::runtime::threads::SignalsBlocked;
 
@@ -103,7 +104,7 @@ impl Drop for Undo {
 /// Finds the limits of this process, and makes its state.
 fn find(memory: fn() -> &'static dyn MemorySide) -> Option<&'static Shim> {
     let config = Config::from_environment();
-    if loader::is_in_other_namespace() {
+    if objects::is_in_other_namespace() {
         // The program's own copy charges what is taken here, as overhead: two would charge it twice.
         return None;
     }
@@ -148,4 +149,10 @@ fn describe(shim: &Shim) {
             }
         }
     }
+}
+
+/// Starts a detached thread of the shim with this name (15 bytes at most). Returns `false` if the system gives none, or if
+/// no state is built.
+pub(crate) fn start_thread(name: &'static CStr, body: fn()) -> bool {
+    built().is_some_and(|shim| shim.threads.start(name, body))
 }

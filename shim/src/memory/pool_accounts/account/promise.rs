@@ -8,7 +8,7 @@ use vcuda_region::{DeviceIndex, ledger};
 
 use super::{PoolAccount, State};
 use crate::driver::Relaxed;
-use crate::runtime::devices::Denied;
+use crate::runtime::shim::devices::Denied;
 
 /// Looks of a request that does not fit while other requests of this process are under way. Their share of the memory
 /// is only known once they are back.

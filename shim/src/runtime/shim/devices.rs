@@ -11,7 +11,8 @@ use vcuda_region::slots::Slot;
 use vcuda_region::{DeviceIndex, GpuUuid};
 
 use crate::driver::{Stop, real};
-use crate::runtime::shim::{Region, Shim};
+use crate::runtime::region::Region;
+use crate::runtime::shim::Shim;
 
 mod context_devices;
 mod contexts;

@@ -4,11 +4,13 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use vcuda_limiter::queue::{Member, Queue};
 
-use super::device_limiter::{DeviceLimiter, TURNS, now_ns};
+use vcuda_region::clock::now_ns;
+
+use super::{DeviceLimiter, TURNS};
 
 /// The waiting launches of this process, in order.
 #[derive(Debug, Default)]
-pub(super) struct TurnQueue {
+pub(in crate::compute) struct TurnQueue {
     came: AtomicU32,
     gone: AtomicU32,
 }
@@ -25,7 +27,7 @@ impl TurnQueue {
     }
 
     /// Removes a place. The launches before it may proceed too.
-    pub(super) fn leave(&self, place: u32) {
+    pub(in crate::compute) fn leave(&self, place: u32) {
         let next = place.wrapping_add(1);
         let goes_on = |gone: u32| (next.wrapping_sub(gone).cast_signed() > 0).then_some(next);
         // Fails if a launch with a higher place proceeded before.
@@ -48,7 +50,7 @@ impl DeviceLimiter {
     }
 
     /// Notes that a launch of `cost_ns` asks for GPU time.
-    pub(super) fn come(&self, cost_ns: u64) {
+    pub(in crate::compute) fn come(&self, cost_ns: u64) {
         if let Some(member) = self.member() {
             self.queue().come(member, cost_ns);
         }
@@ -56,7 +58,12 @@ impl DeviceLimiter {
 
     /// Latest time until which another launch is before one of `cost_ns` (`CLOCK_MONOTONIC`, ns): another of this process (by
     /// `place`, if the launch waits already), or one of another process. `None` if there is none.
-    pub(super) fn others_until(&self, cost_ns: u64, place: Option<u32>, now_ns: u64) -> Option<u64> {
+    pub(in crate::compute) fn others_until(
+        &self,
+        cost_ns: u64,
+        place: Option<u32>,
+        now_ns: u64,
+    ) -> Option<u64> {
         let is_first = place.map_or_else(|| self.line.is_empty(), |place| self.line.is_first(place));
         if !is_first {
             return Some(u64::MAX);
@@ -66,36 +73,36 @@ impl DeviceLimiter {
     }
 
     /// Whether a launch of another process waits.
-    pub(super) fn others_wait(&self, now_ns: u64) -> bool {
+    pub(in crate::compute) fn others_wait(&self, now_ns: u64) -> bool {
         let own = self.member().map(Member::slot);
         own.is_some() && self.queue().others_wait(own, self.region.usage.slots_used(), now_ns)
     }
 
     /// Whether a launch waits, of this process or of another.
-    pub(super) fn has_waiting(&self, now_ns: u64) -> bool {
+    pub(in crate::compute) fn has_waiting(&self, now_ns: u64) -> bool {
         self.held.load(Ordering::Relaxed) > 0
             || self.queue().others_wait(None, self.region.usage.slots_used(), now_ns)
     }
 
     /// Whether no launch of this process that came before the one with this place waits.
-    pub(super) fn is_first(&self, place: u32) -> bool {
+    pub(in crate::compute) fn is_first(&self, place: u32) -> bool {
         self.line.is_first(place)
     }
 
     /// Whether a turn of this process would begin now.
-    pub(super) fn begins_turn(&self) -> bool {
+    pub(in crate::compute) fn begins_turn(&self) -> bool {
         self.member().is_some_and(Member::begins)
     }
 
     /// Notes that a launch waits. Returns its place.
-    pub(super) fn join(&self) -> u32 {
+    pub(in crate::compute) fn join(&self) -> u32 {
         self.held.fetch_add(1, Ordering::SeqCst);
         self.line.join()
     }
 
     /// Publishes to the other processes, for a while, that a launch of `cost_ns` waits. Only the first of this process's launches
     /// does: the rank of one behind it would keep others back for a launch that cannot go yet, and two such processes each other.
-    pub(super) fn stand_in_line(&self, place: u32, cost_ns: u64, now_ns: u64) {
+    pub(in crate::compute) fn stand_in_line(&self, place: u32, cost_ns: u64, now_ns: u64) {
         if let Some(member) = self.member().filter(|_| self.line.is_first(place)) {
             self.queue().wait(member, cost_ns, now_ns);
         }
@@ -103,7 +110,7 @@ impl DeviceLimiter {
 
     /// Ends the wait of the launch with this place, which has taken its tokens. `last`: no other launch of this
     /// process waits.
-    pub(super) fn step_out(&self, place: u32, cost_ns: u64, last: bool) {
+    pub(in crate::compute) fn step_out(&self, place: u32, cost_ns: u64, last: bool) {
         self.line.leave(place);
         if !last {
             self.wake_waiters(self.own_turn());
@@ -130,7 +137,7 @@ impl DeviceLimiter {
 
     /// Counts `amount_ns` that a launch takes for itself and the next ones. Waiting threads of this process count as much as those
     /// of other processes.
-    pub(super) fn took(&self, amount_ns: u64) {
+    pub(in crate::compute) fn took(&self, amount_ns: u64) {
         if let Some(member) = self.member() {
             let threads = 1 + u64::from(self.held.load(Ordering::Relaxed));
             self.queue().take(member, amount_ns / threads);
@@ -139,7 +146,7 @@ impl DeviceLimiter {
 
     /// Sleeps until this process's turn may come, or for `ns`. `waits` is called once other processes can see that it
     /// waits.
-    pub(super) fn sleep_for_turn(&self, place: u32, cost_ns: u64, ns: u64, waits: impl FnOnce()) {
+    pub(in crate::compute) fn sleep_for_turn(&self, place: u32, cost_ns: u64, ns: u64, waits: impl FnOnce()) {
         let still = || {
             waits();
             self.others_until(cost_ns, Some(place), now_ns()).is_some()
