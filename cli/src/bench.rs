@@ -10,9 +10,6 @@ use crate::installation;
 const PROGRAM: &str = "vcuda-bench";
 
 /// Replaces this process by `vcuda-bench` with the same arguments. Returns only on failure.
-///
-/// # Errors
-/// Fails if the program is missing ([`Failure::Unavailable`]) or cannot be executed.
 pub(crate) fn become_bench() -> Failure {
     let program = match installation::program(PROGRAM) {
         Ok(program) => program,

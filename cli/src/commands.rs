@@ -11,9 +11,6 @@ use crate::{
 };
 
 /// Carries out the command. A command that replaces this process returns only on failure.
-///
-/// # Errors
-/// Fails as the command does.
 pub fn carry_out(line: Cli) -> Result<(), Failure> {
     let environment = Environment::read();
     match line.command {

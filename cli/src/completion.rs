@@ -43,9 +43,6 @@ pub(crate) enum Shell {
 }
 
 /// Answers a completion script. Returns whether one asked; nothing else is to be done then.
-///
-/// # Errors
-/// Fails if the shell is unknown, or the answer cannot be written.
 pub fn answer() -> Result<bool, Failure> {
     let words = std::env::args_os().collect::<Vec<OsString>>();
     CompleteEnv::with_factory(Cli::command)

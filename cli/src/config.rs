@@ -76,9 +76,6 @@ impl Environment {
 
     /// Directory of this user's tenants: `$XDG_RUNTIME_DIR/vcuda`, else `/run/vcuda` if writable, else `/tmp/vcuda-$UID`.
     /// Created if missing. It must belong to this user, as its owner controls the quotas.
-    ///
-    /// # Errors
-    /// Fails if it cannot be created, is a symbolic link, or belongs to another user.
     pub fn runtime_root(&self) -> Result<PathBuf, Failure> {
         if let Some(runtime) = &self.runtime {
             if !runtime.is_dir() {

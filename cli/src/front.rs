@@ -22,9 +22,6 @@ const FOLDER: &str = "front-";
 
 /// The folder with the fronts of the driver's libraries, made if it is missing. `driver_at` tells where the real library of a
 /// soname lies; one that does not exist gets no front. `None` if there is none.
-///
-/// # Errors
-/// Fails if the folder cannot be written.
 pub(crate) fn folder(
     root: &Path,
     shim: &Path,

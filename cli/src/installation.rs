@@ -26,9 +26,6 @@ const DRIVER_NAMES: [(&str, &str); 4] = [
 
 /// Path of the shim for `LD_PRELOAD`. The loader splits that variable at colons and spaces, so a path with either is
 /// reached through a link under `root`.
-///
-/// # Errors
-/// Fails if the shim is not beside this executable, or if the link cannot be made.
 pub fn shim(root: &Path) -> Result<PathBuf, Failure> {
     let shim = find(SHIM)?;
     if !has_separator(&shim) {
@@ -40,9 +37,6 @@ pub fn shim(root: &Path) -> Result<PathBuf, Failure> {
 }
 
 /// A directory for `LD_LIBRARY_PATH` with links from the driver's names to the simulator.
-///
-/// # Errors
-/// Fails if the simulator's libraries are not beside this executable, or if a link cannot be made.
 pub fn simulator(root: &Path) -> Result<PathBuf, Failure> {
     let cuda = find(SIMULATED_CUDA)?;
     let links = links_directory(root, &cuda)?;
@@ -53,17 +47,11 @@ pub fn simulator(root: &Path) -> Result<PathBuf, Failure> {
 }
 
 /// Path of the simulated driver, which a program can be linked with.
-///
-/// # Errors
-/// Fails if it is not beside this executable.
 pub fn simulated_cuda() -> Result<PathBuf, Failure> {
     find(SIMULATED_CUDA)
 }
 
 /// Path of the simulated NVML.
-///
-/// # Errors
-/// Fails if it is not beside this executable.
 pub(crate) fn simulated_nvml() -> Result<PathBuf, Failure> {
     find(SIMULATED_NVML)
 }
@@ -83,9 +71,6 @@ fn find(library: &str) -> Result<PathBuf, Failure> {
 }
 
 /// Path of another program of vcuda, beside this executable.
-///
-/// # Errors
-/// Fails with [`Failure::Unavailable`] if it is missing.
 pub fn program(name: &str) -> Result<PathBuf, Failure> {
     let executable = executable()?;
     let program = executable.with_file_name(name);
@@ -96,9 +81,6 @@ pub fn program(name: &str) -> Result<PathBuf, Failure> {
 }
 
 /// Path of this program.
-///
-/// # Errors
-/// Fails if the kernel does not tell it.
 pub fn executable() -> Result<PathBuf, Failure> {
     std::env::current_exe().map_err(|error| Failure::access("find", Path::new("/proc/self/exe"), &error))
 }

@@ -93,9 +93,6 @@ pub enum Inventory {
 
 impl Inventory {
     /// Source of the real GPUs.
-    ///
-    /// # Errors
-    /// Fails without a driver or GPU, with a way to go on without.
     pub fn real() -> Result<Inventory, Failure> {
         let nvml = Nvml::open().map_err(|problem| no_gpu(&problem))?;
         match nvml.gpus() {
@@ -204,9 +201,6 @@ fn simulated_gpus(machine: &Machine) -> Result<Vec<Gpu>, Failure> {
 }
 
 /// The selected GPUs, each once and in the given order; all GPUs without selectors.
-///
-/// # Errors
-/// Fails for a selector that matches no GPU or several, with the GPUs that exist.
 pub fn chosen(gpus: &[Gpu], selectors: &[GpuSelector]) -> Result<Vec<Gpu>, Failure> {
     if selectors.is_empty() {
         return Ok(gpus.to_vec());

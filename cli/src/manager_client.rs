@@ -135,9 +135,6 @@ impl ManagerClient {
     }
 
     /// Connects to the manager at `socket`.
-    ///
-    /// # Errors
-    /// Fails if no manager answers there.
     pub fn at_socket(socket: &Path) -> Result<ManagerClient, Failure> {
         Ok(ManagerClient::at(socket)?)
     }
@@ -203,9 +200,6 @@ impl ManagerClient {
     }
 
     /// GPUs of the node.
-    ///
-    /// # Errors
-    /// Fails if the manager does not answer, or refuses.
     pub fn gpus(&self) -> Result<ListGpusResponse, Failure> {
         let mut node = self.node();
         self.wait(node.list_gpus(ListGpusRequest::default()))

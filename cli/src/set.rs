@@ -36,9 +36,6 @@ pub(crate) fn set(args: &SetArgs, environment: &Environment) -> Result<(), Failu
 }
 
 /// Changes the quota of each named tenant, for good or for a time. All names are looked up before the first quota is changed.
-///
-/// # Errors
-/// Fails if a name is unknown, or if a quota cannot be changed.
 pub(crate) fn change(
     names: &[String],
     (quota, time): (&QuotaArgs, Option<Duration>),

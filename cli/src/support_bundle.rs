@@ -24,9 +24,6 @@ const FOLDER: &str = "support";
 const MANIFEST: &str = "MANIFEST";
 
 /// Collects everything, writes the archive and names it.
-///
-/// # Errors
-/// Fails if the archive exists or cannot be written. What cannot be collected is named in its manifest.
 pub(crate) fn support_bundle(args: &SupportBundleArgs, environment: &Environment) -> Result<(), Failure> {
     let path = args.file.clone().unwrap_or_else(default_path);
     let file = create(&path)?;

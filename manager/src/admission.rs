@@ -216,9 +216,6 @@ pub enum Requested<'a> {
 }
 
 /// Chooses the GPUs for a new tenant, in the order in which it will see them.
-///
-/// # Errors
-/// Fails if there is no room or no usable GPU; the text says what is free on each.
 pub fn place(
     rules: &Rules,
     candidates: &[Candidate<'_>],
@@ -280,9 +277,6 @@ pub fn place(
 
 /// Checks that a tenant with quota `before` on these GPUs can have `after`. `candidates` do not include the tenant itself.
 /// An amount that does not grow is never refused.
-///
-/// # Errors
-/// Fails if there is no room, or if a GPU is gone.
 pub fn resize(
     rules: &Rules,
     candidates: &[Candidate<'_>],

@@ -77,9 +77,6 @@ impl Arbiter {
     }
 
     /// Lists the tenants' directories if that is due, and returns whether it was.
-    ///
-    /// # Errors
-    /// `root` cannot be read.
     pub fn refresh(&mut self, root: &Path, now_ns: u64) -> Result<bool, DirectoryError> {
         if now_ns < self.listed_ns.saturating_add(controller::QUIET_NS) && self.listed_ns != 0 {
             return Ok(false);

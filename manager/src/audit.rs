@@ -118,9 +118,6 @@ pub struct Auditor {
 
 impl Auditor {
     /// Starts the thread, which looks once in `every`.
-    ///
-    /// # Errors
-    /// Fails if no thread can be started.
     pub fn start(root: &std::path::Path, every: Duration, sources: Sources) -> io::Result<Self> {
         let mut audit = Audit::new(Attribution::new(root), sources.findings, sources.events);
         audit.evidence = sources.evidence;

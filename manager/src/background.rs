@@ -34,9 +34,6 @@ impl Stop {
 
 impl Background {
     /// Starts `work` on a thread of this name (at most 15 bytes are shown).
-    ///
-    /// # Errors
-    /// Fails if no thread can be started.
     pub(crate) fn start(name: &str, work: impl FnOnce(&Stop) + Send + 'static) -> io::Result<Self> {
         Self::with_wake(name, Box::new(|| ()), work)
     }

@@ -76,9 +76,6 @@ pub fn open<'b>(kind: &str, newest: u32, bytes: &'b [u8]) -> Result<&'b [u8], Da
 
 /// Writes the file `path` of `directory` whole or not at all, through the file `new` beside it. The directory is made if it is missing.
 /// The file is on the disk on return.
-///
-/// # Errors
-/// The directory or the file cannot be written.
 pub(crate) fn replace(directory: &Path, new: &str, path: &Path, bytes: &[u8]) -> io::Result<()> {
     let file = write_beside(directory, new, bytes)?;
     file.sync_all()?;

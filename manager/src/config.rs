@@ -93,9 +93,6 @@ pub struct Health {
 
 impl Health {
     /// The health policy for the inventory.
-    ///
-    /// # Errors
-    /// Fails with the remedy if the values contradict each other.
     pub fn policy(&self) -> Result<Policy, PolicyError> {
         Policy::new(&self.ignored_xids, &self.fatal_xids, self.clean_probes)
     }
@@ -110,9 +107,6 @@ fn installed(name: &str) -> Option<PathBuf> {
 
 impl Config {
     /// Reads the file that `flags` name (or the default one, if it exists) and applies the flags over it.
-    ///
-    /// # Errors
-    /// Fails with file, line and value: see [`ConfigError`].
     pub fn load(flags: &Flags) -> Result<Config, ConfigError> {
         if flags.own.is_some() {
             return Config::parse("", Path::new(DEFAULT_FILE), flags)?.of_user().check();

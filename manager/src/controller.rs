@@ -25,9 +25,6 @@ pub struct Controller {
 
 impl Controller {
     /// Starts the thread.
-    ///
-    /// # Errors
-    /// Fails if no thread or descriptor is left.
     pub fn start(root: &Path) -> io::Result<Self> {
         Self::with_listener(root, Evidence::default(), Box::new(|| ()))
     }

@@ -154,9 +154,6 @@ impl GrantDevices {
     }
 
     /// The changes of a container that runs in the grant.
-    ///
-    /// # Errors
-    /// Shim, driver or a GPU's device node are not found.
     pub fn edits(&self, grant: &Grant, inventory: &Inventory) -> Result<ContainerEdits, DeviceError> {
         self.edits_with(&self.inputs(inventory)?, grant)
     }
@@ -201,9 +198,6 @@ impl GrantDevices {
     }
 
     /// Writes the device of a new grant.
-    ///
-    /// # Errors
-    /// See [`DeviceError`]; there is no device then.
     pub fn write(&self, grant: &Grant, inventory: &Inventory) -> Result<(), DeviceError> {
         match self.folder() {
             Some(folder) if has_device(grant) => {
@@ -267,9 +261,6 @@ impl GrantDevices {
     }
 
     /// Removes devices without a grant, and what a killed manager left half written.
-    ///
-    /// # Errors
-    /// The folder cannot be read, or a file cannot be removed.
     pub fn tidy(&self, grant_table: &GrantTable) -> Result<(), DeviceError> {
         let Some(folder) = self.folder() else {
             return Ok(());
@@ -295,9 +286,6 @@ impl GrantDevices {
     }
 
     /// Brings all devices to what the grants say. Returns the first failure.
-    ///
-    /// # Errors
-    /// See [`DeviceError`], with the id of the grant whose device it is; all others are as they should be.
     pub fn restore(
         &self,
         grant_table: &GrantTable,

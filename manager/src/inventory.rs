@@ -131,9 +131,6 @@ impl fmt::Debug for Node {
 
 impl Node {
     /// Starts the threads. NVML may be missing, now or always: [`Inventory::problem`] then says why.
-    ///
-    /// # Errors
-    /// Fails if a thread cannot be started.
     pub fn start(settings: Settings, events: Arc<Events>) -> io::Result<Self> {
         let (questions, asked) = sync_channel(QUESTIONS);
         let (tell, seen) = sync_channel(OBSERVATIONS);
@@ -180,9 +177,6 @@ impl Node {
     }
 
     /// The memory that all processes on a GPU use now (bytes). Blocks as [`Node::processes`].
-    ///
-    /// # Errors
-    /// Fails with [`ProcessesError`] if NVML does not tell it.
     pub fn memory_used(&self, gpu: &GpuUuid) -> Result<u64, ProcessesError> {
         self.ask(gpu, Reply::Memory)
     }

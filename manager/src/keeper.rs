@@ -29,9 +29,6 @@ const PAUSE: Duration = Duration::from_millis(100);
 const ENDS_WITHIN: Duration = Duration::from_secs(5);
 
 /// Starts the keeper with the arguments of this process, and does not wait for it.
-///
-/// # Errors
-/// The program cannot be started.
 pub fn start() -> io::Result<()> {
     // A new session, so that no signal to the command's terminal or group reaches it. It fails for a leader of one, which is no error.
     let _ = setsid();
@@ -40,9 +37,6 @@ pub fn start() -> io::Result<()> {
 }
 
 /// Keeps a manager of `root` running while tenants live.
-///
-/// # Errors
-/// The program cannot be started or waited for.
 pub fn keep(root: &Path) -> io::Result<()> {
     let log = File::options().create(true).append(true).open(root.join(OWN_LOG))?;
     loop {
@@ -89,9 +83,6 @@ fn program(stage: Stage) -> io::Result<Command> {
 
 /// Ends a user's own manager under `root`, if one runs, so that another one takes over its tenants, and removes what it or one that was
 /// killed left.
-///
-/// # Errors
-/// What is left cannot be removed.
 pub fn displace(root: &Path) -> io::Result<()> {
     if let Some(manager) = start::holder(root).filter(|pid| is_stage(*pid, Stage::Serve)) {
         info!(pid = manager, "takes over from a user's own manager");

@@ -37,9 +37,6 @@ const SIZE_MAX: u64 = 256 << 20;
 /// Steps of a write. Tests have an implementation that fails, or ends the process, between them.
 pub trait Disk: Debug + Send + 'static {
     /// Creates an empty file that only its owner can read, or empties an existing one.
-    ///
-    /// # Errors
-    /// As open(2).
     fn create(&self, path: &Path) -> io::Result<File> {
         OpenOptions::new()
             .write(true)
@@ -51,33 +48,21 @@ pub trait Disk: Debug + Send + 'static {
     }
 
     /// Writes all of `bytes`.
-    ///
-    /// # Errors
-    /// As write(2).
     fn write(&self, file: &mut File, bytes: &[u8]) -> io::Result<()> {
         file.write_all(bytes)
     }
 
     /// Waits until the file's bytes and length are on the disk.
-    ///
-    /// # Errors
-    /// As fdatasync(2).
     fn sync(&self, file: &File) -> io::Result<()> {
         file.sync_data()
     }
 
     /// Renames a file, replacing another one.
-    ///
-    /// # Errors
-    /// As rename(2).
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         fs::rename(from, to)
     }
 
     /// Waits until the names in `directory` are on the disk.
-    ///
-    /// # Errors
-    /// As fsync(2).
     fn sync_directory(&self, directory: &Path) -> io::Result<()> {
         File::open(directory)?.sync_all()
     }
@@ -236,9 +221,6 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
 }
 
 /// Locks the file that marks this directory as used; the kernel releases the lock with the process.
-///
-/// # Errors
-/// Fails if another process has the lock, or if the file cannot be made.
 pub(crate) fn lock(path: &Path) -> Result<Flock<File>, LedgerError> {
     let file = lock_file::open(path).map_err(|error| LedgerError::Io(path.to_owned(), error))?;
     Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| {

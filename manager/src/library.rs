@@ -158,9 +158,6 @@ fn write_file(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
 ///
 /// `specifications` are the directories of container specifications (CDI). If one of them or the list of processes cannot be read,
 /// nothing is removed.
-///
-/// # Errors
-/// Fails if one of the directories cannot be read.
 pub fn collect(directory: &Path, current: &Installed, specifications: &[&Path]) -> io::Result<Vec<String>> {
     let mapped = mapped_inodes(Path::new("/proc"))?;
     let mut named = Vec::new();

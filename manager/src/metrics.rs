@@ -74,9 +74,6 @@ impl Metrics {
     }
 
     /// The text of all metrics. It takes milliseconds on a large node: not for a task of tokio's.
-    ///
-    /// # Errors
-    /// Never fails in practice, as it writes into memory.
     pub fn scrape(&self) -> Result<String, fmt::Error> {
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &self.registry)?;

@@ -38,9 +38,6 @@ pub struct Reaper {
 
 impl Reaper {
     /// A reaper that has not yet seen a process.
-    ///
-    /// # Errors
-    /// Fails if `/proc` cannot be read.
     pub fn new() -> io::Result<Self> {
         let me = Identity::current()?;
         Ok(Self { me, view: ProcessView::new(me), found: HashMap::new(), scanned_ns: 0 })

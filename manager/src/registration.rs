@@ -49,9 +49,6 @@ pub struct Registrar {
 
 impl Registrar {
     /// Starts the thread. `processes` asks NVML, and may block.
-    ///
-    /// # Errors
-    /// Fails if no descriptors or no thread is left.
     pub fn start(root: &Path, processes: Box<Processes>) -> io::Result<Self> {
         let registry = Arc::new(Registry::default());
         let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;

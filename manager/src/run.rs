@@ -32,9 +32,6 @@ const UNUSED_LOOKS: u32 = 4;
 const UNUSED_LOOK: Duration = Duration::from_millis(250);
 
 /// Runs until a signal ends it, a user's own manager also until the last tenant has ended.
-///
-/// # Errors
-/// Fails if it cannot start: see [`RunError`].
 pub fn run(config: Config, flags: &Flags, logging: &Logging) -> Result<(), RunError> {
     life::block_on(live(config, flags, logging))
 }
@@ -156,9 +153,6 @@ fn install(config: &Config, shim: &library::Current, events: &Events) {
 }
 
 /// Reloads the configuration.
-///
-/// # Errors
-/// It is invalid, and nothing has changed.
 fn reload(
     config: &mut Config,
     flags: &Flags,

@@ -53,9 +53,6 @@ pub enum ServeError {
 }
 
 /// Makes the socket in `root`; no client can connect before it has its permissions. A dead manager's socket is replaced.
-///
-/// # Errors
-/// Fails if another process listens there, or if the socket cannot be made.
 pub fn listen(root: &Path, api: &Api) -> Result<UnixListener, ServeError> {
     let path = root.join(SOCKET_NAME);
     match fs::symlink_metadata(&path) {
@@ -92,9 +89,6 @@ fn make(private: &Path, api: &Api) -> io::Result<UnixListener> {
 
 /// Serves the API and records durations in `instruments` until `stop` is true. Then open requests may end, and streams are
 /// ended.
-///
-/// # Errors
-/// Fails if the server fails.
 pub async fn serve(
     listener: UnixListener,
     api: &Api,

@@ -203,9 +203,6 @@ impl Grants {
     }
 
     /// The changes of a container that runs in the grant.
-    ///
-    /// # Errors
-    /// Shim, driver or a GPU's device node are not found.
     pub async fn edits(&self, grant: &Arc<Grant>) -> Result<ContainerEdits, GrantError> {
         let (devices, grant, inventory) = (Arc::clone(&self.devices), Arc::clone(grant), self.inventory());
         let edits = tokio::task::spawn_blocking(move || devices.edits(&grant, &inventory));

@@ -20,9 +20,6 @@ use crate::state::start;
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Waits until no manager owns the runtime directory. `/readyz` is 200 meanwhile, as only the other's end is missing.
-///
-/// # Errors
-/// Fails if the directory or the address of the metrics cannot be used.
 pub(crate) async fn await_turn(config: &Config) -> Result<(), RunError> {
     if is_free(&config.root)? {
         return Ok(());

@@ -107,9 +107,6 @@ impl Watch {
 
 impl Suspender {
     /// Reads the records, and finishes or undoes what an earlier manager left.
-    ///
-    /// # Errors
-    /// The records cannot be used, or a thread cannot be started.
     pub fn start(
         settings: Settings,
         grants: Grants,
@@ -142,25 +139,16 @@ impl Suspender {
     }
 
     /// Suspends a tenant. Returns its state when that is done, or after some seconds.
-    ///
-    /// # Errors
-    /// It is unknown, not suspendable, or in use: it goes on as before.
     pub async fn suspend(&self, id: &str) -> Result<SuspendState, GrantError> {
         self.0.carry_out(id, Wish::Suspend).await
     }
 
     /// Resumes a tenant. Returns its state when that is done, or after some seconds.
-    ///
-    /// # Errors
-    /// It is unknown, there is no room (it stays suspended), or a process was lost.
     pub async fn resume(&self, id: &str) -> Result<SuspendState, GrantError> {
         self.0.carry_out(id, Wish::Resume).await
     }
 
     /// Whether a tenant could be suspended now, condition by condition. Changes nothing.
-    ///
-    /// # Errors
-    /// It is unknown.
     pub async fn checks(&self, id: &str) -> Result<Vec<checks::Check>, GrantError> {
         let (shared, id) = (Arc::clone(&self.0), id.to_owned());
         let looked = tokio::task::spawn_blocking(move || checks::all(&shared, &id)).await;

@@ -70,9 +70,6 @@ pub struct TenantDirectories {
 
 impl TenantDirectories {
     /// The directories below `root`.
-    ///
-    /// # Errors
-    /// Fails if `/proc` cannot be read.
     pub fn new(root: &Path) -> io::Result<Self> {
         Ok(Self { root: root.to_owned(), me: Identity::current()? })
     }
@@ -208,25 +205,16 @@ impl TenantDirectories {
     }
 
     /// Removes the tenant's directory by renaming it. The caller must [`TenantDirectories::discard`] the result later.
-    ///
-    /// # Errors
-    /// Fails if it cannot be renamed.
     pub fn remove(&self, id: &GrantId) -> Result<Option<PathBuf>, TenantDirectoryError> {
         Ok(directory::remove_granted(&self.root, id.as_str())?)
     }
 
     /// Deletes a directory that [`TenantDirectories::remove`] renamed.
-    ///
-    /// # Errors
-    /// Fails if something in it cannot be deleted.
     pub fn discard(aside: &Path) -> Result<(), TenantDirectoryError> {
         Ok(directory::discard(aside)?)
     }
 
     /// The directories of granted tenants, with their records.
-    ///
-    /// # Errors
-    /// Fails if the root cannot be read.
     pub fn granted(&self) -> Result<Vec<Found>, TenantDirectoryError> {
         let listed = directory::list(&self.root)?.into_iter();
         Ok(listed

@@ -37,9 +37,6 @@ pub(crate) struct Watchers {
 
 impl Watchers {
     /// Starts the watchers. `snapshots` receives the snapshots of the tenants; `namespaces` gives their namespaces.
-    ///
-    /// # Errors
-    /// Fails if another manager arbitrates here, or if no descriptor or thread is left.
     pub(crate) fn start(
         config: &Config,
         events: &Arc<Events>,

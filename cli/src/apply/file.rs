@@ -153,9 +153,6 @@ fn wait_for_memory<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<
 }
 
 /// The grants of a file's text, in its order.
-///
-/// # Errors
-/// Fails at the first thing that is wrong, with file, line, field, value and remedy.
 pub(super) fn parse(path: &Path, text: &str) -> Result<Vec<Wanted>, Failure> {
     let options = serde_saphyr::options! { with_snippet: false };
     let file: File = serde_saphyr::from_str_with_options(text, options).map_err(|error| {

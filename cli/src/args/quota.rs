@@ -39,9 +39,6 @@ const LEAST_BYTES: u64 = 64 << 20;
 const CONTEXT_BYTES: u64 = 530 << 20;
 
 /// Parses a memory quota.
-///
-/// # Errors
-/// Fails with what to write instead.
 pub(crate) fn memory(text: &str) -> Result<MemorySize, String> {
     let size = MemorySize::with_unit(text).map_err(|error| error.to_string())?;
     if size.0 < LEAST_BYTES {
@@ -57,9 +54,6 @@ pub(crate) fn memory(text: &str) -> Result<MemorySize, String> {
 const TIME_MAX: Duration = Duration::from_secs(366 * 24 * 3600);
 
 /// Parses a time, such as `1h30m`.
-///
-/// # Errors
-/// Fails with what to write instead.
 pub(super) fn time(text: &str) -> Result<Duration, String> {
     let parsed = text.parse::<jiff::SignedDuration>();
     let time = parsed.map_err(|_| "not a time; write for example 90m, 1h30m or 48h".to_owned())?;
@@ -73,9 +67,6 @@ pub(super) fn time(text: &str) -> Result<Duration, String> {
 const WAIT_MAX: Duration = Duration::from_secs(24 * 3600);
 
 /// Parses a wait for memory, such as `30s` or `0s`, into milliseconds.
-///
-/// # Errors
-/// Fails with what to write instead.
 pub(crate) fn wait_ms(text: &str) -> Result<u32, String> {
     let parsed = text.parse::<jiff::SignedDuration>();
     let wait = parsed.map_err(|_| "not a time; write for example 30s, 2m or 0s".to_owned())?;
@@ -115,9 +106,6 @@ struct Typed {
 }
 
 /// A quota with a change by options such as `--memory 6GiB --cores 50`.
-///
-/// # Errors
-/// Fails with the first wrong option, or if the quota would contradict itself.
 pub fn changed_quota(before: &Quota, words: &[&str]) -> Result<Quota, Failure> {
     Ok(before.merge(&QuotaArgs::of_words(words.iter().copied())?.change())?)
 }

@@ -13,9 +13,6 @@ use crate::manager_client::ManagerClient;
 use crate::suspend;
 
 /// Findings for the tenant `name`: its manager, its GPUs, its quota, its processes, and whether it can be suspended.
-///
-/// # Errors
-/// There is no such tenant, or no manager answers.
 pub(super) fn findings(name: &str, environment: &Environment) -> Result<Vec<Finding>, Failure> {
     let node = ManagerClient::required(environment)?;
     let ids = suspend::ids(&node, &[name.to_owned()])?;

@@ -21,9 +21,6 @@ pub(crate) struct Screen {
 
 impl Screen {
     /// Takes the terminal.
-    ///
-    /// # Errors
-    /// Fails if stdout or stdin is no terminal.
     pub(crate) fn enter() -> Result<Screen, Failure> {
         let ended = Ended::listen()?;
         enable_raw_mode()?;

@@ -80,9 +80,6 @@ pub enum DriverError {
 }
 
 /// Finds the driver's files under `root` on the host, which this process sees at `view`.
-///
-/// # Errors
-/// A required library is missing, or the loader's cache cannot be read: see [`DriverError`].
 pub fn find(root: &Path, view: &Path) -> Result<Vec<DriverFile>, DriverError> {
     let mut found: Vec<(String, PathBuf)> = Vec::new();
     for (name, path) in driver_libraries(view)? {

@@ -103,9 +103,6 @@ pub enum SpecError {
 }
 
 /// Edits for a container with these GPUs (UUIDs). `limits` is the tenant's directory on the host; `None` for no limits.
-///
-/// # Errors
-/// An input is missing: see [`SpecError`].
 pub fn edits(
     inputs: &SpecInputs,
     gpus: &[String],
@@ -233,9 +230,6 @@ fn write(path: &Path, text: &[u8]) -> io::Result<()> {
 }
 
 /// Content of the file at `path`; `None` if it is no regular file or larger than ours.
-///
-/// # Errors
-/// The file cannot be read.
 pub fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
     let metadata = fs::symlink_metadata(path)?;
     match metadata.is_file() && metadata.len() <= MOST_BYTES {

@@ -24,9 +24,6 @@ pub enum ApiServerError {
 }
 
 /// Client of the API server, by the kubeconfig file or by the pod's service account. Returns `None` outside of a pod.
-///
-/// # Errors
-/// The configuration is there and wrong: see [`ApiServerError`].
 pub async fn client(kubeconfig: Option<&Path>) -> Result<Option<Client>, ApiServerError> {
     let config = match kubeconfig {
         Some(path) => {

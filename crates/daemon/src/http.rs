@@ -29,9 +29,6 @@ const HEADER_FIELDS: usize = 64;
 const AFTER_ERROR: Duration = Duration::from_millis(200);
 
 /// Opens the listening socket at `address`; `None` without an address.
-///
-/// # Errors
-/// Fails if the address is in use, or not on this machine.
 pub async fn listen(address: Option<SocketAddr>) -> Result<Option<TcpListener>, RunError> {
     let Some(address) = address else {
         return Ok(None);

@@ -65,9 +65,6 @@ pub fn main<F: Parser>(name: &str, work: impl FnOnce(F) -> Result<(), RunError>)
 }
 
 /// Runs `life` to its end on a new runtime, with all signals unblocked.
-///
-/// # Errors
-/// Fails if no thread can be started, or as `life` does.
 pub fn block_on(life: impl Future<Output = Result<(), RunError>>) -> Result<(), RunError> {
     // Blocked signals are inherited, and would keep the daemon from being ended.
     let unblocked = SigSet::empty().thread_set_mask();
@@ -82,9 +79,6 @@ pub fn block_on(life: impl Future<Output = Result<(), RunError>>) -> Result<(), 
 }
 
 /// Stream of one kind of signal.
-///
-/// # Errors
-/// Fails if the system refuses.
 pub fn listen(kind: SignalKind) -> Result<Signal, RunError> {
     signal(kind).map_err(|error| RunError::Failed(format!("no signals: {error}")))
 }
@@ -98,9 +92,6 @@ pub struct Ends {
 
 impl Ends {
     /// Listens for the signals, which then no longer end the process by themselves.
-    ///
-    /// # Errors
-    /// Fails if the system refuses.
     pub fn listen() -> Result<Self, RunError> {
         Ok(Self { terminate: listen(SignalKind::terminate())?, interrupt: listen(SignalKind::interrupt())? })
     }

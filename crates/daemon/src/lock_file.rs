@@ -11,9 +11,6 @@ use nix::fcntl::OFlag;
 const OWNER_ONLY: u32 = 0o600;
 
 /// Opens the file that is to be locked, and makes it if it is missing. No other user can open it from then on, whoever made it.
-///
-/// # Errors
-/// As open(2) and fchmod(2).
 pub fn open(path: &Path) -> io::Result<File> {
     let file = OpenOptions::new()
         .read(true)

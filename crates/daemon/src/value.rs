@@ -21,9 +21,6 @@ pub enum LogFormat {
 }
 
 /// Parses a text value; an error names it.
-///
-/// # Errors
-/// Fails if the value is no text, or if `parse` refuses it.
 pub fn parsed<'de, D: Deserializer<'de>, T>(
     deserializer: D,
     parse: impl FnOnce(&str) -> Result<T, String>,

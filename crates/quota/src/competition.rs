@@ -96,9 +96,6 @@ impl FromStr for Priority {
 }
 
 /// Reads a weight, as a person or a pod writes it.
-///
-/// # Errors
-/// [`ParseError::Weight`]: not a whole number, or outside [`WEIGHTS`].
 pub fn parse_weight(text: &str) -> Result<u32, ParseError> {
     let weight = text.parse().ok();
     weight.filter(|weight| WEIGHTS.contains(weight)).ok_or(ParseError::Weight)

@@ -95,9 +95,6 @@ impl std::error::Error for ParseError {}
 
 impl MemorySize {
     /// Reads an amount with its unit: without one, `4` would be four bytes.
-    ///
-    /// # Errors
-    /// Fails with what to write instead.
     pub fn with_unit(text: &str) -> Result<Self, ParseError> {
         let size = text.parse()?;
         let number = text.trim();

@@ -81,9 +81,6 @@ impl Quota {
 
     /// This quota with the parts that `change` names in place of its own. A tenant that becomes `burst` may get all GPU time
     /// unless `change` names a maximum.
-    ///
-    /// # Errors
-    /// The result would contradict itself.
     pub fn merge(&self, change: &QuotaChange) -> Result<Self, Contradiction> {
         let policy = change.policy.unwrap_or(self.policy);
         let cores_permille = change.cores_permille.unwrap_or(self.cores_permille);

@@ -31,9 +31,6 @@ pub enum ConnectError {
 }
 
 /// Connects to the manager at `socket`; every call on the channel ends within `deadline`.
-///
-/// # Errors
-/// Fails if no manager answers there: see [`ConnectError`].
 pub async fn connect(socket: &Path, deadline: Duration) -> Result<Channel, ConnectError> {
     // Connected once beforehand: for a missing socket, a channel only says "transport error".
     UnixStream::connect(socket).await.map_err(|error| connect_error(socket, error))?;

@@ -90,9 +90,6 @@ impl From<&v1::Amounts> for Quota {
 
 impl v1::Amounts {
     /// The quota in a request, with every value checked.
-    ///
-    /// # Errors
-    /// Fails at the first value that is out of range, with that range.
     pub fn checked(&self) -> Result<Quota, InvalidAmount> {
         let wrong = |field, value: i128, remedy| Err(InvalidAmount { field, value, remedy });
         let quota = Quota::from(self);

@@ -42,9 +42,6 @@ pub struct Accounting {
 
 impl Accounting {
     /// Takes up what the last manager wrote, and starts the thread.
-    ///
-    /// # Errors
-    /// Fails if no thread is left.
     pub fn start(sources: Sources) -> io::Result<Self> {
         let usage = Arc::new(Usage::restore(sources));
         let (working, woken) = (Arc::clone(&usage), Arc::clone(&usage.sources.tenants));

@@ -129,9 +129,6 @@ pub struct Waker(Arc<EventFd>);
 
 impl Waker {
     /// A waker that has ended no sleep yet.
-    ///
-    /// # Errors
-    /// No descriptor is left.
     pub(crate) fn new() -> io::Result<Self> {
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
         Ok(Self(Arc::new(EventFd::from_value_and_flags(0, flags)?)))

@@ -34,9 +34,6 @@ pub struct Runner {
 
 impl Runner {
     /// An arbiter of the tenants under `root`.
-    ///
-    /// # Errors
-    /// No descriptor is left.
     pub fn new(root: &Path) -> io::Result<Self> {
         Ok(Self {
             root: root.to_owned(),

@@ -41,9 +41,6 @@ impl HeldProcesses {
     }
 
     /// Ends a held process. Returns whether this call ended it.
-    ///
-    /// # Errors
-    /// Fails if the kernel does not permit it.
     pub(super) fn end(&mut self, host_pid: u32) -> io::Result<bool> {
         let Some(held) = self.held.get_mut(&host_pid).filter(|held| !held.is_ended) else {
             return Ok(false);

@@ -24,9 +24,6 @@ pub(super) struct Stepper {
 
 impl Stepper {
     /// Starts the thread. If it `begins_early`, it starts the driver before the first request.
-    ///
-    /// # Errors
-    /// There is no thread.
     pub(super) fn start(library: Option<PathBuf>, begins_early: bool) -> io::Result<Self> {
         let (requests, requested) = channel();
         let (answered, answers) = channel();

@@ -21,9 +21,6 @@ struct Whole<G> {
 
 impl GrantTable {
     /// The table as JSON.
-    ///
-    /// # Errors
-    /// No table of grants makes this fail.
     pub fn to_json(&self) -> serde_json::Result<Vec<u8>> {
         serde_json::to_vec(&Whole {
             last_number: self.last_number,
@@ -35,9 +32,6 @@ impl GrantTable {
     }
 
     /// Reads a table from JSON.
-    ///
-    /// # Errors
-    /// Fails with a sentence that names the impossible value.
     pub fn from_json(json: &[u8]) -> Result<Self, String> {
         let text: Whole<Grant> = serde_json::from_slice(json).map_err(|error| error.to_string())?;
         let mut grant_table = Self {

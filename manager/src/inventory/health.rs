@@ -47,9 +47,6 @@ impl Default for Policy {
 impl Policy {
     /// A policy that ignores applications' errors and `ignored`. `fatal` XIDs last until the GPU was away (a reset, a
     /// reload of the driver), all others until `clean_looks` looks in a row were answered.
-    ///
-    /// # Errors
-    /// Fails with a [`PolicyError`] that names the value.
     pub fn new(ignored: &[u64], fatal: &[u64], clean_looks: u32) -> Result<Self, PolicyError> {
         if let Some(xid) = fatal.iter().find(|xid| OF_APPLICATIONS.contains(xid)) {
             return Err(PolicyError::OfApplications(*xid));

@@ -25,9 +25,6 @@ pub(super) struct DeviceHandle<'nvml> {
 /// Reads all facts that stay while NVML is open, and opens the GPUs' handles.
 ///
 /// `by_index` has the GPUs by NVML's index at the opening before, and then those of this one.
-///
-/// # Errors
-/// Fails if NVML itself fails. A GPU that cannot be asked is named in [`Opened::missing`].
 pub(super) fn open<'nvml>(
     nvml: &'nvml Nvml,
     settings: &Settings,

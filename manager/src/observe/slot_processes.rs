@@ -52,9 +52,6 @@ impl SlotProcesses {
 
     /// Updates the tenant's use of a device: that of its living processes, their shared memory, memory that children keep of
     /// dead processes, and exported memory that outlives them.
-    ///
-    /// # Errors
-    /// `usage` is damaged.
     pub(super) fn update_device(
         &self,
         device: &mut Device,

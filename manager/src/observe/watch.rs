@@ -40,9 +40,6 @@ pub struct Observatory {
 
 impl Observatory {
     /// Starts the thread with a cache of its own, which has the first snapshot when this returns.
-    ///
-    /// # Errors
-    /// `/proc` cannot be read, or no thread is left.
     pub fn start(root: &Path, registry: Arc<Registry>) -> io::Result<Self> {
         Self::with_cache(root, registry, Arc::default())
     }

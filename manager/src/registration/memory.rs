@@ -63,9 +63,6 @@ pub(super) struct Asker(SyncSender<Pending>);
 
 impl Asker {
     /// Starts the thread, which calls `processes`.
-    ///
-    /// # Errors
-    /// Fails if no thread can be started.
     pub(super) fn start(processes: Box<Processes>) -> io::Result<Self> {
         let (ask, asked) = sync_channel(MOST_IN_ALL);
         std::thread::Builder::new()

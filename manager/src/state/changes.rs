@@ -71,9 +71,6 @@ impl Grants {
     }
 
     /// Ends the transient grants that no process uses any more.
-    ///
-    /// # Errors
-    /// The ledger cannot be written.
     pub async fn end_unused(&self) -> Result<(), GrantError> {
         let grant_table = self.grant_table();
         let transient = grant_table.grants().filter(|grant| grant.is_transient);
@@ -97,18 +94,12 @@ impl Grants {
     }
 
     /// Notes that the GPU memory of a tenant is in the host's: its quota of memory is free for others.
-    ///
-    /// # Errors
-    /// The ledger cannot be written.
     pub async fn suspend(&self, id: &str) -> Result<(), GrantError> {
         let id = id.to_owned();
         self.ask(|reply| Command::Suspend(id, reply)).await
     }
 
     /// Keeps the memory of a suspended tenant's quota for it again.
-    ///
-    /// # Errors
-    /// There is no room, or the ledger cannot be written.
     pub async fn reserve(&self, id: &str) -> Result<(), GrantError> {
         let id = id.to_owned();
         self.ask(|reply| Command::Reserve(id, reply)).await
@@ -122,18 +113,12 @@ impl Grants {
     }
 
     /// Cordons a GPU (excludes it from placement), or uncordons it.
-    ///
-    /// # Errors
-    /// Fails if there is no such GPU, or if the ledger cannot be written.
     pub async fn cordon(&self, gpu: GpuUuid, cordoned: bool) -> Result<(), GrantError> {
         self.ask(|reply| Command::Cordon(gpu, cordoned, reply)).await
     }
 
     /// Receives the caller's containers with keys that begin with `prefix`. A grant that it has not named in two calls at
     /// least `grace` apart, and that no process uses, is released.
-    ///
-    /// # Errors
-    /// Fails if the ledger cannot be written.
     pub async fn reconcile(
         &self,
         prefix: &str,

@@ -210,9 +210,6 @@ impl DecisionInputs<'_> {
     }
 
     /// Keeps room on its GPUs for the memory of a suspended tenant. A tenant that is gone needs none.
-    ///
-    /// # Errors
-    /// There is no room now.
     pub(super) fn reserve(&self, grant_table: &mut GrantTable, id: &str) -> Result<(), GrantError> {
         if !grant_table.suspended.contains(id) {
             return Ok(());

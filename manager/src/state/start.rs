@@ -158,9 +158,6 @@ fn spawn(writer: GrantWriter) -> io::Result<(mpsc::Sender<Command>, JoinHandle<(
 }
 
 /// Whether no manager owns the root now.
-///
-/// # Errors
-/// Fails if the root cannot be used.
 pub(crate) fn is_free(root: &Path) -> Result<bool, StartError> {
     match claim(root) {
         Ok(_) => Ok(true),

@@ -74,9 +74,6 @@ struct Resident {
 }
 
 /// Checks that nothing speaks against a suspension of these processes.
-///
-/// # Errors
-/// The first reason against it.
 pub(super) fn require(shared: &Shared, tenant: &Tenant, processes: &[Process]) -> Result<(), GrantError> {
     let mut checks = of_node(shared, tenant);
     checks.extend(of_processes(shared, tenant, processes));
@@ -87,9 +84,6 @@ pub(super) fn require(shared: &Shared, tenant: &Tenant, processes: &[Process]) -
 }
 
 /// All checks of a tenant as it is now.
-///
-/// # Errors
-/// It is unknown.
 pub(super) fn all(shared: &Shared, id: &str) -> Result<Vec<Check>, GrantError> {
     let tenant = task::known(shared, id)?;
     let state = of_state(shared.state(id));

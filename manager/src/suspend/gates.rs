@@ -28,9 +28,6 @@ pub(super) struct Gates {
 
 impl Gates {
     /// Opens the files of a tenant.
-    ///
-    /// # Errors
-    /// They cannot be used, or the tenant is not suspendable.
     pub(super) fn open(shared: &Shared, tenant: &Tenant) -> Result<Self, GrantError> {
         let id = &tenant.id;
         let failed = |error: String| GrantError::Unavailable(format!("{id}: {error}"));
@@ -52,9 +49,6 @@ impl Gates {
     }
 
     /// The tenant's living processes that use a GPU, each with its PID in this PID namespace.
-    ///
-    /// # Errors
-    /// One of them cannot be suspended, or there is none.
     pub(super) fn processes(&self, tenant: &Tenant) -> Result<Vec<Process>, GrantError> {
         let id = &tenant.id;
         let mut found = Vec::new();

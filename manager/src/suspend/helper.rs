@@ -48,9 +48,6 @@ struct Run {
 
 impl Settings {
     /// Waits until no run of the program works for the tenant, and takes its lock.
-    ///
-    /// # Errors
-    /// The lock file cannot be made.
     pub(super) fn lock(&self, id: &str) -> io::Result<Helper> {
         std::fs::create_dir_all(&self.locks)?;
         let file = lock_file::open(&self.locks.join(id))?;
@@ -59,9 +56,6 @@ impl Settings {
     }
 
     /// Whether the program finds a driver with checkpoints. It does no step.
-    ///
-    /// # Errors
-    /// The program cannot be run.
     pub(super) fn finds_driver(&self) -> io::Result<bool> {
         let me = Identity::of(std::process::id())?;
         let mut command = Command::new(&self.program);

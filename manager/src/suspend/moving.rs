@@ -65,9 +65,6 @@ fn for_all<T: Send>(processes: &[Process], work: impl Fn(&Process) -> T + Sync) 
 }
 
 /// Locks all processes. Returns those that have something to move: none that has ended, or has not started CUDA.
-///
-/// # Errors
-/// See [`NotMoved`]. Some may be locked; none is copied.
 pub(super) fn lock_all(helper: &Helper, processes: &[Process]) -> Result<Vec<Process>, NotMoved> {
     let outcomes = for_all(processes, |one| helper.step(Step::Lock, one, LOCK_WITHIN));
     if outcomes.contains(&Outcome::NoAnswer) {
@@ -102,9 +99,6 @@ pub(super) fn copy_all(helper: &Helper, locked: &[Process]) -> Result<(), NotMov
 
 /// Moves the memory of processes away that came back without the manager, whether they are locked or run. The others stay as they
 /// are.
-///
-/// # Errors
-/// See [`NotMoved`]. Some may be locked or copied.
 pub(super) fn take_away(helper: &Helper, processes: &[Process]) -> Result<(), NotMoved> {
     let states = for_all(processes, |one| helper.state(one));
     let in_state = |wanted: ProcessState| -> Vec<Process> {
@@ -127,9 +121,6 @@ pub(super) fn is_any_away(helper: &Helper, processes: &[Process]) -> bool {
 }
 
 /// Brings all processes back to where they run, from wherever they are.
-///
-/// # Errors
-/// A process is lost. The others run.
 pub(super) fn bring_back(helper: &Helper, processes: &[Process]) -> Result<(), Lost> {
     // Each is tried, whatever became of the others.
     let restored = for_all(processes, |one| advance(helper, one, Goal::Here));

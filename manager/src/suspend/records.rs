@@ -127,9 +127,6 @@ impl Records {
     }
 
     /// Writes the records.
-    ///
-    /// # Errors
-    /// The file cannot be written.
     pub fn write(&self) -> Result<(), RecordError> {
         let path = self.directory.join(FILE);
         let all: Vec<&Record> = self.known.values().collect();

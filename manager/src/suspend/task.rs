@@ -189,9 +189,6 @@ fn come_back(shared: &Shared, helper: &Helper, id: &str, processes: &[Process]) 
 
 /// Undoes a suspension that has begun. If a process `may_be_away`, or is, its room may be another tenant's by now: the tenant is
 /// suspended, then, and comes back when there is room.
-///
-/// # Errors
-/// There is no room yet, or a process is lost.
 fn undo(
     shared: &Shared,
     helper: &Helper,

@@ -26,9 +26,6 @@ pub(crate) struct Grown {
 
 /// Cuts `usage` in `directory` to its layout and removes its extended attributes. `None` if there was nothing to do. No link is
 /// followed.
-///
-/// # Errors
-/// The file is missing or not a regular one, or cannot be cut.
 pub(super) fn cut(directory: &Path) -> io::Result<Option<Grown>> {
     let file = OpenOptions::new()
         .read(true)

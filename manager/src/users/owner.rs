@@ -58,9 +58,6 @@ impl Sum {
 
 impl Owner {
     /// Checks that the user may have a new grant of these amounts on so many GPUs.
-    ///
-    /// # Errors
-    /// Fails with a sentence that names user, limit, what it has and what was asked.
     pub fn check_new(&self, grants: &GrantTable, amounts: &Quota, gpus: usize) -> Result<(), String> {
         self.check_rank(None, amounts)?;
         let Some(limit) = &self.limit else { return Ok(()) };

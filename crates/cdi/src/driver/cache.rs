@@ -15,9 +15,6 @@ const NATIVE: u32 = 0x0a03;
 const NATIVE: u32 = 0x0303;
 
 /// Names and paths (below the root) of the 64-bit libraries in a cache, in its order.
-///
-/// # Errors
-/// The cache is damaged; the text is the fault.
 pub(super) fn libraries(bytes: &[u8]) -> Result<Vec<(String, PathBuf)>, &'static str> {
     let cache = new_format(bytes).ok_or("not a cache that ldconfig of glibc 2.2 or later wrote")?;
     let count = word(cache, MAGIC.len()).ok_or("cut in its header")?;

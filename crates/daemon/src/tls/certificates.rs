@@ -49,9 +49,6 @@ pub struct Certificates {
 
 impl Certificates {
     /// Reads the certificate in `folder`.
-    ///
-    /// # Errors
-    /// It cannot be used.
     pub fn read(folder: &Path) -> Result<Arc<Self>, CertificateError> {
         let provider = Arc::new(ring::default_provider());
         let files = read(folder)?;
@@ -66,9 +63,6 @@ impl Certificates {
     }
 
     /// Settings of a server that shows the certificate as it is at each handshake.
-    ///
-    /// # Errors
-    /// TLS 1.2 and 1.3 cannot be had of the provider.
     pub fn server(self: &Arc<Self>) -> Result<Arc<ServerConfig>, rustls::Error> {
         let mut config = ServerConfig::builder_with_provider(Arc::clone(&self.provider))
             .with_safe_default_protocol_versions()?

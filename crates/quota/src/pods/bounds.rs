@@ -111,9 +111,6 @@ impl Bounds {
     }
 
     /// Checks that tenants of `namespace` may have these amounts.
-    ///
-    /// # Errors
-    /// Fails with a sentence that names the value and where the bound is configured.
     pub fn check(&self, namespace: &str, amounts: &Quota) -> Result<(), String> {
         let all = QuotaChange {
             policy: Some(amounts.policy),

@@ -92,9 +92,6 @@ fn multiples(less: Option<u32>, more: u32) -> String {
 
 impl Counts {
     /// Counts of each GPU, with chunks of `chunk_bytes`.
-    ///
-    /// # Errors
-    /// No node can grant them: see [`CountsError`].
     pub fn of_each_gpu(self, chunk_bytes: u64, names: ResourceNames<'_>) -> Result<EachGpu, CountsError> {
         if let Some(error) = self.missing(chunk_bytes, names) {
             return Err(error);

@@ -56,9 +56,6 @@ impl From<Contradiction> for AmountsError {
 
 /// The quota of a container that requests `most_bytes` of memory and `most` thousandths of GPU time on each of its GPUs,
 /// lowered by `change`.
-///
-/// # Errors
-/// `change` has more than the request, or contradicts itself.
 pub fn lowered_quota(most_bytes: u64, most: u32, change: &QuotaChange) -> Result<Quota, AmountsError> {
     match (change.memory_bytes, change.cores_permille) {
         (Some(bytes), _) if bytes > most_bytes => {

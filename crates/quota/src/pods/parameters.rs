@@ -71,9 +71,6 @@ impl Number {
 }
 
 /// Applies `parameters` to `merged`. Fields of `parameters` win.
-///
-/// # Errors
-/// The first wrong parameter.
 pub fn apply(parameters: &Value, merged: &mut Parameters) -> Result<(), ParametersError> {
     let config: VcudaConfig = serde_json::from_value(parameters.clone())
         .map_err(|error| ParametersError::Form(error.to_string()))?;

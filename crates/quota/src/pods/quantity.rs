@@ -14,9 +14,6 @@ enum Factor {
 }
 
 /// Parses a quantity such as `4Gi`, `4200000001`, `1500m` or `2e3`, and rounds it up to a whole number.
-///
-/// # Errors
-/// The text is no quantity, or the quantity is negative or does not fit.
 pub fn parse(text: &str) -> Result<u64, QuantityError> {
     parse_times_ten_to(0, text)
 }

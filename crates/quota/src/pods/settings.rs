@@ -3,9 +3,6 @@
 use crate::MemorySize;
 
 /// The size of a chunk (bytes), as it is typed.
-///
-/// # Errors
-/// What to write instead.
 pub fn parse_chunk(text: &str) -> Result<u64, String> {
     const MIB: u64 = 1 << 20;
     let MemorySize(bytes) = text.parse().map_err(|error: crate::ParseError| error.to_string())?;
@@ -19,9 +16,6 @@ pub fn parse_chunk(text: &str) -> Result<u64, String> {
 }
 
 /// The name of a resource as Kubernetes writes it: a domain that is not Kubernetes' own, a slash, a name.
-///
-/// # Errors
-/// What to write instead.
 pub fn parse_resource_name(text: &str) -> Result<&str, String> {
     let wrong = || Err("not a resource's name; write for example vcuda.io/gpu".to_owned());
     let Some((domain, name)) = text.split_once('/') else {
