@@ -114,7 +114,6 @@ fn request(change: &Change) -> Request {
     }
 }
 
-/// Makes the change. Returns what was done.
 fn make(node: &ManagerClient, change: &Change) -> Result<String, Failure> {
     match change {
         Change::Create(wanted) => {

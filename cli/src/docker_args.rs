@@ -9,7 +9,6 @@ use crate::failure::Failure;
 use crate::grant::unknown;
 use crate::manager_client::ManagerClient;
 
-/// Carries out `vcuda docker-args NAME`.
 pub(crate) fn docker_args(name: &str, environment: &Environment) -> Result<(), Failure> {
     let node = ManagerClient::required(environment)?;
     let grant = node.grant(name)?.ok_or_else(|| unknown(&node, name))?;

@@ -25,7 +25,6 @@ use crate::failure::Failure;
 use crate::output::Output;
 use crate::render::words::width as columns;
 
-/// State of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Health {
@@ -37,15 +36,12 @@ pub(crate) enum Health {
     Broken,
 }
 
-/// Result of checking a link.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Finding {
     pub(crate) health: Health,
-    /// Name of the link.
     pub(crate) link: String,
     /// The observed state.
     pub(crate) seen: String,
-    /// The remedy, unless all is well.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) remedy: Option<String>,
 }
@@ -132,7 +128,6 @@ pub(crate) fn findings(args: &DoctorArgs, environment: &Environment) -> Vec<Find
     findings
 }
 
-/// Appearance of the findings.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Look {
     /// Width to which lines are broken (columns); `None`: they are not broken, for a program that reads them.

@@ -11,7 +11,6 @@ use signal_hook::flag::register_usize;
 use signal_hook::low_level::emulate_default_handler;
 use vcuda_region::clock;
 
-/// Interval of looking for a signal.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// The signal that came, if one did.
@@ -28,7 +27,6 @@ impl Ended {
         Ok(Ended(came))
     }
 
-    /// Whether a signal came.
     pub(crate) fn is_so(&self) -> bool {
         self.0.load(Ordering::Relaxed) != 0
     }

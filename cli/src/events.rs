@@ -14,7 +14,6 @@ use crate::manager_client::ManagerClient;
 use crate::render::clipped;
 use crate::render::words::natural;
 
-/// Maximum length of a printed message (characters).
 const MESSAGE_WIDTH: usize = 2000;
 
 /// JSON form of an event. The keys are stable for other programs.
@@ -34,7 +33,6 @@ struct Document<'a> {
     count: u64,
 }
 
-/// Prints the events, the oldest first.
 pub(crate) fn events(args: &EventsArgs, environment: &Environment) -> Result<(), Failure> {
     let node = ManagerClient::required(environment)?;
     let request = WatchEventsRequest {
@@ -69,7 +67,6 @@ pub(crate) fn kept(node: &ManagerClient) -> Result<String, Failure> {
     Ok(text)
 }
 
-/// Passes each kept event to `each`.
 fn each_kept(node: &ManagerClient, each: impl FnMut(Event) -> Result<(), Failure>) -> Result<(), Failure> {
     let request = WatchEventsRequest { no_follow: true, ..WatchEventsRequest::default() };
     node.events(request, each)

@@ -15,7 +15,6 @@ use crate::manager_client::ManagerClient;
 use crate::output::Output;
 use crate::render::columns::{Column, Table};
 
-/// Carries out a `vcuda gpu` command.
 pub(crate) fn gpu(action: &GpuAction, environment: &Environment) -> Result<(), Failure> {
     let node = ManagerClient::required(environment)?;
     let (selectors, cordoned) = match action {

@@ -17,7 +17,6 @@ use crate::render::temporary::Temporary;
 use crate::set::{self, Resized};
 use list::list;
 
-/// Carries out a `vcuda grant` command.
 pub(crate) fn grant(action: &GrantAction, environment: &Environment) -> Result<(), Failure> {
     let node = ManagerClient::required(environment)?;
     let output = Output::find(environment);
@@ -60,7 +59,6 @@ fn named(node: &ManagerClient, names: &[String]) -> Result<Vec<Grant>, Failure> 
     names.iter().map(find).collect()
 }
 
-/// Failure for a grant that does not exist.
 pub(crate) fn unknown(node: &ManagerClient, name: &str) -> Failure {
     let known = node.list().unwrap_or_default();
     let known: Vec<&str> = known.iter().map(|grant| grant.id.as_str()).collect();
@@ -152,7 +150,6 @@ pub(crate) fn request_id() -> String {
     format!("cli-{}-{}", std::process::id(), vcuda_region::clock::now_ns())
 }
 
-/// All grants as JSON.
 pub(crate) fn json(node: &ManagerClient) -> Result<String, Failure> {
     list::json(&node.list()?)
 }

@@ -13,7 +13,6 @@ use crate::failure::Failure;
 const SHIM: &str = "libvcuda_shim.so";
 const SIMULATED_CUDA: &str = "libvcuda_simulator_cuda.so";
 const SIMULATED_NVML: &str = "libvcuda_simulator_nvml.so";
-/// Remedy for a missing part.
 pub(crate) const REMEDY: &str = "install all of vcuda again, or of a checkout `cargo build --release`";
 
 /// File names under which programs open the driver, and the simulator's library for each.
@@ -51,7 +50,6 @@ pub fn simulated_cuda() -> Result<PathBuf, Failure> {
     find(SIMULATED_CUDA)
 }
 
-/// Path of the simulated NVML.
 pub(crate) fn simulated_nvml() -> Result<PathBuf, Failure> {
     find(SIMULATED_NVML)
 }

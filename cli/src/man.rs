@@ -26,7 +26,6 @@ pub(crate) fn print(words: &[String]) -> Result<(), Failure> {
     Ok(io::stdout().write_all(&page(&command)?)?)
 }
 
-/// Writes the pages of vcuda and of all its commands into `folder`.
 pub(crate) fn write_all(folder: &Path) -> Result<(), Failure> {
     write(&whole(), folder).map_err(|error| Failure::output("write", folder, &error))
 }

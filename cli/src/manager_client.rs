@@ -35,7 +35,6 @@ pub(crate) use absence::Unreached;
 use absence::failure_of;
 pub(crate) use absence::{Absence, Down};
 
-/// Path of the socket of the system's manager.
 const SYSTEM_SOCKET: &str = "/run/vcuda/manager.sock";
 /// Time after which a call fails. The manager answers in milliseconds.
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -47,7 +46,6 @@ const TIMED_OUT: &str = "Timeout expired";
 const ANSWERS_WITHIN: Duration = Duration::from_secs(2);
 /// Time that a command which needs a manager waits for one (ns): `vcuda-manager &` listens some 40 ms later.
 const STARTS_WITHIN_NS: u64 = 1_000_000_000;
-/// Interval of looking for its socket.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// Connection to a manager that answers.
@@ -171,12 +169,10 @@ impl ManagerClient {
         Ok(ManagerClient { runtime, channel, socket: socket.to_owned() })
     }
 
-    /// Whether a manager still listens at the socket.
     pub(crate) fn is_there(&self) -> bool {
         std::os::unix::net::UnixStream::connect(&self.socket).is_ok()
     }
 
-    /// Path of the socket.
     pub(crate) fn socket(&self) -> &Path {
         &self.socket
     }
@@ -216,7 +212,6 @@ impl ManagerClient {
         self.wait(node.list_containers(ListContainersRequest::default()))
     }
 
-    /// What was used within a time.
     pub(crate) fn usage(&self, request: GetUsageRequest) -> Result<GetUsageResponse, Failure> {
         let mut node = self.node();
         self.wait(node.get_usage(request))
@@ -321,7 +316,6 @@ impl ManagerClient {
         Ok(())
     }
 
-    /// The grant with the id or the key `name`.
     pub(crate) fn grant(&self, name: &str) -> Result<Option<Grant>, Failure> {
         Ok(grant::find(&self.list()?, name).cloned())
     }

@@ -8,10 +8,8 @@ use crate::render::WIDTH;
 /// Least and greatest width of a table (columns).
 const WIDTHS: (usize, usize) = (40, 200);
 
-/// Appearance of stdout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Output {
-    /// Whether it is a terminal.
     pub(crate) is_terminal: bool,
     /// Width of tables: the terminal's, else `COLUMNS`, else 80 columns.
     pub(crate) width: usize,

@@ -13,13 +13,11 @@ use crate::installation;
 use crate::inventory::Inventory;
 use crate::manager_client::ManagerClient;
 
-/// Program of the manager.
 const PROGRAM: &str = "vcuda-manager";
 /// Time within which it answers (ns): NVML of a real driver takes up to 3 s to start.
 const STARTS_WITHIN_NS: u64 = 10_000_000_000;
 /// Interval of starting it again: one that is about to end still has the lock of the root.
 const START_EVERY_NS: u64 = 250_000_000;
-/// Interval of looking for its socket.
 const LOOK: Duration = Duration::from_millis(1);
 
 /// Connects to the manager of `root`, which is started if none runs there: for this simulated machine, else for the real GPUs.

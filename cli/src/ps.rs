@@ -34,7 +34,6 @@ struct Line<'a> {
     process: &'a ProcessView,
 }
 
-/// Prints the processes.
 pub(crate) fn ps(args: &PsArgs, environment: &Environment) -> Result<(), Failure> {
     let mut source = SnapshotSource::find(environment, args.sim)?;
     source.warn()?;
@@ -91,7 +90,6 @@ fn lines(snapshot: &Snapshot) -> Vec<Line<'_>> {
     lines
 }
 
-/// The table of a snapshot's processes.
 pub(crate) fn text(snapshot: &Snapshot, output: &Output) -> String {
     table(&lines(snapshot), output)
 }

@@ -21,14 +21,11 @@ pub fn table(snapshot: &Snapshot, is_terminal: bool) -> String {
     overview(snapshot, Look { width: WIDTH, is_colored: is_terminal, has_uuids: false })
 }
 
-/// Appearance of a table.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Look {
-    /// Width (columns).
     pub(crate) width: usize,
     /// Whether load is shown by colour.
     pub(crate) is_colored: bool,
-    /// Whether UUIDs of GPUs are shown.
     pub(crate) has_uuids: bool,
 }
 
@@ -100,7 +97,6 @@ pub struct GpuView {
 }
 
 impl GpuView {
-    /// A GPU of which nothing more is known.
     pub(crate) fn new(index: usize, uuid: &str, name: &str) -> GpuView {
         GpuView {
             index,
@@ -228,7 +224,6 @@ impl TenantView {
     }
 }
 
-/// A process that holds memory of the GPU.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct ProcessView {
     pub(crate) pid: u32,

@@ -78,17 +78,13 @@ fn unknown(name: &str, all: &[Grant]) -> Failure {
     })
 }
 
-/// Prints a warning.
 pub(crate) fn warn(words: &str) -> Result<(), Failure> {
     Ok(writeln!(io::stderr(), "vcuda: {words}")?)
 }
 
-/// A tenant whose quota was changed.
 #[derive(Debug)]
 pub(crate) struct Resized {
-    /// Name or id.
     pub(crate) name: String,
-    /// Its quota now.
     pub(crate) quota: Quota,
     /// The most memory that it uses on a GPU (bytes).
     pub(crate) used_bytes: u64,
@@ -117,7 +113,6 @@ impl Resized {
         ))
     }
 
-    /// Prints both.
     pub(crate) fn print(&self) -> Result<(), Failure> {
         writeln!(io::stdout(), "{}", self.words())?;
         self.warning().into_iter().try_for_each(|warning| warn(&warning))

@@ -23,7 +23,6 @@ pub(crate) fn run(args: &SimArgs, environment: &Environment) -> Result<(), Failu
     Err(become_command(&args.command, &variables))
 }
 
-/// Prints the record of a machine.
 pub(crate) fn report(machine: Option<&Path>, json: bool, environment: &Environment) -> Result<(), Failure> {
     let report = open(&environment.machine_dir(machine)?)?.report();
     let mut out = io::stdout().lock();

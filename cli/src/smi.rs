@@ -21,10 +21,8 @@ use monitor::{Log, Logger};
 use screen::Screen;
 pub(crate) use watch::{Source, Watch, seconds};
 
-/// Interval of `--watch`.
 const WATCH_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Prints what was asked for, once or repeatedly.
 pub(crate) fn smi(args: &SmiArgs, environment: &Environment) -> Result<(), Failure> {
     let (of, interval) = match &args.monitor {
         Some(Monitor::Dmon(monitor) | Monitor::Pmon(monitor)) => {
@@ -81,7 +79,6 @@ fn shows_shares(args: &SmiArgs) -> bool {
     !is_of_gpus && (fields.is_empty() || fields.iter().any(|field| field.needs_share()))
 }
 
-/// Number of intervals that a log was asked for.
 fn count(args: &SmiArgs) -> Option<u64> {
     match &args.monitor {
         Some(Monitor::Dmon(monitor) | Monitor::Pmon(monitor)) => monitor.count,
@@ -89,7 +86,6 @@ fn count(args: &SmiArgs) -> Option<u64> {
     }
 }
 
-/// Form in which snapshots are printed.
 #[derive(Debug)]
 struct Printer<'a> {
     args: &'a SmiArgs,

@@ -16,7 +16,6 @@ use crate::smi::{Source, Watch};
 /// Interval between the two readings from which a share is computed.
 const SHARE_WINDOW: Duration = Duration::from_secs(1);
 
-/// Source of snapshots.
 #[derive(Debug)]
 pub(crate) enum SnapshotSource {
     /// The manager, which sees all tenants of the node.
@@ -79,7 +78,6 @@ impl SnapshotSource {
         matches!(self, SnapshotSource::Own { has_tenants: true, .. })
     }
 
-    /// The present figures.
     pub(crate) fn look(&mut self) -> Result<Snapshot, Failure> {
         match self {
             SnapshotSource::Manager(node) => view::snapshot(node),

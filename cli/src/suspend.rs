@@ -8,12 +8,10 @@ use crate::config::Environment;
 use crate::failure::Failure;
 use crate::manager_client::ManagerClient;
 
-/// Suspends the tenants one after the other.
 pub(crate) fn suspend(names: &[String], environment: &Environment) -> Result<(), Failure> {
     one_by_one(names, environment, SuspendState::Suspending, ManagerClient::suspend)
 }
 
-/// Resumes the tenants one after the other.
 pub(crate) fn resume(names: &[String], environment: &Environment) -> Result<(), Failure> {
     one_by_one(names, environment, SuspendState::Resuming, ManagerClient::resume)
 }

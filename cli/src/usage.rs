@@ -41,7 +41,6 @@ const KEY_WIDTH: usize = 800;
 const CSV_HEADING: &str =
     "key,gpu_seconds,memory_requested_bytes,memory_peak_bytes,denials,throttled_seconds";
 
-/// Prints the usage of a period.
 pub(crate) fn usage(args: &UsageArgs, environment: &Environment) -> Result<(), Failure> {
     let node = ManagerClient::required(environment)?;
     let answer = node

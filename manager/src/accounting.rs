@@ -22,13 +22,12 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-pub use recorder::{Accounting, Report};
-pub use sources::{FindGrant, Sources};
+pub(crate) use recorder::{Accounting, Report};
+pub(crate) use sources::Sources;
 
 /// Longest period for which usage is kept (s): 31 days.
-pub const KEPT_S: u64 = 31 * 24 * 3600;
+pub(crate) const KEPT_S: u64 = 31 * 24 * 3600;
 
-/// What usage is summed by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum By {
     /// Tenants: `namespace/pod/container`, else the name of the tenant's directory.
@@ -39,10 +38,8 @@ pub enum By {
     User,
 }
 
-/// What was used within a time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Figures {
-    /// GPU time (ns).
     pub gpu_ns: u64,
     /// Most memory that was granted at once (bytes).
     pub requested_bytes: u64,

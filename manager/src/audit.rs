@@ -34,57 +34,55 @@ use crate::background::Background;
 use crate::events::Events;
 use crate::metrics::Audited;
 use crate::observe::{Findings, Snapshot, SnapshotCache};
-pub use action::{Action, Actions};
+pub(crate) use action::{Action, Actions};
 use attribution::Attribution;
 use evaluation::{Audit, Listed};
 use overstated::Claims;
 
 /// A process uses a managed GPU and belongs to no known tenant.
-pub const UNREGISTERED: &str = "VcudaUnregistered";
+pub(crate) const UNREGISTERED: &str = "VcudaUnregistered";
 /// A tenant has more of a GPU than its limit.
-pub const OVER_LIMIT: &str = "VcudaOverLimit";
+pub(crate) const OVER_LIMIT: &str = "VcudaOverLimit";
 /// A tenant's limit was lowered below what it uses.
-pub const LIMIT_BELOW_USE: &str = "VcudaLimitBelowUse";
+pub(crate) const LIMIT_BELOW_USE: &str = "VcudaLimitBelowUse";
 /// A tenant's files were damaged or replaced, or show less than was used.
-pub const TAMPERED: &str = "VcudaTampered";
+pub(crate) const TAMPERED: &str = "VcudaTampered";
 /// A process of a tenant uses a GPU and has not loaded the tenant's limits.
-pub const NOT_ATTACHED: &str = "VcudaNotAttached";
+pub(crate) const NOT_ATTACHED: &str = "VcudaNotAttached";
 /// A process of a tenant uses a GPU with files that were deleted.
-pub const DETACHED: &str = "VcudaDetached";
+pub(crate) const DETACHED: &str = "VcudaDetached";
 /// A tenant's busy map shows far more GPU time than NVML does.
-pub const TIME_OVERSTATED: &str = "VcudaTimeOverstated";
+pub(crate) const TIME_OVERSTATED: &str = "VcudaTimeOverstated";
 /// A process of a tenant has memory and has not registered.
-pub const NOT_REGISTERED: &str = "VcudaNotRegistered";
+pub(crate) const NOT_REGISTERED: &str = "VcudaNotRegistered";
 /// A process of a tenant has loaded a library of an older release than the manager's.
-pub const OLDER_SHIM: &str = "VcudaOlderShim";
+pub(crate) const OLDER_SHIM: &str = "VcudaOlderShim";
 /// A process of a tenant used a GPU without the tenant's limits, and was ended.
-pub const KILLED: &str = "VcudaKilled";
+pub(crate) const KILLED: &str = "VcudaKilled";
 /// A process of a tenant used a GPU without the tenant's limits, and could not be ended.
-pub const KILL_FAILED: &str = "VcudaKillFailed";
+pub(crate) const KILL_FAILED: &str = "VcudaKillFailed";
 /// A tenant without processes has memory that other processes keep.
-pub const MEMORY_LEFT: &str = "VcudaMemoryLeft";
+pub(crate) const MEMORY_LEFT: &str = "VcudaMemoryLeft";
 /// A tenant was refused memory.
-pub const MEMORY_DENIED: &str = "VcudaMemoryDenied";
+pub(crate) const MEMORY_DENIED: &str = "VcudaMemoryDenied";
 
 /// Looks in a row in which a difference must hold, as NVML's figures and `usage` are from two moments.
 const LOOKS: u32 = 3;
 
 /// Source of the processes on a GPU by NVML: host PID, and memory in bytes if NVML tells it.
-pub type Processes = dyn Fn(&GpuUuid) -> Result<Vec<(u32, Option<u64>)>, String> + Send;
+pub(crate) type Processes = dyn Fn(&GpuUuid) -> Result<Vec<(u32, Option<u64>)>, String> + Send;
 
 /// Source of the utilisation of a GPU's processes by NVML: host PID, and percent. Those without work are left out.
-pub type Utilization = dyn Fn(&GpuUuid) -> Result<Vec<(u32, u32)>, String> + Send;
+pub(crate) type Utilization = dyn Fn(&GpuUuid) -> Result<Vec<(u32, u32)>, String> + Send;
 
 /// Source of a tenant's Kubernetes namespace; empty if it has none.
-pub type Namespaces = dyn Fn(&str) -> String + Send;
+pub(crate) type Namespaces = dyn Fn(&str) -> String + Send;
 
-/// Inputs of the auditor.
-pub struct Sources {
+pub(crate) struct Sources {
     /// Looks of the [`crate::observe::Observatory`].
     pub looks: Arc<SnapshotCache>,
     /// Findings shown in the observatory's snapshots.
     pub findings: Arc<Findings>,
-    /// The log of events.
     pub events: Arc<Events>,
     /// NVML's list of processes.
     pub processes: Box<Processes>,
@@ -92,7 +90,6 @@ pub struct Sources {
     pub utilization: Box<Utilization>,
     /// What the arbiter learns from the audit, and its tenants' claims.
     pub evidence: Evidence,
-    /// Namespaces of the tenants.
     pub namespaces: Box<Namespaces>,
     /// Configured actions, which may change.
     pub actions: watch::Receiver<Actions>,
@@ -104,21 +101,19 @@ impl std::fmt::Debug for Sources {
     }
 }
 
-/// Number of findings of each kind, by reason.
-pub type Counts = BTreeMap<&'static str, u64>;
+pub(crate) type Counts = BTreeMap<&'static str, u64>;
 
 /// The auditing thread, which runs until this is dropped. It reads the tenants only if NVML's list or what is known of the
 /// tenants has changed, or a finding holds or is about to.
 #[derive(Debug)]
-pub struct Auditor {
+pub(crate) struct Auditor {
     counts: Arc<Mutex<Counts>>,
     audited: Arc<Mutex<Audited>>,
     _thread: Background,
 }
 
 impl Auditor {
-    /// Starts the thread, which looks once in `every`.
-    pub fn start(root: &std::path::Path, every: Duration, sources: Sources) -> io::Result<Self> {
+    pub(crate) fn start(root: &std::path::Path, every: Duration, sources: Sources) -> io::Result<Self> {
         let mut audit = Audit::new(Attribution::new(root), sources.findings, sources.events);
         audit.evidence = sources.evidence;
         let (counts, audited) = (Arc::clone(&audit.counts), Arc::clone(&audit.audited));
@@ -146,12 +141,11 @@ impl Auditor {
     }
 
     /// Number of findings, by reason. A finding that continues to hold is counted once.
-    pub fn counts(&self) -> Counts {
+    pub(crate) fn counts(&self) -> Counts {
         self.counts.lock().clone()
     }
 
-    /// Bytes of the findings that hold now.
-    pub fn audited(&self) -> Audited {
+    pub(crate) fn audited(&self) -> Audited {
         self.audited.lock().clone()
     }
 }

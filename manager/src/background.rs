@@ -26,7 +26,6 @@ impl fmt::Debug for Background {
 pub(crate) struct Stop(Arc<AtomicBool>);
 
 impl Stop {
-    /// Whether the thread was asked to end.
     pub(crate) fn is_asked(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }

@@ -12,7 +12,6 @@ use std::path::Path;
 
 use thiserror::Error;
 
-/// Reason why a file cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Damage {
     /// Without a header of this kind.
@@ -29,7 +28,6 @@ pub enum Damage {
         /// Length by the header (bytes).
         expected: usize,
     },
-    /// The checksum is wrong.
     #[error("its checksum is wrong")]
     Checksum,
     /// The checksum is right, and the content is no such record.
@@ -38,13 +36,13 @@ pub enum Damage {
 }
 
 /// Makes a file of this kind from a record in JSON.
-pub fn seal(kind: &str, version: u32, json: &[u8]) -> Vec<u8> {
+pub(crate) fn seal(kind: &str, version: u32, json: &[u8]) -> Vec<u8> {
     let header = format!("{kind} {version} {:08x} {}\n", crc32fast::hash(json), json.len());
     [header.as_bytes(), json].concat()
 }
 
 /// The JSON in a file of this kind, of at most version `newest`.
-pub fn open<'b>(kind: &str, newest: u32, bytes: &'b [u8]) -> Result<&'b [u8], Damage> {
+pub(crate) fn open<'b>(kind: &str, newest: u32, bytes: &'b [u8]) -> Result<&'b [u8], Damage> {
     let end = bytes.iter().take(128).position(|byte| *byte == b'\n').ok_or(Damage::Foreign)?;
     let (header, rest) = bytes.split_at(end);
     let rest = rest.get(1..).unwrap_or_default();

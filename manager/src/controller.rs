@@ -16,7 +16,7 @@ const NEWS_NS: u64 = 500_000_000;
 
 /// The arbitrating thread for a root, which runs until this is dropped.
 #[derive(Debug)]
-pub struct Controller {
+pub(crate) struct Controller {
     /// Time of the arbiter's last step (`CLOCK_MONOTONIC`, ns); 0 before the first.
     beat_ns: Arc<AtomicU64>,
     remembers_debts: Arc<AtomicBool>,
@@ -24,14 +24,8 @@ pub struct Controller {
 }
 
 impl Controller {
-    /// Starts the thread.
-    pub fn start(root: &Path) -> io::Result<Self> {
-        Self::with_listener(root, Evidence::default(), Box::new(|| ()))
-    }
-
-    /// As [`Controller::start`], with evidence for the arbiter. Calls `news` after a tenant has begun to use its GPU or was refused memory, at most twice
-    /// a second.
-    pub fn with_listener(root: &Path, evidence: Evidence, news: Box<dyn Fn() + Send>) -> io::Result<Self> {
+    /// Starts the thread. It calls `news` after a tenant has begun to use its GPU or was refused memory, at most twice a second.
+    pub(crate) fn start(root: &Path, evidence: Evidence, news: Box<dyn Fn() + Send>) -> io::Result<Self> {
         let runner = Runner::new(root)?.with_evidence(evidence);
         let waker = runner.waker();
         let (beat_ns, remembers_debts) = (Arc::<AtomicU64>::default(), Arc::<AtomicBool>::default());
@@ -59,7 +53,7 @@ impl Controller {
     }
 
     /// Time of the last arbitration (`CLOCK_MONOTONIC`, ns), for the watchdog. 0 before the first.
-    pub fn beat_ns(&self) -> u64 {
+    pub(crate) fn beat_ns(&self) -> u64 {
         self.beat_ns.load(Ordering::Relaxed)
     }
 }
@@ -120,7 +114,7 @@ mod tests {
         let directory = Directory::create(root.path(), &tenant, b"", None, clock::now_ns()).unwrap();
         let beat_ns = || Limits::read(directory.path()).unwrap().arbiter_beat_ns();
         assert_eq!(beat_ns(), 0);
-        let controller = Controller::start(root.path()).unwrap();
+        let controller = Controller::start(root.path(), Evidence::default(), Box::new(|| ())).unwrap();
         let end = SystemTime::now() + Duration::from_secs(20);
         let mut seen = 0;
         while seen < 3 {

@@ -28,16 +28,14 @@ use crate::grant_table::GrantTable;
 use crate::library;
 use crate::tenant_directories::TenantDirectories;
 
-/// Vendor and class of the devices.
-pub const KIND: &str = "vcuda.io/grant";
+pub(crate) const KIND: &str = "vcuda.io/grant";
 /// Beginning of the files' names, before the grant's key.
 const PREFIX: &str = "vcuda.io-grant-";
 /// Folder of specifications that all engines read and that a reboot empties.
-pub const SYSTEM_FOLDER: &str = "/var/run/cdi";
+pub(crate) const SYSTEM_FOLDER: &str = "/var/run/cdi";
 /// Control node that old drivers do not have.
 const OPTIONAL_NODE: &str = "nvidia-uvm-tools";
 
-/// Folder of the devices.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Folder {
     /// None: grants have no device.
@@ -67,16 +65,12 @@ impl<'de> Deserialize<'de> for Folder {
     }
 }
 
-/// Settings of the devices.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeviceSettings {
-    /// Their folder.
     pub folder: Folder,
     /// The component that provides device nodes and the driver's libraries.
     pub inject: Inject,
-    /// Folder of the host's device nodes.
     pub devices: PathBuf,
-    /// Root of the driver's files.
     pub driver_root: PathBuf,
 }
 
@@ -89,16 +83,13 @@ impl Default for DeviceSettings {
 /// A container cannot be started in a grant.
 #[derive(Debug, Error)]
 pub enum DeviceError {
-    /// The driver's files are not found.
     #[error(transparent)]
     Driver(#[from] DriverError),
-    /// An input is missing.
     #[error(transparent)]
     Spec(#[from] SpecError),
     /// A file of the device's name is not this manager's.
     #[error("{}: it is another manager's, or not vcuda's: remove it, or set cdi.directory", .0.display())]
     Foreign(PathBuf),
-    /// The file cannot be written or removed.
     #[error("{}: {}; cdi.directory names the folder", .0.display(), .1)]
     Io(PathBuf, io::Error),
 }
@@ -110,7 +101,6 @@ impl DeviceError {
     }
 }
 
-/// Owner of a device's file.
 enum Owner {
     None,
     /// This manager; the directory that it mounts.
@@ -118,7 +108,6 @@ enum Owner {
     Other,
 }
 
-/// The devices of a manager's grants.
 #[derive(Debug)]
 pub struct GrantDevices {
     settings: DeviceSettings,
@@ -129,7 +118,6 @@ pub struct GrantDevices {
 }
 
 impl GrantDevices {
-    /// The devices of grants with these directories.
     pub fn new(
         settings: DeviceSettings,
         directories: TenantDirectories,
@@ -147,13 +135,11 @@ impl GrantDevices {
         }
     }
 
-    /// Qualified name of the grant's device, if it has one.
     pub fn device_of(&self, grant: &Grant) -> Option<String> {
         let written = self.written.lock();
         (written.get(&grant.key) == Some(&grant.id)).then(|| format!("{KIND}={}", grant.key))
     }
 
-    /// The changes of a container that runs in the grant.
     pub fn edits(&self, grant: &Grant, inventory: &Inventory) -> Result<ContainerEdits, DeviceError> {
         self.edits_with(&self.inputs(inventory)?, grant)
     }
@@ -197,7 +183,6 @@ impl GrantDevices {
         })
     }
 
-    /// Writes the device of a new grant.
     pub fn write(&self, grant: &Grant, inventory: &Inventory) -> Result<(), DeviceError> {
         match self.folder() {
             Some(folder) if has_device(grant) => {

@@ -39,7 +39,6 @@ use owner::{Answer, Owner, Question, Reply};
 pub use tracker::Named;
 use tracker::{Observation, Tracker};
 
-/// Maximum time for an answer about processes.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 /// Capacity of the queue of questions to NVML.
 const QUESTIONS: usize = 64;

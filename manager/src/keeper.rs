@@ -25,7 +25,6 @@ use crate::state::start;
 pub(crate) const OWN_STATE: &str = "state";
 /// Pause before the manager is started again, and between two looks whether it has ended.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Time for the manager's end.
 const ENDS_WITHIN: Duration = Duration::from_secs(5);
 
 /// Starts the keeper with the arguments of this process, and does not wait for it.

@@ -17,10 +17,8 @@ const PREFIX: &str = "libvcuda_shim-";
 const PRELOAD_PREFIX: &str = "ld.so.preload-";
 const PROGRAM_PREFIX: &str = "vcuda-";
 
-/// An installed version for new containers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Installed {
-    /// Path of the library on the host.
     pub library: PathBuf,
     /// File for a container's `/etc/ld.so.preload`, with the library's path inside the container.
     pub preload: PathBuf,
@@ -35,12 +33,10 @@ pub struct Current(Mutex<State>);
 #[derive(Debug, Default)]
 struct State {
     installed: Option<Installed>,
-    /// Why the last installation failed.
     failure: Option<String>,
 }
 
 impl Current {
-    /// Replaces the current version.
     pub fn set(&self, installed: Installed) {
         *self.0.lock() = State { installed: Some(installed), failure: None };
     }
@@ -54,7 +50,6 @@ impl Current {
         is_new
     }
 
-    /// The current version.
     pub fn get(&self) -> Option<Installed> {
         self.0.lock().installed.clone()
     }
@@ -71,19 +66,14 @@ impl Current {
     }
 }
 
-/// Failure to install the library.
 #[derive(Debug, Error)]
 pub enum InstallError {
-    /// The source library cannot be read.
     #[error("shim_library {}: {}; name libvcuda_shim.so of the installation, or leave the key out", .0.display(), .1)]
     Unreadable(PathBuf, io::Error),
-    /// The source is not a shared library.
     #[error("shim_library {}: not an ELF shared library; give libvcuda_shim.so", .0.display())]
     NotALibrary(PathBuf),
-    /// The program for containers cannot be read.
     #[error("vcuda_program {}: {}; name the vcuda command, or leave the key out", .0.display(), .1)]
     NoProgram(PathBuf, io::Error),
-    /// The copy cannot be written.
     #[error("cannot write {}: {}; make room there, or make it writable: the manager tries again by itself", .0.display(), .1)]
     Unwritable(PathBuf, io::Error),
 }
@@ -92,7 +82,7 @@ pub enum InstallError {
 ///
 /// # Errors
 /// Fails if `source` is not a library or cannot be copied; the installed version then stays.
-pub fn install(
+pub(crate) fn install(
     source: &Path,
     program: Option<&Path>,
     directory: &Path,
@@ -158,7 +148,11 @@ fn write_file(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
 ///
 /// `specifications` are the directories of container specifications (CDI). If one of them or the list of processes cannot be read,
 /// nothing is removed.
-pub fn collect(directory: &Path, current: &Installed, specifications: &[&Path]) -> io::Result<Vec<String>> {
+pub(crate) fn collect(
+    directory: &Path,
+    current: &Installed,
+    specifications: &[&Path],
+) -> io::Result<Vec<String>> {
     let mapped = mapped_inodes(Path::new("/proc"))?;
     let mut named = Vec::new();
     for folder in specifications {

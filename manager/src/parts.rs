@@ -32,7 +32,6 @@ use crate::suspend::{self, Suspender, helper};
 use crate::users::LiveLimits;
 use crate::watchers::Watchers;
 
-/// The manager, as its first page names it.
 pub(crate) const DAEMON: Daemon = Daemon { name: "vcuda-manager", version: env!("CARGO_PKG_VERSION") };
 
 /// Time that the API waits for NVML's first answer. A real driver takes 1 to 3 s without persistence mode.
@@ -43,7 +42,6 @@ const FIRST_ANSWER_OWN: Duration = Duration::from_millis(500);
 /// Interval of the look for transient grants that no process uses any more.
 const ENDS_EVERY: Duration = Duration::from_millis(500);
 
-/// All running parts.
 #[derive(Debug)]
 pub(crate) struct Parts {
     grants: Grants,
@@ -185,7 +183,6 @@ async fn end_unused(grants: Grants, stopped: watch::Receiver<bool>) {
     }
 }
 
-/// Serves metrics, health and readiness until `stopped` is true.
 fn serve_pages(
     listener: TcpListener,
     metrics: Metrics,
@@ -213,7 +210,6 @@ fn namespaces(grants: Grants) -> Box<Namespaces> {
     })
 }
 
-/// Facts about this manager, for `GetStatus`.
 fn about(config: &Config, shim: &Arc<library::Current>) -> About {
     About {
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -225,7 +221,6 @@ fn about(config: &Config, shim: &Arc<library::Current>) -> About {
     }
 }
 
-/// Sources of the metrics.
 fn sources(
     config: &Config,
     node: &Node,
@@ -244,7 +239,6 @@ fn sources(
     }
 }
 
-/// Sources of `vcuda usage`.
 fn usage_sources(
     config: &Config,
     node: &Node,

@@ -19,16 +19,15 @@ const SCAN_NS: u64 = 2_000_000_000;
 const MOST_FOUND: usize = 65_536;
 /// State of the process that holds a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fate {
+pub(crate) enum Fate {
     /// Alive, or possibly alive, with the host PID if known.
     Alive(Option<u32>),
     /// Dead.
     Dead,
 }
 
-/// Search for living processes.
 #[derive(Debug)]
-pub struct Reaper {
+pub(crate) struct Reaper {
     me: Identity,
     view: ProcessView,
     /// Host identities of processes in other PID namespaces that have not registered.
@@ -37,15 +36,14 @@ pub struct Reaper {
 }
 
 impl Reaper {
-    /// A reaper that has not yet seen a process.
-    pub fn new() -> io::Result<Self> {
+    pub(crate) fn new() -> io::Result<Self> {
         let me = Identity::current()?;
         Ok(Self { me, view: ProcessView::new(me), found: HashMap::new(), scanned_ns: 0 })
     }
 
     /// State of the process that a slot names. If `/proc` does not show it, as on a node that is itself a container,
     /// `is_unlocked` decides ([`vcuda_region::usage_reader::UsageReader::is_unlocked`]).
-    pub fn fate(
+    pub(crate) fn fate(
         &mut self,
         holder: &Identity,
         members: &Members,

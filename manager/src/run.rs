@@ -23,7 +23,6 @@ use crate::library;
 use crate::parts::Parts;
 use crate::succession;
 
-/// Interval of attempts to install the shim after a failure.
 const RETRY: Duration = Duration::from_secs(10);
 
 /// A user's own manager ends after so many looks without a tenant, and the time between two: a script starts one command after the
@@ -152,7 +151,6 @@ fn install(config: &Config, shim: &library::Current, events: &Events) {
     shim.set(installed);
 }
 
-/// Reloads the configuration.
 fn reload(
     config: &mut Config,
     flags: &Flags,
@@ -180,7 +178,6 @@ fn reload(
     Ok(())
 }
 
-/// Requests by signals and by systemd's watchdog.
 enum Asked {
     /// End, with the signal's name.
     End(&'static str),

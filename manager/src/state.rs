@@ -106,7 +106,6 @@ pub struct Change {
     pub grant: Arc<Grant>,
 }
 
-/// State that every thread may read.
 #[derive(Debug)]
 struct Shared {
     grant_table: Mutex<Arc<GrantTable>>,
@@ -187,7 +186,6 @@ impl Grants {
         self.problems().into_iter().filter(is_outage).map(|problem| problem.text).collect()
     }
 
-    /// The node's events.
     pub(crate) fn events(&self) -> &Events {
         &self.events
     }

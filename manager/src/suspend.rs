@@ -18,13 +18,13 @@
 //!
 //! [`Record`]: records::Record
 
-pub mod checks;
+pub(crate) mod checks;
 mod fits;
 mod gates;
-pub mod helper;
+pub(crate) mod helper;
 mod moving;
 mod poll;
-pub mod records;
+pub(crate) mod records;
 mod returned;
 mod room;
 mod task;
@@ -80,12 +80,10 @@ struct Shared {
     tasks: Mutex<HashMap<String, (Wish, Ended)>>,
 }
 
-/// What suspensions work with.
 #[derive(Debug)]
 pub struct Settings {
     /// Directory of the records, on tmpfs.
     pub records: PathBuf,
-    /// The program that does the steps.
     pub helper: helper::Settings,
     /// Time for which a busy suspendable tenant stays on its GPU before it makes room for another one.
     pub residence: Duration,
@@ -155,7 +153,6 @@ impl Suspender {
         looked.map_err(|error| GrantError::Unavailable(format!("the manager is ending: {error}")))?
     }
 
-    /// State of a tenant.
     pub fn state(&self, id: &str) -> SuspendState {
         self.0.state(id)
     }

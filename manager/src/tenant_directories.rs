@@ -24,19 +24,14 @@ pub(crate) use grown::Grown;
 const KIND: &str = "vcuda-grant";
 const VERSION: u32 = 1;
 
-/// Failure to bring a tenant's directory to what its grant says.
 #[derive(Debug, Error)]
 pub enum TenantDirectoryError {
-    /// The directory cannot be made or removed.
     #[error(transparent)]
     Directory(#[from] DirectoryError),
-    /// The limits cannot be written.
     #[error(transparent)]
     Limits(#[from] WriteError),
-    /// The limits cannot be read.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// The record of the grant cannot be written.
     #[error("the grant's record: {0}")]
     Record(#[from] serde_json::Error),
 }
@@ -55,13 +50,11 @@ pub enum Ensured {
 /// A directory that was found, with its record.
 #[derive(Debug)]
 pub struct Found {
-    /// Name of the directory.
     pub name: String,
     /// Its grant, restored from the limits if the record is damaged.
     pub grant: Result<Grant, String>,
 }
 
-/// The tenants' directories of one root.
 #[derive(Debug, Clone)]
 pub struct TenantDirectories {
     root: PathBuf,
@@ -209,7 +202,6 @@ impl TenantDirectories {
         Ok(directory::remove_granted(&self.root, id.as_str())?)
     }
 
-    /// Deletes a directory that [`TenantDirectories::remove`] renamed.
     pub fn discard(aside: &Path) -> Result<(), TenantDirectoryError> {
         Ok(directory::discard(aside)?)
     }

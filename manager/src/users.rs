@@ -7,10 +7,10 @@ use parking_lot::Mutex;
 
 mod owner;
 
-pub use owner::Owner;
+pub(crate) use owner::Owner;
 
 /// Key of the limit of users that have no other.
-pub const ALL_OTHERS: &str = "*";
+pub(crate) const ALL_OTHERS: &str = "*";
 
 /// What a user may have in sum over its grants and their GPUs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,7 +25,6 @@ pub struct UserLimit {
     pub place: String,
 }
 
-/// The limits of all users.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct UserLimits {
     /// By user.
@@ -37,7 +36,6 @@ pub struct UserLimits {
 }
 
 impl UserLimits {
-    /// Whether no user has a limit.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -66,12 +64,10 @@ impl UserLimit {
 pub struct LiveLimits(Arc<Mutex<Arc<UserLimits>>>);
 
 impl LiveLimits {
-    /// These limits.
     pub fn new(limits: UserLimits) -> Self {
         Self(Arc::new(Mutex::new(Arc::new(limits))))
     }
 
-    /// The present limits.
     pub fn get(&self) -> Arc<UserLimits> {
         Arc::clone(&self.0.lock())
     }

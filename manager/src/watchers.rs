@@ -49,7 +49,7 @@ impl Watchers {
         // First, as it refuses a second manager.
         let woken = Arc::clone(&snapshots);
         let evidence = Evidence::default();
-        let controller = Controller::with_listener(root, evidence.clone(), Box::new(move || woken.wake()))?;
+        let controller = Controller::start(root, evidence.clone(), Box::new(move || woken.wake()))?;
         let (asked, loads) = (node.clone(), node.clone());
         let is_own = config.is_own;
         // Where it runs, a user's own manager knows no more of processes than their own NVML does.
@@ -93,7 +93,6 @@ impl Watchers {
         })
     }
 
-    /// Replaces the audit's actions.
     pub(crate) fn set_actions(&self, actions: Actions) {
         self.actions.send_replace(actions);
     }

@@ -18,7 +18,6 @@ use crate::grant::uid;
 /// Most GPUs of a grant.
 const GPUS_MAX: u32 = 16;
 
-/// A grant as the file wants it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Wanted {
     /// Line of the file, from 1.
@@ -26,15 +25,12 @@ pub(super) struct Wanted {
     pub(super) name: String,
     pub(super) quota: Quota,
     pub(super) gpus: WantedGpus,
-    /// The user whom it counts for.
     pub(super) user: Option<u32>,
-    /// Whether it may be suspended.
     pub(super) is_suspendable: bool,
     /// Longest wait for GPU memory (milliseconds); `None`: the usual one.
     pub(super) memory_wait_ms: Option<u32>,
 }
 
-/// The GPUs of a grant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum WantedGpus {
     /// A number of GPUs; `None`: one for a new grant, and any for one that is there.

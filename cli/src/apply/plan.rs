@@ -130,7 +130,6 @@ fn check_suspension(wanted: &Wanted, grant: &Grant) -> Result<(), String> {
 }
 
 impl Change {
-    /// Rank in the order of changes.
     fn order(&self) -> u8 {
         match self {
             Self::Release(_) => 0,

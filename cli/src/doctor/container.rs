@@ -17,7 +17,6 @@ use super::probe::SHIM;
 
 /// File with the libraries that glibc's loader preloads into every program (ld.so(8)).
 const PRELOAD: &str = "/etc/ld.so.preload";
-/// Maximum part of a preload file that is read (bytes).
 const PRELOAD_BYTES: u64 = 64 << 10;
 const AGAIN: &str = "delete the pod; if a new one is the same, a volume of the pod or the container runtime hides what the CDI specification mounts";
 
@@ -78,7 +77,6 @@ pub(crate) fn preload(places: &Places) -> Finding {
     }
 }
 
-/// Check of the container's limits.
 pub(crate) fn limits(places: &Places) -> Finding {
     const LINK: &str = "limits";
     match Limits::read(&places.directory) {

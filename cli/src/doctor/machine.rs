@@ -11,7 +11,6 @@ use super::Finding;
 use crate::config::Environment;
 use crate::installation;
 
-/// Default folder of an MPS control daemon's pipes.
 const MPS_PIPES: &str = "/tmp/nvidia-mps";
 
 pub(super) fn findings(is_simulated: bool, environment: &Environment) -> Vec<Finding> {

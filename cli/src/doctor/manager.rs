@@ -16,12 +16,9 @@ use crate::manager_client::{Absence, ManagerClient, view};
 /// What is wrong with a tenant's GPU, by the tenant's directory and the GPU's UUID.
 pub(super) type BadGpus = BTreeMap<(PathBuf, String), &'static str>;
 
-/// Remedy of a problem of the GPUs.
 const BY_HEALTH: &str = "see what nvidia-smi and dmesg say; more in docs/operations.md, Health";
-/// Remedy of what the manager says of itself.
 const BY_PROBLEM: &str = "docs/operations.md has what to do about each";
 
-/// What the manager tells.
 pub(super) struct Answers {
     pub(super) status: NodeStatus,
     pub(super) gpus: ListGpusResponse,
@@ -29,7 +26,6 @@ pub(super) struct Answers {
 }
 
 impl Answers {
-    /// Asks the manager.
     pub(super) fn of(node: &ManagerClient) -> Result<Answers, Failure> {
         Ok(Answers {
             status: node.status()?,

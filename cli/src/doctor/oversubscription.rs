@@ -13,7 +13,6 @@ use crate::inventory::{Gpu, Inventory};
 
 const LINK: &str = "quotas";
 
-/// A tenant's quota on a GPU.
 struct OfTenant {
     gpu: GpuUuid,
     quota: Quota,

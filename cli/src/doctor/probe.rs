@@ -16,9 +16,7 @@ pub(super) const SHIM: &str = "libvcuda_shim";
 /// Observations of the probe. Paths are those of the files that contain the functions.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Report {
-    /// `LD_PRELOAD`.
     pub(crate) preload: Option<String>,
-    /// Path of the shim in this process.
     pub(crate) shim: Option<String>,
     /// The reason why the driver cannot be used.
     pub(crate) driver_problem: Option<String>,
@@ -36,7 +34,6 @@ pub(crate) struct Report {
     pub(crate) beyond_total: Option<String>,
 }
 
-/// Prints the report as JSON on stdout.
 pub(crate) fn probe(environment: &Environment) -> Result<(), Failure> {
     let mut report = Report {
         preload: environment.preload.as_ref().map(|value| value.to_string_lossy().into_owned()),
@@ -75,7 +72,6 @@ fn nvml_total(uuid: &str) -> Option<u64> {
     nvml.memory(gpu).ok().map(|memory| memory.total)
 }
 
-/// Path of the shim in this process.
 pub(crate) fn shim() -> Option<String> {
     mapped(|line| line.contains(SHIM))
 }

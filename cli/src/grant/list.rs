@@ -13,7 +13,6 @@ use crate::render::columns::{Column, Table};
 use crate::render::temporary::Temporary;
 use crate::render::words::natural;
 
-/// Prints the grants.
 pub(super) fn list(grants: &[Grant], is_json: bool, output: &Output) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
     if is_json {
@@ -43,7 +42,6 @@ pub(super) fn list(grants: &[Grant], is_json: bool, output: &Output) -> Result<(
     Ok(())
 }
 
-/// The grants as JSON.
 pub(super) fn json(grants: &[Grant]) -> Result<String, Failure> {
     Ok(serde_json::to_string_pretty(&Document::of(grants))? + "\n")
 }

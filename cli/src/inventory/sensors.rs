@@ -29,7 +29,6 @@ impl Sensors {
         }
     }
 
-    /// Adds to a snapshot what NVML tells.
     pub(crate) fn add_to(&self, snapshot: &mut Snapshot, inventory: &Inventory) {
         let nvml = match inventory {
             Inventory::Real(nvml) => nvml,
@@ -58,7 +57,6 @@ impl Sensors {
     }
 }
 
-/// Processes that NVML lists on a GPU.
 fn listed(nvml: &Nvml, gpu: NvmlGpu) -> Vec<ProcessView> {
     let listed = nvml.processes(gpu).unwrap_or_default();
     let view = |(pid, bytes): (u32, Option<u64>)| {

@@ -2,10 +2,8 @@
 
 use super::words::{clipped, clipped_in_the_middle, width};
 
-/// Space between two columns.
 const GAP: usize = 2;
 
-/// A column of a table.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Column {
     title: &'static str,
@@ -37,7 +35,6 @@ impl Column {
     }
 }
 
-/// How full something is, shown by colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Load {
     /// Below 80 %.
@@ -49,7 +46,6 @@ pub(crate) enum Load {
 }
 
 impl Load {
-    /// The load of a percentage.
     pub(crate) fn of(percent: u64) -> Load {
         match percent {
             0..80 => Load::Normal,
@@ -68,7 +64,6 @@ impl Load {
     }
 }
 
-/// A cell of a table.
 #[derive(Clone, Debug)]
 pub(crate) struct Cell {
     text: String,
@@ -76,7 +71,6 @@ pub(crate) struct Cell {
 }
 
 impl Cell {
-    /// A cell with the colour of a load.
     pub(crate) fn loaded(text: String, load: Option<Load>) -> Cell {
         Cell { text, load }
     }
@@ -101,7 +95,6 @@ enum Row {
     Text(usize, String),
 }
 
-/// A table.
 #[derive(Debug)]
 pub(crate) struct Table {
     columns: Vec<Column>,
@@ -109,7 +102,6 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// A table without rows.
     pub(crate) fn new(columns: &[Column]) -> Table {
         Table { columns: columns.to_vec(), rows: Vec::new() }
     }

@@ -11,7 +11,6 @@ const OUTSIDE: &str = "outside vcuda";
 /// Width of the frame on both sides.
 const FRAME: usize = 4;
 
-/// The table of a snapshot.
 pub(crate) fn overview(snapshot: &Snapshot, look: Look) -> String {
     let inner = look.width.saturating_sub(FRAME);
     let sections = [

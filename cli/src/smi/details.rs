@@ -7,7 +7,6 @@ use vcuda_quota::CoreShare;
 use crate::render::words::{UNKNOWN, clipped, exact_watts, known, now, tenths};
 use crate::render::{GpuView, ProcessView, Snapshot, TenantView};
 
-/// Width to which a name is cut (columns).
 const NAME_WIDTH: usize = 256;
 /// Column of the colons.
 const COLON: usize = 52;
@@ -21,7 +20,6 @@ pub(crate) fn list(snapshot: &Snapshot) -> String {
     snapshot.gpus.iter().map(line).collect()
 }
 
-/// All figures of a snapshot.
 pub(crate) fn details(snapshot: &Snapshot) -> String {
     let unknown = || UNKNOWN.to_owned();
     let mut log = Log::default();
@@ -108,7 +106,6 @@ fn watts(milliwatts: u32) -> String {
     format!("{} W", exact_watts(milliwatts))
 }
 
-/// The lines printed so far.
 #[derive(Debug, Default)]
 struct Log {
     text: String,

@@ -9,7 +9,6 @@ const HEADING_EVERY: usize = 20;
 /// Width to which a tenant's name is cut (columns).
 const TENANT_WIDTH: usize = 20;
 
-/// What is logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Log {
     /// The GPUs.
@@ -27,12 +26,10 @@ pub(crate) struct Logger {
 }
 
 impl Logger {
-    /// A log whose lines are at most `width` columns wide.
     pub(crate) fn new(log: Log, width: usize) -> Logger {
         Logger { log, width, lines: 0 }
     }
 
-    /// Lines of a snapshot.
     pub(crate) fn lines(&mut self, snapshot: &Snapshot) -> String {
         let rows: Vec<String> = match self.log {
             Log::Devices => snapshot.gpus.iter().map(device).collect(),

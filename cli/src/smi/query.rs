@@ -20,7 +20,6 @@ enum Figure {
     Unknown,
 }
 
-/// Form of the CSV.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CsvFormat {
     is_headless: bool,
@@ -45,7 +44,6 @@ impl FromStr for CsvFormat {
     }
 }
 
-/// CSV of GPUs.
 pub(crate) fn gpus(snapshot: &Snapshot, fields: &[GpuField], format: CsvFormat) -> String {
     let rows = snapshot
         .gpus
@@ -177,7 +175,6 @@ fn tenant_figure(field: TenantField, gpu: &GpuView, tenant: &TenantView) -> Figu
     }
 }
 
-/// State of a tenant, in a word.
 pub(super) fn state(tenant: &TenantView) -> &'static str {
     if tenant.suspension().is_some() {
         tenant.state

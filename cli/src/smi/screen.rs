@@ -20,7 +20,6 @@ pub(crate) struct Screen {
 }
 
 impl Screen {
-    /// Takes the terminal.
     pub(crate) fn enter() -> Result<Screen, Failure> {
         let ended = Ended::listen()?;
         enable_raw_mode()?;
@@ -29,7 +28,6 @@ impl Screen {
         Ok(screen)
     }
 
-    /// Draws as much of the text as fits.
     pub(crate) fn draw(&self, text: &str) -> Result<(), Failure> {
         let mut out = io::stdout().lock();
         // A terminal without a size, as on a serial line, counts as one of 24 rows.

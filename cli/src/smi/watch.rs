@@ -15,7 +15,6 @@ use crate::inventory::{Gpu, Inventory};
 use crate::process_facts::{self, Seen};
 use crate::render::{GpuView, Snapshot, TenantView};
 
-/// The tenants to read.
 #[derive(Debug)]
 pub(crate) enum Source {
     /// That of this process, in this directory.
@@ -71,7 +70,6 @@ impl Watch {
         &self.missing
     }
 
-    /// A snapshot of GPUs and tenants.
     pub(crate) fn look(&mut self, inventory: &Inventory) -> Result<Snapshot, Failure> {
         let mut gpus: Vec<GpuView> = Vec::new();
         let found = inventory.gpus()?;

@@ -16,14 +16,11 @@ use crate::render::{self, Look, Snapshot};
 use crate::snapshot_source::SnapshotSource;
 use crate::{doctor, events, grant, installation, ps};
 
-/// Time for a part.
 const PART_WITHIN: Duration = Duration::from_secs(20);
-/// Width of the tables (columns).
 const WIDTH: usize = 160;
 /// The daemons' units, whose log is read.
 const UNITS: [&str; 4] = ["vcuda-manager", "vcuda-device-plugin", "vcuda-dra-driver", "vcuda-cluster"];
 
-/// A file of the archive.
 #[derive(Debug)]
 pub(super) struct Part {
     pub(super) name: String,
@@ -31,10 +28,8 @@ pub(super) struct Part {
     pub(super) content: Result<Vec<u8>, String>,
 }
 
-/// Makes a part.
 type Maker = Box<dyn FnOnce() -> Result<String, Failure> + Send>;
 
-/// All parts, in the order of the archive.
 pub(super) fn parts(args: &SupportBundleArgs, environment: &Environment) -> Vec<Part> {
     let (is_simulated, has_arguments) = (args.sim, args.with_arguments);
     let with = |make: fn(&Environment, bool, bool) -> Result<String, Failure>| -> Maker {
@@ -69,7 +64,6 @@ pub(super) fn parts(args: &SupportBundleArgs, environment: &Environment) -> Vec<
     parts
 }
 
-/// A part of text, without secrets.
 fn part(name: String, make: Maker) -> Part {
     let (sender, made) = mpsc::channel();
     // Without a thread, the sender is dropped and nothing arrives.

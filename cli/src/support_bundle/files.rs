@@ -13,18 +13,14 @@ use crate::config::Environment;
 use crate::failure::Failure;
 use crate::manager_client::ManagerClient;
 
-/// Maximum size of a part (bytes).
 const PART_MAX: u64 = 8 << 20;
 /// Maximum number of tenants whose limits are in the archive.
 const TENANTS_MAX: usize = 1000;
-/// Folder of the daemons' configuration.
 const CONFIGURATION: &str = "/etc/vcuda";
 /// First bytes of `limits`, as no other file has them.
 const LIMITS_BEGIN: &[u8] = b"vculimit";
-/// Lines of a log.
 const LOG_LINES: &str = "2000";
 
-/// Files of configuration.
 pub(super) fn configuration() -> Vec<PathBuf> {
     let entries = fs::read_dir(CONFIGURATION).into_iter().flatten().flatten();
     let paths = entries.map(|entry| entry.path());
@@ -34,7 +30,6 @@ pub(super) fn configuration() -> Vec<PathBuf> {
     files
 }
 
-/// Text of a file.
 pub(super) fn text(path: &Path) -> Result<String, Failure> {
     // /etc/os-release is a link on most systems.
     let file = fs::canonicalize(path).map_err(|error| Failure::access("read", path, &error))?;
@@ -55,7 +50,6 @@ fn read(path: &Path) -> Result<Vec<u8>, Failure> {
     Ok(bytes)
 }
 
-/// Last lines of a unit's log.
 pub(super) fn log(unit: &str) -> Result<String, Failure> {
     let mut command = Command::new("journalctl");
     command.args(["--no-pager", "--quiet", "--output", "short-iso", "--lines", LOG_LINES, "--unit", unit]);

@@ -3,7 +3,6 @@
 /// Words in the name of a value that may be a secret.
 const SECRET: [&str; 9] =
     ["password", "passwd", "secret", "token", "apikey", "api_key", "api-key", "credential", "authorization"];
-/// What stands in place of a secret.
 const REMOVED: &str = "(removed)";
 
 /// The text without values that look like secrets: those of a name such as `token`, what follows `Bearer` or stands before the `@` of a

@@ -25,7 +25,6 @@ k         end the selected process (SIGTERM); asks first
 /// The most used keys.
 const HINTS: &str = "? keys   q end   ↑↓ select   / filter   e quota   k end process   p processes";
 
-/// Draws the whole screen.
 pub(super) fn screen(frame: &mut Frame<'_>, screen: &Screen) {
     let [head, body, foot] =
         Layout::vertical([Constraint::Length(1), Constraint::Min(0), Constraint::Length(1)])

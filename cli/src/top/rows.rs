@@ -41,7 +41,6 @@ pub(super) enum Object {
     Process(Option<u32>, String),
 }
 
-/// A line of the screen.
 #[derive(Clone, Debug)]
 pub(super) struct Row {
     pub(super) text: String,
@@ -116,7 +115,6 @@ fn load_line(gpu: &GpuView) -> String {
     )
 }
 
-/// Whether a process is meant by the filter.
 fn fits(process: &ProcessView, selection: &Selection) -> bool {
     command(process).to_lowercase().contains(&selection.filter)
 }
@@ -202,7 +200,6 @@ fn graph(past: Option<&VecDeque<u64>>, width: usize) -> String {
     shown.map(|permille| bar(*permille)).collect()
 }
 
-/// The bar for a share.
 fn bar(permille: u64) -> char {
     let place = usize::try_from(permille.min(1000) * 7 / 1000).unwrap_or(0);
     BARS.get(place).copied().unwrap_or('█')

@@ -32,10 +32,8 @@ pub(super) enum Mode {
     End(Doomed, String),
 }
 
-/// State of the screen.
 #[derive(Debug)]
 pub(super) struct Screen {
-    /// Description of the source of the figures.
     pub(super) source: String,
     pub(super) selection: Selection,
     pub(super) mode: Mode,
@@ -43,7 +41,6 @@ pub(super) struct Screen {
     history: History,
     /// What the last key did.
     pub(super) note: Option<String>,
-    /// The reason why the last snapshot failed.
     pub(super) problem: Option<String>,
     /// Number of the selected row among those that have an object.
     selected: usize,
@@ -100,7 +97,6 @@ impl Screen {
         (rows, selected)
     }
 
-    /// Object of the selected row.
     fn object(&self) -> Option<Object> {
         let (rows, selected) = self.rows(usize::from(u16::MAX));
         rows.get(selected?)?.object.clone()

@@ -15,7 +15,6 @@ use crate::config::ConfigError;
 const USAGE: u8 = 64;
 /// Exit status if a resource is missing or used by another process (`EX_UNAVAILABLE`).
 const UNAVAILABLE: u8 = 69;
-/// Exit status of any other failure.
 const FAILED: u8 = 1;
 
 /// Failure that ended a daemon.

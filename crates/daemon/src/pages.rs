@@ -40,7 +40,6 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// The first page.
     fn page(self) -> String {
         let Self { name, version } = self;
         format!(

@@ -20,7 +20,6 @@ const VERSION: u32 = 1;
 /// Maximum size of a file that is read (bytes).
 const SIZE_MAX: u64 = 64 << 20;
 
-/// Content of a file.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Record {
@@ -28,13 +27,10 @@ pub(super) struct Record {
     pub(super) write: u64,
     /// Boot id of the machine at this write.
     pub(super) boot: String,
-    /// Meters at this write.
     pub(super) meters: Meters,
-    /// The day's hours.
     pub(super) hours: Day,
 }
 
-/// What the files tell.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     pub(super) records: Vec<Record>,
@@ -42,7 +38,6 @@ pub(super) struct Found {
     pub(super) problems: Vec<String>,
 }
 
-/// The folder of the files.
 #[derive(Debug)]
 pub(super) struct Folder(PathBuf);
 

@@ -6,7 +6,6 @@ use super::{By, Figures, KEPT_S, Rows};
 
 /// Length of a period (s).
 pub(super) const HOUR_S: u64 = 3600;
-/// Hours in the file of a day.
 const DAY_HOURS: u64 = 24;
 /// Maximum number of rows of one kind in an hour. The others share one.
 const HOUR_ROWS_MAX: usize = 1000;
@@ -28,7 +27,6 @@ pub(super) struct History {
 /// Hours of a day, as they are stored.
 pub(super) type Day = BTreeMap<u64, Rows>;
 
-/// The day of an hour.
 pub(super) fn day_of(hour: u64) -> u64 {
     hour / DAY_HOURS
 }
@@ -73,7 +71,6 @@ impl History {
         (first.max(oldest).saturating_mul(HOUR_S), rows)
     }
 
-    /// Takes over a stored day.
     pub(super) fn restore(&mut self, day: Day) {
         self.hours.extend(day);
     }
@@ -88,7 +85,6 @@ impl History {
         days.into_iter().map(|day| (day, of_day(day))).collect()
     }
 
-    /// Marks a day as not written.
     pub(super) fn mark_changed(&mut self, day: u64) {
         self.changed_days.insert(day);
     }

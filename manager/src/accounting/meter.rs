@@ -10,7 +10,6 @@ pub(super) struct Meter {
     room: u64,
 }
 
-/// Growth that is possible.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Growth {
     /// Since the last value.

@@ -22,7 +22,6 @@ const WRITE_NS: u64 = 20_000_000_000;
 /// Longest wait for a snapshot, and so for the thread's end.
 const WAIT: Duration = Duration::from_secs(2);
 
-/// Usage within a time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
     /// From the beginning of this hour (s since 1970-01-01 UTC).
@@ -86,9 +85,7 @@ struct Usage {
 struct Sums {
     meters: Meters,
     history: History,
-    /// Number of the last snapshot.
     number: u64,
-    /// Number of writes so far.
     writes: u64,
 }
 

@@ -16,23 +16,15 @@ use crate::gpu::Inventory;
 use crate::grant::Grant;
 use crate::observe::{Device, SnapshotCache, Tenant};
 
-/// Finds the grant with an id.
-pub type FindGrant = dyn Fn(&str) -> Option<Arc<Grant>> + Send + Sync;
+pub(crate) type FindGrant = dyn Fn(&str) -> Option<Arc<Grant>> + Send + Sync;
 
-/// Sources of usage.
 #[derive(Clone)]
 pub struct Sources {
-    /// Runtime directory, which has the tenants' directories.
     pub root: PathBuf,
-    /// The manager's state directory.
     pub state: PathBuf,
-    /// The tenants.
     pub tenants: Arc<SnapshotCache>,
-    /// The GPUs.
     pub inventory: watch::Receiver<Arc<Inventory>>,
-    /// The grant with an id.
     pub grant: Arc<FindGrant>,
-    /// Where failures are reported.
     pub events: Arc<Events>,
 }
 

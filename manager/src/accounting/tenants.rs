@@ -21,7 +21,6 @@ const DENIAL_NS: u64 = 1000;
 /// What is known of a tenant besides its snapshot.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Owner {
-    /// Key of the tenant.
     pub(super) key: String,
     pub(super) namespace: String,
 }
@@ -36,20 +35,17 @@ pub(super) trait Facts {
     fn memory_total_bytes(&self, device: &Device) -> u64;
 }
 
-/// Meters of the living tenants.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Meters {
     /// Time of the last snapshot (`CLOCK_MONOTONIC`, ns); `None` before the first.
     taken_ns: Option<u64>,
-    /// By tenant.
     tenants: BTreeMap<String, TenantMeters>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct TenantMeters {
-    /// Inode of the tenant's directory.
     inode: u64,
     key: String,
     namespace: String,
@@ -57,7 +53,6 @@ struct TenantMeters {
     /// What was used before the user was known. Not kept: a later manager counts the memory anew.
     #[serde(skip)]
     before_user: Figures,
-    /// By UUID of the GPU.
     devices: BTreeMap<String, DeviceMeters>,
 }
 
@@ -67,7 +62,6 @@ struct DeviceMeters {
     served: Meter,
     held: Meter,
     denied: Meter,
-    /// Greatest peak of the tenant so far (bytes).
     peak_bytes: u64,
 }
 

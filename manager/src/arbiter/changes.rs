@@ -23,7 +23,6 @@ const REPORT_INTERVAL_NS: u64 = 5_000_000;
 /// Number of reads in a row: together they hold more than the kernel's queue.
 const READS: usize = 128;
 
-/// Changes reported since the last time.
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
     /// The tenants whose `usage` was touched or written.
@@ -35,7 +34,6 @@ pub(crate) struct Changes {
 }
 
 impl Changes {
-    /// Whether there are any.
     pub(crate) fn are_any(&self) -> bool {
         !self.tenants.is_empty() || self.folder || self.lost
     }

@@ -40,7 +40,6 @@ impl Debts {
         self.by_path.remove(path).map_or_else(Vec::new, |(_, debts)| debts)
     }
 
-    /// Whether nothing is remembered.
     pub(crate) fn is_empty(&self) -> bool {
         self.by_path.is_empty()
     }

@@ -44,7 +44,6 @@ impl Evidence {
         shown.into_iter().map(mean).collect()
     }
 
-    /// What is known of this tenant on this GPU.
     pub(crate) fn of(&self, of: &Use) -> Proof {
         self.0.lock().proofs.get(of).copied().unwrap_or_default()
     }

@@ -14,7 +14,6 @@ const BEHIND_NS: u64 = 47_000_000;
 /// Words of which the maps tell at most: half a round of theirs.
 const WORDS_MOST: u64 = 2_000;
 
-/// One GPU.
 #[derive(Debug, Default)]
 struct Gpu {
     turns: Turns,
@@ -26,7 +25,6 @@ struct Gpu {
     looks: VecDeque<u64>,
 }
 
-/// All GPUs.
 #[derive(Debug, Default)]
 pub(crate) struct Rounds {
     gpus: BTreeMap<GpuUuid, Gpu>,

@@ -13,7 +13,6 @@ use vcuda_region::process::{Identity, ProcessView};
 /// All are read in one round, as a round looks at all tenants of a GPU.
 const READ_UNREPORTED_NS: u64 = 10_000_000_000;
 
-/// All tenants of this user.
 #[derive(Debug, Default)]
 pub(crate) struct Tenants {
     tenants: Vec<Tenant>,
@@ -99,7 +98,6 @@ impl Tenants {
         self.tenants.len() == self.listed
     }
 
-    /// Whether there is more than one.
     pub(crate) fn are_several(&self) -> bool {
         self.listed > 1
     }

@@ -34,7 +34,6 @@ pub(crate) struct Look<'a> {
     pub(crate) busy: &'a dyn Fn(u64, u64) -> Vec<u64>,
 }
 
-/// One process.
 #[derive(Debug, Clone, Copy)]
 struct Process {
     /// State of its slot: another one is another process.

@@ -8,14 +8,11 @@ use serde::Deserialize;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Action {
-    /// Report the process.
     #[default]
     Report,
-    /// Report the process and end it.
     Kill,
 }
 
-/// Actions by namespace.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Actions {
     own: BTreeMap<String, Action>,

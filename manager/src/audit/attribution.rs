@@ -12,7 +12,6 @@ use super::deleted::{self, DeletedFiles};
 use super::findings::Owner;
 use crate::observe::Snapshot;
 
-/// Facts that attribute a process to a tenant.
 #[derive(Debug)]
 pub(super) struct Attribution {
     root: PathBuf,
@@ -68,7 +67,6 @@ impl Attribution {
         self.deleted.refresh(files);
     }
 
-    /// Owner of the process with this host PID.
     pub(super) fn owner_of(&self, host_pid: u32, snapshot: &Snapshot) -> Owner {
         let known = self.by_pid.get(&host_pid).map(|(_, owner)| owner);
         if let Some(owner @ Owner::Attached(_)) = known {

@@ -24,7 +24,6 @@ use crate::observe::{Findings, Snapshot};
 /// Processes that NVML lists, by GPU: host PID, and bytes if NVML tells them.
 pub(super) type Listed = BTreeMap<GpuUuid, Vec<(u32, Option<u64>)>>;
 
-/// State of the auditor's thread.
 #[derive(Debug)]
 pub(super) struct Audit {
     pub(super) attribution: Attribution,
@@ -238,7 +237,6 @@ impl Audit {
     }
 }
 
-/// The event of a finding.
 fn report_of(finding: Finding) -> Report {
     Report {
         severity: if finding.is_note { Severity::Info } else { Severity::Warning },

@@ -32,7 +32,6 @@ pub(super) struct Use {
     pub(super) owner: Owner,
 }
 
-/// Owner of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Owner {
     /// A process of this tenant that has loaded its limits.

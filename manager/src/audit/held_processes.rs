@@ -8,7 +8,6 @@ use std::os::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-/// Held processes by host PID.
 #[derive(Debug, Default)]
 pub(super) struct HeldProcesses {
     held: HashMap<u32, Held>,

@@ -15,7 +15,6 @@ struct Known {
     kept_bytes: Option<u64>,
 }
 
-/// The tenants' limits over time.
 #[derive(Debug, Default)]
 pub(super) struct LoweredLimits {
     known: HashMap<(String, GpuUuid), Known>,

@@ -32,7 +32,6 @@ impl Claims {
         Self { utilization: told.collect(), shown }
     }
 
-    /// Whether there are none.
     pub(super) fn are_none(&self) -> bool {
         self.shown.is_empty()
     }
@@ -71,7 +70,6 @@ impl Claims {
     }
 }
 
-/// The tenant of a process.
 fn owner(one: &Use) -> Option<&str> {
     match &one.owner {
         Owner::Attached(name) | Owner::Inside(name) | Owner::Detached(name) => Some(name),

@@ -38,7 +38,6 @@ pub(super) struct Answer {
     pub(super) outcome: Outcome,
     /// The process's state, if the driver told it.
     pub(super) state: Option<ProcessState>,
-    /// The driver's error.
     pub(super) error: Option<String>,
 }
 

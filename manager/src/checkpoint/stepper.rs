@@ -15,7 +15,6 @@ use super::{Outcome, Report, Request, Step};
 /// Time for the driver to say that a lock did not come in time.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// The thread, which does one step after the other.
 #[derive(Debug)]
 pub(super) struct Stepper {
     requests: Sender<Request>,

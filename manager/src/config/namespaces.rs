@@ -7,7 +7,6 @@ use vcuda_quota::pods::bounds::{ALL_OTHERS, Namespace};
 
 use crate::audit::{Action, Actions};
 
-/// The table of a namespace.
 pub(super) type NamespaceTable = vcuda_quota::pods::bounds::NamespaceTable<Action>;
 
 /// Actions for the audit; `others` applies to namespaces without a setting.

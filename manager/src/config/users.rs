@@ -80,7 +80,6 @@ fn cores<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u32>, D::E
     })
 }
 
-/// The limits of all users.
 pub(super) fn limits(tables: BTreeMap<UserKey, UserTable>) -> UserLimits {
     let mut limits = UserLimits::default();
     for (UserKey { place, whom }, table) in tables {

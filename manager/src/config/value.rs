@@ -20,7 +20,6 @@ impl<'de> Deserialize<'de> for Size {
     }
 }
 
-/// A factor (thousandths).
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Factor(pub(super) u32);
 
@@ -80,7 +79,6 @@ impl<'de> Deserialize<'de> for Sharers {
     }
 }
 
-/// File permissions in octal.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Mode(pub(super) u32);
 
@@ -97,7 +95,6 @@ impl<'de> Deserialize<'de> for Mode {
     }
 }
 
-/// A group by name or number.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Group(pub(super) u32);
 
@@ -110,7 +107,6 @@ impl<'de> Deserialize<'de> for Group {
     }
 }
 
-/// Number of a group, given by name or number.
 pub(super) fn group(text: &str) -> Option<u32> {
     let named = || nix::unistd::Group::from_name(text).ok().flatten();
     text.parse().ok().or_else(|| Some(named()?.gid.as_raw()))

@@ -13,7 +13,6 @@ use crate::checked_file::replace_until_reboot;
 /// Name of the file.
 const FILE: &str = "events.jsonl";
 
-/// The file and the number of its lines.
 #[derive(Debug)]
 pub(super) struct Journal {
     folder: PathBuf,

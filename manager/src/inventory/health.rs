@@ -126,12 +126,10 @@ impl History {
         Some(Kept { reason: trouble.reason.clone(), xid: trouble.xid, is_fatal: trouble.is_fatal })
     }
 
-    /// Number of occurrences of each XID.
     pub(crate) fn xids(&self) -> &BTreeMap<u64, u64> {
         &self.xids
     }
 
-    /// Applies an XID that the driver reported.
     pub(crate) fn xid(&mut self, policy: &Policy, xid: u64) -> Change {
         let count = self.xids.entry(xid).or_default();
         *count = count.saturating_add(1);

@@ -22,7 +22,6 @@ const VERSION: u32 = 1;
 /// Maximum size of the file that is read (bytes), enough for some thousand GPUs.
 const SIZE_MAX: u64 = 1 << 20;
 
-/// Content of the file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Record {
     /// Boot id of the machine when it was written; empty if unknown.
@@ -33,7 +32,6 @@ pub(crate) struct Record {
     pub(crate) troubles: BTreeMap<GpuUuid, Kept>,
 }
 
-/// The record as it is stored.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Text {
@@ -142,7 +140,6 @@ fn write(directory: &Path, record: &Record) -> io::Result<()> {
     checked_file::replace(directory, NEW, &directory.join(NAME), &bytes)
 }
 
-/// Boot id of the machine (random(4)).
 pub(crate) fn boot() -> String {
     let id = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     id.trim().to_owned()

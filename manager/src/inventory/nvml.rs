@@ -15,7 +15,6 @@ use super::tracker::{Facts, Load, Opened};
 use super::{Settings, topology};
 use crate::gpu::{Gpu, Health, MigInstance, Sensors};
 
-/// A GPU opened through NVML.
 #[derive(Debug)]
 pub(super) struct DeviceHandle<'nvml> {
     pub(super) uuid: GpuUuid,
@@ -75,7 +74,6 @@ fn identify(device: Device<'_>) -> Result<DeviceHandle<'_>, NvmlError> {
     Ok(DeviceHandle { uuid, device })
 }
 
-/// Memory of a GPU (bytes).
 struct Memory {
     total_bytes: u64,
     reserved_bytes: u64,
@@ -105,7 +103,6 @@ fn memory(handle: &DeviceHandle<'_>, cuda: Option<&Path>) -> Result<Memory, Fact
     Ok(Memory { total_bytes: own.total_bytes, reserved_bytes: 0, used_bytes: used_by_processes(handle)? })
 }
 
-/// The memory that all processes on a GPU use (bytes).
 pub(super) fn memory_used(handle: &DeviceHandle<'_>) -> Result<u64, NvmlError> {
     match optional(handle.device.memory_info())? {
         Some(memory) => Ok(memory.used),

@@ -14,7 +14,6 @@ use super::nvml::{self, DeviceHandle};
 use super::tracker::Observation;
 use super::{ProcessesError, Settings, xids};
 
-/// A question about a GPU.
 #[derive(Debug)]
 pub(super) struct Question {
     pub(super) gpu: GpuUuid,
@@ -59,7 +58,6 @@ impl Question {
 /// Folder in `/proc` where the kernel module lists its GPUs.
 const DRIVEN: &str = "driver/nvidia/gpus";
 
-/// Reason for the end of a session.
 enum End {
     /// No caller or receiver is left.
     Over,
@@ -75,7 +73,6 @@ pub(super) struct Owner {
 }
 
 impl Owner {
-    /// Runs until no caller or no receiver is left.
     pub(super) fn run(self) {
         let mut pause = self.settings.retry_least;
         let mut by_index = Vec::new();

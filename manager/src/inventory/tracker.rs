@@ -9,7 +9,6 @@ use super::health_file::Record;
 use crate::events::{Report, Severity};
 use crate::gpu::{Gpu, Health, Inventory, MigInstance, Sensors};
 
-/// Observations made through NVML.
 #[derive(Debug, Clone)]
 pub(crate) enum Observation {
     /// NVML was initialised, and has these GPUs.
@@ -24,14 +23,11 @@ pub(crate) enum Observation {
     Unusable(String),
 }
 
-/// The GPUs at an initialisation of NVML.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Opened {
-    /// Driver version.
     pub(crate) driver_version: String,
     /// The newest CUDA version that the driver supports; empty if NVML does not tell.
     pub(crate) cuda_version: String,
-    /// GPUs in NVML's order.
     pub(crate) gpus: Vec<Facts>,
     /// Reasons why GPUs are missing, a sentence each.
     pub(crate) missing: Vec<String>,
@@ -42,7 +38,6 @@ pub(crate) struct Opened {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Facts {
     pub(crate) gpu: Gpu,
-    /// Whether the GPU is in MIG mode.
     pub(crate) is_mig: bool,
 }
 
@@ -55,7 +50,6 @@ pub(crate) struct Load {
     pub(crate) memory_used_bytes: u64,
     pub(crate) utilization_percent: Option<u32>,
     pub(crate) sensors: Sensors,
-    /// Whether persistence mode is on.
     pub(crate) is_persistent: Option<bool>,
     /// Whether the GPU's hardware slows it down, as it is too hot.
     pub(crate) is_slowed_by_heat: bool,
@@ -64,7 +58,6 @@ pub(crate) struct Load {
 /// GPUs that the ledger names, each with the number of its grants: 0 if it is only cordoned.
 pub type Named = BTreeMap<GpuUuid, usize>;
 
-/// Everything known of the node's GPUs.
 #[derive(Debug)]
 pub(crate) struct Tracker {
     policy: Policy,
@@ -131,7 +124,6 @@ impl Tracker {
         named.filter(|(uuid, _)| !is_listed(&self.gpus, uuid)).map(|(uuid, grants)| (uuid, *grants))
     }
 
-    /// Applies an observation. Returns the events to report.
     pub(crate) fn apply(&mut self, observation: Observation) -> Vec<Report> {
         match observation {
             Observation::Opened(opened) => self.opened(opened),
@@ -268,7 +260,6 @@ impl Tracker {
         known.facts.report_of(change).into_iter().collect()
     }
 
-    /// State for the next manager.
     pub(crate) fn record(&self) -> Record {
         let own = self.gpus.iter().filter_map(|known| {
             let kept = known.history.kept()?;
@@ -279,7 +270,6 @@ impl Tracker {
         Record::new(&self.driver_version, troubles)
     }
 
-    /// The node's GPUs as they are now.
     pub(crate) fn inventory(&self) -> Inventory {
         let gpus =
             self.gpus.iter().map(|known| Gpu { health: self.health(known), ..known.facts.gpu.clone() });

@@ -44,7 +44,6 @@ impl Collector for Scraped {
     }
 }
 
-/// Value of a sample.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Value {
     Whole(u64),

@@ -15,7 +15,6 @@ use vcuda_region::GpuUuid;
 use super::age_seconds;
 use super::series::{self, Series};
 
-/// Bucket bounds of the API's latencies (s).
 const LATENCIES: [f64; 12] =
     [0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0];
 

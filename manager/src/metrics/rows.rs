@@ -15,7 +15,6 @@ use crate::gpu::{Gpu, Inventory};
 use crate::grant::Grant;
 use crate::observe::{Device, Snapshot, Tenant};
 
-/// Row of a tenant.
 #[derive(Debug)]
 pub(super) struct TenantRow {
     pub(super) id: String,

@@ -33,7 +33,6 @@ struct State {
     waker: Option<Waker>,
 }
 
-/// Wakes the observatory.
 #[derive(Debug)]
 pub(super) struct Waker {
     /// Ends its wait for a change.

@@ -19,7 +19,6 @@ use crate::tenant_directories;
 /// Interval of checks of the whole of `limits`, and of the files' inodes (ns).
 const CHECK_NS: u64 = 14_000_000_000;
 
-/// Reads a tenant's files and keeps its state.
 #[derive(Debug)]
 pub(super) struct TenantReader {
     path: PathBuf,
@@ -80,12 +79,10 @@ impl TenantReader {
         self.path == path && self.directory.is_some() && self.directory == made(path)
     }
 
-    /// State of the tenant by the last update.
     pub(super) fn seen(&self) -> &Tenant {
         &self.seen
     }
 
-    /// Version of the known members.
     pub(super) fn members_version(&self) -> u64 {
         self.members.version
     }

@@ -4,7 +4,6 @@ use std::collections::{HashMap, VecDeque};
 
 use crate::registration::Key;
 
-/// Period of the recent GPU time (ns).
 const RECENT_NS: u64 = 1_000_000_000;
 
 /// Sums of the counts of a tenant's processes on a device, including dead ones. Processes that were dead before the manager's

@@ -84,7 +84,6 @@ impl Observatory {
     }
 }
 
-/// State of the thread between snapshots.
 #[derive(Debug)]
 pub(super) struct Round {
     root: PathBuf,
@@ -113,7 +112,6 @@ impl Round {
         })
     }
 
-    /// Takes a snapshot of all tenants at `now_ns` (`CLOCK_MONOTONIC`).
     pub(super) fn snapshot(&mut self, now_ns: u64) -> Snapshot {
         let mut gone = Vec::new();
         // If the root cannot be read, the known tenants stay until the next snapshot.

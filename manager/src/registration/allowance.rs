@@ -10,7 +10,6 @@ const EACH_NS: u64 = 4_000_000;
 /// Refill interval for questions (ns).
 const EACH_QUESTION_NS: u64 = 10_000_000;
 
-/// Remaining allowance of a tenant.
 #[derive(Debug)]
 pub(super) struct Allowance {
     left: u64,

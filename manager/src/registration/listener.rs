@@ -16,7 +16,6 @@ const UNFINISHED: &str = ".manager.sock";
 /// Length of the kernel's queue of connections.
 const BACKLOG: i32 = 1024;
 
-/// A tenant's socket.
 #[derive(Debug)]
 pub(super) struct Listener {
     pub(super) tenant: String,

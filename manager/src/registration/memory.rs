@@ -26,7 +26,6 @@ const MOST_IN_ALL: usize = 1024;
 /// Time after which a process no longer waits for its answer (ns).
 const STALE_NS: u64 = 500_000_000;
 
-/// A question that waits for NVML.
 #[derive(Debug)]
 pub(super) struct Pending {
     connection: OwnedFd,
@@ -62,7 +61,6 @@ impl Drop for Place {
 pub(super) struct Asker(SyncSender<Pending>);
 
 impl Asker {
-    /// Starts the thread, which calls `processes`.
     pub(super) fn start(processes: Box<Processes>) -> io::Result<Self> {
         let (ask, asked) = sync_channel(MOST_IN_ALL);
         std::thread::Builder::new()

@@ -35,7 +35,6 @@ const PAUSE_NS: u64 = 100_000_000;
 /// Maximum number of connections accepted from one tenant in a row.
 const ROUND: usize = 64;
 
-/// State of the thread.
 #[derive(Debug)]
 pub(super) struct Server {
     root: PathBuf,

@@ -68,7 +68,6 @@ pub struct Counts {
     pub broken: u64,
 }
 
-/// Outcome of entering a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Entered {
     /// A first registration.
@@ -122,7 +121,6 @@ impl Registry {
         state.changes
     }
 
-    /// Ends all waits.
     pub(crate) fn wake(&self) {
         self.state.lock().changes += 1;
         self.changed.notify_all();
@@ -159,7 +157,6 @@ impl Registry {
         })
     }
 
-    /// Marks a process as ended.
     pub(super) fn end(&self, tenant: &str, key: Key) {
         self.change(tenant, |members, _| {
             members.living.retain(|known| Key::of(&known.identity) != key);

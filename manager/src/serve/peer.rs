@@ -30,7 +30,6 @@ const STRANGERS_MAX: usize = 16;
 /// One part in so many of all places is for callers with the right to change all, whatever the others do.
 const OPERATORS_PART: usize = 4;
 
-/// Number of connections, with their maximum.
 #[derive(Debug)]
 struct Connections {
     most: usize,
@@ -97,7 +96,6 @@ impl Drop for Place {
     }
 }
 
-/// Accepts connections until `stop`.
 pub(super) fn accept(
     listener: UnixListener,
     api: &Api,
@@ -182,7 +180,6 @@ fn caller(stream: &UnixStream) -> io::Result<Caller> {
     Ok(Caller { uid: credentials.uid(), groups: groups.into() })
 }
 
-/// A client's connection.
 #[derive(Debug)]
 pub(super) struct Peer {
     stream: UnixStream,

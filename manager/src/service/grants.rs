@@ -56,7 +56,6 @@ impl GrantsService {
         &self.grants
     }
 
-    /// The grant that a request names.
     fn found(&self, request: v1::GetGrantRequest) -> Result<Arc<Grant>, Status> {
         let grant_table = self.grants.grant_table();
         let (found, which) = match request.grant {

@@ -56,7 +56,6 @@ pub struct NodeService {
     suspender: Option<Suspender>,
 }
 
-/// What NVML tells of a GPU now.
 struct Listed {
     uuid: GpuUuid,
     /// Host PIDs of processes, each with its memory (bytes) if NVML tells it.

@@ -81,12 +81,10 @@ pub(super) fn tenant(tenant: &Tenant, grant: Option<v1::Grant>, state: SuspendSt
     }
 }
 
-/// The answer of a suspension.
 pub(super) fn suspended(state: SuspendState) -> v1::SuspendResponse {
     v1::SuspendResponse { state: state_of(state).into() }
 }
 
-/// The answer of a look at the conditions of a suspension.
 pub(super) fn checks(checks: Vec<Check>) -> v1::CheckSuspendResponse {
     let one = |check: Check| {
         let holds = check.outcome.is_ok();

@@ -18,7 +18,6 @@ use crate::users::Owner;
 
 /// Longest wait of a change for a tenant that comes back to the GPU (ns): less than the device plugin waits for an answer.
 const RETURN_WAIT_NS: u64 = 4_000_000_000;
-/// Pause between two attempts.
 const RETURN_PAUSE: Duration = Duration::from_millis(50);
 
 impl Grants {

@@ -134,7 +134,6 @@ fn new_id(grant_table: &GrantTable, create: &Create) -> Result<(GrantId, u64), G
     })
 }
 
-/// The initial grant for a request.
 fn new_grant(create: &Create, (id, number): (GrantId, u64), gpus: Vec<GpuUuid>, unix_ms: i64) -> Grant {
     Grant {
         id,
@@ -301,7 +300,6 @@ impl DecisionInputs<'_> {
         Ok((after, Some(before)))
     }
 
-    /// The grant with the amounts of the request.
     fn resized(&self, before: &Grant, resize: &Resize) -> Grant {
         Grant {
             amounts: resize.amounts,

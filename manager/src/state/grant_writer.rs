@@ -28,7 +28,6 @@ const TOGETHER: usize = 256;
 
 pub(super) type Reply<T> = oneshot::Sender<Result<T, GrantError>>;
 
-/// Requests to the thread.
 #[derive(Debug)]
 pub(super) enum Command {
     Create(Create, Reply<Arc<Grant>>),
@@ -45,7 +44,6 @@ pub(super) enum Command {
     Stop,
 }
 
-/// State of the thread.
 #[derive(Debug)]
 pub(super) struct GrantWriter {
     pub(super) ledger: Ledger,
@@ -59,7 +57,6 @@ pub(super) struct GrantWriter {
     pub(super) devices: Arc<GrantDevices>,
     /// Time at which all devices were found right; `None` if one was not (ns).
     pub(super) devices_restored_ns: Option<u64>,
-    /// The last failure of a device.
     pub(super) device_failure: Option<String>,
     pub(super) shared: Arc<Shared>,
     pub(super) inventory: watch::Receiver<Arc<Inventory>>,
@@ -284,7 +281,6 @@ impl GrantWriter {
     }
 }
 
-/// Cordons a GPU, or uncordons it.
 fn cordon(
     next: &mut GrantTable,
     inventory: &Inventory,

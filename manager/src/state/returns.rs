@@ -15,7 +15,6 @@ use crate::grant_table::GrantTable;
 pub(super) struct Returns(Arc<Mutex<BTreeSet<String>>>);
 
 impl Returns {
-    /// The tenants that come back now.
     pub(super) fn current(&self) -> BTreeSet<String> {
         self.0.lock().clone()
     }

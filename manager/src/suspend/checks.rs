@@ -22,19 +22,15 @@ const FIRST_RELEASE: u32 = 570;
 /// A release that ends processes which it locks.
 const CRASHES: &str = "610.57.04";
 
-/// A condition, and whether it holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Check {
-    /// Its name.
     pub name: &'static str,
     /// The observed state, or why the tenant cannot be suspended.
     pub outcome: Result<String, Refusal>,
 }
 
-/// Reason why a tenant cannot be suspended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
-    /// The observed state.
     pub why: String,
     /// The remedy; empty if `why` names it.
     pub remedy: &'static str,
@@ -67,7 +63,6 @@ impl Default for Places {
 /// A process whose memory would be moved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Resident {
-    /// PID in the manager's PID namespace.
     pid: u32,
     /// Its memory on all GPUs (bytes).
     bytes: u64,

@@ -20,9 +20,7 @@ use crate::checkpoint::{Outcome, ProcessState, Report, Request, Step};
 /// Where the program is, and what it works with.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Path of `vcuda-checkpoint`.
     pub program: PathBuf,
-    /// Path of the CUDA driver, if not the system's own.
     pub cuda_library: Option<PathBuf>,
     /// Folder of the tenants' locks.
     pub locks: PathBuf,
@@ -72,7 +70,6 @@ impl Settings {
         Ok(status.and_then(Outcome::of_status) != Some(Outcome::NoDriver))
     }
 
-    /// Removes the lock of a tenant that runs.
     pub(super) fn remove_lock(&self, id: &str) {
         // One that stays is used again.
         let _ = std::fs::remove_file(self.locks.join(id));

@@ -16,19 +16,16 @@ use crate::checkpoint::{Outcome, ProcessState, Step};
 const LOCK_WITHIN: Duration = Duration::from_secs(2);
 /// Time for a copy: 80 GiB at 1 GiB/s, with room.
 const COPY_WITHIN: Duration = Duration::from_secs(180);
-/// Time for an unlock.
 const UNLOCK_WITHIN: Duration = Duration::from_secs(10);
 /// Number of processes for which steps are done at the same time: each has a run of the program, which starts the driver.
 const AT_ONCE: usize = 8;
 /// Failed steps after which a process is given up.
 const ATTEMPTS: u32 = 5;
-/// Pause between two attempts.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Reason why the processes were not moved. Some may be locked or copied.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub(super) enum NotMoved {
-    /// The driver did not do a step.
     #[error("process {0}: {1}")]
     Step(u32, Outcome),
     /// A call began, or a process was added, while the processes were being locked.

@@ -17,10 +17,8 @@ const VERSION: u32 = 1;
 const FILE: &str = "suspensions";
 const NEW: &str = "suspensions.new";
 
-/// Reason why the record cannot be used.
 #[derive(Debug, Error)]
-pub enum RecordError {
-    /// The file cannot be read or written.
+pub(crate) enum RecordError {
     #[error("{}: {}; make room there, or give the manager access", .0.display(), .1)]
     Io(PathBuf, io::Error),
     /// It is damaged. Its tenants' processes may be locked.
@@ -30,7 +28,7 @@ pub enum RecordError {
 
 /// A process whose GPU state is moved. A reused PID is not taken for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Process {
+pub(crate) struct Process {
     /// PID in the manager's PID namespace.
     pub host_pid: u32,
     /// Start time (clock ticks since boot).
@@ -40,10 +38,9 @@ pub struct Process {
 /// State of a tenant that is not running.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Phase {
+pub(crate) enum Phase {
     /// Its processes are locked and copied. After a crash this is undone.
     Suspending,
-    /// Its memory is in the host's.
     Suspended,
     /// The room is reserved, and the memory moves back. After a crash this is finished.
     Resuming,
@@ -53,7 +50,7 @@ pub enum Phase {
 
 impl Phase {
     /// The state that the tenant's processes see.
-    pub fn state(self) -> SuspendState {
+    pub(crate) fn state(self) -> SuspendState {
         match self {
             Self::Suspending => SuspendState::Suspending,
             Self::Suspended => SuspendState::Suspended,
@@ -65,8 +62,7 @@ impl Phase {
 
 /// What is known of a tenant that is not running.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Record {
-    /// Name of the tenant's directory.
+pub(crate) struct Record {
     pub id: String,
     /// How far it is.
     pub phase: Phase,
@@ -79,14 +75,13 @@ pub struct Record {
 
 /// The records, as they are in the file.
 #[derive(Debug)]
-pub struct Records {
+pub(crate) struct Records {
     directory: PathBuf,
     known: BTreeMap<String, Record>,
 }
 
 impl Records {
-    /// Reads the records in `directory`.
-    pub fn open(directory: &Path) -> Result<Self, RecordError> {
+    pub(crate) fn open(directory: &Path) -> Result<Self, RecordError> {
         Ok(Self {
             directory: directory.to_owned(),
             known: read(&directory.join(FILE))?
@@ -96,13 +91,11 @@ impl Records {
         })
     }
 
-    /// The record of a tenant; `None` if it runs.
-    pub fn find(&self, id: &str) -> Option<&Record> {
+    pub(crate) fn find(&self, id: &str) -> Option<&Record> {
         self.known.get(id)
     }
 
-    /// All records.
-    pub fn all(&self) -> impl Iterator<Item = &Record> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Record> {
         self.known.values()
     }
 
@@ -110,7 +103,7 @@ impl Records {
     ///
     /// # Errors
     /// The file cannot be written; then nothing has changed.
-    pub fn put(&mut self, record: Record) -> Result<(), RecordError> {
+    pub(crate) fn put(&mut self, record: Record) -> Result<(), RecordError> {
         let before = self.known.insert(record.id.clone(), record.clone());
         self.write().inspect_err(|_| {
             match before {
@@ -122,12 +115,11 @@ impl Records {
 
     /// Removes a record from memory: the tenant runs. It goes from the file with [`Records::write`]; a manager that finds it there
     /// sees that there is nothing to do.
-    pub fn remove(&mut self, id: &str) {
+    pub(crate) fn remove(&mut self, id: &str) {
         self.known.remove(id);
     }
 
-    /// Writes the records.
-    pub fn write(&self) -> Result<(), RecordError> {
+    pub(crate) fn write(&self) -> Result<(), RecordError> {
         let path = self.directory.join(FILE);
         let all: Vec<&Record> = self.known.values().collect();
         serde_json::to_vec(&all)

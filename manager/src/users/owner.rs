@@ -11,11 +11,9 @@ use crate::grant_table::GrantTable;
 /// A user whose limit a change has to keep.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Owner {
-    /// The user.
     pub uid: u32,
     /// Its name and number, for messages.
     pub name: String,
-    /// Its limit, if it has one.
     pub limit: Option<UserLimit>,
 }
 
@@ -120,7 +118,6 @@ impl Owner {
     }
 }
 
-/// Text of memory.
 fn size(bytes: u64) -> String {
     match bytes {
         0 => "none".to_owned(),
@@ -136,7 +133,6 @@ fn percent(permille: u64) -> String {
     }
 }
 
-/// The sum of these grants.
 fn sum(grants: &[&Grant]) -> Sum {
     grants.iter().map(|grant| Sum::of(grant)).fold(Sum::default(), Sum::and)
 }

@@ -23,7 +23,6 @@ impl GrantWriter {
         }
     }
 
-    /// Removes the device of an ended grant.
     pub(super) fn remove_device(&mut self, grant: &Grant) {
         let removed = self.devices.remove(grant);
         self.note_device(removed.map_err(|error| (Some(grant.id.clone()), error)));

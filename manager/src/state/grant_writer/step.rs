@@ -6,7 +6,6 @@ use super::super::{ChangeKind, GrantError};
 use super::Reply;
 use crate::grant::{Grant, GrantId};
 
-/// A step to be done after the ledger was written.
 pub(super) enum Step {
     /// Bring the directory to what the grant says, then answer.
     Ensure { grant: Arc<Grant>, kind: Option<ChangeKind>, reply: Reply<Arc<Grant>> },

@@ -117,7 +117,6 @@ fn answered(
     }
 }
 
-/// Whether the process of a file has ended.
 fn is_gone(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(nix::libc::ESRCH)
 }

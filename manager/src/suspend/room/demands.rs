@@ -19,14 +19,10 @@ pub(super) enum Purpose {
     Resume,
 }
 
-/// A tenant's demand.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Demand {
-    /// What it is for.
     pub(super) purpose: Purpose,
-    /// The GPUs.
     pub(super) gpus: Vec<GpuUuid>,
-    /// Whether the tenant may be suspended.
     pub(super) is_suspendable: bool,
     /// Time of its first request (ns).
     since_ns: u64,
@@ -34,12 +30,10 @@ pub(super) struct Demand {
     asked_ns: u64,
 }
 
-/// All demands, by tenant.
 #[derive(Debug, Default)]
 pub(super) struct Demands(HashMap<String, Demand>);
 
 impl Demands {
-    /// Notes a request.
     pub(super) fn note(
         &mut self,
         id: &str,

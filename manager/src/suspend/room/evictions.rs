@@ -17,7 +17,6 @@ pub(super) struct Eviction {
     /// The tenant that gets the room.
     pub(super) wanting: String,
     pub(super) gpus: Vec<GpuUuid>,
-    /// What the room is for.
     pub(super) purpose: Purpose,
     /// The figures before the first of the suspensions for the same.
     pub(super) before: Before,
@@ -38,12 +37,10 @@ impl Eviction {
     }
 }
 
-/// All of them.
 #[derive(Debug, Default)]
 pub(super) struct Evictions(Vec<Eviction>);
 
 impl Evictions {
-    /// Adds one that has begun.
     pub(super) fn add(&mut self, eviction: Eviction) {
         self.0.push(eviction);
     }

@@ -21,7 +21,6 @@ pub(super) struct Figures<'s> {
     is_incomplete: bool,
 }
 
-/// The figures of a GPU.
 #[derive(Debug)]
 struct Known {
     gpu: GpuUuid,
@@ -42,7 +41,6 @@ impl<'s> Figures<'s> {
         Self { is_incomplete: known.len() < gpus.len(), shared, snapshot, known }
     }
 
-    /// All tenants of the node.
     pub(super) fn tenants(&self) -> &[Tenant] {
         &self.snapshot.tenants
     }
@@ -87,7 +85,6 @@ impl Known {
         self.total_bytes.saturating_sub(self.by_process.values().sum())
     }
 
-    /// Memory of a tenant's processes (bytes).
     fn used_bytes(&self, tenant: &Tenant) -> u64 {
         let host_pids = tenant.processes.iter().filter_map(|process| process.host_pid);
         host_pids.filter_map(|pid| self.by_process.get(&pid)).sum()

@@ -15,7 +15,6 @@ use crate::tenant_directories::TenantDirectories;
 /// Interval of the looks for signs of use (ns).
 const LOOK_EVERY_NS: u64 = 100_000_000;
 
-/// The tenants of a root.
 #[derive(Debug, Default)]
 pub(super) struct Tenants {
     known: HashMap<String, Known>,
@@ -25,7 +24,6 @@ pub(super) struct Tenants {
     looked_ns: u64,
 }
 
-/// A tenant.
 #[derive(Debug)]
 pub(super) struct Known {
     /// Inode of its directory: another tenant may have the name later.
@@ -33,7 +31,6 @@ pub(super) struct Known {
     limits: LimitsWriter,
     words: SuspensionWords,
     gpus: Vec<(DeviceIndex, GpuUuid)>,
-    /// Whether it may be suspended.
     pub(super) is_suspendable: bool,
     /// Number of its processes' calls at the last look.
     calls: u64,
@@ -64,7 +61,6 @@ impl Known {
         })
     }
 
-    /// Its GPUs.
     pub(super) fn gpus(&self) -> Vec<GpuUuid> {
         self.gpus.iter().map(|(_, gpu)| *gpu).collect()
     }
@@ -90,7 +86,6 @@ impl Known {
 }
 
 impl Tenants {
-    /// The tenant of this name.
     pub(super) fn find(&self, id: &str) -> Option<&Known> {
         self.known.get(id)
     }

@@ -10,11 +10,8 @@ pub(super) const IDLE_NS: u64 = 1_000_000_000;
 /// A suspendable tenant with memory on a GPU where room is wanted.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Resident<'a> {
-    /// Name of its directory.
     pub(super) id: &'a str,
-    /// Its priority.
     pub(super) priority: Priority,
-    /// Its weight.
     pub(super) weight: u32,
     /// Time since its last call of the driver (ns).
     pub(super) idle_ns: u64,
@@ -25,9 +22,7 @@ pub(super) struct Resident<'a> {
 /// The tenant that wants room.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Wanting {
-    /// Whether it may be suspended itself.
     pub(super) is_suspendable: bool,
-    /// Its weight.
     pub(super) weight: u32,
 }
 
