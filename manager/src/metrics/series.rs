@@ -1,15 +1,41 @@
-//! All series with name, meaning and labels. This table is used for encoding, documentation and tests.
+//! All series with name, meaning and labels, and the value that each subject has in them: encoding, documentation and tests use these
+//! tables.
 
 mod definition;
 
+use super::rows::{DeviceRow, OnGpu, TenantRow};
 use Kind::{Counter, Gauge, Histogram, Info};
 use SeriesUnit::{Bytes, Count, Ratio, Seconds};
-use definition::series;
 pub use definition::{Kind, Series, SeriesUnit};
+pub(super) use definition::{Value, ratio, seconds, truth, whole};
+use definition::{real, series};
 
 const GPU: &[&str] = &["gpu_uuid"];
 const ON_GPU: &[&str] = &["gpu_uuid", "namespace", "pod", "container"];
 const CONTAINER: &[&str] = &["namespace", "pod", "container"];
+
+/// The manager at a scrape.
+pub(super) struct OfManager {
+    pub(super) has_inventory_problem: bool,
+    pub(super) has_ledger_problem: bool,
+    pub(super) snapshot_age_seconds: Option<f64>,
+    pub(super) arbiter_age_seconds: Option<f64>,
+}
+
+/// A series, and the function of its value; `None`: a subject has none now.
+pub(super) struct Row<F> {
+    pub(super) series: Series,
+    pub(super) value: F,
+}
+
+/// A table with a row for each series of the same subjects and labels.
+macro_rules! table {
+    ($name:ident of $subject:ty, $labels:expr;
+     $($kind:ident $stem:literal $unit:ident $help:literal => $value:expr;)*) => {
+        pub(super) const $name: &[Row<fn(&$subject) -> Option<Value>>] =
+            &[$(Row { series: series($stem, $kind, $unit, $labels, $help), value: $value }),*];
+    };
+}
 
 pub(super) const GPU_INFO: Series = series(
     "vcuda_gpu",
@@ -18,39 +44,22 @@ pub(super) const GPU_INFO: Series = series(
     &["gpu_uuid", "name", "driver_version", "pci_bus_id"],
     "The GPU's name, its driver's release and its PCI address",
 );
-pub(super) const MEMORY_TOTAL: Series =
-    series("vcuda_gpu_memory_total", Gauge, Bytes, GPU, "All memory of the GPU");
-pub(super) const MEMORY_USED: Series =
-    series("vcuda_gpu_memory_used", Gauge, Bytes, GPU, "Memory in use by all processes of the host, by NVML");
-pub(super) const MEMORY_GRANTED: Series = series(
-    "vcuda_gpu_memory_granted",
-    Gauge,
-    Bytes,
-    GPU,
-    "Memory granted to tenants; a tenant without a limit counts with all of the GPU",
-);
-pub(super) const CORES_GRANTED: Series = series(
-    "vcuda_gpu_cores_granted",
-    Gauge,
-    Ratio,
-    GPU,
-    "GPU time guaranteed to tenants; above 1 if more than all is guaranteed",
-);
-pub(super) const UTILIZATION: Series = series(
-    "vcuda_gpu_utilization",
-    Gauge,
-    Ratio,
-    GPU,
-    "Part of NVML's last sample in which a kernel ran; absent if NVML does not tell",
-);
-pub(super) const SHARES: Series = series("vcuda_gpu_shares", Gauge, Count, GPU, "Tenants that have the GPU");
-pub(super) const HEALTHY: Series = series(
-    "vcuda_gpu_healthy",
-    Gauge,
-    Count,
-    GPU,
-    "1: new tenants may have the GPU; 0: not, `vcuda events` tells why",
-);
+table! { GPUS of OnGpu<'_>, GPU;
+    Gauge "vcuda_gpu_memory_total" Bytes "All memory of the GPU" => |of| whole(of.gpu.memory_total_bytes);
+    Gauge "vcuda_gpu_memory_used" Bytes "Memory in use by all processes of the host, by NVML"
+        => |of| whole(of.gpu.memory_used_bytes);
+    Gauge "vcuda_gpu_memory_granted" Bytes
+        "Memory granted to tenants; a tenant without a limit counts with all of the GPU" => |of| whole(of.granted.bytes);
+    Gauge "vcuda_gpu_cores_granted" Ratio "GPU time guaranteed to tenants; above 1 if more than all is guaranteed"
+        => |of| ratio(of.granted.permille);
+    Gauge "vcuda_gpu_utilization" Ratio "Part of NVML's last sample in which a kernel ran; absent if NVML does not tell"
+        => |of| ratio(of.gpu.utilization_percent?.saturating_mul(10));
+    Gauge "vcuda_gpu_shares" Count "Tenants that have the GPU" => |of| whole(of.granted.shares);
+    Gauge "vcuda_gpu_healthy" Count "1: new tenants may have the GPU; 0: not, `vcuda events` tells why"
+        => |of| truth(of.gpu.health == crate::gpu::Health::Healthy);
+    Gauge "vcuda_audit_unregistered" Bytes "Memory of processes on the GPU that belong to no known tenant"
+        => |of| whole(of.unregistered_bytes);
+}
 pub(super) const XID: Series = series(
     "vcuda_gpu_xid",
     Counter,
@@ -58,65 +67,41 @@ pub(super) const XID: Series = series(
     &["gpu_uuid", "xid"],
     "Errors that the driver reported, by NVIDIA's number, since the manager started",
 );
-pub(super) const AUDIT_UNREGISTERED: Series = series(
-    "vcuda_audit_unregistered",
-    Gauge,
-    Bytes,
-    GPU,
-    "Memory of processes on the GPU that belong to no known tenant",
-);
 
-pub(super) const LIMIT: Series = series(
-    "vcuda_container_memory_limit",
-    Gauge,
-    Bytes,
-    ON_GPU,
-    "Memory that the tenant may use; without a limit, all of the GPU",
-);
-pub(super) const USED: Series = series(
-    "vcuda_container_memory_used",
-    Gauge,
-    Bytes,
-    ON_GPU,
-    "Memory that the tenant uses, contexts included",
-);
-pub(super) const PEAK: Series =
-    series("vcuda_container_memory_peak", Gauge, Bytes, ON_GPU, "Most memory that the tenant used at once");
-pub(super) const CONTEXT: Series = series(
-    "vcuda_container_memory_context",
-    Gauge,
-    Bytes,
-    ON_GPU,
-    "Part of the used memory that the driver itself takes for contexts and modules",
-);
-pub(super) const BUFFER: Series = series(
-    "vcuda_container_memory_buffer",
-    Gauge,
-    Bytes,
-    ON_GPU,
-    "Part of the used memory that the application asked for",
-);
-pub(super) const SUSPENDED: Series = series(
-    "vcuda_container_memory_suspended",
-    Gauge,
-    Bytes,
-    ON_GPU,
-    "Part of the used memory that is in host memory, as the tenant is suspended",
-);
-pub(super) const CORES_LIMIT: Series = series(
-    "vcuda_container_cores_limit",
-    Gauge,
-    Ratio,
-    ON_GPU,
-    "Part of the GPU's time that the tenant never exceeds",
-);
-pub(super) const CORES_GUARANTEE: Series = series(
-    "vcuda_container_cores_guarantee",
-    Gauge,
-    Ratio,
-    ON_GPU,
-    "Part of the GPU's time that the tenant has for sure while it has work; 0: what others leave",
-);
+table! { DEVICES of DeviceRow, ON_GPU;
+    Gauge "vcuda_container_memory_limit" Bytes "Memory that the tenant may use; without a limit, all of the GPU"
+        => |of| whole(of.limit_bytes);
+    Gauge "vcuda_container_memory_used" Bytes "Memory that the tenant uses, contexts included"
+        => |of| whole(of.used.used_bytes);
+    Gauge "vcuda_container_memory_peak" Bytes "Most memory that the tenant used at once" => |of| whole(of.used.peak_bytes);
+    Gauge "vcuda_container_memory_context" Bytes
+        "Part of the used memory that the driver itself takes for contexts and modules"
+        => |of| whole(of.used.overhead_bytes);
+    Gauge "vcuda_container_memory_buffer" Bytes "Part of the used memory that the application asked for"
+        => |of| whole(of.used.used_bytes.saturating_sub(of.used.overhead_bytes));
+    Gauge "vcuda_container_memory_suspended" Bytes
+        "Part of the used memory that is in host memory, as the tenant is suspended" => |of| whole(of.away_bytes);
+    Gauge "vcuda_container_cores_limit" Ratio "Part of the GPU's time that the tenant never exceeds"
+        => |of| ratio(of.quota.cores_max_permille);
+    Gauge "vcuda_container_cores_guarantee" Ratio
+        "Part of the GPU's time that the tenant has for sure while it has work; 0: what others leave"
+        => |of| ratio(of.quota.reserved_permille());
+    Gauge "vcuda_container_cores_used" Ratio "Part of the GPU's time that the tenant had in the last second"
+        => |of| ratio(of.used.cores_used_permille);
+    Counter "vcuda_container_denied" Count "Allocations refused because of the limit" => |of| whole(of.used.denied);
+    Counter "vcuda_container_launches" Count "Kernels and graphs launched" => |of| whole(of.used.launches);
+    Counter "vcuda_container_gpu" Seconds "GPU time that the tenant has had" => |of| seconds(of.used.served_ns);
+    Counter "vcuda_container_held" Seconds "Time that launches waited for tokens, for their turn or for work to end"
+        => |of| seconds(of.used.held_ns);
+    Counter "vcuda_container_launches_on_debt" Count
+        "Launches that proceeded on debt at the bound of their wait: 1 s, 250 ms for work to end or for several GPUs, \
+         less beside work that waits for the host" => |of| whole(of.used.debt_admits);
+    Counter "vcuda_container_forgiven" Seconds "GPU time beyond the share that was forgiven, as a debt has a limit"
+        => |of| seconds(of.used.forgiven_ns);
+    Gauge "vcuda_container_limits_generation" Count "Number of times that the tenant's limits were written"
+        => |of| whole(of.limits_generation);
+    Gauge "vcuda_audit_over" Bytes "Memory that NVML shows beyond the tenant's limit" => |of| whole(of.over_bytes);
+}
 pub(super) const QUOTA: Series = series(
     "vcuda_container_quota",
     Info,
@@ -124,72 +109,15 @@ pub(super) const QUOTA: Series = series(
     &["gpu_uuid", "namespace", "pod", "container", "policy", "priority"],
     "The tenant's policy and priority",
 );
-pub(super) const CORES_USED: Series = series(
-    "vcuda_container_cores_used",
-    Gauge,
-    Ratio,
-    ON_GPU,
-    "Part of the GPU's time that the tenant had in the last second",
-);
-pub(super) const DENIED: Series =
-    series("vcuda_container_denied", Counter, Count, ON_GPU, "Allocations refused because of the limit");
-pub(super) const LAUNCHES: Series =
-    series("vcuda_container_launches", Counter, Count, ON_GPU, "Kernels and graphs launched");
-pub(super) const GPU_SECONDS: Series =
-    series("vcuda_container_gpu", Counter, Seconds, ON_GPU, "GPU time that the tenant has had");
-pub(super) const HELD: Series = series(
-    "vcuda_container_held",
-    Counter,
-    Seconds,
-    ON_GPU,
-    "Time that launches waited for tokens, for their turn or for work to end",
-);
-pub(super) const ON_DEBT: Series = series(
-    "vcuda_container_launches_on_debt",
-    Counter,
-    Count,
-    ON_GPU,
-    "Launches that proceeded on debt at the bound of their wait: 1 s, 250 ms for work to end or for several GPUs, \
-     less beside work that waits for the host",
-);
-pub(super) const FORGIVEN: Series = series(
-    "vcuda_container_forgiven",
-    Counter,
-    Seconds,
-    ON_GPU,
-    "GPU time beyond the share that was forgiven, as a debt has a limit",
-);
-pub(super) const GENERATION: Series = series(
-    "vcuda_container_limits_generation",
-    Gauge,
-    Count,
-    ON_GPU,
-    "Number of times that the tenant's limits were written",
-);
-pub(super) const AUDIT_OVER: Series =
-    series("vcuda_audit_over", Gauge, Bytes, ON_GPU, "Memory that NVML shows beyond the tenant's limit");
-pub(super) const ATTACHED: Series = series(
-    "vcuda_shim_attached",
-    Gauge,
-    Count,
-    CONTAINER,
-    "1: a process of the tenant has registered and sees its limits",
-);
-pub(super) const FINDINGS: Series = series(
-    "vcuda_audit_findings",
-    Gauge,
-    Count,
-    CONTAINER,
-    "Findings of the audit that hold now; `vcuda doctor` names them",
-);
-pub(super) const PROCESSES: Series = series(
-    "vcuda_container_processes",
-    Gauge,
-    Count,
-    CONTAINER,
-    "Processes of the tenant that use a GPU or have registered",
-);
 
+table! { TENANTS of TenantRow<'_>, CONTAINER;
+    Gauge "vcuda_shim_attached" Count "1: a process of the tenant has registered and sees its limits"
+        => |of| truth(of.seen.is_some_and(|tenant| tenant.attached));
+    Gauge "vcuda_audit_findings" Count "Findings of the audit that hold now; `vcuda doctor` names them"
+        => |of| whole(of.seen.map_or(0, |tenant| tenant.findings.len() as u64));
+    Gauge "vcuda_container_processes" Count "Processes of the tenant that use a GPU or have registered"
+        => |of| whole(of.seen.map_or(0, |tenant| tenant.processes.len() as u64));
+}
 pub(super) const STATE: Series = series(
     "vcuda_container_state",
     Gauge,
@@ -235,34 +163,19 @@ pub(super) const API: Series = series(
     &["method", "code"],
     "Time from a call of the API to its answer",
 );
-pub(super) const INVENTORY_PROBLEM: Series = series(
-    "vcuda_inventory_problem",
-    Gauge,
-    Count,
-    &[],
-    "1: NVML cannot be used, or not all GPUs can be seen; `vcuda doctor` tells why",
-);
-pub(super) const LEDGER_PROBLEM: Series = series(
-    "vcuda_ledger_problem",
-    Gauge,
-    Count,
-    &[],
-    "1: the ledger cannot be written, so that no grant can be made or changed; `vcuda doctor` tells why",
-);
-pub(super) const SNAPSHOT_AGE: Series = series(
-    "vcuda_snapshot_age",
-    Gauge,
-    Seconds,
-    &[],
-    "Time since the last look at the tenants; absent before the first",
-);
-pub(super) const ARBITER_AGE: Series = series(
-    "vcuda_arbiter_age",
-    Gauge,
-    Seconds,
-    &[],
-    "Time since GPU time was last divided among tenants; absent before the first time",
-);
+table! { MANAGER of OfManager, &[];
+    Gauge "vcuda_inventory_problem" Count
+        "1: NVML cannot be used, or not all GPUs can be seen; `vcuda doctor` tells why"
+        => |of| truth(of.has_inventory_problem);
+    Gauge "vcuda_ledger_problem" Count
+        "1: the ledger cannot be written, so that no grant can be made or changed; `vcuda doctor` tells why"
+        => |of| truth(of.has_ledger_problem);
+    Gauge "vcuda_snapshot_age" Seconds "Time since the last look at the tenants; absent before the first"
+        => |of| real(of.snapshot_age_seconds);
+    Gauge "vcuda_arbiter_age" Seconds
+        "Time since GPU time was last divided among tenants; absent before the first time"
+        => |of| real(of.arbiter_age_seconds);
+}
 pub(super) const BUILD: Series = series(
     "vcuda_build",
     Info,
@@ -272,60 +185,16 @@ pub(super) const BUILD: Series = series(
 );
 
 /// All series by subject, as docs/metrics.md shows them.
-pub const ALL: &[(&str, &[Series])] = &[
-    (
-        "GPUs",
-        &[
-            GPU_INFO,
-            MEMORY_TOTAL,
-            MEMORY_USED,
-            MEMORY_GRANTED,
-            CORES_GRANTED,
-            UTILIZATION,
-            SHARES,
-            HEALTHY,
-            XID,
-            AUDIT_UNREGISTERED,
-        ],
-    ),
-    (
-        "Tenants, by GPU",
-        &[
-            LIMIT,
-            USED,
-            PEAK,
-            CONTEXT,
-            BUFFER,
-            SUSPENDED,
-            CORES_LIMIT,
-            CORES_GUARANTEE,
-            CORES_USED,
-            QUOTA,
-            DENIED,
-            LAUNCHES,
-            GPU_SECONDS,
-            HELD,
-            ON_DEBT,
-            FORGIVEN,
-            GENERATION,
-            AUDIT_OVER,
-        ],
-    ),
-    ("Tenants", &[ATTACHED, FINDINGS, PROCESSES, STATE]),
-    (
-        "The manager",
-        &[
-            REGISTRATIONS,
-            KILLED,
-            SUSPENSIONS,
-            RESUMPTIONS,
-            MADE_ROOM,
-            API,
-            INVENTORY_PROBLEM,
-            LEDGER_PROBLEM,
-            SNAPSHOT_AGE,
-            ARBITER_AGE,
-            BUILD,
-        ],
-    ),
-];
+pub fn all() -> [(&'static str, Vec<Series>); 4] {
+    fn of<F>(before: &[Series], table: &[Row<F>], after: Series) -> Vec<Series> {
+        let rows = table.iter().map(|row| row.series);
+        before.iter().copied().chain(rows).chain([after]).collect()
+    }
+    let counted = [REGISTRATIONS, KILLED, SUSPENSIONS, RESUMPTIONS, MADE_ROOM, API];
+    [
+        ("GPUs", of(&[GPU_INFO], GPUS, XID)),
+        ("Tenants, by GPU", of(&[], DEVICES, QUOTA)),
+        ("Tenants", of(&[], TENANTS, STATE)),
+        ("The manager", of(&counted, MANAGER, BUILD)),
+    ]
+}

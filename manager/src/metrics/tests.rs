@@ -207,7 +207,7 @@ fn a_granted_tenant_is_there_with_zeros_before_the_first_look() {
     let text = scrape(node(&[1]), Snapshot::default(), vec![grant(1, "p", &[1])], Arc::default());
     let samples = samples(&text);
     let labels = on(1, "p", "main");
-    for series in series::ALL.iter().flat_map(|(_, series)| *series) {
+    for series in series::all().into_iter().flat_map(|(_, series)| series) {
         if series.labels == ["gpu_uuid", "namespace", "pod", "container"] {
             let value = samples.get(&format!("{}{labels}", series.name()));
             let wanted = match series.stem {
@@ -354,7 +354,7 @@ proptest! {
         let snapshot = Snapshot { number: 1, tenants: tenants.collect(), ..Snapshot::default() };
         let grants = grants.iter().map(|(number, pod, gpus)| grant(*number, pod, gpus)).collect();
         let text = scrape(node(&[1, 2]), snapshot, grants, Arc::default());
-        let known: Vec<String> = series::ALL.iter().flat_map(|(_, series)| *series).flat_map(series::Series::names).collect();
+        let known: Vec<String> = series::all().into_iter().flat_map(|(_, series)| series).flat_map(|series| series.names()).collect();
         for (series, value) in samples(&text) {
             let name = series.split('{').next().unwrap();
             prop_assert!(known.iter().any(|known| known == name), "{name}");

@@ -46,6 +46,36 @@ pub struct Series {
     pub labels: &'static [&'static str],
 }
 
+/// Value of a sample.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(in crate::metrics) enum Value {
+    Whole(u64),
+    Real(f64),
+}
+
+pub(in crate::metrics) fn whole(number: u64) -> Option<Value> {
+    Some(Value::Whole(number))
+}
+
+pub(in crate::metrics) fn truth(is_true: bool) -> Option<Value> {
+    whole(is_true.into())
+}
+
+pub(in crate::metrics) fn real(number: Option<f64>) -> Option<Value> {
+    number.map(Value::Real)
+}
+
+/// A ratio, from thousandths.
+pub(in crate::metrics) fn ratio(permille: u32) -> Option<Value> {
+    real(Some(f64::from(permille) / 1000.0))
+}
+
+/// Seconds, from nanoseconds.
+#[expect(clippy::cast_precision_loss, reason = "nanoseconds of 100 days are exact")]
+pub(in crate::metrics) fn seconds(ns: u64) -> Option<Value> {
+    real(Some(ns as f64 / 1e9))
+}
+
 pub(super) const fn series(
     stem: &'static str,
     kind: Kind,
