@@ -5,7 +5,7 @@
 //! as the files never leave it. A change of layout changes [`VERSION`]; [`crate::header`] decides which versions go
 //! together.
 
-use crate::ledger::Record;
+use crate::ledger::record::Record;
 use crate::primitive::{AtomicU32, AtomicU64};
 use crate::seqlock::Versioned;
 use crate::shared::{HOLDER_WORDS, MAX_OBJECTS, ObjectRecord};

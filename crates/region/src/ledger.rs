@@ -28,7 +28,7 @@ use crate::shared::Objects;
 mod denied;
 mod objects;
 mod owner;
-mod record;
+pub(crate) mod record;
 pub use denied::Denied;
 pub use record::Record;
 
