@@ -22,8 +22,9 @@
 //! | `lookup`, `unsupported` | Driver Entry Point Access; functions that are not simulated |
 //! | `faults` | none: injected failures |
 //!
-//! `export!` takes rows of `name => function;`. A row yields the exported symbol, with driver-api's signature, and an entry
-//! of the module's `EXPORTS`, from which `cuGetProcAddress` answers.
+//! `export!` takes rows of `name => handler;`, a function or a closure of driver-api's signature. `name | name_v2` are aliases.
+//! In `name / name_ptsz` the handler's first argument is the meaning of a null stream. A row yields the exported symbol and an
+//! entry of the module's `EXPORTS`, from which `cuGetProcAddress` answers.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -77,25 +78,51 @@ pub(crate) use begin;
 #[cfg(target_arch = "x86_64")]
 pub(crate) static COMPARED: u32 = 0;
 
-/// Expands one row of `export!`; called back by driver-api's `signature!` with the prototype.
+/// Expands one name of a row of `export!`; called back by driver-api's `signature!` with the prototype.
 macro_rules! export_one {
-    ({ $handler:path } $name:ident ($($argument:ident : $type:ty),* $(,)?) -> $result:ty) => {
+    ({ $handler:expr } $name:ident ($($argument:ident : $type:ty),* $(,)?) -> $result:ty) => {
         $crate::export::entry! { $name($($argument: $type),*) -> $result {
-            $crate::export::guard(stringify!($name), &mut || $handler($($argument),*))
+            let handler: fn($($type),*) -> $result = $handler;
+            $crate::export::guard(stringify!($name), &mut || handler($($argument),*))
+        } }
+    };
+    ({ $null:expr => $handler:expr } $name:ident ($($argument:ident : $type:ty),* $(,)?) -> $result:ty) => {
+        $crate::export::entry! { $name($($argument: $type),*) -> $result {
+            let handler: fn($crate::semantics::stream::Null, $($type),*) -> $result = $handler;
+            $crate::export::guard(stringify!($name), &mut || handler($null, $($argument),*))
         } }
     };
 }
 
 /// Exports functions: see the module's text.
 macro_rules! export {
-    ($($name:ident => $handler:path;)*) => {
+    ($($($name:ident $(/ $per_thread:ident)?)|+ => $handler:expr;)*) => {
         /// The symbols that this module exports.
-        pub(crate) static EXPORTS: &[$crate::export::Export] = &[
-            $($crate::export::Export { name: stringify!($name), address: $name as *const () },)*
-        ];
-        $(::vcuda_driver_api::signature!($name, export_one! { $handler });)*
+        pub(crate) static EXPORTS: &[$crate::export::Export] = &[$($(
+            $crate::export::Export { name: stringify!($name), address: $name as *const () },
+            $($crate::export::Export { name: stringify!($per_thread), address: $per_thread as *const () },)?
+        )+)*];
+        $($($crate::export::export_names! { { $handler } $name $($per_thread)? })+)*
     };
 }
+
+/// Exports one name, or a pair of names that differ in the meaning of a null stream.
+macro_rules! export_names {
+    ({ $handler:expr } $name:ident) => {
+        ::vcuda_driver_api::signature!($name, export_one! { $handler });
+    };
+    ({ $handler:expr } $name:ident $per_thread:ident) => {
+        ::vcuda_driver_api::signature!(
+            $name,
+            export_one! { $crate::semantics::stream::Null::Legacy => $handler }
+        );
+        ::vcuda_driver_api::signature!(
+            $per_thread,
+            export_one! { $crate::semantics::stream::Null::PerThread => $handler }
+        );
+    };
+}
+pub(crate) use export_names;
 
 pub(crate) mod array;
 pub(crate) mod batch;
@@ -127,6 +154,7 @@ pub(crate) mod occupancy;
 pub(crate) mod pointer;
 pub(crate) mod pool;
 pub(crate) mod pool_share;
+pub(crate) mod prelude;
 pub(crate) mod primary;
 pub(crate) mod resource;
 pub(crate) mod set;
@@ -139,9 +167,7 @@ pub(crate) mod vmm;
 /// An exported symbol and its address.
 #[derive(Debug)]
 pub(crate) struct Export {
-    /// The symbol.
     pub(crate) name: &'static str,
-    /// Its address in this library.
     pub(crate) address: *const (),
 }
 

@@ -12,10 +12,7 @@ pub(crate) fn is_possible<T>(place: *const T) -> bool {
     (1 << 16..1 << 47).contains(&(place as usize))
 }
 
-/// Writes a result to the caller's memory.
-///
-/// # Errors
-/// `CUDA_ERROR_INVALID_VALUE` for an impossible address.
+/// Writes a result to the caller's memory. Error: `CUDA_ERROR_INVALID_VALUE` for an impossible address.
 #[inline]
 pub(crate) fn put<T>(place: *mut T, value: T) -> CUresult {
     if !is_possible(place) {
@@ -46,10 +43,7 @@ pub(crate) fn put_at<T>(array: *mut T, index: usize, value: T) {
     }
 }
 
-/// Reads a structure that the caller passes by pointer.
-///
-/// # Errors
-/// `CUDA_ERROR_INVALID_VALUE` for a null pointer.
+/// Reads a structure that the caller passes by pointer. Error: `CUDA_ERROR_INVALID_VALUE` for a null pointer.
 #[inline]
 pub(crate) fn get<T: Copy>(place: *const T) -> Result<T, CUerror> {
     if !is_possible(place) {
@@ -62,10 +56,8 @@ pub(crate) fn get<T: Copy>(place: *const T) -> Result<T, CUerror> {
 /// Maximum length of a caller's array; a larger count is taken for garbage.
 pub(crate) const MOST_ELEMENTS: usize = 1 << 20;
 
-/// Copies a caller's array of `count` elements; empty for a count of zero.
-///
-/// # Errors
-/// `CUDA_ERROR_INVALID_VALUE` for a null pointer with a count above zero, and for a count above [`MOST_ELEMENTS`].
+/// Copies a caller's array of `count` elements; empty for a count of zero. Error: `CUDA_ERROR_INVALID_VALUE` for a null
+/// pointer with a count above zero, and for a count above [`MOST_ELEMENTS`].
 pub(crate) fn get_array<T: Copy>(array: *const T, count: usize) -> Result<Vec<T>, CUerror> {
     if count == 0 {
         return Ok(Vec::new());
@@ -82,10 +74,7 @@ pub(crate) fn get_array<T: Copy>(array: *const T, count: usize) -> Result<Vec<T>
     Ok(values)
 }
 
-/// A caller's C string.
-///
-/// # Errors
-/// `CUDA_ERROR_INVALID_VALUE` for a null pointer.
+/// A caller's C string. Error: `CUDA_ERROR_INVALID_VALUE` for a null pointer.
 pub(crate) fn text<'a>(string: *const c_char) -> Result<&'a CStr, CUerror> {
     if !is_possible(string) {
         return Err(CUerror::INVALID_VALUE);
@@ -95,9 +84,7 @@ pub(crate) fn text<'a>(string: *const c_char) -> Result<&'a CStr, CUerror> {
     Ok(unsafe { CStr::from_ptr(string) })
 }
 
-/// Writes a string with its terminator into `room` bytes, cut if it is longer, as `cuDeviceGetName` does.
-///
-/// # Errors
+/// Writes a string with its terminator into `room` bytes, cut if it is longer, as `cuDeviceGetName` does. Error:
 /// `CUDA_ERROR_INVALID_VALUE` for a null pointer or no room.
 pub(crate) fn put_text(place: *mut c_char, room: i32, value: &str) -> CUresult {
     let room = usize::try_from(room).map_err(|_| CUerror::INVALID_VALUE)?;

@@ -45,14 +45,12 @@ pub(crate) struct GlobalInfo {
     pub(crate) value: Vec<u8>,
 }
 
-/// The parsed image.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Image {
     pub(crate) kernels: Vec<KernelInfo>,
     pub(crate) globals: Vec<GlobalInfo>,
     /// Whether the payload could not be read (an unknown compression); every kernel's name is then accepted.
     pub(crate) is_opaque: bool,
-    /// Size of the image (bytes).
     pub(crate) bytes: usize,
     /// `CU_FUNC_ATTRIBUTE_PTX_VERSION` and `BINARY_VERSION`: 10 x major + minor of the architecture.
     pub(crate) architecture: u32,
@@ -84,11 +82,8 @@ fn format(start: [u8; 4]) -> Option<Format> {
 }
 
 impl Image {
-    /// Parses an image whose length is known.
-    ///
-    /// # Errors
-    /// `CUDA_ERROR_INVALID_IMAGE` for bytes of no known format or damaged ones, `CUDA_ERROR_INVALID_PTX` for
-    /// text that is not PTX.
+    /// Parses an image whose length is known. Errors: `CUDA_ERROR_INVALID_IMAGE` for bytes of no known format or
+    /// damaged ones, `CUDA_ERROR_INVALID_PTX` for text that is not PTX.
     pub(crate) fn parse(bytes: &[u8]) -> Result<Image, CUerror> {
         let start = bytes.first_chunk::<4>().ok_or(CUerror::INVALID_IMAGE)?;
         let mut image = match format(*start).ok_or(CUerror::INVALID_IMAGE)? {
@@ -105,10 +100,8 @@ impl Image {
         Ok(image)
     }
 
-    /// Parses an image known by its address only; its length is in its headers.
-    ///
-    /// # Errors
-    /// As [`Image::parse`]; `CUDA_ERROR_INVALID_VALUE` for a null pointer.
+    /// Parses an image known by its address only; its length is in its headers. Errors: as [`Image::parse`];
+    /// `CUDA_ERROR_INVALID_VALUE` for a null pointer.
     pub(crate) fn load(address: *const c_void) -> Result<Image, CUerror> {
         Image::parse(slice_of(address)?)
     }

@@ -56,7 +56,6 @@ pub(crate) struct Table<T> {
 }
 
 impl<T> Table<T> {
-    /// An empty table.
     pub(crate) const fn new(kind: Kind) -> Table<T> {
         Table { kind, entries: RwLock::new(Entries { entries: Vec::new(), free: Vec::new() }) }
     }
@@ -135,7 +134,6 @@ impl<T> Table<T> {
         live.map(|(index, entry)| self.handle(entry.generation, index)).collect()
     }
 
-    /// All live objects.
     pub(crate) fn all(&self) -> Vec<Arc<T>> {
         self.entries.read().entries.iter().filter_map(|entry| entry.value.clone()).collect()
     }

@@ -27,11 +27,8 @@ pub(crate) fn become_host_thread() {
     IS_HOST_THREAD.set(true);
 }
 
-/// Check for calls that a host function may not make.
-///
-/// # Errors
-/// `CUDA_ERROR_NOT_PERMITTED` in a host function or callback ("attempting to use a CUDA API will result in
-/// CUDA_ERROR_NOT_PERMITTED").
+/// Check for calls that a host function may not make. Error: `CUDA_ERROR_NOT_PERMITTED` in a host function or callback
+/// ("attempting to use a CUDA API will result in CUDA_ERROR_NOT_PERMITTED").
 #[inline]
 pub(crate) fn permit() -> CUresult {
     if HAS_HOST_THREAD.load(Ordering::Relaxed) && IS_HOST_THREAD.try_with(Cell::get).unwrap_or(false) {
@@ -42,9 +39,6 @@ pub(crate) fn permit() -> CUresult {
 
 /// Starts a thread with all signals blocked, as the program's handlers run on its own threads. It has its name when this
 /// returns: others look for it by that, and a new thread takes its own name only once it runs.
-///
-/// # Errors
-/// The system's.
 pub(crate) fn start_quietly(name: &str, body: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
     let mut old = core::mem::MaybeUninit::<libc::sigset_t>::uninit();
     let mut all = core::mem::MaybeUninit::<libc::sigset_t>::uninit();

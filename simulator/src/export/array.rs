@@ -1,25 +1,19 @@
 //! Arrays (CUDA Driver API, "Memory Management").
 
-use core::ffi::c_uint;
-
-use vcuda_driver_api::prelude::*;
-
-use crate::base::ffi::{get, is_possible, put};
+use crate::export::prelude::*;
 use crate::object::array::{ALIGNMENT, ARRAYS, Array, MIPMAPS, Mipmap, array};
-use crate::object::current::current;
-use crate::object::process::{device, process};
 
 export! {
     cuArrayCreate_v2 => create;
     cuArrayCreate => create_v1;
-    cuArray3DCreate_v2 => create_3d;
+    cuArray3DCreate_v2 => |place, descriptor| make(place, &get(descriptor)?);
     cuArray3DCreate => create_3d_v1;
     cuArrayGetDescriptor_v2 => get_descriptor;
     cuArrayDestroy => destroy;
     cuArrayGetMemoryRequirements => get_requirements;
     cuMipmappedArrayCreate => create_mipmap;
     cuMipmappedArrayDestroy => destroy_mipmap;
-    cuMipmappedArrayGetLevel => get_level;
+    cuMipmappedArrayGetLevel => |place, handle, level| put(place, CUarray(mipmap(handle)?.level(level)?));
     cuMipmappedArrayGetMemoryRequirements => get_mipmap_requirements;
 }
 
@@ -42,10 +36,6 @@ fn create(place: *mut CUarray, descriptor: *const CUDA_ARRAY_DESCRIPTOR) -> CUre
 fn create_v1(place: *mut CUarray, descriptor: *const CUDA_ARRAY_DESCRIPTOR_v1) -> CUresult {
     let d = get(descriptor)?;
     make(place, &described((d.Width as usize, d.Height as usize, 0), d.Format, d.NumChannels, 0))
-}
-
-fn create_3d(place: *mut CUarray, descriptor: *const CUDA_ARRAY3D_DESCRIPTOR) -> CUresult {
-    make(place, &get(descriptor)?)
 }
 
 fn create_3d_v1(place: *mut CUarray, descriptor: *const CUDA_ARRAY3D_DESCRIPTOR_v1) -> CUresult {
@@ -147,10 +137,6 @@ fn destroy_mipmap(handle: CUmipmappedArray) -> CUresult {
     }
     mipmap.end_levels();
     MIPMAPS.remove(handle.0).map(drop).ok_or(CUerror::INVALID_HANDLE)
-}
-
-fn get_level(place: *mut CUarray, handle: CUmipmappedArray, level: c_uint) -> CUresult {
-    put(place, CUarray(mipmap(handle)?.level(level)?))
 }
 
 fn get_mipmap_requirements(

@@ -3,28 +3,25 @@
 //! "The copies are not guaranteed to execute in any specific order": here they run one after the other. All are checked
 //! before the first is submitted.
 
-use vcuda_driver_api::prelude::*;
-
-use crate::base::ffi::{get, get_array, put_if_wanted};
+use crate::export::prelude::*;
 use crate::object::array::array;
 use crate::object::stream::{Role, Stream};
 use crate::object::transfer::{Transfer, empty, linear};
-use crate::semantics::stream::{Null, resolve};
 use crate::semantics::work;
 
 export! {
-    cuMemcpyBatchAsync => copies_v1::<false>;
-    cuMemcpyBatchAsync_ptsz => copies_v1::<true>;
-    cuMemcpyBatchAsync_v2 => copies::<false>;
-    cuMemcpyBatchAsync_v2_ptsz => copies::<true>;
-    cuMemcpy3DBatchAsync => volumes_v1::<false>;
-    cuMemcpy3DBatchAsync_ptsz => volumes_v1::<true>;
-    cuMemcpy3DBatchAsync_v2 => volumes::<false>;
-    cuMemcpy3DBatchAsync_v2_ptsz => volumes::<true>;
-    cuMemcpyWithAttributesAsync => copy_with_attributes::<false>;
-    cuMemcpyWithAttributesAsync_ptsz => copy_with_attributes::<true>;
-    cuMemcpy3DWithAttributesAsync => volume_with_attributes::<false>;
-    cuMemcpy3DWithAttributesAsync_ptsz => volume_with_attributes::<true>;
+    cuMemcpyBatchAsync / cuMemcpyBatchAsync_ptsz =>
+        |null, to, from, sizes, count, attributes, starts, attribute_count, failed, stream|
+        copy_all(null, to, from, sizes, count, attributes, starts, attribute_count, stream).map_err(told(failed));
+    cuMemcpyBatchAsync_v2 / cuMemcpyBatchAsync_v2_ptsz =>
+        |null, to, from, sizes, count, attributes, starts, attribute_count, stream|
+        copy_all(null, to, from, sizes, count, attributes, starts, attribute_count, stream).map_err(|(error, _)| error);
+    cuMemcpy3DBatchAsync / cuMemcpy3DBatchAsync_ptsz => |null, count, operations, failed, flags, stream|
+        volume_all(null, count, operations, flags, stream).map_err(told(failed));
+    cuMemcpy3DBatchAsync_v2 / cuMemcpy3DBatchAsync_v2_ptsz => |null, count, operations, flags, stream|
+        volume_all(null, count, operations, flags, stream).map_err(|(error, _)| error);
+    cuMemcpyWithAttributesAsync / cuMemcpyWithAttributesAsync_ptsz => copy_with_attributes;
+    cuMemcpy3DWithAttributesAsync / cuMemcpy3DWithAttributesAsync_ptsz => volume_with_attributes;
 }
 
 /// An error, and the index of the operation (`SIZE_MAX` for the whole call).
@@ -32,6 +29,14 @@ type Failure = (CUerror, usize);
 
 fn whole(error: CUerror) -> Failure {
     (error, usize::MAX)
+}
+
+/// Writes the index of the operation that failed.
+fn told(place: *mut usize) -> impl FnOnce(Failure) -> CUerror {
+    move |(error, index)| {
+        put_if_wanted(place, index);
+        error
+    }
 }
 
 /// "Must not be legacy NULL stream."
@@ -73,6 +78,7 @@ fn check_attributes(
 
 #[expect(clippy::too_many_arguments, reason = "the API's prototype")]
 fn copy_all(
+    null: Null,
     destinations: *mut CUdeviceptr,
     sources: *mut CUdeviceptr,
     sizes: *mut usize,
@@ -81,7 +87,6 @@ fn copy_all(
     starts: *mut usize,
     attribute_count: usize,
     stream: CUstream,
-    null: Null,
 ) -> Result<(), Failure> {
     let stream = stream_for(stream, null).map_err(whole)?;
     if count == 0 {
@@ -103,51 +108,15 @@ fn copy_all(
     submit_all(transfers, &stream)
 }
 
-#[expect(clippy::too_many_arguments, reason = "the API's prototype")]
-fn copies_v1<const T: bool>(
-    destinations: *mut CUdeviceptr,
-    sources: *mut CUdeviceptr,
-    sizes: *mut usize,
-    count: usize,
-    attributes: *mut CUmemcpyAttributes,
-    starts: *mut usize,
-    attribute_count: usize,
-    failed: *mut usize,
-    stream: CUstream,
-) -> CUresult {
-    let null = Null::of(T);
-    copy_all(destinations, sources, sizes, count, attributes, starts, attribute_count, stream, null).map_err(
-        |(error, index)| {
-            put_if_wanted(failed, index);
-            error
-        },
-    )
-}
-
-#[expect(clippy::too_many_arguments, reason = "the API's prototype")]
-fn copies<const T: bool>(
-    destinations: *mut CUdeviceptr,
-    sources: *mut CUdeviceptr,
-    sizes: *mut usize,
-    count: usize,
-    attributes: *mut CUmemcpyAttributes,
-    starts: *mut usize,
-    attribute_count: usize,
-    stream: CUstream,
-) -> CUresult {
-    let null = Null::of(T);
-    copy_all(destinations, sources, sizes, count, attributes, starts, attribute_count, stream, null)
-        .map_err(|(error, _)| error)
-}
-
-fn copy_with_attributes<const T: bool>(
+fn copy_with_attributes(
+    null: Null,
     to: CUdeviceptr,
     from: CUdeviceptr,
     bytes: usize,
     attributes: *mut CUmemcpyAttributes,
     stream: CUstream,
 ) -> CUresult {
-    let stream = resolve(stream, Null::of(T))?;
+    let stream = resolve(stream, null)?;
     check_order(get(attributes)?.srcAccessOrder)?;
     let any = CUmemorytype::UNIFIED;
     work::copy(Transfer::new(&linear((any, to), (any, from), bytes))?, &stream, false)
@@ -238,11 +207,11 @@ fn volume(op: &CUDA_MEMCPY3D_BATCH_OP) -> Result<Transfer, CUerror> {
 
 /// "flags: must be zero."
 fn volume_all(
+    null: Null,
     count: usize,
     operations: *mut CUDA_MEMCPY3D_BATCH_OP,
     flags: u64,
     stream: CUstream,
-    null: Null,
 ) -> Result<(), Failure> {
     let stream = stream_for(stream, null).map_err(whole)?;
     if count == 0 || flags != 0 {
@@ -255,34 +224,13 @@ fn volume_all(
     submit_all(transfers, &stream)
 }
 
-fn volumes_v1<const T: bool>(
-    count: usize,
-    operations: *mut CUDA_MEMCPY3D_BATCH_OP,
-    failed: *mut usize,
-    flags: u64,
-    stream: CUstream,
-) -> CUresult {
-    volume_all(count, operations, flags, stream, Null::of(T)).map_err(|(error, index)| {
-        put_if_wanted(failed, index);
-        error
-    })
-}
-
-fn volumes<const T: bool>(
-    count: usize,
-    operations: *mut CUDA_MEMCPY3D_BATCH_OP,
-    flags: u64,
-    stream: CUstream,
-) -> CUresult {
-    volume_all(count, operations, flags, stream, Null::of(T)).map_err(|(error, _)| error)
-}
-
-fn volume_with_attributes<const T: bool>(
+fn volume_with_attributes(
+    null: Null,
     operation: *mut CUDA_MEMCPY3D_BATCH_OP,
     flags: u64,
     stream: CUstream,
 ) -> CUresult {
-    let stream = resolve(stream, Null::of(T))?;
+    let stream = resolve(stream, null)?;
     if flags != 0 {
         return Err(CUerror::INVALID_VALUE);
     }

@@ -3,38 +3,29 @@
 use vcuda_driver_api::cuda::{
     CUgraph, CUgraphEdgeData, CUgraphNode, CUstream, CUstreamCaptureMode, CUstreamCaptureStatus,
 };
-use vcuda_driver_api::prelude::*;
 
-use crate::base::ffi::{get, put};
 use crate::base::thread;
 use crate::export::graph::edges::pairs;
+use crate::export::prelude::*;
 use crate::object::capture::{EdgeData, Mode, NodeKey, Status};
 use crate::object::graph::{Graph, discard, graph};
 use crate::object::stream::{Role, Stream};
 use crate::semantics::capture;
-use crate::semantics::stream::{Null, resolve};
 
 export! {
-    cuStreamBeginCapture => begin_v1::<false>;
-    cuStreamBeginCapture_ptsz => begin_v1::<true>;
-    cuStreamBeginCapture_v2 => begin::<false>;
-    cuStreamBeginCapture_v2_ptsz => begin::<true>;
-    cuStreamBeginCaptureToGraph => begin_to_graph::<false>;
-    cuStreamBeginCaptureToGraph_ptsz => begin_to_graph::<true>;
-    cuStreamEndCapture => end::<false>;
-    cuStreamEndCapture_ptsz => end::<true>;
-    cuStreamIsCapturing => is_capturing::<false>;
-    cuStreamIsCapturing_ptsz => is_capturing::<true>;
+    // Begins a capture in the first form, which had no mode: it is global (CUDA 10.0 documentation).
+    cuStreamBeginCapture / cuStreamBeginCapture_ptsz => |null, stream|
+        begin(null, stream, CUstreamCaptureMode::GLOBAL);
+    cuStreamBeginCapture_v2 / cuStreamBeginCapture_v2_ptsz => begin;
+    cuStreamBeginCaptureToGraph / cuStreamBeginCaptureToGraph_ptsz => begin_to_graph;
+    cuStreamEndCapture / cuStreamEndCapture_ptsz => end;
+    cuStreamIsCapturing / cuStreamIsCapturing_ptsz => |null, stream, place|
+        put(place, raw(status(&*resolve(stream, null)?)?));
     cuThreadExchangeStreamCaptureMode => exchange_mode;
 }
 
-/// Begins a capture in the first form, which had no mode: it is global (CUDA 10.0 documentation).
-fn begin_v1<const PER_THREAD: bool>(stream: CUstream) -> CUresult {
-    begin::<PER_THREAD>(stream, CUstreamCaptureMode::GLOBAL)
-}
-
-fn begin<const PER_THREAD: bool>(stream: CUstream, mode: CUstreamCaptureMode) -> CUresult {
-    let stream = resolve(stream, Null::of(PER_THREAD))?;
+fn begin(null: Null, stream: CUstream, mode: CUstreamCaptureMode) -> CUresult {
+    let stream = resolve(stream, null)?;
     let graph = Graph::create();
     let begun = start(&stream, mode, (graph.handle, true), Vec::new());
     if begun.is_err() {
@@ -43,7 +34,8 @@ fn begin<const PER_THREAD: bool>(stream: CUstream, mode: CUstreamCaptureMode) ->
     begun
 }
 
-fn begin_to_graph<const PER_THREAD: bool>(
+fn begin_to_graph(
+    null: Null,
     stream: CUstream,
     into: CUgraph,
     dependencies: *const CUgraphNode,
@@ -51,7 +43,7 @@ fn begin_to_graph<const PER_THREAD: bool>(
     count: usize,
     mode: CUstreamCaptureMode,
 ) -> CUresult {
-    let stream = resolve(stream, Null::of(PER_THREAD))?;
+    let stream = resolve(stream, null)?;
     let into = graph(into)?;
     let tail = pairs(dependencies, dependency_data, count)?;
     into.check_dependencies(&tail)?;
@@ -73,8 +65,8 @@ fn start(
     capture::with(|captures| captures.begin(stream.member(), thread::number(), mode, graph, tail)).map(drop)
 }
 
-fn end<const PER_THREAD: bool>(stream: CUstream, place: *mut CUgraph) -> CUresult {
-    let stream = resolve(stream, Null::of(PER_THREAD))?;
+fn end(null: Null, stream: CUstream, place: *mut CUgraph) -> CUresult {
+    let stream = resolve(stream, null)?;
     put(place, CUgraph::NULL)?;
     let ended = capture::with(|captures| {
         let into = captures.graph(stream.key).and_then(crate::object::graph::find);
@@ -93,11 +85,8 @@ fn end<const PER_THREAD: bool>(stream: CUstream, place: *mut CUgraph) -> CUresul
     }
 }
 
-/// Capture status of a stream, for queries.
-///
-/// # Errors
-/// `CUDA_ERROR_STREAM_CAPTURE_IMPLICIT` for the legacy stream while a blocking stream of its context is
-/// capturing; that capture stays valid.
+/// Capture status of a stream, for queries. Error: `CUDA_ERROR_STREAM_CAPTURE_IMPLICIT` for the legacy stream while a
+/// blocking stream of its context is capturing; that capture stays valid.
 fn status(stream: &Stream) -> Result<Status, CUerror> {
     if !capture::is_any_open() {
         return Ok(Status::None);
@@ -117,13 +106,8 @@ fn raw(status: Status) -> CUstreamCaptureStatus {
     }
 }
 
-fn is_capturing<const PER_THREAD: bool>(stream: CUstream, place: *mut CUstreamCaptureStatus) -> CUresult {
-    let stream = resolve(stream, Null::of(PER_THREAD))?;
-    put(place, raw(status(&stream)?))
-}
-
 fn exchange_mode(mode: *mut CUstreamCaptureMode) -> CUresult {
-    crate::object::process::process()?;
+    process()?;
     let new = Mode::from_raw(get(mode.cast_const())?.0).ok_or(CUerror::INVALID_VALUE)?;
-    put(mode, CUstreamCaptureMode(capture::exchange_mode(new).raw()))
+    put(mode, CUstreamCaptureMode(capture::exchange_mode(new) as u32))
 }

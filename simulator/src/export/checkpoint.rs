@@ -2,12 +2,9 @@
 //!
 //! The PID is that in the caller's namespace. The caller needs no `cuInit` (docs/hardware.md, "checkpoint of a process").
 
-use core::ffi::c_int;
-
-use vcuda_driver_api::prelude::*;
 use vcuda_machine::{CheckpointState, CheckpointStep, Machine, NotMoved};
 
-use crate::base::ffi::{get, is_possible, put};
+use crate::export::prelude::*;
 use crate::object::process::{CHECKPOINT_THREAD, machine};
 
 export! {

@@ -1,39 +1,31 @@
 //! Contexts (CUDA Driver API, "Context Management").
 
-use core::ffi::{c_int, c_uint};
 use core::sync::atomic::Ordering;
 use std::sync::Arc;
 
-use vcuda_driver_api::prelude::*;
-
-use crate::base::ffi::{get, is_possible, put, put_if_wanted};
+use crate::export::prelude::*;
 use crate::object::context::{CONTEXTS, Context, check_flags, context};
-use crate::object::current::{current, pop as pop_stack, push as push_stack, replace, top};
-use crate::object::process::{device, process};
+use crate::object::current::{pop as pop_stack, push as push_stack, replace, top};
 
 export! {
     cuCtxCreate => create::<3010>;
     cuCtxCreate_v2 => create::<3020>;
     cuCtxCreate_v3 => create_with_affinity;
     cuCtxCreate_v4 => create_with_parameters;
-    cuCtxDestroy => destroy;
-    cuCtxDestroy_v2 => destroy;
-    cuCtxDetach => destroy;
-    cuCtxPushCurrent => push;
-    cuCtxPushCurrent_v2 => push;
-    cuCtxPopCurrent => pop;
-    cuCtxPopCurrent_v2 => pop;
+    cuCtxDestroy | cuCtxDestroy_v2 | cuCtxDetach => destroy;
+    cuCtxPushCurrent | cuCtxPushCurrent_v2 => |handle| push_stack(context(handle.0)?);
+    cuCtxPopCurrent | cuCtxPopCurrent_v2 => pop;
     cuCtxSetCurrent => set_current;
     cuCtxGetCurrent => get_current;
-    cuCtxGetDevice => get_device;
-    cuCtxGetDevice_v2 => get_device_of;
-    cuCtxGetFlags => get_flags;
+    cuCtxGetDevice => |place| put(place, current()?.device.ordinal);
+    cuCtxGetDevice_v2 => |place, handle| put(place, given(handle)?.device.ordinal);
+    cuCtxGetFlags => |place| put(place, current()?.flags.load(Ordering::Relaxed));
     cuCtxSetFlags => set_flags;
-    cuCtxGetId => get_id;
-    cuCtxSynchronize_v2 => synchronize_given;
+    cuCtxGetId => |handle, place| put(place, given(handle)?.public_id());
+    cuCtxSynchronize_v2 => |handle| crate::semantics::stream::synchronize_context(&*given(handle)?);
     cuCtxSetLimit => set_limit;
     cuCtxGetLimit => get_limit;
-    cuCtxGetApiVersion => get_api_version;
+    cuCtxGetApiVersion => |handle, place| put(place, given(handle)?.api_version);
     cuCtxEnablePeerAccess => enable_peer_access;
     cuCtxDisablePeerAccess => disable_peer_access;
 }
@@ -105,10 +97,6 @@ fn destroy(handle: CUcontext) -> CUresult {
     Ok(())
 }
 
-fn push(handle: CUcontext) -> CUresult {
-    push_stack(context(handle.0)?)
-}
-
 /// Pops a context; an empty stack is `CUDA_ERROR_INVALID_CONTEXT`.
 fn pop(place: *mut CUcontext) -> CUresult {
     process()?;
@@ -130,34 +118,14 @@ fn get_current(place: *mut CUcontext) -> CUresult {
     put(place, CUcontext(top().map_or(0, |context| context.handle)))
 }
 
-fn get_device(place: *mut CUdevice) -> CUresult {
-    put(place, current()?.device.ordinal)
-}
-
 /// The given context, or the current one if null (`cuCtxGetDevice_v2`, `cuCtxGetApiVersion` and others).
-fn given(handle: CUcontext) -> Result<Arc<Context>, CUerror> {
+pub(crate) fn given(handle: CUcontext) -> Result<Arc<Context>, CUerror> {
     if handle.is_null() { current() } else { context(handle.0) }
-}
-
-fn get_device_of(place: *mut CUdevice, handle: CUcontext) -> CUresult {
-    put(place, given(handle)?.device.ordinal)
-}
-
-fn get_flags(place: *mut c_uint) -> CUresult {
-    put(place, current()?.flags.load(Ordering::Relaxed))
 }
 
 fn set_flags(flags: c_uint) -> CUresult {
     current()?.flags.store(check_flags(flags)?, Ordering::Relaxed);
     Ok(())
-}
-
-fn get_id(handle: CUcontext, place: *mut u64) -> CUresult {
-    put(place, given(handle)?.public_id())
-}
-
-fn synchronize_given(handle: CUcontext) -> CUresult {
-    crate::semantics::stream::synchronize_context(&*given(handle)?)
 }
 
 /// Index of a limit. "CUDA_ERROR_UNSUPPORTED_LIMIT if the limit is not supported by the active device": synchronisation
@@ -191,10 +159,6 @@ fn set_limit(limit: CUlimit, value: usize) -> CUresult {
 fn get_limit(place: *mut usize, limit: CUlimit) -> CUresult {
     let context = current()?;
     put(place, crate::object::context::limits_of(&context).get(limit_index(&context, limit)?) as usize)
-}
-
-fn get_api_version(handle: CUcontext, place: *mut c_uint) -> CUresult {
-    put(place, given(handle)?.api_version)
 }
 
 /// `CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED`, `CUDA_ERROR_INVALID_CONTEXT` for the current context itself or

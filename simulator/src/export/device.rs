@@ -1,33 +1,35 @@
 //! Devices (CUDA Driver API, "Initialization", "Version Management", "Device Management" and "Peer Context Memory Access").
 //! `object/attributes.rs` has the values of `cuDeviceGetAttribute`.
 
-use core::ffi::{c_char, c_int, c_uint};
-
-use vcuda_driver_api::prelude::*;
-
-use crate::base::ffi::{put, put_text, text};
+use crate::export::prelude::*;
 use crate::object::attributes;
 use crate::object::device::Device;
-use crate::object::process::{device, initialise, process};
+use crate::object::process::initialise;
 
 export! {
     cuInit => init;
-    cuDriverGetVersion => driver_version;
-    cuDeviceGet => get_device;
-    cuDeviceGetCount => get_count;
-    cuDeviceGetName => get_name;
-    cuDeviceGetUuid => get_uuid;
-    cuDeviceGetUuid_v2 => get_uuid;
-    cuDeviceTotalMem_v2 => total_memory;
-    cuDeviceTotalMem => total_memory_v1;
-    cuDeviceGetAttribute => get_attribute;
+    // Reports the driver's version, also before `cuInit`.
+    cuDriverGetVersion => |version| put(version, crate::object::process::cuda_version());
+    cuDeviceGet => |place, ordinal| put(place, device(ordinal)?.ordinal);
+    cuDeviceGetCount => |count| put(count, process()?.devices.len() as c_int);
+    cuDeviceGetName => |name, room, ordinal| put_text(name, room, &device(ordinal)?.config.name);
+    cuDeviceGetUuid | cuDeviceGetUuid_v2 => get_uuid;
+    cuDeviceTotalMem_v2 => |bytes, ordinal| put(bytes, device(ordinal)?.config.memory_bytes as usize);
+    // Total memory in the 32-bit form of CUDA before 3.2, at most 4 GiB - 1 (docs/hardware.md, "old interfaces": clamped).
+    cuDeviceTotalMem => |bytes, ordinal|
+        put(bytes, c_uint::try_from(device(ordinal)?.config.memory_bytes).unwrap_or(c_uint::MAX));
+    cuDeviceGetAttribute => |place, attribute, ordinal|
+        put(place, attributes::value(device(ordinal)?, attribute).ok_or(CUerror::INVALID_VALUE)?);
     cuDeviceComputeCapability => compute_capability;
-    cuDeviceGetPCIBusId => get_pci_bus_id;
+    // `domain:bus:device.function`, hexadecimal; the string has at most 13 characters with its terminator.
+    cuDeviceGetPCIBusId => |place, room, ordinal| put_text(place, room, &device(ordinal)?.config.pci_bus_id);
     cuDeviceGetByPCIBusId => get_by_pci_bus_id;
-    cuDeviceCanAccessPeer => can_access_peer;
+    // Peer access between two different GPUs: always possible; a GPU is not its own peer.
+    cuDeviceCanAccessPeer => |place, ordinal, peer|
+        put(place, c_int::from(device(ordinal)?.gpu != device(peer)?.gpu));
     cuDeviceGetP2PAttribute => get_p2p_attribute;
-    cuProfilerStart => profiler_start;
-    cuProfilerStop => profiler_start;
+    // "If profiling is already enabled, then cuProfilerStart() has no effect"; there is no profiler.
+    cuProfilerStart | cuProfilerStop => || current().map(drop);
 }
 
 /// "Currently, the Flags parameter must be 0" (`cuInit`). With `driver.looks_itself_up` it calls the `cuInit` that `dlsym`
@@ -42,23 +44,6 @@ fn init(flags: c_uint) -> CUresult {
     }
 }
 
-/// Reports the driver's version, also before `cuInit`.
-fn driver_version(version: *mut c_int) -> CUresult {
-    put(version, crate::object::process::cuda_version())
-}
-
-fn get_device(place: *mut CUdevice, ordinal: c_int) -> CUresult {
-    put(place, device(ordinal)?.ordinal)
-}
-
-fn get_count(count: *mut c_int) -> CUresult {
-    put(count, process()?.devices.len() as c_int)
-}
-
-fn get_name(name: *mut c_char, room: c_int, ordinal: CUdevice) -> CUresult {
-    put_text(name, room, &device(ordinal)?.config.name)
-}
-
 fn get_uuid(place: *mut CUuuid, ordinal: CUdevice) -> CUresult {
     let text = &device(ordinal)?.config.uuid;
     let mut bytes = [0; 16];
@@ -70,28 +55,10 @@ fn get_uuid(place: *mut CUuuid, ordinal: CUdevice) -> CUresult {
     put(place, CUuuid { bytes })
 }
 
-fn total_memory(bytes: *mut usize, ordinal: CUdevice) -> CUresult {
-    put(bytes, device(ordinal)?.config.memory_bytes as usize)
-}
-
-/// Total memory in the 32-bit form of CUDA before 3.2, at most 4 GiB - 1 (docs/hardware.md, "old interfaces": clamped).
-fn total_memory_v1(bytes: *mut c_uint, ordinal: CUdevice) -> CUresult {
-    put(bytes, c_uint::try_from(device(ordinal)?.config.memory_bytes).unwrap_or(c_uint::MAX))
-}
-
-fn get_attribute(place: *mut c_int, attribute: CUdevice_attribute, ordinal: CUdevice) -> CUresult {
-    put(place, attributes::value(device(ordinal)?, attribute).ok_or(CUerror::INVALID_VALUE)?)
-}
-
 fn compute_capability(major: *mut c_int, minor: *mut c_int, ordinal: CUdevice) -> CUresult {
     let (device_major, device_minor) = device(ordinal)?.config.capability();
     put(major, device_major as c_int)?;
     put(minor, device_minor as c_int)
-}
-
-/// `domain:bus:device.function`, hexadecimal; the string has at most 13 characters with its terminator.
-fn get_pci_bus_id(place: *mut c_char, room: c_int, ordinal: CUdevice) -> CUresult {
-    put_text(place, room, &device(ordinal)?.config.pci_bus_id)
 }
 
 /// Finds a device by PCI address; `domain:bus:device` and `bus:device.function` are accepted too, as documented.
@@ -100,11 +67,6 @@ fn get_by_pci_bus_id(place: *mut CUdevice, bus_id: *const c_char) -> CUresult {
     let wanted = wanted.ok_or(CUerror::INVALID_VALUE)?;
     let is_it = |device: &&Device| attributes::pci_address(&device.config.pci_bus_id) == Some(wanted);
     put(place, process()?.devices.iter().find(is_it).ok_or(CUerror::INVALID_DEVICE)?.ordinal)
-}
-
-/// Peer access between two different GPUs: always possible; a GPU is not its own peer.
-fn can_access_peer(place: *mut c_int, ordinal: CUdevice, peer: CUdevice) -> CUresult {
-    put(place, c_int::from(device(ordinal)?.gpu != device(peer)?.gpu))
 }
 
 /// "Returns CUDA_ERROR_INVALID_DEVICE if srcDevice or dstDevice are not valid or if they represent the same
@@ -126,9 +88,4 @@ fn get_p2p_attribute(
         _ => return Err(CUerror::INVALID_VALUE),
     };
     put(place, value)
-}
-
-/// "If profiling is already enabled, then cuProfilerStart() has no effect"; there is no profiler.
-fn profiler_start() -> CUresult {
-    crate::object::current::current().map(drop)
 }

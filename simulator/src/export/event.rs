@@ -1,29 +1,21 @@
 //! Events (CUDA Driver API, "Event Management").
 
-use vcuda_driver_api::prelude::*;
-
-use crate::base::ffi::put;
-use crate::object::current::current;
+use crate::export::prelude::*;
 use crate::object::event::{EVENTS, Event, event};
 use crate::object::graph::node::Operation;
-use crate::object::process::process;
 use crate::semantics::capture;
 use crate::semantics::effects::settle;
 use crate::semantics::event::{record, stamp};
-use crate::semantics::stream::{Null, resolve};
 
 export! {
     cuEventCreate => create;
-    cuEventRecord => record_plain::<false>;
-    cuEventRecord_ptsz => record_plain::<true>;
-    cuEventRecordWithFlags => record_with_flags::<false>;
-    cuEventRecordWithFlags_ptsz => record_with_flags::<true>;
+    cuEventRecord / cuEventRecord_ptsz => |null, event, stream|
+        record_with_flags(null, event, stream, CUevent_record_flags::DEFAULT.0);
+    cuEventRecordWithFlags / cuEventRecordWithFlags_ptsz => record_with_flags;
     cuEventQuery => query;
     cuEventSynchronize => synchronize;
-    cuEventDestroy => destroy;
-    cuEventDestroy_v2 => destroy;
-    cuEventElapsedTime => elapsed;
-    cuEventElapsedTime_v2 => elapsed;
+    cuEventDestroy | cuEventDestroy_v2 => destroy;
+    cuEventElapsedTime | cuEventElapsedTime_v2 => elapsed;
 }
 
 fn create(place: *mut CUevent, flags: c_uint) -> CUresult {
@@ -41,15 +33,11 @@ fn create(place: *mut CUevent, flags: c_uint) -> CUresult {
     put(place, CUevent(Event::create(context.unique, flags)))
 }
 
-fn record_plain<const PER_THREAD: bool>(event: CUevent, stream: CUstream) -> CUresult {
-    record_with_flags::<PER_THREAD>(event, stream, CUevent_record_flags::DEFAULT.0)
-}
-
 /// Records an event; event and stream must belong to one context. `CU_EVENT_RECORD_EXTERNAL` makes a node that records the
 /// event when the graph runs, and is only valid while capturing.
-fn record_with_flags<const PER_THREAD: bool>(handle: CUevent, stream: CUstream, flags: c_uint) -> CUresult {
+fn record_with_flags(null: Null, handle: CUevent, stream: CUstream, flags: c_uint) -> CUresult {
     let event = event(handle)?;
-    let stream = resolve(stream, Null::of(PER_THREAD))?;
+    let stream = resolve(stream, null)?;
     if event.context_unique != stream.context_unique {
         return Err(CUerror::INVALID_HANDLE);
     }
@@ -98,10 +86,8 @@ fn destroy(handle: CUevent) -> CUresult {
     EVENTS.remove(handle.0).map(drop).ok_or(CUerror::INVALID_HANDLE)
 }
 
-/// Time between two records on the GPU's clock (ms), including others' time slices.
-///
-/// # Errors
-/// `INVALID_HANDLE` for an event without timing or never recorded, `NOT_READY` for a pending one.
+/// Time between two records on the GPU's clock (ms), including others' time slices. Errors: `INVALID_HANDLE` for an
+/// event without timing or never recorded, `NOT_READY` for a pending one.
 fn elapsed(place: *mut f32, start: CUevent, end: CUevent) -> CUresult {
     let (start, end) = (event(start)?, event(end)?);
     if place.is_null() {

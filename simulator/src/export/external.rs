@@ -5,14 +5,10 @@
 //! A file's bytes are taken from the device that is current at its first import. All importers share one object of the
 //! machine.
 
-use core::ffi::{c_int, c_uint, c_void};
 use std::os::fd::IntoRawFd;
 
-use vcuda_driver_api::prelude::*;
-
-use crate::base::ffi::{get, is_possible, put};
+use crate::export::prelude::*;
 use crate::object::array::{MIPMAPS, Mipmap};
-use crate::object::current::current;
 use crate::object::external;
 use crate::object::memory::{self, Kind};
 use crate::object::sharing::Sort;

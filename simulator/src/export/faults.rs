@@ -20,10 +20,7 @@ struct Counted {
     calls: AtomicU64,
 }
 
-/// Sets the faults of the machine's configuration.
-///
-/// # Errors
-/// Fails for a configured name that is no function of this library.
+/// Sets the faults of the machine's configuration. Fails for a configured name that is no function of this library.
 pub(crate) fn arm(config: &Config) -> Result<(), MachineError> {
     let faults = &config.faults.functions;
     let is_known =

@@ -1,12 +1,9 @@
 //! Attributes of functions and kernels (CUDA Driver API, "Execution Control").
 
-use core::ffi::{c_char, c_int};
 use core::sync::atomic::Ordering;
 
-use vcuda_driver_api::prelude::*;
-
-use crate::base::ffi::put;
 use crate::base::image::KernelInfo;
+use crate::export::prelude::*;
 use crate::object::attributes::THREADS_PER_BLOCK;
 use crate::object::library::function;
 use crate::object::module::{Function, Settings};
@@ -15,17 +12,15 @@ export! {
     cuFuncGetAttribute => get_attribute;
     cuFuncSetAttribute => set_attribute;
     cuFuncSetCacheConfig => set_cache_config;
-    cuFuncGetName => get_name;
-    cuFuncLoad => load;
+    // The string lives as long as the function.
+    cuFuncGetName => |place, handle| put(place, function(handle)?.name.as_ptr());
+    cuFuncLoad => |handle| function(handle).map(drop);
 }
 
 /// Registers per thread of code without a count, which only a compiler has (docs/hardware.md, "resources of a kernel").
 pub(crate) const UNCOUNTED_REGISTERS: u32 = 32;
 
-/// An attribute's value.
-///
-/// # Errors
-/// `CUDA_ERROR_INVALID_VALUE` for an unknown attribute.
+/// An attribute's value. Error: `CUDA_ERROR_INVALID_VALUE` for an unknown attribute.
 pub(crate) fn value(
     attribute: CUfunction_attribute,
     info: &KernelInfo,
@@ -54,9 +49,6 @@ pub(crate) fn value(
 }
 
 /// Sets an attribute; most are read-only.
-///
-/// # Errors
-/// `CUDA_ERROR_INVALID_VALUE`.
 pub(crate) fn set_value(
     attribute: CUfunction_attribute,
     value: c_int,
@@ -95,13 +87,4 @@ fn set_attribute(handle: CUfunction, attribute: CUfunction_attribute, value: c_i
 fn set_cache_config(handle: CUfunction, config: CUfunc_cache) -> CUresult {
     function(handle)?;
     if config.0 > CUfunc_cache::EQUAL.0 { Err(CUerror::INVALID_VALUE) } else { Ok(()) }
-}
-
-/// The string lives as long as the function.
-fn get_name(place: *mut *const c_char, handle: CUfunction) -> CUresult {
-    put(place, function(handle)?.name.as_ptr())
-}
-
-fn load(handle: CUfunction) -> CUresult {
-    function(handle).map(drop)
 }

@@ -5,33 +5,31 @@
 //! `green_context_bytes` of its device (docs/hardware.md, "green contexts' memory"; the documentation says only that
 //! resources are provisioned). Work launched by graphs is not confined to its multiprocessors.
 
-use std::sync::Arc;
-
-use vcuda_driver_api::prelude::*;
-
-use crate::base::ffi::{is_possible, put};
+use crate::export::context::given;
+use crate::export::prelude::*;
 use crate::export::resource;
 use crate::export::stream::priority_within;
 use crate::object::context::{Context, context};
-use crate::object::current::current;
 use crate::object::green::{green, of_context};
-use crate::object::process::device;
 use crate::object::stream::NON_BLOCKING;
 use crate::semantics::event::mark;
-use crate::semantics::stream::{Null, resolve};
 
 export! {
     cuGreenCtxCreate => create;
-    cuGreenCtxDestroy => destroy;
-    cuCtxFromGreenCtx => to_context;
-    cuGreenCtxGetDevResource => get_resource;
-    cuCtxGetDevResource => get_context_resource;
+    // Destroys a green context; if its primary context was reset, also returns `CUDA_ERROR_CONTEXT_IS_DESTROYED`.
+    cuGreenCtxDestroy => crate::semantics::context::destroy_green;
+    cuCtxFromGreenCtx => |place, handle| put(place, CUcontext(green(handle)?.context.handle));
+    cuGreenCtxGetDevResource => |handle, place, kind| resource_of(&green(handle)?.context, place, kind);
+    cuCtxGetDevResource => |handle, place, kind| resource_of(&*context(handle.0)?, place, kind);
     cuGreenCtxStreamCreate => create_stream;
-    cuGreenCtxRecordEvent => record_event;
-    cuGreenCtxWaitEvent => wait_event;
-    cuCtxRecordEvent => record_context_event;
-    cuCtxWaitEvent => wait_context_event;
-    cuStreamGetGreenCtx => get_green_of_stream;
+    cuGreenCtxRecordEvent => |handle, event| record(&green(handle)?.context, event);
+    cuGreenCtxWaitEvent => |handle, event| wait(&green(handle)?.context, event);
+    // "If the context is the primary context, hEvent will capture all the activities of the primary context and its green
+    // contexts." A null context is the current one (docs/hardware.md, "events of a context").
+    cuCtxRecordEvent => |handle, event| record(&*given(handle)?, event);
+    cuCtxWaitEvent => |handle, event| wait(&*given(handle)?, event);
+    // Null for a stream of an ordinary context.
+    cuStreamGetGreenCtx => |stream, place| put(place, of_context(resolve(stream, Null::Legacy)?.context));
 }
 
 /// Creates a green context. Before CUDA 13 "CU_GREEN_CTX_DEFAULT_STREAM is required"; here it may be omitted.
@@ -53,26 +51,9 @@ fn create(
     put(place, CUgreenCtx(crate::semantics::context::create_green(device, description.sms)?))
 }
 
-/// Destroys a green context; if its primary context was reset, also returns `CUDA_ERROR_CONTEXT_IS_DESTROYED`.
-fn destroy(handle: CUgreenCtx) -> CUresult {
-    crate::semantics::context::destroy_green(handle)
-}
-
-fn to_context(place: *mut CUcontext, handle: CUgreenCtx) -> CUresult {
-    put(place, CUcontext(green(handle)?.context.handle))
-}
-
 fn resource_of(context: &Context, place: *mut CUdevResource, kind: CUdevResourceType) -> CUresult {
     let sms = context.green.as_ref().and_then(|part| part.sms);
     resource::answer(context.device, sms, place, kind)
-}
-
-fn get_resource(handle: CUgreenCtx, place: *mut CUdevResource, kind: CUdevResourceType) -> CUresult {
-    resource_of(&green(handle)?.context, place, kind)
-}
-
-fn get_context_resource(handle: CUcontext, place: *mut CUdevResource, kind: CUdevResourceType) -> CUresult {
-    resource_of(&*context(handle.0)?, place, kind)
 }
 
 /// Creates a stream; "CU_STREAM_NON_BLOCKING: this must be specified." The current context is ignored.
@@ -84,28 +65,6 @@ fn create_stream(place: *mut CUstream, handle: CUgreenCtx, flags: c_uint, priori
     }
     let stream = crate::semantics::stream::create(&green.context, flags, priority_within(priority))?;
     put(place, CUstream(stream.handle))
-}
-
-fn record_event(handle: CUgreenCtx, event: CUevent) -> CUresult {
-    record(&green(handle)?.context, event)
-}
-
-fn wait_event(handle: CUgreenCtx, event: CUevent) -> CUresult {
-    wait(&green(handle)?.context, event)
-}
-
-/// "If the context is the primary context, hEvent will capture all the activities of the primary context and its green
-/// contexts." A null context is the current one (docs/hardware.md, "events of a context").
-fn record_context_event(handle: CUcontext, event: CUevent) -> CUresult {
-    record(&*given(handle)?, event)
-}
-
-fn wait_context_event(handle: CUcontext, event: CUevent) -> CUresult {
-    wait(&*given(handle)?, event)
-}
-
-fn given(handle: CUcontext) -> Result<Arc<Context>, CUerror> {
-    if handle.is_null() { current() } else { context(handle.0) }
 }
 
 /// "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED if the specified context has a stream in the capture mode"; an event of
@@ -123,10 +82,4 @@ fn wait(context: &Context, event: CUevent) -> CUresult {
     let event = crate::object::event::event(event)?;
     crate::semantics::capture::reject_if_context_captures(context)?;
     crate::semantics::stream::hold_up_all(context, &event)
-}
-
-/// The green context of a stream; null for one of an ordinary context.
-fn get_green_of_stream(stream: CUstream, place: *mut CUgreenCtx) -> CUresult {
-    let stream = resolve(stream, Null::Legacy)?;
-    put(place, of_context(stream.context))
 }

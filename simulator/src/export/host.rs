@@ -1,25 +1,18 @@
 //! Page-locked host memory (CUDA Driver API, "Memory Management": `cuMemHostAlloc`, `cuMemHostRegister` and relatives).
 //! With unified addressing its device address is its host address.
 
-use core::ffi::{c_uint, c_void};
-
-use vcuda_driver_api::prelude::*;
-
-use crate::base::ffi::put;
-use crate::object::current::current;
+use crate::export::prelude::*;
 use crate::object::host::{map, unmap};
 use crate::object::memory::{self, Kind};
-use crate::object::process::process;
 use crate::semantics::memory::wait_for_owner;
 
 export! {
-    cuMemAllocHost_v2 => alloc_plain;
+    cuMemAllocHost_v2 => |place, bytes| alloc(place, bytes, 0);
     cuMemHostAlloc => alloc;
     cuMemFreeHost => free;
     cuMemHostGetDevicePointer_v2 => get_device_pointer;
     cuMemHostGetFlags => get_flags;
-    cuMemHostRegister => register;
-    cuMemHostRegister_v2 => register;
+    cuMemHostRegister | cuMemHostRegister_v2 => register;
     cuMemHostUnregister => unregister;
 }
 
@@ -31,10 +24,6 @@ const REGISTER_FLAGS: c_uint = CU_MEMHOSTREGISTER_PORTABLE
     | CU_MEMHOSTREGISTER_DEVICEMAP
     | CU_MEMHOSTREGISTER_IOMEMORY
     | CU_MEMHOSTREGISTER_READ_ONLY;
-
-fn alloc_plain(place: *mut *mut c_void, bytes: usize) -> CUresult {
-    alloc(place, bytes, 0)
-}
 
 fn alloc(place: *mut *mut c_void, bytes: usize, flags: c_uint) -> CUresult {
     let context = current()?;

@@ -1,21 +1,14 @@
 //! Memory of `cuMemAlloc` for other processes (CUDA Driver API, "Memory Management": `cuIpc*MemHandle`).
 
-use core::ffi::{c_char, c_uint};
-
-use vcuda_driver_api::prelude::*;
-
-use crate::base::ffi::{is_possible, put};
-use crate::object::current::current;
+use crate::export::prelude::*;
 use crate::object::ipc::{Handle, close_one, open};
 use crate::object::memory::{self, Kind};
-use crate::object::process::process;
 use crate::object::sharing::Sort;
 use crate::semantics::memory::share;
 
 export! {
     cuIpcGetMemHandle => get_handle;
-    cuIpcOpenMemHandle => open_handle;
-    cuIpcOpenMemHandle_v2 => open_handle;
+    cuIpcOpenMemHandle | cuIpcOpenMemHandle_v2 => open_handle;
     cuIpcCloseMemHandle => close_handle;
 }
 

@@ -2,64 +2,41 @@
 
 use std::sync::Arc;
 
-use vcuda_driver_api::prelude::*;
-
-use crate::base::ffi::{get, get_array};
+use crate::export::prelude::*;
 use crate::object::arguments::Given;
 use crate::object::kernel::Shape;
 use crate::object::stream::{Role, Stream};
 use crate::semantics::event::mark;
 use crate::semantics::launch::launch;
 use crate::semantics::ordering;
-use crate::semantics::stream::{Null, resolve};
 
 export! {
-    cuLaunchKernel => kernel::<false>;
-    cuLaunchKernel_ptsz => kernel::<true>;
-    cuLaunchKernelEx => kernel_ex::<false>;
-    cuLaunchKernelEx_ptsz => kernel_ex::<true>;
-    cuLaunchCooperativeKernel => cooperative::<false>;
-    cuLaunchCooperativeKernel_ptsz => cooperative::<true>;
+    cuLaunchKernel / cuLaunchKernel_ptsz =>
+        |null, function, gx, gy, gz, bx, by, bz, shared, stream, parameters, extra| {
+            let shape = Shape { grid: [gx, gy, gz], block: [bx, by, bz], shared };
+            kernel(null, stream, function, shape, Given::read(parameters, extra), false)
+        };
+    cuLaunchKernelEx / cuLaunchKernelEx_ptsz => kernel_ex;
+    // The parameters of a cooperative kernel are an array of pointers.
+    cuLaunchCooperativeKernel / cuLaunchCooperativeKernel_ptsz =>
+        |null, function, gx, gy, gz, bx, by, bz, shared, stream, parameters| {
+            let shape = Shape { grid: [gx, gy, gz], block: [bx, by, bz], shared };
+            kernel(null, stream, function, shape, Given::read(parameters, core::ptr::null_mut()), true)
+        };
     cuLaunchCooperativeKernelMultiDevice => cooperative_on_several;
 }
 
-#[expect(clippy::too_many_arguments, reason = "the API's prototype")]
 #[inline]
-fn kernel<const PER_THREAD: bool>(
-    function: CUfunction,
-    grid_x: c_uint,
-    grid_y: c_uint,
-    grid_z: c_uint,
-    block_x: c_uint,
-    block_y: c_uint,
-    block_z: c_uint,
-    shared: c_uint,
+fn kernel(
+    null: Null,
     stream: CUstream,
-    parameters: *mut *mut c_void,
-    extra: *mut *mut c_void,
-) -> CUresult {
-    let stream = resolve(stream, Null::of(PER_THREAD))?;
-    let shape = Shape { grid: [grid_x, grid_y, grid_z], block: [block_x, block_y, block_z], shared };
-    launch(&stream, function.0, shape, Given::read(parameters, extra)?, false)
-}
-
-/// Cooperative launch, whose kernel parameters are an array of pointers.
-#[expect(clippy::too_many_arguments, reason = "the API's prototype")]
-fn cooperative<const PER_THREAD: bool>(
     function: CUfunction,
-    grid_x: c_uint,
-    grid_y: c_uint,
-    grid_z: c_uint,
-    block_x: c_uint,
-    block_y: c_uint,
-    block_z: c_uint,
-    shared: c_uint,
-    stream: CUstream,
-    parameters: *mut *mut c_void,
+    shape: Shape,
+    given: Result<Given, CUerror>,
+    is_cooperative: bool,
 ) -> CUresult {
-    let stream = resolve(stream, Null::of(PER_THREAD))?;
-    let shape = Shape { grid: [grid_x, grid_y, grid_z], block: [block_x, block_y, block_z], shared };
-    launch(&stream, function.0, shape, Given::read(parameters, core::ptr::null_mut())?, true)
+    let stream = resolve(stream, null)?;
+    launch(&stream, function.0, shape, given?, is_cooperative)
 }
 
 /// The modelled attributes of a launch.
@@ -70,10 +47,8 @@ struct Asked {
     events: Vec<Arc<crate::object::event::Event>>,
 }
 
-/// Reads the attributes. Known attributes without an effect here are accepted.
-///
-/// # Errors
-/// `INVALID_VALUE` for an unknown attribute; `NOT_SUPPORTED` for a device-updatable node.
+/// Reads the attributes. Known attributes without an effect here are accepted. Errors: `INVALID_VALUE` for an unknown
+/// attribute; `NOT_SUPPORTED` for a device-updatable node.
 fn read_attributes(config: &CUlaunchConfig) -> Result<Asked, CUerror> {
     /// The last known `CU_LAUNCH_ATTRIBUTE_*` (CUDA 13).
     const LAST: u32 = CUlaunchAttributeID::SHARED_MEMORY_MODE.0;
@@ -102,14 +77,15 @@ fn read_attributes(config: &CUlaunchConfig) -> Result<Asked, CUerror> {
     Ok(asked)
 }
 
-fn kernel_ex<const PER_THREAD: bool>(
+fn kernel_ex(
+    null: Null,
     config: *const CUlaunchConfig,
     function: CUfunction,
     parameters: *mut *mut c_void,
     extra: *mut *mut c_void,
 ) -> CUresult {
     let config = get(config)?;
-    let stream = resolve(config.hStream, Null::of(PER_THREAD))?;
+    let stream = resolve(config.hStream, null)?;
     let shape = Shape {
         grid: [config.gridDimX, config.gridDimY, config.gridDimZ],
         block: [config.blockDimX, config.blockDimY, config.blockDimZ],
@@ -125,12 +101,10 @@ fn kernel_ex<const PER_THREAD: bool>(
     Ok(())
 }
 
-/// Launches one kernel on each of several devices, in streams of the caller. By default each waits for earlier work of all
-/// the streams, and later work in each stream waits for all the kernels.
-///
-/// # Errors
-/// Beside those of a launch: `INVALID_VALUE` for unknown flags, no device, a default stream, sizes that
-/// differ, or two entries on one device; `NOT_SUPPORTED` in a capture (docs/hardware.md, "states of a capture").
+/// Launches one kernel on each of several devices, in streams of the caller. By default each waits for earlier work of
+/// all the streams, and later work in each stream waits for all the kernels. Errors: beside those of a launch:
+/// `INVALID_VALUE` for unknown flags, no device, a default stream, sizes that differ, or two entries on one device;
+/// `NOT_SUPPORTED` in a capture (docs/hardware.md, "states of a capture").
 fn cooperative_on_several(list: *mut CUDA_LAUNCH_PARAMS, count: c_uint, flags: c_uint) -> CUresult {
     const NO_PRE: c_uint = CUDA_COOPERATIVE_LAUNCH_MULTI_DEVICE_NO_PRE_LAUNCH_SYNC;
     const NO_POST: c_uint = CUDA_COOPERATIVE_LAUNCH_MULTI_DEVICE_NO_POST_LAUNCH_SYNC;

@@ -3,23 +3,22 @@
 use std::collections::HashMap;
 
 use parking_lot::Mutex;
-use vcuda_driver_api::prelude::*;
 
+use crate::export::prelude::*;
 use crate::object::arguments::Given;
 use crate::object::kernel::Shape;
 use crate::object::library::function;
 use crate::semantics::launch::launch;
-use crate::semantics::stream::{Null, resolve};
 
 export! {
     cuFuncSetBlockShape => set_block_shape;
-    cuFuncSetSharedSize => set_shared_size;
+    cuFuncSetSharedSize => |function, bytes| with_state(function, |state| state.shared = bytes);
     cuParamSetSize => set_size;
-    cuParamSeti => set_integer;
-    cuParamSetf => set_float;
+    cuParamSeti => |function, offset, value| set_bytes(function, offset, &value.to_ne_bytes());
+    cuParamSetf => |function, offset, value| set_bytes(function, offset, &value.to_ne_bytes());
     cuParamSetv => set_vector;
-    cuLaunch => launch_one;
-    cuLaunchGrid => launch_grid;
+    cuLaunch => |function| launch_grid_in(function, 1, 1, CUstream::NULL);
+    cuLaunchGrid => |function, width, height| launch_grid_in(function, width, height, CUstream::NULL);
     cuLaunchGridAsync => launch_grid_in;
 }
 
@@ -52,10 +51,6 @@ fn set_block_shape(function: CUfunction, x: c_int, y: c_int, z: c_int) -> CUresu
     with_state(function, |state| state.block = block)
 }
 
-fn set_shared_size(function: CUfunction, bytes: c_uint) -> CUresult {
-    with_state(function, |state| state.shared = bytes)
-}
-
 fn set_size(function: CUfunction, bytes: c_uint) -> CUresult {
     let bytes = usize::try_from(bytes).ok().filter(|bytes| *bytes <= LIMIT).ok_or(CUerror::INVALID_VALUE)?;
     with_state(function, |state| state.arguments.resize(bytes, 0))
@@ -72,25 +67,9 @@ fn set_bytes(function: CUfunction, offset: c_int, bytes: &[u8]) -> CUresult {
     })
 }
 
-fn set_integer(function: CUfunction, offset: c_int, value: c_uint) -> CUresult {
-    set_bytes(function, offset, &value.to_ne_bytes())
-}
-
-fn set_float(function: CUfunction, offset: c_int, value: f32) -> CUresult {
-    set_bytes(function, offset, &value.to_ne_bytes())
-}
-
 fn set_vector(function: CUfunction, offset: c_int, from: *mut c_void, bytes: c_uint) -> CUresult {
     let bytes = crate::base::ffi::get_array(from.cast::<u8>().cast_const(), bytes as usize)?;
     set_bytes(function, offset, &bytes)
-}
-
-fn launch_one(function: CUfunction) -> CUresult {
-    launch_grid(function, 1, 1)
-}
-
-fn launch_grid(function: CUfunction, width: c_int, height: c_int) -> CUresult {
-    launch_grid_in(function, width, height, CUstream::NULL)
 }
 
 /// Launches a grid. A block shape that was never set is zero, and refused (docs/hardware.md, "old interfaces":

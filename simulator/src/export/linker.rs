@@ -1,29 +1,23 @@
 //! Linker (CUDA Driver API, "Module Management": `cuLink*`) without a compiler: the result is the last readable input.
 
-use core::ffi::{c_char, c_uint, c_void};
-
 use parking_lot::Mutex;
-use vcuda_driver_api::prelude::*;
 
-use crate::base::ffi::{get_array, put, put_if_wanted, text};
 use crate::base::image::Image;
 use crate::base::table::{Kind, Table};
-use crate::object::current::current;
+use crate::export::prelude::*;
 
 export! {
-    cuLinkCreate => create;
-    cuLinkCreate_v2 => create;
-    cuLinkAddData => add_data;
-    cuLinkAddData_v2 => add_data;
-    cuLinkAddFile => add_file;
-    cuLinkAddFile_v2 => add_file;
+    cuLinkCreate | cuLinkCreate_v2 => create;
+    // Adds an input, checked at once: `CUDA_ERROR_INVALID_PTX` and `CUDA_ERROR_INVALID_IMAGE`, as documented.
+    cuLinkAddData | cuLinkAddData_v2 => |state, _kind, data, size, _name, _count, _options, _values|
+        add(state, get_array(data.cast::<u8>().cast_const(), size)?);
+    cuLinkAddFile | cuLinkAddFile_v2 => add_file;
     cuLinkComplete => complete;
     cuLinkDestroy => destroy;
 }
 
 static LINKS: Table<Mutex<Link>> = Table::new(Kind::Link);
 
-/// A pending link.
 #[derive(Debug, Default)]
 struct Link {
     /// The resulting image; "the memory is owned by the CUlinkState".
@@ -35,9 +29,7 @@ const SIZE_OPTIONS: [CUjit_option; 2] =
     [CUjit_option::INFO_LOG_BUFFER_SIZE_BYTES, CUjit_option::ERROR_LOG_BUFFER_SIZE_BYTES];
 const LOG_OPTIONS: [CUjit_option; 2] = [CUjit_option::INFO_LOG_BUFFER, CUjit_option::ERROR_LOG_BUFFER];
 
-/// Writes the results of options; logs are empty ("on output, the amount of log filled").
-///
-/// # Errors
+/// Writes the results of options; logs are empty ("on output, the amount of log filled"). Error:
 /// `CUDA_ERROR_INVALID_VALUE` for a null list of a count above zero.
 pub(crate) fn answer_options(
     count: c_uint,
@@ -74,21 +66,6 @@ fn create(
     put(place, CUlinkState(LINKS.insert(Mutex::default())))
 }
 
-/// Adds an input, checked at once: `CUDA_ERROR_INVALID_PTX` and `CUDA_ERROR_INVALID_IMAGE`, as documented.
-#[expect(clippy::too_many_arguments, reason = "the API's prototype")]
-fn add_data(
-    state: CUlinkState,
-    _kind: CUjitInputType,
-    data: *mut c_void,
-    size: usize,
-    _name: *const c_char,
-    _count: c_uint,
-    _options: *mut CUjit_option,
-    _values: *mut *mut c_void,
-) -> CUresult {
-    add(state, get_array(data.cast::<u8>().cast_const(), size)?)
-}
-
 fn add_file(
     state: CUlinkState,
     _kind: CUjitInputType,
@@ -103,7 +80,7 @@ fn add_file(
 }
 
 fn add(state: CUlinkState, image: Vec<u8>) -> CUresult {
-    crate::object::process::process()?;
+    process()?;
     let link = LINKS.get(state.0).ok_or(CUerror::INVALID_HANDLE)?;
     let parsed = Image::parse(&image)?;
     let mut link = link.lock();
@@ -117,7 +94,7 @@ fn add(state: CUlinkState, image: Vec<u8>) -> CUresult {
 }
 
 fn complete(state: CUlinkState, place: *mut *mut c_void, size: *mut usize) -> CUresult {
-    crate::object::process::process()?;
+    process()?;
     let link = LINKS.get(state.0).ok_or(CUerror::INVALID_HANDLE)?;
     let link = link.lock();
     if link.output.is_empty() {
@@ -128,6 +105,6 @@ fn complete(state: CUlinkState, place: *mut *mut c_void, size: *mut usize) -> CU
 }
 
 fn destroy(state: CUlinkState) -> CUresult {
-    crate::object::process::process()?;
+    process()?;
     LINKS.remove(state.0).map(drop).ok_or(CUerror::INVALID_HANDLE)
 }

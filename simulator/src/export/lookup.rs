@@ -3,16 +3,14 @@
 //! The symbol for a name, a version and a flag comes from driver-api's table, derived from driver 550. Works before
 //! `cuInit`.
 
-use core::ffi::{c_char, c_int, c_uint, c_void};
 use std::collections::HashMap;
 use std::sync::Once;
 
 use once_cell::sync::OnceCell;
 use vcuda_driver_api::lookup::{Answer, symbol_for};
-use vcuda_driver_api::prelude::*;
 
-use crate::base::ffi::{get, put, put_if_wanted, text};
 use crate::export::Export;
+use crate::export::prelude::*;
 
 export! {
     cuGetProcAddress => get_proc_address_v1;
@@ -20,52 +18,21 @@ export! {
     cuGetExportTable => get_export_table;
 }
 
+macro_rules! tables {
+    ($($module:ident)*; graph::{$($part:ident)*}) => {
+        [$(crate::export::$module::EXPORTS,)* $(crate::export::graph::$part::EXPORTS),*]
+    };
+}
+
 /// All exports of this library, by module.
 pub(crate) fn exports() -> impl Iterator<Item = &'static Export> {
-    [
-        EXPORTS,
-        crate::export::array::EXPORTS,
-        crate::export::batch::EXPORTS,
-        crate::export::context::EXPORTS,
-        crate::export::copy::EXPORTS,
-        crate::export::copy_shapes::EXPORTS,
-        crate::export::device::EXPORTS,
-        crate::export::errors::EXPORTS,
-        crate::export::function::EXPORTS,
-        crate::export::graph::memory::EXPORTS,
-        crate::export::green::EXPORTS,
-        crate::export::host::EXPORTS,
-        crate::export::external::EXPORTS,
-        crate::export::ipc::EXPORTS,
-        crate::export::library::EXPORTS,
-        crate::export::linker::EXPORTS,
-        crate::export::memory::EXPORTS,
-        crate::export::module::EXPORTS,
-        crate::export::multicast::EXPORTS,
-        crate::export::occupancy::EXPORTS,
-        crate::export::pointer::EXPORTS,
-        crate::export::pool::EXPORTS,
-        crate::export::pool_share::EXPORTS,
-        crate::export::primary::EXPORTS,
-        crate::export::resource::EXPORTS,
-        crate::export::set::EXPORTS,
-        crate::export::sparse::EXPORTS,
-        crate::export::vmm::EXPORTS,
-        crate::export::unsupported::EXPORTS,
-        crate::export::capture::EXPORTS,
-        crate::export::checkpoint::EXPORTS,
-        crate::export::event::EXPORTS,
-        crate::export::graph::add::EXPORTS,
-        crate::export::graph::edges::EXPORTS,
-        crate::export::graph::executable::EXPORTS,
-        crate::export::graph::whole::EXPORTS,
-        crate::export::graph::node::EXPORTS,
-        crate::export::host_function::EXPORTS,
-        crate::export::launch::EXPORTS,
-        crate::export::launch_old::EXPORTS,
-        crate::export::stream::EXPORTS,
-        crate::export::stream_memory::EXPORTS,
-    ]
+    tables! {
+        array batch capture checkpoint context copy copy_shapes device errors event external
+        function green host host_function ipc launch launch_old library linker lookup memory
+        module multicast occupancy pointer pool pool_share primary resource set sparse stream
+        stream_memory unsupported vmm;
+        graph::{add edges executable memory node whole}
+    }
     .into_iter()
     .flatten()
 }
@@ -130,9 +97,7 @@ fn get_proc_address(
 }
 
 /// The `cuInit` that WSL2's library would call: found by the process's `dlsym` on a handle of the driver's library
-/// (HAMi-core issue 326). `None` if the profile's driver does not do that, or finds itself.
-///
-/// # Errors
+/// (HAMi-core issue 326). `None` if the profile's driver does not do that, or finds itself. Error:
 /// `CUDA_ERROR_SYSTEM_NOT_READY` if the machine's directory cannot be used (docs/hardware.md, "start of the driver").
 pub(crate) fn own_init() -> Result<Option<Init>, CUerror> {
     // A forked child is refused before it touches anything that its parent may have been changing.

@@ -1,28 +1,23 @@
 //! Device memory (CUDA Driver API, "Memory Management"): allocation, release, and its amount.
 
-use core::ffi::c_uint;
-
-use vcuda_driver_api::prelude::*;
-
-use crate::base::ffi::{is_possible, put, put_if_wanted};
+use crate::export::prelude::*;
 use crate::object::attributes::PITCH_ALIGNMENT;
-use crate::object::current::current;
 use crate::object::memory::{self, Kind};
-use crate::object::process::process;
 use crate::semantics::memory::wait_for_owner;
 
 export! {
     cuMemAlloc_v2 => alloc;
-    cuMemAlloc => alloc_v1;
+    // Memory lies above the 32-bit addresses of CUDA before 3.2 (docs/hardware.md, "old interfaces").
+    cuMemAlloc => |_, _| current().and(Err(CUerror::OUT_OF_MEMORY));
     cuMemAllocPitch_v2 => alloc_pitch;
-    cuMemAllocPitch => alloc_pitch_v1;
+    cuMemAllocPitch => |_, _, _, _, _| current().and(Err(CUerror::OUT_OF_MEMORY));
     cuMemAllocManaged => alloc_managed;
     cuMemFree_v2 => free;
-    cuMemFree => free_v1;
+    cuMemFree => |address| free(CUdeviceptr::from(address));
     cuMemGetInfo_v2 => get_info;
     cuMemGetInfo => get_info_v1;
     cuMemGetAddressRange_v2 => get_address_range;
-    cuMemGetAddressRange => get_address_range_v1;
+    cuMemGetAddressRange => |_, _, _| current().and(Err(CUerror::NOT_FOUND));
 }
 
 /// `CU_MEM_ATTACH_GLOBAL`, `CU_MEM_ATTACH_HOST`.
@@ -36,13 +31,6 @@ fn alloc(place: *mut CUdeviceptr, bytes: usize) -> CUresult {
     }
     crate::semantics::capture::reject_unsafe_call()?;
     put(place, memory::allocate(bytes as u64, Kind::Device, context.device, Some(&context))?)
-}
-
-/// Allocates for CUDA before 3.2, whose addresses have 32 bits: fails, as memory lies above them (docs/hardware.md, "old
-/// interfaces").
-fn alloc_v1(_place: *mut CUdeviceptr_v1, _bytes: c_uint) -> CUresult {
-    current()?;
-    Err(CUerror::OUT_OF_MEMORY)
 }
 
 /// Allocates rows padded to the texture alignment; "ElementSizeBytes may be 4, 8, or 16".
@@ -68,17 +56,6 @@ fn alloc_pitch(
     let address = memory::allocate(bytes as u64, Kind::Device, context.device, Some(&context))?;
     put(pitch, row)?;
     put(place, address)
-}
-
-fn alloc_pitch_v1(
-    _place: *mut CUdeviceptr_v1,
-    _pitch: *mut c_uint,
-    _width: c_uint,
-    _height: c_uint,
-    _element: c_uint,
-) -> CUresult {
-    current()?;
-    Err(CUerror::OUT_OF_MEMORY)
 }
 
 /// Allocates managed memory, charged in full on the current device (docs/hardware.md, "managed memory": a real driver
@@ -128,10 +105,6 @@ fn free(address: CUdeviceptr) -> CUresult {
     }
 }
 
-fn free_v1(address: CUdeviceptr_v1) -> CUresult {
-    free(CUdeviceptr::from(address))
-}
-
 /// Free and total memory of the current context's device, with other processes' use counted.
 fn get_info(free: *mut usize, total: *mut usize) -> CUresult {
     let context = current()?;
@@ -156,13 +129,4 @@ fn get_address_range(base: *mut CUdeviceptr, bytes: *mut usize, address: CUdevic
     put_if_wanted(base, allocation.base);
     put_if_wanted(bytes, allocation.bytes as usize);
     Ok(())
-}
-
-fn get_address_range_v1(
-    _base: *mut CUdeviceptr_v1,
-    _bytes: *mut c_uint,
-    _address: CUdeviceptr_v1,
-) -> CUresult {
-    current()?;
-    Err(CUerror::NOT_FOUND)
 }

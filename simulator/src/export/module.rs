@@ -1,20 +1,16 @@
 //! Modules (CUDA Driver API, "Module Management").
 
-use core::ffi::{c_char, c_uint, c_void};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use vcuda_driver_api::prelude::*;
-
-use crate::base::ffi::{is_possible, put, put_if_wanted, text};
 use crate::base::image::Image;
-use crate::object::current::current;
+use crate::export::prelude::*;
 use crate::object::module::{Module, module};
 
 export! {
-    cuModuleLoad => load;
+    cuModuleLoad => |place, name| load_image(place, || read_file(name));
     cuModuleLoadData => load_data;
     cuModuleLoadDataEx => load_data_ex;
     cuModuleLoadFatBinary => load_data;
@@ -23,10 +19,7 @@ export! {
     cuModuleGetGlobal_v2 => get_global;
 }
 
-/// Reads an image from a file.
-///
-/// # Errors
-/// `CUDA_ERROR_FILE_NOT_FOUND`, and those of [`Image::parse`].
+/// Reads an image from a file. Error: `CUDA_ERROR_FILE_NOT_FOUND`, and those of [`Image::parse`].
 pub(crate) fn read_file(name: *const c_char) -> Result<Image, CUerror> {
     let path = Path::new(OsStr::from_bytes(text(name)?.to_bytes()));
     Image::parse(&std::fs::read(path).map_err(|_| CUerror::FILE_NOT_FOUND)?)
@@ -39,10 +32,6 @@ fn load_image(place: *mut CUmodule, image: impl FnOnce() -> Result<Image, CUerro
         return Err(CUerror::INVALID_VALUE);
     }
     put(place, CUmodule(Module::load(Arc::new(image()?), &context)?.handle))
-}
-
-fn load(place: *mut CUmodule, name: *const c_char) -> CUresult {
-    load_image(place, || read_file(name))
 }
 
 fn load_data(place: *mut CUmodule, image: *const c_void) -> CUresult {

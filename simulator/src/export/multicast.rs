@@ -7,18 +7,16 @@
 
 use std::sync::Arc;
 
-use vcuda_driver_api::prelude::*;
-
-use crate::base::ffi::{get, is_possible, put};
+use crate::export::prelude::*;
 use crate::object::memory::{self, Kind};
 use crate::object::multicast::Team;
-use crate::object::process::{device, process};
 use crate::object::vmm::{GRANULARITY, Hold, Physical, mapping, physical};
 
 export! {
     cuMulticastCreate => create;
     cuMulticastAddDevice => add_device;
-    cuMulticastBindMem => bind_memory_v1;
+    cuMulticastBindMem => |handle, offset, memory, at, bytes, flags|
+        bind_memory(handle, physical(memory)?.device.ordinal, offset, memory, at, bytes, flags);
     cuMulticastBindMem_v2 => bind_memory;
     cuMulticastBindAddr => bind_address_v1;
     cuMulticastBindAddr_v2 => bind_address;
@@ -26,7 +24,6 @@ export! {
     cuMulticastGetGranularity => get_granularity;
 }
 
-/// The multicast object of a handle.
 fn object(handle: CUmemGenericAllocationHandle) -> Result<Arc<Physical>, CUerror> {
     let object = physical(handle)?;
     object.team.is_some().then_some(object).ok_or(CUerror::INVALID_VALUE)
@@ -36,11 +33,8 @@ fn team(object: &Physical) -> Result<&Team, CUerror> {
     object.team.as_ref().ok_or(CUerror::INVALID_VALUE)
 }
 
-/// "size must be a multiple of" the minimum granularity; flags are for the future.
-///
-/// # Errors
-/// `CUDA_ERROR_INVALID_VALUE`; `CUDA_ERROR_NOT_SUPPORTED` without a capable visible device, and for handles for other
-/// processes.
+/// "size must be a multiple of" the minimum granularity; flags are for the future. Errors: `CUDA_ERROR_INVALID_VALUE`;
+/// `CUDA_ERROR_NOT_SUPPORTED` without a capable visible device, and for handles for other processes.
 fn check(properties: &CUmulticastObjectProp) -> CUresult {
     let known = CUmemAllocationHandleType::POSIX_FILE_DESCRIPTOR.0 | CUmemAllocationHandleType::FABRIC.0;
     if properties.numDevices == 0
@@ -83,7 +77,6 @@ fn is_aligned(values: &[u64]) -> bool {
     values.iter().all(|value| value.is_multiple_of(GRANULARITY))
 }
 
-/// Binds memory of a device.
 fn bind(object: &Physical, ordinal: i32, offset: usize, bytes: usize, hold: Option<Hold>) -> CUresult {
     let (offset, bytes) = (offset as u64, bytes as u64);
     let end = offset.checked_add(bytes).ok_or(CUerror::INVALID_VALUE)?;
@@ -91,18 +84,6 @@ fn bind(object: &Physical, ordinal: i32, offset: usize, bytes: usize, hold: Opti
         return Err(CUerror::INVALID_VALUE);
     }
     team(object)?.bind(ordinal, offset, bytes, hold)
-}
-
-fn bind_memory_v1(
-    handle: CUmemGenericAllocationHandle,
-    offset: usize,
-    memory: CUmemGenericAllocationHandle,
-    memory_offset: usize,
-    bytes: usize,
-    flags: u64,
-) -> CUresult {
-    let ordinal = physical(memory)?.device.ordinal;
-    bind_memory(handle, ordinal, offset, memory, memory_offset, bytes, flags)
 }
 
 /// Binds memory. "The memory allocation must have been created on one of the devices that was added"; here on the named

@@ -1,12 +1,8 @@
 //! Occupancy (CUDA Driver API, "Occupancy"): blocks per multiprocessor by threads, registers, shared memory
 //! and the number of blocks, as the CUDA C++ Programming Guide ("Hardware Multithreading") describes it.
 
-use core::ffi::{c_int, c_uint};
-
-use vcuda_driver_api::prelude::*;
-
-use crate::base::ffi::put;
 use crate::export::function::UNCOUNTED_REGISTERS;
+use crate::export::prelude::*;
 use crate::object::attributes::{
     BLOCKS_PER_MULTIPROCESSOR, REGISTERS, SHARED_PER_MULTIPROCESSOR, SHARED_RESERVED,
     THREADS_PER_MULTIPROCESSOR,
@@ -17,7 +13,8 @@ use crate::object::module::Function;
 export! {
     cuOccupancyMaxActiveBlocksPerMultiprocessor => max_active_blocks;
     cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags => max_active_blocks_with_flags;
-    cuOccupancyMaxPotentialBlockSize => max_potential_block_size;
+    cuOccupancyMaxPotentialBlockSize => |grid, block, function, shared_of, shared, limit|
+        max_potential_block_size_with_flags(grid, block, function, shared_of, shared, limit, 0);
     cuOccupancyMaxPotentialBlockSizeWithFlags => max_potential_block_size_with_flags;
 }
 
@@ -69,17 +66,6 @@ fn max_active_blocks_with_flags(
         return Err(CUerror::INVALID_VALUE);
     }
     max_active_blocks(place, handle, block_size, dynamic_shared)
-}
-
-fn max_potential_block_size(
-    grid_size: *mut c_int,
-    block_size: *mut c_int,
-    handle: CUfunction,
-    shared_of: CUoccupancyB2DSize,
-    dynamic_shared: usize,
-    limit: c_int,
-) -> CUresult {
-    max_potential_block_size_with_flags(grid_size, block_size, handle, shared_of, dynamic_shared, limit, 0)
 }
 
 /// The block size with the most resident threads; the largest of equal ones.

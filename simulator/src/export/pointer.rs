@@ -1,13 +1,9 @@
 //! Attributes of addresses (CUDA Driver API, "Unified Addressing").
 
-use core::ffi::{c_int, c_uint, c_void};
 use core::sync::atomic::Ordering;
 
-use vcuda_driver_api::prelude::*;
-
-use crate::base::ffi::{get, get_array, put};
+use crate::export::prelude::*;
 use crate::object::memory::{self, Allocation, Kind};
-use crate::object::process::process;
 
 export! {
     cuPointerGetAttribute => get_attribute;

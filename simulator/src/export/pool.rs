@@ -1,29 +1,20 @@
 //! Stream-ordered allocator.
 
-use core::ffi::{c_int, c_uint, c_void};
 use core::sync::atomic::Ordering;
 use std::sync::Arc;
 
-use vcuda_driver_api::prelude::*;
-
-use crate::base::ffi::{get, get_array, is_possible, put};
+use crate::export::prelude::*;
 use crate::export::vmm::only_descriptors;
-use crate::object::current::current;
 use crate::object::device::Device;
 use crate::object::graph_memory::GraphBlock;
 use crate::object::memory::{self, Kind, READ_WRITE};
 use crate::object::pool::{POOLS, Pool, current_pool, default_pool, pool};
-use crate::object::process::device;
-use crate::semantics::stream::{Null, resolve};
 use crate::semantics::work::Work;
 
 export! {
-    cuMemAllocAsync => alloc_async::<false>;
-    cuMemAllocAsync_ptsz => alloc_async::<true>;
-    cuMemAllocFromPoolAsync => alloc_from_pool_async::<false>;
-    cuMemAllocFromPoolAsync_ptsz => alloc_from_pool_async::<true>;
-    cuMemFreeAsync => free_async::<false>;
-    cuMemFreeAsync_ptsz => free_async::<true>;
+    cuMemAllocAsync / cuMemAllocAsync_ptsz => alloc_async;
+    cuMemAllocFromPoolAsync / cuMemAllocFromPoolAsync_ptsz => alloc_from_pool_async;
+    cuMemFreeAsync / cuMemFreeAsync_ptsz => free_async;
     cuMemPoolCreate => create;
     cuMemPoolDestroy => destroy;
     cuMemPoolTrimTo => trim_to;
@@ -31,25 +22,26 @@ export! {
     cuMemPoolGetAttribute => get_attribute;
     cuMemPoolSetAccess => set_access;
     cuMemPoolGetAccess => get_access;
-    cuDeviceGetDefaultMemPool => get_default;
-    cuDeviceGetMemPool => get_current;
+    cuDeviceGetDefaultMemPool => |place, ordinal| put(place, CUmemoryPool(default_pool(ordinal)?.handle));
+    cuDeviceGetMemPool => |place, ordinal| put(place, CUmemoryPool(current_pool(ordinal)?.handle));
     cuDeviceSetMemPool => set_current;
 }
 
 /// Allocates from the current pool of the stream's device.
-fn alloc_async<const PER_THREAD: bool>(place: *mut CUdeviceptr, bytes: usize, stream: CUstream) -> CUresult {
-    let stream = resolve(stream, Null::of(PER_THREAD))?;
+fn alloc_async(null: Null, place: *mut CUdeviceptr, bytes: usize, stream: CUstream) -> CUresult {
+    let stream = resolve(stream, null)?;
     allocate(place, bytes, &current_pool(stream.ordinal)?, &stream)
 }
 
 /// Allocates from a pool, whose device may differ from the stream's.
-fn alloc_from_pool_async<const PER_THREAD: bool>(
+fn alloc_from_pool_async(
+    null: Null,
     place: *mut CUdeviceptr,
     bytes: usize,
     from: CUmemoryPool,
     stream: CUstream,
 ) -> CUresult {
-    let stream = resolve(stream, Null::of(PER_THREAD))?;
+    let stream = resolve(stream, null)?;
     allocate(place, bytes, &pool(from)?, &stream)
 }
 
@@ -82,8 +74,8 @@ fn allocate(
 /// freed here too (CUDA C++ Programming Guide, "Stream Ordered Memory Allocator": `cudaFreeAsync` of memory of
 /// `cudaMalloc`); managed memory likewise (docs/hardware.md, "freeing"). A null pointer is `CUDA_ERROR_INVALID_VALUE`
 /// (docs/hardware.md, "freeing").
-fn free_async<const PER_THREAD: bool>(address: CUdeviceptr, stream: CUstream) -> CUresult {
-    let stream = resolve(stream, Null::of(PER_THREAD))?;
+fn free_async(null: Null, address: CUdeviceptr, stream: CUstream) -> CUresult {
+    let stream = resolve(stream, null)?;
     if crate::semantics::capture::intercept(&stream)?.is_none() {
         let range = memory::at(address).ok_or(CUerror::INVALID_VALUE)?;
         if !matches!(
@@ -99,7 +91,7 @@ fn free_async<const PER_THREAD: bool>(address: CUdeviceptr, stream: CUstream) ->
 /// Creates a pool of pinned memory on a device, or of managed memory. Pools on the host are not supported
 /// (`CUDA_ERROR_NOT_SUPPORTED`).
 fn create(place: *mut CUmemoryPool, properties: *const CUmemPoolProps) -> CUresult {
-    crate::object::process::process()?;
+    process()?;
     let properties = get(properties)?;
     if !is_possible(place) {
         return Err(CUerror::INVALID_VALUE);
@@ -241,14 +233,6 @@ fn get_access(flags: *mut CUmemAccess_flags, handle: CUmemoryPool, location: *mu
     let ordinal = device(location.id)?.ordinal;
     let own = if ordinal == pool.device.ordinal { READ_WRITE } else { 0 };
     put(flags, CUmemAccess_flags(pool.access.lock().get(&ordinal).copied().unwrap_or(own)))
-}
-
-fn get_default(place: *mut CUmemoryPool, ordinal: CUdevice) -> CUresult {
-    put(place, CUmemoryPool(default_pool(ordinal)?.handle))
-}
-
-fn get_current(place: *mut CUmemoryPool, ordinal: CUdevice) -> CUresult {
-    put(place, CUmemoryPool(current_pool(ordinal)?.handle))
 }
 
 /// "The memory pool must be local to the specified device"; "imported memory pools may not be used".

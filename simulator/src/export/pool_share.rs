@@ -3,20 +3,16 @@
 //! A shareable pool becomes an object without bytes when it is exported, which others import. A block becomes an object of
 //! its own when its pointer is exported; its bytes stay the pool's until it is freed.
 
-use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering;
 use std::os::fd::IntoRawFd;
 use std::sync::Arc;
 
-use vcuda_driver_api::prelude::*;
-
-use crate::base::ffi::{get, is_possible, put};
+use crate::export::prelude::*;
 use crate::export::vmm::only_descriptors;
 use crate::object::ipc::Handle;
 use crate::object::memory::{self, Kind};
 use crate::object::pool::{Pool, pool};
-use crate::object::process::process;
-use crate::object::sharing::{self, Shared, Sort};
+use crate::object::sharing::{self, Shared, Sort, as_invalid_value};
 use crate::semantics::memory::share;
 
 export! {
@@ -63,7 +59,7 @@ fn import_pool(
     }
     only_descriptors(kind)?;
     let object = sharing::object_of(handle as usize as c_int)?;
-    let shared = Shared::hold(object, None, Sort::Pool).map_err(invalid)?;
+    let shared = Shared::hold(object, None, Sort::Pool).map_err(as_invalid_value)?;
     put(place, CUmemoryPool(Pool::import(shared).handle))
 }
 
@@ -95,7 +91,7 @@ fn import_pointer(
     if !is_possible(place) || !pool.is_imported {
         return Err(CUerror::INVALID_VALUE);
     }
-    let shared = Shared::hold(handle.object, Some(handle.maker), Sort::PoolBlock).map_err(invalid)?;
+    let shared = Shared::hold(handle.object, Some(handle.maker), Sort::PoolBlock).map_err(as_invalid_value)?;
     let object = pool.object.lock().as_ref().map(|shared| shared.id.number());
     if object != Some(shared.tag >> 8) {
         return Err(CUerror::INVALID_VALUE);
@@ -105,9 +101,4 @@ fn import_pointer(
     pool.imports.fetch_add(1, Ordering::Relaxed);
     memory::insert(base, bytes, Kind::Imported(pool.handle), device, None);
     put(place, base)
-}
-
-/// The error of these functions, which return invalid values instead of invalid handles.
-fn invalid(error: CUerror) -> CUerror {
-    if error == CUerror::INVALID_HANDLE { CUerror::INVALID_VALUE } else { error }
 }

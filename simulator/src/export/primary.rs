@@ -1,25 +1,24 @@
 //! Primary contexts (CUDA Driver API, "Primary Context Management").
 
-use core::ffi::{c_int, c_uint};
 use core::sync::atomic::Ordering;
 
-use vcuda_driver_api::prelude::*;
-
-use crate::base::ffi::{is_possible, put};
+use crate::export::prelude::*;
 use crate::object::context::check_flags;
 use crate::object::primary::primary;
-use crate::object::process::device;
 use crate::semantics::context::{end_primary, release_on, retain_on};
 
 export! {
     cuDevicePrimaryCtxRetain => retain;
-    cuDevicePrimaryCtxRelease => release;
-    cuDevicePrimaryCtxRelease_v2 => release;
+    // "The primary context will be automatically reset once the last reference to it is released"; a release
+    // without a retain is `CUDA_ERROR_INVALID_CONTEXT`.
+    cuDevicePrimaryCtxRelease | cuDevicePrimaryCtxRelease_v2 => |ordinal| release_on(device(ordinal)?);
     cuDevicePrimaryCtxSetFlags => set_flags_v1;
     cuDevicePrimaryCtxSetFlags_v2 => set_flags;
     cuDevicePrimaryCtxGetState => get_state;
-    cuDevicePrimaryCtxReset => reset;
-    cuDevicePrimaryCtxReset_v2 => reset;
+    // "Destroy all allocations and reset all state on the primary context"; "resetting the primary context does
+    // not release it".
+    cuDevicePrimaryCtxReset | cuDevicePrimaryCtxReset_v2 => |ordinal|
+        end_primary(&mut primary(device(ordinal)?)?.lock());
 }
 
 /// "Retains the primary context on the device, creating it if it does not exist"; it is not made current.
@@ -29,18 +28,6 @@ fn retain(place: *mut CUcontext, ordinal: CUdevice) -> CUresult {
         return Err(CUerror::INVALID_VALUE);
     }
     put(place, CUcontext(retain_on(device)?.handle))
-}
-
-/// "The primary context will be automatically reset once the last reference to it is released"; a release
-/// without a retain is `CUDA_ERROR_INVALID_CONTEXT`.
-fn release(ordinal: CUdevice) -> CUresult {
-    release_on(device(ordinal)?)
-}
-
-/// "Destroy all allocations and reset all state on the primary context"; "resetting the primary context does
-/// not release it".
-fn reset(ordinal: CUdevice) -> CUresult {
-    end_primary(&mut primary(device(ordinal)?)?.lock())
 }
 
 /// Sets flags before CUDA 11: "CUDA_ERROR_PRIMARY_CONTEXT_ACTIVE" while the context is active.

@@ -6,15 +6,12 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use vcuda_driver_api::prelude::*;
-
-use crate::base::ffi::{get, get_array, put, put_at, put_if_wanted};
+use crate::export::prelude::*;
 use crate::object::device::Device;
-use crate::object::process::{device, process};
 use crate::object::resource::{DESCRIPTIONS, Description, Sms};
 
 export! {
-    cuDeviceGetDevResource => of_device;
+    cuDeviceGetDevResource => |ordinal, place, kind| answer(device(ordinal)?, None, place, kind);
     cuDevSmResourceSplitByCount => split_by_count;
     cuDevResourceGenerateDesc => describe;
 }
@@ -88,9 +85,6 @@ fn of_sms(device: &Device, sms: Sms, split: u32, alignment: u32) -> CUdevResourc
 }
 
 /// Returns the resources of a device, context or green context.
-///
-/// # Errors
-/// `CUDA_ERROR_INVALID_RESOURCE_TYPE`, `CUDA_ERROR_INVALID_VALUE`.
 pub(crate) fn answer(
     device: &Device,
     sms: Option<Sms>,
@@ -115,10 +109,6 @@ pub(crate) fn answer(
         _ => return Err(CUerror::INVALID_RESOURCE_TYPE),
     };
     put(place, resource)
-}
-
-fn of_device(ordinal: CUdevice, place: *mut CUdevResource, kind: CUdevResourceType) -> CUresult {
-    answer(device(ordinal)?, None, place, kind)
 }
 
 /// The multiprocessors of a resource to split. "The output results cannot be split again without first creating a

@@ -11,20 +11,15 @@
 
 use std::sync::Arc;
 
-use vcuda_driver_api::prelude::*;
-
-use crate::base::ffi::{get_array, put};
+use crate::export::prelude::*;
 use crate::object::array::{ARRAYS, MIPMAPS, Storage};
-use crate::object::process::process;
 use crate::object::sparse::{Layout, Part, TILE_BYTES};
 use crate::object::vmm::{Hold, physical};
-use crate::semantics::stream::{Null, resolve};
 
 export! {
     cuArrayGetSparseProperties => array_properties;
     cuMipmappedArrayGetSparseProperties => mipmap_properties;
-    cuMemMapArrayAsync => map_all::<false>;
-    cuMemMapArrayAsync_ptsz => map_all::<true>;
+    cuMemMapArrayAsync / cuMemMapArrayAsync_ptsz => map_all;
 }
 
 /// "If the CUDA array is not allocated with flag CUDA_ARRAY3D_SPARSE, CUDA_ERROR_INVALID_VALUE"; the same for a level
@@ -133,8 +128,8 @@ fn hold(entry: &CUarrayMapInfo, needed: u64, ordinal: i32) -> Result<Arc<Hold>, 
 
 /// Applies all entries or none. Not in a capturing stream (docs/hardware.md, "sparse arrays":
 /// `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED`).
-fn map_all<const PER_THREAD: bool>(list: *mut CUarrayMapInfo, count: c_uint, stream: CUstream) -> CUresult {
-    let stream = resolve(stream, Null::of(PER_THREAD))?;
+fn map_all(null: Null, list: *mut CUarrayMapInfo, count: c_uint, stream: CUstream) -> CUresult {
+    let stream = resolve(stream, null)?;
     crate::semantics::capture::reject_if_capturing(&stream)?;
     let entries = get_array(list.cast_const(), count as usize)?;
     let changes = entries.iter().map(|entry| check(entry, stream.ordinal)).collect::<Result<Vec<_>, _>>()?;

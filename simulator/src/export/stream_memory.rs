@@ -1,35 +1,26 @@
 //! Stream memory operations (CUDA Driver API, "Stream Memory Operations"): waits for and writes of values.
 
-use vcuda_driver_api::prelude::*;
-
-use crate::base::ffi::get_array;
+use crate::export::prelude::*;
 use crate::object::graph::node::Operation;
 use crate::object::memory_operation::{Condition, MemoryOperation, Width};
 use crate::object::stream::Stream;
 use crate::semantics::capture;
-use crate::semantics::stream::{Null, resolve};
 
 export! {
-    cuStreamWaitValue32 => wait_32::<false>;
-    cuStreamWaitValue32_ptsz => wait_32::<true>;
-    cuStreamWaitValue32_v2 => wait_32::<false>;
-    cuStreamWaitValue32_v2_ptsz => wait_32::<true>;
-    cuStreamWaitValue64 => wait_64::<false>;
-    cuStreamWaitValue64_ptsz => wait_64::<true>;
-    cuStreamWaitValue64_v2 => wait_64::<false>;
-    cuStreamWaitValue64_v2_ptsz => wait_64::<true>;
-    cuStreamWriteValue32 => write_32::<false>;
-    cuStreamWriteValue32_ptsz => write_32::<true>;
-    cuStreamWriteValue32_v2 => write_32::<false>;
-    cuStreamWriteValue32_v2_ptsz => write_32::<true>;
-    cuStreamWriteValue64 => write_64::<false>;
-    cuStreamWriteValue64_ptsz => write_64::<true>;
-    cuStreamWriteValue64_v2 => write_64::<false>;
-    cuStreamWriteValue64_v2_ptsz => write_64::<true>;
-    cuStreamBatchMemOp => batch::<false>;
-    cuStreamBatchMemOp_ptsz => batch::<true>;
-    cuStreamBatchMemOp_v2 => batch::<false>;
-    cuStreamBatchMemOp_v2_ptsz => batch::<true>;
+    cuStreamWaitValue32 / cuStreamWaitValue32_ptsz | cuStreamWaitValue32_v2 / cuStreamWaitValue32_v2_ptsz =>
+        |null, stream, to, value, flags| one(null, stream, wait_of(to, Width::Four, value.into(), flags));
+    cuStreamWaitValue64 / cuStreamWaitValue64_ptsz | cuStreamWaitValue64_v2 / cuStreamWaitValue64_v2_ptsz =>
+        |null, stream, to, value, flags| one(null, stream, wait_of(to, Width::Eight, value, flags));
+    cuStreamWriteValue32 / cuStreamWriteValue32_ptsz | cuStreamWriteValue32_v2 / cuStreamWriteValue32_v2_ptsz =>
+        |null, stream, to, value, flags| one(null, stream, write_of(to, Width::Four, value.into(), flags));
+    cuStreamWriteValue64 / cuStreamWriteValue64_ptsz | cuStreamWriteValue64_v2 / cuStreamWriteValue64_v2_ptsz =>
+        |null, stream, to, value, flags| one(null, stream, write_of(to, Width::Eight, value, flags));
+    cuStreamBatchMemOp / cuStreamBatchMemOp_ptsz | cuStreamBatchMemOp_v2 / cuStreamBatchMemOp_v2_ptsz => batch;
+}
+
+fn one(null: Null, stream: CUstream, operation: Result<MemoryOperation, CUerror>) -> CUresult {
+    let stream = resolve(stream, null)?;
+    enqueue(&stream, vec![operation?])
 }
 
 fn enqueue(stream: &Stream, operations: Vec<MemoryOperation>) -> CUresult {
@@ -62,67 +53,26 @@ fn write_of(address: u64, width: Width, value: u64, flags: c_uint) -> Result<Mem
     Ok(MemoryOperation::Write { address, width, value })
 }
 
-fn wait_32<const PER_THREAD: bool>(
-    stream: CUstream,
-    address: CUdeviceptr,
-    value: u32,
-    flags: c_uint,
-) -> CUresult {
-    let stream = resolve(stream, Null::of(PER_THREAD))?;
-    enqueue(&stream, vec![wait_of(address, Width::Four, u64::from(value), flags)?])
-}
-
-fn wait_64<const PER_THREAD: bool>(
-    stream: CUstream,
-    address: CUdeviceptr,
-    value: u64,
-    flags: c_uint,
-) -> CUresult {
-    let stream = resolve(stream, Null::of(PER_THREAD))?;
-    enqueue(&stream, vec![wait_of(address, Width::Eight, value, flags)?])
-}
-
-fn write_32<const PER_THREAD: bool>(
-    stream: CUstream,
-    address: CUdeviceptr,
-    value: u32,
-    flags: c_uint,
-) -> CUresult {
-    let stream = resolve(stream, Null::of(PER_THREAD))?;
-    enqueue(&stream, vec![write_of(address, Width::Four, u64::from(value), flags)?])
-}
-
-fn write_64<const PER_THREAD: bool>(
-    stream: CUstream,
-    address: CUdeviceptr,
-    value: u64,
-    flags: c_uint,
-) -> CUresult {
-    let stream = resolve(stream, Null::of(PER_THREAD))?;
-    enqueue(&stream, vec![write_of(address, Width::Eight, value, flags)?])
-}
-
 /// "Must be less than 256."
 const BATCH_LIMIT: u32 = 256;
 
-fn batch<const PER_THREAD: bool>(
+fn batch(
+    null: Null,
     stream: CUstream,
     count: c_uint,
     parameters: *mut CUstreamBatchMemOpParams,
     flags: c_uint,
 ) -> CUresult {
-    let stream = resolve(stream, Null::of(PER_THREAD))?;
+    let stream = resolve(stream, null)?;
     if count >= BATCH_LIMIT || flags != 0 {
         return Err(CUerror::INVALID_VALUE);
     }
     enqueue(&stream, read_batch(parameters, count)?)
 }
 
-/// Operations of an array for `cuStreamBatchMemOp` and batch nodes. Barriers and flushes have no effect, as every operation
-/// is ordered here.
-///
-/// # Errors
-/// `INVALID_VALUE` for an unknown type or flag, `NOT_SUPPORTED` for an atomic reduction.
+/// Operations of an array for `cuStreamBatchMemOp` and batch nodes. Barriers and flushes have no effect, as every
+/// operation is ordered here. Errors: `INVALID_VALUE` for an unknown type or flag, `NOT_SUPPORTED` for an atomic
+/// reduction.
 pub(crate) fn read_batch(
     parameters: *const CUstreamBatchMemOpParams,
     count: c_uint,

@@ -1,27 +1,23 @@
 //! Virtual memory management.
 
-use core::ffi::{c_int, c_void};
 use std::os::fd::IntoRawFd;
 
-use vcuda_driver_api::prelude::*;
-
-use crate::base::ffi::{get, get_array, is_possible, put};
+use crate::export::prelude::*;
 use crate::object::memory::READ_WRITE;
-use crate::object::process::{device, process};
 use crate::object::vmm::{self, GRANULARITY, Physical, mapping, physical};
 
 export! {
     cuMemAddressReserve => reserve;
-    cuMemAddressFree => free;
+    cuMemAddressFree => |base, bytes| process().and_then(|_| mapping::free(base, bytes as u64));
     cuMemCreate => create;
-    cuMemRelease => release;
+    cuMemRelease => vmm::release;
     cuMemMap => map;
-    cuMemUnmap => unmap;
+    cuMemUnmap => |base, bytes| process().and_then(|_| mapping::unmap(base, bytes as u64));
     cuMemSetAccess => set_access;
     cuMemExportToShareableHandle => export_handle;
     cuMemImportFromShareableHandle => import_handle;
     cuMemGetAllocationGranularity => get_granularity;
-    cuMemGetAllocationPropertiesFromHandle => get_properties;
+    cuMemGetAllocationPropertiesFromHandle => |place, handle| put(place, physical(handle)?.properties);
     cuMemRetainAllocationHandle => retain;
 }
 
@@ -29,11 +25,8 @@ fn is_whole(bytes: usize) -> bool {
     bytes != 0 && (bytes as u64).is_multiple_of(GRANULARITY)
 }
 
-/// Checks for pinned memory on a visible device.
-///
-/// # Errors
-/// `CUDA_ERROR_INVALID_VALUE`, `CUDA_ERROR_INVALID_DEVICE`; `CUDA_ERROR_NOT_SUPPORTED` for memory of the host,
-/// and handle types other than file descriptors.
+/// Checks for pinned memory on a visible device. Errors: `CUDA_ERROR_INVALID_VALUE`, `CUDA_ERROR_INVALID_DEVICE`;
+/// `CUDA_ERROR_NOT_SUPPORTED` for memory of the host, and handle types other than file descriptors.
 fn check(properties: &CUmemAllocationProp) -> CUresult {
     if properties.r#type != CUmemAllocationType::PINNED {
         return Err(CUerror::INVALID_VALUE);
@@ -69,11 +62,6 @@ fn reserve(
     put(place, mapping::reserve(bytes as u64, alignment as u64, hint)?)
 }
 
-fn free(base: CUdeviceptr, bytes: usize) -> CUresult {
-    process()?;
-    mapping::free(base, bytes as u64)
-}
-
 /// "size must be a multiple of the granularity"; flags must be 0.
 fn create(
     place: *mut CUmemGenericAllocationHandle,
@@ -89,10 +77,6 @@ fn create(
     check(&properties)?;
     let device = device(properties.location.id)?;
     put(place, Physical::create(device, bytes as u64, properties)? as u64)
-}
-
-fn release(handle: CUmemGenericAllocationHandle) -> CUresult {
-    vmm::release(handle)
 }
 
 /// "offset: must be zero"; "no access flags are set".
@@ -111,11 +95,6 @@ fn map(
         team.wait_for_all();
     }
     mapping::map(base, bytes as u64, &physical)
-}
-
-fn unmap(base: CUdeviceptr, bytes: usize) -> CUresult {
-    process()?;
-    mapping::unmap(base, bytes as u64)
 }
 
 fn set_access(
@@ -169,10 +148,8 @@ fn import_handle(
     put(place, vmm::import(handle as usize as c_int)? as u64)
 }
 
-/// Checks that the handle type is a file descriptor. "If the current process cannot support the memory described by this
-/// shareable handle, this API will error as CUDA_ERROR_NOT_SUPPORTED": handles of Windows and of a fabric.
-///
-/// # Errors
+/// Checks that the handle type is a file descriptor. "If the current process cannot support the memory described by
+/// this shareable handle, this API will error as CUDA_ERROR_NOT_SUPPORTED": handles of Windows and of a fabric. Errors:
 /// `CUDA_ERROR_NOT_SUPPORTED`; `CUDA_ERROR_INVALID_VALUE` for an unknown type.
 pub(crate) fn only_descriptors(kind: CUmemAllocationHandleType) -> CUresult {
     use CUmemAllocationHandleType as T;
@@ -195,10 +172,6 @@ fn get_granularity(
         return Err(CUerror::INVALID_VALUE);
     }
     put(place, GRANULARITY as usize)
-}
-
-fn get_properties(place: *mut CUmemAllocationProp, handle: CUmemGenericAllocationHandle) -> CUresult {
-    put(place, physical(handle)?.properties)
 }
 
 /// "The handle is guaranteed to be the same handle value used to map the memory."

@@ -7,7 +7,6 @@ use vcuda_driver_api::prelude::*;
 use crate::base::ffi::get;
 use crate::object::module::Parameter;
 
-/// A caller's arguments.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Given {
     /// No arguments, for kernels without parameters.
@@ -19,10 +18,8 @@ pub(crate) enum Given {
 }
 
 impl Given {
-    /// Reads the two argument lists of a launch.
-    ///
-    /// # Errors
-    /// `INVALID_VALUE` if both forms are given, or for an unknown entry of `extra` or an incomplete one.
+    /// Reads the two argument lists of a launch. Error: `INVALID_VALUE` if both forms are given, or for an unknown
+    /// entry of `extra` or an incomplete one.
     pub(crate) fn read(kernel_params: *mut *mut c_void, extra: *mut *mut c_void) -> Result<Given, CUerror> {
         match (kernel_params.is_null(), extra.is_null()) {
             (false, false) => Err(CUerror::INVALID_VALUE),
@@ -57,10 +54,7 @@ impl Given {
         }
     }
 
-    /// The first argument as a 64-bit number.
-    ///
-    /// # Errors
-    /// `INVALID_VALUE` without arguments.
+    /// The first argument as a 64-bit number. Error: `INVALID_VALUE` without arguments.
     #[inline]
     pub(crate) fn first(self) -> Result<u64, CUerror> {
         match self {
@@ -72,9 +66,6 @@ impl Given {
     }
 
     /// Checks that there are enough arguments for a kernel's parameters.
-    ///
-    /// # Errors
-    /// `INVALID_VALUE`.
     #[inline]
     pub(crate) fn check(self, parameters: &[Parameter]) -> CUresult {
         let needed = parameters.last().map_or(0, |last| last.offset + last.size);
@@ -85,10 +76,7 @@ impl Given {
         }
     }
 
-    /// Copies the arguments for a graph node.
-    ///
-    /// # Errors
-    /// `INVALID_VALUE` for a null pointer among the arguments.
+    /// Copies the arguments for a graph node. Error: `INVALID_VALUE` for a null pointer among the arguments.
     pub(crate) fn copy(self, parameters: &[Parameter]) -> Result<Arguments, CUerror> {
         let mut bytes = Vec::new();
         match self {

@@ -19,7 +19,6 @@ use crate::object::texels::{check, level_bytes, level_descriptor, texel_bytes};
 
 /// All arrays, including levels of mipmapped arrays that were requested.
 pub(crate) static ARRAYS: Table<Array> = Table::new(HandleKind::Array);
-/// All mipmapped arrays.
 pub(crate) static MIPMAPS: Table<Mipmap> = Table::new(HandleKind::MipmappedArray);
 
 /// Unit of an array's memory (bytes; docs/hardware.md, "arrays' memory"); `cuArrayGetMemoryRequirements` returns the same.
@@ -59,7 +58,6 @@ impl Drop for Storage {
     }
 }
 
-/// An array.
 #[derive(Debug)]
 pub(crate) struct Array {
     /// As the program described it.
@@ -72,17 +70,14 @@ pub(crate) struct Array {
 }
 
 impl Array {
-    /// Makes an array. Its memory is taken from the context's device.
-    ///
-    /// # Errors
-    /// `CUDA_ERROR_INVALID_VALUE` for an impossible description, `CUDA_ERROR_OUT_OF_MEMORY`.
+    /// Makes an array. Its memory is taken from the context's device. Errors: `CUDA_ERROR_INVALID_VALUE` for an
+    /// impossible description, `CUDA_ERROR_OUT_OF_MEMORY`.
     pub(crate) fn create(descriptor: &CUDA_ARRAY3D_DESCRIPTOR, context: &Context) -> Result<Array, CUerror> {
         let bytes = check(descriptor, 1)?;
         let storage = Storage::create(bytes, descriptor.Flags, context)?;
         Ok(Array { descriptor: *descriptor, storage, offset: 0, is_level: false })
     }
 
-    /// Size of a row (bytes).
     pub(crate) fn row_bytes(&self) -> u64 {
         self.descriptor.Width as u64 * texel_bytes(&self.descriptor).unwrap_or(0)
     }
@@ -97,10 +92,7 @@ impl Array {
         self.descriptor.Depth.max(1) as u64
     }
 
-    /// First address of its memory.
-    ///
-    /// # Errors
-    /// `CUDA_ERROR_INVALID_VALUE` while nothing is mapped into it.
+    /// First address of its memory. Error: `CUDA_ERROR_INVALID_VALUE` while nothing is mapped into it.
     pub(crate) fn base(&self) -> Result<u64, CUerror> {
         let is_empty = |mapped: &Mutex<Mapped>| mapped.lock().is_empty();
         if self.storage.mapped.as_ref().is_some_and(is_empty) {
@@ -110,23 +102,19 @@ impl Array {
         }
     }
 
-    /// Its memory.
     pub(crate) fn storage(&self) -> Arc<Storage> {
         Arc::clone(&self.storage)
     }
 
-    /// Its device.
     pub(crate) fn device(&self) -> &'static Device {
         self.storage.device
     }
 
-    /// Its size (bytes).
     pub(crate) fn bytes(&self) -> u64 {
         self.row_bytes() * self.rows() * self.slices()
     }
 }
 
-/// A mipmapped array.
 #[derive(Debug)]
 pub(crate) struct Mipmap {
     /// As the program described it.
@@ -146,10 +134,8 @@ impl Mipmap {
         Mipmap::on(descriptor, levels, |bytes| Storage::create(bytes, descriptor.Flags, context))
     }
 
-    /// A mipmapped array on memory of another interface; `base` maps the given number of bytes.
-    ///
-    /// # Errors
-    /// As [`Array::create`], and those of `base`.
+    /// A mipmapped array on memory of another interface; `base` maps the given number of bytes. Error: as
+    /// [`Array::create`], and those of `base`.
     pub(crate) fn external(
         descriptor: &CUDA_ARRAY3D_DESCRIPTOR,
         levels: u32,
@@ -177,10 +163,7 @@ impl Mipmap {
         Ok(Mipmap { descriptor: *descriptor, storage, levels: Mutex::new(vec![0; levels as usize]) })
     }
 
-    /// The handle of a level's array.
-    ///
-    /// # Errors
-    /// `CUDA_ERROR_INVALID_VALUE` for a level that does not exist.
+    /// The handle of a level's array. Error: `CUDA_ERROR_INVALID_VALUE` for a level that does not exist.
     pub(crate) fn level(&self, level: u32) -> Result<usize, CUerror> {
         let mut levels = self.levels.lock();
         let handle = levels.get_mut(level as usize).ok_or(CUerror::INVALID_VALUE)?;
@@ -203,12 +186,10 @@ impl Mipmap {
         }
     }
 
-    /// Its memory.
     pub(crate) fn storage(&self) -> Arc<Storage> {
         Arc::clone(&self.storage)
     }
 
-    /// Number of its levels.
     pub(crate) fn level_count(&self) -> u32 {
         self.levels.lock().len() as u32
     }
@@ -254,10 +235,6 @@ pub(crate) fn forget_context(context: &Context) {
     }
 }
 
-/// The array behind a handle.
-///
-/// # Errors
-/// `CUDA_ERROR_INVALID_HANDLE`.
 pub(crate) fn array(handle: usize) -> Result<Arc<Array>, CUerror> {
     process()?;
     ARRAYS.get(handle).ok_or(CUerror::INVALID_HANDLE)

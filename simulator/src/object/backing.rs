@@ -29,7 +29,6 @@ pub(crate) struct Counts {
     pub(crate) reserved_high: u64,
 }
 
-/// All reserves of this process.
 static RESERVES: Mutex<Vec<Weak<Reserve>>> = Mutex::new(Vec::new());
 
 /// A reserve of memory on one device.
@@ -41,7 +40,6 @@ pub(crate) struct Reserve {
 }
 
 impl Reserve {
-    /// An empty reserve.
     pub(crate) fn new(device: &'static Device, is_managed: bool) -> Arc<Reserve> {
         let reserve = Arc::new(Reserve { device, is_managed, counts: Mutex::default() });
         let mut all = RESERVES.lock();
@@ -50,7 +48,6 @@ impl Reserve {
         reserve
     }
 
-    /// The present counts.
     pub(crate) fn counts(&self) -> Counts {
         *self.counts.lock()
     }
@@ -66,9 +63,7 @@ impl Reserve {
         }
     }
 
-    /// Puts bytes into use, from the reserve or newly taken, with at most `limit` taken.
-    ///
-    /// # Errors
+    /// Puts bytes into use, from the reserve or newly taken, with at most `limit` taken. Error:
     /// `CUDA_ERROR_OUT_OF_MEMORY`, with nothing changed.
     pub(crate) fn begin_use(&self, bytes: u64, limit: u64) -> Result<(), CUerror> {
         let mut counts = self.counts.lock();
@@ -91,10 +86,8 @@ impl Reserve {
         Ok(())
     }
 
-    /// Takes as much as is needed to put so many further bytes into use.
-    ///
-    /// # Errors
-    /// `CUDA_ERROR_OUT_OF_MEMORY`, with nothing changed.
+    /// Takes as much as is needed to put so many further bytes into use. Error: `CUDA_ERROR_OUT_OF_MEMORY`, with
+    /// nothing changed.
     pub(crate) fn hold(&self, bytes: u64) -> Result<(), CUerror> {
         let (used, used_high) = {
             let counts = self.counts.lock();
@@ -143,27 +136,18 @@ impl Reserve {
 /// Takes device memory. If it is short, unused memory of this process's pools and graphs is freed first (CUDA C++
 /// Programming Guide, "Stream Ordered Memory Allocator": the driver reclaims unused pool memory for other allocations of
 /// the process; graphs: docs/hardware.md, "memory when it is short").
-///
-/// # Errors
-/// `CUDA_ERROR_OUT_OF_MEMORY`.
 pub(crate) fn take(device: &'static Device, bytes: u64) -> Result<(), CUerror> {
     let client = &process()?.client;
     take_by(device, || client.take(device.gpu, bytes))
 }
 
 /// As [`take`], for managed memory.
-///
-/// # Errors
-/// `CUDA_ERROR_OUT_OF_MEMORY`.
 pub(crate) fn take_managed(device: &'static Device, bytes: u64) -> Result<(), CUerror> {
     let client = &process()?.client;
     take_by(device, || client.take_managed(device.gpu, bytes))
 }
 
 /// As [`take`], with a function that takes the memory.
-///
-/// # Errors
-/// `CUDA_ERROR_OUT_OF_MEMORY`.
 pub(crate) fn take_by<R>(
     device: &'static Device,
     taking: impl Fn() -> Result<R, Refused>,

@@ -4,7 +4,6 @@ use vcuda_driver_api::CUerror;
 
 /// Id of a stream, unique over the life of the process.
 pub(crate) type StreamKey = u64;
-/// A node by its handle.
 pub(crate) type NodeKey = usize;
 /// Edge data in the API's eight bytes; zero is an ordinary dependency.
 pub(crate) type EdgeData = [u8; 8];
@@ -21,23 +20,9 @@ pub(crate) enum Mode {
 }
 
 impl Mode {
-    /// The mode for the API's value.
+    /// The mode for the API's value, which is also the number of the variant.
     pub(crate) fn from_raw(raw: u32) -> Option<Mode> {
-        match raw {
-            0 => Some(Mode::Global),
-            1 => Some(Mode::ThreadLocal),
-            2 => Some(Mode::Relaxed),
-            _ => None,
-        }
-    }
-
-    /// The API's value.
-    pub(crate) fn raw(self) -> u32 {
-        match self {
-            Mode::Global => 0,
-            Mode::ThreadLocal => 1,
-            Mode::Relaxed => 2,
-        }
+        [Mode::Global, Mode::ThreadLocal, Mode::Relaxed].get(raw as usize).copied()
     }
 }
 
@@ -55,9 +40,7 @@ pub(crate) enum Status {
 /// Facts about a stream that capture needs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Member {
-    /// The stream.
     pub(crate) key: StreamKey,
-    /// Its context's handle.
     pub(crate) context: usize,
     /// Whether it synchronises with the legacy stream.
     pub(crate) blocking: bool,
@@ -72,10 +55,8 @@ pub(crate) struct CapturedEvent {
     pub(crate) nodes: Vec<(NodeKey, EdgeData)>,
 }
 
-/// Outcome of a capture.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Ended {
-    /// Handle of the captured graph.
     pub(crate) graph: usize,
     /// Whether the sequence made the graph, which a failure then destroys; a graph given by the caller stays.
     pub(crate) owns_graph: bool,

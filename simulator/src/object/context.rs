@@ -20,12 +20,9 @@ use crate::object::stream::ContextStreams;
 /// All contexts of the process. A primary context's entry stays after its reset.
 pub(crate) static CONTEXTS: Table<Context> = Table::new(Kind::Context);
 
-/// A context.
 #[derive(Debug)]
 pub(crate) struct Context {
-    /// Handle in the program.
     pub(crate) handle: usize,
-    /// Its device.
     pub(crate) device: &'static Device,
     /// Id on the machine.
     pub(crate) id: ContextId,
@@ -57,7 +54,6 @@ pub(crate) struct Part {
     pub(crate) unique: u64,
     /// Its multiprocessors; `None`: all.
     pub(crate) sms: Option<Sms>,
-    /// Its primary context.
     pub(crate) primary: Arc<Context>,
     /// The thread that uses it.
     pub(crate) holder: Holder,
@@ -80,9 +76,7 @@ impl Holder {
 static UNIQUE: AtomicU64 = AtomicU64::new(1);
 
 impl Context {
-    /// Makes a context on a device, charged with its overhead. A primary context made `again` keeps its handle.
-    ///
-    /// # Errors
+    /// Makes a context on a device, charged with its overhead. A primary context made `again` keeps its handle. Error:
     /// `CUDA_ERROR_OUT_OF_MEMORY` if the GPU has no memory for the overhead.
     pub(crate) fn create(
         device: &'static Device,
@@ -105,7 +99,7 @@ impl Context {
             api_version,
             limits: Limits::new(device),
             peers: Mutex::new(Vec::new()),
-            streams: ContextStreams::new(),
+            streams: ContextStreams::default(),
             green: None,
             alive: AtomicBool::new(true),
         };
@@ -132,7 +126,7 @@ impl Context {
             api_version: primary.api_version,
             limits: Limits::new(primary.device),
             peers: Mutex::new(primary.peers.lock().clone()),
-            streams: ContextStreams::new(),
+            streams: ContextStreams::default(),
             green: Some(Part {
                 handle: green,
                 unique: UNIQUE.fetch_add(1, Ordering::Relaxed),
@@ -162,10 +156,7 @@ impl Context {
     }
 }
 
-/// The context behind a handle, alive.
-///
-/// # Errors
-/// `CUDA_ERROR_INVALID_CONTEXT` for a null, wild or ended handle.
+/// The context behind a handle, alive. Error: `CUDA_ERROR_INVALID_CONTEXT` for a null, wild or ended handle.
 pub(crate) fn context(handle: usize) -> Result<Arc<Context>, CUerror> {
     process()?;
     CONTEXTS.get(handle).filter(|context| context.is_alive()).ok_or(CUerror::INVALID_CONTEXT)
@@ -177,9 +168,6 @@ pub(crate) fn limits_of(context: &Context) -> &Limits {
 }
 
 /// Checks `CU_CTX_*` flags: known bits, and at most one way of waiting.
-///
-/// # Errors
-/// `CUDA_ERROR_INVALID_VALUE`.
 pub(crate) fn check_flags(flags: u32) -> Result<u32, CUerror> {
     let scheduling = flags & CUctx_flags::SCHED_MASK.0;
     if flags & !CUctx_flags::FLAGS_MASK.0 != 0 || ![0, 1, 2, 4].contains(&scheduling) {

@@ -23,10 +23,8 @@ fn is_green_once() -> bool {
 }
 
 impl Stack {
-    /// Pushes a context.
-    ///
-    /// # Errors
-    /// `CUDA_ERROR_INVALID_CONTEXT` for a green context of another thread (docs/hardware.md, "green contexts").
+    /// Pushes a context. Error: `CUDA_ERROR_INVALID_CONTEXT` for a green context of another thread (docs/hardware.md,
+    /// "green contexts").
     fn push(&mut self, context: Arc<Context>) -> Result<(), CUerror> {
         if let Some(part) = &context.green
             && is_green_once()
@@ -56,13 +54,10 @@ impl Drop for Stack {
     }
 }
 
-/// The current context, which is alive.
-///
-/// # Errors
-/// `CUDA_ERROR_NOT_PERMITTED` in a host function or callback; `CUDA_ERROR_NOT_INITIALIZED`;
-/// `CUDA_ERROR_INVALID_CONTEXT` where the thread has none;
-/// `CUDA_ERROR_CONTEXT_IS_DESTROYED` where another thread has destroyed it ("attempting to access ctx
-/// from those threads will result in the error", `cuCtxDestroy`).
+/// The current context, which is alive. Errors: `CUDA_ERROR_NOT_PERMITTED` in a host function or callback;
+/// `CUDA_ERROR_NOT_INITIALIZED`; `CUDA_ERROR_INVALID_CONTEXT` where the thread has none;
+/// `CUDA_ERROR_CONTEXT_IS_DESTROYED` where another thread has destroyed it ("attempting to access ctx from those
+/// threads will result in the error", `cuCtxDestroy`).
 #[inline]
 pub(crate) fn current() -> Result<Arc<Context>, CUerror> {
     crate::base::thread::permit()?;
@@ -94,10 +89,8 @@ pub(crate) fn pop() -> Option<Arc<Context>> {
     STACK.try_with(|stack| stack.borrow_mut().pop()).ok().flatten()
 }
 
-/// `cuCtxSetCurrent`: replaces the current context; `None` pops it.
-///
-/// # Errors
-/// As [`Stack::push`]; the current context then stays.
+/// `cuCtxSetCurrent`: replaces the current context; `None` pops it. Error: as [`Stack::push`]; the current context then
+/// stays.
 pub(crate) fn replace(context: Option<Arc<Context>>) -> Result<(), CUerror> {
     STACK
         .try_with(|stack| {

@@ -15,7 +15,6 @@ pub(crate) struct Device {
     pub(crate) ordinal: CUdevice,
     /// Index on the machine.
     pub(crate) gpu: usize,
-    /// Configuration of the GPU.
     pub(crate) config: GpuConfig,
     /// Addresses of its memory.
     pub(crate) arena: Arena,

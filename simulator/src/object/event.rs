@@ -13,15 +13,12 @@ use crate::object::process::process;
 
 pub(crate) static EVENTS: Table<Event> = Table::new(Kind::Event);
 
-/// An event.
 #[derive(Debug)]
 pub(crate) struct Event {
-    /// Handle in the program.
     pub(crate) handle: usize,
     /// `Context::unique` of its context.
     pub(crate) context_unique: u64,
     flags: CUevent_flags,
-    /// The last record.
     pub(crate) last: Mutex<Recorded>,
 }
 
@@ -49,10 +46,7 @@ impl Event {
     }
 }
 
-/// The event behind a handle.
-///
-/// # Errors
-/// `CUDA_ERROR_INVALID_HANDLE`, also after its context's end.
+/// The event behind a handle. Error: `CUDA_ERROR_INVALID_HANDLE`, also after its context's end.
 pub(crate) fn event(handle: CUevent) -> Result<Arc<Event>, CUerror> {
     permit()?;
     process()?;

@@ -1,6 +1,5 @@
 //! Imported memory of other interfaces.
 
-use core::ffi::c_int;
 use std::sync::Arc;
 
 use vcuda_driver_api::prelude::*;
@@ -13,10 +12,8 @@ use crate::object::memory::{self, Kind};
 use crate::object::process::process;
 use crate::object::sharing::{self, Shared, Sort};
 
-/// All imported memory.
 static EXTERNALS: Table<External> = Table::new(HandleKind::ExternalMemory);
 
-/// Imported memory.
 #[derive(Debug)]
 pub(crate) struct External {
     shared: Arc<Shared>,
@@ -26,20 +23,16 @@ pub(crate) struct External {
     context: u64,
 }
 
-/// Imports memory behind a descriptor, which is not consumed. It ends with the context.
-///
-/// # Errors
-/// `CUDA_ERROR_UNKNOWN` for a descriptor that is no memory or none at all (seen on an H200, 580.159.04),
-/// `CUDA_ERROR_INVALID_VALUE` for memory of fewer bytes; those of [`Shared::hold`] and [`Shared::foreign`].
+/// Imports memory behind a descriptor, which is not consumed. It ends with the context. Errors: `CUDA_ERROR_UNKNOWN`
+/// for a descriptor that is no memory or none at all (seen on an H200, 580.159.04), `CUDA_ERROR_INVALID_VALUE` for
+/// memory of fewer bytes; those of [`Shared::hold`] and [`Shared::foreign`].
 pub(crate) fn import(descriptor: c_int, bytes: u64, context: &Context) -> Result<usize, CUerror> {
     let shared = hold(descriptor, bytes, context.device)?;
     Ok(EXTERNALS.insert(External { shared: Arc::new(shared), bytes, context: context.unique }))
 }
 
-/// Ends imported memory; its mappings keep it.
-///
-/// # Errors
-/// `CUDA_ERROR_INVALID_VALUE` for null (seen on an H200, 580.159.04), else `CUDA_ERROR_INVALID_HANDLE`.
+/// Ends imported memory; its mappings keep it. Error: `CUDA_ERROR_INVALID_VALUE` for null (seen on an H200,
+/// 580.159.04), else `CUDA_ERROR_INVALID_HANDLE`.
 pub(crate) fn destroy(handle: CUexternalMemory) -> CUresult {
     process()?;
     EXTERNALS.remove(handle.0).map(drop).ok_or(unknown(handle))
@@ -52,10 +45,7 @@ fn hold(descriptor: c_int, bytes: u64, device: &'static Device) -> Result<Shared
         let length = file.metadata().map_err(|_| CUerror::UNKNOWN)?.len();
         return if length < bytes { Err(CUerror::UNKNOWN) } else { Shared::foreign(device, bytes, file) };
     };
-    let shared = Shared::hold(object, None, Sort::Physical).map_err(|error| match error {
-        CUerror::INVALID_HANDLE => CUerror::INVALID_VALUE,
-        other => other,
-    })?;
+    let shared = Shared::hold(object, None, Sort::Physical).map_err(sharing::as_invalid_value)?;
     if shared.bytes < bytes { Err(CUerror::INVALID_VALUE) } else { Ok(shared) }
 }
 
@@ -70,10 +60,8 @@ fn unknown(handle: CUexternalMemory) -> CUerror {
     if handle.0 == 0 { CUerror::INVALID_VALUE } else { CUerror::INVALID_HANDLE }
 }
 
-/// Maps a part of imported memory in the current context.
-///
-/// # Errors
-/// `CUDA_ERROR_INVALID_VALUE` for a part outside; those of [`current`] and [`sharing::show`].
+/// Maps a part of imported memory in the current context. Error: `CUDA_ERROR_INVALID_VALUE` for a part outside; those
+/// of [`current`] and [`sharing::show`].
 pub(crate) fn show(external: &External, offset: u64, bytes: u64) -> Result<u64, CUerror> {
     let context = current()?;
     let is_inside = offset.checked_add(bytes).is_some_and(|end| end <= external.bytes);
@@ -85,10 +73,7 @@ pub(crate) fn show(external: &External, offset: u64, bytes: u64) -> Result<u64, 
     Ok(base)
 }
 
-/// Ends a buffer.
-///
-/// # Errors
-/// `CUDA_ERROR_INVALID_VALUE` if there is none at the address.
+/// Ends a buffer. Error: `CUDA_ERROR_INVALID_VALUE` if there is none at the address.
 pub(crate) fn free(address: u64) -> CUresult {
     memory::remove(address, |kind| kind == Kind::External).ok_or(CUerror::INVALID_VALUE)?;
     sharing::end(address);

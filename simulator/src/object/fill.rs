@@ -14,11 +14,9 @@ pub(crate) struct Fill {
 }
 
 impl Fill {
-    /// Checks a description.
-    ///
-    /// # Errors
-    /// `CUDA_ERROR_INVALID_VALUE` for an element size other than 1, 2 or 4 bytes, an address or a pitch that
-    /// is not a multiple of it, a pitch shorter than its row, or a range that is not memory of this process.
+    /// Checks a description. Error: `CUDA_ERROR_INVALID_VALUE` for an element size other than 1, 2 or 4 bytes, an
+    /// address or a pitch that is not a multiple of it, a pitch shorter than its row, or a range that is not memory of
+    /// this process.
     pub(crate) fn new(params: &CUDA_MEMSET_NODE_PARAMS) -> Result<Fill, CUerror> {
         let element = u64::from(params.elementSize);
         if ![1, 2, 4].contains(&element) || !params.dst.is_multiple_of(element) {
@@ -41,7 +39,6 @@ impl Fill {
         Ok(fill)
     }
 
-    /// Number of bytes written.
     pub(crate) fn bytes(&self) -> u64 {
         let elements = (self.params.width as u64).saturating_mul(self.params.height as u64);
         elements.saturating_mul(u64::from(self.params.elementSize))

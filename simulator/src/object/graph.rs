@@ -26,10 +26,8 @@ static NODES: Table<Owner> = Table::new(Kind::GraphNode);
 #[derive(Debug)]
 struct Owner(Weak<Graph>);
 
-/// A graph.
 #[derive(Debug)]
 pub(crate) struct Graph {
-    /// Handle in the program.
     pub(crate) handle: usize,
     /// Whether it belongs to a child graph node, so that the program cannot destroy it.
     is_embedded: AtomicBool,
@@ -51,7 +49,6 @@ impl Graph {
             .1
     }
 
-    /// An empty graph.
     pub(crate) fn create() -> Arc<Graph> {
         Graph::insert(false)
     }
@@ -70,11 +67,8 @@ impl Graph {
         })
     }
 
-    /// Adds a node.
-    ///
-    /// # Errors
-    /// `INVALID_VALUE` for foreign or repeated dependencies, for a free node whose address no allocation node gave or that
-    /// is freed already, and for a memory node in an embedded graph.
+    /// Adds a node. Error: `INVALID_VALUE` for foreign or repeated dependencies, for a free node whose address no
+    /// allocation node gave or that is freed already, and for a memory node in an embedded graph.
     pub(crate) fn add(
         self: &Arc<Graph>,
         operation: Operation,
@@ -125,9 +119,6 @@ impl Graph {
     }
 
     /// Checks dependencies for a later node.
-    ///
-    /// # Errors
-    /// `INVALID_VALUE`.
     pub(crate) fn check_dependencies(&self, dependencies: &[(NodeKey, EdgeData)]) -> CUresult {
         self.topology.lock().check(dependencies)
     }
@@ -137,10 +128,7 @@ impl Graph {
         self.topology.lock().is_reachable(tail, node)
     }
 
-    /// A copy for a child graph node.
-    ///
-    /// # Errors
-    /// `INVALID_VALUE` for a graph with memory nodes.
+    /// A copy for a child graph node. Error: `INVALID_VALUE` for a graph with memory nodes.
     pub(crate) fn copy(&self) -> Result<Arc<Graph>, CUerror> {
         if self.has_memory_nodes() {
             return Err(CUerror::INVALID_VALUE);
@@ -200,20 +188,14 @@ pub(crate) fn find(handle: usize) -> Option<Arc<Graph>> {
     GRAPHS.get(handle)
 }
 
-/// The graph of a caller's handle.
-///
-/// # Errors
-/// `INVALID_VALUE` for a handle that is none.
+/// The graph of a caller's handle. Error: `INVALID_VALUE` for a handle that is none.
 pub(crate) fn graph(handle: CUgraph) -> Result<Arc<Graph>, CUerror> {
     crate::base::thread::permit()?;
     crate::object::process::process()?;
     find(handle.0).ok_or(CUerror::INVALID_VALUE)
 }
 
-/// The node of a caller's handle, and its graph.
-///
-/// # Errors
-/// `INVALID_VALUE` for a handle that is none.
+/// The node of a caller's handle, and its graph. Error: `INVALID_VALUE` for a handle that is none.
 pub(crate) fn node(handle: CUgraphNode) -> Result<(Arc<Graph>, NodeKey), CUerror> {
     crate::base::thread::permit()?;
     crate::object::process::process()?;
@@ -233,10 +215,8 @@ pub(crate) fn discard(handle: usize) {
     }
 }
 
-/// Counts an executable graph of a graph with memory nodes.
-///
-/// # Errors
-/// `INVALID_VALUE` for a second one ("only one instantiation of the graph may exist at any point in time").
+/// Counts an executable graph of a graph with memory nodes. Error: `INVALID_VALUE` for a second one ("only one
+/// instantiation of the graph may exist at any point in time").
 pub(crate) fn count_instance(graph: &Graph) -> CUresult {
     let has_memory_nodes = graph.has_memory_nodes();
     if graph.instances.fetch_add(1, Ordering::Relaxed) > 0 && has_memory_nodes {

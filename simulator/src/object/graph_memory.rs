@@ -28,7 +28,6 @@ pub(crate) fn planned(address: u64, bytes: u64) -> Option<&'static Device> {
     (end <= start + length).then_some(device)
 }
 
-/// Reserve of the graphs' memory on a device.
 pub(crate) fn reserve_of(device: &'static Device) -> Arc<Reserve> {
     let mut reserves = RESERVES.lock();
     Arc::clone(reserves.entry(device.ordinal).or_insert_with(|| Reserve::new(device, false)))
@@ -56,10 +55,8 @@ impl Drop for Range {
 }
 
 impl GraphBlock {
-    /// Reserves an address for a node, without memory.
-    ///
-    /// # Errors
-    /// `CUDA_ERROR_INVALID_VALUE` for no bytes, `CUDA_ERROR_OUT_OF_MEMORY` without address space.
+    /// Reserves an address for a node, without memory. Errors: `CUDA_ERROR_INVALID_VALUE` for no bytes,
+    /// `CUDA_ERROR_OUT_OF_MEMORY` without address space.
     pub(crate) fn reserve(device: &'static Device, bytes: u64) -> Result<GraphBlock, CUerror> {
         if bytes == 0 {
             return Err(CUerror::INVALID_VALUE);
@@ -69,17 +66,14 @@ impl GraphBlock {
         Ok(GraphBlock(Arc::new(Range { device, address, bytes })))
     }
 
-    /// First address.
     pub(crate) fn address(&self) -> u64 {
         self.0.address
     }
 
-    /// Size (bytes).
     pub(crate) fn bytes(&self) -> u64 {
         self.0.bytes
     }
 
-    /// Its device.
     pub(crate) fn device(&self) -> &'static Device {
         self.0.device
     }
@@ -89,10 +83,8 @@ impl GraphBlock {
         memory::at(self.0.address).is_some()
     }
 
-    /// Provides memory when the node runs.
-    ///
-    /// # Errors
-    /// `CUDA_ERROR_OUT_OF_MEMORY`; `CUDA_ERROR_INVALID_VALUE` if the memory of the last run was not freed.
+    /// Provides memory when the node runs. Errors: `CUDA_ERROR_OUT_OF_MEMORY`; `CUDA_ERROR_INVALID_VALUE` if the memory
+    /// of the last run was not freed.
     pub(crate) fn back(&self) -> CUresult {
         if self.is_backed() {
             return Err(CUerror::INVALID_VALUE);
@@ -104,9 +96,6 @@ impl GraphBlock {
 }
 
 /// Takes the memory for blocks that are about to run, all or none.
-///
-/// # Errors
-/// `CUDA_ERROR_OUT_OF_MEMORY`.
 pub(crate) fn prepare<'a>(blocks: impl Iterator<Item = &'a GraphBlock>) -> CUresult {
     let mut needed: BTreeMap<CUdevice, (&'static Device, u64)> = BTreeMap::new();
     for block in blocks {
@@ -119,9 +108,7 @@ pub(crate) fn prepare<'a>(blocks: impl Iterator<Item = &'a GraphBlock>) -> CUres
     Ok(())
 }
 
-/// Frees memory at an address (by a node, or by `cuMemFree` and `cuMemFreeAsync` outside the graph).
-///
-/// # Errors
+/// Frees memory at an address (by a node, or by `cuMemFree` and `cuMemFreeAsync` outside the graph). Error:
 /// `CUDA_ERROR_INVALID_VALUE` if there is no graph's memory.
 pub(crate) fn free(address: u64) -> CUresult {
     let range = memory::remove(address, |kind| kind == Kind::Graph).ok_or(CUerror::INVALID_VALUE)?;

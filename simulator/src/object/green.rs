@@ -18,10 +18,8 @@ pub(crate) static GREENS: Table<Green> = Table::new(Kind::GreenContext);
 /// Whether there ever was one; if not, lookups are skipped.
 static ANY: AtomicBool = AtomicBool::new(false);
 
-/// A green context.
 #[derive(Debug)]
 pub(crate) struct Green {
-    /// Its device.
     pub(crate) device: &'static Device,
     /// The `CUcontext` that represents it.
     pub(crate) context: Arc<Context>,
@@ -29,10 +27,8 @@ pub(crate) struct Green {
     pub(crate) cost: Mutex<u64>,
 }
 
-/// The green context behind a handle.
-///
-/// # Errors
-/// `CUDA_ERROR_INVALID_CONTEXT`; `CUDA_ERROR_CONTEXT_IS_DESTROYED` if its primary context was reset.
+/// The green context behind a handle. Errors: `CUDA_ERROR_INVALID_CONTEXT`; `CUDA_ERROR_CONTEXT_IS_DESTROYED` if its
+/// primary context was reset.
 pub(crate) fn green(handle: CUgreenCtx) -> Result<Arc<Green>, CUerror> {
     process()?;
     let green = GREENS.get(handle.0).ok_or(CUerror::INVALID_CONTEXT)?;

@@ -6,9 +6,6 @@ use crate::object::context::Context;
 use crate::object::memory::{self, Allocation, Kind};
 
 /// Allocates page-locked memory.
-///
-/// # Errors
-/// `CUDA_ERROR_OUT_OF_MEMORY`.
 pub(crate) fn map(bytes: usize, flags: c_uint, context: &Context) -> Result<*mut c_void, CUerror> {
     let protection = libc::PROT_READ | libc::PROT_WRITE;
     let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;

@@ -5,9 +5,7 @@ use vcuda_driver_api::prelude::*;
 /// A program's function and its argument.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HostFunction {
-    /// The function.
     pub(crate) function: unsafe extern "C" fn(*mut c_void),
-    /// Its argument.
     pub(crate) data: *mut c_void,
 }
 

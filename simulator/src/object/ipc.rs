@@ -14,11 +14,9 @@ use crate::object::sharing::{self, Shared, Sort};
 /// Content of a handle; 64 bytes with the checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Handle {
-    /// The object.
     pub(crate) object: ObjectId,
     /// The client that made the handle.
     pub(crate) maker: u64,
-    /// Sort of the object.
     pub(crate) sort: Sort,
 }
 
@@ -38,11 +36,9 @@ impl Handle {
         Ok(bytes)
     }
 
-    /// Parses the output of `write`, in any process of this machine.
-    ///
-    /// # Errors
-    /// `CUDA_ERROR_INVALID_VALUE` for anything else (docs/hardware.md, "IPC handles": garbage is an invalid value, a
-    /// handle whose memory is gone an invalid handle).
+    /// Parses the output of `write`, in any process of this machine. Error: `CUDA_ERROR_INVALID_VALUE` for anything
+    /// else (docs/hardware.md, "IPC handles": garbage is an invalid value, a handle whose memory is gone an invalid
+    /// handle).
     pub(crate) fn read(bytes: &[u8; 64], sort: Sort) -> Result<Handle, CUerror> {
         let words: Vec<u64> =
             bytes.as_chunks::<8>().0.iter().map(|chunk| u64::from_le_bytes(*chunk)).collect();
@@ -77,10 +73,8 @@ struct Opened {
 /// Opened objects by first address.
 static OPENED: Mutex<BTreeMap<u64, Opened>> = Mutex::new(BTreeMap::new());
 
-/// Opens an object of another process in a context, or counts a further opening.
-///
-/// # Errors
-/// `CUDA_ERROR_INVALID_CONTEXT` if another context has opened it; those of [`Shared::hold`] and [`sharing::import`].
+/// Opens an object of another process in a context, or counts a further opening. Error: `CUDA_ERROR_INVALID_CONTEXT` if
+/// another context has opened it; those of [`Shared::hold`] and [`sharing::import`].
 pub(crate) fn open(handle: Handle, context: &Context) -> Result<u64, CUerror> {
     let mut opened = OPENED.lock();
     if let Some((base, known)) = opened.iter_mut().find(|(_, known)| known.object == handle.object) {
@@ -98,9 +92,7 @@ pub(crate) fn open(handle: Handle, context: &Context) -> Result<u64, CUerror> {
     Ok(base)
 }
 
-/// Closes an opening. "When the reference count reaches 0, this API unmaps the memory."
-///
-/// # Errors
+/// Closes an opening. "When the reference count reaches 0, this API unmaps the memory." Error:
 /// `CUDA_ERROR_INVALID_VALUE` for an address that was not opened.
 pub(crate) fn close_one(base: u64) -> CUresult {
     let mut opened = OPENED.lock();

@@ -10,7 +10,6 @@ use crate::object::arguments::{Arguments, Given};
 use crate::object::attributes::{BLOCKS_PER_MULTIPROCESSOR, THREADS_PER_MULTIPROCESSOR};
 use crate::object::module::Function;
 
-/// The size of a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
     /// Number of blocks in each direction.
@@ -28,7 +27,6 @@ impl Shape {
         self.grid.iter().fold(1, |product: u64, size| product.saturating_mul(u64::from(*size)))
     }
 
-    /// Number of threads per block.
     #[inline]
     fn threads(&self) -> u64 {
         self.block.iter().fold(1, |product: u64, size| product.saturating_mul(u64::from(*size)))
@@ -50,11 +48,9 @@ impl Shape {
         u32::try_from(needed).unwrap_or(u32::MAX).clamp(1, sms.max(1))
     }
 
-    /// Checks the limits of "Compute Capabilities, Technical Specifications" and of the function.
-    ///
-    /// # Errors
-    /// `INVALID_VALUE` for a dimension that is zero or too large, too many threads, or more dynamic shared
-    /// memory than the function may have.
+    /// Checks the limits of "Compute Capabilities, Technical Specifications" and of the function. Error:
+    /// `INVALID_VALUE` for a dimension that is zero or too large, too many threads, or more dynamic shared memory than
+    /// the function may have.
     #[inline]
     fn check(&self, function: &Function) -> CUresult {
         const GRID: [u32; 3] = [i32::MAX.unsigned_abs(), 65535, 65535];
@@ -76,13 +72,10 @@ impl Shape {
 /// A launch in a graph node.
 #[derive(Clone, Debug)]
 pub(crate) struct Kernel {
-    /// Function that runs.
     pub(crate) function: Arc<Function>,
     /// Handle used by the caller, of a function or a kernel.
     pub(crate) named: usize,
-    /// Shape of the launch.
     pub(crate) shape: Shape,
-    /// Arguments.
     pub(crate) arguments: Arc<Arguments>,
     /// Whether all blocks must be resident together.
     pub(crate) is_cooperative: bool,
@@ -114,10 +107,7 @@ impl Kernel {
     }
 }
 
-/// Checks a launch.
-///
-/// # Errors
-/// `INVALID_VALUE` for sizes or arguments; `COOPERATIVE_LAUNCH_TOO_LARGE`.
+/// Checks a launch. Errors: `INVALID_VALUE` for sizes or arguments; `COOPERATIVE_LAUNCH_TOO_LARGE`.
 #[inline]
 pub(crate) fn check(function: &Function, shape: &Shape, given: Given, is_cooperative: bool) -> CUresult {
     shape.check(function)?;

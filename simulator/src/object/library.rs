@@ -14,27 +14,21 @@ use crate::object::module::{FUNCTIONS, Function, Module, Settings, kernel_info};
 use crate::object::process::process;
 use crate::object::stream::Stream;
 
-/// All libraries.
 pub(crate) static LIBRARIES: Table<Library> = Table::new(Kind::Library);
 /// All kernels that were requested.
 pub(crate) static KERNELS: Table<Kernel> = Table::new(Kind::Kernel);
 
-/// A library.
 #[derive(Debug)]
 pub(crate) struct Library {
-    /// Handle in the program.
     pub(crate) handle: usize,
-    /// Its code.
     pub(crate) image: Arc<Image>,
     /// Its modules, by `Context::unique`.
     modules: Mutex<BTreeMap<u64, Arc<Module>>>,
     kernels: Mutex<BTreeMap<String, usize>>,
 }
 
-/// A kernel of a library.
 #[derive(Debug)]
 pub(crate) struct Kernel {
-    /// Its library's handle.
     pub(crate) library: usize,
     /// Facts in the image.
     pub(crate) info: KernelInfo,
@@ -52,9 +46,6 @@ impl Library {
     }
 
     /// Its module in a context, loaded at the first call.
-    ///
-    /// # Errors
-    /// `CUDA_ERROR_OUT_OF_MEMORY`.
     pub(crate) fn module(&self, context: &Context) -> Result<Arc<Module>, CUerror> {
         let mut modules = self.modules.lock();
         if let Some(module) = modules.get(&context.unique) {
@@ -66,9 +57,6 @@ impl Library {
     }
 
     /// Handle of a kernel by name, the same at each call.
-    ///
-    /// # Errors
-    /// `CUDA_ERROR_NOT_FOUND`.
     pub(crate) fn kernel(&self, name: &str) -> Result<usize, CUerror> {
         let mut kernels = self.kernels.lock();
         if let Some(&handle) = kernels.get(name) {
@@ -98,10 +86,8 @@ impl Library {
 }
 
 impl Kernel {
-    /// Its function in a context; loads the library there at the first use.
-    ///
-    /// # Errors
-    /// `CUDA_ERROR_INVALID_HANDLE` if the library is gone, `CUDA_ERROR_OUT_OF_MEMORY`.
+    /// Its function in a context; loads the library there at the first use. Errors: `CUDA_ERROR_INVALID_HANDLE` if the
+    /// library is gone, `CUDA_ERROR_OUT_OF_MEMORY`.
     #[inline]
     pub(crate) fn function(&self, context: &Context) -> Result<Arc<Function>, CUerror> {
         let mut functions = self.functions.lock();
@@ -115,7 +101,6 @@ impl Kernel {
         Ok(function)
     }
 
-    /// Its functions so far.
     pub(crate) fn functions(&self) -> Vec<Arc<Function>> {
         self.functions.lock().values().cloned().collect()
     }
@@ -136,29 +121,19 @@ pub(crate) fn owns(module: usize) -> bool {
     LIBRARIES.all().iter().any(|library| library.modules.lock().values().any(|owned| owned.handle == module))
 }
 
-/// The library behind a handle.
-///
-/// # Errors
-/// `CUDA_ERROR_INVALID_HANDLE`.
 pub(crate) fn library(handle: CUlibrary) -> Result<Arc<Library>, CUerror> {
     process()?;
     LIBRARIES.get(handle.0).ok_or(CUerror::INVALID_HANDLE)
 }
 
-/// The kernel behind a handle.
-///
-/// # Errors
-/// `CUDA_ERROR_INVALID_HANDLE`.
 pub(crate) fn kernel(handle: CUkernel) -> Result<Arc<Kernel>, CUerror> {
     process()?;
     KERNELS.get(handle.0).ok_or(CUerror::INVALID_HANDLE)
 }
 
-/// The function behind a handle; a kernel's handle stands for its function in the current context ("kernel
-/// handle may be passed in place of a function", `cuLaunchKernel`).
-///
-/// # Errors
-/// `CUDA_ERROR_INVALID_HANDLE`; those of loading the kernel's library.
+/// The function behind a handle; a kernel's handle stands for its function in the current context ("kernel handle may
+/// be passed in place of a function", `cuLaunchKernel`). Errors: `CUDA_ERROR_INVALID_HANDLE`; those of loading the
+/// kernel's library.
 pub(crate) fn function(handle: CUfunction) -> Result<Arc<Function>, CUerror> {
     process()?;
     if let Some(function) = FUNCTIONS.get(handle.0) {
@@ -167,10 +142,8 @@ pub(crate) fn function(handle: CUfunction) -> Result<Arc<Function>, CUerror> {
     kernel(CUkernel(handle.0))?.function(&*crate::object::current::current()?)
 }
 
-/// The function for a launch in a stream.
-///
-/// # Errors
-/// `CUDA_ERROR_INVALID_HANDLE`, also where function and stream are of different contexts.
+/// The function for a launch in a stream. Error: `CUDA_ERROR_INVALID_HANDLE`, also where function and stream are of
+/// different contexts.
 #[inline]
 pub(crate) fn function_for(handle: CUfunction, stream: &Stream) -> Result<Arc<Function>, CUerror> {
     if let Some(function) = FUNCTIONS.get(handle.0) {

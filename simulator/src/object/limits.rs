@@ -44,15 +44,11 @@ impl Limits {
         }
     }
 
-    /// A limit's value.
     pub(crate) fn get(&self, index: usize) -> u64 {
         self.values[index].load(Ordering::Relaxed)
     }
 
-    /// Sets a limit.
-    ///
-    /// # Errors
-    /// `CUDA_ERROR_OUT_OF_MEMORY`; the limit is then unchanged.
+    /// Sets a limit. Errors: `CUDA_ERROR_OUT_OF_MEMORY`; the limit is then unchanged.
     pub(crate) fn set(&self, index: usize, value: u64) -> CUresult {
         let mut taken = self.taken.lock();
         let mut values = DEFAULTS;
@@ -66,9 +62,6 @@ impl Limits {
     }
 
     /// Takes memory for a kernel with this much local memory per thread (bytes).
-    ///
-    /// # Errors
-    /// `CUDA_ERROR_OUT_OF_MEMORY`.
     #[inline]
     pub(crate) fn reserve_local(&self, bytes: u64) -> CUresult {
         if bytes <= self.local.load(Ordering::Relaxed) {

@@ -14,7 +14,6 @@ use crate::object::context::Context;
 use crate::object::device::Device;
 use crate::object::process::{Process, process};
 
-/// Kind of an address range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Memory of `cuMemAlloc`, `cuMemAllocPitch`.
@@ -48,14 +47,11 @@ impl Kind {
     }
 }
 
-/// An address range.
 #[derive(Debug)]
 pub(crate) struct Allocation {
-    /// First address.
     pub(crate) base: u64,
     /// Requested size (bytes).
     pub(crate) bytes: u64,
-    /// Kind of the range.
     pub(crate) kind: Kind,
     /// Its device; for host memory, the device that was current.
     pub(crate) device: &'static Device,
@@ -76,7 +72,6 @@ static MEMORY: RwLock<BTreeMap<u64, Arc<Allocation>>> = RwLock::new(BTreeMap::ne
 /// Full access, `CU_MEM_ACCESS_FLAGS_PROT_READWRITE`.
 pub(crate) const READ_WRITE: u32 = 3;
 
-/// Adds a range.
 pub(crate) fn insert(
     base: u64,
     bytes: u64,
@@ -158,10 +153,7 @@ pub(crate) fn is_usable(start: u64, bytes: u64) -> bool {
     next >= end
 }
 
-/// Takes device memory with an address, and adds the range.
-///
-/// # Errors
-/// `CUDA_ERROR_OUT_OF_MEMORY`, with nothing taken.
+/// Takes device memory with an address, and adds the range. Error: `CUDA_ERROR_OUT_OF_MEMORY`, with nothing taken.
 pub(crate) fn allocate(
     bytes: u64,
     kind: Kind,
@@ -192,7 +184,6 @@ fn taken_bytes(process: &Process, kind: Kind, bytes: u64) -> u64 {
     }
 }
 
-/// Frees memory of this kind.
 fn free_bytes(process: &Process, kind: Kind, device: &Device, bytes: u64) {
     if kind == Kind::Managed {
         process.client.give_managed(device.gpu, bytes);

@@ -17,36 +17,24 @@ pub(crate) enum Condition {
     Nor,
 }
 
-/// Width of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Width {
-    /// Four bytes, `...32`.
     Four,
-    /// Eight bytes, `...64`.
     Eight,
 }
 
-/// A wait or a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MemoryOperation {
     /// Wait until the value at the address satisfies the condition.
     Wait {
-        /// Address.
         address: u64,
-        /// Width of the value.
         width: Width,
-        /// Value to compare with.
         value: u64,
-        /// Condition of the wait.
         condition: Condition,
     },
-    /// Write the value.
     Write {
-        /// Address.
         address: u64,
-        /// Width of the value.
         width: Width,
-        /// Value to write.
         value: u64,
     },
 }
@@ -58,7 +46,6 @@ impl MemoryOperation {
         self.is_gone() || self.act()
     }
 
-    /// The accessed range.
     fn range(&self) -> (u64, u64) {
         let (MemoryOperation::Wait { address, width, .. } | MemoryOperation::Write { address, width, .. }) =
             *self;

@@ -21,7 +21,6 @@ use crate::object::process::process;
 
 pub(crate) use crate::base::image::Parameter;
 
-/// All loaded modules.
 pub(crate) static MODULES: Table<Module> = Table::new(HandleKind::Module);
 /// All functions that were requested.
 pub(crate) static FUNCTIONS: Table<Function> = Table::new(HandleKind::Function);
@@ -29,7 +28,6 @@ pub(crate) static FUNCTIONS: Table<Function> = Table::new(HandleKind::Function);
 /// A module: an image loaded into a context.
 #[derive(Debug)]
 pub(crate) struct Module {
-    /// Handle in the program.
     pub(crate) handle: usize,
     /// Image from which it was loaded.
     pub(crate) image: Arc<Image>,
@@ -44,14 +42,11 @@ pub(crate) struct Module {
     code_bytes: u64,
 }
 
-/// A function of a module.
 #[derive(Debug)]
 pub(crate) struct Function {
-    /// Handle in the program.
     pub(crate) handle: usize,
     /// `Context::unique` of its module's context.
     pub(crate) context: u64,
-    /// Name.
     pub(crate) name: CString,
     /// Parameters; empty if the image does not tell.
     pub(crate) parameters: Vec<Parameter>,
@@ -61,7 +56,6 @@ pub(crate) struct Function {
     pub(crate) architecture: u32,
     /// Number of multiprocessors of its device.
     pub(crate) sms: u32,
-    /// Duration of its runs.
     pub(crate) pace: Pace,
     /// Attributes that the program can set.
     pub(crate) settings: Settings,
@@ -79,7 +73,6 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// Settings of a new function.
     pub(crate) fn new(shared_bytes: u32) -> Settings {
         let rest = SHARED_PER_BLOCK.saturating_sub(i32::try_from(shared_bytes).unwrap_or(i32::MAX));
         Settings {
@@ -122,9 +115,7 @@ impl Function {
 }
 
 impl Module {
-    /// Loads an image into a context, with memory for its variables and the configured memory for its code.
-    ///
-    /// # Errors
+    /// Loads an image into a context, with memory for its variables and the configured memory for its code. Error:
     /// `CUDA_ERROR_OUT_OF_MEMORY`, with nothing taken.
     pub(crate) fn load(image: Arc<Image>, context: &Context) -> Result<Arc<Module>, CUerror> {
         let process = process()?;
@@ -160,9 +151,6 @@ impl Module {
     }
 
     /// A function by name, the same at each call.
-    ///
-    /// # Errors
-    /// `CUDA_ERROR_NOT_FOUND`.
     pub(crate) fn function(&self, name: &str) -> Result<Arc<Function>, CUerror> {
         let mut functions = self.functions.lock();
         if let Some(function) = functions.get(name) {
@@ -246,10 +234,6 @@ pub(crate) fn forget_context(context: &Context) {
     }
 }
 
-/// The module behind a handle.
-///
-/// # Errors
-/// `CUDA_ERROR_INVALID_HANDLE`.
 pub(crate) fn module(handle: CUmodule) -> Result<Arc<Module>, CUerror> {
     process()?;
     MODULES.get(handle.0).ok_or(CUerror::INVALID_HANDLE)

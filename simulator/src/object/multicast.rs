@@ -15,7 +15,6 @@ pub(crate) struct Team {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Ordinals of the added devices.
     devices: Vec<i32>,
     bound: Vec<Bound>,
 }
@@ -36,10 +35,8 @@ impl Team {
         Team { size, state: Mutex::default(), joined: Condvar::new() }
     }
 
-    /// Adds a device.
-    ///
-    /// # Errors
-    /// `CUDA_ERROR_INVALID_VALUE` for a repeated or surplus device (docs/hardware.md, "multicast").
+    /// Adds a device. Error: `CUDA_ERROR_INVALID_VALUE` for a repeated or surplus device (docs/hardware.md,
+    /// "multicast").
     pub(crate) fn add(&self, ordinal: i32) -> CUresult {
         let mut state = self.state.lock();
         if state.devices.contains(&ordinal) || state.devices.len() >= self.size {
@@ -50,10 +47,8 @@ impl Team {
         Ok(())
     }
 
-    /// Binds memory of a device, after all devices were added.
-    ///
-    /// # Errors
-    /// `CUDA_ERROR_INVALID_DEVICE` for a device that was not added, `CUDA_ERROR_INVALID_VALUE` for a bound part.
+    /// Binds memory of a device, after all devices were added. Errors: `CUDA_ERROR_INVALID_DEVICE` for a device that
+    /// was not added, `CUDA_ERROR_INVALID_VALUE` for a bound part.
     pub(crate) fn bind(&self, ordinal: i32, offset: u64, bytes: u64, hold: Option<Hold>) -> CUresult {
         self.wait_for_all();
         let mut state = self.state.lock();
@@ -71,10 +66,7 @@ impl Team {
         Ok(())
     }
 
-    /// Unbinds a part that [`Team::bind`] bound.
-    ///
-    /// # Errors
-    /// `CUDA_ERROR_INVALID_VALUE` for any other part.
+    /// Unbinds a part that [`Team::bind`] bound. Error: `CUDA_ERROR_INVALID_VALUE` for any other part.
     pub(crate) fn unbind(&self, ordinal: i32, offset: u64, bytes: u64) -> CUresult {
         let mut state = self.state.lock();
         let is_it =

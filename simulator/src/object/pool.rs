@@ -18,15 +18,12 @@ use crate::object::memory::{self, Kind};
 use crate::object::process::{device, process};
 use crate::object::sharing::Shared;
 
-/// All pools.
 pub(crate) static POOLS: Table<Pool> = Table::new(HandleKind::Pool);
 /// Whether there ever was a pool; if not, synchronisations skip them.
 static HAS_POOLS: AtomicBool = AtomicBool::new(false);
 
-/// A pool.
 #[derive(Debug)]
 pub(crate) struct Pool {
-    /// Handle in the program.
     pub(crate) handle: usize,
     /// Its device. Managed memory stays there.
     pub(crate) device: &'static Device,
@@ -95,10 +92,8 @@ impl Pool {
             .1
     }
 
-    /// Allocates a block. Returns its address.
-    ///
-    /// # Errors
-    /// `CUDA_ERROR_OUT_OF_MEMORY`; `CUDA_ERROR_INVALID_VALUE` for an imported pool.
+    /// Allocates a block. Returns its address. Errors: `CUDA_ERROR_OUT_OF_MEMORY`; `CUDA_ERROR_INVALID_VALUE` for an
+    /// imported pool.
     pub(crate) fn allocate(self: &Arc<Pool>, bytes: u64) -> Result<u64, CUerror> {
         if self.is_imported {
             return Err(CUerror::INVALID_VALUE);
@@ -148,16 +143,12 @@ pub(crate) fn take_block(address: u64) -> Option<Arc<Pool>> {
     BLOCKS.lock().remove(&address)
 }
 
-/// All pools.
 pub(crate) fn all() -> Vec<Arc<Pool>> {
     if HAS_POOLS.load(Ordering::Relaxed) { POOLS.all() } else { Vec::new() }
 }
 
-/// The pool behind a handle.
-///
-/// # Errors
-/// `CUDA_ERROR_NOT_INITIALIZED`; `CUDA_ERROR_INVALID_VALUE` for a handle that is none (as documented for the
-/// pool functions).
+/// The pool behind a handle. Errors: `CUDA_ERROR_NOT_INITIALIZED`; `CUDA_ERROR_INVALID_VALUE` for a handle that is none
+/// (as documented for the pool functions).
 pub(crate) fn pool(handle: CUmemoryPool) -> Result<Arc<Pool>, CUerror> {
     process()?;
     POOLS.get(handle.0).ok_or(CUerror::INVALID_VALUE)

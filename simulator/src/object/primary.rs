@@ -10,23 +10,18 @@ use crate::object::context::Context;
 use crate::object::device::Device;
 use crate::object::process::process;
 
-/// State of a primary context.
 #[derive(Debug, Default)]
 pub(crate) struct Primary {
     /// Number of retains without release.
     pub(crate) retained: u32,
     /// Flags for the next context.
     pub(crate) flags: u32,
-    /// The living context, if any.
     pub(crate) context: Option<Arc<Context>>,
     /// Handle, the same for all contexts of the device; 0 before the first.
     pub(crate) handle: usize,
 }
 
 /// State of a device's primary context.
-///
-/// # Errors
-/// `CUDA_ERROR_NOT_INITIALIZED`.
 pub(crate) fn primary(device: &Device) -> Result<&'static Mutex<Primary>, CUerror> {
     static PRIMARIES: OnceCell<Vec<Mutex<Primary>>> = OnceCell::new();
     let devices = &process()?.devices;

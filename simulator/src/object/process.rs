@@ -44,11 +44,8 @@ static HAS_BEGUN: AtomicBool = AtomicBool::new(false);
 pub(crate) const CHECKPOINT_THREAD: &str = "cuda-checkpoint";
 static INITIALISING: Mutex<()> = Mutex::new(());
 
-/// The initialised process.
-///
-/// # Errors
-/// `CUDA_ERROR_NOT_INITIALIZED` before `cuInit`, and in a child forked after it (CUDA does not survive
-/// `fork`; the code is what driver 550 was seen to return).
+/// The initialised process. Errors: `CUDA_ERROR_NOT_INITIALIZED` before `cuInit`, and in a child forked after it (CUDA
+/// does not survive `fork`; the code is what driver 550 was seen to return).
 #[inline]
 pub(crate) fn process() -> Result<&'static Process, CUerror> {
     let process = PAGE.process.load(Ordering::Acquire);
@@ -57,12 +54,9 @@ pub(crate) fn process() -> Result<&'static Process, CUerror> {
 }
 
 /// The work of `cuInit`; a second call has no effect. `prepare` reads the machine's configuration before the process
-/// becomes visible to calls.
-///
-/// # Errors
-/// `CUDA_ERROR_NO_DEVICE` without a visible GPU. `CUDA_ERROR_NOT_INITIALIZED` in a forked child, even of a process in its
-/// `cuInit`, and `CUDA_ERROR_SYSTEM_NOT_READY` if the machine's directory cannot be used (docs/hardware.md, "start of the
-/// driver").
+/// becomes visible to calls. Error: `CUDA_ERROR_NO_DEVICE` without a visible GPU. `CUDA_ERROR_NOT_INITIALIZED` in a
+/// forked child, even of a process in its `cuInit`, and `CUDA_ERROR_SYSTEM_NOT_READY` if the machine's directory cannot
+/// be used (docs/hardware.md, "start of the driver").
 pub(crate) fn initialise(prepare: fn(&Config) -> Result<(), MachineError>) -> CUresult {
     if is_forked() {
         return Err(CUerror::NOT_INITIALIZED);
@@ -132,19 +126,14 @@ extern "C" fn forget() {
     PAGE.has_begun.store(false, Ordering::Relaxed);
 }
 
-/// The machine, opened at the first call.
-///
-/// # Errors
-/// `CUDA_ERROR_SYSTEM_NOT_READY` if its directory cannot be used.
+/// The machine, opened at the first call. Error: `CUDA_ERROR_SYSTEM_NOT_READY` if its directory cannot be used.
 pub(crate) fn machine() -> Result<&'static Machine, CUerror> {
     static MACHINE: OnceCell<Machine> = OnceCell::new();
     MACHINE.get_or_try_init(|| Machine::open_or_create(&vcuda_machine::machine_directory()).map_err(refused))
 }
 
-/// Behaviour of the profile's driver, available before `cuInit`.
-///
-/// # Errors
-/// `CUDA_ERROR_SYSTEM_NOT_READY` if the machine's directory cannot be used (docs/hardware.md, "start of the driver").
+/// Behaviour of the profile's driver, available before `cuInit`. Error: `CUDA_ERROR_SYSTEM_NOT_READY` if the machine's
+/// directory cannot be used (docs/hardware.md, "start of the driver").
 pub(crate) fn driver() -> Result<&'static DriverProfile, CUerror> {
     Ok(&machine()?.config().driver)
 }
@@ -169,10 +158,6 @@ fn own_name() -> String {
         .unwrap_or_default()
 }
 
-/// The device of an ordinal.
-///
-/// # Errors
-/// `CUDA_ERROR_NOT_INITIALIZED`, `CUDA_ERROR_INVALID_DEVICE`.
 pub(crate) fn device(ordinal: CUdevice) -> Result<&'static Device, CUerror> {
     let devices = &process()?.devices;
     usize::try_from(ordinal).ok().and_then(|index| devices.get(index)).ok_or(CUerror::INVALID_DEVICE)

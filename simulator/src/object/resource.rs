@@ -13,7 +13,6 @@ pub(crate) static DESCRIPTIONS: Table<Description> = Table::new(Kind::ResourceDe
 /// Resources for a green context.
 #[derive(Debug)]
 pub(crate) struct Description {
-    /// Ordinal of the device.
     pub(crate) ordinal: CUdevice,
     /// The multiprocessors; `None`: all (a description of work queues only).
     pub(crate) sms: Option<Sms>,
@@ -24,14 +23,9 @@ pub(crate) struct Description {
 pub(crate) struct Sms {
     /// The first one's number.
     pub(crate) first: u32,
-    /// Number of multiprocessors.
     pub(crate) count: u32,
 }
 
-/// The description behind a handle.
-///
-/// # Errors
-/// `CUDA_ERROR_INVALID_VALUE`.
 pub(crate) fn description(handle: CUdevResourceDesc) -> Result<Arc<Description>, CUerror> {
     process()?;
     DESCRIPTIONS.get(handle.0).ok_or(CUerror::INVALID_VALUE)

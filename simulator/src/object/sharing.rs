@@ -29,7 +29,6 @@ pub(crate) enum Sort {
     Physical,
     /// A pool, without bytes.
     Pool,
-    /// A block of a pool.
     PoolBlock,
     /// A file from outside, memory of another interface.
     Foreign,
@@ -47,9 +46,7 @@ impl Sort {
 pub(crate) struct Shared {
     /// Id on the machine.
     pub(crate) id: ObjectId,
-    /// Its device.
     pub(crate) device: &'static Device,
-    /// Its size (bytes).
     pub(crate) bytes: u64,
     /// Tag that its maker gave it, the [`Sort`] first.
     pub(crate) tag: u64,
@@ -65,11 +62,9 @@ impl Drop for Shared {
 }
 
 impl Shared {
-    /// Holds an object of another process; `maker` must still hold it.
-    ///
-    /// # Errors
-    /// `CUDA_ERROR_INVALID_HANDLE` if it is gone, `CUDA_ERROR_INVALID_VALUE` if it is of another sort or on a GPU that is
-    /// not visible, `CUDA_ERROR_OUT_OF_MEMORY` if the machine's table of holders is full.
+    /// Holds an object of another process; `maker` must still hold it. Errors: `CUDA_ERROR_INVALID_HANDLE` if it is
+    /// gone, `CUDA_ERROR_INVALID_VALUE` if it is of another sort or on a GPU that is not visible,
+    /// `CUDA_ERROR_OUT_OF_MEMORY` if the machine's table of holders is full.
     pub(crate) fn hold(id: ObjectId, maker: Option<u64>, sort: Sort) -> Result<Shared, CUerror> {
         let client = &process()?.client;
         let object = client.object_hold(id, maker).map_err(|refused| match refused {
@@ -100,10 +95,8 @@ impl Shared {
         }
     }
 
-    /// Makes an object of memory that this process has taken.
-    ///
-    /// # Errors
-    /// `CUDA_ERROR_OUT_OF_MEMORY` if the machine or its disk is full.
+    /// Makes an object of memory that this process has taken. Error: `CUDA_ERROR_OUT_OF_MEMORY` if the machine or its
+    /// disk is full.
     pub(crate) fn make(device: &'static Device, bytes: u64, tag: u64) -> Result<Shared, CUerror> {
         let client = &process()?.client;
         let id = client.object_make(device.gpu, bytes, tag).map_err(|_| CUerror::OUT_OF_MEMORY)?;
@@ -117,9 +110,6 @@ impl Shared {
     }
 
     /// Takes memory as an object.
-    ///
-    /// # Errors
-    /// `CUDA_ERROR_OUT_OF_MEMORY`.
     pub(crate) fn create(device: &'static Device, bytes: u64, tag: u64) -> Result<Shared, CUerror> {
         let client = &process()?.client;
         let id = crate::object::backing::take_by(device, || client.object_create(device.gpu, bytes, tag))?;
@@ -127,25 +117,19 @@ impl Shared {
         Shared::of(&Object { id, gpu, bytes, tag })
     }
 
-    /// File of the contents.
     pub(crate) fn contents(&self) -> BorrowedFd<'_> {
         self.contents.as_fd()
     }
 
     /// A descriptor for other processes. The object lives while it or a duplicate is open anywhere.
-    ///
-    /// # Errors
-    /// `CUDA_ERROR_OPERATING_SYSTEM`.
     pub(crate) fn export(&self) -> Result<OwnedFd, CUerror> {
         let file = process()?.client.object_export(self.id);
         file.map(OwnedFd::from).map_err(|_| CUerror::OPERATING_SYSTEM)
     }
 
-    /// Holds memory of another interface, given as a file. Its first `bytes` are taken from the device with the first hold
-    /// in any process.
-    ///
-    /// # Errors
-    /// `CUDA_ERROR_OUT_OF_MEMORY`; `CUDA_ERROR_INVALID_VALUE` if others hold fewer bytes of it.
+    /// Holds memory of another interface, given as a file. Its first `bytes` are taken from the device with the first
+    /// hold in any process. Errors: `CUDA_ERROR_OUT_OF_MEMORY`; `CUDA_ERROR_INVALID_VALUE` if others hold fewer bytes
+    /// of it.
     pub(crate) fn foreign(device: &'static Device, bytes: u64, contents: File) -> Result<Shared, CUerror> {
         let client = &process()?.client;
         let tag = Sort::Foreign as u64;
@@ -162,6 +146,11 @@ impl Shared {
     }
 }
 
+/// The error of functions that call an invalid handle an invalid value.
+pub(crate) fn as_invalid_value(error: CUerror) -> CUerror {
+    if error == CUerror::INVALID_HANDLE { CUerror::INVALID_VALUE } else { error }
+}
+
 /// Addresses of an arena that map a part of an object.
 #[derive(Debug)]
 struct Range {
@@ -171,19 +160,14 @@ struct Range {
     length: u64,
 }
 
-/// The object of an exported descriptor, which is not consumed.
-///
-/// # Errors
-/// `CUDA_ERROR_INVALID_VALUE` for any other descriptor, or none.
+/// The object of an exported descriptor, which is not consumed. Error: `CUDA_ERROR_INVALID_VALUE` for any other
+/// descriptor, or none.
 pub(crate) fn object_of(descriptor: i32) -> Result<ObjectId, CUerror> {
     let object = process()?.client.object_of_descriptor(&duplicate(descriptor)?);
     object.ok_or(CUerror::INVALID_VALUE)
 }
 
-/// A descriptor of the same open file.
-///
-/// # Errors
-/// `CUDA_ERROR_INVALID_VALUE` for an invalid descriptor.
+/// A descriptor of the same open file. Error: `CUDA_ERROR_INVALID_VALUE` for an invalid descriptor.
 pub(crate) fn duplicate(descriptor: i32) -> Result<File, CUerror> {
     // SAFETY: a number that is no descriptor is an error, and nothing else is touched.
     let copy = unsafe { libc::fcntl(descriptor, libc::F_DUPFD_CLOEXEC, 3) };
@@ -205,9 +189,6 @@ pub(crate) fn is_shared(base: u64) -> bool {
 
 /// Turns a range of taken memory into an object. Its contents stay if no other thread writes to it meanwhile, see
 /// `semantics::memory::share`.
-///
-/// # Errors
-/// `CUDA_ERROR_OUT_OF_MEMORY`, `CUDA_ERROR_MAP_FAILED`.
 pub(crate) fn share(
     device: &'static Device,
     base: u64,
@@ -230,10 +211,8 @@ pub(crate) fn share(
     Ok(shared)
 }
 
-/// Maps an object of another process into its device's arena.
-///
-/// # Errors
-/// `CUDA_ERROR_OUT_OF_MEMORY` without address space, `CUDA_ERROR_MAP_FAILED`.
+/// Maps an object of another process into its device's arena. Errors: `CUDA_ERROR_OUT_OF_MEMORY` without address space,
+/// `CUDA_ERROR_MAP_FAILED`.
 pub(crate) fn import(shared: Shared) -> Result<u64, CUerror> {
     let bytes = shared.bytes;
     show(&Arc::new(shared), 0, bytes)

@@ -30,7 +30,6 @@ pub(crate) enum Role {
 /// State that a context's streams share, for the order with the legacy stream.
 #[derive(Debug, Default)]
 pub(crate) struct Group {
-    /// The legacy stream.
     pub(crate) legacy: OnceCell<Weak<Stream>>,
     blocking: Mutex<Vec<Weak<Stream>>>,
     /// Number of commands submitted to the legacy stream.
@@ -46,16 +45,12 @@ impl Group {
     }
 }
 
-/// A stream.
 #[derive(Debug)]
 pub(crate) struct Stream {
     /// `cuStreamGetId`: unique over the life of the process.
     pub(crate) key: u64,
-    /// Role of the stream.
     pub(crate) role: Role,
-    /// Handle in the program.
     pub(crate) handle: usize,
-    /// Its context's handle.
     pub(crate) context: usize,
     /// `Context::unique` of its context, never reused.
     pub(crate) context_unique: u64,
@@ -89,12 +84,11 @@ pub(crate) const LEGACY: usize = 1;
 /// `CU_STREAM_PER_THREAD`.
 pub(crate) const PER_THREAD: usize = 2;
 
-/// The streams of one context.
-#[derive(Debug)]
+/// Streams of a context: none at first, as even the legacy stream is made at its first use.
+#[derive(Debug, Default)]
 pub(crate) struct ContextStreams {
     /// Shared state of the streams.
     pub(crate) group: Arc<Group>,
-    /// The legacy default stream.
     pub(crate) legacy: OnceCell<Arc<Stream>>,
     /// Helper that waits for all streams when an event is recorded in the whole context.
     pub(crate) gathering: OnceCell<Arc<Stream>>,
@@ -105,17 +99,6 @@ pub(crate) struct ContextStreams {
 }
 
 impl ContextStreams {
-    /// No streams: even the legacy stream is made at its first use.
-    pub(crate) fn new() -> ContextStreams {
-        ContextStreams {
-            group: Arc::default(),
-            legacy: OnceCell::new(),
-            gathering: OnceCell::new(),
-            all: Mutex::new(Vec::new()),
-            held: Mutex::new(Vec::new()),
-        }
-    }
-
     /// All streams that may have work, including those that the program has destroyed.
     pub(crate) fn all(&self) -> Vec<Arc<Stream>> {
         self.all.lock().clone()
@@ -125,7 +108,6 @@ impl ContextStreams {
 /// Facts about the context of a new stream, see the fields of [`Stream`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Owner {
-    /// Its handle.
     pub(crate) context: usize,
     /// `Context::unique`.
     pub(crate) unique: u64,

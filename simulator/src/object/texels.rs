@@ -2,10 +2,8 @@
 
 use vcuda_driver_api::prelude::*;
 
-/// Size of all levels of a valid description (bytes).
-///
-/// # Errors
-/// `CUDA_ERROR_INVALID_VALUE` for an invalid one; `CUDA_ERROR_OUT_OF_MEMORY`.
+/// Size of all levels of a valid description (bytes). Errors: `CUDA_ERROR_INVALID_VALUE` for an invalid one;
+/// `CUDA_ERROR_OUT_OF_MEMORY`.
 pub(crate) fn check(descriptor: &CUDA_ARRAY3D_DESCRIPTOR, levels: u32) -> Result<u64, CUerror> {
     let d = descriptor;
     let has_layers = d.Flags & CUDA_ARRAY3D_LAYERED != 0;

@@ -33,7 +33,6 @@ struct Side {
     array: Option<Arc<Array>>,
 }
 
-/// A copy.
 #[derive(Clone, Debug)]
 pub(crate) struct Transfer {
     /// The program's description, for `cuGraphMemcpyNodeGetParams`.
@@ -72,12 +71,9 @@ struct Fields {
 }
 
 impl Transfer {
-    /// Checks a description and determines the places of its sides.
-    ///
-    /// # Errors
-    /// `CUDA_ERROR_INVALID_VALUE` for an unknown memory type, a device address that is not (wholly) memory of
-    /// this process, a pitch shorter than its row, an extent past an array's edge;
-    /// `CUDA_ERROR_INVALID_HANDLE` for an array that is none.
+    /// Checks a description and determines the places of its sides. Errors: `CUDA_ERROR_INVALID_VALUE` for an unknown
+    /// memory type, a device address that is not (wholly) memory of this process, a pitch shorter than its row, an
+    /// extent past an array's edge; `CUDA_ERROR_INVALID_HANDLE` for an array that is none.
     pub(crate) fn new(params: &CUDA_MEMCPY3D) -> Result<Transfer, CUerror> {
         let p = params;
         let extent = (p.WidthInBytes as u64, p.Height as u64, p.Depth as u64);
@@ -118,7 +114,6 @@ impl Transfer {
         })
     }
 
-    /// Number of bytes copied.
     pub(crate) fn bytes(&self) -> u64 {
         self.width.saturating_mul(self.height).saturating_mul(self.depth)
     }

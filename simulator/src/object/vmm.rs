@@ -28,14 +28,10 @@ pub(crate) const GRANULARITY: u64 = 2 << 20;
 /// All physical allocations with a handle or a mapping.
 static PHYSICALS: Table<Physical> = Table::new(HandleKind::Allocation);
 
-/// A physical allocation.
 #[derive(Debug)]
 pub(crate) struct Physical {
-    /// Handle in the program.
     pub(crate) handle: usize,
-    /// Its device.
     pub(crate) device: &'static Device,
-    /// Its size (bytes).
     pub(crate) bytes: u64,
     /// Properties given at its creation.
     pub(crate) properties: CUmemAllocationProp,
@@ -93,9 +89,6 @@ impl Drop for Physical {
 
 impl Physical {
     /// Makes an allocation, with memory.
-    ///
-    /// # Errors
-    /// `CUDA_ERROR_OUT_OF_MEMORY`.
     pub(crate) fn create(
         device: &'static Device,
         bytes: u64,
@@ -111,10 +104,7 @@ impl Physical {
         Ok(Physical::keep(device, bytes, properties, memory, None))
     }
 
-    /// Makes a multicast object.
-    ///
-    /// # Errors
-    /// `CUDA_ERROR_OUT_OF_MEMORY` if the process has no more descriptors.
+    /// Makes a multicast object. Error: `CUDA_ERROR_OUT_OF_MEMORY` if the process has no more descriptors.
     pub(crate) fn create_unpaid(bytes: u64, team: Team) -> Result<usize, CUerror> {
         let device = crate::object::process::device(0)?;
         let properties = CUmemAllocationProp {
@@ -136,11 +126,8 @@ impl Physical {
         PHYSICALS.insert_with(|handle| Physical { handle, device, bytes, properties, team, memory, users }).0
     }
 
-    /// A file descriptor that holds the same memory, to be closed by the caller.
-    ///
-    /// # Errors
-    /// `CUDA_ERROR_INVALID_VALUE` for memory not made exportable; `CUDA_ERROR_OPERATING_SYSTEM` if the process has no more
-    /// descriptors.
+    /// A file descriptor that holds the same memory, to be closed by the caller. Errors: `CUDA_ERROR_INVALID_VALUE` for
+    /// memory not made exportable; `CUDA_ERROR_OPERATING_SYSTEM` if the process has no more descriptors.
     pub(crate) fn export(&self) -> Result<OwnedFd, CUerror> {
         match &self.memory {
             Memory::Own(_) | Memory::Unpaid(_) => Err(CUerror::INVALID_VALUE),
@@ -148,7 +135,6 @@ impl Physical {
         }
     }
 
-    /// File of the contents.
     fn contents(&self) -> BorrowedFd<'_> {
         match &self.memory {
             Memory::Own(file) | Memory::Unpaid(file) => file.as_fd(),
@@ -198,9 +184,6 @@ impl Drop for Hold {
 }
 
 /// The allocation behind a handle that has not been released.
-///
-/// # Errors
-/// `CUDA_ERROR_NOT_INITIALIZED`, `CUDA_ERROR_INVALID_VALUE`.
 pub(crate) fn physical(handle: u64) -> Result<Arc<Physical>, CUerror> {
     process()?;
     let physical = PHYSICALS.get(handle as usize).ok_or(CUerror::INVALID_VALUE)?;
@@ -213,21 +196,16 @@ pub(crate) fn release(handle: u64) -> Result<(), CUerror> {
     Ok(())
 }
 
-/// Imports a descriptor from [`Physical::export`] of any process. A second import in this process returns the same handle
-/// ("there is no guarantee that the contents of handle will be the same").
-///
-/// # Errors
-/// `CUDA_ERROR_INVALID_VALUE` for any other descriptor, or memory of a GPU that this process does not see.
+/// Imports a descriptor from [`Physical::export`] of any process. A second import in this process returns the same
+/// handle ("there is no guarantee that the contents of handle will be the same"). Error: `CUDA_ERROR_INVALID_VALUE` for
+/// any other descriptor, or memory of a GPU that this process does not see.
 pub(crate) fn import(descriptor: i32) -> Result<usize, CUerror> {
     let object = sharing::object_of(descriptor)?;
     let mut known = PHYSICALS.all().into_iter().filter(|known| known.object() == Some(object));
     if let Some(handle) = known.find_map(|known| known.retain()) {
         return Ok(handle);
     }
-    let shared = Shared::hold(object, None, Sort::Physical).map_err(|error| match error {
-        CUerror::INVALID_HANDLE => CUerror::INVALID_VALUE,
-        other => other,
-    })?;
+    let shared = Shared::hold(object, None, Sort::Physical).map_err(sharing::as_invalid_value)?;
     let (device, bytes) = (shared.device, shared.bytes);
     let properties = properties(shared.tag, device.ordinal);
     Ok(Physical::keep(device, bytes, properties, Memory::Shared(shared), None))
@@ -282,7 +260,6 @@ fn memory_file(bytes: u64) -> Option<OwnedFd> {
     (unsafe { libc::ftruncate(descriptor, length) } == 0).then_some(file)
 }
 
-/// The allocation of a mapping.
 pub(crate) fn mapped(handle: u64) -> Option<Arc<Physical>> {
     PHYSICALS.get(handle as usize)
 }

@@ -23,7 +23,6 @@ use crate::object::stream::{Role, Stream};
 use crate::semantics::capture::state::Captures;
 
 static CAPTURES: Mutex<Option<Captures>> = Mutex::new(None);
-/// Number of open sequences.
 static OPEN: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
@@ -59,10 +58,8 @@ pub(crate) struct Recording<'a> {
 }
 
 impl Recording<'_> {
-    /// Adds a node after all that the stream did in this capture.
-    ///
-    /// # Errors
-    /// `CUDA_ERROR_INVALID_VALUE` where the graph refuses it (a free node for foreign memory).
+    /// Adds a node after all that the stream did in this capture. Error: `CUDA_ERROR_INVALID_VALUE` where the graph
+    /// refuses it (a free node for foreign memory).
     pub(crate) fn add(&self, operation: Operation) -> Result<NodeKey, CUerror> {
         with(|captures| {
             let tail = captures.tail(self.stream.key).ok_or(CUerror::STREAM_CAPTURE_INVALIDATED)?;
@@ -73,11 +70,9 @@ impl Recording<'_> {
     }
 }
 
-/// Check before an operation is submitted to a stream: if the stream is captured, the operation becomes a node.
-///
-/// # Errors
-/// `CUDA_ERROR_STREAM_CAPTURE_INVALIDATED`; `CUDA_ERROR_STREAM_CAPTURE_IMPLICIT` for the legacy stream of a
-/// context in which a blocking stream is capturing.
+/// Check before an operation is submitted to a stream: if the stream is captured, the operation becomes a node. Errors:
+/// `CUDA_ERROR_STREAM_CAPTURE_INVALIDATED`; `CUDA_ERROR_STREAM_CAPTURE_IMPLICIT` for the legacy stream of a context in
+/// which a blocking stream is capturing.
 #[inline]
 pub(crate) fn intercept(stream: &Stream) -> Result<Option<Recording<'_>>, CUerror> {
     if is_any_open() { intercept_some(stream) } else { Ok(None) }
@@ -102,9 +97,7 @@ fn intercept_some(stream: &Stream) -> Result<Option<Recording<'_>>, CUerror> {
     })
 }
 
-/// Rejects an operation that no capture takes (a wait, a query, a callback) if the stream is capturing.
-///
-/// # Errors
+/// Rejects an operation that no capture takes (a wait, a query, a callback) if the stream is capturing. Errors:
 /// `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED`, `..._INVALIDATED`, `..._IMPLICIT`; the capture is invalidated.
 #[inline]
 pub(crate) fn reject_if_capturing(stream: &Stream) -> CUresult {
@@ -117,25 +110,21 @@ pub(crate) fn reject_if_capturing(stream: &Stream) -> CUresult {
     })
 }
 
-/// Rejects a wait for a whole context if a stream of it is capturing.
-///
-/// # Errors
-/// `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED`; the captures in it are invalidated.
+/// Rejects a wait for a whole context if a stream of it is capturing. Errors: `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED`;
+/// the captures in it are invalidated.
 #[inline]
 pub(crate) fn reject_if_context_captures(context: &Context) -> CUresult {
     if is_any_open() { with(|captures| captures.use_context(context.handle)) } else { Ok(()) }
 }
 
-/// Rejects a potentially unsafe call (`cuThreadExchangeStreamCaptureMode`) if a capture prohibits it: one that allocates,
-/// frees, copies or sets synchronously, waits, or queries completion, and that no capture would see. The
+/// Rejects a potentially unsafe call (`cuThreadExchangeStreamCaptureMode`) if a capture prohibits it: one that
+/// allocates, frees, copies or sets synchronously, waits, or queries completion, and that no capture would see. The
 /// documentation names `cudaMalloc` as an example and gives no list. docs/hardware.md, "calls during a capture".
 /// Unsafe: `cuMemAlloc` and its relatives, `cuMemFree`, arrays and page-locked memory made and freed, synchronous
 /// copies and sets, and the queries of and waits for events and streams (`cuEventQuery` is widely known to break
 /// captures of other threads). Safe: virtual memory management, modules, making and ending streams and events, and all
-/// that is put into a stream.
-///
-/// # Errors
-/// `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED`, if a capture prohibits it, which is then invalidated.
+/// that is put into a stream. Error: `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED`, if a capture prohibits it, which is then
+/// invalidated.
 #[inline]
 pub(crate) fn reject_unsafe_call() -> CUresult {
     if !is_any_open() {
@@ -157,11 +146,9 @@ pub(crate) fn record(stream: &Stream) -> Result<Option<CapturedEvent>, CUerror> 
     })
 }
 
-/// `cuStreamWaitEvent`: true if the wait became part of a capture.
-///
-/// # Errors
-/// 901, 902, 905, 906, 907: see [`Captures::wait`]. The legacy stream cannot join a capture: 906 (docs/hardware.md,
-/// "states of a capture": for a capture of non-blocking streams).
+/// `cuStreamWaitEvent`: true if the wait became part of a capture. Error: 901, 902, 905, 906, 907: see
+/// [`Captures::wait`]. The legacy stream cannot join a capture: 906 (docs/hardware.md, "states of a capture": for a
+/// capture of non-blocking streams).
 #[inline]
 pub(crate) fn wait(stream: &Stream, event: Option<&CapturedEvent>) -> Result<bool, CUerror> {
     if !is_any_open() && event.is_none() {
@@ -183,15 +170,11 @@ pub(crate) fn wait(stream: &Stream, event: Option<&CapturedEvent>) -> Result<boo
     })
 }
 
-/// Handles a query or a wait for an event last recorded in a capture.
-///
-/// # Errors
-/// Always `CUDA_ERROR_CAPTURED_EVENT`.
+/// Handles a query or a wait for an event last recorded in a capture. Always `CUDA_ERROR_CAPTURED_EVENT`.
 pub(crate) fn use_captured_event(event: &CapturedEvent) -> CUresult {
     with(|captures| captures.use_captured_event(event))
 }
 
-/// Removes a destroyed stream.
 pub(crate) fn forget(stream: &Stream) {
     if is_any_open()
         && let Some(graph) = with(|captures| captures.forget(stream.key))

@@ -20,9 +20,7 @@ enum Class {
     Refuses,
 }
 
-/// Waits as the called function waits. The price of a running process is a load and a comparison.
-///
-/// # Errors
+/// Waits as the called function waits. The price of a running process is a load and a comparison. Error:
 /// `CUDA_ERROR_OPERATING_SYSTEM` of `cuMemGetInfo` while the state is away.
 #[inline]
 pub(crate) fn pass(name: &str) -> CUresult {

@@ -14,12 +14,9 @@ use crate::object::resource::Sms;
 use crate::object::{array, backing, external, host, ipc, library, module};
 use crate::semantics::stream;
 
-/// Ends a context and all that is in it: memory, modules, streams, events ("destroys and cleans up all
-/// resources associated with the context"). Waits for its work first (`cuCtxDestroy`: "it is the
-/// responsibility of the calling function to ensure that no API call issues using ctx while
-/// cuCtxDestroy() is executing").
-///
-/// # Errors
+/// Ends a context and all that is in it: memory, modules, streams, events ("destroys and cleans up all resources
+/// associated with the context"). Waits for its work first (`cuCtxDestroy`: "it is the responsibility of the calling
+/// function to ensure that no API call issues using ctx while cuCtxDestroy() is executing"). Error:
 /// `CUDA_ERROR_INVALID_CONTEXT` for one that has ended.
 pub(crate) fn destroy(context: &Context) -> CUresult {
     if !context.end() {
@@ -72,9 +69,6 @@ fn free_memory(context: &Context) {
 const API_VERSION: u32 = 3020;
 
 /// `cuDevicePrimaryCtxRetain`.
-///
-/// # Errors
-/// `CUDA_ERROR_OUT_OF_MEMORY`.
 pub(crate) fn retain_on(device: &'static Device) -> Result<Arc<Context>, CUerror> {
     let mut primary = primary(device)?.lock();
     let context = match &primary.context {
@@ -92,9 +86,6 @@ pub(crate) fn retain_on(device: &'static Device) -> Result<Arc<Context>, CUerror
 }
 
 /// `cuDevicePrimaryCtxRelease`.
-///
-/// # Errors
-/// `CUDA_ERROR_INVALID_CONTEXT`.
 pub(crate) fn release_on(device: &'static Device) -> CUresult {
     let mut primary = primary(device)?.lock();
     if primary.retained == 0 {
@@ -113,9 +104,6 @@ pub(crate) fn end_primary(primary: &mut Primary) -> CUresult {
 }
 
 /// Makes a green context with these multiprocessors; it retains the primary context.
-///
-/// # Errors
-/// `CUDA_ERROR_OUT_OF_MEMORY`.
 pub(crate) fn create_green(device: &'static Device, sms: Option<Sms>) -> Result<usize, CUerror> {
     let primary = retain_on(device)?;
     let cost = process()?.machine.config().green_context_bytes;
@@ -126,11 +114,8 @@ pub(crate) fn create_green(device: &'static Device, sms: Option<Sms>) -> Result<
     Ok(green::insert(&primary, sms, cost))
 }
 
-/// `cuGreenCtxDestroy`.
-///
-/// # Errors
-/// `CUDA_ERROR_INVALID_CONTEXT`; `CUDA_ERROR_CONTEXT_IS_DESTROYED` if its primary context was reset, after which it has
-/// ended too.
+/// `cuGreenCtxDestroy`. Errors: `CUDA_ERROR_INVALID_CONTEXT`; `CUDA_ERROR_CONTEXT_IS_DESTROYED` if its primary context
+/// was reset, after which it has ended too.
 pub(crate) fn destroy_green(handle: CUgreenCtx) -> CUresult {
     process()?;
     let green = GREENS.remove(handle.0).ok_or(CUerror::INVALID_CONTEXT)?;

@@ -28,7 +28,6 @@ static COUNT: AtomicUsize = AtomicUsize::new(0);
 /// Number of pending effects from which adding one applies completed ones, so that the list stays bounded.
 const MANY: usize = 512;
 
-/// Adds an effect.
 pub(crate) fn add(ticket: Ticket, effect: Effect) {
     let length = {
         let mut pending = PENDING.lock();

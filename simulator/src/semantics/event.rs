@@ -9,9 +9,6 @@ use crate::object::stream::Stream;
 use crate::semantics::{capture, ordering};
 
 /// Records an event in a stream that is not capturing, also for a graph node.
-///
-/// # Errors
-/// `CUDA_ERROR_NOT_INITIALIZED`.
 pub(crate) fn mark(event: &Event, stream: &Stream) -> CUresult {
     let duration_ns = process()?.machine.config().driver.event_record_ns;
     if duration_ns > 0 && !event.is_untimed() {
@@ -25,10 +22,8 @@ pub(crate) fn mark(event: &Event, stream: &Stream) -> CUresult {
     Ok(())
 }
 
-/// Makes a stream that is not capturing wait for an event, also for a graph node.
-///
-/// # Errors
-/// `CUDA_ERROR_CAPTURED_EVENT` if it was last recorded in a capture.
+/// Makes a stream that is not capturing wait for an event, also for a graph node. Error: `CUDA_ERROR_CAPTURED_EVENT` if
+/// it was last recorded in a capture.
 pub(crate) fn hold_up(event: &Event, stream: &Stream) -> CUresult {
     let last = event.last.lock().clone();
     match last {
@@ -42,9 +37,6 @@ pub(crate) fn hold_up(event: &Event, stream: &Stream) -> CUresult {
 }
 
 /// The stamp of an event's last record, if that was in a stream.
-///
-/// # Errors
-/// `CUDA_ERROR_CAPTURED_EVENT`.
 pub(crate) fn stamp(event: &Event) -> Result<Option<Stamp>, CUerror> {
     let last = event.last.lock().clone();
     match last {
@@ -66,10 +58,7 @@ pub(crate) fn wait(stream: &Stream, event: &Event) -> CUresult {
     hold_up(event, stream)
 }
 
-/// Records an event in a stream, or in the stream's capture.
-///
-/// # Errors
-/// Those of capture, and of [`mark`].
+/// Records an event in a stream, or in the stream's capture. Error: those of capture, and of [`mark`].
 pub(crate) fn record(event: &Event, stream: &Stream) -> CUresult {
     match capture::record(stream)? {
         Some(captured) => *event.last.lock() = Recorded::Capture(captured),

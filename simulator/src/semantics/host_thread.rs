@@ -21,14 +21,11 @@ use crate::object::stream::Stream;
 use crate::semantics::effects::settle;
 use crate::semantics::ordering;
 
-/// A callback of a stream.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Callback {
     /// Stream handle for the callback, as the program named it.
     pub(crate) stream: CUstream,
-    /// The function.
     pub(crate) function: unsafe extern "C" fn(CUstream, CUresult, *mut c_void),
-    /// Its argument.
     pub(crate) data: *mut c_void,
 }
 
@@ -71,35 +68,26 @@ static HOST: Worker = Worker::new("cuda-host");
 /// Worker for memory operations.
 static GPU: Worker = Worker::new("cuda-memory-ops");
 
-/// Submits a host function to a stream that is not capturing.
-///
-/// # Errors
-/// `CUDA_ERROR_OUT_OF_MEMORY` if no thread can be started.
+/// Submits a host function to a stream that is not capturing. Error: `CUDA_ERROR_OUT_OF_MEMORY` if no thread can be
+/// started.
 pub(crate) fn call(stream: &Stream, function: HostFunction) -> CUresult {
     HOST.put_in(stream, Task::Call(function))
 }
 
-/// Submits a callback to a stream that is not capturing.
-///
-/// # Errors
-/// `CUDA_ERROR_OUT_OF_MEMORY` if no thread can be started.
+/// Submits a callback to a stream that is not capturing. Error: `CUDA_ERROR_OUT_OF_MEMORY` if no thread can be started.
 pub(crate) fn call_back(stream: &Stream, callback: Callback) -> CUresult {
     HOST.put_in(stream, Task::Callback(callback))
 }
 
-/// Submits memory operations to a stream that is not capturing.
-///
-/// # Errors
-/// `CUDA_ERROR_OUT_OF_MEMORY` if no thread can be started.
+/// Submits memory operations to a stream that is not capturing. Error: `CUDA_ERROR_OUT_OF_MEMORY` if no thread can be
+/// started.
 pub(crate) fn operate(stream: &Stream, mut operations: Vec<MemoryOperation>) -> CUresult {
     operations.reverse();
     GPU.put_in(stream, Task::Memory(operations))
 }
 
-/// Submits a kernel that runs until the word at `address` is not 0.
-///
-/// # Errors
-/// `CUDA_ERROR_OUT_OF_MEMORY` if no thread can be started.
+/// Submits a kernel that runs until the word at `address` is not 0. Error: `CUDA_ERROR_OUT_OF_MEMORY` if no thread can
+/// be started.
 pub(crate) fn spin(stream: &Stream, address: u64, sms: u32) -> CUresult {
     let wait = MemoryOperation::Wait {
         address,
@@ -138,7 +126,6 @@ impl Worker {
         Ok(())
     }
 
-    /// Main loop of the thread.
     fn run(&self, client: &'static Client) {
         become_host_thread();
         // SAFETY: sets this thread's timer slack to a nanosecond; a failure leaves the default.

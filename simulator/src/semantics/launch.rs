@@ -13,11 +13,9 @@ use crate::object::process::process;
 use crate::object::stream::Stream;
 use crate::semantics::{capture, host_thread, ordering};
 
-/// Launches a kernel in a stream, or adds a node if the stream is capturing.
-///
-/// # Errors
-/// `INVALID_HANDLE` where function and stream are of different contexts; `INVALID_VALUE` for sizes or
-/// arguments; `COOPERATIVE_LAUNCH_TOO_LARGE`; those of capture.
+/// Launches a kernel in a stream, or adds a node if the stream is capturing. Errors: `INVALID_HANDLE` where function
+/// and stream are of different contexts; `INVALID_VALUE` for sizes or arguments; `COOPERATIVE_LAUNCH_TOO_LARGE`; those
+/// of capture.
 #[inline]
 pub(crate) fn launch(
     stream: &Stream,

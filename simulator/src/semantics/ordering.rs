@@ -56,9 +56,6 @@ fn count_up(stream: &Stream) {
 }
 
 /// Submits a command. Waits while the queue is full, as a launch does after 1024 unfinished ones.
-///
-/// # Errors
-/// `CUDA_ERROR_NOT_INITIALIZED`.
 #[inline]
 pub(crate) fn submit(stream: &Stream, command: Command) -> Result<Ticket, CUerror> {
     let client = &process()?.client;
@@ -117,9 +114,6 @@ pub(crate) fn is_idle(stream: &Stream) -> bool {
 }
 
 /// Waits for all work submitted so far, and for its effects.
-///
-/// # Errors
-/// `CUDA_ERROR_NOT_INITIALIZED`.
 pub(crate) fn wait_until_idle(stream: &Stream) -> CUresult {
     let client = &process()?.client;
     for ticket in frontier(stream, client) {

@@ -27,13 +27,6 @@ pub(crate) enum Null {
     PerThread,
 }
 
-impl Null {
-    /// The meaning for a handler's `const` parameter, true for per-thread entry points.
-    pub(crate) const fn of(per_thread: bool) -> Null {
-        if per_thread { Null::PerThread } else { Null::Legacy }
-    }
-}
-
 /// A thread's default streams by context; they end with the thread.
 struct Own(RefCell<Vec<Arc<Stream>>>);
 
@@ -47,10 +40,7 @@ thread_local! {
     static OWN: Own = const { Own(RefCell::new(Vec::new())) };
 }
 
-/// Makes a stream for a program.
-///
-/// # Errors
-/// `CUDA_ERROR_OUT_OF_MEMORY` if the machine has no room for another stream.
+/// Makes a stream for a program. Error: `CUDA_ERROR_OUT_OF_MEMORY` if the machine has no room for another stream.
 pub(crate) fn create(context: &Context, flags: u32, priority: i32) -> Result<Arc<Stream>, CUerror> {
     let id = new_queue(context, priority)?;
     let make = |handle| Stream::new(owner_of(context), Role::Created(handle), flags, priority, id);
@@ -74,7 +64,6 @@ fn new_queue(context: &Context, priority: i32) -> Result<StreamId, CUerror> {
     process()?.client.stream_create(context.id, priority).map_err(|_| CUerror::OUT_OF_MEMORY)
 }
 
-/// Makes a default stream.
 fn make(context: &Context, role: Role) -> Result<Arc<Stream>, CUerror> {
     let flags = if role == Role::Gathering { NON_BLOCKING } else { 0 };
     let stream = Arc::new(Stream::new(owner_of(context), role, flags, 0, new_queue(context, 0)?));
@@ -82,7 +71,6 @@ fn make(context: &Context, role: Role) -> Result<Arc<Stream>, CUerror> {
     Ok(stream)
 }
 
-/// Adds a stream to its context.
 fn add_to_context(context: &Context, stream: &Arc<Stream>) -> CUresult {
     stream.join(&context.streams.group);
     for stamp in held_by(context) {
@@ -105,9 +93,7 @@ fn held_by(context: &Context) -> Vec<Stamp> {
 }
 
 /// The context's helper stream, after submitting waits for all present work of the context and its green contexts.
-///
-/// # Errors
-/// `CUDA_ERROR_OUT_OF_MEMORY` if the machine has no room for another stream.
+/// Error: `CUDA_ERROR_OUT_OF_MEMORY` if the machine has no room for another stream.
 pub(crate) fn gather(context: &Context) -> Result<Arc<Stream>, CUerror> {
     let gathering = context.streams.gathering.get_or_try_init(|| make(context, Role::Gathering))?;
     for stream in with_parts(context) {
@@ -184,11 +170,8 @@ pub(crate) fn per_thread(context: &Context) -> Result<Arc<Stream>, CUerror> {
     Ok(stream)
 }
 
-/// The stream of a caller's handle. Default streams are those of the current context.
-///
-/// # Errors
-/// `CUDA_ERROR_NOT_PERMITTED` in a host function or callback; `CUDA_ERROR_INVALID_HANDLE`; those of
-/// [`current`].
+/// The stream of a caller's handle. Default streams are those of the current context. Errors:
+/// `CUDA_ERROR_NOT_PERMITTED` in a host function or callback; `CUDA_ERROR_INVALID_HANDLE`; those of [`current`].
 #[inline]
 pub(crate) fn resolve(stream: CUstream, null: Null) -> Result<Arc<Stream>, CUerror> {
     crate::base::thread::permit()?;
@@ -207,10 +190,16 @@ pub(crate) fn resolve(stream: CUstream, null: Null) -> Result<Arc<Stream>, CUerr
     }
 }
 
-/// Waits for a stream; its results are then visible to the host.
-///
-/// # Errors
-/// `CUDA_ERROR_STREAM_CAPTURE_*` if it takes part in a capture.
+/// The default stream for a synchronous copy or set, which no capture takes.
+pub(crate) fn default_stream(null: Null) -> Result<Arc<Stream>, CUerror> {
+    let stream = resolve(CUstream::NULL, null)?;
+    capture::reject_unsafe_call()?;
+    capture::reject_if_capturing(&stream)?;
+    Ok(stream)
+}
+
+/// Waits for a stream; its results are then visible to the host. Error: `CUDA_ERROR_STREAM_CAPTURE_*` if it takes part
+/// in a capture.
 pub(crate) fn synchronize(stream: &Stream) -> CUresult {
     capture::reject_if_capturing(stream)?;
     ordering::wait_until_idle(stream)?;
@@ -218,10 +207,8 @@ pub(crate) fn synchronize(stream: &Stream) -> CUresult {
     Ok(())
 }
 
-/// `cuCtxSynchronize`: waits for all streams of a context.
-///
-/// # Errors
-/// `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED` if one of them is capturing.
+/// `cuCtxSynchronize`: waits for all streams of a context. Error: `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED` if one of
+/// them is capturing.
 pub(crate) fn synchronize_context(context: &Context) -> CUresult {
     crate::base::thread::permit()?;
     capture::reject_if_context_captures(context)?;
@@ -237,9 +224,6 @@ pub(crate) fn synchronize_context(context: &Context) -> CUresult {
 }
 
 /// Waits for all streams of a context, even while capturing.
-///
-/// # Errors
-/// `CUDA_ERROR_NOT_INITIALIZED`.
 pub(crate) fn drain(context: &Context) -> CUresult {
     for stream in context.streams.all() {
         ordering::wait_until_idle(&stream)?;

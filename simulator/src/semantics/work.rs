@@ -38,9 +38,7 @@ fn copy_command(process: &Process, engine: Option<Engine>, bytes: u64) -> Comman
 #[derive(Clone, Debug)]
 #[expect(clippy::large_enum_variant, reason = "made once per call and moved on; a box would cost more")]
 pub(crate) enum Work {
-    /// A copy of any shape.
     Copy(Transfer),
-    /// A memset of any shape.
     Set(Fill),
     /// Provides memory for a graph's allocation node. Only valid while the stream captures.
     Alloc(GraphBlock),
@@ -76,10 +74,7 @@ impl Work {
         }
     }
 
-    /// Does the work on memory, once per completion.
-    ///
-    /// # Errors
-    /// Only [`Work::Alloc`] can fail: `CUDA_ERROR_OUT_OF_MEMORY`.
+    /// Does the work on memory, once per completion. Only [`Work::Alloc`] can fail: `CUDA_ERROR_OUT_OF_MEMORY`.
     pub(crate) fn run(&self) -> CUresult {
         match self {
             Work::Copy(copy) => copy.run(),
@@ -124,10 +119,7 @@ pub(crate) fn copy(mut transfer: Transfer, stream: &Stream, is_synchronous: bool
 }
 
 /// Enqueues a copy, a memset or stream-ordered memory: as a node if the stream captures, otherwise as the next command,
-/// with its effect after completion.
-///
-/// # Errors
-/// Those of capture (900 to 906).
+/// with its effect after completion. Error: those of capture (900 to 906).
 pub(crate) fn enqueue(stream: &Stream, mut work: Work) -> CUresult {
     if let Some(recording) = capture::intercept(stream)? {
         return recording.add(work.into_operation(stream.context)).map(drop);

@@ -46,7 +46,6 @@ pub(super) fn length(file: &[u8]) -> Option<usize> {
     Some(end)
 }
 
-/// A file's sections by name.
 struct Sections<'a> {
     table: SectionTable<'a, FileHeader64<Le>>,
     file: &'a [u8],

@@ -2,29 +2,39 @@
 
 use std::sync::Arc;
 
-use vcuda_driver_api::prelude::*;
-
-use crate::base::ffi::{get, put};
 use crate::export::graph::edges::pairs;
 use crate::export::graph::parameters::{self, widened};
+use crate::export::prelude::*;
 use crate::object::graph::node::Operation;
 use crate::object::graph::{Graph, discard, graph};
 
 export! {
-    cuGraphAddKernelNode => add_kernel_v1;
-    cuGraphAddKernelNode_v2 => add_kernel;
-    cuGraphAddMemcpyNode => add_copy;
-    cuGraphAddMemsetNode => add_set;
-    cuGraphAddHostNode => add_host;
-    cuGraphAddChildGraphNode => add_child;
-    cuGraphAddEmptyNode => add_empty;
-    cuGraphAddEventRecordNode => add_event_record;
-    cuGraphAddEventWaitNode => add_event_wait;
-    cuGraphAddMemAllocNode => add_allocation;
-    cuGraphAddMemFreeNode => add_free;
-    cuGraphAddNode => add_node_v1;
-    cuGraphAddNode_v2 => add_node;
-    cuGraphAddNode_v3 => add_node;
+    cuGraphAddKernelNode => |node, graph, before, count, params|
+        Place::new(node, graph, before, count).add(|| parameters::kernel(&widened(&get(params)?)));
+    cuGraphAddKernelNode_v2 => |node, graph, before, count, params|
+        Place::new(node, graph, before, count).add(|| parameters::kernel(&get(params)?));
+    cuGraphAddMemcpyNode => |node, graph, before, count, params, context|
+        Place::new(node, graph, before, count).add(|| parameters::copy(params, context));
+    cuGraphAddMemsetNode => |node, graph, before, count, params, context|
+        Place::new(node, graph, before, count).add(|| parameters::set(params, context));
+    cuGraphAddHostNode => |node, graph, before, count, params|
+        Place::new(node, graph, before, count).add(|| parameters::host(params));
+    // "The child graph is cloned in this call."
+    cuGraphAddChildGraphNode => |node, handle, before, count, child|
+        Place::new(node, handle, before, count).add(|| Ok(Operation::Child(graph(child)?.copy()?)));
+    cuGraphAddEmptyNode => |node, graph, before, count|
+        Place::new(node, graph, before, count).add(|| Ok(Operation::Empty));
+    cuGraphAddEventRecordNode => |node, graph, before, count, event|
+        Place::new(node, graph, before, count).add(|| parameters::event(event).map(Operation::EventRecord));
+    cuGraphAddEventWaitNode => |node, graph, before, count, event|
+        Place::new(node, graph, before, count).add(|| parameters::event(event).map(Operation::EventWait));
+    cuGraphAddMemAllocNode => |node, graph, before, count, params|
+        Place::new(node, graph, before, count).add(|| parameters::allocation(params));
+    cuGraphAddMemFreeNode => |node, graph, before, count, address|
+        Place::new(node, graph, before, count).add(|| Ok(Operation::Free(address)));
+    cuGraphAddNode => |node, graph, before, count, params|
+        add_node(node, graph, before, core::ptr::null(), count, params);
+    cuGraphAddNode_v2 | cuGraphAddNode_v3 => add_node;
 }
 
 /// Target of a new node: graph, dependencies and the place for its handle.
@@ -79,128 +89,6 @@ impl Place {
             discard(child.handle);
         }
     }
-}
-
-fn add_kernel_v1(
-    node: *mut CUgraphNode,
-    graph: CUgraph,
-    dependencies: *const CUgraphNode,
-    count: usize,
-    params: *const CUDA_KERNEL_NODE_PARAMS_v1,
-) -> CUresult {
-    Place::new(node, graph, dependencies, count).add(|| parameters::kernel(&widened(&get(params)?)))
-}
-
-fn add_kernel(
-    node: *mut CUgraphNode,
-    graph: CUgraph,
-    dependencies: *const CUgraphNode,
-    count: usize,
-    params: *const CUDA_KERNEL_NODE_PARAMS,
-) -> CUresult {
-    Place::new(node, graph, dependencies, count).add(|| parameters::kernel(&get(params)?))
-}
-
-fn add_copy(
-    node: *mut CUgraphNode,
-    graph: CUgraph,
-    dependencies: *const CUgraphNode,
-    count: usize,
-    params: *const CUDA_MEMCPY3D,
-    context: CUcontext,
-) -> CUresult {
-    Place::new(node, graph, dependencies, count).add(|| parameters::copy(params, context))
-}
-
-fn add_set(
-    node: *mut CUgraphNode,
-    graph: CUgraph,
-    dependencies: *const CUgraphNode,
-    count: usize,
-    params: *const CUDA_MEMSET_NODE_PARAMS,
-    context: CUcontext,
-) -> CUresult {
-    Place::new(node, graph, dependencies, count).add(|| parameters::set(params, context))
-}
-
-fn add_host(
-    node: *mut CUgraphNode,
-    graph: CUgraph,
-    dependencies: *const CUgraphNode,
-    count: usize,
-    params: *const CUDA_HOST_NODE_PARAMS,
-) -> CUresult {
-    Place::new(node, graph, dependencies, count).add(|| parameters::host(params))
-}
-
-/// "The child graph is cloned in this call."
-fn add_child(
-    node: *mut CUgraphNode,
-    handle: CUgraph,
-    dependencies: *const CUgraphNode,
-    count: usize,
-    child: CUgraph,
-) -> CUresult {
-    Place::new(node, handle, dependencies, count).add(|| Ok(Operation::Child(graph(child)?.copy()?)))
-}
-
-fn add_empty(
-    node: *mut CUgraphNode,
-    graph: CUgraph,
-    dependencies: *const CUgraphNode,
-    count: usize,
-) -> CUresult {
-    Place::new(node, graph, dependencies, count).add(|| Ok(Operation::Empty))
-}
-
-fn add_event_record(
-    node: *mut CUgraphNode,
-    graph: CUgraph,
-    dependencies: *const CUgraphNode,
-    count: usize,
-    event: CUevent,
-) -> CUresult {
-    Place::new(node, graph, dependencies, count).add(|| parameters::event(event).map(Operation::EventRecord))
-}
-
-fn add_event_wait(
-    node: *mut CUgraphNode,
-    graph: CUgraph,
-    dependencies: *const CUgraphNode,
-    count: usize,
-    event: CUevent,
-) -> CUresult {
-    Place::new(node, graph, dependencies, count).add(|| parameters::event(event).map(Operation::EventWait))
-}
-
-fn add_allocation(
-    node: *mut CUgraphNode,
-    graph: CUgraph,
-    dependencies: *const CUgraphNode,
-    count: usize,
-    params: *mut CUDA_MEM_ALLOC_NODE_PARAMS,
-) -> CUresult {
-    Place::new(node, graph, dependencies, count).add(|| parameters::allocation(params))
-}
-
-fn add_free(
-    node: *mut CUgraphNode,
-    graph: CUgraph,
-    dependencies: *const CUgraphNode,
-    count: usize,
-    address: CUdeviceptr,
-) -> CUresult {
-    Place::new(node, graph, dependencies, count).add(|| Ok(Operation::Free(address)))
-}
-
-fn add_node_v1(
-    node: *mut CUgraphNode,
-    graph: CUgraph,
-    dependencies: *const CUgraphNode,
-    count: usize,
-    params: *mut CUgraphNodeParams,
-) -> CUresult {
-    add_node(node, graph, dependencies, core::ptr::null(), count, params)
 }
 
 fn add_node(

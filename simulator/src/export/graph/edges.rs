@@ -1,23 +1,19 @@
 //! Functions that list nodes and add edges.
 
-use vcuda_driver_api::prelude::*;
-
-use crate::base::ffi::{MOST_ELEMENTS, get, get_array, put, put_at};
+use crate::base::ffi::MOST_ELEMENTS;
+use crate::export::prelude::*;
 use crate::object::capture::{EdgeData, NodeKey};
 use crate::object::graph::graph;
 use crate::object::graph::topology::PLAIN;
 
 export! {
     cuGraphGetNodes => get_nodes;
-    cuGraphAddDependencies => add_v1;
+    cuGraphAddDependencies => |handle, from, to, count| add(handle, from, to, core::ptr::null(), count);
     cuGraphAddDependencies_v2 => add;
 }
 
-/// Reads nodes and their optional edge data.
-///
-/// # Errors
-/// `INVALID_VALUE` for a null array with a count, or edge data with reserved fields or a to-port ("must be
-/// set to zero").
+/// Reads nodes and their optional edge data. Error: `INVALID_VALUE` for a null array with a count, or edge data with
+/// reserved fields or a to-port ("must be set to zero").
 pub(crate) fn pairs(
     nodes: *const CUgraphNode,
     data: *const CUgraphEdgeData,
@@ -54,10 +50,6 @@ fn get_nodes(handle: CUgraph, array: *mut CUgraphNode, count: *mut usize) -> CUr
         put_at(array, index, CUgraphNode(found.get(index).copied().unwrap_or(0)));
     }
     put(count, found.len().min(room))
-}
-
-fn add_v1(handle: CUgraph, from: *const CUgraphNode, to: *const CUgraphNode, count: usize) -> CUresult {
-    add(handle, from, to, core::ptr::null(), count)
 }
 
 fn add(

@@ -2,25 +2,18 @@
 
 use std::sync::Arc;
 
-use vcuda_driver_api::prelude::*;
-
-use crate::base::ffi::{get, put, put_at, put_if_wanted};
+use crate::export::prelude::*;
 use crate::object::graph::node::Operation;
 use crate::object::graph::{Graph, graph};
 use crate::semantics::capture;
 use crate::semantics::graph::executable::{Executable, destroy, executable};
-use crate::semantics::stream::{Null, resolve};
 
 export! {
-    cuGraphInstantiate => instantiate_with_log;
-    cuGraphInstantiate_v2 => instantiate_with_log;
+    cuGraphInstantiate | cuGraphInstantiate_v2 => instantiate_with_log;
     cuGraphInstantiateWithFlags => instantiate_with_flags;
-    cuGraphInstantiateWithParams => instantiate_with_params::<false>;
-    cuGraphInstantiateWithParams_ptsz => instantiate_with_params::<true>;
-    cuGraphLaunch => launch::<false>;
-    cuGraphLaunch_ptsz => launch::<true>;
-    cuGraphUpload => upload::<false>;
-    cuGraphUpload_ptsz => upload::<true>;
+    cuGraphInstantiateWithParams / cuGraphInstantiateWithParams_ptsz => instantiate_with_params;
+    cuGraphLaunch / cuGraphLaunch_ptsz => launch;
+    cuGraphUpload / cuGraphUpload_ptsz => upload;
     cuGraphExecDestroy => destroy;
     cuGraphExecUpdate => update_v1;
     cuGraphExecUpdate_v2 => update_with_info;
@@ -32,12 +25,9 @@ const DEVICE_LAUNCH: u64 = CUgraphInstantiate_flags::DEVICE_LAUNCH.0 as u64;
 const KNOWN_FLAGS: u64 =
     UPLOAD | AUTO_FREE | DEVICE_LAUNCH | CUgraphInstantiate_flags::USE_NODE_PRIORITY.0 as u64;
 
-/// Instantiates a graph. An error names the node that prevents it.
-///
-/// # Errors
-/// `INVALID_VALUE` for unknown flags, two that exclude each other, or a structure that cannot run;
-/// `NOT_SUPPORTED` for a launch from the device; `ILLEGAL_STATE` while the graph is being captured into
-/// (docs/hardware.md, "graphs").
+/// Instantiates a graph. An error names the node that prevents it. Errors: `INVALID_VALUE` for unknown flags, two that
+/// exclude each other, or a structure that cannot run; `NOT_SUPPORTED` for a launch from the device; `ILLEGAL_STATE`
+/// while the graph is being captured into (docs/hardware.md, "graphs").
 fn instantiate(graph: &Arc<Graph>, flags: u64) -> Result<Arc<Executable>, (CUerror, usize)> {
     if flags & !KNOWN_FLAGS != 0 || (flags & AUTO_FREE != 0 && flags & DEVICE_LAUNCH != 0) {
         return Err((CUerror::INVALID_VALUE, 0));
@@ -97,7 +87,8 @@ fn instantiate_with_flags(place: *mut CUgraphExec, handle: CUgraph, flags: u64) 
     put(place, CUgraphExec(made.handle))
 }
 
-fn instantiate_with_params<const PER_THREAD: bool>(
+fn instantiate_with_params(
+    null: Null,
     place: *mut CUgraphExec,
     handle: CUgraph,
     params: *mut CUDA_GRAPH_INSTANTIATE_PARAMS,
@@ -108,7 +99,7 @@ fn instantiate_with_params<const PER_THREAD: bool>(
         return Err(CUerror::INVALID_VALUE);
     }
     if asked.flags & UPLOAD != 0 {
-        resolve(asked.hUploadStream, Null::of(PER_THREAD))?;
+        resolve(asked.hUploadStream, null)?;
     }
     let made = instantiate(&graph, asked.flags);
     (asked.result_out, asked.hErrNode_out) = match &made {
@@ -122,9 +113,9 @@ fn instantiate_with_params<const PER_THREAD: bool>(
 
 /// Launches a graph. In a capturing stream it becomes a child graph node (Programming Guide, "Creating a Graph Using Stream
 /// Capture").
-fn launch<const PER_THREAD: bool>(handle: CUgraphExec, stream: CUstream) -> CUresult {
+fn launch(null: Null, handle: CUgraphExec, stream: CUstream) -> CUresult {
     let executable = executable(handle)?;
-    let stream = resolve(stream, Null::of(PER_THREAD))?;
+    let stream = resolve(stream, null)?;
     match capture::intercept(&stream)? {
         Some(recording) => {
             let nodes = executable.with(|state| state.nodes.clone());
@@ -135,9 +126,9 @@ fn launch<const PER_THREAD: bool>(handle: CUgraphExec, stream: CUstream) -> CUre
 }
 
 /// Uploads a graph: takes the memory of its allocations.
-fn upload<const PER_THREAD: bool>(handle: CUgraphExec, stream: CUstream) -> CUresult {
+fn upload(null: Null, handle: CUgraphExec, stream: CUstream) -> CUresult {
     let executable = executable(handle)?;
-    let stream = resolve(stream, Null::of(PER_THREAD))?;
+    let stream = resolve(stream, null)?;
     capture::reject_if_capturing(&stream)?;
     executable.upload()
 }
@@ -159,8 +150,7 @@ fn update_v1(
     answer
 }
 
-/// # Errors
-/// `GRAPH_EXEC_UPDATE_FAILURE` with the reason in `info`.
+/// Error: `GRAPH_EXEC_UPDATE_FAILURE` with the reason in `info`.
 fn update_with_info(handle: CUgraphExec, new: CUgraph, info: *mut CUgraphExecUpdateResultInfo) -> CUresult {
     let report = |result, node, from| {
         let info_value = CUgraphExecUpdateResultInfo {

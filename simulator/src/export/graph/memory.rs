@@ -1,22 +1,12 @@
 //! Memory of graphs on a device.
 
-use core::ffi::c_void;
-
-use vcuda_driver_api::prelude::*;
-
-use crate::base::ffi::{get, put};
+use crate::export::prelude::*;
 use crate::object::graph_memory::reserve_of;
-use crate::object::process::device;
 
 export! {
-    cuDeviceGraphMemTrim => device_trim;
+    cuDeviceGraphMemTrim => |ordinal| device(ordinal).map(|device| _ = reserve_of(device).trim(0));
     cuDeviceGetGraphMemAttribute => get_attribute;
     cuDeviceSetGraphMemAttribute => set_attribute;
-}
-
-fn device_trim(ordinal: CUdevice) -> CUresult {
-    reserve_of(device(ordinal)?).trim(0);
-    Ok(())
 }
 
 fn get_attribute(ordinal: CUdevice, attribute: CUgraphMem_attribute, value: *mut c_void) -> CUresult {

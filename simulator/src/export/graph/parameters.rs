@@ -33,9 +33,7 @@ pub(crate) fn widened(old: &CUDA_KERNEL_NODE_PARAMS_v1) -> CUDA_KERNEL_NODE_PARA
     }
 }
 
-/// A kernel node. Either `func` or `kern` names what runs; a kernel is one of `ctx`, or of the current context.
-///
-/// # Errors
+/// A kernel node. Either `func` or `kern` names what runs; a kernel is one of `ctx`, or of the current context. Errors:
 /// `INVALID_VALUE` for sizes, arguments or a function that is none; `INVALID_CONTEXT`.
 pub(crate) fn kernel(params: &CUDA_KERNEL_NODE_PARAMS) -> Result<Operation, CUerror> {
     let named = if params.func.0 == 0 { params.kern.0 } else { params.func.0 };
@@ -85,10 +83,6 @@ fn context_or_current(context: CUcontext) -> Result<usize, CUerror> {
     Ok(crate::object::context::context(context.0)?.handle)
 }
 
-/// A copy node.
-///
-/// # Errors
-/// `INVALID_VALUE`, `INVALID_CONTEXT`.
 pub(crate) fn copy(params: *const CUDA_MEMCPY3D, context: CUcontext) -> Result<Operation, CUerror> {
     let context = context_or_current(context)?;
     let transfer = Transfer::new(&get(params)?)?;
@@ -98,10 +92,6 @@ pub(crate) fn copy(params: *const CUDA_MEMCPY3D, context: CUcontext) -> Result<O
     Ok(Operation::Copy(transfer, context))
 }
 
-/// A memset node.
-///
-/// # Errors
-/// `INVALID_VALUE`, `INVALID_CONTEXT`.
 pub(crate) fn set(params: *const CUDA_MEMSET_NODE_PARAMS, context: CUcontext) -> Result<Operation, CUerror> {
     let context = context_or_current(context)?;
     let fill = Fill::new(&get(params)?)?;
@@ -111,21 +101,16 @@ pub(crate) fn set(params: *const CUDA_MEMSET_NODE_PARAMS, context: CUcontext) ->
     Ok(Operation::Set(fill, context))
 }
 
-/// A host node.
-///
-/// # Errors
-/// `INVALID_VALUE` without a function.
+/// A host node. Error: `INVALID_VALUE` without a function.
 pub(crate) fn host(params: *const CUDA_HOST_NODE_PARAMS) -> Result<Operation, CUerror> {
     let params = get(params)?;
     let function = params.r#fn.ok_or(CUerror::INVALID_VALUE)?;
     Ok(Operation::Host(HostFunction { function, data: params.userData }))
 }
 
-/// An allocation node; writes its address to `params`.
-///
-/// # Errors
-/// `INVALID_VALUE` for no bytes or memory that is not pinned on a device; `NOT_SUPPORTED` for memory that is
-/// to be exported; `INVALID_DEVICE`; `OUT_OF_MEMORY` without address space.
+/// An allocation node; writes its address to `params`. Errors: `INVALID_VALUE` for no bytes or memory that is not
+/// pinned on a device; `NOT_SUPPORTED` for memory that is to be exported; `INVALID_DEVICE`; `OUT_OF_MEMORY` without
+/// address space.
 pub(crate) fn allocation(params: *mut CUDA_MEM_ALLOC_NODE_PARAMS) -> Result<Operation, CUerror> {
     let mut asked = get(params.cast_const())?;
     let properties = &asked.poolProps;
@@ -161,11 +146,8 @@ pub(crate) fn of_allocation(allocation: &Allocation) -> CUDA_MEM_ALLOC_NODE_PARA
     params
 }
 
-/// An operation from the tagged union of `cuGraphAddNode` and its relatives. An allocation node's address is written into
-/// it.
-///
-/// # Errors
-/// Those of the kind of node; `NOT_SUPPORTED` for semaphores, conditional and other newer nodes.
+/// An operation from the tagged union of `cuGraphAddNode` and its relatives. An allocation node's address is written
+/// into it. Errors: those of the kind of node; `NOT_SUPPORTED` for semaphores, conditional and other newer nodes.
 pub(crate) fn tagged(params: *mut CUgraphNodeParams) -> Result<Operation, CUerror> {
     let kind = get(params.cast_const())?.r#type;
     let value = value_of(params);
@@ -218,10 +200,7 @@ pub(crate) fn moves_child(params: *mut CUgraphNodeParams) -> bool {
 
 /// The event of a handle, with the error code of graph functions.
 pub(crate) fn event(handle: CUevent) -> Result<Arc<crate::object::event::Event>, CUerror> {
-    crate::object::event::event(handle).map_err(|error| match error {
-        CUerror::INVALID_HANDLE => CUerror::INVALID_VALUE,
-        other => other,
-    })
+    crate::object::event::event(handle).map_err(crate::object::sharing::as_invalid_value)
 }
 
 /// Address of the union in the structure.

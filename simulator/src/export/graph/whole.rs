@@ -1,8 +1,6 @@
 //! Whole graphs.
 
-use vcuda_driver_api::prelude::*;
-
-use crate::base::ffi::put;
+use crate::export::prelude::*;
 use crate::object::graph::{Graph, discard, graph, node};
 use crate::semantics::capture;
 
@@ -15,7 +13,7 @@ export! {
 /// "Flags: must be 0."
 fn create(place: *mut CUgraph, flags: c_uint) -> CUresult {
     crate::base::thread::permit()?;
-    crate::object::process::process()?;
+    process()?;
     if place.is_null() || flags != 0 {
         return Err(CUerror::INVALID_VALUE);
     }

@@ -13,11 +13,9 @@ use crate::object::kernel::Kernel;
 use crate::object::memory_operation::MemoryOperation;
 use crate::object::transfer::Transfer;
 
-/// Operation of one node.
 #[derive(Clone, Debug)]
 #[expect(clippy::large_enum_variant, reason = "one per node, and most of them kernels and copies")]
 pub(crate) enum Operation {
-    /// Runs a kernel.
     Kernel(Kernel),
     /// Copies, in the context of this handle.
     Copy(Transfer, usize),
@@ -27,11 +25,8 @@ pub(crate) enum Operation {
     Host(HostFunction),
     /// Runs an embedded graph, which the node owns.
     Child(Arc<Graph>),
-    /// Does nothing.
     Empty,
-    /// Records an event.
     EventRecord(Arc<Event>),
-    /// Waits for an event.
     EventWait(Arc<Event>),
     /// Allocates memory at a fixed address.
     Alloc(Allocation),
@@ -44,7 +39,6 @@ pub(crate) enum Operation {
 /// Request of an allocation node.
 #[derive(Clone, Debug)]
 pub(crate) struct Allocation {
-    /// Memory block.
     pub(crate) block: GraphBlock,
     /// Devices with access, besides its own.
     pub(crate) access: Arc<[CUmemAccessDesc]>,

@@ -16,22 +16,17 @@ pub(crate) const PLAIN: EdgeData = [0; 8];
 pub(crate) struct Edge {
     /// The node that it depends on.
     pub(crate) from: NodeKey,
-    /// The API's edge data.
     pub(crate) data: EdgeData,
 }
 
-/// A node.
 #[derive(Clone, Debug)]
 pub(crate) struct Node<P> {
-    /// Handle.
     pub(crate) key: NodeKey,
-    /// Operation of the node.
     pub(crate) payload: P,
     /// Dependencies, in order of addition.
     pub(crate) dependencies: Vec<Edge>,
 }
 
-/// Nodes and edges.
 #[derive(Clone, Debug)]
 pub(crate) struct Topology<P> {
     nodes: Vec<Node<P>>,
@@ -60,20 +55,16 @@ impl<P> Topology<P> {
         &self.nodes
     }
 
-    /// A node by its handle.
     pub(crate) fn get(&self, key: NodeKey) -> Option<&Node<P>> {
         self.nodes.get(*self.index.get(&key)?)
     }
 
-    /// A node, mutable.
     pub(crate) fn get_mut(&mut self, key: NodeKey) -> Option<&mut Node<P>> {
         self.nodes.get_mut(*self.index.get(&key)?)
     }
 
-    /// Checks the dependencies of a node to be added.
-    ///
-    /// # Errors
-    /// `INVALID_VALUE` for a node of another graph or a duplicate.
+    /// Checks the dependencies of a node to be added. Error: `INVALID_VALUE` for a node of another graph or a
+    /// duplicate.
     pub(crate) fn check(&self, dependencies: &[(NodeKey, EdgeData)]) -> Result<(), CUerror> {
         let mut seen = HashSet::new();
         for (from, _) in dependencies {
@@ -84,7 +75,6 @@ impl<P> Topology<P> {
         Ok(())
     }
 
-    /// Adds a node.
     pub(crate) fn add(
         &mut self,
         key: NodeKey,
@@ -99,11 +89,8 @@ impl<P> Topology<P> {
         Ok(())
     }
 
-    /// Adds edges, all or none.
-    ///
-    /// # Errors
-    /// `INVALID_VALUE` for a node of another graph, a node that would depend on itself, or an existing edge ("specifying an
-    /// existing dependency will return an error").
+    /// Adds edges, all or none. Error: `INVALID_VALUE` for a node of another graph, a node that would depend on itself,
+    /// or an existing edge ("specifying an existing dependency will return an error").
     pub(crate) fn add_edges(&mut self, edges: &[(NodeKey, NodeKey, EdgeData)]) -> Result<(), CUerror> {
         let mut seen = HashSet::new();
         for (from, to, data) in edges {
@@ -121,10 +108,8 @@ impl<P> Topology<P> {
         Ok(())
     }
 
-    /// Positions of all nodes in an order that respects dependencies, else in order of creation.
-    ///
-    /// # Errors
-    /// A node of a cycle.
+    /// Positions of all nodes in an order that respects dependencies, else in order of creation. Error: A node of a
+    /// cycle.
     pub(crate) fn order(&self) -> Result<Vec<usize>, NodeKey> {
         let mut waiting: Vec<usize> = self.nodes.iter().map(|node| node.dependencies.len()).collect();
         let mut dependents: Vec<Vec<usize>> = vec![Vec::new(); self.nodes.len()];

@@ -25,10 +25,8 @@ struct Mapping {
     access: BTreeMap<i32, u32>,
 }
 
-/// Reserves addresses; "addr: optional hint for start of address range".
-///
-/// # Errors
-/// `CUDA_ERROR_OUT_OF_MEMORY` without address space.
+/// Reserves addresses; "addr: optional hint for start of address range". Error: `CUDA_ERROR_OUT_OF_MEMORY` without
+/// address space.
 pub(crate) fn reserve(bytes: u64, alignment: u64, hint: u64) -> Result<u64, CUerror> {
     let alignment = alignment.max(GRANULARITY);
     if hint != 0
@@ -63,9 +61,6 @@ fn give_up(address: u64, bytes: u64) {
 }
 
 /// `cuMemAddressFree`: frees one whole reservation without mappings.
-///
-/// # Errors
-/// `CUDA_ERROR_INVALID_VALUE`.
 pub(crate) fn free(base: u64, bytes: u64) -> Result<(), CUerror> {
     let mut reserved = RESERVED.lock();
     if reserved.get(&base) != Some(&bytes) || !memory::overlapping(base, bytes).is_empty() {
@@ -85,10 +80,8 @@ fn is_reserved(reserved: &BTreeMap<u64, u64>, base: u64, bytes: u64) -> bool {
     before.is_some_and(|(start, length)| start + length >= end)
 }
 
-/// `cuMemMap`.
-///
-/// # Errors
-/// `CUDA_ERROR_INVALID_VALUE` for addresses that are not reserved or not free, or beyond the allocation's size.
+/// `cuMemMap`. Error: `CUDA_ERROR_INVALID_VALUE` for addresses that are not reserved or not free, or beyond the
+/// allocation's size.
 pub(crate) fn map(base: u64, bytes: u64, physical: &Arc<Physical>) -> Result<(), CUerror> {
     let reserved = RESERVED.lock();
     if !is_reserved(&reserved, base, bytes)
@@ -140,10 +133,8 @@ fn whole(mapped: &BTreeMap<u64, Mapping>, base: u64, bytes: u64) -> Result<Vec<u
     if next == end { Ok(found) } else { Err(CUerror::INVALID_VALUE) }
 }
 
-/// `cuMemUnmap`: "the range must be the entire address range that was mapped to; it may contain several
-/// mappings". Reserved addresses at which nothing is mapped are no error (seen on an H200, 580.159.04).
-///
-/// # Errors
+/// `cuMemUnmap`: "the range must be the entire address range that was mapped to; it may contain several mappings".
+/// Reserved addresses at which nothing is mapped are no error (seen on an H200, 580.159.04). Error:
 /// `CUDA_ERROR_INVALID_VALUE` for a part of a mapping, or addresses that are not reserved.
 pub(crate) fn unmap(base: u64, bytes: u64) -> Result<(), CUerror> {
     if !is_reserved(&RESERVED.lock(), base, bytes) {
@@ -161,10 +152,8 @@ pub(crate) fn unmap(base: u64, bytes: u64) -> Result<(), CUerror> {
     Ok(())
 }
 
-/// `cuMemSetAccess` for one device, with `CUmemAccess_flags`.
-///
-/// # Errors
-/// `CUDA_ERROR_INVALID_VALUE` if the range is not covered by whole mappings.
+/// `cuMemSetAccess` for one device, with `CUmemAccess_flags`. Error: `CUDA_ERROR_INVALID_VALUE` if the range is not
+/// covered by whole mappings.
 pub(crate) fn set_access(base: u64, bytes: u64, ordinal: i32, flags: u32) -> Result<(), CUerror> {
     let mut mapped = MAPPED.lock();
     for start in whole(&mapped, base, bytes)? {
@@ -183,20 +172,15 @@ pub(crate) fn set_access(base: u64, bytes: u64, ordinal: i32, flags: u32) -> Res
     Ok(())
 }
 
-/// The allocation mapped at an address, with an added reference.
-///
-/// # Errors
-/// `CUDA_ERROR_INVALID_VALUE` if nothing is mapped.
+/// The allocation mapped at an address, with an added reference. Error: `CUDA_ERROR_INVALID_VALUE` if nothing is
+/// mapped.
 pub(crate) fn retain_at(address: u64) -> Result<usize, CUerror> {
     let mapped = MAPPED.lock();
     // A mapped allocation has not ended.
     mapping_at(&mapped, address)?.physical.retain().ok_or(CUerror::INVALID_VALUE)
 }
 
-/// The allocation mapped at an address.
-///
-/// # Errors
-/// `CUDA_ERROR_INVALID_VALUE` if nothing is mapped.
+/// The allocation mapped at an address. Error: `CUDA_ERROR_INVALID_VALUE` if nothing is mapped.
 pub(crate) fn physical_at(address: u64) -> Result<Arc<Physical>, CUerror> {
     let mapped = MAPPED.lock();
     Ok(Arc::clone(&mapping_at(&mapped, address)?.physical))

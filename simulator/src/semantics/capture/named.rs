@@ -5,9 +5,7 @@ use vcuda_driver_api::CUresult;
 
 use crate::object::process::process;
 
-/// Check before every call, by its exported symbol. Variants for per-thread default streams use the plain name.
-///
-/// # Errors
+/// Check before every call, by its exported symbol. Variants for per-thread default streams use the plain name. Error:
 /// As [`super::reject_unsafe_call`], for a call that is named.
 #[inline]
 pub(crate) fn check(symbol: &str) -> CUresult {

@@ -43,11 +43,8 @@ impl Captures {
         self.sequences.len()
     }
 
-    /// `cuStreamBeginCapture`: returns the sequence's id.
-    ///
-    /// # Errors
-    /// `ILLEGAL_STATE` if the stream is part of a capture already ("it may only be initiated if the stream
-    /// is not already in capture mode"; the code is open).
+    /// `cuStreamBeginCapture`: returns the sequence's id. Error: `ILLEGAL_STATE` if the stream is part of a capture
+    /// already ("it may only be initiated if the stream is not already in capture mode"; the code is open).
     pub(crate) fn begin(
         &mut self,
         member: Member,
@@ -68,14 +65,11 @@ impl Captures {
     }
 
     /// `cuStreamEndCapture`. `is_reachable(tail, node)` returns whether a node is in `tail`, or a dependency of it.
-    ///
-    /// # Errors
-    /// With the capture going on: `ILLEGAL_STATE` if the stream is not capturing (open);
+    /// Errors: with the capture going on: `ILLEGAL_STATE` if the stream is not capturing (open);
     /// `STREAM_CAPTURE_UNMATCHED` if the capture began in another stream (open: it is invalidated);
-    /// `STREAM_CAPTURE_WRONG_THREAD` if it was not relaxed and began in another thread (open: nothing
-    /// else happens). With the capture ended: see [`Ended::result`], which is
-    /// `STREAM_CAPTURE_INVALIDATED` after an earlier violation, or `STREAM_CAPTURE_UNJOINED` if a stream
-    /// holds work that was not joined to the origin.
+    /// `STREAM_CAPTURE_WRONG_THREAD` if it was not relaxed and began in another thread (open: nothing else happens).
+    /// With the capture ended: see [`Ended::result`], which is `STREAM_CAPTURE_INVALIDATED` after an earlier violation,
+    /// or `STREAM_CAPTURE_UNJOINED` if a stream holds work that was not joined to the origin.
     pub(crate) fn end(
         &mut self,
         stream: StreamKey,
@@ -141,11 +135,8 @@ impl Captures {
         self.streams.values().any(|joined| joined.member.blocking && joined.member.context == context)
     }
 
-    /// Records a use of a context's legacy stream, other than a query of its capture.
-    ///
-    /// # Errors
-    /// `STREAM_CAPTURE_IMPLICIT`, and the captures concerned are invalidated, if a blocking stream of the
-    /// context is capturing.
+    /// Records a use of a context's legacy stream, other than a query of its capture. Error: `STREAM_CAPTURE_IMPLICIT`,
+    /// and the captures concerned are invalidated, if a blocking stream of the context is capturing.
     pub(crate) fn use_legacy(&mut self, context: usize) -> Result<(), CUerror> {
         let concerned = |joined: &Joined| joined.member.blocking && joined.member.context == context;
         if self.invalidate_streams(concerned) {
@@ -154,9 +145,7 @@ impl Captures {
         Ok(())
     }
 
-    /// Records a wait for a whole context, "a broader handle which encompasses an active stream capture".
-    ///
-    /// # Errors
+    /// Records a wait for a whole context, "a broader handle which encompasses an active stream capture". Error:
     /// `STREAM_CAPTURE_UNSUPPORTED`, and the captures are invalidated, if any stream of it is capturing.
     pub(crate) fn use_context(&mut self, context: usize) -> Result<(), CUerror> {
         if self.invalidate_streams(|joined| joined.member.context == context) {
@@ -165,9 +154,7 @@ impl Captures {
         Ok(())
     }
 
-    /// Rejects an operation that a capturing stream does not take (a wait, a query, a callback, an attach).
-    ///
-    /// # Errors
+    /// Rejects an operation that a capturing stream does not take (a wait, a query, a callback, an attach). Error:
     /// `STREAM_CAPTURE_UNSUPPORTED` if the stream is capturing, whose capture is then invalidated, or
     /// `STREAM_CAPTURE_INVALIDATED` if it was before.
     pub(crate) fn reject_if_capturing(&mut self, stream: StreamKey) -> Result<(), CUerror> {
@@ -182,9 +169,7 @@ impl Captures {
     }
 
     /// Rejects a potentially unsafe call of a thread whose interaction mode is `mode`, if a capture prohibits it.
-    ///
-    /// # Errors
-    /// `STREAM_CAPTURE_UNSUPPORTED` if a capture prohibits it, which is then invalidated.
+    /// Error: `STREAM_CAPTURE_UNSUPPORTED` if a capture prohibits it, which is then invalidated.
     pub(crate) fn reject_unsafe_call(&mut self, thread: u64, mode: Mode) -> Result<(), CUerror> {
         if mode == Mode::Relaxed {
             return Ok(());
@@ -202,19 +187,14 @@ impl Captures {
         if conflict { Err(CUerror::STREAM_CAPTURE_UNSUPPORTED) } else { Ok(()) }
     }
 
-    /// Handles a query or a wait for an event last recorded in a capturing stream.
-    ///
-    /// # Errors
-    /// Always `CAPTURED_EVENT`, even after the capture's end; an active capture is invalidated.
+    /// Handles a query or a wait for an event last recorded in a capturing stream. Always `CAPTURED_EVENT`, even after
+    /// the capture's end; an active capture is invalidated.
     pub(crate) fn use_captured_event(&mut self, event: &CapturedEvent) -> Result<(), CUerror> {
         self.invalidate(event.sequence);
         Err(CUerror::CAPTURED_EVENT)
     }
 
     /// `cuEventRecord` in a capturing stream: the position recorded in the event.
-    ///
-    /// # Errors
-    /// `STREAM_CAPTURE_INVALIDATED`.
     pub(crate) fn record(&self, stream: StreamKey) -> Result<Option<CapturedEvent>, CUerror> {
         match self.status(stream) {
             Status::None => Ok(None),
@@ -225,14 +205,11 @@ impl Captures {
         }
     }
 
-    /// `cuStreamWaitEvent` for a captured stream or event: true if it is handled here, false if neither is captured and the
-    /// wait is an ordinary one.
-    ///
-    /// # Errors
-    /// `STREAM_CAPTURE_ISOLATION` if a capturing stream waits for an event outside (without the external
-    /// flag); `STREAM_CAPTURE_MERGE` if event and stream are of different captures (open: both are
-    /// invalidated); `STREAM_CAPTURE_INVALIDATED`; `CAPTURED_EVENT` for an event of a capture that has
-    /// ended (open).
+    /// `cuStreamWaitEvent` for a captured stream or event: true if it is handled here, false if neither is captured and
+    /// the wait is an ordinary one. Errors: `STREAM_CAPTURE_ISOLATION` if a capturing stream waits for an event outside
+    /// (without the external flag); `STREAM_CAPTURE_MERGE` if event and stream are of different captures (open: both
+    /// are invalidated); `STREAM_CAPTURE_INVALIDATED`; `CAPTURED_EVENT` for an event of a capture that has ended
+    /// (open).
     pub(crate) fn wait(&mut self, member: Member, event: Option<&CapturedEvent>) -> Result<bool, CUerror> {
         let own = match self.status(member.key) {
             Status::Invalidated => return Err(CUerror::STREAM_CAPTURE_INVALIDATED),

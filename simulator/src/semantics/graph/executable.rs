@@ -25,10 +25,8 @@ use crate::semantics::{effects, ordering};
 
 static EXECUTABLES: Table<Executable> = Table::new(Kind::GraphExec);
 
-/// An executable graph.
 #[derive(Debug)]
 pub(crate) struct Executable {
-    /// Handle in the program.
     pub(crate) handle: usize,
     /// Flags given to instantiate, without the upload.
     flags: u64,
@@ -49,11 +47,8 @@ pub(crate) struct State {
 }
 
 impl Executable {
-    /// Instantiates a graph.
-    ///
-    /// # Errors
-    /// `INVALID_VALUE`, with a node if the edges form a cycle, without one for a second instance of a graph with memory
-    /// nodes.
+    /// Instantiates a graph. Error: `INVALID_VALUE`, with a node if the edges form a cycle, without one for a second
+    /// instance of a graph with memory nodes.
     pub(crate) fn create(
         graph: &Arc<Graph>,
         flags: u64,
@@ -72,10 +67,7 @@ impl Executable {
         look(&self.state.lock())
     }
 
-    /// Takes over a graph's parameters for future launches; all or none.
-    ///
-    /// # Errors
-    /// The first misfit.
+    /// Takes over a graph's parameters for future launches; all or none. Error: the first misfit.
     pub(crate) fn update(&self, new: &Frozen) -> Result<(), Misfit> {
         let mut state = self.state.lock();
         update(&mut state.nodes, new)?;
@@ -86,11 +78,8 @@ impl Executable {
         Ok(())
     }
 
-    /// `cuGraphLaunch` into a stream that is not capturing.
-    ///
-    /// # Errors
-    /// `INVALID_VALUE` if memory of an earlier launch was not freed and the graph was not instantiated with automatic
-    /// freeing; `OUT_OF_MEMORY`.
+    /// `cuGraphLaunch` into a stream that is not capturing. Errors: `INVALID_VALUE` if memory of an earlier launch was
+    /// not freed and the graph was not instantiated with automatic freeing; `OUT_OF_MEMORY`.
     pub(crate) fn launch(&self, stream: &Stream) -> CUresult {
         let mut state = self.state.lock();
         if let Some(ticket) = state.last
@@ -134,9 +123,6 @@ impl Executable {
 
     /// `cuGraphUpload`: takes the memory that a launch needs ("performing all mappings for that graph immediately",
     /// CUDA C++ Programming Guide, "Graph Memory Nodes").
-    ///
-    /// # Errors
-    /// `OUT_OF_MEMORY`.
     pub(crate) fn upload(&self) -> CUresult {
         let state = self.state.lock();
         let blocks = state.plan.iter().filter_map(|action| match action {
@@ -172,10 +158,8 @@ impl Executable {
     }
 }
 
-/// Submits the commands of one launch. Returns the ticket of its end.
-///
-/// # Errors
-/// `CUDA_ERROR_NOT_INITIALIZED`, or the error of an action.
+/// Submits the commands of one launch. Returns the ticket of its end. Error: `CUDA_ERROR_NOT_INITIALIZED`, or the error
+/// of an action.
 fn submit_all(plan: &[Action], stream: &Stream) -> Result<Ticket, CUerror> {
     for action in plan {
         submit(action, stream)?;
@@ -191,20 +175,14 @@ impl Drop for Executable {
     }
 }
 
-/// The executable graph of a caller's handle.
-///
-/// # Errors
-/// `INVALID_VALUE` for a handle that is none.
+/// The executable graph of a caller's handle. Error: `INVALID_VALUE` for a handle that is none.
 pub(crate) fn executable(handle: CUgraphExec) -> Result<Arc<Executable>, CUerror> {
     permit()?;
     process()?;
     EXECUTABLES.get(handle.0).ok_or(CUerror::INVALID_VALUE)
 }
 
-/// Destroys an executable graph; its launches continue.
-///
-/// # Errors
-/// `INVALID_VALUE` for a handle that is none.
+/// Destroys an executable graph; its launches continue. Error: `INVALID_VALUE` for a handle that is none.
 pub(crate) fn destroy(handle: CUgraphExec) -> CUresult {
     permit()?;
     process()?;

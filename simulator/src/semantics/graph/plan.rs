@@ -24,19 +24,22 @@ use crate::semantics::{event, host_thread, ordering};
 #[expect(clippy::large_enum_variant, reason = "few, and most of them copies")]
 pub(super) enum Action {
     /// Kernels, combined into one.
-    Kernels { duration_ns: u64, sms: u32 },
+    Kernels {
+        duration_ns: u64,
+        sms: u32,
+    },
     /// A copy or a set.
     Run(Work),
-    /// A host function.
     Call(HostFunction),
     /// Waits for and writes values.
     Operate(Vec<MemoryOperation>),
-    /// Records an event.
     Record(Arc<Event>),
-    /// Waits for an event.
     Wait(Arc<Event>),
     /// Provides memory for an allocation node, with whether this graph also frees it.
-    Alloc { block: GraphBlock, is_freed_here: bool },
+    Alloc {
+        block: GraphBlock,
+        is_freed_here: bool,
+    },
     /// Frees memory that another graph, or this one in an earlier launch, allocated.
     Free(u64),
 }
@@ -89,10 +92,7 @@ impl Group {
     }
 }
 
-/// The commands of a launch.
-///
-/// # Errors
-/// A node of a cycle.
+/// The commands of a launch. Error: A node of a cycle.
 pub(super) fn plan(nodes: &Frozen) -> Result<Vec<Action>, NodeKey> {
     let mut actions = Vec::new();
     extend(nodes, &mut actions)?;

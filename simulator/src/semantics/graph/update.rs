@@ -25,9 +25,7 @@ impl Misfit {
     }
 }
 
-/// Replaces parameters by those of `new`, whose nodes are paired with `old`'s in order of creation; all or none.
-///
-/// # Errors
+/// Replaces parameters by those of `new`, whose nodes are paired with `old`'s in order of creation; all or none. Error:
 /// The first misfit.
 pub(crate) fn update(old: &mut Frozen, new: &Frozen) -> Result<(), Misfit> {
     check(old, new)?;
@@ -75,10 +73,8 @@ fn take(old: &mut Frozen, new: &Frozen) {
     }
 }
 
-/// Whether one node's parameters may replace another's ("Limitations" of `cuGraphExecUpdate`).
-///
-/// # Errors
-/// Report of `cuGraphExecUpdate`.
+/// Whether one node's parameters may replace another's ("Limitations" of `cuGraphExecUpdate`). Error: report of
+/// `cuGraphExecUpdate`.
 fn fits(old: &Operation, new: &Operation) -> Result<(), CUgraphExecUpdateResult> {
     use CUgraphExecUpdateResult as Result_;
     if old.kind() != new.kind() {
