@@ -7,34 +7,27 @@
 
 use crate::answer::{get, put, put_all};
 use crate::state::{Device, device};
+use crate::status::switch;
 use std::collections::BTreeMap;
-use std::ffi::c_uint;
-use vcuda_driver_api::nvml::{
-    nvmlAccountingStats_t, nvmlAccountingStats_v2_t, nvmlDevice_t, nvmlEnableState_t,
-};
-use vcuda_driver_api::{NvmlError, nvmlReturn_t};
+use vcuda_driver_api::prelude::*;
 use vcuda_machine::ProcessReport;
+
+exports! {
+    nvmlDeviceGetAccountingMode => |handle, target|
+        put(target, switch(device(handle)?.opened.machine.config().accounting));
+    nvmlDeviceGetAccountingBufferSize => |handle, target| accounted(handle).and_then(|_| put(target, BUFFER));
+    nvmlDeviceGetAccountingPids => pids;
+    nvmlDeviceGetAccountingStats => |handle, pid, target| put(target, stats_of(handle, pid)?);
+    nvmlDeviceGetAccountingStats_v2 => stats_v2;
+}
 
 /// Size of the circular buffer of real drivers, in processes (docs/hardware.md, "NVML accounting").
 const BUFFER: c_uint = 4000;
 
-pub(crate) fn mode(handle: nvmlDevice_t, target: *mut nvmlEnableState_t) -> nvmlReturn_t {
-    let is_on = device(handle)?.opened.machine.config().accounting;
-    put(target, if is_on { nvmlEnableState_t::ENABLED } else { nvmlEnableState_t::DISABLED })
-}
-
-/// The device of a handle, if accounting is on.
-///
-/// # Errors
-/// `NVML_ERROR_NOT_SUPPORTED` "if accounting mode is disabled".
+/// The device of a handle, if accounting is on. Error: `NVML_ERROR_NOT_SUPPORTED` "if accounting mode is disabled".
 fn accounted(handle: nvmlDevice_t) -> Result<Device, NvmlError> {
     let device = device(handle)?;
     if device.opened.machine.config().accounting { Ok(device) } else { Err(NvmlError::NOT_SUPPORTED) }
-}
-
-pub(crate) fn buffer_size(handle: nvmlDevice_t, target: *mut c_uint) -> nvmlReturn_t {
-    accounted(handle)?;
-    put(target, BUFFER)
 }
 
 /// "In case of pid collision stats of only the latest process will be reported": the living one, else the last.
@@ -44,7 +37,7 @@ fn processes(device: Device) -> BTreeMap<c_uint, ProcessReport> {
     report.processes.into_iter().filter(here).map(|process| (process.pid, process)).collect()
 }
 
-pub(crate) fn pids(handle: nvmlDevice_t, count: *mut c_uint, pids: *mut c_uint) -> nvmlReturn_t {
+fn pids(handle: nvmlDevice_t, count: *mut c_uint, pids: *mut c_uint) -> nvmlReturn_t {
     let device = accounted(handle)?;
     let known: Vec<c_uint> = processes(device).into_keys().collect();
     put_all(pids, count, &known)
@@ -74,12 +67,8 @@ fn stats_of(handle: nvmlDevice_t, pid: c_uint) -> Result<nvmlAccountingStats_t, 
     })
 }
 
-pub(crate) fn stats(handle: nvmlDevice_t, pid: c_uint, target: *mut nvmlAccountingStats_t) -> nvmlReturn_t {
-    put(target, stats_of(handle, pid)?)
-}
-
 /// Version 2, where the structure names the process.
-pub(crate) fn stats_v2(handle: nvmlDevice_t, target: *mut nvmlAccountingStats_v2_t) -> nvmlReturn_t {
+fn stats_v2(handle: nvmlDevice_t, target: *mut nvmlAccountingStats_v2_t) -> nvmlReturn_t {
     device(handle)?;
     let asked = get(target)?;
     let of = stats_of(handle, asked.pid)?;

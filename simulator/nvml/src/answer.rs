@@ -12,7 +12,6 @@ fn is_possible<T>(place: *const T) -> bool {
     (1 << 16..1 << 47).contains(&place.addr())
 }
 
-/// Writes one answer.
 pub(crate) fn put<T>(target: *mut T, value: T) -> nvmlReturn_t {
     if !is_possible(target) {
         return Err(NvmlError::INVALID_ARGUMENT);

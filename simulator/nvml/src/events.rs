@@ -1,19 +1,21 @@
 //! Event sets. The machine's only events are the XIDs of `faults.toml`.
 
 use crate::answer::put;
-use crate::state::{Device, Opened, device, opened};
+use crate::state::{Device, Opened, constant, device, opened};
 use once_cell::sync::Lazy;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use std::ffi::c_uint;
 use std::time::Duration;
-use vcuda_driver_api::nvml::{
-    NVML_NO_INSTANCE, nvmlDevice_t, nvmlEventData_t, nvmlEventSet_t, nvmlEventTypeClock,
-    nvmlEventTypeDoubleBitEccError, nvmlEventTypePState, nvmlEventTypeSingleBitEccError,
-    nvmlEventTypeXidCriticalError,
-};
-use vcuda_driver_api::{NvmlError, nvmlReturn_t};
+use vcuda_driver_api::prelude::*;
 use vcuda_machine::Faults;
+
+exports! {
+    nvmlEventSetCreate => create;
+    nvmlEventSetFree => free;
+    nvmlEventSetWait | nvmlEventSetWait_v2 => wait;
+    nvmlDeviceRegisterEvents => register;
+    nvmlDeviceGetSupportedEventTypes => |handle, target| constant(handle, target, SUPPORTED);
+}
 
 /// Events that a device can report.
 const SUPPORTED: u64 = nvmlEventTypeSingleBitEccError
@@ -50,10 +52,7 @@ pub(crate) fn create(target: *mut nvmlEventSet_t) -> nvmlReturn_t {
     Ok(())
 }
 
-/// Calls `action` with a set.
-///
-/// # Errors
-/// `NVML_ERROR_INVALID_ARGUMENT` for an invalid handle.
+/// Calls `action` with a set. Error: `NVML_ERROR_INVALID_ARGUMENT` for an invalid handle.
 fn with<T>(set: nvmlEventSet_t, action: impl FnOnce(&mut Set) -> T) -> Result<T, NvmlError> {
     let mut sets = SETS.lock();
     let found = sets.living.get_mut(&set.0).ok_or(NvmlError::INVALID_ARGUMENT)?;
@@ -64,11 +63,6 @@ pub(crate) fn free(set: nvmlEventSet_t) -> nvmlReturn_t {
     opened()?;
     let freed = SETS.lock().living.remove(&set.0);
     freed.map(drop).ok_or(NvmlError::INVALID_ARGUMENT)
-}
-
-pub(crate) fn supported(handle: nvmlDevice_t, target: *mut u64) -> nvmlReturn_t {
-    device(handle)?;
-    put(target, SUPPORTED)
 }
 
 /// "All events that occurred before this call was made will not be recorded."
@@ -104,10 +98,8 @@ fn next(opened: &'static Opened, faults: &Faults, set: &mut Set) -> Option<(Devi
     Some((device, faults.xids.last()?.xid))
 }
 
-/// The next event, waited for at most `timeout_ms`.
-///
-/// # Errors
-/// `NVML_ERROR_TIMEOUT`; `NVML_ERROR_GPU_IS_LOST` "if a GPU has fallen off the bus", at once.
+/// The next event, waited for at most `timeout_ms`. Errors: `NVML_ERROR_TIMEOUT`; `NVML_ERROR_GPU_IS_LOST` "if a GPU
+/// has fallen off the bus", at once.
 pub(crate) fn wait(set: nvmlEventSet_t, data: *mut nvmlEventData_t, timeout_ms: c_uint) -> nvmlReturn_t {
     let opened = opened()?;
     with(set, |_| ())?;

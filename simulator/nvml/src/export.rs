@@ -4,23 +4,23 @@ use std::ffi::c_char;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use vcuda_driver_api::{NvmlError, nvmlReturn_t};
 
-/// `name => handler;` rows: exports each name with the prototype that driver-api has for it.
+/// Exports functions: rows of `name => handler;`, a function or a closure of driver-api's prototype. `name | name_v2` are aliases.
 macro_rules! exports {
-    ($($name:ident => $handler:path;)*) => {
-        $(vcuda_driver_api::signature!($name, exported! { $handler });)*
+    ($($($name:ident)|+ => $handler:expr;)*) => {
+        $($(vcuda_driver_api::signature!($name, exported! { $handler });)+)*
 
         #[cfg(test)]
-        pub(crate) const HANDLED: &[&str] = &[$(stringify!($name)),*];
+        pub(crate) const HANDLED: &[&str] = &[$($(stringify!($name)),+),*];
     };
 }
 
-/// Exports a function.
 macro_rules! exported {
-    ({ $handler:path } $name:ident ($($argument:ident : $type:ty),* $(,)?) -> $result:ty) => {
+    ({ $handler:expr } $name:ident ($($argument:ident : $type:ty),* $(,)?) -> $result:ty) => {
         #[doc = concat!("`", stringify!($name), "` of the NVML API reference.")]
         #[unsafe(no_mangle)]
         extern "C" fn $name($($argument: $type),*) -> $result {
-            crate::export::guarded(|| $handler($($argument),*))
+            let handler: fn($($type),*) -> $result = $handler;
+            crate::export::guarded(|| handler($($argument),*))
         }
     };
 }
@@ -43,7 +43,6 @@ macro_rules! unsupported {
 
 /// Result type with a value for a handler that panicked.
 pub(crate) trait Answer {
-    /// The answer.
     fn broken() -> Self;
 }
 

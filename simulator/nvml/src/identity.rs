@@ -1,13 +1,35 @@
 //! Identity of a device: name, UUID, serial number, board, PCI address, architecture.
 
 use crate::answer::{field, put, put_text, version};
-use crate::state::{Device, device};
-use std::ffi::{c_char, c_int, c_uint};
-use vcuda_driver_api::nvml::{
-    NVML_BUS_TYPE_PCIE, architecture, nvmlBrandType_t, nvmlDevice_t, nvmlPciInfo_t, nvmlPciInfoExt_t,
-    nvmlPciInfoExt_v1,
-};
-use vcuda_driver_api::{NvmlError, nvmlReturn_t};
+use crate::state::{Device, constant, device};
+use vcuda_driver_api::prelude::*;
+
+exports! {
+    nvmlDeviceGetName => |handle, target, length| put_text(target, length, &device(handle)?.config.name);
+    nvmlDeviceGetBrand => |handle, target| constant(handle, target, nvmlBrandType_t::NVIDIA);
+    nvmlDeviceGetIndex => |handle, target| put(target, device(handle)?.number());
+    // The device's own, whichever other devices are present.
+    nvmlDeviceGetMinorNumber => minor_number;
+    nvmlDeviceGetUUID => |handle, target, length| put_text(target, length, &device(handle)?.config.uuid);
+    nvmlDeviceGetSerial => |handle, target, length| put_text(target, length, &serial_number(device(handle)?));
+    // Constants (docs/hardware.md, "constants of NVML"): simulated boards have no firmware.
+    nvmlDeviceGetVbiosVersion => |handle, target, length|
+        device(handle).and_then(|_| put_text(target, length, "00.00.00.00.00"));
+    nvmlDeviceGetBoardPartNumber => |handle, target, length|
+        device(handle).and_then(|_| put_text(target, length, "000-00000-0000-000"));
+    // Derived from the PCI bus, as a board has one GPU.
+    nvmlDeviceGetBoardId => |handle, target| put(target, board_id(device(handle)?));
+    nvmlDeviceGetMultiGpuBoard => |handle, target| constant(handle, target, 0);
+    nvmlDeviceOnSameBoard => |one, other, target|
+        put(target, c_int::from(device(one)?.index == device(other)?.index));
+    nvmlDeviceGetPciInfo | nvmlDeviceGetPciInfo_v2 => pci_info_legacy;
+    nvmlDeviceGetPciInfo_v3 => pci_info;
+    nvmlDeviceGetPciInfoExt => pci_info_extended;
+    nvmlDeviceGetBusType => |handle, target| constant(handle, target, NVML_BUS_TYPE_PCIE);
+    nvmlDeviceGetCudaComputeCapability => compute_capability;
+    nvmlDeviceGetArchitecture => architecture;
+    nvmlDeviceGetNumGpuCores => |handle, target| put(target, core_count(device(handle)?));
+}
 
 /// PCI device 1 (docs/hardware.md, "constants of NVML") of the vendor NVIDIA, 10de.
 const PCI_DEVICE: c_uint = 0x0001_10de;
@@ -16,29 +38,6 @@ const PCI_CLASS: (c_uint, c_uint) = (0x03, 0x02);
 
 /// Domain, bus, device.
 pub(crate) type PciAddress = (u32, u32, u32);
-
-pub(crate) fn name(handle: nvmlDevice_t, target: *mut c_char, length: c_uint) -> nvmlReturn_t {
-    put_text(target, length, &device(handle)?.config.name)
-}
-
-pub(crate) fn brand(handle: nvmlDevice_t, target: *mut nvmlBrandType_t) -> nvmlReturn_t {
-    device(handle)?;
-    put(target, nvmlBrandType_t::NVIDIA)
-}
-
-pub(crate) fn index(handle: nvmlDevice_t, target: *mut c_uint) -> nvmlReturn_t {
-    put(target, device(handle)?.number())
-}
-
-/// The minor number is the device's own, whichever other devices are present.
-pub(crate) fn minor_number(handle: nvmlDevice_t, target: *mut c_uint) -> nvmlReturn_t {
-    let device = device(handle)?;
-    put(target, c_uint::try_from(device.index).unwrap_or(c_uint::MAX))
-}
-
-pub(crate) fn uuid(handle: nvmlDevice_t, target: *mut c_char, length: c_uint) -> nvmlReturn_t {
-    put_text(target, length, &device(handle)?.config.uuid)
-}
 
 /// The 16 bytes that a UUID's text writes in hexadecimal.
 pub(crate) fn uuid_bytes(uuid: &str) -> Option<[u8; 16]> {
@@ -53,35 +52,13 @@ pub(crate) fn serial_number(device: Device) -> String {
     format!("{:013}", hash % 10_000_000_000_000)
 }
 
-pub(crate) fn serial(handle: nvmlDevice_t, target: *mut c_char, length: c_uint) -> nvmlReturn_t {
-    put_text(target, length, &serial_number(device(handle)?))
+fn board_id(device: Device) -> c_uint {
+    let (domain, bus, _) = address(device);
+    domain << 16 | bus << 8
 }
 
-/// Constant (docs/hardware.md, "constants of NVML"): simulated boards have no firmware.
-pub(crate) fn vbios_version(handle: nvmlDevice_t, target: *mut c_char, length: c_uint) -> nvmlReturn_t {
-    device(handle)?;
-    put_text(target, length, "00.00.00.00.00")
-}
-
-/// Constant (docs/hardware.md, "constants of NVML").
-pub(crate) fn board_part_number(handle: nvmlDevice_t, target: *mut c_char, length: c_uint) -> nvmlReturn_t {
-    device(handle)?;
-    put_text(target, length, "000-00000-0000-000")
-}
-
-/// Board id derived from the PCI bus, as a board has one GPU.
-pub(crate) fn board_id(handle: nvmlDevice_t, target: *mut c_uint) -> nvmlReturn_t {
-    let (domain, bus, _) = address(device(handle)?);
-    put(target, domain << 16 | bus << 8)
-}
-
-pub(crate) fn multi_gpu_board(handle: nvmlDevice_t, target: *mut c_uint) -> nvmlReturn_t {
-    device(handle)?;
-    put(target, 0)
-}
-
-pub(crate) fn on_same_board(one: nvmlDevice_t, other: nvmlDevice_t, target: *mut c_int) -> nvmlReturn_t {
-    put(target, c_int::from(device(one)?.index == device(other)?.index))
+pub(crate) fn minor_number(handle: nvmlDevice_t, target: *mut c_uint) -> nvmlReturn_t {
+    put(target, c_uint::try_from(device(handle)?.index).unwrap_or(c_uint::MAX))
 }
 
 /// Reads `domain:bus:device.function`; domain and function may be left out.
@@ -101,7 +78,7 @@ fn address(device: Device) -> PciAddress {
 }
 
 /// Versions 1 and 2, whose structure ends before `busId`: nothing beyond is written.
-pub(crate) fn pci_info_legacy(handle: nvmlDevice_t, target: *mut nvmlPciInfo_t) -> nvmlReturn_t {
+fn pci_info_legacy(handle: nvmlDevice_t, target: *mut nvmlPciInfo_t) -> nvmlReturn_t {
     let (domain, bus, slot) = address(device(handle)?);
     if target.is_null() {
         return Err(NvmlError::INVALID_ARGUMENT);
@@ -113,7 +90,7 @@ pub(crate) fn pci_info_legacy(handle: nvmlDevice_t, target: *mut nvmlPciInfo_t) 
     put(numbers.cast(), legacy)
 }
 
-pub(crate) fn pci_info(handle: nvmlDevice_t, target: *mut nvmlPciInfo_t) -> nvmlReturn_t {
+fn pci_info(handle: nvmlDevice_t, target: *mut nvmlPciInfo_t) -> nvmlReturn_t {
     let (domain, bus, slot) = address(device(handle)?);
     let info = nvmlPciInfo_t {
         busIdLegacy: field(&format!("{domain:04X}:{bus:02X}:{slot:02X}.0")),
@@ -127,7 +104,7 @@ pub(crate) fn pci_info(handle: nvmlDevice_t, target: *mut nvmlPciInfo_t) -> nvml
     put(target, info)
 }
 
-pub(crate) fn pci_info_extended(handle: nvmlDevice_t, target: *mut nvmlPciInfoExt_t) -> nvmlReturn_t {
+fn pci_info_extended(handle: nvmlDevice_t, target: *mut nvmlPciInfoExt_t) -> nvmlReturn_t {
     let (domain, bus, slot) = address(device(handle)?);
     version(target, nvmlPciInfoExt_v1)?;
     let info = nvmlPciInfoExt_t {
@@ -144,12 +121,7 @@ pub(crate) fn pci_info_extended(handle: nvmlDevice_t, target: *mut nvmlPciInfoEx
     put(target, info)
 }
 
-pub(crate) fn bus_type(handle: nvmlDevice_t, target: *mut c_uint) -> nvmlReturn_t {
-    device(handle)?;
-    put(target, NVML_BUS_TYPE_PCIE)
-}
-
-pub(crate) fn compute_capability(handle: nvmlDevice_t, major: *mut c_int, minor: *mut c_int) -> nvmlReturn_t {
+fn compute_capability(handle: nvmlDevice_t, major: *mut c_int, minor: *mut c_int) -> nvmlReturn_t {
     let capability = device(handle)?.config.capability();
     if minor.is_null() {
         return Err(NvmlError::INVALID_ARGUMENT);
@@ -159,7 +131,7 @@ pub(crate) fn compute_capability(handle: nvmlDevice_t, major: *mut c_int, minor:
 }
 
 /// CUDA C++ Programming Guide, "Compute Capabilities".
-pub(crate) fn architecture(handle: nvmlDevice_t, target: *mut c_uint) -> nvmlReturn_t {
+fn architecture(handle: nvmlDevice_t, target: *mut c_uint) -> nvmlReturn_t {
     let architecture = match device(handle)?.config.capability() {
         (3, _) => architecture::KEPLER,
         (5, _) => architecture::MAXWELL,
@@ -176,12 +148,11 @@ pub(crate) fn architecture(handle: nvmlDevice_t, target: *mut c_uint) -> nvmlRet
 }
 
 /// Multiprocessors times their FP32 lanes (CUDA C++ Programming Guide, "Arithmetic Instructions").
-pub(crate) fn core_count(handle: nvmlDevice_t, target: *mut c_uint) -> nvmlReturn_t {
-    let config = device(handle)?.config;
-    let lanes = match config.capability() {
+fn core_count(device: Device) -> c_uint {
+    let lanes = match device.config.capability() {
         (3, _) => 192,
         (6 | 8, 0) | (7, _) => 64,
         _ => 128,
     };
-    put(target, config.sms * lanes)
+    device.config.sms * lanes
 }

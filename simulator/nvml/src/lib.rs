@@ -5,7 +5,7 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | `exports`, `unsupported` | the table of names and handlers; all other names |
+//! | `export`, `unsupported` | rows that export handlers; all other names |
 //! | `state` | initialisation, device handles |
 //! | `answer` | access through the caller's pointers |
 //! | `system`, `identity`, `memory`, `processes`, `accounting`, `samples`, `status`, `links`, `events` | the handlers |
@@ -13,13 +13,14 @@
 //! Source of behaviour: NVML API reference guide, by function name. Behaviour without a source is a row of
 //! `docs/hardware.md`. A function with a versioned structure refuses all unknown versions.
 
+#![allow(non_snake_case, reason = "NVML's names")]
+
 #[macro_use]
 mod export;
 
 mod accounting;
 mod answer;
 mod events;
-mod exports;
 mod identity;
 mod links;
 mod memory;

@@ -2,11 +2,18 @@
 
 use crate::answer::{get, put, put_all};
 use crate::state::{Device, device, opened};
-use std::ffi::c_uint;
-use vcuda_driver_api::nvml::{
-    nvmlDevice_t, nvmlGpuP2PCapsIndex_t, nvmlGpuP2PStatus_t, nvmlGpuTopologyLevel_t,
-};
-use vcuda_driver_api::{NvmlError, nvmlReturn_t};
+use vcuda_driver_api::prelude::*;
+
+exports! {
+    nvmlSystemGetTopologyGpuSet => near_cpu;
+    nvmlDeviceGetTopologyCommonAncestor => |one, other, target|
+        put(target, level(device(one)?, device(other)?));
+    nvmlDeviceGetTopologyNearestGpus => nearest;
+    nvmlDeviceGetP2PStatus => peer_status;
+    nvmlDeviceGetCpuAffinity => cpu_affinity;
+    nvmlDeviceGetCpuAffinityWithinScope => cpu_affinity_within;
+    nvmlDeviceGetMemoryAffinity => memory_affinity;
+}
 
 fn level(one: Device, other: Device) -> nvmlGpuTopologyLevel_t {
     if one.index == other.index {
@@ -16,14 +23,6 @@ fn level(one: Device, other: Device) -> nvmlGpuTopologyLevel_t {
     } else {
         nvmlGpuTopologyLevel_t::SYSTEM
     }
-}
-
-pub(crate) fn common_ancestor(
-    one: nvmlDevice_t,
-    other: nvmlDevice_t,
-    target: *mut nvmlGpuTopologyLevel_t,
-) -> nvmlReturn_t {
-    put(target, level(device(one)?, device(other)?))
 }
 
 /// The other devices at a level.
@@ -40,7 +39,7 @@ pub(crate) fn nearest(
 }
 
 /// The devices near a CPU: all, as the computer's processors do not belong to the simulated nodes.
-pub(crate) fn near_cpu(_cpu: c_uint, count: *mut c_uint, array: *mut nvmlDevice_t) -> nvmlReturn_t {
+fn near_cpu(_cpu: c_uint, count: *mut c_uint, array: *mut nvmlDevice_t) -> nvmlReturn_t {
     let all: Vec<_> = opened()?.devices().map(Device::handle).collect();
     put_devices(count, array, &all)
 }
@@ -78,18 +77,13 @@ pub(crate) fn peer_status(
 }
 
 /// All processors of the computer, as a bit set.
-pub(crate) fn cpu_affinity(handle: nvmlDevice_t, words: c_uint, set: *mut u64) -> nvmlReturn_t {
+fn cpu_affinity(handle: nvmlDevice_t, words: c_uint, set: *mut u64) -> nvmlReturn_t {
     device(handle)?;
     let processors = std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get);
     put_bits(set, words, 0..processors)
 }
 
-pub(crate) fn cpu_affinity_within(
-    handle: nvmlDevice_t,
-    words: c_uint,
-    set: *mut u64,
-    scope: c_uint,
-) -> nvmlReturn_t {
+fn cpu_affinity_within(handle: nvmlDevice_t, words: c_uint, set: *mut u64, scope: c_uint) -> nvmlReturn_t {
     if scope > 1 {
         device(handle)?;
         return Err(NvmlError::INVALID_ARGUMENT);
@@ -97,13 +91,7 @@ pub(crate) fn cpu_affinity_within(
     cpu_affinity(handle, words, set)
 }
 
-/// The device's node.
-pub(crate) fn memory_affinity(
-    handle: nvmlDevice_t,
-    words: c_uint,
-    set: *mut u64,
-    scope: c_uint,
-) -> nvmlReturn_t {
+fn memory_affinity(handle: nvmlDevice_t, words: c_uint, set: *mut u64, scope: c_uint) -> nvmlReturn_t {
     let node = usize::try_from(device(handle)?.config.numa_node).unwrap_or(usize::MAX);
     if scope > 1 {
         return Err(NvmlError::INVALID_ARGUMENT);

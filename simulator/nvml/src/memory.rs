@@ -2,14 +2,16 @@
 
 use crate::answer::{put, version};
 use crate::state::{Device, device};
-use vcuda_driver_api::nvml::{nvmlBAR1Memory_t, nvmlDevice_t, nvmlMemory_t, nvmlMemory_v2, nvmlMemory_v2_t};
-use vcuda_driver_api::{NvmlError, nvmlReturn_t};
+use vcuda_driver_api::prelude::*;
 use vcuda_machine::{DeviceMemory, GpuMemory};
 
-/// Memory of a device.
-///
-/// # Errors
-/// `NVML_ERROR_NOT_SUPPORTED` if the profile's driver does not report it.
+exports! {
+    nvmlDeviceGetMemoryInfo => info;
+    nvmlDeviceGetMemoryInfo_v2 => info_v2;
+    nvmlDeviceGetBAR1MemoryInfo => bar1;
+}
+
+/// Memory of a device. Error: `NVML_ERROR_NOT_SUPPORTED` if the profile's driver does not report it.
 fn memory(device: Device) -> Result<GpuMemory, NvmlError> {
     let machine = &device.opened.machine;
     match machine.config().driver.nvml_device_memory {
@@ -36,7 +38,7 @@ pub(crate) fn info_v2(handle: nvmlDevice_t, target: *mut nvmlMemory_v2_t) -> nvm
 }
 
 /// BAR1: a window over the whole memory, with one granule in use (docs/hardware.md, "constants of NVML").
-pub(crate) fn bar1(handle: nvmlDevice_t, target: *mut nvmlBAR1Memory_t) -> nvmlReturn_t {
+fn bar1(handle: nvmlDevice_t, target: *mut nvmlBAR1Memory_t) -> nvmlReturn_t {
     let device = device(handle)?;
     let total = device.config.memory_bytes.next_power_of_two();
     let used = device.opened.machine.config().granularity_bytes.min(total);

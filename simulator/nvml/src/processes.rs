@@ -3,17 +3,24 @@
 
 use crate::answer::{get, put, put_all, version};
 use crate::state::{Device, Opened, device};
-use std::ffi::c_uint;
-use vcuda_driver_api::nvml::{
-    NVML_NO_INSTANCE, NVML_VALUE_NOT_AVAILABLE, nvmlDevice_t, nvmlProcessDetail_v1_t,
-    nvmlProcessDetailList_t, nvmlProcessDetailList_v1, nvmlProcessInfo_t, nvmlProcessInfo_v1_t,
-};
-use vcuda_driver_api::{NvmlError, nvmlReturn_t};
+use vcuda_driver_api::prelude::*;
 use vcuda_machine::{
     DriverProfile, Duplicates, NamespaceBytes, ProcessLists, ProcessMemory, ProcessUse, SeenAs,
 };
 
-/// NVML's lists.
+exports! {
+    nvmlDeviceGetComputeRunningProcesses => |handle, count, infos| put_v1(handle, List::Compute, count, infos);
+    nvmlDeviceGetComputeRunningProcesses_v2 | nvmlDeviceGetComputeRunningProcesses_v3 => compute_v2;
+    // There are no graphics processes.
+    nvmlDeviceGetGraphicsRunningProcesses => |handle, count, infos| put_v1(handle, List::Graphics, count, infos);
+    nvmlDeviceGetGraphicsRunningProcesses_v2 | nvmlDeviceGetGraphicsRunningProcesses_v3 => |handle, count, infos|
+        put_v2(handle, List::Graphics, count, infos);
+    nvmlDeviceGetMPSComputeRunningProcesses => |handle, count, infos| put_v1(handle, List::Mps, count, infos);
+    nvmlDeviceGetMPSComputeRunningProcesses_v2 | nvmlDeviceGetMPSComputeRunningProcesses_v3 => |handle, count, infos|
+        put_v2(handle, List::Mps, count, infos);
+    nvmlDeviceGetRunningProcessDetailList => details;
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum List {
     Compute,
@@ -21,7 +28,6 @@ enum List {
     Mps,
 }
 
-/// Entry of a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Entry {
     pid: c_uint,
@@ -37,7 +43,6 @@ pub(crate) struct Caller<'a> {
 }
 
 impl<'a> Caller<'a> {
-    /// The calling process.
     pub(crate) fn of(opened: &'a Opened) -> Caller<'a> {
         Caller { driver: &opened.machine.config().driver, is_on_host: opened.machine.is_on_host() }
     }
@@ -63,10 +68,7 @@ impl<'a> Caller<'a> {
         }
     }
 
-    /// The entries of a list.
-    ///
-    /// # Errors
-    /// `NVML_ERROR_NOT_SUPPORTED` if the driver lists no processes.
+    /// The entries of a list. Error: `NVML_ERROR_NOT_SUPPORTED` if the driver lists no processes.
     fn entries(&self, list: List, processes: &[ProcessUse]) -> Result<Vec<Entry>, NvmlError> {
         if self.driver.nvml_process_memory == ProcessMemory::NotSupported {
             return Err(NvmlError::NOT_SUPPORTED);
@@ -134,15 +136,6 @@ fn put_v2(
     put_all(infos, count, &entries.iter().map(entry).collect::<Vec<_>>())
 }
 
-/// Compute processes, version 1.
-pub(crate) fn compute(
-    handle: nvmlDevice_t,
-    count: *mut c_uint,
-    infos: *mut nvmlProcessInfo_v1_t,
-) -> nvmlReturn_t {
-    put_v1(handle, List::Compute, count, infos)
-}
-
 /// Compute processes, versions 2 and 3.
 pub(crate) fn compute_v2(
     handle: nvmlDevice_t,
@@ -152,44 +145,8 @@ pub(crate) fn compute_v2(
     put_v2(handle, List::Compute, count, infos)
 }
 
-/// Graphics processes, version 1: there are none.
-pub(crate) fn graphics(
-    handle: nvmlDevice_t,
-    count: *mut c_uint,
-    infos: *mut nvmlProcessInfo_v1_t,
-) -> nvmlReturn_t {
-    put_v1(handle, List::Graphics, count, infos)
-}
-
-/// Graphics processes, versions 2 and 3: there are none.
-pub(crate) fn graphics_v2(
-    handle: nvmlDevice_t,
-    count: *mut c_uint,
-    infos: *mut nvmlProcessInfo_t,
-) -> nvmlReturn_t {
-    put_v2(handle, List::Graphics, count, infos)
-}
-
-/// MPS clients, version 1.
-pub(crate) fn mps(
-    handle: nvmlDevice_t,
-    count: *mut c_uint,
-    infos: *mut nvmlProcessInfo_v1_t,
-) -> nvmlReturn_t {
-    put_v1(handle, List::Mps, count, infos)
-}
-
-/// MPS clients, versions 2 and 3.
-pub(crate) fn mps_v2(
-    handle: nvmlDevice_t,
-    count: *mut c_uint,
-    infos: *mut nvmlProcessInfo_t,
-) -> nvmlReturn_t {
-    put_v2(handle, List::Mps, count, infos)
-}
-
 /// `nvmlDeviceGetRunningProcessDetailList`: mode 0 lists compute processes, 1 graphics, 2 MPS.
-pub(crate) fn details(handle: nvmlDevice_t, list: *mut nvmlProcessDetailList_t) -> nvmlReturn_t {
+fn details(handle: nvmlDevice_t, list: *mut nvmlProcessDetailList_t) -> nvmlReturn_t {
     let device = device(handle)?;
     // For this structure an unknown version is documented as an invalid argument.
     version(list, nvmlProcessDetailList_v1).map_err(|_| NvmlError::INVALID_ARGUMENT)?;

@@ -4,14 +4,17 @@ use crate::answer::{get, put, put_all, version};
 use crate::processes::Caller;
 use crate::state::{Device, device};
 use std::collections::BTreeMap;
-use std::ffi::c_uint;
-use vcuda_driver_api::nvml::{
-    nvmlDevice_t, nvmlProcessUtilizationInfo_v1_t, nvmlProcessUtilizationSample_t,
-    nvmlProcessesUtilizationInfo_t, nvmlProcessesUtilizationInfo_v1, nvmlSample_t, nvmlSamplingType_t,
-    nvmlUtilization_t, nvmlValue_t, nvmlValueType_t,
-};
-use vcuda_driver_api::{NvmlError, nvmlReturn_t};
+use vcuda_driver_api::prelude::*;
 use vcuda_machine::Sample;
+
+exports! {
+    nvmlDeviceGetUtilizationRates => rates;
+    nvmlDeviceGetEncoderUtilization | nvmlDeviceGetDecoderUtilization => idle_engine;
+    nvmlDeviceGetJpgUtilization | nvmlDeviceGetOfaUtilization => idle_engine;
+    nvmlDeviceGetProcessUtilization => of_processes;
+    nvmlDeviceGetProcessesUtilizationInfo => of_processes_info;
+    nvmlDeviceGetSamples => of_device;
+}
 
 /// Kernels compute nothing, so the memory utilisation is 0.
 pub(crate) fn rates(handle: nvmlDevice_t, target: *mut nvmlUtilization_t) -> nvmlReturn_t {
@@ -20,11 +23,7 @@ pub(crate) fn rates(handle: nvmlDevice_t, target: *mut nvmlUtilization_t) -> nvm
 }
 
 /// Encoder, decoder, JPEG and optical flow engines: never used.
-pub(crate) fn idle_engine(
-    handle: nvmlDevice_t,
-    percent: *mut c_uint,
-    period_us: *mut c_uint,
-) -> nvmlReturn_t {
+fn idle_engine(handle: nvmlDevice_t, percent: *mut c_uint, period_us: *mut c_uint) -> nvmlReturn_t {
     let device = device(handle)?;
     if period_us.is_null() {
         return Err(NvmlError::INVALID_ARGUMENT);
@@ -33,10 +32,8 @@ pub(crate) fn idle_engine(
     put(period_us, c_uint::try_from(device.opened.machine.config().sample_ns / 1000).unwrap_or(c_uint::MAX))
 }
 
-/// Newest sample after `seen_us` of each process reported to the caller, by PID.
-///
-/// # Errors
-/// `NVML_ERROR_NOT_FOUND` if there is no new sample.
+/// Newest sample after `seen_us` of each process reported to the caller, by PID. Error: `NVML_ERROR_NOT_FOUND` if there
+/// is no new sample.
 fn newest(device: Device, seen_us: u64) -> Result<Vec<(c_uint, Sample)>, NvmlError> {
     let samples = device.opened.machine.samples(device.index, device.opened.seen_ns(seen_us));
     let caller = Caller::of(device.opened);
@@ -78,10 +75,7 @@ pub(crate) fn of_processes(
 }
 
 /// `nvmlDeviceGetProcessesUtilizationInfo`: the same with more engines.
-pub(crate) fn of_processes_info(
-    handle: nvmlDevice_t,
-    list: *mut nvmlProcessesUtilizationInfo_t,
-) -> nvmlReturn_t {
+fn of_processes_info(handle: nvmlDevice_t, list: *mut nvmlProcessesUtilizationInfo_t) -> nvmlReturn_t {
     let device = device(handle)?;
     version(list, nvmlProcessesUtilizationInfo_v1)?;
     let mut header = get(list)?;
@@ -103,7 +97,7 @@ pub(crate) fn of_processes_info(
 
 /// `nvmlDeviceGetSamples` for the GPU's utilisation: the sum over processes, as only one is resident at a time. The oldest
 /// samples come first, as many as fit.
-pub(crate) fn of_device(
+fn of_device(
     handle: nvmlDevice_t,
     kind: nvmlSamplingType_t,
     seen_us: u64,

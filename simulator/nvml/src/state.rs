@@ -1,12 +1,17 @@
 //! Initialisation and device handles.
 
 use once_cell::sync::OnceCell;
-use std::ffi::c_uint;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
-use vcuda_driver_api::nvml::nvmlDevice_t;
-use vcuda_driver_api::{NvmlError, nvmlReturn_t};
+use vcuda_driver_api::prelude::*;
 use vcuda_machine::{Faults, FaultsWatch, GpuConfig, MAX_GPUS, Machine, MachineError};
+
+exports! {
+    nvmlInit | nvmlInit_v2 => init;
+    // Flags have no effect, as GPUs need no attaching and having none is no error.
+    nvmlInitWithFlags => |_| init();
+    nvmlShutdown => shutdown;
+}
 
 /// The machine as this process sees it.
 #[derive(Debug)]
@@ -79,10 +84,8 @@ impl Opened {
         FaultsWatch::new(self.directory.as_deref()?).ok()
     }
 
-    /// Present faults of the GPUs. Blocks while the driver hangs.
-    ///
-    /// # Errors
-    /// `NVML_ERROR_UNKNOWN` for an unreadable file, with the reason on stderr.
+    /// Present faults of the GPUs. Blocks while the driver hangs. Error: `NVML_ERROR_UNKNOWN` for an unreadable file,
+    /// with the reason on stderr.
     pub(crate) fn faults(&self) -> Result<Faults, NvmlError> {
         loop {
             let read = self.directory.as_deref().map(Faults::read);
@@ -137,13 +140,7 @@ fn tell(error: &MachineError) {
     eprintln!("simulated NVML: {error}");
 }
 
-/// `nvmlInit`, `nvmlInit_v2`.
 pub(crate) fn init() -> nvmlReturn_t {
-    init_with_flags(0)
-}
-
-/// `nvmlInitWithFlags`; flags have no effect, as GPUs need no attaching and having none is no error.
-pub(crate) fn init_with_flags(_flags: c_uint) -> nvmlReturn_t {
     let opened = open()?;
     let faults = opened.faults()?;
     if faults.driver_gone {
@@ -213,11 +210,8 @@ impl Device {
         c_uint::try_from(before.count()).unwrap_or(c_uint::MAX)
     }
 
-    /// The device itself.
-    ///
-    /// # Errors
-    /// `NVML_ERROR_GPU_IS_LOST` if it has fallen off the bus, as NVIDIA documents for nearly every function that takes or
-    /// returns a device.
+    /// The device itself. Error: `NVML_ERROR_GPU_IS_LOST` if it has fallen off the bus, as NVIDIA documents for nearly
+    /// every function that takes or returns a device.
     pub(crate) fn unless_lost(self) -> Result<Device, NvmlError> {
         let faults = self.opened.faults()?;
         // After a forced removal of the driver no device answers (docs/hardware.md, "NVML while a GPU is lost").
@@ -229,10 +223,8 @@ impl Device {
     }
 }
 
-/// The device of a handle.
-///
-/// # Errors
-/// `NVML_ERROR_UNINITIALIZED`; `NVML_ERROR_INVALID_ARGUMENT` for an invalid handle; `NVML_ERROR_GPU_IS_LOST`.
+/// The device of a handle. Errors: `NVML_ERROR_UNINITIALIZED`; `NVML_ERROR_INVALID_ARGUMENT` for an invalid handle;
+/// `NVML_ERROR_GPU_IS_LOST`.
 pub(crate) fn device(handle: nvmlDevice_t) -> Result<Device, NvmlError> {
     let found = find(|device| device.handle() == handle).map_err(|error| match error {
         NvmlError::NOT_FOUND => NvmlError::INVALID_ARGUMENT,
@@ -241,10 +233,13 @@ pub(crate) fn device(handle: nvmlDevice_t) -> Result<Device, NvmlError> {
     found?.unless_lost()
 }
 
+/// Writes a value that is the same for all devices.
+pub(crate) fn constant<T>(handle: nvmlDevice_t, target: *mut T, value: T) -> nvmlReturn_t {
+    device(handle)?;
+    crate::answer::put(target, value)
+}
+
 /// The first device that satisfies `fits`.
-///
-/// # Errors
-/// `NVML_ERROR_UNINITIALIZED`; `NVML_ERROR_NOT_FOUND`.
 pub(crate) fn find(fits: impl Fn(&Device) -> bool) -> Result<Device, NvmlError> {
     opened()?.devices().find(fits).ok_or(NvmlError::NOT_FOUND)
 }

@@ -4,14 +4,29 @@ use crate::answer::{get, put, put_all, put_text, text, version};
 use crate::identity;
 use crate::processes::Caller;
 use crate::state::{self, opened, opened_early};
-use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
-use vcuda_driver_api::nvml::{
-    NVML_UUID_TYPE_ASCII, NVML_UUID_TYPE_BINARY, nvmlDevice_t, nvmlHwbcEntry_t, nvmlUUID_t, nvmlUUID_v1,
-};
-use vcuda_driver_api::{NvmlError, nvmlReturn_t};
+use std::ffi::CStr;
+use vcuda_driver_api::prelude::*;
+
+exports! {
+    nvmlErrorString => error_string;
+    nvmlInternalGetExportTable => export_table;
+    nvmlSystemGetDriverVersion => driver_version;
+    nvmlSystemGetNVMLVersion => nvml_version;
+    nvmlSystemGetCudaDriverVersion | nvmlSystemGetCudaDriverVersion_v2 => cuda_driver_version;
+    nvmlSystemGetProcessName => process_name;
+    // There are no host interface cards, units of class S, or excluded devices.
+    nvmlSystemGetHicVersion => |count, entries| opened().and_then(|_| put_all(entries, count, &[]));
+    nvmlUnitGetCount | nvmlGetExcludedDeviceCount => |count| opened().and_then(|_| put(count, 0));
+    nvmlDeviceGetCount | nvmlDeviceGetCount_v2 => device_count;
+    nvmlDeviceGetHandleByIndex | nvmlDeviceGetHandleByIndex_v2 => handle_by_index;
+    nvmlDeviceGetHandleByUUID => handle_by_uuid;
+    nvmlDeviceGetHandleByUUIDV => handle_by_uuid_structure;
+    nvmlDeviceGetHandleBySerial => handle_by_serial;
+    nvmlDeviceGetHandleByPciBusId | nvmlDeviceGetHandleByPciBusId_v2 => handle_by_pci_bus_id;
+}
 
 /// `nvmlErrorString`: a sentence for any code, also an unknown one.
-pub(crate) fn error_string(result: nvmlReturn_t) -> *const c_char {
+fn error_string(result: nvmlReturn_t) -> *const c_char {
     let text: &'static CStr = match result {
         Ok(()) => c"Success",
         Err(error) => error.message().unwrap_or(c"Unknown Error"),
@@ -19,7 +34,7 @@ pub(crate) fn error_string(result: nvmlReturn_t) -> *const c_char {
     text.as_ptr()
 }
 
-pub(crate) fn driver_version(target: *mut c_char, length: c_uint) -> nvmlReturn_t {
+fn driver_version(target: *mut c_char, length: c_uint) -> nvmlReturn_t {
     let opened = opened()?;
     let reloaded = opened.faults()?.driver_version;
     let version = reloaded.as_ref().unwrap_or(&opened.machine.config().driver_version);
@@ -27,19 +42,19 @@ pub(crate) fn driver_version(target: *mut c_char, length: c_uint) -> nvmlReturn_
 }
 
 /// NVML's version: the CUDA generation, then the driver's release.
-pub(crate) fn nvml_version(target: *mut c_char, length: c_uint) -> nvmlReturn_t {
+fn nvml_version(target: *mut c_char, length: c_uint) -> nvmlReturn_t {
     let config = opened()?.machine.config();
     put_text(target, length, &format!("{}.{}", config.cuda_version / 1000, config.driver_version))
 }
 
 /// Needs no initialisation, as `NVML_ERROR_UNINITIALIZED` is not among its documented codes.
-pub(crate) fn cuda_driver_version(target: *mut c_int) -> nvmlReturn_t {
+fn cuda_driver_version(target: *mut c_int) -> nvmlReturn_t {
     let version = opened_early()?.machine.config().cuda_version;
     put(target, c_int::try_from(version).unwrap_or(c_int::MAX))
 }
 
 /// Name of a process of the machine, or by `/proc`. A longer name is cut.
-pub(crate) fn process_name(pid: c_uint, target: *mut c_char, length: c_uint) -> nvmlReturn_t {
+fn process_name(pid: c_uint, target: *mut c_char, length: c_uint) -> nvmlReturn_t {
     let opened = opened()?;
     let room = usize::try_from(length).unwrap_or(0).checked_sub(1).ok_or(NvmlError::INVALID_ARGUMENT)?;
     if target.is_null() {
@@ -66,43 +81,25 @@ fn command(pid: u32) -> Option<String> {
     Some(String::from_utf8_lossy(word).into_owned())
 }
 
-/// Host interface cards: none.
-pub(crate) fn hic_version(count: *mut c_uint, entries: *mut nvmlHwbcEntry_t) -> nvmlReturn_t {
-    opened()?;
-    put_all(entries, count, &[])
-}
-
-/// Counts of S-class units and of excluded devices: 0.
-pub(crate) fn count_none(count: *mut c_uint) -> nvmlReturn_t {
-    opened()?;
-    put(count, 0)
-}
-
 pub(crate) fn device_count(count: *mut c_uint) -> nvmlReturn_t {
     put(count, c_uint::try_from(opened()?.devices().count()).unwrap_or(c_uint::MAX))
 }
 
 /// An index out of range is an invalid argument (not "not found").
 pub(crate) fn handle_by_index(index: c_uint, target: *mut nvmlDevice_t) -> nvmlReturn_t {
+    opened()?;
     let found = state::find(|device| device.number() == index);
-    hand_out(
-        found.map_err(
-            |error| {
-                if error == NvmlError::NOT_FOUND { NvmlError::INVALID_ARGUMENT } else { error }
-            },
-        ),
-        target,
-    )
+    hand_out(found.map_err(|_| NvmlError::INVALID_ARGUMENT), target)
 }
 
-pub(crate) fn handle_by_uuid(uuid: *const c_char, target: *mut nvmlDevice_t) -> nvmlReturn_t {
+fn handle_by_uuid(uuid: *const c_char, target: *mut nvmlDevice_t) -> nvmlReturn_t {
     opened()?;
     let uuid = text(uuid)?;
     hand_out(state::find(|device| device.config.uuid.eq_ignore_ascii_case(uuid)), target)
 }
 
 /// Handle by a UUID, as text or as 16 bytes.
-pub(crate) fn handle_by_uuid_structure(uuid: *const nvmlUUID_t, target: *mut nvmlDevice_t) -> nvmlReturn_t {
+fn handle_by_uuid_structure(uuid: *const nvmlUUID_t, target: *mut nvmlDevice_t) -> nvmlReturn_t {
     opened()?;
     version(uuid, nvmlUUID_v1)?;
     let uuid = get(uuid)?;
@@ -123,14 +120,14 @@ pub(crate) fn handle_by_uuid_structure(uuid: *const nvmlUUID_t, target: *mut nvm
     }
 }
 
-pub(crate) fn handle_by_serial(serial: *const c_char, target: *mut nvmlDevice_t) -> nvmlReturn_t {
+fn handle_by_serial(serial: *const c_char, target: *mut nvmlDevice_t) -> nvmlReturn_t {
     opened()?;
     let serial = text(serial)?;
     hand_out(state::find(|device| identity::serial_number(*device) == serial), target)
 }
 
 /// Handle by `domain:bus:device.function`; domain and function are optional.
-pub(crate) fn handle_by_pci_bus_id(address: *const c_char, target: *mut nvmlDevice_t) -> nvmlReturn_t {
+fn handle_by_pci_bus_id(address: *const c_char, target: *mut nvmlDevice_t) -> nvmlReturn_t {
     opened()?;
     let wanted = identity::pci_address(text(address)?).ok_or(NvmlError::INVALID_ARGUMENT)?;
     hand_out(state::find(|device| identity::pci_address(&device.config.pci_bus_id) == Some(wanted)), target)
@@ -159,7 +156,7 @@ static EXPORT_TABLE: ExportTable =
     ExportTable { bytes: size_of::<ExportTable>(), slots: [private_function; SLOTS] };
 
 /// `nvmlInternalGetExportTable`: every table exists, as a tool of NVIDIA's ends without it, but its functions do nothing.
-pub(crate) fn export_table(table: *mut *const c_void, id: *const c_void) -> nvmlReturn_t {
+fn export_table(table: *mut *const c_void, id: *const c_void) -> nvmlReturn_t {
     if id.is_null() {
         return Err(NvmlError::INVALID_ARGUMENT);
     }

@@ -1,7 +1,6 @@
 //! Every other name that NVML has (driver 550's exports and what NVML 13 declares): "not supported" once initialised.
 //!
 //! A test compares this list and the table with driver-api's names.
-#![allow(non_snake_case, reason = "NVML's names")]
 
 unsupported! {
     nvmlComputeInstanceDestroy nvmlComputeInstanceGetInfo nvmlComputeInstanceGetInfo_v2
