@@ -7,27 +7,17 @@ use core::sync::atomic::AtomicU32;
 ///
 /// # Safety
 /// As the call itself demands of its arguments.
-#[cfg(target_arch = "x86_64")]
 pub unsafe fn call(number: i64, arguments: [usize; 6]) -> isize {
     let [a, b, c, d, e, f] = arguments;
     let answer;
     // SAFETY: the convention of x86-64 Linux; what the call does with its arguments is the caller's promise.
+    #[cfg(target_arch = "x86_64")]
     unsafe {
         asm!("syscall", inlateout("rax") number => answer, in("rdi") a, in("rsi") b, in("rdx") c, in("r10") d, in("r8") e,
             in("r9") f, lateout("rcx") _, lateout("r11") _, options(nostack));
     }
-    answer
-}
-
-/// Makes a system call (syscall(2)). Returns the kernel's answer, negative for an error.
-///
-/// # Safety
-/// As the call itself demands of its arguments.
-#[cfg(target_arch = "aarch64")]
-pub unsafe fn call(number: i64, arguments: [usize; 6]) -> isize {
-    let [a, b, c, d, e, f] = arguments;
-    let answer;
     // SAFETY: the convention of 64-bit ARM Linux; what the call does with its arguments is the caller's promise.
+    #[cfg(target_arch = "aarch64")]
     unsafe {
         asm!("svc 0", in("x8") number, inlateout("x0") a => answer, in("x1") b, in("x2") c, in("x3") d, in("x4") e,
             in("x5") f, options(nostack));
@@ -54,10 +44,7 @@ pub(crate) fn exists(pid: u32) -> bool {
     answer != -(libc::ESRCH as isize)
 }
 
-/// Sends a signal (kill(2)).
-///
-/// # Errors
-/// Fails if there is no such process, or if it is another user's.
+/// Sends a signal (kill(2)). Fails if there is no such process, or if it is another user's.
 pub fn signal(pid: u32, signal: i32) -> std::io::Result<()> {
     let arguments = [pid as usize, signal.unsigned_abs() as usize, 0, 0, 0, 0];
     // SAFETY: no pointers.

@@ -49,10 +49,8 @@ impl Table {
 }
 
 impl World {
-    /// Stops process `pid` (SIGSTOP), which takes part, while the world is paused. Its work on the GPU goes on.
-    ///
-    /// # Errors
-    /// Fails if there is no such process.
+    /// Stops process `pid` (SIGSTOP), which takes part, while the world is paused. Its work on the GPU goes on. Fails
+    /// if there is no such process.
     pub fn stop(&self, pid: u32) -> io::Result<()> {
         let table = self.table();
         {
@@ -67,10 +65,8 @@ impl World {
         self.table().is_marked(pid)
     }
 
-    /// Continues (SIGCONT) process `pid` while the world is paused.
-    ///
-    /// # Errors
-    /// Fails if there is no such process, or if the kernel does not stop it within ten seconds of real time.
+    /// Continues (SIGCONT) process `pid` while the world is paused. Fails if there is no such process, or if the kernel
+    /// does not stop it within ten seconds of real time.
     pub fn resume(&self, pid: u32) -> io::Result<()> {
         let mut left = STOPS_WITHIN;
         // A process that stops itself announces it shortly before.

@@ -47,10 +47,8 @@ impl std::fmt::Display for Stuck {
 impl std::error::Error for Stuck {}
 
 impl World {
-    /// Makes a paused world in the file `path` with the present time; `library` is `libvcuda_virtual_clock.so`.
-    ///
-    /// # Errors
-    /// Fails if the file cannot be made or mapped.
+    /// Makes a paused world in the file `path` with the present time; `library` is `libvcuda_virtual_clock.so`. Fails
+    /// if the file cannot be made or mapped.
     pub fn create(path: &Path, library: &Path, costs: Costs) -> io::Result<World> {
         let file = File::options().read(true).write(true).create_new(true).open(path)?;
         file.set_len(size_of::<Table>() as u64)?;
@@ -110,10 +108,7 @@ impl World {
         self.table.end_process(pid);
     }
 
-    /// Runs the world until `until_ns`, and pauses it.
-    ///
-    /// # Errors
-    /// Fails if a thread keeps the turn for ten seconds of real time.
+    /// Runs the world until `until_ns`, and pauses it. Fails if a thread keeps the turn for ten seconds of real time.
     pub fn run_until(&self, until_ns: u64) -> Result<(), Stuck> {
         let table = self.table;
         {

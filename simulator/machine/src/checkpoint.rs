@@ -124,7 +124,6 @@ impl Core {
         self.checkpoints.iter_mut().find(|row| row.client == client)
     }
 
-    /// State of a client.
     pub(crate) fn state_of(&self, client: u64) -> u64 {
         self.checkpoint(client).map_or(RUNNING, |row| row.state)
     }
@@ -175,10 +174,8 @@ pub(crate) fn answer(core: &mut Core, client: u64, answer: Result<(), NotMoved>)
     }
 }
 
-/// Moves the client's memory from the GPUs.
-///
-/// # Errors
-/// `NotSupported` with managed memory, or memory that other processes may hold.
+/// Moves the client's memory from the GPUs. Error: `NotSupported` with managed memory, or memory that other processes
+/// may hold.
 pub(crate) fn take_away(core: &mut Core, client: u64) -> Result<(), NotMoved> {
     let is_managed = core.uses.iter().any(|row| row.client == client && row.managed > 0);
     if is_managed || core.holds.iter().any(|hold| hold.client == client) {
@@ -195,10 +192,8 @@ pub(crate) fn take_away(core: &mut Core, client: u64) -> Result<(), NotMoved> {
     Ok(())
 }
 
-/// Takes the client's memory on the GPUs again. `total` is the memory of a GPU (bytes).
-///
-/// # Errors
-/// `OutOfMemory` if a GPU has no room; nothing is taken then.
+/// Takes the client's memory on the GPUs again. `total` is the memory of a GPU (bytes). Error: `OutOfMemory` if a GPU
+/// has no room; nothing is taken then.
 pub(crate) fn bring_back(core: &mut Core, client: u64, total: impl Fn(usize) -> u64) -> Result<(), NotMoved> {
     let Core { uses, gpus, .. } = core;
     let own = |row: &&mut crate::core::UseRow| row.client == client;

@@ -67,10 +67,8 @@ impl Client {
         self.machine.shared()
     }
 
-    /// Makes a context on `gpu`, which takes `config.context_bytes` there.
-    ///
-    /// # Errors
-    /// `Refused`. A lack of memory counts as a denied allocation.
+    /// Makes a context on `gpu`, which takes `config.context_bytes` there. Error: `Refused`. A lack of memory counts as
+    /// a denied allocation.
     pub fn context_create(&self, gpu: usize) -> Result<ContextId, Refused> {
         let bytes = self.shared().config.context_bytes;
         self.claim(gpu, bytes, |core, client| {

@@ -23,7 +23,6 @@ use std::sync::atomic::{Ordering, fence};
 pub(crate) enum CannotCommit {
     /// The core is larger than a buffer.
     TooLarge,
-    /// No writer slot is free.
     NoSlot,
     /// No disk blocks for a buffer.
     DiskFull,
@@ -34,9 +33,7 @@ pub(crate) enum CannotCommit {
 /// Outcome of an operation on the core.
 #[derive(Debug)]
 pub(crate) enum Change<R> {
-    /// The core is unchanged.
     None(R),
-    /// The core has changed.
     Made(R),
 }
 

@@ -165,10 +165,7 @@ pub struct GpuConfig {
 }
 
 impl Config {
-    /// Reads and checks `path`.
-    ///
-    /// # Errors
-    /// `MachineError::Io`, `Syntax` or `Value`, each with the remedy.
+    /// Reads and checks `path`. Errors: `MachineError::Io`, `Syntax` or `Value`, each with the remedy.
     pub fn read(path: &Path) -> Result<Config, MachineError> {
         let text = std::fs::read_to_string(path).map_err(|source| MachineError::Io {
             action: "read",
@@ -183,10 +180,8 @@ impl Config {
         Ok(config)
     }
 
-    /// The machine of a profile, with one GPU.
-    ///
-    /// # Errors
-    /// `MachineError::Value` if `name` is not one of [`Config::profiles`].
+    /// The machine of a profile, with one GPU. Error: `MachineError::Value` if `name` is not one of
+    /// [`Config::profiles`].
     pub fn of_profile(name: &str) -> Result<Config, MachineError> {
         let named = toml::Table::from_iter([("profile".to_owned(), name.into())]);
         let complete = profile::complete(named)?;
@@ -202,10 +197,7 @@ impl Config {
         profile::PROFILES.iter().map(|(name, _)| *name).collect()
     }
 
-    /// The file's text.
-    ///
-    /// # Errors
-    /// `MachineError::Value` for numbers that TOML cannot hold (above 2^63-1).
+    /// The file's text. Error: `MachineError::Value` for numbers that TOML cannot hold (above 2^63-1).
     pub fn to_toml(&self) -> Result<String, MachineError> {
         toml::to_string(self).map_err(|error| MachineError::Value {
             field: "machine.toml".into(),

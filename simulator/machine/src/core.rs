@@ -13,7 +13,6 @@ use row::row;
 pub(crate) const MAX_EFFECTS: usize = 512;
 
 row! {
-    /// A GPU.
     GpuRow {
         /// Resident context; 0: none.
         resident: u64,
@@ -25,7 +24,6 @@ row! {
         used: u64,
         peak: u64,
         busy_ns: u64,
-        /// Total time of context switches.
         switched_ns: u64,
         busy: Busy,
     }
@@ -71,7 +69,6 @@ row! {
     }
 }
 row! {
-    /// A context.
     ContextRow { id: u64, client: u64, gpu: u64 }
 }
 row! {
@@ -126,7 +123,6 @@ row! {
         state: u64,
         /// What is asked for, as `Step::word`; 0: nothing.
         step: u64,
-        /// Number of requests so far.
         requests: u64,
         /// Answer to the last request, as `checkpoint::to_word`.
         answer: u64,
@@ -167,7 +163,6 @@ pub(crate) const RUNNING: u64 = 1;
 /// A copy has begun.
 pub(crate) const COPYING: u64 = 2;
 
-/// The core.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Core {
     /// Time up to which everything was played.
@@ -256,7 +251,6 @@ impl Core {
         (words.len() == 0 && self.check()).then_some(())
     }
 
-    /// Whether all invariants hold.
     pub(crate) fn check(&self) -> bool {
         let has_gpu = |gpu: u64| as_index(gpu) < self.gpus.len();
         self.clients.len() <= as_index(CLIENTS)

@@ -50,17 +50,14 @@ pub(crate) struct Scratch {
 /// A stream with commands.
 #[derive(Debug, Clone, Copy)]
 struct Active {
-    /// Position of the stream's row.
     row: usize,
     gpu: usize,
     context: u64,
     /// First command that this play does not know.
     tail: u64,
-    /// The first unfinished command.
     entry: Option<Entry>,
 }
 
-/// Outcome of a play.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Played {
     /// The requested time is reached.
@@ -74,7 +71,6 @@ pub(crate) enum Played {
     Reached,
 }
 
-/// State of a play.
 #[derive(Debug)]
 struct Play<'a> {
     core: &'a mut Core,
@@ -85,7 +81,6 @@ struct Play<'a> {
     /// Whether completions become effects.
     has_effects: bool,
     events: u32,
-    /// Maximum number of events.
     limit: u32,
 }
 
@@ -232,7 +227,6 @@ impl Play<'_> {
         entry.arrival <= self.core.now && (is_kernel || self.is_instant(active))
     }
 
-    /// Whether a kernel has begun.
     fn is_running(&self, active: &Active) -> bool {
         self.row(active).is_some_and(|row| row.phase == RUNNING)
     }

@@ -54,9 +54,6 @@ pub struct Xid {
 
 impl Faults {
     /// Faults of the machine in `dir`; none if there is no file.
-    ///
-    /// # Errors
-    /// `MachineError::Io` and `Syntax`.
     pub fn read(dir: &Path) -> Result<Faults, MachineError> {
         let path = dir.join(FILE);
         match std::fs::read_to_string(&path) {
@@ -66,10 +63,8 @@ impl Faults {
         }
     }
 
-    /// Replaces the file as a whole.
-    ///
-    /// # Errors
-    /// `MachineError::Io`; `Syntax` for numbers that TOML cannot hold (above 2^63-1).
+    /// Replaces the file as a whole. Errors: `MachineError::Io`; `Syntax` for numbers that TOML cannot hold (above
+    /// 2^63-1).
     pub fn write(&self, dir: &Path) -> Result<(), MachineError> {
         let (path, temporary) = (dir.join(FILE), dir.join(format!(".{FILE}.new")));
         let text = toml::to_string(self).map_err(|error| syntax(path.clone(), &error))?;

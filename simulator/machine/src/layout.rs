@@ -46,7 +46,6 @@ pub(crate) const CLOCK: usize = 128;
 pub(crate) const BELLS: usize = 256;
 const HEADER_WORDS: usize = 512;
 
-/// Words of one buffer.
 pub(crate) const BUFFER_WORDS: usize = 32_768;
 /// The initial buffer, which no writer owns.
 pub(crate) const BIRTH_BUFFER: u64 = 2 * WRITERS;
@@ -60,7 +59,6 @@ pub(crate) fn buffer(index: u64) -> usize {
 /// Words of a command in a ring.
 pub(crate) const ENTRY_WORDS: usize = 4;
 const RING_HEADER_WORDS: usize = 512;
-/// Words of one ring.
 pub(crate) const RING_WORDS: usize = RING_HEADER_WORDS + as_index(RING_ENTRIES) * ENTRY_WORDS;
 const RINGS: usize = BUFFERS + (as_index(BIRTH_BUFFER) + 1) * BUFFER_WORDS;
 

@@ -72,7 +72,6 @@ impl Liveness {
         is_taken
     }
 
-    /// Releases a slot.
     pub(crate) fn release(&self, slot: u64) {
         let mut own = self.own.lock();
         if own.remove(&slot)

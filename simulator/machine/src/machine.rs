@@ -3,11 +3,8 @@
 use crate::commit::CannotCommit;
 use crate::layout::CLIENTS;
 use crate::shared::Shared;
-use crate::{
-    CheckpointState, CheckpointStep, Client, Config, GpuMemory, MachineError, NotMoved, ProcessUse, Report,
-    Sample,
-};
-use crate::{at_exit, record, store};
+use crate::{CheckpointState, CheckpointStep, Client, Config, MachineError, NotMoved};
+use crate::{at_exit, store};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,34 +18,24 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Makes a machine in `dir` (created if missing) with `config`, which is stored as `dir/machine.toml`.
-    ///
-    /// # Errors
+    /// Makes a machine in `dir` (created if missing) with `config`, which is stored as `dir/machine.toml`. Errors:
     /// `MachineError`; an existing machine with another configuration is refused.
     pub fn create(dir: &Path, config: &Config) -> Result<Machine, MachineError> {
         store::create(dir, config).map(Machine::of)
     }
 
-    /// Opens the machine in `dir`.
-    ///
-    /// # Errors
-    /// `MachineError`, also if there is no machine.
+    /// Opens the machine in `dir`. Error: `MachineError`, also if there is no machine.
     pub fn open(dir: &Path) -> Result<Machine, MachineError> {
         store::open(dir).map(Machine::of)
     }
 
     /// Opens the machine in `dir`; a missing one is made with the default configuration.
-    ///
-    /// # Errors
-    /// `MachineError`.
     pub fn open_or_create(dir: &Path) -> Result<Machine, MachineError> {
         store::open_or_create(dir).map(Machine::of)
     }
 
     /// A machine of this process alone, for tests and harnesses with virtual time. Each client counts as a process.
-    ///
-    /// # Errors
-    /// `MachineError::Value` for an impossible configuration, `Io` if memory cannot be mapped.
+    /// Errors: `MachineError::Value` for an impossible configuration, `Io` if memory cannot be mapped.
     pub fn in_memory(config: Config) -> Result<Machine, MachineError> {
         store::in_memory(config).map(Machine::of)
     }
@@ -72,9 +59,7 @@ impl Machine {
         self.shared.step_clock(ns);
     }
 
-    /// Joins the machine as a process. The client ends when dropped, or when the process dies.
-    ///
-    /// # Errors
+    /// Joins the machine as a process. The client ends when dropped, or when the process dies. Error:
     /// `MachineError::Full`, or `Io` when the disk is full.
     pub fn attach(&self, pid: u32, name: &str) -> Result<Client, MachineError> {
         let (id, slot) = self.shared.join(pid, name).map_err(|why| self.cannot_join(why))?;
@@ -101,30 +86,12 @@ impl Machine {
         }
     }
 
-    /// The exact record, up to now.
-    pub fn report(&self) -> Report {
-        record::report(&self.shared)
-    }
-
-    /// Memory of a GPU (zeroes for one that does not exist). Dead processes hold none.
-    pub fn memory(&self, gpu: usize) -> GpuMemory {
-        record::memory(&self.shared, gpu)
-    }
-
-    /// Living processes with a context on the GPU.
-    pub fn processes(&self, gpu: usize) -> Vec<ProcessUse> {
-        record::processes(&self.shared, gpu)
-    }
-
     /// State of the process with this PID in the caller's namespace; `None` if no such process uses the driver.
     pub fn checkpoint_state(&self, pid: u32) -> Option<CheckpointState> {
         self.shared.checkpoint_state(pid)
     }
 
     /// Asks the process with this PID in the caller's namespace for a step of a checkpoint, and waits until it is done.
-    ///
-    /// # Errors
-    /// `NotMoved`.
     pub fn move_state(&self, pid: u32, step: CheckpointStep) -> Result<(), NotMoved> {
         self.shared.move_state(pid, step)
     }
@@ -147,23 +114,6 @@ impl Machine {
             let _turn = self.shared.liveness.turn();
             std::thread::sleep(std::time::Duration::from_nanos(ns));
         }
-    }
-
-    /// Percentage of the last complete sample period in which a kernel ran.
-    pub fn utilization(&self, gpu: usize) -> u32 {
-        record::utilization(&self.shared, gpu)
-    }
-
-    /// Nonzero utilization of processes in complete sample periods that ended after `since_ns`, the oldest first. Only the
-    /// last few periods are known.
-    pub fn samples(&self, gpu: usize, since_ns: u64) -> Vec<Sample> {
-        record::samples(&self.shared, gpu, since_ns)
-    }
-
-    /// Time of the next change if nothing more is submitted (machine clock, ns). A harness can step a virtual clock to it
-    /// without missing an event. `None`: nothing is going on, or all work waits for a host.
-    pub fn next_event_ns(&self) -> Option<u64> {
-        record::next_event(&self.shared)
     }
 
     pub(crate) fn shared(&self) -> &Shared {

@@ -49,7 +49,6 @@ impl Mapping {
         unsafe { word.as_ref() }
     }
 
-    /// A relaxed load.
     pub(crate) fn load(&self, index: usize) -> u64 {
         before_load();
         self.word(index).load(Ordering::Relaxed)
@@ -61,7 +60,6 @@ impl Mapping {
         self.word(index).load(Ordering::Acquire)
     }
 
-    /// A relaxed store.
     pub(crate) fn store(&self, index: usize, value: u64) {
         before_store();
         self.word(index).store(value, Ordering::Relaxed);
@@ -92,7 +90,6 @@ impl Mapping {
         sys::futex_wake(self.word(index));
     }
 
-    /// Adds to a word.
     pub(crate) fn add(&self, index: usize, value: u64) {
         before_store();
         self.word(index).fetch_add(value, Ordering::AcqRel);

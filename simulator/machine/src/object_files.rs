@@ -11,6 +11,7 @@
 //! them.
 
 use crate::sys::{self, lock};
+use nix::fcntl::OFlag;
 use std::fs::{DirBuilder, File};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
@@ -21,10 +22,8 @@ use std::sync::OnceLock;
 const MARKS: u64 = 1 << 61;
 /// First byte for the locks of the processes' descriptors of the driver, by client.
 const DRIVERS: u64 = 1 << 62;
-/// Name of the control file.
 const CONTROL: &str = "control";
 
-/// Location of the files.
 #[derive(Debug)]
 pub(crate) struct ObjectFiles {
     /// The directory; `None` for a machine in memory.
@@ -43,7 +42,7 @@ impl Opened {
     fn at(path: &Path) -> io::Result<Opened> {
         DirBuilder::new().recursive(true).mode(0o700).create(path)?;
         let directory = File::open(path)?;
-        let control = sys::open_in(&directory, CONTROL, libc::O_RDWR | libc::O_CREAT)?;
+        let control = sys::open_in(&directory, CONTROL, OFlag::O_RDWR | OFlag::O_CREAT)?;
         // Another user's are shared already.
         let _ = crate::store::share(&directory).and_then(|()| crate::store::share(&control));
         Ok(Opened { directory, control })
@@ -80,7 +79,7 @@ impl ObjectFiles {
         if self.path.is_none() {
             return Ok(());
         }
-        let flags = libc::O_RDWR | libc::O_CREAT | libc::O_EXCL;
+        let flags = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_EXCL;
         let file = sys::open_in(&self.opened()?.directory, &name(object), flags)?;
         crate::store::share(&file)?;
         file.set_len(bytes)
@@ -88,12 +87,11 @@ impl ObjectFiles {
 
     /// A new descriptor of the object's file.
     pub(crate) fn open(&self, object: u64) -> io::Result<File> {
-        sys::open_in(&self.opened()?.directory, &name(object), libc::O_RDWR)
+        sys::open_in(&self.opened()?.directory, &name(object), OFlag::O_RDWR)
     }
 
-    /// A descriptor for export.
     pub(crate) fn export(&self, object: u64) -> io::Result<File> {
-        let file = sys::open_in(&self.opened()?.directory, CONTROL, libc::O_RDWR)?;
+        let file = sys::open_in(&self.opened()?.directory, CONTROL, OFlag::O_RDWR)?;
         lock::share(&file, MARKS + object)?;
         sys::set_position(&file, object)?;
         Ok(file)
@@ -102,7 +100,7 @@ impl ObjectFiles {
     /// A client's descriptor of the driver, as a real driver's of `/dev/nvidiactl`: closed on `exec`, inherited by a child
     /// without `exec`.
     pub(crate) fn open_driver(&self, client: u64) -> io::Result<File> {
-        let file = sys::open_in(&self.opened()?.directory, CONTROL, libc::O_RDWR)?;
+        let file = sys::open_in(&self.opened()?.directory, CONTROL, OFlag::O_RDWR)?;
         lock::share(&file, DRIVERS + client)?;
         Ok(file)
     }
@@ -145,7 +143,6 @@ impl ObjectFiles {
     }
 }
 
-/// File name of an object.
 fn name(object: u64) -> String {
     format!("{object:016x}")
 }

@@ -29,13 +29,11 @@ impl Core {
         self.holds.iter().find(is_process).map(|row| row.client)
     }
 
-    /// Position of a holder's row.
     fn position_of_hold(&self, object: u64, client: u64) -> Option<usize> {
         let is_it = |row: &HoldRow| row.object == object && row.client == client;
         self.holds.iter().position(is_it)
     }
 
-    /// The row of a holder.
     pub(crate) fn hold_of(&self, object: u64, client: u64) -> Option<&HoldRow> {
         self.holds.get(self.position_of_hold(object, client)?)
     }

@@ -1,5 +1,6 @@
 //! Reports of the machine: the exact record, memory, and NVML's delayed and rounded view.
 
+use crate::Machine;
 use crate::commit::{CannotCommit, Change};
 use crate::core::{Core, PERIODS, UseRow};
 use crate::layout::{as_index, split};
@@ -25,14 +26,112 @@ fn look<R>(shared: &Shared, mut see: impl FnMut(&Core) -> R) -> Result<R, Cannot
     }
 }
 
-/// See `Machine::report`.
-pub(crate) fn report(shared: &Shared) -> Report {
-    look(shared, |core| {
-        let dead = (0..core.history).map(|index| dead_process(shared, index));
-        let living = core.uses.iter().map(|row| living_process(shared, core, row));
-        Report { gpus: gpus(shared, core), processes: dead.chain(living).collect() }
-    })
-    .unwrap_or_default()
+impl Machine {
+    /// The exact record, up to now.
+    pub fn report(&self) -> Report {
+        let shared = self.shared();
+        look(shared, |core| {
+            let dead = (0..core.history).map(|index| dead_process(shared, index));
+            let living = core.uses.iter().map(|row| living_process(shared, core, row));
+            Report { gpus: gpus(shared, core), processes: dead.chain(living).collect() }
+        })
+        .unwrap_or_default()
+    }
+
+    /// Memory of a GPU (zeroes for one that does not exist). Dead processes hold none.
+    pub fn memory(&self, gpu: usize) -> GpuMemory {
+        let shared = self.shared();
+        let Some(config) = shared.config.gpus.get(gpu) else {
+            return GpuMemory::default();
+        };
+        look(shared, |core| {
+            let uses = core.uses.iter().filter(|row| as_index(row.gpu) == gpu);
+            let of_none = rounded(shared, core.objects_of(None, gpu as u64));
+            let reported = uses.fold(of_none, |sum: u64, row| sum.saturating_add(rounded(shared, row.used)));
+            let (used, peak) = core.gpus.get(gpu).map_or((0, 0), |row| (row.used, row.peak));
+            GpuMemory {
+                total_bytes: config.memory_bytes,
+                used_bytes: used,
+                reported_bytes: reported.min(config.memory_bytes),
+                peak_bytes: peak,
+            }
+        })
+        .unwrap_or_default()
+    }
+
+    /// Living processes with a context on the GPU.
+    pub fn processes(&self, gpu: usize) -> Vec<ProcessUse> {
+        let shared = self.shared();
+        look(shared, |core| {
+            let has_context = |row: &&UseRow| {
+                let mut contexts = core.contexts.iter();
+                as_index(row.gpu) == gpu
+                    && !core.is_away(row.client)
+                    && contexts.any(|other| other.client == row.client && other.gpu == row.gpu)
+            };
+            let name =
+                |client| core.clients.iter().find(|row| row.id == client).map(|row| unpack_name(&row.name));
+            let rows = core.uses.iter().filter(has_context);
+            rows.map(|row| ProcessUse {
+                pid: pid(core, row.client),
+                seen: shared.seen_as(core, row.client),
+                name: name(row.client).unwrap_or_default(),
+                memory_used_bytes: row.used,
+                memory_reported_bytes: rounded(shared, reported_use(shared, row)),
+                service_ns: row.service,
+            })
+            .collect()
+        })
+        .unwrap_or_default()
+    }
+
+    /// Percentage of the last complete sample period in which a kernel ran.
+    pub fn utilization(&self, gpu: usize) -> u32 {
+        let shared = self.shared();
+        let length = shared.config.sample_ns;
+        look(shared, |core| {
+            let last = (core.now / length).checked_sub(1)?;
+            Some(percent(core.gpus.get(gpu)?.busy.in_period(last), length))
+        })
+        .ok()
+        .flatten()
+        .unwrap_or(0)
+    }
+
+    /// Nonzero utilization of processes in complete sample periods that ended after `since_ns`, the oldest first. Only the
+    /// last few periods are known.
+    pub fn samples(&self, gpu: usize, since_ns: u64) -> Vec<Sample> {
+        let shared = self.shared();
+        let length = shared.config.sample_ns;
+        look(shared, |core| {
+            let current = core.now / length;
+            let periods = current.saturating_sub(PERIODS - 1)..current;
+            let new = periods.filter(|period| (period + 1) * length > since_ns);
+            let in_period = |period: u64| {
+                let rows = core.uses.iter().filter(|row| as_index(row.gpu) == gpu);
+                let busy = rows.map(move |row| (row, row.busy.in_period(period))).filter(|(_, ns)| *ns > 0);
+                busy.map(move |(row, ns)| Sample {
+                    pid: pid(core, row.client),
+                    seen: shared.seen_as(core, row.client),
+                    percent: percent(ns, length),
+                    timestamp_ns: (period + 1) * length,
+                })
+            };
+            new.flat_map(in_period).collect()
+        })
+        .unwrap_or_default()
+    }
+
+    /// Time of the next change if nothing more is submitted (machine clock, ns). A harness can step a virtual clock to it
+    /// without missing an event. `None`: nothing is going on, or all work waits for a host.
+    pub fn next_event_ns(&self) -> Option<u64> {
+        let shared = self.shared();
+        look(shared, |_| ()).ok()?;
+        let Local { base, work, scratch, .. } = &mut *shared.local.lock();
+        work.copy_from(base);
+        // The commit may be older than now, but nothing has happened since.
+        engine::next_event(work, &shared.map, &shared.rules, scratch)
+    }
 }
 
 fn gpus(shared: &Shared, core: &Core) -> Vec<GpuReport> {
@@ -80,94 +179,6 @@ fn living_process(shared: &Shared, core: &Core, row: &UseRow) -> ProcessReport {
         launches: row.launches + launches,
         denied_allocations: row.denied,
     }
-}
-
-/// See `Machine::memory`.
-pub(crate) fn memory(shared: &Shared, gpu: usize) -> GpuMemory {
-    let Some(config) = shared.config.gpus.get(gpu) else {
-        return GpuMemory::default();
-    };
-    look(shared, |core| {
-        let uses = core.uses.iter().filter(|row| as_index(row.gpu) == gpu);
-        let of_none = rounded(shared, core.objects_of(None, gpu as u64));
-        let reported = uses.fold(of_none, |sum: u64, row| sum.saturating_add(rounded(shared, row.used)));
-        let (used, peak) = core.gpus.get(gpu).map_or((0, 0), |row| (row.used, row.peak));
-        GpuMemory {
-            total_bytes: config.memory_bytes,
-            used_bytes: used,
-            reported_bytes: reported.min(config.memory_bytes),
-            peak_bytes: peak,
-        }
-    })
-    .unwrap_or_default()
-}
-
-/// See `Machine::processes`.
-pub(crate) fn processes(shared: &Shared, gpu: usize) -> Vec<ProcessUse> {
-    look(shared, |core| {
-        let has_context = |row: &&UseRow| {
-            let mut contexts = core.contexts.iter();
-            as_index(row.gpu) == gpu
-                && !core.is_away(row.client)
-                && contexts.any(|other| other.client == row.client && other.gpu == row.gpu)
-        };
-        let name =
-            |client| core.clients.iter().find(|row| row.id == client).map(|row| unpack_name(&row.name));
-        let rows = core.uses.iter().filter(has_context);
-        rows.map(|row| ProcessUse {
-            pid: pid(core, row.client),
-            seen: shared.seen_as(core, row.client),
-            name: name(row.client).unwrap_or_default(),
-            memory_used_bytes: row.used,
-            memory_reported_bytes: rounded(shared, reported_use(shared, row)),
-            service_ns: row.service,
-        })
-        .collect()
-    })
-    .unwrap_or_default()
-}
-
-/// See `Machine::utilization`.
-pub(crate) fn utilization(shared: &Shared, gpu: usize) -> u32 {
-    let length = shared.config.sample_ns;
-    look(shared, |core| {
-        let last = (core.now / length).checked_sub(1)?;
-        Some(percent(core.gpus.get(gpu)?.busy.in_period(last), length))
-    })
-    .ok()
-    .flatten()
-    .unwrap_or(0)
-}
-
-/// See `Machine::samples`.
-pub(crate) fn samples(shared: &Shared, gpu: usize, since_ns: u64) -> Vec<Sample> {
-    let length = shared.config.sample_ns;
-    look(shared, |core| {
-        let current = core.now / length;
-        let periods = current.saturating_sub(PERIODS - 1)..current;
-        let new = periods.filter(|period| (period + 1) * length > since_ns);
-        let in_period = |period: u64| {
-            let rows = core.uses.iter().filter(|row| as_index(row.gpu) == gpu);
-            let busy = rows.map(move |row| (row, row.busy.in_period(period))).filter(|(_, ns)| *ns > 0);
-            busy.map(move |(row, ns)| Sample {
-                pid: pid(core, row.client),
-                seen: shared.seen_as(core, row.client),
-                percent: percent(ns, length),
-                timestamp_ns: (period + 1) * length,
-            })
-        };
-        new.flat_map(in_period).collect()
-    })
-    .unwrap_or_default()
-}
-
-/// See `Machine::next_event_ns`.
-pub(crate) fn next_event(shared: &Shared) -> Option<u64> {
-    look(shared, |_| ()).ok()?;
-    let Local { base, work, scratch, .. } = &mut *shared.local.lock();
-    work.copy_from(base);
-    // The commit may be older than now, but nothing has happened since.
-    engine::next_event(work, &shared.map, &shared.rules, scratch)
 }
 
 fn percent(ns: u64, length: u64) -> u32 {

@@ -91,7 +91,6 @@ impl Shared {
         core.holds.iter().copied().filter(is_due)
     }
 
-    /// Whether any memory is due.
     fn is_any_due(&self, core: &Core) -> bool {
         self.due(core).next().is_some()
     }

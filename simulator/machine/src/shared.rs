@@ -25,7 +25,6 @@ pub(crate) struct Shared {
     pub(crate) config: Config,
     pub(crate) rules: Rules,
     pub(crate) liveness: Liveness,
-    /// Contents of shared objects.
     pub(crate) objects: ObjectFiles,
     /// PID namespace of this process when it opened the machine.
     pub(crate) namespace: u64,
@@ -100,7 +99,6 @@ impl Shared {
         }
     }
 
-    /// Moves a virtual clock.
     pub(crate) fn step_clock(&self, ns: u64) {
         if self.config.clock == ClockKind::Virtual {
             self.map.add(CLOCK, ns);
@@ -124,7 +122,6 @@ impl Shared {
         self.map.await_ring(bell(slot), seen, ns);
     }
 
-    /// Wakes this process's waiters.
     pub(crate) fn wake_waiters(&self) {
         drop(self.wake_lock.lock());
         self.wake.notify_all();

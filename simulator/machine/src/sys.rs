@@ -1,26 +1,27 @@
-//! System calls. With `map`, this is the only unsafe code of the crate.
+//! System calls. With `map`, this has the only unsafe code of the crate.
 
-use std::ffi::CString;
 use std::fs::File;
-use std::io;
-use std::os::fd::{AsRawFd, FromRawFd};
-use std::os::unix::ffi::OsStrExt;
+use std::io::{self, Seek as _, SeekFrom};
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::fcntl::{self, FallocateFlags, OFlag};
+use nix::sys::prctl;
+use nix::sys::stat::Mode;
+use nix::sys::time::TimeSpec;
+use nix::time::{ClockId, ClockNanosleepFlags, clock_gettime, clock_nanosleep};
+use nix::unistd::{self, AccessFlags, UnlinkatFlags};
 
 /// Whether this process may write into the directory `path`.
 pub(crate) fn is_writable(path: &Path) -> bool {
-    let Ok(path) = CString::new(path.as_os_str().as_bytes()) else {
-        return false;
-    };
-    // SAFETY: `path` is a terminated string that lives across the call.
-    unsafe { libc::access(path.as_ptr(), libc::W_OK | libc::X_OK) == 0 }
+    unistd::access(path, AccessFlags::W_OK | AccessFlags::X_OK).is_ok()
 }
 
 /// Real user id of this process.
 pub(crate) fn user_id() -> u32 {
-    // SAFETY: getuid has no preconditions and cannot fail.
-    unsafe { libc::getuid() }
+    unistd::getuid().as_raw()
 }
 
 /// What this process's time namespace adds to CLOCK_MONOTONIC (ns, modulo 2^64): a GPU does not know of it.
@@ -37,46 +38,20 @@ fn namespace_offset_ns() -> u64 {
 
 /// The host's CLOCK_MONOTONIC, ns.
 pub(crate) fn monotonic_ns() -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` is valid for writing; CLOCK_MONOTONIC exists on every Linux, so the call cannot fail.
-    let _ = unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
-    let own_ns = time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs();
+    // CLOCK_MONOTONIC exists on every Linux, so the call cannot fail.
+    let own_ns = clock_gettime(ClockId::CLOCK_MONOTONIC)
+        .map_or(0, |time| time.tv_sec().unsigned_abs() * 1_000_000_000 + time.tv_nsec().unsigned_abs());
     own_ns.wrapping_sub(namespace_offset_ns())
 }
 
 /// Sleeps until the host's CLOCK_MONOTONIC reaches `ns`, or a signal comes. The thread's timer slack, 50 us by default, is zero
 /// meanwhile.
 pub(crate) fn sleep_until_ns(ns: u64) {
-    let ns = ns.wrapping_add(namespace_offset_ns());
-    let time = libc::timespec {
-        tv_sec: i64::try_from(ns / 1_000_000_000).unwrap_or(i64::MAX),
-        tv_nsec: i64::try_from(ns % 1_000_000_000).unwrap_or(0),
-    };
-    let slack = timer_slack();
-    set_timer_slack(1);
-    // SAFETY: `time` is a valid timespec; the remaining time is not asked for (null is allowed).
-    let _ = unsafe {
-        libc::clock_nanosleep(
-            libc::CLOCK_MONOTONIC,
-            libc::TIMER_ABSTIME,
-            &raw const time,
-            std::ptr::null_mut(),
-        )
-    };
-    set_timer_slack(slack);
-}
-
-/// This thread's timer slack (ns).
-fn timer_slack() -> libc::c_ulong {
-    // SAFETY: PR_GET_TIMERSLACK takes no further argument and changes nothing.
-    let slack = unsafe { libc::prctl(libc::PR_GET_TIMERSLACK) };
-    libc::c_ulong::try_from(slack).unwrap_or(50_000)
-}
-
-/// Sets this thread's timer slack (ns).
-fn set_timer_slack(ns: libc::c_ulong) {
-    // SAFETY: PR_SET_TIMERSLACK takes one unsigned long and concerns this thread's sleeping only.
-    let _ = unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, ns) };
+    let time = TimeSpec::from_duration(Duration::from_nanos(ns.wrapping_add(namespace_offset_ns())));
+    let slack = prctl::get_timerslack().ok().and_then(|ns| u64::try_from(ns).ok());
+    let _ = prctl::set_timerslack(1);
+    let _ = clock_nanosleep(ClockId::CLOCK_MONOTONIC, ClockNanosleepFlags::TIMER_ABSTIME, &time);
+    let _ = prctl::set_timerslack(slack.unwrap_or(50_000));
 }
 
 /// Sleeps while the lower half of `word` is that of `seen`, at most `ns`; it can return earlier. futex(2), shared by the
@@ -115,59 +90,37 @@ pub(crate) fn reserve(file: &File, start: u64, length: u64) -> io::Result<()> {
     let (Ok(start), Ok(length)) = (i64::try_from(start), i64::try_from(length)) else {
         return Err(io::Error::from(io::ErrorKind::InvalidInput));
     };
-    // SAFETY: the descriptor is open as long as `file`; the call touches no memory of ours.
-    if unsafe { libc::fallocate(file.as_raw_fd(), libc::FALLOC_FL_KEEP_SIZE, start, length) } == 0 {
-        return Ok(());
-    }
-    match io::Error::last_os_error() {
-        error if error.raw_os_error() == Some(libc::EOPNOTSUPP) => Ok(()),
-        error => Err(error),
+    match fcntl::fallocate(file, FallocateFlags::FALLOC_FL_KEEP_SIZE, start, length) {
+        Ok(()) | Err(Errno::EOPNOTSUPP) => Ok(()),
+        Err(error) => Err(error.into()),
     }
 }
 
 /// Opens a file of `directory` (mode 0600 if it is made).
-pub(crate) fn open_in(directory: &File, name: &str, flags: libc::c_int) -> io::Result<File> {
-    let name = CString::new(name)?;
-    let mode: libc::c_uint = 0o600;
-    // SAFETY: an open descriptor and a terminated string that live across the call.
-    let opened = unsafe { libc::openat(directory.as_raw_fd(), name.as_ptr(), flags | libc::O_CLOEXEC, mode) };
-    if opened < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the descriptor just made, owned here alone.
-    Ok(unsafe { File::from_raw_fd(opened) })
+pub(crate) fn open_in(directory: &File, name: &str, flags: OFlag) -> io::Result<File> {
+    let mode = Mode::S_IRUSR | Mode::S_IWUSR;
+    Ok(fcntl::openat(directory, name, flags | OFlag::O_CLOEXEC, mode)?.into())
 }
 
 /// Removes a file of `directory`.
 pub(crate) fn remove_in(directory: &File, name: &str) -> io::Result<()> {
-    let name = CString::new(name)?;
-    // SAFETY: an open descriptor and a terminated string that live across the call.
-    if unsafe { libc::unlinkat(directory.as_raw_fd(), name.as_ptr(), 0) } == 0 {
-        return Ok(());
-    }
-    Err(io::Error::last_os_error())
+    Ok(unistd::unlinkat(directory, name, UnlinkatFlags::NoRemoveDir)?)
 }
 
 /// Position of an open file description.
-pub(crate) fn position(file: &File) -> io::Result<u64> {
-    seek(file, 0, libc::SEEK_CUR)
+pub(crate) fn position(mut file: &File) -> io::Result<u64> {
+    file.stream_position()
 }
 
 /// Sets the position of an open file description, for all its descriptors in all processes.
-pub(crate) fn set_position(file: &File, position: u64) -> io::Result<()> {
-    let position = i64::try_from(position).map_err(|_| io::ErrorKind::InvalidInput)?;
-    seek(file, position, libc::SEEK_SET).map(drop)
-}
-
-fn seek(file: &File, offset: i64, from: libc::c_int) -> io::Result<u64> {
-    // SAFETY: the descriptor is open as long as `file`; the call touches no memory of ours.
-    let at = unsafe { libc::lseek(file.as_raw_fd(), offset, from) };
-    u64::try_from(at).map_err(|_| io::Error::last_os_error())
+pub(crate) fn set_position(mut file: &File, position: u64) -> io::Result<()> {
+    file.seek(SeekFrom::Start(position)).map(drop)
 }
 
 /// Path by which the kernel knows an open file.
 #[cfg(test)]
 pub(crate) fn name_of(file: &File) -> Option<std::path::PathBuf> {
+    use std::os::fd::AsRawFd as _;
     std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).ok()
 }
 
@@ -176,7 +129,8 @@ pub(crate) fn name_of(file: &File) -> Option<std::path::PathBuf> {
 /// of this process, even by another copy of this library. fcntl(2), "Advisory record locking", "Open file description
 /// locks".
 pub(crate) mod lock {
-    use super::{AsRawFd, File, io};
+    use super::{File, fcntl, io};
+    use fcntl::FcntlArg;
 
     fn request(byte: u64, kind: libc::c_int) -> libc::flock {
         libc::flock {
@@ -188,33 +142,28 @@ pub(crate) mod lock {
         }
     }
 
-    fn control(file: &File, command: libc::c_int, request: &mut libc::flock) -> io::Result<()> {
-        // SAFETY: `request` is a valid flock for reading and writing; the descriptor is open as long as `file`.
-        if unsafe { libc::fcntl(file.as_raw_fd(), command, std::ptr::from_mut(request)) } == 0 {
-            return Ok(());
-        }
-        Err(io::Error::last_os_error())
+    fn control(file: &File, command: FcntlArg<'_>) -> io::Result<()> {
+        Ok(fcntl::fcntl(file, command).map(drop)?)
     }
 
     /// Locks the byte for this process without waiting.
     pub(crate) fn hold(file: &File, byte: u64) -> io::Result<()> {
-        control(file, libc::F_SETLK, &mut request(byte, libc::F_WRLCK))
+        control(file, FcntlArg::F_SETLK(&request(byte, libc::F_WRLCK)))
     }
 
-    /// Unlocks the byte.
     pub(crate) fn release(file: &File, byte: u64) -> io::Result<()> {
-        control(file, libc::F_SETLK, &mut request(byte, libc::F_UNLCK))
+        control(file, FcntlArg::F_SETLK(&request(byte, libc::F_UNLCK)))
     }
 
     /// Takes a shared lock of the byte for this open file description, until its last descriptor in any process is closed.
     pub(crate) fn share(file: &File, byte: u64) -> io::Result<()> {
-        control(file, libc::F_OFD_SETLK, &mut request(byte, libc::F_RDLCK))
+        control(file, FcntlArg::F_OFD_SETLK(&request(byte, libc::F_RDLCK)))
     }
 
     /// Whether any process, including this one, holds the byte. Unknown counts as held.
     pub(crate) fn is_held(file: &File, byte: u64) -> bool {
         let mut request = request(byte, libc::F_WRLCK);
-        match control(file, libc::F_OFD_GETLK, &mut request) {
+        match control(file, FcntlArg::F_OFD_GETLK(&mut request)) {
             Ok(()) => libc::c_int::from(request.l_type) != libc::F_UNLCK,
             Err(_) => true,
         }
@@ -223,23 +172,22 @@ pub(crate) mod lock {
     /// PID of the process that holds the byte, in this process's namespace; `None` if it has none there.
     pub(crate) fn holder(file: &File, byte: u64) -> Option<u32> {
         let mut request = request(byte, libc::F_WRLCK);
-        control(file, libc::F_OFD_GETLK, &mut request).ok()?;
+        control(file, FcntlArg::F_OFD_GETLK(&mut request)).ok()?;
         let is_held = libc::c_int::from(request.l_type) != libc::F_UNLCK;
         u32::try_from(request.l_pid).ok().filter(|pid| is_held && *pid > 0)
     }
 
     /// Locks the byte for this open file description without waiting.
     pub(crate) fn guard(file: &File, byte: u64) -> io::Result<()> {
-        control(file, libc::F_OFD_SETLK, &mut request(byte, libc::F_WRLCK))
+        control(file, FcntlArg::F_OFD_SETLK(&request(byte, libc::F_WRLCK)))
     }
 
     /// As `guard`, but waits until the byte is free.
     pub(crate) fn await_guard(file: &File, byte: u64) -> io::Result<()> {
-        control(file, libc::F_OFD_SETLKW, &mut request(byte, libc::F_WRLCK))
+        control(file, FcntlArg::F_OFD_SETLKW(&request(byte, libc::F_WRLCK)))
     }
 
-    /// Unlocks the guarded byte.
     pub(crate) fn unguard(file: &File, byte: u64) -> io::Result<()> {
-        control(file, libc::F_OFD_SETLK, &mut request(byte, libc::F_UNLCK))
+        control(file, FcntlArg::F_OFD_SETLK(&request(byte, libc::F_UNLCK)))
     }
 }

@@ -10,9 +10,6 @@ use crate::part::{Part, part};
 use crate::time::{answer, ns_of, timespec_of};
 
 /// syscall(2). Arguments beyond those of the call have undefined values, and are passed on.
-///
-/// # Safety
-/// Those of the requested call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn syscall(
     number: c_long,

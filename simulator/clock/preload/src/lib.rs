@@ -8,6 +8,8 @@
 //! | `futex` | `syscall`, by which Rust's and parking_lot's locks wait |
 //! | `threads` | threads and processes that begin and end |
 //!
+//! An exported function demands of its caller what its manual page does.
+//!
 //! Not replaced are waits inside libc itself (`pthread_mutex_lock`, `read` from a pipe) and the cycle counter. A thread
 //! with the turn that waits inside libc for a thread that needs the turn blocks the world.
 

@@ -90,9 +90,6 @@ fn note_end() {
 }
 
 /// pthread_create(3)
-///
-/// # Safety
-/// As there.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_create(
     id: *mut pthread_t,
@@ -130,9 +127,6 @@ fn outside<R>(wait: impl FnOnce() -> R) -> R {
 }
 
 /// pthread_join(3)
-///
-/// # Safety
-/// As there.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_join(id: pthread_t, value: *mut *mut c_void) -> c_int {
     if let Part::Takes(table, thread) = part() {
@@ -143,9 +137,6 @@ pub unsafe extern "C" fn pthread_join(id: pthread_t, value: *mut *mut c_void) ->
 }
 
 /// wait4(2)
-///
-/// # Safety
-/// As there.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wait4(pid: pid_t, status: *mut c_int, options: c_int, usage: *mut rusage) -> pid_t {
     let arguments = [register(pid), status.addr(), register(options), usage.addr(), 0, 0];
@@ -154,9 +145,6 @@ pub unsafe extern "C" fn wait4(pid: pid_t, status: *mut c_int, options: c_int, u
 }
 
 /// waitpid(2)
-///
-/// # Safety
-/// As there.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn waitpid(pid: pid_t, status: *mut c_int, options: c_int) -> pid_t {
     // SAFETY: the caller's promise.
@@ -164,9 +152,6 @@ pub unsafe extern "C" fn waitpid(pid: pid_t, status: *mut c_int, options: c_int)
 }
 
 /// waitid(2)
-///
-/// # Safety
-/// As there.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn waitid(
     kind: idtype_t,
@@ -180,9 +165,6 @@ pub unsafe extern "C" fn waitid(
 }
 
 /// poll(2). A call that does not wait takes no time.
-///
-/// # Safety
-/// As there.
 #[cfg(target_arch = "x86_64")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn poll(descriptors: *mut pollfd, count: nfds_t, timeout_ms: c_int) -> c_int {
@@ -193,9 +175,6 @@ pub unsafe extern "C" fn poll(descriptors: *mut pollfd, count: nfds_t, timeout_m
 }
 
 /// ppoll(2). A wait sleeps in virtual time, and polls each [`ASK_NS`].
-///
-/// # Safety
-/// As there.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ppoll(
     descriptors: *mut pollfd,

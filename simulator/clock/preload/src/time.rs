@@ -65,9 +65,6 @@ fn really(number: i64, arguments: [usize; 4]) -> c_int {
 }
 
 /// clock_gettime(2)
-///
-/// # Safety
-/// `time` can be written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn clock_gettime(clock: clockid_t, time: *mut timespec) -> c_int {
     let Some(ns) = virtual_ns(clock) else {
@@ -79,9 +76,6 @@ pub unsafe extern "C" fn clock_gettime(clock: clockid_t, time: *mut timespec) ->
 }
 
 /// gettimeofday(2)
-///
-/// # Safety
-/// `time` can be written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gettimeofday(time: *mut timeval, zone: usize) -> c_int {
     let Some(ns) = virtual_ns(libc::CLOCK_REALTIME) else {
@@ -96,9 +90,6 @@ pub unsafe extern "C" fn gettimeofday(time: *mut timeval, zone: usize) -> c_int 
 }
 
 /// time(2)
-///
-/// # Safety
-/// `to` is null or can be written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn time(to: *mut time_t) -> time_t {
     let mut now = timespec_of(0);
@@ -117,9 +108,6 @@ fn nap(table: &'static Table, thread: Thread, ns: u64) {
 }
 
 /// nanosleep(2)
-///
-/// # Safety
-/// `time` can be read; `left` is null or can be written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nanosleep(time: *const timespec, left: *mut timespec) -> c_int {
     let Part::Takes(table, thread) = part() else {
@@ -131,9 +119,6 @@ pub unsafe extern "C" fn nanosleep(time: *const timespec, left: *mut timespec) -
 }
 
 /// clock_nanosleep(2), which returns the error instead of setting errno.
-///
-/// # Safety
-/// `time` can be read; `left` is null or can be written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn clock_nanosleep(
     clock: clockid_t,

@@ -15,10 +15,8 @@ enum Again {
 }
 
 impl Client {
-    /// Takes `bytes` of the GPU's memory, all or none.
-    ///
-    /// # Errors
-    /// `Refused::OutOfMemory` or `Fault`, both counted as denied; `NoSuchGpu`.
+    /// Takes `bytes` of the GPU's memory, all or none. Errors: `Refused::OutOfMemory` or `Fault`, both counted as
+    /// denied; `NoSuchGpu`.
     pub fn take(&self, gpu: usize, bytes: u64) -> Result<(), Refused> {
         self.next_or_fault(gpu)?;
         self.claim(gpu, bytes, |_, _| Ok(()))

@@ -47,10 +47,8 @@ impl From<&ObjectRow> for Object {
 /// The bytes of an object stay taken until the last holder has released it or died, and the last exported descriptor is
 /// closed. They count for the process that has held the object the longest.
 impl Client {
-    /// Allocates an object of `bytes`, which this client holds once.
-    ///
-    /// # Errors
-    /// As `take`; `Full`; `DiskFull` if its file cannot be made.
+    /// Allocates an object of `bytes`, which this client holds once. Errors: as `take`; `Full`; `DiskFull` if its file
+    /// cannot be made.
     pub fn object_create(&self, gpu: usize, bytes: u64, tag: u64) -> Result<ObjectId, Refused> {
         self.next_or_fault(gpu)?;
         let like = ObjectRow { gpu: gpu as u64, bytes, tag, ..ObjectRow::default() };
@@ -62,10 +60,8 @@ impl Client {
         Ok(object)
     }
 
-    /// Turns bytes that this client has taken into an object that it holds once.
-    ///
-    /// # Errors
-    /// `Gone` if it has not taken so many; `Full`, `DiskFull`.
+    /// Turns bytes that this client has taken into an object that it holds once. Errors: `Gone` if it has not taken so
+    /// many; `Full`, `DiskFull`.
     pub fn object_make(&self, gpu: usize, bytes: u64, tag: u64) -> Result<ObjectId, Refused> {
         let gpu = gpu as u64;
         let made = self.change(|core| {
@@ -94,10 +90,8 @@ impl Client {
         false
     }
 
-    /// Adds a hold on an object; a given `maker` must be a client that still holds it.
-    ///
-    /// # Errors
-    /// `Gone` if no process, or not the maker, holds it; `Full`, `DiskFull`.
+    /// Adds a hold on an object; a given `maker` must be a client that still holds it. Errors: `Gone` if no process, or
+    /// not the maker, holds it; `Full`, `DiskFull`.
     pub fn object_hold(&self, object: ObjectId, maker: Option<u64>) -> Result<Object, Refused> {
         // Dead processes no longer hold the object.
         self.shared().end_dead_processes(&mut self.shared().local.lock())?;
@@ -119,12 +113,9 @@ impl Client {
         }
     }
 
-    /// Holds memory that comes from outside the machine as a file. Its bytes are taken with the first hold in any process;
-    /// all holders of the same file share one object.
-    ///
-    /// # Errors
-    /// As `take`; `Full`, `DiskFull`; `Gone` for an unreadable file, or if another process made the object at this moment,
-    /// in which case the call must be repeated.
+    /// Holds memory that comes from outside the machine as a file. Its bytes are taken with the first hold in any
+    /// process; all holders of the same file share one object. Errors: as `take`; `Full`, `DiskFull`; `Gone` for an
+    /// unreadable file, or if another process made the object at this moment, in which case the call must be repeated.
     pub fn object_of_file(&self, file: &File, gpu: usize, bytes: u64, tag: u64) -> Result<Object, Refused> {
         let known = file.metadata().map_err(|_| Refused::Gone)?;
         let key = [known.dev(), known.ino()];
@@ -149,18 +140,12 @@ impl Client {
     }
 
     /// Contents of an object that this client holds; for a file from outside, that file.
-    ///
-    /// # Errors
-    /// The system's.
     pub fn object_contents(&self, object: ObjectId) -> io::Result<File> {
         self.shared().objects.open(object.0)
     }
 
     /// A descriptor that keeps the object held until it and all its duplicates are closed. This client must hold the
     /// object.
-    ///
-    /// # Errors
-    /// The system's.
     pub fn object_export(&self, object: ObjectId) -> io::Result<File> {
         let file = self.shared().objects.export(object.0)?;
         // Recorded first, as a hold without an open descriptor may be removed at any time.

@@ -45,7 +45,6 @@ impl Producer {
         self.stream
     }
 
-    /// Refuses further commands.
     pub(super) fn close(&mut self) {
         self.is_closing = true;
     }
@@ -54,7 +53,6 @@ impl Producer {
         self.tail - self.head < depth
     }
 
-    /// The stream's last command.
     pub(super) fn last(&self) -> Option<Ticket> {
         let stream = self.stream?;
         let seq = self.tail.checked_sub(1).filter(|seq| *seq >= split(stream.0).1)?;

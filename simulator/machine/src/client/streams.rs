@@ -11,10 +11,8 @@ use crate::{Command, ContextId, QueueFull, Refused, StreamId, Ticket, ring};
 use parking_lot::{Mutex, MutexGuard};
 
 impl Client {
-    /// Makes a stream. A lower `priority` has precedence if multiprocessors are short.
-    ///
-    /// # Errors
-    /// `Refused::Gone` if the context does not exist, `Full`, `DiskFull`.
+    /// Makes a stream. A lower `priority` has precedence if multiprocessors are short. Errors: `Refused::Gone` if the
+    /// context does not exist, `Full`, `DiskFull`.
     pub fn stream_create(&self, context: ContextId, priority: i32) -> Result<StreamId, Refused> {
         let shared = self.shared();
         let local = &mut *shared.local.lock();
@@ -67,10 +65,8 @@ impl Client {
         self.sweep(&mut self.shared().local.lock());
     }
 
-    /// Submits a command, at the cost of a clock reading and a few stores.
-    ///
-    /// # Errors
-    /// `QueueFull` while `queue_depth` commands are unfinished.
+    /// Submits a command, at the cost of a clock reading and a few stores. Error: `QueueFull` while `queue_depth`
+    /// commands are unfinished.
     pub fn submit(&self, stream: StreamId, command: Command) -> Result<Ticket, QueueFull> {
         let depth = self.shared().config.queue_depth;
         let mut producer = self.open_producer(stream).ok_or(QueueFull)?;

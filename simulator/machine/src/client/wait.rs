@@ -24,7 +24,6 @@ const STEP_NS: u64 = 100_000;
 /// Maximum number of events of a prediction.
 const HORIZON: u32 = 2_000;
 
-/// Prediction of a command's completion.
 enum Forecast {
     Done,
     At {

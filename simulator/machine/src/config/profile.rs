@@ -13,14 +13,10 @@ pub(crate) const PROFILES: [(&str, &str); 6] = [
     ("mps", include_str!("../../../profiles/mps.toml")),
 ];
 
-/// Name of the default profile.
 pub(crate) const DEFAULT: &str = "h200-580";
 
-/// A machine's file completed from its profile: keys of the machine, of `driver`, and of each GPU. A file without GPUs gets
-/// the profile's one.
-///
-/// # Errors
-/// `MachineError::Value` for an unknown profile.
+/// A machine's file completed from its profile: keys of the machine, of `driver`, and of each GPU. A file without GPUs
+/// gets the profile's one. Error: `MachineError::Value` for an unknown profile.
 pub(super) fn complete(mut file: Table) -> Result<Table, MachineError> {
     let name = match file.get("profile") {
         None => DEFAULT.to_owned(),

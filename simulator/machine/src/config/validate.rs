@@ -4,10 +4,7 @@ use super::{Config, GpuConfig, MAX_GPUS, RING_ENTRIES};
 use crate::MachineError;
 
 impl Config {
-    /// Checks every field.
-    ///
-    /// # Errors
-    /// `MachineError::Value` with the field, its value and the possible ones.
+    /// Checks every field. Error: `MachineError::Value` with the field, its value and the possible ones.
     pub fn validate(&self) -> Result<(), MachineError> {
         self.validate_numbers()?;
         self.validate_faults()?;

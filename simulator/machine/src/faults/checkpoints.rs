@@ -36,7 +36,6 @@ pub enum CheckpointFault {
 }
 
 impl CheckpointFaults {
-    /// The fault of a step.
     pub(crate) fn of(&self, step: CheckpointStep) -> Option<CheckpointFault> {
         match step {
             CheckpointStep::Lock { .. } => self.lock,

@@ -16,10 +16,8 @@ use crate::sys::monotonic_ns;
 pub struct FaultsWatch(Inotify);
 
 impl FaultsWatch {
-    /// Watches the machine in `dir` from now on.
-    ///
-    /// # Errors
-    /// The system has no inotify instance left, or `dir` cannot be read.
+    /// Watches the machine in `dir` from now on. Error: the system has no inotify instance left, or `dir` cannot be
+    /// read.
     pub fn new(dir: &Path) -> io::Result<Self> {
         let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?;
         let kinds = AddWatchFlags::IN_MOVED_TO | AddWatchFlags::IN_CLOSE_WRITE | AddWatchFlags::IN_DELETE;
