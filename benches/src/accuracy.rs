@@ -39,10 +39,7 @@ pub const SLICE_NS: u64 = 2_091_000;
 pub const SWITCH_NS: u64 = 152_000;
 
 impl Bench {
-    /// A bench that measures this number of windows.
-    ///
-    /// # Errors
-    /// Fails without a C compiler.
+    /// A bench that measures this number of windows. Fails without a C compiler.
     pub fn new(windows: usize) -> Result<Bench> {
         let dir = tempfile::tempdir()?;
         let bench = Bench { dir, windows, slice_ns: SLICE_NS };

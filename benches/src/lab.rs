@@ -63,10 +63,7 @@ pub struct Load<'a> {
     pub processes: usize,
 }
 
-/// Compiles `apps/load.c` into `to`.
-///
-/// # Errors
-/// Fails without a C compiler.
+/// Compiles `apps/load.c` into `to`. Fails without a C compiler.
 pub fn compile(to: &Path) -> Result<()> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("apps/load.c");
     let mut command = Command::new("cc");
@@ -75,10 +72,7 @@ pub fn compile(to: &Path) -> Result<()> {
 }
 
 impl Lab {
-    /// A lab for `program` ([`compile`]) on a machine with this `machine.toml`.
-    ///
-    /// # Errors
-    /// Fails without a release build.
+    /// A lab for `program` ([`compile`]) on a machine with this `machine.toml`. Fails without a release build.
     pub fn new(program: &Path, machine: &str) -> Result<Lab> {
         let release = release_dir()?;
         // In memory, as nothing outlives the lab.
@@ -144,10 +138,7 @@ impl Lab {
         Ok(child)
     }
 
-    /// Starts a tenant, and lets its start-up time pass. Returns its number.
-    ///
-    /// # Errors
-    /// Fails if it does not start.
+    /// Starts a tenant, and lets its start-up time pass. Returns its number. Fails if it does not start.
     pub fn start(&mut self, load: Load<'_>) -> Result<usize> {
         let number = self.tenants.len();
         self.tenants.push(Tenant { name: format!("tenant{number}"), directory: None, processes: Vec::new() });
@@ -172,10 +163,7 @@ impl Lab {
         self.world.now_ns()
     }
 
-    /// Lets time pass (ns).
-    ///
-    /// # Errors
-    /// Fails if a process blocks the world.
+    /// Lets time pass (ns). Fails if a process blocks the world.
     pub fn run_for(&self, ns: u64) -> Result<()> {
         if self.manager.is_some() {
             return self.run_beside_manager(ns);
@@ -183,20 +171,14 @@ impl Lab {
         Ok(self.world.run_until(self.world.now_ns() + ns)?)
     }
 
-    /// Runs `vcuda` while time is paused. Returns its output.
-    ///
-    /// # Errors
-    /// Fails if the command fails.
+    /// Runs `vcuda` while time is paused. Returns its output. Fails if the command fails.
     pub fn ask(&self, arguments: &[&str]) -> Result<String> {
         let mut command = self.vcuda(arguments);
         self.world.look_on(&mut command);
         crate::printed(command.stdout(Stdio::piped()))
     }
 
-    /// Changes a tenant's quota, by options of `vcuda set`.
-    ///
-    /// # Errors
-    /// Fails if it is refused.
+    /// Changes a tenant's quota, by options of `vcuda set`. Fails if it is refused.
     pub fn set(&self, tenant: usize, quota: &[&str]) -> Result<()> {
         let directory = self.directory(tenant)?;
         let mut writer = LimitsWriter::open(&directory)?;
@@ -219,18 +201,12 @@ impl Lab {
         self.dir.path().join("run/vcuda")
     }
 
-    /// Service so far by the simulator's record, by tenant and process (ns).
-    ///
-    /// # Errors
-    /// Fails if the record cannot be read.
+    /// Service so far by the simulator's record, by tenant and process (ns). Fails if the record cannot be read.
     pub fn service_ns(&self) -> Result<Vec<Vec<u64>>> {
         Ok(self.record_ns()?.0)
     }
 
-    /// Service so far by tenant and process, and the time of context switches (ns).
-    ///
-    /// # Errors
-    /// Fails if `vcuda sim report` fails.
+    /// Service so far by tenant and process, and the time of context switches (ns). Fails if `vcuda sim report` fails.
     pub fn record_ns(&self) -> Result<(Vec<Vec<u64>>, u64)> {
         let report: Value = serde_json::from_str(&self.ask(&["sim", "report", "--json"])?)?;
         let rows = report.get("processes").and_then(Value::as_array).context("no processes")?;

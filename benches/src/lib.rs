@@ -34,10 +34,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// Parses the options of this program.
-    ///
-    /// # Errors
-    /// Fails for any other argument.
+    /// Parses the options of this program. Fails for any other argument.
     pub fn from_arguments() -> Result<Self> {
         let mut options = Self::default();
         for argument in std::env::args().skip(1) {
@@ -97,10 +94,7 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// Compiles the driver and these programs of `apps/`.
-    ///
-    /// # Errors
-    /// Fails without a release build or a C compiler.
+    /// Compiles the driver and these programs of `apps/`. Fails without a release build or a C compiler.
     pub fn new(programs: &[&str]) -> Result<Self> {
         let here = Path::new(env!("CARGO_MANIFEST_DIR"));
         let stage = Self {
@@ -205,10 +199,8 @@ impl Stage {
     }
 }
 
-/// Folder of the build under test: `VCUDA_TEST_BUILD`, else the release build.
-///
-/// # Errors
-/// Fails if there is none, and names the command that makes it.
+/// Folder of the build under test: `VCUDA_TEST_BUILD`, else the release build. Fails if there is none, and names the
+/// command that makes it.
 pub fn release_dir() -> Result<PathBuf> {
     let built = std::env::var_os("VCUDA_TEST_BUILD").map_or_else(
         || {
@@ -238,10 +230,7 @@ fn cc(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Runs a command. Returns its output.
-///
-/// # Errors
-/// Fails if it cannot be started, or fails.
+/// Runs a command. Returns its output. Fails if it cannot be started, or fails.
 pub fn printed(command: &mut Command) -> Result<String> {
     let output = command.output()?;
     let text = String::from_utf8(output.stdout)?;

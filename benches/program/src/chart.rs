@@ -47,20 +47,14 @@ pub(crate) struct Panel {
     pub(crate) lines: Vec<Line>,
 }
 
-/// Checks that the file can be written, before time is spent on measuring.
-///
-/// # Errors
-/// Fails if it cannot.
+/// Checks that the file can be written, before time is spent on measuring. Fails if it cannot.
 pub(crate) fn can_write(place: &Path) -> Result<(), Failure> {
     // An existing file stays until there is a chart.
     let opened = OpenOptions::new().write(true).create(true).truncate(false).open(place);
     opened.map(drop).map_err(|error| Failure::access("write", place, &error))
 }
 
-/// Draws the panels into a file.
-///
-/// # Errors
-/// Fails if the file cannot be written.
+/// Draws the panels into a file. Fails if the file cannot be written.
 pub(crate) fn write(panels: &[Panel], place: &Path) -> Result<(), Failure> {
     fs::write(place, svg(panels)?).map_err(|error| Failure::access("write", place, &error))
 }

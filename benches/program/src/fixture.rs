@@ -69,10 +69,8 @@ pub(crate) struct Fixture {
 }
 
 impl Fixture {
-    /// Sets up a GPU of this kind: the requested one, else the one with the most free memory.
-    ///
-    /// # Errors
-    /// Fails if a library of vcuda, the GPU, or a place for the directory is missing.
+    /// Sets up a GPU of this kind: the requested one, else the one with the most free memory. Fails if a library of
+    /// vcuda, the GPU, or a place for the directory is missing.
     pub(crate) fn set_up(
         kind: GpuKind,
         gpu: Option<&GpuSelector>,

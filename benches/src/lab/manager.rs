@@ -24,10 +24,8 @@ const LAG_NS: u64 = 250_000_000;
 const CATCHES_UP_WITHIN: Duration = Duration::from_secs(30);
 
 impl Lab {
-    /// Starts a manager with this configuration (`manager.toml`), before the first tenant. It runs the arbiter.
-    ///
-    /// # Errors
-    /// Fails if it does not start.
+    /// Starts a manager with this configuration (`manager.toml`), before the first tenant. It runs the arbiter. Fails
+    /// if it does not start.
     pub fn start_manager(&mut self, config: &str) -> Result<()> {
         let at = |name: &str| self.dir.path().join(name);
         let (settings, log) = (at("manager.toml"), at("manager.log"));
@@ -58,10 +56,7 @@ impl Lab {
         Ok(())
     }
 
-    /// What the manager has logged.
-    ///
-    /// # Errors
-    /// Fails if its log cannot be read.
+    /// What the manager has logged. Fails if its log cannot be read.
     pub fn manager_log(&self) -> Result<String> {
         Ok(fs::read_to_string(self.dir.path().join("manager.log"))?)
     }

@@ -20,10 +20,8 @@ pub(super) struct Process {
 }
 
 impl Lab {
-    /// Starts a further process of a tenant with the quota of its start. Returns its number within the tenant.
-    ///
-    /// # Errors
-    /// Fails if it does not start.
+    /// Starts a further process of a tenant with the quota of its start. Returns its number within the tenant. Fails if
+    /// it does not start.
     pub fn join(&mut self, tenant: usize, quota: &[&str], program: &[&str]) -> Result<usize> {
         let of = self.tenants.get(tenant).context("no such tenant")?;
         let directory = match &of.directory {
@@ -61,11 +59,8 @@ impl Lab {
         Ok(directory.path().to_owned())
     }
 
-    /// Checks that no process has ended other than by [`Lab::kill`]. One that exits has ended, however long that takes in real
-    /// time: the others' time goes on meanwhile.
-    ///
-    /// # Errors
-    /// Fails if one has.
+    /// Checks that no process has ended other than by [`Lab::kill`]. One that exits has ended, however long that takes
+    /// in real time: the others' time goes on meanwhile. Fails if one has.
     pub fn are_alive(&mut self) -> Result<()> {
         let all = self.tenants.iter_mut().flat_map(|tenant| &mut tenant.processes);
         for process in all.filter(|process| !process.was_killed) {
@@ -80,10 +75,7 @@ impl Lab {
         Ok(())
     }
 
-    /// Kills a process at once.
-    ///
-    /// # Errors
-    /// Fails if there is no such process.
+    /// Kills a process at once. Fails if there is no such process.
     pub fn kill(&mut self, tenant: usize, process: usize) -> Result<()> {
         let of = self.tenants.get_mut(tenant).context("no such tenant")?;
         let process = of.processes.get_mut(process).context("no such process")?;
@@ -94,36 +86,24 @@ impl Lab {
         Ok(())
     }
 
-    /// Stops a process (SIGSTOP) at once. Its work on the GPU goes on.
-    ///
-    /// # Errors
-    /// Fails if it has ended, or is stopped already.
+    /// Stops a process (SIGSTOP) at once. Its work on the GPU goes on. Fails if it has ended, or is stopped already.
     pub fn stop(&self, tenant: usize, process: usize) -> Result<()> {
         let pid = self.pid(tenant, process)?;
         ensure!(!self.world.is_stopped(pid), "process {pid} is stopped already");
         Ok(self.world.stop(pid)?)
     }
 
-    /// Continues a stopped process.
-    ///
-    /// # Errors
-    /// Fails if it has ended.
+    /// Continues a stopped process. Fails if it has ended.
     pub fn resume(&self, tenant: usize, process: usize) -> Result<()> {
         Ok(self.world.resume(self.pid(tenant, process)?)?)
     }
 
-    /// Whether a process is stopped, by [`Lab::stop`] or by itself.
-    ///
-    /// # Errors
-    /// Fails if it was killed.
+    /// Whether a process is stopped, by [`Lab::stop`] or by itself. Fails if it was killed.
     pub fn is_stopped(&self, tenant: usize, process: usize) -> Result<bool> {
         Ok(self.world.is_stopped(self.pid(tenant, process)?))
     }
 
-    /// The tenant's directory.
-    ///
-    /// # Errors
-    /// Fails if there is no such tenant.
+    /// The tenant's directory. Fails if there is no such tenant.
     pub fn directory(&self, tenant: usize) -> Result<PathBuf> {
         let tenant = self.tenants.get(tenant).context("no such tenant")?;
         tenant.directory.clone().context("no process of it was started")

@@ -12,10 +12,8 @@ use nix::unistd::Pid;
 pub(super) struct Processor(CpuSet);
 
 impl Processor {
-    /// The next of the processors that this process may use: labs side by side, of one process or of several, rarely share one.
-    ///
-    /// # Errors
-    /// Fails if the kernel does not tell them.
+    /// The next of the processors that this process may use: labs side by side, of one process or of several, rarely
+    /// share one. Fails if the kernel does not tell them.
     pub(super) fn next() -> Result<Processor> {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         let usable = sched_getaffinity(Pid::from_raw(0)).context("sched_getaffinity")?;
@@ -28,10 +26,7 @@ impl Processor {
         Ok(Processor(one))
     }
 
-    /// Keeps a process of one thread, and what it starts, to this processor.
-    ///
-    /// # Errors
-    /// Fails if there is no such process.
+    /// Keeps a process of one thread, and what it starts, to this processor. Fails if there is no such process.
     pub(super) fn keep(&self, pid: u32) -> Result<()> {
         let pid = Pid::from_raw(i32::try_from(pid)?);
         sched_setaffinity(pid, &self.0).context("sched_setaffinity")

@@ -33,10 +33,7 @@ struct Tenant {
 }
 
 impl Tenant {
-    /// Starts a process with a context and a stream.
-    ///
-    /// # Errors
-    /// Fails if the simulated machine is full.
+    /// Starts a process with a context and a stream. Fails if the simulated machine is full.
     fn start(machine: &Machine, pid: u32, program: Program, limiter: Limiter) -> Result<Tenant> {
         let client = machine.attach(pid, "tenant")?;
         let context = client.context_create(0).map_err(|_| anyhow::anyhow!("no context"))?;
@@ -94,10 +91,8 @@ impl Tenant {
     }
 }
 
-/// Share of each tenant in each of `windows` (percent), after `warm_up` windows.
-///
-/// # Errors
-/// Fails if the simulated machine is full.
+/// Share of each tenant in each of `windows` (percent), after `warm_up` windows. Fails if the simulated machine is
+/// full.
 pub(crate) fn shares(
     kind: Kind,
     program: Program,

@@ -110,10 +110,7 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// The plan for these options.
-    ///
-    /// # Errors
-    /// Fails if the options contradict each other.
+    /// The plan for these options. Fails if the options contradict each other.
     pub(super) fn new(args: &BenchArgs) -> Result<Plan, Failure> {
         refuse_contradictions(args)?;
         let wants = |table| args.only.is_none_or(|only| only == table);

@@ -51,10 +51,7 @@ impl History {
         }
     }
 
-    /// Draws both charts into a file.
-    ///
-    /// # Errors
-    /// Fails if the file cannot be written.
+    /// Draws both charts into a file. Fails if the file cannot be written.
     pub(super) fn draw(&self, place: &Path) -> Result<(), Failure> {
         let until = self.largest(1.0, |(second, _)| second).ceil();
         let top = self.largest(1.0, |(_, gib)| gib) * 1.2;
