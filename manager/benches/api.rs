@@ -39,7 +39,6 @@ fn serve_in(scratch: &Path) -> Grants {
     let settings = Settings {
         root: scratch.join("run"),
         state: scratch.join("lib"),
-        node: "bench".to_owned(),
         rules: Rules { sharers_max: 32, placement: Placement::Spread, ..Rules::default() },
         bounds: Bounds::default(),
         api: Api::default(),

@@ -12,6 +12,7 @@ use std::cmp::Reverse;
 use vcuda_quota::{MemorySize, Quota};
 use vcuda_region::GpuUuid;
 
+use crate::config::value;
 use crate::gpu::{Gpu, Health};
 
 mod choose;
@@ -36,23 +37,30 @@ pub enum Placement {
     Topology,
 }
 
-/// Bounds on the amounts of a GPU that may be granted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Bounds on the amounts of a GPU that may be granted: table `[admission]` of the configuration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(default = "Rules::configured", deny_unknown_fields)]
 pub struct Rules {
     /// Memory kept for the contexts of each tenant on a GPU (bytes).
+    #[serde(rename = "reserve", deserialize_with = "value::size")]
     pub reserve_bytes_per_sharer: u64,
+    /// Maximum number of tenants on one GPU.
+    #[serde(deserialize_with = "value::sharers")]
+    pub sharers_max: u32,
     /// Part of the memory that may be granted (thousandths); 1000 is all of it, once.
+    #[serde(rename = "memory_overcommit", deserialize_with = "value::factor")]
     pub memory_overcommit_permille: u32,
     /// Part of the memory that may be granted if the rest is suspendable tenants' (thousandths, on top of
     /// `memory_overcommit_permille`); 1000: suspendable tenants count like others.
+    #[serde(rename = "suspendable_overcommit", deserialize_with = "value::factor")]
     pub suspendable_overcommit_permille: u32,
     /// Part of the time that may be promised (thousandths); 1000 is all of it, once.
+    #[serde(rename = "cores_overcommit", deserialize_with = "value::factor")]
     pub cores_overcommit_permille: u32,
-    /// Maximum number of tenants on one GPU.
-    pub sharers_max: u32,
     /// Placement for requests that name none.
     pub placement: Placement,
     /// Whether each quota fits whatever else is granted, as among the runs of one user.
+    #[serde(skip)]
     pub is_open: bool,
 }
 
@@ -60,10 +68,10 @@ impl Default for Rules {
     fn default() -> Self {
         Self {
             reserve_bytes_per_sharer: 0,
+            sharers_max: 16,
             memory_overcommit_permille: 1000,
             suspendable_overcommit_permille: 1000,
             cores_overcommit_permille: 1000,
-            sharers_max: 16,
             placement: Placement::Binpack,
             is_open: false,
         }
@@ -132,6 +140,11 @@ pub struct Free {
 }
 
 impl Rules {
+    /// The rules of a manager whose configuration says nothing else.
+    pub(crate) fn configured() -> Self {
+        Self { reserve_bytes_per_sharer: 512 << 20, ..Self::default() }
+    }
+
     /// Whether the quotas on a GPU may exceed its memory as suspendable tenants take turns.
     pub fn may_exceed_memory(&self) -> bool {
         self.suspendable_overcommit_permille > 1000

@@ -1,33 +1,36 @@
 //! Configuration: a file, overridden by environment variables, and these by flags. All is checked before anything starts.
 
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use serde::Deserialize;
 use vcuda_daemon::config::{self, ConfigError};
 use vcuda_daemon::logging::Log;
-use vcuda_quota::pods::bounds::{self, Bounds};
+use vcuda_daemon::value::{Interval, Listen};
 
 use crate::admission::Rules;
-use crate::audit::Actions;
+use crate::audit::{Action, Actions};
 use crate::grant_devices::{DeviceSettings, Folder};
-use crate::inventory::health::{Policy, PolicyError};
+use crate::inventory::health::Policy;
 use crate::keeper::OWN_STATE;
 use crate::users::UserLimits;
 
-mod file;
 mod flags;
 mod namespaces;
 mod users;
-mod value;
+pub(crate) mod value;
 
 pub use flags::{Flags, Stage};
+pub use namespaces::Namespaces;
+pub use value::Group;
 
 /// Path of the file if no flag names one. This file may be missing.
 pub const DEFAULT_FILE: &str = "/etc/vcuda/manager.toml";
 
-/// The checked configuration.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// The configuration: the keys of the file, each with its default. Unknown keys are refused, so that a misspelt limit does not go
+/// unnoticed.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// Runtime directory: tenants' directories, and the API's socket. On a tmpfs.
     pub root: PathBuf,
@@ -46,55 +49,117 @@ pub struct Config {
     /// Users that may use the API.
     pub api: Api,
     /// Rules by which grants fit on a GPU.
+    #[serde(default = "Rules::configured")]
     pub admission: Rules,
-    /// Bounds on the amounts that a namespace's pods may choose.
-    pub namespaces: Bounds,
+    /// What holds for the pods of each namespace.
+    pub namespaces: Namespaces,
     /// Limits of users.
+    #[serde(deserialize_with = "users::limits")]
     pub users: UserLimits,
     /// Rules for unhealthy GPUs.
-    pub health: Health,
-    /// Address of the metrics endpoint; `None` if it is not served.
-    pub metrics: Option<SocketAddr>,
-    /// Interval of the audit.
-    pub audit_interval: Duration,
-    /// Action on processes without their tenant's limits.
-    pub audit_actions: Actions,
-    /// Time for which a busy suspendable tenant stays on its GPU before it makes room for another suspendable one.
-    pub residence: Duration,
+    pub health: Policy,
+    /// The metrics endpoint.
+    pub metrics: Metrics,
+    /// The audit.
+    pub audit: Audit,
+    /// Suspension of tenants.
+    pub suspend: Suspend,
     /// Devices of grants for container engines.
-    pub devices: DeviceSettings,
+    #[serde(default = "DeviceSettings::configured")]
+    pub cdi: DeviceSettings,
     /// Level and format of the log.
     pub log: Log,
     /// Whether it serves one user's runs and ends with the last of them.
+    #[serde(skip)]
     pub is_own: bool,
 }
 
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            root: "/run/vcuda".into(),
+            state: "/var/lib/vcuda".into(),
+            node: config::host_name(),
+            nvml_library: None,
+            cuda_library: None,
+            shim_library: None,
+            vcuda_program: None,
+            api: Api::default(),
+            admission: Rules::configured(),
+            namespaces: Namespaces::default(),
+            users: UserLimits::default(),
+            health: Policy::default(),
+            metrics: Metrics::default(),
+            audit: Audit::default(),
+            suspend: Suspend::default(),
+            cdi: DeviceSettings::configured(),
+            log: Log::default(),
+            is_own: false,
+        }
+    }
+}
+
 /// The API's socket.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Api {
     /// Its permissions.
+    #[serde(deserialize_with = "value::mode")]
     pub mode: u32,
-    /// Its group's id, if not the manager's.
-    pub group: Option<u32>,
-    /// Ids of groups that may look and not change.
-    pub viewers: Vec<u32>,
+    /// Its group, if not the manager's.
+    pub group: Option<Group>,
+    /// Groups that may look and not change.
+    pub viewers: Vec<Group>,
 }
 
-/// Rules for unhealthy GPUs.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Health {
-    /// XIDs to treat as the application's, in addition to the built-in ones.
-    pub ignored_xids: Vec<u64>,
-    /// XIDs that make a GPU unhealthy until it was away (a reset); never an application's.
-    pub fatal_xids: Vec<u64>,
-    /// Number of successful probes in a row that make a GPU healthy again.
-    pub clean_probes: u32,
+impl Default for Api {
+    fn default() -> Self {
+        Self { mode: 0o660, group: None, viewers: Vec::new() }
+    }
 }
 
-impl Health {
-    /// The health policy for the inventory.
-    pub fn policy(&self) -> Result<Policy, PolicyError> {
-        Policy::new(&self.ignored_xids, &self.fatal_xids, self.clean_probes)
+/// The metrics endpoint.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Metrics {
+    /// Its address, if it is served.
+    pub listen: Listen,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self { listen: Listen(Some(([127, 0, 0, 1], 9436).into())) }
+    }
+}
+
+/// The audit.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Audit {
+    /// Interval of its looks.
+    pub interval: Interval,
+    /// Action on processes without their tenant's limits, if their namespace has no own one.
+    action: Action,
+}
+
+impl Default for Audit {
+    fn default() -> Self {
+        Self { interval: Interval(Duration::from_secs(1)), action: Action::Report }
+    }
+}
+
+/// Suspension of tenants.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Suspend {
+    /// Time for which a busy suspendable tenant stays on its GPU before it makes room for another suspendable one.
+    #[serde(deserialize_with = "value::residence")]
+    pub residence: Duration,
+}
+
+impl Default for Suspend {
+    fn default() -> Self {
+        Self { residence: Duration::from_secs(30) }
     }
 }
 
@@ -118,55 +183,37 @@ impl Config {
     /// The configuration of a user's own manager, whose state ends with the user's runtime directory.
     fn of_user(self) -> Config {
         let admission = Rules { is_open: true, ..self.admission };
-        let devices = DeviceSettings { folder: Folder::Off, ..self.devices };
-        let api = Api { mode: 0o600, ..self.api };
+        let cdi = DeviceSettings { folder: Folder::Off, ..self.cdi };
+        let (api, metrics) = (Api { mode: 0o600, ..self.api }, Metrics { listen: Listen(None) });
         let state = self.root.join(OWN_STATE);
-        Config { state, admission, devices, api, metrics: None, shim_library: None, is_own: true, ..self }
+        Config { state, admission, cdi, api, metrics, shim_library: None, is_own: true, ..self }
     }
 
     fn parse(text: &str, path: &Path, flags: &Flags) -> Result<Config, ConfigError> {
-        let file: file::File = config::parse(text, path)?;
-        let audit_actions = namespaces::actions(&file.namespaces, file.audit.action);
-        let config = Config {
-            root: flags.root.clone().unwrap_or(file.root),
-            state: flags.state.clone().unwrap_or(file.state),
-            node: flags.node.clone().or(file.node).unwrap_or_else(config::host_name),
-            nvml_library: flags.nvml_library.clone().or(file.nvml_library),
-            cuda_library: flags.cuda_library.clone().or(file.cuda_library),
-            shim_library: flags
-                .shim_library
-                .clone()
-                .or(file.shim_library)
-                .or_else(|| installed("libvcuda_shim.so")),
-            vcuda_program: flags.vcuda_program.clone().or(file.vcuda_program).or_else(|| installed("vcuda")),
-            api: Api {
-                mode: file.api.mode.0,
-                group: file.api.group.map(|group| group.0),
-                viewers: file.api.viewers.iter().map(|group| group.0).collect(),
-            },
-            admission: file.admission.into(),
-            namespaces: bounds::bounds(file.namespaces),
-            users: users::limits(file.users),
-            health: file.health.into(),
-            metrics: flags.metrics.unwrap_or(file.metrics.listen).0,
-            audit_interval: file.audit.interval.0,
-            audit_actions,
-            residence: file.suspend.residence.0,
-            devices: DeviceSettings {
-                folder: flags.cdi.clone().unwrap_or(file.cdi.directory),
-                inject: file.cdi.inject,
-                devices: file.cdi.devices,
-                driver_root: file.cdi.driver_root,
-            },
-            log: file.log.with(flags.log.as_ref(), flags.log_format),
-            is_own: false,
-        };
+        let mut config: Config = config::parse(text, path)?;
+        replace(&mut config.root, flags.root.clone());
+        replace(&mut config.state, flags.state.clone());
+        replace(&mut config.node, flags.node.clone());
+        replace(&mut config.cdi.folder, flags.cdi.clone());
+        replace(&mut config.metrics.listen, flags.metrics);
+        config.nvml_library = flags.nvml_library.clone().or(config.nvml_library);
+        config.cuda_library = flags.cuda_library.clone().or(config.cuda_library);
+        let shim = flags.shim_library.clone().or(config.shim_library);
+        config.shim_library = shim.or_else(|| installed("libvcuda_shim.so"));
+        let program = flags.vcuda_program.clone().or(config.vcuda_program);
+        config.vcuda_program = program.or_else(|| installed("vcuda"));
+        config.log = config.log.with(flags.log.as_ref(), flags.log_format);
         Ok(config)
+    }
+
+    /// Actions on processes without their tenant's limits.
+    pub(crate) fn audit_actions(&self) -> Actions {
+        self.namespaces.actions(self.audit.action)
     }
 
     fn check(self) -> Result<Config, ConfigError> {
         let together = |message| Err(ConfigError::Together(message));
-        let devices = &self.devices;
+        let devices = &self.cdi;
         for (key, path) in [
             ("root", &self.root),
             ("state", &self.state),
@@ -193,7 +240,7 @@ impl Config {
                 "node = \"{node}\": write a name of 1 to 253 characters without spaces"
             ));
         }
-        if let Err(error) = self.health.policy() {
+        if let Err(error) = self.health.check() {
             return together(format!("health: {error}"));
         }
         Ok(self)
@@ -212,12 +259,19 @@ impl Config {
             ("users", self.users.is_empty() != next.users.is_empty()),
             ("metrics.listen", self.metrics != next.metrics),
             ("health", self.health != next.health),
-            ("cdi", self.devices != next.devices),
-            ("audit.interval", self.audit_interval != next.audit_interval),
-            ("suspend.residence", self.residence != next.residence),
+            ("cdi", self.cdi != next.cdi),
+            ("audit.interval", self.audit.interval != next.audit.interval),
+            ("suspend.residence", self.suspend.residence != next.suspend.residence),
             ("log.format", self.log.format != next.log.format),
         ];
         differences.into_iter().filter_map(|(name, differs)| differs.then_some(name)).collect()
+    }
+}
+
+/// Replaces a value by that of a flag, if it is given.
+fn replace<T>(value: &mut T, flag: Option<T>) {
+    if let Some(flag) = flag {
+        *value = flag;
     }
 }
 
@@ -240,7 +294,7 @@ mod tests {
         assert_eq!(config.root, Path::new("/run/vcuda"));
         assert_eq!(config.admission.reserve_bytes_per_sharer, 512 << 20);
         assert_eq!(config.admission.sharers_max, 16);
-        assert_eq!(config.metrics, Some("127.0.0.1:9436".parse().unwrap()));
+        assert_eq!(config.metrics.listen.0, Some("127.0.0.1:9436".parse().unwrap()));
         assert_eq!(config.api.mode, 0o660);
         assert!(config.needs_restart(&config).is_empty());
     }
@@ -250,10 +304,24 @@ mod tests {
         let documented = include_str!("../../deploy/manager.toml");
         let node = ["--node", "n"];
         assert_eq!(parse(documented, &node).unwrap(), parse("", &node).unwrap());
-        // The documented file contains every key.
-        for key in file::KEYS {
-            assert!(documented.contains(key), "{key}");
+        for table in ["", "[namespaces.a]", "[users.1000]"] {
+            let all = keys(table).unwrap();
+            assert!(!all.is_empty());
+            for key in &all {
+                let of_table = keys(&format!("[{key}]")).unwrap_or_default();
+                for key in of_table.iter().chain([key]) {
+                    let is_there = [format!("{key} = "), format!("[{key}]"), format!("[{key}.")];
+                    assert!(is_there.iter().any(|text| documented.contains(text)), "{key}");
+                }
+            }
         }
+    }
+
+    /// The keys of a table, as the error for an unknown one lists them; `None` if there is no such table.
+    fn keys(table: &str) -> Option<Vec<String>> {
+        let error = parse(&format!("{table}\nno_such_key = 1"), &[]).err()?;
+        let (_, known) = error.split_once("unknown field `no_such_key`, expected ")?;
+        Some(known.split('`').skip(1).step_by(2).map(str::to_owned).collect())
     }
 
     #[test]
@@ -261,7 +329,7 @@ mod tests {
         let config =
             parse("root = \"/a\"\n[metrics]\nlisten = \"0.0.0.0:1\"", &["--root", "/b", "--metrics", "off"])
                 .unwrap();
-        assert_eq!((config.root.as_path(), config.metrics), (Path::new("/b"), None));
+        assert_eq!((config.root.as_path(), config.metrics.listen.0), (Path::new("/b"), None));
     }
 
     #[test]
@@ -330,7 +398,7 @@ mod tests {
     #[test]
     fn what_the_audit_does_is_by_namespace() {
         let acts = |text: &str| {
-            let actions = parse(text, &[]).unwrap().audit_actions;
+            let actions = parse(text, &[]).unwrap().audit_actions();
             ["", "a", "b"].map(|namespace| actions.for_namespace(namespace))
         };
         let (report, kill) = (Action::Report, Action::Kill);

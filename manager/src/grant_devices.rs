@@ -65,13 +65,23 @@ impl<'de> Deserialize<'de> for Folder {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Table `[cdi]` of the configuration.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(default = "DeviceSettings::configured", deny_unknown_fields)]
 pub struct DeviceSettings {
+    #[serde(rename = "directory")]
     pub folder: Folder,
-    /// The component that provides device nodes and the driver's libraries.
     pub inject: Inject,
+    /// Folder of the host's device nodes.
     pub devices: PathBuf,
     pub driver_root: PathBuf,
+}
+
+impl DeviceSettings {
+    /// The settings of a manager whose configuration says nothing else.
+    pub(crate) fn configured() -> Self {
+        Self { folder: Folder::System, ..Self::default() }
+    }
 }
 
 impl Default for DeviceSettings {

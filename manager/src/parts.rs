@@ -17,7 +17,7 @@ use crate::accounting::{self, Accounting};
 use crate::audit::Namespaces;
 use crate::config::Config;
 use crate::events::{Events, unix_ms};
-use crate::inventory::{self, Node, health};
+use crate::inventory::{self, Node};
 use crate::ledger::{Disk, Passing, RealDisk};
 use crate::library;
 use crate::metrics::{Instruments, Metrics, Sources};
@@ -67,7 +67,7 @@ impl Parts {
         let (refusal, instruments) = (Arc::<Refusal>::default(), Arc::<Instruments>::default());
 
         // Both need the inventory; the watchers' root exists once grants have been read.
-        let node = Node::start(inventory_settings(config)?, Arc::clone(events)).map_err(failed)?;
+        let node = Node::start(inventory_settings(config), Arc::clone(events)).map_err(failed)?;
         let settings = settings(config, shim);
         let snapshots = Arc::<SnapshotCache>::default();
         let disk: Box<dyn Disk> = if config.is_own { Box::new(Passing) } else { Box::new(RealDisk) };
@@ -76,7 +76,7 @@ impl Parts {
         let ledger = grants.clone();
         node.compare_with_ledger(move || ledger.grant_table().gpus());
         // After the lock of the root: a second manager is told of the first one, not of its port.
-        let metrics_listener = http::listen(config.metrics).await?;
+        let metrics_listener = http::listen(config.metrics.listen.0).await?;
         let watchers = Watchers::start(
             config,
             events,
@@ -122,10 +122,10 @@ impl Parts {
 
     /// Applies the settings that need no restart.
     pub(crate) fn apply(&self, config: &Config) {
-        self.grants.set_rules(config.admission, config.namespaces.clone());
+        self.grants.set_rules(config.admission, config.namespaces.bounds.clone());
         self.suspensions.wake();
         self.grants.users().set(config.users.clone());
-        self.watchers.set_actions(config.audit_actions.clone());
+        self.watchers.set_actions(config.audit_actions());
     }
 
     /// Notes whether the last reload of the configuration was refused, for the status.
@@ -272,7 +272,7 @@ async fn start_suspender(
             cuda_library: config.cuda_library.clone(),
             locks: config.root.join("suspend"),
         },
-        residence: config.residence,
+        residence: config.suspend.residence,
     };
     let (grants, node) = (grants.clone(), node.clone());
     let (events, instruments) = (Arc::clone(events), Arc::clone(instruments));
@@ -308,32 +308,28 @@ fn settings(config: &Config, shim: &Arc<library::Current>) -> Settings {
     Settings {
         root: config.root.clone(),
         state: config.state.clone(),
-        node: config.node.clone(),
         rules: config.admission,
-        bounds: config.namespaces.clone(),
+        bounds: config.namespaces.bounds.clone(),
         api: Api {
             mode: config.api.mode,
-            group: config.api.group,
-            viewers: config.api.viewers.clone(),
+            group: config.api.group.map(|group| group.0),
+            viewers: config.api.viewers.iter().map(|group| group.0).collect(),
             users: LiveLimits::new(config.users.clone()),
             ..Api::default()
         },
-        devices: config.devices.clone(),
+        devices: config.cdi.clone(),
         shim: Arc::clone(shim),
     }
 }
 
-fn inventory_settings(config: &Config) -> Result<inventory::Settings, RunError> {
-    let health = &config.health;
-    let policy =
-        health::Policy::new(&health.ignored_xids, &health.fatal_xids, health.clean_probes).map_err(failed)?;
-    Ok(inventory::Settings {
+fn inventory_settings(config: &Config) -> inventory::Settings {
+    inventory::Settings {
         nvml_library: config.nvml_library.clone(),
         cuda_library: config.cuda_library.clone(),
-        policy,
+        policy: config.health.clone(),
         state: Some(config.state.clone()),
         ..inventory::Settings::default()
-    })
+    }
 }
 
 pub(crate) fn failed(error: impl std::fmt::Display) -> RunError {

@@ -140,7 +140,7 @@ fn install(config: &Config, shim: &library::Current, events: &Events) {
     };
     info!(library = %installed.library.display(), "the shim that new containers get");
     let mut specifications = vec![Path::new(SYSTEM_FOLDER)];
-    if let Folder::At(folder) = &config.devices.folder {
+    if let Folder::At(folder) = &config.cdi.folder {
         specifications.push(folder);
     }
     match library::collect(&directory, &installed, &specifications) {

@@ -18,8 +18,6 @@ pub struct Settings {
     pub root: PathBuf,
     /// Directory of the ledger.
     pub state: PathBuf,
-    /// The node's name.
-    pub node: String,
     /// Bounds on the amounts that may be given.
     pub rules: Rules,
     /// Bounds on the amounts that a namespace's pods may choose.

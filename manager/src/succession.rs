@@ -25,7 +25,7 @@ pub(crate) async fn await_turn(config: &Config) -> Result<(), RunError> {
         return Ok(());
     }
     info!("another manager runs here; this one waits for its end");
-    let serving = http::listen(config.metrics).await?.map(|listener| {
+    let serving = http::listen(config.metrics.listen.0).await?.map(|listener| {
         // There are no metrics yet.
         let pages = pages(DAEMON, Arc::new(|| Ok("# EOF\n".to_owned())), Arc::new(Vec::new));
         tokio::spawn(http::serve(listener, pages, std::future::pending()))

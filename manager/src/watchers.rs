@@ -60,10 +60,10 @@ impl Watchers {
         let registrar = Registrar::start(root, Box::new(processes))?;
         let observatory =
             Observatory::with_cache(root, Arc::clone(registrar.registry()), Arc::clone(&snapshots))?;
-        let actions = watch::Sender::new(config.audit_actions.clone());
+        let actions = watch::Sender::new(config.audit_actions());
         let auditor = Auditor::start(
             root,
-            config.audit_interval,
+            config.audit.interval.0,
             audit::Sources {
                 looks: Arc::clone(&snapshots),
                 findings: Arc::clone(observatory.findings()),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser};
-use vcuda_quota::{Contradiction, CoreShare, MemorySize, Policy, Priority, Quota, QuotaChange};
+use vcuda_quota::{Contradiction, CoreShare, MemorySize, Policy, Priority, Quota, QuotaChange, parse_time};
 
 use crate::failure::Failure;
 
@@ -55,11 +55,10 @@ const TIME_MAX: Duration = Duration::from_secs(366 * 24 * 3600);
 
 /// Parses a time, such as `1h30m`.
 pub(super) fn time(text: &str) -> Result<Duration, String> {
-    let parsed = text.parse::<jiff::SignedDuration>();
-    let time = parsed.map_err(|_| "not a time; write for example 90m, 1h30m or 48h".to_owned())?;
-    match Duration::try_from(time) {
-        Ok(time) if (Duration::from_secs(1)..=TIME_MAX).contains(&time) => Ok(time),
-        _ => Err("outside 1s to 8784h (366 days); write for example 1h".to_owned()),
+    let time = parse_time(text).ok_or("not a time; write for example 90m, 1h30m or 48h")?;
+    match (Duration::from_secs(1)..=TIME_MAX).contains(&time) {
+        true => Ok(time),
+        false => Err("outside 1s to 8784h (366 days); write for example 1h".to_owned()),
     }
 }
 
@@ -68,10 +67,9 @@ const WAIT_MAX: Duration = Duration::from_secs(24 * 3600);
 
 /// Parses a wait for memory, such as `30s` or `0s`, into milliseconds.
 pub(crate) fn wait_ms(text: &str) -> Result<u32, String> {
-    let parsed = text.parse::<jiff::SignedDuration>();
-    let wait = parsed.map_err(|_| "not a time; write for example 30s, 2m or 0s".to_owned())?;
-    let wait = Duration::try_from(wait).ok().filter(|wait| *wait <= WAIT_MAX);
-    let wait_ms = wait.and_then(|wait| u32::try_from(wait.as_millis()).ok());
+    let wait = parse_time(text).ok_or("not a time; write for example 30s, 2m or 0s")?;
+    let wait_ms =
+        Some(wait).filter(|wait| *wait <= WAIT_MAX).and_then(|wait| wait.as_millis().try_into().ok());
     wait_ms.ok_or_else(|| "outside 0s to 24h; write for example 2m".to_owned())
 }
 

@@ -3,6 +3,7 @@
 use std::str::FromStr;
 
 use clap::{Args, ValueEnum};
+use vcuda_quota::parse_time;
 
 pub(super) const USAGE_EXAMPLES: &str = "\
 Examples:
@@ -56,24 +57,9 @@ impl FromStr for Period {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let wrong = || "no length of time; write a number with s, m, h or d, such as 24h or 7d".to_owned();
-        let unit = text.chars().last().ok_or_else(wrong)?;
-        let unit_s = match unit {
-            's' => 1,
-            'm' => 60,
-            'h' => 3600,
-            'd' => 86_400,
-            _ => return Err(wrong()),
-        };
-        let number = text.strip_suffix(unit).unwrap_or_default();
-        // `parse` would also take a sign.
-        if !number.bytes().all(|byte| byte.is_ascii_digit()) {
-            return Err(wrong());
-        }
-        let number: u64 = number.parse().map_err(|_| wrong())?;
-        match number.checked_mul(unit_s) {
+        match parse_time(text).map(|time| time.as_secs()) {
             Some(seconds @ 1..) => Ok(Self { seconds, text: text.to_owned() }),
-            _ => Err(wrong()),
+            _ => Err("no length of time; write a number with s, m, h or d, such as 24h or 7d".to_owned()),
         }
     }
 }

@@ -3,12 +3,10 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use thiserror::Error;
 
-use crate::logging::Log;
-use crate::value::{Filter, LogFormat};
+pub use crate::logging::Log as LogTable;
 
 /// Failure to load a configuration.
 #[derive(Debug, Error)]
@@ -72,23 +70,10 @@ pub fn host_name() -> String {
     name.to_string_lossy().into_owned()
 }
 
-/// Table `[log]` of the configuration.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct LogTable {
-    filter: Filter,
-    format: LogFormat,
-}
-
-impl LogTable {
-    /// The log's settings; flags take precedence over the table.
-    pub fn with(self, filter: Option<&Filter>, format: Option<LogFormat>) -> Log {
-        Log { filter: filter.cloned().unwrap_or(self.filter), format: format.unwrap_or(self.format) }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use serde::Deserialize;
+
     use super::*;
 
     #[derive(Debug, Deserialize)]

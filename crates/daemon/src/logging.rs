@@ -2,19 +2,28 @@
 
 use std::fmt;
 
+use serde::Deserialize;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Layer as _, Registry, reload};
 
 use crate::value::{Filter, LogFormat};
 
-/// Settings of the log.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Settings of the log: table `[log]` of a daemon's configuration.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Log {
     /// Filter of messages.
     pub filter: Filter,
     /// Format of lines, which stays as it was at the start.
     pub format: LogFormat,
+}
+
+impl Log {
+    /// These settings, or the flags' where there are any.
+    pub fn with(self, filter: Option<&Filter>, format: Option<LogFormat>) -> Log {
+        Log { filter: filter.cloned().unwrap_or(self.filter), format: format.unwrap_or(self.format) }
+    }
 }
 
 /// Handle to change the filter.

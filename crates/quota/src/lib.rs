@@ -8,7 +8,7 @@
 //! | [`MemorySize`], [`CoreShare`] | memory and GPU time as people type and read them |
 //! | [`DeviceConfig`] | the form of a quota in the file `limits` |
 //!
-//! The feature `serde` reads and writes quotas as JSON or TOML, the feature `pods` has the requests of pods ([`pods`]). Without
+//! The feature `serde` reads and writes quotas as JSON or TOML, the feature `pods` has the requests of pods ([`pods`]), the feature `time` reads lengths of time. Without
 //! them the crate depends on nothing, as the shim needs.
 #![forbid(unsafe_code)]
 
@@ -18,8 +18,12 @@ mod config;
 pub mod pods;
 mod quantity;
 mod quota;
+#[cfg(feature = "time")]
+mod time;
 
 pub use competition::{Policy, Priority, WEIGHTS, parse_weight};
 pub use config::{DeviceConfig, NO_MEMORY_LIMIT};
 pub use quantity::{CoreShare, MemorySize, ParseError};
 pub use quota::{Contradiction, Quota, QuotaChange};
+#[cfg(feature = "time")]
+pub use time::parse_time;

@@ -14,19 +14,19 @@ pub enum Action {
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Actions {
+pub(crate) struct Actions {
     own: BTreeMap<String, Action>,
     others: Action,
 }
 
 impl Actions {
     /// Actions for the namespaces in `own`; `others` applies to all others and to tenants without a namespace.
-    pub fn new(own: BTreeMap<String, Action>, others: Action) -> Self {
+    pub(crate) fn new(own: BTreeMap<String, Action>, others: Action) -> Self {
         Self { own, others }
     }
 
     /// The action for a namespace; an empty name stands for none.
-    pub fn for_namespace(&self, namespace: &str) -> Action {
+    pub(crate) fn for_namespace(&self, namespace: &str) -> Action {
         self.own.get(namespace).copied().unwrap_or(self.others)
     }
 }

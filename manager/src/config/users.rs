@@ -11,7 +11,7 @@ use crate::users::{ALL_OTHERS, UserLimit, UserLimits};
 
 /// Whom a table is for, with its key.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct UserKey {
+struct UserKey {
     place: String,
     whom: Whom,
 }
@@ -49,7 +49,7 @@ fn user(text: &str) -> Option<u32> {
 
 #[derive(Deserialize, Default)]
 #[serde(default, deny_unknown_fields)]
-pub(super) struct UserTable {
+struct UserTable {
     #[serde(deserialize_with = "memory")]
     memory: Option<u64>,
     #[serde(deserialize_with = "cores")]
@@ -80,7 +80,9 @@ fn cores<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u32>, D::E
     })
 }
 
-pub(super) fn limits(tables: BTreeMap<UserKey, UserTable>) -> UserLimits {
+/// The limits of all users.
+pub(super) fn limits<'de, D: Deserializer<'de>>(deserializer: D) -> Result<UserLimits, D::Error> {
+    let tables = BTreeMap::<UserKey, UserTable>::deserialize(deserializer)?;
     let mut limits = UserLimits::default();
     for (UserKey { place, whom }, table) in tables {
         let limit = UserLimit {
@@ -95,5 +97,5 @@ pub(super) fn limits(tables: BTreeMap<UserKey, UserTable>) -> UserLimits {
             Whom::Others => limits.others = Some(limit),
         }
     }
-    limits
+    Ok(limits)
 }

@@ -13,12 +13,17 @@ use serde::{Deserialize, Serialize};
 /// preemptive cleanup, 68 video processor exception, 109 context switch timeout.
 pub const OF_APPLICATIONS: [u64; 6] = [13, 31, 43, 45, 68, 109];
 
-/// Conditions that make a GPU unhealthy, and for how long.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Conditions that make a GPU unhealthy, and for how long: table `[health]` of the configuration. `fatal_xids` last until the GPU was
+/// away (a reset, a reload of the driver), all others until `clean_probes` looks in a row were answered.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Policy {
-    ignored: BTreeSet<u64>,
-    fatal: BTreeSet<u64>,
-    clean_looks: u32,
+    /// XIDs that are ignored beside [`OF_APPLICATIONS`].
+    pub ignored_xids: BTreeSet<u64>,
+    /// XIDs that only a reset ends.
+    pub fatal_xids: BTreeSet<u64>,
+    /// Number of answered looks that end any other trouble.
+    pub clean_probes: u32,
 }
 
 /// A contradiction in the policy.
@@ -38,30 +43,25 @@ pub enum PolicyError {
 }
 
 impl Default for Policy {
-    /// Ignores only applications' errors, treats none as fatal, and requires 30 clean looks.
     fn default() -> Self {
-        Self { ignored: OF_APPLICATIONS.into(), fatal: BTreeSet::new(), clean_looks: 30 }
+        Self { ignored_xids: BTreeSet::new(), fatal_xids: BTreeSet::new(), clean_probes: 30 }
     }
 }
 
 impl Policy {
-    /// A policy that ignores applications' errors and `ignored`. `fatal` XIDs last until the GPU was away (a reset, a
-    /// reload of the driver), all others until `clean_looks` looks in a row were answered.
-    pub fn new(ignored: &[u64], fatal: &[u64], clean_looks: u32) -> Result<Self, PolicyError> {
-        if let Some(xid) = fatal.iter().find(|xid| OF_APPLICATIONS.contains(xid)) {
+    /// Checks that the values do not contradict each other.
+    pub fn check(&self) -> Result<(), PolicyError> {
+        if let Some(xid) = self.fatal_xids.iter().find(|xid| OF_APPLICATIONS.contains(xid)) {
             return Err(PolicyError::OfApplications(*xid));
         }
-        if let Some(xid) = fatal.iter().find(|xid| ignored.contains(xid)) {
+        if let Some(xid) = self.fatal_xids.intersection(&self.ignored_xids).next() {
             return Err(PolicyError::Both(*xid));
         }
-        if clean_looks == 0 {
-            return Err(PolicyError::NoLooks);
-        }
-        Ok(Self {
-            ignored: OF_APPLICATIONS.iter().chain(ignored).copied().collect(),
-            fatal: fatal.iter().copied().collect(),
-            clean_looks,
-        })
+        if self.clean_probes == 0 { Err(PolicyError::NoLooks) } else { Ok(()) }
+    }
+
+    fn is_ignored(&self, xid: u64) -> bool {
+        OF_APPLICATIONS.contains(&xid) || self.ignored_xids.contains(&xid)
     }
 }
 
@@ -113,7 +113,7 @@ impl History {
     /// The history of a GPU with trouble recorded by the previous manager. The trouble is fatal if it was fatal then and
     /// `policy` still says so.
     pub(crate) fn from_kept(policy: &Policy, kept: Kept) -> Self {
-        let is_fatal = kept.is_fatal && kept.xid.is_some_and(|xid| policy.fatal.contains(&xid));
+        let is_fatal = kept.is_fatal && kept.xid.is_some_and(|xid| policy.fatal_xids.contains(&xid));
         Self {
             trouble: Some(Trouble { reason: kept.reason, xid: kept.xid, clean: 0, is_fatal }),
             xids: BTreeMap::new(),
@@ -133,10 +133,10 @@ impl History {
     pub(crate) fn xid(&mut self, policy: &Policy, xid: u64) -> Change {
         let count = self.xids.entry(xid).or_default();
         *count = count.saturating_add(1);
-        if policy.ignored.contains(&xid) {
+        if policy.is_ignored(xid) {
             return Change::None;
         }
-        self.set_trouble(format!("XID {xid}"), Some(xid), policy.fatal.contains(&xid))
+        self.set_trouble(format!("XID {xid}"), Some(xid), policy.fatal_xids.contains(&xid))
     }
 
     /// Applies a look at the GPU; `answer` holds the failure, if it failed.
@@ -148,7 +148,7 @@ impl History {
             return Change::None;
         };
         trouble.clean = trouble.clean.saturating_add(1);
-        if trouble.is_fatal || trouble.clean < policy.clean_looks {
+        if trouble.is_fatal || trouble.clean < policy.clean_probes {
             return Change::None;
         }
         self.trouble.take().map_or(Change::None, |trouble| Change::Recovered(trouble.reason))
@@ -180,16 +180,21 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    fn policy_of(ignored: &[u64], fatal: &[u64], clean_probes: u32) -> Policy {
+        let set = |xids: &[u64]| xids.iter().copied().collect();
+        Policy { ignored_xids: set(ignored), fatal_xids: set(fatal), clean_probes }
+    }
+
     fn policy() -> Policy {
-        Policy::new(&[63], &[48], 3).unwrap()
+        policy_of(&[63], &[48], 3)
     }
 
     #[test]
     fn a_policy_that_cannot_be_is_refused() {
-        assert_eq!(Policy::new(&[], &[79, 31], 3), Err(PolicyError::OfApplications(31)));
-        assert_eq!(Policy::new(&[79], &[79], 3), Err(PolicyError::Both(79)));
-        assert_eq!(Policy::new(&[], &[], 0), Err(PolicyError::NoLooks));
-        assert_eq!(Policy::new(&[], &[], 30), Ok(Policy::default()));
+        assert_eq!(policy_of(&[], &[79, 31], 3).check(), Err(PolicyError::OfApplications(31)));
+        assert_eq!(policy_of(&[79], &[79], 3).check(), Err(PolicyError::Both(79)));
+        assert_eq!(policy_of(&[], &[], 0).check(), Err(PolicyError::NoLooks));
+        assert_eq!(policy().check(), Ok(()));
     }
 
     #[test]
@@ -238,7 +243,7 @@ mod tests {
         /// Compares with the documented rules, evaluated over the whole history each time.
         #[test]
         fn health_follows_the_words(steps in prop::collection::vec(step(), 0..60), looks in 1_u32..5) {
-            let policy = Policy::new(&[63], &[48], looks).unwrap();
+            let policy = policy_of(&[63], &[48], looks);
             let mut gpu = History::default();
             for (position, step) in steps.iter().enumerate() {
                 let was = gpu.reason().is_some();

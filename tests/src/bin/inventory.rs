@@ -23,7 +23,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         state: std::env::args_os().nth(3).map(PathBuf::from),
         // Looks come each 50 ms, on a machine that does other things too.
         silence: quick(2000),
-        policy: Policy::new(&[], &[48], 4)?,
+        policy: Policy { fatal_xids: [48].into(), clean_probes: 4, ..Policy::default() },
         look_every: quick(50),
         reopen_after: quick(reopen_ms),
         failures_to_reopen: 3,

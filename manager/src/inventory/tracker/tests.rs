@@ -47,7 +47,8 @@ fn looked(numbers: &[u8]) -> Observation {
 }
 
 fn tracker() -> Tracker {
-    Tracker::new(Policy::new(&[], &[48], 2).unwrap(), Record::default())
+    let policy = Policy { fatal_xids: [48].into(), clean_probes: 2, ..Policy::default() };
+    Tracker::new(policy, Record::default())
 }
 
 fn reasons(reports: &[Report]) -> Vec<&str> {

@@ -47,7 +47,6 @@ pub(crate) fn settings(scratch: &Path) -> Settings {
     Settings {
         root: scratch.join("run"),
         state: scratch.join("lib"),
-        node: "node-a".to_owned(),
         rules: Rules::default(),
         bounds: Bounds::default(),
         api: Api::default(),
@@ -112,7 +111,7 @@ impl Node {
         let about = About {
             version: "1.2.3".to_owned(),
             build: "test".to_owned(),
-            node: settings.node.clone(),
+            node: "node-a".to_owned(),
             root: settings.root.display().to_string(),
             started_unix_ms: 1,
             shim: std::sync::Arc::default(),
@@ -142,7 +141,7 @@ impl Node {
     pub(crate) fn scrape(&self) -> String {
         let grants = self.kept.grants.clone();
         let sources = Sources {
-            node: self.settings.node.clone(),
+            node: "node-a".to_owned(),
             inventory: self.kept.inventory.subscribe(),
             tenants: Arc::clone(&self.kept.snapshots),
             grants: Arc::new(move || grants.grant_table().grants().cloned().collect()),
